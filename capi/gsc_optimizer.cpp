@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry points of optimizers.
+#include "core/optimizer.h"
+
+#include <cstdio>
+
+#include "capi/guard.h"
+#include "core/error.h"
+
+using namespace gsc;
+using namespace gsc::capi;
+
+namespace {
+
+Optimizer &optimizer_of(const gsc_optimizer *optimizer) { return object<Optimizer>(optimizer, "optimizer"); }
+
+}  // namespace
+
+gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind) {
+  return guard(__func__, [&] { init_struct(options, struct_size, optimizer_info(kind).defaults); });
+}
+
+gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_options *options, gsc_tensor_list *params,
+                                gsc_tensor_list *grads, gsc_tensor_list *model_copy, gsc_tensor_list *const *state,
+                                int32_t state_count, gsc_optimizer **out_optimizer) {
+  return guard(__func__, [&] {
+    require(out_optimizer, "out_optimizer");
+    const gsc_optimizer_options o =
+        options != nullptr ? read_struct(options, "options") : optimizer_info(GSC_ADAMW).defaults;
+    Optimizer::Lists lists;
+    lists.params = shared<TensorList>(params, "params");
+    lists.grads = shared<TensorList>(grads, "grads");
+    lists.model_copy = shared_or_null<TensorList>(model_copy, "model_copy");
+    if (state_count < 0 || state_count > kMaxStates) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "state_count is %d; it must be in 0..%d", state_count, kMaxStates);
+    }
+    if (state_count > 0) require(state, "state");
+    for (int32_t i = 0; i < state_count; ++i) {
+      char name[24];
+      std::snprintf(name, sizeof name, "state[%d]", i);
+      lists.state[i] = shared<TensorList>(state[i], name);
+    }
+    *out_optimizer = to_handle<gsc_optimizer>(
+        Optimizer::create(shared<Context>(context, "context"), o, std::move(lists), state_count).detach());
+  });
+}
+
+void gsc_optimizer_destroy(gsc_optimizer *optimizer) { destroy(optimizer); }
+
+gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
+                                   const gsc_optimizer_options *options, int32_t *out_group) {
+  return guard(__func__, [&] {
+    const int32_t group = optimizer_of(optimizer).add_group(first, count, read_struct(options, "options"));
+    if (out_group != nullptr) *out_group = group;
+  });
+}
+
+gsc_status gsc_optimizer_group_count(const gsc_optimizer *optimizer, int32_t *out_count) {
+  return guard(__func__, [&] { *require(out_count, "out_count") = optimizer_of(optimizer).group_count(); });
+}
+
+gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t group,
+                                     gsc_optimizer_options *out_options) {
+  return guard(__func__, [&] {
+    require_out_struct(out_options, "out_options");
+    *out_options = optimizer_of(optimizer).options(group);
+  });
+}
+
+gsc_status gsc_optimizer_set_options(gsc_optimizer *optimizer, int32_t group, const gsc_optimizer_options *options,
+                                     gsc_stream stream) {
+  return guard(__func__,
+               [&] { optimizer_of(optimizer).set_options(group, read_struct(options, "options"), stream); });
+}
+
+gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group, double lr, gsc_stream stream) {
+  return guard(__func__, [&] { optimizer_of(optimizer).set_lr(group, lr, stream); });
+}
+
+gsc_status gsc_optimizer_set_lr_word(gsc_optimizer *optimizer, int32_t group, const float *lr_word,
+                                     gsc_stream stream) {
+  return guard(__func__, [&] { optimizer_of(optimizer).set_lr_word(group, lr_word, stream); });
+}
+
+gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream) {
+  return guard(__func__, [&] { optimizer_of(optimizer).step({}, stream); });
+}
+
+gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
+                                     gsc_stream stream) {
+  return guard(__func__, [&] {
+    StepWords words;
+    words.inv_scale = inv_scale;
+    words.found_inf = found_inf;
+    optimizer_of(optimizer).step(words, stream);
+  });
+}
+
+gsc_status gsc_optimizer_zero_grads(gsc_optimizer *optimizer, gsc_stream stream) {
+  return guard(__func__, [&] { optimizer_of(optimizer).zero_grads(stream); });
+}
+
+gsc_status gsc_optimizer_grads(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads) {
+  return guard(__func__, [&] {
+    require(out_grads, "out_grads");
+    *out_grads = to_handle<gsc_tensor_list>(&optimizer_of(optimizer).grads());
+  });
+}
+
+gsc_status gsc_optimizer_state_count(const gsc_optimizer *optimizer, int32_t *out_count) {
+  return guard(__func__, [&] { *require(out_count, "out_count") = optimizer_of(optimizer).slot_count(); });
+}
+
+gsc_status gsc_optimizer_state(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
+                               const char **out_name) {
+  return guard(__func__, [&] {
+    const Optimizer &o = optimizer_of(optimizer);
+    if (slot < 0 || slot >= o.slot_count()) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "slot is %d, but the optimizer has %d state slots", slot, o.slot_count());
+    }
+    if (out_list != nullptr) *out_list = to_handle<gsc_tensor_list>(o.state(slot));
+    if (out_name != nullptr) *out_name = o.slot_name(slot);
+  });
+}
+
+gsc_status gsc_optimizer_get_steps(const gsc_optimizer *optimizer, int64_t *out_applied, int64_t *out_skipped,
+                                   gsc_stream stream) {
+  return guard(__func__, [&] {
+    const OptimizerRecord record = optimizer_of(optimizer).steps(stream);
+    if (out_applied != nullptr) *out_applied = record.applied;
+    if (out_skipped != nullptr) *out_skipped = record.skipped;
+  });
+}
+
+gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t applied, int64_t skipped, gsc_stream stream) {
+  return guard(__func__, [&] { optimizer_of(optimizer).set_steps(applied, skipped, stream); });
+}
+
+gsc_status gsc_optimizer_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes) {
+  return guard(__func__, [&] { *require(out_bytes, "out_bytes") = optimizer_of(optimizer).save_size(); });
+}
+
+gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream) {
+  return guard(__func__,
+               [&] { optimizer_of(optimizer).save_sync(require(buffer, "buffer"), size, stream); });
+}
+
+gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void *buffer, int64_t size, gsc_stream stream) {
+  return guard(__func__,
+               [&] { optimizer_of(optimizer).load_sync(require(buffer, "buffer"), size, stream); });
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry points of scalers.
+#include "core/scaler.h"
+
+#include "capi/guard.h"
+#include "core/error.h"
+#include "core/scaler_options.h"
+
+using namespace gsc;
+using namespace gsc::capi;
+
+namespace {
+
+Scaler &scaler_of(const gsc_scaler *scaler) { return object<Scaler>(scaler, "scaler"); }
+TensorList &grads_of(const gsc_tensor_list *grads) { return object<TensorList>(grads, "grads"); }
+TensorList *grads_or_null(const gsc_tensor_list *grads) { return grads != nullptr ? &grads_of(grads) : nullptr; }
+
+/// Changes one option through set_options, so that there is one way to validate.
+template <typename T>
+void set_option(gsc_scaler *scaler, T gsc_scaler_options::*option, T value, gsc_stream stream) {
+  Scaler &s = scaler_of(scaler);
+  gsc_scaler_options options = s.options();
+  options.*option = value;
+  s.set_options(options, stream);
+}
+
+}  // namespace
+
+gsc_status gsc_scaler_options_init(gsc_scaler_options *options, uint32_t struct_size) {
+  return guard(__func__, [&] { init_struct(options, struct_size, default_scaler_options()); });
+}
+
+gsc_status gsc_scaler_options_preset(gsc_scaler_options *options, uint32_t struct_size, int32_t preset) {
+  return guard(__func__, [&] { init_struct(options, struct_size, preset_scaler_options(preset)); });
+}
+
+gsc_status gsc_scaler_create(gsc_context *context, const gsc_scaler_options *options, gsc_scaler **out_scaler) {
+  return guard(__func__, [&] {
+    require(out_scaler, "out_scaler");
+    *out_scaler = to_handle<gsc_scaler>(
+        Scaler::create(shared<Context>(context, "context"),
+                       options != nullptr ? read_struct(options, "options") : default_scaler_options())
+            .detach());
+  });
+}
+
+void gsc_scaler_destroy(gsc_scaler *scaler) { destroy(scaler); }
+
+gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
+                            gsc_stream stream) {
+  return guard(__func__, [&] { scaler_of(scaler).scale(src, dst, count, stream); });
+}
+
+gsc_status gsc_scaler_unscale(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream) {
+  return guard(__func__, [&] { scaler_of(scaler).unscale(grads_of(grads), stream); });
+}
+
+gsc_status gsc_scaler_check(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream) {
+  return guard(__func__, [&] { scaler_of(scaler).check(grads_of(grads), stream); });
+}
+
+gsc_status gsc_scaler_check_range(gsc_scaler *scaler, gsc_tensor_list *grads, int64_t first, int64_t count,
+                                  gsc_stream stream) {
+  return guard(__func__, [&] { scaler_of(scaler).check_range(grads_of(grads), first, count, stream); });
+}
+
+gsc_status gsc_scaler_clip_grad_norm(gsc_scaler *scaler, gsc_tensor_list *grads, double max_norm, int32_t norm_type,
+                                     gsc_stream stream) {
+  return guard(__func__, [&] { scaler_of(scaler).clip_grad_norm(grads_of(grads), max_norm, norm_type, stream); });
+}
+
+gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_list *grads, double clip_value,
+                                      gsc_stream stream) {
+  return guard(__func__, [&] { scaler_of(scaler).clip_grad_value(grads_of(grads), clip_value, stream); });
+}
+
+gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream) {
+  return guard(__func__,
+               [&] { scaler_of(scaler).step(object<Optimizer>(optimizer, "optimizer"), stream); });
+}
+
+gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
+                                       gsc_stream stream) {
+  return guard(__func__, [&] {
+    require(out_apply, "out_apply");
+    *out_apply = scaler_of(scaler).should_step_sync(grads_of(grads), stream) ? 1 : 0;
+  });
+}
+
+gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream) {
+  return guard(__func__, [&] { scaler_of(scaler).update(stream); });
+}
+
+gsc_status gsc_scaler_step_and_update(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream) {
+  return guard(__func__, [&] {
+    scaler_of(scaler).step_and_update(object<Optimizer>(optimizer, "optimizer"), stream);
+  });
+}
+
+gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads) {
+  return guard(__func__, [&] {
+    Scaler &s = scaler_of(scaler);
+    if (grads != nullptr) {
+      s.discard(grads_of(grads));
+    } else {
+      s.discard_all();
+    }
+  });
+}
+
+gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_stream stream) {
+  return guard(__func__, [&] { scaler_of(scaler).set_scale(scale, stream); });
+}
+
+gsc_status gsc_scaler_get_scale(const gsc_scaler *scaler, float *out_scale, gsc_stream stream) {
+  return guard(__func__, [&] {
+    require(out_scale, "out_scale");
+    *out_scale = scaler_of(scaler).get_scale(stream);
+  });
+}
+
+gsc_status gsc_scaler_is_enabled(const gsc_scaler *scaler, int32_t *out_enabled) {
+  return guard(__func__, [&] { *require(out_enabled, "out_enabled") = scaler_of(scaler).enabled() ? 1 : 0; });
+}
+
+gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
+                                      gsc_stream stream) {
+  return guard(__func__, [&] {
+    require_out_struct(out_report, "out_report");
+    if (scaler_of(scaler).get_report_sync(grads_or_null(grads), out_report, stream)) {
+      fail(GSC_ERROR_SCALE_FLOOR, "the loss scale %g cannot be lowered any further and %d updates in a row were skipped",
+           static_cast<double>(out_report->scale), out_report->consecutive_skips);
+    }
+  });
+}
+
+gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
+                                        gsc_stream stream) {
+  return guard(__func__, [&] {
+    require(out_report, "out_report");
+    scaler_of(scaler).read_report_async(grads_or_null(grads), out_report, stream);
+  });
+}
+
+gsc_status gsc_scaler_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
+                                   int64_t *out_count, gsc_stream stream) {
+  return guard(__func__, [&] {
+    require(out_count, "out_count");
+    *out_count = scaler_of(scaler).history_sync(out_entries, capacity, stream);
+  });
+}
+
+gsc_status gsc_scaler_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_device_state *out_state) {
+  return guard(__func__, [&] {
+    require_out_struct(out_state, "out_state");
+    scaler_of(scaler).device_state(grads_or_null(grads), out_state);
+  });
+}
+
+gsc_status gsc_scaler_get_state(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream) {
+  return guard(__func__, [&] {
+    require_out_struct(out_state, "out_state");
+    scaler_of(scaler).get_state(out_state, stream);
+  });
+}
+
+gsc_status gsc_scaler_set_state(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream) {
+  return guard(__func__, [&] { scaler_of(scaler).set_state(read_struct(state, "state"), stream); });
+}
+
+gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_options *out_options) {
+  return guard(__func__, [&] { *require_out_struct(out_options, "out_options") = scaler_of(scaler).options(); });
+}
+
+gsc_status gsc_scaler_set_options(gsc_scaler *scaler, const gsc_scaler_options *options, gsc_stream stream) {
+  return guard(__func__, [&] { scaler_of(scaler).set_options(read_struct(options, "options"), stream); });
+}
+
+gsc_status gsc_scaler_get_growth_factor(const gsc_scaler *scaler, double *out_factor) {
+  return guard(__func__,
+               [&] { *require(out_factor, "out_factor") = scaler_of(scaler).options().growth_factor; });
+}
+
+gsc_status gsc_scaler_set_growth_factor(gsc_scaler *scaler, double factor, gsc_stream stream) {
+  return guard(__func__, [&] {
+    validate_growth_factor(factor, "factor");
+    set_option(scaler, &gsc_scaler_options::growth_factor, factor, stream);
+  });
+}
+
+gsc_status gsc_scaler_get_backoff_factor(const gsc_scaler *scaler, double *out_factor) {
+  return guard(__func__,
+               [&] { *require(out_factor, "out_factor") = scaler_of(scaler).options().backoff_factor; });
+}
+
+gsc_status gsc_scaler_set_backoff_factor(gsc_scaler *scaler, double factor, gsc_stream stream) {
+  return guard(__func__, [&] {
+    validate_backoff_factor(factor, "factor");
+    set_option(scaler, &gsc_scaler_options::backoff_factor, factor, stream);
+  });
+}
+
+gsc_status gsc_scaler_get_growth_interval(const gsc_scaler *scaler, int32_t *out_interval) {
+  return guard(__func__,
+               [&] { *require(out_interval, "out_interval") = scaler_of(scaler).options().growth_interval; });
+}
+
+gsc_status gsc_scaler_set_growth_interval(gsc_scaler *scaler, int32_t interval, gsc_stream stream) {
+  return guard(__func__, [&] {
+    validate_growth_interval(interval, "interval");
+    set_option(scaler, &gsc_scaler_options::growth_interval, interval, stream);
+  });
+}
+
+gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer) {
+  return guard(__func__, [&] {
+    Scaler &s = scaler_of(scaler);
+    if (reducer == nullptr) {
+      s.set_reducer(nullptr);
+      return;
+    }
+    const gsc_reducer copy = read_struct(reducer, "reducer");
+    if (copy.flags != 0) fail(GSC_ERROR_INVALID_ARGUMENT, "reducer.flags is %u; no flag is defined", copy.flags);
+    if (copy.all_reduce == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "reducer.all_reduce is NULL");
+    s.set_reducer(&copy);
+  });
+}

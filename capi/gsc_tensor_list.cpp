@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry points of tensor lists.
+#include "core/tensor_list.h"
+
+#include "capi/guard.h"
+#include "core/error.h"
+
+using namespace gsc;
+using namespace gsc::capi;
+
+gsc_status gsc_tensor_list_create(gsc_context *context, const gsc_tensor *tensors, int64_t count,
+                                  const char *const *names, gsc_tensor_list **out_list) {
+  return guard(__func__, [&] {
+    require(out_list, "out_list");
+    *out_list = to_handle<gsc_tensor_list>(
+        TensorList::create(shared<Context>(context, "context"), tensors, count, names).detach());
+  });
+}
+
+void gsc_tensor_list_destroy(gsc_tensor_list *list) { destroy(list); }
+
+gsc_status gsc_tensor_list_count(const gsc_tensor_list *list, int64_t *out_count) {
+  return guard(__func__,
+               [&] { *require(out_count, "out_count") = object<TensorList>(list, "list").plan().size(); });
+}
+
+gsc_status gsc_tensor_list_get(const gsc_tensor_list *list, int64_t index, gsc_tensor *out_tensor) {
+  return guard(__func__, [&] {
+    require(out_tensor, "out_tensor");
+    *out_tensor = object<TensorList>(list, "list").at(index);
+  });
+}
+
+gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data, int64_t count, gsc_stream stream) {
+  return guard(__func__, [&] { object<TensorList>(list, "list").set_pointers(data, count, stream); });
+}
+
+gsc_status gsc_tensor_list_set_name(gsc_tensor_list *list, int64_t index, const char *name) {
+  return guard(__func__, [&] { object<TensorList>(list, "list").set_name(index, name); });
+}
+
+gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t index, const char **out_name) {
+  return guard(__func__, [&] {
+    require(out_name, "out_name");
+    *out_name = object<TensorList>(list, "list").name(index);
+  });
+}
+
+gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor_diagnosis *out_diagnosis,
+                                         int64_t *out_histogram, int64_t count, gsc_stream stream) {
+  return guard(__func__, [&] {
+    const auto &l = object<TensorList>(list, "list");
+    if (count != l.plan().size()) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "count is %lld, but the list has %lld tensors", static_cast<long long>(count),
+           static_cast<long long>(l.plan().size()));
+    }
+    if (count > 0) require(out_diagnosis, "out_diagnosis");
+    l.context()->backend().diagnose_sync(l.plan(), out_diagnosis, out_histogram, stream);
+  });
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands around every entry point: exceptions become a status and this thread's message, handles are checked, and
+// versioned structs are read and written by the size their caller was compiled with.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <new>
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "gradscaler/gradscaler.h"
+
+namespace gsc::capi {
+
+/// Keeps "function: what" as this thread's message and returns `status`.
+gsc_status set_error(gsc_status status, const char *function, const char *what) noexcept;
+
+/// Runs `body`; whatever it throws becomes a status. `function` is the entry point's name.
+template <typename F>
+gsc_status guard(const char *function, const F &body) noexcept {
+  try {
+    body();
+    return GSC_OK;
+  } catch (const Error &e) {
+    return set_error(e.status(), function, e.what());
+  } catch (const std::bad_alloc &) {
+    return set_error(GSC_ERROR_OUT_OF_MEMORY, function, "host memory could not be allocated");
+  } catch (const std::exception &e) {
+    return set_error(GSC_ERROR_INTERNAL, function, e.what());
+  } catch (...) {
+    return set_error(GSC_ERROR_INTERNAL, function, "unknown exception");
+  }
+}
+
+/// Fails if a pointer argument is NULL; returns it.
+template <typename T>
+T *require(T *pointer, const char *name) {
+  if (pointer == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+  return pointer;
+}
+
+/// The object behind a handle. Handles are addresses of Object.
+template <typename T, typename Handle>
+T &object(const Handle *handle, const char *name) {
+  auto *base = reinterpret_cast<Object *>(const_cast<Handle *>(require(handle, name)));
+  if (base->tag() != T::kTag) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "%s is a handle of another kind, or has been destroyed", name);
+  }
+  return static_cast<T &>(*base);
+}
+
+template <typename T, typename Handle>
+Ref<T> shared(const Handle *handle, const char *name) {
+  return Ref<T>::share(&object<T>(handle, name));
+}
+
+/// As `shared`, but NULL gives an empty reference.
+template <typename T, typename Handle>
+Ref<T> shared_or_null(const Handle *handle, const char *name) {
+  return handle != nullptr ? shared<T>(handle, name) : Ref<T>();
+}
+
+template <typename Handle, typename T>
+Handle *to_handle(T *pointer) {
+  return reinterpret_cast<Handle *>(static_cast<Object *>(pointer));
+}
+
+template <typename Handle>
+void destroy(Handle *handle) noexcept {
+  if (handle != nullptr) reinterpret_cast<Object *>(handle)->release();
+}
+
+/// Structs are read at the sizes they have had in released versions: so far one each.
+template <typename S>
+void require_struct_size(uint32_t size, const char *name) {
+  if (size == sizeof(S)) return;
+  if (size > sizeof(S)) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %u: made for a newer library; this one knows %u bytes", name, size,
+         static_cast<unsigned>(sizeof(S)));
+  }
+  fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %u; set it to the sizeof of the struct, %u", name, size,
+       static_cast<unsigned>(sizeof(S)));
+}
+
+/// An options struct of the caller's. `name` is the argument's.
+template <typename S>
+S read_struct(const S *in, const char *name) {
+  char size_name[64];
+  std::snprintf(size_name, sizeof size_name, "%s.struct_size", name);
+  require_struct_size<S>(require(in, name)->struct_size, size_name);
+  return *in;
+}
+
+/// Checks an output struct whose struct_size the caller has set.
+template <typename S>
+S *require_out_struct(S *out, const char *name) {
+  char size_name[64];
+  std::snprintf(size_name, sizeof size_name, "%s.struct_size", name);
+  require_struct_size<S>(require(out, name)->struct_size, size_name);
+  return out;
+}
+
+/// Body of the *_options_init functions.
+template <typename S>
+void init_struct(S *options, uint32_t struct_size, const S &defaults) {
+  require(options, "options");
+  require_struct_size<S>(struct_size, "struct_size");
+  *options = defaults;
+}
+
+}  // namespace gsc::capi

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU backend: kernels over plans in parallel regions. "Device memory" is host memory from the context's Resource.
+#pragma once
+
+#include <memory_resource>
+
+#include "core/backend.h"
+#include "core/cpu/kernels.h"
+#include "core/cpu/parallel.h"
+
+namespace gsc::cpu {
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(std::pmr::memory_resource *memory, const Kernels *kernels, int32_t threads,
+             gsc_parallel_for_fn parallel_for, void *parallel_for_user);
+
+  void *allocate(int64_t bytes) override;
+  void release(void *memory, int64_t bytes) noexcept override;
+  void write(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
+  void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) override;
+  void validate_memory(const gsc_tensor *tensors, int64_t count, const char *what) override;
+  [[nodiscard]] bool host_visible() const override { return true; }
+  [[nodiscard]] int32_t wanted_tasks() const override;
+
+  void bind(Plan & /*plan*/, gsc_stream /*stream*/) override {}
+  void unbind(Plan & /*plan*/) noexcept override {}
+
+  void check(const CheckJob &job, gsc_stream stream) override;
+  void conclude(ListRecord *record, const ClipRule &rule, gsc_stream stream) override;
+  void apply(const ApplyJob &job, gsc_stream stream) override;
+  void update(ScalerRecord *record, const ListRecord *const *lists, int64_t count, gsc_stream stream) override;
+  void set_scale(ScalerRecord *record, float scale, gsc_stream stream) override;
+  void report(const ScalerRecord *record, const ListRecord *list, gsc_report *out, gsc_stream stream) override;
+
+  void linear(const LinearJob &job, gsc_stream stream) override;
+  void fill(const Plan &plan, double value, gsc_stream stream) override;
+  void norm(Plan &plan, bool amax, double *out_norm, double *out_tensor_norms, gsc_stream stream) override;
+  void unscale_check(const Plan &plan, float *found_inf, const float *inv_scale, gsc_stream stream) override;
+  void update_scale(const Policy &policy, float *scale, int32_t *growth_tracker, const float *found_inf,
+                    gsc_stream stream) override;
+  void diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int64_t *histogram, gsc_stream stream) override;
+
+ private:
+  void run_apply(const ApplyJob &job, gsc_stream stream);
+  /// f(tensor, offset, elements, chunk) for chunks [begin, end) of the plan, in the plan's tasks.
+  template <typename F>
+  void for_chunks(const Plan &plan, int64_t begin, int64_t end, const F &f);
+
+  std::pmr::memory_resource *memory_;
+  const Kernels *kernels_;
+  Parallel parallel_;
+};
+
+}  // namespace gsc::cpu

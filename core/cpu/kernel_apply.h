@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizer's step over a span: gradients are unscaled and clipped block by block into a buffer that stays in the
+// L1 cache, then the formula (core/optim) runs over it, with parameters and state in place. The same plain loop serves
+// every formula; the compiler vectorises it. LAMB takes two sweeps and stands at the end. Included by kernels.cpp only.
+#pragma once
+
+#include "core/cpu/kernel_common.h"
+#include "core/cpu/kernels.h"
+
+namespace gsc::cpu {
+namespace {
+
+/// How far ahead of the block at work memory is asked for. Each array is a stream of its own, more of them than the
+/// hardware follows well.
+constexpr int kPrefetchBytes = 1024;
+
+/// g = clamp((g * inv_scale) * clip) in P, the type that the stand-alone unscale and clip would use for this dtype, so
+/// that a fused step sees what an unfused one would; then sign * g in the arithmetic type T of the parameters.
+template <typename P, typename T>
+[[gnu::noinline]] void prepare_gradients(const ApplySpan &span, char *grad, int n, T *__restrict out) {
+  P g[kBlock];
+  load_block(span.grad_dtype, grad, g, n);
+  const P inv_scale = static_cast<P>(span.inv_scale);
+  const P clip = static_cast<P>(span.clip);
+  const P limit = static_cast<P>(span.clip_value);
+  for (int i = 0; i < n; ++i) g[i] = (g[i] * inv_scale) * clip;
+  if (limit < static_cast<P>(kInfinity)) {
+    for (int i = 0; i < n; ++i) {
+      const P low = g[i] < -limit ? -limit : g[i];
+      g[i] = low > limit ? limit : low;
+    }
+  }
+  if (span.zero_grads) {
+    std::memset(grad, 0, byte_count(n, dtype_bytes(span.grad_dtype)));
+  } else if (span.write_grads) {
+    store_block(span.grad_dtype, grad, g, n);
+  }
+  const T sign = static_cast<T>(span.coefficients->sign);
+  for (int i = 0; i < n; ++i) out[i] = sign * static_cast<T>(g[i]);
+}
+
+/// Where the arrays of a span are, block by block. 16-bit parameters pass through a buffer of T.
+template <typename T>
+class Cursor {
+ public:
+  explicit Cursor(const ApplySpan &span, int states)
+      : span_(span),
+        states_(states),
+        grad_bytes_(dtype_bytes(span.grad_dtype)),
+        param_bytes_(dtype_bytes(span.param_dtype)),
+        copy_bytes_(dtype_bytes(span.copy_dtype)),
+        in_place_(param_bytes_ == static_cast<int64_t>(sizeof(T))) {}
+
+  /// The length of the first block: if the copy is streamed, up to where it is aligned to a cache line.
+  int first_block() const {
+    if (!streaming()) return kBlock;
+    const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(span_.model_copy) % kCacheLine);
+    return misaligned == 0 ? kBlock : static_cast<int>((kCacheLine - misaligned) / copy_bytes_);
+  }
+
+  bool streaming() const { return span_.streaming && span_.model_copy != nullptr; }
+
+  void prefetch_after(int64_t i, bool with_grads) const {
+    constexpr int64_t kStateBlock = kBlock * static_cast<int64_t>(sizeof(T));
+    for (int k = 0; k < states_; ++k) prefetch(state(k, i), kPrefetchBytes, kStateBlock);
+    prefetch(at(span_.param, i * param_bytes_), kPrefetchBytes, kBlock * param_bytes_);
+    if (with_grads) prefetch(grad_address(i), kPrefetchBytes, kBlock * grad_bytes_);
+  }
+
+  T *state(int k, int64_t i) const { return k < states_ ? static_cast<T *>(span_.state[k]) + i : nullptr; }
+
+  /// Signed, unscaled and clipped gradients.
+  void gradients(int64_t i, int n, T *out) const {
+    if (span_.grad_dtype == GSC_FP64) {
+      prepare_gradients<double>(span_, grad_address(i), n, out);
+    } else {
+      prepare_gradients<float>(span_, grad_address(i), n, out);
+    }
+  }
+
+  /// Parameters as T: in place, or read into `buffer`.
+  T *params(int64_t i, int n, T *buffer) const {
+    if (in_place_) return static_cast<T *>(span_.param) + i;
+    load_block(span_.param_dtype, at(span_.param, i * param_bytes_), buffer, n);
+    return buffer;
+  }
+
+  /// Writes updated parameters back if they are in a buffer, and the model copy.
+  void store_params(int64_t i, int n, const T *params) const {
+    if (!in_place_) store_block(span_.param_dtype, at(span_.param, i * param_bytes_), params, n);
+    if (span_.model_copy == nullptr) return;
+    char *copy = at(span_.model_copy, i * copy_bytes_);
+    if (span_.streaming && n == kBlock) {
+      alignas(kCacheLine) char rounded[kBlock * sizeof(double)];
+      store_block(span_.copy_dtype, rounded, params, n);
+      stream_copy(copy, rounded, n * copy_bytes_);
+    } else {
+      store_block(span_.copy_dtype, copy, params, n);
+    }
+  }
+
+ private:
+  char *grad_address(int64_t i) const { return at(span_.grad, i * grad_bytes_); }
+
+  const ApplySpan &span_;
+  const int states_;
+  const int64_t grad_bytes_, param_bytes_, copy_bytes_;
+  const bool in_place_;
+};
+
+template <typename F, typename T>
+[[gnu::noinline]] void update_block(T *__restrict p, T *__restrict s0, T *__restrict s1, T *__restrict s2,
+                                    const T *__restrict g, int n, const Coefficients<T> &coefficients) {
+  const Coefficients<T> c = coefficients;  // a copy that the stores below cannot alias
+  for (int i = 0; i < n; ++i) {
+    T param = p[i];
+    T state[kMaxStates]{};
+    if constexpr (F::kStates > 0) state[0] = s0[i];
+    if constexpr (F::kStates > 1) state[1] = s1[i];
+    if constexpr (F::kStates > 2) state[2] = s2[i];
+    F::update(param, state, g[i], c);
+    p[i] = param;
+    if constexpr (F::kStates > 0) s0[i] = state[0];
+    if constexpr (F::kStates > 1) s1[i] = state[1];
+    if constexpr (F::kStates > 2) s2[i] = state[2];
+  }
+}
+
+template <typename F, typename T>
+void apply_span(const ApplySpan &span) {
+  const Coefficients<T> c = narrow<T>(*span.coefficients);
+  const Cursor<T> cursor(span, F::kStates);
+  int n = min_int(span.n, cursor.first_block());
+  for (int64_t i = 0; i < span.n; i += n, n = min_int(span.n - i, kBlock)) {
+    if (span.n - i > n) cursor.prefetch_after(i, true);
+    T g[kBlock];
+    T buffer[kBlock];
+    cursor.gradients(i, n, g);
+    T *p = cursor.params(i, n, buffer);
+    update_block<F>(p, cursor.state(0, i), cursor.state(1, i), cursor.state(2, i), g, n, c);
+    cursor.store_params(i, n, p);
+  }
+  if (cursor.streaming()) stream_fence();
+}
+
+template <typename F>
+void apply(ApplySpan *span) {
+  if (span->param_dtype == GSC_FP64) {
+    apply_span<F, double>(*span);
+  } else {
+    apply_span<F, float>(*span);
+  }
+}
+
+template <typename T>
+[[gnu::noinline]] void lamb_moments_block(const T *__restrict p, T *__restrict s0, T *__restrict s1,
+                                          const T *__restrict g, T *__restrict direction, int n,
+                                          const Coefficients<T> &coefficients) {
+  const Coefficients<T> c = coefficients;
+  for (int i = 0; i < n; ++i) {
+    T state[2] = {s0[i], s1[i]};
+    direction[i] = optim::Lamb::moments(p[i], state, g[i], c);
+    s0[i] = state[0];
+    s1[i] = state[1];
+  }
+}
+
+template <typename T>
+void lamb_moments_span(ApplySpan *span) {
+  constexpr int kWidth = kGroupBytes / static_cast<int>(sizeof(T));
+  const Coefficients<T> c = narrow<T>(*span->coefficients);
+  const Cursor<T> cursor(*span, optim::Lamb::kStates);
+  DoubleColumns<kWidth> param_squares;
+  DoubleColumns<kWidth> direction_squares;
+  for (int64_t i = 0; i < span->n; i += kBlock) {
+    const int n = min_int(span->n - i, kBlock);
+    if (span->n - i > n) cursor.prefetch_after(i, true);
+    T g[kBlock];
+    T buffer[kBlock];
+    T direction[kBlock];
+    cursor.gradients(i, n, g);
+    const T *p = cursor.params(i, n, buffer);
+    lamb_moments_block(p, cursor.state(0, i), cursor.state(1, i), g, direction, n, c);
+    param_squares.add_squares(p, n);
+    direction_squares.add_squares(direction, n);
+  }
+  span->sum_sq[0] = param_squares.total();
+  span->sum_sq[1] = direction_squares.total();
+}
+
+template <typename T>
+[[gnu::noinline]] void lamb_apply_block(T *__restrict p, const T *__restrict s0, const T *__restrict s1, int n, T trust,
+                                        const Coefficients<T> &coefficients) {
+  const Coefficients<T> c = coefficients;
+  for (int i = 0; i < n; ++i) {
+    const T state[2] = {s0[i], s1[i]};
+    T param = p[i];
+    optim::Lamb::apply(param, state, trust, c);
+    p[i] = param;
+  }
+}
+
+template <typename T>
+void lamb_apply_span(const ApplySpan &span) {
+  const Coefficients<T> c = narrow<T>(*span.coefficients);
+  const Cursor<T> cursor(span, optim::Lamb::kStates);
+  int n = min_int(span.n, cursor.first_block());
+  for (int64_t i = 0; i < span.n; i += n, n = min_int(span.n - i, kBlock)) {
+    if (span.n - i > n) cursor.prefetch_after(i, false);
+    T buffer[kBlock];
+    T *p = cursor.params(i, n, buffer);
+    lamb_apply_block(p, cursor.state(0, i), cursor.state(1, i), n, static_cast<T>(span.trust), c);
+    cursor.store_params(i, n, p);
+  }
+  if (cursor.streaming()) stream_fence();
+}
+
+void lamb_moments(ApplySpan *span) {
+  if (span->param_dtype == GSC_FP64) {
+    lamb_moments_span<double>(span);
+  } else {
+    lamb_moments_span<float>(span);
+  }
+}
+
+void lamb_apply(ApplySpan *span) {
+  if (span->param_dtype == GSC_FP64) {
+    lamb_apply_span<double>(*span);
+  } else {
+    lamb_apply_span<float>(*span);
+  }
+}
+
+}  // namespace
+}  // namespace gsc::cpu

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element-wise kernels outside the optimizer: casts, scaling, accumulation and clamping (linear), and the detailed look
+// at one tensor (diagnose). Both go block by block through buffers of the arithmetic type, so that one loop serves
+// every dtype. Included by kernels.cpp only.
+#pragma once
+
+#include "core/cpu/kernel_common.h"
+#include "core/cpu/kernels.h"
+
+namespace gsc::cpu {
+namespace {
+
+template <typename T>
+void linear_block(Linear op, T a, T b, const T *__restrict x, T *__restrict y, int n) {
+  switch (op) {
+    case Linear::kCast:
+      for (int i = 0; i < n; ++i) y[i] = x[i];
+      return;
+    case Linear::kScale:
+      for (int i = 0; i < n; ++i) y[i] = a * x[i];
+      return;
+    case Linear::kAxpby:
+      for (int i = 0; i < n; ++i) y[i] = a * x[i] + b * y[i];
+      return;
+    case Linear::kClamp:
+      for (int i = 0; i < n; ++i) {
+        const T low = x[i] < -a ? -a : x[i];
+        y[i] = low > a ? a : low;
+      }
+      return;
+  }
+}
+
+template <typename T>
+void linear_span(const LinearSpan &span) {
+  const int64_t src_bytes = dtype_bytes(span.src_dtype);
+  const int64_t dst_bytes = dtype_bytes(span.dst_dtype);
+  for (int64_t i = 0; i < span.n; i += kBlock) {
+    const int n = min_int(span.n - i, kBlock);
+    T x[kBlock];
+    T y[kBlock];
+    load_block(span.src_dtype, at(span.src, i * src_bytes), x, n);
+    if (span.op == Linear::kAxpby) load_block(span.dst_dtype, at(span.dst, i * dst_bytes), y, n);
+    linear_block(span.op, static_cast<T>(span.a), static_cast<T>(span.b), x, y, n);
+    store_block(span.dst_dtype, at(span.dst, i * dst_bytes), y, n);
+  }
+}
+
+void linear(const LinearSpan &span) {
+  if (span.op == Linear::kCast && span.src_dtype == span.dst_dtype) {
+    if (span.src != span.dst && span.n > 0) {
+      std::memmove(span.dst, span.src, static_cast<size_t>(span.n * dtype_bytes(span.src_dtype)));
+    }
+  } else if (span.src_dtype == GSC_FP64 || span.dst_dtype == GSC_FP64) {
+    linear_span<double>(span);
+  } else {
+    linear_span<float>(span);
+  }
+}
+
+double smallest_normal(int32_t dtype) {
+  return dtype == GSC_FP16 ? 0x1p-14 : (dtype == GSC_FP64 ? 0x1p-1022 : 0x1p-126);
+}
+
+/// Counts floor(log2(|x|)) of the finite non-zero values; the exponent field of a double has it, as every subnormal of
+/// the smaller dtypes is a normal double and those of fp64 lie below bin 0.
+void count_exponents(const double *magnitudes, int n, int64_t *histogram) {
+  for (int i = 0; i < n; ++i) {
+    const auto field = static_cast<int>(to_bits(magnitudes[i]) >> 52);
+    if (field == 0x7ff || magnitudes[i] == 0.0) continue;
+    const int bin = field - 1023 - GSC_EXPONENT_MIN;
+    const int clamped = bin < 0 ? 0 : (bin < GSC_EXPONENT_BINS ? bin : GSC_EXPONENT_BINS - 1);
+    ++histogram[clamped];
+  }
+}
+
+/// Width is that of the dtype's groups: the sum of squares is in reduction.h's order, with columns in double.
+template <int Width>
+void diagnose_span(DiagnoseSpan *span) {
+  constexpr double kInf = __builtin_inf();
+  const int64_t bytes = dtype_bytes(span->dtype);
+  const double normal = smallest_normal(span->dtype);
+  DoubleColumns<Width> squares;
+  double amax = 0.0;
+  double amin = kInf;
+  for (int64_t i = 0; i < span->n; i += kBlock) {
+    const int n = min_int(span->n - i, kBlock);
+    double x[kBlock];
+    double finite[kBlock];
+    load_block(span->dtype, at(span->data, i * bytes), x, n);
+    int64_t infs = 0;
+    int64_t nans = 0;
+    int64_t zeros = 0;
+    int64_t subnormals = 0;
+    for (int k = 0; k < n; ++k) {
+      x[k] = __builtin_fabs(x[k]);
+      infs += x[k] == kInf ? 1 : 0;
+      nans += x[k] != x[k] ? 1 : 0;
+      zeros += x[k] == 0.0 ? 1 : 0;
+      subnormals += x[k] < normal ? 1 : 0;
+      finite[k] = x[k] < kInf ? x[k] : 0.0;
+      amax = finite[k] > amax ? finite[k] : amax;
+      amin = x[k] > 0.0 && x[k] < amin ? x[k] : amin;
+    }
+    if (span->first_nonfinite < 0 && infs + nans > 0) {
+      int k = 0;
+      while (x[k] < kInf) ++k;
+      span->first_nonfinite = i + k;
+    }
+    span->inf_count += infs;
+    span->nan_count += nans;
+    span->zero_count += zeros;
+    span->subnormal_count += subnormals - zeros;
+    squares.add_squares(finite, n);
+    if (span->histogram != nullptr) count_exponents(x, n, span->histogram);
+  }
+  span->amax = amax;
+  span->amin = amin < kInf ? amin : 0.0;
+  span->sum_sq = squares.total();
+}
+
+void diagnose(DiagnoseSpan *span) {
+  span->inf_count = span->nan_count = span->zero_count = span->subnormal_count = 0;
+  span->first_nonfinite = -1;
+  switch (span->dtype) {
+    case GSC_FP16:
+    case GSC_BF16:
+      return diagnose_span<8>(span);
+    case GSC_FP32:
+      return diagnose_span<4>(span);
+    default:
+      return diagnose_span<2>(span);
+  }
+}
+
+}  // namespace
+}  // namespace gsc::cpu

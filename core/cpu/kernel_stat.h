@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// check and unscale: one pass over gradients that finds inf and NaN, the largest magnitude and the sum of squares.
+// A tile is first summed as if all were well, keeping only the largest magnitude; since multiplying and rounding are
+// monotone, that one number tells whether anything in the tile is, or becomes, non-finite. Such tiles are then
+// looked at again element by element. Included by kernels.cpp only.
+#pragma once
+
+#include "core/cpu/kernel_common.h"
+
+namespace gsc::cpu {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+/// Vectors of column sums held in registers at a time: with their common maximum they fit in every register file.
+constexpr int kStrip = kVectorBytes == 64 ? 16 : 8;
+
+using FloatVector [[gnu::vector_size(kVectorBytes)]] = float;
+using DoubleVector [[gnu::vector_size(kVectorBytes)]] = double;
+using Int32Vector [[gnu::vector_size(kVectorBytes)]] = int32_t;
+using Int64Vector [[gnu::vector_size(kVectorBytes)]] = int64_t;
+using HalfVector [[gnu::vector_size(kVectorBytes / 2)]] = uint16_t;
+
+template <typename V>
+GSC_HD V load_vector(const void *p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+
+/// 16-bit elements without their signs, each in a 32-bit lane. In intrinsics because GCC 12 splits the conversion.
+GSC_HD Int32Vector widen_bits(const uint16_t *p) {
+#if defined(__AVX512F__)
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
+  const auto wide = reinterpret_cast<Int32Vector>(_mm512_maskz_cvtepu16_epi32(kAllLanes, halves));
+#elif defined(__AVX2__)
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
+  const auto wide = reinterpret_cast<Int32Vector>(_mm256_cvtepu16_epi32(halves));
+#elif defined(__SSE2__)
+  const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
+  const auto wide = reinterpret_cast<Int32Vector>(_mm_unpacklo_epi16(halves, _mm_setzero_si128()));
+#else
+  const auto wide = __builtin_convertvector(load_vector<HalfVector>(p), Int32Vector);
+#endif
+  return wide & 0x7fff;
+}
+
+// One type per dtype: how it is stored, what it is summed in, and how a vector of magnitudes is loaded. kLimit is the
+// smallest product that rounds to inf in the dtype, for unscale; check writes nothing and has inf itself.
+struct Fp16 {
+  using Element = uint16_t;
+  using Value = float;
+  using Bits = int32_t;
+  using BitsVector = Int32Vector;
+  using ValueVector = FloatVector;
+  static constexpr int32_t kDtype = GSC_FP16;
+  static constexpr float kLimit = 65520.0F;
+  static constexpr bool kSafe = true;  ///< squares can neither overflow nor get lost in fp32 column sums
+  GSC_HD static BitsVector magnitude(const Element *p) {
+#if defined(__AVX512F__)
+    const __m512 value = widen_halves(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
+    return reinterpret_cast<BitsVector>(value) & 0x7fffffff;
+#elif defined(__F16C__)
+    const __m256 value = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
+    return reinterpret_cast<BitsVector>(value) & 0x7fffffff;
+#else
+    // As fp16_to_fp32, but for the sign and for the quieting of NaN.
+    const BitsVector bits = widen_bits(p);
+    const BitsVector normal = (bits << 13) + 0x38000000 + ((bits >= 0x7c00) & 0x38000000);
+    const auto subnormal = reinterpret_cast<BitsVector>(__builtin_convertvector(bits, FloatVector) * 0x1p-24F);
+    return bits < 0x0400 ? subnormal : normal;
+#endif
+  }
+};
+
+struct Bf16 {
+  using Element = uint16_t;
+  using Value = float;
+  using Bits = int32_t;
+  using BitsVector = Int32Vector;
+  using ValueVector = FloatVector;
+  static constexpr int32_t kDtype = GSC_BF16;
+  static constexpr float kLimit = 0x1.ffp127F;
+  static constexpr bool kSafe = false;
+  GSC_HD static BitsVector magnitude(const Element *p) { return widen_bits(p) << 16; }
+};
+
+struct Fp32 {
+  using Element = float;
+  using Value = float;
+  using Bits = int32_t;
+  using BitsVector = Int32Vector;
+  using ValueVector = FloatVector;
+  static constexpr int32_t kDtype = GSC_FP32;
+  static constexpr float kLimit = kInfinity;
+  static constexpr bool kSafe = false;
+  GSC_HD static BitsVector magnitude(const Element *p) { return load_vector<BitsVector>(p) & 0x7fffffff; }
+};
+
+struct Fp64 {
+  using Element = double;
+  using Value = double;
+  using Bits = int64_t;
+  using BitsVector = Int64Vector;
+  using ValueVector = DoubleVector;
+  static constexpr int32_t kDtype = GSC_FP64;
+  static constexpr double kLimit = __builtin_inf();
+  static constexpr bool kSafe = true;
+  GSC_HD static BitsVector magnitude(const Element *p) { return load_vector<BitsVector>(p) & 0x7fffffffffffffff; }
+};
+
+template <typename D>
+struct Shape {
+  static constexpr int kSize = sizeof(typename D::Element);
+  static constexpr int kWidth = kGroupBytes / kSize;  ///< columns of a group
+  static constexpr int kColumns = kRowBytes / kSize;
+  static constexpr int kTile = kTileBytes / kSize;
+};
+
+/// Column sums of squares of whole rows; returns the bits of the largest magnitude.
+template <typename D>
+typename D::Bits sum_rows(const typename D::Element *x, int rows, typename D::Value *columns) {
+  using Bits = typename D::Bits;
+  using BitsVector = typename D::BitsVector;
+  using ValueVector = typename D::ValueVector;
+  constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Bits));
+  constexpr int kColumns = Shape<D>::kColumns;
+  constexpr int kVectors = kColumns / kLanes < kStrip ? kColumns / kLanes : kStrip;
+  BitsVector largest{};
+  for (int strip = 0; strip < kColumns; strip += kVectors * kLanes) {
+    ValueVector sums[kVectors]{};
+    for (int row = 0; row < rows; ++row) {
+      const auto *p = x + row * kColumns + strip;
+      prefetch(p, kTileBytes, kVectors * kLanes * Shape<D>::kSize);
+#pragma GCC unroll 16
+      for (int k = 0; k < kVectors; ++k) {
+        const BitsVector bits = D::magnitude(p + k * kLanes);
+        const auto value = reinterpret_cast<ValueVector>(bits);
+        sums[k] += value * value;
+        largest = bits > largest ? bits : largest;
+      }
+    }
+    std::memcpy(columns + strip, sums, sizeof sums);
+  }
+  Bits result = 0;
+  for (int k = 0; k < kLanes; ++k) result = largest[k] > result ? largest[k] : result;
+  return result;
+}
+
+struct TileSum {
+  double sum_sq;
+  double amax;
+};
+
+/// A tile of n elements whose sums are known to be safe, or will not be used.
+template <typename D>
+TileSum sum_tile(const typename D::Element *x, int n) {
+  using Value = typename D::Value;
+  constexpr int kColumns = Shape<D>::kColumns;
+  Value columns[kColumns];
+  const int rows = n / kColumns;
+  const int rest = n - rows * kColumns;
+  typename D::Bits largest = 0;
+  if (rows > 0) largest = sum_rows<D>(x, rows, columns);
+  if (rest > 0) {
+    Value last[kColumns];
+    load_block(D::kDtype, x + rows * kColumns, last, rest);
+    for (int i = 0; i < rest; ++i) {
+      const Value square = last[i] * last[i];
+      columns[i] = rows > 0 ? columns[i] + square : square;
+      const auto bits = static_cast<typename D::Bits>(to_bits(last[i]) & (~to_bits(Value(0)) >> 1));
+      largest = bits > largest ? bits : largest;
+    }
+  }
+  return {fold_columns<Shape<D>::kWidth>(columns, rows > 0 ? kColumns : rest),
+          static_cast<double>(__builtin_bit_cast(Value, largest))};
+}
+
+/// The same sum with columns in double, for magnitudes whose squares would overflow or underflow fp32.
+template <typename D>
+double sum_tile_wide(const typename D::Element *x, int n) {
+  DoubleColumns<Shape<D>::kWidth> columns;
+  for (int i = 0; i < n; i += kBlock) {
+    float values[kBlock];
+    const int count = min_int(n - i, kBlock);
+    load_block(D::kDtype, x + i, values, count);
+    columns.add_squares(values, count);
+  }
+  return columns.total();
+}
+
+/// A tile with something non-finite in it, or in what it becomes: counts and finds the first.
+template <typename D>
+void count_nonfinite(const typename D::Element *x, int n, int64_t offset, typename D::Value inv_scale,
+                     typename D::Value limit, ChunkStat *out) {
+  using Value = typename D::Value;
+  constexpr Value kInf = static_cast<Value>(kInfinity);
+  for (int i = 0; i < n; i += kBlock) {
+    Value values[kBlock];
+    const int count = min_int(n - i, kBlock);
+    load_block(D::kDtype, x + i, values, count);
+    int64_t nans = 0;
+    int64_t infs = 0;
+    Value amax = 0;
+    for (int k = 0; k < count; ++k) {
+      const Value stored = static_cast<Value>(__builtin_fabs(values[k]));
+      const Value scaled = static_cast<Value>(__builtin_fabs(values[k] * inv_scale));
+      const bool inf = stored == kInf || (stored < kInf && scaled >= limit);
+      const bool nan = stored != stored || (stored < kInf && scaled != scaled);
+      infs += inf ? 1 : 0;
+      nans += nan ? 1 : 0;
+      amax = stored < kInf && stored > amax ? stored : amax;
+    }
+    if (out->first < 0 && infs + nans > 0) {
+      int k = 0;
+      while (__builtin_fabs(values[k]) < kInf && __builtin_fabs(values[k] * inv_scale) < limit) ++k;
+      out->first = offset + i + k;
+    }
+    out->inf_count += infs;
+    out->nan_count += nans;
+    out->amax = amax > out->amax ? static_cast<double>(amax) : out->amax;
+  }
+}
+
+template <typename D>
+void scale_tile(typename D::Element *x, int n, typename D::Value factor) {
+  using Value = typename D::Value;
+  for (int i = 0; i < n; i += kBlock) {
+    Value values[kBlock];
+    const int count = min_int(n - i, kBlock);
+    load_block(D::kDtype, x + i, values, count);
+    for (int k = 0; k < count; ++k) values[k] *= factor;
+    store_block(D::kDtype, x + i, values, count);
+  }
+}
+
+template <typename D, bool Write>
+void stat_span(void *data, int64_t n, float inv_scale_word, ChunkStat *out) {
+  using Value = typename D::Value;
+  constexpr int kTile = Shape<D>::kTile;
+  constexpr Value kLimit = Write ? D::kLimit : static_cast<Value>(kInfinity);
+  const Value inv_scale = static_cast<Value>(inv_scale_word);
+  auto *x = static_cast<typename D::Element *>(data);
+  *out = ChunkStat{0.0, 0.0, 0, 0, -1};
+  for (int64_t i = 0; i < n; i += kTile) {
+    const int count = min_int(n - i, kTile);
+    const TileSum tile = sum_tile<D>(x + i, count);
+    const Value scaled = static_cast<Value>(tile.amax) * inv_scale;
+    if (!(__builtin_fabs(scaled) < kLimit)) {
+      count_nonfinite<D>(x + i, count, i, inv_scale, kLimit, out);
+    } else {
+      double sum_sq = tile.sum_sq;
+      if constexpr (!D::kSafe) {
+        const bool safe = tile.amax == 0.0 ||
+                          (tile.amax >= static_cast<double>(kSafeMin) && tile.amax <= static_cast<double>(kSafeMax));
+        if (!safe) sum_sq = sum_tile_wide<D>(x + i, count);
+      }
+      out->sum_sq += sum_sq;
+      out->amax = tile.amax > out->amax ? tile.amax : out->amax;
+    }
+    if constexpr (Write) scale_tile<D>(x + i, count, inv_scale);
+  }
+  if (out->inf_count > 0) out->sum_sq = __builtin_inf();
+  if (out->nan_count > 0) out->sum_sq = __builtin_nan("");
+}
+
+template <bool Write>
+void stat(int32_t dtype, void *data, int64_t n, float inv_scale, ChunkStat *out) {
+  switch (dtype) {
+    case GSC_FP16:
+      return stat_span<Fp16, Write>(data, n, inv_scale, out);
+    case GSC_BF16:
+      return stat_span<Bf16, Write>(data, n, inv_scale, out);
+    case GSC_FP32:
+      return stat_span<Fp32, Write>(data, n, inv_scale, out);
+    default:
+      return stat_span<Fp64, Write>(data, n, inv_scale, out);
+  }
+}
+
+// check never writes: stat_span<D, false> has no store to `data`.
+void check(int32_t dtype, const void *data, int64_t n, float inv_scale, ChunkStat *out) {
+  stat<false>(dtype, const_cast<void *>(data), n, inv_scale, out);
+}
+
+void unscale(int32_t dtype, void *data, int64_t n, float inv_scale, ChunkStat *out) {
+  stat<true>(dtype, data, n, inv_scale, out);
+}
+
+}  // namespace
+}  // namespace gsc::cpu

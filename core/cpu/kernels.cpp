@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU kernels of one instruction set. The build compiles this file once per set, with GSC_CPU_TARGET naming it and
+// the compiler's flags choosing the instructions. Only <target>_kernels() leaves the object: everything else is in
+// unnamed namespaces or always inlined, since the linker is free to keep any one of several equal weak symbols, and
+// must not hand AVX-512 code to a processor without it. The algorithms are in the kernel_*.h files.
+#include "core/cpu/kernels.h"
+
+#include "core/cpu/kernel_apply.h"
+#include "core/cpu/kernel_linear.h"
+#include "core/cpu/kernel_stat.h"
+
+#if !defined(GSC_CPU_TARGET)
+#error "GSC_CPU_TARGET is not set: baseline, avx2 or avx512"
+#endif
+
+#define GSC_JOIN_(a, b) a##b
+#define GSC_JOIN(a, b) GSC_JOIN_(a, b)
+#define GSC_QUOTE_(a) #a
+#define GSC_QUOTE(a) GSC_QUOTE_(a)
+
+namespace gsc::cpu {
+
+const Kernels *GSC_JOIN(GSC_CPU_TARGET, _kernels)() {
+#define GSC_ENTRY(name, formula) apply<formula>,
+  // In the order of Variant, whose last is LAMB.
+  static constexpr Kernels kTable = {GSC_QUOTE(GSC_CPU_TARGET),
+                                     check,
+                                     unscale,
+                                     linear,
+                                     diagnose,
+                                     {GSC_FOR_EACH_SINGLE_SWEEP(GSC_ENTRY) lamb_moments},
+                                     lamb_apply};
+#undef GSC_ENTRY
+  return &kTable;
+}
+
+}  // namespace gsc::cpu

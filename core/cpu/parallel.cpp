@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread pool behind Parallel.
+#include "core/cpu/parallel.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#if !defined(_WIN32)
+#include <unistd.h>
+#endif
+
+namespace gsc::cpu {
+namespace {
+
+int64_t process_id() {
+#if defined(_WIN32)
+  return 0;
+#else
+  return getpid();
+#endif
+}
+
+// How often a worker looks for the next region before it sleeps: the two passes of a step follow each other closely.
+constexpr int kSpins = 2000;
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+class Pool {
+ public:
+  explicit Pool(int32_t workers) : process_(process_id()) {
+    try {
+      workers_.reserve(static_cast<std::size_t>(workers));
+      for (int32_t i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
+    } catch (const std::exception &) {
+      // Fewer threads, down to none, are fine: the calling thread takes part in every region.
+    }
+  }
+
+  Pool(const Pool &) = delete;
+  Pool &operator=(const Pool &) = delete;
+
+  ~Pool() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    for (std::thread &worker : workers_) worker.join();
+  }
+
+  /// After fork() the workers exist only in the parent.
+  [[nodiscard]] bool is_of_this_process() const { return process_ == process_id(); }
+
+  /// False if another thread's region is under way.
+  bool try_run(int32_t count, gsc_task_fn body, void *argument) {
+    const std::unique_lock busy(busy_, std::try_to_lock);
+    if (!busy.owns_lock()) return false;
+    {
+      const std::lock_guard lock(mutex_);
+      body_ = body;
+      argument_ = argument;
+      count_ = count;
+      next_.store(0, std::memory_order_relaxed);
+      open_ = true;
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    take_tasks(body, argument, count);
+    // Workers that have not woken up by now find the region closed; those inside it are waited for.
+    std::unique_lock lock(mutex_);
+    open_ = false;
+    done_.wait(lock, [this] { return inside_ == 0; });
+    return true;
+  }
+
+ private:
+  void take_tasks(gsc_task_fn body, void *argument, int32_t count) {
+    for (;;) {
+      const int32_t index = next_.fetch_add(1, std::memory_order_relaxed);
+      if (index >= count) return;
+      body(argument, index);
+    }
+  }
+
+  void work() {
+    uint32_t seen = 0;
+    for (;;) {
+      for (int i = 0; i < kSpins && generation_.load(std::memory_order_acquire) == seen; ++i) relax();
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
+      seen = generation_.load(std::memory_order_relaxed);
+      if (stop_) return;
+      if (!open_) continue;
+      ++inside_;
+      const gsc_task_fn body = body_;
+      void *argument = argument_;
+      const int32_t count = count_;
+      lock.unlock();
+      take_tasks(body, argument, count);
+      lock.lock();
+      if (--inside_ == 0) done_.notify_one();
+    }
+  }
+
+  int64_t process_;
+  std::mutex busy_;   ///< held by the thread whose region is under way
+  std::mutex mutex_;  ///< guards everything below that is not atomic
+  std::condition_variable wake_;
+  std::condition_variable done_;
+  std::atomic<uint32_t> generation_{0};
+  std::atomic<int32_t> next_{0};
+  gsc_task_fn body_ = nullptr;
+  void *argument_ = nullptr;
+  int32_t count_ = 0;
+  int32_t inside_ = 0;
+  bool open_ = false;
+  bool stop_ = false;
+  std::vector<std::thread> workers_;
+};
+
+Parallel::Parallel(int32_t threads, gsc_parallel_for_fn parallel_for, void *user)
+    : threads_(threads), parallel_for_(parallel_for), user_(user) {}
+
+Parallel::~Parallel() {
+  Pool *pool = pool_.load(std::memory_order_acquire);
+  // A pool from before fork() cannot be joined; its memory stays with the child.
+  if (pool != nullptr && pool->is_of_this_process()) delete pool;
+}
+
+Pool *Parallel::pool() {
+  Pool *pool = pool_.load(std::memory_order_acquire);
+  if (pool != nullptr && pool->is_of_this_process()) return pool;
+  Pool *fresh = new (std::nothrow) Pool(threads_ - 1);
+  if (fresh == nullptr) return nullptr;
+  if (pool_.compare_exchange_strong(pool, fresh, std::memory_order_acq_rel)) return fresh;
+  delete fresh;  // another thread was first
+  return pool;
+}
+
+void Parallel::run_tasks(int32_t count, gsc_task_fn body, void *argument) {
+  if (count > 1 && parallel_for_ != nullptr) {
+    parallel_for_(user_, count, body, argument);
+    return;
+  }
+  if (count > 1 && threads_ > 1) {
+    Pool *workers = pool();
+    if (workers != nullptr && workers->try_run(count, body, argument)) return;
+  }
+  for (int32_t i = 0; i < count; ++i) body(argument, i);
+}
+
+}  // namespace gsc::cpu

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// GSC_HD marks functions that are compiled for the host and for CUDA devices from one source, so that both backends
+// follow the same rule to the bit. Such functions use plain IEEE arithmetic in one written order: the host build has
+// -ffp-contract=off, the device build --fmad=false.
+#pragma once
+
+#if defined(__CUDACC__)
+#define GSC_HD __host__ __device__ __forceinline__
+#elif defined(__GNUC__)
+#define GSC_HD inline __attribute__((always_inline))
+#else
+#define GSC_HD inline
+#endif

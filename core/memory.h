@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host memory and lifetime. Everything the library keeps comes from a Resource (the caller's allocator or operator
+// new); every object of the C ABI is a reference-counted Object that keeps its context, and so the Resource, alive.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gradscaler/gradscaler.h"
+
+namespace gsc {
+
+inline constexpr std::size_t kMaxAlignment = 64;
+
+class Resource final : public std::pmr::memory_resource {
+ public:
+  Resource(gsc_allocate_fn allocate, gsc_release_fn release, void *user)
+      : allocate_(allocate), release_(release), user_(user) {}
+
+ private:
+  void *do_allocate(std::size_t bytes, std::size_t alignment) override {
+    if (allocate_ == nullptr) return ::operator new(bytes, std::align_val_t(alignment));
+    void *memory = allocate_(user_, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment));
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+  }
+  void do_deallocate(void *memory, std::size_t bytes, std::size_t alignment) override {
+    if (release_ == nullptr) {
+      ::operator delete(memory, bytes, std::align_val_t(alignment));
+    } else {
+      release_(user_, memory, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment));
+    }
+  }
+  [[nodiscard]] bool do_is_equal(const memory_resource &other) const noexcept override { return this == &other; }
+
+  gsc_allocate_fn allocate_;
+  gsc_release_fn release_;
+  void *user_;
+};
+
+template <typename T>
+using Vec = std::pmr::vector<T>;
+using String = std::pmr::string;
+
+/// Base of what handles point at. The tag tells kinds of handle apart: bindings pass untyped pointers.
+class Object {
+ public:
+  enum class Tag : uint32_t {
+    kContext = 0x47534301,
+    kTensorList = 0x47534302,
+    kScaler = 0x47534303,
+    kOptimizer = 0x47534304,
+    kGone = 0
+  };
+  Object(const Object &) = delete;
+  Object &operator=(const Object &) = delete;
+
+  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+  }
+  [[nodiscard]] Tag tag() const noexcept { return tag_; }
+
+ protected:
+  explicit Object(Tag tag) : tag_(tag) {}
+  virtual ~Object() { tag_ = Tag::kGone; }
+
+ private:
+  /// Runs the destructor and gives the memory back to the resource it came from.
+  virtual void destroy() noexcept = 0;
+
+  Tag tag_;
+  std::atomic<int32_t> references_{1};
+};
+
+/// Owning pointer to an Object.
+template <typename T>
+class Ref {
+ public:
+  Ref() = default;
+  Ref(const Ref &other) noexcept : object_(other.object_) {
+    if (object_ != nullptr) object_->retain();
+  }
+  Ref(Ref &&other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Ref &operator=(Ref other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Ref() {
+    if (object_ != nullptr) object_->release();
+  }
+
+  /// Takes over a reference that the caller holds.
+  static Ref adopt(T *object) noexcept {
+    Ref ref;
+    ref.object_ = object;
+    return ref;
+  }
+  /// Adds a reference.
+  static Ref share(T *object) noexcept {
+    if (object != nullptr) object->retain();
+    return adopt(object);
+  }
+  /// Hands the reference to the caller.
+  T *detach() noexcept { return std::exchange(object_, nullptr); }
+
+  [[nodiscard]] T *get() const noexcept { return object_; }
+  T *operator->() const noexcept { return object_; }
+  T &operator*() const noexcept { return *object_; }
+  explicit operator bool() const noexcept { return object_ != nullptr; }
+
+ private:
+  T *object_ = nullptr;
+};
+
+}  // namespace gsc

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adagrad (Duchi et al. 2011) with learning-rate decay, as torch.optim.Adagrad.
+#pragma once
+
+#include "core/optim/coefficients.h"
+
+namespace gsc::optim {
+
+GSC_HD Coefficients<double> adagrad_coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
+  Coefficients<double> c = common_coefficients(h, lr, maximize);
+  c.lr = lr / (1.0 + static_cast<double>(step - 1) * h.lr_decay);
+  return c;
+}
+
+struct Adagrad {
+  static constexpr int kStates = 1;
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
+    g = g + c.weight_decay * p;
+    const T sum = state[0] + g * g;
+    state[0] = sum;
+    p = p - c.lr * (g / (square_root(sum) + c.eps));
+  }
+};
+
+}  // namespace gsc::optim

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stochastic gradient descent with momentum, dampening, Nesterov momentum and weight decay, as torch.optim.SGD.
+// Without momentum there is no state.
+#pragma once
+
+#include "core/optim/coefficients.h"
+
+namespace gsc::optim {
+
+GSC_HD Coefficients<double> sgd_coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
+  Coefficients<double> c = common_coefficients(h, lr, maximize);
+  // The first step takes the gradient whole: PyTorch starts the buffer as a copy of it.
+  c.grad_weight = step == 1 ? 1.0 : 1.0 - h.dampening;
+  return c;
+}
+
+struct Sgd {
+  static constexpr int kStates = 0;
+  template <typename T>
+  GSC_HD static void update(T &p, T *, T g, const Coefficients<T> &c) {
+    g = g + c.weight_decay * p;
+    p = p - c.lr * g;
+  }
+};
+
+template <bool Nesterov>
+struct SgdMomentum {
+  static constexpr int kStates = 1;
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
+    g = g + c.weight_decay * p;
+    const T buffer = c.momentum * state[0] + c.grad_weight * g;
+    state[0] = buffer;
+    p = p - c.lr * (Nesterov ? g + c.momentum * buffer : buffer);
+  }
+};
+
+}  // namespace gsc::optim

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GRADSCALER_CPP_OPTIMIZER_HPP
+#define GRADSCALER_CPP_OPTIMIZER_HPP
+//
+// gradscaler::Optimizer over gsc_optimizer, with options that have named initialisers. The scaler that drives it is
+// in scaler.hpp. Contracts are those of gradscaler.h. Include <gradscaler/gradscaler.hpp>.
+//
+#include <cstddef>
+#include <cstdint>
+#include <gradscaler/cpp/tensor_list.hpp>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace gradscaler {
+
+/// Hyper-parameters of gsc_optimizer_options. What is not given has the default of the kind.
+struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::adamw;
+  /// GSC_OPTIMIZER_* bits.
+  uint32_t flags = 0;
+  std::optional<double> lr = std::nullopt;
+  std::optional<double> beta1 = std::nullopt;
+  std::optional<double> beta2 = std::nullopt;
+  std::optional<double> eps = std::nullopt;
+  std::optional<double> weight_decay = std::nullopt;
+  std::optional<double> momentum = std::nullopt;
+  std::optional<double> dampening = std::nullopt;
+  std::optional<double> lr_decay = std::nullopt;
+  std::optional<double> initial_accumulator_value = std::nullopt;
+
+  gsc_optimizer_options to_c() const {
+    gsc_optimizer_options c;
+    detail::check(gsc_optimizer_options_init(&c, sizeof c, static_cast<int32_t>(kind)));
+    c.flags = flags;
+    c.lr = lr.value_or(c.lr);
+    c.beta1 = beta1.value_or(c.beta1);
+    c.beta2 = beta2.value_or(c.beta2);
+    c.eps = eps.value_or(c.eps);
+    c.weight_decay = weight_decay.value_or(c.weight_decay);
+    c.momentum = momentum.value_or(c.momentum);
+    c.dampening = dampening.value_or(c.dampening);
+    c.lr_decay = lr_decay.value_or(c.lr_decay);
+    c.initial_accumulator_value = initial_accumulator_value.value_or(c.initial_accumulator_value);
+    return c;
+  }
+  static OptimizerOptions from_c(const gsc_optimizer_options &c) {
+    return {static_cast<OptimizerKind>(c.kind),
+            c.flags,
+            c.lr,
+            c.beta1,
+            c.beta2,
+            c.eps,
+            c.weight_decay,
+            c.momentum,
+            c.dampening,
+            c.lr_decay,
+            c.initial_accumulator_value};
+  }
+};
+
+/// A fused optimizer. Keeps its lists alive, not their buffers.
+class Optimizer : public detail::Handle<gsc_optimizer> {
+ public:
+  /// `state`: one list a slot of the kind, or empty: then the library makes them.
+  Optimizer(const Context &context, const OptimizerOptions &options, TensorListRef params, TensorListRef grads,
+            TensorListRef model_copy = {}, std::span<const TensorListRef> state = {}) {
+    const gsc_optimizer_options c = options.to_c();
+    std::vector<gsc_tensor_list *> slots;
+    for (const TensorListRef &slot : state) slots.push_back(slot.get());
+    gsc_optimizer *made = nullptr;
+    detail::check(gsc_optimizer_create(context.get(), &c, params.get(), grads.get(), model_copy.get(),
+                                       slots.empty() ? nullptr : slots.data(), static_cast<int32_t>(slots.size()),
+                                       &made));
+    take(made);
+  }
+  static Optimizer adopt(gsc_optimizer *object) noexcept { return Optimizer(object, detail::Adopt{}); }
+
+  /// Number of the new group.
+  int32_t add_group(int64_t first, int64_t count, const OptimizerOptions &options) {
+    const gsc_optimizer_options c = options.to_c();
+    int32_t group = 0;
+    detail::check(gsc_optimizer_add_group(get(), first, count, &c, &group));
+    return group;
+  }
+  int32_t group_count() const {
+    int32_t count = 0;
+    detail::check(gsc_optimizer_group_count(get(), &count));
+    return count;
+  }
+  OptimizerOptions get_options(int32_t group = 0) const {
+    gsc_optimizer_options c{};
+    c.struct_size = sizeof c;
+    detail::check(gsc_optimizer_get_options(get(), group, &c));
+    return OptimizerOptions::from_c(c);
+  }
+  void set_options(int32_t group, const OptimizerOptions &options, gsc_stream stream = nullptr) {
+    const gsc_optimizer_options c = options.to_c();
+    detail::check(gsc_optimizer_set_options(get(), group, &c, stream));
+  }
+  void set_lr(double lr, int32_t group = 0, gsc_stream stream = nullptr) {
+    detail::check(gsc_optimizer_set_lr(get(), group, lr, stream));
+  }
+  void set_lr_word(const float *lr_word, int32_t group = 0, gsc_stream stream = nullptr) {
+    detail::check(gsc_optimizer_set_lr_word(get(), group, lr_word, stream));
+  }
+  void step(gsc_stream stream = nullptr) { detail::check(gsc_optimizer_step(get(), stream)); }
+  void step_scaled(const float *inv_scale, const float *found_inf, gsc_stream stream = nullptr) {
+    detail::check(gsc_optimizer_step_scaled(get(), inv_scale, found_inf, stream));
+  }
+  void zero_grads(gsc_stream stream = nullptr) { detail::check(gsc_optimizer_zero_grads(get(), stream)); }
+
+  /// Borrowed: valid as long as the optimizer.
+  TensorListRef grads() const {
+    gsc_tensor_list *list = nullptr;
+    detail::check(gsc_optimizer_grads(get(), &list));
+    return list;
+  }
+  int32_t state_count() const {
+    int32_t count = 0;
+    detail::check(gsc_optimizer_state_count(get(), &count));
+    return count;
+  }
+  struct StateSlot {
+    /// Borrowed: valid as long as the optimizer.
+    TensorListRef list;
+    const char *name;
+  };
+  StateSlot state(int32_t slot) const {
+    gsc_tensor_list *list = nullptr;
+    const char *name = nullptr;
+    detail::check(gsc_optimizer_state(get(), slot, &list, &name));
+    return {list, name};
+  }
+  struct Steps {
+    int64_t applied;
+    int64_t skipped;
+  };
+  Steps get_steps(gsc_stream stream = nullptr) const {
+    Steps steps{};
+    detail::check(gsc_optimizer_get_steps(get(), &steps.applied, &steps.skipped, stream));
+    return steps;
+  }
+  void set_steps(Steps steps, gsc_stream stream = nullptr) {
+    detail::check(gsc_optimizer_set_steps(get(), steps.applied, steps.skipped, stream));
+  }
+  int64_t save_size() const {
+    int64_t bytes = 0;
+    detail::check(gsc_optimizer_save_size(get(), &bytes));
+    return bytes;
+  }
+  std::vector<std::byte> save_sync(gsc_stream stream = nullptr) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(save_size()));
+    detail::check(gsc_optimizer_save_sync(get(), bytes.data(), std::ssize(bytes), stream));
+    return bytes;
+  }
+  void load_sync(std::span<const std::byte> bytes, gsc_stream stream = nullptr) {
+    detail::check(gsc_optimizer_load_sync(get(), bytes.data(), std::ssize(bytes), stream));
+  }
+
+ private:
+  Optimizer(gsc_optimizer *object, detail::Adopt) noexcept : Handle(object) {}
+};
+
+}  // namespace gradscaler
+
+#endif  // GRADSCALER_CPP_OPTIMIZER_HPP

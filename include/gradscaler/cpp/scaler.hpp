@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GRADSCALER_CPP_SCALER_HPP
+#define GRADSCALER_CPP_SCALER_HPP
+//
+// gradscaler::GradScaler over gsc_scaler, with options that have named initialisers. Contracts are those of
+// gradscaler.h. Include <gradscaler/gradscaler.hpp>.
+//
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <gradscaler/cpp/optimizer.hpp>
+#include <iterator>
+#include <limits>
+#include <vector>
+
+namespace gradscaler {
+
+/// Fields and defaults of gsc_scaler_options: PyTorch's policy.
+struct ScalerOptions {
+  /// GSC_SCALER_* bits.
+  uint32_t flags = 0;
+  float init_scale = 65536.0f;
+  float min_scale = 0.0f;
+  float max_scale = 0.0f;
+  int32_t growth_interval = 2000;
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;
+  bool enabled = true;
+  int32_t hysteresis = 1;
+  HysteresisRefill hysteresis_refill = HysteresisRefill::on_growth;
+  GrowthTiming growth_timing = GrowthTiming::at_interval;
+  double overflow_tolerance = 0.0;
+  float recovery_threshold = 0.0f;
+  int32_t recovery_interval = 0;
+  FloorAction floor_action = FloorAction::clamp;
+  int32_t floor_patience = 1;
+  int32_t history_capacity = 1024;
+
+  /// The policy of another system, to start from.
+  static ScalerOptions preset(Preset preset) {
+    gsc_scaler_options c;
+    detail::check(gsc_scaler_options_preset(&c, sizeof c, static_cast<int32_t>(preset)));
+    return from_c(c);
+  }
+  gsc_scaler_options to_c() const {
+    gsc_scaler_options c;
+    detail::check(gsc_scaler_options_init(&c, sizeof c));
+    c.flags = flags;
+    c.init_scale = init_scale;
+    c.min_scale = min_scale;
+    c.max_scale = max_scale;
+    c.growth_interval = growth_interval;
+    c.growth_factor = growth_factor;
+    c.backoff_factor = backoff_factor;
+    c.enabled = enabled ? 1 : 0;
+    c.hysteresis = hysteresis;
+    c.hysteresis_refill = static_cast<int32_t>(hysteresis_refill);
+    c.growth_timing = static_cast<int32_t>(growth_timing);
+    c.overflow_tolerance = overflow_tolerance;
+    c.recovery_threshold = recovery_threshold;
+    c.recovery_interval = recovery_interval;
+    c.floor_action = static_cast<int32_t>(floor_action);
+    c.floor_patience = floor_patience;
+    c.history_capacity = history_capacity;
+    return c;
+  }
+  static ScalerOptions from_c(const gsc_scaler_options &c) {
+    return {.flags = c.flags,
+            .init_scale = c.init_scale,
+            .min_scale = c.min_scale,
+            .max_scale = c.max_scale,
+            .growth_interval = c.growth_interval,
+            .growth_factor = c.growth_factor,
+            .backoff_factor = c.backoff_factor,
+            .enabled = c.enabled != 0,
+            .hysteresis = c.hysteresis,
+            .hysteresis_refill = static_cast<HysteresisRefill>(c.hysteresis_refill),
+            .growth_timing = static_cast<GrowthTiming>(c.growth_timing),
+            .overflow_tolerance = c.overflow_tolerance,
+            .recovery_threshold = c.recovery_threshold,
+            .recovery_interval = c.recovery_interval,
+            .floor_action = static_cast<FloorAction>(c.floor_action),
+            .floor_patience = c.floor_patience,
+            .history_capacity = c.history_capacity};
+  }
+};
+
+/// The scale, its policy, counters and history.
+class GradScaler : public detail::Handle<gsc_scaler> {
+ public:
+  GradScaler(const Context &context, const ScalerOptions &options = {}) {
+    const gsc_scaler_options c = options.to_c();
+    gsc_scaler *made = nullptr;
+    detail::check(gsc_scaler_create(context.get(), &c, &made));
+    take(made);
+  }
+  static GradScaler adopt(gsc_scaler *object) noexcept { return GradScaler(object, detail::Adopt{}); }
+
+  // One iteration.
+
+  /// dst = src * scale; as many tensors in one as in the other.
+  void scale(Tensors src, Tensors dst, gsc_stream stream = nullptr) {
+    const int64_t count = detail::same_count("src", src, "dst", dst);
+    detail::check(gsc_scaler_scale(get(), src.data(), dst.data(), count, stream));
+  }
+  void unscale(TensorListRef grads, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_unscale(get(), grads.get(), stream));
+  }
+  void check(TensorListRef grads, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_check(get(), grads.get(), stream));
+  }
+  void check_range(TensorListRef grads, int64_t first, int64_t count, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_check_range(get(), grads.get(), first, count, stream));
+  }
+  void clip_grad_norm(TensorListRef grads, double max_norm, Norm norm = Norm::l2, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_clip_grad_norm(get(), grads.get(), max_norm, static_cast<int32_t>(norm), stream));
+  }
+  void clip_grad_value(TensorListRef grads, double clip_value, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_clip_grad_value(get(), grads.get(), clip_value, stream));
+  }
+  void step(Optimizer &optimizer, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_step(get(), optimizer.get(), stream));
+  }
+  /// For an optimizer of your own: true if the step is to be applied.
+  [[nodiscard]] bool should_step_sync(TensorListRef grads, gsc_stream stream = nullptr) {
+    int32_t apply = 0;
+    detail::check(gsc_scaler_should_step_sync(get(), grads.get(), &apply, stream));
+    return apply != 0;
+  }
+  void update(gsc_stream stream = nullptr) { detail::check(gsc_scaler_update(get(), stream)); }
+  void step_and_update(Optimizer &optimizer, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_step_and_update(get(), optimizer.get(), stream));
+  }
+  /// Null: all lists.
+  void discard(TensorListRef grads = {}) { detail::check(gsc_scaler_discard(get(), grads.get())); }
+  void set_scale(float scale, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_set_scale(get(), scale, stream));
+  }
+
+  // Looking at it.
+
+  float get_scale(gsc_stream stream = nullptr) const {
+    float scale = 0.0f;
+    detail::check(gsc_scaler_get_scale(get(), &scale, stream));
+    return scale;
+  }
+  bool is_enabled() const {
+    int32_t enabled = 0;
+    detail::check(gsc_scaler_is_enabled(get(), &enabled));
+    return enabled != 0;
+  }
+  /// Null: all lists of the last update. Under FloorAction::error throws at the floor; use the form below to see why.
+  gsc_report get_report_sync(TensorListRef grads = {}, gsc_stream stream = nullptr) {
+    gsc_report report{};
+    get_report_sync(report, grads, stream);
+    return report;
+  }
+  /// Fills in `report`, also when it then throws Error with GSC_ERROR_SCALE_FLOOR.
+  void get_report_sync(gsc_report &report, TensorListRef grads = {}, gsc_stream stream = nullptr) {
+    report.struct_size = sizeof report;
+    detail::check(gsc_scaler_get_report_sync(get(), grads.get(), &report, stream));
+  }
+  /// `report`: pinned memory for CUDA, alive until the stream has passed.
+  void read_report_async(gsc_report &report, TensorListRef grads = {}, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_read_report_async(get(), grads.get(), &report, stream));
+  }
+  /// The newest entries, oldest first, at most `capacity`.
+  std::vector<gsc_history_entry> history_sync(int64_t capacity = std::numeric_limits<int64_t>::max(),
+                                              gsc_stream stream = nullptr) {
+    int64_t count = 0;
+    detail::check(gsc_scaler_history_sync(get(), nullptr, 0, &count, stream));
+    std::vector<gsc_history_entry> entries(static_cast<std::size_t>(std::clamp<int64_t>(capacity, 0, count)));
+    detail::check(gsc_scaler_history_sync(get(), entries.data(), std::ssize(entries), &count, stream));
+    return entries;
+  }
+  gsc_device_state device_state(TensorListRef grads = {}) {
+    gsc_device_state state{};
+    state.struct_size = sizeof state;
+    detail::check(gsc_scaler_device_state(get(), grads.get(), &state));
+    return state;
+  }
+
+  // Checkpoints, options and ranks.
+
+  gsc_scaler_state get_state(gsc_stream stream = nullptr) {
+    gsc_scaler_state state{};
+    state.struct_size = sizeof state;
+    detail::check(gsc_scaler_get_state(get(), &state, stream));
+    return state;
+  }
+  void set_state(const gsc_scaler_state &state, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_set_state(get(), &state, stream));
+  }
+  ScalerOptions get_options() const {
+    gsc_scaler_options c{};
+    c.struct_size = sizeof c;
+    detail::check(gsc_scaler_get_options(get(), &c));
+    return ScalerOptions::from_c(c);
+  }
+  void set_options(const ScalerOptions &options, gsc_stream stream = nullptr) {
+    const gsc_scaler_options c = options.to_c();
+    detail::check(gsc_scaler_set_options(get(), &c, stream));
+  }
+  double get_growth_factor() const {
+    double factor = 0.0;
+    detail::check(gsc_scaler_get_growth_factor(get(), &factor));
+    return factor;
+  }
+  void set_growth_factor(double factor, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_set_growth_factor(get(), factor, stream));
+  }
+  double get_backoff_factor() const {
+    double factor = 0.0;
+    detail::check(gsc_scaler_get_backoff_factor(get(), &factor));
+    return factor;
+  }
+  void set_backoff_factor(double factor, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_set_backoff_factor(get(), factor, stream));
+  }
+  int32_t get_growth_interval() const {
+    int32_t interval = 0;
+    detail::check(gsc_scaler_get_growth_interval(get(), &interval));
+    return interval;
+  }
+  void set_growth_interval(int32_t interval, gsc_stream stream = nullptr) {
+    detail::check(gsc_scaler_set_growth_interval(get(), interval, stream));
+  }
+  /// nullptr removes the reducer.
+  void set_reducer(gsc_all_reduce_fn all_reduce, void *user = nullptr) {
+    const gsc_reducer reducer{sizeof(gsc_reducer), 0, all_reduce, user};
+    detail::check(gsc_scaler_set_reducer(get(), all_reduce != nullptr ? &reducer : nullptr));
+  }
+
+ private:
+  GradScaler(gsc_scaler *object, detail::Adopt) noexcept : Handle(object) {}
+};
+
+}  // namespace gradscaler
+
+#endif  // GRADSCALER_CPP_SCALER_HPP

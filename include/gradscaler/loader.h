@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GRADSCALER_LOADER_H
+#define GRADSCALER_LOADER_H
+/*
+ * Loads gradscaler at run time: include this file, link nothing (systems whose dlopen is not in the C library, such as
+ * glibc before 2.34, want -ldl), and call everything through the table.
+ *
+ *     gsc_library library; char message[1024];
+ *     if (!gsc_library_open(&library, NULL, message, sizeof message)) { fprintf(stderr, "%s\n", message); return 1; }
+ *     gsc_context *ctx; library.api->context_create(NULL, &ctx);   // gsc_context_create
+ *     ...
+ *     gsc_library_close(&library);
+ *
+ * C99 and C++; POSIX and Windows. It leaves everything after finding the table to <gradscaler/api.h>.
+ */
+#include <gradscaler/api.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(_WIN32)
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#else
+#include <dlfcn.h>
+#include <unistd.h>
+#endif
+
+/** The file name that the system's search is asked for: that of this header's ABI number. */
+#if defined(_WIN32)
+#define GSC_LIBRARY_NAME "gradscaler.dll"
+#elif defined(__APPLE__)
+#define GSC_LIBRARY_NAME "libgradscaler.1.dylib"
+#else
+#define GSC_LIBRARY_NAME "libgradscaler.so.1"
+#endif
+
+/** A loaded library. Both are NULL when none is loaded. */
+typedef struct gsc_library {
+  /** From dlopen or LoadLibrary. */
+  void *handle;
+  /** Every function, valid until gsc_library_close. */
+  const gsc_api *api;
+} gsc_library;
+
+/* Appends to a message that may be full or absent; what does not fit is cut off. */
+static inline void gsc_library_say_(char *message, size_t message_size, const char *text) {
+  size_t length, room;
+  if (message == NULL || message_size == 0) return;
+  length = strlen(message);
+  room = message_size - 1 - length;
+  if (strlen(text) < room) room = strlen(text);
+  memcpy(message + length, text, room);
+  message[length + room] = '\0';
+}
+
+/* The system's words for the last failure to load. */
+static inline void gsc_library_say_reason_(char *message, size_t message_size) {
+#if defined(_WIN32)
+  char text[256];
+  DWORD code = GetLastError();
+  DWORD length = FormatMessageA(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL, code, 0, text,
+                                (DWORD)sizeof text, NULL);
+  while (length > 0 && (text[length - 1] == '\n' || text[length - 1] == '\r')) --length;
+  text[length < sizeof text ? length : sizeof text - 1] = '\0';
+  if (length == 0) snprintf(text, sizeof text, "error %lu", (unsigned long)code);
+  gsc_library_say_(message, message_size, text);
+#else
+  const char *text = dlerror();
+  gsc_library_say_(message, message_size, text != NULL ? text : "unknown reason");
+#endif
+}
+
+/* Unloads and forgets. */
+static inline void gsc_library_unload_(void *handle) {
+#if defined(_WIN32)
+  if (handle != NULL) FreeLibrary((HMODULE)handle);
+#else
+  if (handle != NULL) dlclose(handle);
+#endif
+}
+
+/* Tries one path. 1 on success; else 0, and the path with the reason is appended to the message. */
+static inline int gsc_library_try_(gsc_library *library, const char *path, char *message, size_t message_size) {
+  const gsc_api *(*get_api)(uint32_t) = NULL;
+  void *handle;
+  gsc_library_say_(message, message_size, "; tried \"");
+  gsc_library_say_(message, message_size, path);
+  gsc_library_say_(message, message_size, "\": ");
+#if defined(_WIN32)
+  handle = (void *)LoadLibraryA(path);
+  if (handle != NULL) {
+    FARPROC symbol = GetProcAddress((HMODULE)handle, "gsc_get_api");
+    memcpy(&get_api, &symbol, sizeof get_api); /* a cast between unrelated function types would draw a warning */
+  }
+#else
+  handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (handle != NULL) {
+    void *symbol = dlsym(handle, "gsc_get_api");
+    memcpy(&get_api, &symbol, sizeof get_api); /* ISO C has no cast from data to function pointers */
+  }
+#endif
+  if (handle == NULL) {
+    gsc_library_say_reason_(message, message_size);
+    return 0;
+  }
+  if (get_api == NULL) {
+    gsc_library_say_(message, message_size, "not gradscaler: it has no gsc_get_api");
+    gsc_library_unload_(handle);
+    return 0;
+  }
+  library->api = get_api(GSC_ABI_VERSION);
+  if (library->api == NULL) {
+    char text[64];
+    snprintf(text, sizeof text, "it does not speak ABI %u", (unsigned)GSC_ABI_VERSION);
+    gsc_library_say_(message, message_size, text);
+    gsc_library_unload_(handle);
+    return 0;
+  }
+  library->handle = handle;
+  return 1;
+}
+
+/* Copies GRADSCALER_LIBRARY. 0 if it is empty, not set, too long, or not to be trusted because the program runs with
+ * more rights than its user has. */
+static inline int gsc_library_environment_(char *path, size_t path_size) {
+#if defined(_WIN32)
+  DWORD length = GetEnvironmentVariableA("GRADSCALER_LIBRARY", path, (DWORD)path_size);
+  return length > 0 && length < path_size;
+#else
+  const char *value = getenv("GRADSCALER_LIBRARY");
+  if (value == NULL || value[0] == '\0' || strlen(value) >= path_size) return 0;
+  if (getuid() != geteuid() || getgid() != getegid()) return 0;
+  memcpy(path, value, strlen(value) + 1);
+  return 1;
+#endif
+}
+
+/**
+ * Loads the library and fetches its table. `path` NULL: the file named by the environment variable GRADSCALER_LIBRARY
+ * if it is set, then GSC_LIBRARY_NAME by the system's search; else exactly `path`. Returns 1 on success. Else returns 0
+ * with *library cleared and a sentence in `message` (may be NULL; at most message_size bytes with the final zero) that
+ * lists every path tried with the loader's reason. On success `message` is "".
+ * A library older than this header may lack functions that the header's release added: see GSC_API_HAS.
+ */
+static inline int gsc_library_open(gsc_library *library, const char *path, char *message, size_t message_size) {
+  char from_environment[4096];
+  library->handle = NULL;
+  library->api = NULL;
+  if (message != NULL && message_size > 0) message[0] = '\0';
+  gsc_library_say_(message, message_size, "cannot load gradscaler");
+  if (path == NULL && gsc_library_environment_(from_environment, sizeof from_environment)) {
+    gsc_library_try_(library, from_environment, message, message_size);
+  }
+  if (library->api == NULL) {
+    gsc_library_try_(library, path != NULL ? path : GSC_LIBRARY_NAME, message, message_size);
+  }
+  if (library->api == NULL) return 0;
+  if (message != NULL && message_size > 0) message[0] = '\0';
+  return 1;
+}
+
+/**
+ * Unloads the library. Destroy every object first and let every stream finish; the table and all strings of the library
+ * are gone afterwards. Nothing happens if none is loaded.
+ */
+static inline void gsc_library_close(gsc_library *library) {
+  if (library->handle != NULL) gsc_library_unload_(library->handle);
+  library->handle = NULL;
+  library->api = NULL;
+}
+
+#endif /* GRADSCALER_LOADER_H */
