@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Context, errors and tensors of the example. Conversions between fp16 and fp32 are the library's; nothing here knows
+ * the bits of a half.
+ */
+#include "device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void device_open(device *d, const gsc_api *api) {
+  gsc_context_options options;
+  d->api = api;
+  d->context = NULL;
+  require(d, api->context_options_init(&options, sizeof options), "context options");
+  options.num_threads = 1;
+  require(d, api->context_create(&options, &d->context), "context");
+}
+
+void device_close(device *d) {
+  d->api->context_destroy(d->context);
+  d->context = NULL;
+}
+
+void require(const device *d, gsc_status status, const char *what) {
+  if (status == GSC_OK) return;
+  fprintf(stderr, "digits: %s: %s (%s)\n", what, d->api->last_error_message(), d->api->status_string(status));
+  exit(EXIT_FAILURE);
+}
+
+void *allocate(size_t count, size_t size) {
+  void *memory = calloc(count > 0 ? count : 1, size);
+  if (memory == NULL) {
+    fprintf(stderr, "digits: out of memory\n");
+    exit(EXIT_FAILURE);
+  }
+  return memory;
+}
+
+gsc_tensor tensor_make(int32_t dtype, int64_t count) {
+  gsc_tensor t;
+  memset(&t, 0, sizeof t);
+  t.data = allocate((size_t)count, dtype == GSC_FP16 ? 2 : 4);
+  t.count = count;
+  t.dtype = dtype;
+  return t;
+}
+
+void tensor_free(gsc_tensor *t) {
+  free(t->data);
+  t->data = NULL;
+  t->count = 0;
+}
+
+gsc_tensor tensor_first(const gsc_tensor *t, int64_t count) {
+  gsc_tensor view = *t;
+  view.count = count;
+  return view;
+}
+
+gsc_tensor tensor_of_floats(float *values, int64_t count) {
+  gsc_tensor t;
+  memset(&t, 0, sizeof t);
+  t.data = values;
+  t.count = count;
+  t.dtype = GSC_FP32;
+  return t;
+}
+
+void tensor_cast(const device *d, gsc_tensor src, gsc_tensor dst) {
+  require(d, d->api->ops_cast(d->context, &src, &dst, 1, NULL), "cast");
+}

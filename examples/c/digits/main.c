@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Trains a small network on handwritten digits in fp32, in fp16, and in fp16 with loss scaling, with losses of several
+ * magnitudes. Prints a table; writes results.csv, scale_history.csv, accuracy.svg and scale.svg.
+ *
+ *     digits --data digits.csv [--library libgradscaler.so.1] [--output FOLDER] [--quick] [--check]
+ *
+ * The library is loaded at run time; nothing of it is linked. How it is used is in training.c.
+ */
+#include <gradscaler/loader.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+
+typedef struct options {
+  const char *data;
+  const char *library;
+  const char *output;
+  int quick;
+  int check;
+} options;
+
+static int usage(void) {
+  fprintf(stderr,
+          "usage: digits --data FILE [--library FILE] [--output FOLDER] [--quick] [--check]\n"
+          "  --data     the digits as text: 64 pixels and a label in each line\n"
+          "  --library  the library to load; without it $GRADSCALER_LIBRARY, then the system's search\n"
+          "  --output   where results and plots go; without it the current folder\n"
+          "  --quick    one seed, few steps, two magnitudes\n"
+          "  --check    fail if scaling does not do what it should\n");
+  return EXIT_FAILURE;
+}
+
+static int parse(int argc, char **argv, options *o) {
+  memset(o, 0, sizeof *o);
+  o->output = ".";
+  for (int i = 1; i < argc; i++) {
+    const char **value = strcmp(argv[i], "--data") == 0      ? &o->data
+                         : strcmp(argv[i], "--library") == 0 ? &o->library
+                         : strcmp(argv[i], "--output") == 0  ? &o->output
+                                                             : NULL;
+    if (value != NULL) {
+      if (++i == argc) return 0;
+      *value = argv[i];
+    } else if (strcmp(argv[i], "--quick") == 0) {
+      o->quick = 1;
+    } else if (strcmp(argv[i], "--check") == 0) {
+      o->check = 1;
+    } else {
+      return 0;
+    }
+  }
+  return o->data != NULL;
+}
+
+static int write_file(int (*writer)(const experiment *, const char *), const experiment *e, const char *folder,
+                      const char *name) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  if (!writer(e, path)) return 0;
+  printf("  %s\n", path);
+  return 1;
+}
+
+static int report(const experiment *e, const options *o) {
+  report_table(e);
+  printf("\nWritten:\n");
+  return write_file(report_results, e, o->output, "results.csv") &
+         write_file(report_history, e, o->output, "scale_history.csv") &
+         write_file(plot_accuracy, e, o->output, "accuracy.svg") & write_file(plot_scale, e, o->output, "scale.svg");
+}
+
+static int run(const gsc_api *api, const dataset *all, const options *o) {
+  static experiment e; /* large */
+  device d;
+  printf("%s\n", api->build_info());
+  device_open(&d, api);
+  experiment_plan(&e, o->quick);
+  experiment_run(&e, &d, all);
+  int good = report(&e, o);
+  if (o->check && experiment_check(&e) > 0) good = 0;
+  experiment_free(&e);
+  device_close(&d);
+  return good;
+}
+
+int main(int argc, char **argv) {
+  options o;
+  dataset all;
+  gsc_library library;
+  char message[4096];
+  if (!parse(argc, argv, &o)) return usage();
+  if (!dataset_read(&all, o.data)) return EXIT_FAILURE;
+  if (all.count <= TRAIN_IMAGES) {
+    fprintf(stderr, "digits: %s has %d images; more than %d are needed\n", o.data, all.count, TRAIN_IMAGES);
+    dataset_free(&all);
+    return EXIT_FAILURE;
+  }
+  if (!gsc_library_open(&library, o.library, message, sizeof message)) {
+    fprintf(stderr, "digits: %s\n", message);
+    dataset_free(&all);
+    return EXIT_FAILURE;
+  }
+  const int good = run(library.api, &all, &o);
+  gsc_library_close(&library);
+  dataset_free(&all);
+  return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
