@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loads the shared library (argv[1]) at run time through <gradscaler/loader.h>, uses it with several threads, unloads
+ * it, and checks that it is really gone: 50 times. Then what the loader says when it fails. It proves that nothing in
+ * the library (thread-local destructors, threads, exit handlers, unique symbols) keeps it mapped; not that its results
+ * are right, beyond a look at one training step.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <dirent.h>
+#include <gradscaler/loader.h>
+#include <math.h>
+#include <pthread.h>
+#include <time.h>
+
+#define ROUNDS 50
+#define ELEMENTS 400000
+#define CHECK(condition)                                                       \
+  do {                                                                         \
+    if (!(condition)) {                                                        \
+      fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                                 \
+    }                                                                          \
+  } while (0)
+
+static float weights[ELEMENTS], grads[ELEMENTS];
+
+/* Threads of this process, or 0 where there is no /proc. */
+static int thread_count(void) {
+  int count = 0;
+  struct dirent *entry;
+  DIR *directory = opendir("/proc/self/task");
+  if (directory == NULL) return 0;
+  while ((entry = readdir(directory)) != NULL) count += entry->d_name[0] != '.';
+  closedir(directory);
+  return count;
+}
+
+/* Waits until no more than `limit` threads are left: a joined thread stays listed for a moment. */
+static int threads_fall_to(int limit) {
+  const struct timespec pause = {0, 1000000};
+  int tries;
+  for (tries = 0; tries < 5000 && thread_count() > limit; ++tries) nanosleep(&pause, NULL);
+  return thread_count() <= limit;
+}
+
+/* One step w -= 0.5 * g on four threads; then one that is skipped. */
+static void train(const gsc_api *api) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  gsc_optimizer_options sgd;
+  gsc_context *context = NULL;
+  gsc_tensor_list *params_list = NULL, *grads_list = NULL;
+  gsc_optimizer *optimizer = NULL;
+  gsc_scaler *scaler = NULL;
+  gsc_tensor w = {NULL, ELEMENTS, GSC_FP32, 0}, g = {NULL, ELEMENTS, GSC_FP32, 0};
+  float scale = 0;
+  int i, threads_before = thread_count();
+  w.data = weights;
+  g.data = grads;
+  options.num_threads = 4;
+  CHECK(api->optimizer_options_init(&sgd, (uint32_t)sizeof sgd, GSC_SGD) == GSC_OK);
+  sgd.lr = 0.5;
+  CHECK(api->context_create(&options, &context) == GSC_OK);
+  CHECK(api->tensor_list_create(context, &w, 1, NULL, &params_list) == GSC_OK);
+  CHECK(api->tensor_list_create(context, &g, 1, NULL, &grads_list) == GSC_OK);
+  CHECK(api->optimizer_create(context, &sgd, params_list, grads_list, NULL, NULL, 0, &optimizer) == GSC_OK);
+  CHECK(api->scaler_create(context, NULL, &scaler) == GSC_OK);
+  CHECK(api->scaler_get_scale(scaler, &scale, NULL) == GSC_OK);
+  for (i = 0; i < ELEMENTS; ++i) {
+    weights[i] = (float)(i % 100);
+    grads[i] = weights[i] * scale;
+  }
+  CHECK(api->scaler_step_and_update(scaler, optimizer, NULL) == GSC_OK);
+  for (i = 0; i < ELEMENTS; ++i) CHECK(weights[i] == 0.5f * (float)(i % 100));
+  CHECK(thread_count() == 0 || thread_count() > threads_before); /* or unloading would prove little */
+  grads[ELEMENTS - 1] = NAN;
+  CHECK(api->scaler_step_and_update(scaler, optimizer, NULL) == GSC_OK);
+  CHECK(weights[ELEMENTS - 2] == 0.5f * (float)((ELEMENTS - 2) % 100));
+  /* A failing call, for its thread-local message. */
+  CHECK(api->scaler_update(scaler, NULL) == GSC_ERROR_BAD_STATE && api->last_error_message()[0] != '\0');
+  /* Parents first: they live until their children are gone. */
+  api->context_destroy(context);
+  api->tensor_list_destroy(params_list);
+  api->tensor_list_destroy(grads_list);
+  api->optimizer_destroy(optimizer);
+  api->scaler_destroy(scaler);
+}
+
+/* A thread of the caller's that has used the library and is still alive when it is unloaded. */
+typedef struct lingering {
+  const gsc_api *api;
+  pthread_barrier_t used, unloaded;
+} lingering;
+
+static void *linger(void *argument) {
+  lingering *self = (lingering *)argument;
+  CHECK(self->api->context_create(NULL, NULL) == GSC_ERROR_INVALID_ARGUMENT);
+  CHECK(self->api->last_error_message()[0] != '\0');
+  pthread_barrier_wait(&self->used);
+  pthread_barrier_wait(&self->unloaded);
+  return NULL;
+}
+
+static void *do_nothing(void *argument) { return argument; }
+
+static int is_loaded(const char *path) {
+  void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+  if (handle != NULL) dlclose(handle);
+  return handle != NULL;
+}
+
+static void open_use_close(const char *path) {
+  gsc_library library;
+  char message[1024];
+  pthread_t thread;
+  lingering other;
+  int threads_before = thread_count();
+  if (!gsc_library_open(&library, path, message, sizeof message)) {
+    fprintf(stderr, "%s\n", message);
+    exit(1);
+  }
+  CHECK(message[0] == '\0' && is_loaded(path));
+  CHECK(library.api->abi_version == GSC_ABI_VERSION && library.api->struct_size >= sizeof(gsc_api));
+  other.api = library.api;
+  CHECK(pthread_barrier_init(&other.used, NULL, 2) == 0 && pthread_barrier_init(&other.unloaded, NULL, 2) == 0);
+  CHECK(pthread_create(&thread, NULL, linger, &other) == 0);
+  pthread_barrier_wait(&other.used);
+  train(library.api);
+  gsc_library_close(&library);
+  CHECK(library.handle == NULL && library.api == NULL);
+  CHECK(!is_loaded(path));
+  pthread_barrier_wait(&other.unloaded);
+  CHECK(pthread_join(thread, NULL) == 0);
+  pthread_barrier_destroy(&other.used);
+  pthread_barrier_destroy(&other.unloaded);
+  CHECK(threads_fall_to(threads_before));
+  gsc_library_close(&library); /* nothing happens */
+}
+
+static void fail_with_words(const char *path) {
+  static const char missing[] = "/nonexistent/libgradscaler.so.1";
+  gsc_library library;
+  char message[2048], little[24];
+  CHECK(!gsc_library_open(&library, missing, message, sizeof message));
+  CHECK(library.handle == NULL && library.api == NULL);
+  CHECK(strstr(message, missing) != NULL && strstr(message, "No such file") != NULL);
+
+  CHECK(!gsc_library_open(&library, "libm.so.6", message, sizeof message));
+  CHECK(strstr(message, "libm.so.6") != NULL && strstr(message, "gsc_get_api") != NULL);
+
+  CHECK(!gsc_library_open(&library, missing, little, sizeof little));
+  CHECK(strlen(little) == sizeof little - 1);
+  CHECK(!gsc_library_open(&library, missing, NULL, 0));
+
+  /* The environment names the file; when it is wrong, the message has it and what was tried next. */
+  CHECK(setenv("GRADSCALER_LIBRARY", path, 1) == 0);
+  CHECK(gsc_library_open(&library, NULL, message, sizeof message));
+  gsc_library_close(&library);
+  CHECK(!is_loaded(path));
+  CHECK(!gsc_library_open(&library, missing, message, sizeof message)); /* a path given is the only one tried */
+  CHECK(strstr(message, path) == NULL);
+  CHECK(setenv("GRADSCALER_LIBRARY", missing, 1) == 0);
+  if (gsc_library_open(&library, NULL, message, sizeof message)) {
+    printf("%s is installed on this system; the message without it is not looked at\n", GSC_LIBRARY_NAME);
+    gsc_library_close(&library);
+  } else {
+    const char *first = strstr(message, missing);
+    CHECK(first != NULL && strstr(first, "\"" GSC_LIBRARY_NAME "\"") != NULL);
+  }
+}
+
+int main(int argc, char **argv) {
+  int round;
+  pthread_t thread;
+  if (argc != 2) {
+    fprintf(stderr, "usage: %s libgradscaler.so\n", argv[0]);
+    return 2;
+  }
+  CHECK(!is_loaded(argv[1]));
+  /* A sanitizer starts a thread of its own with the program's first. */
+  CHECK(pthread_create(&thread, NULL, do_nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
+  for (round = 0; round < ROUNDS; ++round) open_use_close(argv[1]);
+  fail_with_words(argv[1]);
+  printf("%d rounds of load, train, unload\n", ROUNDS);
+  return 0;
+}

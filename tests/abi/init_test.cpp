@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Option structs: INIT macros against init functions byte for byte, and how the init functions treat struct_size. What
+// the presets mean is tested elsewhere.
+#include <gradscaler/gradscaler.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr unsigned char kFill = 0xa5;
+// Room beyond any struct, to see writes past the end.
+constexpr std::size_t kRoom = 512;
+using Bytes = std::array<unsigned char, kRoom>;
+
+// One init function with its kind or preset bound, and the size of its struct.
+struct Init {
+  const char *name;
+  uint32_t size;
+  gsc_status (*call)(void *options, uint32_t struct_size);
+};
+
+gsc_status init_context(void *o, uint32_t size) {
+  return gsc_context_options_init(static_cast<gsc_context_options *>(o), size);
+}
+gsc_status init_scaler(void *o, uint32_t size) {
+  return gsc_scaler_options_init(static_cast<gsc_scaler_options *>(o), size);
+}
+gsc_status init_preset(void *o, uint32_t size) {
+  return gsc_scaler_options_preset(static_cast<gsc_scaler_options *>(o), size, GSC_PRESET_MEGATRON);
+}
+gsc_status init_optimizer(void *o, uint32_t size) {
+  return gsc_optimizer_options_init(static_cast<gsc_optimizer_options *>(o), size, GSC_LION);
+}
+
+class InitFunction : public testing::TestWithParam<Init> {};
+
+TEST_P(InitFunction, WritesTheCallersBytesAndNoMore) {
+  alignas(16) Bytes bytes;
+  bytes.fill(kFill);
+  ASSERT_EQ(GetParam().call(bytes.data(), GetParam().size), GSC_OK);
+  uint32_t struct_size = 0;
+  std::memcpy(&struct_size, bytes.data(), sizeof struct_size);
+  EXPECT_EQ(struct_size, GetParam().size);
+  for (std::size_t i = GetParam().size; i < kRoom; ++i) ASSERT_EQ(bytes[i], kFill) << "byte " << i;
+}
+
+// There is no padding (tests/abi/layout.inc), so every byte of the struct must come out the same over any background.
+TEST_P(InitFunction, WritesEveryByte) {
+  alignas(16) Bytes zeros, ones;
+  zeros.fill(0x00);
+  ones.fill(0xff);
+  ASSERT_EQ(GetParam().call(zeros.data(), GetParam().size), GSC_OK);
+  ASSERT_EQ(GetParam().call(ones.data(), GetParam().size), GSC_OK);
+  EXPECT_EQ(std::memcmp(zeros.data(), ones.data(), GetParam().size), 0);
+}
+
+TEST_P(InitFunction, RefusesUnknownSizes) {
+  const uint32_t size = GetParam().size;
+  for (uint32_t bad : {0u, 1u, 4u, 7u, size - 1, size + 1, size + 4, size + 8, size + 4096, UINT32_MAX}) {
+    alignas(16) Bytes bytes;
+    bytes.fill(kFill);
+    EXPECT_EQ(GetParam().call(bytes.data(), bad), GSC_ERROR_INVALID_ARGUMENT) << "struct_size " << bad;
+    EXPECT_NE(std::string(gsc_last_error_message()).find("struct_size"), std::string::npos) << gsc_last_error_message();
+    for (std::size_t i = 0; i < kRoom; ++i) ASSERT_EQ(bytes[i], kFill) << "struct_size " << bad << ", byte " << i;
+  }
+}
+
+TEST_P(InitFunction, RefusesNull) {
+  EXPECT_EQ(GetParam().call(nullptr, GetParam().size), GSC_ERROR_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(gsc_last_error_message()).find("options"), std::string::npos) << gsc_last_error_message();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, InitFunction,
+                         testing::Values(Init{"context", sizeof(gsc_context_options), init_context},
+                                         Init{"scaler", sizeof(gsc_scaler_options), init_scaler},
+                                         Init{"preset", sizeof(gsc_scaler_options), init_preset},
+                                         Init{"optimizer", sizeof(gsc_optimizer_options), init_optimizer}),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+TEST(InitMacro, ContextEqualsFunction) {
+  const gsc_context_options macro = GSC_CONTEXT_OPTIONS_INIT;
+  gsc_context_options function;
+  std::memset(&function, kFill, sizeof function);
+  ASSERT_EQ(gsc_context_options_init(&function, sizeof function), GSC_OK);
+  EXPECT_EQ(std::memcmp(&macro, &function, sizeof function), 0);
+}
+
+TEST(InitMacro, ScalerEqualsFunctionAndTorchPreset) {
+  const gsc_scaler_options macro = GSC_SCALER_OPTIONS_INIT;
+  gsc_scaler_options function, preset;
+  std::memset(&function, kFill, sizeof function);
+  std::memset(&preset, kFill, sizeof preset);
+  ASSERT_EQ(gsc_scaler_options_init(&function, sizeof function), GSC_OK);
+  ASSERT_EQ(gsc_scaler_options_preset(&preset, sizeof preset, GSC_PRESET_TORCH), GSC_OK);
+  EXPECT_EQ(std::memcmp(&macro, &function, sizeof function), 0);
+  EXPECT_EQ(std::memcmp(&macro, &preset, sizeof preset), 0);
+}
+
+TEST(InitKinds, EveryKindKnowsItsDefaults) {
+  struct Expected {
+    int32_t kind;
+    double lr, beta1, beta2, eps, weight_decay;
+  };
+  // As the comments of gsc_optimizer_options say; 0 for a hyper-parameter the kind does not use is not checked.
+  const Expected all[] = {{GSC_SGD, 1e-3, 0, 0, 0, 0},
+                          {GSC_ADAM, 1e-3, 0.9, 0.999, 1e-8, 0},
+                          {GSC_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 1e-2},
+                          {GSC_ADAGRAD, 1e-2, 0, 0, 1e-10, 0},
+                          {GSC_LION, 1e-4, 0.9, 0.99, 0, 0},
+                          {GSC_LAMB, 1e-3, 0.9, 0.999, 1e-6, 1e-2}};
+  for (const Expected &expected : all) {
+    gsc_optimizer_options o;
+    ASSERT_EQ(gsc_optimizer_options_init(&o, sizeof o, expected.kind), GSC_OK) << expected.kind;
+    EXPECT_EQ(o.kind, expected.kind);
+    EXPECT_EQ(o.flags, 0u);
+    EXPECT_EQ(o.reserved, 0);
+    EXPECT_EQ(o.lr, expected.lr) << expected.kind;
+    if (expected.beta1 != 0) {
+      EXPECT_EQ(o.beta1, expected.beta1) << expected.kind;
+    }
+    if (expected.beta2 != 0) {
+      EXPECT_EQ(o.beta2, expected.beta2) << expected.kind;
+    }
+    if (expected.eps != 0) {
+      EXPECT_EQ(o.eps, expected.eps) << expected.kind;
+    }
+    EXPECT_EQ(o.weight_decay, expected.weight_decay) << expected.kind;
+    EXPECT_EQ(o.momentum, 0.0);
+    EXPECT_EQ(o.dampening, 0.0);
+    EXPECT_EQ(o.lr_decay, 0.0);
+    EXPECT_EQ(o.initial_accumulator_value, 0.0);
+  }
+}
+
+TEST(InitKinds, UnknownKindOrPresetIsRefused) {
+  for (int32_t bad : {-1, GSC_LAMB + 1, 1000, INT32_MIN, INT32_MAX}) {
+    gsc_optimizer_options o;
+    std::memset(&o, kFill, sizeof o);
+    const gsc_optimizer_options before = o;
+    EXPECT_EQ(gsc_optimizer_options_init(&o, sizeof o, bad), GSC_ERROR_INVALID_ARGUMENT) << bad;
+    EXPECT_EQ(std::memcmp(&o, &before, sizeof o), 0);
+  }
+  for (int32_t bad : {-1, GSC_PRESET_COLOSSALAI + 1, 1000, INT32_MIN, INT32_MAX}) {
+    gsc_scaler_options o;
+    std::memset(&o, kFill, sizeof o);
+    const gsc_scaler_options before = o;
+    EXPECT_EQ(gsc_scaler_options_preset(&o, sizeof o, bad), GSC_ERROR_INVALID_ARGUMENT) << bad;
+    EXPECT_EQ(std::memcmp(&o, &before, sizeof o), 0);
+  }
+}
+
+}  // namespace

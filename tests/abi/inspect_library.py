@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at the built shared library from outside.
+
+exports: its dynamic symbols are exactly the functions of capi/functions.txt and gsc_get_api, all of version GSC_1.
+needed:  it needs only libc, libm and libpthread (and libstdc++ and libgcc_s when the build links those shared).
+Exit status 77 means that the check does not apply, with the reason printed.
+"""
+import argparse
+import re
+import subprocess
+import sys
+
+VERSION_NODE = "GSC_1"
+
+
+def output_of(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def exports(arguments):
+    wanted = {"gsc_get_api"}
+    with open(arguments.functions) as file:
+        wanted |= {line.strip() for line in file if line.startswith("gsc_")}
+    found = {}
+    for line in output_of(arguments.nm, "-D", "--defined-only", arguments.library).splitlines():
+        _, kind, symbol = line.split()
+        if symbol != VERSION_NODE or kind != "A":  # some nm list the version node itself
+            name, _, version = symbol.partition("@@")
+            found[name] = (kind, version)
+    problems = [f"missing: {name}" for name in sorted(wanted - found.keys())]
+    problems += [f"not in the list: {name} ({found[name][0]})" for name in sorted(found.keys() - wanted)]
+    for name in sorted(wanted & found.keys()):
+        if found[name] != ("T", VERSION_NODE):
+            problems.append(f"{name}: kind {found[name][0]}, version `{found[name][1]}`, wanted T and {VERSION_NODE}")
+    print(f"{len(found)} exported symbols, {len(wanted)} functions")
+    return problems
+
+
+def needed(arguments):
+    if arguments.sanitizers:
+        print(f"left out: this build links the run time of sanitizers ({arguments.sanitizers})")
+        sys.exit(77)
+    text = output_of(arguments.readelf, "-d", arguments.library)
+    libraries = re.findall(r"\(NEEDED\).*\[(.*)\]", text)
+    allowed = r"(libc|libm|libpthread|ld-linux[-\w]*)\.so(\.\d+)*"
+    if arguments.run_time == "shared":
+        allowed += r"|(libstdc\+\+|libgcc_s)\.so(\.\d+)*"
+    print(f"needs {', '.join(libraries)}")
+    problems = [f"needs {name}" for name in libraries if not re.fullmatch(allowed, name)]
+    if not any(name.startswith("libc.so") for name in libraries):
+        problems.append("does not name libc: is this the output of readelf -d?")
+    problems += [f"has {tag}" for tag in ("TEXTREL", "RPATH", "RUNPATH") if f"({tag})" in text]
+    return problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--functions")
+    parser.add_argument("--nm", default="nm")
+    parser.add_argument("--readelf", default="readelf")
+    parser.add_argument("--run-time", choices=["static", "shared"], default="static")
+    parser.add_argument("--sanitizers", default="")
+    parser.add_argument("check", choices=["exports", "needed"])
+    arguments = parser.parse_args()
+    problems = exports(arguments) if arguments.check == "exports" else needed(arguments)
+    sys.exit("\n".join(problems) if problems else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The written-out layout against the headers, in C++20. Nothing runs: what is wrong does not compile.
+#include <gradscaler/api.h>
+
+#include <cstddef>
+#include <type_traits>
+
+#define GSC_LAYOUT_SIZE(type, bytes) \
+  static_assert(sizeof(type) == (bytes) && std::is_standard_layout_v<type> && std::is_trivial_v<type>);
+#define GSC_LAYOUT_FIELD(type, field, bytes) static_assert(offsetof(type, field) == (bytes));
+#define GSC_LAYOUT_LAST(type, field) static_assert(offsetof(type, field) + sizeof(type::field) == sizeof(type));
+#define GSC_LAYOUT_VALUE(name, value) static_assert((name) == (value));
+#include "layout.inc"
+
+static_assert(std::is_same_v<gsc_status, int32_t>);
+static_assert(std::is_same_v<gsc_stream, void *>);

@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every function of the C ABI is called somewhere in the C++ layer, and every enumerator of its enumerations is used.
+
+argv[1] is the source tree. Left out are the entry of the function table, which C++ has no use for, and constants that
+C++ callers use by their C name: statuses, log levels, flag bits and reserved dtypes.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(sys.argv[1])
+C_NAMES = re.compile(r"GSC_(OK|ERROR_|LOG_|SCALER_|REPORT_|OPTIMIZER_|FP8_|API|VERSION_|ABI_VERSION)")
+
+header = (ROOT / "include/gradscaler/gradscaler.h").read_text()
+layer = "".join(path.read_text() for path in sorted((ROOT / "include/gradscaler/cpp").glob("*.hpp")))
+layer = re.sub(r"//[^\n]*", "", layer)
+functions = [line for line in (ROOT / "capi/functions.txt").read_text().splitlines() if line.startswith("gsc_")]
+enumerators = re.findall(r"\b(GSC_\w+) = ", re.sub(r"/\*.*?\*/", "", header, flags=re.S))
+if len(functions) < 82 or len(enumerators) < 60:
+    sys.exit(f"read {len(functions)} functions and {len(enumerators)} enumerators; there are more")
+missing = [name for name in functions if not re.search(rf"\b{name}\(", layer)]
+missing += [name for name in enumerators if not C_NAMES.match(name) and not re.search(rf"\b{name}\b", layer)]
+if missing:
+    sys.exit("not in include/gradscaler/cpp: " + ", ".join(missing))
+print(f"{len(functions)} functions, {len(enumerators)} enumerators")

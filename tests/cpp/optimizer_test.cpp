@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every call of gradscaler::Optimizer once, with an effect that shows that it arrived.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <gradscaler/gradscaler.hpp>
+#include <string>
+#include <vector>
+
+namespace gradscaler {
+namespace {
+
+using Floats = std::vector<float>;
+
+class OptimizerTest : public testing::Test {
+ protected:
+  Floats a_ = {1.0f, 2.0f}, b_ = {3.0f};
+  Floats grad_a_ = {1.0f, 1.0f}, grad_b_ = {1.0f};
+  Context context_{ContextOptions{.num_threads = 1}};
+  TensorList params_{context_, {tensor(a_), tensor(b_)}};
+  TensorList grads_{context_, {tensor(grad_a_), tensor(grad_b_)}};
+  Optimizer sgd_{context_, {.kind = OptimizerKind::sgd, .lr = 1.0}, params_, grads_};
+};
+
+TEST_F(OptimizerTest, StepsWithAndWithoutWords) {
+  sgd_.step();
+  EXPECT_EQ(a_, (Floats{0.0f, 1.0f}));
+  const float inv_scale = 0.5f, clean = 0.0f, overflow = 2.0f;
+  sgd_.step_scaled(&inv_scale, &clean);
+  EXPECT_EQ(a_, (Floats{-0.5f, 0.5f}));
+  sgd_.step_scaled(&inv_scale, &overflow);
+  EXPECT_EQ(a_, (Floats{-0.5f, 0.5f}));
+  EXPECT_EQ(sgd_.get_steps().applied, 2);
+  EXPECT_EQ(sgd_.get_steps().skipped, 1);
+  sgd_.set_steps({.applied = 10, .skipped = 3});
+  EXPECT_EQ(sgd_.get_steps().applied, 10);
+  EXPECT_EQ(sgd_.get_steps().skipped, 3);
+  sgd_.zero_grads();
+  EXPECT_EQ(grad_a_, (Floats{0.0f, 0.0f}));
+}
+
+TEST_F(OptimizerTest, GroupsHaveTheirOwnOptions) {
+  EXPECT_EQ(sgd_.group_count(), 1);
+  const int32_t group = sgd_.add_group(1, 1, {.kind = OptimizerKind::sgd, .lr = 0.5});
+  EXPECT_EQ(group, 1);
+  EXPECT_EQ(sgd_.group_count(), 2);
+  EXPECT_EQ(sgd_.get_options(group).lr, 0.5);
+  EXPECT_EQ(sgd_.get_options().lr, 1.0);
+  sgd_.step();
+  EXPECT_EQ(a_, (Floats{0.0f, 1.0f}));
+  EXPECT_EQ(b_, (Floats{2.5f}));
+  sgd_.set_lr(0.25, group);
+  EXPECT_EQ(sgd_.get_options(group).lr, 0.25);
+  OptimizerOptions options = sgd_.get_options();
+  options.lr = 2.0;
+  sgd_.set_options(0, options);
+  sgd_.step();
+  EXPECT_EQ(a_, (Floats{-2.0f, -1.0f}));
+  EXPECT_EQ(b_, (Floats{2.25f}));
+  EXPECT_THROW(sgd_.add_group(1, 1, {.kind = OptimizerKind::sgd}), Error);
+}
+
+TEST_F(OptimizerTest, LearningRateFromAWord) {
+  float lr = 0.5f;
+  sgd_.set_lr_word(&lr);
+  sgd_.step();
+  EXPECT_EQ(b_, (Floats{2.5f}));
+  lr = 0.25f;
+  sgd_.step();
+  EXPECT_EQ(b_, (Floats{2.25f}));
+  sgd_.set_lr_word(nullptr);
+  sgd_.step();
+  EXPECT_EQ(b_, (Floats{1.25f}));
+}
+
+TEST_F(OptimizerTest, WritesTheModelCopy) {
+  std::vector<uint16_t> half_a(2), half_b(1);
+  const TensorList model(context_, {tensor(half_a, DType::fp16), tensor(half_b, DType::bf16)});
+  Optimizer sgd(context_, {.kind = OptimizerKind::sgd, .lr = 1.0}, params_, grads_, model);
+  sgd.step();
+  EXPECT_EQ(half_a, (std::vector<uint16_t>{0x0000, 0x3c00}));  // 0 and 1 in binary16
+  EXPECT_EQ(half_b, (std::vector<uint16_t>{0x4000}));          // 2 in bfloat16
+}
+
+TEST_F(OptimizerTest, StateBelongsToEither) {
+  const OptimizerOptions options = {.kind = OptimizerKind::sgd, .lr = 1.0, .momentum = 0.5};
+  Optimizer made(context_, options, params_, grads_);
+  ASSERT_EQ(made.state_count(), 1);
+  EXPECT_STREQ(made.state(0).name, "momentum_buffer");
+  EXPECT_EQ(made.state(0).list.count(), 2);
+  EXPECT_EQ(made.state(0).list.at(0).count, 2);
+  EXPECT_EQ(made.grads().get(), grads_.get());
+  EXPECT_EQ(sgd_.state_count(), 0);
+  EXPECT_THROW(made.state(1), Error);
+
+  Floats buffer_a = {0.0f, 0.0f}, buffer_b = {0.0f};
+  const TensorList buffers(context_, {tensor(buffer_a), tensor(buffer_b)});
+  const std::array<TensorListRef, 1> state = {buffers};
+  Optimizer given(context_, options, params_, grads_, {}, state);
+  given.step();
+  EXPECT_EQ(buffer_a, (Floats{1.0f, 1.0f}));
+  const std::array<TensorListRef, 2> too_many = {buffers, buffers};
+  EXPECT_THROW(Optimizer(context_, options, params_, grads_, {}, too_many), Error);
+}
+
+TEST_F(OptimizerTest, SavesAndLoads) {
+  const OptimizerOptions options = {.kind = OptimizerKind::sgd, .lr = 1.0, .momentum = 0.5};
+  Optimizer first(context_, options, params_, grads_);
+  first.step();
+  const std::vector<std::byte> saved = first.save_sync();
+  EXPECT_EQ(std::ssize(saved), first.save_size());
+  const Floats a = a_;
+  first.step();
+  const Floats expected = a_;
+
+  a_ = a;
+  Optimizer second(context_, options, params_, grads_);
+  second.load_sync(saved);
+  EXPECT_EQ(second.get_steps().applied, 1);
+  second.step();
+  EXPECT_EQ(a_, expected);
+  EXPECT_THROW(second.load_sync(std::span(saved).first(saved.size() - 1)), Error);
+}
+
+}  // namespace
+}  // namespace gradscaler
