@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points of contexts.
-#include "core/context.h"
-
 #include "capi/guard.h"
+#include "core/context.h"
 
 using namespace gsc;
 using namespace gsc::capi;

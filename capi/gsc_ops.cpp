@@ -31,8 +31,7 @@ gsc_status gsc_ops_update_scale(gsc_context *context, float *scale, int32_t *gro
 
 gsc_status gsc_ops_scale(gsc_context *context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                          const float *factor, gsc_stream stream) {
-  return guard(__func__,
-               [&] { ops::scale(context_of(context), src, dst, count, require(factor, "factor"), stream); });
+  return guard(__func__, [&] { ops::scale(context_of(context), src, dst, count, require(factor, "factor"), stream); });
 }
 
 gsc_status gsc_ops_axpby(gsc_context *context, double a, const gsc_tensor *x, double b, const gsc_tensor *y,

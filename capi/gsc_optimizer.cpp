@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points of optimizers.
-#include "core/optimizer.h"
-
 #include <cstdio>
 
 #include "capi/guard.h"
 #include "core/error.h"
+#include "core/optimizer.h"
 
 using namespace gsc;
 using namespace gsc::capi;
@@ -69,16 +68,14 @@ gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t gro
 
 gsc_status gsc_optimizer_set_options(gsc_optimizer *optimizer, int32_t group, const gsc_optimizer_options *options,
                                      gsc_stream stream) {
-  return guard(__func__,
-               [&] { optimizer_of(optimizer).set_options(group, read_struct(options, "options"), stream); });
+  return guard(__func__, [&] { optimizer_of(optimizer).set_options(group, read_struct(options, "options"), stream); });
 }
 
 gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group, double lr, gsc_stream stream) {
   return guard(__func__, [&] { optimizer_of(optimizer).set_lr(group, lr, stream); });
 }
 
-gsc_status gsc_optimizer_set_lr_word(gsc_optimizer *optimizer, int32_t group, const float *lr_word,
-                                     gsc_stream stream) {
+gsc_status gsc_optimizer_set_lr_word(gsc_optimizer *optimizer, int32_t group, const float *lr_word, gsc_stream stream) {
   return guard(__func__, [&] { optimizer_of(optimizer).set_lr_word(group, lr_word, stream); });
 }
 
@@ -141,11 +138,9 @@ gsc_status gsc_optimizer_save_size(const gsc_optimizer *optimizer, int64_t *out_
 }
 
 gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream) {
-  return guard(__func__,
-               [&] { optimizer_of(optimizer).save_sync(require(buffer, "buffer"), size, stream); });
+  return guard(__func__, [&] { optimizer_of(optimizer).save_sync(require(buffer, "buffer"), size, stream); });
 }
 
 gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void *buffer, int64_t size, gsc_stream stream) {
-  return guard(__func__,
-               [&] { optimizer_of(optimizer).load_sync(require(buffer, "buffer"), size, stream); });
+  return guard(__func__, [&] { optimizer_of(optimizer).load_sync(require(buffer, "buffer"), size, stream); });
 }

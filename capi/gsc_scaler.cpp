@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points of scalers.
-#include "core/scaler.h"
-
 #include "capi/guard.h"
 #include "core/error.h"
+#include "core/scaler.h"
 #include "core/scaler_options.h"
 
 using namespace gsc;
@@ -75,8 +74,7 @@ gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_list *grads
 }
 
 gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__,
-               [&] { scaler_of(scaler).step(object<Optimizer>(optimizer, "optimizer"), stream); });
+  return guard(__func__, [&] { scaler_of(scaler).step(object<Optimizer>(optimizer, "optimizer"), stream); });
 }
 
 gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
@@ -92,9 +90,7 @@ gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream) {
 }
 
 gsc_status gsc_scaler_step_and_update(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__, [&] {
-    scaler_of(scaler).step_and_update(object<Optimizer>(optimizer, "optimizer"), stream);
-  });
+  return guard(__func__, [&] { scaler_of(scaler).step_and_update(object<Optimizer>(optimizer, "optimizer"), stream); });
 }
 
 gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads) {
@@ -128,7 +124,8 @@ gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list 
   return guard(__func__, [&] {
     require_out_struct(out_report, "out_report");
     if (scaler_of(scaler).get_report_sync(grads_or_null(grads), out_report, stream)) {
-      fail(GSC_ERROR_SCALE_FLOOR, "the loss scale %g cannot be lowered any further and %d updates in a row were skipped",
+      fail(GSC_ERROR_SCALE_FLOOR,
+           "the loss scale %g cannot be lowered any further and %d updates in a row were skipped",
            static_cast<double>(out_report->scale), out_report->consecutive_skips);
     }
   });
@@ -177,8 +174,7 @@ gsc_status gsc_scaler_set_options(gsc_scaler *scaler, const gsc_scaler_options *
 }
 
 gsc_status gsc_scaler_get_growth_factor(const gsc_scaler *scaler, double *out_factor) {
-  return guard(__func__,
-               [&] { *require(out_factor, "out_factor") = scaler_of(scaler).options().growth_factor; });
+  return guard(__func__, [&] { *require(out_factor, "out_factor") = scaler_of(scaler).options().growth_factor; });
 }
 
 gsc_status gsc_scaler_set_growth_factor(gsc_scaler *scaler, double factor, gsc_stream stream) {
@@ -189,8 +185,7 @@ gsc_status gsc_scaler_set_growth_factor(gsc_scaler *scaler, double factor, gsc_s
 }
 
 gsc_status gsc_scaler_get_backoff_factor(const gsc_scaler *scaler, double *out_factor) {
-  return guard(__func__,
-               [&] { *require(out_factor, "out_factor") = scaler_of(scaler).options().backoff_factor; });
+  return guard(__func__, [&] { *require(out_factor, "out_factor") = scaler_of(scaler).options().backoff_factor; });
 }
 
 gsc_status gsc_scaler_set_backoff_factor(gsc_scaler *scaler, double factor, gsc_stream stream) {
@@ -201,8 +196,7 @@ gsc_status gsc_scaler_set_backoff_factor(gsc_scaler *scaler, double factor, gsc_
 }
 
 gsc_status gsc_scaler_get_growth_interval(const gsc_scaler *scaler, int32_t *out_interval) {
-  return guard(__func__,
-               [&] { *require(out_interval, "out_interval") = scaler_of(scaler).options().growth_interval; });
+  return guard(__func__, [&] { *require(out_interval, "out_interval") = scaler_of(scaler).options().growth_interval; });
 }
 
 gsc_status gsc_scaler_set_growth_interval(gsc_scaler *scaler, int32_t interval, gsc_stream stream) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points of tensor lists.
-#include "core/tensor_list.h"
-
 #include "capi/guard.h"
 #include "core/error.h"
+#include "core/tensor_list.h"
 
 using namespace gsc;
 using namespace gsc::capi;
@@ -20,8 +19,7 @@ gsc_status gsc_tensor_list_create(gsc_context *context, const gsc_tensor *tensor
 void gsc_tensor_list_destroy(gsc_tensor_list *list) { destroy(list); }
 
 gsc_status gsc_tensor_list_count(const gsc_tensor_list *list, int64_t *out_count) {
-  return guard(__func__,
-               [&] { *require(out_count, "out_count") = object<TensorList>(list, "list").plan().size(); });
+  return guard(__func__, [&] { *require(out_count, "out_count") = object<TensorList>(list, "list").plan().size(); });
 }
 
 gsc_status gsc_tensor_list_get(const gsc_tensor_list *list, int64_t index, gsc_tensor *out_tensor) {

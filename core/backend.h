@@ -23,8 +23,8 @@ struct CheckJob {
   int64_t first_chunk;     ///< chunks [first_chunk, last_chunk) of the plan
   int64_t last_chunk;
   bool unscale;
-  bool begin;   ///< first job of this check: forget what was counted before
-  bool finish;  ///< all chunks have been looked at: write the totals to the record ...
+  bool begin;     ///< first job of this check: forget what was counted before
+  bool finish;    ///< all chunks have been looked at: write the totals to the record ...
   bool conclude;  ///< ... and conclude the check under `rule`; false if a reducer comes in between
   ClipRule rule;
 };
@@ -49,8 +49,8 @@ struct ApplyJob {
   bool maximize;
   bool zero_grads;
   bool write_grads;
-  ScalerRecord *update;      ///< not NULL: the scaler's update follows in the same job, ...
-  const ListRecord *checked; ///< ... with this list as the only one of the iteration
+  ScalerRecord *update;       ///< not NULL: the scaler's update follows in the same job, ...
+  const ListRecord *checked;  ///< ... with this list as the only one of the iteration
 };
 
 /// Element-wise work between pairs of tensors of equal counts.
@@ -91,6 +91,7 @@ class Backend {
   virtual void conclude(ListRecord *record, const ClipRule &rule, gsc_stream stream) = 0;
   virtual void apply(const ApplyJob &job, gsc_stream stream) = 0;
   virtual void update(ScalerRecord *record, const ListRecord *const *lists, int64_t count, gsc_stream stream) = 0;
+  virtual void set_policy(ScalerRecord *record, const Policy &policy, gsc_stream stream) = 0;
   virtual void set_scale(ScalerRecord *record, float scale, gsc_stream stream) = 0;
   /// Writes a gsc_report of the scaler, and of `list` or, if NULL, of the last update, to host memory.
   virtual void report(const ScalerRecord *record, const ListRecord *list, gsc_report *out, gsc_stream stream) = 0;

@@ -13,16 +13,17 @@ namespace {
 
 constexpr const char *kStateNames[kMaxStates] = {"state[0]", "state[1]", "state[2]"};
 
-void require_same_shapes(const Plan &params, const Plan &other, const char *what) {
+void require_same_shapes(const TensorList &param_list, const Plan &other, const char *what) {
+  const Plan &params = param_list.plan();
   if (params.size() != other.size()) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "%s has %lld tensors, but params has %lld", what,
          static_cast<long long>(other.size()), static_cast<long long>(params.size()));
   }
   for (int64_t i = 0; i < params.size(); ++i) {
     if (params.tensor(i).count != other.tensor(i).count) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] has %lld elements, but params[%lld] has %lld", what,
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] has %lld elements, but params[%lld] has %lld%s", what,
            static_cast<long long>(i), static_cast<long long>(other.tensor(i).count), static_cast<long long>(i),
-           static_cast<long long>(params.tensor(i).count));
+           static_cast<long long>(params.tensor(i).count), NameSuffix(&param_list.names(), i).c_str());
     }
   }
 }
@@ -37,30 +38,33 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
   require_context(*lists.params, context, "params");
   require_context(*lists.grads, context, "grads");
   const Plan &params = lists.params->plan();
-  require_same_shapes(params, lists.grads->plan(), "grads");
+  require_same_shapes(*lists.params, lists.grads->plan(), "grads");
   OverlapCheck overlap(context->memory());
-  overlap.add(params.tensors(), params.size(), "params");
-  overlap.add(lists.grads->plan().tensors(), params.size(), "grads");
+  overlap.add(*lists.params, "params");
+  overlap.add(*lists.grads, "grads");
   if (lists.model_copy) {
     require_context(*lists.model_copy, context, "model_copy");
-    require_same_shapes(params, lists.model_copy->plan(), "model_copy");
-    overlap.add(lists.model_copy->plan().tensors(), params.size(), "model_copy");
+    require_same_shapes(*lists.params, lists.model_copy->plan(), "model_copy");
+    overlap.add(*lists.model_copy, "model_copy");
   }
   if (state_count != 0 && state_count != slots) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "state_count is %d, but this optimizer has %d state slots", state_count, slots);
   }
   for (int32_t s = 0; s < state_count; ++s) {
+    // A kind has at most kMaxStates slots, which the analyzer cannot see.
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage)
     require_context(*lists.state[s], context, kStateNames[s]);
     const Plan &state = lists.state[s]->plan();
-    require_same_shapes(params, state, kStateNames[s]);
+    require_same_shapes(*lists.params, state, kStateNames[s]);
     for (int64_t i = 0; i < state.size(); ++i) {
       if (state.tensor(i).dtype != state_dtype(params.tensor(i).dtype)) {
-        fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] is %s, but the state of a parameter of dtype %s is %s",
+        fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] is %s, but the state of a parameter of dtype %s is %s%s",
              kStateNames[s], static_cast<long long>(i), dtype_name(state.tensor(i).dtype),
-             dtype_name(params.tensor(i).dtype), dtype_name(state_dtype(params.tensor(i).dtype)));
+             dtype_name(params.tensor(i).dtype), dtype_name(state_dtype(params.tensor(i).dtype)),
+             NameSuffix(&lists.params->names(), i).c_str());
       }
     }
-    overlap.add(state.tensors(), state.size(), kStateNames[s]);
+    overlap.add(*lists.state[s], kStateNames[s]);
   }
   overlap.run();
 }
@@ -112,7 +116,7 @@ void Optimizer::make_state() {
       t.data = next;
       next += round_up(t.count * dtype_size(t.dtype));
     }
-    lists_.state[slot] = context_->make<TensorList>(context_, tensors.data(), params.size());
+    lists_.state[slot] = context_->make<TensorList>(context_, tensors.data(), params.size(), Names(context_->memory()));
   }
   const double start = options_[0].initial_accumulator_value;
   if (variant_ == Variant::kAdagrad && start != 0.0) context_->backend().fill(lists_.state[0]->plan(), start, nullptr);

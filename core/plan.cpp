@@ -3,6 +3,7 @@
 #include "core/plan.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "core/error.h"
 
@@ -52,7 +53,13 @@ const char *dtype_name(int32_t dtype) {
   }
 }
 
-void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what) {
+NameSuffix::NameSuffix(const Names *names, int64_t index) {
+  if (names == nullptr || names->empty()) return;
+  const String &name = (*names)[static_cast<std::size_t>(index)];
+  if (!name.empty()) std::snprintf(text_, sizeof text_, " (\"%s\")", name.c_str());
+}
+
+void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names) {
   if (count < 0) fail(GSC_ERROR_INVALID_ARGUMENT, "count is %lld; it must be >= 0", static_cast<long long>(count));
   if (count > 0 && tensors == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "%s is NULL", what);
   for (int64_t i = 0; i < count; ++i) {
@@ -60,24 +67,25 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what
     const auto index = static_cast<long long>(i);
     const int64_t size = dtype_size(t.dtype);
     if (size == 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT,
-           "%s[%lld].dtype is %d; it must be GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64", what, index, t.dtype);
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].dtype is %d; it must be GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64%s",
+           what, index, t.dtype, NameSuffix(names, i).c_str());
     }
     if (t.reserved != 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].reserved is %d; it must be 0", what, index, t.reserved);
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].reserved is %d; it must be 0%s", what, index, t.reserved,
+           NameSuffix(names, i).c_str());
     }
     if (t.count < 0 || t.count > INT64_MAX / 8) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld; it must be a number of elements >= 0", what, index,
-           static_cast<long long>(t.count));
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld; it must be a number of elements >= 0%s", what, index,
+           static_cast<long long>(t.count), NameSuffix(names, i).c_str());
     }
     if (t.count == 0) continue;
     if (t.data == nullptr) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].data is NULL but its count is %lld", what, index,
-           static_cast<long long>(t.count));
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].data is NULL but its count is %lld%s", what, index,
+           static_cast<long long>(t.count), NameSuffix(names, i).c_str());
     }
     if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(size) != 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].data is %p, which is not aligned to its dtype %s (%lld bytes)", what,
-           index, t.data, dtype_name(t.dtype), static_cast<long long>(size));
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].data is %p, which is not aligned to its dtype %s (%lld bytes)%s", what,
+           index, t.data, dtype_name(t.dtype), static_cast<long long>(size), NameSuffix(names, i).c_str());
     }
   }
 }

@@ -16,8 +16,22 @@ int64_t dtype_size(int32_t dtype);
 /// "fp16", "bf16", "fp32", "fp64", or "unknown dtype".
 const char *dtype_name(int32_t dtype);
 
-/// Checks data, count, dtype, alignment of tensors[0..count); `what` is the argument's name for the message.
-void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what);
+/// Names of tensors; empty, or one string per tensor, "" for none.
+using Names = Vec<String>;
+
+/// ` ("name")` to end a message about tensor `index` with, or "".
+class NameSuffix {
+ public:
+  NameSuffix(const Names *names, int64_t index);
+  [[nodiscard]] const char *c_str() const { return text_; }
+
+ private:
+  char text_[128] = "";
+};
+
+/// Checks data, count, dtype, alignment of tensors[0..count); `what` is the argument's name for the message, `names`
+/// (may be NULL) what the tensors are called.
+void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names = nullptr);
 
 class Plan {
  public:

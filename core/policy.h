@@ -47,7 +47,7 @@ struct PolicyState {
 namespace policy {
 inline constexpr int32_t kRefillOnGrowth = 0, kRefillOnCleanStep = 1, kRefillConsecutive = 2;
 inline constexpr int32_t kGrowthAtInterval = 0, kGrowthOneLater = 1, kGrowthFirstOneLater = 2;
-inline constexpr uint32_t kGrowOnEqual = 1, kNoFiniteGuard = 2, kFloorExclusive = 4;
+inline constexpr uint32_t kGrowOnEqual = 1, kNoFiniteGuard = 2, kFloorExclusive = 4, kFp32Products = 8;
 
 inline constexpr float kFloatMax = 3.402823466e+38F;
 GSC_HD bool is_finite(float x) { return x >= -kFloatMax && x <= kFloatMax; }
@@ -61,6 +61,12 @@ GSC_HD void store_scale(PolicyState &s, float scale) {
   s.inv_scale = inverse_scale(scale);
 }
 
+/// scale * factor, formed in double and narrowed as PyTorch does, or in fp32.
+GSC_HD float multiply_scale(const Policy &p, float scale, double factor) {
+  if ((p.flags & policy::kFp32Products) != 0) return scale * static_cast<float>(factor);
+  return static_cast<float>(static_cast<double>(scale) * factor);
+}
+
 GSC_HD int32_t active_interval(const Policy &p, float scale) {
   return scale < p.recovery_threshold ? p.recovery_interval : p.growth_interval;
 }
@@ -72,15 +78,13 @@ GSC_HD void on_overflow(const Policy &p, PolicyState &s) {
   s.skipped += 1;
   s.consecutive_skips += 1;
   s.overflows_since_rescale += 1;
-  if (s.hysteresis_left > p.hysteresis) s.hysteresis_left = p.hysteresis;  // the option was lowered
   if (s.hysteresis_left > 0) s.hysteresis_left -= 1;
   const bool tolerated = p.overflow_tolerance > 0.0 &&
                          static_cast<double>(s.overflows_since_rescale) / static_cast<double>(s.updates_since_rescale) <
                              p.overflow_tolerance;
   if (s.hysteresis_left > 0 || tolerated) return;
 
-  // The product is formed in double and narrowed, as PyTorch does.
-  float lowered = static_cast<float>(static_cast<double>(s.scale) * p.backoff_factor);
+  float lowered = multiply_scale(p, s.scale, p.backoff_factor);
   bool at_floor = false;
   if (p.min_scale > 0.0F) {
     if ((p.flags & policy::kFloorExclusive) != 0) {
@@ -116,7 +120,7 @@ GSC_HD void on_clean_step(const Policy &p, PolicyState &s) {
   }
   s.growth_tracker = p.growth_timing == policy::kGrowthFirstOneLater ? 1 : 0;
   s.hysteresis_left = p.hysteresis;
-  float grown = static_cast<float>(static_cast<double>(s.scale) * p.growth_factor);
+  float grown = multiply_scale(p, s.scale, p.growth_factor);
   if (p.max_scale > 0.0F && grown > p.max_scale) grown = p.max_scale;
   if (!policy::is_finite(grown) && (p.flags & policy::kNoFiniteGuard) == 0) return;
   store_scale(s, grown);

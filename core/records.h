@@ -104,6 +104,12 @@ struct ScalerRecord {
   int64_t history_begin;  ///< first update that the ring may hold: the one after creation or restore
 };
 
+/// New rules for a scaler. The hysteresis counter does not stay above what it can be filled up to.
+GSC_HD void replace_policy(ScalerRecord &r, const Policy &policy) {
+  r.policy = policy;
+  if (r.state.hysteresis_left > policy.hysteresis) r.state.hysteresis_left = policy.hysteresis;
+}
+
 GSC_HD void conclude_update(ScalerRecord &r, const UpdateSummary &summary) {
   const bool overflow = summary.nonfinite != 0.0;
   const int64_t number = r.state.updates;

@@ -13,12 +13,12 @@
 
 namespace gsc {
 
-inline constexpr int kGroups = 32;          ///< 16-byte groups in a row
-inline constexpr int kRows = 16;            ///< rows in a tile
-inline constexpr int kGroupBytes = 16;      ///< bytes of a group
+inline constexpr int kGroups = 32;      ///< 16-byte groups in a row
+inline constexpr int kRows = 16;        ///< rows in a tile
+inline constexpr int kGroupBytes = 16;  ///< bytes of a group
 inline constexpr int kRowBytes = kGroups * kGroupBytes;
 inline constexpr int kTileBytes = kRows * kRowBytes;
-inline constexpr int kFinishLanes = 256;    ///< lanes that join the chunks of a list
+inline constexpr int kFinishLanes = 256;  ///< lanes that join the chunks of a list
 
 /// fp32 column sums are exact enough while the largest magnitude of the tile lies in this range: 16 squares cannot
 /// overflow, and what underflows is too small to count. Other tiles are summed in double from the start.
@@ -27,11 +27,11 @@ inline constexpr float kSafeMax = 0x1p+60F;
 
 /// What one pass over a chunk of a tensor finds. Offsets count from the start of the chunk.
 struct ChunkStat {
-  double sum_sq;          ///< of the gradients as stored; NaN if a NaN was found, else inf if an inf was
-  double amax;            ///< largest finite magnitude as stored
-  int64_t inf_count;      ///< inf as stored, or when multiplied by the inverse scale
+  double sum_sq;      ///< of the gradients as stored; NaN if a NaN was found, else inf if an inf was
+  double amax;        ///< largest finite magnitude as stored
+  int64_t inf_count;  ///< inf as stored, or when multiplied by the inverse scale
   int64_t nan_count;
-  int64_t first;          ///< first element counted above, -1 if none
+  int64_t first;  ///< first element counted above, -1 if none
 };
 
 }  // namespace gsc

@@ -176,8 +176,9 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
   const auto begin = grads.covered.begin() + first;
   const auto seen = std::find(begin, begin + count, uint8_t{1});
   if (seen != begin + count) {
-    fail(GSC_ERROR_BAD_STATE, "grads[%lld] has already been checked since the last update",
-         static_cast<long long>(seen - grads.covered.begin()));
+    fail(GSC_ERROR_BAD_STATE, "grads[%lld] has already been checked since the last update%s",
+         static_cast<long long>(seen - grads.covered.begin()),
+         NameSuffix(&grads.names(), seen - grads.covered.begin()).c_str());
   }
   if (count == 0 && size > 0) return;
   std::fill(begin, begin + count, uint8_t{1});
@@ -316,8 +317,7 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
   }
   const bool value_waits = std::isfinite(it.rule.value) && !it.value_applied;
   if (value_waits && enabled()) {
-    fail(GSC_ERROR_BAD_STATE,
-         "clip_grad_value is waiting for the library's step; call unscale before clip_grad_value");
+    fail(GSC_ERROR_BAD_STATE, "clip_grad_value is waiting for the library's step; call unscale before clip_grad_value");
   }
   if (enabled() || it.rule.max_norm >= 0.0) complete(grads, stream);
   if (it.rule.max_norm >= 0.0 && !it.norm_applied) apply_norm(grads, stream);

@@ -82,7 +82,7 @@ class Scaler final : public Object {
   gsc_reducer reducer_{};
   DeviceMemory record_;
   DeviceMemory history_;
-  Vec<Ref<TensorList>> lists_;           ///< in this iteration
+  Vec<Ref<TensorList>> lists_;            ///< in this iteration
   Vec<const ListRecord *> list_records_;  ///< scratch for update
 };
 

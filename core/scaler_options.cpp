@@ -10,15 +10,18 @@
 namespace gsc {
 namespace {
 
-static_assert(policy::kRefillOnGrowth == GSC_REFILL_ON_GROWTH && policy::kRefillOnCleanStep == GSC_REFILL_ON_CLEAN_STEP &&
+static_assert(policy::kRefillOnGrowth == GSC_REFILL_ON_GROWTH &&
+              policy::kRefillOnCleanStep == GSC_REFILL_ON_CLEAN_STEP &&
               policy::kRefillConsecutive == GSC_REFILL_CONSECUTIVE);
 static_assert(policy::kGrowthAtInterval == GSC_GROWTH_AT_INTERVAL && policy::kGrowthOneLater == GSC_GROWTH_ONE_LATER &&
               policy::kGrowthFirstOneLater == GSC_GROWTH_FIRST_ONE_LATER);
 static_assert(policy::kGrowOnEqual == GSC_SCALER_GROW_ON_EQUAL &&
               policy::kNoFiniteGuard == GSC_SCALER_NO_FINITE_GUARD &&
-              policy::kFloorExclusive == GSC_SCALER_FLOOR_EXCLUSIVE);
+              policy::kFloorExclusive == GSC_SCALER_FLOOR_EXCLUSIVE &&
+              policy::kFp32Products == GSC_SCALER_FP32_PRODUCTS);
 
-constexpr uint32_t kAllFlags = GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE;
+constexpr uint32_t kAllFlags =
+    GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE | GSC_SCALER_FP32_PRODUCTS;
 constexpr int32_t kMaxHistory = 1 << 20;
 
 [[noreturn]] void reject(const char *name, double value, const char *rule) {
@@ -57,13 +60,14 @@ gsc_scaler_options preset_scaler_options(int32_t preset) {
       o.min_scale = 1.0F;
       o.growth_interval = 1000;
       o.hysteresis = 2;
-      o.flags = GSC_SCALER_NO_FINITE_GUARD;
+      o.flags = GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FP32_PRODUCTS;
       return o;
     case GSC_PRESET_DEEPSPEED:  // deepspeed/runtime/fp16/loss_scaler.py DynamicLossScaler
       o.min_scale = 1.0F;
       o.growth_interval = 1000;
       o.hysteresis = 2;
       o.growth_timing = GSC_GROWTH_FIRST_ONE_LATER;
+      o.floor_action = GSC_FLOOR_ERROR;  // raise_error_at_min_scale
       o.flags = GSC_SCALER_NO_FINITE_GUARD;
       return o;
     case GSC_PRESET_TENSORFLOW:  // tensorflow/python/keras/mixed_precision/loss_scale_optimizer.py
@@ -72,12 +76,13 @@ gsc_scaler_options preset_scaler_options(int32_t preset) {
       return o;
     case GSC_PRESET_KERAS:  // keras/src/optimizers/loss_scale_optimizer.py
       o.init_scale = 0x1p15F;
-      o.flags = GSC_SCALER_NO_FINITE_GUARD;
+      o.flags = GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FP32_PRODUCTS;
       return o;
     case GSC_PRESET_FLAX:  // flax/training/dynamic_scale.py
       o.growth_timing = GSC_GROWTH_ONE_LATER;
       o.min_scale = FLT_MIN;
       o.max_scale = FLT_MAX;
+      o.flags = GSC_SCALER_FP32_PRODUCTS;
       return o;
     case GSC_PRESET_JMP:  // jmp/_src/loss_scale.py DynamicLossScale
       o.init_scale = 0x1p15F;
@@ -86,6 +91,7 @@ gsc_scaler_options preset_scaler_options(int32_t preset) {
     case GSC_PRESET_PADDLE:  // python/paddle/amp/grad_scaler.py, with the floor and guard of the update_loss_scaling op
       o.hysteresis_refill = GSC_REFILL_CONSECUTIVE;
       o.min_scale = 1.0F;
+      o.flags = GSC_SCALER_FP32_PRODUCTS;
       return o;
     case GSC_PRESET_MINDSPORE:  // mindspore/python/mindspore/amp.py DynamicLossScaler
       o.min_scale = 1.0F;
@@ -103,7 +109,7 @@ gsc_scaler_options preset_scaler_options(int32_t preset) {
     case GSC_PRESET_COLOSSALAI:  // colossalai/amp/naive_amp/grad_scaler/dynamic_grad_scaler.py
       o.growth_interval = 1000;
       o.hysteresis = 2;
-      o.flags = GSC_SCALER_NO_FINITE_GUARD;
+      o.flags = GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FP32_PRODUCTS;
       return o;
     default:
       fail(GSC_ERROR_INVALID_ARGUMENT, "preset is %d; it must be one of GSC_PRESET_*", preset);
@@ -141,7 +147,8 @@ void validate(const gsc_scaler_options &o) {
   if (!(o.overflow_tolerance >= 0.0 && o.overflow_tolerance <= 1.0)) {
     reject("options.overflow_tolerance", o.overflow_tolerance, "in [0, 1]");
   }
-  if (!is_limit(o.recovery_threshold)) reject("options.recovery_threshold", o.recovery_threshold, "0 (never), or finite and > 0");
+  if (!is_limit(o.recovery_threshold))
+    reject("options.recovery_threshold", o.recovery_threshold, "0 (never), or finite and > 0");
   if (o.recovery_threshold > 0.0F && o.recovery_interval < 1) {
     reject("options.recovery_interval", o.recovery_interval, ">= 1 with a recovery_threshold");
   }

@@ -38,10 +38,11 @@ float Scaler::get_scale(gsc_stream stream) const {
 
 void Scaler::log_floor(const gsc_report &report) const {
   if ((report.flags & GSC_REPORT_AT_FLOOR) == 0 || report.consecutive_skips < 1) return;
-  context_->log(GSC_LOG_WARNING,
-                "loss scale %g cannot be lowered any further: %d updates in a row were skipped; the inf or NaN does not "
-                "come from the scale",
-                static_cast<double>(report.scale), report.consecutive_skips);
+  context_->log(
+      GSC_LOG_WARNING,
+      "loss scale %g cannot be lowered any further: %d updates in a row were skipped; the inf or NaN does not "
+      "come from the scale",
+      static_cast<double>(report.scale), report.consecutive_skips);
 }
 
 bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_stream stream) {
@@ -106,6 +107,7 @@ void Scaler::get_state(gsc_scaler_state *out, gsc_stream stream) const {
   s.overflows_since_rescale = r.state.overflows_since_rescale;
   s.updates_since_rescale = r.state.updates_since_rescale;
   s.consecutive_skips = r.state.consecutive_skips;
+  s.skips_at_floor = r.state.skips_at_floor;
   s.updates = r.state.updates;
   s.skipped = r.state.skipped;
   *out = s;
@@ -113,7 +115,8 @@ void Scaler::get_state(gsc_scaler_state *out, gsc_stream stream) const {
 
 void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   if (state.format != GSC_SCALER_STATE_FORMAT) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "state.format is 0x%x; this is not the state of a gradscaler scaler", state.format);
+    fail(GSC_ERROR_INVALID_ARGUMENT, "state.format is 0x%x; this is not the state of a gradscaler scaler",
+         state.format);
   }
   // A scale of 0 or inf can be reached without a floor or guard, so it can be restored.
   if (std::isnan(state.scale) || state.scale < 0.0F) {
@@ -130,6 +133,7 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
                   {"overflows_since_rescale", state.overflows_since_rescale},
                   {"updates_since_rescale", state.updates_since_rescale},
                   {"consecutive_skips", state.consecutive_skips},
+                  {"skips_at_floor", state.skips_at_floor},
                   {"updates", state.updates},
                   {"skipped", state.skipped}};
   for (const auto &counter : counters) {
@@ -138,13 +142,16 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
            static_cast<long long>(counter.value));
     }
   }
+  if (state.skipped > state.updates) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "state.skipped is %lld, more than state.updates, which is %lld",
+         static_cast<long long>(state.skipped), static_cast<long long>(state.updates));
+  }
   if (!enabled()) return;
   options_.growth_factor = state.growth_factor;
   options_.backoff_factor = state.backoff_factor;
   options_.growth_interval = state.growth_interval;
   discard_all();
   ScalerRecord r = read_record(stream);
-  r.policy = make_policy(options_);
   r.state = PolicyState{};
   store_scale(r.state, state.scale);
   r.state.growth_tracker = state.growth_tracker;
@@ -154,6 +161,8 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   r.state.consecutive_skips = state.consecutive_skips;
   r.state.updates = state.updates;
   r.state.skipped = state.skipped;
+  r.state.skips_at_floor = state.skips_at_floor;
+  replace_policy(r, make_policy(options_));
   r.last = empty_summary();
   r.history_begin = state.updates;
   context_->backend().write(record(), &r, sizeof r, stream);
@@ -174,8 +183,7 @@ void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
          options.history_capacity, options_.history_capacity);
   }
   options_ = options;
-  const Policy policy = make_policy(options);
-  context_->backend().write(&record()->policy, &policy, sizeof policy, stream);
+  context_->backend().set_policy(record(), make_policy(options), stream);
 }
 
 }  // namespace gsc

@@ -9,17 +9,17 @@
 
 namespace gsc {
 
-void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const char *what) {
+void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names) {
   spans_.reserve(spans_.size() + static_cast<std::size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     if (tensors[i].count == 0) continue;
     const auto begin = reinterpret_cast<uintptr_t>(tensors[i].data);
     const auto bytes = static_cast<uintptr_t>(tensors[i].count * dtype_size(tensors[i].dtype));
     if (begin + bytes < begin) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld: data + count reaches past the end of memory", what,
-           static_cast<long long>(i), static_cast<long long>(tensors[i].count));
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld: data + count reaches past the end of memory%s", what,
+           static_cast<long long>(i), static_cast<long long>(tensors[i].count), NameSuffix(names, i).c_str());
     }
-    spans_.push_back({begin, begin + bytes, what, i});
+    spans_.push_back({begin, begin + bytes, what, i, names});
   }
 }
 
@@ -29,30 +29,34 @@ void OverlapCheck::run() {
     const Span &a = spans_[i - 1];
     const Span &b = spans_[i];
     if (b.begin < a.end) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] overlaps %s[%lld] in memory", b.what, static_cast<long long>(b.index),
-           a.what, static_cast<long long>(a.index));
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld]%s overlaps %s[%lld]%s in memory", b.what,
+           static_cast<long long>(b.index), NameSuffix(b.names, b.index).c_str(), a.what,
+           static_cast<long long>(a.index), NameSuffix(a.names, a.index).c_str());
     }
   }
 }
 
 Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
                                    const char *const *names) {
-  validate_tensors(tensors, count, "tensors");
+  Names copied(context->memory());
+  if (names != nullptr && count > 0) {
+    copied.reserve(static_cast<std::size_t>(count));
+    for (int64_t i = 0; i < count; ++i) copied.emplace_back(names[i] != nullptr ? names[i] : "");
+  }
+  validate_tensors(tensors, count, "tensors", &copied);
   context->backend().validate_memory(tensors, count, "tensors");
   OverlapCheck overlap(context->memory());
-  overlap.add(tensors, count, "tensors");
+  overlap.add(tensors, count, "tensors", &copied);
   overlap.run();
-  Ref<TensorList> list = context->make<TensorList>(context, tensors, count);
-  for (int64_t i = 0; names != nullptr && i < count; ++i) list->set_name(i, names[i]);
-  return list;
+  return context->make<TensorList>(context, tensors, count, std::move(copied));
 }
 
-TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count)
+TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, Names names)
     : Object(kTag),
       covered(context->memory()),
       context_(std::move(context)),
       plan_(context_->memory()),
-      names_(context_->memory()),
+      names_(std::move(names)),
       record_(context_->backend(), sizeof(ListRecord)) {
   plan_.build(tensors, count, context_->backend().wanted_tasks());
   plan_.need_partials();
@@ -73,10 +77,10 @@ void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream strea
   }
   Vec<gsc_tensor> tensors(plan_.tensors(), plan_.tensors() + count, context_->memory());
   for (int64_t i = 0; i < count; ++i) tensors[static_cast<std::size_t>(i)].data = data[i];
-  validate_tensors(tensors.data(), count, "data");
+  validate_tensors(tensors.data(), count, "data", &names_);
   context_->backend().validate_memory(tensors.data(), count, "data");
   OverlapCheck overlap(context_->memory());
-  overlap.add(tensors.data(), count, "data");
+  overlap.add(tensors.data(), count, "data", &names_);
   overlap.run();
   plan_.rebind(data);
   context_->backend().bind(plan_, stream);

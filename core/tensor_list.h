@@ -18,11 +18,11 @@ enum class Stage : int32_t { kReady, kChecked, kUnscaled, kStepped };
 struct Iteration {
   uint64_t scaler = 0;  ///< id of the scaler whose iteration it is; 0: none
   Stage stage = Stage::kReady;
-  bool unscaled = false;        ///< the gradients in memory are no longer multiplied by the scale
-  bool concluded = false;       ///< the record answers the rule below
-  bool norm_applied = false;    ///< the rule's norm has been applied in memory
-  bool value_applied = false;   ///< the rule's value has been applied in memory
-  int64_t covered = 0;          ///< tensors looked at so far
+  bool unscaled = false;       ///< the gradients in memory are no longer multiplied by the scale
+  bool concluded = false;      ///< the record answers the rule below
+  bool norm_applied = false;   ///< the rule's norm has been applied in memory
+  bool value_applied = false;  ///< the rule's value has been applied in memory
+  int64_t covered = 0;         ///< tensors looked at so far
   ClipRule rule{kNoClip, std::numeric_limits<double>::infinity(), false};
 };
 
@@ -34,7 +34,8 @@ class TensorList final : public Object {
   static Ref<TensorList> create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
                                 const char *const *names);
 
-  TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count);
+  /// `names` is empty or has an entry per tensor.
+  TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, Names names);
 
   [[nodiscard]] const Ref<Context> &context() const { return context_; }
   [[nodiscard]] const Plan &plan() const { return plan_; }
@@ -44,6 +45,7 @@ class TensorList final : public Object {
   void set_pointers(void *const *data, int64_t count, gsc_stream stream);
   void set_name(int64_t index, const char *name);
   [[nodiscard]] const char *name(int64_t index) const;
+  [[nodiscard]] const Names &names() const { return names_; }
   [[nodiscard]] const gsc_tensor &at(int64_t index) const;
 
   /// Back to READY, in nobody's iteration.
@@ -61,7 +63,7 @@ class TensorList final : public Object {
 
   Ref<Context> context_;
   Plan plan_;
-  Vec<String> names_;  ///< empty until a name is set
+  Names names_;  ///< empty until a name is set
   DeviceMemory record_;
 };
 
@@ -69,7 +71,10 @@ class TensorList final : public Object {
 class OverlapCheck {
  public:
   explicit OverlapCheck(std::pmr::memory_resource *memory) : spans_(memory) {}
-  void add(const gsc_tensor *tensors, int64_t count, const char *what);
+  void add(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names = nullptr);
+  void add(const TensorList &list, const char *what) {
+    add(list.plan().tensors(), list.plan().size(), what, &list.names());
+  }
   /// Throws naming both.
   void run();
 
@@ -79,6 +84,7 @@ class OverlapCheck {
     uintptr_t end;
     const char *what;
     int64_t index;
+    const Names *names;
   };
   Vec<Span> spans_;
 };

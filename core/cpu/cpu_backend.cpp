@@ -64,8 +64,8 @@ void finish_check(const CheckJob &job, float inv_scale) {
   if (r.seen_first != kNoOffender) {
     const int64_t chunk = r.seen_first >> 16;
     r.first_tensor = job.plan->tensor_of(chunk);
-    r.first_element = (chunk - job.plan->first_chunk(r.first_tensor)) * job.plan->chunk_elements() +
-                      (r.seen_first & 0xffff);
+    r.first_element =
+        (chunk - job.plan->first_chunk(r.first_tensor)) * job.plan->chunk_elements() + (r.seen_first & 0xffff);
   }
 }
 
@@ -96,7 +96,9 @@ void CpuBackend::read_sync(void *host, const void *device, int64_t bytes, gsc_st
 // Any address may be host memory; there is nothing to ask.
 void CpuBackend::validate_memory(const gsc_tensor * /*tensors*/, int64_t /*count*/, const char * /*what*/) {}
 
-int32_t CpuBackend::wanted_tasks() const { return parallel_.threads() == 1 ? 1 : parallel_.threads() * kTasksPerThread; }
+int32_t CpuBackend::wanted_tasks() const {
+  return parallel_.threads() == 1 ? 1 : parallel_.threads() * kTasksPerThread;
+}
 
 template <typename F>
 void CpuBackend::for_chunks(const Plan &plan, int64_t begin, int64_t end, const F &f) {
@@ -221,6 +223,10 @@ void CpuBackend::update(ScalerRecord *record, const ListRecord *const *lists, in
   conclude_update(*record, summary);
 }
 
+void CpuBackend::set_policy(ScalerRecord *record, const Policy &policy, gsc_stream /*stream*/) {
+  replace_policy(*record, policy);
+}
+
 void CpuBackend::set_scale(ScalerRecord *record, float scale, gsc_stream /*stream*/) {
   store_scale(record->state, scale);
 }
@@ -339,7 +345,8 @@ void CpuBackend::diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int6
       d.amax = std::max(d.amax, s.amax);
       if (s.amin > 0.0 && (d.amin == 0.0 || s.amin < d.amin)) d.amin = s.amin;
     }
-    d.l2_norm = std::sqrt(join(end - begin, [&](int64_t i) { return spans[static_cast<std::size_t>(begin + i)].sum_sq; }));
+    d.l2_norm =
+        std::sqrt(join(end - begin, [&](int64_t i) { return spans[static_cast<std::size_t>(begin + i)].sum_sq; }));
     out[t] = d;
   }
 }

@@ -30,6 +30,7 @@ class CpuBackend final : public Backend {
   void conclude(ListRecord *record, const ClipRule &rule, gsc_stream stream) override;
   void apply(const ApplyJob &job, gsc_stream stream) override;
   void update(ScalerRecord *record, const ListRecord *const *lists, int64_t count, gsc_stream stream) override;
+  void set_policy(ScalerRecord *record, const Policy &policy, gsc_stream stream) override;
   void set_scale(ScalerRecord *record, float scale, gsc_stream stream) override;
   void report(const ScalerRecord *record, const ListRecord *list, gsc_report *out, gsc_stream stream) override;
 

@@ -91,15 +91,15 @@ double fold_columns(A *columns, int used) {
   return groups[0];
 }
 
-/// Column sums in double, in reduction.h's order, for values that come in blocks of whole rows. Width is the number of
-/// columns of a 16-byte group, and with it says how long rows and tiles are.
+/// Column sums in double, in reduction.h's order, for values that come in whole rows. Width is the number of columns of
+/// a 16-byte group, and with it says how long rows and tiles are.
 template <int Width>
 class DoubleColumns {
  public:
   static constexpr int kColumns = Width * kGroups;
-  static_assert(kBlock % kColumns == 0, "a block is a whole number of rows");
 
-  /// Adds the squares of the next n <= kBlock values; all calls but the last have n == kBlock.
+  /// Adds the squares of the next n values. All calls but the last bring the same power of two of whole rows, at most a
+  /// tile.
   template <typename T>
   void add_squares(const T *__restrict values, int n) {
     if (elements_ == 0) std::memset(columns_, 0, sizeof columns_);

@@ -81,8 +81,10 @@ void diagnose_span(DiagnoseSpan *span) {
   const int64_t bytes = dtype_bytes(span->dtype);
   const double normal = smallest_normal(span->dtype);
   DoubleColumns<Width> squares;
-  double amax = 0.0;
-  double amin = kInf;
+  constexpr auto kInfBits = static_cast<int64_t>(__builtin_bit_cast(int64_t, kInf));
+  // Magnitudes order like their bits, and a maximum of integers is vectorised.
+  int64_t largest = 0;
+  int64_t smallest = kInfBits;
   for (int64_t i = 0; i < span->n; i += kBlock) {
     const int n = min_int(span->n - i, kBlock);
     double x[kBlock];
@@ -92,15 +94,24 @@ void diagnose_span(DiagnoseSpan *span) {
     int64_t nans = 0;
     int64_t zeros = 0;
     int64_t subnormals = 0;
+    // In small loops, since the comparisons of one make the compiler branch in the other.
     for (int k = 0; k < n; ++k) {
       x[k] = __builtin_fabs(x[k]);
       infs += x[k] == kInf ? 1 : 0;
       nans += x[k] != x[k] ? 1 : 0;
       zeros += x[k] == 0.0 ? 1 : 0;
       subnormals += x[k] < normal ? 1 : 0;
-      finite[k] = x[k] < kInf ? x[k] : 0.0;
-      amax = finite[k] > amax ? finite[k] : amax;
-      amin = x[k] > 0.0 && x[k] < amin ? x[k] : amin;
+    }
+    for (int k = 0; k < n; ++k) {
+      const auto order = __builtin_bit_cast(int64_t, x[k]);
+      const int64_t high = order < kInfBits ? order : 0;
+      finite[k] = __builtin_bit_cast(double, high);
+      largest = high > largest ? high : largest;
+    }
+    for (int k = 0; k < n; ++k) {
+      const auto order = __builtin_bit_cast(int64_t, x[k]);
+      const int64_t low = order > 0 ? order : kInfBits;
+      smallest = low < smallest ? low : smallest;
     }
     if (span->first_nonfinite < 0 && infs + nans > 0) {
       int k = 0;
@@ -114,8 +125,8 @@ void diagnose_span(DiagnoseSpan *span) {
     squares.add_squares(finite, n);
     if (span->histogram != nullptr) count_exponents(x, n, span->histogram);
   }
-  span->amax = amax;
-  span->amin = amin < kInf ? amin : 0.0;
+  span->amax = __builtin_bit_cast(double, largest);
+  span->amin = smallest < kInfBits ? __builtin_bit_cast(double, smallest) : 0.0;
   span->sum_sq = squares.total();
 }
 

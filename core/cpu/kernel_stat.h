@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // check and unscale: one pass over gradients that finds inf and NaN, the largest magnitude and the sum of squares.
 // A tile is first summed as if all were well, keeping only the largest magnitude; since multiplying and rounding are
-// monotone, that one number tells whether anything in the tile is, or becomes, non-finite. Such tiles are then
-// looked at again element by element. Included by kernels.cpp only.
+// monotone, that one number tells whether anything in the tile is, or becomes, inf, and a sum of squares is NaN only if
+// an element was. Such tiles are then looked at again element by element. Included by kernels.cpp only.
 #pragma once
 
 #include "core/cpu/kernel_common.h"
@@ -19,6 +19,8 @@ constexpr int kVectorBytes = 16;
 #endif
 /// Vectors of column sums held in registers at a time: with their common maximum they fit in every register file.
 constexpr int kStrip = kVectorBytes == 64 ? 16 : 8;
+/// Maxima kept side by side, so that none waits for the last.
+constexpr int kChains = 4;
 
 using FloatVector [[gnu::vector_size(kVectorBytes)]] = float;
 using DoubleVector [[gnu::vector_size(kVectorBytes)]] = double;
@@ -31,6 +33,35 @@ GSC_HD V load_vector(const void *p) {
   V v;
   __builtin_memcpy(&v, p, sizeof v);
   return v;
+}
+
+template <typename V>
+GSC_HD void store_vector(void *p, V v) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
+
+/// The larger of each pair, b where a is NaN. In intrinsics because GCC 12 makes a comparison and a blend of it.
+GSC_HD FloatVector larger(FloatVector a, FloatVector b) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_max_ps(kAllLanes, a, b);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(a, b);
+#elif defined(__SSE2__)
+  return _mm_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+GSC_HD DoubleVector larger(DoubleVector a, DoubleVector b) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_max_pd(0xff, a, b);
+#elif defined(__AVX2__)
+  return _mm256_max_pd(a, b);
+#elif defined(__SSE2__)
+  return _mm_max_pd(a, b);
+#else
+  return a > b ? a : b;
+#endif
 }
 
 /// 16-bit elements without their signs, each in a 32-bit lane. In intrinsics because GCC 12 splits the conversion.
@@ -56,24 +87,23 @@ struct Fp16 {
   using Element = uint16_t;
   using Value = float;
   using Bits = int32_t;
-  using BitsVector = Int32Vector;
-  using ValueVector = FloatVector;
+  using Vector = FloatVector;
   static constexpr int32_t kDtype = GSC_FP16;
   static constexpr float kLimit = 65520.0F;
   static constexpr bool kSafe = true;  ///< squares can neither overflow nor get lost in fp32 column sums
-  GSC_HD static BitsVector magnitude(const Element *p) {
+  GSC_HD static Vector magnitude(const Element *p) {
 #if defined(__AVX512F__)
     const __m512 value = widen_halves(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
-    return reinterpret_cast<BitsVector>(value) & 0x7fffffff;
+    return reinterpret_cast<Vector>(reinterpret_cast<Int32Vector>(value) & 0x7fffffff);
 #elif defined(__F16C__)
     const __m256 value = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
-    return reinterpret_cast<BitsVector>(value) & 0x7fffffff;
+    return reinterpret_cast<Vector>(reinterpret_cast<Int32Vector>(value) & 0x7fffffff);
 #else
     // As fp16_to_fp32, but for the sign and for the quieting of NaN.
-    const BitsVector bits = widen_bits(p);
-    const BitsVector normal = (bits << 13) + 0x38000000 + ((bits >= 0x7c00) & 0x38000000);
-    const auto subnormal = reinterpret_cast<BitsVector>(__builtin_convertvector(bits, FloatVector) * 0x1p-24F);
-    return bits < 0x0400 ? subnormal : normal;
+    const Int32Vector bits = widen_bits(p);
+    const Int32Vector normal = (bits << 13) + 0x38000000 + ((bits >= 0x7c00) & 0x38000000);
+    const auto subnormal = reinterpret_cast<Int32Vector>(__builtin_convertvector(bits, FloatVector) * 0x1p-24F);
+    return reinterpret_cast<Vector>(bits < 0x0400 ? subnormal : normal);
 #endif
   }
 };
@@ -82,36 +112,37 @@ struct Bf16 {
   using Element = uint16_t;
   using Value = float;
   using Bits = int32_t;
-  using BitsVector = Int32Vector;
-  using ValueVector = FloatVector;
+  using Vector = FloatVector;
   static constexpr int32_t kDtype = GSC_BF16;
   static constexpr float kLimit = 0x1.ffp127F;
   static constexpr bool kSafe = false;
-  GSC_HD static BitsVector magnitude(const Element *p) { return widen_bits(p) << 16; }
+  GSC_HD static Vector magnitude(const Element *p) { return reinterpret_cast<Vector>(widen_bits(p) << 16); }
 };
 
 struct Fp32 {
   using Element = float;
   using Value = float;
   using Bits = int32_t;
-  using BitsVector = Int32Vector;
-  using ValueVector = FloatVector;
+  using Vector = FloatVector;
   static constexpr int32_t kDtype = GSC_FP32;
   static constexpr float kLimit = kInfinity;
   static constexpr bool kSafe = false;
-  GSC_HD static BitsVector magnitude(const Element *p) { return load_vector<BitsVector>(p) & 0x7fffffff; }
+  GSC_HD static Vector magnitude(const Element *p) {
+    return reinterpret_cast<Vector>(load_vector<Int32Vector>(p) & 0x7fffffff);
+  }
 };
 
 struct Fp64 {
   using Element = double;
   using Value = double;
   using Bits = int64_t;
-  using BitsVector = Int64Vector;
-  using ValueVector = DoubleVector;
+  using Vector = DoubleVector;
   static constexpr int32_t kDtype = GSC_FP64;
   static constexpr double kLimit = __builtin_inf();
   static constexpr bool kSafe = true;
-  GSC_HD static BitsVector magnitude(const Element *p) { return load_vector<BitsVector>(p) & 0x7fffffffffffffff; }
+  GSC_HD static Vector magnitude(const Element *p) {
+    return reinterpret_cast<Vector>(load_vector<Int64Vector>(p) & 0x7fffffffffffffff);
+  }
 };
 
 template <typename D>
@@ -122,39 +153,42 @@ struct Shape {
   static constexpr int kTile = kTileBytes / kSize;
 };
 
-/// Column sums of squares of whole rows; returns the bits of the largest magnitude.
+/// Column sums of squares of whole rows; returns the largest magnitude that is not NaN.
 template <typename D>
-typename D::Bits sum_rows(const typename D::Element *x, int rows, typename D::Value *columns) {
-  using Bits = typename D::Bits;
-  using BitsVector = typename D::BitsVector;
-  using ValueVector = typename D::ValueVector;
-  constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Bits));
+typename D::Value sum_rows(const typename D::Element *x, int rows, typename D::Value *columns) {
+  using Value = typename D::Value;
+  using Vector = typename D::Vector;
+  constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Value));
   constexpr int kColumns = Shape<D>::kColumns;
   constexpr int kVectors = kColumns / kLanes < kStrip ? kColumns / kLanes : kStrip;
-  BitsVector largest{};
+  Vector largest[kChains]{};
   for (int strip = 0; strip < kColumns; strip += kVectors * kLanes) {
-    ValueVector sums[kVectors]{};
+    Vector sums[kVectors]{};
     for (int row = 0; row < rows; ++row) {
       const auto *p = x + row * kColumns + strip;
       prefetch(p, kTileBytes, kVectors * kLanes * Shape<D>::kSize);
 #pragma GCC unroll 16
       for (int k = 0; k < kVectors; ++k) {
-        const BitsVector bits = D::magnitude(p + k * kLanes);
-        const auto value = reinterpret_cast<ValueVector>(bits);
+        const Vector value = D::magnitude(p + k * kLanes);
         sums[k] += value * value;
-        largest = bits > largest ? bits : largest;
+        largest[k % kChains] = larger(value, largest[k % kChains]);
       }
     }
-    std::memcpy(columns + strip, sums, sizeof sums);
+    // One by one, because copying the array as a whole would keep it in memory during the loop.
+#pragma GCC unroll 16
+    for (int k = 0; k < kVectors; ++k) store_vector(columns + strip + k * kLanes, sums[k]);
   }
-  Bits result = 0;
-  for (int k = 0; k < kLanes; ++k) result = largest[k] > result ? largest[k] : result;
-  return result;
+  Value lanes[kLanes];
+  store_vector(lanes, larger(larger(largest[0], largest[1]), larger(largest[2], largest[3])));
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int k = 0; k < half; ++k) lanes[k] = lanes[k + half] > lanes[k] ? lanes[k + half] : lanes[k];
+  }
+  return lanes[0];
 }
 
 struct TileSum {
-  double sum_sq;
-  double amax;
+  double sum_sq;  ///< NaN if and only if an element is
+  double amax;    ///< inf if an element is; if one is NaN, NaN or the largest of the others
 };
 
 /// A tile of n elements whose sums are known to be safe, or will not be used.
@@ -165,20 +199,22 @@ TileSum sum_tile(const typename D::Element *x, int n) {
   Value columns[kColumns];
   const int rows = n / kColumns;
   const int rest = n - rows * kColumns;
-  typename D::Bits largest = 0;
+  Value largest = 0;
   if (rows > 0) largest = sum_rows<D>(x, rows, columns);
   if (rest > 0) {
     Value last[kColumns];
     load_block(D::kDtype, x + rows * kColumns, last, rest);
+    // By their bits, because a maximum of integers is vectorised. It may be NaN, and is then the largest of all.
+    auto bits = to_bits(Value(0));
     for (int i = 0; i < rest; ++i) {
       const Value square = last[i] * last[i];
       columns[i] = rows > 0 ? columns[i] + square : square;
-      const auto bits = static_cast<typename D::Bits>(to_bits(last[i]) & (~to_bits(Value(0)) >> 1));
-      largest = bits > largest ? bits : largest;
+      const auto magnitude = to_bits(last[i]) & (~to_bits(Value(0)) >> 1);
+      bits = magnitude > bits ? magnitude : bits;
     }
+    largest = from_bits(bits) <= largest ? largest : from_bits(bits);
   }
-  return {fold_columns<Shape<D>::kWidth>(columns, rows > 0 ? kColumns : rest),
-          static_cast<double>(__builtin_bit_cast(Value, largest))};
+  return {fold_columns<Shape<D>::kWidth>(columns, rows > 0 ? kColumns : rest), static_cast<double>(largest)};
 }
 
 /// The same sum with columns in double, for magnitudes whose squares would overflow or underflow fp32.
@@ -199,31 +235,34 @@ template <typename D>
 void count_nonfinite(const typename D::Element *x, int n, int64_t offset, typename D::Value inv_scale,
                      typename D::Value limit, ChunkStat *out) {
   using Value = typename D::Value;
-  constexpr Value kInf = static_cast<Value>(kInfinity);
+  using Bits = typename D::Bits;
+  constexpr auto kInfBits = static_cast<Bits>(__builtin_bit_cast(Bits, static_cast<Value>(kInfinity)));
   for (int i = 0; i < n; i += kBlock) {
     Value values[kBlock];
     const int count = min_int(n - i, kBlock);
     load_block(D::kDtype, x + i, values, count);
-    int64_t nans = 0;
-    int64_t infs = 0;
-    Value amax = 0;
+    // Without branches and in lanes of one width, so that it is vectorised: a gradient of nothing but NaN is not slow.
+    Bits nonfinite = 0;
+    Bits nans = 0;
+    Bits largest = 0;
     for (int k = 0; k < count; ++k) {
       const Value stored = static_cast<Value>(__builtin_fabs(values[k]));
       const Value scaled = static_cast<Value>(__builtin_fabs(values[k] * inv_scale));
-      const bool inf = stored == kInf || (stored < kInf && scaled >= limit);
-      const bool nan = stored != stored || (stored < kInf && scaled != scaled);
-      infs += inf ? 1 : 0;
-      nans += nan ? 1 : 0;
-      amax = stored < kInf && stored > amax ? stored : amax;
+      const Bits bits = __builtin_bit_cast(Bits, stored);
+      nonfinite += (bits >= kInfBits) | !(scaled < limit) ? 1 : 0;
+      nans += (bits > kInfBits) | ((bits < kInfBits) & (scaled != scaled)) ? 1 : 0;
+      const Bits finite = bits < kInfBits ? bits : 0;
+      largest = finite > largest ? finite : largest;
     }
-    if (out->first < 0 && infs + nans > 0) {
+    if (out->first < 0 && nonfinite > 0) {
       int k = 0;
-      while (__builtin_fabs(values[k]) < kInf && __builtin_fabs(values[k] * inv_scale) < limit) ++k;
+      while (__builtin_fabs(values[k]) < kInfinity && __builtin_fabs(values[k] * inv_scale) < limit) ++k;
       out->first = offset + i + k;
     }
-    out->inf_count += infs;
+    out->inf_count += nonfinite - nans;
     out->nan_count += nans;
-    out->amax = amax > out->amax ? static_cast<double>(amax) : out->amax;
+    const auto amax = static_cast<double>(__builtin_bit_cast(Value, largest));
+    out->amax = amax > out->amax ? amax : out->amax;
   }
 }
 
@@ -251,7 +290,7 @@ void stat_span(void *data, int64_t n, float inv_scale_word, ChunkStat *out) {
     const int count = min_int(n - i, kTile);
     const TileSum tile = sum_tile<D>(x + i, count);
     const Value scaled = static_cast<Value>(tile.amax) * inv_scale;
-    if (!(__builtin_fabs(scaled) < kLimit)) {
+    if (!(__builtin_fabs(scaled) < kLimit) || tile.sum_sq != tile.sum_sq) {
       count_nonfinite<D>(x + i, count, i, inv_scale, kLimit, out);
     } else {
       double sum_sq = tile.sum_sq;

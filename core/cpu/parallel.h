@@ -27,8 +27,7 @@ class Parallel {
   template <typename F>
   void run(int32_t count, const F &f) {
     run_tasks(
-        count, [](void *argument, int32_t index) { (*static_cast<const F *>(argument))(index); },
-        const_cast<F *>(&f));
+        count, [](void *argument, int32_t index) { (*static_cast<const F *>(argument))(index); }, const_cast<F *>(&f));
   }
 
  private:

@@ -25,8 +25,7 @@ struct AdamFamily {
     } else {
       g = g + c.weight_decay * weight;
     }
-    // The first moment in PyTorch's lerp form, so that both round alike.
-    const T m = state[0] + c.one_minus_beta1 * (g - state[0]);
+    const T m = c.beta1 * state[0] + c.one_minus_beta1 * g;
     T v = c.beta2 * state[1] + c.one_minus_beta2 * (g * g);
     state[0] = m;
     state[1] = v;

@@ -16,27 +16,33 @@ struct Hyper {
 
 template <typename T>
 struct Coefficients {
-  T sign;              ///< -1 to maximize, else 1
-  T lr;                ///< learning rate, decayed or bias-corrected where the optimizer does that
+  T sign;  ///< -1 to maximize, else 1
+  T lr;    ///< learning rate, decayed or bias-corrected where the optimizer does that
   T beta1, beta2;
   T one_minus_beta1, one_minus_beta2;
-  T inv_bias1;         ///< 1 / (1 - beta1^t)
-  T inv_sqrt_bias2;    ///< 1 / sqrt(1 - beta2^t)
+  T inv_bias1;       ///< 1 / (1 - beta1^t)
+  T inv_sqrt_bias2;  ///< 1 / sqrt(1 - beta2^t)
   T eps;
   T weight_decay;
-  T keep;              ///< 1 - lr * weight_decay
+  T keep;  ///< 1 - lr * weight_decay
   T momentum;
-  T grad_weight;       ///< 1 - dampening; 1 at the first step
+  T grad_weight;  ///< 1 - dampening; 1 at the first step
 };
 
 template <typename To, typename From>
 GSC_HD Coefficients<To> narrow(const Coefficients<From> &c) {
-  return {static_cast<To>(c.sign),           static_cast<To>(c.lr),
-          static_cast<To>(c.beta1),          static_cast<To>(c.beta2),
-          static_cast<To>(c.one_minus_beta1), static_cast<To>(c.one_minus_beta2),
-          static_cast<To>(c.inv_bias1),      static_cast<To>(c.inv_sqrt_bias2),
-          static_cast<To>(c.eps),            static_cast<To>(c.weight_decay),
-          static_cast<To>(c.keep),           static_cast<To>(c.momentum),
+  return {static_cast<To>(c.sign),
+          static_cast<To>(c.lr),
+          static_cast<To>(c.beta1),
+          static_cast<To>(c.beta2),
+          static_cast<To>(c.one_minus_beta1),
+          static_cast<To>(c.one_minus_beta2),
+          static_cast<To>(c.inv_bias1),
+          static_cast<To>(c.inv_sqrt_bias2),
+          static_cast<To>(c.eps),
+          static_cast<To>(c.weight_decay),
+          static_cast<To>(c.keep),
+          static_cast<To>(c.momentum),
           static_cast<To>(c.grad_weight)};
 }
 

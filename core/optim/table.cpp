@@ -33,24 +33,45 @@ Variant adam_variant(const gsc_optimizer_options &o, Variant plain, Variant amsg
 }
 
 const OptimizerInfo kTable[] = {
-    {GSC_SGD, "SGD", defaults(GSC_SGD, 1e-3, 0, 0, 0, 0), {"momentum_buffer", nullptr, nullptr},
+    {GSC_SGD,
+     "SGD",
+     defaults(GSC_SGD, 1e-3, 0, 0, 0, 0),
+     {"momentum_buffer", nullptr, nullptr},
      kCommonFlags | GSC_OPTIMIZER_NESTEROV,
      [](const gsc_optimizer_options &o) {
        if ((o.flags & GSC_OPTIMIZER_NESTEROV) != 0) return Variant::kSgdNesterov;
        return o.momentum != 0.0 ? Variant::kSgdMomentum : Variant::kSgd;
      }},
-    {GSC_ADAM, "Adam", defaults(GSC_ADAM, 1e-3, 0.9, 0.999, 1e-8, 0), {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
+    {GSC_ADAM,
+     "Adam",
+     defaults(GSC_ADAM, 1e-3, 0.9, 0.999, 1e-8, 0),
+     {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
      kCommonFlags | GSC_OPTIMIZER_AMSGRAD,
      [](const gsc_optimizer_options &o) { return adam_variant(o, Variant::kAdam, Variant::kAdamAmsgrad); }},
-    {GSC_ADAMW, "AdamW", defaults(GSC_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 1e-2), {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
+    {GSC_ADAMW,
+     "AdamW",
+     defaults(GSC_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 1e-2),
+     {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
      kCommonFlags | GSC_OPTIMIZER_AMSGRAD,
      [](const gsc_optimizer_options &o) { return adam_variant(o, Variant::kAdamW, Variant::kAdamWAmsgrad); }},
-    {GSC_ADAGRAD, "Adagrad", defaults(GSC_ADAGRAD, 1e-2, 0, 0, 1e-10, 0), {"sum", nullptr, nullptr}, kCommonFlags,
+    {GSC_ADAGRAD,
+     "Adagrad",
+     defaults(GSC_ADAGRAD, 1e-2, 0, 0, 1e-10, 0),
+     {"sum", nullptr, nullptr},
+     kCommonFlags,
      [](const gsc_optimizer_options &) { return Variant::kAdagrad; }},
-    {GSC_LION, "Lion", defaults(GSC_LION, 1e-4, 0.9, 0.99, 0, 0), {"exp_avg", nullptr, nullptr}, kCommonFlags,
+    {GSC_LION,
+     "Lion",
+     defaults(GSC_LION, 1e-4, 0.9, 0.99, 0, 0),
+     {"exp_avg", nullptr, nullptr},
+     kCommonFlags,
      [](const gsc_optimizer_options &) { return Variant::kLion; }},
-    {GSC_LAMB, "LAMB", defaults(GSC_LAMB, 1e-3, 0.9, 0.999, 1e-6, 1e-2), {"exp_avg", "exp_avg_sq", nullptr},
-     kCommonFlags, [](const gsc_optimizer_options &) { return Variant::kLamb; }},
+    {GSC_LAMB,
+     "LAMB",
+     defaults(GSC_LAMB, 1e-3, 0.9, 0.999, 1e-6, 1e-2),
+     {"exp_avg", "exp_avg_sq", nullptr},
+     kCommonFlags,
+     [](const gsc_optimizer_options &) { return Variant::kLamb; }},
 };
 
 void require_at_least_zero(const char *name, double value) {

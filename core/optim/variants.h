@@ -27,15 +27,15 @@ inline constexpr int kVariantCount = 10;
 inline constexpr int kMaxStates = 3;
 
 /// X(enumerator, formula) for every variant of a single sweep.
-#define GSC_FOR_EACH_SINGLE_SWEEP(X)              \
-  X(kSgd, optim::Sgd)                             \
-  X(kSgdMomentum, optim::SgdMomentum<false>)      \
-  X(kSgdNesterov, optim::SgdMomentum<true>)       \
-  X(kAdam, optim::Adam)                           \
-  X(kAdamAmsgrad, optim::AdamAmsgrad)             \
-  X(kAdamW, optim::AdamW)                         \
-  X(kAdamWAmsgrad, optim::AdamWAmsgrad)           \
-  X(kAdagrad, optim::Adagrad)                     \
+#define GSC_FOR_EACH_SINGLE_SWEEP(X)         \
+  X(kSgd, optim::Sgd)                        \
+  X(kSgdMomentum, optim::SgdMomentum<false>) \
+  X(kSgdNesterov, optim::SgdMomentum<true>)  \
+  X(kAdam, optim::Adam)                      \
+  X(kAdamAmsgrad, optim::AdamAmsgrad)        \
+  X(kAdamW, optim::AdamW)                    \
+  X(kAdamWAmsgrad, optim::AdamWAmsgrad)      \
+  X(kAdagrad, optim::Adagrad)                \
   X(kLion, optim::Lion)
 
 /// The coefficients of a group for step `step` (counted from 1).

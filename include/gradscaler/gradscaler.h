@@ -387,7 +387,10 @@ enum {
   /** Store a grown scale even if it is inf (Keras 3, Megatron-LM, DeepSpeed). Default: keep the old scale. */
   GSC_SCALER_NO_FINITE_GUARD = 2,
   /** A backoff to min_scale or below keeps the old scale and counts as being at the floor (fairseq). */
-  GSC_SCALER_FLOOR_EXCLUSIVE = 4
+  GSC_SCALER_FLOOR_EXCLUSIVE = 4,
+  /** Narrow the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, Keras 3). Default: multiply
+   *  in fp64 and narrow the product (PyTorch). It differs, by rounding, only for factors that are no power of two. */
+  GSC_SCALER_FP32_PRODUCTS = 8
 };
 
 /** The policy. Start from GSC_SCALER_OPTIONS_INIT, gsc_scaler_options_init or gsc_scaler_options_preset. */
@@ -694,7 +697,8 @@ typedef struct gsc_scaler_state {
   int32_t overflows_since_rescale;
   int32_t updates_since_rescale;
   int32_t consecutive_skips;
-  int32_t reserved;
+  /** Consecutive overflows that found the scale unable to go lower. */
+  int32_t skips_at_floor;
   int64_t updates;
   int64_t skipped;
 } gsc_scaler_state;

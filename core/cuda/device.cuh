@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// The few primitives that kernels are written in: memory access with cache hints, warp reductions, and conversions by
+// the hardware's instructions. With GSC_CUDA_EMULATION a host compiler builds the same kernels, and a shim that was
+// included before provides threads, barriers and shuffles; only this file has code of its own for that case.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if !defined(GSC_CUDA_EMULATION)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
+#include "core/cpu/convert.h"
+#include "core/cuda/plan_view.h"
+#include "core/reduction.h"
+
+#define GSC_DEVICE __device__ __forceinline__
+
+namespace gsc::cuda {
+
+using cpu::dtype_bytes;
+using cpu::from_bits;
+using cpu::round_to_odd;
+using cpu::to_bits;
+
+inline constexpr unsigned kFullMask = 0xffffffffU;
+
+GSC_DEVICE int lane_index() { return static_cast<int>(threadIdx.x) & 31; }
+GSC_DEVICE int warp_index() { return static_cast<int>(threadIdx.x) >> 5; }
+
+/// The sum of 32 lanes by halving, in lane 0: the last part of a tile's sum in reduction.h.
+GSC_DEVICE double join_lanes(double sum) {
+  for (int width = 16; width > 0; width /= 2) sum += __shfl_down_sync(kFullMask, sum, width);
+  return sum;
+}
+
+template <typename T>
+GSC_DEVICE T warp_max(T value) {
+  for (int width = 16; width > 0; width /= 2) {
+    const T other = __shfl_xor_sync(kFullMask, value, width);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+template <typename T>
+GSC_DEVICE T warp_min(T value) {
+  for (int width = 16; width > 0; width /= 2) {
+    const T other = __shfl_xor_sync(kFullMask, value, width);
+    value = other < value ? other : value;
+  }
+  return value;
+}
+
+GSC_DEVICE int warp_sum(int value) {
+  for (int width = 16; width > 0; width /= 2) value += __shfl_xor_sync(kFullMask, value, width);
+  return value;
+}
+
+GSC_DEVICE void add_to(int64_t *word, int64_t value) {
+  atomicAdd(reinterpret_cast<unsigned long long *>(word), static_cast<unsigned long long>(value));
+}
+GSC_DEVICE void raise_to(int64_t *word, int64_t value) {
+  atomicMax(reinterpret_cast<unsigned long long *>(word), static_cast<unsigned long long>(value));
+}
+
+/// 4, 8, 16 or 32 bytes in registers.
+template <int Bytes>
+struct Words {
+  uint32_t w[Bytes / 4];
+};
+
+/// Reads memory that nothing writes while the kernel runs, and that will not be read again soon.
+GSC_DEVICE Words<16> load_once(const char *p) {
+  Words<16> r;
+#if defined(__CUDA_ARCH__)
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(r.w[0]), "=r"(r.w[1]), "=r"(r.w[2]), "=r"(r.w[3])
+      : "l"(p));
+#else
+  std::memcpy(&r, p, sizeof r);
+#endif
+  return r;
+}
+
+template <int Bytes>
+GSC_DEVICE Words<Bytes> load_words(const char *p) {
+  Words<Bytes> r;
+#if defined(__CUDA_ARCH__)
+  if constexpr (Bytes == 4) {
+    r.w[0] = *reinterpret_cast<const uint32_t *>(p);
+  } else if constexpr (Bytes == 8) {
+    const uint2 v = *reinterpret_cast<const uint2 *>(p);
+    r.w[0] = v.x;
+    r.w[1] = v.y;
+  } else {
+    for (int i = 0; i < Bytes / 16; ++i) {
+      const uint4 v = reinterpret_cast<const uint4 *>(p)[i];
+      r.w[4 * i] = v.x;
+      r.w[4 * i + 1] = v.y;
+      r.w[4 * i + 2] = v.z;
+      r.w[4 * i + 3] = v.w;
+    }
+  }
+#else
+  std::memcpy(&r, p, sizeof r);
+#endif
+  return r;
+}
+
+/// Writes what will not be read again soon.
+template <int Bytes>
+GSC_DEVICE void store_words(char *p, const Words<Bytes> &x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (Bytes == 4) {
+    __stcs(reinterpret_cast<unsigned int *>(p), x.w[0]);
+  } else if constexpr (Bytes == 8) {
+    __stcs(reinterpret_cast<uint2 *>(p), make_uint2(x.w[0], x.w[1]));
+  } else {
+    for (int i = 0; i < Bytes / 16; ++i) {
+      __stcs(reinterpret_cast<uint4 *>(p) + i,
+             make_uint4(x.w[4 * i], x.w[4 * i + 1], x.w[4 * i + 2], x.w[4 * i + 3]));
+    }
+  }
+#else
+  std::memcpy(p, &x, sizeof x);
+#endif
+}
+
+GSC_DEVICE float fp16_to_float(uint16_t x) {
+#if defined(__CUDA_ARCH__)
+  return __half2float(__ushort_as_half(x));
+#else
+  return cpu::fp16_to_fp32(x);
+#endif
+}
+
+GSC_DEVICE uint16_t float_to_fp16(float x) {
+#if defined(__CUDA_ARCH__)
+  return __half_as_ushort(__float2half_rn(x));
+#else
+  return cpu::fp32_to_fp16(x);
+#endif
+}
+
+GSC_DEVICE float bf16_to_float(uint16_t x) { return from_bits(static_cast<uint32_t>(x) << 16); }
+
+GSC_DEVICE uint16_t float_to_bf16(float x) {
+#if defined(__CUDA_ARCH__)
+  return __bfloat16_as_ushort(__float2bfloat16_rn(x));
+#else
+  return cpu::fp32_to_bf16(x);
+#endif
+}
+
+/// 16-bit patterns of a value of the arithmetic type.
+GSC_DEVICE uint16_t to_half_bits(bool fp16, float x) { return fp16 ? float_to_fp16(x) : float_to_bf16(x); }
+GSC_DEVICE uint16_t to_half_bits(bool fp16, double x) { return to_half_bits(fp16, round_to_odd(x)); }
+GSC_DEVICE float from_half_bits(bool fp16, uint16_t x) { return fp16 ? fp16_to_float(x) : bf16_to_float(x); }
+
+template <typename T>
+GSC_DEVICE T min_of(T a, T b) {
+  return a < b ? a : b;
+}
+
+/// Where a chunk lies.
+struct Place {
+  int64_t tensor;
+  int64_t offset;  ///< first element
+  int n;           ///< elements
+};
+
+GSC_DEVICE Place place_of(const PlanView &plan, int64_t chunk) {
+  Place r;
+  r.tensor = plan.tensor_of[chunk];
+  const DeviceTensor &t = plan.tensors[r.tensor];
+  r.offset = (chunk - t.first_chunk) << plan.chunk_shift;
+  r.n = static_cast<int>(min_of(t.count - r.offset, int64_t{1} << plan.chunk_shift));
+  return r;
+}
+
+GSC_DEVICE char *address(const DeviceTensor &t, int64_t element) {
+  return static_cast<char *>(t.data) + element * dtype_bytes(t.dtype);
+}
+
+GSC_DEVICE bool is_aligned(const void *p, int bytes) {
+  return (reinterpret_cast<uintptr_t>(p) & static_cast<uintptr_t>(bytes - 1)) == 0;
+}
+
+/// The warps of a block that share a chunk.
+struct Team {
+  int warps;    ///< of a team
+  int count;    ///< teams in the block
+  int index;    ///< of this thread's team
+  int warp;     ///< of this thread in its team
+  int lane;
+  GSC_DEVICE int threads() const { return warps * 32; }
+  GSC_DEVICE int thread() const { return warp * 32 + lane; }
+  GSC_DEVICE bool leads() const { return warp == 0 && lane == 0; }
+};
+
+GSC_DEVICE Team make_team(int warps) {
+  Team t;
+  t.warps = warps;
+  t.count = kWarps / warps;
+  t.index = warp_index() / warps;
+  t.warp = warp_index() % warps;
+  t.lane = lane_index();
+  return t;
+}
+
+/// Whether this block is the last of the grid to come here. What the others wrote before is visible to it. The ticket
+/// is back at 0 afterwards, so that a captured launch can be replayed.
+GSC_DEVICE bool is_last_block(uint32_t *ticket) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
+  __syncthreads();
+  if (last) __threadfence();
+  return last;
+}
+
+/// Joins f(0) ... f(count - 1) over the lanes of a block as reduction.h prescribes; every thread gets the sum.
+template <typename F>
+GSC_DEVICE double block_join(int64_t count, const F &f) {
+  static_assert(kThreads == kFinishLanes, "one thread for each lane");
+  __shared__ double lanes[kFinishLanes];
+  double sum = 0.0;
+  for (int64_t i = threadIdx.x; i < count; i += kFinishLanes) sum += f(i);
+  lanes[threadIdx.x] = sum;
+  __syncthreads();
+  for (unsigned width = kFinishLanes / 2; width > 0; width /= 2) {
+    if (threadIdx.x < width) lanes[threadIdx.x] += lanes[threadIdx.x + width];
+    __syncthreads();
+  }
+  const double result = lanes[0];
+  __syncthreads();
+  return result;
+}
+
+/// The same by one warp, in lane 0.
+template <typename F>
+GSC_DEVICE double warp_join(int64_t count, const F &f) {
+  constexpr int kEach = kFinishLanes / 32;
+  double lanes[kEach] = {};
+  for (int64_t i = lane_index(); i < count; i += kFinishLanes) {
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      if (i + 32 * k < count) lanes[k] += f(i + 32 * k);
+    }
+  }
+#pragma unroll
+  for (int width = kEach / 2; width > 0; width /= 2) {
+#pragma unroll
+    for (int k = 0; k < kEach / 2; ++k) {
+      if (k < width) lanes[k] += lanes[k + width];
+    }
+  }
+  return join_lanes(lanes[0]);
+}
+
+}  // namespace gsc::cuda
