@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The golden files: trajectories of loss scales under overflow patterns, one JSON file a system. README.md beside the
+scenarios documents the format. Both directions live here, so that writer and reader cannot drift apart."""
+
+import json
+import math
+import struct
+
+
+def runs(booleans):
+    """Run lengths, starting with the length of the first run of False (which may be 0)."""
+    lengths, value, length = [], False, 0
+    for b in booleans:
+        if b != value:
+            lengths.append(length)
+            value, length = b, 0
+        length += 1
+    lengths.append(length)
+    return lengths
+
+
+def expand(lengths):
+    out = []
+    for i, length in enumerate(lengths):
+        out += [i % 2 == 1] * length
+    return out
+
+
+def to_float32(x):
+    """The fp32 value nearest to x; past the largest one, inf."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", x))[0]
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def encode_scale(x):
+    """A power of two as its exponent, any other number as a hexadecimal string: short, and exact."""
+    x = to_float32(x)
+    mantissa, exponent = math.frexp(x)
+    if mantissa == 0.5:
+        return exponent - 1
+    return x.hex() if math.isfinite(x) else str(x)
+
+
+def changes(scales):
+    """[update, scale, update, scale, ...]: the scale after the first update, and after each that changed it."""
+    out, last = [], None
+    for i, scale in enumerate(scales):
+        encoded = encode_scale(scale)
+        if encoded != last:
+            out += [i, encoded]
+            last = encoded
+    return out
+
+
+def write(path, header, recorded):
+    """`recorded`: dicts of a run each. One line a run keeps the diff readable."""
+    with open(path, "w", encoding="ascii") as f:
+        f.write("{\n")
+        for key, value in header.items():
+            f.write(f"{json.dumps(key)}: {json.dumps(value)},\n")
+        f.write('"runs": [\n')
+        f.write(",\n".join(json.dumps(run, separators=(",", ":")) for run in recorded))
+        f.write("\n]\n}\n")

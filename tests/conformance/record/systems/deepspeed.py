@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed: runtime.fp16.loss_scaler.DynamicLossScaler. The error at the floor is switched off, as it would end the
+run; the library reports it (GSC_FLOOR_ERROR) and goes on."""
+
+from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive, package_version
+
+from deepspeed.runtime.fp16 import loss_scaler
+
+loss_scaler.log_dist = lambda *args, **kwargs: None  # logging asks for a process group
+
+PRESET = "DEEPSPEED"
+PROOF = "executed"
+SOURCE = "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler"
+CLEAN = 1  # GSC_REFILL_ON_CLEAN_STEP
+CASES = [
+    ("window 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
+    ("defaults", {}, SOME_SEEDS, STEPS),
+    ("no hysteresis, window 2", {"init_scale": 2.0**8, "growth_interval": 2, "hysteresis": 1}, SOME_SEEDS, SHORT),
+    ("hysteresis 4", {"growth_interval": 7, "hysteresis": 4}, SOME_SEEDS, STEPS),
+    ("consecutive hysteresis", {"growth_interval": 20, "hysteresis": 3, "hysteresis_refill": CLEAN}, SOME_SEEDS, STEPS),
+]
+
+
+def version():
+    return package_version("deepspeed")
+
+
+def trajectory(options, overflows):
+    scaler = loss_scaler.DynamicLossScaler(
+        init_scale=options.get("init_scale", 2.0**16),
+        scale_window=options.get("growth_interval", 1000),
+        min_scale=1.0,
+        delayed_shift=options.get("hysteresis", 2),
+        consecutive_hysteresis=options.get("hysteresis_refill", 0) == CLEAN,
+        raise_error_at_min_scale=False,
+    )
+    return drive(scaler.update_scale, lambda: scaler.cur_scale, overflows)

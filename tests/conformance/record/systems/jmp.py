@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""jmp: DynamicLossScale.adjust, scanned under jit."""
+
+import importlib
+
+from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, package_version
+
+jax = importlib.import_module("jax")
+jnp = importlib.import_module("jax.numpy")
+jmp = importlib.import_module("jmp")
+
+PRESET = "JMP"
+PROOF = "executed"
+SOURCE = "jmp.DynamicLossScale"
+CASES = [
+    ("period 20", {"growth_interval": 20}, ALL_SEEDS, STEPS),
+    ("defaults", {}, SOME_SEEDS, STEPS),
+    ("factor 8", {"growth_factor": 8.0, "backoff_factor": 0.125, "growth_interval": 7}, SOME_SEEDS, STEPS),
+    ("near the largest float", {"init_scale": 2.0**126, "growth_interval": 1}, SOME_SEEDS, SHORT),
+]
+
+
+def version():
+    return f"{package_version('jmp')}, {package_version('jax')}"
+
+
+def trajectory(options, overflows):
+    scaler = jmp.DynamicLossScale(
+        loss_scale=jnp.float32(options.get("init_scale", 2.0**15)),
+        counter=jnp.int32(0),
+        period=options.get("growth_interval", 2000),
+        factor=int(options.get("growth_factor", 2)),
+        min_loss_scale=jnp.float32(1.0),
+    )
+
+    def step(state, finite):
+        state = state.adjust(finite)
+        return state, state.loss_scale
+
+    _, scales = jax.jit(lambda s, f: jax.lax.scan(step, s, f))(scaler, ~jnp.array(overflows))
+    return [float(s) for s in scales]
