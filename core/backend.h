@@ -75,6 +75,9 @@ class Backend {
   virtual void release(void *memory, int64_t bytes) noexcept = 0;
   virtual void write(void *device, const void *host, int64_t bytes, gsc_stream stream) = 0;
   virtual void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) = 0;
+  /// The stream that creation enqueues its work on, and waiting for it: nobody has named a stream by then.
+  [[nodiscard]] virtual gsc_stream setup_stream() const { return nullptr; }
+  virtual void finish_setup() {}
   /// Throws if a tensor's data is not memory of this device. `what` names the argument.
   virtual void validate_memory(const gsc_tensor *tensors, int64_t count, const char *what) = 0;
   /// Device memory can be read by the host without waiting.

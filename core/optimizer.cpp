@@ -91,12 +91,23 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
       record_(context_->backend(), sizeof(OptimizerRecord)) {
   Backend &backend = context_->backend();
   const int64_t tensors = lists_.params->plan().size();
+  mark_narrowed_gradients();
   if (slot_count_ > 0 && !lists_.state[0]) make_state();
   if (variant_ == Variant::kLamb) trust_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(double)));
   device_group_of_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(int32_t)));
   groups_ = DeviceMemory(backend, sizeof(GroupRecord));
   coefficients_ = DeviceMemory(backend, sizeof(Coefficients<double>));
-  upload_groups(nullptr);
+  upload_groups();
+}
+
+/// fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow.
+void Optimizer::mark_narrowed_gradients() {
+  Plan &grads = lists_.grads->plan();
+  for (int64_t i = 0; i < grads.size(); ++i) {
+    if (grads.tensor(i).dtype == GSC_FP64 && lists_.params->plan().tensor(i).dtype != GSC_FP64) {
+      grads.set_fp64_limit(kFp64AsFp32Limit);
+    }
+  }
 }
 
 void Optimizer::make_state() {
@@ -119,7 +130,9 @@ void Optimizer::make_state() {
     lists_.state[slot] = context_->make<TensorList>(context_, tensors.data(), params.size(), Names(context_->memory()));
   }
   const double start = options_[0].initial_accumulator_value;
-  if (variant_ == Variant::kAdagrad && start != 0.0) context_->backend().fill(lists_.state[0]->plan(), start, nullptr);
+  if (variant_ == Variant::kAdagrad && start != 0.0) {
+    context_->backend().fill(lists_.state[0]->plan(), start, context_->backend().setup_stream());
+  }
 }
 
 void Optimizer::require_group(int32_t group) const {
@@ -174,7 +187,7 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
   coefficients_ = std::move(coefficients);
   const int32_t group = group_count() - 1;
   std::fill(begin, begin + count, group);
-  upload_groups(nullptr);
+  upload_groups();
   return group;
 }
 
@@ -212,11 +225,14 @@ void Optimizer::write_group(int32_t group, gsc_stream stream) {
   context_->backend().write(groups_.as<GroupRecord>() + g, &record, sizeof record, stream);
 }
 
-void Optimizer::upload_groups(gsc_stream stream) {
+void Optimizer::upload_groups() {
+  Backend &backend = context_->backend();
+  const gsc_stream stream = backend.setup_stream();
   for (int32_t group = 0; group < group_count(); ++group) write_group(group, stream);
   if (!group_of_.empty()) {
-    context_->backend().write(device_group_of_.as<int32_t>(), group_of_.data(), device_group_of_.bytes(), stream);
+    backend.write(device_group_of_.as<int32_t>(), group_of_.data(), device_group_of_.bytes(), stream);
   }
+  backend.finish_setup();
 }
 
 void Optimizer::step(const StepWords &words, gsc_stream stream) {

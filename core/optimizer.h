@@ -69,10 +69,11 @@ class Optimizer final : public Object {
 
   void require_group(int32_t group) const;
   void validate_group(const gsc_optimizer_options &options) const;
+  void mark_narrowed_gradients();
   void make_state();
   void write_group(int32_t group, gsc_stream stream);
   /// Device arrays for `groups` groups, filled from options_ and lr_words_.
-  void upload_groups(gsc_stream stream);
+  void upload_groups();
 
   Ref<Context> context_;
   Lists lists_;

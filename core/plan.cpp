@@ -24,20 +24,6 @@ constexpr int64_t kMinTaskCost = 32768;
 
 }  // namespace
 
-int64_t dtype_size(int32_t dtype) {
-  switch (dtype) {
-    case GSC_FP16:
-    case GSC_BF16:
-      return 2;
-    case GSC_FP32:
-      return 4;
-    case GSC_FP64:
-      return 8;
-    default:
-      return 0;
-  }
-}
-
 const char *dtype_name(int32_t dtype) {
   switch (dtype) {
     case GSC_FP16:

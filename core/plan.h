@@ -12,7 +12,9 @@
 namespace gsc {
 
 /// Bytes of an element; 0 for a dtype that is not supported.
-int64_t dtype_size(int32_t dtype);
+constexpr int64_t dtype_size(int32_t dtype) {
+  return dtype == GSC_FP32 ? 4 : (dtype == GSC_FP16 || dtype == GSC_BF16 ? 2 : (dtype == GSC_FP64 ? 8 : 0));
+}
 /// "fp16", "bf16", "fp32", "fp64", or "unknown dtype".
 const char *dtype_name(int32_t dtype);
 
@@ -62,6 +64,10 @@ class Plan {
   void need_partials() { partials_.resize(static_cast<std::size_t>(chunk_count())); }
   ChunkPartial *partials() { return partials_.data(); }
 
+  /// From where on fp64 gradients count as inf (reduction.h).
+  [[nodiscard]] double fp64_limit() const { return fp64_limit_; }
+  void set_fp64_limit(double limit) { fp64_limit_ = limit; }
+
   /// The backend's own data for this plan; NULL if it keeps none.
   [[nodiscard]] void *mirror() const { return mirror_; }
   void set_mirror(void *mirror) { mirror_ = mirror; }
@@ -85,6 +91,7 @@ class Plan {
   Vec<int64_t> splits_;
   Vec<ChunkPartial> partials_;
   void *mirror_ = nullptr;
+  double fp64_limit_ = kFp64Limit;
   int64_t total_elements_ = 0;
   int64_t total_bytes_ = 0;
   int32_t chunk_shift_ = 0;

@@ -9,7 +9,7 @@
 
 namespace gsc {
 
-/// Rules. The enumerations and flags are those of gsc_scaler_options; presets.cpp fills in the named systems.
+/// Rules. The enumerations and flags are those of gsc_scaler_options; scaler_options.cpp fills in the named systems.
 struct Policy {
   double growth_factor;
   double backoff_factor;
@@ -43,7 +43,7 @@ struct PolicyState {
 };
 
 /// The value of gsc_scaler_options constants that the policy tests, repeated here so that device code needs no C header;
-/// scaler.cpp asserts that they are equal.
+/// scaler_options.cpp asserts that they are equal.
 namespace policy {
 inline constexpr int32_t kRefillOnGrowth = 0, kRefillOnCleanStep = 1, kRefillConsecutive = 2;
 inline constexpr int32_t kGrowthAtInterval = 0, kGrowthOneLater = 1, kGrowthFirstOneLater = 2;

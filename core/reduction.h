@@ -25,6 +25,12 @@ inline constexpr int kFinishLanes = 256;  ///< lanes that join the chunks of a l
 inline constexpr float kSafeMin = 0x1p-50F;
 inline constexpr float kSafeMax = 0x1p+60F;
 
+/// From where on a magnitude is inf to whoever uses the gradients: for fp64 gradients that stay fp64, and for those that
+/// an optimizer with smaller parameters narrows to fp32. The latter is the largest fp32 number and half a step, which
+/// rounds to inf.
+inline constexpr double kFp64Limit = __builtin_inf();
+inline constexpr double kFp64AsFp32Limit = 0x1.ffffffp+127;
+
 /// What one pass over a chunk of a tensor finds. Offsets count from the start of the chunk.
 struct ChunkStat {
   double sum_sq;      ///< of the gradients as stored; NaN if a NaN was found, else inf if an inf was

@@ -47,7 +47,9 @@ Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
   r.last = empty_summary();
   r.history = history_.as<HistoryEntry>();
   r.history_capacity = options.history_capacity;
-  context_->backend().write(record(), &r, sizeof r, nullptr);
+  Backend &backend = context_->backend();
+  backend.write(record(), &r, sizeof r, backend.setup_stream());
+  backend.finish_setup();
 }
 
 Scaler::~Scaler() { discard_all(); }

@@ -10,7 +10,11 @@
 #include <limits>
 #include <vector>
 
+#include "core/error.h"
 #include "core/report.h"
+#if defined(GSC_HAVE_CUDA)
+#include "core/cuda/cuda_device.h"
+#endif
 
 namespace gsc::cpu {
 namespace {
@@ -93,8 +97,20 @@ void CpuBackend::read_sync(void *host, const void *device, int64_t bytes, gsc_st
   std::memcpy(host, device, static_cast<std::size_t>(bytes));
 }
 
+#if defined(GSC_HAVE_CUDA)
+void CpuBackend::validate_memory(const gsc_tensor *tensors, int64_t count, const char *what) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t device = tensors[i].count > 0 ? cuda::device_of(tensors[i].data) : -1;
+    if (device >= 0) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].data is memory of CUDA device %d, but the context is of the CPU", what,
+           static_cast<long long>(i), device);
+    }
+  }
+}
+#else
 // Any address may be host memory; there is nothing to ask.
 void CpuBackend::validate_memory(const gsc_tensor * /*tensors*/, int64_t /*count*/, const char * /*what*/) {}
+#endif
 
 int32_t CpuBackend::wanted_tasks() const {
   return parallel_.threads() == 1 ? 1 : parallel_.threads() * kTasksPerThread;
@@ -121,9 +137,9 @@ void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
     const gsc_tensor &t = plan.tensor(tensor);
     ChunkStat stat;
     if (job.unscale) {
-      kernels_->unscale(t.dtype, element(t, offset), n, inv_scale, &stat);
+      kernels_->unscale(t.dtype, element(t, offset), n, inv_scale, plan.fp64_limit(), &stat);
     } else {
-      kernels_->check(t.dtype, element(t, offset), n, inv_scale, &stat);
+      kernels_->check(t.dtype, element(t, offset), n, inv_scale, plan.fp64_limit(), &stat);
     }
     partials[chunk] = {stat.sum_sq, stat.amax};
     if (stat.first >= 0) {
@@ -161,46 +177,53 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   const float inv_scale = job.inv_scale != nullptr ? *job.inv_scale : 1.0F;
   const float clip = job.clip != nullptr ? *job.clip : 1.0F;
   const bool streaming = job.params->total_bytes() > kStreamingBytes;
-  const auto span_of = [&](int64_t tensor, int64_t offset, int64_t n) {
-    ApplySpan s;
+  ApplySpan base{};
+  base.inv_scale = inv_scale;
+  base.clip = clip;
+  base.clip_value = job.clip_value;
+  base.zero_grads = job.zero_grads;
+  base.write_grads = job.write_grads;
+  base.streaming = streaming;
+  base.trust = 1.0;
+  // What differs from chunk to chunk. Tensors may be tiny, so the rest of a span is filled in once a task.
+  const auto aim = [&job](ApplySpan &s, int64_t tensor, int64_t offset, int64_t n) {
+    const auto place = [&](const Plan &plan) { return element(plan.tensor(tensor), offset); };
     s.n = n;
-    s.param = element(job.params->tensor(tensor), offset);
+    s.param = place(*job.params);
     s.param_dtype = job.params->tensor(tensor).dtype;
-    s.grad = element(job.grads->tensor(tensor), offset);
+    s.grad = place(*job.grads);
     s.grad_dtype = job.grads->tensor(tensor).dtype;
-    s.model_copy = job.model_copy != nullptr ? element(job.model_copy->tensor(tensor), offset) : nullptr;
-    s.copy_dtype = job.model_copy != nullptr ? job.model_copy->tensor(tensor).dtype : 0;
-    for (int i = 0; i < kMaxStates; ++i) {
-      s.state[i] = job.state[i] != nullptr ? element(job.state[i]->tensor(tensor), offset) : nullptr;
+    if (job.model_copy != nullptr) {
+      s.model_copy = place(*job.model_copy);
+      s.copy_dtype = job.model_copy->tensor(tensor).dtype;
     }
+    for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) s.state[i] = place(*job.state[i]);
     s.coefficients = &job.coefficients[job.group_of[tensor]];
-    s.inv_scale = inv_scale;
-    s.clip = clip;
-    s.clip_value = job.clip_value;
-    s.zero_grads = job.zero_grads;
-    s.write_grads = job.write_grads;
-    s.streaming = streaming;
-    s.trust = 1.0;
-    s.sum_sq[0] = 0.0;
-    s.sum_sq[1] = 0.0;
-    return s;
+  };
+  // Runs f(span, tensor, chunk) for every chunk of the plan.
+  const auto for_spans = [&](const auto &f) {
+    const Plan &plan = *job.grads;
+    parallel_.run(plan.task_count(), [&](int32_t task) {
+      ApplySpan s = base;
+      plan.for_chunks(plan.split(task), plan.split(task + 1),
+                      [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
+                        aim(s, tensor, offset, n);
+                        f(s, tensor, chunk);
+                      });
+    });
   };
 
   Plan &plan = *job.grads;
   const auto kernel = kernels_->apply[static_cast<int>(job.variant)];
   if (job.variant != Variant::kLamb) {
-    for_chunks(plan, 0, plan.chunk_count(), [&](int64_t tensor, int64_t offset, int64_t n, int64_t /*chunk*/) {
-      ApplySpan s = span_of(tensor, offset, n);
-      kernel(&s);
-    });
+    for_spans([&](ApplySpan &s, int64_t /*tensor*/, int64_t /*chunk*/) { kernel(&s); });
     return;
   }
 
   // LAMB: the moments of all chunks, then each tensor's trust ratio, then the parameters. The plan's partials hold the
   // two sums of squares meanwhile; the check has been concluded by now.
   ChunkPartial *partials = plan.partials();
-  for_chunks(plan, 0, plan.chunk_count(), [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
-    ApplySpan s = span_of(tensor, offset, n);
+  for_spans([&](ApplySpan &s, int64_t /*tensor*/, int64_t chunk) {
     kernel(&s);
     partials[chunk] = {s.sum_sq[0], s.sum_sq[1]};
   });
@@ -210,8 +233,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     job.trust[t] = optim::trust_ratio(join(chunks, [&](int64_t i) { return first[i].sum_sq; }),
                                       join(chunks, [&](int64_t i) { return first[i].amax; }));
   }
-  for_chunks(plan, 0, plan.chunk_count(), [&](int64_t tensor, int64_t offset, int64_t n, int64_t /*chunk*/) {
-    ApplySpan s = span_of(tensor, offset, n);
+  for_spans([&](ApplySpan &s, int64_t tensor, int64_t /*chunk*/) {
     s.trust = job.trust[tensor];
     kernels_->lamb_apply(&s);
   });
@@ -266,7 +288,7 @@ void CpuBackend::norm(Plan &plan, bool amax, double *out_norm, double *out_tenso
   for_chunks(plan, 0, plan.chunk_count(), [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
     const gsc_tensor &t = plan.tensor(tensor);
     ChunkStat stat;
-    kernels_->check(t.dtype, element(t, offset), n, 1.0F, &stat);
+    kernels_->check(t.dtype, element(t, offset), n, 1.0F, kFp64Limit, &stat);
     if (stat.inf_count > 0) stat.amax = std::numeric_limits<double>::infinity();
     if (stat.nan_count > 0) stat.amax = std::numeric_limits<double>::quiet_NaN();
     partials[chunk] = {stat.sum_sq, stat.amax};
@@ -294,7 +316,7 @@ void CpuBackend::unscale_check(const Plan &plan, float *found_inf, const float *
   for_chunks(plan, 0, plan.chunk_count(), [&](int64_t tensor, int64_t offset, int64_t n, int64_t /*chunk*/) {
     const gsc_tensor &t = plan.tensor(tensor);
     ChunkStat stat;
-    kernels_->unscale(t.dtype, element(t, offset), n, inv, &stat);
+    kernels_->unscale(t.dtype, element(t, offset), n, inv, kFp64Limit, &stat);
     if (stat.first >= 0) found.store(true, std::memory_order_relaxed);
   });
   if (found.load(std::memory_order_relaxed)) *found_inf = 1.0F;

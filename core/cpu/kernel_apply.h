@@ -23,25 +23,34 @@ constexpr int kPrefetchBytes = 1024;
 /// that a fused step sees what an unfused one would; then sign * g in the arithmetic type T of the parameters.
 template <typename P, typename T>
 [[gnu::noinline]] void prepare_gradients(const ApplySpan &span, char *grad, int n, T *__restrict out) {
-  P g[kStep<T>];
-  load_block(span.grad_dtype, grad, g, n);
+  P buffer[kStep<T>];
+  const P *g = buffer;
+  if (span.grad_dtype == (sizeof(P) == sizeof(double) ? GSC_FP64 : GSC_FP32)) {
+    g = reinterpret_cast<const P *>(grad);
+  } else {
+    load_block(span.grad_dtype, grad, buffer, n);
+  }
   const P inv_scale = static_cast<P>(span.inv_scale);
   const P clip = static_cast<P>(span.clip);
   const P limit = static_cast<P>(span.clip_value);
-  for (int i = 0; i < n; ++i) g[i] = (g[i] * inv_scale) * clip;
+  const T sign = static_cast<T>(span.coefficients->sign);
+  if (!(limit < static_cast<P>(kInfinity)) && !span.zero_grads && !span.write_grads) {
+    for (int i = 0; i < n; ++i) out[i] = sign * static_cast<T>((g[i] * inv_scale) * clip);
+    return;
+  }
+  for (int i = 0; i < n; ++i) buffer[i] = (g[i] * inv_scale) * clip;
   if (limit < static_cast<P>(kInfinity)) {
     for (int i = 0; i < n; ++i) {
-      const P low = g[i] < -limit ? -limit : g[i];
-      g[i] = low > limit ? limit : low;
+      const P low = buffer[i] < -limit ? -limit : buffer[i];
+      buffer[i] = low > limit ? limit : low;
     }
   }
   if (span.zero_grads) {
     std::memset(grad, 0, byte_count(n, dtype_bytes(span.grad_dtype)));
   } else if (span.write_grads) {
-    store_block(span.grad_dtype, grad, g, n);
+    store_block(span.grad_dtype, grad, buffer, n);
   }
-  const T sign = static_cast<T>(span.coefficients->sign);
-  for (int i = 0; i < n; ++i) out[i] = sign * static_cast<T>(g[i]);
+  for (int i = 0; i < n; ++i) out[i] = sign * static_cast<T>(buffer[i]);
 }
 
 /// Where the arrays of a span are, step by step. 16-bit parameters pass through a buffer of T.

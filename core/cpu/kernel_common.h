@@ -61,34 +61,50 @@ GSC_HD void stream_fence() {
 #endif
 }
 
+/// Sums of Groups groups of columns, joined by halving. All counts are known, so that the compiler keeps it in vectors.
+template <int Width, int Groups, typename A>
+[[gnu::always_inline]] inline double fold_groups(const A *columns) {
+  double groups[Groups];
+  for (int g = 0; g < Groups; ++g) {
+    double sum = static_cast<double>(columns[g * Width]);
+    for (int k = 1; k < Width; ++k) sum += static_cast<double>(columns[g * Width + k]);
+    groups[g] = sum;
+  }
+  if constexpr (Groups > 16) {
+    for (int g = 0; g < 16; ++g) groups[g] += groups[g + 16];
+  }
+  if constexpr (Groups > 8) {
+    for (int g = 0; g < 8; ++g) groups[g] += groups[g + 8];
+  }
+  if constexpr (Groups > 4) {
+    for (int g = 0; g < 4; ++g) groups[g] += groups[g + 4];
+  }
+  if constexpr (Groups > 2) {
+    for (int g = 0; g < 2; ++g) groups[g] += groups[g + 2];
+  }
+  return Groups > 1 ? groups[0] + groups[1] : groups[0];
+}
+
 /// Joins the column sums of a tile: Width columns of a group left to right in double, then the 32 groups by halving.
-/// Columns from `used` on count as zero. Adding zeros changes nothing, so the groups without data are left out.
+/// Columns from `used` on count as zero. Adding zeros changes nothing, so only as many groups as the next power of two
+/// are looked at.
 template <int Width, typename A>
 double fold_columns(A *columns, int used) {
-  double groups[kGroups];
-  int count = (used + Width - 1) / Width;
-  int half = kGroups / 2;
-  if (count == kGroups) {
-    for (int i = used; i < kGroups * Width; ++i) columns[i] = A(0);
-    for (int g = 0; g < kGroups; ++g) {
-      double sum = static_cast<double>(columns[g * Width]);
-      for (int k = 1; k < Width; ++k) sum += static_cast<double>(columns[g * Width + k]);
-      groups[g] = sum;
-    }
-  } else {
-    for (int i = used; i < count * Width; ++i) columns[i] = A(0);
-    while (half >= count && half > 0) half /= 2;
-    for (int g = 0; g < count; ++g) {
-      double sum = static_cast<double>(columns[g * Width]);
-      for (int k = 1; k < Width; ++k) sum += static_cast<double>(columns[g * Width + k]);
-      groups[g] = sum;
-    }
-    for (int g = count; g < (half > 0 ? 2 * half : 1); ++g) groups[g] = 0.0;
+  const int count = (used + Width - 1) / Width;
+  const int padded = count > 16 ? 32 : (count > 8 ? 16 : (count > 4 ? 8 : (count > 2 ? 4 : 2)));
+  for (int i = used; i < padded * Width; ++i) columns[i] = A(0);
+  switch (padded) {
+    case 2:
+      return fold_groups<Width, 2>(columns);
+    case 4:
+      return fold_groups<Width, 4>(columns);
+    case 8:
+      return fold_groups<Width, 8>(columns);
+    case 16:
+      return fold_groups<Width, 16>(columns);
+    default:
+      return fold_groups<Width, kGroups>(columns);
   }
-  for (; half > 0; half /= 2) {
-    for (int g = 0; g < half; ++g) groups[g] += groups[g + half];
-  }
-  return groups[0];
 }
 
 /// Column sums in double, in reduction.h's order, for values that come in whole rows. Width is the number of columns of

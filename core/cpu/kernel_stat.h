@@ -17,7 +17,7 @@ constexpr int kVectorBytes = 32;
 #else
 constexpr int kVectorBytes = 16;
 #endif
-/// Vectors of column sums held in registers at a time: with their common maximum they fit in every register file.
+/// Vectors of column sums held in registers at a time: with the maxima they fit in the instruction set's registers.
 constexpr int kStrip = kVectorBytes == 64 ? 16 : 8;
 /// Maxima kept side by side, so that none waits for the last.
 constexpr int kChains = 4;
@@ -202,8 +202,13 @@ TileSum sum_tile(const typename D::Element *x, int n) {
   Value largest = 0;
   if (rows > 0) largest = sum_rows<D>(x, rows, columns);
   if (rest > 0) {
-    Value last[kColumns];
-    load_block(D::kDtype, x + rows * kColumns, last, rest);
+    Value buffer[kColumns];
+    const Value *last = buffer;
+    if constexpr (sizeof(typename D::Element) == sizeof(Value)) {
+      last = x + rows * kColumns;
+    } else {
+      load_block(D::kDtype, x + rows * kColumns, buffer, rest);
+    }
     // By their bits, because a maximum of integers is vectorised. It may be NaN, and is then the largest of all.
     auto bits = to_bits(Value(0));
     for (int i = 0; i < rest; ++i) {
@@ -279,10 +284,11 @@ void scale_tile(typename D::Element *x, int n, typename D::Value factor) {
 }
 
 template <typename D, bool Write>
-void stat_span(void *data, int64_t n, float inv_scale_word, ChunkStat *out) {
+void stat_span(void *data, int64_t n, float inv_scale_word, [[maybe_unused]] double fp64_limit, ChunkStat *out) {
   using Value = typename D::Value;
   constexpr int kTile = Shape<D>::kTile;
-  constexpr Value kLimit = Write ? D::kLimit : static_cast<Value>(kInfinity);
+  Value limit = Write ? D::kLimit : static_cast<Value>(kInfinity);
+  if constexpr (sizeof(Value) == sizeof(double)) limit = fp64_limit;
   const Value inv_scale = static_cast<Value>(inv_scale_word);
   auto *x = static_cast<typename D::Element *>(data);
   *out = ChunkStat{0.0, 0.0, 0, 0, -1};
@@ -290,8 +296,8 @@ void stat_span(void *data, int64_t n, float inv_scale_word, ChunkStat *out) {
     const int count = min_int(n - i, kTile);
     const TileSum tile = sum_tile<D>(x + i, count);
     const Value scaled = static_cast<Value>(tile.amax) * inv_scale;
-    if (!(__builtin_fabs(scaled) < kLimit) || tile.sum_sq != tile.sum_sq) {
-      count_nonfinite<D>(x + i, count, i, inv_scale, kLimit, out);
+    if (!(__builtin_fabs(scaled) < limit) || tile.sum_sq != tile.sum_sq) {
+      count_nonfinite<D>(x + i, count, i, inv_scale, limit, out);
     } else {
       double sum_sq = tile.sum_sq;
       if constexpr (!D::kSafe) {
@@ -309,26 +315,26 @@ void stat_span(void *data, int64_t n, float inv_scale_word, ChunkStat *out) {
 }
 
 template <bool Write>
-void stat(int32_t dtype, void *data, int64_t n, float inv_scale, ChunkStat *out) {
+void stat(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out) {
   switch (dtype) {
     case GSC_FP16:
-      return stat_span<Fp16, Write>(data, n, inv_scale, out);
+      return stat_span<Fp16, Write>(data, n, inv_scale, fp64_limit, out);
     case GSC_BF16:
-      return stat_span<Bf16, Write>(data, n, inv_scale, out);
+      return stat_span<Bf16, Write>(data, n, inv_scale, fp64_limit, out);
     case GSC_FP32:
-      return stat_span<Fp32, Write>(data, n, inv_scale, out);
+      return stat_span<Fp32, Write>(data, n, inv_scale, fp64_limit, out);
     default:
-      return stat_span<Fp64, Write>(data, n, inv_scale, out);
+      return stat_span<Fp64, Write>(data, n, inv_scale, fp64_limit, out);
   }
 }
 
 // check never writes: stat_span<D, false> has no store to `data`.
-void check(int32_t dtype, const void *data, int64_t n, float inv_scale, ChunkStat *out) {
-  stat<false>(dtype, const_cast<void *>(data), n, inv_scale, out);
+void check(int32_t dtype, const void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out) {
+  stat<false>(dtype, const_cast<void *>(data), n, inv_scale, fp64_limit, out);
 }
 
-void unscale(int32_t dtype, void *data, int64_t n, float inv_scale, ChunkStat *out) {
-  stat<true>(dtype, data, n, inv_scale, out);
+void unscale(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out) {
+  stat<true>(dtype, data, n, inv_scale, fp64_limit, out);
 }
 
 }  // namespace

@@ -26,20 +26,20 @@ struct LinearSpan {
 /// One span of a tensor in an optimizer's step.
 struct ApplySpan {
   int64_t n;
-  void *param;             ///< fp16, bf16, fp32: arithmetic in fp32; fp64: in fp64
-  void *grad;              ///< any dtype; written only with zero_grads or write_grads
-  void *model_copy;        ///< NULL: none
-  void *state[kMaxStates]; ///< fp32, or fp64 for fp64 parameters
+  void *param;              ///< fp16, bf16, fp32: arithmetic in fp32; fp64: in fp64
+  void *grad;               ///< any dtype; written only with zero_grads or write_grads
+  void *model_copy;         ///< NULL: none
+  void *state[kMaxStates];  ///< fp32, or fp64 for fp64 parameters
   const Coefficients<double> *coefficients;
-  float inv_scale;         ///< g = clamp((g * inv_scale) * clip, clip_value), two multiplications as unscale and clip do
+  float inv_scale;  ///< g = clamp((g * inv_scale) * clip, clip_value), two multiplications as unscale and clip do
   float clip;
-  double clip_value;       ///< +inf: none
+  double clip_value;  ///< +inf: none
   int32_t param_dtype, grad_dtype, copy_dtype;
   bool zero_grads, write_grads;
-  bool streaming;          ///< the step is larger than the caches: store the model copy past them
+  bool streaming;  ///< the step is larger than the caches: store the model copy past them
   // LAMB only
-  double trust;            ///< second sweep
-  double sum_sq[2];        ///< out of the first sweep: of the parameters and of the directions, in reduction.h's order
+  double trust;      ///< second sweep
+  double sum_sq[2];  ///< out of the first sweep: of the parameters and of the directions, in reduction.h's order
 };
 
 /// See gsc_tensor_diagnosis. Sums are kept by the caller over spans.
@@ -47,17 +47,19 @@ struct DiagnoseSpan {
   const void *data;
   int64_t n;
   int32_t dtype;
-  int64_t inf_count, nan_count, zero_count, subnormal_count, first_nonfinite;  ///< out; first counts from data, -1: none
-  double amax, amin, sum_sq;                                                   ///< out
-  int64_t *histogram;  ///< GSC_EXPONENT_BINS counters to add to, or NULL
+  int64_t inf_count, nan_count, zero_count, subnormal_count,
+      first_nonfinite;        ///< out; first counts from data, -1: none
+  double amax, amin, sum_sq;  ///< out
+  int64_t *histogram;         ///< GSC_EXPONENT_BINS counters to add to, or NULL
 };
 
 struct Kernels {
   const char *name;
   /// Read only. inv_scale is what the gradients will be multiplied by in the arithmetic type.
-  void (*check)(int32_t dtype, const void *data, int64_t n, float inv_scale, ChunkStat *out);
+  /// fp64_limit, for fp64 gradients only: kFp64Limit or kFp64AsFp32Limit.
+  void (*check)(int32_t dtype, const void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out);
   /// data *= inv_scale. The statistics are of the values before; the finite test covers the narrowed result too.
-  void (*unscale)(int32_t dtype, void *data, int64_t n, float inv_scale, ChunkStat *out);
+  void (*unscale)(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out);
   void (*linear)(const LinearSpan &span);
   void (*diagnose)(DiagnoseSpan *span);
   void (*apply[kVariantCount])(ApplySpan *span);  ///< LAMB: the first sweep

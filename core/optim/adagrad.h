@@ -6,14 +6,15 @@
 
 namespace gsc::optim {
 
-GSC_HD Coefficients<double> adagrad_coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
-  Coefficients<double> c = common_coefficients(h, lr, maximize);
-  c.lr = lr / (1.0 + static_cast<double>(step - 1) * h.lr_decay);
-  return c;
-}
-
 struct Adagrad {
   static constexpr int kStates = 1;
+
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    c.lr = lr / (1.0 + static_cast<double>(step - 1) * h.lr_decay);
+    return c;
+  }
+
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
     g = g + c.weight_decay * p;

@@ -7,15 +7,17 @@
 
 namespace gsc::optim {
 
-GSC_HD Coefficients<double> adam_coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
-  Coefficients<double> c = common_coefficients(h, lr, maximize);
-  c.lr = lr / (1.0 - power(h.beta1, step));
-  c.inv_sqrt_bias2 = 1.0 / square_root(1.0 - power(h.beta2, step));
-  return c;
-}
+struct AdamRule {
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    c.lr = lr / (1.0 - power(h.beta1, step));
+    c.inv_sqrt_bias2 = 1.0 / square_root(1.0 - power(h.beta2, step));
+    return c;
+  }
+};
 
 template <bool Decoupled, bool Amsgrad>
-struct AdamFamily {
+struct AdamFamily : AdamRule {
   static constexpr int kStates = Amsgrad ? 3 : 2;
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {

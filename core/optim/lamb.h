@@ -9,15 +9,15 @@
 
 namespace gsc::optim {
 
-GSC_HD Coefficients<double> lamb_coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
-  Coefficients<double> c = common_coefficients(h, lr, maximize);
-  c.inv_bias1 = 1.0 / (1.0 - power(h.beta1, step));
-  c.inv_sqrt_bias2 = 1.0 / square_root(1.0 - power(h.beta2, step));
-  return c;
-}
-
 struct Lamb {
   static constexpr int kStates = 2;
+
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    c.inv_bias1 = 1.0 / (1.0 - power(h.beta1, step));
+    c.inv_sqrt_bias2 = 1.0 / square_root(1.0 - power(h.beta2, step));
+    return c;
+  }
 
   template <typename T>
   GSC_HD static T direction(T p, const T *state, const Coefficients<T> &c) {

@@ -6,12 +6,13 @@
 
 namespace gsc::optim {
 
-GSC_HD Coefficients<double> lion_coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {
-  return common_coefficients(h, lr, maximize);
-}
-
 struct Lion {
   static constexpr int kStates = 1;
+
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {
+    return common_coefficients(h, lr, maximize);
+  }
+
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
     const T blend = c.beta1 * state[0] + c.one_minus_beta1 * g;

@@ -7,14 +7,16 @@
 
 namespace gsc::optim {
 
-GSC_HD Coefficients<double> sgd_coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
-  Coefficients<double> c = common_coefficients(h, lr, maximize);
-  // The first step takes the gradient whole: PyTorch starts the buffer as a copy of it.
-  c.grad_weight = step == 1 ? 1.0 : 1.0 - h.dampening;
-  return c;
-}
+struct SgdRule {
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    // The first step takes the gradient whole: PyTorch starts the buffer as a copy of it.
+    c.grad_weight = step == 1 ? 1.0 : 1.0 - h.dampening;
+    return c;
+  }
+};
 
-struct Sgd {
+struct Sgd : SgdRule {
   static constexpr int kStates = 0;
   template <typename T>
   GSC_HD static void update(T &p, T *, T g, const Coefficients<T> &c) {
@@ -24,7 +26,7 @@ struct Sgd {
 };
 
 template <bool Nesterov>
-struct SgdMomentum {
+struct SgdMomentum : SgdRule {
   static constexpr int kStates = 1;
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {

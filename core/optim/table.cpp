@@ -100,12 +100,10 @@ int32_t state_count(Variant variant) {
 #define GSC_CASE(enumerator, formula) \
   case Variant::enumerator:           \
     return formula::kStates;
-    GSC_FOR_EACH_SINGLE_SWEEP(GSC_CASE)
+    GSC_FOR_EACH_VARIANT(GSC_CASE)
 #undef GSC_CASE
-    case Variant::kLamb:
-      break;
   }
-  return optim::Lamb::kStates;
+  return 0;
 }
 
 void validate(const gsc_optimizer_options &o) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every update formula by number: the kernels of each backend are instantiated from this list, and table.cpp picks the
-// number from a kind and its flags. LAMB stands apart because it takes two sweeps.
+// number from a kind and its flags. LAMB stands apart because it takes two sweeps, and last.
 #pragma once
 
 #include "core/optim/adagrad.h"
@@ -10,21 +10,6 @@
 #include "core/optim/sgd.h"
 
 namespace gsc {
-
-enum class Variant : int32_t {
-  kSgd,
-  kSgdMomentum,
-  kSgdNesterov,
-  kAdam,
-  kAdamAmsgrad,
-  kAdamW,
-  kAdamWAmsgrad,
-  kAdagrad,
-  kLion,
-  kLamb,
-};
-inline constexpr int kVariantCount = 10;
-inline constexpr int kMaxStates = 3;
 
 /// X(enumerator, formula) for every variant of a single sweep.
 #define GSC_FOR_EACH_SINGLE_SWEEP(X)         \
@@ -38,26 +23,29 @@ inline constexpr int kMaxStates = 3;
   X(kAdagrad, optim::Adagrad)                \
   X(kLion, optim::Lion)
 
+/// ... and LAMB.
+#define GSC_FOR_EACH_VARIANT(X) \
+  GSC_FOR_EACH_SINGLE_SWEEP(X)  \
+  X(kLamb, optim::Lamb)
+
+enum class Variant : int32_t {
+#define GSC_ENUMERATOR(enumerator, formula) enumerator,
+  GSC_FOR_EACH_VARIANT(GSC_ENUMERATOR)
+#undef GSC_ENUMERATOR
+};
+inline constexpr int kVariantCount = static_cast<int>(Variant::kLamb) + 1;
+inline constexpr int kMaxStates = 3;
+
 /// The coefficients of a group for step `step` (counted from 1).
 GSC_HD Coefficients<double> make_coefficients(Variant variant, const Hyper &h, double lr, bool maximize, int64_t step) {
   switch (variant) {
-    case Variant::kSgd:
-    case Variant::kSgdMomentum:
-    case Variant::kSgdNesterov:
-      return optim::sgd_coefficients(h, lr, maximize, step);
-    case Variant::kAdam:
-    case Variant::kAdamAmsgrad:
-    case Variant::kAdamW:
-    case Variant::kAdamWAmsgrad:
-      return optim::adam_coefficients(h, lr, maximize, step);
-    case Variant::kAdagrad:
-      return optim::adagrad_coefficients(h, lr, maximize, step);
-    case Variant::kLion:
-      return optim::lion_coefficients(h, lr, maximize, step);
-    case Variant::kLamb:
-      break;
+#define GSC_CASE(enumerator, formula) \
+  case Variant::enumerator:           \
+    return formula::coefficients(h, lr, maximize, step);
+    GSC_FOR_EACH_VARIANT(GSC_CASE)
+#undef GSC_CASE
   }
-  return optim::lamb_coefficients(h, lr, maximize, step);
+  return {};
 }
 
 }  // namespace gsc

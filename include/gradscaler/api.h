@@ -138,8 +138,8 @@ struct gsc_api {
   gsc_status (*scaler_get_report_sync)(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                        gsc_stream stream);
   /**
-   * The same without waiting: enqueues a copy into `out_report`, which must be pinned host memory (any memory on the
-   * CPU), of sizeof(gsc_report) bytes, valid when the stream has passed this point.
+   * The same without waiting: enqueues a copy into `out_report`, pinned host memory (any memory on the CPU) whose
+   * struct_size the caller has set, valid when the stream has passed this point.
    */
   gsc_status (*scaler_read_report_async)(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                          gsc_stream stream);

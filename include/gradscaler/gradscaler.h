@@ -185,7 +185,8 @@ typedef struct gsc_context_options {
   /** Replaces the thread pool when not NULL; num_threads then says how many pieces to cut work into. */
   gsc_parallel_for_fn parallel_for;
   void *parallel_for_user;
-  /** Host memory for everything the library keeps; both or neither. NULL: the C++ runtime's. */
+  /** Host memory for everything the library keeps but the threads of its pool; both or neither. NULL: the C++
+   *  runtime's. */
   gsc_allocate_fn allocate;
   gsc_release_fn release;
   void *allocator_user;
@@ -255,7 +256,7 @@ enum {
   GSC_BF16 = 2,
   /** IEEE binary32. */
   GSC_FP32 = 3,
-  /** IEEE binary64. */
+  /** IEEE binary64. As gradients of smaller parameters they are used in fp32, and overflow where fp32 does. */
   GSC_FP64 = 4,
   /** Reserved; refused by this version. */
   GSC_FP8_E4M3 = 5,
@@ -436,9 +437,11 @@ typedef struct gsc_scaler_options {
 } gsc_scaler_options;
 
 /** PyTorch's policy. Equals what gsc_scaler_options_init writes. */
-#define GSC_SCALER_OPTIONS_INIT                                                                                        \
-  { (uint32_t)sizeof(gsc_scaler_options), 0, 65536.0f, 0.0f, 0.0f, 2000, 2.0, 0.5, 1, 1, GSC_REFILL_ON_GROWTH,         \
-    GSC_GROWTH_AT_INTERVAL, 0.0, 0.0f, 0, GSC_FLOOR_CLAMP, 1, 1024, 0 }
+#define GSC_SCALER_OPTIONS_INIT                                                                                \
+  {                                                                                                            \
+    (uint32_t)sizeof(gsc_scaler_options), 0, 65536.0f, 0.0f, 0.0f, 2000, 2.0, 0.5, 1, 1, GSC_REFILL_ON_GROWTH, \
+        GSC_GROWTH_AT_INTERVAL, 0.0, 0.0f, 0, GSC_FLOOR_CLAMP, 1, 1024, 0                                      \
+  }
 
 /** Systems whose policy is reproduced step by step; docs/semantics.md has the rules and their sources. */
 enum {
@@ -595,7 +598,7 @@ enum {
 
 /** What happened, in words of fixed size. */
 typedef struct gsc_report {
-  /** sizeof(gsc_report): set by the caller for get_report_sync, written by the library for read_report_async. */
+  /** Set by the caller: sizeof(gsc_report). */
   uint32_t struct_size;
   /** GSC_REPORT_* bits. */
   uint32_t flags;
@@ -636,8 +639,8 @@ typedef struct gsc_report {
 GSC_API gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                               gsc_stream stream);
 /**
- * The same without waiting: enqueues a copy into `out_report`, which must be pinned host memory (any memory on the
- * CPU), of sizeof(gsc_report) bytes, valid when the stream has passed this point. Never returns SCALE_FLOOR.
+ * The same without waiting: enqueues a copy into `out_report`, pinned host memory (any memory on the CPU) whose
+ * struct_size the caller has set, valid when the stream has passed this point. Never returns SCALE_FLOOR.
  */
 GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads,
                                                 gsc_report *out_report, gsc_stream stream);
@@ -679,7 +682,8 @@ typedef struct gsc_device_state {
 } gsc_device_state;
 
 /** Fills in addresses; `grads` may be NULL. No device work. Errors: INVALID_ARGUMENT. */
-GSC_API gsc_status gsc_scaler_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_device_state *out_state);
+GSC_API gsc_status gsc_scaler_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads,
+                                           gsc_device_state *out_state);
 
 /** Everything a checkpoint needs. Plain data of fixed layout: write it to a file as it is, or field by field. */
 typedef struct gsc_scaler_state {

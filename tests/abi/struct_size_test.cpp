@@ -95,14 +95,9 @@ TEST_F(StructSize, Report) {
   check_output<gsc_report>([&](gsc_report *out) { return gsc_scaler_get_report_sync(scaler_, nullptr, out, nullptr); });
 }
 
-TEST_F(StructSize, ReportAsyncWritesItsOwnSize) {
-  alignas(16) std::array<unsigned char, kRoom> bytes;
-  bytes.fill(kFill);
-  auto *report = reinterpret_cast<gsc_report *>(bytes.data());
-  ASSERT_EQ(gsc_scaler_read_report_async(scaler_, nullptr, report, nullptr), GSC_OK) << gsc_last_error_message();
-  EXPECT_EQ(report->struct_size, sizeof(gsc_report));
-  EXPECT_EQ(report->updates, 1);
-  for (std::size_t i = sizeof(gsc_report); i < kRoom; ++i) ASSERT_EQ(bytes[i], kFill) << "byte " << i;
+TEST_F(StructSize, ReportAsync) {
+  check_output<gsc_report>(
+      [&](gsc_report *out) { return gsc_scaler_read_report_async(scaler_, nullptr, out, nullptr); });
 }
 
 TEST_F(StructSize, DeviceState) {

@@ -162,6 +162,7 @@ class GradScaler : public detail::Handle<gsc_scaler> {
   }
   /// `report`: pinned memory for CUDA, alive until the stream has passed.
   void read_report_async(gsc_report &report, TensorListRef grads = {}, gsc_stream stream = nullptr) {
+    report.struct_size = sizeof report;
     detail::check(gsc_scaler_read_report_async(get(), grads.get(), &report, stream));
   }
   /// The newest entries, oldest first, at most `capacity`.

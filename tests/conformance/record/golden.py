@@ -35,12 +35,12 @@ def to_float32(x):
 
 
 def encode_scale(x):
-    """A power of two as its exponent, any other number as a hexadecimal string: short, and exact."""
+    """A power of two as its exponent, any other number as the hexadecimal digits of its fp32 bits: short, and exact."""
     x = to_float32(x)
     mantissa, exponent = math.frexp(x)
     if mantissa == 0.5:
         return exponent - 1
-    return x.hex() if math.isfinite(x) else str(x)
+    return struct.pack(">f", x).hex()
 
 
 def changes(scales):

@@ -4,7 +4,7 @@ PyPI. The scale is a Python float there."""
 
 from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive
 
-PRESET = "APEX"
+PRESET = "apex"
 PROOF = "modelled"
 SOURCE = "apex/amp/scaler.py, class LossScaler"
 CASES = [

@@ -7,7 +7,7 @@ import math
 from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive
 from golden import to_float32
 
-PRESET = "APEX_HYSTERESIS"
+PRESET = "apex_hysteresis"
 PROOF = "modelled"
 SOURCE = "apex/csrc/update_scale_hysteresis.cu"
 CASES = [

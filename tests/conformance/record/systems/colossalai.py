@@ -8,7 +8,7 @@ from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive, load_file, sourc
 
 torch = importlib.import_module("torch")
 
-PRESET = "COLOSSALAI"
+PRESET = "colossalai"
 PROOF = "executed"
 SOURCE = "colossalai.amp.naive_amp.grad_scaler.DynamicGradScaler"
 CASES = [

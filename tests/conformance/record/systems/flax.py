@@ -9,7 +9,7 @@ jax = importlib.import_module("jax")
 jnp = importlib.import_module("jax.numpy")
 DynamicScale = importlib.import_module("flax.training.dynamic_scale").DynamicScale
 
-PRESET = "FLAX"
+PRESET = "flax"
 PROOF = "executed"
 SOURCE = "flax.training.dynamic_scale.DynamicScale"
 CASES = [

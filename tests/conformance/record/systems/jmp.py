@@ -9,7 +9,7 @@ jax = importlib.import_module("jax")
 jnp = importlib.import_module("jax.numpy")
 jmp = importlib.import_module("jmp")
 
-PRESET = "JMP"
+PRESET = "jmp"
 PROOF = "executed"
 SOURCE = "jmp.DynamicLossScale"
 CASES = [

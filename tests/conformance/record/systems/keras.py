@@ -11,7 +11,7 @@ jax = importlib.import_module("jax")
 jnp = importlib.import_module("jax.numpy")
 keras = importlib.import_module("keras")
 
-PRESET = "KERAS"
+PRESET = "keras"
 PROOF = "executed"
 SOURCE = "keras.optimizers.LossScaleOptimizer"
 CASES = [

@@ -8,7 +8,7 @@ from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive, load_file, packa
 
 torch = importlib.import_module("torch")
 
-PRESET = "MEGATRON"
+PRESET = "megatron"
 PROOF = "executed"
 SOURCE = "megatron.core.optimizer.grad_scaler.DynamicGradScaler"
 CASES = [

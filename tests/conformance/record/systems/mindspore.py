@@ -8,7 +8,7 @@ from .common import ALL_SEEDS, SHORT, SOME_SEEDS, drive, package_version
 mindspore = importlib.import_module("mindspore")
 amp = importlib.import_module("mindspore.amp")
 
-PRESET = "MINDSPORE"
+PRESET = "mindspore"
 PROOF = "executed"
 SOURCE = "mindspore.amp.DynamicLossScaler"
 CASES = [

@@ -7,7 +7,7 @@ from golden import to_float32
 
 FLOAT_MAX = 3.4028234663852886e38
 
-PRESET = "ONEFLOW"
+PRESET = "oneflow"
 PROOF = "modelled"
 SOURCE = "oneflow/user/kernels/dynamic_loss_scale_schedule_kernel.cpp"
 CASES = [

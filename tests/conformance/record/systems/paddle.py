@@ -12,10 +12,10 @@ from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive, package_version
 paddle = importlib.import_module("paddle")
 grad_scaler = importlib.import_module("paddle.amp.grad_scaler")
 
-PRESET = "PADDLE"
+PRESET = "paddle"
 PROOF = "executed"
 SOURCE = "paddle.amp.GradScaler"
-DYNAMIC_MODE = {"min_scale": 0.0, "no_finite_guard": 1}
+DYNAMIC_MODE = {"min_scale": 0.0, "flags": ["fp32_products", "no_finite_guard"]}
 CASES = [
     ("interval 20", {"growth_interval": 20, **DYNAMIC_MODE}, SOME_SEEDS, STEPS),
     ("every 2nd overflow", {"growth_interval": 20, "hysteresis": 2, **DYNAMIC_MODE}, ALL_SEEDS, STEPS),

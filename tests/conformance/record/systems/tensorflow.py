@@ -9,7 +9,7 @@ from .common import ALL_SEEDS, SHORT, SOME_SEEDS, package_version
 tf = importlib.import_module("tensorflow")
 loss_scale_optimizer = importlib.import_module("tf_keras.src.mixed_precision.loss_scale_optimizer")
 
-PRESET = "TENSORFLOW"
+PRESET = "tensorflow"
 PROOF = "executed"
 SOURCE = "tf_keras.mixed_precision.LossScaleOptimizer"
 CASES = [

@@ -9,7 +9,7 @@ from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, package_version
 
 torch = importlib.import_module("torch")
 
-PRESET = "TORCH"
+PRESET = "torch"
 PROOF = "executed"
 SOURCE = "torch.amp.GradScaler"
 CASES = [

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything but the optimizers, by dtype and size on one flat tensor: what reads only against a plain read, what
+// writes against memcpy. Values stay what they are over any number of calls: unscaling alternates between scales 2 and
+// 1/2, clipping to a norm undoes the doubling before it.
+#include "measure.h"
+#include "reference.h"
+#include "workspace.h"
+
+namespace bench {
+namespace {
+
+using gradscaler::GradScaler;
+using gradscaler::Norm;
+using gradscaler::Tensor;
+using gradscaler::TensorList;
+
+constexpr DType kAllDtypes[] = {DType::fp16, DType::bf16, DType::fp32, DType::fp64};
+
+struct Pair {
+  DType src, dst;
+};
+constexpr Pair kCasts[] = {{DType::fp32, DType::fp16}, {DType::fp32, DType::bf16}, {DType::fp16, DType::fp32},
+                           {DType::bf16, DType::fp32}, {DType::fp64, DType::fp32}, {DType::fp32, DType::fp32}};
+constexpr Pair kAccumulations[] = {{DType::fp16, DType::fp32}, {DType::bf16, DType::fp32}, {DType::fp32, DType::fp32},
+                                   {DType::fp16, DType::fp16}, {DType::bf16, DType::bf16}, {DType::fp64, DType::fp64}};
+
+std::string join(const char *op, DType dtype) { return std::string(op) + "/" + name_of(dtype); }
+std::string join(const char *op, const Pair &pair) { return join(op, pair.src) + "_to_" + name_of(pair.dst); }
+
+/// One flat tensor of point.bytes bytes with its list.
+struct Flat {
+  Flat(const Point &point, DType dtype)
+      : workspace(Workspace::shared(point.bytes + 2 * Workspace::kSkewBytes)),
+        tensor(workspace.array(dtype, point.bytes / size_of(dtype), Fill::noise)),
+        list(context(point.threads), tensor),
+        bytes(static_cast<double>(point.bytes)) {}
+
+  Workspace workspace;
+  Tensor tensor;
+  TensorList list;
+  double bytes;
+};
+
+void check(benchmark::State &state, const Point &point, DType dtype) {
+  Flat flat(point, dtype);
+  GradScaler scaler(context(point.threads));
+  const auto call = [&] {
+    scaler.check(flat.list);
+    scaler.discard(flat.list);
+  };
+  measure(state, {contender("check", flat.bytes, call), read_reference(point)});
+}
+
+void unscale(benchmark::State &state, const Point &point, DType dtype) {
+  Flat flat(point, dtype);
+  GradScaler scaler(context(point.threads));
+  float scale = 2.0F;
+  const auto call = [&] {
+    scale = 1.0F / scale;
+    scaler.set_scale(scale);
+    scaler.unscale(flat.list);
+  };
+  measure(state, {contender("unscale", 2 * flat.bytes, call), memcpy_reference(point)});
+}
+
+void scale(benchmark::State &state, const Point &point, DType dtype) {
+  Flat flat(point, dtype);
+  float factor = 2.0F;
+  const auto call = [&] {
+    factor = 1.0F / factor;
+    gradscaler::ops::scale(context(point.threads), flat.tensor, flat.tensor, &factor);
+  };
+  measure(state, {contender("scale", 2 * flat.bytes, call), memcpy_reference(point)});
+}
+
+void zero(benchmark::State &state, const Point &point, DType dtype) {
+  Flat flat(point, dtype);
+  const auto call = [&] { gradscaler::ops::zero(context(point.threads), flat.tensor); };
+  measure(state, {contender("zero", flat.bytes, call), memcpy_reference(point)});
+}
+
+void norm(benchmark::State &state, const Point &point, DType dtype, Norm type) {
+  Flat flat(point, dtype);
+  double result = 0.0;
+  const auto call = [&] { gradscaler::ops::norm(context(point.threads), flat.tensor, type, &result); };
+  measure(state, {contender("norm", flat.bytes, call), read_reference(point)});
+}
+
+/// A scaler whose unscale doubles, and an iteration that has come as far as clipping.
+void begin_clip(GradScaler &scaler, TensorList &grads) {
+  scaler.discard(grads);
+  scaler.unscale(grads);
+}
+
+void clip_norm(benchmark::State &state, const Point &point, DType dtype) {
+  Flat flat(point, dtype);
+  GradScaler scaler(context(point.threads), {.init_scale = 0.5F});
+  scaler.check(flat.list);
+  const double norm = scaler.get_report_sync(flat.list).grad_norm / 2;
+  const auto prepare = [&] { begin_clip(scaler, flat.list); };
+  const auto call = [&] { scaler.clip_grad_norm(flat.list, norm); };
+  measure(state, {prepared_contender("clip_norm", 2 * flat.bytes, prepare, call), memcpy_reference(point)});
+}
+
+void clip_value(benchmark::State &state, const Point &point, DType dtype) {
+  Flat flat(point, dtype);
+  GradScaler scaler(context(point.threads), {.init_scale = 0.5F});
+  const auto prepare = [&] { begin_clip(scaler, flat.list); };
+  const auto call = [&] { scaler.clip_grad_value(flat.list, 0.5); };
+  measure(state, {prepared_contender("clip_value", 2 * flat.bytes, prepare, call), memcpy_reference(point)});
+}
+
+void diagnose(benchmark::State &state, const Point &point, DType dtype, bool histogram) {
+  Flat flat(point, dtype);
+  gsc_tensor_diagnosis diagnosis;
+  std::vector<int64_t> bins(GSC_EXPONENT_BINS);
+  const auto call = [&] {
+    gsc_tensor_list_diagnose_sync(flat.list.get(), &diagnosis, histogram ? bins.data() : nullptr, 1, nullptr);
+  };
+  measure(state, {contender("diagnose", flat.bytes, call), read_reference(point)});
+}
+
+/// Two tensors of as many elements, point.bytes together.
+struct TwoFlat {
+  TwoFlat(const Point &point, const Pair &pair)
+      : workspace(Workspace::shared(point.bytes + 3 * Workspace::kSkewBytes)),
+        count(point.bytes / (size_of(pair.src) + size_of(pair.dst))),
+        src(workspace.array(pair.src, count, Fill::noise)),
+        dst(workspace.array(pair.dst, count, Fill::noise)) {}
+
+  Workspace workspace;
+  int64_t count;
+  Tensor src;
+  Tensor dst;
+};
+
+void cast(benchmark::State &state, const Point &point, const Pair &pair) {
+  TwoFlat flat(point, pair);
+  const double bytes = static_cast<double>(flat.count * (size_of(pair.src) + size_of(pair.dst)));
+  const auto call = [&] { gradscaler::ops::cast(context(point.threads), flat.src, flat.dst); };
+  measure(state, {contender("cast", bytes, call), memcpy_reference(point)});
+}
+
+void axpby(benchmark::State &state, const Point &point, const Pair &pair) {
+  TwoFlat flat(point, pair);
+  const double bytes = static_cast<double>(flat.count * (size_of(pair.src) + 2 * size_of(pair.dst)));
+  const auto call = [&] { gradscaler::ops::axpby(context(point.threads), 0.5, flat.src, 0.5, flat.dst); };
+  measure(state, {contender("axpby", bytes, call), memcpy_reference(point)});
+}
+
+template <typename F, typename... Arguments>
+void add(const std::string &name, F body, Arguments... arguments) {
+  add_sweep(name, [=](benchmark::State &state, const Point &point) { body(state, point, arguments...); });
+}
+
+}  // namespace
+
+void add_elementwise() {
+  for (const DType dtype : kAllDtypes) add(join("check", dtype), check, dtype);
+  for (const DType dtype : kAllDtypes) add(join("unscale", dtype), unscale, dtype);
+  for (const DType dtype : kAllDtypes) add(join("scale", dtype), scale, dtype);
+  for (const DType dtype : kAllDtypes) add(join("clip_norm", dtype), clip_norm, dtype);
+  for (const DType dtype : kAllDtypes) add(join("clip_value", dtype), clip_value, dtype);
+  for (const DType dtype : kAllDtypes) add(join("norm", dtype), norm, dtype, Norm::l2);
+  for (const DType dtype : kAllDtypes) add(join("norm_inf", dtype), norm, dtype, Norm::inf);
+  for (const DType dtype : kAllDtypes) add(join("zero", dtype), zero, dtype);
+  for (const DType dtype : kAllDtypes) add(join("diagnose", dtype), diagnose, dtype, false);
+  for (const DType dtype : kAllDtypes) add(join("histogram", dtype), diagnose, dtype, true);
+  for (const Pair &pair : kCasts) add(join("cast", pair), cast, pair);
+  for (const Pair &pair : kAccumulations) add(join("axpby", pair), axpby, pair);
+}
+
+}  // namespace bench

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C ABI as far as the benchmarks need it, by ctypes. Arrays are anything with an address: torch tensors on a GPU,
+NumPy arrays in a dry run. What is measured, and against what, is bench.py's business."""
+import ctypes
+
+FP16, BF16, FP32 = 1, 2, 3
+SGD, ADAM, ADAMW, ADAGRAD, LION, LAMB = range(6)
+NORM_L2 = 2
+STATES = {SGD: 0, ADAM: 2, ADAMW: 2, ADAGRAD: 1, LION: 1, LAMB: 2}
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("count", ctypes.c_int64), ("dtype", ctypes.c_int32),
+                ("reserved", ctypes.c_int32)]
+
+
+class ContextOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("device_type", ctypes.c_int32),
+                ("device_index", ctypes.c_int32), ("num_threads", ctypes.c_int32), ("cpu_target", ctypes.c_int32),
+                ("callbacks", ctypes.c_void_p * 7)]
+
+
+class OptimizerOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("kind", ctypes.c_int32),
+                ("reserved", ctypes.c_int32), ("values", ctypes.c_double * 9)]
+
+
+class Library:
+    """One loaded library with a context; every call raises with the library's sentence."""
+
+    def __init__(self, path, cuda):
+        self.handle = ctypes.CDLL(path)
+        self.handle.gsc_last_error_message.restype = ctypes.c_char_p
+        self.handle.gsc_build_info.restype = ctypes.c_char_p
+        options = ContextOptions()
+        self.call("context_options_init", ctypes.byref(options), ctypes.c_uint32(ctypes.sizeof(options)))
+        options.device_type = 1 if cuda else 0
+        self.context = ctypes.c_void_p()
+        self.call("context_create", ctypes.byref(options), ctypes.byref(self.context))
+
+    def call(self, name, *arguments):
+        if getattr(self.handle, "gsc_" + name)(*arguments) != 0:
+            raise RuntimeError(self.handle.gsc_last_error_message().decode())
+
+    def build_info(self):
+        return self.handle.gsc_build_info().decode()
+
+    def tensors(self, arrays):
+        """arrays: (address, elements, dtype) triples."""
+        return (Tensor * len(arrays))(*[Tensor(*array, 0) for array in arrays])
+
+    def list(self, arrays):
+        out = ctypes.c_void_p()
+        self.call("tensor_list_create", self.context, self.tensors(arrays), ctypes.c_int64(len(arrays)), None,
+                  ctypes.byref(out))
+        return out
+
+
+class Step:
+    """A scaler and an optimizer over lists of arrays."""
+
+    def __init__(self, library, kind, params, grads, copies=None):
+        self.library = library
+        self.params, self.grads = library.list(params), library.list(grads)
+        self.copies = library.list(copies) if copies else None
+        options = OptimizerOptions()
+        library.call("optimizer_options_init", ctypes.byref(options), ctypes.c_uint32(ctypes.sizeof(options)),
+                     ctypes.c_int32(kind))
+        self.optimizer, self.scaler = ctypes.c_void_p(), ctypes.c_void_p()
+        library.call("optimizer_create", library.context, ctypes.byref(options), self.params, self.grads, self.copies,
+                     None, ctypes.c_int32(0), ctypes.byref(self.optimizer))
+        library.call("scaler_create", library.context, None, ctypes.byref(self.scaler))
+
+    def check(self, stream):
+        self.library.call("scaler_check", self.scaler, self.grads, stream)
+        self.library.call("scaler_discard", self.scaler, None)
+
+    def apply(self, stream):
+        self.library.call("optimizer_step", self.optimizer, stream)
+
+    def tail(self, stream, max_norm=1.0):
+        if max_norm is not None:
+            self.library.call("scaler_clip_grad_norm", self.scaler, self.grads, ctypes.c_double(max_norm),
+                              ctypes.c_int32(NORM_L2), stream)
+        self.library.call("scaler_step_and_update", self.scaler, self.optimizer, stream)
+
+    def scale(self, stream):
+        value = ctypes.c_float()
+        self.library.call("scaler_get_scale", self.scaler, ctypes.byref(value), stream)
+        return value.value
+
+    def close(self):
+        handle = self.library.handle
+        handle.gsc_optimizer_destroy(self.optimizer)
+        handle.gsc_scaler_destroy(self.scaler)
+        for tensors in (self.params, self.grads, self.copies):
+            handle.gsc_tensor_list_destroy(tensors)

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comparing calls that take turns. Bare times say little: machines differ, and on a shared one the same call is half as
+// fast a moment later. So a benchmark here is one subject and the references it is held against, measured in short
+// batches in turn, and what counts is the ratio of their fastest batches: whatever disturbs a batch makes it slower.
+// Google Benchmark registers, filters and writes the JSON.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace bench {
+
+/// How much to measure.
+struct Settings {
+  double batch_seconds = 1e-3;  ///< a batch is made of as many calls as fill this, at least one
+  double case_seconds = 0.4;    ///< rounds end early once the subject has taken this long
+  int max_rounds = 9;
+  int min_rounds = 3;
+  std::vector<int> threads{1, 2};
+  std::vector<int> log2_bytes{10, 12, 14, 16, 18, 20, 22, 24, 26, 28};
+  bool quick = false;
+};
+const Settings &settings();
+void set_quick();
+
+using Clock = std::chrono::steady_clock;
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// One call that takes part.
+struct Contender {
+  std::string name;
+  double bytes;                          ///< moved to and from memory by a call; 0: only its time is of interest
+  std::function<double(int64_t)> timed;  ///< makes that many calls and returns the seconds they took
+};
+
+template <typename F>
+Contender contender(std::string name, double bytes, F call) {
+  return {std::move(name), bytes, [call](int64_t calls) mutable {
+            const auto start = Clock::now();
+            for (int64_t i = 0; i < calls; ++i) call();
+            return seconds_since(start);
+          }};
+}
+
+/// As contender, with something before each call that is not measured.
+template <typename P, typename F>
+Contender prepared_contender(std::string name, double bytes, P prepare, F call) {
+  return {std::move(name), bytes, [prepare, call](int64_t calls) mutable {
+            double seconds = 0.0;
+            for (int64_t i = 0; i < calls; ++i) {
+              prepare();
+              const auto start = Clock::now();
+              call();
+              seconds += seconds_since(start);
+            }
+            return seconds;
+          }};
+}
+
+/// Seconds a call takes when the machine is kind: the least of a few batches.
+double best_seconds(const Contender &c);
+
+/**
+ * Measures all in turn; contenders[0] is the subject. Counters: `us`, the subject's time of a call in its fastest batch;
+ * `median_us`, in the middle one; `GBps`, its bandwidth in the fastest; for each reference the same as `<name>_us` and so
+ * on, and `vs_<name>`: the subject's bandwidth divided by the reference's, or the reference's time by the subject's if
+ * one of them moves no bytes.
+ */
+void measure(benchmark::State &state, const std::vector<Contender> &contenders);
+
+/// A point of a sweep.
+struct Point {
+  int threads;
+  int64_t bytes;  ///< of all arrays that a call touches, each counted once
+};
+
+using Body = std::function<void(benchmark::State &)>;
+using PointBody = std::function<void(benchmark::State &, const Point &)>;
+/// Registers `name`/threads:<t> for every number of threads of the settings; the body's Point has bytes 0.
+void add_threads(const std::string &name, const PointBody &body);
+/// Registers `name`/threads:<t>/log2_bytes:<b> for every number of threads and every size of the settings.
+void add_sweep(const std::string &name, const PointBody &body);
+void add_one(const std::string &name, const Body &body);
+
+/// Each file of benchmarks has one of these.
+void add_elementwise();
+void add_optimizers();
+void add_models();
+void add_overhead();
+
+}  // namespace bench

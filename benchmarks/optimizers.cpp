@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers on one flat tensor, by dtypes and size, against memcpy: `step`, the apply pass alone, for every kind, and
+// `tail`, clip_grad_norm and step_and_update, which is the check pass and the apply pass.
+#include "measure.h"
+#include "reference.h"
+#include "training.h"
+
+namespace bench {
+namespace {
+
+using gradscaler::OptimizerKind;
+
+constexpr Recipe kRecipes[] = {
+    {"sgd", {.kind = OptimizerKind::sgd}, 0},
+    {"momentum", {.kind = OptimizerKind::sgd, .momentum = 0.9}, 1},
+    {"nesterov", {.kind = OptimizerKind::sgd, .flags = GSC_OPTIMIZER_NESTEROV, .momentum = 0.9}, 1},
+    {"adam", {.kind = OptimizerKind::adam}, 2},
+    kAdamw,
+    {"amsgrad", {.kind = OptimizerKind::adamw, .flags = GSC_OPTIMIZER_AMSGRAD}, 3},
+    {"adagrad", {.kind = OptimizerKind::adagrad}, 1},
+    {"lion", {.kind = OptimizerKind::lion}, 1},
+    {"lamb", {.kind = OptimizerKind::lamb}, 2},
+};
+
+// Without master weights; fp64 throughout; fp32 gradients of 16-bit weights, as summed over micro-batches.
+constexpr Layout kFp16Direct{"fp16_direct", DType::fp16, DType::fp16, std::nullopt};
+constexpr Layout kBf16Direct{"bf16_direct", DType::bf16, DType::bf16, std::nullopt};
+constexpr Layout kFp64{"fp64", DType::fp64, DType::fp64, std::nullopt};
+constexpr Layout kWidened{"fp32_grads_fp16_copy", DType::fp32, DType::fp32, DType::fp16};
+
+void step(benchmark::State &state, const Point &point, const Recipe &recipe, const Layout &layout) {
+  const Traffic traffic = traffic_of(recipe, layout);
+  const int64_t elements = point.bytes / traffic.stored;
+  const Training training(recipe, layout, elements);
+  auto lists = training.lists_of(point.threads, {{elements}});
+  const auto call = [&] { lists.optimizer.step(); };
+  measure(state, {contender("step", static_cast<double>(elements * traffic.apply), call), memcpy_reference(point)});
+}
+
+void tail(benchmark::State &state, const Point &point, const Layout &layout) {
+  const Traffic traffic = traffic_of(kAdamw, layout);
+  const int64_t elements = point.bytes / traffic.stored;
+  const Training training(kAdamw, layout, elements);
+  auto lists = training.lists_of(point.threads, {{elements}});
+  gradscaler::GradScaler scaler(context(point.threads), constant_scale(1024.0F));
+  const auto call = [&] {
+    scaler.clip_grad_norm(lists.grads, 1.0);
+    scaler.step_and_update(lists.optimizer);
+  };
+  const auto bytes = static_cast<double>(elements * (traffic.check + traffic.apply));
+  measure(state, {contender("tail", bytes, call), memcpy_reference(point)});
+}
+
+void add_step(const Recipe &recipe, const Layout &layout) {
+  add_sweep(std::string("step/") + recipe.name + "/" + layout.name,
+            [=](benchmark::State &state, const Point &point) { step(state, point, recipe, layout); });
+}
+
+}  // namespace
+
+void add_optimizers() {
+  for (const Recipe &recipe : kRecipes) {
+    for (const Layout &layout : {kFp32, kFp16Master, kBf16Master}) add_step(recipe, layout);
+  }
+  for (const Layout &layout : {kFp16Direct, kBf16Direct, kFp64, kWidened}) add_step(kAdamw, layout);
+  for (const Layout &layout : {kFp32, kFp16Master, kBf16Master}) {
+    add_sweep(std::string("tail/adamw/") + layout.name,
+              [=](benchmark::State &state, const Point &point) { tail(state, point, layout); });
+  }
+}
+
+}  // namespace bench

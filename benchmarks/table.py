@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the results of a benchmark run readable.
+
+  benchmarks/table.py RAW.json [--peers PEERS.json] [--into DIR]
+
+RAW.json is what gradscaler_bench wrote, or the cpu.json made of it earlier; PEERS.json what torch_tail.py wrote. Prints
+whether the goals are met. Into DIR go cpu.json (all numbers of the run, one benchmark a line), cpu.md (the tables) and
+cpu.svg (the plot, by plot.py). `--slug` instead prints a name for this machine's processor, for DIR.
+"""
+import argparse
+import json
+import pathlib
+import platform
+import re
+import sys
+
+import plot
+
+FIELDS = ["name", "run_type", "iterations", "real_time", "cpu_time", "time_unit", "error_occurred", "error_message"]
+NOT_COUNTERS = FIELDS + ["family_index", "per_family_instance_index", "run_name", "repetitions", "repetition_index",
+                         "threads"]
+
+
+class Row:
+    """One benchmark: check/fp16 at 1 thread and 2^28 bytes with its counters."""
+
+    def __init__(self, raw):
+        parts = raw["name"].split("/")
+        self.raw = raw
+        self.key = "/".join(p for p in parts if ":" not in p and p != "manual_time")
+        options = dict(p.split(":") for p in parts if ":" in p)
+        self.threads = int(options.get("threads", 1))
+        self.log2 = int(options["log2_bytes"]) if "log2_bytes" in options else None
+        self.error = raw.get("error_message") if raw.get("error_occurred") else None
+
+    def __getitem__(self, counter):
+        return self.raw[counter]
+
+
+class Results:
+    def __init__(self, raw, peers):
+        self.context = raw["context"]
+        self.peers = peers or raw.get("peers")
+        self.raw = raw
+        self.all = [Row(b) for b in raw["benchmarks"]]
+        self.left_out = [r for r in self.all if r.error]
+        self.rows = [r for r in self.all if not r.error]
+        self.sizes = sorted({r.log2 for r in self.rows if r.log2})
+        self.threads = sorted({r.threads for r in self.rows})
+
+    def find(self, key, threads, log2=None):
+        return next((r for r in self.rows if (r.key, r.threads, r.log2) == (key, threads, log2)), None)
+
+    def keys(self, first):
+        return list(dict.fromkeys(r.key for r in self.rows if r.key.split("/")[0] == first))
+
+
+def size_text(log2):
+    return f"{2 ** (log2 % 10)} {['B', 'KiB', 'MiB', 'GiB'][log2 // 10]}"
+
+
+def time_text(us):
+    for limit, factor, unit in ((1, 1000, "ns"), (1000, 1, "us"), (1e6, 1e-3, "ms")):
+        if us < limit:
+            return f"{us * factor:.3g} {unit}"
+    return f"{us * 1e-6:.3g} s"
+
+
+def cells(*values):
+    return "| " + " | ".join(str(v) for v in values) + " |"
+
+
+def table(head, rows):
+    return [cells(*head), cells("---", *["---:"] * (len(head) - 1))] + [cells(*r) for r in rows] + [""]
+
+
+class Goal:
+    def __init__(self, text, aims):
+        self.text, self.aims = text, aims  # aims: the first goal, then any higher ones
+        self.measured = []  # (what, value)
+
+    def lines(self):
+        """One line a measurement, with `met` or `missed` for each aim."""
+        for what, value in self.measured:
+            yield self.text, what, f"{value:.2f}", ", ".join(
+                f">= {aim:g}: {'met' if value >= aim else 'missed'}" for aim in self.aims)
+
+
+def goals(results):
+    largest = results.sizes[-1] if results.sizes else 0
+    stat = Goal(f"check, {size_text(largest)}, against the best plain read", [0.85, 0.95])
+    apply = Goal(f"AdamW apply, {size_text(largest)}, against memcpy", [0.95, 1.05])
+    small = Goal("tail over 10000 x 64 elements, against one flat tensor of the same bytes", [0.5])
+    for goal, keys, counter, log2 in ((stat, [f"check/{d}" for d in ("fp16", "bf16", "fp32")], "vs_read", largest),
+                                      (apply, [f"step/adamw/{l}" for l in ("fp32", "fp16_master", "bf16_master")],
+                                       "vs_memcpy", largest),
+                                      (small, ["model/10000x64/fp32", "model/10000x64/fp16_master"], "vs_flat", None)):
+        for key in keys:
+            for threads in results.threads:
+                row = results.find(key, threads, log2)
+                if row:
+                    goal.measured.append((f"{key.split('/')[-1]}, {threads} thread{'s' * (threads > 1)}", row[counter]))
+    peers = [Goal("tail of GPT-2 124M, times PyTorch's speed", [1.6]),
+             Goal("tail over 1000 x 1024 elements, times PyTorch's speed", [5]),
+             Goal("tail of GPT-2 124M, times NumPy's speed", [8])]
+    for goal, model, counter in zip(peers, ("gpt2_124m", "1000x1024", "gpt2_124m"), ("vs_torch", "vs_torch", "vs_numpy")):
+        for case in (results.peers or {"cases": []})["cases"]:
+            if case["model"] == model and counter in case:
+                goal.measured.append((f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case[counter]))
+    return [g for g in [stat, apply, small] + peers if g.measured]
+
+
+def goal_lines(results):
+    return [line for goal in goals(results) for line in goal.lines()]
+
+
+def machine(results):
+    c = results.context
+    caches = ", ".join(f"L{k['level']} {k['size'] // 1024} KiB" for k in c.get("caches", []) if k["type"] != "Instruction")
+    lines = [f"- {c.get('processor', 'unknown processor')}, {c['num_cpus']} processors; {caches}",
+             f"- {c['gradscaler']}", f"- {c['date'][:10]}, {c['mode']} run, load average at the start "
+             f"{c['load_avg'][0]:.1f}, transparent huge pages: {c['transparent_hugepages']}"]
+    if results.peers:
+        lines.append(f"- PyTorch {results.peers['torch']}, NumPy {results.peers['numpy']}")
+    return lines + [""]
+
+
+def reference_name(row):
+    return "read" if "vs_read" in row.raw else "memcpy"
+
+
+def by_operation(results):
+    largest = results.sizes[-1]
+    head = ["operation", "against"] + [f"{what}, {t} thread{'s' * (t > 1)}" for t in results.threads
+                                       for what in ("GB/s", "ratio")]
+    rows = []
+    for key in dict.fromkeys(r.key for r in results.rows if r.log2):
+        found = [results.find(key, t, largest) for t in results.threads]
+        if all(found):
+            name = reference_name(found[0])
+            rows.append([key, name] + [text for r in found for text in (f"{r['GBps']:.1f}", f"{r['vs_' + name]:.2f}")])
+    return table(head, rows)
+
+
+def by_size(results, threads):
+    rows = []
+    for key in dict.fromkeys(r.key for r in results.rows if r.log2):
+        found = [results.find(key, threads, s) for s in results.sizes]
+        rows.append([key] + [f"{r['GBps']:.1f}" if r else "" for r in found])
+    for name, keys in (("plain read", "check/fp32"), ("memcpy", "step/adamw/fp32")):
+        found = [results.find(keys, threads, s) for s in results.sizes]
+        rows.append([name] + [f"{r['read_GBps' if name == 'plain read' else 'memcpy_GBps']:.1f}" if r else ""
+                              for r in found])
+    return table(["operation"] + [size_text(s) for s in results.sizes], rows)
+
+
+def by_model(results):
+    rows = []
+    for key in results.keys("model"):
+        for t in results.threads:
+            r = results.find(key, t)
+            skipped = results.find(key.replace("model/", "skipped/"), t)
+            if r:
+                rows.append([key.removeprefix("model/"), t, time_text(r["us"]), f"{r['GBps']:.1f}",
+                             f"{r['vs_memcpy']:.2f}", f"{r['vs_flat']:.2f}", f"{r['vs_separate']:.2f}",
+                             f"{time_text(skipped['us'])} ({1 / skipped['vs_check']:.2f})" if skipped else ""])
+    return table(["tensors and layout", "threads", "tail", "GB/s", "against memcpy", "against one flat tensor",
+                  "against separate calls", "skipped step (against its check)"], rows)
+
+
+def by_peer(results):
+    rows = [[c["model"], c["threads"], time_text(c["gradscaler_us"]), time_text(c["torch_us"]),
+             f"{c['vs_torch']:.2f}", time_text(c["numpy_us"]) if "numpy_us" in c else "",
+             f"{c['vs_numpy']:.2f}" if "vs_numpy" in c else ""] for c in results.peers["cases"]]
+    return table(["tail, fp32", "threads", "gradscaler", "PyTorch", "times its speed", "NumPy", "times its speed"], rows)
+
+
+def overheads(results):
+    rows = [[r.key.removeprefix("overhead/"), r.threads, time_text(r["us"])] for r in results.rows
+            if r.key.startswith("overhead/")]
+    return table(["call", "threads", "time"], rows)
+
+
+def markdown(results):
+    out = ["# CPU results", "", "Made by `scripts/bench`; [benchmarks/README.md](../../README.md) says what is measured "
+           "and how.", ""] + machine(results)
+    out += ["## Goals", ""] + table(["goal", "case", "measured", "aims"], goal_lines(results))
+    if results.sizes:
+        out += [f"## Operations at {size_text(results.sizes[-1])}", "", "![GB/s against bytes](cpu.svg)", ""]
+        out += by_operation(results)
+    if results.keys("model"):
+        out += ["## Step tails of whole models", ""] + by_model(results)
+    if results.peers:
+        out += ["## Against PyTorch and NumPy", ""] + by_peer(results)
+    if results.keys("overhead"):
+        out += ["## Calls on one tensor of 16 elements, and plans", ""] + overheads(results)
+    for threads in results.threads if results.sizes else []:
+        out += [f"## GB/s by size, {threads} thread{'s' * (threads > 1)}", ""] + by_size(results, threads)
+    for row in results.left_out:
+        out.append(f"Left out: {row.key}, {row.threads} thread(s): {row.error}")
+    return "\n".join(out).rstrip() + "\n"
+
+
+def cpuinfo():
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return {}
+    return {k.strip(): v.strip() for k, v in re.findall(r"^([^:\n]+):(.*)$", text.split("\n\n")[0], re.M)}
+
+
+def processor():
+    """Name of the processor; a name without a number, as some virtual machines have, gets family and model."""
+    info = cpuinfo()
+    name = info.get("model name") or platform.processor() or platform.machine()
+    if not re.search(r"\d", name) and "cpu family" in info:
+        name += f" family {info['cpu family']} model {info['model']}"
+    return re.sub(r"\s+", " ", re.sub(r"\((R|TM)\)|\bCPU\b|@.*", "", name)).strip()
+
+
+def slug():
+    return re.sub(r"[^a-z0-9]+", "-", processor().lower()).strip("-")
+
+
+def compact(results):
+    """The numbers as committed: nothing about the host, one benchmark a line."""
+    context = {k: v for k, v in results.context.items() if k not in ("host_name", "cpu", "library_build_type")}
+    context["executable"] = pathlib.Path(context["executable"]).name
+    rows = []
+    for row in results.all:
+        kept = {k: row.raw[k] for k in FIELDS if k in row.raw}
+        kept.update({k: float(f"{v:.5g}") for k, v in row.raw.items() if k not in NOT_COUNTERS})
+        rows.append(json.dumps(kept))
+    peers = f',\n"peers": {json.dumps(results.peers, indent=1)}' if results.peers else ""
+    return (f'{{"context": {json.dumps(context, indent=1)},\n"benchmarks": [\n' + ",\n".join(rows) + f"\n]{peers}}}\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("raw", nargs="?", type=pathlib.Path)
+    parser.add_argument("--peers", type=pathlib.Path)
+    parser.add_argument("--into", type=pathlib.Path)
+    parser.add_argument("--slug", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.slug:
+        print(slug())
+        return
+    if not arguments.raw:
+        parser.error("RAW.json is missing")
+    raw = json.loads(arguments.raw.read_text())
+    peers = json.loads(arguments.peers.read_text()) if arguments.peers and arguments.peers.exists() else None
+    raw["context"].setdefault("processor", processor())
+    results = Results(raw, peers)
+    for goal, what, value, aims in goal_lines(results):
+        print(f"{goal}: {what}: {value} ({aims})")
+    if arguments.into:
+        arguments.into.mkdir(parents=True, exist_ok=True)
+        (arguments.into / "cpu.json").write_text(compact(results))
+        (arguments.into / "cpu.md").write_text(markdown(results))
+        if any(plot.lines_of(results, threads) for threads in results.threads):
+            (arguments.into / "cpu.svg").write_text(plot.svg(results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

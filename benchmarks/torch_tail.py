@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The whole tail of a mixed-precision step against PyTorch and NumPy on the CPU, in one process and in turn.
+
+  benchmarks/torch_tail.py [--library build/bench/lib/libgradscaler.so.1] [--quick] [--output peers.json]
+
+All three take an AdamW step with unscaling and clipping on the same fp32 arrays: PyTorch by
+_amp_foreach_non_finite_check_and_unscale_, clip_grad_norm_, its fused AdamW and _amp_update_scale_; NumPy by in-place
+array operations; the library by gsc_scaler_clip_grad_norm and gsc_scaler_step_and_update. Unscaling doubles the
+gradients and clipping takes them back to their norm, so every step finds the same. Before anything is timed, all three
+are checked to take the same step. Exit status 77: left out, with the reason, because a module is missing.
+"""
+import argparse
+import ctypes
+import json
+import pathlib
+import sys
+import time
+
+try:
+    import numpy
+    import torch
+except ImportError as error:
+    print(f"torch_tail: left out, there is no module {error.name}")
+    sys.exit(77)
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FP32, NORM_L2, ADAMW = 3, 2, 2
+LR, BETA1, BETA2, EPS, WEIGHT_DECAY = 1e-3, 0.9, 0.999, 1e-8, 1e-2
+SCALE = 0.5
+
+
+def resnet50():
+    shapes = []
+
+    def convolution(width_in, width_out, kernel):
+        shapes.extend([width_in * width_out * kernel * kernel, width_out, width_out])
+
+    convolution(3, 64, 7)
+    width_in = 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            convolution(width_in, width, 1)
+            convolution(width, width, 3)
+            convolution(width, 4 * width, 1)
+            if block == 0:
+                convolution(width_in, 4 * width, 1)
+            width_in = 4 * width
+    return shapes + [2048 * 1000, 1000]
+
+
+def gpt2_124m(width=768):
+    layer = [width, width, 3 * width * width, 3 * width, width * width, width, width, width, 4 * width * width,
+             4 * width, 4 * width * width, width]
+    return [50257 * width, 1024 * width] + 12 * layer + [width, width]
+
+
+MODELS = {"1000x1024": [1024] * 1000, "10000x64": [64] * 10000, "resnet50": resnet50(), "gpt2_124m": gpt2_124m()}
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("count", ctypes.c_int64), ("dtype", ctypes.c_int32),
+                ("reserved", ctypes.c_int32)]
+
+
+class ContextOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("device_type", ctypes.c_int32),
+                ("device_index", ctypes.c_int32), ("num_threads", ctypes.c_int32), ("cpu_target", ctypes.c_int32)] + [
+                    (name, ctypes.c_void_p) for name in ("parallel_for", "parallel_for_user", "allocate", "release",
+                                                         "allocator_user", "log", "log_user")]
+
+
+class Library:
+    """The few calls of the C ABI that a step needs."""
+
+    def __init__(self, path):
+        self.dll = ctypes.CDLL(str(path))
+        self.dll.gsc_last_error_message.restype = ctypes.c_char_p
+        self.dll.gsc_build_info.restype = ctypes.c_char_p
+
+    def call(self, name, *arguments):
+        if getattr(self.dll, name)(*arguments) != 0:
+            sys.exit(f"torch_tail: {name}: {self.dll.gsc_last_error_message().decode()}")
+
+    def make(self, name, *arguments):
+        made = ctypes.c_void_p()
+        self.call(name, *arguments, ctypes.byref(made))
+        return made
+
+
+class Ours:
+    def __init__(self, library, arrays, threads):
+        self.library, self.max_norm = library, ctypes.c_double(arrays.norm)
+        options = ContextOptions()
+        library.call("gsc_context_options_init", ctypes.byref(options), ctypes.c_uint32(ctypes.sizeof(options)))
+        options.num_threads = threads
+        self.context = library.make("gsc_context_create", ctypes.byref(options))
+        self.grads = self.list_of(arrays.grads)
+        params, states = self.list_of(arrays.params), [self.list_of(arrays.exp_avg), self.list_of(arrays.exp_avg_sq)]
+        # NULL options: AdamW with PyTorch's defaults, which the constants above are.
+        self.optimizer = library.make("gsc_optimizer_create", self.context, None, params, self.grads, None,
+                                      (ctypes.c_void_p * 2)(*(s.value for s in states)), ctypes.c_int32(2))
+        self.scaler = library.make("gsc_scaler_create", self.context, None)
+        for made in [params, *states]:
+            library.dll.gsc_tensor_list_destroy(made)
+
+    def list_of(self, tensors):
+        array = (Tensor * len(tensors))(*(Tensor(t.data_ptr(), t.numel(), FP32, 0) for t in tensors))
+        return self.library.make("gsc_tensor_list_create", self.context, array, ctypes.c_int64(len(tensors)), None)
+
+    def step(self):
+        # The library leaves the gradients as they are; the scale is put back so that it does not grow.
+        self.library.call("gsc_scaler_set_scale", self.scaler, ctypes.c_float(SCALE), None)
+        self.library.call("gsc_scaler_clip_grad_norm", self.scaler, self.grads, self.max_norm,
+                          ctypes.c_int32(NORM_L2), None)
+        self.library.call("gsc_scaler_step_and_update", self.scaler, self.optimizer, None)
+
+    def close(self):
+        self.library.dll.gsc_scaler_destroy(self.scaler)
+        self.library.dll.gsc_optimizer_destroy(self.optimizer)
+        self.library.dll.gsc_tensor_list_destroy(self.grads)
+        self.library.dll.gsc_context_destroy(self.context)
+
+
+class Torch:
+    def __init__(self, arrays):
+        self.params, self.grads, self.norm = arrays.params, arrays.grads, arrays.norm
+        self.optimizer = torch.optim.AdamW(self.params, lr=LR, betas=(BETA1, BETA2), eps=EPS,
+                                           weight_decay=WEIGHT_DECAY, fused=True)
+        for i, param in enumerate(self.params):
+            param.grad = self.grads[i]
+            self.optimizer.state[param] = {"step": torch.zeros(()), "exp_avg": arrays.exp_avg[i],
+                                           "exp_avg_sq": arrays.exp_avg_sq[i]}
+        self.scale, self.tracker = torch.full((), SCALE), torch.zeros((), dtype=torch.int32)
+        self.inv_scale, self.found_inf = torch.full((), 1 / SCALE), torch.zeros(())
+
+    @torch.no_grad()
+    def step(self):
+        self.found_inf.zero_()
+        torch._amp_foreach_non_finite_check_and_unscale_(self.grads, self.found_inf, self.inv_scale)
+        torch.nn.utils.clip_grad_norm_(self.params, self.norm, foreach=True)
+        # As torch.amp.GradScaler.step does for an optimizer that takes the skip into its own kernel.
+        self.optimizer.grad_scale, self.optimizer.found_inf = None, self.found_inf
+        self.optimizer.step()
+        torch._amp_update_scale_(self.scale, self.tracker, self.found_inf, 2.0, 0.5, 2**30)
+
+
+class NumPy:
+    def __init__(self, arrays):
+        self.norm, self.steps = arrays.norm, 0
+        lists = (arrays.params, arrays.grads, arrays.exp_avg, arrays.exp_avg_sq)
+        self.tensors = [tuple(t.detach().numpy() for t in row) for row in zip(*lists)]
+        largest = max(row[0].size for row in self.tensors)
+        self.scratch = numpy.empty(largest, numpy.float32), numpy.empty(largest, numpy.float32)
+
+    def step(self):
+        finite, total = True, 0.0
+        for _, g, _, _ in self.tensors:
+            g *= numpy.float32(1 / SCALE)
+            squares = float(numpy.dot(g, g))
+            finite = finite and (numpy.isfinite(squares) or bool(numpy.isfinite(g).all()))
+            total += squares
+        if not finite:
+            return
+        clip = numpy.float32(min(1.0, self.norm / (total**0.5 + 1e-6)))
+        self.steps += 1
+        step_size = numpy.float32(LR / (1 - BETA1**self.steps))
+        root = numpy.float32((1 - BETA2**self.steps)**0.5)
+        for p, g, m, v in self.tensors:
+            a, b = self.scratch[0][:p.size], self.scratch[1][:p.size]
+            g *= clip
+            p *= numpy.float32(1 - LR * WEIGHT_DECAY)
+            m *= numpy.float32(BETA1)
+            numpy.multiply(g, numpy.float32(1 - BETA1), out=a)
+            m += a
+            v *= numpy.float32(BETA2)
+            numpy.multiply(g, g, out=a)
+            a *= numpy.float32(1 - BETA2)
+            v += a
+            numpy.sqrt(v, out=b)
+            b /= root
+            b += numpy.float32(EPS)
+            numpy.divide(m, b, out=a)
+            a *= step_size
+            p -= a
+
+
+class Arrays:
+    """Parameters, gradients and state, which all three work on in turn."""
+
+    def __init__(self, shapes):
+        generator = torch.Generator().manual_seed(1)
+        self.params = [torch.nn.Parameter(torch.randn(n, generator=generator)) for n in shapes]
+        self.grads = [torch.randn(n, generator=generator) for n in shapes]
+        self.exp_avg = [torch.zeros(n) for n in shapes]
+        self.exp_avg_sq = [torch.zeros(n) for n in shapes]
+        self.norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in self.grads])))
+
+
+def verify(library):
+    """Two steps of each from the same start must end at the same parameters."""
+    results = []
+    for make in (lambda a: Ours(library, a, 1), Torch, NumPy):
+        arrays = Arrays([1, 63, 1024, 40000])
+        contender = make(arrays)
+        for _ in range(2):
+            contender.step()
+        results.append(torch.cat([p.detach() for p in arrays.params]))
+    for name, result in zip(("PyTorch", "NumPy"), results[1:]):
+        if not torch.allclose(results[0], result, rtol=1e-5, atol=1e-6):
+            sys.exit(f"torch_tail: the library and {name} do not take the same step")
+
+
+def seconds_of(contender, calls):
+    start = time.perf_counter()
+    for _ in range(calls):
+        contender.step()
+    return (time.perf_counter() - start) / calls
+
+
+def compare(contenders, rounds, batch_seconds):
+    """Seconds of a step in the fastest batch of each: whatever disturbs a batch makes it slower."""
+    calls = {name: max(1, int(batch_seconds / seconds_of(c, 1))) for name, c in contenders.items()}
+    seconds = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, contender in contenders.items():
+            seconds[name].append(seconds_of(contender, calls[name]))
+    return {name: min(s) for name, s in seconds.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build/bench/lib/libgradscaler.so.1")
+    parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    library = Library(arguments.library)
+    verify(library)
+    result = {"torch": torch.__version__, "numpy": numpy.__version__,
+              "gradscaler": library.dll.gsc_build_info().decode(), "cases": []}
+    for model, shapes in MODELS.items():
+        arrays = Arrays(shapes)
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            contenders = {"gradscaler": Ours(library, arrays, threads), "torch": Torch(arrays)}
+            if threads == 1:  # NumPy's array operations have one thread
+                contenders["numpy"] = NumPy(arrays)
+            for contender in contenders.values():
+                contender.step()
+            seconds = compare(contenders, 3 if arguments.quick else 7, 0.01)
+            ratios = {name: s / seconds["gradscaler"] for name, s in seconds.items() if name != "gradscaler"}
+            contenders["gradscaler"].close()
+            case = {"model": model, "tensors": len(shapes), "parameters": sum(shapes), "threads": threads}
+            case.update({f"{name}_us": s * 1e6 for name, s in seconds.items()})
+            case.update({f"vs_{name}": ratio for name, ratio in ratios.items()})
+            result["cases"].append(case)
+            print(f"{model}, {threads} thread(s): " + ", ".join(
+                f"{name} {s * 1e3:.3f} ms" + (f" ({ratios[name]:.2f}x)" if name in ratios else "")
+                for name, s in seconds.items()), flush=True)
+    if arguments.output:
+        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# How everything here is compiled: language level, visibility, warnings, sanitizers, and the target gradscaler_internal
+# with what the library's own sources and the tests of its internals share. Which sources there are is said elsewhere.
+include(CheckCXXCompilerFlag)
+include(CheckCXXSourceCompiles)
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+find_package(Threads REQUIRED)
+
+if(PROJECT_IS_TOP_LEVEL)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+  endif()
+  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+  set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+  if(NOT MSVC)
+    add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic>")
+  endif()
+endif()
+if(GRADSCALER_WERROR)
+  set(CMAKE_COMPILE_WARNING_AS_ERROR ON)
+endif()
+if(GRADSCALER_SANITIZE)
+  set(GSC_SANITIZE_FLAGS -fsanitize=${GRADSCALER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_options(${GSC_SANITIZE_FLAGS})
+  add_link_options(${GSC_SANITIZE_FLAGS})
+endif()
+
+# Not every distribution ships libstdc++.a.
+if(GRADSCALER_STATIC_RUNTIME)
+  set(CMAKE_REQUIRED_LINK_OPTIONS -static-libstdc++ -static-libgcc)
+  check_cxx_source_compiles("#include <string>\nint main(int c, char **v) { return std::string(v[0]).size() == 1u * c; }"
+                            GSC_HAVE_STATIC_RUNTIME)
+  unset(CMAKE_REQUIRED_LINK_OPTIONS)
+  if(NOT GSC_HAVE_STATIC_RUNTIME)
+    message(STATUS "static C++ runtime: left out, this compiler has none to link")
+  endif()
+endif()
+
+add_library(gradscaler_internal INTERFACE)
+target_include_directories(gradscaler_internal INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(gradscaler_internal INTERFACE Threads::Threads)
+if(NOT MSVC)
+  # Every instruction set and every platform must give the same bits: no fused multiply-add unless it is written.
+  # sqrt that may set errno is not vectorised.
+  target_compile_options(gradscaler_internal
+                         INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off;-fno-math-errno;-fno-trapping-math>")
+  # Part of C++14, off by default in Clang before 19.
+  target_compile_options(gradscaler_internal INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,Clang,AppleClang>:-fsized-deallocation>)
+endif()

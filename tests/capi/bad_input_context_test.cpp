@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bad input to contexts, device queries and option initialisers: the status, a message that names the argument, and
+// outputs left as they were. Run under AddressSanitizer it also proves that refused calls leak nothing.
+#include "tests/support/objects.h"
+
+namespace gsc_test {
+namespace {
+
+gsc_context *const kUntouched = reinterpret_cast<gsc_context *>(uintptr_t{0x10});
+
+void expect_context_refused(const gsc_context_options &options, gsc_status status, const char *word) {
+  gsc_context *context = kUntouched;
+  EXPECT_GSC_ERROR(gsc_context_create(&options, &context), status, word);
+  EXPECT_EQ(context, kUntouched);
+}
+
+TEST(BadInputContext, NullOutput) {
+  EXPECT_GSC_ERROR(gsc_context_create(nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_context");
+}
+
+TEST(BadInputContext, StructSize) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  for (const uint32_t size : {0u, 1u, 7u, static_cast<uint32_t>(sizeof options) + 8u, 0xffffffffu}) {
+    options.struct_size = size;
+    expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "struct_size");
+  }
+}
+
+TEST(BadInputContext, OptionValues) {
+  const gsc_context_options good = GSC_CONTEXT_OPTIONS_INIT;
+  gsc_context_options options = good;
+  options.flags = 1;
+  expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "flags");
+  options = good;
+  options.device_type = 17;
+  expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "device_type");
+  options = good;
+  options.device_type = -1;
+  expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "device_type");
+  options = good;
+  options.num_threads = -1;
+  expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "num_threads");
+  options = good;
+  options.cpu_target = 99;
+  expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "cpu_target");
+  options = good;
+  options.cpu_target = -1;
+  expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "cpu_target");
+}
+
+TEST(BadInputContext, HalfAnAllocator) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.allocate = [](void *, int64_t, int64_t) -> void * { return nullptr; };
+  expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "release");
+  options = GSC_CONTEXT_OPTIONS_INIT;
+  options.release = [](void *, void *, int64_t, int64_t) {};
+  expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "allocate");
+}
+
+TEST(BadInputContext, NoSuchDevice) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_index = 1;
+  gsc_context *context = kUntouched;
+  EXPECT_NE(gsc_context_create(&options, &context), GSC_OK);
+  EXPECT_EQ(context, kUntouched);
+  int32_t cuda_devices = -1;
+  ASSERT_GSC_OK(gsc_device_count(GSC_DEVICE_CUDA, &cuda_devices));
+  options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  options.device_index = cuda_devices;
+  expect_context_refused(options, GSC_ERROR_UNAVAILABLE, "CUDA");
+}
+
+TEST(BadInputContext, NullHandles) {
+  int32_t type = -7;
+  EXPECT_GSC_ERROR(gsc_context_device(nullptr, &type, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
+  EXPECT_EQ(type, -7);
+  EXPECT_GSC_ERROR(gsc_context_cpu(nullptr, &type, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
+  EXPECT_EQ(type, -7);
+  EXPECT_GSC_ERROR(gsc_context_set_log(nullptr, nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
+  gsc_context_destroy(nullptr);
+}
+
+TEST(BadInputContext, DeviceQueries) {
+  int32_t count = -7;
+  EXPECT_GSC_ERROR(gsc_device_count(GSC_DEVICE_CPU, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_count");
+  EXPECT_GSC_ERROR(gsc_device_count(42, &count), GSC_ERROR_INVALID_ARGUMENT, "device_type");
+  EXPECT_EQ(count, -7);
+
+  gsc_device_info info;
+  std::memset(&info, 0x5a, sizeof info);
+  info.struct_size = sizeof info;
+  const gsc_device_info before = info;
+  EXPECT_GSC_ERROR(gsc_get_device_info(GSC_DEVICE_CPU, 0, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_info");
+  EXPECT_GSC_ERROR(gsc_get_device_info(42, 0, &info), GSC_ERROR_INVALID_ARGUMENT, "device_type");
+  EXPECT_GSC_ERROR(gsc_get_device_info(GSC_DEVICE_CPU, 1, &info), GSC_ERROR_UNAVAILABLE, "device");
+  EXPECT_EQ(std::memcmp(&info, &before, sizeof info), 0);
+  info.struct_size = 3;
+  EXPECT_GSC_ERROR(gsc_get_device_info(GSC_DEVICE_CPU, 0, &info), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
+  info.struct_size = sizeof info;
+  ASSERT_GSC_OK(gsc_get_device_info(GSC_DEVICE_CPU, 0, &info));
+  EXPECT_EQ(info.device_type, GSC_DEVICE_CPU);
+  EXPECT_GE(info.units, 1);
+  ASSERT_NE(std::memchr(info.name, 0, sizeof info.name), nullptr);
+  EXPECT_STRNE(info.name, "");
+}
+
+TEST(BadInputContext, OptionInitialisers) {
+  gsc_context_options context = GSC_CONTEXT_OPTIONS_INIT;
+  gsc_scaler_options scaler = GSC_SCALER_OPTIONS_INIT;
+  gsc_optimizer_options optimizer;
+  std::memset(&optimizer, 0x5a, sizeof optimizer);
+  const gsc_optimizer_options before = optimizer;
+  EXPECT_GSC_ERROR(gsc_context_options_init(nullptr, sizeof context), GSC_ERROR_INVALID_ARGUMENT, "options");
+  EXPECT_GSC_ERROR(gsc_scaler_options_init(nullptr, sizeof scaler), GSC_ERROR_INVALID_ARGUMENT, "options");
+  EXPECT_GSC_ERROR(gsc_optimizer_options_init(nullptr, sizeof optimizer, GSC_SGD), GSC_ERROR_INVALID_ARGUMENT,
+                   "options");
+  EXPECT_GSC_ERROR(gsc_context_options_init(&context, 0), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
+  EXPECT_GSC_ERROR(gsc_scaler_options_init(&scaler, sizeof scaler + 8), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
+  for (const int32_t kind : {-1, 6, 1000}) {
+    EXPECT_GSC_ERROR(gsc_optimizer_options_init(&optimizer, sizeof optimizer, kind), GSC_ERROR_INVALID_ARGUMENT,
+                     "kind");
+  }
+  EXPECT_EQ(std::memcmp(&optimizer, &before, sizeof optimizer), 0);
+  for (const int32_t preset : {-1, 14, 1000}) {
+    EXPECT_GSC_ERROR(gsc_scaler_options_preset(&scaler, sizeof scaler, preset), GSC_ERROR_INVALID_ARGUMENT, "preset");
+  }
+}
+
+TEST(BadInputContext, StatusNamesAndMessages) {
+  EXPECT_STREQ(gsc_status_string(1234), "unknown status");
+  EXPECT_STREQ(gsc_status_string(GSC_ERROR_INVALID_ARGUMENT), "invalid argument");
+  for (gsc_status status = GSC_OK; status <= GSC_ERROR_INTERNAL; ++status) {
+    EXPECT_STRNE(gsc_status_string(status), "unknown status") << status;
+    EXPECT_STRNE(gsc_status_string(status), "") << status;
+  }
+  EXPECT_NE(gsc_context_create(nullptr, nullptr), GSC_OK);
+  const std::string message = gsc_last_error_message();
+  EXPECT_NE(message, "");
+  EXPECT_NE(make_context(), nullptr);
+  EXPECT_EQ(gsc_last_error_message(), message) << "a successful call must leave the message as it is";
+}
+
+}  // namespace
+}  // namespace gsc_test

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bad input to tensor lists: every way in which a tensor can be wrong, at the first, a middle and the last index, with
+// the message naming it; the calls on a finished list; and the rebinding of pointers, which must be all or nothing.
+#include "tests/support/objects.h"
+
+namespace gsc_test {
+namespace {
+
+class BadInputList : public ::testing::Test {
+ protected:
+  static constexpr int64_t kCount = 5;
+
+  BadInputList() : context_(make_context()), buffers_(make_buffers(GSC_FP32, std::vector<int64_t>(kCount, 16))) {
+    tensors_ = tensors_of(buffers_);
+  }
+
+  /// Spoils tensor i by `spoil` for a few i and expects the refusal to name it.
+  template <typename Spoil>
+  void expect_refused_at_each_index(Spoil &&spoil) {
+    for (const int64_t i : {int64_t{0}, int64_t{2}, kCount - 1}) {
+      std::vector<gsc_tensor> tensors = tensors_;
+      spoil(tensors[static_cast<size_t>(i)]);
+      gsc_tensor_list *const untouched = reinterpret_cast<gsc_tensor_list *>(uintptr_t{0x10});
+      gsc_tensor_list *list = untouched;
+      const std::string name = text("tensors[", i, "]");
+      EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors.data(), kCount, nullptr, &list),
+                       GSC_ERROR_INVALID_ARGUMENT, name.c_str());
+      EXPECT_EQ(list, untouched);
+    }
+  }
+
+  Context context_;
+  std::vector<Buffer> buffers_;
+  std::vector<gsc_tensor> tensors_;
+};
+
+TEST_F(BadInputList, CreateArguments) {
+  gsc_tensor_list *list = nullptr;
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(nullptr, tensors_.data(), kCount, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+                   "context");
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), nullptr, kCount, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+                   "tensors");
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors_.data(), -1, nullptr, &list),
+                   GSC_ERROR_INVALID_ARGUMENT, "count");
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors_.data(), INT64_MIN, nullptr, &list),
+                   GSC_ERROR_INVALID_ARGUMENT, "count");
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors_.data(), kCount, nullptr, nullptr),
+                   GSC_ERROR_INVALID_ARGUMENT, "out_list");
+  EXPECT_EQ(list, nullptr);
+}
+
+TEST_F(BadInputList, NullData) {
+  expect_refused_at_each_index([](gsc_tensor &t) { t.data = nullptr; });
+}
+
+TEST_F(BadInputList, NegativeCount) {
+  expect_refused_at_each_index([](gsc_tensor &t) { t.count = -1; });
+  expect_refused_at_each_index([](gsc_tensor &t) { t.count = INT64_MIN; });
+}
+
+TEST_F(BadInputList, CountBeyondTheAddressSpace) {
+  expect_refused_at_each_index([](gsc_tensor &t) { t.count = INT64_MAX; });
+}
+
+TEST_F(BadInputList, Dtype) {
+  for (const int32_t dtype : {0, -1, 7, 1000}) {
+    expect_refused_at_each_index([dtype](gsc_tensor &t) { t.dtype = dtype; });
+  }
+}
+
+TEST_F(BadInputList, ReservedDtypesAreRefused) {
+  for (const int32_t dtype : {GSC_FP8_E4M3, GSC_FP8_E5M2}) {
+    tensors_[1].dtype = dtype;
+    gsc_tensor_list *list = nullptr;
+    const gsc_status status = gsc_tensor_list_create(context_.get(), tensors_.data(), kCount, nullptr, &list);
+    EXPECT_TRUE(status == GSC_ERROR_INVALID_ARGUMENT || status == GSC_ERROR_UNSUPPORTED) << status;
+    EXPECT_NE(std::string(gsc_last_error_message()).find("tensors[1]"), std::string::npos);
+    EXPECT_EQ(list, nullptr);
+  }
+}
+
+TEST_F(BadInputList, Misaligned) {
+  for (const int64_t shift : {1, 2, 3}) {
+    expect_refused_at_each_index([shift](gsc_tensor &t) {
+      t.data = static_cast<unsigned char *>(t.data) + shift;
+      t.count = 4;
+    });
+  }
+  expect_refused_at_each_index([](gsc_tensor &t) {
+    t.data = static_cast<unsigned char *>(t.data) + 4;
+    t.count = 4;
+    t.dtype = GSC_FP64;
+  });
+  expect_refused_at_each_index([](gsc_tensor &t) {
+    t.data = static_cast<unsigned char *>(t.data) + 1;
+    t.count = 4;
+    t.dtype = GSC_BF16;
+  });
+}
+
+TEST_F(BadInputList, Overlap) {
+  gsc_tensor_list *list = nullptr;
+  // The same buffer twice; one element in common; one inside the other.
+  const std::vector<gsc_tensor> originals = tensors_;
+  tensors_[3].data = originals[1].data;
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors_.data(), kCount, nullptr, &list),
+                   GSC_ERROR_INVALID_ARGUMENT, "tensors[1]", "tensors[3]", "overlap");
+  tensors_[3].data = static_cast<float *>(originals[1].data) + 15;
+  tensors_[3].count = 8;
+  tensors_[1].count = 16;
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors_.data(), kCount, nullptr, &list),
+                   GSC_ERROR_INVALID_ARGUMENT, "tensors[1]", "tensors[3]", "overlap");
+  tensors_[3].data = static_cast<float *>(originals[1].data) + 4;
+  tensors_[3].count = 1;
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors_.data(), kCount, nullptr, &list),
+                   GSC_ERROR_INVALID_ARGUMENT, "tensors[1]", "tensors[3]", "overlap");
+  EXPECT_EQ(list, nullptr);
+}
+
+TEST_F(BadInputList, NeighboursDoNotOverlap) {
+  float *const data = buffers_[0].as<float>();
+  const std::vector<gsc_tensor> tensors = {
+      {data + 8, 8, GSC_FP32, 0}, {data, 8, GSC_FP32, 0}, {data + 4, 0, GSC_FP32, 0}};
+  EXPECT_NE(make_list(context_, tensors), nullptr) << "neighbours and empty tensors inside others are fine";
+}
+
+TEST_F(BadInputList, EmptyTensorsAndLists) {
+  gsc_tensor_list *list = nullptr;
+  ASSERT_GSC_OK(gsc_tensor_list_create(context_.get(), nullptr, 0, nullptr, &list));
+  int64_t count = -1;
+  EXPECT_GSC_OK(gsc_tensor_list_count(list, &count));
+  EXPECT_EQ(count, 0);
+  gsc_tensor_list_destroy(list);
+  EXPECT_NE(make_list(context_, {{nullptr, 0, GSC_FP16, 0}, {nullptr, 0, GSC_FP64, 0}}), nullptr);
+  expect_refused_at_each_index([](gsc_tensor &t) { t = {nullptr, 0, 0, 0}; });
+}
+
+TEST_F(BadInputList, Reserved) {
+  expect_refused_at_each_index([](gsc_tensor &t) { t.reserved = 1; });
+}
+
+TEST_F(BadInputList, Getters) {
+  const List list = make_list(context_, buffers_);
+  int64_t count = -7;
+  gsc_tensor tensor = {nullptr, -7, -7, -7};
+  const char *name = "unchanged";
+  EXPECT_GSC_ERROR(gsc_tensor_list_count(nullptr, &count), GSC_ERROR_INVALID_ARGUMENT, "list");
+  EXPECT_GSC_ERROR(gsc_tensor_list_count(list.get(), nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_count");
+  EXPECT_GSC_ERROR(gsc_tensor_list_get(nullptr, 0, &tensor), GSC_ERROR_INVALID_ARGUMENT, "list");
+  EXPECT_GSC_ERROR(gsc_tensor_list_get(list.get(), 0, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_tensor");
+  EXPECT_GSC_ERROR(gsc_tensor_list_set_name(nullptr, 0, "x"), GSC_ERROR_INVALID_ARGUMENT, "list");
+  EXPECT_GSC_ERROR(gsc_tensor_list_get_name(list.get(), 0, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_name");
+  for (const int64_t index : {int64_t{-1}, kCount, INT64_MAX}) {
+    EXPECT_GSC_ERROR(gsc_tensor_list_get(list.get(), index, &tensor), GSC_ERROR_INVALID_ARGUMENT, "index");
+    EXPECT_GSC_ERROR(gsc_tensor_list_set_name(list.get(), index, "x"), GSC_ERROR_INVALID_ARGUMENT, "index");
+    EXPECT_GSC_ERROR(gsc_tensor_list_get_name(list.get(), index, &name), GSC_ERROR_INVALID_ARGUMENT, "index");
+  }
+  EXPECT_EQ(count, -7);
+  EXPECT_EQ(tensor.count, -7);
+  EXPECT_STREQ(name, "unchanged");
+}
+
+TEST_F(BadInputList, MessagesUseTheNames) {
+  const List list = make_list(context_, buffers_);
+  ASSERT_GSC_OK(gsc_tensor_list_set_name(list.get(), 2, "decoder.weight"));
+  std::vector<void *> data;
+  for (const gsc_tensor &tensor : tensors_) data.push_back(tensor.data);
+  data[2] = nullptr;
+  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(list.get(), data.data(), kCount, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "decoder.weight");
+}
+
+TEST_F(BadInputList, SetPointersIsAllOrNothing) {
+  const List list = make_list(context_, buffers_);
+  std::vector<Buffer> other = make_buffers(GSC_FP32, std::vector<int64_t>(kCount, 16));
+  std::vector<void *> data;
+  for (Buffer &buffer : other) data.push_back(buffer.data());
+  const auto expect_refused = [&](void *const *pointers, int64_t count, const char *word) {
+    EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(list.get(), pointers, count, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                     word);
+    for (int64_t i = 0; i < kCount; ++i) {
+      gsc_tensor tensor;
+      ASSERT_GSC_OK(gsc_tensor_list_get(list.get(), i, &tensor));
+      EXPECT_EQ(tensor.data, tensors_[static_cast<size_t>(i)].data);
+    }
+  };
+  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(nullptr, data.data(), kCount, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "list");
+  expect_refused(nullptr, kCount, "data");
+  expect_refused(data.data(), kCount - 1, "count");
+  expect_refused(data.data(), -1, "count");
+  std::vector<void *> bad = data;
+  bad[4] = nullptr;
+  expect_refused(bad.data(), kCount, "[4]");
+  bad = data;
+  bad[3] = static_cast<unsigned char *>(data[3]) + 2;
+  expect_refused(bad.data(), kCount, "[3]");
+  bad = data;
+  bad[3] = data[1];
+  expect_refused(bad.data(), kCount, "[3]");
+  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(list.get(), data.data(), kCount, nullptr));
+  gsc_tensor tensor;
+  ASSERT_GSC_OK(gsc_tensor_list_get(list.get(), 4, &tensor));
+  EXPECT_EQ(tensor.data, data[4]);
+}
+
+TEST_F(BadInputList, SetPointersOfACheckedList) {
+  const List list = make_list(context_, buffers_);
+  const Scaler scaler = make_scaler(context_, 4.0f);
+  std::vector<void *> data;
+  for (const gsc_tensor &tensor : tensors_) data.push_back(tensor.data);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(list.get(), data.data(), kCount, nullptr), GSC_ERROR_BAD_STATE, "list");
+  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(list.get(), data.data(), kCount, nullptr));
+}
+
+TEST_F(BadInputList, Diagnose) {
+  const List list = make_list(context_, buffers_);
+  std::vector<gsc_tensor_diagnosis> diagnosis(kCount);
+  diagnosis[0].count = -7;
+  EXPECT_GSC_ERROR(gsc_tensor_list_diagnose_sync(nullptr, diagnosis.data(), nullptr, kCount, nullptr),
+                   GSC_ERROR_INVALID_ARGUMENT, "list");
+  EXPECT_GSC_ERROR(gsc_tensor_list_diagnose_sync(list.get(), nullptr, nullptr, kCount, nullptr),
+                   GSC_ERROR_INVALID_ARGUMENT, "out_diagnosis");
+  for (const int64_t count : {kCount - 1, kCount + 1, int64_t{-1}, int64_t{0}}) {
+    EXPECT_GSC_ERROR(gsc_tensor_list_diagnose_sync(list.get(), diagnosis.data(), nullptr, count, nullptr),
+                     GSC_ERROR_INVALID_ARGUMENT, "count");
+  }
+  EXPECT_EQ(diagnosis[0].count, -7);
+}
+
+TEST(BadInputRecommend, Arguments) {
+  std::vector<int64_t> histogram(GSC_EXPONENT_BINS, 0);
+  histogram[100] = 1;
+  float scale = -7.0f;
+  double flushed = -7.0;
+  const auto expect_refused = [&](const int64_t *h, int64_t bins, float current, int32_t dtype, const char *word) {
+    EXPECT_GSC_ERROR(gsc_recommend_scale(h, bins, current, dtype, &scale, &flushed), GSC_ERROR_INVALID_ARGUMENT, word);
+  };
+  const float inf = std::numeric_limits<float>::infinity();
+  expect_refused(nullptr, GSC_EXPONENT_BINS, 1.0f, GSC_FP16, "histogram");
+  expect_refused(histogram.data(), GSC_EXPONENT_BINS - 1, 1.0f, GSC_FP16, "bins");
+  expect_refused(histogram.data(), GSC_EXPONENT_BINS, 0.0f, GSC_FP16, "current_scale");
+  expect_refused(histogram.data(), GSC_EXPONENT_BINS, -1.0f, GSC_FP16, "current_scale");
+  expect_refused(histogram.data(), GSC_EXPONENT_BINS, inf, GSC_FP16, "current_scale");
+  expect_refused(histogram.data(), GSC_EXPONENT_BINS, std::nanf(""), GSC_FP16, "current_scale");
+  expect_refused(histogram.data(), GSC_EXPONENT_BINS, 1.0f, 0, "dtype");
+  expect_refused(histogram.data(), GSC_EXPONENT_BINS, 1.0f, GSC_FP64, "dtype");
+  histogram[3] = -1;
+  expect_refused(histogram.data(), GSC_EXPONENT_BINS, 1.0f, GSC_FP16, "histogram");
+  histogram[3] = 0;
+  EXPECT_GSC_ERROR(gsc_recommend_scale(histogram.data(), GSC_EXPONENT_BINS, 1.0f, GSC_FP16, nullptr, &flushed),
+                   GSC_ERROR_INVALID_ARGUMENT, "out_scale");
+  EXPECT_EQ(scale, -7.0f);
+  EXPECT_EQ(flushed, -7.0);
+}
+
+}  // namespace
+}  // namespace gsc_test

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bad input to the scaler: every option out of range, null and foreign objects, values that are not numbers, and
+// states that are truncated or of another kind. Wrong order of calls is in stages_test.cpp.
+#include <functional>
+
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+const float kInfF = std::numeric_limits<float>::infinity();
+const float kNanF = std::numeric_limits<float>::quiet_NaN();
+
+struct BadOption {
+  const char *option;
+  std::function<void(gsc_scaler_options &)> spoil;
+};
+
+std::vector<BadOption> bad_options() {
+  std::vector<BadOption> result;
+  const auto add = [&](const char *option, std::function<void(gsc_scaler_options &)> spoil) {
+    result.push_back({option, std::move(spoil)});
+  };
+  for (const float v : {0.0f, -0.0f, -1.0f, kInfF, -kInfF, kNanF}) {
+    add("init_scale", [v](gsc_scaler_options &o) { o.init_scale = v; });
+  }
+  for (const float v : {-1.0f, kInfF, kNanF}) {
+    add("min_scale", [v](gsc_scaler_options &o) { o.min_scale = v; });
+    add("max_scale", [v](gsc_scaler_options &o) { o.max_scale = v; });
+    add("recovery_threshold", [v](gsc_scaler_options &o) { o.recovery_threshold = v, o.recovery_interval = 1; });
+  }
+  add("min_scale", [](gsc_scaler_options &o) { o.min_scale = 65537.0f, o.max_scale = 65536.0f; });
+  for (const double v : {1.0, 0.5, 0.0, -2.0, kInf, kNan}) {
+    add("growth_factor", [v](gsc_scaler_options &o) { o.growth_factor = v; });
+  }
+  for (const double v : {0.0, 1.0, 1.5, -0.5, kInf, kNan}) {
+    add("backoff_factor", [v](gsc_scaler_options &o) { o.backoff_factor = v; });
+  }
+  for (const int32_t v : {0, -1, INT32_MIN}) {
+    add("growth_interval", [v](gsc_scaler_options &o) { o.growth_interval = v; });
+    add("hysteresis", [v](gsc_scaler_options &o) { o.hysteresis = v; });
+    add("floor_patience", [v](gsc_scaler_options &o) { o.floor_patience = v; });
+    add("recovery_interval", [v](gsc_scaler_options &o) { o.recovery_threshold = 1.0f, o.recovery_interval = v; });
+  }
+  for (const int32_t v : {-1, 3}) {
+    add("hysteresis_refill", [v](gsc_scaler_options &o) { o.hysteresis_refill = v; });
+    add("growth_timing", [v](gsc_scaler_options &o) { o.growth_timing = v; });
+    add("floor_action", [v](gsc_scaler_options &o) { o.floor_action = v; });
+  }
+  for (const double v : {-0.1, 1.1, kNan}) {
+    add("overflow_tolerance", [v](gsc_scaler_options &o) { o.overflow_tolerance = v; });
+  }
+  for (const int32_t v : {-1, (1 << 20) + 1}) {
+    add("history_capacity", [v](gsc_scaler_options &o) { o.history_capacity = v; });
+  }
+  add("flags", [](gsc_scaler_options &o) { o.flags = 1u << 31; });
+  add("enabled", [](gsc_scaler_options &o) { o.enabled = 2; });
+  add("reserved", [](gsc_scaler_options &o) { o.reserved = 1; });
+  for (const uint32_t v : {0u, 9u, static_cast<uint32_t>(sizeof(gsc_scaler_options)) + 8u}) {
+    add("struct_size", [v](gsc_scaler_options &o) { o.struct_size = v; });
+  }
+  return result;
+}
+
+TEST(BadInputScaler, OptionsAtCreation) {
+  const Context context = make_context();
+  gsc_scaler *const untouched = reinterpret_cast<gsc_scaler *>(uintptr_t{0x10});
+  for (const BadOption &bad : bad_options()) {
+    gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
+    bad.spoil(options);
+    gsc_scaler *scaler = untouched;
+    EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), &options, &scaler), GSC_ERROR_INVALID_ARGUMENT, bad.option);
+    EXPECT_EQ(scaler, untouched) << bad.option;
+  }
+}
+
+TEST(BadInputScaler, OptionsLater) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, 65536.0f);
+  gsc_scaler_options before = GSC_SCALER_OPTIONS_INIT;
+  ASSERT_GSC_OK(gsc_scaler_get_options(scaler.get(), &before));
+  for (const BadOption &bad : bad_options()) {
+    gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
+    bad.spoil(options);
+    EXPECT_GSC_ERROR(gsc_scaler_set_options(scaler.get(), &options, nullptr), GSC_ERROR_INVALID_ARGUMENT, bad.option);
+    gsc_scaler_options after = GSC_SCALER_OPTIONS_INIT;
+    ASSERT_GSC_OK(gsc_scaler_get_options(scaler.get(), &after));
+    EXPECT_EQ(std::memcmp(&before, &after, sizeof after), 0) << bad.option;
+  }
+  // Fixed at creation.
+  gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
+  options.init_scale = 2.0f;
+  EXPECT_GSC_ERROR(gsc_scaler_set_options(scaler.get(), &options, nullptr), GSC_ERROR_INVALID_ARGUMENT, "init_scale");
+  options = GSC_SCALER_OPTIONS_INIT;
+  options.enabled = 0;
+  EXPECT_GSC_ERROR(gsc_scaler_set_options(scaler.get(), &options, nullptr), GSC_ERROR_INVALID_ARGUMENT, "enabled");
+  options = GSC_SCALER_OPTIONS_INIT;
+  options.history_capacity = 1;
+  EXPECT_GSC_ERROR(gsc_scaler_set_options(scaler.get(), &options, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "history_capacity");
+}
+
+TEST(BadInputScaler, SingleOptions) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, 65536.0f);
+  for (const double v : {1.0, 0.0, -2.0, kInf, kNan}) {
+    EXPECT_GSC_ERROR(gsc_scaler_set_growth_factor(scaler.get(), v, nullptr), GSC_ERROR_INVALID_ARGUMENT, "factor");
+  }
+  for (const double v : {0.0, 1.0, -0.5, kInf, kNan}) {
+    EXPECT_GSC_ERROR(gsc_scaler_set_backoff_factor(scaler.get(), v, nullptr), GSC_ERROR_INVALID_ARGUMENT, "factor");
+  }
+  for (const int32_t v : {0, -1}) {
+    EXPECT_GSC_ERROR(gsc_scaler_set_growth_interval(scaler.get(), v, nullptr), GSC_ERROR_INVALID_ARGUMENT, "interval");
+  }
+  for (const float v : {0.0f, -1.0f, kInfF, kNanF}) {
+    EXPECT_GSC_ERROR(gsc_scaler_set_scale(scaler.get(), v, nullptr), GSC_ERROR_INVALID_ARGUMENT, "scale");
+  }
+  double factor = 0.0;
+  int32_t interval = 0;
+  EXPECT_GSC_OK(gsc_scaler_get_growth_factor(scaler.get(), &factor));
+  EXPECT_EQ(factor, 2.0);
+  EXPECT_GSC_OK(gsc_scaler_get_backoff_factor(scaler.get(), &factor));
+  EXPECT_EQ(factor, 0.5);
+  EXPECT_GSC_OK(gsc_scaler_get_growth_interval(scaler.get(), &interval));
+  EXPECT_EQ(interval, 2000);
+  EXPECT_EQ(scale_of(scaler), 65536.0f);
+}
+
+TEST(BadInputScaler, NullObjects) {
+  const Context context = make_context();
+  const Scaler owner = make_scaler(context, 4.0f);
+  gsc_scaler *const s = owner.get();
+  Buffer buffer(GSC_FP32, 4);
+  const List list = make_list(context, buffer);
+  const gsc_tensor tensor = buffer.tensor();
+  gsc_scaler *out_scaler = nullptr;
+  float scale = -7.0f;
+  double factor = -7.0;
+  int32_t word = -7;
+  int64_t count = -7;
+  const gsc_status bad = GSC_ERROR_INVALID_ARGUMENT;
+  EXPECT_GSC_ERROR(gsc_scaler_create(nullptr, nullptr, &out_scaler), bad, "context");
+  EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), nullptr, nullptr), bad, "out_scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_scale(nullptr, &tensor, &tensor, 1, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_scale(s, nullptr, &tensor, 1, nullptr), bad, "src");
+  EXPECT_GSC_ERROR(gsc_scaler_scale(s, &tensor, nullptr, 1, nullptr), bad, "dst");
+  EXPECT_GSC_ERROR(gsc_scaler_scale(s, &tensor, &tensor, -1, nullptr), bad, "count");
+  EXPECT_GSC_ERROR(gsc_scaler_unscale(nullptr, list.get(), nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_unscale(s, nullptr, nullptr), bad, "grads");
+  EXPECT_GSC_ERROR(gsc_scaler_check(nullptr, list.get(), nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_check(s, nullptr, nullptr), bad, "grads");
+  EXPECT_GSC_ERROR(gsc_scaler_check_range(nullptr, list.get(), 0, 1, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_check_range(s, nullptr, 0, 1, nullptr), bad, "grads");
+  EXPECT_GSC_ERROR(gsc_scaler_clip_grad_norm(nullptr, list.get(), 1.0, GSC_NORM_L2, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_clip_grad_norm(s, nullptr, 1.0, GSC_NORM_L2, nullptr), bad, "grads");
+  EXPECT_GSC_ERROR(gsc_scaler_clip_grad_value(nullptr, list.get(), 1.0, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_clip_grad_value(s, nullptr, 1.0, nullptr), bad, "grads");
+  EXPECT_GSC_ERROR(gsc_scaler_step(nullptr, nullptr, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_step(s, nullptr, nullptr), bad, "optimizer");
+  EXPECT_GSC_ERROR(gsc_scaler_should_step_sync(nullptr, list.get(), &word, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_should_step_sync(s, nullptr, &word, nullptr), bad, "grads");
+  EXPECT_GSC_ERROR(gsc_scaler_should_step_sync(s, list.get(), nullptr, nullptr), bad, "out_apply");
+  EXPECT_GSC_ERROR(gsc_scaler_update(nullptr, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_step_and_update(nullptr, nullptr, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_step_and_update(s, nullptr, nullptr), bad, "optimizer");
+  EXPECT_GSC_ERROR(gsc_scaler_discard(nullptr, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_set_scale(nullptr, 1.0f, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_get_scale(nullptr, &scale, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_get_scale(s, nullptr, nullptr), bad, "out_scale");
+  EXPECT_GSC_ERROR(gsc_scaler_is_enabled(nullptr, &word), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_is_enabled(s, nullptr), bad, "out_enabled");
+  EXPECT_GSC_ERROR(gsc_scaler_get_options(nullptr, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_get_options(s, nullptr), bad, "out_options");
+  EXPECT_GSC_ERROR(gsc_scaler_set_options(s, nullptr, nullptr), bad, "options");
+  EXPECT_GSC_ERROR(gsc_scaler_get_growth_factor(nullptr, &factor), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_get_backoff_factor(s, nullptr), bad, "out_factor");
+  EXPECT_GSC_ERROR(gsc_scaler_get_growth_interval(s, nullptr), bad, "out_interval");
+  EXPECT_GSC_ERROR(gsc_scaler_history_sync(nullptr, nullptr, 0, &count, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_history_sync(s, nullptr, 3, &count, nullptr), bad, "out_entries");
+  EXPECT_GSC_ERROR(gsc_scaler_history_sync(s, nullptr, -1, &count, nullptr), bad, "capacity");
+  EXPECT_GSC_ERROR(gsc_scaler_history_sync(s, nullptr, 0, nullptr, nullptr), bad, "out_count");
+  EXPECT_GSC_ERROR(gsc_scaler_set_reducer(nullptr, nullptr), bad, "scaler");
+  EXPECT_EQ(out_scaler, nullptr);
+  EXPECT_EQ(scale, -7.0f);
+  EXPECT_EQ(factor, -7.0);
+  EXPECT_EQ(word, -7);
+  EXPECT_EQ(count, -7);
+}
+
+TEST(BadInputScaler, OutputStructs) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, 4.0f);
+  Buffer buffer(GSC_FP32, 4);
+  const List list = make_list(context, buffer);
+  gsc_report report;
+  std::memset(&report, 0x5a, sizeof report);
+  const gsc_report before = report;
+  const gsc_status bad = GSC_ERROR_INVALID_ARGUMENT;
+  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler.get(), nullptr, nullptr, nullptr), bad, "out_report");
+  EXPECT_GSC_ERROR(gsc_scaler_read_report_async(scaler.get(), nullptr, nullptr, nullptr), bad, "out_report");
+  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(nullptr, nullptr, &report, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler.get(), nullptr, &report, nullptr), bad, "struct_size");
+  EXPECT_GSC_ERROR(gsc_scaler_read_report_async(scaler.get(), nullptr, &report, nullptr), bad, "struct_size");
+  EXPECT_EQ(std::memcmp(&report, &before, sizeof report), 0);
+  report.struct_size = sizeof report;
+  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler.get(), list.get(), &report, nullptr), GSC_ERROR_BAD_STATE,
+                   "grads");
+
+  gsc_device_state words;
+  std::memset(&words, 0, sizeof words);
+  EXPECT_GSC_ERROR(gsc_scaler_device_state(scaler.get(), nullptr, nullptr), bad, "out_state");
+  EXPECT_GSC_ERROR(gsc_scaler_device_state(scaler.get(), nullptr, &words), bad, "struct_size");
+  EXPECT_EQ(words.scale, nullptr);
+
+  gsc_reducer reducer = {sizeof(gsc_reducer), 0, nullptr, nullptr};
+  EXPECT_GSC_ERROR(gsc_scaler_set_reducer(scaler.get(), &reducer), bad, "all_reduce");
+  reducer.all_reduce = [](void *, double *, int64_t, gsc_stream) -> int32_t { return 0; };
+  reducer.struct_size = 0;
+  EXPECT_GSC_ERROR(gsc_scaler_set_reducer(scaler.get(), &reducer), bad, "struct_size");
+  reducer.struct_size = sizeof reducer;
+  reducer.flags = 1;
+  EXPECT_GSC_ERROR(gsc_scaler_set_reducer(scaler.get(), &reducer), bad, "flags");
+}
+
+TEST(BadInputScaler, TensorPairs) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, 4.0f);
+  std::vector<Buffer> src = make_buffers(GSC_FP32, {4, 4, 4});
+  std::vector<Buffer> dst = make_buffers(GSC_FP16, {4, 4, 4});
+  for (Buffer &buffer : dst) buffer.fill(7.0);
+  const std::vector<gsc_tensor> s = tensors_of(src);
+  std::vector<gsc_tensor> d = tensors_of(dst);
+  d[2].count = 3;
+  EXPECT_GSC_ERROR(gsc_scaler_scale(scaler.get(), s.data(), d.data(), 3, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "dst[2]");
+  d = tensors_of(dst);
+  d[1].dtype = 0;
+  EXPECT_GSC_ERROR(gsc_scaler_scale(scaler.get(), s.data(), d.data(), 3, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "dst[1]");
+  std::vector<gsc_tensor> bad = s;
+  bad[2].data = nullptr;
+  d = tensors_of(dst);
+  EXPECT_GSC_ERROR(gsc_scaler_scale(scaler.get(), bad.data(), d.data(), 3, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "src[2]");
+  for (const Buffer &buffer : dst) {
+    for (const double value : buffer.values()) EXPECT_EQ(value, 7.0) << "outputs of a refused call are untouched";
+  }
+}
+
+TEST(BadInputScaler, ClipArgumentsAndRanges) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, 4.0f);
+  std::vector<Buffer> buffers = make_buffers(GSC_FP32, {4, 4, 4});
+  const List list = make_list(context, buffers);
+  for (const double v : {-1.0, kInf, kNan}) {
+    EXPECT_GSC_ERROR(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), v, GSC_NORM_L2, nullptr),
+                     GSC_ERROR_INVALID_ARGUMENT, "max_norm");
+  }
+  for (const int32_t v : {0, 1, 4, -1}) {
+    EXPECT_GSC_ERROR(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 1.0, v, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                     "norm_type");
+  }
+  for (const double v : {-1.0, kNan}) {
+    EXPECT_GSC_ERROR(gsc_scaler_clip_grad_value(scaler.get(), list.get(), v, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                     "clip_value");
+  }
+  const int64_t ranges[][2] = {{-1, 1}, {0, -1}, {0, 4}, {3, 1}, {4, 0}, {1, INT64_MAX}};
+  for (const auto &range : ranges) {
+    EXPECT_GSC_ERROR(gsc_scaler_check_range(scaler.get(), list.get(), range[0], range[1], nullptr),
+                     GSC_ERROR_INVALID_ARGUMENT, range[0] < 0 ? "first" : "");
+  }
+  EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr)) << "refused calls leave the list READY";
+}
+
+TEST(BadInputScaler, ObjectsOfAnotherContext) {
+  const Context here = make_context();
+  const Context there = make_context();
+  const Scaler scaler = make_scaler(here, 4.0f);
+  Trainer trainer(there, {.options = optimizer_options(GSC_SGD), .counts = {4}});
+  const Snapshot before = trainer.snapshot();
+  const gsc_status bad = GSC_ERROR_INVALID_ARGUMENT;
+  EXPECT_GSC_ERROR(gsc_scaler_step(scaler.get(), trainer.get(), nullptr), bad, "context");
+  EXPECT_GSC_ERROR(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr), bad, "context");
+  EXPECT_GSC_ERROR(gsc_scaler_check(scaler.get(), trainer.grad_list(), nullptr), bad, "context");
+  EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler.get(), trainer.grad_list(), nullptr), bad, "context");
+  EXPECT_GSC_ERROR(gsc_scaler_clip_grad_norm(scaler.get(), trainer.grad_list(), 1.0, GSC_NORM_L2, nullptr), bad,
+                   "context");
+  int32_t apply = -7;
+  EXPECT_GSC_ERROR(gsc_scaler_should_step_sync(scaler.get(), trainer.grad_list(), &apply, nullptr), bad, "context");
+  EXPECT_EQ(apply, -7);
+  EXPECT_TRUE(trainer.snapshot().same_with_grads(before));
+  EXPECT_GSC_ERROR(gsc_scaler_update(scaler.get(), nullptr), GSC_ERROR_BAD_STATE, "update");
+}
+
+TEST(BadInputScaler, States) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, 8.0f);
+  const gsc_scaler_state good = state_of(scaler);
+  const auto expect_refused = [&](const char *word, const std::function<void(gsc_scaler_state &)> &spoil) {
+    gsc_scaler_state state = good;
+    spoil(state);
+    EXPECT_GSC_ERROR(gsc_scaler_set_state(scaler.get(), &state, nullptr), GSC_ERROR_INVALID_ARGUMENT, word);
+    const gsc_scaler_state now = state_of(scaler);
+    EXPECT_EQ(std::memcmp(&now, &good, sizeof now), 0) << word;
+  };
+  expect_refused("struct_size", [](gsc_scaler_state &s) { s.struct_size = 0; });
+  expect_refused("struct_size", [](gsc_scaler_state &s) { s.struct_size = sizeof s - 8; });
+  expect_refused("struct_size", [](gsc_scaler_state &s) { s.struct_size = sizeof s + 8; });
+  expect_refused("format", [](gsc_scaler_state &s) { s.format = 0; });
+  for (const float v : {-1.0f, -kInfF, kNanF}) {
+    expect_refused("scale", [v](gsc_scaler_state &s) { s.scale = v; });
+  }
+  for (const double v : {1.0, kInf, kNan}) {
+    expect_refused("growth_factor", [v](gsc_scaler_state &s) { s.growth_factor = v; });
+  }
+  for (const double v : {0.0, 1.0, kNan}) {
+    expect_refused("backoff_factor", [v](gsc_scaler_state &s) { s.backoff_factor = v; });
+  }
+  expect_refused("growth_interval", [](gsc_scaler_state &s) { s.growth_interval = 0; });
+  expect_refused("growth_tracker", [](gsc_scaler_state &s) { s.growth_tracker = -1; });
+  expect_refused("overflows_since_rescale", [](gsc_scaler_state &s) { s.overflows_since_rescale = -1; });
+  expect_refused("updates_since_rescale", [](gsc_scaler_state &s) { s.updates_since_rescale = -1; });
+  expect_refused("consecutive_skips", [](gsc_scaler_state &s) { s.consecutive_skips = -1; });
+  expect_refused("updates", [](gsc_scaler_state &s) { s.updates = -1; });
+  expect_refused("skipped", [](gsc_scaler_state &s) { s.skipped = -1; });
+  expect_refused("skipped", [](gsc_scaler_state &s) { s.skipped = s.updates + 1; });
+  // A policy without a floor or a guard can get to 0 and inf, so a checkpoint may hold them.
+  for (const float v : {0.0f, kInfF}) {
+    gsc_scaler_state state = good;
+    state.scale = v;
+    EXPECT_GSC_OK(gsc_scaler_set_state(scaler.get(), &state, nullptr));
+    EXPECT_EQ(scale_of(scaler), v);
+  }
+  EXPECT_GSC_ERROR(gsc_scaler_set_state(scaler.get(), nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, "state");
+  EXPECT_GSC_ERROR(gsc_scaler_set_state(nullptr, &good, nullptr), GSC_ERROR_INVALID_ARGUMENT, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_get_state(scaler.get(), nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_state");
+  gsc_scaler_state small = good;
+  small.struct_size = 4;
+  EXPECT_GSC_ERROR(gsc_scaler_get_state(scaler.get(), &small, nullptr), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
+}
+
+}  // namespace
+}  // namespace gsc_test

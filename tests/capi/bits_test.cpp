@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The same bits whatever does the work: 1, 2, 3 or 8 threads, the caller's parallel-for in any order, and every
+// instruction set that this machine has. One script calls every operation of the ABI and keeps a hash of each result's
+// bytes in a transcript; the transcripts must be equal.
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+/// Names of results and hashes of their bytes.
+using Transcript = std::vector<std::pair<std::string, uint64_t>>;
+
+uint64_t hash_of(const void *bytes, int64_t size) {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  const unsigned char *at = static_cast<const unsigned char *>(bytes);
+  for (; size > 0; at += 8, size -= 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, at, static_cast<size_t>(std::min<int64_t>(size, 8)));
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+// Large enough for eight tasks of several chunks, with tails, tiny and empty tensors between. Under a sanitizer, which
+// costs a factor of ten, for three tasks.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+const std::vector<int64_t> kCounts = {65537, 3, 0, 4097, 1, 32768, 999};
+#else
+const std::vector<int64_t> kCounts = {131073, 3, 0, 4097, 1, 131072, 999};
+#endif
+const std::vector<int32_t> kGradDtypes = {GSC_FP16, GSC_FP64, GSC_BF16, GSC_FP32};
+
+/// Random buffers, made once for each dtype and seed: making them costs more than what is tested.
+std::vector<Buffer> random_buffers(const std::vector<int32_t> &dtypes, uint64_t seed, double magnitude,
+                                   double factor = 1.0) {
+  static std::map<std::pair<std::vector<int32_t>, uint64_t>, std::vector<std::vector<unsigned char>>> cache;
+  std::vector<std::vector<unsigned char>> &images = cache[{dtypes, seed}];
+  std::vector<Buffer> buffers;
+  for (size_t i = 0; i < kCounts.size(); ++i) {
+    buffers.emplace_back(dtypes[i % dtypes.size()], kCounts[i], static_cast<int64_t>(seed % 3));
+  }
+  if (images.empty()) {
+    Random random(seed);
+    for (Buffer &buffer : buffers) {
+      for (int64_t i = 0; i < buffer.count(); ++i) {
+        buffer.set(i, round_to(random.uniform(-magnitude, magnitude), buffer.dtype()) * factor);
+      }
+      images.push_back(buffer.image());
+    }
+  }
+  for (size_t i = 0; i < buffers.size(); ++i) buffers[i].restore(images[i]);
+  return buffers;
+}
+
+class Script {
+ public:
+  explicit Script(const Context &context) : context_(context) {}
+
+  Transcript run() {
+    for (const int32_t dtype : kAllDtypes) {
+      stateless(dtype);
+      norms_and_diagnosis(dtype);
+    }
+    for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION, GSC_LAMB}) {
+      for (const int32_t dtype : {GSC_FP32, GSC_FP64, GSC_FP16, GSC_BF16}) training(kind, dtype);
+    }
+    return std::move(transcript_);
+  }
+
+ private:
+  void record(const std::string &what, const void *bytes, int64_t size) {
+    transcript_.emplace_back(what, hash_of(bytes, size));
+  }
+  void record(const std::string &what, const std::vector<Buffer> &buffers) {
+    for (const Buffer &buffer : buffers) record(what, buffer.data(), buffer.bytes());
+  }
+  void record(const std::string &what, const std::vector<std::vector<unsigned char>> &images) {
+    for (const auto &image : images) record(what, image.data(), static_cast<int64_t>(image.size()));
+  }
+
+  void stateless(int32_t dtype) {
+    const std::string name = dtype_name(dtype);
+    std::vector<Buffer> src = random_buffers({dtype}, 1, 4.0);
+    const std::vector<gsc_tensor> s = tensors_of(src);
+    const int64_t count = static_cast<int64_t>(src.size());
+    for (const int32_t other : kAllDtypes) {
+      std::vector<Buffer> dst = random_buffers({other}, 2, 4.0);
+      const std::vector<gsc_tensor> d = tensors_of(dst);
+      const float factor = 1.3f;
+      EXPECT_GSC_OK(gsc_ops_axpby(context_.get(), 0.3, s.data(), 0.7, d.data(), count, nullptr));
+      record(text("axpby ", name), dst);
+      EXPECT_GSC_OK(gsc_ops_scale(context_.get(), s.data(), d.data(), count, &factor, nullptr));
+      record(text("scale ", name), dst);
+      EXPECT_GSC_OK(gsc_ops_cast(context_.get(), s.data(), d.data(), count, nullptr));
+      record(text("cast ", name), dst);
+    }
+    const float inverse = 1.0f / 3.0f;
+    float found_inf = 0.0f;
+    EXPECT_GSC_OK(gsc_ops_unscale_check(context_.get(), s.data(), count, &found_inf, &inverse, nullptr));
+    record(text("unscale_check ", name), src);
+    EXPECT_GSC_OK(gsc_ops_zero(context_.get(), s.data(), count, nullptr));
+    record(text("zero ", name), src);
+  }
+
+  void norms_and_diagnosis(int32_t dtype) {
+    std::vector<Buffer> buffers = random_buffers({dtype}, 5, 4.0);
+    const int64_t count = static_cast<int64_t>(buffers.size());
+    const List list = make_list(context_, buffers);
+    const Scaler scaler = make_scaler(context_, 3.0f);
+    for (const bool overflow : {false, true}) {
+      if (overflow) {
+        buffers[3].set(4096, kInf);
+        buffers[5].set(30000, kNan);
+      }
+      for (const int32_t type : {GSC_NORM_L2, GSC_NORM_INF}) {
+        double norms[8] = {};
+        EXPECT_GSC_OK(gsc_ops_norm(context_.get(), tensors_of(buffers).data(), count, type, norms, norms + 1, nullptr));
+        record(text("norm ", type), norms, sizeof norms);
+      }
+      std::vector<gsc_tensor_diagnosis> diagnosis(buffers.size());
+      std::vector<int64_t> histogram(buffers.size() * GSC_EXPONENT_BINS);
+      EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), diagnosis.data(), histogram.data(), count, nullptr));
+      record("diagnosis", diagnosis.data(), static_cast<int64_t>(diagnosis.size() * sizeof diagnosis[0]));
+      record("histogram", histogram.data(), static_cast<int64_t>(histogram.size() * sizeof histogram[0]));
+      EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+      const gsc_report report = report_of(scaler, list.get());
+      record("check", &report, sizeof report);
+      EXPECT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
+    }
+    std::vector<Buffer> grads = random_buffers({dtype}, 6, 4.0);
+    const List fresh = make_list(context_, grads);
+    EXPECT_GSC_OK(gsc_scaler_unscale(scaler.get(), fresh.get(), nullptr));
+    const gsc_report report = report_of(scaler, fresh.get());
+    record("unscale report", &report, sizeof report);
+    record("unscale", grads);
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), fresh.get(), 1.0, GSC_NORM_L2, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_value(scaler.get(), fresh.get(), 0.002, nullptr));
+    record("clip", grads);
+  }
+
+  void training(int32_t kind, int32_t param_dtype) {
+    gsc_optimizer_options options = optimizer_options(kind);
+    options.weight_decay = 0.01;
+    options.flags = GSC_OPTIMIZER_WRITE_GRADS;
+    if (kind == GSC_SGD) options.momentum = 0.9;
+    Trainer trainer(context_, {.options = options,
+                               .counts = kCounts,
+                               .param_dtype = param_dtype,
+                               .grad_dtypes = kGradDtypes,
+                               .copy_dtype = GSC_BF16,
+                               .offset = 1});
+    const Scaler scaler = make_scaler(context_, 300.0f);
+    for (uint64_t step = 0; step < 3; ++step) {
+      const std::vector<Buffer> grads = random_buffers(kGradDtypes, 10 + step, 1.0, 300.0);
+      for (size_t i = 0; i < grads.size(); ++i) trainer.grads()[i].restore(grads[i].image());
+      if (step == 1) trainer.grads()[0].set(kCounts[0] - 1, kInf);
+      EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), trainer.grad_list(), 5.0, GSC_NORM_L2, nullptr));
+      EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+    }
+    const Snapshot snapshot = trainer.snapshot();
+    const std::string name = text("kind ", kind, " ", dtype_name(param_dtype));
+    record(text(name, " params"), snapshot.params);
+    record(text(name, " state"), snapshot.state);
+    record(text(name, " model copy"), snapshot.copies);
+    record(text(name, " grads"), snapshot.grads);
+    const gsc_report report = report_of(scaler, trainer.grad_list());
+    record(text(name, " report"), &report, sizeof report);
+  }
+
+  const Context &context_;
+  Transcript transcript_;
+};
+
+void expect_equal(const Transcript &got, const Transcript &expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].first, expected[i].first);
+    ASSERT_TRUE(got[i].second == expected[i].second) << "entry " << i << ": " << got[i].first;
+  }
+}
+
+const Transcript &reference() {
+  static const Transcript transcript = Script(make_context(1, GSC_CPU_BASELINE)).run();
+  return transcript;
+}
+
+TEST(Bits, RunToRun) {
+  const Context context = make_context(1, GSC_CPU_BASELINE);
+  expect_equal(Script(context).run(), reference());
+}
+
+TEST(Bits, EveryThreadCount) {
+  for (const int32_t threads : {2, 3, 8}) {
+    SCOPED_TRACE(threads);
+    const Context context = make_context(threads, GSC_CPU_BASELINE);
+    expect_equal(Script(context).run(), reference());
+  }
+}
+
+TEST(Bits, EveryInstructionSet) {
+  for (const int32_t target : usable_cpu_targets()) {
+    for (const int32_t threads : {1, 3}) {
+      SCOPED_TRACE(text("target ", target, " threads ", threads));
+      const Context context = make_context(threads, target);
+      expect_equal(Script(context).run(), reference());
+    }
+  }
+}
+
+using ParallelFor = gsc_parallel_for_fn;
+
+Context context_with(ParallelFor parallel_for, int32_t pieces, int *calls) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.num_threads = pieces;
+  options.parallel_for = parallel_for;
+  options.parallel_for_user = calls;
+  gsc_context *context = nullptr;
+  EXPECT_GSC_OK(gsc_context_create(&options, &context));
+  return Context(context);
+}
+
+TEST(Bits, TheCallersParallelFor) {
+  const ParallelFor forward = [](void *user, int32_t count, gsc_task_fn body, void *argument) {
+    ++*static_cast<int *>(user);
+    for (int32_t i = 0; i < count; ++i) body(argument, i);
+  };
+  const ParallelFor backward = [](void *user, int32_t count, gsc_task_fn body, void *argument) {
+    ++*static_cast<int *>(user);
+    for (int32_t i = count - 1; i >= 0; --i) body(argument, i);
+  };
+  const ParallelFor threaded = [](void *user, int32_t count, gsc_task_fn body, void *argument) {
+    ++*static_cast<int *>(user);
+    std::vector<std::thread> threads;
+    for (int32_t i = 0; i < count; ++i) threads.emplace_back(body, argument, i);
+    for (std::thread &thread : threads) thread.join();
+  };
+  for (const ParallelFor parallel_for : {forward, backward, threaded}) {
+    for (const int32_t pieces : {2, 5}) {
+      int calls = 0;
+      const Context context = context_with(parallel_for, pieces, &calls);
+      expect_equal(Script(context).run(), reference());
+      EXPECT_GT(calls, 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gsc_test

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Finding inf and NaN: at every position of small tensors, at every chunk, tile, row, vector and tail boundary +-1 of
+// large ones, at misaligned addresses, in every dtype and for every instruction set; with the first offender, the
+// counts and amax of the report. Also check over ranges, empty tensors and empty lists, and a tensor past 2^31.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tests/support/objects.h"
+#include "tests/support/oracle.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define GSC_TEST_SANITIZED 1
+#endif
+
+namespace gsc_test {
+namespace {
+
+enum Way { kCheck, kUnscale };
+struct Case {
+  int32_t dtype;
+  int32_t target;
+  Way way;
+};
+void PrintTo(const Case &c, std::ostream *stream) { *stream << dtype_name(c.dtype) << " on target " << c.target; }
+
+std::vector<Case> cases() {
+  std::vector<Case> result;
+  for (const int32_t target : usable_cpu_targets()) {
+    for (const int32_t dtype : kAllDtypes) {
+      for (const Way way : {kCheck, kUnscale}) result.push_back({dtype, target, way});
+    }
+  }
+  return result;
+}
+
+std::string case_name(const ::testing::TestParamInfo<Case> &info) {
+  return text(dtype_name(info.param.dtype), "_target", info.param.target,
+              info.param.way == kCheck ? "_check" : "_unscale");
+}
+
+class Check : public ::testing::TestWithParam<Case> {
+ protected:
+  Check() : context_(make_context(2, GetParam().target)), scaler_(make_scaler(context_, 4.0f)) {}
+
+  gsc_report look(const List &list) {
+    EXPECT_GSC_OK(GetParam().way == kCheck ? gsc_scaler_check(scaler_.get(), list.get(), nullptr)
+                                           : gsc_scaler_unscale(scaler_.get(), list.get(), nullptr));
+    const gsc_report report = report_of(scaler_, list.get());
+    EXPECT_GSC_OK(gsc_scaler_discard(scaler_.get(), nullptr));
+    return report;
+  }
+
+  /// Plants one value in a tensor of ones and expects the report to find exactly it.
+  void expect_found(const List &list, Buffer &buffer, int64_t tensor, int64_t at, double planted) {
+    const double kept = buffer.get(at);
+    buffer.set(at, planted);
+    const gsc_report report = look(list);
+    EXPECT_EQ(report.flags & GSC_REPORT_OVERFLOW, static_cast<uint32_t>(GSC_REPORT_OVERFLOW));
+    EXPECT_EQ(report.nonfinite_count, 1);
+    EXPECT_EQ(report.inf_count, std::isinf(planted) ? 1 : 0);
+    EXPECT_EQ(report.nan_count, std::isnan(planted) ? 1 : 0);
+    EXPECT_EQ(report.first_tensor, tensor);
+    EXPECT_EQ(report.first_element, at);
+    EXPECT_EQ(std::isnan(report.grad_norm), std::isnan(planted));
+    EXPECT_FALSE(std::isfinite(report.grad_norm));
+    buffer.set(at, kept);
+  }
+
+  void expect_clean(const List &list) {
+    const gsc_report report = look(list);
+    EXPECT_EQ(report.flags & GSC_REPORT_OVERFLOW, 0u);
+    EXPECT_EQ(report.nonfinite_count, 0);
+    EXPECT_EQ(report.inf_count, 0);
+    EXPECT_EQ(report.nan_count, 0);
+    EXPECT_EQ(report.first_tensor, -1);
+    EXPECT_EQ(report.first_element, -1);
+    EXPECT_TRUE(std::isfinite(report.grad_norm));
+  }
+
+  Context context_;
+  Scaler scaler_;
+};
+INSTANTIATE_TEST_SUITE_P(All, Check, ::testing::ValuesIn(cases()), case_name);
+
+TEST_P(Check, EveryPositionOfSmallTensors) {
+  for (const int64_t count : {1, 2, 3, 7, 8, 9, 16, 31, 33, 65}) {
+    for (const int64_t offset : {0, 1, 2, 3, 5, 7}) {
+      Buffer buffer(GetParam().dtype, count, offset);
+      buffer.fill(1.0);
+      const List list = make_list(context_, buffer);
+      expect_clean(list);
+      for (int64_t at = 0; at < count; ++at) {
+        expect_found(list, buffer, 0, at, at % 3 == 0 ? kInf : (at % 3 == 1 ? -kInf : kNan));
+      }
+      ASSERT_FALSE(HasFailure()) << "count " << count << " offset " << offset;
+      ASSERT_TRUE(buffer.guards_intact());
+    }
+  }
+}
+
+/// Positions worth a look in a tensor: around every power-of-two boundary a kernel may use, and both ends.
+std::set<int64_t> boundaries(int64_t count, int64_t element_size) {
+  std::set<int64_t> result = {0, 1, count - 2, count - 1};
+  const int64_t row = 512 / element_size, tile = 8192 / element_size;
+  for (const int64_t block : {int64_t{8}, int64_t{16}, row, tile, int64_t{4096}, int64_t{8192}, int64_t{16384},
+                              int64_t{32768}, int64_t{65536}}) {
+    for (int64_t delta = -1; delta <= 1; ++delta) {
+      result.insert(block + delta);
+      result.insert((count - 1) / block * block + delta);
+      result.insert(3 * block + delta);
+    }
+  }
+  std::erase_if(result, [count](int64_t at) { return at < 0 || at >= count; });
+  return result;
+}
+
+TEST_P(Check, EveryBoundaryOfLargeTensors) {
+  const int64_t counts[] = {4095, 4096, 4097, 65535, 65536, 65537, 3 * 65536 + 1};
+  for (const int64_t count : counts) {
+    const int64_t offset = count % 8;
+    Buffer buffer(GetParam().dtype, count, offset);
+    buffer.fill(1.0);
+    const std::vector<unsigned char> ones = buffer.image();
+    const List list = make_list(context_, buffer);
+    bool nan = false;
+    for (const int64_t at : boundaries(count, dtype_size(GetParam().dtype))) {
+      expect_found(list, buffer, 0, at, (nan = !nan) ? kNan : -kInf);
+      if (GetParam().way == kUnscale) buffer.restore(ones);
+      ASSERT_FALSE(HasFailure()) << "count " << count << " at " << at;
+    }
+  }
+}
+
+TEST_P(Check, FirstOffenderAndCounts) {
+  std::vector<Buffer> buffers = make_buffers(GetParam().dtype, {5, 0, 70000, 300, 1}, 3);
+  for (Buffer &buffer : buffers) buffer.fill(-2.0);
+  const List list = make_list(context_, buffers);
+  buffers[2].set(66000, kNan);
+  buffers[2].set(69999, kInf);
+  buffers[3].set(0, -kInf);
+  buffers[4].set(0, kNan);
+  const gsc_report report = look(list);
+  EXPECT_EQ(report.first_tensor, 2);
+  EXPECT_EQ(report.first_element, 66000);
+  EXPECT_EQ(report.nonfinite_count, 4);
+  EXPECT_EQ(report.inf_count, 2);
+  EXPECT_EQ(report.nan_count, 2);
+  EXPECT_EQ(report.grad_amax, 0.5);
+  EXPECT_TRUE(std::isnan(report.grad_norm));
+}
+
+TEST_P(Check, AllNonFinite) {
+  Buffer buffer(GetParam().dtype, 10001, 1);
+  buffer.fill(kInf);
+  const List list = make_list(context_, buffer);
+  const gsc_report report = look(list);
+  EXPECT_EQ(report.inf_count, 10001);
+  EXPECT_EQ(report.first_element, 0);
+  EXPECT_EQ(report.grad_norm, kInf);
+  EXPECT_EQ(report.grad_amax, 0.0);
+}
+
+TEST_P(Check, LargestFiniteValuesAreNotAnOverflow) {
+  Buffer buffer(GetParam().dtype, 3000);
+  buffer.fill(format_of(GetParam().dtype).max() * 0.25);
+  for (int64_t i = 0; i < 3000; i += 7) buffer.set(i, -format_of(GetParam().dtype).max());
+  const List list = make_list(context_, buffer);
+  const gsc_report report = look(list);
+  // Sums of squares of the largest fp64 values overflow fp64; the verdict must not depend on them.
+  EXPECT_EQ(report.nonfinite_count, 0);
+  EXPECT_EQ(report.flags & GSC_REPORT_OVERFLOW, 0u);
+  EXPECT_EQ(report.grad_amax, format_of(GetParam().dtype).max() / 4.0);
+}
+
+class CheckEach : public ::testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(All, CheckEach, ::testing::ValuesIn(kAllDtypes),
+                         [](const auto &info) { return std::string(dtype_name(info.param)); });
+
+/// With a scale below 1, unscaling enlarges: what becomes inf in fp32 (or in the dtype, when it is written) counts.
+TEST_P(CheckEach, UnscalingCanCreateInf) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, std::ldexp(1.0f, -4));
+  Buffer buffer(GetParam(), 50);
+  buffer.fill(1.0);
+  buffer.set(20, format_of(GetParam()).max());
+  const List list = make_list(context, buffer);
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+  const gsc_report report = report_of(scaler, list.get());
+  EXPECT_EQ(report.flags & GSC_REPORT_OVERFLOW, static_cast<uint32_t>(GSC_REPORT_OVERFLOW));
+  EXPECT_EQ(report.inf_count, 1);
+  EXPECT_EQ(report.first_element, 20);
+  EXPECT_EQ(buffer.get(20), kInf);
+}
+
+TEST_P(CheckEach, CheckTestsWhatTheStepWillUse) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, std::ldexp(1.0f, -4));
+  Buffer buffer(GetParam(), 50);
+  buffer.fill(1.0);
+  buffer.set(20, format_of(GetParam()).max());
+  const List list = make_list(context, buffer);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+  const gsc_report report = report_of(scaler, list.get());
+  // 65504 * 16 is a fine fp32 number; the largest values of the wider formats are not.
+  EXPECT_EQ(report.nonfinite_count, GetParam() == GSC_FP16 ? 0 : 1);
+}
+
+TEST_P(CheckEach, RangesInAnyOrderEqualOneCheck) {
+  const Context context = make_context(2);
+  Random random(61);
+  std::vector<Buffer> buffers = make_buffers(GetParam(), {10, 70000, 0, 3, 5000, 1, 9000}, 1);
+  for (Buffer &buffer : buffers) buffer.fill_random(random, -1.0, 1.0);
+  const int64_t orders[][6] = {{0, 3, 3, 2, 5, 2}, {5, 2, 3, 2, 0, 3}, {3, 2, 0, 3, 5, 2}};
+  for (const bool overflow : {false, true}) {
+    if (overflow) {
+      buffers[4].set(4096, kInf);
+      buffers[6].set(8999, kNan);
+    }
+    const List whole = make_list(context, buffers);
+    const List parts = make_list(context, buffers);
+    const Scaler scaler = make_scaler(context, 32.0f);
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), whole.get(), nullptr));
+    const gsc_report expected = report_of(scaler, whole.get());
+    for (const auto &order : orders) {
+      for (int i = 0; i < 6; i += 2) {
+        ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), parts.get(), order[i], order[i + 1], nullptr));
+      }
+      const gsc_report report = report_of(scaler, parts.get());
+      EXPECT_EQ(std::memcmp(&report, &expected, sizeof report), 0)
+          << "norm " << report.grad_norm << " and " << expected.grad_norm;
+      ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), parts.get()));
+    }
+    // A part by range, the rest by check.
+    ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), parts.get(), 4, 2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), parts.get(), nullptr));
+    const gsc_report report = report_of(scaler, parts.get());
+    EXPECT_EQ(std::memcmp(&report, &expected, sizeof report), 0);
+  }
+}
+
+TEST(CheckEmpty, ListsAndTensorsWithoutElements) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, 4.0f);
+  for (const std::vector<gsc_tensor> &tensors :
+       {std::vector<gsc_tensor>{}, std::vector<gsc_tensor>{{nullptr, 0, GSC_FP16, 0}, {nullptr, 0, GSC_FP32, 0}}}) {
+    const List list = make_list(context, tensors);
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+    const gsc_report report = report_of(scaler, list.get());
+    EXPECT_EQ(report.nonfinite_count, 0);
+    EXPECT_EQ(report.grad_norm, 0.0);
+    EXPECT_EQ(report.grad_amax, 0.0);
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  }
+  EXPECT_EQ(report_of(scaler).updates, 4);
+}
+
+/// Read-only over untouched zero pages, so it costs address space rather than memory.
+TEST(CheckLarge, MoreThanTwoToThe31Elements) {
+#if defined(GSC_TEST_SANITIZED)
+  GTEST_SKIP() << "4 GiB are too slow under a sanitizer";
+#endif
+  const int64_t count = (int64_t{1} << 31) + 100000;
+  const size_t bytes = static_cast<size_t>(count) * 2;
+  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) GTEST_SKIP() << "no address space for 4 GiB";
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  const Context context = make_context(0);
+  const List list = make_list(context, {{memory, count, GSC_FP16, 0}});
+  const Scaler scaler = make_scaler(context, 2.0f);
+  const int64_t at = (int64_t{1} << 31) + 54321;
+  uint16_t *const data = static_cast<uint16_t *>(memory);
+  data[at] = encode16(-kInf, GSC_FP16);
+  data[7] = encode16(3.0, GSC_FP16);
+  data[count - 1] = encode16(4.0, GSC_FP16);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+  const gsc_report report = report_of(scaler, list.get());
+  EXPECT_EQ(report.inf_count, 1);
+  EXPECT_EQ(report.first_element, at);
+  EXPECT_EQ(report.grad_amax, 2.0);
+  data[at] = 0;
+  ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+  EXPECT_DOUBLE_EQ(report_of(scaler, list.get()).grad_norm, 2.5);
+  munmap(memory, bytes);
+}
+
+}  // namespace
+}  // namespace gsc_test

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Clipping by norm and by value on unscaled gradients, where the result is in the gradients themselves. Clipping that
+// is folded into the step is judged in fused_test.cpp against this one.
+#include "tests/support/objects.h"
+#include "tests/support/oracle.h"
+
+namespace gsc_test {
+namespace {
+
+class ClipNorm : public ::testing::TestWithParam<std::tuple<int32_t, int32_t>> {};
+INSTANTIATE_TEST_SUITE_P(
+    All, ClipNorm, ::testing::Combine(::testing::ValuesIn(kAllDtypes), ::testing::Values(GSC_NORM_L2, GSC_NORM_INF)),
+    [](const auto &info) {
+      return text(dtype_name(std::get<0>(info.param)), std::get<1>(info.param) == GSC_NORM_L2 ? "_L2" : "_inf");
+    });
+
+TEST_P(ClipNorm, ScalesByPyTorchsFactor) {
+  const auto [dtype, type] = GetParam();
+  const Context context = make_context(2);
+  Random random(41);
+  const float scale = 64.0f;
+  for (const double max_norm : {0.0, 0.01, 1.0, 1e9}) {
+    std::vector<Buffer> grads = make_buffers(dtype, {1, 9, 1000, 4099}, 1);
+    std::vector<double> unscaled;
+    for (Buffer &buffer : grads) {
+      buffer.fill_random(random, -60.0, 60.0);
+      for (const double value : buffer.values()) unscaled.push_back(round_to(value / scale, dtype));
+    }
+    const List list = make_list(context, grads);
+    const Scaler scaler = make_scaler(context, scale);
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), max_norm, type, nullptr));
+    const Norms norms = ref_norms(unscaled);
+    const double factor = ref_clip(max_norm, type == GSC_NORM_L2 ? norms.l2 : norms.inf);
+    size_t at = 0;
+    for (const Buffer &buffer : grads) {
+      ASSERT_TRUE(buffer.guards_intact());
+      for (int64_t i = 0; i < buffer.count(); ++i, ++at) {
+        const double expected = unscaled[at] * factor;
+        // The factor carries the error of the norm; the product is rounded once in fp32 and once to the dtype.
+        const double allowed =
+            factor == 1.0 ? 0.0 : std::fabs(expected) * 2 * kNormTolerance + 0.51 * ulp(expected, dtype);
+        ASSERT_NEAR(buffer.get(i), expected, allowed) << "max_norm " << max_norm << " element " << i;
+      }
+    }
+  }
+}
+
+TEST(ClipNorm, LeavesGradientsOfAnOverflowAlone) {
+  const Context context = make_context();
+  for (const double planted : {kInf, kNan}) {
+    Buffer grads(GSC_FP32, 100);
+    grads.fill(50.0);
+    grads.set(37, planted);
+    const List list = make_list(context, grads);
+    const Scaler scaler = make_scaler(context, 2.0f);
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 1.0, GSC_NORM_L2, nullptr));
+    for (int64_t i = 0; i < 100; ++i) {
+      if (i != 37) {
+        EXPECT_EQ(grads.get(i), 25.0);
+      }
+    }
+    const double norm = report_of(scaler, list.get()).grad_norm;
+    EXPECT_EQ(std::isnan(norm), std::isnan(planted));
+    EXPECT_FALSE(std::isfinite(norm));
+  }
+}
+
+TEST(ClipNorm, ReportKeepsTheNormBeforeClipping) {
+  const Context context = make_context();
+  Buffer grads(GSC_FP32, 4);
+  grads.fill(8.0);
+  const List list = make_list(context, grads);
+  const Scaler scaler = make_scaler(context, 4.0f);
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 1.0, GSC_NORM_L2, nullptr));
+  EXPECT_DOUBLE_EQ(report_of(scaler, list.get()).grad_norm, 4.0);
+}
+
+/// Clipping scaled gradients with max_norm * scale, by hand, gives the same as unscaling first.
+TEST(ClipNorm, ScaledWithScaledLimitEqualsUnscaleThenClip) {
+  const Context context = make_context();
+  const float scale = 512.0f;
+  Random random(42);
+  Buffer first(GSC_FP32, 2000), second(GSC_FP32, 2000);
+  first.fill_random(random, -1000.0, 1000.0);
+  second.restore(first.image());
+  const Scaler scaler = make_scaler(context, scale);
+  const List list = make_list(context, first);
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 1.0, GSC_NORM_L2, nullptr));
+  const gsc_tensor tensor = second.tensor();
+  double norm = 0.0;
+  ASSERT_GSC_OK(gsc_ops_norm(context.get(), &tensor, 1, GSC_NORM_L2, &norm, nullptr, nullptr));
+  const float factor = static_cast<float>(ref_clip(1.0 * scale, norm));
+  const float inverse = 1.0f / scale;
+  ASSERT_GSC_OK(gsc_ops_scale(context.get(), &tensor, &tensor, 1, &factor, nullptr));
+  ASSERT_GSC_OK(gsc_ops_scale(context.get(), &tensor, &tensor, 1, &inverse, nullptr));
+  for (int64_t i = 0; i < first.count(); ++i) ASSERT_NEAR(first.get(i), second.get(i), 1e-5);
+}
+
+TEST(ClipNorm, DisabledScalerClipsWithScaleOne) {
+  const Context context = make_context();
+  gsc_scaler_options options = scaler_options(1024.0f);
+  options.enabled = 0;
+  const Scaler scaler = make_scaler(context, options);
+  Buffer grads(GSC_FP32, 4);
+  grads.fill(2.0);
+  const List list = make_list(context, grads);
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 1.0, GSC_NORM_L2, nullptr));
+  std::vector<Buffer> params = make_buffers(GSC_FP32, {4});
+  gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
+  sgd.lr = 1.0;
+  const List param_list = make_list(context, params);
+  const Optimizer optimizer = make_optimizer(context, sgd, param_list, list);
+  ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
+  for (const double value : params[0].values()) EXPECT_NEAR(value, -0.5, 1e-6);
+}
+
+class ClipValue : public ::testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(All, ClipValue, ::testing::ValuesIn(kAllDtypes),
+                         [](const auto &info) { return std::string(dtype_name(info.param)); });
+
+TEST_P(ClipValue, ClampsInPlace) {
+  const Context context = make_context(2);
+  Random random(43);
+  for (const double limit : {0.0, 0.25, 1.0, kInf}) {
+    std::vector<Buffer> grads = make_buffers(GetParam(), {1, 9, 5000}, 1);
+    std::vector<std::vector<double>> before;
+    for (Buffer &buffer : grads) {
+      buffer.fill_random(random, -8.0, 8.0);
+      before.push_back(buffer.values());
+    }
+    const List list = make_list(context, grads);
+    const Scaler scaler = make_scaler(context, 4.0f);
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler.get(), list.get(), limit, nullptr));
+    for (size_t t = 0; t < grads.size(); ++t) {
+      ASSERT_TRUE(grads[t].guards_intact());
+      for (int64_t i = 0; i < grads[t].count(); ++i) {
+        const double unscaled = before[t][static_cast<size_t>(i)] / 4.0;
+        ASSERT_EQ(grads[t].get(i), std::clamp(round_to(unscaled, GetParam()), -limit, limit));
+      }
+    }
+  }
+}
+
+TEST_P(ClipValue, NanStaysNan) {
+  const Context context = make_context();
+  for (int64_t at = 0; at < 40; ++at) {
+    Buffer grads(GetParam(), 40);
+    grads.fill(100.0);
+    grads.set(at, kNan);
+    const List list = make_list(context, grads);
+    const Scaler scaler = make_scaler(context, 4.0f);
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler.get(), list.get(), 1.0, nullptr));
+    EXPECT_TRUE(std::isnan(grads.get(at))) << at;
+  }
+}
+
+TEST_P(ClipValue, ComesAfterTheNorm) {
+  const Context context = make_context();
+  Buffer grads(GetParam(), 4);
+  for (int64_t i = 0; i < 4; ++i) grads.set(i, i == 0 ? 12.0 : 2.0);
+  const List list = make_list(context, grads);
+  const Scaler scaler = make_scaler(context, 2.0f);
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 3.0, GSC_NORM_INF, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler.get(), list.get(), 1.0, nullptr));
+  EXPECT_EQ(grads.get(0), 1.0);
+  for (int64_t i = 1; i < 4; ++i) EXPECT_NEAR(grads.get(i), 0.5, ulp(0.5, GetParam()) + 1e-6);
+}
+
+}  // namespace
+}  // namespace gsc_test

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Element-wise operations against the double-precision oracle, in every pair of dtypes, over sizes around the vector
+// and chunk boundaries, at misaligned addresses, with special values. These operations are correctly rounded, so all
+// comparisons are exact.
+#include "tests/support/objects.h"
+#include "tests/support/oracle.h"
+
+namespace gsc_test {
+namespace {
+
+/// Sizes around vectors (1..17), rows and tiles, and around the smallest chunk.
+const std::vector<int64_t> kSizes = {0,  1,  2,  3,   5,   7,   8,   9,    15,   16,   17,   31,   33,
+                                     63, 64, 65, 127, 129, 255, 257, 1023, 1025, 4095, 4096, 4097, 8193};
+
+/// Values that make rounding hard: ties, subnormals, limits of every dtype, zeros of both signs, inf.
+std::vector<double> special_values() {
+  std::vector<double> result = {0.0,
+                                -0.0,
+                                1.0,
+                                -1.0,
+                                kInf,
+                                -kInf,
+                                1.0 + std::ldexp(1.0, -11),
+                                1.0 + 3 * std::ldexp(1.0, -11),
+                                1.0 + std::ldexp(1.0, -8),
+                                1.0 + 3 * std::ldexp(1.0, -8),
+                                65504.0,
+                                65519.0,
+                                65520.0,
+                                -65520.0,
+                                1e-30,
+                                -1e30};
+  for (const int32_t dtype : kAllDtypes) {
+    const Format format = format_of(dtype);
+    for (const double value : {format.max(), format.min_normal(), format.min_subnormal()}) {
+      result.insert(result.end(), {value, -value, value * 0.5, value * 0.75, value * 1.5});
+    }
+  }
+  return result;
+}
+
+void fill_mixed(Buffer &buffer, Random &random) {
+  static const std::vector<double> specials = special_values();
+  for (int64_t i = 0; i < buffer.count(); ++i) {
+    const int64_t kind = random.below(8);
+    if (kind == 0) {
+      buffer.set(i, specials[static_cast<size_t>(random.below(static_cast<int64_t>(specials.size())))]);
+    } else {
+      buffer.set(i, random.uniform(-1.0, 1.0) * std::ldexp(1.0, static_cast<int>(random.below(40)) - 24));
+    }
+  }
+}
+
+/// Equal as numbers, or both NaN; zeros must have the same sign.
+::testing::AssertionResult same(double got, double expected) {
+  if (std::isnan(expected) ? std::isnan(got) : got == expected && std::signbit(got) == std::signbit(expected)) {
+    return ::testing::AssertionSuccess();
+  }
+  return ::testing::AssertionFailure() << "got " << got << ", expected " << expected;
+}
+
+class DtypePair : public ::testing::TestWithParam<std::tuple<int32_t, int32_t>> {
+ protected:
+  int32_t src_dtype() const { return std::get<0>(GetParam()); }
+  int32_t dst_dtype() const { return std::get<1>(GetParam()); }
+};
+
+std::string pair_name(const ::testing::TestParamInfo<std::tuple<int32_t, int32_t>> &info) {
+  return text(dtype_name(std::get<0>(info.param)), "_to_", dtype_name(std::get<1>(info.param)));
+}
+INSTANTIATE_TEST_SUITE_P(All, DtypePair,
+                         ::testing::Combine(::testing::ValuesIn(kAllDtypes), ::testing::ValuesIn(kAllDtypes)),
+                         pair_name);
+
+TEST_P(DtypePair, ScaleIsCorrectlyRounded) {
+  const Context context = make_context(2);
+  Random random(11);
+  for (const int64_t offset : {0, 1, 3}) {
+    std::vector<Buffer> src = make_buffers(src_dtype(), kSizes, offset);
+    std::vector<Buffer> dst = make_buffers(dst_dtype(), kSizes, (offset * 5) % 7);
+    for (Buffer &buffer : src) fill_mixed(buffer, random);
+    for (const float factor : {4.0f, 0.25f, 3.7f, 65536.0f, std::ldexp(1.0f, -20)}) {
+      ASSERT_GSC_OK(gsc_ops_scale(context.get(), tensors_of(src).data(), tensors_of(dst).data(),
+                                  static_cast<int64_t>(src.size()), &factor, nullptr));
+      for (size_t t = 0; t < src.size(); ++t) {
+        ASSERT_TRUE(dst[t].guards_intact() && src[t].guards_intact());
+        for (int64_t i = 0; i < src[t].count(); ++i) {
+          ASSERT_TRUE(same(dst[t].get(i), ref_scale(src[t].get(i), src_dtype(), factor, dst_dtype())))
+              << "factor " << factor << " count " << src[t].count() << " element " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DtypePair, ScalerScaleMultipliesByItsScale) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, 1024.0f);
+  Buffer src(src_dtype(), 777), dst(dst_dtype(), 777);
+  Random random(12);
+  fill_mixed(src, random);
+  const gsc_tensor s = src.tensor(), d = dst.tensor();
+  ASSERT_GSC_OK(gsc_scaler_scale(scaler.get(), &s, &d, 1, nullptr));
+  for (int64_t i = 0; i < src.count(); ++i) {
+    ASSERT_TRUE(same(dst.get(i), ref_scale(src.get(i), src_dtype(), 1024.0f, dst_dtype()))) << i;
+  }
+}
+
+TEST_P(DtypePair, AxpbyIsCorrectlyRounded) {
+  const Context context = make_context(2);
+  const int32_t arithmetic = arithmetic_dtype(src_dtype(), dst_dtype());
+  Random random(13);
+  // Powers of two: both products are exact, so the sum is the only rounding before the store.
+  for (const auto &[a, b] : {std::pair{1.0, 1.0}, {0.5, 1.0}, {2.0, -0.25}}) {
+    std::vector<Buffer> x = make_buffers(src_dtype(), kSizes, 1);
+    std::vector<Buffer> y = make_buffers(dst_dtype(), kSizes, 2);
+    for (Buffer &buffer : x) buffer.fill_random(random, -4.0, 4.0);
+    for (Buffer &buffer : y) buffer.fill_random(random, -4.0, 4.0);
+    std::vector<std::vector<double>> before;
+    for (const Buffer &buffer : y) before.push_back(buffer.values());
+    ASSERT_GSC_OK(gsc_ops_axpby(context.get(), a, tensors_of(x).data(), b, tensors_of(y).data(),
+                                static_cast<int64_t>(x.size()), nullptr));
+    for (size_t t = 0; t < x.size(); ++t) {
+      ASSERT_TRUE(y[t].guards_intact());
+      for (int64_t i = 0; i < x[t].count(); ++i) {
+        const double sum = round_to(a * x[t].get(i) + b * before[t][static_cast<size_t>(i)], arithmetic);
+        ASSERT_EQ(y[t].get(i), round_to(sum, dst_dtype())) << "count " << x[t].count() << " element " << i;
+      }
+    }
+  }
+}
+
+TEST_P(DtypePair, AxpbyWithZeroBOnlyWrites) {
+  const Context context = make_context();
+  Buffer x(src_dtype(), 100), y(dst_dtype(), 100);
+  x.fill(3.0);
+  y.fill(kNan);
+  const gsc_tensor tx = x.tensor(), ty = y.tensor();
+  ASSERT_GSC_OK(gsc_ops_axpby(context.get(), 2.0, &tx, 0.0, &ty, 1, nullptr));
+  for (const double value : y.values()) ASSERT_EQ(value, 6.0);
+}
+
+class Elementwise : public ::testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(All, Elementwise, ::testing::ValuesIn(kAllDtypes),
+                         [](const auto &info) { return std::string(dtype_name(info.param)); });
+
+TEST_P(Elementwise, UnscaleIsCorrectlyRounded) {
+  const Context context = make_context(2);
+  Random random(14);
+  for (const float scale : {4.0f, 65536.0f, 3.0f, 0.125f}) {
+    std::vector<Buffer> grads = make_buffers(GetParam(), kSizes, 1);
+    for (Buffer &buffer : grads) fill_mixed(buffer, random);
+    std::vector<std::vector<double>> before;
+    for (const Buffer &buffer : grads) before.push_back(buffer.values());
+    const List list = make_list(context, grads);
+    const Scaler scaler = make_scaler(context, scale);
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+    for (size_t t = 0; t < grads.size(); ++t) {
+      ASSERT_TRUE(grads[t].guards_intact());
+      for (int64_t i = 0; i < grads[t].count(); ++i) {
+        const double expected = ref_scale(before[t][static_cast<size_t>(i)], GetParam(), inverse_of(scale), GetParam());
+        ASSERT_TRUE(same(grads[t].get(i), expected))
+            << "scale " << scale << " count " << grads[t].count() << " element " << i;
+      }
+    }
+  }
+}
+
+TEST_P(Elementwise, StatelessUnscaleCheck) {
+  const Context context = make_context();
+  Buffer grads(GetParam(), 400);
+  grads.fill(4.0);
+  const gsc_tensor tensor = grads.tensor();
+  const float inverse = 0.25f;
+  float found_inf = 0.0f;
+  ASSERT_GSC_OK(gsc_ops_unscale_check(context.get(), &tensor, 1, &found_inf, &inverse, nullptr));
+  for (const double value : grads.values()) ASSERT_EQ(value, 1.0);
+  EXPECT_EQ(found_inf, 0.0f);
+  for (const double planted : {kInf, -kInf, kNan}) {
+    for (const int64_t i : {0, 1, 199, 398, 399}) {
+      grads.fill(4.0);
+      grads.set(i, planted);
+      found_inf = 0.0f;
+      ASSERT_GSC_OK(gsc_ops_unscale_check(context.get(), &tensor, 1, &found_inf, &inverse, nullptr));
+      EXPECT_EQ(found_inf, 1.0f) << planted << " at " << i;
+    }
+  }
+  // It is only ever set, so that several calls can share the word.
+  grads.fill(4.0);
+  ASSERT_GSC_OK(gsc_ops_unscale_check(context.get(), &tensor, 1, &found_inf, &inverse, nullptr));
+  EXPECT_EQ(found_inf, 1.0f);
+}
+
+TEST_P(Elementwise, UnscaleCheckSeesWhatUnscalingMakesInfinite) {
+  const Context context = make_context();
+  Buffer grads(GetParam(), 9);
+  grads.fill(1.0);
+  grads.set(4, format_of(GetParam()).max());
+  const gsc_tensor tensor = grads.tensor();
+  const float inverse = 2.0f;
+  float found_inf = 0.0f;
+  ASSERT_GSC_OK(gsc_ops_unscale_check(context.get(), &tensor, 1, &found_inf, &inverse, nullptr));
+  EXPECT_EQ(found_inf, 1.0f);
+  EXPECT_EQ(grads.get(4), kInf);
+}
+
+TEST_P(Elementwise, ZeroWritesPositiveZeroAndNothingElse) {
+  const Context context = make_context(2);
+  for (const int64_t offset : {0, 1, 7}) {
+    std::vector<Buffer> buffers = make_buffers(GetParam(), kSizes, offset);
+    for (Buffer &buffer : buffers) buffer.fill(kNan);
+    ASSERT_GSC_OK(
+        gsc_ops_zero(context.get(), tensors_of(buffers).data(), static_cast<int64_t>(buffers.size()), nullptr));
+    for (const Buffer &buffer : buffers) {
+      for (const unsigned char byte : buffer.image()) ASSERT_EQ(byte, 0);
+      ASSERT_TRUE(buffer.guards_intact());
+    }
+  }
+}
+
+TEST_P(Elementwise, SameBufferForSourceAndDestination) {
+  const Context context = make_context();
+  Buffer buffer(GetParam(), 5000);
+  buffer.fill(1.5);
+  const gsc_tensor tensor = buffer.tensor();
+  const float factor = 2.0f;
+  ASSERT_GSC_OK(gsc_ops_scale(context.get(), &tensor, &tensor, 1, &factor, nullptr));
+  for (const double value : buffer.values()) ASSERT_EQ(value, 3.0);
+}
+
+TEST(StatelessUpdateScale, PyTorchTrajectory) {
+  const Context context = make_context();
+  float scale = 4.0f, found_inf = 0.0f;
+  int32_t tracker = 0;
+  const auto update = [&] {
+    EXPECT_GSC_OK(gsc_ops_update_scale(context.get(), &scale, &tracker, &found_inf, 2.0, 0.25, 2, nullptr));
+  };
+  update();
+  EXPECT_EQ(tracker, 1);
+  EXPECT_EQ(scale, 4.0f);
+  update();
+  EXPECT_EQ(tracker, 0);
+  EXPECT_EQ(scale, 8.0f);
+  for (const float found : {1.0f, 2.0f, 0.5f}) {
+    scale = 8.0f;
+    tracker = 1;
+    found_inf = found;
+    update();
+    EXPECT_EQ(tracker, 0) << found;
+    EXPECT_EQ(scale, 2.0f) << found;
+  }
+  scale = 1e38f;
+  found_inf = 0.0f;
+  EXPECT_GSC_OK(gsc_ops_update_scale(context.get(), &scale, &tracker, &found_inf, 16.0, 0.5, 1, nullptr));
+  EXPECT_EQ(scale, 1e38f) << "a growth that is not finite is not stored";
+  EXPECT_EQ(tracker, 0);
+}
+
+}  // namespace
+}  // namespace gsc_test

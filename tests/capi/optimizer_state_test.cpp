@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an optimizer keeps: names and shapes of its state, state owned by the caller against state made by the library,
+// skipped steps that must leave every bit alone, and save and restore that continue bit for bit.
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+struct Kind {
+  const char *name;
+  int32_t kind;
+  uint32_t flags;
+  std::vector<const char *> slots;
+};
+void PrintTo(const Kind &kind, std::ostream *stream) { *stream << kind.name; }
+
+std::vector<Kind> kinds() {
+  return {{"Sgd", GSC_SGD, 0, {"momentum_buffer"}},
+          {"Adam", GSC_ADAM, 0, {"exp_avg", "exp_avg_sq"}},
+          {"AdamW", GSC_ADAMW, 0, {"exp_avg", "exp_avg_sq"}},
+          {"Amsgrad", GSC_ADAMW, GSC_OPTIMIZER_AMSGRAD, {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
+          {"Adagrad", GSC_ADAGRAD, 0, {"sum"}},
+          {"Lion", GSC_LION, 0, {"exp_avg"}},
+          {"Lamb", GSC_LAMB, 0, {"exp_avg", "exp_avg_sq"}}};
+}
+
+gsc_optimizer_options options_of(const Kind &kind) {
+  gsc_optimizer_options options = optimizer_options(kind.kind);
+  options.lr = 0.01;
+  options.flags = kind.flags;
+  if (kind.kind == GSC_SGD) options.momentum = 0.9;
+  return options;
+}
+
+class EachKind : public ::testing::TestWithParam<Kind> {
+ protected:
+  TrainerSpec spec() const {
+    return {.options = options_of(GetParam()),
+            .counts = {1, 0, 70, 5000},
+            .grad_dtypes = {GSC_FP16, GSC_FP32},
+            .copy_dtype = GSC_BF16};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, EachKind, ::testing::ValuesIn(kinds()),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+TEST_P(EachKind, SlotsHaveNamesAndShapes) {
+  const Context context = make_context();
+  for (const int32_t dtype : kAllDtypes) {
+    TrainerSpec s = spec();
+    s.param_dtype = dtype;
+    Trainer trainer(context, s);
+    ASSERT_EQ(trainer.slots(), static_cast<int32_t>(GetParam().slots.size()));
+    for (int32_t slot = 0; slot < trainer.slots(); ++slot) {
+      const char *name = nullptr;
+      gsc_tensor_list *list = nullptr;
+      ASSERT_GSC_OK(gsc_optimizer_state(trainer.get(), slot, &list, &name));
+      EXPECT_STREQ(name, GetParam().slots[static_cast<size_t>(slot)]);
+      int64_t count = 0;
+      ASSERT_GSC_OK(gsc_tensor_list_count(list, &count));
+      ASSERT_EQ(count, static_cast<int64_t>(s.counts.size()));
+      for (size_t i = 0; i < s.counts.size(); ++i) {
+        const gsc_tensor tensor = trainer.state_tensor(slot, i);
+        EXPECT_EQ(tensor.count, s.counts[i]);
+        EXPECT_EQ(tensor.dtype, dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32);
+        for (int64_t j = 0; j < tensor.count; ++j) {
+          ASSERT_EQ(load(static_cast<unsigned char *>(tensor.data) + j * dtype_size(tensor.dtype), tensor.dtype), 0.0);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EachKind, SkippedStepsLeaveEveryBit) {
+  const Context context = make_context(2);
+  Trainer trainer(context, spec());
+  const Scaler scaler = make_scaler(context, 1024.0f);
+  Random random(81);
+  trainer.fill_grads(random, 1.0, 1024.0);
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+  for (const double planted : {kInf, -kInf, kNan}) {
+    for (const int64_t at : {int64_t{0}, int64_t{2500}, int64_t{4999}}) {
+      for (const bool unscale_first : {false, true}) {
+        trainer.fill_grads(random, 1.0, 512.0);
+        trainer.grads()[3].set(at, planted);
+        if (unscale_first) {
+          ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), trainer.grad_list(), nullptr));
+        }
+        const Snapshot before = trainer.snapshot();
+        const int64_t skipped = skipped_steps(trainer.optimizer());
+        ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), trainer.get(), nullptr));
+        EXPECT_TRUE(trainer.snapshot().same_with_grads(before)) << planted << " at " << at;
+        EXPECT_EQ(skipped_steps(trainer.optimizer()), skipped + 1);
+        ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+        ASSERT_GSC_OK(gsc_scaler_set_scale(scaler.get(), 512.0f, nullptr));
+      }
+    }
+  }
+  EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
+}
+
+TEST_P(EachKind, StateOfTheCallerEqualsStateOfTheLibrary) {
+  const Context context = make_context();
+  Trainer own(context, spec());
+  // The same again over the caller's state, sharing no buffer.
+  std::vector<Buffer> params = make_buffers(GSC_FP32, spec().counts), grads,
+                      copies = make_buffers(GSC_BF16, spec().counts);
+  for (size_t i = 0; i < params.size(); ++i) {
+    params[i].restore(own.params()[i].image());
+    grads.emplace_back(own.grads()[i].dtype(), own.grads()[i].count());
+  }
+  std::vector<std::vector<Buffer>> state;
+  std::vector<List> lists;
+  std::vector<gsc_tensor_list *> handles;
+  for (size_t slot = 0; slot < GetParam().slots.size(); ++slot) {
+    state.push_back(make_buffers(GSC_FP32, spec().counts, 1));
+    lists.push_back(make_list(context, state.back()));
+    handles.push_back(lists.back().get());
+  }
+  const List p = make_list(context, params), g = make_list(context, grads), c = make_list(context, copies);
+  gsc_optimizer_options options = spec().options;
+  gsc_optimizer *raw = nullptr;
+  ASSERT_GSC_OK(gsc_optimizer_create(context.get(), &options, p.get(), g.get(), c.get(), handles.data(),
+                                     static_cast<int32_t>(handles.size()), &raw));
+  const Optimizer optimizer(raw);
+  Random random(82);
+  for (int step = 0; step < 3; ++step) {
+    own.fill_grads(random, 1.0);
+    for (size_t i = 0; i < grads.size(); ++i) grads[i].restore(own.grads()[i].image());
+    ASSERT_GSC_OK(gsc_optimizer_step(own.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(raw, nullptr));
+  }
+  const Snapshot expected = own.snapshot();
+  for (size_t i = 0; i < params.size(); ++i) {
+    EXPECT_EQ(params[i].image(), expected.params[i]);
+    EXPECT_EQ(copies[i].image(), expected.copies[i]);
+  }
+  size_t at = 0;
+  for (const std::vector<Buffer> &slot : state) {
+    for (const Buffer &buffer : slot) {
+      EXPECT_EQ(buffer.image(), expected.state[at++]);
+      EXPECT_TRUE(buffer.guards_intact());
+    }
+  }
+}
+
+TEST_P(EachKind, SaveAndLoadContinueBitForBit) {
+  const Context context = make_context(2);
+  Trainer original(context, spec());
+  Random random(83);
+  for (int step = 0; step < 3; ++step) {
+    original.fill_grads(random, 1.0);
+    ASSERT_GSC_OK(gsc_optimizer_step(original.get(), nullptr));
+  }
+  int64_t size = 0;
+  ASSERT_GSC_OK(gsc_optimizer_save_size(original.get(), &size));
+  std::vector<unsigned char> saved(static_cast<size_t>(size));
+  ASSERT_GSC_OK(gsc_optimizer_save_sync(original.get(), saved.data(), size, nullptr));
+  TrainerSpec s = spec();
+  s.seed = 99;
+  Trainer restored(context, s);
+  for (size_t i = 0; i < s.counts.size(); ++i) restored.params()[i].restore(original.params()[i].image());
+  ASSERT_GSC_OK(gsc_optimizer_load_sync(restored.get(), saved.data(), size, nullptr));
+  EXPECT_EQ(restored.snapshot().state, original.snapshot().state);
+  for (int step = 0; step < 3; ++step) {
+    original.fill_grads(random, 1.0);
+    for (size_t i = 0; i < s.counts.size(); ++i) restored.grads()[i].restore(original.grads()[i].image());
+    ASSERT_GSC_OK(gsc_optimizer_step(original.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(restored.get(), nullptr));
+  }
+  EXPECT_TRUE(restored.snapshot() == original.snapshot());
+}
+
+TEST_P(EachKind, SetStepsContinuesABiasCorrection) {
+  const Context context = make_context();
+  Trainer a(context, spec()), b(context, spec());
+  Random random(84);
+  a.fill_grads(random, 1.0);
+  for (size_t i = 0; i < spec().counts.size(); ++i) b.grads()[i].restore(a.grads()[i].image());
+  for (int step = 0; step < 2; ++step) ASSERT_GSC_OK(gsc_optimizer_step(a.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(b.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_steps(b.get(), 1, 5, nullptr));
+  EXPECT_EQ(skipped_steps(b.optimizer()), 5);
+  ASSERT_GSC_OK(gsc_optimizer_step(b.get(), nullptr));
+  EXPECT_TRUE(a.snapshot() == b.snapshot());
+}
+
+TEST(OptimizerState, AdagradStartsAtItsInitialValue) {
+  const Context context = make_context();
+  gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
+  options.initial_accumulator_value = 0.25;
+  Trainer trainer(context, {.options = options, .counts = {3, 5000}});
+  for (size_t i = 0; i < 2; ++i) {
+    const gsc_tensor tensor = trainer.state_tensor(0, i);
+    for (int64_t j = 0; j < tensor.count; ++j) ASSERT_EQ(static_cast<float *>(tensor.data)[j], 0.25f);
+  }
+}
+
+TEST(OptimizerState, SgdWithoutMomentumHasNone) {
+  const Context context = make_context();
+  Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {3}});
+  EXPECT_EQ(trainer.slots(), 0);
+  int64_t size = 0;
+  ASSERT_GSC_OK(gsc_optimizer_save_size(trainer.get(), &size));
+  std::vector<unsigned char> saved(static_cast<size_t>(size));
+  ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), saved.data(), size, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_steps(trainer.get(), 7, 0, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_load_sync(trainer.get(), saved.data(), size, nullptr));
+  EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
+}
+
+TEST(OptimizerState, ReboundParametersAndGradients) {
+  const Context context = make_context();
+  gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
+  sgd.lr = 1.0;
+  std::vector<Buffer> params = make_buffers(GSC_FP32, {8}), grads = make_buffers(GSC_FP16, {8});
+  std::vector<Buffer> new_params = make_buffers(GSC_FP32, {8}), new_grads = make_buffers(GSC_FP16, {8});
+  const List p = make_list(context, params), g = make_list(context, grads);
+  const Optimizer optimizer = make_optimizer(context, sgd, p, g);
+  void *param = new_params[0].data();
+  void *grad = new_grads[0].data();
+  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(p.get(), &param, 1, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(g.get(), &grad, 1, nullptr));
+  grads[0].fill(1.0);
+  new_grads[0].fill(2.0);
+  ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+  for (const double value : params[0].values()) EXPECT_EQ(value, 0.0);
+  for (const double value : new_params[0].values()) EXPECT_EQ(value, -2.0);
+}
+
+}  // namespace
+}  // namespace gsc_test

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every optimizer against the double-precision oracle, step by step: all kinds with their options, all dtypes of
+// gradients and parameters, model copies, groups, learning rates from host and device, clipping, and the flags that
+// write or zero gradients. The tolerance is the oracle's running error bound (optimizer_oracle.h).
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+struct Variant {
+  const char *name;
+  gsc_optimizer_options options;
+};
+void PrintTo(const Variant &variant, std::ostream *stream) { *stream << variant.name; }
+
+gsc_optimizer_options with(int32_t kind, uint32_t flags, void (*change)(gsc_optimizer_options &)) {
+  gsc_optimizer_options options = optimizer_options(kind);
+  options.lr = 0.05;
+  options.flags = flags;
+  if (change != nullptr) change(options);
+  return options;
+}
+
+std::vector<Variant> variants() {
+  using O = gsc_optimizer_options;
+  return {
+      {"Sgd", with(GSC_SGD, 0, nullptr)},
+      {"SgdWeightDecay", with(GSC_SGD, 0, [](O &o) { o.weight_decay = 0.1; })},
+      {"SgdMaximize", with(GSC_SGD, GSC_OPTIMIZER_MAXIMIZE, [](O &o) { o.weight_decay = 0.1; })},
+      {"SgdMomentum", with(GSC_SGD, 0, [](O &o) { o.momentum = 0.9; })},
+      {"SgdDampening", with(GSC_SGD, 0, [](O &o) { o.momentum = 0.9, o.dampening = 0.3, o.weight_decay = 0.01; })},
+      {"SgdNesterov", with(GSC_SGD, GSC_OPTIMIZER_NESTEROV, [](O &o) { o.momentum = 0.8, o.weight_decay = 0.01; })},
+      {"Adam", with(GSC_ADAM, 0, nullptr)},
+      {"AdamWeightDecay", with(GSC_ADAM, 0, [](O &o) { o.weight_decay = 0.1; })},
+      {"AdamAmsgradMaximize", with(GSC_ADAM, GSC_OPTIMIZER_AMSGRAD | GSC_OPTIMIZER_MAXIMIZE, nullptr)},
+      {"AdamW", with(GSC_ADAMW, 0, nullptr)},
+      {"AdamWAmsgrad", with(GSC_ADAMW, GSC_OPTIMIZER_AMSGRAD, [](O &o) { o.beta2 = 0.9; })},
+      {"AdamWMaximize", with(GSC_ADAMW, GSC_OPTIMIZER_MAXIMIZE, [](O &o) { o.weight_decay = 0.3; })},
+      {"AdamWZeroBetas", with(GSC_ADAMW, 0, [](O &o) { o.beta1 = 0.0, o.beta2 = 0.0; })},
+      {"Adagrad", with(GSC_ADAGRAD, 0, nullptr)},
+      {"AdagradDecays",
+       with(GSC_ADAGRAD, 0, [](O &o) { o.lr_decay = 0.1, o.weight_decay = 0.05, o.initial_accumulator_value = 0.1; })},
+      {"AdagradMaximize", with(GSC_ADAGRAD, GSC_OPTIMIZER_MAXIMIZE, [](O &o) { o.initial_accumulator_value = 1.0; })},
+      {"Lion", with(GSC_LION, 0, nullptr)},
+      {"LionWeightDecay", with(GSC_LION, 0, [](O &o) { o.weight_decay = 0.1; })},
+      {"LionMaximize", with(GSC_LION, GSC_OPTIMIZER_MAXIMIZE, nullptr)},
+      {"Lamb", with(GSC_LAMB, 0, nullptr)},
+      {"LambNoDecay", with(GSC_LAMB, 0, [](O &o) { o.weight_decay = 0.0; })},
+      {"LambMaximize", with(GSC_LAMB, GSC_OPTIMIZER_MAXIMIZE, nullptr)},
+  };
+}
+
+class EachVariant : public ::testing::TestWithParam<Variant> {};
+INSTANTIATE_TEST_SUITE_P(All, EachVariant, ::testing::ValuesIn(variants()),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+/// Runs a few fused steps at a power-of-two scale and judges each.
+void expect_steps(const TrainerSpec &spec, float scale, int steps = 4) {
+  const Context context = make_context(2);
+  Trainer trainer(context, spec);
+  const Scaler scaler = make_scaler(context, scale);
+  Random random(spec.seed + 1);
+  for (int step = 0; step < steps; ++step) {
+    trainer.fill_grads(random, std::ldexp(1.0, -step), scale);
+    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler.get(), trainer.get(), nullptr); }, 1.0 / scale);
+    if (::testing::Test::HasFailure()) {
+      ADD_FAILURE() << "step " << step;
+      return;
+    }
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  }
+}
+
+TEST_P(EachVariant, Fp32WithEveryGradientDtype) {
+  expect_steps(
+      {.options = GetParam().options, .grad_dtypes = {GSC_FP16, GSC_BF16, GSC_FP32, GSC_FP64, GSC_FP16}, .offset = 1},
+      128.0f);
+  expect_steps({.options = GetParam().options, .grad_dtypes = {GSC_FP64, GSC_FP32, GSC_BF16, GSC_FP16, GSC_FP32}},
+               1.0f);
+}
+
+TEST_P(EachVariant, ModelCopies) {
+  for (const int32_t copy : {GSC_FP16, GSC_BF16}) {
+    expect_steps({.options = GetParam().options, .grad_dtypes = {copy}, .copy_dtype = copy, .offset = 3}, 1024.0f, 2);
+  }
+}
+
+TEST_P(EachVariant, OtherParameterDtypes) {
+  for (const int32_t dtype : {GSC_FP64, GSC_FP16, GSC_BF16}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    expect_steps({.options = GetParam().options, .param_dtype = dtype, .grad_dtypes = {dtype, GSC_FP32}, .offset = 1},
+                 64.0f, 3);
+  }
+}
+
+TEST_P(EachVariant, WithoutAScaler) {
+  const Context context = make_context(2);
+  Trainer trainer(context, {.options = GetParam().options});
+  Random random(71);
+  for (int step = 0; step < 3; ++step) {
+    trainer.fill_grads(random, 1.0);
+    trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer.get(), nullptr); });
+  }
+}
+
+TEST_P(EachVariant, UnderTheCallersWords) {
+  const Context context = make_context(2);
+  Trainer trainer(context, {.options = GetParam().options, .grad_dtypes = {GSC_FP16, GSC_FP32}});
+  Random random(72);
+  const float inverse = 1.0f / 256.0f;
+  float found_inf = 0.0f;
+  for (int step = 0; step < 2; ++step) {
+    trainer.fill_grads(random, 1.0, 256.0);
+    trainer.expect_step_matches([&] { return gsc_optimizer_step_scaled(trainer.get(), &inverse, &found_inf, nullptr); },
+                                1.0 / 256.0);
+  }
+  // Any found_inf but 0 skips: it may be a sum over devices or ranks, or not a number at all.
+  for (const float found : {1.0f, 2.0f, 0.25f, -1.0f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    found_inf = found;
+    trainer.fill_grads(random, 1.0, 256.0);
+    const Snapshot before = trainer.snapshot();
+    ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer.get(), &inverse, &found_inf, nullptr));
+    EXPECT_TRUE(trainer.snapshot().same_with_grads(before)) << found;
+  }
+  EXPECT_EQ(applied_steps(trainer.optimizer()), 2);
+  EXPECT_EQ(skipped_steps(trainer.optimizer()), 6);
+  trainer.fill_grads(random, 1.0);
+  trainer.expect_step_matches([&] { return gsc_optimizer_step_scaled(trainer.get(), nullptr, nullptr, nullptr); });
+}
+
+TEST_P(EachVariant, ClippedInTheSamePass) {
+  const Context context = make_context(2);
+  Trainer trainer(context, {.options = GetParam().options});
+  const Scaler scaler = make_scaler(context, 32.0f);
+  Random random(73);
+  for (const double max_norm : {0.5, 1e6}) {
+    trainer.fill_grads(random, 1.0, 32.0);
+    std::vector<double> all;
+    for (const Buffer &buffer : trainer.grads()) {
+      const std::vector<double> values = buffer.values();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), trainer.grad_list(), max_norm, GSC_NORM_L2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler.get(), trainer.grad_list(), 0.01, nullptr));
+    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler.get(), trainer.get(), nullptr); }, 1.0 / 32.0,
+                                ref_clip(max_norm, ref_norms(all, 1.0 / 32.0).l2), 0.01);
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  }
+}
+
+TEST_P(EachVariant, WritesOrZeroesGradients) {
+  const Context context = make_context();
+  for (const uint32_t flag : {GSC_OPTIMIZER_WRITE_GRADS, GSC_OPTIMIZER_ZERO_GRADS}) {
+    gsc_optimizer_options options = GetParam().options;
+    options.flags |= flag;
+    Trainer trainer(context, {.options = options, .grad_dtypes = {GSC_FP32, GSC_FP16, GSC_BF16, GSC_FP64}});
+    const Scaler scaler = make_scaler(context, 16.0f);
+    Random random(74);
+    trainer.fill_grads(random, 1.0, 16.0);
+    std::vector<std::vector<double>> before;
+    for (const Buffer &buffer : trainer.grads()) before.push_back(buffer.values());
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler.get(), trainer.grad_list(), 0.5, nullptr));
+    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler.get(), trainer.get(), nullptr); }, 1.0 / 16.0, 1.0,
+                                0.5);
+    for (size_t t = 0; t < before.size(); ++t) {
+      for (size_t i = 0; i < before[t].size(); ++i) {
+        const double written = std::clamp(before[t][i] / 16.0, -0.5, 0.5);
+        ASSERT_EQ(trainer.grads()[t].get(static_cast<int64_t>(i)), flag == GSC_OPTIMIZER_ZERO_GRADS ? 0.0 : written);
+      }
+    }
+    // When the step is skipped, gradients are still zeroed but not written.
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    trainer.fill_grads(random, 1.0, 16.0);
+    trainer.grads()[1].set(3, kInf);
+    const Snapshot skipped = trainer.snapshot();
+    ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), trainer.get(), nullptr));
+    const Snapshot after = trainer.snapshot();
+    EXPECT_TRUE(after == skipped);
+    EXPECT_EQ(after.grads == skipped.grads, flag == GSC_OPTIMIZER_WRITE_GRADS);
+    if (flag == GSC_OPTIMIZER_ZERO_GRADS) {
+      for (const Buffer &buffer : trainer.grads()) {
+        for (const unsigned char byte : buffer.image()) ASSERT_EQ(byte, 0);
+      }
+    }
+  }
+}
+
+TEST_P(EachVariant, ZeroGradientsGiveFiniteUpdates) {
+  const Context context = make_context();
+  gsc_optimizer_options options = GetParam().options;
+  options.weight_decay = 0.0;
+  for (const int32_t dtype : {GSC_FP16, GSC_BF16, GSC_FP32}) {
+    Trainer trainer(context, {.options = options, .counts = {50}, .param_dtype = dtype, .grad_dtypes = {GSC_FP16}});
+    const Snapshot before = trainer.snapshot();
+    ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+    EXPECT_EQ(trainer.snapshot().params, before.params) << dtype_name(dtype);
+  }
+}
+
+TEST(OptimizerGroups, EachHasItsOwnHyperParameters) {
+  const Context context = make_context(2);
+  for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION, GSC_LAMB}) {
+    SCOPED_TRACE(kind);
+    gsc_optimizer_options base = optimizer_options(kind), first = base, second = base;
+    base.lr = 0.1;
+    first.lr = 0.02, first.weight_decay = 0.2, first.beta1 = kind == GSC_SGD || kind == GSC_ADAGRAD ? first.beta1 : 0.5;
+    second.lr = 0.0;
+    Trainer trainer(context, {.options = base, .counts = {100, 1, 5000, 33, 64, 9}, .copy_dtype = GSC_FP16});
+    trainer.add_group(1, 2, first);
+    trainer.add_group(4, 2, second);
+    Random random(75);
+    for (int step = 0; step < 3; ++step) {
+      trainer.fill_grads(random, 1.0);
+      trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer.get(), nullptr); });
+    }
+  }
+}
+
+TEST(OptimizerLearningRate, FromHostAndFromADeviceWord) {
+  const Context context = make_context();
+  gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
+  Trainer trainer(context, {.options = options, .counts = {10, 100}});
+  Random random(76);
+  float word = 0.25f;
+  const auto expect_rate = [&](double lr) {
+    options.lr = lr;
+    trainer.assume_options(options);
+    trainer.fill_grads(random, 1.0);
+    trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer.get(), nullptr); });
+  };
+  expect_rate(1e-3);
+  ASSERT_GSC_OK(gsc_optimizer_set_lr(trainer.get(), 0, 0.5, nullptr));
+  expect_rate(0.5);
+  ASSERT_GSC_OK(gsc_optimizer_set_lr_word(trainer.get(), 0, &word, nullptr));
+  expect_rate(0.25);
+  word = 0.0625f;
+  expect_rate(0.0625);
+  ASSERT_GSC_OK(gsc_optimizer_set_lr_word(trainer.get(), 0, nullptr, nullptr));
+  expect_rate(0.5);
+  ASSERT_GSC_OK(gsc_optimizer_set_lr_word(trainer.get(), 0, &word, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_lr(trainer.get(), 0, 0.125, nullptr));
+  expect_rate(0.125);
+  options.lr = 0.01, options.beta1 = 0.3, options.weight_decay = 0.2;
+  ASSERT_GSC_OK(gsc_optimizer_set_options(trainer.get(), 0, &options, nullptr));
+  expect_rate(0.01);
+}
+
+TEST(OptimizerZeroGrads, ZeroesAndNothingElse) {
+  const Context context = make_context();
+  Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .grad_dtypes = kAllDtypes});
+  for (Buffer &buffer : trainer.grads()) buffer.fill(kNan);
+  const Snapshot before = trainer.snapshot();
+  ASSERT_GSC_OK(gsc_optimizer_zero_grads(trainer.get(), nullptr));
+  EXPECT_TRUE(trainer.snapshot() == before);
+  for (const Buffer &buffer : trainer.grads()) {
+    for (const unsigned char byte : buffer.image()) ASSERT_EQ(byte, 0);
+  }
+}
+
+TEST(OptimizerEmpty, TensorsAndLists) {
+  const Context context = make_context();
+  for (const std::vector<int64_t> &counts :
+       {std::vector<int64_t>{}, std::vector<int64_t>{0, 0}, std::vector<int64_t>{0, 5, 0}}) {
+    for (const int32_t kind : {GSC_SGD, GSC_ADAMW, GSC_LAMB}) {
+      Trainer trainer(context, {.options = optimizer_options(kind), .counts = counts});
+      Random random(77);
+      trainer.fill_grads(random, 1.0);
+      trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer.get(), nullptr); });
+      EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
+    }
+  }
+}
+
+TEST(OptimizerNull, OptionsMeanAdamW) {
+  const Context context = make_context();
+  std::vector<Buffer> params = make_buffers(GSC_FP32, {4}), grads = make_buffers(GSC_FP32, {4});
+  const List p = make_list(context, params), g = make_list(context, grads);
+  gsc_optimizer *raw = nullptr;
+  ASSERT_GSC_OK(gsc_optimizer_create(context.get(), nullptr, p.get(), g.get(), nullptr, nullptr, 0, &raw));
+  const Optimizer optimizer(raw);
+  gsc_optimizer_options options = optimizer_options(GSC_SGD);
+  ASSERT_GSC_OK(gsc_optimizer_get_options(raw, 0, &options));
+  const gsc_optimizer_options expected = optimizer_options(GSC_ADAMW);
+  EXPECT_EQ(std::memcmp(&options, &expected, sizeof options), 0);
+}
+
+}  // namespace
+}  // namespace gsc_test

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Drives a scaler's policy without training anything: one gradient that is finite or not, checked and updated. Shared
+// by the suites on policy options, presets and scaler state.
+#ifndef GRADSCALER_TESTS_CAPI_POLICY_HARNESS_H
+#define GRADSCALER_TESTS_CAPI_POLICY_HARNESS_H
+#include <cstdio>
+#include <string>
+
+#include "tests/support/objects.h"
+
+namespace gsc_test {
+
+class Policy {
+ public:
+  explicit Policy(const gsc_scaler_options &options)
+      : context_(make_context()),
+        grad_(GSC_FP32, 1),
+        list_(make_list(context_, grad_)),
+        scaler_(make_scaler(context_, options)) {}
+
+  gsc_scaler *get() const { return scaler_.get(); }
+  const Scaler &scaler() const { return scaler_; }
+  Context &context() { return context_; }
+  gsc_tensor_list *list() const { return list_.get(); }
+  float scale() const { return scale_of(scaler_); }
+  gsc_report report() const { return report_of(scaler_); }
+
+  void update(bool overflow) {
+    grad_.set(0, overflow ? kInf : 1.0);
+    ASSERT_GSC_OK(gsc_scaler_check(scaler_.get(), list_.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler_.get(), nullptr));
+  }
+  /// One update for each letter: '.' is clean, 'x' is an overflow. Returns the scales after each as text, "8 8 16".
+  std::string run(const std::string &pattern) {
+    std::string scales;
+    for (const char letter : pattern) {
+      update(letter == 'x');
+      char number[32];
+      std::snprintf(number, sizeof number, "%s%.9g", scales.empty() ? "" : " ", static_cast<double>(scale()));
+      scales += number;
+    }
+    return scales;
+  }
+
+ private:
+  Context context_;
+  Buffer grad_;
+  List list_;
+  Scaler scaler_;
+};
+
+}  // namespace gsc_test
+#endif

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The policy options one by one, each as a short sequence whose scales are written out by hand. Whole systems are in
+// presets_test.cpp.
+#include "policy_harness.h"
+
+namespace gsc_test {
+namespace {
+
+gsc_scaler_options options(float scale, int32_t interval) { return scaler_options(scale, interval); }
+
+TEST(PolicyDefault, GrowsAndBacksOff) {
+  Policy policy(options(8.0f, 2));
+  EXPECT_EQ(policy.run("....x.x..xx..."), "8 16 16 32 16 16 8 8 16 8 4 4 8 8");
+  const gsc_report report = policy.report();
+  EXPECT_EQ(report.updates, 14);
+  EXPECT_EQ(report.skipped, 4);
+  EXPECT_EQ(report.growth_tracker, 1);
+  EXPECT_EQ(report.consecutive_skips, 0);
+}
+
+TEST(PolicyDefault, FactorsAreAppliedInDouble) {
+  gsc_scaler_options o = options(1000.0f, 1);
+  o.growth_factor = 1.1;
+  o.backoff_factor = 0.7;
+  Policy policy(o);
+  float expected = 1000.0f;
+  for (int i = 0; i < 50; ++i) {
+    const bool overflow = i % 3 == 2;
+    policy.update(overflow);
+    expected = static_cast<float>(static_cast<double>(expected) * (overflow ? 0.7 : 1.1));
+    ASSERT_EQ(policy.scale(), expected) << i;
+  }
+}
+
+TEST(PolicyDefault, StaysFinite) {
+  gsc_scaler_options o = options(1e38f, 1);
+  o.growth_factor = 16.0;
+  Policy policy(o);
+  EXPECT_EQ(policy.run(".."), "9.99999968e+37 9.99999968e+37");
+  EXPECT_EQ(policy.report().growth_tracker, 0);
+}
+
+TEST(PolicyDefault, WithoutAFloorTheScaleFalls) {
+  Policy policy(options(4.0f, 1000));
+  EXPECT_EQ(policy.run("xxxx"), "2 1 0.5 0.25");
+}
+
+TEST(PolicyFlags, NoFiniteGuardStoresInf) {
+  gsc_scaler_options o = options(1e38f, 1);
+  o.growth_factor = 16.0;
+  o.flags = GSC_SCALER_NO_FINITE_GUARD;
+  Policy policy(o);
+  policy.update(false);
+  EXPECT_EQ(policy.scale(), std::numeric_limits<float>::infinity());
+}
+
+TEST(PolicyFlags, GrowOnEqualAgainstGrowAtLeast) {
+  for (const bool on_equal : {false, true}) {
+    gsc_scaler_options o = options(8.0f, 5);
+    o.flags = on_equal ? GSC_SCALER_GROW_ON_EQUAL : 0;
+    Policy policy(o);
+    EXPECT_EQ(policy.run("..."), "8 8 8");
+    ASSERT_GSC_OK(gsc_scaler_set_growth_interval(policy.get(), 2, nullptr));
+    // PyTorch's exact rule never meets the lowered interval again.
+    EXPECT_EQ(policy.run("...."), on_equal ? "8 8 8 8" : "16 16 32 32");
+  }
+}
+
+TEST(PolicyFlags, FloorExclusiveKeepsTheOldScale) {
+  gsc_scaler_options o = options(8.0f, 1000);
+  o.min_scale = 2.0f;
+  o.flags = GSC_SCALER_FLOOR_EXCLUSIVE;
+  o.floor_action = GSC_FLOOR_REPORT;
+  Policy policy(o);
+  EXPECT_EQ(policy.run("x"), "4");
+  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u);
+  EXPECT_EQ(policy.run("xx"), "4 4");
+  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, static_cast<uint32_t>(GSC_REPORT_AT_FLOOR));
+}
+
+TEST(PolicyLimits, MinScale) {
+  gsc_scaler_options o = options(8.0f, 2);
+  o.min_scale = 3.0f;
+  Policy policy(o);
+  EXPECT_EQ(policy.run("xxx..x"), "4 3 3 3 6 3");
+}
+
+TEST(PolicyLimits, MaxScale) {
+  gsc_scaler_options o = options(8.0f, 1);
+  o.max_scale = 20.0f;
+  Policy policy(o);
+  EXPECT_EQ(policy.run("...x."), "16 20 20 10 20");
+}
+
+TEST(PolicyLimits, MaxScaleAtTheLargestFloat) {
+  gsc_scaler_options o = options(std::ldexp(1.0f, 126), 1);
+  o.max_scale = std::numeric_limits<float>::max();
+  Policy policy(o);
+  policy.run("...");
+  EXPECT_EQ(policy.scale(), std::numeric_limits<float>::max());
+}
+
+TEST(PolicyHysteresis, RefilledByGrowth) {
+  gsc_scaler_options o = options(64.0f, 2);
+  o.hysteresis = 2;
+  Policy policy(o);
+  // One overflow is forgiven until the next growth, clean steps in between or not.
+  EXPECT_EQ(policy.run("x.xx..x.xx"), "64 64 32 16 16 32 32 32 16 8");
+}
+
+TEST(PolicyHysteresis, RefilledByACleanStep) {
+  gsc_scaler_options o = options(64.0f, 100);
+  o.hysteresis = 2;
+  o.hysteresis_refill = GSC_REFILL_ON_CLEAN_STEP;
+  Policy policy(o);
+  EXPECT_EQ(policy.run("x.x.xxxx.x"), "64 64 64 64 64 32 16 8 8 8");
+}
+
+TEST(PolicyHysteresis, EveryNthConsecutive) {
+  gsc_scaler_options o = options(64.0f, 100);
+  o.hysteresis = 2;
+  o.hysteresis_refill = GSC_REFILL_CONSECUTIVE;
+  Policy policy(o);
+  EXPECT_EQ(policy.run("x.xxxx.xxx"), "64 64 64 32 32 16 16 16 8 8");
+}
+
+TEST(PolicyHysteresis, CountsDownInTheReportAndResetsGrowth) {
+  gsc_scaler_options o = options(64.0f, 3);
+  o.hysteresis = 3;
+  Policy policy(o);
+  EXPECT_EQ(policy.report().hysteresis_tracker, 3);
+  policy.run("..");
+  EXPECT_EQ(policy.report().growth_tracker, 2);
+  policy.run("x");
+  EXPECT_EQ(policy.report().hysteresis_tracker, 2);
+  EXPECT_EQ(policy.report().growth_tracker, 0) << "a forgiven overflow still ends the clean run";
+  policy.run("x");
+  EXPECT_EQ(policy.report().hysteresis_tracker, 1);
+  EXPECT_EQ(policy.run("x..."), "32 32 32 64");
+  EXPECT_EQ(policy.report().hysteresis_tracker, 3);
+}
+
+TEST(PolicyHysteresis, LoweredLaterLowersTheTracker) {
+  gsc_scaler_options o = options(64.0f, 100);
+  o.hysteresis = 5;
+  Policy policy(o);
+  o.hysteresis = 1;
+  ASSERT_GSC_OK(gsc_scaler_set_options(policy.get(), &o, nullptr));
+  EXPECT_EQ(policy.report().hysteresis_tracker, 1);
+  EXPECT_EQ(policy.run("x"), "32");
+}
+
+TEST(PolicyGrowthTiming, AllThree) {
+  const auto run = [](int32_t timing) {
+    gsc_scaler_options o = options(1.0f, 2);
+    o.growth_timing = timing;
+    return Policy(o).run("........x....");
+  };
+  EXPECT_EQ(run(GSC_GROWTH_AT_INTERVAL), "1 2 2 4 4 8 8 16 8 8 16 16 32");
+  EXPECT_EQ(run(GSC_GROWTH_ONE_LATER), "1 1 2 2 2 4 4 4 2 2 2 4 4");
+  EXPECT_EQ(run(GSC_GROWTH_FIRST_ONE_LATER), "1 1 2 2 4 4 8 8 4 4 4 8 8");
+}
+
+TEST(PolicyGrowthTiming, IntervalOne) {
+  const auto run = [](int32_t timing) {
+    gsc_scaler_options o = options(1.0f, 1);
+    o.growth_timing = timing;
+    return Policy(o).run("....x...");
+  };
+  EXPECT_EQ(run(GSC_GROWTH_AT_INTERVAL), "2 4 8 16 8 16 32 64");
+  EXPECT_EQ(run(GSC_GROWTH_ONE_LATER), "1 2 2 4 2 2 4 4");
+  EXPECT_EQ(run(GSC_GROWTH_FIRST_ONE_LATER), "1 2 4 8 4 4 8 16");
+}
+
+TEST(PolicyTolerance, BacksOffOnlyAboveTheRate) {
+  gsc_scaler_options o = options(64.0f, 1000);
+  o.overflow_tolerance = 0.5;
+  Policy policy(o);
+  // 1/1; then 1/2 since that rescale; then 1/3 and 2/4.
+  EXPECT_EQ(policy.run("x.x..xx"), "32 32 16 16 16 16 8");
+}
+
+TEST(PolicyRecovery, ShorterIntervalBelowTheThreshold) {
+  gsc_scaler_options o = options(16.0f, 4);
+  o.recovery_threshold = 8.0f;
+  o.recovery_interval = 1;
+  Policy policy(o);
+  EXPECT_EQ(policy.run("xxx"), "8 4 2");
+  EXPECT_EQ(policy.run("......"), "4 8 8 8 8 16");
+}
+
+TEST(PolicyFloor, ClampSaysNothing) {
+  gsc_scaler_options o = options(1.0f, 1000);
+  o.min_scale = 1.0f;
+  Policy policy(o);
+  policy.run("xxx");
+  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u);
+}
+
+struct Log {
+  int warnings = 0;
+  std::string last;
+};
+void count_warnings(void *user, int32_t level, const char *message) {
+  Log *log = static_cast<Log *>(user);
+  if (level == GSC_LOG_WARNING) {
+    ++log->warnings;
+    log->last = message;
+  }
+}
+
+TEST(PolicyFloor, ReportAfterItsPatience) {
+  gsc_scaler_options o = options(1.0f, 1000);
+  o.min_scale = 1.0f;
+  o.floor_action = GSC_FLOOR_REPORT;
+  o.floor_patience = 3;
+  Policy policy(o);
+  Log log;
+  ASSERT_GSC_OK(gsc_context_set_log(policy.context().get(), count_warnings, &log));
+  policy.run("xx");
+  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u);
+  EXPECT_EQ(log.warnings, 0);
+  policy.run("x");
+  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, static_cast<uint32_t>(GSC_REPORT_AT_FLOOR));
+  EXPECT_GE(log.warnings, 1);
+  EXPECT_NE(log.last, "");
+  policy.run(".");
+  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u) << "a clean step ends it";
+  policy.run("x.x.x");
+  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u) << "the skips must be consecutive";
+}
+
+TEST(PolicyFloor, ErrorFillsTheReport) {
+  gsc_scaler_options o = options(2.0f, 1000);
+  o.min_scale = 1.0f;
+  o.floor_action = GSC_FLOOR_ERROR;
+  Policy policy(o);
+  policy.run("x");
+  EXPECT_EQ(policy.report().scale, 1.0f);
+  policy.run("x");
+  gsc_report report;
+  std::memset(&report, 0, sizeof report);
+  report.struct_size = sizeof report;
+  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(policy.get(), nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR, "scale");
+  EXPECT_EQ(report.scale, 1.0f);
+  EXPECT_EQ(report.skipped, 2);
+  EXPECT_EQ(report.flags & GSC_REPORT_AT_FLOOR, static_cast<uint32_t>(GSC_REPORT_AT_FLOOR));
+  std::memset(&report, 0, sizeof report);
+  report.struct_size = sizeof report;
+  EXPECT_GSC_OK(gsc_scaler_read_report_async(policy.get(), nullptr, &report, nullptr)) << "never SCALE_FLOOR";
+  EXPECT_EQ(report.skipped, 2);
+  policy.run(".");
+  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u);
+}
+
+TEST(PolicySetters, TakeEffectAtTheNextUpdate) {
+  Policy policy(options(8.0f, 100));
+  ASSERT_GSC_OK(gsc_scaler_set_growth_factor(policy.get(), 4.0, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_backoff_factor(policy.get(), 0.125, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_growth_interval(policy.get(), 2, nullptr));
+  EXPECT_EQ(policy.run("..x"), "8 32 4");
+  gsc_scaler_options now = GSC_SCALER_OPTIONS_INIT;
+  ASSERT_GSC_OK(gsc_scaler_get_options(policy.get(), &now));
+  EXPECT_EQ(now.growth_factor, 4.0);
+  EXPECT_EQ(now.backoff_factor, 0.125);
+  EXPECT_EQ(now.growth_interval, 2);
+  EXPECT_EQ(now.init_scale, 8.0f) << "the one given at creation";
+}
+
+TEST(PolicySetters, SetScaleIgnoresTheLimits) {
+  gsc_scaler_options o = options(8.0f, 2);
+  o.min_scale = 4.0f;
+  o.max_scale = 16.0f;
+  Policy policy(o);
+  policy.run(".");
+  ASSERT_GSC_OK(gsc_scaler_set_scale(policy.get(), 1024.0f, nullptr));
+  EXPECT_EQ(policy.scale(), 1024.0f);
+  EXPECT_EQ(policy.report().growth_tracker, 1);
+  EXPECT_EQ(policy.run("x"), "512");
+}
+
+}  // namespace
+}  // namespace gsc_test

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stage machine: which call is allowed when, what the message says, that a refused call changes nothing, and what
+// brings a list back to READY. Also discard and the disabled scaler.
+#include <functional>
+
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+class Stages : public ::testing::Test {
+ protected:
+  static constexpr float kScale = 8.0f;
+
+  Stages()
+      : context_(make_context()),
+        trainer_(context_, {.options = sgd(), .counts = {4, 4, 4}, .grad_dtypes = {GSC_FP16}}),
+        scaler_(make_scaler(context_, kScale)) {
+    for (Buffer &buffer : trainer_.grads()) buffer.fill(16.0);
+  }
+  static gsc_optimizer_options sgd() {
+    gsc_optimizer_options options = optimizer_options(GSC_SGD);
+    options.lr = 1.0;
+    return options;
+  }
+  gsc_scaler *scaler() const { return scaler_.get(); }
+  gsc_tensor_list *grads() const { return trainer_.grad_list(); }
+  gsc_status unscale() { return gsc_scaler_unscale(scaler(), grads(), nullptr); }
+  gsc_status check() { return gsc_scaler_check(scaler(), grads(), nullptr); }
+  gsc_status check_range(int64_t first, int64_t count) {
+    return gsc_scaler_check_range(scaler(), grads(), first, count, nullptr);
+  }
+  gsc_status clip_norm(double norm) { return gsc_scaler_clip_grad_norm(scaler(), grads(), norm, GSC_NORM_L2, nullptr); }
+  gsc_status clip_value(double value) { return gsc_scaler_clip_grad_value(scaler(), grads(), value, nullptr); }
+  gsc_status step() { return gsc_scaler_step(scaler(), trainer_.get(), nullptr); }
+  gsc_status update() { return gsc_scaler_update(scaler(), nullptr); }
+
+  void expect_bad_state(const std::function<gsc_status()> &call, const char *word) {
+    const Snapshot before = trainer_.snapshot();
+    const gsc_scaler_state state = state_of(scaler_);
+    EXPECT_GSC_ERROR(call(), GSC_ERROR_BAD_STATE, word);
+    EXPECT_TRUE(trainer_.snapshot().same_with_grads(before)) << "a refused call changes nothing";
+    const gsc_scaler_state now = state_of(scaler_);
+    EXPECT_EQ(std::memcmp(&state, &now, sizeof now), 0);
+  }
+  void expect_ready() {
+    EXPECT_GSC_OK(check());
+    EXPECT_GSC_OK(gsc_scaler_discard(scaler(), grads()));
+  }
+
+  Context context_;
+  Trainer trainer_;
+  Scaler scaler_;
+};
+
+TEST_F(Stages, UnscaleTwice) {
+  ASSERT_GSC_OK(unscale());
+  expect_bad_state([&] { return unscale(); }, "unscale");
+  EXPECT_GSC_OK(step());
+  EXPECT_GSC_OK(update());
+  EXPECT_GSC_OK(unscale());
+}
+
+TEST_F(Stages, UnscaleAfterStep) {
+  ASSERT_GSC_OK(step());
+  expect_bad_state([&] { return unscale(); }, "step");
+}
+
+TEST_F(Stages, StepTwice) {
+  ASSERT_GSC_OK(step());
+  expect_bad_state([&] { return step(); }, "step");
+  expect_bad_state([&] { return gsc_scaler_step_and_update(scaler(), trainer_.get(), nullptr); }, "step");
+  int32_t apply = -7;
+  expect_bad_state([&] { return gsc_scaler_should_step_sync(scaler(), grads(), &apply, nullptr); }, "step");
+  EXPECT_EQ(apply, -7);
+  EXPECT_GSC_OK(update());
+  EXPECT_GSC_OK(step());
+}
+
+TEST_F(Stages, UpdateWithoutACheck) {
+  expect_bad_state([&] { return update(); }, "update");
+  // A clip that is folded into a later step has looked at nothing.
+  ASSERT_GSC_OK(clip_norm(1.0));
+  expect_bad_state([&] { return update(); }, "update");
+  ASSERT_GSC_OK(step());
+  ASSERT_GSC_OK(update());
+  expect_bad_state([&] { return update(); }, "update");
+}
+
+TEST_F(Stages, CheckOnlyWhenReady) {
+  ASSERT_GSC_OK(check());
+  expect_bad_state([&] { return check(); }, "check");
+  ASSERT_GSC_OK(unscale()) << "CHECKED -> UNSCALED is fine";
+  expect_bad_state([&] { return check(); }, "unscale");
+  ASSERT_GSC_OK(step());
+  expect_bad_state([&] { return check(); }, "step");
+}
+
+TEST_F(Stages, CheckedThenUnscaledHasTheRightValues) {
+  ASSERT_GSC_OK(check());
+  ASSERT_GSC_OK(unscale());
+  for (const Buffer &buffer : trainer_.grads()) {
+    for (const double value : buffer.values()) EXPECT_EQ(value, 2.0);
+  }
+  EXPECT_EQ(report_of(scaler_, grads()).grad_norm, 2.0 * std::sqrt(12.0));
+}
+
+TEST_F(Stages, CheckRangeTwice) {
+  ASSERT_GSC_OK(check_range(1, 1));
+  expect_bad_state([&] { return check_range(0, 2); }, "[1]");
+  ASSERT_GSC_OK(check_range(2, 1));
+  ASSERT_GSC_OK(check_range(0, 1));
+  expect_bad_state([&] { return check_range(0, 1); }, "check");
+  EXPECT_GSC_OK(step());
+  EXPECT_EQ(applied_steps(trainer_.optimizer()), 1);
+}
+
+TEST_F(Stages, StepCompletesAPartialCheck) {
+  trainer_.grads()[2].set(1, kInf);
+  ASSERT_GSC_OK(check_range(0, 2));
+  ASSERT_GSC_OK(step());
+  EXPECT_EQ(skipped_steps(trainer_.optimizer()), 1);
+  EXPECT_EQ(report_of(scaler_, grads()).first_tensor, 2);
+  ASSERT_GSC_OK(update());
+  EXPECT_EQ(scale_of(scaler_), kScale / 2);
+}
+
+TEST_F(Stages, UnscaleCompletesAPartialCheck) {
+  ASSERT_GSC_OK(check_range(1, 1));
+  ASSERT_GSC_OK(unscale());
+  for (const Buffer &buffer : trainer_.grads()) {
+    for (const double value : buffer.values()) EXPECT_EQ(value, 2.0);
+  }
+  EXPECT_EQ(report_of(scaler_, grads()).grad_norm, 2.0 * std::sqrt(12.0));
+}
+
+TEST_F(Stages, AFoldedClipWaitsForTheStepWhateverComesBetween) {
+  ASSERT_GSC_OK(clip_value(0.5));
+  ASSERT_GSC_OK(check());
+  const double before = trainer_.params()[0].get(0);
+  ASSERT_GSC_OK(step());
+  EXPECT_NEAR(trainer_.params()[0].get(0), before - 0.5, 1e-6);
+}
+
+TEST_F(Stages, AListWithoutTensorsSteps) {
+  Trainer empty(context_, {.options = sgd(), .counts = {}});
+  ASSERT_GSC_OK(gsc_scaler_step(scaler(), empty.get(), nullptr));
+  ASSERT_GSC_OK(update());
+  EXPECT_EQ(applied_steps(empty.optimizer()), 1);
+}
+
+TEST_F(Stages, ClipTwice) {
+  ASSERT_GSC_OK(clip_norm(1.0));
+  expect_bad_state([&] { return clip_norm(1.0); }, "clip_grad_norm");
+  ASSERT_GSC_OK(gsc_scaler_discard(scaler(), nullptr));
+  ASSERT_GSC_OK(unscale());
+  ASSERT_GSC_OK(clip_norm(1.0));
+  expect_bad_state([&] { return clip_norm(1.0); }, "clip_grad_norm");
+}
+
+TEST_F(Stages, ClipValueThenNormOfAFoldedClip) {
+  ASSERT_GSC_OK(clip_value(1.0));
+  expect_bad_state([&] { return clip_norm(1.0); }, "clip_grad_value");
+}
+
+TEST_F(Stages, ClipAfterStep) {
+  ASSERT_GSC_OK(step());
+  expect_bad_state([&] { return clip_norm(1.0); }, "step");
+  expect_bad_state([&] { return clip_value(1.0); }, "step");
+}
+
+TEST_F(Stages, AFoldedClipLastsOneIteration) {
+  ASSERT_GSC_OK(clip_value(0.5));
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler(), trainer_.get(), nullptr));
+  const double after_first = trainer_.params()[0].get(0);
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler(), trainer_.get(), nullptr));
+  EXPECT_NEAR(trainer_.params()[0].get(0), after_first - 2.0, 1e-6);
+}
+
+TEST_F(Stages, ReducerOnlyWhenNothingIsChecked) {
+  const gsc_reducer reducer = {sizeof(gsc_reducer), 0,
+                               [](void *, double *, int64_t, gsc_stream) -> int32_t { return 0; }, nullptr};
+  ASSERT_GSC_OK(check());
+  expect_bad_state([&] { return gsc_scaler_set_reducer(scaler(), &reducer); }, "reducer");
+  ASSERT_GSC_OK(gsc_scaler_discard(scaler(), nullptr));
+  EXPECT_GSC_OK(gsc_scaler_set_reducer(scaler(), &reducer));
+  EXPECT_GSC_OK(gsc_scaler_set_reducer(scaler(), nullptr));
+}
+
+TEST_F(Stages, DiscardReturnsToReadyFromEveryStage) {
+  const gsc_scaler_state before = state_of(scaler_);
+  const auto expect_discarded = [&](const std::function<void()> &reach) {
+    for (gsc_tensor_list *list : {grads(), static_cast<gsc_tensor_list *>(nullptr)}) {
+      reach();
+      ASSERT_GSC_OK(gsc_scaler_discard(scaler(), list));
+      expect_bad_state([&] { return update(); }, "update");
+      expect_ready();
+      const gsc_scaler_state now = state_of(scaler_);
+      EXPECT_EQ(std::memcmp(&before, &now, sizeof now), 0) << "scale and trackers are not touched";
+    }
+  };
+  expect_discarded([] {});
+  expect_discarded([&] { ASSERT_GSC_OK(check()); });
+  expect_discarded([&] { ASSERT_GSC_OK(check_range(1, 1)); });
+  expect_discarded([&] { ASSERT_GSC_OK(unscale()); });
+  expect_discarded([&] { ASSERT_GSC_OK(step()); });
+}
+
+TEST_F(Stages, DiscardedOverflowDoesNotCount) {
+  trainer_.grads()[1].set(2, kInf);
+  ASSERT_GSC_OK(check());
+  ASSERT_GSC_OK(gsc_scaler_discard(scaler(), grads()));
+  trainer_.grads()[1].set(2, 16.0);
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler(), trainer_.get(), nullptr));
+  EXPECT_EQ(scale_of(scaler_), kScale);
+  EXPECT_EQ(applied_steps(trainer_.optimizer()), 1);
+  EXPECT_EQ(report_of(scaler_).skipped, 0);
+}
+
+TEST_F(Stages, DiscardForgetsAFoldedClip) {
+  ASSERT_GSC_OK(clip_value(0.0));
+  ASSERT_GSC_OK(gsc_scaler_discard(scaler(), grads()));
+  const double before = trainer_.params()[0].get(0);
+  ASSERT_GSC_OK(step());
+  EXPECT_NEAR(trainer_.params()[0].get(0), before - 2.0, 1e-6);
+}
+
+TEST_F(Stages, DiscardOfOneListKeepsTheOther) {
+  Trainer other(context_, {.options = sgd(), .counts = {4}});
+  ASSERT_GSC_OK(check());
+  ASSERT_GSC_OK(gsc_scaler_check(scaler(), other.grad_list(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_discard(scaler(), other.grad_list()));
+  EXPECT_GSC_ERROR(check(), GSC_ERROR_BAD_STATE, "check");
+  EXPECT_GSC_OK(gsc_scaler_check(scaler(), other.grad_list(), nullptr));
+}
+
+TEST_F(Stages, SetScaleReturnsToReadyAndKeepsTheTracker) {
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler(), trainer_.get(), nullptr));
+  EXPECT_EQ(report_of(scaler_).growth_tracker, 1);
+  ASSERT_GSC_OK(unscale());
+  ASSERT_GSC_OK(gsc_scaler_set_scale(scaler(), 3.0f, nullptr));
+  EXPECT_EQ(scale_of(scaler_), 3.0f);
+  EXPECT_EQ(report_of(scaler_).growth_tracker, 1);
+  expect_bad_state([&] { return update(); }, "update");
+  expect_ready();
+}
+
+TEST_F(Stages, ShouldStepMovesToStepped) {
+  int32_t apply = -1;
+  ASSERT_GSC_OK(gsc_scaler_should_step_sync(scaler(), grads(), &apply, nullptr));
+  EXPECT_EQ(apply, 1);
+  expect_bad_state([&] { return step(); }, "step");
+  ASSERT_GSC_OK(update());
+  trainer_.grads()[0].set(0, kNan);
+  ASSERT_GSC_OK(unscale());
+  ASSERT_GSC_OK(gsc_scaler_should_step_sync(scaler(), grads(), &apply, nullptr));
+  EXPECT_EQ(apply, 0);
+  ASSERT_GSC_OK(update());
+  EXPECT_EQ(scale_of(scaler_), kScale / 2);
+}
+
+TEST_F(Stages, AListIsInOneIterationAtATime) {
+  const Scaler second = make_scaler(context_, 2.0f);
+  ASSERT_GSC_OK(check());
+  EXPECT_GSC_ERROR(gsc_scaler_check(second.get(), grads(), nullptr), GSC_ERROR_BAD_STATE, "another scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_update(second.get(), nullptr), GSC_ERROR_BAD_STATE, "update");
+  ASSERT_GSC_OK(update());
+  EXPECT_GSC_OK(gsc_scaler_check(second.get(), grads(), nullptr));
+  EXPECT_GSC_OK(gsc_scaler_update(second.get(), nullptr));
+}
+
+class Disabled : public ::testing::Test {
+ protected:
+  Disabled()
+      : context_(make_context()),
+        trainer_(context_, {.options = optimizer_options(GSC_SGD), .counts = {4}}),
+        scaler_(make_scaler(context_, options())) {}
+  static gsc_scaler_options options() {
+    gsc_scaler_options result = scaler_options(1024.0f, 1);
+    result.enabled = 0;
+    return result;
+  }
+  Context context_;
+  Trainer trainer_;
+  Scaler scaler_;
+};
+
+TEST_F(Disabled, DoesNothing) {
+  gsc_scaler *const s = scaler_.get();
+  int32_t enabled = -1;
+  EXPECT_GSC_OK(gsc_scaler_is_enabled(s, &enabled));
+  EXPECT_EQ(enabled, 0);
+  EXPECT_EQ(scale_of(scaler_), 1.0f);
+  trainer_.grads()[0].fill(6.0);
+  const Snapshot before = trainer_.snapshot();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_GSC_OK(gsc_scaler_unscale(s, trainer_.grad_list(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_check(s, trainer_.grad_list(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(s, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_set_scale(s, 5.0f, nullptr));
+  }
+  EXPECT_TRUE(trainer_.snapshot().same_with_grads(before));
+  EXPECT_EQ(scale_of(scaler_), 1.0f);
+}
+
+TEST_F(Disabled, AlwaysSteps) {
+  trainer_.grads()[0].fill(6.0);
+  trainer_.grads()[0].set(2, kNan);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_GSC_OK(gsc_scaler_step(scaler_.get(), trainer_.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler_.get(), nullptr));
+  }
+  EXPECT_EQ(applied_steps(trainer_.optimizer()), 3);
+  EXPECT_TRUE(std::isnan(trainer_.params()[0].get(2)));
+  int32_t apply = -1;
+  ASSERT_GSC_OK(gsc_scaler_should_step_sync(scaler_.get(), trainer_.grad_list(), &apply, nullptr));
+  EXPECT_EQ(apply, 1);
+}
+
+TEST_F(Disabled, ScaleIsACopy) {
+  Buffer src(GSC_FP32, 9), dst(GSC_FP16, 9);
+  src.fill(3.0);
+  const gsc_tensor s = src.tensor(), d = dst.tensor();
+  ASSERT_GSC_OK(gsc_scaler_scale(scaler_.get(), &s, &d, 1, nullptr));
+  for (const double value : dst.values()) EXPECT_EQ(value, 3.0);
+}
+
+TEST_F(Disabled, HasNoState) {
+  gsc_scaler_state state;
+  std::memset(&state, 0, sizeof state);
+  state.struct_size = sizeof state;
+  EXPECT_GSC_ERROR(gsc_scaler_get_state(scaler_.get(), &state, nullptr), GSC_ERROR_BAD_STATE, "disabled");
+  const Scaler other = make_scaler(context_, 64.0f);
+  state = state_of(other);
+  EXPECT_GSC_OK(gsc_scaler_set_state(scaler_.get(), &state, nullptr));
+  EXPECT_EQ(scale_of(scaler_), 1.0f);
+}
+
+}  // namespace
+}  // namespace gsc_test

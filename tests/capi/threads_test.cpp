@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Threads and lifetimes: distinct scalers in parallel on one shared context, objects destroyed in any order and from
+// other threads, messages that belong to a thread, and a process that forks after the pool has started. ThreadSanitizer
+// runs this suite too.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+#include "tests/support/trainer.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define GSC_TEST_TSAN 1
+#endif
+
+namespace gsc_test {
+namespace {
+
+TrainerSpec spec_of(int worker) {
+  return {.options = optimizer_options(worker % 2 == 0 ? GSC_ADAMW : GSC_LAMB),
+          .counts = {30000, 7, 5000},
+          .grad_dtypes = {GSC_FP16, GSC_FP32},
+          .seed = static_cast<uint64_t>(worker)};
+}
+
+Snapshot train(const Context &context, int worker) {
+  Trainer trainer(context, spec_of(worker));
+  const Scaler scaler = make_scaler(context, scaler_options(64.0f, 2));
+  Random random(static_cast<uint64_t>(worker));
+  for (int step = 0; step < 10; ++step) {
+    trainer.fill_grads(random, 1.0, 8.0);
+    if (step % 4 == 3) trainer.grads()[0].set(29999, kNan);
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), trainer.grad_list(), 1.0, GSC_NORM_L2, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+    // The stateless operations keep their plan in the context, which everybody shares.
+    double norm = 0.0;
+    EXPECT_GSC_OK(
+        gsc_ops_norm(context.get(), tensors_of(trainer.params()).data(), 3, GSC_NORM_L2, &norm, nullptr, nullptr));
+    EXPECT_GT(norm, 0.0);
+  }
+  return trainer.snapshot();
+}
+
+TEST(Threads, DistinctScalersOnOneContext) {
+  constexpr int kWorkers = 4;
+  std::vector<Snapshot> expected, got(kWorkers);
+  {
+    const Context alone = make_context(1);
+    for (int worker = 0; worker < kWorkers; ++worker) expected.push_back(train(alone, worker));
+  }
+  for (const int32_t pool : {1, 3}) {
+    const Context shared = make_context(pool);
+    std::vector<std::thread> threads;
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      threads.emplace_back([&, worker] { got[static_cast<size_t>(worker)] = train(shared, worker); });
+    }
+    for (std::thread &thread : threads) thread.join();
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      EXPECT_TRUE(got[static_cast<size_t>(worker)] == expected[static_cast<size_t>(worker)]) << worker;
+    }
+  }
+}
+
+TEST(Threads, ContextsAreCreatedAndDestroyedInParallel) {
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < 4; ++worker) {
+    threads.emplace_back([worker] {
+      for (int i = 0; i < 5; ++i) {
+        const Context context = make_context(2);
+        train(context, worker);
+      }
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+}
+
+TEST(Threads, MessagesBelongToTheirThread) {
+  EXPECT_NE(gsc_context_create(nullptr, nullptr), GSC_OK);
+  const std::string mine = gsc_last_error_message();
+  std::string fresh = "unset", other;
+  std::thread([&] {
+    fresh = gsc_last_error_message();
+    EXPECT_NE(gsc_tensor_list_count(nullptr, nullptr), GSC_OK);
+    other = gsc_last_error_message();
+  }).join();
+  EXPECT_EQ(fresh, "");
+  EXPECT_NE(other, "");
+  EXPECT_NE(other, mine);
+  EXPECT_EQ(gsc_last_error_message(), mine);
+}
+
+/// Every order of destroying the five objects of a training loop; what is left must keep working.
+TEST(Lifetime, AnyOrderOfDestruction) {
+  int order[] = {0, 1, 2, 3, 4};
+  do {
+    Buffer params(GSC_FP32, 5000), grads(GSC_FP16, 5000);
+    Context context = make_context(2);
+    List param_list = make_list(context, params), grad_list = make_list(context, grads);
+    Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), param_list, grad_list);
+    Scaler scaler = make_scaler(context, 4.0f);
+    ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
+    for (const int which : order) {
+      if (which == 0) context.reset();
+      if (which == 1) param_list.reset();
+      if (which == 2) grad_list.reset();
+      if (which == 3) optimizer.reset();
+      if (which == 4) scaler.reset();
+      if (optimizer != nullptr) {
+        ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+      }
+      if (scaler != nullptr) {
+        float scale = 0.0f;
+        ASSERT_GSC_OK(gsc_scaler_get_scale(scaler.get(), &scale, nullptr));
+      }
+      if (scaler != nullptr && optimizer != nullptr) {
+        ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
+        ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+      }
+    }
+  } while (std::next_permutation(std::begin(order), std::end(order)));
+}
+
+TEST(Lifetime, FromOtherThreads) {
+  Buffer params(GSC_FP32, 50000), grads(GSC_FP16, 50000);
+  Context context = make_context(2);
+  List param_list = make_list(context, params), grad_list = make_list(context, grads);
+  Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), param_list, grad_list);
+  Scaler scaler = make_scaler(context, 4.0f);
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+  std::vector<std::thread> threads;
+  threads.emplace_back([c = std::move(context)]() mutable { c.reset(); });
+  threads.emplace_back([l = std::move(param_list)]() mutable { l.reset(); });
+  threads.emplace_back([l = std::move(grad_list)]() mutable { l.reset(); });
+  threads.emplace_back([o = std::move(optimizer)]() mutable { o.reset(); });
+  threads.emplace_back([s = std::move(scaler)]() mutable { s.reset(); });
+  for (std::thread &thread : threads) thread.join();
+}
+
+/// A list may go while a scaler still remembers its check, and a new list may take its address.
+TEST(Lifetime, ListsComeAndGoUnderOneScaler) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, 4.0f);
+  Buffer grads(GSC_FP16, 100);
+  for (int i = 0; i < 200; ++i) {
+    const List list = make_list(context, grads);
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr)) << i;
+    if (i % 3 != 0) {
+      ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr)) << i;
+    }
+  }
+  const List last = make_list(context, grads);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), last.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+}
+
+/// A child of fork has none of the pool's threads; its calls must still return.
+TEST(Fork, ChildDoesNotHang) {
+#if defined(GSC_TEST_TSAN)
+  GTEST_SKIP() << "ThreadSanitizer does not support threads after a fork with threads";
+#endif
+  const Context context = make_context(3);
+  const Snapshot expected = train(context, 1);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);  // A hang ends the child by SIGALRM.
+    bool same = train(context, 1) == expected;
+    {
+      const Context own = make_context(2);
+      same = same && train(own, 1) == expected;
+    }
+    _exit(same && !::testing::Test::HasFailure() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_TRUE(train(context, 1) == expected) << "the parent goes on";
+}
+
+}  // namespace
+}  // namespace gsc_test

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reads gsc_scaler_options and the small enumerations of a scenario file from JSON. Unknown keys are errors, so that a
+// misspelt option cannot pass unnoticed.
+#ifndef GRADSCALER_TESTS_CONFORMANCE_OPTIONS_H
+#define GRADSCALER_TESTS_CONFORMANCE_OPTIONS_H
+#include <utility>
+
+#include "tests/support/json.h"
+#include "tests/support/objects.h"
+
+namespace gsc_test {
+
+/// The value that belongs to a word; an unknown word is an error.
+inline int32_t word_value(const std::string &word, std::initializer_list<std::pair<const char *, int32_t>> table) {
+  for (const auto &[name, value] : table) {
+    if (word == name) return value;
+  }
+  throw std::runtime_error("unknown word \"" + word + "\"");
+}
+
+inline int32_t dtype_of(const std::string &word) {
+  return word_value(word, {{"fp16", GSC_FP16}, {"bf16", GSC_BF16}, {"fp32", GSC_FP32}, {"fp64", GSC_FP64}});
+}
+
+inline gsc_status status_of(const std::string &word) {
+  return word_value(word, {{"ok", GSC_OK},
+                           {"invalid_argument", GSC_ERROR_INVALID_ARGUMENT},
+                           {"bad_state", GSC_ERROR_BAD_STATE},
+                           {"unsupported", GSC_ERROR_UNSUPPORTED},
+                           {"scale_floor", GSC_ERROR_SCALE_FLOOR}});
+}
+
+inline int32_t preset_of(const std::string &word) {
+  return word_value(word, {{"torch", GSC_PRESET_TORCH},
+                           {"apex", GSC_PRESET_APEX},
+                           {"apex_hysteresis", GSC_PRESET_APEX_HYSTERESIS},
+                           {"megatron", GSC_PRESET_MEGATRON},
+                           {"deepspeed", GSC_PRESET_DEEPSPEED},
+                           {"tensorflow", GSC_PRESET_TENSORFLOW},
+                           {"keras", GSC_PRESET_KERAS},
+                           {"flax", GSC_PRESET_FLAX},
+                           {"jmp", GSC_PRESET_JMP},
+                           {"paddle", GSC_PRESET_PADDLE},
+                           {"mindspore", GSC_PRESET_MINDSPORE},
+                           {"fairseq", GSC_PRESET_FAIRSEQ},
+                           {"oneflow", GSC_PRESET_ONEFLOW},
+                           {"colossalai", GSC_PRESET_COLOSSALAI}});
+}
+
+inline uint32_t flags_of(const Json &words) {
+  uint32_t flags = 0;
+  for (const Json &word : words.items()) {
+    flags |= static_cast<uint32_t>(word_value(word.string(), {{"grow_on_equal", GSC_SCALER_GROW_ON_EQUAL},
+                                                              {"no_finite_guard", GSC_SCALER_NO_FINITE_GUARD},
+                                                              {"floor_exclusive", GSC_SCALER_FLOOR_EXCLUSIVE},
+                                                              {"fp32_products", GSC_SCALER_FP32_PRODUCTS}}));
+  }
+  return flags;
+}
+
+inline void read_option(gsc_scaler_options &o, const std::string &key, const Json &value) {
+  const auto integer = [&] { return static_cast<int32_t>(value.integer()); };
+  const auto single = [&] { return static_cast<float>(value.number()); };
+  if (key == "init_scale") {
+    o.init_scale = single();
+  } else if (key == "min_scale") {
+    o.min_scale = single();
+  } else if (key == "max_scale") {
+    o.max_scale = single();
+  } else if (key == "growth_interval") {
+    o.growth_interval = integer();
+  } else if (key == "growth_factor") {
+    o.growth_factor = value.number();
+  } else if (key == "backoff_factor") {
+    o.backoff_factor = value.number();
+  } else if (key == "enabled") {
+    o.enabled = integer();
+  } else if (key == "hysteresis") {
+    o.hysteresis = integer();
+  } else if (key == "hysteresis_refill") {
+    o.hysteresis_refill = word_value(value.string(), {{"on_growth", GSC_REFILL_ON_GROWTH},
+                                                      {"on_clean_step", GSC_REFILL_ON_CLEAN_STEP},
+                                                      {"consecutive", GSC_REFILL_CONSECUTIVE}});
+  } else if (key == "growth_timing") {
+    o.growth_timing = word_value(value.string(), {{"at_interval", GSC_GROWTH_AT_INTERVAL},
+                                                  {"one_later", GSC_GROWTH_ONE_LATER},
+                                                  {"first_one_later", GSC_GROWTH_FIRST_ONE_LATER}});
+  } else if (key == "overflow_tolerance") {
+    o.overflow_tolerance = value.number();
+  } else if (key == "recovery_threshold") {
+    o.recovery_threshold = single();
+  } else if (key == "recovery_interval") {
+    o.recovery_interval = integer();
+  } else if (key == "floor_action") {
+    o.floor_action = word_value(value.string(),
+                                {{"clamp", GSC_FLOOR_CLAMP}, {"report", GSC_FLOOR_REPORT}, {"error", GSC_FLOOR_ERROR}});
+  } else if (key == "floor_patience") {
+    o.floor_patience = integer();
+  } else if (key == "history_capacity") {
+    o.history_capacity = integer();
+  } else if (key == "flags") {
+    o.flags = flags_of(value);
+  } else {
+    throw std::runtime_error("unknown option \"" + key + "\"");
+  }
+}
+
+/// Options over `base`, or over a preset where the object names one.
+inline gsc_scaler_options read_options(const Json &object, const gsc_scaler_options &base) {
+  gsc_scaler_options options = base;
+  if (const Json *preset = object.find("preset")) options = preset_options(preset_of(preset->string()));
+  for (const auto &[key, value] : object.members()) {
+    if (key != "preset") read_option(options, key, value);
+  }
+  return options;
+}
+
+}  // namespace gsc_test
+#endif

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a scenario acts on: one scaler, and for each list of gradients its parameters and an SGD optimizer with learning
+// rate 1. `act` carries out one event and judges its status and expectations.
+#ifndef GRADSCALER_TESTS_CONFORMANCE_WORLD_H
+#define GRADSCALER_TESTS_CONFORMANCE_WORLD_H
+#include <map>
+#include <memory>
+
+#include "options.h"
+
+namespace gsc_test {
+
+struct GradientList {
+  GradientList(const Context &context, int32_t dtype, const std::vector<int64_t> &counts)
+      : grads(make_buffers(dtype, counts)),
+        params(make_buffers(GSC_FP32, counts)),
+        grad_list(make_list(context, grads)),
+        param_list(make_list(context, params)) {
+    gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
+    sgd.lr = 1.0;
+    optimizer = make_optimizer(context, sgd, param_list, grad_list);
+  }
+  std::vector<Buffer> grads, params;
+  List grad_list, param_list;
+  Optimizer optimizer;
+};
+
+class World {
+ public:
+  explicit World(const Json &file) : context_(make_context(1)) {
+    const gsc_scaler_options defaults = GSC_SCALER_OPTIONS_INIT;
+    options_ = read_options(file.at("scaler"), defaults);
+    scaler_ = make_scaler(context_, options_);
+    const Json *lists = file.find("lists");
+    if (lists == nullptr) {
+      add_list("model", GSC_FP32, {4});
+      return;
+    }
+    for (const auto &[name, description] : lists->members()) {
+      std::vector<int64_t> counts;
+      for (const Json &count : description.at("counts").items()) counts.push_back(count.integer());
+      add_list(name, dtype_of(description.at("dtype").string()), counts);
+    }
+  }
+
+  void act(const Json &event) {
+    const Json *status = event.find("status");
+    const gsc_status expected = status == nullptr ? GSC_OK : status_of(status->string());
+    const gsc_status got = perform(event);
+    ASSERT_EQ(got, expected) << gsc_last_error_message();
+    if (const Json *expect = event.find("expect")) {
+      for (const auto &[key, value] : expect->members()) {
+        SCOPED_TRACE(key);
+        judge(key, value);
+      }
+    }
+  }
+
+ private:
+  void add_list(const std::string &name, int32_t dtype, const std::vector<int64_t> &counts) {
+    names_.push_back(name);
+    lists_.emplace(name, std::make_unique<GradientList>(context_, dtype, counts));
+  }
+  GradientList &list(const std::string &name) {
+    const auto found = lists_.find(name);
+    if (found == lists_.end()) throw std::runtime_error("no list \"" + name + "\"");
+    return *found->second;
+  }
+  GradientList &list_of(const Json &event) {
+    if (const Json *name = event.find("list")) return list(name->string());
+    if (names_.size() != 1) throw std::runtime_error("missing \"list\"");
+    return list(names_.front());
+  }
+
+  gsc_status perform(const Json &event) {
+    const std::string &action = event.at("do").string();
+    gsc_scaler *const s = scaler_.get();
+    if (action == "update") return gsc_scaler_update(s, nullptr);
+    if (action == "set_scale") return gsc_scaler_set_scale(s, static_cast<float>(event.at("scale").number()), nullptr);
+    if (action == "set_options") return set_options(event.at("options"));
+    if (action == "save") return save(event.at("as").string());
+    if (action == "restore") return gsc_scaler_set_state(s, &saved_.at(event.at("from").string()), nullptr);
+    if (action == "new_scaler") return new_scaler(event);
+    if (action == "run") return run(event);
+    if (action == "discard") {
+      return gsc_scaler_discard(s, event.find("list") == nullptr ? nullptr : list_of(event).grad_list.get());
+    }
+    return perform_on(list_of(event), action, event);
+  }
+
+  gsc_status perform_on(GradientList &target, const std::string &action, const Json &event) {
+    gsc_scaler *const s = scaler_.get();
+    gsc_tensor_list *const grads = target.grad_list.get();
+    if (action == "fill") return fill(target, event);
+    if (action == "plant") {
+      Buffer &buffer = target.grads.at(static_cast<size_t>(event.at("tensor").integer()));
+      const int64_t element = event.at("element").integer();
+      if (element < 0 || element >= buffer.count()) throw std::runtime_error("no such element");
+      buffer.set(element, event.at("value").number());
+      return GSC_OK;
+    }
+    if (action == "unscale") return gsc_scaler_unscale(s, grads, nullptr);
+    if (action == "check") return gsc_scaler_check(s, grads, nullptr);
+    if (action == "check_range") {
+      return gsc_scaler_check_range(s, grads, event.at("first").integer(), event.at("count").integer(), nullptr);
+    }
+    if (action == "clip_norm") {
+      const int32_t type = word_value(event.at("norm").string(), {{"l2", GSC_NORM_L2}, {"inf", GSC_NORM_INF}});
+      return gsc_scaler_clip_grad_norm(s, grads, event.at("max_norm").number(), type, nullptr);
+    }
+    if (action == "clip_value") return gsc_scaler_clip_grad_value(s, grads, event.at("value").number(), nullptr);
+    if (action == "step") return gsc_scaler_step(s, target.optimizer.get(), nullptr);
+    if (action == "step_and_update") return gsc_scaler_step_and_update(s, target.optimizer.get(), nullptr);
+    if (action == "should_step") return gsc_scaler_should_step_sync(s, grads, &apply_, nullptr);
+    throw std::runtime_error("unknown event \"" + action + "\"");
+  }
+
+  gsc_status fill(GradientList &target, const Json &event) {
+    const Json *raw = event.find("value");
+    const double value =
+        raw != nullptr ? raw->number() : event.at("true_value").number() * static_cast<double>(scale_of(scaler_));
+    for (Buffer &buffer : target.grads) buffer.fill(value);
+    return GSC_OK;
+  }
+  gsc_status set_options(const Json &changes) {
+    gsc_scaler_options now = GSC_SCALER_OPTIONS_INIT;
+    const gsc_status status = gsc_scaler_get_options(scaler_.get(), &now);
+    if (status != GSC_OK) return status;
+    now = read_options(changes, now);
+    return gsc_scaler_set_options(scaler_.get(), &now, nullptr);
+  }
+  gsc_status save(const std::string &name) {
+    gsc_scaler_state state = {};
+    state.struct_size = sizeof state;
+    const gsc_status status = gsc_scaler_get_state(scaler_.get(), &state, nullptr);
+    if (status == GSC_OK) saved_[name] = state;
+    return status;
+  }
+  gsc_status new_scaler(const Json &event) {
+    const gsc_scaler_options defaults = GSC_SCALER_OPTIONS_INIT;
+    const Json *described = event.find("scaler");
+    const gsc_scaler_options options = described == nullptr ? options_ : read_options(*described, defaults);
+    gsc_scaler *fresh = nullptr;
+    const gsc_status status = gsc_scaler_create(context_.get(), &options, &fresh);
+    if (status == GSC_OK) scaler_.reset(fresh);
+    return status;
+  }
+  gsc_status run(const Json &event) {
+    const std::string &pattern = event.at("pattern").string();
+    const std::vector<Json> &scales = event.at("scales").items();
+    if (scales.size() != pattern.size()) throw std::runtime_error("one scale for each letter of the pattern");
+    for (size_t i = 0; i < pattern.size(); ++i) {
+      if (pattern[i] != '.' && pattern[i] != 'x') throw std::runtime_error("a pattern is made of '.' and 'x'");
+      const double scale = static_cast<double>(scale_of(scaler_));
+      for (const std::string &name : names_) {
+        for (Buffer &buffer : list(name).grads) buffer.fill(scale);
+      }
+      if (pattern[i] == 'x') list(names_.front()).grads.front().set(0, kInf);
+      for (const std::string &name : names_) {
+        const gsc_status status = gsc_scaler_step(scaler_.get(), list(name).optimizer.get(), nullptr);
+        if (status != GSC_OK) return status;
+      }
+      const gsc_status status = gsc_scaler_update(scaler_.get(), nullptr);
+      if (status != GSC_OK) return status;
+      EXPECT_EQ(scale_of(scaler_), static_cast<float>(scales[i].number())) << "letter " << i << " of " << pattern;
+    }
+    return GSC_OK;
+  }
+
+  /// The report, whether or not it comes with SCALE_FLOOR.
+  gsc_report report(const gsc_tensor_list *grads = nullptr) {
+    gsc_report result = {};
+    result.struct_size = sizeof result;
+    const gsc_status status = gsc_scaler_get_report_sync(scaler_.get(), grads, &result, nullptr);
+    floor_error_ = status == GSC_ERROR_SCALE_FLOOR;
+    EXPECT_TRUE(status == GSC_OK || floor_error_) << gsc_last_error_message();
+    return result;
+  }
+
+  static void expect_number(double got, double expected) {
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(got)) << got;
+    } else if (std::isinf(expected)) {
+      EXPECT_EQ(got, expected);
+    } else {
+      EXPECT_NEAR(got, expected, 1e-6 * std::fabs(expected));
+    }
+  }
+
+  void judge(const std::string &key, const Json &value) {
+    if (key == "scale") {
+      EXPECT_EQ(scale_of(scaler_), static_cast<float>(value.number()));
+    } else if (key == "inv_scale") {
+      gsc_device_state words = {};
+      words.struct_size = sizeof words;
+      ASSERT_GSC_OK(gsc_scaler_device_state(scaler_.get(), nullptr, &words));
+      EXPECT_EQ(*words.inv_scale, static_cast<float>(value.number()));
+    } else if (key == "growth_tracker") {
+      EXPECT_EQ(report().growth_tracker, value.integer());
+    } else if (key == "hysteresis_tracker") {
+      EXPECT_EQ(report().hysteresis_tracker, value.integer());
+    } else if (key == "consecutive_skips") {
+      EXPECT_EQ(report().consecutive_skips, value.integer());
+    } else if (key == "updates") {
+      EXPECT_EQ(report().updates, value.integer());
+    } else if (key == "skipped") {
+      EXPECT_EQ(report().skipped, value.integer());
+    } else if (key == "overflow") {
+      EXPECT_EQ((report().flags & GSC_REPORT_OVERFLOW) != 0, value.boolean());
+    } else if (key == "at_floor") {
+      EXPECT_EQ((report().flags & GSC_REPORT_AT_FLOOR) != 0, value.boolean());
+    } else if (key == "floor_error") {
+      report();
+      EXPECT_EQ(floor_error_, value.boolean());
+    } else if (key == "apply") {
+      EXPECT_EQ(apply_, value.integer());
+    } else if (key == "history") {
+      judge_history(value);
+    } else {
+      for (const auto &[name, expected] : value.members()) {
+        SCOPED_TRACE(name);
+        judge_list(key, list(name), expected);
+      }
+    }
+  }
+
+  void judge_list(const std::string &key, GradientList &target, const Json &value) {
+    if (key == "params") {
+      judge_elements(target.params, value);
+    } else if (key == "grads") {
+      judge_elements(target.grads, value);
+    } else if (key == "steps") {
+      EXPECT_EQ(applied_steps(target.optimizer), value.items().at(0).integer());
+      EXPECT_EQ(skipped_steps(target.optimizer), value.items().at(1).integer());
+    } else if (key == "report") {
+      const gsc_report r = report(target.grad_list.get());
+      for (const auto &[field, expected] : value.members()) {
+        SCOPED_TRACE(field);
+        judge_report(r, field, expected);
+      }
+    } else {
+      throw std::runtime_error("unknown expectation \"" + key + "\"");
+    }
+  }
+
+  static void judge_report(const gsc_report &r, const std::string &field, const Json &value) {
+    if (field == "overflow") {
+      EXPECT_EQ((r.flags & GSC_REPORT_OVERFLOW) != 0, value.boolean());
+    } else if (field == "nonfinite") {
+      EXPECT_EQ(r.nonfinite_count, value.integer());
+    } else if (field == "inf") {
+      EXPECT_EQ(r.inf_count, value.integer());
+    } else if (field == "nan") {
+      EXPECT_EQ(r.nan_count, value.integer());
+    } else if (field == "first_tensor") {
+      EXPECT_EQ(r.first_tensor, value.integer());
+    } else if (field == "first_element") {
+      EXPECT_EQ(r.first_element, value.integer());
+    } else if (field == "norm") {
+      expect_number(r.grad_norm, value.number());
+    } else if (field == "amax") {
+      expect_number(r.grad_amax, value.number());
+    } else {
+      throw std::runtime_error("unknown field of a report \"" + field + "\"");
+    }
+  }
+
+  static void judge_elements(const std::vector<Buffer> &buffers, const Json &value) {
+    size_t at = 0;
+    for (const Buffer &buffer : buffers) {
+      for (int64_t i = 0; i < buffer.count(); ++i, ++at) {
+        expect_number(buffer.get(i), value.is_array() ? value.items().at(at).number() : value.number());
+      }
+    }
+    if (value.is_array()) {
+      EXPECT_EQ(at, value.items().size());
+    }
+  }
+
+  void judge_history(const Json &value) {
+    std::vector<gsc_history_entry> entries(value.items().size());
+    int64_t count = -1;
+    ASSERT_GSC_OK(
+        gsc_scaler_history_sync(scaler_.get(), entries.data(), static_cast<int64_t>(entries.size()), &count, nullptr));
+    ASSERT_EQ(count, static_cast<int64_t>(entries.size()));
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const std::vector<Json> &expected = value.items()[i].items();
+      EXPECT_EQ(entries[i].update, expected.at(0).integer());
+      EXPECT_EQ(entries[i].scale, static_cast<float>(expected.at(1).number()));
+      EXPECT_EQ(entries[i].overflow, expected.at(2).integer());
+    }
+  }
+
+  Context context_;
+  gsc_scaler_options options_;
+  Scaler scaler_;
+  std::vector<std::string> names_;
+  std::map<std::string, std::unique_ptr<GradientList>> lists_;
+  std::map<std::string, gsc_scaler_state> saved_;
+  int32_t apply_ = -1;
+  bool floor_error_ = false;
+};
+
+}  // namespace gsc_test
+#endif

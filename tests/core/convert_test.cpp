@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scalar conversions of core/cpu/convert.h against references that share nothing with them (ldexp and nearbyint on
+// doubles) and against the processor's own conversions where it has them. All 2^16 patterns of the 16-bit formats;
+// towards 16 bits every value, every midpoint and their neighbours, and random patterns. The block forms are tested
+// through the kernels, in kernels_linear_test.cpp.
+#include "core/cpu/convert.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+
+#include "core/cpu/dispatch.h"
+
+namespace gsc::cpu {
+namespace {
+
+struct Format {
+  const char *name;
+  int exponent_bits, mantissa_bits;
+  float (*widen)(uint16_t);
+  uint16_t (*narrow)(float);
+  uint16_t (*narrow64)(double);
+
+  int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  int max_field() const { return (1 << exponent_bits) - 1; }
+  uint16_t infinity() const { return static_cast<uint16_t>(max_field() << mantissa_bits); }
+  uint16_t quiet_bit() const { return static_cast<uint16_t>(1 << (mantissa_bits - 1)); }
+};
+
+const Format kFp16 = {"fp16",
+                      5,
+                      10,
+                      [](uint16_t h) { return fp16_to_fp32(h); },
+                      [](float x) { return fp32_to_fp16(x); },
+                      [](double x) { return fp64_to_fp16(x); }};
+const Format kBf16 = {"bf16",
+                      8,
+                      7,
+                      [](uint16_t h) { return bf16_to_fp32(h); },
+                      [](float x) { return fp32_to_bf16(x); },
+                      [](double x) { return fp64_to_bf16(x); }};
+
+bool is_nan_pattern(const Format &f, uint16_t h) { return (h & 0x7fff) > f.infinity(); }
+
+/// The value of a pattern that is not NaN, by the definition of the format.
+double value_of(const Format &f, uint16_t h) {
+  const double sign = (h & 0x8000) != 0 ? -1.0 : 1.0;
+  const int field = (h & 0x7fff) >> f.mantissa_bits;
+  const int mantissa = h & ((1 << f.mantissa_bits) - 1);
+  if (field == f.max_field()) return sign * std::numeric_limits<double>::infinity();
+  if (field == 0) return sign * std::ldexp(mantissa, 1 - f.bias() - f.mantissa_bits);
+  return sign * std::ldexp(mantissa + (1 << f.mantissa_bits), field - f.bias() - f.mantissa_bits);
+}
+
+/// Nearest pattern, ties to even, for an x that is not NaN: rounds the magnitude in units of its last place.
+uint16_t nearest(const Format &f, double x) {
+  const uint16_t sign = std::signbit(x) ? 0x8000 : 0;
+  const double magnitude = std::fabs(x);
+  if (std::isinf(magnitude)) return sign | f.infinity();
+  if (magnitude == 0.0) return sign;
+  const int exponent = std::max(std::ilogb(magnitude), 1 - f.bias());
+  double units = std::nearbyint(std::ldexp(magnitude, f.mantissa_bits - exponent));
+  // Below 2^mantissa_bits the value is subnormal and field 0; the sum carries into the exponent by itself.
+  const double bits = (exponent + f.bias() - 1) * std::ldexp(1.0, f.mantissa_bits) + units;
+  return bits >= f.infinity() ? sign | f.infinity() : sign | static_cast<uint16_t>(bits);
+}
+
+void expect_narrows(const Format &f, float x) {
+  const uint16_t expected = nearest(f, x);
+  ASSERT_EQ(f.narrow(x), expected) << f.name << " of " << std::hexfloat << x;
+  ASSERT_EQ(f.narrow64(x), expected) << f.name << " of the double " << std::hexfloat << x;
+}
+
+void expect_narrows64(const Format &f, double x) {
+  ASSERT_EQ(f.narrow64(x), nearest(f, x)) << f.name << " of " << std::hexfloat << x;
+}
+
+class Convert : public testing::TestWithParam<const Format *> {};
+INSTANTIATE_TEST_SUITE_P(Formats, Convert, testing::Values(&kFp16, &kBf16),
+                         [](const auto &info) { return info.param->name; });
+
+TEST_P(Convert, WidensEveryPattern) {
+  const Format &f = *GetParam();
+  for (uint32_t h = 0; h <= 0xffff; ++h) {
+    const auto pattern = static_cast<uint16_t>(h);
+    const float wide = f.widen(pattern);
+    if (is_nan_pattern(f, pattern)) {
+      const uint32_t mantissa = h & ((1U << f.mantissa_bits) - 1);
+      const uint32_t expected =
+          (h & 0x8000U) << 16 | 0x7f800000U | (mantissa | f.quiet_bit()) << (23 - f.mantissa_bits);
+      ASSERT_EQ(to_bits(wide), expected) << f.name << " " << std::hex << h;
+    } else {
+      ASSERT_EQ(to_bits(wide), to_bits(static_cast<float>(value_of(f, pattern)))) << f.name << " " << std::hex << h;
+    }
+  }
+}
+
+TEST_P(Convert, EveryPatternComesBack) {
+  const Format &f = *GetParam();
+  for (uint32_t h = 0; h <= 0xffff; ++h) {
+    const auto pattern = static_cast<uint16_t>(h);
+    const uint16_t expected = is_nan_pattern(f, pattern) ? pattern | f.quiet_bit() : pattern;
+    const float wide = f.widen(pattern);
+    ASSERT_EQ(f.narrow(wide), expected) << f.name << " " << std::hex << h;
+    ASSERT_EQ(f.narrow64(static_cast<double>(wide)), expected) << f.name << " " << std::hex << h;
+  }
+}
+
+TEST_P(Convert, RoundsToNearestEvenAroundEveryMidpoint) {
+  const Format &f = *GetParam();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (uint32_t h = 0; h < f.infinity(); ++h) {
+    const double low = value_of(f, static_cast<uint16_t>(h));
+    // The value after the largest is where the next binade would begin.
+    const double high =
+        h + 1U == f.infinity() ? std::ldexp(1.0, f.bias() + 1) : value_of(f, static_cast<uint16_t>(h + 1));
+    const double middle = (low + high) / 2;
+    for (const double sign : {1.0, -1.0}) {
+      for (const double x : {low, middle}) {
+        const auto single = static_cast<float>(sign * x);
+        ASSERT_EQ(static_cast<double>(single), sign * x);
+        expect_narrows(f, single);
+        expect_narrows(f, std::nextafter(single, kInf));
+        expect_narrows(f, std::nextafter(single, -kInf));
+        // Far below the last place of fp32: rounding through fp32 would see a tie here.
+        expect_narrows64(f, sign * x);
+        expect_narrows64(f, std::nextafter(sign * x, static_cast<double>(kInf)));
+        expect_narrows64(f, std::nextafter(sign * x, -static_cast<double>(kInf)));
+        expect_narrows64(f, sign * x * (1 + 0x1p-40));
+        expect_narrows64(f, sign * x * (1 - 0x1p-40));
+      }
+    }
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST_P(Convert, RandomPatterns) {
+  const Format &f = *GetParam();
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 1000000; ++i) {
+    const uint64_t bits = random();
+    const float single = from_bits(static_cast<uint32_t>(bits));
+    if (!std::isnan(single)) expect_narrows(f, single);
+    // Exponents of doubles around the range of the format, where rounding has something to do.
+    const int exponent = static_cast<int>(random() % (2U * f.max_field() + 60U)) - f.max_field() - 30;
+    expect_narrows64(f, std::ldexp(static_cast<double>(bits), exponent - 64) * ((bits & 1) != 0 ? 1 : -1));
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST_P(Convert, ExtremesOfFp64) {
+  const Format &f = *GetParam();
+  using Limits = std::numeric_limits<double>;
+  for (const double x :
+       {0.0, Limits::denorm_min(), Limits::min(), 0x1p-150, 0x1.8p-150, 0x1p-149, 0x1p-134, 0x1.1p-134, 0x1p-25,
+        0x1.0000000000001p-25, static_cast<double>(std::numeric_limits<float>::max()), 65519.999999999993, 65520.0,
+        0x1.fefffffffffffp127, 0x1.ffp127, Limits::max(), Limits::infinity()}) {
+    expect_narrows64(f, x);
+    expect_narrows64(f, -x);
+  }
+}
+
+TEST_P(Convert, NanKeepsSignAndTopOfPayload) {
+  const Format &f = *GetParam();
+  const int shift = 23 - f.mantissa_bits;
+  for (uint32_t mantissa = 1; mantissa < 1U << 23; mantissa += 127) {
+    for (const uint32_t sign : {0U, 0x80000000U}) {
+      const auto expected = static_cast<uint16_t>(sign >> 16 | f.infinity() | f.quiet_bit() | mantissa >> shift);
+      const float nan = from_bits(sign | 0x7f800000U | mantissa);
+      ASSERT_EQ(f.narrow(nan), expected) << f.name << " " << std::hex << mantissa;
+      const double wide =
+          from_bits(static_cast<uint64_t>(sign) << 32 | 0x7ff0000000000001U | static_cast<uint64_t>(mantissa) << 29);
+      ASSERT_EQ(f.narrow64(wide), expected) << f.name << " " << std::hex << mantissa;
+    }
+  }
+}
+
+#if defined(__x86_64__)
+#define GSC_F16C __attribute__((target("f16c")))
+GSC_F16C uint32_t hardware_widen(uint16_t h) { return to_bits(_cvtsh_ss(h)); }
+GSC_F16C uint16_t hardware_narrow(uint32_t bits) { return _cvtss_sh(from_bits(bits), _MM_FROUND_TO_NEAREST_INT); }
+
+TEST(ConvertFp16, EqualsTheProcessorsConversions) {
+  // The AVX2 kernels are offered only where there is F16C.
+  if (find_kernels(GSC_CPU_AVX2) == nullptr) GTEST_SKIP() << "this processor or build has no F16C";
+  for (uint32_t h = 0; h <= 0xffff; ++h) {
+    ASSERT_EQ(to_bits(fp16_to_fp32(static_cast<uint16_t>(h))), hardware_widen(static_cast<uint16_t>(h)))
+        << std::hex << h;
+  }
+  // A step prime to 2^32 visits all exponents with ever different mantissas.
+  uint32_t bits = 0;
+  for (int i = 0; i < 1 << 23; ++i, bits += 2654435761U) {
+    ASSERT_EQ(fp32_to_fp16(from_bits(bits)), hardware_narrow(bits)) << std::hex << bits;
+  }
+}
+#endif
+
+TEST(ConvertBytes, PerDtype) {
+  EXPECT_EQ(dtype_bytes(GSC_FP16), 2);
+  EXPECT_EQ(dtype_bytes(GSC_BF16), 2);
+  EXPECT_EQ(dtype_bytes(GSC_FP32), 4);
+  EXPECT_EQ(dtype_bytes(GSC_FP64), 8);
+}
+
+}  // namespace
+}  // namespace gsc::cpu

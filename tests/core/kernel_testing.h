@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Support for the tests of the CPU kernels: buffers of any dtype that start at any element and have a guard on both
+// sides, values of every kind to fill them with, and the kernels that this processor can run. The tests compare
+// patterns, not values: -0 and the payload of a NaN count.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/cpu/convert.h"
+#include "core/cpu/dispatch.h"
+#include "core/cpu/kernels.h"
+
+namespace gsc::cpu::testing {
+
+inline constexpr int32_t kDtypes[] = {GSC_FP16, GSC_BF16, GSC_FP32, GSC_FP64};
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+inline std::string dtype_name(int32_t dtype) {
+  return dtype == GSC_FP16 ? "fp16" : dtype == GSC_BF16 ? "bf16" : dtype == GSC_FP32 ? "fp32" : "fp64";
+}
+
+inline std::vector<const Kernels *> usable_kernels() {
+  std::vector<const Kernels *> result;
+  for (const int32_t target : {GSC_CPU_BASELINE, GSC_CPU_AVX2, GSC_CPU_AVX512}) {
+    if (const Kernels *kernels = find_kernels(target)) result.push_back(kernels);
+  }
+  return result;
+}
+
+/// n elements of a dtype, `shift` elements off the alignment of the allocation, one guard element before and after.
+class Buffer {
+ public:
+  Buffer(int32_t dtype, int64_t n, int shift = 0)
+      : dtype_(dtype),
+        size_(dtype_bytes(dtype)),
+        n_(n),
+        shift_(shift),
+        bytes_(static_cast<size_t>((n + shift + 2) * size_), kGuard) {}
+
+  int32_t dtype() const { return dtype_; }
+  int64_t size() const { return n_; }
+  char *data(int64_t i = 0) { return bytes_.data() + (i + shift_ + 1) * size_; }
+  const char *data(int64_t i = 0) const { return bytes_.data() + (i + shift_ + 1) * size_; }
+
+  double get(int64_t i) const {
+    const char *p = data(i);
+    if (dtype_ == GSC_FP64) return read<double>(p);
+    if (dtype_ == GSC_FP32) return static_cast<double>(read<float>(p));
+    const auto half = read<uint16_t>(p);
+    return static_cast<double>(dtype_ == GSC_FP16 ? fp16_to_fp32(half) : bf16_to_fp32(half));
+  }
+
+  void set(int64_t i, double x) {
+    char *p = data(i);
+    if (dtype_ == GSC_FP64) return write(p, x);
+    if (dtype_ == GSC_FP32) return write(p, static_cast<float>(x));
+    write(p, dtype_ == GSC_FP16 ? fp64_to_fp16(x) : fp64_to_bf16(x));
+  }
+
+  /// From the arithmetic type, as the kernels narrow.
+  void set_narrowed(int64_t i, float x) { set(i, static_cast<double>(x)); }
+  void set_narrowed(int64_t i, double x) { set(i, x); }
+
+  bool operator==(const Buffer &other) const { return bytes_ == other.bytes_; }
+
+  /// First element whose bits differ, -1 if none; n for a damaged guard.
+  int64_t first_difference(const Buffer &other) const {
+    for (int64_t i = 0; i < n_; ++i) {
+      if (std::memcmp(data(i), other.data(i), static_cast<size_t>(size_)) != 0) return i;
+    }
+    return bytes_ == other.bytes_ ? -1 : n_;
+  }
+
+ private:
+  static constexpr char kGuard = 0x5a;
+  template <typename V>
+  static V read(const char *p) {
+    V value;
+    std::memcpy(&value, p, sizeof value);
+    return value;
+  }
+  template <typename V>
+  static void write(char *p, V value) {
+    std::memcpy(p, &value, sizeof value);
+  }
+
+  int32_t dtype_;
+  int64_t size_, n_;
+  int shift_;
+  std::vector<char> bytes_;
+};
+
+/// What a buffer is filled with.
+enum class Fill { kOrdinary, kTiny, kHuge, kAnyFinite, kZero };
+inline constexpr Fill kFills[] = {Fill::kOrdinary, Fill::kTiny, Fill::kHuge, Fill::kAnyFinite, Fill::kZero};
+
+inline void fill(Buffer &buffer, Fill kind, std::mt19937_64 &random) {
+  std::uniform_real_distribution<double> unit(-1.0, 1.0);
+  const int32_t dtype = buffer.dtype();
+  // fp64 keeps clear of squares that overflow or underflow.
+  const int largest = dtype == GSC_FP16 ? 15 : (dtype == GSC_FP64 ? 400 : 126);
+  const int smallest = dtype == GSC_FP16 ? -24 : (dtype == GSC_BF16 ? -133 : (dtype == GSC_FP32 ? -149 : -400));
+  std::uniform_int_distribution<int> any_exponent(smallest, largest);
+  for (int64_t i = 0; i < buffer.size(); ++i) {
+    const double x = unit(random);
+    switch (kind) {
+      case Fill::kOrdinary:
+        buffer.set(i, x);
+        break;
+      case Fill::kTiny:  // subnormal, but for fp64
+        buffer.set(i, std::ldexp(x, smallest + 6));
+        break;
+      case Fill::kHuge:
+        buffer.set(i, std::ldexp(x, largest));
+        break;
+      case Fill::kAnyFinite:
+        buffer.set(i, std::ldexp(x, any_exponent(random)));
+        break;
+      case Fill::kZero:
+        buffer.set(i, i % 3 == 0 ? -0.0 : 0.0);
+        break;
+    }
+  }
+}
+
+/// Lengths that meet every remainder of vectors, blocks, rows and tiles.
+inline std::vector<int64_t> lengths(int32_t dtype, bool all_short) {
+  std::vector<int64_t> result;
+  for (int64_t n = 0; n <= 600; n += all_short || n < 20 ? 1 : 29) result.push_back(n);
+  const int64_t tile = kTileBytes / dtype_bytes(dtype);
+  const int64_t row = kRowBytes / dtype_bytes(dtype);
+  for (const int64_t edge : {tile, 2 * tile, 3 * tile}) {
+    for (const int64_t off : {-row, -int64_t{1}, int64_t{0}, int64_t{1}, row + 3}) result.push_back(edge + off);
+  }
+  return result;
+}
+
+inline bool same_bits(double a, double b) { return to_bits(a) == to_bits(b); }
+
+}  // namespace gsc::cpu::testing

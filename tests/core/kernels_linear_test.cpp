@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// The element-wise kernels outside the optimizer, linear and diagnose, for every instruction set this processor has,
+// against references of one element at a time. Casting every 16-bit pattern also tests the block conversions of
+// core/cpu/convert.h in each instruction set; convert_test.cpp has shown the scalar ones right.
+#include <algorithm>
+
+#include "tests/core/kernel_testing.h"
+
+namespace gsc::cpu {
+namespace {
+
+using namespace gsc::cpu::testing;
+
+template <typename T>
+T reference_linear(Linear op, T a, T b, T x, T y) {
+  switch (op) {
+    case Linear::kCast:
+      return x;
+    case Linear::kScale:
+      return a * x;
+    case Linear::kAxpby:
+      return a * x + b * y;
+    case Linear::kClamp:
+      break;
+  }
+  return std::isnan(x) ? x : std::clamp(x, -a, a);
+}
+
+Buffer reference_linear(Linear op, double a, double b, const Buffer &src, const Buffer &dst) {
+  Buffer result = dst;
+  for (int64_t i = 0; i < src.size(); ++i) {
+    if (op == Linear::kCast && src.dtype() == dst.dtype()) {
+      std::memcpy(result.data(i), src.data(i), static_cast<size_t>(dtype_bytes(src.dtype())));
+    } else if (src.dtype() == GSC_FP64 || dst.dtype() == GSC_FP64) {
+      result.set_narrowed(i, reference_linear<double>(op, a, b, src.get(i), dst.get(i)));
+    } else {
+      result.set_narrowed(i, reference_linear<float>(op, static_cast<float>(a), static_cast<float>(b),
+                                                     static_cast<float>(src.get(i)), static_cast<float>(dst.get(i))));
+    }
+  }
+  return result;
+}
+
+void expect_linear(Linear op, double a, double b, const Buffer &src, const Buffer &dst, bool in_place = false) {
+  const Buffer expected = reference_linear(op, a, b, src, dst);
+  for (const Kernels *kernels : usable_kernels()) {
+    Buffer result = dst;
+    kernels->linear(
+        {in_place ? result.data() : src.data(), result.data(), src.size(), src.dtype(), dst.dtype(), op, a, b});
+    const int64_t i = result.first_difference(expected);
+    ASSERT_EQ(i, -1) << kernels->name << " op " << static_cast<int>(op) << " " << dtype_name(src.dtype()) << " to "
+                     << dtype_name(dst.dtype()) << " n=" << src.size() << ": " << src.get(i) << " gave "
+                     << result.get(i) << " instead of " << expected.get(i);
+  }
+}
+
+/// Ordinary values, with special ones strewn in.
+Buffer mixed(int32_t dtype, int64_t n, int shift, std::mt19937_64 &random) {
+  Buffer buffer(dtype, n, shift);
+  fill(buffer, Fill::kAnyFinite, random);
+  const double special[] = {kInf, -kInf, kNan,    -kNan,   0.0,     -0.0,     1.0,
+                            -1.0, 0.5,   65504.0, 65519.0, 65520.0, 0x1p-133, 3e38};
+  for (int64_t i = 0; i < n; i += 3) buffer.set(i, special[random() % std::size(special)]);
+  return buffer;
+}
+
+class KernelLinear : public ::testing::TestWithParam<std::tuple<int32_t, int32_t>> {};
+INSTANTIATE_TEST_SUITE_P(Dtypes, KernelLinear,
+                         ::testing::Combine(::testing::ValuesIn(kDtypes), ::testing::ValuesIn(kDtypes)),
+                         [](const auto &info) {
+                           return dtype_name(std::get<0>(info.param)) + "_to_" + dtype_name(std::get<1>(info.param));
+                         });
+
+TEST_P(KernelLinear, EveryOperationAndLength) {
+  const auto [from, to] = GetParam();
+  std::mt19937_64 random(9);
+  for (int64_t n = 0; n <= 600; ++n) {
+    const Buffer src = mixed(from, n, static_cast<int>(n % 7), random);
+    const Buffer dst = mixed(to, n, static_cast<int>(n % 3), random);
+    expect_linear(Linear::kCast, 0, 0, src, dst);
+    expect_linear(Linear::kScale, 1.7, 0, src, dst);
+    expect_linear(Linear::kScale, 0x1p16, 0, src, dst);
+    expect_linear(Linear::kClamp, 0.3, 0, src, dst);
+    expect_linear(Linear::kClamp, kInf, 0, src, dst);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(KernelLinear, Axpby) {
+  const auto [from, to] = GetParam();
+  std::mt19937_64 random(10);
+  for (const int64_t n : lengths(from, false)) {
+    Buffer src(from, n, 1);
+    Buffer dst(to, n, 2);
+    // Of all kinds, but without two NaN in one sum: which of them comes out is the compiler's choice.
+    fill(src, Fill::kAnyFinite, random);
+    fill(dst, Fill::kAnyFinite, random);
+    for (int64_t i = 0; i < n; i += 17) src.set(i, i % 2 == 0 ? kNan : kInf);
+    expect_linear(Linear::kAxpby, 0.1, -2.5, src, dst);
+    expect_linear(Linear::kAxpby, 1.0, 1.0, src, dst);
+    if (HasFatalFailure()) return;
+  }
+}
+
+class KernelLinearInPlace : public ::testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(Dtypes, KernelLinearInPlace, ::testing::ValuesIn(kDtypes),
+                         [](const auto &info) { return dtype_name(info.param); });
+
+TEST_P(KernelLinearInPlace, EveryOperation) {
+  std::mt19937_64 random(11);
+  for (const int64_t n : lengths(GetParam(), false)) {
+    const Buffer data = mixed(GetParam(), n, 1, random);
+    expect_linear(Linear::kCast, 0, 0, data, data, true);
+    expect_linear(Linear::kScale, 0.3, 0, data, data, true);
+    expect_linear(Linear::kClamp, 0.3, 0, data, data, true);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(KernelCast, EveryPatternOf16Bits) {
+  for (const int32_t from : {GSC_FP16, GSC_BF16}) {
+    Buffer src(from, 65536);
+    for (int64_t i = 0; i < src.size(); ++i) {
+      const auto pattern = static_cast<uint16_t>(i);
+      std::memcpy(src.data(i), &pattern, sizeof pattern);
+    }
+    for (const int32_t to : kDtypes) expect_linear(Linear::kCast, 0, 0, src, Buffer(to, 65536));
+  }
+}
+
+TEST(KernelCast, RandomPatternsTo16Bits) {
+  std::mt19937_64 random(12);
+  for (const int32_t from : {GSC_FP32, GSC_FP64}) {
+    Buffer src(from, 200000);
+    for (int64_t i = 0; i < src.size(); ++i) {
+      const uint64_t bits = random();
+      std::memcpy(src.data(i), &bits, static_cast<size_t>(dtype_bytes(from)));
+      if (i % 2 == 0 && from == GSC_FP64)
+        src.set(i, std::ldexp(1.0 + static_cast<double>(bits >> 11), -53 - static_cast<int>(i % 40)));
+    }
+    for (const int32_t to : kDtypes) expect_linear(Linear::kCast, 0, 0, src, Buffer(to, src.size()));
+  }
+}
+
+// --- diagnose --------------------------------------------------------------------------------------------------------
+
+struct Diagnosis {
+  DiagnoseSpan span{};
+  std::vector<int64_t> histogram = std::vector<int64_t>(GSC_EXPONENT_BINS, 0);
+  long double exact_sum = 0;
+};
+
+Diagnosis reference_diagnosis(const Buffer &data) {
+  Diagnosis d;
+  d.span.first_nonfinite = -1;
+  const double normal = data.dtype() == GSC_FP16   ? std::ldexp(1.0, -14)
+                        : data.dtype() == GSC_FP64 ? std::numeric_limits<double>::min()
+                                                   : static_cast<double>(std::numeric_limits<float>::min());
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const double x = std::fabs(data.get(i));
+    if (!std::isfinite(x)) {
+      (std::isnan(x) ? d.span.nan_count : d.span.inf_count) += 1;
+      if (d.span.first_nonfinite < 0) d.span.first_nonfinite = i;
+    } else if (x == 0.0) {
+      ++d.span.zero_count;
+    } else {
+      d.span.subnormal_count += x < normal ? 1 : 0;
+      d.span.amax = std::max(d.span.amax, x);
+      d.span.amin = d.span.amin == 0.0 ? x : std::min(d.span.amin, x);
+      d.exact_sum += static_cast<long double>(x) * x;
+      const int bin = std::ilogb(x) - GSC_EXPONENT_MIN;
+      ++d.histogram[static_cast<size_t>(std::clamp(bin, 0, GSC_EXPONENT_BINS - 1))];
+    }
+  }
+  return d;
+}
+
+void expect_diagnosis(const Buffer &data) {
+  const Diagnosis expected = reference_diagnosis(data);
+  double first_sum = -1;
+  for (const Kernels *kernels : usable_kernels()) {
+    SCOPED_TRACE(std::string(kernels->name) + " " + dtype_name(data.dtype()) + " n=" + std::to_string(data.size()));
+    for (const bool with_histogram : {true, false}) {
+      std::vector<int64_t> histogram(GSC_EXPONENT_BINS, 1);  // the kernel adds
+      DiagnoseSpan span{};
+      span.data = data.data();
+      span.n = data.size();
+      span.dtype = data.dtype();
+      span.histogram = with_histogram ? histogram.data() : nullptr;
+      span.first_nonfinite = 77;
+      kernels->diagnose(&span);
+      EXPECT_EQ(span.inf_count, expected.span.inf_count);
+      EXPECT_EQ(span.nan_count, expected.span.nan_count);
+      EXPECT_EQ(span.zero_count, expected.span.zero_count);
+      EXPECT_EQ(span.subnormal_count, expected.span.subnormal_count);
+      EXPECT_EQ(span.first_nonfinite, expected.span.first_nonfinite);
+      EXPECT_TRUE(same_bits(span.amax, expected.span.amax)) << span.amax;
+      EXPECT_TRUE(same_bits(span.amin, expected.span.amin)) << span.amin;
+      EXPECT_LE(std::fabs(static_cast<double>(span.sum_sq - expected.exact_sum)),
+                1e-13 * static_cast<double>(expected.exact_sum));
+      if (first_sum < 0) first_sum = span.sum_sq;
+      EXPECT_TRUE(same_bits(span.sum_sq, first_sum)) << "instruction sets differ";
+      for (size_t b = 0; b < histogram.size(); ++b) {
+        ASSERT_EQ(histogram[b], 1 + (with_histogram ? expected.histogram[b] : 0)) << "bin " << b;
+      }
+    }
+  }
+}
+
+class KernelDiagnose : public ::testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(Dtypes, KernelDiagnose, ::testing::ValuesIn(kDtypes),
+                         [](const auto &info) { return dtype_name(info.param); });
+
+TEST_P(KernelDiagnose, CountsEverything) {
+  std::mt19937_64 random(13);
+  for (const Fill kind : kFills) {
+    for (const int64_t n : lengths(GetParam(), false)) {
+      Buffer data(GetParam(), n, static_cast<int>(n % 4));
+      fill(data, kind, random);
+      expect_diagnosis(data);
+      for (int64_t i = n / 2; i < n; i += 61) data.set(i, i % 3 == 0 ? kNan : (i % 3 == 1 ? -kInf : -0.0));
+      expect_diagnosis(data);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(KernelDiagnose, ExtremesOfTheDtype) {
+  Buffer data(GetParam(), 8);
+  using D = std::numeric_limits<double>;
+  using F = std::numeric_limits<float>;
+  const double largest =
+      GetParam() == GSC_FP16
+          ? 65504.0
+          : (GetParam() == GSC_BF16 ? 0x1.fep127 : (GetParam() == GSC_FP32 ? static_cast<double>(F::max()) : 1e150));
+  const double normal =
+      GetParam() == GSC_FP16 ? 0x1p-14 : (GetParam() == GSC_FP64 ? D::min() : static_cast<double>(F::min()));
+  const double smallest =
+      GetParam() == GSC_FP16
+          ? 0x1p-24
+          : (GetParam() == GSC_BF16 ? 0x1p-133 : (GetParam() == GSC_FP32 ? 0x1p-149 : D::denorm_min()));
+  const double values[] = {largest, -largest, normal, -normal / 2, smallest, 0.0, -0.0, 1.0};
+  for (int i = 0; i < 8; ++i) {
+    data.set(i, values[i]);
+    ASSERT_EQ(data.get(i), values[i]);
+  }
+  expect_diagnosis(data);
+}
+
+}  // namespace
+}  // namespace gsc::cpu

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Element types for the tests: sizes, limits, and conversions between their bit patterns and double.
+// The conversions are written from the definition of the formats (one rounding, to nearest, ties to even) and share
+// nothing with the library, which is judged by them.
+#ifndef GRADSCALER_TESTS_SUPPORT_DTYPES_H
+#define GRADSCALER_TESTS_SUPPORT_DTYPES_H
+#include <gradscaler/gradscaler.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace gsc_test {
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+inline const std::vector<int32_t> kAllDtypes = {GSC_FP16, GSC_BF16, GSC_FP32, GSC_FP64};
+
+/// A binary floating-point format: `precision` counts the hidden bit; the exponents are those of 1.xxx * 2^e.
+struct Format {
+  int32_t dtype;
+  const char *name;
+  int64_t size;
+  int precision;
+  int min_exponent;
+  int max_exponent;
+  /// Largest finite value.
+  double max() const { return std::ldexp(2.0 - std::ldexp(1.0, 1 - precision), max_exponent); }
+  /// Smallest positive normal value.
+  double min_normal() const { return std::ldexp(1.0, min_exponent); }
+  /// Smallest positive value.
+  double min_subnormal() const { return std::ldexp(1.0, min_exponent - precision + 1); }
+};
+
+inline Format format_of(int32_t dtype) {
+  switch (dtype) {
+    case GSC_FP16:
+      return {GSC_FP16, "fp16", 2, 11, -14, 15};
+    case GSC_BF16:
+      return {GSC_BF16, "bf16", 2, 8, -126, 127};
+    case GSC_FP32:
+      return {GSC_FP32, "fp32", 4, 24, -126, 127};
+    default:
+      return {GSC_FP64, "fp64", 8, 53, -1022, 1023};
+  }
+}
+inline const char *dtype_name(int32_t dtype) { return format_of(dtype).name; }
+inline int64_t dtype_size(int32_t dtype) { return format_of(dtype).size; }
+
+/// Distance between neighbouring values of the format around `value`.
+inline double ulp(double value, int32_t dtype) {
+  const Format format = format_of(dtype);
+  const double magnitude = std::fabs(value);
+  const int exponent = magnitude < format.min_normal() ? format.min_exponent : std::ilogb(magnitude);
+  return std::ldexp(1.0, exponent - format.precision + 1);
+}
+
+/// Rounds to the format, to nearest with ties to even; beyond the largest finite value (after rounding) inf.
+inline double round_to(double value, int32_t dtype) {
+  if (dtype == GSC_FP64 || std::isnan(value) || std::isinf(value) || value == 0.0) return value;
+  const double quantum = ulp(value, dtype);
+  const double rounded = std::nearbyint(value / quantum) * quantum;
+  return std::fabs(rounded) > format_of(dtype).max() ? std::copysign(kInf, value) : rounded;
+}
+
+/// Bit pattern of a value that the 16-bit format holds exactly (round first), or of a quiet NaN.
+inline uint16_t encode16(double value, int32_t dtype) {
+  const Format format = format_of(dtype);
+  const int fraction_bits = format.precision - 1;
+  const unsigned exponent_mask = (1u << (15 - fraction_bits)) - 1u;
+  const unsigned sign = std::signbit(value) ? 0x8000u : 0u;
+  if (std::isnan(value)) return static_cast<uint16_t>((exponent_mask << fraction_bits) | (1u << (fraction_bits - 1)));
+  if (std::isinf(value)) return static_cast<uint16_t>(sign | (exponent_mask << fraction_bits));
+  const double magnitude = std::fabs(value);
+  if (magnitude < format.min_normal()) {
+    return static_cast<uint16_t>(sign | static_cast<unsigned>(magnitude / format.min_subnormal()));
+  }
+  const int exponent = std::ilogb(magnitude);
+  const unsigned fraction = static_cast<unsigned>((std::ldexp(magnitude, -exponent) - 1.0) * (1u << fraction_bits));
+  const unsigned biased = static_cast<unsigned>(exponent - format.min_exponent + 1);
+  return static_cast<uint16_t>(sign | (biased << fraction_bits) | fraction);
+}
+
+inline double decode16(uint16_t bits, int32_t dtype) {
+  const Format format = format_of(dtype);
+  const int fraction_bits = format.precision - 1;
+  const unsigned exponent_mask = (1u << (15 - fraction_bits)) - 1u;
+  const double sign = (bits & 0x8000u) != 0 ? -1.0 : 1.0;
+  const unsigned biased = (bits >> fraction_bits) & exponent_mask;
+  const unsigned fraction = bits & ((1u << fraction_bits) - 1u);
+  if (biased == exponent_mask) return fraction == 0 ? sign * kInf : kNan;
+  if (biased == 0) return sign * fraction * format.min_subnormal();
+  return sign * std::ldexp(1.0 + std::ldexp(static_cast<double>(fraction), -fraction_bits),
+                           static_cast<int>(biased) + format.min_exponent - 1);
+}
+
+/// Stores `value` rounded to the dtype.
+inline void store(void *address, double value, int32_t dtype) {
+  if (dtype == GSC_FP64) {
+    std::memcpy(address, &value, sizeof value);
+  } else if (dtype == GSC_FP32) {
+    const float narrow = static_cast<float>(value);
+    std::memcpy(address, &narrow, sizeof narrow);
+  } else {
+    const uint16_t bits = encode16(round_to(value, dtype), dtype);
+    std::memcpy(address, &bits, sizeof bits);
+  }
+}
+
+inline double load(const void *address, int32_t dtype) {
+  if (dtype == GSC_FP64) {
+    double value;
+    std::memcpy(&value, address, sizeof value);
+    return value;
+  }
+  if (dtype == GSC_FP32) {
+    float value;
+    std::memcpy(&value, address, sizeof value);
+    return static_cast<double>(value);
+  }
+  uint16_t bits;
+  std::memcpy(&bits, address, sizeof bits);
+  return decode16(bits, dtype);
+}
+
+}  // namespace gsc_test
+#endif

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The library's objects as move-only owners, one-line makers that fail the test when the library refuses, and the
+// assertions on status and message that all suites share. Plain C ABI underneath: nothing here hides a call.
+#ifndef GRADSCALER_TESTS_SUPPORT_OBJECTS_H
+#define GRADSCALER_TESTS_SUPPORT_OBJECTS_H
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/buffer.h"
+
+namespace gsc_test {
+
+struct ContextDelete {
+  void operator()(gsc_context *p) const { gsc_context_destroy(p); }
+};
+struct ListDelete {
+  void operator()(gsc_tensor_list *p) const { gsc_tensor_list_destroy(p); }
+};
+struct ScalerDelete {
+  void operator()(gsc_scaler *p) const { gsc_scaler_destroy(p); }
+};
+struct OptimizerDelete {
+  void operator()(gsc_optimizer *p) const { gsc_optimizer_destroy(p); }
+};
+using Context = std::unique_ptr<gsc_context, ContextDelete>;
+using List = std::unique_ptr<gsc_tensor_list, ListDelete>;
+using Scaler = std::unique_ptr<gsc_scaler, ScalerDelete>;
+using Optimizer = std::unique_ptr<gsc_optimizer, OptimizerDelete>;
+
+/// The parts one after the other, for messages and names.
+template <typename... Parts>
+std::string text(const Parts &...parts) {
+  std::ostringstream stream;
+  (stream << ... << parts);
+  return stream.str();
+}
+
+/// Expects GSC_OK and shows the message otherwise.
+inline ::testing::AssertionResult is_ok(gsc_status status) {
+  if (status == GSC_OK) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << gsc_status_string(status) << ": " << gsc_last_error_message();
+}
+#define EXPECT_GSC_OK(call) EXPECT_TRUE(::gsc_test::is_ok(call)) << #call
+#define ASSERT_GSC_OK(call) ASSERT_TRUE(::gsc_test::is_ok(call)) << #call
+
+/// Expects `status` and that the thread's message has every one of `words` in it.
+inline ::testing::AssertionResult is_error(gsc_status got, gsc_status status,
+                                           std::initializer_list<const char *> words) {
+  const std::string message = gsc_last_error_message();
+  if (got != status) {
+    return ::testing::AssertionFailure() << "status " << gsc_status_string(got) << " (" << got << "), expected "
+                                         << gsc_status_string(status) << "; message: " << message;
+  }
+  for (const char *word : words) {
+    if (message.find(word) == std::string::npos) {
+      return ::testing::AssertionFailure() << "message \"" << message << "\" does not name \"" << word << '"';
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+#define EXPECT_GSC_ERROR(call, status, ...) EXPECT_TRUE(::gsc_test::is_error(call, status, {__VA_ARGS__})) << #call
+
+/// A CPU context. 0 threads means all.
+inline Context make_context(int32_t threads = 1, int32_t target = GSC_CPU_BEST) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.num_threads = threads;
+  options.cpu_target = target;
+  gsc_context *context = nullptr;
+  EXPECT_GSC_OK(gsc_context_create(&options, &context));
+  return Context(context);
+}
+
+inline List make_list(const Context &context, const std::vector<gsc_tensor> &tensors) {
+  gsc_tensor_list *list = nullptr;
+  EXPECT_GSC_OK(
+      gsc_tensor_list_create(context.get(), tensors.data(), static_cast<int64_t>(tensors.size()), nullptr, &list));
+  return List(list);
+}
+inline List make_list(const Context &context, std::vector<Buffer> &buffers) {
+  return make_list(context, tensors_of(buffers));
+}
+inline List make_list(const Context &context, Buffer &buffer) {
+  return make_list(context, std::vector<gsc_tensor>{buffer.tensor()});
+}
+
+inline gsc_scaler_options scaler_options(float init_scale = 65536.0f, int32_t growth_interval = 2000) {
+  gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
+  options.init_scale = init_scale;
+  options.growth_interval = growth_interval;
+  return options;
+}
+inline gsc_scaler_options preset_options(int32_t preset) {
+  gsc_scaler_options options;
+  EXPECT_GSC_OK(gsc_scaler_options_preset(&options, sizeof options, preset));
+  return options;
+}
+inline Scaler make_scaler(const Context &context, const gsc_scaler_options &options) {
+  gsc_scaler *scaler = nullptr;
+  EXPECT_GSC_OK(gsc_scaler_create(context.get(), &options, &scaler));
+  return Scaler(scaler);
+}
+inline Scaler make_scaler(const Context &context, float init_scale) {
+  return make_scaler(context, scaler_options(init_scale));
+}
+
+inline gsc_optimizer_options optimizer_options(int32_t kind) {
+  gsc_optimizer_options options;
+  EXPECT_GSC_OK(gsc_optimizer_options_init(&options, sizeof options, kind));
+  return options;
+}
+inline Optimizer make_optimizer(const Context &context, const gsc_optimizer_options &options, const List &params,
+                                const List &grads, const List &model_copy = nullptr) {
+  gsc_optimizer *optimizer = nullptr;
+  EXPECT_GSC_OK(gsc_optimizer_create(context.get(), &options, params.get(), grads.get(), model_copy.get(), nullptr, 0,
+                                     &optimizer));
+  return Optimizer(optimizer);
+}
+
+inline float scale_of(const Scaler &scaler) {
+  float scale = -1.0f;
+  EXPECT_GSC_OK(gsc_scaler_get_scale(scaler.get(), &scale, nullptr));
+  return scale;
+}
+inline gsc_report report_of(const Scaler &scaler, const gsc_tensor_list *grads = nullptr) {
+  gsc_report report;
+  std::memset(&report, 0, sizeof report);
+  report.struct_size = sizeof report;
+  EXPECT_GSC_OK(gsc_scaler_get_report_sync(scaler.get(), grads, &report, nullptr));
+  return report;
+}
+inline gsc_scaler_state state_of(const Scaler &scaler) {
+  gsc_scaler_state state;
+  std::memset(&state, 0, sizeof state);
+  state.struct_size = sizeof state;
+  EXPECT_GSC_OK(gsc_scaler_get_state(scaler.get(), &state, nullptr));
+  return state;
+}
+inline int64_t applied_steps(const Optimizer &optimizer) {
+  int64_t applied = -1;
+  EXPECT_GSC_OK(gsc_optimizer_get_steps(optimizer.get(), &applied, nullptr, nullptr));
+  return applied;
+}
+inline int64_t skipped_steps(const Optimizer &optimizer) {
+  int64_t skipped = -1;
+  EXPECT_GSC_OK(gsc_optimizer_get_steps(optimizer.get(), nullptr, &skipped, nullptr));
+  return skipped;
+}
+
+/// Every GSC_CPU_* target that this processor and this build accept.
+inline std::vector<int32_t> usable_cpu_targets() {
+  std::vector<int32_t> result;
+  for (const int32_t target : {GSC_CPU_BASELINE, GSC_CPU_AVX2, GSC_CPU_AVX512}) {
+    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+    options.num_threads = 1;
+    options.cpu_target = target;
+    gsc_context *context = nullptr;
+    if (gsc_context_create(&options, &context) == GSC_OK) result.push_back(target);
+    gsc_context_destroy(context);
+  }
+  return result;
+}
+
+}  // namespace gsc_test
+#endif

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Double-precision reference of one optimizer step, written from the papers and the definitions of torch.optim, which
+// also bounds the error that an honest fp32 evaluation can have: every quantity carries its value and a running error
+// bound (Wilkinson), where each operation adds one rounding of the arithmetic type. A result is right if it lies
+// within that bound. So no tolerance is guessed, and cancellation in a moment is neither punished nor used to hide.
+#ifndef GRADSCALER_TESTS_SUPPORT_OPTIMIZER_ORACLE_H
+#define GRADSCALER_TESTS_SUPPORT_OPTIMIZER_ORACLE_H
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "tests/support/dtypes.h"
+
+namespace gsc_test {
+
+/// A number with a bound on the distance of a value computed in lower precision. `unit` is half an ulp at 1 of the
+/// arithmetic type; `tiny` covers results that are subnormal there.
+struct Real {
+  double v = 0.0;
+  double e = 0.0;
+};
+
+class Arithmetic {
+ public:
+  explicit Arithmetic(int32_t dtype)
+      : unit_(std::ldexp(1.0, -format_of(dtype).precision)), tiny_(format_of(dtype).min_subnormal()) {}
+  Real exact(double value) const { return {value, 0.0}; }
+  /// A hyper-parameter or host-side scalar, narrowed once to the arithmetic type.
+  Real constant(double value) const { return {value, std::fabs(value) * unit_}; }
+  Real add(Real a, Real b) const { return rounded(a.v + b.v, a.e + b.e); }
+  Real sub(Real a, Real b) const { return rounded(a.v - b.v, a.e + b.e); }
+  Real mul(Real a, Real b) const { return rounded(a.v * b.v, std::fabs(a.v) * b.e + std::fabs(b.v) * a.e + a.e * b.e); }
+  Real div(Real a, Real b) const {
+    const double low = std::max(std::fabs(b.v) - b.e, std::fabs(b.v) * 0.5);
+    return rounded(a.v / b.v, (a.e + std::fabs(a.v / b.v) * b.e) / low);
+  }
+  Real sqrt(Real a) const {
+    const double root = std::sqrt(std::max(a.v, 0.0));
+    return rounded(root, root > 0.0 ? std::min(a.e / root, std::sqrt(a.e)) : std::sqrt(a.e));
+  }
+  Real max(Real a, Real b) const { return {std::max(a.v, b.v), std::max(a.e, b.e)}; }
+  /// If the sign of `a` is within its error either sign is right.
+  Real sign(Real a) const {
+    const double s = a.v > 0.0 ? 1.0 : (a.v < 0.0 ? -1.0 : 0.0);
+    return {s, a.e > 0.0 && std::fabs(a.v) <= a.e ? 2.0 : 0.0};
+  }
+
+ private:
+  Real rounded(double value, double error) const { return {value, error + std::fabs(value) * unit_ + tiny_}; }
+  double unit_;
+  double tiny_;
+};
+
+/// What one element is before and after a step.
+struct Element {
+  Real param;
+  std::array<Real, 3> state;
+};
+
+/// State slots that a kind with these options has.
+inline int state_slots(const gsc_optimizer_options &o) {
+  switch (o.kind) {
+    case GSC_SGD:
+      return o.momentum != 0.0 ? 1 : 0;
+    case GSC_ADAM:
+    case GSC_ADAMW:
+      return (o.flags & GSC_OPTIMIZER_AMSGRAD) != 0 ? 3 : 2;
+    case GSC_ADAGRAD:
+    case GSC_LION:
+      return 1;
+    default:
+      return 2;
+  }
+}
+
+class OptimizerOracle {
+ public:
+  /// `step` is the number of the step to be made, counted from 1.
+  OptimizerOracle(const gsc_optimizer_options &options, int32_t arithmetic, int64_t step)
+      : o_(options), f_(arithmetic), step_(static_cast<double>(step)) {}
+
+  /// Steps one tensor: `elements` holds params and state, `grads` the unscaled and clipped gradients with their errors.
+  void step(std::vector<Element> &elements, const std::vector<Real> &grads) const {
+    std::vector<Real> updates(elements.size());
+    for (size_t i = 0; i < elements.size(); ++i) updates[i] = update(elements[i], grads[i]);
+    const Real ratio = o_.kind == GSC_LAMB ? trust_ratio(elements, updates) : f_.exact(1.0);
+    for (size_t i = 0; i < elements.size(); ++i) {
+      Real change = f_.mul(rate(), updates[i]);
+      if (o_.kind == GSC_LAMB) change = f_.mul(ratio, change);
+      elements[i].param = f_.sub(elements[i].param, change);
+    }
+  }
+
+ private:
+  bool has(uint32_t flag) const { return (o_.flags & flag) != 0; }
+  Real rate() const {
+    if (o_.kind == GSC_ADAGRAD) return f_.constant(o_.lr / (1.0 + (step_ - 1.0) * o_.lr_decay));
+    return f_.constant(o_.lr);
+  }
+  Real moment(Real old, Real now, double beta) const {
+    return f_.add(f_.mul(f_.constant(beta), old), f_.mul(f_.constant(1.0 - beta), now));
+  }
+
+  /// The direction that the learning rate multiplies; advances the element's state.
+  Real update(Element &element, Real g) const {
+    if (has(GSC_OPTIMIZER_MAXIMIZE)) g.v = -g.v;
+    switch (o_.kind) {
+      case GSC_SGD:
+        return sgd(element, decayed(g, element.param));
+      case GSC_ADAM:
+        return adam(element, decayed(g, element.param));
+      case GSC_ADAMW: {
+        element_decay(element);
+        return adam(element, g);
+      }
+      case GSC_ADAGRAD:
+        return adagrad(element, decayed(g, element.param));
+      case GSC_LION:
+        return lion(element, g);
+      default:
+        return decayed(adam(element, g), element.param);
+    }
+  }
+
+  Real decayed(Real g, Real param) const {
+    return o_.weight_decay == 0.0 ? g : f_.add(g, f_.mul(f_.constant(o_.weight_decay), param));
+  }
+  void element_decay(Element &element) const {
+    element.param = f_.mul(element.param, f_.constant(1.0 - o_.lr * o_.weight_decay));
+  }
+  Real sgd(Element &element, Real g) const {
+    if (o_.momentum == 0.0) return g;
+    Real &buffer = element.state[0];
+    const Real momentum = f_.constant(o_.momentum);
+    // torch.optim.SGD: the first gradient enters the buffer without dampening.
+    buffer = step_ == 1.0 ? g : f_.add(f_.mul(momentum, buffer), f_.mul(f_.constant(1.0 - o_.dampening), g));
+    return has(GSC_OPTIMIZER_NESTEROV) ? f_.add(g, f_.mul(momentum, buffer)) : buffer;
+  }
+  Real adam(Element &element, Real g) const {
+    Real &m = element.state[0];
+    Real &v = element.state[1];
+    m = moment(m, g, o_.beta1);
+    v = moment(v, f_.mul(g, g), o_.beta2);
+    Real square = v;
+    if (has(GSC_OPTIMIZER_AMSGRAD)) square = element.state[2] = f_.max(element.state[2], v);
+    const Real m_hat = f_.div(m, f_.constant(1.0 - std::pow(o_.beta1, step_)));
+    const Real v_hat = f_.div(square, f_.constant(1.0 - std::pow(o_.beta2, step_)));
+    return f_.div(m_hat, f_.add(f_.sqrt(v_hat), f_.constant(o_.eps)));
+  }
+  Real adagrad(Element &element, Real g) const {
+    Real &sum = element.state[0];
+    sum = f_.add(sum, f_.mul(g, g));
+    return f_.div(g, f_.add(f_.sqrt(sum), f_.constant(o_.eps)));
+  }
+  Real lion(Element &element, Real g) const {
+    Real &m = element.state[0];
+    const Real direction = f_.sign(moment(m, g, o_.beta1));
+    m = moment(m, g, o_.beta2);
+    return decayed(direction, element.param);
+  }
+  /// |param| / |update| over the tensor, 1 if either is 0. The sums may go on in a wider type, but each term has its
+  /// element's error, and a tile of them may be added in fp32 (see kNormTolerance).
+  Real trust_ratio(const std::vector<Element> &elements, const std::vector<Real> &updates) const {
+    double params = 0.0, steps = 0.0, error = 0.0;
+    for (size_t i = 0; i < elements.size(); ++i) {
+      params += elements[i].param.v * elements[i].param.v;
+      steps += updates[i].v * updates[i].v;
+      error += updates[i].e * updates[i].e;
+    }
+    if (params == 0.0 || steps == 0.0) return f_.exact(1.0);
+    const double ratio = std::sqrt(params / steps);
+    return {ratio, ratio * (std::sqrt(error / steps) + 2e-5)};
+  }
+
+  gsc_optimizer_options o_;
+  Arithmetic f_;
+  double step_;
+};
+
+}  // namespace gsc_test
+#endif

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Double-precision reference for the element-wise operations, norms and clipping, written from the public header.
+// Products are formed in double, which is exact for the product of two fp32 numbers, and rounded as the header says:
+// first to the arithmetic type (fp32, or fp64 where an fp64 tensor takes part), then to the dtype that is stored.
+#ifndef GRADSCALER_TESTS_SUPPORT_ORACLE_H
+#define GRADSCALER_TESTS_SUPPORT_ORACLE_H
+#include <algorithm>
+#include <vector>
+
+#include "tests/support/dtypes.h"
+
+namespace gsc_test {
+
+inline int32_t arithmetic_dtype(int32_t a, int32_t b) { return a == GSC_FP64 || b == GSC_FP64 ? GSC_FP64 : GSC_FP32; }
+
+/// 1 / scale as the scaler keeps it.
+inline float inverse_of(float scale) { return static_cast<float>(1.0 / static_cast<double>(scale)); }
+
+/// src * factor as it is stored in `dst`; src has been stored in `src_dtype`.
+inline double ref_scale(double src, int32_t src_dtype, float factor, int32_t dst_dtype) {
+  const double product = round_to(src * static_cast<double>(factor), arithmetic_dtype(src_dtype, dst_dtype));
+  return round_to(product, dst_dtype);
+}
+
+struct Norms {
+  double l2 = 0.0;
+  double inf = 0.0;
+};
+
+/// Norms of values * factor. NaN wins over inf, which wins over everything else. Scaled so that no square over- or
+/// underflows.
+inline Norms ref_norms(const std::vector<double> &values, double factor = 1.0) {
+  Norms norms;
+  bool has_nan = false;
+  for (const double value : values) {
+    has_nan = has_nan || std::isnan(value);
+    norms.inf = std::max(norms.inf, std::fabs(value * factor));
+  }
+  if (has_nan) return {kNan, kNan};
+  if (std::isinf(norms.inf) || norms.inf == 0.0) return {norms.inf, norms.inf};
+  double sum = 0.0;
+  for (const double value : values) {
+    const double ratio = value * factor / norms.inf;
+    sum += ratio * ratio;
+  }
+  norms.l2 = norms.inf * std::sqrt(sum);
+  return norms;
+}
+
+/// Relative error allowed to an L2 norm. The library may sum a tile of a few thousand squares in fp32 lanes before it
+/// goes on in fp64: at most a few hundred additions a lane, each off by half an ulp (6e-8), and the root halves that.
+inline constexpr double kNormTolerance = 1e-5;
+
+/// Factor of clip_grad_norm.
+inline double ref_clip(double max_norm, double norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
+
+}  // namespace gsc_test
+#endif
