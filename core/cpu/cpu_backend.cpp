@@ -8,9 +8,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "core/optim/table.h"
 #include "core/report.h"
 #if defined(GSC_HAVE_CUDA)
 #include "core/cuda/cuda_device.h"
@@ -49,6 +51,26 @@ double join(int64_t count, const F &sum_of) {
     for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
   }
   return lanes[0];
+}
+
+/// Whether `next` goes on where `run` ends, in every array, and is treated alike.
+bool continues(const ApplySpan &run, const ApplySpan &next) {
+  const auto follows = [&run](const void *a, const void *b, int32_t a_dtype, int32_t b_dtype) {
+    return a_dtype == b_dtype && static_cast<const char *>(a) + run.n * dtype_size(a_dtype) == b;
+  };
+  if (run.n == 0 || run.coefficients != next.coefficients ||
+      !follows(run.param, next.param, run.param_dtype, next.param_dtype) ||
+      !follows(run.grad, next.grad, run.grad_dtype, next.grad_dtype)) {
+    return false;
+  }
+  if (next.model_copy != nullptr && !follows(run.model_copy, next.model_copy, run.copy_dtype, next.copy_dtype)) {
+    return false;
+  }
+  const int32_t state = state_dtype(run.param_dtype);
+  for (int i = 0; i < kMaxStates && next.state[i] != nullptr; ++i) {
+    if (!follows(run.state[i], next.state[i], state, state)) return false;
+  }
+  return true;
 }
 
 void finish_check(const CheckJob &job, float inv_scale) {
@@ -200,7 +222,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) s.state[i] = place(*job.state[i]);
     s.coefficients = &job.coefficients[job.group_of[tensor]];
   };
-  // Runs f(span, tensor, chunk) for every chunk of the plan.
+  // LAMB: f(span, tensor, chunk) for every chunk of the plan.
   const auto for_spans = [&](const auto &f) {
     const Plan &plan = *job.grads;
     parallel_.run(plan.task_count(), [&](int32_t task) {
@@ -216,7 +238,24 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   Plan &plan = *job.grads;
   const auto kernel = kernels_->apply[static_cast<int>(job.variant)];
   if (job.variant != Variant::kLamb) {
-    for_spans([&](ApplySpan &s, int64_t /*tensor*/, int64_t /*chunk*/) { kernel(&s); });
+    // Chunks and tensors that lie one after the other in every array are one span to an element-wise kernel: with
+    // thousands of tiny tensors in an arena the calls would cost more than the arithmetic.
+    parallel_.run(plan.task_count(), [&](int32_t task) {
+      ApplySpan spans[2] = {base, base};
+      ApplySpan *run = &spans[0];
+      ApplySpan *next = &spans[1];
+      plan.for_chunks(plan.split(task), plan.split(task + 1),
+                      [&](int64_t tensor, int64_t offset, int64_t n, int64_t /*chunk*/) {
+                        aim(*next, tensor, offset, n);
+                        if (continues(*run, *next)) {
+                          run->n += n;
+                          return;
+                        }
+                        if (run->n > 0) kernel(run);
+                        std::swap(run, next);
+                      });
+      if (run->n > 0) kernel(run);
+    });
     return;
   }
 
