@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# Makes the NuGet package: a zip of the assembly, its XML documentation and the native library where .NET looks for
+# them. Arguments: NUSPEC (template), VERSION, ASSEMBLY, DOCUMENTATION, NATIVE, RID, LICENSE, FOLDER (to lay it out in),
+# OUTPUT.
+file(REMOVE_RECURSE ${FOLDER})
+file(MAKE_DIRECTORY ${FOLDER}/_rels)
+configure_file(${NUSPEC} ${FOLDER}/Gradscaler.nuspec @ONLY)
+file(COPY ${ASSEMBLY} ${DOCUMENTATION} DESTINATION ${FOLDER}/lib/netstandard2.0)
+file(COPY ${NATIVE} DESTINATION ${FOLDER}/runtimes/${RID}/native)
+file(COPY ${LICENSE} DESTINATION ${FOLDER})
+# What the Open Packaging Conventions ask for: the type of every file, and which of them describes the package.
+set(xml "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n")
+set(types "http://schemas.openxmlformats.org/package/2006/content-types")
+file(WRITE "${FOLDER}/[Content_Types].xml" "${xml}<Types xmlns=\"${types}\">
+  <Default Extension=\"rels\" ContentType=\"application/vnd.openxmlformats-package.relationships+xml\" />
+  <Default Extension=\"nuspec\" ContentType=\"application/octet\" />
+  <Default Extension=\"dll\" ContentType=\"application/octet\" />
+  <Default Extension=\"xml\" ContentType=\"application/octet\" />
+  <Default Extension=\"so\" ContentType=\"application/octet\" />
+  <Override PartName=\"/LICENSE\" ContentType=\"application/octet\" />
+</Types>
+")
+set(relationships "http://schemas.openxmlformats.org/package/2006/relationships")
+set(manifest "http://schemas.microsoft.com/packaging/2010/07/manifest")
+file(WRITE ${FOLDER}/_rels/.rels "${xml}<Relationships xmlns=\"${relationships}\">
+  <Relationship Type=\"${manifest}\" Target=\"/Gradscaler.nuspec\" Id=\"manifest\" />
+</Relationships>
+")
+file(GLOB files RELATIVE ${FOLDER} ${FOLDER}/*)
+list(APPEND files _rels)
+list(REMOVE_DUPLICATES files)
+file(REMOVE ${OUTPUT})
+execute_process(COMMAND ${CMAKE_COMMAND} -E tar cf ${OUTPUT} --format=zip -- ${files} WORKING_DIRECTORY ${FOLDER}
+                COMMAND_ERROR_IS_FATAL ANY)

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+using System;
+
+namespace Gradscaler
+{
+  /// <summary>
+  /// A device that has been opened: the CPU or a CUDA device. Safe to share between threads. May be disposed before the
+  /// objects made with it; they keep the device open.
+  /// </summary>
+  public sealed class Context : IDisposable
+  {
+    private NativeContext handle;
+
+    private Context(NativeContextOptions options)
+    {
+      handle = new NativeContext(options);
+    }
+
+    internal NativeContext Handle
+    {
+      get { return Check.Open(handle, "Context"); }
+    }
+
+    internal static NativeContext HandleOf(Context context)
+    {
+      return Check.NotNull(context, "context").Handle;
+    }
+
+    /// <summary>
+    /// The CPU. threads: that a call may use, the calling one included; 0: all. target: to insist on.
+    /// </summary>
+    public static Context Cpu(int threads = 0, CpuTarget target = CpuTarget.Best)
+    {
+      using (var options = new NativeContextOptions())
+      {
+        options.NumThreads = threads;
+        options.CpuTarget = (int)target;
+        return new Context(options);
+      }
+    }
+
+    /// <summary>A CUDA device. Throws UnavailableException if there is no such device.</summary>
+    public static Context Cuda(int index = 0)
+    {
+      using (var options = new NativeContextOptions())
+      {
+        options.DeviceType = (int)DeviceType.Cuda;
+        options.DeviceIndex = index;
+        return new Context(options);
+      }
+    }
+
+    /// <summary>Number of devices of a type: 1 for the CPU, 0 for CUDA without a driver.</summary>
+    public static int DeviceCount(DeviceType type)
+    {
+      return NativeCalls.DeviceCount((int)type);
+    }
+
+    /// <summary>What a device is. Throws UnavailableException if there is no such device.</summary>
+    public static DeviceInfo GetDeviceInfo(DeviceType type, int index)
+    {
+      using (var info = new NativeDeviceInfo())
+      {
+        NativeCalls.DeviceInfo((int)type, index, info);
+        return new DeviceInfo(info);
+      }
+    }
+
+    /// <summary>The library's version, such as "0.1.0".</summary>
+    public static string Version
+    {
+      get { return NativeCalls.version(); }
+    }
+
+    /// <summary>One line for bug reports: version, compiler, instruction sets.</summary>
+    public static string BuildInfo
+    {
+      get { return NativeCalls.build_info(); }
+    }
+
+    /// <summary>Kind of device.</summary>
+    public DeviceType Type
+    {
+      get { return (DeviceType)Handle.DeviceType(); }
+    }
+
+    /// <summary>Number of the device; 0 for the CPU.</summary>
+    public int Index
+    {
+      get { return Handle.DeviceIndex(); }
+    }
+
+    /// <summary>The instruction set in use on the CPU; never Best.</summary>
+    public CpuTarget CpuTarget
+    {
+      get { return (CpuTarget)Handle.CpuTarget(); }
+    }
+
+    /// <summary>Threads that a call may use on the CPU.</summary>
+    public int NumThreads
+    {
+      get { return Handle.NumThreads(); }
+    }
+
+    /// <summary>Gives up the device. Does nothing the second time.</summary>
+    public void Dispose()
+    {
+      NativeContext was = handle;
+      handle = null;
+      if (was != null)
+      {
+        was.Dispose();
+      }
+    }
+  }
+}

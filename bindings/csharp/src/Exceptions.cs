@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exceptions of failed calls. A null argument is an ArgumentNullException and use after Dispose an
+// ObjectDisposedException, as everywhere in .NET.
+using System;
+
+namespace Gradscaler
+{
+  /// <summary>A call that failed, with the library's sentence for it. The subclasses say what kind it is.</summary>
+  public class GradScalerException : Exception
+  {
+    internal GradScalerException(Status status, string message)
+        : base(message)
+    {
+      Status = status;
+    }
+
+    /// <summary>What kind of failure it is.</summary>
+    public Status Status { get; private set; }
+
+    internal static GradScalerException Of(Status status, string message)
+    {
+      switch (status)
+      {
+        case Status.InvalidArgument:
+          return new InvalidArgumentException(message);
+        case Status.BadState:
+          return new BadStateException(message);
+        case Status.OutOfMemory:
+          return new AllocationException(message);
+        case Status.Unavailable:
+          return new UnavailableException(message);
+        case Status.Unsupported:
+          return new UnsupportedException(message);
+        case Status.Device:
+          return new DeviceException(message);
+        case Status.ScaleFloor:
+          return new ScaleFloorException(message);
+        default:
+          return new GradScalerException(Enum.IsDefined(typeof(Status), status) ? status : Status.Internal, message);
+      }
+    }
+  }
+
+  /// <summary>An argument is out of range, inconsistent or of an unknown kind; the message names it.</summary>
+  public sealed class InvalidArgumentException : GradScalerException
+  {
+    internal InvalidArgumentException(string message)
+        : base(Status.InvalidArgument, message)
+    {
+    }
+  }
+
+  /// <summary>The call is not allowed now, such as unscale twice between two updates.</summary>
+  public sealed class BadStateException : GradScalerException
+  {
+    internal BadStateException(string message)
+        : base(Status.BadState, message)
+    {
+    }
+  }
+
+  /// <summary>Host or device memory could not be had.</summary>
+  public sealed class AllocationException : GradScalerException
+  {
+    internal AllocationException(string message)
+        : base(Status.OutOfMemory, message)
+    {
+    }
+  }
+
+  /// <summary>The device or backend is not there: no driver, no such device, built without it.</summary>
+  public sealed class UnavailableException : GradScalerException
+  {
+    internal UnavailableException(string message)
+        : base(Status.Unavailable, message)
+    {
+    }
+  }
+
+  /// <summary>A combination that this version does not do.</summary>
+  public sealed class UnsupportedException : GradScalerException
+  {
+    internal UnsupportedException(string message)
+        : base(Status.Unsupported, message)
+    {
+    }
+  }
+
+  /// <summary>The device runtime reported an error; the message carries its text.</summary>
+  public sealed class DeviceException : GradScalerException
+  {
+    internal DeviceException(string message)
+        : base(Status.Device, message)
+    {
+    }
+  }
+
+  /// <summary>The scale could not be lowered any further. Only with FloorAction.Error, from reading a report.</summary>
+  public sealed class ScaleFloorException : GradScalerException
+  {
+    internal ScaleFloorException(string message)
+        : base(Status.ScaleFloor, message)
+    {
+    }
+
+    /// <summary>The report that was asked for.</summary>
+    public Report Report { get; internal set; }
+  }
+}

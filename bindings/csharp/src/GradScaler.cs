@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+using System;
+using System.Collections.Generic;
+
+namespace Gradscaler
+{
+  /// <summary>
+  /// The loss scale, its policy, counters and history. Between two updates every list of gradients goes from ready to
+  /// checked or unscaled to stepped. Use a scaler from one thread at a time. `stream` is the CUDA stream to enqueue on,
+  /// by default the default stream; it is ignored on the CPU.
+  /// </summary>
+  /// <example><code>
+  /// using (var context = Context.Cpu())
+  /// using (var parameters = new TensorList(context, Tensor.Of(weights)))
+  /// using (var grads = new TensorList(context, Tensor.Of(gradients)))
+  /// using (var optimizer = new Optimizer(context, new OptimizerOptions(OptimizerKind.AdamW), parameters, grads))
+  /// using (var scaler = new GradScaler(context))
+  /// {
+  ///   Backward(loss * scaler.GetScale());
+  ///   scaler.Step(optimizer);
+  ///   scaler.Update();
+  /// }
+  /// </code></example>
+  public sealed class GradScaler : IDisposable
+  {
+    private NativeScaler handle;
+
+    /// <summary>A scaler on the device of the gradients. options: copied; null: PyTorch's policy.</summary>
+    public GradScaler(Context context, ScalerOptions options = null)
+    {
+      handle = new NativeScaler(Context.HandleOf(context), options == null ? null : options.Handle);
+    }
+
+    private NativeScaler Handle
+    {
+      get { return Check.Open(handle, "GradScaler"); }
+    }
+
+    /// <summary>
+    /// dst = src * scale, rounded to nearest even; dtypes may differ. For the loss or the first gradient.
+    /// </summary>
+    public void Scale(Tensor src, Tensor dst, IntPtr stream = default(IntPtr))
+    {
+      Scale(new[] { src }, new[] { dst }, stream);
+    }
+
+    /// <summary>dst[i] = src[i] * scale for tensors of equal counts; src and dst may be the same memory.</summary>
+    public void Scale(Tensor[] src, Tensor[] dst, IntPtr stream = default(IntPtr))
+    {
+      NativeScaler scaler = Handle;
+      using (NativeTensorArray from = Tensor.Array(src, "src"))
+      using (NativeTensorArray to = Tensor.Array(dst, "dst"))
+      {
+        scaler.Scale(from, to, stream);
+      }
+    }
+
+    /// <summary>dst = src * scale for host memory; the spans may be the same.</summary>
+    public void Scale(ReadOnlySpan<float> src, Span<float> dst)
+    {
+      NativeScaler scaler = Handle;
+      HostMemory.Run(src, DType.Fp32, dst, DType.Fp32, (from, to) => scaler.Scale(from, to, IntPtr.Zero));
+    }
+
+    /// <summary>dst = src * scale as Fp16 or Bf16, for host memory.</summary>
+    public void Scale(ReadOnlySpan<float> src, Span<ushort> dst, DType dtype)
+    {
+      NativeScaler scaler = Handle;
+      HostMemory.Run(src, DType.Fp32, dst, dtype, (from, to) => scaler.Scale(from, to, IntPtr.Zero));
+    }
+
+#if NET5_0_OR_GREATER
+    /// <summary>dst = src * scale as Fp16, for host memory.</summary>
+    public void Scale(ReadOnlySpan<float> src, Span<Half> dst)
+    {
+      NativeScaler scaler = Handle;
+      HostMemory.Run(src, DType.Fp32, dst, DType.Fp16, (from, to) => scaler.Scale(from, to, IntPtr.Zero));
+    }
+#endif
+
+    /// <summary>
+    /// Multiplies the gradients by 1 / scale in place, and records whether any is inf or NaN, and their norms.
+    /// </summary>
+    public void Unscale(TensorList grads, IntPtr stream = default(IntPtr))
+    {
+      Handle.Unscale(TensorList.HandleOf(grads, "grads"), stream);
+    }
+
+    /// <summary>Records the same as Unscale without writing the gradients; Step then folds the unscaling in.</summary>
+    public void CheckGrads(TensorList grads, IntPtr stream = default(IntPtr))
+    {
+      Handle.Check(TensorList.HandleOf(grads, "grads"), stream);
+    }
+
+    /// <summary>The same as CheckGrads for some of the tensors, while a backward pass still makes the others.</summary>
+    public void CheckRange(TensorList grads, long first, long count, IntPtr stream = default(IntPtr))
+    {
+      Handle.CheckRange(TensorList.HandleOf(grads, "grads"), first, count, stream);
+    }
+
+    /// <summary>
+    /// Limits the norm of the unscaled gradients, by PyTorch's rule. Folded into Step unless the list is unscaled.
+    /// </summary>
+    public void ClipGradNorm(TensorList grads, double maxNorm, Norm norm = Norm.L2, IntPtr stream = default(IntPtr))
+    {
+      Handle.ClipGradNorm(TensorList.HandleOf(grads, "grads"), maxNorm, (int)norm, stream);
+    }
+
+    /// <summary>Clamps every unscaled gradient, after ClipGradNorm if both are used. NaN stays NaN.</summary>
+    public void ClipGradValue(TensorList grads, double clipValue, IntPtr stream = default(IntPtr))
+    {
+      Handle.ClipGradValue(TensorList.HandleOf(grads, "grads"), clipValue, stream);
+    }
+
+    /// <summary>
+    /// Checks the gradients if need be; if all are finite unscales, clips and applies them in one pass, else skips.
+    /// </summary>
+    public void Step(Optimizer optimizer, IntPtr stream = default(IntPtr))
+    {
+      Handle.Step(Check.NotNull(optimizer, "optimizer").Handle, stream);
+    }
+
+    /// <summary>For an optimizer of your own: whether the step should be applied. Blocks.</summary>
+    public bool ShouldStep(TensorList grads, IntPtr stream = default(IntPtr))
+    {
+      return Handle.ShouldStep(TensorList.HandleOf(grads, "grads"), stream) != 0;
+    }
+
+    /// <summary>
+    /// Ends the iteration: backs the scale off after an overflow, else counts a clean step and perhaps grows.
+    /// </summary>
+    public void Update(IntPtr stream = default(IntPtr))
+    {
+      Handle.Update(stream);
+    }
+
+    /// <summary>Step and Update in one call, for loops with a single optimizer.</summary>
+    public void StepAndUpdate(Optimizer optimizer, IntPtr stream = default(IntPtr))
+    {
+      Handle.StepAndUpdate(Check.NotNull(optimizer, "optimizer").Handle, stream);
+    }
+
+    /// <summary>Returns a list, or with null all lists, to ready as if they had not been looked at.</summary>
+    public void Discard(TensorList grads = null)
+    {
+      Handle.Discard(grads == null ? null : grads.Handle);
+    }
+
+    /// <summary>Replaces the scale, as PyTorch's update(new_scale). All lists return to ready.</summary>
+    public void SetScale(float scale, IntPtr stream = default(IntPtr))
+    {
+      Handle.SetScale(scale, stream);
+    }
+
+    /// <summary>The scale as of the work enqueued so far; 1 if disabled. Blocks on a CUDA device.</summary>
+    public float GetScale(IntPtr stream = default(IntPtr))
+    {
+      return Handle.GetScale(stream);
+    }
+
+    /// <summary>Whether the scaler does anything.</summary>
+    public bool IsEnabled
+    {
+      get { return Handle.IsEnabled() != 0; }
+    }
+
+    /// <summary>
+    /// The state now, and what the last check of a list found; null: the last update's lists together. Blocks.
+    /// </summary>
+    public Report GetReport(TensorList grads = null, IntPtr stream = default(IntPtr))
+    {
+      NativeScaler scaler = Handle;
+      using (var report = new NativeReport())
+      {
+        try
+        {
+          scaler.GetReport(grads == null ? null : grads.Handle, report, stream);
+        }
+        catch (ScaleFloorException e)
+        {
+          e.Report = new Report(report);
+          throw;
+        }
+        return new Report(report);
+      }
+    }
+
+    /// <summary>The updates still kept, oldest first. Blocks.</summary>
+    public IReadOnlyList<HistoryEntry> GetHistory(IntPtr stream = default(IntPtr))
+    {
+      var entries = new List<HistoryEntry>();
+      using (NativeHistory history = Handle.History(stream))
+      {
+        long count = history.Count();
+        for (long i = 0; i < count; i++)
+        {
+          using (NativeHistoryEntry entry = history.Get(i))
+          {
+            entries.Add(new HistoryEntry(entry));
+          }
+        }
+      }
+      return entries;
+    }
+
+    /// <summary>Addresses of the scaler's words in device memory, of a list too if one is given.</summary>
+    public DeviceState GetDeviceState(TensorList grads = null)
+    {
+      NativeScaler scaler = Handle;
+      using (var state = new NativeDeviceState())
+      {
+        scaler.DeviceState(grads == null ? null : grads.Handle, state);
+        return new DeviceState(state);
+      }
+    }
+
+    /// <summary>Everything a checkpoint needs. Blocks.</summary>
+    public ScalerState GetState(IntPtr stream = default(IntPtr))
+    {
+      var state = new ScalerState();
+      Handle.GetState(state.Handle, stream);
+      return state;
+    }
+
+    /// <summary>Restores a state, its factors and interval included. On error nothing changes.</summary>
+    public void SetState(ScalerState state, IntPtr stream = default(IntPtr))
+    {
+      Handle.SetState(Check.NotNull(state, "state").Handle, stream);
+    }
+
+    /// <summary>A copy of the policy now.</summary>
+    public ScalerOptions GetOptions()
+    {
+      var options = new ScalerOptions();
+      Handle.GetOptions(options.Handle);
+      return options;
+    }
+
+    /// <summary>Replaces the policy; InitScale, Enabled and HistoryCapacity must be as at creation.</summary>
+    public void SetOptions(ScalerOptions options, IntPtr stream = default(IntPtr))
+    {
+      Handle.SetOptions(Check.NotNull(options, "options").Handle, stream);
+    }
+
+    /// <summary>Greater than 1. Setting it works on the default stream.</summary>
+    public double GrowthFactor
+    {
+      get { return Handle.GetGrowthFactor(); }
+      set { Handle.SetGrowthFactor(value, IntPtr.Zero); }
+    }
+
+    /// <summary>In (0, 1). Setting it works on the default stream.</summary>
+    public double BackoffFactor
+    {
+      get { return Handle.GetBackoffFactor(); }
+      set { Handle.SetBackoffFactor(value, IntPtr.Zero); }
+    }
+
+    /// <summary>At least 1. Setting it works on the default stream.</summary>
+    public int GrowthInterval
+    {
+      get { return Handle.GetGrowthInterval(); }
+      set { Handle.SetGrowthInterval(value, IntPtr.Zero); }
+    }
+
+    /// <summary>Destroys the scaler. Does nothing the second time.</summary>
+    public void Dispose()
+    {
+      NativeScaler was = handle;
+      handle = null;
+      if (was != null)
+      {
+        was.Dispose();
+      }
+    }
+  }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands between the generated calls and the public classes: errors, text, arguments. Internal.
+using System;
+using System.Runtime.InteropServices;
+using System.Text;
+
+namespace Gradscaler
+{
+  internal static class NativeError
+  {
+    /// <summary>Throws what the last call on this thread recorded, if anything.</summary>
+    internal static void ThrowPending()
+    {
+      IntPtr message;
+      int status = NativeCallsPINVOKE.TakePending(out message);
+      if (status != 0)
+      {
+        throw GradScalerException.Of((Status)status, Gradscaler.Text.FromNative(message));
+      }
+    }
+  }
+
+  /// <summary>Strings as C has them: UTF-8 with a zero at the end.</summary>
+  internal static class Text
+  {
+    internal static byte[] ToNative(string text)
+    {
+      if (text == null)
+      {
+        return null;
+      }
+      if (text.IndexOf('\0') >= 0)
+      {
+        throw new InvalidArgumentException("a name has a zero character in it");
+      }
+      var bytes = new byte[Encoding.UTF8.GetByteCount(text) + 1];
+      Encoding.UTF8.GetBytes(text, 0, text.Length, bytes, 0);
+      return bytes;
+    }
+
+    internal static string FromNative(IntPtr text)
+    {
+      if (text == IntPtr.Zero)
+      {
+        return "";
+      }
+      int length = 0;
+      while (Marshal.ReadByte(text, length) != 0)
+      {
+        length++;
+      }
+      var bytes = new byte[length];
+      Marshal.Copy(text, bytes, 0, length);
+      return Encoding.UTF8.GetString(bytes);
+    }
+  }
+
+  internal static class Check
+  {
+    internal static T NotNull<T>(T value, string name) where T : class
+    {
+      if (value == null)
+      {
+        throw new ArgumentNullException(name);
+      }
+      return value;
+    }
+
+    /// <summary>The proxy behind a public object, null once that is disposed.</summary>
+    internal static T Open<T>(T handle, string type) where T : class
+    {
+      if (handle == null)
+      {
+        throw new ObjectDisposedException(type);
+      }
+      return handle;
+    }
+  }
+}

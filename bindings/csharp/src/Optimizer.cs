@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+using System;
+using System.Collections.Generic;
+using System.Runtime.InteropServices;
+
+namespace Gradscaler
+{
+  /// <summary>
+  /// SGD, Adam, AdamW, Adagrad, Lion or LAMB over a list of parameters and a list of gradients. Keeps the lists and
+  /// their arrays alive, also after the lists are disposed. Use it from one thread at a time.
+  /// </summary>
+  public sealed class Optimizer : IDisposable
+  {
+    private readonly Dictionary<int, Word> lrWords = new Dictionary<int, Word>();
+    private NativeOptimizer handle;
+
+    /// <summary>
+    /// parameters: what is updated. grads: of any dtype. modelCopy: receives every updated parameter rounded to its
+    /// dtype in the same pass. state: one list per slot of the kind, initialised by the caller; none: the library makes
+    /// them. Throws InvalidArgumentException naming list and index: different lengths, counts or contexts, overlap.
+    /// </summary>
+    public Optimizer(Context context, OptimizerOptions options, TensorList parameters, TensorList grads,
+                     TensorList modelCopy = null, params TensorList[] state)
+    {
+      Check.NotNull(state, "state");
+      if (state.Length > 3)
+      {
+        throw new InvalidArgumentException("state has " + state.Length + " lists, no optimizer has more than 3 slots");
+      }
+      var slots = new NativeTensorList[3];
+      var kept = new List<object> { lrWords };
+      for (int i = 0; i < state.Length; i++)
+      {
+        slots[i] = TensorList.HandleOf(state[i], "state[" + i + "]");
+        kept.Add(state[i].Owners);
+      }
+      handle = new NativeOptimizer(Context.HandleOf(context), Check.NotNull(options, "options").Handle,
+                                   TensorList.HandleOf(parameters, "parameters"), TensorList.HandleOf(grads, "grads"),
+                                   modelCopy == null ? null : modelCopy.Handle, slots[0], slots[1], slots[2]);
+      kept.Add(parameters.Owners);
+      kept.Add(grads.Owners);
+      kept.Add(modelCopy == null ? null : modelCopy.Owners);
+      handle.Kept = kept;
+    }
+
+    internal NativeOptimizer Handle
+    {
+      get { return Check.Open(handle, "Optimizer"); }
+    }
+
+    /// <summary>
+    /// Gives some tensors hyper-parameters of their own and returns the number of the group: 1, 2, ...
+    /// </summary>
+    public int AddGroup(long first, long count, OptimizerOptions options)
+    {
+      return Handle.AddGroup(first, count, Check.NotNull(options, "options").Handle);
+    }
+
+    /// <summary>Number of groups, at least 1.</summary>
+    public int GroupCount
+    {
+      get { return Handle.GroupCount(); }
+    }
+
+    /// <summary>A copy of the hyper-parameters of a group.</summary>
+    public OptimizerOptions GetOptions(int group = 0)
+    {
+      var options = new OptimizerOptions(OptimizerKind.AdamW);
+      Handle.GetOptions(group, options.Handle);
+      return options;
+    }
+
+    /// <summary>Replaces the hyper-parameters of a group from the next step on.</summary>
+    public void SetOptions(int group, OptimizerOptions options, IntPtr stream = default(IntPtr))
+    {
+      Handle.SetOptions(group, Check.NotNull(options, "options").Handle, stream);
+    }
+
+    /// <summary>Sets a group's learning rate from the next step on.</summary>
+    public void SetLr(int group, double lr, IntPtr stream = default(IntPtr))
+    {
+      Handle.SetLr(group, lr, stream);
+      lrWords.Remove(group);
+    }
+
+    /// <summary>
+    /// Reads a group's learning rate from a float in device memory at every step; null returns to the host value.
+    /// </summary>
+    public void SetLrWord(int group, Word lr, IntPtr stream = default(IntPtr))
+    {
+      Handle.SetLrWord(group, Word.Floats(lr, "lr"), stream);
+      lrWords[group] = lr;
+    }
+
+    /// <summary>Applies a step without a scaler: no check, no unscaling.</summary>
+    public void Step(IntPtr stream = default(IntPtr))
+    {
+      Handle.Step(stream);
+    }
+
+    /// <summary>
+    /// Applies a step under floats of your own: gradients times invScale, skipped if foundInf is not 0. Both may be
+    /// null.
+    /// </summary>
+    public void StepScaled(Word invScale, Word foundInf, IntPtr stream = default(IntPtr))
+    {
+      Handle.StepScaled(Word.Floats(invScale, "invScale"), Word.Floats(foundInf, "foundInf"), stream);
+      GC.KeepAlive(invScale);
+      GC.KeepAlive(foundInf);
+    }
+
+    /// <summary>Zeroes the gradients.</summary>
+    public void ZeroGrads(IntPtr stream = default(IntPtr))
+    {
+      Handle.ZeroGrads(stream);
+    }
+
+    /// <summary>Number of state slots.</summary>
+    public int StateCount
+    {
+      get { return Handle.StateCount(); }
+    }
+
+    /// <summary>Name of a state slot, such as exp_avg.</summary>
+    public string StateName(int slot)
+    {
+      return Handle.StateName(slot);
+    }
+
+    /// <summary>A tensor of a state slot, valid until the optimizer is disposed.</summary>
+    public Tensor StateTensor(int slot, long index)
+    {
+      NativeOptimizer optimizer = Handle;
+      using (var tensor = new NativeTensor())
+      {
+        optimizer.StateTensor(slot, index, tensor);
+        return Tensor.Borrowed(tensor, optimizer, null);
+      }
+    }
+
+    /// <summary>Steps applied so far. Blocks on a CUDA device.</summary>
+    public long GetStepsApplied(IntPtr stream = default(IntPtr))
+    {
+      return Handle.StepsApplied(stream);
+    }
+
+    /// <summary>Steps skipped so far. Blocks on a CUDA device.</summary>
+    public long GetStepsSkipped(IntPtr stream = default(IntPtr))
+    {
+      return Handle.StepsSkipped(stream);
+    }
+
+    /// <summary>Sets the numbers of steps, for a restored checkpoint.</summary>
+    public void SetSteps(long applied, long skipped, IntPtr stream = default(IntPtr))
+    {
+      Handle.SetSteps(applied, skipped, stream);
+    }
+
+    /// <summary>Bytes that Save writes.</summary>
+    public long SaveSize
+    {
+      get { return Handle.SaveSize(); }
+    }
+
+    /// <summary>Writes the step counts and all state tensors to host memory of SaveSize bytes. Blocks.</summary>
+    public void Save(IntPtr buffer, long size, IntPtr stream = default(IntPtr))
+    {
+      Handle.Save(buffer, size, stream);
+    }
+
+    /// <summary>Restores what Save wrote. On error nothing changes. Blocks.</summary>
+    public void Load(IntPtr buffer, long size, IntPtr stream = default(IntPtr))
+    {
+      Handle.Load(buffer, size, stream);
+    }
+
+    /// <summary>Writes the step counts and all state tensors to SaveSize bytes. Blocks.</summary>
+    public unsafe void Save(Span<byte> buffer)
+    {
+      fixed (byte* data = &MemoryMarshal.GetReference(buffer))
+      {
+        Save((IntPtr)data, buffer.Length);
+      }
+    }
+
+    /// <summary>Restores what Save wrote. On error nothing changes. Blocks.</summary>
+    public unsafe void Load(ReadOnlySpan<byte> buffer)
+    {
+      fixed (byte* data = &MemoryMarshal.GetReference(buffer))
+      {
+        Load((IntPtr)data, buffer.Length);
+      }
+    }
+
+    /// <summary>Destroys the optimizer. Does nothing the second time.</summary>
+    public void Dispose()
+    {
+      NativeOptimizer was = handle;
+      handle = null;
+      if (was != null)
+      {
+        was.Dispose();
+      }
+    }
+  }
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+using System;
+using System.Runtime.InteropServices;
+
+namespace Gradscaler
+{
+  /// <summary>Keeps an array where it is until nothing refers to this any more.</summary>
+  internal sealed class Pin
+  {
+    internal readonly Array Array;
+    internal readonly IntPtr Address;
+    private GCHandle handle;
+
+    internal Pin(Array array)
+    {
+      Array = array;
+      handle = GCHandle.Alloc(array, GCHandleType.Pinned);
+      Address = handle.AddrOfPinnedObject();
+    }
+
+    ~Pin()
+    {
+      if (handle.IsAllocated)
+      {
+        handle.Free();
+      }
+    }
+  }
+
+  /// <summary>
+  /// A contiguous piece of device memory seen as elements of one type. Made of an array, which it keeps alive and in
+  /// place; or of an address, which the caller keeps valid. Immutable.
+  /// </summary>
+  public sealed class Tensor
+  {
+    internal readonly object Owner;
+
+    private Tensor(IntPtr address, long count, DType dtype, string name, object owner)
+    {
+      Address = address;
+      Count = count;
+      DType = dtype;
+      Name = name;
+      Owner = owner;
+    }
+
+    /// <summary>Address of the first element, in memory of the device.</summary>
+    public IntPtr Address { get; private set; }
+
+    /// <summary>Number of elements.</summary>
+    public long Count { get; private set; }
+
+    /// <summary>Type of the elements.</summary>
+    public DType DType { get; private set; }
+
+    /// <summary>The name for messages and reports; null if it has none.</summary>
+    public string Name { get; private set; }
+
+    /// <summary>Bytes of one element.</summary>
+    public static int SizeOf(DType dtype)
+    {
+      switch (dtype)
+      {
+        case DType.Fp16:
+        case DType.Bf16:
+          return 2;
+        case DType.Fp32:
+          return 4;
+        case DType.Fp64:
+          return 8;
+        default:
+          throw new InvalidArgumentException("dtype " + (int)dtype + " is unknown");
+      }
+    }
+
+    /// <summary>Memory that something else owns: a CUDA allocation, a NativeArray, a tensor of a framework.</summary>
+    public static Tensor At(IntPtr address, long count, DType dtype)
+    {
+      SizeOf(dtype);
+      return new Tensor(address, count, dtype, null, null);
+    }
+
+    /// <summary>All elements of an array, as Fp32.</summary>
+    public static Tensor Of(float[] array)
+    {
+      return Of(array, DType.Fp32);
+    }
+
+    /// <summary>All elements of an array, as Fp64.</summary>
+    public static Tensor Of(double[] array)
+    {
+      return Of(array, DType.Fp64);
+    }
+
+#if NET5_0_OR_GREATER
+    /// <summary>All elements of an array, as Fp16.</summary>
+    public static Tensor Of(Half[] array)
+    {
+      return Of(array, DType.Fp16);
+    }
+#endif
+
+    /// <summary>The bytes of an array of numbers as elements of a type; Fp16 and Bf16 lie in a ushort[].</summary>
+    public static Tensor Of<T>(T[] array, DType dtype) where T : struct
+    {
+      Check.NotNull(array, "array");
+      long bytes = (long)array.Length * ElementSize<T>();
+      int size = SizeOf(dtype);
+      if (bytes % size != 0)
+      {
+        throw new InvalidArgumentException("array has " + bytes + " bytes, which is no multiple of the " + size + " of "
+                                           + dtype);
+      }
+      var pin = new Pin(array);
+      return new Tensor(pin.Address, bytes / size, dtype, null, pin);
+    }
+
+    /// <summary>New zeroed host memory, as long as something refers to the tensor.</summary>
+    public static Tensor Allocate(DType dtype, int count)
+    {
+      if (count < 0)
+      {
+        throw new InvalidArgumentException("count is " + count);
+      }
+      // Doubles, because their array is aligned for every type.
+      var pin = new Pin(new double[((long)count * SizeOf(dtype) + 7) / 8]);
+      return new Tensor(pin.Address, count, dtype, null, pin);
+    }
+
+    internal static Tensor Borrowed(NativeTensor from, object owner, string name)
+    {
+      return new Tensor(from.Data, from.Count, (DType)from.Dtype, name, owner);
+    }
+
+    /// <summary>The same memory with a name for messages and reports; null for none.</summary>
+    public Tensor Named(string name)
+    {
+      return new Tensor(Address, Count, DType, name, Owner);
+    }
+
+    /// <summary>Some of the elements.</summary>
+    public Tensor Slice(long first, long count)
+    {
+      if (first < 0 || count < 0 || first > Count - count)
+      {
+        throw new InvalidArgumentException("elements " + first + " + " + count + " are outside of the " + Count);
+      }
+      return new Tensor(new IntPtr(Address.ToInt64() + first * SizeOf(DType)), count, DType, Name, Owner);
+    }
+
+    /// <summary>The elements of a tensor that was made of an array or allocated.</summary>
+    public Span<T> Span<T>() where T : struct
+    {
+      var pin = Owner as Pin;
+      if (pin == null)
+      {
+        throw new InvalidArgumentException("the tensor was not made of an array");
+      }
+      int size = ElementSize<T>();
+      if (size != SizeOf(DType))
+      {
+        throw new InvalidArgumentException("the tensor is of " + DType + ", whose elements have " + SizeOf(DType)
+                                           + " bytes, not " + size);
+      }
+      int offset = (int)(Address.ToInt64() - pin.Address.ToInt64());
+      return MemoryMarshal.Cast<byte, T>(Bytes(pin.Array).Slice(offset, (int)Count * size));
+    }
+
+    private static Span<byte> Bytes(Array array)
+    {
+      if (array is double[])
+      {
+        return MemoryMarshal.AsBytes(new Span<double>((double[])array));
+      }
+      if (array is float[])
+      {
+        return MemoryMarshal.AsBytes(new Span<float>((float[])array));
+      }
+      if (array is ushort[])
+      {
+        return MemoryMarshal.AsBytes(new Span<ushort>((ushort[])array));
+      }
+      if (array is short[])
+      {
+        return MemoryMarshal.AsBytes(new Span<short>((short[])array));
+      }
+#if NET5_0_OR_GREATER
+      if (array is Half[])
+      {
+        return MemoryMarshal.AsBytes(new Span<Half>((Half[])array));
+      }
+#endif
+      if (array is byte[])
+      {
+        return new Span<byte>((byte[])array);
+      }
+      throw new InvalidArgumentException("no span of a " + array.GetType().Name);
+    }
+
+    internal static int ElementSize<T>() where T : struct
+    {
+      return Element<T>.Size;
+    }
+
+    private static class Element<T> where T : struct
+    {
+      // Marshal.SizeOf says what a structure has outside, not what lies in an array.
+      internal static readonly int Size = MemoryMarshal.AsBytes(new Span<T>(new T[1])).Length;
+    }
+
+    /// <summary>For one call: to be disposed after it. It keeps the memory of the tensors alive.</summary>
+    internal static NativeTensorArray Array(Tensor[] tensors, string what)
+    {
+      Check.NotNull(tensors, what);
+      var array = new NativeTensorArray(tensors.Length);
+      var owners = new object[tensors.Length];
+      for (int i = 0; i < tensors.Length; i++)
+      {
+        Tensor tensor = Check.NotNull(tensors[i], what + "[" + i + "]");
+        owners[i] = tensor.Owner;
+        array.Add(tensor.Address, tensor.Count, (int)tensor.DType, tensor.Name);
+      }
+      array.Kept = owners;
+      return array;
+    }
+  }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+using System;
+
+namespace Gradscaler
+{
+  /// <summary>
+  /// A plan over tensors, validated once and reused every step. Keeps the arrays of its tensors alive and in place, and
+  /// so does every optimizer made of it, also after the list is disposed. Use it from one thread at a time.
+  /// </summary>
+  public sealed class TensorList : IDisposable
+  {
+    private NativeTensorList handle;
+
+    /// <summary>
+    /// Plans work over tensors, perhaps none, which must not overlap. Throws InvalidArgumentException naming the
+    /// tensor.
+    /// </summary>
+    public TensorList(Context context, params Tensor[] tensors)
+    {
+      NativeContext device = Context.HandleOf(context);
+      using (NativeTensorArray array = Tensor.Array(tensors, "tensors"))
+      {
+        handle = new NativeTensorList(device, array);
+      }
+      Owners = OwnersOf(tensors);
+      handle.Kept = Owners;
+    }
+
+    /// <summary>Shared with the optimizers made of the list: exchanged with what the list points at.</summary>
+    internal object[] Owners { get; private set; }
+
+    internal NativeTensorList Handle
+    {
+      get { return Check.Open(handle, "TensorList"); }
+    }
+
+    internal static NativeTensorList HandleOf(TensorList list, string name)
+    {
+      return Check.NotNull(list, name).Handle;
+    }
+
+    private static object[] OwnersOf(Tensor[] tensors)
+    {
+      return System.Array.ConvertAll(tensors, t => t.Owner);
+    }
+
+    /// <summary>Number of tensors.</summary>
+    public long Count
+    {
+      get { return Handle.Count(); }
+    }
+
+    /// <summary>A tensor as the list knows it now; it does not keep the memory alive.</summary>
+    public Tensor this[long index]
+    {
+      get
+      {
+        using (var tensor = new NativeTensor())
+        {
+          Handle.Get(index, tensor);
+          string name = Handle.GetName(index);
+          return Tensor.Borrowed(tensor, null, name.Length == 0 ? null : name);
+        }
+      }
+    }
+
+    /// <summary>Names a tensor for messages and reports; null removes the name.</summary>
+    public void SetName(long index, string name)
+    {
+      Handle.SetName(index, name);
+    }
+
+    /// <summary>Points the list at new tensors of the same counts and dtypes. On error it keeps its old ones.</summary>
+    public void SetTensors(Tensor[] tensors, IntPtr stream = default(IntPtr))
+    {
+      using (NativeTensorArray array = Tensor.Array(tensors, "tensors"))
+      {
+        for (int i = 0; i < tensors.Length && i < Owners.Length; i++)
+        {
+          RequireSameShape(i, tensors[i]);
+        }
+        Handle.SetPointers(array, stream);
+      }
+      OwnersOf(tensors).CopyTo(Owners, 0);
+    }
+
+    /// <summary>The library takes addresses only, so that it cannot see a shorter array.</summary>
+    private void RequireSameShape(int index, Tensor tensor)
+    {
+      using (var old = new NativeTensor())
+      {
+        Handle.Get(index, old);
+        if (old.Count != tensor.Count || old.Dtype != (int)tensor.DType)
+        {
+          throw new InvalidArgumentException("tensors[" + index + "] has count " + tensor.Count + " and dtype "
+                                             + tensor.DType + ", the list has " + old.Count + " and "
+                                             + (DType)old.Dtype);
+        }
+      }
+    }
+
+    /// <summary>Looks at every element of every tensor. Blocks.</summary>
+    public Diagnosis Diagnose(IntPtr stream = default(IntPtr))
+    {
+      return new Diagnosis(Handle.Diagnose(stream));
+    }
+
+    /// <summary>Gives up the list. Does nothing the second time.</summary>
+    public void Dispose()
+    {
+      NativeTensorList was = handle;
+      handle = null;
+      if (was != null)
+      {
+        was.Dispose();
+      }
+    }
+  }
+
+  /// <summary>What TensorList.Diagnose found: for each tensor counts, extremes and a histogram of exponents.</summary>
+  public sealed class Diagnosis
+  {
+    /// <summary>Bins of an exponent histogram.</summary>
+    public const int ExponentBins = NativeCalls.EXPONENT_BINS;
+
+    /// <summary>Exponent of bin 0: bin b counts the values x with floor(log2(|x|)) == b + ExponentMin.</summary>
+    public const int ExponentMin = NativeCalls.EXPONENT_MIN;
+
+    private readonly NativeDiagnoses diagnoses;
+
+    internal Diagnosis(NativeDiagnoses diagnoses)
+    {
+      this.diagnoses = diagnoses;
+    }
+
+    /// <summary>Number of tensors.</summary>
+    public long Count
+    {
+      get { return diagnoses.Count(); }
+    }
+
+    /// <summary>What is in one tensor.</summary>
+    public TensorDiagnosis this[long index]
+    {
+      get
+      {
+        using (NativeTensorDiagnosis one = diagnoses.Get(index))
+        {
+          return new TensorDiagnosis(one);
+        }
+      }
+    }
+
+    /// <summary>Exponents of the finite non-zero values of one tensor: ExponentBins counts.</summary>
+    public long[] Histogram(long index)
+    {
+      var bins = new long[ExponentBins];
+      for (int i = 0; i < bins.Length; i++)
+      {
+        bins[i] = diagnoses.Histogram(index, i);
+      }
+      return bins;
+    }
+
+    /// <summary>
+    /// Recommends a loss scale for all tensors together, of gradients taken at a scale and computed in a dtype.
+    /// </summary>
+    public Recommendation Recommend(float currentScale, DType dtype)
+    {
+      using (NativeRecommendation one = diagnoses.Recommend(-1, currentScale, (int)dtype))
+      {
+        return new Recommendation(one);
+      }
+    }
+  }
+}

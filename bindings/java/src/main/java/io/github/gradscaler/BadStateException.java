@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+/** The call is not allowed now, such as unscale twice between two updates, or the object is closed. */
+public final class BadStateException extends GradScalerException {
+  private static final long serialVersionUID = 1;
+
+  BadStateException(String message) {
+    super(Status.BAD_STATE, message);
+  }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+/**
+ * A device that has been opened: the CPU or a CUDA device. Safe to share between threads. May be closed before the
+ * objects made with it; they keep the device open.
+ */
+public final class Context implements AutoCloseable {
+  private NativeContext handle;
+
+  private Context(NativeContextOptions options) {
+    handle = new NativeContext(options);
+  }
+
+  /**
+   * The CPU with all its threads.
+   *
+   * @return a new context
+   */
+  public static Context cpu() {
+    return cpu(0, CpuTarget.BEST);
+  }
+
+  /**
+   * The CPU with some of its threads.
+   *
+   * @param threads threads a call may use, the calling one included; 0: as many as this process may run on
+   * @return a new context
+   */
+  public static Context cpu(int threads) {
+    return cpu(threads, CpuTarget.BEST);
+  }
+
+  /**
+   * The CPU with an instruction set to insist on.
+   *
+   * @param threads threads a call may use, the calling one included; 0: as many as this process may run on
+   * @param target an instruction set
+   * @return a new context
+   * @throws UnavailableException if the processor lacks it
+   */
+  public static Context cpu(int threads, CpuTarget target) {
+    try (NativeContextOptions options = new NativeContextOptions()) {
+      options.setNumThreads(threads);
+      options.setCpuTarget(Check.notNull(target, "target").code());
+      return new Context(options);
+    }
+  }
+
+  /**
+   * A CUDA device.
+   *
+   * @param index its number
+   * @return a new context
+   * @throws UnavailableException if there is no such device
+   */
+  public static Context cuda(int index) {
+    try (NativeContextOptions options = new NativeContextOptions()) {
+      options.setDeviceType(DeviceType.CUDA.code());
+      options.setDeviceIndex(index);
+      return new Context(options);
+    }
+  }
+
+  /**
+   * Number of devices of a type.
+   *
+   * @param type which type
+   * @return 1 for the CPU; 0 for CUDA without a driver
+   */
+  public static int deviceCount(DeviceType type) {
+    return NativeCalls.deviceCount(Check.notNull(type, "type").code());
+  }
+
+  /**
+   * What a device is.
+   *
+   * @param type which type
+   * @param index which one of that type
+   * @return new information
+   * @throws UnavailableException if there is no such device
+   */
+  public static DeviceInfo deviceInfo(DeviceType type, int index) {
+    try (NativeDeviceInfo info = new NativeDeviceInfo()) {
+      NativeCalls.deviceInfo(Check.notNull(type, "type").code(), index, info);
+      return new DeviceInfo(info);
+    }
+  }
+
+  /**
+   * The library's version.
+   *
+   * @return such as "0.1.0"
+   */
+  public static String version() {
+    return NativeCalls.version();
+  }
+
+  /**
+   * One line for bug reports.
+   *
+   * @return version, compiler, instruction sets
+   */
+  public static String buildInfo() {
+    return NativeCalls.build_info();
+  }
+
+  NativeContext handle() {
+    return Check.open(handle, Context.class);
+  }
+
+  static NativeContext handleOf(Context context) {
+    return Check.notNull(context, "context").handle();
+  }
+
+  /**
+   * Kind of device.
+   *
+   * @return never null
+   */
+  public DeviceType deviceType() {
+    return DeviceType.of(handle().deviceType());
+  }
+
+  /**
+   * Number of the device.
+   *
+   * @return 0 for the CPU
+   */
+  public int deviceIndex() {
+    return handle().deviceIndex();
+  }
+
+  /**
+   * The instruction set in use on the CPU.
+   *
+   * @return never BEST
+   */
+  public CpuTarget cpuTarget() {
+    return CpuTarget.of(handle().cpuTarget());
+  }
+
+  /**
+   * Threads that a call may use on the CPU.
+   *
+   * @return at least 1
+   */
+  public int numThreads() {
+    return handle().numThreads();
+  }
+
+  /** Gives up the device. Does nothing the second time. */
+  @Override
+  public void close() {
+    final NativeContext was = handle;
+    handle = null;
+    if (was != null) {
+      was.close();
+    }
+  }
+}

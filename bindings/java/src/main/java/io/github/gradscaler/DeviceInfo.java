@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+/** What a device is. From {@link Context#deviceInfo}. */
+public final class DeviceInfo {
+  private final DeviceType type;
+  private final int index;
+  private final int units;
+  private final int level;
+  private final long memoryBytes;
+  private final String name;
+
+  DeviceInfo(NativeDeviceInfo from) {
+    type = DeviceType.of(from.getDeviceType());
+    index = from.getDeviceIndex();
+    units = from.getUnits();
+    level = from.getLevel();
+    memoryBytes = from.getMemoryBytes();
+    name = from.getName();
+  }
+
+  /**
+   * Kind of device.
+   *
+   * @return the value
+   */
+  public DeviceType type() {
+    return type;
+  }
+
+  /**
+   * Number of the device.
+   *
+   * @return the value
+   */
+  public int index() {
+    return index;
+  }
+
+  /**
+   * CPU: threads this process may run on. CUDA: number of multiprocessors.
+   *
+   * @return the value
+   */
+  public int units() {
+    return units;
+  }
+
+  /**
+   * CPU: the best usable instruction set, in the order of {@link CpuTarget}. CUDA: 10 * major + minor capability.
+   *
+   * @return the value
+   */
+  public int level() {
+    return level;
+  }
+
+  /**
+   * Memory of the device in bytes; 0 if unknown.
+   *
+   * @return the value
+   */
+  public long memoryBytes() {
+    return memoryBytes;
+  }
+
+  /**
+   * Name of the device.
+   *
+   * @return the value
+   */
+  public String name() {
+    return name;
+  }
+}

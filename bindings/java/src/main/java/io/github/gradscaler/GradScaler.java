@@ -1,0 +1,619 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * The loss scale, its policy, counters and history.
+ *
+ * <p>Between two updates every list of gradients goes from ready to checked or unscaled to stepped. Use a scaler from
+ * one thread at a time. Methods with a stream enqueue on it on a CUDA device; those without use the default stream.
+ *
+ * <pre>{@code
+ * try (Context context = Context.cpu();
+ *     GradScaler scaler = new GradScaler(context);
+ *     TensorList params = new TensorList(context, master);
+ *     TensorList grads = new TensorList(context, gradients);
+ *     Optimizer optimizer = new Optimizer(context, OptimizerOptions.adamW().lr(2e-3), params, grads)) {
+ *   backward(loss * scaler.getScale());
+ *   scaler.step(optimizer);
+ *   scaler.update();
+ * }
+ * }</pre>
+ */
+public final class GradScaler implements AutoCloseable {
+  private NativeScaler handle;
+
+  /**
+   * A scaler of PyTorch's policy.
+   *
+   * @param context the device of the gradients
+   */
+  public GradScaler(Context context) {
+    handle = new NativeScaler(Context.handleOf(context), null);
+  }
+
+  /**
+   * A scaler of a policy.
+   *
+   * @param context the device of the gradients
+   * @param options the policy; copied
+   * @throws InvalidArgumentException naming the option
+   */
+  public GradScaler(Context context, ScalerOptions options) {
+    handle = new NativeScaler(Context.handleOf(context), Check.notNull(options, "options").handle());
+  }
+
+  private NativeScaler handle() {
+    return Check.open(handle, GradScaler.class);
+  }
+
+  /**
+   * dst = src * scale, rounded to nearest even; dtypes may differ. For the loss or the first gradient.
+   *
+   * @param src what to multiply
+   * @param dst where to write it; may be the same memory
+   */
+  public void scale(Tensor src, Tensor dst) {
+    scale(src, dst, 0);
+  }
+
+  /**
+   * dst = src * scale, rounded to nearest even; dtypes may differ. For the loss or the first gradient.
+   *
+   * @param src what to multiply
+   * @param dst where to write it; may be the same memory
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void scale(Tensor src, Tensor dst, long stream) {
+    scale(new Tensor[] {src}, new Tensor[] {dst}, stream);
+  }
+
+  /**
+   * dst[i] = src[i] * scale, rounded to nearest even; dtypes may differ.
+   *
+   * @param src what to multiply
+   * @param dst where to write it, of equal counts
+   */
+  public void scale(Tensor[] src, Tensor[] dst) {
+    scale(src, dst, 0);
+  }
+
+  /**
+   * dst[i] = src[i] * scale, rounded to nearest even; dtypes may differ.
+   *
+   * @param src what to multiply
+   * @param dst where to write it, of equal counts
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void scale(Tensor[] src, Tensor[] dst, long stream) {
+    final NativeScaler scaler = handle();
+    try (NativeTensorArray from = Tensor.array(src, "src");
+        NativeTensorArray to = Tensor.array(dst, "dst")) {
+      scaler.scale(from, to, stream);
+    }
+  }
+
+  /**
+   * Multiplies the gradients by 1 / scale in place, and records whether any is inf or NaN, and their norms.
+   *
+   * @param grads list of gradients
+   * @throws BadStateException if already unscaled or stepped since the last update
+   */
+  public void unscale(TensorList grads) {
+    unscale(grads, 0);
+  }
+
+  /**
+   * Multiplies the gradients by 1 / scale in place, and records whether any is inf or NaN, and their norms.
+   *
+   * @param grads list of gradients
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @throws BadStateException if already unscaled or stepped since the last update
+   */
+  public void unscale(TensorList grads, long stream) {
+    handle().unscale(TensorList.handleOf(grads, "grads"), stream);
+  }
+
+  /**
+   * Records the same as unscale without writing the gradients; step then folds the unscaling in.
+   *
+   * @param grads list of gradients
+   * @throws BadStateException unless the list is ready
+   */
+  public void check(TensorList grads) {
+    check(grads, 0);
+  }
+
+  /**
+   * Records the same as unscale without writing the gradients; step then folds the unscaling in.
+   *
+   * @param grads list of gradients
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @throws BadStateException unless the list is ready
+   */
+  public void check(TensorList grads, long stream) {
+    handle().check(TensorList.handleOf(grads, "grads"), stream);
+  }
+
+  /**
+   * The same as check for some of the tensors, while a backward pass still makes the others.
+   *
+   * @param grads list of gradients
+   * @param first index of the first tensor
+   * @param count number of tensors
+   * @throws BadStateException if a tensor was checked already
+   */
+  public void checkRange(TensorList grads, long first, long count) {
+    checkRange(grads, first, count, 0);
+  }
+
+  /**
+   * The same as check for some of the tensors, while a backward pass still makes the others.
+   *
+   * @param grads list of gradients
+   * @param first index of the first tensor
+   * @param count number of tensors
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @throws BadStateException if a tensor was checked already
+   */
+  public void checkRange(TensorList grads, long first, long count, long stream) {
+    handle().checkRange(TensorList.handleOf(grads, "grads"), first, count, stream);
+  }
+
+  /**
+   * Limits the norm of the unscaled gradients, by PyTorch's rule. Folded into step unless the list is unscaled.
+   *
+   * @param grads list of gradients
+   * @param maxNorm finite, at least 0
+   * @param norm which norm
+   * @throws BadStateException after step, or after another clip in this iteration
+   */
+  public void clipGradNorm(TensorList grads, double maxNorm, Norm norm) {
+    clipGradNorm(grads, maxNorm, norm, 0);
+  }
+
+  /**
+   * Limits the norm of the unscaled gradients, by PyTorch's rule. Folded into step unless the list is unscaled.
+   *
+   * @param grads list of gradients
+   * @param maxNorm finite, at least 0
+   * @param norm which norm
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @throws BadStateException after step, or after another clip in this iteration
+   */
+  public void clipGradNorm(TensorList grads, double maxNorm, Norm norm, long stream) {
+    handle().clipGradNorm(TensorList.handleOf(grads, "grads"), maxNorm, Check.notNull(norm, "norm").code(), stream);
+  }
+
+  /**
+   * Limits the L2 norm of the unscaled gradients, by PyTorch's rule.
+   *
+   * @param grads list of gradients
+   * @param maxNorm finite, at least 0
+   */
+  public void clipGradNorm(TensorList grads, double maxNorm) {
+    clipGradNorm(grads, maxNorm, Norm.L2);
+  }
+
+  /**
+   * Clamps every unscaled gradient, after clipGradNorm if both are used. NaN stays NaN.
+   *
+   * @param grads list of gradients
+   * @param clipValue at least 0
+   * @throws BadStateException after step
+   */
+  public void clipGradValue(TensorList grads, double clipValue) {
+    clipGradValue(grads, clipValue, 0);
+  }
+
+  /**
+   * Clamps every unscaled gradient, after clipGradNorm if both are used. NaN stays NaN.
+   *
+   * @param grads list of gradients
+   * @param clipValue at least 0
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @throws BadStateException after step
+   */
+  public void clipGradValue(TensorList grads, double clipValue, long stream) {
+    handle().clipGradValue(TensorList.handleOf(grads, "grads"), clipValue, stream);
+  }
+
+  /**
+   * Checks the gradients if need be; if all are finite unscales, clips and applies them in one pass, else skips the
+   * step.
+   *
+   * @param optimizer whose gradients and parameters
+   * @throws BadStateException if stepped since the last update
+   */
+  public void step(Optimizer optimizer) {
+    step(optimizer, 0);
+  }
+
+  /**
+   * Checks the gradients if need be; if all are finite unscales, clips and applies them in one pass, else skips the
+   * step.
+   *
+   * @param optimizer whose gradients and parameters
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @throws BadStateException if stepped since the last update
+   */
+  public void step(Optimizer optimizer, long stream) {
+    handle().step(Check.notNull(optimizer, "optimizer").handle(), stream);
+  }
+
+  /**
+   * For an optimizer of your own: whether the step should be applied. Blocks.
+   *
+   * @param grads list of gradients
+   * @return false if the step must be skipped
+   * @throws BadStateException if stepped, or if a clipGradValue is waiting
+   */
+  public boolean shouldStep(TensorList grads) {
+    return shouldStep(grads, 0);
+  }
+
+  /**
+   * For an optimizer of your own: whether the step should be applied. Blocks.
+   *
+   * @param grads list of gradients
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @return false if the step must be skipped
+   * @throws BadStateException if stepped, or if a clipGradValue is waiting
+   */
+  public boolean shouldStep(TensorList grads, long stream) {
+    return handle().shouldStep(TensorList.handleOf(grads, "grads"), stream) != 0;
+  }
+
+  /**
+   * Ends the iteration: backs the scale off after an overflow, else counts a clean step and perhaps grows.
+   *
+   * @throws BadStateException if no list was looked at since the last update
+   */
+  public void update() {
+    update(0);
+  }
+
+  /**
+   * Ends the iteration: backs the scale off after an overflow, else counts a clean step and perhaps grows.
+   *
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @throws BadStateException if no list was looked at since the last update
+   */
+  public void update(long stream) {
+    handle().update(stream);
+  }
+
+  /**
+   * Step and update in one call.
+   *
+   * @param optimizer the only one of the loop
+   */
+  public void stepAndUpdate(Optimizer optimizer) {
+    stepAndUpdate(optimizer, 0);
+  }
+
+  /**
+   * Step and update in one call.
+   *
+   * @param optimizer the only one of the loop
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void stepAndUpdate(Optimizer optimizer, long stream) {
+    handle().stepAndUpdate(Check.notNull(optimizer, "optimizer").handle(), stream);
+  }
+
+  /**
+   * Returns a list to ready as if it had not been looked at. Nothing is done to the scale or the gradients.
+   *
+   * @param grads list of gradients
+   */
+  public void discard(TensorList grads) {
+    handle().discard(TensorList.handleOf(grads, "grads"));
+  }
+
+  /**
+   * Returns all lists to ready as if they had not been looked at.
+   */
+  public void discardAll() {
+    handle().discard(null);
+  }
+
+  /**
+   * Replaces the scale, as PyTorch's update(new_scale). All lists return to ready.
+   *
+   * @param scale finite, greater than 0
+   */
+  public void setScale(float scale) {
+    setScale(scale, 0);
+  }
+
+  /**
+   * Replaces the scale, as PyTorch's update(new_scale). All lists return to ready.
+   *
+   * @param scale finite, greater than 0
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setScale(float scale, long stream) {
+    handle().setScale(scale, stream);
+  }
+
+  /**
+   * The scale as of the work enqueued so far; 1 if disabled. Blocks on a CUDA device.
+   *
+   * @return the scale
+   */
+  public float getScale() {
+    return getScale(0);
+  }
+
+  /**
+   * The scale as of the work enqueued so far; 1 if disabled. Blocks on a CUDA device.
+   *
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @return the scale
+   */
+  public float getScale(long stream) {
+    return handle().getScale(stream);
+  }
+
+  /**
+   * Whether the scaler does anything.
+   *
+   * @return as in the options
+   */
+  public boolean isEnabled() {
+    return handle().isEnabled() != 0;
+  }
+
+  /**
+   * The scaler's state now, and the last update's gradients over all lists. Blocks.
+   *
+   * @return a new report
+   * @throws ScaleFloorException under {@link FloorAction#ERROR}; it carries the report
+   */
+  public Report report() {
+    return report(null, 0);
+  }
+
+  /**
+   * The scaler's state now, and what the last check of a list found. Blocks.
+   *
+   * @param grads a list that this scaler has looked at
+   * @return a new report
+   * @throws BadStateException if it never has
+   */
+  public Report report(TensorList grads) {
+    return report(Check.notNull(grads, "grads"), 0);
+  }
+
+  /**
+   * As {@link #report()} or {@link #report(TensorList)}, after the work on a stream.
+   *
+   * @param grads null: all lists of the last update
+   * @param stream a CUDA stream
+   * @return a new report
+   */
+  public Report report(TensorList grads, long stream) {
+    final NativeScaler scaler = handle();
+    try (NativeReport report = new NativeReport()) {
+      try {
+        scaler.getReport(grads == null ? null : grads.handle(), report, stream);
+      } catch (ScaleFloorException e) {
+        throw e.with(new Report(report));
+      }
+      return new Report(report);
+    }
+  }
+
+  /**
+   * The updates still kept, oldest first. Blocks.
+   *
+   * @return a new list
+   */
+  public List<HistoryEntry> history() {
+    return history(0);
+  }
+
+  /**
+   * The updates still kept, oldest first. Blocks.
+   *
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @return a new list
+   */
+  public List<HistoryEntry> history(long stream) {
+    final List<HistoryEntry> entries = new ArrayList<>();
+    try (NativeHistory history = handle().history(stream)) {
+      final long count = history.count();
+      for (long i = 0; i < count; i++) {
+        try (NativeHistoryEntry entry = history.get(i)) {
+          entries.add(new HistoryEntry(entry));
+        }
+      }
+    }
+    return entries;
+  }
+
+  /**
+   * Addresses of the scaler's words in device memory.
+   *
+   * @param grads the list whose words to include; may be null
+   * @return valid as long as the scaler
+   */
+  public DeviceState deviceState(TensorList grads) {
+    final NativeScaler scaler = handle();
+    try (NativeDeviceState state = new NativeDeviceState()) {
+      scaler.deviceState(grads == null ? null : grads.handle(), state);
+      return new DeviceState(state);
+    }
+  }
+
+  /**
+   * Everything a checkpoint needs. Blocks.
+   *
+   * @return a new state
+   * @throws BadStateException if the scaler is disabled
+   */
+  public ScalerState getState() {
+    return getState(0);
+  }
+
+  /**
+   * Everything a checkpoint needs. Blocks.
+   *
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @return a new state
+   * @throws BadStateException if the scaler is disabled
+   */
+  public ScalerState getState(long stream) {
+    final ScalerState state = new ScalerState();
+    handle().getState(state.handle(), stream);
+    return state;
+  }
+
+  /**
+   * Restores a state, its factors and interval included.
+   *
+   * @param state what getState returned
+   * @throws InvalidArgumentException for a foreign state or a value out of range; nothing changes then
+   */
+  public void setState(ScalerState state) {
+    setState(state, 0);
+  }
+
+  /**
+   * Restores a state, its factors and interval included.
+   *
+   * @param state what getState returned
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @throws InvalidArgumentException for a foreign state or a value out of range; nothing changes then
+   */
+  public void setState(ScalerState state, long stream) {
+    handle().setState(Check.notNull(state, "state").handle(), stream);
+  }
+
+  /**
+   * The policy now.
+   *
+   * @return a copy
+   */
+  public ScalerOptions getOptions() {
+    final ScalerOptions options = new ScalerOptions();
+    handle().getOptions(options.handle());
+    return options;
+  }
+
+  /**
+   * Replaces the policy; scale, trackers and history stay.
+   *
+   * @param options initScale, enabled and historyCapacity must be as at creation
+   */
+  public void setOptions(ScalerOptions options) {
+    setOptions(options, 0);
+  }
+
+  /**
+   * Replaces the policy; scale, trackers and history stay.
+   *
+   * @param options initScale, enabled and historyCapacity must be as at creation
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setOptions(ScalerOptions options, long stream) {
+    handle().setOptions(Check.notNull(options, "options").handle(), stream);
+  }
+
+  /**
+   * The growthFactor of the policy.
+   *
+   * @return greater than 1
+   */
+  public double getGrowthFactor() {
+    return handle().getGrowthFactor();
+  }
+
+  /**
+   * Changes the growthFactor of the policy.
+   *
+   * @param value greater than 1
+   */
+  public void setGrowthFactor(double value) {
+    setGrowthFactor(value, 0);
+  }
+
+  /**
+   * Changes the growthFactor of the policy.
+   *
+   * @param value greater than 1
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setGrowthFactor(double value, long stream) {
+    handle().setGrowthFactor(value, stream);
+  }
+
+  /**
+   * The backoffFactor of the policy.
+   *
+   * @return in (0, 1)
+   */
+  public double getBackoffFactor() {
+    return handle().getBackoffFactor();
+  }
+
+  /**
+   * Changes the backoffFactor of the policy.
+   *
+   * @param value in (0, 1)
+   */
+  public void setBackoffFactor(double value) {
+    setBackoffFactor(value, 0);
+  }
+
+  /**
+   * Changes the backoffFactor of the policy.
+   *
+   * @param value in (0, 1)
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setBackoffFactor(double value, long stream) {
+    handle().setBackoffFactor(value, stream);
+  }
+
+  /**
+   * The growthInterval of the policy.
+   *
+   * @return at least 1
+   */
+  public int getGrowthInterval() {
+    return handle().getGrowthInterval();
+  }
+
+  /**
+   * Changes the growthInterval of the policy.
+   *
+   * @param value at least 1
+   */
+  public void setGrowthInterval(int value) {
+    setGrowthInterval(value, 0);
+  }
+
+  /**
+   * Changes the growthInterval of the policy.
+   *
+   * @param value at least 1
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setGrowthInterval(int value, long stream) {
+    handle().setGrowthInterval(value, stream);
+  }
+
+  /** Destroys the scaler. Does nothing the second time. */
+  @Override
+  public void close() {
+    final NativeScaler was = handle;
+    handle = null;
+    if (was != null) {
+      was.close();
+    }
+  }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStream;
+import java.lang.ref.Cleaner;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+
+/**
+ * Finds and loads the native library, once: the path in the system property, then the copy in a jar of natives, then
+ * the JVM's library path. Says every place it looked at if none has it. Calls are made elsewhere.
+ */
+final class NativeLibrary {
+  /** A file, or a folder that holds it. */
+  static final String PROPERTY = "gradscaler.library.path";
+
+  /** Destroys what nobody closed. */
+  static final Cleaner CLEANER = Cleaner.create();
+
+  private static final String NAME = "gradscaler_jni";
+
+  private NativeLibrary() {}
+
+  /** Called when the class of the native methods is initialised, which the JVM does once. */
+  static void load() {
+    final List<String> tried = new ArrayList<>();
+    if (!loadFromProperty(tried) && !loadFromResource(tried) && !loadFromLibraryPath(tried)) {
+      throw new UnsatisfiedLinkError(
+          "cannot load gradscaler's native library; tried:\n  " + String.join("\n  ", tried));
+    }
+  }
+
+  private static boolean loadFromProperty(List<String> tried) {
+    final String value = System.getProperty(PROPERTY);
+    if (value == null || value.isEmpty()) {
+      tried.add("system property " + PROPERTY + ": not set");
+      return false;
+    }
+    File file = new File(value).getAbsoluteFile();
+    if (file.isDirectory()) {
+      file = new File(file, System.mapLibraryName(NAME));
+    }
+    return loadFile(file.getPath(), "system property " + PROPERTY, tried);
+  }
+
+  private static boolean loadFromResource(List<String> tried) {
+    final String resource = "io/github/gradscaler/natives/" + platform() + "/" + System.mapLibraryName(NAME);
+    final ClassLoader loader = NativeLibrary.class.getClassLoader();
+    try (InputStream in =
+        loader == null ? ClassLoader.getSystemResourceAsStream(resource) : loader.getResourceAsStream(resource)) {
+      if (in == null) {
+        tried.add("resource " + resource + ": not on the class path");
+        return false;
+      }
+      final Path folder = Files.createTempDirectory("gradscaler");
+      final Path file = folder.resolve(System.mapLibraryName(NAME));
+      try {
+        Files.copy(in, file, StandardCopyOption.REPLACE_EXISTING);
+        return loadFile(file.toString(), "resource " + resource, tried);
+      } finally {
+        remove(file);
+        remove(folder);
+      }
+    } catch (IOException e) {
+      tried.add("resource " + resource + ": cannot be unpacked: " + e);
+      return false;
+    }
+  }
+
+  private static boolean loadFromLibraryPath(List<String> tried) {
+    try {
+      System.loadLibrary(NAME);
+      return true;
+    } catch (UnsatisfiedLinkError e) {
+      for (String folder : System.getProperty("java.library.path", "").split(File.pathSeparator)) {
+        if (!folder.isEmpty()) {
+          tried.add("java.library.path: " + new File(folder, System.mapLibraryName(NAME)));
+        }
+      }
+      tried.add("System.loadLibrary: " + e.getMessage());
+      return false;
+    }
+  }
+
+  private static boolean loadFile(String path, String source, List<String> tried) {
+    try {
+      System.load(path);
+      return true;
+    } catch (UnsatisfiedLinkError e) {
+      tried.add(source + ": " + path + ": " + e.getMessage());
+      return false;
+    }
+  }
+
+  /** Systems that keep a loaded file locked delete it when the JVM ends. */
+  private static void remove(Path path) {
+    try {
+      Files.deleteIfExists(path);
+    } catch (IOException e) {
+      path.toFile().deleteOnExit();
+    }
+  }
+
+  /** Such as linux-x86_64: the folder in the jar of natives. */
+  private static String platform() {
+    final String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);
+    final String arch = System.getProperty("os.arch").toLowerCase(Locale.ROOT);
+    final String system = os.startsWith("windows") ? "windows" : os.startsWith("mac") ? "macos" : os;
+    return system + "-" + (arch.equals("amd64") ? "x86_64" : arch);
+  }
+}

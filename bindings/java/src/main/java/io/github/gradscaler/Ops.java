@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import java.lang.ref.Reference;
+
+/**
+ * Stateless operations, for loops that keep the scaler's state in memory of their own. Words are single numbers in
+ * memory of the device. Methods with a stream enqueue on it; those without use the default stream.
+ */
+public final class Ops {
+  private Ops() {}
+
+  /**
+   * tensors[i] *= invScale in place, as PyTorch's _amp_foreach_non_finite_check_and_unscale_.
+   *
+   * @param context the device of all memory
+   * @param tensors any number
+   * @param foundInf a float that becomes 1 if any element is inf or NaN
+   * @param invScale a float
+   */
+  public static void unscaleCheck(Context context, Tensor[] tensors, Word foundInf, Word invScale) {
+    unscaleCheck(context, tensors, foundInf, invScale, 0);
+  }
+
+  /**
+   * tensors[i] *= invScale in place, as PyTorch's _amp_foreach_non_finite_check_and_unscale_.
+   *
+   * @param context the device of all memory
+   * @param tensors any number
+   * @param foundInf a float that becomes 1 if any element is inf or NaN
+   * @param invScale a float
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public static void unscaleCheck(Context context, Tensor[] tensors, Word foundInf, Word invScale, long stream) {
+    final NativeContext device = Context.handleOf(context);
+    try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {
+      device.unscaleCheck(array, Word.floats(foundInf, "foundInf"), Word.floats(invScale, "invScale"), stream);
+    }
+    Reference.reachabilityFence(foundInf);
+    Reference.reachabilityFence(invScale);
+  }
+
+  /**
+   * PyTorch's _amp_update_scale_.
+   *
+   * @param context the device of all memory
+   * @param scale a float
+   * @param growthTracker a 32-bit integer
+   * @param foundInf a float
+   * @param growthFactor greater than 1
+   * @param backoffFactor in (0, 1)
+   * @param growthInterval at least 1
+   */
+  public static void updateScale(Context context, Word scale, Word growthTracker, Word foundInf,
+      double growthFactor, double backoffFactor, int growthInterval) {
+    updateScale(context, scale, growthTracker, foundInf, growthFactor, backoffFactor, growthInterval, 0);
+  }
+
+  /**
+   * PyTorch's _amp_update_scale_.
+   *
+   * @param context the device of all memory
+   * @param scale a float
+   * @param growthTracker a 32-bit integer
+   * @param foundInf a float
+   * @param growthFactor greater than 1
+   * @param backoffFactor in (0, 1)
+   * @param growthInterval at least 1
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public static void updateScale(Context context, Word scale, Word growthTracker, Word foundInf,
+      double growthFactor, double backoffFactor, int growthInterval, long stream) {
+    Context.handleOf(context).updateScale(Word.floats(scale, "scale"), Word.ints(growthTracker, "growthTracker"),
+        Word.floats(foundInf, "foundInf"), growthFactor, backoffFactor, growthInterval, stream);
+    Reference.reachabilityFence(scale);
+    Reference.reachabilityFence(growthTracker);
+    Reference.reachabilityFence(foundInf);
+  }
+
+  /**
+   * dst[i] = src[i] * factor; dtypes may differ, and src and dst may be the same memory.
+   *
+   * @param context the device of all memory
+   * @param src what to read
+   * @param dst where to write, of equal counts
+   * @param factor a float
+   */
+  public static void scale(Context context, Tensor[] src, Tensor[] dst, Word factor) {
+    scale(context, src, dst, factor, 0);
+  }
+
+  /**
+   * dst[i] = src[i] * factor; dtypes may differ, and src and dst may be the same memory.
+   *
+   * @param context the device of all memory
+   * @param src what to read
+   * @param dst where to write, of equal counts
+   * @param factor a float
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public static void scale(Context context, Tensor[] src, Tensor[] dst, Word factor, long stream) {
+    final NativeContext device = Context.handleOf(context);
+    try (NativeTensorArray from = Tensor.array(src, "src");
+        NativeTensorArray to = Tensor.array(dst, "dst")) {
+      device.scale(from, to, Word.floats(factor, "factor"), stream);
+    }
+    Reference.reachabilityFence(factor);
+  }
+
+  /**
+   * y[i] = a * x[i] + b * y[i] in fp32, or fp64 if either is: gradient accumulation.
+   *
+   * @param context the device of all memory
+   * @param a factor of x
+   * @param x what to add
+   * @param b factor of y; with 0 y is only written
+   * @param y what to add to, of equal counts
+   */
+  public static void axpby(Context context, double a, Tensor[] x, double b, Tensor[] y) {
+    axpby(context, a, x, b, y, 0);
+  }
+
+  /**
+   * y[i] = a * x[i] + b * y[i] in fp32, or fp64 if either is: gradient accumulation.
+   *
+   * @param context the device of all memory
+   * @param a factor of x
+   * @param x what to add
+   * @param b factor of y; with 0 y is only written
+   * @param y what to add to, of equal counts
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public static void axpby(Context context, double a, Tensor[] x, double b, Tensor[] y, long stream) {
+    final NativeContext device = Context.handleOf(context);
+    try (NativeTensorArray from = Tensor.array(x, "x");
+        NativeTensorArray to = Tensor.array(y, "y")) {
+      device.axpby(a, from, b, to, stream);
+    }
+  }
+
+  /**
+   * dst[i] = src[i], converted to dst's dtype, rounded to nearest even.
+   *
+   * @param context the device of all memory
+   * @param src what to read
+   * @param dst where to write, of equal counts
+   */
+  public static void cast(Context context, Tensor[] src, Tensor[] dst) {
+    cast(context, src, dst, 0);
+  }
+
+  /**
+   * dst[i] = src[i], converted to dst's dtype, rounded to nearest even.
+   *
+   * @param context the device of all memory
+   * @param src what to read
+   * @param dst where to write, of equal counts
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public static void cast(Context context, Tensor[] src, Tensor[] dst, long stream) {
+    final NativeContext device = Context.handleOf(context);
+    try (NativeTensorArray from = Tensor.array(src, "src");
+        NativeTensorArray to = Tensor.array(dst, "dst")) {
+      device.cast(from, to, stream);
+    }
+  }
+
+  /**
+   * dst = src, converted to dst's dtype, rounded to nearest even.
+   *
+   * @param context the device of all memory
+   * @param src what to read
+   * @param dst where to write, of equal count
+   */
+  public static void cast(Context context, Tensor src, Tensor dst) {
+    cast(context, src, dst, 0);
+  }
+
+  /**
+   * dst = src, converted to dst's dtype, rounded to nearest even.
+   *
+   * @param context the device of all memory
+   * @param src what to read
+   * @param dst where to write, of equal count
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public static void cast(Context context, Tensor src, Tensor dst, long stream) {
+    cast(context, new Tensor[] {src}, new Tensor[] {dst}, stream);
+  }
+
+  /**
+   * Norms. NaN and inf propagate.
+   *
+   * @param context the device of all memory
+   * @param tensors any number
+   * @param norm which norm
+   * @param total a double that receives the norm over all tensors
+   * @param each doubles that receive the norm of each tensor; may be null
+   */
+  public static void norm(Context context, Tensor[] tensors, Norm norm, Word total, Word each) {
+    norm(context, tensors, norm, total, each, 0);
+  }
+
+  /**
+   * Norms. NaN and inf propagate.
+   *
+   * @param context the device of all memory
+   * @param tensors any number
+   * @param norm which norm
+   * @param total a double that receives the norm over all tensors
+   * @param each doubles that receive the norm of each tensor; may be null
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public static void norm(Context context, Tensor[] tensors, Norm norm, Word total, Word each, long stream) {
+    final NativeContext device = Context.handleOf(context);
+    Check.notNull(norm, "norm");
+    try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {
+      device.norm(array, norm.code(), Word.doubles(total, 1, "total"), Word.doubles(each, tensors.length, "each"),
+          stream);
+    }
+    Reference.reachabilityFence(total);
+    Reference.reachabilityFence(each);
+  }
+
+  /**
+   * All elements of all tensors become +0.
+   *
+   * @param context the device of all memory
+   * @param tensors any number
+   */
+  public static void zero(Context context, Tensor[] tensors) {
+    zero(context, tensors, 0);
+  }
+
+  /**
+   * All elements of all tensors become +0.
+   *
+   * @param context the device of all memory
+   * @param tensors any number
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public static void zero(Context context, Tensor[] tensors, long stream) {
+    final NativeContext device = Context.handleOf(context);
+    try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {
+      device.zero(array, stream);
+    }
+  }
+}

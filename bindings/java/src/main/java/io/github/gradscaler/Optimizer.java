@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import java.lang.ref.Reference;
+import java.nio.ByteBuffer;
+import java.util.HashMap;
+import java.util.Map;
+
+/**
+ * SGD, Adam, AdamW, Adagrad, Lion or LAMB over a list of parameters and a list of gradients. Keeps the lists and their
+ * buffers alive, also after the lists are closed. Use it from one thread at a time.
+ */
+public final class Optimizer implements AutoCloseable {
+  private NativeOptimizer handle;
+  private final Map<Integer, Word> lrWords = new HashMap<>();
+
+  /**
+   * An optimizer whose state the library makes, zeroed.
+   *
+   * @param context the device of all lists
+   * @param options the hyper-parameters; copied
+   * @param params what is updated: fp32 (or fp64) master weights, or 16-bit weights directly
+   * @param grads gradients of any dtype
+   * @throws InvalidArgumentException naming list and index: different lengths, counts or contexts, overlap
+   */
+  public Optimizer(Context context, OptimizerOptions options, TensorList params, TensorList grads) {
+    this(context, options, params, grads, null);
+  }
+
+  /**
+   * An optimizer that also writes 16-bit weights.
+   *
+   * @param context the device of all lists
+   * @param options the hyper-parameters; copied
+   * @param params what is updated
+   * @param grads gradients of any dtype
+   * @param modelCopy receives every updated parameter rounded to its dtype in the same pass; may be null
+   * @param state one list per state slot of the kind, which the caller has initialised; none: the library makes them
+   */
+  public Optimizer(Context context, OptimizerOptions options, TensorList params, TensorList grads,
+      TensorList modelCopy, TensorList... state) {
+    if (Check.notNull(state, "state").length > 3) {
+      throw new InvalidArgumentException("state has " + state.length + " lists, no optimizer has more than 3 slots");
+    }
+    final NativeTensorList[] slots = new NativeTensorList[3];
+    for (int i = 0; i < state.length; i++) {
+      slots[i] = TensorList.handleOf(state[i], "state[" + i + "]");
+    }
+    handle = new NativeOptimizer(Context.handleOf(context), Check.notNull(options, "options").handle(),
+        TensorList.handleOf(params, "params"), TensorList.handleOf(grads, "grads"),
+        modelCopy == null ? null : modelCopy.handle(), slots[0], slots[1], slots[2]);
+    final Object[] kept = new Object[4 + state.length];
+    kept[0] = params.owners();
+    kept[1] = grads.owners();
+    kept[2] = modelCopy == null ? null : modelCopy.owners();
+    kept[3] = lrWords;
+    for (int i = 0; i < state.length; i++) {
+      kept[4 + i] = state[i].owners();
+    }
+    handle.keep(kept);
+  }
+
+  NativeOptimizer handle() {
+    return Check.open(handle, Optimizer.class);
+  }
+
+  /**
+   * Gives some tensors hyper-parameters of their own. All groups run in the same pass.
+   *
+   * @param first index of the first tensor
+   * @param count number of tensors
+   * @param options of the optimizer's kind and flags
+   * @return the number of the group: 1, 2, ...
+   * @throws InvalidArgumentException for a range outside of the list or a tensor that already has a group
+   */
+  public int addGroup(long first, long count, OptimizerOptions options) {
+    return handle().addGroup(first, count, Check.notNull(options, "options").handle());
+  }
+
+  /**
+   * Number of groups.
+   *
+   * @return at least 1
+   */
+  public int groupCount() {
+    return handle().groupCount();
+  }
+
+  /**
+   * Hyper-parameters of a group.
+   *
+   * @param group which group
+   * @return a copy
+   */
+  public OptimizerOptions getOptions(int group) {
+    final OptimizerOptions options = new OptimizerOptions(OptimizerKind.ADAMW);
+    handle().getOptions(group, options.handle());
+    return options;
+  }
+
+  /**
+   * Replaces the hyper-parameters of a group from the next step on.
+   *
+   * @param group which group
+   * @param options of the same kind and flags
+   */
+  public void setOptions(int group, OptimizerOptions options) {
+    setOptions(group, options, 0);
+  }
+
+  /**
+   * Replaces the hyper-parameters of a group from the next step on.
+   *
+   * @param group which group
+   * @param options of the same kind and flags
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setOptions(int group, OptimizerOptions options, long stream) {
+    handle().setOptions(group, Check.notNull(options, "options").handle(), stream);
+  }
+
+  /**
+   * Sets a group's learning rate from the next step on.
+   *
+   * @param group which group
+   * @param lr finite, at least 0
+   */
+  public void setLr(int group, double lr) {
+    setLr(group, lr, 0);
+  }
+
+  /**
+   * Sets a group's learning rate from the next step on.
+   *
+   * @param group which group
+   * @param lr finite, at least 0
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setLr(int group, double lr, long stream) {
+    handle().setLr(group, lr, stream);
+    lrWords.remove(group);
+  }
+
+  /**
+   * Reads a group's learning rate from device memory at every step.
+   *
+   * @param group which group
+   * @param lr a float in device memory; null returns to the host value
+   */
+  public void setLrWord(int group, Word lr) {
+    setLrWord(group, lr, 0);
+  }
+
+  /**
+   * Reads a group's learning rate from device memory at every step.
+   *
+   * @param group which group
+   * @param lr a float in device memory; null returns to the host value
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setLrWord(int group, Word lr, long stream) {
+    handle().setLrWord(group, Word.floats(lr, "lr"), stream);
+    lrWords.put(group, lr);
+  }
+
+  /**
+   * Applies a step without a scaler: no check, no unscaling.
+   */
+  public void step() {
+    step(0);
+  }
+
+  /**
+   * Applies a step without a scaler: no check, no unscaling.
+   *
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void step(long stream) {
+    handle().step(stream);
+  }
+
+  /**
+   * Applies a step under words of your own: gradients times invScale, skipped if foundInf is not 0.
+   *
+   * @param invScale a float; null: 1
+   * @param foundInf a float; null: 0
+   */
+  public void stepScaled(Word invScale, Word foundInf) {
+    stepScaled(invScale, foundInf, 0);
+  }
+
+  /**
+   * Applies a step under words of your own: gradients times invScale, skipped if foundInf is not 0.
+   *
+   * @param invScale a float; null: 1
+   * @param foundInf a float; null: 0
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void stepScaled(Word invScale, Word foundInf, long stream) {
+    handle().stepScaled(Word.floats(invScale, "invScale"), Word.floats(foundInf, "foundInf"), stream);
+    Reference.reachabilityFence(invScale);
+    Reference.reachabilityFence(foundInf);
+  }
+
+  /**
+   * Zeroes the gradients.
+   */
+  public void zeroGrads() {
+    zeroGrads(0);
+  }
+
+  /**
+   * Zeroes the gradients.
+   *
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void zeroGrads(long stream) {
+    handle().zeroGrads(stream);
+  }
+
+  /**
+   * Number of state slots.
+   *
+   * @return 0 to 3
+   */
+  public int stateCount() {
+    return handle().stateCount();
+  }
+
+  /**
+   * Name of a state slot.
+   *
+   * @param slot which slot
+   * @return such as "exp_avg"
+   */
+  public String stateName(int slot) {
+    return handle().stateName(slot);
+  }
+
+  /**
+   * A tensor of a state slot.
+   *
+   * @param slot which slot
+   * @param index which tensor
+   * @return valid until the optimizer is closed
+   */
+  public Tensor stateTensor(int slot, long index) {
+    final NativeOptimizer optimizer = handle();
+    try (NativeTensor tensor = new NativeTensor()) {
+      optimizer.stateTensor(slot, index, tensor);
+      return Tensor.borrowed(tensor, optimizer);
+    }
+  }
+
+  /**
+   * Steps applied so far. Blocks on a CUDA device.
+   *
+   * @return the number
+   */
+  public long stepsApplied() {
+    return stepsApplied(0);
+  }
+
+  /**
+   * Steps applied so far. Blocks on a CUDA device.
+   *
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @return the number
+   */
+  public long stepsApplied(long stream) {
+    return handle().stepsApplied(stream);
+  }
+
+  /**
+   * Steps skipped so far. Blocks on a CUDA device.
+   *
+   * @return the number
+   */
+  public long stepsSkipped() {
+    return stepsSkipped(0);
+  }
+
+  /**
+   * Steps skipped so far. Blocks on a CUDA device.
+   *
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @return the number
+   */
+  public long stepsSkipped(long stream) {
+    return handle().stepsSkipped(stream);
+  }
+
+  /**
+   * Sets the numbers of steps, for a restored checkpoint.
+   *
+   * @param applied at least 0
+   * @param skipped at least 0
+   */
+  public void setSteps(long applied, long skipped) {
+    setSteps(applied, skipped, 0);
+  }
+
+  /**
+   * Sets the numbers of steps, for a restored checkpoint.
+   *
+   * @param applied at least 0
+   * @param skipped at least 0
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setSteps(long applied, long skipped, long stream) {
+    handle().setSteps(applied, skipped, stream);
+  }
+
+  /**
+   * Bytes that save writes.
+   *
+   * @return may exceed 2^31
+   */
+  public long saveSize() {
+    return handle().saveSize();
+  }
+
+  /**
+   * Writes the step counts and all state tensors to host memory. Blocks.
+   *
+   * @param buffer direct, with saveSize() bytes remaining; its position stays
+   */
+  public void save(ByteBuffer buffer) {
+    save(buffer, 0);
+  }
+
+  /**
+   * Writes the step counts and all state tensors to host memory. Blocks.
+   *
+   * @param buffer direct, with saveSize() bytes remaining; its position stays
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void save(ByteBuffer buffer, long stream) {
+    handle().save(remaining(buffer, false), stream);
+  }
+
+  /**
+   * Restores what save wrote. On error nothing changes. Blocks.
+   *
+   * @param buffer direct, with exactly what save wrote remaining; its position stays
+   * @throws InvalidArgumentException for truncated or foreign data, another kind, other counts or dtypes
+   */
+  public void load(ByteBuffer buffer) {
+    load(buffer, 0);
+  }
+
+  /**
+   * Restores what save wrote. On error nothing changes. Blocks.
+   *
+   * @param buffer direct, with exactly what save wrote remaining; its position stays
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @throws InvalidArgumentException for truncated or foreign data, another kind, other counts or dtypes
+   */
+  public void load(ByteBuffer buffer, long stream) {
+    handle().load(remaining(buffer, true), stream);
+  }
+
+  private static ByteBuffer remaining(ByteBuffer buffer, boolean readOnlyAllowed) {
+    if (!Check.notNull(buffer, "buffer").isDirect()) {
+      throw new InvalidArgumentException("buffer is not a direct buffer");
+    }
+    if (buffer.isReadOnly() && !readOnlyAllowed) {
+      throw new InvalidArgumentException("buffer is read-only");
+    }
+    return buffer.slice();
+  }
+
+  /** Destroys the optimizer. Does nothing the second time. */
+  @Override
+  public void close() {
+    final NativeOptimizer was = handle;
+    handle = null;
+    if (was != null) {
+      was.close();
+    }
+  }
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+/** What happened in an iteration. From {@link GradScaler#report()}. */
+public final class Report {
+  private final boolean overflow;
+  private final boolean atFloor;
+  private final float scale;
+  private final int growthTracker;
+  private final int hysteresisTracker;
+  private final int consecutiveSkips;
+  private final long updates;
+  private final long skipped;
+  private final double gradNorm;
+  private final double gradAmax;
+  private final long nonfiniteCount;
+  private final long infCount;
+  private final long nanCount;
+  private final long firstTensor;
+  private final long firstElement;
+
+  Report(NativeReport from) {
+    overflow = (from.getFlags() & NativeCalls.REPORT_OVERFLOW) != 0;
+    atFloor = (from.getFlags() & NativeCalls.REPORT_AT_FLOOR) != 0;
+    scale = from.getScale();
+    growthTracker = from.getGrowthTracker();
+    hysteresisTracker = from.getHysteresisTracker();
+    consecutiveSkips = from.getConsecutiveSkips();
+    updates = from.getUpdates();
+    skipped = from.getSkipped();
+    gradNorm = from.getGradNorm();
+    gradAmax = from.getGradAmax();
+    nonfiniteCount = from.getNonfiniteCount();
+    infCount = from.getInfCount();
+    nanCount = from.getNanCount();
+    firstTensor = from.getFirstTensor();
+    firstElement = from.getFirstElement();
+  }
+
+  /**
+   * An inf or NaN was found: the step was, or will be, skipped.
+   *
+   * @return the value
+   */
+  public boolean overflow() {
+    return overflow;
+  }
+
+  /**
+   * The scale cannot be lowered further and floorPatience is used up.
+   *
+   * @return the value
+   */
+  public boolean atFloor() {
+    return atFloor;
+  }
+
+  /**
+   * The scale now.
+   *
+   * @return the value
+   */
+  public float scale() {
+    return scale;
+  }
+
+  /**
+   * Clean steps since the scale last changed.
+   *
+   * @return the value
+   */
+  public int growthTracker() {
+    return growthTracker;
+  }
+
+  /**
+   * Overflows left before the scale backs off.
+   *
+   * @return the value
+   */
+  public int hysteresisTracker() {
+    return hysteresisTracker;
+  }
+
+  /**
+   * Skipped updates in a row up to now.
+   *
+   * @return the value
+   */
+  public int consecutiveSkips() {
+    return consecutiveSkips;
+  }
+
+  /**
+   * Updates since creation or restore.
+   *
+   * @return the value
+   */
+  public long updates() {
+    return updates;
+  }
+
+  /**
+   * Of these, the ones that found an overflow.
+   *
+   * @return the value
+   */
+  public long skipped() {
+    return skipped;
+  }
+
+  /**
+   * L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed.
+   *
+   * @return the value
+   */
+  public double gradNorm() {
+    return gradNorm;
+  }
+
+  /**
+   * Largest magnitude of the unscaled gradients that are finite.
+   *
+   * @return the value
+   */
+  public double gradAmax() {
+    return gradAmax;
+  }
+
+  /**
+   * Non-finite gradients.
+   *
+   * @return the value
+   */
+  public long nonfiniteCount() {
+    return nonfiniteCount;
+  }
+
+  /**
+   * Infinite gradients, and those that become infinite when unscaled.
+   *
+   * @return the value
+   */
+  public long infCount() {
+    return infCount;
+  }
+
+  /**
+   * Gradients that are NaN.
+   *
+   * @return the value
+   */
+  public long nanCount() {
+    return nanCount;
+  }
+
+  /**
+   * Index in its list of the first tensor with a non-finite gradient; -1 if none.
+   *
+   * @return the value
+   */
+  public long firstTensor() {
+    return firstTensor;
+  }
+
+  /**
+   * Index in that tensor of its first non-finite gradient; -1 if none.
+   *
+   * @return the value
+   */
+  public long firstElement() {
+    return firstElement;
+  }
+
+  @Override
+  public String toString() {
+    return "Report[scale=" + scale + ", overflow=" + overflow + ", gradNorm=" + gradNorm + ", updates=" + updates
+        + ", skipped=" + skipped + "]";
+  }
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+/** The scale could not be lowered any further. Only with {@link FloorAction#ERROR}, and only from reading a report. */
+public final class ScaleFloorException extends GradScalerException {
+  private static final long serialVersionUID = 1;
+
+  private transient Report report;
+
+  ScaleFloorException(String message) {
+    super(Status.SCALE_FLOOR, message);
+  }
+
+  ScaleFloorException with(Report filled) {
+    report = filled;
+    return this;
+  }
+
+  /**
+   * The report that was asked for.
+   *
+   * @return null only after deserialisation
+   */
+  public Report report() {
+    return report;
+  }
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import java.nio.Buffer;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.DoubleBuffer;
+import java.nio.FloatBuffer;
+import java.nio.ShortBuffer;
+
+/**
+ * A contiguous piece of device memory seen as elements of one type. Made of a direct buffer, from its position to its
+ * limit, which it keeps alive; or of an address, which the caller keeps valid. Immutable.
+ */
+public final class Tensor {
+  private final long address;
+  private final long count;
+  private final DType dtype;
+  private final String name;
+  private final Object owner;
+
+  private Tensor(long address, long count, DType dtype, String name, Object owner) {
+    this.address = address;
+    this.count = count;
+    this.dtype = dtype;
+    this.name = name;
+    this.owner = owner;
+  }
+
+  /**
+   * The remaining bytes of a direct buffer in native order.
+   *
+   * @param buffer what to look at; its position and limit are read now
+   * @param dtype what its bytes are
+   * @return a new tensor
+   */
+  public static Tensor of(ByteBuffer buffer, DType dtype) {
+    Check.notNull(buffer, "buffer");
+    Check.notNull(dtype, "dtype");
+    if (buffer.remaining() % dtype.size() != 0) {
+      throw new InvalidArgumentException(
+          "buffer has " + buffer.remaining() + " bytes, which is no multiple of the " + dtype.size() + " of " + dtype);
+    }
+    return make(buffer, buffer.order(), 1, buffer.remaining() / dtype.size(), dtype);
+  }
+
+  /**
+   * The remaining elements of a direct buffer in native order.
+   *
+   * @param buffer what to look at
+   * @param dtype {@link DType#FP16} or {@link DType#BF16}
+   * @return a new tensor
+   */
+  public static Tensor of(ShortBuffer buffer, DType dtype) {
+    Check.notNull(buffer, "buffer");
+    if (Check.notNull(dtype, "dtype").size() != Short.BYTES) {
+      throw new InvalidArgumentException("dtype is " + dtype + ", whose elements are no shorts");
+    }
+    return make(buffer, buffer.order(), Short.BYTES, buffer.remaining(), dtype);
+  }
+
+  /**
+   * The remaining elements of a direct buffer in native order, as FP32.
+   *
+   * @param buffer what to look at
+   * @return a new tensor
+   */
+  public static Tensor of(FloatBuffer buffer) {
+    Check.notNull(buffer, "buffer");
+    return make(buffer, buffer.order(), Float.BYTES, buffer.remaining(), DType.FP32);
+  }
+
+  /**
+   * The remaining elements of a direct buffer in native order, as FP64.
+   *
+   * @param buffer what to look at
+   * @return a new tensor
+   */
+  public static Tensor of(DoubleBuffer buffer) {
+    Check.notNull(buffer, "buffer");
+    return make(buffer, buffer.order(), Double.BYTES, buffer.remaining(), DType.FP64);
+  }
+
+  /**
+   * Memory that something else owns: a CUDA allocation, a JavaCPP pointer, a buffer beyond 2 GiB.
+   *
+   * @param address of the first element; may be 0 if count is 0
+   * @param count number of elements; may exceed 2^31
+   * @param dtype what they are
+   * @return a new tensor; the library checks it when it is used
+   */
+  public static Tensor at(long address, long count, DType dtype) {
+    return new Tensor(address, count, Check.notNull(dtype, "dtype"), null, null);
+  }
+
+  /**
+   * New zeroed host memory, as long as something refers to the tensor or its buffer.
+   *
+   * @param dtype what to hold
+   * @param count how many; at most what a ByteBuffer holds
+   * @return a new tensor
+   */
+  public static Tensor allocate(DType dtype, int count) {
+    Check.notNull(dtype, "dtype");
+    final long bytes = (long) count * dtype.size();
+    // alignedSlice cuts both ends to multiples of its unit.
+    if (count < 0 || bytes > Integer.MAX_VALUE - 128) {
+      throw new InvalidArgumentException("count is " + count + ", which no ByteBuffer holds");
+    }
+    final ByteBuffer buffer = ByteBuffer.allocateDirect((int) bytes + 128).alignedSlice(64);
+    buffer.limit((int) bytes);
+    return of(buffer.slice().order(ByteOrder.nativeOrder()), dtype);
+  }
+
+  static Tensor borrowed(NativeTensor from, Object owner) {
+    return new Tensor(from.getData(), from.getCount(), DType.of(from.getDtype()), null, owner);
+  }
+
+  private static Tensor make(Buffer buffer, ByteOrder order, int elementBytes, long count, DType dtype) {
+    return new Tensor(Memory.address(buffer, order, elementBytes, "buffer"), count, dtype, null, buffer);
+  }
+
+  /**
+   * The same memory with a name for messages and reports.
+   *
+   * @param newName null for none
+   * @return a new tensor
+   */
+  public Tensor named(String newName) {
+    return new Tensor(address, count, dtype, newName, owner);
+  }
+
+  /**
+   * Some of the elements.
+   *
+   * @param first index of the first one
+   * @param length how many
+   * @return a new tensor over the same memory
+   */
+  public Tensor slice(long first, long length) {
+    if (first < 0 || length < 0 || first > count - length) {
+      throw new InvalidArgumentException("elements " + first + " + " + length + " are outside of the " + count);
+    }
+    return new Tensor(address + first * dtype.size(), length, dtype, name, owner);
+  }
+
+  /**
+   * Address of the first element.
+   *
+   * @return an address of the device
+   */
+  public long address() {
+    return address;
+  }
+
+  /**
+   * Number of elements.
+   *
+   * @return as given
+   */
+  public long count() {
+    return count;
+  }
+
+  /**
+   * Type of the elements.
+   *
+   * @return never null
+   */
+  public DType dtype() {
+    return dtype;
+  }
+
+  /**
+   * The name for messages and reports.
+   *
+   * @return null if it has none
+   */
+  public String name() {
+    return name;
+  }
+
+  /**
+   * The floats of an FP32 tensor that was allocated or made of a ByteBuffer.
+   *
+   * @return a view of its memory, in native order
+   */
+  public FloatBuffer floats() {
+    return bytes(DType.FP32).asFloatBuffer();
+  }
+
+  /**
+   * The doubles of an FP64 tensor that was allocated or made of a ByteBuffer.
+   *
+   * @return a view of its memory, in native order
+   */
+  public DoubleBuffer doubles() {
+    return bytes(DType.FP64).asDoubleBuffer();
+  }
+
+  private ByteBuffer bytes(DType wanted) {
+    if (dtype != wanted) {
+      throw new InvalidArgumentException("the tensor is of " + dtype + ", not of " + wanted);
+    }
+    return bytes();
+  }
+
+  /**
+   * The bytes of a tensor that was allocated or made of a ByteBuffer.
+   *
+   * @return a view of its memory, in native order
+   */
+  public ByteBuffer bytes() {
+    if (!(owner instanceof ByteBuffer)) {
+      throw new InvalidArgumentException("the tensor was not made of a ByteBuffer");
+    }
+    final ByteBuffer buffer = (ByteBuffer) owner;
+    final int first = (int) (address - NativeCallsJNI.bufferAddress(buffer));
+    final ByteBuffer view = buffer.duplicate();
+    view.position(first).limit(first + (int) (count * dtype.size()));
+    return view.slice().order(ByteOrder.nativeOrder());
+  }
+
+  Object owner() {
+    return owner;
+  }
+
+  /** For one call: to be closed after it. It keeps the memory of the tensors alive. */
+  static NativeTensorArray array(Tensor[] tensors, String what) {
+    Check.notNull(tensors, what);
+    final NativeTensorArray array = new NativeTensorArray(tensors.length);
+    try {
+      final Object[] owners = new Object[tensors.length];
+      for (int i = 0; i < tensors.length; i++) {
+        final Tensor tensor = Check.notNull(tensors[i], what + "[" + i + "]");
+        owners[i] = tensor.owner;
+        array.add(tensor.address, tensor.count, tensor.dtype.code(), tensor.name);
+      }
+      array.keep(owners);
+      return array;
+    } catch (RuntimeException e) {
+      array.close();
+      throw e;
+    }
+  }
+}

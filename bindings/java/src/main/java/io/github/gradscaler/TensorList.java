@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * A plan over tensors, validated once and reused every step. Keeps the buffers of its tensors alive, and so does every
+ * optimizer made of it, also after the list is closed. Use it from one thread at a time.
+ */
+public final class TensorList implements AutoCloseable {
+  private NativeTensorList handle;
+  /** Shared with the optimizers made of the list: what they step on is exchanged with what the list points at. */
+  private final Object[] owners;
+
+  /**
+   * Plans work over tensors.
+   *
+   * @param context their device
+   * @param tensors may be none; must not overlap
+   * @throws InvalidArgumentException naming the tensor: null data, negative count, not aligned, overlap
+   */
+  public TensorList(Context context, Tensor... tensors) {
+    final NativeContext device = Context.handleOf(context);
+    try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {
+      handle = new NativeTensorList(device, array);
+    }
+    owners = owners(tensors);
+    handle.keep((Object) owners);
+  }
+
+  /**
+   * Plans work over tensors.
+   *
+   * @param context their device
+   * @param tensors may be none; must not overlap
+   */
+  public TensorList(Context context, List<Tensor> tensors) {
+    this(context, Check.notNull(tensors, "tensors").toArray(new Tensor[0]));
+  }
+
+  private static Object[] owners(Tensor[] tensors) {
+    return Arrays.stream(tensors).map(Tensor::owner).toArray();
+  }
+
+  NativeTensorList handle() {
+    return Check.open(handle, TensorList.class);
+  }
+
+  Object[] owners() {
+    return owners;
+  }
+
+  static NativeTensorList handleOf(TensorList list, String name) {
+    return Check.notNull(list, name).handle();
+  }
+
+  /**
+   * Number of tensors.
+   *
+   * @return 0 or more
+   */
+  public long count() {
+    return handle().count();
+  }
+
+  /**
+   * A tensor as the list knows it now.
+   *
+   * @param index which one
+   * @return its address, count, dtype and name; it does not keep the memory alive
+   */
+  public Tensor get(long index) {
+    final NativeTensorList list = handle();
+    try (NativeTensor tensor = new NativeTensor()) {
+      list.get(index, tensor);
+      final String name = list.getName(index);
+      return Tensor.borrowed(tensor, null).named(name.isEmpty() ? null : name);
+    }
+  }
+
+  /**
+   * Names a tensor for messages and reports.
+   *
+   * @param index which one
+   * @param name null removes the name
+   */
+  public void setName(long index, String name) {
+    handle().setName(index, name);
+  }
+
+  /**
+   * Points the list at new buffers of the same counts and dtypes. On error it keeps its old ones.
+   *
+   * @param tensors as many as the list has
+   * @throws BadStateException if the list was checked or unscaled since the last update
+   */
+  public void setTensors(Tensor... tensors) {
+    setTensors(tensors, 0);
+  }
+
+  /**
+   * As {@link #setTensors(Tensor...)}, ordered after the work on a stream.
+   *
+   * @param tensors as many as the list has
+   * @param stream a CUDA stream
+   */
+  public void setTensors(Tensor[] tensors, long stream) {
+    final NativeTensorList list = handle();
+    try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {
+      for (int i = 0; i < tensors.length && i < owners.length; i++) {
+        requireSameShape(list, i, tensors[i]);
+      }
+      list.setPointers(array, stream);
+    }
+    System.arraycopy(owners(tensors), 0, owners, 0, owners.length);
+  }
+
+  /** The library takes addresses only, so that it cannot see a shorter buffer. */
+  private static void requireSameShape(NativeTensorList list, int index, Tensor tensor) {
+    try (NativeTensor old = new NativeTensor()) {
+      list.get(index, old);
+      if (old.getCount() != tensor.count() || old.getDtype() != tensor.dtype().code()) {
+        throw new InvalidArgumentException("tensors[" + index + "] has count " + tensor.count() + " and dtype "
+            + tensor.dtype() + ", the list has " + old.getCount() + " and " + DType.of(old.getDtype()));
+      }
+    }
+  }
+
+  /**
+   * Looks at every element of every tensor. Blocks.
+   *
+   * @return what was found
+   */
+  public Diagnosis diagnose() {
+    return diagnose(0);
+  }
+
+  /**
+   * As {@link #diagnose()}, after the work on a stream.
+   *
+   * @param stream a CUDA stream
+   * @return what was found
+   */
+  public Diagnosis diagnose(long stream) {
+    return new Diagnosis(handle().diagnose(stream));
+  }
+
+  /** Gives up the list. Does nothing the second time. */
+  @Override
+  public void close() {
+    final NativeTensorList was = handle;
+    handle = null;
+    if (was != null) {
+      was.close();
+    }
+  }
+}

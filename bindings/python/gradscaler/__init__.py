@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dynamic loss scaling and the fused tail of a mixed-precision training step, over any array.
+
+``GradScaler`` has PyTorch's methods; optimizers step on arrays of NumPy, JAX, CuPy, PyTorch or raw pointers without
+copying. Importing it needs nothing but the standard library. ``gradscaler.torch`` and ``gradscaler.ops`` have the rest.
+"""
+
+from . import ops
+from ._native import native as _native
+from .arrays import Tensor, as_tensor
+from .build import build_info, get_include, get_library
+from .device import Context, DeviceInfo, default_context, devices
+from .errors import (
+    BadStateError,
+    CallbackError,
+    ClosedError,
+    DeviceError,
+    GradscalerError,
+    InternalError,
+    InvalidArgumentError,
+    OutOfMemoryError,
+    ScaleFloorError,
+    UnavailableError,
+    UnsupportedError,
+)
+from .log import LogWriter, read_log
+from .ops import clip_grad_norm_, clip_grad_value_
+from .optim import Optimizer, ParamGroup
+from .optimizers import LAMB, SGD, Adagrad, Adam, AdamW, Lion
+from .policy import PRESETS
+from .report import HistoryEntry, Report
+from .scaler import GradScaler
+from .tensors import EXPONENT_BINS, EXPONENT_MIN, Diagnosis, Recommendation, TensorList, diagnose, recommend_scale
+
+__version__: str = _native.version()
+
+__all__ = [
+    "LAMB", "SGD", "Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "ParamGroup",
+    "GradScaler", "HistoryEntry", "PRESETS", "Report",
+    "Diagnosis", "EXPONENT_BINS", "EXPONENT_MIN", "Recommendation", "Tensor", "TensorList", "as_tensor", "diagnose",
+    "recommend_scale",
+    "clip_grad_norm_", "clip_grad_value_", "ops",
+    "LogWriter", "read_log",
+    "Context", "DeviceInfo", "default_context", "devices",
+    "build_info", "get_include", "get_library",
+    "BadStateError", "CallbackError", "ClosedError", "DeviceError", "GradscalerError", "InternalError",
+    "InvalidArgumentError", "OutOfMemoryError", "ScaleFloorError", "UnavailableError", "UnsupportedError",
+]

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m gradscaler info | demo | plot LOG | doctor LOG``."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from typing import Any, Dict, List, Optional
+
+from . import build, demo, doctor, plot
+from .device import devices
+from .log import read_log
+
+
+def _info() -> int:
+    print(build.build_info())
+    print(f"Python {platform.python_version()} on {platform.platform()}")
+    try:
+        print(f"library: {build.get_library()}")
+    except FileNotFoundError:
+        print("library: not in the package")
+    for found in devices():
+        memory = f", {found.memory_bytes / 2**30:.0f} GiB" if found.memory_bytes else ""
+        print(f"{found.device}: {found.name}, {found.units} {'threads' if found.device == 'cpu' else 'processors'}"
+              f"{memory}")
+    return 0
+
+
+def _demo(log: str) -> int:
+    print("\n".join(demo.main(log)))
+    records = read_log(log)
+    print(plot.text(records), end="")
+    return _verdicts(records)
+
+
+def _plot(log: str, output: Optional[str]) -> int:
+    records = read_log(log)
+    if output is not None:
+        with open(output, "w", encoding="utf-8") as file:
+            file.write(plot.svg(records))
+    print(plot.text(records), end="")
+    return 0
+
+
+def _verdicts(records: List[Dict[str, Any]]) -> int:
+    found = doctor.examine(records)
+    for verdict in found:
+        print(("problem: " if verdict.problem else "ok: ") + verdict.text)
+    return int(any(verdict.problem for verdict in found))
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Runs a command; the exit status: 1 if the doctor found a problem, 2 for a file that cannot be read."""
+    parser = argparse.ArgumentParser(prog="python -m gradscaler", description="Tools around training logs.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("info", help="build and devices, for bug reports")
+    demo_parser = commands.add_parser("demo", help="a small run in fp16, with plot and verdicts")
+    demo_parser.add_argument("--log", default="gradscaler-demo.jsonl", help="where to write its log")
+    plot_parser = commands.add_parser("plot", help="the scale over a log, in the terminal and as SVG")
+    plot_parser.add_argument("log")
+    plot_parser.add_argument("-o", "--output", help="SVG file to write")
+    doctor_parser = commands.add_parser("doctor", help="verdicts on a log; exit status 1 if something is wrong")
+    doctor_parser.add_argument("log")
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "info":
+            return _info()
+        if options.command == "demo":
+            return _demo(options.log)
+        if options.command == "plot":
+            return _plot(options.log, options.output)
+        return _verdicts(read_log(options.log))
+    except (OSError, ValueError) as error:
+        print(f"gradscaler: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The generated module, with its exceptions set and its ABI checked; and the base of everything that can be closed.
+
+The rest of the package reaches the library through here only.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Iterator, Optional, Type, TypeVar
+
+from . import _swig
+from .errors import BY_STATUS, ClosedError
+
+#: The generated module.
+native: Any = _swig
+
+if native.abi_version() != native.ABI_VERSION:
+    raise ImportError(
+        f"gradscaler was built for ABI {native.ABI_VERSION} of libgradscaler, "
+        f"but the library that was found speaks {native.abi_version()}"
+    )
+native.set_error_classes(BY_STATUS)
+
+_Self = TypeVar("_Self", bound="Closeable")
+
+
+class Closeable:
+    """Owns a native object until :meth:`close` or the end of its life, whichever is first.
+
+    Closing gives up the reference. A call that is still running on another thread keeps the native object until it
+    returns, so that closing is safe at any time.
+    """
+
+    __slots__ = ("_h", "__weakref__")
+
+    def __init__(self, handle: Any) -> None:
+        self._h: Any = handle
+
+    @property
+    def _handle(self) -> Any:
+        handle = self._h
+        if handle is None:
+            raise ClosedError(f"this {type(self).__name__} is closed")
+        return handle
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._h is None
+
+    def close(self) -> None:
+        """Gives the native object back. Calling it again does nothing; other methods then raise ClosedError."""
+        self._h = None
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+
+class Names:
+    """Words of a C enumeration, both ways, with an error that lists them."""
+
+    def __init__(self, prefix: str, *words: str) -> None:
+        self._codes = {word: int(getattr(native, prefix + word.upper())) for word in words}
+        self._words = {code: word for word, code in self._codes.items()}
+
+    def code(self, argument: str, word: object) -> int:
+        """The number of `word`; `argument` is named in the error."""
+        if isinstance(word, str) and word.lower() in self._codes:
+            return self._codes[word.lower()]
+        raise ValueError(f"{argument} is {word!r}; it must be one of {', '.join(self._codes)}")
+
+    def word(self, code: int) -> str:
+        """The word of a number that the library returned."""
+        return self._words[code]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._codes)
+
+
+def integer(argument: str, value: object, low: int, high: int) -> int:
+    """`value` as an int in [low, high]; anything else is an error that names the argument."""
+    try:
+        number = value.__index__()  # type: ignore[attr-defined]
+    except AttributeError:
+        raise TypeError(f"{argument} is {value!r}; it must be an integer") from None
+    if not low <= number <= high:
+        raise ValueError(f"{argument} is {number}; it must be in [{low}, {high}]")
+    return int(number)
+
+
+def real(argument: str, value: object) -> float:
+    """`value` as a float; anything that is not a number is an error that names the argument."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{argument} is {value!r}; it must be a number")
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise TypeError(f"{argument} is {value!r}; it must be a number") from None

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the C library and its headers are, for whoever builds on them: C, C++, Rust, JAX custom calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ._native import native
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def get_include() -> str:
+    """The directory to put on the include path; it has ``gradscaler/gradscaler.h``."""
+    return str(_existing(_PACKAGE / "include" / "gradscaler" / "gradscaler.h").parent.parent)
+
+
+def get_library() -> str:
+    """The shared library that this package uses, to link with or to load by ``dlopen``."""
+    names = (f"libgradscaler.so.{native.ABI_VERSION}", f"libgradscaler.{native.ABI_VERSION}.dylib", "gradscaler.dll")
+    for name in names:
+        if (_PACKAGE / "lib" / name).exists():
+            return str(_PACKAGE / "lib" / name)
+    raise FileNotFoundError(f"no {names[0]} in {_PACKAGE / 'lib'}")
+
+
+def build_info() -> str:
+    """One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures."""
+    return str(native.build_info())
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise FileNotFoundError(f"no {path}")
+    return path

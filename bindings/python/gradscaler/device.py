@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices and contexts.
+
+A :class:`Context` is an open device. Most programs never make one: everything takes ``device="cpu"`` or
+``device="cuda:1"`` and shares one context for each device. Make your own to choose threads or the instruction set.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Tuple, Union
+
+from ._native import Closeable, Names, integer, native
+
+_TARGETS = Names("CPU_", "best", "baseline", "avx2", "avx512")
+_TYPES = Names("DEVICE_", "cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What a device is."""
+
+    #: ``"cpu"`` or ``"cuda:<n>"``.
+    device: str
+    #: The processor's or the GPU's name.
+    name: str
+    #: CPU: threads that this process may run on. CUDA: multiprocessors.
+    units: int
+    #: CPU: number of the best instruction set. CUDA: 10 * major + minor compute capability.
+    level: int
+    #: Bytes of memory, 0 if unknown.
+    memory_bytes: int
+
+
+def parse_device(device: str) -> Tuple[int, int]:
+    """Type and index of ``"cpu"``, ``"cuda"`` or ``"cuda:<n>"``."""
+    word, colon, index = device.partition(":") if isinstance(device, str) else (device, "", "")
+    if colon and not index.isdigit():
+        raise ValueError(f"device is {device!r}; it must be 'cpu', 'cuda' or 'cuda:<n>'")
+    if word not in _TYPES:
+        raise ValueError(f"device is {device!r}; it must be 'cpu', 'cuda' or 'cuda:<n>'")
+    return _TYPES.code("device", word), int(index or 0)
+
+
+def device_name(device_type: int, device_index: int) -> str:
+    """The inverse of :func:`parse_device`."""
+    word = _TYPES.word(device_type)
+    return word if word == "cpu" else f"{word}:{device_index}"
+
+
+class Context(Closeable):
+    """An open device, shared by all objects on it and safe to use from several threads.
+
+    `threads` is how many CPU threads a call may use, the calling one included; 0 takes all that the process may run
+    on. `cpu_target` insists on an instruction set: ``"best"``, ``"baseline"``, ``"avx2"`` or ``"avx512"``; all give
+    the same bits. Raises UnavailableError if there is no such device.
+    """
+
+    __slots__ = ("device",)
+
+    def __init__(self, device: str = "cpu", *, threads: int = 0, cpu_target: str = "best") -> None:
+        options = native.ContextOptions()
+        options.device_type, options.device_index = parse_device(device)
+        options.num_threads = integer("threads", threads, 0, 1 << 16)
+        options.cpu_target = _TARGETS.code("cpu_target", cpu_target)
+        super().__init__(native.Context(options))
+        #: ``"cpu"`` or ``"cuda:<n>"``.
+        self.device: str = device_name(options.device_type, options.device_index)
+
+    @property
+    def threads(self) -> int:
+        """CPU threads that a call may use."""
+        return int(self._handle.num_threads())
+
+    @property
+    def cpu_target(self) -> str:
+        """The instruction set in use."""
+        return _TARGETS.word(self._handle.cpu_target())
+
+    def __repr__(self) -> str:
+        return f"<gradscaler.Context {self.device}{' closed' if self.closed else ''}>"
+
+
+DeviceLike = Union[str, Context, None]
+
+_defaults: Dict[str, Context] = {}
+_before_fork: List[Context] = []
+_lock = threading.Lock()
+
+
+def default_context(device: str = "cpu") -> Context:
+    """The context that everything shares unless it is given another one."""
+    name = device_name(*parse_device(device))
+    with _lock:
+        context = _defaults.get(name)
+        if context is None or context.closed:
+            context = _defaults[name] = Context(name)
+        return context
+
+
+def resolve_context(device: DeviceLike, fallback: Optional[str] = None) -> Context:
+    """A context from what users pass: a context, a device's name, or None for `fallback` or the CPU."""
+    if isinstance(device, Context):
+        return device
+    return default_context(device if device is not None else fallback or "cpu")
+
+
+def _after_fork() -> None:
+    # The threads of these pools do not exist in a child, and joining them would wait for ever.
+    global _lock
+    _lock = threading.Lock()
+    _before_fork.extend(_defaults.values())
+    _defaults.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def devices() -> List[DeviceInfo]:
+    """All devices that this build can use here, the CPU first."""
+    found = []
+    for word in _TYPES:
+        kind = _TYPES.code("device", word)
+        for index in range(native.device_count(kind)):
+            info = native.DeviceInfo()
+            native.device_info(kind, index, info)
+            found.append(
+                DeviceInfo(device_name(kind, index), info.name, info.units, info.level, info.memory_bytes)
+            )
+    return found

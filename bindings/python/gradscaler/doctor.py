@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts on a training log in plain words: what is normal, what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Dict, List, Sequence
+
+#: Skips among the first steps of a run are the scale finding its place.
+_SETTLING = 10
+#: A run that only skips for this long is not going to recover.
+_HOPELESS = 20
+#: More skips than this after settling are too many.
+_TOLERABLE = 0.05
+#: Less than this share of zeros is not worth a word.
+_FLUSHED = 0.1
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One finding; a problem is something to act upon."""
+
+    problem: bool
+    text: str
+
+
+def examine(records: Sequence[Dict[str, Any]]) -> List[Verdict]:
+    """Judges the records of a log, as :func:`gradscaler.log.read_log` gives them."""
+    steps = [record for record in records if record["kind"] == "step"]
+    if not steps:
+        return [Verdict(True, "the log has no steps")]
+    verdicts = _skips(steps) + _scale(steps)
+    for record in records:
+        if record["kind"] == "gradients":
+            verdicts += _gradients(record)
+    return verdicts
+
+
+def _skips(steps: Sequence[Dict[str, Any]]) -> List[Verdict]:
+    skipped = [i for i, step in enumerate(steps) if step["overflow"]]
+    run = steps[-1]["consecutive_skips"]
+    if run >= _HOPELESS:
+        last = steps[-1]
+        floor = last["min_scale"] > 0 and last["scale"] <= last["min_scale"]
+        where = f"first in {_tensor(last)}"
+        if last["nan_count"] or floor or last["scale"] <= 1:
+            kind = "NaN" if last["nan_count"] else "inf"
+            at = "min_scale" if floor else f"scale {_power(last['scale'])}"
+            return [Verdict(True, f"all of the last {run} steps skip at {at}: lowering the scale does not help, the"
+                                  f" {kind} is in the forward pass, {where}")]
+        return [Verdict(True, f"the last {run} steps skip and the scale is still {_power(last['scale'])}: start with a"
+                              " lower init_scale")]
+    late = [i for i in skipped if i >= _SETTLING]
+    verdicts = []
+    if len(skipped) > len(late):
+        verdicts.append(Verdict(False, f"{_count(len(skipped) - len(late), 'skip')} in the first {_SETTLING} steps:"
+                                       " normal settling"))
+    rest = len(steps) - _SETTLING
+    if rest > 0 and late:
+        share = len(late) / rest
+        if share > _TOLERABLE and len(late) > 2:
+            verdicts.append(Verdict(True, f"{share:.0%} of the steps after the first {_SETTLING} skip: raise"
+                                          " growth_interval, or lower growth_factor"))
+        else:
+            verdicts.append(Verdict(False, f"{_count(len(late), 'skip')} in the {rest} steps after: normal"))
+    if not skipped:
+        verdicts.append(Verdict(False, f"no step of {len(steps)} was skipped"))
+    return verdicts
+
+
+def _scale(steps: Sequence[Dict[str, Any]]) -> List[Verdict]:
+    last = steps[-1]
+    if not math.isfinite(last["scale"]) or last["scale"] == 0:
+        return [Verdict(True, f"the scale became {last['scale']}: set max_scale or min_scale")]
+    if last["consecutive_skips"] >= _HOPELESS:
+        return []
+    if last["scale"] < 1:
+        return [Verdict(True, f"the scale fell to {_power(last['scale'])}, below 1: gradients are larger than their"
+                              " dtype holds; clip activations or use bfloat16")]
+    return [Verdict(False, f"the scale ends at {_power(last['scale'])}")]
+
+
+def _gradients(record: Dict[str, Any]) -> List[Verdict]:
+    verdicts = []
+    for tensor in record["tensors"]:
+        share = tensor["zero_count"] / tensor["count"] if tensor["count"] else 0.0
+        if share >= _FLUSHED and record["recommended"] > record["scale"]:
+            verdicts.append(Verdict(True, f"{share:.0%} of {tensor['name']}'s gradients are zero at scale"
+                                          f" {_power(record['scale'])}: use >= {_power(record['recommended'])}"))
+    return verdicts
+
+
+def _tensor(step: Dict[str, Any]) -> str:
+    if step["first_tensor"] < 0:
+        return "a tensor of another rank"
+    return f"tensor {step.get('first_name') or step['first_tensor']}"
+
+
+def _power(scale: float) -> str:
+    exponent = math.log2(scale)
+    return f"2^{exponent:.0f}" if exponent == round(exponent) and abs(exponent) > 3 else f"{scale:g}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exceptions, one for each status of the C library.
+
+All derive from :class:`GradscalerError`, and from the built-in exception that says the same, so that
+``except ValueError`` catches a bad argument. Arrays that cannot be used at all (see :mod:`gradscaler.arrays`) raise
+plain ``TypeError`` and ``ValueError``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from .report import Report
+
+
+class GradscalerError(Exception):
+    """Base of everything that the library reports. ``status`` is the number of the C status."""
+
+    status: int = -1
+
+
+class InvalidArgumentError(GradscalerError, ValueError):
+    """An argument is out of range, inconsistent or of an unknown kind."""
+
+    status = 1
+
+
+class BadStateError(GradscalerError, RuntimeError):
+    """The call is not allowed now, such as unscaling twice between two updates."""
+
+    status = 2
+
+
+class OutOfMemoryError(GradscalerError, MemoryError):
+    """Host or device memory could not be had."""
+
+    status = 3
+
+
+class UnavailableError(GradscalerError, RuntimeError):
+    """There is no such device, or the library was built without it."""
+
+    status = 4
+
+
+class UnsupportedError(GradscalerError, NotImplementedError):
+    """A combination that this version does not do."""
+
+    status = 5
+
+
+class DeviceError(GradscalerError, RuntimeError):
+    """The device runtime reported an error."""
+
+    status = 6
+
+
+class ScaleFloorError(GradscalerError, ArithmeticError):
+    """The scale could not be lowered any further. ``report`` holds the report that was asked for."""
+
+    status = 7
+    report: Optional[Report] = None
+
+
+class CallbackError(GradscalerError, RuntimeError):
+    """A callback returned an error."""
+
+    status = 8
+
+
+class InternalError(GradscalerError, RuntimeError):
+    """A defect of the library. Please report it."""
+
+    status = 9
+
+
+class ClosedError(GradscalerError, ValueError):
+    """The object was closed."""
+
+
+#: Exception classes in the order of the C statuses; entry 0 is never raised.
+BY_STATUS = (
+    GradscalerError,
+    InvalidArgumentError,
+    BadStateError,
+    OutOfMemoryError,
+    UnavailableError,
+    UnsupportedError,
+    DeviceError,
+    ScaleFloorError,
+    CallbackError,
+    InternalError,
+)

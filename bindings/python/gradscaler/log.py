@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training logs: one JSON object a line, written from reports; and their reader.
+
+``python -m gradscaler plot LOG`` draws one, ``python -m gradscaler doctor LOG`` judges it. Numbers that JSON lacks are
+the strings "inf", "-inf" and "nan".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from types import TracebackType
+from typing import IO, Any, Dict, List, Optional, Type, Union
+
+from .scaler import Gradients, GradScaler
+from .tensors import TensorList
+
+_LOST = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+Path = Union[str, "os.PathLike[str]"]
+
+
+class LogWriter:
+    """Appends a record for each step to a file, and to TensorBoard if `tensorboard` names a directory.
+
+    TensorBoard needs the ``tensorboard`` package. A record costs a blocking read of the report.
+    """
+
+    def __init__(self, path: Path, *, tensorboard: Optional[Path] = None) -> None:
+        self._board: Any = None
+        if tensorboard is not None:
+            try:
+                from tensorboard.summary import Writer  # type: ignore[import-not-found, import-untyped, unused-ignore]
+            except ImportError:
+                raise ImportError("tensorboard=... needs the tensorboard package") from None
+            self._board = Writer(os.fspath(tensorboard))
+        self._file: IO[str] = open(path, "a", encoding="utf-8")
+        self._step = 0
+
+    def step(self, scaler: GradScaler, optimizer: Optional[Gradients] = None, **more: Any) -> None:
+        """Writes what happened in the step that :meth:`GradScaler.update` just ended, with `more` beside it."""
+        record = scaler.report(optimizer).asdict()
+        record.update(step=self._step, min_scale=scaler.options["min_scale"], **more)
+        self._write("step", record)
+        if self._board is not None:
+            for key, value in record.items():
+                if isinstance(value, (int, float)) and math.isfinite(value) and key != "step":
+                    self._board.add_scalar(f"gradscaler/{key}", float(value), self._step)
+        self._step += 1
+
+    def gradients(self, scaler: GradScaler, optimizer: Gradients) -> None:
+        """Writes what is in each gradient now, and which scale would suit; they are still scaled. Reads all of them."""
+        grads = optimizer if isinstance(optimizer, TensorList) else optimizer.grads
+        current = scaler.get_scale()
+        names = [name or f"tensor {i}" for i, name in enumerate(grads.names)]
+        found = [{"name": name, "count": d.count, "zero_count": d.zero_count, "nan_count": d.nan_count,
+                  "inf_count": d.inf_count, "subnormal_count": d.subnormal_count, "amax": d.amax}
+                 for name, d in zip(names, grads.diagnose())]
+        self._write("gradients", {"step": self._step, "scale": current, "tensors": found,
+                                  "recommended": grads.recommend_scale(current).scale})
+
+    def flush(self) -> None:
+        """Hands everything to the operating system."""
+        self._file.flush()
+        if self._board is not None:
+            self._board.flush()
+
+    def close(self) -> None:
+        """Flushes and closes."""
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+            self._board = None
+
+    def __enter__(self) -> LogWriter:
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    def _write(self, kind: str, record: Dict[str, Any]) -> None:
+        self._file.write(json.dumps({"kind": kind, **_plain(record)}, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def read_log(path: Path) -> List[Dict[str, Any]]:
+    """The records of a log. A line that is none is an error that gives its number; a last one cut short is dropped."""
+    records = []
+    with open(path, encoding="utf-8") as file:
+        lines = file.readlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            if record["kind"] == "step":
+                record.update({key: _LOST[value] for key, value in record.items()
+                               if key in ("scale", "grad_norm", "grad_amax") and value in _LOST})
+            records.append(record)
+        except (ValueError, KeyError, TypeError):
+            if number == len(lines) and not line.endswith("\n"):
+                break
+            raise ValueError(f"{os.fspath(path)}:{number} is no record of a log") from None
+    return records

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stateless operations, for programs that keep the scaler's state in arrays of their own; and clipping of plain arrays.
+
+Words such as `found_inf` are arrays of one element in memory of the tensors' device. On the CPU a plain number will do
+for a word that is only read. Collections are arrays, several, or a mapping from names to arrays, as everywhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, List, Tuple, Union
+
+from ._native import integer, native, real
+from .arrays import Arrays, Tensor, as_tensors, as_word, common_device, tensor_array
+from .device import default_context
+from .scaler import norm_code
+
+__all__ = ["unscale_check", "update_scale", "scale", "axpby", "cast", "norm", "norms", "zero", "clip_grad_norm_",
+           "clip_grad_value_"]
+
+Number = Union[float, Any]
+
+
+def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:
+    """Multiplies by `inv_scale` in place; `found_inf` becomes 1 if an element is inf or NaN before or after.
+
+    Otherwise `found_inf` stays as it is. PyTorch's ``_amp_foreach_non_finite_check_and_unscale_``.
+    """
+    found, _ = as_tensors(tensors, argument="tensors")
+    word = as_word(found_inf, argument="found_inf", dtype="float32", writable=True)
+    device = common_device(found, "tensors", word.device)
+    factor, keep = _word(inv_scale, "inv_scale", device)
+    default_context(device)._handle.unscale_check(tensor_array(found), word.address, factor, _stream(found))
+    del keep
+
+
+def update_scale(scale: Any, growth_tracker: Any, found_inf: Number, growth_factor: float = 2.0,
+                 backoff_factor: float = 0.5, growth_interval: int = 2000) -> None:
+    """Updates `scale` (float32) and `growth_tracker` (int32) in place. PyTorch's ``_amp_update_scale_``."""
+    word = as_word(scale, argument="scale", dtype="float32", writable=True)
+    tracker = as_word(growth_tracker, argument="growth_tracker", dtype="int32", writable=True)
+    common_device([tracker], "growth_tracker", word.device)
+    found, keep = _word(found_inf, "found_inf", word.device)
+    default_context(word.device)._handle.update_scale(
+        word.address, tracker.address, found, real("growth_factor", growth_factor),
+        real("backoff_factor", backoff_factor), integer("growth_interval", growth_interval, -(1 << 31), (1 << 31) - 1),
+        word.stream or 0)
+    del keep
+
+
+def scale(src: Arrays, dst: Arrays, factor: Number) -> None:
+    """``dst[i] = src[i] * factor``; dtypes may differ, and `dst` may be `src`."""
+    sources, targets, device = _pairs(src, "src", dst, "dst")
+    address, keep = _word(factor, "factor", device)
+    default_context(device)._handle.scale(tensor_array(sources), tensor_array(targets), address, _stream(targets))
+    del keep
+
+
+def axpby(a: float, x: Arrays, b: float, y: Arrays) -> None:
+    """``y[i] = a * x[i] + b * y[i]``, for gradient accumulation."""
+    sources, targets, device = _pairs(x, "x", y, "y")
+    default_context(device)._handle.axpby(real("a", a), tensor_array(sources), real("b", b), tensor_array(targets),
+                                          _stream(targets))
+
+
+def cast(src: Arrays, dst: Arrays) -> None:
+    """``dst[i] = src[i]`` in the dtype of `dst`, rounded to nearest even."""
+    sources, targets, device = _pairs(src, "src", dst, "dst")
+    default_context(device)._handle.cast(tensor_array(sources), tensor_array(targets), _stream(targets))
+
+
+def norm(tensors: Arrays, norm_type: float = 2.0) -> float:
+    """The norm over all elements, 2 or inf. inf and NaN propagate. Tensors must be on the CPU."""
+    return _norms(tensors, norm_type)[0]
+
+
+def norms(tensors: Arrays, norm_type: float = 2.0) -> Tuple[float, ...]:
+    """The norm of each tensor. Tensors must be on the CPU."""
+    return _norms(tensors, norm_type)[1]
+
+
+def zero(tensors: Arrays) -> None:
+    """Sets all elements to zero."""
+    found, _ = as_tensors(tensors, argument="tensors")
+    device = common_device(found, "tensors")
+    default_context(device)._handle.zero(tensor_array(found), _stream(found))
+
+
+def clip_grad_norm_(grads: Arrays, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> float:
+    """Limits the norm of all `grads` together to `max_norm` in place and returns what it was, as PyTorch's.
+
+    Gradients with an inf or NaN stay as they are, or are an error with `error_if_nonfinite`. On the CPU; with a scaler
+    use its own :meth:`gradscaler.GradScaler.clip_grad_norm_`, which costs no pass.
+    """
+    limit = real("max_norm", max_norm)
+    if not limit >= 0.0:
+        raise ValueError(f"max_norm is {limit}; it must be >= 0")
+    found, _ = as_tensors(grads, argument="grads")
+    total = norm(found, norm_type)
+    if not math.isfinite(total):
+        if error_if_nonfinite:
+            raise RuntimeError(f"the norm of the gradients is {total}")
+        return total
+    factor = limit / (total + 1e-6)
+    if factor < 1.0:
+        scale(found, found, factor)
+    return total
+
+
+def clip_grad_value_(grads: Arrays, clip_value: float) -> None:
+    """Clamps every element of `grads` to [-clip_value, clip_value] in place. NaN stays NaN."""
+    # Only a scaler's list can be clamped; at scale 1 unscaling changes nothing.
+    from .scaler import GradScaler
+    from .tensors import TensorList
+
+    gradients = TensorList(grads, argument="grads")
+    with GradScaler(gradients.context, init_scale=1.0, history_capacity=0) as scaler:
+        scaler.unscale_(gradients)
+        scaler.clip_grad_value_(gradients, clip_value)
+
+
+def _norms(tensors: Arrays, norm_type: float) -> Tuple[float, Tuple[float, ...]]:
+    found, _ = as_tensors(tensors, argument="tensors", writable=False)
+    if common_device(found, "tensors") != "cpu":
+        raise ValueError(f"tensors are on {found[0].device}; norms of these are in the scaler's report")
+    total = ctypes.c_double()
+    each = (ctypes.c_double * len(found))()
+    default_context("cpu")._handle.norm(tensor_array(found), norm_code(norm_type), ctypes.addressof(total),
+                                        ctypes.addressof(each), 0)
+    return total.value, tuple(each)
+
+
+def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str) -> Tuple[List[Tensor], List[Tensor], str]:
+    sources, _ = as_tensors(src, argument=src_name, writable=False)
+    targets, _ = as_tensors(dst, argument=dst_name)
+    if len(sources) != len(targets):
+        raise ValueError(f"{src_name} has {len(sources)} tensors, but {dst_name} has {len(targets)}")
+    device = common_device(targets, dst_name)
+    common_device(sources, src_name, device)
+    return sources, targets, device
+
+
+def _word(value: Number, argument: str, device: str) -> Tuple[int, Any]:
+    """Address of a word that is only read, and what holds it."""
+    if isinstance(value, (int, float)) and device == "cpu":
+        word = ctypes.c_float(value)
+        return ctypes.addressof(word), word
+    tensor = as_word(value, argument=argument, dtype="float32", writable=False)
+    common_device([tensor], argument, device)
+    return tensor.address, tensor
+
+
+def _stream(tensors: List[Tensor]) -> int:
+    return next((tensor.stream for tensor in tensors if tensor.stream is not None), 0)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The six optimizers: their arguments, with PyTorch's names and defaults. What they share is in :mod:`.optim`."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional, Tuple
+
+from ._native import native
+from .device import DeviceLike
+from .optim import Optimizer
+
+_State = Optional[Mapping[str, Any]]
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, as torch.optim.SGD. State: ``momentum_buffer`` if momentum is not 0."""
+
+    __slots__ = ()
+    _KIND = native.SGD
+    _KEYS = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")
+    _SLOTS = ("momentum_buffer",)
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
+                 weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False, model_copy: Any = None,
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
+                 device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
+                                             nesterov=nesterov, maximize=maximize, zero_grads=zero_grads,
+                                             write_grads=write_grads),
+                         model_copy=model_copy, state=state, device=device)
+
+
+class Adam(Optimizer):
+    """Adam, as torch.optim.Adam: weight decay is added to the gradient.
+
+    State: ``exp_avg``, ``exp_avg_sq``, and ``max_exp_avg_sq`` with amsgrad.
+    """
+
+    __slots__ = ()
+    _KIND = native.ADAM
+    _KEYS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
+    _SLOTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False,
+                 model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = None,
+                 device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+                                             maximize=maximize, zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, device=device)
+
+
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay, as torch.optim.AdamW. State as Adam's."""
+
+    __slots__ = ()
+    _KIND = native.ADAMW
+    _KEYS = Adam._KEYS
+    _SLOTS = Adam._SLOTS
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
+                 model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = None,
+                 device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+                                             maximize=maximize, zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, device=device)
+
+
+class Adagrad(Optimizer):
+    """Adagrad, as torch.optim.Adagrad. State: ``sum``, which starts at `initial_accumulator_value`."""
+
+    __slots__ = ()
+    _KIND = native.ADAGRAD
+    _KEYS = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "maximize")
+    _SLOTS = ("sum",)
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-2, lr_decay: float = 0.0,
+                 weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, *,
+                 maximize: bool = False, model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
+                 state: _State = None, device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay,
+                                             initial_accumulator_value=initial_accumulator_value, eps=eps,
+                                             maximize=maximize, zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, device=device)
+
+
+class Lion(Optimizer):
+    """Lion (Chen et al. 2023). State: ``exp_avg``."""
+
+    __slots__ = ()
+    _KIND = native.LION
+    _KEYS = ("lr", "betas", "weight_decay", "maximize")
+    _SLOTS = ("exp_avg",)
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-4, betas: Tuple[float, float] = (0.9, 0.99),
+                 weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None,
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
+                 device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize,
+                                             zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, device=device)
+
+
+class LAMB(Optimizer):
+    """LAMB (You et al. 2020). State: ``exp_avg``, ``exp_avg_sq``."""
+
+    __slots__ = ()
+    _KIND = native.LAMB
+    _KEYS = ("lr", "betas", "eps", "weight_decay", "maximize")
+    _SLOTS = ("exp_avg", "exp_avg_sq")
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-6, weight_decay: float = 1e-2, *, maximize: bool = False, model_copy: Any = None,
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
+                 device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
+                                             zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, device=device)

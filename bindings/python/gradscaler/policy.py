@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scaler's policy: keyword arguments to the library's options and back, and the presets.
+
+Ranges are the library's to check; here is only what words and flags are called in Python.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Tuple, TypedDict
+
+from ._native import Names, integer, native, real
+
+_PRESETS = Names("PRESET_", "torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "tensorflow", "keras", "flax",
+                 "jmp", "paddle", "mindspore", "fairseq", "oneflow", "colossalai")
+#: Systems whose policy is reproduced step by step.
+PRESETS: Tuple[str, ...] = tuple(_PRESETS)
+
+_WORDS = {
+    "hysteresis_refill": Names("REFILL_", "on_growth", "on_clean_step", "consecutive"),
+    "growth_timing": Names("GROWTH_", "at_interval", "one_later", "first_one_later"),
+    "floor_action": Names("FLOOR_", "clamp", "report", "error"),
+}
+_INTEGERS = ("growth_interval", "hysteresis", "recovery_interval", "floor_patience", "history_capacity")
+_REALS = ("init_scale", "min_scale", "max_scale", "growth_factor", "backoff_factor", "overflow_tolerance",
+          "recovery_threshold")
+# By argument: the flag, and whether the argument is its opposite.
+_FLAGS = {
+    "grow_on_equal": (native.SCALER_GROW_ON_EQUAL, False),
+    "finite_guard": (native.SCALER_NO_FINITE_GUARD, True),
+    "floor_exclusive": (native.SCALER_FLOOR_EXCLUSIVE, False),
+    "fp32_products": (native.SCALER_FP32_PRODUCTS, False),
+}
+
+
+class Policy(TypedDict, total=False):
+    """Options beyond PyTorch's. Each has the default that makes the policy PyTorch's."""
+
+    #: The scale is not lowered below this; 0: no floor.
+    min_scale: float
+    #: The scale is not raised above this; 0: no ceiling.
+    max_scale: float
+    #: Back off at this many overflows.
+    hysteresis: int
+    #: When that counter is filled up again: ``"on_growth"``, ``"on_clean_step"`` or ``"consecutive"``.
+    hysteresis_refill: str
+    #: ``"at_interval"``, ``"one_later"`` or ``"first_one_later"``.
+    growth_timing: str
+    #: Back off only at this rate of overflows since the last rescale.
+    overflow_tolerance: float
+    #: Below this scale `recovery_interval` replaces `growth_interval`.
+    recovery_threshold: float
+    recovery_interval: int
+    #: At `min_scale`: ``"clamp"``, ``"report"`` or ``"error"``.
+    floor_action: str
+    #: Skipped updates in a row at the floor before it is reported.
+    floor_patience: int
+    #: Updates kept in the history.
+    history_capacity: int
+    #: Grow only when the tracker equals the interval, PyTorch's exact rule.
+    grow_on_equal: bool
+    #: Keep the old scale where the grown one would be inf.
+    finite_guard: bool
+    #: A backoff to `min_scale` or below keeps the old scale.
+    floor_exclusive: bool
+    #: Multiply scales in fp32.
+    fp32_products: bool
+
+
+def apply(options: Any, arguments: Dict[str, Any]) -> None:
+    """Sets fields of the library's options. An unknown argument is a TypeError, as for a call."""
+    for name, value in arguments.items():
+        if name in _INTEGERS:
+            setattr(options, name, integer(name, value, -(1 << 31), (1 << 31) - 1))
+        elif name in _REALS:
+            setattr(options, name, real(name, value))
+        elif name in _WORDS:
+            setattr(options, name, _WORDS[name].code(name, value))
+        elif name in _FLAGS:
+            bit, opposite = _FLAGS[name]
+            options.flags = options.flags | bit if bool(value) != opposite else options.flags & ~bit
+        elif name == "enabled":
+            options.enabled = int(bool(value))
+        else:
+            raise TypeError(f"GradScaler got an unexpected keyword argument '{name}'")
+
+
+def describe(options: Any) -> Dict[str, Any]:
+    """The inverse of :func:`apply`."""
+    found: Dict[str, Any] = {name: getattr(options, name) for name in _REALS + _INTEGERS}
+    found.update({name: words.word(getattr(options, name)) for name, words in _WORDS.items()})
+    found.update({name: bool(options.flags & bit) != opposite for name, (bit, opposite) in _FLAGS.items()})
+    found["enabled"] = bool(options.enabled)
+    return found
+
+
+def preset_options(preset: str) -> Any:
+    """The library's options of a preset."""
+    options = native.ScalerOptions()
+    options.preset(_PRESETS.code("preset", preset))
+    return options

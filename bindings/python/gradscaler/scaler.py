@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loss scaler, with the constructor, methods and state_dict of ``torch.amp.GradScaler``.
+
+A training step::
+
+    scaler = gs.GradScaler()
+    optimizer = gs.AdamW(params, grads, lr=1e-3)
+    for batch in data:
+        backward(scaler.scale(loss))                # yours: fills the gradients
+        scaler.clip_grad_norm_(optimizer, 1.0)
+        scaler.step(optimizer)                      # skipped if a gradient is inf or NaN
+        scaler.update()
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Union
+
+from . import policy as _policy
+from ._native import Closeable, integer, native, real
+from .arrays import as_tensor, common_device, is_array, tensor_array
+from .device import Context, DeviceLike, resolve_context
+from .errors import ScaleFloorError
+from .optim import Optimizer
+from .report import HistoryEntry, Report, report_of
+from .tensors import TensorList
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+#: What stands for a list of gradients: the list itself, or the optimizer that steps on it.
+Gradients = Union[Optimizer, TensorList]
+
+_NORMS = {2.0: native.NORM_L2, float("inf"): native.NORM_INF}
+_TORCH_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
+# Ours, under one further key, so that PyTorch can load the rest.
+_EXTRA = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "consecutive_skips", "updates",
+          "skipped")
+
+
+class GradScaler(Closeable):
+    """Keeps a loss scale, skips steps with inf or NaN gradients, and adapts the scale.
+
+    The defaults are PyTorch's policy; see :class:`gradscaler.policy.Policy` for the options beyond it and
+    :meth:`from_preset` for other systems'. Every argument is checked: InvalidArgumentError names the one out of range.
+    Use a scaler from one thread at a time.
+    """
+
+    __slots__ = ("context", "stream")
+
+    def __init__(self, device: DeviceLike = None, init_scale: float = 2.0**16, growth_factor: float = 2.0,
+                 backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
+                 **policy: Unpack[_policy.Policy]) -> None:
+        options = native.ScalerOptions()
+        _policy.apply(options, dict(init_scale=init_scale, growth_factor=growth_factor, backoff_factor=backoff_factor,
+                                    growth_interval=growth_interval, enabled=enabled, **policy))
+        #: The context that the scaler's words lie on.
+        self.context: Context = resolve_context(device)
+        #: CUDA stream of calls that name no gradients, such as update(): the one of the gradients last worked on.
+        self.stream: int = 0
+        super().__init__(native.Scaler(self.context._handle, options))
+
+    @classmethod
+    def from_preset(cls, preset: str, *, device: DeviceLike = None, **overrides: Any) -> GradScaler:
+        """A scaler with the policy of another system, one of :data:`gradscaler.PRESETS`; `overrides` go on top."""
+        options = _policy.preset_options(preset)
+        _policy.apply(options, overrides)
+        return cls(device, **_policy.describe(options))
+
+    # One iteration.
+
+    def scale(self, outputs: Any, out: Any = None) -> Any:
+        """`outputs` times the scale: a number, an array, or a list or tuple of those, of which it returns the like.
+
+        Arrays are copied (with their ``copy`` or ``clone``), or written to `out`, which may be the array itself.
+        """
+        if out is not None:
+            self._scale_into(outputs, out)
+            return out
+        if isinstance(outputs, (list, tuple)):
+            return type(outputs)(self.scale(item) for item in outputs)
+        if isinstance(outputs, numbers.Real):
+            scaled = float(outputs) * self.get_scale()
+            return scaled if isinstance(outputs, (int, float)) else type(outputs)(scaled)  # type: ignore[call-arg]
+        if not is_array(outputs):
+            raise TypeError(f"outputs is {type(outputs).__name__}; it must be a number, an array, or several")
+        copy = getattr(outputs, "clone", None) or getattr(outputs, "copy", None)
+        result = copy() if copy is not None else None
+        if result is not None and not as_tensor(result, argument="outputs", writable=False).readonly:
+            self._scale_into(result, result)
+            return result
+        # Immutable arrays bring an arithmetic of their own; 16 bits would not hold the scale.
+        return (outputs.astype("float32") * self.get_scale()).astype(outputs.dtype)
+
+    def _scale_into(self, outputs: Any, out: Any) -> None:
+        source = as_tensor(outputs, argument="outputs", writable=False)
+        target = as_tensor(out, argument="out")
+        common_device([source], "outputs", self.context.device)
+        common_device([target], "out", self.context.device)
+        self._handle.scale(tensor_array([source]), tensor_array([target]), target.stream or 0)
+
+    def unscale_(self, optimizer: Gradients) -> None:
+        """Divides the gradients by the scale in place and looks for inf and NaN. At most once between two updates."""
+        grads = _grads(optimizer)
+        if grads.read_only:
+            raise ValueError("the gradients are read-only; step() unscales them without writing")
+        self._handle.unscale(grads._handle, self._on(optimizer))
+
+    def check(self, optimizer: Gradients) -> None:
+        """Looks for inf and NaN without writing the gradients; :meth:`step` does this by itself."""
+        self._handle.check(_grads(optimizer)._handle, self._on(optimizer))
+
+    def check_range(self, optimizer: Gradients, first: int, count: int) -> None:
+        """The same for tensors [first, first + count) only, while a backward pass still produces the others."""
+        limit = (1 << 63) - 1
+        self._handle.check_range(_grads(optimizer)._handle, integer("first", first, -limit, limit),
+                                 integer("count", count, -limit, limit), self._on(optimizer))
+
+    def clip_grad_norm_(self, optimizer: Gradients, max_norm: float, norm_type: float = 2.0) -> None:
+        """Limits the norm of the unscaled gradients to `max_norm`, in the pass of the step where it can.
+
+        The norm itself is in the report. `norm_type` is 2 or inf.
+        """
+        self._handle.clip_grad_norm(_grads(optimizer)._handle, real("max_norm", max_norm), norm_code(norm_type),
+                                    self._on(optimizer))
+
+    def clip_grad_value_(self, optimizer: Gradients, clip_value: float) -> None:
+        """Clamps every unscaled gradient to [-clip_value, clip_value], in the pass of the step where it can."""
+        self._handle.clip_grad_value(_grads(optimizer)._handle, real("clip_value", clip_value), self._on(optimizer))
+
+    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        """Unscales, clips and applies the gradients in one pass; skips the step if one of them is inf or NaN."""
+        if args or kwargs:
+            raise RuntimeError("step() takes the optimizer alone; closures are not supported")
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"optimizer is {type(optimizer).__name__}; it must be one of gradscaler's. For one of your"
+                            " own ask should_step() with a TensorList of its gradients")
+        self._handle.step(optimizer._handle, self._on(optimizer))
+
+    def should_step(self, grads: TensorList) -> bool:
+        """For an optimizer of your own: whether to step. It divides by the scale itself unless you unscaled. Blocks."""
+        return bool(self._handle.should_step(_grads(grads)._handle, self._on(grads)))
+
+    def update(self, new_scale: Any = None) -> None:
+        """Ends the iteration: backs the scale off if an overflow was found, else counts a clean step and may grow.
+
+        With `new_scale`, a number or an array of one float32, the scale is replaced instead.
+        """
+        if new_scale is None:
+            self._handle.update(self.stream)
+        else:
+            self._handle.set_scale(real("new_scale", new_scale), self.stream)
+
+    def step_and_update(self, optimizer: Optimizer) -> None:
+        """:meth:`step` and :meth:`update` in one call."""
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"optimizer is {type(optimizer).__name__}; it must be one of gradscaler's")
+        self._handle.step_and_update(optimizer._handle, self._on(optimizer))
+
+    def discard(self, optimizer: Optional[Gradients] = None) -> None:
+        """Forgets what was done with the gradients since the last update, of all lists by default.
+
+        For aborted iterations. The scale and the gradients are not touched.
+        """
+        self._handle.discard(None if optimizer is None else _grads(optimizer)._handle)
+
+    def _on(self, optimizer: Gradients) -> int:
+        self.stream = optimizer.stream
+        return self.stream
+
+    # Looking at it.
+
+    def get_scale(self) -> float:
+        """The scale, 1.0 if disabled. Blocks on a CUDA device."""
+        return float(self._handle.get_scale(self.stream))
+
+    def is_enabled(self) -> bool:
+        """Whether the scaler was enabled at creation."""
+        return bool(self._handle.is_enabled())
+
+    def report(self, optimizer: Optional[Gradients] = None) -> Report:
+        """The scaler's state, and what the last check of these gradients found; of all lists by default. Blocks.
+
+        With ``floor_action="error"`` it raises ScaleFloorError at the floor, whose ``report`` has the report.
+        """
+        grads = None if optimizer is None else _grads(optimizer)
+        found = native.Report()
+        names = grads.names if grads is not None else None
+        try:
+            self._handle.get_report(None if grads is None else grads._handle, found, self.stream)
+        except ScaleFloorError as error:
+            error.report = report_of(found, names)
+            raise
+        return report_of(found, names)
+
+    def history(self) -> List[HistoryEntry]:
+        """The newest updates, oldest first, as many as `history_capacity`. Blocks."""
+        found = self._handle.history(self.stream)
+        entries = (found.get(i) for i in range(found.count()))
+        return [HistoryEntry(e.update, e.scale, bool(e.overflow), e.grad_norm, e.nonfinite_count) for e in entries]
+
+    @property
+    def device_words(self) -> Dict[str, int]:
+        """Addresses of the scaler's words in device memory, for kernels of your own. Valid as long as the scaler."""
+        found = native.DeviceState()
+        self._handle.device_state(None, found)
+        return {name: getattr(found, name)
+                for name in ("scale", "inv_scale", "growth_tracker", "hysteresis_tracker")}
+
+    # Options.
+
+    @property
+    def options(self) -> Dict[str, Any]:
+        """All options, as the constructor takes them."""
+        found = native.ScalerOptions()
+        self._handle.get_options(found)
+        return _policy.describe(found)
+
+    def set_options(self, **changes: Any) -> None:
+        """Changes options; ``init_scale``, ``enabled`` and ``history_capacity`` are fixed."""
+        found = native.ScalerOptions()
+        self._handle.get_options(found)
+        _policy.apply(found, changes)
+        self._handle.set_options(found, self.stream)
+
+    def get_growth_factor(self) -> float:
+        """The factor by which the scale grows."""
+        return float(self._handle.get_growth_factor())
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Sets it; > 1."""
+        self._handle.set_growth_factor(real("new_factor", new_factor), self.stream)
+
+    def get_backoff_factor(self) -> float:
+        """The factor by which the scale is lowered on overflow."""
+        return float(self._handle.get_backoff_factor())
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Sets it; in (0, 1)."""
+        self._handle.set_backoff_factor(real("new_factor", new_factor), self.stream)
+
+    def get_growth_interval(self) -> int:
+        """Clean steps between growths."""
+        return int(self._handle.get_growth_interval())
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Sets it; >= 1."""
+        self._handle.set_growth_interval(integer("new_interval", new_interval, -(1 << 31), (1 << 31) - 1),
+                                         self.stream)
+
+    # Checkpoints.
+
+    def state_dict(self) -> Dict[str, Any]:
+        """PyTorch's keys, and ours under ``"gradscaler"``; empty if disabled. Both load it. Blocks."""
+        if not self.is_enabled():
+            return {}
+        state = native.ScalerState()
+        self._handle.get_state(state, self.stream)
+        found: Dict[str, Any] = {
+            "scale": state.scale,
+            "growth_factor": state.growth_factor,
+            "backoff_factor": state.backoff_factor,
+            "growth_interval": state.growth_interval,
+            "_growth_tracker": state.growth_tracker,
+        }
+        found["gradscaler"] = {key: getattr(state, key) for key in _EXTRA}
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restores :meth:`state_dict`'s, or one of ``torch.amp.GradScaler``. On error nothing changes. Blocks."""
+        if not self.is_enabled():
+            return
+        if not state_dict:
+            raise RuntimeError("The source state dict is empty, possibly because it was saved "
+                               "from a disabled instance of GradScaler.")
+        missing = [key for key in _TORCH_KEYS if key not in state_dict]
+        if missing:
+            raise ValueError(f"the state dict has no {', '.join(map(repr, missing))}")
+        state = native.ScalerState()
+        state.scale = real("state_dict['scale']", state_dict["scale"])
+        state.growth_factor = real("state_dict['growth_factor']", state_dict["growth_factor"])
+        state.backoff_factor = real("state_dict['backoff_factor']", state_dict["backoff_factor"])
+        state.growth_interval = _int32(state_dict, "growth_interval")
+        state.growth_tracker = _int32(state_dict, "_growth_tracker")
+        extra = state_dict.get("gradscaler")
+        if extra is None:
+            state.hysteresis_tracker = self.options["hysteresis"]
+        else:
+            for key in _EXTRA:
+                if key not in extra:
+                    raise ValueError(f"the state dict has no ['gradscaler'][{key!r}]")
+                low, high = (0, (1 << 63) - 1) if key in ("updates", "skipped") else (-(1 << 31), (1 << 31) - 1)
+                setattr(state, key, integer(f"state_dict['gradscaler'][{key!r}]", extra[key], low, high))
+        self._handle.set_state(state, self.stream)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {"device": self.context.device, "options": self.options, "state": self.state_dict()}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__init__(state["device"], **state["options"])  # type: ignore[misc]
+        if state["state"]:
+            self.load_state_dict(state["state"])
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<gradscaler.GradScaler closed>"
+        return f"<gradscaler.GradScaler scale={self.get_scale():g}{'' if self.is_enabled() else ' disabled'}>"
+
+
+def norm_code(norm_type: float) -> int:
+    """The library's number of a norm."""
+    try:
+        return int(_NORMS[float(norm_type)])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"norm_type is {norm_type!r}; it must be 2 or inf") from None
+
+
+def _grads(value: Any) -> TensorList:
+    if isinstance(value, Optimizer):
+        return value.grads
+    if isinstance(value, TensorList):
+        return value
+    raise TypeError(f"optimizer is {type(value).__name__}; it must be an optimizer of gradscaler's or a TensorList")
+
+
+def _int32(state: Mapping[str, Any], key: str) -> int:
+    return integer(f"state_dict[{key!r}]", state[key], -(1 << 31), (1 << 31) - 1)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of tensors: a plan over your arrays, made once and reused in every step; and what is in their elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
+
+from ._native import Closeable, native, real
+from .arrays import DTYPE_NAMES, DTYPES, Arrays, Tensor, as_tensors, common_device, dtype_name, tensor_array
+from .device import Context, DeviceLike, resolve_context
+
+#: Number of bins of an exponent histogram, and the exponent of bin 0.
+EXPONENT_BINS: int = native.EXPONENT_BINS
+EXPONENT_MIN: int = native.EXPONENT_MIN
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is in one tensor."""
+
+    name: Optional[str]
+    #: Elements in all.
+    count: int
+    inf_count: int
+    nan_count: int
+    zero_count: int
+    #: Non-zero values below the smallest normal number of the dtype.
+    subnormal_count: int
+    #: Index of the first inf or NaN, -1 if there is none.
+    first_nonfinite: int
+    #: Largest and smallest non-zero magnitude of the finite values, 0 if there is none.
+    amax: float
+    amin: float
+    #: L2 norm of the finite values.
+    l2_norm: float
+    #: Finite values by exponent: entry b counts ``floor(log2(|x|)) == b + EXPONENT_MIN``. Empty unless asked for.
+    histogram: Tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A loss scale, and the share (0..1) of the gradients that it would still flush to zero."""
+
+    scale: float
+    flushed: float
+
+
+class TensorList(Closeable):
+    """A validated plan over arrays of one device. The arrays are held, not copied.
+
+    `arrays` is an array, several, or a mapping from names to arrays; `names` name them in messages and reports.
+    `dtype` overrides theirs. With ``read_only=True`` arrays that cannot be written are taken too, for gradients that
+    are only checked, diagnosed or stepped on. `device` is a context or a device's name; by default it is theirs.
+
+    Raises ValueError and TypeError naming the array that cannot be used, InvalidArgumentError for overlap and
+    misalignment.
+    """
+
+    __slots__ = ("context", "read_only", "stream", "_keep", "_names")
+
+    def __init__(self, arrays: Arrays, *, names: Optional[Sequence[Optional[str]]] = None, dtype: object = None,
+                 read_only: bool = False, device: DeviceLike = None, argument: str = "arrays") -> None:
+        tensors, found_names = as_tensors(arrays, argument=argument, names=names, dtype=dtype, writable=not read_only)
+        #: The context that the list belongs to.
+        self.context: Context = resolve_context(device, tensors[0].device if tensors else None)
+        common_device(tensors, argument, self.context.device)
+        #: Whether there is an array that cannot be written.
+        self.read_only: bool = any(tensor.readonly for tensor in tensors)
+        #: CUDA stream that the arrays' producer works on; 0 is the default stream.
+        self.stream: int = next((tensor.stream for tensor in tensors if tensor.stream is not None), 0)
+        # Shared with optimizers, which must hold the memory even when this list is closed.
+        self._keep: List[Tensor] = tensors
+        self._names = found_names
+        super().__init__(native.TensorList(self.context._handle, tensor_array(tensors, found_names)))
+
+    def __len__(self) -> int:
+        return len(self._keep)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self._keep[index]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self._keep)
+
+    @property
+    def names(self) -> List[Optional[str]]:
+        """The tensors' names."""
+        return list(self._names)
+
+    def rebind(self, arrays: Arrays, *, dtype: object = None) -> None:
+        """Points the list at other arrays of the same counts and dtypes, for frameworks that reallocate.
+
+        Raises BadStateError between a check and the update that ends the iteration.
+        """
+        tensors, _ = as_tensors(arrays, argument="arrays", dtype=dtype, writable=not self.read_only)
+        common_device(tensors, "arrays", self.context.device)
+        if len(tensors) != len(self._keep):
+            raise ValueError(f"arrays has {len(tensors)} entries, but the list has {len(self._keep)}")
+        for i, (new, old) in enumerate(zip(tensors, self._keep)):
+            if (new.count, new.dtype) != (old.count, old.dtype):
+                raise ValueError(f"arrays[{i}] holds {new.count} x {new.dtype}, but the list has"
+                                 f" {old.count} x {old.dtype}")
+        self._handle.set_pointers(tensor_array(tensors), self.stream)
+        self._keep[:] = tensors
+
+    def diagnose(self, *, histogram: bool = False) -> List[Diagnosis]:
+        """Looks at every element of every tensor. Blocks."""
+        found = self._handle.diagnose(self.stream)
+        return [_diagnosis(found, i, name, histogram) for i, name in enumerate(self._names)]
+
+    def recommend_scale(self, current_scale: float, *, dtype: object = None) -> Recommendation:
+        """Recommends a loss scale, these being gradients taken at `current_scale`. Blocks.
+
+        `dtype` is what gradients are computed in; by default the first tensor's.
+        """
+        name = dtype_name(dtype) if dtype is not None else self._keep[0].dtype if self._keep else "float16"
+        found = self._handle.diagnose(self.stream).recommend(-1, real("current_scale", current_scale), DTYPES[name])
+        return Recommendation(found.scale, found.flushed)
+
+    def close(self) -> None:
+        """Gives up the list. Its arrays are freed to their owners unless an optimizer still steps on them."""
+        super().close()
+        self._keep = []
+
+    def __repr__(self) -> str:
+        return f"<gradscaler.TensorList {len(self._keep)} tensors{' closed' if self.closed else ''}>"
+
+
+def as_list(arrays: Any, *, argument: str, device: DeviceLike = None, read_only: bool = False,
+            dtype: object = None) -> TensorList:
+    """`arrays` if it is a list already, else a list made of it."""
+    if isinstance(arrays, TensorList):
+        return arrays
+    return TensorList(arrays, device=device, read_only=read_only, dtype=dtype, argument=argument)
+
+
+def diagnose(arrays: Any, *, histogram: bool = False) -> List[Diagnosis]:
+    """Counts infs, NaNs, zeros and subnormals in each of `arrays` or in the tensors of a TensorList."""
+    return as_list(arrays, argument="arrays", read_only=True).diagnose(histogram=histogram)
+
+
+def recommend_scale(grads: Any, current_scale: float, *, dtype: object = None) -> Recommendation:
+    """Recommends a loss scale from gradients taken at `current_scale`; see :meth:`TensorList.recommend_scale`."""
+    return as_list(grads, argument="grads", read_only=True).recommend_scale(current_scale, dtype=dtype)
+
+
+def _diagnosis(found: Any, index: int, name: Optional[str], histogram: bool) -> Diagnosis:
+    entry = found.get(index)
+    bins = tuple(found.histogram(index, b) for b in range(EXPONENT_BINS)) if histogram else ()
+    return Diagnosis(name, entry.count, entry.inf_count, entry.nan_count, entry.zero_count, entry.subnormal_count,
+                     entry.first_nonfinite, entry.amax, entry.amin, entry.l2_norm, bins)
+
+
+def native_tensor(tensor: Any, owner: Any, device: str) -> Tensor:
+    """A :class:`Tensor` of what the library says about memory that `owner` holds."""
+    return Tensor(tensor.data or 0, tensor.count, DTYPE_NAMES[tensor.dtype], device, False, None, owner)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A drop-in for ``torch.amp.GradScaler``: the same class with its two kernels replaced by this library's.
+
+``from gradscaler.torch import GradScaler`` and nothing else changes: constructor, methods, exceptions, state dict and
+optimizers (fused and unfused, several at once) are PyTorch's, and it is an instance of ``torch.amp.GradScaler``.
+Gradients are passed by pointer. What differs is what is documented in docs/semantics.md: values that overflow only when
+they are unscaled count as overflow, and growth is tested with >=. On devices that the library does not have PyTorch's
+own kernels do the work. For the fused step on torch tensors use :class:`gradscaler.GradScaler` with an optimizer of
+:mod:`gradscaler`. Importing this module imports torch; nothing else here does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+
+from ._native import native
+from .device import Context, default_context
+
+__all__ = ["GradScaler"]
+
+_CODES = {torch.float16: native.FP16, torch.bfloat16: native.BF16, torch.float32: native.FP32,
+          torch.float64: native.FP64}
+
+
+class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
+    """``torch.amp.GradScaler`` on this library's kernels; see PyTorch's documentation of it."""
+
+    def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> Dict[Any, Any]:
+        grads = _grads_by_device(optimizer, allow_fp16)
+        if any(_context(device) is None for device in grads) or any(
+                grad.dtype not in _CODES for found in grads.values() for grad in found):
+            return dict(super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16))
+        flags = {}
+        with torch.no_grad():
+            for device, found in grads.items():
+                here = inv_scale.device == device
+                flag = found_inf if here else found_inf.to(device, copy=True)
+                factor = inv_scale if here else inv_scale.to(device)
+                _unscale(found, flag, factor)
+                flags[device] = flag
+        return flags
+
+    def update(self, new_scale: Any = None) -> None:
+        """Ends the iteration, or with `new_scale` replaces the scale."""
+        if not self._enabled or new_scale is not None:
+            super().update(new_scale)
+            return
+        scale, tracker = self._check_scale_growth_tracker("update")
+        context = _context(scale.device)
+        # PyTorch's attribute, whose type it keeps to itself.
+        this: Any = self
+        flags = [flag for state in this._per_optimizer_states.values()
+                 for flag in state["found_inf_per_device"].values()]
+        if context is None or not flags:
+            # Without flags PyTorch raises what its users expect.
+            super().update()
+            return
+        found_inf = torch.stack([flag.to(scale.device, non_blocking=True) for flag in flags]).sum()
+        context._handle.update_scale(scale.data_ptr(), tracker.data_ptr(), found_inf.data_ptr(), self._growth_factor,
+                                     self._backoff_factor, self._growth_interval, _stream(scale.device))
+        # Every optimizer is ready again; PyTorch's own factory keeps the scaler picklable.
+        this._per_optimizer_states = defaultdict(this._per_optimizer_states.default_factory)
+
+
+def _context(device: Any) -> Optional[Context]:
+    """The library's context of a device; None if it has none."""
+    if device.type == "cpu":
+        return default_context("cpu")
+    if device.type == "cuda" and torch.version.hip is None and device.index < native.device_count(native.DEVICE_CUDA):
+        return default_context(f"cuda:{device.index}")
+    return None
+
+
+def _stream(device: Any) -> int:
+    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
+
+
+def _grads_by_device(optimizer: Any, allow_fp16: bool) -> Dict[Any, List[Any]]:
+    """All gradients of an optimizer, the values alone of sparse ones."""
+    found: Dict[Any, List[Any]] = {}
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            grad = param.grad
+            if grad is None:
+                continue
+            if grad.dtype == torch.float16 and not allow_fp16:
+                raise ValueError("Attempting to unscale FP16 gradients.")
+            if grad.is_sparse:
+                # Duplicates add up, and in fp16 their sum may be what overflows.
+                if grad.dtype == torch.float16:
+                    grad = param.grad = grad.coalesce()
+                grad = grad._values()
+            found.setdefault(grad.device, []).append(grad)
+    return found
+
+
+def _is_dense(grad: Any) -> bool:
+    """Whether the elements fill one piece of memory, in whatever order."""
+    return bool(grad.is_contiguous() or (grad.dim() == 4 and grad.is_contiguous(memory_format=torch.channels_last)))
+
+
+def _unscale(grads: List[Any], found_inf: Any, inv_scale: Any) -> None:
+    device = found_inf.device
+    copies: List[Tuple[Any, Any]] = []
+    array = native.TensorArray(len(grads))
+    for grad in grads:
+        target = grad
+        if not _is_dense(grad):
+            target = grad.contiguous()
+            copies.append((grad, target))
+        array.add(target.data_ptr(), target.numel(), _CODES[target.dtype], None)
+    context = _context(device)
+    if context is None:
+        raise RuntimeError(f"the library has no device {device}")
+    context._handle.unscale_check(array, found_inf.data_ptr(), inv_scale.data_ptr(), _stream(device))
+    for grad, copy in copies:
+        grad.copy_(copy)

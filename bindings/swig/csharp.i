@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Typemaps of the C# binding: statuses as exceptions, addresses as IntPtr, strings as UTF-8. Every class that SWIG
+ * makes is internal; bindings/csharp/src has the public ones.
+ *
+ * There are no delegates: after a call that can fail, managed code asks on the same thread what it recorded. SWIG
+ * passes each proxy as a HandleRef, so that it is reachable until the call returns. Finalizers destroy what nobody
+ * disposed.
+ */
+%csconst(1);
+%pragma(csharp) moduleclassmodifiers="internal static class"
+%pragma(csharp) imclassclassmodifiers="internal static unsafe class"
+%pragma(csharp) imclasscode=%{
+  /// <summary>Status and message that this thread's last call recorded; takes them.</summary>
+  [global::System.Runtime.InteropServices.DllImport("$dllimport", EntryPoint="CSharp_gsc_take_pending")]
+  internal static extern int TakePending(out global::System.IntPtr message);
+
+  /// <summary>sizeof(gsc_scaler_state).</summary>
+  [global::System.Runtime.InteropServices.DllImport("$dllimport", EntryPoint="CSharp_gsc_state_size")]
+  internal static extern int StateSize();
+%}
+
+%{
+SWIGEXPORT int SWIGSTDCALL CSharp_gsc_take_pending(const char **message) {
+  *message = NULL;
+  return gsc_take_pending(message);
+}
+SWIGEXPORT int SWIGSTDCALL CSharp_gsc_state_size(void) { return (int)sizeof(gsc_scaler_state); }
+%}
+
+/* Statuses and the values of calls that record theirs. */
+%typemap(ctype) gsc_status "int"
+%typemap(imtype) gsc_status "int"
+%typemap(cstype) gsc_status "void"
+%typemap(out) gsc_status {
+  if ($1 != GSC_OK) gsc_pending = $1;
+  $result = $1;
+}
+%typemap(csout, excode = "") gsc_status { if ($imcall != 0) NativeError.ThrowPending(); }
+%define GSC_VALUE(TYPE, CSTYPE)
+%typemap(csout, excode = "") TYPE {
+    CSTYPE result = $imcall;
+    NativeError.ThrowPending();
+    return result;
+  }
+%enddef
+GSC_VALUE(int32_t, int)
+GSC_VALUE(int, int)
+GSC_VALUE(uint32_t, uint)
+GSC_VALUE(unsigned int, uint)
+GSC_VALUE(int64_t, long)
+GSC_VALUE(long, int)
+GSC_VALUE(long long, long)
+GSC_VALUE(float, float)
+GSC_VALUE(double, double)
+%typemap(csout, excode = "") SWIGTYPE * {
+    global::System.IntPtr address = $imcall;
+    NativeError.ThrowPending();
+    return address == global::System.IntPtr.Zero ? null : new $csclassname(address, $owner);
+  }
+%typemap(csconstruct, excode = "") SWIGTYPE %{: this($imcall, true) {
+    NativeError.ThrowPending();
+  }
+%}
+%typemap(out) gsc_tensor_diagnosis, gsc_history_entry, gsc_recommendation {
+  $&1_ltype copy = ($&1_ltype)gsc_swig_allocate(1, sizeof $1);
+  if (copy) *copy = $1;
+  $result = copy;
+}
+%typemap(csout, excode = "") gsc_tensor_diagnosis, gsc_history_entry, gsc_recommendation {
+    $&csclassname result = new $&csclassname($imcall, true);
+    NativeError.ThrowPending();
+    return result;
+  }
+
+/* Fields. */
+%define GSC_FIELD(TYPE, CSTYPE)
+%typemap(csvarout, excode = "") TYPE %{
+    get { return $imcall; }
+%}
+%enddef
+GSC_FIELD(int32_t, int)
+GSC_FIELD(uint32_t, uint)
+GSC_FIELD(int64_t, long)
+GSC_FIELD(float, float)
+GSC_FIELD(double, double)
+
+/* Addresses. */
+%typemap(ctype) void *ADDRESS "void *"
+%typemap(imtype, out = "global::System.IntPtr") void *ADDRESS "global::System.IntPtr"
+%typemap(cstype) void *ADDRESS "global::System.IntPtr"
+%typemap(csin) void *ADDRESS "$csinput"
+%typemap(in) void *ADDRESS { $1 = ($1_ltype)$input; }
+%typemap(out) void *ADDRESS { $result = (void *)$1; }
+%typemap(csvarout, excode = "") void *ADDRESS %{
+    get { return $imcall; }
+%}
+
+/* Text: UTF-8 on both sides; managed code adds the terminating zero. */
+%typemap(ctype) const char *, char[ANY] "char *"
+%typemap(imtype, out = "global::System.IntPtr") const char *, char[ANY] "byte[]"
+%typemap(cstype) const char *, char[ANY] "string"
+%typemap(csin) const char * "Text.ToNative($csinput)"
+%typemap(in) const char * { $1 = ($1_ltype)$input; }
+%typemap(out) const char * { $result = (char *)$1; }
+%typemap(out) char[ANY] { $result = $1; }
+%typemap(csout, excode = "") const char * {
+    global::System.IntPtr text = $imcall;
+    NativeError.ThrowPending();
+    return Text.FromNative(text);
+  }
+%typemap(csvarout, excode = "") char[ANY] %{
+    get { return Text.FromNative($imcall); }
+%}
+
+/* Host memory, which managed code has pinned, as its address and size. */
+%typemap(ctype) void *buffer, const void *buffer "void *"
+%typemap(imtype) void *buffer, const void *buffer "global::System.IntPtr"
+%typemap(cstype) void *buffer, const void *buffer "global::System.IntPtr"
+%typemap(csin) void *buffer, const void *buffer "$csinput"
+%typemap(in) void *buffer, const void *buffer { $1 = ($1_ltype)$input; }
+
+%typemap(csclassmodifiers) SWIGTYPE "internal class"
+%typemap(cscode) SWIGTYPE %{
+  /// <summary>What the object reads and writes: kept alive as long as this is.</summary>
+  internal object Kept { get; set; }
+
+  internal global::System.IntPtr Address { get { return swigCPtr.Handle; } }
+%}
+
+%rename("%(camelcase)s", %$isfunction) "";
+%rename("%(camelcase)s", %$isvariable) "";

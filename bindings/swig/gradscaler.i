@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The SWIG interface of gradscaler, common to all languages: the C header's constants and structs, and its opaque
+ * objects as classes. A language adds one file of typemaps, <language>.i, included below, and a facade of its own.
+ *
+ * What a language file must provide, for types that it spells differently:
+ *   gsc_status, out             nothing if GSC_OK, else the language's exception with the status and the message
+ *   every other type, out       first the status that gsc_take_pending returns, then the value
+ *   void *ADDRESS, in and out   an address as an integer
+ *   (void *buffer, int64_t size) and (const void *buffer, int64_t size), in   host memory that the language owns
+ * Callbacks (log, allocator, parallel_for, reducer) are left out: they do not pass safely through SWIG.
+ */
+%module gradscaler
+%{
+#include "support.h"
+%}
+%include "stdint.i"
+
+/* The header without its export attributes. */
+#define GSC_STATIC
+typedef int32_t gsc_status;
+typedef void *gsc_stream;
+
+#if defined(SWIGPYTHON)
+%include "python.i"
+#elif defined(SWIGJAVA)
+%include "java.i"
+#elif defined(SWIGCSHARP)
+%include "csharp.i"
+#endif
+
+%apply void *ADDRESS { void *data, gsc_stream, gsc_stream stream, void *out_norm, void *out_tensor_norms,
+                       void *found_inf, void *inv_scale, void *scale, void *growth_tracker, void *factor,
+                       void *lr_word, void *out_report };
+%apply void *ADDRESS { const float *, const double *, const int32_t * };
+
+/* Names. */
+%rename("%(strip:[GSC_])s", %$isenumitem) "";
+%rename("%(strip:[GSC_])s", %$isconstant) "";
+%rename("$ignore", regexmatch$name="^gsc_", %$isfunction, %$isglobal) "";
+%rename(version) gsc_version;
+%rename(abi_version) gsc_abi_version;
+%rename(status_string) gsc_status_string;
+%rename(build_info) gsc_build_info;
+%rename(ContextOptions) gsc_context_options;
+%rename(DeviceInfo) gsc_device_info;
+%rename(Context) gsc_context;
+%rename(Tensor) gsc_tensor;
+%rename(TensorArray) gsc_tensor_array;
+%rename(TensorList) gsc_tensor_list;
+%rename(TensorDiagnosis) gsc_tensor_diagnosis;
+%rename(Diagnoses) gsc_diagnoses;
+%rename(Recommendation) gsc_recommendation;
+%rename(ScalerOptions) gsc_scaler_options;
+%rename(Scaler) gsc_scaler;
+%rename(Report) gsc_report;
+%rename(History) gsc_history;
+%rename(HistoryEntry) gsc_history_entry;
+%rename(DeviceState) gsc_device_state;
+%rename(ScalerState) gsc_scaler_state;
+%rename(OptimizerOptions) gsc_optimizer_options;
+%rename(Optimizer) gsc_optimizer;
+
+#if defined(SWIGJAVA) || defined(SWIGCSHARP)
+%include "native_names.i"
+#endif
+
+/* Not for bindings: callbacks, memory layout. */
+%ignore gsc_reducer;
+%ignore gsc_api;
+%ignore gsc_context_options::parallel_for;
+%ignore gsc_context_options::parallel_for_user;
+%ignore gsc_context_options::allocate;
+%ignore gsc_context_options::release;
+%ignore gsc_context_options::allocator_user;
+%ignore gsc_context_options::log;
+%ignore gsc_context_options::log_user;
+%ignore GSC_API;
+%ignore GSC_CONTEXT_OPTIONS_INIT;
+%ignore GSC_SCALER_OPTIONS_INIT;
+%ignore GRADSCALER_GRADSCALER_H;
+%rename("$ignore", regexmatch$name="^struct_size$", %$isvariable) "";
+%rename("$ignore", regexmatch$name="^reserved$", %$isvariable) "";
+
+/* Structs with a size of their own, or with defaults. */
+%define GSC_SIZED_STRUCT(TYPE)
+%extend TYPE {
+  TYPE() {
+    TYPE *self = (TYPE *)gsc_swig_allocate(1, sizeof *self);
+    if (self) self->struct_size = (uint32_t)sizeof *self;
+    return self;
+  }
+  ~TYPE() { free($self); }
+}
+%enddef
+GSC_SIZED_STRUCT(gsc_device_info)
+GSC_SIZED_STRUCT(gsc_report)
+GSC_SIZED_STRUCT(gsc_device_state)
+%immutable gsc_device_info::name;
+
+%extend gsc_context_options {
+  gsc_context_options() {
+    gsc_context_options *self = (gsc_context_options *)gsc_swig_allocate(1, sizeof *self);
+    if (self) gsc_record(gsc_context_options_init(self, (uint32_t)sizeof *self));
+    return self;
+  }
+  ~gsc_context_options() { free($self); }
+}
+%extend gsc_scaler_options {
+  gsc_scaler_options() {
+    gsc_scaler_options *self = (gsc_scaler_options *)gsc_swig_allocate(1, sizeof *self);
+    if (self) gsc_record(gsc_scaler_options_init(self, (uint32_t)sizeof *self));
+    return self;
+  }
+  ~gsc_scaler_options() { free($self); }
+  gsc_status preset_(int32_t preset) { return gsc_scaler_options_preset($self, (uint32_t)sizeof *$self, preset); }
+}
+%extend gsc_scaler_state {
+  gsc_scaler_state() {
+    gsc_scaler_state *self = (gsc_scaler_state *)gsc_swig_allocate(1, sizeof *self);
+    if (self) {
+      self->struct_size = (uint32_t)sizeof *self;
+      self->format = GSC_SCALER_STATE_FORMAT;
+    }
+    return self;
+  }
+  ~gsc_scaler_state() { free($self); }
+}
+%extend gsc_optimizer_options {
+  gsc_optimizer_options(int32_t kind) {
+    gsc_optimizer_options *self = (gsc_optimizer_options *)gsc_swig_allocate(1, sizeof *self);
+    if (self && !gsc_record(gsc_optimizer_options_init(self, (uint32_t)sizeof *self, kind))) {
+      free(self);
+      self = NULL;
+    }
+    return self;
+  }
+  ~gsc_optimizer_options() { free($self); }
+}
+
+%include "gradscaler/gradscaler.h"
+
+/* Opaque objects. Destroyed by their owner in any order; a child keeps its parents. */
+%nodefaultctor;
+%nodefaultdtor;
+typedef struct gsc_context {} gsc_context;
+typedef struct gsc_tensor_array {} gsc_tensor_array;
+typedef struct gsc_tensor_list {} gsc_tensor_list;
+typedef struct gsc_diagnoses {} gsc_diagnoses;
+typedef struct gsc_scaler {} gsc_scaler;
+typedef struct gsc_history {} gsc_history;
+typedef struct gsc_optimizer {} gsc_optimizer;
+%clearnodefaultctor;
+%clearnodefaultdtor;
+
+%immutable;
+typedef struct gsc_recommendation {
+  float scale;
+  double flushed;
+} gsc_recommendation;
+%mutable;
+
+%newobject gsc_scaler::history_;
+%newobject gsc_tensor_list::diagnose_;
+
+%include "objects.i"

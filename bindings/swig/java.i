@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Typemaps of the Java binding: statuses as exceptions, addresses as long, host buffers as direct ByteBuffers, strings
+ * as UTF-8. Every class that SWIG makes stays inside of the package; bindings/java/src has the public ones.
+ *
+ * The proxies of objects and of long-lived structs destroy them on close(), or from a Cleaner once nothing refers to
+ * the proxy. SWIG passes each proxy to the native method next to its address, so that it is reachable until the call
+ * returns.
+ */
+%javaconst(1);
+%pragma(java) moduleclassmodifiers="final class"
+%pragma(java) jniclassclassmodifiers="final class"
+%pragma(java) jniclasscode=%{
+  static {
+    NativeLibrary.load();
+  }
+
+  /** Address of the first byte of a direct buffer; 0 if it is not direct. */
+  static native long bufferAddress(java.nio.Buffer buffer);
+
+  /** The bytes of a scaler's state at an address. */
+  static native java.nio.ByteBuffer stateBytes(long address);
+%}
+
+%{
+/* Makes GradScalerException.of(status, message) the pending exception. */
+static void gsc_java_throw(JNIEnv *env, gsc_status status, const char *message) {
+  const jsize length = (jsize)strlen(message);
+  jclass type;
+  jmethodID factory;
+  jobject exception;
+  jbyteArray text = (*env)->NewByteArray(env, length);
+  if (!text) return;
+  (*env)->SetByteArrayRegion(env, text, 0, length, (const jbyte *)message);
+  type = (*env)->FindClass(env, "io/github/gradscaler/GradScalerException");
+  if (!type) return;
+  factory = (*env)->GetStaticMethodID(env, type, "of", "(I[B)Lio/github/gradscaler/GradScalerException;");
+  if (!factory) return;
+  exception = (*env)->CallStaticObjectMethod(env, type, factory, (jint)status, text);
+  if (!(*env)->ExceptionCheck(env) && exception) (*env)->Throw(env, (jthrowable)exception);
+}
+
+/* Throws what the call recorded. Returns whether there was anything. */
+static int gsc_java_failed(JNIEnv *env) {
+  const char *message = NULL;
+  const gsc_status status = gsc_take_pending(&message);
+  if (status == GSC_OK) return 0;
+  gsc_java_throw(env, status, message);
+  return 1;
+}
+
+static jbyteArray gsc_java_bytes(JNIEnv *env, const char *text) {
+  const jsize length = text ? (jsize)strlen(text) : 0;
+  jbyteArray bytes = (*env)->NewByteArray(env, length);
+  if (bytes && length) (*env)->SetByteArrayRegion(env, bytes, 0, length, (const jbyte *)text);
+  return bytes;
+}
+
+JNIEXPORT jlong JNICALL Java_io_github_gradscaler_NativeCallsJNI_bufferAddress(JNIEnv *env, jclass type,
+                                                                              jobject buffer) {
+  (void)type;
+  return buffer ? (jlong)(intptr_t)(*env)->GetDirectBufferAddress(env, buffer) : 0;
+}
+%}
+
+%{
+JNIEXPORT jobject JNICALL Java_io_github_gradscaler_NativeCallsJNI_stateBytes(JNIEnv *env, jclass type, jlong address) {
+  (void)type;
+  return (*env)->NewDirectByteBuffer(env, (void *)(intptr_t)address, (jlong)sizeof(gsc_scaler_state));
+}
+%}
+
+/* Statuses and the values of calls that record theirs. */
+%typemap(jni) gsc_status "void"
+%typemap(jtype) gsc_status "void"
+%typemap(jstype) gsc_status "void"
+%typemap(javaout) gsc_status { $jnicall; }
+%typemap(out, null = "") gsc_status {
+  if ($1 != GSC_OK) gsc_pending = $1;
+  if (gsc_java_failed(jenv)) return $null;
+}
+%typemap(out) int32_t, int {
+  if (gsc_java_failed(jenv)) return $null;
+  $result = (jint)$1;
+}
+%typemap(out) uint32_t, unsigned int {
+  if (gsc_java_failed(jenv)) return $null;
+  $result = (jlong)$1;
+}
+%typemap(out) int64_t, long, long long {
+  if (gsc_java_failed(jenv)) return $null;
+  $result = (jlong)$1;
+}
+%typemap(out) float {
+  if (gsc_java_failed(jenv)) return $null;
+  $result = (jfloat)$1;
+}
+%typemap(out) double {
+  if (gsc_java_failed(jenv)) return $null;
+  $result = (jdouble)$1;
+}
+%typemap(out) SWIGTYPE * {
+  if (gsc_java_failed(jenv)) return $null;
+  $result = (jlong)(intptr_t)$1;
+}
+/* Addresses of objects. */
+%typemap(in) SWIGTYPE * { $1 = ($1_ltype)(intptr_t)$input; }
+%typemap(out) gsc_tensor_diagnosis, gsc_history_entry, gsc_recommendation {
+  $&1_ltype copy;
+  if (gsc_java_failed(jenv)) return $null;
+  copy = ($&1_ltype)gsc_swig_allocate(1, sizeof $1);
+  if (!copy) {
+    gsc_java_failed(jenv);
+    return $null;
+  }
+  *copy = $1;
+  $result = (jlong)(intptr_t)copy;
+}
+
+/* Addresses. */
+%typemap(jni) void *ADDRESS "jlong"
+%typemap(jtype) void *ADDRESS "long"
+%typemap(jstype) void *ADDRESS "long"
+%typemap(javain) void *ADDRESS "$javainput"
+%typemap(javaout) void *ADDRESS { return $jnicall; }
+%typemap(in) void *ADDRESS { $1 = ($1_ltype)(intptr_t)$input; }
+%typemap(out) void *ADDRESS { $result = (jlong)(intptr_t)$1; }
+
+/* Text: UTF-8 on both sides; Java adds the terminating zero. */
+%typemap(jni) const char * "jbyteArray"
+%typemap(jtype) const char * "byte[]"
+%typemap(jstype) const char * "String"
+%typemap(javain) const char * "Text.toNative($javainput)"
+%typemap(javaout) const char * { return Text.fromNative($jnicall); }
+%typemap(in) const char * {
+  $1 = NULL;
+  if ($input) {
+    $1 = ($1_ltype)(*jenv)->GetByteArrayElements(jenv, $input, NULL);
+    if (!$1) return $null;
+  }
+}
+%typemap(freearg) const char * {
+  if ($1) (*jenv)->ReleaseByteArrayElements(jenv, $input, (jbyte *)$1, JNI_ABORT);
+}
+%typemap(out) const char * {
+  if (gsc_java_failed(jenv)) return $null;
+  $result = gsc_java_bytes(jenv, $1);
+}
+
+/* A direct buffer from its first byte to its capacity; the public layer cuts it to what is meant. */
+%typemap(jni) (void *buffer, int64_t size), (const void *buffer, int64_t size) "jobject"
+%typemap(jtype) (void *buffer, int64_t size), (const void *buffer, int64_t size) "java.nio.ByteBuffer"
+%typemap(jstype) (void *buffer, int64_t size), (const void *buffer, int64_t size) "java.nio.ByteBuffer"
+%typemap(javain) (void *buffer, int64_t size), (const void *buffer, int64_t size) "$javainput"
+%typemap(in) (void *buffer, int64_t size), (const void *buffer, int64_t size) {
+  $1 = (*jenv)->GetDirectBufferAddress(jenv, $input);
+  $2 = (int64_t)(*jenv)->GetDirectBufferCapacity(jenv, $input);
+}
+
+/* Structs: plain values, freed by close(). */
+%typemap(javaclassmodifiers) SWIGTYPE "final class"
+%typemap(javainterfaces) SWIGTYPE "AutoCloseable"
+%typemap(javafinalize) SWIGTYPE ""
+%typemap(javadestruct, methodname = "close", methodmodifiers = "public synchronized", parameters = "") SWIGTYPE {
+  if (swigCPtr != 0 && swigCMemOwn) {
+    swigCMemOwn = false;
+    $jnicall;
+  }
+  swigCPtr = 0;
+}
+
+%typemap(javabody) SWIGTYPE %{
+  private long swigCPtr;
+  private boolean swigCMemOwn;
+  /** Owners of memory that the struct points at. */
+  private Object[] kept;
+
+  $javaclassname(long cPtr, boolean cMemoryOwn) {
+    swigCMemOwn = cMemoryOwn;
+    swigCPtr = cPtr;
+  }
+
+  static long getCPtr($javaclassname object) {
+    return object == null ? 0 : object.swigCPtr;
+  }
+
+  void keep(Object... objects) {
+    kept = objects;
+  }
+%}
+
+/* Objects of the library. */
+%define GSC_OBJECT(TYPE)
+%typemap(javabody) TYPE, struct TYPE %{
+  private long swigCPtr;
+  private final Release release;
+  private final java.lang.ref.Cleaner.Cleanable cleanable;
+  /** What the object reads and writes: kept alive as long as this is. */
+  private Object[] kept;
+
+  $javaclassname(long cPtr, boolean cMemoryOwn) {
+    swigCPtr = cPtr;
+    release = new Release(cMemoryOwn ? cPtr : 0);
+    cleanable = NativeLibrary.CLEANER.register(this, release);
+  }
+
+  static long getCPtr($javaclassname object) {
+    return object == null ? 0 : object.swigCPtr;
+  }
+
+  void keep(Object... objects) {
+    kept = objects;
+  }
+
+  private static final class Release implements Runnable {
+    private long address;
+
+    Release(long address) {
+      this.address = address;
+    }
+
+    @Override
+    public synchronized void run() {
+      final long was = address;
+      address = 0;
+      if (was != 0) {
+        NativeCallsJNI.delete_$javaclassname(was);
+      }
+    }
+  }
+%}
+%typemap(javadestruct, methodname = "close", methodmodifiers = "public synchronized", parameters = "")
+    TYPE, struct TYPE {
+  swigCPtr = 0;
+  cleanable.clean();
+  kept = null;
+}
+%enddef
+GSC_OBJECT(gsc_context)
+GSC_OBJECT(gsc_diagnoses)
+GSC_OBJECT(gsc_scaler_options)
+GSC_OBJECT(gsc_scaler_state)
+GSC_OBJECT(gsc_optimizer_options)
+GSC_OBJECT(gsc_tensor_list)
+GSC_OBJECT(gsc_scaler)
+GSC_OBJECT(gsc_optimizer)
+
+%rename("%(lowercamelcase)s", %$isfunction) "";
+%rename("%(lowercamelcase)s", %$isvariable) "";

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Methods of the objects, language-neutral. A method without a body calls the C function of the same name; one with a
+ * body turns output pointers into results and records its status for the `out` typemaps. SWIG makes a C function
+ * <struct>_<method> of a body, which must not be one of the library's: such methods end in an underscore, which the
+ * language file's renames take off (%(camelcase)s and %(lowercamelcase)s do by themselves).
+ */
+%inline %{
+/* Number of devices of a kind. */
+static int32_t device_count(int32_t device_type) {
+  int32_t count = 0;
+  gsc_record(gsc_device_count(device_type, &count));
+  return count;
+}
+static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info) {
+  return gsc_get_device_info(device_type, device_index, out_info);
+}
+%}
+
+%extend gsc_context {
+  gsc_context(const gsc_context_options *options) {
+    gsc_context *self = NULL;
+    gsc_record(gsc_context_create(options, &self));
+    return self;
+  }
+  ~gsc_context() { gsc_context_destroy($self); }
+  int32_t device_type_() {
+    int32_t value = 0;
+    gsc_record(gsc_context_device($self, &value, NULL));
+    return value;
+  }
+  int32_t device_index_() {
+    int32_t value = 0;
+    gsc_record(gsc_context_device($self, NULL, &value));
+    return value;
+  }
+  int32_t cpu_target_() {
+    int32_t value = 0;
+    gsc_record(gsc_context_cpu($self, &value, NULL));
+    return value;
+  }
+  int32_t num_threads_() {
+    int32_t value = 0;
+    gsc_record(gsc_context_cpu($self, NULL, &value));
+    return value;
+  }
+  /* Stateless operations on tensors of this device; words are addresses in its memory. */
+  gsc_status unscale_check_(const gsc_tensor_array *tensors, void *found_inf, void *inv_scale, gsc_stream stream) {
+    return gsc_ops_unscale_check($self, gsc_tensor_items(tensors), gsc_tensor_items_count(tensors), (float *)found_inf,
+                                 (const float *)inv_scale, stream);
+  }
+  gsc_status update_scale_(void *scale, void *growth_tracker, void *found_inf, double growth_factor,
+                          double backoff_factor, int32_t growth_interval, gsc_stream stream) {
+    return gsc_ops_update_scale($self, (float *)scale, (int32_t *)growth_tracker, (const float *)found_inf,
+                                growth_factor, backoff_factor, growth_interval, stream);
+  }
+  gsc_status scale_(const gsc_tensor_array *src, const gsc_tensor_array *dst, void *factor, gsc_stream stream) {
+    if (gsc_tensor_items_count(src) != gsc_tensor_items_count(dst)) return gsc_lengths_differ();
+    return gsc_ops_scale($self, gsc_tensor_items(src), gsc_tensor_items(dst), gsc_tensor_items_count(src),
+                         (const float *)factor, stream);
+  }
+  gsc_status axpby_(double a, const gsc_tensor_array *x, double b, const gsc_tensor_array *y, gsc_stream stream) {
+    if (gsc_tensor_items_count(x) != gsc_tensor_items_count(y)) return gsc_lengths_differ();
+    return gsc_ops_axpby($self, a, gsc_tensor_items(x), b, gsc_tensor_items(y), gsc_tensor_items_count(x), stream);
+  }
+  gsc_status cast_(const gsc_tensor_array *src, const gsc_tensor_array *dst, gsc_stream stream) {
+    if (gsc_tensor_items_count(src) != gsc_tensor_items_count(dst)) return gsc_lengths_differ();
+    return gsc_ops_cast($self, gsc_tensor_items(src), gsc_tensor_items(dst), gsc_tensor_items_count(src), stream);
+  }
+  gsc_status norm_(const gsc_tensor_array *tensors, int32_t norm_type, void *out_norm, void *out_tensor_norms,
+                  gsc_stream stream) {
+    return gsc_ops_norm($self, gsc_tensor_items(tensors), gsc_tensor_items_count(tensors), norm_type,
+                        (double *)out_norm, (double *)out_tensor_norms, stream);
+  }
+  gsc_status zero_(const gsc_tensor_array *tensors, gsc_stream stream) {
+    return gsc_ops_zero($self, gsc_tensor_items(tensors), gsc_tensor_items_count(tensors), stream);
+  }
+}
+
+%extend gsc_tensor_array {
+  gsc_tensor_array(int64_t capacity) { return gsc_tensor_array_new(capacity); }
+  ~gsc_tensor_array() { gsc_tensor_array_free($self); }
+  int64_t count_() { return $self->count; }
+  gsc_status add_(void *data, int64_t count, int32_t dtype, const char *name) {
+    gsc_tensor_array_add($self, data, count, dtype, name);
+    return gsc_pending;
+  }
+}
+
+%extend gsc_tensor_list {
+  gsc_tensor_list(gsc_context *context, const gsc_tensor_array *tensors) {
+    gsc_tensor_list *self = NULL;
+    gsc_record(gsc_tensor_list_create(context, gsc_tensor_items(tensors), gsc_tensor_items_count(tensors),
+                                      tensors ? (const char *const *)tensors->names : NULL, &self));
+    return self;
+  }
+  ~gsc_tensor_list() { gsc_tensor_list_destroy($self); }
+  int64_t count_() {
+    int64_t value = 0;
+    gsc_record(gsc_tensor_list_count($self, &value));
+    return value;
+  }
+  gsc_status get_(int64_t index, gsc_tensor *out_tensor) { return gsc_tensor_list_get($self, index, out_tensor); }
+  gsc_status set_pointers_(const gsc_tensor_array *tensors, gsc_stream stream) {
+    return gsc_rebind($self, tensors, stream);
+  }
+  gsc_status set_name_(int64_t index, const char *name) { return gsc_tensor_list_set_name($self, index, name); }
+  const char *get_name_(int64_t index) {
+    const char *name = "";
+    gsc_record(gsc_tensor_list_get_name($self, index, &name));
+    return name;
+  }
+  gsc_diagnoses *diagnose_(gsc_stream stream) { return gsc_diagnoses_read($self, stream); }
+}
+
+%extend gsc_diagnoses {
+  ~gsc_diagnoses() { gsc_diagnoses_free($self); }
+  int64_t count_() { return $self->count; }
+  gsc_tensor_diagnosis get_(int64_t index) { return gsc_diagnoses_at($self, index); }
+  int64_t histogram_(int64_t index, int32_t bin) { return gsc_diagnoses_bin($self, index, bin); }
+  gsc_recommendation recommend_(int64_t index, float current_scale, int32_t dtype) {
+    return gsc_diagnoses_recommend($self, index, current_scale, dtype);
+  }
+}
+
+%extend gsc_history {
+  ~gsc_history() { gsc_history_free($self); }
+  int64_t count_() { return $self->count; }
+  gsc_history_entry get_(int64_t index) { return gsc_history_at($self, index); }
+}
+
+%extend gsc_scaler {
+  gsc_scaler(gsc_context *context, const gsc_scaler_options *options) {
+    gsc_scaler *self = NULL;
+    gsc_record(gsc_scaler_create(context, options, &self));
+    return self;
+  }
+  ~gsc_scaler() { gsc_scaler_destroy($self); }
+  gsc_status scale_(const gsc_tensor_array *src, const gsc_tensor_array *dst, gsc_stream stream) {
+    if (gsc_tensor_items_count(src) != gsc_tensor_items_count(dst)) return gsc_lengths_differ();
+    return gsc_scaler_scale($self, gsc_tensor_items(src), gsc_tensor_items(dst), gsc_tensor_items_count(src), stream);
+  }
+  gsc_status unscale(gsc_tensor_list *grads, gsc_stream stream);
+  gsc_status check(gsc_tensor_list *grads, gsc_stream stream);
+  gsc_status check_range(gsc_tensor_list *grads, int64_t first, int64_t count, gsc_stream stream);
+  gsc_status clip_grad_norm(gsc_tensor_list *grads, double max_norm, int32_t norm_type, gsc_stream stream);
+  gsc_status clip_grad_value(gsc_tensor_list *grads, double clip_value, gsc_stream stream);
+  gsc_status step(gsc_optimizer *optimizer, gsc_stream stream);
+  int32_t should_step_(gsc_tensor_list *grads, gsc_stream stream) {
+    int32_t apply = 0;
+    gsc_record(gsc_scaler_should_step_sync($self, grads, &apply, stream));
+    return apply;
+  }
+  gsc_status update(gsc_stream stream);
+  gsc_status step_and_update(gsc_optimizer *optimizer, gsc_stream stream);
+  gsc_status discard(gsc_tensor_list *grads);
+  gsc_status set_scale(float scale, gsc_stream stream);
+  float get_scale_(gsc_stream stream) {
+    float value = 0;
+    gsc_record(gsc_scaler_get_scale($self, &value, stream));
+    return value;
+  }
+  int32_t is_enabled_() {
+    int32_t value = 0;
+    gsc_record(gsc_scaler_is_enabled($self, &value));
+    return value;
+  }
+  gsc_status get_report_(const gsc_tensor_list *grads, gsc_report *out_report, gsc_stream stream) {
+    return gsc_scaler_get_report_sync($self, grads, out_report, stream);
+  }
+  /* `out_report` is the address of pinned memory of sizeof(gsc_report) bytes. */
+  gsc_status read_report_async_(const gsc_tensor_list *grads, void *out_report, gsc_stream stream) {
+    return gsc_scaler_read_report_async($self, grads, (gsc_report *)out_report, stream);
+  }
+  gsc_history *history_(gsc_stream stream) { return gsc_history_read($self, stream); }
+  gsc_status device_state(const gsc_tensor_list *grads, gsc_device_state *out_state);
+  gsc_status get_state(gsc_scaler_state *out_state, gsc_stream stream);
+  gsc_status set_state(const gsc_scaler_state *state, gsc_stream stream);
+  gsc_status get_options(gsc_scaler_options *out_options);
+  gsc_status set_options(const gsc_scaler_options *options, gsc_stream stream);
+  double get_growth_factor_() {
+    double value = 0;
+    gsc_record(gsc_scaler_get_growth_factor($self, &value));
+    return value;
+  }
+  gsc_status set_growth_factor(double factor, gsc_stream stream);
+  double get_backoff_factor_() {
+    double value = 0;
+    gsc_record(gsc_scaler_get_backoff_factor($self, &value));
+    return value;
+  }
+  gsc_status set_backoff_factor(double factor, gsc_stream stream);
+  int32_t get_growth_interval_() {
+    int32_t value = 0;
+    gsc_record(gsc_scaler_get_growth_interval($self, &value));
+    return value;
+  }
+  gsc_status set_growth_interval(int32_t interval, gsc_stream stream);
+}
+
+%extend gsc_optimizer {
+  /* model_copy may be null. state0..state2: the lists of the kind's slots in order, or all null. */
+  gsc_optimizer(gsc_context *context, const gsc_optimizer_options *options, gsc_tensor_list *params,
+                gsc_tensor_list *grads, gsc_tensor_list *model_copy, gsc_tensor_list *state0, gsc_tensor_list *state1,
+                gsc_tensor_list *state2) {
+    gsc_optimizer *self = NULL;
+    gsc_tensor_list *state[3];
+    state[0] = state0;
+    state[1] = state1;
+    state[2] = state2;
+    const int32_t count = state2 ? 3 : state1 ? 2 : state0 ? 1 : 0;
+    gsc_record(
+        gsc_optimizer_create(context, options, params, grads, model_copy, count ? state : NULL, count, &self));
+    return self;
+  }
+  ~gsc_optimizer() { gsc_optimizer_destroy($self); }
+  int32_t add_group_(int64_t first, int64_t count, const gsc_optimizer_options *options) {
+    int32_t group = 0;
+    gsc_record(gsc_optimizer_add_group($self, first, count, options, &group));
+    return group;
+  }
+  int32_t group_count_() {
+    int32_t value = 0;
+    gsc_record(gsc_optimizer_group_count($self, &value));
+    return value;
+  }
+  gsc_status get_options(int32_t group, gsc_optimizer_options *out_options);
+  gsc_status set_options(int32_t group, const gsc_optimizer_options *options, gsc_stream stream);
+  gsc_status set_lr(int32_t group, double lr, gsc_stream stream);
+  gsc_status set_lr_word_(int32_t group, void *lr_word, gsc_stream stream) {
+    return gsc_optimizer_set_lr_word($self, group, (const float *)lr_word, stream);
+  }
+  gsc_status step(gsc_stream stream);
+  gsc_status step_scaled_(void *inv_scale, void *found_inf, gsc_stream stream) {
+    return gsc_optimizer_step_scaled($self, (const float *)inv_scale, (const float *)found_inf, stream);
+  }
+  gsc_status zero_grads(gsc_stream stream);
+  int32_t state_count_() {
+    int32_t value = 0;
+    gsc_record(gsc_optimizer_state_count($self, &value));
+    return value;
+  }
+  const char *state_name_(int32_t slot) {
+    const char *name = "";
+    gsc_record(gsc_optimizer_state($self, slot, NULL, &name));
+    return name;
+  }
+  gsc_status state_tensor_(int32_t slot, int64_t index, gsc_tensor *out_tensor) {
+    gsc_tensor_list *list = NULL;
+    const gsc_status status = gsc_optimizer_state($self, slot, &list, NULL);
+    return status == GSC_OK ? gsc_tensor_list_get(list, index, out_tensor) : status;
+  }
+  int64_t steps_applied_(gsc_stream stream) {
+    int64_t value = 0;
+    gsc_record(gsc_optimizer_get_steps($self, &value, NULL, stream));
+    return value;
+  }
+  int64_t steps_skipped_(gsc_stream stream) {
+    int64_t value = 0;
+    gsc_record(gsc_optimizer_get_steps($self, NULL, &value, stream));
+    return value;
+  }
+  gsc_status set_steps(int64_t applied, int64_t skipped, gsc_stream stream);
+  int64_t save_size_() {
+    int64_t value = 0;
+    gsc_record(gsc_optimizer_save_size($self, &value));
+    return value;
+  }
+  gsc_status save_(void *buffer, int64_t size, gsc_stream stream) {
+    return gsc_optimizer_save_sync($self, buffer, size, stream);
+  }
+  gsc_status load_(const void *buffer, int64_t size, gsc_stream stream) {
+    return gsc_optimizer_load_sync($self, buffer, size, stream);
+  }
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Typemaps of the Python module: statuses as exceptions, addresses as integers, host buffers by the buffer protocol.
+ * They stay within the limited API, so that one build can serve all later versions of Python. Calls that work on
+ * tensors release the GIL; the status is turned into an exception after it is taken again, on the same thread.
+ */
+%{
+#include "intake.h"
+
+/* Exception classes by status, set once by set_error_classes. */
+static PyObject *gsc_error_classes = NULL;
+
+static void gsc_raise(gsc_status status, const char *message) {
+  PyObject *type = gsc_error_classes ? PyTuple_GetItem(gsc_error_classes, status) : NULL;
+  if (!type) {
+    PyErr_Clear();
+    type = PyExc_RuntimeError;
+  }
+  /* The C function that found it says nothing to a user of Python. */
+  const char *rest = strncmp(message, "gsc_", 4) == 0 ? strstr(message, ": ") : NULL;
+  PyErr_SetString(type, rest ? rest + 2 : message);
+}
+%}
+
+/* Everything holds the GIL but what does the work. */
+%nothread;
+%thread gsc_context::gsc_context;
+%thread gsc_context::unscale_check_;
+%thread gsc_context::scale_;
+%thread gsc_context::axpby_;
+%thread gsc_context::cast_;
+%thread gsc_context::norm_;
+%thread gsc_context::zero_;
+%thread gsc_tensor_list::diagnose_;
+%thread gsc_scaler::scale_;
+%thread gsc_scaler::unscale;
+%thread gsc_scaler::check;
+%thread gsc_scaler::check_range;
+%thread gsc_scaler::clip_grad_norm;
+%thread gsc_scaler::clip_grad_value;
+%thread gsc_scaler::step;
+%thread gsc_scaler::should_step_;
+%thread gsc_scaler::step_and_update;
+%thread gsc_scaler::get_report_;
+%thread gsc_optimizer::gsc_optimizer;
+%thread gsc_optimizer::step;
+%thread gsc_optimizer::step_scaled_;
+%thread gsc_optimizer::zero_grads;
+%thread gsc_optimizer::save_;
+%thread gsc_optimizer::load_;
+
+%inline %{
+static PyObject *set_error_classes(PyObject *classes) {
+  if (!PyTuple_Check(classes)) {
+    PyErr_SetString(PyExc_TypeError, "classes must be a tuple");
+    return NULL;
+  }
+  Py_INCREF(classes);
+  Py_XDECREF(gsc_error_classes);
+  gsc_error_classes = classes;
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+static PyObject *buffer_view(PyObject *object) { return gsc_buffer_view(object); }
+static PyObject *dlpack_view(PyObject *capsule) { return gsc_dlpack_view(capsule); }
+%}
+
+%define GSC_RAISE_PENDING
+  {
+    const char *message = NULL;
+    const gsc_status status = gsc_take_pending(&message);
+    if (status != GSC_OK) {
+      gsc_raise(status, message);
+      SWIG_fail;
+    }
+  }
+%enddef
+
+%typemap(out) gsc_status {
+  if ($1 != GSC_OK) gsc_pending = $1;
+  GSC_RAISE_PENDING
+  $result = SWIG_Py_Void();
+}
+%typemap(out) int32_t { GSC_RAISE_PENDING $result = PyLong_FromLong($1); }
+%typemap(out) uint32_t { GSC_RAISE_PENDING $result = PyLong_FromUnsignedLong($1); }
+%typemap(out) int64_t { GSC_RAISE_PENDING $result = PyLong_FromLongLong($1); }
+%typemap(out) float, double { GSC_RAISE_PENDING $result = PyFloat_FromDouble($1); }
+%typemap(out) const char * { GSC_RAISE_PENDING $result = PyUnicode_FromString($1 ? $1 : ""); }
+%typemap(out) SWIGTYPE * {
+  GSC_RAISE_PENDING
+  $result = SWIG_NewPointerObj(SWIG_as_voidptr($1), $descriptor, $owner | %newpointer_flags);
+}
+%typemap(out) gsc_tensor_diagnosis, gsc_history_entry, gsc_recommendation {
+  GSC_RAISE_PENDING
+  $&1_ltype copy = ($&1_ltype)malloc(sizeof $1);
+  if (!copy) {
+    PyErr_NoMemory();
+    SWIG_fail;
+  }
+  *copy = $1;
+  $result = SWIG_NewPointerObj(SWIG_as_voidptr(copy), $&1_descriptor, SWIG_POINTER_OWN | %newpointer_flags);
+}
+
+%typemap(in) void *ADDRESS {
+  $1 = NULL;
+  if ($input != Py_None) {
+    $1 = ($1_ltype)PyLong_AsVoidPtr($input);
+    if (PyErr_Occurred()) SWIG_fail;
+  }
+}
+%typemap(out) void *ADDRESS { $result = PyLong_FromVoidPtr((void *)$1); }
+
+/* Held for the whole call. */
+%typemap(in) (void *buffer, int64_t size) (Py_buffer view, int held = 0) {
+  if (PyObject_GetBuffer($input, &view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) < 0) SWIG_fail;
+  held = 1;
+  $1 = view.buf;
+  $2 = (int64_t)view.len;
+}
+%typemap(in) (const void *buffer, int64_t size) (Py_buffer view, int held = 0) {
+  if (PyObject_GetBuffer($input, &view, PyBUF_C_CONTIGUOUS) < 0) SWIG_fail;
+  held = 1;
+  $1 = view.buf;
+  $2 = (int64_t)view.len;
+}
+%typemap(freearg) (void *buffer, int64_t size), (const void *buffer, int64_t size) {
+  if (held$argnum) PyBuffer_Release(&view$argnum);
+}
+
+/* See objects.i for the trailing underscore. */
+%rename("%(regex:/^(.*)_$/\\1/)s", regexmatch$name="_$", %$isfunction, %$ismember) "";

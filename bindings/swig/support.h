@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * C helpers behind gradscaler.i: what the C header expresses with arrays and output pointers, as small objects that
+ * every language can hold. Functions that return a value record their status in gsc_pending; the `out` typemaps of
+ * the language file take it from there and raise. Knows no language.
+ */
+#ifndef GRADSCALER_SWIG_SUPPORT_H
+#define GRADSCALER_SWIG_SUPPORT_H
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradscaler/gradscaler.h"
+
+#if defined(_MSC_VER)
+#define GSC_SWIG_THREAD_LOCAL __declspec(thread)
+#else
+#define GSC_SWIG_THREAD_LOCAL _Thread_local
+#endif
+
+/* Status of the call in progress on this thread; always GSC_OK between calls. */
+static GSC_SWIG_THREAD_LOCAL gsc_status gsc_pending = GSC_OK;
+/* Message that belongs to it if the error was found here; NULL: the library's own. */
+static GSC_SWIG_THREAD_LOCAL const char *gsc_pending_message = NULL;
+
+static int gsc_record(gsc_status status) {
+  gsc_pending = status;
+  return status == GSC_OK;
+}
+
+static void gsc_record_error(gsc_status status, const char *message) {
+  gsc_pending = status;
+  gsc_pending_message = message;
+}
+
+/* Takes what was recorded; *message is this thread's sentence if the status is not GSC_OK. */
+static gsc_status gsc_take_pending(const char **message) {
+  const gsc_status status = gsc_pending;
+  if (status != GSC_OK) *message = gsc_pending_message ? gsc_pending_message : gsc_last_error_message();
+  gsc_pending = GSC_OK;
+  gsc_pending_message = NULL;
+  return status;
+}
+
+/* Zeroed memory; on failure NULL, recorded. */
+static void *gsc_swig_allocate(int64_t count, int64_t size) {
+  void *memory = calloc(count > 0 ? (size_t)count : 1, (size_t)size);
+  if (!memory) gsc_record_error(GSC_ERROR_OUT_OF_MEMORY, "out of memory");
+  return memory;
+}
+
+/* Tensors on their way into a list or a stateless operation, with names. */
+typedef struct gsc_tensor_array {
+  gsc_tensor *items;
+  char **names;
+  int64_t count;
+  int64_t capacity;
+} gsc_tensor_array;
+
+static void gsc_tensor_array_free(gsc_tensor_array *array) {
+  if (!array) return;
+  if (array->names) {
+    for (int64_t i = 0; i < array->count; ++i) free(array->names[i]);
+  }
+  free(array->names);
+  free(array->items);
+  free(array);
+}
+
+static gsc_tensor_array *gsc_tensor_array_new(int64_t capacity) {
+  gsc_tensor_array *array = (gsc_tensor_array *)gsc_swig_allocate(1, sizeof *array);
+  if (!array) return NULL;
+  array->capacity = capacity > 0 ? capacity : 1;
+  array->items = (gsc_tensor *)gsc_swig_allocate(array->capacity, sizeof *array->items);
+  if (array->items) array->names = (char **)gsc_swig_allocate(array->capacity, sizeof *array->names);
+  if (array->items && array->names) return array;
+  gsc_tensor_array_free(array);
+  return NULL;
+}
+
+static void gsc_tensor_array_add(gsc_tensor_array *array, void *data, int64_t count, int32_t dtype, const char *name) {
+  char *copy = NULL;
+  if (array->count == array->capacity) {
+    gsc_record_error(GSC_ERROR_INVALID_ARGUMENT, "the tensor array is full");
+    return;
+  }
+  if (name) {
+    const size_t size = strlen(name) + 1;
+    copy = (char *)gsc_swig_allocate((int64_t)size, 1);
+    if (!copy) return;
+    memcpy(copy, name, size);
+  }
+  array->names[array->count] = copy;
+  array->items[array->count].data = data;
+  array->items[array->count].count = count;
+  array->items[array->count].dtype = dtype;
+  ++array->count;
+}
+
+static const gsc_tensor *gsc_tensor_items(const gsc_tensor_array *array) { return array ? array->items : NULL; }
+static int64_t gsc_tensor_items_count(const gsc_tensor_array *array) { return array ? array->count : 0; }
+
+static gsc_status gsc_lengths_differ(void) {
+  gsc_record_error(GSC_ERROR_INVALID_ARGUMENT, "src and dst have different numbers of tensors");
+  return gsc_pending;
+}
+
+static gsc_status gsc_rebind(gsc_tensor_list *list, const gsc_tensor_array *array, gsc_stream stream) {
+  const int64_t count = gsc_tensor_items_count(array);
+  void **data = (void **)calloc(count > 0 ? (size_t)count : 1, sizeof *data);
+  if (!data) {
+    gsc_record_error(GSC_ERROR_OUT_OF_MEMORY, "out of memory");
+    return gsc_pending;
+  }
+  for (int64_t i = 0; i < count; ++i) data[i] = array->items[i].data;
+  const gsc_status status = gsc_tensor_list_set_pointers(list, data, count, stream);
+  free(data);
+  return status;
+}
+
+/* A copy of a scaler's history. */
+typedef struct gsc_history {
+  gsc_history_entry *entries;
+  int64_t count;
+} gsc_history;
+
+static void gsc_history_free(gsc_history *history) {
+  if (!history) return;
+  free(history->entries);
+  free(history);
+}
+
+static gsc_history *gsc_history_read(gsc_scaler *scaler, gsc_stream stream) {
+  int64_t available = 0;
+  if (!gsc_record(gsc_scaler_history_sync(scaler, NULL, 0, &available, stream))) return NULL;
+  gsc_history *history = (gsc_history *)gsc_swig_allocate(1, sizeof *history);
+  if (!history) return NULL;
+  history->entries = (gsc_history_entry *)gsc_swig_allocate(available, sizeof *history->entries);
+  if (history->entries &&
+      gsc_record(gsc_scaler_history_sync(scaler, history->entries, available, &history->count, stream))) {
+    return history;
+  }
+  gsc_history_free(history);
+  return NULL;
+}
+
+static gsc_history_entry gsc_history_at(const gsc_history *history, int64_t index) {
+  gsc_history_entry none = {0};
+  if (index >= 0 && index < history->count) return history->entries[index];
+  gsc_record_error(GSC_ERROR_INVALID_ARGUMENT, "index is outside of the history");
+  return none;
+}
+
+/* What gsc_tensor_list_diagnose_sync found in each tensor of a list. */
+typedef struct gsc_diagnoses {
+  gsc_tensor_diagnosis *items;
+  int64_t *histograms;
+  int64_t count;
+} gsc_diagnoses;
+
+/* A loss scale and the share of values that it still loses. */
+typedef struct gsc_recommendation {
+  float scale;
+  double flushed;
+} gsc_recommendation;
+
+static void gsc_diagnoses_free(gsc_diagnoses *diagnoses) {
+  if (!diagnoses) return;
+  free(diagnoses->items);
+  free(diagnoses->histograms);
+  free(diagnoses);
+}
+
+static gsc_diagnoses *gsc_diagnoses_read(const gsc_tensor_list *list, gsc_stream stream) {
+  int64_t count = 0;
+  if (!gsc_record(gsc_tensor_list_count(list, &count))) return NULL;
+  gsc_diagnoses *diagnoses = (gsc_diagnoses *)gsc_swig_allocate(1, sizeof *diagnoses);
+  if (!diagnoses) return NULL;
+  diagnoses->count = count;
+  diagnoses->items = (gsc_tensor_diagnosis *)gsc_swig_allocate(count, sizeof *diagnoses->items);
+  if (diagnoses->items) {
+    diagnoses->histograms = (int64_t *)gsc_swig_allocate(count, GSC_EXPONENT_BINS * sizeof *diagnoses->histograms);
+  }
+  if (diagnoses->items && diagnoses->histograms &&
+      gsc_record(gsc_tensor_list_diagnose_sync(list, diagnoses->items, diagnoses->histograms, count, stream))) {
+    return diagnoses;
+  }
+  gsc_diagnoses_free(diagnoses);
+  return NULL;
+}
+
+static int gsc_diagnoses_check(const gsc_diagnoses *diagnoses, int64_t index) {
+  if (index >= 0 && index < diagnoses->count) return 1;
+  gsc_record_error(GSC_ERROR_INVALID_ARGUMENT, "index is outside of the list");
+  return 0;
+}
+
+static gsc_tensor_diagnosis gsc_diagnoses_at(const gsc_diagnoses *diagnoses, int64_t index) {
+  gsc_tensor_diagnosis none = {0};
+  return gsc_diagnoses_check(diagnoses, index) ? diagnoses->items[index] : none;
+}
+
+static int64_t gsc_diagnoses_bin(const gsc_diagnoses *diagnoses, int64_t index, int32_t bin) {
+  if (!gsc_diagnoses_check(diagnoses, index)) return 0;
+  if (bin >= 0 && bin < GSC_EXPONENT_BINS) return diagnoses->histograms[index * GSC_EXPONENT_BINS + bin];
+  gsc_record_error(GSC_ERROR_INVALID_ARGUMENT, "bin is outside of the histogram");
+  return 0;
+}
+
+/* Over tensor `index`, or all tensors together if it is -1. */
+static gsc_recommendation gsc_diagnoses_recommend(const gsc_diagnoses *diagnoses, int64_t index, float current_scale,
+                                                  int32_t dtype) {
+  gsc_recommendation result = {0};
+  int64_t sum[GSC_EXPONENT_BINS] = {0};
+  if (index != -1 && !gsc_diagnoses_check(diagnoses, index)) return result;
+  for (int64_t i = 0; i < diagnoses->count; ++i) {
+    if (index != -1 && index != i) continue;
+    for (int32_t b = 0; b < GSC_EXPONENT_BINS; ++b) sum[b] += diagnoses->histograms[i * GSC_EXPONENT_BINS + b];
+  }
+  gsc_record(gsc_recommend_scale(sum, GSC_EXPONENT_BINS, current_scale, dtype, &result.scale, &result.flushed));
+  return result;
+}
+
+#endif /* GRADSCALER_SWIG_SUPPORT_H */

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Objects that are disposed, forgotten, made by the million or used by many threads; and the arrays behind them.
+using System;
+using System.IO;
+using System.Linq;
+using System.Runtime.CompilerServices;
+using System.Text.RegularExpressions;
+using System.Threading;
+using NUnit.Framework;
+
+namespace Gradscaler.Tests
+{
+  [TestFixture]
+  public class LifetimeTests
+  {
+    private static void Disposed(string name, TestDelegate call)
+    {
+      Assert.That(Assert.Throws<ObjectDisposedException>(call).ObjectName, Is.EqualTo(name));
+    }
+
+    [Test]
+    public void UseAfterDispose()
+    {
+      var w = new World(2);
+      w.Dispose();
+      Disposed("GradScaler", () => w.Scaler.GetScale());
+      Disposed("GradScaler", () => w.Scaler.Update());
+      Disposed("GradScaler", () => w.Scaler.GetHistory());
+      Disposed("Optimizer", () => w.Optimizer.Step());
+      Disposed("Optimizer", () => w.Optimizer.Save(new byte[4]));
+      Disposed("TensorList", () => w.Grads.Count.ToString());
+      Disposed("TensorList", () => w.Grads.Diagnose());
+      Disposed("Context", () => w.Context.NumThreads.ToString());
+      Disposed("Context", () => new GradScaler(w.Context));
+      using (var other = new World(2))
+      {
+        Disposed("TensorList", () => other.Scaler.CheckGrads(w.Grads));
+        Disposed("TensorList", () => other.Scaler.GetReport(w.Grads));
+        Disposed("Optimizer", () => other.Scaler.Step(w.Optimizer));
+      }
+    }
+
+    [Test]
+    public void DisposingTwiceAndInAnyOrder()
+    {
+      var w = new World(2);
+      w.Context.Dispose();
+      w.Params.Dispose();
+      w.Grads.Dispose();
+      w.Fill(1);
+      w.Scaler.StepAndUpdate(w.Optimizer);
+      Assert.That(w.Weights[1], Is.EqualTo(-1f));
+      w.Dispose();
+      w.Dispose();
+    }
+
+    [Test]
+    public void ManyAreMadeWithoutGrowth()
+    {
+      using (Context context = Context.Cpu(1))
+      {
+        Tensor tensor = Tensor.Allocate(DType.Fp32, 4);
+        Make(context, tensor, 100000);
+        long before = ResidentKilobytes();
+        Make(context, tensor, 1000000);
+        Assert.That(ResidentKilobytes() - before, Is.LessThan(32 * 1024));
+      }
+    }
+
+    private static void Make(Context context, Tensor tensor, int count)
+    {
+      for (int i = 0; i < count; i++)
+      {
+        new TensorList(context, tensor).Dispose();
+      }
+      GC.Collect();
+      GC.WaitForPendingFinalizers();
+    }
+
+    private static long ResidentKilobytes()
+    {
+      string line = File.ReadAllLines("/proc/self/status").First(l => l.StartsWith("VmRSS:"));
+      return long.Parse(Regex.Replace(line, "[^0-9]", ""));
+    }
+
+    /// <summary>What nobody disposed is destroyed by the finalizer thread, and what it kept alive can go.</summary>
+    [Test]
+    public void ForgottenObjectsAreFinalized()
+    {
+      const int Count = 500;
+      var arrays = new WeakReference[Count];
+      var maker = new Thread(() =>
+      {
+        for (int i = 0; i < Count; i++)
+        {
+          arrays[i] = Forget();
+        }
+      });
+      maker.Start();
+      maker.Join();
+      int left = Count;
+      for (int i = 0; i < 50 && left > Count / 10; i++)
+      {
+        Collect();
+        left = arrays.Count(a => a.IsAlive);
+      }
+      // Mono scans stacks conservatively: a few may look alive.
+      Assert.That(left, Is.LessThanOrEqualTo(Count / 10));
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static WeakReference Forget()
+    {
+      var w = new World(8);
+      w.Fill(1);
+      w.Scaler.StepAndUpdate(w.Optimizer);
+      return new WeakReference(w.Weights);
+    }
+
+    private static void Collect()
+    {
+      GC.Collect();
+      GC.WaitForPendingFinalizers();
+    }
+
+    /// <summary>The only reference to the arrays is the optimizer's.</summary>
+    [Test]
+    public void OptimizerKeepsArraysAlive()
+    {
+      using (Context context = Context.Cpu(1))
+      {
+        var arrays = new WeakReference[2];
+        Optimizer optimizer = null;
+        var maker = new Thread(() => optimizer = Forgetful(context, arrays));
+        maker.Start();
+        maker.Join();
+        for (int i = 0; i < 20; i++)
+        {
+          GC.KeepAlive(new float[1 << 16]);
+          Collect();
+        }
+        Assert.That(arrays.All(a => a.IsAlive), Is.True);
+        optimizer.Step();
+        Assert.That(((float[])arrays[0].Target)[99], Is.EqualTo(-2f));
+        optimizer.Dispose();
+      }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static Optimizer Forgetful(Context context, WeakReference[] arrays)
+    {
+      float[] weights = new float[1 << 16], gradients = new float[1 << 16], exchanged = new float[1 << 16];
+      for (int i = 0; i < exchanged.Length; i++)
+      {
+        exchanged[i] = 2;
+      }
+      arrays[0] = new WeakReference(weights);
+      arrays[1] = new WeakReference(exchanged);
+      using (var parameters = new TensorList(context, Tensor.Of(weights)))
+      using (var grads = new TensorList(context, Tensor.Of(gradients)))
+      {
+        var optimizer = new Optimizer(context, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 1 }, parameters, grads);
+        grads.SetTensors(new[] { Tensor.Of(exchanged) });
+        return optimizer;
+      }
+    }
+
+    /// <summary>While another thread collects garbage, calls on temporaries that nothing else refers to.</summary>
+    [Test]
+    public void ArraysLiveThroughTheCall()
+    {
+      bool stop = false;
+      var collector = new Thread(() =>
+      {
+        while (!Volatile.Read(ref stop))
+        {
+          GC.Collect();
+        }
+      });
+      collector.Start();
+      try
+      {
+        using (Context context = Context.Cpu(1))
+        {
+          var copy = new float[1 << 14];
+          for (int i = 1; i <= 100; i++)
+          {
+            Ops.Cast(context, Tensor.Of(Filled(copy.Length, i)), Tensor.Of(copy));
+            Assert.That(copy.All(v => v == i), Is.True);
+            new Optimizer(context, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 1 },
+                          new TensorList(context, Tensor.Of(copy)),
+                          new TensorList(context, Tensor.Of(Filled(copy.Length, 3 * i)))).Step();
+            Assert.That(copy.All(v => v == -2 * i), Is.True);
+          }
+        }
+      }
+      finally
+      {
+        Volatile.Write(ref stop, true);
+        collector.Join();
+      }
+    }
+
+    private static float[] Filled(int count, float value)
+    {
+      return Enumerable.Repeat(value, count).ToArray();
+    }
+
+    [Test]
+    public void TenThreads()
+    {
+      using (Context shared = Context.Cpu(2))
+      {
+        var scales = new float[10];
+        Thread[] threads =
+            Enumerable.Range(0, 10).Select(t => new Thread(() => scales[t] = Train(shared, t))).ToArray();
+        foreach (Thread thread in threads)
+        {
+          thread.Start();
+        }
+        foreach (Thread thread in threads)
+        {
+          thread.Join();
+        }
+        for (int t = 0; t < 10; t++)
+        {
+          Assert.That(scales[t], Is.EqualTo(65536f / (1 << t)));
+        }
+      }
+    }
+
+    /// <summary>NaN if anything was not as it should be: an assertion on this thread would end the process.</summary>
+    private static float Train(Context context, int overflows)
+    {
+      float[] weights = new float[100], gradients = new float[100];
+      using (var parameters = new TensorList(context, Tensor.Of(weights)))
+      using (var grads = new TensorList(context, Tensor.Of(gradients)))
+      using (var optimizer =
+                 new Optimizer(context, new OptimizerOptions(OptimizerKind.AdamW), parameters, grads))
+      using (var scaler = new GradScaler(context))
+      {
+        bool right = true;
+        for (int i = 0; i < 300; i++)
+        {
+          gradients[7] = i < overflows ? float.NaN : 1;
+          scaler.Step(optimizer);
+          scaler.Update();
+          try
+          {
+            scaler.SetScale(-1 - overflows);
+            right = false;
+          }
+          catch (InvalidArgumentException e)
+          {
+            right &= e.Message.Contains("scale");
+          }
+        }
+        right &= optimizer.GetStepsApplied() == 300 - overflows;
+        return right ? scaler.GetScale() : float.NaN;
+      }
+    }
+  }
+}

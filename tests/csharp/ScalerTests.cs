@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// That every method reaches the function it is named after, with its arguments in order.
+using System;
+using System.Linq;
+using NUnit.Framework;
+
+namespace Gradscaler.Tests
+{
+  [TestFixture]
+  public class ScalerTests
+  {
+    [Test]
+    public void CleanStepAppliesAndGrows()
+    {
+      using (var w = new World(5, new ScalerOptions { InitScale = 1024, GrowthInterval = 1 }))
+      {
+        w.Fill(0.5f);
+        w.Scaler.Step(w.Optimizer);
+        w.Scaler.Update();
+        Assert.That(w.Scaler.GetScale(), Is.EqualTo(2048f));
+        Assert.That(w.Weights[4], Is.EqualTo(-0.5f));
+        Assert.That(w.Optimizer.GetStepsApplied(), Is.EqualTo(1));
+      }
+    }
+
+    [Test]
+    public void OverflowSkipsAndBacksOff()
+    {
+      using (var w = new World(5))
+      {
+        w.Fill(0.5f);
+        w.Gradients[3] = float.NaN;
+        w.Scaler.StepAndUpdate(w.Optimizer);
+        Assert.That(w.Scaler.GetScale(), Is.EqualTo(512f));
+        Assert.That(w.Weights[0], Is.EqualTo(0f));
+        Assert.That(w.Optimizer.GetStepsSkipped(), Is.EqualTo(1));
+        Report report = w.Scaler.GetReport(w.Grads);
+        Assert.That(report.Overflow, Is.True);
+        Assert.That(report.NanCount, Is.EqualTo(1));
+        Assert.That(report.FirstTensor, Is.EqualTo(0));
+        Assert.That(report.FirstElement, Is.EqualTo(3));
+        HistoryEntry entry = w.Scaler.GetHistory().Single();
+        Assert.That(entry.Overflow, Is.True);
+        Assert.That(entry.Scale, Is.EqualTo(512f));
+      }
+    }
+
+    [Test]
+    public void UnscaleAndClip()
+    {
+      using (var w = new World(4))
+      {
+        w.Fill(1);
+        w.Scaler.Unscale(w.Grads);
+        Assert.That(w.Gradients[0], Is.EqualTo(1f));
+        w.Scaler.ClipGradNorm(w.Grads, 1);
+        Assert.That(w.Gradients[2], Is.EqualTo(0.5f).Within(1e-6));
+        w.Scaler.ClipGradValue(w.Grads, 0.25);
+        Assert.That(w.Gradients[2], Is.EqualTo(0.25f));
+        Assert.That(w.Scaler.GetReport(w.Grads).GradNorm, Is.EqualTo(2.0).Within(1e-6));
+        Assert.That(w.Scaler.ShouldStep(w.Grads), Is.True);
+        w.Scaler.Update();
+        w.Fill(3);
+        w.Scaler.CheckGrads(w.Grads);
+        w.Scaler.ClipGradNorm(w.Grads, 3, Norm.Inf);
+        w.Scaler.Discard(w.Grads);
+        w.Scaler.CheckRange(w.Grads, 0, 1);
+        w.Scaler.Discard();
+        Assert.That(w.Gradients[0], Is.EqualTo(3072f));
+      }
+    }
+
+    [Test]
+    public void SpansAreScaledAndConverted()
+    {
+      using (var w = new World(1))
+      {
+        float[] loss = { 0.5f, 0.25f };
+        var half = new ushort[2];
+        w.Scaler.Scale(loss, half, DType.Fp16);
+        Assert.That(half, Is.EqualTo(new ushort[] { 0x6000, 0x5c00 })); // 512 and 256 as binary16
+        w.Scaler.Scale(loss, loss);
+        Assert.That(loss[1], Is.EqualTo(256f));
+        var back = new float[1];
+        Ops.Cast(w.Context, new ReadOnlySpan<ushort>(half, 1, 1), DType.Fp16, back);
+        Assert.That(back[0], Is.EqualTo(256f));
+        Assert.That(Ops.UnscaleCheck(w.Context, loss, 0.5f), Is.False);
+        Assert.That(loss[1], Is.EqualTo(128f));
+        loss[0] = float.PositiveInfinity;
+        Assert.That(Ops.UnscaleCheck(w.Context, loss, 0.5f), Is.True);
+        Assert.That(() => w.Scaler.Scale(loss, half, DType.Fp32), Throws.InstanceOf<InvalidArgumentException>());
+        w.Scaler.Scale(new float[0], new ushort[0], DType.Bf16);
+      }
+    }
+
+    [Test]
+    public void StatesTravelAsBytes()
+    {
+      using (var a = new World(3))
+      using (var b = new World(3))
+      {
+        a.Fill(float.PositiveInfinity);
+        a.Scaler.StepAndUpdate(a.Optimizer);
+        a.Scaler.GrowthFactor = 4;
+        a.Scaler.BackoffFactor = 0.25;
+        a.Scaler.GrowthInterval = 7;
+        b.Scaler.SetState(ScalerState.FromBytes(a.Scaler.GetState().ToBytes()));
+        Assert.That(b.Scaler.GetScale(), Is.EqualTo(512f));
+        Assert.That(b.Scaler.GrowthFactor, Is.EqualTo(4.0));
+        Assert.That(b.Scaler.BackoffFactor, Is.EqualTo(0.25));
+        Assert.That(b.Scaler.GrowthInterval, Is.EqualTo(7));
+        Assert.That(b.Scaler.GetState().Skipped, Is.EqualTo(1));
+        Assert.That(() => ScalerState.FromBytes(new byte[3]), Throws.InstanceOf<InvalidArgumentException>());
+        Assert.That(() => b.Scaler.SetState(new ScalerState()), Throws.InstanceOf<InvalidArgumentException>());
+        Assert.That(b.Scaler.GetScale(), Is.EqualTo(512f));
+      }
+    }
+
+    [Test]
+    public void OptionsAndPresets()
+    {
+      foreach (Preset preset in Enum.GetValues(typeof(Preset)))
+      {
+        using (Context context = Context.Cpu(1))
+        using (var scaler = new GradScaler(context, new ScalerOptions(preset)))
+        {
+          ScalerOptions options = scaler.GetOptions();
+          Assert.That(options.GrowthFactor, Is.GreaterThan(1), preset.ToString());
+          options.GrowthInterval = 3;
+          scaler.SetOptions(options);
+          Assert.That(scaler.GrowthInterval, Is.EqualTo(3));
+        }
+      }
+      Assert.That(new ScalerOptions(Preset.ApexHysteresis).HysteresisRefill, Is.EqualTo(HysteresisRefill.OnCleanStep));
+      Assert.That(new ScalerOptions(Preset.Flax).GrowthTiming, Is.EqualTo(GrowthTiming.OneLater));
+      Assert.That(new ScalerOptions { NoFiniteGuard = true }.NoFiniteGuard, Is.True);
+      Assert.That(new ScalerOptions { NoFiniteGuard = true }.Fp32Products, Is.False);
+    }
+
+    [Test]
+    public void DisabledScalerStepsAlways()
+    {
+      using (var w = new World(2, new ScalerOptions { Enabled = false }))
+      {
+        Assert.That(w.Scaler.IsEnabled, Is.False);
+        w.Fill(2);
+        w.Scaler.StepAndUpdate(w.Optimizer);
+        Assert.That(w.Weights[1], Is.EqualTo(-2f));
+      }
+    }
+
+    [Test]
+    public void OptimizerStateIsSavedAndRestored()
+    {
+      using (var w = new World(9))
+      {
+        var options = new OptimizerOptions(OptimizerKind.AdamW) { Lr = 0.1 };
+        using (var one = new Optimizer(w.Context, options, w.Params, w.Grads))
+        using (var other = new Optimizer(w.Context, options, w.Params, w.Grads))
+        {
+          w.Gradients[0] = 2;
+          one.Step();
+          Assert.That(one.StateCount, Is.EqualTo(2));
+          Assert.That(one.StateName(0), Is.EqualTo("exp_avg"));
+          Assert.That(one.StateTensor(0, 0).Count, Is.EqualTo(9));
+          var saved = new byte[one.SaveSize];
+          one.Save(saved);
+          other.Load(saved);
+          Assert.That(other.GetStepsApplied(), Is.EqualTo(1));
+          var again = new byte[other.SaveSize];
+          other.Save(again);
+          Assert.That(again, Is.EqualTo(saved));
+          Assert.That(() => other.Load(new ReadOnlySpan<byte>(saved, 0, saved.Length - 1)),
+                      Throws.InstanceOf<InvalidArgumentException>());
+        }
+      }
+    }
+
+    [Test]
+    public void GroupsAndLearningRates()
+    {
+      float[] p = new float[2], g = { 1, 1 };
+      Tensor pt = Tensor.Of(p), gt = Tensor.Of(g);
+      using (Context context = Context.Cpu(1))
+      using (var parameters = new TensorList(context, pt.Slice(0, 1), pt.Slice(1, 1)))
+      using (var grads = new TensorList(context, gt.Slice(0, 1), gt.Slice(1, 1)))
+      using (var optimizer =
+                 new Optimizer(context, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 1 }, parameters, grads))
+      {
+        int group = optimizer.AddGroup(1, 1, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 10 });
+        Assert.That(group, Is.EqualTo(1));
+        Assert.That(optimizer.GroupCount, Is.EqualTo(2));
+        optimizer.Step();
+        Assert.That(p, Is.EqualTo(new[] { -1f, -10f }));
+        optimizer.SetLr(1, 2);
+        Assert.That(optimizer.GetOptions(1).Lr, Is.EqualTo(2.0));
+        optimizer.SetLrWord(0, Word.Of(new[] { 5f }));
+        optimizer.Step();
+        Assert.That(p, Is.EqualTo(new[] { -6f, -12f }));
+        optimizer.ZeroGrads();
+        Assert.That(g[1], Is.EqualTo(0f));
+        optimizer.SetSteps(40, 2);
+        Assert.That(optimizer.GetStepsApplied(), Is.EqualTo(40));
+        Assert.That(optimizer.GetStepsSkipped(), Is.EqualTo(2));
+      }
+    }
+
+    [Test]
+    public void ModelCopyIsWrittenInTheSamePass()
+    {
+      Tensor g = Tensor.Allocate(DType.Fp16, 3);
+      var half = new ushort[3];
+      Span<ushort> values = g.Span<ushort>();
+      values[2] = 0x3c00; // 1 as binary16
+      using (Context context = Context.Cpu(1))
+      using (var parameters = new TensorList(context, Tensor.Allocate(DType.Fp32, 3)))
+      using (var grads = new TensorList(context, g))
+      using (var copy = new TensorList(context, Tensor.Of(half, DType.Fp16)))
+      using (var optimizer =
+                 new Optimizer(context, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 1 }, parameters, grads, copy))
+      {
+        optimizer.StepScaled(Word.Of(new[] { 0.5f }), null);
+        Assert.That(half[2], Is.EqualTo(0xb800)); // -0.5
+      }
+    }
+
+    [Test]
+    public void Diagnoses()
+    {
+      var t = Tensor.Of(new[] { 0f, 4f, float.NaN, float.NegativeInfinity }).Named("decoder.weight");
+      using (Context context = Context.Cpu(1))
+      using (var list = new TensorList(context, t))
+      {
+        Diagnosis found = list.Diagnose();
+        Assert.That(found.Count, Is.EqualTo(1));
+        Assert.That(found[0].InfCount, Is.EqualTo(1));
+        Assert.That(found[0].NanCount, Is.EqualTo(1));
+        Assert.That(found[0].FirstNonfinite, Is.EqualTo(2));
+        Assert.That(found[0].Amax, Is.EqualTo(4.0));
+        Assert.That(found.Histogram(0)[2 - Diagnosis.ExponentMin], Is.EqualTo(1));
+        Assert.That(found.Histogram(0).Sum(), Is.EqualTo(1));
+        Assert.That(found.Recommend(1, DType.Fp16).Scale, Is.EqualTo(2048f)); // 4 * 2048 = 2^13
+        Assert.That(list[0].Name, Is.EqualTo("decoder.weight"));
+        list.SetName(0, "häd\uD83D\uDE00");
+        Assert.That(list[0].Name, Is.EqualTo("häd\uD83D\uDE00"));
+      }
+    }
+
+    [Test]
+    public void Operations()
+    {
+      using (Context context = Context.Cpu(1))
+      {
+        float[] x = { 1, 2, 3, 4 }, y = new float[4], found = new float[1], factor = { 0.5f }, scale = { 64 };
+        Tensor a = Tensor.Of(x), b = Tensor.Of(y);
+        Ops.Cast(context, a, b);
+        Ops.Axpby(context, 2, new[] { a }, 10, new[] { b });
+        Assert.That(y[3], Is.EqualTo(48f));
+        Ops.UnscaleCheck(context, new[] { b }, Word.Of(found), Word.Of(factor));
+        Assert.That(y[3], Is.EqualTo(24f));
+        Ops.Scale(context, new[] { b }, new[] { a }, Word.Of(factor));
+        Assert.That(x[3], Is.EqualTo(12f));
+        double[] total = new double[1], each = new double[1];
+        Ops.Norm(context, new[] { a }, Norm.Inf, Word.Of(total), Word.Of(each));
+        Assert.That(total[0], Is.EqualTo(12.0));
+        Assert.That(each[0], Is.EqualTo(12.0));
+        Ops.Zero(context, new[] { a });
+        Assert.That(x[3], Is.EqualTo(0f));
+        Ops.UpdateScale(context, Word.Of(scale), Word.Of(new int[1]), Word.Of(found), 2, 0.5, 1);
+        Assert.That(scale[0], Is.EqualTo(128f));
+      }
+    }
+
+    [Test]
+    public void DevicesAndWords()
+    {
+      Assert.That(Context.DeviceCount(DeviceType.Cpu), Is.EqualTo(1));
+      Assert.That(Context.GetDeviceInfo(DeviceType.Cpu, 0).Name, Is.Not.Empty);
+      Assert.That(Context.BuildInfo, Is.StringContaining(Context.Version));
+      using (var w = new World(1))
+      {
+        Assert.That(w.Context.NumThreads, Is.EqualTo(1));
+        Assert.That(w.Context.CpuTarget, Is.Not.EqualTo(CpuTarget.Best));
+        w.Scaler.CheckGrads(w.Grads);
+        DeviceState state = w.Scaler.GetDeviceState(w.Grads);
+        Assert.That(state.FoundInf, Is.Not.EqualTo(IntPtr.Zero));
+        Assert.That(w.Scaler.GetDeviceState().FoundInf, Is.EqualTo(IntPtr.Zero));
+        var scale = new float[1];
+        Ops.Cast(w.Context, Tensor.At(state.Scale, 1, DType.Fp32), Tensor.Of(scale));
+        Assert.That(scale[0], Is.EqualTo(1024f));
+      }
+    }
+  }
+}

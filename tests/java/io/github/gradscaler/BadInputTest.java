@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.DynamicTest;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestFactory;
+import org.junit.jupiter.api.function.Executable;
+
+/** Every wrong argument is refused with an exception of the right type, whose message says what is wrong. */
+class BadInputTest {
+  private final List<DynamicTest> table = new ArrayList<>();
+
+  private void refused(String part, Executable call) {
+    refused(InvalidArgumentException.class, Status.INVALID_ARGUMENT, part, call);
+  }
+
+  private void refused(Class<? extends GradScalerException> type, Status status, String part, Executable call) {
+    table.add(DynamicTest.dynamicTest(type.getSimpleName() + ": " + part, () -> {
+      final GradScalerException e = assertThrows(type, call);
+      assertSame(status, e.status());
+      assertTrue(e.getMessage().contains(part), () -> e.getMessage() + " does not say: " + part);
+    }));
+  }
+
+  @TestFactory
+  Stream<DynamicTest> buffers() {
+    refused("buffer is null", () -> Tensor.of((FloatBuffer) null));
+    refused("buffer is null", () -> Tensor.of((ByteBuffer) null, DType.FP32));
+    refused("dtype is null", () -> Tensor.of(World.direct(4), null));
+    refused("not a direct buffer", () -> Tensor.of(FloatBuffer.allocate(4)));
+    refused("not a direct buffer", () -> Tensor.of(ByteBuffer.allocate(4).order(ByteOrder.nativeOrder()), DType.FP32));
+    refused("byte order", () -> Tensor.of(ByteBuffer.allocateDirect(8).order(foreign()), DType.FP32));
+    refused("byte order", () -> Tensor.of(ByteBuffer.allocateDirect(8).order(foreign()).asFloatBuffer()));
+    final ByteBuffer readOnly = World.direct(4).asReadOnlyBuffer().order(ByteOrder.nativeOrder());
+    refused("read-only", () -> Tensor.of(readOnly, DType.FP32));
+    refused("no multiple of the 4", () -> Tensor.of(World.direct(7), DType.FP32));
+    refused("no shorts", () -> Tensor.of(World.direct(8).asShortBuffer(), DType.FP32));
+    refused("outside of the 4", () -> Tensor.allocate(DType.FP16, 4).slice(3, 2));
+    refused("outside of the 4", () -> Tensor.allocate(DType.FP16, 4).slice(1, Long.MAX_VALUE));
+    refused("count is -1", () -> Tensor.allocate(DType.FP16, -1));
+    refused("of FP16, not of FP32", () -> Tensor.allocate(DType.FP16, 1).floats());
+    return table.stream();
+  }
+
+  private static ByteOrder foreign() {
+    return ByteOrder.nativeOrder() == ByteOrder.BIG_ENDIAN ? ByteOrder.LITTLE_ENDIAN : ByteOrder.BIG_ENDIAN;
+  }
+
+  @TestFactory
+  Stream<DynamicTest> lists() {
+    final World w = new World(4);
+    final Tensor t = Tensor.allocate(DType.FP32, 4);
+    refused("context is null", () -> new TensorList(null, t));
+    refused("tensors is null", () -> new TensorList(w.context, (Tensor[]) null));
+    refused("tensors[1] is null", () -> new TensorList(w.context, t, null));
+    refused("tensors[0]", () -> new TensorList(w.context, Tensor.at(0, 4, DType.FP32)));
+    refused("tensors[0]", () -> new TensorList(w.context, Tensor.at(t.address(), -4, DType.FP32)));
+    refused("tensors[0]", () -> new TensorList(w.context, Tensor.at(t.address() + 2, 2, DType.FP32)));
+    refused("tensors[1]", () -> new TensorList(w.context, t, t));
+    refused("zero character", () -> new TensorList(w.context, t.named("a\0b")));
+    refused("index", () -> w.grads.get(1));
+    refused("index", () -> w.grads.get(-1));
+    refused("index", () -> w.grads.diagnose().get(1));
+    refused("tensors[0] has count 3", () -> w.grads.setTensors(t.slice(0, 3)));
+    refused("tensors[0] has count 4 and dtype FP64", () -> w.grads.setTensors(Tensor.allocate(DType.FP64, 4)));
+    refused("count", () -> w.grads.setTensors(t, Tensor.allocate(DType.FP32, 4)));
+    return table.stream();
+  }
+
+  @TestFactory
+  Stream<DynamicTest> scalers() {
+    final World w = new World(4);
+    refused("context is null", () -> new GradScaler(null));
+    refused("options is null", () -> new GradScaler(w.context, null));
+    refused("growth_factor", () -> new GradScaler(w.context, new ScalerOptions().growthFactor(1)));
+    refused("backoff_factor", () -> new GradScaler(w.context, new ScalerOptions().backoffFactor(Double.NaN)));
+    refused("init_scale", () -> new GradScaler(w.context, new ScalerOptions().initScale(0)));
+    refused("growth_interval", () -> w.scaler.setGrowthInterval(0));
+    refused("floorAction is null", () -> new ScalerOptions().floorAction(null));
+    refused("preset is null", () -> new ScalerOptions((Preset) null));
+    refused("grads is null", () -> w.scaler.unscale(null));
+    refused("grads is null", () -> w.scaler.report(null));
+    refused("optimizer is null", () -> w.scaler.step(null));
+    refused("norm is null", () -> w.scaler.clipGradNorm(w.grads, 1, null));
+    refused("max_norm", () -> w.scaler.clipGradNorm(w.grads, -1));
+    refused("clip_value", () -> w.scaler.clipGradValue(w.grads, Double.NaN));
+    refused("scale", () -> w.scaler.setScale(Float.POSITIVE_INFINITY));
+    refused("state is null", () -> w.scaler.setState(null));
+    refused(BadStateException.class, Status.BAD_STATE, "update", () -> w.scaler.update());
+    refused(BadStateException.class, Status.BAD_STATE, "unscale", () -> {
+      w.scaler.unscale(w.grads);
+      w.scaler.unscale(w.grads);
+    });
+    refused(UnavailableException.class, Status.UNAVAILABLE, "device", () -> Context.deviceInfo(DeviceType.CPU, 3));
+    refused("thread", () -> Context.cpu(-1));
+    return table.stream();
+  }
+
+  @TestFactory
+  Stream<DynamicTest> optimizersAndOps() {
+    final World w = new World(4);
+    final Tensor t = Tensor.allocate(DType.FP32, 3);
+    final TensorList shorter = new TensorList(w.context, t);
+    final Word real = Word.of(World.direct(4).asFloatBuffer());
+    final Word whole = Word.of(World.direct(4).asIntBuffer());
+    refused("params", () -> new Optimizer(w.context, OptimizerOptions.adamW(), null, w.grads));
+    refused("grads[0]", () -> new Optimizer(w.context, OptimizerOptions.adamW(), w.params, shorter));
+    refused("lr", () -> new Optimizer(w.context, OptimizerOptions.adamW().lr(-1), w.params, w.grads));
+    refused("4 lists", () -> new Optimizer(w.context, OptimizerOptions.sgd(), w.params, w.grads, null, shorter,
+        shorter, shorter, shorter));
+    refused("state[0] is null", () -> new Optimizer(w.context, OptimizerOptions.sgd(), w.params, w.grads, null,
+        (TensorList) null));
+    refused("group", () -> w.optimizer.setLr(7, 1));
+    refused("lr is a word of kind INT", () -> w.optimizer.setLrWord(0, whole));
+    refused("slot", () -> w.optimizer.stateTensor(9, 0));
+    refused("not a direct buffer", () -> w.optimizer.save(ByteBuffer.allocate(64)));
+    refused("read-only", () -> w.optimizer.save(World.direct(64).asReadOnlyBuffer()));
+    refused("size", () -> w.optimizer.save(World.direct(3)));
+    refused("different numbers", () -> Ops.cast(w.context, new Tensor[] {t}, new Tensor[0]));
+    refused("growthTracker is a word of kind FLOAT", () -> Ops.updateScale(w.context, real, real, real, 2, 0.5, 1));
+    refused("found_inf", () -> Ops.unscaleCheck(w.context, new Tensor[] {t}, null, real));
+    refused("each has room for 1 elements, needs 2", () -> Ops.norm(w.context, new Tensor[] {t, t}, Norm.L2,
+        Word.of(World.direct(8).asDoubleBuffer()), Word.of(World.direct(8).asDoubleBuffer())));
+    return table.stream();
+  }
+
+  @Test
+  void floorErrorCarriesTheReport() {
+    final ScalerOptions options = new ScalerOptions().initScale(4).minScale(4).floorAction(FloorAction.ERROR);
+    try (World w = new World(2, options)) {
+      w.fill(Float.NaN);
+      w.scaler.stepAndUpdate(w.optimizer);
+      final ScaleFloorException e = assertThrows(ScaleFloorException.class, () -> w.scaler.report());
+      assertSame(Status.SCALE_FLOOR, e.status());
+      assertTrue(e.report().atFloor());
+      assertEquals(4f, e.report().scale());
+    }
+  }
+
+  /** A count that fits no int reaches the library as it is, and so does an address. */
+  @Test
+  void longsAreNotCut() {
+    final long count = (1L << 33) + 5;
+    final long address = 1L << 40;
+    try (Context context = Context.cpu(1);
+        TensorList list = new TensorList(context, Tensor.at(address, count, DType.FP32))) {
+      assertEquals(count, list.get(0).count());
+      assertEquals(address, list.get(0).address());
+    }
+  }
+
+  @Test
+  void emptyBuffersAreFine() {
+    try (World w = new World(0)) {
+      w.scaler.stepAndUpdate(w.optimizer);
+      assertEquals(0, w.grads.get(0).count());
+      Ops.zero(w.context, new Tensor[0]);
+      try (TensorList none = new TensorList(w.context);
+          TensorList nowhere = new TensorList(w.context, Tensor.at(0, 0, DType.FP16))) {
+        assertEquals(0, none.count());
+        assertEquals(1, nowhere.count());
+      }
+    }
+  }
+
+  @Test
+  void positionAndLimitAreHonoured() {
+    try (World w = new World(1)) {
+      final ByteBuffer buffer = World.direct(16);
+      buffer.putFloat(0, 1f).putFloat(4, 2f).putFloat(8, 3f).putFloat(12, 4f);
+      buffer.position(4).limit(12);
+      Ops.zero(w.context, new Tensor[] {Tensor.of(buffer, DType.FP32)});
+      final FloatBuffer rest = buffer.clear().order(ByteOrder.nativeOrder()).asFloatBuffer();
+      assertEquals(FloatBuffer.wrap(new float[] {1, 0, 0, 4}), rest);
+      rest.position(3);
+      Ops.zero(w.context, new Tensor[] {Tensor.of(rest)});
+      assertEquals(0f, buffer.getFloat(12));
+      assertEquals(1f, buffer.getFloat(0));
+    }
+  }
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.lang.ref.WeakReference;
+import java.nio.FloatBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.junit.jupiter.api.Test;
+
+/** Objects that are closed, forgotten, made by the million or used by many threads; and the buffers behind them. */
+class LifetimeTest {
+  private static void closed(Class<?> type, Runnable call) {
+    final BadStateException e = assertThrows(BadStateException.class, call::run);
+    assertEquals(type.getSimpleName() + " is closed", e.getMessage());
+  }
+
+  @Test
+  void useAfterClose() {
+    final World w = new World(2);
+    w.close();
+    closed(GradScaler.class, () -> w.scaler.getScale());
+    closed(GradScaler.class, () -> w.scaler.update());
+    closed(GradScaler.class, () -> w.scaler.history());
+    closed(Optimizer.class, () -> w.optimizer.step());
+    closed(Optimizer.class, () -> w.optimizer.saveSize());
+    closed(TensorList.class, () -> w.grads.count());
+    closed(TensorList.class, () -> w.grads.diagnose());
+    closed(Context.class, () -> w.context.numThreads());
+    closed(Context.class, () -> new GradScaler(w.context));
+  }
+
+  @Test
+  void closedArguments() {
+    try (World w = new World(2)) {
+      final World other = new World(2);
+      other.close();
+      closed(TensorList.class, () -> w.scaler.check(other.grads));
+      closed(TensorList.class, () -> w.scaler.report(other.grads));
+      closed(Optimizer.class, () -> w.scaler.step(other.optimizer));
+      closed(Context.class, () -> Ops.zero(other.context, new Tensor[0]));
+    }
+  }
+
+  @Test
+  void closingTwiceAndInAnyOrder() {
+    final World w = new World(2);
+    w.context.close();
+    w.params.close();
+    w.grads.close();
+    w.fill(1);
+    w.scaler.stepAndUpdate(w.optimizer);
+    assertEquals(-1f, w.weights.floats().get(1));
+    w.close();
+    w.close();
+  }
+
+  @Test
+  void manyAreMadeWithoutGrowth() throws IOException {
+    try (Context context = Context.cpu(1)) {
+      final Tensor tensor = Tensor.allocate(DType.FP32, 4);
+      make(context, tensor, 50_000);
+      final long before = residentKilobytes();
+      make(context, tensor, 1_000_000);
+      final long grown = residentKilobytes() - before;
+      assertTrue(grown < 32 * 1024, () -> "grew by " + grown + " KiB");
+    }
+  }
+
+  private static void make(Context context, Tensor tensor, int count) {
+    for (int i = 0; i < count; i++) {
+      new TensorList(context, tensor).close();
+    }
+  }
+
+  private static long residentKilobytes() throws IOException {
+    for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
+      if (line.startsWith("VmRSS:")) {
+        return Long.parseLong(line.replaceAll("\\D+", ""));
+      }
+    }
+    throw new IOException("no VmRSS");
+  }
+
+  /** What nobody closed is destroyed by the Cleaner's thread, and what it kept alive can go. */
+  @Test
+  void forgottenObjectsAreDestroyed() throws InterruptedException {
+    final List<WeakReference<Object>> forgotten = new ArrayList<>();
+    for (int i = 0; i < 2000; i++) {
+      final World w = new World(8);
+      w.fill(1);
+      w.scaler.stepAndUpdate(w.optimizer);
+      forgotten.add(new WeakReference<>(w.scaler));
+      forgotten.add(new WeakReference<>(w.weights.owner()));
+    }
+    for (int i = 0; i < 100 && forgotten.stream().anyMatch(r -> r.get() != null); i++) {
+      System.gc();
+      Thread.sleep(20);
+    }
+    assertFalse(forgotten.stream().anyMatch(r -> r.get() != null));
+  }
+
+  /** The only reference to the buffers is the optimizer's. */
+  @Test
+  void optimizerKeepsBuffersAlive() throws InterruptedException {
+    try (Context context = Context.cpu(1)) {
+      final List<WeakReference<Object>> buffers = new ArrayList<>();
+      final Optimizer optimizer = forgetful(context, buffers);
+      pressure();
+      for (WeakReference<Object> buffer : buffers) {
+        assertNotNull(buffer.get());
+      }
+      optimizer.step();
+      optimizer.close();
+      for (int i = 0; i < 100 && buffers.get(0).get() != null; i++) {
+        System.gc();
+        Thread.sleep(10);
+      }
+      assertNull(buffers.get(0).get());
+    }
+  }
+
+  private static Optimizer forgetful(Context context, List<WeakReference<Object>> buffers) {
+    final Tensor weights = Tensor.allocate(DType.FP32, 1 << 16);
+    final Tensor gradients = Tensor.allocate(DType.FP32, 1 << 16);
+    final Tensor exchanged = Tensor.allocate(DType.FP32, 1 << 16);
+    buffers.add(new WeakReference<>(weights.owner()));
+    buffers.add(new WeakReference<>(exchanged.owner()));
+    try (TensorList params = new TensorList(context, weights);
+        TensorList grads = new TensorList(context, gradients)) {
+      final Optimizer optimizer = new Optimizer(context, OptimizerOptions.sgd(), params, grads);
+      grads.setTensors(exchanged);
+      return optimizer;
+    }
+  }
+
+  private static void pressure() throws InterruptedException {
+    for (int i = 0; i < 20; i++) {
+      Tensor.allocate(DType.FP32, 1 << 16);
+      System.gc();
+      Thread.sleep(5);
+    }
+  }
+
+  /** While another thread collects garbage, calls on temporaries that nothing else refers to. */
+  @Test
+  void buffersLiveThroughTheCall() throws Exception {
+    final AtomicBoolean stop = new AtomicBoolean();
+    final Thread collector = new Thread(() -> {
+      while (!stop.get()) {
+        System.gc();
+      }
+    });
+    collector.start();
+    try (Context context = Context.cpu(1)) {
+      final int count = 1 << 14;
+      final Tensor copy = Tensor.allocate(DType.FP32, count);
+      for (int i = 1; i <= 200; i++) {
+        Ops.cast(context, filled(count, i), copy);
+        assertAll(copy, i);
+        new Optimizer(context, OptimizerOptions.sgd().lr(1), new TensorList(context, copy),
+            new TensorList(context, filled(count, 3f * i))).step();
+        assertAll(copy, -2f * i);
+      }
+    } finally {
+      stop.set(true);
+      collector.join();
+    }
+  }
+
+  private static void assertAll(Tensor tensor, float value) {
+    final FloatBuffer floats = tensor.floats();
+    for (int i = 0; i < floats.capacity(); i++) {
+      if (floats.get(i) != value) {
+        assertEquals(value, floats.get(i), "element " + i);
+      }
+    }
+  }
+
+  private static Tensor filled(int count, float value) {
+    final Tensor tensor = Tensor.allocate(DType.FP32, count);
+    final FloatBuffer floats = tensor.floats();
+    for (int i = 0; i < count; i++) {
+      floats.put(i, value);
+    }
+    return tensor;
+  }
+
+  @Test
+  void tenThreads() throws Exception {
+    try (Context shared = Context.cpu(2)) {
+      final ExecutorService pool = Executors.newFixedThreadPool(10);
+      final List<Future<Float>> scales = new ArrayList<>();
+      for (int t = 0; t < 10; t++) {
+        final int overflows = t;
+        scales.add(pool.submit(() -> train(shared, overflows)));
+      }
+      for (int t = 0; t < 10; t++) {
+        assertEquals(65536f / (1 << t), scales.get(t).get(60, TimeUnit.SECONDS));
+      }
+      pool.shutdown();
+    }
+  }
+
+  private static float train(Context context, int overflows) {
+    final Tensor weights = Tensor.allocate(DType.FP32, 100);
+    final Tensor gradients = Tensor.allocate(DType.FP32, 100);
+    try (TensorList params = new TensorList(context, weights);
+        TensorList grads = new TensorList(context, gradients);
+        Optimizer optimizer = new Optimizer(context, OptimizerOptions.adamW(), params, grads);
+        GradScaler scaler = new GradScaler(context)) {
+      for (int i = 0; i < 300; i++) {
+        gradients.floats().put(7, i < overflows ? Float.NaN : 1f);
+        scaler.step(optimizer);
+        scaler.update();
+        final InvalidArgumentException e =
+            assertThrows(InvalidArgumentException.class, () -> scaler.setScale(-1 - overflows));
+        assertTrue(e.getMessage().contains("scale"));
+      }
+      assertEquals(300 - overflows, optimizer.stepsApplied());
+      return scaler.getScale();
+    }
+  }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+
+/** That every method reaches the function it is named after, with its arguments in order. */
+class ScalerTest {
+  @Test
+  void cleanStepAppliesAndGrows() {
+    try (World w = new World(5, new ScalerOptions().initScale(1024).growthInterval(1))) {
+      w.fill(0.5f);
+      w.scaler.step(w.optimizer);
+      w.scaler.update();
+      assertEquals(2048f, w.scaler.getScale());
+      assertEquals(-0.5f, w.weights.floats().get(4));
+      assertEquals(1, w.optimizer.stepsApplied());
+    }
+  }
+
+  @Test
+  void overflowSkipsAndBacksOff() {
+    try (World w = new World(5)) {
+      w.fill(0.5f);
+      w.gradients.floats().put(3, Float.NaN);
+      w.scaler.stepAndUpdate(w.optimizer);
+      assertEquals(512f, w.scaler.getScale());
+      assertEquals(0f, w.weights.floats().get(0));
+      assertEquals(1, w.optimizer.stepsSkipped());
+      final Report report = w.scaler.report(w.grads);
+      assertTrue(report.overflow());
+      assertEquals(1, report.nanCount());
+      assertEquals(0, report.firstTensor());
+      assertEquals(3, report.firstElement());
+      final List<HistoryEntry> history = w.scaler.history();
+      assertEquals(1, history.size());
+      assertTrue(history.get(0).overflow());
+      assertEquals(512f, history.get(0).scale());
+    }
+  }
+
+  @Test
+  void unscaleAndClip() {
+    try (World w = new World(4)) {
+      w.fill(1);
+      w.scaler.unscale(w.grads);
+      assertEquals(1f, w.gradients.floats().get(0));
+      w.scaler.clipGradNorm(w.grads, 1.0);
+      assertEquals(0.5f, w.gradients.floats().get(2), 1e-6f);
+      w.scaler.clipGradValue(w.grads, 0.25);
+      assertEquals(0.25f, w.gradients.floats().get(2));
+      assertEquals(2.0, w.scaler.report(w.grads).gradNorm(), 1e-6);
+      assertTrue(w.scaler.shouldStep(w.grads));
+      w.scaler.update();
+      w.fill(3);
+      w.scaler.check(w.grads);
+      w.scaler.clipGradNorm(w.grads, 3, Norm.INF);
+      w.scaler.discard(w.grads);
+      w.scaler.checkRange(w.grads, 0, 1);
+      w.scaler.discardAll();
+      assertEquals(3072f, w.gradients.floats().get(0));
+    }
+  }
+
+  @Test
+  void scaleConverts() {
+    try (World w = new World(1)) {
+      final Tensor loss = Tensor.allocate(DType.FP32, 1);
+      final Tensor half = Tensor.allocate(DType.FP16, 1);
+      loss.floats().put(0, 0.5f);
+      w.scaler.scale(loss, half);
+      assertEquals(0x6000, half.bytes().getShort(0)); // 512 as binary16
+    }
+  }
+
+  @Test
+  void statesTravelAsBytes() {
+    try (World a = new World(3);
+        World b = new World(3)) {
+      a.fill(Float.POSITIVE_INFINITY);
+      a.scaler.stepAndUpdate(a.optimizer);
+      a.scaler.setGrowthFactor(4);
+      a.scaler.setBackoffFactor(0.25);
+      a.scaler.setGrowthInterval(7);
+      b.scaler.setState(ScalerState.fromBytes(a.scaler.getState().toBytes()));
+      assertEquals(512f, b.scaler.getScale());
+      assertEquals(4.0, b.scaler.getGrowthFactor());
+      assertEquals(0.25, b.scaler.getBackoffFactor());
+      assertEquals(7, b.scaler.getGrowthInterval());
+      assertEquals(1, b.scaler.getState().skipped());
+      assertThrows(InvalidArgumentException.class, () -> ScalerState.fromBytes(new byte[3]));
+      assertThrows(InvalidArgumentException.class, () -> b.scaler.setState(new ScalerState()));
+      assertEquals(512f, b.scaler.getScale());
+    }
+  }
+
+  @Test
+  void optionsAndPresets() {
+    for (Preset preset : Preset.values()) {
+      try (Context context = Context.cpu(1);
+          GradScaler scaler = new GradScaler(context, new ScalerOptions(preset))) {
+        final ScalerOptions options = scaler.getOptions();
+        assertTrue(options.growthFactor() > 1, preset.toString());
+        scaler.setOptions(options.growthInterval(3));
+        assertEquals(3, scaler.getGrowthInterval());
+      }
+    }
+    assertEquals(HysteresisRefill.ON_CLEAN_STEP, new ScalerOptions(Preset.APEX_HYSTERESIS).hysteresisRefill());
+    assertEquals(GrowthTiming.ONE_LATER, new ScalerOptions(Preset.FLAX).growthTiming());
+    assertTrue(new ScalerOptions(Preset.TORCH).growOnEqual(false).noFiniteGuard(true).noFiniteGuard());
+  }
+
+  @Test
+  void disabledScalerStepsAlways() {
+    try (World w = new World(2, new ScalerOptions().enabled(false))) {
+      assertFalse(w.scaler.isEnabled());
+      assertEquals(1f, w.scaler.getScale());
+      w.fill(2);
+      w.scaler.stepAndUpdate(w.optimizer);
+      assertEquals(-2f, w.weights.floats().get(1));
+    }
+  }
+
+  @Test
+  void optimizerStateIsSavedAndRestored() {
+    try (Context context = Context.cpu(1)) {
+      final Tensor p = Tensor.allocate(DType.FP32, 9);
+      final Tensor g = Tensor.allocate(DType.FP32, 9);
+      try (TensorList params = new TensorList(context, p);
+          TensorList grads = new TensorList(context, g);
+          Optimizer one = new Optimizer(context, OptimizerOptions.adamW().lr(0.1), params, grads);
+          Optimizer other = new Optimizer(context, OptimizerOptions.adamW().lr(0.1), params, grads)) {
+        g.floats().put(0, 2f);
+        one.step();
+        assertEquals(2, one.stateCount());
+        assertEquals("exp_avg", one.stateName(0));
+        final Tensor state = one.stateTensor(0, 0);
+        assertEquals(9, state.count());
+        final ByteBuffer saved = World.direct((int) one.saveSize());
+        one.save(saved);
+        other.load(saved);
+        assertEquals(1, other.stepsApplied());
+        final ByteBuffer again = World.direct((int) other.saveSize());
+        other.save(again);
+        assertEquals(saved, again);
+        saved.limit(saved.limit() - 1);
+        assertThrows(InvalidArgumentException.class, () -> other.load(saved));
+      }
+    }
+  }
+
+  @Test
+  void groupsAndLearningRates() {
+    try (Context context = Context.cpu(1)) {
+      final Tensor p = Tensor.allocate(DType.FP32, 2);
+      final Tensor g = Tensor.allocate(DType.FP32, 2);
+      try (TensorList params = new TensorList(context, p.slice(0, 1), p.slice(1, 1));
+          TensorList grads = new TensorList(context, g.slice(0, 1), g.slice(1, 1));
+          Optimizer optimizer = new Optimizer(context, OptimizerOptions.sgd().lr(1), params, grads)) {
+        assertEquals(1, optimizer.addGroup(1, 1, OptimizerOptions.sgd().lr(10)));
+        assertEquals(2, optimizer.groupCount());
+        g.floats().put(0, 1f).put(1, 1f);
+        optimizer.step();
+        assertEquals(-1f, p.floats().get(0));
+        assertEquals(-10f, p.floats().get(1));
+        optimizer.setLr(1, 2);
+        assertEquals(2.0, optimizer.getOptions(1).lr());
+        optimizer.setLrWord(0, Word.of(World.direct(4).putFloat(0, 5f).asFloatBuffer()));
+        optimizer.step();
+        assertEquals(-6f, p.floats().get(0));
+        assertEquals(-12f, p.floats().get(1));
+        optimizer.zeroGrads();
+        assertEquals(0f, g.floats().get(1));
+        optimizer.setSteps(40, 2);
+        assertEquals(40, optimizer.stepsApplied());
+        assertEquals(2, optimizer.stepsSkipped());
+      }
+    }
+  }
+
+  @Test
+  void modelCopyIsWrittenInTheSamePass() {
+    try (Context context = Context.cpu(1)) {
+      final Tensor p = Tensor.allocate(DType.FP32, 3);
+      final Tensor g = Tensor.allocate(DType.FP16, 3);
+      final Tensor half = Tensor.allocate(DType.FP16, 3);
+      try (TensorList params = new TensorList(context, p);
+          TensorList grads = new TensorList(context, g);
+          TensorList copy = new TensorList(context, half);
+          Optimizer optimizer = new Optimizer(context, OptimizerOptions.sgd().lr(1), params, grads, copy)) {
+        g.bytes().putShort(2, (short) 0x3c00); // 1 as binary16
+        optimizer.stepScaled(Word.of(World.direct(4).putFloat(0, 0.5f).asFloatBuffer()), null);
+        assertEquals((short) 0xb800, half.bytes().getShort(2)); // -0.5
+      }
+    }
+  }
+
+  @Test
+  void diagnosis() {
+    try (Context context = Context.cpu(1)) {
+      final Tensor t = Tensor.allocate(DType.FP32, 4).named("decoder.weight");
+      try (TensorList list = new TensorList(context, t)) {
+        t.floats().put(new float[] {0f, 4f, Float.NaN, Float.NEGATIVE_INFINITY});
+        final Diagnosis found = list.diagnose();
+        assertEquals(1, found.count());
+        assertEquals(1, found.get(0).infCount());
+        assertEquals(1, found.get(0).nanCount());
+        assertEquals(2, found.get(0).firstNonfinite());
+        assertEquals(4.0, found.get(0).amax());
+        final long[] expected = new long[Diagnosis.EXPONENT_BINS];
+        expected[2 - Diagnosis.EXPONENT_MIN] = 1;
+        assertArrayEquals(expected, found.histogram(0));
+        final Recommendation recommendation = found.recommend(1, DType.FP16);
+        assertEquals(2048f, recommendation.scale()); // 4 * 2048 = 2^13, two binades below 2^15
+        assertEquals("decoder.weight", list.get(0).name());
+        list.setName(0, "häd\uD83D\uDE00");
+        assertEquals("häd\uD83D\uDE00", list.get(0).name());
+      }
+    }
+  }
+
+  @Test
+  void ops() {
+    try (Context context = Context.cpu(1)) {
+      final Tensor a = Tensor.allocate(DType.FP32, 4);
+      final Tensor b = Tensor.allocate(DType.FP32, 4);
+      final Word found = Word.of(World.direct(4).asFloatBuffer());
+      final ByteBuffer words = World.direct(16);
+      a.floats().put(new float[] {1, 2, 3, 4});
+      Ops.cast(context, a, b);
+      Ops.axpby(context, 2, new Tensor[] {a}, 10, new Tensor[] {b});
+      assertEquals(48f, b.floats().get(3));
+      words.putFloat(0, 0.5f);
+      Ops.unscaleCheck(context, new Tensor[] {b}, found, Word.of(words.asFloatBuffer()));
+      assertEquals(24f, b.floats().get(3));
+      Ops.scale(context, new Tensor[] {b}, new Tensor[] {a}, Word.of(words.asFloatBuffer()));
+      assertEquals(12f, a.floats().get(3));
+      words.position(8);
+      final Word norm = Word.of(words.slice().order(words.order()).asDoubleBuffer());
+      Ops.norm(context, new Tensor[] {a}, Norm.INF, norm, null);
+      assertEquals(12.0, words.getDouble(8));
+      Ops.zero(context, new Tensor[] {a});
+      assertEquals(0f, a.floats().get(3));
+      words.putFloat(0, 64f).putInt(4, 0);
+      final ByteBuffer tracker = World.direct(4);
+      words.position(0);
+      Ops.updateScale(context, Word.of(words.asFloatBuffer()), Word.of(tracker.asIntBuffer()), found, 2, 0.5, 1);
+      assertEquals(128f, words.getFloat(0));
+    }
+  }
+
+  @Test
+  void devicesAndWords() {
+    assertEquals(1, Context.deviceCount(DeviceType.CPU));
+    assertEquals(DeviceType.CPU, Context.deviceInfo(DeviceType.CPU, 0).type());
+    assertTrue(Context.version().matches("\\d+\\.\\d+\\.\\d+"));
+    assertTrue(Context.buildInfo().contains(Context.version()));
+    try (World w = new World(1)) {
+      assertEquals(1, w.context.numThreads());
+      assertNotEquals(CpuTarget.BEST, w.context.cpuTarget());
+      w.scaler.check(w.grads);
+      final DeviceState state = w.scaler.deviceState(w.grads);
+      assertNotEquals(0, state.foundInf());
+      assertEquals(0, w.scaler.deviceState(null).foundInf());
+      final Tensor scale = Tensor.allocate(DType.FP32, 1);
+      Ops.cast(w.context, Tensor.at(state.scale(), 1, DType.FP32), scale);
+      assertEquals(1024f, scale.floats().get(0));
+    }
+  }
+}

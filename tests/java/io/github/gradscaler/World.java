@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+
+/** A context, a list of parameters and one of gradients, SGD of learning rate 1 over them, and a scaler. */
+final class World implements AutoCloseable {
+  final Context context = Context.cpu(1);
+  final Tensor weights;
+  final Tensor gradients;
+  final TensorList params;
+  final TensorList grads;
+  final Optimizer optimizer;
+  final GradScaler scaler;
+
+  World(int count) {
+    this(count, new ScalerOptions().initScale(1024));
+  }
+
+  World(int count, ScalerOptions options) {
+    weights = Tensor.allocate(DType.FP32, count);
+    gradients = Tensor.allocate(DType.FP32, count);
+    params = new TensorList(context, weights);
+    grads = new TensorList(context, gradients);
+    optimizer = new Optimizer(context, OptimizerOptions.sgd().lr(1), params, grads);
+    scaler = new GradScaler(context, options);
+  }
+
+  /** As a backward pass would: every gradient has this value before it is scaled. */
+  void fill(float trueValue) {
+    final FloatBuffer values = gradients.floats();
+    final float value = trueValue * scaler.getScale();
+    for (int i = 0; i < values.capacity(); i++) {
+      values.put(i, value);
+    }
+  }
+
+  static ByteBuffer direct(int bytes) {
+    return ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
+  }
+
+  @Override
+  public void close() {
+    scaler.close();
+    optimizer.close();
+    grads.close();
+    params.close();
+    context.close();
+  }
+}
