@@ -47,6 +47,26 @@ TEST_P(ClipNorm, ScalesByPyTorchsFactor) {
   }
 }
 
+/// The 1e-6 beside the norm shows where the norm is as small: 1e-6 / (1e-6 + 1e-6). In place and folded into a step.
+TEST(ClipNorm, AddsPyTorchsEpsilonToTheNorm) {
+  const Context context = make_context();
+  for (const bool unscale_first : {true, false}) {
+    std::vector<Buffer> params = make_buffers(GSC_FP32, {4}), grads = make_buffers(GSC_FP32, {4});
+    grads[0].set(2, -4e-6);
+    const List param_list = make_list(context, params), list = make_list(context, grads);
+    gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
+    sgd.lr = 1.0;
+    const Optimizer optimizer = make_optimizer(context, sgd, param_list, list);
+    const Scaler scaler = make_scaler(context, 4.0f);
+    if (unscale_first) {
+      ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+    }
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 1e-6, GSC_NORM_L2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
+    EXPECT_NEAR(params[0].get(2), 0.5e-6, 1e-12) << (unscale_first ? "unscaled" : "folded");
+  }
+}
+
 TEST(ClipNorm, LeavesGradientsOfAnOverflowAlone) {
   const Context context = make_context();
   for (const double planted : {kInf, kNan}) {
