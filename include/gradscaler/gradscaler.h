@@ -486,6 +486,7 @@ GSC_API gsc_status gsc_scaler_options_preset(gsc_scaler_options *options, uint32
  * Between two updates every list of gradients goes through
  *     READY -> (CHECKED or UNSCALED) -> STEPPED        and update returns it to READY.
  * CHECKED gradients are still multiplied by the scale; UNSCALED ones are not.
+ * A list is in one scaler's iteration at a time: another scaler is refused with BAD_STATE until the first has updated.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
