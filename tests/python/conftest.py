@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the Python package share. They need NumPy; other array libraries are tested where they are."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def pair():
+    """A function that makes params of ones and gradients of a value, of the given counts."""
+
+    def make(value=1.0, counts=(3, 5), dtype=np.float32):
+        params = [np.ones(n, np.float32) for n in counts]
+        return params, [np.full(n, value, dtype) for n in counts]
+
+    return make
+
+
+@pytest.fixture
+def world(pair):
+    """A scaler at scale 4 with growth interval 2, and SGD with learning rate 1 on gradients of 4 (1 unscaled)."""
+
+    def make(value=4.0, **policy):
+        params, grads = pair(value)
+        scaler = gs.GradScaler(**{"init_scale": 4.0, "growth_interval": 2, **policy})
+        return scaler, gs.SGD(params, grads, lr=1.0), params, grads
+
+    return make

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is accepted as an array, that nothing is copied, what holds what, and what is refused and how."""
+
+import array
+import gc
+import sys
+import weakref
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+
+
+def frozen(values):
+    values.flags.writeable = False
+    return values
+
+
+class Cuda:
+    """An array that says it is on a GPU."""
+
+    def __init__(self, **changes):
+        self.__cuda_array_interface__ = {"shape": (2, 3), "typestr": "<f4", "data": (4096, False), "version": 3,
+                                         "strides": None, "stream": 1, **changes}
+
+
+class Capsule:
+    """An array that has DLPack alone, old or new."""
+
+    def __init__(self, values, versioned, device=(1, 0)):
+        self.values, self.versioned, self.device = values, versioned, device
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **arguments):
+        if not self.versioned and "max_version" in arguments:
+            raise TypeError("unexpected keyword argument 'max_version'")
+        return self.values.__dlpack__(**arguments)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_numpy_by_pointer(dtype):
+    values = np.ones((2, 3), dtype)
+    tensor = gs.as_tensor(values)
+    assert (tensor.address, tensor.count, tensor.dtype, tensor.device) == (values.ctypes.data, 6, dtype, "cpu")
+    assert not tensor.readonly and tensor.nbytes == values.nbytes
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_dlpack_by_pointer(versioned):
+    values = np.ones((2, 3), np.float16)[1:]
+    tensor = gs.as_tensor(Capsule(values, versioned))
+    assert (tensor.address, tensor.count, tensor.dtype) == (values.ctypes.data, 3, "float16")
+    with pytest.raises(ValueError, match="not contiguous"):
+        gs.as_tensor(Capsule(np.ones((4, 4))[:, 1:], versioned))
+
+
+def test_standard_library_and_raw_pointers():
+    floats = array.array("f", [1, 2, 3])
+    assert gs.as_tensor(floats).address == floats.buffer_info()[0]
+    tensor = gs.as_tensor((floats.buffer_info()[0], 3, "fp32"))
+    assert (tensor.count, tensor.dtype, tensor.owner) == (3, "float32", None)
+    assert gs.as_tensor((64, 3, np.dtype("float16"), "cuda:1")).device == "cuda:1"
+    assert gs.as_tensor(tensor) is tensor
+
+
+def test_bfloat16():
+    bits = np.full(3, 0x3F80, np.uint16)
+    tensor = gs.as_tensor(bits, dtype="bf16")
+    assert (tensor.address, tensor.count, tensor.dtype) == (bits.ctypes.data, 3, "bfloat16")
+    assert gs.ops.norm([tensor], np.inf) == 1.0
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    values = np.full(3, 2.0, ml_dtypes.bfloat16)
+    tensor = gs.as_tensor(values)
+    assert (tensor.address, tensor.count, tensor.dtype) == (values.ctypes.data, 3, "bfloat16")
+    gs.ops.scale(values, values, 4.0)
+    assert values.tolist() == [8.0] * 3
+    with pytest.raises(ValueError, match="read-only"):
+        gs.as_tensor(frozen(values))
+
+
+def test_cuda_array_interface():
+    tensor = gs.as_tensor(Cuda())
+    assert (tensor.address, tensor.count, tensor.dtype) == (4096, 6, "float32")
+    assert (tensor.device, tensor.stream) == ("cuda:0", 1)
+    assert gs.as_tensor(Cuda(strides=(12, 4))).count == 6
+    for changes, message in [({"strides": (24, 4)}, "not contiguous"), ({"data": (4096, True)}, "read-only"),
+                             ({"stream": 0}, "stream 0")]:
+        with pytest.raises(ValueError, match=message):
+            gs.as_tensor(Cuda(**changes))
+    with pytest.raises(TypeError, match="typestr"):
+        gs.as_tensor(Cuda(typestr="<i8"))
+
+
+REFUSED = [
+    (lambda: np.ones((4, 4), np.float32).T, ValueError, "not contiguous"),
+    (lambda: np.ones(4, np.float32)[::2], ValueError, "not contiguous"),
+    (lambda: frozen(np.ones(4, np.float32)), ValueError, "read-only"),
+    (lambda: b"12345678", TypeError, "dtype uint8"),
+    (lambda: np.ones(4, np.int64), TypeError, "dtype int64"),
+    (lambda: np.ones(4, np.uint16), TypeError, "dtype uint16.*dtype='bfloat16'"),
+    (lambda: np.ones(4, ">f4"), TypeError, "format '>f'"),
+    (lambda: np.ones(4, complex), TypeError, "format 'Zd'"),
+    (lambda: "text", TypeError, "is str; it must"),
+    (lambda: 3.0, TypeError, "is float; it must"),
+    (lambda: None, TypeError, "is NoneType; it must"),
+    (lambda: Capsule(np.ones(3), True, device=(4, 0)), ValueError, "device of DLPack type 4"),
+    (lambda: (-1, 3, "fp32"), TypeError, "pointer, count, dtype"),
+    (lambda: (64, 3, "fp8"), TypeError, "dtype is 'fp8'"),
+    (lambda: (64, 3, "fp32", "tpu"), ValueError, "device is 'tpu'"),
+]
+
+
+@pytest.mark.parametrize("make, error, message", REFUSED, ids=lambda value: value if isinstance(value, str) else "")
+def test_refusals_name_the_argument(make, error, message):
+    good = np.ones(3, np.float32)
+    if not isinstance(make(), (tuple, type(None))):
+        with pytest.raises(error, match=rf"arrays\['b'\].*{message}"):
+            gs.TensorList({"a": good, "b": make()})
+    with pytest.raises(error, match=message):
+        gs.TensorList([good, make()])
+
+
+def test_wrong_devices_are_refused():
+    with pytest.raises(ValueError, match=r"grads\[0\] is on cuda:0; it must be on cpu"):
+        gs.SGD([np.ones(6, np.float32)], [Cuda()])
+    with pytest.raises(gs.UnavailableError):
+        gs.TensorList([gs.Tensor(4096, 6, "float32", device="cuda:99")])
+
+
+def test_lists_refuse_what_the_library_refuses():
+    values = np.zeros(6, np.float32)
+    with pytest.raises(gs.InvalidArgumentError, match="overlap"):
+        gs.TensorList([values[:4], values[3:]])
+    whole = gs.as_tensor(values)
+    with pytest.raises(gs.InvalidArgumentError, match="align"):
+        gs.TensorList([(whole.address + 1, 2, "fp32")])
+    with pytest.raises(gs.InvalidArgumentError, match=r"tensors\[0\]"):
+        gs.TensorList([(0, 3, "fp32")])
+    with pytest.raises(gs.InvalidArgumentError, match=r"tensors\[0\]"):
+        gs.TensorList([(64, -3, "fp32")])
+
+
+def test_arrays_are_held_and_cannot_be_resized():
+    raw = bytearray(16)
+    tensors = gs.TensorList(raw, dtype="fp32")
+    with pytest.raises(BufferError):
+        raw.extend(b"more")
+    tensors.close()
+    raw.extend(b"more")
+    values = np.ones(1000, np.float32)
+    alive = weakref.ref(values)
+    references = sys.getrefcount(values)
+    held = gs.TensorList([values])
+    assert sys.getrefcount(values) > references
+    del values
+    gc.collect()
+    assert alive() is not None
+    del held
+    gc.collect()
+    assert alive() is None
+
+
+def test_an_optimizer_holds_arrays_of_closed_lists():
+    params, grads = gs.TensorList([np.ones(3, np.float32)]), gs.TensorList([np.ones(3, np.float32)])
+    alive = params[0]
+    optimizer = gs.SGD(params, grads, lr=1.0)
+    params.close()
+    grads.close()
+    gc.collect()
+    optimizer.step()
+    assert gs.ops.norm([alive]) == 0.0
+
+
+def test_rebind():
+    old, new = np.ones(3, np.float32), np.full(3, 5.0, np.float32)
+    params = np.zeros(3, np.float32)
+    optimizer = gs.SGD([params], [old], lr=1.0)
+    optimizer.grads.rebind([new])
+    optimizer.step()
+    assert params.tolist() == [-5.0] * 3
+    references = weakref.ref(old)
+    del old
+    gc.collect()
+    assert references() is None
+    for wrong in ([np.ones(4, np.float32)], [np.ones(3, np.float16)], []):
+        with pytest.raises(ValueError, match="arrays"):
+            optimizer.grads.rebind(wrong)
+    optimizer.step()
+    assert params.tolist() == [-10.0] * 3
+
+
+def test_one_array_mappings_and_names():
+    assert len(gs.TensorList(np.ones((2, 3)))) == 1
+    assert gs.TensorList({"w": np.ones(2), "b": np.ones(3)}).names == ["w", "b"]
+    assert gs.TensorList([np.ones(2)], names=["x"]).names == ["x"]
+    with pytest.raises(ValueError, match="names has 1"):
+        gs.TensorList([np.ones(2), np.ones(2)], names=["x"])
+    assert len(gs.TensorList([])) == 0
+    assert len(gs.TensorList(iter([np.ones(2), np.zeros((0, 4))]))) == 2
+
+
+def test_diagnose_and_recommend():
+    values = np.array([0.0, 1.5, np.inf, np.nan, 1e-7, -4.0], np.float16)
+    found = gs.diagnose({"w": values}, histogram=True)[0]
+    assert (found.name, found.count, found.inf_count, found.nan_count, found.zero_count) == ("w", 6, 1, 1, 1)
+    assert (found.subnormal_count, found.first_nonfinite, found.amax) == (1, 2, 4.0)
+    assert len(found.histogram) == gs.EXPONENT_BINS and sum(found.histogram) == 3
+    assert found.histogram[2 - gs.EXPONENT_MIN] == 1 and found.histogram[0 - gs.EXPONENT_MIN] == 1
+    assert gs.diagnose([frozen(np.ones(3))])[0].histogram == ()
+    recommended = gs.recommend_scale([np.full(8, 2.0**-20, np.float16)], 1.0)
+    # 2^15 is the last power of two that fp16 holds; two binades below it is 2^13.
+    assert recommended.scale == 2.0**33 and recommended.flushed == 0.0

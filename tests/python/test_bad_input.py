@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bad-input table: one wrong argument a row, its exception, and that the message names it."""
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+
+NAN, INF = float("nan"), float("inf")
+BAD = gs.InvalidArgumentError
+
+
+def params():
+    return [np.ones(3, np.float32)]
+
+
+def optimizer():
+    return gs.SGD(params(), params(), lr=0.0)
+
+
+SCALER = [
+    (dict(init_scale=0.0), BAD, "init_scale"), (dict(init_scale=-1.0), BAD, "init_scale"),
+    (dict(init_scale=INF), BAD, "init_scale"), (dict(init_scale=NAN), BAD, "init_scale"),
+    (dict(init_scale="big"), TypeError, "init_scale"), (dict(init_scale=None), TypeError, "init_scale"),
+    (dict(growth_factor=1.0), BAD, "growth_factor"), (dict(growth_factor=NAN), BAD, "growth_factor"),
+    (dict(backoff_factor=1.0), BAD, "backoff_factor"), (dict(backoff_factor=0.0), BAD, "backoff_factor"),
+    (dict(growth_interval=0), BAD, "growth_interval"), (dict(growth_interval=2.5), TypeError, "growth_interval"),
+    (dict(growth_interval=1 << 40), ValueError, "growth_interval"), (dict(hysteresis=0), BAD, "hysteresis"),
+    (dict(min_scale=-1.0), BAD, "min_scale"), (dict(min_scale=8.0, max_scale=4.0), BAD, "max_scale|min_scale"),
+    (dict(hysteresis_refill="never"), ValueError, "hysteresis_refill is 'never'.*on_growth"),
+    (dict(growth_timing=1), ValueError, "growth_timing"), (dict(floor_action="abort"), ValueError, "floor_action"),
+    (dict(overflow_tolerance=1.5), BAD, "overflow_tolerance"), (dict(history_capacity=-1), BAD, "history_capacity"),
+    (dict(floor_patience=0), BAD, "floor_patience"), (dict(recovery_threshold=-1.0), BAD, "recovery_threshold"),
+    (dict(minimum=1.0), TypeError, "minimum"), (dict(device="gpu"), ValueError, "device is 'gpu'"),
+    (dict(device="cuda:x"), ValueError, "device"), (dict(device="cuda:99"), gs.UnavailableError, "."),
+]
+
+
+@pytest.mark.parametrize("arguments, error, message", SCALER, ids=str)
+def test_scaler(arguments, error, message):
+    with pytest.raises(error, match=message):
+        gs.GradScaler(**arguments)
+
+
+OPTIMIZERS = [
+    (gs.SGD, dict(lr=-1.0), BAD, "lr"), (gs.SGD, dict(lr=NAN), BAD, "lr"), (gs.SGD, dict(lr="1"), TypeError, "lr"),
+    (gs.SGD, dict(momentum=-0.1), BAD, "momentum"), (gs.SGD, dict(nesterov=True), BAD, "(?i)nesterov"),
+    (gs.Adam, dict(betas=(1.0, 0.9)), BAD, "beta1"), (gs.Adam, dict(betas=(0.9, -0.1)), BAD, "beta2"),
+    (gs.Adam, dict(betas=0.9), ValueError, "betas"), (gs.Adam, dict(eps=-1.0), BAD, "eps"),
+    (gs.AdamW, dict(weight_decay=-1.0), BAD, "weight_decay"), (gs.Adagrad, dict(lr_decay=-1.0), BAD, "lr_decay"),
+    (gs.Adagrad, dict(initial_accumulator_value=-1.0), BAD, "initial_accumulator_value"),
+    (gs.Lion, dict(betas=(NAN, 0.9)), BAD, "beta1"), (gs.LAMB, dict(eps=INF), BAD, "eps"),
+    (gs.Adam, dict(device="cpu:x"), ValueError, "device"), (gs.Adam, dict(momentum=0.9), TypeError, "momentum"),
+]
+
+
+@pytest.mark.parametrize("kind, arguments, error, message", OPTIMIZERS, ids=str)
+def test_optimizer(kind, arguments, error, message):
+    with pytest.raises(error, match=message):
+        kind(params(), params(), **arguments)
+
+
+LISTS = [
+    (lambda: gs.SGD(params(), [np.ones(4, np.float32)]), BAD, r"grads\[0\]"),
+    (lambda: gs.SGD(params(), []), BAD, "grads"),
+    (lambda: gs.SGD(params(), params(), model_copy=[np.ones(4, np.float16)]), BAD, r"model_copy\[0\]"),
+    (lambda: (lambda p: gs.SGD(p, p))(params()), BAD, "overlap"),
+    (lambda: gs.SGD(None, params()), TypeError, "NoneType"),
+    (lambda: gs.SGD(params(), 3), TypeError, "grads is int"),
+    (lambda: gs.TensorList(params(), device=gs.Context()).rebind([np.ones(3)]), ValueError, r"arrays\[0\]"),
+    (lambda: gs.Optimizer(params(), params(), {}), TypeError, "base class"),
+    (lambda: gs.SGD(gs.TensorList(params(), device=gs.Context()), gs.TensorList(params())), BAD, "context"),
+]
+
+
+@pytest.mark.parametrize("call, error, message", LISTS)
+def test_lists(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+CALLS = [
+    (lambda s, o: s.clip_grad_norm_(o, -1.0), BAD, "max_norm"),
+    (lambda s, o: s.clip_grad_norm_(o, NAN), BAD, "max_norm"),
+    (lambda s, o: s.clip_grad_norm_(o, 1.0, 3), ValueError, "norm_type is 3"),
+    (lambda s, o: s.clip_grad_value_(o, NAN), BAD, "clip_value"),
+    (lambda s, o: s.update(0.0), BAD, "scale"), (lambda s, o: s.update(INF), BAD, "scale"),
+    (lambda s, o: s.update("8"), TypeError, "new_scale"),
+    (lambda s, o: s.set_growth_factor(0.5), BAD, "factor"), (lambda s, o: s.set_backoff_factor(2.0), BAD, "factor"),
+    (lambda s, o: s.set_growth_interval(0), BAD, "interval"),
+    (lambda s, o: s.set_growth_interval(1.5), TypeError, "new_interval"),
+    (lambda s, o: s.set_options(init_scale=2.0), BAD, "init_scale"),
+    (lambda s, o: s.unscale_([np.ones(3)]), TypeError, "optimizer is list"),
+    (lambda s, o: s.check_range(o, 0, 2), BAD, "count|range"), (lambda s, o: s.check_range(o, -1, 1), BAD, "first"),
+    (lambda s, o: s.scale(np.ones(3), out=np.ones(2)), BAD, "src|dst"),
+    (lambda s, o: s.scale(np.ones(3), out=[1, 2]), TypeError, "out is list"),
+    (lambda s, o: gs.GradScaler.from_preset("caffe"), ValueError, "preset is 'caffe'.*torch"),
+    (lambda s, o: gs.Context(threads=-1), ValueError, "threads"),
+    (lambda s, o: gs.Context(cpu_target="mmx"), ValueError, "cpu_target"),
+    (lambda s, o: gs.ops.update_scale(1.0, 1, 0.0), TypeError, "scale"),
+    (lambda s, o: gs.ops.cast([np.ones(3)], []), ValueError, "src has 1 tensors, but dst has 0"),
+    (lambda s, o: gs.ops.norm([np.ones(3)], 1), ValueError, "norm_type"),
+    (lambda s, o: gs.ops.unscale_check([np.ones(3)], np.zeros(2, np.float32), 1.0), TypeError, "found_inf"),
+    (lambda s, o: gs.clip_grad_norm_([np.ones(3)], -1.0), ValueError, "max_norm"),
+    (lambda s, o: gs.clip_grad_value_([np.ones(3)], -1.0), BAD, "clip_value"),
+]
+
+
+@pytest.mark.parametrize("call, error, message", CALLS)
+def test_calls_change_nothing(call, error, message):
+    scaler, stepper = gs.GradScaler(init_scale=4.0), optimizer()
+    before = scaler.state_dict()
+    with pytest.raises(error, match=message):
+        call(scaler, stepper)
+    assert scaler.state_dict() == before
+    scaler.step_and_update(stepper)
+    assert scaler.report().updates == 1
+
+
+def test_messages_say_nothing_of_c_functions():
+    with pytest.raises(BAD) as caught:
+        gs.GradScaler(growth_interval=0)
+    assert not str(caught.value).startswith("gsc_") and caught.value.status == 1

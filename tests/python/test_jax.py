@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradscaler.jax: the FFI handlers under jit against the formulas in NumPy and the object interface."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+gj = pytest.importorskip("gradscaler.jax", exc_type=ImportError)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("jit", [False, True])
+def test_unscale_check(dtype, jit):
+    call = jax.jit(gj.unscale_check) if jit else gj.unscale_check
+    grads = {"w": jnp.full((20, 20), 4.0, dtype), "b": [jnp.full((3,), 8.0, dtype)]}
+    unscaled, found = call(grads, 0.25)
+    assert found == 0.0 and (unscaled["w"] == 1.0).all() and unscaled["b"][0].tolist() == [2.0] * 3
+    assert unscaled["w"].dtype == dtype and (grads["w"] == 4.0).all()
+    for bad in (np.inf, np.nan):
+        _, found = call({**grads, "b": [grads["b"][0].at[1].set(bad)]}, 0.25)
+        assert found == 1.0
+    assert call(grads, 0.25, 1.0)[1] == 1.0
+
+
+def test_update_scale():
+    call = jax.jit(functools.partial(gj.update_scale, backoff_factor=0.25, growth_interval=2))
+    scale, tracker = jnp.float32(4.0), jnp.int32(0)
+    for found, expected in ((0.0, (1, 4.0)), (0.0, (0, 8.0)), (1.0, (0, 2.0))):
+        scale, tracker = call(scale, tracker, found)
+        assert (tracker, scale) == expected
+
+
+def test_adamw_equals_the_object_interface():
+    rng = np.random.default_rng(4)
+    start = {"w": rng.normal(size=(5, 7)).astype(np.float32), "b": rng.normal(size=3).astype(np.float32)}
+    params = {name: jnp.array(values) for name, values in start.items()}
+    state = gj.adamw_init(params)
+    grads = {name: np.zeros_like(values) for name, values in start.items()}
+    optimizer = gs.AdamW(start, grads.values(), lr=np.float32(0.1))
+    step = jax.jit(functools.partial(gj.adamw), donate_argnums=(0, 2))
+    for turn in range(6):
+        for values in grads.values():
+            values[:] = rng.normal(size=values.shape)
+        skip = turn == 3
+        given = {name: jnp.array(values) * 4 for name, values in grads.items()}
+        params, state = step(params, given, state, lr=0.1, inv_scale=0.25, found_inf=float(skip))
+        if not skip:
+            optimizer.step()
+        for name in start:
+            np.testing.assert_allclose(params[name], start[name], rtol=1e-6, atol=1e-7)
+    assert state.step == 5
+
+
+def test_donated_buffers_are_updated_in_place():
+    params = {"w": jnp.ones((64, 64))}
+    state = gj.adamw_init(params)
+    before = [a.unsafe_buffer_pointer() for a in (params["w"], state.exp_avg["w"], state.exp_avg_sq["w"])]
+    step = jax.jit(functools.partial(gj.adamw), donate_argnums=(0, 2))
+    params, state = step(params, {"w": jnp.ones((64, 64))}, state)
+    after = [a.unsafe_buffer_pointer() for a in (params["w"], state.exp_avg["w"], state.exp_avg_sq["w"])]
+    assert sorted(before) == sorted(after)
+
+
+def test_what_is_not_donated_is_not_written():
+    params, grads = {"w": jnp.ones(8)}, {"w": jnp.full(8, 2.0)}
+    state = gj.adamw_init(params)
+    stepped, _ = jax.jit(gj.adamw)(params, grads, state)
+    assert (params["w"] == 1).all() and (grads["w"] == 2).all() and (state.exp_avg["w"] == 0).all()
+    assert (stepped["w"] != 1).all()
+
+
+def test_dynamic_scale_trains_and_skips():
+    target = jnp.arange(4.0)
+
+    def loss(params, poison):
+        return jnp.sum((params["w"].astype(jnp.float16) - target.astype(jnp.float16)) ** 2) * poison
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1, 2))
+    def train_step(scale, params, state, poison):
+        scale, found_inf, value, grads = scale.value_and_grad(loss)(params, poison)
+        params, state = gj.adamw(params, grads, state, lr=0.1, found_inf=found_inf, weight_decay=0.0)
+        return scale, params, state, value, found_inf
+
+    scale = gj.DynamicScale.create(init_scale=256.0, growth_interval=50)
+    params = {"w": jnp.zeros(4)}
+    state = gj.adamw_init(params)
+    scales = []
+    for turn in range(150):
+        poison = jnp.float16(np.inf if turn == 20 else 1.0)
+        before = np.array(params["w"])
+        scale, params, state, value, found_inf = train_step(scale, params, state, poison)
+        scales.append(float(scale.scale))
+        if turn == 20:
+            assert found_inf == 1.0
+            np.testing.assert_array_equal(params["w"], before)
+    assert scales[19:22] == [256.0, 128.0, 128.0] and scales[70] == 256.0 and scales[-1] == 512.0
+    assert state.step == 149
+    np.testing.assert_allclose(params["w"], target, atol=0.05)
+
+
+def test_has_aux_and_static_policy():
+    scale = gj.DynamicScale.create(4.0, growth_factor=3.0, growth_interval=1)
+    call = jax.jit(lambda s, x: s.value_and_grad(lambda v: ((v**2).sum(), v + 1), has_aux=True)(x))
+    following, found_inf, (value, aux), grads = call(scale, jnp.arange(3.0))
+    assert (following.scale, found_inf, value) == (12.0, 0.0, 5.0)
+    assert aux.tolist() == [1, 2, 3] and grads.tolist() == [0, 2, 4]
+    assert len(jax.tree_util.tree_leaves(scale)) == 2
+
+
+def test_errors_carry_the_librarys_message():
+    with pytest.raises(ValueError, match="grads have other shapes"):
+        gj.adamw({"w": jnp.ones(3)}, {"w": jnp.ones(4)}, gj.adamw_init({"w": jnp.ones(3)}))
+    with pytest.raises(Exception, match="growth_factor"):
+        jax.block_until_ready(gj.update_scale(1.0, 0, 0.0, growth_factor=0.5))
+    with pytest.raises(Exception, match="dtype"):
+        jax.block_until_ready(gj.unscale_check([jnp.ones(3, jnp.int32)], 1.0))

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of JAX and PyTorch on the CPU, by pointer; each is skipped where it is not installed."""
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+
+DTYPES = ["float16", "bfloat16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_torch_by_pointer(dtype):
+    torch = pytest.importorskip("torch")
+    values = torch.nn.Parameter(torch.full((4, 3), 8.0, dtype=getattr(torch, dtype)))
+    tensor = gs.as_tensor(values)
+    assert (tensor.address, tensor.count, tensor.dtype) == (values.data_ptr(), 12, dtype)
+    view = gs.as_tensor(values[1:])
+    assert (view.address, view.count) == (values[1:].data_ptr(), 9)
+    gs.ops.scale(values, values, 0.5)
+    assert (values == 4.0).all()
+    with pytest.raises(ValueError, match=r"params\[0\] is not contiguous"):
+        gs.SGD([values.t()], [torch.ones(3, 4, dtype=values.dtype)])
+
+
+@pytest.mark.parametrize("bad", ["meta", "sparse", "int"])
+def test_torch_refusals(bad):
+    torch = pytest.importorskip("torch")
+    array = {"meta": lambda: torch.ones(3, device="meta"), "sparse": lambda: torch.ones(3).to_sparse(),
+             "int": lambda: torch.ones(3, dtype=torch.int32)}[bad]()
+    with pytest.raises((ValueError, TypeError), match=r"arrays\[0\]"):
+        gs.TensorList([array])
+
+
+def test_torch_training_equals_torchs_own():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    ours, theirs = torch.nn.Linear(7, 3), torch.nn.Linear(7, 3)
+    theirs.load_state_dict(ours.state_dict())
+    grads = [torch.zeros_like(p) for p in ours.parameters()]
+    for p, g in zip(ours.parameters(), grads):
+        p.grad = g
+    scaler = gs.GradScaler(init_scale=1024.0)
+    optimizer = gs.AdamW(dict(ours.named_parameters()), grads, lr=0.01)
+    reference = torch.optim.AdamW(theirs.parameters(), lr=0.01)
+    for _ in range(5):
+        x = torch.randn(16, 7)
+        optimizer.zero_grad()
+        (ours(x).square().mean() * scaler.get_scale()).backward()
+        scaler.step_and_update(optimizer)
+        reference.zero_grad()
+        theirs(x).square().mean().backward()
+        reference.step()
+    assert optimizer.steps == 5
+    for p, q in zip(ours.parameters(), theirs.parameters()):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
+
+def test_torch_scale_keeps_the_tensor():
+    torch = pytest.importorskip("torch")
+    scaler = gs.GradScaler(init_scale=4.0)
+    values = torch.ones(3, dtype=torch.bfloat16)
+    assert scaler.scale(values).tolist() == [4.0] * 3 and values.tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:3])
+def test_jax_by_pointer(dtype):
+    jax = pytest.importorskip("jax")
+    values = jax.numpy.full((4, 3), 8.0, dtype)
+    tensor = gs.as_tensor(values, writable=False)
+    assert (tensor.address, tensor.count, tensor.dtype) == (values.unsafe_buffer_pointer(), 12, dtype)
+    assert tensor.readonly and gs.ops.norm(values, np.inf) == 8.0
+    with pytest.raises(ValueError, match=r"params\[0\] is read-only"):
+        gs.SGD([values], [np.ones(12, np.float32)])
+
+
+def test_jax_gradients_are_stepped_on():
+    jax = pytest.importorskip("jax")
+    params = np.ones(5, np.float32)
+    scaler = gs.GradScaler(init_scale=1024.0)
+    grads = jax.grad(lambda p, s: (p**2).sum().astype("float32") * s)
+    gradients = gs.TensorList([grads(jax.numpy.asarray(params, "bfloat16"), scaler.get_scale())], read_only=True)
+    optimizer = gs.SGD([params], gradients, lr=0.5)
+    scaler.step_and_update(optimizer)
+    assert params.tolist() == [0.0] * 5
+    gradients.rebind([grads(jax.numpy.full(5, 2.0, "bfloat16"), scaler.get_scale())])
+    scaler.step_and_update(optimizer)
+    assert params.tolist() == [-2.0] * 5
+    scaled = scaler.scale(jax.numpy.full(2, 2.0**-20, "float16"))
+    assert scaled.dtype == "float16" and scaled.tolist() == [2.0**-10] * 2
+
+
+def test_jax_arrays_that_are_gone_or_traced_are_refused():
+    jax = pytest.importorskip("jax")
+    values = jax.numpy.ones(3)
+    values.delete()
+    with pytest.raises(ValueError, match="arrays"):
+        gs.TensorList([values], read_only=True)
+    with pytest.raises(ValueError, match="arrays"):
+        jax.jit(lambda v: gs.TensorList([v], read_only=True))(jax.numpy.ones(3))

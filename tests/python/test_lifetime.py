@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Use after close, orders of destruction, leaks, threads and forks."""
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+from gradscaler._native import native
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+SCALER_CALLS = [
+    ("unscale_", "o"), ("check", "o"), ("step", "o"), ("step_and_update", "o"), ("should_step", "o"), ("update", ""),
+    ("discard", ""), ("get_scale", ""), ("is_enabled", ""), ("report", ""), ("history", ""), ("state_dict", ""),
+    ("get_growth_factor", ""), ("get_backoff_factor", ""), ("get_growth_interval", ""), ("scale", "1"),
+]
+
+
+@pytest.mark.parametrize("name, argument", SCALER_CALLS)
+def test_a_closed_scaler_refuses(world, name, argument):
+    scaler, optimizer, _, _ = world()
+    scaler.close()
+    scaler.close()
+    assert scaler.closed and "closed" in repr(scaler)
+    with pytest.raises(gs.ClosedError, match="GradScaler is closed"):
+        getattr(scaler, name)(*{"o": [optimizer], "1": [1.0], "": []}[argument])
+
+
+def test_closed_arguments_are_refused(world):
+    scaler, optimizer, params, grads = world()
+    context = gs.Context(threads=1)
+    gradients = gs.TensorList(grads)
+    for closed in (optimizer, gradients, context):
+        closed.close()
+    with pytest.raises(gs.ClosedError, match="SGD is closed"):
+        scaler.step(optimizer)
+    with pytest.raises(gs.ClosedError, match="SGD is closed"):
+        optimizer.step()
+    with pytest.raises(gs.ClosedError, match="SGD is closed"):
+        optimizer.param_groups[0]["lr"] = 1.0
+    with pytest.raises(gs.ClosedError, match="TensorList is closed"):
+        scaler.unscale_(gradients)
+    with pytest.raises(gs.ClosedError, match="TensorList is closed"):
+        gs.SGD(params, gradients)
+    with pytest.raises(gs.ClosedError, match="Context is closed"):
+        gs.GradScaler(context)
+    assert "closed" in repr(optimizer) and "closed" in repr(gradients) and "closed" in repr(context)
+
+
+def test_any_order_of_closing(pair):
+    for order in ("cspgo", "ogpsc", "pgcos", "scopg"):
+        params, grads = pair()
+        context = gs.Context(threads=2)
+        objects = {"c": context, "s": gs.GradScaler(context), "p": gs.TensorList(params, device=context),
+                   "g": gs.TensorList(grads, device=context)}
+        objects["o"] = gs.SGD(objects["p"], objects["g"])
+        objects["s"].step_and_update(objects["o"])
+        for key in order:
+            objects[key].close()
+
+
+def test_context_managers(pair):
+    params, grads = pair()
+    with gs.Context() as context, gs.GradScaler(context) as scaler, gs.SGD(params, grads, device=context) as optimizer:
+        scaler.step_and_update(optimizer)
+    assert context.closed and scaler.closed and optimizer.closed
+
+
+def test_errors_survive_their_objects():
+    error = None
+    try:
+        gs.GradScaler().update()
+    except gs.BadStateError as caught:
+        error = caught
+    gc.collect()
+    assert "no list was checked" in str(error)
+
+
+def test_optimizers_and_lists_cannot_be_pickled(pair):
+    params, grads = pair()
+    for thing in (gs.SGD(params, grads), gs.TensorList(params), gs.Context()):
+        with pytest.raises(TypeError, match="pickle"):
+            pickle.dumps(thing)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
+def test_no_leak_over_many_lives(pair):
+    params, grads = pair(counts=(2,))
+    word = np.zeros(1, np.float32)
+    state = gs.GradScaler().state_dict()
+
+    def live(times):
+        for _ in range(times):
+            scaler = gs.GradScaler(history_capacity=1)
+            optimizer = gs.SGD(params, grads, lr=0.0)
+            try:
+                gs.GradScaler(growth_interval=0)
+            except gs.InvalidArgumentError:
+                pass
+            if scaler.step_and_update(optimizer) is None:
+                scaler.report(optimizer), scaler.history(), scaler.load_state_dict(state)
+        gc.collect()
+
+    def objects(times):
+        for _ in range(times):
+            native.Scaler(context, None)
+            native.buffer_view(word)
+            native.dlpack_view(word.__dlpack__())
+
+    context = gs.default_context()._handle
+    references = sys.getrefcount(word), sys.getrefcount(grads[0])
+    live(2000), objects(2000)
+    before = resident_bytes()
+    objects(100_000)
+    live(8000)
+    grown = resident_bytes() - before
+    # One leaked object of 64 bytes a turn would be 6 MB.
+    assert grown < 4 << 20, f"{grown} bytes in 10^5 lives"
+    assert (sys.getrefcount(word), sys.getrefcount(grads[0])) == references
+
+
+def test_the_gil_is_released_while_a_step_runs():
+    count = 1 << 23
+    context = gs.Context(threads=1, cpu_target="baseline")
+    params, grads = np.zeros(count, np.float32), np.ones(count, np.float32)
+    scaler = gs.GradScaler(context, init_scale=1.0)
+    optimizer = gs.AdamW([params], [grads], device=context)
+    scaler.step_and_update(optimizer)
+    inside = threading.Event()
+    turns = [0]
+    done = []
+
+    def watch():
+        inside.set()
+        while not done:
+            turns[0] += 1
+            time.sleep(0.0005)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    inside.wait()
+    start, before = time.perf_counter(), turns[0]
+    while time.perf_counter() - start < 0.2:
+        scaler.step_and_update(optimizer)
+    seen = turns[0] - before
+    done.append(True)
+    watcher.join()
+    # A step takes longer than the interpreter's switch interval; without the release the watcher runs once a step.
+    steps = optimizer.steps
+    assert seen > 2 * steps, (seen, steps)
+
+
+def test_many_threads_with_objects_of_their_own():
+    context, errors = gs.Context(threads=2), []
+
+    def work(seed):
+        try:
+            rng = np.random.default_rng(seed)
+            params, grads = [np.zeros(5000, np.float32)], [rng.normal(size=5000).astype(np.float32)]
+            scaler = gs.GradScaler(context, init_scale=2.0, growth_interval=1 << 30)
+            optimizer = gs.SGD(params, grads, lr=2.0, device=context)
+            for turn in range(50):
+                scaler.step(optimizer)
+                with pytest.raises(gs.BadStateError, match="step"):
+                    scaler.step(optimizer)
+                scaler.update()
+            np.testing.assert_allclose(params[0], -50 * grads[0], rtol=1e-5)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_closing_while_another_thread_steps():
+    for _ in range(20):
+        params, grads = [np.zeros(1 << 18, np.float32)], [np.ones(1 << 18, np.float32)]
+        optimizer = gs.SGD(params, grads, lr=0.0)
+        stopped = []
+
+        def work():
+            try:
+                while True:
+                    optimizer.step()
+            except gs.ClosedError:
+                stopped.append(True)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        optimizer.close()
+        thread.join(30)
+        assert stopped == [True]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_gets_a_pool_of_its_own():
+    script = """
+import os, numpy as np, gradscaler as gs
+def step():
+    p, g = np.zeros(1 << 20, np.float32), np.ones(1 << 20, np.float32)
+    gs.GradScaler(init_scale=1.0).step_and_update(gs.SGD([p], [g], lr=1.0))
+    return p[-1] == -1.0
+assert step()
+child = os.fork()
+if child == 0:
+    os._exit(0 if step() else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

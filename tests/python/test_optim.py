@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers: one step against the formulas in fp64, groups, state, model copies and checkpoints."""
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+
+KINDS = [gs.SGD, gs.Adam, gs.AdamW, gs.Adagrad, gs.Lion, gs.LAMB]
+
+
+def adam(p, g, t, state, lr, decay, coupled):
+    b1, b2, eps = 0.9, 0.999, 1e-8
+    if coupled:
+        g = g + decay * p
+    else:
+        p = p * (1 - lr * decay)
+    state["m"] = b1 * state.get("m", 0) + (1 - b1) * g
+    state["v"] = b2 * state.get("v", 0) + (1 - b2) * g * g
+    return p - lr * (state["m"] / (1 - b1**t)) / (np.sqrt(state["v"] / (1 - b2**t)) + eps)
+
+
+def sgd(p, g, t, state, lr, decay):
+    g = g + decay * p
+    state["b"] = g if t == 1 else 0.9 * state["b"] + 0.9 * 0 + g
+    return p - lr * (g + 0.9 * state["b"])
+
+
+def adagrad(p, g, t, state, lr, decay):
+    g = g + decay * p
+    state["s"] = state.get("s", 0.25) + g * g
+    return p - lr / (1 + (t - 1) * 0.1) * g / (np.sqrt(state["s"]) + 1e-10)
+
+
+def lion(p, g, t, state, lr, decay):
+    m = state.get("m", 0)
+    state["m"] = 0.99 * m + 0.01 * g
+    return p * (1 - lr * decay) - lr * np.sign(0.9 * m + 0.1 * g)
+
+
+FORMULAS = [
+    (gs.SGD, dict(momentum=0.9, nesterov=True), sgd),
+    (gs.Adam, {}, lambda *a: adam(*a, coupled=True)),
+    (gs.AdamW, {}, lambda *a: adam(*a, coupled=False)),
+    (gs.Adagrad, dict(lr_decay=0.1, initial_accumulator_value=0.25), adagrad),
+    (gs.Lion, {}, lion),
+]
+
+
+@pytest.mark.parametrize("kind, arguments, formula", FORMULAS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 2e-6), (np.float64, 1e-14)])
+def test_formula(kind, arguments, formula, dtype, tolerance):
+    rng = np.random.default_rng(2)
+    params = [rng.normal(size=(3, 7)).astype(dtype)]
+    grads = [np.zeros((3, 7), dtype)]
+    expected, state = params[0].astype(np.float64), {}
+    optimizer = kind(params, grads, lr=0.1, weight_decay=0.05, **arguments)
+    for t in range(1, 5):
+        grads[0][:] = rng.normal(size=(3, 7))
+        expected = formula(expected, grads[0].astype(np.float64), t, state, 0.1, 0.05)
+        optimizer.step()
+    np.testing.assert_allclose(params[0], expected, rtol=tolerance, atol=tolerance)
+    assert optimizer.steps == 4
+
+
+def test_lamb_moves_by_lr_times_the_norm_of_the_params():
+    params, grads = [np.full(4, 2.0, np.float32)], [np.full(4, 1.0, np.float32)]
+    gs.LAMB(params, grads, lr=0.1, weight_decay=0.0).step()
+    np.testing.assert_allclose(params[0], 2.0 - 0.1 * 2.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_argument_shows_in_the_group(kind):
+    optimizer = kind([np.ones(2, np.float32)], [np.ones(2, np.float32)])
+    group = optimizer.param_groups[0]
+    assert len(optimizer.param_groups) == 1 and group.tensors == range(0, 1)
+    for key in group:
+        if isinstance(group[key], float):
+            group[key] = 0.0 if key == "momentum" else 0.125
+            assert group[key] == (0.0 if key == "momentum" else 0.125)
+    if "betas" in group:
+        group["betas"] = (0.5, 0.75)
+        assert group["betas"] == (0.5, 0.75)
+    with pytest.raises(KeyError):
+        group["nonsense"] = 1
+    with pytest.raises(ValueError):
+        group["maximize"] = True
+    with pytest.raises(gs.InvalidArgumentError, match="lr"):
+        group["lr"] = -1.0
+
+
+def test_param_groups():
+    weights, biases = [np.zeros(3, np.float32), np.zeros(2, np.float32)], {"b": np.zeros(4, np.float32)}
+    optimizer = gs.SGD([{"params": weights, "grads": [np.ones(3, np.float32), np.ones(2, np.float32)]},
+                        {"params": biases, "grads": [np.ones(4, np.float32)], "lr": 0.5}], lr=1.0)
+    assert [g["lr"] for g in optimizer.param_groups] == [1.0, 0.5]
+    assert [g.tensors for g in optimizer.param_groups] == [range(0, 2), range(2, 3)]
+    optimizer.step()
+    optimizer.param_groups[1]["lr"] = 0.25
+    optimizer.step()
+    assert weights[1].tolist() == [-2.0] * 2 and biases["b"].tolist() == [-0.75] * 4
+
+
+def test_bad_groups():
+    ones = lambda n: [np.ones(n, np.float32)]  # noqa: E731
+    with pytest.raises(TypeError, match="param group 1 has no 'grads'"):
+        gs.SGD([{"params": ones(2), "grads": ones(2)}, {"params": ones(2)}])
+    with pytest.raises(ValueError, match="'learning_rate'"):
+        gs.SGD([{"params": ones(2), "grads": ones(2), "learning_rate": 1}])
+    with pytest.raises(ValueError, match="different numbers"):
+        gs.SGD([{"params": ones(2) + ones(2), "grads": ones(2)}])
+    with pytest.raises(TypeError, match="grads is missing"):
+        gs.SGD(ones(2))
+
+
+def test_model_copy_and_zero_grads():
+    master, model = [np.full(3, 1.0, np.float32)], [np.zeros(3, np.float16)]
+    grads = [np.full(3, 2.0**-14, np.float16)]
+    optimizer = gs.SGD(master, grads, lr=1.0, model_copy=model, zero_grads=True)
+    optimizer.step()
+    assert master[0].tolist() == [1 - 2.0**-14] * 3
+    assert model[0].tolist() == [1.0] * 3 and grads[0].tolist() == [0.0] * 3
+
+
+def test_write_grads_writes_the_clipped_gradients(pair):
+    params, grads = pair(8.0, counts=(4,))
+    scaler = gs.GradScaler(init_scale=4.0)
+    optimizer = gs.SGD(params, grads, lr=0.0, write_grads=True)
+    scaler.clip_grad_norm_(optimizer, 1.0)
+    scaler.step_and_update(optimizer)
+    np.testing.assert_allclose(grads[0], 0.5, rtol=1e-5)
+
+
+def test_zero_grad(pair):
+    params, grads = pair(8.0)
+    optimizer = gs.SGD(params, grads)
+    with pytest.raises(ValueError, match="set_to_none"):
+        optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad()
+    assert not grads[0].any() and not grads[1].any()
+
+
+def test_read_only_gradients_can_be_stepped_on_but_not_written(pair):
+    params, grads = pair(8.0)
+    for grad in grads:
+        grad.flags.writeable = False
+    scaler = gs.GradScaler(init_scale=8.0)
+    optimizer = gs.SGD(params, grads, lr=1.0)
+    scaler.clip_grad_norm_(optimizer, 100.0)
+    scaler.step_and_update(optimizer)
+    assert params[0].tolist() == [0.0] * 3
+    with pytest.raises(ValueError, match="read-only"):
+        scaler.unscale_(optimizer)
+    with pytest.raises(ValueError, match="read-only"):
+        optimizer.zero_grad()
+    with pytest.raises(ValueError, match=r"grads\[0\] is read-only"):
+        gs.SGD(params, grads, zero_grads=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_state_dict_continues_the_run(kind):
+    rng = np.random.default_rng(3)
+    arguments = {"momentum": 0.9} if kind is gs.SGD else {}
+    params, grads = [rng.normal(size=9).astype(np.float32)], [np.zeros(9, np.float32)]
+    first = kind(params, grads, lr=0.1, **arguments)
+    for _ in range(3):
+        grads[0][:] = rng.normal(size=9)
+        first.step()
+    copies = [params[0].copy()]
+    second = kind(copies, grads, lr=0.5, **arguments)
+    second.load_state_dict(first.state_dict())
+    assert second.param_groups[0]["lr"] == 0.1 and second.steps == 3
+    grads[0][:] = rng.normal(size=9)
+    first.step()
+    second.step()
+    np.testing.assert_array_equal(params[0], copies[0])
+
+
+def test_bad_optimizer_state_dicts_change_nothing(pair):
+    params, grads = pair()
+    optimizer = gs.AdamW(params, grads)
+    optimizer.step()
+    before = optimizer.state_dict()
+    groups = before["param_groups"]
+    for bad in ({}, {**before, "kind": "Adam"}, {**before, "state": b""}, {**before, "state": before["state"][:-4]},
+                {**before, "param_groups": []}, {**before, "param_groups": [{**groups[0], "lr": -1.0}]},
+                {**before, "param_groups": [{**groups[0], "amsgrad": True}]}, {**before, "param_groups": [{}]}):
+        with pytest.raises(ValueError):
+            optimizer.load_state_dict(bad)
+        assert optimizer.state_dict() == before
+
+
+def test_state_views_hold_the_optimizer(pair):
+    params, grads = pair(2.0)
+    optimizer = gs.Adam(params, grads, betas=(0.5, 0.5))
+    optimizer.step()
+    assert list(optimizer.state) == ["exp_avg", "exp_avg_sq"]
+    view = optimizer.state_view("exp_avg", 1)
+    optimizer.close()
+    del optimizer
+    assert list(view) == [1.0] * 5
+    view[0] = 3.0
+    assert view[0] == 3.0
+
+
+def test_state_of_the_caller(pair):
+    params, grads = pair(2.0)
+    state = {"exp_avg": [np.zeros_like(p) for p in params], "exp_avg_sq": [np.zeros_like(p) for p in params]}
+    optimizer = gs.Adam(params, grads, betas=(0.5, 0.5), state=state)
+    optimizer.step()
+    assert state["exp_avg"][0].tolist() == [1.0] * 3 and state["exp_avg_sq"][1].tolist() == [2.0] * 5
+    with pytest.raises(ValueError, match="keeps"):
+        gs.Adam(params, grads, state={"exp_avg": state["exp_avg"]})

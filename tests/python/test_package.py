@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package itself: what importing it pulls in, what it ships, its types, and the cost of a call."""
+
+import ctypes
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+from conftest import ROOT
+from gradscaler._native import native
+
+
+def test_importing_needs_the_standard_library_only():
+    script = """
+import sys, gradscaler
+allowed = set(sys.stdlib_module_names) | {"gradscaler", "_gradscaler", "__main__"}
+extra = {name.partition(".")[0] for name in sys.modules} - allowed
+print(sorted(name for name in extra if not name.startswith("swig_runtime_data")))
+"""
+    path = str(pathlib.Path(gs.__file__).parents[1])
+    found = subprocess.run([sys.executable, "-S", "-c", script], env={**os.environ, "PYTHONPATH": path}, text=True,
+                           capture_output=True)
+    assert found.stdout.strip() == "[]", found.stdout + found.stderr
+
+
+def test_versions():
+    header = (pathlib.Path(gs.get_include()) / "gradscaler" / "gradscaler.h").read_text()
+    parts = [re.search(rf"GSC_VERSION_{part} (\d+)", header)[1] for part in ("MAJOR", "MINOR", "PATCH")]
+    assert gs.__version__ == ".".join(parts)
+    assert gs.build_info().startswith(f"gradscaler {gs.__version__}")
+
+
+def test_the_library_can_be_loaded_and_is_the_one_in_use():
+    library = ctypes.CDLL(gs.get_library())
+    library.gsc_version.restype = ctypes.c_char_p
+    assert library.gsc_version().decode() == gs.__version__
+    with open("/proc/self/maps") as file:
+        mapped = {line.split()[-1] for line in file if "libgradscaler" in line}
+    assert mapped == {os.path.realpath(gs.get_library())}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_c_program_builds_from_the_package(tmp_path):
+    source = tmp_path / "user.c"
+    source.write_text('#include <gradscaler/gradscaler.h>\n#include <string.h>\n'
+                      'int main(void) { return strcmp(gsc_version(), "%s"); }\n' % gs.__version__)
+    program, library = tmp_path / "user", gs.get_library()
+    subprocess.run(["cc", "-I" + gs.get_include(), str(source), library, "-Wl,-rpath," + os.path.dirname(library),
+                    "-o", str(program)], check=True)
+    assert subprocess.run([str(program)]).returncode == 0
+
+
+def test_the_example_of_the_readme_runs(capsys):
+    readme = (ROOT / "bindings" / "python" / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", readme, re.S)
+    exec(compile(example, "README.md", "exec"), {})
+    assert "updates=10, skipped=0" in capsys.readouterr().out
+
+
+def test_devices():
+    cpu = gs.devices()[0]
+    assert cpu.device == "cpu" and cpu.units >= 1 and cpu.name
+    assert gs.Context(threads=1).threads == 1
+    assert gs.Context(cpu_target="baseline").cpu_target == "baseline"
+    assert gs.default_context() is gs.default_context("cpu")
+
+
+def test_everything_public_is_documented():
+    for name in gs.__all__:
+        thing = getattr(gs, name)
+        if not isinstance(thing, (tuple, int, str)):
+            assert thing.__doc__, name
+        if isinstance(thing, type):
+            for attribute in vars(thing):
+                member = getattr(thing, attribute)
+                if not attribute.startswith("_") and callable(member) and thing.__module__.startswith("gradscaler"):
+                    assert member.__doc__, f"{name}.{attribute}"
+
+
+def mypy(*arguments):
+    pytest.importorskip("mypy")
+    parent = str(pathlib.Path(gs.__file__).parents[1])
+    # An installed package is found by itself, and mypy refuses to be told.
+    path = {} if "site-packages" in parent else {"MYPYPATH": parent}
+    return subprocess.run([sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir", os.devnull,
+                           *arguments], env={**os.environ, **path}, cwd=os.path.dirname(__file__), text=True,
+                          capture_output=True)
+
+
+def test_types_of_the_package():
+    found = mypy("--config-file", os.devnull, "-p", "gradscaler")
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_types_as_users_see_them(tmp_path):
+    script = tmp_path / "user.py"
+    script.write_text("import gradscaler as gs\n"
+                      "scaler = gs.GradScaler(init_scale=2.0, min_scale=1.0)\n"
+                      "reveal_type(scaler.report().overflow)\n"
+                      "scale: str = scaler.get_scale()\n"
+                      "gs.GradScaler(nonsense=1)\n")
+    found = mypy("--config-file", os.devnull, str(script)).stdout
+    assert 'Revealed type is "bool"' in found.replace("builtins.", "")
+    assert "user.py:4: error: Incompatible types" in found
+    assert "user.py:5: error: Unexpected keyword argument" in found
+    assert found.count("error:") == 2, found
+
+
+def test_a_step_costs_less_than_5_us_more_than_the_c_call():
+    params, grads = np.ones(1, np.float32), np.zeros(1, np.float32)
+    context = gs.Context(threads=1)
+    scaler = gs.GradScaler(context)
+    optimizer = gs.AdamW([params], [grads], device=context)
+    library = ctypes.CDLL(gs.get_library())
+    step = library.gsc_scaler_step_and_update
+    step.argtypes = [ctypes.c_void_p] * 3
+    arguments = int(scaler._h.this), int(optimizer._h.this), None
+
+    def best(call, *arguments):
+        times = []
+        for _ in range(50):
+            start = time.perf_counter()
+            for _ in range(100):
+                call(*arguments)
+            times.append((time.perf_counter() - start) / 100)
+        return min(times)
+
+    # ctypes costs as well, so this bounds the C call from above; the bare SWIG call bounds what the facade adds.
+    python, c, swig = best(scaler.step_and_update, optimizer), best(step, *arguments), best(
+        native.Scaler.step_and_update, scaler._h, optimizer._h, 0)
+    empty = best(library.gsc_abi_version)
+    assert python - (c - empty) < 5e-6, f"Python {python * 1e6:.2f} us, SWIG {swig * 1e6:.2f}, C {c * 1e6:.2f}"

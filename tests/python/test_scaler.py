@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GradScaler: what PyTorch's own tests assert of theirs, state dicts, pickling, and what is ours alone."""
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+
+TORCH_KEYS = {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}
+
+
+def test_defaults_are_pytorchs():
+    scaler = gs.GradScaler()
+    state = scaler.state_dict()
+    assert {key: state[key] for key in TORCH_KEYS} == {
+        "scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 0}
+    assert set(state) == TORCH_KEYS | {"gradscaler"}
+    assert scaler.is_enabled() and scaler.get_scale() == 65536.0
+
+
+def test_positional_arguments_are_pytorchs():
+    scaler = gs.GradScaler("cpu", 8.0, 3.0, 0.25, 7, True)
+    assert (scaler.get_scale(), scaler.get_growth_factor(), scaler.get_backoff_factor(), scaler.get_growth_interval()
+            ) == (8.0, 3.0, 0.25, 7)
+
+
+@pytest.mark.parametrize("unscale", [False, True])
+@pytest.mark.parametrize("kind", [gs.SGD, gs.Adam, gs.AdamW, gs.Adagrad, gs.Lion, gs.LAMB])
+def test_standard_case_equals_a_control_run(kind, unscale):
+    rng = np.random.default_rng(1)
+    start = [rng.normal(size=n).astype(np.float32) for n in (8, 33)]
+    scaled, control = copy.deepcopy(start), copy.deepcopy(start)
+    grads, plain = [np.empty_like(a) for a in start], [np.empty_like(a) for a in start]
+    scaler = gs.GradScaler(init_scale=128.0, growth_interval=1)
+    optimizer, reference = kind(scaled, grads, lr=0.1), kind(control, plain, lr=0.1)
+    for batch in range(4):
+        for g, p in zip(grads, plain):
+            p[:] = rng.normal(size=p.shape)
+            g[:] = p * np.float32(scaler.get_scale())
+        if batch == 2:
+            grads[1][7] = np.inf
+        else:
+            reference.step()
+        if unscale:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    assert scaler.get_scale() == 128.0 * 2.0**3 * 0.5
+    assert (optimizer.steps, optimizer.skipped_steps) == (3, 1)
+    for a, b in zip(scaled, control):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_stages(world):
+    scaler, optimizer, _, _ = world()
+    with pytest.raises(gs.BadStateError):
+        scaler.update()
+    scaler.unscale_(optimizer)
+    with pytest.raises(gs.BadStateError, match="unscale"):
+        scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    with pytest.raises(RuntimeError):
+        scaler.step(optimizer)
+    with pytest.raises(RuntimeError):
+        scaler.unscale_(optimizer)
+    scaler.update()
+    scaler.step(optimizer)
+    scaler.discard(optimizer)
+    scaler.step_and_update(optimizer)
+    assert scaler.report().updates == 2
+
+
+def test_gradients_that_become_nan_after_unscale_reach_the_params(world):
+    scaler, optimizer, params, grads = world()
+    scaler.unscale_(optimizer)
+    grads[0][1] = np.nan
+    scaler.step(optimizer)
+    assert np.isnan(params[0]).tolist() == [False, True, False]
+
+
+def test_closures_and_foreign_optimizers_are_refused(world):
+    scaler, optimizer, _, _ = world()
+    with pytest.raises(RuntimeError, match="closure"):
+        scaler.step(optimizer, closure=lambda: None)
+    with pytest.raises(TypeError, match="optimizer is object"):
+        scaler.step(object())
+    scaler.step(optimizer)
+
+
+@pytest.mark.parametrize("folded", [True, False])
+def test_clipping(world, folded):
+    scaler, optimizer, params, grads = world()
+    if not folded:
+        scaler.unscale_(optimizer)
+    scaler.clip_grad_norm_(optimizer, 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    norm = math.sqrt(8.0)
+    np.testing.assert_allclose(params[1], 1 - 1 / norm, rtol=1e-5)
+    assert scaler.report(optimizer).grad_norm == pytest.approx(norm)
+    grads[0][:] = 400.0
+    scaler.clip_grad_value_(optimizer, 0.25)
+    before = params[0].copy()
+    scaler.step(optimizer)
+    np.testing.assert_allclose(params[0], before - 0.25, rtol=1e-6)
+
+
+def test_state_dict_of_pytorch_loads():
+    scaler = gs.GradScaler(init_scale=6.0, growth_factor=7.0, backoff_factor=0.8, growth_interval=1, hysteresis=3)
+    theirs = {"scale": 3.0, "growth_factor": 4.0, "backoff_factor": 0.5, "growth_interval": 2, "_growth_tracker": 0}
+    scaler.load_state_dict(theirs)
+    found = scaler.state_dict()
+    assert {key: found[key] for key in TORCH_KEYS} == theirs
+    assert found["gradscaler"]["hysteresis_tracker"] == 3
+
+
+def test_bad_state_dicts_change_nothing(world):
+    scaler, optimizer, _, _ = world()
+    scaler.step_and_update(optimizer)
+    before = scaler.state_dict()
+    bad = [({}, RuntimeError), ({"scale": 1.0}, ValueError), ({**before, "scale": -1.0}, gs.InvalidArgumentError),
+           ({**before, "growth_interval": 0}, gs.InvalidArgumentError), ({**before, "scale": "1"}, TypeError),
+           ({**before, "growth_interval": 1 << 40}, ValueError), ({**before, "gradscaler": {}}, ValueError),
+           ({**before, "_growth_tracker": -1}, gs.InvalidArgumentError)]
+    for state, error in bad:
+        with pytest.raises(error):
+            scaler.load_state_dict(state)
+        assert scaler.state_dict() == before
+
+
+def test_disabled(pair):
+    params, grads = pair(2.0)
+    scaler = gs.GradScaler(enabled=False)
+    optimizer = gs.SGD(params, grads, lr=1.0)
+    grads[0][0] = np.inf
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    assert not scaler.is_enabled() and scaler.get_scale() == 1.0 and scaler.state_dict() == {}
+    assert params[0].tolist() == [-np.inf, -1.0, -1.0]
+    scaler.load_state_dict({})
+    assert scaler.scale(3.0) == 3.0
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_pickle(world, enabled):
+    scaler, optimizer, _, grads = world(enabled=enabled, hysteresis=2, floor_action="report", min_scale=0.5,
+                                        finite_guard=False)
+    grads[0][0] = np.nan
+    scaler.step_and_update(optimizer) if enabled else None
+    for other in (pickle.loads(pickle.dumps(scaler)), copy.deepcopy(scaler)):
+        assert other.state_dict() == scaler.state_dict()
+        assert other.options == scaler.options
+
+
+def test_setters(world):
+    scaler, _, _, _ = world()
+    scaler.set_growth_factor(3.0)
+    scaler.set_backoff_factor(0.25)
+    scaler.set_growth_interval(9)
+    scaler.set_options(min_scale=2.0, growth_timing="one_later")
+    options = scaler.options
+    assert [options[k] for k in ("growth_factor", "backoff_factor", "growth_interval", "min_scale", "growth_timing")
+            ] == [3.0, 0.25, 9, 2.0, "one_later"]
+    scaler.update(32.0)
+    assert scaler.get_scale() == 32.0
+    scaler.update(np.float32(16))
+    assert scaler.get_scale() == 16.0
+
+
+def test_report_names_the_offender(pair):
+    params, grads = pair(4.0)
+    scaler = gs.GradScaler(init_scale=4.0)
+    optimizer = gs.SGD(params, gs.TensorList({"bias": grads[0], "weight": grads[1]}))
+    with pytest.raises(gs.BadStateError):
+        scaler.report(optimizer)
+    grads[1][[2, 4]] = np.nan, -np.inf
+    scaler.step(optimizer)
+    scaler.update()
+    report = scaler.report(optimizer)
+    assert (report.overflow, report.nan_count, report.inf_count, report.nonfinite_count) == (True, 1, 1, 2)
+    assert (report.first_tensor, report.first_element, report.first_name) == (1, 2, "weight")
+    assert (report.updates, report.skipped, report.consecutive_skips, report.scale) == (1, 1, 1, 2.0)
+    assert report.asdict()["nan_count"] == 1
+
+
+def test_floor_error_carries_the_report(world):
+    scaler, optimizer, _, grads = world(min_scale=4.0, floor_action="error")
+    grads[0][0] = np.inf
+    scaler.step_and_update(optimizer)
+    with pytest.raises(gs.ScaleFloorError) as caught:
+        scaler.report()
+    assert caught.value.report.at_floor and caught.value.status == 7
+
+
+def test_history(world):
+    scaler, optimizer, _, grads = world(history_capacity=3)
+    assert scaler.history() == []
+    for value in (4.0, np.inf, 4.0, 4.0, 4.0):
+        grads[0][0] = value
+        scaler.step_and_update(optimizer)
+    found = scaler.history()
+    assert [(e.update, e.scale, e.overflow) for e in found] == [(2, 2.0, False), (3, 4.0, False), (4, 4.0, False)]
+    assert found[0].grad_norm == pytest.approx(math.sqrt(8) * 2)
+
+
+@pytest.mark.parametrize("preset", gs.PRESETS)
+def test_presets(preset):
+    scaler = gs.GradScaler.from_preset(preset, growth_interval=5)
+    assert scaler.get_growth_interval() == 5
+    assert gs.GradScaler(**scaler.options).options == scaler.options
+    assert scaler.get_scale() == {"keras": 2.0**15, "tensorflow": 2.0**15, "jmp": 2.0**15, "fairseq": 2.0**15,
+                                  "megatron": 2.0**32}.get(preset, scaler.options["init_scale"])
+
+
+def test_scale_keeps_types():
+    scaler = gs.GradScaler(init_scale=2.0**17)
+    assert scaler.scale(2.0) == 2.0**18 and type(scaler.scale(2)) is float
+    assert type(scaler.scale(np.float32(2))) is np.float32
+    tiny = np.full(3, 2.0**-20, np.float16)
+    out = scaler.scale(tiny)
+    assert out.dtype == np.float16 and out.tolist() == [0.125] * 3 and tiny[0] == 2.0**-20
+    assert scaler.scale(tiny, out=tiny) is tiny and tiny.tolist() == [0.125] * 3
+    several = scaler.scale([1.0, (np.ones(2, np.float32),)])
+    assert several[0] == 2.0**17 and several[1][0].tolist() == [2.0**17] * 2
+    with pytest.raises(TypeError, match="outputs is str"):
+        scaler.scale("1")
+
+
+def test_own_optimizer(pair):
+    _, grads = pair(4.0)
+    scaler = gs.GradScaler(init_scale=4.0)
+    gradients = gs.TensorList(grads)
+    assert scaler.should_step(gradients) is True
+    scaler.update()
+    grads[1][4] = np.inf
+    scaler.unscale_(gradients)
+    assert scaler.should_step(gradients) is False
+    scaler.update()
+    assert scaler.get_scale() == 2.0
+
+
+def test_update_follows_the_stream_of_the_gradients(world):
+    scaler, optimizer, _, _ = world()
+    assert scaler.stream == 0
+    # The CPU ignores streams, so any number will do.
+    optimizer.stream = 7
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.stream == 7

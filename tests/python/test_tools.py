@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs, plots, verdicts and the command line."""
+
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+from gradscaler import demo, doctor, plot
+from gradscaler.__main__ import main
+
+
+def train(path, poison, steps=60, **policy):
+    """A log of a run whose gradients `poison(step, scale)` makes: a value, inf or NaN in tensor `layer3.weight`."""
+    params = [np.zeros(4, np.float32), np.zeros(4, np.float32)]
+    grads = {"layer1.weight": np.zeros(4, np.float32), "layer3.weight": np.zeros(4, np.float32)}
+    scaler = gs.GradScaler(**policy)
+    optimizer = gs.SGD(params, gs.TensorList(grads), lr=0.0)
+    with gs.LogWriter(path) as log:
+        for step in range(steps):
+            grads["layer3.weight"][:] = poison(step, scaler.get_scale())
+            scaler.step(optimizer)
+            scaler.update()
+            log.step(scaler, optimizer, loss=1.5)
+    return gs.read_log(path)
+
+
+def verdicts(records):
+    return [(v.problem, v.text) for v in doctor.examine(records)]
+
+
+def test_log(tmp_path):
+    records = train(tmp_path / "log", lambda step, scale: math.nan if step == 1 else 1.0, steps=3, init_scale=4.0)
+    assert [r["step"] for r in records] == [0, 1, 2] and [r["scale"] for r in records] == [4.0, 2.0, 2.0]
+    assert [r["overflow"] for r in records] == [False, True, False] and records[0]["loss"] == 1.5
+    assert math.isnan(records[1]["grad_norm"]) and records[1]["first_name"] == "layer3.weight"
+    for line in (tmp_path / "log").read_text().splitlines():
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_a_line_cut_short_is_dropped_and_a_bad_one_is_named(tmp_path):
+    path = tmp_path / "log"
+    records = train(path, lambda step, scale: 1.0, steps=2)
+    whole = path.read_text()
+    path.write_text(whole + whole[:20])
+    assert gs.read_log(path) == records
+    path.write_text("nonsense\n" + whole)
+    with pytest.raises(ValueError, match=r"log:1 is no record"):
+        gs.read_log(path)
+
+
+def test_settling_is_normal(tmp_path):
+    records = train(tmp_path / "log", lambda step, scale: math.inf if scale > 2**13 else 1.0)
+    assert verdicts(records) == [(False, "3 skips in the first 10 steps: normal settling"),
+                                 (False, "the scale ends at 2^13")]
+
+
+def test_nan_in_the_forward_pass(tmp_path):
+    records = train(tmp_path / "log", lambda step, scale: math.nan, init_scale=4.0, min_scale=1.0)
+    (found,) = verdicts(records)
+    assert found == (True, "all of the last 60 steps skip at min_scale: lowering the scale does not help, the NaN is in"
+                           " the forward pass, first in tensor layer3.weight")
+
+
+def test_other_problems(tmp_path):
+    often = train(tmp_path / "a", lambda step, scale: math.inf if step % 4 == 0 else 1.0, growth_interval=2)
+    assert any(problem and "24% of the steps" in text for problem, text in verdicts(often)), verdicts(often)
+    high = train(tmp_path / "b", lambda step, scale: math.inf, init_scale=2.0**100, steps=40)
+    assert verdicts(high) == [
+        (True, "the last 40 steps skip and the scale is still 2^60: start with a lower init_scale")]
+    low = train(tmp_path / "c", lambda step, scale: math.inf if scale >= 0.25 else 1.0, init_scale=4.0)
+    assert any(problem and "below 1" in text for problem, text in verdicts(low))
+    calm = train(tmp_path / "d", lambda step, scale: 1.0)
+    assert verdicts(calm)[0] == (False, "no step of 60 was skipped")
+    assert verdicts([]) == [(True, "the log has no steps")]
+
+
+def test_flushed_gradients(tmp_path):
+    grads = {"layer0": np.full(100, 2.0**-20, np.float16), "layer1": np.full(100, 2.0**-10, np.float16)}
+    grads["layer0"][:23] = 0
+    scaler = gs.GradScaler(init_scale=1.0)
+    optimizer = gs.SGD([np.zeros(100, np.float32) for _ in grads], gs.TensorList(grads))
+    scaler.step_and_update(optimizer)
+    with gs.LogWriter(tmp_path / "log") as log:
+        log.step(scaler, optimizer)
+        log.gradients(scaler, optimizer)
+    found = verdicts(gs.read_log(tmp_path / "log"))
+    assert found[-1] == (True, "23% of layer0's gradients are zero at scale 1: use >= 2^23")
+
+
+def test_plots(tmp_path):
+    records = train(tmp_path / "log", lambda step, scale: math.inf if step == 5 else 1.0, growth_interval=10)
+    picture = xml.etree.ElementTree.fromstring(plot.svg(records))
+    tags = [element.tag.rpartition("}")[2] for element in picture.iter()]
+    assert tags.count("circle") == 1 and tags.count("polyline") == 1
+    drawn = plot.text(records)
+    assert drawn.count("x:") == 1 and drawn.count("x") == 2 and "step 0 to 59" in drawn
+    with pytest.raises(ValueError, match="no steps"):
+        plot.text([])
+
+
+def test_command_line(tmp_path, capsys):
+    path = str(tmp_path / "log")
+    train(path, lambda step, scale: math.nan, init_scale=4.0, min_scale=1.0)
+    assert main(["doctor", path]) == 1 and "layer3.weight" in capsys.readouterr().out
+    assert main(["plot", path, "-o", path + ".svg"]) == 0
+    assert (tmp_path / "log.svg").read_text().startswith("<svg")
+    assert main(["info"]) == 0 and gs.build_info() in capsys.readouterr().out
+    assert main(["doctor", str(tmp_path / "none")]) == 2 and "none" in capsys.readouterr().err
+
+
+def test_demo(tmp_path):
+    path = str(tmp_path / "log")
+    assert demo.run(gs.GradScaler(init_scale=1.0, growth_interval=1 << 30))[0] < 0.9
+    for _ in range(2):
+        found = subprocess.run([sys.executable, "-m", "gradscaler", "demo", "--log", path], text=True,
+                               capture_output=True)
+        assert found.returncode == 0, found.stdout + found.stderr
+        assert "with gradscaler: 100%" in found.stdout and "normal settling" in found.stdout
+        assert len(gs.read_log(path)) == 200
+
+
+def test_tensorboard(tmp_path):
+    if importlib.util.find_spec("tensorboard") is None:
+        with pytest.raises(ImportError, match="needs the tensorboard package"):
+            gs.LogWriter(tmp_path / "log", tensorboard=tmp_path / "board")
+        return
+    scaler = gs.GradScaler()
+    optimizer = gs.SGD([np.zeros(1, np.float32)], [np.zeros(1, np.float32)])
+    scaler.step_and_update(optimizer)
+    with gs.LogWriter(tmp_path / "log", tensorboard=tmp_path / "board") as log:
+        log.step(scaler, optimizer)
+    data = b"".join(file.read_bytes() for file in (tmp_path / "board").iterdir())
+    assert b"gradscaler/scale" in data

@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradscaler.torch.GradScaler beside torch.amp.GradScaler: what PyTorch's tests of it assert, asserted of both.
+
+Every test runs once with each class, so that it is known to describe PyTorch's behaviour and not only ours.
+"""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gradscaler.torch import GradScaler  # noqa: E402
+
+CLASSES = [torch.amp.GradScaler, GradScaler]
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.fixture(params=CLASSES, ids=["torch", "ours"])
+def make(request):
+    def scaler(**arguments):
+        return request.param(device="cpu", **arguments)
+
+    return scaler
+
+
+def case(optimizer_class=torch.optim.SGD, **arguments):
+    torch.manual_seed(3)
+    models = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [optimizer_class(model.parameters(), **{"lr": 1.0, **arguments}) for model in models]
+    data = [(torch.randn(8, 8), torch.randn(8, 8)) for _ in range(4)]
+    return models, optimizers, data, torch.nn.functional.mse_loss
+
+
+def run(train, make, atol=1e-7, **arguments):
+    models, optimizers, data, loss = case(**arguments)
+    scaler = make(init_scale=128.0, growth_factor=2.0, growth_interval=1)
+    train(data, models[0], optimizers[0], scaler, loss, 2)
+    train(data, models[1], optimizers[1], make(enabled=False), loss, 2)
+    assert scaler.get_scale() == 128.0 * 2.0**3 * 0.5
+    for ours, theirs in zip(models[0].parameters(), models[1].parameters()):
+        torch.testing.assert_close(ours, theirs, atol=atol, rtol=1e-5)
+        torch.testing.assert_close(ours.grad, theirs.grad, atol=atol, rtol=1e-5)
+    return scaler
+
+
+def plant(model, index, bad):
+    if index == bad:
+        model[1].weight.grad.fill_(float("inf"))
+
+
+def plain(data, model, optimizer, scaler, loss, bad):
+    for i, (x, y) in enumerate(data):
+        optimizer.zero_grad()
+        scaler.scale(loss(model(x), y)).backward()
+        plant(model, i, bad) if scaler.is_enabled() else None
+        if scaler.is_enabled() or i != bad:
+            scaler.step(optimizer)
+        scaler.update()
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize("mode", [dict(foreach=False), dict(foreach=True), dict(fused=True)], ids=str)
+def test_standard_case(make, optimizer, mode):
+    run(plain, make, optimizer_class=optimizer, lr=0.01, atol=1e-6, **mode)
+
+
+@pytest.mark.parametrize("unscale_first", [True, False])
+def test_clipping(make, unscale_first):
+    def train(data, model, optimizer, scaler, loss, bad):
+        for i, (x, y) in enumerate(data):
+            optimizer.zero_grad()
+            scaler.scale(loss(model(x), y)).backward()
+            limit = 0.2
+            if unscale_first and scaler.is_enabled():
+                scaler.unscale_(optimizer)
+            elif scaler.is_enabled():
+                limit *= scaler.get_scale()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+            # After unscale_ only a gradient found before it counts.
+            if scaler.is_enabled() and i == bad and not unscale_first:
+                model[1].weight.grad.fill_(float("inf"))
+            if unscale_first and i == bad:
+                continue_bad(scaler, optimizer)
+            elif scaler.is_enabled() or i != bad:
+                scaler.step(optimizer)
+            scaler.update()
+
+    def continue_bad(scaler, optimizer):
+        if scaler.is_enabled():
+            for value in scaler._found_inf_per_device(optimizer).values():
+                value.fill_(1.0)
+            scaler.step(optimizer)
+
+    run(train, make, atol=1e-5)
+
+
+def test_accumulation(make):
+    def train(data, model, optimizer, scaler, loss, bad):
+        for i, (x, y) in enumerate(data):
+            optimizer.zero_grad()
+            for half in (slice(0, 4), slice(4, 8)):
+                scaler.scale(loss(model(x[half]), y[half]) / 2).backward()
+            plant(model, i, bad) if scaler.is_enabled() else None
+            if scaler.is_enabled() or i != bad:
+                scaler.step(optimizer)
+            scaler.update()
+
+    run(train, make, atol=1e-6)
+
+
+def test_two_models_with_the_overflow_in_one(make):
+    models, optimizers, data, loss = case()
+    scaler = make(init_scale=128.0, growth_interval=1)
+    steps = [0, 0]
+    for index, optimizer in enumerate(optimizers):
+        optimizer.register_step_post_hook(lambda *_, index=index: steps.__setitem__(index, steps[index] + 1))
+    for i, (x, y) in enumerate(data):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        first, second = models[0](x), models[1](x)
+        scaler.scale(loss(0.3 * first + 0.7 * second, y)).backward(retain_graph=True)
+        scaler.scale(loss(0.6 * first - 0.4 * second, y)).backward()
+        plant(models[0], i, 2)
+        scaler.unscale_(optimizers[0])
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        scaler.update()
+    assert steps == [3, 4] and scaler.get_scale() == 128.0 * 2.0**3 * 0.5
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_unscale(make, dtype):
+    scaler = make(init_scale=4.0)
+    scaler.scale(torch.ones(()))
+    params = [torch.zeros(20, 20, dtype=dtype, requires_grad=True) for _ in range(2)]
+    optimizer = torch.optim.SGD(params, lr=1.0)
+
+    def unscale(*planted):
+        for param in params:
+            param.grad = torch.full((20, 20), 4.0, dtype=dtype)
+        for index, element, value in planted:
+            params[index].grad.view(-1)[element] = value
+        flags = scaler._unscale_grads_(optimizer, torch.tensor(0.25), torch.tensor(0.0), True)
+        return sum(flag.item() for flag in flags.values())
+
+    assert unscale() == 0.0 and all((param.grad == 1.0).all() for param in params)
+    for index in range(2):
+        for element in (0, 17, 399):
+            for value in (float("inf"), -float("inf"), float("nan")):
+                assert unscale((index, element, value)) == 1.0
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "channels_last"])
+def test_layouts(make, layout):
+    scaler = make(init_scale=4.0)
+    scaler.scale(torch.ones(()))
+    grad = {"contiguous": lambda: torch.randn(2, 3, 4, 5),
+            "transposed": lambda: torch.randn(5, 4, 3, 2).permute(3, 2, 1, 0),
+            "strided": lambda: torch.randn(2, 3, 4, 10)[..., ::2],
+            "channels_last": lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)}[layout]()
+    expected = grad.clone() / 4
+    param = torch.zeros(grad.shape, requires_grad=True)
+    param.grad = grad
+    optimizer = torch.optim.SGD([param], lr=1.0)
+    scaler.unscale_(optimizer)
+    assert torch.equal(param.grad, expected) and param.grad.stride() == grad.stride()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_sparse(make, dtype):
+    scaler = make(init_scale=256.0)
+    scaler.scale(torch.ones(()))
+    param = torch.zeros(3, 4, dtype=dtype, requires_grad=True)
+    optimizer = torch.optim.SGD([param], lr=1.0)
+
+    def unscale(values):
+        indices = torch.tensor([[0, 1, 1], [2, 0, 0]])
+        param.grad = torch.sparse_coo_tensor(indices, torch.tensor(values, dtype=dtype), (3, 4))
+        flags = scaler._unscale_grads_(optimizer, torch.tensor(1 / 256), torch.tensor(0.0), True)
+        return sum(flag.item() for flag in flags.values())
+
+    assert unscale([16.0, 32.0, 64.0]) == 0.0
+    assert param.grad.to_dense()[1, 0].item() == 0.375
+    assert unscale([16.0, float("inf"), 64.0]) == 1.0
+    assert unscale([16.0, float("nan"), 64.0]) == 1.0
+    # Each fits into fp16, their sum does not.
+    assert unscale([16.0, 40000.0, 40000.0]) == (1.0 if dtype == torch.float16 else 0.0)
+
+
+def test_update_scale(make):
+    scaler = make(init_scale=4.0, backoff_factor=0.25, growth_interval=2)
+    param = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([param], lr=1.0)
+    for value, expected in ((1.0, (1, 4.0)), (1.0, (0, 8.0)), (float("inf"), (0, 2.0))):
+        scaler.scale(torch.ones(()))
+        param.grad = torch.full((1,), value)
+        scaler.step(optimizer)
+        scaler.update()
+        assert (scaler._get_growth_tracker(), scaler.get_scale()) == expected
+
+
+def test_the_scale_does_not_grow_to_inf(make):
+    scaler = make(init_scale=1e38, growth_factor=16.0, growth_interval=1)
+    param = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([param], lr=1.0)
+    scaler.scale(torch.ones(()))
+    param.grad = torch.ones(1)
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == torch.tensor(1e38).item()
+
+
+def test_values_that_become_nan_after_unscale_reach_the_params(make):
+    scaler = make(init_scale=2.0)
+    param = torch.zeros(2, requires_grad=True)
+    optimizer = torch.optim.SGD([param], lr=1.0)
+    scaler.scale(param.sum()).backward()
+    scaler.unscale_(optimizer)
+    param.grad[0] = float("nan")
+    scaler.step(optimizer)
+    assert torch.isnan(param).tolist() == [True, False]
+
+
+def test_state_dict(make):
+    for lazy in (True, False):
+        first = make(init_scale=3.0, growth_factor=4.0, backoff_factor=0.5, growth_interval=2)
+        second = make(init_scale=6.0, growth_factor=7.0, backoff_factor=0.8, growth_interval=1)
+        if not lazy:
+            second.scale(torch.ones(()))
+        second.load_state_dict(first.state_dict())
+        assert second.state_dict() == {"scale": 3.0, "growth_factor": 4.0, "backoff_factor": 0.5, "growth_interval": 2,
+                                       "_growth_tracker": 0}
+        second.scale(torch.ones(()))
+        assert second.get_scale() == 3.0
+    with pytest.raises(RuntimeError, match="empty"):
+        first.load_state_dict({})
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_pickle_and_deepcopy(make, enabled):
+    scaler = make(init_scale=3.0, growth_interval=5, enabled=enabled)
+    scaler.scale(torch.ones(()))
+    for other in (pickle.loads(pickle.dumps(scaler)), copy.deepcopy(scaler)):
+        assert type(other) is type(scaler) and other.state_dict() == scaler.state_dict()
+        assert other.is_enabled() == enabled
+
+
+def test_pickle_after_an_update(make):
+    scaler = make(init_scale=3.0, growth_interval=1)
+    param = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([param], lr=1.0)
+    scaler.scale(param.sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    other = pickle.loads(pickle.dumps(scaler))
+    assert other.get_scale() == 6.0
+    other.scale(param.sum()).backward()
+    other.step(optimizer)
+    other.update()
+    assert other.get_scale() == 12.0
+
+
+def raised(call):
+    with pytest.raises(Exception) as caught:
+        call()
+    return type(caught.value), str(caught.value)
+
+
+def errors(make):
+    def fresh(dtype=torch.float32, scaled=True, grad=True):
+        scaler = make(init_scale=2.0)
+        param = torch.zeros(1, dtype=dtype, requires_grad=True)
+        if scaled:
+            scaler.scale(torch.ones(()))
+        if grad:
+            param.grad = torch.ones(1, dtype=dtype)
+        return scaler, torch.optim.SGD([param], lr=1.0)
+
+    def sequence(*names, **arguments):
+        scaler, optimizer = fresh(**arguments)
+        for name in names[:-1]:
+            getattr(scaler, name)(*([] if name == "update" else [optimizer]))
+        last = names[-1]
+        return raised(lambda: getattr(scaler, last)(*([] if last == "update" else [optimizer])))
+
+    scaler, optimizer = fresh()
+    return [
+        sequence("unscale_", "unscale_"), sequence("step", "unscale_"), sequence("step", "step"), sequence("update"),
+        sequence("step", "update", "update"), sequence("step", scaled=False), sequence("unscale_", scaled=False),
+        sequence("update", scaled=False), sequence("unscale_", dtype=torch.float16), sequence("step", grad=False),
+        raised(lambda: scaler.step(optimizer, closure=lambda: None)), raised(lambda: scaler.update(torch.ones(2))),
+        raised(lambda: make(growth_factor=1.0)), raised(lambda: make(backoff_factor=1.0)),
+        raised(lambda: scaler.scale(3.0)), raised(lambda: scaler.load_state_dict({})),
+    ]
+
+
+def test_errors_are_pytorchs_word_for_word():
+    theirs, ours = (errors(lambda kind=kind, **arguments: kind(device="cpu", **arguments)) for kind in CLASSES)
+    assert len(theirs) == 16 and ours == theirs
+
+
+def test_fused_optimizers_are_given_the_words(make):
+    class Custom(torch.optim.SGD):
+        _step_supports_amp_scaling = True
+
+        def step(self):
+            self.seen = (self.grad_scale.item(), self.found_inf.item())
+
+    param = torch.zeros(2, requires_grad=True)
+    optimizer = Custom([param], lr=1.0)
+    for value, found in ((1.0, 0.0), (float("inf"), 1.0)):
+        scaler = make(init_scale=8.0)
+        scaler.scale(torch.ones(()))
+        param.grad = torch.full((2,), value)
+        scaler.step(optimizer)
+        assert optimizer.seen == (8.0, found)
+        assert not hasattr(optimizer, "grad_scale") and param.grad[0].item() == value
+
+
+def test_new_scale(make):
+    scaler = make(init_scale=2.0)
+    scaler.scale(torch.ones(()))
+    scaler.update(16.0)
+    assert scaler.get_scale() == 16.0
+    scaler.update(torch.tensor(4.0))
+    assert scaler.get_scale() == 4.0
+
+
+def test_it_is_pytorchs_class():
+    assert issubclass(GradScaler, torch.amp.GradScaler)
+
+
+def test_random_trajectories_equal_pytorchs():
+    generator = torch.Generator().manual_seed(5)
+    for interval in (1, 2, 5):
+        params = [torch.zeros(33, requires_grad=True) for _ in CLASSES]
+        optimizers = [torch.optim.SGD([param], lr=0.5, momentum=0.9) for param in params]
+        scalers = [kind(device="cpu", init_scale=1000.0, growth_factor=1.7, backoff_factor=0.3,
+                        growth_interval=interval) for kind in CLASSES]
+        for _ in range(60):
+            bad = torch.rand((), generator=generator) < 0.3
+            grad = torch.randn(33, generator=generator) * (float("inf") if bad else 1.0)
+            for param, optimizer, scaler in zip(params, optimizers, scalers):
+                scale = scaler.scale(torch.ones(()))
+                param.grad = grad * scale
+                scaler.step(optimizer)
+                scaler.update()
+            assert scalers[0].state_dict() == scalers[1].state_dict()
+            assert torch.equal(params[0], params[1])
+
+
+def test_ours_finds_what_overflows_when_unscaled():
+    scaler = GradScaler(device="cpu", init_scale=2.0**-4)
+    param = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([param], lr=1.0)
+    scaler.scale(torch.ones(()))
+    param.grad = torch.full((1,), 3e38)
+    scaler.step(optimizer)
+    scaler.update()
+    assert param.item() == 0.0 and scaler.get_scale() == 2.0**-5
+
+
+def test_gradscaler_alone_does_not_import_torch():
+    script = "import sys, gradscaler; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
