@@ -53,22 +53,20 @@ double join(int64_t count, const F &sum_of) {
   return lanes[0];
 }
 
-/// Whether `next` goes on where `run` ends, in every array, and is treated alike.
-bool continues(const ApplySpan &run, const ApplySpan &next) {
-  const auto follows = [&run](const void *a, const void *b, int32_t a_dtype, int32_t b_dtype) {
-    return a_dtype == b_dtype && static_cast<const char *>(a) + run.n * dtype_size(a_dtype) == b;
+/// Whether a chunk goes on where `run` ends, in every array of the job, and is treated alike.
+bool continues(const ApplyJob &job, const ApplySpan &run, int64_t tensor, int64_t offset) {
+  const auto follows = [&](const Plan &plan, const void *begin, int32_t dtype) {
+    const gsc_tensor &t = plan.tensor(tensor);
+    return t.dtype == dtype && element(t, offset) == static_cast<const char *>(begin) + run.n * dtype_size(dtype);
   };
-  if (run.n == 0 || run.coefficients != next.coefficients ||
-      !follows(run.param, next.param, run.param_dtype, next.param_dtype) ||
-      !follows(run.grad, next.grad, run.grad_dtype, next.grad_dtype)) {
+  if (run.n == 0 || !follows(*job.grads, run.grad, run.grad_dtype) ||
+      !follows(*job.params, run.param, run.param_dtype) ||
+      run.coefficients != &job.coefficients[job.group_of[tensor]] ||
+      (job.model_copy != nullptr && !follows(*job.model_copy, run.model_copy, run.copy_dtype))) {
     return false;
   }
-  if (next.model_copy != nullptr && !follows(run.model_copy, next.model_copy, run.copy_dtype, next.copy_dtype)) {
-    return false;
-  }
-  const int32_t state = state_dtype(run.param_dtype);
-  for (int i = 0; i < kMaxStates && next.state[i] != nullptr; ++i) {
-    if (!follows(run.state[i], next.state[i], state, state)) return false;
+  for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) {
+    if (!follows(*job.state[i], run.state[i], state_dtype(run.param_dtype))) return false;
   }
   return true;
 }
@@ -241,20 +239,17 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     // Chunks and tensors that lie one after the other in every array are one span to an element-wise kernel: with
     // thousands of tiny tensors in an arena the calls would cost more than the arithmetic.
     parallel_.run(plan.task_count(), [&](int32_t task) {
-      ApplySpan spans[2] = {base, base};
-      ApplySpan *run = &spans[0];
-      ApplySpan *next = &spans[1];
+      ApplySpan run = base;
       plan.for_chunks(plan.split(task), plan.split(task + 1),
                       [&](int64_t tensor, int64_t offset, int64_t n, int64_t /*chunk*/) {
-                        aim(*next, tensor, offset, n);
-                        if (continues(*run, *next)) {
-                          run->n += n;
+                        if (continues(job, run, tensor, offset)) {
+                          run.n += n;
                           return;
                         }
-                        if (run->n > 0) kernel(run);
-                        std::swap(run, next);
+                        if (run.n > 0) kernel(&run);
+                        aim(run, tensor, offset, n);
                       });
-      if (run->n > 0) kernel(run);
+      if (run.n > 0) kernel(&run);
     });
     return;
   }
