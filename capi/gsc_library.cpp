@@ -6,6 +6,9 @@
 #include "capi/guard.h"
 #include "core/cpu/dispatch.h"
 #include "core/ops.h"
+#if defined(GSC_HAVE_CUDA)
+#include "core/cuda/cuda_device.h"
+#endif
 
 #if defined(__linux__)
 #include <unistd.h>
@@ -38,7 +41,11 @@ constexpr char kBuildInfo[] = "gradscaler " GSC_VERSION_STRING
 #if defined(GSC_HAVE_AVX512)
                               " avx512"
 #endif
+#if defined(GSC_HAVE_CUDA)
+                              ", CUDA: " GSC_CUDA_ARCHITECTURES;
+#else
                               ", CUDA: none";
+#endif
 static_assert(GSC_ABI_VERSION == 1, "kBuildInfo names the ABI");
 
 int64_t physical_memory() {
@@ -107,7 +114,13 @@ const char *gsc_build_info(void) { return kBuildInfo; }
 gsc_status gsc_device_count(int32_t device_type, int32_t *out_count) {
   return guard(__func__, [&] {
     require_device_type(device_type);
-    *require(out_count, "out_count") = device_type == GSC_DEVICE_CPU ? 1 : 0;
+    require(out_count, "out_count");
+#if defined(GSC_HAVE_CUDA)
+    const int32_t cuda_devices = device_type == GSC_DEVICE_CUDA ? cuda::device_count() : 0;
+#else
+    const int32_t cuda_devices = 0;
+#endif
+    *out_count = device_type == GSC_DEVICE_CPU ? 1 : cuda_devices;
   });
 }
 
@@ -115,6 +128,12 @@ gsc_status gsc_get_device_info(int32_t device_type, int32_t device_index, gsc_de
   return guard(__func__, [&] {
     require_device_type(device_type);
     require_out_struct(out_info, "out_info");
+#if defined(GSC_HAVE_CUDA)
+    if (device_type == GSC_DEVICE_CUDA) {
+      *out_info = cuda::device_info(device_index);
+      return;
+    }
+#endif
     if (device_type != GSC_DEVICE_CPU || device_index != 0) {
       fail(GSC_ERROR_UNAVAILABLE, "there is no %s device %d", device_type == GSC_DEVICE_CPU ? "CPU" : "CUDA",
            device_index);

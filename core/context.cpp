@@ -8,6 +8,9 @@
 #include "core/cpu/cpu_backend.h"
 #include "core/cpu/dispatch.h"
 #include "core/error.h"
+#if defined(GSC_HAVE_CUDA)
+#include "core/cuda/cuda_device.h"
+#endif
 
 namespace gsc {
 namespace {
@@ -36,10 +39,12 @@ void validate(const gsc_context_options &o) {
 
 Ref<Context> Context::create(const gsc_context_options &options) {
   validate(options);
+#if !defined(GSC_HAVE_CUDA)
   if (options.device_type == GSC_DEVICE_CUDA) {
     fail(GSC_ERROR_UNAVAILABLE, "options.device_type is GSC_DEVICE_CUDA, but this library was built without CUDA");
   }
-  if (options.device_index != 0) {
+#endif
+  if (options.device_type == GSC_DEVICE_CPU && options.device_index != 0) {
     fail(GSC_ERROR_UNAVAILABLE, "options.device_index is %d, but there is only CPU 0", options.device_index);
   }
   Resource resource(options.allocate, options.release, options.allocator_user);
@@ -60,6 +65,13 @@ Context::Context(const Resource &memory, const gsc_context_options &options)
       log_(options.log),
       log_user_(options.log_user),
       scratch_{Plan(&memory_), Plan(&memory_)} {
+#if defined(GSC_HAVE_CUDA)
+  if (device_type_ == GSC_DEVICE_CUDA) {
+    backend_ = cuda::make_backend(&memory_, device_index_, &backend_bytes_);
+    log(GSC_LOG_INFO, "CUDA context on device %d", device_index_);
+    return;
+  }
+#endif
   const cpu::Kernels *kernels = cpu::find_kernels(options.cpu_target);
   if (kernels == nullptr) {
     fail(GSC_ERROR_UNAVAILABLE, "options.cpu_target is %d, which this processor or this build does not have",

@@ -11,7 +11,8 @@ constexpr int kThreads = 256;
 
 __global__ void copy_kernel(const float4 *a, float4 *b, int64_t n) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) __stcs(b + i, __ldcs(a + i));
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
+    __stcs(b + i, __ldcs(a + i));
 }
 
 __global__ void sum_kernel(const float4 *a, float *out, int64_t n) {
@@ -53,12 +54,12 @@ int blocks() {
 // n counts groups of 16 bytes.
 extern "C" int ceiling_copy(const void *a, void *b, int64_t n, void *stream) {
   copy_kernel<<<blocks(), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<const float4 *>(a),
-                                                                           static_cast<float4 *>(b), n);
+                                                                            static_cast<float4 *>(b), n);
   return cudaGetLastError();
 }
 extern "C" int ceiling_sum(const void *a, void *out, int64_t n, void *stream) {
   sum_kernel<<<blocks(), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<const float4 *>(a),
-                                                                          static_cast<float *>(out), n);
+                                                                           static_cast<float *>(out), n);
   return cudaGetLastError();
 }
 extern "C" int ceiling_update(void *a, void *b, void *c, int64_t n, void *stream) {

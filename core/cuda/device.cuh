@@ -30,10 +30,19 @@ inline constexpr unsigned kFullMask = 0xffffffffU;
 GSC_DEVICE int lane_index() { return static_cast<int>(threadIdx.x) & 31; }
 GSC_DEVICE int warp_index() { return static_cast<int>(threadIdx.x) >> 5; }
 
-/// The sum of 32 lanes by halving, in lane 0: the last part of a tile's sum in reduction.h.
+/// The sum of 32 lanes by halving, in lane 0.
 GSC_DEVICE double join_lanes(double sum) {
   for (int width = 16; width > 0; width /= 2) sum += __shfl_down_sync(kFullMask, sum, width);
   return sum;
+}
+
+/// The columns of a group left to right, then the groups by halving; in lane 0. A tile's sum in reduction.h.
+template <int Width, typename T>
+GSC_DEVICE double fold(const T *columns) {
+  double sum = static_cast<double>(columns[0]);
+#pragma unroll
+  for (int k = 1; k < Width; ++k) sum += static_cast<double>(columns[k]);
+  return join_lanes(sum);
 }
 
 template <typename T>
@@ -120,8 +129,7 @@ GSC_DEVICE void store_words(char *p, const Words<Bytes> &x) {
     __stcs(reinterpret_cast<uint2 *>(p), make_uint2(x.w[0], x.w[1]));
   } else {
     for (int i = 0; i < Bytes / 16; ++i) {
-      __stcs(reinterpret_cast<uint4 *>(p) + i,
-             make_uint4(x.w[4 * i], x.w[4 * i + 1], x.w[4 * i + 2], x.w[4 * i + 3]));
+      __stcs(reinterpret_cast<uint4 *>(p) + i, make_uint4(x.w[4 * i], x.w[4 * i + 1], x.w[4 * i + 2], x.w[4 * i + 3]));
     }
   }
 #else
@@ -191,10 +199,10 @@ GSC_DEVICE bool is_aligned(const void *p, int bytes) {
 
 /// The warps of a block that share a chunk.
 struct Team {
-  int warps;    ///< of a team
-  int count;    ///< teams in the block
-  int index;    ///< of this thread's team
-  int warp;     ///< of this thread in its team
+  int warps;  ///< of a team
+  int count;  ///< teams in the block
+  int index;  ///< of this thread's team
+  int warp;   ///< of this thread in its team
   int lane;
   GSC_DEVICE int threads() const { return warps * 32; }
   GSC_DEVICE int thread() const { return warp * 32 + lane; }

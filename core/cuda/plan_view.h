@@ -12,11 +12,12 @@
 
 namespace gsc::cuda {
 
-inline constexpr int kThreads = 256;            ///< of a block, in all kernels that walk chunks
+inline constexpr int kThreads = 256;  ///< of a block, in all kernels that walk chunks
 inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kMaxTiles = 64;            ///< of a chunk: 2^16 elements of 8 bytes
-inline constexpr int kMaxSharedGroups = 16;     ///< parameter groups whose coefficients every block works out itself
-inline constexpr int kParameterBytes = 3840;    ///< payload of a kernel that carries data in its parameters
+inline constexpr int kCheckBlocks = 4;        ///< of check on a multiprocessor
+inline constexpr int kMaxTiles = 64;          ///< of a chunk: 2^16 elements of 8 bytes
+inline constexpr int kMaxSharedGroups = 16;   ///< parameter groups whose coefficients every block works out itself
+inline constexpr int kParameterBytes = 3840;  ///< payload of a kernel that carries data in its parameters
 
 /// One tensor as kernels read it: 32 bytes, two 16-byte loads.
 struct DeviceTensor {
@@ -55,6 +56,7 @@ struct CheckParams {
   ListRecord *record;
   float *found_inf;
   ClipRule rule;
+  double fp64_limit;  ///< see reduction.h
   bool finish;
   bool conclude;
   bool amax_keeps_nonfinite;  ///< a chunk with inf or NaN has it as its amax

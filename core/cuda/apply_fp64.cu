@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launchers of the optimizer kernels in fp64.
+#include "core/cuda/launch_apply.cuh"
+
+namespace gsc::cuda {
+
+cudaError_t preload_apply_fp64() { return ApplyLauncher<double>::preload(); }
+
+cudaError_t launch_apply_fp64(const ApplyParams &p, int units, cudaStream_t stream) {
+  return ApplyLauncher<double>::launch(p, units, stream);
+}
+
+cudaError_t launch_lamb_moments_fp64(const ApplyParams &p, int units, cudaStream_t stream) {
+  return ApplyLauncher<double>::launch_moments(p, units, stream);
+}
+
+}  // namespace gsc::cuda

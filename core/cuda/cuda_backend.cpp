@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of the backend interface: each fills in a kernel's parameters and enqueues it. Meaning and order of every
+// step are those of the CPU backend.
+#include "core/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/cuda/launch.h"
+#include "core/cuda/plan_on_device.h"
+
+namespace gsc::cuda {
+namespace {
+
+// Up to here host data is sent in kernel parameters, which needs no waiting.
+constexpr int64_t kLargestByKernel = int64_t{64} << 10;
+
+/// As CpuBackend joins chunk sums: reduction.h.
+template <typename F>
+double join(int64_t count, const F &sum_of) {
+  double lanes[kFinishLanes] = {};
+  for (int64_t i = 0; i < count; ++i) lanes[i % kFinishLanes] += sum_of(i);
+  for (int width = kFinishLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+
+}  // namespace
+
+std::atomic<int32_t> CudaBackend::live_{0};
+
+CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device) : memory_(memory), context_(device) {
+  const DeviceGuard guard(context_);
+  const RelaxedCapture relaxed;
+  for (const auto preload : {preload_check, preload_apply_fp32, preload_apply_fp64, preload_linear, preload_words}) {
+    cuda::check(preload(), "loading the kernels");
+  }
+  int units = 0;
+  cuda::check(cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, device), "looking up the CUDA device");
+  units_ = std::max(units, 1);
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device;
+  cuda::check(cudaStreamCreateWithFlags(&setup_stream_, cudaStreamNonBlocking), "creating a stream");
+  cudaError_t error = cudaMemPoolCreate(&pool_, &properties);
+  if (error == cudaSuccess) {
+    // Scratch memory is kept from call to call.
+    uint64_t keep = UINT64_MAX;
+    error = cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep);
+    if (error != cudaSuccess) cudaMemPoolDestroy(pool_);
+  }
+  if (error != cudaSuccess) {
+    cudaStreamDestroy(setup_stream_);
+    cuda::check(error, "creating a memory pool");
+  }
+  live_.fetch_add(1, std::memory_order_relaxed);
+}
+
+CudaBackend::~CudaBackend() {
+  live_.fetch_sub(1, std::memory_order_relaxed);
+  const DeviceGuard guard(context_);
+  const RelaxedCapture relaxed;
+  cudaStreamDestroy(setup_stream_);
+  cudaMemPoolDestroy(pool_);
+  (void)cudaGetLastError();
+}
+
+void *CudaBackend::allocate(int64_t bytes) {
+  const DeviceGuard guard(context_);
+  const RelaxedCapture relaxed;
+  void *memory = nullptr;
+  const auto size = static_cast<std::size_t>(bytes);
+  if (cudaMalloc(&memory, size) != cudaSuccess) {
+    (void)cudaGetLastError();
+    fail(GSC_ERROR_OUT_OF_MEMORY, "CUDA device %d has no %lld bytes left", context_.device(),
+         static_cast<long long>(bytes));
+  }
+  cudaError_t error = cudaMemsetAsync(memory, 0, size, setup_stream_);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(setup_stream_);
+  if (error != cudaSuccess) {
+    cudaFree(memory);
+    cuda::check(error, "clearing new memory");
+  }
+  return memory;
+}
+
+void CudaBackend::release(void *memory, int64_t /*bytes*/) noexcept {
+  try {
+    const DeviceGuard guard(context_);
+    const RelaxedCapture relaxed;
+    // Waits for work that may still use the memory.
+    if (cudaFree(memory) != cudaSuccess) (void)cudaGetLastError();
+  } catch (const Error &) {
+    // The driver has gone, and the memory with it.
+  }
+}
+
+void CudaBackend::require_not_capturing(gsc_stream stream, const char *what) const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t error = cudaStreamIsCapturing(to_stream(stream), &status);
+  cuda::check(error, what);
+  if (status != cudaStreamCaptureStatusNone) {
+    fail(GSC_ERROR_BAD_STATE, "%s has to wait for the device, which is not possible while stream is being captured",
+         what);
+  }
+}
+
+void CudaBackend::write(void *device, const void *host, int64_t bytes, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  if (bytes <= kLargestByKernel) {
+    for (int64_t done = 0; done < bytes; done += kParameterBytes) {
+      const auto part = static_cast<int>(std::min<int64_t>(bytes - done, kParameterBytes));
+      cuda::check(launch_write(static_cast<char *>(device) + done, static_cast<const char *>(host) + done, part,
+                               to_stream(stream)),
+                  "writing to the device");
+    }
+    return;
+  }
+  require_not_capturing(stream, "writing so much to the device");
+  cuda::check(cudaMemcpyAsync(device, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, to_stream(stream)),
+              "writing to the device");
+  cuda::check(cudaStreamSynchronize(to_stream(stream)), "writing to the device");
+}
+
+void CudaBackend::read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  require_not_capturing(stream, "reading from the device");
+  cuda::check(cudaMemcpyAsync(host, device, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, to_stream(stream)),
+              "reading from the device");
+  cuda::check(cudaStreamSynchronize(to_stream(stream)), "reading from the device");
+}
+
+void CudaBackend::finish_setup() {
+  const DeviceGuard guard(context_);
+  const RelaxedCapture relaxed;
+  cuda::check(cudaStreamSynchronize(setup_stream_), "setting up");
+}
+
+void CudaBackend::validate_memory(const gsc_tensor *tensors, int64_t count, const char *what) {
+  const DeviceGuard guard(context_);
+  for (int64_t i = 0; i < count; ++i) {
+    if (tensors[i].count == 0) continue;
+    const auto index = static_cast<long long>(i);
+    cudaPointerAttributes attributes{};
+    if (cudaPointerGetAttributes(&attributes, tensors[i].data) != cudaSuccess) {
+      (void)cudaGetLastError();
+      attributes.type = cudaMemoryTypeUnregistered;
+    }
+    if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
+      fail(GSC_ERROR_INVALID_ARGUMENT,
+           "%s[%lld].data is %p, which is host memory or has been freed; the context is of "
+           "CUDA device %d",
+           what, index, tensors[i].data, context_.device());
+    }
+    if (attributes.type == cudaMemoryTypeDevice && attributes.device != context_.device()) {
+      fail(GSC_ERROR_INVALID_ARGUMENT,
+           "%s[%lld].data is memory of CUDA device %d, but the context is of CUDA device %d", what, index,
+           attributes.device, context_.device());
+    }
+  }
+}
+
+void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  auto *mirror = static_cast<Mirror *>(job.plan->mirror());
+  // The block that finishes a check leaves the counters empty; one that was broken off does not.
+  if (job.begin && (mirror->counted || !job.finish)) {
+    cuda::check(launch_reset_counters(mirror->counters, to_stream(stream)), "the check");
+  }
+  CheckParams p{};
+  p.plan = mirror->view;
+  p.inv_scale = job.inv_scale;
+  p.first_chunk = job.first_chunk;
+  p.last_chunk = job.last_chunk;
+  p.partials = mirror->partials;
+  p.counters = mirror->counters;
+  p.record = job.record;
+  p.rule = job.rule;
+  p.fp64_limit = job.plan->fp64_limit();
+  p.finish = job.finish;
+  p.conclude = job.conclude;
+  mirror->counted = !job.finish;
+  cuda::check(launch_check(p, job.unscale, units_, to_stream(stream)), "the check");
+}
+
+void CudaBackend::conclude(ListRecord *record, const ClipRule &rule, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  cuda::check(launch_conclude(record, rule, to_stream(stream)), "concluding the check");
+}
+
+void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, cudaStream_t stream) {
+  const char *what = "the step";
+  if (p.group_count > kMaxSharedGroups) cuda::check(launch_prepare(p, stream), what);
+  if (p.variant == Variant::kLamb) {
+    if (params.has_others) cuda::check(launch_lamb_moments_fp32(p, units_, stream), what);
+    if (params.has_fp64) cuda::check(launch_lamb_moments_fp64(p, units_, stream), what);
+    cuda::check(launch_lamb_trust(p, stream), what);
+  }
+  ApplyParams last = p;
+  if (params.has_others && params.has_fp64) {
+    cuda::check(launch_apply_fp32(p, units_, stream), what);
+    last.finish = true;
+    cuda::check(launch_apply_fp64(last, units_, stream), what);
+    return;
+  }
+  last.finish = true;
+  cuda::check((params.has_fp64 ? launch_apply_fp64 : launch_apply_fp32)(last, units_, stream), what);
+}
+
+void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  const Mirror &grads = *mirror_of(*job.grads);
+  const Mirror &params = *mirror_of(*job.params);
+  ApplyParams p{};
+  p.grads = grads.view;
+  p.params = params.tensors;
+  if (job.model_copy != nullptr) p.model_copy = mirror_of(*job.model_copy)->tensors;
+  for (int s = 0; s < kMaxStates; ++s) {
+    if (job.state[s] != nullptr) p.state[s] = mirror_of(*job.state[s])->tensors;
+  }
+  p.group_of = job.group_of;
+  p.groups = job.groups;
+  p.coefficients = job.coefficients;
+  p.trust = job.trust;
+  p.partials = grads.partials;
+  p.counters = grads.counters;
+  p.record = job.record;
+  p.inv_scale = job.inv_scale;
+  p.clip = job.clip;
+  p.found_inf = job.found_inf;
+  p.clip_value = job.clip_value;
+  p.update = job.update;
+  p.checked = job.checked;
+  p.variant = job.variant;
+  p.group_count = job.group_count;
+  p.maximize = job.maximize;
+  p.zero_grads = job.zero_grads;
+  p.write_grads = job.write_grads;
+  launch_apply(p, params, to_stream(stream));
+}
+
+void CudaBackend::update(ScalerRecord *record, const ListRecord *const *lists, int64_t count, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  for (int64_t first = 0; first < count; first += PointerBatch::kCount) {
+    PointerBatch batch{};
+    const auto part = static_cast<int>(std::min<int64_t>(count - first, PointerBatch::kCount));
+    std::copy_n(lists + first, part, batch.pointers);
+    cuda::check(launch_update(record, batch, part, first == 0, first + part == count, to_stream(stream)), "the update");
+  }
+}
+
+void CudaBackend::set_policy(ScalerRecord *record, const Policy &policy, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  cuda::check(launch_set_policy(record, policy, to_stream(stream)), "setting the options");
+}
+
+void CudaBackend::set_scale(ScalerRecord *record, float scale, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  cuda::check(launch_set_scale(record, scale, to_stream(stream)), "setting the scale");
+}
+
+void CudaBackend::report(const ScalerRecord *record, const ListRecord *list, gsc_report *out, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, out) != cudaSuccess || attributes.type != cudaMemoryTypeHost) {
+    (void)cudaGetLastError();
+    fail(GSC_ERROR_INVALID_ARGUMENT, "out_report is %p, which is not pinned host memory", static_cast<void *>(out));
+  }
+  const Scratch scratch(*this, sizeof(gsc_report), to_stream(stream));
+  cuda::check(launch_report(record, list, static_cast<gsc_report *>(scratch.data()), to_stream(stream)), "the report");
+  cuda::check(cudaMemcpyAsync(out, scratch.data(), sizeof *out, cudaMemcpyDeviceToHost, to_stream(stream)),
+              "the report");
+}
+
+void CudaBackend::linear(const LinearJob &job, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  if (job.dst->chunk_count() == 0) return;
+  const PlanOnDevice dst(*this, *job.dst, false, to_stream(stream));
+  LinearParams p{};
+  p.dst = dst.view();
+  p.factor = job.factor;
+  p.a = job.a;
+  p.b = job.b;
+  p.op = job.op;
+  p.same = job.src == job.dst;
+  if (p.same) {
+    p.src = p.dst.tensors;
+    cuda::check(launch_linear(p, units_, to_stream(stream)), "the operation");
+    return;
+  }
+  const PlanOnDevice src(*this, *job.src, false, to_stream(stream));
+  p.src = src.view().tensors;
+  cuda::check(launch_linear(p, units_, to_stream(stream)), "the operation");
+}
+
+void CudaBackend::fill(const Plan &plan, double value, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  if (plan.chunk_count() == 0) return;
+  const PlanOnDevice on_device(*this, plan, false, to_stream(stream));
+  cuda::check(launch_fill({on_device.view(), value}, units_, to_stream(stream)), "filling");
+}
+
+void CudaBackend::norm(Plan &plan, bool amax, double *out_norm, double *out_tensor_norms, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  const PlanOnDevice on_device(*this, plan, true, to_stream(stream));
+  CheckParams p{};
+  p.plan = on_device.view();
+  p.last_chunk = plan.chunk_count();
+  p.partials = on_device.partials();
+  p.fp64_limit = kFp64Limit;
+  p.amax_keeps_nonfinite = true;
+  cuda::check(launch_check(p, false, units_, to_stream(stream)), "the norm");
+  cuda::check(launch_norm({p.plan, p.partials, out_norm, out_tensor_norms, amax}, to_stream(stream)), "the norm");
+}
+
+void CudaBackend::unscale_check(const Plan &plan, float *found_inf, const float *inv_scale, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  if (plan.chunk_count() == 0) return;
+  const PlanOnDevice on_device(*this, plan, false, to_stream(stream));
+  CheckParams p{};
+  p.plan = on_device.view();
+  p.inv_scale = inv_scale;
+  p.last_chunk = plan.chunk_count();
+  p.found_inf = found_inf;
+  p.fp64_limit = kFp64Limit;
+  cuda::check(launch_check(p, true, units_, to_stream(stream)), "unscaling");
+}
+
+void CudaBackend::update_scale(const Policy &policy, float *scale, int32_t *growth_tracker, const float *found_inf,
+                               gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  cuda::check(launch_update_scale(policy, scale, growth_tracker, found_inf, to_stream(stream)), "updating the scale");
+}
+
+void CudaBackend::diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int64_t *histogram, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  require_not_capturing(stream, "diagnose");
+  const int64_t bins = histogram != nullptr ? plan.size() * GSC_EXPONENT_BINS : 0;
+  const int64_t chunk_bytes = plan.chunk_count() * static_cast<int64_t>(sizeof(ChunkDiagnosis));
+  const int64_t bin_bytes = bins * static_cast<int64_t>(sizeof(int64_t));
+  std::pmr::vector<ChunkDiagnosis> chunks(static_cast<std::size_t>(plan.chunk_count()), memory_);
+  std::fill_n(histogram, bins, int64_t{0});
+  if (plan.chunk_count() > 0) {
+    const cudaStream_t s = to_stream(stream);
+    const PlanOnDevice on_device(*this, plan, false, s);
+    const Scratch scratch(*this, chunk_bytes + bin_bytes, s);
+    DiagnoseParams p{on_device.view(), static_cast<ChunkDiagnosis *>(scratch.data()), nullptr};
+    if (histogram != nullptr) p.histogram = reinterpret_cast<int64_t *>(p.out + plan.chunk_count());
+    const char *what = "diagnose";
+    if (bins > 0) cuda::check(cudaMemsetAsync(p.histogram, 0, static_cast<std::size_t>(bin_bytes), s), what);
+    cuda::check(launch_diagnose(p, units_, s), what);
+    cuda::check(cudaMemcpyAsync(chunks.data(), p.out, static_cast<std::size_t>(chunk_bytes), cudaMemcpyDeviceToHost, s),
+                what);
+    if (bins > 0) {
+      cuda::check(
+          cudaMemcpyAsync(histogram, p.histogram, static_cast<std::size_t>(bin_bytes), cudaMemcpyDeviceToHost, s),
+          what);
+    }
+    cuda::check(cudaStreamSynchronize(s), what);
+  }
+  for (int64_t t = 0; t < plan.size(); ++t) {
+    gsc_tensor_diagnosis d{};
+    d.count = plan.tensor(t).count;
+    d.first_nonfinite = -1;
+    const int64_t begin = plan.first_chunk(t);
+    const int64_t end = plan.first_chunk(t + 1);
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      const ChunkDiagnosis &c = chunks[static_cast<std::size_t>(chunk)];
+      d.inf_count += c.inf_count;
+      d.nan_count += c.nan_count;
+      d.zero_count += c.zero_count;
+      d.subnormal_count += c.subnormal_count;
+      if (d.first_nonfinite < 0 && c.first_nonfinite >= 0) {
+        d.first_nonfinite = (chunk - begin) * plan.chunk_elements() + c.first_nonfinite;
+      }
+      d.amax = std::max(d.amax, c.amax);
+      if (c.amin > 0.0 && (d.amin == 0.0 || c.amin < d.amin)) d.amin = c.amin;
+    }
+    d.l2_norm =
+        std::sqrt(join(end - begin, [&](int64_t i) { return chunks[static_cast<std::size_t>(begin + i)].sum_sq; }));
+    out[t] = d;
+  }
+}
+
+}  // namespace gsc::cuda

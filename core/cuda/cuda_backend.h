@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA backend: every pass is one launch or a few on the caller's stream. Nothing waits for the device but the
+// calls whose names end in _sync, creation and destruction. Lists keep a mirror of their plan in device memory; the
+// stateless operations send theirs along in kernel parameters, into stream-ordered scratch memory.
+#pragma once
+
+#include <atomic>
+#include <memory_resource>
+
+#include "core/backend.h"
+#include "core/cuda/cuda_support.h"
+#include "core/cuda/plan_view.h"
+
+namespace gsc::cuda {
+
+/// Throws UNAVAILABLE naming `what` if there is no such device.
+void require_device(int32_t device_index, const char *what);
+
+/// What the device knows of a list's plan.
+struct Mirror {
+  PlanView view;
+  DeviceTensor *tensors;
+  ChunkPartial *partials;
+  CheckCounters *counters;
+  void *memory;   ///< one allocation for all of them
+  bool has_fp64;  ///< tensors that are computed in fp64 as parameters
+  bool has_others;
+  bool counted;  ///< a check that did not finish has left counts behind
+};
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(std::pmr::memory_resource *memory, int32_t device);
+  ~CudaBackend() override;
+
+  /// Backends that exist in this process.
+  static int32_t live_count() { return live_.load(std::memory_order_relaxed); }
+
+  void *allocate(int64_t bytes) override;
+  void release(void *memory, int64_t bytes) noexcept override;
+  void write(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
+  void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) override;
+  void validate_memory(const gsc_tensor *tensors, int64_t count, const char *what) override;
+  [[nodiscard]] bool host_visible() const override { return false; }
+  [[nodiscard]] int32_t wanted_tasks() const override { return 1; }
+  [[nodiscard]] gsc_stream setup_stream() const override { return setup_stream_; }
+  void finish_setup() override;
+
+  void bind(Plan &plan, gsc_stream stream) override;
+  void unbind(Plan &plan) noexcept override;
+
+  void check(const CheckJob &job, gsc_stream stream) override;
+  void conclude(ListRecord *record, const ClipRule &rule, gsc_stream stream) override;
+  void apply(const ApplyJob &job, gsc_stream stream) override;
+  void update(ScalerRecord *record, const ListRecord *const *lists, int64_t count, gsc_stream stream) override;
+  void set_policy(ScalerRecord *record, const Policy &policy, gsc_stream stream) override;
+  void set_scale(ScalerRecord *record, float scale, gsc_stream stream) override;
+  void report(const ScalerRecord *record, const ListRecord *list, gsc_report *out, gsc_stream stream) override;
+
+  void linear(const LinearJob &job, gsc_stream stream) override;
+  void fill(const Plan &plan, double value, gsc_stream stream) override;
+  void norm(Plan &plan, bool amax, double *out_norm, double *out_tensor_norms, gsc_stream stream) override;
+  void unscale_check(const Plan &plan, float *found_inf, const float *inv_scale, gsc_stream stream) override;
+  void update_scale(const Policy &policy, float *scale, int32_t *growth_tracker, const float *found_inf,
+                    gsc_stream stream) override;
+  void diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int64_t *histogram, gsc_stream stream) override;
+
+ private:
+  friend class Scratch;
+  friend class PlanOnDevice;
+  void create_mirror(Plan &plan);
+  void require_not_capturing(gsc_stream stream, const char *what) const;
+  /// Warps that should share a chunk so that a pass over the plan takes the least time.
+  [[nodiscard]] int32_t choose_warps(const Plan &plan) const;
+  void launch_apply(const ApplyParams &p, const Mirror &params, cudaStream_t stream);
+
+  static std::atomic<int32_t> live_;
+  std::pmr::memory_resource *memory_;
+  PrimaryContext context_;
+  int32_t units_ = 1;  ///< multiprocessors
+  cudaStream_t setup_stream_ = nullptr;
+  cudaMemPool_t pool_ = nullptr;
+};
+
+}  // namespace gsc::cuda

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The current context of a thread, through the driver's own functions: the runtime can only name devices, and so would
+// lose a context that the caller made himself. The driver is asked for by name at run time; the library does not link
+// it and loads where there is none.
+#include <cuda.h>
+
+#include "core/cuda/cuda_support.h"
+
+namespace gsc::cuda {
+namespace {
+
+struct Driver {
+  CUresult (*get_current)(CUcontext *) = nullptr;
+  CUresult (*set_current)(CUcontext) = nullptr;
+  CUresult (*device_get)(CUdevice *, int) = nullptr;
+  CUresult (*retain)(CUcontext *, CUdevice) = nullptr;
+  CUresult (*release)(CUdevice) = nullptr;
+  cudaError_t error = cudaSuccess;
+
+  template <typename F>
+  void find(const char *name, F *&function) {
+    if (error != cudaSuccess) return;
+    void *address = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+    error = cudaGetDriverEntryPointByVersion(name, &address, 11000, cudaEnableDefault, &found);
+#else
+    error = cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, &found);
+#endif
+    if (error == cudaSuccess && (found != cudaDriverEntryPointSuccess || address == nullptr)) {
+      error = cudaErrorCallRequiresNewerDriver;
+    }
+    function = reinterpret_cast<F *>(address);
+  }
+
+  Driver() {
+    find("cuCtxGetCurrent", get_current);
+    find("cuCtxSetCurrent", set_current);
+    find("cuDeviceGet", device_get);
+    find("cuDevicePrimaryCtxRetain", retain);
+    find("cuDevicePrimaryCtxRelease", release);
+  }
+};
+
+const Driver &driver() {
+  static const Driver instance;
+  return instance;
+}
+
+void check_driver(CUresult result, const char *what) {
+  if (result == CUDA_SUCCESS) return;
+  const gsc_status status = result == CUDA_ERROR_OUT_OF_MEMORY ? GSC_ERROR_OUT_OF_MEMORY : GSC_ERROR_DEVICE;
+  fail(status, "%s failed: CUDA driver error %d", what, static_cast<int>(result));
+}
+
+}  // namespace
+
+PrimaryContext::PrimaryContext(int32_t device) : device_(device) {
+  check(driver().error, "finding the CUDA driver's functions");
+  CUdevice number{};
+  check_driver(driver().device_get(&number, device), "opening the CUDA device");
+  CUcontext context{};
+  check_driver(driver().retain(&context, number), "opening the CUDA device");
+  handle_ = context;
+}
+
+PrimaryContext::~PrimaryContext() {
+  CUdevice number{};
+  if (driver().device_get(&number, device_) == CUDA_SUCCESS) driver().release(number);
+}
+
+DeviceGuard::DeviceGuard(const PrimaryContext &context) {
+  CUcontext previous{};
+  check_driver(driver().get_current(&previous), "looking up the current CUDA context");
+  previous_ = previous;
+  if (previous == context.handle()) return;
+  check_driver(driver().set_current(static_cast<CUcontext>(context.handle())), "making the CUDA context current");
+  changed_ = true;
+}
+
+DeviceGuard::~DeviceGuard() {
+  if (changed_) driver().set_current(static_cast<CUcontext>(previous_));
+}
+
+}  // namespace gsc::cuda

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Questions about CUDA devices. None of them leaves an error behind in the runtime.
+#include "core/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/cuda/cuda_backend.h"
+#include "core/cuda/cuda_support.h"
+
+namespace gsc::cuda {
+
+Backend *make_backend(std::pmr::memory_resource *memory, int32_t device_index, std::size_t *bytes) {
+  require_device(device_index, "options.device_index");
+  void *place = memory->allocate(sizeof(CudaBackend), kMaxAlignment);
+  try {
+    *bytes = sizeof(CudaBackend);
+    return new (place) CudaBackend(memory, device_index);
+  } catch (...) {
+    memory->deallocate(place, sizeof(CudaBackend), kMaxAlignment);
+    throw;
+  }
+}
+
+int32_t device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  (void)cudaGetLastError();
+  return 0;
+}
+
+void require_device(int32_t device_index, const char *what) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+    fail(GSC_ERROR_UNAVAILABLE, "%s is %d, but no CUDA device can be used: %s (%s)", what, device_index,
+         cudaGetErrorString(error), cudaGetErrorName(error));
+  }
+  if (device_index < 0 || device_index >= count) {
+    fail(GSC_ERROR_UNAVAILABLE, "%s is %d, but there are %d CUDA devices", what, device_index, count);
+  }
+}
+
+gsc_device_info device_info(int32_t device_index) {
+  require_device(device_index, "device_index");
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, device_index), "looking up the CUDA device");
+  gsc_device_info info{};
+  info.struct_size = sizeof info;
+  info.device_type = GSC_DEVICE_CUDA;
+  info.device_index = device_index;
+  info.units = properties.multiProcessorCount;
+  info.level = 10 * properties.major + properties.minor;
+  info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  std::snprintf(info.name, sizeof info.name, "%.*s", static_cast<int>(sizeof info.name) - 1, properties.name);
+  return info;
+}
+
+int32_t device_of(const void *address) {
+  if (CudaBackend::live_count() == 0) return -1;
+  cudaPointerAttributes attributes;
+  if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return -1;
+  }
+  return attributes.type == cudaMemoryTypeDevice ? attributes.device : -1;
+}
+
+}  // namespace gsc::cuda

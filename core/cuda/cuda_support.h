@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all host code of the CUDA backend needs: errors of the runtime as gsc::Error, and guards that make the device
+// current, or allow allocation while another thread captures, and put things back as they were.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "core/error.h"
+
+namespace gsc::cuda {
+
+inline cudaStream_t to_stream(gsc_stream stream) { return static_cast<cudaStream_t>(stream); }
+
+/// The status that an error of the runtime becomes.
+gsc_status status_of(cudaError_t error);
+
+/// Throws if `error` is one, with the runtime's text; `what` is what failed, such as "the check". Takes the error off
+/// the runtime, so that a later call does not report it again.
+void check(cudaError_t error, const char *what);
+
+/// The primary context of a device, kept from the backend's creation to its end.
+class PrimaryContext {
+ public:
+  explicit PrimaryContext(int32_t device);
+  PrimaryContext(const PrimaryContext &) = delete;
+  PrimaryContext &operator=(const PrimaryContext &) = delete;
+  ~PrimaryContext();
+  [[nodiscard]] int32_t device() const { return device_; }
+  [[nodiscard]] void *handle() const { return handle_; }
+
+ private:
+  int32_t device_;
+  void *handle_ = nullptr;
+};
+
+/// Makes a primary context current for the calling thread and restores what was there, also if that was a context of
+/// the caller's own or none at all.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(const PrimaryContext &context);
+  DeviceGuard(const DeviceGuard &) = delete;
+  DeviceGuard &operator=(const DeviceGuard &) = delete;
+  ~DeviceGuard();
+
+ private:
+  void *previous_ = nullptr;
+  bool changed_ = false;
+};
+
+/// Lets this thread allocate and free while some stream is being captured: neither has a place in the graph.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture &) = delete;
+  RelaxedCapture &operator=(const RelaxedCapture &) = delete;
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+}  // namespace gsc::cuda

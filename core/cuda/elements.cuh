@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packs of consecutive elements of any dtype between memory and registers: either as many as 16 bytes of the arithmetic
+// type T hold, at an address aligned to the pack, or one. Loading and unpacking are apart, so that a kernel can have
+// several loads under way.
+#pragma once
+
+#include "core/cuda/device.cuh"
+
+namespace gsc::cuda {
+
+template <typename T>
+inline constexpr int32_t kArithmeticDtype = sizeof(T) == 8 ? GSC_FP64 : GSC_FP32;
+
+/// Elements of a whole pack.
+template <typename T>
+inline constexpr int kPackWidth = 16 / static_cast<int>(sizeof(T));
+
+/// The largest finite value.
+template <typename T>
+struct Largest;
+template <>
+struct Largest<float> {
+  GSC_DEVICE static float value() { return from_bits(0x7f7fffffU); }
+};
+template <>
+struct Largest<double> {
+  GSC_DEVICE static double value() { return from_bits(uint64_t{0x7fefffffffffffffU}); }
+};
+
+GSC_DEVICE bool is_half(int32_t dtype) { return dtype == GSC_FP16 || dtype == GSC_BF16; }
+
+/// Whether a tensor's packs of `width` elements can be read and written at once.
+GSC_DEVICE bool packs_aligned(const void *p, int32_t dtype, int width) {
+  return is_aligned(p, min_of(width * static_cast<int>(dtype_bytes(dtype)), 16));
+}
+
+template <typename T, int Width>
+struct Elements {
+  static_assert(Width == 1 || Width == kPackWidth<T>);
+  static constexpr bool kWide = sizeof(T) == 8;
+  /// Bits of a pack, elements packed from the lowest word on.
+  using Raw = Words<Width *static_cast<int>(sizeof(T))>;
+
+  /// Packs of this dtype fit in a Raw: all but fp64 when T is float.
+  GSC_DEVICE static bool fits(int32_t dtype) { return kWide || dtype != GSC_FP64; }
+
+  template <int Bytes>
+  GSC_DEVICE static Raw load_bytes(const char *p) {
+    Raw r = {};
+    if constexpr (Bytes == 2) {
+      r.w[0] = *reinterpret_cast<const uint16_t *>(p);
+    } else {
+      const Words<Bytes> w = load_words<Bytes>(p);
+#pragma unroll
+      for (int i = 0; i < Bytes / 4; ++i) r.w[i] = w.w[i];
+    }
+    return r;
+  }
+
+  GSC_DEVICE static Raw load(int32_t dtype, const char *p) {
+    if (is_half(dtype)) return load_bytes<2 * Width>(p);
+    if constexpr (kWide) {
+      if (dtype == GSC_FP64) return load_bytes<8 * Width>(p);
+    }
+    return load_bytes<4 * Width>(p);
+  }
+
+  /// As V: float, or double if T is.
+  template <typename V>
+  GSC_DEVICE static void unpack(int32_t dtype, const Raw &r, V (&x)[Width]) {
+    if (is_half(dtype)) {
+#pragma unroll
+      for (int k = 0; k < Width; ++k) {
+        x[k] = static_cast<V>(from_half_bits(dtype == GSC_FP16, static_cast<uint16_t>(r.w[k / 2] >> (16 * (k & 1)))));
+      }
+      return;
+    }
+    if constexpr (kWide) {
+      if (dtype == GSC_FP64) {
+#pragma unroll
+        for (int k = 0; k < Width; ++k) {
+          x[k] = static_cast<V>(
+              from_bits(static_cast<uint64_t>(r.w[2 * k]) | static_cast<uint64_t>(r.w[2 * k + 1]) << 32));
+        }
+        return;
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < Width; ++k) x[k] = static_cast<V>(from_bits(r.w[k]));
+  }
+};
+
+/// Writes a pack as any dtype, rounded once to nearest even.
+template <typename T, int Width>
+GSC_DEVICE void store_elements(int32_t dtype, char *p, const T (&x)[Width]) {
+  if (is_half(dtype)) {
+    if constexpr (Width == 1) {
+      *reinterpret_cast<uint16_t *>(p) = to_half_bits(dtype == GSC_FP16, x[0]);
+    } else {
+      Words<2 *Width> w = {};
+#pragma unroll
+      for (int k = 0; k < Width; ++k) {
+        w.w[k / 2] |= static_cast<uint32_t>(to_half_bits(dtype == GSC_FP16, x[k])) << (16 * (k & 1));
+      }
+      store_words<2 * Width>(p, w);
+    }
+  } else if (dtype == GSC_FP32) {
+    Words<4 * Width> w;
+#pragma unroll
+    for (int k = 0; k < Width; ++k) w.w[k] = to_bits(static_cast<float>(x[k]));
+    store_words<4 * Width>(p, w);
+  } else {
+    // In pieces of at most 16 bytes: a whole pack of 32 would take registers from everything else.
+    constexpr int kPiece = Width == 1 ? 1 : 2;
+#pragma unroll
+    for (int i = 0; i < Width; i += kPiece) {
+      Words<8 * kPiece> w;
+#pragma unroll
+      for (int k = 0; k < kPiece; ++k) {
+        const uint64_t bits = to_bits(static_cast<double>(x[i + k]));
+        w.w[2 * k] = static_cast<uint32_t>(bits);
+        w.w[2 * k + 1] = static_cast<uint32_t>(bits >> 32);
+      }
+      store_words<8 * kPiece>(p + 8 * i, w);
+    }
+  }
+}
+
+/// Calls f.template operator()<Width>(i) for packs that cover [0, n): whole packs if `aligned`, then single elements,
+/// spread over the threads of a team.
+template <typename T, typename F>
+GSC_DEVICE void for_packs(int n, bool aligned, const Team &team, const F &f) {
+  constexpr int kWidth = kPackWidth<T>;
+  const int whole = aligned ? n - n % kWidth : 0;
+  for (int i = team.thread() * kWidth; i < whole; i += team.threads() * kWidth) f.template operator()<kWidth>(i);
+  for (int i = whole + team.thread(); i < n; i += team.threads()) f.template operator()<1>(i);
+}
+
+/// n elements of one value, by a team.
+GSC_DEVICE void fill_span(char *p, int32_t dtype, int n, double value, const Team &team) {
+  const int bytes = static_cast<int>(dtype_bytes(dtype));
+  for_packs<double>(n, packs_aligned(p, dtype, kPackWidth<double>), team, [&]<int Width>(int i) {
+    double x[Width];
+#pragma unroll
+    for (int k = 0; k < Width; ++k) x[k] = value;
+    store_elements<double, Width>(dtype, p + i * bytes, x);
+  });
+}
+
+}  // namespace gsc::cuda

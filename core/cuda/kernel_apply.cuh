@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizer's step on the device: gradients are unscaled and clipped in registers, the formula (core/optim) runs on
+// them, parameters, state and the 16-bit copy are written, all in one sweep over the chunks, in reverse order of check,
+// whose last gradients may still be in the L2 cache. The last block counts the step and, if asked to, updates the
+// scaler. LAMB takes three sweeps and stands at the end. Formulas are compiled for fp32 and fp64; dtypes of gradients,
+// parameters and copy are looked at chunk by chunk.
+#pragma once
+
+#include "core/cuda/elements.cuh"
+
+namespace gsc::cuda {
+
+/// The words that a step is taken under.
+struct StepInput {
+  float inv_scale;
+  float clip;
+  bool skip;
+};
+
+GSC_DEVICE StepInput read_words(const ApplyParams &p) {
+  StepInput r;
+  r.inv_scale = p.inv_scale != nullptr ? *p.inv_scale : 1.0F;
+  r.clip = p.clip != nullptr ? *p.clip : 1.0F;
+  r.skip = p.found_inf != nullptr && *p.found_inf != 0.0F;
+  return r;
+}
+
+GSC_DEVICE Coefficients<double> coefficients_of(const ApplyParams &p, int32_t group) {
+  const GroupRecord &g = p.groups[group];
+  const double lr = g.lr_word != nullptr ? static_cast<double>(*g.lr_word) : g.hyper.lr;
+  return make_coefficients(p.variant, g.hyper, lr, p.maximize, p.record->applied + 1);
+}
+
+template <typename T>
+GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
+  if (p.group_count <= kMaxSharedGroups && static_cast<int32_t>(threadIdx.x) < p.group_count) {
+    table[threadIdx.x] = narrow<T>(coefficients_of(p, static_cast<int32_t>(threadIdx.x)));
+  }
+  __syncthreads();
+}
+
+/// The coefficients of a tensor's group in shared memory, from where they are read as they are needed: in registers they
+/// would crowd out what is being loaded. With many groups every warp keeps those of its chunk in a place of its own.
+template <typename T>
+GSC_DEVICE const Coefficients<T> &group_coefficients(const ApplyParams &p, Coefficients<T> *table, int64_t tensor) {
+  const int32_t group = p.group_of[tensor];
+  if (p.group_count <= kMaxSharedGroups) return table[group];
+  static_assert(kWarps <= kMaxSharedGroups, "a place for every warp");
+  Coefficients<T> &own = table[warp_index()];
+  __syncwarp();
+  if (lane_index() == 0) own = narrow<T>(p.coefficients[group]);
+  __syncwarp();
+  return own;
+}
+
+/// Where the arrays of a chunk are. A warp keeps it in shared memory and reads an address when it needs it, which
+/// volatile enforces: held in registers, the addresses would crowd out what is being loaded.
+template <typename T, int States>
+struct Arrays {
+  char *grad;
+  char *param;
+  char *copy;
+  T *state[States > 0 ? States : 1];
+  int32_t grad_dtype;
+  int32_t param_dtype;
+  int32_t copy_dtype;
+  int n;
+  bool aligned;  ///< whole packs of every array can be read and written at once
+
+  GSC_DEVICE char *grad_at(int i) const volatile { return grad + i * static_cast<int>(dtype_bytes(grad_dtype)); }
+  GSC_DEVICE char *param_at(int i) const volatile { return param + i * static_cast<int>(dtype_bytes(param_dtype)); }
+  GSC_DEVICE char *copy_at(int i) const volatile { return copy + i * static_cast<int>(dtype_bytes(copy_dtype)); }
+  GSC_DEVICE char *state_at(int s, int i) const volatile { return reinterpret_cast<char *>(state[s] + i); }
+};
+
+/// Fills in `a`, the calling warp's own. False if the chunk's parameters are of the other arithmetic type.
+template <typename T, int States>
+GSC_DEVICE bool find_arrays(const ApplyParams &p, const Place &place, Arrays<T, States> &a) {
+  const DeviceTensor &param = p.params[place.tensor];
+  if ((param.dtype == GSC_FP64) != (sizeof(T) == 8)) return false;
+  __syncwarp();
+  if (lane_index() == 0) {
+    const DeviceTensor &grad = p.grads.tensors[place.tensor];
+    a.n = place.n;
+    a.grad = address(grad, place.offset);
+    a.grad_dtype = grad.dtype;
+    a.param = address(param, place.offset);
+    a.param_dtype = param.dtype;
+    a.copy = nullptr;
+    a.copy_dtype = 0;
+    bool aligned =
+        packs_aligned(a.grad, grad.dtype, kPackWidth<T>) && packs_aligned(a.param, param.dtype, kPackWidth<T>);
+    if (p.model_copy != nullptr) {
+      const DeviceTensor &copy = p.model_copy[place.tensor];
+      a.copy = address(copy, place.offset);
+      a.copy_dtype = copy.dtype;
+      aligned = aligned && packs_aligned(a.copy, copy.dtype, kPackWidth<T>);
+    }
+#pragma unroll
+    for (int s = 0; s < States; ++s) {
+      a.state[s] = static_cast<T *>(p.state[s][place.tensor].data) + place.offset;
+      aligned = aligned && is_aligned(a.state[s], 16);
+    }
+    a.aligned = aligned;
+  }
+  __syncwarp();
+  return true;
+}
+
+/// g = clamp((g * inv_scale) * clip) in P, the type that the stand-alone unscale and clip would use for this dtype.
+template <typename P>
+GSC_DEVICE P unscale_and_clip(const ApplyParams &p, const StepInput &in, P g) {
+  g = (g * static_cast<P>(in.inv_scale)) * static_cast<P>(in.clip);
+  const P limit = static_cast<P>(p.clip_value);
+  if (limit <= Largest<P>::value()) {
+    const P low = g < -limit ? -limit : g;
+    g = low > limit ? limit : low;
+  }
+  return g;
+}
+
+/// Signed, unscaled and clipped gradients from what was loaded, written back if asked to.
+template <typename P, typename T, int Width, int States>
+GSC_DEVICE void prepare_gradients(const ApplyParams &p, const StepInput &in, const volatile Arrays<T, States> &a, int i,
+                                  T sign, P (&x)[Width], T (&g)[Width]) {
+#pragma unroll
+  for (int k = 0; k < Width; ++k) x[k] = unscale_and_clip(p, in, x[k]);
+  if (p.write_grads) store_elements<P, Width>(a.grad_dtype, a.grad_at(i), x);
+#pragma unroll
+  for (int k = 0; k < Width; ++k) g[k] = sign * static_cast<T>(x[k]);
+}
+
+/// The same for fp64 gradients of parameters that are computed in fp32: rare, so one by one, in few registers.
+template <typename T, int Width, int States>
+GSC_DEVICE void prepare_wide_gradients(const ApplyParams &p, const StepInput &in, const volatile Arrays<T, States> &a,
+                                       int i, T sign, T (&g)[Width]) {
+  double *grad = reinterpret_cast<double *>(a.grad_at(i));
+#pragma unroll
+  for (int k = 0; k < Width; ++k) {
+    const double x = unscale_and_clip(p, in, grad[k]);
+    if (p.write_grads) grad[k] = x;
+    g[k] = sign * static_cast<T>(x);
+  }
+}
+
+/// One pack of everything.
+template <typename T, int Width, int States>
+struct Pack {
+  using E = Elements<T, Width>;
+  T param[Width];
+  T grad[Width];
+  T state[Width][kMaxStates];
+
+  /// All loads are issued before the first of them is used.
+  template <bool WithGradients>
+  GSC_DEVICE void load(const ApplyParams &p, const StepInput &in, const volatile Arrays<T, States> &a, int i, T sign) {
+    typename E::Raw raw_state[States > 0 ? States : 1];
+#pragma unroll
+    for (int s = 0; s < States; ++s) raw_state[s] = E::load(kArithmeticDtype<T>, a.state_at(s, i));
+    const typename E::Raw raw_param = E::load(a.param_dtype, a.param_at(i));
+    if constexpr (WithGradients) load_gradients(p, in, a, i, sign);
+    E::unpack(a.param_dtype, raw_param, param);
+#pragma unroll
+    for (int s = 0; s < States; ++s) {
+      T x[Width];
+      E::unpack(kArithmeticDtype<T>, raw_state[s], x);
+#pragma unroll
+      for (int k = 0; k < Width; ++k) state[k][s] = x[k];
+    }
+  }
+
+  GSC_DEVICE void load_gradients(const ApplyParams &p, const StepInput &in, const volatile Arrays<T, States> &a, int i,
+                                 T sign) {
+    if (!E::fits(a.grad_dtype)) {
+      prepare_wide_gradients(p, in, a, i, sign, grad);
+    } else {
+      const typename E::Raw raw = E::load(a.grad_dtype, a.grad_at(i));
+      if (sizeof(T) == 8 && a.grad_dtype == GSC_FP64) {
+        T x[Width];
+        E::unpack(a.grad_dtype, raw, x);
+        prepare_gradients(p, in, a, i, sign, x, grad);
+      } else {
+        float x[Width];
+        E::unpack(a.grad_dtype, raw, x);
+        prepare_gradients(p, in, a, i, sign, x, grad);
+      }
+    }
+    if (p.zero_grads) {
+      const T zeros[Width] = {};
+      store_elements<T, Width>(a.grad_dtype, a.grad_at(i), zeros);
+    }
+  }
+
+  GSC_DEVICE void store_state(const volatile Arrays<T, States> &a, int i) const {
+#pragma unroll
+    for (int s = 0; s < States; ++s) {
+      T x[Width];
+#pragma unroll
+      for (int k = 0; k < Width; ++k) x[k] = state[k][s];
+      store_elements<T, Width>(kArithmeticDtype<T>, a.state_at(s, i), x);
+    }
+  }
+
+  GSC_DEVICE void store_param(const volatile Arrays<T, States> &a, int i) const {
+    store_elements<T, Width>(a.param_dtype, a.param_at(i), param);
+    if (a.copy != nullptr) store_elements<T, Width>(a.copy_dtype, a.copy_at(i), param);
+  }
+};
+
+/// The gradients of a skipped step, if they are to be zeroed.
+template <typename T>
+GSC_DEVICE void zero_chunk(const ApplyParams &p, const Place &place, const Team &team) {
+  if ((p.params[place.tensor].dtype == GSC_FP64) != (sizeof(T) == 8)) return;
+  const DeviceTensor &t = p.grads.tensors[place.tensor];
+  fill_span(address(t, place.offset), t.dtype, place.n, 0.0, team);
+}
+
+/// Counts the step and updates the scaler, in the last block.
+GSC_DEVICE void finish_step(const ApplyParams &p, bool skip) {
+  if (!p.finish || !is_last_block(&p.counters->apply_ticket)) return;
+  if (threadIdx.x != 0) return;
+  if (skip) {
+    p.record->skipped += 1;
+  } else {
+    p.record->applied += 1;
+  }
+  if (p.update == nullptr) return;
+  UpdateSummary summary = empty_summary();
+  add_to_summary(summary, *p.checked);
+  conclude_update(*p.update, summary);
+}
+
+/// f(place, team) for every chunk that falls to this thread's team, last chunk first.
+template <typename F>
+GSC_DEVICE void for_chunks_backwards(const PlanView &plan, const F &f) {
+  const Team team = make_team(plan.warps_per_chunk);
+  const int64_t step = static_cast<int64_t>(gridDim.x) * team.count;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * team.count + team.index; i < plan.chunk_count; i += step) {
+    f(place_of(plan, plan.chunk_count - 1 - i), team);
+  }
+}
+
+template <typename F, typename T>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
+    apply_kernel(const __grid_constant__ ApplyParams p) {
+  __shared__ Coefficients<T> table[kMaxSharedGroups];
+  __shared__ Arrays<T, F::kStates> all_arrays[kWarps];
+  const StepInput in = read_words(p);
+  if (in.skip) {
+    if (p.zero_grads) {
+      for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) { zero_chunk<T>(p, place, team); });
+    }
+  } else {
+    fill_group_table(p, table);
+    for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) {
+      Arrays<T, F::kStates> &arrays = all_arrays[warp_index()];
+      if (!find_arrays(p, place, arrays)) return;
+      const volatile auto &a = arrays;
+      const Coefficients<T> &c = group_coefficients(p, table, place.tensor);
+      for_packs<T>(a.n, a.aligned, team, [&]<int Width>(int i) {
+        Pack<T, Width, F::kStates> x;
+        x.template load<true>(p, in, a, i, c.sign);
+#pragma unroll
+        for (int k = 0; k < Width; ++k) F::update(x.param[k], x.state[k], x.grad[k], c);
+        x.store_state(a, i);
+        x.store_param(a, i);
+      });
+    });
+  }
+  finish_step(p, in.skip);
+}
+
+/// The moments of one pack; its columns collect the squares of parameters and directions.
+template <typename T, int Width>
+GSC_DEVICE void lamb_moments(const ApplyParams &p, const StepInput &in, const volatile Arrays<T, 2> &a, int i,
+                             const Coefficients<T> &c, double *param_columns, double *direction_columns) {
+  Pack<T, Width, 2> x;
+  x.template load<true>(p, in, a, i, c.sign);
+#pragma unroll
+  for (int k = 0; k < Width; ++k) {
+    const auto direction = static_cast<double>(optim::Lamb::moments(x.param[k], x.state[k], x.grad[k], c));
+    const auto param = static_cast<double>(x.param[k]);
+    param_columns[k] += param * param;
+    direction_columns[k] += direction * direction;
+  }
+  x.store_state(a, i);
+}
+
+/// LAMB's first sweep: the moments, and per chunk the sums of squares of parameters and directions. A warp takes whole
+/// tiles of T, a lane one group of each row.
+template <typename T>
+__global__ void __launch_bounds__(kThreads, 2) lamb_moments_kernel(const __grid_constant__ ApplyParams p) {
+  constexpr int kWidth = kPackWidth<T>;
+  constexpr int kTile = kTileBytes / static_cast<int>(sizeof(T));
+  __shared__ Coefficients<T> table[kMaxSharedGroups];
+  __shared__ Arrays<T, 2> all_arrays[kWarps];
+  __shared__ double param_sums[2][kWarps][kMaxTiles];
+  __shared__ double direction_sums[2][kWarps][kMaxTiles];
+  const StepInput in = read_words(p);
+  if (in.skip) return;
+  fill_group_table(p, table);
+  const Team team = make_team(p.grads.warps_per_chunk);
+  int half = 0;
+  for (int64_t base = static_cast<int64_t>(blockIdx.x) * team.count; base < p.grads.chunk_count;
+       base += static_cast<int64_t>(gridDim.x) * team.count, half ^= 1) {
+    const int64_t chunk = p.grads.chunk_count - 1 - (base + team.index);
+    Arrays<T, 2> &arrays = all_arrays[warp_index()];
+    const bool active = chunk >= 0 && find_arrays(p, place_of(p.grads, chunk), arrays);
+    const volatile auto &a = arrays;
+    if (active) {
+      const Coefficients<T> &c = group_coefficients(p, table, p.grads.tensor_of[chunk]);
+      for (int t = team.warp; t * kTile < a.n; t += team.warps) {
+        double param_columns[kWidth] = {};
+        double direction_columns[kWidth] = {};
+        for (int i = t * kTile + team.lane * kWidth; i < min_of(a.n, (t + 1) * kTile); i += kGroups * kWidth) {
+          if (a.aligned && a.n - i >= kWidth) {
+            lamb_moments<T, kWidth>(p, in, a, i, c, param_columns, direction_columns);
+            continue;
+          }
+#pragma unroll
+          for (int k = 0; k < kWidth; ++k) {
+            if (i + k < a.n) lamb_moments<T, 1>(p, in, a, i + k, c, param_columns + k, direction_columns + k);
+          }
+        }
+        const double param_sum = fold<kWidth>(param_columns);
+        const double direction_sum = fold<kWidth>(direction_columns);
+        if (team.lane == 0) {
+          param_sums[half][team.index][t] = param_sum;
+          direction_sums[half][team.index][t] = direction_sum;
+        }
+      }
+    }
+    __syncthreads();
+    if (active && team.leads()) {
+      ChunkPartial sums = {0.0, 0.0};
+      for (int t = 0; t * kTile < a.n; ++t) {
+        sums.sum_sq += param_sums[half][team.index][t];
+        sums.amax += direction_sums[half][team.index][t];
+      }
+      p.partials[chunk] = sums;
+    }
+  }
+}
+
+/// LAMB's last sweep: the parameters.
+template <typename T>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
+    lamb_apply_kernel(const __grid_constant__ ApplyParams p) {
+  __shared__ Coefficients<T> table[kMaxSharedGroups];
+  __shared__ Arrays<T, 2> all_arrays[kWarps];
+  const StepInput in = read_words(p);
+  if (in.skip) {
+    if (p.zero_grads) {
+      for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) { zero_chunk<T>(p, place, team); });
+    }
+  } else {
+    fill_group_table(p, table);
+    for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) {
+      Arrays<T, 2> &arrays = all_arrays[warp_index()];
+      if (!find_arrays(p, place, arrays)) return;
+      const volatile auto &a = arrays;
+      const Coefficients<T> &c = group_coefficients(p, table, place.tensor);
+      const T trust = static_cast<T>(p.trust[place.tensor]);
+      for_packs<T>(a.n, a.aligned, team, [&]<int Width>(int i) {
+        Pack<T, Width, 2> x;
+        x.template load<false>(p, in, a, i, c.sign);
+#pragma unroll
+        for (int k = 0; k < Width; ++k) optim::Lamb::apply(x.param[k], x.state[k], trust, c);
+        x.store_param(a, i);
+      });
+    });
+  }
+  finish_step(p, in.skip);
+}
+
+}  // namespace gsc::cuda

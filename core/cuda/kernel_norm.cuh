@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What belongs to check but is no pass over gradients: norms from the partial sums of a check, and forgetting a check
+// that was broken off.
+#pragma once
+
+#include "core/cuda/device.cuh"
+
+namespace gsc::cuda {
+
+/// Forgets what an unfinished check has counted.
+static __global__ void reset_counters_kernel(CheckCounters *counters) {
+  counters->inf = 0;
+  counters->nan = 0;
+  counters->before_first = 0;
+}
+
+/// Norms of all tensors, a warp each, and over all of them, by the last block.
+static __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ NormParams p) {
+  const ChunkPartial *partials = p.partials;
+  // Not below or equal, so that a NaN is taken; and nothing is above it afterwards.
+  const auto larger = [](double a, double b) { return a != a || b <= a ? a : b; };
+  if (blockIdx.x == gridDim.x - 1) {
+    __shared__ double largest[kWarps];
+    double amax = 0.0;
+    double sum = 0.0;
+    if (p.amax) {
+      for (int64_t i = threadIdx.x; i < p.plan.chunk_count; i += kThreads) amax = larger(amax, partials[i].amax);
+      for (int width = 16; width > 0; width /= 2) amax = larger(amax, __shfl_xor_sync(kFullMask, amax, width));
+      if (lane_index() == 0) largest[warp_index()] = amax;
+      __syncthreads();
+      for (int w = 0; w < kWarps; ++w) amax = larger(amax, largest[w]);
+    } else {
+      sum = block_join(p.plan.chunk_count, [&](int64_t i) { return partials[i].sum_sq; });
+    }
+    if (threadIdx.x == 0) *p.out_norm = p.amax ? amax : square_root(sum);
+    return;
+  }
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index();
+  if (t >= p.plan.size) return;
+  const int64_t begin = p.plan.tensors[t].first_chunk;
+  const int64_t end = t + 1 < p.plan.size ? p.plan.tensors[t + 1].first_chunk : p.plan.chunk_count;
+  double result = 0.0;
+  if (p.amax) {
+    for (int64_t i = begin + lane_index(); i < end; i += 32) result = larger(result, partials[i].amax);
+    for (int width = 16; width > 0; width /= 2) result = larger(result, __shfl_xor_sync(kFullMask, result, width));
+  } else {
+    result = square_root(warp_join(end - begin, [&](int64_t i) { return partials[begin + i].sum_sq; }));
+  }
+  if (lane_index() == 0) p.out_tensor_norms[t] = result;
+}
+
+}  // namespace gsc::cuda

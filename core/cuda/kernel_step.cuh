@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a step that are no sweep over tensors: coefficients of many groups, and LAMB's trust ratios.
+#pragma once
+
+#include "core/cuda/kernel_apply.cuh"
+
+namespace gsc::cuda {
+
+/// For steps with more groups than a block works out by itself.
+static __global__ void prepare_kernel(const __grid_constant__ ApplyParams p) {
+  const int32_t group = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (group < p.group_count) p.coefficients[group] = coefficients_of(p, group);
+}
+
+/// The trust ratio of every tensor, a warp each.
+static __global__ void __launch_bounds__(kThreads) lamb_trust_kernel(const __grid_constant__ ApplyParams p) {
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index();
+  if (t >= p.grads.size || read_words(p).skip) return;
+  const int64_t begin = p.grads.tensors[t].first_chunk;
+  const int64_t end = t + 1 < p.grads.size ? p.grads.tensors[t + 1].first_chunk : p.grads.chunk_count;
+  const ChunkPartial *partials = p.partials + begin;
+  const double param_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].sum_sq; });
+  const double direction_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].amax; });
+  if (lane_index() == 0) p.trust[t] = optim::trust_ratio(param_sum, direction_sum);
+}
+
+}  // namespace gsc::cuda

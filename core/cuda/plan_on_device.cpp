@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans in device memory: the mirrors of lists, made when the list is, and the tables that a stateless operation sends
+// along.
+#include "core/cuda/plan_on_device.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <vector>
+
+#include "core/cuda/launch.h"
+
+namespace gsc::cuda {
+namespace {
+
+int64_t round_up(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
+
+template <typename T>
+T *at(void *memory, int64_t offset) {
+  return reinterpret_cast<T *>(static_cast<char *>(memory) + offset);
+}
+
+}  // namespace
+
+TableLayout::TableLayout(const Plan &plan, bool with_partials) {
+  tensor_of = round_up(plan.size() * static_cast<int64_t>(sizeof(DeviceTensor)));
+  partials = tensor_of + round_up(plan.chunk_count() * static_cast<int64_t>(sizeof(int32_t)));
+  counters = partials + (with_partials ? round_up(plan.chunk_count() * static_cast<int64_t>(sizeof(ChunkPartial))) : 0);
+  bytes = counters + round_up(sizeof(CheckCounters));
+}
+
+DeviceTensor device_tensor(const Plan &plan, int64_t i) {
+  const gsc_tensor &t = plan.tensor(i);
+  return {t.data, t.count, plan.first_chunk(i), t.dtype, 0};
+}
+
+int32_t shift_of(const Plan &plan) { return std::countr_zero(static_cast<uint64_t>(plan.chunk_elements())); }
+
+Scratch::Scratch(CudaBackend &backend, int64_t bytes, cudaStream_t stream) : stream_(stream) {
+  if (bytes == 0) return;
+  check(cudaMallocFromPoolAsync(&data_, static_cast<std::size_t>(bytes), backend.pool_, stream),
+        "allocating scratch memory");
+}
+
+Scratch::~Scratch() {
+  if (data_ != nullptr && cudaFreeAsync(data_, stream_) != cudaSuccess) (void)cudaGetLastError();
+}
+
+int64_t PlanOnDevice::scratch_bytes(const Plan &plan, bool with_partials) {
+  return plan.mirror() != nullptr ? 0 : TableLayout(plan, with_partials).bytes;
+}
+
+PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, bool with_partials, cudaStream_t stream)
+    : scratch_(backend, scratch_bytes(plan, with_partials), stream) {
+  if (const Mirror *mirror = mirror_of(plan)) {
+    view_ = mirror->view;
+    partials_ = mirror->partials;
+    return;
+  }
+  const TableLayout layout(plan, with_partials);
+  auto *tensors = at<DeviceTensor>(scratch_.data(), 0);
+  auto *tensor_of = at<int32_t>(scratch_.data(), layout.tensor_of);
+  view_ = {tensors, tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), backend.choose_warps(plan)};
+  if (with_partials) partials_ = at<ChunkPartial>(scratch_.data(), layout.partials);
+  for (int64_t first = 0; first < plan.size(); first += TensorBatch::kCount) {
+    TensorBatch batch{};
+    const auto count = static_cast<int>(std::min<int64_t>(plan.size() - first, TensorBatch::kCount));
+    for (int i = 0; i < count; ++i) batch.tensors[i] = device_tensor(plan, first + i);
+    check(launch_write_tensors(tensors + first, batch, count, stream), "sending the tensors");
+  }
+  check(launch_expand(view_, tensor_of, stream), "sending the tensors");
+}
+
+int32_t CudaBackend::choose_warps(const Plan &plan) const {
+  // A pass takes as long as all rounds of all chunks on the teams at hand, and at least as long as the largest chunk.
+  // A round is what a team reads at once; a chunk costs a few more to find out where it lies.
+  constexpr int64_t kOverhead = 3;
+  constexpr int64_t kResidentWarps = 32;
+  int64_t largest = 0;
+  for (int64_t i = 0; i < plan.size(); ++i) largest = std::max(largest, plan.tensor(i).count);
+  largest = std::min(largest, plan.chunk_elements());
+  int32_t best = kWarps;
+  double least = std::numeric_limits<double>::infinity();
+  for (int32_t warps = kWarps; warps >= 1; warps /= 2) {
+    const auto teams = static_cast<double>(units_ * kResidentWarps / warps);
+    const double per_round = 128.0 * warps;
+    const double all =
+        static_cast<double>(plan.chunk_count() * kOverhead) +
+        std::max(static_cast<double>(plan.total_elements()) / per_round, static_cast<double>(plan.chunk_count()));
+    const double longest = static_cast<double>(kOverhead) + static_cast<double>(largest) / per_round;
+    const double time = std::max(all / teams, longest);
+    if (time < least) {
+      least = time;
+      best = warps;
+    }
+  }
+  return best;
+}
+
+void CudaBackend::create_mirror(Plan &plan) {
+  const TableLayout layout(plan, true);
+  std::pmr::vector<DeviceTensor> tensors(memory_);
+  std::pmr::vector<int32_t> tensor_of(static_cast<std::size_t>(plan.chunk_count()), 0, memory_);
+  tensors.reserve(static_cast<std::size_t>(plan.size()));
+  Mirror m{};
+  for (int64_t i = 0; i < plan.size(); ++i) {
+    tensors.push_back(device_tensor(plan, i));
+    std::fill(tensor_of.begin() + plan.first_chunk(i), tensor_of.begin() + plan.first_chunk(i + 1),
+              static_cast<int32_t>(i));
+    (plan.tensor(i).dtype == GSC_FP64 ? m.has_fp64 : m.has_others) = true;
+  }
+  void *host = memory_->allocate(sizeof(Mirror), alignof(Mirror));
+  try {
+    m.memory = allocate(layout.bytes);
+    m.tensors = at<DeviceTensor>(m.memory, 0);
+    m.partials = at<ChunkPartial>(m.memory, layout.partials);
+    m.counters = at<CheckCounters>(m.memory, layout.counters);
+    auto *device_tensor_of = at<int32_t>(m.memory, layout.tensor_of);
+    m.view = {m.tensors, device_tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), choose_warps(plan)};
+    const DeviceGuard guard(context_);
+    const RelaxedCapture relaxed;
+    cuda::check(cudaMemcpyAsync(m.tensors, tensors.data(), tensors.size() * sizeof(DeviceTensor),
+                                cudaMemcpyHostToDevice, setup_stream_),
+                "uploading the list");
+    cuda::check(cudaMemcpyAsync(device_tensor_of, tensor_of.data(), tensor_of.size() * sizeof(int32_t),
+                                cudaMemcpyHostToDevice, setup_stream_),
+                "uploading the list");
+    cuda::check(cudaStreamSynchronize(setup_stream_), "uploading the list");
+  } catch (...) {
+    if (m.memory != nullptr) release(m.memory, layout.bytes);
+    memory_->deallocate(host, sizeof(Mirror), alignof(Mirror));
+    throw;
+  }
+  plan.set_mirror(new (host) Mirror(m));
+}
+
+void CudaBackend::bind(Plan &plan, gsc_stream stream) {
+  auto *mirror = static_cast<Mirror *>(plan.mirror());
+  if (mirror == nullptr) {
+    create_mirror(plan);
+    return;
+  }
+  const DeviceGuard guard(context_);
+  for (int64_t first = 0; first < plan.size(); first += PointerBatch::kCount) {
+    PointerBatch batch{};
+    const auto count = static_cast<int>(std::min<int64_t>(plan.size() - first, PointerBatch::kCount));
+    for (int i = 0; i < count; ++i) batch.pointers[i] = plan.tensor(first + i).data;
+    cuda::check(launch_write_pointers(mirror->tensors + first, batch, count, to_stream(stream)),
+                "pointing the list at new buffers");
+  }
+}
+
+void CudaBackend::unbind(Plan &plan) noexcept {
+  auto *mirror = static_cast<Mirror *>(plan.mirror());
+  if (mirror == nullptr) return;
+  release(mirror->memory, TableLayout(plan, true).bytes);
+  memory_->deallocate(mirror, sizeof(Mirror), alignof(Mirror));
+  plan.set_mirror(nullptr);
+}
+
+}  // namespace gsc::cuda

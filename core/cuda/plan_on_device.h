@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory for one call: scratch that is allocated and freed in stream order, and a plan's tables in it. Both can
+// be captured in a graph, where they become memory nodes.
+#pragma once
+
+#include "core/cuda/cuda_backend.h"
+
+namespace gsc::cuda {
+
+/// Stream-ordered memory; freed, in stream order, with the object.
+class Scratch {
+ public:
+  Scratch(CudaBackend &backend, int64_t bytes, cudaStream_t stream);
+  Scratch(const Scratch &) = delete;
+  Scratch &operator=(const Scratch &) = delete;
+  ~Scratch();
+  [[nodiscard]] void *data() const { return data_; }
+
+ private:
+  cudaStream_t stream_;
+  void *data_ = nullptr;
+};
+
+/// A plan as kernels see it: its mirror, or tables sent along for this call.
+class PlanOnDevice {
+ public:
+  PlanOnDevice(CudaBackend &backend, const Plan &plan, bool with_partials, cudaStream_t stream);
+  [[nodiscard]] const PlanView &view() const { return view_; }
+  [[nodiscard]] ChunkPartial *partials() const { return partials_; }
+
+ private:
+  static int64_t scratch_bytes(const Plan &plan, bool with_partials);
+
+  Scratch scratch_;
+  PlanView view_{};
+  ChunkPartial *partials_ = nullptr;
+};
+
+/// Where the parts of a plan's tables lie in one allocation.
+struct TableLayout {
+  TableLayout(const Plan &plan, bool with_partials);
+  int64_t tensor_of;
+  int64_t partials;
+  int64_t counters;
+  int64_t bytes;
+};
+
+/// The entry of tensor `i`.
+DeviceTensor device_tensor(const Plan &plan, int64_t i);
+int32_t shift_of(const Plan &plan);
+
+inline const Mirror *mirror_of(const Plan &plan) { return static_cast<const Mirror *>(plan.mirror()); }
+
+}  // namespace gsc::cuda

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The real library on a machine without a CUDA driver or device: it loads, counts no devices, works on the CPU, and
+// says why it cannot do more. Skipped where there is a device.
+#include <string>
+
+#include "tests/support/objects.h"
+
+namespace gsc_test {
+namespace {
+
+class Driverless : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    int32_t count = -1;
+    ASSERT_GSC_OK(gsc_device_count(GSC_DEVICE_CUDA, &count));
+    if (count > 0) GTEST_SKIP() << "there is a CUDA device";
+    ASSERT_EQ(count, 0);
+  }
+  /// What every refusal says.
+  const char *reason() const {
+    return std::string(gsc_build_info()).find("CUDA: none") != std::string::npos ? "built without CUDA" : "cudaError";
+  }
+};
+
+TEST_F(Driverless, AContextIsUnavailableWithTheReason) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  auto *const untouched = reinterpret_cast<gsc_context *>(&options);
+  gsc_context *context = untouched;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_GSC_ERROR(gsc_context_create(&options, &context), GSC_ERROR_UNAVAILABLE, reason());
+    EXPECT_EQ(context, untouched);
+  }
+}
+
+TEST_F(Driverless, ThereIsNoDeviceToDescribe) {
+  gsc_device_info info{};
+  info.struct_size = sizeof info;
+  EXPECT_GSC_ERROR(gsc_get_device_info(GSC_DEVICE_CUDA, 0, &info), GSC_ERROR_UNAVAILABLE, "device");
+}
+
+TEST_F(Driverless, TheCpuWorksAfterwards) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  gsc_context *none = nullptr;
+  EXPECT_NE(gsc_context_create(&options, &none), GSC_OK);
+  const Context context = make_context();
+  Buffer buffer(GSC_FP32, 100);
+  buffer.fill(3.0);
+  const gsc_tensor tensor = buffer.tensor();
+  double norm = 0.0;
+  ASSERT_GSC_OK(gsc_ops_norm(context.get(), &tensor, 1, GSC_NORM_L2, &norm, nullptr, nullptr));
+  EXPECT_EQ(norm, 30.0);
+}
+
+}  // namespace
+}  // namespace gsc_test

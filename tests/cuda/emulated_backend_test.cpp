@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The backend's host code on the emulated device: launches, waits and allocations of a step, stream capture, rebinding,
+// device words, bad input, and that nothing is left behind.
+#include "tests/cuda/twin.h"
+
+namespace gsc_test {
+namespace {
+
+namespace emulation = gsc::cuda::emulation;
+
+/// A step's objects on the emulated device.
+struct Training {
+  explicit Training(const Context &context, int tensors = 3, int64_t count = 1000, int32_t param_dtype = GSC_FP32)
+      : scaler(make_scaler(context, 1024.0f)) {
+    Random random(5);
+    for (int i = 0; i < tensors; ++i) {
+      p.emplace_back(param_dtype, count);
+      g.emplace_back(GSC_FP16, count);
+      p.back().fill(Values::kOrdinary, random);
+      g.back().fill(Values::kOrdinary, random);
+    }
+    params = make_list(context, device_tensors(p));
+    grads = make_list(context, device_tensors(g));
+    optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), params, grads);
+  }
+  gsc_status step(gsc_stream stream = nullptr) const {
+    return gsc_scaler_step_and_update(scaler.get(), optimizer.get(), stream);
+  }
+  Twins p, g;
+  List params, grads;
+  Scaler scaler;
+  Optimizer optimizer;
+};
+
+class Capturing {
+ public:
+  Capturing() { emulation::set_capturing(true); }
+  Capturing(const Capturing &) = delete;
+  Capturing &operator=(const Capturing &) = delete;
+  ~Capturing() { emulation::set_capturing(false); }
+};
+
+TEST(EmulatedBackend, AStepIsTwoLaunchesWhateverTheNumberOfTensors) {
+  const Contexts contexts;
+  for (const int tensors : {1, 300}) {
+    const Training training(contexts.cuda, tensors, 64);
+    const int64_t launches = emulation::launch_count();
+    const int64_t waits = emulation::wait_count();
+    const int64_t allocations = emulation::allocation_count();
+    const int64_t bytes = emulation::bytes_in_use();
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(training.scaler.get(), training.grads.get(), 1.0, GSC_NORM_L2, nullptr));
+    ASSERT_GSC_OK(training.step());
+    EXPECT_EQ(emulation::launch_count() - launches, 2);
+    EXPECT_EQ(emulation::wait_count(), waits);
+    EXPECT_EQ(emulation::allocation_count(), allocations);
+    EXPECT_EQ(emulation::bytes_in_use(), bytes);
+  }
+}
+
+TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
+  const Contexts contexts;
+  const Training training(contexts.cuda);
+  const auto grads = training.grads.get();
+  const auto scaler = training.scaler.get();
+  Twin words(GSC_FP32, 4);
+  Twin sums(GSC_FP64, 4);
+  auto *report = static_cast<gsc_report *>(emulation::allocate_pinned(sizeof(gsc_report)));
+  *report = {};
+  report->struct_size = sizeof *report;
+  gsc_tensor x = words.device_tensor();
+  {
+    const Capturing capturing;
+    EXPECT_GSC_OK(gsc_scaler_unscale(scaler, grads, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, grads, 1.0, GSC_NORM_L2, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_step(scaler, training.optimizer.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
+    EXPECT_GSC_OK(training.step());
+    EXPECT_GSC_OK(gsc_optimizer_set_lr(training.optimizer.get(), 0, 0.5, nullptr));
+    EXPECT_GSC_OK(gsc_optimizer_zero_grads(training.optimizer.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_set_scale(scaler, 64.0f, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_read_report_async(scaler, grads, report, nullptr));
+    EXPECT_GSC_OK(gsc_ops_cast(contexts.cuda.get(), &x, &x, 1, nullptr));
+    EXPECT_GSC_OK(gsc_ops_norm(contexts.cuda.get(), &x, 1, GSC_NORM_L2,
+                               static_cast<double *>(sums.device_tensor().data), nullptr, nullptr));
+    // What waits is refused, with a sentence.
+    float scale = 0.0f;
+    EXPECT_GSC_ERROR(gsc_scaler_get_scale(scaler, &scale, nullptr), GSC_ERROR_BAD_STATE, "captured");
+    gsc_report sync{};
+    sync.struct_size = sizeof sync;
+    EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler, grads, &sync, nullptr), GSC_ERROR_BAD_STATE, "captured");
+    std::vector<gsc_tensor_diagnosis> diagnosis(training.g.size());
+    EXPECT_GSC_ERROR(gsc_tensor_list_diagnose_sync(grads, diagnosis.data(), nullptr,
+                                                   static_cast<int64_t>(diagnosis.size()), nullptr),
+                     GSC_ERROR_BAD_STATE, "captured");
+  }
+  EXPECT_EQ(report->updates, 2);
+  EXPECT_EQ(report->scale, 64.0f);
+}
+
+TEST(EmulatedBackend, ListsCanBePointedElsewhere) {
+  const Contexts contexts;
+  const int tensors = 1000;  // more than one batch of addresses
+  Twins first;
+  Twins second;
+  Random random(9);
+  std::vector<void *> host_data;
+  std::vector<void *> device_data;
+  for (int i = 0; i < tensors; ++i) {
+    first.emplace_back(GSC_FP32, 5);
+    second.emplace_back(GSC_FP32, 5);
+    second.back().fill(Values::kOrdinary, random);
+    host_data.push_back(second.back().host_tensor().data);
+    device_data.push_back(second.back().device_tensor().data);
+  }
+  const List host = make_list(contexts.cpu, host_tensors(first));
+  const List device = make_list(contexts.cuda, device_tensors(first));
+  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(host.get(), host_data.data(), tensors, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(device.get(), device_data.data(), tensors, nullptr));
+  const Scaler host_scaler = make_scaler(contexts.cpu, 2.0f);
+  const Scaler device_scaler = make_scaler(contexts.cuda, 2.0f);
+  ASSERT_GSC_OK(gsc_scaler_unscale(host_scaler.get(), host.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_unscale(device_scaler.get(), device.get(), nullptr));
+  expect_same_report(report_of(device_scaler, device.get()), report_of(host_scaler, host.get()));
+  for (const Twin &twin : first) ASSERT_TRUE(twin.same());
+  for (const Twin &twin : second) ASSERT_TRUE(twin.same());
+}
+
+TEST(EmulatedBackend, Fp64GradientsOfFp32ParametersOverflowWhereFp32Does) {
+  const Contexts contexts;
+  for (const double value : {3.4e38, 3.5e38}) {
+    Twin p(GSC_FP32, 3);
+    Twin g(GSC_FP64, 3);
+    g.host().set(1, value);
+    g.upload();
+    const List params = make_list(contexts.cuda, {p.device_tensor()});
+    const List grads = make_list(contexts.cuda, {g.device_tensor()});
+    const Optimizer optimizer = make_optimizer(contexts.cuda, optimizer_options(GSC_SGD), params, grads);
+    const Scaler scaler = make_scaler(contexts.cuda, 1.0f);
+    ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
+    EXPECT_EQ(skipped_steps(optimizer), value > 3.41e38 ? 1 : 0) << value;
+    EXPECT_EQ(report_of(scaler, grads.get()).inf_count, value > 3.41e38 ? 1 : 0) << value;
+  }
+}
+
+TEST(EmulatedBackend, ABrokenOffCheckLeavesNothingBehind) {
+  const Contexts contexts;
+  Training training(contexts.cuda);
+  Random random(1);
+  training.g[0].fill(Values::kWithInf, random);
+  ASSERT_GSC_OK(gsc_scaler_check_range(training.scaler.get(), training.grads.get(), 0, 1, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_discard(training.scaler.get(), nullptr));
+  training.g[0].fill(Values::kOrdinary, random);
+  ASSERT_GSC_OK(gsc_scaler_check(training.scaler.get(), training.grads.get(), nullptr));
+  EXPECT_EQ(report_of(training.scaler, training.grads.get()).nonfinite_count, 0);
+}
+
+TEST(EmulatedBackend, LearningRateAndStepWordsAreReadOnTheDevice) {
+  const Contexts contexts;
+  Twin p(GSC_FP32, 10);
+  Twin g(GSC_FP32, 10);
+  p.host().fill(1.0);
+  g.host().fill(4.0);
+  p.upload();
+  g.upload();
+  const List params = make_list(contexts.cuda, {p.device_tensor()});
+  const List grads = make_list(contexts.cuda, {g.device_tensor()});
+  const Optimizer optimizer = make_optimizer(contexts.cuda, optimizer_options(GSC_SGD), params, grads);
+  TwinWord<float> lr(0.5f);
+  TwinWord<float> inverse(0.25f);
+  TwinWord<float> found(0.0f);
+  ASSERT_GSC_OK(gsc_optimizer_set_lr_word(optimizer.get(), 0, lr.device(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step_scaled(optimizer.get(), inverse.device(), found.device(), nullptr));
+  p.host().fill(0.5);
+  EXPECT_TRUE(p.same());
+  lr.set(0.25f);
+  ASSERT_GSC_OK(gsc_optimizer_step_scaled(optimizer.get(), inverse.device(), nullptr, nullptr));
+  p.host().fill(0.25);
+  EXPECT_TRUE(p.same());
+  found.set(3.0f);
+  ASSERT_GSC_OK(gsc_optimizer_step_scaled(optimizer.get(), inverse.device(), found.device(), nullptr));
+  EXPECT_TRUE(p.same());
+  EXPECT_EQ(skipped_steps(optimizer), 1);
+}
+
+TEST(EmulatedBackend, StepsOfMixedArithmeticAreCountedOnce) {
+  const Contexts contexts;
+  Twins p;
+  Twins g;
+  Random random(2);
+  for (const int32_t dtype : {GSC_FP32, GSC_FP64, GSC_FP16}) {
+    p.emplace_back(dtype, 100);
+    g.emplace_back(dtype, 100);
+    p.back().fill(Values::kOrdinary, random);
+    g.back().fill(Values::kOrdinary, random);
+  }
+  for (const int32_t kind : {GSC_ADAMW, GSC_LAMB}) {
+    for (const Context *context : {&contexts.cpu, &contexts.cuda}) {
+      const bool on_host = context == &contexts.cpu;
+      const List params = make_list(*context, on_host ? host_tensors(p) : device_tensors(p));
+      const List grads = make_list(*context, on_host ? host_tensors(g) : device_tensors(g));
+      const Optimizer optimizer = make_optimizer(*context, optimizer_options(kind), params, grads);
+      ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+      ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+      EXPECT_EQ(applied_steps(optimizer), 2);
+    }
+    for (const Twin &twin : p) EXPECT_TRUE(twin.same());
+  }
+}
+
+TEST(EmulatedBackend, EmptyLists) {
+  const Contexts contexts;
+  const Training training(contexts.cuda, 0);
+  ASSERT_GSC_OK(training.step());
+  EXPECT_EQ(report_of(training.scaler, training.grads.get()).grad_norm, 0.0);
+  EXPECT_EQ(applied_steps(training.optimizer), 1);
+  double *out = static_cast<double *>(emulation::allocate_device(8));
+  ASSERT_GSC_OK(gsc_ops_norm(contexts.cuda.get(), nullptr, 0, GSC_NORM_L2, out, nullptr, nullptr));
+  EXPECT_EQ(read_device(out), 0.0);
+  cudaFree(out);
+}
+
+TEST(EmulatedBackend, ManyListsInOneUpdate) {
+  const Contexts contexts;
+  const int lists = 1100;  // more than two batches of addresses
+  const Scaler scaler = make_scaler(contexts.cuda, 8.0f);
+  Twin ok(GSC_FP32, 1);
+  Twin bad(GSC_FP32, 1);
+  bad.host().set(0, kInf);
+  bad.upload();
+  std::vector<List> all;
+  for (int i = 0; i < lists; ++i) {
+    all.push_back(make_list(contexts.cuda, {i == 700 ? bad.device_tensor() : ok.device_tensor()}));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), all.back().get(), nullptr));
+  }
+  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  EXPECT_EQ(scale_of(scaler), 4.0f);
+  EXPECT_EQ(report_of(scaler).inf_count, 1);
+  EXPECT_EQ(report_of(scaler).updates, 1);
+}
+
+TEST(EmulatedBackend, BadMemory) {
+  const Contexts contexts;
+  Twin twin(GSC_FP32, 8);
+  gsc_tensor_list *list = nullptr;
+  gsc_tensor tensors[2] = {twin.device_tensor(), twin.host_tensor()};
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(contexts.cuda.get(), tensors, 2, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+                   "tensors[1]", "host memory");
+  void *other = emulation::allocate_device(32, false);
+  tensors[1].data = other;
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(contexts.cuda.get(), tensors, 2, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+                   "tensors[1]", "device 1");
+  void *freed = emulation::allocate_device(32);
+  cudaFree(freed);
+  tensors[1].data = freed;
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(contexts.cuda.get(), tensors, 2, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+                   "tensors[1]", "freed");
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(contexts.cpu.get(), tensors, 1, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+                   "tensors[0]", "CUDA device 0");
+  cudaFree(other);
+  gsc_report report{};
+  report.struct_size = sizeof report;
+  const Training training(contexts.cuda);
+  ASSERT_GSC_OK(training.step());
+  EXPECT_GSC_ERROR(gsc_scaler_read_report_async(training.scaler.get(), nullptr, &report, nullptr),
+                   GSC_ERROR_INVALID_ARGUMENT, "out_report", "pinned");
+}
+
+TEST(EmulatedBackend, AStreamThatIsNone) {
+  const Contexts contexts;
+  const Training training(contexts.cuda);
+  int not_a_stream = 0;
+  EXPECT_GSC_ERROR(training.step(&not_a_stream), GSC_ERROR_INVALID_ARGUMENT, "stream");
+}
+
+TEST(EmulatedBackend, DevicesAndNoSuchDevice) {
+  int32_t count = 0;
+  ASSERT_GSC_OK(gsc_device_count(GSC_DEVICE_CUDA, &count));
+  EXPECT_EQ(count, 1);
+  gsc_device_info info{};
+  info.struct_size = sizeof info;
+  ASSERT_GSC_OK(gsc_get_device_info(GSC_DEVICE_CUDA, 0, &info));
+  EXPECT_EQ(info.device_type, GSC_DEVICE_CUDA);
+  EXPECT_EQ(info.units, 2);
+  EXPECT_EQ(info.level, 90);
+  EXPECT_GSC_ERROR(gsc_get_device_info(GSC_DEVICE_CUDA, 1, &info), GSC_ERROR_UNAVAILABLE, "device_index is 1");
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  options.device_index = 3;
+  gsc_context *context = nullptr;
+  EXPECT_GSC_ERROR(gsc_context_create(&options, &context), GSC_ERROR_UNAVAILABLE, "device_index is 3");
+}
+
+TEST(EmulatedBackend, NothingIsLeftBehind) {
+  const int64_t before = emulation::bytes_in_use();
+  {
+    const Contexts contexts;
+    const Training training(contexts.cuda, 20);
+    ASSERT_GSC_OK(training.step());
+    const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
+    ASSERT_GSC_OK(gsc_optimizer_add_group(training.optimizer.get(), 0, 1, &options, nullptr));
+    std::vector<gsc_tensor_diagnosis> out(20);
+    ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(training.grads.get(), out.data(), nullptr, 20, nullptr));
+    EXPECT_GT(emulation::bytes_in_use(), before);
+  }
+  EXPECT_EQ(emulation::bytes_in_use(), before);
+}
+
+TEST(EmulatedBackend, ACheckpointGoesThroughTheDevice) {
+  const Contexts contexts;
+  const Training one(contexts.cuda, 2, 20000);
+  const Training two(contexts.cuda, 2, 20000);
+  ASSERT_GSC_OK(one.step());
+  int64_t bytes = 0;
+  ASSERT_GSC_OK(gsc_optimizer_save_size(one.optimizer.get(), &bytes));
+  std::vector<char> saved(static_cast<size_t>(bytes));
+  std::vector<char> again(static_cast<size_t>(bytes));
+  ASSERT_GSC_OK(gsc_optimizer_save_sync(one.optimizer.get(), saved.data(), bytes, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_load_sync(two.optimizer.get(), saved.data(), bytes, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_save_sync(two.optimizer.get(), again.data(), bytes, nullptr));
+  EXPECT_EQ(again, saved);
+}
+
+}  // namespace
+}  // namespace gsc_test

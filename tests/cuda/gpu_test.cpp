@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What only a real CUDA device can show: graphs that are captured and replayed, streams side by side, a tensor of more
+// than 2^31 elements, and that the library gets along with this program's own CUDA runtime. Skipped without a device.
+#include <cuda_runtime_api.h>
+
+#include <thread>
+
+#include "tests/cuda/twin.h"
+
+namespace gsc_test {
+namespace {
+
+#define ASSERT_CUDA(call) ASSERT_EQ(call, cudaSuccess)
+
+class Stream {
+ public:
+  Stream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
+  Stream(const Stream &) = delete;
+  Stream &operator=(const Stream &) = delete;
+  ~Stream() { cudaStreamDestroy(stream_); }
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class Graph {
+ public:
+  /// Captures what f enqueues on the stream.
+  template <typename F>
+  Graph(cudaStream_t stream, const F &f) : stream_(stream) {
+    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+    f();
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph_), cudaSuccess);
+    EXPECT_EQ(cudaGraphInstantiate(&executable_, graph_, 0), cudaSuccess);
+  }
+  Graph(const Graph &) = delete;
+  Graph &operator=(const Graph &) = delete;
+  ~Graph() {
+    cudaGraphExecDestroy(executable_);
+    cudaGraphDestroy(graph_);
+  }
+  void replay() const {
+    EXPECT_EQ(cudaGraphLaunch(executable_, stream_), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  }
+  size_t nodes() const {
+    size_t count = 0;
+    EXPECT_EQ(cudaGraphGetNodes(graph_, nullptr, &count), cudaSuccess);
+    return count;
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+class Gpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT_DEVICE();
+    contexts_ = std::make_unique<Contexts>();
+  }
+  std::unique_ptr<Contexts> contexts_;
+};
+
+TEST_F(Gpu, ACapturedIterationFollowsItsInput) {
+  // The case of PyTorch's own test of captured scaling: the scale, its tracker and the gradients step by step.
+  const Stream stream;
+  Twin input(GSC_FP32, 1);
+  Twin grad(GSC_FP16, 1);
+  Twin param(GSC_FP32, 1);
+  const List params = make_list(contexts_->cuda, {param.device_tensor()});
+  const List grads = make_list(contexts_->cuda, {grad.device_tensor()});
+  gsc_optimizer_options options = optimizer_options(GSC_SGD);
+  const Optimizer optimizer = make_optimizer(contexts_->cuda, options, params, grads);
+  const Scaler scaler = make_scaler(contexts_->cuda, scaler_options(4.0f, 2));
+  TwinWord<float> lr(1.0f);
+  ASSERT_GSC_OK(gsc_optimizer_set_lr_word(optimizer.get(), 0, lr.device(), stream.get()));
+  const gsc_tensor from = input.device_tensor();
+  const gsc_tensor to = grad.device_tensor();
+  ASSERT_CUDA(cudaStreamSynchronize(stream.get()));
+  const Graph graph(stream.get(), [&] {
+    EXPECT_GSC_OK(gsc_scaler_scale(scaler.get(), &from, &to, 1, stream.get()));
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), stream.get()));
+  });
+  const double inputs[] = {5, 20000, 5, 40000};
+  const float scales[] = {4, 2, 2, 1};
+  const int32_t trackers[] = {1, 0, 1, 0};
+  const double scaled[] = {20, kInf, 10, kInf};
+  double expected = 0.0;
+  for (int i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    input.host().set(0, inputs[i]);
+    input.upload();
+    lr.set(static_cast<float>(i + 1));
+    graph.replay();
+    grad.host().set(0, scaled[i]);
+    EXPECT_TRUE(grad.same());
+    const gsc_report report = report_of(scaler);
+    EXPECT_EQ(report.scale, scales[i]);
+    EXPECT_EQ(report.growth_tracker, trackers[i]);
+    if (std::isfinite(scaled[i])) expected -= (i + 1) * inputs[i];
+    param.host().set(0, expected);
+    EXPECT_TRUE(param.same());
+  }
+}
+
+TEST_F(Gpu, ACapturedStepIsTwoNodesAndReplaysTheSameBits) {
+  const Stream stream;
+  Twins params;
+  Twins grads;
+  Random random(4);
+  for (const int64_t count : {100, 40000, 17, 300000}) {
+    params.emplace_back(GSC_FP32, count);
+    grads.emplace_back(GSC_FP16, count, 1);
+    params.back().fill(Values::kOrdinary, random);
+    grads.back().fill(Values::kOrdinary, random);
+  }
+  const List hp = make_list(contexts_->cpu, host_tensors(params));
+  const List hg = make_list(contexts_->cpu, host_tensors(grads));
+  const List dp = make_list(contexts_->cuda, device_tensors(params));
+  const List dg = make_list(contexts_->cuda, device_tensors(grads));
+  const Optimizer host = make_optimizer(contexts_->cpu, optimizer_options(GSC_ADAMW), hp, hg);
+  const Optimizer device = make_optimizer(contexts_->cuda, optimizer_options(GSC_ADAMW), dp, dg);
+  const Scaler host_scaler = make_scaler(contexts_->cpu, 1024.0f);
+  const Scaler device_scaler = make_scaler(contexts_->cuda, 1024.0f);
+  ASSERT_CUDA(cudaDeviceSynchronize());
+  const Graph graph(stream.get(), [&] {
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(device_scaler.get(), dg.get(), 0.5, GSC_NORM_L2, stream.get()));
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(device_scaler.get(), device.get(), stream.get()));
+  });
+  EXPECT_EQ(graph.nodes(), 2u);
+  for (int step = 0; step < 20; ++step) {
+    for (Twin &grad : grads) grad.fill(step == 7 ? Values::kWithInf : Values::kOrdinary, random);
+    ASSERT_CUDA(cudaDeviceSynchronize());
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(host_scaler.get(), hg.get(), 0.5, GSC_NORM_L2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(host_scaler.get(), host.get(), nullptr));
+    graph.replay();
+    for (const Twin &twin : params) ASSERT_TRUE(twin.same()) << "step " << step;
+  }
+  expect_same_report(report_of(device_scaler), report_of(host_scaler));
+}
+
+TEST_F(Gpu, StatelessOperationsCanBeCaptured) {
+  const Stream stream;
+  Twin x(GSC_FP32, 70000, 1);
+  Random random(8);
+  x.fill(Values::kOrdinary, random);
+  const DeviceBytes out(8);
+  const gsc_tensor tensor = x.device_tensor();
+  const gsc_tensor host = x.host_tensor();
+  const Graph graph(stream.get(), [&] {
+    EXPECT_GSC_OK(gsc_ops_axpby(contexts_->cuda.get(), 0.5, &tensor, 0.25, &tensor, 1, stream.get()));
+    EXPECT_GSC_OK(gsc_ops_norm(contexts_->cuda.get(), &tensor, 1, GSC_NORM_L2, reinterpret_cast<double *>(out.data()),
+                               nullptr, stream.get()));
+  });
+  for (int i = 0; i < 3; ++i) {
+    double norm = 0.0;
+    graph.replay();
+    ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cpu.get(), 0.5, &host, 0.25, &host, 1, nullptr));
+    ASSERT_GSC_OK(gsc_ops_norm(contexts_->cpu.get(), &host, 1, GSC_NORM_L2, &norm, nullptr, nullptr));
+    EXPECT_TRUE(x.same());
+    EXPECT_TRUE(same_value(read_device(reinterpret_cast<double *>(out.data())), norm));
+  }
+}
+
+TEST_F(Gpu, SynchronousCallsDuringCaptureAreRefused) {
+  const Stream stream;
+  const Scaler scaler = make_scaler(contexts_->cuda, 1.0f);
+  float scale = 0.0f;
+  ASSERT_CUDA(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal));
+  EXPECT_GSC_ERROR(gsc_scaler_get_scale(scaler.get(), &scale, stream.get()), GSC_ERROR_BAD_STATE, "captured");
+  cudaGraph_t graph = nullptr;
+  ASSERT_CUDA(cudaStreamEndCapture(stream.get(), &graph));
+  cudaGraphDestroy(graph);
+  ASSERT_GSC_OK(gsc_scaler_get_scale(scaler.get(), &scale, stream.get()));
+}
+
+TEST_F(Gpu, TwoStreamsAndThreadsDoNotDisturbEachOther) {
+  constexpr int kSides = 2;
+  std::vector<Twins> params(kSides);
+  std::vector<Twins> grads(kSides);
+  Random random(6);
+  for (int side = 0; side < kSides; ++side) {
+    for (const int64_t count : {300000, 5000}) {
+      params[side].emplace_back(GSC_FP32, count);
+      grads[side].emplace_back(GSC_BF16, count);
+      params[side].back().fill(Values::kOrdinary, random);
+      grads[side].back().fill(Values::kOrdinary, random);
+    }
+  }
+  ASSERT_CUDA(cudaDeviceSynchronize());
+  const auto train = [&](int side, const Context &context, bool on_host, gsc_stream stream) {
+    Twins &p = params[static_cast<size_t>(side)];
+    Twins &g = grads[static_cast<size_t>(side)];
+    const List pl = make_list(context, on_host ? host_tensors(p) : device_tensors(p));
+    const List gl = make_list(context, on_host ? host_tensors(g) : device_tensors(g));
+    const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_LION), pl, gl);
+    const Scaler scaler = make_scaler(context, 16.0f);
+    for (int i = 0; i < 50; ++i) EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), stream));
+    EXPECT_EQ(applied_steps(optimizer), 50);
+  };
+  std::vector<std::thread> threads;
+  for (int side = 0; side < kSides; ++side) {
+    threads.emplace_back([&, side] {
+      const Stream stream;
+      train(side, contexts_->cuda, false, stream.get());
+      cudaStreamSynchronize(stream.get());
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+  for (int side = 0; side < kSides; ++side) {
+    train(side, contexts_->cpu, true, nullptr);
+    for (const Twin &twin : params[static_cast<size_t>(side)]) EXPECT_TRUE(twin.same());
+  }
+}
+
+TEST_F(Gpu, MoreThanTwoToThe31Elements) {
+  const int64_t count = (int64_t{1} << 31) + 4099;
+  size_t free = 0;
+  size_t total = 0;
+  ASSERT_CUDA(cudaMemGetInfo(&free, &total));
+  if (free < static_cast<size_t>(count) * 2 + (size_t{1} << 30)) GTEST_SKIP() << "not enough device memory";
+  const DeviceBytes memory(count * 2);
+  const gsc_tensor tensor = {memory.data(), count, GSC_FP16, 0};
+  ASSERT_GSC_OK(gsc_ops_zero(contexts_->cuda.get(), &tensor, 1, nullptr));
+  const uint16_t two = 0x4000;
+  const uint16_t inf = 0x7c00;
+  copy_to_device(memory.data() + (count - 1) * 2, &two, 2);
+  const List list = make_list(contexts_->cuda, {tensor});
+  const Scaler scaler = make_scaler(contexts_->cuda, 1.0f);
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+  EXPECT_EQ(report_of(scaler, list.get()).grad_norm, 2.0);
+  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  copy_to_device(memory.data() + (count - 2) * 2, &inf, 2);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+  EXPECT_EQ(report_of(scaler, list.get()).first_element, count - 2);
+  EXPECT_EQ(report_of(scaler, list.get()).nonfinite_count, 1);
+}
+
+TEST_F(Gpu, TheCurrentDeviceAndPendingErrorsStayAsTheyAre) {
+  int device = -1;
+  ASSERT_CUDA(cudaGetDevice(&device));
+  EXPECT_NE(cudaSetDevice(1000), cudaSuccess);
+  const Scaler scaler = make_scaler(contexts_->cuda, 2.0f);
+  EXPECT_EQ(scale_of(scaler), 2.0f);
+  // The error is this program's; the library has a runtime of its own and must not take it away.
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
+  int after = -1;
+  ASSERT_CUDA(cudaGetDevice(&after));
+  EXPECT_EQ(after, device);
+}
+
+TEST_F(Gpu, AReportArrivesInPinnedMemory) {
+  const Stream stream;
+  gsc_report *report = nullptr;
+  ASSERT_CUDA(cudaMallocHost(reinterpret_cast<void **>(&report), sizeof *report));
+  *report = {};
+  report->struct_size = sizeof *report;
+  const Scaler scaler = make_scaler(contexts_->cuda, 32.0f);
+  ASSERT_GSC_OK(gsc_scaler_read_report_async(scaler.get(), nullptr, report, stream.get()));
+  ASSERT_CUDA(cudaStreamSynchronize(stream.get()));
+  EXPECT_EQ(report->scale, 32.0f);
+  cudaFreeHost(report);
+}
+
+}  // namespace
+}  // namespace gsc_test

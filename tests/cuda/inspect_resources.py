@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what ptxas said about the kernels (the .usage files of cmake/record_resources.sh): for every architecture the
+same kernels, no spills and no local memory, at most 64 registers for those that apply a step in fp32 on sm_90, and a
+library below 25 MB that needs neither libcuda nor libcudart. Usage: inspect_resources.py <readelf> <library> <usage
+files...>."""
+import os
+import re
+import subprocess
+import sys
+
+MAX_BYTES = 25 << 20
+MAX_APPLY_REGISTERS = 64
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def read_usage(files):
+    """{architecture: {kernel: {"registers": 62, "stack": 0, "spills": 0}}}; a kernel that was compiled in several files
+    keeps its largest numbers."""
+    kernels = {}
+    for file in files:
+        current = None
+        with open(file, encoding="utf-8") as lines:
+            for line in lines:
+                if match := re.search(r"Compiling entry function '(\w+)' for '(\w+)'", line):
+                    found = kernels.setdefault(match.group(2), {})
+                    current = found.setdefault(match.group(1), {"registers": 0, "stack": 0, "spills": 0})
+                elif match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores", line):
+                    current["stack"] = max(current["stack"], int(match.group(1)))
+                    current["spills"] = max(current["spills"], int(match.group(2)))
+                elif match := re.search(r"Used (\d+) registers", line):
+                    current["registers"] = max(current["registers"], int(match.group(1)))
+    return kernels
+
+
+def main():
+    readelf, library, *files = sys.argv[1:]
+    errors = []
+    kernels = read_usage(files)
+    if not kernels:
+        errors.append("no device code found")
+    names = {architecture: set(found) for architecture, found in kernels.items()}
+    for architecture, found in sorted(kernels.items()):
+        if names[architecture] != set.union(*names.values()):
+            errors.append(f"{architecture} lacks kernels that others have")
+        apply = {name: usage for name, usage in found.items() if re.search(r"apply_kernel.*I\w*fE", name)}
+        if len(apply) < 10:
+            errors.append(f"{architecture}: only {len(apply)} fp32 apply kernels found")
+        for name, usage in found.items():
+            if usage["stack"] or usage["spills"]:
+                errors.append(f"{architecture}: {name} spills: {usage}")
+        for name, usage in apply.items():
+            if architecture == "sm_90" and usage["registers"] > MAX_APPLY_REGISTERS:
+                errors.append(f"{architecture}: {name} needs {usage['REG']} registers, at most {MAX_APPLY_REGISTERS}")
+        most = max(usage["registers"] for usage in apply.values()) if apply else 0
+        print(f"{architecture}: {len(found)} kernels, fp32 apply at most {most} registers")
+    size = os.path.getsize(os.path.realpath(library))
+    print(f"{size / (1 << 20):.1f} MB")
+    if size > MAX_BYTES:
+        errors.append(f"the library has {size} bytes, at most {MAX_BYTES}")
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", run(readelf, "-d", library))
+    errors += [f"needs {name}" for name in needed if name.startswith(("libcuda", "libnv"))]
+    for error in errors:
+        print("error:", error)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stateless operations, diagnose, check and unscale: what the kernels compute on the device is what the
+// CPU backend computes, bit for bit, for every dtype, length around an edge, misalignment and kind of values, whatever
+// the order in which blocks and threads run.
+#include "tests/cuda/twin.h"
+
+namespace gsc_test {
+namespace {
+
+constexpr Values kAllValues[] = {Values::kOrdinary, Values::kTiny,    Values::kHuge,
+                                 Values::kWithInf,  Values::kWithNan, Values::kZero};
+
+struct Case {
+  int32_t dtype;
+  int64_t offset;
+};
+
+class CudaOps : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT_DEVICE();
+    contexts_ = std::make_unique<Contexts>();
+  }
+  void TearDown() override { set_order(0); }
+
+  /// f(twins, kind) for every kind of values, each in another order of blocks and threads.
+  template <typename F>
+  void for_all_values(const F &f) {
+    Twins twins = edge_twins(GetParam().dtype, GetParam().offset);
+    Random random(7);
+    unsigned order = 0;
+    for (const Values kind : kAllValues) {
+      SCOPED_TRACE(static_cast<int>(kind));
+      set_order(order++);
+      for (Twin &twin : twins) twin.fill(kind, random);
+      f(twins, kind);
+      for (const Twin &twin : twins) EXPECT_TRUE(twin.same());
+    }
+  }
+
+  std::unique_ptr<Contexts> contexts_;
+};
+
+TEST_P(CudaOps, Norm) {
+  for_all_values([&](Twins &twins, Values) {
+    const auto n = static_cast<int64_t>(twins.size());
+    for (const int32_t type : {GSC_NORM_L2, GSC_NORM_INF}) {
+      double norm = 0.0;
+      std::vector<double> norms(twins.size());
+      const DeviceBytes out((n + 1) * 8);
+      auto *words = reinterpret_cast<double *>(out.data());
+      ASSERT_GSC_OK(
+          gsc_ops_norm(contexts_->cpu.get(), host_tensors(twins).data(), n, type, &norm, norms.data(), nullptr));
+      ASSERT_GSC_OK(
+          gsc_ops_norm(contexts_->cuda.get(), device_tensors(twins).data(), n, type, words, words + 1, nullptr));
+      EXPECT_TRUE(same_value(read_device(words), norm)) << read_device(words) << " " << norm;
+      for (int64_t i = 0; i < n; ++i) {
+        EXPECT_TRUE(same_value(read_device(words + 1 + i), norms[static_cast<size_t>(i)])) << "tensor " << i;
+      }
+      ASSERT_GSC_OK(
+          gsc_ops_norm(contexts_->cuda.get(), device_tensors(twins).data(), n, type, words, nullptr, nullptr));
+      EXPECT_TRUE(same_value(read_device(words), norm));
+    }
+  });
+}
+
+TEST_P(CudaOps, UnscaleCheck) {
+  for (const float inverse : {0.25f, 3.0f, 0x1p-20f}) {
+    for_all_values([&](Twins &twins, Values) {
+      const auto n = static_cast<int64_t>(twins.size());
+      TwinWord<float> found(0.0f);
+      const TwinWord<float> factor(inverse);
+      ASSERT_GSC_OK(gsc_ops_unscale_check(contexts_->cpu.get(), host_tensors(twins).data(), n, &found.host,
+                                          &factor.host, nullptr));
+      ASSERT_GSC_OK(gsc_ops_unscale_check(contexts_->cuda.get(), device_tensors(twins).data(), n, found.device(),
+                                          factor.device(), nullptr));
+      EXPECT_EQ(found.read(), found.host);
+    });
+  }
+}
+
+TEST_P(CudaOps, ScaleCastAxpbyZero) {
+  for (const int32_t other : kAllDtypes) {
+    for_all_values([&](Twins &twins, Values kind) {
+      const auto n = static_cast<int64_t>(twins.size());
+      Twins to;
+      Random random(11);
+      for (Twin &twin : twins) {
+        to.emplace_back(other, twin.host().count(), 2);
+        to.back().fill(kind, random);
+      }
+      const auto compare = [&] {
+        for (const Twin &twin : to) EXPECT_TRUE(twin.same());
+      };
+      const auto hx = host_tensors(twins);
+      const auto hy = host_tensors(to);
+      const auto dx = device_tensors(twins);
+      const auto dy = device_tensors(to);
+      ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cpu.get(), 0.3, hx.data(), -1.7, hy.data(), n, nullptr));
+      ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cuda.get(), 0.3, dx.data(), -1.7, dy.data(), n, nullptr));
+      compare();
+      ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cpu.get(), 0.3, hx.data(), 0.0, hy.data(), n, nullptr));
+      ASSERT_GSC_OK(gsc_ops_axpby(contexts_->cuda.get(), 0.3, dx.data(), 0.0, dy.data(), n, nullptr));
+      compare();
+      ASSERT_GSC_OK(gsc_ops_cast(contexts_->cpu.get(), hx.data(), hy.data(), n, nullptr));
+      ASSERT_GSC_OK(gsc_ops_cast(contexts_->cuda.get(), dx.data(), dy.data(), n, nullptr));
+      compare();
+      const TwinWord<float> factor(1.1f);
+      ASSERT_GSC_OK(gsc_ops_scale(contexts_->cpu.get(), hx.data(), hy.data(), n, &factor.host, nullptr));
+      ASSERT_GSC_OK(gsc_ops_scale(contexts_->cuda.get(), dx.data(), dy.data(), n, factor.device(), nullptr));
+      compare();
+      ASSERT_GSC_OK(gsc_ops_zero(contexts_->cpu.get(), hy.data(), n, nullptr));
+      ASSERT_GSC_OK(gsc_ops_zero(contexts_->cuda.get(), dy.data(), n, nullptr));
+      compare();
+    });
+  }
+}
+
+TEST_P(CudaOps, Diagnose) {
+  for_all_values([&](Twins &twins, Values) {
+    const auto n = static_cast<int64_t>(twins.size());
+    const List host = make_list(contexts_->cpu, host_tensors(twins));
+    const List device = make_list(contexts_->cuda, device_tensors(twins));
+    std::vector<gsc_tensor_diagnosis> want(twins.size());
+    std::vector<gsc_tensor_diagnosis> got(twins.size());
+    std::vector<int64_t> want_bins(twins.size() * GSC_EXPONENT_BINS);
+    std::vector<int64_t> got_bins(twins.size() * GSC_EXPONENT_BINS, -1);
+    ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(host.get(), want.data(), want_bins.data(), n, nullptr));
+    ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(device.get(), got.data(), got_bins.data(), n, nullptr));
+    EXPECT_EQ(got_bins, want_bins);
+    for (size_t i = 0; i < twins.size(); ++i) {
+      EXPECT_EQ(std::memcmp(&got[i], &want[i], sizeof got[i]), 0) << "tensor " << i;
+    }
+    ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(device.get(), got.data(), nullptr, n, nullptr));
+    EXPECT_EQ(std::memcmp(got.data(), want.data(), sizeof got[0] * got.size()), 0);
+  });
+}
+
+TEST_P(CudaOps, CheckUnscaleAndClip) {
+  for (const bool unscale : {false, true}) {
+    for_all_values([&](Twins &twins, Values) {
+      gsc_report reports[2];
+      int side = 0;
+      for (const Context *context : {&contexts_->cpu, &contexts_->cuda}) {
+        const bool on_host = context == &contexts_->cpu;
+        const Scaler scaler = make_scaler(*context, 1024.0f);
+        const List list = make_list(*context, on_host ? host_tensors(twins) : device_tensors(twins));
+        if (unscale) {
+          ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+          ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 0.01, GSC_NORM_L2, nullptr));
+          ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler.get(), list.get(), 1e-5, nullptr));
+        } else {
+          // In three ranges and out of order.
+          ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), list.get(), 5, 4, nullptr));
+          ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), list.get(), 0, 2, nullptr));
+          ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+        }
+        ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+        reports[side++] = report_of(scaler, list.get());
+      }
+      expect_same_report(reports[1], reports[0]);
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaOps,
+                         ::testing::Values(Case{GSC_FP16, 0}, Case{GSC_FP16, 3}, Case{GSC_BF16, 0}, Case{GSC_BF16, 1},
+                                           Case{GSC_FP32, 0}, Case{GSC_FP32, 1}, Case{GSC_FP64, 0}, Case{GSC_FP64, 1}),
+                         [](const auto &info) {
+                           return text(dtype_name(info.param.dtype), "_offset_", info.param.offset);
+                         });
+
+// Blocks go round several times over full chunks, and the threads that join one round are late for the next.
+TEST(CudaNorm, ManyRounds) {
+  SKIP_WITHOUT_DEVICE();
+  const Contexts contexts;
+  Twins twins;
+  Random random(13);
+  for (int i = 0; i < 40; ++i) {
+    twins.emplace_back(GSC_FP32, 16384);
+    twins.back().fill(Values::kOrdinary, random);
+  }
+  double norm = 0.0;
+  const DeviceBytes out(8);
+  ASSERT_GSC_OK(gsc_ops_norm(contexts.cpu.get(), host_tensors(twins).data(), 40, GSC_NORM_L2, &norm, nullptr, nullptr));
+  for (const unsigned order : {0U, 1U, 2U}) {
+    set_order(order);
+    ASSERT_GSC_OK(gsc_ops_norm(contexts.cuda.get(), device_tensors(twins).data(), 40, GSC_NORM_L2,
+                               reinterpret_cast<double *>(out.data()), nullptr, nullptr));
+    EXPECT_TRUE(same_value(read_device(reinterpret_cast<double *>(out.data())), norm)) << "order " << order;
+  }
+  set_order(0);
+}
+
+TEST(CudaUpdateScale, IsTheCpus) {
+  SKIP_WITHOUT_DEVICE();
+  const Contexts contexts;
+  for (const float overflow : {0.0f, 1.0f, 0.0f, 0.0f, 0.5f}) {
+    TwinWord<float> scale(3e37f);
+    TwinWord<int32_t> tracker(1);
+    const TwinWord<float> found(overflow);
+    ASSERT_GSC_OK(
+        gsc_ops_update_scale(contexts.cpu.get(), &scale.host, &tracker.host, &found.host, 16.0, 0.3, 2, nullptr));
+    ASSERT_GSC_OK(gsc_ops_update_scale(contexts.cuda.get(), scale.device(), tracker.device(), found.device(), 16.0, 0.3,
+                                       2, nullptr));
+    EXPECT_EQ(scale.read(), scale.host);
+    EXPECT_EQ(tracker.read(), tracker.host);
+  }
+}
+
+}  // namespace
+}  // namespace gsc_test

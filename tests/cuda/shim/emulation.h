@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs the kernels of core/cuda on the host: the keywords of CUDA C++, a fiber for every thread of a block, barriers,
+// shuffles and atomics. Included before everything else in every emulated source. Blocks run one after the other; which
+// block and which thread goes first is settable, so that a missing barrier changes results.
+#ifndef GRADSCALER_TESTS_CUDA_SHIM_EMULATION_H
+#define GRADSCALER_TESTS_CUDA_SHIM_EMULATION_H
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "cuda_runtime_api.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __shared__ static
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+namespace gsc::cuda::emulation {
+
+struct Index {
+  unsigned x;
+};
+
+/// What the running thread is. Switched with the fibers.
+extern Index thread_index;
+extern Index block_index;
+extern Index block_size;
+extern Index grid_size;
+
+/// All threads of the block, or of the warp, have come here.
+void block_barrier();
+void warp_barrier();
+/// Leaves `bytes` of this lane for the others of its warp and reads those of lane `source`.
+void exchange(const void *mine, void *theirs, std::size_t bytes, int source);
+
+/// Runs `body` as every thread of a grid.
+cudaError_t run(int64_t blocks, int threads, cudaStream_t stream, const std::function<void()> &body);
+
+/// The order in which blocks and threads run: 0 upwards, 1 downwards with the later ones starved
+/// for as long as an earlier one can go on, more: shuffled.
+void set_order(unsigned order);
+/// Kernels launched so far.
+int64_t launch_count();
+
+template <typename... P, typename... A>
+cudaError_t enqueue(void (*kernel)(P...), int64_t blocks, int threads, cudaStream_t stream, const A &...arguments) {
+  return run(blocks, threads, stream, [&] { kernel(static_cast<P>(arguments)...); });
+}
+
+template <typename... P>
+cudaError_t preload(void (*)(P...)) {
+  return cudaSuccess;
+}
+
+// The runtime's side: fake_runtime.cpp.
+
+/// Device memory can be touched while one of these lives; otherwise touching it is a fault.
+class MemoryAccess {
+ public:
+  MemoryAccess();
+  MemoryAccess(const MemoryAccess &) = delete;
+  MemoryAccess &operator=(const MemoryAccess &) = delete;
+  ~MemoryAccess();
+};
+bool is_stream(cudaStream_t stream);
+/// Makes every stream look as if a graph were being captured: what would wait for the device fails.
+void set_capturing(bool capturing);
+/// Device allocations, stream-ordered ones not counted, and waits so far.
+int64_t allocation_count();
+int64_t wait_count();
+/// Bytes allocated on the device now, stream-ordered ones included.
+int64_t bytes_in_use();
+/// Memory for the tests; on = false: of another device.
+void *allocate_device(std::size_t bytes, bool this_device = true);
+void *allocate_pinned(std::size_t bytes);
+
+}  // namespace gsc::cuda::emulation
+
+#define threadIdx (::gsc::cuda::emulation::thread_index)
+#define blockIdx (::gsc::cuda::emulation::block_index)
+#define blockDim (::gsc::cuda::emulation::block_size)
+#define gridDim (::gsc::cuda::emulation::grid_size)
+
+inline void __syncthreads() { gsc::cuda::emulation::block_barrier(); }
+inline void __syncwarp() { gsc::cuda::emulation::warp_barrier(); }
+inline void __threadfence() {}
+
+template <typename T>
+T __shfl_down_sync(unsigned, T value, int delta) {
+  T result;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  gsc::cuda::emulation::exchange(&value, &result, sizeof value, lane + delta < 32 ? lane + delta : lane);
+  return result;
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  T result;
+  gsc::cuda::emulation::exchange(&value, &result, sizeof value, static_cast<int>(threadIdx.x % 32) ^ mask);
+  return result;
+}
+
+template <typename T>
+T atomicAdd(T *word, T value) {
+  const T old = *word;
+  *word = old + value;
+  return old;
+}
+template <typename T>
+T atomicMax(T *word, T value) {
+  const T old = *word;
+  if (value > old) *word = value;
+  return old;
+}
+inline unsigned atomicInc(unsigned *word, unsigned limit) {
+  const unsigned old = *word;
+  *word = old >= limit ? 0 : old + 1;
+  return old;
+}
+#endif

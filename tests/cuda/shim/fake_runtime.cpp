@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One CUDA device of two multiprocessors that exists in host memory only, so that the backend's own host code runs in
+// the tests. Its memory lies in one region that can be touched only while a kernel or a copy runs: host code that reads
+// or writes device memory faults. New and freed memory is filled with 0xff. Streams run at once.
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "core/cuda/cuda_support.h"
+#include "emulation.h"
+
+namespace gsc::cuda {
+namespace emulation {
+namespace {
+
+constexpr std::size_t kRegionBytes = std::size_t{256} << 20;
+constexpr int kThisDevice = 0;
+constexpr int kOtherDevice = 1;
+
+struct Allocation {
+  std::size_t bytes;
+  int device;  ///< -1: pinned host memory
+};
+
+struct State {
+  char *region = nullptr;
+  int access = 0;
+  std::map<char *, Allocation> allocations;
+  std::set<cudaStream_t> streams;
+  bool capturing = false;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  int64_t allocation_count = 0;
+  int64_t wait_count = 0;
+  int64_t bytes_in_use = 0;
+
+  State() {
+    void *memory = mmap(nullptr, kRegionBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) std::abort();
+    region = static_cast<char *>(memory);
+  }
+};
+
+State &state() {
+  static State instance;
+  return instance;
+}
+
+void protect(int access) { mprotect(state().region, kRegionBytes, access); }
+
+void *take(std::size_t bytes, int device) {
+  State &s = state();
+  const std::size_t rounded = (bytes + 255) / 256 * 256;
+  char *place = s.region;
+  for (const auto &[start, allocation] : s.allocations) {
+    if (start < s.region || start >= s.region + kRegionBytes) continue;
+    if (static_cast<std::size_t>(start - place) >= rounded) break;
+    place = start + (allocation.bytes + 255) / 256 * 256;
+  }
+  if (rounded > static_cast<std::size_t>(s.region + kRegionBytes - place)) return nullptr;
+  s.allocations[place] = {bytes == 0 ? 1 : bytes, device};
+  s.bytes_in_use += static_cast<int64_t>(bytes);
+  const MemoryAccess access;
+  std::memset(place, 0xff, bytes);
+  return place;
+}
+
+cudaError_t give_back(void *memory) {
+  State &s = state();
+  if (memory == nullptr) return cudaSuccess;
+  const auto it = s.allocations.find(static_cast<char *>(memory));
+  if (it == s.allocations.end()) return cudaErrorInvalidValue;
+  const MemoryAccess access;
+  std::memset(memory, 0xff, it->second.bytes);
+  s.bytes_in_use -= static_cast<int64_t>(it->second.bytes);
+  s.allocations.erase(it);
+  return cudaSuccess;
+}
+
+bool forbidden_in_capture() { return state().capturing && state().mode != cudaStreamCaptureModeRelaxed; }
+
+}  // namespace
+
+MemoryAccess::MemoryAccess() {
+  if (state().access++ == 0) protect(PROT_READ | PROT_WRITE);
+}
+MemoryAccess::~MemoryAccess() {
+  if (--state().access == 0) protect(PROT_NONE);
+}
+
+bool is_stream(cudaStream_t stream) { return stream == nullptr || state().streams.count(stream) != 0; }
+void set_capturing(bool capturing) { state().capturing = capturing; }
+int64_t allocation_count() { return state().allocation_count; }
+int64_t wait_count() { return state().wait_count; }
+int64_t bytes_in_use() { return state().bytes_in_use; }
+void *allocate_device(std::size_t bytes, bool this_device) {
+  return take(bytes, this_device ? kThisDevice : kOtherDevice);
+}
+void *allocate_pinned(std::size_t bytes) {
+  void *memory = std::malloc(bytes);
+  state().allocations[static_cast<char *>(memory)] = {bytes, -1};
+  return memory;
+}
+
+}  // namespace emulation
+
+PrimaryContext::PrimaryContext(int32_t device) : device_(device), handle_(this) {}
+PrimaryContext::~PrimaryContext() = default;
+DeviceGuard::DeviceGuard(const PrimaryContext &) {}
+DeviceGuard::~DeviceGuard() = default;
+
+}  // namespace gsc::cuda
+
+using namespace gsc::cuda::emulation;
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char *cudaGetErrorString(cudaError_t) { return "emulated error"; }
+const char *cudaGetErrorName(cudaError_t) { return "cudaErrorEmulated"; }
+cudaError_t cudaGetDeviceCount(int *count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int) {
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "emulated device");
+  properties->totalGlobalMem = std::size_t{256} << 20;
+  properties->major = 9;
+  properties->multiProcessorCount = 2;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
+  *value = 2;
+  return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
+  std::swap(*mode, state().mode);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
+  *stream = reinterpret_cast<cudaStream_t>(std::malloc(1));
+  state().streams.insert(*stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  state().streams.erase(stream);
+  std::free(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  if (forbidden_in_capture()) return cudaErrorStreamCaptureUnsupported;
+  ++state().wait_count;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
+  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  *status = state().capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *) {
+  *pool = reinterpret_cast<cudaMemPool_t>(std::malloc(1));
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *) { return cudaSuccess; }
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  std::free(pool);
+  return cudaSuccess;
+}
+cudaError_t cudaMallocFromPoolAsync(void **memory, std::size_t bytes, cudaMemPool_t, cudaStream_t stream) {
+  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  *memory = take(bytes, kThisDevice);
+  return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
+  return is_stream(stream) ? give_back(memory) : cudaErrorInvalidResourceHandle;
+}
+cudaError_t cudaMalloc(void **memory, std::size_t bytes) {
+  if (forbidden_in_capture()) return cudaErrorStreamCaptureUnsupported;
+  ++state().allocation_count;
+  *memory = take(bytes, kThisDevice);
+  return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFree(void *memory) {
+  if (forbidden_in_capture()) return cudaErrorStreamCaptureUnsupported;
+  return give_back(memory);
+}
+cudaError_t cudaMemsetAsync(void *memory, int value, std::size_t bytes, cudaStream_t stream) {
+  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  const MemoryAccess access;
+  std::memset(memory, value, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  const MemoryAccess access;
+  if (bytes > 0) std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *address) {
+  const State &s = state();
+  *attributes = {cudaMemoryTypeUnregistered, -2};
+  auto it = s.allocations.upper_bound(const_cast<char *>(static_cast<const char *>(address)));
+  if (it == s.allocations.begin()) return cudaSuccess;
+  --it;
+  if (static_cast<const char *>(address) >= it->first + it->second.bytes) return cudaSuccess;
+  *attributes = {it->second.device < 0 ? cudaMemoryTypeHost : cudaMemoryTypeDevice, it->second.device};
+  return cudaSuccess;
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The same tensors twice, in host memory for a CPU context and on a CUDA device for a CUDA context, and the comparison
+// of both, bit for bit but for the payload of a NaN. Compiled against shim/ the device is the emulated one, else it is
+// CUDA device 0, and the tests are skipped if there is none.
+#ifndef GRADSCALER_TESTS_CUDA_TWIN_H
+#define GRADSCALER_TESTS_CUDA_TWIN_H
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "tests/support/objects.h"
+#if defined(GSC_CUDA_EMULATION)
+#include "tests/cuda/shim/emulation.h"
+#else
+#include <cuda_runtime_api.h>
+#endif
+
+namespace gsc_test {
+
+/// The order in which the emulation runs blocks and threads; a GPU has its own.
+inline void set_order([[maybe_unused]] unsigned order) {
+#if defined(GSC_CUDA_EMULATION)
+  gsc::cuda::emulation::set_order(order);
+#endif
+}
+
+/// Skips a test where there is no device, emulated or not.
+inline bool device_is_missing() {
+  int32_t count = 0;
+  EXPECT_GSC_OK(gsc_device_count(GSC_DEVICE_CUDA, &count));
+  return count == 0;
+}
+#define SKIP_WITHOUT_DEVICE() \
+  if (device_is_missing()) GTEST_SKIP() << "there is no CUDA device"
+
+inline void copy_to_device(void *device, const void *host, int64_t bytes) {
+  ASSERT_EQ(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+}
+inline void copy_to_host(void *host, const void *device, int64_t bytes) {
+  ASSERT_EQ(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+}
+
+/// Device memory.
+class DeviceBytes {
+ public:
+  explicit DeviceBytes(int64_t bytes) {
+    EXPECT_EQ(cudaMalloc(&data_, static_cast<size_t>(bytes)), cudaSuccess) << bytes << " bytes";
+  }
+  DeviceBytes(DeviceBytes &&other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  DeviceBytes &operator=(DeviceBytes &&) = delete;
+  ~DeviceBytes() { cudaFree(data_); }
+  char *data() const { return static_cast<char *>(data_); }
+
+ private:
+  void *data_ = nullptr;
+};
+
+template <typename T>
+T read_device(const T *address) {
+  T value{};
+  copy_to_host(&value, address, sizeof value);
+  return value;
+}
+
+/// One word on the host and on the device.
+template <typename T>
+struct TwinWord {
+  explicit TwinWord(T value) : host(value), memory(sizeof(T)) { set(value); }
+  void set(T value) {
+    host = value;
+    copy_to_device(device(), &value, sizeof value);
+  }
+  T *device() const { return reinterpret_cast<T *>(memory.data()); }
+  T read() const { return read_device(device()); }
+  T host;
+  DeviceBytes memory;
+};
+
+/// What a tensor is filled with.
+enum class Values { kOrdinary, kTiny, kHuge, kWithInf, kWithNan, kZero };
+
+class Twin {
+ public:
+  Twin(int32_t dtype, int64_t count, int64_t offset = 0)
+      : host_(dtype, count, offset), skip_(64 + offset * dtype_size(dtype)), memory_(skip_ + host_.bytes() + 64) {
+    const std::vector<char> guard(static_cast<size_t>(skip_ + host_.bytes() + 64), kGuard);
+    copy_to_device(memory_.data(), guard.data(), static_cast<int64_t>(guard.size()));
+    upload();
+  }
+
+  Buffer &host() { return host_; }
+  gsc_tensor host_tensor() { return host_.tensor(); }
+  gsc_tensor device_tensor() { return {memory_.data() + skip_, host_.count(), host_.dtype(), 0}; }
+
+  /// The host's values to the device.
+  void upload() { copy_to_device(memory_.data() + skip_, host_.data(), host_.bytes()); }
+
+  void fill(Values kind, Random &random) {
+    const int32_t dtype = host_.dtype();
+    const double tiny = format_of(dtype == GSC_FP64 ? GSC_FP32 : dtype).min_normal() * 4;
+    const double huge = dtype == GSC_FP64 ? 1e200 : format_of(dtype).max() * 0.5;
+    const double unit = kind == Values::kTiny ? tiny : (kind == Values::kHuge ? huge : 1.0);
+    for (int64_t i = 0; i < host_.count(); ++i) {
+      host_.set(i, kind == Values::kZero ? (i % 3 == 0 ? -0.0 : 0.0) : unit * random.uniform(-1.0, 1.0));
+    }
+    if (host_.count() > 0 && (kind == Values::kWithInf || kind == Values::kWithNan)) {
+      for (int k = 0; k < 3; ++k) {
+        host_.set(random.below(host_.count()), kind == Values::kWithNan ? kNan : (k == 1 ? -kInf : kInf));
+      }
+    }
+    upload();
+  }
+
+  /// Equal elements, and nothing written outside of the device's tensor.
+  ::testing::AssertionResult same() const {
+    std::vector<char> all(static_cast<size_t>(skip_ + host_.bytes() + 64));
+    copy_to_host(all.data(), memory_.data(), static_cast<int64_t>(all.size()));
+    const char *device = all.data() + skip_;
+    const auto *host = static_cast<const char *>(host_.data());
+    const int64_t size = dtype_size(host_.dtype());
+    for (int64_t i = 0; i < host_.count(); ++i) {
+      if (std::memcmp(device + i * size, host + i * size, static_cast<size_t>(size)) == 0) continue;
+      const double got = load(device + i * size, host_.dtype());
+      if (std::isnan(got) && std::isnan(host_.get(i))) continue;
+      return ::testing::AssertionFailure() << dtype_name(host_.dtype()) << " element " << i << " of " << host_.count()
+                                           << ": device " << got << ", host " << host_.get(i);
+    }
+    for (int64_t i = 0; i < 64; ++i) {
+      if (device[-1 - i] != kGuard || device[host_.bytes() + i] != kGuard) {
+        return ::testing::AssertionFailure() << "written outside of the tensor";
+      }
+    }
+    return ::testing::AssertionSuccess();
+  }
+
+ private:
+  static constexpr char kGuard = 0x3c;
+  Buffer host_;
+  int64_t skip_;
+  DeviceBytes memory_;
+};
+
+using Twins = std::vector<Twin>;
+
+inline std::vector<gsc_tensor> host_tensors(Twins &twins) {
+  std::vector<gsc_tensor> result;
+  for (Twin &twin : twins) result.push_back(twin.host_tensor());
+  return result;
+}
+inline std::vector<gsc_tensor> device_tensors(Twins &twins) {
+  std::vector<gsc_tensor> result;
+  for (Twin &twin : twins) result.push_back(twin.device_tensor());
+  return result;
+}
+
+/// Tensors of every dtype in turn and of every length around the edges of groups, rows, tiles and chunks.
+inline Twins edge_twins(int32_t dtype, int64_t offset) {
+  Twins result;
+  const int64_t group = 16 / dtype_size(dtype);
+  const int64_t row = 512 / dtype_size(dtype);
+  const int64_t tile = 8192 / dtype_size(dtype);
+  for (const int64_t edge : {group, row, tile, int64_t{16384}}) {
+    for (const int64_t off : {-1, 0, 1}) result.emplace_back(dtype, edge + off, offset);
+  }
+  result.emplace_back(dtype, 0, 0);
+  result.emplace_back(dtype, 2 * tile + row + 3, offset);
+  return result;
+}
+
+/// Both contexts. The device's is of the emulated device 0.
+struct Contexts {
+  Contexts() : cpu(make_context(1)) {
+    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+    options.device_type = GSC_DEVICE_CUDA;
+    gsc_context *context = nullptr;
+    EXPECT_GSC_OK(gsc_context_create(&options, &context));
+    cuda.reset(context);
+  }
+  Context cpu;
+  Context cuda;
+};
+
+/// NaN is NaN, everything else is compared bit for bit.
+inline bool same_value(double a, double b) {
+  return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+inline void expect_same_report(const gsc_report &device, const gsc_report &host) {
+  EXPECT_EQ(device.flags, host.flags);
+  EXPECT_EQ(device.scale, host.scale);
+  EXPECT_EQ(device.growth_tracker, host.growth_tracker);
+  EXPECT_EQ(device.hysteresis_tracker, host.hysteresis_tracker);
+  EXPECT_EQ(device.consecutive_skips, host.consecutive_skips);
+  EXPECT_EQ(device.updates, host.updates);
+  EXPECT_EQ(device.skipped, host.skipped);
+  EXPECT_TRUE(same_value(device.grad_norm, host.grad_norm)) << device.grad_norm << " " << host.grad_norm;
+  EXPECT_TRUE(same_value(device.grad_amax, host.grad_amax)) << device.grad_amax << " " << host.grad_amax;
+  EXPECT_EQ(device.nonfinite_count, host.nonfinite_count);
+  EXPECT_EQ(device.inf_count, host.inf_count);
+  EXPECT_EQ(device.nan_count, host.nan_count);
+  EXPECT_EQ(device.first_tensor, host.first_tensor);
+  EXPECT_EQ(device.first_element, host.first_element);
+}
+
+}  // namespace gsc_test
+#endif
