@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/join.h"
 #include "core/optim/table.h"
 #include "core/report.h"
 #if defined(GSC_HAVE_CUDA)
@@ -40,17 +41,6 @@ void min_relaxed(int64_t &word, int64_t value) {
   int64_t seen = ref.load(std::memory_order_relaxed);
   while (value < seen && !ref.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
   }
-}
-
-/// Joins chunk sums as reduction.h prescribes.
-template <typename F>
-double join(int64_t count, const F &sum_of) {
-  double lanes[kFinishLanes] = {};
-  for (int64_t i = 0; i < count; ++i) lanes[i % kFinishLanes] += sum_of(i);
-  for (int width = kFinishLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
-  return lanes[0];
 }
 
 /// Whether a chunk goes on where `run` ends, in every array of the job, and is treated alike.
@@ -384,26 +374,8 @@ void CpuBackend::diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int6
     }
   });
   for (int64_t t = 0; t < plan.size(); ++t) {
-    gsc_tensor_diagnosis d{};
-    d.count = plan.tensor(t).count;
-    d.first_nonfinite = -1;
-    const int64_t begin = plan.first_chunk(t);
-    const int64_t end = plan.first_chunk(t + 1);
-    for (int64_t chunk = begin; chunk < end; ++chunk) {
-      const DiagnoseSpan &s = spans[static_cast<std::size_t>(chunk)];
-      d.inf_count += s.inf_count;
-      d.nan_count += s.nan_count;
-      d.zero_count += s.zero_count;
-      d.subnormal_count += s.subnormal_count;
-      if (d.first_nonfinite < 0 && s.first_nonfinite >= 0) {
-        d.first_nonfinite = (chunk - begin) * plan.chunk_elements() + s.first_nonfinite;
-      }
-      d.amax = std::max(d.amax, s.amax);
-      if (s.amin > 0.0 && (d.amin == 0.0 || s.amin < d.amin)) d.amin = s.amin;
-    }
-    d.l2_norm =
-        std::sqrt(join(end - begin, [&](int64_t i) { return spans[static_cast<std::size_t>(begin + i)].sum_sq; }));
-    out[t] = d;
+    out[t] = join_diagnoses(
+        plan, t, [&](int64_t chunk) -> const DiagnoseSpan & { return spans[static_cast<std::size_t>(chunk)]; });
   }
 }
 

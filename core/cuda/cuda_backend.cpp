@@ -9,23 +9,13 @@
 
 #include "core/cuda/launch.h"
 #include "core/cuda/plan_on_device.h"
+#include "core/join.h"
 
 namespace gsc::cuda {
 namespace {
 
 // Up to here host data is sent in kernel parameters, which needs no waiting.
 constexpr int64_t kLargestByKernel = int64_t{64} << 10;
-
-/// As CpuBackend joins chunk sums: reduction.h.
-template <typename F>
-double join(int64_t count, const F &sum_of) {
-  double lanes[kFinishLanes] = {};
-  for (int64_t i = 0; i < count; ++i) lanes[i % kFinishLanes] += sum_of(i);
-  for (int width = kFinishLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
-  return lanes[0];
-}
 
 }  // namespace
 
@@ -362,26 +352,8 @@ void CudaBackend::diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int
     cuda::check(cudaStreamSynchronize(s), what);
   }
   for (int64_t t = 0; t < plan.size(); ++t) {
-    gsc_tensor_diagnosis d{};
-    d.count = plan.tensor(t).count;
-    d.first_nonfinite = -1;
-    const int64_t begin = plan.first_chunk(t);
-    const int64_t end = plan.first_chunk(t + 1);
-    for (int64_t chunk = begin; chunk < end; ++chunk) {
-      const ChunkDiagnosis &c = chunks[static_cast<std::size_t>(chunk)];
-      d.inf_count += c.inf_count;
-      d.nan_count += c.nan_count;
-      d.zero_count += c.zero_count;
-      d.subnormal_count += c.subnormal_count;
-      if (d.first_nonfinite < 0 && c.first_nonfinite >= 0) {
-        d.first_nonfinite = (chunk - begin) * plan.chunk_elements() + c.first_nonfinite;
-      }
-      d.amax = std::max(d.amax, c.amax);
-      if (c.amin > 0.0 && (d.amin == 0.0 || c.amin < d.amin)) d.amin = c.amin;
-    }
-    d.l2_norm =
-        std::sqrt(join(end - begin, [&](int64_t i) { return chunks[static_cast<std::size_t>(begin + i)].sum_sq; }));
-    out[t] = d;
+    out[t] = join_diagnoses(
+        plan, t, [&](int64_t chunk) -> const ChunkDiagnosis & { return chunks[static_cast<std::size_t>(chunk)]; });
   }
 }
 

@@ -9,12 +9,18 @@
 namespace gsc::cuda {
 namespace {
 
+/// What stands in for a function of the driver until it has been found.
+template <typename... Args>
+CUresult not_found(Args... /*arguments*/) {
+  return CUDA_ERROR_NOT_INITIALIZED;
+}
+
 struct Driver {
-  CUresult (*get_current)(CUcontext *) = nullptr;
-  CUresult (*set_current)(CUcontext) = nullptr;
-  CUresult (*device_get)(CUdevice *, int) = nullptr;
-  CUresult (*retain)(CUcontext *, CUdevice) = nullptr;
-  CUresult (*release)(CUdevice) = nullptr;
+  CUresult (*get_current)(CUcontext *) = not_found;
+  CUresult (*set_current)(CUcontext) = not_found;
+  CUresult (*device_get)(CUdevice *, int) = not_found;
+  CUresult (*retain)(CUcontext *, CUdevice) = not_found;
+  CUresult (*release)(CUdevice) = not_found;
   cudaError_t error = cudaSuccess;
 
   template <typename F>
@@ -30,7 +36,7 @@ struct Driver {
     if (error == cudaSuccess && (found != cudaDriverEntryPointSuccess || address == nullptr)) {
       error = cudaErrorCallRequiresNewerDriver;
     }
-    function = reinterpret_cast<F *>(address);
+    if (error == cudaSuccess) function = reinterpret_cast<F *>(address);
   }
 
   Driver() {

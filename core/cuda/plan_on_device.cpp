@@ -82,7 +82,8 @@ int32_t CudaBackend::choose_warps(const Plan &plan) const {
   int32_t best = kWarps;
   double least = std::numeric_limits<double>::infinity();
   for (int32_t warps = kWarps; warps >= 1; warps /= 2) {
-    const auto teams = static_cast<double>(units_ * kResidentWarps / warps);
+    const int64_t resident_teams = units_ * kResidentWarps / warps;
+    const auto teams = static_cast<double>(resident_teams);
     const double per_round = 128.0 * warps;
     const double all =
         static_cast<double>(plan.chunk_count() * kOverhead) +
