@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -184,16 +183,13 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     const double lr = group.lr_word != nullptr ? static_cast<double>(*group.lr_word) : group.hyper.lr;
     job.coefficients[g] = make_coefficients(job.variant, group.hyper, lr, job.maximize, job.record->applied);
   }
-  const float inv_scale = job.inv_scale != nullptr ? *job.inv_scale : 1.0F;
-  const float clip = job.clip != nullptr ? *job.clip : 1.0F;
-  const bool streaming = job.params->total_bytes() > kStreamingBytes;
   ApplySpan base{};
-  base.inv_scale = inv_scale;
-  base.clip = clip;
+  base.inv_scale = job.inv_scale != nullptr ? *job.inv_scale : 1.0F;
+  base.clip = job.clip != nullptr ? *job.clip : 1.0F;
   base.clip_value = job.clip_value;
   base.zero_grads = job.zero_grads;
   base.write_grads = job.write_grads;
-  base.streaming = streaming;
+  base.streaming = job.params->total_bytes() > kStreamingBytes;
   base.trust = 1.0;
   // What differs from chunk to chunk. Tensors may be tiny, so the rest of a span is filled in once a task.
   const auto aim = [&job](ApplySpan &s, int64_t tensor, int64_t offset, int64_t n) {
