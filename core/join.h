@@ -15,7 +15,11 @@ namespace gsc {
 template <typename F>
 double join(int64_t count, const F &sum_of) {
   double lanes[kFinishLanes] = {};
-  for (int64_t i = 0; i < count; ++i) lanes[i % kFinishLanes] += sum_of(i);
+  int64_t row = 0;
+  for (; row + kFinishLanes <= count; row += kFinishLanes) {
+    for (int i = 0; i < kFinishLanes; ++i) lanes[i] += sum_of(row + i);
+  }
+  for (int i = 0; row + i < count; ++i) lanes[i] += sum_of(row + i);
   for (int width = kFinishLanes / 2; width > 0; width /= 2) {
     for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
   }

@@ -94,6 +94,7 @@ void Plan::build(const gsc_tensor *tensors, int64_t count, int32_t pieces) {
     chunks += (tensors_[i].count + chunk_elements() - 1) >> chunk_shift_;
   }
   first_chunk_.back() = chunks;
+  find_runs();
 
   const int64_t cost = total_elements_ + chunks * kChunkOverhead;
   const int64_t tasks = std::clamp<int64_t>(cost / kMinTaskCost, 1, std::max<int32_t>(pieces, 1));
@@ -111,6 +112,22 @@ void Plan::build(const gsc_tensor *tensors, int64_t count, int32_t pieces) {
 
 void Plan::rebind(void *const *data) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].data = data[i];
+  find_runs();
+}
+
+void Plan::find_runs() {
+  run_end_.resize(tensors_.size());
+  const gsc_tensor *next = nullptr;  // the first after tensor i that is not empty
+  auto end = static_cast<int64_t>(tensors_.size());
+  for (auto i = static_cast<int64_t>(tensors_.size()) - 1; i >= 0; --i) {
+    const gsc_tensor &t = tensor(i);
+    if (t.count > 0) {
+      const char *after = static_cast<const char *>(t.data) + t.count * dtype_size(t.dtype);
+      if (next != nullptr && (next->dtype != t.dtype || next->data != after)) end = i + 1;
+      next = &t;
+    }
+    run_end_[static_cast<std::size_t>(i)] = end;
+  }
 }
 
 int64_t Plan::tensor_of(int64_t chunk) const {

@@ -38,7 +38,7 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what
 class Plan {
  public:
   explicit Plan(std::pmr::memory_resource *memory)
-      : tensors_(memory), first_chunk_(memory), splits_(memory), partials_(memory) {}
+      : tensors_(memory), first_chunk_(memory), run_end_(memory), splits_(memory), partials_(memory) {}
 
   /// Takes validated tensors and cuts them for up to `pieces` parallel tasks. Reuses its memory when called again.
   void build(const gsc_tensor *tensors, int64_t count, int32_t pieces);
@@ -54,6 +54,8 @@ class Plan {
   [[nodiscard]] int64_t first_chunk(int64_t i) const { return first_chunk_[static_cast<std::size_t>(i)]; }
   /// The tensor that chunk `chunk` belongs to.
   [[nodiscard]] int64_t tensor_of(int64_t chunk) const;
+  /// Tensors [i, run_end(i)) are of one dtype and lie in memory one after the other. Empty tensors lie anywhere.
+  [[nodiscard]] int64_t run_end(int64_t i) const { return run_end_[static_cast<std::size_t>(i)]; }
   /// Parallel tasks of about equal cost; task t covers chunks [split(t), split(t + 1)).
   [[nodiscard]] int32_t task_count() const { return static_cast<int32_t>(splits_.size()) - 1; }
   [[nodiscard]] int64_t split(int32_t t) const { return splits_[static_cast<std::size_t>(t)]; }
@@ -74,20 +76,35 @@ class Plan {
 
   /// Calls f(tensor_index, offset, elements, chunk) for every chunk of [begin, end).
   template <typename F>
-  void for_chunks(int64_t begin, int64_t end, F &&f) const {
-    if (begin >= end) return;
-    int64_t t = tensor_of(begin);
-    for (int64_t chunk = begin; chunk < end; ++chunk) {
+  void for_chunks(int64_t begin, int64_t end, const F &f) const {
+    for_chunks(begin, end, f, [](int64_t, int64_t, int64_t) { return int64_t{0}; });
+  }
+
+  /// The same, where batch(tensor_index, chunk, end) may deal with whole tensors of one chunk each, and returns with how
+  /// many it did. It is asked where a tensor begins; f gets the rest.
+  template <typename F, typename B>
+  void for_chunks(int64_t begin, int64_t end, const F &f, const B &batch) const {
+    int64_t t = begin < end ? tensor_of(begin) : 0;
+    for (int64_t chunk = begin; chunk < end;) {
       while (chunk >= first_chunk(t + 1)) ++t;
       const int64_t offset = (chunk - first_chunk(t)) << chunk_shift_;
+      if (const int64_t done = offset == 0 ? batch(t, chunk, end) : 0; done > 0) {
+        chunk += done;
+        t += done - 1;
+        continue;
+      }
       const int64_t left = tensor(t).count - offset;
       f(t, offset, left < chunk_elements() ? left : chunk_elements(), chunk);
+      ++chunk;
     }
   }
 
  private:
+  void find_runs();
+
   Vec<gsc_tensor> tensors_;
   Vec<int64_t> first_chunk_;
+  Vec<int64_t> run_end_;
   Vec<int64_t> splits_;
   Vec<ChunkPartial> partials_;
   void *mirror_ = nullptr;

@@ -11,12 +11,6 @@
 
 namespace gsc {
 
-/// What a chunk leaves behind for the list's totals.
-struct ChunkPartial {
-  double sum_sq;
-  double amax;
-};
-
 /// No limit on the norm.
 inline constexpr double kNoClip = -1.0;
 

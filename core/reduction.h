@@ -40,4 +40,10 @@ struct ChunkStat {
   int64_t first;  ///< first element counted above, -1 if none
 };
 
+/// What of it a chunk leaves behind for the list's totals.
+struct ChunkPartial {
+  double sum_sq;
+  double amax;
+};
+
 }  // namespace gsc

@@ -42,22 +42,32 @@ void min_relaxed(int64_t &word, int64_t value) {
   }
 }
 
-/// Whether a chunk goes on where `run` ends, in every array of the job, and is treated alike.
-bool continues(const ApplyJob &job, const ApplySpan &run, int64_t tensor, int64_t offset) {
-  const auto follows = [&](const Plan &plan, const void *begin, int32_t dtype) {
-    const gsc_tensor &t = plan.tensor(tensor);
-    return t.dtype == dtype && element(t, offset) == static_cast<const char *>(begin) + run.n * dtype_size(dtype);
-  };
-  if (run.n == 0 || !follows(*job.grads, run.grad, run.grad_dtype) ||
-      !follows(*job.params, run.param, run.param_dtype) ||
-      run.coefficients != &job.coefficients[job.group_of[tensor]] ||
-      (job.model_copy != nullptr && !follows(*job.model_copy, run.model_copy, run.copy_dtype))) {
-    return false;
+/// Calls f(tensor, offset, elements) for chunks [begin, end) of the job, those together that lie one after the other in
+/// every array and are treated alike: with thousands of tiny tensors in an arena a call each would cost more than the
+/// arithmetic.
+template <typename F>
+void for_runs(const ApplyJob &job, int64_t begin, int64_t end, const F &f) {
+  const Plan &plan = *job.grads;
+  int64_t t = begin < end ? plan.tensor_of(begin) : 0;
+  for (int64_t chunk = begin; chunk < end; chunk = plan.first_chunk(t)) {
+    while (chunk >= plan.first_chunk(t + 1)) ++t;
+    int64_t last = std::min(plan.run_end(t), job.params->run_end(t));
+    if (job.model_copy != nullptr) last = std::min(last, job.model_copy->run_end(t));
+    for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) last = std::min(last, job.state[i]->run_end(t));
+    const int64_t first = t;
+    const int64_t offset = (chunk - plan.first_chunk(t)) * plan.chunk_elements();
+    int64_t n = -offset;
+    do {
+      n += plan.tensor(t++).count;
+    } while (t < last && plan.first_chunk(t) < end && job.group_of[t] == job.group_of[first]);
+    if (plan.first_chunk(t) > end) {  // the last tensor goes on in the next task
+      --t;
+      n += (end - plan.first_chunk(t)) * plan.chunk_elements() - plan.tensor(t).count;
+      f(first, offset, n);
+      return;
+    }
+    f(first, offset, n);
   }
-  for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) {
-    if (!follows(*job.state[i], run.state[i], state_dtype(run.param_dtype))) return false;
-  }
-  return true;
 }
 
 void finish_check(const CheckJob &job, float inv_scale) {
@@ -142,7 +152,7 @@ void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
   const float inv_scale = job.inv_scale != nullptr ? *job.inv_scale : 1.0F;
   const Plan &plan = *job.plan;
   ChunkPartial *partials = job.plan->partials();
-  for_chunks(plan, job.first_chunk, job.last_chunk, [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
+  const auto look_at = [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
     const gsc_tensor &t = plan.tensor(tensor);
     ChunkStat stat;
     if (job.unscale) {
@@ -156,6 +166,16 @@ void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
       add_relaxed(r.seen_nan, stat.nan_count);
       min_relaxed(r.seen_first, offender_key(chunk, stat.first));
     }
+  };
+  // Small tensors, of a chunk each, go to the kernel many at a time: a call a tensor would cost more than the sums.
+  const auto look_at_small = [&](int64_t tensor, int64_t chunk, int64_t end) -> int64_t {
+    if (job.unscale) return 0;
+    return kernels_->check_small(&plan.tensor(tensor), std::min(end - chunk, plan.size() - tensor), inv_scale,
+                                 plan.fp64_limit(), partials + chunk);
+  };
+  parallel_.run(plan.task_count(), [&](int32_t task) {
+    plan.for_chunks(std::max(job.first_chunk, plan.split(task)), std::min(job.last_chunk, plan.split(task + 1)),
+                    look_at, look_at_small);
   });
   if (!job.finish) return;
   finish_check(job, inv_scale);
@@ -222,20 +242,12 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   Plan &plan = *job.grads;
   const auto kernel = kernels_->apply[static_cast<int>(job.variant)];
   if (job.variant != Variant::kLamb) {
-    // Chunks and tensors that lie one after the other in every array are one span to an element-wise kernel: with
-    // thousands of tiny tensors in an arena the calls would cost more than the arithmetic.
     parallel_.run(plan.task_count(), [&](int32_t task) {
-      ApplySpan run = base;
-      plan.for_chunks(plan.split(task), plan.split(task + 1),
-                      [&](int64_t tensor, int64_t offset, int64_t n, int64_t /*chunk*/) {
-                        if (continues(job, run, tensor, offset)) {
-                          run.n += n;
-                          return;
-                        }
-                        if (run.n > 0) kernel(&run);
-                        aim(run, tensor, offset, n);
-                      });
-      if (run.n > 0) kernel(&run);
+      ApplySpan s = base;
+      for_runs(job, plan.split(task), plan.split(task + 1), [&](int64_t tensor, int64_t offset, int64_t n) {
+        aim(s, tensor, offset, n);
+        kernel(&s);
+      });
     });
     return;
   }

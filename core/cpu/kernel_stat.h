@@ -6,6 +6,7 @@
 #pragma once
 
 #include "core/cpu/kernel_common.h"
+#include "core/cpu/kernels.h"
 
 namespace gsc::cpu {
 namespace {
@@ -283,35 +284,70 @@ void scale_tile(typename D::Element *x, int n, typename D::Value factor) {
   }
 }
 
+/// From where on a magnitude, as stored or multiplied by the inverse scale, is not finite to check.
+template <typename D>
+typename D::Value check_limit([[maybe_unused]] double fp64_limit) {
+  if constexpr (sizeof(typename D::Value) == sizeof(double)) {
+    return fp64_limit;
+  } else {
+    return kInfinity;
+  }
+}
+
+/// The tile's sum and largest magnitude, with as wide columns as they take; sum_sq is NaN if and only if something in
+/// the tile is not finite, or will not be.
+template <typename D>
+TileSum look_at_tile(const typename D::Element *x, int n, typename D::Value inv_scale, typename D::Value limit) {
+  using Value = typename D::Value;
+  TileSum tile = sum_tile<D>(x, n);
+  if (!(__builtin_fabs(static_cast<Value>(tile.amax) * inv_scale) < limit)) return {__builtin_nan(""), tile.amax};
+  if constexpr (!D::kSafe) {
+    const bool safe = tile.amax == 0.0 ||
+                      (tile.amax >= static_cast<double>(kSafeMin) && tile.amax <= static_cast<double>(kSafeMax));
+    if (!safe && tile.sum_sq == tile.sum_sq) tile.sum_sq = sum_tile_wide<D>(x, n);
+  }
+  return tile;
+}
+
 template <typename D, bool Write>
-void stat_span(void *data, int64_t n, float inv_scale_word, [[maybe_unused]] double fp64_limit, ChunkStat *out) {
+void stat_span(void *data, int64_t n, float inv_scale_word, double fp64_limit, ChunkStat *out) {
   using Value = typename D::Value;
   constexpr int kTile = Shape<D>::kTile;
-  Value limit = Write ? D::kLimit : static_cast<Value>(kInfinity);
-  if constexpr (sizeof(Value) == sizeof(double)) limit = fp64_limit;
+  constexpr bool kNarrows = Write && sizeof(Value) == sizeof(float);
+  const Value limit = kNarrows ? static_cast<Value>(D::kLimit) : check_limit<D>(fp64_limit);
   const Value inv_scale = static_cast<Value>(inv_scale_word);
   auto *x = static_cast<typename D::Element *>(data);
   *out = ChunkStat{0.0, 0.0, 0, 0, -1};
   for (int64_t i = 0; i < n; i += kTile) {
     const int count = min_int(n - i, kTile);
-    const TileSum tile = sum_tile<D>(x + i, count);
-    const Value scaled = static_cast<Value>(tile.amax) * inv_scale;
-    if (!(__builtin_fabs(scaled) < limit) || tile.sum_sq != tile.sum_sq) {
+    const TileSum tile = look_at_tile<D>(x + i, count, inv_scale, limit);
+    if (tile.sum_sq != tile.sum_sq) {
       count_nonfinite<D>(x + i, count, i, inv_scale, limit, out);
     } else {
-      double sum_sq = tile.sum_sq;
-      if constexpr (!D::kSafe) {
-        const bool safe = tile.amax == 0.0 ||
-                          (tile.amax >= static_cast<double>(kSafeMin) && tile.amax <= static_cast<double>(kSafeMax));
-        if (!safe) sum_sq = sum_tile_wide<D>(x + i, count);
-      }
-      out->sum_sq += sum_sq;
+      out->sum_sq += tile.sum_sq;
       out->amax = tile.amax > out->amax ? tile.amax : out->amax;
     }
     if constexpr (Write) scale_tile<D>(x + i, count, inv_scale);
   }
   if (out->inf_count > 0) out->sum_sq = __builtin_inf();
   if (out->nan_count > 0) out->sum_sq = __builtin_nan("");
+}
+
+template <typename D>
+int64_t check_small_span(const gsc_tensor *tensors, int64_t count, float inv_scale_word, double fp64_limit,
+                         ChunkPartial *out) {
+  using Value = typename D::Value;
+  const Value limit = check_limit<D>(fp64_limit);
+  const Value inv_scale = static_cast<Value>(inv_scale_word);
+  for (int64_t i = 0; i < count; ++i) {
+    const gsc_tensor &t = tensors[i];
+    if (t.dtype != D::kDtype || t.count == 0 || t.count > Shape<D>::kTile) return i;
+    const auto *x = static_cast<const typename D::Element *>(t.data);
+    const TileSum tile = look_at_tile<D>(x, static_cast<int>(t.count), inv_scale, limit);
+    if (tile.sum_sq != tile.sum_sq) return i;
+    out[i] = {tile.sum_sq, tile.amax};
+  }
+  return count;
 }
 
 template <bool Write>
@@ -335,6 +371,20 @@ void check(int32_t dtype, const void *data, int64_t n, float inv_scale, double f
 
 void unscale(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out) {
   stat<true>(dtype, data, n, inv_scale, fp64_limit, out);
+}
+
+int64_t check_small(const gsc_tensor *tensors, int64_t count, float inv_scale, double fp64_limit, ChunkPartial *out) {
+  if (count == 0) return 0;
+  switch (tensors[0].dtype) {
+    case GSC_FP16:
+      return check_small_span<Fp16>(tensors, count, inv_scale, fp64_limit, out);
+    case GSC_BF16:
+      return check_small_span<Bf16>(tensors, count, inv_scale, fp64_limit, out);
+    case GSC_FP32:
+      return check_small_span<Fp32>(tensors, count, inv_scale, fp64_limit, out);
+    default:
+      return check_small_span<Fp64>(tensors, count, inv_scale, fp64_limit, out);
+  }
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ const Kernels *GSC_JOIN(GSC_CPU_TARGET, _kernels)() {
   // In the order of Variant, whose last is LAMB.
   static constexpr Kernels kTable = {GSC_QUOTE(GSC_CPU_TARGET),
                                      check,
+                                     check_small,
                                      unscale,
                                      linear,
                                      diagnose,

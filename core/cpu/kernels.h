@@ -9,6 +9,7 @@
 #include "core/linear.h"
 #include "core/optim/variants.h"
 #include "core/reduction.h"
+#include "gradscaler/gradscaler.h"
 
 namespace gsc::cpu {
 
@@ -58,6 +59,11 @@ struct Kernels {
   /// Read only. inv_scale is what the gradients will be multiplied by in the arithmetic type.
   /// fp64_limit, for fp64 gradients only: kFp64Limit or kFp64AsFp32Limit.
   void (*check)(int32_t dtype, const void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out);
+  /// The same for many small tensors in one call: all of tensors[0], tensors[1], ... as long as they have its dtype, one
+  /// tile at most but not nothing, and not an inf or NaN. Returns how many, at most count; out[i] is what check would
+  /// find in tensors[i].
+  int64_t (*check_small)(const gsc_tensor *tensors, int64_t count, float inv_scale, double fp64_limit,
+                         ChunkPartial *out);
   /// data *= inv_scale. The statistics are of the values before; the finite test covers the narrowed result too.
   void (*unscale)(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out);
   void (*linear)(const LinearSpan &span);

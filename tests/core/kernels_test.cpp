@@ -91,6 +91,28 @@ void expect_equal(const ChunkStat &got, const ChunkStat &expected) {
   }
 }
 
+/// The data as the second of three tensors: check_small deals with it if it can, and then finds what check would.
+void expect_small(const Kernels &kernels, const Buffer &data, float inv_scale, const ChunkStat &expected) {
+  Buffer ones(data.dtype(), 1);
+  ones.set(0, 0.5);
+  const gsc_tensor one{ones.data(), 1, data.dtype(), 0};
+  const gsc_tensor tensors[] = {one, {const_cast<char *>(data.data()), data.size(), data.dtype(), 0}, one};
+  ChunkPartial partials[4] = {{-1.0, -1.0}, {-1.0, -1.0}, {-1.0, -1.0}, {-1.0, -1.0}};
+  const int64_t done = kernels.check_small(tensors, 3, inv_scale, kFp64Limit, partials);
+  const bool small = data.size() > 0 && data.size() <= kTileBytes / dtype_bytes(data.dtype());
+  if (!std::isfinite(inv_scale)) {
+    EXPECT_EQ(done, 0);
+    return;
+  }
+  EXPECT_EQ(done, small && expected.first < 0 ? 3 : 1);
+  EXPECT_EQ(partials[0].amax, 0.5);
+  EXPECT_EQ(partials[3].amax, -1.0) << "wrote past the end";
+  if (done < 3) return;
+  EXPECT_EQ(partials[2].amax, 0.5);
+  EXPECT_TRUE(same_bits(partials[1].sum_sq, expected.sum_sq)) << partials[1].sum_sq << " not " << expected.sum_sq;
+  EXPECT_TRUE(same_bits(partials[1].amax, expected.amax)) << partials[1].amax << " not " << expected.amax;
+}
+
 /// Runs check and unscale of every instruction set over the data and compares; check must leave the data alone.
 void expect_stats(const Buffer &data, float inv_scale) {
   const ChunkStat checked = reference_stat(data, inv_scale, false);
@@ -105,6 +127,7 @@ void expect_stats(const Buffer &data, float inv_scale) {
     kernels->check(data.dtype(), work.data(), work.size(), inv_scale, kFp64Limit, &stat);
     expect_equal(stat, checked);
     EXPECT_EQ(work.first_difference(data), -1) << "check wrote";
+    expect_small(*kernels, data, inv_scale, checked);
     kernels->unscale(data.dtype(), work.data(), work.size(), inv_scale, kFp64Limit, &stat);
     expect_equal(stat, unscaled);
     EXPECT_EQ(work.first_difference(scaled), -1);
@@ -123,6 +146,19 @@ TEST_P(KernelStat, EmptySpan) {
     stat = {1, 1, 1, 1, 1};
     kernels->unscale(GetParam(), nullptr, 0, 1.0F, kFp64Limit, &stat);
     expect_equal(stat, {0.0, 0.0, 0, 0, -1});
+  }
+}
+
+TEST_P(KernelStat, SmallTensorsOfAnotherDtype) {
+  Buffer mine(GetParam(), 3), other(GetParam() == GSC_FP32 ? GSC_FP16 : GSC_FP32, 3);
+  for (int64_t i = 0; i < 3; ++i) mine.set(i, 1.0), other.set(i, 1.0);
+  const gsc_tensor a{mine.data(), 3, mine.dtype(), 0}, b{other.data(), 3, other.dtype(), 0};
+  for (const Kernels *kernels : usable_kernels()) {
+    ChunkPartial partials[3] = {};
+    const gsc_tensor tensors[] = {a, a, b};
+    EXPECT_EQ(kernels->check_small(tensors, 3, 1.0F, kFp64Limit, partials), 2) << kernels->name;
+    EXPECT_EQ(kernels->check_small(tensors, 1, 1.0F, kFp64Limit, partials), 1) << kernels->name;
+    EXPECT_EQ(kernels->check_small(tensors, 0, 1.0F, kFp64Limit, partials), 0) << kernels->name;
   }
 }
 
