@@ -154,6 +154,18 @@ struct Shape {
   static constexpr int kTile = kTileBytes / kSize;
 };
 
+/// The largest of some magnitudes, by their bits, because a maximum of integers is vectorised: NaN is the
+/// largest of all.
+template <typename Value>
+Value largest_of(const Value *x, int n) {
+  auto largest = to_bits(Value(0));
+  for (int i = 0; i < n; ++i) {
+    const auto bits = to_bits(x[i]) & (~to_bits(Value(0)) >> 1);
+    largest = bits > largest ? bits : largest;
+  }
+  return from_bits(largest);
+}
+
 /// Column sums of squares of whole rows; returns the largest magnitude that is not NaN.
 template <typename D>
 typename D::Value sum_rows(const typename D::Element *x, int rows, typename D::Value *columns) {
@@ -181,16 +193,33 @@ typename D::Value sum_rows(const typename D::Element *x, int rows, typename D::V
   }
   Value lanes[kLanes];
   store_vector(lanes, larger(larger(largest[0], largest[1]), larger(largest[2], largest[3])));
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int k = 0; k < half; ++k) lanes[k] = lanes[k + half] > lanes[k] ? lanes[k + half] : lanes[k];
-  }
-  return lanes[0];
+  return largest_of(lanes, kLanes);
 }
 
 struct TileSum {
   double sum_sq;  ///< NaN if and only if an element is
   double amax;    ///< inf if an element is; if one is NaN, NaN or the largest of the others
 };
+
+/// Squares of less than a row, but a vector at least, as columns; returns the largest magnitude that is not NaN. The
+/// last vector overlaps the one before.
+template <typename D>
+typename D::Value square_columns(const typename D::Element *x, int n, typename D::Value *columns) {
+  using Value = typename D::Value;
+  using Vector = typename D::Vector;
+  constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Value));
+  Vector largest{};
+  const auto step = [&](int i) {
+    const Vector value = D::magnitude(x + i);
+    store_vector(columns + i, value * value);
+    largest = larger(value, largest);
+  };
+  for (int i = 0; i < n - kLanes; i += kLanes) step(i);
+  step(n - kLanes);
+  Value lanes[kLanes];
+  store_vector(lanes, largest);
+  return largest_of(lanes, kLanes);
+}
 
 /// A tile of n elements whose sums are known to be safe, or will not be used.
 template <typename D>
@@ -201,8 +230,10 @@ TileSum sum_tile(const typename D::Element *x, int n) {
   const int rows = n / kColumns;
   const int rest = n - rows * kColumns;
   Value largest = 0;
-  if (rows > 0) largest = sum_rows<D>(x, rows, columns);
-  if (rest > 0) {
+  if (rows == 0 && rest >= kVectorBytes / static_cast<int>(sizeof(Value))) {
+    largest = square_columns<D>(x, rest, columns);
+  } else {
+    if (rows > 0) largest = sum_rows<D>(x, rows, columns);
     Value buffer[kColumns];
     const Value *last = buffer;
     if constexpr (sizeof(typename D::Element) == sizeof(Value)) {
@@ -210,15 +241,9 @@ TileSum sum_tile(const typename D::Element *x, int n) {
     } else {
       load_block(D::kDtype, x + rows * kColumns, buffer, rest);
     }
-    // By their bits, because a maximum of integers is vectorised. It may be NaN, and is then the largest of all.
-    auto bits = to_bits(Value(0));
-    for (int i = 0; i < rest; ++i) {
-      const Value square = last[i] * last[i];
-      columns[i] = rows > 0 ? columns[i] + square : square;
-      const auto magnitude = to_bits(last[i]) & (~to_bits(Value(0)) >> 1);
-      bits = magnitude > bits ? magnitude : bits;
-    }
-    largest = from_bits(bits) <= largest ? largest : from_bits(bits);
+    for (int i = 0; i < rest; ++i) columns[i] = (rows > 0 ? columns[i] : Value(0)) + last[i] * last[i];
+    const Value found = largest_of(last, rest);
+    largest = found <= largest ? largest : found;
   }
   return {fold_columns<Shape<D>::kWidth>(columns, rows > 0 ? kColumns : rest), static_cast<double>(largest)};
 }
@@ -302,8 +327,8 @@ TileSum look_at_tile(const typename D::Element *x, int n, typename D::Value inv_
   TileSum tile = sum_tile<D>(x, n);
   if (!(__builtin_fabs(static_cast<Value>(tile.amax) * inv_scale) < limit)) return {__builtin_nan(""), tile.amax};
   if constexpr (!D::kSafe) {
-    const bool safe = tile.amax == 0.0 ||
-                      (tile.amax >= static_cast<double>(kSafeMin) && tile.amax <= static_cast<double>(kSafeMax));
+    const bool safe =
+        tile.amax == 0.0 || (tile.amax >= static_cast<double>(kSafeMin) && tile.amax <= static_cast<double>(kSafeMax));
     if (!safe && tile.sum_sq == tile.sum_sq) tile.sum_sq = sum_tile_wide<D>(x, n);
   }
   return tile;
