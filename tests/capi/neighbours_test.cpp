@@ -177,8 +177,8 @@ TEST(Neighbours, MayBeMovedApart) {
     expect_same(moved, apart);
     std::vector<void *> data;
     for (const gsc_tensor &t : elsewhere.tensors()) data.push_back(t.data);
-    ASSERT_GSC_OK(gsc_tensor_list_set_pointers(moved.grad_list.get(), data.data(), static_cast<int64_t>(data.size()),
-                                               nullptr));
+    ASSERT_GSC_OK(
+        gsc_tensor_list_set_pointers(moved.grad_list.get(), data.data(), static_cast<int64_t>(data.size()), nullptr));
     std::swap(moved.grads, elsewhere);
   }
 }
