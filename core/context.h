@@ -109,7 +109,6 @@ class DeviceMemory {
 
  private:
   Backend *backend_ = nullptr;
-  std::size_t backend_bytes_ = 0;
   void *data_ = nullptr;
   int64_t bytes_ = 0;
 };

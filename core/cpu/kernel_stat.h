@@ -280,8 +280,8 @@ void count_nonfinite(const typename D::Element *x, int n, int64_t offset, typena
       const Value stored = static_cast<Value>(__builtin_fabs(values[k]));
       const Value scaled = static_cast<Value>(__builtin_fabs(values[k] * inv_scale));
       const Bits bits = __builtin_bit_cast(Bits, stored);
-      nonfinite += (bits >= kInfBits) | !(scaled < limit) ? 1 : 0;
-      nans += (bits > kInfBits) | ((bits < kInfBits) & (scaled != scaled)) ? 1 : 0;
+      nonfinite += ((bits >= kInfBits) | !(scaled < limit)) ? 1 : 0;
+      nans += ((bits > kInfBits) | ((bits < kInfBits) & (scaled != scaled))) ? 1 : 0;
       const Bits finite = bits < kInfBits ? bits : 0;
       largest = finite > largest ? finite : largest;
     }
