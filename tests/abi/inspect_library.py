@@ -25,8 +25,8 @@ def exports(arguments):
     found = {}
     for line in output_of(arguments.nm, "-D", "--defined-only", arguments.library).splitlines():
         _, kind, symbol = line.split()
-        if symbol != VERSION_NODE or kind != "A":  # some nm list the version node itself
-            name, _, version = symbol.partition("@@")
+        name, _, version = symbol.partition("@@")
+        if name != VERSION_NODE or kind != "A":  # some nm list the version node itself
             found[name] = (kind, version)
     problems = [f"missing: {name}" for name in sorted(wanted - found.keys())]
     problems += [f"not in the list: {name} ({found[name][0]})" for name in sorted(found.keys() - wanted)]
