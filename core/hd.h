@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GSC_HD marks functions that are compiled for the host and for CUDA devices from one source, so that both backends
-// follow the same rule to the bit. Such functions use plain IEEE arithmetic in one written order: the host build has
-// -ffp-contract=off, the device build --fmad=false.
+// follow the same rule to the bit. Such functions use IEEE arithmetic in one written order, fused only where they say so:
+// the host build has -ffp-contract=off, the device build --fmad=false.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adagrad (Duchi et al. 2011) with learning-rate decay, as torch.optim.Adagrad.
+// Operations stand in PyTorch's order, so that both round alike.
 #pragma once
 
 #include "core/optim/coefficients.h"
@@ -17,10 +18,10 @@ struct Adagrad {
 
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
-    g = g + c.weight_decay * p;
-    const T sum = state[0] + g * g;
+    g = multiply_add(c.weight_decay, p, g);
+    const T sum = multiply_add(g, g, state[0]);
     state[0] = sum;
-    p = p - c.lr * (g / (square_root(sum) + c.eps));
+    p = p - (c.lr * g) / (square_root(sum) + c.eps);
   }
 };
 

@@ -22,6 +22,7 @@ struct Coefficients {
   T one_minus_beta1, one_minus_beta2;
   T inv_bias1;       ///< 1 / (1 - beta1^t)
   T inv_sqrt_bias2;  ///< 1 / sqrt(1 - beta2^t)
+  T sqrt_bias2;      ///< sqrt(1 - beta2^t)
   T eps;
   T weight_decay;
   T keep;  ///< 1 - lr * weight_decay
@@ -39,6 +40,7 @@ GSC_HD Coefficients<To> narrow(const Coefficients<From> &c) {
           static_cast<To>(c.one_minus_beta2),
           static_cast<To>(c.inv_bias1),
           static_cast<To>(c.inv_sqrt_bias2),
+          static_cast<To>(c.sqrt_bias2),
           static_cast<To>(c.eps),
           static_cast<To>(c.weight_decay),
           static_cast<To>(c.keep),
@@ -59,6 +61,35 @@ GSC_HD double power(double base, int64_t n) {
 GSC_HD float square_root(float x) { return __builtin_sqrtf(x); }
 GSC_HD double square_root(double x) { return __builtin_sqrt(x); }
 
+/// a * b + c. In fp32 rounded once, as PyTorch's vector code does; in fp64 twice, because x86-64 processors without the
+/// instruction would need a slow routine for it.
+GSC_HD double multiply_add(double a, double b, double c) { return a * b + c; }
+GSC_HD float multiply_add(float a, float b, float c) {
+#if defined(__x86_64__) && !defined(__FMA__) && !defined(__CUDA_ARCH__)
+  // The product is exact in double. The sum is rounded to odd, so that narrowing it does not round a second time.
+  const double product = static_cast<double>(a) * static_cast<double>(b);
+  const double addend = static_cast<double>(c);
+  double sum = product + addend;
+  const double part = sum - product;
+  const double lost = (product - (sum - part)) + (addend - part);
+  int64_t bits = 0;
+  __builtin_memcpy(&bits, &sum, sizeof bits);
+  // Not for inf and NaN, which lose NaN.
+  if ((lost < 0.0 || lost > 0.0) && (bits & 1) == 0) bits += (lost > 0.0) == (sum > 0.0) ? 1 : -1;
+  __builtin_memcpy(&sum, &bits, sizeof sum);
+  return static_cast<float>(sum);
+#else
+  return __builtin_fmaf(a, b, c);
+#endif
+}
+
+/// from + weight * (to - from), exact at both ends: the formula of torch.lerp.
+template <typename T>
+GSC_HD T interpolate(T from, T to, T weight) {
+  const bool near = weight < T(0.5);
+  return multiply_add(near ? weight : weight - T(1), to - from, near ? from : to);
+}
+
 /// The fields every optimizer shares; `step` counts from 1.
 GSC_HD Coefficients<double> common_coefficients(const Hyper &h, double lr, bool maximize) {
   Coefficients<double> c{};
@@ -70,6 +101,7 @@ GSC_HD Coefficients<double> common_coefficients(const Hyper &h, double lr, bool 
   c.one_minus_beta2 = 1.0 - h.beta2;
   c.inv_bias1 = 1.0;
   c.inv_sqrt_bias2 = 1.0;
+  c.sqrt_bias2 = 1.0;
   c.eps = h.eps;
   c.weight_decay = h.weight_decay;
   c.keep = 1.0 - lr * h.weight_decay;

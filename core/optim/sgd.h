@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stochastic gradient descent with momentum, dampening, Nesterov momentum and weight decay, as torch.optim.SGD.
-// Without momentum there is no state.
+// Without momentum there is no state. Operations stand in PyTorch's order, so that both round alike.
 #pragma once
 
 #include "core/optim/coefficients.h"
@@ -20,8 +20,8 @@ struct Sgd : SgdRule {
   static constexpr int kStates = 0;
   template <typename T>
   GSC_HD static void update(T &p, T *, T g, const Coefficients<T> &c) {
-    g = g + c.weight_decay * p;
-    p = p - c.lr * g;
+    g = multiply_add(c.weight_decay, p, g);
+    p = multiply_add(-c.lr, g, p);
   }
 };
 
@@ -30,10 +30,10 @@ struct SgdMomentum : SgdRule {
   static constexpr int kStates = 1;
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
-    g = g + c.weight_decay * p;
-    const T buffer = c.momentum * state[0] + c.grad_weight * g;
+    g = multiply_add(c.weight_decay, p, g);
+    const T buffer = multiply_add(c.grad_weight, g, c.momentum * state[0]);
     state[0] = buffer;
-    p = p - c.lr * (Nesterov ? g + c.momentum * buffer : buffer);
+    p = multiply_add(-c.lr, Nesterov ? multiply_add(c.momentum, buffer, g) : buffer, p);
   }
 };
 

@@ -54,6 +54,22 @@ def changes(scales):
     return out
 
 
+def decode_scale(encoded):
+    if isinstance(encoded, int):
+        return math.ldexp(1.0, encoded)
+    return struct.unpack(">f", bytes.fromhex(encoded))[0]
+
+
+def scales(run):
+    """The scale after each update of a run: what `changes` shortened."""
+    length = sum(run["overflow"])
+    starts, values = run["scale"][::2], run["scale"][1::2]
+    out = []
+    for start, end, value in zip(starts, starts[1:] + [length], values):
+        out += [decode_scale(value)] * (end - start)
+    return out
+
+
 def write(path, header, recorded):
     """`recorded`: dicts of a run each. One line a run keeps the diff readable."""
     with open(path, "w", encoding="ascii") as f:

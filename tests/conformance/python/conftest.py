@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the comparisons with PyTorch share: distances in ulp, and `measured`, which keeps the numbers that a test found.
+
+With GSC_MEASURED naming a folder, each test file leaves <file>.json there with its numbers: `scripts/conformance
+numerics` collects them for docs/conformance.md. The tests themselves only assert bounds.
+"""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+_found = {}
+
+
+def ulp(x):
+    """Distance between neighbouring fp32 numbers at the magnitude of x, as fp64."""
+    return np.spacing(np.abs(np.asarray(x)).astype(np.float32)).astype(np.float64)
+
+
+@pytest.fixture
+def measured(request):
+    """measured(row, column, value): keeps a number, the largest if it comes several times."""
+    rows = _found.setdefault(request.path.stem.removeprefix("test_"), {})
+
+    def keep(row, column, value):
+        cells = rows.setdefault(row, {})
+        cells[column] = max(cells.get(column, value), value)
+
+    return keep
+
+
+@pytest.fixture
+def rounded_roots(monkeypatch):
+    """Makes torch.Tensor.sqrt round to nearest, which that of MKL does not. What is then left of PyTorch's optimizers is
+    IEEE arithmetic, with fused multiply-adds wherever its vector code for the processor has them."""
+    torch = pytest.importorskip("torch")
+    if torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX"):
+        pytest.skip("PyTorch's code for this processor does not fuse multiplication and addition")
+    root = torch.Tensor.sqrt
+    monkeypatch.setattr(torch.Tensor, "sqrt", lambda x: root(x.double()).to(x.dtype))
+
+
+def pytest_sessionfinish(session, exitstatus):
+    folder = os.environ.get("GSC_MEASURED")
+    if not folder or exitstatus != 0:
+        return
+    for name, rows in _found.items():
+        pathlib.Path(folder, f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")

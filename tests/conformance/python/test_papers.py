@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lion and LAMB, which PyTorch does not have, against their papers' equations in fp64.
+
+Lion: Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", arXiv:2302.06675, algorithm 2.
+LAMB: You et al. 2020, "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", arXiv:1904.00962,
+algorithm 2 with phi(z) = z and one layer a tensor; its m_t / (1 - beta_1^t) and v_t / (1 - beta_2^t) included.
+
+With fp64 parameters the whole trajectory of 1000 steps is compared. With fp32 parameters every step is made from the
+reference's values rounded to fp32, so that nothing adds up, and judged in ulp at the larger of the parameter and the
+longest step in its tensor: cancellation in a moment counts for what it moves.
+"""
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+
+from conftest import ulp
+
+COUNTS = (1500, 60, 1)
+STEPS = 1000
+
+
+def lion(p, state, g, t, lr, betas, weight_decay):
+    """c_t, then theta_t, then m_t, in the paper's order."""
+    (m,), (b1, b2) = state, betas
+    blend = b1 * m + (1 - b1) * g
+    step = lr * (np.sign(blend) + weight_decay * p)
+    # Where the two terms cancel to less than their rounding errors in fp32, either sign is right.
+    doubtful = np.abs(blend) <= 2.0**-22 * (np.abs(b1 * m) + np.abs((1 - b1) * g))
+    return p - step, (b2 * m + (1 - b2) * g,), doubtful
+
+
+def lamb(p, state, g, t, lr, betas, weight_decay, eps=1e-6):
+    (m, v), (b1, b2) = state, betas
+    m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+    ratio = (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + eps)
+    direction = ratio + weight_decay * p
+    sizes = np.linalg.norm(p), np.linalg.norm(direction)
+    trust = sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
+    return p - lr * trust * direction, (m, v), np.zeros(p.shape, bool)
+
+
+RULES = {"Lion": (lion, gs.Lion, ("exp_avg",)), "LAMB": (lamb, gs.LAMB, ("exp_avg", "exp_avg_sq"))}
+CASES = [("Lion", dict(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.0)),
+         ("Lion", dict(lr=1e-3, betas=(0.95, 0.98), weight_decay=0.1)),
+         ("LAMB", dict(lr=1e-2, betas=(0.9, 0.999), weight_decay=0.0)),
+         ("LAMB", dict(lr=1e-2, betas=(0.9, 0.999), weight_decay=0.01))]
+
+
+def title(case):
+    return f"{case[0]} weight_decay={case[1]['weight_decay']}"
+
+
+class Run:
+    """The reference and ours side by side, over three tensors."""
+
+    def __init__(self, case, dtype, maximize=False):
+        name, self.options = case
+        self.rule, optimizer, self.slots = RULES[name]
+        self.rng = np.random.default_rng(7)
+        self.exact = [self.rng.standard_normal(n).astype(np.float32).astype(np.float64) for n in COUNTS]
+        self.exact_state = [tuple(np.zeros(n) for _ in self.slots) for n in COUNTS]
+        self.params = [p.astype(dtype) for p in self.exact]
+        self.grads = [np.zeros(n, dtype) for n in COUNTS]
+        self.state = {slot: [np.zeros(n, dtype) for n in COUNTS] for slot in self.slots}
+        self.sign = -1.0 if maximize else 1.0
+        self.optimizer = optimizer(self.params, self.grads, **self.options, maximize=maximize, state=self.state)
+
+    def start_from_reference(self):
+        """Both go on from the reference's values rounded to fp32."""
+        for i, (p, state) in enumerate(zip(self.exact, self.exact_state)):
+            self.params[i][:] = p
+            self.exact[i] = self.params[i].astype(np.float64)
+            for slot, value in zip(self.slots, state):
+                self.state[slot][i][:] = value
+            self.exact_state[i] = tuple(self.state[slot][i].astype(np.float64) for slot in self.slots)
+
+    def step(self, t):
+        doubtful = []
+        for i, grad in enumerate(self.grads):
+            grad[:] = (self.rng.standard_normal(len(grad)) + 0.3 * np.sin(t / 30)).astype(np.float32)
+            self.exact[i], self.exact_state[i], unsure = self.rule(
+                self.exact[i], self.exact_state[i], self.sign * grad.astype(np.float64), t, **self.options)
+            doubtful.append(unsure)
+        self.optimizer.step()
+        return doubtful
+
+
+@pytest.mark.parametrize("maximize", [False, True], ids=["minimize", "maximize"])
+@pytest.mark.parametrize("case", CASES, ids=title)
+def test_trajectory_in_fp64(case, maximize, measured):
+    run = Run(case, np.float64, maximize)
+    for t in range(1, STEPS + 1):
+        run.step(t)
+    for ours, exact in zip(run.params, run.exact):
+        off = float((np.abs(ours - exact) / np.maximum(np.abs(exact), 1.0)).max())
+        measured(title(case), "fp64 after 1000 steps", float(f"{off:.1e}"))
+        assert off <= 1e-13
+
+
+@pytest.mark.parametrize("case", CASES, ids=title)
+def test_every_step_in_fp32(case, measured):
+    run = Run(case, np.float32)
+    doubts = 0
+    for t in range(1, STEPS + 1):
+        run.start_from_reference()
+        before = run.exact.copy()
+        doubtful = run.step(t)
+        for ours, exact, start, unsure in zip(run.params, run.exact, before, doubtful):
+            off = np.abs(ours - exact) / ulp(np.maximum(np.abs(exact), np.abs(exact - start).max()))
+            doubts += int(unsure.sum())
+            off = float(off[~unsure].max(initial=0.0))
+            measured(title(case), "ulp of one step", round(off, 2))
+            assert off <= 4.0
+    assert doubts <= 1e-5 * STEPS * sum(COUNTS)
