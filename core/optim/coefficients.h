@@ -66,18 +66,17 @@ GSC_HD double square_root(double x) { return __builtin_sqrt(x); }
 GSC_HD double multiply_add(double a, double b, double c) { return a * b + c; }
 GSC_HD float multiply_add(float a, float b, float c) {
 #if defined(__x86_64__) && !defined(__FMA__) && !defined(__CUDA_ARCH__)
-  // The product is exact in double. The sum is rounded to odd, so that narrowing it does not round a second time.
+  // The product is exact in double. The sum is rounded to odd, so that narrowing it does not round a second time: where
+  // something was lost, its magnitude is cut off and the last bit set. Without branches, so that it is vectorised.
   const double product = static_cast<double>(a) * static_cast<double>(b);
   const double addend = static_cast<double>(c);
-  double sum = product + addend;
+  const double sum = product + addend;
   const double part = sum - product;
   const double lost = (product - (sum - part)) + (addend - part);
-  int64_t bits = 0;
-  __builtin_memcpy(&bits, &sum, sizeof bits);
-  // Not for inf and NaN, which lose NaN.
-  if ((lost < 0.0 || lost > 0.0) && (bits & 1) == 0) bits += (lost > 0.0) == (sum > 0.0) ? 1 : -1;
-  __builtin_memcpy(&sum, &bits, sizeof sum);
-  return static_cast<float>(sum);
+  const auto bits = __builtin_bit_cast(uint64_t, sum);
+  const uint64_t too_large = (bits ^ __builtin_bit_cast(uint64_t, lost)) >> 63;
+  const uint64_t odd = (bits - too_large) | 1;
+  return static_cast<float>(__builtin_bit_cast(double, __builtin_fabs(lost) > 0.0 ? odd : bits));  // not if lost is NaN
 #else
   return __builtin_fmaf(a, b, c);
 #endif
