@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """scikit-build-core with decisions that depend on the machine.
 
-SWIG comes from PyPI if the machine has none. The handlers for JAX need jaxlib's headers: with GRADSCALER_JAX=1 in the
-environment jaxlib is fetched for the build, otherwise they are built where the building interpreter has it. With SWIG
-4.2 or later on Python 3.11 or later the wheel is for all later versions of Python too (abi3); otherwise it is for this
-one.
+SWIG comes from PyPI if the machine has none. With SWIG 4.2 or later on Python 3.11 or later the wheel is for all later
+versions of Python too (abi3); otherwise it is for this one.
 """
 
-import os
 import re
 import shutil
 import subprocess
@@ -28,7 +25,7 @@ def _swig_version():
 
 
 def _extra_requirements():
-    return ([] if _swig_version() else [_PYPI_SWIG]) + (["jaxlib"] if os.environ.get("GRADSCALER_JAX") == "1" else [])
+    return [] if _swig_version() else [_PYPI_SWIG]
 
 
 def _settings(config_settings):

@@ -1,69 +1,154 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XLA FFI handlers over the C ABI for the CPU: unscale and check, scale update, AdamW. Results that XLA aliases with
-// their operands are worked on in place; where it gave them memory of their own they are copied first. Nothing is kept
-// between calls but one context, so that handlers may run at once. The meaning of operands is fixed by jax.py.
+// XLA FFI handlers over the C ABI, for the CPU and for CUDA: unscale and check, scale update, AdamW. What is written
+// shares its memory with the operand that it replaces; XLA copies beforehand where the operand is still needed. Nothing
+// is kept between calls but one context a device, so that handlers may run at once. The meaning of operands is fixed by
+// jax.py, the binary interface is in xla_ffi.h.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gradscaler/gradscaler.h"
-#include "xla/ffi/api/ffi.h"
+#include "xla_ffi.h"
 
 namespace {
 
-namespace ffi = xla::ffi;
-using Word = ffi::BufferR0<ffi::F32>;
-using Counter = ffi::BufferR0<ffi::S32>;
+struct Failure {
+  xla_ffi::ErrorCode code;
+  std::string message;
+};
 
-ffi::Error failure(gsc_status status) {
-  const ffi::ErrorCode code =
-      status == GSC_ERROR_INVALID_ARGUMENT ? ffi::ErrorCode::kInvalidArgument : ffi::ErrorCode::kInternal;
-  return ffi::Error(code, gsc_last_error_message());
+void require(bool condition, const char *message) {
+  if (!condition) throw Failure{xla_ffi::kInvalidArgument, message};
 }
 
-#define GSC_FFI_CHECK(call)                         \
-  do {                                              \
-    const gsc_status status_ = (call);              \
-    if (status_ != GSC_OK) return failure(status_); \
-  } while (false)
+void check(gsc_status status) {
+  if (status == GSC_OK) return;
+  const bool callers = status == GSC_ERROR_INVALID_ARGUMENT;
+  throw Failure{callers ? xla_ffi::kInvalidArgument : xla_ffi::kInternal, gsc_last_error_message()};
+}
 
-// The CPU with all its threads, opened by the first call and kept: a library in use is not unloaded.
-gsc_context *cpu() {
-  static gsc_context *const context = [] {
-    gsc_context *opened = nullptr;
-    return gsc_context_create(nullptr, &opened) == GSC_OK ? opened : nullptr;
-  }();
+// A device with all its threads, opened by the first call and kept: a library in use is not unloaded.
+gsc_context *context_of(int32_t device_type, int32_t device_index) {
+  static std::mutex mutex;
+  static auto &contexts = *new std::map<std::pair<int32_t, int32_t>, gsc_context *>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  gsc_context *&context = contexts[{device_type, device_index}];
+  if (context == nullptr) {
+    gsc_context_options options;
+    check(gsc_context_options_init(&options, sizeof options));
+    options.device_type = device_type;
+    options.device_index = device_index;
+    check(gsc_context_create(&options, &context));
+  }
   return context;
 }
 
-int32_t dtype_of(ffi::DataType type) {
+int32_t dtype_of(xla_ffi::DataType type) {
   switch (type) {
-    case ffi::DataType::F16:
+    case xla_ffi::kF16:
       return GSC_FP16;
-    case ffi::DataType::BF16:
+    case xla_ffi::kBF16:
       return GSC_BF16;
-    case ffi::DataType::F32:
+    case xla_ffi::kF32:
       return GSC_FP32;
-    case ffi::DataType::F64:
+    case xla_ffi::kF64:
       return GSC_FP64;
     default:
       return 0;
   }
 }
 
-gsc_tensor tensor_of(const ffi::AnyBuffer &buffer) {
-  return {buffer.untyped_data(), static_cast<int64_t>(buffer.element_count()), dtype_of(buffer.element_type()), 0};
+gsc_tensor tensor_of(const xla_ffi::Buffer &buffer) {
+  int64_t count = 1;
+  for (int64_t i = 0; i < buffer.rank; ++i) count *= buffer.dims[i];
+  return {buffer.data, count, dtype_of(buffer.dtype), 0};
 }
 
-// Result `to` of an operand that XLA may or may not have aliased with it.
-gsc_tensor in_place(const ffi::AnyBuffer &from, ffi::AnyBuffer &to) {
-  if (to.untyped_data() != from.untyped_data()) std::memcpy(to.untyped_data(), from.untyped_data(), to.size_bytes());
-  return tensor_of(to);
-}
+// One call of a handler: its operands, and where it runs.
+class Call {
+ public:
+  Call(const xla_ffi::CallFrame &frame, int32_t device_type) : frame_(frame) {
+    context_ = context_of(device_type, device_type == GSC_DEVICE_CUDA ? place_on_cuda() : 0);
+    on_host_ = device_type == GSC_DEVICE_CPU;
+  }
+
+  [[nodiscard]] gsc_context *context() const { return context_; }
+  [[nodiscard]] gsc_stream stream() const { return stream_; }
+  [[nodiscard]] int64_t arg_count() const { return frame_.args.size; }
+  [[nodiscard]] int64_t ret_count() const { return frame_.rets.size; }
+
+  // A single number in the device's memory.
+  template <typename T>
+  [[nodiscard]] T *word(int64_t arg) const {
+    const xla_ffi::Buffer &buffer = *frame_.args.buffers[arg];
+    require(buffer.dtype == (std::is_same_v<T, float> ? xla_ffi::kF32 : xla_ffi::kS32) && buffer.rank == 0,
+            "an operand that must be a single number is not one");
+    return static_cast<T *>(buffer.data);
+  }
+
+  // Such a number, which result `ret` replaces.
+  template <typename T>
+  [[nodiscard]] T *word_in_place(int64_t arg, int64_t ret) const {
+    (void)in_place(arg, ret);
+    return word<T>(arg);
+  }
+
+  [[nodiscard]] gsc_tensor tensor(int64_t arg) const { return tensor_of(*frame_.args.buffers[arg]); }
+
+  [[nodiscard]] gsc_tensor in_place(int64_t arg, int64_t ret) const {
+    const gsc_tensor to = tensor_of(*frame_.rets.buffers[ret]);
+    require(to.count == 0 || to.data == frame_.args.buffers[arg]->data,
+            "a result does not share the memory of the operand that it replaces");
+    return to;
+  }
+
+  // The value of a float that is not negative. Waits for the device if that is not the CPU.
+  [[nodiscard]] double value(int64_t arg) const;
+
+  template <typename T>
+  [[nodiscard]] T attribute(const char *name) const {
+    const xla_ffi::Attributes &all = frame_.attributes;
+    for (int64_t i = 0; i < all.size; ++i) {
+      const xla_ffi::ByteSpan &found = *all.names[i];
+      if (std::strlen(name) != found.size || std::memcmp(name, found.data, found.size) != 0) continue;
+      const auto &scalar = *static_cast<const xla_ffi::Scalar *>(all.values[i]);
+      if (all.types[i] == xla_ffi::kScalarAttribute &&
+          scalar.dtype == (std::is_same_v<T, double> ? xla_ffi::kF64 : xla_ffi::kS32)) {
+        return *static_cast<const T *>(scalar.value);
+      }
+    }
+    throw Failure{xla_ffi::kInvalidArgument, std::string("there is no attribute ") + name + " of the right type"};
+  }
+
+ private:
+  // Finds the stream, and returns the index of the device. Neither call fails for a handler that runs on CUDA.
+  int32_t place_on_cuda() {
+    const xla_ffi::Api &api = *frame_.api;
+    require(api.struct_size >= offsetof(xla_ffi::Api, device_ordinal_get) + sizeof api.device_ordinal_get,
+            "this jaxlib is too old for CUDA; 0.6 is needed");
+    xla_ffi::StreamGetArgs stream{sizeof stream, nullptr, frame_.context, nullptr};
+    xla_ffi::DeviceOrdinalGetArgs device{sizeof device, nullptr, frame_.context, 0};
+    require(api.stream_get(&stream) == nullptr && api.device_ordinal_get(&device) == nullptr,
+            "XLA does not say on which stream and device it runs");
+    stream_ = stream.stream;
+    return device.device_ordinal;
+  }
+
+  const xla_ffi::CallFrame &frame_;
+  gsc_context *context_ = nullptr;
+  gsc_stream stream_ = nullptr;
+  bool on_host_ = true;
+};
 
 struct Destroy {
   void operator()(gsc_tensor_list *list) const { gsc_tensor_list_destroy(list); }
@@ -71,112 +156,112 @@ struct Destroy {
 };
 using List = std::unique_ptr<gsc_tensor_list, Destroy>;
 
-gsc_status make_list(const std::vector<gsc_tensor> &tensors, List *out) {
+List make_list(gsc_context *context, const std::vector<gsc_tensor> &tensors) {
   gsc_tensor_list *list = nullptr;
-  const gsc_status status =
-      gsc_tensor_list_create(cpu(), tensors.data(), static_cast<int64_t>(tensors.size()), nullptr, &list);
-  out->reset(list);
-  return status;
+  check(gsc_tensor_list_create(context, tensors.data(), static_cast<int64_t>(tensors.size()), nullptr, &list));
+  return List(list);
+}
+
+double Call::value(int64_t arg) const {
+  const float *value = word<float>(arg);
+  if (on_host_) return *value;
+  // The C ABI's one way to read a number in any device's memory.
+  const List list = make_list(context_, {tensor(arg)});
+  gsc_tensor_diagnosis found;
+  check(gsc_tensor_list_diagnose_sync(list.get(), &found, nullptr, 1, stream_));
+  return found.amax;
 }
 
 // inv_scale, found_inf, tensors... -> found_inf, tensors...
-ffi::Error unscale_check(Word inv_scale, Word found_inf, ffi::RemainingArgs args, ffi::Result<Word> out_found_inf,
-                         ffi::RemainingRets rets) {
-  if (args.size() != rets.size()) return ffi::Error::InvalidArgument("as many results as tensors are needed");
+void unscale_check(const Call &call) {
+  require(call.arg_count() >= 2 && call.ret_count() == call.arg_count() - 1,
+          "a result is needed for each operand but the first");
   std::vector<gsc_tensor> tensors;
-  tensors.reserve(args.size());
-  for (size_t i = 0; i < args.size(); ++i) {
-    auto from = args.get<ffi::AnyBuffer>(i);
-    auto to = rets.get<ffi::AnyBuffer>(i);
-    if (!from || !to) return ffi::Error::InvalidArgument("an operand is not an array");
-    tensors.push_back(in_place(*from, **to));
-  }
-  // The word may be an operand of other calls too, and the library only ever sets it.
-  *out_found_inf->typed_data() = *found_inf.typed_data();
-  GSC_FFI_CHECK(gsc_ops_unscale_check(cpu(), tensors.data(), static_cast<int64_t>(tensors.size()),
-                                      out_found_inf->typed_data(), inv_scale.typed_data(), nullptr));
-  return ffi::Error::Success();
+  for (int64_t i = 2; i < call.arg_count(); ++i) tensors.push_back(call.in_place(i, i - 1));
+  check(gsc_ops_unscale_check(call.context(), tensors.data(), static_cast<int64_t>(tensors.size()),
+                              call.word_in_place<float>(1, 0), call.word<float>(0), call.stream()));
 }
 
 // scale, growth_tracker, found_inf -> scale, growth_tracker
-ffi::Error update_scale(Word scale, Counter tracker, Word found_inf, ffi::Result<Word> out_scale,
-                        ffi::Result<Counter> out_tracker, double growth_factor, double backoff_factor,
-                        int32_t growth_interval) {
-  *out_scale->typed_data() = *scale.typed_data();
-  *out_tracker->typed_data() = *tracker.typed_data();
-  GSC_FFI_CHECK(gsc_ops_update_scale(cpu(), out_scale->typed_data(), out_tracker->typed_data(), found_inf.typed_data(),
-                                     growth_factor, backoff_factor, growth_interval, nullptr));
-  return ffi::Error::Success();
+void update_scale(const Call &call) {
+  require(call.arg_count() == 3 && call.ret_count() == 2, "three operands and two results are needed");
+  check(gsc_ops_update_scale(call.context(), call.word_in_place<float>(0, 0), call.word_in_place<int32_t>(1, 1),
+                             call.word<float>(2), call.attribute<double>("growth_factor"),
+                             call.attribute<double>("backoff_factor"), call.attribute<int32_t>("growth_interval"),
+                             call.stream()));
 }
 
 // lr, inv_scale, found_inf, step, grads..., params..., exp_avg..., exp_avg_sq...
 // -> params..., exp_avg..., exp_avg_sq...
-ffi::Error adamw(Word lr, Word inv_scale, Word found_inf, Counter step, ffi::RemainingArgs args,
-                 ffi::RemainingRets rets, double beta1, double beta2, double eps, double weight_decay) {
-  const size_t count = rets.size() / 3;
-  if (rets.size() != 3 * count || args.size() != 4 * count) {
-    return ffi::Error::InvalidArgument("four operands and three results for each parameter are needed");
-  }
+void adamw(const Call &call) {
+  const int64_t count = call.ret_count() / 3;
+  require(call.ret_count() == 3 * count && call.arg_count() == 4 + 4 * count,
+          "four operands and three results for each parameter are needed");
   // Gradients, then what is written: parameters and both averages.
-  std::array<std::vector<gsc_tensor>, 4> tensors;
-  for (size_t i = 0; i < args.size(); ++i) {
-    auto from = args.get<ffi::AnyBuffer>(i);
-    if (!from) return ffi::Error::InvalidArgument("an operand is not an array");
-    if (i < count) {
-      tensors[0].push_back(tensor_of(*from));
-      continue;
-    }
-    auto to = rets.get<ffi::AnyBuffer>(i - count);
-    if (!to) return ffi::Error::InvalidArgument("a result is not an array");
-    tensors[i / count].push_back(in_place(*from, **to));
-  }
   std::array<List, 4> lists;
-  for (size_t i = 0; i < lists.size(); ++i) GSC_FFI_CHECK(make_list(tensors[i], &lists[i]));
+  for (int64_t kind = 0; kind < 4; ++kind) {
+    std::vector<gsc_tensor> tensors;
+    for (int64_t i = kind * count; i < (kind + 1) * count; ++i) {
+      tensors.push_back(kind == 0 ? call.tensor(4 + i) : call.in_place(4 + i, i - count));
+    }
+    lists[kind] = make_list(call.context(), tensors);
+  }
 
   gsc_optimizer_options options;
-  GSC_FFI_CHECK(gsc_optimizer_options_init(&options, sizeof options, GSC_ADAMW));
-  options.lr = *lr.typed_data();
-  options.beta1 = beta1;
-  options.beta2 = beta2;
-  options.eps = eps;
-  options.weight_decay = weight_decay;
+  check(gsc_optimizer_options_init(&options, sizeof options, GSC_ADAMW));
+  options.beta1 = call.attribute<double>("beta1");
+  options.beta2 = call.attribute<double>("beta2");
+  options.eps = call.attribute<double>("eps");
+  options.weight_decay = call.attribute<double>("weight_decay");
   gsc_tensor_list *const state[] = {lists[2].get(), lists[3].get()};
   gsc_optimizer *made = nullptr;
-  GSC_FFI_CHECK(gsc_optimizer_create(cpu(), &options, lists[1].get(), lists[0].get(), nullptr, state, 2, &made));
+  check(gsc_optimizer_create(call.context(), &options, lists[1].get(), lists[0].get(), nullptr, state, 2, &made));
   const std::unique_ptr<gsc_optimizer, Destroy> optimizer(made);
-  GSC_FFI_CHECK(gsc_optimizer_set_steps(made, *step.typed_data(), 0, nullptr));
-  GSC_FFI_CHECK(gsc_optimizer_step_scaled(made, inv_scale.typed_data(), found_inf.typed_data(), nullptr));
-  return ffi::Error::Success();
+  check(gsc_optimizer_set_lr_word(made, 0, call.word<float>(0), call.stream()));
+  check(gsc_optimizer_set_steps(made, static_cast<int64_t>(call.value(3)), 0, call.stream()));
+  check(gsc_optimizer_step_scaled(made, call.word<float>(1), call.word<float>(2), call.stream()));
+}
+
+xla_ffi::Error *error(const xla_ffi::CallFrame &frame, xla_ffi::ErrorCode code, const char *message) {
+  xla_ffi::ErrorCreateArgs args{sizeof args, nullptr, message, code};
+  return frame.api->error_create(&args);
+}
+
+template <void (*body)(const Call &)>
+xla_ffi::Error *handle(xla_ffi::CallFrame *frame, int32_t device_type) noexcept {
+  const xla_ffi::Extension *extension = frame->extension_start;
+  if (extension != nullptr && extension->type == xla_ffi::kMetadataExtension) {
+    xla_ffi::Metadata &metadata = *reinterpret_cast<const xla_ffi::MetadataExtension *>(extension)->metadata;
+    // The layouts are those of older runtimes too, which would refuse a version later than their own.
+    metadata.api_version.major_version = xla_ffi::kMajorVersion;
+    metadata.api_version.minor_version = std::min(frame->api->version.minor_version, xla_ffi::kMinorVersion);
+    metadata.traits = 0;
+    return nullptr;
+  }
+  try {
+    body(Call(*frame, device_type));
+    return nullptr;
+  } catch (const Failure &failure) {
+    return error(*frame, failure.code, failure.message.c_str());
+  } catch (const std::bad_alloc &) {
+    return error(*frame, xla_ffi::kResourceExhausted, "out of memory");
+  } catch (...) {
+    return error(*frame, xla_ffi::kInternal, "a handler of gradscaler failed");
+  }
 }
 
 }  // namespace
 
-// The module is compiled with hidden symbols; these are what jax.py looks up.
-#pragma GCC visibility push(default)
-XLA_FFI_DEFINE_HANDLER_SYMBOL(gradscaler_unscale_check, unscale_check,
-                              ffi::Ffi::Bind().Arg<Word>().Arg<Word>().RemainingArgs().Ret<Word>().RemainingRets());
+// What jax.py looks up: gradscaler_<name> for the CPU, gradscaler_<name>_cuda for CUDA.
+#define GSC_FFI_HANDLERS(name)                                                                                     \
+  extern "C" __attribute__((visibility("default"))) xla_ffi::Error *gradscaler_##name(xla_ffi::CallFrame *frame) { \
+    return handle<name>(frame, GSC_DEVICE_CPU);                                                                    \
+  }                                                                                                                \
+  extern "C" __attribute__((visibility("default"))) xla_ffi::Error *gradscaler_##name##_cuda(                      \
+      xla_ffi::CallFrame *frame) {                                                                                 \
+    return handle<name>(frame, GSC_DEVICE_CUDA);                                                                   \
+  }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(gradscaler_update_scale, update_scale,
-                              ffi::Ffi::Bind()
-                                  .Arg<Word>()
-                                  .Arg<Counter>()
-                                  .Arg<Word>()
-                                  .Ret<Word>()
-                                  .Ret<Counter>()
-                                  .Attr<double>("growth_factor")
-                                  .Attr<double>("backoff_factor")
-                                  .Attr<int32_t>("growth_interval"));
-
-XLA_FFI_DEFINE_HANDLER_SYMBOL(gradscaler_adamw, adamw,
-                              ffi::Ffi::Bind()
-                                  .Arg<Word>()
-                                  .Arg<Word>()
-                                  .Arg<Word>()
-                                  .Arg<Counter>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attr<double>("beta1")
-                                  .Attr<double>("beta2")
-                                  .Attr<double>("eps")
-                                  .Attr<double>("weight_decay"));
-#pragma GCC visibility pop
+GSC_FFI_HANDLERS(unscale_check)
+GSC_FFI_HANDLERS(update_scale)
+GSC_FFI_HANDLERS(adamw)

@@ -10,7 +10,7 @@ import gradscaler as gs
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
-gj = pytest.importorskip("gradscaler.jax", exc_type=ImportError)
+gj = pytest.importorskip("gradscaler.jax")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss scaling as pure functions for JAX, under ``jax.jit``, by XLA FFI handlers shipped in the package. CPU.
+"""Loss scaling as pure functions for JAX, under ``jax.jit``, by XLA FFI handlers shipped in the package.
 
 ::
 
@@ -14,7 +14,8 @@
 
 The step is skipped inside of :func:`adamw` where `found_inf` is not 0, without leaving the compiled function. Donated
 arrays are updated in place. Gradients may be of any floating dtype; parameters are float32 or 16-bit, the averages
-float32. Importing this module imports jax; nothing else here does.
+float32. The handlers are registered for the CPU, and for CUDA where the library sees a GPU. There :func:`adamw` waits
+for the device once a step. Needs jax 0.5, for CUDA 0.6. Importing this module imports jax; nothing else here does.
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ import jax as _jax  # type: ignore[import-not-found, unused-ignore]
 import jax.numpy as jnp  # type: ignore[import-not-found, unused-ignore]
 import numpy as np  # type: ignore[import-not-found, unused-ignore]
 
+from ._native import native
+
 # Its own types are not complete enough to check against.
 jax: Any = _jax
 
 __all__ = ["AdamWState", "DynamicScale", "adamw", "adamw_init", "unscale_check", "update_scale"]
 
-_FILE = Path(__file__).with_name("_jax_ffi.so")
-if not _FILE.exists():
-    raise ImportError("gradscaler was built without jaxlib, so its JAX handlers are missing; install it with"
-                      " GRADSCALER_JAX=1 in the environment")
-_library = ctypes.CDLL(str(_FILE))
-for _name in ("unscale_check", "update_scale", "adamw"):
-    jax.ffi.register_ffi_target(f"gradscaler_{_name}", jax.ffi.pycapsule(getattr(_library, f"gradscaler_{_name}")),
-                                platform="cpu")
+_library = ctypes.CDLL(str(Path(__file__).with_name("_jax_ffi.so")))
+_platforms = {"cpu": ""}
+if native.device_count(native.DEVICE_CUDA) > 0:
+    _platforms["CUDA"] = "_cuda"
+for _name in ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler_adamw"):
+    for _platform, _suffix in _platforms.items():
+        jax.ffi.register_ffi_target(_name, jax.ffi.pycapsule(_library[_name + _suffix]), platform=_platform)
 
 
 def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> Tuple[Any, Any]:
@@ -51,7 +53,7 @@ def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> Tuple[Any
     leaves, tree = jax.tree_util.tree_flatten(grads)
     call = jax.ffi.ffi_call("gradscaler_unscale_check", [_word_shape(jnp.float32), *map(_shape, leaves)],
                             vmap_method="sequential",
-                            input_output_aliases={2 + i: 1 + i for i in range(len(leaves))})
+                            input_output_aliases={1 + i: i for i in range(1 + len(leaves))})
     found, *unscaled = call(_word(inv_scale), _word(found_inf), *leaves)
     return jax.tree_util.tree_unflatten(tree, unscaled), found
 
@@ -104,7 +106,8 @@ def adamw(params: Any, grads: Any, state: AdamWState, *, lr: Any = 1e-3, betas: 
     call = jax.ffi.ffi_call("gradscaler_adamw", [_shape(array) for array in operands[count:]],
                             input_output_aliases={4 + count + i: i for i in range(3 * count)})
     found_word = _word(found_inf)
-    results = call(_word(lr), _word(inv_scale), found_word, jnp.asarray(state.step, jnp.int32), *operands,
+    # As a float, which is exact for longer than bias corrections differ from 1.
+    results = call(_word(lr), _word(inv_scale), found_word, _word(state.step), *operands,
                    beta1=np.float64(betas[0]), beta2=np.float64(betas[1]), eps=np.float64(eps),
                    weight_decay=np.float64(weight_decay))
     parts = [jax.tree_util.tree_unflatten(tree, results[k * count:(k + 1) * count]) for k in range(3)]
