@@ -233,8 +233,9 @@ xla_ffi::Error *handle(xla_ffi::CallFrame *frame, int32_t device_type) noexcept 
   if (extension != nullptr && extension->type == xla_ffi::kMetadataExtension) {
     xla_ffi::Metadata &metadata = *reinterpret_cast<const xla_ffi::MetadataExtension *>(extension)->metadata;
     // The layouts are those of older runtimes too, which would refuse a version later than their own.
+    const int32_t runtime = frame->api != nullptr ? frame->api->version.minor_version : xla_ffi::kOldestMinorVersion;
     metadata.api_version.major_version = xla_ffi::kMajorVersion;
-    metadata.api_version.minor_version = std::min(frame->api->version.minor_version, xla_ffi::kMinorVersion);
+    metadata.api_version.minor_version = std::min(runtime, xla_ffi::kNewestMinorVersion);
     metadata.traits = 0;
     return nullptr;
   }

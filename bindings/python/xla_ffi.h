@@ -12,8 +12,9 @@
 namespace xla_ffi {
 
 constexpr int32_t kMajorVersion = 0;
-/// The newest minor version that these layouts were compared with.
-constexpr int32_t kMinorVersion = 3;
+/// The oldest and the newest minor version that these layouts were compared with.
+constexpr int32_t kOldestMinorVersion = 1;
+constexpr int32_t kNewestMinorVersion = 3;
 
 enum ErrorCode : int32_t { kInvalidArgument = 3, kResourceExhausted = 8, kInternal = 13 };
 enum DataType : int32_t { kS32 = 4, kF16 = 10, kF32 = 11, kF64 = 12, kBF16 = 16 };
@@ -128,7 +129,7 @@ struct Metadata {
   uint32_t traits;
 };
 
-/// The extension of a call that asks what a handler is instead of running it.
+/// The extension of a call that asks what a handler is instead of running it. Older runtimes do so without an Api.
 struct MetadataExtension {
   Extension base;
   Metadata *metadata;

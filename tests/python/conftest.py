@@ -11,6 +11,11 @@ import gradscaler as gs
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+def library(name):
+    """An array library, or a tool, that the test is about; the test is skipped where it is not installed."""
+    return pytest.importorskip(name, reason=f"{name} is not installed; `scripts/setup frameworks` installs it")
+
+
 @pytest.fixture
 def pair():
     """A function that makes params of ones and gradients of a value, of the given counts."""

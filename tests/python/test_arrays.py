@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
+from conftest import library
 
 
 def frozen(values):
@@ -71,7 +72,7 @@ def test_bfloat16():
     tensor = gs.as_tensor(bits, dtype="bf16")
     assert (tensor.address, tensor.count, tensor.dtype) == (bits.ctypes.data, 3, "bfloat16")
     assert gs.ops.norm([tensor], np.inf) == 1.0
-    ml_dtypes = pytest.importorskip("ml_dtypes")
+    ml_dtypes = library("ml_dtypes")
     values = np.full(3, 2.0, ml_dtypes.bfloat16)
     tensor = gs.as_tensor(values)
     assert (tensor.address, tensor.count, tensor.dtype) == (values.ctypes.data, 3, "bfloat16")

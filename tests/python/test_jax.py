@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
+from conftest import library
 
-jax = pytest.importorskip("jax")
+jax = library("jax")
 jnp = jax.numpy
-gj = pytest.importorskip("gradscaler.jax")
+
+import gradscaler.jax as gj  # noqa: E402
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -119,3 +121,13 @@ def test_errors_carry_the_librarys_message():
         jax.block_until_ready(gj.update_scale(1.0, 0, 0.0, growth_factor=0.5))
     with pytest.raises(Exception, match="dtype"):
         jax.block_until_ready(gj.unscale_check([jnp.ones(3, jnp.int32)], 1.0))
+
+
+@pytest.mark.parametrize("name", ["unscale_check", "update_scale", "adamw"])
+def test_handlers_for_cuda_refuse_to_run_where_there_is_no_stream(name):
+    # All that can be seen of them without a GPU: that they ask XLA for their place and return errors.
+    handler = getattr(gj._library, f"gradscaler_{name}_cuda")
+    jax.ffi.register_ffi_target(f"misplaced_{name}", jax.ffi.pycapsule(handler), platform="cpu")
+    call = jax.ffi.ffi_call(f"misplaced_{name}", [jax.ShapeDtypeStruct((), jnp.float32)])
+    with pytest.raises(Exception, match="does not say on which stream"):
+        jax.block_until_ready(call(jnp.float32(1.0)))

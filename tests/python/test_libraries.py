@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
+from conftest import library
 
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_torch_by_pointer(dtype):
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
     values = torch.nn.Parameter(torch.full((4, 3), 8.0, dtype=getattr(torch, dtype)))
     tensor = gs.as_tensor(values)
     assert (tensor.address, tensor.count, tensor.dtype) == (values.data_ptr(), 12, dtype)
@@ -25,7 +26,7 @@ def test_torch_by_pointer(dtype):
 
 @pytest.mark.parametrize("bad", ["meta", "sparse", "int"])
 def test_torch_refusals(bad):
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
     array = {"meta": lambda: torch.ones(3, device="meta"), "sparse": lambda: torch.ones(3).to_sparse(),
              "int": lambda: torch.ones(3, dtype=torch.int32)}[bad]()
     with pytest.raises((ValueError, TypeError), match=r"arrays\[0\]"):
@@ -33,7 +34,7 @@ def test_torch_refusals(bad):
 
 
 def test_torch_training_equals_torchs_own():
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
     torch.manual_seed(0)
     ours, theirs = torch.nn.Linear(7, 3), torch.nn.Linear(7, 3)
     theirs.load_state_dict(ours.state_dict())
@@ -57,7 +58,7 @@ def test_torch_training_equals_torchs_own():
 
 
 def test_torch_scale_keeps_the_tensor():
-    torch = pytest.importorskip("torch")
+    torch = library("torch")
     scaler = gs.GradScaler(init_scale=4.0)
     values = torch.ones(3, dtype=torch.bfloat16)
     assert scaler.scale(values).tolist() == [4.0] * 3 and values.tolist() == [1.0] * 3
@@ -65,7 +66,7 @@ def test_torch_scale_keeps_the_tensor():
 
 @pytest.mark.parametrize("dtype", DTYPES[:3])
 def test_jax_by_pointer(dtype):
-    jax = pytest.importorskip("jax")
+    jax = library("jax")
     values = jax.numpy.full((4, 3), 8.0, dtype)
     tensor = gs.as_tensor(values, writable=False)
     assert (tensor.address, tensor.count, tensor.dtype) == (values.unsafe_buffer_pointer(), 12, dtype)
@@ -75,7 +76,7 @@ def test_jax_by_pointer(dtype):
 
 
 def test_jax_gradients_are_stepped_on():
-    jax = pytest.importorskip("jax")
+    jax = library("jax")
     params = np.ones(5, np.float32)
     scaler = gs.GradScaler(init_scale=1024.0)
     grads = jax.grad(lambda p, s: (p**2).sum().astype("float32") * s)
@@ -91,7 +92,7 @@ def test_jax_gradients_are_stepped_on():
 
 
 def test_jax_arrays_that_are_gone_or_traced_are_refused():
-    jax = pytest.importorskip("jax")
+    jax = library("jax")
     values = jax.numpy.ones(3)
     values.delete()
     with pytest.raises(ValueError, match="arrays"):

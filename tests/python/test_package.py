@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
-from conftest import ROOT
+from conftest import ROOT, library
 from gradscaler._native import native
 
 
@@ -43,7 +43,7 @@ def test_the_library_can_be_loaded_and_is_the_one_in_use():
     library.gsc_version.restype = ctypes.c_char_p
     assert library.gsc_version().decode() == gs.__version__
     with open("/proc/self/maps") as file:
-        mapped = {line.split()[-1] for line in file if "libgradscaler" in line}
+        mapped = {line.rstrip("\n").split(maxsplit=5)[-1] for line in file if "libgradscaler" in line}
     assert mapped == {os.path.realpath(gs.get_library())}
 
 
@@ -86,7 +86,7 @@ def test_everything_public_is_documented():
 
 
 def mypy(*arguments):
-    pytest.importorskip("mypy")
+    library("mypy")
     parent = str(pathlib.Path(gs.__file__).parents[1])
     # An installed package is found by itself, and mypy refuses to be told.
     path = {} if "site-packages" in parent else {"MYPYPATH": parent}

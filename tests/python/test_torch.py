@@ -11,7 +11,9 @@ import sys
 
 import pytest
 
-torch = pytest.importorskip("torch")
+from conftest import library
+
+torch = library("torch")
 
 from gradscaler.torch import GradScaler  # noqa: E402
 
