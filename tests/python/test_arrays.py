@@ -4,6 +4,7 @@
 import array
 import gc
 import sys
+import types
 import weakref
 
 import numpy as np
@@ -93,6 +94,29 @@ def test_cuda_array_interface():
             gs.as_tensor(Cuda(**changes))
     with pytest.raises(TypeError, match="typestr"):
         gs.as_tensor(Cuda(typestr="<i8"))
+    assert gs.as_tensor(Cuda(typestr="<V2")).dtype == "bfloat16"
+
+
+def test_the_stream_of_cuda_tensors_of_pytorch(monkeypatch):
+    # Its interface is of version 2, without a stream; what it works on must be asked of the module.
+    class Tensor(Cuda):
+        device = types.SimpleNamespace(type="cuda", index=1)
+
+    streams = {1: 77}
+    cuda = types.SimpleNamespace(
+        current_stream=lambda device: types.SimpleNamespace(cuda_stream=streams[device.index]))
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(Tensor=Tensor, cuda=cuda))
+    tensor = gs.as_tensor(Tensor(version=2, stream=None))
+    assert (tensor.device, tensor.stream) == ("cuda:1", 77)
+    assert gs.as_tensor(Cuda(version=2, stream=None)).stream is None
+
+
+def test_cuda_arrays_of_jax_are_waited_for_and_read_only():
+    waited = []
+    kind = type("ArrayImpl", (Cuda,), {"__module__": "jaxlib._jax", "block_until_ready": lambda _: waited.append(1)})
+    assert gs.as_tensor(kind(version=2, stream=None), writable=False).readonly and waited == [1]
+    with pytest.raises(ValueError, match="read-only"):
+        gs.as_tensor(kind(version=2, stream=None))
 
 
 REFUSED = [

@@ -5,6 +5,7 @@ Every test runs once with each class, so that it is known to describe PyTorch's 
 """
 
 import copy
+import pathlib
 import pickle
 import subprocess
 import sys
@@ -371,3 +372,45 @@ def test_ours_finds_what_overflows_when_unscaled():
 def test_gradscaler_alone_does_not_import_torch():
     script = "import sys, gradscaler; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_the_runner_of_pytorchs_own_tests(tmp_path):
+    library("expecttest")
+    (tmp_path / "test_made_up.py").write_text("""
+import torch
+from torch.testing._internal.common_device_type import instantiate_device_type_tests
+from torch.testing._internal.common_utils import TestCase
+from torch.testing._internal.common_cuda import a_helper_that_never_was
+
+class TestMadeUp(TestCase):
+    def new(self):
+        return torch.GradScaler(device="cpu", init_scale=1.0, growth_interval=1)
+
+    def test_swapped(self, device):
+        self.assertEqual(torch.amp.GradScaler.__module__, "gradscaler.torch")
+
+    def test_through_a_helper(self, device):
+        scaler = self.new()
+        param = torch.ones(1, device=device, requires_grad=True)
+        optimizer = torch.optim.SGD([param], lr=1.0)
+        scaler.scale(param.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        self.assertEqual(scaler.get_scale(), 2.0)
+
+    @a_helper_that_never_was(0.5)
+    def test_with_what_is_missing(self, device):
+        self.new()
+
+    def test_of_something_else(self, device):
+        self.fail()
+
+instantiate_device_type_tests(TestMadeUp, globals(), only_for="cuda")
+""")
+    runner = pathlib.Path(__file__).with_name("pytorch_suite.py")
+    found = subprocess.run([sys.executable, "-B", "-W", "ignore", runner, tmp_path / "test_made_up.py"], text=True,
+                           capture_output=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "3 tests, 2 passed, 0 failed, 1 cannot apply" in found.stdout
+    assert "{'_unscale': 1, '_update': 1}" in found.stdout
+    assert "no a_helper_that_never_was" in found.stdout

@@ -11,6 +11,7 @@ library writes (``ValueError``), other dtypes and things that are no arrays (``T
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -25,7 +26,8 @@ _ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "f
 _SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4}
 _FORMATS = {"e": "float16", "f": "float32", "d": "float64", "i": "int32", "l": "int64", "q": "int64", "B": "uint8",
             "b": "int8", "H": "uint16", "h": "int16", "?": "bool", "I": "uint32", "L": "uint64", "Q": "uint64"}
-_TYPESTR = {"f2": "float16", "f4": "float32", "f8": "float64", "i4": "int32"}
+# V2 is how PyTorch and ml_dtypes write bfloat16.
+_TYPESTR = {"f2": "float16", "f4": "float32", "f8": "float64", "i4": "int32", "V2": "bfloat16"}
 _DL_KINDS = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "complex", 6: "bool"}
 # DLPack's device types: CPU, CUDA, pinned host memory, managed memory.
 _DL_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
@@ -246,9 +248,7 @@ def _from_dlpack(array: Any, argument: str, override: Optional[str], stream: Opt
     dtype = f"{_DL_KINDS.get(code, 'unknown')}{bits}" + (f"x{lanes}" if lanes != 1 else "")
     if dtype == "bfloat16" and code != 4:
         dtype = "opaque16"
-    # JAX's arrays are immutable, but not all its versions say so.
-    immutable = bool(readonly) or type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
-    found = Tensor(address, count, dtype, device, immutable, None, holder)
+    found = Tensor(address, count, dtype, device, bool(readonly) or _is_jax(array), None, holder)
     return _with_dtype(found, argument, override, count * (bits * lanes // 8))
 
 
@@ -262,12 +262,30 @@ def _dlpack_capsule(array: Any, device: str, stream: Optional[int]) -> Any:
         return array.__dlpack__(**arguments)
 
 
+def _is_jax(array: Any) -> bool:
+    """Whether it is an array of JAX: those are immutable, but not all versions say so."""
+    return type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
+
+
+def _producer_stream(array: Any) -> Optional[int]:
+    """The CUDA stream that fills `array`, for libraries whose interface does not say."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return int(torch.cuda.current_stream(array.device).cuda_stream)
+    if _is_jax(array):
+        # It has streams of its own, and tells nobody.
+        array.block_until_ready()
+    return None
+
+
 def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override: Optional[str]) -> Tensor:
     address, readonly = interface["data"]
     shape, strides, typestr = interface["shape"], interface.get("strides"), interface["typestr"]
     stream = interface.get("stream")
     if stream == 0:
         raise ValueError(f"{argument} gives stream 0 in its __cuda_array_interface__, which is not allowed")
+    if stream is None:
+        stream = _producer_stream(array)
     itemsize = int(typestr[2:])
     count = 1
     for extent in shape:
@@ -281,6 +299,6 @@ def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override
     device = getattr(array, "device", None)
     index = getattr(device, "id", None)
     index = index if isinstance(index, int) else getattr(device, "index", None)
-    found = Tensor(address or 0, count, dtype, f"cuda:{index if isinstance(index, int) else 0}", bool(readonly),
-                   stream, array)
+    found = Tensor(address or 0, count, dtype, f"cuda:{index if isinstance(index, int) else 0}",
+                   bool(readonly) or _is_jax(array), stream, array)
     return _with_dtype(found, argument, override, count * itemsize)

@@ -49,18 +49,16 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             super().update(new_scale)
             return
         scale, tracker = self._check_scale_growth_tracker("update")
-        context = _context(scale.device)
         # PyTorch's attribute, whose type it keeps to itself.
         this: Any = self
         flags = [flag for state in this._per_optimizer_states.values()
                  for flag in state["found_inf_per_device"].values()]
-        if context is None or not flags:
+        if _context(scale.device) is None or not flags:
             # Without flags PyTorch raises what its users expect.
             super().update()
             return
         found_inf = torch.stack([flag.to(scale.device, non_blocking=True) for flag in flags]).sum()
-        context._handle.update_scale(scale.data_ptr(), tracker.data_ptr(), found_inf.data_ptr(), self._growth_factor,
-                                     self._backoff_factor, self._growth_interval, _stream(scale.device))
+        _update(scale, tracker, found_inf, self._growth_factor, self._backoff_factor, self._growth_interval)
         # Every optimizer is ready again; PyTorch's own factory keeps the scaler picklable.
         this._per_optimizer_states = defaultdict(this._per_optimizer_states.default_factory)
 
@@ -103,7 +101,7 @@ def _is_dense(grad: Any) -> bool:
 
 
 def _unscale(grads: List[Any], found_inf: Any, inv_scale: Any) -> None:
-    device = found_inf.device
+    """What torch._amp_foreach_non_finite_check_and_unscale_ does, on a device that the library has."""
     copies: List[Tuple[Any, Any]] = []
     array = native.TensorArray(len(grads))
     for grad in grads:
@@ -112,9 +110,14 @@ def _unscale(grads: List[Any], found_inf: Any, inv_scale: Any) -> None:
             target = grad.contiguous()
             copies.append((grad, target))
         array.add(target.data_ptr(), target.numel(), _CODES[target.dtype], None)
-    context = _context(device)
-    if context is None:
-        raise RuntimeError(f"the library has no device {device}")
-    context._handle.unscale_check(array, found_inf.data_ptr(), inv_scale.data_ptr(), _stream(device))
+    context: Any = _context(found_inf.device)
+    context._handle.unscale_check(array, found_inf.data_ptr(), inv_scale.data_ptr(), _stream(found_inf.device))
     for grad, copy in copies:
         grad.copy_(copy)
+
+
+def _update(scale: Any, tracker: Any, found_inf: Any, growth: float, backoff: float, interval: int) -> None:
+    """What torch._amp_update_scale_ does, on a device that the library has."""
+    context: Any = _context(scale.device)
+    context._handle.update_scale(scale.data_ptr(), tracker.data_ptr(), found_inf.data_ptr(), growth, backoff, interval,
+                                 _stream(scale.device))
