@@ -258,8 +258,8 @@ xla_ffi::Error *handle(xla_ffi::CallFrame *frame, int32_t device_type) noexcept 
   extern "C" __attribute__((visibility("default"))) xla_ffi::Error *gradscaler_##name(xla_ffi::CallFrame *frame) { \
     return handle<name>(frame, GSC_DEVICE_CPU);                                                                    \
   }                                                                                                                \
-  extern "C" __attribute__((visibility("default"))) xla_ffi::Error *gradscaler_##name##_cuda(                      \
-      xla_ffi::CallFrame *frame) {                                                                                 \
+  extern "C" __attribute__((visibility("default")))                                                                \
+  xla_ffi::Error *gradscaler_##name##_cuda(xla_ffi::CallFrame *frame) {                                            \
     return handle<name>(frame, GSC_DEVICE_CUDA);                                                                   \
   }
 
