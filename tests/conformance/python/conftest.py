@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the comparisons with PyTorch share: distances in ulp, and `measured`, which keeps the numbers that a test found.
 
-With GSC_MEASURED naming a folder, each test file leaves <file>.json there with its numbers: `scripts/conformance
-numerics` collects them for docs/conformance.md. The tests themselves only assert bounds.
+With GSC_MEASURED naming a folder, each test file leaves its numbers in <file>.json there: `scripts/conformance numerics`
+has them written to measured/ for docs/conformance.md. The tests themselves only assert bounds.
 """
 
 import json
 import os
 import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -45,7 +46,9 @@ def rounded_roots(monkeypatch):
 
 def pytest_sessionfinish(session, exitstatus):
     folder = os.environ.get("GSC_MEASURED")
-    if not folder or exitstatus != 0:
+    if not folder or exitstatus != 0 or "torch" not in sys.modules:
         return
+    torch = sys.modules["torch"]
+    _found["environment"] = {"PyTorch": torch.__version__, "its CPU code": torch.backends.cpu.get_cpu_capability()}
     for name, rows in _found.items():
         pathlib.Path(folder, f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
