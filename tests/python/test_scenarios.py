@@ -12,7 +12,9 @@ from conftest import ROOT
 FILES = sorted((ROOT / "tests" / "conformance" / "scenarios").glob("*.json"))
 ERRORS = {"invalid_argument": gs.InvalidArgumentError, "bad_state": gs.BadStateError,
           "unsupported": gs.UnsupportedError, "scale_floor": gs.ScaleFloorError}
-FLAGS = {"no_finite_guard": ("finite_guard", False)}
+# A flag's argument, and the argument's value where the flag is set.
+FLAGS = {"grow_on_equal": ("grow_on_equal", True), "no_finite_guard": ("finite_guard", False),
+         "floor_exclusive": ("floor_exclusive", True), "fp32_products": ("fp32_products", True)}
 
 
 def number(value):
@@ -21,9 +23,10 @@ def number(value):
 
 def policy(options):
     found = {key: number(value) if key.endswith(("scale", "factor")) else value for key, value in options.items()}
-    for flag in found.pop("flags", []):
-        name, value = FLAGS.get(flag, (flag, True))
-        found[name] = value
+    if "flags" in found:
+        flags = found.pop("flags")
+        assert set(flags) <= set(FLAGS)
+        found.update({name: (flag in flags) == value for flag, (name, value) in FLAGS.items()})
     return found
 
 
