@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// multiply_add in fp32 rounds once: beside the C library's fmaf, over random bit patterns, over sums that nearly cancel,
+// and over sums that lie at or next to the middle of two floats, where a double in between would round twice. Compiled without the instruction on
+// x86-64, so that it is the routine that is tested; elsewhere both are the processor's.
+#include "core/optim/coefficients.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <random>
+
+namespace gsc {
+namespace {
+
+void expect_same(float a, float b, float c) {
+  const float expected = std::fmaf(a, b, c);
+  const float got = multiply_add(a, b, c);
+  if (std::isnan(expected)) {
+    EXPECT_TRUE(std::isnan(got)) << a << " * " << b << " + " << c;
+  } else {
+    EXPECT_EQ(std::bit_cast<uint32_t>(got), std::bit_cast<uint32_t>(expected)) << a << " * " << b << " + " << c;
+  }
+}
+
+TEST(MultiplyAdd, RandomPatterns) {
+  std::mt19937 random(1);
+  const auto any = [&] { return std::bit_cast<float>(static_cast<uint32_t>(random())); };
+  for (int i = 0; i < 2000000; ++i) expect_same(any(), any(), any());
+}
+
+TEST(MultiplyAdd, AddendsNearTheProduct) {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> significand(1.0F, 2.0F);
+  std::uniform_int_distribution<int> exponent(-74, 62);
+  std::uniform_int_distribution<int> distance(-50, 50);
+  for (int i = 0; i < 1000000; ++i) {
+    const float a = std::ldexp(significand(random), exponent(random));
+    const float b = std::ldexp(significand(random), exponent(random));
+    const float sign = i % 2 == 0 ? -1.0F : 1.0F;
+    expect_same(a, b, sign * std::ldexp(significand(random), std::ilogb(a) + std::ilogb(b) + distance(random)));
+    expect_same(a, b, -(a * b));  // what is left is the rounding error of the product
+  }
+}
+
+TEST(MultiplyAdd, NearTheMiddleOfTwoFloats) {
+  std::mt19937 random(2);
+  std::uniform_int_distribution<int> exponent(-20, 20);
+  for (int i = 0; i < 2000000; ++i) {
+    // The product is half of c's last bit, a trace above or below it that a double next to c has no room for.
+    const float c = std::ldexp(static_cast<float>(0x800000U | (random() & 0x7fffffU)), exponent(random));
+    const float half = ((random() & 1U) != 0 ? -0.5F : 0.5F) * (std::nextafter(c, INFINITY) - c);
+    expect_same(half, 1.0F, c);
+    expect_same(half * (1.0F + 0x1p-12F), 1.0F - 0x1p-12F + 0x1p-24F, c);
+    expect_same(half * (1.0F + 0x1p-15F), 1.0F - 0x1p-15F, c);
+  }
+}
+
+TEST(MultiplyAdd, SubnormalsAndInfinities) {
+  const float numbers[] = {0.0F,  -0.0F,           0x1p-149F, -0x1p-149F, 0x1p-126F, 0x1.8p-127F, 1.0F,
+                           -1.5F, 0x1.fffffep127F, INFINITY,  -INFINITY,  NAN,       0x1p-75F,    0x1.000002p-74F};
+  for (const float a : numbers) {
+    for (const float b : numbers) {
+      for (const float c : numbers) expect_same(a, b, c);
+    }
+  }
+}
+
+TEST(Interpolate, ExactAtBothEnds) {
+  for (const float from : {1e30F, -3.0F, 0.1F}) {
+    for (const float to : {1e-30F, 0.3F, 7.0F}) {
+      EXPECT_EQ(interpolate(from, to, 0.0F), from);
+      EXPECT_EQ(interpolate(from, to, 1.0F), to);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gsc
