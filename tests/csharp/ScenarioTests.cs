@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scenario files that every language runs, each a test of its own. The environment says where they are.
-using System;
+// The scenario files that every language runs, each a test of its own.
 using System.Collections.Generic;
-using System.IO;
-using System.Linq;
-using System.Web.Script.Serialization;
 using NUnit.Framework;
 
 namespace Gradscaler.Tests
@@ -14,16 +10,14 @@ namespace Gradscaler.Tests
   {
     public static IEnumerable<TestCaseData> Files()
     {
-      string folder = Environment.GetEnvironmentVariable("GRADSCALER_SCENARIOS");
-      return Directory.GetFiles(folder, "*.json").OrderBy(f => f).Select(
-          f => new TestCaseData(f).SetName(Path.GetFileNameWithoutExtension(f)));
+      return Conformance.Files("scenarios");
     }
 
     [Test]
     [TestCaseSource("Files")]
     public void Holds(string path)
     {
-      var file = (Dictionary<string, object>)new JavaScriptSerializer().DeserializeObject(File.ReadAllText(path));
+      Dictionary<string, object> file = Conformance.Parse(path);
       Assert.That(file["format"], Is.EqualTo(1));
       var events = (object[])file["events"];
       Assert.That(events, Is.Not.Empty);

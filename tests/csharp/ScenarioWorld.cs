@@ -42,7 +42,7 @@ namespace Gradscaler.Tests
     internal ScenarioWorld(Object file)
     {
       options = (Object)file["scaler"];
-      scaler = new GradScaler(context, Read(options, new ScalerOptions()));
+      scaler = new GradScaler(context, Conformance.Read(options, new ScalerOptions()));
       if (!file.ContainsKey("lists"))
       {
         Add("model", DType.Fp32, new[] { 4 });
@@ -51,7 +51,7 @@ namespace Gradscaler.Tests
       foreach (KeyValuePair<string, object> pair in (Object)file["lists"])
       {
         var description = (Object)pair.Value;
-        Add(pair.Key, Word<DType>(description["dtype"]), ((object[])description["counts"]).Select(Integer).ToArray());
+        Add(pair.Key, Conformance.Word<DType>(description["dtype"]), ((object[])description["counts"]).Select(Conformance.Integer).ToArray());
       }
     }
 
@@ -59,76 +59,6 @@ namespace Gradscaler.Tests
     {
       names.Add(name);
       lists.Add(name, new Lists(context, dtype, counts));
-    }
-
-    /// <summary>Numbers that JSON lacks are strings.</summary>
-    private static double Number(object value)
-    {
-      switch (value as string)
-      {
-        case "inf":
-          return double.PositiveInfinity;
-        case "-inf":
-          return double.NegativeInfinity;
-        case "nan":
-          return double.NaN;
-        default:
-          return Convert.ToDouble(value, CultureInfo.InvariantCulture);
-      }
-    }
-
-    private static int Integer(object value)
-    {
-      return (int)Number(value);
-    }
-
-    private static T Word<T>(object word) where T : struct
-    {
-      return (T)Enum.Parse(typeof(T), ((string)word).Replace("_", ""), true);
-    }
-
-    private static ScalerOptions Read(Object values, ScalerOptions o)
-    {
-      if (values.ContainsKey("preset"))
-      {
-        o = new ScalerOptions(Word<Preset>(values["preset"]));
-      }
-      foreach (KeyValuePair<string, object> pair in values.Where(p => p.Key != "preset"))
-      {
-        ReadOption(o, pair.Key, pair.Value);
-      }
-      return o;
-    }
-
-    private static void ReadOption(ScalerOptions o, string key, object value)
-    {
-      switch (key)
-      {
-        case "init_scale": o.InitScale = (float)Number(value); break;
-        case "min_scale": o.MinScale = (float)Number(value); break;
-        case "max_scale": o.MaxScale = (float)Number(value); break;
-        case "growth_interval": o.GrowthInterval = Integer(value); break;
-        case "growth_factor": o.GrowthFactor = Number(value); break;
-        case "backoff_factor": o.BackoffFactor = Number(value); break;
-        case "enabled": o.Enabled = Number(value) != 0; break;
-        case "hysteresis": o.Hysteresis = Integer(value); break;
-        case "hysteresis_refill": o.HysteresisRefill = Word<HysteresisRefill>(value); break;
-        case "growth_timing": o.GrowthTiming = Word<GrowthTiming>(value); break;
-        case "overflow_tolerance": o.OverflowTolerance = Number(value); break;
-        case "recovery_threshold": o.RecoveryThreshold = (float)Number(value); break;
-        case "recovery_interval": o.RecoveryInterval = Integer(value); break;
-        case "floor_action": o.FloorAction = Word<FloorAction>(value); break;
-        case "floor_patience": o.FloorPatience = Integer(value); break;
-        case "history_capacity": o.HistoryCapacity = Integer(value); break;
-        case "flags":
-          var words = (object[])value;
-          o.GrowOnEqual = words.Contains("grow_on_equal");
-          o.NoFiniteGuard = words.Contains("no_finite_guard");
-          o.FloorExclusive = words.Contains("floor_exclusive");
-          o.Fp32Products = words.Contains("fp32_products");
-          break;
-        default: throw new ArgumentException("unknown option " + key);
-      }
     }
 
     internal void Act(Object e, string where)
@@ -143,7 +73,7 @@ namespace Gradscaler.Tests
         status = error.Status;
       }
       string expected = e.ContainsKey("status") ? (string)e["status"] : "ok";
-      Assert.That(status, Is.EqualTo(expected == "ok" ? (Status?)null : Word<Status>(expected)), where);
+      Assert.That(status, Is.EqualTo(expected == "ok" ? (Status?)null : Conformance.Word<Status>(expected)), where);
       if (e.ContainsKey("expect"))
       {
         foreach (KeyValuePair<string, object> pair in (Object)e["expect"])
@@ -167,13 +97,13 @@ namespace Gradscaler.Tests
       switch ((string)e["do"])
       {
         case "update": scaler.Update(); break;
-        case "set_scale": scaler.SetScale((float)Number(e["scale"])); break;
-        case "set_options": scaler.SetOptions(Read((Object)e["options"], scaler.GetOptions())); break;
+        case "set_scale": scaler.SetScale((float)Conformance.Number(e["scale"])); break;
+        case "set_options": scaler.SetOptions(Conformance.Read((Object)e["options"], scaler.GetOptions())); break;
         case "save": saved[(string)e["as"]] = scaler.GetState(); break;
         case "restore": scaler.SetState(saved[(string)e["from"]]); break;
         case "new_scaler":
           scaler.Dispose();
-          scaler = new GradScaler(context, Read(e.ContainsKey("scaler") ? (Object)e["scaler"] : options,
+          scaler = new GradScaler(context, Conformance.Read(e.ContainsKey("scaler") ? (Object)e["scaler"] : options,
                                                 new ScalerOptions()));
           break;
         case "run": Run((string)e["pattern"], (object[])e["scales"]); break;
@@ -187,16 +117,16 @@ namespace Gradscaler.Tests
       switch ((string)e["do"])
       {
         case "fill":
-          Fill(target, e.ContainsKey("value") ? Number(e["value"]) : Number(e["true_value"]) * scaler.GetScale());
+          Fill(target, e.ContainsKey("value") ? Conformance.Number(e["value"]) : Conformance.Number(e["true_value"]) * scaler.GetScale());
           break;
         case "plant":
-          Set(target.Gradients[Integer(e["tensor"])].Slice(Integer(e["element"]), 1), Number(e["value"]));
+          Set(target.Gradients[Conformance.Integer(e["tensor"])].Slice(Conformance.Integer(e["element"]), 1), Conformance.Number(e["value"]));
           break;
         case "unscale": scaler.Unscale(target.Grads); break;
         case "check": scaler.CheckGrads(target.Grads); break;
-        case "check_range": scaler.CheckRange(target.Grads, Integer(e["first"]), Integer(e["count"])); break;
-        case "clip_norm": scaler.ClipGradNorm(target.Grads, Number(e["max_norm"]), Word<Norm>(e["norm"])); break;
-        case "clip_value": scaler.ClipGradValue(target.Grads, Number(e["value"])); break;
+        case "check_range": scaler.CheckRange(target.Grads, Conformance.Integer(e["first"]), Conformance.Integer(e["count"])); break;
+        case "clip_norm": scaler.ClipGradNorm(target.Grads, Conformance.Number(e["max_norm"]), Conformance.Word<Norm>(e["norm"])); break;
+        case "clip_value": scaler.ClipGradValue(target.Grads, Conformance.Number(e["value"])); break;
         case "step": scaler.Step(target.Optimizer); break;
         case "step_and_update": scaler.StepAndUpdate(target.Optimizer); break;
         case "should_step": apply = scaler.ShouldStep(target.Grads); break;
@@ -235,7 +165,7 @@ namespace Gradscaler.Tests
           scaler.Step(lists[name].Optimizer);
         }
         scaler.Update();
-        Assert.That(scaler.GetScale(), Is.EqualTo((float)Number(scales[i])), "letter " + i + " of " + pattern);
+        Assert.That(scaler.GetScale(), Is.EqualTo((float)Conformance.Number(scales[i])), "letter " + i + " of " + pattern);
       }
     }
 
@@ -258,24 +188,24 @@ namespace Gradscaler.Tests
     {
       switch (key)
       {
-        case "scale": Assert.That(scaler.GetScale(), Is.EqualTo((float)Number(value)), where); break;
+        case "scale": Assert.That(scaler.GetScale(), Is.EqualTo((float)Conformance.Number(value)), where); break;
         case "inv_scale":
           var word = new float[1];
           Ops.Cast(context, Tensor.At(scaler.GetDeviceState().InvScale, 1, DType.Fp32), Tensor.Of(word));
-          Assert.That(word[0], Is.EqualTo((float)Number(value)), where);
+          Assert.That(word[0], Is.EqualTo((float)Conformance.Number(value)), where);
           break;
-        case "growth_tracker": Assert.That(ReportOf().GrowthTracker, Is.EqualTo(Integer(value)), where); break;
-        case "hysteresis_tracker": Assert.That(ReportOf().HysteresisTracker, Is.EqualTo(Integer(value)), where); break;
-        case "consecutive_skips": Assert.That(ReportOf().ConsecutiveSkips, Is.EqualTo(Integer(value)), where); break;
-        case "updates": Assert.That(ReportOf().Updates, Is.EqualTo(Integer(value)), where); break;
-        case "skipped": Assert.That(ReportOf().Skipped, Is.EqualTo(Integer(value)), where); break;
+        case "growth_tracker": Assert.That(ReportOf().GrowthTracker, Is.EqualTo(Conformance.Integer(value)), where); break;
+        case "hysteresis_tracker": Assert.That(ReportOf().HysteresisTracker, Is.EqualTo(Conformance.Integer(value)), where); break;
+        case "consecutive_skips": Assert.That(ReportOf().ConsecutiveSkips, Is.EqualTo(Conformance.Integer(value)), where); break;
+        case "updates": Assert.That(ReportOf().Updates, Is.EqualTo(Conformance.Integer(value)), where); break;
+        case "skipped": Assert.That(ReportOf().Skipped, Is.EqualTo(Conformance.Integer(value)), where); break;
         case "overflow": Assert.That(ReportOf().Overflow, Is.EqualTo(value), where); break;
         case "at_floor": Assert.That(ReportOf().AtFloor, Is.EqualTo(value), where); break;
         case "floor_error":
           ReportOf();
           Assert.That(floorError, Is.EqualTo(value), where);
           break;
-        case "apply": Assert.That(apply, Is.EqualTo(Number(value) != 0), where); break;
+        case "apply": Assert.That(apply, Is.EqualTo(Conformance.Number(value) != 0), where); break;
         case "history": JudgeHistory((object[])value, where); break;
         default:
           foreach (KeyValuePair<string, object> pair in (Object)value)
@@ -294,7 +224,7 @@ namespace Gradscaler.Tests
         case "grads": JudgeElements(target.Gradients, value, where); break;
         case "steps":
           var steps = new[] { target.Optimizer.GetStepsApplied(), target.Optimizer.GetStepsSkipped() };
-          Assert.That(steps, Is.EqualTo(((object[])value).Select(Integer)), where);
+          Assert.That(steps, Is.EqualTo(((object[])value).Select(Conformance.Integer)), where);
           break;
         case "report":
           Report report = ReportOf(target.Grads);
@@ -312,13 +242,13 @@ namespace Gradscaler.Tests
       switch (field)
       {
         case "overflow": Assert.That(report.Overflow, Is.EqualTo(value), where); break;
-        case "nonfinite": Assert.That(report.NonfiniteCount, Is.EqualTo(Integer(value)), where); break;
-        case "inf": Assert.That(report.InfCount, Is.EqualTo(Integer(value)), where); break;
-        case "nan": Assert.That(report.NanCount, Is.EqualTo(Integer(value)), where); break;
-        case "first_tensor": Assert.That(report.FirstTensor, Is.EqualTo(Integer(value)), where); break;
-        case "first_element": Assert.That(report.FirstElement, Is.EqualTo(Integer(value)), where); break;
-        case "norm": Near(Number(value), report.GradNorm, where); break;
-        case "amax": Near(Number(value), report.GradAmax, where); break;
+        case "nonfinite": Assert.That(report.NonfiniteCount, Is.EqualTo(Conformance.Integer(value)), where); break;
+        case "inf": Assert.That(report.InfCount, Is.EqualTo(Conformance.Integer(value)), where); break;
+        case "nan": Assert.That(report.NanCount, Is.EqualTo(Conformance.Integer(value)), where); break;
+        case "first_tensor": Assert.That(report.FirstTensor, Is.EqualTo(Conformance.Integer(value)), where); break;
+        case "first_element": Assert.That(report.FirstElement, Is.EqualTo(Conformance.Integer(value)), where); break;
+        case "norm": Near(Conformance.Number(value), report.GradNorm, where); break;
+        case "amax": Near(Conformance.Number(value), report.GradAmax, where); break;
         default: throw new ArgumentException("unknown field of a report " + field);
       }
     }
@@ -339,7 +269,7 @@ namespace Gradscaler.Tests
       }
       for (int i = 0; i < all.Count; i++)
       {
-        Near(Number(each == null ? value : each[i]), all[i], where);
+        Near(Conformance.Number(each == null ? value : each[i]), all[i], where);
       }
     }
 
@@ -362,9 +292,9 @@ namespace Gradscaler.Tests
       {
         var entry = (object[])expected[i];
         HistoryEntry got = history[history.Count - expected.Length + i];
-        Assert.That(got.Update, Is.EqualTo(Integer(entry[0])), where);
-        Assert.That(got.Scale, Is.EqualTo((float)Number(entry[1])), where);
-        Assert.That(got.Overflow, Is.EqualTo(Number(entry[2]) != 0), where);
+        Assert.That(got.Update, Is.EqualTo(Conformance.Integer(entry[0])), where);
+        Assert.That(got.Scale, Is.EqualTo((float)Conformance.Number(entry[1])), where);
+        Assert.That(got.Overflow, Is.EqualTo(Conformance.Number(entry[2]) != 0), where);
       }
     }
 

@@ -5,11 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
-import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
@@ -18,16 +15,10 @@ import org.junit.jupiter.api.TestFactory;
 class ScenarioTest {
   @TestFactory
   Stream<DynamicTest> scenarios() throws IOException {
-    final List<Path> files;
-    try (Stream<Path> all = Files.list(Path.of(System.getProperty("gradscaler.test.scenarios")))) {
-      files = all.filter(f -> f.toString().endsWith(".json")).sorted().collect(Collectors.toList());
-    }
-    assertFalse(files.isEmpty());
-    return files.stream().map(f -> DynamicTest.dynamicTest(f.getFileName().toString(), () -> holds(f)));
+    return Conformance.each("scenarios", ScenarioTest::holds);
   }
 
-  private static void holds(Path path) throws IOException {
-    final Map<String, Object> file = Json.parse(Files.readString(path));
+  private static void holds(Map<String, Object> file) {
     assertEquals(1.0, file.get("format"));
     final List<Object> events = Json.list(file.get("events"));
     assertFalse(events.isEmpty());
