@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every wrong argument is refused with an exception of the right type, whose message says what is wrong.
+// Wrong arguments that only C# has, such as unfit arrays and unknown enumerators, are refused with the right exception,
+// whose message says what is wrong. Those that every language has are in BadInputTableTests.
 using System;
 using System.Linq;
 using NUnit.Framework;
@@ -11,13 +12,8 @@ namespace Gradscaler.Tests
   {
     private static void Refused(string part, TestDelegate call)
     {
-      Refused<InvalidArgumentException>(Status.InvalidArgument, part, call);
-    }
-
-    private static void Refused<T>(Status status, string part, TestDelegate call) where T : GradScalerException
-    {
-      var e = Assert.Throws<T>(call, part);
-      Assert.That(e.Status, Is.EqualTo(status));
+      var e = Assert.Throws<InvalidArgumentException>(call, part);
+      Assert.That(e.Status, Is.EqualTo(Status.InvalidArgument));
       Assert.That(e.Message, Is.StringContaining(part));
     }
 
@@ -47,21 +43,13 @@ namespace Gradscaler.Tests
       using (var w = new World(4))
       {
         Tensor t = Tensor.Allocate(DType.Fp32, 4);
-        Null("context", () => new TensorList(null, t));
         Null("tensors", () => new TensorList(w.Context, (Tensor[])null));
         Null("tensors[1]", () => new TensorList(w.Context, t, null));
-        Refused("tensors[0]", () => new TensorList(w.Context, Tensor.At(IntPtr.Zero, 4, DType.Fp32)));
-        Refused("tensors[0]", () => new TensorList(w.Context, Tensor.At(t.Address, -4, DType.Fp32)));
-        Refused("tensors[0]", () => new TensorList(w.Context, Tensor.At(t.Address + 2, 2, DType.Fp32)));
-        Refused("tensors[1]", () => new TensorList(w.Context, t, t));
         Refused("zero character", () => new TensorList(w.Context, t.Named("a\0b")));
-        Refused("index", () => w.Grads[1].ToString());
-        Refused("index", () => w.Grads[-1].ToString());
         Refused("index", () => w.Grads.Diagnose()[1].ToString());
         Refused("tensors[0] has count 3", () => w.Grads.SetTensors(new[] { t.Slice(0, 3) }));
         Refused("tensors[0] has count 4 and dtype Fp64",
                 () => w.Grads.SetTensors(new[] { Tensor.Allocate(DType.Fp64, 4) }));
-        Refused("count", () => w.Grads.SetTensors(new[] { t, Tensor.Allocate(DType.Fp32, 4) }));
       }
     }
 
@@ -70,25 +58,9 @@ namespace Gradscaler.Tests
     {
       using (var w = new World(4))
       {
-        Null("context", () => new GradScaler(null));
-        Refused("growth_factor", () => new GradScaler(w.Context, new ScalerOptions { GrowthFactor = 1 }));
-        Refused("backoff_factor", () => new GradScaler(w.Context, new ScalerOptions { BackoffFactor = double.NaN }));
-        Refused("init_scale", () => new GradScaler(w.Context, new ScalerOptions { InitScale = 0 }));
         Refused("floor_action", () => new GradScaler(w.Context, new ScalerOptions { FloorAction = (FloorAction)9 }));
         Refused("preset", () => new ScalerOptions((Preset)99));
-        Refused("growth_interval", () => w.Scaler.GrowthInterval = 0);
-        Null("grads", () => w.Scaler.Unscale(null));
-        Null("optimizer", () => w.Scaler.Step(null));
-        Null("state", () => w.Scaler.SetState(null));
         Refused("norm_type", () => w.Scaler.ClipGradNorm(w.Grads, 1, (Norm)7));
-        Refused("max_norm", () => w.Scaler.ClipGradNorm(w.Grads, -1));
-        Refused("clip_value", () => w.Scaler.ClipGradValue(w.Grads, double.NaN));
-        Refused("scale", () => w.Scaler.SetScale(float.PositiveInfinity));
-        Refused<BadStateException>(Status.BadState, "update", () => w.Scaler.Update());
-        w.Scaler.Unscale(w.Grads);
-        Refused<BadStateException>(Status.BadState, "unscale", () => w.Scaler.Unscale(w.Grads));
-        Refused<UnavailableException>(Status.Unavailable, "device", () => Context.GetDeviceInfo(DeviceType.Cpu, 3));
-        Refused("thread", () => Context.Cpu(-1));
       }
     }
 
@@ -103,18 +75,11 @@ namespace Gradscaler.Tests
         Word real = Word.Of(new float[1]), whole = Word.Of(new int[1]);
         Null("parameters", () => new Optimizer(w.Context, adamw, null, w.Grads));
         Null("state[0]", () => new Optimizer(w.Context, adamw, w.Params, w.Grads, null, (TensorList)null));
-        Refused("grads[0]", () => new Optimizer(w.Context, adamw, w.Params, shorter));
-        Refused("lr", () => new Optimizer(w.Context, new OptimizerOptions(OptimizerKind.Adam) { Lr = -1 }, w.Params,
-                                          w.Grads));
         Refused("kind", () => new OptimizerOptions((OptimizerKind)99));
         Refused("4 lists", () => new Optimizer(w.Context, adamw, w.Params, w.Grads, null, shorter, shorter, shorter,
                                                shorter));
-        Refused("group", () => w.Optimizer.SetLr(7, 1));
         Refused("lr is a word of kind Int", () => w.Optimizer.SetLrWord(0, whole));
-        Refused("slot", () => w.Optimizer.StateTensor(9, 0));
-        Refused("size", () => w.Optimizer.Save(new byte[3]));
         Refused("buffer", () => w.Optimizer.Save(IntPtr.Zero, w.Optimizer.SaveSize));
-        Refused("different numbers", () => Ops.Cast(w.Context, new[] { t }, new Tensor[0]));
         Refused("growthTracker is a word of kind Float",
                 () => Ops.UpdateScale(w.Context, real, real, real, 2, 0.5, 1));
         Refused("found_inf", () => Ops.UnscaleCheck(w.Context, new[] { t }, null, real));

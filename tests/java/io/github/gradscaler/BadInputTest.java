@@ -17,18 +17,17 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestFactory;
 import org.junit.jupiter.api.function.Executable;
 
-/** Every wrong argument is refused with an exception of the right type, whose message says what is wrong. */
+/**
+ * Wrong arguments that only Java has, such as null and unfit buffers, are refused with the right exception, whose
+ * message says what is wrong. Those that every language has are in BadInputTableTest.
+ */
 class BadInputTest {
   private final List<DynamicTest> table = new ArrayList<>();
 
   private void refused(String part, Executable call) {
-    refused(InvalidArgumentException.class, Status.INVALID_ARGUMENT, part, call);
-  }
-
-  private void refused(Class<? extends GradScalerException> type, Status status, String part, Executable call) {
-    table.add(DynamicTest.dynamicTest(type.getSimpleName() + ": " + part, () -> {
-      final GradScalerException e = assertThrows(type, call);
-      assertSame(status, e.status());
+    table.add(DynamicTest.dynamicTest(part, () -> {
+      final InvalidArgumentException e = assertThrows(InvalidArgumentException.class, call);
+      assertSame(Status.INVALID_ARGUMENT, e.status());
       assertTrue(e.getMessage().contains(part), () -> e.getMessage() + " does not say: " + part);
     }));
   }
@@ -61,49 +60,23 @@ class BadInputTest {
   Stream<DynamicTest> lists() {
     final World w = new World(4);
     final Tensor t = Tensor.allocate(DType.FP32, 4);
-    refused("context is null", () -> new TensorList(null, t));
     refused("tensors is null", () -> new TensorList(w.context, (Tensor[]) null));
     refused("tensors[1] is null", () -> new TensorList(w.context, t, null));
-    refused("tensors[0]", () -> new TensorList(w.context, Tensor.at(0, 4, DType.FP32)));
-    refused("tensors[0]", () -> new TensorList(w.context, Tensor.at(t.address(), -4, DType.FP32)));
-    refused("tensors[0]", () -> new TensorList(w.context, Tensor.at(t.address() + 2, 2, DType.FP32)));
-    refused("tensors[1]", () -> new TensorList(w.context, t, t));
     refused("zero character", () -> new TensorList(w.context, t.named("a\0b")));
-    refused("index", () -> w.grads.get(1));
-    refused("index", () -> w.grads.get(-1));
     refused("index", () -> w.grads.diagnose().get(1));
     refused("tensors[0] has count 3", () -> w.grads.setTensors(t.slice(0, 3)));
     refused("tensors[0] has count 4 and dtype FP64", () -> w.grads.setTensors(Tensor.allocate(DType.FP64, 4)));
-    refused("count", () -> w.grads.setTensors(t, Tensor.allocate(DType.FP32, 4)));
     return table.stream();
   }
 
   @TestFactory
   Stream<DynamicTest> scalers() {
     final World w = new World(4);
-    refused("context is null", () -> new GradScaler(null));
     refused("options is null", () -> new GradScaler(w.context, null));
-    refused("growth_factor", () -> new GradScaler(w.context, new ScalerOptions().growthFactor(1)));
-    refused("backoff_factor", () -> new GradScaler(w.context, new ScalerOptions().backoffFactor(Double.NaN)));
-    refused("init_scale", () -> new GradScaler(w.context, new ScalerOptions().initScale(0)));
-    refused("growth_interval", () -> w.scaler.setGrowthInterval(0));
     refused("floorAction is null", () -> new ScalerOptions().floorAction(null));
     refused("preset is null", () -> new ScalerOptions((Preset) null));
-    refused("grads is null", () -> w.scaler.unscale(null));
     refused("grads is null", () -> w.scaler.report(null));
-    refused("optimizer is null", () -> w.scaler.step(null));
     refused("norm is null", () -> w.scaler.clipGradNorm(w.grads, 1, null));
-    refused("max_norm", () -> w.scaler.clipGradNorm(w.grads, -1));
-    refused("clip_value", () -> w.scaler.clipGradValue(w.grads, Double.NaN));
-    refused("scale", () -> w.scaler.setScale(Float.POSITIVE_INFINITY));
-    refused("state is null", () -> w.scaler.setState(null));
-    refused(BadStateException.class, Status.BAD_STATE, "update", () -> w.scaler.update());
-    refused(BadStateException.class, Status.BAD_STATE, "unscale", () -> {
-      w.scaler.unscale(w.grads);
-      w.scaler.unscale(w.grads);
-    });
-    refused(UnavailableException.class, Status.UNAVAILABLE, "device", () -> Context.deviceInfo(DeviceType.CPU, 3));
-    refused("thread", () -> Context.cpu(-1));
     return table.stream();
   }
 
@@ -115,19 +88,13 @@ class BadInputTest {
     final Word real = Word.of(World.direct(4).asFloatBuffer());
     final Word whole = Word.of(World.direct(4).asIntBuffer());
     refused("params", () -> new Optimizer(w.context, OptimizerOptions.adamW(), null, w.grads));
-    refused("grads[0]", () -> new Optimizer(w.context, OptimizerOptions.adamW(), w.params, shorter));
-    refused("lr", () -> new Optimizer(w.context, OptimizerOptions.adamW().lr(-1), w.params, w.grads));
     refused("4 lists", () -> new Optimizer(w.context, OptimizerOptions.sgd(), w.params, w.grads, null, shorter,
         shorter, shorter, shorter));
     refused("state[0] is null", () -> new Optimizer(w.context, OptimizerOptions.sgd(), w.params, w.grads, null,
         (TensorList) null));
-    refused("group", () -> w.optimizer.setLr(7, 1));
     refused("lr is a word of kind INT", () -> w.optimizer.setLrWord(0, whole));
-    refused("slot", () -> w.optimizer.stateTensor(9, 0));
     refused("not a direct buffer", () -> w.optimizer.save(ByteBuffer.allocate(64)));
     refused("read-only", () -> w.optimizer.save(World.direct(64).asReadOnlyBuffer()));
-    refused("size", () -> w.optimizer.save(World.direct(3)));
-    refused("different numbers", () -> Ops.cast(w.context, new Tensor[] {t}, new Tensor[0]));
     refused("growthTracker is a word of kind FLOAT", () -> Ops.updateScale(w.context, real, real, real, 2, 0.5, 1));
     refused("found_inf", () -> Ops.unscaleCheck(w.context, new Tensor[] {t}, null, real));
     refused("each has room for 1 elements, needs 2", () -> Ops.norm(w.context, new Tensor[] {t, t}, Norm.L2,
