@@ -3,7 +3,8 @@
  * Typemaps of the C# binding: statuses as exceptions, addresses as IntPtr, strings as UTF-8. Every class that SWIG
  * makes is internal; bindings/csharp/src has the public ones.
  *
- * There are no delegates: after a call that can fail, managed code asks on the same thread what it recorded. SWIG
+ * Errors need no delegates: after a call that can fail, managed code asks on the same thread what it recorded. The two
+ * callbacks (log, sum over ranks) are static functions that never go away; see CallbackSlot. SWIG
  * passes each proxy as a HandleRef, so that it is reachable until the call returns. Finalizers destroy what nobody
  * disposed.
  */
@@ -18,6 +19,20 @@
   /// <summary>sizeof(gsc_scaler_state).</summary>
   [global::System.Runtime.InteropServices.DllImport("$dllimport", EntryPoint="CSharp_gsc_state_size")]
   internal static extern int StateSize();
+
+  /// <summary>sizeof(gsc_report).</summary>
+  [global::System.Runtime.InteropServices.DllImport("$dllimport", EntryPoint="CSharp_gsc_report_size")]
+  internal static extern int ReportSize();
+
+  /// <summary>Has a context's messages sent to a function with a number; null: nowhere.</summary>
+  [global::System.Runtime.InteropServices.DllImport("$dllimport", EntryPoint="CSharp_gsc_set_log")]
+  internal static extern int SetLog(global::System.Runtime.InteropServices.HandleRef context,
+                                    CallbackSlot.LogFunction log, global::System.IntPtr slot);
+
+  /// <summary>Has a scaler's sums over ranks made by a function with a number; null: by nobody.</summary>
+  [global::System.Runtime.InteropServices.DllImport("$dllimport", EntryPoint="CSharp_gsc_set_reducer")]
+  internal static extern int SetReducer(global::System.Runtime.InteropServices.HandleRef scaler,
+                                        CallbackSlot.SumFunction sum, global::System.IntPtr slot);
 %}
 
 %{
@@ -26,6 +41,14 @@ SWIGEXPORT int SWIGSTDCALL CSharp_gsc_take_pending(const char **message) {
   return gsc_take_pending(message);
 }
 SWIGEXPORT int SWIGSTDCALL CSharp_gsc_state_size(void) { return (int)sizeof(gsc_scaler_state); }
+SWIGEXPORT int SWIGSTDCALL CSharp_gsc_report_size(void) { return (int)sizeof(gsc_report); }
+SWIGEXPORT int SWIGSTDCALL CSharp_gsc_set_log(void *context, gsc_log_fn log, void *slot) {
+  return gsc_pending = gsc_context_set_log((gsc_context *)context, log, slot);
+}
+SWIGEXPORT int SWIGSTDCALL CSharp_gsc_set_reducer(void *scaler, gsc_all_reduce_fn sum, void *slot) {
+  const gsc_reducer reducer = {(uint32_t)sizeof reducer, 0, sum, slot};
+  return gsc_pending = gsc_scaler_set_reducer((gsc_scaler *)scaler, sum ? &reducer : NULL);
+}
 %}
 
 /* Statuses and the values of calls that record theirs. */
@@ -126,6 +149,8 @@ GSC_FIELD(double, double)
   internal object Kept { get; set; }
 
   internal global::System.IntPtr Address { get { return swigCPtr.Handle; } }
+
+  internal global::System.Runtime.InteropServices.HandleRef Reference { get { return swigCPtr; } }
 %}
 
 %rename("%(camelcase)s", %$isfunction) "";

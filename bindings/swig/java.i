@@ -20,6 +20,21 @@
 
   /** The bytes of a scaler's state at an address. */
   static native java.nio.ByteBuffer stateBytes(long address);
+
+  /** Numbers at an address. */
+  static native java.nio.ByteBuffer doubles(long address, long count);
+
+  /** sizeof(gsc_report). */
+  static native int reportSize();
+
+  /** Makes memory of that size fit to receive a report. */
+  static native void prepareReport(long address);
+
+  /** Has the context's messages sent to CallbackSlot.log with a number; 0: nowhere. */
+  static native void setLog(NativeContext owner, long context, long slot);
+
+  /** Has the scaler's sums over ranks made by CallbackSlot.sum with a number; 0: by nobody. */
+  static native void setReducer(NativeScaler owner, long scaler, long slot);
 %}
 
 %{
@@ -68,7 +83,26 @@ JNIEXPORT jobject JNICALL Java_io_github_gradscaler_NativeCallsJNI_stateBytes(JN
   (void)type;
   return (*env)->NewDirectByteBuffer(env, (void *)(intptr_t)address, (jlong)sizeof(gsc_scaler_state));
 }
+
+JNIEXPORT jobject JNICALL Java_io_github_gradscaler_NativeCallsJNI_doubles(JNIEnv *env, jclass type, jlong address,
+                                                                           jlong count) {
+  (void)type;
+  return (*env)->NewDirectByteBuffer(env, (void *)(intptr_t)address, count * (jlong)sizeof(double));
+}
+
+JNIEXPORT jint JNICALL Java_io_github_gradscaler_NativeCallsJNI_reportSize(JNIEnv *env, jclass type) {
+  (void)env;
+  (void)type;
+  return (jint)sizeof(gsc_report);
+}
+
+JNIEXPORT void JNICALL Java_io_github_gradscaler_NativeCallsJNI_prepareReport(JNIEnv *env, jclass type, jlong address) {
+  (void)env;
+  (void)type;
+  ((gsc_report *)(intptr_t)address)->struct_size = (uint32_t)sizeof(gsc_report);
+}
 %}
+%include "java_callbacks.i"
 
 /* Statuses and the values of calls that record theirs. */
 %typemap(jni) gsc_status "void"

@@ -14,7 +14,12 @@ namespace Gradscaler
     private Context(NativeContextOptions options)
     {
       handle = new NativeContext(options);
+      Callbacks = new CallbackSlot();
+      handle.Kept = Callbacks;
     }
+
+    /// <summary>To be kept by every object of the device: its calls write to the log, after Dispose too.</summary>
+    internal CallbackSlot Callbacks { get; private set; }
 
     internal NativeContext Handle
     {
@@ -100,6 +105,22 @@ namespace Gradscaler
     public int NumThreads
     {
       get { return Handle.NumThreads(); }
+    }
+
+    /// <summary>
+    /// Sends the library's messages somewhere; it is silent otherwise, and with null. receiver is called on the thread
+    /// whose call caused the message; it must not use that call's objects, and what it throws is dropped. Not while
+    /// another thread uses the context.
+    /// </summary>
+    public void SetLog(Action<LogLevel, string> receiver)
+    {
+      NativeContext context = Handle;
+      if (NativeCallsPINVOKE.SetLog(context.Reference, receiver == null ? null : CallbackSlot.LogFunctionPointer,
+                                    Callbacks.Number) != 0)
+      {
+        NativeError.ThrowPending();
+      }
+      Callbacks.Log = receiver;
     }
 
     /// <summary>Gives up the device. Does nothing the second time.</summary>

@@ -5,11 +5,12 @@ using System;
 
 namespace Gradscaler
 {
-  /// <summary>A call that failed, with the library's sentence for it. The subclasses say what kind it is.</summary>
+  /// <summary>A call that failed, with the library's sentence for it. The subclasses say what kind it is.
+  /// What a callback threw is the inner exception.</summary>
   public class GradScalerException : Exception
   {
-    internal GradScalerException(Status status, string message)
-        : base(message)
+    internal GradScalerException(Status status, string message, Exception inner = null)
+        : base(message, inner)
     {
       Status = status;
     }
@@ -35,6 +36,8 @@ namespace Gradscaler
           return new DeviceException(message);
         case Status.ScaleFloor:
           return new ScaleFloorException(message);
+        case Status.Callback:
+          return new GradScalerException(status, message, CallbackSlot.TakeFailure());
         default:
           return new GradScalerException(Enum.IsDefined(typeof(Status), status) ? status : Status.Internal, message);
       }

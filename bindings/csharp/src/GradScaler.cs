@@ -23,12 +23,16 @@ namespace Gradscaler
   /// </code></example>
   public sealed class GradScaler : IDisposable
   {
+    private readonly bool onHost;
+    private readonly CallbackSlot reducer = new CallbackSlot();
     private NativeScaler handle;
 
     /// <summary>A scaler on the device of the gradients. options: copied; null: PyTorch's policy.</summary>
     public GradScaler(Context context, ScalerOptions options = null)
     {
       handle = new NativeScaler(Context.HandleOf(context), options == null ? null : options.Handle);
+      handle.Kept = new object[] { reducer, context.Callbacks };
+      onHost = context.Type == DeviceType.Cpu;
     }
 
     private NativeScaler Handle
@@ -183,6 +187,46 @@ namespace Gradscaler
         }
         return new Report(report);
       }
+    }
+
+    /// <summary>
+    /// As GetReport without waiting: enqueues the copy, and never throws ScaleFloorException. report: pinned memory on a
+    /// CUDA device; it has the report when the stream has passed this point.
+    /// </summary>
+    public void ReadReportAsync(TensorList grads, ReportBuffer report, IntPtr stream = default(IntPtr))
+    {
+      if (!Check.NotNull(report, "report").IsPinned && !onHost)
+      {
+        throw new InvalidArgumentException("report is not pinned memory: use ReportBuffer.At");
+      }
+      Handle.ReadReportAsync(grads == null ? null : grads.Handle, report.Address, stream);
+      GC.KeepAlive(report);
+    }
+
+    /// <summary>
+    /// Joins the ranks of a job, on the CPU: if one overflows all skip, and clipping uses the norm over all. sum
+    /// replaces each value by its sum over all ranks; it is called on the thread that checks or steps, by every rank
+    /// equally often. null: none. An exception becomes the inner one of the failing call's.
+    /// </summary>
+    public void SetReducer(Action<double[]> sum)
+    {
+      if (!onHost)
+      {
+        throw new UnsupportedException("the gradients are on a CUDA device: use SetDeviceReducer");
+      }
+      SetDeviceReducer(sum == null ? null : CallbackSlot.OnHost(sum));
+    }
+
+    /// <summary>As SetReducer on memory of the device: for NCCL and the like.</summary>
+    public void SetDeviceReducer(DeviceReducer sum)
+    {
+      NativeScaler scaler = Handle;
+      if (NativeCallsPINVOKE.SetReducer(scaler.Reference, sum == null ? null : CallbackSlot.SumFunctionPointer,
+                                        reducer.Number) != 0)
+      {
+        NativeError.ThrowPending();
+      }
+      reducer.Reducer = sum;
     }
 
     /// <summary>The updates still kept, oldest first. Blocks.</summary>

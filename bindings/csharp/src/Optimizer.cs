@@ -40,6 +40,7 @@ namespace Gradscaler
       kept.Add(parameters.Owners);
       kept.Add(grads.Owners);
       kept.Add(modelCopy == null ? null : modelCopy.Owners);
+      kept.Add(context.Callbacks);
       handle.Kept = kept;
     }
 

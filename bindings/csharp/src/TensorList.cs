@@ -23,7 +23,7 @@ namespace Gradscaler
         handle = new NativeTensorList(device, array);
       }
       Owners = OwnersOf(tensors);
-      handle.Kept = Owners;
+      handle.Kept = new object[] { Owners, context.Callbacks };
     }
 
     /// <summary>Shared with the optimizers made of the list: exchanged with what the list points at.</summary>

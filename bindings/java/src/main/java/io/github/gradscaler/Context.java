@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
+import java.util.function.BiConsumer;
+
 /**
  * A device that has been opened: the CPU or a CUDA device. Safe to share between threads. May be closed before the
  * objects made with it; they keep the device open.
  */
 public final class Context implements AutoCloseable {
   private NativeContext handle;
+  private final CallbackSlot callbacks = new CallbackSlot();
 
   private Context(NativeContextOptions options) {
     handle = new NativeContext(options);
+    handle.keep(callbacks);
   }
 
   /**
@@ -109,6 +113,11 @@ public final class Context implements AutoCloseable {
     return Check.open(handle, Context.class);
   }
 
+  /** To be kept by every object of the device: its calls write to the log, also after the context is closed. */
+  CallbackSlot callbacks() {
+    return callbacks;
+  }
+
   static NativeContext handleOf(Context context) {
     return Check.notNull(context, "context").handle();
   }
@@ -147,6 +156,18 @@ public final class Context implements AutoCloseable {
    */
   public int numThreads() {
     return handle().numThreads();
+  }
+
+  /**
+   * Sends the library's messages somewhere; it is silent otherwise. Not while another thread uses the context.
+   *
+   * @param receiver called on the thread whose call caused the message, and must not use that call's objects; what it
+   *     throws is dropped; null silences
+   */
+  public void setLog(BiConsumer<LogLevel, String> receiver) {
+    final NativeContext context = handle();
+    NativeCallsJNI.setLog(context, NativeContext.getCPtr(context), receiver == null ? 0 : callbacks.number());
+    callbacks.log(receiver);
   }
 
   /** Gives up the device. Does nothing the second time. */

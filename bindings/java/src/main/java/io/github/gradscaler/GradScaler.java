@@ -24,6 +24,8 @@ import java.util.List;
  */
 public final class GradScaler implements AutoCloseable {
   private NativeScaler handle;
+  private final boolean onHost;
+  private final CallbackSlot reducer = new CallbackSlot();
 
   /**
    * A scaler of PyTorch's policy.
@@ -31,7 +33,7 @@ public final class GradScaler implements AutoCloseable {
    * @param context the device of the gradients
    */
   public GradScaler(Context context) {
-    handle = new NativeScaler(Context.handleOf(context), null);
+    this(context, (NativeScalerOptions) null);
   }
 
   /**
@@ -42,7 +44,13 @@ public final class GradScaler implements AutoCloseable {
    * @throws InvalidArgumentException naming the option
    */
   public GradScaler(Context context, ScalerOptions options) {
-    handle = new NativeScaler(Context.handleOf(context), Check.notNull(options, "options").handle());
+    this(context, Check.notNull(options, "options").handle());
+  }
+
+  private GradScaler(Context context, NativeScalerOptions options) {
+    handle = new NativeScaler(Context.handleOf(context), options);
+    handle.keep(reducer, context.callbacks());
+    onHost = context.deviceType() == DeviceType.CPU;
   }
 
   private NativeScaler handle() {
@@ -405,6 +413,48 @@ public final class GradScaler implements AutoCloseable {
       }
       return new Report(report);
     }
+  }
+
+  /**
+   * As {@link #report(TensorList, long)} without waiting: enqueues the copy and never throws {@link
+   * ScaleFloorException}.
+   *
+   * @param grads null: all lists of the last update
+   * @param out pinned memory on a CUDA device; its report is there when the stream has passed this point
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void readReportAsync(TensorList grads, ReportBuffer out, long stream) {
+    if (!Check.notNull(out, "out").isPinned() && !onHost) {
+      throw new InvalidArgumentException("out is not pinned memory: use ReportBuffer.at");
+    }
+    handle().readReportAsync(grads == null ? null : grads.handle(), out.address(), stream);
+    java.lang.ref.Reference.reachabilityFence(out);
+  }
+
+  /**
+   * Joins the ranks of a job, on the CPU: if one overflows all skip, and clipping uses the norm over all.
+   *
+   * @param sum the all-reduce of each check; null: none
+   * @throws UnsupportedException on a CUDA device: use {@link #setDeviceReducer}
+   * @throws BadStateException if a list was checked since the last update
+   */
+  public void setReducer(Reducer sum) {
+    if (!onHost) {
+      throw new UnsupportedException("the gradients are on a CUDA device: use setDeviceReducer");
+    }
+    setDeviceReducer(sum == null ? null : CallbackSlot.onHost(sum));
+  }
+
+  /**
+   * Joins the ranks of a job: if one overflows all skip, and clipping uses the norm over all.
+   *
+   * @param sum the all-reduce of each check; null: none
+   * @throws BadStateException if a list was checked since the last update
+   */
+  public void setDeviceReducer(DeviceReducer sum) {
+    final NativeScaler scaler = handle();
+    NativeCallsJNI.setReducer(scaler, NativeScaler.getCPtr(scaler), sum == null ? 0 : reducer.number());
+    reducer.reducer(sum);
   }
 
   /**

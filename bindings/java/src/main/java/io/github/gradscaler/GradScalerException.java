@@ -2,7 +2,7 @@
 package io.github.gradscaler;
 
 /**
- * A call that failed, with the library's sentence for it. The subclasses say what kind of failure it is; {@link
+ * A call that failed, with the library's sentence for it, and as its cause what a callback threw. The subclasses say what kind of failure it is; {@link
  * #status()} says the same as a value.
  */
 public class GradScalerException extends RuntimeException {
@@ -44,6 +44,10 @@ public class GradScalerException extends RuntimeException {
         return new DeviceException(text);
       case SCALE_FLOOR:
         return new ScaleFloorException(text);
+      case CALLBACK:
+        final GradScalerException failed = new GradScalerException(status, text);
+        failed.initCause(CallbackSlot.takeFailure());
+        return failed;
       default:
         return new GradScalerException(status, text);
     }

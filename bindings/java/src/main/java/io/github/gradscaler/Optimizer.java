@@ -49,13 +49,14 @@ public final class Optimizer implements AutoCloseable {
     handle = new NativeOptimizer(Context.handleOf(context), Check.notNull(options, "options").handle(),
         TensorList.handleOf(params, "params"), TensorList.handleOf(grads, "grads"),
         modelCopy == null ? null : modelCopy.handle(), slots[0], slots[1], slots[2]);
-    final Object[] kept = new Object[4 + state.length];
+    final Object[] kept = new Object[5 + state.length];
     kept[0] = params.owners();
     kept[1] = grads.owners();
     kept[2] = modelCopy == null ? null : modelCopy.owners();
     kept[3] = lrWords;
+    kept[4] = context.callbacks();
     for (int i = 0; i < state.length; i++) {
-      kept[4 + i] = state[i].owners();
+      kept[5 + i] = state[i].owners();
     }
     handle.keep(kept);
   }

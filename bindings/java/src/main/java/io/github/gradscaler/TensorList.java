@@ -26,7 +26,7 @@ public final class TensorList implements AutoCloseable {
       handle = new NativeTensorList(device, array);
     }
     owners = owners(tensors);
-    handle.keep((Object) owners);
+    handle.keep(owners, context.callbacks());
   }
 
   /**

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+using System;
+using System.Collections.Generic;
+using System.Runtime.InteropServices;
+
+namespace Gradscaler
+{
+  /// <summary>How severe a message is.</summary>
+  public enum LogLevel
+  {
+    /// <summary>Something failed.</summary>
+    Error = NativeCalls.LOG_ERROR,
+    /// <summary>Something is probably wrong.</summary>
+    Warning = NativeCalls.LOG_WARNING,
+    /// <summary>Good to know.</summary>
+    Info = NativeCalls.LOG_INFO,
+  }
+
+  /// <summary>
+  /// Replaces the doubles at an address in device memory by their sums over the ranks of a job: enqueues that on the
+  /// stream of a CUDA device, is done on return on the CPU. An exception becomes the inner one of the failing call's.
+  /// </summary>
+  public delegate void DeviceReducer(IntPtr values, long count, IntPtr stream);
+
+  /// <summary>
+  /// What native code calls back. It knows a slot by a number only, and calls static functions that are never collected.
+  /// The objects that may cause a call keep the slot alive; once they are gone the number means nothing, and a call with
+  /// it does nothing.
+  /// </summary>
+  internal sealed class CallbackSlot
+  {
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    internal delegate void LogFunction(IntPtr slot, int level, IntPtr message);
+
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    internal delegate int SumFunction(IntPtr slot, IntPtr values, long count, IntPtr stream);
+
+    internal static readonly LogFunction LogFunctionPointer = OnLog;
+    internal static readonly SumFunction SumFunctionPointer = OnSum;
+
+    private static readonly Dictionary<long, WeakReference> Slots = new Dictionary<long, WeakReference>();
+    private static long last;
+
+    /// <summary>What a callback of this thread threw, until the call that caused it fails for that reason.</summary>
+    [ThreadStatic] private static Exception failure;
+
+    private readonly long number;
+    internal volatile Action<LogLevel, string> Log;
+    internal volatile DeviceReducer Reducer;
+
+    internal CallbackSlot()
+    {
+      lock (Slots)
+      {
+        number = ++last;
+        Slots.Add(number, new WeakReference(this));
+      }
+    }
+
+    ~CallbackSlot()
+    {
+      lock (Slots)
+      {
+        Slots.Remove(number);
+      }
+    }
+
+    /// <summary>What native code knows the slot by.</summary>
+    internal IntPtr Number
+    {
+      get { return new IntPtr(number); }
+    }
+
+    private static CallbackSlot Find(IntPtr number)
+    {
+      lock (Slots)
+      {
+        WeakReference slot;
+        return Slots.TryGetValue(number.ToInt64(), out slot) ? (CallbackSlot)slot.Target : null;
+      }
+    }
+
+    internal static Exception TakeFailure()
+    {
+      Exception was = failure;
+      failure = null;
+      return was;
+    }
+
+    /// <summary>For host memory, which user code gets to see as a copy.</summary>
+    internal static DeviceReducer OnHost(Action<double[]> sum)
+    {
+      return (address, count, stream) =>
+      {
+        var values = new double[count];
+        Marshal.Copy(address, values, 0, values.Length);
+        sum(values);
+        Marshal.Copy(values, 0, address, values.Length);
+      };
+    }
+
+    /// <summary>Found by its name where code is compiled ahead of time, as by Unity's IL2CPP.</summary>
+    [AttributeUsage(AttributeTargets.Method)]
+    private sealed class MonoPInvokeCallbackAttribute : Attribute
+    {
+      public MonoPInvokeCallbackAttribute(Type type)
+      {
+      }
+    }
+
+    [MonoPInvokeCallback(typeof(LogFunction))]
+    private static void OnLog(IntPtr number, int level, IntPtr message)
+    {
+      try
+      {
+        CallbackSlot slot = Find(number);
+        Action<LogLevel, string> receiver = slot == null ? null : slot.Log;
+        if (receiver != null)
+        {
+          receiver((LogLevel)level, Text.FromNative(message));
+        }
+      }
+      catch (Exception)
+      {
+        // It must not reach native code, and there is nobody to tell.
+      }
+    }
+
+    [MonoPInvokeCallback(typeof(SumFunction))]
+    private static int OnSum(IntPtr number, IntPtr values, long count, IntPtr stream)
+    {
+      try
+      {
+        Find(number).Reducer(values, count, stream);
+        return 0;
+      }
+      catch (Exception e)
+      {
+        failure = e;
+        return 1;
+      }
+    }
+  }
+}

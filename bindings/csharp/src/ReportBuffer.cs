@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+using System;
+using System.Runtime.InteropServices;
+
+namespace Gradscaler
+{
+  /// <summary>
+  /// Host memory that GradScaler.ReadReportAsync writes a report to. Can be used again and again.
+  /// </summary>
+  public sealed class ReportBuffer
+  {
+    /// <summary>Null if the caller owns the memory.</summary>
+    private readonly Pin pin;
+
+    /// <summary>Memory of its own, for scalers on the CPU.</summary>
+    public ReportBuffer()
+    {
+      // Longs, because a report is aligned as they are.
+      pin = new Pin(new long[(Size + 7) / 8]);
+      Address = pin.Address;
+      Marshal.WriteInt32(Address, Size);
+    }
+
+    private ReportBuffer(IntPtr address)
+    {
+      Address = address;
+      Marshal.WriteInt32(Address, Size);
+    }
+
+    /// <summary>Pinned memory, as CUDA needs: Size bytes, aligned to 8, which the caller keeps valid.</summary>
+    public static ReportBuffer At(IntPtr address)
+    {
+      if (address == IntPtr.Zero || address.ToInt64() % 8 != 0)
+      {
+        throw new InvalidArgumentException("address is null or not aligned to 8 bytes");
+      }
+      return new ReportBuffer(address);
+    }
+
+    /// <summary>Bytes of a report.</summary>
+    public static int Size
+    {
+      get { return NativeCallsPINVOKE.ReportSize(); }
+    }
+
+    internal IntPtr Address { get; private set; }
+
+    internal bool IsPinned
+    {
+      get { return pin == null; }
+    }
+
+    /// <summary>What was written last: to be called when the stream has passed that point. All zero before.</summary>
+    public Report Get()
+    {
+      using (var report = new NativeReport(Address, false))
+      {
+        var result = new Report(report);
+        GC.KeepAlive(this);
+        return result;
+      }
+    }
+  }
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+/** All-reduce with sum over the ranks of a job, in place on memory of the device: for NCCL and the like. */
+@FunctionalInterface
+public interface DeviceReducer {
+  /**
+   * Replaces each value by its sum over all ranks: enqueues that on a CUDA device, is done on return on the CPU. Called
+   * on the thread that checks or steps; every rank calls it the same number of times in the same order.
+   *
+   * @param values address of the doubles; valid during the call and the work it enqueues
+   * @param count how many
+   * @param stream CUDA stream to enqueue on; 0 on the CPU
+   * @throws Exception becomes the cause of the exception of the call
+   */
+  void sum(long values, long count, long stream) throws Exception;
+}

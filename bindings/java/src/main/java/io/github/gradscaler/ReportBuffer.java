@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/** Host memory that {@link GradScaler#readReportAsync} writes a report to. Can be used again and again. */
+public final class ReportBuffer {
+  private final long address;
+  /** Null if the caller owns the memory. */
+  private final ByteBuffer memory;
+
+  /** Memory of its own, for scalers on the CPU. */
+  public ReportBuffer() {
+    memory = ByteBuffer.allocateDirect(size()).order(ByteOrder.nativeOrder());
+    address = NativeCallsJNI.bufferAddress(memory);
+    NativeCallsJNI.prepareReport(address);
+  }
+
+  private ReportBuffer(long address) {
+    memory = null;
+    this.address = address;
+    NativeCallsJNI.prepareReport(address);
+  }
+
+  /**
+   * Pinned memory, as CUDA needs.
+   *
+   * @param address of {@link #size()} bytes of host memory, aligned to 8, which the caller keeps valid
+   * @return a new buffer
+   */
+  public static ReportBuffer at(long address) {
+    if (address == 0 || address % Long.BYTES != 0) {
+      throw new InvalidArgumentException("address is null or not aligned to 8 bytes");
+    }
+    return new ReportBuffer(address);
+  }
+
+  /**
+   * Bytes of a report.
+   *
+   * @return at least 1
+   */
+  public static int size() {
+    return NativeCallsJNI.reportSize();
+  }
+
+  long address() {
+    return address;
+  }
+
+  boolean isPinned() {
+    return memory == null;
+  }
+
+  /**
+   * What was written last: to be called when the stream has passed that point. All zero before.
+   *
+   * @return a new report
+   */
+  public Report get() {
+    try (NativeReport report = new NativeReport(address, false)) {
+      return new Report(report);
+    } finally {
+      java.lang.ref.Reference.reachabilityFence(this);
+    }
+  }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the library calls back, and reports without waiting: the log, the sum over ranks, memory of the caller.
+using System;
+using System.Collections.Generic;
+using System.IO;
+using System.Linq;
+using System.Runtime.CompilerServices;
+using System.Threading;
+using NUnit.Framework;
+
+namespace Gradscaler.Tests
+{
+  [TestFixture]
+  public class CallbackTests
+  {
+    private static ScalerOptions AtFloor(FloorAction action = FloorAction.Report)
+    {
+      return new ScalerOptions { InitScale = 4, MinScale = 4, FloorAction = action, FloorPatience = 1 };
+    }
+
+    private static void Overflow(World w)
+    {
+      w.Fill(float.NaN);
+      w.Scaler.StepAndUpdate(w.Optimizer);
+    }
+
+    [Test]
+    public void LogReachesItsReceiver()
+    {
+      var messages = new List<string>();
+      using (var w = new World(2, AtFloor()))
+      {
+        w.Context.SetLog((level, message) => messages.Add(level + ": " + message));
+        Overflow(w);
+        Assert.That(messages.Count, Is.EqualTo(1));
+        Assert.That(messages[0], Is.StringStarting("Warning: loss scale 4 cannot be lowered"));
+        w.Context.SetLog(null);
+        Overflow(w);
+        Assert.That(messages.Count, Is.EqualTo(1));
+        w.Context.SetLog((level, message) =>
+        {
+          messages.Add(message);
+          throw new InvalidOperationException("of the receiver");
+        });
+        Overflow(w);
+        Assert.That(messages.Count, Is.EqualTo(2));
+        Assert.That(w.Scaler.GetReport().Skipped, Is.EqualTo(3));
+      }
+    }
+
+    private sealed class Counter
+    {
+      internal int Count;
+    }
+
+    /// <summary>The receiver hears what a scaler says after its context is disposed and forgotten.</summary>
+    [Test]
+    public void ReceiverLivesAsLongAsTheObjects()
+    {
+      var heard = new Counter();
+      var gradient = new float[1];
+      Tuple<GradScaler, Optimizer> objects = null;
+      var maker = new Thread(() => objects = WithoutContext(heard, gradient));
+      maker.Start();
+      maker.Join();
+      for (int i = 0; i < 10; i++)
+      {
+        GC.KeepAlive(new float[1 << 16]);
+        GC.Collect();
+        GC.WaitForPendingFinalizers();
+      }
+      gradient[0] = float.NaN;
+      objects.Item1.StepAndUpdate(objects.Item2);
+      Assert.That(heard.Count, Is.EqualTo(1));
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static Tuple<GradScaler, Optimizer> WithoutContext(Counter heard, float[] gradient)
+    {
+      using (Context context = Context.Cpu(1))
+      using (var parameters = new TensorList(context, Tensor.Of(new float[1])))
+      using (var grads = new TensorList(context, Tensor.Of(gradient)))
+      {
+        context.SetLog((level, message) => heard.Count++);
+        return Tuple.Create(new GradScaler(context, AtFloor()),
+                            new Optimizer(context, new OptimizerOptions(OptimizerKind.Sgd), parameters, grads));
+      }
+    }
+
+    /// <summary>Two threads are two ranks. The first overflows in the second iteration; both skip.</summary>
+    [Test]
+    public void RanksAgree()
+    {
+      var sums = new double[2];
+      var reports = new Report[2];
+      var norms = new double[2];
+      var weights = new float[2];
+      using (var barrier = new Barrier(2))
+      {
+        Thread[] ranks = Enumerable.Range(0, 2).Select(r => new Thread(() =>
+        {
+          using (var w = new World(1))
+          {
+            w.Scaler.SetReducer(values => AllReduce(values, sums, barrier));
+            w.Fill(r == 0 ? 3 : 4);
+            w.Scaler.CheckGrads(w.Grads);
+            norms[r] = w.Scaler.GetReport(w.Grads).GradNorm;
+            w.Scaler.StepAndUpdate(w.Optimizer);
+            w.Fill(r == 0 ? float.PositiveInfinity : 1);
+            w.Scaler.StepAndUpdate(w.Optimizer);
+            weights[r] = w.Weights[0];
+            reports[r] = w.Scaler.GetReport();
+          }
+        })).ToArray();
+        foreach (Thread rank in ranks)
+        {
+          rank.Start();
+        }
+        foreach (Thread rank in ranks)
+        {
+          rank.Join();
+        }
+      }
+      Assert.That(norms, Is.All.EqualTo(5).Within(1e-6));
+      Assert.That(weights, Is.EqualTo(new[] { -3f, -4f }));
+      foreach (Report report in reports)
+      {
+        Assert.That(report.Overflow, Is.True);
+        Assert.That(report.Skipped, Is.EqualTo(1));
+        Assert.That(report.Scale, Is.EqualTo(512f));
+        Assert.That(report.NonfiniteCount, Is.EqualTo(1));
+      }
+    }
+
+    private static void AllReduce(double[] values, double[] sums, Barrier barrier)
+    {
+      lock (sums)
+      {
+        for (int i = 0; i < sums.Length; i++)
+        {
+          sums[i] += values[i];
+        }
+      }
+      barrier.SignalAndWait();
+      sums.CopyTo(values, 0);
+      barrier.SignalAndWait();
+      lock (sums)
+      {
+        Array.Clear(sums, 0, sums.Length);
+      }
+      barrier.SignalAndWait();
+    }
+
+    [Test]
+    public void ReducerThatThrows()
+    {
+      using (var w = new World(2))
+      {
+        var lost = new IOException("a rank is gone");
+        w.Scaler.SetReducer(values => { throw lost; });
+        w.Fill(1);
+        var e = Assert.Throws<GradScalerException>(() => w.Scaler.Step(w.Optimizer));
+        Assert.That(e.Status, Is.EqualTo(Status.Callback));
+        Assert.That(e.InnerException, Is.SameAs(lost));
+        Assert.That(w.Weights[0], Is.EqualTo(0));
+        w.Scaler.Discard();
+        w.Scaler.SetReducer(null);
+        w.Scaler.StepAndUpdate(w.Optimizer);
+        Assert.That(w.Weights[0], Is.EqualTo(-1));
+        w.Scaler.CheckGrads(w.Grads);
+        Assert.Throws<BadStateException>(() => w.Scaler.SetReducer(values => { }));
+      }
+    }
+
+    [Test]
+    public void DeviceReducerGetsMemory()
+    {
+      using (var w = new World(2))
+      {
+        long got = 0;
+        w.Scaler.SetDeviceReducer((values, count, stream) =>
+        {
+          got = count;
+          Tensor[] sums = { Tensor.At(values, count, DType.Fp64) };
+          Ops.Axpby(w.Context, 1, sums, 1, sums);
+        });
+        w.Fill(3);
+        w.Scaler.CheckGrads(w.Grads);
+        Assert.That(got, Is.EqualTo(2));
+        Assert.That(w.Scaler.GetReport(w.Grads).GradNorm, Is.EqualTo(6).Within(1e-6));
+      }
+    }
+
+    /// <summary>While another thread collects garbage, with callbacks that only native code will call again.</summary>
+    [Test]
+    public void CallbacksUnderGarbageCollection()
+    {
+      bool stop = false;
+      var collector = new Thread(() =>
+      {
+        while (!Volatile.Read(ref stop))
+        {
+          GC.Collect();
+        }
+      });
+      collector.Start();
+      try
+      {
+        using (var w = new World(2, AtFloor()))
+        {
+          int sums = 0, messages = 0;
+          w.Scaler.SetReducer(values => sums++);
+          w.Context.SetLog((level, message) => messages++);
+          for (int i = 0; i < 300; i++)
+          {
+            Overflow(w);
+          }
+          Assert.That(sums, Is.EqualTo(300));
+          Assert.That(messages, Is.EqualTo(300));
+        }
+      }
+      finally
+      {
+        Volatile.Write(ref stop, true);
+        collector.Join();
+      }
+    }
+
+    [Test]
+    public void ReportWithoutWaiting()
+    {
+      using (var w = new World(2, AtFloor(FloorAction.Error)))
+      {
+        Tensor memory = Tensor.Allocate(DType.Fp64, (ReportBuffer.Size + 7) / 8);
+        ReportBuffer own = new ReportBuffer(), callers = ReportBuffer.At(memory.Address);
+        Assert.That(own.Get().Updates, Is.EqualTo(0));
+        Overflow(w);
+        foreach (ReportBuffer each in new[] { own, callers })
+        {
+          w.Scaler.ReadReportAsync(null, each);
+          Assert.That(each.Get().AtFloor, Is.True);
+          Assert.That(each.Get().NonfiniteCount, Is.EqualTo(2));
+          Assert.That(each.Get().Updates, Is.EqualTo(1));
+        }
+        w.Scaler.ReadReportAsync(w.Grads, own);
+        Assert.That(own.Get().FirstTensor, Is.EqualTo(0));
+        GC.KeepAlive(memory);
+        Assert.Throws<ArgumentNullException>(() => w.Scaler.ReadReportAsync(w.Grads, null));
+        Assert.Throws<InvalidArgumentException>(() => ReportBuffer.At(IntPtr.Zero));
+        Assert.Throws<InvalidArgumentException>(() => ReportBuffer.At(new IntPtr(12)));
+      }
+    }
+  }
+}

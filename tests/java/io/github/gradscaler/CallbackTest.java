@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.lang.ref.WeakReference;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Exchanger;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.junit.jupiter.api.Test;
+
+/** What the library calls back, and reports without waiting: the log, the sum over ranks, memory of the caller. */
+class CallbackTest {
+  private static ScalerOptions atFloor() {
+    return new ScalerOptions().initScale(4).minScale(4).floorAction(FloorAction.REPORT).floorPatience(1);
+  }
+
+  private static void overflow(World w) {
+    w.fill(Float.NaN);
+    w.scaler.stepAndUpdate(w.optimizer);
+  }
+
+  @Test
+  void logReachesItsReceiver() {
+    final List<String> messages = new ArrayList<>();
+    try (World w = new World(2, atFloor())) {
+      w.context.setLog((level, message) -> messages.add(level + ": " + message));
+      overflow(w);
+      assertEquals(1, messages.size());
+      assertTrue(messages.get(0).startsWith("WARNING: loss scale 4 cannot be lowered"), messages.get(0));
+      w.context.setLog(null);
+      overflow(w);
+      assertEquals(1, messages.size());
+      w.context.setLog((level, message) -> {
+        messages.add(message);
+        throw new IllegalStateException("of the receiver");
+      });
+      overflow(w);
+      assertEquals(2, messages.size());
+      assertEquals(3, w.scaler.report().skipped());
+    }
+  }
+
+  /** The receiver hears what a scaler says after its context is closed and forgotten, and no longer than the scaler. */
+  @Test
+  void receiverLivesAsLongAsTheLastObject() throws InterruptedException {
+    final List<WeakReference<Object>> receivers = new ArrayList<>();
+    final int[] heard = {0};
+    final Object[] objects = withoutContext(receivers, heard);
+    for (int i = 0; i < 20; i++) {
+      System.gc();
+      Thread.sleep(5);
+    }
+    assertNotNull(receivers.get(0).get());
+    ((Tensor) objects[2]).floats().put(0, Float.NaN);
+    ((GradScaler) objects[0]).stepAndUpdate((Optimizer) objects[1]);
+    assertEquals(1, heard[0]);
+    objects[0] = null;
+    objects[1] = null;
+    for (int i = 0; i < 200 && receivers.get(0).get() != null; i++) {
+      System.gc();
+      Thread.sleep(10);
+    }
+    assertNull(receivers.get(0).get());
+  }
+
+  private static Object[] withoutContext(List<WeakReference<Object>> receivers, int[] heard) {
+    try (Context context = Context.cpu(1)) {
+      final Object marker = new Object();
+      receivers.add(new WeakReference<>(marker));
+      context.setLog((level, message) -> heard[0] += marker == null ? 0 : 1);
+      final Tensor gradient = Tensor.allocate(DType.FP32, 1);
+      try (TensorList params = new TensorList(context, Tensor.allocate(DType.FP32, 1));
+          TensorList grads = new TensorList(context, gradient)) {
+        return new Object[] {new GradScaler(context, atFloor()),
+            new Optimizer(context, OptimizerOptions.sgd().lr(1), params, grads), gradient};
+      }
+    }
+  }
+
+  /** Two threads are two ranks. The first overflows in the second iteration; both skip. */
+  @Test
+  void ranksAgree() throws Exception {
+    final Exchanger<double[]> exchanger = new Exchanger<>();
+    final ExecutorService ranks = Executors.newFixedThreadPool(2);
+    final List<Future<Report>> reports = new ArrayList<>();
+    for (int r = 0; r < 2; r++) {
+      final boolean overflows = r == 0;
+      reports.add(ranks.submit(() -> {
+        try (World w = new World(1)) {
+          w.scaler.setReducer(values -> {
+            final double[] other = exchanger.exchange(values.clone(), 20, TimeUnit.SECONDS);
+            for (int i = 0; i < values.length; i++) {
+              values[i] += other[i];
+            }
+          });
+          w.fill(overflows ? 3 : 4);
+          w.scaler.check(w.grads);
+          assertEquals(5, w.scaler.report(w.grads).gradNorm(), 1e-6);
+          w.scaler.stepAndUpdate(w.optimizer);
+          w.fill(overflows ? Float.POSITIVE_INFINITY : 1);
+          w.scaler.stepAndUpdate(w.optimizer);
+          assertEquals(overflows ? -3f : -4f, w.weights.floats().get(0));
+          return w.scaler.report();
+        }
+      }));
+    }
+    for (Future<Report> each : reports) {
+      final Report report = each.get(60, TimeUnit.SECONDS);
+      assertTrue(report.overflow());
+      assertEquals(1, report.skipped());
+      assertEquals(512f, report.scale());
+      assertEquals(1, report.nonfiniteCount());
+    }
+    ranks.shutdown();
+  }
+
+  @Test
+  void reducerThatThrows() {
+    try (World w = new World(2)) {
+      final IOException lost = new IOException("a rank is gone");
+      w.scaler.setReducer(values -> {
+        throw lost;
+      });
+      w.fill(1);
+      final GradScalerException e = assertThrows(GradScalerException.class, () -> w.scaler.step(w.optimizer));
+      assertSame(Status.CALLBACK, e.status());
+      assertSame(lost, e.getCause());
+      assertEquals(0f, w.weights.floats().get(0));
+      w.scaler.discardAll();
+      w.scaler.setReducer(null);
+      w.scaler.stepAndUpdate(w.optimizer);
+      assertEquals(-1f, w.weights.floats().get(0));
+      w.scaler.check(w.grads);
+      assertThrows(BadStateException.class, () -> w.scaler.setReducer(values -> { }));
+    }
+  }
+
+  @Test
+  void deviceReducerGetsMemory() {
+    try (World w = new World(2)) {
+      final List<Long> got = new ArrayList<>();
+      w.scaler.setDeviceReducer((values, count, stream) -> {
+        got.add(count);
+        got.add(stream);
+        final Tensor sums = Tensor.at(values, count, DType.FP64);
+        Ops.axpby(w.context, 1, new Tensor[] {sums}, 1, new Tensor[] {sums});
+      });
+      w.fill(3);
+      w.scaler.check(w.grads);
+      assertEquals(List.of(2L, 0L), got);
+      assertEquals(6, w.scaler.report(w.grads).gradNorm(), 1e-6);
+    }
+  }
+
+  /** While another thread collects garbage, with callbacks that only native code will call again. */
+  @Test
+  void callbacksUnderGarbageCollection() throws InterruptedException {
+    final AtomicBoolean stop = new AtomicBoolean();
+    final Thread collector = new Thread(() -> {
+      while (!stop.get()) {
+        System.gc();
+      }
+    });
+    collector.start();
+    try (World w = new World(2, atFloor())) {
+      final int[] calls = {0, 0};
+      w.scaler.setReducer(values -> calls[0]++);
+      w.context.setLog((level, message) -> calls[1]++);
+      for (int i = 0; i < 300; i++) {
+        overflow(w);
+      }
+      assertEquals(300, calls[0]);
+      assertEquals(300, calls[1]);
+    } finally {
+      stop.set(true);
+      collector.join();
+    }
+  }
+
+  @Test
+  void reportWithoutWaiting() {
+    try (World w = new World(2, atFloor().floorAction(FloorAction.ERROR))) {
+      final ReportBuffer own = new ReportBuffer();
+      final ByteBuffer memory = World.direct(ReportBuffer.size());
+      final ReportBuffer callers = ReportBuffer.at(NativeCallsJNI.bufferAddress(memory));
+      assertEquals(0, own.get().updates());
+      overflow(w);
+      for (ReportBuffer each : new ReportBuffer[] {own, callers}) {
+        w.scaler.readReportAsync(null, each, 0);
+        assertTrue(each.get().atFloor());
+        assertEquals(2, each.get().nonfiniteCount());
+        assertEquals(1, each.get().updates());
+      }
+      w.scaler.readReportAsync(w.grads, own, 0);
+      assertEquals(0, own.get().firstTensor());
+      assertThrows(InvalidArgumentException.class, () -> w.scaler.readReportAsync(w.grads, null, 0));
+      assertThrows(InvalidArgumentException.class, () -> ReportBuffer.at(0));
+      assertThrows(InvalidArgumentException.class, () -> ReportBuffer.at(12));
+    }
+  }
+}
