@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+using System;
+using Gradscaler;
+using ILGPU.Runtime;
+using ILGPU.Runtime.Cuda;
+
+namespace Integrations
+{
+  /// <summary>Memory and streams of ILGPU's CUDA accelerator.</summary>
+  public static class IlgpuBuffers
+  {
+    /// <summary>All elements, such as of a MemoryBuffer1D of floats. Keep it undisposed as long as this is used.</summary>
+    public static Tensor Tensor(MemoryBuffer buffer, DType dtype)
+    {
+      if (buffer.ElementSize != Gradscaler.Tensor.SizeOf(dtype))
+      {
+        throw new ArgumentException("the elements of the buffer are not " + dtype);
+      }
+      return Gradscaler.Tensor.At(buffer.NativePtr, buffer.Length, dtype);
+    }
+
+    /// <summary>For the methods with a stream.</summary>
+    public static IntPtr Stream(AcceleratorStream stream)
+    {
+      return ((CudaStream)stream).StreamPtr;
+    }
+  }
+}
