@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes the NuGet package: a zip of the assembly, its XML documentation and the native library where .NET looks for
-# them. Arguments: NUSPEC (template), VERSION, ASSEMBLY, DOCUMENTATION, NATIVE, RID, LICENSE, FOLDER (to lay it out in),
-# OUTPUT.
+# Makes the NuGet package: a zip of the assemblies, their XML documentation and the native library where .NET and Mono
+# look for them. Arguments: NUSPEC (template), VERSION, ASSEMBLY (for Mono), NETSTANDARD (the same for .NET; may be
+# empty), DOCUMENTATION, NATIVE, RID, LICENSE, FOLDER (to lay it out in), OUTPUT.
 file(REMOVE_RECURSE ${FOLDER})
 file(MAKE_DIRECTORY ${FOLDER}/_rels)
 configure_file(${NUSPEC} ${FOLDER}/Gradscaler.nuspec @ONLY)
-file(COPY ${ASSEMBLY} ${DOCUMENTATION} DESTINATION ${FOLDER}/lib/netstandard2.0)
+# On a system with this native library a .NET Framework is Mono, whose spans are in mscorlib.
+file(COPY ${ASSEMBLY} ${DOCUMENTATION} DESTINATION ${FOLDER}/lib/net471)
+if(NETSTANDARD)
+  file(COPY ${NETSTANDARD} ${DOCUMENTATION} DESTINATION ${FOLDER}/lib/netstandard2.0)
+endif()
 file(COPY ${NATIVE} DESTINATION ${FOLDER}/runtimes/${RID}/native)
 file(COPY ${LICENSE} DESTINATION ${FOLDER})
 # What the Open Packaging Conventions ask for: the type of every file, and which of them describes the package.

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the Java and the C# binding build alike: a library of native methods that SWIG generates and that holds the whole
+# of gradscaler, exporting nothing but those methods. The caller's folder has generate.cmake, which runs SWIG, and
+# exports.map.
+
+# Stops if `file`, which has the version a second time, has another one.
+function(gsc_require_version file)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+  file(READ ${file} text)
+  string(TOLOWER "${text}" text)
+  if(NOT text MATCHES "<version>${PROJECT_VERSION}</version>")
+    message(FATAL_ERROR "${CMAKE_CURRENT_SOURCE_DIR}/${file}: the version is not ${PROJECT_VERSION}")
+  endif()
+endfunction()
+
+# gsc_add_native_binding(<target> PROXY <one generated file> FOLDER <where the library goes> INTERFACES <files in
+# bindings/swig> [INCLUDES <folders>]). Generated files go to <binary folder>/generated.
+function(gsc_add_native_binding target)
+  cmake_parse_arguments(arg "" "PROXY;FOLDER" "INTERFACES;INCLUDES" ${ARGN})
+  set(swig_dir ${PROJECT_SOURCE_DIR}/bindings/swig)
+  set(wrapper ${CMAKE_CURRENT_BINARY_DIR}/${target}.c)
+  set(generated ${CMAKE_CURRENT_BINARY_DIR}/generated)
+  list(TRANSFORM arg_INTERFACES PREPEND ${swig_dir}/)
+  add_custom_command(
+    OUTPUT ${wrapper} ${generated}/${arg_PROXY}
+    COMMAND ${CMAKE_COMMAND} -DSWIG=${GSC_SWIG} -DINTERFACE=${swig_dir}/gradscaler.i
+            "-DINCLUDES=${PROJECT_SOURCE_DIR}/include;${swig_dir}" -DOUTPUT=${generated} -DWRAPPER=${wrapper}
+            -P ${CMAKE_CURRENT_SOURCE_DIR}/generate.cmake
+    DEPENDS ${swig_dir}/gradscaler.i ${swig_dir}/objects.i ${swig_dir}/native_names.i ${arg_INTERFACES}
+            ${PROJECT_SOURCE_DIR}/include/gradscaler/gradscaler.h generate.cmake
+    COMMENT "SWIG: ${target}" VERBATIM)
+  # Generated code is not ours to keep free of warnings.
+  set_source_files_properties(${wrapper} PROPERTIES COMPILE_OPTIONS $<$<NOT:$<C_COMPILER_ID:MSVC>>:-w>
+                                                    OBJECT_DEPENDS ${swig_dir}/support.h)
+  add_library(${target} MODULE ${wrapper})
+  target_include_directories(${target} PRIVATE ${swig_dir} ${arg_INCLUDES})
+  target_link_libraries(${target} PRIVATE gradscaler_static)
+  set_target_properties(${target} PROPERTIES C_STANDARD 11 LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY ${arg_FOLDER})
+  if(UNIX AND NOT APPLE)
+    set(map ${CMAKE_CURRENT_SOURCE_DIR}/exports.map)
+    set_target_properties(${target} PROPERTIES LINK_DEPENDS ${map})
+    target_link_options(${target} PRIVATE LINKER:--version-script=${map} LINKER:--exclude-libs,ALL LINKER:-z,now
+                        LINKER:--no-undefined)
+  endif()
+  if(GRADSCALER_STATIC_RUNTIME AND GSC_HAVE_STATIC_RUNTIME)
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
+endfunction()

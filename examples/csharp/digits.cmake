@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# Steps of run_outside.cmake: the digits example in C# on the packed nupkg. Arguments: MCS, RID, MONO, or DOTNET (the
+# host of a .NET runtime) and RETARGET (what makes an assembly of mcs fit for it). Without an SDK nobody puts the
+# package's files next to the program, so this does.
+file(GLOB sources ${folder}/*.cs)
+file(GLOB package ${folder}/*.nupkg)
+file(ARCHIVE_EXTRACT INPUT ${package} DESTINATION ${folder}/package)
+file(COPY ${folder}/package/runtimes/${RID}/native/libgradscaler_csharp.so ${folder}/package/lib/net471/Gradscaler.dll
+     DESTINATION ${folder})
+run(${MCS} -optimize+ -warn:4 -warnaserror -out:Digits.exe -r:Gradscaler.dll ${sources})
+if(DOTNET)
+  file(COPY ${folder}/package/lib/netstandard2.0/Gradscaler.dll DESTINATION ${folder})
+  file(RENAME ${folder}/Digits.exe ${folder}/compiled.exe)
+  run(${MONO} ${RETARGET} compiled.exe Digits.exe)
+  file(WRITE ${folder}/Digits.runtimeconfig.json
+       "{\"runtimeOptions\": {\"framework\": {\"name\": \"Microsoft.NETCore.App\", \"version\": \"2.1.0\"},
+        \"rollForward\": \"LatestMajor\"}}")
+  run(${DOTNET} exec Digits.exe digits.csv)
+else()
+  run(${MONO} Digits.exe digits.csv)
+endif()

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+# Steps of run_outside.cmake: the digits example in Java on the packed jars. Arguments: JAVAC, JAVA.
+file(GLOB sources ${folder}/*.java)
+file(GLOB jars ${folder}/*.jar)
+list(JOIN jars ":" jars)
+run(${JAVAC} --release 11 -Xlint:all,-try -Werror -d classes -cp ${jars} ${sources})
+run(${JAVA} -cp ${folder}/classes:${jars} digits.Digits digits.csv)
