@@ -165,12 +165,12 @@ void Scaler::check(TensorList &grads, gsc_stream stream) {
 }
 
 void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_stream stream) {
-  enter(grads);
   const int64_t size = grads.plan().size();
   if (first < 0 || count < 0 || first > size || count > size - first) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "first is %lld and count is %lld, but grads has %lld tensors",
          static_cast<long long>(first), static_cast<long long>(count), static_cast<long long>(size));
   }
+  enter(grads);
   if (!enabled()) return;
   if (grads.iteration.stage != Stage::kReady) {
     fail(GSC_ERROR_BAD_STATE, "grads has already been checked, unscaled or stepped since the last update");
@@ -233,10 +233,13 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
     fail(GSC_ERROR_BAD_STATE, "clip_grad_value is being called on grads after step; call it before step");
   }
   it.rule.value = std::min(it.rule.value, clip_value);
-  const bool norm_waits = it.rule.max_norm >= 0.0 && !it.norm_applied;
-  if (!it.unscaled || norm_waits || !std::isfinite(clip_value)) return;
+  if (!it.unscaled || !std::isfinite(it.rule.value)) return;
+  if (it.rule.max_norm >= 0.0 && !it.norm_applied) {  // asked for before unscale
+    complete(grads, stream);
+    apply_norm(grads, stream);
+  }
   Plan &plan = grads.plan();
-  context_->backend().linear({Linear::kClamp, &plan, &plan, clip_value, 0.0, nullptr}, stream);
+  context_->backend().linear({Linear::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
   it.value_applied = true;
 }
 

@@ -164,6 +164,42 @@ TEST_F(Stages, ClipValueThenNormOfAFoldedClip) {
   expect_bad_state([&] { return clip_norm(1.0); }, "clip_grad_value");
 }
 
+/// Gradients are 2 when unscaled. The smaller of two values holds, whichever of them waits for the step.
+TEST_F(Stages, ClipValueTwiceKeepsTheSmaller) {
+  for (const double first : {0.5, 1.0}) {
+    for (const bool unscaled_before : {true, false}) {
+      const double before = trainer_.params()[0].get(0);
+      trainer_.grads()[0].fill(16.0);
+      if (unscaled_before) {
+        ASSERT_GSC_OK(unscale());
+      }
+      ASSERT_GSC_OK(clip_value(first));
+      if (!unscaled_before) {
+        ASSERT_GSC_OK(unscale());
+      }
+      ASSERT_GSC_OK(clip_value(1.5 - first));
+      EXPECT_EQ(trainer_.grads()[0].get(0), 0.5) << "in place on an unscaled list";
+      ASSERT_GSC_OK(step());
+      EXPECT_NEAR(trainer_.params()[0].get(0), before - 0.5, 1e-6);
+      ASSERT_GSC_OK(update());
+    }
+  }
+}
+
+/// A norm that was asked for before unscale does not keep a value asked for after it from being applied in place.
+TEST_F(Stages, ClipValueAppliesAWaitingNormFirst) {
+  for (Buffer &buffer : trainer_.grads()) buffer.fill(0.0);
+  trainer_.grads()[0].set(0, 64.0);
+  ASSERT_GSC_OK(clip_norm(4.0));
+  ASSERT_GSC_OK(unscale());
+  ASSERT_GSC_OK(clip_value(3.0));
+  EXPECT_EQ(trainer_.grads()[0].get(0), 3.0);
+  int32_t apply = -1;
+  ASSERT_GSC_OK(gsc_scaler_should_step_sync(scaler(), grads(), &apply, nullptr));
+  EXPECT_EQ(apply, 1);
+  EXPECT_EQ(trainer_.grads()[0].get(0), 3.0);
+}
+
 TEST_F(Stages, ClipAfterStep) {
   ASSERT_GSC_OK(step());
   expect_bad_state([&] { return clip_norm(1.0); }, "step");
@@ -268,6 +304,12 @@ TEST_F(Stages, AListIsInOneIterationAtATime) {
   ASSERT_GSC_OK(update());
   EXPECT_GSC_OK(gsc_scaler_check(second.get(), grads(), nullptr));
   EXPECT_GSC_OK(gsc_scaler_update(second.get(), nullptr));
+}
+
+TEST_F(Stages, ARefusedRangeLeavesTheListFree) {
+  EXPECT_GSC_ERROR(check_range(2, 2), GSC_ERROR_INVALID_ARGUMENT, "count");
+  const Scaler second = make_scaler(context_, 2.0f);
+  EXPECT_GSC_OK(gsc_scaler_check(second.get(), grads(), nullptr));
 }
 
 class Disabled : public ::testing::Test {
