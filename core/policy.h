@@ -56,10 +56,16 @@ GSC_HD bool is_finite(float x) { return x >= -kFloatMax && x <= kFloatMax; }
 /// PyTorch's rule: the inverse is formed in double and narrowed.
 GSC_HD float inverse_scale(float scale) { return static_cast<float>(1.0 / static_cast<double>(scale)); }
 
+/// A new scale has not been found at its floor yet.
 GSC_HD void store_scale(PolicyState &s, float scale) {
   s.scale = scale;
   s.inv_scale = inverse_scale(scale);
+  s.skips_at_floor = 0;
 }
+
+/// Counters stay at their largest value: a restored state may begin there.
+GSC_HD int32_t one_more(int32_t count) { return count < INT32_MAX ? count + 1 : count; }
+GSC_HD int64_t one_more(int64_t count) { return count < INT64_MAX ? count + 1 : count; }
 
 /// scale * factor, formed in double and narrowed as PyTorch does, or in fp32.
 GSC_HD float multiply_scale(const Policy &p, float scale, double factor) {
@@ -75,9 +81,9 @@ GSC_HD int32_t active_interval(const Policy &p, float scale) {
 /// tolerance (fairseq): only if the overflow rate since the last rescale has reached it.
 GSC_HD void on_overflow(const Policy &p, PolicyState &s) {
   s.growth_tracker = 0;
-  s.skipped += 1;
-  s.consecutive_skips += 1;
-  s.overflows_since_rescale += 1;
+  s.skipped = one_more(s.skipped);
+  s.consecutive_skips = one_more(s.consecutive_skips);
+  s.overflows_since_rescale = one_more(s.overflows_since_rescale);
   if (s.hysteresis_left > 0) s.hysteresis_left -= 1;
   const bool tolerated = p.overflow_tolerance > 0.0 &&
                          static_cast<double>(s.overflows_since_rescale) / static_cast<double>(s.updates_since_rescale) <
@@ -97,8 +103,9 @@ GSC_HD void on_overflow(const Policy &p, PolicyState &s) {
   } else {
     at_floor = lowered == 0.0F;  // collapsed: nothing can be scaled any more
   }
-  s.skips_at_floor = at_floor ? s.skips_at_floor + 1 : 0;
+  const int32_t skips_at_floor = at_floor ? one_more(s.skips_at_floor) : 0;
   store_scale(s, lowered);
+  s.skips_at_floor = skips_at_floor;
   s.overflows_since_rescale = 0;
   s.updates_since_rescale = 0;
   if (p.hysteresis_refill == policy::kRefillConsecutive) s.hysteresis_left = p.hysteresis;
@@ -112,10 +119,10 @@ GSC_HD void on_clean_step(const Policy &p, PolicyState &s) {
 
   // AT_INTERVAL tests the tracker with this step counted, the others without it.
   const int32_t interval = active_interval(p, s.scale);
-  const int32_t tested = p.growth_timing == policy::kGrowthAtInterval ? s.growth_tracker + 1 : s.growth_tracker;
+  const int32_t tested = p.growth_timing == policy::kGrowthAtInterval ? one_more(s.growth_tracker) : s.growth_tracker;
   const bool grow = (p.flags & policy::kGrowOnEqual) != 0 ? tested == interval : tested >= interval;
   if (!grow) {
-    if (s.growth_tracker < INT32_MAX - 1) s.growth_tracker += 1;
+    s.growth_tracker = one_more(s.growth_tracker);
     return;
   }
   s.growth_tracker = p.growth_timing == policy::kGrowthFirstOneLater ? 1 : 0;
@@ -129,8 +136,8 @@ GSC_HD void on_clean_step(const Policy &p, PolicyState &s) {
 
 /// One update. `overflow`: some list checked since the last update had a non-finite gradient.
 GSC_HD void policy_update(const Policy &p, PolicyState &s, bool overflow) {
-  s.updates += 1;
-  if (s.updates_since_rescale < INT32_MAX) s.updates_since_rescale += 1;
+  s.updates = one_more(s.updates);
+  s.updates_since_rescale = one_more(s.updates_since_rescale);
   if (overflow) {
     on_overflow(p, s);
   } else {

@@ -254,6 +254,16 @@ TEST(PolicyFloor, ErrorFillsTheReport) {
   EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u);
 }
 
+TEST(PolicyFloor, ANewScaleEndsIt) {
+  gsc_scaler_options o = options(1.0f, 1000);
+  o.min_scale = 1.0f;
+  o.floor_action = GSC_FLOOR_ERROR;
+  Policy policy(o);
+  policy.update(true);
+  ASSERT_GSC_OK(gsc_scaler_set_scale(policy.get(), 4.0f, nullptr));
+  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u) << "4 can be lowered";
+}
+
 TEST(PolicySetters, TakeEffectAtTheNextUpdate) {
   Policy policy(options(8.0f, 100));
   ASSERT_GSC_OK(gsc_scaler_set_growth_factor(policy.get(), 4.0, nullptr));

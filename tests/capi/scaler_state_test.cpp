@@ -254,6 +254,28 @@ TEST(ScalerState, RestoresEveryCounter) {
   EXPECT_EQ(report.consecutive_skips, 2);
 }
 
+/// A checkpoint may hold any count that is not negative.
+TEST(ScalerState, CountersStopAtTheirLargest) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  gsc_scaler_options options = scaler_options(8.0f, kMost);
+  options.min_scale = 8.0f;
+  Policy policy(options);
+  gsc_scaler_state state = state_of(policy.scaler());
+  state.growth_tracker = state.overflows_since_rescale = state.updates_since_rescale = kMost;
+  state.consecutive_skips = state.skips_at_floor = kMost;
+  state.updates = state.skipped = std::numeric_limits<int64_t>::max();
+  ASSERT_GSC_OK(gsc_scaler_set_state(policy.get(), &state, nullptr));
+  policy.update(true);
+  gsc_scaler_state now = state_of(policy.scaler());
+  EXPECT_EQ(now.consecutive_skips, kMost);
+  EXPECT_EQ(now.skips_at_floor, kMost);
+  EXPECT_EQ(now.updates, state.updates);
+  EXPECT_EQ(now.skipped, state.skipped);
+  ASSERT_GSC_OK(gsc_scaler_set_state(policy.get(), &state, nullptr));
+  policy.update(false);
+  EXPECT_EQ(policy.scale(), 16.0f) << "the tracker has reached the interval";
+}
+
 TEST(ScalerState, RestoringReturnsListsToReady) {
   Policy policy(scaler_options(8.0f, 2));
   const gsc_scaler_state state = state_of(policy.scaler());
