@@ -91,13 +91,13 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
       record_(context_->backend(), sizeof(OptimizerRecord)) {
   Backend &backend = context_->backend();
   const int64_t tensors = lists_.params->plan().size();
-  mark_narrowed_gradients();
   if (slot_count_ > 0 && !lists_.state[0]) make_state();
   if (variant_ == Variant::kLamb) trust_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(double)));
   device_group_of_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(int32_t)));
   groups_ = DeviceMemory(backend, sizeof(GroupRecord));
   coefficients_ = DeviceMemory(backend, sizeof(Coefficients<double>));
   upload_groups();
+  mark_narrowed_gradients();  // last, because it changes the caller's list
 }
 
 /// fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow.

@@ -179,6 +179,31 @@ TEST(AllocationFailure, AtEverySiteOfOperatorNew) {
   }
 }
 
+/// fp64 gradients of smaller parameters overflow where fp32 does, but not before the optimizer that says so exists.
+TEST(AllocationFailure, LeavesTheListsOfAnOptimizerAsTheyWere) {
+  Buffer param(GSC_FP32, 4), grad(GSC_FP64, 4);
+  grad.fill(1e100);
+  Allocator allocator;
+  gsc_context_options options = allocator.options(1);
+  gsc_context *opened = nullptr;
+  ASSERT_GSC_OK(gsc_context_create(&options, &opened));
+  const Context context(opened);
+  const List params = make_list(context, param), grads = make_list(context, grad);
+  const Scaler scaler = make_scaler(context, 1.0f);
+  int failures = 0;
+  for (gsc_optimizer *optimizer = nullptr; optimizer == nullptr; ++failures) {
+    allocator.fail_at = allocator.calls + failures + 1;
+    const gsc_status status =
+        gsc_optimizer_create(context.get(), nullptr, params.get(), grads.get(), nullptr, nullptr, 0, &optimizer);
+    allocator.fail_at = 0;
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), grads.get(), nullptr));
+    ASSERT_EQ(report_of(scaler, grads.get()).nonfinite_count, status == GSC_OK ? 4 : 0) << failures;
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    gsc_optimizer_destroy(status == GSC_OK ? optimizer : nullptr);
+  }
+  EXPECT_GT(failures, 3);
+}
+
 /// Counts what `work` allocates by any of the three ways.
 int64_t allocations_of(Allocator &allocator, const std::function<void()> &work) {
   const int64_t before = allocator.calls;
