@@ -114,27 +114,27 @@ Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float cur
   } else if (dtype != GSC_FP32) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "dtype is %d; it must be GSC_FP16, GSC_BF16 or GSC_FP32", dtype);
   }
-  int64_t total = 0;
+  double total = 0.0;  // the sum of counts may be beyond int64_t
   int top = -1;
   for (int b = 0; b < GSC_EXPONENT_BINS; ++b) {
     if (histogram[b] < 0) {
       fail(GSC_ERROR_INVALID_ARGUMENT, "histogram[%d] is %lld; it must be >= 0", b,
            static_cast<long long>(histogram[b]));
     }
-    total += histogram[b];
+    total += static_cast<double>(histogram[b]);
     if (histogram[b] > 0) top = b;
   }
-  if (total == 0) return {current_scale, 0.0};
+  if (total == 0.0) return {current_scale, 0.0};
 
   // Exponents are of gradients times current_scale. The largest shall land two binades below `largest`.
   const int current = std::ilogb(current_scale);
   const int wanted = largest - 2 - (top + GSC_EXPONENT_MIN) + current;
   const int exponent = wanted < -126 ? -126 : (wanted > 127 ? 127 : wanted);
-  int64_t flushed = 0;
+  double flushed = 0.0;
   for (int b = 0; b < GSC_EXPONENT_BINS; ++b) {
-    if (b + GSC_EXPONENT_MIN + exponent - current < smallest) flushed += histogram[b];
+    if (b + GSC_EXPONENT_MIN + exponent - current < smallest) flushed += static_cast<double>(histogram[b]);
   }
-  return {std::ldexp(1.0F, exponent), static_cast<double>(flushed) / static_cast<double>(total)};
+  return {std::ldexp(1.0F, exponent), flushed / total};
 }
 
 }  // namespace gsc::ops

@@ -176,6 +176,11 @@ TEST(RecommendScale, CountsWhatIsStillFlushed) {
   EXPECT_EQ(recommend(histogram_of({{3, 1}, {-34, 1}}), 1.0f, GSC_FP16).flushed, 0.0);
 }
 
+TEST(RecommendScale, HoldsCountsBeyondTheSumOfIntegers) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(recommend(histogram_of({{13, kMost}, {-25, kMost}}), 1.0f, GSC_FP16).flushed, 0.5);
+}
+
 TEST(RecommendScale, StaysFiniteAndPositive) {
   for (const int exponent : {GSC_EXPONENT_MIN, 127}) {
     for (const int32_t dtype : {GSC_FP16, GSC_BF16, GSC_FP32}) {
