@@ -182,7 +182,8 @@ typedef struct gsc_context_options {
   int32_t num_threads;
   /** GSC_CPU_BEST, or one instruction set to insist on (an error if the processor lacks it). */
   int32_t cpu_target;
-  /** Replaces the thread pool when not NULL; num_threads then says how many pieces to cut work into. */
+  /** Replaces the thread pool when not NULL; num_threads then says for how many threads work is cut, into a few pieces
+   *  for each. With 1 it is never called. */
   gsc_parallel_for_fn parallel_for;
   void *parallel_for_user;
   /** Host memory for everything the library keeps but the threads of its pool; both or neither. NULL: the C++
@@ -564,7 +565,8 @@ GSC_API gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_li
 /**
  * Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN, else counts a
  * clean step and perhaps grows. Appends to the history. All lists return to READY.
- * Errors: BAD_STATE if no list was checked, unscaled or stepped since the last update. Disabled: does nothing.
+ * Errors: BAD_STATE if no list was checked, unscaled or stepped since the last update, or if check_range has covered
+ * one only in part. Disabled: does nothing.
  */
 GSC_API gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream);
 /** gsc_scaler_step and gsc_scaler_update in one call, for loops with a single optimizer. Errors: those of both. */
