@@ -38,9 +38,9 @@ const Kernels *find_kernels(int32_t target) {
 #endif
 #if defined(GSC_HAVE_AVX512)
     case GSC_CPU_AVX512:
-      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                     __builtin_cpu_supports("avx512cd")
+      return find_kernels(GSC_CPU_AVX2) != nullptr && __builtin_cpu_supports("avx512f") &&
+                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd")
                  ? avx512_kernels()
                  : nullptr;
 #endif
