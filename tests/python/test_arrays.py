@@ -102,6 +102,12 @@ def test_the_stream_of_cuda_tensors_of_pytorch(monkeypatch):
     class Tensor(Cuda):
         device = types.SimpleNamespace(type="cuda", index=1)
 
+        def is_neg(self):
+            return False
+
+        def untyped_storage(self):
+            raise NotImplementedError
+
     streams = {1: 77}
     cuda = types.SimpleNamespace(
         current_stream=lambda device: types.SimpleNamespace(cuda_stream=streams[device.index]))

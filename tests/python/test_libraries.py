@@ -33,6 +33,23 @@ def test_torch_refusals(bad):
         gs.TensorList([array])
 
 
+@pytest.mark.parametrize("nbytes", [0, 8])
+def test_torch_tensors_that_were_freed_or_resized_are_refused(nbytes):
+    torch = library("torch")
+    values = torch.ones(4)
+    # What sharded training does between steps; DLPack hands out the memory nevertheless.
+    values.untyped_storage().resize_(nbytes)
+    with pytest.raises(ValueError, match=rf"params\[0\] was freed or resized: its storage has {nbytes} bytes.* 16"):
+        gs.SGD([values], [torch.ones(4)])
+    assert len(gs.TensorList([values[:0], torch.ones(4)[2:]])) == 2
+
+
+def test_torch_views_that_negate_are_refused():
+    torch = library("torch")
+    with pytest.raises(ValueError, match=r"arrays\[0\] is a view that negates"):
+        gs.TensorList([torch._neg_view(torch.ones(3))])
+
+
 def test_torch_training_equals_torchs_own():
     torch = library("torch")
     torch.manual_seed(0)

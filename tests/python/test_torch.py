@@ -158,14 +158,15 @@ def test_unscale(make, dtype):
                 assert unscale((index, element, value)) == 1.0
 
 
-@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "channels_last"])
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "channels_last", "negated"])
 def test_layouts(make, layout):
     scaler = make(init_scale=4.0)
     scaler.scale(torch.ones(()))
     grad = {"contiguous": lambda: torch.randn(2, 3, 4, 5),
             "transposed": lambda: torch.randn(5, 4, 3, 2).permute(3, 2, 1, 0),
             "strided": lambda: torch.randn(2, 3, 4, 10)[..., ::2],
-            "channels_last": lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)}[layout]()
+            "channels_last": lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+            "negated": lambda: torch._neg_view(torch.randn(2, 3, 4, 5))}[layout]()
     expected = grad.clone() / 4
     param = torch.zeros(grad.shape, requires_grad=True)
     param.grad = grad

@@ -167,6 +167,8 @@ def _look(array: Any, argument: str, override: Optional[str], stream: Optional[i
         return _from_raw(array, argument, override)
     if getattr(array, "requires_grad", False) and hasattr(array, "detach"):
         array = array.detach()
+    if _is_torch(array):
+        _check_tensor(array, argument)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
         return _from_cuda(array, interface, argument, override)
@@ -267,10 +269,28 @@ def _is_jax(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
 
 
+def _is_torch(array: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def _check_tensor(array: Any, argument: str) -> None:
+    """Refuses tensors of PyTorch whose memory is not what they show, of which their interfaces say nothing."""
+    if array.is_neg():
+        raise ValueError(f"{argument} is a view that negates its memory; pass its resolve_neg()")
+    try:
+        held = array.untyped_storage().nbytes()
+        needed = (array.storage_offset() + array.numel()) * array.element_size()
+    except (RuntimeError, NotImplementedError):
+        return  # Sparse and the like, which are refused for what they are.
+    if array.is_contiguous() and array.numel() and held < needed:
+        raise ValueError(f"{argument} was freed or resized: its storage has {held} bytes, but it needs {needed}")
+
+
 def _producer_stream(array: Any) -> Optional[int]:
     """The CUDA stream that fills `array`, for libraries whose interface does not say."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
+    if _is_torch(array):
+        torch: Any = sys.modules["torch"]
         return int(torch.cuda.current_stream(array.device).cuda_stream)
     if _is_jax(array):
         # It has streams of its own, and tells nobody.

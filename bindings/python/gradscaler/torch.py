@@ -96,8 +96,9 @@ def _grads_by_device(optimizer: Any, allow_fp16: bool) -> Dict[Any, List[Any]]:
 
 
 def _is_dense(grad: Any) -> bool:
-    """Whether the elements fill one piece of memory, in whatever order."""
-    return bool(grad.is_contiguous() or (grad.dim() == 4 and grad.is_contiguous(memory_format=torch.channels_last)))
+    """Whether the elements, and not their negatives, fill one piece of memory, in whatever order."""
+    channels_last = grad.dim() == 4 and grad.is_contiguous(memory_format=torch.channels_last)
+    return bool((grad.is_contiguous() or channels_last) and not grad.is_neg())
 
 
 def _unscale(grads: List[Any], found_inf: Any, inv_scale: Any) -> None:
@@ -107,7 +108,7 @@ def _unscale(grads: List[Any], found_inf: Any, inv_scale: Any) -> None:
     for grad in grads:
         target = grad
         if not _is_dense(grad):
-            target = grad.contiguous()
+            target = grad.resolve_neg().contiguous()
             copies.append((grad, target))
         array.add(target.data_ptr(), target.numel(), _CODES[target.dtype], None)
     context: Any = _context(found_inf.device)
