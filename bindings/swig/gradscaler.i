@@ -8,7 +8,7 @@
  *   every other type, out       first the status that gsc_take_pending returns, then the value
  *   void *ADDRESS, in and out   an address as an integer
  *   (void *buffer, int64_t size) and (const void *buffer, int64_t size), in   host memory that the language owns
- * Callbacks (log, allocator, parallel_for, reducer) are left out: they do not pass safely through SWIG.
+ * Callbacks do not pass safely through SWIG; Java and C# add the log and the reducer by hand.
  */
 %module gradscaler
 %{
