@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the assembly that mcs has compiled fit for .NET: under Mono the types of spans are in mscorlib, everywhere else
-// in System.Memory. Run by the build: Retarget.exe <input> <output>. Needs Mono.Cecil, which comes with mcs's runtime.
+// Makes an assembly that mcs has compiled fit for .NET: under Mono the types of spans are in mscorlib, everywhere else in
+// System.Memory. Run by the build and the tests: Retarget.exe <input> <output>. What the input refers to lies beside it.
 using System;
+using System.IO;
 using System.Linq;
 using Mono.Cecil;
 
@@ -15,7 +16,10 @@ internal static class Retarget
 
   private static void Main(string[] arguments)
   {
-    ModuleDefinition module = ModuleDefinition.ReadModule(arguments[0]);
+    var resolver = new DefaultAssemblyResolver();
+    resolver.AddSearchDirectory(Path.GetDirectoryName(Path.GetFullPath(arguments[0])));
+    ModuleDefinition module =
+        ModuleDefinition.ReadModule(arguments[0], new ReaderParameters { AssemblyResolver = resolver });
     // The oldest version with all members in use: that of the package System.Memory 4.5.0.
     var memory = new AssemblyNameReference("System.Memory", new Version(4, 0, 1, 0)) {
       PublicKeyToken = new byte[] { 0xcc, 0x7b, 0x13, 0xff, 0xcd, 0x2d, 0xdd, 0x51 }
