@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the library calls back in Java: the log and the sum over ranks. Native code keeps nothing of Java's but a number,
- * which CallbackSlot looks up; so nothing of Java's can be gone when it is called. The library calls on the thread whose
- * call caused it, which is inside of a native method: it is attached, and FindClass sees this package.
+ * What the library calls back in Java: the log and the sum over ranks. Native code keeps nothing of Java's but a
+ * number, which CallbackSlot looks up; so nothing of Java's can be gone when it is called. The library calls on the
+ * thread whose call caused it, which is inside of a native method: it is attached, and FindClass sees this package.
  */
 %{
 static JavaVM *gsc_java_vm = NULL;

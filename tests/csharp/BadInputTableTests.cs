@@ -16,7 +16,8 @@ namespace Gradscaler.Tests
     {
       Object file = Conformance.Parse(Conformance.PathOf("bad_input.json"));
       Assert.That(file["format"], Is.EqualTo(1));
-      return ((object[])file["rows"]).Select((row, i) => new TestCaseData(row).SetName(i + " " + ((Object)row)["call"]));
+      return ((object[])file["rows"]).Cast<Object>().Select(
+          (row, i) => new TestCaseData(row).SetName(i + " " + row["call"]));
     }
 
     private static object Get(Object row, string key, object otherwise)

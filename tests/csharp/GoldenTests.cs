@@ -72,7 +72,8 @@ namespace Gradscaler.Tests
     private static int Bits(object scale)
     {
       var hex = scale as string;
-      return hex == null ? BitsOf((float)Math.Pow(2, Conformance.Integer(scale))) : int.Parse(hex, NumberStyles.HexNumber);
+      return hex == null ? BitsOf((float)Math.Pow(2, Conformance.Integer(scale)))
+                         : int.Parse(hex, NumberStyles.HexNumber);
     }
 
     private static int BitsOf(float value)

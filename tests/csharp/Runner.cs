@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the fixtures in an assembly where NUnit's own runner does not: under .NET. Knows [Test] and [TestCaseSource], and
-// nothing more of NUnit. Usage: Runner.exe <assembly>; fails if a test does, or if there is none.
+// Runs the fixtures in an assembly where NUnit's own runner does not: under .NET. Knows [Test] and [TestCaseSource],
+// and nothing more of NUnit. Usage: Runner.exe <assembly>; fails if a test does, or if there is none.
 using System;
 using System.Collections.Generic;
 using System.Linq;
@@ -26,7 +26,8 @@ internal static class Runner
           catch (TargetInvocationException e)
           {
             failed++;
-            Console.WriteLine("{0}.{1}({2}): {3}", fixture.Name, test.Name, string.Join(", ", values), e.InnerException);
+            Console.WriteLine("{0}.{1}({2}): {3}", fixture.Name, test.Name, string.Join(", ", values),
+                              e.InnerException);
           }
         }
       }

@@ -9,6 +9,7 @@ using NUnit.Framework;
 
 namespace Gradscaler.Tests
 {
+  using static Conformance;
   using Object = Dictionary<string, object>;
 
   internal sealed class ScenarioWorld : IDisposable
@@ -42,7 +43,7 @@ namespace Gradscaler.Tests
     internal ScenarioWorld(Object file)
     {
       options = (Object)file["scaler"];
-      scaler = new GradScaler(context, Conformance.Read(options, new ScalerOptions()));
+      scaler = new GradScaler(context, Read(options, new ScalerOptions()));
       if (!file.ContainsKey("lists"))
       {
         Add("model", DType.Fp32, new[] { 4 });
@@ -51,7 +52,7 @@ namespace Gradscaler.Tests
       foreach (KeyValuePair<string, object> pair in (Object)file["lists"])
       {
         var description = (Object)pair.Value;
-        Add(pair.Key, Conformance.Word<DType>(description["dtype"]), ((object[])description["counts"]).Select(Conformance.Integer).ToArray());
+        Add(pair.Key, Word<DType>(description["dtype"]), ((object[])description["counts"]).Select(Integer).ToArray());
       }
     }
 
@@ -73,7 +74,7 @@ namespace Gradscaler.Tests
         status = error.Status;
       }
       string expected = e.ContainsKey("status") ? (string)e["status"] : "ok";
-      Assert.That(status, Is.EqualTo(expected == "ok" ? (Status?)null : Conformance.Word<Status>(expected)), where);
+      Assert.That(status, Is.EqualTo(expected == "ok" ? (Status?)null : Word<Status>(expected)), where);
       if (e.ContainsKey("expect"))
       {
         foreach (KeyValuePair<string, object> pair in (Object)e["expect"])
@@ -97,13 +98,13 @@ namespace Gradscaler.Tests
       switch ((string)e["do"])
       {
         case "update": scaler.Update(); break;
-        case "set_scale": scaler.SetScale((float)Conformance.Number(e["scale"])); break;
-        case "set_options": scaler.SetOptions(Conformance.Read((Object)e["options"], scaler.GetOptions())); break;
+        case "set_scale": scaler.SetScale((float)Number(e["scale"])); break;
+        case "set_options": scaler.SetOptions(Read((Object)e["options"], scaler.GetOptions())); break;
         case "save": saved[(string)e["as"]] = scaler.GetState(); break;
         case "restore": scaler.SetState(saved[(string)e["from"]]); break;
         case "new_scaler":
           scaler.Dispose();
-          scaler = new GradScaler(context, Conformance.Read(e.ContainsKey("scaler") ? (Object)e["scaler"] : options,
+          scaler = new GradScaler(context, Read(e.ContainsKey("scaler") ? (Object)e["scaler"] : options,
                                                 new ScalerOptions()));
           break;
         case "run": Run((string)e["pattern"], (object[])e["scales"]); break;
@@ -117,16 +118,16 @@ namespace Gradscaler.Tests
       switch ((string)e["do"])
       {
         case "fill":
-          Fill(target, e.ContainsKey("value") ? Conformance.Number(e["value"]) : Conformance.Number(e["true_value"]) * scaler.GetScale());
+          Fill(target, e.ContainsKey("value") ? Number(e["value"]) : Number(e["true_value"]) * scaler.GetScale());
           break;
         case "plant":
-          Set(target.Gradients[Conformance.Integer(e["tensor"])].Slice(Conformance.Integer(e["element"]), 1), Conformance.Number(e["value"]));
+          Set(target.Gradients[Integer(e["tensor"])].Slice(Integer(e["element"]), 1), Number(e["value"]));
           break;
         case "unscale": scaler.Unscale(target.Grads); break;
         case "check": scaler.CheckGrads(target.Grads); break;
-        case "check_range": scaler.CheckRange(target.Grads, Conformance.Integer(e["first"]), Conformance.Integer(e["count"])); break;
-        case "clip_norm": scaler.ClipGradNorm(target.Grads, Conformance.Number(e["max_norm"]), Conformance.Word<Norm>(e["norm"])); break;
-        case "clip_value": scaler.ClipGradValue(target.Grads, Conformance.Number(e["value"])); break;
+        case "check_range": scaler.CheckRange(target.Grads, Integer(e["first"]), Integer(e["count"])); break;
+        case "clip_norm": scaler.ClipGradNorm(target.Grads, Number(e["max_norm"]), Word<Norm>(e["norm"])); break;
+        case "clip_value": scaler.ClipGradValue(target.Grads, Number(e["value"])); break;
         case "step": scaler.Step(target.Optimizer); break;
         case "step_and_update": scaler.StepAndUpdate(target.Optimizer); break;
         case "should_step": apply = scaler.ShouldStep(target.Grads); break;
@@ -165,7 +166,7 @@ namespace Gradscaler.Tests
           scaler.Step(lists[name].Optimizer);
         }
         scaler.Update();
-        Assert.That(scaler.GetScale(), Is.EqualTo((float)Conformance.Number(scales[i])), "letter " + i + " of " + pattern);
+        Assert.That(scaler.GetScale(), Is.EqualTo((float)Number(scales[i])), "letter " + i + " of " + pattern);
       }
     }
 
@@ -188,24 +189,24 @@ namespace Gradscaler.Tests
     {
       switch (key)
       {
-        case "scale": Assert.That(scaler.GetScale(), Is.EqualTo((float)Conformance.Number(value)), where); break;
+        case "scale": Assert.That(scaler.GetScale(), Is.EqualTo((float)Number(value)), where); break;
         case "inv_scale":
           var word = new float[1];
           Ops.Cast(context, Tensor.At(scaler.GetDeviceState().InvScale, 1, DType.Fp32), Tensor.Of(word));
-          Assert.That(word[0], Is.EqualTo((float)Conformance.Number(value)), where);
+          Assert.That(word[0], Is.EqualTo((float)Number(value)), where);
           break;
-        case "growth_tracker": Assert.That(ReportOf().GrowthTracker, Is.EqualTo(Conformance.Integer(value)), where); break;
-        case "hysteresis_tracker": Assert.That(ReportOf().HysteresisTracker, Is.EqualTo(Conformance.Integer(value)), where); break;
-        case "consecutive_skips": Assert.That(ReportOf().ConsecutiveSkips, Is.EqualTo(Conformance.Integer(value)), where); break;
-        case "updates": Assert.That(ReportOf().Updates, Is.EqualTo(Conformance.Integer(value)), where); break;
-        case "skipped": Assert.That(ReportOf().Skipped, Is.EqualTo(Conformance.Integer(value)), where); break;
+        case "growth_tracker": Assert.That(ReportOf().GrowthTracker, Is.EqualTo(Integer(value)), where); break;
+        case "hysteresis_tracker": Assert.That(ReportOf().HysteresisTracker, Is.EqualTo(Integer(value)), where); break;
+        case "consecutive_skips": Assert.That(ReportOf().ConsecutiveSkips, Is.EqualTo(Integer(value)), where); break;
+        case "updates": Assert.That(ReportOf().Updates, Is.EqualTo(Integer(value)), where); break;
+        case "skipped": Assert.That(ReportOf().Skipped, Is.EqualTo(Integer(value)), where); break;
         case "overflow": Assert.That(ReportOf().Overflow, Is.EqualTo(value), where); break;
         case "at_floor": Assert.That(ReportOf().AtFloor, Is.EqualTo(value), where); break;
         case "floor_error":
           ReportOf();
           Assert.That(floorError, Is.EqualTo(value), where);
           break;
-        case "apply": Assert.That(apply, Is.EqualTo(Conformance.Number(value) != 0), where); break;
+        case "apply": Assert.That(apply, Is.EqualTo(Number(value) != 0), where); break;
         case "history": JudgeHistory((object[])value, where); break;
         default:
           foreach (KeyValuePair<string, object> pair in (Object)value)
@@ -224,7 +225,7 @@ namespace Gradscaler.Tests
         case "grads": JudgeElements(target.Gradients, value, where); break;
         case "steps":
           var steps = new[] { target.Optimizer.GetStepsApplied(), target.Optimizer.GetStepsSkipped() };
-          Assert.That(steps, Is.EqualTo(((object[])value).Select(Conformance.Integer)), where);
+          Assert.That(steps, Is.EqualTo(((object[])value).Select(Integer)), where);
           break;
         case "report":
           Report report = ReportOf(target.Grads);
@@ -242,13 +243,13 @@ namespace Gradscaler.Tests
       switch (field)
       {
         case "overflow": Assert.That(report.Overflow, Is.EqualTo(value), where); break;
-        case "nonfinite": Assert.That(report.NonfiniteCount, Is.EqualTo(Conformance.Integer(value)), where); break;
-        case "inf": Assert.That(report.InfCount, Is.EqualTo(Conformance.Integer(value)), where); break;
-        case "nan": Assert.That(report.NanCount, Is.EqualTo(Conformance.Integer(value)), where); break;
-        case "first_tensor": Assert.That(report.FirstTensor, Is.EqualTo(Conformance.Integer(value)), where); break;
-        case "first_element": Assert.That(report.FirstElement, Is.EqualTo(Conformance.Integer(value)), where); break;
-        case "norm": Near(Conformance.Number(value), report.GradNorm, where); break;
-        case "amax": Near(Conformance.Number(value), report.GradAmax, where); break;
+        case "nonfinite": Assert.That(report.NonfiniteCount, Is.EqualTo(Integer(value)), where); break;
+        case "inf": Assert.That(report.InfCount, Is.EqualTo(Integer(value)), where); break;
+        case "nan": Assert.That(report.NanCount, Is.EqualTo(Integer(value)), where); break;
+        case "first_tensor": Assert.That(report.FirstTensor, Is.EqualTo(Integer(value)), where); break;
+        case "first_element": Assert.That(report.FirstElement, Is.EqualTo(Integer(value)), where); break;
+        case "norm": Near(Number(value), report.GradNorm, where); break;
+        case "amax": Near(Number(value), report.GradAmax, where); break;
         default: throw new ArgumentException("unknown field of a report " + field);
       }
     }
@@ -269,7 +270,7 @@ namespace Gradscaler.Tests
       }
       for (int i = 0; i < all.Count; i++)
       {
-        Near(Conformance.Number(each == null ? value : each[i]), all[i], where);
+        Near(Number(each == null ? value : each[i]), all[i], where);
       }
     }
 
@@ -292,9 +293,9 @@ namespace Gradscaler.Tests
       {
         var entry = (object[])expected[i];
         HistoryEntry got = history[history.Count - expected.Length + i];
-        Assert.That(got.Update, Is.EqualTo(Conformance.Integer(entry[0])), where);
-        Assert.That(got.Scale, Is.EqualTo((float)Conformance.Number(entry[1])), where);
-        Assert.That(got.Overflow, Is.EqualTo(Conformance.Number(entry[2]) != 0), where);
+        Assert.That(got.Update, Is.EqualTo(Integer(entry[0])), where);
+        Assert.That(got.Scale, Is.EqualTo((float)Number(entry[1])), where);
+        Assert.That(got.Overflow, Is.EqualTo(Number(entry[2]) != 0), where);
       }
     }
 

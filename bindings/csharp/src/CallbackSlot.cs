@@ -23,9 +23,9 @@ namespace Gradscaler
   public delegate void DeviceReducer(IntPtr values, long count, IntPtr stream);
 
   /// <summary>
-  /// What native code calls back. It knows a slot by a number only, and calls static functions that are never collected.
-  /// The objects that may cause a call keep the slot alive; once they are gone the number means nothing, and a call with
-  /// it does nothing.
+  /// What native code calls back. It knows a slot by a number only, and calls static functions that are never
+  /// collected. The objects that may cause a call keep the slot alive; once they are gone the number means nothing, and
+  /// a call with it does nothing.
   /// </summary>
   internal sealed class CallbackSlot
   {

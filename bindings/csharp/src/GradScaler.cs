@@ -190,8 +190,8 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// As GetReport without waiting: enqueues the copy, and never throws ScaleFloorException. report: pinned memory on a
-    /// CUDA device; it has the report when the stream has passed this point.
+    /// As GetReport without waiting: enqueues the copy, and never throws ScaleFloorException. report: pinned memory on
+    /// a CUDA device; it has the report when the stream has passed this point.
     /// </summary>
     public void ReadReportAsync(TensorList grads, ReportBuffer report, IntPtr stream = default(IntPtr))
     {

@@ -9,7 +9,7 @@ namespace Integrations
   /// <summary>Memory and streams of ILGPU's CUDA accelerator.</summary>
   public static class IlgpuBuffers
   {
-    /// <summary>All elements, such as of a MemoryBuffer1D of floats. Keep it undisposed as long as this is used.</summary>
+    /// <summary>All elements, as of a MemoryBuffer1D of floats. Keep it undisposed as long as this is used.</summary>
     public static Tensor Tensor(MemoryBuffer buffer, DType dtype)
     {
       if (buffer.ElementSize != Gradscaler.Tensor.SizeOf(dtype))

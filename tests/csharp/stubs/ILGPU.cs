@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stub to compile a sample against. Signatures: ILGPU 1.5.3, ILGPU.Runtime.MemoryBuffer, ILGPU.Runtime.AcceleratorStream,
-// ILGPU.Runtime.Cuda.CudaStream.
+// Stub to compile a sample against. Signatures: ILGPU 1.5.3, ILGPU.Runtime.MemoryBuffer,
+// ILGPU.Runtime.AcceleratorStream, ILGPU.Runtime.Cuda.CudaStream.
 using System;
 
 namespace ILGPU.Runtime

@@ -14,8 +14,8 @@ import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
 
 /**
- * The golden trajectories of other systems: every update of every recorded run must leave the same fp32 bits. The format
- * is described in tests/conformance/README.md.
+ * The golden trajectories of other systems: every update of every recorded run must leave the same fp32 bits. The
+ * format is described in tests/conformance/README.md.
  */
 class GoldenTest {
   @TestFactory

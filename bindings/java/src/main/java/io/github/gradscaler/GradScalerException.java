@@ -2,8 +2,8 @@
 package io.github.gradscaler;
 
 /**
- * A call that failed, with the library's sentence for it, and as its cause what a callback threw. The subclasses say what kind of failure it is; {@link
- * #status()} says the same as a value.
+ * A call that failed, with the library's sentence for it, and as its cause what a callback threw. The subclasses say
+ * what kind of failure it is; {@link #status()} says the same as a value.
  */
 public class GradScalerException extends RuntimeException {
   private static final long serialVersionUID = 1;
