@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "core/linear.h"
@@ -84,6 +85,19 @@ class Backend {
   [[nodiscard]] virtual bool host_visible() const = 0;
   /// How many parallel tasks a plan should be cut into.
   [[nodiscard]] virtual int32_t wanted_tasks() const = 0;
+
+  /// Ordering between two backends of one kind. An event stands for the work enqueued on a stream when it was recorded;
+  /// what is done on return needs none. The stream is always one of the backend that is asked.
+  virtual void *make_event() { return nullptr; }
+  virtual void destroy_event(void * /*event*/) noexcept {}
+  virtual void record_event(void * /*event*/, gsc_stream /*stream*/) {}
+  /// What is enqueued on `stream` from now on starts after what the event, perhaps another backend's, stands for. Work
+  /// that is captured in a graph and work that is not cannot wait for each other, and do not.
+  virtual void wait_event(const void * /*event*/, gsc_stream /*stream*/) {}
+  /// Device memory of this backend from device memory of `source`, which is of the same kind.
+  virtual void copy_from(void *to, const Backend & /*source*/, const void *from, int64_t bytes, gsc_stream /*stream*/) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
 
   /// A list's plan has been built, or has new addresses: keep what the device needs of it in plan.mirror().
   virtual void bind(Plan &plan, gsc_stream stream) = 0;

@@ -37,7 +37,9 @@ Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
       record_(context_->backend(), sizeof(ScalerRecord)),
       history_(context_->backend(), options.history_capacity * static_cast<int64_t>(sizeof(HistoryEntry))),
       lists_(context_->memory()),
-      list_records_(context_->memory()) {
+      strays_(context_->memory()),
+      list_records_(context_->memory()),
+      changed_(context_->backend()) {
   lists_.reserve(kUsualLists);
   list_records_.reserve(kUsualLists);
   ScalerRecord r{};
@@ -52,18 +54,22 @@ Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
   backend.finish_setup();
 }
 
-Scaler::~Scaler() { discard_all(); }
+Scaler::~Scaler() {
+  // Giving back what a list has away waits for its device, which may still be reading this scaler's words.
+  for (const Ref<TensorList> &list : lists_) list->away = Away{};
+  reset_lists();
+}
 
-void Scaler::enter(TensorList &grads) {
-  if (grads.context().get() != context_.get()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "grads belongs to another context than scaler");
-  }
+void Scaler::enter(TensorList &grads, gsc_stream stream) {
+  require_kind(grads);
   Iteration &it = grads.iteration;
   if (it.scaler == id_) return;
   if (it.scaler != 0) {
     fail(GSC_ERROR_BAD_STATE, "grads is in the iteration of another scaler, which has not been updated yet");
   }
   list_records_.reserve(lists_.size() + 1);
+  lists_.reserve(lists_.size() + 1);
+  send_words(grads, stream);
   lists_.push_back(Ref<TensorList>::share(&grads));
   it.scaler = id_;
 }
@@ -79,7 +85,7 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   CheckJob job{};
   job.plan = &plan;
   job.record = grads.record();
-  job.inv_scale = &record()->state.inv_scale;
+  job.inv_scale = &words(grads)->inv_scale;
   job.first_chunk = plan.first_chunk(first);
   job.last_chunk = plan.first_chunk(last);
   job.unscale = unscale;
@@ -87,13 +93,13 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   job.finish = it.covered + (last - first) == plan.size();
   job.conclude = reducer_.all_reduce == nullptr;
   job.rule = it.rule;
-  context_->backend().check(job, stream);
+  grads.context()->backend().check(job, stream);
   it.covered += last - first;
   if (job.finish) finish_check(grads, stream);
 }
 
 void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
-  Backend &backend = context_->backend();
+  Backend &backend = grads.context()->backend();
   Iteration &it = grads.iteration;
   ListRecord *list = grads.record();
   bool joined = true;
@@ -114,6 +120,7 @@ void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
   it.concluded = true;
   it.stage = it.unscaled ? Stage::kUnscaled : Stage::kChecked;
   grads.checked_by = id_;
+  leave(grads, stream);
   if (!joined) fail(GSC_ERROR_CALLBACK, "reducer.all_reduce reported failure; grads is unscaled and will be skipped");
 }
 
@@ -140,7 +147,7 @@ void Scaler::check_whole(TensorList &grads, bool unscale, gsc_stream stream) {
 }
 
 void Scaler::unscale(TensorList &grads, gsc_stream stream) {
-  enter(grads);
+  enter(grads, stream);
   Iteration &it = grads.iteration;
   if (!enabled()) {
     it.unscaled = true;
@@ -156,7 +163,7 @@ void Scaler::unscale(TensorList &grads, gsc_stream stream) {
 }
 
 void Scaler::check(TensorList &grads, gsc_stream stream) {
-  enter(grads);
+  enter(grads, stream);
   if (!enabled()) return;
   if (grads.iteration.stage != Stage::kReady) {
     fail(GSC_ERROR_BAD_STATE, "grads has already been checked, unscaled or stepped since the last update");
@@ -170,7 +177,7 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
     fail(GSC_ERROR_INVALID_ARGUMENT, "first is %lld and count is %lld, but grads has %lld tensors",
          static_cast<long long>(first), static_cast<long long>(count), static_cast<long long>(size));
   }
-  enter(grads);
+  enter(grads, stream);
   if (!enabled()) return;
   if (grads.iteration.stage != Stage::kReady) {
     fail(GSC_ERROR_BAD_STATE, "grads has already been checked, unscaled or stepped since the last update");
@@ -189,8 +196,9 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
 
 void Scaler::apply_norm(TensorList &grads, gsc_stream stream) {
   Plan &plan = grads.plan();
-  context_->backend().linear({Linear::kScale, &plan, &plan, 0.0, 0.0, &grads.record()->clip}, stream);
+  grads.context()->backend().linear({Linear::kScale, &plan, &plan, 0.0, 0.0, &grads.record()->clip}, stream);
   grads.iteration.norm_applied = true;
+  leave(grads, stream);
 }
 
 void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_type, gsc_stream stream) {
@@ -203,7 +211,7 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
   if (norm_type == GSC_NORM_INF && reducer_.all_reduce != nullptr) {
     fail(GSC_ERROR_UNSUPPORTED, "norm_type is GSC_NORM_INF, but the reducer joins only the L2 norm over ranks");
   }
-  enter(grads);
+  enter(grads, stream);
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "clip_grad_norm is being called on grads after step; call it before step");
@@ -227,7 +235,7 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
   if (std::isnan(clip_value) || clip_value < 0.0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "clip_value is %g; it must be >= 0", clip_value);
   }
-  enter(grads);
+  enter(grads, stream);
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "clip_grad_value is being called on grads after step; call it before step");
@@ -239,23 +247,21 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
     apply_norm(grads, stream);
   }
   Plan &plan = grads.plan();
-  context_->backend().linear({Linear::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
+  grads.context()->backend().linear({Linear::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
   it.value_applied = true;
+  leave(grads, stream);
 }
 
 void Scaler::complete(TensorList &grads, gsc_stream stream) {
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kReady) check_whole(grads, false, stream);
-  if (!it.concluded) context_->backend().conclude(grads.record(), it.rule, stream);
+  if (!it.concluded) grads.context()->backend().conclude(grads.record(), it.rule, stream);
   it.concluded = true;
 }
 
-void Scaler::begin_step(Optimizer &optimizer) {
-  if (optimizer.context().get() != context_.get()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "optimizer belongs to another context than scaler");
-  }
+void Scaler::begin_step(Optimizer &optimizer, gsc_stream stream) {
   TensorList &grads = optimizer.grads();
-  enter(grads);
+  enter(grads, stream);
   if (grads.iteration.stage == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "step has already been called on this optimizer's gradients since the last update");
   }
@@ -264,16 +270,16 @@ void Scaler::begin_step(Optimizer &optimizer) {
 StepWords Scaler::step_words(const TensorList &grads) const {
   const Iteration &it = grads.iteration;
   const ListRecord *list = grads.record();
-  StepWords words;
-  words.found_inf = &list->found_inf;
-  if (!it.unscaled) words.inv_scale = &record()->state.inv_scale;
-  if (it.rule.max_norm >= 0.0 && !it.norm_applied) words.clip = &list->clip;
-  if (!it.value_applied) words.clip_value = it.rule.value;
-  return words;
+  StepWords step;
+  step.found_inf = &list->found_inf;
+  if (!it.unscaled) step.inv_scale = &words(grads)->inv_scale;
+  if (it.rule.max_norm >= 0.0 && !it.norm_applied) step.clip = &list->clip;
+  if (!it.value_applied) step.clip_value = it.rule.value;
+  return step;
 }
 
 void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
-  begin_step(optimizer);
+  begin_step(optimizer, stream);
   if (!enabled()) {
     step_disabled(optimizer, stream);
     return;
@@ -281,11 +287,16 @@ void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
   TensorList &grads = optimizer.grads();
   complete(grads, stream);
   optimizer.step(step_words(grads), stream);
+  leave(grads, stream);
   grads.iteration.stage = Stage::kStepped;
 }
 
 void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
-  begin_step(optimizer);
+  if (is_away(optimizer.grads())) {
+    fail(GSC_ERROR_INVALID_ARGUMENT,
+         "optimizer belongs to another context than scaler; call step on its stream and update on one of the scaler's");
+  }
+  begin_step(optimizer, stream);
   if (!enabled() || lists_.size() > 1) {
     step(optimizer, stream);
     update(stream);
@@ -296,6 +307,7 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
   complete(grads, stream);
   StepWords words = step_words(grads);
   words.update = record();
+  wait_for_lists(stream);
   optimizer.step(words, stream);
   finish_update(stream);
 }
@@ -311,11 +323,12 @@ void Scaler::step_disabled(Optimizer &optimizer, gsc_stream stream) {
   }
   if (!it.value_applied) words.clip_value = it.rule.value;
   optimizer.step(words, stream);
+  leave(grads, stream);
   discard(grads);
 }
 
 bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
-  enter(grads);
+  enter(grads, stream);
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "grads has already been stepped since the last update");
@@ -329,13 +342,13 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
   if (!enabled()) {
     if (value_waits) {
       Plan &plan = grads.plan();
-      context_->backend().linear({Linear::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
+      grads.context()->backend().linear({Linear::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
     }
     discard(grads);
     return true;
   }
   float found_inf = 0.0F;
-  context_->backend().read_sync(&found_inf, &grads.record()->found_inf, sizeof found_inf, stream);
+  grads.context()->backend().read_sync(&found_inf, &grads.record()->found_inf, sizeof found_inf, stream);
   it.stage = Stage::kStepped;
   return found_inf == 0.0F;
 }
@@ -348,7 +361,7 @@ void Scaler::update(gsc_stream stream) {
   list_records_.clear();
   for (const Ref<TensorList> &list : lists_) {
     if (list->iteration.stage != Stage::kReady) {
-      list_records_.push_back(list->record());
+      list_records_.push_back(record_here(*list, stream));
     } else if (list->iteration.covered > 0) {
       fail(GSC_ERROR_BAD_STATE,
            "check_range has covered %lld of %lld tensors of a list; check the rest or discard the list",
@@ -358,12 +371,14 @@ void Scaler::update(gsc_stream stream) {
   if (list_records_.empty()) {
     fail(GSC_ERROR_BAD_STATE, "no list was checked, unscaled or stepped since the last update");
   }
+  wait_for_lists(stream);
   context_->backend().update(record(), list_records_.data(), static_cast<int64_t>(list_records_.size()), stream);
   finish_update(stream);
 }
 
 void Scaler::finish_update(gsc_stream stream) {
-  discard_all();
+  publish(stream);
+  reset_lists();
   Backend &backend = context_->backend();
   if (options_.floor_action != GSC_FLOOR_CLAMP && backend.host_visible()) {
     gsc_report report;
@@ -373,16 +388,20 @@ void Scaler::finish_update(gsc_stream stream) {
 }
 
 void Scaler::discard(TensorList &grads) {
-  if (grads.context().get() != context_.get()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "grads belongs to another context than scaler");
-  }
+  require_kind(grads);
   if (grads.iteration.scaler != id_) return;
+  remember_stray(grads);
   grads.reset_iteration();
   const auto it = std::find_if(lists_.begin(), lists_.end(), [&](const auto &list) { return list.get() == &grads; });
   lists_.erase(it);
 }
 
 void Scaler::discard_all() {
+  for (const Ref<TensorList> &list : lists_) remember_stray(*list);
+  reset_lists();
+}
+
+void Scaler::reset_lists() {
   for (const Ref<TensorList> &list : lists_) list->reset_iteration();
   lists_.clear();
 }
@@ -392,8 +411,10 @@ void Scaler::set_scale(float scale, gsc_stream stream) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "scale is %g; it must be finite and > 0", static_cast<double>(scale));
   }
   if (!enabled()) return;
+  wait_for_lists(stream);
   context_->backend().set_scale(record(), scale, stream);
-  discard_all();
+  publish(stream);
+  reset_lists();
 }
 
 void Scaler::set_reducer(const gsc_reducer *reducer) {

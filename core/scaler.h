@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scaler: its record in device memory, and the stage machine that takes lists of gradients through an iteration
 //     READY -> CHECKED or UNSCALED -> STEPPED -> (update) READY.
-// scaler.cpp has the iteration, scaler_state.cpp the reports, options and checkpoints.
+// scaler.cpp has the iteration, scaler_devices.cpp lists of other devices, scaler_state.cpp the reports, options and
+// checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +57,8 @@ class Scaler final : public Object {
   void destroy() noexcept override { Context::unmake(this); }
 
   [[nodiscard]] ScalerRecord *record() const { return record_.as<ScalerRecord>(); }
-  /// Same context, and in no other scaler's iteration; makes the list part of this one's.
-  void enter(TensorList &grads);
+  /// A device of the same kind, and in no other scaler's iteration; makes the list part of this one's.
+  void enter(TensorList &grads, gsc_stream stream);
   /// Looks at tensors [first, last) of a list, and finishes the check once all have been.
   void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, gsc_stream stream);
   /// All tensors have been looked at: joins ranks if there is a reducer, and moves the stage.
@@ -69,12 +70,30 @@ class Scaler final : public Object {
   void apply_norm(TensorList &grads, gsc_stream stream);
   /// The iteration is over: all lists back to READY, the log told of a scale at its floor.
   void finish_update(gsc_stream stream);
-  void begin_step(Optimizer &optimizer);
+  void reset_lists();
+  void begin_step(Optimizer &optimizer, gsc_stream stream);
   [[nodiscard]] StepWords step_words(const TensorList &grads) const;
   void step_disabled(Optimizer &optimizer, gsc_stream stream);
   void require_checked(const TensorList *grads) const;
   [[nodiscard]] ScalerRecord read_record(gsc_stream stream) const;
   void log_floor(const gsc_report &report) const;
+
+  // Lists of other devices: scaler_devices.cpp.
+  [[nodiscard]] bool is_away(const TensorList &grads) const { return grads.context().get() != context_.get(); }
+  void require_kind(const TensorList &grads) const;
+  /// Gives a list that is away the scaler's words as they are now. Allocates the first time.
+  void send_words(TensorList &grads, gsc_stream stream);
+  /// Ends a call that enqueued work of a list, which the scaler's device may have to wait for.
+  void leave(const TensorList &grads, gsc_stream stream) const;
+  /// The words that work on the list's device reads.
+  [[nodiscard]] const PolicyState *words(const TensorList &grads) const;
+  /// The list's record on the scaler's device; `stream` is one of that device.
+  [[nodiscard]] const ListRecord *record_here(const TensorList &grads, gsc_stream stream) const;
+  /// A list leaves the iteration without an update.
+  void remember_stray(TensorList &grads);
+  /// Before and after the scaler's state changes.
+  void wait_for_lists(gsc_stream stream);
+  void publish(gsc_stream stream) const { changed_.record(stream); }
 
   Ref<Context> context_;
   gsc_scaler_options options_;
@@ -83,7 +102,9 @@ class Scaler final : public Object {
   DeviceMemory record_;
   DeviceMemory history_;
   Vec<Ref<TensorList>> lists_;            ///< in this iteration
+  Vec<Ref<TensorList>> strays_;           ///< away and discarded: they may still be reading the scaler's words
   Vec<const ListRecord *> list_records_;  ///< scratch for update
+  DeviceEvent changed_;                   ///< the last change of the state
 };
 
 }  // namespace gsc

@@ -22,9 +22,7 @@ ScalerRecord Scaler::read_record(gsc_stream stream) const {
 
 void Scaler::require_checked(const TensorList *grads) const {
   if (grads == nullptr) return;
-  if (grads->context().get() != context_.get()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "grads belongs to another context than scaler");
-  }
+  require_kind(*grads);
   if (grads->checked_by != id_) {
     fail(GSC_ERROR_BAD_STATE, "grads has not been checked by this scaler");
   }
@@ -49,7 +47,7 @@ bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_strea
   require_checked(grads);
   const ScalerRecord scaler = read_record(stream);
   ListRecord list;
-  if (grads != nullptr) context_->backend().read_sync(&list, grads->record(), sizeof list, stream);
+  if (grads != nullptr) context_->backend().read_sync(&list, record_here(*grads, stream), sizeof list, stream);
   pack_report(scaler, grads != nullptr ? &list : nullptr, *out);
   if (!context_->backend().host_visible()) log_floor(*out);
   return options_.floor_action == GSC_FLOOR_ERROR && (out->flags & GSC_REPORT_AT_FLOOR) != 0;
@@ -57,7 +55,7 @@ bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_strea
 
 void Scaler::read_report_async(const TensorList *grads, gsc_report *out, gsc_stream stream) {
   require_checked(grads);
-  context_->backend().report(record(), grads != nullptr ? grads->record() : nullptr, out, stream);
+  context_->backend().report(record(), grads != nullptr ? record_here(*grads, stream) : nullptr, out, stream);
 }
 
 int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_stream stream) {
@@ -79,15 +77,18 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
 }
 
 void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const {
-  if (grads != nullptr && grads->context().get() != context_.get()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "grads belongs to another context than scaler");
+  if (grads != nullptr) {
+    require_kind(*grads);
+    if (is_away(*grads) && grads->away.home.get() != context_.get()) {
+      fail(GSC_ERROR_BAD_STATE, "grads is of another device and has not been used with this scaler yet");
+    }
   }
-  const ScalerRecord *r = record();
+  const PolicyState *state = grads != nullptr ? words(*grads) : &record()->state;
   out->reserved = 0;
-  out->scale = &r->state.scale;
-  out->inv_scale = &r->state.inv_scale;
-  out->growth_tracker = &r->state.growth_tracker;
-  out->hysteresis_tracker = &r->state.hysteresis_left;
+  out->scale = &state->scale;
+  out->inv_scale = &state->inv_scale;
+  out->growth_tracker = &state->growth_tracker;
+  out->hysteresis_tracker = &state->hysteresis_left;
   out->found_inf = grads != nullptr ? &grads->record()->found_inf : nullptr;
   out->grad_norm = grads != nullptr ? &grads->record()->grad_norm : nullptr;
 }
@@ -150,7 +151,8 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   options_.growth_factor = state.growth_factor;
   options_.backoff_factor = state.backoff_factor;
   options_.growth_interval = state.growth_interval;
-  discard_all();
+  wait_for_lists(stream);
+  reset_lists();
   ScalerRecord r = read_record(stream);
   r.state = PolicyState{};
   store_scale(r.state, state.scale);
@@ -166,6 +168,7 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   r.last = empty_summary();
   r.history_begin = state.updates;
   context_->backend().write(record(), &r, sizeof r, stream);
+  publish(stream);
 }
 
 void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
@@ -183,7 +186,9 @@ void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
          options.history_capacity, options_.history_capacity);
   }
   options_ = options;
+  wait_for_lists(stream);
   context_->backend().set_policy(record(), make_policy(options), stream);
+  publish(stream);
 }
 
 }  // namespace gsc

@@ -64,7 +64,11 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
   context_->backend().bind(plan_, nullptr);
 }
 
-TensorList::~TensorList() { context_->backend().unbind(plan_); }
+TensorList::~TensorList() {
+  // First of all: giving back the landing waits for the scaler's device, which may still be reading the record.
+  away = Away{};
+  context_->backend().unbind(plan_);
+}
 
 void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream stream) {
   if (count != plan_.size()) {

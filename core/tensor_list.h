@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/away.h"
 #include "core/context.h"
 #include "core/plan.h"
 #include "core/records.h"
@@ -54,6 +55,7 @@ class TensorList final : public Object {
   Iteration iteration;
   Vec<uint8_t> covered;     ///< per tensor: looked at by a check of a range in this iteration
   uint64_t checked_by = 0;  ///< id of the scaler that wrote the record; 0: none yet
+  Away away;                ///< used while the scaler is of another context
 
  private:
   ~TensorList() override;

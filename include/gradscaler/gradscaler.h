@@ -488,6 +488,18 @@ GSC_API gsc_status gsc_scaler_options_preset(gsc_scaler_options *options, uint32
  *     READY -> (CHECKED or UNSCALED) -> STEPPED        and update returns it to READY.
  * CHECKED gradients are still multiplied by the scale; UNSCALED ones are not.
  * A list is in one scaler's iteration at a time: another scaler is refused with BAD_STATE until the first has updated.
+ *
+ * Several devices in one process: make a context for each, and one scaler on the first. Lists and optimizers of the
+ * other contexts take part like those of its own: every call that names one takes a stream of that one's device.
+ *
+ *     gsc_scaler_step(scaler, opt0, stream0);   // of the scaler's device
+ *     gsc_scaler_step(scaler, opt1, stream1);   // of another: fetches the scale, checks, steps or skips there
+ *     gsc_scaler_update(scaler, stream0);       // waits, on the device, for both; one overflow anywhere backs off
+ *
+ * Streams are ordered by events; the host waits for nothing, and only a list's first call with the scaler allocates.
+ * Calls that name no list take a stream of the scaler's device; so do the reports, whichever list they are about. A
+ * graph that is captured over several devices must hold whole iterations, and begin by having the other streams wait
+ * for the first. As on one device, each list is skipped and clipped for itself. All contexts are of one kind, CPU or CUDA.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
@@ -550,8 +562,8 @@ GSC_API gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_lis
 /**
  * The fused step: checks the optimizer's gradients if that has not been done, then, if all are finite, unscales, clips
  * and applies them in one pass; else leaves parameters and state bit-identical and counts the step as skipped.
- * Any stage -> STEPPED. Errors: BAD_STATE if stepped since the last update; INVALID_ARGUMENT if the two objects are of
- * different contexts.
+ * Any stage -> STEPPED. Errors: BAD_STATE if stepped since the last update; INVALID_ARGUMENT if one object is on the CPU
+ * and the other on a CUDA device.
  */
 GSC_API gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
 /**
@@ -569,7 +581,10 @@ GSC_API gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_li
  * one only in part. Disabled: does nothing.
  */
 GSC_API gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream);
-/** gsc_scaler_step and gsc_scaler_update in one call, for loops with a single optimizer. Errors: those of both. */
+/**
+ * gsc_scaler_step and gsc_scaler_update in one call, for loops with a single optimizer. Errors: those of both;
+ * INVALID_ARGUMENT if the optimizer is of another context than the scaler.
+ */
 GSC_API gsc_status gsc_scaler_step_and_update(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
 /**
  * Returns a list to READY as if it had not been looked at: for aborted iterations and skipped micro-batches. grads
@@ -668,7 +683,10 @@ typedef struct gsc_history_entry {
 GSC_API gsc_status gsc_scaler_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
                                            int64_t *out_count, gsc_stream stream);
 
-/** Addresses of the scaler's words in device memory, valid as long as the scaler. Read them in your own kernels. */
+/**
+ * Addresses of the scaler's words in device memory, valid as long as the scaler. Read them in your own kernels. Asked
+ * with a list of another device, they are the copies on that device, as of the list's iteration, valid as long as it.
+ */
 typedef struct gsc_device_state {
   /** Set by the caller: sizeof(gsc_device_state). */
   uint32_t struct_size;
@@ -684,7 +702,10 @@ typedef struct gsc_device_state {
   const double *grad_norm;
 } gsc_device_state;
 
-/** Fills in addresses; `grads` may be NULL. No device work. Errors: INVALID_ARGUMENT. */
+/**
+ * Fills in addresses; `grads` may be NULL. No device work. Errors: INVALID_ARGUMENT; BAD_STATE if grads is of another
+ * context and this scaler has not used it yet.
+ */
 GSC_API gsc_status gsc_scaler_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads,
                                            gsc_device_state *out_state);
 

@@ -273,26 +273,6 @@ TEST(BadInputScaler, ClipArgumentsAndRanges) {
   EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr)) << "refused calls leave the list READY";
 }
 
-TEST(BadInputScaler, ObjectsOfAnotherContext) {
-  const Context here = make_context();
-  const Context there = make_context();
-  const Scaler scaler = make_scaler(here, 4.0f);
-  Trainer trainer(there, {.options = optimizer_options(GSC_SGD), .counts = {4}});
-  const Snapshot before = trainer.snapshot();
-  const gsc_status bad = GSC_ERROR_INVALID_ARGUMENT;
-  EXPECT_GSC_ERROR(gsc_scaler_step(scaler.get(), trainer.get(), nullptr), bad, "context");
-  EXPECT_GSC_ERROR(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr), bad, "context");
-  EXPECT_GSC_ERROR(gsc_scaler_check(scaler.get(), trainer.grad_list(), nullptr), bad, "context");
-  EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler.get(), trainer.grad_list(), nullptr), bad, "context");
-  EXPECT_GSC_ERROR(gsc_scaler_clip_grad_norm(scaler.get(), trainer.grad_list(), 1.0, GSC_NORM_L2, nullptr), bad,
-                   "context");
-  int32_t apply = -7;
-  EXPECT_GSC_ERROR(gsc_scaler_should_step_sync(scaler.get(), trainer.grad_list(), &apply, nullptr), bad, "context");
-  EXPECT_EQ(apply, -7);
-  EXPECT_TRUE(trainer.snapshot().same_with_grads(before));
-  EXPECT_GSC_ERROR(gsc_scaler_update(scaler.get(), nullptr), GSC_ERROR_BAD_STATE, "update");
-}
-
 TEST(BadInputScaler, States) {
   const Context context = make_context();
   const Scaler scaler = make_scaler(context, 8.0f);

@@ -285,6 +285,30 @@ TEST(Allocations, NoneAfterTheFirstIteration) {
   }
 }
 
+TEST(Allocations, NoneWithAListOfAnotherDevice) {
+  Allocator allocator;
+  Data data;
+  data.reset();
+  const gsc_context_options options = allocator.options(1);
+  gsc_context *raw = nullptr;
+  ASSERT_GSC_OK(gsc_context_create(&options, &raw));
+  const Context context(raw);
+  const Context home = make_context();
+  const List params = make_list(context, data.p), grads = make_list(context, data.g);
+  const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), params, grads);
+  const Scaler scaler = make_scaler(home, 4.0f);
+  gsc_status worst = GSC_OK;
+  const std::function<void()> iteration = [&] {
+    worst = std::max({worst, gsc_scaler_check(scaler.get(), grads.get(), nullptr),
+                      gsc_scaler_discard(scaler.get(), nullptr),
+                      gsc_scaler_step(scaler.get(), optimizer.get(), nullptr),
+                      gsc_scaler_update(scaler.get(), nullptr)});
+  };
+  iteration();
+  EXPECT_EQ(allocations_of(allocator, iteration), 0);
+  EXPECT_EQ(worst, GSC_OK) << gsc_last_error_message();
+}
+
 TEST(Allocations, RefusedCallsDoNotAllocate) {
   Allocator allocator;
   Data data;

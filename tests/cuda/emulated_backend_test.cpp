@@ -246,7 +246,7 @@ TEST(EmulatedBackend, BadMemory) {
   gsc_tensor tensors[2] = {twin.device_tensor(), twin.host_tensor()};
   EXPECT_GSC_ERROR(gsc_tensor_list_create(contexts.cuda.get(), tensors, 2, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
                    "tensors[1]", "host memory");
-  void *other = emulation::allocate_device(32, false);
+  void *other = emulation::allocate_device(32, 1);
   tensors[1].data = other;
   EXPECT_GSC_ERROR(gsc_tensor_list_create(contexts.cuda.get(), tensors, 2, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
                    "tensors[1]", "device 1");
@@ -276,14 +276,14 @@ TEST(EmulatedBackend, AStreamThatIsNone) {
 TEST(EmulatedBackend, DevicesAndNoSuchDevice) {
   int32_t count = 0;
   ASSERT_GSC_OK(gsc_device_count(GSC_DEVICE_CUDA, &count));
-  EXPECT_EQ(count, 1);
+  EXPECT_EQ(count, 2);
   gsc_device_info info{};
   info.struct_size = sizeof info;
   ASSERT_GSC_OK(gsc_get_device_info(GSC_DEVICE_CUDA, 0, &info));
   EXPECT_EQ(info.device_type, GSC_DEVICE_CUDA);
   EXPECT_EQ(info.units, 2);
   EXPECT_EQ(info.level, 90);
-  EXPECT_GSC_ERROR(gsc_get_device_info(GSC_DEVICE_CUDA, 1, &info), GSC_ERROR_UNAVAILABLE, "device_index is 1");
+  EXPECT_GSC_ERROR(gsc_get_device_info(GSC_DEVICE_CUDA, 2, &info), GSC_ERROR_UNAVAILABLE, "device_index is 2");
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.device_type = GSC_DEVICE_CUDA;
   options.device_index = 3;

@@ -43,6 +43,21 @@ inline void copy_to_host(void *host, const void *device, int64_t bytes) {
   ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
 }
 
+/// Makes a device the one that memory comes from.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    EXPECT_EQ(cudaGetDevice(&previous_), cudaSuccess);
+    EXPECT_EQ(cudaSetDevice(device), cudaSuccess);
+  }
+  OnDevice(const OnDevice &) = delete;
+  OnDevice &operator=(const OnDevice &) = delete;
+  ~OnDevice() { cudaSetDevice(previous_); }
+
+ private:
+  int previous_ = 0;
+};
+
 /// Device memory.
 class DeviceBytes {
  public:

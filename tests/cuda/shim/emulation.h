@@ -75,8 +75,8 @@ int64_t allocation_count();
 int64_t wait_count();
 /// Bytes allocated on the device now, stream-ordered ones included.
 int64_t bytes_in_use();
-/// Memory for the tests; on = false: of another device.
-void *allocate_device(std::size_t bytes, bool this_device = true);
+/// Memory for the tests.
+void *allocate_device(std::size_t bytes, int device = 0);
 void *allocate_pinned(std::size_t bytes);
 
 }  // namespace gsc::cuda::emulation

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One CUDA device of two multiprocessors that exists in host memory only, so that the backend's own host code runs in
-// the tests. Its memory lies in one region that can be touched only while a kernel or a copy runs: host code that reads
-// or writes device memory faults. New and freed memory is filled with 0xff. Streams run at once.
+// Two CUDA devices of two multiprocessors that exist in host memory only, so that the backend's own host code runs in
+// the tests. Their memory lies in one region that can be touched only while a kernel or a copy runs: host code that reads
+// or writes device memory faults. New and freed memory is filled with 0xff. Streams run at once,
+// and can be used on their own device only.
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -18,8 +19,7 @@ namespace emulation {
 namespace {
 
 constexpr std::size_t kRegionBytes = std::size_t{256} << 20;
-constexpr int kThisDevice = 0;
-constexpr int kOtherDevice = 1;
+constexpr int kDevices = 2;
 
 struct Allocation {
   std::size_t bytes;
@@ -30,7 +30,9 @@ struct State {
   char *region = nullptr;
   int access = 0;
   std::map<char *, Allocation> allocations;
-  std::set<cudaStream_t> streams;
+  std::map<cudaStream_t, int> streams;  ///< to their device
+  std::set<cudaEvent_t> events;
+  int current = 0;
   bool capturing = false;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   int64_t allocation_count = 0;
@@ -91,14 +93,16 @@ MemoryAccess::~MemoryAccess() {
   if (--state().access == 0) protect(PROT_NONE);
 }
 
-bool is_stream(cudaStream_t stream) { return stream == nullptr || state().streams.count(stream) != 0; }
+bool is_stream(cudaStream_t stream) {
+  if (stream == nullptr) return true;
+  const auto found = state().streams.find(stream);
+  return found != state().streams.end() && found->second == state().current;
+}
 void set_capturing(bool capturing) { state().capturing = capturing; }
 int64_t allocation_count() { return state().allocation_count; }
 int64_t wait_count() { return state().wait_count; }
 int64_t bytes_in_use() { return state().bytes_in_use; }
-void *allocate_device(std::size_t bytes, bool this_device) {
-  return take(bytes, this_device ? kThisDevice : kOtherDevice);
-}
+void *allocate_device(std::size_t bytes, int device) { return take(bytes, device); }
 void *allocate_pinned(std::size_t bytes) {
   void *memory = std::malloc(bytes);
   state().allocations[static_cast<char *>(memory)] = {bytes, -1};
@@ -109,8 +113,12 @@ void *allocate_pinned(std::size_t bytes) {
 
 PrimaryContext::PrimaryContext(int32_t device) : device_(device), handle_(this) {}
 PrimaryContext::~PrimaryContext() = default;
-DeviceGuard::DeviceGuard(const PrimaryContext &) {}
-DeviceGuard::~DeviceGuard() = default;
+DeviceGuard::DeviceGuard(const PrimaryContext &context) {
+  // A pointer's bits carry the number of the device that was current.
+  previous_ = reinterpret_cast<void *>(static_cast<intptr_t>(emulation::state().current));
+  emulation::state().current = context.device();
+}
+DeviceGuard::~DeviceGuard() { emulation::state().current = static_cast<int>(reinterpret_cast<intptr_t>(previous_)); }
 
 }  // namespace gsc::cuda
 
@@ -120,7 +128,15 @@ cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t) { return "emulated error"; }
 const char *cudaGetErrorName(cudaError_t) { return "cudaErrorEmulated"; }
 cudaError_t cudaGetDeviceCount(int *count) {
-  *count = 1;
+  *count = kDevices;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int *device) {
+  *device = state().current;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  state().current = device;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int) {
@@ -141,7 +157,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
   *stream = reinterpret_cast<cudaStream_t>(std::malloc(1));
-  state().streams.insert(*stream);
+  state().streams[*stream] = state().current;
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -160,6 +176,26 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *
   *status = state().capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus *status, unsigned long long *id) {
+  *id = 1;
+  return cudaStreamIsCapturing(stream, status);
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
+  *event = reinterpret_cast<cudaEvent_t>(std::malloc(1));
+  state().events.insert(*event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  state().events.erase(event);
+  std::free(event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return is_stream(stream) && state().events.count(event) != 0 ? cudaSuccess : cudaErrorInvalidResourceHandle;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return cudaEventRecord(event, stream);
+}
 cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *) {
   *pool = reinterpret_cast<cudaMemPool_t>(std::malloc(1));
   return cudaSuccess;
@@ -171,7 +207,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
 }
 cudaError_t cudaMallocFromPoolAsync(void **memory, std::size_t bytes, cudaMemPool_t, cudaStream_t stream) {
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
-  *memory = take(bytes, kThisDevice);
+  *memory = take(bytes, state().current);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
@@ -180,7 +216,7 @@ cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
 cudaError_t cudaMalloc(void **memory, std::size_t bytes) {
   if (forbidden_in_capture()) return cudaErrorStreamCaptureUnsupported;
   ++state().allocation_count;
-  *memory = take(bytes, kThisDevice);
+  *memory = take(bytes, state().current);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void *memory) {
@@ -198,6 +234,15 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, std::size_t bytes, cudaM
   const MemoryAccess access;
   if (bytes > 0) std::memcpy(to, from, bytes);
   return cudaSuccess;
+}
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, std::size_t bytes,
+                                cudaStream_t stream) {
+  for (const auto &[memory, device] : {std::pair<const void *, int>(to, to_device), {from, from_device}}) {
+    cudaPointerAttributes attributes;
+    cudaPointerGetAttributes(&attributes, memory);
+    if (attributes.type != cudaMemoryTypeDevice || attributes.device != device) return cudaErrorInvalidValue;
+  }
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *address) {
   const State &s = state();

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ordering and copies between two CUDA backends, on one device or on two: all stream-ordered.
+#include "core/cuda/cuda_backend.h"
+
+namespace gsc::cuda {
+namespace {
+
+struct Event {
+  cudaEvent_t event;
+  unsigned long long capture;  ///< the capture it was recorded in; 0: none
+};
+
+/// The number of the capture that `stream` takes part in; 0: none.
+unsigned long long capture_of(cudaStream_t stream, const char *what) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  check(cudaStreamGetCaptureInfo(stream, &status, &id), what);
+  return status == cudaStreamCaptureStatusActive ? id : 0;
+}
+
+}  // namespace
+
+void *CudaBackend::make_event() {
+  const DeviceGuard guard(context_);
+  std::pmr::polymorphic_allocator<Event> allocator(memory_);
+  Event *made = allocator.allocate(1);
+  *made = {};
+  const cudaError_t error = cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming);
+  if (error != cudaSuccess) {
+    allocator.deallocate(made, 1);
+    cuda::check(error, "creating an event");
+  }
+  return made;
+}
+
+void CudaBackend::destroy_event(void *event) noexcept {
+  auto *e = static_cast<Event *>(event);
+  if (cudaEventDestroy(e->event) != cudaSuccess) (void)cudaGetLastError();
+  std::pmr::polymorphic_allocator<Event>(memory_).deallocate(e, 1);
+}
+
+void CudaBackend::record_event(void *event, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  auto *e = static_cast<Event *>(event);
+  e->capture = capture_of(to_stream(stream), "recording an event");
+  cuda::check(cudaEventRecord(e->event, to_stream(stream)), "recording an event");
+}
+
+void CudaBackend::wait_event(const void *event, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  const auto *e = static_cast<const Event *>(event);
+  if (capture_of(to_stream(stream), "waiting for an event") != e->capture) return;
+  cuda::check(cudaStreamWaitEvent(to_stream(stream), e->event, 0), "waiting for an event");
+}
+
+void CudaBackend::copy_from(void *to, const Backend &source, const void *from, int64_t bytes, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  const auto &other = static_cast<const CudaBackend &>(source);
+  cuda::check(cudaMemcpyPeerAsync(to, context_.device(), from, other.context_.device(), static_cast<std::size_t>(bytes),
+                                  to_stream(stream)),
+              "copying from another device");
+}
+
+}  // namespace gsc::cuda

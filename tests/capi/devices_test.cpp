@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lists of several devices under one scaler, with CPU contexts as the devices: the same results, bit for bit, as with
+// all lists on the scaler's own device, whichever calls an iteration is made of, and no device is special but one.
+#include <functional>
+
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+constexpr int kDevices = 3;
+
+TrainerSpec spec(int index) {
+  return {.options = optimizer_options(GSC_ADAMW),
+          .counts = {3, 1000 * (index + 1)},
+          .grad_dtypes = {GSC_FP16},
+          .copy_dtype = GSC_BF16,
+          .seed = static_cast<uint64_t>(index + 1)};
+}
+
+/// A scaler on the first of `contexts` and a trainer on each; trainers beyond the last context share it.
+struct Job {
+  explicit Job(int count) {
+    for (int i = 0; i < count; ++i) contexts.push_back(make_context());
+    scaler = make_scaler(contexts[0], scaler_options(1024.0f, 2));
+    for (int i = 0; i < kDevices; ++i) {
+      const auto device = static_cast<size_t>(std::min(i, count - 1));
+      trainers.push_back(std::make_unique<Trainer>(contexts[device], spec(i)));
+    }
+  }
+  std::vector<Context> contexts;
+  Scaler scaler;
+  std::vector<std::unique_ptr<Trainer>> trainers;
+};
+
+using Way = std::function<void(gsc_scaler *, Trainer &)>;
+
+const Way kWays[] = {
+    [](gsc_scaler *s, Trainer &t) { EXPECT_GSC_OK(gsc_scaler_step(s, t.get(), nullptr)); },
+    [](gsc_scaler *s, Trainer &t) {
+      EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(s, t.grad_list(), 0.5, GSC_NORM_L2, nullptr));
+      EXPECT_GSC_OK(gsc_scaler_clip_grad_value(s, t.grad_list(), 0.01, nullptr));
+      EXPECT_GSC_OK(gsc_scaler_step(s, t.get(), nullptr));
+    },
+    [](gsc_scaler *s, Trainer &t) {
+      EXPECT_GSC_OK(gsc_scaler_unscale(s, t.grad_list(), nullptr));
+      EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(s, t.grad_list(), 0.5, GSC_NORM_INF, nullptr));
+      EXPECT_GSC_OK(gsc_scaler_step(s, t.get(), nullptr));
+    },
+    [](gsc_scaler *s, Trainer &t) {
+      EXPECT_GSC_OK(gsc_scaler_check_range(s, t.grad_list(), 1, 1, nullptr));
+      EXPECT_GSC_OK(gsc_scaler_step(s, t.get(), nullptr));
+    },
+    [](gsc_scaler *s, Trainer &t) {
+      int32_t apply = -1;
+      EXPECT_GSC_OK(gsc_scaler_should_step_sync(s, t.grad_list(), &apply, nullptr));
+      EXPECT_EQ(apply, std::isfinite(t.grads()[1].get(5)) ? 1 : 0);
+    },
+};
+
+void expect_same_reports(const gsc_report &a, const gsc_report &b) {
+  EXPECT_EQ(a.flags, b.flags);
+  EXPECT_EQ(a.scale, b.scale);
+  EXPECT_EQ(a.updates, b.updates);
+  EXPECT_EQ(a.skipped, b.skipped);
+  EXPECT_EQ(a.grad_amax, b.grad_amax);
+  EXPECT_EQ(a.nonfinite_count, b.nonfinite_count);
+  EXPECT_EQ(a.first_tensor, b.first_tensor);
+  EXPECT_EQ(a.first_element, b.first_element);
+  EXPECT_TRUE(a.grad_norm == b.grad_norm || (std::isnan(a.grad_norm) && std::isnan(b.grad_norm)));
+}
+
+TEST(Devices, SameBitsAsOnOneDevice) {
+  for (const Way &way : kWays) {
+    SCOPED_TRACE(&way - kWays);
+    Job one(1);
+    Job many(kDevices);
+    for (int iteration = 0; iteration < 8; ++iteration) {
+      SCOPED_TRACE(iteration);
+      for (size_t i = 0; i < kDevices; ++i) {
+        for (Job *job : {&one, &many}) {
+          Trainer &trainer = *job->trainers[i];
+          Random random(static_cast<uint64_t>(iteration) * 10 + i);
+          trainer.fill_grads(random, 0.25, scale_of(job->scaler));
+          // One device after the other overflows, then none.
+          if (iteration % 4 == static_cast<int>(i)) trainer.grads()[1].set(5, i == 1 ? kNan : kInf);
+          way(job->scaler.get(), trainer);
+        }
+        expect_same_reports(report_of(many.scaler, many.trainers[i]->grad_list()),
+                            report_of(one.scaler, one.trainers[i]->grad_list()));
+        EXPECT_TRUE(many.trainers[i]->snapshot().same_with_grads(one.trainers[i]->snapshot()));
+      }
+      for (const Job *job : {&one, &many}) EXPECT_GSC_OK(gsc_scaler_update(job->scaler.get(), nullptr));
+      expect_same_reports(report_of(many.scaler), report_of(one.scaler));
+      EXPECT_EQ(report_of(many.scaler).nonfinite_count, iteration % 4 == 3 ? 0 : 1);
+    }
+    const gsc_scaler_state a = state_of(many.scaler);
+    const gsc_scaler_state b = state_of(one.scaler);
+    EXPECT_EQ(std::memcmp(&a, &b, sizeof a), 0);
+    EXPECT_NE(a.skipped, 0);
+  }
+}
+
+TEST(Devices, AListReadsTheScaleOfItsIteration) {
+  Job job(2);
+  Trainer &away = *job.trainers[1];
+  gsc_scaler *const s = job.scaler.get();
+  gsc_device_state state{};
+  state.struct_size = sizeof state;
+  EXPECT_GSC_ERROR(gsc_scaler_device_state(s, away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
+  for (const float scale : {8.0f, 32.0f}) {
+    for (Buffer &buffer : away.grads()) buffer.fill(2.0 * scale);
+    ASSERT_GSC_OK(gsc_scaler_set_scale(s, scale, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_unscale(s, away.grad_list(), nullptr));
+    EXPECT_EQ(away.grads()[1].get(999), 2.0);
+    ASSERT_GSC_OK(gsc_scaler_device_state(s, away.grad_list(), &state));
+    EXPECT_EQ(*state.scale, scale);
+    EXPECT_EQ(*state.inv_scale, 1.0f / scale);
+    EXPECT_EQ(*state.found_inf, 0.0f);
+    gsc_device_state home{};
+    home.struct_size = sizeof home;
+    ASSERT_GSC_OK(gsc_scaler_device_state(s, nullptr, &home));
+    EXPECT_NE(state.scale, home.scale);
+  }
+}
+
+TEST(Devices, DiscardAndRestore) {
+  Job job(2);
+  Trainer &away = *job.trainers[1];
+  gsc_scaler *const s = job.scaler.get();
+  const gsc_scaler_state saved = state_of(job.scaler);
+  away.grads()[0].set(0, kInf);
+  ASSERT_GSC_OK(gsc_scaler_check(s, away.grad_list(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_discard(s, away.grad_list()));
+  EXPECT_GSC_ERROR(gsc_scaler_update(s, nullptr), GSC_ERROR_BAD_STATE, "update");
+  ASSERT_GSC_OK(gsc_scaler_step(s, away.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(s, nullptr));
+  EXPECT_EQ(skipped_steps(away.optimizer()), 1);
+  EXPECT_EQ(scale_of(job.scaler), 512.0f);
+  ASSERT_GSC_OK(gsc_scaler_check(s, away.grad_list(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_state(s, &saved, nullptr));
+  EXPECT_EQ(scale_of(job.scaler), 1024.0f);
+  EXPECT_GSC_OK(gsc_scaler_check(s, away.grad_list(), nullptr)) << "back at READY";
+}
+
+TEST(Devices, ListsChangeScalersAndOutliveThem) {
+  const Context home = make_context();
+  const Context other = make_context();
+  Job job(2);
+  Trainer &away = *job.trainers[1];
+  for (const Context *context : std::initializer_list<const Context *>{&home, &other, &home, &job.contexts[1]}) {
+    const Scaler scaler = make_scaler(*context, 4.0f);
+    for (Buffer &buffer : away.grads()) buffer.fill(4.0);
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), away.grad_list(), nullptr));
+    EXPECT_EQ(away.grads()[0].get(1), 1.0);
+  }
+}
+
+TEST(Devices, DisabledScaler) {
+  const Context context = make_context();
+  gsc_scaler_options options = scaler_options();
+  options.enabled = 0;
+  const Scaler scaler = make_scaler(context, options);
+  Job job(1);
+  for (Buffer &buffer : job.trainers[0]->grads()) buffer.fill(1.0);
+  ASSERT_GSC_OK(
+      gsc_scaler_clip_grad_norm(scaler.get(), job.trainers[0]->grad_list(), 0.5, GSC_NORM_L2, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), job.trainers[0]->get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  EXPECT_EQ(applied_steps(job.trainers[0]->optimizer()), 1);
+}
+
+TEST(Devices, StepAndUpdateNeedsTheScalersOwnDevice) {
+  Job job(2);
+  EXPECT_GSC_ERROR(gsc_scaler_step_and_update(job.scaler.get(), job.trainers[1]->get(), nullptr),
+                   GSC_ERROR_INVALID_ARGUMENT, "context", "update");
+  EXPECT_EQ(applied_steps(job.trainers[1]->optimizer()), 0);
+  ASSERT_GSC_OK(gsc_scaler_step(job.scaler.get(), job.trainers[1]->get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(job.scaler.get(), job.trainers[0]->get(), nullptr));
+  EXPECT_EQ(report_of(job.scaler).updates, 1);
+}
+
+}  // namespace
+}  // namespace gsc_test

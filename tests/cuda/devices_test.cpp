@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lists of two CUDA contexts under one scaler, each on a stream of its own, against CPU contexts: the same bits. The
+// contexts are of two devices where there are two, else both of the one. No mixing of the CPU and CUDA.
+#include "tests/cuda/twin.h"
+
+namespace gsc_test {
+namespace {
+
+class DeviceStream {
+ public:
+  explicit DeviceStream(int device) : device_(device) {
+    const OnDevice current(device);
+    EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+  }
+  DeviceStream(const DeviceStream &) = delete;
+  DeviceStream &operator=(const DeviceStream &) = delete;
+  ~DeviceStream() { cudaStreamDestroy(stream_); }
+  gsc_stream get() const { return stream_; }
+  void wait() const {
+    const OnDevice current(device_);
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  }
+
+ private:
+  int device_;
+  cudaStream_t stream_ = nullptr;
+};
+
+Context make_cuda_context(int device) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  options.device_index = device;
+  gsc_context *context = nullptr;
+  EXPECT_GSC_OK(gsc_context_create(&options, &context));
+  return Context(context);
+}
+
+/// Objects over the parameters and gradients of one device.
+struct Part {
+  Part(const Context &context, const std::vector<gsc_tensor> &p, const std::vector<gsc_tensor> &g)
+      : params(make_list(context, p)),
+        grads(make_list(context, g)),
+        optimizer(make_optimizer(context, optimizer_options(GSC_ADAMW), params, grads)) {}
+  List params, grads;
+  Optimizer optimizer;
+};
+
+class CudaDevices : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT_DEVICE();
+    int32_t count = 0;
+    ASSERT_GSC_OK(gsc_device_count(GSC_DEVICE_CUDA, &count));
+    second_ = count > 1 ? 1 : 0;
+  }
+  /// A twin whose device memory is of `device`.
+  static Twin make_twin(int32_t dtype, int64_t count, int device) {
+    const OnDevice current(device);
+    return {dtype, count};
+  }
+  int second_ = 0;
+};
+
+TEST_F(CudaDevices, SameBitsAsOnTheCpu) {
+  const int devices[] = {0, second_};
+  const Context cpus[] = {make_context(), make_context()};
+  const Context gpus[] = {make_cuda_context(0), make_cuda_context(second_)};
+  const DeviceStream streams[] = {DeviceStream(0), DeviceStream(second_)};
+  std::vector<Twins> params(2);
+  std::vector<Twins> grads(2);
+  Random random(11);
+  std::vector<Part> on_cpu;
+  std::vector<Part> on_gpu;
+  for (size_t side = 0; side < 2; ++side) {
+    for (const int64_t count : {5000, 17}) {
+      params[side].push_back(make_twin(GSC_FP32, count, devices[side]));
+      grads[side].push_back(make_twin(GSC_FP16, count, devices[side]));
+      params[side].back().fill(Values::kOrdinary, random);
+    }
+    on_cpu.emplace_back(cpus[side], host_tensors(params[side]), host_tensors(grads[side]));
+    on_gpu.emplace_back(gpus[side], device_tensors(params[side]), device_tensors(grads[side]));
+  }
+  const Scaler host = make_scaler(cpus[0], scaler_options(1024.0f, 2));
+  const Scaler device = make_scaler(gpus[0], scaler_options(1024.0f, 2));
+  for (int step = 0; step < 6; ++step) {
+    SCOPED_TRACE(step);
+    for (size_t side = 0; side < 2; ++side) {
+      for (Twin &grad : grads[side]) grad.fill(Values::kOrdinary, random);
+      if (step % 3 == static_cast<int>(side)) grads[side][1].fill(Values::kWithInf, random);
+      const gsc_stream stream = streams[side].get();
+      ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(host.get(), on_cpu[side].grads.get(), 0.5, GSC_NORM_L2, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(device.get(), on_gpu[side].grads.get(), 0.5, GSC_NORM_L2, stream));
+      ASSERT_GSC_OK(gsc_scaler_step(host.get(), on_cpu[side].optimizer.get(), nullptr));
+      ASSERT_GSC_OK(gsc_scaler_step(device.get(), on_gpu[side].optimizer.get(), stream));
+    }
+    ASSERT_GSC_OK(gsc_scaler_update(host.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(device.get(), streams[0].get()));
+    float scale = 0.0f;
+    ASSERT_GSC_OK(gsc_scaler_get_scale(device.get(), &scale, streams[0].get()));
+    EXPECT_EQ(scale, scale_of(host));
+    streams[1].wait();
+    for (size_t side = 0; side < 2; ++side) {
+      gsc_report report{};
+      report.struct_size = sizeof report;
+      ASSERT_GSC_OK(gsc_scaler_get_report_sync(device.get(), on_gpu[side].grads.get(), &report, streams[0].get()));
+      expect_same_report(report, report_of(host, on_cpu[side].grads.get()));
+      for (const Twin &twin : params[side]) EXPECT_TRUE(twin.same());
+    }
+  }
+  EXPECT_EQ(report_of(device).skipped, 4);
+}
+
+TEST_F(CudaDevices, NotTogetherWithTheCpu) {
+  const Contexts contexts;
+  Twin twin(GSC_FP32, 4);
+  const List on_cpu = make_list(contexts.cpu, {twin.host_tensor()});
+  const List on_gpu = make_list(contexts.cuda, {twin.device_tensor()});
+  const Scaler host = make_scaler(contexts.cpu, 1.0f);
+  const Scaler device = make_scaler(contexts.cuda, 1.0f);
+  EXPECT_GSC_ERROR(gsc_scaler_check(host.get(), on_gpu.get(), nullptr), GSC_ERROR_INVALID_ARGUMENT, "grads", "CUDA");
+  EXPECT_GSC_ERROR(gsc_scaler_check(device.get(), on_cpu.get(), nullptr), GSC_ERROR_INVALID_ARGUMENT, "grads", "CPU");
+  EXPECT_GSC_ERROR(gsc_scaler_discard(device.get(), on_cpu.get()), GSC_ERROR_INVALID_ARGUMENT, "grads");
+}
+
+#if defined(GSC_CUDA_EMULATION)
+TEST_F(CudaDevices, NeitherWaitsNorAllocatesAndCanBeCaptured) {
+  namespace emulation = gsc::cuda::emulation;
+  const Context home = make_cuda_context(0);
+  const Context away = make_cuda_context(1);
+  Twin p = make_twin(GSC_FP32, 100, 1);
+  Twin g = make_twin(GSC_FP16, 100, 1);
+  const Part part(away, {p.device_tensor()}, {g.device_tensor()});
+  const Scaler scaler = make_scaler(home, 4.0f);
+  const auto iteration = [&] {
+    EXPECT_GSC_OK(gsc_scaler_step(scaler.get(), part.optimizer.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  };
+  iteration();
+  const int64_t waits = emulation::wait_count();
+  const int64_t allocations = emulation::allocation_count();
+  emulation::set_capturing(true);
+  iteration();
+  emulation::set_capturing(false);
+  EXPECT_EQ(emulation::wait_count(), waits);
+  EXPECT_EQ(emulation::allocation_count(), allocations);
+  EXPECT_EQ(applied_steps(part.optimizer), 2);
+}
+#endif
+
+}  // namespace
+}  // namespace gsc_test
