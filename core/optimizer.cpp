@@ -113,19 +113,26 @@ void Optimizer::mark_narrowed_gradients() {
 void Optimizer::make_state() {
   const Plan &params = lists_.params->plan();
   const auto round_up = [](int64_t bytes) { return (bytes + 63) & ~int64_t{63}; };
+  // A tensor's state begins as many elements past an aligned address as its parameters do, so that one pack of elements
+  // is aligned everywhere or nowhere.
+  const auto lead = [](const gsc_tensor &param) {
+    const auto past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(param.data) % 16);
+    return past / dtype_size(param.dtype) * dtype_size(state_dtype(param.dtype));
+  };
   Vec<gsc_tensor> tensors(context_->memory());
   tensors.assign(params.tensors(), params.tensors() + params.size());
   int64_t slot_bytes = 0;
   for (gsc_tensor &t : tensors) {
-    t.dtype = state_dtype(t.dtype);
-    slot_bytes += round_up(t.count * dtype_size(t.dtype));
+    slot_bytes += round_up(lead(t) + t.count * dtype_size(state_dtype(t.dtype)));
   }
   state_memory_ = DeviceMemory(context_->backend(), slot_bytes * slot_count_);
   char *next = state_memory_.as<char>();
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
-    for (gsc_tensor &t : tensors) {
-      t.data = next;
-      next += round_up(t.count * dtype_size(t.dtype));
+    for (int64_t i = 0; i < params.size(); ++i) {
+      const gsc_tensor &param = params.tensor(i);
+      const int32_t dtype = state_dtype(param.dtype);
+      tensors[static_cast<std::size_t>(i)] = {next + lead(param), param.count, dtype, 0};
+      next += round_up(lead(param) + param.count * dtype_size(dtype));
     }
     lists_.state[slot] = context_->make<TensorList>(context_, tensors.data(), params.size(), Names(context_->memory()));
   }

@@ -29,9 +29,23 @@ struct Largest<double> {
 
 GSC_DEVICE bool is_half(int32_t dtype) { return dtype == GSC_FP16 || dtype == GSC_BF16; }
 
-/// Whether a tensor's packs of `width` elements can be read and written at once.
-GSC_DEVICE bool packs_aligned(const void *p, int32_t dtype, int width) {
-  return is_aligned(p, min_of(width * static_cast<int>(dtype_bytes(dtype)), 16));
+/// From which of its first `Width` elements on an array can be read and written in packs: bit i for element i.
+template <int Width>
+GSC_DEVICE unsigned pack_heads(const void *p, int32_t dtype) {
+  static_assert(Width == 2 || Width == 4);
+  const unsigned shift = is_half(dtype) ? 1 : (dtype == GSC_FP32 ? 2 : 3);
+  const unsigned bytes = min_of(unsigned{Width} << shift, 16U);
+  const unsigned period = bytes >> shift;
+  const unsigned first = ((0U - static_cast<unsigned>(reinterpret_cast<uintptr_t>(p))) & (bytes - 1)) >> shift;
+  const unsigned every = period == 4 ? 0x1U : (period == 2 ? 0x5U : 0xfU);
+  return every << first & ((1U << Width) - 1);
+}
+/// The first of `heads`, which fit all arrays of a pack; `n`, the number of elements, if there is none.
+GSC_DEVICE int first_pack(unsigned heads, int n) {
+  if (heads == 0) return n;
+  int head = 0;
+  while ((heads >> head & 1) == 0) ++head;
+  return min_of(head, n);
 }
 
 template <typename T, int Width>
@@ -126,20 +140,22 @@ GSC_DEVICE void store_elements(int32_t dtype, char *p, const T (&x)[Width]) {
   }
 }
 
-/// Calls f.template operator()<Width>(i) for packs that cover [0, n): whole packs if `aligned`, then single elements,
-/// spread over the threads of a team.
+/// Calls f.template operator()<Width>(i) for packs that cover [0, n): whole packs from `head` on, and single elements
+/// before and after, spread over the threads of a team.
 template <typename T, typename F>
-GSC_DEVICE void for_packs(int n, bool aligned, const Team &team, const F &f) {
+GSC_DEVICE void for_packs(int n, int head, const Team &team, const F &f) {
   constexpr int kWidth = kPackWidth<T>;
-  const int whole = aligned ? n - n % kWidth : 0;
-  for (int i = team.thread() * kWidth; i < whole; i += team.threads() * kWidth) f.template operator()<kWidth>(i);
-  for (int i = whole + team.thread(); i < n; i += team.threads()) f.template operator()<1>(i);
+  const int end = n - (n - head) % kWidth;
+  for (int i = head + team.thread() * kWidth; i < end; i += team.threads() * kWidth) f.template operator()<kWidth>(i);
+  for (int i = team.thread(); i < n - end + head; i += team.threads()) {
+    f.template operator()<1>(i < head ? i : end + i - head);
+  }
 }
 
 /// n elements of one value, by a team.
 GSC_DEVICE void fill_span(char *p, int32_t dtype, int n, double value, const Team &team) {
   const int bytes = static_cast<int>(dtype_bytes(dtype));
-  for_packs<double>(n, packs_aligned(p, dtype, kPackWidth<double>), team, [&]<int Width>(int i) {
+  for_packs<double>(n, first_pack(pack_heads<kPackWidth<double>>(p, dtype), n), team, [&]<int Width>(int i) {
     double x[Width];
 #pragma unroll
     for (int k = 0; k < Width; ++k) x[k] = value;

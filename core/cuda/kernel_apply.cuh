@@ -65,7 +65,7 @@ struct Arrays {
   int32_t param_dtype;
   int32_t copy_dtype;
   int n;
-  bool aligned;  ///< whole packs of every array can be read and written at once
+  int head;  ///< first element from which on every array can be read and written in packs; n: none
 
   GSC_DEVICE char *grad_at(int i) const volatile { return grad + i * static_cast<int>(dtype_bytes(grad_dtype)); }
   GSC_DEVICE char *param_at(int i) const volatile { return param + i * static_cast<int>(dtype_bytes(param_dtype)); }
@@ -88,20 +88,20 @@ GSC_DEVICE bool find_arrays(const ApplyParams &p, const Place &place, Arrays<T, 
     a.param_dtype = param.dtype;
     a.copy = nullptr;
     a.copy_dtype = 0;
-    bool aligned =
-        packs_aligned(a.grad, grad.dtype, kPackWidth<T>) && packs_aligned(a.param, param.dtype, kPackWidth<T>);
+    constexpr int kWidth = kPackWidth<T>;
+    unsigned heads = pack_heads<kWidth>(a.grad, grad.dtype) & pack_heads<kWidth>(a.param, param.dtype);
     if (p.model_copy != nullptr) {
       const DeviceTensor &copy = p.model_copy[place.tensor];
       a.copy = address(copy, place.offset);
       a.copy_dtype = copy.dtype;
-      aligned = aligned && packs_aligned(a.copy, copy.dtype, kPackWidth<T>);
+      heads &= pack_heads<kWidth>(a.copy, copy.dtype);
     }
 #pragma unroll
     for (int s = 0; s < States; ++s) {
       a.state[s] = static_cast<T *>(p.state[s][place.tensor].data) + place.offset;
-      aligned = aligned && is_aligned(a.state[s], 16);
+      heads &= pack_heads<kWidth>(a.state[s], kArithmeticDtype<T>);
     }
-    a.aligned = aligned;
+    a.head = first_pack(heads, a.n);
   }
   __syncwarp();
   return true;
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
       if (!find_arrays(p, place, arrays)) return;
       const volatile auto &a = arrays;
       const Coefficients<T> &c = group_coefficients(p, table, place.tensor);
-      for_packs<T>(a.n, a.aligned, team, [&]<int Width>(int i) {
+      for_packs<T>(a.n, a.head, team, [&]<int Width>(int i) {
         Pack<T, Width, F::kStates> x;
         x.template load<true>(p, in, a, i, c.sign);
 #pragma unroll
@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(kThreads, 2) lamb_moments_kernel(const __grid_
         double param_columns[kWidth] = {};
         double direction_columns[kWidth] = {};
         for (int i = t * kTile + team.lane * kWidth; i < min_of(a.n, (t + 1) * kTile); i += kGroups * kWidth) {
-          if (a.aligned && a.n - i >= kWidth) {
+          if (a.head == 0 && a.n - i >= kWidth) {
             lamb_moments<T, kWidth>(p, in, a, i, c, param_columns, direction_columns);
             continue;
           }
@@ -361,7 +361,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
       const volatile auto &a = arrays;
       const Coefficients<T> &c = group_coefficients(p, table, place.tensor);
       const T trust = static_cast<T>(p.trust[place.tensor]);
-      for_packs<T>(a.n, a.aligned, team, [&]<int Width>(int i) {
+      for_packs<T>(a.n, a.head, team, [&]<int Width>(int i) {
         Pack<T, Width, 2> x;
         x.template load<false>(p, in, a, i, c.sign);
 #pragma unroll

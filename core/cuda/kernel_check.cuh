@@ -70,8 +70,11 @@ struct Tile {
   const char *data;  ///< first element
   int n;             ///< elements
   int lane;
-  bool aligned;  ///< data is aligned to 16 bytes
+  int shift;  ///< bytes from the last address that is aligned to a group to data
 
+  GSC_DEVICE static int shift_of(const char *data) {
+    return static_cast<int>(reinterpret_cast<uintptr_t>(data) & (kGroupBytes - 1));
+  }
   GSC_DEVICE int rows() const { return (n * D::kSize + kRowBytes - 1) / kRowBytes; }
   /// Elements of this lane's group in `row` that exist.
   GSC_DEVICE int valid(int row) const {
@@ -80,27 +83,86 @@ struct Tile {
   }
   GSC_DEVICE const char *group(int row) const { return data + row * kRowBytes + lane * kGroupBytes; }
 
-  /// This lane's group of a row; what does not exist is 0.
-  template <bool Once>
-  GSC_DEVICE Words<16> load(int row) const {
-    const int count = valid(row);
-    if (aligned && count == kWidth) return Once ? load_once(group(row)) : load_words<16>(group(row));
+  /// 16 bytes from an element on, one by one; what does not belong to the tile is 0, and is not read.
+  GSC_DEVICE Words<16> gather(const char *p) const {
+    const char *end = data + n * D::kSize;
     Words<16> g = {};
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      if (k >= count) continue;
-      const char *p = group(row) + k * D::kSize;
+      const char *q = p + k * D::kSize;
+      if (q < data || q >= end) continue;
       if constexpr (D::kSize == 2) {
-        g.w[k / 2] |= static_cast<uint32_t>(*reinterpret_cast<const uint16_t *>(p)) << (16 * (k & 1));
+        g.w[k / 2] |= static_cast<uint32_t>(*reinterpret_cast<const uint16_t *>(q)) << (16 * (k & 1));
       } else if constexpr (D::kSize == 4) {
-        g.w[k] = *reinterpret_cast<const uint32_t *>(p);
+        g.w[k] = *reinterpret_cast<const uint32_t *>(q);
       } else {
-        const uint64_t bits = *reinterpret_cast<const uint64_t *>(p);
+        const uint64_t bits = *reinterpret_cast<const uint64_t *>(q);
         g.w[2 * k] = static_cast<uint32_t>(bits);
         g.w[2 * k + 1] = static_cast<uint32_t>(bits >> 32);
       }
     }
     return g;
+  }
+
+  /// This lane's group of a row; what does not exist is 0.
+  GSC_DEVICE Words<16> load(int row) const {
+    return shift == 0 && valid(row) == kWidth ? load_words<16>(group(row)) : gather(group(row));
+  }
+
+  /// 16 aligned bytes.
+  template <bool Once>
+  GSC_DEVICE Words<16> load_block(const char *p) const {
+    if (p < data || p + kGroupBytes > data + n * D::kSize) return gather(p);
+    return Once ? load_once(p) : load_words<16>(p);
+  }
+
+  /// The 16 bytes from `shift` on in two neighbouring blocks.
+  GSC_DEVICE Words<16> across(const Words<16> &low, const Words<16> &high) const {
+    uint32_t w[8];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      w[i] = low.w[i];
+      w[i + 4] = high.w[i];
+    }
+#pragma unroll
+    for (int step = 2; step > 0; step /= 2) {
+#pragma unroll
+      for (int i = 0; i + step < 8; ++i) {
+        if ((shift / 4 & step) != 0) w[i] = w[i + step];
+      }
+    }
+    Words<16> g;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      g.w[i] = w[i];
+      // Only halves can begin in the middle of a word.
+      if constexpr (D::kSize == 2) {
+        g.w[i] = static_cast<uint32_t>((static_cast<uint64_t>(w[i + 1]) << 32 | w[i]) >> (shift % 4 * 8));
+      }
+    }
+    return g;
+  }
+
+  /// This lane's groups of `Rows` rows from `row` on; what does not exist is 0. By all lanes of a warp. Data that is not
+  /// aligned is read in aligned blocks all the same: the rest of a group is in the next lane's block, and that of the
+  /// last lane in the first block of the next row.
+  template <bool Once, int Rows>
+  GSC_DEVICE void load_rows(int row, Words<16> (&g)[Rows]) const {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) g[r] = load_block<Once>(group(row + r) - shift);
+    if (shift == 0) return;
+    Words<16> beyond = {};
+    if (lane == 0) beyond = load_block<Once>(group(row + Rows) - shift);
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) {
+      const Words<16> &below = r + 1 < Rows ? g[r + 1 < Rows ? r + 1 : r] : beyond;
+      Words<16> next;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        next.w[i] = __shfl_sync(kFullMask, lane == 0 ? below.w[i] : g[r].w[i], (lane + 1) % kGroups);
+      }
+      g[r] = across(g[r], next);
+    }
   }
 };
 
@@ -119,27 +181,29 @@ GSC_DEVICE typename Tile<D>::Bits sum_columns(const Tile<D> &tile, typename D::V
   constexpr int kBatch = 4;  // loads in flight
   typename Tile<D>::Bits largest = 0;
   const int rows = tile.rows();
-  const bool whole = tile.aligned && tile.n % (kRowBytes / D::kSize) == 0;
-  for (int row = 0; row < rows; row += kBatch) {
+  const bool whole = tile.shift == 0 && tile.n % (kRowBytes / D::kSize) == 0;
+  const auto add = [&](const Words<16> &g) {
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      const Value x = D::element(g, k);
+      columns[k] += x * x;
+      const auto bits = magnitude_bits(x);
+      largest = bits > largest ? bits : largest;
+    }
+  };
+  int row = 0;
+  for (; whole && row + kBatch <= rows; row += kBatch) {
     Words<16> g[kBatch];
-    if (whole && row + kBatch <= rows) {
 #pragma unroll
-      for (int r = 0; r < kBatch; ++r)
-        g[r] = Once ? load_once(tile.group(row + r)) : load_words<16>(tile.group(row + r));
-    } else {
+    for (int r = 0; r < kBatch; ++r) g[r] = Once ? load_once(tile.group(row + r)) : load_words<16>(tile.group(row + r));
 #pragma unroll
-      for (int r = 0; r < kBatch; ++r) g[r] = tile.template load<Once>(row + r);
-    }
+    for (int r = 0; r < kBatch; ++r) add(g[r]);
+  }
+  for (; row < rows; row += kBatch / 2) {
+    Words<16> g[kBatch / 2];
+    tile.template load_rows<Once>(row, g);
 #pragma unroll
-    for (int r = 0; r < kBatch; ++r) {
-#pragma unroll
-      for (int k = 0; k < kWidth; ++k) {
-        const Value x = D::element(g[r], k);
-        columns[k] += x * x;
-        const auto bits = magnitude_bits(x);
-        largest = bits > largest ? bits : largest;
-      }
-    }
+    for (int r = 0; r < kBatch / 2; ++r) add(g[r]);
   }
   return warp_max(largest);
 }
@@ -150,7 +214,7 @@ GSC_DEVICE double sum_tile_wide(const Tile<D> &tile) {
   constexpr int kWidth = Tile<D>::kWidth;
   double columns[kWidth] = {};
   for (int row = 0; row < tile.rows(); ++row) {
-    const Words<16> g = tile.template load<false>(row);
+    const Words<16> g = tile.load(row);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       const double x = static_cast<double>(D::element(g, k));
@@ -172,7 +236,7 @@ GSC_DEVICE void count_nonfinite(const Tile<D> &tile, int offset, int64_t chunk, 
   int nans = 0;
   int first = INT32_MAX;
   for (int row = 0; row < tile.rows(); ++row) {
-    const Words<16> g = tile.template load<false>(row);
+    const Words<16> g = tile.load(row);
     const int count = tile.valid(row);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
@@ -208,7 +272,7 @@ GSC_DEVICE void scale_tile(const Tile<D> &tile, typename D::Value factor) {
   constexpr int kWidth = Tile<D>::kWidth;
   for (int row = 0; row < tile.rows(); ++row) {
     const int count = tile.valid(row);
-    const Words<16> g = tile.template load<false>(row);
+    const Words<16> g = tile.load(row);
     Words<16> out = {};
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
@@ -223,7 +287,7 @@ GSC_DEVICE void scale_tile(const Tile<D> &tile, typename D::Value factor) {
       }
     }
     char *p = const_cast<char *>(tile.group(row));
-    if (tile.aligned && count == kWidth) {
+    if (tile.shift == 0 && count == kWidth) {
       store_words<16>(p, out);
       continue;
     }
@@ -251,9 +315,9 @@ GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &
   Value limit = Write ? D::limit() : magnitude(Tile<D>::kInf);
   if constexpr (sizeof(Value) == sizeof(double)) limit = p.fp64_limit;
   WarpStat stat = {0.0, false, false};
-  const bool aligned = is_aligned(data, kGroupBytes);
   for (int t = team.warp; t * kElements < n; t += team.warps) {
-    const Tile<D> tile{data + t * kTileBytes, min_of(n - t * kElements, kElements), team.lane, aligned};
+    const Tile<D> tile{data + t * kTileBytes, min_of(n - t * kElements, kElements), team.lane,
+                       Tile<D>::shift_of(data)};
     Value columns[Tile<D>::kWidth] = {};
     const auto bits = sum_columns<D, !Write>(tile, columns);
     const Value largest = magnitude(bits);

@@ -40,8 +40,8 @@ GSC_DEVICE void linear_span(Linear op, double a, double b, const char *src, int3
                             int32_t dst_dtype, int n, const Team &team) {
   const int src_bytes = static_cast<int>(dtype_bytes(src_dtype));
   const int dst_bytes = static_cast<int>(dtype_bytes(dst_dtype));
-  const bool aligned = packs_aligned(src, src_dtype, kPackWidth<T>) && packs_aligned(dst, dst_dtype, kPackWidth<T>);
-  for_packs<T>(n, aligned, team, [&]<int Width>(int i) {
+  const unsigned heads = pack_heads<kPackWidth<T>>(src, src_dtype) & pack_heads<kPackWidth<T>>(dst, dst_dtype);
+  for_packs<T>(n, first_pack(heads, n), team, [&]<int Width>(int i) {
     using E = Elements<T, Width>;
     T x[Width];
     T y[Width] = {};
@@ -118,10 +118,10 @@ GSC_DEVICE ChunkDiagnosis diagnose_chunk(char *data, int n, int lane, unsigned *
   double total = 0.0;
   for (int t = 0; t * kElements < n; ++t) {
     const Tile<D> tile{data + t * kTileBytes, min_of(n - t * kElements, kElements), lane,
-                       is_aligned(data, kGroupBytes)};
+                       Tile<D>::shift_of(data)};
     double columns[kWidth] = {};
     for (int row = 0; row < tile.rows(); ++row) {
-      const Words<16> g = tile.template load<true>(row);
+      const Words<16> g = tile.load(row);
       const int count = tile.valid(row);
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {

@@ -171,6 +171,34 @@ INSTANTIATE_TEST_SUITE_P(All, CudaOps,
                            return text(dtype_name(info.param.dtype), "_offset_", info.param.offset);
                          });
 
+// Wherever a tensor begins, its sum has the bits of an aligned one's.
+TEST(CudaNorm, EveryMisalignment) {
+  SKIP_WITHOUT_DEVICE();
+  const Contexts contexts;
+  Random random(17);
+  for (const int32_t dtype : {GSC_FP16, GSC_BF16, GSC_FP32, GSC_FP64}) {
+    for (int64_t offset = 1; offset < 16 / dtype_size(dtype); ++offset) {
+      SCOPED_TRACE(text(dtype_name(dtype), " offset ", offset));
+      Twins twins;
+      for (const int64_t count : {1, 8, 9, 511, 4096, 4099, 16384 + 263}) {
+        twins.emplace_back(dtype, count, offset);
+        twins.back().fill(Values::kOrdinary, random);
+      }
+      const auto n = static_cast<int64_t>(twins.size());
+      std::vector<double> norms(twins.size() + 1);
+      const DeviceBytes out((n + 1) * 8);
+      auto *words = reinterpret_cast<double *>(out.data());
+      ASSERT_GSC_OK(gsc_ops_norm(contexts.cpu.get(), host_tensors(twins).data(), n, GSC_NORM_L2, norms.data(),
+                                 norms.data() + 1, nullptr));
+      ASSERT_GSC_OK(gsc_ops_norm(contexts.cuda.get(), device_tensors(twins).data(), n, GSC_NORM_L2, words, words + 1,
+                                 nullptr));
+      for (int64_t i = 0; i <= n; ++i) {
+        EXPECT_TRUE(same_value(read_device(words + i), norms[static_cast<size_t>(i)])) << "norm " << i;
+      }
+    }
+  }
+}
+
 // Blocks go round several times over full chunks, and the threads that join one round are late for the next.
 TEST(CudaNorm, ManyRounds) {
   SKIP_WITHOUT_DEVICE();

@@ -91,6 +91,12 @@ inline void __syncwarp() { gsc::cuda::emulation::warp_barrier(); }
 inline void __threadfence() {}
 
 template <typename T>
+T __shfl_sync(unsigned, T value, int source) {
+  T result;
+  gsc::cuda::emulation::exchange(&value, &result, sizeof value, source);
+  return result;
+}
+template <typename T>
 T __shfl_down_sync(unsigned, T value, int delta) {
   T result;
   const int lane = static_cast<int>(threadIdx.x % 32);
