@@ -16,8 +16,7 @@ class DeviceEvent {
  public:
   DeviceEvent() = default;
   explicit DeviceEvent(Backend &backend) : backend_(&backend), event_(backend.make_event()) {}
-  DeviceEvent(DeviceEvent &&other) noexcept
-      : backend_(other.backend_), event_(std::exchange(other.event_, nullptr)) {}
+  DeviceEvent(DeviceEvent &&other) noexcept : backend_(other.backend_), event_(std::exchange(other.event_, nullptr)) {}
   DeviceEvent &operator=(DeviceEvent other) noexcept {
     std::swap(backend_, other.backend_);
     std::swap(event_, other.event_);

@@ -112,27 +112,30 @@ void Optimizer::mark_narrowed_gradients() {
 
 void Optimizer::make_state() {
   const Plan &params = lists_.params->plan();
-  const auto round_up = [](int64_t bytes) { return (bytes + 63) & ~int64_t{63}; };
-  // A tensor's state begins as many elements past an aligned address as its parameters do, so that one pack of elements
-  // is aligned everywhere or nowhere.
-  const auto lead = [](const gsc_tensor &param) {
-    const auto past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(param.data) % 16);
-    return past / dtype_size(param.dtype) * dtype_size(state_dtype(param.dtype));
+  // A tensor's state begins as many elements past a cache line as its parameters do: then packs of elements are aligned
+  // in all arrays or in none, and neighbours in memory have neighbouring state.
+  const auto place = [](const gsc_tensor &param, int64_t offset) {
+    const int64_t size = dtype_size(param.dtype);
+    const int64_t state_size = dtype_size(state_dtype(param.dtype));
+    // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): validated dtypes have a size
+    const int64_t period = 64 / size * state_size;
+    const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(param.data) % 64) / size * state_size;
+    return offset + (past + period - offset % period) % period;
   };
   Vec<gsc_tensor> tensors(context_->memory());
   tensors.assign(params.tensors(), params.tensors() + params.size());
+  Vec<int64_t> begins(tensors.size(), 0, context_->memory());
   int64_t slot_bytes = 0;
-  for (gsc_tensor &t : tensors) {
-    slot_bytes += round_up(lead(t) + t.count * dtype_size(state_dtype(t.dtype)));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    begins[i] = place(tensors[i], slot_bytes);
+    tensors[i].dtype = state_dtype(tensors[i].dtype);
+    slot_bytes = begins[i] + tensors[i].count * dtype_size(tensors[i].dtype);
   }
+  slot_bytes = (slot_bytes + 63) & ~int64_t{63};
   state_memory_ = DeviceMemory(context_->backend(), slot_bytes * slot_count_);
-  char *next = state_memory_.as<char>();
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
-    for (int64_t i = 0; i < params.size(); ++i) {
-      const gsc_tensor &param = params.tensor(i);
-      const int32_t dtype = state_dtype(param.dtype);
-      tensors[static_cast<std::size_t>(i)] = {next + lead(param), param.count, dtype, 0};
-      next += round_up(lead(param) + param.count * dtype_size(dtype));
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      tensors[i].data = state_memory_.as<char>() + slot * slot_bytes + begins[i];
     }
     lists_.state[slot] = context_->make<TensorList>(context_, tensors.data(), params.size(), Names(context_->memory()));
   }

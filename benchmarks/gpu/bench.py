@@ -11,6 +11,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -153,9 +154,11 @@ class Bench:
 
     def ceilings(self):
         source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ceilings.cu")
-        target = os.path.join(self.out, "libceilings.so")
-        subprocess.run(["nvcc", "-arch=native", "-O3", "-shared", "-Xcompiler=-fPIC", source, "-o", target], check=True)
-        lib = ctypes.CDLL(target)
+        with tempfile.TemporaryDirectory() as folder:
+            target = os.path.join(folder, "libceilings.so")
+            subprocess.run(["nvcc", "-arch=native", "-O3", "-shared", "-Xcompiler=-fPIC", source, "-o", target],
+                           check=True)
+            lib = ctypes.CDLL(target)
         count = 1 << 28
         data = [ctypes.c_void_p(address) for address, _, _ in self.arrays.make([count] * 3, gsc.FP32)]
         groups = ctypes.c_int64(count // 4)
@@ -208,7 +211,8 @@ class Bench:
         step = gsc.Step(self.library, gsc.ADAMW, params, grads, self.arrays.make(counts, gsc.FP16) if half else None)
         case = f"{name}, {'fp16 grads, 16-bit copy' if half else 'fp32 grads'}"
         run = lambda: step.tail(self.arrays.stream)  # noqa: E731
-        ours = {"eager": self.arrays.time(run), "host": self.arrays.time_host(run)}
+        stream = self.arrays.stream  # asking torch for it is not part of a step
+        ours = {"eager": self.arrays.time(run), "host": self.arrays.time_host(lambda: step.tail(stream))}
         replay = self.arrays.capture(run)
         ours["graph"], ours["graph host"] = self.arrays.time(replay), self.arrays.time_host(replay)
         del replay
@@ -255,15 +259,55 @@ class Bench:
     def write(self, about):
         with open(os.path.join(self.out, "raw.json"), "w", encoding="utf-8") as file:
             json.dump({"about": about, "rows": self.rows}, file, indent=1)
+        judged = goals(self.rows)
         columns = ["case", "us", "GB/s", "of copy", "torch us", "times torch"]
         with open(os.path.join(self.out, "table.md"), "w", encoding="utf-8") as file:
             file.write("".join(f"{key}: {value}  \n" for key, value in about.items()))
+            file.write("\n| goal | case | asked for | measured | |\n|---|---|---|---|---|\n")
+            for goal in judged:
+                file.write("| " + " | ".join(map(str, goal)) + " |\n")
             file.write("\n| " + " | ".join(columns) + " |\n|" + "---|" * len(columns) + "\n")
             for row in self.rows:
                 file.write("| " + " | ".join(str(row.get(column, "")) for column in columns) + " |\n")
         bars = [(row["case"], row["times torch"]) for row in self.rows if "times torch" in row]
         with open(os.path.join(self.out, "times_torch.svg"), "w", encoding="utf-8") as file:
             file.write(plot(bars))
+
+
+def goals(rows):
+    """[goal, case, asked for, measured, "met" or "not met"] for every goal whose rows were measured."""
+    by_case = {row["case"]: row for row in rows}
+    result = []
+
+    def judge(goal, case, column, limit, at_least):
+        value = by_case.get(case, {}).get(column)
+        if value is None:
+            result.append([goal, case, f"{column} {'>=' if at_least else '<='} {limit}", "", "not measured"])
+            return
+        met = value >= limit if at_least else value <= limit
+        result.append([goal, case, f"{column} {'>=' if at_least else '<='} {limit}", value, "met" if met else "not met"])
+
+    for label in ("fp16", "bf16", "fp32"):
+        judge("G1", f"check {label}", "of copy", 1.0, True)
+        judge("G9", f"check {label} misaligned", "of copy", 0.85, True)
+    judge("G2", "AdamW apply fp32 grads", "of copy", 0.92, True)
+    judge("G9", "AdamW apply fp32 grads misaligned", "of copy", 0.78, True)
+    judge("G3", "AdamW apply, fp16 grads and copy", "of copy", 0.9, True)
+    for model in ("GPT-2 XL", "Llama 7B, 1 of 8"):
+        for way in ("eager", "graph"):
+            judge("G4", f"tail, {way}: {model}, fp32 grads", "times torch", 1.5, True)
+            judge("G5", f"tail, {way}: {model}, fp16 grads, 16-bit copy", "times torch", 1.9, True)
+    judge("G6", "tail, eager: ResNet-50, fp32 grads", "us", 230, False)
+    judge("G6", "tail, host: ResNet-50, fp32 grads", "us", 15, False)
+    judge("G7", "tail, eager: 1000 x 1024, fp32 grads", "us", 25, False)
+    judge("G8", "tail, eager: 10000 x 64, fp32 grads", "us", 60, False)
+    judge("G10", "tail, host: GPT-2 XL, fp32 grads", "us", 10, False)
+    judge("G10", "tail, graph host: GPT-2 XL, fp32 grads", "us", 5, False)
+    check = by_case.get("check, with an inf", {}).get("us")
+    judge("G11", "skipped step", "us", round(1.05 * check + 6, 1) if check is not None else "1.05 stat + 6", False)
+    judge("G12", "check fp16, 2^31 elements", "of copy", 1.0, True)
+    judge("G12", "SGD apply, 2^31 elements", "of copy", 0.9, True)
+    return result
 
 
 def plot(bars):
@@ -291,6 +335,12 @@ def dry_run(library):
         step.close()
     assert len(shapes.resnet50()) == 161 and sum(shapes.resnet50()) == 25557032
     assert sum(shapes.SETS["GPT-2 124M"]) == 124439808 and sum(shapes.SETS["GPT-2 XL"]) == 1557611200
+    measured = goals([{"case": "check fp16", "us": 1.0, "of copy": 1.25}, {"case": "check, with an inf", "us": 100.0},
+                      {"case": "skipped step", "us": 112.0}])
+    assert ["G1", "check fp16", "of copy >= 1.0", 1.25, "met"] in measured
+    assert ["G11", "skipped step", "us <= 111.0", 112.0, "not met"] in measured
+    assert {int(row[0][1:]) for row in measured} == set(range(1, 13))
+    assert abs(sum(shapes.SETS["BERT-large"]) - 335e6) < 1e6 and abs(sum(shapes.SETS["T5-base"]) - 223e6) < 1e6
     assert plot([("a", 1.5), ("b", 2.0)]).count("<rect") == 2
     print("dry run: ok")
 

@@ -30,13 +30,29 @@ def resnet50():
     return sizes + [2048 * 1000, 1000]
 
 
+def bert_large(layers=24, width=1024, vocabulary=30522):
+    """The encoder of BERT-large with its pooler."""
+    block = [width * width, width] * 4 + [width, width, 4 * width * width, 4 * width, 4 * width * width, width, width, width]
+    return [vocabulary * width, 512 * width, 2 * width, width, width] + block * layers + [width * width, width]
+
+
+def t5_base(layers=12, width=768, hidden=3072, vocabulary=32128):
+    """T5-base: encoder and decoder, one embedding for both."""
+    attention, feed_forward = [width * width] * 4 + [width], [width * hidden, hidden * width, width]
+    encoder, decoder = attention + feed_forward, attention * 2 + feed_forward
+    return [vocabulary * width] + (encoder * layers + [32 * 12, width]) + (decoder * layers + [32 * 12, width])
+
+
+# Those that the goals are about come first.
 SETS = {
     "ResNet-50": resnet50(),
-    "GPT-2 124M": transformer(12, 768, 50257),
-    "GPT-2 XL": transformer(48, 1600, 50257),
-    "Llama 7B, 1 of 8": llama_shard(),
-    "10 x 16 Mi": [1 << 24] * 10,
-    "200 x 1 Mi": [1 << 20] * 200,
     "1000 x 1024": [1024] * 1000,
     "10000 x 64": [64] * 10000,
+    "GPT-2 XL": transformer(48, 1600, 50257),
+    "Llama 7B, 1 of 8": llama_shard(),
+    "GPT-2 124M": transformer(12, 768, 50257),
+    "BERT-large": bert_large(),
+    "T5-base": t5_base(),
+    "10 x 16 Mi": [1 << 24] * 10,
+    "200 x 1 Mi": [1 << 20] * 200,
 }

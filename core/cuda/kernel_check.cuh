@@ -316,8 +316,7 @@ GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &
   if constexpr (sizeof(Value) == sizeof(double)) limit = p.fp64_limit;
   WarpStat stat = {0.0, false, false};
   for (int t = team.warp; t * kElements < n; t += team.warps) {
-    const Tile<D> tile{data + t * kTileBytes, min_of(n - t * kElements, kElements), team.lane,
-                       Tile<D>::shift_of(data)};
+    const Tile<D> tile{data + t * kTileBytes, min_of(n - t * kElements, kElements), team.lane, Tile<D>::shift_of(data)};
     Value columns[Tile<D>::kWidth] = {};
     const auto bits = sum_columns<D, !Write>(tile, columns);
     const Value largest = magnitude(bits);

@@ -13,23 +13,23 @@ static __global__ void write_kernel(unsigned char *to, const __grid_constant__ P
   for (int i = static_cast<int>(threadIdx.x); i < bytes; i += static_cast<int>(blockDim.x)) to[i] = payload.bytes[i];
 }
 
-static __global__ void write_tensors_kernel(DeviceTensor *to, const __grid_constant__ TensorBatch batch, int count) {
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) to[i] = batch.tensors[i];
+/// `count` tensors from number `first` on, whose chunks end before `end_chunk`, and the tensor of each of the chunks.
+static __global__ void __launch_bounds__(kThreads)
+    write_tensors_kernel(DeviceTensor *tensors, int32_t *tensor_of, const __grid_constant__ TensorBatch batch,
+                         int64_t first, int count, int64_t end_chunk) {
+  for (int i = warp_index(); i < count; i += kWarps) {
+    const int64_t end = i + 1 < count ? batch.tensors[i + 1].first_chunk : end_chunk;
+    if (lane_index() == 0) tensors[first + i] = batch.tensors[i];
+    for (int64_t chunk = batch.tensors[i].first_chunk + lane_index(); chunk < end; chunk += 32) {
+      tensor_of[chunk] = static_cast<int32_t>(first + i);
+    }
+  }
 }
 
 static __global__ void write_pointers_kernel(DeviceTensor *to, const __grid_constant__ PointerBatch batch, int count) {
   for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
     to[i].data = const_cast<void *>(batch.pointers[i]);
   }
-}
-
-/// The tensor of every chunk, a warp a tensor.
-static __global__ void expand_kernel(const DeviceTensor *tensors, int64_t size, int64_t chunk_count,
-                                     int32_t *tensor_of) {
-  const int64_t t = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index();
-  if (t >= size) return;
-  const int64_t end = t + 1 < size ? tensors[t + 1].first_chunk : chunk_count;
-  for (int64_t i = tensors[t].first_chunk + lane_index(); i < end; i += 32) tensor_of[i] = static_cast<int32_t>(t);
 }
 
 static __global__ void conclude_kernel(ListRecord *record, const __grid_constant__ ClipRule rule) {

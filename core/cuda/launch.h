@@ -32,9 +32,9 @@ cudaError_t launch_fill(const FillParams &p, int units, cudaStream_t stream);
 cudaError_t launch_diagnose(const DiagnoseParams &p, int units, cudaStream_t stream);
 
 cudaError_t launch_write(void *to, const void *host, int bytes, cudaStream_t stream);
-cudaError_t launch_write_tensors(DeviceTensor *to, const TensorBatch &batch, int count, cudaStream_t stream);
+cudaError_t launch_write_tensors(DeviceTensor *tensors, int32_t *tensor_of, const TensorBatch &batch, int64_t first,
+                                 int count, int64_t end_chunk, cudaStream_t stream);
 cudaError_t launch_write_pointers(DeviceTensor *to, const PointerBatch &batch, int count, cudaStream_t stream);
-cudaError_t launch_expand(const PlanView &plan, int32_t *tensor_of, cudaStream_t stream);
 cudaError_t launch_conclude(ListRecord *record, const ClipRule &rule, cudaStream_t stream);
 cudaError_t launch_update(ScalerRecord *record, const PointerBatch &lists, int count, bool first, bool last,
                           cudaStream_t stream);

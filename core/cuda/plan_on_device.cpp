@@ -66,9 +66,9 @@ PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, bool with_par
     TensorBatch batch{};
     const auto count = static_cast<int>(std::min<int64_t>(plan.size() - first, TensorBatch::kCount));
     for (int i = 0; i < count; ++i) batch.tensors[i] = device_tensor(plan, first + i);
-    check(launch_write_tensors(tensors + first, batch, count, stream), "sending the tensors");
+    check(launch_write_tensors(tensors, tensor_of, batch, first, count, plan.first_chunk(first + count), stream),
+          "sending the tensors");
   }
-  check(launch_expand(view_, tensor_of, stream), "sending the tensors");
 }
 
 int32_t CudaBackend::choose_warps(const Plan &plan) const {

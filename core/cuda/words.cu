@@ -8,8 +8,8 @@
 namespace gsc::cuda {
 
 cudaError_t preload_words() {
-  return preload_all(write_kernel, write_tensors_kernel, write_pointers_kernel, expand_kernel, conclude_kernel,
-                     update_kernel, set_policy_kernel, set_scale_kernel, report_kernel, update_scale_kernel);
+  return preload_all(write_kernel, write_tensors_kernel, write_pointers_kernel, conclude_kernel, update_kernel,
+                     set_policy_kernel, set_scale_kernel, report_kernel, update_scale_kernel);
 }
 
 cudaError_t launch_write(void *to, const void *host, int bytes, cudaStream_t stream) {
@@ -18,18 +18,13 @@ cudaError_t launch_write(void *to, const void *host, int bytes, cudaStream_t str
   return enqueue(write_kernel, 1, kThreads, stream, static_cast<unsigned char *>(to), payload, bytes);
 }
 
-cudaError_t launch_write_tensors(DeviceTensor *to, const TensorBatch &batch, int count, cudaStream_t stream) {
-  return enqueue(write_tensors_kernel, 1, kThreads, stream, to, batch, count);
+cudaError_t launch_write_tensors(DeviceTensor *tensors, int32_t *tensor_of, const TensorBatch &batch, int64_t first,
+                                 int count, int64_t end_chunk, cudaStream_t stream) {
+  return enqueue(write_tensors_kernel, 1, kThreads, stream, tensors, tensor_of, batch, first, count, end_chunk);
 }
 
 cudaError_t launch_write_pointers(DeviceTensor *to, const PointerBatch &batch, int count, cudaStream_t stream) {
   return enqueue(write_pointers_kernel, 1, kThreads, stream, to, batch, count);
-}
-
-cudaError_t launch_expand(const PlanView &plan, int32_t *tensor_of, cudaStream_t stream) {
-  if (plan.size == 0) return cudaSuccess;
-  return enqueue(expand_kernel, (plan.size + kWarps - 1) / kWarps, kThreads, stream, plan.tensors, plan.size,
-                 plan.chunk_count, tensor_of);
 }
 
 cudaError_t launch_conclude(ListRecord *record, const ClipRule &rule, cudaStream_t stream) {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The adapters in C, each included twice. The tests themselves are C++. */
 #include <gradscaler/adapters/dlpack.h>
-#include <gradscaler/adapters/dlpack.h>
-#include <gradscaler/adapters/nccl.h>
 #include <gradscaler/adapters/nccl.h>
 
 gsc_reducer adapters_nccl_in_c(ncclComm_t comm);

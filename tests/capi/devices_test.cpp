@@ -164,8 +164,7 @@ TEST(Devices, DisabledScaler) {
   const Scaler scaler = make_scaler(context, options);
   Job job(1);
   for (Buffer &buffer : job.trainers[0]->grads()) buffer.fill(1.0);
-  ASSERT_GSC_OK(
-      gsc_scaler_clip_grad_norm(scaler.get(), job.trainers[0]->grad_list(), 0.5, GSC_NORM_L2, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), job.trainers[0]->grad_list(), 0.5, GSC_NORM_L2, nullptr));
   ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), job.trainers[0]->get(), nullptr));
   ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
   EXPECT_EQ(applied_steps(job.trainers[0]->optimizer()), 1);

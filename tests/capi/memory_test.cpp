@@ -299,10 +299,9 @@ TEST(Allocations, NoneWithAListOfAnotherDevice) {
   const Scaler scaler = make_scaler(home, 4.0f);
   gsc_status worst = GSC_OK;
   const std::function<void()> iteration = [&] {
-    worst = std::max({worst, gsc_scaler_check(scaler.get(), grads.get(), nullptr),
-                      gsc_scaler_discard(scaler.get(), nullptr),
-                      gsc_scaler_step(scaler.get(), optimizer.get(), nullptr),
-                      gsc_scaler_update(scaler.get(), nullptr)});
+    worst = std::max(
+        {worst, gsc_scaler_check(scaler.get(), grads.get(), nullptr), gsc_scaler_discard(scaler.get(), nullptr),
+         gsc_scaler_step(scaler.get(), optimizer.get(), nullptr), gsc_scaler_update(scaler.get(), nullptr)});
   };
   iteration();
   EXPECT_EQ(allocations_of(allocator, iteration), 0);

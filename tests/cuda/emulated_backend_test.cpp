@@ -58,6 +58,19 @@ TEST(EmulatedBackend, AStepIsTwoLaunchesWhateverTheNumberOfTensors) {
   }
 }
 
+TEST(EmulatedBackend, AStatelessOperationSendsItsTensorsInOneLaunch) {
+  const Contexts contexts;
+  Twins twins;
+  for (int i = 0; i < 100; ++i) twins.emplace_back(GSC_FP32, 5 * i);
+  const std::vector<gsc_tensor> tensors = device_tensors(twins);
+  TwinWord<float> inverse(0.5f);
+  TwinWord<float> found(0.0f);
+  const int64_t launches = emulation::launch_count();
+  ASSERT_GSC_OK(
+      gsc_ops_unscale_check(contexts.cuda.get(), tensors.data(), 100, found.device(), inverse.device(), nullptr));
+  EXPECT_EQ(emulation::launch_count() - launches, 2);
+}
+
 TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
   const Contexts contexts;
   const Training training(contexts.cuda);

@@ -190,8 +190,8 @@ TEST(CudaNorm, EveryMisalignment) {
       auto *words = reinterpret_cast<double *>(out.data());
       ASSERT_GSC_OK(gsc_ops_norm(contexts.cpu.get(), host_tensors(twins).data(), n, GSC_NORM_L2, norms.data(),
                                  norms.data() + 1, nullptr));
-      ASSERT_GSC_OK(gsc_ops_norm(contexts.cuda.get(), device_tensors(twins).data(), n, GSC_NORM_L2, words, words + 1,
-                                 nullptr));
+      ASSERT_GSC_OK(
+          gsc_ops_norm(contexts.cuda.get(), device_tensors(twins).data(), n, GSC_NORM_L2, words, words + 1, nullptr));
       for (int64_t i = 0; i <= n; ++i) {
         EXPECT_TRUE(same_value(read_device(words + i), norms[static_cast<size_t>(i)])) << "norm " << i;
       }
