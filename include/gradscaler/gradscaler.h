@@ -778,8 +778,9 @@ typedef struct gsc_reducer {
 /**
  * Joins the check of each list over ranks with one all-reduce of two doubles (non-finite count, sum of squares): if one
  * rank overflows all skip, and clipping uses the norm over all ranks. The struct is copied; `user` must outlive its use.
- * NULL removes it. A step or check whose all-reduce fails returns GSC_ERROR_CALLBACK and changes nothing; an unscale
- * has multiplied the gradients by then, and leaves its list UNSCALED and marked as overflowed.
+ * NULL removes it. A step or check whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves its list READY: check it
+ * again, or discard it; no value has changed. An unscale has multiplied the gradients by then, and leaves its list
+ * UNSCALED and marked as overflowed.
  * Errors: INVALID_ARGUMENT; BAD_STATE if a list was checked since the last update.
  */
 GSC_API gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer);
