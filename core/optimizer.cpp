@@ -13,6 +13,9 @@ namespace {
 
 constexpr const char *kStateNames[kMaxStates] = {"state[0]", "state[1]", "state[2]"};
 
+// What coefficients are worked out from in double. No training comes near it; a spoilt checkpoint may.
+constexpr int64_t kMostSteps = int64_t{1} << 53;
+
 void require_same_shapes(const TensorList &param_list, const Plan &other, const char *what) {
   const Plan &params = param_list.plan();
   if (params.size() != other.size()) {
@@ -280,11 +283,11 @@ OptimizerRecord Optimizer::steps(gsc_stream stream) const {
 }
 
 void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
-  if (applied < 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "applied is %lld; it must be >= 0", static_cast<long long>(applied));
+  if (applied < 0 || applied > kMostSteps) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "applied is %lld; it must be in 0..2^53", static_cast<long long>(applied));
   }
-  if (skipped < 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "skipped is %lld; it must be >= 0", static_cast<long long>(skipped));
+  if (skipped < 0 || skipped > kMostSteps) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "skipped is %lld; it must be in 0..2^53", static_cast<long long>(skipped));
   }
   const OptimizerRecord record{applied, skipped};
   context_->backend().write(record_.as<OptimizerRecord>(), &record, sizeof record, stream);

@@ -219,7 +219,7 @@ struct gsc_api {
   /** Steps applied and steps skipped so far. */
   gsc_status (*optimizer_get_steps)(const gsc_optimizer *optimizer, int64_t *out_applied, int64_t *out_skipped,
                                     gsc_stream stream);
-  /** Sets the number of applied steps (>= 0), which bias corrections depend on, for a restored checkpoint. */
+  /** Sets the step counts, 0..2^53 each, for a restored checkpoint: bias corrections depend on the applied ones. */
   gsc_status (*optimizer_set_steps)(gsc_optimizer *optimizer, int64_t applied, int64_t skipped, gsc_stream stream);
   /** Bytes that gsc_optimizer_save_sync writes. */
   gsc_status (*optimizer_save_size)(const gsc_optimizer *optimizer, int64_t *out_bytes);

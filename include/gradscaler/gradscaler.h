@@ -916,7 +916,7 @@ GSC_API gsc_status gsc_optimizer_state(const gsc_optimizer *optimizer, int32_t s
 /** Steps applied and steps skipped so far. Either may be NULL. Blocks on a CUDA device. */
 GSC_API gsc_status gsc_optimizer_get_steps(const gsc_optimizer *optimizer, int64_t *out_applied, int64_t *out_skipped,
                                            gsc_stream stream);
-/** Sets the number of applied steps (>= 0), which bias corrections depend on, for a restored checkpoint. */
+/** Sets the step counts, 0..2^53 each, for a restored checkpoint: bias corrections depend on the applied ones. */
 GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t applied, int64_t skipped,
                                            gsc_stream stream);
 

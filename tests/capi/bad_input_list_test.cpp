@@ -41,6 +41,11 @@ TEST_F(BadInputList, CreateArguments) {
                    "context");
   EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), nullptr, kCount, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
                    "tensors");
+  const char *const names[] = {"first"};
+  for (const int64_t count : {int64_t{1}, INT64_MAX}) {
+    EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), nullptr, count, names, &list), GSC_ERROR_INVALID_ARGUMENT,
+                     "tensors is NULL");
+  }
   EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors_.data(), -1, nullptr, &list),
                    GSC_ERROR_INVALID_ARGUMENT, "count");
   EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors_.data(), INT64_MIN, nullptr, &list),

@@ -252,6 +252,8 @@ TEST_F(BadInputOptimizer, NullHandles) {
   EXPECT_GSC_ERROR(gsc_optimizer_get_steps(nullptr, &steps, nullptr, nullptr), bad, "optimizer");
   EXPECT_GSC_ERROR(gsc_optimizer_set_steps(o, -1, 0, nullptr), bad, "applied");
   EXPECT_GSC_ERROR(gsc_optimizer_set_steps(o, 0, -1, nullptr), bad, "skipped");
+  EXPECT_GSC_ERROR(gsc_optimizer_set_steps(o, INT64_MAX, 0, nullptr), bad, "applied");
+  EXPECT_GSC_ERROR(gsc_optimizer_set_steps(o, 0, INT64_MAX, nullptr), bad, "skipped");
   EXPECT_GSC_ERROR(gsc_optimizer_get_options(o, 0, nullptr), bad, "out_options");
   EXPECT_GSC_ERROR(gsc_optimizer_save_size(o, nullptr), bad, "out_bytes");
   EXPECT_GSC_ERROR(gsc_optimizer_save_sync(o, nullptr, 100, nullptr), bad, "buffer");
