@@ -28,7 +28,7 @@ struct Shape {
 
 int64_t tensor_bytes(const gsc_tensor &t) { return t.count * dtype_size(t.dtype); }
 
-/// Walks a checkpoint's payload: f(slot, tensor index, tensor, position).
+/// Calls f(tensor, position) for every state tensor of a checkpoint; returns the size of the whole.
 template <typename F>
 int64_t for_each_state(const Optimizer &optimizer, int64_t tensors, const F &f) {
   int64_t position = static_cast<int64_t>(sizeof(Header)) + tensors * static_cast<int64_t>(sizeof(Shape));

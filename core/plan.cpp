@@ -42,7 +42,15 @@ const char *dtype_name(int32_t dtype) {
 NameSuffix::NameSuffix(const Names *names, int64_t index) {
   if (names == nullptr || names->empty()) return;
   const String &name = (*names)[static_cast<std::size_t>(index)];
-  if (!name.empty()) std::snprintf(text_, sizeof text_, " (\"%s\")", name.c_str());
+  if (name.empty()) return;
+  std::size_t length = name.size();
+  if (length > kLongestName) {
+    // Not inside a character: bytes 10xxxxxx go on with one in UTF-8.
+    length = kLongestName;
+    while (length > 0 && (static_cast<unsigned char>(name[length]) & 0xc0U) == 0x80U) --length;
+  }
+  std::snprintf(text_, sizeof text_, " (\"%.*s%s\")", static_cast<int>(length), name.c_str(),
+                length < name.size() ? "..." : "");
 }
 
 void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names) {

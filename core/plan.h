@@ -21,14 +21,15 @@ const char *dtype_name(int32_t dtype);
 /// Names of tensors; empty, or one string per tensor, "" for none.
 using Names = Vec<String>;
 
-/// ` ("name")` to end a message about tensor `index` with, or "".
+/// ` ("name")` to end a message about tensor `index` with, or "". Long names are cut.
 class NameSuffix {
  public:
   NameSuffix(const Names *names, int64_t index);
   [[nodiscard]] const char *c_str() const { return text_; }
 
  private:
-  char text_[128] = "";
+  static constexpr std::size_t kLongestName = 112;
+  char text_[kLongestName + 16] = "";
 };
 
 /// Checks data, count, dtype, alignment of tensors[0..count); `what` is the argument's name for the message, `names`

@@ -176,6 +176,23 @@ TEST_F(BadInputList, MessagesUseTheNames) {
                    "decoder.weight");
 }
 
+/// A message is read as UTF-8, so a long name must not be cut inside a character.
+TEST_F(BadInputList, MessagesCutLongNamesBetweenCharacters) {
+  for (const int ascii : {0, 1, 2}) {
+    std::string name(static_cast<size_t>(ascii), 'x');
+    for (int i = 0; i < 70; ++i) name += "\xe2\x82\xac";  // the Euro sign
+    const char *names[kCount] = {nullptr, name.c_str()};
+    std::vector<gsc_tensor> tensors = tensors_;
+    tensors[1].dtype = 0;
+    gsc_tensor_list *list = nullptr;
+    EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors.data(), kCount, names, &list),
+                     GSC_ERROR_INVALID_ARGUMENT, "tensors[1]", "\xe2\x82\xac...\")");
+    std::string rest = gsc_last_error_message();
+    for (size_t at; (at = rest.find("\xe2\x82\xac")) != std::string::npos;) rest.erase(at, 3);
+    for (const char c : rest) EXPECT_GE(c, 0) << rest;
+  }
+}
+
 TEST_F(BadInputList, SetPointersIsAllOrNothing) {
   const List list = make_list(context_, buffers_);
   std::vector<Buffer> other = make_buffers(GSC_FP32, std::vector<int64_t>(kCount, 16));
