@@ -11,6 +11,7 @@ gsc_status gsc_tensor_list_create(gsc_context *context, const gsc_tensor *tensor
                                   const char *const *names, gsc_tensor_list **out_list) {
   return guard(__func__, [&] {
     require(out_list, "out_list");
+    if (count > 0) require(tensors, "tensors");
     *out_list = to_handle<gsc_tensor_list>(
         TensorList::create(shared<Context>(context, "context"), tensors, count, names).detach());
   });

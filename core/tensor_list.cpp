@@ -39,7 +39,7 @@ void OverlapCheck::run() {
 Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
                                    const char *const *names) {
   Names copied(context->memory());
-  if (names != nullptr && tensors != nullptr && count > 0) {
+  if (names != nullptr && count > 0) {
     copied.reserve(static_cast<std::size_t>(count));
     for (int64_t i = 0; i < count; ++i) copied.emplace_back(names[i] != nullptr ? names[i] : "");
   }
