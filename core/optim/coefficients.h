@@ -65,7 +65,7 @@ GSC_HD double square_root(double x) { return __builtin_sqrt(x); }
 /// instruction would need a slow routine for it.
 GSC_HD double multiply_add(double a, double b, double c) { return a * b + c; }
 GSC_HD float multiply_add(float a, float b, float c) {
-#if defined(__x86_64__) && !defined(__FMA__) && !defined(__AVX512F__) && !defined(__CUDA_ARCH__)
+#if defined(__x86_64__) && !defined(__FMA__) && !defined(__CUDA_ARCH__)
   // The product is exact in double. The sum is rounded to odd, so that narrowing it does not round a second time: where
   // something was lost, its magnitude is cut off and the last bit set. Without branches, so that it is vectorised.
   const double product = static_cast<double>(a) * static_cast<double>(b);
