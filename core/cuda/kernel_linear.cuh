@@ -70,7 +70,8 @@ GSC_DEVICE void copy_span(const char *src, char *dst, int bytes, const Team &tea
   }
 }
 
-static __global__ void __launch_bounds__(kThreads) linear_kernel(const __grid_constant__ LinearParams p) {
+// Left to itself, ptxas takes so few registers on some architectures that it has to spill.
+static __global__ void __launch_bounds__(kThreads, 4) linear_kernel(const __grid_constant__ LinearParams p) {
   // b = 0 only writes dst, so that NaN in it does not spread.
   const Linear op = p.op == Linear::kAxpby && p.b == 0.0 ? Linear::kScale : p.op;
   const double a = p.op == Linear::kScale ? static_cast<double>(*p.factor) : p.a;
