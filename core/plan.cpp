@@ -16,6 +16,9 @@ constexpr int32_t kMinChunkShift = 14;
 constexpr int32_t kMaxChunkShift = 16;
 constexpr int64_t kWantedChunks = 4096;
 
+// Elements of a tensor: beyond any memory, and few enough to be cut into chunks before that is noticed.
+constexpr int64_t kMaxElements = int64_t{1} << 44;
+
 // What a chunk costs besides its elements, in elements: function calls, table look-ups, a cold cache line per array.
 constexpr int64_t kChunkOverhead = 128;
 
@@ -68,9 +71,9 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what
       fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].reserved is %d; it must be 0%s", what, index, t.reserved,
            NameSuffix(names, i).c_str());
     }
-    if (t.count < 0 || t.count > INT64_MAX / 8) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld; it must be a number of elements >= 0%s", what, index,
-           static_cast<long long>(t.count), NameSuffix(names, i).c_str());
+    if (t.count < 0 || t.count > kMaxElements) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld; it must be a number of elements from 0 to 2^44%s", what,
+           index, static_cast<long long>(t.count), NameSuffix(names, i).c_str());
     }
     if (t.count == 0) continue;
     if (t.data == nullptr) {

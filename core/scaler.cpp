@@ -106,6 +106,7 @@ void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
   if (reducer_.all_reduce != nullptr) {
     joined = reducer_.all_reduce(reducer_.user, list->reduce, 2, stream) == 0;
     if (!joined && !it.unscaled) {
+      grads.checked_by = 0;  // the record is half of this check
       it.covered = 0;
       std::fill(grads.covered.begin(), grads.covered.end(), uint8_t{0});
       fail(GSC_ERROR_CALLBACK, "reducer.all_reduce reported failure");

@@ -207,6 +207,10 @@ TEST(Reducer, FailureChangesNothingAndCanBeRetried) {
     EXPECT_EQ(std::memcmp(&state, &now, sizeof now), 0);
     EXPECT_EQ(skipped_steps(rank.trainer.optimizer()), 0);
     EXPECT_GSC_ERROR(gsc_scaler_update(s, nullptr), GSC_ERROR_BAD_STATE, "update");
+    gsc_report report{};
+    report.struct_size = sizeof report;
+    EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(s, rank.trainer.grad_list(), &report, nullptr), GSC_ERROR_BAD_STATE,
+                     "checked");
   };
   all_reduce.fail_next();
   EXPECT_GSC_ERROR(gsc_scaler_step(s, rank.trainer.get(), nullptr), GSC_ERROR_CALLBACK, "all_reduce");
