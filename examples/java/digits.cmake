@@ -3,5 +3,5 @@
 file(GLOB sources ${folder}/*.java)
 file(GLOB jars ${folder}/*.jar)
 list(JOIN jars ":" jars)
-run(${JAVAC} --release 11 -Xlint:all,-try -Werror -d classes -cp ${jars} ${sources})
+run(${JAVAC} --release 11 -encoding UTF-8 -Xlint:all,-try -Werror -d classes -cp ${jars} ${sources})
 run(${JAVA} -cp ${folder}/classes:${jars} digits.Digits digits.csv)
