@@ -29,8 +29,9 @@ def main(source, work):
         return subprocess.run([str(word) for word in command], check=True, cwd=work, env=environment, **options)
 
     python = home / "bin" / "python"
-    run(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", shelf, source, "-C", f"build-dir={work / 'build'}",
-        "-C", "cmake.define.GRADSCALER_CUDA=OFF")
+    # Not -C: the pip of Debian 12 knows the long name only.
+    run(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", shelf, source,
+        f"--config-settings=build-dir={work / 'build'}", "--config-settings=cmake.define.GRADSCALER_CUDA=OFF")
     (wheel,) = shelf.glob("*.whl")
     run(python, "-m", "pip", "install", "-q", wheel)
     run(python, "-m", "gradscaler", "info")
