@@ -9,7 +9,8 @@ file(COPY ${folder}/package/runtimes/${RID}/native/libgradscaler_csharp.so ${fol
      DESTINATION ${folder})
 run(${MCS} -optimize+ -warn:4 -warnaserror -out:Digits.exe -r:Gradscaler.dll ${sources})
 if(DOTNET)
-  file(COPY ${folder}/package/lib/netstandard2.0/Gradscaler.dll DESTINATION ${folder})
+  # Not file(COPY), which takes files of the same time for the same.
+  file(COPY_FILE ${folder}/package/lib/netstandard2.0/Gradscaler.dll ${folder}/Gradscaler.dll)
   file(RENAME ${folder}/Digits.exe ${folder}/compiled.exe)
   run(${MONO} ${RETARGET} compiled.exe Digits.exe)
   file(WRITE ${folder}/Digits.runtimeconfig.json
