@@ -135,10 +135,10 @@ int32_t CpuBackend::wanted_tasks() const {
   return parallel_.threads() == 1 ? 1 : parallel_.threads() * kTasksPerThread;
 }
 
-template <typename F>
-void CpuBackend::for_chunks(const Plan &plan, int64_t begin, int64_t end, const F &f) {
+template <typename... F>
+void CpuBackend::for_chunks(const Plan &plan, int64_t begin, int64_t end, const F &...f) {
   parallel_.run(plan.task_count(), [&](int32_t task) {
-    plan.for_chunks(std::max(begin, plan.split(task)), std::min(end, plan.split(task + 1)), f);
+    plan.for_chunks(std::max(begin, plan.split(task)), std::min(end, plan.split(task + 1)), f...);
   });
 }
 
@@ -173,10 +173,7 @@ void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
     return kernels_->check_small(&plan.tensor(tensor), std::min(end - chunk, plan.size() - tensor), inv_scale,
                                  plan.fp64_limit(), partials + chunk);
   };
-  parallel_.run(plan.task_count(), [&](int32_t task) {
-    plan.for_chunks(std::max(job.first_chunk, plan.split(task)), std::min(job.last_chunk, plan.split(task + 1)),
-                    look_at, look_at_small);
-  });
+  for_chunks(plan, job.first_chunk, job.last_chunk, look_at, look_at_small);
   if (!job.finish) return;
   finish_check(job, inv_scale);
   if (job.conclude) conclude_check(r, job.rule);

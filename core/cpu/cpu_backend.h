@@ -44,9 +44,9 @@ class CpuBackend final : public Backend {
 
  private:
   void run_apply(const ApplyJob &job, gsc_stream stream);
-  /// f(tensor, offset, elements, chunk) for chunks [begin, end) of the plan, in the plan's tasks.
-  template <typename F>
-  void for_chunks(const Plan &plan, int64_t begin, int64_t end, const F &f);
+  /// Plan::for_chunks with f... for chunks [begin, end), in the plan's tasks.
+  template <typename... F>
+  void for_chunks(const Plan &plan, int64_t begin, int64_t end, const F &...f);
 
   std::pmr::memory_resource *memory_;
   const Kernels *kernels_;

@@ -139,7 +139,6 @@ struct Fp64 {
   using Bits = int64_t;
   using Vector = DoubleVector;
   static constexpr int32_t kDtype = GSC_FP64;
-  static constexpr double kLimit = __builtin_inf();
   static constexpr bool kSafe = true;
   GSC_HD static Vector magnitude(const Element *p) {
     return reinterpret_cast<Vector>(load_vector<Int64Vector>(p) & 0x7fffffffffffffff);
@@ -309,13 +308,13 @@ void scale_tile(typename D::Element *x, int n, typename D::Value factor) {
   }
 }
 
-/// From where on a magnitude, as stored or multiplied by the inverse scale, is not finite to check.
-template <typename D>
-typename D::Value check_limit([[maybe_unused]] double fp64_limit) {
-  if constexpr (sizeof(typename D::Value) == sizeof(double)) {
+/// From where on a magnitude, as stored or multiplied by the inverse scale, is not finite to check, or to unscale.
+template <typename D, bool Write>
+typename D::Value finite_limit([[maybe_unused]] double fp64_limit) {
+  if constexpr (D::kDtype == GSC_FP64) {
     return fp64_limit;
   } else {
-    return kInfinity;
+    return Write ? D::kLimit : kInfinity;
   }
 }
 
@@ -338,8 +337,7 @@ template <typename D, bool Write>
 void stat_span(void *data, int64_t n, float inv_scale_word, double fp64_limit, ChunkStat *out) {
   using Value = typename D::Value;
   constexpr int kTile = Shape<D>::kTile;
-  constexpr bool kNarrows = Write && sizeof(Value) == sizeof(float);
-  const Value limit = kNarrows ? static_cast<Value>(D::kLimit) : check_limit<D>(fp64_limit);
+  const Value limit = finite_limit<D, Write>(fp64_limit);
   const Value inv_scale = static_cast<Value>(inv_scale_word);
   auto *x = static_cast<typename D::Element *>(data);
   *out = ChunkStat{0.0, 0.0, 0, 0, -1};
@@ -362,7 +360,7 @@ template <typename D>
 int64_t check_small_span(const gsc_tensor *tensors, int64_t count, float inv_scale_word, double fp64_limit,
                          ChunkPartial *out) {
   using Value = typename D::Value;
-  const Value limit = check_limit<D>(fp64_limit);
+  const Value limit = finite_limit<D, false>(fp64_limit);
   const Value inv_scale = static_cast<Value>(inv_scale_word);
   for (int64_t i = 0; i < count; ++i) {
     const gsc_tensor &t = tensors[i];
