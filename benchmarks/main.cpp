@@ -21,10 +21,10 @@ std::string first_line(const char *path) {
 void describe_machine() {
   gsc_device_info info{};
   info.struct_size = sizeof info;
-  gsc_get_device_info(GSC_DEVICE_CPU, 0, &info);
+  gsc_device_get_info(GSC_DEVICE_CPU, 0, &info);
   benchmark::AddCustomContext("cpu", info.name);
   benchmark::AddCustomContext("cpu_level", std::to_string(info.level));
-  benchmark::AddCustomContext("gradscaler", gsc_build_info());
+  benchmark::AddCustomContext("gradscaler", gsc_library_get_build_info());
   benchmark::AddCustomContext("transparent_hugepages", first_line("/sys/kernel/mm/transparent_hugepage/enabled"));
   benchmark::AddCustomContext("mode", bench::settings().quick ? "quick" : "full");
 }

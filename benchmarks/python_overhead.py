@@ -31,7 +31,7 @@ def main():
     library = ctypes.CDLL(gs.get_library())
     step = library.gsc_scaler_step_and_update
     step.argtypes = [ctypes.c_void_p] * 3
-    in_c = best(step, int(scaler._h.this), int(optimizer._h.this), None) - best(library.gsc_abi_version)
+    in_c = best(step, int(scaler._h.this), int(optimizer._h.this), None) - best(library.gsc_library_get_abi_version)
     rows = {"C function": in_c, "SWIG function": best(native.Scaler.step_and_update, scaler._h, optimizer._h, 0),
             "GradScaler.step_and_update": best(scaler.step_and_update, optimizer)}
     print(gs.build_info())

@@ -75,12 +75,12 @@ class Library:
 
     def __init__(self, path):
         self.dll = ctypes.CDLL(str(path))
-        self.dll.gsc_last_error_message.restype = ctypes.c_char_p
-        self.dll.gsc_build_info.restype = ctypes.c_char_p
+        self.dll.gsc_error_get_message.restype = ctypes.c_char_p
+        self.dll.gsc_library_get_build_info.restype = ctypes.c_char_p
 
     def call(self, name, *arguments):
         if getattr(self.dll, name)(*arguments) != 0:
-            sys.exit(f"torch_tail: {name}: {self.dll.gsc_last_error_message().decode()}")
+            sys.exit(f"torch_tail: {name}: {self.dll.gsc_error_get_message().decode()}")
 
     def make(self, name, *arguments):
         made = ctypes.c_void_p()
@@ -237,7 +237,7 @@ def main():
     library = Library(arguments.library)
     verify(library)
     result = {"torch": torch.__version__, "numpy": numpy.__version__,
-              "gradscaler": library.dll.gsc_build_info().decode(), "cases": []}
+              "gradscaler": library.dll.gsc_library_get_build_info().decode(), "cases": []}
     for model, shapes in MODELS.items():
         arrays = Arrays(shapes)
         for threads in (1, 2):

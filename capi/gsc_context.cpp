@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points of contexts.
 #include "capi/guard.h"
-#include "core/context.h"
+#include "core/objects/context.h"
 
 using namespace gsc;
 using namespace gsc::capi;
@@ -29,7 +29,7 @@ gsc_status gsc_context_create(const gsc_context_options *options, gsc_context **
 
 void gsc_context_destroy(gsc_context *context) { destroy(context); }
 
-gsc_status gsc_context_device(const gsc_context *context, int32_t *out_device_type, int32_t *out_device_index) {
+gsc_status gsc_context_get_device(const gsc_context *context, int32_t *out_device_type, int32_t *out_device_index) {
   return guard(__func__, [&] {
     const auto &c = object<Context>(context, "context");
     if (out_device_type != nullptr) *out_device_type = c.device_type();
@@ -37,7 +37,7 @@ gsc_status gsc_context_device(const gsc_context *context, int32_t *out_device_ty
   });
 }
 
-gsc_status gsc_context_cpu(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads) {
+gsc_status gsc_context_get_cpu(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads) {
   return guard(__func__, [&] {
     const auto &c = object<Context>(context, "context");
     if (out_cpu_target != nullptr) *out_cpu_target = c.cpu_target();

@@ -5,7 +5,7 @@
 
 #include "capi/guard.h"
 #include "core/cpu/dispatch.h"
-#include "core/ops.h"
+#include "core/objects/operations.h"
 #if defined(GSC_HAVE_CUDA)
 #include "core/cuda/cuda_device.h"
 #endif
@@ -76,11 +76,11 @@ gsc_status set_error(gsc_status status, const char *function, const char *what) 
 using namespace gsc;
 using namespace gsc::capi;
 
-const char *gsc_version(void) { return GSC_VERSION_STRING; }
+const char *gsc_library_get_version(void) { return GSC_VERSION_STRING; }
 
-uint32_t gsc_abi_version(void) { return GSC_ABI_VERSION; }
+uint32_t gsc_library_get_abi_version(void) { return GSC_ABI_VERSION; }
 
-const char *gsc_status_string(gsc_status status) {
+const char *gsc_status_get_name(gsc_status status) {
   switch (status) {
     case GSC_OK:
       return "ok";
@@ -107,11 +107,11 @@ const char *gsc_status_string(gsc_status status) {
   }
 }
 
-const char *gsc_last_error_message(void) { return last_message; }
+const char *gsc_error_get_message(void) { return last_message; }
 
-const char *gsc_build_info(void) { return kBuildInfo; }
+const char *gsc_library_get_build_info(void) { return kBuildInfo; }
 
-gsc_status gsc_device_count(int32_t device_type, int32_t *out_count) {
+gsc_status gsc_device_get_count(int32_t device_type, int32_t *out_count) {
   return guard(__func__, [&] {
     require_device_type(device_type);
     require(out_count, "out_count");
@@ -124,7 +124,7 @@ gsc_status gsc_device_count(int32_t device_type, int32_t *out_count) {
   });
 }
 
-gsc_status gsc_get_device_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info) {
+gsc_status gsc_device_get_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info) {
   return guard(__func__, [&] {
     require_device_type(device_type);
     require_out_struct(out_info, "out_info");
@@ -149,8 +149,8 @@ gsc_status gsc_get_device_info(int32_t device_type, int32_t device_index, gsc_de
   });
 }
 
-gsc_status gsc_recommend_scale(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype,
-                               float *out_scale, double *out_flushed) {
+gsc_status gsc_histogram_recommend_scale(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype,
+                                         float *out_scale, double *out_flushed) {
   return guard(__func__, [&] {
     require(histogram, "histogram");
     require(out_scale, "out_scale");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points of the stateless operations.
 #include "capi/guard.h"
-#include "core/ops.h"
+#include "core/objects/operations.h"
 
 using namespace gsc;
 using namespace gsc::capi;

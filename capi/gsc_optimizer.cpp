@@ -3,8 +3,8 @@
 #include <cstdio>
 
 #include "capi/guard.h"
-#include "core/error.h"
-#include "core/optimizer.h"
+#include "core/base/error.h"
+#include "core/objects/optimizer.h"
 
 using namespace gsc;
 using namespace gsc::capi;
@@ -54,7 +54,7 @@ gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int6
   });
 }
 
-gsc_status gsc_optimizer_group_count(const gsc_optimizer *optimizer, int32_t *out_count) {
+gsc_status gsc_optimizer_get_group_count(const gsc_optimizer *optimizer, int32_t *out_count) {
   return guard(__func__, [&] { *require(out_count, "out_count") = optimizer_of(optimizer).group_count(); });
 }
 
@@ -75,8 +75,9 @@ gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group, double 
   return guard(__func__, [&] { optimizer_of(optimizer).set_lr(group, lr, stream); });
 }
 
-gsc_status gsc_optimizer_set_lr_word(gsc_optimizer *optimizer, int32_t group, const float *lr_word, gsc_stream stream) {
-  return guard(__func__, [&] { optimizer_of(optimizer).set_lr_word(group, lr_word, stream); });
+gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
+                                       gsc_stream stream) {
+  return guard(__func__, [&] { optimizer_of(optimizer).set_device_lr(group, device_lr, stream); });
 }
 
 gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream) {
@@ -97,19 +98,19 @@ gsc_status gsc_optimizer_zero_grads(gsc_optimizer *optimizer, gsc_stream stream)
   return guard(__func__, [&] { optimizer_of(optimizer).zero_grads(stream); });
 }
 
-gsc_status gsc_optimizer_grads(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads) {
+gsc_status gsc_optimizer_get_grads(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads) {
   return guard(__func__, [&] {
     require(out_grads, "out_grads");
     *out_grads = to_handle<gsc_tensor_list>(&optimizer_of(optimizer).grads());
   });
 }
 
-gsc_status gsc_optimizer_state_count(const gsc_optimizer *optimizer, int32_t *out_count) {
+gsc_status gsc_optimizer_get_state_count(const gsc_optimizer *optimizer, int32_t *out_count) {
   return guard(__func__, [&] { *require(out_count, "out_count") = optimizer_of(optimizer).slot_count(); });
 }
 
-gsc_status gsc_optimizer_state(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
-                               const char **out_name) {
+gsc_status gsc_optimizer_get_state(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
+                                   const char **out_name) {
   return guard(__func__, [&] {
     const Optimizer &o = optimizer_of(optimizer);
     if (slot < 0 || slot >= o.slot_count()) {
@@ -120,8 +121,8 @@ gsc_status gsc_optimizer_state(const gsc_optimizer *optimizer, int32_t slot, gsc
   });
 }
 
-gsc_status gsc_optimizer_get_steps(const gsc_optimizer *optimizer, int64_t *out_applied, int64_t *out_skipped,
-                                   gsc_stream stream) {
+gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, int64_t *out_applied, int64_t *out_skipped,
+                                        gsc_stream stream) {
   return guard(__func__, [&] {
     const OptimizerRecord record = optimizer_of(optimizer).steps(stream);
     if (out_applied != nullptr) *out_applied = record.applied;
@@ -133,7 +134,7 @@ gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t applied, in
   return guard(__func__, [&] { optimizer_of(optimizer).set_steps(applied, skipped, stream); });
 }
 
-gsc_status gsc_optimizer_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes) {
+gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes) {
   return guard(__func__, [&] { *require(out_bytes, "out_bytes") = optimizer_of(optimizer).save_size(); });
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points of scalers.
 #include "capi/guard.h"
-#include "core/error.h"
-#include "core/scaler.h"
-#include "core/scaler_options.h"
+#include "core/base/error.h"
+#include "core/objects/scaler.h"
+#include "core/objects/scaler_options.h"
 
 using namespace gsc;
 using namespace gsc::capi;
@@ -29,7 +29,7 @@ gsc_status gsc_scaler_options_init(gsc_scaler_options *options, uint32_t struct_
   return guard(__func__, [&] { init_struct(options, struct_size, default_scaler_options()); });
 }
 
-gsc_status gsc_scaler_options_preset(gsc_scaler_options *options, uint32_t struct_size, int32_t preset) {
+gsc_status gsc_scaler_options_init_preset(gsc_scaler_options *options, uint32_t struct_size, int32_t preset) {
   return guard(__func__, [&] { init_struct(options, struct_size, preset_scaler_options(preset)); });
 }
 
@@ -108,7 +108,7 @@ gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_stream stre
   return guard(__func__, [&] { scaler_of(scaler).set_scale(scale, stream); });
 }
 
-gsc_status gsc_scaler_get_scale(const gsc_scaler *scaler, float *out_scale, gsc_stream stream) {
+gsc_status gsc_scaler_get_scale_sync(const gsc_scaler *scaler, float *out_scale, gsc_stream stream) {
   return guard(__func__, [&] {
     require(out_scale, "out_scale");
     *out_scale = scaler_of(scaler).get_scale(stream);
@@ -139,22 +139,22 @@ gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_lis
   });
 }
 
-gsc_status gsc_scaler_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
-                                   int64_t *out_count, gsc_stream stream) {
+gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
+                                       int64_t *out_count, gsc_stream stream) {
   return guard(__func__, [&] {
     require(out_count, "out_count");
     *out_count = scaler_of(scaler).history_sync(out_entries, capacity, stream);
   });
 }
 
-gsc_status gsc_scaler_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_device_state *out_state) {
+gsc_status gsc_scaler_get_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_device_state *out_state) {
   return guard(__func__, [&] {
     require_out_struct(out_state, "out_state");
     scaler_of(scaler).device_state(grads_or_null(grads), out_state);
   });
 }
 
-gsc_status gsc_scaler_get_state(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream) {
+gsc_status gsc_scaler_get_state_sync(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream) {
   return guard(__func__, [&] {
     require_out_struct(out_state, "out_state");
     scaler_of(scaler).get_state(out_state, stream);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points of tensor lists.
 #include "capi/guard.h"
-#include "core/error.h"
-#include "core/tensor_list.h"
+#include "core/base/error.h"
+#include "core/objects/tensor_list.h"
 
 using namespace gsc;
 using namespace gsc::capi;
@@ -19,11 +19,11 @@ gsc_status gsc_tensor_list_create(gsc_context *context, const gsc_tensor *tensor
 
 void gsc_tensor_list_destroy(gsc_tensor_list *list) { destroy(list); }
 
-gsc_status gsc_tensor_list_count(const gsc_tensor_list *list, int64_t *out_count) {
+gsc_status gsc_tensor_list_get_count(const gsc_tensor_list *list, int64_t *out_count) {
   return guard(__func__, [&] { *require(out_count, "out_count") = object<TensorList>(list, "list").plan().size(); });
 }
 
-gsc_status gsc_tensor_list_get(const gsc_tensor_list *list, int64_t index, gsc_tensor *out_tensor) {
+gsc_status gsc_tensor_list_get_tensor(const gsc_tensor_list *list, int64_t index, gsc_tensor *out_tensor) {
   return guard(__func__, [&] {
     require(out_tensor, "out_tensor");
     *out_tensor = object<TensorList>(list, "list").at(index);

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <new>
 
-#include "core/error.h"
-#include "core/memory.h"
+#include "core/base/error.h"
+#include "core/base/memory.h"
 #include "gradscaler/gradscaler.h"
 
 namespace gsc::capi {

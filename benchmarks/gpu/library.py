@@ -30,8 +30,8 @@ class Library:
 
     def __init__(self, path, cuda):
         self.handle = ctypes.CDLL(path)
-        self.handle.gsc_last_error_message.restype = ctypes.c_char_p
-        self.handle.gsc_build_info.restype = ctypes.c_char_p
+        self.handle.gsc_error_get_message.restype = ctypes.c_char_p
+        self.handle.gsc_library_get_build_info.restype = ctypes.c_char_p
         options = ContextOptions()
         self.call("context_options_init", ctypes.byref(options), ctypes.c_uint32(ctypes.sizeof(options)))
         options.device_type = 1 if cuda else 0
@@ -40,10 +40,10 @@ class Library:
 
     def call(self, name, *arguments):
         if getattr(self.handle, "gsc_" + name)(*arguments) != 0:
-            raise RuntimeError(self.handle.gsc_last_error_message().decode())
+            raise RuntimeError(self.handle.gsc_error_get_message().decode())
 
     def build_info(self):
-        return self.handle.gsc_build_info().decode()
+        return self.handle.gsc_library_get_build_info().decode()
 
     def tensors(self, arrays):
         """arrays: (address, elements, dtype) triples."""
@@ -86,7 +86,7 @@ class Step:
 
     def scale(self, stream):
         value = ctypes.c_float()
-        self.library.call("scaler_get_scale", self.scaler, ctypes.byref(value), stream)
+        self.library.call("scaler_get_scale_sync", self.scaler, ctypes.byref(value), stream)
         return value.value
 
     def close(self):

@@ -34,7 +34,7 @@ void require(bool condition, const char *message) {
 void check(gsc_status status) {
   if (status == GSC_OK) return;
   const bool callers = status == GSC_ERROR_INVALID_ARGUMENT;
-  throw Failure{callers ? xla_ffi::kInvalidArgument : xla_ffi::kInternal, gsc_last_error_message()};
+  throw Failure{callers ? xla_ffi::kInvalidArgument : xla_ffi::kInternal, gsc_error_get_message()};
 }
 
 // A device with all its threads, opened by the first call and kept: a library in use is not unloaded.
@@ -217,7 +217,7 @@ void adamw(const Call &call) {
   gsc_optimizer *made = nullptr;
   check(gsc_optimizer_create(call.context(), &options, lists[1].get(), lists[0].get(), nullptr, state, 2, &made));
   const std::unique_ptr<gsc_optimizer, Destroy> optimizer(made);
-  check(gsc_optimizer_set_lr_word(made, 0, call.word<float>(0), call.stream()));
+  check(gsc_optimizer_set_device_lr(made, 0, call.word<float>(0), call.stream()));
   check(gsc_optimizer_set_steps(made, static_cast<int64_t>(call.value(3)), 0, call.stream()));
   check(gsc_optimizer_step_scaled(made, call.word<float>(1), call.word<float>(2), call.stream()));
 }

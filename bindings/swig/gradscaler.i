@@ -31,17 +31,17 @@ typedef void *gsc_stream;
 
 %apply void *ADDRESS { void *data, gsc_stream, gsc_stream stream, void *out_norm, void *out_tensor_norms,
                        void *found_inf, void *inv_scale, void *scale, void *growth_tracker, void *factor,
-                       void *lr_word, void *out_report };
+                       void *device_lr, void *out_report };
 %apply void *ADDRESS { const float *, const double *, const int32_t * };
 
 /* Names. */
 %rename("%(strip:[GSC_])s", %$isenumitem) "";
 %rename("%(strip:[GSC_])s", %$isconstant) "";
 %rename("$ignore", regexmatch$name="^gsc_", %$isfunction, %$isglobal) "";
-%rename(version) gsc_version;
-%rename(abi_version) gsc_abi_version;
-%rename(status_string) gsc_status_string;
-%rename(build_info) gsc_build_info;
+%rename(version) gsc_library_get_version;
+%rename(abi_version) gsc_library_get_abi_version;
+%rename(status_string) gsc_status_get_name;
+%rename(build_info) gsc_library_get_build_info;
 %rename(ContextOptions) gsc_context_options;
 %rename(DeviceInfo) gsc_device_info;
 %rename(Context) gsc_context;
@@ -113,7 +113,7 @@ GSC_SIZED_STRUCT(gsc_device_state)
     return self;
   }
   ~gsc_scaler_options() { free($self); }
-  gsc_status preset_(int32_t preset) { return gsc_scaler_options_preset($self, (uint32_t)sizeof *$self, preset); }
+  gsc_status preset_(int32_t preset) { return gsc_scaler_options_init_preset($self, (uint32_t)sizeof *$self, preset); }
 }
 %extend gsc_scaler_state {
   gsc_scaler_state() {

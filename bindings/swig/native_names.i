@@ -23,7 +23,7 @@
 %rename(NativeOptimizer) gsc_optimizer;
 
 /* The public layers have these as numbers of their own language. */
-%ignore gsc_status_string;
-%ignore gsc_abi_version;
+%ignore gsc_status_get_name;
+%ignore gsc_library_get_abi_version;
 %ignore GSC_ABI_VERSION;
 %ignore GSC_SCALER_STATE_FORMAT;

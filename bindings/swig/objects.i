@@ -9,11 +9,11 @@
 /* Number of devices of a kind. */
 static int32_t device_count(int32_t device_type) {
   int32_t count = 0;
-  gsc_record(gsc_device_count(device_type, &count));
+  gsc_record(gsc_device_get_count(device_type, &count));
   return count;
 }
 static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info) {
-  return gsc_get_device_info(device_type, device_index, out_info);
+  return gsc_device_get_info(device_type, device_index, out_info);
 }
 %}
 
@@ -26,22 +26,22 @@ static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_dev
   ~gsc_context() { gsc_context_destroy($self); }
   int32_t device_type_() {
     int32_t value = 0;
-    gsc_record(gsc_context_device($self, &value, NULL));
+    gsc_record(gsc_context_get_device($self, &value, NULL));
     return value;
   }
   int32_t device_index_() {
     int32_t value = 0;
-    gsc_record(gsc_context_device($self, NULL, &value));
+    gsc_record(gsc_context_get_device($self, NULL, &value));
     return value;
   }
   int32_t cpu_target_() {
     int32_t value = 0;
-    gsc_record(gsc_context_cpu($self, &value, NULL));
+    gsc_record(gsc_context_get_cpu($self, &value, NULL));
     return value;
   }
   int32_t num_threads_() {
     int32_t value = 0;
-    gsc_record(gsc_context_cpu($self, NULL, &value));
+    gsc_record(gsc_context_get_cpu($self, NULL, &value));
     return value;
   }
   /* Stateless operations on tensors of this device; words are addresses in its memory. */
@@ -97,10 +97,10 @@ static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_dev
   ~gsc_tensor_list() { gsc_tensor_list_destroy($self); }
   int64_t count_() {
     int64_t value = 0;
-    gsc_record(gsc_tensor_list_count($self, &value));
+    gsc_record(gsc_tensor_list_get_count($self, &value));
     return value;
   }
-  gsc_status get_(int64_t index, gsc_tensor *out_tensor) { return gsc_tensor_list_get($self, index, out_tensor); }
+  gsc_status get_(int64_t index, gsc_tensor *out_tensor) { return gsc_tensor_list_get_tensor($self, index, out_tensor); }
   gsc_status set_pointers_(const gsc_tensor_array *tensors, gsc_stream stream) {
     return gsc_rebind($self, tensors, stream);
   }
@@ -157,7 +157,7 @@ static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_dev
   gsc_status set_scale(float scale, gsc_stream stream);
   float get_scale_(gsc_stream stream) {
     float value = 0;
-    gsc_record(gsc_scaler_get_scale($self, &value, stream));
+    gsc_record(gsc_scaler_get_scale_sync($self, &value, stream));
     return value;
   }
   int32_t is_enabled_() {
@@ -173,8 +173,12 @@ static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_dev
     return gsc_scaler_read_report_async($self, grads, (gsc_report *)out_report, stream);
   }
   gsc_history *history_(gsc_stream stream) { return gsc_history_read($self, stream); }
-  gsc_status device_state(const gsc_tensor_list *grads, gsc_device_state *out_state);
-  gsc_status get_state(gsc_scaler_state *out_state, gsc_stream stream);
+  gsc_status device_state_(const gsc_tensor_list *grads, gsc_device_state *out_state) {
+    return gsc_scaler_get_device_state($self, grads, out_state);
+  }
+  gsc_status get_state_(gsc_scaler_state *out_state, gsc_stream stream) {
+    return gsc_scaler_get_state_sync($self, out_state, stream);
+  }
   gsc_status set_state(const gsc_scaler_state *state, gsc_stream stream);
   gsc_status get_options(gsc_scaler_options *out_options);
   gsc_status set_options(const gsc_scaler_options *options, gsc_stream stream);
@@ -221,14 +225,14 @@ static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_dev
   }
   int32_t group_count_() {
     int32_t value = 0;
-    gsc_record(gsc_optimizer_group_count($self, &value));
+    gsc_record(gsc_optimizer_get_group_count($self, &value));
     return value;
   }
   gsc_status get_options(int32_t group, gsc_optimizer_options *out_options);
   gsc_status set_options(int32_t group, const gsc_optimizer_options *options, gsc_stream stream);
   gsc_status set_lr(int32_t group, double lr, gsc_stream stream);
-  gsc_status set_lr_word_(int32_t group, void *lr_word, gsc_stream stream) {
-    return gsc_optimizer_set_lr_word($self, group, (const float *)lr_word, stream);
+  gsc_status set_device_lr_(int32_t group, void *device_lr, gsc_stream stream) {
+    return gsc_optimizer_set_device_lr($self, group, (const float *)device_lr, stream);
   }
   gsc_status step(gsc_stream stream);
   gsc_status step_scaled_(void *inv_scale, void *found_inf, gsc_stream stream) {
@@ -237,33 +241,33 @@ static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_dev
   gsc_status zero_grads(gsc_stream stream);
   int32_t state_count_() {
     int32_t value = 0;
-    gsc_record(gsc_optimizer_state_count($self, &value));
+    gsc_record(gsc_optimizer_get_state_count($self, &value));
     return value;
   }
   const char *state_name_(int32_t slot) {
     const char *name = "";
-    gsc_record(gsc_optimizer_state($self, slot, NULL, &name));
+    gsc_record(gsc_optimizer_get_state($self, slot, NULL, &name));
     return name;
   }
   gsc_status state_tensor_(int32_t slot, int64_t index, gsc_tensor *out_tensor) {
     gsc_tensor_list *list = NULL;
-    const gsc_status status = gsc_optimizer_state($self, slot, &list, NULL);
-    return status == GSC_OK ? gsc_tensor_list_get(list, index, out_tensor) : status;
+    const gsc_status status = gsc_optimizer_get_state($self, slot, &list, NULL);
+    return status == GSC_OK ? gsc_tensor_list_get_tensor(list, index, out_tensor) : status;
   }
   int64_t steps_applied_(gsc_stream stream) {
     int64_t value = 0;
-    gsc_record(gsc_optimizer_get_steps($self, &value, NULL, stream));
+    gsc_record(gsc_optimizer_get_steps_sync($self, &value, NULL, stream));
     return value;
   }
   int64_t steps_skipped_(gsc_stream stream) {
     int64_t value = 0;
-    gsc_record(gsc_optimizer_get_steps($self, NULL, &value, stream));
+    gsc_record(gsc_optimizer_get_steps_sync($self, NULL, &value, stream));
     return value;
   }
   gsc_status set_steps(int64_t applied, int64_t skipped, gsc_stream stream);
   int64_t save_size_() {
     int64_t value = 0;
-    gsc_record(gsc_optimizer_save_size($self, &value));
+    gsc_record(gsc_optimizer_get_save_size($self, &value));
     return value;
   }
   gsc_status save_(void *buffer, int64_t size, gsc_stream stream) {

@@ -35,7 +35,7 @@ static void gsc_record_error(gsc_status status, const char *message) {
 /* Takes what was recorded; *message is this thread's sentence if the status is not GSC_OK. */
 static gsc_status gsc_take_pending(const char **message) {
   const gsc_status status = gsc_pending;
-  if (status != GSC_OK) *message = gsc_pending_message ? gsc_pending_message : gsc_last_error_message();
+  if (status != GSC_OK) *message = gsc_pending_message ? gsc_pending_message : gsc_error_get_message();
   gsc_pending = GSC_OK;
   gsc_pending_message = NULL;
   return status;
@@ -131,12 +131,12 @@ static void gsc_history_free(gsc_history *history) {
 
 static gsc_history *gsc_history_read(gsc_scaler *scaler, gsc_stream stream) {
   int64_t available = 0;
-  if (!gsc_record(gsc_scaler_history_sync(scaler, NULL, 0, &available, stream))) return NULL;
+  if (!gsc_record(gsc_scaler_get_history_sync(scaler, NULL, 0, &available, stream))) return NULL;
   gsc_history *history = (gsc_history *)gsc_swig_allocate(1, sizeof *history);
   if (!history) return NULL;
   history->entries = (gsc_history_entry *)gsc_swig_allocate(available, sizeof *history->entries);
   if (history->entries &&
-      gsc_record(gsc_scaler_history_sync(scaler, history->entries, available, &history->count, stream))) {
+      gsc_record(gsc_scaler_get_history_sync(scaler, history->entries, available, &history->count, stream))) {
     return history;
   }
   gsc_history_free(history);
@@ -172,7 +172,7 @@ static void gsc_diagnoses_free(gsc_diagnoses *diagnoses) {
 
 static gsc_diagnoses *gsc_diagnoses_read(const gsc_tensor_list *list, gsc_stream stream) {
   int64_t count = 0;
-  if (!gsc_record(gsc_tensor_list_count(list, &count))) return NULL;
+  if (!gsc_record(gsc_tensor_list_get_count(list, &count))) return NULL;
   gsc_diagnoses *diagnoses = (gsc_diagnoses *)gsc_swig_allocate(1, sizeof *diagnoses);
   if (!diagnoses) return NULL;
   diagnoses->count = count;
@@ -216,7 +216,8 @@ static gsc_recommendation gsc_diagnoses_recommend(const gsc_diagnoses *diagnoses
     if (index != -1 && index != i) continue;
     for (int32_t b = 0; b < GSC_EXPONENT_BINS; ++b) sum[b] += diagnoses->histograms[i * GSC_EXPONENT_BINS + b];
   }
-  gsc_record(gsc_recommend_scale(sum, GSC_EXPONENT_BINS, current_scale, dtype, &result.scale, &result.flushed));
+  gsc_record(
+      gsc_histogram_recommend_scale(sum, GSC_EXPONENT_BINS, current_scale, dtype, &result.scale, &result.flushed));
   return result;
 }
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/hd.h"
+#include "core/rules/hd.h"
 #include "gradscaler/gradscaler.h"
 
 #if defined(__F16C__) || defined(__AVX512F__)

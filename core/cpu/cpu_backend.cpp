@@ -10,10 +10,10 @@
 #include <limits>
 #include <vector>
 
-#include "core/error.h"
-#include "core/join.h"
-#include "core/optim/table.h"
-#include "core/report.h"
+#include "core/base/error.h"
+#include "core/device/join.h"
+#include "core/objects/optimizer_table.h"
+#include "core/rules/report.h"
 #if defined(GSC_HAVE_CUDA)
 #include "core/cuda/cuda_device.h"
 #endif
@@ -197,7 +197,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   job.record->applied += 1;
   for (int32_t g = 0; g < job.group_count; ++g) {
     const GroupRecord &group = job.groups[g];
-    const double lr = group.lr_word != nullptr ? static_cast<double>(*group.lr_word) : group.hyper.lr;
+    const double lr = group.device_lr != nullptr ? static_cast<double>(*group.device_lr) : group.hyper.lr;
     job.coefficients[g] = make_coefficients(job.variant, group.hyper, lr, job.maximize, job.record->applied);
   }
   ApplySpan base{};

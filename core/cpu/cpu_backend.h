@@ -4,9 +4,9 @@
 
 #include <memory_resource>
 
-#include "core/backend.h"
 #include "core/cpu/kernels.h"
 #include "core/cpu/parallel.h"
+#include "core/device/backend.h"
 
 namespace gsc::cpu {
 

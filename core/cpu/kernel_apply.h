@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizer's step over a span: gradients are unscaled and clipped block by block into a buffer that stays in the
-// L1 cache, then the formula (core/optim) runs over it, with parameters and state in place. The same plain loop serves
+// L1 cache, then the formula (core/rules/optim) runs over it, with parameters and state in place. The same plain loop serves
 // every formula; the compiler vectorises it. LAMB takes two sweeps and stands at the end. Included by kernels.cpp only.
 #pragma once
 

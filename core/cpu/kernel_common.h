@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels share: prefetching, stores past the caches, and the folding of column sums into one number in the
-// order that core/reduction.h lays down. Included by kernels.cpp only, once per instruction set; hence the unnamed
+// order that core/rules/reduction.h lays down. Included by kernels.cpp only, once per instruction set; hence the unnamed
 // namespace: nothing compiled for one instruction set may be linked into the code of another.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "core/cpu/convert.h"
-#include "core/reduction.h"
+#include "core/rules/reduction.h"
 
 #if defined(__SSE2__)
 #include <immintrin.h>

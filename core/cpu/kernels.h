@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "core/linear.h"
-#include "core/optim/variants.h"
-#include "core/reduction.h"
+#include "core/rules/elementwise.h"
+#include "core/rules/optim/variants.h"
+#include "core/rules/reduction.h"
 #include "gradscaler/gradscaler.h"
 
 namespace gsc::cpu {

@@ -9,7 +9,7 @@
 
 #include "core/cuda/launch.h"
 #include "core/cuda/plan_on_device.h"
-#include "core/join.h"
+#include "core/device/join.h"
 
 namespace gsc::cuda {
 namespace {

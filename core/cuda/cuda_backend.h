@@ -7,9 +7,9 @@
 #include <atomic>
 #include <memory_resource>
 
-#include "core/backend.h"
 #include "core/cuda/cuda_support.h"
 #include "core/cuda/plan_view.h"
+#include "core/device/backend.h"
 
 namespace gsc::cuda {
 

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 namespace gsc::cuda {
 

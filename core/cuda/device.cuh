@@ -14,7 +14,7 @@
 
 #include "core/cpu/convert.h"
 #include "core/cuda/plan_view.h"
-#include "core/reduction.h"
+#include "core/rules/reduction.h"
 
 #define GSC_DEVICE __device__ __forceinline__
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer's step on the device: gradients are unscaled and clipped in registers, the formula (core/optim) runs on
+// The optimizer's step on the device: gradients are unscaled and clipped in registers, the formula (core/rules/optim) runs on
 // them, parameters, state and the 16-bit copy are written, all in one sweep over the chunks, in reverse order of check,
 // whose last gradients may still be in the L2 cache. The last block counts the step and, if asked to, updates the
 // scaler. LAMB takes three sweeps and stands at the end. Formulas are compiled for fp32 and fp64; dtypes of gradients,
@@ -27,7 +27,7 @@ GSC_DEVICE StepInput read_words(const ApplyParams &p) {
 
 GSC_DEVICE Coefficients<double> coefficients_of(const ApplyParams &p, int32_t group) {
   const GroupRecord &g = p.groups[group];
-  const double lr = g.lr_word != nullptr ? static_cast<double>(*g.lr_word) : g.hyper.lr;
+  const double lr = g.device_lr != nullptr ? static_cast<double>(*g.device_lr) : g.hyper.lr;
   return make_coefficients(p.variant, g.hyper, lr, p.maximize, p.record->applied + 1);
 }
 

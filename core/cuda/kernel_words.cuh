@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small kernels on records and tables: what the host has to say travels in their parameters, so that it is ordered on
-// the stream, needs no staging memory and can be captured in a graph. The rules are those of core/records.h and
-// core/policy.h.
+// the stream, needs no staging memory and can be captured in a graph. The rules are those of core/rules/records.h and
+// core/rules/policy.h.
 #pragma once
 
 #include "core/cuda/device.cuh"
-#include "core/report.h"
+#include "core/rules/report.h"
 
 namespace gsc::cuda {
 

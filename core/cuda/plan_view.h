@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "core/linear.h"
-#include "core/optim/variants.h"
-#include "core/records.h"
+#include "core/rules/elementwise.h"
+#include "core/rules/optim/variants.h"
+#include "core/rules/records.h"
 #include "gradscaler/gradscaler.h"
 
 namespace gsc::cuda {

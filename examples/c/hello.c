@@ -37,7 +37,7 @@ int main(void) {
   /* README } */
 
   float scale = 0.0f;
-  gsc_scaler_get_scale(scaler, &scale, NULL);
+  gsc_scaler_get_scale_sync(scaler, &scale, NULL);
   printf("w = %.4f %.4f %.4f, scale = %.0f\n", w[0], w[1], w[2], scale);
   gsc_scaler_destroy(scaler);
   gsc_optimizer_destroy(adamw);
@@ -46,8 +46,8 @@ int main(void) {
   gsc_context_destroy(ctx);
 
   /* Every failure leaves a message; here one look at the end is enough. */
-  if (gsc_last_error_message()[0] != '\0') {
-    fprintf(stderr, "%s\n", gsc_last_error_message());
+  if (gsc_error_get_message()[0] != '\0') {
+    fprintf(stderr, "%s\n", gsc_error_get_message());
     return 1;
   }
   return fabsf(w[0]) < 0.1f && fabsf(w[1]) < 0.1f && fabsf(w[2]) < 0.1f ? 0 : 1;

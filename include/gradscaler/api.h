@@ -22,29 +22,29 @@ struct gsc_api {
   /* Since 0.1. */
 
   /** Product version as "major.minor.patch". */
-  const char *(*version)(void);
+  const char *(*library_get_version)(void);
   /** The library's ABI number; equals GSC_ABI_VERSION of the header it was built with. */
-  uint32_t (*get_abi_version)(void);
+  uint32_t (*library_get_abi_version)(void);
   /** Short English name of a status, such as "invalid argument"; "unknown status" for others. */
-  const char *(*status_string)(gsc_status status);
+  const char *(*status_get_name)(gsc_status status);
   /** The sentence for the most recent failure on the calling thread; "" if there was none. */
-  const char *(*last_error_message)(void);
+  const char *(*error_get_message)(void);
   /** One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures. */
-  const char *(*build_info)(void);
+  const char *(*library_get_build_info)(void);
   /** Writes the defaults. */
   gsc_status (*context_options_init)(gsc_context_options *options, uint32_t struct_size);
   /** Number of devices of a type. */
-  gsc_status (*device_count)(int32_t device_type, int32_t *out_count);
+  gsc_status (*device_get_count)(int32_t device_type, int32_t *out_count);
   /** Fills `out_info`, whose struct_size the caller has set. */
-  gsc_status (*get_device_info)(int32_t device_type, int32_t device_index, gsc_device_info *out_info);
+  gsc_status (*device_get_info)(int32_t device_type, int32_t device_index, gsc_device_info *out_info);
   /** Opens a device. */
   gsc_status (*context_create)(const gsc_context_options *options, gsc_context **out_context);
   /** Gives up the caller's reference; the context itself goes with its last child. */
   void (*context_destroy)(gsc_context *context);
   /** The device of a context. */
-  gsc_status (*context_device)(const gsc_context *context, int32_t *out_device_type, int32_t *out_device_index);
+  gsc_status (*context_get_device)(const gsc_context *context, int32_t *out_device_type, int32_t *out_device_index);
   /** The instruction set (GSC_CPU_*) and thread count in use on the CPU. */
-  gsc_status (*context_cpu)(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
+  gsc_status (*context_get_cpu)(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
   /** Replaces the log callback; NULL silences. */
   gsc_status (*context_set_log)(gsc_context *context, gsc_log_fn log, void *user);
   /** Plans work over `count` tensors: validates them, cuts them into chunks and keeps the table. */
@@ -53,9 +53,9 @@ struct gsc_api {
   /** Gives up the caller's reference. */
   void (*tensor_list_destroy)(gsc_tensor_list *list);
   /** Number of tensors in the list. */
-  gsc_status (*tensor_list_count)(const gsc_tensor_list *list, int64_t *out_count);
+  gsc_status (*tensor_list_get_count)(const gsc_tensor_list *list, int64_t *out_count);
   /** Copy of tensor `index` as the list knows it now. */
-  gsc_status (*tensor_list_get)(const gsc_tensor_list *list, int64_t index, gsc_tensor *out_tensor);
+  gsc_status (*tensor_list_get_tensor)(const gsc_tensor_list *list, int64_t index, gsc_tensor *out_tensor);
   /** Points the list at new buffers of the same counts and dtypes: for frameworks that reallocate. */
   gsc_status (*tensor_list_set_pointers)(gsc_tensor_list *list, void *const *data, int64_t count, gsc_stream stream);
   /** Names tensor `index` for messages and reports; NULL removes the name. */
@@ -70,12 +70,12 @@ struct gsc_api {
    * largest power of two that keeps the largest magnitude two binades below the overflow limit of `dtype` (the dtype
    * gradients are computed in).
    */
-  gsc_status (*recommend_scale)(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype,
-                                float *out_scale, double *out_flushed);
+  gsc_status (*histogram_recommend_scale)(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype,
+                                          float *out_scale, double *out_flushed);
   /** Writes the defaults. */
   gsc_status (*scaler_options_init)(gsc_scaler_options *options, uint32_t struct_size);
   /** Writes the options of GSC_PRESET_*. */
-  gsc_status (*scaler_options_preset)(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
+  gsc_status (*scaler_options_init_preset)(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
   /** Creates a scaler whose state lives in memory of the context's device. */
   gsc_status (*scaler_create)(gsc_context *context, const gsc_scaler_options *options, gsc_scaler **out_scaler);
   /** Gives up the caller's reference. */
@@ -131,7 +131,7 @@ struct gsc_api {
    */
   gsc_status (*scaler_set_scale)(gsc_scaler *scaler, float scale, gsc_stream stream);
   /** The scale as of the work enqueued so far; 1 if disabled. */
-  gsc_status (*scaler_get_scale)(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
+  gsc_status (*scaler_get_scale_sync)(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
   /** 1 if enabled, else 0. */
   gsc_status (*scaler_is_enabled)(const gsc_scaler *scaler, int32_t *out_enabled);
   /** Blocks and copies a report to host memory. */
@@ -144,12 +144,12 @@ struct gsc_api {
   gsc_status (*scaler_read_report_async)(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                          gsc_stream stream);
   /** Copies the newest entries, oldest first, at most `capacity`, and writes how many to *out_count. */
-  gsc_status (*scaler_history_sync)(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
-                                    int64_t *out_count, gsc_stream stream);
+  gsc_status (*scaler_get_history_sync)(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
+                                        int64_t *out_count, gsc_stream stream);
   /** Fills in addresses; `grads` may be NULL. */
-  gsc_status (*scaler_device_state)(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_device_state *out_state);
+  gsc_status (*scaler_get_device_state)(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_device_state *out_state);
   /** Copies the state out; struct_size is set by the caller. */
-  gsc_status (*scaler_get_state)(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
+  gsc_status (*scaler_get_state_sync)(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
   /** Restores a state, its factors and interval included; all lists return to READY; the history starts anew. */
   gsc_status (*scaler_set_state)(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream);
   /** Current options; struct_size is set by the caller. */
@@ -185,7 +185,7 @@ struct gsc_api {
   gsc_status (*optimizer_add_group)(gsc_optimizer *optimizer, int64_t first, int64_t count,
                                     const gsc_optimizer_options *options, int32_t *out_group);
   /** Number of groups, >= 1. */
-  gsc_status (*optimizer_group_count)(const gsc_optimizer *optimizer, int32_t *out_count);
+  gsc_status (*optimizer_get_group_count)(const gsc_optimizer *optimizer, int32_t *out_count);
   /** Hyper-parameters of a group; struct_size is set by the caller. */
   gsc_status (*optimizer_get_options)(const gsc_optimizer *optimizer, int32_t group,
                                       gsc_optimizer_options *out_options);
@@ -198,7 +198,8 @@ struct gsc_api {
    * Reads a group's learning rate from a float in device memory at every step, so that a captured graph can follow a
    * schedule.
    */
-  gsc_status (*optimizer_set_lr_word)(gsc_optimizer *optimizer, int32_t group, const float *lr_word, gsc_stream stream);
+  gsc_status (*optimizer_set_device_lr)(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
+                                        gsc_stream stream);
   /** Applies a step without a scaler: no check, no unscaling. */
   gsc_status (*optimizer_step)(gsc_optimizer *optimizer, gsc_stream stream);
   /**
@@ -210,22 +211,22 @@ struct gsc_api {
   /** Zeroes the gradients. */
   gsc_status (*optimizer_zero_grads)(gsc_optimizer *optimizer, gsc_stream stream);
   /** The list an optimizer steps on, borrowed: valid as long as the optimizer. */
-  gsc_status (*optimizer_grads)(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads);
+  gsc_status (*optimizer_get_grads)(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads);
   /** Number of state slots. */
-  gsc_status (*optimizer_state_count)(const gsc_optimizer *optimizer, int32_t *out_count);
+  gsc_status (*optimizer_get_state_count)(const gsc_optimizer *optimizer, int32_t *out_count);
   /** State slot as a borrowed list, valid as long as the optimizer, and its name (static storage). */
-  gsc_status (*optimizer_state)(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
-                                const char **out_name);
+  gsc_status (*optimizer_get_state)(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
+                                    const char **out_name);
   /** Steps applied and steps skipped so far. */
-  gsc_status (*optimizer_get_steps)(const gsc_optimizer *optimizer, int64_t *out_applied, int64_t *out_skipped,
-                                    gsc_stream stream);
+  gsc_status (*optimizer_get_steps_sync)(const gsc_optimizer *optimizer, int64_t *out_applied, int64_t *out_skipped,
+                                         gsc_stream stream);
   /** Sets the step counts, 0..2^53 each, for a restored checkpoint: bias corrections depend on the applied ones. */
   gsc_status (*optimizer_set_steps)(gsc_optimizer *optimizer, int64_t applied, int64_t skipped, gsc_stream stream);
   /** Bytes that gsc_optimizer_save_sync writes. */
-  gsc_status (*optimizer_save_size)(const gsc_optimizer *optimizer, int64_t *out_bytes);
+  gsc_status (*optimizer_get_save_size)(const gsc_optimizer *optimizer, int64_t *out_bytes);
   /**
    * Writes the step counts and all state tensors, with a header that says what they are, to `size` bytes of host
-   * memory, size = gsc_optimizer_save_size.
+   * memory, size = gsc_optimizer_get_save_size.
    */
   gsc_status (*optimizer_save_sync)(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
   /** Restores what gsc_optimizer_save_sync wrote. */

@@ -28,7 +28,7 @@
  *     gsc_optimizer_create(ctx, &o, params, grads, NULL, NULL, 0, &opt); // fp32 master weights, state made for you
  *     gsc_scaler_create(ctx, NULL, &scaler);                            // PyTorch's defaults
  *     for (;;) {
- *         float scale; gsc_scaler_get_scale(scaler, &scale, NULL);
+ *         float scale; gsc_scaler_get_scale_sync(scaler, &scale, NULL);
  *         backward(loss * scale);                                       // yours: fills the gradients
  *         gsc_scaler_clip_grad_norm(scaler, grads, 1.0, GSC_NORM_L2, NULL);
  *         gsc_scaler_step(scaler, opt, NULL);                           // skipped if a gradient is inf or NaN
@@ -38,7 +38,7 @@
  * Conventions, everywhere:
  *   - You own every gradient, parameter and state buffer you pass in, and the stream. They must stay valid until the
  *     work on them has finished and no list points at them. The library owns what its create functions return.
- *   - A fallible function returns gsc_status, GSC_OK = 0. On error gsc_last_error_message() gives this thread's
+ *   - A fallible function returns gsc_status, GSC_OK = 0. On error gsc_error_get_message() gives this thread's
  *     sentence, which names the argument (and the tensor's index); outputs are untouched. No call prints or aborts.
  *   - Parameters come in the order: object, inputs, outputs, stream.
  *   - `stream` is the CUDA stream (cudaStream_t / CUstream) the work is enqueued on, NULL for the default stream. On
@@ -108,18 +108,18 @@ enum {
 };
 
 /** Product version as "major.minor.patch". Static storage. */
-GSC_API const char *gsc_version(void);
+GSC_API const char *gsc_library_get_version(void);
 /** The library's ABI number; equals GSC_ABI_VERSION of the header it was built with. */
-GSC_API uint32_t gsc_abi_version(void);
+GSC_API uint32_t gsc_library_get_abi_version(void);
 /** Short English name of a status, such as "invalid argument"; "unknown status" for others. Static storage. */
-GSC_API const char *gsc_status_string(gsc_status status);
+GSC_API const char *gsc_status_get_name(gsc_status status);
 /**
  * The sentence for the most recent failure on the calling thread; "" if there was none. Never NULL. Valid until the
  * next failing call on this thread; copy it to keep it. Successful calls leave it as it is.
  */
-GSC_API const char *gsc_last_error_message(void);
+GSC_API const char *gsc_error_get_message(void);
 /** One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures. Static storage. */
-GSC_API const char *gsc_build_info(void);
+GSC_API const char *gsc_library_get_build_info(void);
 
 /* ---------------------------------------------------------------------------------------------------------------
  * Devices and contexts
@@ -227,9 +227,9 @@ typedef struct gsc_device_info {
 /**
  * Number of devices of a type. The CPU counts 1. For CUDA without a driver or built without CUDA: 0 with GSC_OK.
  */
-GSC_API gsc_status gsc_device_count(int32_t device_type, int32_t *out_count);
+GSC_API gsc_status gsc_device_get_count(int32_t device_type, int32_t *out_count);
 /** Fills `out_info`, whose struct_size the caller has set. Errors: UNAVAILABLE if there is no such device. */
-GSC_API gsc_status gsc_get_device_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info);
+GSC_API gsc_status gsc_device_get_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info);
 
 /**
  * Opens a device. options NULL: the CPU with all its threads. No thread is started before the first parallel call.
@@ -239,9 +239,10 @@ GSC_API gsc_status gsc_context_create(const gsc_context_options *options, gsc_co
 /** Gives up the caller's reference; the context itself goes with its last child. Any thread; NULL is fine. */
 GSC_API void gsc_context_destroy(gsc_context *context);
 /** The device of a context. Either output may be NULL. */
-GSC_API gsc_status gsc_context_device(const gsc_context *context, int32_t *out_device_type, int32_t *out_device_index);
+GSC_API gsc_status gsc_context_get_device(const gsc_context *context, int32_t *out_device_type,
+                                          int32_t *out_device_index);
 /** The instruction set (GSC_CPU_*) and thread count in use on the CPU. Either output may be NULL. */
-GSC_API gsc_status gsc_context_cpu(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
+GSC_API gsc_status gsc_context_get_cpu(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
 /** Replaces the log callback; NULL silences. Not while another thread uses the context. */
 GSC_API gsc_status gsc_context_set_log(gsc_context *context, gsc_log_fn log, void *user);
 
@@ -289,9 +290,9 @@ GSC_API gsc_status gsc_tensor_list_create(gsc_context *context, const gsc_tensor
 /** Gives up the caller's reference. NULL is fine. */
 GSC_API void gsc_tensor_list_destroy(gsc_tensor_list *list);
 /** Number of tensors in the list. */
-GSC_API gsc_status gsc_tensor_list_count(const gsc_tensor_list *list, int64_t *out_count);
+GSC_API gsc_status gsc_tensor_list_get_count(const gsc_tensor_list *list, int64_t *out_count);
 /** Copy of tensor `index` as the list knows it now. */
-GSC_API gsc_status gsc_tensor_list_get(const gsc_tensor_list *list, int64_t index, gsc_tensor *out_tensor);
+GSC_API gsc_status gsc_tensor_list_get_tensor(const gsc_tensor_list *list, int64_t index, gsc_tensor *out_tensor);
 /**
  * Points the list at new buffers of the same counts and dtypes: for frameworks that reallocate. `data` holds `count`
  * addresses, count = the list's. Stream-ordered: work enqueued earlier still uses the old ones. Validated like create;
@@ -344,8 +345,8 @@ GSC_API gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gs
  * values counted that would still be below that dtype's smallest subnormal at the recommended scale.
  * An empty histogram recommends current_scale. Host memory; no device work.
  */
-GSC_API gsc_status gsc_recommend_scale(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype,
-                                       float *out_scale, double *out_flushed);
+GSC_API gsc_status gsc_histogram_recommend_scale(const int64_t *histogram, int64_t bins, float current_scale,
+                                                 int32_t dtype, float *out_scale, double *out_flushed);
 
 /* ---------------------------------------------------------------------------------------------------------------
  * The scaler: options
@@ -395,7 +396,7 @@ enum {
   GSC_SCALER_FP32_PRODUCTS = 8
 };
 
-/** The policy. Start from GSC_SCALER_OPTIONS_INIT, gsc_scaler_options_init or gsc_scaler_options_preset. */
+/** The policy. Start from GSC_SCALER_OPTIONS_INIT, gsc_scaler_options_init or gsc_scaler_options_init_preset. */
 typedef struct gsc_scaler_options {
   /** sizeof(gsc_scaler_options) as the caller was compiled. */
   uint32_t struct_size;
@@ -479,7 +480,7 @@ enum {
 /** Writes the defaults. Same contract as gsc_context_options_init. */
 GSC_API gsc_status gsc_scaler_options_init(gsc_scaler_options *options, uint32_t struct_size);
 /** Writes the options of GSC_PRESET_*. Same contract as gsc_context_options_init; an unknown preset is an error. */
-GSC_API gsc_status gsc_scaler_options_preset(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
+GSC_API gsc_status gsc_scaler_options_init_preset(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
 
 /* ---------------------------------------------------------------------------------------------------------------
  * The scaler: one iteration
@@ -602,7 +603,7 @@ GSC_API gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_str
  * ------------------------------------------------------------------------------------------------------------ */
 
 /** The scale as of the work enqueued so far; 1 if disabled. Blocks on a CUDA device. */
-GSC_API gsc_status gsc_scaler_get_scale(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
+GSC_API gsc_status gsc_scaler_get_scale_sync(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
 /** 1 if enabled, else 0. */
 GSC_API gsc_status gsc_scaler_is_enabled(const gsc_scaler *scaler, int32_t *out_enabled);
 
@@ -680,8 +681,8 @@ typedef struct gsc_history_entry {
  * Copies the newest entries, oldest first, at most `capacity`, and writes how many to *out_count. out_entries may be
  * NULL if capacity is 0: then *out_count is the number that could be read. Blocks.
  */
-GSC_API gsc_status gsc_scaler_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
-                                           int64_t *out_count, gsc_stream stream);
+GSC_API gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
+                                               int64_t *out_count, gsc_stream stream);
 
 /**
  * Addresses of the scaler's words in device memory, valid as long as the scaler. Read them in your own kernels. Asked
@@ -706,8 +707,8 @@ typedef struct gsc_device_state {
  * Fills in addresses; `grads` may be NULL. No device work. Errors: INVALID_ARGUMENT; BAD_STATE if grads is of another
  * context and this scaler has not used it yet.
  */
-GSC_API gsc_status gsc_scaler_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads,
-                                           gsc_device_state *out_state);
+GSC_API gsc_status gsc_scaler_get_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads,
+                                               gsc_device_state *out_state);
 
 /** Everything a checkpoint needs. Plain data of fixed layout: write it to a file as it is, or field by field. */
 typedef struct gsc_scaler_state {
@@ -735,7 +736,7 @@ typedef struct gsc_scaler_state {
 #define GSC_SCALER_STATE_FORMAT 0x31435347u
 
 /** Copies the state out; struct_size is set by the caller. Blocks. BAD_STATE if the scaler is disabled. */
-GSC_API gsc_status gsc_scaler_get_state(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
+GSC_API gsc_status gsc_scaler_get_state_sync(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
 /**
  * Restores a state, its factors and interval included; all lists return to READY; the history starts anew. The state
  * is validated as a whole first. Errors: INVALID_ARGUMENT for a truncated or foreign state or a value out of range.
@@ -879,7 +880,7 @@ GSC_API void gsc_optimizer_destroy(gsc_optimizer *optimizer);
 GSC_API gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
                                            const gsc_optimizer_options *options, int32_t *out_group);
 /** Number of groups, >= 1. */
-GSC_API gsc_status gsc_optimizer_group_count(const gsc_optimizer *optimizer, int32_t *out_count);
+GSC_API gsc_status gsc_optimizer_get_group_count(const gsc_optimizer *optimizer, int32_t *out_count);
 /** Hyper-parameters of a group; struct_size is set by the caller. */
 GSC_API gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t group,
                                              gsc_optimizer_options *out_options);
@@ -892,8 +893,8 @@ GSC_API gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group,
  * Reads a group's learning rate from a float in device memory at every step, so that a captured graph can follow a
  * schedule. The word must outlive the optimizer. NULL returns to the host value.
  */
-GSC_API gsc_status gsc_optimizer_set_lr_word(gsc_optimizer *optimizer, int32_t group, const float *lr_word,
-                                             gsc_stream stream);
+GSC_API gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
+                                               gsc_stream stream);
 
 /** Applies a step without a scaler: no check, no unscaling. */
 GSC_API gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream);
@@ -907,24 +908,24 @@ GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const flo
 GSC_API gsc_status gsc_optimizer_zero_grads(gsc_optimizer *optimizer, gsc_stream stream);
 
 /** The list an optimizer steps on, borrowed: valid as long as the optimizer. */
-GSC_API gsc_status gsc_optimizer_grads(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads);
+GSC_API gsc_status gsc_optimizer_get_grads(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads);
 /** Number of state slots. */
-GSC_API gsc_status gsc_optimizer_state_count(const gsc_optimizer *optimizer, int32_t *out_count);
+GSC_API gsc_status gsc_optimizer_get_state_count(const gsc_optimizer *optimizer, int32_t *out_count);
 /** State slot as a borrowed list, valid as long as the optimizer, and its name (static storage). Either may be NULL. */
-GSC_API gsc_status gsc_optimizer_state(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
-                                       const char **out_name);
+GSC_API gsc_status gsc_optimizer_get_state(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
+                                           const char **out_name);
 /** Steps applied and steps skipped so far. Either may be NULL. Blocks on a CUDA device. */
-GSC_API gsc_status gsc_optimizer_get_steps(const gsc_optimizer *optimizer, int64_t *out_applied, int64_t *out_skipped,
-                                           gsc_stream stream);
+GSC_API gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, int64_t *out_applied,
+                                                int64_t *out_skipped, gsc_stream stream);
 /** Sets the step counts, 0..2^53 each, for a restored checkpoint: bias corrections depend on the applied ones. */
 GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t applied, int64_t skipped,
                                            gsc_stream stream);
 
 /** Bytes that gsc_optimizer_save_sync writes. */
-GSC_API gsc_status gsc_optimizer_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes);
+GSC_API gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes);
 /**
  * Writes the step counts and all state tensors, with a header that says what they are, to `size` bytes of host memory,
- * size = gsc_optimizer_save_size. Blocks.
+ * size = gsc_optimizer_get_save_size. Blocks.
  */
 GSC_API gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
 /**
@@ -981,7 +982,7 @@ typedef struct gsc_api gsc_api;
  * The function table for ABI number `abi_version`, or NULL if this library does not speak it. Static storage; valid
  * until the library is unloaded. Check struct_size before using a field that a later release appended.
  */
-GSC_API const gsc_api *gsc_get_api(uint32_t abi_version);
+GSC_API const gsc_api *gsc_library_get_api(uint32_t abi_version);
 
 #ifdef __cplusplus
 }

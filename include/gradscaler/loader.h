@@ -96,13 +96,13 @@ static inline int gsc_library_try_(gsc_library *library, const char *path, char 
 #if defined(_WIN32)
   handle = (void *)LoadLibraryA(path);
   if (handle != NULL) {
-    FARPROC symbol = GetProcAddress((HMODULE)handle, "gsc_get_api");
+    FARPROC symbol = GetProcAddress((HMODULE)handle, "gsc_library_get_api");
     memcpy(&get_api, &symbol, sizeof get_api); /* a cast between unrelated function types would draw a warning */
   }
 #else
   handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (handle != NULL) {
-    void *symbol = dlsym(handle, "gsc_get_api");
+    void *symbol = dlsym(handle, "gsc_library_get_api");
     memcpy(&get_api, &symbol, sizeof get_api); /* ISO C has no cast from data to function pointers */
   }
 #endif
@@ -111,7 +111,7 @@ static inline int gsc_library_try_(gsc_library *library, const char *path, char 
     return 0;
   }
   if (get_api == NULL) {
-    gsc_library_say_(message, message_size, "not gradscaler: it has no gsc_get_api");
+    gsc_library_say_(message, message_size, "not gradscaler: it has no gsc_library_get_api");
     gsc_library_unload_(handle);
     return 0;
   }

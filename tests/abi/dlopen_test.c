@@ -64,7 +64,7 @@ static void train(const gsc_api *api) {
   CHECK(api->tensor_list_create(context, &g, 1, NULL, &grads_list) == GSC_OK);
   CHECK(api->optimizer_create(context, &sgd, params_list, grads_list, NULL, NULL, 0, &optimizer) == GSC_OK);
   CHECK(api->scaler_create(context, NULL, &scaler) == GSC_OK);
-  CHECK(api->scaler_get_scale(scaler, &scale, NULL) == GSC_OK);
+  CHECK(api->scaler_get_scale_sync(scaler, &scale, NULL) == GSC_OK);
   for (i = 0; i < ELEMENTS; ++i) {
     weights[i] = (float)(i % 100);
     grads[i] = weights[i] * scale;
@@ -76,7 +76,7 @@ static void train(const gsc_api *api) {
   CHECK(api->scaler_step_and_update(scaler, optimizer, NULL) == GSC_OK);
   CHECK(weights[ELEMENTS - 2] == 0.5f * (float)((ELEMENTS - 2) % 100));
   /* A failing call, for its thread-local message. */
-  CHECK(api->scaler_update(scaler, NULL) == GSC_ERROR_BAD_STATE && api->last_error_message()[0] != '\0');
+  CHECK(api->scaler_update(scaler, NULL) == GSC_ERROR_BAD_STATE && api->error_get_message()[0] != '\0');
   /* Parents first: they live until their children are gone. */
   api->context_destroy(context);
   api->tensor_list_destroy(params_list);
@@ -94,7 +94,7 @@ typedef struct lingering {
 static void *linger(void *argument) {
   lingering *self = (lingering *)argument;
   CHECK(self->api->context_create(NULL, NULL) == GSC_ERROR_INVALID_ARGUMENT);
-  CHECK(self->api->last_error_message()[0] != '\0');
+  CHECK(self->api->error_get_message()[0] != '\0');
   pthread_barrier_wait(&self->used);
   pthread_barrier_wait(&self->unloaded);
   return NULL;
@@ -145,7 +145,7 @@ static void fail_with_words(const char *path) {
   CHECK(strstr(message, missing) != NULL && strstr(message, "No such file") != NULL);
 
   CHECK(!gsc_library_open(&library, "libm.so.6", message, sizeof message));
-  CHECK(strstr(message, "libm.so.6") != NULL && strstr(message, "gsc_get_api") != NULL);
+  CHECK(strstr(message, "libm.so.6") != NULL && strstr(message, "gsc_library_get_api") != NULL);
 
   CHECK(!gsc_library_open(&library, missing, little, sizeof little));
   CHECK(strlen(little) == sizeof little - 1);

@@ -32,7 +32,7 @@ gsc_status init_scaler(void *o, uint32_t size) {
   return gsc_scaler_options_init(static_cast<gsc_scaler_options *>(o), size);
 }
 gsc_status init_preset(void *o, uint32_t size) {
-  return gsc_scaler_options_preset(static_cast<gsc_scaler_options *>(o), size, GSC_PRESET_MEGATRON);
+  return gsc_scaler_options_init_preset(static_cast<gsc_scaler_options *>(o), size, GSC_PRESET_MEGATRON);
 }
 gsc_status init_optimizer(void *o, uint32_t size) {
   return gsc_optimizer_options_init(static_cast<gsc_optimizer_options *>(o), size, GSC_LION);
@@ -66,14 +66,14 @@ TEST_P(InitFunction, RefusesUnknownSizes) {
     alignas(16) Bytes bytes;
     bytes.fill(kFill);
     EXPECT_EQ(GetParam().call(bytes.data(), bad), GSC_ERROR_INVALID_ARGUMENT) << "struct_size " << bad;
-    EXPECT_NE(std::string(gsc_last_error_message()).find("struct_size"), std::string::npos) << gsc_last_error_message();
+    EXPECT_NE(std::string(gsc_error_get_message()).find("struct_size"), std::string::npos) << gsc_error_get_message();
     for (std::size_t i = 0; i < kRoom; ++i) ASSERT_EQ(bytes[i], kFill) << "struct_size " << bad << ", byte " << i;
   }
 }
 
 TEST_P(InitFunction, RefusesNull) {
   EXPECT_EQ(GetParam().call(nullptr, GetParam().size), GSC_ERROR_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(gsc_last_error_message()).find("options"), std::string::npos) << gsc_last_error_message();
+  EXPECT_NE(std::string(gsc_error_get_message()).find("options"), std::string::npos) << gsc_error_get_message();
 }
 
 INSTANTIATE_TEST_SUITE_P(All, InitFunction,
@@ -97,7 +97,7 @@ TEST(InitMacro, ScalerEqualsFunctionAndTorchPreset) {
   std::memset(&function, kFill, sizeof function);
   std::memset(&preset, kFill, sizeof preset);
   ASSERT_EQ(gsc_scaler_options_init(&function, sizeof function), GSC_OK);
-  ASSERT_EQ(gsc_scaler_options_preset(&preset, sizeof preset, GSC_PRESET_TORCH), GSC_OK);
+  ASSERT_EQ(gsc_scaler_options_init_preset(&preset, sizeof preset, GSC_PRESET_TORCH), GSC_OK);
   EXPECT_EQ(std::memcmp(&macro, &function, sizeof function), 0);
   EXPECT_EQ(std::memcmp(&macro, &preset, sizeof preset), 0);
 }
@@ -150,7 +150,7 @@ TEST(InitKinds, UnknownKindOrPresetIsRefused) {
     gsc_scaler_options o;
     std::memset(&o, kFill, sizeof o);
     const gsc_scaler_options before = o;
-    EXPECT_EQ(gsc_scaler_options_preset(&o, sizeof o, bad), GSC_ERROR_INVALID_ARGUMENT) << bad;
+    EXPECT_EQ(gsc_scaler_options_init_preset(&o, sizeof o, bad), GSC_ERROR_INVALID_ARGUMENT) << bad;
     EXPECT_EQ(std::memcmp(&o, &before, sizeof o), 0);
   }
 }

@@ -48,7 +48,7 @@ class StructSize : public testing::Test {
       return fill(reinterpret_cast<Struct *>(bytes.data()));
     };
     const auto size = static_cast<uint32_t>(sizeof(Struct));
-    ASSERT_EQ(run(size), GSC_OK) << gsc_last_error_message();
+    ASSERT_EQ(run(size), GSC_OK) << gsc_error_get_message();
     uint32_t written = 0;
     std::memcpy(&written, bytes.data(), sizeof written);
     EXPECT_EQ(written, size);
@@ -58,8 +58,7 @@ class StructSize : public testing::Test {
     for (std::size_t i = size; i < kRoom; ++i) ASSERT_EQ(bytes[i], kFill) << "byte " << i << " beyond the struct";
     for (uint32_t bad : {0u, 3u, size - 1, size + 1, size + 8, UINT32_MAX}) {
       EXPECT_EQ(run(bad), GSC_ERROR_INVALID_ARGUMENT) << "struct_size " << bad;
-      EXPECT_NE(std::string(gsc_last_error_message()).find("struct_size"), std::string::npos)
-          << gsc_last_error_message();
+      EXPECT_NE(std::string(gsc_error_get_message()).find("struct_size"), std::string::npos) << gsc_error_get_message();
       for (std::size_t i = 4; i < kRoom; ++i) ASSERT_EQ(bytes[i], kFill) << "struct_size " << bad << ", byte " << i;
     }
     EXPECT_EQ(fill(nullptr), GSC_ERROR_INVALID_ARGUMENT);
@@ -73,11 +72,10 @@ class StructSize : public testing::Test {
       Struct given = good;
       given.struct_size = bad;
       EXPECT_EQ(take(&given), GSC_ERROR_INVALID_ARGUMENT) << "struct_size " << bad;
-      EXPECT_NE(std::string(gsc_last_error_message()).find("struct_size"), std::string::npos)
-          << gsc_last_error_message();
+      EXPECT_NE(std::string(gsc_error_get_message()).find("struct_size"), std::string::npos) << gsc_error_get_message();
     }
     good.struct_size = size;
-    EXPECT_EQ(take(&good), GSC_OK) << gsc_last_error_message();
+    EXPECT_EQ(take(&good), GSC_OK) << gsc_error_get_message();
   }
 
   std::array<float, 4> weights_{1, 2, 3, 4}, grads_{1, 1, 1, 1};
@@ -88,7 +86,7 @@ class StructSize : public testing::Test {
 };
 
 TEST_F(StructSize, DeviceInfo) {
-  check_output<gsc_device_info>([](gsc_device_info *out) { return gsc_get_device_info(GSC_DEVICE_CPU, 0, out); });
+  check_output<gsc_device_info>([](gsc_device_info *out) { return gsc_device_get_info(GSC_DEVICE_CPU, 0, out); });
 }
 
 TEST_F(StructSize, Report) {
@@ -101,14 +99,16 @@ TEST_F(StructSize, ReportAsync) {
 }
 
 TEST_F(StructSize, DeviceState) {
-  check_output<gsc_device_state>([&](gsc_device_state *out) { return gsc_scaler_device_state(scaler_, nullptr, out); });
+  check_output<gsc_device_state>(
+      [&](gsc_device_state *out) { return gsc_scaler_get_device_state(scaler_, nullptr, out); });
 }
 
 TEST_F(StructSize, ScalerState) {
-  check_output<gsc_scaler_state>([&](gsc_scaler_state *out) { return gsc_scaler_get_state(scaler_, out, nullptr); });
+  check_output<gsc_scaler_state>(
+      [&](gsc_scaler_state *out) { return gsc_scaler_get_state_sync(scaler_, out, nullptr); });
   gsc_scaler_state state{};
   state.struct_size = sizeof state;
-  ASSERT_EQ(gsc_scaler_get_state(scaler_, &state, nullptr), GSC_OK);
+  ASSERT_EQ(gsc_scaler_get_state_sync(scaler_, &state, nullptr), GSC_OK);
   check_input<gsc_scaler_state>(state,
                                 [&](const gsc_scaler_state *in) { return gsc_scaler_set_state(scaler_, in, nullptr); });
 }

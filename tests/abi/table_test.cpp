@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gsc_get_api: which ABI numbers it answers, that every pointer of the table is the exported function of the same
+// gsc_library_get_api: which ABI numbers it answers, that every pointer of the table is the exported function of the same
 // place in capi/functions.txt, and a training step through the table alone.
 #include <dlfcn.h>
 #include <gradscaler/api.h>
@@ -26,20 +26,20 @@ std::vector<std::string> listed_functions() {
 }
 
 TEST(GetApi, AnswersItsOwnNumberOnly) {
-  ASSERT_NE(gsc_get_api(GSC_ABI_VERSION), nullptr);
-  EXPECT_EQ(gsc_get_api(0), nullptr);
-  EXPECT_EQ(gsc_get_api(GSC_ABI_VERSION + 1), nullptr);
-  EXPECT_EQ(gsc_get_api(999), nullptr);
-  EXPECT_EQ(gsc_get_api(UINT32_MAX), nullptr);
-  EXPECT_EQ(gsc_get_api(GSC_ABI_VERSION), gsc_get_api(GSC_ABI_VERSION));
+  ASSERT_NE(gsc_library_get_api(GSC_ABI_VERSION), nullptr);
+  EXPECT_EQ(gsc_library_get_api(0), nullptr);
+  EXPECT_EQ(gsc_library_get_api(GSC_ABI_VERSION + 1), nullptr);
+  EXPECT_EQ(gsc_library_get_api(999), nullptr);
+  EXPECT_EQ(gsc_library_get_api(UINT32_MAX), nullptr);
+  EXPECT_EQ(gsc_library_get_api(GSC_ABI_VERSION), gsc_library_get_api(GSC_ABI_VERSION));
 }
 
 TEST(GetApi, HeadSaysWhatItIs) {
-  const gsc_api *api = gsc_get_api(GSC_ABI_VERSION);
+  const gsc_api *api = gsc_library_get_api(GSC_ABI_VERSION);
   EXPECT_EQ(api->struct_size, sizeof(gsc_api));
   EXPECT_EQ(api->abi_version, GSC_ABI_VERSION);
-  EXPECT_EQ(api->get_abi_version(), gsc_abi_version());
-  EXPECT_STREQ(api->version(), gsc_version());
+  EXPECT_EQ(api->library_get_abi_version(), gsc_library_get_abi_version());
+  EXPECT_STREQ(api->library_get_version(), gsc_library_get_version());
   EXPECT_TRUE(GSC_API_HAS(api, ops_zero));
   gsc_api older = *api;
   older.struct_size = offsetof(gsc_api, ops_zero);
@@ -47,7 +47,7 @@ TEST(GetApi, HeadSaysWhatItIs) {
 }
 
 TEST(GetApi, EveryPointerIsTheFunctionOfThatName) {
-  const gsc_api *api = gsc_get_api(GSC_ABI_VERSION);
+  const gsc_api *api = gsc_library_get_api(GSC_ABI_VERSION);
   const std::vector<std::string> names = listed_functions();
   ASSERT_GE(names.size(), 82u);
   ASSERT_EQ(api->struct_size, 8 + names.size() * sizeof(void *));
@@ -60,7 +60,7 @@ TEST(GetApi, EveryPointerIsTheFunctionOfThatName) {
 }
 
 TEST(GetApi, TrainsThroughTheTable) {
-  const gsc_api *api = gsc_get_api(GSC_ABI_VERSION);
+  const gsc_api *api = gsc_library_get_api(GSC_ABI_VERSION);
   std::array<float, 3> weights{1.0f, -2.0f, 3.0f}, grads{};
   const gsc_tensor w = {weights.data(), 3, GSC_FP32, 0}, g = {grads.data(), 3, GSC_FP32, 0};
   gsc_context *context = nullptr;
@@ -77,7 +77,7 @@ TEST(GetApi, TrainsThroughTheTable) {
   ASSERT_EQ(api->scaler_create(context, nullptr, &scaler), GSC_OK);
 
   float scale = 0;
-  ASSERT_EQ(api->scaler_get_scale(scaler, &scale, nullptr), GSC_OK);
+  ASSERT_EQ(api->scaler_get_scale_sync(scaler, &scale, nullptr), GSC_OK);
   EXPECT_EQ(scale, 65536.0f);
   for (int i = 0; i < 3; ++i) grads[i] = weights[i] * scale;
   ASSERT_EQ(api->scaler_step(scaler, optimizer, nullptr), GSC_OK);
@@ -87,12 +87,12 @@ TEST(GetApi, TrainsThroughTheTable) {
   grads[1] = std::numeric_limits<float>::infinity();
   ASSERT_EQ(api->scaler_step_and_update(scaler, optimizer, nullptr), GSC_OK);
   EXPECT_EQ(weights, (std::array<float, 3>{0.5f, -1.0f, 1.5f}));  // skipped
-  ASSERT_EQ(api->scaler_get_scale(scaler, &scale, nullptr), GSC_OK);
+  ASSERT_EQ(api->scaler_get_scale_sync(scaler, &scale, nullptr), GSC_OK);
   EXPECT_EQ(scale, 32768.0f);
 
   EXPECT_EQ(api->scaler_update(scaler, nullptr), GSC_ERROR_BAD_STATE);
-  EXPECT_STREQ(api->last_error_message(), gsc_last_error_message());
-  EXPECT_STRNE(api->last_error_message(), "");
+  EXPECT_STREQ(api->error_get_message(), gsc_error_get_message());
+  EXPECT_STRNE(api->error_get_message(), "");
   api->scaler_destroy(scaler);
   api->optimizer_destroy(optimizer);
   api->tensor_list_destroy(grads_list);

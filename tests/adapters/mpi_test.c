@@ -51,7 +51,7 @@ static void run(MPI_Comm *comm, int rank) {
 
   if (rank == 1) g[2] = HUGE_VALF;
   OK(gsc_scaler_step_and_update(scaler, optimizer, NULL));
-  OK(gsc_optimizer_get_steps(optimizer, &applied, &skipped, NULL));
+  OK(gsc_optimizer_get_steps_sync(optimizer, &applied, &skipped, NULL));
   EXPECT(applied == 1 && skipped == 1);
   OK(gsc_scaler_get_report_sync(scaler, NULL, &report, NULL));
   EXPECT(report.scale == 2.0F && report.nonfinite_count == 1 && report.inf_count == (rank == 1 ? 1 : 0));

@@ -65,7 +65,7 @@ TEST(BadInputContext, NoSuchDevice) {
   EXPECT_NE(gsc_context_create(&options, &context), GSC_OK);
   EXPECT_EQ(context, kUntouched);
   int32_t cuda_devices = -1;
-  ASSERT_GSC_OK(gsc_device_count(GSC_DEVICE_CUDA, &cuda_devices));
+  ASSERT_GSC_OK(gsc_device_get_count(GSC_DEVICE_CUDA, &cuda_devices));
   options = GSC_CONTEXT_OPTIONS_INIT;
   options.device_type = GSC_DEVICE_CUDA;
   options.device_index = cuda_devices;
@@ -74,9 +74,9 @@ TEST(BadInputContext, NoSuchDevice) {
 
 TEST(BadInputContext, NullHandles) {
   int32_t type = -7;
-  EXPECT_GSC_ERROR(gsc_context_device(nullptr, &type, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
+  EXPECT_GSC_ERROR(gsc_context_get_device(nullptr, &type, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
   EXPECT_EQ(type, -7);
-  EXPECT_GSC_ERROR(gsc_context_cpu(nullptr, &type, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
+  EXPECT_GSC_ERROR(gsc_context_get_cpu(nullptr, &type, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
   EXPECT_EQ(type, -7);
   EXPECT_GSC_ERROR(gsc_context_set_log(nullptr, nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
   gsc_context_destroy(nullptr);
@@ -84,22 +84,22 @@ TEST(BadInputContext, NullHandles) {
 
 TEST(BadInputContext, DeviceQueries) {
   int32_t count = -7;
-  EXPECT_GSC_ERROR(gsc_device_count(GSC_DEVICE_CPU, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_count");
-  EXPECT_GSC_ERROR(gsc_device_count(42, &count), GSC_ERROR_INVALID_ARGUMENT, "device_type");
+  EXPECT_GSC_ERROR(gsc_device_get_count(GSC_DEVICE_CPU, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_count");
+  EXPECT_GSC_ERROR(gsc_device_get_count(42, &count), GSC_ERROR_INVALID_ARGUMENT, "device_type");
   EXPECT_EQ(count, -7);
 
   gsc_device_info info;
   std::memset(&info, 0x5a, sizeof info);
   info.struct_size = sizeof info;
   const gsc_device_info before = info;
-  EXPECT_GSC_ERROR(gsc_get_device_info(GSC_DEVICE_CPU, 0, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_info");
-  EXPECT_GSC_ERROR(gsc_get_device_info(42, 0, &info), GSC_ERROR_INVALID_ARGUMENT, "device_type");
-  EXPECT_GSC_ERROR(gsc_get_device_info(GSC_DEVICE_CPU, 1, &info), GSC_ERROR_UNAVAILABLE, "device");
+  EXPECT_GSC_ERROR(gsc_device_get_info(GSC_DEVICE_CPU, 0, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_info");
+  EXPECT_GSC_ERROR(gsc_device_get_info(42, 0, &info), GSC_ERROR_INVALID_ARGUMENT, "device_type");
+  EXPECT_GSC_ERROR(gsc_device_get_info(GSC_DEVICE_CPU, 1, &info), GSC_ERROR_UNAVAILABLE, "device");
   EXPECT_EQ(std::memcmp(&info, &before, sizeof info), 0);
   info.struct_size = 3;
-  EXPECT_GSC_ERROR(gsc_get_device_info(GSC_DEVICE_CPU, 0, &info), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
+  EXPECT_GSC_ERROR(gsc_device_get_info(GSC_DEVICE_CPU, 0, &info), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
   info.struct_size = sizeof info;
-  ASSERT_GSC_OK(gsc_get_device_info(GSC_DEVICE_CPU, 0, &info));
+  ASSERT_GSC_OK(gsc_device_get_info(GSC_DEVICE_CPU, 0, &info));
   EXPECT_EQ(info.device_type, GSC_DEVICE_CPU);
   EXPECT_GE(info.units, 1);
   ASSERT_NE(std::memchr(info.name, 0, sizeof info.name), nullptr);
@@ -124,22 +124,23 @@ TEST(BadInputContext, OptionInitialisers) {
   }
   EXPECT_EQ(std::memcmp(&optimizer, &before, sizeof optimizer), 0);
   for (const int32_t preset : {-1, 14, 1000}) {
-    EXPECT_GSC_ERROR(gsc_scaler_options_preset(&scaler, sizeof scaler, preset), GSC_ERROR_INVALID_ARGUMENT, "preset");
+    EXPECT_GSC_ERROR(gsc_scaler_options_init_preset(&scaler, sizeof scaler, preset), GSC_ERROR_INVALID_ARGUMENT,
+                     "preset");
   }
 }
 
 TEST(BadInputContext, StatusNamesAndMessages) {
-  EXPECT_STREQ(gsc_status_string(1234), "unknown status");
-  EXPECT_STREQ(gsc_status_string(GSC_ERROR_INVALID_ARGUMENT), "invalid argument");
+  EXPECT_STREQ(gsc_status_get_name(1234), "unknown status");
+  EXPECT_STREQ(gsc_status_get_name(GSC_ERROR_INVALID_ARGUMENT), "invalid argument");
   for (gsc_status status = GSC_OK; status <= GSC_ERROR_INTERNAL; ++status) {
-    EXPECT_STRNE(gsc_status_string(status), "unknown status") << status;
-    EXPECT_STRNE(gsc_status_string(status), "") << status;
+    EXPECT_STRNE(gsc_status_get_name(status), "unknown status") << status;
+    EXPECT_STRNE(gsc_status_get_name(status), "") << status;
   }
   EXPECT_NE(gsc_context_create(nullptr, nullptr), GSC_OK);
-  const std::string message = gsc_last_error_message();
+  const std::string message = gsc_error_get_message();
   EXPECT_NE(message, "");
   EXPECT_NE(make_context(), nullptr);
-  EXPECT_EQ(gsc_last_error_message(), message) << "a successful call must leave the message as it is";
+  EXPECT_EQ(gsc_error_get_message(), message) << "a successful call must leave the message as it is";
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ TEST_F(BadInputList, ReservedDtypesAreRefused) {
     gsc_tensor_list *list = nullptr;
     const gsc_status status = gsc_tensor_list_create(context_.get(), tensors_.data(), kCount, nullptr, &list);
     EXPECT_TRUE(status == GSC_ERROR_INVALID_ARGUMENT || status == GSC_ERROR_UNSUPPORTED) << status;
-    EXPECT_NE(std::string(gsc_last_error_message()).find("tensors[1]"), std::string::npos);
+    EXPECT_NE(std::string(gsc_error_get_message()).find("tensors[1]"), std::string::npos);
     EXPECT_EQ(list, nullptr);
   }
 }
@@ -135,7 +135,7 @@ TEST_F(BadInputList, EmptyTensorsAndLists) {
   gsc_tensor_list *list = nullptr;
   ASSERT_GSC_OK(gsc_tensor_list_create(context_.get(), nullptr, 0, nullptr, &list));
   int64_t count = -1;
-  EXPECT_GSC_OK(gsc_tensor_list_count(list, &count));
+  EXPECT_GSC_OK(gsc_tensor_list_get_count(list, &count));
   EXPECT_EQ(count, 0);
   gsc_tensor_list_destroy(list);
   EXPECT_NE(make_list(context_, {{nullptr, 0, GSC_FP16, 0}, {nullptr, 0, GSC_FP64, 0}}), nullptr);
@@ -151,14 +151,14 @@ TEST_F(BadInputList, Getters) {
   int64_t count = -7;
   gsc_tensor tensor = {nullptr, -7, -7, -7};
   const char *name = "unchanged";
-  EXPECT_GSC_ERROR(gsc_tensor_list_count(nullptr, &count), GSC_ERROR_INVALID_ARGUMENT, "list");
-  EXPECT_GSC_ERROR(gsc_tensor_list_count(list.get(), nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_count");
-  EXPECT_GSC_ERROR(gsc_tensor_list_get(nullptr, 0, &tensor), GSC_ERROR_INVALID_ARGUMENT, "list");
-  EXPECT_GSC_ERROR(gsc_tensor_list_get(list.get(), 0, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_tensor");
+  EXPECT_GSC_ERROR(gsc_tensor_list_get_count(nullptr, &count), GSC_ERROR_INVALID_ARGUMENT, "list");
+  EXPECT_GSC_ERROR(gsc_tensor_list_get_count(list.get(), nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_count");
+  EXPECT_GSC_ERROR(gsc_tensor_list_get_tensor(nullptr, 0, &tensor), GSC_ERROR_INVALID_ARGUMENT, "list");
+  EXPECT_GSC_ERROR(gsc_tensor_list_get_tensor(list.get(), 0, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_tensor");
   EXPECT_GSC_ERROR(gsc_tensor_list_set_name(nullptr, 0, "x"), GSC_ERROR_INVALID_ARGUMENT, "list");
   EXPECT_GSC_ERROR(gsc_tensor_list_get_name(list.get(), 0, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_name");
   for (const int64_t index : {int64_t{-1}, kCount, INT64_MAX}) {
-    EXPECT_GSC_ERROR(gsc_tensor_list_get(list.get(), index, &tensor), GSC_ERROR_INVALID_ARGUMENT, "index");
+    EXPECT_GSC_ERROR(gsc_tensor_list_get_tensor(list.get(), index, &tensor), GSC_ERROR_INVALID_ARGUMENT, "index");
     EXPECT_GSC_ERROR(gsc_tensor_list_set_name(list.get(), index, "x"), GSC_ERROR_INVALID_ARGUMENT, "index");
     EXPECT_GSC_ERROR(gsc_tensor_list_get_name(list.get(), index, &name), GSC_ERROR_INVALID_ARGUMENT, "index");
   }
@@ -188,7 +188,7 @@ TEST_F(BadInputList, MessagesCutLongNamesBetweenCharacters) {
     gsc_tensor_list *list = nullptr;
     EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors.data(), kCount, names, &list),
                      GSC_ERROR_INVALID_ARGUMENT, "tensors[1]", "\xe2\x82\xac...\")");
-    std::string rest = gsc_last_error_message();
+    std::string rest = gsc_error_get_message();
     for (size_t at; (at = rest.find("\xe2\x82\xac")) != std::string::npos;) rest.erase(at, 3);
     for (const char c : rest) EXPECT_GE(c, 0) << rest;
   }
@@ -204,7 +204,7 @@ TEST_F(BadInputList, SetPointersIsAllOrNothing) {
                      word);
     for (int64_t i = 0; i < kCount; ++i) {
       gsc_tensor tensor;
-      ASSERT_GSC_OK(gsc_tensor_list_get(list.get(), i, &tensor));
+      ASSERT_GSC_OK(gsc_tensor_list_get_tensor(list.get(), i, &tensor));
       EXPECT_EQ(tensor.data, tensors_[static_cast<size_t>(i)].data);
     }
   };
@@ -224,7 +224,7 @@ TEST_F(BadInputList, SetPointersIsAllOrNothing) {
   expect_refused(bad.data(), kCount, "[3]");
   ASSERT_GSC_OK(gsc_tensor_list_set_pointers(list.get(), data.data(), kCount, nullptr));
   gsc_tensor tensor;
-  ASSERT_GSC_OK(gsc_tensor_list_get(list.get(), 4, &tensor));
+  ASSERT_GSC_OK(gsc_tensor_list_get_tensor(list.get(), 4, &tensor));
   EXPECT_EQ(tensor.data, data[4]);
 }
 
@@ -260,7 +260,8 @@ TEST(BadInputRecommend, Arguments) {
   float scale = -7.0f;
   double flushed = -7.0;
   const auto expect_refused = [&](const int64_t *h, int64_t bins, float current, int32_t dtype, const char *word) {
-    EXPECT_GSC_ERROR(gsc_recommend_scale(h, bins, current, dtype, &scale, &flushed), GSC_ERROR_INVALID_ARGUMENT, word);
+    EXPECT_GSC_ERROR(gsc_histogram_recommend_scale(h, bins, current, dtype, &scale, &flushed),
+                     GSC_ERROR_INVALID_ARGUMENT, word);
   };
   const float inf = std::numeric_limits<float>::infinity();
   expect_refused(nullptr, GSC_EXPONENT_BINS, 1.0f, GSC_FP16, "histogram");
@@ -274,8 +275,9 @@ TEST(BadInputRecommend, Arguments) {
   histogram[3] = -1;
   expect_refused(histogram.data(), GSC_EXPONENT_BINS, 1.0f, GSC_FP16, "histogram");
   histogram[3] = 0;
-  EXPECT_GSC_ERROR(gsc_recommend_scale(histogram.data(), GSC_EXPONENT_BINS, 1.0f, GSC_FP16, nullptr, &flushed),
-                   GSC_ERROR_INVALID_ARGUMENT, "out_scale");
+  EXPECT_GSC_ERROR(
+      gsc_histogram_recommend_scale(histogram.data(), GSC_EXPONENT_BINS, 1.0f, GSC_FP16, nullptr, &flushed),
+      GSC_ERROR_INVALID_ARGUMENT, "out_scale");
   EXPECT_EQ(scale, -7.0f);
   EXPECT_EQ(flushed, -7.0);
 }

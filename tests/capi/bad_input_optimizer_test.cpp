@@ -206,14 +206,14 @@ TEST_F(BadInputOptimizer, Groups) {
   EXPECT_EQ(group, 1);
   EXPECT_GSC_ERROR(gsc_optimizer_add_group(o, 0, 2, &options, &group), bad, "tensor", "1", "group");
   int32_t count = 0;
-  EXPECT_GSC_OK(gsc_optimizer_group_count(o, &count));
+  EXPECT_GSC_OK(gsc_optimizer_get_group_count(o, &count));
   EXPECT_EQ(count, 2);
   gsc_optimizer_options out = options;
   for (const int32_t index : {-1, 2}) {
     EXPECT_GSC_ERROR(gsc_optimizer_get_options(o, index, &out), bad, "group");
     EXPECT_GSC_ERROR(gsc_optimizer_set_options(o, index, &options, nullptr), bad, "group");
     EXPECT_GSC_ERROR(gsc_optimizer_set_lr(o, index, 0.1, nullptr), bad, "group");
-    EXPECT_GSC_ERROR(gsc_optimizer_set_lr_word(o, index, nullptr, nullptr), bad, "group");
+    EXPECT_GSC_ERROR(gsc_optimizer_set_device_lr(o, index, nullptr, nullptr), bad, "group");
   }
   for (const double lr : {-1.0, kInf, kNan}) EXPECT_GSC_ERROR(gsc_optimizer_set_lr(o, 0, lr, nullptr), bad, "lr");
 }
@@ -243,19 +243,19 @@ TEST_F(BadInputOptimizer, NullHandles) {
   EXPECT_GSC_ERROR(gsc_optimizer_step(nullptr, nullptr), bad, "optimizer");
   EXPECT_GSC_ERROR(gsc_optimizer_step_scaled(nullptr, nullptr, nullptr, nullptr), bad, "optimizer");
   EXPECT_GSC_ERROR(gsc_optimizer_zero_grads(nullptr, nullptr), bad, "optimizer");
-  EXPECT_GSC_ERROR(gsc_optimizer_group_count(nullptr, &word), bad, "optimizer");
-  EXPECT_GSC_ERROR(gsc_optimizer_group_count(o, nullptr), bad, "out_count");
-  EXPECT_GSC_ERROR(gsc_optimizer_grads(nullptr, &list), bad, "optimizer");
-  EXPECT_GSC_ERROR(gsc_optimizer_grads(o, nullptr), bad, "out_grads");
-  EXPECT_GSC_ERROR(gsc_optimizer_state_count(o, nullptr), bad, "out_count");
-  for (const int32_t slot : {-1, 2}) EXPECT_GSC_ERROR(gsc_optimizer_state(o, slot, &list, nullptr), bad, "slot");
-  EXPECT_GSC_ERROR(gsc_optimizer_get_steps(nullptr, &steps, nullptr, nullptr), bad, "optimizer");
+  EXPECT_GSC_ERROR(gsc_optimizer_get_group_count(nullptr, &word), bad, "optimizer");
+  EXPECT_GSC_ERROR(gsc_optimizer_get_group_count(o, nullptr), bad, "out_count");
+  EXPECT_GSC_ERROR(gsc_optimizer_get_grads(nullptr, &list), bad, "optimizer");
+  EXPECT_GSC_ERROR(gsc_optimizer_get_grads(o, nullptr), bad, "out_grads");
+  EXPECT_GSC_ERROR(gsc_optimizer_get_state_count(o, nullptr), bad, "out_count");
+  for (const int32_t slot : {-1, 2}) EXPECT_GSC_ERROR(gsc_optimizer_get_state(o, slot, &list, nullptr), bad, "slot");
+  EXPECT_GSC_ERROR(gsc_optimizer_get_steps_sync(nullptr, &steps, nullptr, nullptr), bad, "optimizer");
   EXPECT_GSC_ERROR(gsc_optimizer_set_steps(o, -1, 0, nullptr), bad, "applied");
   EXPECT_GSC_ERROR(gsc_optimizer_set_steps(o, 0, -1, nullptr), bad, "skipped");
   EXPECT_GSC_ERROR(gsc_optimizer_set_steps(o, INT64_MAX, 0, nullptr), bad, "applied");
   EXPECT_GSC_ERROR(gsc_optimizer_set_steps(o, 0, INT64_MAX, nullptr), bad, "skipped");
   EXPECT_GSC_ERROR(gsc_optimizer_get_options(o, 0, nullptr), bad, "out_options");
-  EXPECT_GSC_ERROR(gsc_optimizer_save_size(o, nullptr), bad, "out_bytes");
+  EXPECT_GSC_ERROR(gsc_optimizer_get_save_size(o, nullptr), bad, "out_bytes");
   EXPECT_GSC_ERROR(gsc_optimizer_save_sync(o, nullptr, 100, nullptr), bad, "buffer");
   EXPECT_GSC_ERROR(gsc_optimizer_load_sync(o, nullptr, 100, nullptr), bad, "buffer");
   EXPECT_EQ(word, -7);
@@ -271,7 +271,7 @@ std::vector<unsigned char> saved(const Context &context, const TrainerSpec &spec
   trainer.fill_grads(random, 1.0);
   EXPECT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
   int64_t size = 0;
-  EXPECT_GSC_OK(gsc_optimizer_save_size(trainer.get(), &size));
+  EXPECT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
   std::vector<unsigned char> bytes(static_cast<size_t>(size));
   EXPECT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), bytes.data(), size, nullptr));
   return bytes;

@@ -166,8 +166,8 @@ TEST(BadInputScaler, NullObjects) {
   EXPECT_GSC_ERROR(gsc_scaler_step_and_update(s, nullptr, nullptr), bad, "optimizer");
   EXPECT_GSC_ERROR(gsc_scaler_discard(nullptr, nullptr), bad, "scaler");
   EXPECT_GSC_ERROR(gsc_scaler_set_scale(nullptr, 1.0f, nullptr), bad, "scaler");
-  EXPECT_GSC_ERROR(gsc_scaler_get_scale(nullptr, &scale, nullptr), bad, "scaler");
-  EXPECT_GSC_ERROR(gsc_scaler_get_scale(s, nullptr, nullptr), bad, "out_scale");
+  EXPECT_GSC_ERROR(gsc_scaler_get_scale_sync(nullptr, &scale, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_get_scale_sync(s, nullptr, nullptr), bad, "out_scale");
   EXPECT_GSC_ERROR(gsc_scaler_is_enabled(nullptr, &word), bad, "scaler");
   EXPECT_GSC_ERROR(gsc_scaler_is_enabled(s, nullptr), bad, "out_enabled");
   EXPECT_GSC_ERROR(gsc_scaler_get_options(nullptr, nullptr), bad, "scaler");
@@ -176,10 +176,10 @@ TEST(BadInputScaler, NullObjects) {
   EXPECT_GSC_ERROR(gsc_scaler_get_growth_factor(nullptr, &factor), bad, "scaler");
   EXPECT_GSC_ERROR(gsc_scaler_get_backoff_factor(s, nullptr), bad, "out_factor");
   EXPECT_GSC_ERROR(gsc_scaler_get_growth_interval(s, nullptr), bad, "out_interval");
-  EXPECT_GSC_ERROR(gsc_scaler_history_sync(nullptr, nullptr, 0, &count, nullptr), bad, "scaler");
-  EXPECT_GSC_ERROR(gsc_scaler_history_sync(s, nullptr, 3, &count, nullptr), bad, "out_entries");
-  EXPECT_GSC_ERROR(gsc_scaler_history_sync(s, nullptr, -1, &count, nullptr), bad, "capacity");
-  EXPECT_GSC_ERROR(gsc_scaler_history_sync(s, nullptr, 0, nullptr, nullptr), bad, "out_count");
+  EXPECT_GSC_ERROR(gsc_scaler_get_history_sync(nullptr, nullptr, 0, &count, nullptr), bad, "scaler");
+  EXPECT_GSC_ERROR(gsc_scaler_get_history_sync(s, nullptr, 3, &count, nullptr), bad, "out_entries");
+  EXPECT_GSC_ERROR(gsc_scaler_get_history_sync(s, nullptr, -1, &count, nullptr), bad, "capacity");
+  EXPECT_GSC_ERROR(gsc_scaler_get_history_sync(s, nullptr, 0, nullptr, nullptr), bad, "out_count");
   EXPECT_GSC_ERROR(gsc_scaler_set_reducer(nullptr, nullptr), bad, "scaler");
   EXPECT_EQ(out_scaler, nullptr);
   EXPECT_EQ(scale, -7.0f);
@@ -209,8 +209,8 @@ TEST(BadInputScaler, OutputStructs) {
 
   gsc_device_state words;
   std::memset(&words, 0, sizeof words);
-  EXPECT_GSC_ERROR(gsc_scaler_device_state(scaler.get(), nullptr, nullptr), bad, "out_state");
-  EXPECT_GSC_ERROR(gsc_scaler_device_state(scaler.get(), nullptr, &words), bad, "struct_size");
+  EXPECT_GSC_ERROR(gsc_scaler_get_device_state(scaler.get(), nullptr, nullptr), bad, "out_state");
+  EXPECT_GSC_ERROR(gsc_scaler_get_device_state(scaler.get(), nullptr, &words), bad, "struct_size");
   EXPECT_EQ(words.scale, nullptr);
 
   gsc_reducer reducer = {sizeof(gsc_reducer), 0, nullptr, nullptr};
@@ -314,10 +314,10 @@ TEST(BadInputScaler, States) {
   }
   EXPECT_GSC_ERROR(gsc_scaler_set_state(scaler.get(), nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, "state");
   EXPECT_GSC_ERROR(gsc_scaler_set_state(nullptr, &good, nullptr), GSC_ERROR_INVALID_ARGUMENT, "scaler");
-  EXPECT_GSC_ERROR(gsc_scaler_get_state(scaler.get(), nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_state");
+  EXPECT_GSC_ERROR(gsc_scaler_get_state_sync(scaler.get(), nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_state");
   gsc_scaler_state small = good;
   small.struct_size = 4;
-  EXPECT_GSC_ERROR(gsc_scaler_get_state(scaler.get(), &small, nullptr), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
+  EXPECT_GSC_ERROR(gsc_scaler_get_state_sync(scaler.get(), &small, nullptr), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
 }
 
 }  // namespace

@@ -108,19 +108,19 @@ TEST(Devices, AListReadsTheScaleOfItsIteration) {
   gsc_scaler *const s = job.scaler.get();
   gsc_device_state state{};
   state.struct_size = sizeof state;
-  EXPECT_GSC_ERROR(gsc_scaler_device_state(s, away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
+  EXPECT_GSC_ERROR(gsc_scaler_get_device_state(s, away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
   for (const float scale : {8.0f, 32.0f}) {
     for (Buffer &buffer : away.grads()) buffer.fill(2.0 * scale);
     ASSERT_GSC_OK(gsc_scaler_set_scale(s, scale, nullptr));
     ASSERT_GSC_OK(gsc_scaler_unscale(s, away.grad_list(), nullptr));
     EXPECT_EQ(away.grads()[1].get(999), 2.0);
-    ASSERT_GSC_OK(gsc_scaler_device_state(s, away.grad_list(), &state));
+    ASSERT_GSC_OK(gsc_scaler_get_device_state(s, away.grad_list(), &state));
     EXPECT_EQ(*state.scale, scale);
     EXPECT_EQ(*state.inv_scale, 1.0f / scale);
     EXPECT_EQ(*state.found_inf, 0.0f);
     gsc_device_state home{};
     home.struct_size = sizeof home;
-    ASSERT_GSC_OK(gsc_scaler_device_state(s, nullptr, &home));
+    ASSERT_GSC_OK(gsc_scaler_get_device_state(s, nullptr, &home));
     EXPECT_NE(state.scale, home.scale);
   }
 }

@@ -133,8 +133,8 @@ struct Advice {
 };
 Advice recommend(const std::vector<int64_t> &histogram, float current, int32_t dtype) {
   Advice advice;
-  EXPECT_GSC_OK(
-      gsc_recommend_scale(histogram.data(), GSC_EXPONENT_BINS, current, dtype, &advice.scale, &advice.flushed));
+  EXPECT_GSC_OK(gsc_histogram_recommend_scale(histogram.data(), GSC_EXPONENT_BINS, current, dtype, &advice.scale,
+                                              &advice.flushed));
   return advice;
 }
 

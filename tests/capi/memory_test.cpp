@@ -65,7 +65,7 @@ class Session {
     iteration([&] { return gsc_scaler_step_and_update(scaler_, optimizer_, nullptr); });
     call([&] { return gsc_optimizer_step(optimizer_, nullptr); });
     int64_t size = 0;
-    call([&] { return gsc_optimizer_save_size(optimizer_, &size); });
+    call([&] { return gsc_optimizer_get_save_size(optimizer_, &size); });
     call([&] { return gsc_optimizer_save_sync(optimizer_, data_.checkpoint.data(), size, nullptr); });
     call([&] { return gsc_optimizer_load_sync(optimizer_, data_.checkpoint.data(), size, nullptr); });
     call([&] { return gsc_tensor_list_diagnose_sync(grads_, data_.diagnosis.data(), nullptr, 4, nullptr); });
@@ -93,7 +93,7 @@ class Session {
     const gsc_status status = armed(function);
     if (status == GSC_OK) return;
     ++failures_;
-    EXPECT_EQ(status, GSC_ERROR_OUT_OF_MEMORY) << gsc_last_error_message();
+    EXPECT_EQ(status, GSC_ERROR_OUT_OF_MEMORY) << gsc_error_get_message();
     fail_at_ = 0;
     EXPECT_GSC_OK(function());
   }
@@ -104,7 +104,7 @@ class Session {
     const gsc_status status = armed(step);
     if (status == GSC_OK) return;
     ++failures_;
-    EXPECT_EQ(status, GSC_ERROR_OUT_OF_MEMORY) << gsc_last_error_message();
+    EXPECT_EQ(status, GSC_ERROR_OUT_OF_MEMORY) << gsc_error_get_message();
     EXPECT_EQ(data_.params[3].image(), before);
     fail_at_ = 0;
     EXPECT_GSC_OK(step());
@@ -259,7 +259,7 @@ TEST(Allocations, NoneAfterTheFirstIteration) {
            gsc_optimizer_zero_grads(optimizer.get(), nullptr), gsc_optimizer_set_lr(optimizer.get(), 0, 0.1, nullptr)});
       run({gsc_scaler_get_report_sync(s, g, &report, nullptr),
            gsc_scaler_read_report_async(s, nullptr, &report, nullptr),
-           gsc_scaler_history_sync(s, history, 4, &entries, nullptr), gsc_scaler_get_state(s, &state, nullptr),
+           gsc_scaler_get_history_sync(s, history, 4, &entries, nullptr), gsc_scaler_get_state_sync(s, &state, nullptr),
            gsc_scaler_set_state(s, &state, nullptr)});
       run({gsc_scaler_scale(s, data.g.data(), data.c.data(), 4, nullptr),
            gsc_ops_unscale_check(context.get(), data.g.data(), 4, &found_inf, &word, nullptr),
@@ -271,14 +271,14 @@ TEST(Allocations, NoneAfterTheFirstIteration) {
            gsc_ops_zero(context.get(), data.g.data(), 4, nullptr)});
     };
     iteration();
-    EXPECT_EQ(worst, GSC_OK) << gsc_last_error_message();
+    EXPECT_EQ(worst, GSC_OK) << gsc_error_get_message();
     EXPECT_EQ(allocations_of(allocator,
                              [&] {
                                for (int i = 0; i < 3; ++i) iteration();
                              }),
               0)
         << threads << " threads";
-    EXPECT_EQ(worst, GSC_OK) << gsc_last_error_message();
+    EXPECT_EQ(worst, GSC_OK) << gsc_error_get_message();
     data.grads[3].set(69999, kInf);
     EXPECT_EQ(allocations_of(allocator, [&] { run({gsc_scaler_step_and_update(s, optimizer.get(), nullptr)}); }), 0)
         << "a skipped step";
@@ -305,7 +305,7 @@ TEST(Allocations, NoneWithAListOfAnotherDevice) {
   };
   iteration();
   EXPECT_EQ(allocations_of(allocator, iteration), 0);
-  EXPECT_EQ(worst, GSC_OK) << gsc_last_error_message();
+  EXPECT_EQ(worst, GSC_OK) << gsc_error_get_message();
 }
 
 TEST(Allocations, RefusedCallsDoNotAllocate) {

@@ -130,7 +130,7 @@ TEST_P(Norm, CheckAndUnscaleRecordTheUnscaledNorm) {
     EXPECT_EQ(report.grad_amax, expected.inf);
     gsc_device_state words;
     words.struct_size = sizeof words;
-    ASSERT_GSC_OK(gsc_scaler_device_state(scaler.get(), list.get(), &words));
+    ASSERT_GSC_OK(gsc_scaler_get_device_state(scaler.get(), list.get(), &words));
     EXPECT_EQ(*words.grad_norm, report.grad_norm);
     EXPECT_EQ(*words.found_inf, 0.0f);
   }

@@ -55,10 +55,10 @@ TEST_P(EachKind, SlotsHaveNamesAndShapes) {
     for (int32_t slot = 0; slot < trainer.slots(); ++slot) {
       const char *name = nullptr;
       gsc_tensor_list *list = nullptr;
-      ASSERT_GSC_OK(gsc_optimizer_state(trainer.get(), slot, &list, &name));
+      ASSERT_GSC_OK(gsc_optimizer_get_state(trainer.get(), slot, &list, &name));
       EXPECT_STREQ(name, GetParam().slots[static_cast<size_t>(slot)]);
       int64_t count = 0;
-      ASSERT_GSC_OK(gsc_tensor_list_count(list, &count));
+      ASSERT_GSC_OK(gsc_tensor_list_get_count(list, &count));
       ASSERT_EQ(count, static_cast<int64_t>(s.counts.size()));
       for (size_t i = 0; i < s.counts.size(); ++i) {
         const gsc_tensor tensor = trainer.state_tensor(slot, i);
@@ -154,7 +154,7 @@ TEST_P(EachKind, SaveAndLoadContinueBitForBit) {
     ASSERT_GSC_OK(gsc_optimizer_step(original.get(), nullptr));
   }
   int64_t size = 0;
-  ASSERT_GSC_OK(gsc_optimizer_save_size(original.get(), &size));
+  ASSERT_GSC_OK(gsc_optimizer_get_save_size(original.get(), &size));
   std::vector<unsigned char> saved(static_cast<size_t>(size));
   ASSERT_GSC_OK(gsc_optimizer_save_sync(original.get(), saved.data(), size, nullptr));
   TrainerSpec s = spec();
@@ -202,7 +202,7 @@ TEST(OptimizerState, SgdWithoutMomentumHasNone) {
   Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {3}});
   EXPECT_EQ(trainer.slots(), 0);
   int64_t size = 0;
-  ASSERT_GSC_OK(gsc_optimizer_save_size(trainer.get(), &size));
+  ASSERT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
   std::vector<unsigned char> saved(static_cast<size_t>(size));
   ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
   ASSERT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), saved.data(), size, nullptr));

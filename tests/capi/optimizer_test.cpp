@@ -232,13 +232,13 @@ TEST(OptimizerLearningRate, FromHostAndFromADeviceWord) {
   expect_rate(1e-3);
   ASSERT_GSC_OK(gsc_optimizer_set_lr(trainer.get(), 0, 0.5, nullptr));
   expect_rate(0.5);
-  ASSERT_GSC_OK(gsc_optimizer_set_lr_word(trainer.get(), 0, &word, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer.get(), 0, &word, nullptr));
   expect_rate(0.25);
   word = 0.0625f;
   expect_rate(0.0625);
-  ASSERT_GSC_OK(gsc_optimizer_set_lr_word(trainer.get(), 0, nullptr, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer.get(), 0, nullptr, nullptr));
   expect_rate(0.5);
-  ASSERT_GSC_OK(gsc_optimizer_set_lr_word(trainer.get(), 0, &word, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer.get(), 0, &word, nullptr));
   ASSERT_GSC_OK(gsc_optimizer_set_lr(trainer.get(), 0, 0.125, nullptr));
   expect_rate(0.125);
   options.lr = 0.01, options.beta1 = 0.3, options.weight_decay = 0.2;

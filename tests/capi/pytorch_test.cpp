@@ -152,7 +152,7 @@ TEST(PyTorch, ReplayedWords) {
   const List list = make_list(context, weight_grad);
   gsc_device_state words;
   words.struct_size = sizeof words;
-  ASSERT_GSC_OK(gsc_scaler_device_state(scaler.get(), list.get(), &words));
+  ASSERT_GSC_OK(gsc_scaler_get_device_state(scaler.get(), list.get(), &words));
   const double inputs[] = {5.0, 20000.0, 5.0, 40000.0};
   const float scales[] = {4.0f, 2.0f, 2.0f, 1.0f};
   const int32_t trackers[] = {1, 0, 1, 0};

@@ -73,7 +73,7 @@ TEST(Report, OfANewScaler) {
 std::vector<gsc_history_entry> history_of(const Policy &policy, int64_t capacity) {
   std::vector<gsc_history_entry> entries(static_cast<size_t>(capacity));
   int64_t count = -1;
-  EXPECT_GSC_OK(gsc_scaler_history_sync(policy.get(), entries.data(), capacity, &count, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_get_history_sync(policy.get(), entries.data(), capacity, &count, nullptr));
   EXPECT_LE(count, capacity);
   entries.resize(static_cast<size_t>(std::max<int64_t>(count, 0)));
   return entries;
@@ -81,7 +81,7 @@ std::vector<gsc_history_entry> history_of(const Policy &policy, int64_t capacity
 
 int64_t history_count(const Policy &policy) {
   int64_t count = -1;
-  EXPECT_GSC_OK(gsc_scaler_history_sync(policy.get(), nullptr, 0, &count, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_get_history_sync(policy.get(), nullptr, 0, &count, nullptr));
   return count;
 }
 
@@ -146,7 +146,7 @@ TEST(DeviceState, FollowsTheScaler) {
   gsc_device_state words;
   std::memset(&words, 0x5a, sizeof words);
   words.struct_size = sizeof words;
-  ASSERT_GSC_OK(gsc_scaler_device_state(policy.get(), nullptr, &words));
+  ASSERT_GSC_OK(gsc_scaler_get_device_state(policy.get(), nullptr, &words));
   EXPECT_EQ(words.found_inf, nullptr);
   EXPECT_EQ(words.grad_norm, nullptr);
   ASSERT_NE(words.scale, nullptr);
@@ -172,7 +172,7 @@ TEST(DeviceState, FoundInfCounts) {
   ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
   gsc_device_state words;
   words.struct_size = sizeof words;
-  ASSERT_GSC_OK(gsc_scaler_device_state(scaler.get(), list.get(), &words));
+  ASSERT_GSC_OK(gsc_scaler_get_device_state(scaler.get(), list.get(), &words));
   EXPECT_EQ(*words.found_inf, 5.0f);
   EXPECT_TRUE(std::isnan(*words.grad_norm));
 }

@@ -372,7 +372,7 @@ TEST_F(Disabled, HasNoState) {
   gsc_scaler_state state;
   std::memset(&state, 0, sizeof state);
   state.struct_size = sizeof state;
-  EXPECT_GSC_ERROR(gsc_scaler_get_state(scaler_.get(), &state, nullptr), GSC_ERROR_BAD_STATE, "disabled");
+  EXPECT_GSC_ERROR(gsc_scaler_get_state_sync(scaler_.get(), &state, nullptr), GSC_ERROR_BAD_STATE, "disabled");
   const Scaler other = make_scaler(context_, 64.0f);
   state = state_of(other);
   EXPECT_GSC_OK(gsc_scaler_set_state(scaler_.get(), &state, nullptr));

@@ -79,17 +79,17 @@ TEST(Threads, ContextsAreCreatedAndDestroyedInParallel) {
 
 TEST(Threads, MessagesBelongToTheirThread) {
   EXPECT_NE(gsc_context_create(nullptr, nullptr), GSC_OK);
-  const std::string mine = gsc_last_error_message();
+  const std::string mine = gsc_error_get_message();
   std::string fresh = "unset", other;
   std::thread([&] {
-    fresh = gsc_last_error_message();
-    EXPECT_NE(gsc_tensor_list_count(nullptr, nullptr), GSC_OK);
-    other = gsc_last_error_message();
+    fresh = gsc_error_get_message();
+    EXPECT_NE(gsc_tensor_list_get_count(nullptr, nullptr), GSC_OK);
+    other = gsc_error_get_message();
   }).join();
   EXPECT_EQ(fresh, "");
   EXPECT_NE(other, "");
   EXPECT_NE(other, mine);
-  EXPECT_EQ(gsc_last_error_message(), mine);
+  EXPECT_EQ(gsc_error_get_message(), mine);
 }
 
 /// Every order of destroying the five objects of a training loop; what is left must keep working.
@@ -113,7 +113,7 @@ TEST(Lifetime, AnyOrderOfDestruction) {
       }
       if (scaler != nullptr) {
         float scale = 0.0f;
-        ASSERT_GSC_OK(gsc_scaler_get_scale(scaler.get(), &scale, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_get_scale_sync(scaler.get(), &scale, nullptr));
       }
       if (scaler != nullptr && optimizer != nullptr) {
         ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));

@@ -48,7 +48,7 @@ class World {
     const Json *status = event.find("status");
     const gsc_status expected = status == nullptr ? GSC_OK : status_of(status->string());
     const gsc_status got = perform(event);
-    ASSERT_EQ(got, expected) << gsc_last_error_message();
+    ASSERT_EQ(got, expected) << gsc_error_get_message();
     if (const Json *expect = event.find("expect")) {
       for (const auto &[key, value] : expect->members()) {
         SCOPED_TRACE(key);
@@ -133,7 +133,7 @@ class World {
   gsc_status save(const std::string &name) {
     gsc_scaler_state state = {};
     state.struct_size = sizeof state;
-    const gsc_status status = gsc_scaler_get_state(scaler_.get(), &state, nullptr);
+    const gsc_status status = gsc_scaler_get_state_sync(scaler_.get(), &state, nullptr);
     if (status == GSC_OK) saved_[name] = state;
     return status;
   }
@@ -174,7 +174,7 @@ class World {
     result.struct_size = sizeof result;
     const gsc_status status = gsc_scaler_get_report_sync(scaler_.get(), grads, &result, nullptr);
     floor_error_ = status == GSC_ERROR_SCALE_FLOOR;
-    EXPECT_TRUE(status == GSC_OK || floor_error_) << gsc_last_error_message();
+    EXPECT_TRUE(status == GSC_OK || floor_error_) << gsc_error_get_message();
     return result;
   }
 
@@ -194,7 +194,7 @@ class World {
     } else if (key == "inv_scale") {
       gsc_device_state words = {};
       words.struct_size = sizeof words;
-      ASSERT_GSC_OK(gsc_scaler_device_state(scaler_.get(), nullptr, &words));
+      ASSERT_GSC_OK(gsc_scaler_get_device_state(scaler_.get(), nullptr, &words));
       EXPECT_EQ(*words.inv_scale, static_cast<float>(value.number()));
     } else if (key == "growth_tracker") {
       EXPECT_EQ(report().growth_tracker, value.integer());
@@ -281,8 +281,8 @@ class World {
   void judge_history(const Json &value) {
     std::vector<gsc_history_entry> entries(value.items().size());
     int64_t count = -1;
-    ASSERT_GSC_OK(
-        gsc_scaler_history_sync(scaler_.get(), entries.data(), static_cast<int64_t>(entries.size()), &count, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_get_history_sync(scaler_.get(), entries.data(), static_cast<int64_t>(entries.size()),
+                                              &count, nullptr));
     ASSERT_EQ(count, static_cast<int64_t>(entries.size()));
     for (size_t i = 0; i < entries.size(); ++i) {
       const std::vector<Json> &expected = value.items()[i].items();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizers' kernels for every instruction set this processor has: every formula, every combination of dtypes, all
-// options, lengths and alignments, bit for bit against a loop that applies core/optim's formula to one element at a
+// options, lengths and alignments, bit for bit against a loop that applies core/rules/optim's formula to one element at a
 // time. That the formulas are those of the papers is tested elsewhere; this shows that blocks, tails, buffers, streamed
 // stores and instruction sets change nothing.
 #include <algorithm>
@@ -285,7 +285,7 @@ TEST(KernelApplyNan, ReachesTheParameter) {
 
 // --- LAMB ------------------------------------------------------------------------------------------------------------
 
-/// Sum of squares with columns in double, in core/reduction.h's order for T.
+/// Sum of squares with columns in double, in core/rules/reduction.h's order for T.
 template <typename T>
 double reference_sum(const std::vector<T> &values) {
   constexpr size_t kColumns = kRowBytes / sizeof(T);

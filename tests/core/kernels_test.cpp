@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// check and unscale for every instruction set this processor has, against a reference that follows core/reduction.h to
+// check and unscale for every instruction set this processor has, against a reference that follows core/rules/reduction.h to
 // the letter, one element at a time and with missing elements as zeros. Equal to one reference, the instruction sets
 // are equal to each other. That the reference itself sums well is tested against long double at the end.
 #include <algorithm>

@@ -28,10 +28,10 @@ static_assert(!HalfRange<const std::vector<uint16_t> &>, "read only");
 static_assert(!HalfRange<std::vector<float> &> && !HalfRange<std::vector<uint8_t> &>);
 
 TEST(Library, SaysWhatTheCHeaderSays) {
-  EXPECT_STREQ(version(), gsc_version());
+  EXPECT_STREQ(version(), gsc_library_get_version());
   EXPECT_EQ(abi_version(), GSC_ABI_VERSION);
-  EXPECT_STREQ(build_info(), gsc_build_info());
-  EXPECT_STREQ(status_string(GSC_ERROR_BAD_STATE), gsc_status_string(GSC_ERROR_BAD_STATE));
+  EXPECT_STREQ(build_info(), gsc_library_get_build_info());
+  EXPECT_STREQ(status_string(GSC_ERROR_BAD_STATE), gsc_status_get_name(GSC_ERROR_BAD_STATE));
   EXPECT_EQ(device_count(DeviceType::cpu), 1);
   const gsc_device_info info = get_device_info(DeviceType::cpu);
   EXPECT_EQ(info.device_type, GSC_DEVICE_CPU);

@@ -65,13 +65,13 @@ TEST_F(OptimizerTest, GroupsHaveTheirOwnOptions) {
 
 TEST_F(OptimizerTest, LearningRateFromAWord) {
   float lr = 0.5f;
-  sgd_.set_lr_word(&lr);
+  sgd_.set_device_lr(&lr);
   sgd_.step();
   EXPECT_EQ(b_, (Floats{2.5f}));
   lr = 0.25f;
   sgd_.step();
   EXPECT_EQ(b_, (Floats{2.25f}));
-  sgd_.set_lr_word(nullptr);
+  sgd_.set_device_lr(nullptr);
   sgd_.step();
   EXPECT_EQ(b_, (Floats{1.25f}));
 }

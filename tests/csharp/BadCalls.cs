@@ -29,8 +29,8 @@ namespace Gradscaler.Tests
         case "ops_zero": Ops.Zero(context, Tensors(with, "tensors")); break;
         case "ops_cast": Ops.Cast(context, Tensors(with, "src"), Tensors(with, "dst")); break;
         case "ops_update_scale":
-          Word real = Word.Of(new float[1]);
-          Ops.UpdateScale(context, real, Word.Of(new int[1]), real, Number(with, "growth_factor"),
+          DeviceScalar real = DeviceScalar.Of(new float[1]);
+          Ops.UpdateScale(context, real, DeviceScalar.Of(new int[1]), real, Number(with, "growth_factor"),
                           Number(with, "backoff_factor"), Integer(with, "growth_interval"));
           break;
         default:
@@ -94,7 +94,7 @@ namespace Gradscaler.Tests
 
     private static OptimizerOptions Options(Object with)
     {
-      var o = new OptimizerOptions(with.ContainsKey("kind") ? Conformance.Word<OptimizerKind>(with["kind"])
+      var o = new OptimizerOptions(with.ContainsKey("kind") ? Conformance.DeviceScalar<OptimizerKind>(with["kind"])
                                                             : OptimizerKind.Sgd);
       foreach (string key in with.Keys)
       {
@@ -153,7 +153,7 @@ namespace Gradscaler.Tests
       {
         IntPtr address = "null".Equals(d["at"]) ? IntPtr.Zero : memory.Address + Integer(d, "at");
         return Tensor.At(address, Integer(d, "count"),
-                         d.ContainsKey("dtype") ? Conformance.Word<DType>(d["dtype"]) : DType.Fp32);
+                         d.ContainsKey("dtype") ? Conformance.DeviceScalar<DType>(d["dtype"]) : DType.Fp32);
       }).ToArray();
     }
 

@@ -42,7 +42,7 @@ namespace Gradscaler.Tests
         if (nothing == null)
         {
           var e = Assert.Catch<GradScalerException>(call);
-          Assert.That(e.Status, Is.EqualTo(Conformance.Word<Status>(row["status"])), e.Message);
+          Assert.That(e.Status, Is.EqualTo(Conformance.DeviceScalar<Status>(row["status"])), e.Message);
           Assert.That(e.Message, Is.StringContaining((string)row["says"]));
         }
         else

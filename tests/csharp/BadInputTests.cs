@@ -26,7 +26,7 @@ namespace Gradscaler.Tests
     public void Tensors()
     {
       Null("array", () => Tensor.Of((float[])null));
-      Null("array", () => Word.Of((int[])null));
+      Null("array", () => DeviceScalar.Of((int[])null));
       Refused("no multiple of the 4", () => Tensor.Of(new byte[7], DType.Fp32));
       Refused("dtype 17", () => Tensor.Of(new byte[8], (DType)17));
       Refused("dtype 0", () => Tensor.At(IntPtr.Zero, 0, 0));
@@ -72,19 +72,19 @@ namespace Gradscaler.Tests
         Tensor t = Tensor.Allocate(DType.Fp32, 3);
         var shorter = new TensorList(w.Context, t);
         var adamw = new OptimizerOptions(OptimizerKind.AdamW);
-        Word real = Word.Of(new float[1]), whole = Word.Of(new int[1]);
+        DeviceScalar real = DeviceScalar.Of(new float[1]), whole = DeviceScalar.Of(new int[1]);
         Null("parameters", () => new Optimizer(w.Context, adamw, null, w.Grads));
         Null("state[0]", () => new Optimizer(w.Context, adamw, w.Params, w.Grads, null, (TensorList)null));
         Refused("kind", () => new OptimizerOptions((OptimizerKind)99));
         Refused("4 lists", () => new Optimizer(w.Context, adamw, w.Params, w.Grads, null, shorter, shorter, shorter,
                                                shorter));
-        Refused("lr is a word of kind Int", () => w.Optimizer.SetLrWord(0, whole));
+        Refused("lr is a word of kind Int", () => w.Optimizer.SetDeviceLr(0, whole));
         Refused("buffer", () => w.Optimizer.Save(IntPtr.Zero, w.Optimizer.SaveSize));
         Refused("growthTracker is a word of kind Float",
                 () => Ops.UpdateScale(w.Context, real, real, real, 2, 0.5, 1));
         Refused("found_inf", () => Ops.UnscaleCheck(w.Context, new[] { t }, null, real));
         Refused("each has room for 1 elements, needs 2",
-                () => Ops.Norm(w.Context, new[] { t, t }, Norm.L2, Word.Of(new double[1]), Word.Of(new double[1])));
+                () => Ops.Norm(w.Context, new[] { t, t }, Norm.L2, DeviceScalar.Of(new double[1]), DeviceScalar.Of(new double[1])));
       }
     }
 

@@ -51,7 +51,7 @@ namespace Gradscaler.Tests
       return (int)Number(value);
     }
 
-    internal static T Word<T>(object word) where T : struct
+    internal static T DeviceScalar<T>(object word) where T : struct
     {
       return (T)Enum.Parse(typeof(T), ((string)word).Replace("_", ""), true);
     }
@@ -60,7 +60,7 @@ namespace Gradscaler.Tests
     {
       if (values.ContainsKey("preset"))
       {
-        o = new ScalerOptions(Word<Preset>(values["preset"]));
+        o = new ScalerOptions(DeviceScalar<Preset>(values["preset"]));
       }
       foreach (KeyValuePair<string, object> pair in values.Where(p => p.Key != "preset"))
       {
@@ -81,12 +81,12 @@ namespace Gradscaler.Tests
         case "backoff_factor": o.BackoffFactor = Number(value); break;
         case "enabled": o.Enabled = Number(value) != 0; break;
         case "hysteresis": o.Hysteresis = Integer(value); break;
-        case "hysteresis_refill": o.HysteresisRefill = Word<HysteresisRefill>(value); break;
-        case "growth_timing": o.GrowthTiming = Word<GrowthTiming>(value); break;
+        case "hysteresis_refill": o.HysteresisRefill = DeviceScalar<HysteresisRefill>(value); break;
+        case "growth_timing": o.GrowthTiming = DeviceScalar<GrowthTiming>(value); break;
         case "overflow_tolerance": o.OverflowTolerance = Number(value); break;
         case "recovery_threshold": o.RecoveryThreshold = (float)Number(value); break;
         case "recovery_interval": o.RecoveryInterval = Integer(value); break;
-        case "floor_action": o.FloorAction = Word<FloorAction>(value); break;
+        case "floor_action": o.FloorAction = DeviceScalar<FloorAction>(value); break;
         case "floor_patience": o.FloorPatience = Integer(value); break;
         case "history_capacity": o.HistoryCapacity = Integer(value); break;
         case "flags":

@@ -29,7 +29,7 @@ namespace Gradscaler.Tests
       {
         foreach (Object run in runs)
         {
-          Replay(context, new ScalerOptions(Conformance.Word<Preset>(file["preset"])), run);
+          Replay(context, new ScalerOptions(Conformance.DeviceScalar<Preset>(file["preset"])), run);
         }
       }
     }

@@ -77,7 +77,7 @@ namespace Gradscaler.Tests
         case '{': return Members();
         case '[': return Items();
         case '"': return String();
-        default: return Word();
+        default: return DeviceScalar();
       }
     }
 
@@ -131,7 +131,7 @@ namespace Gradscaler.Tests
       return result;
     }
 
-    private object Word()
+    private object DeviceScalar()
     {
       int start = at;
       while (at < text.Length && ",]} \t\r\n".IndexOf(text[at]) < 0)

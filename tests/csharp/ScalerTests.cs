@@ -194,7 +194,7 @@ namespace Gradscaler.Tests
         Assert.That(p, Is.EqualTo(new[] { -1f, -10f }));
         optimizer.SetLr(1, 2);
         Assert.That(optimizer.GetOptions(1).Lr, Is.EqualTo(2.0));
-        optimizer.SetLrWord(0, Word.Of(new[] { 5f }));
+        optimizer.SetDeviceLr(0, DeviceScalar.Of(new[] { 5f }));
         optimizer.Step();
         Assert.That(p, Is.EqualTo(new[] { -6f, -12f }));
         optimizer.ZeroGrads();
@@ -219,7 +219,7 @@ namespace Gradscaler.Tests
       using (var optimizer =
                  new Optimizer(context, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 1 }, parameters, grads, copy))
       {
-        optimizer.StepScaled(Word.Of(new[] { 0.5f }), null);
+        optimizer.StepScaled(DeviceScalar.Of(new[] { 0.5f }), null);
         Assert.That(half[2], Is.EqualTo(0xb800)); // -0.5
       }
     }
@@ -256,17 +256,17 @@ namespace Gradscaler.Tests
         Ops.Cast(context, a, b);
         Ops.Axpby(context, 2, new[] { a }, 10, new[] { b });
         Assert.That(y[3], Is.EqualTo(48f));
-        Ops.UnscaleCheck(context, new[] { b }, Word.Of(found), Word.Of(factor));
+        Ops.UnscaleCheck(context, new[] { b }, DeviceScalar.Of(found), DeviceScalar.Of(factor));
         Assert.That(y[3], Is.EqualTo(24f));
-        Ops.Scale(context, new[] { b }, new[] { a }, Word.Of(factor));
+        Ops.Scale(context, new[] { b }, new[] { a }, DeviceScalar.Of(factor));
         Assert.That(x[3], Is.EqualTo(12f));
         double[] total = new double[1], each = new double[1];
-        Ops.Norm(context, new[] { a }, Norm.Inf, Word.Of(total), Word.Of(each));
+        Ops.Norm(context, new[] { a }, Norm.Inf, DeviceScalar.Of(total), DeviceScalar.Of(each));
         Assert.That(total[0], Is.EqualTo(12.0));
         Assert.That(each[0], Is.EqualTo(12.0));
         Ops.Zero(context, new[] { a });
         Assert.That(x[3], Is.EqualTo(0f));
-        Ops.UpdateScale(context, Word.Of(scale), Word.Of(new int[1]), Word.Of(found), 2, 0.5, 1);
+        Ops.UpdateScale(context, DeviceScalar.Of(scale), DeviceScalar.Of(new int[1]), DeviceScalar.Of(found), 2, 0.5, 1);
         Assert.That(scale[0], Is.EqualTo(128f));
       }
     }

@@ -52,7 +52,7 @@ namespace Gradscaler.Tests
       foreach (KeyValuePair<string, object> pair in (Object)file["lists"])
       {
         var description = (Object)pair.Value;
-        Add(pair.Key, Word<DType>(description["dtype"]), ((object[])description["counts"]).Select(Integer).ToArray());
+        Add(pair.Key, DeviceScalar<DType>(description["dtype"]), ((object[])description["counts"]).Select(Integer).ToArray());
       }
     }
 
@@ -74,7 +74,7 @@ namespace Gradscaler.Tests
         status = error.Status;
       }
       string expected = e.ContainsKey("status") ? (string)e["status"] : "ok";
-      Assert.That(status, Is.EqualTo(expected == "ok" ? (Status?)null : Word<Status>(expected)), where);
+      Assert.That(status, Is.EqualTo(expected == "ok" ? (Status?)null : DeviceScalar<Status>(expected)), where);
       if (e.ContainsKey("expect"))
       {
         foreach (KeyValuePair<string, object> pair in (Object)e["expect"])
@@ -126,7 +126,7 @@ namespace Gradscaler.Tests
         case "unscale": scaler.Unscale(target.Grads); break;
         case "check": scaler.CheckGrads(target.Grads); break;
         case "check_range": scaler.CheckRange(target.Grads, Integer(e["first"]), Integer(e["count"])); break;
-        case "clip_norm": scaler.ClipGradNorm(target.Grads, Number(e["max_norm"]), Word<Norm>(e["norm"])); break;
+        case "clip_norm": scaler.ClipGradNorm(target.Grads, Number(e["max_norm"]), DeviceScalar<Norm>(e["norm"])); break;
         case "clip_value": scaler.ClipGradValue(target.Grads, Number(e["value"])); break;
         case "step": scaler.Step(target.Optimizer); break;
         case "step_and_update": scaler.StepAndUpdate(target.Optimizer); break;

@@ -51,7 +51,7 @@ class CudaDevices : public ::testing::Test {
   void SetUp() override {
     SKIP_WITHOUT_DEVICE();
     int32_t count = 0;
-    ASSERT_GSC_OK(gsc_device_count(GSC_DEVICE_CUDA, &count));
+    ASSERT_GSC_OK(gsc_device_get_count(GSC_DEVICE_CUDA, &count));
     second_ = count > 1 ? 1 : 0;
   }
   /// A twin whose device memory is of `device`.
@@ -97,7 +97,7 @@ TEST_F(CudaDevices, SameBitsAsOnTheCpu) {
     ASSERT_GSC_OK(gsc_scaler_update(host.get(), nullptr));
     ASSERT_GSC_OK(gsc_scaler_update(device.get(), streams[0].get()));
     float scale = 0.0f;
-    ASSERT_GSC_OK(gsc_scaler_get_scale(device.get(), &scale, streams[0].get()));
+    ASSERT_GSC_OK(gsc_scaler_get_scale_sync(device.get(), &scale, streams[0].get()));
     EXPECT_EQ(scale, scale_of(host));
     streams[1].wait();
     for (size_t side = 0; side < 2; ++side) {

@@ -13,13 +13,14 @@ class Driverless : public ::testing::Test {
  protected:
   void SetUp() override {
     int32_t count = -1;
-    ASSERT_GSC_OK(gsc_device_count(GSC_DEVICE_CUDA, &count));
+    ASSERT_GSC_OK(gsc_device_get_count(GSC_DEVICE_CUDA, &count));
     if (count > 0) GTEST_SKIP() << "there is a CUDA device";
     ASSERT_EQ(count, 0);
   }
   /// What every refusal says.
   const char *reason() const {
-    return std::string(gsc_build_info()).find("CUDA: none") != std::string::npos ? "built without CUDA" : "cudaError";
+    return std::string(gsc_library_get_build_info()).find("CUDA: none") != std::string::npos ? "built without CUDA"
+                                                                                             : "cudaError";
   }
 };
 
@@ -37,7 +38,7 @@ TEST_F(Driverless, AContextIsUnavailableWithTheReason) {
 TEST_F(Driverless, ThereIsNoDeviceToDescribe) {
   gsc_device_info info{};
   info.struct_size = sizeof info;
-  EXPECT_GSC_ERROR(gsc_get_device_info(GSC_DEVICE_CUDA, 0, &info), GSC_ERROR_UNAVAILABLE, "device");
+  EXPECT_GSC_ERROR(gsc_device_get_info(GSC_DEVICE_CUDA, 0, &info), GSC_ERROR_UNAVAILABLE, "device");
 }
 
 TEST_F(Driverless, TheCpuWorksAfterwards) {

@@ -98,7 +98,7 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
                                static_cast<double *>(sums.device_tensor().data), nullptr, nullptr));
     // What waits is refused, with a sentence.
     float scale = 0.0f;
-    EXPECT_GSC_ERROR(gsc_scaler_get_scale(scaler, &scale, nullptr), GSC_ERROR_BAD_STATE, "captured");
+    EXPECT_GSC_ERROR(gsc_scaler_get_scale_sync(scaler, &scale, nullptr), GSC_ERROR_BAD_STATE, "captured");
     gsc_report sync{};
     sync.struct_size = sizeof sync;
     EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler, grads, &sync, nullptr), GSC_ERROR_BAD_STATE, "captured");
@@ -182,7 +182,7 @@ TEST(EmulatedBackend, LearningRateAndStepWordsAreReadOnTheDevice) {
   TwinWord<float> lr(0.5f);
   TwinWord<float> inverse(0.25f);
   TwinWord<float> found(0.0f);
-  ASSERT_GSC_OK(gsc_optimizer_set_lr_word(optimizer.get(), 0, lr.device(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(optimizer.get(), 0, lr.device(), nullptr));
   ASSERT_GSC_OK(gsc_optimizer_step_scaled(optimizer.get(), inverse.device(), found.device(), nullptr));
   p.host().fill(0.5);
   EXPECT_TRUE(p.same());
@@ -288,15 +288,15 @@ TEST(EmulatedBackend, AStreamThatIsNone) {
 
 TEST(EmulatedBackend, DevicesAndNoSuchDevice) {
   int32_t count = 0;
-  ASSERT_GSC_OK(gsc_device_count(GSC_DEVICE_CUDA, &count));
+  ASSERT_GSC_OK(gsc_device_get_count(GSC_DEVICE_CUDA, &count));
   EXPECT_EQ(count, 2);
   gsc_device_info info{};
   info.struct_size = sizeof info;
-  ASSERT_GSC_OK(gsc_get_device_info(GSC_DEVICE_CUDA, 0, &info));
+  ASSERT_GSC_OK(gsc_device_get_info(GSC_DEVICE_CUDA, 0, &info));
   EXPECT_EQ(info.device_type, GSC_DEVICE_CUDA);
   EXPECT_EQ(info.units, 2);
   EXPECT_EQ(info.level, 90);
-  EXPECT_GSC_ERROR(gsc_get_device_info(GSC_DEVICE_CUDA, 2, &info), GSC_ERROR_UNAVAILABLE, "device_index is 2");
+  EXPECT_GSC_ERROR(gsc_device_get_info(GSC_DEVICE_CUDA, 2, &info), GSC_ERROR_UNAVAILABLE, "device_index is 2");
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.device_type = GSC_DEVICE_CUDA;
   options.device_index = 3;
@@ -325,7 +325,7 @@ TEST(EmulatedBackend, ACheckpointGoesThroughTheDevice) {
   const Training two(contexts.cuda, 2, 20000);
   ASSERT_GSC_OK(one.step());
   int64_t bytes = 0;
-  ASSERT_GSC_OK(gsc_optimizer_save_size(one.optimizer.get(), &bytes));
+  ASSERT_GSC_OK(gsc_optimizer_get_save_size(one.optimizer.get(), &bytes));
   std::vector<char> saved(static_cast<size_t>(bytes));
   std::vector<char> again(static_cast<size_t>(bytes));
   ASSERT_GSC_OK(gsc_optimizer_save_sync(one.optimizer.get(), saved.data(), bytes, nullptr));

@@ -20,14 +20,14 @@ static int use_once(const char *path, int *missing) {
     fprintf(stderr, "%s\n", dlerror());
     return 1;
   }
-  *(void **)&get_api = dlsym(library, "gsc_get_api");
+  *(void **)&get_api = dlsym(library, "gsc_library_get_api");
   if (get_api == NULL || (api = get_api(GSC_ABI_VERSION)) == NULL) return 1;
   options.device_type = GSC_DEVICE_CUDA;
   status = api->context_create(&options, &context);
   *missing = status == GSC_ERROR_UNAVAILABLE;
   if (status == GSC_OK) status = api->scaler_create(context, NULL, &scaler);
-  if (status == GSC_OK) status = api->scaler_get_scale(scaler, &scale, NULL);
-  if (status != GSC_OK && !*missing) fprintf(stderr, "%s\n", api->last_error_message());
+  if (status == GSC_OK) status = api->scaler_get_scale_sync(scaler, &scale, NULL);
+  if (status != GSC_OK && !*missing) fprintf(stderr, "%s\n", api->error_get_message());
   /* The objects are not destroyed. */
   if (dlclose(library) != 0) return 1;
   return *missing || (status == GSC_OK && scale == 65536.0f) ? 0 : 1;

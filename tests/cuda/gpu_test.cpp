@@ -78,7 +78,7 @@ TEST_F(Gpu, ACapturedIterationFollowsItsInput) {
   const Optimizer optimizer = make_optimizer(contexts_->cuda, options, params, grads);
   const Scaler scaler = make_scaler(contexts_->cuda, scaler_options(4.0f, 2));
   TwinWord<float> lr(1.0f);
-  ASSERT_GSC_OK(gsc_optimizer_set_lr_word(optimizer.get(), 0, lr.device(), stream.get()));
+  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(optimizer.get(), 0, lr.device(), stream.get()));
   const gsc_tensor from = input.device_tensor();
   const gsc_tensor to = grad.device_tensor();
   ASSERT_CUDA(cudaStreamSynchronize(stream.get()));
@@ -172,11 +172,11 @@ TEST_F(Gpu, SynchronousCallsDuringCaptureAreRefused) {
   const Scaler scaler = make_scaler(contexts_->cuda, 1.0f);
   float scale = 0.0f;
   ASSERT_CUDA(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal));
-  EXPECT_GSC_ERROR(gsc_scaler_get_scale(scaler.get(), &scale, stream.get()), GSC_ERROR_BAD_STATE, "captured");
+  EXPECT_GSC_ERROR(gsc_scaler_get_scale_sync(scaler.get(), &scale, stream.get()), GSC_ERROR_BAD_STATE, "captured");
   cudaGraph_t graph = nullptr;
   ASSERT_CUDA(cudaStreamEndCapture(stream.get(), &graph));
   cudaGraphDestroy(graph);
-  ASSERT_GSC_OK(gsc_scaler_get_scale(scaler.get(), &scale, stream.get()));
+  ASSERT_GSC_OK(gsc_scaler_get_scale_sync(scaler.get(), &scale, stream.get()));
 }
 
 TEST_F(Gpu, TwoStreamsAndThreadsDoNotDisturbEachOther) {

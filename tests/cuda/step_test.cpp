@@ -56,7 +56,7 @@ struct Side {
   }
   std::vector<unsigned char> checkpoint() const {
     int64_t bytes = 0;
-    EXPECT_GSC_OK(gsc_optimizer_save_size(optimizer.get(), &bytes));
+    EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer.get(), &bytes));
     std::vector<unsigned char> result(static_cast<size_t>(bytes));
     EXPECT_GSC_OK(gsc_optimizer_save_sync(optimizer.get(), result.data(), bytes, nullptr));
     return result;
@@ -107,8 +107,8 @@ TEST_P(CudaStep, SameBits) {
   gsc_history_entry want[4];
   gsc_history_entry got[4];
   int64_t count = 0;
-  ASSERT_GSC_OK(gsc_scaler_history_sync(host.scaler.get(), want, 4, &count, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_history_sync(device.scaler.get(), got, 4, &count, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_get_history_sync(host.scaler.get(), want, 4, &count, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_get_history_sync(device.scaler.get(), got, 4, &count, nullptr));
   ASSERT_EQ(count, 4);
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(got[i].scale, want[i].scale);

@@ -28,7 +28,7 @@ inline void set_order([[maybe_unused]] unsigned order) {
 /// Skips a test where there is no device, emulated or not.
 inline bool device_is_missing() {
   int32_t count = 0;
-  EXPECT_GSC_OK(gsc_device_count(GSC_DEVICE_CUDA, &count));
+  EXPECT_GSC_OK(gsc_device_get_count(GSC_DEVICE_CUDA, &count));
   return count == 0;
 }
 #define SKIP_WITHOUT_DEVICE() \

@@ -14,7 +14,7 @@ enum { ROUNDS = 300, CALLS = 1000 };
 
 static void require(gsc_status status) {
   if (status == GSC_OK) return;
-  fprintf(stderr, "overhead: %s\n", gsc_last_error_message());
+  fprintf(stderr, "overhead: %s\n", gsc_error_get_message());
   exit(EXIT_FAILURE);
 }
 

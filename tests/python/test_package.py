@@ -38,8 +38,8 @@ def test_versions():
 
 def test_the_library_can_be_loaded_and_is_the_one_in_use():
     library = ctypes.CDLL(gs.get_library())
-    library.gsc_version.restype = ctypes.c_char_p
-    assert library.gsc_version().decode() == gs.__version__
+    library.gsc_library_get_version.restype = ctypes.c_char_p
+    assert library.gsc_library_get_version().decode() == gs.__version__
     with open("/proc/self/maps") as file:
         mapped = {line.rstrip("\n").split(maxsplit=5)[-1] for line in file if "libgradscaler" in line}
     assert mapped == {os.path.realpath(gs.get_library())}
@@ -49,7 +49,7 @@ def test_the_library_can_be_loaded_and_is_the_one_in_use():
 def test_a_c_program_builds_from_the_package(tmp_path):
     source = tmp_path / "user.c"
     source.write_text('#include <gradscaler/gradscaler.h>\n#include <string.h>\n'
-                      'int main(void) { return strcmp(gsc_version(), "%s"); }\n' % gs.__version__)
+                      'int main(void) { return strcmp(gsc_library_get_version(), "%s"); }\n' % gs.__version__)
     program, library = tmp_path / "user", gs.get_library()
     subprocess.run(["cc", "-I" + gs.get_include(), str(source), library, "-Wl,-rpath," + os.path.dirname(library),
                     "-o", str(program)], check=True)

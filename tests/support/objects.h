@@ -44,7 +44,7 @@ std::string text(const Parts &...parts) {
 /// Expects GSC_OK and shows the message otherwise.
 inline ::testing::AssertionResult is_ok(gsc_status status) {
   if (status == GSC_OK) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << gsc_status_string(status) << ": " << gsc_last_error_message();
+  return ::testing::AssertionFailure() << gsc_status_get_name(status) << ": " << gsc_error_get_message();
 }
 #define EXPECT_GSC_OK(call) EXPECT_TRUE(::gsc_test::is_ok(call)) << #call
 #define ASSERT_GSC_OK(call) ASSERT_TRUE(::gsc_test::is_ok(call)) << #call
@@ -52,10 +52,10 @@ inline ::testing::AssertionResult is_ok(gsc_status status) {
 /// Expects `status` and that the thread's message has every one of `words` in it.
 inline ::testing::AssertionResult is_error(gsc_status got, gsc_status status,
                                            std::initializer_list<const char *> words) {
-  const std::string message = gsc_last_error_message();
+  const std::string message = gsc_error_get_message();
   if (got != status) {
-    return ::testing::AssertionFailure() << "status " << gsc_status_string(got) << " (" << got << "), expected "
-                                         << gsc_status_string(status) << "; message: " << message;
+    return ::testing::AssertionFailure() << "status " << gsc_status_get_name(got) << " (" << got << "), expected "
+                                         << gsc_status_get_name(status) << "; message: " << message;
   }
   for (const char *word : words) {
     if (message.find(word) == std::string::npos) {
@@ -97,7 +97,7 @@ inline gsc_scaler_options scaler_options(float init_scale = 65536.0f, int32_t gr
 }
 inline gsc_scaler_options preset_options(int32_t preset) {
   gsc_scaler_options options;
-  EXPECT_GSC_OK(gsc_scaler_options_preset(&options, sizeof options, preset));
+  EXPECT_GSC_OK(gsc_scaler_options_init_preset(&options, sizeof options, preset));
   return options;
 }
 inline Scaler make_scaler(const Context &context, const gsc_scaler_options &options) {
@@ -124,7 +124,7 @@ inline Optimizer make_optimizer(const Context &context, const gsc_optimizer_opti
 
 inline float scale_of(const Scaler &scaler) {
   float scale = -1.0f;
-  EXPECT_GSC_OK(gsc_scaler_get_scale(scaler.get(), &scale, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_get_scale_sync(scaler.get(), &scale, nullptr));
   return scale;
 }
 inline gsc_report report_of(const Scaler &scaler, const gsc_tensor_list *grads = nullptr) {
@@ -138,17 +138,17 @@ inline gsc_scaler_state state_of(const Scaler &scaler) {
   gsc_scaler_state state;
   std::memset(&state, 0, sizeof state);
   state.struct_size = sizeof state;
-  EXPECT_GSC_OK(gsc_scaler_get_state(scaler.get(), &state, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_get_state_sync(scaler.get(), &state, nullptr));
   return state;
 }
 inline int64_t applied_steps(const Optimizer &optimizer) {
   int64_t applied = -1;
-  EXPECT_GSC_OK(gsc_optimizer_get_steps(optimizer.get(), &applied, nullptr, nullptr));
+  EXPECT_GSC_OK(gsc_optimizer_get_steps_sync(optimizer.get(), &applied, nullptr, nullptr));
   return applied;
 }
 inline int64_t skipped_steps(const Optimizer &optimizer) {
   int64_t skipped = -1;
-  EXPECT_GSC_OK(gsc_optimizer_get_steps(optimizer.get(), nullptr, &skipped, nullptr));
+  EXPECT_GSC_OK(gsc_optimizer_get_steps_sync(optimizer.get(), nullptr, &skipped, nullptr));
   return skipped;
 }
 

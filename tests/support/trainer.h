@@ -81,14 +81,14 @@ class Trainer {
 
   int32_t slots() const {
     int32_t count = -1;
-    EXPECT_GSC_OK(gsc_optimizer_state_count(get(), &count));
+    EXPECT_GSC_OK(gsc_optimizer_get_state_count(get(), &count));
     return count;
   }
   gsc_tensor state_tensor(int32_t slot, size_t index) const {
     gsc_tensor_list *list = nullptr;
     gsc_tensor tensor = {nullptr, 0, 0, 0};
-    EXPECT_GSC_OK(gsc_optimizer_state(get(), slot, &list, nullptr));
-    EXPECT_GSC_OK(gsc_tensor_list_get(list, static_cast<int64_t>(index), &tensor));
+    EXPECT_GSC_OK(gsc_optimizer_get_state(get(), slot, &list, nullptr));
+    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, static_cast<int64_t>(index), &tensor));
     return tensor;
   }
 

@@ -13,13 +13,13 @@ namespace Gradscaler
     /// <summary>
     /// tensors[i] *= invScale in place; foundInf becomes 1 if any element is inf or NaN before or after.
     /// </summary>
-    public static void UnscaleCheck(Context context, Tensor[] tensors, Word foundInf, Word invScale,
+    public static void UnscaleCheck(Context context, Tensor[] tensors, DeviceScalar foundInf, DeviceScalar invScale,
                                     IntPtr stream = default(IntPtr))
     {
       NativeContext device = Context.HandleOf(context);
       using (NativeTensorArray array = Tensor.Array(tensors, "tensors"))
       {
-        device.UnscaleCheck(array, Word.Floats(foundInf, "foundInf"), Word.Floats(invScale, "invScale"), stream);
+        device.UnscaleCheck(array, DeviceScalar.Floats(foundInf, "foundInf"), DeviceScalar.Floats(invScale, "invScale"), stream);
       }
       GC.KeepAlive(foundInf);
       GC.KeepAlive(invScale);
@@ -36,11 +36,11 @@ namespace Gradscaler
     }
 
     /// <summary>PyTorch's _amp_update_scale_; growthTracker is a 32-bit integer, the other words are floats.</summary>
-    public static void UpdateScale(Context context, Word scale, Word growthTracker, Word foundInf, double growthFactor,
+    public static void UpdateScale(Context context, DeviceScalar scale, DeviceScalar growthTracker, DeviceScalar foundInf, double growthFactor,
                                    double backoffFactor, int growthInterval, IntPtr stream = default(IntPtr))
     {
-      Context.HandleOf(context).UpdateScale(Word.Floats(scale, "scale"), Word.Ints(growthTracker, "growthTracker"),
-                                            Word.Floats(foundInf, "foundInf"), growthFactor, backoffFactor,
+      Context.HandleOf(context).UpdateScale(DeviceScalar.Floats(scale, "scale"), DeviceScalar.Ints(growthTracker, "growthTracker"),
+                                            DeviceScalar.Floats(foundInf, "foundInf"), growthFactor, backoffFactor,
                                             growthInterval, stream);
       GC.KeepAlive(scale);
       GC.KeepAlive(growthTracker);
@@ -48,13 +48,13 @@ namespace Gradscaler
     }
 
     /// <summary>dst[i] = src[i] * factor, a float; dtypes may differ, and src and dst may be the same memory.</summary>
-    public static void Scale(Context context, Tensor[] src, Tensor[] dst, Word factor, IntPtr stream = default(IntPtr))
+    public static void Scale(Context context, Tensor[] src, Tensor[] dst, DeviceScalar factor, IntPtr stream = default(IntPtr))
     {
       NativeContext device = Context.HandleOf(context);
       using (NativeTensorArray from = Tensor.Array(src, "src"))
       using (NativeTensorArray to = Tensor.Array(dst, "dst"))
       {
-        device.Scale(from, to, Word.Floats(factor, "factor"), stream);
+        device.Scale(from, to, DeviceScalar.Floats(factor, "factor"), stream);
       }
       GC.KeepAlive(factor);
     }
@@ -119,13 +119,13 @@ namespace Gradscaler
 #endif
 
     /// <summary>The norm over all tensors, a double, and of each tensor, doubles. NaN and inf propagate.</summary>
-    public static void Norm(Context context, Tensor[] tensors, Norm norm, Word total, Word each = null,
+    public static void Norm(Context context, Tensor[] tensors, Norm norm, DeviceScalar total, DeviceScalar each = null,
                             IntPtr stream = default(IntPtr))
     {
       NativeContext device = Context.HandleOf(context);
       using (NativeTensorArray array = Tensor.Array(tensors, "tensors"))
       {
-        device.Norm(array, (int)norm, Word.Doubles(total, 1, "total"), Word.Doubles(each, tensors.Length, "each"),
+        device.Norm(array, (int)norm, DeviceScalar.Doubles(total, 1, "total"), DeviceScalar.Doubles(each, tensors.Length, "each"),
                     stream);
       }
       GC.KeepAlive(total);

@@ -11,7 +11,7 @@ namespace Gradscaler
   /// </summary>
   public sealed class Optimizer : IDisposable
   {
-    private readonly Dictionary<int, Word> lrWords = new Dictionary<int, Word>();
+    private readonly Dictionary<int, DeviceScalar> deviceLrs = new Dictionary<int, DeviceScalar>();
     private NativeOptimizer handle;
 
     /// <summary>
@@ -28,7 +28,7 @@ namespace Gradscaler
         throw new InvalidArgumentException("state has " + state.Length + " lists, no optimizer has more than 3 slots");
       }
       var slots = new NativeTensorList[3];
-      var kept = new List<object> { lrWords };
+      var kept = new List<object> { deviceLrs };
       for (int i = 0; i < state.Length; i++)
       {
         slots[i] = TensorList.HandleOf(state[i], "state[" + i + "]");
@@ -81,16 +81,16 @@ namespace Gradscaler
     public void SetLr(int group, double lr, IntPtr stream = default(IntPtr))
     {
       Handle.SetLr(group, lr, stream);
-      lrWords.Remove(group);
+      deviceLrs.Remove(group);
     }
 
     /// <summary>
     /// Reads a group's learning rate from a float in device memory at every step; null returns to the host value.
     /// </summary>
-    public void SetLrWord(int group, Word lr, IntPtr stream = default(IntPtr))
+    public void SetDeviceLr(int group, DeviceScalar lr, IntPtr stream = default(IntPtr))
     {
-      Handle.SetLrWord(group, Word.Floats(lr, "lr"), stream);
-      lrWords[group] = lr;
+      Handle.SetDeviceLr(group, DeviceScalar.Floats(lr, "lr"), stream);
+      deviceLrs[group] = lr;
     }
 
     /// <summary>Applies a step without a scaler: no check, no unscaling.</summary>
@@ -103,9 +103,9 @@ namespace Gradscaler
     /// Applies a step under floats of your own: gradients times invScale, skipped if foundInf is not 0. Both may be
     /// null.
     /// </summary>
-    public void StepScaled(Word invScale, Word foundInf, IntPtr stream = default(IntPtr))
+    public void StepScaled(DeviceScalar invScale, DeviceScalar foundInf, IntPtr stream = default(IntPtr))
     {
-      Handle.StepScaled(Word.Floats(invScale, "invScale"), Word.Floats(foundInf, "foundInf"), stream);
+      Handle.StepScaled(DeviceScalar.Floats(invScale, "invScale"), DeviceScalar.Floats(foundInf, "foundInf"), stream);
       GC.KeepAlive(invScale);
       GC.KeepAlive(foundInf);
     }

@@ -26,7 +26,7 @@ constexpr int kThreads = 128;
 
 void require(gsc_status status, const char *what) {
   if (status == GSC_OK) return;
-  std::fprintf(stderr, "digits_cuda: %s: %s\n", what, gsc_last_error_message());
+  std::fprintf(stderr, "digits_cuda: %s: %s\n", what, gsc_error_get_message());
   std::exit(status == GSC_ERROR_UNAVAILABLE ? 77 : 1);
 }
 void require(cudaError_t error, const char *what) {
@@ -219,7 +219,7 @@ int main(int argc, char **argv) {
   require(gsc_scaler_create(context, &scaling, &scaler), "scaler");
   gsc_device_state state{};
   state.struct_size = sizeof state;
-  require(gsc_scaler_device_state(scaler, nullptr, &state), "addresses");
+  require(gsc_scaler_get_device_state(scaler, nullptr, &state), "addresses");
   initialise(network, &random, context);
 
   // One iteration as a graph. Nothing in it waits, allocates or depends on the host.

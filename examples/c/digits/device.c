@@ -25,7 +25,7 @@ void device_close(device *d) {
 
 void require(const device *d, gsc_status status, const char *what) {
   if (status == GSC_OK) return;
-  fprintf(stderr, "digits: %s: %s (%s)\n", what, d->api->last_error_message(), d->api->status_string(status));
+  fprintf(stderr, "digits: %s: %s (%s)\n", what, d->api->error_get_message(), d->api->status_get_name(status));
   exit(EXIT_FAILURE);
 }
 

@@ -75,7 +75,7 @@ static int report(const experiment *e, const options *o) {
 static int run(const gsc_api *api, const dataset *all, const options *o) {
   static experiment e; /* large */
   device d;
-  printf("%s\n", api->build_info());
+  printf("%s\n", api->library_get_build_info());
   device_open(&d, api);
   experiment_plan(&e, o->quick);
   experiment_run(&e, &d, all);

@@ -102,12 +102,12 @@ static void apply_gradients(trainer *t) {
 
 static void read_scaler(trainer *t, run_result *out) {
   const gsc_api *gsc = t->gsc;
-  require(t->device, gsc->scaler_get_scale(t->scaler, &out->final_scale, NULL), "scale");
-  require(t->device, gsc->optimizer_get_steps(t->optimizer, NULL, &out->skipped, NULL), "steps");
-  require(t->device, gsc->scaler_history_sync(t->scaler, NULL, 0, &out->history_count, NULL), "history");
+  require(t->device, gsc->scaler_get_scale_sync(t->scaler, &out->final_scale, NULL), "scale");
+  require(t->device, gsc->optimizer_get_steps_sync(t->optimizer, NULL, &out->skipped, NULL), "steps");
+  require(t->device, gsc->scaler_get_history_sync(t->scaler, NULL, 0, &out->history_count, NULL), "history");
   out->history = allocate((size_t)out->history_count, sizeof *out->history);
   if (out->history_count == 0) return;
-  require(t->device, gsc->scaler_history_sync(t->scaler, out->history, out->history_count, &out->history_count, NULL),
+  require(t->device, gsc->scaler_get_history_sync(t->scaler, out->history, out->history_count, &out->history_count, NULL),
           "history");
 }
 

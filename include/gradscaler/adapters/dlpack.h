@@ -8,7 +8,7 @@
  *     gsc_tensor t;
  *     if (gsc_dlpack_tensor(&managed->dl_tensor, &t) == GSC_OK) ...
  *
- * These functions leave gsc_last_error_message() alone; what each status means is said below.
+ * These functions leave gsc_error_get_message() alone; what each status means is said below.
  */
 #include <dlpack/dlpack.h>
 #include <gradscaler/gradscaler.h>

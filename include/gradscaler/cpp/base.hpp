@@ -73,7 +73,7 @@ enum class OptimizerKind : int32_t {
 namespace detail {
 
 inline void check(gsc_status status) {
-  if (status != GSC_OK) throw Error(status, gsc_last_error_message());
+  if (status != GSC_OK) throw Error(status, gsc_error_get_message());
 }
 
 [[noreturn]] inline void bad_argument(const std::string &message) { throw Error(GSC_ERROR_INVALID_ARGUMENT, message); }

@@ -10,22 +10,22 @@
 
 namespace gradscaler {
 
-inline const char *version() noexcept { return gsc_version(); }
-inline uint32_t abi_version() noexcept { return gsc_abi_version(); }
-inline const char *build_info() noexcept { return gsc_build_info(); }
-inline const char *status_string(gsc_status status) noexcept { return gsc_status_string(status); }
-inline const char *last_error_message() noexcept { return gsc_last_error_message(); }
+inline const char *version() noexcept { return gsc_library_get_version(); }
+inline uint32_t abi_version() noexcept { return gsc_library_get_abi_version(); }
+inline const char *build_info() noexcept { return gsc_library_get_build_info(); }
+inline const char *status_string(gsc_status status) noexcept { return gsc_status_get_name(status); }
+inline const char *last_error_message() noexcept { return gsc_error_get_message(); }
 
 inline int32_t device_count(DeviceType type) {
   int32_t count = 0;
-  detail::check(gsc_device_count(static_cast<int32_t>(type), &count));
+  detail::check(gsc_device_get_count(static_cast<int32_t>(type), &count));
   return count;
 }
 
 inline gsc_device_info get_device_info(DeviceType type, int32_t index = 0) {
   gsc_device_info info{};
   info.struct_size = sizeof info;
-  detail::check(gsc_get_device_info(static_cast<int32_t>(type), index, &info));
+  detail::check(gsc_device_get_info(static_cast<int32_t>(type), index, &info));
   return info;
 }
 
@@ -81,7 +81,7 @@ class Context : public detail::Handle<gsc_context> {
   };
   Device device() const {
     int32_t type = 0, index = 0;
-    detail::check(gsc_context_device(get(), &type, &index));
+    detail::check(gsc_context_get_device(get(), &type, &index));
     return {static_cast<DeviceType>(type), index};
   }
   struct Cpu {
@@ -90,7 +90,7 @@ class Context : public detail::Handle<gsc_context> {
   };
   Cpu cpu() const {
     int32_t target = 0, num_threads = 0;
-    detail::check(gsc_context_cpu(get(), &target, &num_threads));
+    detail::check(gsc_context_get_cpu(get(), &target, &num_threads));
     return {static_cast<CpuTarget>(target), num_threads};
   }
   void set_log(gsc_log_fn log, void *user = nullptr) { detail::check(gsc_context_set_log(get(), log, user)); }

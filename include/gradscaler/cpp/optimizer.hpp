@@ -86,7 +86,7 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   }
   int32_t group_count() const {
     int32_t count = 0;
-    detail::check(gsc_optimizer_group_count(get(), &count));
+    detail::check(gsc_optimizer_get_group_count(get(), &count));
     return count;
   }
   OptimizerOptions get_options(int32_t group = 0) const {
@@ -102,8 +102,8 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   void set_lr(double lr, int32_t group = 0, gsc_stream stream = nullptr) {
     detail::check(gsc_optimizer_set_lr(get(), group, lr, stream));
   }
-  void set_lr_word(const float *lr_word, int32_t group = 0, gsc_stream stream = nullptr) {
-    detail::check(gsc_optimizer_set_lr_word(get(), group, lr_word, stream));
+  void set_device_lr(const float *device_lr, int32_t group = 0, gsc_stream stream = nullptr) {
+    detail::check(gsc_optimizer_set_device_lr(get(), group, device_lr, stream));
   }
   void step(gsc_stream stream = nullptr) { detail::check(gsc_optimizer_step(get(), stream)); }
   void step_scaled(const float *inv_scale, const float *found_inf, gsc_stream stream = nullptr) {
@@ -114,12 +114,12 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   /// Borrowed: valid as long as the optimizer.
   TensorListRef grads() const {
     gsc_tensor_list *list = nullptr;
-    detail::check(gsc_optimizer_grads(get(), &list));
+    detail::check(gsc_optimizer_get_grads(get(), &list));
     return list;
   }
   int32_t state_count() const {
     int32_t count = 0;
-    detail::check(gsc_optimizer_state_count(get(), &count));
+    detail::check(gsc_optimizer_get_state_count(get(), &count));
     return count;
   }
   struct StateSlot {
@@ -130,7 +130,7 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   StateSlot state(int32_t slot) const {
     gsc_tensor_list *list = nullptr;
     const char *name = nullptr;
-    detail::check(gsc_optimizer_state(get(), slot, &list, &name));
+    detail::check(gsc_optimizer_get_state(get(), slot, &list, &name));
     return {list, name};
   }
   struct Steps {
@@ -139,7 +139,7 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   };
   Steps get_steps(gsc_stream stream = nullptr) const {
     Steps steps{};
-    detail::check(gsc_optimizer_get_steps(get(), &steps.applied, &steps.skipped, stream));
+    detail::check(gsc_optimizer_get_steps_sync(get(), &steps.applied, &steps.skipped, stream));
     return steps;
   }
   void set_steps(Steps steps, gsc_stream stream = nullptr) {
@@ -147,7 +147,7 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   }
   int64_t save_size() const {
     int64_t bytes = 0;
-    detail::check(gsc_optimizer_save_size(get(), &bytes));
+    detail::check(gsc_optimizer_get_save_size(get(), &bytes));
     return bytes;
   }
   std::vector<std::byte> save_sync(gsc_stream stream = nullptr) {

@@ -39,7 +39,7 @@ struct ScalerOptions {
   /// The policy of another system, to start from.
   static ScalerOptions preset(Preset preset) {
     gsc_scaler_options c;
-    detail::check(gsc_scaler_options_preset(&c, sizeof c, static_cast<int32_t>(preset)));
+    detail::check(gsc_scaler_options_init_preset(&c, sizeof c, static_cast<int32_t>(preset)));
     return from_c(c);
   }
   gsc_scaler_options to_c() const {
@@ -141,7 +141,7 @@ class GradScaler : public detail::Handle<gsc_scaler> {
 
   float get_scale(gsc_stream stream = nullptr) const {
     float scale = 0.0f;
-    detail::check(gsc_scaler_get_scale(get(), &scale, stream));
+    detail::check(gsc_scaler_get_scale_sync(get(), &scale, stream));
     return scale;
   }
   bool is_enabled() const {
@@ -169,15 +169,15 @@ class GradScaler : public detail::Handle<gsc_scaler> {
   std::vector<gsc_history_entry> history_sync(int64_t capacity = std::numeric_limits<int64_t>::max(),
                                               gsc_stream stream = nullptr) {
     int64_t count = 0;
-    detail::check(gsc_scaler_history_sync(get(), nullptr, 0, &count, stream));
+    detail::check(gsc_scaler_get_history_sync(get(), nullptr, 0, &count, stream));
     std::vector<gsc_history_entry> entries(static_cast<std::size_t>(std::clamp<int64_t>(capacity, 0, count)));
-    detail::check(gsc_scaler_history_sync(get(), entries.data(), std::ssize(entries), &count, stream));
+    detail::check(gsc_scaler_get_history_sync(get(), entries.data(), std::ssize(entries), &count, stream));
     return entries;
   }
   gsc_device_state device_state(TensorListRef grads = {}) {
     gsc_device_state state{};
     state.struct_size = sizeof state;
-    detail::check(gsc_scaler_device_state(get(), grads.get(), &state));
+    detail::check(gsc_scaler_get_device_state(get(), grads.get(), &state));
     return state;
   }
 
@@ -186,7 +186,7 @@ class GradScaler : public detail::Handle<gsc_scaler> {
   gsc_scaler_state get_state(gsc_stream stream = nullptr) {
     gsc_scaler_state state{};
     state.struct_size = sizeof state;
-    detail::check(gsc_scaler_get_state(get(), &state, stream));
+    detail::check(gsc_scaler_get_state_sync(get(), &state, stream));
     return state;
   }
   void set_state(const gsc_scaler_state &state, gsc_stream stream = nullptr) {

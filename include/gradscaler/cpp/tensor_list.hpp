@@ -84,13 +84,13 @@ class ListCalls {
  public:
   int64_t count() const {
     int64_t count = 0;
-    check(gsc_tensor_list_count(list(), &count));
+    check(gsc_tensor_list_get_count(list(), &count));
     return count;
   }
-  /// Tensor `index`; gsc_tensor_list_get.
+  /// Tensor `index`; gsc_tensor_list_get_tensor.
   Tensor at(int64_t index) const {
     Tensor tensor{};
-    check(gsc_tensor_list_get(list(), index, &tensor));
+    check(gsc_tensor_list_get_tensor(list(), index, &tensor));
     return tensor;
   }
   void set_pointers(std::span<void *const> data, gsc_stream stream = nullptr) {
@@ -159,8 +159,8 @@ struct Recommendation {
 /// `histogram`: of one tensor, GSC_EXPONENT_BINS bins.
 inline Recommendation recommend_scale(std::span<const int64_t> histogram, float current_scale, DType dtype) {
   Recommendation result{};
-  detail::check(gsc_recommend_scale(histogram.data(), std::ssize(histogram), current_scale, static_cast<int32_t>(dtype),
-                                    &result.scale, &result.flushed));
+  detail::check(gsc_histogram_recommend_scale(histogram.data(), std::ssize(histogram), current_scale,
+                                              static_cast<int32_t>(dtype), &result.scale, &result.flushed));
   return result;
 }
 

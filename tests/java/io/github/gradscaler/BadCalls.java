@@ -44,8 +44,8 @@ final class BadCalls implements AutoCloseable {
         Ops.cast(context, tensors(with.get("src")), tensors(with.get("dst")));
         break;
       case "ops_update_scale":
-        final Word real = Word.of(memory.asFloatBuffer());
-        Ops.updateScale(context, real, Word.of(memory.asIntBuffer()), real, number(with, "growth_factor"),
+        final DeviceScalar real = DeviceScalar.of(memory.asFloatBuffer());
+        Ops.updateScale(context, real, DeviceScalar.of(memory.asIntBuffer()), real, number(with, "growth_factor"),
             number(with, "backoff_factor"), integer(with, "growth_interval"));
         break;
       default:

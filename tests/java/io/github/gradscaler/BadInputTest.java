@@ -85,20 +85,20 @@ class BadInputTest {
     final World w = new World(4);
     final Tensor t = Tensor.allocate(DType.FP32, 3);
     final TensorList shorter = new TensorList(w.context, t);
-    final Word real = Word.of(World.direct(4).asFloatBuffer());
-    final Word whole = Word.of(World.direct(4).asIntBuffer());
+    final DeviceScalar real = DeviceScalar.of(World.direct(4).asFloatBuffer());
+    final DeviceScalar whole = DeviceScalar.of(World.direct(4).asIntBuffer());
     refused("params", () -> new Optimizer(w.context, OptimizerOptions.adamW(), null, w.grads));
     refused("4 lists", () -> new Optimizer(w.context, OptimizerOptions.sgd(), w.params, w.grads, null, shorter,
         shorter, shorter, shorter));
     refused("state[0] is null", () -> new Optimizer(w.context, OptimizerOptions.sgd(), w.params, w.grads, null,
         (TensorList) null));
-    refused("lr is a word of kind INT", () -> w.optimizer.setLrWord(0, whole));
+    refused("lr is a word of kind INT", () -> w.optimizer.setDeviceLr(0, whole));
     refused("not a direct buffer", () -> w.optimizer.save(ByteBuffer.allocate(64)));
     refused("read-only", () -> w.optimizer.save(World.direct(64).asReadOnlyBuffer()));
     refused("growthTracker is a word of kind FLOAT", () -> Ops.updateScale(w.context, real, real, real, 2, 0.5, 1));
     refused("found_inf", () -> Ops.unscaleCheck(w.context, new Tensor[] {t}, null, real));
     refused("each has room for 1 elements, needs 2", () -> Ops.norm(w.context, new Tensor[] {t, t}, Norm.L2,
-        Word.of(World.direct(8).asDoubleBuffer()), Word.of(World.direct(8).asDoubleBuffer())));
+        DeviceScalar.of(World.direct(8).asDoubleBuffer()), DeviceScalar.of(World.direct(8).asDoubleBuffer())));
     return table.stream();
   }
 

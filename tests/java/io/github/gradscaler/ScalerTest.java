@@ -173,7 +173,7 @@ class ScalerTest {
         assertEquals(-10f, p.floats().get(1));
         optimizer.setLr(1, 2);
         assertEquals(2.0, optimizer.getOptions(1).lr());
-        optimizer.setLrWord(0, Word.of(World.direct(4).putFloat(0, 5f).asFloatBuffer()));
+        optimizer.setDeviceLr(0, DeviceScalar.of(World.direct(4).putFloat(0, 5f).asFloatBuffer()));
         optimizer.step();
         assertEquals(-6f, p.floats().get(0));
         assertEquals(-12f, p.floats().get(1));
@@ -197,7 +197,7 @@ class ScalerTest {
           TensorList copy = new TensorList(context, half);
           Optimizer optimizer = new Optimizer(context, OptimizerOptions.sgd().lr(1), params, grads, copy)) {
         g.bytes().putShort(2, (short) 0x3c00); // 1 as binary16
-        optimizer.stepScaled(Word.of(World.direct(4).putFloat(0, 0.5f).asFloatBuffer()), null);
+        optimizer.stepScaled(DeviceScalar.of(World.direct(4).putFloat(0, 0.5f).asFloatBuffer()), null);
         assertEquals((short) 0xb800, half.bytes().getShort(2)); // -0.5
       }
     }
@@ -232,19 +232,19 @@ class ScalerTest {
     try (Context context = Context.cpu(1)) {
       final Tensor a = Tensor.allocate(DType.FP32, 4);
       final Tensor b = Tensor.allocate(DType.FP32, 4);
-      final Word found = Word.of(World.direct(4).asFloatBuffer());
+      final DeviceScalar found = DeviceScalar.of(World.direct(4).asFloatBuffer());
       final ByteBuffer words = World.direct(16);
       a.floats().put(new float[] {1, 2, 3, 4});
       Ops.cast(context, a, b);
       Ops.axpby(context, 2, new Tensor[] {a}, 10, new Tensor[] {b});
       assertEquals(48f, b.floats().get(3));
       words.putFloat(0, 0.5f);
-      Ops.unscaleCheck(context, new Tensor[] {b}, found, Word.of(words.asFloatBuffer()));
+      Ops.unscaleCheck(context, new Tensor[] {b}, found, DeviceScalar.of(words.asFloatBuffer()));
       assertEquals(24f, b.floats().get(3));
-      Ops.scale(context, new Tensor[] {b}, new Tensor[] {a}, Word.of(words.asFloatBuffer()));
+      Ops.scale(context, new Tensor[] {b}, new Tensor[] {a}, DeviceScalar.of(words.asFloatBuffer()));
       assertEquals(12f, a.floats().get(3));
       words.position(8);
-      final Word norm = Word.of(words.slice().order(words.order()).asDoubleBuffer());
+      final DeviceScalar norm = DeviceScalar.of(words.slice().order(words.order()).asDoubleBuffer());
       Ops.norm(context, new Tensor[] {a}, Norm.INF, norm, null);
       assertEquals(12.0, words.getDouble(8));
       Ops.zero(context, new Tensor[] {a});
@@ -252,7 +252,7 @@ class ScalerTest {
       words.putFloat(0, 64f).putInt(4, 0);
       final ByteBuffer tracker = World.direct(4);
       words.position(0);
-      Ops.updateScale(context, Word.of(words.asFloatBuffer()), Word.of(tracker.asIntBuffer()), found, 2, 0.5, 1);
+      Ops.updateScale(context, DeviceScalar.of(words.asFloatBuffer()), DeviceScalar.of(tracker.asIntBuffer()), found, 2, 0.5, 1);
       assertEquals(128f, words.getFloat(0));
     }
   }

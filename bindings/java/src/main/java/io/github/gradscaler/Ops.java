@@ -18,7 +18,7 @@ public final class Ops {
    * @param foundInf a float that becomes 1 if any element is inf or NaN
    * @param invScale a float
    */
-  public static void unscaleCheck(Context context, Tensor[] tensors, Word foundInf, Word invScale) {
+  public static void unscaleCheck(Context context, Tensor[] tensors, DeviceScalar foundInf, DeviceScalar invScale) {
     unscaleCheck(context, tensors, foundInf, invScale, 0);
   }
 
@@ -31,10 +31,10 @@ public final class Ops {
    * @param invScale a float
    * @param stream CUDA stream to enqueue on; ignored on the CPU
    */
-  public static void unscaleCheck(Context context, Tensor[] tensors, Word foundInf, Word invScale, long stream) {
+  public static void unscaleCheck(Context context, Tensor[] tensors, DeviceScalar foundInf, DeviceScalar invScale, long stream) {
     final NativeContext device = Context.handleOf(context);
     try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {
-      device.unscaleCheck(array, Word.floats(foundInf, "foundInf"), Word.floats(invScale, "invScale"), stream);
+      device.unscaleCheck(array, DeviceScalar.floats(foundInf, "foundInf"), DeviceScalar.floats(invScale, "invScale"), stream);
     }
     Reference.reachabilityFence(foundInf);
     Reference.reachabilityFence(invScale);
@@ -51,7 +51,7 @@ public final class Ops {
    * @param backoffFactor in (0, 1)
    * @param growthInterval at least 1
    */
-  public static void updateScale(Context context, Word scale, Word growthTracker, Word foundInf,
+  public static void updateScale(Context context, DeviceScalar scale, DeviceScalar growthTracker, DeviceScalar foundInf,
       double growthFactor, double backoffFactor, int growthInterval) {
     updateScale(context, scale, growthTracker, foundInf, growthFactor, backoffFactor, growthInterval, 0);
   }
@@ -68,10 +68,10 @@ public final class Ops {
    * @param growthInterval at least 1
    * @param stream CUDA stream to enqueue on; ignored on the CPU
    */
-  public static void updateScale(Context context, Word scale, Word growthTracker, Word foundInf,
+  public static void updateScale(Context context, DeviceScalar scale, DeviceScalar growthTracker, DeviceScalar foundInf,
       double growthFactor, double backoffFactor, int growthInterval, long stream) {
-    Context.handleOf(context).updateScale(Word.floats(scale, "scale"), Word.ints(growthTracker, "growthTracker"),
-        Word.floats(foundInf, "foundInf"), growthFactor, backoffFactor, growthInterval, stream);
+    Context.handleOf(context).updateScale(DeviceScalar.floats(scale, "scale"), DeviceScalar.ints(growthTracker, "growthTracker"),
+        DeviceScalar.floats(foundInf, "foundInf"), growthFactor, backoffFactor, growthInterval, stream);
     Reference.reachabilityFence(scale);
     Reference.reachabilityFence(growthTracker);
     Reference.reachabilityFence(foundInf);
@@ -85,7 +85,7 @@ public final class Ops {
    * @param dst where to write, of equal counts
    * @param factor a float
    */
-  public static void scale(Context context, Tensor[] src, Tensor[] dst, Word factor) {
+  public static void scale(Context context, Tensor[] src, Tensor[] dst, DeviceScalar factor) {
     scale(context, src, dst, factor, 0);
   }
 
@@ -98,11 +98,11 @@ public final class Ops {
    * @param factor a float
    * @param stream CUDA stream to enqueue on; ignored on the CPU
    */
-  public static void scale(Context context, Tensor[] src, Tensor[] dst, Word factor, long stream) {
+  public static void scale(Context context, Tensor[] src, Tensor[] dst, DeviceScalar factor, long stream) {
     final NativeContext device = Context.handleOf(context);
     try (NativeTensorArray from = Tensor.array(src, "src");
         NativeTensorArray to = Tensor.array(dst, "dst")) {
-      device.scale(from, to, Word.floats(factor, "factor"), stream);
+      device.scale(from, to, DeviceScalar.floats(factor, "factor"), stream);
     }
     Reference.reachabilityFence(factor);
   }
@@ -197,7 +197,7 @@ public final class Ops {
    * @param total a double that receives the norm over all tensors
    * @param each doubles that receive the norm of each tensor; may be null
    */
-  public static void norm(Context context, Tensor[] tensors, Norm norm, Word total, Word each) {
+  public static void norm(Context context, Tensor[] tensors, Norm norm, DeviceScalar total, DeviceScalar each) {
     norm(context, tensors, norm, total, each, 0);
   }
 
@@ -211,11 +211,11 @@ public final class Ops {
    * @param each doubles that receive the norm of each tensor; may be null
    * @param stream CUDA stream to enqueue on; ignored on the CPU
    */
-  public static void norm(Context context, Tensor[] tensors, Norm norm, Word total, Word each, long stream) {
+  public static void norm(Context context, Tensor[] tensors, Norm norm, DeviceScalar total, DeviceScalar each, long stream) {
     final NativeContext device = Context.handleOf(context);
     Check.notNull(norm, "norm");
     try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {
-      device.norm(array, norm.code(), Word.doubles(total, 1, "total"), Word.doubles(each, tensors.length, "each"),
+      device.norm(array, norm.code(), DeviceScalar.doubles(total, 1, "total"), DeviceScalar.doubles(each, tensors.length, "each"),
           stream);
     }
     Reference.reachabilityFence(total);

@@ -12,7 +12,7 @@ import java.util.Map;
  */
 public final class Optimizer implements AutoCloseable {
   private NativeOptimizer handle;
-  private final Map<Integer, Word> lrWords = new HashMap<>();
+  private final Map<Integer, DeviceScalar> deviceLrs = new HashMap<>();
 
   /**
    * An optimizer whose state the library makes, zeroed.
@@ -53,7 +53,7 @@ public final class Optimizer implements AutoCloseable {
     kept[0] = params.owners();
     kept[1] = grads.owners();
     kept[2] = modelCopy == null ? null : modelCopy.owners();
-    kept[3] = lrWords;
+    kept[3] = deviceLrs;
     kept[4] = context.callbacks();
     for (int i = 0; i < state.length; i++) {
       kept[5 + i] = state[i].owners();
@@ -139,7 +139,7 @@ public final class Optimizer implements AutoCloseable {
    */
   public void setLr(int group, double lr, long stream) {
     handle().setLr(group, lr, stream);
-    lrWords.remove(group);
+    deviceLrs.remove(group);
   }
 
   /**
@@ -148,8 +148,8 @@ public final class Optimizer implements AutoCloseable {
    * @param group which group
    * @param lr a float in device memory; null returns to the host value
    */
-  public void setLrWord(int group, Word lr) {
-    setLrWord(group, lr, 0);
+  public void setDeviceLr(int group, DeviceScalar lr) {
+    setDeviceLr(group, lr, 0);
   }
 
   /**
@@ -159,9 +159,9 @@ public final class Optimizer implements AutoCloseable {
    * @param lr a float in device memory; null returns to the host value
    * @param stream CUDA stream to enqueue on; ignored on the CPU
    */
-  public void setLrWord(int group, Word lr, long stream) {
-    handle().setLrWord(group, Word.floats(lr, "lr"), stream);
-    lrWords.put(group, lr);
+  public void setDeviceLr(int group, DeviceScalar lr, long stream) {
+    handle().setDeviceLr(group, DeviceScalar.floats(lr, "lr"), stream);
+    deviceLrs.put(group, lr);
   }
 
   /**
@@ -186,7 +186,7 @@ public final class Optimizer implements AutoCloseable {
    * @param invScale a float; null: 1
    * @param foundInf a float; null: 0
    */
-  public void stepScaled(Word invScale, Word foundInf) {
+  public void stepScaled(DeviceScalar invScale, DeviceScalar foundInf) {
     stepScaled(invScale, foundInf, 0);
   }
 
@@ -197,8 +197,8 @@ public final class Optimizer implements AutoCloseable {
    * @param foundInf a float; null: 0
    * @param stream CUDA stream to enqueue on; ignored on the CPU
    */
-  public void stepScaled(Word invScale, Word foundInf, long stream) {
-    handle().stepScaled(Word.floats(invScale, "invScale"), Word.floats(foundInf, "foundInf"), stream);
+  public void stepScaled(DeviceScalar invScale, DeviceScalar foundInf, long stream) {
+    handle().stepScaled(DeviceScalar.floats(invScale, "invScale"), DeviceScalar.floats(foundInf, "foundInf"), stream);
     Reference.reachabilityFence(invScale);
     Reference.reachabilityFence(foundInf);
   }

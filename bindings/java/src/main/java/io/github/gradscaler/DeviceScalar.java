@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import java.nio.Buffer;
+import java.nio.ByteOrder;
+import java.nio.DoubleBuffer;
+import java.nio.FloatBuffer;
+import java.nio.IntBuffer;
+
+/**
+ * A single number in device memory, such as found_inf, that a call reads or writes: the element at the position of a
+ * direct buffer, which it keeps alive, or an address that the caller keeps valid.
+ */
+public final class DeviceScalar {
+  private enum Kind {
+    FLOAT,
+    DOUBLE,
+    INT
+  }
+
+  private final long address;
+  private final Kind kind;
+  private final long count;
+  private final Object owner;
+
+  private DeviceScalar(long address, Kind kind, long count, Object owner) {
+    this.address = address;
+    this.kind = kind;
+    this.count = count;
+    this.owner = owner;
+  }
+
+  private static DeviceScalar make(Buffer buffer, ByteOrder order, int bytes, Kind kind) {
+    return new DeviceScalar(Memory.address(buffer, order, bytes, "buffer"), kind, buffer.remaining(), buffer);
+  }
+
+  /**
+   * A float.
+   *
+   * @param buffer direct, in native order, with at least one element remaining
+   * @return a new word
+   */
+  public static DeviceScalar of(FloatBuffer buffer) {
+    return make(Check.notNull(buffer, "buffer"), buffer.order(), Float.BYTES, Kind.FLOAT);
+  }
+
+  /**
+   * A double, or several.
+   *
+   * @param buffer direct, in native order, with as many elements remaining as the call writes
+   * @return a new word
+   */
+  public static DeviceScalar of(DoubleBuffer buffer) {
+    return make(Check.notNull(buffer, "buffer"), buffer.order(), Double.BYTES, Kind.DOUBLE);
+  }
+
+  /**
+   * A 32-bit integer.
+   *
+   * @param buffer direct, in native order, with at least one element remaining
+   * @return a new word
+   */
+  public static DeviceScalar of(IntBuffer buffer) {
+    return make(Check.notNull(buffer, "buffer"), buffer.order(), Integer.BYTES, Kind.INT);
+  }
+
+  /**
+   * A float at an address.
+   *
+   * @param address in memory of the device
+   * @return a new word
+   */
+  public static DeviceScalar floatAt(long address) {
+    return new DeviceScalar(address, Kind.FLOAT, Long.MAX_VALUE, null);
+  }
+
+  /**
+   * A double, or several, at an address.
+   *
+   * @param address in memory of the device
+   * @return a new word
+   */
+  public static DeviceScalar doubleAt(long address) {
+    return new DeviceScalar(address, Kind.DOUBLE, Long.MAX_VALUE, null);
+  }
+
+  /**
+   * A 32-bit integer at an address.
+   *
+   * @param address in memory of the device
+   * @return a new word
+   */
+  public static DeviceScalar intAt(long address) {
+    return new DeviceScalar(address, Kind.INT, Long.MAX_VALUE, null);
+  }
+
+  Object owner() {
+    return owner;
+  }
+
+  static long floats(DeviceScalar word, String name) {
+    return addressOf(word, Kind.FLOAT, 1, name);
+  }
+
+  static long doubles(DeviceScalar word, long count, String name) {
+    return addressOf(word, Kind.DOUBLE, count, name);
+  }
+
+  static long ints(DeviceScalar word, String name) {
+    return addressOf(word, Kind.INT, 1, name);
+  }
+
+  /** 0 for null: the library says whether that is allowed. */
+  private static long addressOf(DeviceScalar word, Kind kind, long count, String name) {
+    if (word == null) {
+      return 0;
+    }
+    if (word.kind != kind) {
+      throw new InvalidArgumentException(name + " is a word of kind " + word.kind + ", not " + kind);
+    }
+    if (word.count < count) {
+      throw new InvalidArgumentException(name + " has room for " + word.count + " elements, needs " + count);
+    }
+    return word.address;
+  }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cutting tensors into chunks, and chunks into tasks of about equal cost.
+#include "core/device/plan.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/base/error.h"
+
+namespace gsc {
+namespace {
+
+// Chunks: at most 2^16 elements (offender_key), at least 2^14 so that the plan stays under 0.1 % of the data, and about
+// 4096 of them in between so that thousands of processors share the work evenly.
+constexpr int32_t kMinChunkShift = 14;
+constexpr int32_t kMaxChunkShift = 16;
+constexpr int64_t kWantedChunks = 4096;
+
+// Elements of a tensor: beyond any memory, and few enough to be cut into chunks before that is noticed.
+constexpr int64_t kMaxElements = int64_t{1} << 44;
+
+// What a chunk costs besides its elements, in elements: function calls, table look-ups, a cold cache line per array.
+constexpr int64_t kChunkOverhead = 128;
+
+// Below this a task is not worth waking a thread for.
+constexpr int64_t kMinTaskCost = 32768;
+
+}  // namespace
+
+const char *dtype_name(int32_t dtype) {
+  switch (dtype) {
+    case GSC_FP16:
+      return "fp16";
+    case GSC_BF16:
+      return "bf16";
+    case GSC_FP32:
+      return "fp32";
+    case GSC_FP64:
+      return "fp64";
+    default:
+      return "unknown dtype";
+  }
+}
+
+NameSuffix::NameSuffix(const Names *names, int64_t index) {
+  if (names == nullptr || names->empty()) return;
+  const String &name = (*names)[static_cast<std::size_t>(index)];
+  if (name.empty()) return;
+  std::size_t length = name.size();
+  if (length > kLongestName) {
+    // Not inside a character: bytes 10xxxxxx go on with one in UTF-8.
+    length = kLongestName;
+    while (length > 0 && (static_cast<unsigned char>(name[length]) & 0xc0U) == 0x80U) --length;
+  }
+  std::snprintf(text_, sizeof text_, " (\"%.*s%s\")", static_cast<int>(length), name.c_str(),
+                length < name.size() ? "..." : "");
+}
+
+void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names) {
+  if (count < 0) fail(GSC_ERROR_INVALID_ARGUMENT, "count is %lld; it must be >= 0", static_cast<long long>(count));
+  if (count > 0 && tensors == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "%s is NULL", what);
+  for (int64_t i = 0; i < count; ++i) {
+    const gsc_tensor &t = tensors[i];
+    const auto index = static_cast<long long>(i);
+    const int64_t size = dtype_size(t.dtype);
+    if (size == 0) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].dtype is %d; it must be GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64%s",
+           what, index, t.dtype, NameSuffix(names, i).c_str());
+    }
+    if (t.reserved != 0) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].reserved is %d; it must be 0%s", what, index, t.reserved,
+           NameSuffix(names, i).c_str());
+    }
+    if (t.count < 0 || t.count > kMaxElements) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld; it must be a number of elements from 0 to 2^44%s", what,
+           index, static_cast<long long>(t.count), NameSuffix(names, i).c_str());
+    }
+    if (t.count == 0) continue;
+    if (t.data == nullptr) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].data is NULL but its count is %lld%s", what, index,
+           static_cast<long long>(t.count), NameSuffix(names, i).c_str());
+    }
+    if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(size) != 0) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].data is %p, which is not aligned to its dtype %s (%lld bytes)%s", what,
+           index, t.data, dtype_name(t.dtype), static_cast<long long>(size), NameSuffix(names, i).c_str());
+    }
+  }
+}
+
+void Plan::build(const gsc_tensor *tensors, int64_t count, int32_t pieces) {
+  tensors_.assign(tensors, tensors + count);
+  total_elements_ = 0;
+  total_bytes_ = 0;
+  for (const gsc_tensor &t : tensors_) {
+    total_elements_ += t.count;
+    total_bytes_ += t.count * dtype_size(t.dtype);
+  }
+  chunk_shift_ = kMinChunkShift;
+  while (chunk_shift_ < kMaxChunkShift && (total_elements_ >> chunk_shift_) > kWantedChunks) ++chunk_shift_;
+
+  first_chunk_.resize(static_cast<std::size_t>(count) + 1);
+  int64_t chunks = 0;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    first_chunk_[i] = chunks;
+    chunks += (tensors_[i].count + chunk_elements() - 1) >> chunk_shift_;
+  }
+  first_chunk_.back() = chunks;
+  find_runs();
+
+  const int64_t cost = total_elements_ + chunks * kChunkOverhead;
+  const int64_t tasks = std::clamp<int64_t>(cost / kMinTaskCost, 1, std::max<int32_t>(pieces, 1));
+  splits_.assign(static_cast<std::size_t>(tasks) + 1, chunks);
+  splits_[0] = 0;
+  int64_t done = 0;
+  std::size_t next = 1;
+  for_chunks(0, chunks, [&](int64_t, int64_t, int64_t elements, int64_t chunk) {
+    done += elements + kChunkOverhead;
+    while (next < static_cast<std::size_t>(tasks) && done * tasks >= cost * static_cast<int64_t>(next)) {
+      splits_[next++] = chunk + 1;
+    }
+  });
+}
+
+void Plan::rebind(void *const *data) {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].data = data[i];
+  find_runs();
+}
+
+void Plan::find_runs() {
+  run_end_.resize(tensors_.size());
+  const gsc_tensor *next = nullptr;  // the first after tensor i that is not empty
+  auto end = static_cast<int64_t>(tensors_.size());
+  for (auto i = static_cast<int64_t>(tensors_.size()) - 1; i >= 0; --i) {
+    const gsc_tensor &t = tensor(i);
+    if (t.count > 0) {
+      const char *after = static_cast<const char *>(t.data) + t.count * dtype_size(t.dtype);
+      if (next != nullptr && (next->dtype != t.dtype || next->data != after)) end = i + 1;
+      next = &t;
+    }
+    run_end_[static_cast<std::size_t>(i)] = end;
+  }
+}
+
+int64_t Plan::tensor_of(int64_t chunk) const {
+  return std::upper_bound(first_chunk_.begin(), first_chunk_.end(), chunk) - first_chunk_.begin() - 1;
+}
+
+}  // namespace gsc

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan: tensors cut into chunks of one power-of-two size, numbered across the list. The cut depends on the element
+// counts alone, never on the device or the thread count, because sums are grouped by chunk (reduction.h).
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/memory.h"
+#include "core/rules/records.h"
+#include "gradscaler/gradscaler.h"
+
+namespace gsc {
+
+/// Bytes of an element; 0 for a dtype that is not supported.
+constexpr int64_t dtype_size(int32_t dtype) {
+  return dtype == GSC_FP32 ? 4 : (dtype == GSC_FP16 || dtype == GSC_BF16 ? 2 : (dtype == GSC_FP64 ? 8 : 0));
+}
+/// "fp16", "bf16", "fp32", "fp64", or "unknown dtype".
+const char *dtype_name(int32_t dtype);
+
+/// Names of tensors; empty, or one string per tensor, "" for none.
+using Names = Vec<String>;
+
+/// ` ("name")` to end a message about tensor `index` with, or "". Long names are cut.
+class NameSuffix {
+ public:
+  NameSuffix(const Names *names, int64_t index);
+  [[nodiscard]] const char *c_str() const { return text_; }
+
+ private:
+  static constexpr std::size_t kLongestName = 112;
+  char text_[kLongestName + 16] = "";
+};
+
+/// Checks data, count, dtype, alignment of tensors[0..count); `what` is the argument's name for the message, `names`
+/// (may be NULL) what the tensors are called.
+void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names = nullptr);
+
+class Plan {
+ public:
+  explicit Plan(std::pmr::memory_resource *memory)
+      : tensors_(memory), first_chunk_(memory), run_end_(memory), splits_(memory), partials_(memory) {}
+
+  /// Takes validated tensors and cuts them for up to `pieces` parallel tasks. Reuses its memory when called again.
+  void build(const gsc_tensor *tensors, int64_t count, int32_t pieces);
+  /// New addresses for the same shapes.
+  void rebind(void *const *data);
+
+  [[nodiscard]] int64_t size() const { return static_cast<int64_t>(tensors_.size()); }
+  [[nodiscard]] const gsc_tensor &tensor(int64_t i) const { return tensors_[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] const gsc_tensor *tensors() const { return tensors_.data(); }
+  [[nodiscard]] int64_t chunk_elements() const { return int64_t{1} << chunk_shift_; }
+  [[nodiscard]] int64_t chunk_count() const { return first_chunk_.empty() ? 0 : first_chunk_.back(); }
+  /// Chunks of tensors before `i`; i = size() gives chunk_count().
+  [[nodiscard]] int64_t first_chunk(int64_t i) const { return first_chunk_[static_cast<std::size_t>(i)]; }
+  /// The tensor that chunk `chunk` belongs to.
+  [[nodiscard]] int64_t tensor_of(int64_t chunk) const;
+  /// Tensors [i, run_end(i)) are of one dtype and lie in memory one after the other. Empty tensors lie anywhere.
+  [[nodiscard]] int64_t run_end(int64_t i) const { return run_end_[static_cast<std::size_t>(i)]; }
+  /// Parallel tasks of about equal cost; task t covers chunks [split(t), split(t + 1)).
+  [[nodiscard]] int32_t task_count() const { return static_cast<int32_t>(splits_.size()) - 1; }
+  [[nodiscard]] int64_t split(int32_t t) const { return splits_[static_cast<std::size_t>(t)]; }
+  [[nodiscard]] int64_t total_elements() const { return total_elements_; }
+  [[nodiscard]] int64_t total_bytes() const { return total_bytes_; }
+
+  /// One partial per chunk, made on first use so that lists which are never summed do without.
+  void need_partials() { partials_.resize(static_cast<std::size_t>(chunk_count())); }
+  ChunkPartial *partials() { return partials_.data(); }
+
+  /// From where on fp64 gradients count as inf (reduction.h).
+  [[nodiscard]] double fp64_limit() const { return fp64_limit_; }
+  void set_fp64_limit(double limit) { fp64_limit_ = limit; }
+
+  /// The backend's own data for this plan; NULL if it keeps none.
+  [[nodiscard]] void *mirror() const { return mirror_; }
+  void set_mirror(void *mirror) { mirror_ = mirror; }
+
+  /// Calls f(tensor_index, offset, elements, chunk) for every chunk of [begin, end).
+  template <typename F>
+  void for_chunks(int64_t begin, int64_t end, const F &f) const {
+    for_chunks(begin, end, f, [](int64_t, int64_t, int64_t) { return int64_t{0}; });
+  }
+
+  /// The same, where batch(tensor_index, chunk, end) may deal with whole tensors of one chunk each, and returns with how
+  /// many it did. It is asked where a tensor begins; f gets the rest.
+  template <typename F, typename B>
+  void for_chunks(int64_t begin, int64_t end, const F &f, const B &batch) const {
+    int64_t t = begin < end ? tensor_of(begin) : 0;
+    for (int64_t chunk = begin; chunk < end;) {
+      while (chunk >= first_chunk(t + 1)) ++t;
+      const int64_t offset = (chunk - first_chunk(t)) << chunk_shift_;
+      if (const int64_t done = offset == 0 ? batch(t, chunk, end) : 0; done > 0) {
+        chunk += done;
+        t += done - 1;
+        continue;
+      }
+      const int64_t left = tensor(t).count - offset;
+      f(t, offset, left < chunk_elements() ? left : chunk_elements(), chunk);
+      ++chunk;
+    }
+  }
+
+ private:
+  void find_runs();
+
+  Vec<gsc_tensor> tensors_;
+  Vec<int64_t> first_chunk_;
+  Vec<int64_t> run_end_;
+  Vec<int64_t> splits_;
+  Vec<ChunkPartial> partials_;
+  void *mirror_ = nullptr;
+  double fp64_limit_ = kFp64Limit;
+  int64_t total_elements_ = 0;
+  int64_t total_bytes_ = 0;
+  int32_t chunk_shift_ = 0;
+};
+
+}  // namespace gsc

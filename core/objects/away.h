@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A list whose scaler lives in another context, on a device of the same kind: its own copy of the scaler's words, a
+// place at the scaler's where its record is brought, and events that order the two. Each list has a copy of its own, so
+// that only the work on one list has to be ordered, which is the caller's business. scaler_devices.cpp uses it.
+#pragma once
+
+#include <utility>
+
+#include "core/objects/context.h"
+#include "core/rules/records.h"
+
+namespace gsc {
+
+/// Stands for the work enqueued when it was recorded last.
+class DeviceEvent {
+ public:
+  DeviceEvent() = default;
+  explicit DeviceEvent(Backend &backend) : backend_(&backend), event_(backend.make_event()) {}
+  DeviceEvent(DeviceEvent &&other) noexcept : backend_(other.backend_), event_(std::exchange(other.event_, nullptr)) {}
+  DeviceEvent &operator=(DeviceEvent other) noexcept {
+    std::swap(backend_, other.backend_);
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  ~DeviceEvent() {
+    if (event_ != nullptr) backend_->destroy_event(event_);
+  }
+  /// `stream` is one of the event's own device.
+  void record(gsc_stream stream) const { backend_->record_event(event_, stream); }
+  /// `stream` is one of the device that waits.
+  void hold_back(Backend &waiting, gsc_stream stream) const { waiting.wait_event(event_, stream); }
+
+ private:
+  Backend *backend_ = nullptr;
+  void *event_ = nullptr;
+};
+
+struct Away {
+  Ref<Context> home;     ///< the scaler's context; empty: the list has not been away yet
+  DeviceMemory state;    ///< PolicyState, on the list's device
+  DeviceMemory landing;  ///< ListRecord, on the scaler's
+  DeviceEvent used;      ///< the list's work of this scaler
+};
+
+}  // namespace gsc

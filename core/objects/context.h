@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// A context: the device with its backend, the host memory everything comes from, and the log callback. Every other
+// object keeps its context alive.
+#pragma once
+
+#include <memory_resource>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "core/base/memory.h"
+#include "core/device/backend.h"
+#include "core/device/plan.h"
+
+namespace gsc {
+
+class Context final : public Object {
+ public:
+  static constexpr Tag kTag = Tag::kContext;
+
+  /// `options` is complete and of this version's size.
+  static Ref<Context> create(const gsc_context_options &options);
+
+  [[nodiscard]] std::pmr::memory_resource *memory() { return &memory_; }
+  [[nodiscard]] Backend &backend() { return *backend_; }
+  [[nodiscard]] int32_t device_type() const { return device_type_; }
+  [[nodiscard]] int32_t device_index() const { return device_index_; }
+  [[nodiscard]] int32_t cpu_target() const { return cpu_target_; }
+  [[nodiscard]] int32_t num_threads() const { return num_threads_; }
+
+  void set_log(gsc_log_fn log, void *user);
+  [[gnu::format(printf, 3, 4)]] void log(int32_t level, const char *format, ...) const;
+
+  /// Plans for the stateless operations, kept so that a repeated call does not allocate. f(first, second) may use both.
+  template <typename F>
+  void with_scratch_plans(const F &f) {
+    const std::unique_lock lock(scratch_mutex_, std::try_to_lock);
+    if (lock.owns_lock()) {
+      f(scratch_[0], scratch_[1]);
+    } else {
+      Plan first(&memory_);
+      Plan second(&memory_);
+      f(first, second);
+    }
+  }
+
+  /// Makes an object in this context's memory; it must give itself back with unmake().
+  template <typename T, typename... Args>
+  Ref<T> make(Args &&...args) {
+    void *memory = memory_.allocate(sizeof(T), alignof(T));
+    try {
+      return Ref<T>::adopt(new (memory) T(std::forward<Args>(args)...));
+    } catch (...) {
+      memory_.deallocate(memory, sizeof(T), alignof(T));
+      throw;
+    }
+  }
+  /// Ends an object made by make(), the context last.
+  template <typename T>
+  static void unmake(T *object) noexcept {
+    const Ref<Context> context = object->context();
+    object->~T();
+    context->memory_.deallocate(object, sizeof(T), alignof(T));
+  }
+
+ private:
+  Context(const Resource &memory, const gsc_context_options &options);
+  ~Context() override;
+  void destroy() noexcept override;
+  /// Makes the backend in this context's memory.
+  template <typename B, typename... Args>
+  void make_backend(Args &&...args);
+
+  Resource memory_;
+  Backend *backend_ = nullptr;
+  std::size_t backend_bytes_ = 0;
+  int32_t device_type_;
+  int32_t device_index_;
+  int32_t cpu_target_ = GSC_CPU_BASELINE;
+  int32_t num_threads_ = 1;
+  gsc_log_fn log_;
+  void *log_user_;
+  std::mutex scratch_mutex_;
+  Plan scratch_[2];
+};
+
+/// Device memory that belongs to an object.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(Backend &backend, int64_t bytes)
+      : backend_(&backend), data_(bytes > 0 ? backend.allocate(bytes) : nullptr), bytes_(bytes) {}
+  DeviceMemory(DeviceMemory &&other) noexcept
+      : backend_(other.backend_), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+  DeviceMemory &operator=(DeviceMemory other) noexcept {
+    std::swap(backend_, other.backend_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~DeviceMemory() {
+    if (data_ != nullptr) backend_->release(data_, bytes_);
+  }
+  template <typename T>
+  [[nodiscard]] T *as() const {
+    return static_cast<T *>(data_);
+  }
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
+
+ private:
+  Backend *backend_ = nullptr;
+  void *data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace gsc

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stateless operations: validate, plan in the context's scratch, hand to the backend.
+#include "core/objects/operations.h"
+
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/objects/scaler_options.h"
+
+namespace gsc::ops {
+namespace {
+
+void validate_one(Context &context, const gsc_tensor *tensors, int64_t count, const char *what) {
+  validate_tensors(tensors, count, what);
+  context.backend().validate_memory(tensors, count, what);
+}
+
+template <typename F>
+void with_plan(Context &context, const gsc_tensor *tensors, int64_t count, const char *what, const F &f) {
+  validate_one(context, tensors, count, what);
+  context.with_scratch_plans([&](Plan &plan, Plan &) {
+    plan.build(tensors, count, context.backend().wanted_tasks());
+    f(plan);
+  });
+}
+
+void linear(Context &context, Linear op, const gsc_tensor *src, const char *src_name, const gsc_tensor *dst,
+            const char *dst_name, int64_t count, double a, double b, const float *factor, gsc_stream stream) {
+  validate_one(context, src, count, src_name);
+  validate_one(context, dst, count, dst_name);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto index = static_cast<long long>(i);
+    if (src[i].count != dst[i].count) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] has %lld elements, but %s[%lld] has %lld", src_name, index,
+           static_cast<long long>(src[i].count), dst_name, index, static_cast<long long>(dst[i].count));
+    }
+    if (src[i].count > 0 && src[i].data == dst[i].data && src[i].dtype != dst[i].dtype) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] and %s[%lld] are the same buffer, but of dtypes %s and %s", src_name,
+           index, dst_name, index, dtype_name(src[i].dtype), dtype_name(dst[i].dtype));
+    }
+  }
+  context.with_scratch_plans([&](Plan &from, Plan &to) {
+    from.build(src, count, context.backend().wanted_tasks());
+    to.build(dst, count, context.backend().wanted_tasks());
+    context.backend().linear({op, &from, &to, a, b, factor}, stream);
+  });
+}
+
+}  // namespace
+
+void unscale_check(Context &context, const gsc_tensor *tensors, int64_t count, float *found_inf, const float *inv_scale,
+                   gsc_stream stream) {
+  with_plan(context, tensors, count, "tensors",
+            [&](Plan &plan) { context.backend().unscale_check(plan, found_inf, inv_scale, stream); });
+}
+
+void update_scale(Context &context, float *scale, int32_t *growth_tracker, const float *found_inf, double growth_factor,
+                  double backoff_factor, int32_t growth_interval, gsc_stream stream) {
+  validate_growth_factor(growth_factor, "growth_factor");
+  validate_backoff_factor(backoff_factor, "backoff_factor");
+  validate_growth_interval(growth_interval, "growth_interval");
+  gsc_scaler_options options = default_scaler_options();
+  options.growth_factor = growth_factor;
+  options.backoff_factor = backoff_factor;
+  options.growth_interval = growth_interval;
+  context.backend().update_scale(make_policy(options), scale, growth_tracker, found_inf, stream);
+}
+
+void scale(Context &context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count, const float *factor,
+           gsc_stream stream) {
+  linear(context, Linear::kScale, src, "src", dst, "dst", count, 0.0, 0.0, factor, stream);
+}
+
+void axpby(Context &context, double a, const gsc_tensor *x, double b, const gsc_tensor *y, int64_t count,
+           gsc_stream stream) {
+  linear(context, Linear::kAxpby, x, "x", y, "y", count, a, b, nullptr, stream);
+}
+
+void cast(Context &context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count, gsc_stream stream) {
+  linear(context, Linear::kCast, src, "src", dst, "dst", count, 0.0, 0.0, nullptr, stream);
+}
+
+void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t norm_type, double *out_norm,
+          double *out_tensor_norms, gsc_stream stream) {
+  if (norm_type != GSC_NORM_L2 && norm_type != GSC_NORM_INF) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "norm_type is %d; it must be GSC_NORM_L2 or GSC_NORM_INF", norm_type);
+  }
+  with_plan(context, tensors, count, "tensors", [&](Plan &plan) {
+    plan.need_partials();
+    context.backend().norm(plan, norm_type == GSC_NORM_INF, out_norm, out_tensor_norms, stream);
+  });
+}
+
+void zero(Context &context, const gsc_tensor *tensors, int64_t count, gsc_stream stream) {
+  with_plan(context, tensors, count, "tensors", [&](Plan &plan) { context.backend().fill(plan, 0.0, stream); });
+}
+
+Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype) {
+  if (bins != GSC_EXPONENT_BINS) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "bins is %lld; it must be GSC_EXPONENT_BINS", static_cast<long long>(bins));
+  }
+  if (!std::isfinite(current_scale) || current_scale <= 0.0F) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "current_scale is %g; it must be finite and > 0",
+         static_cast<double>(current_scale));
+  }
+  // Exponents of the largest finite number and of the smallest subnormal.
+  int largest = 127;
+  int smallest = -149;
+  if (dtype == GSC_FP16) {
+    largest = 15;
+    smallest = -24;
+  } else if (dtype == GSC_BF16) {
+    smallest = -133;
+  } else if (dtype != GSC_FP32) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "dtype is %d; it must be GSC_FP16, GSC_BF16 or GSC_FP32", dtype);
+  }
+  double total = 0.0;  // the sum of counts may be beyond int64_t
+  int top = -1;
+  for (int b = 0; b < GSC_EXPONENT_BINS; ++b) {
+    if (histogram[b] < 0) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "histogram[%d] is %lld; it must be >= 0", b,
+           static_cast<long long>(histogram[b]));
+    }
+    total += static_cast<double>(histogram[b]);
+    if (histogram[b] > 0) top = b;
+  }
+  if (total == 0.0) return {current_scale, 0.0};
+
+  // Exponents are of gradients times current_scale. The largest shall land two binades below `largest`.
+  const int current = std::ilogb(current_scale);
+  const int wanted = largest - 2 - (top + GSC_EXPONENT_MIN) + current;
+  const int exponent = wanted < -126 ? -126 : (wanted > 127 ? 127 : wanted);
+  double flushed = 0.0;
+  for (int b = 0; b < GSC_EXPONENT_BINS; ++b) {
+    if (b + GSC_EXPONENT_MIN + exponent - current < smallest) flushed += static_cast<double>(histogram[b]);
+  }
+  return {std::ldexp(1.0F, exponent), flushed / total};
+}
+
+}  // namespace gsc::ops

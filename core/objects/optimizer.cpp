@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// Creation and steps of optimizers.
+#include "core/objects/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace gsc {
+namespace {
+
+constexpr const char *kStateNames[kMaxStates] = {"state[0]", "state[1]", "state[2]"};
+
+// What coefficients are worked out from in double. No training comes near it; a spoilt checkpoint may.
+constexpr int64_t kMostSteps = int64_t{1} << 53;
+
+void require_same_shapes(const TensorList &param_list, const Plan &other, const char *what) {
+  const Plan &params = param_list.plan();
+  if (params.size() != other.size()) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "%s has %lld tensors, but params has %lld", what,
+         static_cast<long long>(other.size()), static_cast<long long>(params.size()));
+  }
+  for (int64_t i = 0; i < params.size(); ++i) {
+    if (params.tensor(i).count != other.tensor(i).count) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] has %lld elements, but params[%lld] has %lld%s", what,
+           static_cast<long long>(i), static_cast<long long>(other.tensor(i).count), static_cast<long long>(i),
+           static_cast<long long>(params.tensor(i).count), NameSuffix(&param_list.names(), i).c_str());
+    }
+  }
+}
+
+void require_context(const TensorList &list, const Ref<Context> &context, const char *what) {
+  if (list.context().get() != context.get()) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "%s belongs to another context", what);
+  }
+}
+
+void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, int32_t state_count, int32_t slots) {
+  require_context(*lists.params, context, "params");
+  require_context(*lists.grads, context, "grads");
+  const Plan &params = lists.params->plan();
+  require_same_shapes(*lists.params, lists.grads->plan(), "grads");
+  OverlapCheck overlap(context->memory());
+  overlap.add(*lists.params, "params");
+  overlap.add(*lists.grads, "grads");
+  if (lists.model_copy) {
+    require_context(*lists.model_copy, context, "model_copy");
+    require_same_shapes(*lists.params, lists.model_copy->plan(), "model_copy");
+    overlap.add(*lists.model_copy, "model_copy");
+  }
+  if (state_count != 0 && state_count != slots) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "state_count is %d, but this optimizer has %d state slots", state_count, slots);
+  }
+  for (int32_t s = 0; s < state_count; ++s) {
+    // A kind has at most kMaxStates slots, which the analyzer cannot see.
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage)
+    require_context(*lists.state[s], context, kStateNames[s]);
+    const Plan &state = lists.state[s]->plan();
+    require_same_shapes(*lists.params, state, kStateNames[s]);
+    for (int64_t i = 0; i < state.size(); ++i) {
+      if (state.tensor(i).dtype != state_dtype(params.tensor(i).dtype)) {
+        fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] is %s, but the state of a parameter of dtype %s is %s%s",
+             kStateNames[s], static_cast<long long>(i), dtype_name(state.tensor(i).dtype),
+             dtype_name(params.tensor(i).dtype), dtype_name(state_dtype(params.tensor(i).dtype)),
+             NameSuffix(&lists.params->names(), i).c_str());
+      }
+    }
+    overlap.add(*lists.state[s], kStateNames[s]);
+  }
+  overlap.run();
+}
+
+}  // namespace
+
+Ref<Optimizer> Optimizer::create(const Ref<Context> &context, const gsc_optimizer_options &options, Lists lists,
+                                 int32_t state_count) {
+  validate(options);
+  const int32_t slots = gsc::state_count(optimizer_info(options.kind).variant(options));
+  validate_lists(context, lists, state_count, slots);
+  return context->make<Optimizer>(context, options, std::move(lists));
+}
+
+Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options, Lists lists)
+    : Object(kTag),
+      context_(std::move(context)),
+      lists_(std::move(lists)),
+      variant_(optimizer_info(options.kind).variant(options)),
+      slot_count_(gsc::state_count(variant_)),
+      options_(1, options, context_->memory()),
+      device_lrs_(1, nullptr, context_->memory()),
+      group_of_(static_cast<std::size_t>(lists_.params->plan().size()), 0, context_->memory()),
+      record_(context_->backend(), sizeof(OptimizerRecord)) {
+  Backend &backend = context_->backend();
+  const int64_t tensors = lists_.params->plan().size();
+  if (slot_count_ > 0 && !lists_.state[0]) make_state();
+  if (variant_ == Variant::kLamb) trust_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(double)));
+  device_group_of_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(int32_t)));
+  groups_ = DeviceMemory(backend, sizeof(GroupRecord));
+  coefficients_ = DeviceMemory(backend, sizeof(Coefficients<double>));
+  upload_groups();
+  mark_narrowed_gradients();  // last, because it changes the caller's list
+}
+
+/// fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow.
+void Optimizer::mark_narrowed_gradients() {
+  Plan &grads = lists_.grads->plan();
+  for (int64_t i = 0; i < grads.size(); ++i) {
+    if (grads.tensor(i).dtype == GSC_FP64 && lists_.params->plan().tensor(i).dtype != GSC_FP64) {
+      grads.set_fp64_limit(kFp64AsFp32Limit);
+    }
+  }
+}
+
+void Optimizer::make_state() {
+  const Plan &params = lists_.params->plan();
+  // A tensor's state begins as many elements past a cache line as its parameters do: then packs of elements are aligned
+  // in all arrays or in none, and neighbours in memory have neighbouring state.
+  const auto place = [](const gsc_tensor &param, int64_t offset) {
+    const int64_t size = dtype_size(param.dtype);
+    const int64_t state_size = dtype_size(state_dtype(param.dtype));
+    // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): validated dtypes have a size
+    const int64_t period = 64 / size * state_size;
+    const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(param.data) % 64) / size * state_size;
+    return offset + (past + period - offset % period) % period;
+  };
+  Vec<gsc_tensor> tensors(context_->memory());
+  tensors.assign(params.tensors(), params.tensors() + params.size());
+  Vec<int64_t> begins(tensors.size(), 0, context_->memory());
+  int64_t slot_bytes = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    begins[i] = place(tensors[i], slot_bytes);
+    tensors[i].dtype = state_dtype(tensors[i].dtype);
+    slot_bytes = begins[i] + tensors[i].count * dtype_size(tensors[i].dtype);
+  }
+  slot_bytes = (slot_bytes + 63) & ~int64_t{63};
+  state_memory_ = DeviceMemory(context_->backend(), slot_bytes * slot_count_);
+  for (int32_t slot = 0; slot < slot_count_; ++slot) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      tensors[i].data = state_memory_.as<char>() + slot * slot_bytes + begins[i];
+    }
+    lists_.state[slot] = context_->make<TensorList>(context_, tensors.data(), params.size(), Names(context_->memory()));
+  }
+  const double start = options_[0].initial_accumulator_value;
+  if (variant_ == Variant::kAdagrad && start != 0.0) {
+    context_->backend().fill(lists_.state[0]->plan(), start, context_->backend().setup_stream());
+  }
+}
+
+void Optimizer::require_group(int32_t group) const {
+  if (group < 0 || group >= group_count()) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "group is %d, but the optimizer has %d groups", group, group_count());
+  }
+}
+
+const gsc_optimizer_options &Optimizer::options(int32_t group) const {
+  require_group(group);
+  return options_[static_cast<std::size_t>(group)];
+}
+
+/// A group runs in the same pass as the others, so its formula and flags must be theirs.
+void Optimizer::validate_group(const gsc_optimizer_options &options) const {
+  validate(options);
+  const gsc_optimizer_options &first = options_[0];
+  if (options.kind != first.kind) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.kind is %s, but the optimizer is %s", optimizer_info(options.kind).name,
+         optimizer_info(first.kind).name);
+  }
+  if (options.flags != first.flags) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags is 0x%x, but the optimizer's is 0x%x", options.flags, first.flags);
+  }
+  if (variant_ == Variant::kSgd && options.momentum != 0.0) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.momentum is %g, but the optimizer was created without a momentum buffer",
+         options.momentum);
+  }
+}
+
+int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_options &options) {
+  const int64_t tensors = lists_.params->plan().size();
+  if (first < 0 || count < 0 || first > tensors || count > tensors - first) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "first is %lld and count is %lld, but the optimizer has %lld tensors",
+         static_cast<long long>(first), static_cast<long long>(count), static_cast<long long>(tensors));
+  }
+  validate_group(options);
+  const auto begin = group_of_.begin() + first;
+  const auto taken = std::find_if(begin, begin + count, [](int32_t g) { return g != 0; });
+  if (taken != begin + count) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "tensor %lld already belongs to group %d",
+         static_cast<long long>(taken - group_of_.begin()), *taken);
+  }
+  const std::size_t groups = options_.size() + 1;
+  options_.reserve(groups);
+  device_lrs_.reserve(groups);
+  DeviceMemory group_records(context_->backend(), static_cast<int64_t>(groups * sizeof(GroupRecord)));
+  DeviceMemory coefficients(context_->backend(), static_cast<int64_t>(groups * sizeof(Coefficients<double>)));
+  options_.push_back(options);
+  device_lrs_.push_back(nullptr);
+  groups_ = std::move(group_records);
+  coefficients_ = std::move(coefficients);
+  const int32_t group = group_count() - 1;
+  std::fill(begin, begin + count, group);
+  upload_groups();
+  return group;
+}
+
+void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options, gsc_stream stream) {
+  require_group(group);
+  validate_group(options);
+  gsc_optimizer_options &old = options_[static_cast<std::size_t>(group)];
+  if (group == 0 && slot_count_ > 0 && (old.momentum == 0.0) != (options.momentum == 0.0)) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.momentum is %g: whether group 0 has momentum was settled at creation",
+         options.momentum);
+  }
+  old = options;
+  write_group(group, stream);
+}
+
+void Optimizer::set_lr(int32_t group, double lr, gsc_stream stream) {
+  require_group(group);
+  if (!std::isfinite(lr) || lr < 0.0) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "lr is %g; it must be finite and >= 0", lr);
+  }
+  options_[static_cast<std::size_t>(group)].lr = lr;
+  device_lrs_[static_cast<std::size_t>(group)] = nullptr;
+  write_group(group, stream);
+}
+
+void Optimizer::set_device_lr(int32_t group, const float *word, gsc_stream stream) {
+  require_group(group);
+  device_lrs_[static_cast<std::size_t>(group)] = word;
+  write_group(group, stream);
+}
+
+void Optimizer::write_group(int32_t group, gsc_stream stream) {
+  const auto g = static_cast<std::size_t>(group);
+  const GroupRecord record{make_hyper(options_[g]), device_lrs_[g]};
+  context_->backend().write(groups_.as<GroupRecord>() + g, &record, sizeof record, stream);
+}
+
+void Optimizer::upload_groups() {
+  Backend &backend = context_->backend();
+  const gsc_stream stream = backend.setup_stream();
+  for (int32_t group = 0; group < group_count(); ++group) write_group(group, stream);
+  if (!group_of_.empty()) {
+    backend.write(device_group_of_.as<int32_t>(), group_of_.data(), device_group_of_.bytes(), stream);
+  }
+  backend.finish_setup();
+}
+
+void Optimizer::step(const StepWords &words, gsc_stream stream) {
+  const uint32_t flags = options_[0].flags;
+  ApplyJob job{};
+  job.variant = variant_;
+  job.grads = &lists_.grads->plan();
+  job.params = &lists_.params->plan();
+  job.model_copy = lists_.model_copy ? &lists_.model_copy->plan() : nullptr;
+  for (int32_t s = 0; s < slot_count_; ++s) job.state[s] = &lists_.state[s]->plan();
+  job.group_of = device_group_of_.as<int32_t>();
+  job.groups = groups_.as<GroupRecord>();
+  job.coefficients = coefficients_.as<Coefficients<double>>();
+  job.group_count = group_count();
+  job.trust = trust_.as<double>();
+  job.record = record_.as<OptimizerRecord>();
+  job.inv_scale = words.inv_scale;
+  job.clip = words.clip;
+  job.found_inf = words.found_inf;
+  job.clip_value = words.clip_value;
+  job.update = words.update;
+  job.checked = lists_.grads->record();
+  job.maximize = (flags & GSC_OPTIMIZER_MAXIMIZE) != 0;
+  job.zero_grads = (flags & GSC_OPTIMIZER_ZERO_GRADS) != 0;
+  job.write_grads = (flags & GSC_OPTIMIZER_WRITE_GRADS) != 0;
+  context_->backend().apply(job, stream);
+}
+
+void Optimizer::zero_grads(gsc_stream stream) { context_->backend().fill(lists_.grads->plan(), 0.0, stream); }
+
+OptimizerRecord Optimizer::steps(gsc_stream stream) const {
+  OptimizerRecord record;
+  context_->backend().read_sync(&record, record_.as<OptimizerRecord>(), sizeof record, stream);
+  return record;
+}
+
+void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
+  if (applied < 0 || applied > kMostSteps) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "applied is %lld; it must be in 0..2^53", static_cast<long long>(applied));
+  }
+  if (skipped < 0 || skipped > kMostSteps) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "skipped is %lld; it must be in 0..2^53", static_cast<long long>(skipped));
+  }
+  const OptimizerRecord record{applied, skipped};
+  context_->backend().write(record_.as<OptimizerRecord>(), &record, sizeof record, stream);
+}
+
+}  // namespace gsc

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// An optimizer: lists of parameters, gradients, an optional 16-bit copy and state, parameter groups, step counts.
+// It hands complete jobs to the backend; when and under which words a step is taken is the scaler's or caller's say.
+#pragma once
+
+#include <cstdint>
+
+#include "core/objects/context.h"
+#include "core/objects/optimizer_table.h"
+#include "core/objects/tensor_list.h"
+
+namespace gsc {
+
+/// Under which device words a step is taken; NULL stands for 1, 1 and 0.
+struct StepWords {
+  const float *inv_scale = nullptr;
+  const float *clip = nullptr;
+  const float *found_inf = nullptr;
+  double clip_value = std::numeric_limits<double>::infinity();
+  ScalerRecord *update = nullptr;  ///< not NULL: the scaler's update follows in the same job
+};
+
+class Optimizer final : public Object {
+ public:
+  static constexpr Tag kTag = Tag::kOptimizer;
+
+  struct Lists {
+    Ref<TensorList> params;
+    Ref<TensorList> grads;
+    Ref<TensorList> model_copy;  ///< may be empty
+    Ref<TensorList> state[kMaxStates];
+  };
+
+  /// `state` NULL with state_count 0: made here.
+  static Ref<Optimizer> create(const Ref<Context> &context, const gsc_optimizer_options &options, Lists lists,
+                               int32_t state_count);
+
+  Optimizer(Ref<Context> context, const gsc_optimizer_options &options, Lists lists);
+
+  [[nodiscard]] const Ref<Context> &context() const { return context_; }
+  [[nodiscard]] TensorList &grads() const { return *lists_.grads; }
+  [[nodiscard]] int32_t slot_count() const { return slot_count_; }
+  /// NULL for a slot that does not exist.
+  [[nodiscard]] TensorList *state(int32_t slot) const { return lists_.state[slot].get(); }
+  [[nodiscard]] const char *slot_name(int32_t slot) const { return optimizer_info(options_[0].kind).slots[slot]; }
+
+  int32_t add_group(int64_t first, int64_t count, const gsc_optimizer_options &options);
+  [[nodiscard]] int32_t group_count() const { return static_cast<int32_t>(options_.size()); }
+  [[nodiscard]] const gsc_optimizer_options &options(int32_t group) const;
+  void set_options(int32_t group, const gsc_optimizer_options &options, gsc_stream stream);
+  void set_lr(int32_t group, double lr, gsc_stream stream);
+  void set_device_lr(int32_t group, const float *word, gsc_stream stream);
+
+  void step(const StepWords &words, gsc_stream stream);
+  void zero_grads(gsc_stream stream);
+
+  [[nodiscard]] OptimizerRecord steps(gsc_stream stream) const;
+  void set_steps(int64_t applied, int64_t skipped, gsc_stream stream);
+
+  // Checkpoints: optimizer_checkpoint.cpp.
+  [[nodiscard]] int64_t save_size() const;
+  void save_sync(void *buffer, int64_t size, gsc_stream stream) const;
+  void load_sync(const void *buffer, int64_t size, gsc_stream stream);
+
+ private:
+  ~Optimizer() override = default;
+  friend class Context;
+  void destroy() noexcept override { Context::unmake(this); }
+
+  void require_group(int32_t group) const;
+  void validate_group(const gsc_optimizer_options &options) const;
+  void mark_narrowed_gradients();
+  void make_state();
+  void write_group(int32_t group, gsc_stream stream);
+  /// Device arrays for `groups` groups, filled from options_ and device_lrs_.
+  void upload_groups();
+
+  Ref<Context> context_;
+  Lists lists_;
+  Variant variant_;
+  int32_t slot_count_;
+  Vec<gsc_optimizer_options> options_;  ///< per group
+  Vec<const float *> device_lrs_;       ///< per group
+  Vec<int32_t> group_of_;               ///< per tensor
+  DeviceMemory state_memory_;           ///< empty if the caller owns the state
+  DeviceMemory groups_;
+  DeviceMemory coefficients_;
+  DeviceMemory device_group_of_;
+  DeviceMemory trust_;
+  DeviceMemory record_;
+};
+
+}  // namespace gsc

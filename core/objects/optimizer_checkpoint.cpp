@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizer checkpoints: a header, one shape per tensor, then the state tensors slot after slot, in the byte order of
+// this machine. Hyper-parameters are the caller's configuration and are not part of it.
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/objects/optimizer.h"
+
+namespace gsc {
+namespace {
+
+constexpr char kMagic[8] = {'G', 'S', 'C', 'O', 'P', 'T', '1', '\n'};
+
+struct Header {
+  char magic[8];
+  int32_t kind;
+  int32_t slots;
+  int64_t tensors;
+  int64_t applied;
+  int64_t skipped;
+  int64_t bytes;  ///< of the whole, this header included
+};
+
+struct Shape {
+  int64_t count;
+  int64_t dtype;
+};
+
+int64_t tensor_bytes(const gsc_tensor &t) { return t.count * dtype_size(t.dtype); }
+
+/// Calls f(tensor, position) for every state tensor of a checkpoint; returns the size of the whole.
+template <typename F>
+int64_t for_each_state(const Optimizer &optimizer, int64_t tensors, const F &f) {
+  int64_t position = static_cast<int64_t>(sizeof(Header)) + tensors * static_cast<int64_t>(sizeof(Shape));
+  for (int32_t slot = 0; slot < optimizer.slot_count(); ++slot) {
+    const Plan &plan = optimizer.state(slot)->plan();
+    for (int64_t i = 0; i < plan.size(); ++i) {
+      f(plan.tensor(i), position);
+      position += tensor_bytes(plan.tensor(i));
+    }
+  }
+  return position;
+}
+
+}  // namespace
+
+int64_t Optimizer::save_size() const {
+  return for_each_state(*this, lists_.params->plan().size(), [](const gsc_tensor &, int64_t) {});
+}
+
+void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
+  const int64_t needed = save_size();
+  if (size != needed) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "size is %lld; this optimizer needs %lld bytes", static_cast<long long>(size),
+         static_cast<long long>(needed));
+  }
+  Backend &backend = context_->backend();
+  const Plan &params = lists_.params->plan();
+  auto *out = static_cast<char *>(buffer);
+  const OptimizerRecord record = steps(stream);
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.kind = options_[0].kind;
+  header.slots = slot_count_;
+  header.tensors = params.size();
+  header.applied = record.applied;
+  header.skipped = record.skipped;
+  header.bytes = needed;
+  std::memcpy(out, &header, sizeof header);
+  for (int64_t i = 0; i < params.size(); ++i) {
+    const Shape shape{params.tensor(i).count, state_dtype(params.tensor(i).dtype)};
+    std::memcpy(out + sizeof header + static_cast<std::size_t>(i) * sizeof shape, &shape, sizeof shape);
+  }
+  for_each_state(*this, params.size(), [&](const gsc_tensor &t, int64_t position) {
+    if (t.count > 0) backend.read_sync(out + position, t.data, tensor_bytes(t), stream);
+  });
+}
+
+void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
+  Backend &backend = context_->backend();
+  const Plan &params = lists_.params->plan();
+  const auto *in = static_cast<const char *>(buffer);
+  Header header;
+  if (size < static_cast<int64_t>(sizeof header)) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer is truncated: size is %lld bytes, less than a header",
+         static_cast<long long>(size));
+  }
+  std::memcpy(&header, in, sizeof header);
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer does not hold the state of a gradscaler optimizer");
+  }
+  if (header.kind != options_[0].kind || header.slots != slot_count_) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer holds kind %d with %d state slots; this optimizer is kind %d with %d",
+         header.kind, header.slots, options_[0].kind, slot_count_);
+  }
+  if (header.tensors != params.size()) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer holds %lld tensors, but the optimizer has %lld",
+         static_cast<long long>(header.tensors), static_cast<long long>(params.size()));
+  }
+  const int64_t needed = save_size();
+  if (size < needed) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer is truncated: size is %lld of %lld bytes", static_cast<long long>(size),
+         static_cast<long long>(needed));
+  }
+  for (int64_t i = 0; i < params.size(); ++i) {
+    Shape shape;
+    std::memcpy(&shape, in + sizeof header + static_cast<std::size_t>(i) * sizeof shape, sizeof shape);
+    if (shape.count != params.tensor(i).count || shape.dtype != state_dtype(params.tensor(i).dtype)) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "buffer's tensor %lld has %lld elements of dtype %lld; here it has %lld of %d",
+           static_cast<long long>(i), static_cast<long long>(shape.count), static_cast<long long>(shape.dtype),
+           static_cast<long long>(params.tensor(i).count), state_dtype(params.tensor(i).dtype));
+    }
+  }
+  if (size != needed || header.bytes != needed) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "size is %lld, but this optimizer's state has %lld bytes",
+         static_cast<long long>(size), static_cast<long long>(needed));
+  }
+  set_steps(header.applied, header.skipped, stream);
+  for_each_state(*this, params.size(), [&](const gsc_tensor &t, int64_t position) {
+    if (t.count > 0) backend.write(t.data, in + position, tensor_bytes(t), stream);
+  });
+}
+
+}  // namespace gsc

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scaler: its record in device memory, and the stage machine that takes lists of gradients through an iteration
+//     READY -> CHECKED or UNSCALED -> STEPPED -> (update) READY.
+// scaler.cpp has the iteration, scaler_devices.cpp lists of other devices, scaler_state.cpp the reports, options and
+// checkpoints.
+#pragma once
+
+#include <cstdint>
+
+#include "core/objects/context.h"
+#include "core/objects/optimizer.h"
+#include "core/objects/tensor_list.h"
+
+namespace gsc {
+
+class Scaler final : public Object {
+ public:
+  static constexpr Tag kTag = Tag::kScaler;
+
+  static Ref<Scaler> create(const Ref<Context> &context, const gsc_scaler_options &options);
+  Scaler(Ref<Context> context, const gsc_scaler_options &options);
+
+  [[nodiscard]] const Ref<Context> &context() const { return context_; }
+  [[nodiscard]] bool enabled() const { return options_.enabled != 0; }
+
+  // The iteration.
+  void scale(const gsc_tensor *src, const gsc_tensor *dst, int64_t count, gsc_stream stream);
+  void unscale(TensorList &grads, gsc_stream stream);
+  void check(TensorList &grads, gsc_stream stream);
+  void check_range(TensorList &grads, int64_t first, int64_t count, gsc_stream stream);
+  void clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_type, gsc_stream stream);
+  void clip_grad_value(TensorList &grads, double clip_value, gsc_stream stream);
+  void step(Optimizer &optimizer, gsc_stream stream);
+  void step_and_update(Optimizer &optimizer, gsc_stream stream);
+  bool should_step_sync(TensorList &grads, gsc_stream stream);
+  void update(gsc_stream stream);
+  void discard(TensorList &grads);
+  void discard_all();
+  void set_scale(float scale, gsc_stream stream);
+  void set_reducer(const gsc_reducer *reducer);
+
+  // Looking at it.
+  [[nodiscard]] float get_scale(gsc_stream stream) const;
+  /// Returns whether the scale is at its floor and GSC_FLOOR_ERROR asks for an error.
+  bool get_report_sync(const TensorList *grads, gsc_report *out, gsc_stream stream);
+  void read_report_async(const TensorList *grads, gsc_report *out, gsc_stream stream);
+  int64_t history_sync(gsc_history_entry *out, int64_t capacity, gsc_stream stream);
+  void device_state(const TensorList *grads, gsc_device_state *out) const;
+  void get_state(gsc_scaler_state *out, gsc_stream stream) const;
+  void set_state(const gsc_scaler_state &state, gsc_stream stream);
+  [[nodiscard]] const gsc_scaler_options &options() const { return options_; }
+  void set_options(const gsc_scaler_options &options, gsc_stream stream);
+
+ private:
+  ~Scaler() override;
+  friend class Context;
+  void destroy() noexcept override { Context::unmake(this); }
+
+  [[nodiscard]] ScalerRecord *record() const { return record_.as<ScalerRecord>(); }
+  /// A device of the same kind, and in no other scaler's iteration; makes the list part of this one's.
+  void enter(TensorList &grads, gsc_stream stream);
+  /// Looks at tensors [first, last) of a list, and finishes the check once all have been.
+  void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, gsc_stream stream);
+  /// All tensors have been looked at: joins ranks if there is a reducer, and moves the stage.
+  void finish_check(TensorList &grads, gsc_stream stream);
+  void check_whole(TensorList &grads, bool unscale, gsc_stream stream);
+  /// Checks what has not been checked and works out the clip factor.
+  void complete(TensorList &grads, gsc_stream stream);
+  /// Multiplies the gradients in memory by the factor in the record.
+  void apply_norm(TensorList &grads, gsc_stream stream);
+  /// The iteration is over: all lists back to READY, the log told of a scale at its floor.
+  void finish_update(gsc_stream stream);
+  void reset_lists();
+  void begin_step(Optimizer &optimizer, gsc_stream stream);
+  [[nodiscard]] StepWords step_words(const TensorList &grads) const;
+  void step_disabled(Optimizer &optimizer, gsc_stream stream);
+  void require_checked(const TensorList *grads) const;
+  [[nodiscard]] ScalerRecord read_record(gsc_stream stream) const;
+  void log_floor(const gsc_report &report) const;
+
+  // Lists of other devices: scaler_devices.cpp.
+  [[nodiscard]] bool is_away(const TensorList &grads) const { return grads.context().get() != context_.get(); }
+  void require_kind(const TensorList &grads) const;
+  /// Gives a list that is away the scaler's words as they are now. Allocates the first time.
+  void send_words(TensorList &grads, gsc_stream stream);
+  /// Ends a call that enqueued work of a list, which the scaler's device may have to wait for.
+  void leave(const TensorList &grads, gsc_stream stream) const;
+  /// The words that work on the list's device reads.
+  [[nodiscard]] const PolicyState *words(const TensorList &grads) const;
+  /// The list's record on the scaler's device; `stream` is one of that device.
+  [[nodiscard]] const ListRecord *record_here(const TensorList &grads, gsc_stream stream) const;
+  /// A list leaves the iteration without an update.
+  void remember_stray(TensorList &grads);
+  /// Before and after the scaler's state changes.
+  void wait_for_lists(gsc_stream stream);
+  void publish(gsc_stream stream) const { changed_.record(stream); }
+
+  Ref<Context> context_;
+  gsc_scaler_options options_;
+  uint64_t id_;  ///< never 0, never reused
+  gsc_reducer reducer_{};
+  DeviceMemory record_;
+  DeviceMemory history_;
+  Vec<Ref<TensorList>> lists_;            ///< in this iteration
+  Vec<Ref<TensorList>> strays_;           ///< away and discarded: they may still be reading the scaler's words
+  Vec<const ListRecord *> list_records_;  ///< scratch for update
+  DeviceEvent changed_;                   ///< the last change of the state
+};
+
+}  // namespace gsc

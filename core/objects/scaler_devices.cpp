@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lists of other devices under one scaler. Such a list works with a copy of the scaler's words on its own device, which
+// it fetches when it enters an iteration; update brings its record over to the scaler's device. Both copies are
+// enqueued, and ordered by events: nothing waits on the host, and nothing is allocated after a list's first iteration.
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/objects/scaler.h"
+
+namespace gsc {
+
+void Scaler::require_kind(const TensorList &grads) const {
+  if (grads.context()->device_type() != context_->device_type()) {
+    fail(GSC_ERROR_INVALID_ARGUMENT,
+         "grads is %s and scaler is %s; lists of several devices under one scaler must be of the same kind",
+         grads.context()->device_type() == GSC_DEVICE_CPU ? "on the CPU" : "on a CUDA device",
+         context_->device_type() == GSC_DEVICE_CPU ? "on the CPU" : "on a CUDA device");
+  }
+}
+
+void Scaler::send_words(TensorList &grads, gsc_stream stream) {
+  if (!is_away(grads)) return;
+  Backend &there = grads.context()->backend();
+  Away &away = grads.away;
+  if (away.home.get() != context_.get()) {
+    Away made;
+    made.home = context_;
+    made.state = DeviceMemory(there, sizeof(PolicyState));
+    made.landing = DeviceMemory(context_->backend(), sizeof(ListRecord));
+    made.used = DeviceEvent(there);
+    away = std::move(made);
+  }
+  changed_.hold_back(there, stream);
+  there.copy_from(away.state.as<PolicyState>(), context_->backend(), &record()->state, sizeof(PolicyState), stream);
+  away.used.record(stream);
+}
+
+void Scaler::leave(const TensorList &grads, gsc_stream stream) const {
+  if (is_away(grads)) grads.away.used.record(stream);
+}
+
+const PolicyState *Scaler::words(const TensorList &grads) const {
+  return is_away(grads) ? grads.away.state.as<PolicyState>() : &record()->state;
+}
+
+const ListRecord *Scaler::record_here(const TensorList &grads, gsc_stream stream) const {
+  if (!is_away(grads)) return grads.record();
+  Backend &here = context_->backend();
+  auto *landing = grads.away.landing.as<ListRecord>();
+  grads.away.used.hold_back(here, stream);
+  here.copy_from(landing, grads.context()->backend(), grads.record(), sizeof(ListRecord), stream);
+  return landing;
+}
+
+void Scaler::remember_stray(TensorList &grads) {
+  const auto same = [&](const Ref<TensorList> &stray) { return stray.get() == &grads; };
+  if (!is_away(grads) || std::any_of(strays_.begin(), strays_.end(), same)) return;
+  strays_.push_back(Ref<TensorList>::share(&grads));
+}
+
+void Scaler::wait_for_lists(gsc_stream stream) {
+  for (const auto *lists : {&lists_, &strays_}) {
+    for (const Ref<TensorList> &list : *lists) {
+      if (is_away(*list)) list->away.used.hold_back(context_->backend(), stream);
+    }
+  }
+  strays_.clear();
+}
+
+}  // namespace gsc

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scaler options and presets. Each preset names the system whose rule it is; docs/semantics.md tells them apart.
+#include "core/objects/scaler_options.h"
+
+#include <cfloat>
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace gsc {
+namespace {
+
+static_assert(policy::kRefillOnGrowth == GSC_REFILL_ON_GROWTH &&
+              policy::kRefillOnCleanStep == GSC_REFILL_ON_CLEAN_STEP &&
+              policy::kRefillConsecutive == GSC_REFILL_CONSECUTIVE);
+static_assert(policy::kGrowthAtInterval == GSC_GROWTH_AT_INTERVAL && policy::kGrowthOneLater == GSC_GROWTH_ONE_LATER &&
+              policy::kGrowthFirstOneLater == GSC_GROWTH_FIRST_ONE_LATER);
+static_assert(policy::kGrowOnEqual == GSC_SCALER_GROW_ON_EQUAL &&
+              policy::kNoFiniteGuard == GSC_SCALER_NO_FINITE_GUARD &&
+              policy::kFloorExclusive == GSC_SCALER_FLOOR_EXCLUSIVE &&
+              policy::kFp32Products == GSC_SCALER_FP32_PRODUCTS);
+
+constexpr uint32_t kAllFlags =
+    GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE | GSC_SCALER_FP32_PRODUCTS;
+constexpr int32_t kMaxHistory = 1 << 20;
+
+[[noreturn]] void reject(const char *name, double value, const char *rule) {
+  fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %g; it must be %s", name, value, rule);
+}
+
+void require_one_of(const char *name, int32_t value, int32_t last, const char *rule) {
+  if (value < 0 || value > last) reject(name, value, rule);
+}
+
+bool is_positive(float x) { return std::isfinite(x) && x > 0.0F; }
+
+bool is_limit(float x) { return x == 0.0F || is_positive(x); }
+
+}  // namespace
+
+gsc_scaler_options default_scaler_options() {
+  gsc_scaler_options o = GSC_SCALER_OPTIONS_INIT;
+  return o;
+}
+
+gsc_scaler_options preset_scaler_options(int32_t preset) {
+  gsc_scaler_options o = default_scaler_options();
+  switch (preset) {
+    case GSC_PRESET_TORCH:  // torch/amp/grad_scaler.py, _amp_update_scale_
+      return o;
+    case GSC_PRESET_APEX:  // apex/amp/scaler.py LossScaler
+      o.max_scale = 0x1p24F;
+      return o;
+    case GSC_PRESET_APEX_HYSTERESIS:  // apex csrc/update_scale_hysteresis.cu
+      o.hysteresis = 2;
+      o.hysteresis_refill = GSC_REFILL_ON_CLEAN_STEP;
+      return o;
+    case GSC_PRESET_MEGATRON:  // megatron/core/optimizer/grad_scaler.py DynamicGradScaler
+      o.init_scale = 0x1p32F;
+      o.min_scale = 1.0F;
+      o.growth_interval = 1000;
+      o.hysteresis = 2;
+      o.flags = GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FP32_PRODUCTS;
+      return o;
+    case GSC_PRESET_DEEPSPEED:  // deepspeed/runtime/fp16/loss_scaler.py DynamicLossScaler
+      o.min_scale = 1.0F;
+      o.growth_interval = 1000;
+      o.hysteresis = 2;
+      o.growth_timing = GSC_GROWTH_FIRST_ONE_LATER;
+      o.floor_action = GSC_FLOOR_ERROR;  // raise_error_at_min_scale
+      o.flags = GSC_SCALER_NO_FINITE_GUARD;
+      return o;
+    case GSC_PRESET_TENSORFLOW:  // tensorflow/python/keras/mixed_precision/loss_scale_optimizer.py
+      o.init_scale = 0x1p15F;
+      o.min_scale = 1.0F;
+      return o;
+    case GSC_PRESET_KERAS:  // keras/src/optimizers/loss_scale_optimizer.py
+      o.init_scale = 0x1p15F;
+      o.flags = GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FP32_PRODUCTS;
+      return o;
+    case GSC_PRESET_FLAX:  // flax/training/dynamic_scale.py
+      o.growth_timing = GSC_GROWTH_ONE_LATER;
+      o.min_scale = FLT_MIN;
+      o.max_scale = FLT_MAX;
+      o.flags = GSC_SCALER_FP32_PRODUCTS;
+      return o;
+    case GSC_PRESET_JMP:  // jmp/_src/loss_scale.py DynamicLossScale
+      o.init_scale = 0x1p15F;
+      o.min_scale = 1.0F;
+      return o;
+    case GSC_PRESET_PADDLE:  // python/paddle/amp/grad_scaler.py, with the floor and guard of the update_loss_scaling op
+      o.hysteresis_refill = GSC_REFILL_CONSECUTIVE;
+      o.min_scale = 1.0F;
+      o.flags = GSC_SCALER_FP32_PRODUCTS;
+      return o;
+    case GSC_PRESET_MINDSPORE:  // mindspore/python/mindspore/amp.py DynamicLossScaler
+      o.min_scale = 1.0F;
+      return o;
+    case GSC_PRESET_FAIRSEQ:  // fairseq/optim/dynamic_loss_scaler.py
+      o.init_scale = 0x1p15F;
+      o.min_scale = 1e-4F;
+      o.floor_action = GSC_FLOOR_ERROR;
+      o.flags = GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE;
+      return o;
+    case GSC_PRESET_ONEFLOW:  // oneflow/python/oneflow/amp/grad_scaler.py
+      o.min_scale = 1.0F;
+      o.max_scale = FLT_MAX;
+      return o;
+    case GSC_PRESET_COLOSSALAI:  // colossalai/amp/naive_amp/grad_scaler/dynamic_grad_scaler.py
+      o.growth_interval = 1000;
+      o.hysteresis = 2;
+      o.flags = GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FP32_PRODUCTS;
+      return o;
+    default:
+      fail(GSC_ERROR_INVALID_ARGUMENT, "preset is %d; it must be one of GSC_PRESET_*", preset);
+  }
+}
+
+void validate_growth_factor(double value, const char *name) {
+  if (!std::isfinite(value) || value <= 1.0) reject(name, value, "finite and > 1");
+}
+
+void validate_backoff_factor(double value, const char *name) {
+  if (!(value > 0.0 && value < 1.0)) reject(name, value, "in (0, 1)");
+}
+
+void validate_growth_interval(int32_t value, const char *name) {
+  if (value < 1) reject(name, value, ">= 1");
+}
+
+void validate(const gsc_scaler_options &o) {
+  if ((o.flags & ~kAllFlags) != 0) fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags has unknown bits: 0x%x", o.flags);
+  if (!is_positive(o.init_scale)) reject("options.init_scale", o.init_scale, "finite and > 0");
+  if (!is_limit(o.min_scale)) reject("options.min_scale", o.min_scale, "0 (none), or finite and > 0");
+  if (!is_limit(o.max_scale)) reject("options.max_scale", o.max_scale, "0 (none), or finite and > 0");
+  if (o.max_scale > 0.0F && o.min_scale > o.max_scale) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.min_scale is %g, above options.max_scale, which is %g",
+         static_cast<double>(o.min_scale), static_cast<double>(o.max_scale));
+  }
+  validate_growth_interval(o.growth_interval, "options.growth_interval");
+  validate_growth_factor(o.growth_factor, "options.growth_factor");
+  validate_backoff_factor(o.backoff_factor, "options.backoff_factor");
+  require_one_of("options.enabled", o.enabled, 1, "0 or 1");
+  if (o.hysteresis < 1) reject("options.hysteresis", o.hysteresis, ">= 1");
+  require_one_of("options.hysteresis_refill", o.hysteresis_refill, GSC_REFILL_CONSECUTIVE, "one of GSC_REFILL_*");
+  require_one_of("options.growth_timing", o.growth_timing, GSC_GROWTH_FIRST_ONE_LATER, "one of GSC_GROWTH_*");
+  if (!(o.overflow_tolerance >= 0.0 && o.overflow_tolerance <= 1.0)) {
+    reject("options.overflow_tolerance", o.overflow_tolerance, "in [0, 1]");
+  }
+  if (!is_limit(o.recovery_threshold))
+    reject("options.recovery_threshold", o.recovery_threshold, "0 (never), or finite and > 0");
+  if (o.recovery_threshold > 0.0F && o.recovery_interval < 1) {
+    reject("options.recovery_interval", o.recovery_interval, ">= 1 with a recovery_threshold");
+  }
+  require_one_of("options.floor_action", o.floor_action, GSC_FLOOR_ERROR, "one of GSC_FLOOR_*");
+  if (o.floor_patience < 1) reject("options.floor_patience", o.floor_patience, ">= 1");
+  require_one_of("options.history_capacity", o.history_capacity, kMaxHistory, "in 0..1048576");
+  if (o.reserved != 0) reject("options.reserved", o.reserved, "0");
+}
+
+Policy make_policy(const gsc_scaler_options &o) {
+  Policy p{};
+  p.growth_factor = o.growth_factor;
+  p.backoff_factor = o.backoff_factor;
+  p.overflow_tolerance = o.overflow_tolerance;
+  p.min_scale = o.min_scale;
+  p.max_scale = o.max_scale;
+  p.recovery_threshold = o.recovery_threshold;
+  p.growth_interval = o.growth_interval;
+  p.recovery_interval = o.recovery_interval;
+  p.hysteresis = o.hysteresis;
+  p.hysteresis_refill = o.hysteresis_refill;
+  p.growth_timing = o.growth_timing;
+  p.floor_action = o.floor_action;
+  p.floor_patience = o.floor_patience;
+  p.flags = o.flags;
+  return p;
+}
+
+}  // namespace gsc

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scaler options: defaults, the presets of other systems, validation, and the policy they stand for.
+#pragma once
+
+#include "core/rules/policy.h"
+#include "gradscaler/gradscaler.h"
+
+namespace gsc {
+
+gsc_scaler_options default_scaler_options();
+/// Throws for an unknown preset.
+gsc_scaler_options preset_scaler_options(int32_t preset);
+/// Throws naming the first option out of range.
+void validate(const gsc_scaler_options &options);
+void validate_growth_factor(double value, const char *name);
+void validate_backoff_factor(double value, const char *name);
+void validate_growth_interval(int32_t value, const char *name);
+Policy make_policy(const gsc_scaler_options &options);
+
+}  // namespace gsc

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading a scaler: scale, reports, history, addresses; and changing its options and state as a whole.
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/objects/scaler.h"
+#include "core/objects/scaler_options.h"
+#include "core/rules/report.h"
+
+namespace gsc {
+
+static_assert(sizeof(HistoryEntry) == sizeof(gsc_history_entry) &&
+              offsetof(HistoryEntry, nonfinite_count) == offsetof(gsc_history_entry, nonfinite_count) &&
+              offsetof(HistoryEntry, overflow) == offsetof(gsc_history_entry, overflow));
+
+ScalerRecord Scaler::read_record(gsc_stream stream) const {
+  ScalerRecord r;
+  context_->backend().read_sync(&r, record(), sizeof r, stream);
+  return r;
+}
+
+void Scaler::require_checked(const TensorList *grads) const {
+  if (grads == nullptr) return;
+  require_kind(*grads);
+  if (grads->checked_by != id_) {
+    fail(GSC_ERROR_BAD_STATE, "grads has not been checked by this scaler");
+  }
+}
+
+float Scaler::get_scale(gsc_stream stream) const {
+  float scale = 1.0F;
+  context_->backend().read_sync(&scale, &record()->state.scale, sizeof scale, stream);
+  return scale;
+}
+
+void Scaler::log_floor(const gsc_report &report) const {
+  if ((report.flags & GSC_REPORT_AT_FLOOR) == 0 || report.consecutive_skips < 1) return;
+  context_->log(
+      GSC_LOG_WARNING,
+      "loss scale %g cannot be lowered any further: %d updates in a row were skipped; the inf or NaN does not "
+      "come from the scale",
+      static_cast<double>(report.scale), report.consecutive_skips);
+}
+
+bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_stream stream) {
+  require_checked(grads);
+  const ScalerRecord scaler = read_record(stream);
+  ListRecord list;
+  if (grads != nullptr) context_->backend().read_sync(&list, record_here(*grads, stream), sizeof list, stream);
+  pack_report(scaler, grads != nullptr ? &list : nullptr, *out);
+  if (!context_->backend().host_visible()) log_floor(*out);
+  return options_.floor_action == GSC_FLOOR_ERROR && (out->flags & GSC_REPORT_AT_FLOOR) != 0;
+}
+
+void Scaler::read_report_async(const TensorList *grads, gsc_report *out, gsc_stream stream) {
+  require_checked(grads);
+  context_->backend().report(record(), grads != nullptr ? record_here(*grads, stream) : nullptr, out, stream);
+}
+
+int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_stream stream) {
+  if (capacity < 0) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "capacity is %lld; it must be >= 0", static_cast<long long>(capacity));
+  }
+  if (capacity > 0 && out == nullptr) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "out_entries is NULL but capacity is %lld", static_cast<long long>(capacity));
+  }
+  const ScalerRecord r = read_record(stream);
+  const int64_t held = std::min(r.state.updates - r.history_begin, r.history_capacity);
+  if (capacity == 0) return held;
+  const int64_t count = std::min(held, capacity);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t update = r.state.updates - count + i;
+    context_->backend().read_sync(&out[i], r.history + update % r.history_capacity, sizeof out[i], stream);
+  }
+  return count;
+}
+
+void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const {
+  if (grads != nullptr) {
+    require_kind(*grads);
+    if (is_away(*grads) && grads->away.home.get() != context_.get()) {
+      fail(GSC_ERROR_BAD_STATE, "grads is of another device and has not been used with this scaler yet");
+    }
+  }
+  const PolicyState *state = grads != nullptr ? words(*grads) : &record()->state;
+  out->reserved = 0;
+  out->scale = &state->scale;
+  out->inv_scale = &state->inv_scale;
+  out->growth_tracker = &state->growth_tracker;
+  out->hysteresis_tracker = &state->hysteresis_left;
+  out->found_inf = grads != nullptr ? &grads->record()->found_inf : nullptr;
+  out->grad_norm = grads != nullptr ? &grads->record()->grad_norm : nullptr;
+}
+
+void Scaler::get_state(gsc_scaler_state *out, gsc_stream stream) const {
+  if (!enabled()) fail(GSC_ERROR_BAD_STATE, "scaler is disabled and has no state");
+  const ScalerRecord r = read_record(stream);
+  gsc_scaler_state s{};
+  s.struct_size = sizeof s;
+  s.format = GSC_SCALER_STATE_FORMAT;
+  s.growth_factor = options_.growth_factor;
+  s.backoff_factor = options_.backoff_factor;
+  s.scale = r.state.scale;
+  s.growth_interval = options_.growth_interval;
+  s.growth_tracker = r.state.growth_tracker;
+  s.hysteresis_tracker = r.state.hysteresis_left;
+  s.overflows_since_rescale = r.state.overflows_since_rescale;
+  s.updates_since_rescale = r.state.updates_since_rescale;
+  s.consecutive_skips = r.state.consecutive_skips;
+  s.skips_at_floor = r.state.skips_at_floor;
+  s.updates = r.state.updates;
+  s.skipped = r.state.skipped;
+  *out = s;
+}
+
+void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
+  if (state.format != GSC_SCALER_STATE_FORMAT) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "state.format is 0x%x; this is not the state of a gradscaler scaler",
+         state.format);
+  }
+  // A scale of 0 or inf can be reached without a floor or guard, so it can be restored.
+  if (std::isnan(state.scale) || state.scale < 0.0F) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "state.scale is %g; it must be >= 0", static_cast<double>(state.scale));
+  }
+  validate_growth_factor(state.growth_factor, "state.growth_factor");
+  validate_backoff_factor(state.backoff_factor, "state.backoff_factor");
+  validate_growth_interval(state.growth_interval, "state.growth_interval");
+  const struct {
+    const char *name;
+    int64_t value;
+  } counters[] = {{"growth_tracker", state.growth_tracker},
+                  {"hysteresis_tracker", state.hysteresis_tracker},
+                  {"overflows_since_rescale", state.overflows_since_rescale},
+                  {"updates_since_rescale", state.updates_since_rescale},
+                  {"consecutive_skips", state.consecutive_skips},
+                  {"skips_at_floor", state.skips_at_floor},
+                  {"updates", state.updates},
+                  {"skipped", state.skipped}};
+  for (const auto &counter : counters) {
+    if (counter.value < 0) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "state.%s is %lld; it must be >= 0", counter.name,
+           static_cast<long long>(counter.value));
+    }
+  }
+  if (state.skipped > state.updates) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "state.skipped is %lld, more than state.updates, which is %lld",
+         static_cast<long long>(state.skipped), static_cast<long long>(state.updates));
+  }
+  if (!enabled()) return;
+  options_.growth_factor = state.growth_factor;
+  options_.backoff_factor = state.backoff_factor;
+  options_.growth_interval = state.growth_interval;
+  wait_for_lists(stream);
+  reset_lists();
+  ScalerRecord r = read_record(stream);
+  r.state = PolicyState{};
+  store_scale(r.state, state.scale);
+  r.state.growth_tracker = state.growth_tracker;
+  r.state.hysteresis_left = state.hysteresis_tracker;
+  r.state.overflows_since_rescale = state.overflows_since_rescale;
+  r.state.updates_since_rescale = state.updates_since_rescale;
+  r.state.consecutive_skips = state.consecutive_skips;
+  r.state.updates = state.updates;
+  r.state.skipped = state.skipped;
+  r.state.skips_at_floor = state.skips_at_floor;
+  replace_policy(r, make_policy(options_));
+  r.last = empty_summary();
+  r.history_begin = state.updates;
+  context_->backend().write(record(), &r, sizeof r, stream);
+  publish(stream);
+}
+
+void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
+  validate(options);
+  if (options.init_scale != options_.init_scale) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.init_scale is %g, but the scaler was created with %g",
+         static_cast<double>(options.init_scale), static_cast<double>(options_.init_scale));
+  }
+  if (options.enabled != options_.enabled) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.enabled is %d, but the scaler was created with %d", options.enabled,
+         options_.enabled);
+  }
+  if (options.history_capacity != options_.history_capacity) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.history_capacity is %d, but the scaler was created with %d",
+         options.history_capacity, options_.history_capacity);
+  }
+  options_ = options;
+  wait_for_lists(stream);
+  context_->backend().set_policy(record(), make_policy(options), stream);
+  publish(stream);
+}
+
+}  // namespace gsc

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Validation, names and rebinding of tensor lists.
+#include "core/objects/tensor_list.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace gsc {
+
+void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names) {
+  spans_.reserve(spans_.size() + static_cast<std::size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    if (tensors[i].count == 0) continue;
+    const auto begin = reinterpret_cast<uintptr_t>(tensors[i].data);
+    const auto bytes = static_cast<uintptr_t>(tensors[i].count * dtype_size(tensors[i].dtype));
+    if (begin + bytes < begin) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld: data + count reaches past the end of memory%s", what,
+           static_cast<long long>(i), static_cast<long long>(tensors[i].count), NameSuffix(names, i).c_str());
+    }
+    spans_.push_back({begin, begin + bytes, what, i, names});
+  }
+}
+
+void OverlapCheck::run() {
+  std::sort(spans_.begin(), spans_.end(), [](const Span &a, const Span &b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < spans_.size(); ++i) {
+    const Span &a = spans_[i - 1];
+    const Span &b = spans_[i];
+    if (b.begin < a.end) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld]%s overlaps %s[%lld]%s in memory", b.what,
+           static_cast<long long>(b.index), NameSuffix(b.names, b.index).c_str(), a.what,
+           static_cast<long long>(a.index), NameSuffix(a.names, a.index).c_str());
+    }
+  }
+}
+
+Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
+                                   const char *const *names) {
+  Names copied(context->memory());
+  if (names != nullptr && count > 0) {
+    copied.reserve(static_cast<std::size_t>(count));
+    for (int64_t i = 0; i < count; ++i) copied.emplace_back(names[i] != nullptr ? names[i] : "");
+  }
+  validate_tensors(tensors, count, "tensors", &copied);
+  context->backend().validate_memory(tensors, count, "tensors");
+  OverlapCheck overlap(context->memory());
+  overlap.add(tensors, count, "tensors", &copied);
+  overlap.run();
+  return context->make<TensorList>(context, tensors, count, std::move(copied));
+}
+
+TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, Names names)
+    : Object(kTag),
+      covered(context->memory()),
+      context_(std::move(context)),
+      plan_(context_->memory()),
+      names_(std::move(names)),
+      record_(context_->backend(), sizeof(ListRecord)) {
+  plan_.build(tensors, count, context_->backend().wanted_tasks());
+  plan_.need_partials();
+  covered.resize(static_cast<std::size_t>(count));
+  context_->backend().bind(plan_, nullptr);
+}
+
+TensorList::~TensorList() {
+  // First of all: giving back the landing waits for the scaler's device, which may still be reading the record.
+  away = Away{};
+  context_->backend().unbind(plan_);
+}
+
+void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream stream) {
+  if (count != plan_.size()) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "count is %lld, but the list has %lld tensors", static_cast<long long>(count),
+         static_cast<long long>(plan_.size()));
+  }
+  if (count > 0 && data == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "data is NULL");
+  if (iteration.scaler != 0) {
+    fail(GSC_ERROR_BAD_STATE, "list has been used by a scaler since its last update; call update or discard first");
+  }
+  Vec<gsc_tensor> tensors(plan_.tensors(), plan_.tensors() + count, context_->memory());
+  for (int64_t i = 0; i < count; ++i) tensors[static_cast<std::size_t>(i)].data = data[i];
+  validate_tensors(tensors.data(), count, "data", &names_);
+  context_->backend().validate_memory(tensors.data(), count, "data");
+  OverlapCheck overlap(context_->memory());
+  overlap.add(tensors.data(), count, "data", &names_);
+  overlap.run();
+  plan_.rebind(data);
+  context_->backend().bind(plan_, stream);
+}
+
+void TensorList::require_index(int64_t index) const {
+  if (index < 0 || index >= plan_.size()) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "index is %lld, but the list has %lld tensors", static_cast<long long>(index),
+         static_cast<long long>(plan_.size()));
+  }
+}
+
+void TensorList::set_name(int64_t index, const char *name) {
+  require_index(index);
+  if (names_.empty()) {
+    if (name == nullptr) return;
+    names_.resize(static_cast<std::size_t>(plan_.size()));
+  }
+  names_[static_cast<std::size_t>(index)] = name != nullptr ? name : "";
+}
+
+const char *TensorList::name(int64_t index) const {
+  require_index(index);
+  return names_.empty() ? "" : names_[static_cast<std::size_t>(index)].c_str();
+}
+
+const gsc_tensor &TensorList::at(int64_t index) const {
+  require_index(index);
+  return plan_.tensor(index);
+}
+
+void TensorList::reset_iteration() {
+  std::fill(covered.begin(), covered.end(), uint8_t{0});
+  iteration = Iteration{};
+}
+
+}  // namespace gsc

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// A list of tensors: a plan over them, their names, the record of the last check in device memory, and how far the list
+// has come in the iteration under way. The stages are moved by Scaler.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "core/device/plan.h"
+#include "core/objects/away.h"
+#include "core/objects/context.h"
+#include "core/rules/records.h"
+
+namespace gsc {
+
+enum class Stage : int32_t { kReady, kChecked, kUnscaled, kStepped };
+
+/// What has happened to a list since its scaler's last update.
+struct Iteration {
+  uint64_t scaler = 0;  ///< id of the scaler whose iteration it is; 0: none
+  Stage stage = Stage::kReady;
+  bool unscaled = false;       ///< the gradients in memory are no longer multiplied by the scale
+  bool concluded = false;      ///< the record answers the rule below
+  bool norm_applied = false;   ///< the rule's norm has been applied in memory
+  bool value_applied = false;  ///< the rule's value has been applied in memory
+  int64_t covered = 0;         ///< tensors looked at so far
+  ClipRule rule{kNoClip, std::numeric_limits<double>::infinity(), false};
+};
+
+class TensorList final : public Object {
+ public:
+  static constexpr Tag kTag = Tag::kTensorList;
+
+  /// Validates and plans; names may be NULL.
+  static Ref<TensorList> create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
+                                const char *const *names);
+
+  /// `names` is empty or has an entry per tensor.
+  TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, Names names);
+
+  [[nodiscard]] const Ref<Context> &context() const { return context_; }
+  [[nodiscard]] const Plan &plan() const { return plan_; }
+  [[nodiscard]] Plan &plan() { return plan_; }
+  [[nodiscard]] ListRecord *record() const { return record_.as<ListRecord>(); }
+
+  void set_pointers(void *const *data, int64_t count, gsc_stream stream);
+  void set_name(int64_t index, const char *name);
+  [[nodiscard]] const char *name(int64_t index) const;
+  [[nodiscard]] const Names &names() const { return names_; }
+  [[nodiscard]] const gsc_tensor &at(int64_t index) const;
+
+  /// Back to READY, in nobody's iteration.
+  void reset_iteration();
+
+  Iteration iteration;
+  Vec<uint8_t> covered;     ///< per tensor: looked at by a check of a range in this iteration
+  uint64_t checked_by = 0;  ///< id of the scaler that wrote the record; 0: none yet
+  Away away;                ///< used while the scaler is of another context
+
+ private:
+  ~TensorList() override;
+  friend class Context;
+  void destroy() noexcept override { Context::unmake(this); }
+  void require_index(int64_t index) const;
+
+  Ref<Context> context_;
+  Plan plan_;
+  Names names_;  ///< empty until a name is set
+  DeviceMemory record_;
+};
+
+/// Finds two buffers that share memory, over any number of lists. For use while creating objects.
+class OverlapCheck {
+ public:
+  explicit OverlapCheck(std::pmr::memory_resource *memory) : spans_(memory) {}
+  void add(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names = nullptr);
+  void add(const TensorList &list, const char *what) {
+    add(list.plan().tensors(), list.plan().size(), what, &list.names());
+  }
+  /// Throws naming both.
+  void run();
+
+ private:
+  struct Span {
+    uintptr_t begin;
+    uintptr_t end;
+    const char *what;
+    int64_t index;
+    const Names *names;
+  };
+  Vec<Span> spans_;
+};
+
+}  // namespace gsc

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adagrad (Duchi et al. 2011) with learning-rate decay, as torch.optim.Adagrad.
+// Operations stand in PyTorch's order, so that both round alike.
+#pragma once
+
+#include "core/rules/optim/coefficients.h"
+
+namespace gsc::optim {
+
+struct Adagrad {
+  static constexpr int kStates = 1;
+
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    c.lr = lr / (1.0 + static_cast<double>(step - 1) * h.lr_decay);
+    return c;
+  }
+
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
+    g = multiply_add(c.weight_decay, p, g);
+    const T sum = multiply_add(g, g, state[0]);
+    state[0] = sum;
+    p = p - (c.lr * g) / (square_root(sum) + c.eps);
+  }
+};
+
+}  // namespace gsc::optim

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adam (Kingma and Ba 2015, arXiv:1412.6980) and AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101), both with
+// AMSGrad (Reddi et al. 2018), as torch.optim.Adam and AdamW: the only difference is where weight decay enters.
+// Operations stand in PyTorch's order, so that both round alike.
+#pragma once
+
+#include "core/rules/optim/coefficients.h"
+
+namespace gsc::optim {
+
+struct AdamRule {
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    c.lr = lr / (1.0 - power(h.beta1, step));
+    c.sqrt_bias2 = square_root(1.0 - power(h.beta2, step));
+    return c;
+  }
+};
+
+template <bool Decoupled, bool Amsgrad>
+struct AdamFamily : AdamRule {
+  static constexpr int kStates = Amsgrad ? 3 : 2;
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
+    T weight = p;
+    if (Decoupled) {
+      weight = weight * c.keep;
+    } else {
+      g = multiply_add(c.weight_decay, weight, g);
+    }
+    const T m = interpolate(state[0], g, c.one_minus_beta1);
+    T v = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[1]);
+    state[0] = m;
+    state[1] = v;
+    if constexpr (Amsgrad) {
+      v = v > state[2] ? v : state[2];
+      state[2] = v;
+    }
+    p = weight - (c.lr * m) / (square_root(v) / c.sqrt_bias2 + c.eps);
+  }
+};
+
+using Adam = AdamFamily<false, false>;
+using AdamAmsgrad = AdamFamily<false, true>;
+using AdamW = AdamFamily<true, false>;
+using AdamWAmsgrad = AdamFamily<true, true>;
+
+}  // namespace gsc::optim

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers that an update formula needs, one set per parameter group and step, worked out once in double and then
+// narrowed to the arithmetic type T. Which fields an optimizer uses, its own file says.
+#pragma once
+
+#include <cstdint>
+
+#include "core/rules/hd.h"
+
+namespace gsc {
+
+/// Hyper-parameters of one group as the caller gave them (see gsc_optimizer_options).
+struct Hyper {
+  double lr, beta1, beta2, eps, weight_decay, momentum, dampening, lr_decay;
+};
+
+template <typename T>
+struct Coefficients {
+  T sign;  ///< -1 to maximize, else 1
+  T lr;    ///< learning rate, decayed or bias-corrected where the optimizer does that
+  T beta1, beta2;
+  T one_minus_beta1, one_minus_beta2;
+  T inv_bias1;       ///< 1 / (1 - beta1^t)
+  T inv_sqrt_bias2;  ///< 1 / sqrt(1 - beta2^t)
+  T sqrt_bias2;      ///< sqrt(1 - beta2^t)
+  T eps;
+  T weight_decay;
+  T keep;  ///< 1 - lr * weight_decay
+  T momentum;
+  T grad_weight;  ///< 1 - dampening; 1 at the first step
+};
+
+template <typename To, typename From>
+GSC_HD Coefficients<To> narrow(const Coefficients<From> &c) {
+  return {static_cast<To>(c.sign),
+          static_cast<To>(c.lr),
+          static_cast<To>(c.beta1),
+          static_cast<To>(c.beta2),
+          static_cast<To>(c.one_minus_beta1),
+          static_cast<To>(c.one_minus_beta2),
+          static_cast<To>(c.inv_bias1),
+          static_cast<To>(c.inv_sqrt_bias2),
+          static_cast<To>(c.sqrt_bias2),
+          static_cast<To>(c.eps),
+          static_cast<To>(c.weight_decay),
+          static_cast<To>(c.keep),
+          static_cast<To>(c.momentum),
+          static_cast<To>(c.grad_weight)};
+}
+
+/// base^n by repeated squaring: the same bits on host and device, where pow() is not.
+GSC_HD double power(double base, int64_t n) {
+  double result = 1.0;
+  for (; n > 0; n >>= 1) {
+    if ((n & 1) != 0) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+GSC_HD float square_root(float x) { return __builtin_sqrtf(x); }
+GSC_HD double square_root(double x) { return __builtin_sqrt(x); }
+
+/// a * b + c. In fp32 rounded once, as PyTorch's vector code does; in fp64 twice, because x86-64 processors without the
+/// instruction would need a slow routine for it.
+GSC_HD double multiply_add(double a, double b, double c) { return a * b + c; }
+GSC_HD float multiply_add(float a, float b, float c) {
+#if defined(__x86_64__) && !defined(__FMA__) && !defined(__CUDA_ARCH__)
+  // The product is exact in double. The sum is rounded to odd, so that narrowing it does not round a second time: where
+  // something was lost, its magnitude is cut off and the last bit set. Without branches, so that it is vectorised.
+  const double product = static_cast<double>(a) * static_cast<double>(b);
+  const double addend = static_cast<double>(c);
+  const double sum = product + addend;
+  const double part = sum - product;
+  const double lost = (product - (sum - part)) + (addend - part);
+  const auto bits = __builtin_bit_cast(uint64_t, sum);
+  const uint64_t too_large = (bits ^ __builtin_bit_cast(uint64_t, lost)) >> 63;
+  const uint64_t odd = (bits - too_large) | 1;
+  return static_cast<float>(__builtin_bit_cast(double, __builtin_fabs(lost) > 0.0 ? odd : bits));  // not if lost is NaN
+#else
+  return __builtin_fmaf(a, b, c);
+#endif
+}
+
+/// from + weight * (to - from), exact at both ends: the formula of torch.lerp.
+template <typename T>
+GSC_HD T interpolate(T from, T to, T weight) {
+  const bool near = weight < T(0.5);
+  return multiply_add(near ? weight : weight - T(1), to - from, near ? from : to);
+}
+
+/// The fields every optimizer shares; `step` counts from 1.
+GSC_HD Coefficients<double> common_coefficients(const Hyper &h, double lr, bool maximize) {
+  Coefficients<double> c{};
+  c.sign = maximize ? -1.0 : 1.0;
+  c.lr = lr;
+  c.beta1 = h.beta1;
+  c.beta2 = h.beta2;
+  c.one_minus_beta1 = 1.0 - h.beta1;
+  c.one_minus_beta2 = 1.0 - h.beta2;
+  c.inv_bias1 = 1.0;
+  c.inv_sqrt_bias2 = 1.0;
+  c.sqrt_bias2 = 1.0;
+  c.eps = h.eps;
+  c.weight_decay = h.weight_decay;
+  c.keep = 1.0 - lr * h.weight_decay;
+  c.momentum = h.momentum;
+  c.grad_weight = 1.0;
+  return c;
+}
+
+}  // namespace gsc

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", arXiv:2302.06675, algorithm 2).
+#pragma once
+
+#include "core/rules/optim/coefficients.h"
+
+namespace gsc::optim {
+
+struct Lion {
+  static constexpr int kStates = 1;
+
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {
+    return common_coefficients(h, lr, maximize);
+  }
+
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
+    const T blend = c.beta1 * state[0] + c.one_minus_beta1 * g;
+    const T direction = blend > T(0) ? T(1) : (blend < T(0) ? T(-1) : blend);  // sign(0) = 0, sign(NaN) = NaN
+    p = p * c.keep - c.lr * direction;
+    state[0] = c.beta2 * state[0] + c.one_minus_beta2 * g;
+  }
+};
+
+}  // namespace gsc::optim

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stochastic gradient descent with momentum, dampening, Nesterov momentum and weight decay, as torch.optim.SGD.
+// Without momentum there is no state. Operations stand in PyTorch's order, so that both round alike.
+#pragma once
+
+#include "core/rules/optim/coefficients.h"
+
+namespace gsc::optim {
+
+struct SgdRule {
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    // The first step takes the gradient whole: PyTorch starts the buffer as a copy of it.
+    c.grad_weight = step == 1 ? 1.0 : 1.0 - h.dampening;
+    return c;
+  }
+};
+
+struct Sgd : SgdRule {
+  static constexpr int kStates = 0;
+  template <typename T>
+  GSC_HD static void update(T &p, T *, T g, const Coefficients<T> &c) {
+    g = multiply_add(c.weight_decay, p, g);
+    p = multiply_add(-c.lr, g, p);
+  }
+};
+
+template <bool Nesterov>
+struct SgdMomentum : SgdRule {
+  static constexpr int kStates = 1;
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
+    g = multiply_add(c.weight_decay, p, g);
+    const T buffer = multiply_add(c.grad_weight, g, c.momentum * state[0]);
+    state[0] = buffer;
+    p = multiply_add(-c.lr, Nesterov ? multiply_add(c.momentum, buffer, g) : buffer, p);
+  }
+};
+
+}  // namespace gsc::optim

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scale policy: one plain struct of rules, one of state, and the pure function that takes the state from one
+// update to the next. Compiled for host and device. It knows nothing of lists, optimizers or memory.
+#pragma once
+
+#include <cstdint>
+
+#include "core/rules/hd.h"
+
+namespace gsc {
+
+/// Rules. The enumerations and flags are those of gsc_scaler_options; scaler_options.cpp fills in the named systems.
+struct Policy {
+  double growth_factor;
+  double backoff_factor;
+  double overflow_tolerance;
+  float min_scale;
+  float max_scale;
+  float recovery_threshold;
+  int32_t growth_interval;
+  int32_t recovery_interval;
+  int32_t hysteresis;
+  int32_t hysteresis_refill;
+  int32_t growth_timing;
+  int32_t floor_action;
+  int32_t floor_patience;
+  uint32_t flags;
+  int32_t reserved;
+};
+
+/// State, in device memory.
+struct PolicyState {
+  float scale;
+  float inv_scale;
+  int32_t growth_tracker;
+  int32_t hysteresis_left;
+  int32_t overflows_since_rescale;
+  int32_t updates_since_rescale;
+  int32_t consecutive_skips;
+  int32_t skips_at_floor;  ///< consecutive overflows that found the scale unable to go lower
+  int64_t updates;
+  int64_t skipped;
+};
+
+/// The value of gsc_scaler_options constants that the policy tests, repeated here so that device code needs no C header;
+/// scaler_options.cpp asserts that they are equal.
+namespace policy {
+inline constexpr int32_t kRefillOnGrowth = 0, kRefillOnCleanStep = 1, kRefillConsecutive = 2;
+inline constexpr int32_t kGrowthAtInterval = 0, kGrowthOneLater = 1, kGrowthFirstOneLater = 2;
+inline constexpr uint32_t kGrowOnEqual = 1, kNoFiniteGuard = 2, kFloorExclusive = 4, kFp32Products = 8;
+
+inline constexpr float kFloatMax = 3.402823466e+38F;
+GSC_HD bool is_finite(float x) { return x >= -kFloatMax && x <= kFloatMax; }
+}  // namespace policy
+
+/// PyTorch's rule: the inverse is formed in double and narrowed.
+GSC_HD float inverse_scale(float scale) { return static_cast<float>(1.0 / static_cast<double>(scale)); }
+
+/// A new scale has not been found at its floor yet.
+GSC_HD void store_scale(PolicyState &s, float scale) {
+  s.scale = scale;
+  s.inv_scale = inverse_scale(scale);
+  s.skips_at_floor = 0;
+}
+
+/// Counters stay at their largest value: a restored state may begin there.
+GSC_HD int32_t one_more(int32_t count) { return count < INT32_MAX ? count + 1 : count; }
+GSC_HD int64_t one_more(int64_t count) { return count < INT64_MAX ? count + 1 : count; }
+
+/// scale * factor, formed in double and narrowed as PyTorch does, or in fp32.
+GSC_HD float multiply_scale(const Policy &p, float scale, double factor) {
+  if ((p.flags & policy::kFp32Products) != 0) return scale * static_cast<float>(factor);
+  return static_cast<float>(static_cast<double>(scale) * factor);
+}
+
+GSC_HD int32_t active_interval(const Policy &p, float scale) {
+  return scale < p.recovery_threshold ? p.recovery_interval : p.growth_interval;
+}
+
+/// What an overflow does. Hysteresis: the counter falls at every overflow and the scale is lowered once it is used up;
+/// tolerance (fairseq): only if the overflow rate since the last rescale has reached it.
+GSC_HD void on_overflow(const Policy &p, PolicyState &s) {
+  s.growth_tracker = 0;
+  s.skipped = one_more(s.skipped);
+  s.consecutive_skips = one_more(s.consecutive_skips);
+  s.overflows_since_rescale = one_more(s.overflows_since_rescale);
+  if (s.hysteresis_left > 0) s.hysteresis_left -= 1;
+  const bool tolerated = p.overflow_tolerance > 0.0 &&
+                         static_cast<double>(s.overflows_since_rescale) / static_cast<double>(s.updates_since_rescale) <
+                             p.overflow_tolerance;
+  if (s.hysteresis_left > 0 || tolerated) return;
+
+  float lowered = multiply_scale(p, s.scale, p.backoff_factor);
+  bool at_floor = false;
+  if (p.min_scale > 0.0F) {
+    if ((p.flags & policy::kFloorExclusive) != 0) {
+      at_floor = lowered <= p.min_scale;
+      if (at_floor) lowered = s.scale;
+    } else {
+      at_floor = s.scale <= p.min_scale;
+      if (lowered < p.min_scale) lowered = p.min_scale;
+    }
+  } else {
+    at_floor = lowered == 0.0F;  // collapsed: nothing can be scaled any more
+  }
+  const int32_t skips_at_floor = at_floor ? one_more(s.skips_at_floor) : 0;
+  store_scale(s, lowered);
+  s.skips_at_floor = skips_at_floor;
+  s.overflows_since_rescale = 0;
+  s.updates_since_rescale = 0;
+  if (p.hysteresis_refill == policy::kRefillConsecutive) s.hysteresis_left = p.hysteresis;
+}
+
+/// What a clean step does.
+GSC_HD void on_clean_step(const Policy &p, PolicyState &s) {
+  s.consecutive_skips = 0;
+  s.skips_at_floor = 0;
+  if (p.hysteresis_refill != policy::kRefillOnGrowth) s.hysteresis_left = p.hysteresis;
+
+  // AT_INTERVAL tests the tracker with this step counted, the others without it.
+  const int32_t interval = active_interval(p, s.scale);
+  const int32_t tested = p.growth_timing == policy::kGrowthAtInterval ? one_more(s.growth_tracker) : s.growth_tracker;
+  const bool grow = (p.flags & policy::kGrowOnEqual) != 0 ? tested == interval : tested >= interval;
+  if (!grow) {
+    s.growth_tracker = one_more(s.growth_tracker);
+    return;
+  }
+  s.growth_tracker = p.growth_timing == policy::kGrowthFirstOneLater ? 1 : 0;
+  s.hysteresis_left = p.hysteresis;
+  float grown = multiply_scale(p, s.scale, p.growth_factor);
+  if (p.max_scale > 0.0F && grown > p.max_scale) grown = p.max_scale;
+  if (!policy::is_finite(grown) && (p.flags & policy::kNoFiniteGuard) == 0) return;
+  store_scale(s, grown);
+  s.updates_since_rescale = 0;  // fairseq counts updates, but not overflows, anew
+}
+
+/// One update. `overflow`: some list checked since the last update had a non-finite gradient.
+GSC_HD void policy_update(const Policy &p, PolicyState &s, bool overflow) {
+  s.updates = one_more(s.updates);
+  s.updates_since_rescale = one_more(s.updates_since_rescale);
+  if (overflow) {
+    on_overflow(p, s);
+  } else {
+    on_clean_step(p, s);
+  }
+}
+
+}  // namespace gsc

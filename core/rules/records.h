@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// What lives in device memory: one record per tensor list, scaler and optimizer, and the functions that conclude a
+// check and an update on them. Compiled for host and device, so both backends agree by construction.
+#pragma once
+
+#include <cstdint>
+
+#include "core/rules/optim/coefficients.h"
+#include "core/rules/policy.h"
+#include "core/rules/reduction.h"
+
+namespace gsc {
+
+/// No limit on the norm.
+inline constexpr double kNoClip = -1.0;
+
+/// How gradients are to be clipped in the iteration under way.
+struct ClipRule {
+  double max_norm;  ///< kNoClip: not by norm
+  double value;     ///< +inf: not by value
+  bool by_amax;     ///< GSC_NORM_INF instead of GSC_NORM_L2
+};
+
+/// The result of the last check of a list.
+struct ListRecord {
+  double reduce[2];  ///< non-finite count and sum of squares of the unscaled gradients; summed over ranks
+  double grad_norm;
+  double grad_amax;
+  int64_t inf_count;
+  int64_t nan_count;
+  int64_t first_tensor;
+  int64_t first_element;
+  float found_inf;  ///< reduce[0] as a float: 0 if all are finite
+  float clip;       ///< factor that the rule asks for, 1 if none
+  // Counted while chunks are being looked at, in any order:
+  int64_t seen_inf;
+  int64_t seen_nan;
+  int64_t seen_first;  ///< smallest offender_key, kNoOffender if none
+};
+
+inline constexpr int64_t kNoOffender = INT64_MAX;
+
+/// Chunks hold at most 2^16 elements, so a chunk's number and an offset in it order like (tensor, element).
+GSC_HD int64_t offender_key(int64_t chunk, int64_t offset) { return (chunk << 16) | offset; }
+
+/// Turns the joined sums into the words that a step reads. 1e-6 is PyTorch's clip_grad_norm_.
+GSC_HD void conclude_check(ListRecord &r, const ClipRule &rule) {
+  r.grad_norm = square_root(r.reduce[1]);
+  r.found_inf = static_cast<float>(r.reduce[0]);
+  r.clip = 1.0F;
+  const double norm = rule.by_amax ? r.grad_amax : r.grad_norm;
+  if (rule.max_norm >= 0.0 && r.found_inf == 0.0F) {
+    const double factor = rule.max_norm / (norm + 1e-6);
+    if (factor < 1.0) r.clip = static_cast<float>(factor);
+  }
+}
+
+/// One entry of the history ring; gsc_history_entry has the same layout.
+struct HistoryEntry {
+  int64_t update;
+  double grad_norm;
+  int64_t nonfinite_count;
+  float scale;
+  int32_t overflow;
+};
+
+/// All lists of one update together.
+struct UpdateSummary {
+  double sum_sq;
+  double amax;
+  double nonfinite;
+  int64_t inf_count;
+  int64_t nan_count;
+  int64_t first_tensor;
+  int64_t first_element;
+};
+
+GSC_HD UpdateSummary empty_summary() { return {0.0, 0.0, 0.0, 0, 0, -1, -1}; }
+
+GSC_HD void add_to_summary(UpdateSummary &s, const ListRecord &r) {
+  s.sum_sq += r.reduce[1];
+  s.amax = r.grad_amax > s.amax ? r.grad_amax : s.amax;
+  s.nonfinite += r.reduce[0];
+  s.inf_count += r.inf_count;
+  s.nan_count += r.nan_count;
+  if (s.first_tensor < 0) {
+    s.first_tensor = r.first_tensor;
+    s.first_element = r.first_element;
+  }
+}
+
+struct ScalerRecord {
+  Policy policy;
+  PolicyState state;
+  UpdateSummary last;
+  HistoryEntry *history;  ///< ring of history_capacity entries; entry of update u at u % capacity
+  int64_t history_capacity;
+  int64_t history_begin;  ///< first update that the ring may hold: the one after creation or restore
+};
+
+/// New rules for a scaler. The hysteresis counter does not stay above what it can be filled up to.
+GSC_HD void replace_policy(ScalerRecord &r, const Policy &policy) {
+  r.policy = policy;
+  if (r.state.hysteresis_left > policy.hysteresis) r.state.hysteresis_left = policy.hysteresis;
+}
+
+GSC_HD void conclude_update(ScalerRecord &r, const UpdateSummary &summary) {
+  const bool overflow = summary.nonfinite != 0.0;
+  const int64_t number = r.state.updates;
+  policy_update(r.policy, r.state, overflow);
+  r.last = summary;
+  if (r.history_capacity > 0) {
+    r.history[number % r.history_capacity] = {number, square_root(summary.sum_sq),
+                                              static_cast<int64_t>(summary.nonfinite), r.state.scale, overflow ? 1 : 0};
+  }
+}
+
+/// Step counts of an optimizer.
+struct OptimizerRecord {
+  int64_t applied;
+  int64_t skipped;
+};
+
+/// One parameter group.
+struct GroupRecord {
+  Hyper hyper;
+  const float *device_lr;  ///< NULL: hyper.lr
+};
+
+}  // namespace gsc

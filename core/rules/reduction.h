@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// How sums over gradients are ordered, so that every backend, instruction set and thread count gives the same bits.
+//
+// A tile is 8 KiB of contiguous elements in 16 rows of 512 bytes: one row is one 16-byte load of a 32-lane warp. Every
+// column of a tile is summed on its own, top to bottom; the columns of one 16-byte group are then added left to right
+// in double, and the 32 group sums by halving (t += t + 16, + 8, ... + 1). Tile sums are added in order to the chunk's,
+// and chunk sums to the list's over kFinishLanes interleaved lanes, again joined by halving.
+#pragma once
+
+#include <cstdint>
+
+#include "core/rules/hd.h"
+
+namespace gsc {
+
+inline constexpr int kGroups = 32;      ///< 16-byte groups in a row
+inline constexpr int kRows = 16;        ///< rows in a tile
+inline constexpr int kGroupBytes = 16;  ///< bytes of a group
+inline constexpr int kRowBytes = kGroups * kGroupBytes;
+inline constexpr int kTileBytes = kRows * kRowBytes;
+inline constexpr int kFinishLanes = 256;  ///< lanes that join the chunks of a list
+
+/// fp32 column sums are exact enough while the largest magnitude of the tile lies in this range: 16 squares cannot
+/// overflow, and what underflows is too small to count. Other tiles are summed in double from the start.
+inline constexpr float kSafeMin = 0x1p-50F;
+inline constexpr float kSafeMax = 0x1p+60F;
+
+/// From where on a magnitude is inf to whoever uses the gradients: for fp64 gradients that stay fp64, and for those that
+/// an optimizer with smaller parameters narrows to fp32. The latter is the largest fp32 number and half a step, which
+/// rounds to inf.
+inline constexpr double kFp64Limit = __builtin_inf();
+inline constexpr double kFp64AsFp32Limit = 0x1.ffffffp+127;
+
+/// What one pass over a chunk of a tensor finds. Offsets count from the start of the chunk.
+struct ChunkStat {
+  double sum_sq;      ///< of the gradients as stored; NaN if a NaN was found, else inf if an inf was
+  double amax;        ///< largest finite magnitude as stored
+  int64_t inf_count;  ///< inf as stored, or when multiplied by the inverse scale
+  int64_t nan_count;
+  int64_t first;  ///< first element counted above, -1 if none
+};
+
+/// What of it a chunk leaves behind for the list's totals.
+struct ChunkPartial {
+  double sum_sq;
+  double amax;
+};
+
+}  // namespace gsc

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packs records into a gsc_report. Compiled for host and device.
+#pragma once
+
+#include "core/rules/records.h"
+#include "gradscaler/gradscaler.h"
+
+namespace gsc {
+
+GSC_HD bool at_floor(const Policy &p, const PolicyState &s) {
+  return p.floor_action != GSC_FLOOR_CLAMP && s.skips_at_floor >= p.floor_patience;
+}
+
+/// `list` NULL: the last update.
+GSC_HD void pack_report(const ScalerRecord &r, const ListRecord *list, gsc_report &out) {
+  out.struct_size = static_cast<uint32_t>(sizeof(gsc_report));
+  out.scale = r.state.scale;
+  out.growth_tracker = r.state.growth_tracker;
+  out.hysteresis_tracker = r.state.hysteresis_left;
+  out.consecutive_skips = r.state.consecutive_skips;
+  out.updates = r.state.updates;
+  out.skipped = r.state.skipped;
+  const double nonfinite = list != nullptr ? list->reduce[0] : r.last.nonfinite;
+  out.flags = 0;
+  if (nonfinite != 0.0) out.flags |= GSC_REPORT_OVERFLOW;
+  if (at_floor(r.policy, r.state)) out.flags |= GSC_REPORT_AT_FLOOR;
+  out.nonfinite_count = static_cast<int64_t>(nonfinite);
+  if (list != nullptr) {
+    out.grad_norm = list->grad_norm;
+    out.grad_amax = list->grad_amax;
+    out.inf_count = list->inf_count;
+    out.nan_count = list->nan_count;
+    out.first_tensor = list->first_tensor;
+    out.first_element = list->first_element;
+  } else {
+    out.grad_norm = square_root(r.last.sum_sq);
+    out.grad_amax = r.last.amax;
+    out.inf_count = r.last.inf_count;
+    out.nan_count = r.last.nan_count;
+    out.first_tensor = r.last.first_tensor;
+    out.first_element = r.last.first_element;
+  }
+}
+
+}  // namespace gsc
