@@ -7,7 +7,7 @@
 #include "core/cpu/dispatch.h"
 #include "core/objects/operations.h"
 #if defined(GSC_HAVE_CUDA)
-#include "core/cuda/cuda_device.h"
+#include "core/cuda/devices.h"
 #endif
 
 #if defined(__linux__)

@@ -2,12 +2,13 @@
 // The CPU kernels of one instruction set. The build compiles this file once per set, with GSC_CPU_TARGET naming it and
 // the compiler's flags choosing the instructions. Only <target>_kernels() leaves the object: everything else is in
 // unnamed namespaces or always inlined, since the linker is free to keep any one of several equal weak symbols, and
-// must not hand AVX-512 code to a processor without it. The algorithms are in the kernel_*.h files.
+// must not hand AVX-512 code to a processor without it. The algorithms are in the *_kernel.h files.
 #include "core/cpu/kernels.h"
 
-#include "core/cpu/kernel_apply.h"
-#include "core/cpu/kernel_linear.h"
-#include "core/cpu/kernel_stat.h"
+#include "core/cpu/apply_kernel.h"
+#include "core/cpu/check_kernel.h"
+#include "core/cpu/diagnose_kernel.h"
+#include "core/cpu/elementwise_kernel.h"
 
 #if !defined(GSC_CPU_TARGET)
 #error "GSC_CPU_TARGET is not set: baseline, avx2 or avx512"

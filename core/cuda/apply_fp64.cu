@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launchers of the optimizer kernels in fp64.
-#include "core/cuda/launch_apply.cuh"
+// The optimizer kernels in fp64.
+#include "core/cuda/apply.cuh"
 
 namespace gsc::cuda {
 

@@ -1,14 +1,292 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launchers of the check, unscale and norm kernels.
-#include "core/cuda/kernel_check.cuh"
-#include "core/cuda/kernel_norm.cuh"
+// check and unscale on the device: one pass that finds inf and NaN, the largest magnitude and the sum of squares, in
+// the order of reduction.h and with the decisions of the CPU's check_kernel.h, so that both give the same bits. A warp
+// takes a tile, a lane one 16-byte group of every row; the last block of the launch joins the chunks and concludes.
+#include "core/cuda/check.h"
 #include "core/cuda/launch.cuh"
+#include "core/cuda/tile.cuh"
 
 namespace gsc::cuda {
 
-cudaError_t preload_check() {
-  return preload_all(check_kernel<false>, check_kernel<true>, reset_counters_kernel, norm_kernel);
+/// What a warp has found in the tiles of a chunk that it looked at.
+struct WarpStat {
+  double amax;  ///< largest finite magnitude
+  bool inf;
+  bool nan;
+};
+
+/// Column sums of a tile as if all were well; returns the largest magnitude's bits over the warp.
+template <typename D, bool Once>
+GSC_DEVICE typename Tile<D>::Bits sum_columns(const Tile<D> &tile, typename D::Value *columns) {
+  using Value = typename D::Value;
+  constexpr int kWidth = Tile<D>::kWidth;
+  constexpr int kBatch = 4;  // loads in flight
+  typename Tile<D>::Bits largest = 0;
+  const int rows = tile.rows();
+  const bool whole = tile.shift == 0 && tile.n % (kRowBytes / D::kSize) == 0;
+  const auto add = [&](const Words<16> &g) {
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      const Value x = D::element(g, k);
+      columns[k] += x * x;
+      const auto bits = magnitude_bits(x);
+      largest = bits > largest ? bits : largest;
+    }
+  };
+  int row = 0;
+  for (; whole && row + kBatch <= rows; row += kBatch) {
+    Words<16> g[kBatch];
+#pragma unroll
+    for (int r = 0; r < kBatch; ++r) g[r] = Once ? load_once(tile.group(row + r)) : load_words<16>(tile.group(row + r));
+#pragma unroll
+    for (int r = 0; r < kBatch; ++r) add(g[r]);
+  }
+  for (; row < rows; row += kBatch / 2) {
+    Words<16> g[kBatch / 2];
+    tile.template load_rows<Once>(row, g);
+#pragma unroll
+    for (int r = 0; r < kBatch / 2; ++r) add(g[r]);
+  }
+  return warp_max(largest);
 }
+
+/// The same sum with columns in double, for magnitudes whose squares would overflow or underflow fp32.
+template <typename D>
+GSC_DEVICE double sum_tile_wide(const Tile<D> &tile) {
+  constexpr int kWidth = Tile<D>::kWidth;
+  double columns[kWidth] = {};
+  for (int row = 0; row < tile.rows(); ++row) {
+    const Words<16> g = tile.load(row);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      const double x = static_cast<double>(D::element(g, k));
+      columns[k] += x * x;
+    }
+  }
+  return fold<kWidth>(columns);
+}
+
+/// A tile with something non-finite in it, or in what it becomes: counts and finds the first.
+template <typename D>
+GSC_DEVICE void count_nonfinite(const Tile<D> &tile, int offset, int64_t chunk, typename D::Value inv_scale,
+                                typename D::Value limit, const CheckParams &p, WarpStat &stat) {
+  using Value = typename D::Value;
+  using Bits = typename Tile<D>::Bits;
+  constexpr int kWidth = Tile<D>::kWidth;
+  Bits largest = 0;
+  int nonfinite = 0;
+  int nans = 0;
+  int first = INT32_MAX;
+  for (int row = 0; row < tile.rows(); ++row) {
+    const Words<16> g = tile.load(row);
+    const int count = tile.valid(row);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      if (k >= count) continue;
+      const Value x = D::element(g, k);
+      const Value scaled = x * inv_scale;
+      const Bits bits = magnitude_bits(x);
+      const bool bad = bits >= Tile<D>::kInf || !(magnitude(magnitude_bits(scaled)) < limit);
+      nonfinite += bad ? 1 : 0;
+      nans += bits > Tile<D>::kInf || (bits < Tile<D>::kInf && scaled != scaled) ? 1 : 0;
+      if (bits < Tile<D>::kInf && bits > largest) largest = bits;
+      if (bad) first = min_of(first, offset + (row * kGroups + tile.lane) * kWidth + k);
+    }
+  }
+  nonfinite = warp_sum(nonfinite);
+  nans = warp_sum(nans);
+  first = warp_min(first);
+  const auto amax = static_cast<double>(magnitude(warp_max(largest)));
+  stat.amax = amax > stat.amax ? amax : stat.amax;
+  stat.inf = stat.inf || nonfinite > nans;
+  stat.nan = stat.nan || nans > 0;
+  if (tile.lane != 0 || nonfinite == 0) return;
+  if (p.counters != nullptr) {
+    add_to(&p.counters->inf, nonfinite - nans);
+    add_to(&p.counters->nan, nans);
+    raise_to(&p.counters->before_first, kNoOffender - offender_key(chunk, first));
+  }
+  if (p.found_inf != nullptr) *p.found_inf = 1.0F;
+}
+
+template <typename D>
+GSC_DEVICE void scale_tile(const Tile<D> &tile, typename D::Value factor) {
+  constexpr int kWidth = Tile<D>::kWidth;
+  for (int row = 0; row < tile.rows(); ++row) {
+    const int count = tile.valid(row);
+    const Words<16> g = tile.load(row);
+    Words<16> out = {};
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      const auto x = D::element(g, k) * factor;
+      if constexpr (D::kSize == 2) {
+        out.w[k / 2] |= D::narrow(x) << (16 * (k & 1));
+      } else if constexpr (D::kSize == 4) {
+        out.w[k] = to_bits(x);
+      } else {
+        out.w[2 * k] = static_cast<uint32_t>(to_bits(x));
+        out.w[2 * k + 1] = static_cast<uint32_t>(to_bits(x) >> 32);
+      }
+    }
+    char *p = const_cast<char *>(tile.group(row));
+    if (tile.shift == 0 && count == kWidth) {
+      store_words<16>(p, out);
+      continue;
+    }
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      if (k >= count) continue;
+      if constexpr (D::kSize == 2) {
+        reinterpret_cast<uint16_t *>(p)[k] = static_cast<uint16_t>(out.w[k / 2] >> (16 * (k & 1)));
+      } else if constexpr (D::kSize == 4) {
+        reinterpret_cast<uint32_t *>(p)[k] = out.w[k];
+      } else {
+        reinterpret_cast<double *>(p)[k] = D::element(g, k) * factor;
+      }
+    }
+  }
+}
+
+/// All tiles of a chunk that fall to this warp; their sums go to sums[tile].
+template <typename D, bool Write>
+GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &team, float inv_scale_word,
+                                  const CheckParams &p, double *sums) {
+  using Value = typename D::Value;
+  constexpr int kElements = Tile<D>::kElements;
+  const Value inv_scale = static_cast<Value>(inv_scale_word);
+  Value limit = Write ? D::limit() : magnitude(Tile<D>::kInf);
+  if constexpr (sizeof(Value) == sizeof(double)) limit = p.fp64_limit;
+  WarpStat stat = {0.0, false, false};
+  for (int t = team.warp; t * kElements < n; t += team.warps) {
+    const Tile<D> tile{data + t * kTileBytes, min_of(n - t * kElements, kElements), team.lane, Tile<D>::shift_of(data)};
+    Value columns[Tile<D>::kWidth] = {};
+    const auto bits = sum_columns<D, !Write>(tile, columns);
+    const Value largest = magnitude(bits);
+    const Value scaled = largest * inv_scale;
+    double sum = 0.0;
+    if (bits > Tile<D>::kInf || !(magnitude(magnitude_bits(scaled)) < limit)) {
+      count_nonfinite(tile, t * kElements, chunk, inv_scale, limit, p, stat);
+    } else {
+      bool safe = true;
+      if constexpr (!D::kSafe) safe = bits == 0 || (largest >= kSafeMin && largest <= kSafeMax);
+      sum = safe ? fold<Tile<D>::kWidth>(columns) : sum_tile_wide(tile);
+      const auto amax = static_cast<double>(largest);
+      stat.amax = amax > stat.amax ? amax : stat.amax;
+    }
+    if (team.lane == 0) sums[t] = sum;
+    if constexpr (Write) scale_tile(tile, inv_scale);
+  }
+  return stat;
+}
+
+/// The totals of a list from its chunks, and what follows from them. By all threads of one block.
+GSC_DEVICE void finish_check(const CheckParams &p, float inv_scale) {
+  __shared__ double largest[kWarps];
+  const ChunkPartial *partials = p.partials;
+  double amax = 0.0;
+  for (int64_t i = threadIdx.x; i < p.plan.chunk_count; i += kThreads) {
+    amax = partials[i].amax > amax ? partials[i].amax : amax;
+  }
+  amax = warp_max(amax);
+  if (lane_index() == 0) largest[warp_index()] = amax;
+  const double sum = block_join(p.plan.chunk_count, [&](int64_t i) { return partials[i].sum_sq; });
+  if (threadIdx.x != 0) return;
+  for (int w = 1; w < kWarps; ++w) amax = largest[w] > amax ? largest[w] : amax;
+  ListRecord &r = *p.record;
+  CheckCounters &c = *p.counters;
+  const auto inv = static_cast<double>(inv_scale);
+  r.inf_count = c.inf;
+  r.nan_count = c.nan;
+  r.reduce[0] = static_cast<double>(c.inf + c.nan);
+  r.reduce[1] = sum * inv * inv;
+  r.grad_amax = amax * inv;
+  r.first_tensor = -1;
+  r.first_element = -1;
+  if (c.before_first != 0) {
+    const int64_t key = kNoOffender - c.before_first;
+    const int64_t chunk = key >> 16;
+    r.first_tensor = p.plan.tensor_of[chunk];
+    r.first_element = ((chunk - p.plan.tensors[r.first_tensor].first_chunk) << p.plan.chunk_shift) + (key & 0xffff);
+  }
+  c.inf = 0;
+  c.nan = 0;
+  c.before_first = 0;
+  if (p.conclude) conclude_check(r, p.rule);
+}
+
+// Before Hopper the kernel does not fit into as few registers as four blocks leave each other.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr int kCheckResident = 3;
+#else
+inline constexpr int kCheckResident = kCheckBlocks;
+#endif
+
+template <bool Write>
+__global__ void __launch_bounds__(kThreads, kCheckResident) check_kernel(const __grid_constant__ CheckParams p) {
+  // Twice, so that one barrier a round is enough: the leaders read one half while the others fill the other.
+  __shared__ double tile_sums[2][kWarps][kMaxTiles];
+  __shared__ WarpStat stats[2][kWarps];
+  const Team team = make_team(p.plan.warps_per_chunk);
+  const float inv_scale = p.inv_scale != nullptr ? *p.inv_scale : 1.0F;
+  int half = 0;
+  for (int64_t base = p.first_chunk + static_cast<int64_t>(blockIdx.x) * team.count; base < p.last_chunk;
+       base += static_cast<int64_t>(gridDim.x) * team.count, half ^= 1) {
+    const int64_t chunk = base + team.index;
+    double *sums = tile_sums[half][team.index];
+    Place place{};
+    int32_t dtype = 0;
+    if (chunk < p.last_chunk) {
+      place = place_of(p.plan, chunk);
+      const DeviceTensor &t = p.plan.tensors[place.tensor];
+      dtype = t.dtype;
+      char *data = address(t, place.offset);
+      WarpStat stat;
+      switch (dtype) {
+        case GSC_FP16:
+          stat = look_at_chunk<Fp16, Write>(data, place.n, chunk, team, inv_scale, p, sums);
+          break;
+        case GSC_BF16:
+          stat = look_at_chunk<Bf16, Write>(data, place.n, chunk, team, inv_scale, p, sums);
+          break;
+        case GSC_FP32:
+          stat = look_at_chunk<Fp32, Write>(data, place.n, chunk, team, inv_scale, p, sums);
+          break;
+        default:
+          stat = look_at_chunk<Fp64, Write>(data, place.n, chunk, team, inv_scale, p, sums);
+          break;
+      }
+      if (team.lane == 0) stats[half][warp_index()] = stat;
+    }
+    __syncthreads();
+    if (chunk < p.last_chunk && team.leads() && p.partials != nullptr) {
+      const int elements = kTileBytes / static_cast<int>(dtype_bytes(dtype));
+      double sum = 0.0;
+      for (int t = 0; t * elements < place.n; ++t) sum += sums[t];
+      WarpStat all = stats[half][warp_index()];
+      for (int w = 1; w < team.warps; ++w) {
+        const WarpStat &other = stats[half][warp_index() + w];
+        all.amax = other.amax > all.amax ? other.amax : all.amax;
+        all.inf = all.inf || other.inf;
+        all.nan = all.nan || other.nan;
+      }
+      if (all.inf) sum = magnitude(Tile<Fp64>::kInf);
+      if (all.nan) sum = from_bits(uint64_t{0x7ff8000000000000U});
+      if (p.amax_keeps_nonfinite && (all.inf || all.nan)) all.amax = sum;
+      p.partials[chunk] = {sum, all.amax};
+    }
+  }
+  if (!p.finish || !is_last_block(&p.counters->check_ticket)) return;
+  finish_check(p, inv_scale);
+}
+
+/// Forgets what an unfinished check has counted.
+static __global__ void reset_counters_kernel(CheckCounters *counters) {
+  counters->inf = 0;
+  counters->nan = 0;
+  counters->before_first = 0;
+}
+
+cudaError_t preload_check() { return preload_all(check_kernel<false>, check_kernel<true>, reset_counters_kernel); }
 
 cudaError_t launch_check(const CheckParams &p, bool unscale, int units, cudaStream_t stream) {
   const int64_t blocks = blocks_for(p.last_chunk - p.first_chunk, p.plan.warps_per_chunk, units, kCheckBlocks);
@@ -17,11 +295,6 @@ cudaError_t launch_check(const CheckParams &p, bool unscale, int units, cudaStre
 
 cudaError_t launch_reset_counters(CheckCounters *counters, cudaStream_t stream) {
   return enqueue(reset_counters_kernel, 1, 1, stream, counters);
-}
-
-cudaError_t launch_norm(const NormParams &p, cudaStream_t stream) {
-  const int64_t blocks = p.out_tensor_norms != nullptr ? (p.plan.size + kWarps - 1) / kWarps : 0;
-  return enqueue(norm_kernel, blocks + 1, kThreads, stream, p);
 }
 
 }  // namespace gsc::cuda

@@ -13,7 +13,7 @@
 #endif
 
 #include "core/cpu/convert.h"
-#include "core/cuda/plan_view.h"
+#include "core/cuda/plan.h"
 #include "core/rules/reduction.h"
 
 #define GSC_DEVICE __device__ __forceinline__

@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <tuple>
 
-#include "core/cuda/launch.h"
+#include "core/cuda/plan.h"
 
 namespace gsc::cuda {
 

@@ -8,8 +8,6 @@
 #include <limits>
 #include <vector>
 
-#include "core/cuda/launch.h"
-
 namespace gsc::cuda {
 namespace {
 

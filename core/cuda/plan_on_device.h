@@ -3,7 +3,7 @@
 // be captured in a graph, where they become memory nodes.
 #pragma once
 
-#include "core/cuda/cuda_backend.h"
+#include "core/cuda/backend.h"
 
 namespace gsc::cuda {
 

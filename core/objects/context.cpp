@@ -6,10 +6,10 @@
 #include <cstdio>
 
 #include "core/base/error.h"
-#include "core/cpu/cpu_backend.h"
+#include "core/cpu/backend.h"
 #include "core/cpu/dispatch.h"
 #if defined(GSC_HAVE_CUDA)
-#include "core/cuda/cuda_device.h"
+#include "core/cuda/devices.h"
 #endif
 
 namespace gsc {

@@ -11,7 +11,7 @@
 #include <map>
 #include <set>
 
-#include "core/cuda/cuda_support.h"
+#include "core/cuda/runtime.h"
 #include "emulation.h"
 
 namespace gsc::cuda {

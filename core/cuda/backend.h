@@ -7,8 +7,9 @@
 #include <atomic>
 #include <memory_resource>
 
-#include "core/cuda/cuda_support.h"
-#include "core/cuda/plan_view.h"
+#include "core/cuda/apply.h"
+#include "core/cuda/plan.h"
+#include "core/cuda/runtime.h"
 #include "core/device/backend.h"
 
 namespace gsc::cuda {

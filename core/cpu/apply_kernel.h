@@ -4,7 +4,7 @@
 // every formula; the compiler vectorises it. LAMB takes two sweeps and stands at the end. Included by kernels.cpp only.
 #pragma once
 
-#include "core/cpu/kernel_common.h"
+#include "core/cpu/columns.h"
 #include "core/cpu/kernels.h"
 
 namespace gsc::cpu {

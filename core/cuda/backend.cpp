@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of the backend interface: each fills in a kernel's parameters and enqueues it. Meaning and order of every
 // step are those of the CPU backend.
-#include "core/cuda/cuda_backend.h"
+#include "core/cuda/backend.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "core/cuda/launch.h"
+#include "core/cuda/apply.h"
+#include "core/cuda/check.h"
+#include "core/cuda/diagnose.h"
+#include "core/cuda/elementwise.h"
+#include "core/cuda/memory.h"
+#include "core/cuda/norm.h"
 #include "core/cuda/plan_on_device.h"
+#include "core/cuda/records.h"
 #include "core/device/join.h"
 
 namespace gsc::cuda {
@@ -24,7 +30,8 @@ std::atomic<int32_t> CudaBackend::live_{0};
 CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device) : memory_(memory), context_(device) {
   const DeviceGuard guard(context_);
   const RelaxedCapture relaxed;
-  for (const auto preload : {preload_check, preload_apply_fp32, preload_apply_fp64, preload_linear, preload_words}) {
+  for (const auto preload : {preload_check, preload_norm, preload_apply, preload_apply_fp32, preload_apply_fp64,
+                             preload_elementwise, preload_diagnose, preload_records, preload_plan, preload_memory}) {
     cuda::check(preload(), "loading the kernels");
   }
   int units = 0;

@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What belongs to check but is no pass over gradients: norms from the partial sums of a check, and forgetting a check
-// that was broken off.
-#pragma once
-
+// Norms of tensors and of all of them together, from the partial sums of a check.
 #include "core/cuda/device.cuh"
+#include "core/cuda/launch.cuh"
+#include "core/cuda/norm.h"
 
 namespace gsc::cuda {
-
-/// Forgets what an unfinished check has counted.
-static __global__ void reset_counters_kernel(CheckCounters *counters) {
-  counters->inf = 0;
-  counters->nan = 0;
-  counters->before_first = 0;
-}
 
 /// Norms of all tensors, a warp each, and over all of them, by the last block.
 static __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ NormParams p) {
@@ -47,6 +39,13 @@ static __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_cons
     result = square_root(warp_join(end - begin, [&](int64_t i) { return partials[begin + i].sum_sq; }));
   }
   if (lane_index() == 0) p.out_tensor_norms[t] = result;
+}
+
+cudaError_t preload_norm() { return preload_all(norm_kernel); }
+
+cudaError_t launch_norm(const NormParams &p, cudaStream_t stream) {
+  const int64_t blocks = p.out_tensor_norms != nullptr ? (p.plan.size + kWarps - 1) / kWarps : 0;
+  return enqueue(norm_kernel, blocks + 1, kThreads, stream, p);
 }
 
 }  // namespace gsc::cuda

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of a step that are no sweep over tensors: coefficients of many groups, and LAMB's trust ratios.
-#pragma once
-
-#include "core/cuda/kernel_apply.cuh"
+#include "core/cuda/apply.cuh"
 
 namespace gsc::cuda {
 
@@ -22,6 +20,17 @@ static __global__ void __launch_bounds__(kThreads) lamb_trust_kernel(const __gri
   const double param_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].sum_sq; });
   const double direction_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].amax; });
   if (lane_index() == 0) p.trust[t] = optim::trust_ratio(param_sum, direction_sum);
+}
+
+cudaError_t preload_apply() { return preload_all(prepare_kernel, lamb_trust_kernel); }
+
+cudaError_t launch_prepare(const ApplyParams &p, cudaStream_t stream) {
+  return enqueue(prepare_kernel, (p.group_count + kThreads - 1) / kThreads, kThreads, stream, p);
+}
+
+cudaError_t launch_lamb_trust(const ApplyParams &p, cudaStream_t stream) {
+  if (p.grads.size == 0) return cudaSuccess;
+  return enqueue(lamb_trust_kernel, (p.grads.size + kWarps - 1) / kWarps, kThreads, stream, p);
 }
 
 }  // namespace gsc::cuda

@@ -5,7 +5,7 @@
 // an element was. Such tiles are then looked at again element by element. Included by kernels.cpp only.
 #pragma once
 
-#include "core/cpu/kernel_common.h"
+#include "core/cpu/columns.h"
 #include "core/cpu/kernels.h"
 
 namespace gsc::cpu {

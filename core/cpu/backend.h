@@ -2,6 +2,8 @@
 // The CPU backend: kernels over plans in parallel regions. "Device memory" is host memory from the context's Resource.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <memory_resource>
 
 #include "core/cpu/kernels.h"
@@ -9,6 +11,21 @@
 #include "core/device/backend.h"
 
 namespace gsc::cpu {
+
+inline char *element(const gsc_tensor &t, int64_t offset) {
+  return static_cast<char *>(t.data) + offset * dtype_size(t.dtype);
+}
+
+inline void add_relaxed(int64_t &word, int64_t value) {
+  std::atomic_ref<int64_t>(word).fetch_add(value, std::memory_order_relaxed);
+}
+
+inline void min_relaxed(int64_t &word, int64_t value) {
+  std::atomic_ref<int64_t> ref(word);
+  int64_t seen = ref.load(std::memory_order_relaxed);
+  while (value < seen && !ref.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
 
 class CpuBackend final : public Backend {
  public:
@@ -46,7 +63,11 @@ class CpuBackend final : public Backend {
   void run_apply(const ApplyJob &job, gsc_stream stream);
   /// Plan::for_chunks with f... for chunks [begin, end), in the plan's tasks.
   template <typename... F>
-  void for_chunks(const Plan &plan, int64_t begin, int64_t end, const F &...f);
+  void for_chunks(const Plan &plan, int64_t begin, int64_t end, const F &...f) {
+    parallel_.run(plan.task_count(), [&](int32_t task) {
+      plan.for_chunks(std::max(begin, plan.split(task)), std::min(end, plan.split(task + 1)), f...);
+    });
+  }
 
   std::pmr::memory_resource *memory_;
   const Kernels *kernels_;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Questions about CUDA devices. None of them leaves an error behind in the runtime.
-#include "core/cuda/cuda_device.h"
+#include "core/cuda/devices.h"
 
 #include <algorithm>
 #include <cstdio>
 
-#include "core/cuda/cuda_backend.h"
-#include "core/cuda/cuda_support.h"
+#include "core/cuda/backend.h"
+#include "core/cuda/runtime.h"
 
 namespace gsc::cuda {
 

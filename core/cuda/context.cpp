@@ -4,7 +4,7 @@
 // it and loads where there is none.
 #include <cuda.h>
 
-#include "core/cuda/cuda_support.h"
+#include "core/cuda/runtime.h"
 
 namespace gsc::cuda {
 namespace {

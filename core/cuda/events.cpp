@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ordering and copies between two CUDA backends, on one device or on two: all stream-ordered.
-#include "core/cuda/cuda_backend.h"
+#include "core/cuda/backend.h"
 
 namespace gsc::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors of the CUDA runtime in the library's terms.
-#include "core/cuda/cuda_support.h"
+#include "core/cuda/runtime.h"
 
 namespace gsc::cuda {
 

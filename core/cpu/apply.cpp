@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizer's step: spans in parallel, and for LAMB the norms between its two sweeps.
+#include <algorithm>
+
+#include "core/cpu/backend.h"
+#include "core/device/join.h"
+
+namespace gsc::cpu {
+namespace {
+
+// A step that moves more than this many bytes of parameters cannot leave its 16-bit copy in the caches anyway.
+constexpr int64_t kStreamingBytes = int64_t{32} << 20;
+
+/// Calls f(tensor, offset, elements) for chunks [begin, end) of the job, those together that lie one after the other in
+/// every array and are treated alike: with thousands of tiny tensors in an arena a call each would cost more than the
+/// arithmetic.
+template <typename F>
+void for_runs(const ApplyJob &job, int64_t begin, int64_t end, const F &f) {
+  const Plan &plan = *job.grads;
+  int64_t t = begin < end ? plan.tensor_of(begin) : 0;
+  for (int64_t chunk = begin; chunk < end; chunk = plan.first_chunk(t)) {
+    while (chunk >= plan.first_chunk(t + 1)) ++t;
+    int64_t last = std::min(plan.run_end(t), job.params->run_end(t));
+    if (job.model_copy != nullptr) last = std::min(last, job.model_copy->run_end(t));
+    for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) last = std::min(last, job.state[i]->run_end(t));
+    const int64_t first = t;
+    const int64_t offset = (chunk - plan.first_chunk(t)) * plan.chunk_elements();
+    int64_t n = -offset;
+    do {
+      n += plan.tensor(t++).count;
+    } while (t < last && plan.first_chunk(t) < end && job.group_of[t] == job.group_of[first]);
+    if (plan.first_chunk(t) > end) {  // the last tensor goes on in the next task
+      --t;
+      n += (end - plan.first_chunk(t)) * plan.chunk_elements() - plan.tensor(t).count;
+      f(first, offset, n);
+      return;
+    }
+    f(first, offset, n);
+  }
+}
+
+}  // namespace
+
+void CpuBackend::apply(const ApplyJob &job, gsc_stream stream) {
+  run_apply(job, stream);
+  if (job.update != nullptr) update(job.update, &job.checked, 1, stream);
+}
+
+void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
+  if (job.found_inf != nullptr && *job.found_inf != 0.0F) {
+    job.record->skipped += 1;
+    if (job.zero_grads) fill(*job.grads, 0.0, stream);
+    return;
+  }
+  job.record->applied += 1;
+  for (int32_t g = 0; g < job.group_count; ++g) {
+    const GroupRecord &group = job.groups[g];
+    const double lr = group.device_lr != nullptr ? static_cast<double>(*group.device_lr) : group.hyper.lr;
+    job.coefficients[g] = make_coefficients(job.variant, group.hyper, lr, job.maximize, job.record->applied);
+  }
+  ApplySpan base{};
+  base.inv_scale = job.inv_scale != nullptr ? *job.inv_scale : 1.0F;
+  base.clip = job.clip != nullptr ? *job.clip : 1.0F;
+  base.clip_value = job.clip_value;
+  base.zero_grads = job.zero_grads;
+  base.write_grads = job.write_grads;
+  base.streaming = job.params->total_bytes() > kStreamingBytes;
+  base.trust = 1.0;
+  // What differs from chunk to chunk. Tensors may be tiny, so the rest of a span is filled in once a task.
+  const auto aim = [&job](ApplySpan &s, int64_t tensor, int64_t offset, int64_t n) {
+    const auto place = [&](const Plan &plan) { return element(plan.tensor(tensor), offset); };
+    s.n = n;
+    s.param = place(*job.params);
+    s.param_dtype = job.params->tensor(tensor).dtype;
+    s.grad = place(*job.grads);
+    s.grad_dtype = job.grads->tensor(tensor).dtype;
+    if (job.model_copy != nullptr) {
+      s.model_copy = place(*job.model_copy);
+      s.copy_dtype = job.model_copy->tensor(tensor).dtype;
+    }
+    for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) s.state[i] = place(*job.state[i]);
+    s.coefficients = &job.coefficients[job.group_of[tensor]];
+  };
+  // LAMB: f(span, tensor, chunk) for every chunk of the plan.
+  const auto for_spans = [&](const auto &f) {
+    const Plan &plan = *job.grads;
+    parallel_.run(plan.task_count(), [&](int32_t task) {
+      ApplySpan s = base;
+      plan.for_chunks(plan.split(task), plan.split(task + 1),
+                      [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
+                        aim(s, tensor, offset, n);
+                        f(s, tensor, chunk);
+                      });
+    });
+  };
+
+  Plan &plan = *job.grads;
+  const auto kernel = kernels_->apply[static_cast<int>(job.variant)];
+  if (job.variant != Variant::kLamb) {
+    parallel_.run(plan.task_count(), [&](int32_t task) {
+      ApplySpan s = base;
+      for_runs(job, plan.split(task), plan.split(task + 1), [&](int64_t tensor, int64_t offset, int64_t n) {
+        aim(s, tensor, offset, n);
+        kernel(&s);
+      });
+    });
+    return;
+  }
+
+  // LAMB: the moments of all chunks, then each tensor's trust ratio, then the parameters. The plan's partials hold the
+  // two sums of squares meanwhile; the check has been concluded by now.
+  ChunkPartial *partials = plan.partials();
+  for_spans([&](ApplySpan &s, int64_t /*tensor*/, int64_t chunk) {
+    kernel(&s);
+    partials[chunk] = {s.sum_sq[0], s.sum_sq[1]};
+  });
+  for (int64_t t = 0; t < plan.size(); ++t) {
+    const ChunkPartial *first = partials + plan.first_chunk(t);
+    const int64_t chunks = plan.first_chunk(t + 1) - plan.first_chunk(t);
+    job.trust[t] = optim::trust_ratio(join(chunks, [&](int64_t i) { return first[i].sum_sq; }),
+                                      join(chunks, [&](int64_t i) { return first[i].amax; }));
+  }
+  for_spans([&](ApplySpan &s, int64_t tensor, int64_t /*chunk*/) {
+    s.trust = job.trust[tensor];
+    kernels_->lamb_apply(&s);
+  });
+}
+
+}  // namespace gsc::cpu

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizer's step: parameters and launchers. The kernels in arithmetic type fp32 and those in fp64 are compiled side
+// by side, in files of their own.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "core/cuda/plan.h"
+#include "core/rules/optim/variants.h"
+
+namespace gsc::cuda {
+
+inline constexpr int kMaxSharedGroups = 16;  ///< parameter groups whose coefficients every block works out itself
+
+struct ApplyParams {
+  PlanView grads;
+  const DeviceTensor *params;
+  const DeviceTensor *model_copy;  ///< NULL: none
+  const DeviceTensor *state[kMaxStates];
+  const int32_t *group_of;
+  const GroupRecord *groups;
+  Coefficients<double> *coefficients;  ///< written by prepare_kernel when there are more than kMaxSharedGroups
+  double *trust;
+  ChunkPartial *partials;
+  CheckCounters *counters;
+  OptimizerRecord *record;
+  const float *inv_scale;
+  const float *clip;
+  const float *found_inf;
+  double clip_value;
+  ScalerRecord *update;
+  const ListRecord *checked;
+  Variant variant;
+  int32_t group_count;
+  bool maximize;
+  bool zero_grads;
+  bool write_grads;
+  bool finish;  ///< count the step and update the scaler: the last launch of the job
+};
+
+cudaError_t preload_apply();
+cudaError_t preload_apply_fp32();
+cudaError_t preload_apply_fp64();
+cudaError_t launch_prepare(const ApplyParams &p, cudaStream_t stream);
+cudaError_t launch_apply_fp32(const ApplyParams &p, int units, cudaStream_t stream);
+cudaError_t launch_apply_fp64(const ApplyParams &p, int units, cudaStream_t stream);
+cudaError_t launch_lamb_moments_fp32(const ApplyParams &p, int units, cudaStream_t stream);
+cudaError_t launch_lamb_moments_fp64(const ApplyParams &p, int units, cudaStream_t stream);
+cudaError_t launch_lamb_trust(const ApplyParams &p, cudaStream_t stream);
+
+}  // namespace gsc::cuda

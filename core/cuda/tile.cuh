@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tile as a warp reads it, a lane one 16-byte group of every row, and the dtypes it may be of.
+#pragma once
+
+#include "core/cuda/device.cuh"
+
+namespace gsc::cuda {
+
+// One type per dtype: as stored, as summed, and how a 16-byte group becomes magnitudes.
+struct Fp16 {
+  using Value = float;
+  static constexpr int32_t kDtype = GSC_FP16;
+  static constexpr int kSize = 2;
+  static constexpr bool kSafe = true;
+  GSC_DEVICE static float limit() { return 65520.0F; }
+  GSC_DEVICE static float element(const Words<16> &g, int k) {
+    return fp16_to_float(static_cast<uint16_t>(g.w[k / 2] >> (16 * (k & 1))));
+  }
+  GSC_DEVICE static uint32_t narrow(float x) { return float_to_fp16(x); }
+};
+
+struct Bf16 {
+  using Value = float;
+  static constexpr int32_t kDtype = GSC_BF16;
+  static constexpr int kSize = 2;
+  static constexpr bool kSafe = false;
+  GSC_DEVICE static float limit() { return 0x1.ffp127F; }
+  GSC_DEVICE static float element(const Words<16> &g, int k) {
+    return from_bits((k & 1) != 0 ? g.w[k / 2] & 0xffff0000U : g.w[k / 2] << 16);
+  }
+  GSC_DEVICE static uint32_t narrow(float x) { return float_to_bf16(x); }
+};
+
+struct Fp32 {
+  using Value = float;
+  static constexpr int32_t kDtype = GSC_FP32;
+  static constexpr int kSize = 4;
+  static constexpr bool kSafe = false;
+  GSC_DEVICE static float limit() { return from_bits(0x7f800000U); }
+  GSC_DEVICE static float element(const Words<16> &g, int k) { return from_bits(g.w[k]); }
+};
+
+struct Fp64 {
+  using Value = double;
+  static constexpr int32_t kDtype = GSC_FP64;
+  static constexpr int kSize = 8;
+  static constexpr bool kSafe = true;
+  GSC_DEVICE static double limit() { return from_bits(uint64_t{0x7ff0000000000000U}); }
+  GSC_DEVICE static double element(const Words<16> &g, int k) {
+    return from_bits(static_cast<uint64_t>(g.w[2 * k]) | static_cast<uint64_t>(g.w[2 * k + 1]) << 32);
+  }
+};
+
+/// Magnitudes as signed integers, which order as the values do, with NaN above inf.
+GSC_DEVICE int32_t magnitude_bits(float x) { return static_cast<int32_t>(to_bits(x) & 0x7fffffffU); }
+GSC_DEVICE int64_t magnitude_bits(double x) { return static_cast<int64_t>(to_bits(x) & 0x7fffffffffffffffU); }
+GSC_DEVICE float magnitude(int32_t bits) { return from_bits(static_cast<uint32_t>(bits)); }
+GSC_DEVICE double magnitude(int64_t bits) { return from_bits(static_cast<uint64_t>(bits)); }
+
+template <typename D>
+struct Tile {
+  using Value = typename D::Value;
+  using Bits = decltype(magnitude_bits(Value{}));
+  static constexpr int kWidth = kGroupBytes / D::kSize;  ///< elements of a group
+  static constexpr int kElements = kTileBytes / D::kSize;
+  static constexpr Bits kInf = sizeof(Value) == 4 ? static_cast<Bits>(0x7f800000) : static_cast<Bits>(0x7ffLL << 52);
+
+  const char *data;  ///< first element
+  int n;             ///< elements
+  int lane;
+  int shift;  ///< bytes from the last address that is aligned to a group to data
+
+  GSC_DEVICE static int shift_of(const char *data) {
+    return static_cast<int>(reinterpret_cast<uintptr_t>(data) & (kGroupBytes - 1));
+  }
+  GSC_DEVICE int rows() const { return (n * D::kSize + kRowBytes - 1) / kRowBytes; }
+  /// Elements of this lane's group in `row` that exist.
+  GSC_DEVICE int valid(int row) const {
+    const int left = n - (row * kGroups + lane) * kWidth;
+    return left < 0 ? 0 : (left < kWidth ? left : kWidth);
+  }
+  GSC_DEVICE const char *group(int row) const { return data + row * kRowBytes + lane * kGroupBytes; }
+
+  /// 16 bytes from an element on, one by one; what does not belong to the tile is 0, and is not read.
+  GSC_DEVICE Words<16> gather(const char *p) const {
+    const char *end = data + n * D::kSize;
+    Words<16> g = {};
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      const char *q = p + k * D::kSize;
+      if (q < data || q >= end) continue;
+      if constexpr (D::kSize == 2) {
+        g.w[k / 2] |= static_cast<uint32_t>(*reinterpret_cast<const uint16_t *>(q)) << (16 * (k & 1));
+      } else if constexpr (D::kSize == 4) {
+        g.w[k] = *reinterpret_cast<const uint32_t *>(q);
+      } else {
+        const uint64_t bits = *reinterpret_cast<const uint64_t *>(q);
+        g.w[2 * k] = static_cast<uint32_t>(bits);
+        g.w[2 * k + 1] = static_cast<uint32_t>(bits >> 32);
+      }
+    }
+    return g;
+  }
+
+  /// This lane's group of a row; what does not exist is 0.
+  GSC_DEVICE Words<16> load(int row) const {
+    return shift == 0 && valid(row) == kWidth ? load_words<16>(group(row)) : gather(group(row));
+  }
+
+  /// 16 aligned bytes.
+  template <bool Once>
+  GSC_DEVICE Words<16> load_block(const char *p) const {
+    if (p < data || p + kGroupBytes > data + n * D::kSize) return gather(p);
+    return Once ? load_once(p) : load_words<16>(p);
+  }
+
+  /// The 16 bytes from `shift` on in two neighbouring blocks.
+  GSC_DEVICE Words<16> across(const Words<16> &low, const Words<16> &high) const {
+    uint32_t w[8];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      w[i] = low.w[i];
+      w[i + 4] = high.w[i];
+    }
+#pragma unroll
+    for (int step = 2; step > 0; step /= 2) {
+#pragma unroll
+      for (int i = 0; i + step < 8; ++i) {
+        if ((shift / 4 & step) != 0) w[i] = w[i + step];
+      }
+    }
+    Words<16> g;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      g.w[i] = w[i];
+      // Only halves can begin in the middle of a word.
+      if constexpr (D::kSize == 2) {
+        g.w[i] = static_cast<uint32_t>((static_cast<uint64_t>(w[i + 1]) << 32 | w[i]) >> (shift % 4 * 8));
+      }
+    }
+    return g;
+  }
+
+  /// This lane's groups of `Rows` rows from `row` on; what does not exist is 0. By all lanes of a warp. Data that is not
+  /// aligned is read in aligned blocks all the same: the rest of a group is in the next lane's block, and that of the
+  /// last lane in the first block of the next row.
+  template <bool Once, int Rows>
+  GSC_DEVICE void load_rows(int row, Words<16> (&g)[Rows]) const {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) g[r] = load_block<Once>(group(row + r) - shift);
+    if (shift == 0) return;
+    Words<16> beyond = {};
+    if (lane == 0) beyond = load_block<Once>(group(row + Rows) - shift);
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) {
+      const Words<16> &below = r + 1 < Rows ? g[r + 1 < Rows ? r + 1 : r] : beyond;
+      Words<16> next;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        next.w[i] = __shfl_sync(kFullMask, lane == 0 ? below.w[i] : g[r].w[i], (lane + 1) % kGroups);
+      }
+      g[r] = across(g[r], next);
+    }
+  }
+};
+
+}  // namespace gsc::cuda
