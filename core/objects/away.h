@@ -35,7 +35,20 @@ class DeviceEvent {
   void *event_ = nullptr;
 };
 
+/// Members go in reverse order, `home` last: it may be all that keeps the memory and the backend of the others alive. A
+/// memberwise assignment would give it back first, so assignment swaps.
 struct Away {
+  Away() = default;
+  Away(Away &&other) noexcept = default;
+  Away &operator=(Away other) noexcept {
+    std::swap(home, other.home);
+    std::swap(state, other.state);
+    std::swap(landing, other.landing);
+    std::swap(used, other.used);
+    return *this;
+  }
+  ~Away() = default;
+
   Ref<Context> home;     ///< the scaler's context; empty: the list has not been away yet
   DeviceMemory state;    ///< PolicyState, on the list's device
   DeviceMemory landing;  ///< ListRecord, on the scaler's

@@ -135,12 +135,12 @@ void Optimizer::make_state() {
     slot_bytes = begins[i] + tensors[i].count * dtype_size(tensors[i].dtype);
   }
   slot_bytes = (slot_bytes + 63) & ~int64_t{63};
-  state_memory_ = DeviceMemory(context_->backend(), slot_bytes * slot_count_);
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      tensors[i].data = state_memory_.as<char>() + slot * slot_bytes + begins[i];
-    }
-    lists_.state[slot] = context_->make<TensorList>(context_, tensors.data(), params.size(), Names(context_->memory()));
+    DeviceMemory memory(context_->backend(), slot_bytes);
+    for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].data = memory.as<char>() + begins[i];
+    // The list owns it, since another optimizer may take the list up and outlive this one.
+    lists_.state[slot] = context_->make<TensorList>(context_, tensors.data(), params.size(), Names(context_->memory()),
+                                                    std::move(memory));
   }
   const double start = options_[0].initial_accumulator_value;
   if (variant_ == Variant::kAdagrad && start != 0.0) {

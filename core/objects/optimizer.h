@@ -82,7 +82,6 @@ class Optimizer final : public Object {
   Vec<gsc_optimizer_options> options_;  ///< per group
   Vec<const float *> device_lrs_;       ///< per group
   Vec<int32_t> group_of_;               ///< per tensor
-  DeviceMemory state_memory_;           ///< empty if the caller owns the state
   DeviceMemory groups_;
   DeviceMemory coefficients_;
   DeviceMemory device_group_of_;

@@ -51,10 +51,11 @@ Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor
   return context->make<TensorList>(context, tensors, count, std::move(copied));
 }
 
-TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, Names names)
+TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, Names names, DeviceMemory owned)
     : Object(kTag),
       covered(context->memory()),
       context_(std::move(context)),
+      owned_(std::move(owned)),
       plan_(context_->memory()),
       names_(std::move(names)),
       record_(context_->backend(), sizeof(ListRecord)) {

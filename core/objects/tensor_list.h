@@ -35,8 +35,8 @@ class TensorList final : public Object {
   static Ref<TensorList> create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
                                 const char *const *names);
 
-  /// `names` is empty or has an entry per tensor.
-  TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, Names names);
+  /// `names` is empty or has an entry per tensor. `owned` is memory of the tensors that goes with the list.
+  TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, Names names, DeviceMemory owned = {});
 
   [[nodiscard]] const Ref<Context> &context() const { return context_; }
   [[nodiscard]] const Plan &plan() const { return plan_; }
@@ -64,6 +64,7 @@ class TensorList final : public Object {
   void require_index(int64_t index) const;
 
   Ref<Context> context_;
+  DeviceMemory owned_;
   Plan plan_;
   Names names_;  ///< empty until a name is set
   DeviceMemory record_;

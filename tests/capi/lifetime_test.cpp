@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who keeps whom alive: what an object has in another context's memory, and lists that an optimizer lends out, when the
+// owners go first. A mistake is memory used after it was given back; the sanitizers see it for certain, and a context
+// whose pages are taken away with it makes release builds crash on it too.
+#include <sys/mman.h>
+
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+/// Host memory in pages of its own, which nobody can touch once they were given back.
+struct Pages {
+  static int64_t size_of(int64_t bytes) { return (bytes + 4095) & ~int64_t{4095}; }
+  static void *allocate(void *, int64_t bytes, int64_t) {
+    void *memory =
+        mmap(nullptr, static_cast<size_t>(size_of(bytes)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory != MAP_FAILED ? memory : nullptr;
+  }
+  static void release(void *, void *memory, int64_t bytes, int64_t) {
+    mprotect(memory, static_cast<size_t>(size_of(bytes)), PROT_NONE);
+  }
+};
+
+Context make_paged_context() {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.num_threads = 1;
+  options.allocate = &Pages::allocate;
+  options.release = &Pages::release;
+  gsc_context *context = nullptr;
+  EXPECT_GSC_OK(gsc_context_create(&options, &context));
+  return Context(context);
+}
+
+/// A list that a scaler of another context has used, and that is the last to hold this context.
+struct Left {
+  Context own = make_paged_context();
+  Buffer grads{GSC_FP32, 100};
+  List list = make_list(own, grads);
+  Left() {
+    const Context other = make_paged_context();
+    const Scaler scaler = make_scaler(other, 4.0f);
+    EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  }
+};
+
+TEST(Lifetime, AListAwayOutlivesTheScalersContext) {
+  Left left;
+  left.list.reset();
+}
+
+TEST(Lifetime, AListAwayGoesToAThirdContext) {
+  Left left;
+  const Context third = make_paged_context();
+  const Scaler scaler = make_scaler(third, 2.0f);
+  left.grads.fill(2.0);
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), left.list.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  EXPECT_EQ(left.grads.get(99), 1.0);
+}
+
+TEST(Lifetime, AListAwayIsDiscardedAndTheScalerGoes) {
+  Context own = make_paged_context();
+  Buffer grads(GSC_FP32, 100);
+  List list = make_list(own, grads);
+  {
+    const Context other = make_paged_context();
+    Scaler scaler = make_scaler(other, 4.0f);
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), list.get()));
+    own.reset();
+    list.reset();  // the scaler holds it as a stray
+  }
+}
+
+/// The state of one optimizer, taken up by another as its own, outlives the first.
+TEST(Lifetime, StateThatAnotherOptimizerTookUp) {
+  const Context context = make_paged_context();
+  Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {100}});
+  Optimizer second;
+  {
+    const Optimizer first = make_optimizer(context, optimizer_options(GSC_ADAMW), make_list(context, trainer.params()),
+                                           make_list(context, trainer.grads()));
+    gsc_tensor_list *state[2] = {nullptr, nullptr};
+    for (int32_t slot = 0; slot < 2; ++slot) {
+      ASSERT_GSC_OK(gsc_optimizer_get_state(first.get(), slot, &state[slot], nullptr));
+    }
+    const List params = make_list(context, trainer.params());
+    const List grads = make_list(context, trainer.grads());
+    const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
+    gsc_optimizer *made = nullptr;
+    ASSERT_GSC_OK(gsc_optimizer_create(context.get(), &options, params.get(), grads.get(), nullptr, state, 2, &made));
+    second.reset(made);
+  }
+  ASSERT_GSC_OK(gsc_optimizer_step(second.get(), nullptr));
+  EXPECT_EQ(applied_steps(second), 1);
+}
+
+}  // namespace
+}  // namespace gsc_test
