@@ -48,7 +48,8 @@ def panel(results, threads, lines, low, high, left, top):
         out.append(f'<text x="{left + LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{2.0**exponent:g}</text>')
     for s in sizes[::max(1, len(sizes) // 5)]:
         out.append(f'<text x="{x(s):.1f}" y="{top + HEIGHT - BOTTOM + 18}" text-anchor="middle">{size_label(s)}</text>')
-    out.append(f'<text x="{left + WIDTH / 2}" y="{top + HEIGHT - 8}" text-anchor="middle">bytes that a call touches</text>')
+    out.append(f'<text x="{left + WIDTH / 2}" y="{top + HEIGHT - 8}" text-anchor="middle">'
+               'bytes that a call touches</text>')
     middle = top + HEIGHT / 2
     out.append(f'<text x="{left + 14}" y="{middle}" text-anchor="middle" '
                f'transform="rotate(-90 {left + 14} {middle})">GB/s</text>')

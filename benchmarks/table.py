@@ -93,7 +93,7 @@ def goals(results):
     apply = Goal(f"AdamW apply, {size_text(largest)}, against memcpy", [0.95, 1.05])
     small = Goal("tail over 10000 x 64 elements, against one flat tensor of the same bytes", [0.5])
     for goal, keys, counter, log2 in ((stat, [f"check/{d}" for d in ("fp16", "bf16", "fp32")], "vs_read", largest),
-                                      (apply, [f"step/adamw/{l}" for l in ("fp32", "fp16_master", "bf16_master")],
+                                      (apply, [f"step/adamw/{d}" for d in ("fp32", "fp16_master", "bf16_master")],
                                        "vs_memcpy", largest),
                                       (small, ["model/10000x64/fp32", "model/10000x64/fp16_master"], "vs_flat", None)):
         for key in keys:
@@ -104,7 +104,8 @@ def goals(results):
     peers = [Goal("tail of GPT-2 124M, times PyTorch's speed", [1.6]),
              Goal("tail over 1000 x 1024 elements, times PyTorch's speed", [5]),
              Goal("tail of GPT-2 124M, times NumPy's speed", [8])]
-    for goal, model, counter in zip(peers, ("gpt2_124m", "1000x1024", "gpt2_124m"), ("vs_torch", "vs_torch", "vs_numpy")):
+    compared = [("gpt2_124m", "vs_torch"), ("1000x1024", "vs_torch"), ("gpt2_124m", "vs_numpy")]
+    for goal, (model, counter) in zip(peers, compared, strict=True):
         for case in (results.peers or {"cases": []})["cases"]:
             if case["model"] == model and counter in case:
                 goal.measured.append((f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case[counter]))
@@ -117,7 +118,8 @@ def goal_lines(results):
 
 def machine(results):
     c = results.context
-    caches = ", ".join(f"L{k['level']} {k['size'] // 1024} KiB" for k in c.get("caches", []) if k["type"] != "Instruction")
+    caches = ", ".join(f"L{k['level']} {k['size'] // 1024} KiB"
+                       for k in c.get("caches", []) if k["type"] != "Instruction")
     lines = [f"- {c.get('processor', 'unknown processor')}, {c['num_cpus']} processors; {caches}",
              f"- {c['gradscaler']}", f"- {c['date'][:10]}, {c['mode']} run, load average at the start "
              f"{c['load_avg'][0]:.1f}, transparent huge pages: {c['transparent_hugepages']}"]
@@ -173,7 +175,8 @@ def by_peer(results):
     rows = [[c["model"], c["threads"], time_text(c["gradscaler_us"]), time_text(c["torch_us"]),
              f"{c['vs_torch']:.2f}", time_text(c["numpy_us"]) if "numpy_us" in c else "",
              f"{c['vs_numpy']:.2f}" if "vs_numpy" in c else ""] for c in results.peers["cases"]]
-    return table(["tail, fp32", "threads", "gradscaler", "PyTorch", "times its speed", "NumPy", "times its speed"], rows)
+    return table(["tail, fp32", "threads", "gradscaler", "PyTorch", "times its speed", "NumPy", "times its speed"],
+                 rows)
 
 
 def overheads(results):
@@ -183,8 +186,9 @@ def overheads(results):
 
 
 def markdown(results):
-    out = ["# CPU results", "", "Made by `scripts/bench`; [benchmarks/README.md](../../README.md) says what is measured "
-           "and how.", ""] + machine(results)
+    out = ["# CPU results", "",
+           "Made by `scripts/bench`; [benchmarks/README.md](../../README.md) says what is measured and how.",
+           ""] + machine(results)
     out += ["## Goals", ""] + table(["goal", "case", "measured", "aims"], goal_lines(results))
     if results.sizes:
         out += [f"## Operations at {size_text(results.sizes[-1])}", "", "![GB/s against bytes](cpu.svg)", ""]

@@ -149,7 +149,7 @@ class NumPy:
     def __init__(self, arrays):
         self.norm, self.steps = arrays.norm, 0
         lists = (arrays.params, arrays.grads, arrays.exp_avg, arrays.exp_avg_sq)
-        self.tensors = [tuple(t.detach().numpy() for t in row) for row in zip(*lists)]
+        self.tensors = [tuple(t.detach().numpy() for t in row) for row in zip(*lists, strict=True)]
         largest = max(row[0].size for row in self.tensors)
         self.scratch = numpy.empty(largest, numpy.float32), numpy.empty(largest, numpy.float32)
 
@@ -206,7 +206,7 @@ def verify(library):
         for _ in range(2):
             contender.step()
         results.append(torch.cat([p.detach() for p in arrays.params]))
-    for name, result in zip(("PyTorch", "NumPy"), results[1:]):
+    for name, result in zip(("PyTorch", "NumPy"), results[1:], strict=True):
         if not torch.allclose(results[0], result, rtol=1e-5, atol=1e-6):
             sys.exit(f"torch_tail: the library and {name} do not take the same step")
 

@@ -38,7 +38,7 @@ class NumpyArrays:
         arrays = [self.numpy.zeros(n + offset, sizes[dtype]) for n in counts]
         self.kept.append(arrays)
         step = arrays[0].itemsize
-        return [(a.ctypes.data + offset * step, n, dtype) for a, n in zip(arrays, counts)]
+        return [(a.ctypes.data + offset * step, n, dtype) for a, n in zip(arrays, counts, strict=True)]
 
 
 class TorchArrays:
@@ -56,7 +56,7 @@ class TorchArrays:
     def make(self, counts, dtype, offset=0):
         arrays = [self.torch.full((n + offset,), 1e-3, dtype=self.dtypes[dtype], device="cuda") for n in counts]
         self.kept.append(arrays)
-        return [(a.data_ptr() + offset * a.element_size(), n, dtype) for a, n in zip(arrays, counts)]
+        return [(a.data_ptr() + offset * a.element_size(), n, dtype) for a, n in zip(arrays, counts, strict=True)]
 
     def time(self, work, cold=True):
         """Median microseconds on the device, with the L2 cache filled with other data before each run if `cold`."""
@@ -76,7 +76,7 @@ class TorchArrays:
     def time_host(self, work):
         """Median microseconds of the calling thread, with an idle device."""
         times = []
-        for run in range(WARMUPS + RUNS):
+        for _run in range(WARMUPS + RUNS):
             self.torch.cuda.synchronize()
             begin = time.perf_counter()
             work()
@@ -179,9 +179,10 @@ class Bench:
                 grads = self.arrays.make([count] * 4, dtype, offset)
                 params = self.arrays.make([count] * 4, gsc.FP32, offset)
                 step = gsc.Step(self.library, gsc.ADAMW, params, grads)
-                self.add(f"check {label}{name}", self.arrays.time(lambda: step.check(self.arrays.stream)), 4 * count * size)
-                self.add(f"AdamW apply {label} grads{name}", self.arrays.time(lambda: step.apply(self.arrays.stream)),
-                         4 * count * (24 + size))
+                self.add(f"check {label}{name}",
+                         self.arrays.time(lambda step=step: step.check(self.arrays.stream)), 4 * count * size)
+                self.add(f"AdamW apply {label} grads{name}",
+                         self.arrays.time(lambda step=step: step.apply(self.arrays.stream)), 4 * count * (24 + size))
                 step.close()
                 self.arrays.free()
         big = (1 << 31) + 4096
@@ -200,7 +201,8 @@ class Bench:
             size = 4 * count * (8 + 8 * gsc.STATES[kind] + 4)
             if kind == gsc.LAMB:
                 size = 4 * count * 40
-            self.add(f"{name} apply, fp16 grads and copy", self.arrays.time(lambda: step.apply(self.arrays.stream)), size)
+            self.add(f"{name} apply, fp16 grads and copy",
+                     self.arrays.time(lambda step=step: step.apply(self.arrays.stream)), size)
             step.close()
             self.arrays.free()
 
@@ -228,7 +230,9 @@ class Bench:
         self.arrays.free()
         size = sum(counts) * (30 if half else 32)
         for way, value in ours.items():
-            more = {"torch us": round(theirs[way], 2), "times torch": round(theirs[way] / value, 2)} if way in theirs else {}
+            more = {}
+            if way in theirs:
+                more = {"torch us": round(theirs[way], 2), "times torch": round(theirs[way] / value, 2)}
             self.add(f"tail, {way}: {case}", value, None if "host" in way else size, **more)
 
     def skipped(self, count):
@@ -285,7 +289,8 @@ def goals(rows):
             result.append([goal, case, f"{column} {'>=' if at_least else '<='} {limit}", "", "not measured"])
             return
         met = value >= limit if at_least else value <= limit
-        result.append([goal, case, f"{column} {'>=' if at_least else '<='} {limit}", value, "met" if met else "not met"])
+        wanted = f"{column} {'>=' if at_least else '<='} {limit}"
+        result.append([goal, case, wanted, value, "met" if met else "not met"])
 
     for label in ("fp16", "bf16", "fp32"):
         judge("G1", f"check {label}", "of copy", 1.0, True)
@@ -318,13 +323,14 @@ def plot(bars):
     for i, (name, value) in enumerate(bars):
         y = 20 * i + 26
         lines.append(f'<text x="10" y="{y + 12}">{name}</text><rect x="430" y="{y}" height="15" fill="#4477aa" '
-                     f'width="{400 * value / most:.1f}"/><text x="{436 + 400 * value / most:.1f}" y="{y + 12}">{value}</text>')
+                     f'width="{400 * value / most:.1f}"/>'
+                     f'<text x="{436 + 400 * value / most:.1f}" y="{y + 12}">{value}</text>')
     return "\n".join(lines + ["</svg>\n"])
 
 
 def dry_run(library):
     arrays = NumpyArrays()
-    for name, kind in OPTIMIZERS.items():
+    for _name, kind in OPTIMIZERS.items():
         counts = [100, 7, 5000]
         step = gsc.Step(library, kind, arrays.make(counts, gsc.FP32, 1), arrays.make(counts, gsc.FP16),
                         arrays.make(counts, gsc.BF16))

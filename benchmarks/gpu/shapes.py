@@ -4,8 +4,8 @@
 
 def transformer(layers, width, vocabulary, positions=1024):
     """GPT-2's parameters."""
-    block = [width, width, 3 * width * width, 3 * width, width * width, width, width, width, 4 * width * width, 4 * width,
-             4 * width * width, width]
+    block = [width, width, 3 * width * width, 3 * width, width * width, width, width, width,
+             4 * width * width, 4 * width, 4 * width * width, width]
     return [vocabulary * width, positions * width] + block * layers + [width, width]
 
 
@@ -32,7 +32,8 @@ def resnet50():
 
 def bert_large(layers=24, width=1024, vocabulary=30522):
     """The encoder of BERT-large with its pooler."""
-    block = [width * width, width] * 4 + [width, width, 4 * width * width, 4 * width, 4 * width * width, width, width, width]
+    block = [width * width, width] * 4
+    block += [width, width, 4 * width * width, 4 * width, 4 * width * width, width, width, width]
     return [vocabulary * width, 512 * width, 2 * width, width, width] + block * layers + [width * width, width]
 
 

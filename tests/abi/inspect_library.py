@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks at the built shared library from outside.
 
-exports: its dynamic symbols are exactly the functions of capi/functions.txt and gsc_library_get_api, all of version GSC_1.
+exports: its dynamic symbols are exactly the functions of capi/functions.txt and gsc_library_get_api, all of version
+         GSC_1.
 needed:  it needs only libc, libm and libpthread (and libstdc++ and libgcc_s when the build links those shared).
 Exit status 77 means that the check does not apply, with the reason printed.
 """

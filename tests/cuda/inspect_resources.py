@@ -54,7 +54,8 @@ def main():
                 errors.append(f"{architecture}: {name} spills: {usage}")
         for name, usage in apply.items():
             if architecture == "sm_90" and usage["registers"] > MAX_APPLY_REGISTERS:
-                errors.append(f"{architecture}: {name} needs {usage['registers']} registers, at most {MAX_APPLY_REGISTERS}")
+                errors.append(f"{architecture}: {name} needs {usage['registers']} registers, "
+                              f"at most {MAX_APPLY_REGISTERS}")
         most = max(usage["registers"] for usage in apply.values()) if apply else 0
         print(f"{architecture}: {len(found)} kernels, fp32 apply at most {most} registers")
     size = os.path.getsize(os.path.realpath(library))

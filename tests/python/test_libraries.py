@@ -56,7 +56,7 @@ def test_torch_training_equals_torchs_own():
     ours, theirs = torch.nn.Linear(7, 3), torch.nn.Linear(7, 3)
     theirs.load_state_dict(ours.state_dict())
     grads = [torch.zeros_like(p) for p in ours.parameters()]
-    for p, g in zip(ours.parameters(), grads):
+    for p, g in zip(ours.parameters(), grads, strict=True):
         p.grad = g
     scaler = gs.GradScaler(init_scale=1024.0)
     optimizer = gs.AdamW(dict(ours.named_parameters()), grads, lr=0.01)
@@ -70,7 +70,7 @@ def test_torch_training_equals_torchs_own():
         theirs(x).square().mean().backward()
         reference.step()
     assert optimizer.steps == 5
-    for p, q in zip(ours.parameters(), theirs.parameters()):
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
 
 

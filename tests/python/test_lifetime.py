@@ -171,7 +171,7 @@ def test_many_threads_with_objects_of_their_own():
             params, grads = [np.zeros(5000, np.float32)], [rng.normal(size=5000).astype(np.float32)]
             scaler = gs.GradScaler(context, init_scale=2.0, growth_interval=1 << 30)
             optimizer = gs.SGD(params, grads, lr=2.0, device=context)
-            for turn in range(50):
+            for _turn in range(50):
                 scaler.step(optimizer)
                 with pytest.raises(gs.BadStateError, match="step"):
                     scaler.step(optimizer)
@@ -194,7 +194,7 @@ def test_closing_while_another_thread_steps():
         optimizer = gs.SGD(params, grads, lr=0.0)
         stopped = []
 
-        def work():
+        def work(optimizer=optimizer, stopped=stopped):
             try:
                 while True:
                     optimizer.step()

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import gradscaler as gs
@@ -49,7 +48,7 @@ def test_the_library_can_be_loaded_and_is_the_one_in_use():
 def test_a_c_program_builds_from_the_package(tmp_path):
     source = tmp_path / "user.c"
     source.write_text('#include <gradscaler/gradscaler.h>\n#include <string.h>\n'
-                      'int main(void) { return strcmp(gsc_library_get_version(), "%s"); }\n' % gs.__version__)
+                      f'int main(void) {{ return strcmp(gsc_library_get_version(), "{gs.__version__}"); }}\n')
     program, library = tmp_path / "user", gs.get_library()
     subprocess.run(["cc", "-I" + gs.get_include(), str(source), library, "-Wl,-rpath," + os.path.dirname(library),
                     "-o", str(program)], check=True)

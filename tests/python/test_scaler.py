@@ -38,7 +38,7 @@ def test_standard_case_equals_a_control_run(kind, unscale):
     scaler = gs.GradScaler(init_scale=128.0, growth_interval=1)
     optimizer, reference = kind(scaled, grads, lr=0.1), kind(control, plain, lr=0.1)
     for batch in range(4):
-        for g, p in zip(grads, plain):
+        for g, p in zip(grads, plain, strict=True):
             p[:] = rng.normal(size=p.shape)
             g[:] = p * np.float32(scaler.get_scale())
         if batch == 2:
@@ -51,7 +51,7 @@ def test_standard_case_equals_a_control_run(kind, unscale):
         scaler.update()
     assert scaler.get_scale() == 128.0 * 2.0**3 * 0.5
     assert (optimizer.steps, optimizer.skipped_steps) == (3, 1)
-    for a, b in zip(scaled, control):
+    for a, b in zip(scaled, control, strict=True):
         np.testing.assert_array_equal(a, b)
 
 

@@ -72,7 +72,7 @@ class World:
 
     def run(self, pattern, scales):
         assert len(pattern) == len(scales)
-        for letter, scale in zip(pattern, scales):
+        for letter, scale in zip(pattern, scales, strict=True):
             for index, model in enumerate(self.models.values()):
                 model.fill(self.scaler.get_scale())
                 if letter == "x" and index == 0:

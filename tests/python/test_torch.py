@@ -45,7 +45,7 @@ def run(train, make, atol=1e-7, **arguments):
     train(data, models[0], optimizers[0], scaler, loss, 2)
     train(data, models[1], optimizers[1], make(enabled=False), loss, 2)
     assert scaler.get_scale() == 128.0 * 2.0**3 * 0.5
-    for ours, theirs in zip(models[0].parameters(), models[1].parameters()):
+    for ours, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, atol=atol, rtol=1e-5)
         torch.testing.assert_close(ours.grad, theirs.grad, atol=atol, rtol=1e-5)
     return scaler
@@ -349,7 +349,7 @@ def test_random_trajectories_equal_pytorchs():
         for _ in range(60):
             bad = torch.rand((), generator=generator) < 0.3
             grad = torch.randn(33, generator=generator) * (float("inf") if bad else 1.0)
-            for param, optimizer, scaler in zip(params, optimizers, scalers):
+            for param, optimizer, scaler in zip(params, optimizers, scalers, strict=True):
                 scale = scaler.scale(torch.ones(()))
                 param.grad = grad * scale
                 scaler.step(optimizer)

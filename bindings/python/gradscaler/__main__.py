@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from . import build, demo, doctor, plot
 from .device import devices
@@ -34,7 +34,7 @@ def _demo(log: str) -> int:
     return _verdicts(records)
 
 
-def _plot(log: str, output: Optional[str]) -> int:
+def _plot(log: str, output: str | None) -> int:
     records = read_log(log)
     if output is not None:
         with open(output, "w", encoding="utf-8") as file:
@@ -43,14 +43,14 @@ def _plot(log: str, output: Optional[str]) -> int:
     return 0
 
 
-def _verdicts(records: List[Dict[str, Any]]) -> int:
+def _verdicts(records: list[dict[str, Any]]) -> int:
     found = doctor.examine(records)
     for verdict in found:
         print(("problem: " if verdict.problem else "ok: ") + verdict.text)
     return int(any(verdict.problem for verdict in found))
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Runs a command; the exit status: 1 if the doctor found a problem, 2 for a file that cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m gradscaler", description="Tools around training logs.")
     commands = parser.add_subparsers(dest="command", required=True)

@@ -6,8 +6,9 @@ The rest of the package reaches the library through here only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Iterator, Optional, Type, TypeVar
+from typing import Any, TypeVar
 
 from . import _swig
 from .errors import BY_STATUS, ClosedError
@@ -57,7 +58,7 @@ class Closeable:
         return self
 
     def __exit__(
-        self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 

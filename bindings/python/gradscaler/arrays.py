@@ -12,11 +12,12 @@ library writes (``ValueError``), other dtypes and things that are no arrays (``T
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any
 
 from ._native import native
-from .device import parse_device, device_name
+from .device import device_name, parse_device
 
 #: Codes of the element types by name.
 DTYPES = {"float16": native.FP16, "bfloat16": native.BF16, "float32": native.FP32, "float64": native.FP64}
@@ -35,7 +36,7 @@ _DL_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
 #: Anything that this module accepts.
 ArrayLike = Any
 #: Arrays, or a mapping from names to arrays.
-Arrays = Union[Iterable[ArrayLike], Mapping[str, ArrayLike]]
+Arrays = Iterable[ArrayLike] | Mapping[str, ArrayLike]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Tensor:
     device: str = "cpu"
     readonly: bool = False
     #: CUDA stream on which the producer works, if it said so.
-    stream: Optional[int] = None
+    stream: int | None = None
     #: Keeps the memory alive; None for raw pointers.
     owner: Any = None
 
@@ -87,7 +88,7 @@ def is_array(value: object) -> bool:
 
 
 def as_tensor(array: ArrayLike, *, argument: str = "array", dtype: object = None, writable: bool = True,
-              stream: Optional[int] = None) -> Tensor:
+              stream: int | None = None) -> Tensor:
     """Looks into `array`. `argument` is its name in errors; `dtype` overrides the array's, for bfloat16 kept as uint16.
 
     `writable` refuses read-only arrays. `stream` is the CUDA stream that the memory will be used on.
@@ -112,12 +113,12 @@ def as_word(value: object, *, argument: str, dtype: str, writable: bool) -> Tens
     return found
 
 
-def as_tensors(arrays: Arrays, *, argument: str, names: Optional[Sequence[Optional[str]]] = None, dtype: object = None,
-               writable: bool = True, stream: Optional[int] = None) -> Tuple[List[Tensor], List[Optional[str]]]:
+def as_tensors(arrays: Arrays, *, argument: str, names: Sequence[str | None] | None = None, dtype: object = None,
+               writable: bool = True, stream: int | None = None) -> tuple[list[Tensor], list[str | None]]:
     """Looks into each of `arrays` (one array is a collection of one); tensors and their names."""
     if is_array(arrays):
         arrays = [arrays]
-    found_names: List[Optional[str]]
+    found_names: list[str | None]
     if isinstance(arrays, Mapping):
         found_names = [str(name) for name in arrays]
         items = list(arrays.values())
@@ -135,11 +136,11 @@ def as_tensors(arrays: Arrays, *, argument: str, names: Optional[Sequence[Option
         if len(found_names) != len(items):
             raise ValueError(f"names has {len(found_names)} entries, but {argument} has {len(items)}")
     tensors = [as_tensor(item, argument=label, dtype=dtype, writable=writable, stream=stream)
-               for item, label in zip(items, labels)]
+               for item, label in zip(items, labels, strict=True)]
     return tensors, found_names
 
 
-def tensor_array(tensors: Sequence[Tensor], names: Optional[Sequence[Optional[str]]] = None) -> Any:
+def tensor_array(tensors: Sequence[Tensor], names: Sequence[str | None] | None = None) -> Any:
     """The native array of `tensors`."""
     array = native.TensorArray(len(tensors))
     for i, tensor in enumerate(tensors):
@@ -147,7 +148,7 @@ def tensor_array(tensors: Sequence[Tensor], names: Optional[Sequence[Optional[st
     return array
 
 
-def common_device(tensors: Sequence[Tensor], argument: str, expected: Optional[str] = None) -> str:
+def common_device(tensors: Sequence[Tensor], argument: str, expected: str | None = None) -> str:
     """The device of all `tensors`; an error names the first that is elsewhere."""
     device = expected or (tensors[0].device if tensors else "cpu")
     for i, tensor in enumerate(tensors):
@@ -160,7 +161,7 @@ def _is_raw(value: object) -> bool:
     return isinstance(value, tuple) and len(value) in (3, 4) and type(value[0]) is int
 
 
-def _look(array: Any, argument: str, override: Optional[str], stream: Optional[int]) -> Tensor:
+def _look(array: Any, argument: str, override: str | None, stream: int | None) -> Tensor:
     if isinstance(array, Tensor):
         return _with_dtype(array, argument, override, array.nbytes)
     if _is_raw(array):
@@ -181,7 +182,7 @@ def _look(array: Any, argument: str, override: Optional[str], stream: Optional[i
     return found
 
 
-def _with_dtype(found: Tensor, argument: str, override: Optional[str], nbytes: int) -> Tensor:
+def _with_dtype(found: Tensor, argument: str, override: str | None, nbytes: int) -> Tensor:
     if override is None or override == found.dtype:
         return found
     return Tensor(found.address, _count(argument, nbytes, override), override, found.device, found.readonly,
@@ -199,7 +200,7 @@ def _require_contiguous(argument: str, contiguous: bool) -> None:
         raise ValueError(f"{argument} is not contiguous in C order")
 
 
-def _from_raw(array: Any, argument: str, override: Optional[str]) -> Tensor:
+def _from_raw(array: Any, argument: str, override: str | None) -> Tensor:
     device = device_name(*parse_device(array[3])) if len(array) == 4 else "cpu"
     dtype = override or ("int32" if array[2] == "int32" else dtype_name(array[2], f"{argument}'s dtype"))
     if type(array[1]) is not int or array[0] < 0:
@@ -207,7 +208,7 @@ def _from_raw(array: Any, argument: str, override: Optional[str]) -> Tensor:
     return Tensor(array[0], array[1], dtype, device)
 
 
-def _from_buffer(array: Any, argument: str, override: Optional[str]) -> Optional[Tensor]:
+def _from_buffer(array: Any, argument: str, override: str | None) -> Tensor | None:
     dtype = None
     try:
         view = native.buffer_view(array)
@@ -234,7 +235,7 @@ def _from_buffer(array: Any, argument: str, override: Optional[str]) -> Optional
     return _with_dtype(found, argument, override, nbytes)
 
 
-def _from_dlpack(array: Any, argument: str, override: Optional[str], stream: Optional[int]) -> Tensor:
+def _from_dlpack(array: Any, argument: str, override: str | None, stream: int | None) -> Tensor:
     try:
         kind, index = array.__dlpack_device__()
         device = _DL_DEVICES.get(int(kind))
@@ -254,7 +255,7 @@ def _from_dlpack(array: Any, argument: str, override: Optional[str], stream: Opt
     return _with_dtype(found, argument, override, count * (bits * lanes // 8))
 
 
-def _dlpack_capsule(array: Any, device: str, stream: Optional[int]) -> Any:
+def _dlpack_capsule(array: Any, device: str, stream: int | None) -> Any:
     # 1 is the legacy default stream; 0 is not allowed.
     arguments = {"stream": stream or 1} if device == "cuda" else {}
     try:
@@ -287,7 +288,7 @@ def _check_tensor(array: Any, argument: str) -> None:
         raise ValueError(f"{argument} was freed or resized: its storage has {held} bytes, but it needs {needed}")
 
 
-def _producer_stream(array: Any) -> Optional[int]:
+def _producer_stream(array: Any) -> int | None:
     """The CUDA stream that fills `array`, for libraries whose interface does not say."""
     if _is_torch(array):
         torch: Any = sys.modules["torch"]
@@ -298,7 +299,7 @@ def _producer_stream(array: Any) -> Optional[int]:
     return None
 
 
-def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override: Optional[str]) -> Tensor:
+def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override: str | None) -> Tensor:
     address, readonly = interface["data"]
     shape, strides, typestr = interface["shape"], interface.get("strides"), interface["typestr"]
     stream = interface.get("stream")
@@ -312,7 +313,7 @@ def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override
         count *= extent
     if strides is not None and count:
         expected = itemsize
-        for extent, stride in zip(reversed(shape), reversed(strides)):
+        for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
             _require_contiguous(argument, extent == 1 or stride == expected)
             expected *= extent
     dtype = _TYPESTR.get(typestr[1:], f"of typestr {typestr!r}")

@@ -8,7 +8,6 @@ learnt but the numbers.
 from __future__ import annotations
 
 import array
-from typing import List, Optional, Tuple
 
 from . import ops
 from .arrays import as_tensor
@@ -20,7 +19,7 @@ from .tensors import TensorList
 _COUNT = 64
 
 
-def run(scaler: GradScaler, steps: int = 200, log: Optional[LogWriter] = None) -> Tuple[float, int]:
+def run(scaler: GradScaler, steps: int = 200, log: LogWriter | None = None) -> tuple[float, int]:
     """Trains; the share of the numbers that came within 10 % of their targets, and the number of skipped steps."""
     weights = [2.0 ** (-i / 2) for i in range(_COUNT)]
     params = array.array("f", [0.0] * _COUNT)
@@ -40,7 +39,7 @@ def run(scaler: GradScaler, steps: int = 200, log: Optional[LogWriter] = None) -
     return sum(abs(p - 1.0) < 0.1 for p in params) / _COUNT, optimizer.skipped_steps
 
 
-def main(log_path: str) -> List[str]:
+def main(log_path: str) -> list[str]:
     """Runs with and without scaling, writes the log of the one with, and returns what to print."""
     # A log is appended to; a demo starts one.
     open(log_path, "w", encoding="utf-8").close()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple, Union
 
 from ._native import Closeable, Names, integer, native
 
@@ -34,7 +33,7 @@ class DeviceInfo:
     memory_bytes: int
 
 
-def parse_device(device: str) -> Tuple[int, int]:
+def parse_device(device: str) -> tuple[int, int]:
     """Type and index of ``"cpu"``, ``"cuda"`` or ``"cuda:<n>"``."""
     word, colon, index = device.partition(":") if isinstance(device, str) else (device, "", "")
     if colon and not index.isdigit():
@@ -83,10 +82,10 @@ class Context(Closeable):
         return f"<gradscaler.Context {self.device}{' closed' if self.closed else ''}>"
 
 
-DeviceLike = Union[str, Context, None]
+DeviceLike = str | Context | None
 
-_defaults: Dict[str, Context] = {}
-_before_fork: List[Context] = []
+_defaults: dict[str, Context] = {}
+_before_fork: list[Context] = []
 _lock = threading.Lock()
 
 
@@ -100,7 +99,7 @@ def default_context(device: str = "cpu") -> Context:
         return context
 
 
-def resolve_context(device: DeviceLike, fallback: Optional[str] = None) -> Context:
+def resolve_context(device: DeviceLike, fallback: str | None = None) -> Context:
     """A context from what users pass: a context, a device's name, or None for `fallback` or the CPU."""
     if isinstance(device, Context):
         return device
@@ -119,7 +118,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def devices() -> List[DeviceInfo]:
+def devices() -> list[DeviceInfo]:
     """All devices that this build can use here, the CPU first."""
     found = []
     for word in _TYPES:

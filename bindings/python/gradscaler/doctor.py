@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Dict, List, Sequence
+from typing import Any
 
 #: Skips among the first steps of a run are the scale finding its place.
 _SETTLING = 10
@@ -25,7 +26,7 @@ class Verdict:
     text: str
 
 
-def examine(records: Sequence[Dict[str, Any]]) -> List[Verdict]:
+def examine(records: Sequence[dict[str, Any]]) -> list[Verdict]:
     """Judges the records of a log, as :func:`gradscaler.log.read_log` gives them."""
     steps = [record for record in records if record["kind"] == "step"]
     if not steps:
@@ -37,7 +38,7 @@ def examine(records: Sequence[Dict[str, Any]]) -> List[Verdict]:
     return verdicts
 
 
-def _skips(steps: Sequence[Dict[str, Any]]) -> List[Verdict]:
+def _skips(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
     skipped = [i for i, step in enumerate(steps) if step["overflow"]]
     run = steps[-1]["consecutive_skips"]
     if run >= _HOPELESS:
@@ -69,7 +70,7 @@ def _skips(steps: Sequence[Dict[str, Any]]) -> List[Verdict]:
     return verdicts
 
 
-def _scale(steps: Sequence[Dict[str, Any]]) -> List[Verdict]:
+def _scale(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
     last = steps[-1]
     if not math.isfinite(last["scale"]) or last["scale"] == 0:
         return [Verdict(True, f"the scale became {last['scale']}: set max_scale or min_scale")]
@@ -81,7 +82,7 @@ def _scale(steps: Sequence[Dict[str, Any]]) -> List[Verdict]:
     return [Verdict(False, f"the scale ends at {_power(last['scale'])}")]
 
 
-def _gradients(record: Dict[str, Any]) -> List[Verdict]:
+def _gradients(record: dict[str, Any]) -> list[Verdict]:
     verdicts = []
     for tensor in record["tensors"]:
         share = tensor["zero_count"] / tensor["count"] if tensor["count"] else 0.0
@@ -91,7 +92,7 @@ def _gradients(record: Dict[str, Any]) -> List[Verdict]:
     return verdicts
 
 
-def _tensor(step: Dict[str, Any]) -> str:
+def _tensor(step: dict[str, Any]) -> str:
     if step["first_tensor"] < 0:
         return "a tensor of another rank"
     return f"tensor {step.get('first_name') or step['first_tensor']}"

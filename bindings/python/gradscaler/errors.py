@@ -8,7 +8,7 @@ plain ``TypeError`` and ``ValueError``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .report import Report
@@ -60,7 +60,7 @@ class ScaleFloorError(GradscalerError, ArithmeticError):
     """The scale could not be lowered any further. ``report`` holds the report that was asked for."""
 
     status = 7
-    report: Optional[Report] = None
+    report: Report | None = None
 
 
 class CallbackError(GradscalerError, RuntimeError):

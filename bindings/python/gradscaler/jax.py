@@ -21,9 +21,10 @@ for the device once a step. Needs jax 0.5, for CUDA 0.6. Importing this module i
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Tuple
+from typing import Any
 
 import jax as _jax  # type: ignore[import-not-found, unused-ignore]
 import jax.numpy as jnp  # type: ignore[import-not-found, unused-ignore]
@@ -45,7 +46,7 @@ for _name in ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler
         jax.ffi.register_ffi_target(_name, jax.ffi.pycapsule(_library[_name + _suffix]), platform=_platform)
 
 
-def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> Tuple[Any, Any]:
+def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> tuple[Any, Any]:
     """Gradients times `inv_scale`, and 1.0 if one is inf or NaN before or after, else `found_inf` as it was.
 
     `grads` is a pytree of floating arrays.
@@ -59,7 +60,7 @@ def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> Tuple[Any
 
 
 def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, *, growth_factor: float = 2.0,
-                 backoff_factor: float = 0.5, growth_interval: int = 2000) -> Tuple[Any, Any]:
+                 backoff_factor: float = 0.5, growth_interval: int = 2000) -> tuple[Any, Any]:
     """The next scale (float32) and growth tracker (int32), by PyTorch's rule. Factors are fixed when it is traced."""
     call = jax.ffi.ffi_call("gradscaler_update_scale", [_word_shape(jnp.float32), _word_shape(jnp.int32)],
                             vmap_method="sequential", input_output_aliases={0: 0, 1: 1})
@@ -87,9 +88,9 @@ def adamw_init(params: Any) -> AdamWState:
     return AdamWState(jnp.zeros((), jnp.int32), zeros(), zeros())
 
 
-def adamw(params: Any, grads: Any, state: AdamWState, *, lr: Any = 1e-3, betas: Tuple[float, float] = (0.9, 0.999),
+def adamw(params: Any, grads: Any, state: AdamWState, *, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
           eps: float = 1e-8, weight_decay: float = 1e-2, inv_scale: Any = 1.0, found_inf: Any = 0.0
-          ) -> Tuple[Any, AdamWState]:
+          ) -> tuple[Any, AdamWState]:
     """One step of AdamW in one pass; nothing changes where `found_inf` is not 0.
 
     `grads` are multiplied by `inv_scale` first. `lr`, `inv_scale` and `found_inf` may be traced. Donate `params` and
@@ -98,7 +99,7 @@ def adamw(params: Any, grads: Any, state: AdamWState, *, lr: Any = 1e-3, betas: 
     leaves, tree = jax.tree_util.tree_flatten(params)
     trees = [grads, params, state.exp_avg, state.exp_avg_sq]
     flat = [jax.tree_util.tree_leaves(t) for t in trees]
-    for name, found in zip(("grads", "params", "exp_avg", "exp_avg_sq"), flat):
+    for name, found in zip(("grads", "params", "exp_avg", "exp_avg_sq"), flat, strict=True):
         if [a.shape for a in found] != [a.shape for a in leaves]:
             raise ValueError(f"{name} have other shapes than params")
     count = len(leaves)
@@ -123,7 +124,7 @@ class DynamicScale:
     scale: Any
     growth_tracker: Any
     #: (growth factor, backoff factor, growth interval): not traced, so that changing them compiles anew.
-    policy: Tuple[float, float, int] = field(default=(2.0, 0.5, 2000), metadata={"static": True})
+    policy: tuple[float, float, int] = field(default=(2.0, 0.5, 2000), metadata={"static": True})
 
     @classmethod
     def create(cls, init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5,
@@ -132,7 +133,7 @@ class DynamicScale:
         return cls(_word(init_scale), jnp.zeros((), jnp.int32), (growth_factor, backoff_factor, growth_interval))
 
     def value_and_grad(self, function: Callable[..., Any], argnums: Any = 0, has_aux: bool = False
-                       ) -> Callable[..., Tuple[DynamicScale, Any, Any, Any]]:
+                       ) -> Callable[..., tuple[DynamicScale, Any, Any, Any]]:
         """As ``jax.value_and_grad``, with the loss scaled and the gradients unscaled.
 
         The function returned gives ``(next DynamicScale, found_inf, value, grads)``; skip the step where found_inf is
@@ -143,7 +144,7 @@ class DynamicScale:
             loss, aux = result if has_aux else (result, None)
             return (loss.astype(jnp.float32) * self.scale), (loss, aux)
 
-        def call(*arguments: Any, **keywords: Any) -> Tuple[DynamicScale, Any, Any, Any]:
+        def call(*arguments: Any, **keywords: Any) -> tuple[DynamicScale, Any, Any, Any]:
             (_, (loss, aux)), grads = jax.value_and_grad(scaled, argnums, has_aux=True)(*arguments, **keywords)
             inv_scale = (1.0 / self.scale).astype(jnp.float32)
             grads, found_inf = unscale_check(grads, inv_scale)

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from types import TracebackType
-from typing import IO, Any, Dict, List, Optional, Type, Union
+from typing import IO, Any, Union
 
 from .scaler import Gradients, GradScaler
 from .tensors import TensorList
@@ -26,7 +26,7 @@ class LogWriter:
     TensorBoard needs the ``tensorboard`` package. A record costs a blocking read of the report.
     """
 
-    def __init__(self, path: Path, *, tensorboard: Optional[Path] = None) -> None:
+    def __init__(self, path: Path, *, tensorboard: Path | None = None) -> None:
         self._board: Any = None
         if tensorboard is not None:
             try:
@@ -37,7 +37,7 @@ class LogWriter:
         self._file: IO[str] = open(path, "a", encoding="utf-8")
         self._step = 0
 
-    def step(self, scaler: GradScaler, optimizer: Optional[Gradients] = None, **more: Any) -> None:
+    def step(self, scaler: GradScaler, optimizer: Gradients | None = None, **more: Any) -> None:
         """Writes what happened in the step that :meth:`GradScaler.update` just ended, with `more` beside it."""
         record = scaler.report(optimizer).asdict()
         record.update(step=self._step, min_scale=scaler.options["min_scale"], **more)
@@ -55,7 +55,7 @@ class LogWriter:
         names = [name or f"tensor {i}" for i, name in enumerate(grads.names)]
         found = [{"name": name, "count": d.count, "zero_count": d.zero_count, "nan_count": d.nan_count,
                   "inf_count": d.inf_count, "subnormal_count": d.subnormal_count, "amax": d.amax}
-                 for name, d in zip(names, grads.diagnose())]
+                 for name, d in zip(names, grads.diagnose(), strict=True)]
         self._write("gradients", {"step": self._step, "scale": current, "tensors": found,
                                   "recommended": grads.recommend_scale(current).scale})
 
@@ -75,11 +75,11 @@ class LogWriter:
     def __enter__(self) -> LogWriter:
         return self
 
-    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
         self.close()
 
-    def _write(self, kind: str, record: Dict[str, Any]) -> None:
+    def _write(self, kind: str, record: dict[str, Any]) -> None:
         self._file.write(json.dumps({"kind": kind, **_plain(record)}, allow_nan=False) + "\n")
 
 
@@ -93,7 +93,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def read_log(path: Path) -> List[Dict[str, Any]]:
+def read_log(path: Path) -> list[dict[str, Any]]:
     """The records of a log. A line that is none is an error that gives its number; a last one cut short is dropped."""
     records = []
     with open(path, encoding="utf-8") as file:

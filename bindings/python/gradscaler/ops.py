@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any, List, Tuple, Union
+from typing import Any
 
-from ._native import integer, native, real
+from ._native import integer, real
 from .arrays import Arrays, Tensor, as_tensors, as_word, common_device, tensor_array
 from .device import default_context
 from .scaler import norm_code
@@ -19,7 +19,7 @@ from .scaler import norm_code
 __all__ = ["unscale_check", "update_scale", "scale", "axpby", "cast", "norm", "norms", "zero", "clip_grad_norm_",
            "clip_grad_value_"]
 
-Number = Union[float, Any]
+Number = float | Any
 
 
 def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:
@@ -75,7 +75,7 @@ def norm(tensors: Arrays, norm_type: float = 2.0) -> float:
     return _norms(tensors, norm_type)[0]
 
 
-def norms(tensors: Arrays, norm_type: float = 2.0) -> Tuple[float, ...]:
+def norms(tensors: Arrays, norm_type: float = 2.0) -> tuple[float, ...]:
     """The norm of each tensor. Tensors must be on the CPU."""
     return _norms(tensors, norm_type)[1]
 
@@ -120,7 +120,7 @@ def clip_grad_value_(grads: Arrays, clip_value: float) -> None:
         scaler.clip_grad_value_(gradients, clip_value)
 
 
-def _norms(tensors: Arrays, norm_type: float) -> Tuple[float, Tuple[float, ...]]:
+def _norms(tensors: Arrays, norm_type: float) -> tuple[float, tuple[float, ...]]:
     found, _ = as_tensors(tensors, argument="tensors", writable=False)
     if common_device(found, "tensors") != "cpu":
         raise ValueError(f"tensors are on {found[0].device}; norms of these are in the scaler's report")
@@ -131,7 +131,7 @@ def _norms(tensors: Arrays, norm_type: float) -> Tuple[float, Tuple[float, ...]]
     return total.value, tuple(each)
 
 
-def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str) -> Tuple[List[Tensor], List[Tensor], str]:
+def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str) -> tuple[list[Tensor], list[Tensor], str]:
     sources, _ = as_tensors(src, argument=src_name, writable=False)
     targets, _ = as_tensors(dst, argument=dst_name)
     if len(sources) != len(targets):
@@ -141,7 +141,7 @@ def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str) -> Tuple[List
     return sources, targets, device
 
 
-def _word(value: Number, argument: str, device: str) -> Tuple[int, Any]:
+def _word(value: Number, argument: str, device: str) -> tuple[int, Any]:
     """Address of a word that is only read, and what holds it."""
     if isinstance(value, (int, float)) and device == "cpu":
         word = ctypes.c_float(value)
@@ -151,5 +151,5 @@ def _word(value: Number, argument: str, device: str) -> Tuple[int, Any]:
     return tensor.address, tensor
 
 
-def _stream(tensors: List[Tensor]) -> int:
+def _stream(tensors: list[Tensor]) -> int:
     return next((tensor.stream for tensor in tensors if tensor.stream is not None), 0)

@@ -11,7 +11,8 @@ own dtype in the same pass. The arrays are held as long as the optimizer lives.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, Iterator, List, Mapping, MutableMapping, Optional, Tuple
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
 
 from ._native import Closeable, native, real
 from .arrays import Tensor, is_array
@@ -78,11 +79,11 @@ class Optimizer(Closeable):
     __slots__ = ("params", "grads", "model_copy", "stream", "context", "_kind", "_keys", "_owners", "_groups")
 
     _KIND = -1
-    _KEYS: Tuple[str, ...] = ()
-    _SLOTS: Tuple[str, ...] = ()
+    _KEYS: tuple[str, ...] = ()
+    _SLOTS: tuple[str, ...] = ()
 
-    def __init__(self, params: Any, grads: Any, arguments: Dict[str, Any], *, model_copy: Any = None,
-                 state: Optional[Mapping[str, Any]] = None, device: DeviceLike = None) -> None:
+    def __init__(self, params: Any, grads: Any, arguments: dict[str, Any], *, model_copy: Any = None,
+                 state: Mapping[str, Any] | None = None, device: DeviceLike = None) -> None:
         if self._KIND < 0:
             raise TypeError("Optimizer is a base class; use SGD, Adam, AdamW, Adagrad, Lion or LAMB")
         self._kind = self._KIND
@@ -98,7 +99,7 @@ class Optimizer(Closeable):
         #: The gradients stepped on.
         self.grads: TensorList = _list_of(grads, "grads", self.context, writes_to=writes)
         #: The 16-bit weights written along with the parameters, if any.
-        self.model_copy: Optional[TensorList] = (
+        self.model_copy: TensorList | None = (
             None if model_copy is None else _list_of(model_copy, "model_copy", self.context, writes_to=True))
         #: CUDA stream that steps are enqueued on, 0 for the default stream. The producer's, unless you set it.
         self.stream: int = self.params.stream
@@ -120,7 +121,7 @@ class Optimizer(Closeable):
         for first, count, own in group_options[1:]:
             self._h.add_group(first, count, own)
 
-    def _state_lists(self, options: Any, state: Optional[Mapping[str, Any]]) -> List[TensorList]:
+    def _state_lists(self, options: Any, state: Mapping[str, Any] | None) -> list[TensorList]:
         if state is None:
             return []
         wanted = [slot for slot in self._SLOTS if _has_slot(slot, options)]
@@ -128,14 +129,14 @@ class Optimizer(Closeable):
             raise ValueError(f"state has {sorted(state)}; this optimizer keeps {sorted(wanted)}")
         return [_list_of(state[slot], f"state[{slot!r}]", self.context, writes_to=True) for slot in wanted]
 
-    def _checked(self, overrides: Dict[str, Any]) -> Dict[str, Any]:
+    def _checked(self, overrides: dict[str, Any]) -> dict[str, Any]:
         for key in overrides:
             if key not in self._keys:
                 raise ValueError(f"a param group has {key!r}; {type(self).__name__} knows {', '.join(self._keys)}")
         return overrides
 
     @property
-    def param_groups(self) -> List[ParamGroup]:
+    def param_groups(self) -> list[ParamGroup]:
         """The groups in order, live."""
         return [ParamGroup(self, index, first, count) for index, (first, count) in enumerate(self._groups)]
 
@@ -162,9 +163,9 @@ class Optimizer(Closeable):
         self._handle.zero_grads(self.stream)
 
     @property
-    def state(self) -> Dict[str, List[Tensor]]:
+    def state(self) -> dict[str, list[Tensor]]:
         """The state tensors by slot, such as ``exp_avg``. They hold the optimizer."""
-        found: Dict[str, List[Tensor]] = {}
+        found: dict[str, list[Tensor]] = {}
         for slot in range(self._handle.state_count()):
             tensors = []
             for index in range(len(self.params)):
@@ -183,7 +184,7 @@ class Optimizer(Closeable):
             raise ValueError(f"slot is {slot!r}; this optimizer keeps {', '.join(tensors)}")
         return host_view(tensors[slot][index])
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Everything a checkpoint needs: hyper-parameters, and step counts and state as bytes. Blocks."""
         data = bytearray(self._handle.save_size())
         self._h.save(data, self.stream)
@@ -202,7 +203,7 @@ class Optimizer(Closeable):
             raise ValueError(f"the state dict has {len(groups)} param groups, but there are {len(self._groups)}")
         before = [group._options() for group in self.param_groups]
         try:
-            for group, values in zip(self.param_groups, groups):
+            for group, values in zip(self.param_groups, groups, strict=True):
                 for key in self._keys:
                     if key in _FLAGS and bool(values[key]) != group[key]:
                         raise ValueError(f"the state dict has {key}={values[key]}, but here it is {group[key]}")
@@ -243,7 +244,7 @@ def _list_of(arrays: Any, argument: str, device: DeviceLike, *, writes_to: bool)
     return TensorList(arrays, device=device, read_only=not writes_to, argument=argument)
 
 
-def _flatten(params: Any, grads: Any, model_copy: Any) -> Tuple[List[Tuple[int, int, Dict[str, Any]]], Any, Any, Any]:
+def _flatten(params: Any, grads: Any, model_copy: Any) -> tuple[list[tuple[int, int, dict[str, Any]]], Any, Any, Any]:
     """Ranges of the groups, with what each overrides, and the arrays of all groups one after the other."""
     if isinstance(params, (TensorList, Mapping)) or is_array(params):
         groups = None
@@ -256,10 +257,10 @@ def _flatten(params: Any, grads: Any, model_copy: Any) -> Tuple[List[Tuple[int, 
         return [], params, grads, model_copy
     if grads is not None or model_copy is not None:
         raise TypeError("with param groups, grads and model_copy belong into the groups")
-    ranges: List[Tuple[int, int, Dict[str, Any]]] = []
-    all_params: List[Any] = []
-    all_grads: List[Any] = []
-    all_copies: List[Any] = []
+    ranges: list[tuple[int, int, dict[str, Any]]] = []
+    all_params: list[Any] = []
+    all_grads: list[Any] = []
+    all_copies: list[Any] = []
     for number, group in enumerate(groups):
         rest = dict(group)
         own = _group_arrays(rest.pop("params"))
@@ -276,7 +277,7 @@ def _flatten(params: Any, grads: Any, model_copy: Any) -> Tuple[List[Tuple[int, 
     return ranges, all_params, all_grads, all_copies or None
 
 
-def _group_arrays(arrays: Any) -> List[Any]:
+def _group_arrays(arrays: Any) -> list[Any]:
     if isinstance(arrays, Mapping):
         return list(arrays.values())
     return [arrays] if is_array(arrays) else list(arrays)

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Tuple
+from collections.abc import Mapping
+from typing import Any
 
 from ._native import native
 from .device import DeviceLike
 from .optim import Optimizer
 
-_State = Optional[Mapping[str, Any]]
+_State = Mapping[str, Any] | None
 
 
 class SGD(Optimizer):
@@ -41,7 +42,7 @@ class Adam(Optimizer):
     _KEYS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
     _SLOTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
 
-    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999),
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False,
                  model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = None,
                  device: DeviceLike = None) -> None:
@@ -58,7 +59,7 @@ class AdamW(Optimizer):
     _KEYS = Adam._KEYS
     _SLOTS = Adam._SLOTS
 
-    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999),
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
                  model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = None,
                  device: DeviceLike = None) -> None:
@@ -93,7 +94,7 @@ class Lion(Optimizer):
     _KEYS = ("lr", "betas", "weight_decay", "maximize")
     _SLOTS = ("exp_avg",)
 
-    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-4, betas: Tuple[float, float] = (0.9, 0.99),
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
                  weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None,
                  zero_grads: bool = False, write_grads: bool = False, state: _State = None,
                  device: DeviceLike = None) -> None:
@@ -110,7 +111,7 @@ class LAMB(Optimizer):
     _KEYS = ("lr", "betas", "eps", "weight_decay", "maximize")
     _SLOTS = ("exp_avg", "exp_avg_sq")
 
-    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999),
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-6, weight_decay: float = 1e-2, *, maximize: bool = False, model_copy: Any = None,
                  zero_grads: bool = False, write_grads: bool = False, state: _State = None,
                  device: DeviceLike = None) -> None:

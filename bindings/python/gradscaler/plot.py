@@ -4,24 +4,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 800, 320, 60, 40, 30
 
 
-def _points(records: Sequence[Dict[str, Any]]) -> Tuple[List[float], List[bool]]:
+def _points(records: Sequence[dict[str, Any]]) -> tuple[list[float], list[bool]]:
     steps = [r for r in records if r["kind"] == "step" and math.isfinite(r["scale"]) and r["scale"] > 0]
     if not steps:
         raise ValueError("the log has no steps")
     return [math.log2(step["scale"]) for step in steps], [bool(step["overflow"]) for step in steps]
 
 
-def _bounds(exponents: Sequence[float]) -> Tuple[int, int]:
+def _bounds(exponents: Sequence[float]) -> tuple[int, int]:
     low, high = math.floor(min(exponents)), math.ceil(max(exponents))
     return (low - 1, high + 1) if high - low < 2 else (low, high)
 
 
-def svg(records: Sequence[Dict[str, Any]]) -> str:
+def svg(records: Sequence[dict[str, Any]]) -> str:
     """An SVG document."""
     exponents, overflows = _points(records)
     low, high = _bounds(exponents)
@@ -51,7 +52,7 @@ def svg(records: Sequence[Dict[str, Any]]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def text(records: Sequence[Dict[str, Any]], width: int = 72, height: int = 12) -> str:
+def text(records: Sequence[dict[str, Any]], width: int = 72, height: int = 12) -> str:
     """Lines of characters: ``#`` the scale, ``x`` where a step of that column was skipped."""
     exponents, overflows = _points(records)
     low, high = _bounds(exponents)
@@ -63,6 +64,6 @@ def text(records: Sequence[Dict[str, Any]], width: int = 72, height: int = 12) -
         row = round((high - mean) / (high - low) * (height - 1))
         rows[row][column] = "x" if any(overflows[begin:end]) else "#"
     labels = [f"2^{high - row / (height - 1) * (high - low):<6.1f}" for row in range(height)]
-    lines = [label + "|" + "".join(row).rstrip() for label, row in zip(labels, rows)]
+    lines = [label + "|" + "".join(row).rstrip() for label, row in zip(labels, rows, strict=True)]
     return "\n".join([*lines, " " * 8 + "+" + "-" * width,
                       f"{'':8} step 0 to {len(exponents) - 1}, x: skipped"]) + "\n"

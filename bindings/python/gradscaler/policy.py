@@ -6,14 +6,14 @@ Ranges are the library's to check; here is only what words and flags are called 
 
 from __future__ import annotations
 
-from typing import Any, Dict, Tuple, TypedDict
+from typing import Any, TypedDict
 
 from ._native import Names, integer, native, real
 
 _PRESETS = Names("PRESET_", "torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "tensorflow", "keras", "flax",
                  "jmp", "paddle", "mindspore", "fairseq", "oneflow", "colossalai")
 #: Systems whose policy is reproduced step by step.
-PRESETS: Tuple[str, ...] = tuple(_PRESETS)
+PRESETS: tuple[str, ...] = tuple(_PRESETS)
 
 _WORDS = {
     "hysteresis_refill": Names("REFILL_", "on_growth", "on_clean_step", "consecutive"),
@@ -66,7 +66,7 @@ class Policy(TypedDict, total=False):
     fp32_products: bool
 
 
-def apply(options: Any, arguments: Dict[str, Any]) -> None:
+def apply(options: Any, arguments: dict[str, Any]) -> None:
     """Sets fields of the library's options. An unknown argument is a TypeError, as for a call."""
     for name, value in arguments.items():
         if name in _INTEGERS:
@@ -84,9 +84,9 @@ def apply(options: Any, arguments: Dict[str, Any]) -> None:
             raise TypeError(f"GradScaler got an unexpected keyword argument '{name}'")
 
 
-def describe(options: Any) -> Dict[str, Any]:
+def describe(options: Any) -> dict[str, Any]:
     """The inverse of :func:`apply`."""
-    found: Dict[str, Any] = {name: getattr(options, name) for name in _REALS + _INTEGERS}
+    found: dict[str, Any] = {name: getattr(options, name) for name in _REALS + _INTEGERS}
     found.update({name: words.word(getattr(options, name)) for name, words in _WORDS.items()})
     found.update({name: bool(options.flags & bit) != opposite for name, (bit, opposite) in _FLAGS.items()})
     found["enabled"] = bool(options.enabled)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, Optional
+from typing import Any
 
 from ._native import native
 
@@ -39,9 +39,9 @@ class Report:
     first_tensor: int
     first_element: int
     #: Name of that tensor, if it has one and the report is about one list.
-    first_name: Optional[str] = None
+    first_name: str | None = None
 
-    def asdict(self) -> Dict[str, Any]:
+    def asdict(self) -> dict[str, Any]:
         """The fields as a dictionary, for logs."""
         return asdict(self)
 

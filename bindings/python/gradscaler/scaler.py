@@ -15,7 +15,8 @@ A training step::
 from __future__ import annotations
 
 import numbers
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Union
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import policy as _policy
 from ._native import Closeable, integer, native, real
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 #: What stands for a list of gradients: the list itself, or the optimizer that steps on it.
-Gradients = Union[Optimizer, TensorList]
+Gradients = Optimizer | TensorList
 
 _NORMS = {2.0: native.NORM_L2, float("inf"): native.NORM_INF}
 _TORCH_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
@@ -158,7 +159,7 @@ class GradScaler(Closeable):
             raise TypeError(f"optimizer is {type(optimizer).__name__}; it must be one of gradscaler's")
         self._handle.step_and_update(optimizer._handle, self._on(optimizer))
 
-    def discard(self, optimizer: Optional[Gradients] = None) -> None:
+    def discard(self, optimizer: Gradients | None = None) -> None:
         """Forgets what was done with the gradients since the last update, of all lists by default.
 
         For aborted iterations. The scale and the gradients are not touched.
@@ -179,7 +180,7 @@ class GradScaler(Closeable):
         """Whether the scaler was enabled at creation."""
         return bool(self._handle.is_enabled())
 
-    def report(self, optimizer: Optional[Gradients] = None) -> Report:
+    def report(self, optimizer: Gradients | None = None) -> Report:
         """The scaler's state, and what the last check of these gradients found; of all lists by default. Blocks.
 
         With ``floor_action="error"`` it raises ScaleFloorError at the floor, whose ``report`` has the report.
@@ -194,14 +195,14 @@ class GradScaler(Closeable):
             raise
         return report_of(found, names)
 
-    def history(self) -> List[HistoryEntry]:
+    def history(self) -> list[HistoryEntry]:
         """The newest updates, oldest first, as many as `history_capacity`. Blocks."""
         found = self._handle.history(self.stream)
         entries = (found.get(i) for i in range(found.count()))
         return [HistoryEntry(e.update, e.scale, bool(e.overflow), e.grad_norm, e.nonfinite_count) for e in entries]
 
     @property
-    def device_words(self) -> Dict[str, int]:
+    def device_words(self) -> dict[str, int]:
         """Addresses of the scaler's words in device memory, for kernels of your own. Valid as long as the scaler."""
         found = native.DeviceState()
         self._handle.device_state(None, found)
@@ -211,7 +212,7 @@ class GradScaler(Closeable):
     # Options.
 
     @property
-    def options(self) -> Dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """All options, as the constructor takes them."""
         found = native.ScalerOptions()
         self._handle.get_options(found)
@@ -251,13 +252,13 @@ class GradScaler(Closeable):
 
     # Checkpoints.
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """PyTorch's keys, and ours under ``"gradscaler"``; empty if disabled. Both load it. Blocks."""
         if not self.is_enabled():
             return {}
         state = native.ScalerState()
         self._handle.get_state(state, self.stream)
-        found: Dict[str, Any] = {
+        found: dict[str, Any] = {
             "scale": state.scale,
             "growth_factor": state.growth_factor,
             "backoff_factor": state.backoff_factor,
@@ -294,10 +295,10 @@ class GradScaler(Closeable):
                 setattr(state, key, integer(f"state_dict['gradscaler'][{key!r}]", extra[key], low, high))
         self._handle.set_state(state, self.stream)
 
-    def __getstate__(self) -> Dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         return {"device": self.context.device, "options": self.options, "state": self.state_dict()}
 
-    def __setstate__(self, state: Dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["device"], **state["options"])  # type: ignore[misc]
         if state["state"]:
             self.load_state_dict(state["state"])

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any
 
 from ._native import Closeable, native, real
 from .arrays import DTYPE_NAMES, DTYPES, Arrays, Tensor, as_tensors, common_device, dtype_name, tensor_array
@@ -19,7 +20,7 @@ EXPONENT_MIN: int = native.EXPONENT_MIN
 class Diagnosis:
     """What is in one tensor."""
 
-    name: Optional[str]
+    name: str | None
     #: Elements in all.
     count: int
     inf_count: int
@@ -35,7 +36,7 @@ class Diagnosis:
     #: L2 norm of the finite values.
     l2_norm: float
     #: Finite values by exponent: entry b counts ``floor(log2(|x|)) == b + EXPONENT_MIN``. Empty unless asked for.
-    histogram: Tuple[int, ...] = ()
+    histogram: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class TensorList(Closeable):
 
     __slots__ = ("context", "read_only", "stream", "_keep", "_names")
 
-    def __init__(self, arrays: Arrays, *, names: Optional[Sequence[Optional[str]]] = None, dtype: object = None,
+    def __init__(self, arrays: Arrays, *, names: Sequence[str | None] | None = None, dtype: object = None,
                  read_only: bool = False, device: DeviceLike = None, argument: str = "arrays") -> None:
         tensors, found_names = as_tensors(arrays, argument=argument, names=names, dtype=dtype, writable=not read_only)
         #: The context that the list belongs to.
@@ -70,7 +71,7 @@ class TensorList(Closeable):
         #: CUDA stream that the arrays' producer works on; 0 is the default stream.
         self.stream: int = next((tensor.stream for tensor in tensors if tensor.stream is not None), 0)
         # Shared with optimizers, which must hold the memory even when this list is closed.
-        self._keep: List[Tensor] = tensors
+        self._keep: list[Tensor] = tensors
         self._names = found_names
         super().__init__(native.TensorList(self.context._handle, tensor_array(tensors, found_names)))
 
@@ -84,7 +85,7 @@ class TensorList(Closeable):
         return iter(self._keep)
 
     @property
-    def names(self) -> List[Optional[str]]:
+    def names(self) -> list[str | None]:
         """The tensors' names."""
         return list(self._names)
 
@@ -97,14 +98,14 @@ class TensorList(Closeable):
         common_device(tensors, "arrays", self.context.device)
         if len(tensors) != len(self._keep):
             raise ValueError(f"arrays has {len(tensors)} entries, but the list has {len(self._keep)}")
-        for i, (new, old) in enumerate(zip(tensors, self._keep)):
+        for i, (new, old) in enumerate(zip(tensors, self._keep, strict=True)):
             if (new.count, new.dtype) != (old.count, old.dtype):
                 raise ValueError(f"arrays[{i}] holds {new.count} x {new.dtype}, but the list has"
                                  f" {old.count} x {old.dtype}")
         self._handle.set_pointers(tensor_array(tensors), self.stream)
         self._keep[:] = tensors
 
-    def diagnose(self, *, histogram: bool = False) -> List[Diagnosis]:
+    def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:
         """Looks at every element of every tensor. Blocks."""
         found = self._handle.diagnose(self.stream)
         return [_diagnosis(found, i, name, histogram) for i, name in enumerate(self._names)]
@@ -135,7 +136,7 @@ def as_list(arrays: Any, *, argument: str, device: DeviceLike = None, read_only:
     return TensorList(arrays, device=device, read_only=read_only, dtype=dtype, argument=argument)
 
 
-def diagnose(arrays: Any, *, histogram: bool = False) -> List[Diagnosis]:
+def diagnose(arrays: Any, *, histogram: bool = False) -> list[Diagnosis]:
     """Counts infs, NaNs, zeros and subnormals in each of `arrays` or in the tensors of a TensorList."""
     return as_list(arrays, argument="arrays", read_only=True).diagnose(histogram=histogram)
 
@@ -145,7 +146,7 @@ def recommend_scale(grads: Any, current_scale: float, *, dtype: object = None) -
     return as_list(grads, argument="grads", read_only=True).recommend_scale(current_scale, dtype=dtype)
 
 
-def _diagnosis(found: Any, index: int, name: Optional[str], histogram: bool) -> Diagnosis:
+def _diagnosis(found: Any, index: int, name: str | None, histogram: bool) -> Diagnosis:
     entry = found.get(index)
     bins = tuple(found.histogram(index, b) for b in range(EXPONENT_BINS)) if histogram else ()
     return Diagnosis(name, entry.count, entry.inf_count, entry.nan_count, entry.zero_count, entry.subnormal_count,

@@ -12,7 +12,7 @@ own kernels do the work. For the fused step on torch tensors use :class:`gradsca
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
@@ -28,7 +28,7 @@ _CODES = {torch.float16: native.FP16, torch.bfloat16: native.BF16, torch.float32
 class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     """``torch.amp.GradScaler`` on this library's kernels; see PyTorch's documentation of it."""
 
-    def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> Dict[Any, Any]:
+    def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Any]:
         grads = _grads_by_device(optimizer, allow_fp16)
         if any(_context(device) is None for device in grads) or any(
                 grad.dtype not in _CODES for found in grads.values() for grad in found):
@@ -63,7 +63,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         this._per_optimizer_states = defaultdict(this._per_optimizer_states.default_factory)
 
 
-def _context(device: Any) -> Optional[Context]:
+def _context(device: Any) -> Context | None:
     """The library's context of a device; None if it has none."""
     if device.type == "cpu":
         return default_context("cpu")
@@ -76,9 +76,9 @@ def _stream(device: Any) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
 
 
-def _grads_by_device(optimizer: Any, allow_fp16: bool) -> Dict[Any, List[Any]]:
+def _grads_by_device(optimizer: Any, allow_fp16: bool) -> dict[Any, list[Any]]:
     """All gradients of an optimizer, the values alone of sparse ones."""
-    found: Dict[Any, List[Any]] = {}
+    found: dict[Any, list[Any]] = {}
     for group in optimizer.param_groups:
         for param in group["params"]:
             grad = param.grad
@@ -101,9 +101,9 @@ def _is_dense(grad: Any) -> bool:
     return bool((grad.is_contiguous() or channels_last) and not grad.is_neg())
 
 
-def _unscale(grads: List[Any], found_inf: Any, inv_scale: Any) -> None:
+def _unscale(grads: list[Any], found_inf: Any, inv_scale: Any) -> None:
     """What torch._amp_foreach_non_finite_check_and_unscale_ does, on a device that the library has."""
-    copies: List[Tuple[Any, Any]] = []
+    copies: list[tuple[Any, Any]] = []
     array = native.TensorArray(len(grads))
     for grad in grads:
         target = grad

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the comparisons with PyTorch share: distances in ulp, and `measured`, which keeps the numbers that a test found.
 
-With GSC_MEASURED naming a folder, each test file leaves its numbers in <file>.json there: `scripts/conformance numerics`
-has them written to measured/ for docs/conformance.md. The tests themselves only assert bounds.
+With GSC_MEASURED naming a folder, each test file leaves its numbers in <file>.json there: `scripts/conformance
+numerics` has them written to measured/ for docs/conformance.md. The tests themselves only assert bounds.
 """
 
 import json

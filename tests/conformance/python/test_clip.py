@@ -13,7 +13,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: its clipping cannot be compared with")
 
 import gradscaler as gs  # noqa: E402
-
 from conftest import ulp  # noqa: E402
 
 SHAPES = {"one": [1], "small": [7, 64, 1], "layers": [64 * 64, 64, 64 * 10, 10], "large": [1 << 18, 3, 1000]}
@@ -40,7 +39,7 @@ def reference(grads, max_norm, norm_type):
 
 def distance(grads, exact):
     """The largest distance of an element, in ulp of the exact value."""
-    return max(float((np.abs(g - e) / ulp(e)).max()) for g, e in zip(grads, exact))
+    return max(float((np.abs(g - e) / ulp(e)).max()) for g, e in zip(grads, exact, strict=True))
 
 
 def by_ops(grads, max_norm, norm_type):
@@ -67,7 +66,7 @@ def test_within_two_ulp_and_no_further_than_torch(shapes, spread, norm_type, mea
         for max_norm in (1.0, 0.37 * size, 2.0 * size):
             norm, exact = reference(grads, max_norm, norm_type)
             theirs = [torch.from_numpy(g.copy()).requires_grad_() for g in grads]
-            for tensor, g in zip(theirs, grads):
+            for tensor, g in zip(theirs, grads, strict=True):
                 tensor.grad = torch.from_numpy(g.copy())
             torch_norm = torch.nn.utils.clip_grad_norm_(theirs, max_norm, norm_type).item()
             torch_norm_off = abs(torch_norm - norm) / ulp(norm)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SGD, Adam, AdamW and Adagrad in fp32 beside PyTorch's single-tensor path (foreach=False, fused=False), over 1000 steps.
+"""SGD, Adam, AdamW and Adagrad in fp32 beside PyTorch's single-tensor path (foreach=False, fused=False), 1000 steps.
 
 The formulas are PyTorch's, operation for operation, so parameters and state have the same bits after every step. That
-is asserted with PyTorch's square root rounded to nearest. As it comes, in builds with MKL, one root in five is off by an
-ulp; what that makes of the parameters is asserted too. SGD takes no roots and has the same bits either way.
+is asserted with PyTorch's square root rounded to nearest. As it comes, in builds with MKL, one root in five is off by
+an ulp; what that makes of the parameters is asserted too. SGD takes no roots and has the same bits either way.
 
 An ulp of a trajectory is one at the largest magnitude that the parameter has had on its way: what a root's ulp moved
 there does not shrink when the parameter crosses zero.
@@ -15,7 +15,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: its optimizers cannot be compared with")
 
 import gradscaler as gs  # noqa: E402
-
 from conftest import ulp  # noqa: E402
 
 COUNT = 2048

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
-
 from conftest import ulp
 
 COUNTS = (1500, 60, 1)
@@ -69,10 +68,10 @@ class Run:
 
     def start_from_reference(self):
         """Both go on from the reference's values rounded to fp32."""
-        for i, (p, state) in enumerate(zip(self.exact, self.exact_state)):
+        for i, (p, state) in enumerate(zip(self.exact, self.exact_state, strict=True)):
             self.params[i][:] = p
             self.exact[i] = self.params[i].astype(np.float64)
-            for slot, value in zip(self.slots, state):
+            for slot, value in zip(self.slots, state, strict=True):
                 self.state[slot][i][:] = value
             self.exact_state[i] = tuple(self.state[slot][i].astype(np.float64) for slot in self.slots)
 
@@ -93,7 +92,7 @@ def test_trajectory_in_fp64(case, maximize, measured):
     run = Run(case, np.float64, maximize)
     for t in range(1, STEPS + 1):
         run.step(t)
-    for ours, exact in zip(run.params, run.exact):
+    for ours, exact in zip(run.params, run.exact, strict=True):
         off = float((np.abs(ours - exact) / np.maximum(np.abs(exact), 1.0)).max())
         measured(title(case), "fp64 after 1000 steps", float(f"{off:.1e}"))
         assert off <= 1e-12
@@ -107,7 +106,7 @@ def test_every_step_in_fp32(case, measured):
         run.start_from_reference()
         before = run.exact.copy()
         doubtful = run.step(t)
-        for ours, exact, start, unsure in zip(run.params, run.exact, before, doubtful):
+        for ours, exact, start, unsure in zip(run.params, run.exact, before, doubtful, strict=True):
             off = np.abs(ours - exact) / ulp(np.maximum(np.abs(exact), np.abs(exact - start).max()))
             doubts += int(unsure.sum())
             off = float(off[~unsure].max(initial=0.0))

@@ -72,13 +72,13 @@ class WithTorch:
         self.scaler.scale(torch.zeros(1))
 
     def step(self):
-        for master, weight in zip(self.network.masters, self.network.weights):
+        for master, weight in zip(self.network.masters, self.network.weights, strict=True):
             master.grad = weight.grad.float()
         self.scaler.step(self.optimizer)
         before = self.scaler.get_scale()
         self.scaler.update()
         with torch.no_grad():
-            for master, weight in zip(self.network.masters, self.network.weights):
+            for master, weight in zip(self.network.masters, self.network.weights, strict=True):
                 weight.copy_(master)
         return self.scaler.get_scale() < before
 

@@ -65,7 +65,7 @@ def scales(run):
     length = sum(run["overflow"])
     starts, values = run["scale"][::2], run["scale"][1::2]
     out = []
-    for start, end, value in zip(starts, starts[1:] + [length], values):
+    for start, end, value in zip(starts, starts[1:] + [length], values, strict=True):
         out += [decode_scale(value)] * (end - start)
     return out
 

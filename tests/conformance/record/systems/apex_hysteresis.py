@@ -4,8 +4,9 @@ needs a GPU. The scale is fp32, the products are formed in double."""
 
 import math
 
-from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive
 from golden import to_float32
+
+from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive
 
 PRESET = "apex_hysteresis"
 PROOF = "modelled"

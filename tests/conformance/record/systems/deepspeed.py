@@ -4,9 +4,9 @@ run; the library reports it (GSC_FLOOR_ERROR) and goes on."""
 
 import types
 
-from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive, package_version
-
 from deepspeed.runtime.fp16 import loss_scaler
+
+from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive, package_version
 
 # Rank 0 logs every overflow, and ranks need a process group.
 loss_scaler.dist = types.SimpleNamespace(get_rank=lambda: 1)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Apache MXNet: contrib.amp's LossScaler over a gradient, found by its own operator. It has no arguments, so the case
-with a shorter interval sets the attribute. A scale takes effect with the next iteration: it is the next one that counts."""
+with a shorter interval sets the attribute. A scale takes effect with the next iteration: it is the next one that
+counts."""
 
 import importlib
 import types

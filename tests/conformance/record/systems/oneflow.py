@@ -2,8 +2,9 @@
 """A model of OneFlow's dynamic loss scale, written from its dynamic_loss_scale_schedule kernel (Oneflow-Inc/oneflow):
 the class oneflow.amp.GradScaler only configures that kernel, which needs its runtime."""
 
-from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive
 from golden import to_float32
+
+from .common import ALL_SEEDS, SHORT, SOME_SEEDS, STEPS, drive
 
 FLOAT_MAX = 3.4028234663852886e38
 
