@@ -3,7 +3,8 @@
 # architectures. Sets GSC_CUDA; core/cuda/ builds the backend. A CUDA compiler is needed, a GPU or a driver is not.
 #   GRADSCALER_CUDA=AUTO  if a CUDA compiler is found, and not in builds with sanitizers
 #   GRADSCALER_CUDA=ON    it must be found
-# nvcc is looked for where CMake looks (CUDACXX, PATH, /usr/local/cuda), then among NVIDIA's toolkit wheels from PyPI.
+# nvcc is looked for where CMake looks (CUDACXX, PATH, /usr/local/cuda), then among NVIDIA's toolkit wheels from PyPI, in
+# the Python that python3 is and in build/toolkit, where `scripts/setup cuda` puts them.
 include(CheckLanguage)
 
 if(NOT GRADSCALER_CUDA MATCHES "^(OFF|AUTO|ON)$")
@@ -14,13 +15,15 @@ set(GSC_CUDA_WHY "GRADSCALER_CUDA=OFF")
 
 # Sets CMAKE_CUDA_COMPILER to the nvcc of the toolkit wheels, if they are installed.
 function(gsc_find_wheel_nvcc)
+  set(places)
   find_program(GSC_PYTHON NAMES python3 python)
   mark_as_advanced(GSC_PYTHON)
-  if(NOT GSC_PYTHON)
-    return()
+  if(GSC_PYTHON)
+    execute_process(COMMAND ${GSC_PYTHON} -c "import site, sysconfig; print(';'.join([sysconfig.get_path('purelib'), site.getusersitepackages()] + site.getsitepackages()))"
+                    OUTPUT_VARIABLE places OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   endif()
-  execute_process(COMMAND ${GSC_PYTHON} -c "import site, sysconfig; print(';'.join([sysconfig.get_path('purelib'), site.getusersitepackages()] + site.getsitepackages()))"
-                  OUTPUT_VARIABLE places OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  file(GLOB toolkit ${PROJECT_SOURCE_DIR}/build/toolkit/lib/python3*/site-packages)
+  list(APPEND places ${toolkit})
   foreach(place ${places})
     file(GLOB found ${place}/nvidia/cu*/bin/nvcc ${place}/nvidia/cuda_nvcc/bin/nvcc)
     if(found)
