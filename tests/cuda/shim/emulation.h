@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "cuda_runtime_api.h"
@@ -47,9 +49,22 @@ void set_order(unsigned order);
 /// Kernels launched so far.
 int64_t launch_count();
 
+/// Launches a kernel by its address, as cudaLaunchKernel does. Where kernels run as PTX: see tests/cuda/ptx.
+cudaError_t launch(const void *kernel, int64_t blocks, int threads, cudaStream_t stream, const void *const *arguments);
+
 template <typename... P, typename... A>
 cudaError_t enqueue(void (*kernel)(P...), int64_t blocks, int threads, cudaStream_t stream, const A &...arguments) {
+#if defined(GSC_CUDA_PTX)
+  const std::tuple<std::remove_const_t<P>...> values(arguments...);
+  return std::apply(
+      [&](const auto &...value) {
+        const void *addresses[] = {&value...};
+        return launch(reinterpret_cast<const void *>(kernel), blocks, threads, stream, addresses);
+      },
+      values);
+#else
   return run(blocks, threads, stream, [&] { kernel(static_cast<P>(arguments)...); });
+#endif
 }
 
 template <typename... P>
@@ -75,6 +90,10 @@ int64_t allocation_count();
 int64_t wait_count();
 /// Bytes allocated on the device now, stream-ordered ones included.
 int64_t bytes_in_use();
+/// Whether all of these bytes belong to one allocation on a device.
+bool is_device_memory(const void *address, std::size_t bytes);
+/// Of each device; the environment variable EMULATED_MULTIPROCESSORS, 2 by default.
+int multiprocessor_count();
 /// Memory for the tests.
 void *allocate_device(std::size_t bytes, int device = 0);
 void *allocate_pinned(std::size_t bytes);

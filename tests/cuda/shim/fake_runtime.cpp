@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two CUDA devices of two multiprocessors that exist in host memory only, so that the backend's own host code runs in
+// Two CUDA devices, of two multiprocessors unless the environment asks for more, that exist in host memory only, so that the backend's own host code runs in
 // the tests. Their memory lies in one region that can be touched only while a kernel or a copy runs: host code that reads
 // or writes device memory faults. New and freed memory is filled with 0xff. Streams run at once,
 // and can be used on their own device only.
@@ -102,6 +102,19 @@ void set_capturing(bool capturing) { state().capturing = capturing; }
 int64_t allocation_count() { return state().allocation_count; }
 int64_t wait_count() { return state().wait_count; }
 int64_t bytes_in_use() { return state().bytes_in_use; }
+bool is_device_memory(const void *address, std::size_t bytes) {
+  const State &s = state();
+  const char *begin = static_cast<const char *>(address);
+  auto it = s.allocations.upper_bound(const_cast<char *>(begin));
+  if (it == s.allocations.begin()) return false;
+  --it;
+  const auto offset = static_cast<std::size_t>(begin - it->first);
+  return it->second.device >= 0 && offset <= it->second.bytes && it->second.bytes - offset >= bytes;
+}
+int multiprocessor_count() {
+  static const char *text = std::getenv("EMULATED_MULTIPROCESSORS");
+  return text != nullptr ? std::atoi(text) : 2;
+}
 void *allocate_device(std::size_t bytes, int device) { return take(bytes, device); }
 void *allocate_pinned(std::size_t bytes) {
   void *memory = std::malloc(bytes);
@@ -144,11 +157,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int) {
   std::snprintf(properties->name, sizeof properties->name, "emulated device");
   properties->totalGlobalMem = std::size_t{256} << 20;
   properties->major = 9;
-  properties->multiProcessorCount = 2;
+  properties->multiProcessorCount = multiprocessor_count();
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
-  *value = 2;
+  *value = multiprocessor_count();
   return cudaSuccess;
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {

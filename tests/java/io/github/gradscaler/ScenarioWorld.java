@@ -59,11 +59,8 @@ final class ScenarioWorld implements AutoCloseable {
     Status status = null;
     try {
       perform(event);
-    } catch (RuntimeException e) {
-      if (!(e instanceof GradScalerFailure)) {
-        throw e;
-      }
-      status = ((GradScalerFailure) e).status();
+    } catch (GradScalerException e) {
+      status = e.status();
     }
     final Object expected = event.getOrDefault("status", "ok");
     if (expected.equals("ok")) {

@@ -2,15 +2,10 @@
 package io.github.gradscaler;
 
 /** The call is not allowed now, such as unscale twice between two updates, or the object is closed. */
-public final class BadStateException extends IllegalStateException implements GradScalerFailure {
+public final class BadStateException extends GradScalerException {
   private static final long serialVersionUID = 1;
 
   BadStateException(String message) {
-    super(message);
-  }
-
-  @Override
-  public Status status() {
-    return Status.BAD_STATE;
+    super(Status.BAD_STATE, message);
   }
 }

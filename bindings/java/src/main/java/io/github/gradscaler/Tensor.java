@@ -18,16 +18,13 @@ public final class Tensor {
   private final DType dtype;
   private final String name;
   private final Object owner;
-  /** The segment of the foreign memory API behind a buffer, if its arena can be closed. */
-  private final Object segment;
 
-  private Tensor(long address, long count, DType dtype, String name, Object owner, Object segment) {
+  private Tensor(long address, long count, DType dtype, String name, Object owner) {
     this.address = address;
     this.count = count;
     this.dtype = dtype;
     this.name = name;
     this.owner = owner;
-    this.segment = segment;
   }
 
   /**
@@ -93,7 +90,7 @@ public final class Tensor {
    * @return a new tensor; the library checks it when it is used
    */
   public static Tensor at(long address, long count, DType dtype) {
-    return new Tensor(address, count, Check.notNull(dtype, "dtype"), null, null, null);
+    return new Tensor(address, count, Check.notNull(dtype, "dtype"), null, null);
   }
 
   /**
@@ -116,12 +113,11 @@ public final class Tensor {
   }
 
   static Tensor borrowed(NativeTensor from, Object owner) {
-    return new Tensor(from.getData(), from.getCount(), DType.of(from.getDtype()), null, owner, null);
+    return new Tensor(from.getData(), from.getCount(), DType.of(from.getDtype()), null, owner);
   }
 
   private static Tensor make(Buffer buffer, ByteOrder order, int elementBytes, long count, DType dtype) {
-    final long address = Memory.address(buffer, order, elementBytes, "buffer");
-    return new Tensor(address, count, dtype, null, buffer, MemorySegments.closeable(buffer));
+    return new Tensor(Memory.address(buffer, order, elementBytes, "buffer"), count, dtype, null, buffer);
   }
 
   /**
@@ -131,7 +127,7 @@ public final class Tensor {
    * @return a new tensor
    */
   public Tensor named(String newName) {
-    return new Tensor(address, count, dtype, newName, owner, segment);
+    return new Tensor(address, count, dtype, newName, owner);
   }
 
   /**
@@ -145,7 +141,7 @@ public final class Tensor {
     if (first < 0 || length < 0 || first > count - length) {
       throw new InvalidArgumentException("elements " + first + " + " + length + " are outside of the " + count);
     }
-    return new Tensor(address + first * dtype.size(), length, dtype, name, owner, segment);
+    return new Tensor(address + first * dtype.size(), length, dtype, name, owner);
   }
 
   /**
@@ -229,21 +225,6 @@ public final class Tensor {
     return owner;
   }
 
-  Object segment() {
-    return segment;
-  }
-
-  /**
-   * For messages of your own.
-   *
-   * @return such as {@code Tensor(weight: 1000 x FP16 at 0x7f0012345680)}
-   */
-  @Override
-  public String toString() {
-    return "Tensor(" + (name == null ? "" : name + ": ") + count + " x " + dtype + " at 0x" + Long.toHexString(address)
-        + ")";
-  }
-
   /** For one call: to be closed after it. It keeps the memory of the tensors alive. */
   static NativeTensorArray array(Tensor[] tensors, String what) {
     Check.notNull(tensors, what);
@@ -253,7 +234,6 @@ public final class Tensor {
       for (int i = 0; i < tensors.length; i++) {
         final Tensor tensor = Check.notNull(tensors[i], what + "[" + i + "]");
         owners[i] = tensor.owner;
-        MemorySegments.requireUsable(tensor.segment, what + "[" + i + "]");
         array.add(tensor.address, tensor.count, tensor.dtype.code(), tensor.name);
       }
       array.keep(owners);

@@ -2,15 +2,10 @@
 package io.github.gradscaler;
 
 /** A combination that this version does not do. */
-public final class UnsupportedException extends UnsupportedOperationException implements GradScalerFailure {
+public final class UnsupportedException extends GradScalerException {
   private static final long serialVersionUID = 1;
 
   UnsupportedException(String message) {
-    super(message);
-  }
-
-  @Override
-  public Status status() {
-    return Status.UNSUPPORTED;
+    super(Status.UNSUPPORTED, message);
   }
 }

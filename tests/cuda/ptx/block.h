@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the scheduler (machine.cpp) and the memory (memory.cpp) know of a block under way.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <random>
+#include <unordered_map>
+#include <vector>
+
+#include "machine.h"
+
+namespace gsc::cuda::ptx {
+
+inline constexpr int kLanes = 32;
+inline constexpr uint32_t kAllLanes = 0xffffffffU;
+inline constexpr int kMaxWarps = 8;
+
+struct Warp {
+  uint32_t alive = 0;
+  uint32_t arrived = 0;
+  int site = -1;  ///< of the barrier or shuffle that lanes wait at
+  unsigned generation = 0;
+  uint32_t epoch = 0;  ///< barriers passed; shuffles do not order memory
+  uint32_t values[2][kLanes] = {};
+};
+
+/// Who touched a byte of shared memory last, and in which epoch of block and warp.
+struct Touch {
+  int writer = -1;
+  uint32_t write_block_epoch = 0;
+  uint32_t write_warp_epoch = 0;
+  uint32_t read_block_epoch = 0;
+  uint32_t reading_warps = 0;
+  std::array<uint32_t, kMaxWarps> read_warp_epoch{};
+  std::array<uint32_t, kMaxWarps> reading_lanes{};
+};
+
+/// A store on its way to memory.
+struct Pending {
+  uint8_t value;
+  uint32_t thread;
+};
+
+struct Block {
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  int arrived = 0;
+  int alive = 0;
+  int site = -1;  ///< of the barrier that threads wait at
+  unsigned generation = 0;
+  uint32_t epoch = 1;  ///< barriers passed
+  std::vector<char> shared;
+  std::vector<Touch> touches;  ///< per byte of `shared`
+  int multiprocessor = 0;
+  // Weak memory: bytes stored and not yet in memory, and their addresses.
+  std::unordered_map<uintptr_t, Pending> pending;
+  std::vector<uintptr_t> order;
+};
+
+struct Options {
+  uint64_t seed = 1;
+  bool weak = false;
+  const char *drop = nullptr;
+};
+const Options &options();
+/// True for a barrier or fence that a mutant lacks.
+bool is_dropped(int site);
+std::mt19937_64 &random_numbers();
+/// Counts an instruction that other threads can notice, and may switch to another.
+void tick(Thread &t);
+
+// memory.cpp, for the scheduler.
+
+/// A launch begins: the caches of `multiprocessors` are empty.
+void reset_caches(int multiprocessors);
+/// Writes pending stores of a block to memory, in random order, until `keep` are left.
+void drain(Block &block, std::size_t keep);
+
+}  // namespace gsc::cuda::ptx

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every access is checked for alignment and bounds. Shared memory is watched for races: two threads touch a byte, one
+// of them writes, and neither a barrier of the block nor, within a warp, one of the warp lies between. With PTX_WEAK,
+// global memory is as weak as PTX allows it to be for the library's uses: a block's stores wait in a buffer and reach
+// memory late and in any order, and each multiprocessor has a cache that may hand out what memory no longer has. Only a
+// fence empties the thread's part of the buffer and the cache; atomics act on memory itself.
+#include <algorithm>
+#include <cstdio>
+
+#include "block.h"
+#include "tests/cuda/shim/emulation.h"
+
+namespace gsc::cuda::ptx {
+namespace {
+
+constexpr uintptr_t kSectorBytes = 32;
+constexpr std::size_t kLargestBuffer = 3000;  ///< bytes that a block's stores may wait with
+
+struct Cache {
+  std::unordered_map<uintptr_t, std::array<uint8_t, kSectorBytes>> sectors;
+};
+struct Multiprocessor {
+  Cache l1;
+  Cache read_only;
+};
+std::vector<Multiprocessor> multiprocessors;
+
+uintptr_t sector_of(uintptr_t address) { return address & ~(kSectorBytes - 1); }
+uint8_t *byte_at(uintptr_t address) { return reinterpret_cast<uint8_t *>(address); }
+
+void require_aligned(const Thread &t, uintptr_t address, std::size_t bytes, int site) {
+  if (address % bytes != 0) fault(t, site, "misaligned access", address, bytes);
+}
+
+/// The module's own constants lie in this program.
+bool is_constant(uintptr_t address) {
+  extern char begin_of_program asm("__executable_start");
+  extern char end_of_program asm("_end");
+  return address >= reinterpret_cast<uintptr_t>(&begin_of_program) &&
+         address < reinterpret_cast<uintptr_t>(&end_of_program);
+}
+
+void require_global(const Thread &t, uintptr_t address, std::size_t bytes, int site) {
+  require_aligned(t, address, bytes, site);
+  if (!emulation::is_device_memory(reinterpret_cast<const void *>(address), bytes) && !is_constant(address)) {
+    fault(t, site, "access outside of any allocation", address, bytes);
+  }
+}
+
+char *require_shared(const Thread &t, uintptr_t offset, std::size_t bytes, int site) {
+  require_aligned(t, offset, bytes, site);
+  std::vector<char> &shared = t.block->shared;
+  if (offset > shared.size() || shared.size() - offset < bytes) {
+    fault(t, site, "access outside of shared memory", offset, bytes);
+  }
+  return shared.data() + offset;
+}
+
+/// Fails if another thread's access is unordered with this one.
+void watch_read(const Thread &t, uintptr_t offset, std::size_t bytes, int site) {
+  const int warp = static_cast<int>(t.index) / kLanes;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    Touch &touch = t.block->touches[offset + i];
+    const bool ordered = touch.writer < 0 || touch.writer == static_cast<int>(t.index) ||
+                         touch.write_block_epoch != t.block->epoch ||
+                         (touch.writer / kLanes == warp && touch.write_warp_epoch != t.warp->epoch);
+    if (!ordered) fault(t, site, "race in shared memory: read of what another thread has just written", offset + i, 1);
+    if (touch.read_block_epoch != t.block->epoch) {
+      touch.read_block_epoch = t.block->epoch;
+      touch.reading_warps = 0;
+    }
+    const auto w = static_cast<std::size_t>(warp);
+    if ((touch.reading_warps >> warp & 1) == 0 || touch.read_warp_epoch[w] != t.warp->epoch) {
+      touch.read_warp_epoch[w] = t.warp->epoch;
+      touch.reading_lanes[w] = 0;
+    }
+    touch.reading_warps |= 1U << warp;
+    touch.reading_lanes[w] |= 1U << t.lane;
+  }
+}
+
+void watch_write(const Thread &t, uintptr_t offset, std::size_t bytes, int site) {
+  const int warp = static_cast<int>(t.index) / kLanes;
+  const auto w = static_cast<std::size_t>(warp);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    Touch &touch = t.block->touches[offset + i];
+    const bool after_write = touch.writer < 0 || touch.writer == static_cast<int>(t.index) ||
+                             touch.write_block_epoch != t.block->epoch ||
+                             (touch.writer / kLanes == warp && touch.write_warp_epoch != t.warp->epoch);
+    if (!after_write) {
+      fault(t, site, "race in shared memory: write over what another thread has just written", offset + i, 1);
+    }
+    if (touch.read_block_epoch == t.block->epoch) {
+      const bool others = (touch.reading_warps & ~(1U << warp)) != 0;
+      const bool own = (touch.reading_warps >> warp & 1) != 0 && touch.read_warp_epoch[w] == t.warp->epoch &&
+                       (touch.reading_lanes[w] & ~(1U << t.lane)) != 0;
+      if (others || own) {
+        fault(t, site, "race in shared memory: write over what another thread has just read", offset + i, 1);
+      }
+    }
+    touch.writer = static_cast<int>(t.index);
+    touch.write_block_epoch = t.block->epoch;
+    touch.write_warp_epoch = t.warp->epoch;
+  }
+}
+
+void drain_one(Block &block, std::size_t i) {
+  const uintptr_t address = block.order[i];
+  const auto it = block.pending.find(address);
+  *byte_at(address) = it->second.value;
+  block.pending.erase(it);
+  block.order[i] = block.order.back();
+  block.order.pop_back();
+}
+
+/// Writes the pending stores that `which(address, store)` asks for.
+template <typename F>
+void drain_if(Block &block, const F &which) {
+  for (std::size_t i = 0; i < block.order.size();) {
+    if (which(block.order[i], block.pending.at(block.order[i]))) {
+      drain_one(block, i);
+    } else {
+      ++i;
+    }
+  }
+}
+
+void weak_load(Thread &t, Cache &cache, uintptr_t address, uint8_t *to, std::size_t bytes) {
+  Block &block = *t.block;
+  for (uintptr_t sector = sector_of(address); sector < address + bytes; sector += kSectorBytes) {
+    auto found = cache.sectors.find(sector);
+    // One of four old lines is dropped.
+    if (found == cache.sectors.end() || random_numbers()() % 4 == 0) {
+      auto &line = cache.sectors[sector];
+      std::memcpy(line.data(), byte_at(sector), kSectorBytes);
+      found = cache.sectors.find(sector);
+    }
+    const uintptr_t first = std::max(sector, address);
+    const uintptr_t last = std::min(sector + kSectorBytes, address + bytes);
+    for (uintptr_t a = first; a < last; ++a) {
+      const auto store = block.pending.find(a);
+      to[a - address] = store != block.pending.end() ? store->second.value : found->second[a - sector];
+    }
+  }
+}
+
+void weak_store(Thread &t, uintptr_t address, const uint8_t *from, std::size_t bytes) {
+  Block &block = *t.block;
+  Cache &cache = multiprocessors[static_cast<std::size_t>(block.multiprocessor)].l1;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    const uintptr_t a = address + i;
+    const Pending store{from[i], t.index};
+    if (block.pending.insert_or_assign(a, store).second) block.order.push_back(a);
+    const auto line = cache.sectors.find(sector_of(a));
+    if (line != cache.sectors.end()) line->second[a % kSectorBytes] = from[i];
+  }
+  drain(block, kLargestBuffer);
+}
+
+void load(Thread &t, Cache Multiprocessor::*cache, uintptr_t address, void *to, std::size_t bytes, int site) {
+  tick(t);
+  require_global(t, address, bytes, site);
+  if (options().weak && !is_constant(address)) {
+    Multiprocessor &m = multiprocessors[static_cast<std::size_t>(t.block->multiprocessor)];
+    weak_load(t, m.*cache, address, static_cast<uint8_t *>(to), bytes);
+  } else {
+    std::memcpy(to, byte_at(address), bytes);
+  }
+}
+
+/// Whether a generic address is one of shared memory.
+bool is_shared(const Thread &t, uintptr_t address) {
+  return address >= t.shared_address() && address < t.shared_address() + t.block->shared.size();
+}
+
+}  // namespace
+
+uint64_t Thread::shared_address() const { return reinterpret_cast<uintptr_t>(block->shared.data()); }
+
+void reset_caches(int count) { multiprocessors.assign(static_cast<std::size_t>(count), Multiprocessor{}); }
+
+void drain(Block &block, std::size_t keep) {
+  while (block.order.size() > keep) drain_one(block, random_numbers()() % block.order.size());
+}
+
+void load_global(Thread &t, uintptr_t address, void *to, std::size_t bytes, int site) {
+  load(t, &Multiprocessor::l1, address, to, bytes, site);
+}
+
+void load_global_nc(Thread &t, uintptr_t address, void *to, std::size_t bytes, int site) {
+  load(t, &Multiprocessor::read_only, address, to, bytes, site);
+}
+
+void store_global(Thread &t, uintptr_t address, const void *from, std::size_t bytes, int site) {
+  tick(t);
+  require_global(t, address, bytes, site);
+  if (options().weak) {
+    weak_store(t, address, static_cast<const uint8_t *>(from), bytes);
+  } else {
+    std::memcpy(byte_at(address), from, bytes);
+  }
+}
+
+void load_shared(Thread &t, uintptr_t offset, void *to, std::size_t bytes, int site) {
+  tick(t);
+  const char *place = require_shared(t, offset, bytes, site);
+  watch_read(t, offset, bytes, site);
+  std::memcpy(to, place, bytes);
+}
+
+void store_shared(Thread &t, uintptr_t offset, const void *from, std::size_t bytes, int site) {
+  tick(t);
+  char *place = require_shared(t, offset, bytes, site);
+  watch_write(t, offset, bytes, site);
+  std::memcpy(place, from, bytes);
+}
+
+void load_generic(Thread &t, uintptr_t address, void *to, std::size_t bytes, int site) {
+  if (is_shared(t, address)) {
+    load_shared(t, address - t.shared_address(), to, bytes, site);
+  } else {
+    load_global(t, address, to, bytes, site);
+  }
+}
+
+void store_generic(Thread &t, uintptr_t address, const void *from, std::size_t bytes, int site) {
+  if (is_shared(t, address)) {
+    store_shared(t, address - t.shared_address(), from, bytes, site);
+  } else {
+    store_global(t, address, from, bytes, site);
+  }
+}
+
+void *atomic_place_global(Thread &t, uintptr_t address, std::size_t bytes, int site) {
+  tick(t);
+  require_global(t, address, bytes, site);
+  // Stores of the own block to this address come first.
+  drain_if(*t.block, [&](uintptr_t a, const Pending &) { return a >= address && a < address + bytes; });
+  return byte_at(address);
+}
+
+void *atomic_place_shared(Thread &t, uintptr_t offset, std::size_t bytes, int site) {
+  tick(t);
+  return require_shared(t, offset, bytes, site);
+}
+
+void fence(Thread &t, int site) {
+  tick(t);
+  if (!options().weak || is_dropped(site)) return;
+  drain_if(*t.block, [&](uintptr_t, const Pending &store) { return store.thread == t.index; });
+  multiprocessors[static_cast<std::size_t>(t.block->multiprocessor)].l1.sectors.clear();
+}
+
+}  // namespace gsc::cuda::ptx

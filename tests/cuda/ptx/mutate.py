@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Proves that the tests of the PTX can fail: leaves out each barrier and each fence of the kernels in turn.
+
+  mutate.py EXECUTABLE [seed...]
+
+EXECUTABLE is a cuda.ptx.<target>. Each source line with a barrier or fence is one mutant; it dies if a run under one of
+the seeds (1 to 4 by default), with strong memory or with weak, fails. Exits with 1 if a mutant lives that is not in
+EXPECTED with a reason, or if one dies that is.
+"""
+import os
+import subprocess
+import sys
+
+TIMEOUT = 600
+# Source line's text -> why no test can notice that it is left out.
+EXPECTED = {}
+
+
+def run(executable, **environment):
+    """How one run ends: "" if it passes, else what it says."""
+    try:
+        result = subprocess.run([executable, "--gtest_brief=1", "--gtest_fail_fast"], capture_output=True, text=True,
+                                timeout=TIMEOUT, env={**os.environ, **environment})
+    except subprocess.TimeoutExpired:
+        return "runs for ever"
+    if result.returncode == 0:
+        return ""
+    for line in (result.stderr + result.stdout).splitlines():
+        if line.startswith("ptx: ") or "Failure" in line or "FAILED" in line:
+            return line
+    return f"exit status {result.returncode}"
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    executable, seeds = sys.argv[1], sys.argv[2:] or ["1", "2", "3", "4"]
+    listing = subprocess.run([executable], env={**os.environ, "PTX_LIST": "1"}, capture_output=True, text=True, check=True)
+    wrong = 0
+    rows = []
+    for site in listing.stdout.splitlines():
+        line, what = site.rsplit(" ", 1)
+        outcome = ""
+        for seed in seeds:
+            for weak in ("1",) if what == "membar" else ("0", "1"):
+                outcome = outcome or run(executable, PTX_DROP=line, PTX_SEED=seed, PTX_WEAK=weak)
+        reason = EXPECTED.get(line)
+        verdict = "dies" if outcome else "lives"
+        if bool(outcome) == bool(reason):
+            wrong += 1
+            verdict += ", UNEXPECTED"
+        rows.append(f"{line:<32} {what:<9} {verdict:<18} {outcome or reason or ''}")
+        print(rows[-1], flush=True)
+    print(f"{len(rows)} mutants, {wrong} not as expected")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,612 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Translates the PTX that nvcc makes of core/cuda into C++: one function a kernel, run once by every thread.
+
+  translate.py OUT.cpp FILE.ptx...
+
+Only what nvcc emits for the library is known. Any other directive, instruction or modifier stops the translation, so
+that nothing is skipped unseen: rounding, saturation and flushing to zero are part of an instruction's name, and a name
+that is not known is an error. Instructions that touch memory, meet at a barrier or order memory become calls of
+machine.h, which get the instruction's number in the file's table of source lines; arithmetic is that of instructions.h.
+"""
+import dataclasses
+import pathlib
+import re
+import sys
+
+CPP_TYPES = {
+    "pred": "bool",
+    "b8": "uint8_t", "u8": "uint8_t", "s8": "int8_t",
+    "b16": "uint16_t", "u16": "uint16_t", "s16": "int16_t",
+    "b32": "uint32_t", "u32": "uint32_t", "s32": "int32_t",
+    "b64": "uint64_t", "u64": "uint64_t", "s64": "int64_t",
+    "f32": "float", "f64": "double",
+}
+SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
+INTEGER_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+FLOAT_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"}
+CACHE_HINTS = {"cs", "cg", "L1::no_allocate"}
+VECTORS = {"v2": 2, "v4": 4}
+SPECIAL_REGISTERS = {"%tid.x": "t.index", "%ntid.x": "t.block_threads", "%ctaid.x": "t.block_index",
+                     "%nctaid.x": "t.grid_blocks"}
+DROPPED_DIRECTIVES = (".version", ".file", ".target", ".address_size", ".maxntid", ".minnctapersm", ".reqntid", ".pragma",
+                      ".weak", ".extern .func")
+
+
+class Unknown(Exception):
+    """PTX that this translator does not know."""
+
+
+def size_of(kind):
+    return int(kind[1:]) // 8
+
+
+def is_float(kind):
+    return kind in ("f32", "f64")
+
+
+def unsigned(kind):
+    """The integer type in which wrapping arithmetic on `kind` is done."""
+    return "u" + kind[1:]
+
+
+def integer(kind):
+    """An integer type for bits without a sign of their own."""
+    return kind if kind[0] in "su" else unsigned(kind)
+
+
+def identifier(name):
+    return re.sub(r"\W", "_", name)
+
+
+def align(offset, to):
+    return (offset + to - 1) // to * to
+
+
+@dataclasses.dataclass
+class Variable:
+    """A parameter or a shared variable: where it lies."""
+    offset: int
+    size: int
+
+
+@dataclasses.dataclass
+class Instruction:
+    text: str
+    source: str  # "core/cuda/check.cu:210" of the source line it comes from, "" if unknown
+
+
+class Kernel:
+    def __init__(self, name):
+        self.name = name
+        self.parameters = {}
+        self.parameter_bytes = 0
+        self.registers = {}  # prefix -> (type, count)
+        self.shared = {}
+        self.shared_bytes = 0
+        self.body = []  # Instruction, or str for a label
+
+    def add_parameter(self, name, size, alignment):
+        offset = align(self.parameter_bytes, alignment)
+        self.parameters[name] = Variable(offset, size)
+        self.parameter_bytes = offset + size
+
+    def add_shared(self, name, size, alignment):
+        offset = align(self.shared_bytes, alignment)
+        self.shared[name] = Variable(offset, size)
+        self.shared_bytes = offset + size
+
+
+class Module:
+    """One PTX file."""
+
+    def __init__(self, path, root):
+        self.path = path
+        self.root = root
+        self.kernels = []
+        self.constants = {}  # name -> (alignment, list of bytes as text)
+        self.shared = {}  # module-wide shared variables: name -> (size, alignment)
+        text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+        self.lines = [re.sub(r"//.*", "", line).strip() for line in text.split("\n")]
+        # They stand at the end.
+        self.files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"(.*?)"', text, flags=re.M))
+        self.at = 0
+        while self.at < len(self.lines):
+            self.parse_directive()
+        for kernel in self.kernels:
+            text = "\n".join(x.text for x in kernel.body if isinstance(x, Instruction))
+            for name, (size, alignment) in self.shared.items():
+                if name in text:
+                    kernel.add_shared(name, size, alignment)
+
+    def next(self):
+        self.at += 1
+        return self.lines[self.at - 1]
+
+    def unknown(self, line):
+        return Unknown(f"{self.path}:{self.at}: unknown PTX: {line}")
+
+    def place(self, file, line):
+        path = pathlib.Path(self.files.get(file, file))
+        return f"{path.relative_to(self.root) if self.root in path.parents else path}:{line}"
+
+    def parse_directive(self):
+        line = self.next()
+        if not line or line.startswith(DROPPED_DIRECTIVES):
+            return
+        if match := re.fullmatch(r"\.shared\s+\.align\s+(\d+)\s+\.([bu]\d+)\s+([\w$]+)(?:\[(\d+)\])?;", line):
+            self.shared[match[3]] = (int(match[4] or 1) * size_of(match[2]), int(match[1]))
+        elif match := re.fullmatch(r"\.global\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\]\s*=\s*\{(.*)\};", line):
+            self.constants[match[2]] = (int(match[1]), match[4])
+        elif match := re.match(r"(?:\.visible\s+)?\.entry\s+([\w$]+)\((.*)", line):
+            self.parse_kernel(match[1], match[2])
+        elif match := re.fullmatch(r"\.section\s+\.debug\w*", line):
+            while self.next() != "}":
+                pass
+        else:
+            raise self.unknown(line)
+
+    def parse_kernel(self, name, head):
+        kernel = Kernel(name)
+        while ")" not in head:
+            head += " " + self.next()
+        for text in head.split(")")[0].split(","):
+            pattern = r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\s+(?:\.\w+\s+)*?(?:\.align\s+\d+\s+)?)?([\w$]+)(?:\[(\d+)\])?"
+            match = re.fullmatch(pattern, text.strip())
+            if match:
+                size = size_of(match[2])
+                kernel.add_parameter(match[3], size * int(match[4] or 1), int(match[1] or size))
+            elif text.strip():
+                raise self.unknown(text)
+        while (line := self.next()) != "{":
+            if line and not line.startswith(DROPPED_DIRECTIVES):
+                raise self.unknown(line)
+        self.parse_body(kernel)
+        self.kernels.append(kernel)
+
+    def parse_body(self, kernel):
+        depth = 1
+        source = ""
+        while depth > 0:
+            line = self.next()
+            if match := re.fullmatch(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:,.*inlined_at (\d+) (\d+) \d+)?", line):
+                source = self.place(match[1], match[2])
+                if match[3] and not source.startswith("core/"):  # a function of the toolkit: where it was called
+                    source = self.place(match[3], match[4])
+            elif match := re.fullmatch(r"\.reg\s+\.(\w+)\s+%(\w+)<(\d+)>;", line):
+                kernel.registers[match[2]] = (match[1], int(match[3]))
+            elif match := re.fullmatch(r"\.shared\s+\.align\s+(\d+)\s+\.([bu]\d+)\s+([\w$]+)(?:\[(\d+)\])?;", line):
+                kernel.add_shared(match[3], int(match[4] or 1) * size_of(match[2]), int(match[1]))
+            elif match := re.fullmatch(r"(\$?[\w$]+):", line):
+                kernel.body.append(match[1])
+            elif line == "{":
+                depth += 1
+            elif line == "}":
+                depth -= 1
+            elif line and not line.startswith(DROPPED_DIRECTIVES):
+                # Inline assembly stands in braces of its own.
+                match = re.fullmatch(r"\{\s*(cvt[^;{}]*);\s*\}|([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);", line)
+                if not match:
+                    raise self.unknown(line)
+                kernel.body.append(Instruction((match[1] or match[2]).strip(), source))
+
+
+def split_operands(text):
+    return [x.strip() for x in re.findall(r"(?:\{[^}]*\}|\[[^\]]*\]|[^,])+", text)] if text else []
+
+
+class Writer:
+    """The C++ function of one kernel. `table` collects the source lines of instructions that the machine sees."""
+
+    def __init__(self, module, kernel, function, table):
+        self.module = module
+        self.kernel = kernel
+        self.function = function
+        self.table = table
+        self.source = ""
+
+    def number(self, what):
+        """This instruction's index in the table."""
+        self.table.append((what, self.source))
+        return len(self.table) - 1
+
+    def register_type(self, name):
+        return self.kernel.registers[re.sub(r"\d+$", "", name)][0]
+
+    def read(self, operand, kind):
+        """An operand as a C++ expression of PTX type `kind`."""
+        cpp = CPP_TYPES[kind]
+        if operand in SPECIAL_REGISTERS:
+            return SPECIAL_REGISTERS[operand]
+        if match := re.fullmatch(r"0[fF]([0-9A-Fa-f]{8})", operand):
+            return f"as<float>(0x{match[1]}U)"
+        if match := re.fullmatch(r"0[dD]([0-9A-Fa-f]{16})", operand):
+            return f"as<double>(uint64_t{{0x{match[1]}U}})"
+        if re.fullmatch(r"-?(0[xX][0-9A-Fa-f]+U?|\d+)", operand):
+            if is_float(kind):
+                raise Unknown(f"integer {operand} as {kind}")
+            value = int(operand.rstrip("U"), 0) & ((1 << 64) - 1)
+            return f"static_cast<{cpp}>(uint64_t{{{value}U}})"
+        if operand.startswith("%"):
+            name = operand[1:]
+            held = self.register_type(name)
+            if held == kind:
+                return name
+            if is_float(held) or is_float(kind):
+                return f"as<{cpp}>({name})"
+            return f"static_cast<{cpp}>({name})"
+        if operand in self.kernel.shared:
+            return f"static_cast<{cpp}>({self.kernel.shared[operand].offset})"
+        if operand in self.kernel.parameters:
+            return f"static_cast<{cpp}>(reinterpret_cast<uintptr_t>(p + {self.kernel.parameters[operand].offset}))"
+        if operand in self.module.constants:
+            return f"static_cast<{cpp}>(reinterpret_cast<uintptr_t>({constant_name(self.module, operand)}))"
+        raise Unknown(f"operand {operand}")
+
+    def write(self, operand, expression, kind):
+        """A statement that sets a register from an expression of PTX type `kind`."""
+        if not operand.startswith("%"):
+            raise Unknown(f"destination {operand}")
+        name = operand[1:]
+        held = self.register_type(name)
+        value = f"static_cast<{CPP_TYPES[kind]}>({expression})"
+        if is_float(held) != is_float(kind) and held != "pred":
+            return f"{name} = as<{CPP_TYPES[held]}>({value});"
+        if kind[0] == "s" and held[0] == "b":  # a load into a wider register extends the sign
+            value = f"static_cast<{CPP_TYPES['s' + held[1:]]}>({value})"
+        return f"{name} = static_cast<{CPP_TYPES[held]}>({value});"
+
+    def address(self, operand):
+        """[register+offset] or [variable+offset] as (expression, variable's space or "")."""
+        match = re.fullmatch(r"\[([%\w$]+)(?:\+(-?\d+))?\]", operand)
+        if not match:
+            raise Unknown(f"address {operand}")
+        base, offset = match[1], int(match[2] or 0)
+        if base.startswith("%"):
+            kind = "u64" if self.register_type(base[1:]) == "b64" else "u32"
+            return f"static_cast<uintptr_t>({self.read(base, kind)} + ({offset}))"
+        if base in self.kernel.shared:
+            return f"uintptr_t{{{self.kernel.shared[base].offset + offset}}}"
+        if base in self.kernel.parameters:
+            return f"reinterpret_cast<uintptr_t>(p + {self.kernel.parameters[base].offset + offset})"
+        if base in self.module.constants:
+            return f"reinterpret_cast<uintptr_t>({constant_name(self.module, base)} + {offset})"
+        raise Unknown(f"address {operand}")
+
+    def translate(self, instruction):
+        self.source = instruction.source
+        match = re.fullmatch(r"(?:@(!?)%(\w+)\s+)?(\S+)\s*(.*)", instruction.text)
+        guard = f"if ({match[1]}{match[2]}) " if match[2] else ""
+        parts = match[3].split(".")
+        operands = split_operands(match[4])
+        name, kind = parts[0], parts[-1]
+        method = getattr(self, "do_" + name, None)
+        if method is None:
+            raise Unknown(match[3])
+        return guard + "{ " + method(parts[1:], kind, operands) + " }"
+
+    @staticmethod
+    def only(modifiers, *allowed):
+        """Refuses a modifier that is not one of `allowed`."""
+        extra = [m for m in modifiers if m not in allowed]
+        if extra:
+            raise Unknown("modifiers ." + ".".join(extra))
+
+    # Control flow.
+
+    def do_bra(self, modifiers, _, operands):
+        self.only(modifiers, "uni")
+        return f"goto {identifier(operands[0])};"
+
+    def do_ret(self, modifiers, *_):
+        self.only(modifiers)
+        return "return;"
+
+    # Memory.
+
+    def memory(self, modifiers):
+        """(space, flags, elements) of a load or store."""
+        space, flags, elements = "generic", [], 1
+        for modifier in modifiers[:-1]:
+            if modifier in ("global", "shared", "param"):
+                space = modifier
+            elif modifier in VECTORS:
+                elements = VECTORS[modifier]
+            elif modifier in ("nc", "volatile"):
+                flags.append(modifier)
+            elif modifier not in CACHE_HINTS:
+                raise Unknown("modifiers ." + ".".join(modifiers))
+        return space, flags, elements
+
+    def do_ld(self, modifiers, kind, operands):
+        space, flags, elements = self.memory(modifiers)
+        registers = split_operands(operands[0].strip("{}"))
+        target = f"{CPP_TYPES[kind]} w[{elements}]; "
+        where = self.address(operands[1])
+        if space == "param":
+            load = f"std::memcpy(w, reinterpret_cast<const void *>({where}), sizeof w); "
+        else:
+            call = space + ("_nc" if "nc" in flags else "")
+            load = f"load_{call}(t, {where}, w, sizeof w, {self.number('ld')}); "
+        return target + load + " ".join(self.write(r, f"w[{i}]", kind) for i, r in enumerate(registers))
+
+    def do_st(self, modifiers, kind, operands):
+        space, _, elements = self.memory(modifiers)
+        if space == "param":
+            raise Unknown("st.param")
+        values = ", ".join(self.read(x, kind) for x in split_operands(operands[1].strip("{}")))
+        return (f"const {CPP_TYPES[kind]} w[{elements}] = {{{values}}}; "
+                f"store_{space}(t, {self.address(operands[0])}, w, sizeof w, {self.number('st')});")
+
+    def do_atom(self, modifiers, kind, operands):
+        space, what = modifiers[0], modifiers[1]
+        if space not in ("global", "shared") or what not in ("add", "max", "inc") or len(modifiers) != 3:
+            raise Unknown("atom." + ".".join(modifiers))
+        call = f"atomic_{what}_{space}<{CPP_TYPES[integer(kind)]}>"
+        value = self.read(operands[2], integer(kind))
+        return self.write(operands[0], f"{call}(t, {self.address(operands[1])}, {value}, {self.number('atom')})",
+                          integer(kind))
+
+    def do_membar(self, modifiers, *_):
+        if modifiers != ["gl"]:
+            raise Unknown("membar." + ".".join(modifiers))
+        return f"fence(t, {self.number('membar')});"
+
+    # Meeting other threads.
+
+    def do_bar(self, modifiers, _, operands):
+        if modifiers == ["warp", "sync"]:
+            return f"warp_barrier(t, {self.read(operands[0], 'u32')}, {self.number('bar.warp')});"
+        if modifiers == ["sync"] and operands == ["0"]:
+            return f"block_barrier(t, {self.number('bar')});"
+        raise Unknown("bar." + ".".join(modifiers) + " " + ", ".join(operands))
+
+    def do_shfl(self, modifiers, _, operands):
+        if modifiers[0] != "sync" or modifiers[1] not in ("bfly", "down", "idx") or modifiers[2:] != ["b32"]:
+            raise Unknown("shfl." + ".".join(modifiers))
+        target, _, valid = operands[0].partition("|")
+        arguments = ", ".join(self.read(x, "u32") for x in operands[1:5])
+        text = (f"bool ok = false; const uint32_t v = shuffle_{modifiers[1]}(t, {arguments}, ok, "
+                f"{self.number('shfl')}); {self.write(target, 'v', 'u32')}")
+        return text + (f" {valid[1:]} = ok;" if valid else "")
+
+    # Arithmetic.
+
+    def do_mov(self, modifiers, kind, operands):
+        self.only(modifiers, kind)
+        target, value = operands
+        if value.startswith("{") or target.startswith("{"):
+            packed = value if value.startswith("{") else target
+            names = split_operands(packed.strip("{}"))
+            width = int(kind[1:]) // len(names)
+            if packed is value:
+                pieces = [f"static_cast<uint64_t>({self.read(x, f'u{width}')}) << {width * i}"
+                          for i, x in enumerate(names)]
+                return self.write(target, " | ".join(pieces), unsigned(kind))
+            pieces = [self.write(x, f"bits >> {width * i}", f"u{width}") for i, x in enumerate(names) if x != "_"]
+            return f"const uint64_t bits = {self.read(value, unsigned(kind))}; " + " ".join(pieces)
+        if kind == "pred":
+            return f"{target[1:]} = {value[1:] if value.startswith('%') else value};"
+        return self.write(target, self.read(value, kind), kind)
+
+    def do_cvta(self, modifiers, _, operands):
+        self.only(modifiers, "to", "global", "shared", "u64")
+        value = self.read(operands[1], "u64")
+        if "shared" in modifiers:
+            value += " - t.shared_address()" if "to" in modifiers else " + t.shared_address()"
+        return self.write(operands[0], value, "u64")
+
+    def float_binary(self, name, modifiers, kind, operands):
+        self.only(modifiers, "rn", kind)
+        if "rn" not in modifiers:
+            raise Unknown(f"{name} without rounding")
+        return self.write(operands[0], f"{self.read(operands[1], kind)} {SIGNS[name]} {self.read(operands[2], kind)}",
+                          kind)
+
+    def integer_binary(self, name, modifiers, kind, operands):
+        self.only(modifiers, kind)
+        u = unsigned(kind)
+        return self.write(operands[0], f"{self.read(operands[1], u)} {SIGNS[name]} {self.read(operands[2], u)}", u)
+
+    def do_add(self, modifiers, kind, operands):
+        return (self.float_binary if is_float(kind) else self.integer_binary)("add", modifiers, kind, operands)
+
+    def do_sub(self, modifiers, kind, operands):
+        return (self.float_binary if is_float(kind) else self.integer_binary)("sub", modifiers, kind, operands)
+
+    def do_mul(self, modifiers, kind, operands):
+        if is_float(kind):
+            return self.float_binary("mul", modifiers, kind, operands)
+        return self.multiply(modifiers, kind, operands, None)
+
+    def do_mad(self, modifiers, kind, operands):
+        return self.multiply(modifiers, kind, operands, operands[3])
+
+    def multiply(self, modifiers, kind, operands, addend):
+        self.only(modifiers, "lo", "wide", kind)
+        wide = f"{kind[0]}{2 * int(kind[1:])}" if "wide" in modifiers else unsigned(kind)
+        factors = [f"static_cast<{CPP_TYPES[wide]}>({self.read(x, kind)})" for x in operands[1:3]]
+        # Unsigned, so that it wraps.
+        cpp = CPP_TYPES[unsigned(wide)]
+        product = " * ".join(f"static_cast<{cpp}>({x})" for x in factors)
+        if addend is not None:
+            product += f" + {self.read(addend, unsigned(wide))}"
+        return self.write(operands[0], product, unsigned(wide))
+
+    def do_div(self, modifiers, kind, operands):
+        if is_float(kind):
+            return self.float_binary("div", modifiers, kind, operands)
+        return self.call("divide", modifiers, kind, operands)
+
+    def do_rem(self, modifiers, kind, operands):
+        return self.call("remainder", modifiers, kind, operands)
+
+    def call(self, function, modifiers, kind, operands):
+        self.only(modifiers, kind)
+        arguments = ", ".join(self.read(x, kind) for x in operands[1:])
+        return self.write(operands[0], f"{function}<{CPP_TYPES[kind]}>({arguments})", kind)
+
+    def do_fma(self, modifiers, kind, operands):
+        self.only(modifiers, "rn", kind)
+        arguments = ", ".join(self.read(x, kind) for x in operands[1:])
+        return self.write(operands[0], f"std::fma({arguments})", kind)
+
+    def do_min(self, modifiers, kind, operands):
+        return self.call("smaller", modifiers, kind, operands)
+
+    def do_max(self, modifiers, kind, operands):
+        return self.call("larger", modifiers, kind, operands)
+
+    def logical(self, name, modifiers, kind, operands):
+        if kind == "pred":
+            return f"{operands[0][1:]} = {operands[1][1:]} {'!=' if name == 'xor' else SIGNS[name] * 2} {operands[2][1:]};"
+        return self.integer_binary(name, modifiers, kind, operands)
+
+    def do_and(self, *arguments):
+        return self.logical("and", *arguments)
+
+    def do_or(self, *arguments):
+        return self.logical("or", *arguments)
+
+    def do_xor(self, *arguments):
+        return self.logical("xor", *arguments)
+
+    def do_not(self, modifiers, kind, operands):
+        self.only(modifiers, kind)
+        if kind == "pred":
+            return f"{operands[0][1:]} = !{operands[1][1:]};"
+        return self.write(operands[0], f"~{self.read(operands[1], unsigned(kind))}", unsigned(kind))
+
+    def shift(self, function, modifiers, kind, operands):
+        self.only(modifiers, kind)
+        k = integer(kind)
+        return self.write(operands[0], f"{function}<{CPP_TYPES[k]}>({self.read(operands[1], k)}, "
+                                       f"{self.read(operands[2], 'u32')})", k)
+
+    def do_shl(self, *arguments):
+        return self.shift("shift_left", *arguments)
+
+    def do_shr(self, *arguments):
+        return self.shift("shift_right", *arguments)
+
+    def do_neg(self, modifiers, kind, operands):
+        self.only(modifiers, kind)
+        if is_float(kind):
+            return self.write(operands[0], f"-{self.read(operands[1], kind)}", kind)
+        return self.write(operands[0], f"0 - {self.read(operands[1], unsigned(kind))}", unsigned(kind))
+
+    def do_abs(self, modifiers, kind, operands):
+        self.only(modifiers, "f32", "f64")
+        return self.write(operands[0], f"std::fabs({self.read(operands[1], kind)})", kind)
+
+    def do_sqrt(self, modifiers, kind, operands):
+        self.only(modifiers, "rn", kind)
+        return self.write(operands[0], f"std::sqrt({self.read(operands[1], kind)})", kind)
+
+    def do_rcp(self, modifiers, kind, operands):
+        self.only(modifiers, "rn", kind)
+        return self.write(operands[0], f"static_cast<{CPP_TYPES[kind]}>(1) / {self.read(operands[1], kind)}", kind)
+
+    def do_selp(self, modifiers, kind, operands):
+        self.only(modifiers, kind)
+        return self.write(operands[0], f"{operands[3][1:]} ? {self.read(operands[1], kind)} : "
+                                       f"{self.read(operands[2], kind)}", kind)
+
+    def do_setp(self, modifiers, kind, operands):
+        comparison = modifiers[0]
+        if len(modifiers) != 2 or "|" in operands[0]:
+            raise Unknown("setp." + ".".join(modifiers))
+        if is_float(kind):
+            if comparison not in FLOAT_COMPARISONS:
+                raise Unknown("setp." + ".".join(modifiers))
+            return f"{operands[0][1:]} = is_{comparison}({self.read(operands[1], kind)}, {self.read(operands[2], kind)});"
+        k = integer(kind)
+        return (f"{operands[0][1:]} = {self.read(operands[1], k)} {INTEGER_COMPARISONS[comparison]} "
+                f"{self.read(operands[2], k)};")
+
+    def do_cvt(self, modifiers, source, operands):
+        target = modifiers[-2]
+        rounding = modifiers[:-2]
+        if target in ("f16", "bf16") and source == "f32" and rounding == ["rn"]:
+            return self.write(operands[0], f"to_{target}({self.read(operands[1], 'f32')})", "u16")
+        if source == "f16" and target == "f32" and not rounding:
+            return self.write(operands[0], f"from_f16({self.read(operands[1], 'u16')})", "f32")
+        value = self.read(operands[1], source)
+        if is_float(source) and is_float(target):
+            exact = (source, target) == ("f32", "f64")
+            if rounding != ([] if exact else ["rn"]):
+                raise Unknown("cvt." + ".".join(modifiers))
+            return self.write(operands[0], value, target)
+        if is_float(source):
+            if rounding != ["rzi"] or target != "s64":
+                raise Unknown("cvt." + ".".join(modifiers))
+            return self.write(operands[0], f"truncate({value})", target)
+        if rounding != (["rn"] if is_float(target) else []):
+            raise Unknown("cvt." + ".".join(modifiers))
+        return self.write(operands[0], value, target)
+
+    def do_bfi(self, modifiers, kind, operands):
+        self.only(modifiers, kind)
+        u = unsigned(kind)
+        bits = f"{self.read(operands[1], u)}, {self.read(operands[2], u)}"
+        place = f"{self.read(operands[3], 'u32')}, {self.read(operands[4], 'u32')}"
+        return self.write(operands[0], f"insert_bits<{CPP_TYPES[u]}>({bits}, {place})", u)
+
+    def do_prmt(self, modifiers, _, operands):
+        self.only(modifiers, "b32")
+        arguments = ", ".join(self.read(x, "u32") for x in operands[1:4])
+        return self.write(operands[0], f"permute_bytes({arguments})", "u32")
+
+    def text(self):
+        lines = [f"static void {self.function}([[maybe_unused]] Thread &t, [[maybe_unused]] const char *p) {{"]
+        for prefix, (kind, count) in self.kernel.registers.items():
+            lines.append(f"  [[maybe_unused]] {CPP_TYPES[kind]} " + ", ".join(f"{prefix}{i}{{}}" for i in range(count)) + ";")
+        for item in self.kernel.body:
+            if isinstance(item, str):
+                lines.append(f"{identifier(item)}:;")
+                continue
+            try:
+                lines.append("  " + self.translate(item))
+            except (Unknown, KeyError, IndexError, ValueError) as error:
+                raise Unknown(f"{self.module.path}: cannot translate `{item.text}`: {error}") from error
+        return "\n".join([*lines, "}"])
+
+
+def constant_name(module, name):
+    return f"constant_{identifier(module.path.stem)}_{identifier(name)}"
+
+
+def main():
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    root = pathlib.Path(__file__).resolve().parents[3]
+    out = ["// Made by translate.py.", '#include "instructions.h"', '#include "machine.h"',
+           "namespace gsc::cuda::ptx {"]
+    rows = {}
+    table = []
+    for path in map(pathlib.Path, sys.argv[2:]):
+        module = Module(path, root)
+        for name, (alignment, values) in module.constants.items():
+            out.append(f"alignas({alignment}) static const unsigned char {constant_name(module, name)}[] = {{{values}}};")
+        for kernel in module.kernels:
+            if kernel.name in rows:  # a template that several files instantiate
+                continue
+            function = f"kernel_{len(rows)}"
+            first = len(table)
+            out.append(Writer(module, kernel, function, table).text())
+            parameters = ", ".join(f"{{{x.offset}, {x.size}}}" for x in kernel.parameters.values())
+            rows[kernel.name] = (f'{{"{kernel.name}", {function}, {kernel.shared_bytes}, {kernel.parameter_bytes}, '
+                                 f"{len(kernel.parameters)}, {{{parameters}}}, {first}, {len(table)}}}")
+    out.append("const Kernel kKernels[] = {\n  " + ",\n  ".join(rows.values()) + "};")
+    out.append("const int kKernelCount = static_cast<int>(sizeof kKernels / sizeof *kKernels);")
+    out.append("const Site kSites[] = {\n  " + ",\n  ".join(f'{{"{what}", "{source}"}}' for what, source in table) + "};")
+    out.append("}  // namespace gsc::cuda::ptx\n")
+    pathlib.Path(sys.argv[1]).write_text("\n".join(out))
+    print(f"{len(rows)} kernels, {len(table)} instructions that touch memory or meet other threads")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Unknown as error:
+        sys.exit(f"translate.py: {error}")
