@@ -107,7 +107,8 @@ static void read_scaler(trainer *t, run_result *out) {
   require(t->device, gsc->scaler_get_history_sync(t->scaler, NULL, 0, &out->history_count, NULL), "history");
   out->history = allocate((size_t)out->history_count, sizeof *out->history);
   if (out->history_count == 0) return;
-  require(t->device, gsc->scaler_get_history_sync(t->scaler, out->history, out->history_count, &out->history_count, NULL),
+  require(t->device,
+          gsc->scaler_get_history_sync(t->scaler, out->history, out->history_count, &out->history_count, NULL),
           "history");
 }
 

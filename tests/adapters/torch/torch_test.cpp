@@ -1,0 +1,523 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The adapter of libtorch beside libtorch itself and, through the file that reference.py writes, beside PyTorch in
+// Python. One translation unit: the headers of libtorch take half a minute.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <gradscaler/adapters/torch.hpp>
+#include <sstream>
+
+#include "examples/cpp/torch/autocast.hpp"
+
+namespace {
+
+namespace gt = gradscaler::torch;
+using torch::optim::AdamWOptions;
+using torch::optim::SGDOptions;
+
+/// The message of the error that `call` ends with, and what it says.
+std::string message_of(const std::function<void()> &call) {
+  try {
+    call();
+  } catch (const gradscaler::Error &error) {
+    return error.what();
+  }
+  return "no error";
+}
+#define EXPECT_REFUSED(call, part) EXPECT_PRED_FORMAT2(testing::IsSubstring, part, message_of([&] { call; }))
+
+bool same_bits(const at::Tensor &a, const at::Tensor &b) {
+  const at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
+  return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type() &&
+         std::memcmp(x.const_data_ptr(), y.const_data_ptr(), static_cast<std::size_t>(x.nbytes())) == 0;
+}
+
+/// Largest distance in ulp of fp32 at the magnitude of the parameter, or of the way it may have come.
+double ulps(const at::Tensor &a, const at::Tensor &b, double way) {
+  if (same_bits(a, b)) return 0.0;
+  const at::Tensor x = a.detach().to(at::kDouble), y = b.detach().to(at::kDouble);
+  const at::Tensor unit = at::exp2(at::floor(at::log2(at::maximum(x.abs(), y.abs()).clamp_min(way))) - 23);
+  return ((x - y).abs() / unit).max().item<double>();
+}
+
+at::Tensor parameter(at::IntArrayRef sizes, uint64_t seed) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randn(sizes, generator, at::TensorOptions()).requires_grad_();
+}
+
+std::vector<at::Tensor> parameters(uint64_t seed = 1) {
+  return {parameter({33, 7}, seed), parameter({129}, seed + 1), parameter({5, 3, 2}, seed + 2)};
+}
+
+std::vector<at::Tensor> copies_of(const std::vector<at::Tensor> &tensors) {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor &tensor : tensors) copies.push_back(tensor.detach().clone().requires_grad_());
+  return copies;
+}
+
+/// The same gradient for both; absent for those that `present` leaves out.
+void set_grads(
+    std::vector<at::Tensor> &a, std::vector<at::Tensor> &b, uint64_t seed,
+    const std::function<bool(std::size_t)> &present = [](std::size_t) { return true; }) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const at::Tensor grad = parameter(a[i].sizes(), 1000 * seed + i).detach();
+    a[i].mutable_grad() = present(i) ? grad.clone() : at::Tensor();
+    b[i].mutable_grad() = present(i) ? grad.clone() : at::Tensor();
+  }
+}
+
+// --------------------------------------------------------------------------------------------- beside Python
+
+/// The file of reference.py, number by number.
+class Reference {
+ public:
+  Reference() : file_(std::fopen(std::getenv("GSC_TORCH_REFERENCE"), "rb")) {}
+  ~Reference() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+  at::Tensor read(at::IntArrayRef sizes) {
+    at::Tensor numbers = at::empty(sizes);
+    const auto count = static_cast<std::size_t>(numbers.numel());
+    if (file_ == nullptr || std::fread(numbers.data_ptr(), 4, count, file_) != count) {
+      throw std::runtime_error("the reference is too short, or GSC_TORCH_REFERENCE does not name it");
+    }
+    return numbers;
+  }
+  float number() { return read({1}).item<float>(); }
+  int64_t size() { return static_cast<int64_t>(number()); }
+
+ private:
+  std::FILE *file_;
+};
+
+class BesidePython : public testing::Test {
+ protected:
+  void SetUp() override {
+    at::set_num_threads(1);
+    steps_ = reference_.size();
+    const int64_t rows = reference_.size(), pixels = reference_.size(), width = reference_.size(),
+                  classes = reference_.size();
+    fuses_ = reference_.number() != 0;
+    initial_ = {reference_.read({width, pixels}), reference_.read({width}), reference_.read({classes, width}),
+                reference_.read({classes})};
+    for (int64_t step = 0; step < steps_; ++step) {
+      pixels_.push_back(reference_.read({rows, pixels}));
+      labels_.push_back(reference_.read({rows}).to(at::kLong));
+    }
+  }
+
+  at::Tensor loss(const std::vector<at::Tensor> &w, int64_t step) const {
+    const Autocast autocast(at::kCPU, at::kHalf);
+    const auto i = static_cast<std::size_t>(step);
+    const at::Tensor hidden = at::relu(at::linear(pixels_[i], w[0], w[1]));
+    return at::cross_entropy_loss(at::linear(hidden, w[2], w[3]).to(at::kFloat), labels_[i]);
+  }
+
+  /// Trains as reference.py does, each optimizer on weights of its own, and compares every step with the file.
+  template <class... Optimizers, class Options>
+  void repeat(const Options &options) {
+    (optimizers_.push_back(make<Optimizers>(options)), ...);
+    for (int64_t step = 0; step < steps_; ++step) {
+      const float expected_loss = reference_.number();
+      const bool skipped = reference_.number() != 0;
+      const float scale = reference_.number();
+      std::vector<at::Tensor> expected;
+      for (const at::Tensor &weight : initial_) expected.push_back(reference_.read(weight.sizes()));
+      for (Run &run : optimizers_) {
+        run.optimizer->zero_grad();
+        const at::Tensor found = loss(run.weights, step);
+        ASSERT_EQ(found.item<float>(), expected_loss) << "step " << step;
+        run.scaler->scale(found).backward();
+        run.scaler->step(*run.optimizer);
+        run.scaler->update();
+        ASSERT_EQ(run.scaler->native().get_report_sync().consecutive_skips > 0, skipped) << "step " << step;
+        ASSERT_EQ(run.scaler->get_scale(), scale) << "step " << step;
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          ASSERT_TRUE(same_bits(run.weights[i], expected[i])) << "step " << step << ", weight " << i;
+        }
+      }
+      skips_ += skipped;
+    }
+  }
+  void skip_run() {
+    for (int64_t step = 0; step < steps_; ++step) {
+      reference_.read({3});
+      for (const at::Tensor &weight : initial_) reference_.read(weight.sizes());
+    }
+  }
+
+  int64_t skips_ = 0;
+  bool fuses_ = false;
+
+ private:
+  struct Run {
+    std::vector<at::Tensor> weights;
+    std::unique_ptr<torch::optim::Optimizer> optimizer;
+    std::unique_ptr<gt::GradScaler> scaler;
+  };
+  template <class Optimizer, class Options>
+  Run make(const Options &options) {
+    Run run{copies_of(initial_), nullptr, nullptr};
+    run.optimizer = std::make_unique<Optimizer>(run.weights, options);
+    run.scaler = std::make_unique<gt::GradScaler>(
+        at::kCPU, gradscaler::ScalerOptions{.init_scale = 0x1p24f, .growth_interval = 6});
+    return run;
+  }
+
+  Reference reference_;
+  int64_t steps_ = 0;
+  std::vector<at::Tensor> initial_, pixels_, labels_;
+  std::vector<Run> optimizers_;
+};
+
+TEST_F(BesidePython, SgdOfLibtorchAndOurs) {
+  repeat<torch::optim::SGD, gt::SGD>(SGDOptions(0.05).momentum(0.9).dampening(0.1).weight_decay(1e-3));
+  EXPECT_GE(skips_, 5);
+}
+
+TEST_F(BesidePython, AdamW) {
+  if (!fuses_) GTEST_SKIP() << "PyTorch's code for this processor does not fuse multiplication and addition";
+  skip_run();
+  repeat<gt::AdamW>(AdamWOptions(3e-3).weight_decay(0.1));
+  EXPECT_GE(skips_, 5);
+}
+
+// --------------------------------------------------------------------------------------------- the scaler
+
+TEST(TorchScaler, ScalesAsAnOperationOfAutograd) {
+  gt::GradScaler scaler(at::kCPU, {.init_scale = 8.0f});
+  at::Tensor x = parameter({3}, 1);
+  const at::Tensor scaled = scaler.scale(x * x);
+  // What the graph saved is not what the scale becomes.
+  scaler.update(2.0f);
+  scaled.sum().backward();
+  EXPECT_TRUE(same_bits(scaled, 8 * x * x));
+  EXPECT_TRUE(same_bits(x.grad(), 16 * x));
+  // As in Python: a loss of 16 bits becomes fp32, in which the scale has room.
+  EXPECT_EQ(scaler.scale(at::ones({}, at::kHalf)).scalar_type(), at::kFloat);
+  EXPECT_EQ(scaler.scale(at::ones({2}, at::kHalf)).scalar_type(), at::kHalf);
+  EXPECT_EQ(scaler.scale(std::vector<at::Tensor>{x, scaled}).size(), 2u);
+}
+
+TEST(TorchScaler, DisabledItIsNotThere) {
+  gt::GradScaler scaler(at::kCPU, {.enabled = false});
+  for (const bool ours : {false, true}) {
+    std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+    std::unique_ptr<torch::optim::Optimizer> with = std::make_unique<torch::optim::SGD>(a, SGDOptions(0.1));
+    if (ours) with = std::make_unique<gt::SGD>(a, SGDOptions(0.1));
+    torch::optim::SGD without(b, SGDOptions(0.1));
+    set_grads(a, b, 1);
+    EXPECT_TRUE(scaler.scale(a[0]).is_same(a[0]));
+    scaler.unscale_(*with);
+    scaler.step(*with);
+    scaler.update();
+    without.step();
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i], b[i]));
+    EXPECT_EQ(scaler.get_scale(), 1.0f);
+  }
+}
+
+TEST(TorchScaler, CallsOutOfOrder) {
+  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  for (const bool ours : {false, true}) {
+    std::unique_ptr<torch::optim::Optimizer> sgd = std::make_unique<torch::optim::SGD>(a, SGDOptions(0.1));
+    if (ours) sgd = std::make_unique<gt::SGD>(a, SGDOptions(0.1));
+    gt::GradScaler scaler(at::kCPU);
+    EXPECT_REFUSED(scaler.update(), "update");
+    sgd->zero_grad();
+    EXPECT_REFUSED(scaler.step(*sgd), "step: no parameter of the optimizer has a gradient");
+    set_grads(a, b, 1);
+    scaler.unscale_(*sgd);
+    EXPECT_REFUSED(scaler.unscale_(*sgd), "unscale_() has already been called");
+    scaler.step(*sgd);
+    EXPECT_REFUSED(scaler.step(*sgd), "step() is called after step()");
+    EXPECT_REFUSED(scaler.unscale_(*sgd), "unscale_() is called after step()");
+    scaler.update();
+    scaler.unscale_(*sgd);
+    scaler.discard();
+    scaler.unscale_(*sgd);
+  }
+  torch::optim::LBFGS lbfgs(a);
+  EXPECT_REFUSED(gt::GradScaler(at::kCPU).step(lbfgs), "LBFGS");
+  EXPECT_REFUSED(gt::GradScaler(at::kMeta), "device is meta");
+}
+
+TEST(TorchScaler, RefusesWhatItCannotUnscale) {
+  const auto with_grad = [](at::Tensor param, const at::Tensor &grad, bool ours) {
+    param.set_requires_grad(true);
+    param.mutable_grad() = grad;
+    std::unique_ptr<torch::optim::Optimizer> sgd;
+    const std::vector<at::Tensor> params = {parameters()[0], std::move(param)};
+    if (ours) {
+      sgd = std::make_unique<gt::SGD>(params, SGDOptions(0.1));
+    } else {
+      sgd = std::make_unique<torch::optim::SGD>(params, SGDOptions(0.1));
+    }
+    return message_of([&] { gt::GradScaler(at::kCPU).step(*sgd); });
+  };
+  const auto says = [](const std::string &message, const char *part) {
+    EXPECT_PRED_FORMAT2(testing::IsSubstring, part, message);
+    EXPECT_PRED_FORMAT2(testing::IsSubstring, "of parameter 1 in group 0", message);
+  };
+  const at::Tensor matrix = at::ones({4, 4});
+  for (const bool ours : {false, true}) {
+    says(with_grad(at::ones({4, 4}), matrix.to_sparse(), ours), "has layout Sparse");
+    says(with_grad(at::ones({4, 4}), at::ones({1, 1}).expand({4, 4}), ours), "leave gaps or overlap");
+    says(with_grad(at::ones({4}, at::kComplexFloat), at::ones({4}, at::kComplexFloat), ours), "dtype ComplexFloat");
+  }
+  says(with_grad(at::ones({4}, at::kHalf), at::ones({4}, at::kHalf), false), "is fp16");
+  EXPECT_EQ(with_grad(at::ones({4}, at::kHalf), at::ones({4}, at::kHalf), true), "no error");
+  says(with_grad(at::ones({4, 4}), matrix.clone().t(), true), "strides [1, 4]");
+  EXPECT_EQ(with_grad(at::ones({4, 4}).t(), matrix.clone().t(), true), "no error");
+}
+
+// --------------------------------------------------------------------------------------------- the optimizers
+
+/// Steps of both on the same gradients; `ours` with gradients that are multiplied by the scale.
+template <class Ours, class Theirs, class Options>
+double distance(const Options &options, int steps, const std::function<bool(int, std::size_t)> &present) {
+  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  Ours ours(a, options);
+  Theirs theirs(b, options);
+  double worst = 0.0;
+  for (int step = 0; step < steps; ++step) {
+    set_grads(a, b, static_cast<uint64_t>(step), [&](std::size_t i) { return present(step, i); });
+    ours.step();
+    theirs.step();
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      worst = std::max(worst, ulps(a[i], b[i], steps * options.lr()));
+    }
+  }
+  return worst;
+}
+bool all_present(int, std::size_t) { return true; }
+/// Each parameter now and then, the last one from the fourth step on.
+bool some_present(int step, std::size_t i) { return i == 2 ? step > 3 : (step + static_cast<int>(i)) % 3 != 0; }
+
+TEST(TorchOptimizers, AreThoseOfLibtorch) {
+  for (const auto present : {all_present, some_present}) {
+    // The same bits where libtorch's formula is that of PyTorch in Python; else rounding of the moments.
+    EXPECT_EQ((distance<gt::SGD, torch::optim::SGD>(SGDOptions(0.1), 20, present)), 0.0);
+    EXPECT_EQ((distance<gt::SGD, torch::optim::SGD>(SGDOptions(0.1).momentum(0.9).dampening(0.5).weight_decay(0.1), 20,
+                                                    present)),
+              0.0);
+    EXPECT_EQ((distance<gt::SGD, torch::optim::SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true), 20, present)), 0.0);
+    EXPECT_LE((distance<gt::AdamW, torch::optim::AdamW>(AdamWOptions(1e-3), 20, present)), 4.0);
+    EXPECT_LE((distance<gt::AdamW, torch::optim::AdamW>(AdamWOptions(1e-3).amsgrad(true), 20, present)), 4.0);
+    EXPECT_LE((distance<gt::Adam, torch::optim::Adam>(torch::optim::AdamOptions(1e-3).weight_decay(0.1), 20, present)),
+              4.0);
+    EXPECT_LE((distance<gt::Adagrad, torch::optim::Adagrad>(
+                  torch::optim::AdagradOptions(1e-2).initial_accumulator_value(0.1), 20, present)),
+              4.0);
+  }
+}
+
+TEST(TorchOptimizers, GroupsAndSchedules) {
+  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  const auto groups = [](const std::vector<at::Tensor> &tensors) {
+    std::vector<torch::optim::OptimizerParamGroup> made;
+    made.emplace_back(std::vector<at::Tensor>{tensors[0]});
+    made.emplace_back(std::vector<at::Tensor>{tensors[1], tensors[2]},
+                      std::make_unique<SGDOptions>(SGDOptions(0.02).weight_decay(0.5)));
+    return made;
+  };
+  gt::SGD ours(groups(a), SGDOptions(0.1).momentum(0.9));
+  torch::optim::SGD theirs(groups(b), SGDOptions(0.1).momentum(0.9));
+  torch::optim::StepLR our_schedule(ours, 2, 0.5), their_schedule(theirs, 2, 0.5);
+  for (uint64_t step = 0; step < 7; ++step) {
+    set_grads(a, b, step);
+    ours.step();
+    theirs.step();
+    our_schedule.step();
+    their_schedule.step();
+    for (std::size_t i = 0; i < a.size(); ++i) ASSERT_TRUE(same_bits(a[i], b[i])) << "step " << step;
+  }
+}
+
+TEST(TorchOptimizers, HalfParametersHaveStateInFp32) {
+  std::vector<at::Tensor> a = {at::ones({64}, at::kHalf).set_requires_grad(true)};
+  gt::AdamW adamw(a, AdamWOptions(1e-2));
+  a[0].mutable_grad() = at::full({64}, 1e-4, at::kHalf);
+  adamw.step();
+  const auto &state = static_cast<torch::optim::AdamWParamState &>(*adamw.state().begin()->second);
+  EXPECT_EQ(state.exp_avg().scalar_type(), at::kFloat);
+  EXPECT_GT(state.exp_avg_sq().min().item<float>(), 0.0f);
+  EXPECT_NEAR(a[0][0].item<float>(), 0.99f, 1e-3f);
+}
+
+TEST(TorchOptimizers, GraphsOfOldWeightsAreRefused) {
+  std::vector<at::Tensor> a = {parameter({4}, 1)};
+  gt::SGD sgd(a, SGDOptions(0.1));
+  const at::Tensor old = (a[0] * a[0]).sum();
+  old.backward({}, /*retain_graph=*/true);
+  sgd.step();
+  EXPECT_THROW(old.backward(), c10::Error);
+}
+
+TEST(TorchOptimizers, StateThatWasReplacedIsRefused) {
+  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  gt::AdamW adamw(a, AdamWOptions(1e-3));
+  set_grads(a, b, 1);
+  adamw.step();
+  adamw.state().clear();
+  EXPECT_REFUSED(adamw.step(), "state of parameter 0 in group 0 was replaced");
+}
+
+// --------------------------------------------------------------------------------------------- both together
+
+/// Multiplies the gradients by the scale, as a backward pass would have.
+void scale_grads(const gt::GradScaler &scaler, const std::vector<at::Tensor> &params) {
+  for (const at::Tensor &param : params) {
+    if (param.grad().defined()) param.grad().mul_(scaler.get_scale());
+  }
+}
+
+TEST(TorchScaler, OneOverflowSkipsAllOfAnOptimizer) {
+  gt::GradScaler scaler(at::kCPU);
+  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  gt::SGD ours(a, SGDOptions(0.1).momentum(0.9).dampening(0.5));
+  torch::optim::SGD theirs(b, SGDOptions(0.1).momentum(0.9).dampening(0.5));
+  for (int step = 0; step < 12; ++step) {
+    // Parameters come and go, so that there are several cohorts; every fifth step overflows in one of them.
+    set_grads(a, b, static_cast<uint64_t>(step), [&](std::size_t i) { return some_present(step, i); });
+    scale_grads(scaler, a);
+    const bool overflow = step % 5 == 2;
+    if (overflow) a[1].mutable_grad() = at::full_like(a[1], INFINITY);
+    if (step % 4 == 1) scaler.unscale_(ours);
+    scaler.step(ours);
+    scaler.update();
+    if (!overflow) theirs.step();
+    for (std::size_t i = 0; i < a.size(); ++i) ASSERT_TRUE(same_bits(a[i], b[i])) << "step " << step << ", " << i;
+  }
+  EXPECT_EQ(scaler.get_scale(), 65536.0f / 4);
+}
+
+TEST(TorchScaler, ClipsAsLibtorchDoes) {
+  for (const bool ours : {true, false}) {
+    for (const int absent : {-1, 1}) {
+      gt::GradScaler scaler(at::kCPU);
+      std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+      std::unique_ptr<torch::optim::Optimizer> with = std::make_unique<torch::optim::SGD>(a, SGDOptions(0.1));
+      if (ours) with = std::make_unique<gt::SGD>(a, SGDOptions(0.1));
+      torch::optim::SGD without(b, SGDOptions(0.1));
+      for (int step = 0; step < 3; ++step) {
+        set_grads(a, b, static_cast<uint64_t>(step),
+                  [&](std::size_t i) { return step == 0 || static_cast<int>(i) != absent; });
+        scale_grads(scaler, a);
+        if (step == 1) scaler.unscale_(*with);
+        scaler.clip_grad_norm_(*with, 1.0);
+        scaler.step(*with);
+        scaler.update();
+        const double norm = torch::nn::utils::clip_grad_norm_(b, 1.0);
+        EXPECT_NEAR(scaler.native().get_report_sync().grad_norm, norm, 1e-5 * norm);
+        without.step();
+        for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::allclose(a[i], b[i], 1e-5, 1e-6));
+      }
+    }
+  }
+  // Without a scale too.
+  gt::GradScaler disabled(at::kCPU, {.enabled = false});
+  std::vector<at::Tensor> a = {at::zeros({4}).set_requires_grad(true)};
+  torch::optim::SGD sgd(a, SGDOptions(1.0));
+  a[0].mutable_grad() = at::full({4}, 10.0f);
+  disabled.clip_grad_norm_(sgd, 1.0);
+  disabled.step(sgd);
+  EXPECT_NEAR(a[0].norm().item<float>(), 1.0f, 1e-5f);
+}
+
+TEST(TorchScaler, GradientsReplacedAfterUnscaling) {
+  gt::GradScaler scaler(at::kCPU);
+  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  gt::SGD ours(a, SGDOptions(0.1));
+  set_grads(a, b, 1);
+  scaler.unscale_(ours);
+  a[1].mutable_grad() = a[1].grad() * 0.5;
+  EXPECT_REFUSED(scaler.step(ours), "a gradient was replaced since unscale_()");
+  EXPECT_TRUE(same_bits(a[1], b[1]));
+}
+
+// --------------------------------------------------------------------------------------------- archives
+
+TEST(TorchArchives, ScalerContinues) {
+  const gradscaler::ScalerOptions options{.init_scale = 1024.0f, .growth_interval = 3, .hysteresis = 2};
+  gt::GradScaler one(at::kCPU, options), two(at::kCPU, options);
+  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  torch::optim::SGD sgd(a, SGDOptions(0.0));
+  const auto iterate = [&](gt::GradScaler &scaler, int step) {
+    set_grads(a, b, static_cast<uint64_t>(step));
+    if (step % 4 == 1) a[0].mutable_grad().fill_(NAN);
+    scaler.step(sgd);
+    scaler.update();
+  };
+  for (int step = 0; step < 6; ++step) iterate(one, step);
+  std::stringstream file;
+  torch::save(one, file);
+  torch::load(two, file);
+  for (int step = 6; step < 20; ++step) {
+    iterate(one, step);
+    iterate(two, step);
+    ASSERT_EQ(one.get_scale(), two.get_scale()) << "step " << step;
+  }
+  const gsc_scaler_state left = one.native().get_state(), right = two.native().get_state();
+  EXPECT_EQ(std::memcmp(&left, &right, sizeof left), 0);
+
+  gt::GradScaler disabled(at::kCPU, {.enabled = false});
+  std::stringstream empty;
+  torch::save(disabled, empty);
+  EXPECT_REFUSED(torch::load(two, empty), "archive is of a disabled GradScaler");
+  std::stringstream foreign;
+  torch::save(sgd, foreign);
+  EXPECT_REFUSED(torch::load(two, foreign), "archive is not of a GradScaler");
+}
+
+/// `steps` of one, an archive, and the other from there on, on the same gradients as `whole`, which does all of it.
+template <class First, class Second, class Options>
+double handed_over(const Options &options, int steps, double overflows) {
+  std::vector<at::Tensor> a = parameters(), b = copies_of(a);
+  std::unique_ptr<First> first = std::make_unique<First>(a, options);
+  First whole(b, options);
+  gt::GradScaler scaler(at::kCPU, {.init_scale = 1.0f}), same(at::kCPU, {.init_scale = 1.0f});
+  const auto step_both = [&](torch::optim::Optimizer &optimizer, int step) {
+    set_grads(a, b, static_cast<uint64_t>(step), [&](std::size_t i) { return some_present(step, i); });
+    if (step < overflows) a[0].mutable_grad() = b[0].mutable_grad() = at::full_like(a[0], INFINITY);
+    scaler.step(optimizer);
+    scaler.update(1.0f);
+    same.step(whole);
+    same.update(1.0f);
+  };
+  for (int step = 0; step < steps; ++step) step_both(*first, step);
+  std::stringstream file;
+  torch::save(*first, file);
+  Second second(a, options);
+  torch::load(second, file);
+  double worst = 0.0;
+  for (int step = steps; step < steps + 8; ++step) {
+    step_both(second, step);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      worst = std::max(worst, ulps(a[i], b[i], (steps + 8) * options.lr()));
+    }
+  }
+  return worst;
+}
+
+TEST(TorchArchives, OptimizersOfBothKindsReadEachOther) {
+  const AdamWOptions adamw = AdamWOptions(1e-2).weight_decay(0.1);
+  EXPECT_EQ((handed_over<gt::AdamW, gt::AdamW>(adamw, 5, 0)), 0.0);
+  EXPECT_EQ((handed_over<gt::AdamW, gt::AdamW>(adamw, 5, 2)), 0.0);
+  EXPECT_LE((handed_over<gt::AdamW, torch::optim::AdamW>(adamw, 5, 1)), 4.0);
+  EXPECT_LE((handed_over<torch::optim::AdamW, gt::AdamW>(adamw, 5, 1)), 4.0);
+  const SGDOptions sgd = SGDOptions(0.1).momentum(0.9).dampening(0.5);
+  EXPECT_EQ((handed_over<gt::SGD, torch::optim::SGD>(sgd, 5, 1)), 0.0);
+  EXPECT_EQ((handed_over<torch::optim::SGD, gt::SGD>(sgd, 5, 1)), 0.0);
+  // Nothing but skips: the first step is still to come.
+  EXPECT_EQ((handed_over<gt::SGD, gt::SGD>(sgd, 2, 2)), 0.0);
+  const auto adagrad = torch::optim::AdagradOptions(1e-2).initial_accumulator_value(0.1);
+  EXPECT_LE((handed_over<gt::Adagrad, torch::optim::Adagrad>(adagrad, 5, 1)), 4.0);
+  EXPECT_LE((handed_over<torch::optim::Adagrad, gt::Adagrad>(adagrad, 5, 1)), 4.0);
+}
+
+}  // namespace
