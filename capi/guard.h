@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands around every entry point: exceptions become a status and this thread's message, handles are checked, and
-// versioned structs are read and written by the size their caller was compiled with.
+// What stands around every entry point: exceptions become a status and this thread's message, the floating-point
+// environment is the library's own, handles are checked, and versioned structs are read and written by the size their
+// caller was compiled with.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <new>
 
 #include "core/base/error.h"
+#include "core/base/float_environment.h"
 #include "core/base/memory.h"
 #include "gradscaler/gradscaler.h"
 
@@ -19,6 +21,7 @@ gsc_status set_error(gsc_status status, const char *function, const char *what) 
 /// Runs `body`; whatever it throws becomes a status. `function` is the entry point's name.
 template <typename F>
 gsc_status guard(const char *function, const F &body) noexcept {
+  const FloatEnvironment environment;
   try {
     body();
     return GSC_OK;

@@ -49,7 +49,7 @@ static void gsc_java_throw(JNIEnv *env, gsc_status status, const char *message) 
   (*env)->SetByteArrayRegion(env, text, 0, length, (const jbyte *)message);
   type = (*env)->FindClass(env, "io/github/gradscaler/GradScalerException");
   if (!type) return;
-  factory = (*env)->GetStaticMethodID(env, type, "of", "(I[B)Lio/github/gradscaler/GradScalerException;");
+  factory = (*env)->GetStaticMethodID(env, type, "of", "(I[B)Ljava/lang/RuntimeException;");
   if (!factory) return;
   exception = (*env)->CallStaticObjectMethod(env, type, factory, (jint)status, text);
   if (!(*env)->ExceptionCheck(env) && exception) (*env)->Throw(env, (jthrowable)exception);

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/float_environment.h"
+
 #if !defined(_WIN32)
 #include <unistd.h>
 #endif
@@ -32,6 +34,18 @@ void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #endif
+}
+
+/// A region whose tasks run on threads of the caller's.
+struct Region {
+  gsc_task_fn body;
+  void *argument;
+};
+
+void run_task(void *region, int32_t index) {
+  const FloatEnvironment environment;
+  const auto *r = static_cast<const Region *>(region);
+  r->body(r->argument, index);
 }
 
 }  // namespace
@@ -95,6 +109,7 @@ class Pool {
   }
 
   void work() {
+    const FloatEnvironment environment;
     uint32_t seen = 0;
     for (;;) {
       for (int i = 0; i < kSpins && generation_.load(std::memory_order_acquire) == seen; ++i) relax();
@@ -151,7 +166,8 @@ Pool *Parallel::pool() {
 
 void Parallel::run_tasks(int32_t count, gsc_task_fn body, void *argument) {
   if (count > 1 && parallel_for_ != nullptr) {
-    parallel_for_(user_, count, body, argument);
+    Region region{body, argument};
+    parallel_for_(user_, count, &run_task, &region);
     return;
   }
   if (count > 1 && threads_ > 1) {

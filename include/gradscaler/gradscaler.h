@@ -49,6 +49,8 @@
  *   - Objects may be destroyed in any order, from any thread; a parent lives until its last child is gone.
  *     Destroying NULL does nothing.
  *   - "Device memory" means memory of the context's device: plain host memory on the CPU.
+ *   - The caller's floating-point environment (rounding mode, flushed subnormals, traps) has no influence on results and
+ *     is restored on return. Callbacks are called in the usual one: round to nearest, subnormals kept, no traps.
  *
  * All functions: since 0.1.
  */

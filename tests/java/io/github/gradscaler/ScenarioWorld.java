@@ -59,8 +59,11 @@ final class ScenarioWorld implements AutoCloseable {
     Status status = null;
     try {
       perform(event);
-    } catch (GradScalerException e) {
-      status = e.status();
+    } catch (RuntimeException e) {
+      if (!(e instanceof GradScalerFailure)) {
+        throw e;
+      }
+      status = ((GradScalerFailure) e).status();
     }
     final Object expected = event.getOrDefault("status", "ok");
     if (expected.equals("ok")) {

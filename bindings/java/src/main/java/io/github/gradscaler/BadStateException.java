@@ -2,10 +2,15 @@
 package io.github.gradscaler;
 
 /** The call is not allowed now, such as unscale twice between two updates, or the object is closed. */
-public final class BadStateException extends GradScalerException {
+public final class BadStateException extends IllegalStateException implements GradScalerFailure {
   private static final long serialVersionUID = 1;
 
   BadStateException(String message) {
-    super(Status.BAD_STATE, message);
+    super(message);
+  }
+
+  @Override
+  public Status status() {
+    return Status.BAD_STATE;
   }
 }

@@ -170,6 +170,20 @@ public final class Context implements AutoCloseable {
     callbacks.log(receiver);
   }
 
+  /**
+   * For messages of your own.
+   *
+   * @return such as {@code Context(CPU, AVX2, 8 threads)} or {@code Context(CUDA 0)}
+   */
+  @Override
+  public String toString() {
+    if (handle == null) {
+      return "Context(closed)";
+    }
+    return deviceType() == DeviceType.CPU ? "Context(CPU, " + cpuTarget() + ", " + numThreads() + " threads)"
+        : "Context(" + deviceType() + " " + deviceIndex() + ")";
+  }
+
   /** Gives up the device. Does nothing the second time. */
   @Override
   public void close() {

@@ -22,12 +22,14 @@ public final class DeviceScalar {
   private final Kind kind;
   private final long count;
   private final Object owner;
+  private final Object segment;
 
-  private DeviceScalar(long address, Kind kind, long count, Object owner) {
+  private DeviceScalar(long address, Kind kind, long count, Buffer owner) {
     this.address = address;
     this.kind = kind;
     this.count = count;
     this.owner = owner;
+    this.segment = owner == null ? null : MemorySegments.closeable(owner);
   }
 
   private static DeviceScalar make(Buffer buffer, ByteOrder order, int bytes, Kind kind) {
@@ -98,6 +100,21 @@ public final class DeviceScalar {
     return owner;
   }
 
+  /** Refuses memory of an arena that was closed. */
+  void requireUsable(String name) {
+    MemorySegments.requireUsable(segment, name);
+  }
+
+  /**
+   * For messages of your own.
+   *
+   * @return such as {@code DeviceScalar(FLOAT at 0x7f0012345680)}
+   */
+  @Override
+  public String toString() {
+    return "DeviceScalar(" + kind + " at 0x" + Long.toHexString(address) + ")";
+  }
+
   static long floats(DeviceScalar word, String name) {
     return addressOf(word, Kind.FLOAT, 1, name);
   }
@@ -115,6 +132,7 @@ public final class DeviceScalar {
     if (word == null) {
       return 0;
     }
+    word.requireUsable(name);
     if (word.kind != kind) {
       throw new InvalidArgumentException(name + " is a word of kind " + word.kind + ", not " + kind);
     }

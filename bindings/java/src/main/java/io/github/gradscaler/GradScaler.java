@@ -657,6 +657,17 @@ public final class GradScaler implements AutoCloseable {
     handle().setGrowthInterval(value, stream);
   }
 
+  /**
+   * For messages of your own. Blocks on a CUDA device.
+   *
+   * @return such as {@code GradScaler(scale 65536.0)}
+   */
+  @Override
+  public String toString() {
+    return handle == null ? "GradScaler(closed)"
+        : isEnabled() ? "GradScaler(scale " + getScale() + ")" : "GradScaler(disabled)";
+  }
+
   /** Destroys the scaler. Does nothing the second time. */
   @Override
   public void close() {

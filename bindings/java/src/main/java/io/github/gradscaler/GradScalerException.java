@@ -2,10 +2,10 @@
 package io.github.gradscaler;
 
 /**
- * A call that failed, with the library's sentence for it, and as its cause what a callback threw. The subclasses say
- * what kind of failure it is; {@link #status()} says the same as a value.
+ * A call that failed for a reason that is neither an argument's nor the state's: memory, device, callback. As its cause
+ * it has what a callback threw. {@link #status()} says what kind of failure it is.
  */
-public class GradScalerException extends RuntimeException {
+public class GradScalerException extends RuntimeException implements GradScalerFailure {
   private static final long serialVersionUID = 1;
 
   /** What kind of failure it is. */
@@ -16,19 +16,15 @@ public class GradScalerException extends RuntimeException {
     this.status = status;
   }
 
-  /**
-   * What kind of failure it is.
-   *
-   * @return never null
-   */
+  @Override
   public final Status status() {
     return status;
   }
 
-  /** Called by the native code. */
-  static GradScalerException of(int code, byte[] message) {
+  /** Called by native code. */
+  static RuntimeException of(int code, byte[] message) {
     final Status status = Status.of(code);
-    final String text = Text.fromNative(message);
+    final String text = MethodNames.inMessage(Text.fromNative(message));
     switch (status) {
       case INVALID_ARGUMENT:
         return new InvalidArgumentException(text);

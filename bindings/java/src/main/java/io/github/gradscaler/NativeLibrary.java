@@ -10,7 +10,6 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
 
 /**
  * Finds and loads the native library, once: the path in the system property, then the copy in a jar of natives, then
@@ -50,7 +49,7 @@ final class NativeLibrary {
   }
 
   private static boolean loadFromResource(List<String> tried) {
-    final String resource = "io/github/gradscaler/natives/" + platform() + "/" + System.mapLibraryName(NAME);
+    final String resource = "io/github/gradscaler/natives/" + Platform.current() + "/" + System.mapLibraryName(NAME);
     final ClassLoader loader = NativeLibrary.class.getClassLoader();
     try (InputStream in =
         loader == null ? ClassLoader.getSystemResourceAsStream(resource) : loader.getResourceAsStream(resource)) {
@@ -77,6 +76,8 @@ final class NativeLibrary {
     try {
       System.loadLibrary(NAME);
       return true;
+    } catch (IllegalCallerException e) {
+      throw denied(e);
     } catch (UnsatisfiedLinkError e) {
       for (String folder : System.getProperty("java.library.path", "").split(File.pathSeparator)) {
         if (!folder.isEmpty()) {
@@ -88,10 +89,24 @@ final class NativeLibrary {
     }
   }
 
+  /** Java 24 and later, run with --illegal-native-access=deny. */
+  private static UnsatisfiedLinkError denied(IllegalCallerException cause) {
+    final Module module = NativeLibrary.class.getModule();
+    final String name = module.isNamed() ? module.getName() : "ALL-UNNAMED";
+    final UnsatisfiedLinkError error = new UnsatisfiedLinkError(
+        "this JVM does not allow gradscaler to load its native library; run it with --enable-native-access=" + name
+        + (module.isNamed() ? "" : ", or give your application's jar the manifest attribute Enable-Native-Access: "
+                + "ALL-UNNAMED"));
+    error.initCause(cause);
+    return error;
+  }
+
   private static boolean loadFile(String path, String source, List<String> tried) {
     try {
       System.load(path);
       return true;
+    } catch (IllegalCallerException e) {
+      throw denied(e);
     } catch (UnsatisfiedLinkError e) {
       tried.add(source + ": " + path + ": " + e.getMessage());
       return false;
@@ -105,13 +120,5 @@ final class NativeLibrary {
     } catch (IOException e) {
       path.toFile().deleteOnExit();
     }
-  }
-
-  /** Such as linux-x86_64: the folder in the jar of natives. */
-  private static String platform() {
-    final String os = System.getProperty("os.name").toLowerCase(Locale.ROOT);
-    final String arch = System.getProperty("os.arch").toLowerCase(Locale.ROOT);
-    final String system = os.startsWith("windows") ? "windows" : os.startsWith("mac") ? "macos" : os;
-    return system + "-" + (arch.equals("amd64") ? "x86_64" : arch);
   }
 }

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
+import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 
 /**
  * SGD, Adam, AdamW, Adagrad, Lion or LAMB over a list of parameters and a list of gradients. Keeps the lists and their
- * buffers alive, also after the lists are closed. Use it from one thread at a time.
+ * buffers alive, also after the lists are closed. Close it: the state that it makes is as large as the parameters or
+ * larger, and the collector does not see it. Use it from one thread at a time.
  */
 public final class Optimizer implements AutoCloseable {
   private NativeOptimizer handle;
   private final Map<Integer, DeviceScalar> deviceLrs = new HashMap<>();
+  private final List<Owners> lists = new ArrayList<>();
+  private final Cleaner.Cleanable memory;
 
   /**
    * An optimizer whose state the library makes, zeroed.
@@ -46,23 +52,31 @@ public final class Optimizer implements AutoCloseable {
     for (int i = 0; i < state.length; i++) {
       slots[i] = TensorList.handleOf(state[i], "state[" + i + "]");
     }
+    NativeMemory.beforeAllocation();
     handle = new NativeOptimizer(Context.handleOf(context), Check.notNull(options, "options").handle(),
         TensorList.handleOf(params, "params"), TensorList.handleOf(grads, "grads"),
         modelCopy == null ? null : modelCopy.handle(), slots[0], slots[1], slots[2]);
-    final Object[] kept = new Object[5 + state.length];
-    kept[0] = params.owners();
-    kept[1] = grads.owners();
-    kept[2] = modelCopy == null ? null : modelCopy.owners();
-    kept[3] = deviceLrs;
-    kept[4] = context.callbacks();
-    for (int i = 0; i < state.length; i++) {
-      kept[5 + i] = state[i].owners();
+    lists.add(params.owners());
+    lists.add(grads.owners());
+    if (modelCopy != null) {
+      lists.add(modelCopy.owners());
     }
-    handle.keep(kept);
+    for (TensorList slot : state) {
+      lists.add(slot.owners());
+    }
+    handle.keep(lists, deviceLrs, context.callbacks());
+    memory = NativeMemory.count(handle, state.length == 0 ? handle.saveSize() : 0);
   }
 
   NativeOptimizer handle() {
-    return Check.open(handle, Optimizer.class);
+    final NativeOptimizer optimizer = Check.open(handle, Optimizer.class);
+    for (int i = 0; i < lists.size(); i++) {
+      lists.get(i).requireUsable();
+    }
+    if (!deviceLrs.isEmpty()) {
+      deviceLrs.forEach((group, lr) -> lr.requireUsable("lr of group " + group));
+    }
+    return optimizer;
   }
 
   /**
@@ -161,7 +175,11 @@ public final class Optimizer implements AutoCloseable {
    */
   public void setDeviceLr(int group, DeviceScalar lr, long stream) {
     handle().setDeviceLr(group, DeviceScalar.floats(lr, "lr"), stream);
-    deviceLrs.put(group, lr);
+    if (lr == null) {
+      deviceLrs.remove(group);
+    } else {
+      deviceLrs.put(group, lr);
+    }
   }
 
   /**
@@ -368,7 +386,22 @@ public final class Optimizer implements AutoCloseable {
     if (buffer.isReadOnly() && !readOnlyAllowed) {
       throw new InvalidArgumentException("buffer is read-only");
     }
+    MemorySegments.requireUsable(MemorySegments.closeable(buffer), "buffer");
     return buffer.slice();
+  }
+
+  /**
+   * For messages of your own.
+   *
+   * @return such as {@code Optimizer(ADAMW, 1 group)}
+   */
+  @Override
+  public String toString() {
+    if (handle == null) {
+      return "Optimizer(closed)";
+    }
+    final int groups = handle.groupCount();
+    return "Optimizer(" + getOptions(0).kind() + ", " + groups + (groups == 1 ? " group)" : " groups)");
   }
 
   /** Destroys the optimizer. Does nothing the second time. */
@@ -378,6 +411,9 @@ public final class Optimizer implements AutoCloseable {
     handle = null;
     if (was != null) {
       was.close();
+      memory.clean();
+      lists.clear();
+      deviceLrs.clear();
     }
   }
 }

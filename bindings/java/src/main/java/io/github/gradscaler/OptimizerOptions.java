@@ -368,4 +368,19 @@ public final class OptimizerOptions {
   private void set(int bit, boolean value) {
     options.setFlags(value ? options.getFlags() | bit : options.getFlags() & ~bit);
   }
+
+  /**
+   * For messages of your own.
+   *
+   * @return every value by its name
+   */
+  @Override
+  public String toString() {
+    return "OptimizerOptions(" + "kind=" + kind() + ", lr=" + lr() + ", beta1=" + beta1() + ", beta2=" + beta2()
+        + ", eps=" + eps() + ", weightDecay=" + weightDecay() + ", momentum=" + momentum()
+        + ", dampening=" + dampening() + ", lrDecay=" + lrDecay()
+        + ", initialAccumulatorValue=" + initialAccumulatorValue() + ", nesterov=" + nesterov()
+        + ", amsgrad=" + amsgrad() + ", maximize=" + maximize() + ", zeroGrads=" + zeroGrads()
+        + ", writeGrads=" + writeGrads() + ")";
+  }
 }

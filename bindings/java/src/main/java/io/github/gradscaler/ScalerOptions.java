@@ -428,4 +428,22 @@ public final class ScalerOptions {
   private void set(int bit, boolean value) {
     options.setFlags(value ? options.getFlags() | bit : options.getFlags() & ~bit);
   }
+
+  /**
+   * For messages of your own.
+   *
+   * @return every value by its name
+   */
+  @Override
+  public String toString() {
+    return "ScalerOptions(" + "initScale=" + initScale() + ", minScale=" + minScale() + ", maxScale=" + maxScale()
+        + ", growthInterval=" + growthInterval() + ", growthFactor=" + growthFactor()
+        + ", backoffFactor=" + backoffFactor() + ", enabled=" + enabled() + ", hysteresis=" + hysteresis()
+        + ", hysteresisRefill=" + hysteresisRefill() + ", growthTiming=" + growthTiming()
+        + ", overflowTolerance=" + overflowTolerance() + ", recoveryThreshold=" + recoveryThreshold()
+        + ", recoveryInterval=" + recoveryInterval() + ", floorAction=" + floorAction()
+        + ", floorPatience=" + floorPatience() + ", historyCapacity=" + historyCapacity()
+        + ", growOnEqual=" + growOnEqual() + ", noFiniteGuard=" + noFiniteGuard()
+        + ", floorExclusive=" + floorExclusive() + ", fp32Products=" + fp32Products() + ")";
+  }
 }

@@ -18,13 +18,16 @@ public final class Tensor {
   private final DType dtype;
   private final String name;
   private final Object owner;
+  /** The segment of the foreign memory API behind a buffer, if its arena can be closed. */
+  private final Object segment;
 
-  private Tensor(long address, long count, DType dtype, String name, Object owner) {
+  private Tensor(long address, long count, DType dtype, String name, Object owner, Object segment) {
     this.address = address;
     this.count = count;
     this.dtype = dtype;
     this.name = name;
     this.owner = owner;
+    this.segment = segment;
   }
 
   /**
@@ -90,7 +93,7 @@ public final class Tensor {
    * @return a new tensor; the library checks it when it is used
    */
   public static Tensor at(long address, long count, DType dtype) {
-    return new Tensor(address, count, Check.notNull(dtype, "dtype"), null, null);
+    return new Tensor(address, count, Check.notNull(dtype, "dtype"), null, null, null);
   }
 
   /**
@@ -113,11 +116,12 @@ public final class Tensor {
   }
 
   static Tensor borrowed(NativeTensor from, Object owner) {
-    return new Tensor(from.getData(), from.getCount(), DType.of(from.getDtype()), null, owner);
+    return new Tensor(from.getData(), from.getCount(), DType.of(from.getDtype()), null, owner, null);
   }
 
   private static Tensor make(Buffer buffer, ByteOrder order, int elementBytes, long count, DType dtype) {
-    return new Tensor(Memory.address(buffer, order, elementBytes, "buffer"), count, dtype, null, buffer);
+    final long address = Memory.address(buffer, order, elementBytes, "buffer");
+    return new Tensor(address, count, dtype, null, buffer, MemorySegments.closeable(buffer));
   }
 
   /**
@@ -127,7 +131,7 @@ public final class Tensor {
    * @return a new tensor
    */
   public Tensor named(String newName) {
-    return new Tensor(address, count, dtype, newName, owner);
+    return new Tensor(address, count, dtype, newName, owner, segment);
   }
 
   /**
@@ -141,7 +145,7 @@ public final class Tensor {
     if (first < 0 || length < 0 || first > count - length) {
       throw new InvalidArgumentException("elements " + first + " + " + length + " are outside of the " + count);
     }
-    return new Tensor(address + first * dtype.size(), length, dtype, name, owner);
+    return new Tensor(address + first * dtype.size(), length, dtype, name, owner, segment);
   }
 
   /**
@@ -225,6 +229,21 @@ public final class Tensor {
     return owner;
   }
 
+  Object segment() {
+    return segment;
+  }
+
+  /**
+   * For messages of your own.
+   *
+   * @return such as {@code Tensor(weight: 1000 x FP16 at 0x7f0012345680)}
+   */
+  @Override
+  public String toString() {
+    return "Tensor(" + (name == null ? "" : name + ": ") + count + " x " + dtype + " at 0x" + Long.toHexString(address)
+        + ")";
+  }
+
   /** For one call: to be closed after it. It keeps the memory of the tensors alive. */
   static NativeTensorArray array(Tensor[] tensors, String what) {
     Check.notNull(tensors, what);
@@ -234,6 +253,7 @@ public final class Tensor {
       for (int i = 0; i < tensors.length; i++) {
         final Tensor tensor = Check.notNull(tensors[i], what + "[" + i + "]");
         owners[i] = tensor.owner;
+        MemorySegments.requireUsable(tensor.segment, what + "[" + i + "]");
         array.add(tensor.address, tensor.count, tensor.dtype.code(), tensor.name);
       }
       array.keep(owners);

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
-import java.util.Arrays;
 import java.util.List;
 
 /**
  * A plan over tensors, validated once and reused every step. Keeps the buffers of its tensors alive, and so does every
- * optimizer made of it, also after the list is closed. Use it from one thread at a time.
+ * optimizer made of it, also after the list is closed. Nothing can keep the memory of an arena that is closed: calls on
+ * it are then refused with a {@link BadStateException}. Use a list from one thread at a time.
  */
 public final class TensorList implements AutoCloseable {
   private NativeTensorList handle;
-  /** Shared with the optimizers made of the list: what they step on is exchanged with what the list points at. */
-  private final Object[] owners;
+  private final Owners owners;
 
   /**
    * Plans work over tensors.
@@ -25,7 +24,7 @@ public final class TensorList implements AutoCloseable {
     try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {
       handle = new NativeTensorList(device, array);
     }
-    owners = owners(tensors);
+    owners = new Owners(tensors);
     handle.keep(owners, context.callbacks());
   }
 
@@ -39,15 +38,13 @@ public final class TensorList implements AutoCloseable {
     this(context, Check.notNull(tensors, "tensors").toArray(new Tensor[0]));
   }
 
-  private static Object[] owners(Tensor[] tensors) {
-    return Arrays.stream(tensors).map(Tensor::owner).toArray();
-  }
-
   NativeTensorList handle() {
-    return Check.open(handle, TensorList.class);
+    final NativeTensorList list = Check.open(handle, TensorList.class);
+    owners.requireUsable();
+    return list;
   }
 
-  Object[] owners() {
+  Owners owners() {
     return owners;
   }
 
@@ -106,14 +103,15 @@ public final class TensorList implements AutoCloseable {
    * @param stream a CUDA stream
    */
   public void setTensors(Tensor[] tensors, long stream) {
-    final NativeTensorList list = handle();
+    // Not handle(): this is the way out if the old memory has gone.
+    final NativeTensorList list = Check.open(handle, TensorList.class);
     try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {
-      for (int i = 0; i < tensors.length && i < owners.length; i++) {
+      for (int i = 0; i < tensors.length && i < owners.count(); i++) {
         requireSameShape(list, i, tensors[i]);
       }
       list.setPointers(array, stream);
     }
-    System.arraycopy(owners(tensors), 0, owners, 0, owners.length);
+    owners.set(tensors);
   }
 
   /** The library takes addresses only, so that it cannot see a shorter buffer. */
@@ -144,6 +142,16 @@ public final class TensorList implements AutoCloseable {
    */
   public Diagnosis diagnose(long stream) {
     return new Diagnosis(handle().diagnose(stream));
+  }
+
+  /**
+   * For messages of your own.
+   *
+   * @return such as {@code TensorList(2 tensors)}
+   */
+  @Override
+  public String toString() {
+    return handle == null ? "TensorList(closed)" : "TensorList(" + owners.count() + " tensors)";
   }
 
   /** Gives up the list. Does nothing the second time. */

@@ -2,10 +2,15 @@
 package io.github.gradscaler;
 
 /** A combination that this version does not do. */
-public final class UnsupportedException extends GradScalerException {
+public final class UnsupportedException extends UnsupportedOperationException implements GradScalerFailure {
   private static final long serialVersionUID = 1;
 
   UnsupportedException(String message) {
-    super(Status.UNSUPPORTED, message);
+    super(message);
+  }
+
+  @Override
+  public Status status() {
+    return Status.UNSUPPORTED;
   }
 }

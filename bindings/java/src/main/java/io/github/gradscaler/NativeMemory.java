@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import java.lang.ref.Cleaner;
+import java.util.concurrent.atomic.AtomicLong;
+
+/**
+ * Counts what the library allocates for optimizers. The collector sees an optimizer as a few bytes, so that a program
+ * which forgets to close them would never make it run; as for direct buffers, it is asked to run when much has been
+ * allocated since it last was.
+ */
+final class NativeMemory {
+  private static final AtomicLong HELD = new AtomicLong();
+  private static final AtomicLong SINCE_COLLECTION = new AtomicLong();
+  /** As much as the heap may be: what -XX:MaxDirectMemorySize is unless set. */
+  private static final long THRESHOLD = Runtime.getRuntime().maxMemory();
+  private static final long LONGEST_WAIT_MILLIS = 200;
+
+  private NativeMemory() {}
+
+  /** Bytes of what was neither closed nor collected. */
+  static long held() {
+    return HELD.get();
+  }
+
+  /** Before an allocation: has forgotten optimizers destroyed if they hold as much as the heap may. */
+  static void beforeAllocation() {
+    if (SINCE_COLLECTION.get() < THRESHOLD || HELD.get() < THRESHOLD) {
+      return;
+    }
+    SINCE_COLLECTION.set(0);
+    final long before = HELD.get();
+    System.gc();
+    // The Cleaner's thread frees. It is waited for as long as it makes progress.
+    long last = before;
+    for (long waited = 0; waited < LONGEST_WAIT_MILLIS && HELD.get() > 0; waited += 10) {
+      try {
+        Thread.sleep(10);
+      } catch (InterruptedException e) {
+        Thread.currentThread().interrupt();
+        return;
+      }
+      final long now = HELD.get();
+      if (now == last && now < before) {
+        return;
+      }
+      last = now;
+    }
+  }
+
+  /** Counts bytes until the returned action runs, or the owner is collected. */
+  static Cleaner.Cleanable count(Object owner, long bytes) {
+    HELD.addAndGet(bytes);
+    SINCE_COLLECTION.addAndGet(bytes);
+    return NativeLibrary.CLEANER.register(owner, () -> HELD.addAndGet(-bytes));
+  }
+}

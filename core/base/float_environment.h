@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The floating-point environment that results must not depend on: rounding mode, flushing of subnormals, traps. Every
+// entry point (capi/guard.h), every worker and every task on a thread of the caller's runs inside a FloatEnvironment.
+// Vector arithmetic and the mathematical functions of x86-64 obey MXCSR, those of AArch64 FPCR; the x87 unit is not used.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__SSE__) || defined(_M_X64)
+#include <xmmintrin.h>
+#endif
+
+namespace gsc {
+
+/// While it lives, this thread rounds to nearest, keeps subnormals and takes no traps; then it does as before. Exception
+/// flags may be raised as by any arithmetic. The registers are written only if they are not as they should be, which
+/// keeps the cost of a call at that of reading one: 8 ns on the slowest machine measured (docs/reliability.md).
+class FloatEnvironment {
+ public:
+#if defined(__SSE__) || defined(_M_X64)
+  FloatEnvironment() noexcept : saved_(_mm_getcsr()) {
+    if (is_usual()) return;
+    _mm_setcsr(kUsual);
+  }
+  ~FloatEnvironment() {
+    if (!is_usual()) _mm_setcsr(saved_);
+  }
+
+ private:
+  static constexpr uint32_t kUsual = 0x1f80;  // of a new thread: all six exceptions masked, nothing else
+  static constexpr uint32_t kFlags = 0x3f;
+  [[nodiscard]] bool is_usual() const { return (saved_ & ~kFlags) == kUsual; }
+  uint32_t saved_;
+#elif defined(__aarch64__)
+  FloatEnvironment() noexcept {
+    asm volatile("mrs %0, fpcr" : "=r"(saved_)::"memory");
+    if (saved_ != 0) asm volatile("msr fpcr, %0" ::"r"(uint64_t{0}) : "memory");
+  }
+  ~FloatEnvironment() {
+    if (saved_ != 0) asm volatile("msr fpcr, %0" ::"r"(saved_) : "memory");
+  }
+
+ private:
+  uint64_t saved_ = 0;
+#else
+  FloatEnvironment() noexcept = default;
+#endif
+
+ public:
+  FloatEnvironment(const FloatEnvironment &) = delete;
+  FloatEnvironment &operator=(const FloatEnvironment &) = delete;
+};
+
+}  // namespace gsc

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The caller's floating-point environment has no influence on results, and calls leave it as it was: rounding mode,
+// flushed subnormals, unmasked traps; on the calling thread, on workers, on threads of a job system.
+#include <cfenv>
+#include <thread>
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+/// The control word of this thread's vector unit, without the exception flags.
+uint64_t environment() {
+#if defined(__SSE__)
+  return _mm_getcsr() & ~0x3fU;
+#elif defined(__aarch64__)
+  uint64_t control = 0;
+  asm volatile("mrs %0, fpcr" : "=r"(control)::"memory");
+  return control;
+#else
+  return static_cast<uint64_t>(std::fegetround());
+#endif
+}
+
+void set_environment(uint64_t word) {
+#if defined(__SSE__)
+  _mm_setcsr(static_cast<unsigned>(word));
+#elif defined(__aarch64__)
+  asm volatile("msr fpcr, %0" ::"r"(word) : "memory");
+#else
+  std::fesetround(static_cast<int>(word));
+#endif
+}
+
+/// Environments to call from, the first being that of a new thread.
+std::vector<uint64_t> environments() {
+#if defined(__SSE__)
+  return {0x1f80,          0x9fc0 /* FTZ and DAZ */, 0x3f80 /* down */,
+          0x5f80 /* up */, 0x7f80 /* to zero */,     0x0000 /* every trap */,
+          0xe040 /* all at once */};
+#elif defined(__aarch64__)
+  return {0,     1u << 24 /* FZ */, 1u << 22 /* up */, 2u << 22 /* down */, 3u << 22 /* to zero */, 1u << 25 /* DN */,
+          0x9f00 /* traps, where there are any */};
+#else
+  return {FE_TONEAREST, FE_DOWNWARD, FE_UPWARD, FE_TOWARDZERO};
+#endif
+}
+
+/// Runs f in an environment, and returns the one it left behind. Nothing of GoogleTest runs inside.
+template <typename F>
+uint64_t run_in(uint64_t word, const F &f) {
+  const uint64_t before = environment();
+  set_environment(word);
+  f();
+  const uint64_t after = environment();
+  set_environment(before);
+  return after;
+}
+
+/// A job system whose threads are in an environment of their own.
+struct Jobs {
+  uint64_t word;
+  static void run(void *user, int32_t count, gsc_task_fn body, void *argument) {
+    const uint64_t word = static_cast<Jobs *>(user)->word;
+    std::vector<std::thread> threads;
+    for (int32_t first = 0; first < 2; ++first) {
+      threads.emplace_back([=] {
+        set_environment(word);
+        for (int32_t i = first; i < count; i += 2) body(argument, i);
+      });
+    }
+    for (std::thread &thread : threads) thread.join();
+  }
+};
+
+/// A step over subnormals, values that round, and an overflow of the check's own products; then an update whose scale
+/// rounds. All the bytes that came of it.
+struct Results {
+  Snapshot snapshot;
+  gsc_scaler_state state;
+  double norm;
+  bool operator==(const Results &o) const {
+    return snapshot.same_with_grads(o.snapshot) && std::memcmp(&state, &o.state, sizeof state) == 0 && norm == o.norm;
+  }
+};
+
+Results results_in(uint64_t word, const Context &context, bool *same_environment) {
+  gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
+  options.flags = GSC_OPTIMIZER_WRITE_GRADS;
+  Trainer trainer(context, {.options = options, .counts = {200000, 77}, .copy_dtype = GSC_BF16});
+  Random random(5);
+  for (Buffer &buffer : trainer.grads()) {
+    for (int64_t i = 0; i < buffer.count(); ++i) {
+      buffer.set(i, i % 3 == 0 ? random.uniform(-1e-39, 1e-39) : random.uniform(-1.0, 1.0));
+    }
+  }
+  gsc_scaler_options policy = scaler_options(3.0f, 1);
+  policy.growth_factor = 1.1;
+  const Scaler scaler = make_scaler(context, policy);
+  Results results{};
+  gsc_status status[4];
+  const std::vector<gsc_tensor> grads = tensors_of(trainer.grads());
+  const uint64_t after = run_in(word, [&] {
+    status[0] = gsc_ops_norm(context.get(), grads.data(), 2, GSC_NORM_L2, &results.norm, nullptr, nullptr);
+    status[1] = gsc_scaler_step(scaler.get(), trainer.get(), nullptr);
+    status[2] = gsc_scaler_update(scaler.get(), nullptr);
+    status[3] = gsc_scaler_update(scaler.get(), nullptr);  // refused
+  });
+  *same_environment = after == word;
+  for (const int i : {0, 1, 2}) EXPECT_EQ(status[i], GSC_OK) << i;
+  EXPECT_EQ(status[3], GSC_ERROR_BAD_STATE);
+  results.snapshot = trainer.snapshot();
+  results.state = state_of(scaler);
+  return results;
+}
+
+TEST(FloatEnvironment, ResultsDoNotDependOnItAndCallsRestoreIt) {
+  const std::vector<uint64_t> words = environments();
+  bool same = false;
+  const Results expected = results_in(words[0], make_context(1), &same);
+  for (const int32_t target : usable_cpu_targets()) {
+    for (const int32_t threads : {1, 3}) {
+      const Context context = make_context(threads, target);
+      results_in(words[0], context, &same);  // the pool starts in the usual environment
+      for (const uint64_t word : words) {
+        EXPECT_TRUE(results_in(word, context, &same) == expected) << target << " " << threads << " " << word;
+        EXPECT_TRUE(same) << word;
+      }
+      for (const uint64_t word : words) {
+        const Context late = make_context(threads, target);  // the pool starts in the caller's
+        EXPECT_TRUE(results_in(word, late, &same) == expected) << target << " " << threads << " " << word;
+      }
+    }
+  }
+}
+
+TEST(FloatEnvironment, OfAJobSystem) {
+  const std::vector<uint64_t> words = environments();
+  bool same = false;
+  const Results expected = results_in(words[0], make_context(1), &same);
+  for (const uint64_t word : words) {
+    Jobs jobs{word};
+    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+    options.num_threads = 4;
+    options.parallel_for = &Jobs::run;
+    options.parallel_for_user = &jobs;
+    gsc_context *made = nullptr;
+    ASSERT_GSC_OK(gsc_context_create(&options, &made));
+    const Context context(made);
+    EXPECT_TRUE(results_in(words[0], context, &same) == expected) << word;
+    EXPECT_TRUE(same) << word;
+  }
+}
+
+/// An overflow with traps unmasked would end the process, in the check, the clip and the update.
+TEST(FloatEnvironment, AnOverflowDoesNotTrap) {
+  const Context context = make_context(3);
+  Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {200000}, .grad_dtypes = {GSC_FP16}});
+  const Scaler scaler = make_scaler(context, 65536.0f);
+  for (const double value : {kInf, kNan, 1e-7}) {
+    trainer.grads()[0].set(199999, value);
+    gsc_status status = GSC_ERROR_INTERNAL;
+#if defined(__SSE__)
+    run_in(0, [&] { status = gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr); });
+#else
+    status = gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr);
+#endif
+    EXPECT_EQ(status, GSC_OK);
+  }
+  EXPECT_EQ(skipped_steps(trainer.optimizer()), 2);
+}
+
+}  // namespace
+}  // namespace gsc_test

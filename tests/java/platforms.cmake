@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# The build gives its jar of natives the name that the table has. Arguments: RULE (java_platform.cmake), TABLE.
+include(${RULE})
+file(STRINGS ${TABLE} rows REGEX "^[^#]")
+list(LENGTH rows count)
+if(count LESS 10)
+  message(FATAL_ERROR "${TABLE} has ${count} rows")
+endif()
+foreach(row ${rows})
+  if(NOT row MATCHES "^([^ ]+) +([^ ]+) *[|].*[|].*[|] *([^ ]+) *$")
+    message(FATAL_ERROR "no row: ${row}")
+  endif()
+  set(wanted ${CMAKE_MATCH_3})
+  gsc_java_platform(${CMAKE_MATCH_1} ${CMAKE_MATCH_2} name)
+  if(NOT name STREQUAL wanted)
+    message(SEND_ERROR "${row}: the build names it ${name}")
+  endif()
+endforeach()
