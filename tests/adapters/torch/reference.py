@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small network on the digits with torch.amp.GradScaler, and writes every step for torch_test.cpp to repeat.
 
-reference.py <digits.csv.gz> <output>: the output is fp32 numbers one after the other. First the sizes: steps, rows of a
-batch, pixels, width, classes, then 1 if PyTorch's code for this processor fuses multiply-adds; then the initial weights,
-and for each step the pixels and labels of its batch. Then twice, for SGD and for AdamW: for each step the loss, whether
-it was skipped, the scale after it and all weights.
+reference.py <digits.csv.gz> <output>: the output is fp32 numbers one after the other. First the sizes: steps, rows of
+a batch, pixels, width, classes, then 1 if PyTorch's code for this processor fuses multiply-adds; then the initial
+weights, and for each step the pixels and labels of its batch. Then twice, for SGD and for AdamW: for each step the
+loss, whether it was skipped, the scale after it and all weights.
 """
 
 import gzip

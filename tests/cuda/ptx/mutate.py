@@ -36,7 +36,8 @@ def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     executable, seeds = sys.argv[1], sys.argv[2:] or ["1", "2", "3", "4"]
-    listing = subprocess.run([executable], env={**os.environ, "PTX_LIST": "1"}, capture_output=True, text=True, check=True)
+    listing = subprocess.run([executable], env={**os.environ, "PTX_LIST": "1"}, capture_output=True, text=True,
+                             check=True)
     wrong = 0
     rows = []
     for site in listing.stdout.splitlines():

@@ -29,8 +29,8 @@ CACHE_HINTS = {"cs", "cg", "L1::no_allocate"}
 VECTORS = {"v2": 2, "v4": 4}
 SPECIAL_REGISTERS = {"%tid.x": "t.index", "%ntid.x": "t.block_threads", "%ctaid.x": "t.block_index",
                      "%nctaid.x": "t.grid_blocks"}
-DROPPED_DIRECTIVES = (".version", ".file", ".target", ".address_size", ".maxntid", ".minnctapersm", ".reqntid", ".pragma",
-                      ".weak", ".extern .func")
+DROPPED_DIRECTIVES = (".version", ".file", ".target", ".address_size", ".maxntid", ".minnctapersm", ".reqntid",
+                      ".pragma", ".weak", ".extern .func")
 
 
 class Unknown(Exception):
@@ -151,7 +151,8 @@ class Module:
         while ")" not in head:
             head += " " + self.next()
         for text in head.split(")")[0].split(","):
-            pattern = r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\s+(?:\.\w+\s+)*?(?:\.align\s+\d+\s+)?)?([\w$]+)(?:\[(\d+)\])?"
+            pattern = (r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\s+(?:\.\w+\s+)*?(?:\.align\s+\d+\s+)?)?"
+                       r"([\w$]+)(?:\[(\d+)\])?")
             match = re.fullmatch(pattern, text.strip())
             if match:
                 size = size_of(match[2])
@@ -459,7 +460,8 @@ class Writer:
 
     def logical(self, name, modifiers, kind, operands):
         if kind == "pred":
-            return f"{operands[0][1:]} = {operands[1][1:]} {'!=' if name == 'xor' else SIGNS[name] * 2} {operands[2][1:]};"
+            sign = "!=" if name == "xor" else SIGNS[name] * 2
+            return f"{operands[0][1:]} = {operands[1][1:]} {sign} {operands[2][1:]};"
         return self.integer_binary(name, modifiers, kind, operands)
 
     def do_and(self, *arguments):
@@ -519,7 +521,8 @@ class Writer:
         if is_float(kind):
             if comparison not in FLOAT_COMPARISONS:
                 raise Unknown("setp." + ".".join(modifiers))
-            return f"{operands[0][1:]} = is_{comparison}({self.read(operands[1], kind)}, {self.read(operands[2], kind)});"
+            return (f"{operands[0][1:]} = is_{comparison}({self.read(operands[1], kind)}, "
+                    f"{self.read(operands[2], kind)});")
         k = integer(kind)
         return (f"{operands[0][1:]} = {self.read(operands[1], k)} {INTEGER_COMPARISONS[comparison]} "
                 f"{self.read(operands[2], k)};")
@@ -560,7 +563,8 @@ class Writer:
     def text(self):
         lines = [f"static void {self.function}([[maybe_unused]] Thread &t, [[maybe_unused]] const char *p) {{"]
         for prefix, (kind, count) in self.kernel.registers.items():
-            lines.append(f"  [[maybe_unused]] {CPP_TYPES[kind]} " + ", ".join(f"{prefix}{i}{{}}" for i in range(count)) + ";")
+            names = ", ".join(f"{prefix}{i}{{}}" for i in range(count))
+            lines.append(f"  [[maybe_unused]] {CPP_TYPES[kind]} {names};")
         for item in self.kernel.body:
             if isinstance(item, str):
                 lines.append(f"{identifier(item)}:;")
@@ -587,7 +591,8 @@ def main():
     for path in map(pathlib.Path, sys.argv[2:]):
         module = Module(path, root)
         for name, (alignment, values) in module.constants.items():
-            out.append(f"alignas({alignment}) static const unsigned char {constant_name(module, name)}[] = {{{values}}};")
+            out.append(f"alignas({alignment}) static const unsigned char {constant_name(module, name)}[] = "
+                       f"{{{values}}};")
         for kernel in module.kernels:
             if kernel.name in rows:  # a template that several files instantiate
                 continue
@@ -599,7 +604,8 @@ def main():
                                  f"{len(kernel.parameters)}, {{{parameters}}}, {first}, {len(table)}}}")
     out.append("const Kernel kKernels[] = {\n  " + ",\n  ".join(rows.values()) + "};")
     out.append("const int kKernelCount = static_cast<int>(sizeof kKernels / sizeof *kKernels);")
-    out.append("const Site kSites[] = {\n  " + ",\n  ".join(f'{{"{what}", "{source}"}}' for what, source in table) + "};")
+    sites = ",\n  ".join(f'{{"{what}", "{source}"}}' for what, source in table)
+    out.append(f"const Site kSites[] = {{\n  {sites}}};")
     out.append("}  // namespace gsc::cuda::ptx\n")
     pathlib.Path(sys.argv[1]).write_text("\n".join(out))
     print(f"{len(rows)} kernels, {len(table)} instructions that touch memory or meet other threads")
