@@ -14,8 +14,8 @@
 #include <vector>
 
 extern "C" {
+#include "../common/random.h"
 #include "../digits/dataset.h"
-#include "../digits/random.h"
 }
 
 namespace {

@@ -23,7 +23,7 @@ void flushed_sample(flushed_meter *f, const mlp *m, const float *pixels, const i
   for (int i = 0; i < MLP_TENSORS; i++) tensor_cast(r->device, m->weights[i], r->weights[i]);
   mlp_forward(r, pixels, rows);
   mlp_loss(r, labels, rows, magnitude, f->gradient);
-  tensor_cast(r->device, tensor_of_floats(f->gradient, (int64_t)rows * DIGITS_CLASSES), mlp_first_delta(r, rows));
+  tensor_cast(r->device, tensor_of(f->gradient, (int64_t)rows * DIGITS_CLASSES), mlp_first_delta(r, rows));
   mlp_backward(r, rows);
   for (int i = 0; i < MLP_TENSORS; i += 2) {
     const uint16_t *half = m->grads[i].data;

@@ -76,7 +76,7 @@ static int run(const gsc_api *api, const dataset *all, const options *o) {
   static experiment e; /* large */
   device d;
   printf("%s\n", api->library_get_build_info());
-  device_open(&d, api);
+  device_open(&d, api, 1); /* the network is far too small for more threads */
   experiment_plan(&e, o->quick);
   experiment_run(&e, &d, all);
   int good = report(&e, o);

@@ -25,11 +25,11 @@ static int64_t tensor_count(int i) {
 
 /* The first `count` elements of a stored tensor in fp32. */
 static void unpack(const mlp *m, const gsc_tensor *stored, int64_t count, float *out) {
-  tensor_cast(m->device, tensor_first(stored, count), tensor_of_floats(out, count));
+  tensor_cast(m->device, tensor_first(stored, count), tensor_of(out, count));
 }
 
 static void pack(const mlp *m, float *values, int64_t count, const gsc_tensor *stored) {
-  tensor_cast(m->device, tensor_of_floats(values, count), tensor_first(stored, count));
+  tensor_cast(m->device, tensor_of(values, count), tensor_first(stored, count));
 }
 
 void mlp_create(mlp *m, const device *d, int32_t dtype, int max_rows) {

@@ -86,7 +86,7 @@ static void trainer_destroy(trainer *t) {
 /* Forward and backward: the first gradient is multiplied by the scale in fp32, then rounded to the network's dtype. */
 static void compute_gradients(trainer *t, const float *pixels, const int *labels, float magnitude) {
   float gradient[BATCH_ROWS * DIGITS_CLASSES];
-  const gsc_tensor exact = tensor_of_floats(gradient, BATCH_ROWS * DIGITS_CLASSES);
+  const gsc_tensor exact = tensor_of(gradient, BATCH_ROWS * DIGITS_CLASSES);
   const gsc_tensor stored = mlp_first_delta(&t->network, BATCH_ROWS);
   mlp_forward(&t->network, pixels, BATCH_ROWS);
   mlp_loss(&t->network, labels, BATCH_ROWS, magnitude, gradient);

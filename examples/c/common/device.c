@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Context, errors and tensors of the example. Conversions between fp16 and fp32 are the library's; nothing here knows
+ * Context, errors and tensors of an example. Conversions between fp16 and fp32 are the library's; nothing here knows
  * the bits of a half.
  */
 #include "device.h"
@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-void device_open(device *d, const gsc_api *api) {
+void device_open(device *d, const gsc_api *api, int threads) {
   gsc_context_options options;
   d->api = api;
   d->context = NULL;
   require(d, api->context_options_init(&options, sizeof options), "context options");
-  options.num_threads = 1;
+  options.num_threads = threads;
   require(d, api->context_create(&options, &d->context), "context");
 }
 
@@ -25,14 +25,14 @@ void device_close(device *d) {
 
 void require(const device *d, gsc_status status, const char *what) {
   if (status == GSC_OK) return;
-  fprintf(stderr, "digits: %s: %s (%s)\n", what, d->api->error_get_message(), d->api->status_get_name(status));
+  fprintf(stderr, "%s: %s (%s)\n", what, d->api->error_get_message(), d->api->status_get_name(status));
   exit(EXIT_FAILURE);
 }
 
 void *allocate(size_t count, size_t size) {
   void *memory = calloc(count > 0 ? count : 1, size);
   if (memory == NULL) {
-    fprintf(stderr, "digits: out of memory\n");
+    fprintf(stderr, "out of memory\n");
     exit(EXIT_FAILURE);
   }
   return memory;
@@ -41,7 +41,7 @@ void *allocate(size_t count, size_t size) {
 gsc_tensor tensor_make(int32_t dtype, int64_t count) {
   gsc_tensor t;
   memset(&t, 0, sizeof t);
-  t.data = allocate((size_t)count, dtype == GSC_FP16 ? 2 : 4);
+  t.data = allocate((size_t)count, dtype == GSC_FP16 ? 2 : dtype == GSC_FP32 ? 4 : 8);
   t.count = count;
   t.dtype = dtype;
   return t;
@@ -59,12 +59,12 @@ gsc_tensor tensor_first(const gsc_tensor *t, int64_t count) {
   return view;
 }
 
-gsc_tensor tensor_of_floats(float *values, int64_t count) {
+gsc_tensor tensor_of(real *values, int64_t count) {
   gsc_tensor t;
   memset(&t, 0, sizeof t);
   t.data = values;
   t.count = count;
-  t.dtype = GSC_FP32;
+  t.dtype = REAL_DTYPE;
   return t;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DIGITS_SVG_H
-#define DIGITS_SVG_H
+#ifndef EXAMPLE_SVG_H
+#define EXAMPLE_SVG_H
 /*
- * Just enough SVG for two plots: a white sheet with lines, paths, markers and text.
+ * Just enough SVG for the plots of the examples: a white sheet with lines, paths, markers and text.
  */
 #include <stdio.h>
 

@@ -11,7 +11,7 @@ int svg_open(svg *s, const char *path, int width, int height, const char *title,
   s->path = path;
   s->file = fopen(path, "w");
   if (s->file == NULL) {
-    fprintf(stderr, "digits: cannot write %s: %s\n", path, strerror(errno));
+    fprintf(stderr, "cannot write %s: %s\n", path, strerror(errno));
     return 0;
   }
   fprintf(s->file,
@@ -28,7 +28,7 @@ int svg_close(svg *s) {
   fprintf(s->file, "</svg>\n");
   const int failed = ferror(s->file);
   if (fclose(s->file) == 0 && !failed) return 1;
-  fprintf(stderr, "digits: cannot write %s\n", s->path);
+  fprintf(stderr, "cannot write %s\n", s->path);
   return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DIGITS_RANDOM_H
-#define DIGITS_RANDOM_H
+#ifndef EXAMPLE_RANDOM_H
+#define EXAMPLE_RANDOM_H
 /*
  * A small random generator (splitmix64), so that a seed means the same run on every machine.
  */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DIGITS_DEVICE_H
-#define DIGITS_DEVICE_H
+#ifndef EXAMPLE_DEVICE_H
+#define EXAMPLE_DEVICE_H
 /*
- * What every part of the example needs: the function table of the loaded library, an open context, and tensors that own
+ * What every part of an example needs: the function table of the loaded library, an open context, and tensors that own
  * their memory. An example may give up: a failed call prints the library's sentence and ends the program.
  */
 #include <gradscaler/api.h>
 #include <stddef.h>
+
+#include "real.h"
 
 /** The loaded library and an open context of it. */
 typedef struct device {
@@ -14,8 +16,8 @@ typedef struct device {
   gsc_context *context;
 } device;
 
-/** Opens the CPU with one thread: the network is far too small for more. */
-void device_open(device *d, const gsc_api *api);
+/** Opens the CPU with so many threads; 0: all. */
+void device_open(device *d, const gsc_api *api, int threads);
 void device_close(device *d);
 
 /** Ends the program with the library's message unless status is GSC_OK. `what` says what was tried. */
@@ -29,8 +31,8 @@ gsc_tensor tensor_make(int32_t dtype, int64_t count);
 void tensor_free(gsc_tensor *t);
 /** The first `count` elements of a tensor, which keeps the memory. */
 gsc_tensor tensor_first(const gsc_tensor *t, int64_t count);
-/** The caller's fp32 array as a tensor. */
-gsc_tensor tensor_of_floats(float *values, int64_t count);
+/** The caller's array as a tensor. */
+gsc_tensor tensor_of(real *values, int64_t count);
 /** dst = src, rounded to dst's dtype. Equal counts. */
 void tensor_cast(const device *d, gsc_tensor src, gsc_tensor dst);
 

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Trains a small GPT on text, in plain C. By default all three arms, at a loss averaged over the tokens of an update and
+ * over a million elements, with a table, a sample and gpt.svg; with --arm a single run, which can be saved and resumed.
+ *
+ *     gpt [options] FILE...                            see usage() below
+ *
+ * The library is loaded at run time; nothing of it is linked. How it is used is in trainer.c.
+ */
+#include <gradscaler/loader.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run.h"
+
+/* What a batch of images, or a large batch of text, averages over. */
+#define MILLION 1048576.0
+
+typedef struct options {
+  recipe recipe;
+  const char *library, *output, *arm, *save, *resume;
+  int stop_after, check;
+  const char *const *files;
+  int file_count;
+} options;
+
+static int usage(void) {
+  fprintf(stderr,
+          "usage: gpt [options] FILE...\n"
+          "  --library FILE     the library to load; without it $GRADSCALER_LIBRARY, then the system's search\n"
+          "  --output FOLDER    where gpt.svg goes; without it the current folder\n"
+          "  --layers, --width, --heads, --context, --batch, --accumulate, --steps, --seed N\n"
+          "  --check            fail if scaling does not do what it should\n"
+          "  --arm NAME         a single run: fp32, fp16 or scaled\n"
+          "  --mean-over N      with --arm: elements that the loss is averaged over; without it those of an update\n"
+          "  --save FILE        with --arm: a checkpoint at the end\n"
+          "  --resume FILE      with --arm: begin with a checkpoint\n"
+          "  --stop-after N     with --arm: end after so many steps of the whole run\n");
+  return EXIT_FAILURE;
+}
+
+/* Where the value of an option goes: one of the three, or none for an unknown option. */
+typedef struct destination {
+  const char **text;
+  int32_t *number;
+  double *real;
+} destination;
+
+static destination option(options *o, const char *name, int32_t *seed) {
+  recipe *r = &o->recipe;
+  const struct {
+    const char *name;
+    destination to;
+  } known[] = {
+      {"--library", {&o->library, NULL, NULL}},
+      {"--output", {&o->output, NULL, NULL}},
+      {"--arm", {&o->arm, NULL, NULL}},
+      {"--save", {&o->save, NULL, NULL}},
+      {"--resume", {&o->resume, NULL, NULL}},
+      {"--layers", {NULL, &r->shape.layers, NULL}},
+      {"--width", {NULL, &r->shape.width, NULL}},
+      {"--heads", {NULL, &r->shape.heads, NULL}},
+      {"--context", {NULL, &r->shape.context, NULL}},
+      {"--batch", {NULL, &r->batch, NULL}},
+      {"--accumulate", {NULL, &r->accumulate, NULL}},
+      {"--steps", {NULL, &r->steps, NULL}},
+      {"--stop-after", {NULL, &o->stop_after, NULL}},
+      {"--mean-over", {NULL, NULL, &r->mean_over}},
+      {"--seed", {NULL, seed, NULL}},
+  };
+  const destination none = {NULL, NULL, NULL};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    if (strcmp(name, known[i].name) == 0) return known[i].to;
+  }
+  return none;
+}
+
+static int parse(int argc, char **argv, options *o) {
+  int32_t seed = 0;
+  int i = 1;
+  memset(o, 0, sizeof *o);
+  o->output = ".";
+  o->recipe.shape = (gpt_shape){4, 128, 4, 64};
+  o->recipe.batch = 8;
+  o->recipe.accumulate = 2;
+  o->recipe.steps = 200;
+  for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
+    if (strcmp(argv[i], "--check") == 0) {
+      o->check = 1;
+      continue;
+    }
+    const destination to = option(o, argv[i], &seed);
+    if (++i == argc) return 0;
+    if (to.text != NULL)
+      *to.text = argv[i];
+    else if (to.number != NULL)
+      *to.number = (int32_t)atoi(argv[i]);
+    else if (to.real != NULL)
+      *to.real = atof(argv[i]);
+    else
+      return 0;
+  }
+  o->recipe.seed = (uint64_t)seed;
+  o->files = (const char *const *)argv + i;
+  o->file_count = argc - i;
+  const recipe *r = &o->recipe;
+  const int good = r->shape.layers > 0 && r->shape.layers <= MAX_LAYERS && r->shape.heads > 0 && r->shape.context > 1 &&
+                   r->shape.width > 0 && r->shape.width % r->shape.heads == 0 && r->batch > 0 && r->accumulate > 0 &&
+                   r->steps > 0 && r->mean_over >= 0.0;
+  if (!good)
+    fprintf(stderr, "gpt: a size is out of range: heads divide width, and there are at most %d layers\n", MAX_LAYERS);
+  if (o->arm == NULL && (o->save != NULL || o->resume != NULL || o->stop_after != 0 || r->mean_over != 0.0)) return 0;
+  return good && o->file_count > 0;
+}
+
+static double tokens_of(const recipe *r) { return (double)r->batch * r->accumulate * r->shape.context; }
+
+static int single_run(const device *d, const text *source, const options *o) {
+  recipe r = o->recipe;
+  trainer t;
+  run_result result;
+  r.arm = strcmp(o->arm, "fp32") == 0 ? ARM_FP32 : strcmp(o->arm, "fp16") == 0 ? ARM_FP16 : ARM_SCALED;
+  if (r.arm == ARM_SCALED && strcmp(o->arm, "scaled") != 0) {
+    usage();
+    return 0;
+  }
+  if (r.mean_over == 0.0) r.mean_over = tokens_of(&r);
+  trainer_create(&t, d, &r);
+  int good = o->resume == NULL || trainer_load(&t, o->resume);
+  if (good) {
+    run_training(&t, source, o->stop_after > 0 && o->stop_after < r.steps ? o->stop_after : r.steps, 1, &result);
+    printf("held out: %.3f\n", result.held_out);
+    good = o->save == NULL || trainer_save(&t, o->save);
+    if (t.step == r.steps) trainer_sample(&t, 320);
+    run_free(&result);
+  }
+  trainer_destroy(&t);
+  return good;
+}
+
+static void print_row(const run_result *r) {
+  const float scale = r->scales[r->recipe.steps - 1];
+  char text[32] = "-";
+  if (r->recipe.arm == ARM_SCALED) snprintf(text, sizeof text, "2^%g", log2(scale));
+  printf("%-9g  %-17s  %10.3f  %8.3f  %7lld  %6s  %8.0f\n", r->recipe.mean_over, arm_names[r->recipe.arm], r->last_loss,
+         r->held_out, (long long)r->skipped, text, r->tokens_per_second);
+  fflush(stdout);
+}
+
+static int holds(int condition, const char *claim) {
+  if (!condition) fprintf(stderr, "gpt: does not hold: %s\n", claim);
+  return condition;
+}
+
+static int check_runs(const run_result runs[2][ARM_COUNT]) {
+  int good = 1;
+  for (int k = 0; k < 2; k++) {
+    const run_result *r = runs[k];
+    good &= holds(r[ARM_FP32].last_loss < r[ARM_FP32].losses[0] - 1.0, "fp32 learns");
+    good &=
+        holds(fabs(r[ARM_SCALED].last_loss - r[ARM_FP32].last_loss) < 0.03, "fp16 with scaling learns as fp32 does");
+  }
+  good &= holds(fabs(runs[0][ARM_FP16].last_loss - runs[0][ARM_FP32].last_loss) < 0.03,
+                "averaged over an update, fp16 learns as fp32 does without scaling, too");
+  good &= holds(!(runs[1][ARM_FP16].last_loss < runs[1][ARM_FP32].last_loss + 0.3),
+                "averaged over a million, fp16 without scaling does not");
+  return good;
+}
+
+static int experiment(const device *d, const text *source, const options *o) {
+  run_result runs[2][ARM_COUNT];
+  char path[4096];
+  recipe r = o->recipe;
+  printf("A GPT of %d layers, width %d, on %lld bytes; %d updates of %g tokens.\n\n", (int)r.shape.layers,
+         (int)r.shape.width, (long long)source->count, (int)r.steps, tokens_of(&r));
+  printf("%-9s  %-17s  %10s  %8s  %7s  %6s  %8s\n", "mean over", "arm", "train loss", "held out", "skipped", "scale",
+         "tokens/s");
+  for (int k = 0; k < 2; k++) {
+    r.mean_over = k == 0 ? tokens_of(&r) : MILLION;
+    for (int i = 0; i < ARM_COUNT; i++) {
+      trainer t;
+      r.arm = (arm)i;
+      trainer_create(&t, d, &r);
+      run_training(&t, source, r.steps, 0, &runs[k][i]);
+      print_row(&runs[k][i]);
+      if (k == 1 && i == ARM_SCALED) {
+        printf("\nWhat the last of them writes:\n");
+        trainer_sample(&t, 320);
+      }
+      trainer_destroy(&t);
+    }
+  }
+  snprintf(path, sizeof path, "%s/gpt.svg", o->output);
+  int good = plot_runs(runs[1], path);
+  if (good) printf("\nWritten:\n  %s\n", path);
+  if (o->check && !check_runs((const run_result(*)[ARM_COUNT])runs)) good = 0;
+  for (int k = 0; k < 2; k++) {
+    for (int i = 0; i < ARM_COUNT; i++) run_free(&runs[k][i]);
+  }
+  return good;
+}
+
+int main(int argc, char **argv) {
+  options o;
+  text source;
+  gsc_library library;
+  device d;
+  char message[4096];
+  if (!parse(argc, argv, &o)) return usage();
+  if (!text_read(&source, o.files, o.file_count, o.recipe.shape.context)) return EXIT_FAILURE;
+  if (!gsc_library_open(&library, o.library, message, sizeof message)) {
+    fprintf(stderr, "gpt: %s\n", message);
+    text_free(&source);
+    return EXIT_FAILURE;
+  }
+  device_open(&d, library.api, 1);
+  const int good = o.arm != NULL ? single_run(&d, &source, &o) : experiment(&d, &source, &o);
+  device_close(&d);
+  gsc_library_close(&library);
+  text_free(&source);
+  return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
