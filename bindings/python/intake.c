@@ -44,6 +44,26 @@ static const char kBufferHolder[] = "gradscaler.buffer";
 static const char kDlHolder[] = "gradscaler.dlpack";
 static const char kDlVersionedHolder[] = "gradscaler.dlpack_versioned";
 
+/* A tuple of numbers, empty for NULL; NULL if memory is short, which Py_BuildValue passes on. */
+static PyObject *extents(const int64_t *values, int count) {
+  PyObject *tuple = PyTuple_New(values ? count : 0);
+  for (int i = 0; tuple && values && i < count; ++i) {
+    PyObject *value = PyLong_FromLongLong(values[i]);
+    if (!value) {
+      Py_DECREF(tuple);
+      return NULL;
+    }
+    PyTuple_SetItem(tuple, i, value);
+  }
+  return tuple;
+}
+
+static PyObject *sizes(const Py_ssize_t *values, int count) {
+  int64_t wide[PyBUF_MAX_NDIM];
+  for (int i = 0; values && i < count; ++i) wide[i] = values[i];
+  return extents(values ? wide : NULL, count);
+}
+
 static void release_buffer(PyObject *holder) {
   Py_buffer *view = (Py_buffer *)PyCapsule_GetPointer(holder, kBufferHolder);
   if (!view) return;
@@ -58,14 +78,21 @@ PyObject *gsc_buffer_view(PyObject *object) {
     free(view);
     return NULL;
   }
+  if (view->suboffsets) {
+    PyErr_SetString(PyExc_BufferError, "the buffer has indirect rows");
+    PyBuffer_Release(view);
+    free(view);
+    return NULL;
+  }
   PyObject *holder = PyCapsule_New(view, kBufferHolder, release_buffer);
   if (!holder) {
     PyBuffer_Release(view);
     free(view);
     return NULL;
   }
-  return Py_BuildValue("(NNnnsii)", holder, PyLong_FromVoidPtr(view->buf), view->len, view->itemsize,
-                       view->format ? view->format : "B", view->readonly, PyBuffer_IsContiguous(view, 'C'));
+  return Py_BuildValue("(NNnnsiNN)", holder, PyLong_FromVoidPtr(view->buf), view->len, view->itemsize,
+                       view->format ? view->format : "B", view->readonly, sizes(view->shape, view->ndim),
+                       sizes(view->strides, view->ndim));
 }
 
 /* Destructors may run while an exception is on its way, and a producer's deleter may call into Python. */
@@ -85,26 +112,12 @@ static void release_dlpack_versioned(PyObject *holder) {
   PyErr_Restore(type, value, traceback);
 }
 
-static int is_contiguous(const DlTensor *tensor) {
-  int64_t expected = 1;
-  if (!tensor->strides) return 1;
-  for (int32_t i = 0; i < tensor->ndim; ++i) {
-    if (tensor->shape[i] == 0) return 1;
-  }
-  for (int32_t i = tensor->ndim - 1; i >= 0; --i) {
-    if (tensor->shape[i] != 1 && tensor->strides[i] != expected) return 0;
-    expected *= tensor->shape[i];
-  }
-  return 1;
-}
-
 static PyObject *describe(PyObject *holder, const DlTensor *tensor, int readonly) {
-  int64_t count = 1;
-  for (int32_t i = 0; i < tensor->ndim; ++i) count *= tensor->shape[i];
   void *data = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
-  return Py_BuildValue("(NNLiiiiiii)", holder, PyLong_FromVoidPtr(data), (long long)count, (int)tensor->code,
-                       (int)tensor->bits, (int)tensor->lanes, (int)tensor->device_type, (int)tensor->device_index,
-                       readonly, is_contiguous(tensor));
+  return Py_BuildValue("(NNiiiiiiNNi)", holder, PyLong_FromVoidPtr(data), (int)tensor->code, (int)tensor->bits,
+                       (int)tensor->lanes, (int)tensor->device_type, (int)tensor->device_index, readonly,
+                       extents(tensor->shape, tensor->ndim), extents(tensor->strides, tensor->ndim),
+                       tensor->strides != NULL);
 }
 
 PyObject *gsc_dlpack_view(PyObject *capsule) {

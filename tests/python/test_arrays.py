@@ -92,28 +92,38 @@ def test_cuda_array_interface():
                              ({"stream": 0}, "stream 0")]:
         with pytest.raises(ValueError, match=message):
             gs.as_tensor(Cuda(**changes))
-    with pytest.raises(TypeError, match="typestr"):
-        gs.as_tensor(Cuda(typestr="<i8"))
-    assert gs.as_tensor(Cuda(typestr="<V2")).dtype == "bfloat16"
+    with pytest.raises(TypeError, match="has a mask"):
+        gs.as_tensor(Cuda(mask=Cuda(typestr="|b1")))
+    for typestr in ("<i8", ">f2", ">f4", "|f4", "<c8"):
+        with pytest.raises(TypeError, match=f"typestr '[{typestr[0]}]{typestr[1:]}'"):
+            gs.as_tensor(Cuda(typestr=typestr))
+    with pytest.raises(TypeError, match="array has dtype opaque16.*pass dtype='bfloat16'"):
+        gs.as_tensor(Cuda(typestr="<V2"))
+    assert gs.as_tensor(Cuda(typestr="<V2"), dtype="bfloat16").dtype == "bfloat16"
+    bfloat16 = Cuda(typestr="<V2")
+    bfloat16.dtype = "bfloat16"
+    assert gs.as_tensor(bfloat16).dtype == "bfloat16"
 
 
 def test_the_stream_of_cuda_tensors_of_pytorch(monkeypatch):
-    # Its interface is of version 2, without a stream; what it works on must be asked of the module.
-    class Tensor(Cuda):
+    # What a tensor is worked on with must be asked of the module.
+    class Tensor:
         device = types.SimpleNamespace(type="cuda", index=1)
+        layout, is_nested, requires_grad, dtype, shape = "strided", False, False, "torch.float32", (2, 3)
 
-        def is_neg(self):
-            return False
-
-        def untyped_storage(self):
-            raise NotImplementedError
+        def __getattr__(self, name):
+            values = {"is_neg": False, "data_ptr": 4096, "stride": (3, 1), "storage_offset": 0, "numel": 6,
+                      "element_size": 4, "untyped_storage": types.SimpleNamespace(nbytes=lambda: 24), "detach": self}
+            return lambda: values[name]
 
     streams = {1: 77}
     cuda = types.SimpleNamespace(
         current_stream=lambda device: types.SimpleNamespace(cuda_stream=streams[device.index]))
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(Tensor=Tensor, cuda=cuda))
-    tensor = gs.as_tensor(Tensor(version=2, stream=None))
-    assert (tensor.device, tensor.stream) == ("cuda:1", 77)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(
+        Tensor=Tensor, nn=types.SimpleNamespace(Parameter=None), strided="strided", cuda=cuda,
+        version=types.SimpleNamespace(hip=None)))
+    tensor = gs.as_tensor(Tensor())
+    assert (tensor.address, tensor.device, tensor.stream) == (4096, "cuda:1", 77)
     assert gs.as_tensor(Cuda(version=2, stream=None)).stream is None
 
 
@@ -126,7 +136,11 @@ def test_cuda_arrays_of_jax_are_waited_for_and_read_only():
 
 
 REFUSED = [
-    (lambda: np.ones((4, 4), np.float32).T, ValueError, "not contiguous"),
+    (lambda: np.ones((4, 4), np.float32)[:, 1:], ValueError, "not contiguous"),
+    (lambda: np.ones(4, np.float32)[::-1], ValueError, "not contiguous"),
+    (lambda: np.broadcast_to(np.float32(1), 4), ValueError, "not contiguous"),
+    (lambda: np.ma.masked_array(np.ones(4, np.float32), [0, 1, 0, 0]), TypeError, "masked array"),
+    (lambda: np.ones((2, 2), np.float32).view(np.matrix), TypeError, "is a matrix, a subclass"),
     (lambda: np.ones(4, np.float32)[::2], ValueError, "not contiguous"),
     (lambda: frozen(np.ones(4, np.float32)), ValueError, "read-only"),
     (lambda: b"12345678", TypeError, "dtype uint8"),
@@ -168,9 +182,9 @@ def test_lists_refuse_what_the_library_refuses():
     whole = gs.as_tensor(values)
     with pytest.raises(gs.InvalidArgumentError, match="align"):
         gs.TensorList([(whole.address + 1, 2, "fp32")])
-    with pytest.raises(gs.InvalidArgumentError, match=r"tensors\[0\]"):
+    with pytest.raises(gs.InvalidArgumentError, match=r"arrays\[0\](.data is NULL| has -3 elements)"):
         gs.TensorList([(0, 3, "fp32")])
-    with pytest.raises(gs.InvalidArgumentError, match=r"tensors\[0\]"):
+    with pytest.raises(gs.InvalidArgumentError, match=r"arrays\[0\](.data is NULL| has -3 elements)"):
         gs.TensorList([(64, -3, "fp32")])
 
 

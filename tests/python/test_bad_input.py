@@ -45,11 +45,11 @@ def test_scaler(arguments, error, message):
 OPTIMIZERS = [
     (gs.SGD, dict(lr=-1.0), BAD, "lr"), (gs.SGD, dict(lr=NAN), BAD, "lr"), (gs.SGD, dict(lr="1"), TypeError, "lr"),
     (gs.SGD, dict(momentum=-0.1), BAD, "momentum"), (gs.SGD, dict(nesterov=True), BAD, "(?i)nesterov"),
-    (gs.Adam, dict(betas=(1.0, 0.9)), BAD, "beta1"), (gs.Adam, dict(betas=(0.9, -0.1)), BAD, "beta2"),
+    (gs.Adam, dict(betas=(1.0, 0.9)), BAD, r"betas\[0\]"), (gs.Adam, dict(betas=(0.9, -0.1)), BAD, r"betas\[1\]"),
     (gs.Adam, dict(betas=0.9), ValueError, "betas"), (gs.Adam, dict(eps=-1.0), BAD, "eps"),
     (gs.AdamW, dict(weight_decay=-1.0), BAD, "weight_decay"), (gs.Adagrad, dict(lr_decay=-1.0), BAD, "lr_decay"),
     (gs.Adagrad, dict(initial_accumulator_value=-1.0), BAD, "initial_accumulator_value"),
-    (gs.Lion, dict(betas=(NAN, 0.9)), BAD, "beta1"), (gs.LAMB, dict(eps=INF), BAD, "eps"),
+    (gs.Lion, dict(betas=(NAN, 0.9)), BAD, r"betas\[0\]"), (gs.LAMB, dict(eps=INF), BAD, "eps"),
     (gs.Adam, dict(device="cpu:x"), ValueError, "device"), (gs.Adam, dict(momentum=0.9), TypeError, "momentum"),
 ]
 
@@ -98,7 +98,7 @@ CALLS = [
     (lambda s, o: gs.Context(threads=-1), ValueError, "threads"),
     (lambda s, o: gs.Context(cpu_target="mmx"), ValueError, "cpu_target"),
     (lambda s, o: gs.ops.update_scale(1.0, 1, 0.0), TypeError, "scale"),
-    (lambda s, o: gs.ops.cast([np.ones(3)], []), ValueError, "src has 1 tensors, but dst has 0"),
+    (lambda s, o: gs.ops.cast([np.ones(3)], []), ValueError, r"src\[0\] is unknown: dst has no such entry"),
     (lambda s, o: gs.ops.norm([np.ones(3)], 1), ValueError, "norm_type"),
     (lambda s, o: gs.ops.unscale_check([np.ones(3)], np.zeros(2, np.float32), 1.0), TypeError, "found_inf"),
     (lambda s, o: gs.clip_grad_norm_([np.ones(3)], -1.0), ValueError, "max_norm"),

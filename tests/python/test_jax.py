@@ -43,7 +43,7 @@ def test_adamw_equals_the_object_interface():
     params = {name: jnp.array(values) for name, values in start.items()}
     state = gj.adamw_init(params)
     grads = {name: np.zeros_like(values) for name, values in start.items()}
-    optimizer = gs.AdamW(start, grads.values(), lr=np.float32(0.1))
+    optimizer = gs.AdamW(start, grads, lr=np.float32(0.1))
     step = jax.jit(functools.partial(gj.adamw), donate_argnums=(0, 2))
     for turn in range(6):
         for values in grads.values():

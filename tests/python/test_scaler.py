@@ -175,7 +175,7 @@ def test_setters(world):
 def test_report_names_the_offender(pair):
     params, grads = pair(4.0)
     scaler = gs.GradScaler(init_scale=4.0)
-    optimizer = gs.SGD(params, gs.TensorList({"bias": grads[0], "weight": grads[1]}))
+    optimizer = gs.SGD(params, gs.TensorList(grads, names=["bias", "weight"]))
     with pytest.raises(gs.BadStateError):
         scaler.report(optimizer)
     grads[1][[2, 4]] = np.nan, -np.inf

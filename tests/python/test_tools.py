@@ -18,7 +18,7 @@ from gradscaler.__main__ import main
 
 def train(path, poison, steps=60, **policy):
     """A log of a run whose gradients `poison(step, scale)` makes: a value, inf or NaN in tensor `layer3.weight`."""
-    params = [np.zeros(4, np.float32), np.zeros(4, np.float32)]
+    params = {"layer1.weight": np.zeros(4, np.float32), "layer3.weight": np.zeros(4, np.float32)}
     grads = {"layer1.weight": np.zeros(4, np.float32), "layer3.weight": np.zeros(4, np.float32)}
     scaler = gs.GradScaler(**policy)
     optimizer = gs.SGD(params, gs.TensorList(grads), lr=0.0)
@@ -85,7 +85,7 @@ def test_flushed_gradients(tmp_path):
     grads = {"layer0": np.full(100, 2.0**-20, np.float16), "layer1": np.full(100, 2.0**-10, np.float16)}
     grads["layer0"][:23] = 0
     scaler = gs.GradScaler(init_scale=1.0)
-    optimizer = gs.SGD([np.zeros(100, np.float32) for _ in grads], gs.TensorList(grads))
+    optimizer = gs.SGD({name: np.zeros(100, np.float32) for name in grads}, gs.TensorList(grads))
     scaler.step_and_update(optimizer)
     with gs.LogWriter(tmp_path / "log") as log:
         log.step(scaler, optimizer)

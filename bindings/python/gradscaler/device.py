@@ -8,10 +8,13 @@ A :class:`Context` is an open device. Most programs never make one: everything t
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from dataclasses import dataclass
+from typing import Any, Protocol, Union
 
 from ._native import Closeable, Names, integer, native
+from .messages import device_errors
 
 _TARGETS = Names("CPU_", "best", "baseline", "avx2", "avx512")
 _TYPES = Names("DEVICE_", "cpu", "cuda")
@@ -33,13 +36,31 @@ class DeviceInfo:
     memory_bytes: int
 
 
-def parse_device(device: str) -> tuple[int, int]:
-    """Type and index of ``"cpu"``, ``"cuda"`` or ``"cuda:<n>"``."""
-    word, colon, index = device.partition(":") if isinstance(device, str) else (device, "", "")
-    if colon and not index.isdigit():
-        raise ValueError(f"device is {device!r}; it must be 'cpu', 'cuda' or 'cuda:<n>'")
-    if word not in _TYPES:
-        raise ValueError(f"device is {device!r}; it must be 'cpu', 'cuda' or 'cuda:<n>'")
+class TorchDevice(Protocol):
+    """What is used of a ``torch.device``."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def index(self) -> Any: ...
+
+
+def parse_device(device: str | TorchDevice) -> tuple[int, int]:
+    """Type and index of ``"cpu"``, ``"cuda"``, ``"cuda:<n>"`` or a ``torch.device``.
+
+    ``torch.device("cuda")`` is PyTorch's current device. ValueError for anything else.
+    """
+    if isinstance(device, str):
+        word, colon, index = device.partition(":")
+    else:
+        word, number = getattr(device, "type", None) or "", getattr(device, "index", None)
+        colon, index = ("", "") if number is None else (":", str(number))
+    if word not in _TYPES or (colon and not index.isdigit()):
+        raise ValueError(f"device is {device!r}; it must be 'cpu', 'cuda', 'cuda:<n>' or a torch.device")
+    if not isinstance(device, str) and word == "cuda" and not colon:
+        # To PyTorch this is the current device, here the first.
+        index = str(sys.modules["torch"].cuda.current_device())
     return _TYPES.code("device", word), int(index or 0)
 
 
@@ -59,14 +80,15 @@ class Context(Closeable):
 
     __slots__ = ("device",)
 
-    def __init__(self, device: str = "cpu", *, threads: int = 0, cpu_target: str = "best") -> None:
+    def __init__(self, device: str | TorchDevice = "cpu", *, threads: int = 0, cpu_target: str = "best") -> None:
         options = native.ContextOptions()
         options.device_type, options.device_index = parse_device(device)
         options.num_threads = integer("threads", threads, 0, 1 << 16)
         options.cpu_target = _TARGETS.code("cpu_target", cpu_target)
-        super().__init__(native.Context(options))
         #: ``"cpu"`` or ``"cuda:<n>"``.
         self.device: str = device_name(options.device_type, options.device_index)
+        with device_errors(str(device)):
+            super().__init__(native.Context(options))
 
     @property
     def threads(self) -> int:
@@ -82,14 +104,15 @@ class Context(Closeable):
         return f"<gradscaler.Context {self.device}{' closed' if self.closed else ''}>"
 
 
-DeviceLike = str | Context | None
+#: A context, a device's name, a ``torch.device``, or None for what the arrays lie on.
+DeviceLike = Union[str, TorchDevice, Context, None]
 
 _defaults: dict[str, Context] = {}
 _before_fork: list[Context] = []
 _lock = threading.Lock()
 
 
-def default_context(device: str = "cpu") -> Context:
+def default_context(device: str | TorchDevice = "cpu") -> Context:
     """The context that everything shares unless it is given another one."""
     name = device_name(*parse_device(device))
     with _lock:

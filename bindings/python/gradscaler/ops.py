@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any
+from typing import Any, Union
 
+from . import trees
 from ._native import integer, real
-from .arrays import Arrays, Tensor, as_tensors, as_word, common_device, tensor_array
+from .arrays import Arrays, Tensor, as_tensors, as_word, common_device, leaves_of, tensor_array
 from .device import default_context
+from .memory import same_order
 from .scaler import norm_code
+from .torch_memory import mark_written
 
 __all__ = ["unscale_check", "update_scale", "scale", "axpby", "cast", "norm", "norms", "zero", "clip_grad_norm_",
            "clip_grad_value_"]
 
-Number = float | Any
+Number = Union[float, Any]
 
 
 def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:
@@ -27,11 +30,12 @@ def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:
 
     Otherwise `found_inf` stays as it is. PyTorch's ``_amp_foreach_non_finite_check_and_unscale_``.
     """
-    found, _ = as_tensors(tensors, argument="tensors")
+    found = _look(tensors, "tensors")
     word = as_word(found_inf, argument="found_inf", dtype="float32", writable=True)
     device = common_device(found, "tensors", word.device)
     factor, keep = _word(inv_scale, "inv_scale", device)
     default_context(device)._handle.unscale_check(tensor_array(found), word.address, factor, _stream(found))
+    mark_written([*found, word])
     del keep
 
 
@@ -46,6 +50,7 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Number, growth_fact
         word.address, tracker.address, found, real("growth_factor", growth_factor),
         real("backoff_factor", backoff_factor), integer("growth_interval", growth_interval, -(1 << 31), (1 << 31) - 1),
         word.stream or 0)
+    mark_written([word, tracker])
     del keep
 
 
@@ -54,6 +59,7 @@ def scale(src: Arrays, dst: Arrays, factor: Number) -> None:
     sources, targets, device = _pairs(src, "src", dst, "dst")
     address, keep = _word(factor, "factor", device)
     default_context(device)._handle.scale(tensor_array(sources), tensor_array(targets), address, _stream(targets))
+    mark_written(targets)
     del keep
 
 
@@ -62,12 +68,14 @@ def axpby(a: float, x: Arrays, b: float, y: Arrays) -> None:
     sources, targets, device = _pairs(x, "x", y, "y")
     default_context(device)._handle.axpby(real("a", a), tensor_array(sources), real("b", b), tensor_array(targets),
                                           _stream(targets))
+    mark_written(targets)
 
 
 def cast(src: Arrays, dst: Arrays) -> None:
     """``dst[i] = src[i]`` in the dtype of `dst`, rounded to nearest even."""
     sources, targets, device = _pairs(src, "src", dst, "dst")
     default_context(device)._handle.cast(tensor_array(sources), tensor_array(targets), _stream(targets))
+    mark_written(targets)
 
 
 def norm(tensors: Arrays, norm_type: float = 2.0) -> float:
@@ -82,9 +90,10 @@ def norms(tensors: Arrays, norm_type: float = 2.0) -> tuple[float, ...]:
 
 def zero(tensors: Arrays) -> None:
     """Sets all elements to zero."""
-    found, _ = as_tensors(tensors, argument="tensors")
+    found = _look(tensors, "tensors")
     device = common_device(found, "tensors")
     default_context(device)._handle.zero(tensor_array(found), _stream(found))
+    mark_written(found)
 
 
 def clip_grad_norm_(grads: Arrays, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> float:
@@ -96,7 +105,7 @@ def clip_grad_norm_(grads: Arrays, max_norm: float, norm_type: float = 2.0, erro
     limit = real("max_norm", max_norm)
     if not limit >= 0.0:
         raise ValueError(f"max_norm is {limit}; it must be >= 0")
-    found, _ = as_tensors(grads, argument="grads")
+    found = _look(grads, "grads")
     total = norm(found, norm_type)
     if not math.isfinite(total):
         if error_if_nonfinite:
@@ -121,7 +130,7 @@ def clip_grad_value_(grads: Arrays, clip_value: float) -> None:
 
 
 def _norms(tensors: Arrays, norm_type: float) -> tuple[float, tuple[float, ...]]:
-    found, _ = as_tensors(tensors, argument="tensors", writable=False)
+    found = _look(tensors, "tensors", writable=False)
     if common_device(found, "tensors") != "cpu":
         raise ValueError(f"tensors are on {found[0].device}; norms of these are in the scaler's report")
     total = ctypes.c_double()
@@ -131,13 +140,23 @@ def _norms(tensors: Arrays, norm_type: float) -> tuple[float, tuple[float, ...]]
     return total.value, tuple(each)
 
 
+def _look(tensors: Arrays, argument: str, writable: bool = True) -> list[Tensor]:
+    return as_tensors(leaves_of(tensors, argument), writable=writable)
+
+
 def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str) -> tuple[list[Tensor], list[Tensor], str]:
-    sources, _ = as_tensors(src, argument=src_name, writable=False)
-    targets, _ = as_tensors(dst, argument=dst_name)
-    if len(sources) != len(targets):
-        raise ValueError(f"{src_name} has {len(sources)} tensors, but {dst_name} has {len(targets)}")
-    device = common_device(targets, dst_name)
-    common_device(sources, src_name, device)
+    """Sources and targets that belong together, by name."""
+    wanted = leaves_of(dst, dst_name)
+    given = leaves_of(src, src_name)
+    given = trees.reorder(given, trees.pair(given, wanted))
+    sources, targets = as_tensors(given, writable=False), as_tensors(wanted)
+    trees.require_shapes(given, [s.shape for s in sources], wanted, [t.shape for t in targets])
+    for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        if not same_order(source, target):
+            raise ValueError(f"{given.label(i)} and {wanted.label(i)} have their elements in different orders: strides"
+                             f" {source.strides} and {target.strides} (None: C order)")
+    device = common_device(targets, wanted)
+    common_device(sources, given, device)
     return sources, targets, device
 
 

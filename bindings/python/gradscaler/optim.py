@@ -14,15 +14,14 @@ import ctypes
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from ._native import Closeable, native, real
-from .arrays import Tensor, is_array
+from . import groups, hyper, trees
+from ._native import Closeable, integer, native, real
+from .arrays import Tensor, leaves_of
 from .device import Context, DeviceLike
+from .messages import named_errors
 from .tensors import TensorList, native_tensor
-
-_FLAGS = {"nesterov": native.OPTIMIZER_NESTEROV, "amsgrad": native.OPTIMIZER_AMSGRAD,
-          "maximize": native.OPTIMIZER_MAXIMIZE, "zero_grads": native.OPTIMIZER_ZERO_GRADS,
-          "write_grads": native.OPTIMIZER_WRITE_GRADS}
-_WRITING = native.OPTIMIZER_ZERO_GRADS | native.OPTIMIZER_WRITE_GRADS
+from .torch_grads import TorchGrads
+from .torch_memory import mark_written
 
 
 class ParamGroup(MutableMapping[str, Any]):
@@ -42,19 +41,21 @@ class ParamGroup(MutableMapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         if key not in self._owner._keys:
             raise KeyError(key)
-        return _read(self._options(), key)
+        return hyper.read(self._options(), key)
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key not in self._owner._keys:
             raise KeyError(key)
-        if key in _FLAGS:
+        if key in hyper.FLAGS:
             raise ValueError(f"{key} is fixed when the optimizer is made")
         if key == "lr":
-            self._owner._handle.set_lr(self._index, real("lr", value), self._owner.stream)
+            with named_errors():
+                self._owner._handle.set_lr(self._index, real("lr", value), self._owner.stream)
             return
         options = self._options()
-        _write(options, key, value)
-        self._owner._handle.set_options(self._index, options, self._owner.stream)
+        hyper.write(options, key, value)
+        with named_errors():
+            self._owner._handle.set_options(self._index, options, self._owner.stream)
 
     def __delitem__(self, key: str) -> None:
         raise TypeError("hyper-parameters cannot be removed")
@@ -72,11 +73,16 @@ class ParamGroup(MutableMapping[str, Any]):
 class Optimizer(Closeable):
     """What all optimizers have; make one of the classes below.
 
+    `params`, `grads`, `model_copy` and the entries of `state` are arrays or collections of arrays, paired by name: two
+    mappings by key, two sequences by position. Shapes must be the same; dtypes may differ. For parameters of PyTorch
+    leave `grads` out: gradients are then read from ``.grad`` at every step, of `model_copy` if that is given.
+
     ``zero_grads=True`` clears the gradients in the same pass as the step, ``write_grads=True`` writes the unscaled and
     clipped gradients back in it. `state` maps slot names to arrays of yours; by default the library makes the state.
     """
 
-    __slots__ = ("params", "grads", "model_copy", "stream", "context", "_kind", "_keys", "_owners", "_groups")
+    __slots__ = ("params", "grads", "model_copy", "stream", "context", "_kind", "_keys", "_owners", "_groups",
+                 "_torch_grads", "_written", "_state", "names")
 
     _KIND = -1
     _KEYS: tuple[str, ...] = ()
@@ -89,51 +95,96 @@ class Optimizer(Closeable):
         self._kind = self._KIND
         self._keys = self._KEYS + tuple(flag for flag in ("zero_grads", "write_grads") if flag in arguments)
         options = native.OptimizerOptions(self._kind)
-        _apply(options, arguments)
-        ranges, params, grads, model_copy = _flatten(params, grads, model_copy)
-        writes = bool(options.flags & _WRITING)
+        hyper.apply(options, arguments)
+        parts = groups.collect(params, grads, model_copy)
+        writes = bool(options.flags & hyper.WRITING)
         #: What is updated.
-        self.params: TensorList = _list_of(params, "params", device, writes_to=True)
+        self.params: TensorList = _list_of(parts.params, "params", device, writes_to=True)
         #: The context that everything lies on.
         self.context: Context = self.params.context
+        labels = self.params.leaves("params")
+        #: The parameters' names: keys, or else positions. State and checkpoints are by name.
+        self.names: list[str] = labels.names
+        self._torch_grads: TorchGrads | None = None
+        if any(owner is not None for owner in parts.grad_of):
+            owned = self.params.labels("params") if model_copy is None else trees.Leaves(
+                "model_copy", labels.names, labels.paths, [None] * len(self.names))
+            self._torch_grads = TorchGrads(parts.grad_of, owned, parts.frozen)
+        if parts.grads is None:
+            assert self._torch_grads is not None
+            parts.grads = trees.Leaves("", labels.names, [f"{labels.label(i)}.grad" for i in range(len(self.names))],
+                                       self._torch_grads.first(), labels.named)
         #: The gradients stepped on.
-        self.grads: TensorList = _list_of(grads, "grads", self.context, writes_to=writes)
+        self.grads: TensorList = _list_of(parts.grads, "grads", self.context, writes_to=writes)
         #: The 16-bit weights written along with the parameters, if any.
         self.model_copy: TensorList | None = (
-            None if model_copy is None else _list_of(model_copy, "model_copy", self.context, writes_to=True))
+            None if parts.model_copy is None else _list_of(parts.model_copy, "model_copy", self.context,
+                                                           writes_to=True))
+        for argument, found in (("grads", self.grads), ("model_copy", self.model_copy)):
+            if found is not None:
+                groups.require_alike(found, argument, self.params)
         #: CUDA stream that steps are enqueued on, 0 for the default stream. The producer's, unless you set it.
         self.stream: int = self.params.stream
         slots = self._state_lists(options, state)
-        ranges = ranges or [(0, len(self.params), {})]
+        ranges = parts.ranges or [(0, len(self.params), {})]
         group_options = []
         for first, count, overrides in ranges:
             own = native.OptimizerOptions(self._kind)
-            _apply(own, {**arguments, **self._checked(overrides)})
+            hyper.apply(own, {**arguments, **self._checked(overrides)})
             group_options.append((first, count, own))
         lists = [slot._handle for slot in slots] + [None] * (3 - len(slots))
         copy = self.model_copy._handle if self.model_copy else None
-        super().__init__(native.Optimizer(self.context._handle, group_options[0][2],
-                                          self.params._handle, self.grads._handle, copy, *lists))
+        with named_errors(params=self.params.labels("params"), grads=self.grads.labels("grads")):
+            super().__init__(native.Optimizer(self.context._handle, group_options[0][2],
+                                              self.params._handle, self.grads._handle, copy, *lists))
         # The memory itself, also when the lists are closed.
         self._owners = [found._keep for found in (self.params, self.grads, self.model_copy, *slots) if found]
+        written = [self.params, self.model_copy, self.grads if writes else None, *slots]
+        self._written = [found for found in written if found is not None]
         # Ranges only: groups that held their optimizer here would make it garbage to be collected.
         self._groups = [(first, count) for first, count, _ in ranges]
-        for first, count, own in group_options[1:]:
-            self._h.add_group(first, count, own)
+        with named_errors():
+            for first, count, own in group_options[1:]:
+                self._h.add_group(first, count, own)
 
     def _state_lists(self, options: Any, state: Mapping[str, Any] | None) -> list[TensorList]:
         if state is None:
             return []
-        wanted = [slot for slot in self._SLOTS if _has_slot(slot, options)]
+        wanted = [slot for slot in self._SLOTS if hyper.has_slot(slot, options)]
         if sorted(state) != sorted(wanted):
             raise ValueError(f"state has {sorted(state)}; this optimizer keeps {sorted(wanted)}")
-        return [_list_of(state[slot], f"state[{slot!r}]", self.context, writes_to=True) for slot in wanted]
+        found = []
+        for slot in wanted:
+            argument = f"state[{slot!r}]"
+            given = state[slot]
+            source = given if isinstance(given, TensorList) else leaves_of(given, argument)
+            paired = groups.pair_list(source, argument, self.params, "params")
+            found.append(_list_of(paired, argument, self.context, writes_to=True))
+            groups.require_alike(found[-1], argument, self.params)
+        return found
 
     def _checked(self, overrides: dict[str, Any]) -> dict[str, Any]:
         for key in overrides:
             if key not in self._keys:
                 raise ValueError(f"a param group has {key!r}; {type(self).__name__} knows {', '.join(self._keys)}")
         return overrides
+
+    def _gradients(self) -> TensorList:
+        """The gradients of now, for what is about to read or write them."""
+        if self._torch_grads is not None:
+            self._torch_grads.bind(self.grads)
+        self.grads.refresh(gradients=True)
+        return self.grads
+
+    def _parameters(self) -> None:
+        """Follows tensors whose memory was replaced, before a step."""
+        self.params.refresh()
+        if self.model_copy is not None:
+            self.model_copy.refresh()
+
+    def _stepped(self) -> None:
+        for found in self._written:
+            mark_written(found)
 
     @property
     def param_groups(self) -> list[ParamGroup]:
@@ -142,8 +193,12 @@ class Optimizer(Closeable):
 
     @property
     def steps(self) -> int:
-        """Steps applied so far. Blocks on a CUDA device."""
+        """Steps applied so far, which bias corrections go by; may be set. Blocks on a CUDA device."""
         return int(self._handle.steps_applied(self.stream))
+
+    @steps.setter
+    def steps(self, value: int) -> None:
+        self._handle.set_steps(integer("steps", value, 0, 1 << 53), self.skipped_steps, self.stream)
 
     @property
     def skipped_steps(self) -> int:
@@ -152,15 +207,22 @@ class Optimizer(Closeable):
 
     def step(self) -> None:
         """Applies a step without a scaler: no check, no unscaling."""
+        self._gradients()
+        self._parameters()
         self._handle.step(self.stream)
+        self._stepped()
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Sets the gradients to zero. They are your arrays, so they cannot become None."""
+        """Sets the gradients to zero; PyTorch's own in ``.grad``, if you did not pass others, also to None."""
+        if self._torch_grads is not None and self._torch_grads.zero(set_to_none):
+            return
         if set_to_none:
             raise ValueError("set_to_none is not possible: the gradients are arrays of yours")
         if self.grads.read_only:
             raise ValueError("grads are read-only")
+        self._gradients()
         self._handle.zero_grads(self.stream)
+        mark_written(self.grads)
 
     @property
     def state(self) -> dict[str, list[Tensor]]:
@@ -171,7 +233,7 @@ class Optimizer(Closeable):
             for index in range(len(self.params)):
                 tensor = native.Tensor()
                 self._h.state_tensor(slot, index, tensor)
-                tensors.append(native_tensor(tensor, self._h, self.context.device))
+                tensors.append(native_tensor(tensor, self._h, self.context.device, self.params[index]))
             found[self._h.state_name(slot)] = tensors
         return found
 
@@ -205,10 +267,10 @@ class Optimizer(Closeable):
         try:
             for group, values in zip(self.param_groups, groups, strict=True):
                 for key in self._keys:
-                    if key in _FLAGS and bool(values[key]) != group[key]:
+                    if key in hyper.FLAGS and bool(values[key]) != group[key]:
                         raise ValueError(f"the state dict has {key}={values[key]}, but here it is {group[key]}")
                 options = group._options()
-                _apply(options, {key: values[key] for key in self._keys})
+                hyper.apply(options, {key: values[key] for key in self._keys})
                 self._handle.set_options(group._index, options, self.stream)
             self._handle.load(data, self.stream)
         except BaseException as error:
@@ -235,82 +297,10 @@ def host_view(tensor: Tensor) -> memoryview:
     return memoryview(raw).cast("B").cast(code)  # type: ignore[call-overload, no-any-return]
 
 
-def _list_of(arrays: Any, argument: str, device: DeviceLike, *, writes_to: bool) -> TensorList:
+def _list_of(arrays: groups.Source, argument: str, device: DeviceLike, *, writes_to: bool) -> TensorList:
     if isinstance(arrays, TensorList):
         if writes_to and arrays.read_only:
             raise ValueError(f"{argument} is a read-only list, but it would be written")
         return arrays
     # Gradients are read where nothing asks for them to be written, so that immutable ones will do.
     return TensorList(arrays, device=device, read_only=not writes_to, argument=argument)
-
-
-def _flatten(params: Any, grads: Any, model_copy: Any) -> tuple[list[tuple[int, int, dict[str, Any]]], Any, Any, Any]:
-    """Ranges of the groups, with what each overrides, and the arrays of all groups one after the other."""
-    if isinstance(params, (TensorList, Mapping)) or is_array(params):
-        groups = None
-    else:
-        params = list(params)
-        groups = params if params and all(isinstance(p, Mapping) and "params" in p for p in params) else None
-    if groups is None:
-        if grads is None:
-            raise TypeError("grads is missing")
-        return [], params, grads, model_copy
-    if grads is not None or model_copy is not None:
-        raise TypeError("with param groups, grads and model_copy belong into the groups")
-    ranges: list[tuple[int, int, dict[str, Any]]] = []
-    all_params: list[Any] = []
-    all_grads: list[Any] = []
-    all_copies: list[Any] = []
-    for number, group in enumerate(groups):
-        rest = dict(group)
-        own = _group_arrays(rest.pop("params"))
-        if "grads" not in rest:
-            raise TypeError(f"param group {number} has no 'grads'")
-        ranges.append((len(all_params), len(own), rest))
-        all_params += own
-        all_grads += _group_arrays(rest.pop("grads"))
-        if len(all_grads) != len(all_params):
-            raise ValueError(f"param group {number} has different numbers of params and grads")
-        all_copies += _group_arrays(rest.pop("model_copy", []))
-    if all_copies and len(all_copies) != len(all_params):
-        raise ValueError("either every param group or none has a 'model_copy'")
-    return ranges, all_params, all_grads, all_copies or None
-
-
-def _group_arrays(arrays: Any) -> list[Any]:
-    if isinstance(arrays, Mapping):
-        return list(arrays.values())
-    return [arrays] if is_array(arrays) else list(arrays)
-
-
-def _has_slot(slot: str, options: Any) -> bool:
-    if slot == "momentum_buffer":
-        return bool(options.momentum)
-    return slot != "max_exp_avg_sq" or bool(options.flags & native.OPTIMIZER_AMSGRAD)
-
-
-def _read(options: Any, key: str) -> Any:
-    if key == "betas":
-        return (options.beta1, options.beta2)
-    if key in _FLAGS:
-        return bool(options.flags & _FLAGS[key])
-    return getattr(options, key)
-
-
-def _write(options: Any, key: str, value: Any) -> None:
-    if key == "betas":
-        try:
-            beta1, beta2 = value
-        except (TypeError, ValueError):
-            raise ValueError(f"betas is {value!r}; it must be two numbers") from None
-        options.beta1, options.beta2 = real("betas[0]", beta1), real("betas[1]", beta2)
-    elif key in _FLAGS:
-        bit = _FLAGS[key]
-        options.flags = options.flags | bit if value else options.flags & ~bit
-    else:
-        setattr(options, key, real(key, value))
-
-
-def _apply(options: Any, arguments: Mapping[str, Any]) -> None:
-    for key, value in arguments.items():
-        _write(options, key, value)

@@ -16,22 +16,24 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 from . import policy as _policy
 from ._native import Closeable, integer, native, real
 from .arrays import as_tensor, common_device, is_array, tensor_array
 from .device import Context, DeviceLike, resolve_context
 from .errors import ScaleFloorError
+from .messages import named_errors
 from .optim import Optimizer
 from .report import HistoryEntry, Report, report_of
 from .tensors import TensorList
+from .torch_memory import mark_written
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 #: What stands for a list of gradients: the list itself, or the optimizer that steps on it.
-Gradients = Optimizer | TensorList
+Gradients = Union[Optimizer, TensorList]
 
 _NORMS = {2.0: native.NORM_L2, float("inf"): native.NORM_INF}
 _TORCH_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
@@ -60,7 +62,8 @@ class GradScaler(Closeable):
         self.context: Context = resolve_context(device)
         #: CUDA stream of calls that name no gradients, such as update(): the one of the gradients last worked on.
         self.stream: int = 0
-        super().__init__(native.Scaler(self.context._handle, options))
+        with named_errors():
+            super().__init__(native.Scaler(self.context._handle, options))
 
     @classmethod
     def from_preset(cls, preset: str, *, device: DeviceLike = None, **overrides: Any) -> GradScaler:
@@ -107,6 +110,7 @@ class GradScaler(Closeable):
         if grads.read_only:
             raise ValueError("the gradients are read-only; step() unscales them without writing")
         self._handle.unscale(grads._handle, self._on(optimizer))
+        mark_written(grads)
 
     def check(self, optimizer: Gradients) -> None:
         """Looks for inf and NaN without writing the gradients; :meth:`step` does this by itself."""
@@ -123,12 +127,16 @@ class GradScaler(Closeable):
 
         The norm itself is in the report. `norm_type` is 2 or inf.
         """
-        self._handle.clip_grad_norm(_grads(optimizer)._handle, real("max_norm", max_norm), norm_code(norm_type),
+        grads = _grads(optimizer)
+        self._handle.clip_grad_norm(grads._handle, real("max_norm", max_norm), norm_code(norm_type),
                                     self._on(optimizer))
+        mark_written(grads)
 
     def clip_grad_value_(self, optimizer: Gradients, clip_value: float) -> None:
         """Clamps every unscaled gradient to [-clip_value, clip_value], in the pass of the step where it can."""
-        self._handle.clip_grad_value(_grads(optimizer)._handle, real("clip_value", clip_value), self._on(optimizer))
+        grads = _grads(optimizer)
+        self._handle.clip_grad_value(grads._handle, real("clip_value", clip_value), self._on(optimizer))
+        mark_written(grads)
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         """Unscales, clips and applies the gradients in one pass; skips the step if one of them is inf or NaN."""
@@ -137,7 +145,9 @@ class GradScaler(Closeable):
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer is {type(optimizer).__name__}; it must be one of gradscaler's. For one of your"
                             " own ask should_step() with a TensorList of its gradients")
+        self._prepare(optimizer)
         self._handle.step(optimizer._handle, self._on(optimizer))
+        optimizer._stepped()
 
     def should_step(self, grads: TensorList) -> bool:
         """For an optimizer of your own: whether to step. It divides by the scale itself unless you unscaled. Blocks."""
@@ -157,14 +167,24 @@ class GradScaler(Closeable):
         """:meth:`step` and :meth:`update` in one call."""
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer is {type(optimizer).__name__}; it must be one of gradscaler's")
+        self._prepare(optimizer)
         self._handle.step_and_update(optimizer._handle, self._on(optimizer))
+        optimizer._stepped()
+
+    @staticmethod
+    def _prepare(optimizer: Optimizer) -> None:
+        _grads(optimizer)
+        optimizer._parameters()
 
     def discard(self, optimizer: Gradients | None = None) -> None:
         """Forgets what was done with the gradients since the last update, of all lists by default.
 
         For aborted iterations. The scale and the gradients are not touched.
         """
-        self._handle.discard(None if optimizer is None else _grads(optimizer)._handle)
+        grads = optimizer.grads if isinstance(optimizer, Optimizer) else optimizer
+        if grads is not None and not isinstance(grads, TensorList):
+            raise _no_gradients(optimizer)
+        self._handle.discard(None if grads is None else grads._handle)
 
     def _on(self, optimizer: Gradients) -> int:
         self.stream = optimizer.stream
@@ -185,7 +205,9 @@ class GradScaler(Closeable):
 
         With ``floor_action="error"`` it raises ScaleFloorError at the floor, whose ``report`` has the report.
         """
-        grads = None if optimizer is None else _grads(optimizer)
+        grads = optimizer.grads if isinstance(optimizer, Optimizer) else optimizer
+        if grads is not None and not isinstance(grads, TensorList):
+            raise _no_gradients(optimizer)
         found = native.Report()
         names = grads.names if grads is not None else None
         try:
@@ -223,7 +245,8 @@ class GradScaler(Closeable):
         found = native.ScalerOptions()
         self._handle.get_options(found)
         _policy.apply(found, changes)
-        self._handle.set_options(found, self.stream)
+        with named_errors():
+            self._handle.set_options(found, self.stream)
 
     def get_growth_factor(self) -> float:
         """The factor by which the scale grows."""
@@ -319,10 +342,15 @@ def norm_code(norm_type: float) -> int:
 
 def _grads(value: Any) -> TensorList:
     if isinstance(value, Optimizer):
-        return value.grads
+        return value._gradients()
     if isinstance(value, TensorList):
+        value.refresh(gradients=True)
         return value
-    raise TypeError(f"optimizer is {type(value).__name__}; it must be an optimizer of gradscaler's or a TensorList")
+    raise _no_gradients(value)
+
+
+def _no_gradients(value: Any) -> TypeError:
+    return TypeError(f"optimizer is {type(value).__name__}; it must be an optimizer of gradscaler's or a TensorList")
 
 
 def _int32(state: Mapping[str, Any], key: str) -> int:

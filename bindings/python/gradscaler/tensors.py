@@ -7,9 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from . import torch_memory, trees
 from ._native import Closeable, native, real
-from .arrays import DTYPE_NAMES, DTYPES, Arrays, Tensor, as_tensors, common_device, dtype_name, tensor_array
+from .arrays import (
+    DTYPE_NAMES,
+    DTYPES,
+    Arrays,
+    Tensor,
+    as_tensor,
+    as_tensors,
+    common_device,
+    dtype_name,
+    leaves_of,
+    tensor_array,
+)
 from .device import Context, DeviceLike, resolve_context
+from .errors import InvalidArgumentError
+from .memory import same_order
+from .messages import named_errors
 
 #: Number of bins of an exponent histogram, and the exponent of bin 0.
 EXPONENT_BINS: int = native.EXPONENT_BINS
@@ -50,22 +65,29 @@ class Recommendation:
 class TensorList(Closeable):
     """A validated plan over arrays of one device. The arrays are held, not copied.
 
-    `arrays` is an array, several, or a mapping from names to arrays; `names` name them in messages and reports.
-    `dtype` overrides theirs. With ``read_only=True`` arrays that cannot be written are taken too, for gradients that
-    are only checked, diagnosed or stepped on. `device` is a context or a device's name; by default it is theirs.
+    `arrays` is an array, several, a mapping from names to arrays, or nested ones; `names` name them in messages and
+    reports instead. `dtype` says what 16-bit integers are the bits of. With ``read_only=True`` arrays that cannot be
+    written are taken too, for gradients that are only checked, diagnosed or stepped on. `device` is a context or a
+    device's name; by default it is theirs.
 
     Raises ValueError and TypeError naming the array that cannot be used, InvalidArgumentError for overlap and
     misalignment.
     """
 
-    __slots__ = ("context", "read_only", "stream", "_keep", "_names")
+    __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype")
 
     def __init__(self, arrays: Arrays, *, names: Sequence[str | None] | None = None, dtype: object = None,
                  read_only: bool = False, device: DeviceLike = None, argument: str = "arrays") -> None:
-        tensors, found_names = as_tensors(arrays, argument=argument, names=names, dtype=dtype, writable=not read_only)
+        leaves = arrays if isinstance(arrays, trees.Leaves) else leaves_of(arrays, argument)
+        tensors = as_tensors(leaves, dtype=dtype, writable=not read_only)
+        found_names: list[str | None] = [name if leaves.named else None for name in leaves.names]
+        if names is not None:
+            found_names = list(names)
+            if len(found_names) != len(tensors):
+                raise ValueError(f"names has {len(found_names)} entries, but {argument} has {len(tensors)}")
         #: The context that the list belongs to.
         self.context: Context = resolve_context(device, tensors[0].device if tensors else None)
-        common_device(tensors, argument, self.context.device)
+        common_device(tensors, leaves, self.context.device)
         #: Whether there is an array that cannot be written.
         self.read_only: bool = any(tensor.readonly for tensor in tensors)
         #: CUDA stream that the arrays' producer works on; 0 is the default stream.
@@ -73,7 +95,11 @@ class TensorList(Closeable):
         # Shared with optimizers, which must hold the memory even when this list is closed.
         self._keep: list[Tensor] = tensors
         self._names = found_names
-        super().__init__(native.TensorList(self.context._handle, tensor_array(tensors, found_names)))
+        # Without the arrays, whose memory is held and no more: their owners may let go of them.
+        self._leaves = trees.Leaves(leaves.argument, leaves.names, leaves.paths, [None] * len(tensors), leaves.named)
+        self._dtype = dtype
+        with named_errors(tensors=leaves):
+            super().__init__(native.TensorList(self.context._handle, tensor_array(tensors, found_names)))
 
     def __len__(self) -> int:
         return len(self._keep)
@@ -89,21 +115,64 @@ class TensorList(Closeable):
         """The tensors' names."""
         return list(self._names)
 
+    def labels(self, argument: str) -> trees.Leaves:
+        """The tensors as they were passed: keys or indices, and what they are called in messages."""
+        own = self._leaves
+        called = argument if own.argument == "arrays" else own.argument
+        return trees.Leaves(called, own.names, own.paths, list(self._keep), own.named)
+
+    def leaves(self, argument: str) -> trees.Leaves:
+        """The same, but where there are no keys `names` are the keys, if every tensor has its own."""
+        if self._leaves.named or not all(self._names) or len(set(self._names)) < len(self._names) or not self._names:
+            return self.labels(argument)
+        names = [str(name) for name in self._names]
+        return trees.Leaves(argument, names, [f"[{name!r}]" for name in names], list(self._keep), True)
+
     def rebind(self, arrays: Arrays, *, dtype: object = None) -> None:
-        """Points the list at other arrays of the same counts and dtypes, for frameworks that reallocate.
+        """Points the list at other arrays of the same names, shapes and dtypes, for frameworks that reallocate.
 
         Raises BadStateError between a check and the update that ends the iteration.
         """
-        tensors, _ = as_tensors(arrays, argument="arrays", dtype=dtype, writable=not self.read_only)
-        common_device(tensors, "arrays", self.context.device)
-        if len(tensors) != len(self._keep):
-            raise ValueError(f"arrays has {len(tensors)} entries, but the list has {len(self._keep)}")
+        leaves = leaves_of(arrays, "arrays")
+        own = self.leaves("the list") if leaves.named else self.labels("the list")
+        leaves = trees.reorder(leaves, trees.pair(leaves, own))
+        self._point_at(leaves, as_tensors(leaves, dtype=dtype or self._dtype, writable=not self.read_only))
+
+    def _point_at(self, leaves: trees.Leaves, tensors: list[Tensor]) -> None:
+        common_device(tensors, leaves, self.context.device)
         for i, (new, old) in enumerate(zip(tensors, self._keep, strict=True)):
-            if (new.count, new.dtype) != (old.count, old.dtype):
-                raise ValueError(f"arrays[{i}] holds {new.count} x {new.dtype}, but the list has"
-                                 f" {old.count} x {old.dtype}")
-        self._handle.set_pointers(tensor_array(tensors), self.stream)
+            if (new.count, new.dtype) != (old.count, old.dtype) or None not in (new.shape, old.shape) and (
+                    new.shape != old.shape):
+                raise InvalidArgumentError(f"{leaves.label(i)} holds {_content(new)}, but the list has {_content(old)}")
+            if not same_order(new, old):
+                raise InvalidArgumentError(f"{leaves.label(i)} has strides {new.strides}, but the list has"
+                                           f" {old.strides} (None: C order)")
+        with named_errors(tensors=leaves):
+            self._handle.set_pointers(tensor_array(tensors), self.stream)
         self._keep[:] = tensors
+
+    def refresh(self, *, gradients: bool = False) -> None:
+        """Follows PyTorch's tensors whose memory was replaced (``p.data = ...``) since the last call.
+
+        With ``gradients=True`` it is an InvalidArgumentError if a tensor is held by nobody else any more, as after
+        ``zero_grad()``, which sets gradients to None: new ones would not be seen.
+        """
+        moved = {}
+        for i, tensor in enumerate(self._keep):
+            if tensor.source is None:
+                continue
+            source = torch_memory.moved(tensor)
+            if source is not None:
+                moved[i] = source
+            elif gradients and torch_memory.is_orphan(tensor):
+                raise InvalidArgumentError(
+                    f"{self._leaves.label(i)} was freed by its owner, as zero_grad() does: gradients made since are not"
+                    " seen; pass parameters that have .grad and no grads, zero_grad(set_to_none=False), or rebind")
+        if moved:
+            self._point_at(self._leaves, [
+                as_tensor(moved[i], argument=self._leaves.label(i), dtype=self._dtype, any_order=True,
+                          writable=not self.read_only) if i in moved else tensor
+                for i, tensor in enumerate(self._keep)])
 
     def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:
         """Looks at every element of every tensor. Blocks."""
@@ -153,6 +222,11 @@ def _diagnosis(found: Any, index: int, name: str | None, histogram: bool) -> Dia
                      entry.first_nonfinite, entry.amax, entry.amin, entry.l2_norm, bins)
 
 
-def native_tensor(tensor: Any, owner: Any, device: str) -> Tensor:
-    """A :class:`Tensor` of what the library says about memory that `owner` holds."""
-    return Tensor(tensor.data or 0, tensor.count, DTYPE_NAMES[tensor.dtype], device, False, None, owner)
+def native_tensor(tensor: Any, owner: Any, device: str, like: Tensor) -> Tensor:
+    """A :class:`Tensor` of what the library says about memory that `owner` holds, of the shape and order of `like`."""
+    return Tensor(tensor.data or 0, tensor.count, DTYPE_NAMES[tensor.dtype], device, False, None, owner, like.shape,
+                  like.strides)
+
+
+def _content(tensor: Tensor) -> str:
+    return f"{tensor.dtype} of shape {tensor.shape}" if tensor.shape is not None else f"{tensor.count} x {tensor.dtype}"

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What belongs together in an optimizer: parameters, gradients and copies of all param groups, paired by name.
+
+Everything becomes one list each, in the order of the parameters. Gradients may also be those that PyTorch keeps in
+``.grad``; which tensors they are read from is settled here, reading them in :mod:`.torch_grads`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from . import torch_memory, trees
+from .arrays import is_array, leaves_of
+from .errors import InvalidArgumentError
+from .memory import same_order
+from .tensors import TensorList
+
+#: A list that was passed as one, or arrays to make one of.
+Source = Union[TensorList, trees.Leaves]
+
+
+@dataclass
+class Parts:
+    """The arrays of an optimizer, all in the order of the parameters."""
+
+    params: Source
+    #: None: all gradients are those in ``.grad`` of `grad_of`.
+    grads: Source | None
+    model_copy: Source | None
+    #: For each parameter the PyTorch tensor whose ``.grad`` is its gradient, None where it was passed otherwise.
+    grad_of: list[Any | None]
+    #: Tensors that were left out because they do not require gradients, with what they are called.
+    frozen: list[tuple[str, Any]]
+    #: First tensor, number and hyper-parameters of each group; none without groups.
+    ranges: list[tuple[int, int, dict[str, Any]]] = field(default_factory=list)
+
+
+def collect(params: Any, grads: Any, model_copy: Any) -> Parts:
+    """Sorts out what was passed to an optimizer. TypeError and InvalidArgumentError name what does not belong."""
+    groups = _groups(params)
+    if isinstance(groups, list):
+        if grads is not None or model_copy is not None:
+            raise TypeError("with param groups, grads and model_copy belong into the groups")
+        return _join([_group(number, group) for number, group in enumerate(groups)])
+    return _parts(groups, grads, model_copy, "params", "grads", "model_copy")
+
+
+def pair_list(found: Source, argument: str, reference: Source, reference_argument: str) -> Source:
+    """`found` in the order of `reference`. A TensorList has its order for good, so another one is refused."""
+    own, other = _named(found, argument), _named(reference, reference_argument)
+    if own.named != other.named:
+        # The `names` of a list of arrays are labels, of which the other side need not know.
+        own, other = _labelled(found, argument), _labelled(reference, reference_argument)
+    order = trees.pair(own, other)
+    if isinstance(found, trees.Leaves):
+        return trees.reorder(found, order)
+    if order != list(range(len(order))):
+        raise InvalidArgumentError(f"{argument} is a TensorList in another order than {reference_argument}: make it of"
+                                   " the arrays in that order, or pass the arrays themselves")
+    return found
+
+
+def require_alike(found: TensorList, argument: str, params: TensorList) -> None:
+    """InvalidArgumentError unless the tensors of a list have the shapes and orders in memory of the parameters."""
+    own, reference = found.labels(argument), params.labels("params")
+    trees.require_shapes(own, [tensor.shape for tensor in found], reference, [tensor.shape for tensor in params])
+    for i, (tensor, other) in enumerate(zip(found, params, strict=True)):
+        if tensor.count != other.count:
+            raise InvalidArgumentError(f"{own.label(i)} has {tensor.count} elements, but {reference.label(i)} has"
+                                       f" {other.count}")
+        if not same_order(tensor, other):
+            raise InvalidArgumentError(f"{own.label(i)} has its elements in another order than {reference.label(i)}:"
+                                       f" strides {tensor.strides}, but {other.strides} (None: C order); pass a copy in"
+                                       " that order")
+
+
+def _named(source: Source, argument: str) -> trees.Leaves:
+    return source.leaves(argument) if isinstance(source, TensorList) else source
+
+
+def _labelled(source: Source, argument: str) -> trees.Leaves:
+    return source.labels(argument) if isinstance(source, TensorList) else source
+
+
+def _groups(params: Any) -> Any:
+    if isinstance(params, TensorList) or trees.is_mapping(params) or is_array(params):
+        return params
+    if hasattr(params, "__iter__") and not isinstance(params, (str, bytes, set, frozenset, tuple)):
+        params = list(params)
+    if isinstance(params, (list, tuple)) and params and all(
+            trees.is_mapping(group) and "params" in group for group in params):
+        return list(params)
+    return tuple(params) if isinstance(params, list) else params
+
+
+def _leaves(arrays: Any, argument: str) -> Source:
+    return arrays if isinstance(arrays, TensorList) else leaves_of(arrays, argument)
+
+
+def _parts(params: Any, grads: Any, model_copy: Any, *arguments: str) -> Parts:
+    found = _leaves(params, arguments[0])
+    copies = None
+    if model_copy is not None:
+        copies = pair_list(_leaves(model_copy, arguments[2]), arguments[2], found, arguments[0])
+    if grads is not None:
+        paired = pair_list(_leaves(grads, arguments[1]), arguments[1], found, arguments[0])
+        return Parts(found, paired, copies, _owners(paired, found, copies), [])
+    # PyTorch's: of what the forward pass reads.
+    owners = copies if copies is not None else found
+    if not isinstance(owners, trees.Leaves) or not owners.values or not all(
+            torch_memory.is_torch(value) for value in owners.values):
+        raise TypeError(f"{arguments[1]} is missing; only tensors of PyTorch bring gradients along")
+    live = [i for i, value in enumerate(owners.values) if value.requires_grad]
+    for i in live:
+        if not owners.values[i].is_leaf:
+            raise ValueError(f"{owners.label(i)} is no leaf of autograd and has no gradient; pass the tensor itself")
+    frozen = [(owners.label(i), value) for i, value in enumerate(owners.values) if not value.requires_grad]
+    if not live:
+        raise ValueError(f"no tensor of {owners.argument} requires gradients, and {arguments[1]} is missing")
+    if frozen and isinstance(found, TensorList):
+        raise ValueError(f"{frozen[0][0]} does not require gradients; leave it out of the TensorList")
+    if isinstance(found, trees.Leaves):
+        found = trees.reorder(found, live)
+    if isinstance(copies, trees.Leaves):
+        copies = trees.reorder(copies, live)
+    return Parts(found, None, copies, [owners.values[i] for i in live], frozen)
+
+
+def _owners(grads: Source, params: Source, copies: Source | None) -> list[Any | None]:
+    """For each gradient the tensor whose ``.grad`` it is: backward may put another one there."""
+    found: list[Any | None] = []
+    for i in range(len(grads)):
+        grad = grads.values[i] if isinstance(grads, trees.Leaves) else _source(grads[i])
+        owner = None
+        for candidates in (copies, params):
+            if candidates is None or grad is None or not torch_memory.is_torch(grad):
+                continue
+            other = candidates.values[i] if isinstance(candidates, trees.Leaves) else _source(candidates[i])
+            if other is not None and torch_memory.is_torch(other) and other.is_leaf and other.grad is grad:
+                owner = other
+        found.append(owner)
+    return found
+
+
+def _source(tensor: Any) -> Any:
+    return tensor.source() if tensor.source is not None else None
+
+
+def _group(number: int, group: Any) -> Parts:
+    rest = dict(group.items())
+    name = f"param_groups[{number}]"
+    params, grads, copies = rest.pop("params"), rest.pop("grads", None), rest.pop("model_copy", None)
+    for what, value in (("params", params), ("grads", grads), ("model_copy", copies)):
+        if isinstance(value, TensorList):
+            raise TypeError(f"{name}[{what!r}] is a TensorList; a group takes the arrays themselves")
+    parts = _parts(params, grads, copies, *(f"{name}[{what!r}]" for what in ("params", "grads", "model_copy")))
+    parts.ranges = [(0, len(parts.params), rest)]
+    return parts
+
+
+def _join(groups: list[Parts]) -> Parts:
+    if len({parts.model_copy is None for parts in groups}) > 1:
+        raise ValueError("either every param group or none has a 'model_copy'")
+    if len({parts.grads is None for parts in groups}) > 1:
+        raise TypeError("either every param group or none has 'grads'")
+    joined: dict[str, trees.Leaves] = {}
+    for what in ("params", "grads", "model_copy"):
+        whole, taken = trees.Leaves(""), set()
+        joined[what] = whole
+        for parts in groups:
+            leaves = getattr(parts, what)
+            if leaves is None:
+                continue
+            names = leaves.names if leaves.named else [str(len(whole) + i) for i in range(len(leaves))]
+            for name in names:
+                if name in taken:
+                    raise InvalidArgumentError(f"two param groups have a tensor named {name!r}; rename one")
+                taken.add(name)
+            whole.names += names
+            whole.paths += [leaves.label(i) for i in range(len(leaves))]
+            whole.values += leaves.values
+            whole.named = whole.named or leaves.named
+    ranges, first = [], 0
+    for parts in groups:
+        ranges.append((first, len(parts.params), parts.ranges[0][2]))
+        first += len(parts.params)
+    return Parts(joined["params"], None if groups[0].grads is None else joined["grads"],
+                 None if groups[0].model_copy is None else joined["model_copy"],
+                 [owner for parts in groups for owner in parts.grad_of],
+                 [entry for parts in groups for entry in parts.frozen], ranges)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hyper-parameters: keyword arguments to the library's options and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ._native import native, real
+
+#: Options that are flags. They are fixed when an optimizer is made.
+FLAGS = {"nesterov": native.OPTIMIZER_NESTEROV, "amsgrad": native.OPTIMIZER_AMSGRAD,
+         "maximize": native.OPTIMIZER_MAXIMIZE, "zero_grads": native.OPTIMIZER_ZERO_GRADS,
+         "write_grads": native.OPTIMIZER_WRITE_GRADS}
+#: The flags with which a step writes gradients.
+WRITING = native.OPTIMIZER_ZERO_GRADS | native.OPTIMIZER_WRITE_GRADS
+
+
+def read(options: Any, key: str) -> Any:
+    """The value of a hyper-parameter."""
+    if key == "betas":
+        return (options.beta1, options.beta2)
+    if key in FLAGS:
+        return bool(options.flags & FLAGS[key])
+    return getattr(options, key)
+
+
+def write(options: Any, key: str, value: Any) -> None:
+    """Sets a hyper-parameter. TypeError and ValueError name it; ranges are the library's to check."""
+    if key == "betas":
+        try:
+            beta1, beta2 = value
+        except (TypeError, ValueError):
+            raise ValueError(f"betas is {value!r}; it must be two numbers") from None
+        options.beta1, options.beta2 = real("betas[0]", beta1), real("betas[1]", beta2)
+    elif key in FLAGS:
+        bit = FLAGS[key]
+        options.flags = options.flags | bit if value else options.flags & ~bit
+    else:
+        setattr(options, key, real(key, value))
+
+
+def apply(options: Any, arguments: Mapping[str, Any]) -> None:
+    """Sets several."""
+    for key, value in arguments.items():
+        write(options, key, value)
+
+
+def has_slot(slot: str, options: Any) -> bool:
+    """Whether an optimizer with these options keeps a state slot of its kind."""
+    if slot == "momentum_buffer":
+        return bool(options.momentum)
+    return slot != "max_exp_avg_sq" or bool(options.flags & native.OPTIMIZER_AMSGRAD)

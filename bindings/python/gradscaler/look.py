@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks into one array of whatever library, by the protocols that say everything about its memory.
+
+Accepted is only what is known for sure: dtype and byte order, order in memory, mask, device, and whether autograd
+follows it. Everything else is a ValueError or TypeError that names the argument and says what to do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from . import torch_memory
+from ._native import native
+from .device import device_name, parse_device
+from .memory import Tensor, count_of, dense_order, dtype_name, with_dtype
+
+_FORMATS = {"e": "float16", "f": "float32", "d": "float64", "i": "int32", "l": "int64", "q": "int64", "B": "uint8",
+            "b": "int8", "H": "uint16", "h": "int16", "?": "bool", "I": "uint32", "L": "uint64", "Q": "uint64"}
+_TYPESTR = {"f2": "float16", "f4": "float32", "f8": "float64", "i4": "int32", "u2": "uint16", "i2": "int16",
+            "V2": "opaque16"}
+_DL_KINDS = {0: "int", 1: "uint", 2: "float", 3: "opaque", 4: "bfloat", 5: "complex", 6: "bool"}
+# DLPack's device types: CPU, CUDA, pinned host memory, managed memory.
+_DL_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
+
+
+def is_raw(value: object) -> bool:
+    """Whether it is ``(pointer, count, dtype[, device])``."""
+    return isinstance(value, tuple) and len(value) in (3, 4) and type(value[0]) is int
+
+
+def look(array: Any, argument: str, dtype: str | None, writable: bool, stream: int | None) -> Tensor:
+    """The memory of `array`, its bits taken for `dtype` if that is given."""
+    if isinstance(array, Tensor):
+        return with_dtype(array, argument, dtype, array.nbytes // array.count if array.count else 1)
+    if is_raw(array):
+        return _from_raw(array, argument, dtype)
+    if torch_memory.is_torch(array):
+        found = torch_memory.look(array, argument, writable)
+        return with_dtype(found, argument, dtype, array.element_size())
+    _refuse_unknown(array, argument, writable)
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _from_cuda(array, interface, argument, dtype)
+    looked = _from_buffer(array, argument, dtype)
+    if looked is None and hasattr(array, "__dlpack__"):
+        looked = _from_dlpack(array, argument, dtype, stream)
+    if looked is None:
+        raise TypeError(f"{argument} is {type(array).__name__}; it must speak the buffer protocol, __dlpack__ or"
+                        " __cuda_array_interface__, or be (pointer, count, dtype[, device])")
+    return looked
+
+
+def _refuse_unknown(array: Any, argument: str, writable: bool) -> None:
+    """Refuses what the protocols do not say: masks, units and the like of subclasses, and graphs."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and isinstance(array, numpy.ndarray) and type(array) not in (numpy.ndarray, numpy.memmap):
+        if isinstance(array, numpy.ma.MaskedArray):
+            raise TypeError(f"{argument} is a masked array, whose mask would be ignored; pass its filled(0)")
+        raise TypeError(f"{argument} is a {type(array).__name__}, a subclass of numpy.ndarray that is not known here;"
+                        " pass numpy.asarray of it if its elements are plain numbers")
+    graph = getattr(array, "requires_grad", False) is True or getattr(array, "stop_gradient", True) is False
+    if writable and graph:
+        raise ValueError(f"{argument} takes part in the autograd of {type(array).__module__.partition('.')[0]}, which"
+                         " would not see it written; pass its detach()")
+
+
+def is_jax(array: Any) -> bool:
+    """Whether it is an array of JAX: those are immutable, but not all versions say so."""
+    return type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
+
+
+def _from_raw(array: Any, argument: str, override: str | None) -> Tensor:
+    device = device_name(*parse_device(array[3])) if len(array) == 4 else "cpu"
+    dtype = override or ("int32" if array[2] == "int32" else dtype_name(array[2], f"{argument}'s dtype"))
+    if type(array[1]) is not int or array[0] < 0:
+        raise TypeError(f"{argument} is {array!r}; it must be (pointer, count, dtype[, device])")
+    return Tensor(array[0], array[1], dtype, device)
+
+
+def _from_buffer(array: Any, argument: str, override: str | None) -> Tensor | None:
+    dtype = None
+    try:
+        view = native.buffer_view(array)
+    except TypeError:
+        return None
+    except (ValueError, BufferError):
+        # NumPy cannot describe ml_dtypes' bfloat16 in a buffer, but it can show the bits.
+        if getattr(getattr(array, "dtype", None), "name", None) != "bfloat16" or not hasattr(array, "view"):
+            return None
+        if hasattr(array, "__dlpack_device__") and not hasattr(array, "__array_interface__"):
+            return None
+        view = native.buffer_view(array.view("uint16"))
+        dtype = "bfloat16"
+    holder, address, nbytes, itemsize, form, readonly, shape, strides = view
+    if any(stride % itemsize for stride in strides):
+        raise ValueError(f"{argument} is not contiguous: elements of {itemsize} bytes lie {strides} bytes apart")
+    plain = form.lstrip("@=")
+    if plain.startswith("<"):
+        plain = plain[1:]
+    dtype = dtype or _FORMATS.get(plain, f"of format {form!r}")
+    if dtype == "int64" and itemsize == 4:
+        dtype = "int32"
+    order = dense_order(argument, shape, [stride // itemsize for stride in strides])
+    found = Tensor(address, nbytes // itemsize if itemsize else 0, dtype, "cpu", bool(readonly), None, holder, shape,
+                   order)
+    return with_dtype(found, argument, override, itemsize)
+
+
+def _from_dlpack(array: Any, argument: str, override: str | None, stream: int | None) -> Tensor:
+    try:
+        kind, index = array.__dlpack_device__()
+        device = _DL_DEVICES.get(int(kind))
+        if device is not None:
+            capsule = _dlpack_capsule(array, device, stream)
+    except Exception as error:  # Producers raise what they like: for sharded, sparse, traced and deleted arrays.
+        raise ValueError(f"{argument} cannot be looked into: {error}") from error
+    if device is None:
+        raise ValueError(f"{argument} is on a device of DLPack type {int(kind)}; it must be on the CPU or on CUDA")
+    device = device if device == "cpu" else f"{device}:{index}"
+    holder, address, code, bits, lanes, _, _, readonly, shape, strides, has_strides = native.dlpack_view(capsule)
+    dtype = f"{_DL_KINDS.get(code, 'unknown')}{bits}" + (f"x{lanes}" if lanes != 1 else "")
+    order = dense_order(argument, shape, strides if has_strides else None)
+    found = Tensor(address, count_of(shape), dtype, device, bool(readonly) or is_jax(array), None, holder, shape, order)
+    return with_dtype(found, argument, override, bits * lanes // 8)
+
+
+def _dlpack_capsule(array: Any, device: str, stream: int | None) -> Any:
+    # 1 is the legacy default stream; 0 is not allowed.
+    arguments = {"stream": stream or 1} if device == "cuda" else {}
+    try:
+        return array.__dlpack__(max_version=(1, 0), **arguments)
+    except TypeError:
+        # From before DLPack 1.0.
+        return array.__dlpack__(**arguments)
+
+
+def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override: str | None) -> Tensor:
+    address, readonly = interface["data"]
+    shape, strides, typestr = interface["shape"], interface.get("strides"), interface["typestr"]
+    stream = interface.get("stream")
+    if stream == 0:
+        raise ValueError(f"{argument} gives stream 0 in its __cuda_array_interface__, which is not allowed")
+    if interface.get("mask") is not None:
+        raise TypeError(f"{argument} has a mask, which would be ignored; pass an array without")
+    if stream is None and is_jax(array):
+        # It has streams of its own, and tells nobody.
+        array.block_until_ready()
+    itemsize = int(typestr[2:])
+    # Of two bytes, V2 may be anything; '>' is the other byte order, and '|' is for what has none.
+    known = typestr[0] == "<" or (typestr[0] == "|" and typestr[1:] == "V2")
+    dtype = _TYPESTR.get(typestr[1:]) if known else None
+    if dtype == "opaque16" and str(getattr(array, "dtype", "")).rpartition(".")[2] == "bfloat16":
+        dtype = "bfloat16"
+    if strides is not None and any(stride % itemsize for stride in strides):
+        raise ValueError(f"{argument} is not contiguous: elements of {itemsize} bytes lie {strides} bytes apart")
+    order = dense_order(argument, shape, None if strides is None else [stride // itemsize for stride in strides])
+    device = getattr(array, "device", None)
+    index = getattr(device, "id", None)
+    index = index if isinstance(index, int) else getattr(device, "index", None)
+    found = Tensor(address or 0, count_of(shape), dtype or f"of typestr {typestr!r}",
+                   f"cuda:{index if isinstance(index, int) else 0}", bool(readonly) or is_jax(array), stream, array,
+                   tuple(shape), order)
+    return with_dtype(found, argument, override, itemsize)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the library sees of an array: address, dtype, shape, order and device, and who holds the memory.
+
+How arrays of other libraries become this is in :mod:`.look` and :mod:`.torch_memory`; what users call is in
+:mod:`.arrays`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._native import native
+
+#: Codes of the element types by name.
+DTYPES = {"float16": native.FP16, "bfloat16": native.BF16, "float32": native.FP32, "float64": native.FP64}
+DTYPE_NAMES = {code: name for name, code in DTYPES.items()}
+#: Bytes of an element.
+SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4}
+_ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
+            "fp64": "float64", "double": "float64"}
+#: Elements that may stand for bits of another dtype.
+_BITS = ("uint16", "int16", "opaque16", "uint8", "int8")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A dense buffer: where it is and what is in it. Holds the memory through `owner`."""
+
+    #: Address of the first element.
+    address: int
+    #: Number of elements.
+    count: int
+    #: ``"float16"``, ``"bfloat16"``, ``"float32"`` or ``"float64"``.
+    dtype: str
+    #: ``"cpu"`` or ``"cuda:<n>"``.
+    device: str = "cpu"
+    readonly: bool = False
+    #: CUDA stream on which the producer works, if it said so.
+    stream: int | None = None
+    #: Keeps the memory alive; None for raw pointers.
+    owner: Any = field(default=None, compare=False, repr=False)
+    #: Extents; None if nobody said, as for raw pointers.
+    shape: tuple[int, ...] | None = None
+    #: Strides in elements of a dense array in another than C order, such as PyTorch's channels_last; else None.
+    strides: tuple[int, ...] | None = None
+    #: A weak reference to the PyTorch tensor that this was made of.
+    source: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.count * SIZES[self.dtype]
+
+
+def dtype_name(dtype: object, argument: str = "dtype") -> str:
+    """The name of a dtype given as a string, a NumPy dtype or a framework's, such as ``torch.bfloat16``."""
+    name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype).rpartition(".")[2].lower()
+    name = _ALIASES.get(name, name)
+    if name not in DTYPES or str(getattr(dtype, "byteorder", "="))[:1] == ">":
+        raise TypeError(f"{argument} is {dtype!r}; it must be one of {', '.join(DTYPES)}")
+    return name
+
+
+def dense_order(argument: str, shape: Sequence[int], strides: Sequence[int] | None) -> tuple[int, ...] | None:
+    """`strides` (in elements) if they are those of a dense array in another than C order, None for C order.
+
+    ValueError for anything else: gaps, repeated and reversed elements.
+    """
+    if strides is None or is_c_order(shape, strides):
+        return None
+    expected = 1
+    for stride, extent in sorted(pair for pair in zip(strides, shape, strict=True) if pair[1] != 1):
+        if stride != expected:
+            raise ValueError(f"{argument} is not contiguous: its strides are {tuple(strides)} elements for the shape"
+                             f" {tuple(shape)}; pass a contiguous copy")
+        expected *= extent
+    return tuple(strides)
+
+
+def is_c_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether these are the strides, in elements, of an array that is contiguous in C order."""
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != expected:
+            return 0 in shape
+        expected *= extent
+    return True
+
+
+def same_order(a: Tensor, b: Tensor) -> bool:
+    """Whether elements of two tensors of one shape that belong together stand at the same place in memory."""
+    if a.strides is None and b.strides is None:
+        return True
+    if a.shape is None or b.shape is None or a.strides is None or b.strides is None:
+        return a.count <= 1
+    return all(s == t for s, t, extent in zip(a.strides, b.strides, a.shape, strict=True) if extent != 1)
+
+
+def with_dtype(found: Tensor, argument: str, dtype: str | None, itemsize: int) -> Tensor:
+    """`found` with its bits taken for `dtype`, if that is given. Other floating dtypes are not reinterpreted."""
+    if dtype is None or dtype == found.dtype:
+        return found
+    if found.dtype not in _BITS:
+        raise TypeError(f"{argument} has dtype {found.dtype}, but dtype is {dtype!r}; only integers of 8 or 16 bits"
+                        " are taken for the bits of another dtype")
+    if found.strides is not None and itemsize != SIZES[dtype]:
+        raise ValueError(f"{argument} is not contiguous in C order, so its bytes cannot be taken for {dtype}")
+    nbytes = found.count * itemsize
+    if nbytes % SIZES[dtype]:
+        raise ValueError(f"{argument} has {nbytes} bytes, which is no multiple of the size of {dtype}")
+    shape = found.shape if itemsize == SIZES[dtype] else None
+    return Tensor(found.address, nbytes // SIZES[dtype], dtype, found.device, found.readonly, found.stream,
+                  found.owner, shape, found.strides, found.source)
+
+
+def count_of(shape: Sequence[int]) -> int:
+    """Elements of a shape."""
+    return math.prod(shape)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's tensors as memory: what can be used, whether it is still what it was, and telling autograd of writes.
+
+Imports no torch: what is passed brings it. Only plain tensors and parameters are known; what subclasses do with their
+memory (DTensor, FakeTensor, quantized and nested ones) is theirs to know.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from .memory import Tensor, dense_order
+
+
+def is_torch(array: Any) -> bool:
+    """Whether it is a tensor of PyTorch, of whatever class."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def is_plain(array: Any) -> bool:
+    """Whether it is a tensor or parameter itself, not of a subclass that may keep its elements elsewhere."""
+    torch: Any = sys.modules["torch"]
+    return type(array) in (torch.Tensor, torch.nn.Parameter)
+
+
+def look(array: Any, argument: str, writable: bool) -> Tensor:
+    """The memory of a tensor. Raises ValueError and TypeError naming `argument` for what is not safe to use."""
+    torch: Any = sys.modules["torch"]
+    if not is_plain(array):
+        local = "its to_local()" if hasattr(array, "to_local") else "a plain tensor of its memory"
+        raise TypeError(f"{argument} is a {type(array).__name__}, a subclass of torch.Tensor whose memory is not known"
+                        f" here; pass {local}, or use torch.optim with gradscaler.torch.GradScaler")
+    if array.layout is not torch.strided or array.is_nested:
+        kind = "nested" if array.is_nested else f"of layout {str(array.layout).rpartition('.')[2]}"
+        raise ValueError(f"{argument} is {kind}; it must be dense")
+    if array.device.type not in ("cpu", "cuda") or (array.device.type == "cuda" and torch.version.hip is not None):
+        raise ValueError(f"{argument} is on {array.device}; it must be on the CPU or on CUDA")
+    if array.is_neg():
+        raise ValueError(f"{argument} is a view that negates its memory; pass its resolve_neg()")
+    if writable and array.requires_grad and not array.is_leaf:
+        raise ValueError(f"{argument} is a result of autograd; writing it in place would be hidden from its graph: pass"
+                         " its detach()")
+    try:
+        address = int(array.data_ptr())
+        held = array.untyped_storage().nbytes()
+    except (RuntimeError, NotImplementedError) as error:  # Wrapped by torch.func, fake, functional.
+        raise ValueError(f"{argument} cannot be looked into: {str(error).splitlines()[0]}") from error
+    shape = tuple(array.shape)
+    strides = dense_order(argument, shape, array.stride())
+    needed = (array.storage_offset() + array.numel()) * array.element_size()
+    if array.numel() and held < needed:
+        raise ValueError(f"{argument} was freed or resized: its storage has {held} bytes, but it needs {needed}")
+    cuda = array.device.type == "cuda"
+    return Tensor(address, array.numel(), str(array.dtype).rpartition(".")[2],
+                  f"cuda:{array.device.index}" if cuda else "cpu", False,
+                  int(torch.cuda.current_stream(array.device).cuda_stream) if cuda else None,
+                  # Shares memory and version counter, but not .grad, and does not keep the tensor itself alive.
+                  array.detach(), shape, strides, weakref.ref(array))
+
+
+def moved(tensor: Tensor) -> Any | None:
+    """The tensor that `tensor` was made of if its memory is another now (``p.data = ...``, resized), else None."""
+    source = tensor.source() if tensor.source is not None else None
+    if source is None or (source.data_ptr() == tensor.address and source.numel() == tensor.count):
+        return None
+    return source
+
+
+def is_orphan(tensor: Tensor) -> bool:
+    """Whether nothing but this library holds the memory any more, so that nobody can write it again.
+
+    That is what ``zero_grad()`` makes of gradients. Backward then fills new ones, and these stay as they are for ever.
+    """
+    if tensor.source is None or tensor.source() is not None or not tensor.count:
+        return False
+    # The tensor's own object may have been a temporary, as of p.grad.data; memory from elsewhere, as of from_numpy,
+    # is its owner's to write.
+    return bool(tensor.owner.untyped_storage().resizable()) and _holders(tensor.owner) <= _holders_of_one()
+
+
+def _holders(tensor: Any) -> int:
+    torch: Any = sys.modules["torch"]
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
+
+
+@functools.cache
+def _holders_of_one() -> int:
+    """What is counted for memory that a single tensor holds."""
+    torch: Any = sys.modules["torch"]
+    return _holders(torch.empty(1))
+
+
+def mark_written(tensors: Iterable[Tensor]) -> None:
+    """Bumps the version counters of tensors that were written in place, so that autograd sees it."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return
+    written: list[Any] = [tensor.owner for tensor in tensors if isinstance(tensor.owner, torch.Tensor)]
+    if written:
+        torch.autograd.graph.increment_version(written)
+
