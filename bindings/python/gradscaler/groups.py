@@ -95,7 +95,10 @@ def _groups(params: Any) -> Any:
 
 
 def _leaves(arrays: Any, argument: str) -> Source:
-    return arrays if isinstance(arrays, TensorList) else leaves_of(arrays, argument)
+    if isinstance(arrays, TensorList):
+        arrays._handle  # noqa: B018  # Raises if it is closed.
+        return arrays
+    return leaves_of(arrays, argument)
 
 
 def _parts(params: Any, grads: Any, model_copy: Any, *arguments: str) -> Parts:

@@ -76,7 +76,7 @@ class TensorList(Closeable):
 
     __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype")
 
-    def __init__(self, arrays: Arrays, *, names: Sequence[str | None] | None = None, dtype: object = None,
+    def __init__(self, arrays: Arrays | trees.Leaves, *, names: Sequence[str | None] | None = None, dtype: object = None,
                  read_only: bool = False, device: DeviceLike = None, argument: str = "arrays") -> None:
         leaves = arrays if isinstance(arrays, trees.Leaves) else leaves_of(arrays, argument)
         tensors = as_tensors(leaves, dtype=dtype, writable=not read_only)

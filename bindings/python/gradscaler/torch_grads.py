@@ -55,9 +55,10 @@ class TorchGrads:
 
     def zero(self, set_to_none: bool) -> bool:
         """Does what zero_grad does, if all gradients are PyTorch's; else False."""
-        if any(owner is None for owner in self.owners):
+        owners = [owner for owner in self.owners if owner is not None]
+        if len(owners) < len(self.owners):
             return False
-        for owner in self.owners:
+        for owner in owners:
             if set_to_none:
                 owner.grad = None
             elif owner.grad is not None:

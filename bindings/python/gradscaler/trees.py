@@ -56,7 +56,7 @@ def flatten(tree: Any, argument: str, *, is_leaf: Callable[[Any], bool] | None =
     """
     found = Leaves(argument)
     _walk(_top(tree, argument, is_leaf), (), "", found, is_leaf, none_is_leaf)
-    seen = {}
+    seen: dict[str, int] = {}
     for index, name in enumerate(found.names):
         if name in seen:
             raise InvalidArgumentError(f"{found.label(seen[name])} and {found.label(index)} have the same name,"
@@ -165,9 +165,14 @@ def _children(value: Any) -> tuple[bool, Iterator[_Child]] | None:
         if registry is None:
             continue
         # One level: what is not the value itself is a leaf.
-        paths, _ = registry.tree_flatten_with_path(value, is_leaf=lambda item: item is not value)
-        if not (len(paths) == 1 and paths[0][1] is value):
-            return True, (_registered(key[0], child) for key, child in paths)
+        children, _ = registry.tree_flatten(value, is_leaf=lambda item: item is not value)
+        if len(children) == 1 and children[0] is value:
+            continue
+        try:
+            paths, _ = registry.tree_flatten_with_path(value, is_leaf=lambda item: item is not value)
+        except ValueError:  # PyTorch: registered without keys.
+            return True, ((str(i), f"[{i}]", False, child) for i, child in enumerate(children))
+        return True, (_registered(key[0], child) for key, child in paths)
     return None
 
 
