@@ -92,7 +92,7 @@ CALLS = [
     (lambda s, o: s.set_options(init_scale=2.0), BAD, "init_scale"),
     (lambda s, o: s.unscale_([np.ones(3)]), TypeError, "optimizer is list"),
     (lambda s, o: s.check_range(o, 0, 2), BAD, "count|range"), (lambda s, o: s.check_range(o, -1, 1), BAD, "first"),
-    (lambda s, o: s.scale(np.ones(3), out=np.ones(2)), BAD, "src|dst"),
+    (lambda s, o: s.scale(np.ones(3), out=np.ones(2)), BAD, "out has shape"),
     (lambda s, o: s.scale(np.ones(3), out=[1, 2]), TypeError, "out is list"),
     (lambda s, o: gs.GradScaler.from_preset("caffe"), ValueError, "preset is 'caffe'.*torch"),
     (lambda s, o: gs.Context(threads=-1), ValueError, "threads"),

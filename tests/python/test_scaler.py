@@ -4,11 +4,13 @@
 import copy
 import math
 import pickle
+import types
 
 import numpy as np
 import pytest
 
 import gradscaler as gs
+from conftest import library
 
 TORCH_KEYS = {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}
 
@@ -252,3 +254,30 @@ def test_update_follows_the_stream_of_the_gradients(world):
     scaler.step(optimizer)
     scaler.update()
     assert scaler.stream == 7
+
+
+def test_the_stream_is_that_of_the_first_gradients(pair):
+    # What a CUDA device would be asked; on the CPU streams mean nothing.
+    params, grads = pair()
+    scaler, first, second = gs.GradScaler(), gs.SGD(params, grads), gs.SGD(*pair())
+    other = gs.SGD(*pair())
+    first.stream, second.stream, other.stream = 7, 9, 11
+    here, there = (types.SimpleNamespace(device=device) for device in ("cuda:0", "cuda:1"))
+    scaler.context = first.context = second.context = here
+    other.context = there
+    assert [scaler._on(first), scaler.stream, scaler._on(other), scaler.stream] == [7, 7, 11, 7]
+    with pytest.raises(gs.InvalidArgumentError, match="stream 0x9, but this scaler works in 0x7"):
+        scaler._on(second)
+    scaler.stream = 9
+    assert scaler._on(second) == 9
+
+
+def test_devices_are_named_as_they_were_passed():
+    torch = library("torch")
+    assert gs.GradScaler(torch.device("cpu")).context.device == "cpu"
+    assert gs.SGD([np.ones(2, np.float32)], [np.ones(2, np.float32)], device=torch.device("cpu", 0)).params
+    for device in ("cuda", "cuda:3", torch.device("cuda", 3)):
+        with pytest.raises(gs.UnavailableError, match=f"^device is '{device}'"):
+            gs.Context(device)
+    with pytest.raises(ValueError, match="device is device.type='meta'.*torch.device"):
+        gs.GradScaler(torch.device("meta"))

@@ -94,6 +94,42 @@ def test_flushed_gradients(tmp_path):
     assert found[-1] == (True, "23% of layer0's gradients are zero at scale 1: use >= 2^23")
 
 
+@pytest.mark.parametrize("policy", [dict(init_scale=2.0**-140), dict(init_scale=2.0**-140, min_scale=2.0**-149),
+                                    dict(init_scale=4.0, min_scale=1.0, floor_action="error", floor_patience=2)])
+def test_a_collapsed_scale_is_logged_and_judged(tmp_path, policy):
+    path, value = tmp_path / "log", np.full(4, np.nan, np.float32)
+    scaler = gs.GradScaler(**policy)
+    optimizer = gs.SGD([np.zeros(4, np.float32)], [value], lr=0.0)
+    with gs.LogWriter(path) as log:
+        for _ in range(40):
+            log.gradients(scaler, optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            log.step(scaler, optimizer)
+    records = gs.read_log(path)
+    assert len(records) == 80
+    found = verdicts(records)
+    assert found[0][0] and "all of the last 40 steps skip at" in found[0][1]
+    if scaler.get_scale() == 0.0:
+        assert records[-2]["recommended"] is None
+        assert found[1] == (True, "the scale became 0: set min_scale, so that it can recover")
+    assert plot.text(records) and plot.svg(records)
+
+
+def test_a_finding_is_told_once(tmp_path):
+    grads = {"layer0": np.full(100, 2.0**-20, np.float16), "layer1": np.full(100, 2.0**-20, np.float16)}
+    scaler = gs.GradScaler(init_scale=1.0)
+    optimizer = gs.SGD({name: np.zeros(100, np.float32) for name in grads}, gs.TensorList(grads), lr=0.0)
+    with gs.LogWriter(tmp_path / "log") as log:
+        for step in range(5):
+            grads["layer0"][:20 + step] = 0
+            scaler.step_and_update(optimizer)
+            log.step(scaler, optimizer)
+            log.gradients(scaler, optimizer)
+    found = [text for problem, text in verdicts(gs.read_log(tmp_path / "log")) if problem]
+    assert found == ["24% of layer0's gradients are zero at scale 1: use >= 2^33 (in 5 of 5 looks)"]
+
+
 def test_plots(tmp_path):
     records = train(tmp_path / "log", lambda step, scale: math.inf if step == 5 else 1.0, growth_interval=10)
     picture = xml.etree.ElementTree.fromstring(plot.svg(records))

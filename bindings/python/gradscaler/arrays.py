@@ -13,7 +13,7 @@ arrays (``TypeError``). docs/python.md has the table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 from . import trees
 from ._native import native
@@ -26,7 +26,7 @@ __all__ = ["DTYPES", "DTYPE_NAMES", "ArrayLike", "Arrays", "Tensor", "as_tensor"
 #: Anything that this module accepts.
 ArrayLike = Any
 #: An array, several, mappings from names to arrays, or pytrees, nested or not.
-Arrays = Union[Iterable[ArrayLike], Mapping[str, ArrayLike]]
+Arrays = Iterable[ArrayLike] | Mapping[str, ArrayLike]
 
 
 def is_array(value: object) -> bool:

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from dataclasses import dataclass
-from typing import Any, Protocol, Union
+from typing import Any, Protocol
 
 from ._native import Closeable, Names, integer, native
 from .messages import device_errors
@@ -105,7 +105,7 @@ class Context(Closeable):
 
 
 #: A context, a device's name, a ``torch.device``, or None for what the arrays lie on.
-DeviceLike = Union[str, TorchDevice, Context, None]
+DeviceLike = str | TorchDevice | Context | None
 
 _defaults: dict[str, Context] = {}
 _before_fork: list[Context] = []

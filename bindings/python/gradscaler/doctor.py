@@ -31,11 +31,7 @@ def examine(records: Sequence[dict[str, Any]]) -> list[Verdict]:
     steps = [record for record in records if record["kind"] == "step"]
     if not steps:
         return [Verdict(True, "the log has no steps")]
-    verdicts = _skips(steps) + _scale(steps)
-    for record in records:
-        if record["kind"] == "gradients":
-            verdicts += _gradients(record)
-    return verdicts
+    return _skips(steps) + _scale(steps) + _gradients([r for r in records if r["kind"] == "gradients"])
 
 
 def _skips(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
@@ -73,7 +69,8 @@ def _skips(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
 def _scale(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
     last = steps[-1]
     if not math.isfinite(last["scale"]) or last["scale"] == 0:
-        return [Verdict(True, f"the scale became {last['scale']}: set max_scale or min_scale")]
+        limit = "min_scale, so that it can recover" if last["scale"] == 0 else "max_scale"
+        return [Verdict(True, f"the scale became {last['scale']:g}: set {limit}")]
     if last["consecutive_skips"] >= _HOPELESS:
         return []
     if last["scale"] < 1:
@@ -82,14 +79,26 @@ def _scale(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
     return [Verdict(False, f"the scale ends at {_power(last['scale'])}")]
 
 
-def _gradients(record: dict[str, Any]) -> list[Verdict]:
-    verdicts = []
-    for tensor in record["tensors"]:
-        share = tensor["zero_count"] / tensor["count"] if tensor["count"] else 0.0
-        if share >= _FLUSHED and record["recommended"] > record["scale"]:
-            verdicts.append(Verdict(True, f"{share:.0%} of {tensor['name']}'s gradients are zero at scale"
-                                          f" {_power(record['scale'])}: use >= {_power(record['recommended'])}"))
-    return verdicts
+def _gradients(looks: Sequence[dict[str, Any]]) -> list[Verdict]:
+    """One verdict for each tensor, however often it was found, by the worst look."""
+    worst: dict[str, tuple[float, str]] = {}
+    times: dict[str, int] = {}
+    for look in looks:
+        recommended = look["recommended"]
+        if recommended is None or recommended <= look["scale"]:
+            continue
+        for tensor in look["tensors"]:
+            share = tensor["zero_count"] / tensor["count"] if tensor["count"] else 0.0
+            if share < _FLUSHED:
+                continue
+            name = tensor["name"]
+            times[name] = times.get(name, 0) + 1
+            text = (f"{share:.0%} of {name}'s gradients are zero at scale {_power(look['scale'])}: use >="
+                    f" {_power(recommended)}")
+            if name not in worst or share > worst[name][0]:
+                worst[name] = (share, text)
+    return [Verdict(True, text + (f" (in {times[name]} of {len(looks)} looks)" if len(looks) > 1 else ""))
+            for name, (_, text) in worst.items()]
 
 
 def _tensor(step: dict[str, Any]) -> str:
@@ -99,6 +108,8 @@ def _tensor(step: dict[str, Any]) -> str:
 
 
 def _power(scale: float) -> str:
+    if not 0.0 < scale < math.inf:
+        return f"{scale:g}"
     exponent = math.log2(scale)
     return f"2^{exponent:.0f}" if exponent == round(exponent) and abs(exponent) > 3 else f"{scale:g}"
 

@@ -8,7 +8,7 @@ Everything becomes one list each, in the order of the parameters. Gradients may 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from . import torch_memory, trees
 from .arrays import is_array, leaves_of
@@ -17,7 +17,7 @@ from .memory import same_order
 from .tensors import TensorList
 
 #: A list that was passed as one, or arrays to make one of.
-Source = Union[TensorList, trees.Leaves]
+Source = TensorList | trees.Leaves
 
 
 @dataclass

@@ -13,6 +13,7 @@ import os
 from types import TracebackType
 from typing import IO, Any, Union
 
+from .errors import ScaleFloorError
 from .scaler import Gradients, GradScaler
 from .tensors import TensorList
 
@@ -39,7 +40,14 @@ class LogWriter:
 
     def step(self, scaler: GradScaler, optimizer: Gradients | None = None, **more: Any) -> None:
         """Writes what happened in the step that :meth:`GradScaler.update` just ended, with `more` beside it."""
-        record = scaler.report(optimizer).asdict()
+        try:
+            found = scaler.report(optimizer)
+        except ScaleFloorError as error:
+            # A log is for finding out why; update() and report() are where this error belongs.
+            if error.report is None:
+                raise
+            found = error.report
+        record = found.asdict()
         record.update(step=self._step, min_scale=scaler.options["min_scale"], **more)
         self._write("step", record)
         if self._board is not None:
@@ -56,8 +64,9 @@ class LogWriter:
         found = [{"name": name, "count": d.count, "zero_count": d.zero_count, "nan_count": d.nan_count,
                   "inf_count": d.inf_count, "subnormal_count": d.subnormal_count, "amax": d.amax}
                  for name, d in zip(names, grads.diagnose(), strict=True)]
-        self._write("gradients", {"step": self._step, "scale": current, "tensors": found,
-                                  "recommended": grads.recommend_scale(current).scale})
+        # At scale 0 all gradients are 0 or NaN, and say nothing about another scale.
+        recommended = grads.recommend_scale(current).scale if 0.0 < current < math.inf else None
+        self._write("gradients", {"step": self._step, "scale": current, "tensors": found, "recommended": recommended})
 
     def flush(self) -> None:
         """Hands everything to the operating system."""
@@ -101,7 +110,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-            if record["kind"] == "step":
+            if record["kind"] in ("step", "gradients"):
                 record.update({key: _LOST[value] for key, value in record.items()
                                if key in ("scale", "grad_norm", "grad_amax") and value in _LOST})
             records.append(record)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any, Union
+from typing import Any
 
 from . import trees
 from ._native import integer, real
@@ -22,7 +22,7 @@ from .torch_memory import mark_written
 __all__ = ["unscale_check", "update_scale", "scale", "axpby", "cast", "norm", "norms", "zero", "clip_grad_norm_",
            "clip_grad_value_"]
 
-Number = Union[float, Any]
+Number = float | Any
 
 
 def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:

@@ -120,6 +120,8 @@ class Optimizer(Closeable):
         self.model_copy: TensorList | None = (
             None if parts.model_copy is None else _list_of(parts.model_copy, "model_copy", self.context,
                                                            writes_to=True))
+        # Not for one iteration: temporaries would be found stale at once.
+        self.grads._iteration = -1
         for argument, found in (("grads", self.grads), ("model_copy", self.model_copy)):
             if found is not None:
                 groups.require_alike(found, argument, self.params)

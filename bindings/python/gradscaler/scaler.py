@@ -14,15 +14,16 @@ A training step::
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import policy as _policy
+from . import scaling
 from ._native import Closeable, integer, native, real
-from .arrays import as_tensor, common_device, is_array, tensor_array
+from .arrays import as_tensor, common_device, tensor_array
 from .device import Context, DeviceLike, resolve_context
-from .errors import ScaleFloorError
+from .errors import InvalidArgumentError, ScaleFloorError
+from .memory import same_order
 from .messages import named_errors
 from .optim import Optimizer
 from .report import HistoryEntry, Report, report_of
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 #: What stands for a list of gradients: the list itself, or the optimizer that steps on it.
-Gradients = Union[Optimizer, TensorList]
+Gradients = Optimizer | TensorList
 
+_T = TypeVar("_T")
 _NORMS = {2.0: native.NORM_L2, float("inf"): native.NORM_INF}
 _TORCH_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 # Ours, under one further key, so that PyTorch can load the rest.
@@ -50,7 +52,7 @@ class GradScaler(Closeable):
     Use a scaler from one thread at a time.
     """
 
-    __slots__ = ("context", "stream")
+    __slots__ = ("context", "_stream", "_adopted", "_iteration")
 
     def __init__(self, device: DeviceLike = None, init_scale: float = 2.0**16, growth_factor: float = 2.0,
                  backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
@@ -60,8 +62,9 @@ class GradScaler(Closeable):
                                     growth_interval=growth_interval, enabled=enabled, **policy))
         #: The context that the scaler's words lie on.
         self.context: Context = resolve_context(device)
-        #: CUDA stream of calls that name no gradients, such as update(): the one of the gradients last worked on.
-        self.stream: int = 0
+        self._stream = 0
+        self._adopted = False
+        self._iteration = 0
         with named_errors():
             super().__init__(native.Scaler(self.context._handle, options))
 
@@ -74,39 +77,48 @@ class GradScaler(Closeable):
 
     # One iteration.
 
-    def scale(self, outputs: Any, out: Any = None) -> Any:
-        """`outputs` times the scale: a number, an array, or a list or tuple of those, of which it returns the like.
+    @overload
+    def scale(self, outputs: float) -> float: ...
 
-        Arrays are copied (with their ``copy`` or ``clone``), or written to `out`, which may be the array itself.
+    @overload
+    def scale(self, outputs: _T) -> _T: ...
+
+    @overload
+    def scale(self, outputs: object, out: _T) -> _T: ...
+
+    def scale(self, outputs: object, out: object = None) -> object:
+        """`outputs` times the scale: a number, an array, or several in lists, tuples, dicts and iterators, nested.
+
+        Tensors of PyTorch and arrays of JAX are multiplied by their own library, so that autograd and tracers follow;
+        as in PyTorch, one of 16 bits without dimensions becomes float32. Arrays of NumPy and CuPy and ``array.array``
+        are copied, or written to `out`, which may be the array itself. Raises TypeError for arrays of other libraries,
+        and ValueError inside ``jax.jit`` and PyTorch's tracers, where the scale would become a constant.
         """
         if out is not None:
+            scaling.require_plain(outputs)
             self._scale_into(outputs, out)
             return out
-        if isinstance(outputs, (list, tuple)):
-            return type(outputs)(self.scale(item) for item in outputs)
-        if isinstance(outputs, numbers.Real):
-            scaled = float(outputs) * self.get_scale()
-            return scaled if isinstance(outputs, (int, float)) else type(outputs)(scaled)  # type: ignore[call-arg]
-        if not is_array(outputs):
-            raise TypeError(f"outputs is {type(outputs).__name__}; it must be a number, an array, or several")
-        copy = getattr(outputs, "clone", None) or getattr(outputs, "copy", None)
-        result = copy() if copy is not None else None
-        if result is not None and not as_tensor(result, argument="outputs", writable=False).readonly:
-            self._scale_into(result, result)
-            return result
-        # Immutable arrays bring an arithmetic of their own; 16 bits would not hold the scale.
-        return (outputs.astype("float32") * self.get_scale()).astype(outputs.dtype)
+        return scaling.scaled(outputs, self.get_scale(), self._scaled_in_place)
+
+    def _scaled_in_place(self, array: Any) -> Any:
+        self._scale_into(array, array)
+        return array
 
     def _scale_into(self, outputs: Any, out: Any) -> None:
-        source = as_tensor(outputs, argument="outputs", writable=False)
-        target = as_tensor(out, argument="out")
+        source = as_tensor(outputs, argument="outputs", writable=False, any_order=True)
+        target = as_tensor(out, argument="out", any_order=True)
         common_device([source], "outputs", self.context.device)
         common_device([target], "out", self.context.device)
+        if source.shape is not None and target.shape is not None and source.shape != target.shape:
+            raise InvalidArgumentError(f"out has shape {target.shape}, but outputs has {source.shape}")
+        if not same_order(source, target):
+            raise ValueError(f"out has strides {target.strides}, but outputs has {source.strides} (None: C order)")
         self._handle.scale(tensor_array([source]), tensor_array([target]), target.stream or 0)
+        mark_written([target])
 
     def unscale_(self, optimizer: Gradients) -> None:
         """Divides the gradients by the scale in place and looks for inf and NaN. At most once between two updates."""
-        grads = _grads(optimizer)
+        grads = self._grads(optimizer)
         if grads.read_only:
             raise ValueError("the gradients are read-only; step() unscales them without writing")
         self._handle.unscale(grads._handle, self._on(optimizer))
@@ -114,12 +126,12 @@ class GradScaler(Closeable):
 
     def check(self, optimizer: Gradients) -> None:
         """Looks for inf and NaN without writing the gradients; :meth:`step` does this by itself."""
-        self._handle.check(_grads(optimizer)._handle, self._on(optimizer))
+        self._handle.check(self._grads(optimizer)._handle, self._on(optimizer))
 
     def check_range(self, optimizer: Gradients, first: int, count: int) -> None:
         """The same for tensors [first, first + count) only, while a backward pass still produces the others."""
         limit = (1 << 63) - 1
-        self._handle.check_range(_grads(optimizer)._handle, integer("first", first, -limit, limit),
+        self._handle.check_range(self._grads(optimizer)._handle, integer("first", first, -limit, limit),
                                  integer("count", count, -limit, limit), self._on(optimizer))
 
     def clip_grad_norm_(self, optimizer: Gradients, max_norm: float, norm_type: float = 2.0) -> None:
@@ -127,14 +139,14 @@ class GradScaler(Closeable):
 
         The norm itself is in the report. `norm_type` is 2 or inf.
         """
-        grads = _grads(optimizer)
+        grads = self._grads(optimizer)
         self._handle.clip_grad_norm(grads._handle, real("max_norm", max_norm), norm_code(norm_type),
                                     self._on(optimizer))
         mark_written(grads)
 
     def clip_grad_value_(self, optimizer: Gradients, clip_value: float) -> None:
         """Clamps every unscaled gradient to [-clip_value, clip_value], in the pass of the step where it can."""
-        grads = _grads(optimizer)
+        grads = self._grads(optimizer)
         self._handle.clip_grad_value(grads._handle, real("clip_value", clip_value), self._on(optimizer))
         mark_written(grads)
 
@@ -151,13 +163,14 @@ class GradScaler(Closeable):
 
     def should_step(self, grads: TensorList) -> bool:
         """For an optimizer of your own: whether to step. It divides by the scale itself unless you unscaled. Blocks."""
-        return bool(self._handle.should_step(_grads(grads)._handle, self._on(grads)))
+        return bool(self._handle.should_step(self._grads(grads)._handle, self._on(grads)))
 
     def update(self, new_scale: Any = None) -> None:
         """Ends the iteration: backs the scale off if an overflow was found, else counts a clean step and may grow.
 
         With `new_scale`, a number or an array of one float32, the scale is replaced instead.
         """
+        self._iteration += 1
         if new_scale is None:
             self._handle.update(self.stream)
         else:
@@ -169,12 +182,24 @@ class GradScaler(Closeable):
             raise TypeError(f"optimizer is {type(optimizer).__name__}; it must be one of gradscaler's")
         self._prepare(optimizer)
         self._handle.step_and_update(optimizer._handle, self._on(optimizer))
+        self._iteration += 1
         optimizer._stepped()
 
-    @staticmethod
-    def _prepare(optimizer: Optimizer) -> None:
-        _grads(optimizer)
+    def _prepare(self, optimizer: Optimizer) -> None:
+        self._grads(optimizer)
         optimizer._parameters()
+
+    def _grads(self, value: Any) -> TensorList:
+        """The list of gradients, as they are now."""
+        if isinstance(value, Optimizer):
+            return value._gradients()
+        if not isinstance(value, TensorList):
+            raise _no_gradients(value)
+        # A list may have been made of temporaries for this iteration, but not for the next one.
+        if value._iteration is None:
+            value._iteration = self._iteration
+        value.refresh(gradients=value._iteration != self._iteration)
+        return value
 
     def discard(self, optimizer: Gradients | None = None) -> None:
         """Forgets what was done with the gradients since the last update, of all lists by default.
@@ -187,8 +212,30 @@ class GradScaler(Closeable):
         self._handle.discard(None if grads is None else grads._handle)
 
     def _on(self, optimizer: Gradients) -> int:
-        self.stream = optimizer.stream
-        return self.stream
+        """The stream of a call that names gradients. Those of this scaler's device give it theirs, once for all."""
+        stream = optimizer.stream
+        if optimizer.context.device != self.context.device:
+            return stream
+        if self._adopted and stream != self.stream and self.context.device != "cpu":
+            raise InvalidArgumentError(f"the gradients are worked on in stream {stream:#x}, but this scaler works in"
+                                       f" {self.stream:#x}: two streams are not ordered; set optimizer.stream, or"
+                                       " scaler.stream once the other has done its work")
+        self._adopted = True
+        self._stream = stream
+        return stream
+
+    @property
+    def stream(self) -> int:
+        """CUDA stream of calls that name no gradients, such as update(): the one of the first gradients on its device.
+
+        Setting it moves the scaler; work in the old one must be done then.
+        """
+        return self._stream
+
+    @stream.setter
+    def stream(self, stream: int) -> None:
+        self._stream = integer("stream", stream, 0, (1 << 64) - 1)
+        self._adopted = True
 
     # Looking at it.
 
@@ -338,15 +385,6 @@ def norm_code(norm_type: float) -> int:
         return int(_NORMS[float(norm_type)])
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"norm_type is {norm_type!r}; it must be 2 or inf") from None
-
-
-def _grads(value: Any) -> TensorList:
-    if isinstance(value, Optimizer):
-        return value._gradients()
-    if isinstance(value, TensorList):
-        value.refresh(gradients=True)
-        return value
-    raise _no_gradients(value)
 
 
 def _no_gradients(value: Any) -> TypeError:

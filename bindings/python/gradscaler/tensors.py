@@ -74,10 +74,11 @@ class TensorList(Closeable):
     misalignment.
     """
 
-    __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype")
+    __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype", "_iteration")
 
-    def __init__(self, arrays: Arrays | trees.Leaves, *, names: Sequence[str | None] | None = None, dtype: object = None,
-                 read_only: bool = False, device: DeviceLike = None, argument: str = "arrays") -> None:
+    def __init__(self, arrays: Arrays | trees.Leaves, *, names: Sequence[str | None] | None = None,
+                 dtype: object = None, read_only: bool = False, device: DeviceLike = None,
+                 argument: str = "arrays") -> None:
         leaves = arrays if isinstance(arrays, trees.Leaves) else leaves_of(arrays, argument)
         tensors = as_tensors(leaves, dtype=dtype, writable=not read_only)
         found_names: list[str | None] = [name if leaves.named else None for name in leaves.names]
@@ -98,6 +99,8 @@ class TensorList(Closeable):
         # Without the arrays, whose memory is held and no more: their owners may let go of them.
         self._leaves = trees.Leaves(leaves.argument, leaves.names, leaves.paths, [None] * len(tensors), leaves.named)
         self._dtype = dtype
+        # That of the scaler which it was first used in.
+        self._iteration: int | None = None
         with named_errors(tensors=leaves):
             super().__init__(native.TensorList(self.context._handle, tensor_array(tensors, found_names)))
 

@@ -4,18 +4,22 @@
 ``from gradscaler.torch import GradScaler`` and nothing else changes: constructor, methods, exceptions, state dict and
 optimizers (fused and unfused, several at once) are PyTorch's, and it is an instance of ``torch.amp.GradScaler``.
 Gradients are passed by pointer. What differs is what is documented in docs/semantics.md: values that overflow only when
-they are unscaled count as overflow, and growth is tested with >=. On devices that the library does not have PyTorch's
-own kernels do the work. For the fused step on torch tensors use :class:`gradscaler.GradScaler` with an optimizer of
-:mod:`gradscaler`. Importing this module imports torch; nothing else here does.
+they are unscaled count as overflow, and growth is tested with >=. Of a DTensor (FSDP2, tensor parallel) each rank
+checks its shard, and the ranks agree on inf as with PyTorch's class. On devices that the library does not have, and for
+other subclasses of tensors, PyTorch's own kernels do the work. For the fused step on torch tensors use
+:class:`gradscaler.GradScaler` with an optimizer of :mod:`gradscaler`. Importing this module imports torch; nothing else
+here does.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
+from . import torch_memory
 from ._native import native
 from .device import Context, default_context
 
@@ -30,8 +34,10 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 
     def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Any]:
         grads = _grads_by_device(optimizer, allow_fp16)
+        shards = {device: [_local(grad) for grad in found] for device, found in grads.items()}
         if any(_context(device) is None for device in grads) or any(
-                grad.dtype not in _CODES for found in grads.values() for grad in found):
+                grad is None or grad.dtype not in _CODES for found in shards.values() for grad in found):
+            # PyTorch knows what the library does not: other devices, dtypes and subclasses of tensors.
             return dict(super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16))
         flags = {}
         with torch.no_grad():
@@ -39,7 +45,8 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
                 here = inv_scale.device == device
                 flag = found_inf if here else found_inf.to(device, copy=True)
                 factor = inv_scale if here else inv_scale.to(device)
-                _unscale(found, flag, factor)
+                _unscale(shards[device], flag, factor)
+                _reduce(found, flag)
                 flags[device] = flag
         return flags
 
@@ -95,6 +102,31 @@ def _grads_by_device(optimizer: Any, allow_fp16: bool) -> dict[Any, list[Any]]:
     return found
 
 
+def _local(grad: Any) -> Any:
+    """The plain tensor to work on: the gradient, or this rank's shard of a DTensor; None for other subclasses."""
+    dtensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    if dtensor is not None and type(grad) is dtensor:
+        grad = grad.to_local()
+    return grad if torch_memory.is_plain(grad) else None
+
+
+def _reduce(grads: list[Any], found_inf: Any) -> None:
+    """The largest `found_inf` of the ranks that hold other parts of the same gradients, as PyTorch's does for DTensor.
+
+    Every rank has the same DTensors in the same order, so that all call the same collectives.
+    """
+    groups = {}
+    for grad in grads:
+        if torch_memory.is_plain(grad):
+            continue
+        for dim, placement in enumerate(grad.placements):
+            if not placement.is_replicate():
+                group = grad.device_mesh.get_group(dim)
+                groups[id(group)] = group
+    for group in groups.values():
+        torch.distributed.all_reduce(found_inf, torch.distributed.ReduceOp.MAX, group=group)
+
+
 def _is_dense(grad: Any) -> bool:
     """Whether the elements, and not their negatives, fill one piece of memory, in whatever order."""
     channels_last = grad.dim() == 4 and grad.is_contiguous(memory_format=torch.channels_last)
@@ -115,6 +147,7 @@ def _unscale(grads: list[Any], found_inf: Any, inv_scale: Any) -> None:
     context._handle.unscale_check(array, found_inf.data_ptr(), inv_scale.data_ptr(), _stream(found_inf.device))
     for grad, copy in copies:
         grad.copy_(copy)
+    torch.autograd.graph.increment_version([*grads, found_inf])
 
 
 def _update(scale: Any, tracker: Any, found_inf: Any, growth: float, backoff: float, interval: int) -> None:

@@ -124,7 +124,7 @@ def _top(tree: Any, argument: str, is_leaf: Callable[[Any], bool] | None) -> Any
         if isinstance(tree, (str, bytes)) or not hasattr(tree, "__iter__"):
             return tree
         pairs = tree = list(tree)
-    if isinstance(pairs, list) and pairs and all(
+    if isinstance(pairs, (list, tuple)) and pairs and all(
             isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in pairs):
         if len({name for name, _ in pairs}) < len(pairs):
             raise InvalidArgumentError(f"{argument} has two entries of the same name")

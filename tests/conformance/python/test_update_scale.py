@@ -54,7 +54,8 @@ def test_an_interval_lowered_below_the_tracker():
 def test_the_same_rule_by_an_option():
     """... and `grow_on_equal` is PyTorch's exact rule."""
     scaler = gs.GradScaler("cpu", init_scale=4.0, growth_interval=10, grow_on_equal=True)
-    grads = gs.TensorList([torch.ones(1)])
+    gradient = torch.ones(1)
+    grads = gs.TensorList([gradient])
     for interval in [10] * 5 + [3] * 4:
         scaler.set_options(growth_interval=interval)
         scaler.check(grads)

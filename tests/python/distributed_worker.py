@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One of two processes of test_distributed.py: trains with this package's GradScaler beside PyTorch's own.
+
+Usage: distributed_worker.py CASE RANK FILE. Both models see the same batches, and an inf in one rank's gradients in
+step 2. Exit status 0 if scale, skips and every shard of every parameter were the same after each step.
+"""
+
+import sys
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from gradscaler.torch import GradScaler
+
+STEPS, BAD_STEP = 5, 2
+
+
+def model_of(case, mesh):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
+    if case == "fsdp2":
+        for layer in (model[0], model[2]):
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    elif case == "tensor_parallel":
+        parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    elif case == "ddp":
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    return model
+
+
+def local(tensor):
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def poison(model, rank):
+    """An inf in a part of the gradients that only the last rank has."""
+    grad = next(model.parameters()).grad
+    if rank == dist.get_world_size() - 1:
+        local(grad).view(-1)[0] = float("inf")
+
+
+def train(case, rank, mesh):
+    scalers = [GradScaler("cpu", init_scale=1024.0, growth_interval=2),
+               torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)]
+    models = [model_of(case, mesh) for _ in scalers]
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False) for model in models]
+    skipped = 0
+    for step in range(STEPS):
+        torch.manual_seed(step if case == "tensor_parallel" else 10 * step + rank)
+        x = torch.randn(4, 8)
+        for scaler, model, optimizer in zip(scalers, models, optimizers, strict=True):
+            optimizer.zero_grad()
+            before = local(next(model.parameters())).clone()
+            scaler.scale(model(x).square().mean()).backward()
+            if step == BAD_STEP:
+                poison(model, 1 if case == "ddp" else rank)
+            if step % 2:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            moved = not torch.equal(before, local(next(model.parameters())))
+            assert moved == (step != BAD_STEP), f"step {step}: rank {rank} {'moved' if moved else 'stayed'}"
+            skipped += not moved
+        assert scalers[0].get_scale() == scalers[1].get_scale(), f"step {step}"
+        for p, q in zip(*(model.parameters() for model in models), strict=True):
+            assert torch.equal(local(p), local(q)), f"step {step}: rank {rank} has other parameters"
+    assert skipped == 2 and scalers[0].get_scale() == 2048.0, (skipped, scalers[0].get_scale())
+
+
+def check_flags(rank, mesh):
+    """Sharded, replicated and plain gradients in one optimizer; an inf in the shard of one rank alone."""
+    scaler = GradScaler("cpu", init_scale=4.0)
+    params = [torch.nn.Parameter(distribute_tensor(torch.ones(4, 2), mesh)), torch.nn.Parameter(torch.ones(3))]
+    params[0].grad = distribute_tensor(torch.full((4, 2), 8.0), mesh, params[0].placements)
+    params[1].grad = torch.full((3,), 8.0)
+    optimizer = torch.optim.SGD(params, lr=1.0, foreach=False)
+    scaler.scale(torch.ones(1))
+    scaler.step(optimizer)
+    scaler.update()
+    assert local(params[0]).eq(-1.0).all() and params[1].eq(-1.0).all()
+
+
+def main(case, rank, file):
+    warnings.simplefilter("ignore")
+    rank = int(rank)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+    if case == "mixed":
+        check_flags(rank, mesh)
+    else:
+        train(case, rank, mesh)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What autograd and tracers must see: losses that are scaled, gradients made anew, tensors written in place."""
+
+import collections
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+from conftest import library
+
+SCALE = 2.0**17
+
+
+@pytest.fixture
+def torch():
+    return library("torch")
+
+
+def scaler():
+    return gs.GradScaler(init_scale=SCALE)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_gradients_of_a_scaled_loss_are_scaled(torch, dtype):
+    w = torch.tensor([1.0, 2.0], requires_grad=True)
+    loss = (w * 2.0**-12).sum().to(getattr(torch, dtype))
+    scaled = scaler().scale(loss)
+    assert scaled.requires_grad and scaled.item() == 3 * 2.0**5
+    scaled.backward()
+    if dtype != "float16":  # Whose gradient of the loss itself is inf at this scale, in PyTorch too.
+        assert w.grad.tolist() == [2.0**5] * 2
+
+
+def test_scale_is_that_of_pytorch(torch):
+    theirs = torch.amp.GradScaler("cpu", init_scale=SCALE)
+    ours = scaler()
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        for value in (torch.tensor(2.0**-14, dtype=dtype), torch.full((2, 3), 2.0**-14, dtype=dtype)):
+            mine, other = ours.scale(value), theirs.scale(value)
+            assert mine.dtype == other.dtype and torch.equal(mine, other) and value.max() == 2.0**-14
+
+
+def test_several_losses_nested(torch):
+    Losses = collections.namedtuple("Losses", "a b")
+    w = torch.tensor(1.0, requires_grad=True)
+    found = scaler().scale([w * 1.0, (w * 2.0, 3.0), {"x": w * 4.0}, Losses(w * 5.0, np.ones(2, np.float32))])
+    assert type(found[3]) is Losses and found[3].b.tolist() == [SCALE] * 2 and found[1][1] == 3.0 * SCALE
+    for loss, factor in ((found[0], 1), (found[1][0], 2), (found[2]["x"], 4), (found[3].a, 5)):
+        w.grad = None
+        loss.backward()
+        assert w.grad.item() == factor * SCALE
+    generated = scaler().scale(loss for loss in (w * 1.0, w * 2.0))
+    assert [loss.item() for loss in generated] == [SCALE, 2 * SCALE]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Dynamo says that it leaves the call to Python.
+def test_torch_func_and_compile(torch):
+    ours = scaler()
+    gradient = torch.func.grad(lambda w: ours.scale((w * w).sum()))
+    assert gradient(torch.tensor([3.0])).tolist() == [6.0 * SCALE]
+    assert torch.func.vmap(gradient)(torch.tensor([[1.0], [2.0]])).tolist() == [[2.0 * SCALE], [4.0 * SCALE]]
+    compiled = torch.compile(lambda w: ours.scale((w * w).sum()), backend="eager")
+    assert compiled(torch.tensor([3.0])).item() == 9.0 * SCALE
+    ours.update(8.0)
+    assert compiled(torch.tensor([3.0])).item() == 72.0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_traces_would_keep_the_scale_of_now(torch):
+    ours = scaler()
+    with pytest.raises(ValueError, match="outputs is traced by PyTorch"):
+        torch.jit.trace(lambda w: ours.scale(w.sum()), torch.ones(3))
+    from torch.fx.experimental.proxy_tensor import make_fx
+    with pytest.raises(ValueError, match="outputs is traced by PyTorch"):
+        make_fx(lambda w: ours.scale(w.sum()))(torch.ones(3))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_jax_gradients_and_tracers():
+    jax = library("jax")
+    jnp, ours = jax.numpy, scaler()
+
+    def loss(w):
+        return ours.scale((w * w).sum())
+
+    assert jax.grad(loss)(jnp.array([3.0])).tolist() == [6.0 * SCALE]
+    value, gradient = jax.value_and_grad(lambda w: ours.scale((w * w).sum(), None))(jnp.array([3.0]))
+    assert value == 9.0 * SCALE and gradient.tolist() == [6.0 * SCALE]
+    for traced in (jax.jit(loss), jax.jit(jax.grad(loss)), jax.vmap(loss), jax.grad(jax.jit(loss))):
+        with pytest.raises(ValueError, match="outputs is traced by JAX.*constant"):
+            traced(jnp.ones((2, 2)))
+    # As an argument it follows.
+    step = jax.jit(jax.grad(lambda w, scale: (w * w).sum() * scale))
+    assert step(jnp.array([3.0]), ours.get_scale()).tolist() == [6.0 * SCALE]
+    with jax.enable_x64(True):
+        third = jnp.array([1 / 3], "float64")
+        assert ours.scale(third).tolist() == [SCALE / 3]
+    half = ours.scale(jnp.array(2.0**-12, "float16"))
+    assert half.dtype == "float32" and half == 2.0**5
+    assert ours.scale(jnp.full(2, 2.0**-20, "bfloat16")).dtype == "bfloat16"
+
+
+def test_other_arrays_are_right_or_refused(torch):
+    import array
+
+    ours = scaler()
+    values = array.array("f", [1.0, 2.0])
+    assert ours.scale(values).tolist() == [SCALE, 2 * SCALE] and values.tolist() == [1.0, 2.0]
+    assert ours.scale(np.float16(2.0**-4)) == 2.0**13 and ours.scale(np.float64(1 / 3)) == SCALE / 3
+
+    class Unknown:
+        def __array__(self):
+            raise AssertionError
+
+        def copy(self):
+            raise AssertionError
+
+    masked = np.ma.masked_array(np.ones(2, np.float32), [1, 0])
+    for bad, message in ((Unknown(), "outputs is a Unknown, and whether its library"), (masked, "is a MaskedArray"),
+                         (gs.as_tensor(np.ones(2)), "outputs is a Tensor"), ("text", "outputs is str"),
+                         ([1.0, None], r"outputs\[1\] is NoneType"), (np.ones(2, int), "dtype int64")):
+        with pytest.raises(TypeError, match=message):
+            ours.scale(bad)
+    with pytest.raises(ValueError, match="outputs requires gradients, which out would not have"):
+        ours.scale(torch.ones(2, requires_grad=True), torch.zeros(2))
+    with pytest.raises(ValueError, match=r"out has shape \(3, 2\), but outputs has \(2, 3\)"):
+        ours.scale(np.ones((2, 3), np.float32), np.ones((3, 2), np.float32))
+
+
+def model_of(torch, seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("how", ["no grads", "grads of params", "groups"])
+def test_gradients_are_read_anew_at_every_step(torch, how, set_to_none):
+    ours, theirs = model_of(torch), model_of(torch)
+    x = torch.randn(16, 4)
+    # Whose updates have the same bits here and there.
+    reference = torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=0.9, foreach=False)
+    if how == "grads of params":
+        ours(x).square().mean().backward()
+        grads = {name: p.grad for name, p in ours.named_parameters()}
+        optimizer = gs.SGD(ours.named_parameters(), grads, lr=0.1, momentum=0.9)
+        del grads
+    elif how == "groups":
+        optimizer = gs.SGD([{"params": ours[0].parameters()}, {"params": ours[2].parameters(), "lr": 0.1}], lr=0.1,
+                           momentum=0.9)
+    else:
+        optimizer = gs.SGD(ours.parameters(), lr=0.1, momentum=0.9)
+    scaler = gs.GradScaler(init_scale=1024.0)
+    for _ in range(5):
+        ours.zero_grad(set_to_none)
+        theirs.zero_grad(set_to_none)
+        scaler.scale(ours(x).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        theirs(x).square().mean().backward()
+        reference.step()
+    assert optimizer.steps == 5
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+def test_master_weights_and_the_gradients_of_their_copies(torch):
+    model = model_of(torch).to(torch.bfloat16)
+    master = {name: p.detach().float() for name, p in model.named_parameters()}
+    before = {name: p.clone() for name, p in master.items()}
+    optimizer = gs.SGD(master, model_copy=dict(model.named_parameters()), lr=0.5)
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=True)
+        assert all(p.grad is None for p in model.parameters())
+        model(torch.ones(2, 4, dtype=torch.bfloat16)).float().square().mean().backward()
+        grads = {name: p.grad.float() for name, p in model.named_parameters()}
+        optimizer.step()
+        for name in master:
+            before[name] -= 0.5 * grads[name]
+            assert torch.equal(master[name], before[name])
+    for name, p in model.named_parameters():
+        assert torch.equal(p, master[name].bfloat16())
+
+
+def test_gradients_that_nobody_can_fill_any_more_are_an_error(torch):
+    model = model_of(torch)
+    master = [p.detach().clone() for p in model.parameters()]
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer = gs.SGD(master, [p.grad for p in model.parameters()], lr=0.1)
+    scaler = gs.GradScaler(init_scale=1.0)
+    scaler.step_and_update(optimizer)
+    model.zero_grad()
+    model(torch.ones(2, 4)).sum().backward()
+    kept = [p.clone() for p in master]
+    for call in (lambda: scaler.step(optimizer), optimizer.step, lambda: scaler.unscale_(optimizer),
+                 lambda: scaler.check(optimizer.grads)):
+        with pytest.raises(gs.InvalidArgumentError, match=r"grads\[0\] was freed by its owner, as zero_grad\(\) does"):
+            call()
+    assert optimizer.steps == 1 and all(torch.equal(p, q) for p, q in zip(master, kept, strict=True))
+    optimizer.grads.rebind([p.grad for p in model.parameters()])
+    scaler.step_and_update(optimizer)
+    assert optimizer.steps == 2
+    # A list of temporaries is good for the iteration that it was made in.
+    temporary = gs.TensorList([torch.ones(3)])
+    scaler.unscale_(temporary)
+    assert scaler.should_step(temporary)
+    scaler.update()
+    with pytest.raises(gs.InvalidArgumentError, match=r"arrays\[0\] was freed"):
+        scaler.unscale_(temporary)
+    # Memory that has another owner is not gone with the tensor.
+    shared, flat = np.ones(3, np.float32), torch.ones(6)
+    owned = gs.SGD([torch.zeros(3) for _ in range(3)],
+                   [torch.from_numpy(shared), flat[:3], flat.data[3:]], lr=1.0)
+    owned.step()
+
+
+def test_missing_and_late_gradients_are_errors(torch):
+    used, frozen = torch.ones(3, requires_grad=True), torch.ones(2)
+    unused = torch.ones(2, requires_grad=True)
+    optimizer = gs.SGD({"used": used, "frozen": frozen}, lr=1.0)
+    assert optimizer.names == ["used"]
+    with pytest.raises(gs.InvalidArgumentError, match=r"params\['used'\]\.grad is None; call backward"):
+        optimizer.step()
+    used.sum().backward()
+    optimizer.step()
+    assert used.tolist() == [0.0] * 3 and frozen.tolist() == [1.0] * 2
+    frozen.requires_grad_()
+    with pytest.raises(gs.InvalidArgumentError, match=r"params\['frozen'\] did not require gradients"):
+        optimizer.step()
+    both = gs.SGD([used, unused])
+    with pytest.raises(gs.InvalidArgumentError, match=r"params\[1\]\.grad is None"):
+        both.step()
+    with pytest.raises(ValueError, match=r"no tensor of params requires gradients, and grads is missing"):
+        gs.SGD([torch.ones(3)])
+    with pytest.raises(ValueError, match=r"params\[0\] is no leaf"):
+        gs.SGD([used * 2])
+    with pytest.raises(TypeError, match="grads is missing; only tensors of PyTorch"):
+        gs.SGD([np.ones(3, np.float32)])
+    assert optimizer.steps == 1
+
+
+def test_parameters_whose_memory_was_replaced_are_followed(torch):
+    p = torch.nn.Parameter(torch.zeros(3))
+    p.grad = torch.ones(3)
+    optimizer = gs.SGD([p], lr=1.0)
+    optimizer.step()
+    p.data = torch.full((3,), 10.0)
+    optimizer.step()
+    assert p.tolist() == [9.0] * 3
+    p.data = torch.zeros(3, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"params\[0\] holds float64"):
+        optimizer.step()
+
+
+def test_what_is_written_in_place_gets_a_new_version(torch):
+    master, copy = torch.ones(3), torch.ones(3, dtype=torch.bfloat16)
+    p = torch.nn.Parameter(torch.ones(3))
+    grads = torch.ones(3)
+    optimizer = gs.SGD([p], [grads], lr=1.0, model_copy=[copy], momentum=0.5,
+                       state={"momentum_buffer": [master]}, zero_grads=True)
+
+    def versions():
+        return [t._version for t in (p, copy, grads, master)]
+
+    scaler = gs.GradScaler(init_scale=1.0)
+    for call in (optimizer.step, lambda: scaler.step_and_update(optimizer), lambda: scaler.step(optimizer)):
+        before = versions()
+        call()
+        assert all(new > old for new, old in zip(versions(), before, strict=True))
+    scaler.update()
+    out = torch.zeros(3)
+    found = torch.zeros(())
+    for call, written in ((lambda: gs.ops.scale(grads, out, 2.0), out), (lambda: gs.ops.zero(out), out),
+                          (lambda: gs.ops.cast(grads, out), out), (lambda: gs.ops.axpby(1.0, grads, 1.0, out), out),
+                          (lambda: gs.ops.unscale_check(out, found, 1.0), found),
+                          (lambda: scaler.scale(grads, out), out),
+                          (lambda: scaler.unscale_(optimizer), grads), (optimizer.zero_grad, grads),
+                          (lambda: gs.clip_grad_norm_([grads.fill_(1.0)], 0.1), grads)):
+        before = written._version
+        call()
+        assert written._version > before
+    # What this is for: a tensor that backward needs and a step has overwritten.
+    w = torch.nn.Parameter(torch.ones(3))
+    w.grad = torch.ones(3)
+    loss = (w * w).sum()
+    gs.SGD([w], lr=0.1).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_results_of_autograd_are_not_written(torch):
+    w = torch.ones(3, requires_grad=True)
+    with pytest.raises(ValueError, match=r"dst is a result of autograd.*pass its detach\(\)"):
+        gs.ops.scale(torch.ones(3), w * 2, 1.0)
+    with pytest.raises(ValueError, match=r"params\[0\] is a result of autograd"):
+        gs.SGD([w * 2], [torch.ones(3)])
+    assert gs.ops.norm((w * 2).detach(), np.inf) == gs.ops.norm(w * 2, np.inf) == 2.0
