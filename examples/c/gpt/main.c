@@ -16,7 +16,7 @@
 #include "run.h"
 
 /* What a batch of images, or a large batch of text, averages over. */
-#define MILLION 1048576.0
+#define MILLION 1e6
 
 typedef struct options {
   recipe recipe;

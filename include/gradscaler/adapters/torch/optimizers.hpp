@@ -12,8 +12,13 @@
 // Steps are counted where the tensors are, so that nothing waits: step() of the states in state() is brought up to date
 // by save(). Include <gradscaler/adapters/torch.hpp>.
 //
+#include <cstddef>
+#include <cstdint>
 #include <gradscaler/adapters/torch/plan.hpp>
+#include <memory>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 namespace gradscaler::torch {
 

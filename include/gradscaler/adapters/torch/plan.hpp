@@ -7,11 +7,13 @@
 // parameters that have been stepped on together share one, a cohort, and a cohort is split when a gradient is missing.
 // Nearly always there is one. Include <gradscaler/adapters/torch.hpp>.
 //
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <gradscaler/adapters/torch/tensors.hpp>
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <tuple>
 #include <unordered_map>
 #include <utility>

@@ -4,7 +4,15 @@
 //
 // gradscaler::torch::GradScaler: torch.amp.GradScaler for the C++ frontend. Include <gradscaler/adapters/torch.hpp>.
 //
+#include <cstdint>
 #include <gradscaler/adapters/torch/optimizers.hpp>
+#include <map>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace gradscaler::torch {
 
