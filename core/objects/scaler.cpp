@@ -105,10 +105,8 @@ void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
   bool joined = true;
   if (reducer_.all_reduce != nullptr) {
     joined = reducer_.all_reduce(reducer_.user, list->reduce, 2, stream) == 0;
-    if (!joined && !it.unscaled) {
-      grads.checked_by = 0;  // the record is half of this check
-      it.covered = 0;
-      std::fill(grads.covered.begin(), grads.covered.end(), uint8_t{0});
+    if (!joined && !(it.unscaled && enabled())) {
+      forget_check(grads);
       fail(GSC_ERROR_CALLBACK, "reducer.all_reduce reported failure");
     }
     if (!joined) {
@@ -123,6 +121,15 @@ void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
   grads.checked_by = id_;
   leave(grads, stream);
   if (!joined) fail(GSC_ERROR_CALLBACK, "reducer.all_reduce reported failure; grads is unscaled and will be skipped");
+}
+
+/// A check came to nothing. What is left of the iteration is a clip that is waiting, if there is one.
+void Scaler::forget_check(TensorList &grads) {
+  grads.checked_by = 0;  // the record is half of this check
+  Iteration &it = grads.iteration;
+  it.covered = 0;
+  std::fill(grads.covered.begin(), grads.covered.end(), uint8_t{0});
+  if (!it.unscaled && it.rule.max_norm < 0.0 && !std::isfinite(it.rule.value)) discard(grads);
 }
 
 void Scaler::check_whole(TensorList &grads, bool unscale, gsc_stream stream) {
@@ -223,12 +230,18 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
   if (std::isfinite(it.rule.value)) {
     fail(GSC_ERROR_BAD_STATE, "clip_grad_norm is being called on grads after clip_grad_value; call it before");
   }
+  const Iteration before = it;
   it.rule.max_norm = max_norm;
   it.rule.by_amax = norm_type == GSC_NORM_INF;
   it.concluded = false;
   if (!it.unscaled) return;
-  if (!enabled()) run_check(grads, 0, grads.plan().size(), false, stream);
-  complete(grads, stream);
+  try {
+    if (!enabled()) run_check(grads, 0, grads.plan().size(), false, stream);
+    complete(grads, stream);
+  } catch (...) {
+    it = before;
+    throw;
+  }
   apply_norm(grads, stream);
 }
 
@@ -297,6 +310,7 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
     fail(GSC_ERROR_INVALID_ARGUMENT,
          "optimizer belongs to another context than scaler; call step on its stream and update on one of the scaler's");
   }
+  require_whole_checks(&optimizer.grads());  // what update would refuse after the step
   begin_step(optimizer, stream);
   if (!enabled() || lists_.size() > 1) {
     step(optimizer, stream);
@@ -354,23 +368,28 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
   return found_inf == 0.0F;
 }
 
+void Scaler::require_whole_checks(const TensorList *except) const {
+  for (const Ref<TensorList> &list : lists_) {
+    if (list.get() == except || list->iteration.stage != Stage::kReady || list->iteration.covered == 0) continue;
+    fail(GSC_ERROR_BAD_STATE,
+         "check_range has covered %lld of %lld tensors of a list; check the rest or discard the list",
+         static_cast<long long>(list->iteration.covered), static_cast<long long>(list->plan().size()));
+  }
+}
+
 void Scaler::update(gsc_stream stream) {
   if (!enabled()) {
     discard_all();
     return;
   }
+  require_whole_checks(nullptr);
+  const auto was_checked = [](const auto &list) { return list->iteration.stage != Stage::kReady; };
+  if (std::none_of(lists_.begin(), lists_.end(), was_checked)) {
+    fail(GSC_ERROR_BAD_STATE, "no list was checked, unscaled or stepped since the last update");
+  }
   list_records_.clear();
   for (const Ref<TensorList> &list : lists_) {
-    if (list->iteration.stage != Stage::kReady) {
-      list_records_.push_back(record_here(*list, stream));
-    } else if (list->iteration.covered > 0) {
-      fail(GSC_ERROR_BAD_STATE,
-           "check_range has covered %lld of %lld tensors of a list; check the rest or discard the list",
-           static_cast<long long>(list->iteration.covered), static_cast<long long>(list->plan().size()));
-    }
-  }
-  if (list_records_.empty()) {
-    fail(GSC_ERROR_BAD_STATE, "no list was checked, unscaled or stepped since the last update");
+    if (was_checked(list)) list_records_.push_back(record_here(*list, stream));
   }
   wait_for_lists(stream);
   context_->backend().update(record(), list_records_.data(), static_cast<int64_t>(list_records_.size()), stream);

@@ -63,6 +63,7 @@ class Scaler final : public Object {
   void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, gsc_stream stream);
   /// All tensors have been looked at: joins ranks if there is a reducer, and moves the stage.
   void finish_check(TensorList &grads, gsc_stream stream);
+  void forget_check(TensorList &grads);
   void check_whole(TensorList &grads, bool unscale, gsc_stream stream);
   /// Checks what has not been checked and works out the clip factor.
   void complete(TensorList &grads, gsc_stream stream);
@@ -71,6 +72,8 @@ class Scaler final : public Object {
   /// The iteration is over: all lists back to READY, the log told of a scale at its floor.
   void finish_update(gsc_stream stream);
   void reset_lists();
+  /// Refuses an update while check_range has seen only a part of a list other than `except`.
+  void require_whole_checks(const TensorList *except) const;
   void begin_step(Optimizer &optimizer, gsc_stream stream);
   [[nodiscard]] StepWords step_words(const TensorList &grads) const;
   void step_disabled(Optimizer &optimizer, gsc_stream stream);

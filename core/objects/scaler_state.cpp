@@ -148,12 +148,12 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
          static_cast<long long>(state.skipped), static_cast<long long>(state.updates));
   }
   if (!enabled()) return;
+  wait_for_lists(stream);
+  ScalerRecord r = read_record(stream);
   options_.growth_factor = state.growth_factor;
   options_.backoff_factor = state.backoff_factor;
   options_.growth_interval = state.growth_interval;
-  wait_for_lists(stream);
   reset_lists();
-  ScalerRecord r = read_record(stream);
   r.state = PolicyState{};
   store_scale(r.state, state.scale);
   r.state.growth_tracker = state.growth_tracker;
