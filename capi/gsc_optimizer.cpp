@@ -77,7 +77,8 @@ gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group, double 
 
 gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
                                        gsc_stream stream) {
-  return guard(__func__, [&] { optimizer_of(optimizer).set_device_lr(group, device_lr, stream); });
+  return guard(__func__,
+               [&] { optimizer_of(optimizer).set_device_lr(group, aligned(device_lr, "device_lr"), stream); });
 }
 
 gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream) {
@@ -88,8 +89,8 @@ gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_
                                      gsc_stream stream) {
   return guard(__func__, [&] {
     StepWords words;
-    words.inv_scale = inv_scale;
-    words.found_inf = found_inf;
+    words.inv_scale = aligned(inv_scale, "inv_scale");
+    words.found_inf = aligned(found_inf, "found_inf");
     optimizer_of(optimizer).step(words, stream);
   });
 }

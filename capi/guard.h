@@ -43,6 +43,22 @@ T *require(T *pointer, const char *name) {
   return pointer;
 }
 
+/// A single number in device memory, or NULL where that stands for something.
+template <typename T>
+T *aligned(T *pointer, const char *name) {
+  if (reinterpret_cast<uintptr_t>(pointer) % alignof(T) != 0) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %p, which is not aligned to %u bytes", name,
+         static_cast<const void *>(pointer), static_cast<unsigned>(alignof(T)));
+  }
+  return pointer;
+}
+
+/// The same where it must be given.
+template <typename T>
+T *require_aligned(T *pointer, const char *name) {
+  return aligned(require(pointer, name), name);
+}
+
 /// The object behind a handle. Handles are addresses of Object.
 template <typename T, typename Handle>
 T &object(const Handle *handle, const char *name) {
