@@ -135,8 +135,8 @@ gsc_status gsc_device_get_info(int32_t device_type, int32_t device_index, gsc_de
     }
 #endif
     if (device_type != GSC_DEVICE_CPU || device_index != 0) {
-      fail(GSC_ERROR_UNAVAILABLE, "there is no %s device %d", device_type == GSC_DEVICE_CPU ? "CPU" : "CUDA",
-           device_index);
+      fail(GSC_ERROR_UNAVAILABLE, "device_index is %d, and there is no such %s device", device_index,
+           device_type == GSC_DEVICE_CPU ? "CPU" : "CUDA");
     }
     gsc_device_info info{};
     info.struct_size = sizeof info;

@@ -34,6 +34,11 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
       fail(GSC_ERROR_INVALID_ARGUMENT, "state_count is %d; it must be in 0..%d", state_count, kMaxStates);
     }
     if (state_count > 0) require(state, "state");
+    const bool uncounted = state != nullptr && state_count == 0;
+    if (const int32_t slots = Optimizer::slots_of(o); uncounted && slots > 0) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "state is not NULL but state_count is 0; this optimizer has %d state slots",
+           slots);
+    }
     for (int32_t i = 0; i < state_count; ++i) {
       char name[24];
       std::snprintf(name, sizeof name, "state[%d]", i);

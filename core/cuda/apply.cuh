@@ -24,6 +24,11 @@ GSC_DEVICE StepInput read_words(const ApplyParams &p) {
   r.inv_scale = p.inv_scale != nullptr ? *p.inv_scale : 1.0F;
   r.clip = p.clip != nullptr ? *p.clip : 1.0F;
   r.skip = p.found_inf != nullptr && *p.found_inf != 0.0F;
+  // A learning rate that is none skips the step: there is no one to tell.
+  for (int32_t g = 0; p.device_lrs && g < p.group_count; ++g) {
+    const float *lr = p.groups[g].device_lr;
+    if (lr != nullptr && !is_learning_rate(*lr)) r.skip = true;
+  }
   return r;
 }
 

@@ -35,6 +35,7 @@ struct ApplyParams {
   bool maximize;
   bool zero_grads;
   bool write_grads;
+  bool device_lrs;
   bool finish;  ///< count the step and update the scaler: the last launch of the job
 };
 

@@ -236,6 +236,7 @@ void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
   p.maximize = job.maximize;
   p.zero_grads = job.zero_grads;
   p.write_grads = job.write_grads;
+  p.device_lrs = job.device_lrs;
   launch_apply(p, params, to_stream(stream));
 }
 

@@ -50,6 +50,7 @@ struct ApplyJob {
   bool maximize;
   bool zero_grads;
   bool write_grads;
+  bool device_lrs;            ///< some group's learning rate is read from device memory
   ScalerRecord *update;       ///< not NULL: the scaler's update follows in the same job, ...
   const ListRecord *checked;  ///< ... with this list as the only one of the iteration
 };

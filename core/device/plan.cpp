@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "core/base/error.h"
 
@@ -16,8 +17,11 @@ constexpr int32_t kMinChunkShift = 14;
 constexpr int32_t kMaxChunkShift = 16;
 constexpr int64_t kWantedChunks = 4096;
 
-// Elements of a tensor: beyond any memory, and few enough to be cut into chunks before that is noticed.
+// Elements of a tensor and of a list: beyond any memory, and few enough to be cut into chunks before that is noticed.
 constexpr int64_t kMaxElements = int64_t{1} << 44;
+
+// Tensors of a list. A count from memory that was never written is found out here, and not by reading so many tensors.
+constexpr int64_t kMaxTensors = int64_t{1} << 24;
 
 // What a chunk costs besides its elements, in elements: function calls, table look-ups, a cold cache line per array.
 constexpr int64_t kChunkOverhead = 128;
@@ -42,23 +46,63 @@ const char *dtype_name(int32_t dtype) {
   }
 }
 
+namespace {
+
+/// Bytes of the UTF-8 character at `s`, which ends with a zero; 0 if it is none, or one that would break the line or the
+/// quotes of a message: control characters, line and paragraph separators, quote and backslash.
+std::size_t printable_length(const char *s) {
+  const auto byte = [s](int i) { return static_cast<unsigned char>(s[i]); };
+  if (byte(0) < 0x80) return byte(0) >= 0x20 && byte(0) != 0x7f && byte(0) != '"' && byte(0) != '\\' ? 1 : 0;
+  const int length = byte(0) >= 0xc2 && byte(0) < 0xe0   ? 2
+                     : (byte(0) >> 4) == 0xe             ? 3
+                     : byte(0) >= 0xf0 && byte(0) < 0xf5 ? 4
+                                                         : 0;
+  uint32_t code = byte(0) & (0x7fU >> length);
+  for (int i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80U) return 0;  // also at the end of the string
+    code = (code << 6) | (byte(i) & 0x3fU);
+  }
+  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+  const bool surrogate = code >= 0xd800 && code < 0xe000;
+  const bool separates = code < 0xa0 || code == 0x2028 || code == 0x2029 || (code >= 0x202a && code <= 0x202e) ||
+                         (code >= 0x2066 && code <= 0x2069);  // the last two: writing direction
+  return overlong || surrogate || code > 0x10ffff || separates ? 0 : static_cast<std::size_t>(length);
+}
+
+}  // namespace
+
 NameSuffix::NameSuffix(const Names *names, int64_t index) {
   if (names == nullptr || names->empty()) return;
   const String &name = (*names)[static_cast<std::size_t>(index)];
   if (name.empty()) return;
-  std::size_t length = name.size();
-  if (length > kLongestName) {
-    // Not inside a character: bytes 10xxxxxx go on with one in UTF-8.
-    length = kLongestName;
-    while (length > 0 && (static_cast<unsigned char>(name[length]) & 0xc0U) == 0x80U) --length;
+  char *out = text_ + std::snprintf(text_, sizeof text_, " (\"");
+  const char *const limit = out + kLongestName;
+  std::size_t at = 0;
+  while (at < name.size()) {
+    // A printable character as it is, anything else byte by byte as an escape.
+    const std::size_t length = printable_length(name.c_str() + at);
+    if (out + (length > 0 ? length : 4) > limit) break;
+    if (length > 0) {
+      std::memcpy(out, name.c_str() + at, length);
+      out += length;
+      at += length;
+    } else {
+      out += std::snprintf(out, 5, "\\x%02x", static_cast<unsigned char>(name[at++]));
+    }
   }
-  std::snprintf(text_, sizeof text_, " (\"%.*s%s\")", static_cast<int>(length), name.c_str(),
-                length < name.size() ? "..." : "");
+  std::snprintf(out, static_cast<std::size_t>(text_ + sizeof text_ - out), "%s\")", at < name.size() ? "..." : "");
+}
+
+void validate_tensor_count(int64_t count) {
+  if (count >= 0 && count <= kMaxTensors) return;
+  fail(GSC_ERROR_INVALID_ARGUMENT, "count is %lld; it must be a number of tensors from 0 to 2^24",
+       static_cast<long long>(count));
 }
 
 void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names) {
-  if (count < 0) fail(GSC_ERROR_INVALID_ARGUMENT, "count is %lld; it must be >= 0", static_cast<long long>(count));
+  validate_tensor_count(count);
   if (count > 0 && tensors == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "%s is NULL", what);
+  int64_t total = 0;
   for (int64_t i = 0; i < count; ++i) {
     const gsc_tensor &t = tensors[i];
     const auto index = static_cast<long long>(i);
@@ -74,6 +118,11 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what
     if (t.count < 0 || t.count > kMaxElements) {
       fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld; it must be a number of elements from 0 to 2^44%s", what,
            index, static_cast<long long>(t.count), NameSuffix(names, i).c_str());
+    }
+    total += t.count;
+    if (total > kMaxElements) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[0] to %s[%lld] have more than 2^44 elements together%s", what, what, index,
+           NameSuffix(names, i).c_str());
     }
     if (t.count == 0) continue;
     if (t.data == nullptr) {

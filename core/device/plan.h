@@ -21,7 +21,8 @@ const char *dtype_name(int32_t dtype);
 /// Names of tensors; empty, or one string per tensor, "" for none.
 using Names = Vec<String>;
 
-/// ` ("name")` to end a message about tensor `index` with, or "". Long names are cut.
+/// ` ("name")` to end a message about tensor `index` with, or "". Long names are cut; what is not printable UTF-8 is
+/// escaped, so that a name cannot begin a new line of a log.
 class NameSuffix {
  public:
   NameSuffix(const Names *names, int64_t index);
@@ -31,6 +32,9 @@ class NameSuffix {
   static constexpr std::size_t kLongestName = 112;
   char text_[kLongestName + 16] = "";
 };
+
+/// Checks a number of tensors before anything of that number is read or allocated.
+void validate_tensor_count(int64_t count);
 
 /// Checks data, count, dtype, alignment of tensors[0..count); `what` is the argument's name for the message, `names`
 /// (may be NULL) what the tensors are called.

@@ -63,7 +63,10 @@ void update_scale(Context &context, float *scale, int32_t *growth_tracker, const
   options.growth_factor = growth_factor;
   options.backoff_factor = backoff_factor;
   options.growth_interval = growth_interval;
-  context.backend().update_scale(make_policy(options), scale, growth_tracker, found_inf, stream);
+  const Policy policy = make_policy(options);
+  require_moving_factor(policy, 1.0F, growth_factor, "growth_factor");
+  require_moving_factor(policy, 1.0F, backoff_factor, "backoff_factor");
+  context.backend().update_scale(policy, scale, growth_tracker, found_inf, stream);
 }
 
 void scale(Context &context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count, const float *factor,

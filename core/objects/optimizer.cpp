@@ -74,11 +74,14 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
 
 }  // namespace
 
+int32_t Optimizer::slots_of(const gsc_optimizer_options &options) {
+  return gsc::state_count(optimizer_info(options.kind).variant(options));
+}
+
 Ref<Optimizer> Optimizer::create(const Ref<Context> &context, const gsc_optimizer_options &options, Lists lists,
                                  int32_t state_count) {
   validate(options);
-  const int32_t slots = gsc::state_count(optimizer_info(options.kind).variant(options));
-  validate_lists(context, lists, state_count, slots);
+  validate_lists(context, lists, state_count, slots_of(options));
   return context->make<Optimizer>(context, options, std::move(lists));
 }
 
@@ -186,7 +189,8 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
   const auto begin = group_of_.begin() + first;
   const auto taken = std::find_if(begin, begin + count, [](int32_t g) { return g != 0; });
   if (taken != begin + count) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "tensor %lld already belongs to group %d",
+    fail(GSC_ERROR_INVALID_ARGUMENT, "first is %lld and count is %lld, but tensor %lld already belongs to group %d",
+         static_cast<long long>(first), static_cast<long long>(count),
          static_cast<long long>(taken - group_of_.begin()), *taken);
   }
   const std::size_t groups = options_.size() + 1;
@@ -248,7 +252,18 @@ void Optimizer::upload_groups() {
   backend.finish_setup();
 }
 
+void Optimizer::require_learning_rates() const {
+  if (!context_->backend().host_visible()) return;
+  for (std::size_t group = 0; group < device_lrs_.size(); ++group) {
+    const float *word = device_lrs_[group];
+    if (word == nullptr || is_learning_rate(*word)) continue;
+    fail(GSC_ERROR_INVALID_ARGUMENT, "*device_lr of group %d is %g; it must be finite and >= 0",
+         static_cast<int32_t>(group), static_cast<double>(*word));
+  }
+}
+
 void Optimizer::step(const StepWords &words, gsc_stream stream) {
+  require_learning_rates();
   const uint32_t flags = options_[0].flags;
   ApplyJob job{};
   job.variant = variant_;
@@ -268,6 +283,8 @@ void Optimizer::step(const StepWords &words, gsc_stream stream) {
   job.clip_value = words.clip_value;
   job.update = words.update;
   job.checked = lists_.grads->record();
+  job.device_lrs =
+      std::any_of(device_lrs_.begin(), device_lrs_.end(), [](const float *word) { return word != nullptr; });
   job.maximize = (flags & GSC_OPTIMIZER_MAXIMIZE) != 0;
   job.zero_grads = (flags & GSC_OPTIMIZER_ZERO_GRADS) != 0;
   job.write_grads = (flags & GSC_OPTIMIZER_WRITE_GRADS) != 0;

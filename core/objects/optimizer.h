@@ -35,6 +35,9 @@ class Optimizer final : public Object {
   static Ref<Optimizer> create(const Ref<Context> &context, const gsc_optimizer_options &options, Lists lists,
                                int32_t state_count);
 
+  /// State slots that an optimizer with these options has.
+  static int32_t slots_of(const gsc_optimizer_options &options);
+
   Optimizer(Ref<Context> context, const gsc_optimizer_options &options, Lists lists);
 
   [[nodiscard]] const Ref<Context> &context() const { return context_; }
@@ -52,6 +55,8 @@ class Optimizer final : public Object {
   void set_device_lr(int32_t group, const float *word, gsc_stream stream);
 
   void step(const StepWords &words, gsc_stream stream);
+  /// Refuses a learning rate in memory that the host can read and that is none; the device skips the step over it.
+  void require_learning_rates() const;
   void zero_grads(gsc_stream stream);
 
   [[nodiscard]] OptimizerRecord steps(gsc_stream stream) const;

@@ -26,6 +26,7 @@ uint64_t next_id() {
 
 Ref<Scaler> Scaler::create(const Ref<Context> &context, const gsc_scaler_options &options) {
   validate(options);
+  validate_first_scale(options);
   return context->make<Scaler>(context, options);
 }
 
@@ -103,16 +104,21 @@ void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
   Iteration &it = grads.iteration;
   ListRecord *list = grads.record();
   bool joined = true;
+  const char *complaint = "reported failure";
   if (reducer_.all_reduce != nullptr) {
     joined = reducer_.all_reduce(reducer_.user, list->reduce, 2, stream) == 0;
+    if (joined && backend.host_visible() && !are_joined_sums(list->reduce)) {
+      joined = false;
+      complaint = "left numbers that are no count and no sum of squares";
+    }
     if (!joined && !(it.unscaled && enabled())) {
       forget_check(grads);
-      fail(GSC_ERROR_CALLBACK, "reducer.all_reduce reported failure");
+      fail(GSC_ERROR_CALLBACK, "reducer.all_reduce %s", complaint);
     }
     if (!joined) {
       // The gradients have been written. Whatever the other ranks saw, this one must not step.
-      const double overflow = 1.0;
-      backend.write(&list->reduce[0], &overflow, sizeof overflow, stream);
+      const double overflow[2] = {1.0, 0.0};
+      backend.write(list->reduce, overflow, sizeof overflow, stream);
     }
     backend.conclude(list, it.rule, stream);
   }
@@ -120,7 +126,7 @@ void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
   it.stage = it.unscaled ? Stage::kUnscaled : Stage::kChecked;
   grads.checked_by = id_;
   leave(grads, stream);
-  if (!joined) fail(GSC_ERROR_CALLBACK, "reducer.all_reduce reported failure; grads is unscaled and will be skipped");
+  if (!joined) fail(GSC_ERROR_CALLBACK, "reducer.all_reduce %s; grads is unscaled and will be skipped", complaint);
 }
 
 /// A check came to nothing. What is left of the iteration is a clip that is waiting, if there is one.
@@ -274,6 +280,7 @@ void Scaler::complete(TensorList &grads, gsc_stream stream) {
 }
 
 void Scaler::begin_step(Optimizer &optimizer, gsc_stream stream) {
+  optimizer.require_learning_rates();
   TensorList &grads = optimizer.grads();
   enter(grads, stream);
   if (grads.iteration.stage == Stage::kStepped) {

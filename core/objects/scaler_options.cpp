@@ -156,6 +156,26 @@ void validate(const gsc_scaler_options &o) {
   if (o.floor_patience < 1) reject("options.floor_patience", o.floor_patience, ">= 1");
   require_one_of("options.history_capacity", o.history_capacity, kMaxHistory, "in 0..1048576");
   if (o.reserved != 0) reject("options.reserved", o.reserved, "0");
+  const Policy policy = make_policy(o);
+  require_moving_factor(policy, o.init_scale, o.growth_factor, "options.growth_factor");
+  require_moving_factor(policy, o.init_scale, o.backoff_factor, "options.backoff_factor");
+}
+
+void validate_first_scale(const gsc_scaler_options &o) {
+  if (o.init_scale < o.min_scale) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.init_scale is %g, below options.min_scale, which is %g",
+         static_cast<double>(o.init_scale), static_cast<double>(o.min_scale));
+  }
+  if (o.max_scale > 0.0F && o.init_scale > o.max_scale) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.init_scale is %g, above options.max_scale, which is %g",
+         static_cast<double>(o.init_scale), static_cast<double>(o.max_scale));
+  }
+}
+
+void require_moving_factor(const Policy &policy, float scale, double factor, const char *name) {
+  if (multiply_scale(policy, scale, factor) != scale) return;
+  fail(GSC_ERROR_INVALID_ARGUMENT, "%s is 1%+g; a scale of %g times that rounds to %g again and would never move", name,
+       factor - 1.0, static_cast<double>(scale), static_cast<double>(scale));
 }
 
 Policy make_policy(const gsc_scaler_options &o) {

@@ -15,6 +15,10 @@ void validate(const gsc_scaler_options &options);
 void validate_growth_factor(double value, const char *name);
 void validate_backoff_factor(double value, const char *name);
 void validate_growth_interval(int32_t value, const char *name);
+/// What is asked of options only at creation: later the scale has moved, and limits may.
+void validate_first_scale(const gsc_scaler_options &options);
+/// Refuses a factor so near to 1 that it leaves `scale` where it is.
+void require_moving_factor(const Policy &policy, float scale, double factor, const char *name);
 Policy make_policy(const gsc_scaler_options &options);
 
 }  // namespace gsc

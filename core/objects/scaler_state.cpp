@@ -126,6 +126,8 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   validate_growth_factor(state.growth_factor, "state.growth_factor");
   validate_backoff_factor(state.backoff_factor, "state.backoff_factor");
   validate_growth_interval(state.growth_interval, "state.growth_interval");
+  require_moving_factor(make_policy(options_), options_.init_scale, state.growth_factor, "state.growth_factor");
+  require_moving_factor(make_policy(options_), options_.init_scale, state.backoff_factor, "state.backoff_factor");
   const struct {
     const char *name;
     int64_t value;
@@ -146,6 +148,13 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   if (state.skipped > state.updates) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "state.skipped is %lld, more than state.updates, which is %lld",
          static_cast<long long>(state.skipped), static_cast<long long>(state.updates));
+  }
+  if (state.hysteresis_tracker > options_.hysteresis) {
+    fail(GSC_ERROR_INVALID_ARGUMENT,
+         "state.hysteresis_tracker is %d, but options.hysteresis of this scaler is %d; set the options that the state "
+         "was "
+         "saved under first",
+         state.hysteresis_tracker, options_.hysteresis);
   }
   if (!enabled()) return;
   wait_for_lists(stream);

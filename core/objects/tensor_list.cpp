@@ -38,6 +38,7 @@ void OverlapCheck::run() {
 
 Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
                                    const char *const *names) {
+  validate_tensor_count(count);
   Names copied(context->memory());
   if (names != nullptr && count > 0) {
     copied.reserve(static_cast<std::size_t>(count));

@@ -98,7 +98,11 @@ GSC_HD void on_overflow(const Policy &p, PolicyState &s) {
       if (at_floor) lowered = s.scale;
     } else {
       at_floor = s.scale <= p.min_scale;
-      if (lowered < p.min_scale) lowered = p.min_scale;
+      if (at_floor) {
+        lowered = s.scale;  // set_scale and set_options may leave it below: an overflow does not raise it
+      } else if (lowered < p.min_scale) {
+        lowered = p.min_scale;
+      }
     }
   } else {
     at_floor = lowered == 0.0F;  // collapsed: nothing can be scaled any more

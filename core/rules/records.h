@@ -43,8 +43,22 @@ inline constexpr int64_t kNoOffender = INT64_MAX;
 /// Chunks hold at most 2^16 elements, so a chunk's number and an offset in it order like (tensor, element).
 GSC_HD int64_t offender_key(int64_t chunk, int64_t offset) { return (chunk << 16) | offset; }
 
-/// Turns the joined sums into the words that a step reads. 1e-6 is PyTorch's clip_grad_norm_.
+/// What an all-reduce can leave behind: a count of elements, and a sum of squares. Counts end where doubles do not hold
+/// every integer any more.
+inline constexpr double kMostCounted = 0x1p53;
+GSC_HD bool are_joined_sums(const double (&reduce)[2]) {
+  const bool is_count = reduce[0] >= 0.0 && reduce[0] <= kMostCounted;
+  const bool is_nan = reduce[1] != reduce[1];  // only a NaN among the gradients may give one
+  return is_count && !(reduce[1] < 0.0) && !(is_nan && reduce[0] == 0.0);
+}
+
+/// Turns the joined sums into the words that a step reads. 1e-6 is PyTorch's clip_grad_norm_. Sums that are none count as
+/// an overflow.
 GSC_HD void conclude_check(ListRecord &r, const ClipRule &rule) {
+  if (!are_joined_sums(r.reduce)) {
+    r.reduce[0] = kMostCounted;
+    r.reduce[1] = 0.0;
+  }
   r.grad_norm = square_root(r.reduce[1]);
   r.found_inf = static_cast<float>(r.reduce[0]);
   r.clip = 1.0F;
@@ -126,5 +140,8 @@ struct GroupRecord {
   Hyper hyper;
   const float *device_lr;  ///< NULL: hyper.lr
 };
+
+/// A learning rate that was found in device memory is one.
+GSC_HD bool is_learning_rate(float lr) { return lr >= 0.0F && lr <= policy::kFloatMax; }
 
 }  // namespace gsc
