@@ -44,6 +44,9 @@ class Context final : public Object {
     }
   }
 
+  /// Guards which optimizers use which lists, and the addresses of lists that have one.
+  [[nodiscard]] std::mutex &uses_mutex() { return uses_mutex_; }
+
   /// Makes an object in this context's memory; it must give itself back with unmake().
   template <typename T, typename... Args>
   Ref<T> make(Args &&...args) {
@@ -81,6 +84,7 @@ class Context final : public Object {
   gsc_log_fn log_;
   void *log_user_;
   std::mutex scratch_mutex_;
+  std::mutex uses_mutex_;
   Plan scratch_[2];
 };
 

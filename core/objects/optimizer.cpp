@@ -103,7 +103,35 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
   groups_ = DeviceMemory(backend, sizeof(GroupRecord));
   coefficients_ = DeviceMemory(backend, sizeof(Coefficients<double>));
   upload_groups();
-  mark_narrowed_gradients();  // last, because it changes the caller's list
+  // Last, because it changes the caller's lists.
+  mark_narrowed_gradients();
+  const std::lock_guard lock(context_->uses_mutex());
+  ListUse *use = uses_;
+  for_each_list([&](TensorList &list, const char *) {
+    *use = {&list, this, nullptr};
+    list.add_use(*use++);
+  });
+}
+
+template <typename F>
+void Optimizer::for_each_list(const F &f) const {
+  f(*lists_.params, "params");
+  f(*lists_.grads, "grads");
+  if (lists_.model_copy) f(*lists_.model_copy, "model_copy");
+  for (int32_t slot = 0; slot < slot_count_; ++slot) f(*lists_.state[slot], kStateNames[slot]);
+}
+
+Optimizer::~Optimizer() {
+  const std::lock_guard lock(context_->uses_mutex());
+  for (ListUse &use : uses_) {
+    if (use.list != nullptr) use.list->remove_use(use);
+  }
+}
+
+void Optimizer::require_no_overlap(const OverlapCheck &addresses, const TensorList &changed) const {
+  for_each_list([&](const TensorList &list, const char *name) {
+    if (&list != &changed) addresses.run_against(list, name);
+  });
 }
 
 /// fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow.

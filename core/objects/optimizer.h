@@ -54,6 +54,9 @@ class Optimizer final : public Object {
   void set_lr(int32_t group, double lr, gsc_stream stream);
   void set_device_lr(int32_t group, const float *word, gsc_stream stream);
 
+  /// New addresses of `changed`, sorted by a check that has run, must not lie in the optimizer's other lists.
+  void require_no_overlap(const OverlapCheck &addresses, const TensorList &changed) const;
+
   void step(const StepWords &words, gsc_stream stream);
   /// Refuses a learning rate in memory that the host can read and that is none; the device skips the step over it.
   void require_learning_rates() const;
@@ -68,13 +71,16 @@ class Optimizer final : public Object {
   void load_sync(const void *buffer, int64_t size, gsc_stream stream);
 
  private:
-  ~Optimizer() override = default;
+  ~Optimizer() override;
   friend class Context;
   void destroy() noexcept override { Context::unmake(this); }
 
   void require_group(int32_t group) const;
   void validate_group(const gsc_optimizer_options &options) const;
   void mark_narrowed_gradients();
+  /// Calls f(list, name) for every list there is.
+  template <typename F>
+  void for_each_list(const F &f) const;
   void make_state();
   void write_group(int32_t group, gsc_stream stream);
   /// Device arrays for `groups` groups, filled from options_ and device_lrs_.
@@ -92,6 +98,7 @@ class Optimizer final : public Object {
   DeviceMemory device_group_of_;
   DeviceMemory trust_;
   DeviceMemory record_;
+  ListUse uses_[3 + kMaxStates];
 };
 
 }  // namespace gsc

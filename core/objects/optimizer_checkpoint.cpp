@@ -1,25 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizer checkpoints: a header, one shape per tensor, then the state tensors slot after slot, in the byte order of
-// this machine. Hyper-parameters are the caller's configuration and are not part of it.
+// Optimizer checkpoints: a header, one shape per tensor, the state tensors slot after slot, and a checksum, in the byte
+// order of this machine. docs/abi.md has every offset. Hyper-parameters are the caller's configuration and not part of it.
 #include <cstring>
 
+#include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/objects/optimizer.h"
 
 namespace gsc {
 namespace {
 
-constexpr char kMagic[8] = {'G', 'S', 'C', 'O', 'P', 'T', '1', '\n'};
+constexpr char kMagic[8] = {'G', 'S', 'C', 'O', 'P', 'T', '2', '\n'};
+constexpr uint32_t kByteOrder = 0x01020304;
+constexpr uint32_t kOtherByteOrder = 0x04030201;
 
 struct Header {
   char magic[8];
+  uint32_t byte_order;
   int32_t kind;
   int32_t slots;
+  int32_t reserved;  ///< 0
   int64_t tensors;
   int64_t applied;
   int64_t skipped;
-  int64_t bytes;  ///< of the whole, this header included
+  int64_t bytes;  ///< of the whole, header and checksum included
 };
+static_assert(sizeof(Header) == 56);
 
 struct Shape {
   int64_t count;
@@ -28,7 +34,9 @@ struct Shape {
 
 int64_t tensor_bytes(const gsc_tensor &t) { return t.count * dtype_size(t.dtype); }
 
-/// Calls f(tensor, position) for every state tensor of a checkpoint; returns the size of the whole.
+using Checksum = uint64_t;
+
+/// Calls f(tensor, position) for every state tensor of a checkpoint; returns the position of the checksum.
 template <typename F>
 int64_t for_each_state(const Optimizer &optimizer, int64_t tensors, const F &f) {
   int64_t position = static_cast<int64_t>(sizeof(Header)) + tensors * static_cast<int64_t>(sizeof(Shape));
@@ -45,7 +53,8 @@ int64_t for_each_state(const Optimizer &optimizer, int64_t tensors, const F &f) 
 }  // namespace
 
 int64_t Optimizer::save_size() const {
-  return for_each_state(*this, lists_.params->plan().size(), [](const gsc_tensor &, int64_t) {});
+  const int64_t end = for_each_state(*this, lists_.params->plan().size(), [](const gsc_tensor &, int64_t) {});
+  return end + static_cast<int64_t>(sizeof(Checksum));
 }
 
 void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
@@ -60,6 +69,7 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
   const OptimizerRecord record = steps(stream);
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.byte_order = kByteOrder;
   header.kind = options_[0].kind;
   header.slots = slot_count_;
   header.tensors = params.size();
@@ -71,9 +81,11 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
     const Shape shape{params.tensor(i).count, state_dtype(params.tensor(i).dtype)};
     std::memcpy(out + sizeof header + static_cast<std::size_t>(i) * sizeof shape, &shape, sizeof shape);
   }
-  for_each_state(*this, params.size(), [&](const gsc_tensor &t, int64_t position) {
+  const int64_t end = for_each_state(*this, params.size(), [&](const gsc_tensor &t, int64_t position) {
     if (t.count > 0) backend.read_sync(out + position, t.data, tensor_bytes(t), stream);
   });
+  const Checksum sum = checksum(out, end);
+  std::memcpy(out + end, &sum, sizeof sum);
 }
 
 void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
@@ -87,7 +99,12 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   }
   std::memcpy(&header, in, sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer does not hold the state of a gradscaler optimizer");
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer does not hold the state of a gradscaler optimizer in format 2");
+  }
+  if (header.byte_order != kByteOrder) {
+    fail(GSC_ERROR_INVALID_ARGUMENT,
+         header.byte_order == kOtherByteOrder ? "buffer was saved on a machine of the other byte order"
+                                              : "buffer is damaged: its mark of the byte order is none");
   }
   if (header.kind != options_[0].kind || header.slots != slot_count_) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer holds kind %d with %d state slots; this optimizer is kind %d with %d",
@@ -114,6 +131,13 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   if (size != needed || header.bytes != needed) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "size is %lld, but this optimizer's state has %lld bytes",
          static_cast<long long>(size), static_cast<long long>(needed));
+  }
+  const int64_t end = needed - static_cast<int64_t>(sizeof(Checksum));
+  Checksum sum;
+  std::memcpy(&sum, in + end, sizeof sum);
+  if (sum != checksum(in, end)) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer is damaged: its checksum is %016llx, but its bytes give %016llx",
+         static_cast<unsigned long long>(sum), static_cast<unsigned long long>(checksum(in, end)));
   }
   set_steps(header.applied, header.skipped, stream);
   for_each_state(*this, params.size(), [&](const gsc_tensor &t, int64_t position) {

@@ -3,9 +3,11 @@
 #include "core/objects/tensor_list.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/objects/optimizer.h"
 
 namespace gsc {
 
@@ -28,12 +30,27 @@ void OverlapCheck::run() {
   for (std::size_t i = 1; i < spans_.size(); ++i) {
     const Span &a = spans_[i - 1];
     const Span &b = spans_[i];
-    if (b.begin < a.end) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld]%s overlaps %s[%lld]%s in memory", b.what,
-           static_cast<long long>(b.index), NameSuffix(b.names, b.index).c_str(), a.what,
-           static_cast<long long>(a.index), NameSuffix(a.names, a.index).c_str());
-    }
+    if (b.begin < a.end) fail_on(b, a);
   }
+}
+
+void OverlapCheck::run_against(const TensorList &list, const char *what) const {
+  for (int64_t i = 0; i < list.plan().size(); ++i) {
+    const gsc_tensor &t = list.plan().tensor(i);
+    if (t.count == 0) continue;
+    const auto begin = reinterpret_cast<uintptr_t>(t.data);
+    const Span other{begin, begin + static_cast<uintptr_t>(t.count * dtype_size(t.dtype)), what, i, &list.names()};
+    // The last that begins before the end of `other` is the only one that can reach into it.
+    const auto after = std::lower_bound(spans_.begin(), spans_.end(), other.end,
+                                        [](const Span &span, uintptr_t end) { return span.begin < end; });
+    if (after != spans_.begin() && std::prev(after)->end > other.begin) fail_on(*std::prev(after), other);
+  }
+}
+
+void OverlapCheck::fail_on(const Span &a, const Span &b) {
+  fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld]%s overlaps %s[%lld]%s in memory", a.what, static_cast<long long>(a.index),
+       NameSuffix(a.names, a.index).c_str(), b.what, static_cast<long long>(b.index),
+       NameSuffix(b.names, b.index).c_str());
 }
 
 Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
@@ -88,6 +105,8 @@ void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream strea
   OverlapCheck overlap(context_->memory());
   overlap.add(tensors.data(), count, "data", &names_);
   overlap.run();
+  const std::lock_guard lock(context_->uses_mutex());
+  for (const ListUse *use = uses_; use != nullptr; use = use->next) use->user->require_no_overlap(overlap, *this);
   plan_.rebind(data);
   context_->backend().bind(plan_, stream);
 }
@@ -116,6 +135,17 @@ const char *TensorList::name(int64_t index) const {
 const gsc_tensor &TensorList::at(int64_t index) const {
   require_index(index);
   return plan_.tensor(index);
+}
+
+void TensorList::add_use(ListUse &use) {
+  use.next = uses_;
+  uses_ = &use;
+}
+
+void TensorList::remove_use(ListUse &use) noexcept {
+  ListUse **at = &uses_;
+  while (*at != &use) at = &(*at)->next;
+  *at = use.next;
 }
 
 void TensorList::reset_iteration() {

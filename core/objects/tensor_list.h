@@ -27,6 +27,16 @@ struct Iteration {
   ClipRule rule{kNoClip, std::numeric_limits<double>::infinity(), false};
 };
 
+class Optimizer;
+class TensorList;
+
+/// One place of a list in an optimizer, in the list's chain of uses.
+struct ListUse {
+  TensorList *list = nullptr;
+  const Optimizer *user = nullptr;
+  ListUse *next = nullptr;
+};
+
 class TensorList final : public Object {
  public:
   static constexpr Tag kTag = Tag::kTensorList;
@@ -49,6 +59,10 @@ class TensorList final : public Object {
   [[nodiscard]] const Names &names() const { return names_; }
   [[nodiscard]] const gsc_tensor &at(int64_t index) const;
 
+  /// Under the context's uses_mutex().
+  void add_use(ListUse &use);
+  void remove_use(ListUse &use) noexcept;
+
   /// Back to READY, in nobody's iteration.
   void reset_iteration();
 
@@ -68,6 +82,7 @@ class TensorList final : public Object {
   Plan plan_;
   Names names_;  ///< empty until a name is set
   DeviceMemory record_;
+  ListUse *uses_ = nullptr;
 };
 
 /// Finds two buffers that share memory, over any number of lists. For use while creating objects.
@@ -80,6 +95,8 @@ class OverlapCheck {
   }
   /// Throws naming both.
   void run();
+  /// After run(): throws if a tensor of `list` lies in what was added. Allocates nothing.
+  void run_against(const TensorList &list, const char *what) const;
 
  private:
   struct Span {
@@ -89,6 +106,7 @@ class OverlapCheck {
     int64_t index;
     const Names *names;
   };
+  [[noreturn]] static void fail_on(const Span &a, const Span &b);
   Vec<Span> spans_;
 };
 
