@@ -5,6 +5,7 @@
 
 #include "capi/guard.h"
 #include "core/cpu/dispatch.h"
+#include "core/cpu/parallel.h"
 #include "core/objects/operations.h"
 #if defined(GSC_HAVE_CUDA)
 #include "core/cuda/devices.h"
@@ -66,7 +67,20 @@ void require_device_type(int32_t device_type) {
 
 }  // namespace
 
+gsc_status conclude(const char *function) noexcept {
+  const cpu::Misuse found = cpu::take_misuse();
+  if (found.missing == 0 && found.repeated == 0) return GSC_OK;
+  char what[160];
+  std::snprintf(
+      what, sizeof what,
+      "options.parallel_for left out %d tasks, which the calling thread ran, and ran %d that were done or not "
+      "there, which had no effect; the call has done its work",
+      found.missing, found.repeated);
+  return set_error(GSC_ERROR_CALLBACK, function, what);
+}
+
 gsc_status set_error(gsc_status status, const char *function, const char *what) noexcept {
+  cpu::take_misuse();
   std::snprintf(last_message, sizeof last_message, "%s: %s", function, what);
   return status;
 }

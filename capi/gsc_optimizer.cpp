@@ -11,6 +11,9 @@ using namespace gsc::capi;
 
 namespace {
 
+using Call = InCall<Optimizer>;
+
+/// For calls that only look.
 Optimizer &optimizer_of(const gsc_optimizer *optimizer) { return object<Optimizer>(optimizer, "optimizer"); }
 
 }  // namespace
@@ -54,7 +57,7 @@ void gsc_optimizer_destroy(gsc_optimizer *optimizer) { destroy(optimizer); }
 gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
                                    const gsc_optimizer_options *options, int32_t *out_group) {
   return guard(__func__, [&] {
-    const int32_t group = optimizer_of(optimizer).add_group(first, count, read_struct(options, "options"));
+    const int32_t group = Call(optimizer, "optimizer")->add_group(first, count, read_struct(options, "options"));
     if (out_group != nullptr) *out_group = group;
   });
 }
@@ -73,21 +76,22 @@ gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t gro
 
 gsc_status gsc_optimizer_set_options(gsc_optimizer *optimizer, int32_t group, const gsc_optimizer_options *options,
                                      gsc_stream stream) {
-  return guard(__func__, [&] { optimizer_of(optimizer).set_options(group, read_struct(options, "options"), stream); });
+  return guard(__func__,
+               [&] { Call(optimizer, "optimizer")->set_options(group, read_struct(options, "options"), stream); });
 }
 
 gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group, double lr, gsc_stream stream) {
-  return guard(__func__, [&] { optimizer_of(optimizer).set_lr(group, lr, stream); });
+  return guard(__func__, [&] { Call(optimizer, "optimizer")->set_lr(group, lr, stream); });
 }
 
 gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
                                        gsc_stream stream) {
   return guard(__func__,
-               [&] { optimizer_of(optimizer).set_device_lr(group, aligned(device_lr, "device_lr"), stream); });
+               [&] { Call(optimizer, "optimizer")->set_device_lr(group, aligned(device_lr, "device_lr"), stream); });
 }
 
 gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__, [&] { optimizer_of(optimizer).step({}, stream); });
+  return guard(__func__, [&] { Call(optimizer, "optimizer")->step({}, stream); });
 }
 
 gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
@@ -96,12 +100,12 @@ gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_
     StepWords words;
     words.inv_scale = aligned(inv_scale, "inv_scale");
     words.found_inf = aligned(found_inf, "found_inf");
-    optimizer_of(optimizer).step(words, stream);
+    Call(optimizer, "optimizer")->step(words, stream);
   });
 }
 
 gsc_status gsc_optimizer_zero_grads(gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__, [&] { optimizer_of(optimizer).zero_grads(stream); });
+  return guard(__func__, [&] { Call(optimizer, "optimizer")->zero_grads(stream); });
 }
 
 gsc_status gsc_optimizer_get_grads(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads) {
@@ -137,7 +141,7 @@ gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, int64_t 
 }
 
 gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t applied, int64_t skipped, gsc_stream stream) {
-  return guard(__func__, [&] { optimizer_of(optimizer).set_steps(applied, skipped, stream); });
+  return guard(__func__, [&] { Call(optimizer, "optimizer")->set_steps(applied, skipped, stream); });
 }
 
 gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes) {
@@ -145,9 +149,9 @@ gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *
 }
 
 gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream) {
-  return guard(__func__, [&] { optimizer_of(optimizer).save_sync(require(buffer, "buffer"), size, stream); });
+  return guard(__func__, [&] { Call(optimizer, "optimizer")->save_sync(require(buffer, "buffer"), size, stream); });
 }
 
 gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void *buffer, int64_t size, gsc_stream stream) {
-  return guard(__func__, [&] { optimizer_of(optimizer).load_sync(require(buffer, "buffer"), size, stream); });
+  return guard(__func__, [&] { Call(optimizer, "optimizer")->load_sync(require(buffer, "buffer"), size, stream); });
 }

@@ -10,17 +10,22 @@ using namespace gsc::capi;
 
 namespace {
 
+using ScalerCall = InCall<Scaler>;
+using GradsCall = InCall<TensorList>;
+
+/// For calls that only look.
 Scaler &scaler_of(const gsc_scaler *scaler) { return object<Scaler>(scaler, "scaler"); }
-TensorList &grads_of(const gsc_tensor_list *grads) { return object<TensorList>(grads, "grads"); }
-TensorList *grads_or_null(const gsc_tensor_list *grads) { return grads != nullptr ? &grads_of(grads) : nullptr; }
+TensorList *grads_or_null(const gsc_tensor_list *grads) {
+  return grads != nullptr ? &object<TensorList>(grads, "grads") : nullptr;
+}
 
 /// Changes one option through set_options, so that there is one way to validate.
 template <typename T>
 void set_option(gsc_scaler *scaler, T gsc_scaler_options::*option, T value, gsc_stream stream) {
-  Scaler &s = scaler_of(scaler);
-  gsc_scaler_options options = s.options();
+  const ScalerCall s(scaler, "scaler");
+  gsc_scaler_options options = s->options();
   options.*option = value;
-  s.set_options(options, stream);
+  s->set_options(options, stream);
 }
 
 }  // namespace
@@ -47,65 +52,72 @@ void gsc_scaler_destroy(gsc_scaler *scaler) { destroy(scaler); }
 
 gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                             gsc_stream stream) {
-  return guard(__func__, [&] { scaler_of(scaler).scale(src, dst, count, stream); });
+  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->scale(src, dst, count, stream); });
 }
 
 gsc_status gsc_scaler_unscale(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream) {
-  return guard(__func__, [&] { scaler_of(scaler).unscale(grads_of(grads), stream); });
+  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->unscale(*GradsCall(grads, "grads"), stream); });
 }
 
 gsc_status gsc_scaler_check(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream) {
-  return guard(__func__, [&] { scaler_of(scaler).check(grads_of(grads), stream); });
+  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->check(*GradsCall(grads, "grads"), stream); });
 }
 
 gsc_status gsc_scaler_check_range(gsc_scaler *scaler, gsc_tensor_list *grads, int64_t first, int64_t count,
                                   gsc_stream stream) {
-  return guard(__func__, [&] { scaler_of(scaler).check_range(grads_of(grads), first, count, stream); });
+  return guard(__func__,
+               [&] { ScalerCall(scaler, "scaler")->check_range(*GradsCall(grads, "grads"), first, count, stream); });
 }
 
 gsc_status gsc_scaler_clip_grad_norm(gsc_scaler *scaler, gsc_tensor_list *grads, double max_norm, int32_t norm_type,
                                      gsc_stream stream) {
-  return guard(__func__, [&] { scaler_of(scaler).clip_grad_norm(grads_of(grads), max_norm, norm_type, stream); });
+  return guard(__func__, [&] {
+    ScalerCall(scaler, "scaler")->clip_grad_norm(*GradsCall(grads, "grads"), max_norm, norm_type, stream);
+  });
 }
 
 gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_list *grads, double clip_value,
                                       gsc_stream stream) {
-  return guard(__func__, [&] { scaler_of(scaler).clip_grad_value(grads_of(grads), clip_value, stream); });
+  return guard(__func__,
+               [&] { ScalerCall(scaler, "scaler")->clip_grad_value(*GradsCall(grads, "grads"), clip_value, stream); });
 }
 
 gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__, [&] { scaler_of(scaler).step(object<Optimizer>(optimizer, "optimizer"), stream); });
+  return guard(__func__,
+               [&] { ScalerCall(scaler, "scaler")->step(*InCall<Optimizer>(optimizer, "optimizer"), stream); });
 }
 
 gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
                                        gsc_stream stream) {
   return guard(__func__, [&] {
     require(out_apply, "out_apply");
-    *out_apply = scaler_of(scaler).should_step_sync(grads_of(grads), stream) ? 1 : 0;
+    *out_apply = ScalerCall(scaler, "scaler")->should_step_sync(*GradsCall(grads, "grads"), stream) ? 1 : 0;
   });
 }
 
 gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream) {
-  return guard(__func__, [&] { scaler_of(scaler).update(stream); });
+  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->update(stream); });
 }
 
 gsc_status gsc_scaler_step_and_update(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__, [&] { scaler_of(scaler).step_and_update(object<Optimizer>(optimizer, "optimizer"), stream); });
+  return guard(__func__, [&] {
+    ScalerCall(scaler, "scaler")->step_and_update(*InCall<Optimizer>(optimizer, "optimizer"), stream);
+  });
 }
 
 gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads) {
   return guard(__func__, [&] {
-    Scaler &s = scaler_of(scaler);
+    const ScalerCall s(scaler, "scaler");
     if (grads != nullptr) {
-      s.discard(grads_of(grads));
+      s->discard(*GradsCall(grads, "grads"));
     } else {
-      s.discard_all();
+      s->discard_all();
     }
   });
 }
 
 gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_stream stream) {
-  return guard(__func__, [&] { scaler_of(scaler).set_scale(scale, stream); });
+  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->set_scale(scale, stream); });
 }
 
 gsc_status gsc_scaler_get_scale_sync(const gsc_scaler *scaler, float *out_scale, gsc_stream stream) {
@@ -162,7 +174,7 @@ gsc_status gsc_scaler_get_state_sync(gsc_scaler *scaler, gsc_scaler_state *out_s
 }
 
 gsc_status gsc_scaler_set_state(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream) {
-  return guard(__func__, [&] { scaler_of(scaler).set_state(read_struct(state, "state"), stream); });
+  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->set_state(read_struct(state, "state"), stream); });
 }
 
 gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_options *out_options) {
@@ -170,7 +182,7 @@ gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_options *
 }
 
 gsc_status gsc_scaler_set_options(gsc_scaler *scaler, const gsc_scaler_options *options, gsc_stream stream) {
-  return guard(__func__, [&] { scaler_of(scaler).set_options(read_struct(options, "options"), stream); });
+  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->set_options(read_struct(options, "options"), stream); });
 }
 
 gsc_status gsc_scaler_get_growth_factor(const gsc_scaler *scaler, double *out_factor) {
@@ -208,14 +220,14 @@ gsc_status gsc_scaler_set_growth_interval(gsc_scaler *scaler, int32_t interval, 
 
 gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer) {
   return guard(__func__, [&] {
-    Scaler &s = scaler_of(scaler);
+    const ScalerCall s(scaler, "scaler");
     if (reducer == nullptr) {
-      s.set_reducer(nullptr);
+      s->set_reducer(nullptr);
       return;
     }
     const gsc_reducer copy = read_struct(reducer, "reducer");
     if (copy.flags != 0) fail(GSC_ERROR_INVALID_ARGUMENT, "reducer.flags is %u; no flag is defined", copy.flags);
     if (copy.all_reduce == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "reducer.all_reduce is NULL");
-    s.set_reducer(&copy);
+    s->set_reducer(&copy);
   });
 }

@@ -31,11 +31,11 @@ gsc_status gsc_tensor_list_get_tensor(const gsc_tensor_list *list, int64_t index
 }
 
 gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data, int64_t count, gsc_stream stream) {
-  return guard(__func__, [&] { object<TensorList>(list, "list").set_pointers(data, count, stream); });
+  return guard(__func__, [&] { InCall<TensorList>(list, "list")->set_pointers(data, count, stream); });
 }
 
 gsc_status gsc_tensor_list_set_name(gsc_tensor_list *list, int64_t index, const char *name) {
-  return guard(__func__, [&] { object<TensorList>(list, "list").set_name(index, name); });
+  return guard(__func__, [&] { InCall<TensorList>(list, "list")->set_name(index, name); });
 }
 
 gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t index, const char **out_name) {
@@ -48,12 +48,12 @@ gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t index, 
 gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor_diagnosis *out_diagnosis,
                                          int64_t *out_histogram, int64_t count, gsc_stream stream) {
   return guard(__func__, [&] {
-    const auto &l = object<TensorList>(list, "list");
-    if (count != l.plan().size()) {
+    const InCall<TensorList> l(list, "list");
+    if (count != l->plan().size()) {
       fail(GSC_ERROR_INVALID_ARGUMENT, "count is %lld, but the list has %lld tensors", static_cast<long long>(count),
-           static_cast<long long>(l.plan().size()));
+           static_cast<long long>(l->plan().size()));
     }
     if (count > 0) require(out_diagnosis, "out_diagnosis");
-    l.context()->backend().diagnose_sync(l.plan(), out_diagnosis, out_histogram, stream);
+    l->context()->backend().diagnose_sync(l->plan(), out_diagnosis, out_histogram, stream);
   });
 }

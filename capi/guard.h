@@ -18,13 +18,16 @@ namespace gsc::capi {
 /// Keeps "function: what" as this thread's message and returns `status`.
 gsc_status set_error(gsc_status status, const char *function, const char *what) noexcept;
 
+/// What a call that did its work returns: GSC_OK, unless a callback was found out meanwhile.
+gsc_status conclude(const char *function) noexcept;
+
 /// Runs `body`; whatever it throws becomes a status. `function` is the entry point's name.
 template <typename F>
 gsc_status guard(const char *function, const F &body) noexcept {
   const FloatEnvironment environment;
   try {
     body();
-    return GSC_OK;
+    return conclude(function);
   } catch (const Error &e) {
     return set_error(e.status(), function, e.what());
   } catch (const std::bad_alloc &) {
@@ -68,6 +71,29 @@ T &object(const Handle *handle, const char *name) {
   }
   return static_cast<T &>(*base);
 }
+
+/// The object behind a handle, for a call that changes it or runs callbacks. While it lives no other such call gets the
+/// object, and it stays although a callback destroys it.
+template <typename T>
+class InCall {
+ public:
+  template <typename Handle>
+  InCall(const Handle *handle, const char *name) : object_(Ref<T>::share(&object<T>(handle, name))) {
+    if (object_->begin_call()) return;
+    fail(GSC_ERROR_BAD_STATE,
+         "%s is in use by a call that has not returned; its callbacks cannot use it, nor can other "
+         "threads",
+         name);
+  }
+  InCall(const InCall &) = delete;
+  InCall &operator=(const InCall &) = delete;
+  ~InCall() { object_->end_call(); }
+  T &operator*() const { return *object_; }
+  T *operator->() const { return object_.get(); }
+
+ private:
+  Ref<T> object_;
+};
 
 template <typename T, typename Handle>
 Ref<T> shared(const Handle *handle, const char *name) {

@@ -67,6 +67,16 @@ class Object {
   }
   [[nodiscard]] Tag tag() const noexcept { return tag_; }
 
+  /// Marks a call that changes the object. False if one is under way already: that of the callback that asks, or another
+  /// thread's. Found in the first case for certain, in the second mostly; a lock would cost more than it is worth.
+  bool begin_call() noexcept {
+    if (in_call_.load(std::memory_order_relaxed)) return false;
+    in_call_.store(true, std::memory_order_relaxed);
+    return true;
+  }
+  void end_call() noexcept { in_call_.store(false, std::memory_order_relaxed); }
+  [[nodiscard]] bool is_in_call() const noexcept { return in_call_.load(std::memory_order_relaxed); }
+
  protected:
   explicit Object(Tag tag) : tag_(tag) {}
   virtual ~Object() { tag_ = Tag::kGone; }
@@ -77,6 +87,7 @@ class Object {
 
   Tag tag_;
   std::atomic<int32_t> references_{1};
+  std::atomic<bool> in_call_{false};
 };
 
 /// Owning pointer to an Object.

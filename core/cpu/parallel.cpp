@@ -8,6 +8,7 @@
 #include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/float_environment.h"
@@ -36,17 +37,7 @@ void relax() {
 #endif
 }
 
-/// A region whose tasks run on threads of the caller's.
-struct Region {
-  gsc_task_fn body;
-  void *argument;
-};
-
-void run_task(void *region, int32_t index) {
-  const FloatEnvironment environment;
-  const auto *r = static_cast<const Region *>(region);
-  r->body(r->argument, index);
-}
+thread_local Misuse misuse;
 
 }  // namespace
 
@@ -145,6 +136,52 @@ class Pool {
   std::vector<std::thread> workers_;
 };
 
+Misuse take_misuse() noexcept { return std::exchange(misuse, Misuse{}); }
+
+bool Region::try_open(int32_t count, gsc_task_fn body, void *argument) {
+  if (count > kMaxTasks || taken_.exchange(true)) return false;
+  for (auto &word : claimed_) word.store(0, std::memory_order_relaxed);
+  repeated_.store(0, std::memory_order_relaxed);
+  count_ = count;
+  body_ = body;
+  argument_ = argument;
+  open_.store(true);
+  return true;
+}
+
+bool Region::claim(int32_t index) {
+  const uint64_t bit = uint64_t{1} << (index % 64);
+  return (claimed_[index / 64].fetch_or(bit) & bit) == 0;
+}
+
+void Region::run_task(void *region, int32_t index) { static_cast<Region *>(region)->run(index); }
+
+void Region::run(int32_t index) {
+  // close() closes first and looks inside afterwards, so one of the two sees the other.
+  inside_.fetch_add(1);
+  if (open_.load() && index >= 0 && index < count_ && claim(index)) {
+    const FloatEnvironment environment;
+    body_(argument_, index);
+  } else {
+    repeated_.fetch_add(1);
+  }
+  inside_.fetch_sub(1);
+}
+
+Misuse Region::close() {
+  Misuse found;
+  for (int32_t i = 0; i < count_; ++i) {
+    if (!claim(i)) continue;
+    ++found.missing;
+    body_(argument_, i);
+  }
+  open_.store(false);
+  while (inside_.load() != 0) std::this_thread::yield();
+  found.repeated = repeated_.load();
+  taken_.store(false);
+  return found;
+}
+
 Parallel::Parallel(int32_t threads, gsc_parallel_for_fn parallel_for, void *user)
     : threads_(threads), parallel_for_(parallel_for), user_(user) {}
 
@@ -166,11 +203,16 @@ Pool *Parallel::pool() {
 
 void Parallel::run_tasks(int32_t count, gsc_task_fn body, void *argument) {
   if (count > 1 && parallel_for_ != nullptr) {
-    Region region{body, argument};
-    parallel_for_(user_, count, &run_task, &region);
-    return;
+    for (Region &region : regions_) {
+      if (!region.try_open(count, body, argument)) continue;
+      parallel_for_(user_, count, &Region::run_task, &region);
+      const Misuse found = region.close();
+      misuse.missing += found.missing;
+      misuse.repeated += found.repeated;
+      return;
+    }
   }
-  if (count > 1 && threads_ > 1) {
+  if (count > 1 && parallel_for_ == nullptr && threads_ > 1) {
     Pool *workers = pool();
     if (workers != nullptr && workers->try_run(count, body, argument)) return;
   }

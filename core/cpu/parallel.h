@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parallel regions on the CPU: a small pool of threads started at the first region, or the caller's parallel-for.
 // A region that finds the pool busy (another thread's call on a shared context) runs on its own thread alone.
-// Which thread runs which task has no influence on results.
+// Which thread runs which task has no influence on results. Neither has a parallel-for of the caller's that breaks its
+// contract: a task that comes twice is run once, one that does not come is run by the calling thread.
 #pragma once
 
 #include <atomic>
@@ -12,6 +13,39 @@
 namespace gsc::cpu {
 
 class Pool;
+
+/// What a parallel-for of the caller's did wrong on this thread since it was asked last.
+struct Misuse {
+  int32_t missing = 0;   ///< tasks that it had not run when it returned
+  int32_t repeated = 0;  ///< tasks that it ran again, or that there were none of
+};
+Misuse take_misuse() noexcept;
+
+/// A region whose tasks run on threads of the caller's. It outlives the region, so that a task that comes late finds
+/// that out instead of memory that is gone.
+class Region {
+ public:
+  /// False if another region has it.
+  bool try_open(int32_t count, gsc_task_fn body, void *argument);
+  /// Runs what has not been run, and waits for what is running.
+  Misuse close();
+  /// The gsc_task_fn to hand out, `region` being the argument.
+  static void run_task(void *region, int32_t index);
+
+ private:
+  static constexpr int32_t kMaxTasks = 4096;  ///< of the most threads that a context can have
+  void run(int32_t index);
+  bool claim(int32_t index);
+
+  std::atomic<bool> taken_{false};
+  std::atomic<bool> open_{false};
+  std::atomic<int32_t> inside_{0};
+  std::atomic<int32_t> repeated_{0};
+  std::atomic<uint64_t> claimed_[kMaxTasks / 64] = {};
+  int32_t count_ = 0;
+  gsc_task_fn body_ = nullptr;
+  void *argument_ = nullptr;
+};
 
 class Parallel {
  public:
@@ -39,6 +73,7 @@ class Parallel {
   gsc_parallel_for_fn parallel_for_;
   void *user_;
   std::atomic<Pool *> pool_{nullptr};
+  Region regions_[4];  ///< a call that finds them all taken runs on its own thread alone
 };
 
 }  // namespace gsc::cpu

@@ -3,6 +3,7 @@
 // object keeps its context alive.
 #pragma once
 
+#include <atomic>
 #include <memory_resource>
 #include <mutex>
 #include <new>
@@ -34,10 +35,10 @@ class Context final : public Object {
   /// Plans for the stateless operations, kept so that a repeated call does not allocate. f(first, second) may use both.
   template <typename F>
   void with_scratch_plans(const F &f) {
-    const std::unique_lock lock(scratch_mutex_, std::try_to_lock);
-    if (lock.owns_lock()) {
+    const ScratchLock lock(scratch_taken_);
+    if (lock.is_mine) {
       f(scratch_[0], scratch_[1]);
-    } else {
+    } else {  // by another thread, or by the call whose callback this is
       Plan first(&memory_);
       Plan second(&memory_);
       f(first, second);
@@ -67,6 +68,18 @@ class Context final : public Object {
   }
 
  private:
+  struct ScratchLock {
+    explicit ScratchLock(std::atomic<bool> &flag)
+        : taken(flag), is_mine(!flag.exchange(true, std::memory_order_acquire)) {}
+    ScratchLock(const ScratchLock &) = delete;
+    ScratchLock &operator=(const ScratchLock &) = delete;
+    ~ScratchLock() {
+      if (is_mine) taken.store(false, std::memory_order_release);
+    }
+    std::atomic<bool> &taken;
+    const bool is_mine;
+  };
+
   Context(const Resource &memory, const gsc_context_options &options);
   ~Context() override;
   void destroy() noexcept override;
@@ -83,7 +96,7 @@ class Context final : public Object {
   int32_t num_threads_ = 1;
   gsc_log_fn log_;
   void *log_user_;
-  std::mutex scratch_mutex_;
+  std::atomic<bool> scratch_taken_{false};
   std::mutex uses_mutex_;
   Plan scratch_[2];
 };

@@ -106,7 +106,10 @@ void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream strea
   overlap.add(tensors.data(), count, "data", &names_);
   overlap.run();
   const std::lock_guard lock(context_->uses_mutex());
-  for (const ListUse *use = uses_; use != nullptr; use = use->next) use->user->require_no_overlap(overlap, *this);
+  for (const ListUse *use = uses_; use != nullptr; use = use->next) {
+    if (use->user->is_in_call()) fail(GSC_ERROR_BAD_STATE, "list is in use by a step that has not returned");
+    use->user->require_no_overlap(overlap, *this);
+  }
   plan_.rebind(data);
   context_->backend().bind(plan_, stream);
 }
