@@ -19,7 +19,7 @@ Optimizer &optimizer_of(const gsc_optimizer *optimizer) { return object<Optimize
 }  // namespace
 
 gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind) {
-  return guard(__func__, [&] { init_struct(options, struct_size, optimizer_info(kind).defaults); });
+  return guard(__func__, [&] { init_struct(options, struct_size, optimizer_info(kind, "kind").defaults); });
 }
 
 gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_options *options, gsc_tensor_list *params,

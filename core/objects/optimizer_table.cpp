@@ -88,11 +88,11 @@ void require_beta(const char *name, double value) {
 
 }  // namespace
 
-const OptimizerInfo &optimizer_info(int32_t kind) {
+const OptimizerInfo &optimizer_info(int32_t kind, const char *name) {
   for (const OptimizerInfo &info : kTable) {
     if (info.kind == kind) return info;
   }
-  fail(GSC_ERROR_INVALID_ARGUMENT, "options.kind is %d; it must be one of GSC_SGD ... GSC_LAMB", kind);
+  fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %d; it must be one of GSC_SGD ... GSC_LAMB", name, kind);
 }
 
 int32_t state_count(Variant variant) {

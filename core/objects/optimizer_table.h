@@ -18,7 +18,7 @@ struct OptimizerInfo {
 };
 
 /// Throws for an unknown kind.
-const OptimizerInfo &optimizer_info(int32_t kind);
+const OptimizerInfo &optimizer_info(int32_t kind, const char *name = "options.kind");
 /// State slots of a formula.
 int32_t state_count(Variant variant);
 /// State is fp32, or fp64 for fp64 parameters.
