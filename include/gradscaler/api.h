@@ -47,7 +47,7 @@ struct gsc_api {
   gsc_status (*context_get_cpu)(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
   /** Replaces the log callback; NULL silences. */
   gsc_status (*context_set_log)(gsc_context *context, gsc_log_fn log, void *user);
-  /** Plans work over `count` tensors: validates them, cuts them into chunks and keeps the table. */
+  /** Plans work over `count` tensors, 0..2^24: validates them, cuts them into chunks and keeps the table. */
   gsc_status (*tensor_list_create)(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                    const char *const *names, gsc_tensor_list **out_list);
   /** Gives up the caller's reference. */
@@ -225,11 +225,11 @@ struct gsc_api {
   /** Bytes that gsc_optimizer_save_sync writes. */
   gsc_status (*optimizer_get_save_size)(const gsc_optimizer *optimizer, int64_t *out_bytes);
   /**
-   * Writes the step counts and all state tensors, with a header that says what they are, to `size` bytes of host
-   * memory, size = gsc_optimizer_get_save_size.
+   * Writes the step counts and all state tensors, with a header that says what they are and a checksum, to `size` bytes
+   * of host memory, size = gsc_optimizer_get_save_size.
    */
   gsc_status (*optimizer_save_sync)(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
-  /** Restores what gsc_optimizer_save_sync wrote. */
+  /** Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. */
   gsc_status (*optimizer_load_sync)(gsc_optimizer *optimizer, const void *buffer, int64_t size, gsc_stream stream);
   /**
    * t[i] *= *inv_scale in place for `count` tensors; *found_inf becomes 1 if any element is inf or NaN before or after,

@@ -39,13 +39,16 @@
  *   - You own every gradient, parameter and state buffer you pass in, and the stream. They must stay valid until the
  *     work on them has finished and no list points at them. The library owns what its create functions return.
  *   - A fallible function returns gsc_status, GSC_OK = 0. On error gsc_error_get_message() gives this thread's
- *     sentence, which names the argument (and the tensor's index); outputs are untouched. No call prints or aborts.
+ *     sentence, which names the argument (and the tensor's index); outputs and everything else are untouched, but
+ *     where a comment says so. No call prints or aborts.
  *   - Parameters come in the order: object, inputs, outputs, stream.
  *   - `stream` is the CUDA stream (cudaStream_t / CUstream) the work is enqueued on, NULL for the default stream. On
  *     the CPU it is ignored and the work is done when the call returns. Nothing waits for the device unless the
  *     function's name ends in _sync or its comment says that it blocks.
  *   - Objects are not locked: use one object from one thread at a time. Different objects may be used at once, also
  *     when they share a context. Contexts are safe to share.
+ *   - A callback cannot change the objects of the call it is in: BAD_STATE. It may look at them, use others, and destroy
+ *     any; what it destroys goes when the call returns.
  *   - Objects may be destroyed in any order, from any thread; a parent lives until its last child is gone.
  *     Destroying NULL does nothing.
  *   - "Device memory" means memory of the context's device: plain host memory on the CPU.
@@ -117,7 +120,8 @@ GSC_API uint32_t gsc_library_get_abi_version(void);
 GSC_API const char *gsc_status_get_name(gsc_status status);
 /**
  * The sentence for the most recent failure on the calling thread; "" if there was none. Never NULL. Valid until the
- * next failing call on this thread; copy it to keep it. Successful calls leave it as it is.
+ * next failing call on this thread; copy it to keep it. Successful calls leave it as it is. One line of UTF-8: in names
+ * of tensors control characters, quotes, backslashes, line separators and bytes that are no UTF-8 appear as \xNN.
  */
 GSC_API const char *gsc_error_get_message(void);
 /** One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures. Static storage. */
@@ -159,7 +163,8 @@ typedef void (*gsc_log_fn)(void *user, int32_t level, const char *message);
 typedef void (*gsc_task_fn)(void *argument, int32_t index);
 /**
  * The caller's job system: run body(argument, i) once for every i in [0, count), in any order and on any threads, and
- * return when all have finished. Must not throw.
+ * return when all have finished. Must not throw. One that leaves tasks out or runs them again is found out: the call it
+ * was for does its work nevertheless, writes its outputs, and returns GSC_ERROR_CALLBACK.
  */
 typedef void (*gsc_parallel_for_fn)(void *user, int32_t count, gsc_task_fn body, void *argument);
 /**
@@ -272,7 +277,7 @@ enum {
 typedef struct gsc_tensor {
   /** First element, aligned to its dtype's size. May be NULL if count is 0. */
   void *data;
-  /** Number of elements, 0..2^44. */
+  /** Number of elements, 0..2^44, also of all tensors of a list together. */
   int64_t count;
   /** GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64. */
   int32_t dtype;
@@ -281,7 +286,7 @@ typedef struct gsc_tensor {
 } gsc_tensor;
 
 /**
- * Plans work over `count` tensors: validates them, cuts them into chunks and keeps the table. count may be 0.
+ * Plans work over `count` tensors, 0..2^24: validates them, cuts them into chunks and keeps the table.
  * `names`, if not NULL, holds `count` strings (an entry may be NULL) that are copied for messages and reports.
  * The buffers stay the caller's and are not touched. The caller frees *out_list with gsc_tensor_list_destroy.
  * Errors: INVALID_ARGUMENT naming tensors[i]: null data, negative count, unknown dtype, data not aligned to the dtype,
@@ -297,8 +302,8 @@ GSC_API gsc_status gsc_tensor_list_get_count(const gsc_tensor_list *list, int64_
 GSC_API gsc_status gsc_tensor_list_get_tensor(const gsc_tensor_list *list, int64_t index, gsc_tensor *out_tensor);
 /**
  * Points the list at new buffers of the same counts and dtypes: for frameworks that reallocate. `data` holds `count`
- * addresses, count = the list's. Stream-ordered: work enqueued earlier still uses the old ones. Validated like create;
- * on error the list keeps its old addresses.
+ * addresses, count = the list's. Stream-ordered: work enqueued earlier still uses the old ones. Validated like create,
+ * and for overlap with the other lists of every optimizer that uses this one; on error the list keeps its old addresses.
  * Errors: INVALID_ARGUMENT; BAD_STATE if the list was checked or unscaled since the last update.
  */
 GSC_API gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data, int64_t count,
@@ -404,17 +409,17 @@ typedef struct gsc_scaler_options {
   uint32_t struct_size;
   /** GSC_SCALER_* bits. */
   uint32_t flags;
-  /** First scale, finite and > 0. Default 65536. */
+  /** First scale, finite and > 0, within min_scale and max_scale. Default 65536. */
   float init_scale;
-  /** The scale is not lowered below this; 0: no floor. Default 0. */
+  /** The scale is not lowered below this; 0: no floor. Default 0. A scale that was set below stays until it grows. */
   float min_scale;
   /** The scale is not raised above this; 0: no ceiling. Default 0. */
   float max_scale;
   /** Clean steps between growths, >= 1. Default 2000. */
   int32_t growth_interval;
-  /** The scale is multiplied by this to grow, > 1. Default 2. */
+  /** The scale is multiplied by this to grow, > 1; refused if init_scale times it rounds to init_scale. Default 2. */
   double growth_factor;
-  /** The scale is multiplied by this on overflow, in (0, 1). Default 0.5. */
+  /** The scale is multiplied by this on overflow, in (0, 1); refused as growth_factor is. Default 0.5. */
   double backoff_factor;
   /** 0: the scale is 1, nothing is checked, every step is applied. Default 1. */
   int32_t enabled;
@@ -741,7 +746,8 @@ typedef struct gsc_scaler_state {
 GSC_API gsc_status gsc_scaler_get_state_sync(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
 /**
  * Restores a state, its factors and interval included; all lists return to READY; the history starts anew. The state
- * is validated as a whole first. Errors: INVALID_ARGUMENT for a truncated or foreign state or a value out of range.
+ * is validated as a whole first. Errors: INVALID_ARGUMENT for a truncated or foreign state or a value out of range, and
+ * for a hysteresis_tracker above the scaler's hysteresis: set the options first.
  * Disabled: does nothing.
  */
 GSC_API gsc_status gsc_scaler_set_state(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream);
@@ -783,7 +789,8 @@ typedef struct gsc_reducer {
  * rank overflows all skip, and clipping uses the norm over all ranks. The struct is copied; `user` must outlive its use.
  * NULL removes it. A step or check whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves its list READY: check it
  * again, or discard it; no value has changed. An unscale has multiplied the gradients by then, and leaves its list
- * UNSCALED and marked as overflowed.
+ * UNSCALED and marked as overflowed. Sums that can be none (NaN, negative, more than 2^53 elements) are a failure on the
+ * CPU; on a CUDA device, where nobody sees them in time, they count as an overflow.
  * Errors: INVALID_ARGUMENT; BAD_STATE if a list was checked since the last update.
  */
 GSC_API gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer);
@@ -861,7 +868,7 @@ GSC_API gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, ui
  * fp64 for fp64 parameters. Gradients may be of any dtype, mixed within the list. `model_copy`, if not NULL, receives
  * every updated parameter rounded to its dtype in the same pass: the 16-bit weights of the next forward pass.
  * `state`, if not NULL, holds `state_count` lists, one per slot of the kind, that the caller owns and has initialised;
- * with NULL (state_count 0) the library makes them, zeroed. The optimizer keeps all lists alive, not their buffers.
+ * with NULL and state_count 0 the library makes them, zeroed. The optimizer keeps all lists alive, not their buffers.
  * options NULL: AdamW with its defaults. Free *out_optimizer with gsc_optimizer_destroy.
  * Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state of a wrong dtype, overlap
  * between any two buffers, option out of range. OUT_OF_MEMORY.
@@ -893,7 +900,8 @@ GSC_API gsc_status gsc_optimizer_set_options(gsc_optimizer *optimizer, int32_t g
 GSC_API gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group, double lr, gsc_stream stream);
 /**
  * Reads a group's learning rate from a float in device memory at every step, so that a captured graph can follow a
- * schedule. The word must outlive the optimizer. NULL returns to the host value.
+ * schedule. The word must outlive the optimizer. NULL returns to the host value. A word that is negative, inf or NaN when
+ * a step comes is refused on the CPU with INVALID_ARGUMENT; on a CUDA device the step is skipped and counts as such.
  */
 GSC_API gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
                                                gsc_stream stream);
@@ -926,20 +934,21 @@ GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t app
 /** Bytes that gsc_optimizer_save_sync writes. */
 GSC_API gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes);
 /**
- * Writes the step counts and all state tensors, with a header that says what they are, to `size` bytes of host memory,
- * size = gsc_optimizer_get_save_size. Blocks.
+ * Writes the step counts and all state tensors, with a header that says what they are and a checksum, to `size` bytes of
+ * host memory, size = gsc_optimizer_get_save_size. docs/abi.md has every offset. Blocks.
  */
 GSC_API gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
 /**
- * Restores what gsc_optimizer_save_sync wrote. The header is checked first; on error nothing changes. Blocks.
- * Errors: INVALID_ARGUMENT for truncated or foreign data, another kind, other counts or dtypes.
+ * Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. All of it is checked first; on error
+ * nothing changes. Blocks.
+ * Errors: INVALID_ARGUMENT for truncated, damaged or foreign data, another kind, other counts or dtypes.
  */
 GSC_API gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void *buffer, int64_t size,
                                            gsc_stream stream);
 
 /* ---------------------------------------------------------------------------------------------------------------
  * Stateless operations, for frameworks that keep the scaler's state in arrays of their own.
- * Words such as `found_inf` are single numbers in device memory. Tensors are validated like those of a list, but not
+ * Words such as `found_inf` are single numbers in device memory, aligned to their size. Tensors are validated like those of a list, but not
  * for overlap. Host memory for the plan is kept in the context, so that a repeated call does not allocate.
  * ------------------------------------------------------------------------------------------------------------ */
 

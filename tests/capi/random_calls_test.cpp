@@ -114,9 +114,11 @@ class World {
         return judge("update", gsc_scaler_update(scaler, nullptr), can_update(), [&] { update(); });
       case 11: {
         const gsc_status status = gsc_scaler_step_and_update(scaler, trainers_[static_cast<size_t>(i)]->get(), nullptr);
-        const bool may_step = list.stage != Stage::kStepped;
-        if (may_step) step(i);  // stays taken if the update is refused because of the other list
-        return judge("step_and_update", status, may_step && can_update(), [&] { update(); });
+        const bool may_step = list.stage != Stage::kStepped && !other(i).partly_covered();
+        return judge("step_and_update", status, may_step, [&] {
+          step(i);
+          update();
+        });
       }
       case 12: {
         const bool all = random_.below(2) == 0;
@@ -244,6 +246,7 @@ class World {
       params_[at][t] = -std::clamp(g, -list.value, list.value);
     }
   }
+  const ListModel &other(int i) const { return lists_[static_cast<size_t>(1 - i)]; }
   bool can_update() const {
     const auto looked_at = [](const ListModel &list) { return list.stage != Stage::kReady; };
     return std::any_of(lists_.begin(), lists_.end(), looked_at) &&

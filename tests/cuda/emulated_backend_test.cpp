@@ -2,6 +2,8 @@
 //
 // The backend's host code on the emulated device: launches, waits and allocations of a step, stream capture, rebinding,
 // device words, bad input, and that nothing is left behind.
+#include <limits>
+
 #include "tests/cuda/twin.h"
 
 namespace gsc_test {
@@ -109,6 +111,21 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
   }
   EXPECT_EQ(report->updates, 2);
   EXPECT_EQ(report->scale, 64.0f);
+}
+
+/// The CPU refuses such a step; here nobody can be told in time.
+TEST(EmulatedBackend, ALearningRateThatIsNoneSkipsTheStep) {
+  const Contexts contexts;
+  const Training training(contexts.cuda);
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -1.0F, std::numeric_limits<float>::infinity()}) {
+    const TwinWord<float> lr(bad);
+    const int64_t applied = applied_steps(training.optimizer), skipped = skipped_steps(training.optimizer);
+    ASSERT_GSC_OK(gsc_optimizer_set_device_lr(training.optimizer.get(), 0, lr.device(), nullptr));
+    EXPECT_GSC_OK(training.step());
+    EXPECT_EQ(applied_steps(training.optimizer), applied);
+    EXPECT_EQ(skipped_steps(training.optimizer), skipped + 1);
+    EXPECT_EQ(report_of(training.scaler).skipped, 0) << "no overflow";
+  }
 }
 
 TEST(EmulatedBackend, ListsCanBePointedElsewhere) {

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Callbacks that do what they must not: reducers, parallel-fors and allocators that use or destroy the objects of the
+// call they are in, and parallel-fors that drop, repeat, invent or delay tasks.
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+struct Reducer {
+  std::function<void()> inside;
+  int calls = 0;
+  gsc_reducer get() { return {sizeof(gsc_reducer), 0, &Reducer::run, this}; }
+  static int32_t run(void *user, double *, int64_t, gsc_stream) {
+    auto *self = static_cast<Reducer *>(user);
+    ++self->calls;
+    if (self->inside) self->inside();
+    return 0;
+  }
+};
+
+TEST(Callbacks, AReducerCannotUseTheObjectsOfItsCall) {
+  const Context context = make_context();
+  Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {5, 40}});
+  Random random(1);
+  trainer.fill_grads(random, 1.0, 4.0);
+  const Scaler scaler = make_scaler(context, 4.0f);
+  gsc_scaler *const s = scaler.get();
+  gsc_optimizer *const o = trainer.get();
+  gsc_tensor_list *const g = trainer.grad_list();
+  Reducer reducer;
+  const gsc_reducer registered = reducer.get();
+  ASSERT_GSC_OK(gsc_scaler_set_reducer(s, &registered));
+  gsc_scaler_state state = state_of(scaler);
+  const gsc_scaler_options options = scaler_options(4.0f);
+  void *data[] = {trainer.grads()[0].data(), trainer.grads()[1].data()};
+  std::vector<gsc_status> statuses;
+  reducer.inside = [&] {
+    int32_t apply = 0;
+    statuses = {gsc_scaler_check(s, g, nullptr),
+                gsc_scaler_check_range(s, g, 0, 1, nullptr),
+                gsc_scaler_unscale(s, g, nullptr),
+                gsc_scaler_clip_grad_norm(s, g, 1.0, GSC_NORM_L2, nullptr),
+                gsc_scaler_clip_grad_value(s, g, 1.0, nullptr),
+                gsc_scaler_step(s, o, nullptr),
+                gsc_scaler_step_and_update(s, o, nullptr),
+                gsc_scaler_should_step_sync(s, g, &apply, nullptr),
+                gsc_scaler_update(s, nullptr),
+                gsc_scaler_discard(s, g),
+                gsc_scaler_discard(s, nullptr),
+                gsc_scaler_set_scale(s, 2.0f, nullptr),
+                gsc_scaler_set_state(s, &state, nullptr),
+                gsc_scaler_set_options(s, &options, nullptr),
+                gsc_scaler_set_growth_interval(s, 5, nullptr),
+                gsc_scaler_set_reducer(s, nullptr),
+                gsc_optimizer_step(o, nullptr),
+                gsc_optimizer_zero_grads(o, nullptr),
+                gsc_optimizer_set_steps(o, 9, 9, nullptr),
+                gsc_tensor_list_set_pointers(g, data, 2, nullptr)};
+    EXPECT_GSC_ERROR(gsc_scaler_discard(s, g), GSC_ERROR_BAD_STATE, "scaler is in use", "callbacks");
+    EXPECT_EQ(scale_of(scaler), 4.0f) << "looking is allowed";
+  };
+  Trainer plain(context, {.options = optimizer_options(GSC_ADAMW), .counts = {5, 40}});
+  Random same(1);
+  plain.fill_grads(same, 1.0, 4.0);
+  const Scaler other = make_scaler(context, 4.0f);
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(other.get(), plain.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(s, o, nullptr));
+  EXPECT_EQ(reducer.calls, 1);
+  EXPECT_EQ(statuses.size(), 20u);
+  for (size_t i = 0; i < statuses.size(); ++i) EXPECT_EQ(statuses[i], GSC_ERROR_BAD_STATE) << i;
+  EXPECT_TRUE(trainer.snapshot().same_with_grads(plain.snapshot()));
+  const gsc_scaler_state a = state_of(scaler), b = state_of(other);
+  EXPECT_EQ(std::memcmp(&a, &b, sizeof a), 0);
+}
+
+/// What is destroyed in a callback goes when the call returns.
+TEST(Callbacks, AReducerDestroysEverything) {
+  for (const bool unscale : {false, true}) {
+    Context context = make_context();
+    Buffer params(GSC_FP32, 100), grads(GSC_FP16, 100);
+    grads.fill(4.0);
+    List p = make_list(context, params), g = make_list(context, grads);
+    Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), p, g);
+    Scaler scaler = make_scaler(context, 4.0f);
+    Reducer reducer;
+    reducer.inside = [&] {
+      scaler.reset();
+      optimizer.reset();
+      p.reset();
+      g.reset();
+      context.reset();
+    };
+    const gsc_reducer registered = reducer.get();
+    ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), &registered));
+    if (unscale) {
+      EXPECT_GSC_OK(gsc_scaler_unscale(scaler.get(), g.get(), nullptr));
+      EXPECT_EQ(grads.get(99), 1.0);
+    } else {
+      EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+      EXPECT_NE(params.get(99), 0.0);
+    }
+  }
+}
+
+/// A job system that misbehaves in one way.
+struct Jobs {
+  enum Way { kRight, kDropsOne, kDropsAll, kRepeats, kInvents, kReturnsEarly, kComesLate } way;
+  std::function<void()> inside;
+  std::vector<std::thread> late;
+  int32_t regions = 0;
+
+  Jobs(Way w) : way(w) {}
+  ~Jobs() {
+    for (std::thread &thread : late) thread.join();
+  }
+  static void run(void *user, int32_t count, gsc_task_fn body, void *argument) {
+    auto *self = static_cast<Jobs *>(user);
+    ++self->regions;
+    if (self->inside) self->inside();
+    if (self->way == kDropsAll) return;
+    if (self->way == kReturnsEarly || self->way == kComesLate) {
+      self->late.emplace_back([=, late = self->way == kComesLate] {
+        if (late) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        for (int32_t i = 0; i < count; ++i) body(argument, i);
+      });
+      return;
+    }
+    for (int32_t i = count - 1; i >= 0; --i) {
+      if (self->way != kDropsOne || i != 1) body(argument, i);
+      if (self->way == kRepeats && i == 1) body(argument, i);
+    }
+    if (self->way == kInvents) {
+      for (const int32_t index : {-1, count, INT32_MAX}) body(argument, index);
+    }
+  }
+  Context context() {
+    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+    options.num_threads = 4;
+    options.parallel_for = &Jobs::run;
+    options.parallel_for_user = this;
+    gsc_context *made = nullptr;
+    EXPECT_GSC_OK(gsc_context_create(&options, &made));
+    return Context(made);
+  }
+};
+
+TrainerSpec large() {
+  return {.options = optimizer_options(GSC_LAMB), .counts = {300000, 3}, .grad_dtypes = {GSC_FP16}};
+}
+
+TEST(ParallelFor, ThatBreaksItsContractIsFoundOutAndDoesNoHarm) {
+  const Context plain_context = make_context();
+  Trainer plain(plain_context, large());
+  const Scaler plain_scaler = make_scaler(plain_context, 4.0f);
+  for (const Jobs::Way way : {Jobs::kRight, Jobs::kDropsOne, Jobs::kDropsAll, Jobs::kRepeats, Jobs::kInvents,
+                              Jobs::kReturnsEarly, Jobs::kComesLate}) {
+    SCOPED_TRACE(way);
+    Jobs jobs(way);
+    const Context context = jobs.context();
+    Trainer trainer(context, large());
+    const Scaler scaler = make_scaler(context, 4.0f);
+    Random random(2), same(2);
+    trainer.fill_grads(random, 1.0, 4.0);
+    Trainer expected(plain_context, large());
+    expected.fill_grads(same, 1.0, 4.0);
+    const Scaler expected_scaler = make_scaler(plain_context, 4.0f);
+    ASSERT_GSC_OK(gsc_scaler_step(expected_scaler.get(), expected.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(expected_scaler.get(), nullptr));
+    const gsc_status status = gsc_scaler_step(scaler.get(), trainer.get(), nullptr);
+    EXPECT_GT(jobs.regions, 1);
+    if (way == Jobs::kRight) {
+      EXPECT_EQ(status, GSC_OK);
+    } else if (way != Jobs::kReturnsEarly) {  // whose tasks may have been quick enough
+      EXPECT_GSC_ERROR(status, GSC_ERROR_CALLBACK, "options.parallel_for", "has done its work");
+    }
+    EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr)) << "the list is stepped";
+    EXPECT_TRUE(trainer.snapshot().same_with_grads(expected.snapshot()));
+    for (std::thread &thread : jobs.late) thread.join();
+    jobs.late.clear();
+    EXPECT_TRUE(trainer.snapshot().same_with_grads(expected.snapshot())) << "what comes late does nothing";
+  }
+}
+
+TEST(ParallelFor, CannotUseTheObjectsOfItsCall) {
+  Jobs jobs(Jobs::kRight);
+  const Context context = jobs.context();
+  Trainer trainer(context, large());
+  const Scaler scaler = make_scaler(context, 4.0f);
+  std::vector<void *> data = {trainer.params()[0].data(), trainer.params()[1].data()};
+  std::vector<gsc_status> statuses;
+  double norm = 0.0;
+  const gsc_tensor other = trainer.params()[1].tensor();
+  jobs.inside = [&] {
+    statuses.push_back(gsc_scaler_discard(scaler.get(), nullptr));
+    statuses.push_back(gsc_optimizer_set_lr(trainer.get(), 0, 0.5, nullptr));
+    // The context may be used: an engine's thread that waits runs another job meanwhile.
+    EXPECT_GSC_OK(gsc_ops_norm(context.get(), &other, 1, GSC_NORM_L2, &norm, nullptr, nullptr));
+  };
+  EXPECT_GSC_OK(gsc_scaler_step(scaler.get(), trainer.get(), nullptr));
+  EXPECT_GT(statuses.size(), 3u);
+  for (const gsc_status status : statuses) EXPECT_EQ(status, GSC_ERROR_BAD_STATE);
+  jobs.inside = nullptr;
+  // Lists that an optimizer uses, in a step of that optimizer.
+  Buffer params(GSC_FP32, 300000), grads(GSC_FP32, 300000);
+  const List p = make_list(context, params), g = make_list(context, grads);
+  const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_LION), p, g);
+  void *address[] = {params.data()};
+  jobs.inside = [&] {
+    EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(p.get(), address, 1, nullptr), GSC_ERROR_BAD_STATE, "list is in use");
+  };
+  EXPECT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+}
+
+/// An operation inside an operation on the same context and thread.
+TEST(ParallelFor, OperationsNest) {
+  Jobs jobs(Jobs::kRight);
+  const Context context = jobs.context();
+  Buffer big(GSC_FP32, 300000), little(GSC_FP32, 3);
+  big.fill(1.0);
+  little.fill(2.0);
+  const gsc_tensor tensors[2] = {big.tensor(), little.tensor()};
+  double norm = 0.0, inner = 0.0;
+  jobs.inside = [&] {
+    EXPECT_GSC_OK(gsc_ops_norm(context.get(), &tensors[1], 1, GSC_NORM_L2, &inner, nullptr, nullptr));
+  };
+  EXPECT_GSC_OK(gsc_ops_norm(context.get(), &tensors[0], 1, GSC_NORM_L2, &norm, nullptr, nullptr));
+  EXPECT_EQ(norm, std::sqrt(300000.0));
+  EXPECT_EQ(inner, std::sqrt(12.0));
+}
+
+}  // namespace
+}  // namespace gsc_test

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Saved optimizers: the layout that docs/abi.md describes, byte for byte, and damage that must not load.
+#include "core/base/checksum.h"
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+/// The published results of XXH64 for these inputs, by another implementation.
+TEST(Checksum, IsXxh64) {
+  EXPECT_EQ(gsc::checksum("", 0), 0xef46db3751d8e999u);
+  EXPECT_EQ(gsc::checksum("abc", 3), 0x44bc2cf5ad770999u);
+  unsigned char bytes[222];
+  for (unsigned i = 0; i < sizeof bytes; ++i) bytes[i] = static_cast<unsigned char>(i * 7 + i / 256);
+  const std::pair<int64_t, uint64_t> kKnown[] = {{7, 0xd734a6b26f3da63e},   {31, 0x0f187c62b1e722b7},
+                                                 {32, 0x91b0cb0931a8c629},  {63, 0x219110bf13e2fa26},
+                                                 {101, 0x42312f4d55d9bd17}, {222, 0x5772227269f0e2d8}};
+  for (const auto &[size, hash] : kKnown) EXPECT_EQ(gsc::checksum(bytes, size), hash) << size;
+}
+
+std::vector<unsigned char> save(const Trainer &trainer) {
+  int64_t size = 0;
+  EXPECT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
+  std::vector<unsigned char> image(static_cast<size_t>(size));
+  EXPECT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), image.data(), size, nullptr));
+  return image;
+}
+
+gsc_status load(const Trainer &trainer, const std::vector<unsigned char> &image) {
+  return gsc_optimizer_load_sync(trainer.get(), image.data(), static_cast<int64_t>(image.size()), nullptr);
+}
+
+template <typename T>
+T at(const std::vector<unsigned char> &image, size_t offset) {
+  T value;
+  std::memcpy(&value, image.data() + offset, sizeof value);
+  return value;
+}
+
+template <typename T>
+void put(std::vector<unsigned char> &image, size_t offset, T value) {
+  std::memcpy(image.data() + offset, &value, sizeof value);
+}
+
+void sign(std::vector<unsigned char> &image) {
+  const size_t end = image.size() - 8;
+  put(image, end, gsc::checksum(image.data(), static_cast<int64_t>(end)));
+}
+
+Trainer trained(const Context &context) {
+  Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {3, 5}});
+  Random random(1);
+  for (int i = 0; i < 2; ++i) {
+    trainer.fill_grads(random, 1.0);
+    EXPECT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+  }
+  return trainer;
+}
+
+TEST(Checkpoint, HasTheLayoutThatIsDescribed) {
+  const Context context = make_context();
+  const Trainer trainer = trained(context);
+  const std::vector<unsigned char> image = save(trainer);
+  ASSERT_EQ(image.size(), 56u + 2 * 16 + 2 * (3 + 5) * 4 + 8);
+  EXPECT_EQ(std::memcmp(image.data(), "GSCOPT2\n", 8), 0);
+  EXPECT_EQ(at<uint32_t>(image, 8), 0x01020304u);
+  EXPECT_EQ(at<int32_t>(image, 12), GSC_ADAMW);
+  EXPECT_EQ(at<int32_t>(image, 16), 2);
+  EXPECT_EQ(at<int32_t>(image, 20), 0);
+  EXPECT_EQ(at<int64_t>(image, 24), 2);
+  EXPECT_EQ(at<int64_t>(image, 32), 2);
+  EXPECT_EQ(at<int64_t>(image, 40), 0);
+  EXPECT_EQ(at<int64_t>(image, 48), static_cast<int64_t>(image.size()));
+  EXPECT_EQ(at<int64_t>(image, 56), 3);
+  EXPECT_EQ(at<int64_t>(image, 64), GSC_FP32);
+  EXPECT_EQ(at<int64_t>(image, 72), 5);
+  EXPECT_EQ(at<int64_t>(image, 80), GSC_FP32);
+  size_t offset = 88;
+  for (int32_t slot = 0; slot < 2; ++slot) {
+    for (size_t i = 0; i < 2; ++i) {
+      const gsc_tensor tensor = trainer.state_tensor(slot, i);
+      const size_t bytes = static_cast<size_t>(tensor.count) * 4;
+      EXPECT_EQ(std::memcmp(image.data() + offset, tensor.data, bytes), 0) << slot << " " << i;
+      offset += bytes;
+    }
+  }
+  EXPECT_EQ(at<uint64_t>(image, offset), gsc::checksum(image.data(), static_cast<int64_t>(offset)));
+  EXPECT_EQ(offset + 8, image.size());
+}
+
+TEST(Checkpoint, NoFlippedBitLoads) {
+  const Context context = make_context();
+  const Trainer trainer = trained(context);
+  const std::vector<unsigned char> image = save(trainer);
+  ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+  const Snapshot before = trainer.snapshot();
+  for (size_t bit = 0; bit < image.size() * 8; ++bit) {
+    std::vector<unsigned char> damaged = image;
+    damaged[bit / 8] = static_cast<unsigned char>(damaged[bit / 8] ^ (1u << (bit % 8)));
+    ASSERT_EQ(load(trainer, damaged), GSC_ERROR_INVALID_ARGUMENT) << bit;
+  }
+  for (size_t size = 0; size < image.size(); ++size) {
+    ASSERT_EQ(
+        load(trainer, std::vector<unsigned char>(image.begin(), image.begin() + static_cast<std::ptrdiff_t>(size))),
+        GSC_ERROR_INVALID_ARGUMENT)
+        << size;
+  }
+  EXPECT_TRUE(trainer.snapshot() == before);
+  EXPECT_GSC_OK(load(trainer, image));
+  EXPECT_EQ(applied_steps(trainer.optimizer()), 2);
+}
+
+/// Right checksums around wrong contents: what is refused then is refused for itself.
+TEST(Checkpoint, ForeignOnesAreNamed) {
+  const Context context = make_context();
+  const Trainer trainer = trained(context);
+  const std::vector<unsigned char> image = save(trainer);
+  const auto refused = [&](size_t offset, auto value, const char *words) {
+    std::vector<unsigned char> foreign = image;
+    put(foreign, offset, value);
+    sign(foreign);
+    EXPECT_GSC_ERROR(load(trainer, foreign), GSC_ERROR_INVALID_ARGUMENT, words);
+  };
+  refused(6, '1', "format 2");
+  refused(8, 0x04030201u, "other byte order");
+  refused(8, 7u, "mark of the byte order");
+  refused(12, int32_t{GSC_LION}, "kind");
+  refused(24, int64_t{3}, "3 tensors");
+  refused(32, int64_t{-1}, "applied");
+  refused(40, (int64_t{1} << 53) + 1, "skipped");
+  refused(64, int64_t{GSC_FP64}, "dtype");
+  std::vector<unsigned char> edited = image;
+  put(edited, 88, 0.5f);
+  EXPECT_GSC_ERROR(load(trainer, edited), GSC_ERROR_INVALID_ARGUMENT, "checksum");
+  sign(edited);
+  EXPECT_GSC_OK(load(trainer, edited));
+}
+
+}  // namespace
+}  // namespace gsc_test

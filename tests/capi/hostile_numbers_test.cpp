@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Numbers, addresses and names that no careful caller passes: each is refused with a sentence that names the argument,
+// before anything is read or changed.
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+template <typename T>
+T *misaligned(T *pointer) {
+  return reinterpret_cast<T *>(reinterpret_cast<char *>(pointer) + sizeof(T) / 2);
+}
+
+TEST(Misaligned, DeviceScalarsAreRefusedByName) {
+  const Context context = make_context();
+  gsc_context *const c = context.get();
+  Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {4}});
+  gsc_optimizer *const o = trainer.get();
+  const gsc_tensor t = trainer.grads()[0].tensor();
+  float f[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+  double d[4] = {};
+  int32_t tracker[4] = {};
+  const Snapshot before = trainer.snapshot();
+  const auto refused = [](gsc_status status, const char *name) {
+    EXPECT_GSC_ERROR(status, GSC_ERROR_INVALID_ARGUMENT, name, "aligned");
+  };
+  refused(gsc_optimizer_set_device_lr(o, 0, misaligned(f), nullptr), "device_lr is");
+  refused(gsc_optimizer_step_scaled(o, misaligned(f), f + 2, nullptr), "inv_scale is");
+  refused(gsc_optimizer_step_scaled(o, f, misaligned(f + 1), nullptr), "found_inf is");
+  refused(gsc_ops_unscale_check(c, &t, 1, misaligned(f), f + 2, nullptr), "found_inf is");
+  refused(gsc_ops_unscale_check(c, &t, 1, f, misaligned(f + 1), nullptr), "inv_scale is");
+  refused(gsc_ops_update_scale(c, misaligned(f), tracker, f, 2.0, 0.5, 1, nullptr), "scale is");
+  refused(gsc_ops_update_scale(c, f, misaligned(tracker), f + 1, 2.0, 0.5, 1, nullptr), "growth_tracker is");
+  refused(gsc_ops_update_scale(c, f, tracker, misaligned(f), 2.0, 0.5, 1, nullptr), "found_inf is");
+  refused(gsc_ops_scale(c, &t, &t, 1, misaligned(f), nullptr), "factor is");
+  refused(gsc_ops_norm(c, &t, 1, GSC_NORM_L2, misaligned(d), nullptr, nullptr), "out_norm is");
+  refused(gsc_ops_norm(c, &t, 1, GSC_NORM_L2, d, misaligned(d + 1), nullptr), "out_tensor_norms is");
+  EXPECT_TRUE(trainer.snapshot().same_with_grads(before));
+}
+
+/// A count from memory that nobody wrote: refused by arithmetic, with no tensor or name read.
+TEST(AbsurdCounts, AreRefusedBeforeAnythingIsRead) {
+  const Context context = make_context();
+  Buffer buffer(GSC_FP32, 4);
+  const gsc_tensor t = buffer.tensor();
+  const char *name = "only one";
+  for (const int64_t count : {int64_t{-1}, (int64_t{1} << 24) + 1, int64_t{1} << 32, int64_t{1} << 60, INT64_MAX}) {
+    gsc_tensor_list *list = nullptr;
+    float word = 1.0f;
+    double norm = 0.0;
+    EXPECT_GSC_ERROR(gsc_tensor_list_create(context.get(), &t, count, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+                     "count is");
+    EXPECT_GSC_ERROR(gsc_tensor_list_create(context.get(), &t, count, &name, &list), GSC_ERROR_INVALID_ARGUMENT,
+                     "count is");
+    EXPECT_EQ(list, nullptr);
+    EXPECT_GSC_ERROR(gsc_ops_zero(context.get(), &t, count, nullptr), GSC_ERROR_INVALID_ARGUMENT, "count is");
+    EXPECT_GSC_ERROR(gsc_ops_norm(context.get(), &t, count, GSC_NORM_L2, &norm, nullptr, nullptr),
+                     GSC_ERROR_INVALID_ARGUMENT, "count is");
+    EXPECT_GSC_ERROR(gsc_ops_scale(context.get(), &t, &t, count, &word, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                     "count is");
+  }
+  // Elements that no memory holds, though each tensor could be.
+  const std::vector<gsc_tensor> many(3, gsc_tensor{buffer.data(), int64_t{1} << 43, GSC_FP16, 0});
+  EXPECT_GSC_ERROR(gsc_ops_zero(context.get(), many.data(), 3, nullptr), GSC_ERROR_INVALID_ARGUMENT, "tensors[2]",
+                   "together");
+}
+
+TEST(State, WithoutACountIsRefused) {
+  const Context context = make_context();
+  Buffer params(GSC_FP32, 4), grads(GSC_FP32, 4), state(GSC_FP32, 4);
+  const List p = make_list(context, params), g = make_list(context, grads), s = make_list(context, state);
+  gsc_tensor_list *lists[] = {s.get()};
+  gsc_optimizer_options options = optimizer_options(GSC_SGD);
+  options.momentum = 0.9;
+  gsc_optimizer *made = nullptr;
+  EXPECT_GSC_ERROR(gsc_optimizer_create(context.get(), &options, p.get(), g.get(), nullptr, lists, 0, &made),
+                   GSC_ERROR_INVALID_ARGUMENT, "state is not NULL", "state_count is 0");
+  EXPECT_EQ(made, nullptr);
+  // Languages whose empty arrays have an address may pass it where there is no state.
+  options.momentum = 0.0;
+  ASSERT_GSC_OK(gsc_optimizer_create(context.get(), &options, p.get(), g.get(), nullptr, lists, 0, &made));
+  gsc_optimizer_destroy(made);
+}
+
+TEST(SetPointers, RefusesTheOverlapThatCreateRefuses) {
+  const Context context = make_context();
+  Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {64, 8}, .copy_dtype = GSC_BF16});
+  const auto refused = [&](void *first, const char *other) {
+    void *data[] = {first, trainer.grads()[1].data()};
+    EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(trainer.grad_list(), data, 2, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                     "data[0]", other, "overlaps");
+    gsc_tensor now{};
+    ASSERT_GSC_OK(gsc_tensor_list_get_tensor(trainer.grad_list(), 0, &now));
+    EXPECT_EQ(now.data, trainer.grads()[0].data());
+  };
+  refused(trainer.params()[0].data(), "params[0]");
+  refused(trainer.params()[0].as<float>() + 60, "params[0]");
+  refused(trainer.copies()[0].data(), "model_copy[0]");
+  refused(trainer.state_tensor(0, 0).data, "state[0][0]");
+  refused(trainer.state_tensor(1, 0).data, "state[1][0]");
+  // The old addresses, and new ones that nothing else has.
+  Buffer fresh(GSC_FP32, 64);
+  for (void *data : {trainer.grads()[0].data(), fresh.data()}) {
+    void *both[] = {data, trainer.grads()[1].data()};
+    ASSERT_GSC_OK(gsc_tensor_list_set_pointers(trainer.grad_list(), both, 2, nullptr));
+  }
+}
+
+/// An optimizer that is gone refuses nothing any more.
+TEST(SetPointers, IsFreeAgainAfterTheOptimizer) {
+  const Context context = make_context();
+  Buffer params(GSC_FP32, 4), grads(GSC_FP32, 4);
+  const List p = make_list(context, params), g = make_list(context, grads);
+  void *data[] = {params.data()};
+  {
+    const Optimizer first = make_optimizer(context, optimizer_options(GSC_LION), p, g);
+    const Optimizer second = make_optimizer(context, optimizer_options(GSC_SGD), p, g);
+    EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(g.get(), data, 1, nullptr), GSC_ERROR_INVALID_ARGUMENT, "params[0]");
+  }
+  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g.get(), data, 1, nullptr));
+}
+
+TEST(Limits, TheFirstScaleLiesWithinThem) {
+  const Context context = make_context();
+  gsc_scaler *made = nullptr;
+  gsc_scaler_options options = scaler_options(4.0f);
+  options.min_scale = 8.0f;
+  EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), &options, &made), GSC_ERROR_INVALID_ARGUMENT, "options.init_scale",
+                   "options.min_scale");
+  options.min_scale = 0.0f;
+  options.max_scale = 2.0f;
+  EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), &options, &made), GSC_ERROR_INVALID_ARGUMENT, "options.init_scale",
+                   "options.max_scale");
+}
+
+/// set_scale and set_options may leave the scale below the floor. An overflow does not raise it then.
+TEST(Limits, AnOverflowNeverRaisesTheScale) {
+  const Context context = make_context();
+  for (const bool by_set_scale : {true, false}) {
+    gsc_scaler_options options = scaler_options(16.0f);
+    options.min_scale = by_set_scale ? 8.0f : 0.0f;
+    const Scaler scaler = make_scaler(context, options);
+    if (by_set_scale) {
+      ASSERT_GSC_OK(gsc_scaler_set_scale(scaler.get(), 2.0f, nullptr));
+    } else {
+      ASSERT_GSC_OK(gsc_scaler_set_scale(scaler.get(), 2.0f, nullptr));
+      options.min_scale = 8.0f;
+      ASSERT_GSC_OK(gsc_scaler_set_options(scaler.get(), &options, nullptr));
+    }
+    Buffer grads(GSC_FP32, 1);
+    grads.fill(kInf);
+    const List list = make_list(context, grads);
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    EXPECT_EQ(scale_of(scaler), 2.0f);
+  }
+}
+
+/// Factors that round away: the scale would stand still for ever without a word.
+TEST(Factors, ThatLeaveTheScaleWhereItIsAreRefused) {
+  const Context context = make_context();
+  gsc_scaler *made = nullptr;
+  const double above = 1.0 + 0x1p-30, below = 1.0 - 0x1p-30;
+  for (const bool fp32 : {false, true}) {
+    gsc_scaler_options options = scaler_options(4.0f);
+    options.flags = fp32 ? GSC_SCALER_FP32_PRODUCTS : 0;
+    options.growth_factor = above;
+    EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), &options, &made), GSC_ERROR_INVALID_ARGUMENT,
+                     "options.growth_factor", "never move");
+    options.growth_factor = 2.0;
+    options.backoff_factor = below;
+    EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), &options, &made), GSC_ERROR_INVALID_ARGUMENT,
+                     "options.backoff_factor", "never move");
+    options.growth_factor = 1.0 + 0x1p-23;  // the next float
+    options.backoff_factor = 1.0 - 0x1p-24;
+    const Scaler scaler = make_scaler(context, options);
+    EXPECT_GSC_ERROR(gsc_scaler_set_growth_factor(scaler.get(), above, nullptr), GSC_ERROR_INVALID_ARGUMENT, "factor");
+    EXPECT_GSC_ERROR(gsc_scaler_set_backoff_factor(scaler.get(), below, nullptr), GSC_ERROR_INVALID_ARGUMENT, "factor");
+    gsc_scaler_state state = state_of(scaler);
+    state.growth_factor = above;
+    EXPECT_GSC_ERROR(gsc_scaler_set_state(scaler.get(), &state, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                     "state.growth_factor");
+  }
+  float scale = 4.0f, found = 0.0f;
+  int32_t tracker = 0;
+  EXPECT_GSC_ERROR(gsc_ops_update_scale(context.get(), &scale, &tracker, &found, above, 0.5, 1, nullptr),
+                   GSC_ERROR_INVALID_ARGUMENT, "growth_factor");
+  EXPECT_GSC_ERROR(gsc_ops_update_scale(context.get(), &scale, &tracker, &found, 2.0, below, 1, nullptr),
+                   GSC_ERROR_INVALID_ARGUMENT, "backoff_factor");
+}
+
+TEST(RestoredState, ATrackerIsNotClamped) {
+  const Context context = make_context();
+  gsc_scaler_options options = scaler_options(4.0f);
+  options.hysteresis = 3;
+  const Scaler saved = make_scaler(context, options);
+  const gsc_scaler_state state = state_of(saved);
+  options.hysteresis = 2;
+  const Scaler other = make_scaler(context, options);
+  EXPECT_GSC_ERROR(gsc_scaler_set_state(other.get(), &state, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "state.hysteresis_tracker is 3", "options.hysteresis");
+  options.hysteresis = 3;
+  ASSERT_GSC_OK(gsc_scaler_set_options(other.get(), &options, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_state(other.get(), &state, nullptr));
+  EXPECT_EQ(state_of(other).hysteresis_tracker, 3);
+}
+
+struct Sums {
+  double count, sum_sq;
+  static int32_t join(void *user, double *values, int64_t, gsc_stream) {
+    values[0] = static_cast<Sums *>(user)->count;
+    values[1] = static_cast<Sums *>(user)->sum_sq;
+    return 0;
+  }
+};
+
+/// Two such lists could even cancel out: -1 and 1 offenders.
+TEST(Reducer, ThatLeavesNoCountOrNoSum) {
+  const Context context = make_context();
+  for (const Sums bad :
+       {Sums{kNan, 1.0}, Sums{-1.0, 1.0}, Sums{1e308, 1.0}, Sums{kInf, 1.0}, Sums{0.0, kNan}, Sums{0.0, -1.0}}) {
+    Sums sums = bad;
+    Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {4}});
+    const Scaler scaler = make_scaler(context, 4.0f);
+    const gsc_reducer reducer = {sizeof(gsc_reducer), 0, &Sums::join, &sums};
+    ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), &reducer));
+    const Snapshot before = trainer.snapshot();
+    EXPECT_GSC_ERROR(gsc_scaler_step(scaler.get(), trainer.get(), nullptr), GSC_ERROR_CALLBACK, "all_reduce",
+                     "no count");
+    EXPECT_TRUE(trainer.snapshot().same_with_grads(before));
+    EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler.get(), trainer.grad_list(), nullptr), GSC_ERROR_CALLBACK, "all_reduce");
+    EXPECT_GSC_OK(gsc_scaler_step(scaler.get(), trainer.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    EXPECT_EQ(skipped_steps(trainer.optimizer()), 1);
+    EXPECT_EQ(report_of(scaler).nonfinite_count, 1);
+    EXPECT_EQ(scale_of(scaler), 2.0f);
+  }
+}
+
+TEST(DeviceLearningRate, ThatIsNoneIsRefused) {
+  const Context context = make_context();
+  Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {4, 4}});
+  trainer.add_group(1, 1, optimizer_options(GSC_ADAMW));
+  const Scaler scaler = make_scaler(context, 4.0f);
+  float lr = 0.0f;
+  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer.get(), 1, &lr, nullptr));
+  const Snapshot before = trainer.snapshot();
+  for (const double bad : {kNan, -1.0, kInf, -kInf}) {
+    lr = static_cast<float>(bad);
+    const auto refused = [&](gsc_status status) {
+      EXPECT_GSC_ERROR(status, GSC_ERROR_INVALID_ARGUMENT, "device_lr of group 1");
+    };
+    refused(gsc_optimizer_step(trainer.get(), nullptr));
+    refused(gsc_optimizer_step_scaled(trainer.get(), nullptr, nullptr, nullptr));
+    refused(gsc_scaler_step(scaler.get(), trainer.get(), nullptr));
+    refused(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+    EXPECT_GSC_ERROR(gsc_scaler_update(scaler.get(), nullptr), GSC_ERROR_BAD_STATE, "no list");
+  }
+  EXPECT_TRUE(trainer.snapshot().same_with_grads(before));
+  EXPECT_EQ(skipped_steps(trainer.optimizer()), 0);
+  lr = -0.0f;
+  EXPECT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+}
+
+TEST(Messages, NameTheirArgument) {
+  gsc_device_info info{};
+  info.struct_size = sizeof info;
+  EXPECT_GSC_ERROR(gsc_device_get_info(GSC_DEVICE_CPU, 1, &info), GSC_ERROR_UNAVAILABLE, "device_index is 1");
+  gsc_optimizer_options options{};
+  EXPECT_GSC_ERROR(gsc_optimizer_options_init(&options, sizeof options, 99), GSC_ERROR_INVALID_ARGUMENT,
+                   "gsc_optimizer_options_init: kind is 99");
+  const Context context = make_context();
+  Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {4, 4}});
+  trainer.add_group(1, 1, optimizer_options(GSC_SGD));
+  options = optimizer_options(GSC_SGD);
+  EXPECT_GSC_ERROR(gsc_optimizer_add_group(trainer.get(), 0, 2, &options, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "first is 0 and count is 2");
+}
+
+/// Messages are UTF-8 in one line, whatever tensors are called.
+TEST(Messages, EscapeWhatIsInNames) {
+  const Context context = make_context();
+  const struct {
+    const char *name, *shown;
+  } kNames[] = {
+      {"layer.0", "(\"layer.0\")"},
+      {"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", "(\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\")"},
+      {"a\nERROR: b", "(\"a\\x0aERROR: b\")"},
+      {"\r\t\x1b[31m\x7f", "(\"\\x0d\\x09\\x1b[31m\\x7f\")"},
+      {"a\") b (\"\\", "(\"a\\x22) b (\\x22\\x5c\")"},
+      {"\xc0\xaf", "(\"\\xc0\\xaf\")"},                                                        // overlong
+      {"\xed\xa0\x80", "(\"\\xed\\xa0\\x80\")"},                                               // surrogate
+      {"\xf5\x80\x80\x80", "(\"\\xf5\\x80\\x80\\x80\")"},                                      // beyond Unicode
+      {"\xe2\x82", "(\"\\xe2\\x82\")"},                                                        // cut off
+      {"\x80x\xff", "(\"\\x80x\\xff\")"},                                                      // no beginning
+      {"\xc2\x85\xe2\x80\xa8\xe2\x80\xae", "(\"\\xc2\\x85\\xe2\\x80\\xa8\\xe2\\x80\\xae\")"},  // breaks, right to left
+  };
+  for (const auto &[name, shown] : kNames) {
+    const gsc_tensor bad = {nullptr, 4, GSC_FP32, 0};
+    gsc_tensor_list *list = nullptr;
+    EXPECT_GSC_ERROR(gsc_tensor_list_create(context.get(), &bad, 1, &name, &list), GSC_ERROR_INVALID_ARGUMENT, shown);
+    Buffer buffer(GSC_FP32, 4);
+    const List kept = make_list(context, buffer);
+    ASSERT_GSC_OK(gsc_tensor_list_set_name(kept.get(), 0, name));
+    const char *got = nullptr;
+    ASSERT_GSC_OK(gsc_tensor_list_get_name(kept.get(), 0, &got));
+    EXPECT_STREQ(got, name) << "the name itself is not touched";
+  }
+  // However long, one line.
+  const std::string longest(1000, '\n');
+  const char *name = longest.c_str();
+  const gsc_tensor bad = {nullptr, 4, GSC_FP32, 0};
+  gsc_tensor_list *list = nullptr;
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(context.get(), &bad, 1, &name, &list), GSC_ERROR_INVALID_ARGUMENT,
+                   "\\x0a...\")");
+  EXPECT_EQ(std::string(gsc_error_get_message()).find('\n'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gsc_test
