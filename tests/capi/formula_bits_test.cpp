@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The optimizers as docs/semantics.md writes them, operation by operation, in plain scalar code that shares nothing with
+// the library: the same bits after many steps. Who follows the page gets what the library gets.
+#include <cmath>
+
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+// The build keeps the compiler from fusing what is not written as fma.
+float fma_(float a, float b, float c) { return std::fmaf(a, b, c); }
+double fma_(double a, double b, double c) {
+  const volatile double product = a * b;
+  return product + c;
+}
+
+template <typename T>
+T lerp(T a, T b, T w) {
+  return w < T(0.5) ? fma_(w, b - a, a) : fma_(w - T(1), b - a, b);
+}
+
+double power(double x, int64_t t) {
+  double r = 1.0;
+  for (; t > 0; t /= 2) {
+    if (t % 2 == 1) r = r * x;
+    x = x * x;
+  }
+  return r;
+}
+
+/// A product that stays one.
+template <typename T>
+T times(T a, T b) {
+  const volatile T product = a * b;
+  return product;
+}
+
+template <typename T>
+struct Page {
+  gsc_optimizer_options o;
+  int64_t t;
+
+  void step(T &p, T *s, T g) const {
+    const T wd = static_cast<T>(o.weight_decay), b1 = static_cast<T>(o.beta1), b2 = static_cast<T>(o.beta2);
+    const T eps = static_cast<T>(o.eps), momentum = static_cast<T>(o.momentum);
+    const T B1 = static_cast<T>(1 - o.beta1), B2 = static_cast<T>(1 - o.beta2);
+    const T K = static_cast<T>(1 - times(o.lr, o.weight_decay));
+    if ((o.flags & GSC_OPTIMIZER_MAXIMIZE) != 0) g = -g;
+    switch (o.kind) {
+      case GSC_SGD: {
+        const T LR = static_cast<T>(o.lr), W = static_cast<T>(t == 1 || o.momentum == 0 ? 1 : 1 - o.dampening);
+        g = fma_(wd, p, g);
+        T b = g;
+        if (o.momentum != 0) b = s[0] = fma_(W, g, times(momentum, s[0]));
+        p = fma_(-LR, (o.flags & GSC_OPTIMIZER_NESTEROV) != 0 ? fma_(momentum, b, g) : b, p);
+        return;
+      }
+      case GSC_ADAM:
+      case GSC_ADAMW: {
+        const T LR = static_cast<T>(o.lr / (1 - power(o.beta1, t)));
+        const T S = static_cast<T>(std::sqrt(1 - power(o.beta2, t)));
+        if (o.kind == GSC_ADAM) g = fma_(wd, p, g);
+        if (o.kind == GSC_ADAMW) p = times(p, K);
+        s[0] = lerp(s[0], g, B1);
+        s[1] = fma_(times(B2, g), g, times(b2, s[1]));
+        T w = s[1];
+        if ((o.flags & GSC_OPTIMIZER_AMSGRAD) != 0) w = s[2] = s[1] > s[2] ? s[1] : s[2];
+        p = p - times(LR, s[0]) / (std::sqrt(w) / S + eps);
+        return;
+      }
+      case GSC_ADAGRAD: {
+        const T LR = static_cast<T>(o.lr / (1 + times(static_cast<double>(t - 1), o.lr_decay)));
+        g = fma_(wd, p, g);
+        s[0] = fma_(g, g, s[0]);
+        p = p - times(LR, g) / (std::sqrt(s[0]) + eps);
+        return;
+      }
+      case GSC_LION: {
+        const T LR = static_cast<T>(o.lr);
+        const T blend = times(b1, s[0]) + times(B1, g);
+        const T d = blend > 0 ? T(1) : blend < 0 ? T(-1) : T(0);
+        p = times(p, K) - times(LR, d);
+        s[0] = times(b2, s[0]) + times(B2, g);
+        return;
+      }
+      default: {
+        const T LR = static_cast<T>(o.lr), M = static_cast<T>(1 / (1 - power(o.beta1, t)));
+        const T V = static_cast<T>(1 / std::sqrt(1 - power(o.beta2, t)));
+        s[0] = times(b1, s[0]) + times(B1, g);
+        s[1] = times(b2, s[1]) + times(B2, times(g, g));
+        const T d = times(s[0], M) / (times(std::sqrt(s[1]), V) + eps) + times(wd, p);
+        // A tensor of one element: nothing is added.
+        const double pp = static_cast<double>(p) * static_cast<double>(p);
+        const double dd = static_cast<double>(d) * static_cast<double>(d);
+        const T r = static_cast<T>(pp > 0 && dd > 0 ? std::sqrt(pp) / std::sqrt(dd) : 1.0);
+        p = p - times(times(LR, r), d);
+      }
+    }
+  }
+};
+
+template <typename T>
+void follow_the_page(const gsc_optimizer_options &options, int32_t dtype, float scale) {
+  SCOPED_TRACE(text("kind ", options.kind, " flags ", options.flags, " dtype ", dtype));
+  const bool lamb = options.kind == GSC_LAMB;
+  const Context context = make_context();
+  Trainer trainer(context, {.options = options,
+                            .counts = lamb ? std::vector<int64_t>(200, 1) : std::vector<int64_t>{2000},
+                            .param_dtype = dtype,
+                            .grad_dtypes = {GSC_FP32}});
+  std::vector<std::vector<T>> params, state;
+  for (Buffer &buffer : trainer.params()) {
+    for (int64_t i = 0; i < buffer.count(); ++i) {
+      params.push_back({static_cast<T>(buffer.get(i))});
+      state.push_back({T(0), T(0), T(0)});
+    }
+  }
+  Random random(7);
+  const float inverse = 1.0f / scale;
+  for (int64_t t = 1; t <= 10; ++t) {
+    trainer.fill_grads(random, 1.0, scale);
+    size_t k = 0;
+    for (Buffer &buffer : trainer.grads()) {
+      for (int64_t i = 0; i < buffer.count(); ++i, ++k) {
+        const float g = static_cast<float>(buffer.get(i)) * inverse;
+        Page<T>{options, t}.step(params[k][0], state[k].data(), static_cast<T>(g));
+      }
+    }
+    ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer.get(), &inverse, nullptr, nullptr));
+    k = 0;
+    for (Buffer &buffer : trainer.params()) {
+      for (int64_t i = 0; i < buffer.count(); ++i, ++k) {
+        ASSERT_EQ(buffer.template as<T>()[i], params[k][0]) << "step " << t << " element " << k;
+      }
+    }
+  }
+}
+
+TEST(FormulaBits, AreThoseOfThePage) {
+  std::vector<gsc_optimizer_options> all;
+  for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION, GSC_LAMB}) {
+    gsc_optimizer_options o = optimizer_options(kind);
+    o.lr = 0.013;
+    o.weight_decay = 0.07;
+    if (kind == GSC_ADAGRAD) o.lr_decay = 0.03;
+    all.push_back(o);
+    o.flags = GSC_OPTIMIZER_MAXIMIZE;
+    all.push_back(o);
+    o.flags = GSC_OPTIMIZER_AMSGRAD;
+    if (kind == GSC_ADAM || kind == GSC_ADAMW) all.push_back(o);
+    o.flags = 0;
+    o.beta1 = 0.4;  // the other half of lerp
+    if (kind != GSC_SGD && kind != GSC_ADAGRAD) all.push_back(o);
+    if (kind != GSC_SGD) continue;
+    o.momentum = 0.9;
+    o.dampening = 0.3;
+    all.push_back(o);
+    o.dampening = 0.0;
+    o.flags = GSC_OPTIMIZER_NESTEROV;
+    all.push_back(o);
+  }
+  for (const gsc_optimizer_options &o : all) {
+    follow_the_page<float>(o, GSC_FP32, 1024.0f);
+    follow_the_page<double>(o, GSC_FP64, 3.0f);
+  }
+}
+
+}  // namespace
+}  // namespace gsc_test
