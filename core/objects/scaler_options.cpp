@@ -156,6 +156,9 @@ void validate(const gsc_scaler_options &o) {
   if (o.floor_patience < 1) reject("options.floor_patience", o.floor_patience, ">= 1");
   require_one_of("options.history_capacity", o.history_capacity, kMaxHistory, "in 0..1048576");
   if (o.reserved != 0) reject("options.reserved", o.reserved, "0");
+  if ((o.flags & GSC_SCALER_FP32_PRODUCTS) != 0 && o.growth_factor > static_cast<double>(FLT_MAX)) {
+    reject("options.growth_factor", o.growth_factor, "a finite float with GSC_SCALER_FP32_PRODUCTS");
+  }
   const Policy policy = make_policy(o);
   require_moving_factor(policy, o.init_scale, o.growth_factor, "options.growth_factor");
   require_moving_factor(policy, o.init_scale, o.backoff_factor, "options.backoff_factor");

@@ -190,6 +190,17 @@ TEST(Factors, ThatLeaveTheScaleWhereItIsAreRefused) {
                    GSC_ERROR_INVALID_ARGUMENT, "backoff_factor");
 }
 
+/// In fp32 it would be inf, and a scale that has collapsed to 0 would become NaN.
+TEST(Factors, ThatNoFloatHoldsAreRefusedForFp32Products) {
+  const Context context = make_context();
+  gsc_scaler *made = nullptr;
+  gsc_scaler_options options = scaler_options(4.0f);
+  options.flags = GSC_SCALER_FP32_PRODUCTS | GSC_SCALER_NO_FINITE_GUARD;
+  options.growth_factor = 1e300;
+  EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), &options, &made), GSC_ERROR_INVALID_ARGUMENT,
+                   "options.growth_factor", "GSC_SCALER_FP32_PRODUCTS");
+}
+
 TEST(RestoredState, ATrackerIsNotClamped) {
   const Context context = make_context();
   gsc_scaler_options options = scaler_options(4.0f);
