@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes as the saved state of an optimizer and of a scaler. What loads must come out again as it went in; what does not
+// must leave everything as it was.
+#include <vector>
+
+#include "core/base/checksum.h"
+#include "fuzz/bytes.h"
+#include "tests/support/trainer.h"
+
+using gsc_fuzz::Bytes;
+
+namespace {
+
+struct Objects {
+  gsc_test::Context context = gsc_test::make_context();
+  gsc_test::Trainer trainer;
+  gsc_test::Scaler scaler = gsc_test::make_scaler(context, 1024.0f);
+  std::vector<uint8_t> image;
+
+  explicit Objects(int32_t kind)
+      : trainer(context, {.options = gsc_test::optimizer_options(kind), .counts = {3, 0, 5}}) {
+    FUZZ_CHECK(gsc_optimizer_step(trainer.get(), nullptr) == GSC_OK);
+    image = save();
+  }
+  std::vector<uint8_t> save() {
+    int64_t bytes = 0;
+    FUZZ_CHECK(gsc_optimizer_get_save_size(trainer.get(), &bytes) == GSC_OK);
+    std::vector<uint8_t> result(static_cast<size_t>(bytes));
+    FUZZ_CHECK(gsc_optimizer_save_sync(trainer.get(), result.data(), bytes, nullptr) == GSC_OK);
+    return result;
+  }
+};
+
+void load(Objects &objects, std::vector<uint8_t> image) {
+  const std::vector<uint8_t> before = objects.save();
+  const auto size = static_cast<int64_t>(image.size());
+  if (gsc_optimizer_load_sync(objects.trainer.get(), image.data(), size, nullptr) == GSC_OK) {
+    FUZZ_CHECK(objects.save() == image);
+  } else {
+    FUZZ_CHECK(gsc_error_get_message()[0] != '\0');
+    FUZZ_CHECK(objects.save() == before);
+  }
+}
+
+void restore(Objects &objects, Bytes bytes) {
+  gsc_scaler_state state{}, before = gsc_test::state_of(objects.scaler);
+  std::memcpy(&state, bytes.data(), bytes.size() < sizeof state ? bytes.size() : sizeof state);
+  const gsc_status status = gsc_scaler_set_state(objects.scaler.get(), &state, nullptr);
+  const gsc_scaler_state after = gsc_test::state_of(objects.scaler);
+  // Bit for bit, but for the struct's own words and -0.
+  const bool same = std::memcmp(&after, status == GSC_OK ? &state : &before, sizeof after) == 0;
+  FUZZ_CHECK(same || (status == GSC_OK && state.scale == 0.0f));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  if (size > 4096) return 0;
+  Bytes bytes(data, size);
+  const int64_t way = bytes.below(8);
+  Objects objects(static_cast<int32_t>(bytes.below(6)));
+  if (way == 0) {
+    restore(objects, bytes);
+  } else if (way == 1) {
+    load(objects, std::vector<uint8_t>(bytes.data(), bytes.data() + bytes.size()));
+  } else {
+    // Edits of a right image, signed again or not: a fuzzer does not find the checksum by itself.
+    std::vector<uint8_t> image = objects.image;
+    while (!bytes.empty()) image[bytes.take<uint16_t>() % image.size()] = bytes.take<uint8_t>();
+    const size_t end = image.size() - 8;
+    const uint64_t sum = gsc::checksum(image.data(), static_cast<int64_t>(end));
+    if (way < 6) std::memcpy(image.data() + end, &sum, sizeof sum);
+    load(objects, image);
+  }
+  return 0;
+}
