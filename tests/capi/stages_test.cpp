@@ -379,5 +379,23 @@ TEST_F(Disabled, HasNoState) {
   EXPECT_EQ(scale_of(scaler_), 1.0f);
 }
 
+/// A list that was discarded and checked again is one list to the update, not two.
+TEST(Discard, TakesTheListOutOfTheUpdate) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, 4.0f);
+  Buffer grads(GSC_FP32, 8);
+  grads.fill(4.0);
+  grads.set(3, kInf);
+  const List list = make_list(context, grads);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), list.get()));
+  }
+  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  EXPECT_EQ(report_of(scaler).nonfinite_count, 1);
+  EXPECT_EQ(report_of(scaler).inf_count, 1);
+}
+
 }  // namespace
 }  // namespace gsc_test
