@@ -4,16 +4,9 @@
 #include <cstring>
 
 #include "capi/guard.h"
-#include "core/cpu/dispatch.h"
-#include "core/cpu/parallel.h"
+#include "core/device/misuse.h"
+#include "core/device/registry.h"
 #include "core/objects/operations.h"
-#if defined(GSC_HAVE_CUDA)
-#include "core/cuda/devices.h"
-#endif
-
-#if defined(__linux__)
-#include <unistd.h>
-#endif
 
 namespace gsc::capi {
 namespace {
@@ -26,49 +19,27 @@ thread_local char last_message[512];
 #define GSC_VERSION_STRING \
   GSC_STRINGIFY(GSC_VERSION_MAJOR) "." GSC_STRINGIFY(GSC_VERSION_MINOR) "." GSC_STRINGIFY(GSC_VERSION_PATCH)
 
-constexpr char kBuildInfo[] = "gradscaler " GSC_VERSION_STRING
-                              ", ABI 1, "
+struct BuildInfo {
+  char text[256] = "gradscaler " GSC_VERSION_STRING
+                   ", ABI 1, "
 #if defined(__clang__)
-                              "clang " __clang_version__
+                   "clang " __clang_version__;
 #elif defined(__GNUC__)
-                              "gcc " __VERSION__
+                   "gcc " __VERSION__;
 #else
-                              "unknown compiler"
+                   "unknown compiler";
 #endif
-                              ", CPU kernels: baseline"
-#if defined(GSC_HAVE_AVX2)
-                              " avx2"
-#endif
-#if defined(GSC_HAVE_AVX512)
-                              " avx512"
-#endif
-#if defined(GSC_HAVE_CUDA)
-                              ", CUDA: " GSC_CUDA_ARCHITECTURES;
-#else
-                              ", CUDA: none";
-#endif
-static_assert(GSC_ABI_VERSION == 1, "kBuildInfo names the ABI");
-
-int64_t physical_memory() {
-#if defined(__linux__)
-  const int64_t pages = sysconf(_SC_PHYS_PAGES);
-  const int64_t page = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? pages * page : 0;
-#else
-  return 0;
-#endif
-}
-
-void require_device_type(int32_t device_type) {
-  if (device_type != GSC_DEVICE_CPU && device_type != GSC_DEVICE_CUDA) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "device_type is %d; it must be GSC_DEVICE_CPU or GSC_DEVICE_CUDA", device_type);
+  BuildInfo() {
+    const std::size_t length = std::strlen(text);
+    describe_backends(text + length, sizeof text - length);
   }
-}
+};
+static_assert(GSC_ABI_VERSION == 1, "BuildInfo names the ABI");
 
 }  // namespace
 
 gsc_status conclude(const char *function) noexcept {
-  const cpu::Misuse found = cpu::take_misuse();
+  const Misuse found = take_misuse();
   if (found.missing == 0 && found.repeated == 0) return GSC_OK;
   char what[160];
   std::snprintf(
@@ -80,7 +51,7 @@ gsc_status conclude(const char *function) noexcept {
 }
 
 gsc_status set_error(gsc_status status, const char *function, const char *what) noexcept {
-  cpu::take_misuse();
+  take_misuse();
   std::snprintf(last_message, sizeof last_message, "%s: %s", function, what);
   return status;
 }
@@ -123,43 +94,24 @@ const char *gsc_status_get_name(gsc_status status) {
 
 const char *gsc_error_get_message(void) { return last_message; }
 
-const char *gsc_library_get_build_info(void) { return kBuildInfo; }
+const char *gsc_library_get_build_info(void) {
+  static const BuildInfo info;
+  return info.text;
+}
 
 gsc_status gsc_device_get_count(int32_t device_type, int32_t *out_count) {
   return guard(__func__, [&] {
-    require_device_type(device_type);
+    const BackendRow &backend = find_backend(device_type, "device_type");
     require(out_count, "out_count");
-#if defined(GSC_HAVE_CUDA)
-    const int32_t cuda_devices = device_type == GSC_DEVICE_CUDA ? cuda::device_count() : 0;
-#else
-    const int32_t cuda_devices = 0;
-#endif
-    *out_count = device_type == GSC_DEVICE_CPU ? 1 : cuda_devices;
+    *out_count = backend.device_count();
   });
 }
 
 gsc_status gsc_device_get_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info) {
   return guard(__func__, [&] {
-    require_device_type(device_type);
+    const BackendRow &backend = find_backend(device_type, "device_type");
     require_out_struct(out_info, "out_info");
-#if defined(GSC_HAVE_CUDA)
-    if (device_type == GSC_DEVICE_CUDA) {
-      *out_info = cuda::device_info(device_index);
-      return;
-    }
-#endif
-    if (device_type != GSC_DEVICE_CPU || device_index != 0) {
-      fail(GSC_ERROR_UNAVAILABLE, "device_index is %d, and there is no such %s device", device_index,
-           device_type == GSC_DEVICE_CPU ? "CPU" : "CUDA");
-    }
-    gsc_device_info info{};
-    info.struct_size = sizeof info;
-    info.device_type = GSC_DEVICE_CPU;
-    info.units = cpu::usable_processors();
-    info.level = cpu::best_target();
-    info.memory_bytes = physical_memory();
-    std::snprintf(info.name, sizeof info.name, "CPU (%s)", cpu::find_kernels(info.level)->name);
-    *out_info = info;
+    *out_info = backend.device_info(device_index);
   });
 }
 

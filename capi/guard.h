@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/float_environment.h"
-#include "core/base/memory.h"
+#include "core/objects/object.h"
 #include "gradscaler/gradscaler.h"
 
 namespace gsc::capi {

@@ -5,9 +5,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#if defined(GSC_HAVE_CUDA)
-#include "core/cuda/devices.h"
-#endif
+#include "core/device/registry.h"
 
 namespace gsc::cpu {
 namespace {
@@ -39,20 +37,16 @@ void CpuBackend::read_sync(void *host, const void *device, int64_t bytes, gsc_st
   std::memcpy(host, device, static_cast<std::size_t>(bytes));
 }
 
-#if defined(GSC_HAVE_CUDA)
 void CpuBackend::validate_memory(const gsc_tensor *tensors, int64_t count, const char *what) {
   for (int64_t i = 0; i < count; ++i) {
-    const int32_t device = tensors[i].count > 0 ? cuda::device_of(tensors[i].data) : -1;
-    if (device >= 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].data is memory of CUDA device %d, but the context is of the CPU", what,
-           static_cast<long long>(i), device);
+    if (tensors[i].count == 0) continue;
+    const Owner owner = owner_of(tensors[i].data);
+    if (owner.backend != nullptr) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].data is memory of %s device %d, but the context is of the CPU", what,
+           static_cast<long long>(i), owner.backend->name, owner.device);
     }
   }
 }
-#else
-// Any address may be host memory; there is nothing to ask.
-void CpuBackend::validate_memory(const gsc_tensor * /*tensors*/, int64_t /*count*/, const char * /*what*/) {}
-#endif
 
 int32_t CpuBackend::wanted_tasks() const {
   return parallel_.threads() == 1 ? 1 : parallel_.threads() * kTasksPerThread;

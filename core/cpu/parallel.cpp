@@ -37,8 +37,6 @@ void relax() {
 #endif
 }
 
-thread_local Misuse misuse;
-
 }  // namespace
 
 class Pool {
@@ -136,8 +134,6 @@ class Pool {
   std::vector<std::thread> workers_;
 };
 
-Misuse take_misuse() noexcept { return std::exchange(misuse, Misuse{}); }
-
 bool Region::try_open(int32_t count, gsc_task_fn body, void *argument) {
   if (count > kMaxTasks || taken_.exchange(true)) return false;
   for (auto &word : claimed_) word.store(0, std::memory_order_relaxed);
@@ -206,9 +202,7 @@ void Parallel::run_tasks(int32_t count, gsc_task_fn body, void *argument) {
     for (Region &region : regions_) {
       if (!region.try_open(count, body, argument)) continue;
       parallel_for_(user_, count, &Region::run_task, &region);
-      const Misuse found = region.close();
-      misuse.missing += found.missing;
-      misuse.repeated += found.repeated;
+      add_misuse(region.close());
       return;
     }
   }

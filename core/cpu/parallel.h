@@ -8,18 +8,12 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/device/misuse.h"
 #include "gradscaler/gradscaler.h"
 
 namespace gsc::cpu {
 
 class Pool;
-
-/// What a parallel-for of the caller's did wrong on this thread since it was asked last.
-struct Misuse {
-  int32_t missing = 0;   ///< tasks that it had not run when it returned
-  int32_t repeated = 0;  ///< tasks that it ran again, or that there were none of
-};
-Misuse take_misuse() noexcept;
 
 /// A region whose tasks run on threads of the caller's. It outlives the region, so that a task that comes late finds
 /// that out instead of memory that is gone.

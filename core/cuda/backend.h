@@ -14,9 +14,6 @@
 
 namespace gsc::cuda {
 
-/// Throws UNAVAILABLE naming `what` if there is no such device.
-void require_device(int32_t device_index, const char *what);
-
 /// What the device knows of a list's plan.
 struct Mirror {
   PlanView view;

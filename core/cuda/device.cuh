@@ -12,18 +12,19 @@
 #include <cuda_fp16.h>
 #endif
 
-#include "core/cpu/convert.h"
 #include "core/cuda/plan.h"
+#include "core/rules/convert.h"
 #include "core/rules/reduction.h"
+#include "gradscaler/gradscaler.h"
 
 #define GSC_DEVICE __device__ __forceinline__
 
 namespace gsc::cuda {
 
-using cpu::dtype_bytes;
-using cpu::from_bits;
-using cpu::round_to_odd;
-using cpu::to_bits;
+/// Bytes of one element; 8 for anything that is not a smaller dtype.
+GSC_DEVICE int64_t dtype_bytes(int32_t dtype) {
+  return dtype == GSC_FP16 || dtype == GSC_BF16 ? 2 : (dtype == GSC_FP32 ? 4 : 8);
+}
 
 inline constexpr unsigned kFullMask = 0xffffffffU;
 
@@ -141,7 +142,7 @@ GSC_DEVICE float fp16_to_float(uint16_t x) {
 #if defined(__CUDA_ARCH__)
   return __half2float(__ushort_as_half(x));
 #else
-  return cpu::fp16_to_fp32(x);
+  return fp16_to_fp32(x);
 #endif
 }
 
@@ -149,7 +150,7 @@ GSC_DEVICE uint16_t float_to_fp16(float x) {
 #if defined(__CUDA_ARCH__)
   return __half_as_ushort(__float2half_rn(x));
 #else
-  return cpu::fp32_to_fp16(x);
+  return fp32_to_fp16(x);
 #endif
 }
 
@@ -159,7 +160,7 @@ GSC_DEVICE uint16_t float_to_bf16(float x) {
 #if defined(__CUDA_ARCH__)
   return __bfloat16_as_ushort(__float2bfloat16_rn(x));
 #else
-  return cpu::fp32_to_bf16(x);
+  return fp32_to_bf16(x);
 #endif
 }
 

@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions about CUDA devices. None of them leaves an error behind in the runtime.
-#include "core/cuda/devices.h"
-
-#include <algorithm>
+// CUDA's row in the registry of backends. No question about devices leaves an error behind in the runtime.
 #include <cstdio>
 
 #include "core/cuda/backend.h"
 #include "core/cuda/runtime.h"
+#include "core/device/registry.h"
 
 namespace gsc::cuda {
+namespace {
 
-Backend *make_backend(std::pmr::memory_resource *memory, int32_t device_index, std::size_t *bytes) {
-  require_device(device_index, "options.device_index");
-  void *place = memory->allocate(sizeof(CudaBackend), kMaxAlignment);
-  try {
-    *bytes = sizeof(CudaBackend);
-    return new (place) CudaBackend(memory, device_index);
-  } catch (...) {
-    memory->deallocate(place, sizeof(CudaBackend), kMaxAlignment);
-    throw;
-  }
-}
-
+/// 0 without a driver or without a device.
 int32_t device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
@@ -57,6 +45,8 @@ gsc_device_info device_info(int32_t device_index) {
   return info;
 }
 
+/// -1 for host memory. Only asks once some context of the library has been created in this process: asking would start
+/// the driver.
 int32_t device_of(const void *address) {
   if (CudaBackend::live_count() == 0) return -1;
   cudaPointerAttributes attributes;
@@ -66,5 +56,19 @@ int32_t device_of(const void *address) {
   }
   return attributes.type == cudaMemoryTypeDevice ? attributes.device : -1;
 }
+
+OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options) {
+  require_device(options.device_index, "options.device_index");
+  OpenBackend made = make_backend<CudaBackend>(memory, options.device_index);
+  std::snprintf(made.description, sizeof made.description, "CUDA context on device %d", options.device_index);
+  return made;
+}
+
+}  // namespace
+
+extern const BackendRow kBackendRow;
+const BackendRow kBackendRow = {
+    GSC_DEVICE_CUDA, "CUDA", "CUDA: " GSC_CUDA_ARCHITECTURES, device_count, device_info, open, device_of,
+};
 
 }  // namespace gsc::cuda

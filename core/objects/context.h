@@ -12,6 +12,8 @@
 #include "core/base/memory.h"
 #include "core/device/backend.h"
 #include "core/device/plan.h"
+#include "core/device/registry.h"
+#include "core/objects/object.h"
 
 namespace gsc {
 
@@ -24,7 +26,9 @@ class Context final : public Object {
 
   [[nodiscard]] std::pmr::memory_resource *memory() { return &memory_; }
   [[nodiscard]] Backend &backend() { return *backend_; }
-  [[nodiscard]] int32_t device_type() const { return device_type_; }
+  [[nodiscard]] int32_t device_type() const { return row_.device_type; }
+  /// Of its kind: "CPU".
+  [[nodiscard]] const char *device_name() const { return row_.name; }
   [[nodiscard]] int32_t device_index() const { return device_index_; }
   [[nodiscard]] int32_t cpu_target() const { return cpu_target_; }
   [[nodiscard]] int32_t num_threads() const { return num_threads_; }
@@ -83,17 +87,14 @@ class Context final : public Object {
   Context(const Resource &memory, const gsc_context_options &options);
   ~Context() override;
   void destroy() noexcept override;
-  /// Makes the backend in this context's memory.
-  template <typename B, typename... Args>
-  void make_backend(Args &&...args);
 
   Resource memory_;
   Backend *backend_ = nullptr;
   std::size_t backend_bytes_ = 0;
-  int32_t device_type_;
+  const BackendRow &row_;
   int32_t device_index_;
-  int32_t cpu_target_ = GSC_CPU_BASELINE;
-  int32_t num_threads_ = 1;
+  int32_t cpu_target_;
+  int32_t num_threads_;
   gsc_log_fn log_;
   void *log_user_;
   std::atomic<bool> scratch_taken_{false};

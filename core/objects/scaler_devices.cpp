@@ -12,9 +12,10 @@ namespace gsc {
 void Scaler::require_kind(const TensorList &grads) const {
   if (grads.context()->device_type() != context_->device_type()) {
     fail(GSC_ERROR_INVALID_ARGUMENT,
-         "grads is %s and scaler is %s; lists of several devices under one scaler must be of the same kind",
-         grads.context()->device_type() == GSC_DEVICE_CPU ? "on the CPU" : "on a CUDA device",
-         context_->device_type() == GSC_DEVICE_CPU ? "on the CPU" : "on a CUDA device");
+         "grads is on a %s device and scaler is on a %s device; lists of several devices under one scaler must be of "
+         "the "
+         "same kind",
+         grads.context()->device_name(), context_->device_name());
   }
 }
 

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What callbacks of the caller's did wrong while a backend ran on this thread. The backend notes it and goes on; the entry
+// point reports it.
+#pragma once
+
+#include <cstdint>
+
+namespace gsc {
+
+/// A parallel-for that broke its contract.
+struct Misuse {
+  int32_t missing = 0;   ///< tasks that it had not run when it returned
+  int32_t repeated = 0;  ///< tasks that it ran again, or that there were none of
+};
+
+void add_misuse(const Misuse &found) noexcept;
+/// All of it on this thread since it was asked last.
+Misuse take_misuse() noexcept;
+
+}  // namespace gsc

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of backends: the one file that asks which of them are in this build.
+#include "core/device/registry.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "core/base/error.h"
+
+namespace gsc {
+
+namespace cpu {
+extern const BackendRow kBackendRow;  // core/cpu/devices.cpp
+}
+namespace cuda {
+#if defined(GSC_HAVE_CUDA)
+extern const BackendRow kBackendRow;  // core/cuda/devices.cpp
+#else
+namespace {
+
+[[noreturn]] void fail_without_cuda(const char *what) {
+  fail(GSC_ERROR_UNAVAILABLE, "%s is GSC_DEVICE_CUDA, but this library was built without CUDA", what);
+}
+
+constexpr BackendRow kBackendRow = {
+    GSC_DEVICE_CUDA,
+    "CUDA",
+    "CUDA: none",
+    [] { return int32_t{0}; },
+    [](int32_t) -> gsc_device_info { fail_without_cuda("device_type"); },
+    [](std::pmr::memory_resource *, const gsc_context_options &) -> OpenBackend {
+      fail_without_cuda("options.device_type");
+    },
+    nullptr,
+};
+
+}  // namespace
+#endif
+}  // namespace cuda
+
+namespace {
+
+const BackendRow *const kBackends[] = {&cpu::kBackendRow, &cuda::kBackendRow};
+
+}  // namespace
+
+const BackendRow &find_backend(int32_t device_type, const char *what) {
+  for (const BackendRow *row : kBackends) {
+    if (row->device_type == device_type) return *row;
+  }
+  fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %d; it must be one of GSC_DEVICE_*", what, device_type);
+}
+
+Owner owner_of(const void *address) {
+  for (const BackendRow *row : kBackends) {
+    const int32_t device = row->device_of != nullptr ? row->device_of(address) : -1;
+    if (device >= 0) return {row, device};
+  }
+  return {nullptr, -1};
+}
+
+void describe_backends(char *text, std::size_t size) {
+  std::size_t used = 0;
+  for (const BackendRow *row : kBackends) {
+    if (used + 1 < size) std::snprintf(text + used, size - used, ", %s", row->build);
+    used += std::strlen(text + used);
+  }
+}
+
+}  // namespace gsc
