@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer's step: spans in parallel, and for LAMB the norms between its two sweeps.
+// The optimizer's step: spans in parallel, with the norms between two sweeps if the formula needs them.
 #include <algorithm>
 
 #include "core/cpu/backend.h"
@@ -43,13 +43,13 @@ void for_runs(const ApplyJob &job, int64_t begin, int64_t end, const F &f) {
 
 void CpuBackend::apply(const ApplyJob &job, gsc_stream stream) {
   run_apply(job, stream);
-  if (job.update != nullptr) update(job.update, &job.checked, 1, stream);
+  if (job.update != nullptr) record(RecordJob::update(job.update, &job.checked, 1), stream);
 }
 
 void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   if (job.found_inf != nullptr && *job.found_inf != 0.0F) {
     job.record->skipped += 1;
-    if (job.zero_grads) fill(*job.grads, 0.0, stream);
+    if (job.zero_grads) elementwise({Elementwise::kFill, nullptr, job.grads, 0.0, 0.0, nullptr}, stream);
     return;
   }
   job.record->applied += 1;
@@ -65,7 +65,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   base.zero_grads = job.zero_grads;
   base.write_grads = job.write_grads;
   base.streaming = job.params->total_bytes() > kStreamingBytes;
-  base.trust = 1.0;
+  base.ratio = 1.0;
   // What differs from chunk to chunk. Tensors may be tiny, so the rest of a span is filled in once a task.
   const auto aim = [&job](ApplySpan &s, int64_t tensor, int64_t offset, int64_t n) {
     const auto place = [&](const Plan &plan) { return element(plan.tensor(tensor), offset); };
@@ -81,7 +81,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) s.state[i] = place(*job.state[i]);
     s.coefficients = &job.coefficients[job.group_of[tensor]];
   };
-  // LAMB: f(span, tensor, chunk) for every chunk of the plan.
+  // f(span, tensor, chunk) for every chunk of the plan.
   const auto for_spans = [&](const auto &f) {
     const Plan &plan = *job.grads;
     parallel_.run(plan.task_count(), [&](int32_t task) {
@@ -95,34 +95,35 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   };
 
   Plan &plan = *job.grads;
-  const auto kernel = kernels_->apply[static_cast<int>(job.variant)];
-  if (job.variant != Variant::kLamb) {
+  const auto apply = kernels_->apply[static_cast<int>(job.variant)];
+  const auto moments = kernels_->moments[static_cast<int>(job.variant)];
+  if (moments == nullptr) {
     parallel_.run(plan.task_count(), [&](int32_t task) {
       ApplySpan s = base;
       for_runs(job, plan.split(task), plan.split(task + 1), [&](int64_t tensor, int64_t offset, int64_t n) {
         aim(s, tensor, offset, n);
-        kernel(&s);
+        apply(&s);
       });
     });
     return;
   }
 
-  // LAMB: the moments of all chunks, then each tensor's trust ratio, then the parameters. The plan's partials hold the
-  // two sums of squares meanwhile; the check has been concluded by now.
+  // The moments of all chunks, then each tensor's ratio, then the parameters. The plan's partials are free for the norms:
+  // the check has been concluded by now.
   ChunkPartial *partials = plan.partials();
   for_spans([&](ApplySpan &s, int64_t /*tensor*/, int64_t chunk) {
-    kernel(&s);
-    partials[chunk] = {s.sum_sq[0], s.sum_sq[1]};
+    moments(&s);
+    partials[chunk].norms = s.norms;
   });
   for (int64_t t = 0; t < plan.size(); ++t) {
     const ChunkPartial *first = partials + plan.first_chunk(t);
     const int64_t chunks = plan.first_chunk(t + 1) - plan.first_chunk(t);
-    job.trust[t] = optim::trust_ratio(join(chunks, [&](int64_t i) { return first[i].sum_sq; }),
-                                      join(chunks, [&](int64_t i) { return first[i].amax; }));
+    job.ratios[t] = make_ratio(job.variant, join(chunks, [&](int64_t i) { return first[i].norms.param; }),
+                               join(chunks, [&](int64_t i) { return first[i].norms.direction; }));
   }
   for_spans([&](ApplySpan &s, int64_t tensor, int64_t /*chunk*/) {
-    s.trust = job.trust[tensor];
-    kernels_->lamb_apply(&s);
+    s.ratio = job.ratios[tensor];
+    apply(&s);
   });
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizer's step over a span: gradients are unscaled and clipped block by block into a buffer that stays in the
 // L1 cache, then the formula (core/rules/optim) runs over it, with parameters and state in place. The same plain loop serves
-// every formula; the compiler vectorises it. LAMB takes two sweeps and stands at the end. Included by kernels.cpp only.
+// every formula; the compiler vectorises it. Formulas that need norms of whole tensors have a sweep for the moments before
+// it, which stands at the end. Included by kernels.cpp only.
 #pragma once
 
 #include "core/cpu/columns.h"
+#include "core/cpu/convert.h"
 #include "core/cpu/kernels.h"
+#include "core/rules/gradient.h"
 
 namespace gsc::cpu {
 namespace {
@@ -25,7 +28,7 @@ template <typename P, typename T>
 [[gnu::noinline]] void prepare_gradients(const ApplySpan &span, char *grad, int n, T *__restrict out) {
   P buffer[kStep<T>];
   const P *g = buffer;
-  if (span.grad_dtype == (sizeof(P) == sizeof(double) ? GSC_FP64 : GSC_FP32)) {
+  if (dtype_bytes(span.grad_dtype) == static_cast<int64_t>(sizeof(P))) {
     g = reinterpret_cast<const P *>(grad);
   } else {
     load_block(span.grad_dtype, grad, buffer, n);
@@ -34,16 +37,13 @@ template <typename P, typename T>
   const P clip = static_cast<P>(span.clip);
   const P limit = static_cast<P>(span.clip_value);
   const T sign = static_cast<T>(span.coefficients->sign);
-  if (!(limit < static_cast<P>(kInfinity)) && !span.zero_grads && !span.write_grads) {
-    for (int i = 0; i < n; ++i) out[i] = sign * static_cast<T>((g[i] * inv_scale) * clip);
+  if (!is_clamped(limit) && !span.zero_grads && !span.write_grads) {
+    for (int i = 0; i < n; ++i) out[i] = sign * static_cast<T>(unscale_gradient(g[i], inv_scale, clip));
     return;
   }
-  for (int i = 0; i < n; ++i) buffer[i] = (g[i] * inv_scale) * clip;
-  if (limit < static_cast<P>(kInfinity)) {
-    for (int i = 0; i < n; ++i) {
-      const P low = buffer[i] < -limit ? -limit : buffer[i];
-      buffer[i] = low > limit ? limit : low;
-    }
+  for (int i = 0; i < n; ++i) buffer[i] = unscale_gradient(g[i], inv_scale, clip);
+  if (is_clamped(limit)) {
+    for (int i = 0; i < n; ++i) buffer[i] = clamp_magnitude(buffer[i], limit);
   }
   if (span.zero_grads) {
     std::memset(grad, 0, byte_count(n, dtype_bytes(span.grad_dtype)));
@@ -84,7 +84,7 @@ class Cursor {
 
   /// Signed, unscaled and clipped gradients.
   void gradients(int64_t i, int n, T *out) const {
-    if (span_.grad_dtype == GSC_FP64) {
+    if (is_wide(span_.grad_dtype)) {
       prepare_gradients<double>(span_, grad_address(i), n, out);
     } else {
       prepare_gradients<float>(span_, grad_address(i), n, out);
@@ -139,18 +139,41 @@ template <typename F, typename T>
   }
 }
 
+/// The last sweep of a formula that needs norms: the parameters alone.
+template <typename F, typename T>
+[[gnu::noinline]] void move_block(T *__restrict p, const T *__restrict s0, const T *__restrict s1,
+                                  const T *__restrict s2, int n, T ratio, const Coefficients<T> &coefficients) {
+  const Coefficients<T> c = coefficients;
+  for (int i = 0; i < n; ++i) {
+    T state[kMaxStates]{};
+    if constexpr (F::kStates > 0) state[0] = s0[i];
+    if constexpr (F::kStates > 1) state[1] = s1[i];
+    if constexpr (F::kStates > 2) state[2] = s2[i];
+    T param = p[i];
+    F::apply(param, state, ratio, c);
+    p[i] = param;
+  }
+}
+
+/// The sweep that moves the parameters: the only one, or the last.
 template <typename F, typename T>
 void apply_span(const ApplySpan &span) {
   const Coefficients<T> c = narrow<T>(*span.coefficients);
   const Cursor<T> cursor(span, F::kStates);
   int n = min_int(span.n, cursor.first_step());
   for (int64_t i = 0; i < span.n; i += n, n = min_int(span.n - i, kStep<T>)) {
-    if (span.n - i > n) cursor.prefetch_after(i, true);
-    T g[kStep<T>];
+    if (span.n - i > n) cursor.prefetch_after(i, !kNeedsNorms<F>);
     T buffer[kStep<T>];
-    cursor.gradients(i, n, g);
-    T *p = cursor.params(i, n, buffer);
-    update_block<F>(p, cursor.state(0, i), cursor.state(1, i), cursor.state(2, i), g, n, c);
+    T *p;
+    if constexpr (kNeedsNorms<F>) {
+      p = cursor.params(i, n, buffer);
+      move_block<F>(p, cursor.state(0, i), cursor.state(1, i), cursor.state(2, i), n, static_cast<T>(span.ratio), c);
+    } else {
+      T g[kStep<T>];
+      cursor.gradients(i, n, g);
+      p = cursor.params(i, n, buffer);
+      update_block<F>(p, cursor.state(0, i), cursor.state(1, i), cursor.state(2, i), g, n, c);
+    }
     cursor.store_params(i, n, p);
   }
   if (cursor.streaming()) stream_fence();
@@ -158,31 +181,36 @@ void apply_span(const ApplySpan &span) {
 
 template <typename F>
 void apply(ApplySpan *span) {
-  if (span->param_dtype == GSC_FP64) {
+  if (is_wide(span->param_dtype)) {
     apply_span<F, double>(*span);
   } else {
     apply_span<F, float>(*span);
   }
 }
 
-template <typename T>
-[[gnu::noinline]] void lamb_moments_block(const T *__restrict p, T *__restrict s0, T *__restrict s1,
-                                          const T *__restrict g, T *__restrict direction, int n,
-                                          const Coefficients<T> &coefficients) {
+template <typename F, typename T>
+[[gnu::noinline]] void moments_block(const T *__restrict p, T *__restrict s0, T *__restrict s1, T *__restrict s2,
+                                     const T *__restrict g, T *__restrict direction, int n,
+                                     const Coefficients<T> &coefficients) {
   const Coefficients<T> c = coefficients;
   for (int i = 0; i < n; ++i) {
-    T state[2] = {s0[i], s1[i]};
-    direction[i] = optim::Lamb::moments(p[i], state, g[i], c);
-    s0[i] = state[0];
-    s1[i] = state[1];
+    T state[kMaxStates]{};
+    if constexpr (F::kStates > 0) state[0] = s0[i];
+    if constexpr (F::kStates > 1) state[1] = s1[i];
+    if constexpr (F::kStates > 2) state[2] = s2[i];
+    direction[i] = F::moments(p[i], state, g[i], c);
+    if constexpr (F::kStates > 0) s0[i] = state[0];
+    if constexpr (F::kStates > 1) s1[i] = state[1];
+    if constexpr (F::kStates > 2) s2[i] = state[2];
   }
 }
 
-template <typename T>
-void lamb_moments_span(ApplySpan *span) {
+/// The first sweep of a formula that needs norms.
+template <typename F, typename T>
+void moments_span(ApplySpan *span) {
   constexpr int kWidth = kGroupBytes / static_cast<int>(sizeof(T));
   const Coefficients<T> c = narrow<T>(*span->coefficients);
-  const Cursor<T> cursor(*span, optim::Lamb::kStates);
+  const Cursor<T> cursor(*span, F::kStates);
   DoubleColumns<kWidth> param_squares;
   DoubleColumns<kWidth> direction_squares;
   for (int64_t i = 0; i < span->n; i += kStep<T>) {
@@ -193,55 +221,29 @@ void lamb_moments_span(ApplySpan *span) {
     T direction[kStep<T>];
     cursor.gradients(i, n, g);
     const T *p = cursor.params(i, n, buffer);
-    lamb_moments_block(p, cursor.state(0, i), cursor.state(1, i), g, direction, n, c);
+    moments_block<F>(p, cursor.state(0, i), cursor.state(1, i), cursor.state(2, i), g, direction, n, c);
     param_squares.add_squares(p, n);
     direction_squares.add_squares(direction, n);
   }
-  span->sum_sq[0] = param_squares.total();
-  span->sum_sq[1] = direction_squares.total();
+  span->norms = {param_squares.total(), direction_squares.total()};
 }
 
-template <typename T>
-[[gnu::noinline]] void lamb_apply_block(T *__restrict p, const T *__restrict s0, const T *__restrict s1, int n, T trust,
-                                        const Coefficients<T> &coefficients) {
-  const Coefficients<T> c = coefficients;
-  for (int i = 0; i < n; ++i) {
-    const T state[2] = {s0[i], s1[i]};
-    T param = p[i];
-    optim::Lamb::apply(param, state, trust, c);
-    p[i] = param;
-  }
-}
-
-template <typename T>
-void lamb_apply_span(const ApplySpan &span) {
-  const Coefficients<T> c = narrow<T>(*span.coefficients);
-  const Cursor<T> cursor(span, optim::Lamb::kStates);
-  int n = min_int(span.n, cursor.first_step());
-  for (int64_t i = 0; i < span.n; i += n, n = min_int(span.n - i, kStep<T>)) {
-    if (span.n - i > n) cursor.prefetch_after(i, false);
-    T buffer[kStep<T>];
-    T *p = cursor.params(i, n, buffer);
-    lamb_apply_block(p, cursor.state(0, i), cursor.state(1, i), n, static_cast<T>(span.trust), c);
-    cursor.store_params(i, n, p);
-  }
-  if (cursor.streaming()) stream_fence();
-}
-
-void lamb_moments(ApplySpan *span) {
-  if (span->param_dtype == GSC_FP64) {
-    lamb_moments_span<double>(span);
+template <typename F>
+void moments(ApplySpan *span) {
+  if (is_wide(span->param_dtype)) {
+    moments_span<F, double>(span);
   } else {
-    lamb_moments_span<float>(span);
+    moments_span<F, float>(span);
   }
 }
 
-void lamb_apply(ApplySpan *span) {
-  if (span->param_dtype == GSC_FP64) {
-    lamb_apply_span<double>(*span);
-  } else {
-    lamb_apply_span<float>(*span);
-  }
+using SpanKernel = void (*)(ApplySpan *);
+
+/// NULL for a formula that does it all in one sweep.
+template <typename F>
+constexpr SpanKernel moments_kernel() {
+  if constexpr (kNeedsNorms<F>) return moments<F>;
+  return nullptr;
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace gsc::cpu {
 
 inline char *element(const gsc_tensor &t, int64_t offset) {
-  return static_cast<char *>(t.data) + offset * dtype_size(t.dtype);
+  return static_cast<char *>(t.data) + offset * dtype_bytes(t.dtype);
 }
 
 inline void add_relaxed(int64_t &word, int64_t value) {
@@ -44,22 +44,15 @@ class CpuBackend final : public Backend {
   void unbind(Plan & /*plan*/) noexcept override {}
 
   void check(const CheckJob &job, gsc_stream stream) override;
-  void conclude(ListRecord *record, const ClipRule &rule, gsc_stream stream) override;
   void apply(const ApplyJob &job, gsc_stream stream) override;
-  void update(ScalerRecord *record, const ListRecord *const *lists, int64_t count, gsc_stream stream) override;
-  void set_policy(ScalerRecord *record, const Policy &policy, gsc_stream stream) override;
-  void set_scale(ScalerRecord *record, float scale, gsc_stream stream) override;
-  void report(const ScalerRecord *record, const ListRecord *list, gsc_report *out, gsc_stream stream) override;
-
-  void linear(const LinearJob &job, gsc_stream stream) override;
-  void fill(const Plan &plan, double value, gsc_stream stream) override;
-  void norm(Plan &plan, bool amax, double *out_norm, double *out_tensor_norms, gsc_stream stream) override;
-  void unscale_check(const Plan &plan, float *found_inf, const float *inv_scale, gsc_stream stream) override;
-  void update_scale(const Policy &policy, float *scale, int32_t *growth_tracker, const float *found_inf,
-                    gsc_stream stream) override;
-  void diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int64_t *histogram, gsc_stream stream) override;
+  void elementwise(const ElementwiseJob &job, gsc_stream stream) override;
+  void norm(const NormJob &job, gsc_stream stream) override;
+  void record(const RecordJob &job, gsc_stream stream) override;
+  void diagnose_sync(const DiagnoseJob &job, gsc_stream stream) override;
 
  private:
+  /// A check without a record: of plans that keep no partial results.
+  void check_alone(const CheckJob &job);
   void run_apply(const ApplyJob &job, gsc_stream stream);
   /// Plan::for_chunks with f... for chunks [begin, end), in the plan's tasks.
   template <typename... F>

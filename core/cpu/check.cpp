@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// check, unscale and the stand-alone unscale: chunks in parallel, then the totals of the list in a fixed order.
+// check and unscale: chunks in parallel, then the totals of the list in a fixed order.
+#include "core/rules/check.h"
+
 #include <algorithm>
 #include <atomic>
 
@@ -9,31 +11,26 @@
 namespace gsc::cpu {
 namespace {
 
-void finish_check(const CheckJob &job, float inv_scale) {
-  ListRecord &r = *job.record;
+CheckTotals join_chunks(const CheckJob &job) {
+  const ListRecord &r = *job.record;
+  const Plan &plan = *job.plan;
   const ChunkPartial *partials = job.plan->partials();
-  const int64_t chunks = job.plan->chunk_count();
-  const auto inv = static_cast<double>(inv_scale);
-  double amax = 0.0;
-  for (int64_t i = 0; i < chunks; ++i) amax = std::max(amax, partials[i].amax);
-  r.reduce[0] = static_cast<double>(r.seen_inf + r.seen_nan);
-  r.reduce[1] = join(chunks, [&](int64_t i) { return partials[i].sum_sq; }) * inv * inv;
-  r.grad_amax = amax * inv;
-  r.inf_count = r.seen_inf;
-  r.nan_count = r.seen_nan;
-  r.first_tensor = -1;
-  r.first_element = -1;
+  CheckTotals totals = {0.0, 0.0, r.seen_inf, r.seen_nan, -1, -1};
+  totals.sum_sq = join(plan.chunk_count(), [&](int64_t i) { return partials[i].sum.sum_sq; });
+  for (int64_t i = 0; i < plan.chunk_count(); ++i) totals.amax = std::max(totals.amax, partials[i].sum.amax);
   if (r.seen_first != kNoOffender) {
-    const int64_t chunk = r.seen_first >> 16;
-    r.first_tensor = job.plan->tensor_of(chunk);
-    r.first_element =
-        (chunk - job.plan->first_chunk(r.first_tensor)) * job.plan->chunk_elements() + (r.seen_first & 0xffff);
+    const int64_t chunk = offender_chunk(r.seen_first);
+    const int64_t tensor = plan.tensor_of(chunk);
+    totals.first_tensor = tensor;
+    totals.first_element = (chunk - plan.first_chunk(tensor)) * plan.chunk_elements() + offender_offset(r.seen_first);
   }
+  return totals;
 }
 
 }  // namespace
 
 void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
+  if (job.record == nullptr) return check_alone(job);
   ListRecord &r = *job.record;
   if (job.begin) {
     r.seen_inf = 0;
@@ -51,7 +48,7 @@ void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
     } else {
       kernels_->check(t.dtype, element(t, offset), n, inv_scale, plan.fp64_limit(), &stat);
     }
-    partials[chunk] = {stat.sum_sq, stat.amax};
+    partials[chunk].sum = {stat.sum_sq, stat.amax};
     if (stat.first >= 0) {
       add_relaxed(r.seen_inf, stat.inf_count);
       add_relaxed(r.seen_nan, stat.nan_count);
@@ -66,20 +63,21 @@ void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
   };
   for_chunks(plan, job.first_chunk, job.last_chunk, look_at, look_at_small);
   if (!job.finish) return;
-  finish_check(job, inv_scale);
+  finish_check(r, join_chunks(job), inv_scale);
   if (job.conclude) conclude_check(r, job.rule);
 }
 
-void CpuBackend::unscale_check(const Plan &plan, float *found_inf, const float *inv_scale, gsc_stream /*stream*/) {
-  const float inv = *inv_scale;
+void CpuBackend::check_alone(const CheckJob &job) {
+  const Plan &plan = *job.plan;
+  const float inv_scale = *job.inv_scale;
   std::atomic<bool> found{false};
-  for_chunks(plan, 0, plan.chunk_count(), [&](int64_t tensor, int64_t offset, int64_t n, int64_t /*chunk*/) {
+  for_chunks(plan, job.first_chunk, job.last_chunk, [&](int64_t tensor, int64_t offset, int64_t n, int64_t /*chunk*/) {
     const gsc_tensor &t = plan.tensor(tensor);
     ChunkStat stat;
-    kernels_->unscale(t.dtype, element(t, offset), n, inv, kFp64Limit, &stat);
+    kernels_->unscale(t.dtype, element(t, offset), n, inv_scale, kFp64Limit, &stat);
     if (stat.first >= 0) found.store(true, std::memory_order_relaxed);
   });
-  if (found.load(std::memory_order_relaxed)) *found_inf = 1.0F;
+  if (found.load(std::memory_order_relaxed)) *job.found_inf = 1.0F;
 }
 
 }  // namespace gsc::cpu

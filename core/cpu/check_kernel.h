@@ -6,148 +6,21 @@
 #pragma once
 
 #include "core/cpu/columns.h"
+#include "core/cpu/convert.h"
 #include "core/cpu/kernels.h"
+#include "core/rules/check.h"
 
 namespace gsc::cpu {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kVectorBytes = 32;
-#else
-constexpr int kVectorBytes = 16;
-#endif
 /// Vectors of column sums held in registers at a time: with the maxima they fit in the instruction set's registers.
 constexpr int kStrip = kVectorBytes == 64 ? 16 : 8;
 /// Maxima kept side by side, so that none waits for the last.
 constexpr int kChains = 4;
 
-using FloatVector [[gnu::vector_size(kVectorBytes)]] = float;
-using DoubleVector [[gnu::vector_size(kVectorBytes)]] = double;
-using Int32Vector [[gnu::vector_size(kVectorBytes)]] = int32_t;
-using Int64Vector [[gnu::vector_size(kVectorBytes)]] = int64_t;
-using HalfVector [[gnu::vector_size(kVectorBytes / 2)]] = uint16_t;
-
-template <typename V>
-GSC_HD V load_vector(const void *p) {
-  V v;
-  __builtin_memcpy(&v, p, sizeof v);
-  return v;
-}
-
-template <typename V>
-GSC_HD void store_vector(void *p, V v) {
-  __builtin_memcpy(p, &v, sizeof v);
-}
-
-/// The larger of each pair, b where a is NaN. In intrinsics because GCC 12 makes a comparison and a blend of it.
-GSC_HD FloatVector larger(FloatVector a, FloatVector b) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_max_ps(kAllLanes, a, b);
-#elif defined(__AVX2__)
-  return _mm256_max_ps(a, b);
-#elif defined(__SSE2__)
-  return _mm_max_ps(a, b);
-#else
-  return a > b ? a : b;
-#endif
-}
-GSC_HD DoubleVector larger(DoubleVector a, DoubleVector b) {
-#if defined(__AVX512F__)
-  return _mm512_maskz_max_pd(0xff, a, b);
-#elif defined(__AVX2__)
-  return _mm256_max_pd(a, b);
-#elif defined(__SSE2__)
-  return _mm_max_pd(a, b);
-#else
-  return a > b ? a : b;
-#endif
-}
-
-/// 16-bit elements without their signs, each in a 32-bit lane. In intrinsics because GCC 12 splits the conversion.
-GSC_HD Int32Vector widen_bits(const uint16_t *p) {
-#if defined(__AVX512F__)
-  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
-  const auto wide = reinterpret_cast<Int32Vector>(_mm512_maskz_cvtepu16_epi32(kAllLanes, halves));
-#elif defined(__AVX2__)
-  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
-  const auto wide = reinterpret_cast<Int32Vector>(_mm256_cvtepu16_epi32(halves));
-#elif defined(__SSE2__)
-  const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
-  const auto wide = reinterpret_cast<Int32Vector>(_mm_unpacklo_epi16(halves, _mm_setzero_si128()));
-#else
-  const auto wide = __builtin_convertvector(load_vector<HalfVector>(p), Int32Vector);
-#endif
-  return wide & 0x7fff;
-}
-
-// One type per dtype: how it is stored, what it is summed in, and how a vector of magnitudes is loaded. kLimit is the
-// smallest product that rounds to inf in the dtype, for unscale; check writes nothing and has inf itself.
-struct Fp16 {
-  using Element = uint16_t;
-  using Value = float;
-  using Bits = int32_t;
-  using Vector = FloatVector;
-  static constexpr int32_t kDtype = GSC_FP16;
-  static constexpr float kLimit = 65520.0F;
-  static constexpr bool kSafe = true;  ///< squares can neither overflow nor get lost in fp32 column sums
-  GSC_HD static Vector magnitude(const Element *p) {
-#if defined(__AVX512F__)
-    const __m512 value = widen_halves(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
-    return reinterpret_cast<Vector>(reinterpret_cast<Int32Vector>(value) & 0x7fffffff);
-#elif defined(__F16C__)
-    const __m256 value = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
-    return reinterpret_cast<Vector>(reinterpret_cast<Int32Vector>(value) & 0x7fffffff);
-#else
-    // As fp16_to_fp32, but for the sign and for the quieting of NaN.
-    const Int32Vector bits = widen_bits(p);
-    const Int32Vector normal = (bits << 13) + 0x38000000 + ((bits >= 0x7c00) & 0x38000000);
-    const auto subnormal = reinterpret_cast<Int32Vector>(__builtin_convertvector(bits, FloatVector) * 0x1p-24F);
-    return reinterpret_cast<Vector>(bits < 0x0400 ? subnormal : normal);
-#endif
-  }
-};
-
-struct Bf16 {
-  using Element = uint16_t;
-  using Value = float;
-  using Bits = int32_t;
-  using Vector = FloatVector;
-  static constexpr int32_t kDtype = GSC_BF16;
-  static constexpr float kLimit = 0x1.ffp127F;
-  static constexpr bool kSafe = false;
-  GSC_HD static Vector magnitude(const Element *p) { return reinterpret_cast<Vector>(widen_bits(p) << 16); }
-};
-
-struct Fp32 {
-  using Element = float;
-  using Value = float;
-  using Bits = int32_t;
-  using Vector = FloatVector;
-  static constexpr int32_t kDtype = GSC_FP32;
-  static constexpr float kLimit = kInfinity;
-  static constexpr bool kSafe = false;
-  GSC_HD static Vector magnitude(const Element *p) {
-    return reinterpret_cast<Vector>(load_vector<Int32Vector>(p) & 0x7fffffff);
-  }
-};
-
-struct Fp64 {
-  using Element = double;
-  using Value = double;
-  using Bits = int64_t;
-  using Vector = DoubleVector;
-  static constexpr int32_t kDtype = GSC_FP64;
-  static constexpr bool kSafe = true;
-  GSC_HD static Vector magnitude(const Element *p) {
-    return reinterpret_cast<Vector>(load_vector<Int64Vector>(p) & 0x7fffffffffffffff);
-  }
-};
-
 template <typename D>
 struct Shape {
-  static constexpr int kSize = sizeof(typename D::Element);
+  static constexpr int kSize = sizeof(typename D::Stored);
   static constexpr int kWidth = kGroupBytes / kSize;  ///< columns of a group
   static constexpr int kColumns = kRowBytes / kSize;
   static constexpr int kTile = kTileBytes / kSize;
@@ -167,9 +40,9 @@ Value largest_of(const Value *x, int n) {
 
 /// Column sums of squares of whole rows; returns the largest magnitude that is not NaN.
 template <typename D>
-typename D::Value sum_rows(const typename D::Element *x, int rows, typename D::Value *columns) {
+typename D::Value sum_rows(const typename D::Stored *x, int rows, typename D::Value *columns) {
   using Value = typename D::Value;
-  using Vector = typename D::Vector;
+  using Vector = typename Magnitudes<D>::Vector;
   constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Value));
   constexpr int kColumns = Shape<D>::kColumns;
   constexpr int kVectors = kColumns / kLanes < kStrip ? kColumns / kLanes : kStrip;
@@ -181,7 +54,7 @@ typename D::Value sum_rows(const typename D::Element *x, int rows, typename D::V
       prefetch(p, kTileBytes, kVectors * kLanes * Shape<D>::kSize);
 #pragma GCC unroll 16
       for (int k = 0; k < kVectors; ++k) {
-        const Vector value = D::magnitude(p + k * kLanes);
+        const Vector value = Magnitudes<D>::load(p + k * kLanes);
         sums[k] += value * value;
         largest[k % kChains] = larger(value, largest[k % kChains]);
       }
@@ -203,13 +76,13 @@ struct TileSum {
 /// Squares of less than a row, but a vector at least, as columns; returns the largest magnitude that is not NaN. The
 /// last vector overlaps the one before.
 template <typename D>
-typename D::Value square_columns(const typename D::Element *x, int n, typename D::Value *columns) {
+typename D::Value square_columns(const typename D::Stored *x, int n, typename D::Value *columns) {
   using Value = typename D::Value;
-  using Vector = typename D::Vector;
+  using Vector = typename Magnitudes<D>::Vector;
   constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Value));
   Vector largest{};
   const auto step = [&](int i) {
-    const Vector value = D::magnitude(x + i);
+    const Vector value = Magnitudes<D>::load(x + i);
     store_vector(columns + i, value * value);
     largest = larger(value, largest);
   };
@@ -222,7 +95,7 @@ typename D::Value square_columns(const typename D::Element *x, int n, typename D
 
 /// A tile of n elements whose sums are known to be safe, or will not be used.
 template <typename D>
-TileSum sum_tile(const typename D::Element *x, int n) {
+TileSum sum_tile(const typename D::Stored *x, int n) {
   using Value = typename D::Value;
   constexpr int kColumns = Shape<D>::kColumns;
   Value columns[kColumns];
@@ -235,10 +108,10 @@ TileSum sum_tile(const typename D::Element *x, int n) {
     if (rows > 0) largest = sum_rows<D>(x, rows, columns);
     Value buffer[kColumns];
     const Value *last = buffer;
-    if constexpr (sizeof(typename D::Element) == sizeof(Value)) {
+    if constexpr (sizeof(typename D::Stored) == sizeof(Value)) {
       last = x + rows * kColumns;
     } else {
-      load_block(D::kDtype, x + rows * kColumns, buffer, rest);
+      load_block(D::kCode, x + rows * kColumns, buffer, rest);
     }
     for (int i = 0; i < rest; ++i) columns[i] = (rows > 0 ? columns[i] : Value(0)) + last[i] * last[i];
     const Value found = largest_of(last, rest);
@@ -249,12 +122,12 @@ TileSum sum_tile(const typename D::Element *x, int n) {
 
 /// The same sum with columns in double, for magnitudes whose squares would overflow or underflow fp32.
 template <typename D>
-double sum_tile_wide(const typename D::Element *x, int n) {
+double sum_tile_wide(const typename D::Stored *x, int n) {
   DoubleColumns<Shape<D>::kWidth> columns;
   for (int i = 0; i < n; i += kBlock) {
     float values[kBlock];
     const int count = min_int(n - i, kBlock);
-    load_block(D::kDtype, x + i, values, count);
+    load_block(D::kCode, x + i, values, count);
     columns.add_squares(values, count);
   }
   return columns.total();
@@ -262,15 +135,15 @@ double sum_tile_wide(const typename D::Element *x, int n) {
 
 /// A tile with something non-finite in it, or in what it becomes: counts and finds the first.
 template <typename D>
-void count_nonfinite(const typename D::Element *x, int n, int64_t offset, typename D::Value inv_scale,
+void count_nonfinite(const typename D::Stored *x, int n, int64_t offset, typename D::Value inv_scale,
                      typename D::Value limit, ChunkStat *out) {
   using Value = typename D::Value;
-  using Bits = typename D::Bits;
+  using Bits = typename Magnitudes<D>::Bits;
   constexpr auto kInfBits = static_cast<Bits>(__builtin_bit_cast(Bits, static_cast<Value>(kInfinity)));
   for (int i = 0; i < n; i += kBlock) {
     Value values[kBlock];
     const int count = min_int(n - i, kBlock);
-    load_block(D::kDtype, x + i, values, count);
+    load_block(D::kCode, x + i, values, count);
     // Without branches and in lanes of one width, so that it is vectorised: a gradient of nothing but NaN is not slow.
     Bits nonfinite = 0;
     Bits nans = 0;
@@ -297,38 +170,26 @@ void count_nonfinite(const typename D::Element *x, int n, int64_t offset, typena
 }
 
 template <typename D>
-void scale_tile(typename D::Element *x, int n, typename D::Value factor) {
+void scale_tile(typename D::Stored *x, int n, typename D::Value factor) {
   using Value = typename D::Value;
   for (int i = 0; i < n; i += kBlock) {
     Value values[kBlock];
     const int count = min_int(n - i, kBlock);
-    load_block(D::kDtype, x + i, values, count);
+    load_block(D::kCode, x + i, values, count);
     for (int k = 0; k < count; ++k) values[k] *= factor;
-    store_block(D::kDtype, x + i, values, count);
-  }
-}
-
-/// From where on a magnitude, as stored or multiplied by the inverse scale, is not finite to check, or to unscale.
-template <typename D, bool Write>
-typename D::Value finite_limit([[maybe_unused]] double fp64_limit) {
-  if constexpr (D::kDtype == GSC_FP64) {
-    return fp64_limit;
-  } else {
-    return Write ? D::kLimit : kInfinity;
+    store_block(D::kCode, x + i, values, count);
   }
 }
 
 /// The tile's sum and largest magnitude, with as wide columns as they take; sum_sq is NaN if and only if something in
 /// the tile is not finite, or will not be.
 template <typename D>
-TileSum look_at_tile(const typename D::Element *x, int n, typename D::Value inv_scale, typename D::Value limit) {
+TileSum look_at_tile(const typename D::Stored *x, int n, typename D::Value inv_scale, typename D::Value limit) {
   using Value = typename D::Value;
   TileSum tile = sum_tile<D>(x, n);
   if (!(__builtin_fabs(static_cast<Value>(tile.amax) * inv_scale) < limit)) return {__builtin_nan(""), tile.amax};
-  if constexpr (!D::kSafe) {
-    const bool safe =
-        tile.amax == 0.0 || (tile.amax >= static_cast<double>(kSafeMin) && tile.amax <= static_cast<double>(kSafeMax));
-    if (!safe && tile.sum_sq == tile.sum_sq) tile.sum_sq = sum_tile_wide<D>(x, n);
+  if constexpr (!D::kSquaresFit) {
+    if (!squares_fit(tile.amax) && tile.sum_sq == tile.sum_sq) tile.sum_sq = sum_tile_wide<D>(x, n);
   }
   return tile;
 }
@@ -339,7 +200,7 @@ void stat_span(void *data, int64_t n, float inv_scale_word, double fp64_limit, C
   constexpr int kTile = Shape<D>::kTile;
   const Value limit = finite_limit<D, Write>(fp64_limit);
   const Value inv_scale = static_cast<Value>(inv_scale_word);
-  auto *x = static_cast<typename D::Element *>(data);
+  auto *x = static_cast<typename D::Stored *>(data);
   *out = ChunkStat{0.0, 0.0, 0, 0, -1};
   for (int64_t i = 0; i < n; i += kTile) {
     const int count = min_int(n - i, kTile);
@@ -364,50 +225,29 @@ int64_t check_small_span(const gsc_tensor *tensors, int64_t count, float inv_sca
   const Value inv_scale = static_cast<Value>(inv_scale_word);
   for (int64_t i = 0; i < count; ++i) {
     const gsc_tensor &t = tensors[i];
-    if (t.dtype != D::kDtype || t.count == 0 || t.count > Shape<D>::kTile) return i;
-    const auto *x = static_cast<const typename D::Element *>(t.data);
+    if (t.dtype != D::kCode || t.count == 0 || t.count > Shape<D>::kTile) return i;
+    const auto *x = static_cast<const typename D::Stored *>(t.data);
     const TileSum tile = look_at_tile<D>(x, static_cast<int>(t.count), inv_scale, limit);
     if (tile.sum_sq != tile.sum_sq) return i;
-    out[i] = {tile.sum_sq, tile.amax};
+    out[i].sum = {tile.sum_sq, tile.amax};
   }
   return count;
 }
 
-template <bool Write>
-void stat(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out) {
-  switch (dtype) {
-    case GSC_FP16:
-      return stat_span<Fp16, Write>(data, n, inv_scale, fp64_limit, out);
-    case GSC_BF16:
-      return stat_span<Bf16, Write>(data, n, inv_scale, fp64_limit, out);
-    case GSC_FP32:
-      return stat_span<Fp32, Write>(data, n, inv_scale, fp64_limit, out);
-    default:
-      return stat_span<Fp64, Write>(data, n, inv_scale, fp64_limit, out);
-  }
-}
-
 // check never writes: stat_span<D, false> has no store to `data`.
 void check(int32_t dtype, const void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out) {
-  stat<false>(dtype, const_cast<void *>(data), n, inv_scale, fp64_limit, out);
+  with_dtype(dtype,
+             [&](auto d) { stat_span<decltype(d), false>(const_cast<void *>(data), n, inv_scale, fp64_limit, out); });
 }
 
 void unscale(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out) {
-  stat<true>(dtype, data, n, inv_scale, fp64_limit, out);
+  with_dtype(dtype, [&](auto d) { stat_span<decltype(d), true>(data, n, inv_scale, fp64_limit, out); });
 }
 
 int64_t check_small(const gsc_tensor *tensors, int64_t count, float inv_scale, double fp64_limit, ChunkPartial *out) {
   if (count == 0) return 0;
-  switch (tensors[0].dtype) {
-    case GSC_FP16:
-      return check_small_span<Fp16>(tensors, count, inv_scale, fp64_limit, out);
-    case GSC_BF16:
-      return check_small_span<Bf16>(tensors, count, inv_scale, fp64_limit, out);
-    case GSC_FP32:
-      return check_small_span<Fp32>(tensors, count, inv_scale, fp64_limit, out);
-    default:
-      return check_small_span<Fp64>(tensors, count, inv_scale, fp64_limit, out);
-  }
+  return with_dtype(tensors[0].dtype,
+                    [&](auto d) { return check_small_span<decltype(d)>(tensors, count, inv_scale, fp64_limit, out); });
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels share: prefetching, stores past the caches, and the folding of column sums into one number in the
-// order that core/rules/reduction.h lays down. Included by kernels.cpp only, once per instruction set; hence the unnamed
+// The folding of column sums into one number in the order that core/rules/reduction.h lays down. Included by kernels.cpp only, once per instruction set; hence the unnamed
 // namespace: nothing compiled for one instruction set may be linked into the code of another.
 #pragma once
 
@@ -8,68 +7,13 @@
 #include <cstring>
 #include <type_traits>
 
-#include "core/cpu/convert.h"
+#include "core/cpu/simd.h"
 #include "core/rules/reduction.h"
-
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
 
 namespace gsc::cpu {
 namespace {
 
-constexpr int kCacheLine = 64;
-constexpr float kInfinity = __builtin_inff();
-
-GSC_HD int min_int(int64_t a, int b) { return a < b ? static_cast<int>(a) : b; }
-
-GSC_HD const char *at(const void *base, int64_t bytes) { return static_cast<const char *>(base) + bytes; }
-GSC_HD char *at(void *base, int64_t bytes) { return static_cast<char *>(base) + bytes; }
-
-/// Asks for the cache lines of [p + distance, p + distance + bytes). Addresses past the end of a buffer do no harm.
-GSC_HD void prefetch(const void *p, int64_t distance, int64_t bytes) {
-  const uintptr_t first = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(distance);
-  for (int64_t b = 0; b < bytes; b += kCacheLine) {
-    __builtin_prefetch(reinterpret_cast<const void *>(first + static_cast<uintptr_t>(b)));
-  }
-}
-
-/// Copies to memory that will not be read soon. `dst` is aligned to a cache line, `src` to 64 bytes.
-GSC_HD void stream_copy(void *dst, const void *src, int64_t bytes) {
-  int64_t done = 0;
 #if defined(__AVX512F__)
-  for (; done + 64 <= bytes; done += 64) {
-    _mm512_stream_si512(reinterpret_cast<__m512i *>(at(dst, done)), _mm512_load_si512(at(src, done)));
-  }
-#elif defined(__AVX__)
-  for (; done + 32 <= bytes; done += 32) {
-    _mm256_stream_si256(reinterpret_cast<__m256i *>(at(dst, done)),
-                        _mm256_load_si256(reinterpret_cast<const __m256i *>(at(src, done))));
-  }
-#elif defined(__SSE2__)
-  for (; done + 16 <= bytes; done += 16) {
-    _mm_stream_si128(reinterpret_cast<__m128i *>(at(dst, done)),
-                     _mm_load_si128(reinterpret_cast<const __m128i *>(at(src, done))));
-  }
-#endif
-  std::memcpy(at(dst, done), at(src, done), static_cast<size_t>(bytes - done));
-}
-
-/// Makes streamed stores visible before anything that follows, such as telling another thread that the work is done.
-GSC_HD void stream_fence() {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
-}
-
-#if defined(__AVX512F__)
-/// Half 0 or 1 of a vector, in double.
-template <int Half>
-GSC_HD __m512d half_of(__m512 v) {
-  const __m256d half = _mm512_maskz_extractf64x4_pd(0xf, _mm512_castps_pd(v), Half);
-  return _mm512_maskz_cvtps_pd(0xff, _mm256_castpd_ps(half));
-}
-
 /// Sums of eight groups of four or eight columns, each left to right: transposed, so that groups are lanes. In
 /// intrinsics because GCC 12 takes three times as many instructions, of which lists of tiny tensors consist.
 template <int Width>
@@ -162,26 +106,27 @@ double fold_columns(A *columns, int used) {
   }
 }
 
-/// Column sums in double, in reduction.h's order, for values that come in whole rows. Width is the number of columns of
-/// a 16-byte group, and with it says how long rows and tiles are.
+/// Column sums in double, in reduction.h's order. Width is the number of columns of a 16-byte group, and with it says how
+/// long rows and tiles are.
 template <int Width>
 class DoubleColumns {
  public:
   static constexpr int kColumns = Width * kGroups;
 
-  /// Adds the squares of the next n values. All calls but the last bring the same power of two of whole rows, at most a
-  /// tile.
+  /// Adds the squares of the next n values. All calls but the last bring the same power of two, at most a tile.
   template <typename T>
   void add_squares(const T *__restrict values, int n) {
     if (elements_ == 0) std::memset(columns_, 0, sizeof columns_);
-    for (int row = 0; row < n; row += kColumns) {
-      const int width = min_int(n - row, kColumns);
+    for (int done = 0; done < n;) {
+      double *columns = columns_ + elements_ % kColumns;
+      const int width = min_int(n - done, kColumns - elements_ % kColumns);
       for (int i = 0; i < width; ++i) {
-        const double x = static_cast<double>(values[row + i]);
-        columns_[i] += x * x;
+        const double x = static_cast<double>(values[done + i]);
+        columns[i] += x * x;
       }
+      done += width;
+      elements_ += width;
     }
-    elements_ += n;
     if (elements_ == kColumns * kRows) fold();
   }
 

@@ -7,32 +7,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
-#include "core/rules/convert.h"
-#include "gradscaler/gradscaler.h"
-
-#if defined(__F16C__) || defined(__AVX512F__)
-#include <immintrin.h>
-#endif
+#include "core/cpu/simd.h"
+#include "core/rules/dtypes.h"
 
 namespace gsc::cpu {
 
 /// The largest block: small enough that the handful of blocks a kernel works on stays in the L1 cache.
 inline constexpr int kBlock = 256;
-
-/// Bytes of one element; 8 for anything that is not a smaller dtype.
-GSC_HD int64_t dtype_bytes(int32_t dtype) {
-  return dtype == GSC_FP16 || dtype == GSC_BF16 ? 2 : (dtype == GSC_FP32 ? 4 : 8);
-}
-
-#if defined(__AVX512F__)
-constexpr __mmask16 kAllLanes = 0xffff;
-// The forms with a mask, because GCC 12 warns of an uninitialised variable inside its own unmasked ones.
-GSC_HD __m512 widen_halves(__m256i halves) { return _mm512_maskz_cvtph_ps(kAllLanes, halves); }
-GSC_HD __m256i narrow_to_halves(__m512 values) {
-  return _mm512_maskz_cvtps_ph(kAllLanes, values, _MM_FROUND_TO_NEAREST_INT);
-}
-#endif
 
 static inline void load_fp16(const uint16_t *__restrict src, float *__restrict dst, int n) {
   int i = 0;
@@ -79,22 +62,43 @@ GSC_HD size_t byte_count(int n, int64_t element_bytes) {
   return static_cast<size_t>(static_cast<unsigned>(n)) * static_cast<size_t>(element_bytes);
 }
 
-/// Reads n <= kBlock elements of a dtype other than fp64 as fp32.
-[[gnu::noinline, maybe_unused]] static void load_block(int32_t dtype, const void *src, float *__restrict dst, int n) {
-  if (dtype == GSC_FP16) {
-    load_fp16(static_cast<const uint16_t *>(src), dst, n);
-  } else if (dtype == GSC_BF16) {
-    const auto *__restrict from = static_cast<const uint16_t *>(src);
-    for (int i = 0; i < n; ++i) dst[i] = bf16_to_fp32(from[i]);
+/// n <= kBlock elements of dtype D as its arithmetic type, and back. The loops serve every dtype.
+template <typename D>
+GSC_HD void load_elements(const typename D::Stored *__restrict src, typename D::Value *__restrict dst, int n) {
+  if constexpr (std::is_same_v<typename D::Stored, typename D::Value>) {
+    std::memcpy(dst, src, byte_count(n, sizeof *dst));
+  } else if constexpr (std::is_same_v<D, Fp16>) {
+    load_fp16(src, dst, n);
   } else {
-    std::memcpy(dst, src, byte_count(n, sizeof(float)));
+    for (int i = 0; i < n; ++i) dst[i] = D::widen(src[i]);
   }
+}
+template <typename D>
+GSC_HD void store_elements(typename D::Stored *__restrict dst, const typename D::Value *__restrict src, int n) {
+  if constexpr (std::is_same_v<typename D::Stored, typename D::Value>) {
+    std::memcpy(dst, src, byte_count(n, sizeof *dst));
+  } else if constexpr (std::is_same_v<D, Fp16>) {
+    store_fp16(dst, src, n);
+  } else {
+    for (int i = 0; i < n; ++i) dst[i] = D::narrow(src[i]);
+  }
+}
+
+/// Reads n <= kBlock elements of a dtype that is computed in fp32.
+[[gnu::noinline, maybe_unused]] static void load_block(int32_t dtype, const void *src, float *__restrict dst, int n) {
+  with_dtype(dtype, [&](auto d) {
+    using D = decltype(d);
+    if constexpr (!is_wide(D::kCode)) load_elements<D>(static_cast<const typename D::Stored *>(src), dst, n);
+  });
 }
 
 /// Reads n <= kBlock elements of any dtype as fp64; exact.
 [[gnu::noinline, maybe_unused]] static void load_block(int32_t dtype, const void *src, double *__restrict dst, int n) {
-  if (dtype == GSC_FP64) {
-    std::memcpy(dst, src, byte_count(n, sizeof(double)));
+  if (is_wide(dtype)) {
+    with_dtype(dtype, [&](auto d) {
+      using D = decltype(d);
+      if constexpr (is_wide(D::kCode)) load_elements<D>(static_cast<const typename D::Stored *>(src), dst, n);
+    });
     return;
   }
   float narrow[kBlock];
@@ -104,31 +108,32 @@ GSC_HD size_t byte_count(int n, int64_t element_bytes) {
 
 /// Writes n <= kBlock fp32 values as any dtype.
 [[gnu::noinline, maybe_unused]] static void store_block(int32_t dtype, void *dst, const float *__restrict src, int n) {
-  if (dtype == GSC_FP16) {
-    store_fp16(static_cast<uint16_t *>(dst), src, n);
-  } else if (dtype == GSC_BF16) {
-    auto *__restrict to = static_cast<uint16_t *>(dst);
-    for (int i = 0; i < n; ++i) to[i] = fp32_to_bf16(src[i]);
-  } else if (dtype == GSC_FP32) {
-    std::memcpy(dst, src, byte_count(n, sizeof(float)));
-  } else {
-    auto *__restrict to = static_cast<double *>(dst);
-    for (int i = 0; i < n; ++i) to[i] = static_cast<double>(src[i]);
-  }
+  with_dtype(dtype, [&](auto d) {
+    using D = decltype(d);
+    auto *__restrict to = static_cast<typename D::Stored *>(dst);
+    if constexpr (is_wide(D::kCode)) {
+      for (int i = 0; i < n; ++i) to[i] = narrow_to<D>(src[i]);
+    } else {
+      store_elements<D>(to, src, n);
+    }
+  });
 }
 
 /// Writes n <= kBlock fp64 values as any dtype.
 [[gnu::noinline, maybe_unused]] static void store_block(int32_t dtype, void *dst, const double *__restrict src, int n) {
-  if (dtype == GSC_FP64) {
-    std::memcpy(dst, src, byte_count(n, sizeof(double)));
-  } else if (dtype == GSC_FP32) {
-    auto *__restrict to = static_cast<float *>(dst);
-    for (int i = 0; i < n; ++i) to[i] = static_cast<float>(src[i]);
-  } else {
-    float odd[kBlock];
-    for (int i = 0; i < n; ++i) odd[i] = round_to_odd(src[i]);
-    store_block(dtype, dst, odd, n);
-  }
+  with_dtype(dtype, [&](auto d) {
+    using D = decltype(d);
+    auto *__restrict to = static_cast<typename D::Stored *>(dst);
+    if constexpr (is_wide(D::kCode)) {
+      store_elements<D>(to, src, n);
+    } else if constexpr (sizeof *to == sizeof(float)) {
+      for (int i = 0; i < n; ++i) to[i] = narrow_to<D>(src[i]);
+    } else {
+      float odd[kBlock];
+      for (int i = 0; i < n; ++i) odd[i] = round_to_odd(src[i]);
+      store_elements<D>(to, odd, n);
+    }
+  });
 }
 
 }  // namespace gsc::cpu

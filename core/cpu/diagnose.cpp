@@ -8,7 +8,9 @@
 
 namespace gsc::cpu {
 
-void CpuBackend::diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int64_t *histogram, gsc_stream /*stream*/) {
+void CpuBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream /*stream*/) {
+  const Plan &plan = *job.plan;
+  int64_t *histogram = job.histogram;
   std::pmr::vector<DiagnoseSpan> spans(static_cast<std::size_t>(plan.chunk_count()), memory_);
   if (histogram != nullptr) std::fill_n(histogram, plan.size() * GSC_EXPONENT_BINS, int64_t{0});
   for_chunks(plan, 0, plan.chunk_count(), [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
@@ -26,7 +28,7 @@ void CpuBackend::diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int6
     }
   });
   for (int64_t t = 0; t < plan.size(); ++t) {
-    out[t] = join_diagnoses(
+    job.out[t] = join_diagnoses(
         plan, t, [&](int64_t chunk) -> const DiagnoseSpan & { return spans[static_cast<std::size_t>(chunk)]; });
   }
 }

@@ -3,34 +3,26 @@
 #pragma once
 
 #include "core/cpu/columns.h"
+#include "core/cpu/convert.h"
 #include "core/cpu/kernels.h"
+#include "core/rules/diagnose.h"
 
 namespace gsc::cpu {
 namespace {
 
-double smallest_normal(int32_t dtype) {
-  return dtype == GSC_FP16 ? 0x1p-14 : (dtype == GSC_FP64 ? 0x1p-1022 : 0x1p-126);
-}
-
-/// Counts floor(log2(|x|)) of the finite non-zero values; the exponent field of a double has it, as every subnormal of
-/// the smaller dtypes is a normal double and those of fp64 lie below bin 0.
+/// Counts the finite values that are not 0.
 void count_exponents(const double *magnitudes, int n, int64_t *histogram) {
   for (int i = 0; i < n; ++i) {
-    const auto field = static_cast<int>(to_bits(magnitudes[i]) >> 52);
-    if (field == 0x7ff || magnitudes[i] == 0.0) continue;
-    const int bin = field - 1023 - GSC_EXPONENT_MIN;
-    const int clamped = bin < 0 ? 0 : (bin < GSC_EXPONENT_BINS ? bin : GSC_EXPONENT_BINS - 1);
-    ++histogram[clamped];
+    if (magnitudes[i] > 0.0 && magnitudes[i] < __builtin_inf()) ++histogram[exponent_bin(to_bits(magnitudes[i]))];
   }
 }
 
-/// Width is that of the dtype's groups: the sum of squares is in reduction.h's order, with columns in double.
-template <int Width>
+/// The sum of squares is in reduction.h's order, with columns in double.
+template <typename D>
 void diagnose_span(DiagnoseSpan *span) {
   constexpr double kInf = __builtin_inf();
-  const int64_t bytes = dtype_bytes(span->dtype);
-  const double normal = smallest_normal(span->dtype);
-  DoubleColumns<Width> squares;
+  constexpr int64_t kBytes = sizeof(typename D::Stored);
+  DoubleColumns<kGroupBytes / static_cast<int>(kBytes)> squares;
   constexpr auto kInfBits = static_cast<int64_t>(__builtin_bit_cast(int64_t, kInf));
   // Magnitudes order like their bits, and a maximum of integers is vectorised.
   int64_t largest = 0;
@@ -39,7 +31,7 @@ void diagnose_span(DiagnoseSpan *span) {
     const int n = min_int(span->n - i, kBlock);
     double x[kBlock];
     double finite[kBlock];
-    load_block(span->dtype, at(span->data, i * bytes), x, n);
+    load_block(D::kCode, at(span->data, i * kBytes), x, n);
     int64_t infs = 0;
     int64_t nans = 0;
     int64_t zeros = 0;
@@ -50,7 +42,7 @@ void diagnose_span(DiagnoseSpan *span) {
       infs += x[k] == kInf ? 1 : 0;
       nans += x[k] != x[k] ? 1 : 0;
       zeros += x[k] == 0.0 ? 1 : 0;
-      subnormals += x[k] < normal ? 1 : 0;
+      subnormals += x[k] < D::kSmallestNormal ? 1 : 0;
     }
     for (int k = 0; k < n; ++k) {
       const auto order = __builtin_bit_cast(int64_t, x[k]);
@@ -83,15 +75,7 @@ void diagnose_span(DiagnoseSpan *span) {
 void diagnose(DiagnoseSpan *span) {
   span->inf_count = span->nan_count = span->zero_count = span->subnormal_count = 0;
   span->first_nonfinite = -1;
-  switch (span->dtype) {
-    case GSC_FP16:
-    case GSC_BF16:
-      return diagnose_span<8>(span);
-    case GSC_FP32:
-      return diagnose_span<4>(span);
-    default:
-      return diagnose_span<2>(span);
-  }
+  with_dtype(span->dtype, [&](auto d) { diagnose_span<decltype(d)>(span); });
 }
 
 }  // namespace

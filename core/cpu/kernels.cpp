@@ -22,17 +22,18 @@
 namespace gsc::cpu {
 
 const Kernels *GSC_JOIN(GSC_CPU_TARGET, _kernels)() {
-#define GSC_ENTRY(name, formula) apply<formula>,
-  // In the order of Variant, whose last is LAMB.
+#define GSC_MOMENTS(name, formula) moments_kernel<formula>(),
+#define GSC_APPLY(name, formula) apply<formula>,
   static constexpr Kernels kTable = {GSC_QUOTE(GSC_CPU_TARGET),
                                      check,
                                      check_small,
                                      unscale,
-                                     linear,
+                                     elementwise,
                                      diagnose,
-                                     {GSC_FOR_EACH_SINGLE_SWEEP(GSC_ENTRY) lamb_moments},
-                                     lamb_apply};
-#undef GSC_ENTRY
+                                     {GSC_FOR_EACH_VARIANT(GSC_MOMENTS)},
+                                     {GSC_FOR_EACH_VARIANT(GSC_APPLY)}};
+#undef GSC_MOMENTS
+#undef GSC_APPLY
   return &kTable;
 }
 

@@ -14,13 +14,13 @@
 namespace gsc::cpu {
 
 /// Element-wise work on `n` elements.
-struct LinearSpan {
-  const void *src;
-  void *dst;  ///< may be src
+struct ElementwiseSpan {
+  const void *src;  ///< not read by kFill
+  void *dst;        ///< may be src
   int64_t n;
   int32_t src_dtype;
   int32_t dst_dtype;
-  Linear op;
+  Elementwise op;
   double a, b;  ///< narrowed to the arithmetic type before use
 };
 
@@ -38,9 +38,9 @@ struct ApplySpan {
   int32_t param_dtype, grad_dtype, copy_dtype;
   bool zero_grads, write_grads;
   bool streaming;  ///< the step is larger than the caches: store the model copy past them
-  // LAMB only
-  double trust;      ///< second sweep
-  double sum_sq[2];  ///< out of the first sweep: of the parameters and of the directions, in reduction.h's order
+  // For formulas that need norms only
+  double ratio;      ///< for the last sweep
+  ChunkNorms norms;  ///< out of the first sweep, in reduction.h's order
 };
 
 /// See gsc_tensor_diagnosis. Sums are kept by the caller over spans.
@@ -57,7 +57,7 @@ struct DiagnoseSpan {
 struct Kernels {
   const char *name;
   /// Read only. inv_scale is what the gradients will be multiplied by in the arithmetic type.
-  /// fp64_limit, for fp64 gradients only: kFp64Limit or kFp64AsFp32Limit.
+  /// fp64_limit, for fp64 gradients only: kFp64Limit or kFp64AsFp32Limit (core/rules/check.h).
   void (*check)(int32_t dtype, const void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out);
   /// The same for many small tensors in one call: all of tensors[0], tensors[1], ... as long as they have its dtype, one
   /// tile at most but not nothing, and not an inf or NaN. Returns how many, at most count; out[i] is what check would
@@ -66,10 +66,10 @@ struct Kernels {
                          ChunkPartial *out);
   /// data *= inv_scale. The statistics are of the values before; the finite test covers the narrowed result too.
   void (*unscale)(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out);
-  void (*linear)(const LinearSpan &span);
+  void (*elementwise)(const ElementwiseSpan &span);
   void (*diagnose)(DiagnoseSpan *span);
-  void (*apply[kVariantCount])(ApplySpan *span);  ///< LAMB: the first sweep
-  void (*lamb_apply)(ApplySpan *span);            ///< LAMB: the second sweep
+  void (*moments[kVariantCount])(ApplySpan *span);  ///< the first sweep of formulas that need norms; NULL for others
+  void (*apply[kVariantCount])(ApplySpan *span);
 };
 
 const Kernels *baseline_kernels();

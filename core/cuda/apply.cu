@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a step that are no sweep over tensors: coefficients of many groups, and LAMB's trust ratios.
+// The parts of a step that are no sweep over tensors: coefficients of many groups, and the ratios of formulas that need norms.
 #include "core/cuda/apply.cuh"
 
 namespace gsc::cuda {
@@ -10,27 +10,27 @@ static __global__ void prepare_kernel(const __grid_constant__ ApplyParams p) {
   if (group < p.group_count) p.coefficients[group] = coefficients_of(p, group);
 }
 
-/// The trust ratio of every tensor, a warp each.
-static __global__ void __launch_bounds__(kThreads) lamb_trust_kernel(const __grid_constant__ ApplyParams p) {
+/// The ratio of every tensor, a warp each.
+static __global__ void __launch_bounds__(kThreads) ratios_kernel(const __grid_constant__ ApplyParams p) {
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index();
   if (t >= p.grads.size || read_words(p).skip) return;
   const int64_t begin = p.grads.tensors[t].first_chunk;
   const int64_t end = t + 1 < p.grads.size ? p.grads.tensors[t + 1].first_chunk : p.grads.chunk_count;
   const ChunkPartial *partials = p.partials + begin;
-  const double param_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].sum_sq; });
-  const double direction_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].amax; });
-  if (lane_index() == 0) p.trust[t] = optim::trust_ratio(param_sum, direction_sum);
+  const double param_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].norms.param; });
+  const double direction_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].norms.direction; });
+  if (lane_index() == 0) p.ratios[t] = make_ratio(p.variant, param_sum, direction_sum);
 }
 
-cudaError_t preload_apply() { return preload_all(prepare_kernel, lamb_trust_kernel); }
+cudaError_t preload_apply() { return preload_all(prepare_kernel, ratios_kernel); }
 
 cudaError_t launch_prepare(const ApplyParams &p, cudaStream_t stream) {
   return enqueue(prepare_kernel, (p.group_count + kThreads - 1) / kThreads, kThreads, stream, p);
 }
 
-cudaError_t launch_lamb_trust(const ApplyParams &p, cudaStream_t stream) {
+cudaError_t launch_ratios(const ApplyParams &p, cudaStream_t stream) {
   if (p.grads.size == 0) return cudaSuccess;
-  return enqueue(lamb_trust_kernel, (p.grads.size + kWarps - 1) / kWarps, kThreads, stream, p);
+  return enqueue(ratios_kernel, (p.grads.size + kWarps - 1) / kWarps, kThreads, stream, p);
 }
 
 }  // namespace gsc::cuda

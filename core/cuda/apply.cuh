@@ -2,13 +2,14 @@
 // The optimizer's step on the device: gradients are unscaled and clipped in registers, the formula (core/rules/optim) runs on
 // them, parameters, state and the 16-bit copy are written, all in one sweep over the chunks, in reverse order of check,
 // whose last gradients may still be in the L2 cache. The last block counts the step and, if asked to, updates the
-// scaler. LAMB takes three sweeps and stands at the end. Formulas are compiled for fp32 and fp64; dtypes of gradients,
+// scaler. A formula that needs norms of whole tensors has a sweep for the moments before it. Formulas are compiled for fp32 and fp64; dtypes of gradients,
 // parameters and copy are looked at chunk by chunk.
 #pragma once
 
 #include "core/cuda/apply.h"
 #include "core/cuda/elements.cuh"
 #include "core/cuda/launch.cuh"
+#include "core/rules/gradient.h"
 
 namespace gsc::cuda {
 
@@ -84,7 +85,7 @@ struct Arrays {
 template <typename T, int States>
 GSC_DEVICE bool find_arrays(const ApplyParams &p, const Place &place, Arrays<T, States> &a) {
   const DeviceTensor &param = p.params[place.tensor];
-  if ((param.dtype == GSC_FP64) != (sizeof(T) == 8)) return false;
+  if (is_wide(param.dtype) != (sizeof(T) == 8)) return false;
   __syncwarp();
   if (lane_index() == 0) {
     const DeviceTensor &grad = p.grads.tensors[place.tensor];
@@ -114,16 +115,12 @@ GSC_DEVICE bool find_arrays(const ApplyParams &p, const Place &place, Arrays<T, 
   return true;
 }
 
-/// g = clamp((g * inv_scale) * clip) in P, the type that the stand-alone unscale and clip would use for this dtype.
+/// In P, the type that the stand-alone unscale and clip would use for this dtype.
 template <typename P>
 GSC_DEVICE P unscale_and_clip(const ApplyParams &p, const StepInput &in, P g) {
-  g = (g * static_cast<P>(in.inv_scale)) * static_cast<P>(in.clip);
+  g = unscale_gradient(g, static_cast<P>(in.inv_scale), static_cast<P>(in.clip));
   const P limit = static_cast<P>(p.clip_value);
-  if (limit <= Largest<P>::value()) {
-    const P low = g < -limit ? -limit : g;
-    g = low > limit ? limit : low;
-  }
-  return g;
+  return is_clamped(limit) ? clamp_magnitude(g, limit) : g;
 }
 
 /// Signed, unscaled and clipped gradients from what was loaded, written back if asked to.
@@ -182,7 +179,7 @@ struct Pack {
       prepare_wide_gradients(p, in, a, i, sign, grad);
     } else {
       const typename E::Raw raw = E::load(a.grad_dtype, a.grad_at(i));
-      if (sizeof(T) == 8 && a.grad_dtype == GSC_FP64) {
+      if (sizeof(T) == 8 && is_wide(a.grad_dtype)) {
         T x[Width];
         E::unpack(a.grad_dtype, raw, x);
         prepare_gradients(p, in, a, i, sign, x, grad);
@@ -217,7 +214,7 @@ struct Pack {
 /// The gradients of a skipped step, if they are to be zeroed.
 template <typename T>
 GSC_DEVICE void zero_chunk(const ApplyParams &p, const Place &place, const Team &team) {
-  if ((p.params[place.tensor].dtype == GSC_FP64) != (sizeof(T) == 8)) return;
+  if (is_wide(p.params[place.tensor].dtype) != (sizeof(T) == 8)) return;
   const DeviceTensor &t = p.grads.tensors[place.tensor];
   fill_span(address(t, place.offset), t.dtype, place.n, 0.0, team);
 }
@@ -264,12 +261,19 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
       if (!find_arrays(p, place, arrays)) return;
       const volatile auto &a = arrays;
       const Coefficients<T> &c = group_coefficients(p, table, place.tensor);
+      [[maybe_unused]] T ratio = T(1);
+      if constexpr (kNeedsNorms<F>) ratio = static_cast<T>(p.ratios[place.tensor]);
       for_packs<T>(a.n, a.head, team, [&]<int Width>(int i) {
         Pack<T, Width, F::kStates> x;
-        x.template load<true>(p, in, a, i, c.sign);
+        x.template load<!kNeedsNorms<F>>(p, in, a, i, c.sign);
+        if constexpr (kNeedsNorms<F>) {
 #pragma unroll
-        for (int k = 0; k < Width; ++k) F::update(x.param[k], x.state[k], x.grad[k], c);
-        x.store_state(a, i);
+          for (int k = 0; k < Width; ++k) F::apply(x.param[k], x.state[k], ratio, c);
+        } else {
+#pragma unroll
+          for (int k = 0; k < Width; ++k) F::update(x.param[k], x.state[k], x.grad[k], c);
+          x.store_state(a, i);
+        }
         x.store_param(a, i);
       });
     });
@@ -278,14 +282,14 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
 }
 
 /// The moments of one pack; its columns collect the squares of parameters and directions.
-template <typename T, int Width>
-GSC_DEVICE void lamb_moments(const ApplyParams &p, const StepInput &in, const volatile Arrays<T, 2> &a, int i,
-                             const Coefficients<T> &c, double *param_columns, double *direction_columns) {
-  Pack<T, Width, 2> x;
+template <typename F, typename T, int Width>
+GSC_DEVICE void update_moments(const ApplyParams &p, const StepInput &in, const volatile Arrays<T, F::kStates> &a,
+                               int i, const Coefficients<T> &c, double *param_columns, double *direction_columns) {
+  Pack<T, Width, F::kStates> x;
   x.template load<true>(p, in, a, i, c.sign);
 #pragma unroll
   for (int k = 0; k < Width; ++k) {
-    const auto direction = static_cast<double>(optim::Lamb::moments(x.param[k], x.state[k], x.grad[k], c));
+    const auto direction = static_cast<double>(F::moments(x.param[k], x.state[k], x.grad[k], c));
     const auto param = static_cast<double>(x.param[k]);
     param_columns[k] += param * param;
     direction_columns[k] += direction * direction;
@@ -293,14 +297,14 @@ GSC_DEVICE void lamb_moments(const ApplyParams &p, const StepInput &in, const vo
   x.store_state(a, i);
 }
 
-/// LAMB's first sweep: the moments, and per chunk the sums of squares of parameters and directions. A warp takes whole
+/// The first sweep of a formula that needs norms: the moments, and per chunk the sums of squares of parameters and directions. A warp takes whole
 /// tiles of T, a lane one group of each row.
-template <typename T>
-__global__ void __launch_bounds__(kThreads, 2) lamb_moments_kernel(const __grid_constant__ ApplyParams p) {
+template <typename F, typename T>
+__global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_constant__ ApplyParams p) {
   constexpr int kWidth = kPackWidth<T>;
   constexpr int kTile = kTileBytes / static_cast<int>(sizeof(T));
   __shared__ Coefficients<T> table[kMaxSharedGroups];
-  __shared__ Arrays<T, 2> all_arrays[kWarps];
+  __shared__ Arrays<T, F::kStates> all_arrays[kWarps];
   __shared__ double param_sums[2][kWarps][kMaxTiles];
   __shared__ double direction_sums[2][kWarps][kMaxTiles];
   const StepInput in = read_words(p);
@@ -311,7 +315,7 @@ __global__ void __launch_bounds__(kThreads, 2) lamb_moments_kernel(const __grid_
   for (int64_t base = static_cast<int64_t>(blockIdx.x) * team.count; base < p.grads.chunk_count;
        base += static_cast<int64_t>(gridDim.x) * team.count, half ^= 1) {
     const int64_t chunk = p.grads.chunk_count - 1 - (base + team.index);
-    Arrays<T, 2> &arrays = all_arrays[warp_index()];
+    Arrays<T, F::kStates> &arrays = all_arrays[warp_index()];
     const bool active = chunk >= 0 && find_arrays(p, place_of(p.grads, chunk), arrays);
     const volatile auto &a = arrays;
     if (active) {
@@ -321,12 +325,12 @@ __global__ void __launch_bounds__(kThreads, 2) lamb_moments_kernel(const __grid_
         double direction_columns[kWidth] = {};
         for (int i = t * kTile + team.lane * kWidth; i < min_of(a.n, (t + 1) * kTile); i += kGroups * kWidth) {
           if (a.head == 0 && a.n - i >= kWidth) {
-            lamb_moments<T, kWidth>(p, in, a, i, c, param_columns, direction_columns);
+            update_moments<F, T, kWidth>(p, in, a, i, c, param_columns, direction_columns);
             continue;
           }
 #pragma unroll
           for (int k = 0; k < kWidth; ++k) {
-            if (i + k < a.n) lamb_moments<T, 1>(p, in, a, i + k, c, param_columns + k, direction_columns + k);
+            if (i + k < a.n) update_moments<F, T, 1>(p, in, a, i + k, c, param_columns + k, direction_columns + k);
           }
         }
         const double param_sum = fold<kWidth>(param_columns);
@@ -339,45 +343,14 @@ __global__ void __launch_bounds__(kThreads, 2) lamb_moments_kernel(const __grid_
     }
     __syncthreads();
     if (active && team.leads()) {
-      ChunkPartial sums = {0.0, 0.0};
+      ChunkNorms sums = {0.0, 0.0};
       for (int t = 0; t * kTile < a.n; ++t) {
-        sums.sum_sq += param_sums[half][team.index][t];
-        sums.amax += direction_sums[half][team.index][t];
+        sums.param += param_sums[half][team.index][t];
+        sums.direction += direction_sums[half][team.index][t];
       }
-      p.partials[chunk] = sums;
+      p.partials[chunk].norms = sums;
     }
   }
-}
-
-/// LAMB's last sweep: the parameters.
-template <typename T>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
-    lamb_apply_kernel(const __grid_constant__ ApplyParams p) {
-  __shared__ Coefficients<T> table[kMaxSharedGroups];
-  __shared__ Arrays<T, 2> all_arrays[kWarps];
-  const StepInput in = read_words(p);
-  if (in.skip) {
-    if (p.zero_grads) {
-      for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) { zero_chunk<T>(p, place, team); });
-    }
-  } else {
-    fill_group_table(p, table);
-    for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) {
-      Arrays<T, 2> &arrays = all_arrays[warp_index()];
-      if (!find_arrays(p, place, arrays)) return;
-      const volatile auto &a = arrays;
-      const Coefficients<T> &c = group_coefficients(p, table, place.tensor);
-      const T trust = static_cast<T>(p.trust[place.tensor]);
-      for_packs<T>(a.n, a.head, team, [&]<int Width>(int i) {
-        Pack<T, Width, 2> x;
-        x.template load<false>(p, in, a, i, c.sign);
-#pragma unroll
-        for (int k = 0; k < Width; ++k) optim::Lamb::apply(x.param[k], x.state[k], trust, c);
-        x.store_param(a, i);
-      });
-    });
-  }
-  finish_step(p, in.skip);
 }
 
 /// Launches the kernels in arithmetic type T: picks the instance of the formula.
@@ -387,22 +360,23 @@ struct ApplyLauncher {
   using Kernel = void (*)(ApplyParams);
 
   static Kernel kernel(Variant variant) {
-    switch (variant) {
-#define GSC_CASE(enumerator, formula) \
-  case Variant::enumerator:           \
-    return apply_kernel<formula, T>;
-      GSC_FOR_EACH_SINGLE_SWEEP(GSC_CASE)
-#undef GSC_CASE
-      case Variant::kLamb:
-        break;
-    }
-    return lamb_apply_kernel<T>;
+    return with_variant(variant, [](auto formula) -> Kernel { return apply_kernel<decltype(formula), T>; });
+  }
+
+  /// NULL for a formula that does it all in one sweep.
+  static Kernel moments(Variant variant) {
+    return with_variant(variant, [](auto formula) -> Kernel {
+      if constexpr (kNeedsNorms<decltype(formula)>) return moments_kernel<decltype(formula), T>;
+      return nullptr;
+    });
   }
 
   static cudaError_t preload() {
-    cudaError_t result = preload_all(lamb_moments_kernel<T>);
+    cudaError_t result = cudaSuccess;
     for (int v = 0; v < kVariantCount && result == cudaSuccess; ++v) {
-      result = preload_all(kernel(static_cast<Variant>(v)));
+      const auto variant = static_cast<Variant>(v);
+      result = preload_all(kernel(variant));
+      if (result == cudaSuccess && needs_norms(variant)) result = preload_all(moments(variant));
     }
     return result;
   }
@@ -416,7 +390,7 @@ struct ApplyLauncher {
   }
 
   static cudaError_t launch_moments(const ApplyParams &p, int units, cudaStream_t stream) {
-    return enqueue(lamb_moments_kernel<T>, blocks(p, units, 2), kThreads, stream, p);
+    return enqueue(moments(p.variant), blocks(p, units, 2), kThreads, stream, p);
   }
 };
 

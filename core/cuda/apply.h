@@ -20,7 +20,7 @@ struct ApplyParams {
   const int32_t *group_of;
   const GroupRecord *groups;
   Coefficients<double> *coefficients;  ///< written by prepare_kernel when there are more than kMaxSharedGroups
-  double *trust;
+  double *ratios;                      ///< for formulas that need norms
   ChunkPartial *partials;
   CheckCounters *counters;
   OptimizerRecord *record;
@@ -45,8 +45,8 @@ cudaError_t preload_apply_fp64();
 cudaError_t launch_prepare(const ApplyParams &p, cudaStream_t stream);
 cudaError_t launch_apply_fp32(const ApplyParams &p, int units, cudaStream_t stream);
 cudaError_t launch_apply_fp64(const ApplyParams &p, int units, cudaStream_t stream);
-cudaError_t launch_lamb_moments_fp32(const ApplyParams &p, int units, cudaStream_t stream);
-cudaError_t launch_lamb_moments_fp64(const ApplyParams &p, int units, cudaStream_t stream);
-cudaError_t launch_lamb_trust(const ApplyParams &p, cudaStream_t stream);
+cudaError_t launch_moments_fp32(const ApplyParams &p, int units, cudaStream_t stream);
+cudaError_t launch_moments_fp64(const ApplyParams &p, int units, cudaStream_t stream);
+cudaError_t launch_ratios(const ApplyParams &p, cudaStream_t stream);
 
 }  // namespace gsc::cuda

@@ -10,7 +10,7 @@ cudaError_t launch_apply_fp32(const ApplyParams &p, int units, cudaStream_t stre
   return ApplyLauncher<float>::launch(p, units, stream);
 }
 
-cudaError_t launch_lamb_moments_fp32(const ApplyParams &p, int units, cudaStream_t stream) {
+cudaError_t launch_moments_fp32(const ApplyParams &p, int units, cudaStream_t stream) {
   return ApplyLauncher<float>::launch_moments(p, units, stream);
 }
 

@@ -161,6 +161,7 @@ void CudaBackend::validate_memory(const gsc_tensor *tensors, int64_t count, cons
 }
 
 void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
+  if (job.record == nullptr) return check_alone(job, stream);
   const DeviceGuard guard(context_);
   auto *mirror = static_cast<Mirror *>(job.plan->mirror());
   // The block that finishes a check leaves the counters empty; one that was broken off does not.
@@ -183,18 +184,13 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   cuda::check(launch_check(p, job.unscale, units_, to_stream(stream)), "the check");
 }
 
-void CudaBackend::conclude(ListRecord *record, const ClipRule &rule, gsc_stream stream) {
-  const DeviceGuard guard(context_);
-  cuda::check(launch_conclude(record, rule, to_stream(stream)), "concluding the check");
-}
-
 void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, cudaStream_t stream) {
   const char *what = "the step";
   if (p.group_count > kMaxSharedGroups) cuda::check(launch_prepare(p, stream), what);
-  if (p.variant == Variant::kLamb) {
-    if (params.has_others) cuda::check(launch_lamb_moments_fp32(p, units_, stream), what);
-    if (params.has_fp64) cuda::check(launch_lamb_moments_fp64(p, units_, stream), what);
-    cuda::check(launch_lamb_trust(p, stream), what);
+  if (needs_norms(p.variant)) {
+    if (params.has_others) cuda::check(launch_moments_fp32(p, units_, stream), what);
+    if (params.has_fp64) cuda::check(launch_moments_fp64(p, units_, stream), what);
+    cuda::check(launch_ratios(p, stream), what);
   }
   ApplyParams last = p;
   if (params.has_others && params.has_fp64) {
@@ -221,7 +217,7 @@ void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
   p.group_of = job.group_of;
   p.groups = job.groups;
   p.coefficients = job.coefficients;
-  p.trust = job.trust;
+  p.ratios = job.ratios;
   p.partials = grads.partials;
   p.counters = grads.counters;
   p.record = job.record;
@@ -240,69 +236,73 @@ void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
   launch_apply(p, params, to_stream(stream));
 }
 
-void CudaBackend::update(ScalerRecord *record, const ListRecord *const *lists, int64_t count, gsc_stream stream) {
-  const DeviceGuard guard(context_);
-  for (int64_t first = 0; first < count; first += PointerBatch::kCount) {
+void CudaBackend::update(const RecordJob &job, cudaStream_t stream) {
+  for (int64_t first = 0; first < job.list_count; first += PointerBatch::kCount) {
     PointerBatch batch{};
-    const auto part = static_cast<int>(std::min<int64_t>(count - first, PointerBatch::kCount));
-    std::copy_n(lists + first, part, batch.pointers);
-    cuda::check(launch_update(record, batch, part, first == 0, first + part == count, to_stream(stream)), "the update");
+    const auto part = static_cast<int>(std::min<int64_t>(job.list_count - first, PointerBatch::kCount));
+    std::copy_n(job.lists + first, part, batch.pointers);
+    cuda::check(launch_update(job.scaler, batch, part, first == 0, first + part == job.list_count, stream),
+                "the update");
   }
 }
 
-void CudaBackend::set_policy(ScalerRecord *record, const Policy &policy, gsc_stream stream) {
-  const DeviceGuard guard(context_);
-  cuda::check(launch_set_policy(record, policy, to_stream(stream)), "setting the options");
-}
-
-void CudaBackend::set_scale(ScalerRecord *record, float scale, gsc_stream stream) {
-  const DeviceGuard guard(context_);
-  cuda::check(launch_set_scale(record, scale, to_stream(stream)), "setting the scale");
-}
-
-void CudaBackend::report(const ScalerRecord *record, const ListRecord *list, gsc_report *out, gsc_stream stream) {
-  const DeviceGuard guard(context_);
+void CudaBackend::report(const RecordJob &job, cudaStream_t stream) {
   cudaPointerAttributes attributes{};
-  if (cudaPointerGetAttributes(&attributes, out) != cudaSuccess || attributes.type != cudaMemoryTypeHost) {
+  if (cudaPointerGetAttributes(&attributes, job.out) != cudaSuccess || attributes.type != cudaMemoryTypeHost) {
     (void)cudaGetLastError();
-    fail(GSC_ERROR_INVALID_ARGUMENT, "out_report is %p, which is not pinned host memory", static_cast<void *>(out));
+    fail(GSC_ERROR_INVALID_ARGUMENT, "out_report is %p, which is not pinned host memory", static_cast<void *>(job.out));
   }
-  const Scratch scratch(*this, sizeof(gsc_report), to_stream(stream));
-  cuda::check(launch_report(record, list, static_cast<gsc_report *>(scratch.data()), to_stream(stream)), "the report");
-  cuda::check(cudaMemcpyAsync(out, scratch.data(), sizeof *out, cudaMemcpyDeviceToHost, to_stream(stream)),
-              "the report");
+  const Scratch scratch(*this, sizeof(gsc_report), stream);
+  RecordJob on_device = job;
+  on_device.out = static_cast<gsc_report *>(scratch.data());
+  cuda::check(launch_record(on_device, stream), "the report");
+  cuda::check(cudaMemcpyAsync(job.out, scratch.data(), sizeof *job.out, cudaMemcpyDeviceToHost, stream), "the report");
 }
 
-void CudaBackend::linear(const LinearJob &job, gsc_stream stream) {
+void CudaBackend::record(const RecordJob &job, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  switch (job.kind) {
+    case RecordJob::Kind::kUpdate:
+      return update(job, to_stream(stream));
+    case RecordJob::Kind::kReport:
+      return report(job, to_stream(stream));
+    case RecordJob::Kind::kConclude:
+      return cuda::check(launch_record(job, to_stream(stream)), "concluding the check");
+    case RecordJob::Kind::kSetPolicy:
+      return cuda::check(launch_record(job, to_stream(stream)), "setting the options");
+    case RecordJob::Kind::kSetScale:
+      return cuda::check(launch_record(job, to_stream(stream)), "setting the scale");
+    case RecordJob::Kind::kUpdateScale:
+      return cuda::check(launch_record(job, to_stream(stream)), "updating the scale");
+  }
+}
+
+void CudaBackend::elementwise(const ElementwiseJob &job, gsc_stream stream) {
   const DeviceGuard guard(context_);
   if (job.dst->chunk_count() == 0) return;
+  const bool filling = job.op == Elementwise::kFill;
+  const char *what = filling ? "filling" : "the operation";
   const PlanOnDevice dst(*this, *job.dst, false, to_stream(stream));
-  LinearParams p{};
+  ElementwiseParams p{};
   p.dst = dst.view();
   p.factor = job.factor;
   p.a = job.a;
   p.b = job.b;
   p.op = job.op;
-  p.same = job.src == job.dst;
+  p.same = filling || job.src == job.dst;
   if (p.same) {
     p.src = p.dst.tensors;
-    cuda::check(launch_linear(p, units_, to_stream(stream)), "the operation");
+    cuda::check(launch_elementwise(p, units_, to_stream(stream)), what);
     return;
   }
   const PlanOnDevice src(*this, *job.src, false, to_stream(stream));
   p.src = src.view().tensors;
-  cuda::check(launch_linear(p, units_, to_stream(stream)), "the operation");
+  cuda::check(launch_elementwise(p, units_, to_stream(stream)), what);
 }
 
-void CudaBackend::fill(const Plan &plan, double value, gsc_stream stream) {
+void CudaBackend::norm(const NormJob &job, gsc_stream stream) {
   const DeviceGuard guard(context_);
-  if (plan.chunk_count() == 0) return;
-  const PlanOnDevice on_device(*this, plan, false, to_stream(stream));
-  cuda::check(launch_fill({on_device.view(), value}, units_, to_stream(stream)), "filling");
-}
-
-void CudaBackend::norm(Plan &plan, bool amax, double *out_norm, double *out_tensor_norms, gsc_stream stream) {
-  const DeviceGuard guard(context_);
+  const Plan &plan = *job.plan;
   const PlanOnDevice on_device(*this, plan, true, to_stream(stream));
   CheckParams p{};
   p.plan = on_device.view();
@@ -311,29 +311,28 @@ void CudaBackend::norm(Plan &plan, bool amax, double *out_norm, double *out_tens
   p.fp64_limit = kFp64Limit;
   p.amax_keeps_nonfinite = true;
   cuda::check(launch_check(p, false, units_, to_stream(stream)), "the norm");
-  cuda::check(launch_norm({p.plan, p.partials, out_norm, out_tensor_norms, amax}, to_stream(stream)), "the norm");
+  cuda::check(launch_norm({p.plan, p.partials, job.out_norm, job.out_tensor_norms, job.amax}, to_stream(stream)),
+              "the norm");
 }
 
-void CudaBackend::unscale_check(const Plan &plan, float *found_inf, const float *inv_scale, gsc_stream stream) {
+void CudaBackend::check_alone(const CheckJob &job, gsc_stream stream) {
   const DeviceGuard guard(context_);
+  const Plan &plan = *job.plan;
   if (plan.chunk_count() == 0) return;
   const PlanOnDevice on_device(*this, plan, false, to_stream(stream));
   CheckParams p{};
   p.plan = on_device.view();
-  p.inv_scale = inv_scale;
-  p.last_chunk = plan.chunk_count();
-  p.found_inf = found_inf;
+  p.inv_scale = job.inv_scale;
+  p.first_chunk = job.first_chunk;
+  p.last_chunk = job.last_chunk;
+  p.found_inf = job.found_inf;
   p.fp64_limit = kFp64Limit;
   cuda::check(launch_check(p, true, units_, to_stream(stream)), "unscaling");
 }
 
-void CudaBackend::update_scale(const Policy &policy, float *scale, int32_t *growth_tracker, const float *found_inf,
-                               gsc_stream stream) {
-  const DeviceGuard guard(context_);
-  cuda::check(launch_update_scale(policy, scale, growth_tracker, found_inf, to_stream(stream)), "updating the scale");
-}
-
-void CudaBackend::diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int64_t *histogram, gsc_stream stream) {
+void CudaBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream stream) {
+  const Plan &plan = *job.plan;
+  int64_t *histogram = job.histogram;
   const DeviceGuard guard(context_);
   require_not_capturing(stream, "diagnose");
   const int64_t bins = histogram != nullptr ? plan.size() * GSC_EXPONENT_BINS : 0;
@@ -360,7 +359,7 @@ void CudaBackend::diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int
     cuda::check(cudaStreamSynchronize(s), what);
   }
   for (int64_t t = 0; t < plan.size(); ++t) {
-    out[t] = join_diagnoses(
+    job.out[t] = join_diagnoses(
         plan, t, [&](int64_t chunk) -> const ChunkDiagnosis & { return chunks[static_cast<std::size_t>(chunk)]; });
   }
 }

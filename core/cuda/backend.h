@@ -54,20 +54,11 @@ class CudaBackend final : public Backend {
   void unbind(Plan &plan) noexcept override;
 
   void check(const CheckJob &job, gsc_stream stream) override;
-  void conclude(ListRecord *record, const ClipRule &rule, gsc_stream stream) override;
   void apply(const ApplyJob &job, gsc_stream stream) override;
-  void update(ScalerRecord *record, const ListRecord *const *lists, int64_t count, gsc_stream stream) override;
-  void set_policy(ScalerRecord *record, const Policy &policy, gsc_stream stream) override;
-  void set_scale(ScalerRecord *record, float scale, gsc_stream stream) override;
-  void report(const ScalerRecord *record, const ListRecord *list, gsc_report *out, gsc_stream stream) override;
-
-  void linear(const LinearJob &job, gsc_stream stream) override;
-  void fill(const Plan &plan, double value, gsc_stream stream) override;
-  void norm(Plan &plan, bool amax, double *out_norm, double *out_tensor_norms, gsc_stream stream) override;
-  void unscale_check(const Plan &plan, float *found_inf, const float *inv_scale, gsc_stream stream) override;
-  void update_scale(const Policy &policy, float *scale, int32_t *growth_tracker, const float *found_inf,
-                    gsc_stream stream) override;
-  void diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int64_t *histogram, gsc_stream stream) override;
+  void elementwise(const ElementwiseJob &job, gsc_stream stream) override;
+  void norm(const NormJob &job, gsc_stream stream) override;
+  void record(const RecordJob &job, gsc_stream stream) override;
+  void diagnose_sync(const DiagnoseJob &job, gsc_stream stream) override;
 
  private:
   friend class Scratch;
@@ -76,6 +67,10 @@ class CudaBackend final : public Backend {
   void require_not_capturing(gsc_stream stream, const char *what) const;
   /// Warps that should share a chunk so that a pass over the plan takes the least time.
   [[nodiscard]] int32_t choose_warps(const Plan &plan) const;
+  /// A check without a record, of plans that have no mirror.
+  void check_alone(const CheckJob &job, gsc_stream stream);
+  void update(const RecordJob &job, cudaStream_t stream);
+  void report(const RecordJob &job, cudaStream_t stream);
   void launch_apply(const ApplyParams &p, const Mirror &params, cudaStream_t stream);
 
   static std::atomic<int32_t> live_;

@@ -5,6 +5,7 @@
 #include "core/cuda/check.h"
 #include "core/cuda/launch.cuh"
 #include "core/cuda/tile.cuh"
+#include "core/rules/check.h"
 
 namespace gsc::cuda {
 
@@ -23,11 +24,11 @@ GSC_DEVICE typename Tile<D>::Bits sum_columns(const Tile<D> &tile, typename D::V
   constexpr int kBatch = 4;  // loads in flight
   typename Tile<D>::Bits largest = 0;
   const int rows = tile.rows();
-  const bool whole = tile.shift == 0 && tile.n % (kRowBytes / D::kSize) == 0;
+  const bool whole = tile.shift == 0 && tile.n % (kRowBytes / Tile<D>::kSize) == 0;
   const auto add = [&](const Words<16> &g) {
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      const Value x = D::element(g, k);
+      const Value x = element_of<D>(g, k);
       columns[k] += x * x;
       const auto bits = magnitude_bits(x);
       largest = bits > largest ? bits : largest;
@@ -59,7 +60,7 @@ GSC_DEVICE double sum_tile_wide(const Tile<D> &tile) {
     const Words<16> g = tile.load(row);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      const double x = static_cast<double>(D::element(g, k));
+      const double x = static_cast<double>(element_of<D>(g, k));
       columns[k] += x * x;
     }
   }
@@ -83,7 +84,7 @@ GSC_DEVICE void count_nonfinite(const Tile<D> &tile, int offset, int64_t chunk, 
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       if (k >= count) continue;
-      const Value x = D::element(g, k);
+      const Value x = element_of<D>(g, k);
       const Value scaled = x * inv_scale;
       const Bits bits = magnitude_bits(x);
       const bool bad = bits >= Tile<D>::kInf || !(magnitude(magnitude_bits(scaled)) < limit);
@@ -112,22 +113,13 @@ GSC_DEVICE void count_nonfinite(const Tile<D> &tile, int offset, int64_t chunk, 
 template <typename D>
 GSC_DEVICE void scale_tile(const Tile<D> &tile, typename D::Value factor) {
   constexpr int kWidth = Tile<D>::kWidth;
+  constexpr int kSize = Tile<D>::kSize;
   for (int row = 0; row < tile.rows(); ++row) {
     const int count = tile.valid(row);
     const Words<16> g = tile.load(row);
     Words<16> out = {};
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) {
-      const auto x = D::element(g, k) * factor;
-      if constexpr (D::kSize == 2) {
-        out.w[k / 2] |= D::narrow(x) << (16 * (k & 1));
-      } else if constexpr (D::kSize == 4) {
-        out.w[k] = to_bits(x);
-      } else {
-        out.w[2 * k] = static_cast<uint32_t>(to_bits(x));
-        out.w[2 * k + 1] = static_cast<uint32_t>(to_bits(x) >> 32);
-      }
-    }
+    for (int k = 0; k < kWidth; ++k) put_element<D>(out, k, element_of<D>(g, k) * factor);
     char *p = const_cast<char *>(tile.group(row));
     if (tile.shift == 0 && count == kWidth) {
       store_words<16>(p, out);
@@ -136,12 +128,14 @@ GSC_DEVICE void scale_tile(const Tile<D> &tile, typename D::Value factor) {
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       if (k >= count) continue;
-      if constexpr (D::kSize == 2) {
-        reinterpret_cast<uint16_t *>(p)[k] = static_cast<uint16_t>(out.w[k / 2] >> (16 * (k & 1)));
-      } else if constexpr (D::kSize == 4) {
+      if constexpr (kSize < 4) {
+        Words<kSize> one;
+        one.w[0] = out.w[k / (4 / kSize)] >> (8 * kSize * (k % (4 / kSize)));
+        store_words<kSize>(p + k * kSize, one);
+      } else if constexpr (kSize == 4) {
         reinterpret_cast<uint32_t *>(p)[k] = out.w[k];
       } else {
-        reinterpret_cast<double *>(p)[k] = D::element(g, k) * factor;
+        reinterpret_cast<double *>(p)[k] = element_of<D>(g, k) * factor;
       }
     }
   }
@@ -154,8 +148,7 @@ GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &
   using Value = typename D::Value;
   constexpr int kElements = Tile<D>::kElements;
   const Value inv_scale = static_cast<Value>(inv_scale_word);
-  Value limit = Write ? D::limit() : magnitude(Tile<D>::kInf);
-  if constexpr (sizeof(Value) == sizeof(double)) limit = p.fp64_limit;
+  const Value limit = finite_limit<D, Write>(p.fp64_limit);
   WarpStat stat = {0.0, false, false};
   for (int t = team.warp; t * kElements < n; t += team.warps) {
     const Tile<D> tile{data + t * kTileBytes, min_of(n - t * kElements, kElements), team.lane, Tile<D>::shift_of(data)};
@@ -168,7 +161,7 @@ GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &
       count_nonfinite(tile, t * kElements, chunk, inv_scale, limit, p, stat);
     } else {
       bool safe = true;
-      if constexpr (!D::kSafe) safe = bits == 0 || (largest >= kSafeMin && largest <= kSafeMax);
+      if constexpr (!D::kSquaresFit) safe = squares_fit(largest);
       sum = safe ? fold<Tile<D>::kWidth>(columns) : sum_tile_wide(tile);
       const auto amax = static_cast<double>(largest);
       stat.amax = amax > stat.amax ? amax : stat.amax;
@@ -180,38 +173,32 @@ GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &
 }
 
 /// The totals of a list from its chunks, and what follows from them. By all threads of one block.
-GSC_DEVICE void finish_check(const CheckParams &p, float inv_scale) {
+GSC_DEVICE void join_chunks(const CheckParams &p, float inv_scale) {
   __shared__ double largest[kWarps];
   const ChunkPartial *partials = p.partials;
   double amax = 0.0;
   for (int64_t i = threadIdx.x; i < p.plan.chunk_count; i += kThreads) {
-    amax = partials[i].amax > amax ? partials[i].amax : amax;
+    amax = partials[i].sum.amax > amax ? partials[i].sum.amax : amax;
   }
   amax = warp_max(amax);
   if (lane_index() == 0) largest[warp_index()] = amax;
-  const double sum = block_join(p.plan.chunk_count, [&](int64_t i) { return partials[i].sum_sq; });
+  const double sum = block_join(p.plan.chunk_count, [&](int64_t i) { return partials[i].sum.sum_sq; });
   if (threadIdx.x != 0) return;
   for (int w = 1; w < kWarps; ++w) amax = largest[w] > amax ? largest[w] : amax;
-  ListRecord &r = *p.record;
   CheckCounters &c = *p.counters;
-  const auto inv = static_cast<double>(inv_scale);
-  r.inf_count = c.inf;
-  r.nan_count = c.nan;
-  r.reduce[0] = static_cast<double>(c.inf + c.nan);
-  r.reduce[1] = sum * inv * inv;
-  r.grad_amax = amax * inv;
-  r.first_tensor = -1;
-  r.first_element = -1;
+  CheckTotals totals = {sum, amax, c.inf, c.nan, -1, -1};
   if (c.before_first != 0) {
     const int64_t key = kNoOffender - c.before_first;
-    const int64_t chunk = key >> 16;
-    r.first_tensor = p.plan.tensor_of[chunk];
-    r.first_element = ((chunk - p.plan.tensors[r.first_tensor].first_chunk) << p.plan.chunk_shift) + (key & 0xffff);
+    const int64_t chunk = offender_chunk(key);
+    const int64_t tensor = p.plan.tensor_of[chunk];
+    totals.first_tensor = tensor;
+    totals.first_element = ((chunk - p.plan.tensors[tensor].first_chunk) << p.plan.chunk_shift) + offender_offset(key);
   }
+  finish_check(*p.record, totals, inv_scale);
   c.inf = 0;
   c.nan = 0;
   c.before_first = 0;
-  if (p.conclude) conclude_check(r, p.rule);
+  if (p.conclude) conclude_check(*p.record, p.rule);
 }
 
 // Before Hopper the kernel does not fit into as few registers as four blocks leave each other.
@@ -240,21 +227,9 @@ __global__ void __launch_bounds__(kThreads, kCheckResident) check_kernel(const _
       const DeviceTensor &t = p.plan.tensors[place.tensor];
       dtype = t.dtype;
       char *data = address(t, place.offset);
-      WarpStat stat;
-      switch (dtype) {
-        case GSC_FP16:
-          stat = look_at_chunk<Fp16, Write>(data, place.n, chunk, team, inv_scale, p, sums);
-          break;
-        case GSC_BF16:
-          stat = look_at_chunk<Bf16, Write>(data, place.n, chunk, team, inv_scale, p, sums);
-          break;
-        case GSC_FP32:
-          stat = look_at_chunk<Fp32, Write>(data, place.n, chunk, team, inv_scale, p, sums);
-          break;
-        default:
-          stat = look_at_chunk<Fp64, Write>(data, place.n, chunk, team, inv_scale, p, sums);
-          break;
-      }
+      const WarpStat stat = with_dtype(dtype, [&](auto d) {
+        return look_at_chunk<decltype(d), Write>(data, place.n, chunk, team, inv_scale, p, sums);
+      });
       if (team.lane == 0) stats[half][warp_index()] = stat;
     }
     __syncthreads();
@@ -272,11 +247,11 @@ __global__ void __launch_bounds__(kThreads, kCheckResident) check_kernel(const _
       if (all.inf) sum = magnitude(Tile<Fp64>::kInf);
       if (all.nan) sum = from_bits(uint64_t{0x7ff8000000000000U});
       if (p.amax_keeps_nonfinite && (all.inf || all.nan)) all.amax = sum;
-      p.partials[chunk] = {sum, all.amax};
+      p.partials[chunk].sum = {sum, all.amax};
     }
   }
   if (!p.finish || !is_last_block(&p.counters->check_ticket)) return;
-  finish_check(p, inv_scale);
+  join_chunks(p, inv_scale);
 }
 
 /// Forgets what an unfinished check has counted.

@@ -20,7 +20,7 @@ struct CheckParams {
   ListRecord *record;
   float *found_inf;
   ClipRule rule;
-  double fp64_limit;  ///< see reduction.h
+  double fp64_limit;  ///< see core/rules/check.h
   bool finish;
   bool conclude;
   bool amax_keeps_nonfinite;  ///< a chunk with inf or NaN has it as its amax

@@ -13,18 +13,13 @@
 #endif
 
 #include "core/cuda/plan.h"
-#include "core/rules/convert.h"
+#include "core/rules/dtypes.h"
 #include "core/rules/reduction.h"
 #include "gradscaler/gradscaler.h"
 
 #define GSC_DEVICE __device__ __forceinline__
 
 namespace gsc::cuda {
-
-/// Bytes of one element; 8 for anything that is not a smaller dtype.
-GSC_DEVICE int64_t dtype_bytes(int32_t dtype) {
-  return dtype == GSC_FP16 || dtype == GSC_BF16 ? 2 : (dtype == GSC_FP32 ? 4 : 8);
-}
 
 inline constexpr unsigned kFullMask = 0xffffffffU;
 
@@ -76,10 +71,10 @@ GSC_DEVICE void raise_to(int64_t *word, int64_t value) {
   atomicMax(reinterpret_cast<unsigned long long *>(word), static_cast<unsigned long long>(value));
 }
 
-/// 4, 8, 16 or 32 bytes in registers.
+/// Bytes in registers, packed from the lowest word on.
 template <int Bytes>
 struct Words {
-  uint32_t w[Bytes / 4];
+  uint32_t w[(Bytes + 3) / 4];
 };
 
 /// Reads memory that nothing writes while the kernel runs, and that will not be read again soon.
@@ -99,7 +94,11 @@ template <int Bytes>
 GSC_DEVICE Words<Bytes> load_words(const char *p) {
   Words<Bytes> r;
 #if defined(__CUDA_ARCH__)
-  if constexpr (Bytes == 4) {
+  if constexpr (Bytes == 1) {
+    r.w[0] = *reinterpret_cast<const uint8_t *>(p);
+  } else if constexpr (Bytes == 2) {
+    r.w[0] = *reinterpret_cast<const uint16_t *>(p);
+  } else if constexpr (Bytes == 4) {
     r.w[0] = *reinterpret_cast<const uint32_t *>(p);
   } else if constexpr (Bytes == 8) {
     const uint2 v = *reinterpret_cast<const uint2 *>(p);
@@ -115,7 +114,8 @@ GSC_DEVICE Words<Bytes> load_words(const char *p) {
     }
   }
 #else
-  std::memcpy(&r, p, sizeof r);
+  if constexpr (Bytes < 4) r.w[0] = 0;
+  std::memcpy(&r, p, Bytes);
 #endif
   return r;
 }
@@ -124,7 +124,11 @@ GSC_DEVICE Words<Bytes> load_words(const char *p) {
 template <int Bytes>
 GSC_DEVICE void store_words(char *p, const Words<Bytes> &x) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (Bytes == 4) {
+  if constexpr (Bytes == 1) {
+    *reinterpret_cast<uint8_t *>(p) = static_cast<uint8_t>(x.w[0]);
+  } else if constexpr (Bytes == 2) {
+    *reinterpret_cast<uint16_t *>(p) = static_cast<uint16_t>(x.w[0]);
+  } else if constexpr (Bytes == 4) {
     __stcs(reinterpret_cast<unsigned int *>(p), x.w[0]);
   } else if constexpr (Bytes == 8) {
     __stcs(reinterpret_cast<uint2 *>(p), make_uint2(x.w[0], x.w[1]));
@@ -134,40 +138,61 @@ GSC_DEVICE void store_words(char *p, const Words<Bytes> &x) {
     }
   }
 #else
-  std::memcpy(p, &x, sizeof x);
+  std::memcpy(p, &x, Bytes);
 #endif
 }
 
-GSC_DEVICE float fp16_to_float(uint16_t x) {
+/// Conversions of one element of dtype D: core/rules/dtypes.h's, or the hardware's.
+template <typename D>
+struct Converter : D {};
+
+template <>
+struct Converter<Fp16> : Fp16 {
 #if defined(__CUDA_ARCH__)
-  return __half2float(__ushort_as_half(x));
-#else
-  return fp16_to_fp32(x);
+  GSC_DEVICE static float widen(uint16_t x) { return __half2float(__ushort_as_half(x)); }
+  GSC_DEVICE static uint16_t narrow(float x) { return __half_as_ushort(__float2half_rn(x)); }
 #endif
-}
+};
 
-GSC_DEVICE uint16_t float_to_fp16(float x) {
+template <>
+struct Converter<Bf16> : Bf16 {
+  GSC_DEVICE static float widen(uint16_t x) { return from_bits(static_cast<uint32_t>(x) << 16); }
 #if defined(__CUDA_ARCH__)
-  return __half_as_ushort(__float2half_rn(x));
-#else
-  return fp32_to_fp16(x);
+  GSC_DEVICE static uint16_t narrow(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
 #endif
+};
+
+/// Element `k` of dtype D in a pack.
+template <typename D, int Bytes>
+GSC_DEVICE typename D::Value element_of(const Words<Bytes> &g, int k) {
+  constexpr int kSize = sizeof(typename D::Stored);
+  if constexpr (kSize == 8) {
+    return Converter<D>::widen(
+        from_bits(static_cast<uint64_t>(g.w[2 * k]) | static_cast<uint64_t>(g.w[2 * k + 1]) << 32));
+  } else if constexpr (kSize == 4) {
+    return Converter<D>::widen(from_bits(g.w[k]));
+  } else {
+    constexpr int kEach = 4 / kSize;
+    return Converter<D>::widen(static_cast<typename D::Stored>(g.w[k / kEach] >> (8 * kSize * (k % kEach))));
+  }
 }
 
-GSC_DEVICE float bf16_to_float(uint16_t x) { return from_bits(static_cast<uint32_t>(x) << 16); }
-
-GSC_DEVICE uint16_t float_to_bf16(float x) {
-#if defined(__CUDA_ARCH__)
-  return __bfloat16_as_ushort(__float2bfloat16_rn(x));
-#else
-  return fp32_to_bf16(x);
-#endif
+/// Puts a value, rounded once, in the place of element `k` of a pack of zeros.
+template <typename D, int Bytes, typename T>
+GSC_DEVICE void put_element(Words<Bytes> &g, int k, T x) {
+  constexpr int kSize = sizeof(typename D::Stored);
+  const auto stored = narrow_to<Converter<D>>(x);
+  if constexpr (kSize == 8) {
+    const uint64_t bits = to_bits(stored);
+    g.w[2 * k] = static_cast<uint32_t>(bits);
+    g.w[2 * k + 1] = static_cast<uint32_t>(bits >> 32);
+  } else if constexpr (kSize == 4) {
+    g.w[k] = to_bits(stored);
+  } else {
+    constexpr int kEach = 4 / kSize;
+    g.w[k / kEach] |= static_cast<uint32_t>(stored) << (8 * kSize * (k % kEach));
+  }
 }
-
-/// 16-bit patterns of a value of the arithmetic type.
-GSC_DEVICE uint16_t to_half_bits(bool fp16, float x) { return fp16 ? float_to_fp16(x) : float_to_bf16(x); }
-GSC_DEVICE uint16_t to_half_bits(bool fp16, double x) { return to_half_bits(fp16, round_to_odd(x)); }
-GSC_DEVICE float from_half_bits(bool fp16, uint16_t x) { return fp16 ? fp16_to_float(x) : bf16_to_float(x); }
 
 template <typename T>
 GSC_DEVICE T min_of(T a, T b) {

@@ -3,14 +3,11 @@
 #include "core/cuda/diagnose.h"
 #include "core/cuda/launch.cuh"
 #include "core/cuda/tile.cuh"
+#include "core/rules/diagnose.h"
 
 namespace gsc::cuda {
 
 constexpr int kBlocks = 4;  // of a multiprocessor
-
-GSC_DEVICE double smallest_normal(int32_t dtype) {
-  return dtype == GSC_FP16 ? 0x1p-14 : (dtype == GSC_FP64 ? 0x1p-1022 : 0x1p-126);
-}
 
 /// One chunk by one warp: the sum of squares in reduction.h's order with columns in double, the rest counted.
 template <typename D>
@@ -18,7 +15,6 @@ GSC_DEVICE ChunkDiagnosis diagnose_chunk(char *data, int n, int lane, unsigned *
   constexpr int kWidth = Tile<D>::kWidth;
   constexpr int kElements = Tile<D>::kElements;
   const int64_t inf_bits = Tile<Fp64>::kInf;
-  const double normal = smallest_normal(D::kDtype);
   int infs = 0;
   int nans = 0;
   int zeros = 0;
@@ -36,7 +32,7 @@ GSC_DEVICE ChunkDiagnosis diagnose_chunk(char *data, int n, int lane, unsigned *
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
         if (k >= count) continue;
-        const int64_t bits = magnitude_bits(static_cast<double>(D::element(g, k)));
+        const int64_t bits = magnitude_bits(static_cast<double>(element_of<D>(g, k)));
         const double x = magnitude(bits);
         if (bits >= inf_bits) {
           infs += bits == inf_bits ? 1 : 0;
@@ -50,10 +46,9 @@ GSC_DEVICE ChunkDiagnosis diagnose_chunk(char *data, int n, int lane, unsigned *
           ++zeros;
           continue;
         }
-        subnormals += x < normal ? 1 : 0;
+        subnormals += x < D::kSmallestNormal ? 1 : 0;
         smallest = bits < smallest ? bits : smallest;
-        const int bin = static_cast<int>(bits >> 52) - 1023 - GSC_EXPONENT_MIN;
-        atomicAdd(&bins[bin < 0 ? 0 : (bin < GSC_EXPONENT_BINS ? bin : GSC_EXPONENT_BINS - 1)], 1U);
+        atomicAdd(&bins[exponent_bin(static_cast<uint64_t>(bits))], 1U);
       }
     }
     total += fold<kWidth>(columns);
@@ -84,21 +79,8 @@ static __global__ void __launch_bounds__(kThreads) diagnose_kernel(const __grid_
     const Place place = place_of(p.plan, chunk);
     const DeviceTensor &t = p.plan.tensors[place.tensor];
     char *data = address(t, place.offset);
-    ChunkDiagnosis r;
-    switch (t.dtype) {
-      case GSC_FP16:
-        r = diagnose_chunk<Fp16>(data, place.n, lane_index(), bins);
-        break;
-      case GSC_BF16:
-        r = diagnose_chunk<Bf16>(data, place.n, lane_index(), bins);
-        break;
-      case GSC_FP32:
-        r = diagnose_chunk<Fp32>(data, place.n, lane_index(), bins);
-        break;
-      default:
-        r = diagnose_chunk<Fp64>(data, place.n, lane_index(), bins);
-        break;
-    }
+    const ChunkDiagnosis r =
+        with_dtype(t.dtype, [&](auto d) { return diagnose_chunk<decltype(d)>(data, place.n, lane_index(), bins); });
     if (lane_index() == 0) p.out[chunk] = r;
     if (p.histogram == nullptr) continue;
     __syncwarp();

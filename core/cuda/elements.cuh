@@ -15,25 +15,12 @@ inline constexpr int32_t kArithmeticDtype = sizeof(T) == 8 ? GSC_FP64 : GSC_FP32
 template <typename T>
 inline constexpr int kPackWidth = 16 / static_cast<int>(sizeof(T));
 
-/// The largest finite value.
-template <typename T>
-struct Largest;
-template <>
-struct Largest<float> {
-  GSC_DEVICE static float value() { return from_bits(0x7f7fffffU); }
-};
-template <>
-struct Largest<double> {
-  GSC_DEVICE static double value() { return from_bits(uint64_t{0x7fefffffffffffffU}); }
-};
-
-GSC_DEVICE bool is_half(int32_t dtype) { return dtype == GSC_FP16 || dtype == GSC_BF16; }
-
 /// From which of its first `Width` elements on an array can be read and written in packs: bit i for element i.
 template <int Width>
 GSC_DEVICE unsigned pack_heads(const void *p, int32_t dtype) {
   static_assert(Width == 2 || Width == 4);
-  const unsigned shift = is_half(dtype) ? 1 : (dtype == GSC_FP32 ? 2 : 3);
+  const int64_t size = dtype_bytes(dtype);
+  const unsigned shift = size == 1 ? 0 : (size == 2 ? 1 : (size == 4 ? 2 : 3));
   const unsigned bytes = min_of(unsigned{Width} << shift, 16U);
   const unsigned period = bytes >> shift;
   const unsigned first = ((0U - static_cast<unsigned>(reinterpret_cast<uintptr_t>(p))) & (bytes - 1)) >> shift;
@@ -55,89 +42,59 @@ struct Elements {
   /// Bits of a pack, elements packed from the lowest word on.
   using Raw = Words<Width *static_cast<int>(sizeof(T))>;
 
-  /// Packs of this dtype fit in a Raw: all but fp64 when T is float.
-  GSC_DEVICE static bool fits(int32_t dtype) { return kWide || dtype != GSC_FP64; }
+  /// Packs of this dtype fit in a Raw: all but the wide ones when T is float.
+  GSC_DEVICE static bool fits(int32_t dtype) { return kWide || !is_wide(dtype); }
 
-  template <int Bytes>
-  GSC_DEVICE static Raw load_bytes(const char *p) {
+  template <int Size>
+  GSC_DEVICE static Raw load_sized(const char *p) {
     Raw r = {};
-    if constexpr (Bytes == 2) {
-      r.w[0] = *reinterpret_cast<const uint16_t *>(p);
-    } else {
-      const Words<Bytes> w = load_words<Bytes>(p);
+    const Words<Size *Width> w = load_words<Size * Width>(p);
 #pragma unroll
-      for (int i = 0; i < Bytes / 4; ++i) r.w[i] = w.w[i];
-    }
+    for (int i = 0; i < (Size * Width + 3) / 4; ++i) r.w[i] = w.w[i];
     return r;
   }
 
   GSC_DEVICE static Raw load(int32_t dtype, const char *p) {
-    if (is_half(dtype)) return load_bytes<2 * Width>(p);
+    const int64_t size = dtype_bytes(dtype);
+    if (size == 1) return load_sized<1>(p);
+    if (size == 2) return load_sized<2>(p);
     if constexpr (kWide) {
-      if (dtype == GSC_FP64) return load_bytes<8 * Width>(p);
+      if (size == 8) return load_sized<8>(p);
     }
-    return load_bytes<4 * Width>(p);
+    return load_sized<4>(p);
   }
 
   /// As V: float, or double if T is.
   template <typename V>
   GSC_DEVICE static void unpack(int32_t dtype, const Raw &r, V (&x)[Width]) {
-    if (is_half(dtype)) {
+    with_dtype(dtype, [&](auto d) {
+      using D = decltype(d);
+      if constexpr (kWide || !is_wide(D::kCode)) {
 #pragma unroll
-      for (int k = 0; k < Width; ++k) {
-        x[k] = static_cast<V>(from_half_bits(dtype == GSC_FP16, static_cast<uint16_t>(r.w[k / 2] >> (16 * (k & 1)))));
+        for (int k = 0; k < Width; ++k) x[k] = static_cast<V>(element_of<D>(r, k));
+      } else {
+        __builtin_unreachable();  // see fits
       }
-      return;
-    }
-    if constexpr (kWide) {
-      if (dtype == GSC_FP64) {
-#pragma unroll
-        for (int k = 0; k < Width; ++k) {
-          x[k] = static_cast<V>(
-              from_bits(static_cast<uint64_t>(r.w[2 * k]) | static_cast<uint64_t>(r.w[2 * k + 1]) << 32));
-        }
-        return;
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < Width; ++k) x[k] = static_cast<V>(from_bits(r.w[k]));
+    });
   }
 };
 
 /// Writes a pack as any dtype, rounded once to nearest even.
 template <typename T, int Width>
 GSC_DEVICE void store_elements(int32_t dtype, char *p, const T (&x)[Width]) {
-  if (is_half(dtype)) {
-    if constexpr (Width == 1) {
-      *reinterpret_cast<uint16_t *>(p) = to_half_bits(dtype == GSC_FP16, x[0]);
-    } else {
-      Words<2 *Width> w = {};
-#pragma unroll
-      for (int k = 0; k < Width; ++k) {
-        w.w[k / 2] |= static_cast<uint32_t>(to_half_bits(dtype == GSC_FP16, x[k])) << (16 * (k & 1));
-      }
-      store_words<2 * Width>(p, w);
-    }
-  } else if (dtype == GSC_FP32) {
-    Words<4 * Width> w;
-#pragma unroll
-    for (int k = 0; k < Width; ++k) w.w[k] = to_bits(static_cast<float>(x[k]));
-    store_words<4 * Width>(p, w);
-  } else {
+  with_dtype(dtype, [&](auto d) {
+    using D = decltype(d);
+    constexpr int kSize = sizeof(typename D::Stored);
     // In pieces of at most 16 bytes: a whole pack of 32 would take registers from everything else.
-    constexpr int kPiece = Width == 1 ? 1 : 2;
+    constexpr int kPiece = Width * kSize > 16 ? 16 / kSize : Width;
 #pragma unroll
     for (int i = 0; i < Width; i += kPiece) {
-      Words<8 * kPiece> w;
+      Words<kPiece *kSize> w = {};
 #pragma unroll
-      for (int k = 0; k < kPiece; ++k) {
-        const uint64_t bits = to_bits(static_cast<double>(x[i + k]));
-        w.w[2 * k] = static_cast<uint32_t>(bits);
-        w.w[2 * k + 1] = static_cast<uint32_t>(bits >> 32);
-      }
-      store_words<8 * kPiece>(p + 8 * i, w);
+      for (int k = 0; k < kPiece; ++k) put_element<D>(w, k, x[i + k]);
+      store_words<kPiece * kSize>(p + i * kSize, w);
     }
-  }
+  });
 }
 
 /// Calls f.template operator()<Width>(i) for packs that cover [0, n): whole packs from `head` on, and single elements

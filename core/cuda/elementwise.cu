@@ -21,35 +21,23 @@ GSC_DEVICE void for_chunks(const PlanView &plan, const F &f) {
 }
 
 template <typename T>
-GSC_DEVICE T linear_element(Linear op, T a, T b, T x, T y) {
-  switch (op) {
-    case Linear::kCast:
-      return x;
-    case Linear::kScale:
-      return a * x;
-    case Linear::kAxpby:
-      return a * x + b * y;
-    case Linear::kClamp:
-      break;
-  }
-  const T low = x < -a ? -a : x;
-  return low > a ? a : low;
-}
-
-template <typename T>
-GSC_DEVICE void linear_span(Linear op, double a, double b, const char *src, int32_t src_dtype, char *dst,
-                            int32_t dst_dtype, int n, const Team &team) {
+GSC_DEVICE void compute_span(const ElementwiseRule &rule, const char *src, int32_t src_dtype, char *dst,
+                             int32_t dst_dtype, int n, const Team &team) {
   const int src_bytes = static_cast<int>(dtype_bytes(src_dtype));
   const int dst_bytes = static_cast<int>(dtype_bytes(dst_dtype));
+  const T a = static_cast<T>(rule.a);
+  const T b = static_cast<T>(rule.b);
   const unsigned heads = pack_heads<kPackWidth<T>>(src, src_dtype) & pack_heads<kPackWidth<T>>(dst, dst_dtype);
   for_packs<T>(n, first_pack(heads, n), team, [&]<int Width>(int i) {
     using E = Elements<T, Width>;
     T x[Width];
     T y[Width] = {};
     E::unpack(src_dtype, E::load(src_dtype, src + i * src_bytes), x);
-    if (op == Linear::kAxpby) E::unpack(dst_dtype, E::load(dst_dtype, dst + i * dst_bytes), y);
+    if (rule.op == Elementwise::kAxpby) E::unpack(dst_dtype, E::load(dst_dtype, dst + i * dst_bytes), y);
+    with_operation(rule.op, [&](auto tag) {
 #pragma unroll
-    for (int k = 0; k < Width; ++k) y[k] = linear_element(op, static_cast<T>(a), static_cast<T>(b), x[k], y[k]);
+      for (int k = 0; k < Width; ++k) y[k] = compute_element<decltype(tag)::kOp>(a, b, x[k], y[k]);
+    });
     store_elements<T, Width>(dst_dtype, dst + i * dst_bytes, y);
   });
 }
@@ -66,49 +54,46 @@ GSC_DEVICE void copy_span(const char *src, char *dst, int bytes, const Team &tea
     }
     return;
   }
-  for (int i = team.thread() * 2; i < bytes; i += team.threads() * 2) {
-    *reinterpret_cast<uint16_t *>(dst + i) = *reinterpret_cast<const uint16_t *>(src + i);
+  if (is_aligned(src, 2) && is_aligned(dst, 2) && bytes % 2 == 0) {
+    for (int i = team.thread() * 2; i < bytes; i += team.threads() * 2) {
+      *reinterpret_cast<uint16_t *>(dst + i) = *reinterpret_cast<const uint16_t *>(src + i);
+    }
+    return;
   }
+  for (int i = team.thread(); i < bytes; i += team.threads()) dst[i] = src[i];
 }
 
 // Left to itself, ptxas takes so few registers on some architectures that it has to spill.
-static __global__ void __launch_bounds__(kThreads, 4) linear_kernel(const __grid_constant__ LinearParams p) {
-  // b = 0 only writes dst, so that NaN in it does not spread.
-  const Linear op = p.op == Linear::kAxpby && p.b == 0.0 ? Linear::kScale : p.op;
-  const double a = p.op == Linear::kScale ? static_cast<double>(*p.factor) : p.a;
-  if (p.op == Linear::kScale && p.same && a == 1.0) return;
+static __global__ void __launch_bounds__(kThreads, 4) elementwise_kernel(const __grid_constant__ ElementwiseParams p) {
+  const ElementwiseRule rule = resolve(p.op, p.a, p.b, p.factor, p.same);
+  if (rule.nothing) return;
   for_chunks(p.dst, [&](const Place &place, const Team &team) {
     const DeviceTensor &src = p.src[place.tensor];
     const DeviceTensor &dst = p.dst.tensors[place.tensor];
     const char *from = address(src, place.offset);
     char *to = address(dst, place.offset);
-    if (op == Linear::kCast && src.dtype == dst.dtype) {
+    if (is_copy(rule.op, src.dtype, dst.dtype)) {
       if (from != to) copy_span(from, to, place.n * static_cast<int>(dtype_bytes(src.dtype)), team);
-    } else if (src.dtype == GSC_FP64 || dst.dtype == GSC_FP64) {
-      linear_span<double>(op, a, p.b, from, src.dtype, to, dst.dtype, place.n, team);
+    } else if (is_wide(src.dtype) || is_wide(dst.dtype)) {
+      compute_span<double>(rule, from, src.dtype, to, dst.dtype, place.n, team);
     } else {
-      linear_span<float>(op, a, p.b, from, src.dtype, to, dst.dtype, place.n, team);
+      compute_span<float>(rule, from, src.dtype, to, dst.dtype, place.n, team);
     }
   });
 }
 
-static __global__ void __launch_bounds__(kThreads) fill_kernel(const __grid_constant__ FillParams p) {
-  for_chunks(p.plan, [&](const Place &place, const Team &team) {
-    const DeviceTensor &t = p.plan.tensors[place.tensor];
-    fill_span(address(t, place.offset), t.dtype, place.n, p.value, team);
+static __global__ void __launch_bounds__(kThreads) fill_kernel(const __grid_constant__ ElementwiseParams p) {
+  for_chunks(p.dst, [&](const Place &place, const Team &team) {
+    const DeviceTensor &t = p.dst.tensors[place.tensor];
+    fill_span(address(t, place.offset), t.dtype, place.n, p.a, team);
   });
 }
 
-cudaError_t preload_elementwise() { return preload_all(linear_kernel, fill_kernel); }
+cudaError_t preload_elementwise() { return preload_all(elementwise_kernel, fill_kernel); }
 
-cudaError_t launch_linear(const LinearParams &p, int units, cudaStream_t stream) {
-  return enqueue(linear_kernel, blocks_for(p.dst.chunk_count, p.dst.warps_per_chunk, units, kBlocks), kThreads, stream,
-                 p);
-}
-
-cudaError_t launch_fill(const FillParams &p, int units, cudaStream_t stream) {
-  return enqueue(fill_kernel, blocks_for(p.plan.chunk_count, p.plan.warps_per_chunk, units, kBlocks), kThreads, stream,
-                 p);
+cudaError_t launch_elementwise(const ElementwiseParams &p, int units, cudaStream_t stream) {
+  return enqueue(p.op == Elementwise::kFill ? fill_kernel : elementwise_kernel,
+                 blocks_for(p.dst.chunk_count, p.dst.warps_per_chunk, units, kBlocks), kThreads, stream, p);
 }
 
 }  // namespace gsc::cuda

@@ -9,23 +9,17 @@
 
 namespace gsc::cuda {
 
-struct LinearParams {
-  const DeviceTensor *src;
+struct ElementwiseParams {
+  const DeviceTensor *src;  ///< not read by kFill
   PlanView dst;
-  const float *factor;  ///< Linear::kScale
+  const float *factor;  ///< Elementwise::kScale
   double a;
   double b;
-  Linear op;
+  Elementwise op;
   bool same;  ///< src and dst are the same tensors
 };
 
-struct FillParams {
-  PlanView plan;
-  double value;
-};
-
 cudaError_t preload_elementwise();
-cudaError_t launch_linear(const LinearParams &p, int units, cudaStream_t stream);
-cudaError_t launch_fill(const FillParams &p, int units, cudaStream_t stream);
+cudaError_t launch_elementwise(const ElementwiseParams &p, int units, cudaStream_t stream);
 
 }  // namespace gsc::cuda

@@ -16,13 +16,13 @@ static __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_cons
     double amax = 0.0;
     double sum = 0.0;
     if (p.amax) {
-      for (int64_t i = threadIdx.x; i < p.plan.chunk_count; i += kThreads) amax = larger(amax, partials[i].amax);
+      for (int64_t i = threadIdx.x; i < p.plan.chunk_count; i += kThreads) amax = larger(amax, partials[i].sum.amax);
       for (int width = 16; width > 0; width /= 2) amax = larger(amax, __shfl_xor_sync(kFullMask, amax, width));
       if (lane_index() == 0) largest[warp_index()] = amax;
       __syncthreads();
       for (int w = 0; w < kWarps; ++w) amax = larger(amax, largest[w]);
     } else {
-      sum = block_join(p.plan.chunk_count, [&](int64_t i) { return partials[i].sum_sq; });
+      sum = block_join(p.plan.chunk_count, [&](int64_t i) { return partials[i].sum.sum_sq; });
     }
     if (threadIdx.x == 0) *p.out_norm = p.amax ? amax : square_root(sum);
     return;
@@ -33,10 +33,10 @@ static __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_cons
   const int64_t end = t + 1 < p.plan.size ? p.plan.tensors[t + 1].first_chunk : p.plan.chunk_count;
   double result = 0.0;
   if (p.amax) {
-    for (int64_t i = begin + lane_index(); i < end; i += 32) result = larger(result, partials[i].amax);
+    for (int64_t i = begin + lane_index(); i < end; i += 32) result = larger(result, partials[i].sum.amax);
     for (int width = 16; width > 0; width /= 2) result = larger(result, __shfl_xor_sync(kFullMask, result, width));
   } else {
-    result = square_root(warp_join(end - begin, [&](int64_t i) { return partials[begin + i].sum_sq; }));
+    result = square_root(warp_join(end - begin, [&](int64_t i) { return partials[begin + i].sum.sum_sq; }));
   }
   if (lane_index() == 0) p.out_tensor_norms[t] = result;
 }

@@ -106,7 +106,7 @@ void CudaBackend::create_mirror(Plan &plan) {
     tensors.push_back(device_tensor(plan, i));
     std::fill(tensor_of.begin() + plan.first_chunk(i), tensor_of.begin() + plan.first_chunk(i + 1),
               static_cast<int32_t>(i));
-    (plan.tensor(i).dtype == GSC_FP64 ? m.has_fp64 : m.has_others) = true;
+    (is_wide(plan.tensor(i).dtype) ? m.has_fp64 : m.has_others) = true;
   }
   void *host = memory_->allocate(sizeof(Mirror), alignof(Mirror));
   try {

@@ -1,55 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile as a warp reads it, a lane one 16-byte group of every row, and the dtypes it may be of.
+// A tile as a warp reads it, a lane one 16-byte group of every row.
 #pragma once
 
 #include "core/cuda/device.cuh"
 
 namespace gsc::cuda {
-
-// One type per dtype: as stored, as summed, and how a 16-byte group becomes magnitudes.
-struct Fp16 {
-  using Value = float;
-  static constexpr int32_t kDtype = GSC_FP16;
-  static constexpr int kSize = 2;
-  static constexpr bool kSafe = true;
-  GSC_DEVICE static float limit() { return 65520.0F; }
-  GSC_DEVICE static float element(const Words<16> &g, int k) {
-    return fp16_to_float(static_cast<uint16_t>(g.w[k / 2] >> (16 * (k & 1))));
-  }
-  GSC_DEVICE static uint32_t narrow(float x) { return float_to_fp16(x); }
-};
-
-struct Bf16 {
-  using Value = float;
-  static constexpr int32_t kDtype = GSC_BF16;
-  static constexpr int kSize = 2;
-  static constexpr bool kSafe = false;
-  GSC_DEVICE static float limit() { return 0x1.ffp127F; }
-  GSC_DEVICE static float element(const Words<16> &g, int k) {
-    return from_bits((k & 1) != 0 ? g.w[k / 2] & 0xffff0000U : g.w[k / 2] << 16);
-  }
-  GSC_DEVICE static uint32_t narrow(float x) { return float_to_bf16(x); }
-};
-
-struct Fp32 {
-  using Value = float;
-  static constexpr int32_t kDtype = GSC_FP32;
-  static constexpr int kSize = 4;
-  static constexpr bool kSafe = false;
-  GSC_DEVICE static float limit() { return from_bits(0x7f800000U); }
-  GSC_DEVICE static float element(const Words<16> &g, int k) { return from_bits(g.w[k]); }
-};
-
-struct Fp64 {
-  using Value = double;
-  static constexpr int32_t kDtype = GSC_FP64;
-  static constexpr int kSize = 8;
-  static constexpr bool kSafe = true;
-  GSC_DEVICE static double limit() { return from_bits(uint64_t{0x7ff0000000000000U}); }
-  GSC_DEVICE static double element(const Words<16> &g, int k) {
-    return from_bits(static_cast<uint64_t>(g.w[2 * k]) | static_cast<uint64_t>(g.w[2 * k + 1]) << 32);
-  }
-};
 
 /// Magnitudes as signed integers, which order as the values do, with NaN above inf.
 GSC_DEVICE int32_t magnitude_bits(float x) { return static_cast<int32_t>(to_bits(x) & 0x7fffffffU); }
@@ -61,8 +16,9 @@ template <typename D>
 struct Tile {
   using Value = typename D::Value;
   using Bits = decltype(magnitude_bits(Value{}));
-  static constexpr int kWidth = kGroupBytes / D::kSize;  ///< elements of a group
-  static constexpr int kElements = kTileBytes / D::kSize;
+  static constexpr int kSize = sizeof(typename D::Stored);
+  static constexpr int kWidth = kGroupBytes / kSize;  ///< elements of a group
+  static constexpr int kElements = kTileBytes / kSize;
   static constexpr Bits kInf = sizeof(Value) == 4 ? static_cast<Bits>(0x7f800000) : static_cast<Bits>(0x7ffLL << 52);
 
   const char *data;  ///< first element
@@ -73,7 +29,7 @@ struct Tile {
   GSC_DEVICE static int shift_of(const char *data) {
     return static_cast<int>(reinterpret_cast<uintptr_t>(data) & (kGroupBytes - 1));
   }
-  GSC_DEVICE int rows() const { return (n * D::kSize + kRowBytes - 1) / kRowBytes; }
+  GSC_DEVICE int rows() const { return (n * kSize + kRowBytes - 1) / kRowBytes; }
   /// Elements of this lane's group in `row` that exist.
   GSC_DEVICE int valid(int row) const {
     const int left = n - (row * kGroups + lane) * kWidth;
@@ -83,15 +39,16 @@ struct Tile {
 
   /// 16 bytes from an element on, one by one; what does not belong to the tile is 0, and is not read.
   GSC_DEVICE Words<16> gather(const char *p) const {
-    const char *end = data + n * D::kSize;
+    const char *end = data + n * kSize;
     Words<16> g = {};
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      const char *q = p + k * D::kSize;
+      const char *q = p + k * kSize;
       if (q < data || q >= end) continue;
-      if constexpr (D::kSize == 2) {
-        g.w[k / 2] |= static_cast<uint32_t>(*reinterpret_cast<const uint16_t *>(q)) << (16 * (k & 1));
-      } else if constexpr (D::kSize == 4) {
+      if constexpr (kSize < 4) {
+        const Words<kSize> one = load_words<kSize>(q);
+        g.w[k / (4 / kSize)] |= one.w[0] << (8 * kSize * (k % (4 / kSize)));
+      } else if constexpr (kSize == 4) {
         g.w[k] = *reinterpret_cast<const uint32_t *>(q);
       } else {
         const uint64_t bits = *reinterpret_cast<const uint64_t *>(q);
@@ -110,7 +67,7 @@ struct Tile {
   /// 16 aligned bytes.
   template <bool Once>
   GSC_DEVICE Words<16> load_block(const char *p) const {
-    if (p < data || p + kGroupBytes > data + n * D::kSize) return gather(p);
+    if (p < data || p + kGroupBytes > data + n * kSize) return gather(p);
     return Once ? load_once(p) : load_words<16>(p);
   }
 
@@ -133,8 +90,8 @@ struct Tile {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       g.w[i] = w[i];
-      // Only halves can begin in the middle of a word.
-      if constexpr (D::kSize == 2) {
+      // Only small elements can begin in the middle of a word.
+      if constexpr (kSize < 4) {
         g.w[i] = static_cast<uint32_t>((static_cast<uint64_t>(w[i + 1]) << 32 | w[i]) >> (shift % 4 * 8));
       }
     }

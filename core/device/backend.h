@@ -7,63 +7,10 @@
 
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
-#include "core/device/plan.h"
-#include "core/rules/elementwise.h"
-#include "core/rules/optim/variants.h"
-#include "core/rules/records.h"
+#include "core/device/jobs.h"
 
 namespace gsc {
-
-/// One pass that looks at gradients, and multiplies them in place if `unscale`.
-struct CheckJob {
-  Plan *plan;
-  ListRecord *record;
-  const float *inv_scale;  ///< device word; NULL: 1
-  int64_t first_chunk;     ///< chunks [first_chunk, last_chunk) of the plan
-  int64_t last_chunk;
-  bool unscale;
-  bool begin;     ///< first job of this check: forget what was counted before
-  bool finish;    ///< all chunks have been looked at: write the totals to the record ...
-  bool conclude;  ///< ... and conclude the check under `rule`; false if a reducer comes in between
-  ClipRule rule;
-};
-
-/// One optimizer step.
-struct ApplyJob {
-  Variant variant;
-  Plan *grads;
-  const Plan *params;
-  const Plan *model_copy;  ///< NULL: none
-  const Plan *state[kMaxStates];
-  const int32_t *group_of;             ///< per tensor; device memory
-  const GroupRecord *groups;           ///< device memory
-  Coefficients<double> *coefficients;  ///< device memory, one per group, written by the job
-  int32_t group_count;
-  double *trust;  ///< LAMB: one word per tensor in device memory
-  OptimizerRecord *record;
-  const float *inv_scale;  ///< device words; NULL stands for 1, 1 and 0
-  const float *clip;
-  const float *found_inf;
-  double clip_value;  ///< +inf: none
-  bool maximize;
-  bool zero_grads;
-  bool write_grads;
-  bool device_lrs;            ///< some group's learning rate is read from device memory
-  ScalerRecord *update;       ///< not NULL: the scaler's update follows in the same job, ...
-  const ListRecord *checked;  ///< ... with this list as the only one of the iteration
-};
-
-/// Element-wise work between pairs of tensors of equal counts.
-struct LinearJob {
-  Linear op;
-  const Plan *src;
-  const Plan *dst;
-  double a;             ///< kAxpby, kClamp
-  double b;             ///< kAxpby
-  const float *factor;  ///< kScale: device word
-};
 
 class Backend {
  public:
@@ -106,23 +53,11 @@ class Backend {
   virtual void unbind(Plan &plan) noexcept = 0;
 
   virtual void check(const CheckJob &job, gsc_stream stream) = 0;
-  virtual void conclude(ListRecord *record, const ClipRule &rule, gsc_stream stream) = 0;
   virtual void apply(const ApplyJob &job, gsc_stream stream) = 0;
-  virtual void update(ScalerRecord *record, const ListRecord *const *lists, int64_t count, gsc_stream stream) = 0;
-  virtual void set_policy(ScalerRecord *record, const Policy &policy, gsc_stream stream) = 0;
-  virtual void set_scale(ScalerRecord *record, float scale, gsc_stream stream) = 0;
-  /// Writes a gsc_report of the scaler, and of `list` or, if NULL, of the last update, to host memory.
-  virtual void report(const ScalerRecord *record, const ListRecord *list, gsc_report *out, gsc_stream stream) = 0;
-
-  virtual void linear(const LinearJob &job, gsc_stream stream) = 0;
-  virtual void fill(const Plan &plan, double value, gsc_stream stream) = 0;
-  /// Norms to device memory from a check with inv_scale 1; out_tensor_norms may be NULL.
-  virtual void norm(Plan &plan, bool amax, double *out_norm, double *out_tensor_norms, gsc_stream stream) = 0;
-  /// In-place unscaling on words of the caller's.
-  virtual void unscale_check(const Plan &plan, float *found_inf, const float *inv_scale, gsc_stream stream) = 0;
-  virtual void update_scale(const Policy &policy, float *scale, int32_t *growth_tracker, const float *found_inf,
-                            gsc_stream stream) = 0;
-  virtual void diagnose_sync(const Plan &plan, gsc_tensor_diagnosis *out, int64_t *histogram, gsc_stream stream) = 0;
+  virtual void elementwise(const ElementwiseJob &job, gsc_stream stream) = 0;
+  virtual void norm(const NormJob &job, gsc_stream stream) = 0;
+  virtual void record(const RecordJob &job, gsc_stream stream) = 0;
+  virtual void diagnose_sync(const DiagnoseJob &job, gsc_stream stream) = 0;
 };
 
 }  // namespace gsc

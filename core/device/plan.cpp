@@ -3,6 +3,7 @@
 #include "core/device/plan.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstring>
 
@@ -31,18 +32,26 @@ constexpr int64_t kMinTaskCost = 32768;
 
 }  // namespace
 
-const char *dtype_name(int32_t dtype) {
-  switch (dtype) {
-    case GSC_FP16:
-      return "fp16";
-    case GSC_BF16:
-      return "bf16";
-    case GSC_FP32:
-      return "fp32";
-    case GSC_FP64:
-      return "fp64";
-    default:
-      return "unknown dtype";
+DtypeChoices::DtypeChoices(bool (*accepts)(int32_t dtype)) {
+  const int32_t dtypes[] = {
+#define GSC_CODE(D) D::kCode,
+      GSC_FOR_EACH_DTYPE(GSC_CODE)
+#undef GSC_CODE
+  };
+  int left = 0;
+  for (const int32_t dtype : dtypes) left += accepts(dtype) ? 1 : 0;
+  char *out = text_;
+  const auto append = [&](const char *word, bool upper) {
+    for (; *word != '\0' && out + 1 < text_ + sizeof text_; ++word) {
+      *out++ = upper ? static_cast<char>(std::toupper(*word)) : *word;
+    }
+  };
+  for (const int32_t dtype : dtypes) {
+    if (!accepts(dtype)) continue;
+    append("GSC_", true);
+    append(dtype_name(dtype), true);
+    --left;
+    append(left > 1 ? ", " : (left == 1 ? " or " : ""), false);
   }
 }
 
@@ -106,10 +115,10 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what
   for (int64_t i = 0; i < count; ++i) {
     const gsc_tensor &t = tensors[i];
     const auto index = static_cast<long long>(i);
-    const int64_t size = dtype_size(t.dtype);
+    const int64_t size = dtype_bytes(t.dtype);
     if (size == 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].dtype is %d; it must be GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64%s",
-           what, index, t.dtype, NameSuffix(names, i).c_str());
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].dtype is %d; it must be %s%s", what, index, t.dtype,
+           DtypeChoices().c_str(), NameSuffix(names, i).c_str());
     }
     if (t.reserved != 0) {
       fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].reserved is %d; it must be 0%s", what, index, t.reserved,
@@ -142,7 +151,7 @@ void Plan::build(const gsc_tensor *tensors, int64_t count, int32_t pieces) {
   total_bytes_ = 0;
   for (const gsc_tensor &t : tensors_) {
     total_elements_ += t.count;
-    total_bytes_ += t.count * dtype_size(t.dtype);
+    total_bytes_ += t.count * dtype_bytes(t.dtype);
   }
   chunk_shift_ = kMinChunkShift;
   while (chunk_shift_ < kMaxChunkShift && (total_elements_ >> chunk_shift_) > kWantedChunks) ++chunk_shift_;
@@ -182,7 +191,7 @@ void Plan::find_runs() {
   for (auto i = static_cast<int64_t>(tensors_.size()) - 1; i >= 0; --i) {
     const gsc_tensor &t = tensor(i);
     if (t.count > 0) {
-      const char *after = static_cast<const char *>(t.data) + t.count * dtype_size(t.dtype);
+      const char *after = static_cast<const char *>(t.data) + t.count * dtype_bytes(t.dtype);
       if (next != nullptr && (next->dtype != t.dtype || next->data != after)) end = i + 1;
       next = &t;
     }

@@ -3,20 +3,24 @@
 // counts alone, never on the device or the thread count, because sums are grouped by chunk (reduction.h).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "core/base/memory.h"
-#include "core/rules/records.h"
+#include "core/rules/check.h"
 #include "gradscaler/gradscaler.h"
 
 namespace gsc {
 
-/// Bytes of an element; 0 for a dtype that is not supported.
-constexpr int64_t dtype_size(int32_t dtype) {
-  return dtype == GSC_FP32 ? 4 : (dtype == GSC_FP16 || dtype == GSC_BF16 ? 2 : (dtype == GSC_FP64 ? 8 : 0));
-}
-/// "fp16", "bf16", "fp32", "fp64", or "unknown dtype".
-const char *dtype_name(int32_t dtype);
+/// "GSC_FP16, GSC_BF16 or GSC_FP32": the dtypes that `accepts` takes, for a message that refuses another.
+class DtypeChoices {
+ public:
+  explicit DtypeChoices(bool (*accepts)(int32_t dtype) = [](int32_t) { return true; });
+  [[nodiscard]] const char *c_str() const { return text_; }
+
+ private:
+  char text_[128] = "";
+};
 
 /// Names of tensors; empty, or one string per tensor, "" for none.
 using Names = Vec<String>;
@@ -71,9 +75,12 @@ class Plan {
   void need_partials() { partials_.resize(static_cast<std::size_t>(chunk_count())); }
   ChunkPartial *partials() { return partials_.data(); }
 
-  /// From where on fp64 gradients count as inf (reduction.h).
-  [[nodiscard]] double fp64_limit() const { return fp64_limit_; }
-  void set_fp64_limit(double limit) { fp64_limit_ = limit; }
+  /// The smallest magnitude of fp64 gradients that counts as inf.
+  [[nodiscard]] double fp64_limit() const {
+    return narrowing_.load(std::memory_order_relaxed) > 0 ? kFp64AsFp32Limit : kFp64Limit;
+  }
+  /// One optimizer more, or less, that narrows them to fp32. From any thread: it may be a finalizer's.
+  void add_narrowing(int32_t difference) { narrowing_.fetch_add(difference, std::memory_order_relaxed); }
 
   /// The backend's own data for this plan; NULL if it keeps none.
   [[nodiscard]] void *mirror() const { return mirror_; }
@@ -113,7 +120,7 @@ class Plan {
   Vec<int64_t> splits_;
   Vec<ChunkPartial> partials_;
   void *mirror_ = nullptr;
-  double fp64_limit_ = kFp64Limit;
+  std::atomic<int32_t> narrowing_{0};
   int64_t total_elements_ = 0;
   int64_t total_bytes_ = 0;
   int32_t chunk_shift_ = 0;

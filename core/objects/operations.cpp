@@ -24,8 +24,8 @@ void with_plan(Context &context, const gsc_tensor *tensors, int64_t count, const
   });
 }
 
-void linear(Context &context, Linear op, const gsc_tensor *src, const char *src_name, const gsc_tensor *dst,
-            const char *dst_name, int64_t count, double a, double b, const float *factor, gsc_stream stream) {
+void elementwise(Context &context, Elementwise op, const gsc_tensor *src, const char *src_name, const gsc_tensor *dst,
+                 const char *dst_name, int64_t count, double a, double b, const float *factor, gsc_stream stream) {
   validate_one(context, src, count, src_name);
   validate_one(context, dst, count, dst_name);
   for (int64_t i = 0; i < count; ++i) {
@@ -42,7 +42,7 @@ void linear(Context &context, Linear op, const gsc_tensor *src, const char *src_
   context.with_scratch_plans([&](Plan &from, Plan &to) {
     from.build(src, count, context.backend().wanted_tasks());
     to.build(dst, count, context.backend().wanted_tasks());
-    context.backend().linear({op, &from, &to, a, b, factor}, stream);
+    context.backend().elementwise({op, &from, &to, a, b, factor}, stream);
   });
 }
 
@@ -50,8 +50,15 @@ void linear(Context &context, Linear op, const gsc_tensor *src, const char *src_
 
 void unscale_check(Context &context, const gsc_tensor *tensors, int64_t count, float *found_inf, const float *inv_scale,
                    gsc_stream stream) {
-  with_plan(context, tensors, count, "tensors",
-            [&](Plan &plan) { context.backend().unscale_check(plan, found_inf, inv_scale, stream); });
+  with_plan(context, tensors, count, "tensors", [&](Plan &plan) {
+    CheckJob job{};
+    job.plan = &plan;
+    job.found_inf = found_inf;
+    job.inv_scale = inv_scale;
+    job.last_chunk = plan.chunk_count();
+    job.unscale = true;
+    context.backend().check(job, stream);
+  });
 }
 
 void update_scale(Context &context, float *scale, int32_t *growth_tracker, const float *found_inf, double growth_factor,
@@ -66,21 +73,21 @@ void update_scale(Context &context, float *scale, int32_t *growth_tracker, const
   const Policy policy = make_policy(options);
   require_moving_factor(policy, 1.0F, growth_factor, "growth_factor");
   require_moving_factor(policy, 1.0F, backoff_factor, "backoff_factor");
-  context.backend().update_scale(policy, scale, growth_tracker, found_inf, stream);
+  context.backend().record(RecordJob::update_scale(policy, scale, growth_tracker, found_inf), stream);
 }
 
 void scale(Context &context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count, const float *factor,
            gsc_stream stream) {
-  linear(context, Linear::kScale, src, "src", dst, "dst", count, 0.0, 0.0, factor, stream);
+  elementwise(context, Elementwise::kScale, src, "src", dst, "dst", count, 0.0, 0.0, factor, stream);
 }
 
 void axpby(Context &context, double a, const gsc_tensor *x, double b, const gsc_tensor *y, int64_t count,
            gsc_stream stream) {
-  linear(context, Linear::kAxpby, x, "x", y, "y", count, a, b, nullptr, stream);
+  elementwise(context, Elementwise::kAxpby, x, "x", y, "y", count, a, b, nullptr, stream);
 }
 
 void cast(Context &context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count, gsc_stream stream) {
-  linear(context, Linear::kCast, src, "src", dst, "dst", count, 0.0, 0.0, nullptr, stream);
+  elementwise(context, Elementwise::kCast, src, "src", dst, "dst", count, 0.0, 0.0, nullptr, stream);
 }
 
 void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t norm_type, double *out_norm,
@@ -90,12 +97,14 @@ void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t no
   }
   with_plan(context, tensors, count, "tensors", [&](Plan &plan) {
     plan.need_partials();
-    context.backend().norm(plan, norm_type == GSC_NORM_INF, out_norm, out_tensor_norms, stream);
+    context.backend().norm({&plan, norm_type == GSC_NORM_INF, out_norm, out_tensor_norms}, stream);
   });
 }
 
 void zero(Context &context, const gsc_tensor *tensors, int64_t count, gsc_stream stream) {
-  with_plan(context, tensors, count, "tensors", [&](Plan &plan) { context.backend().fill(plan, 0.0, stream); });
+  with_plan(context, tensors, count, "tensors", [&](Plan &plan) {
+    context.backend().elementwise({Elementwise::kFill, nullptr, &plan, 0.0, 0.0, nullptr}, stream);
+  });
 }
 
 Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype) {
@@ -106,17 +115,12 @@ Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float cur
     fail(GSC_ERROR_INVALID_ARGUMENT, "current_scale is %g; it must be finite and > 0",
          static_cast<double>(current_scale));
   }
-  // Exponents of the largest finite number and of the smallest subnormal.
-  int largest = 127;
-  int smallest = -149;
-  if (dtype == GSC_FP16) {
-    largest = 15;
-    smallest = -24;
-  } else if (dtype == GSC_BF16) {
-    smallest = -133;
-  } else if (dtype != GSC_FP32) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "dtype is %d; it must be GSC_FP16, GSC_BF16 or GSC_FP32", dtype);
+  const auto is_narrow = [](int32_t d) { return dtype_bytes(d) > 0 && !is_wide(d); };
+  if (!is_narrow(dtype)) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "dtype is %d; it must be %s", dtype, DtypeChoices(is_narrow).c_str());
   }
+  const int largest = with_dtype(dtype, [](auto d) { return decltype(d)::kLargestExponent; });
+  const int smallest = with_dtype(dtype, [](auto d) { return decltype(d)::kSmallestExponent; });
   double total = 0.0;  // the sum of counts may be beyond int64_t
   int top = -1;
   for (int b = 0; b < GSC_EXPONENT_BINS; ++b) {

@@ -98,13 +98,14 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
   Backend &backend = context_->backend();
   const int64_t tensors = lists_.params->plan().size();
   if (slot_count_ > 0 && !lists_.state[0]) make_state();
-  if (variant_ == Variant::kLamb) trust_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(double)));
+  if (needs_norms(variant_)) ratios_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(double)));
   device_group_of_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(int32_t)));
   groups_ = DeviceMemory(backend, sizeof(GroupRecord));
   coefficients_ = DeviceMemory(backend, sizeof(Coefficients<double>));
   upload_groups();
   // Last, because it changes the caller's lists.
-  mark_narrowed_gradients();
+  narrows_ = narrows_gradients();
+  if (narrows_) lists_.grads->plan().add_narrowing(1);
   const std::lock_guard lock(context_->uses_mutex());
   ListUse *use = uses_;
   for_each_list([&](TensorList &list, const char *) {
@@ -122,6 +123,7 @@ void Optimizer::for_each_list(const F &f) const {
 }
 
 Optimizer::~Optimizer() {
+  if (narrows_) lists_.grads->plan().add_narrowing(-1);
   const std::lock_guard lock(context_->uses_mutex());
   for (ListUse &use : uses_) {
     if (use.list != nullptr) use.list->remove_use(use);
@@ -134,14 +136,12 @@ void Optimizer::require_no_overlap(const OverlapCheck &addresses, const TensorLi
   });
 }
 
-/// fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow.
-void Optimizer::mark_narrowed_gradients() {
-  Plan &grads = lists_.grads->plan();
+bool Optimizer::narrows_gradients() const {
+  const Plan &grads = lists_.grads->plan();
   for (int64_t i = 0; i < grads.size(); ++i) {
-    if (grads.tensor(i).dtype == GSC_FP64 && lists_.params->plan().tensor(i).dtype != GSC_FP64) {
-      grads.set_fp64_limit(kFp64AsFp32Limit);
-    }
+    if (is_wide(grads.tensor(i).dtype) && !is_wide(lists_.params->plan().tensor(i).dtype)) return true;
   }
+  return false;
 }
 
 void Optimizer::make_state() {
@@ -149,8 +149,8 @@ void Optimizer::make_state() {
   // A tensor's state begins as many elements past a cache line as its parameters do: then packs of elements are aligned
   // in all arrays or in none, and neighbours in memory have neighbouring state.
   const auto place = [](const gsc_tensor &param, int64_t offset) {
-    const int64_t size = dtype_size(param.dtype);
-    const int64_t state_size = dtype_size(state_dtype(param.dtype));
+    const int64_t size = dtype_bytes(param.dtype);
+    const int64_t state_size = dtype_bytes(state_dtype(param.dtype));
     // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): validated dtypes have a size
     const int64_t period = 64 / size * state_size;
     const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(param.data) % 64) / size * state_size;
@@ -163,7 +163,7 @@ void Optimizer::make_state() {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     begins[i] = place(tensors[i], slot_bytes);
     tensors[i].dtype = state_dtype(tensors[i].dtype);
-    slot_bytes = begins[i] + tensors[i].count * dtype_size(tensors[i].dtype);
+    slot_bytes = begins[i] + tensors[i].count * dtype_bytes(tensors[i].dtype);
   }
   slot_bytes = (slot_bytes + 63) & ~int64_t{63};
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
@@ -175,7 +175,8 @@ void Optimizer::make_state() {
   }
   const double start = options_[0].initial_accumulator_value;
   if (variant_ == Variant::kAdagrad && start != 0.0) {
-    context_->backend().fill(lists_.state[0]->plan(), start, context_->backend().setup_stream());
+    context_->backend().elementwise({Elementwise::kFill, nullptr, &lists_.state[0]->plan(), start, 0.0, nullptr},
+                                    context_->backend().setup_stream());
   }
 }
 
@@ -303,7 +304,7 @@ void Optimizer::step(const StepWords &words, gsc_stream stream) {
   job.groups = groups_.as<GroupRecord>();
   job.coefficients = coefficients_.as<Coefficients<double>>();
   job.group_count = group_count();
-  job.trust = trust_.as<double>();
+  job.ratios = ratios_.as<double>();
   job.record = record_.as<OptimizerRecord>();
   job.inv_scale = words.inv_scale;
   job.clip = words.clip;
@@ -319,7 +320,9 @@ void Optimizer::step(const StepWords &words, gsc_stream stream) {
   context_->backend().apply(job, stream);
 }
 
-void Optimizer::zero_grads(gsc_stream stream) { context_->backend().fill(lists_.grads->plan(), 0.0, stream); }
+void Optimizer::zero_grads(gsc_stream stream) {
+  context_->backend().elementwise({Elementwise::kFill, nullptr, &lists_.grads->plan(), 0.0, 0.0, nullptr}, stream);
+}
 
 OptimizerRecord Optimizer::steps(gsc_stream stream) const {
   OptimizerRecord record;

@@ -77,7 +77,9 @@ class Optimizer final : public Object {
 
   void require_group(int32_t group) const;
   void validate_group(const gsc_optimizer_options &options) const;
-  void mark_narrowed_gradients();
+  /// Whether fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow for
+  /// as long as the optimizer lives.
+  [[nodiscard]] bool narrows_gradients() const;
   /// Calls f(list, name) for every list there is.
   template <typename F>
   void for_each_list(const F &f) const;
@@ -90,13 +92,14 @@ class Optimizer final : public Object {
   Lists lists_;
   Variant variant_;
   int32_t slot_count_;
+  bool narrows_ = false;
   Vec<gsc_optimizer_options> options_;  ///< per group
   Vec<const float *> device_lrs_;       ///< per group
   Vec<int32_t> group_of_;               ///< per tensor
   DeviceMemory groups_;
   DeviceMemory coefficients_;
   DeviceMemory device_group_of_;
-  DeviceMemory trust_;
+  DeviceMemory ratios_;
   DeviceMemory record_;
   ListUse uses_[3 + kMaxStates];
 };

@@ -32,7 +32,7 @@ struct Shape {
   int64_t dtype;
 };
 
-int64_t tensor_bytes(const gsc_tensor &t) { return t.count * dtype_size(t.dtype); }
+int64_t tensor_bytes(const gsc_tensor &t) { return t.count * dtype_bytes(t.dtype); }
 
 using Checksum = uint64_t;
 
@@ -102,9 +102,9 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer does not hold the state of a gradscaler optimizer in format 2");
   }
   if (header.byte_order != kByteOrder) {
-    fail(GSC_ERROR_INVALID_ARGUMENT,
-         header.byte_order == kOtherByteOrder ? "buffer was saved on a machine of the other byte order"
-                                              : "buffer is damaged: its mark of the byte order is none");
+    fail(GSC_ERROR_INVALID_ARGUMENT, header.byte_order == kOtherByteOrder
+                                         ? "buffer was saved on a machine of the other byte order"
+                                         : "buffer is damaged: its mark of the byte order is none");
   }
   if (header.kind != options_[0].kind || header.slots != slot_count_) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer holds kind %d with %d state slots; this optimizer is kind %d with %d",

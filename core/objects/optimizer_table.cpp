@@ -95,17 +95,6 @@ const OptimizerInfo &optimizer_info(int32_t kind, const char *name) {
   fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %d; it must be one of GSC_SGD ... GSC_LAMB", name, kind);
 }
 
-int32_t state_count(Variant variant) {
-  switch (variant) {
-#define GSC_CASE(enumerator, formula) \
-  case Variant::enumerator:           \
-    return formula::kStates;
-    GSC_FOR_EACH_VARIANT(GSC_CASE)
-#undef GSC_CASE
-  }
-  return 0;
-}
-
 void validate(const gsc_optimizer_options &o) {
   const OptimizerInfo &info = optimizer_info(o.kind);
   if ((o.flags & ~info.flags) != 0) {

@@ -3,6 +3,7 @@
 // optimizer, add its formula file, a line in variants.h and a row here.
 #pragma once
 
+#include "core/rules/dtypes.h"
 #include "core/rules/optim/variants.h"
 #include "gradscaler/gradscaler.h"
 
@@ -19,10 +20,8 @@ struct OptimizerInfo {
 
 /// Throws for an unknown kind.
 const OptimizerInfo &optimizer_info(int32_t kind, const char *name = "options.kind");
-/// State slots of a formula.
-int32_t state_count(Variant variant);
 /// State is fp32, or fp64 for fp64 parameters.
-constexpr int32_t state_dtype(int32_t param_dtype) { return param_dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32; }
+constexpr int32_t state_dtype(int32_t param_dtype) { return is_wide(param_dtype) ? GSC_FP64 : GSC_FP32; }
 /// Throws naming the first option out of range for its kind.
 void validate(const gsc_optimizer_options &options);
 Hyper make_hyper(const gsc_optimizer_options &options);

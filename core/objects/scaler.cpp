@@ -120,7 +120,7 @@ void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
       const double overflow[2] = {1.0, 0.0};
       backend.write(list->reduce, overflow, sizeof overflow, stream);
     }
-    backend.conclude(list, it.rule, stream);
+    backend.record(RecordJob::conclude(list, it.rule), stream);
   }
   it.concluded = true;
   it.stage = it.unscaled ? Stage::kUnscaled : Stage::kChecked;
@@ -210,7 +210,7 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
 
 void Scaler::apply_norm(TensorList &grads, gsc_stream stream) {
   Plan &plan = grads.plan();
-  grads.context()->backend().linear({Linear::kScale, &plan, &plan, 0.0, 0.0, &grads.record()->clip}, stream);
+  grads.context()->backend().elementwise({Elementwise::kScale, &plan, &plan, 0.0, 0.0, &grads.record()->clip}, stream);
   grads.iteration.norm_applied = true;
   leave(grads, stream);
 }
@@ -267,7 +267,7 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
     apply_norm(grads, stream);
   }
   Plan &plan = grads.plan();
-  grads.context()->backend().linear({Linear::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
+  grads.context()->backend().elementwise({Elementwise::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
   it.value_applied = true;
   leave(grads, stream);
 }
@@ -275,7 +275,7 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
 void Scaler::complete(TensorList &grads, gsc_stream stream) {
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kReady) check_whole(grads, false, stream);
-  if (!it.concluded) grads.context()->backend().conclude(grads.record(), it.rule, stream);
+  if (!it.concluded) grads.context()->backend().record(RecordJob::conclude(grads.record(), it.rule), stream);
   it.concluded = true;
 }
 
@@ -364,7 +364,7 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
   if (!enabled()) {
     if (value_waits) {
       Plan &plan = grads.plan();
-      grads.context()->backend().linear({Linear::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
+      grads.context()->backend().elementwise({Elementwise::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
     }
     discard(grads);
     return true;
@@ -399,7 +399,8 @@ void Scaler::update(gsc_stream stream) {
     if (was_checked(list)) list_records_.push_back(record_here(*list, stream));
   }
   wait_for_lists(stream);
-  context_->backend().update(record(), list_records_.data(), static_cast<int64_t>(list_records_.size()), stream);
+  context_->backend().record(
+      RecordJob::update(record(), list_records_.data(), static_cast<int64_t>(list_records_.size())), stream);
   finish_update(stream);
 }
 
@@ -409,7 +410,7 @@ void Scaler::finish_update(gsc_stream stream) {
   Backend &backend = context_->backend();
   if (options_.floor_action != GSC_FLOOR_CLAMP && backend.host_visible()) {
     gsc_report report;
-    backend.report(record(), nullptr, &report, stream);
+    backend.record(RecordJob::report(record(), nullptr, &report), stream);
     log_floor(report);
   }
 }
@@ -439,7 +440,7 @@ void Scaler::set_scale(float scale, gsc_stream stream) {
   }
   if (!enabled()) return;
   wait_for_lists(stream);
-  context_->backend().set_scale(record(), scale, stream);
+  context_->backend().record(RecordJob::set_scale(record(), scale), stream);
   publish(stream);
   reset_lists();
 }

@@ -55,7 +55,8 @@ bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_strea
 
 void Scaler::read_report_async(const TensorList *grads, gsc_report *out, gsc_stream stream) {
   require_checked(grads);
-  context_->backend().report(record(), grads != nullptr ? record_here(*grads, stream) : nullptr, out, stream);
+  const ListRecord *list = grads != nullptr ? record_here(*grads, stream) : nullptr;
+  context_->backend().record(RecordJob::report(record(), list, out), stream);
 }
 
 int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_stream stream) {
@@ -196,7 +197,7 @@ void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
   }
   options_ = options;
   wait_for_lists(stream);
-  context_->backend().set_policy(record(), make_policy(options), stream);
+  context_->backend().record(RecordJob::set_policy(record(), make_policy(options)), stream);
   publish(stream);
 }
 

@@ -16,7 +16,7 @@ void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const char *wha
   for (int64_t i = 0; i < count; ++i) {
     if (tensors[i].count == 0) continue;
     const auto begin = reinterpret_cast<uintptr_t>(tensors[i].data);
-    const auto bytes = static_cast<uintptr_t>(tensors[i].count * dtype_size(tensors[i].dtype));
+    const auto bytes = static_cast<uintptr_t>(tensors[i].count * dtype_bytes(tensors[i].dtype));
     if (begin + bytes < begin) {
       fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld: data + count reaches past the end of memory%s", what,
            static_cast<long long>(i), static_cast<long long>(tensors[i].count), NameSuffix(names, i).c_str());
@@ -39,7 +39,7 @@ void OverlapCheck::run_against(const TensorList &list, const char *what) const {
     const gsc_tensor &t = list.plan().tensor(i);
     if (t.count == 0) continue;
     const auto begin = reinterpret_cast<uintptr_t>(t.data);
-    const Span other{begin, begin + static_cast<uintptr_t>(t.count * dtype_size(t.dtype)), what, i, &list.names()};
+    const Span other{begin, begin + static_cast<uintptr_t>(t.count * dtype_bytes(t.dtype)), what, i, &list.names()};
     // The last that begins before the end of `other` is the only one that can reach into it.
     const auto after = std::lower_bound(spans_.begin(), spans_.end(), other.end,
                                         [](const Span &span, uintptr_t end) { return span.begin < end; });

@@ -11,3 +11,10 @@
 #else
 #define GSC_HD inline
 #endif
+
+/// Before a template for host and device whose argument may be a function of only one of them.
+#if defined(__CUDACC__)
+#define GSC_ANY_SPACE _Pragma("nv_exec_check_disable")
+#else
+#define GSC_ANY_SPACE
+#endif

@@ -149,4 +149,14 @@ GSC_HD void policy_update(const Policy &p, PolicyState &s, bool overflow) {
   }
 }
 
+/// The same on two device scalars of the caller's, under a policy that needs no more state.
+GSC_HD void update_scale(const Policy &p, float &scale, int32_t &growth_tracker, bool overflow) {
+  PolicyState state{};
+  state.scale = scale;
+  state.growth_tracker = growth_tracker;
+  policy_update(p, state, overflow);
+  scale = state.scale;
+  growth_tracker = state.growth_tracker;
+}
+
 }  // namespace gsc

@@ -35,13 +35,8 @@ struct ListRecord {
   // Counted while chunks are being looked at, in any order:
   int64_t seen_inf;
   int64_t seen_nan;
-  int64_t seen_first;  ///< smallest offender_key, kNoOffender if none
+  int64_t seen_first;  ///< smallest offender_key (check.h), kNoOffender if none
 };
-
-inline constexpr int64_t kNoOffender = INT64_MAX;
-
-/// Chunks hold at most 2^16 elements, so a chunk's number and an offset in it order like (tensor, element).
-GSC_HD int64_t offender_key(int64_t chunk, int64_t offset) { return (chunk << 16) | offset; }
 
 /// What an all-reduce can leave behind: a count of elements, and a sum of squares. Counts end where doubles do not hold
 /// every integer any more.

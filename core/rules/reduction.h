@@ -25,11 +25,11 @@ inline constexpr int kFinishLanes = 256;  ///< lanes that join the chunks of a l
 inline constexpr float kSafeMin = 0x1p-50F;
 inline constexpr float kSafeMax = 0x1p+60F;
 
-/// From where on a magnitude is inf to whoever uses the gradients: for fp64 gradients that stay fp64, and for those that
-/// an optimizer with smaller parameters narrows to fp32. The latter is the largest fp32 number and half a step, which
-/// rounds to inf.
-inline constexpr double kFp64Limit = __builtin_inf();
-inline constexpr double kFp64AsFp32Limit = 0x1.ffffffp+127;
+/// Whether the column sums in Value of a tile with this largest magnitude can be used.
+template <typename Value>
+GSC_HD bool squares_fit(Value amax) {
+  return amax == Value(0) || (amax >= static_cast<Value>(kSafeMin) && amax <= static_cast<Value>(kSafeMax));
+}
 
 /// What one pass over a chunk of a tensor finds. Offsets count from the start of the chunk.
 struct ChunkStat {
@@ -41,9 +41,21 @@ struct ChunkStat {
 };
 
 /// What of it a chunk leaves behind for the list's totals.
-struct ChunkPartial {
+struct ChunkSum {
   double sum_sq;
   double amax;
+};
+
+/// What a chunk leaves behind in the first sweep of an optimizer that needs norms of whole tensors: sums of squares.
+struct ChunkNorms {
+  double param;
+  double direction;
+};
+
+/// The place of a chunk among a plan's partial results: of a check, or, once that has been concluded, of a step.
+union ChunkPartial {
+  ChunkSum sum;
+  ChunkNorms norms;
 };
 
 }  // namespace gsc

@@ -17,6 +17,7 @@
 #include "core/cpu/convert.h"
 #include "core/cpu/dispatch.h"
 #include "core/cpu/kernels.h"
+#include "core/rules/check.h"
 
 namespace gsc::cpu::testing {
 

@@ -13,30 +13,11 @@ namespace {
 
 using namespace gsc::cpu::testing;
 
-int state_count(Variant variant) {
-  switch (variant) {
-#define GSC_CASE(name, formula) \
-  case Variant::name:           \
-    return formula::kStates;
-    GSC_FOR_EACH_SINGLE_SWEEP(GSC_CASE)
-#undef GSC_CASE
-    case Variant::kLamb:
-      break;
-  }
-  return optim::Lamb::kStates;
-}
-
 template <typename T>
 void reference_update(Variant variant, T &p, T *state, T g, const Coefficients<T> &c) {
-  switch (variant) {
-#define GSC_CASE(name, formula) \
-  case Variant::name:           \
-    return formula::update(p, state, g, c);
-    GSC_FOR_EACH_SINGLE_SWEEP(GSC_CASE)
-#undef GSC_CASE
-    case Variant::kLamb:
-      break;
-  }
+  with_variant(variant, [&](auto formula) {
+    if constexpr (!kNeedsNorms<decltype(formula)>) decltype(formula)::update(p, state, g, c);
+  });
 }
 
 /// What a step reads and writes.
@@ -310,7 +291,7 @@ double reference_sum(const std::vector<T> &values) {
 }
 
 template <typename T>
-void reference_lamb_moments(const Case &c, Arrays &a, double *sum_sq) {
+void reference_lamb_moments(const Case &c, Arrays &a, ChunkNorms &norms) {
   const Coefficients<T> coefficients = narrow<T>(c.coefficients());
   std::vector<T> params;
   std::vector<T> directions;
@@ -321,8 +302,8 @@ void reference_lamb_moments(const Case &c, Arrays &a, double *sum_sq) {
     a.state[0].set_narrowed(i, state[0]);
     a.state[1].set_narrowed(i, state[1]);
   }
-  sum_sq[0] = reference_sum(params);
-  sum_sq[1] = reference_sum(directions);
+  norms.param = reference_sum(params);
+  norms.direction = reference_sum(directions);
 }
 
 template <typename T>
@@ -342,8 +323,8 @@ void expect_lamb(const Case &c, std::mt19937_64 &random) {
   const bool wide = c.arithmetic() == GSC_FP64;
   constexpr double kTrust = 1.37;
   Arrays first = start;
-  double sum_sq[2];
-  wide ? reference_lamb_moments<double>(c, first, sum_sq) : reference_lamb_moments<float>(c, first, sum_sq);
+  ChunkNorms norms;
+  wide ? reference_lamb_moments<double>(c, first, norms) : reference_lamb_moments<float>(c, first, norms);
   Arrays second = first;
   wide ? reference_lamb_apply<double>(c, second, kTrust) : reference_lamb_apply<float>(c, second, kTrust);
   const Coefficients<double> coefficients = c.coefficients();
@@ -351,13 +332,14 @@ void expect_lamb(const Case &c, std::mt19937_64 &random) {
     SCOPED_TRACE(std::string(kernels->name) + " LAMB " + c.text());
     Arrays work = start;
     ApplySpan span = make_span(c, work, coefficients);
-    span.sum_sq[0] = span.sum_sq[1] = -1.0;
-    kernels->apply[static_cast<int>(Variant::kLamb)](&span);
+    span.norms = {-1.0, -1.0};
+    kernels->moments[static_cast<int>(Variant::kLamb)](&span);
     expect_same(work, first);
-    EXPECT_TRUE(same_bits(span.sum_sq[0], sum_sq[0])) << span.sum_sq[0] << " instead of " << sum_sq[0];
-    EXPECT_TRUE(same_bits(span.sum_sq[1], sum_sq[1])) << span.sum_sq[1] << " instead of " << sum_sq[1];
-    span.trust = kTrust;
-    kernels->lamb_apply(&span);
+    EXPECT_TRUE(same_bits(span.norms.param, norms.param)) << span.norms.param << " instead of " << norms.param;
+    EXPECT_TRUE(same_bits(span.norms.direction, norms.direction))
+        << span.norms.direction << " instead of " << norms.direction;
+    span.ratio = kTrust;
+    kernels->apply[static_cast<int>(Variant::kLamb)](&span);
     expect_same(work, second);
   }
 }

@@ -12,26 +12,28 @@ namespace {
 using namespace gsc::cpu::testing;
 
 template <typename T>
-T reference_linear(Linear op, T a, T b, T x, T y) {
+T reference_linear(Elementwise op, T a, T b, T x, T y) {
   switch (op) {
-    case Linear::kCast:
+    case Elementwise::kCast:
       return x;
-    case Linear::kScale:
+    case Elementwise::kScale:
       return a * x;
-    case Linear::kAxpby:
+    case Elementwise::kAxpby:
       return a * x + b * y;
-    case Linear::kClamp:
+    case Elementwise::kFill:
+      return a;
+    case Elementwise::kClamp:
       break;
   }
   return std::isnan(x) ? x : std::clamp(x, -a, a);
 }
 
-Buffer reference_linear(Linear op, double a, double b, const Buffer &src, const Buffer &dst) {
+Buffer reference_linear(Elementwise op, double a, double b, const Buffer &src, const Buffer &dst) {
   Buffer result = dst;
   for (int64_t i = 0; i < src.size(); ++i) {
-    if (op == Linear::kCast && src.dtype() == dst.dtype()) {
+    if (op == Elementwise::kCast && src.dtype() == dst.dtype()) {
       std::memcpy(result.data(i), src.data(i), static_cast<size_t>(dtype_bytes(src.dtype())));
-    } else if (src.dtype() == GSC_FP64 || dst.dtype() == GSC_FP64) {
+    } else if (src.dtype() == GSC_FP64 || dst.dtype() == GSC_FP64 || op == Elementwise::kFill) {
       result.set_narrowed(i, reference_linear<double>(op, a, b, src.get(i), dst.get(i)));
     } else {
       result.set_narrowed(i, reference_linear<float>(op, static_cast<float>(a), static_cast<float>(b),
@@ -41,11 +43,11 @@ Buffer reference_linear(Linear op, double a, double b, const Buffer &src, const 
   return result;
 }
 
-void expect_linear(Linear op, double a, double b, const Buffer &src, const Buffer &dst, bool in_place = false) {
+void expect_linear(Elementwise op, double a, double b, const Buffer &src, const Buffer &dst, bool in_place = false) {
   const Buffer expected = reference_linear(op, a, b, src, dst);
   for (const Kernels *kernels : usable_kernels()) {
     Buffer result = dst;
-    kernels->linear(
+    kernels->elementwise(
         {in_place ? result.data() : src.data(), result.data(), src.size(), src.dtype(), dst.dtype(), op, a, b});
     const int64_t i = result.first_difference(expected);
     ASSERT_EQ(i, -1) << kernels->name << " op " << static_cast<int>(op) << " " << dtype_name(src.dtype()) << " to "
@@ -77,11 +79,11 @@ TEST_P(KernelLinear, EveryOperationAndLength) {
   for (int64_t n = 0; n <= 600; ++n) {
     const Buffer src = mixed(from, n, static_cast<int>(n % 7), random);
     const Buffer dst = mixed(to, n, static_cast<int>(n % 3), random);
-    expect_linear(Linear::kCast, 0, 0, src, dst);
-    expect_linear(Linear::kScale, 1.7, 0, src, dst);
-    expect_linear(Linear::kScale, 0x1p16, 0, src, dst);
-    expect_linear(Linear::kClamp, 0.3, 0, src, dst);
-    expect_linear(Linear::kClamp, kInf, 0, src, dst);
+    expect_linear(Elementwise::kCast, 0, 0, src, dst);
+    expect_linear(Elementwise::kScale, 1.7, 0, src, dst);
+    expect_linear(Elementwise::kScale, 0x1p16, 0, src, dst);
+    expect_linear(Elementwise::kClamp, 0.3, 0, src, dst);
+    expect_linear(Elementwise::kClamp, kInf, 0, src, dst);
     if (HasFatalFailure()) return;
   }
 }
@@ -96,8 +98,8 @@ TEST_P(KernelLinear, Axpby) {
     fill(src, Fill::kAnyFinite, random);
     fill(dst, Fill::kAnyFinite, random);
     for (int64_t i = 0; i < n; i += 17) src.set(i, i % 2 == 0 ? kNan : kInf);
-    expect_linear(Linear::kAxpby, 0.1, -2.5, src, dst);
-    expect_linear(Linear::kAxpby, 1.0, 1.0, src, dst);
+    expect_linear(Elementwise::kAxpby, 0.1, -2.5, src, dst);
+    expect_linear(Elementwise::kAxpby, 1.0, 1.0, src, dst);
     if (HasFatalFailure()) return;
   }
 }
@@ -110,9 +112,9 @@ TEST_P(KernelLinearInPlace, EveryOperation) {
   std::mt19937_64 random(11);
   for (const int64_t n : lengths(GetParam(), false)) {
     const Buffer data = mixed(GetParam(), n, 1, random);
-    expect_linear(Linear::kCast, 0, 0, data, data, true);
-    expect_linear(Linear::kScale, 0.3, 0, data, data, true);
-    expect_linear(Linear::kClamp, 0.3, 0, data, data, true);
+    expect_linear(Elementwise::kCast, 0, 0, data, data, true);
+    expect_linear(Elementwise::kScale, 0.3, 0, data, data, true);
+    expect_linear(Elementwise::kClamp, 0.3, 0, data, data, true);
     if (HasFatalFailure()) return;
   }
 }
@@ -124,7 +126,7 @@ TEST(KernelCast, EveryPatternOf16Bits) {
       const auto pattern = static_cast<uint16_t>(i);
       std::memcpy(src.data(i), &pattern, sizeof pattern);
     }
-    for (const int32_t to : kDtypes) expect_linear(Linear::kCast, 0, 0, src, Buffer(to, 65536));
+    for (const int32_t to : kDtypes) expect_linear(Elementwise::kCast, 0, 0, src, Buffer(to, 65536));
   }
 }
 
@@ -138,7 +140,7 @@ TEST(KernelCast, RandomPatternsTo16Bits) {
       if (i % 2 == 0 && from == GSC_FP64)
         src.set(i, std::ldexp(1.0 + static_cast<double>(bits >> 11), -53 - static_cast<int>(i % 40)));
     }
-    for (const int32_t to : kDtypes) expect_linear(Linear::kCast, 0, 0, src, Buffer(to, src.size()));
+    for (const int32_t to : kDtypes) expect_linear(Elementwise::kCast, 0, 0, src, Buffer(to, src.size()));
   }
 }
 

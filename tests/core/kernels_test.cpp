@@ -97,7 +97,7 @@ void expect_small(const Kernels &kernels, const Buffer &data, float inv_scale, c
   ones.set(0, 0.5);
   const gsc_tensor one{ones.data(), 1, data.dtype(), 0};
   const gsc_tensor tensors[] = {one, {const_cast<char *>(data.data()), data.size(), data.dtype(), 0}, one};
-  ChunkPartial partials[4] = {{-1.0, -1.0}, {-1.0, -1.0}, {-1.0, -1.0}, {-1.0, -1.0}};
+  ChunkPartial partials[4] = {{{-1.0, -1.0}}, {{-1.0, -1.0}}, {{-1.0, -1.0}}, {{-1.0, -1.0}}};
   const int64_t done = kernels.check_small(tensors, 3, inv_scale, kFp64Limit, partials);
   const bool small = data.size() > 0 && data.size() <= kTileBytes / dtype_bytes(data.dtype());
   if (!std::isfinite(inv_scale)) {
@@ -105,12 +105,13 @@ void expect_small(const Kernels &kernels, const Buffer &data, float inv_scale, c
     return;
   }
   EXPECT_EQ(done, small && expected.first < 0 ? 3 : 1);
-  EXPECT_EQ(partials[0].amax, 0.5);
-  EXPECT_EQ(partials[3].amax, -1.0) << "wrote past the end";
+  EXPECT_EQ(partials[0].sum.amax, 0.5);
+  EXPECT_EQ(partials[3].sum.amax, -1.0) << "wrote past the end";
   if (done < 3) return;
-  EXPECT_EQ(partials[2].amax, 0.5);
-  EXPECT_TRUE(same_bits(partials[1].sum_sq, expected.sum_sq)) << partials[1].sum_sq << " not " << expected.sum_sq;
-  EXPECT_TRUE(same_bits(partials[1].amax, expected.amax)) << partials[1].amax << " not " << expected.amax;
+  EXPECT_EQ(partials[2].sum.amax, 0.5);
+  EXPECT_TRUE(same_bits(partials[1].sum.sum_sq, expected.sum_sq))
+      << partials[1].sum.sum_sq << " not " << expected.sum_sq;
+  EXPECT_TRUE(same_bits(partials[1].sum.amax, expected.amax)) << partials[1].sum.amax << " not " << expected.amax;
 }
 
 /// Runs check and unscale of every instruction set over the data and compares; check must leave the data alone.

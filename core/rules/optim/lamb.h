@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LAMB (You et al. 2020, arXiv:1904.00962, algorithm 2, with bias correction): Adam's direction plus weight decay,
-// scaled per tensor by |p| / |direction| (1 if either norm is 0). The norms need all of a tensor, so it takes two
-// sweeps: `moments` updates the state and returns the direction whose norm is taken; `apply` computes the direction
-// again from the state instead of reading it back, which saves a buffer and its traffic.
+// scaled per tensor by |p| / |direction| (1 if either norm is 0). The direction is computed again from the state instead
+// of being read back, which saves a buffer and its traffic.
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
@@ -11,6 +10,7 @@ namespace gsc::optim {
 
 struct Lamb {
   static constexpr int kStates = 2;
+  static constexpr bool kNeedsNorms = true;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
@@ -32,14 +32,15 @@ struct Lamb {
   }
 
   template <typename T>
-  GSC_HD static void apply(T &p, const T *state, T trust, const Coefficients<T> &c) {
-    p = p - (c.lr * trust) * direction(p, state, c);
+  GSC_HD static void apply(T &p, const T *state, T ratio, const Coefficients<T> &c) {
+    p = p - (c.lr * ratio) * direction(p, state, c);
+  }
+
+  /// The trust ratio.
+  GSC_HD static double ratio(double param_sum_sq, double direction_sum_sq) {
+    if (!(param_sum_sq > 0.0 && direction_sum_sq > 0.0)) return 1.0;
+    return square_root(param_sum_sq) / square_root(direction_sum_sq);
   }
 };
-
-/// The trust ratio of a tensor from its sums of squares.
-GSC_HD double trust_ratio(double param_sum_sq, double direction_sum_sq) {
-  return param_sum_sq > 0.0 && direction_sum_sq > 0.0 ? square_root(param_sum_sq) / square_root(direction_sum_sq) : 1.0;
-}
 
 }  // namespace gsc::optim

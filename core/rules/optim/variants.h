@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every update formula by number: the kernels of each backend are instantiated from this list, and table.cpp picks the
-// number from a kind and its flags. LAMB stands apart because it takes two sweeps, and last.
+// Every update formula by number: the kernels of each backend are instantiated from this list, and optimizer_table.cpp
+// picks the number from a kind and its flags. What sweeps a formula takes, the formula says: see needs_norms.
 #pragma once
 
 #include "core/rules/optim/adagrad.h"
@@ -11,8 +11,8 @@
 
 namespace gsc {
 
-/// X(enumerator, formula) for every variant of a single sweep.
-#define GSC_FOR_EACH_SINGLE_SWEEP(X)         \
+/// X(enumerator, formula) for every variant.
+#define GSC_FOR_EACH_VARIANT(X)              \
   X(kSgd, optim::Sgd)                        \
   X(kSgdMomentum, optim::SgdMomentum<false>) \
   X(kSgdNesterov, optim::SgdMomentum<true>)  \
@@ -21,11 +21,7 @@ namespace gsc {
   X(kAdamW, optim::AdamW)                    \
   X(kAdamWAmsgrad, optim::AdamWAmsgrad)      \
   X(kAdagrad, optim::Adagrad)                \
-  X(kLion, optim::Lion)
-
-/// ... and LAMB.
-#define GSC_FOR_EACH_VARIANT(X) \
-  GSC_FOR_EACH_SINGLE_SWEEP(X)  \
+  X(kLion, optim::Lion)                      \
   X(kLamb, optim::Lamb)
 
 enum class Variant : int32_t {
@@ -33,19 +29,59 @@ enum class Variant : int32_t {
   GSC_FOR_EACH_VARIANT(GSC_ENUMERATOR)
 #undef GSC_ENUMERATOR
 };
-inline constexpr int kVariantCount = static_cast<int>(Variant::kLamb) + 1;
-inline constexpr int kMaxStates = 3;
 
-/// The coefficients of a group for step `step` (counted from 1).
-GSC_HD Coefficients<double> make_coefficients(Variant variant, const Hyper &h, double lr, bool maximize, int64_t step) {
+#define GSC_ONE(enumerator, formula) +1
+inline constexpr int kVariantCount = 0 GSC_FOR_EACH_VARIANT(GSC_ONE);
+#undef GSC_ONE
+inline constexpr int kMaxStates = 3;
+#define GSC_ASSERT(enumerator, formula) static_assert(formula::kStates <= kMaxStates);
+GSC_FOR_EACH_VARIANT(GSC_ASSERT)
+#undef GSC_ASSERT
+
+/// f(formula) for a variant.
+GSC_ANY_SPACE
+template <typename F>
+GSC_HD decltype(auto) with_variant(Variant variant, const F &f) {
   switch (variant) {
 #define GSC_CASE(enumerator, formula) \
   case Variant::enumerator:           \
-    return formula::coefficients(h, lr, maximize, step);
+    return f(formula{});
     GSC_FOR_EACH_VARIANT(GSC_CASE)
 #undef GSC_CASE
   }
-  return {};
+  __builtin_unreachable();
+}
+
+/// A formula with `kNeedsNorms = true` scales its update of a tensor by a ratio that takes norms of the whole tensor. It
+/// takes two sweeps: `moments` updates the state and returns the element's direction; `ratio` makes the tensor's factor
+/// from the sums of squares of its parameters and of its directions; `apply` computes the direction again from the state
+/// and moves the parameter. Any other formula does it all in `update`.
+template <typename F>
+inline constexpr bool kNeedsNorms = [] {
+  if constexpr (requires { F::kNeedsNorms; }) return F::kNeedsNorms;
+  return false;
+}();
+GSC_HD bool needs_norms(Variant variant) {
+  return with_variant(variant, [](auto formula) { return kNeedsNorms<decltype(formula)>; });
+}
+
+/// State slots of a formula.
+GSC_HD int32_t state_count(Variant variant) {
+  return with_variant(variant, [](auto formula) { return int32_t{decltype(formula)::kStates}; });
+}
+
+/// The coefficients of a group for step `step` (counted from 1).
+GSC_HD Coefficients<double> make_coefficients(Variant variant, const Hyper &h, double lr, bool maximize, int64_t step) {
+  return with_variant(variant, [&](auto formula) { return decltype(formula)::coefficients(h, lr, maximize, step); });
+}
+
+/// A tensor's factor from its sums of squares, for a formula that needs norms.
+GSC_HD double make_ratio(Variant variant, double param_sum_sq, double direction_sum_sq) {
+  return with_variant(variant, [&](auto formula) {
+    using F = decltype(formula);
+    if constexpr (kNeedsNorms<F>) return F::ratio(param_sum_sq, direction_sum_sq);
+    return 1.0;
+  });
 }
 
 }  // namespace gsc

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vocabulary that the CPU kernels are written in, for the instruction set that is being compiled: vectors, the few
+// intrinsics that compilers do not find by themselves, prefetching, and stores past the caches. For included files of
+// kernels.cpp and for convert.h; all of it is always inlined.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "core/rules/dtypes.h"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace gsc::cpu {
+
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
+#endif
+using FloatVector [[gnu::vector_size(kVectorBytes)]] = float;
+using DoubleVector [[gnu::vector_size(kVectorBytes)]] = double;
+using Int32Vector [[gnu::vector_size(kVectorBytes)]] = int32_t;
+using Int64Vector [[gnu::vector_size(kVectorBytes)]] = int64_t;
+using HalfVector [[gnu::vector_size(kVectorBytes / 2)]] = uint16_t;
+
+#if defined(__AVX512F__)
+inline constexpr __mmask16 kAllLanes = 0xffff;
+// The forms with a mask, because GCC 12 warns of an uninitialised variable inside its own unmasked ones.
+GSC_HD __m512 widen_halves(__m256i halves) { return _mm512_maskz_cvtph_ps(kAllLanes, halves); }
+GSC_HD __m256i narrow_to_halves(__m512 values) {
+  return _mm512_maskz_cvtps_ph(kAllLanes, values, _MM_FROUND_TO_NEAREST_INT);
+}
+
+/// Half 0 or 1 of a vector, in double.
+template <int Half>
+GSC_HD __m512d half_of(__m512 v) {
+  const __m256d half = _mm512_maskz_extractf64x4_pd(0xf, _mm512_castps_pd(v), Half);
+  return _mm512_maskz_cvtps_pd(0xff, _mm256_castpd_ps(half));
+}
+#endif
+
+template <typename V>
+GSC_HD V load_vector(const void *p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+
+template <typename V>
+GSC_HD void store_vector(void *p, V v) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
+
+/// The larger of each pair, b where a is NaN. In intrinsics because GCC 12 makes a comparison and a blend of it.
+GSC_HD FloatVector larger(FloatVector a, FloatVector b) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_max_ps(kAllLanes, a, b);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(a, b);
+#elif defined(__SSE2__)
+  return _mm_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+GSC_HD DoubleVector larger(DoubleVector a, DoubleVector b) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_max_pd(0xff, a, b);
+#elif defined(__AVX2__)
+  return _mm256_max_pd(a, b);
+#elif defined(__SSE2__)
+  return _mm_max_pd(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
+/// 16-bit elements without their signs, each in a 32-bit lane. In intrinsics because GCC 12 splits the conversion.
+GSC_HD Int32Vector widen_bits(const uint16_t *p) {
+#if defined(__AVX512F__)
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
+  const auto wide = reinterpret_cast<Int32Vector>(_mm512_maskz_cvtepu16_epi32(kAllLanes, halves));
+#elif defined(__AVX2__)
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
+  const auto wide = reinterpret_cast<Int32Vector>(_mm256_cvtepu16_epi32(halves));
+#elif defined(__SSE2__)
+  const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
+  const auto wide = reinterpret_cast<Int32Vector>(_mm_unpacklo_epi16(halves, _mm_setzero_si128()));
+#else
+  const auto wide = __builtin_convertvector(load_vector<HalfVector>(p), Int32Vector);
+#endif
+  return wide & 0x7fff;
+}
+
+/// Magnitudes of the next elements of dtype D, a vector of its arithmetic type. This one serves every dtype; those below
+/// are faster.
+template <typename D>
+struct Magnitudes {
+  using Vector = FloatVector;
+  using Bits = int32_t;
+  GSC_HD static Vector load(const typename D::Stored *p) {
+    Vector v;
+    for (int i = 0; i < static_cast<int>(sizeof v / sizeof(float)); ++i) v[i] = __builtin_fabsf(D::widen(p[i]));
+    return v;
+  }
+};
+
+template <>
+struct Magnitudes<Fp16> {
+  using Vector = FloatVector;
+  using Bits = int32_t;
+  GSC_HD static Vector load(const uint16_t *p) {
+#if defined(__AVX512F__)
+    const __m512 value = widen_halves(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
+    return reinterpret_cast<Vector>(reinterpret_cast<Int32Vector>(value) & 0x7fffffff);
+#elif defined(__F16C__)
+    const __m256 value = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
+    return reinterpret_cast<Vector>(reinterpret_cast<Int32Vector>(value) & 0x7fffffff);
+#else
+    // As fp16_to_fp32, but for the sign and for the quieting of NaN.
+    const Int32Vector bits = widen_bits(p);
+    const Int32Vector normal = (bits << 13) + 0x38000000 + ((bits >= 0x7c00) & 0x38000000);
+    const auto subnormal = reinterpret_cast<Int32Vector>(__builtin_convertvector(bits, FloatVector) * 0x1p-24F);
+    return reinterpret_cast<Vector>(bits < 0x0400 ? subnormal : normal);
+#endif
+  }
+};
+
+template <>
+struct Magnitudes<Bf16> {
+  using Vector = FloatVector;
+  using Bits = int32_t;
+  GSC_HD static Vector load(const uint16_t *p) { return reinterpret_cast<Vector>(widen_bits(p) << 16); }
+};
+
+template <>
+struct Magnitudes<Fp32> {
+  using Vector = FloatVector;
+  using Bits = int32_t;
+  GSC_HD static Vector load(const float *p) {
+    return reinterpret_cast<Vector>(load_vector<Int32Vector>(p) & 0x7fffffff);
+  }
+};
+
+template <>
+struct Magnitudes<Fp64> {
+  using Vector = DoubleVector;
+  using Bits = int64_t;
+  GSC_HD static Vector load(const double *p) {
+    return reinterpret_cast<Vector>(load_vector<Int64Vector>(p) & 0x7fffffffffffffff);
+  }
+};
+
+inline constexpr int kCacheLine = 64;
+inline constexpr float kInfinity = __builtin_inff();
+
+GSC_HD int min_int(int64_t a, int b) { return a < b ? static_cast<int>(a) : b; }
+
+GSC_HD const char *at(const void *base, int64_t bytes) { return static_cast<const char *>(base) + bytes; }
+GSC_HD char *at(void *base, int64_t bytes) { return static_cast<char *>(base) + bytes; }
+
+/// Asks for the cache lines of [p + distance, p + distance + bytes). Addresses past the end of a buffer do no harm.
+GSC_HD void prefetch(const void *p, int64_t distance, int64_t bytes) {
+  const uintptr_t first = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(distance);
+  for (int64_t b = 0; b < bytes; b += kCacheLine) {
+    __builtin_prefetch(reinterpret_cast<const void *>(first + static_cast<uintptr_t>(b)));
+  }
+}
+
+/// Copies to memory that will not be read soon. `dst` is aligned to a cache line, `src` to 64 bytes.
+GSC_HD void stream_copy(void *dst, const void *src, int64_t bytes) {
+  int64_t done = 0;
+#if defined(__AVX512F__)
+  for (; done + 64 <= bytes; done += 64) {
+    _mm512_stream_si512(reinterpret_cast<__m512i *>(at(dst, done)), _mm512_load_si512(at(src, done)));
+  }
+#elif defined(__AVX__)
+  for (; done + 32 <= bytes; done += 32) {
+    _mm256_stream_si256(reinterpret_cast<__m256i *>(at(dst, done)),
+                        _mm256_load_si256(reinterpret_cast<const __m256i *>(at(src, done))));
+  }
+#elif defined(__SSE2__)
+  for (; done + 16 <= bytes; done += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i *>(at(dst, done)),
+                     _mm_load_si128(reinterpret_cast<const __m128i *>(at(src, done))));
+  }
+#endif
+  std::memcpy(at(dst, done), at(src, done), static_cast<size_t>(bytes - done));
+}
+
+/// Makes streamed stores visible before anything that follows, such as telling another thread that the work is done.
+GSC_HD void stream_fence() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+}  // namespace gsc::cpu

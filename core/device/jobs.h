@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a backend is asked to do, a struct for each kind of pass. Jobs on records alone are in core/rules/record_job.h.
+#pragma once
+
+#include <cstdint>
+
+#include "core/device/plan.h"
+#include "core/rules/elementwise.h"
+#include "core/rules/optim/variants.h"
+#include "core/rules/record_job.h"
+
+namespace gsc {
+
+/// One pass that looks at gradients, and multiplies them in place if `unscale`.
+struct CheckJob {
+  Plan *plan;
+  ListRecord *record;      ///< NULL: nothing is counted, but *found_inf becomes 1 if something is not finite
+  float *found_inf;        ///< device scalar, without a record only
+  const float *inv_scale;  ///< device scalar; NULL: 1
+  int64_t first_chunk;     ///< chunks [first_chunk, last_chunk) of the plan
+  int64_t last_chunk;
+  bool unscale;
+  bool begin;     ///< first job of this check: forget what was counted before
+  bool finish;    ///< all chunks have been looked at: write the totals to the record ...
+  bool conclude;  ///< ... and conclude the check under `rule`; false if a reducer comes in between
+  ClipRule rule;
+};
+
+/// One optimizer step.
+struct ApplyJob {
+  Variant variant;
+  Plan *grads;
+  const Plan *params;
+  const Plan *model_copy;  ///< NULL: none
+  const Plan *state[kMaxStates];
+  const int32_t *group_of;             ///< per tensor; device memory
+  const GroupRecord *groups;           ///< device memory
+  Coefficients<double> *coefficients;  ///< device memory, one per group, written by the job
+  int32_t group_count;
+  double *ratios;  ///< for formulas that need norms: one per tensor, in device memory
+  OptimizerRecord *record;
+  const float *inv_scale;  ///< device scalars; NULL stands for 1, 1 and 0
+  const float *clip;
+  const float *found_inf;
+  double clip_value;  ///< +inf: none
+  bool maximize;
+  bool zero_grads;
+  bool write_grads;
+  bool device_lrs;            ///< some group's learning rate is read from device memory
+  ScalerRecord *update;       ///< not NULL: the scaler's update follows in the same job, ...
+  const ListRecord *checked;  ///< ... with this list as the only one of the iteration
+};
+
+/// Element-wise work between pairs of tensors of equal counts.
+struct ElementwiseJob {
+  Elementwise op;
+  const Plan *src;  ///< NULL for kFill
+  const Plan *dst;
+  double a;             ///< kAxpby, kClamp, kFill
+  double b;             ///< kAxpby
+  const float *factor;  ///< kScale: device scalar
+};
+
+/// Norms from a check with inv_scale 1.
+struct NormJob {
+  Plan *plan;
+  bool amax;                 ///< GSC_NORM_INF instead of GSC_NORM_L2
+  double *out_norm;          ///< device memory
+  double *out_tensor_norms;  ///< device memory; NULL: not wanted
+};
+
+/// A detailed look at every tensor.
+struct DiagnoseJob {
+  const Plan *plan;
+  gsc_tensor_diagnosis *out;  ///< host memory, one per tensor
+  int64_t *histogram;         ///< host memory, GSC_EXPONENT_BINS per tensor; NULL: not wanted
+};
+
+}  // namespace gsc

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a check decides: from which magnitude on a gradient is not finite, and what the totals of a list are once all of
+// its chunks have been looked at. Compiled for host and device.
+#pragma once
+
+#include "core/rules/dtypes.h"
+#include "core/rules/records.h"
+
+namespace gsc {
+
+/// The smallest magnitude that is not finite to whoever uses fp64 gradients: if they stay fp64, and if an optimizer with
+/// smaller parameters narrows them to fp32. The latter is the largest fp32 number and half a step, which rounds to inf.
+inline constexpr double kFp64Limit = __builtin_inf();
+inline constexpr double kFp64AsFp32Limit = 0x1.ffffffp+127;
+
+/// The smallest magnitude, as stored or multiplied by the inverse scale, that is not finite: to a check, which writes
+/// nothing, or to unscale, which rounds the product to the dtype.
+template <typename D, bool Write>
+GSC_HD typename D::Value finite_limit([[maybe_unused]] double fp64_limit) {
+  if constexpr (is_wide(D::kCode)) {
+    return fp64_limit;
+  } else {
+    return Write ? D::kOverflow : Fp32::kOverflow;
+  }
+}
+
+/// Chunks hold at most 2^16 elements, so a chunk's number and an offset in it order like (tensor, element).
+inline constexpr int kOffsetBits = 16;
+inline constexpr int64_t kNoOffender = INT64_MAX;
+GSC_HD int64_t offender_key(int64_t chunk, int64_t offset) { return (chunk << kOffsetBits) | offset; }
+GSC_HD int64_t offender_chunk(int64_t key) { return key >> kOffsetBits; }
+GSC_HD int64_t offender_offset(int64_t key) { return key & ((int64_t{1} << kOffsetBits) - 1); }
+
+/// All chunks of a list together, as its gradients are stored.
+struct CheckTotals {
+  double sum_sq;
+  double amax;
+  int64_t inf_count;
+  int64_t nan_count;
+  int64_t first_tensor;  ///< -1: all are finite
+  int64_t first_element;
+};
+
+/// Writes the totals to the list's record, as of the gradients multiplied by the inverse scale.
+GSC_HD void finish_check(ListRecord &r, const CheckTotals &totals, float inv_scale) {
+  const auto inv = static_cast<double>(inv_scale);
+  r.reduce[0] = static_cast<double>(totals.inf_count + totals.nan_count);
+  r.reduce[1] = totals.sum_sq * inv * inv;
+  r.grad_amax = totals.amax * inv;
+  r.inf_count = totals.inf_count;
+  r.nan_count = totals.nan_count;
+  r.first_tensor = totals.first_tensor;
+  r.first_element = totals.first_element;
+}
+
+}  // namespace gsc
