@@ -181,13 +181,20 @@ def test_bad_optimizer_state_dicts_change_nothing(pair):
     optimizer = gs.AdamW(params, grads)
     optimizer.step()
     before = optimizer.state_dict()
-    groups = before["param_groups"]
-    for bad in ({}, {**before, "kind": "Adam"}, {**before, "state": b""}, {**before, "state": before["state"][:-4]},
+    groups, state = before["param_groups"], before["state"]
+    for bad in ({}, {**before, "kind": "Adam"}, {**before, "state": b""}, {**before, "state": {}},
+                {**before, "state": {**state, "exp_avg.0": np.zeros(4, np.float32)}},
+                {**before, "state": {**state, "exp_avg.2": np.zeros(3, np.float32)}},
+                {**before, "state": {key: value for key, value in state.items() if key != "exp_avg_sq.1"}},
+                {**before, "state": {**state, "steps": -1}},
                 {**before, "param_groups": []}, {**before, "param_groups": [{**groups[0], "lr": -1.0}]},
                 {**before, "param_groups": [{**groups[0], "amsgrad": True}]}, {**before, "param_groups": [{}]}):
         with pytest.raises(ValueError):
             optimizer.load_state_dict(bad)
-        assert optimizer.state_dict() == before
+        after = optimizer.state_dict()
+        assert after["param_groups"] == groups and after["state"].keys() == state.keys()
+        for name in state:
+            np.testing.assert_array_equal(after["state"][name], state[name])
 
 
 def test_state_views_hold_the_optimizer(pair):

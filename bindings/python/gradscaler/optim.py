@@ -11,10 +11,10 @@ own dtype in the same pass. The arrays are held as long as the optimizer lives.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from . import groups, hyper, trees
+from . import checkpoint, groups, hyper, torch_state, trees
 from ._native import Closeable, integer, native, real
 from .arrays import Tensor, leaves_of
 from .device import Context, DeviceLike
@@ -248,33 +248,68 @@ class Optimizer(Closeable):
             raise ValueError(f"slot is {slot!r}; this optimizer keeps {', '.join(tensors)}")
         return host_view(tensors[slot][index])
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything a checkpoint needs: hyper-parameters, and step counts and state as bytes. Blocks."""
-        data = bytearray(self._handle.save_size())
-        self._h.save(data, self.stream)
-        return {"kind": type(self).__name__, "param_groups": [dict(group) for group in self.param_groups],
-                "state": bytes(data)}
+    def state_arrays(self) -> dict[str, Any]:
+        """Copies of the state by name: ``exp_avg.<parameter>`` ..., and ``steps`` and ``skipped_steps``. Blocks.
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restores what :meth:`state_dict` gave. Everything is checked first; on error nothing changes. Blocks."""
+        What ``numpy.savez``, safetensors and Orbax take. Of the parameters' library if that is PyTorch, of NumPy where
+        it was imported, else ``array.array``; contiguous, float32 or float64, in the parameters' shapes.
+        """
+        return checkpoint.save(self)
+
+    def load_state_arrays(self, arrays: Mapping[str, Any], *, rename: checkpoint.Rename = None) -> None:
+        """Restores what :meth:`state_arrays` gave, paired by name. On error nothing changes. Blocks.
+
+        `rename` maps names of saved parameters to those of here. Arrays may be of any library, and of a narrower dtype.
+        """
+        checkpoint.load(self, arrays, rename, "arrays")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a checkpoint needs: hyper-parameters and :meth:`state_arrays`. Blocks."""
+        found = []
+        for group in self.param_groups:
+            found.append({**group, "params": [self.names[index] for index in group.tensors]})
+        return {"kind": type(self).__name__, "param_groups": found, "state": self.state_arrays()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *, rename: checkpoint.Rename = None) -> None:
+        """Restores what :meth:`state_dict` gave, or the optimizer of this name in ``torch.optim``. Blocks.
+
+        Parameters are paired by name, whatever their order; `rename` maps names of saved ones to those of here. Without
+        names they are paired by position. Everything is checked first; on error nothing changes.
+        """
+        if torch_state.is_torch_state(state_dict):
+            torch_state.from_torch(self, state_dict, rename)
+            return
         try:
-            kind, groups, data = state_dict["kind"], state_dict["param_groups"], state_dict["state"]
+            kind, saved, arrays = state_dict["kind"], state_dict["param_groups"], state_dict["state"]
         except KeyError as error:
             raise ValueError(f"the state dict has no {error}; it is not one of a gradscaler optimizer") from None
         if kind != type(self).__name__:
             raise ValueError(f"the state dict is of {kind}, but this is {type(self).__name__}")
-        if len(groups) != len(self._groups):
-            raise ValueError(f"the state dict has {len(groups)} param groups, but there are {len(self._groups)}")
+        self._load(saved, arrays, rename)
+
+    def _load(self, saved: Sequence[Mapping[str, Any]], arrays: Mapping[str, Any], rename: checkpoint.Rename) -> None:
+        if len(saved) != len(self._groups):
+            raise ValueError(f"the state dict has {len(saved)} param groups, but there are {len(self._groups)}")
+        by_names = {}
+        for number, values in enumerate(saved):
+            if "params" not in values:
+                raise ValueError(f"param group {number} of the state dict has no 'params'")
+            by_names[frozenset(checkpoint.renamed(name, rename) for name in values["params"])] = values
         before = [group._options() for group in self.param_groups]
         try:
-            for group, values in zip(self.param_groups, groups, strict=True):
+            for group in self.param_groups:
+                names = frozenset(self.names[index] for index in group.tensors)
+                if names not in by_names:
+                    raise ValueError(f"the state dict has no param group of {sorted(names)}; parameters that were"
+                                     " renamed need rename=")
+                values = by_names[names]
                 for key in self._keys:
-                    if key in hyper.FLAGS and bool(values[key]) != group[key]:
+                    if key in hyper.FLAGS and key in values and bool(values[key]) != group[key]:
                         raise ValueError(f"the state dict has {key}={values[key]}, but here it is {group[key]}")
                 options = group._options()
-                hyper.apply(options, {key: values[key] for key in self._keys})
+                hyper.apply(options, {key: values[key] for key in self._keys if key not in hyper.FLAGS})
                 self._handle.set_options(group._index, options, self.stream)
-            self._handle.load(data, self.stream)
+            checkpoint.load(self, arrays, rename, "state_dict['state']")
         except BaseException as error:
             for index, options in enumerate(before):
                 self._h.set_options(index, options, self.stream)

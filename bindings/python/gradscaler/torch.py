@@ -19,14 +19,23 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
-from . import torch_memory
+from . import torch_memory, torch_state
 from ._native import native
 from .device import Context, default_context
+from .optim import Optimizer
 
-__all__ = ["GradScaler"]
+__all__ = ["GradScaler", "optimizer_state_dict"]
 
 _CODES = {torch.float16: native.FP16, torch.bfloat16: native.BF16, torch.float32: native.FP32,
           torch.float64: native.FP64}
+
+
+def optimizer_state_dict(optimizer: Optimizer) -> dict[str, Any]:
+    """The state of one of this package's SGD, Adam, AdamW or Adagrad as that of ``torch.optim`` loads it. Blocks.
+
+    The way back is the optimizer's own ``load_state_dict``. InvalidArgumentError for Lion and LAMB.
+    """
+    return torch_state.to_torch(optimizer)
 
 
 class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State of ``torch.optim`` optimizers, to and from: SGD, Adam, AdamW and Adagrad.
+
+PyTorch counts steps for each parameter, here there is one count; state whose counts differ is refused. SGD counts none:
+what matters is whether it has taken its first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import checkpoint
+from .checkpoint import Rename
+from .errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from .optim import Optimizer
+
+#: Group keys that tell the kinds apart.
+_NEEDED = {"SGD": ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"),
+           "Adam": ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize"),
+           "AdamW": ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize"),
+           "Adagrad": ("lr", "lr_decay", "eps", "weight_decay", "initial_accumulator_value", "maximize")}
+
+
+def is_torch_state(state_dict: Mapping[str, Any]) -> bool:
+    """Whether a state dict is one of ``torch.optim``."""
+    return "kind" not in state_dict and "state" in state_dict and "param_groups" in state_dict
+
+
+def to_torch(optimizer: Optimizer) -> dict[str, Any]:
+    """The state as ``load_state_dict`` of the optimizer of this name in ``torch.optim`` takes it."""
+    import torch  # type: ignore[import-not-found, unused-ignore]
+
+    kind = _kind(optimizer)
+    arrays = checkpoint.save(optimizer)
+    steps = optimizer.steps
+    state: dict[int, dict[str, Any]] = {}
+    slots = list(optimizer.state)
+    for index, name in enumerate(optimizer.names):
+        entry: dict[str, Any] = {} if kind == "SGD" else {"step": torch.tensor(float(steps))}
+        for slot in slots:
+            if kind != "SGD" or steps:
+                entry[slot] = torch.as_tensor(arrays[f"{slot}.{name}"])
+        # PyTorch makes Adagrad's state at once, the others' at the first step.
+        if entry and (steps or kind == "Adagrad"):
+            state[index] = entry
+    groups = []
+    for group in optimizer.param_groups:
+        own = {key: group[key] for key in _NEEDED[kind]}
+        made: Any = getattr(torch.optim, kind)([torch.zeros(1)], **own)
+        found = made.state_dict()["param_groups"][0]
+        found["params"] = list(group.tensors)
+        if optimizer.params.leaves("params").named:
+            found["param_names"] = [optimizer.names[index] for index in group.tensors]
+        groups.append(found)
+    return {"state": state, "param_groups": groups}
+
+
+def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rename) -> None:
+    """Restores a state dict of ``torch.optim``, hyper-parameters included. On error nothing changes."""
+    kind = _kind(optimizer)
+    groups = []
+    arrays: dict[str, Any] = {}
+    steps: dict[str, int] = {}
+    slots = list(optimizer.state)
+    names = _names(optimizer, state_dict["param_groups"], rename)
+    for number, group in enumerate(state_dict["param_groups"]):
+        _require_kind(kind, group, f"state_dict['param_groups'][{number}]")
+        own: dict[str, Any] = {key: group[key] for key in _NEEDED[kind]}
+        # It may be a tensor there.
+        groups.append({**own, "lr": float(own["lr"]), "params": [names[index] for index in group["params"]]})
+        for index in group["params"]:
+            label, name = f"state_dict['state'][{index}]", names[index]
+            entry = state_dict["state"].get(index, {})
+            present = [slot for slot in slots if entry.get(slot) is not None]
+            if present and present != slots:
+                raise InvalidArgumentError(f"{label} has no {[s for s in slots if s not in present][0]!r}")
+            steps[name] = int(entry["step"]) if "step" in entry else int(bool(present))
+            for slot in slots:
+                if present:
+                    arrays[f"{slot}.{name}"] = entry[slot]
+    if len(set(steps.values())) > 1:
+        least, most = min(steps, key=lambda n: steps[n]), max(steps, key=lambda n: steps[n])
+        raise InvalidArgumentError(f"state_dict counts {steps[least]} steps for {least!r} and {steps[most]} for"
+                                   f" {most!r}; here all parameters have one count")
+    if slots and not arrays:
+        # Before the first step: what the state begins with.
+        fresh = checkpoint.save(optimizer)
+        first = float(groups[0]["initial_accumulator_value"]) if kind == "Adagrad" else 0.0
+        arrays = {key: value * 0 + first for key, value in fresh.items() if "." in key}
+    optimizer._load(groups, {"steps": max(steps.values(), default=0), **arrays}, None)
+
+
+def _kind(optimizer: Optimizer) -> str:
+    kind = type(optimizer).__name__
+    if kind not in _NEEDED:
+        raise InvalidArgumentError(f"torch.optim has no {kind}")
+    return kind
+
+
+def _require_kind(kind: str, group: Mapping[str, Any], label: str) -> None:
+    for key in _NEEDED[kind]:
+        if key not in group:
+            raise InvalidArgumentError(f"{label} has no {key!r}; it is not one of torch.optim.{kind}")
+    decoupled = group.get("decoupled_weight_decay")
+    if kind in ("Adam", "AdamW") and decoupled is not None and bool(decoupled) != (kind == "AdamW"):
+        other = "AdamW" if decoupled else "Adam"
+        raise InvalidArgumentError(f"{label} has decoupled_weight_decay={decoupled}; it is one of torch.optim.{other}")
+
+
+def _names(optimizer: Optimizer, groups: Any, rename: Rename) -> dict[Any, str]:
+    """What the numbers of PyTorch's parameters are called here."""
+    indices = [index for group in groups for index in group["params"]]
+    given = [name for group in groups for name in group.get("param_names", [])]
+    if len(given) == len(indices) and optimizer.params.leaves("params").named:
+        own = [checkpoint.renamed(str(name), rename) for name in given]
+        missing = sorted(set(optimizer.names) - set(own))
+        unknown = sorted(set(own) - set(optimizer.names))
+        if missing or unknown:
+            raise InvalidArgumentError(f"state_dict's param_names lack {missing} and have {unknown} that are unknown;"
+                                       " parameters that were renamed need rename=")
+        return dict(zip(indices, own, strict=True))
+    if rename is not None:
+        raise InvalidArgumentError("rename needs names on both sides: param_names in the state dict, and params that"
+                                   " are a mapping")
+    if len(indices) != len(optimizer.names):
+        raise InvalidArgumentError(f"the state dict has {len(indices)} parameters, but there are"
+                                   f" {len(optimizer.names)} here")
+    return dict(zip(indices, optimizer.names, strict=True))

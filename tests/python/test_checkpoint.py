@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizer state as arrays by name, through the formats people keep it in, and to and from torch.optim."""
+
+import io
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+from conftest import library
+
+KINDS = {"SGD": dict(lr=0.1, momentum=0.9, dampening=0.25), "Adam": dict(lr=0.1, weight_decay=0.1),
+         "AdamW": dict(lr=0.1, amsgrad=True), "Adagrad": dict(lr=0.1, lr_decay=0.1, initial_accumulator_value=0.5)}
+SHAPES = {"layer.weight": (4, 3), "layer.bias": (4,), "scalar": ()}
+
+
+def arrays(seed, names=SHAPES):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=SHAPES[name]).astype(np.float32) for name in names}
+
+
+def run(optimizer, grads, seeds):
+    for seed in seeds:
+        for name, value in arrays(seed).items():
+            grads[name][...] = value
+        optimizer.step()
+
+
+def trained(kind="AdamW", steps=3, **more):
+    params, grads = arrays(100), arrays(0)
+    optimizer = getattr(gs, kind)(params, grads, **{**KINDS.get(kind, {}), **more})
+    run(optimizer, grads, range(steps))
+    return optimizer, params, grads
+
+
+def continues(state, load, kind="AdamW"):
+    """Whether a second optimizer, of parameters in another order, goes on from `state` as the first one does."""
+    first, params, grads = trained(kind)
+    copies = {name: params[name].copy() for name in reversed(params)}
+    other = {name: grads[name] for name in sorted(grads)}
+    second = getattr(gs, kind)(copies, other, **KINDS.get(kind, {}))
+    load(second, state(first))
+    assert second.steps == 3
+    run(first, grads, [7])
+    run(second, grads, [7])
+    for name in params:
+        np.testing.assert_array_equal(params[name], copies[name])
+
+
+def test_names_shapes_and_counts():
+    optimizer, _, _ = trained()
+    found = optimizer.state_arrays()
+    assert set(found) == {"steps", "skipped_steps"} | {
+        f"{slot}.{name}" for slot in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") for name in SHAPES}
+    assert found["exp_avg.layer.weight"].shape == (4, 3) and found["exp_avg.scalar"].shape == ()
+    assert found["steps"] == 3 and found["exp_avg.layer.weight"].dtype == np.float32
+    np.testing.assert_array_equal(found["exp_avg.layer.weight"].ravel(), np.asarray(optimizer.state_view("exp_avg", 0)))
+    found["exp_avg.scalar"][...] = 7.0
+    assert optimizer.state_arrays()["exp_avg.scalar"] != 7.0
+    assert optimizer.state_dict()["param_groups"][0]["params"] == list(SHAPES)
+    listed = gs.SGD([np.ones(2, np.float32)], [np.ones(2, np.float32)], momentum=0.5)
+    assert set(listed.state_arrays()) == {"steps", "skipped_steps", "momentum_buffer.0"}
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad", "Lion", "LAMB"])
+def test_state_dicts_load_in_another_order(kind):
+    continues(lambda o: o.state_dict(), lambda o, s: o.load_state_dict(s), kind)
+
+
+def test_npz(tmp_path):
+    def save(optimizer):
+        np.savez(tmp_path / "state.npz", **optimizer.state_arrays())
+        return np.load(tmp_path / "state.npz")
+
+    continues(save, lambda o, s: o.load_state_arrays(s))
+
+
+def test_safetensors(tmp_path):
+    numpy = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
+
+    def save(optimizer):
+        numpy.save_file(optimizer.state_arrays(), tmp_path / "state")
+        return numpy.load_file(tmp_path / "state")
+
+    continues(save, lambda o, s: o.load_state_arrays(s))
+
+
+def test_torch_save():
+    torch = library("torch")
+
+    def save(optimizer):
+        file = io.BytesIO()
+        as_torch = {name: torch.as_tensor(value) for name, value in optimizer.state_arrays().items()}
+        torch.save({**optimizer.state_dict(), "state": as_torch}, file)
+        file.seek(0)
+        return torch.load(file, weights_only=True)
+
+    continues(save, lambda o, s: o.load_state_dict(s))
+    p = torch.ones(2, 3, requires_grad=True)
+    p.sum().backward()
+    own = gs.Adam({"p": p})
+    own.step()
+    found = own.state_dict()["state"]
+    assert isinstance(found["exp_avg.p"], torch.Tensor) and found["exp_avg.p"].shape == (2, 3)
+
+
+def test_jax_arrays():
+    jax = library("jax")
+    continues(lambda o: jax.tree_util.tree_map(jax.numpy.asarray, o.state_arrays()),
+              lambda o, s: o.load_state_arrays(s))
+
+
+def test_renamed_parameters():
+    first, params, grads = trained()
+    table = {"layer.weight": "fc.weight", "layer.bias": "fc.bias"}
+    copies = {table.get(name, name): params[name].copy() for name in params}
+    other = {table.get(name, name): grads[name] for name in grads}
+    for rename in (table, lambda name: name.replace("layer", "fc")):
+        second = gs.AdamW(copies, other, **KINDS["AdamW"])
+        with pytest.raises(ValueError, match="renamed need rename="):
+            second.load_state_dict(first.state_dict())
+        assert second.steps == 0
+        second.load_state_dict(first.state_dict(), rename=rename)
+        assert second.steps == 3
+        np.testing.assert_array_equal(second.state_arrays()["exp_avg.fc.weight"],
+                                      first.state_arrays()["exp_avg.layer.weight"])
+    with pytest.raises(gs.InvalidArgumentError, match="rename makes two entries.*exp_avg.x"):
+        second.load_state_arrays(first.state_arrays(), rename=lambda name: "x")
+
+
+def test_groups_are_found_by_their_parameters():
+    def make(order, lrs):
+        groups = [{"params": {name: np.ones(2, np.float32)}, "grads": {name: np.ones(2, np.float32)}, "lr": lrs[name]}
+                  for name in order]
+        return gs.Adam(groups)
+
+    first = make(["a", "b"], {"a": 0.25, "b": 0.5})
+    second = make(["b", "a"], {"a": 1.0, "b": 1.0})
+    second.load_state_dict(first.state_dict())
+    assert [group["lr"] for group in second.param_groups] == [0.5, 0.25]
+
+
+BAD = [
+    ({"exp_avg.layer.bias": np.zeros(3, np.float32)}, ValueError, r"\['exp_avg.layer.bias'\] has shape \(3,\)"),
+    ({"exp_avg.layer.bias": np.zeros((2, 2), np.float32)}, ValueError, r"has shape \(2, 2\), but the parameter"),
+    ({"exp_avg.layer.bias": np.zeros(4, np.float64)}, TypeError, "float64, which does not fit into float32"),
+    ({"exp_avg.layer.bias": np.zeros(4, np.int32)}, TypeError, "dtype int32"),
+    ({"exp_avg.layer.bias": "text"}, TypeError, r"\['exp_avg.layer.bias'\] is str"),
+    ({"exp_avg.other": np.zeros(4, np.float32)}, ValueError, r"\['exp_avg.other'\] is unknown"),
+    ({"steps": 1.5}, TypeError, r"\['steps'\]"), ({"steps": -1}, ValueError, r"\['steps'\] is -1"),
+]
+
+
+@pytest.mark.parametrize("change, error, message", BAD, ids=[row[2] for row in BAD])
+def test_bad_state_changes_nothing(change, error, message):
+    optimizer, _, _ = trained()
+    before = optimizer.state_arrays()
+    with pytest.raises(error, match=message):
+        optimizer.load_state_arrays({**before, "exp_avg.layer.weight": before["exp_avg.layer.weight"] + 1, **change})
+    after = optimizer.state_arrays()
+    assert all((after[name] == before[name]).all() for name in before)
+
+
+def test_narrower_dtypes_and_other_orders_are_converted():
+    optimizer, _, _ = trained("Lion")
+    optimizer.load_state_arrays({**optimizer.state_arrays(), "exp_avg.layer.bias": np.full(4, 0.5, np.float16)})
+    assert optimizer.state_arrays()["exp_avg.layer.bias"].tolist() == [0.5] * 4
+    params = np.asfortranarray(np.zeros((2, 3), np.float32))
+    other = gs.Lion({"w": params}, {"w": np.zeros_like(params)})
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    other.load_state_arrays({"steps": 1, "exp_avg.w": values})
+    assert list(other.state_view("exp_avg", 0)) == [0, 3, 1, 4, 2, 5]
+    np.testing.assert_array_equal(other.state_arrays()["exp_avg.w"], values)
+
+
+def test_steps_can_be_set():
+    params, grads = [np.ones(1, np.float32)], [np.ones(1, np.float32)]
+    optimizer = gs.Adam(params, grads, lr=1.0, eps=0.0)
+    optimizer.steps = 9
+    optimizer.step()
+    m, v = 0.1 / (1 - 0.9**10), 0.001 / (1 - 0.999**10)
+    np.testing.assert_allclose(params[0], 1 - m / v**0.5, rtol=1e-6)
+    assert optimizer.steps == 10 and optimizer.skipped_steps == 0
+    for bad, error in ((-1, ValueError), (1.5, TypeError)):
+        with pytest.raises(error, match="steps"):
+            optimizer.steps = bad
+    assert optimizer.steps == 10
+
+
+def torch_run(torch, kind, steps, optimizer=None, params=None):
+    """PyTorch's optimizer on the gradients of `run`."""
+    if params is None:
+        params = {name: torch.nn.Parameter(torch.from_numpy(value)) for name, value in arrays(100).items()}
+    if optimizer is None:
+        optimizer = getattr(torch.optim, kind)(params.values(), foreach=False, **KINDS[kind])
+    for seed in steps:
+        for name, value in arrays(seed).items():
+            params[name].grad = torch.from_numpy(value)
+        optimizer.step()
+    return optimizer, params
+
+
+def require_close(kind, ours, theirs):
+    """The same bits for SGD; PyTorch's square root may be an ulp off, which moves an update by a few at most."""
+    for name, value in ours.items():
+        other = theirs[name].detach().numpy()
+        bound = 0.0 if kind == "SGD" else 4 * np.spacing(np.abs(other).max().astype(np.float32))
+        assert np.abs(value.astype(float) - other).max() <= bound, name
+
+
+@pytest.mark.parametrize("before", [0, 1, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_from_torch(kind, before):
+    torch = library("torch")
+    theirs, params = torch_run(torch, kind, range(before))
+    copies, grads = {name: p.detach().numpy().copy() for name, p in params.items()}, arrays(0)
+    ours = getattr(gs, kind)(copies, grads, **{**KINDS[kind], "lr": 0.5})
+    ours.load_state_dict(theirs.state_dict())
+    assert ours.param_groups[0]["lr"] == 0.1 and ours.steps == (min(before, 1) if kind == "SGD" else before)
+    torch_run(torch, kind, range(10, 14), theirs, params)
+    run(ours, grads, range(10, 14))
+    require_close(kind, copies, params)
+
+
+@pytest.mark.parametrize("before", [0, 1, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_to_torch(kind, before):
+    torch = library("torch")
+    from gradscaler.torch import optimizer_state_dict
+    ours, copies, grads = trained(kind, before)
+    params = {name: torch.nn.Parameter(torch.from_numpy(value.copy())) for name, value in copies.items()}
+    theirs = getattr(torch.optim, kind)(params.values(), foreach=False, **{**KINDS[kind], "lr": 0.5})
+    theirs.load_state_dict(optimizer_state_dict(ours))
+    assert theirs.param_groups[0]["lr"] == 0.1
+    torch_run(torch, kind, range(10, 14), theirs, params)
+    run(ours, grads, range(10, 14))
+    require_close(kind, copies, params)
+
+
+def test_the_bias_correction_is_what_the_steps_are_for():
+    """What would be wrong without them: the tests above would see it."""
+    torch = library("torch")
+    theirs, params = torch_run(torch, "Adam", range(5))
+    copies, grads = {name: p.detach().numpy().copy() for name, p in params.items()}, arrays(0)
+    ours = gs.Adam(copies, grads, **KINDS["Adam"])
+    ours.load_state_dict(theirs.state_dict())
+    ours.steps = 0
+    torch_run(torch, "Adam", [10], theirs, params)
+    run(ours, grads, [10])
+    with pytest.raises(AssertionError):
+        require_close("Adam", copies, params)
+
+
+def test_torch_names_are_paired():
+    torch = library("torch")
+    params = {name: torch.nn.Parameter(torch.from_numpy(value)) for name, value in arrays(100).items()}
+    theirs = torch.optim.Adam(list(params.items()), lr=0.1, foreach=False)
+    torch_run(torch, "Adam", range(2), theirs, params)
+    ours = gs.Adam({name: p.detach().numpy().copy() for name, p in reversed(params.items())}, arrays(0))
+    ours.load_state_dict(theirs.state_dict())
+    for i, name in enumerate(params):
+        expected = theirs.state_dict()["state"][i]["exp_avg"]
+        np.testing.assert_array_equal(ours.state_arrays()[f"exp_avg.{name}"], expected)
+    with pytest.raises(gs.InvalidArgumentError, match="param_names lack .*'scalar'.* rename="):
+        ours.load_state_dict({**theirs.state_dict(), "param_groups": [
+            {**theirs.state_dict()["param_groups"][0], "param_names": ["layer.weight", "layer.bias", "other"]}]})
+
+
+def test_torch_state_that_does_not_fit_is_refused():
+    torch = library("torch")
+    from gradscaler.torch import optimizer_state_dict
+    theirs, params = torch_run(torch, "Adam", range(3))
+    state = theirs.state_dict()
+
+    def ours(kind="Adam"):
+        return getattr(gs, kind)(arrays(0), arrays(1))
+
+    uneven = {**state, "state": {**state["state"], 1: {**state["state"][1], "step": torch.tensor(2.0)}}}
+    partial = {**state, "state": {0: state["state"][0]}}
+    for optimizer, bad, message in (
+            (ours("AdamW"), state, "decoupled_weight_decay=False; it is one of torch.optim.Adam"),
+            (ours("SGD"), state, "has no 'momentum'; it is not one of torch.optim.SGD"),
+            (ours("Lion"), state, "torch.optim has no Lion"), (ours(), uneven, "counts 2 steps.* and 3"),
+            (ours(), partial, "counts 0 steps for 'layer.bias' and 3"),
+            (gs.Adam([np.ones(2, np.float32)], [np.ones(2, np.float32)]), state, "has 3 parameters, but there are 1")):
+        with pytest.raises(gs.InvalidArgumentError, match=message):
+            optimizer.load_state_dict(bad)
+        assert optimizer.steps == 0
+    with pytest.raises(gs.InvalidArgumentError, match="torch.optim has no LAMB"):
+        optimizer_state_dict(ours("LAMB"))
