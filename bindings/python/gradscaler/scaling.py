@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from . import torch_memory
 from .memory import Tensor
 
 _YOURSELF = "multiply it by get_scale() with its own operation, or pass out= for plain memory"
@@ -69,6 +70,9 @@ def _torch(outputs: Any, scale: float, argument: str) -> Any:
     if torch.jit.is_tracing() or (proxy is not None and proxy.get_proxy_mode() is not None):
         raise ValueError(f"{argument} is traced by PyTorch, and the scale would be a constant of the trace; scale what"
                          " the traced function returns")
+    if torch_memory.is_plain(outputs) and outputs.layout is torch.strided and outputs.device.type == "cpu" and (
+            not torch.compiler.is_compiling() and not torch._C._functorch.is_functorch_wrapped_tensor(outputs)):
+        torch_memory.require_storage(outputs, argument)
     # As torch.amp.GradScaler: a tensor without dimensions and with 16 bits comes back with 32.
     return outputs * torch.full((), scale, dtype=torch.float32, device=outputs.device)
 
@@ -82,6 +86,8 @@ def _jax(outputs: Any, scale: float, argument: str) -> Any:
     if value is None:
         raise ValueError(f"{argument} is traced by JAX (jit, vmap, scan), and the scale would be a constant of the"
                          " compiled function; pass get_scale() to it as an argument, or use gradscaler.jax")
+    if value.is_deleted():
+        raise ValueError(f"{argument} was deleted or donated to a compiled function")
     if outputs.dtype.itemsize > 2:
         return outputs * outputs.dtype.type(scale)
     # 16 bits do not hold the scale.

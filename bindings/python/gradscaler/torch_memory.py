@@ -47,20 +47,26 @@ def look(array: Any, argument: str, writable: bool) -> Tensor:
                          " its detach()")
     try:
         address = int(array.data_ptr())
-        held = array.untyped_storage().nbytes()
+        array.untyped_storage()
     except (RuntimeError, NotImplementedError) as error:  # Wrapped by torch.func, fake, functional.
         raise ValueError(f"{argument} cannot be looked into: {str(error).splitlines()[0]}") from error
     shape = tuple(array.shape)
     strides = dense_order(argument, shape, array.stride())
-    needed = (array.storage_offset() + array.numel()) * array.element_size()
-    if array.numel() and held < needed:
-        raise ValueError(f"{argument} was freed or resized: its storage has {held} bytes, but it needs {needed}")
+    require_storage(array, argument)
     cuda = array.device.type == "cuda"
     return Tensor(address, array.numel(), str(array.dtype).rpartition(".")[2],
                   f"cuda:{array.device.index}" if cuda else "cpu", False,
                   int(torch.cuda.current_stream(array.device).cuda_stream) if cuda else None,
                   # Shares memory and version counter, but not .grad, and does not keep the tensor itself alive.
                   array.detach(), shape, strides, weakref.ref(array))
+
+
+def require_storage(array: Any, argument: str) -> None:
+    """ValueError for a plain dense tensor whose storage was freed, which PyTorch itself reads without looking."""
+    held = array.untyped_storage().nbytes()
+    needed = (array.storage_offset() + array.numel()) * array.element_size()
+    if array.numel() and array.is_contiguous() and held < needed:
+        raise ValueError(f"{argument} was freed or resized: its storage has {held} bytes, but it needs {needed}")
 
 
 def moved(tensor: Tensor) -> Any | None:
