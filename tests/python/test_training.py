@@ -103,7 +103,7 @@ def fused_arm(kind, dtype):
         yield loss.item(), scaler.get_scale(), list(model.parameters())
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def reference(kind):
     return end([loss for loss, _, _ in torch_arm(kind, None, None)])
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from . import torch_memory
 from ._native import integer
 from .arrays import as_tensor, tensor_array
-from .device import default_context
 from .errors import InvalidArgumentError
 from .memory import SIZES, Tensor, same_order
 
@@ -35,9 +34,10 @@ def save(optimizer: Optimizer) -> dict[str, Any]:
     make = _maker(optimizer)
     found: dict[str, Any] = {"steps": make.number(optimizer.steps), "skipped_steps": make.number(
         optimizer.skipped_steps)}
-    blob, places = _blob(optimizer)
-    for name, (begin, tensor) in places.items():
-        found[name] = make.array(blob[begin:begin + tensor.nbytes], tensor)
+    for name, tensor in _places(optimizer).items():
+        copy = make.empty(tensor)
+        _cast(optimizer, [tensor], [_look(copy, name)])
+        found[name] = make.finished(copy)
     return found
 
 
@@ -46,7 +46,7 @@ def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argume
     if not hasattr(arrays, "items"):
         raise InvalidArgumentError(f"{argument} is {type(arrays).__name__}; it must be a mapping from names to arrays")
     given = _renamed(arrays, rename, argument)
-    blob, places = _blob(optimizer)
+    places = _places(optimizer)
     names = [name for name in given if name not in _COUNTS]
     missing = [name for name in [*_COUNTS[:1], *places] if name not in given]
     unknown = [name for name in names if name not in places]
@@ -57,25 +57,25 @@ def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argume
     if unknown:
         raise InvalidArgumentError(f"{argument}[{unknown[0]!r}] is unknown: this optimizer has no such state")
     counts = [integer(f"{argument}[{name!r}]", given.get(name, 0), 0, _MOST) for name in _COUNTS]
-    for name, (begin, tensor) in places.items():
-        blob[begin:begin + tensor.nbytes] = _bytes_of(given[name], tensor, f"{argument}[{name!r}]")
-    optimizer._handle.load(blob, optimizer.stream)
+    make = _maker(optimizer)
+    staged = [_converted(given[name], tensor, f"{argument}[{name!r}]", make, optimizer)
+              for name, tensor in places.items()]
+    # From here on nothing can be wrong.
+    _cast(optimizer, [_look(value, argument) for value in staged], list(places.values()))
     optimizer._handle.set_steps(*counts, optimizer.stream)
 
 
-def _blob(optimizer: Optimizer) -> tuple[bytearray, dict[str, tuple[int, Tensor]]]:
-    """The library's own form of the state, which is on the host, and where each state tensor begins in it."""
-    blob = bytearray(optimizer._handle.save_size())
-    optimizer._handle.save(blob, optimizer.stream)
-    tensors = [(f"{slot}.{name}", tensor) for slot, found in optimizer.state.items()
-               for name, tensor in zip(optimizer.names, found, strict=True)]
-    # State comes last, slot after slot.
-    begin = len(blob) - sum(tensor.nbytes for _, tensor in tensors)
-    places = {}
-    for name, tensor in tensors:
-        places[name] = (begin, tensor)
-        begin += tensor.nbytes
-    return blob, places
+def _places(optimizer: Optimizer) -> dict[str, Tensor]:
+    return {f"{slot}.{name}": tensor for slot, found in optimizer.state.items()
+            for name, tensor in zip(optimizer.names, found, strict=True)}
+
+
+def _look(value: Any, argument: str) -> Tensor:
+    return as_tensor(value, argument=argument, any_order=True)
+
+
+def _cast(optimizer: Optimizer, sources: list[Tensor], targets: list[Tensor]) -> None:
+    optimizer.context._handle.cast(tensor_array(sources), tensor_array(targets), optimizer.stream)
 
 
 def _renamed(arrays: Mapping[str, Any], rename: Rename, argument: str) -> dict[str, Any]:
@@ -98,48 +98,24 @@ def renamed(name: str, rename: Rename) -> str:
     return rename.get(name, name) if isinstance(rename, Mapping) else rename(name)
 
 
-def _bytes_of(value: Any, target: Tensor, argument: str) -> bytearray:
-    """The elements of `value` in the dtype and order of `target`; only exact conversions."""
+def _converted(value: Any, target: Tensor, argument: str, make: _Plain, optimizer: Optimizer) -> Any:
+    """A copy of `value` in the dtype and order of `target`, on its device; only exact conversions."""
     if torch_memory.is_torch(value):
-        value = value.detach().cpu()
+        value = value.detach().to(target.device)
     found = as_tensor(value, argument=argument, writable=False, any_order=True)
     shape = target.shape
     if found.count != target.count or None not in (found.shape, shape) and found.shape != shape:
         raise InvalidArgumentError(f"{argument} has shape {found.shape}, but the parameter has {shape}")
-    if SIZES[found.dtype] > SIZES[target.dtype] or (found.dtype != target.dtype and found.dtype == "float64"):
+    if SIZES[found.dtype] > SIZES[target.dtype]:
         raise TypeError(f"{argument} has dtype {found.dtype}, which does not fit into {target.dtype}")
-    if found.device != "cpu":
-        raise ValueError(f"{argument} is on {found.device}; pass it on the CPU")
-    if not same_order(found, target):
-        found = as_tensor(_in_order(value, target, argument), argument=argument, writable=False, any_order=True)
-    result = bytearray(target.nbytes)
-    if target.count:
-        copy = as_tensor(result, dtype=target.dtype)
-        default_context("cpu")._handle.cast(tensor_array([found]), tensor_array([copy]), 0)
-    return result
-
-
-def _in_order(value: Any, target: Tensor, argument: str) -> Any:
-    if torch_memory.is_torch(value):
-        torch: Any = sys.modules["torch"]
-        strides = target.strides or torch.empty(target.shape, device="meta").stride()
-        return torch.empty_strided(target.shape, strides, dtype=value.dtype).copy_(value)
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
-        raise ValueError(f"{argument} has its elements in another order than the parameter; pass a copy in that order")
-    value = numpy.asarray(value)
-    if target.strides is None:
-        return numpy.ascontiguousarray(value)
-    whole = numpy.empty(target.count, value.dtype)
-    view = _strided(whole, target)
-    view[...] = value
-    return view
-
-
-def _strided(flat: Any, tensor: Tensor) -> Any:
-    numpy: Any = sys.modules["numpy"]
-    strides = [stride * flat.itemsize for stride in tensor.strides or ()]
-    return numpy.lib.stride_tricks.as_strided(flat, tensor.shape, strides)
+    if found.device != target.device:
+        raise ValueError(f"{argument} is on {found.device}; it must be on {target.device}")
+    copy = make.empty(target)
+    if same_order(found, target):
+        _cast(optimizer, [found], [_look(copy, argument)])
+    else:
+        make.fill(copy, value, argument)
+    return copy
 
 
 class _Plain:
@@ -148,35 +124,60 @@ class _Plain:
     def number(self, value: int) -> Any:
         return value
 
-    def array(self, data: bytearray, tensor: Tensor) -> Any:
-        if tensor.strides is not None:
-            raise ValueError("the state is in another than C order; import numpy to save it")
-        return array.array("d" if tensor.dtype == "float64" else "f", bytes(data))
+    def empty(self, tensor: Tensor) -> Any:
+        """Memory of the dtype, order and device of a state tensor."""
+        if tensor.strides is not None or tensor.device != "cpu":
+            raise ValueError("the state is not in C order on the CPU; import numpy or torch first")
+        return array.array("d" if tensor.dtype == "float64" else "f", bytes(tensor.nbytes))
+
+    def finished(self, found: Any) -> Any:
+        """The same, contiguous."""
+        return found
+
+    def fill(self, copy: Any, value: Any, argument: str) -> None:
+        """Copies an array that is in another order."""
+        raise ValueError(f"{argument} has its elements in another order than the parameter; pass a copy in that order")
 
 
 class _Numpy(_Plain):
     def number(self, value: int) -> Any:
         return sys.modules["numpy"].array(value, "int64")
 
-    def array(self, data: bytearray, tensor: Tensor) -> Any:
+    def empty(self, tensor: Tensor) -> Any:
         numpy: Any = sys.modules["numpy"]
-        flat = numpy.frombuffer(bytes(data), tensor.dtype)
-        if tensor.strides is not None:
-            return _strided(flat, tensor).copy("C")
-        return flat.reshape(tensor.shape if tensor.shape is not None else -1).copy()
+        if tensor.device != "cpu":
+            return super().empty(tensor)
+        flat = numpy.zeros(tensor.count, tensor.dtype)
+        if tensor.strides is None or tensor.shape is None:
+            return flat.reshape(tensor.shape if tensor.shape is not None else -1)
+        strides = [stride * flat.itemsize for stride in tensor.strides]
+        return numpy.lib.stride_tricks.as_strided(flat, tensor.shape, strides)
+
+    def finished(self, found: Any) -> Any:
+        return found.copy("C")
+
+    def fill(self, copy: Any, value: Any, argument: str) -> None:
+        copy[...] = sys.modules["numpy"].asarray(value)
 
 
 class _Torch(_Plain):
     def number(self, value: int) -> Any:
         return sys.modules["torch"].tensor(value)
 
-    def array(self, data: bytearray, tensor: Tensor) -> Any:
+    def empty(self, tensor: Tensor) -> Any:
         torch: Any = sys.modules["torch"]
         dtype = getattr(torch, tensor.dtype)
-        flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
-        if tensor.strides is not None:
-            return flat.as_strided(tensor.shape, tensor.strides).contiguous()
-        return flat.reshape(tensor.shape if tensor.shape is not None else (-1,))
+        shape = tensor.shape if tensor.shape is not None else (tensor.count,)
+        if tensor.strides is None:
+            return torch.empty(shape, dtype=dtype, device=tensor.device)
+        return torch.empty_strided(shape, tensor.strides, dtype=dtype, device=tensor.device)
+
+    def finished(self, found: Any) -> Any:
+        return found.contiguous()
+
+    def fill(self, copy: Any, value: Any, argument: str) -> None:
+        torch: Any = sys.modules["torch"]
+        copy.copy_(torch.as_tensor(value))
 
 
 def _maker(optimizer: Optimizer) -> _Plain:
