@@ -226,21 +226,27 @@ TEST(Reducer, FailureChangesNothingAndCanBeRetried) {
   EXPECT_EQ(rank.trainer.grads()[0].get(0), 8.0);
 }
 
-/// A check by ranges whose all-reduce failed begins anew: every range may, and must, be checked again.
+/// A check by ranges whose all-reduce failed begins anew: every range may, and must, be checked again. Also when a clip
+/// is waiting, which keeps the list in the iteration.
 TEST(Reducer, FailureForgetsTheRanges) {
-  AllReduce all_reduce(1);
-  Rank rank(all_reduce, scaler_options(4.0f), 0);
-  gsc_scaler *const s = rank.scaler.get();
-  gsc_tensor_list *const grads = rank.trainer.grad_list();
-  int64_t count = 0;
-  ASSERT_GSC_OK(gsc_tensor_list_get_count(grads, &count));
-  ASSERT_GSC_OK(gsc_scaler_check_range(s, grads, 0, 1, nullptr));
-  all_reduce.fail_next();
-  EXPECT_GSC_ERROR(gsc_scaler_check_range(s, grads, 1, count - 1, nullptr), GSC_ERROR_CALLBACK, "all_reduce");
-  ASSERT_GSC_OK(gsc_scaler_check_range(s, grads, 0, 1, nullptr));
-  EXPECT_GSC_ERROR(gsc_scaler_update(s, nullptr), GSC_ERROR_BAD_STATE, "check_range has covered 1");
-  ASSERT_GSC_OK(gsc_scaler_check_range(s, grads, 1, count - 1, nullptr));
-  EXPECT_GSC_OK(gsc_scaler_update(s, nullptr));
+  for (const bool clip : {false, true}) {
+    AllReduce all_reduce(1);
+    Rank rank(all_reduce, scaler_options(4.0f), 0);
+    gsc_scaler *const s = rank.scaler.get();
+    gsc_tensor_list *const grads = rank.trainer.grad_list();
+    int64_t count = 0;
+    ASSERT_GSC_OK(gsc_tensor_list_get_count(grads, &count));
+    if (clip) {
+      ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(s, grads, 1.0, GSC_NORM_L2, nullptr));
+    }
+    ASSERT_GSC_OK(gsc_scaler_check_range(s, grads, 0, 1, nullptr));
+    all_reduce.fail_next();
+    EXPECT_GSC_ERROR(gsc_scaler_check_range(s, grads, 1, count - 1, nullptr), GSC_ERROR_CALLBACK, "all_reduce");
+    ASSERT_GSC_OK(gsc_scaler_check_range(s, grads, 0, 1, nullptr));
+    EXPECT_GSC_ERROR(gsc_scaler_update(s, nullptr), GSC_ERROR_BAD_STATE, "check_range has covered 1");
+    ASSERT_GSC_OK(gsc_scaler_check_range(s, grads, 1, count - 1, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(s, nullptr));
+  }
 }
 
 TEST(Reducer, CanBeRemoved) {
