@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # How everything here is compiled: language level, visibility, warnings, sanitizers, and the target gradscaler_internal
 # with what the library's own sources and the tests of its internals share. Which sources there are is said elsewhere.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "MSVC")
+  message(FATAL_ERROR "The kernels use the vector extensions of GCC and Clang, which cl does not have; on Windows build with MinGW's g++ or with clang-cl.")
+endif()
 include(CheckCXXCompilerFlag)
 include(CheckCXXSourceCompiles)
 
@@ -17,9 +20,7 @@ if(PROJECT_IS_TOP_LEVEL)
   endif()
   set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
   set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
-  if(NOT MSVC)
-    add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic>")
-  endif()
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic>")
 endif()
 if(GRADSCALER_WERROR)
   set(CMAKE_COMPILE_WARNING_AS_ERROR ON)
@@ -44,11 +45,9 @@ endif()
 add_library(gradscaler_internal INTERFACE)
 target_include_directories(gradscaler_internal INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(gradscaler_internal INTERFACE Threads::Threads)
-if(NOT MSVC)
-  # Every instruction set and every platform must give the same bits: no fused multiply-add unless it is written.
-  # sqrt that may set errno is not vectorised.
-  target_compile_options(gradscaler_internal
-                         INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off;-fno-math-errno;-fno-trapping-math>")
-  # Part of C++14, off by default in Clang before 19.
-  target_compile_options(gradscaler_internal INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,Clang,AppleClang>:-fsized-deallocation>)
-endif()
+# Every instruction set and every platform must give the same bits: no fused multiply-add unless it is written.
+# sqrt that may set errno is not vectorised.
+target_compile_options(gradscaler_internal
+                       INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off;-fno-math-errno;-fno-trapping-math>")
+# Part of C++14, off by default in Clang before 19.
+target_compile_options(gradscaler_internal INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,Clang,AppleClang>:-fsized-deallocation>)

@@ -30,7 +30,7 @@ function(gsc_add_native_binding target)
             ${PROJECT_SOURCE_DIR}/include/gradscaler/gradscaler.h generate.cmake
     COMMENT "SWIG: ${target}" VERBATIM)
   # Generated code is not ours to keep free of warnings.
-  set_source_files_properties(${wrapper} PROPERTIES COMPILE_OPTIONS $<$<NOT:$<C_COMPILER_ID:MSVC>>:-w>
+  set_source_files_properties(${wrapper} PROPERTIES COMPILE_OPTIONS -w
                                                     OBJECT_DEPENDS ${swig_dir}/support.h)
   add_library(${target} MODULE ${wrapper})
   target_include_directories(${target} PRIVATE ${swig_dir} ${arg_INCLUDES})

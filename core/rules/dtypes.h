@@ -75,11 +75,13 @@ struct Fp64 {
   GSC_HD static Stored narrow(Value x) { return x; }
 };
 
-/// Bytes of an element; 0 for a dtype that is not supported.
+/// Bytes of an element; 0 for a dtype that is not supported. Looked up in one number, four bits a code: a chain of
+/// comparisons takes registers that CUDA kernels do not have.
 GSC_HD constexpr int64_t dtype_bytes(int32_t dtype) {
-#define GSC_BYTES(D) dtype == D::kCode ? static_cast<int64_t>(sizeof(D::Stored)):
-  return GSC_FOR_EACH_DTYPE(GSC_BYTES) 0;
+#define GSC_BYTES(D) | uint64_t{sizeof(D::Stored)} << (4 * D::kCode)
+  constexpr uint64_t kBytes = 0 GSC_FOR_EACH_DTYPE(GSC_BYTES);
 #undef GSC_BYTES
+  return dtype >= 0 && dtype < 16 ? static_cast<int64_t>(kBytes >> (4 * dtype) & 15) : 0;
 }
 
 /// Whether a tensor is computed in fp64; in fp32 if not.

@@ -205,5 +205,32 @@ TEST(FusedRange, Fp64GradientsBeyondFp32AreAnOverflow) {
   }
 }
 
+/// The list is the caller's: an optimizer that has gone leaves no mark on it.
+TEST(FusedRange, AnOptimizerThatIsGoneNarrowsNothing) {
+  const Context context = make_context();
+  Buffer params(GSC_FP32, 1);
+  Buffer grads(GSC_FP64, 1);
+  grads.set(0, 1e300);
+  const List param_list = make_list(context, params);
+  const List grad_list = make_list(context, grads);
+  const Scaler scaler = make_scaler(context, 2.0f);
+  const auto counted = [&] {
+    EXPECT_TRUE(is_ok(gsc_scaler_check(scaler.get(), grad_list.get(), nullptr)));
+    const int64_t inf_count = report_of(scaler, grad_list.get()).inf_count;
+    EXPECT_TRUE(is_ok(gsc_scaler_discard(scaler.get(), grad_list.get())));
+    return inf_count;
+  };
+  EXPECT_EQ(counted(), 0);
+  {
+    const Optimizer first = make_optimizer(context, optimizer_options(GSC_SGD), param_list, grad_list);
+    {
+      const Optimizer second = make_optimizer(context, optimizer_options(GSC_LION), param_list, grad_list);
+      EXPECT_EQ(counted(), 1);
+    }
+    EXPECT_EQ(counted(), 1);
+  }
+  EXPECT_EQ(counted(), 0);
+}
+
 }  // namespace
 }  // namespace gsc_test

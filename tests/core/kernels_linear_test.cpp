@@ -115,6 +115,8 @@ TEST_P(KernelLinearInPlace, EveryOperation) {
     expect_linear(Elementwise::kCast, 0, 0, data, data, true);
     expect_linear(Elementwise::kScale, 0.3, 0, data, data, true);
     expect_linear(Elementwise::kClamp, 0.3, 0, data, data, true);
+    expect_linear(Elementwise::kFill, 0.0, 0, data, data, true);
+    expect_linear(Elementwise::kFill, 0.3, 0, data, data, true);
     if (HasFatalFailure()) return;
   }
 }
