@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """scikit-build-core with decisions that depend on the machine.
 
-SWIG comes from PyPI if the machine has none. With SWIG 4.2 or later on Python 3.11 or later the wheel is for all later
-versions of Python too (abi3); otherwise it is for this one.
+On Python 3.11 or later the wheel is for all later versions of Python too (abi3), which takes SWIG 4.2: it comes from
+PyPI where the machine has none or an older one, as Debian 12 has. Where builds are not isolated nothing comes from
+PyPI, and a line says what an older SWIG costs. Metadata is made without compiling.
 """
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 
 from scikit_build_core import build as _backend
-from scikit_build_core.build import build_editable, build_sdist, get_requires_for_build_sdist  # noqa: F401
+from scikit_build_core.build import (  # noqa: F401
+    build_sdist,
+    get_requires_for_build_sdist,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
+)
 
 _PYPI_SWIG = "swig>=4.2"
+_ABI3_SWIG = (4, 2)
 
 
 def _swig_version():
@@ -25,15 +33,29 @@ def _swig_version():
 
 
 def _extra_requirements():
-    return [] if _swig_version() else [_PYPI_SWIG]
+    version = _swig_version()
+    return [] if version is not None and version >= _ABI3_SWIG else [_PYPI_SWIG]
 
 
 def _settings(config_settings):
     settings = dict(config_settings or {})
     version = _swig_version()
-    if version is not None and version >= (4, 2) and sys.version_info >= (3, 11):
+    if sys.version_info < (3, 11):
+        return settings
+    if version is not None and version >= _ABI3_SWIG:
         settings.setdefault("wheel.py-api", "cp311")
+    elif version is not None:
+        print(f"gradscaler: SWIG {version[0]}.{version[1]} is older than 4.2, so the wheel is for Python"
+              f" {sys.version_info[0]}.{sys.version_info[1]} alone", file=sys.stderr)
     return settings
+
+
+def _require_compiler():
+    """A sentence instead of a page of CMake."""
+    if os.environ.get("CXX") or any(shutil.which(name) for name in ("c++", "g++", "clang++", "cl", "icpx")):
+        return
+    raise SystemExit("gradscaler: no C++ compiler was found; install g++ (Debian, Ubuntu: apt install g++, Fedora: dnf"
+                     " install gcc-c++), or set CXX to one")
 
 
 def get_requires_for_build_wheel(config_settings=None):
@@ -48,4 +70,11 @@ def get_requires_for_build_editable(config_settings=None):
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """Builds the wheel."""
+    _require_compiler()
     return _backend.build_wheel(wheel_directory, _settings(config_settings), metadata_directory)
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    """Builds an editable wheel: the Python sources stay here, what is compiled is installed."""
+    _require_compiler()
+    return _backend.build_editable(wheel_directory, _settings(config_settings), metadata_directory)

@@ -135,6 +135,10 @@ def test_plots(tmp_path):
     picture = xml.etree.ElementTree.fromstring(plot.svg(records))
     tags = [element.tag.rpartition("}")[2] for element in picture.iter()]
     assert tags.count("circle") == 1 and tags.count("polyline") == 1
+    words = [element.text for element in picture.iter() if element.tag.endswith("}text")]
+    assert "Loss scale" in words and "step" in words and "1 skipped step of 60" in words
+    assert [word for word in words if word and word.isdigit() and word != "2"] == ["0", "10", "20", "30", "40", "50"]
+    assert "Loss scale, &lt;run&gt;" in plot.svg(records, title="<run>")
     drawn = plot.text(records)
     assert drawn.count("x:") == 1 and drawn.count("x") == 2 and "step 0 to 59" in drawn
     with pytest.raises(ValueError, match="no steps"):
@@ -146,7 +150,10 @@ def test_command_line(tmp_path, capsys):
     train(path, lambda step, scale: math.nan, init_scale=4.0, min_scale=1.0)
     assert main(["doctor", path]) == 1 and "layer3.weight" in capsys.readouterr().out
     assert main(["plot", path, "-o", path + ".svg"]) == 0
-    assert (tmp_path / "log.svg").read_text().startswith("<svg")
+    assert (tmp_path / "log.svg").read_text().startswith("<svg") and "wrote " in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out == f"gradscaler {gs.__version__}\n"
     assert main(["info"]) == 0 and gs.build_info() in capsys.readouterr().out
     assert main(["doctor", str(tmp_path / "none")]) == 2 and "none" in capsys.readouterr().err
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 from typing import Any
 
 from . import build, demo, doctor, plot
+from ._native import native
 from .device import devices
 from .log import read_log
 
@@ -38,7 +40,8 @@ def _plot(log: str, output: str | None) -> int:
     records = read_log(log)
     if output is not None:
         with open(output, "w", encoding="utf-8") as file:
-            file.write(plot.svg(records))
+            file.write(plot.svg(records, title=os.path.basename(log)))
+        print(f"wrote {output}", file=sys.stderr)
     print(plot.text(records), end="")
     return 0
 
@@ -53,6 +56,7 @@ def _verdicts(records: list[dict[str, Any]]) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command; the exit status: 1 if the doctor found a problem, 2 for a file that cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m gradscaler", description="Tools around training logs.")
+    parser.add_argument("--version", action="version", version=f"gradscaler {native.version()}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="build and devices, for bug reports")
     demo_parser = commands.add_parser("demo", help="a small run in fp16, with plot and verdicts")

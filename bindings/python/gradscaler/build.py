@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from . import _gradscaler as _module  # type: ignore[attr-defined]
 from ._native import native
 
-_PACKAGE = Path(__file__).resolve().parent
+# What is compiled lies together; in an editable install the sources lie elsewhere.
+_PACKAGE = Path(_module.__file__).resolve().parent
 
 
 def get_include() -> str:

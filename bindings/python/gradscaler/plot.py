@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any
+from xml.sax.saxutils import escape
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 800, 320, 60, 40, 30
 
@@ -22,24 +23,31 @@ def _bounds(exponents: Sequence[float]) -> tuple[int, int]:
     return (low - 1, high + 1) if high - low < 2 else (low, high)
 
 
-def svg(records: Sequence[dict[str, Any]]) -> str:
-    """An SVG document."""
+def svg(records: Sequence[dict[str, Any]], title: str = "") -> str:
+    """An SVG document: the loss scale over the steps, powers of two upwards, skipped steps as red dots."""
     exponents, overflows = _points(records)
     low, high = _bounds(exponents)
     span = max(len(exponents) - 1, 1)
+    right, bottom = _WIDTH - 20, _HEIGHT - _BOTTOM
 
     def x(step: int) -> float:
-        return _LEFT + step / span * (_WIDTH - _LEFT - 20)
+        return _LEFT + step / span * (right - _LEFT)
 
     def y(exponent: float) -> float:
-        return _TOP + (high - exponent) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
+        return _TOP + (high - exponent) / (high - low) * (bottom - _TOP)
 
+    heading = escape(f"Loss scale, {title}" if title else "Loss scale")
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif"'
-             ' font-size="12">', '<rect width="100%" height="100%" fill="white"/>',
-             f'<text x="{_LEFT}" y="18">loss scale; skipped steps in red</text>']
-    for mark in range(low, high + 1, max(1, (high - low) // 8)):
-        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - 20}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" stroke="#ddd"/>'
-                     f'<text x="{_LEFT - 8}" y="{y(mark) + 4:.1f}" text-anchor="end">2^{mark}</text>')
+             ' font-size="12">', f"<title>{heading}</title>", '<rect width="100%" height="100%" fill="white"/>',
+             f'<text x="{_LEFT}" y="20" font-size="15">{heading}</text>']
+    for mark in range(low, high + 1, max(1, -(-(high - low) // 8))):
+        parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" stroke="#ddd"/>'
+                     f'<text x="{_LEFT - 8}" y="{y(mark) + 4:.1f}" text-anchor="end">2<tspan dy="-5" font-size="9">'
+                     f"{str(mark).replace('-', chr(0x2212))}</tspan></text>")
+    for step in range(0, len(exponents), _tick(len(exponents))):
+        parts.append(f'<line x1="{x(step):.1f}" x2="{x(step):.1f}" y1="{bottom}" y2="{bottom + 4}" stroke="#888"/>'
+                     f'<text x="{x(step):.1f}" y="{bottom + 17}" text-anchor="middle">{step}</text>')
+    parts.append(f'<text x="{(_LEFT + right) / 2:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">step</text>')
     path = []
     for step, exponent in enumerate(exponents):
         # The scale is constant between updates: steps, not slopes.
@@ -47,9 +55,17 @@ def svg(records: Sequence[dict[str, Any]]) -> str:
     parts.append(f'<polyline fill="none" stroke="#1f4e8c" stroke-width="1.5" points="{" ".join(path)}"/>')
     parts += [f'<circle cx="{x(step):.1f}" cy="{y(exponents[step]):.1f}" r="3" fill="#c62828"/>'
               for step, overflow in enumerate(overflows) if overflow]
-    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 12}">step 0</text><text x="{_WIDTH - 20}" y="{_HEIGHT - 12}"'
-                 f' text-anchor="end">step {len(exponents) - 1}</text></svg>')
+    skips = sum(overflows)
+    parts.append(f'<text x="{right}" y="20" text-anchor="end" fill="#c62828">{skips} skipped'
+                 f" {'step' if skips == 1 else 'steps'} of {len(exponents)}</text></svg>")
     return "\n".join(parts) + "\n"
+
+
+def _tick(steps: int) -> int:
+    """A distance of 1, 2 or 5 times a power of ten that gives some ten marks."""
+    wanted = max(1, steps // 10)
+    unit = int(10 ** math.floor(math.log10(wanted)))
+    return next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= wanted)
 
 
 def text(records: Sequence[dict[str, Any]], width: int = 72, height: int = 12) -> str:
