@@ -2,12 +2,14 @@
 """The package itself: what importing it pulls in, what it ships, its types, and the cost of a call."""
 
 import ctypes
+import inspect
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import typing
 
 import pytest
 
@@ -92,6 +94,16 @@ def test_everything_public_is_documented():
                     assert member.__doc__, f"{name}.{attribute}"
 
 
+def test_type_hints_can_be_read():
+    for name in gs.__all__:
+        thing = getattr(gs, name)
+        members = [member for member in vars(thing).values() if inspect.isfunction(member)] if isinstance(
+            thing, type) else []
+        for found in [thing, *members] if callable(thing) else members:
+            typing.get_type_hints(found)
+    assert typing.get_args(gs.policy.Preset) == gs.PRESETS
+
+
 def mypy(*arguments):
     library("mypy")
     parent = str(pathlib.Path(gs.__file__).parents[1])
@@ -113,9 +125,14 @@ def test_types_as_users_see_them(tmp_path):
                       "scaler = gs.GradScaler(init_scale=2.0, min_scale=1.0)\n"
                       "reveal_type(scaler.report().overflow)\n"
                       "scale: str = scaler.get_scale()\n"
-                      "gs.GradScaler(nonsense=1)\n")
+                      "gs.GradScaler(nonsense=1)\n"
+                      "gs.GradScaler(floor_action='abort')\n"
+                      "gs.GradScaler.from_preset('caffe')\n"
+                      "reveal_type(scaler.scale([1.0]))\n")
     found = mypy("--config-file", os.devnull, str(script)).stdout
     assert 'Revealed type is "bool"' in found.replace("builtins.", "")
     assert "user.py:4: error: Incompatible types" in found
     assert "user.py:5: error: Unexpected keyword argument" in found
-    assert found.count("error:") == 2, found
+    assert "user.py:6: error: Argument \"floor_action\"" in found and "user.py:7: error: Argument 1" in found
+    assert 'Revealed type is "list[float]"' in found.replace("builtins.", "")
+    assert found.count("error:") == 4, found

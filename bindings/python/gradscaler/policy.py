@@ -6,7 +6,7 @@ Ranges are the library's to check; here is only what words and flags are called 
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from ._native import Names, integer, native, real
 
@@ -32,6 +32,11 @@ _FLAGS = {
 }
 
 
+#: The same, for type checkers.
+Preset = Literal["torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "tensorflow", "keras", "flax", "jmp",
+                 "paddle", "mindspore", "fairseq", "oneflow", "colossalai"]
+
+
 class Policy(TypedDict, total=False):
     """Options beyond PyTorch's. Each has the default that makes the policy PyTorch's."""
 
@@ -42,16 +47,16 @@ class Policy(TypedDict, total=False):
     #: Back off at this many overflows.
     hysteresis: int
     #: When that counter is filled up again: ``"on_growth"``, ``"on_clean_step"`` or ``"consecutive"``.
-    hysteresis_refill: str
+    hysteresis_refill: Literal["on_growth", "on_clean_step", "consecutive"]
     #: ``"at_interval"``, ``"one_later"`` or ``"first_one_later"``.
-    growth_timing: str
+    growth_timing: Literal["at_interval", "one_later", "first_one_later"]
     #: Back off only at this rate of overflows since the last rescale.
     overflow_tolerance: float
     #: Below this scale `recovery_interval` replaces `growth_interval`.
     recovery_threshold: float
     recovery_interval: int
     #: At `min_scale`: ``"clamp"``, ``"report"`` or ``"error"``.
-    floor_action: str
+    floor_action: Literal["clamp", "report", "error"]
     #: Skipped updates in a row at the floor before it is reported.
     floor_patience: int
     #: Updates kept in the history.

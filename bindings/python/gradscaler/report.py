@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from . import errors
 from ._native import native
 
 
@@ -68,3 +69,7 @@ def report_of(native_report: Any, names: Any = None) -> Report:
                   found.skipped, bool(found.flags & native.REPORT_OVERFLOW), bool(found.flags & native.REPORT_AT_FLOOR),
                   found.grad_norm, found.grad_amax, found.nonfinite_count, found.inf_count, found.nan_count, first,
                   found.first_element, names[first] if names and first >= 0 else None)
+
+
+# Named in the annotations there, which this module cannot be imported for.
+errors.Report = Report  # type: ignore[attr-defined]

@@ -32,6 +32,11 @@ from .torch_memory import mark_written
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+else:
+    try:
+        from typing import Unpack
+    except ImportError:  # Python 3.10; its type hints then say less.
+        Unpack = type("Unpack", (), {"__class_getitem__": classmethod(lambda _, item: item)})
 
 #: What stands for a list of gradients: the list itself, or the optimizer that steps on it.
 Gradients = Optimizer | TensorList
@@ -69,7 +74,7 @@ class GradScaler(Closeable):
             super().__init__(native.Scaler(self.context._handle, options))
 
     @classmethod
-    def from_preset(cls, preset: str, *, device: DeviceLike = None, **overrides: Any) -> GradScaler:
+    def from_preset(cls, preset: _policy.Preset, *, device: DeviceLike = None, **overrides: Any) -> GradScaler:
         """A scaler with the policy of another system, one of :data:`gradscaler.PRESETS`; `overrides` go on top."""
         options = _policy.preset_options(preset)
         _policy.apply(options, overrides)
