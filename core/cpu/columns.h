@@ -7,7 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "core/cpu/simd.h"
+#include "core/cpu/convert.h"
 #include "core/rules/reduction.h"
 
 namespace gsc::cpu {
@@ -113,20 +113,21 @@ class DoubleColumns {
  public:
   static constexpr int kColumns = Width * kGroups;
 
-  /// Adds the squares of the next n values. All calls but the last bring the same power of two, at most a tile.
+  /// Adds the squares of the next n values. All calls but the last bring the same power of two, at least kBlock or
+  /// a row, at most a tile.
   template <typename T>
   void add_squares(const T *__restrict values, int n) {
     if (elements_ == 0) std::memset(columns_, 0, sizeof columns_);
-    for (int done = 0; done < n;) {
-      double *columns = columns_ + elements_ % kColumns;
-      const int width = min_int(n - done, kColumns - elements_ % kColumns);
+    // Calls bring whole rows, but for the long ones of one-byte elements, of which they bring parts.
+    double *columns = columns_ + (kColumns > kBlock ? elements_ % kColumns : 0);
+    for (int row = 0; row < n; row += kColumns) {
+      const int width = min_int(n - row, kColumns);
       for (int i = 0; i < width; ++i) {
-        const double x = static_cast<double>(values[done + i]);
+        const double x = static_cast<double>(values[row + i]);
         columns[i] += x * x;
       }
-      done += width;
-      elements_ += width;
     }
+    elements_ += n;
     if (elements_ == kColumns * kRows) fold();
   }
 
