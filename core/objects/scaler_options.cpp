@@ -84,9 +84,10 @@ gsc_scaler_options preset_scaler_options(int32_t preset) {
       o.max_scale = FLT_MAX;
       o.flags = GSC_SCALER_FP32_PRODUCTS;
       return o;
-    case GSC_PRESET_JMP:  // jmp/_src/loss_scale.py DynamicLossScale
+    case GSC_PRESET_JMP:  // jmp/_src/loss_scale.py DynamicLossScale, under jit
       o.init_scale = 0x1p15F;
       o.min_scale = 1.0F;
+      o.flags = GSC_SCALER_FP32_PRODUCTS;
       return o;
     case GSC_PRESET_PADDLE:  // python/paddle/amp/grad_scaler.py, with the floor and guard of the update_loss_scaling op
       o.hysteresis_refill = GSC_REFILL_CONSECUTIVE;

@@ -398,8 +398,9 @@ enum {
   GSC_SCALER_NO_FINITE_GUARD = 2,
   /** A backoff to min_scale or below keeps the old scale and counts as being at the floor (fairseq). */
   GSC_SCALER_FLOOR_EXCLUSIVE = 4,
-  /** Narrow the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, Keras 3). Default: multiply
-   *  in fp64 and narrow the product (PyTorch). It differs, by rounding, only for factors that are no power of two. */
+  /** Narrow the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3). Default:
+   *  multiply in fp64 and narrow the product (PyTorch). It differs, by rounding, only for factors that are no power of
+   *  two. */
   GSC_SCALER_FP32_PRODUCTS = 8
 };
 
@@ -470,7 +471,7 @@ enum {
   GSC_PRESET_KERAS = 6,
   /** flax.training.dynamic_scale.DynamicScale. */
   GSC_PRESET_FLAX = 7,
-  /** jmp.DynamicLossScale. */
+  /** jmp.DynamicLossScale under jit; without GSC_SCALER_FP32_PRODUCTS outside of it. */
   GSC_PRESET_JMP = 8,
   /** paddle.amp.GradScaler. */
   GSC_PRESET_PADDLE = 9,

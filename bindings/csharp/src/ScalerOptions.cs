@@ -154,7 +154,7 @@ namespace Gradscaler
       set { Set(NativeCalls.SCALER_FLOOR_EXCLUSIVE, value); }
     }
 
-    /// <summary>Multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, Keras 3), not in fp64.</summary>
+    /// <summary>Multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3), not in fp64.</summary>
     public bool Fp32Products
     {
       get { return Has(NativeCalls.SCALER_FP32_PRODUCTS); }

@@ -402,7 +402,7 @@ public final class ScalerOptions {
   }
 
   /**
-   * Multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, Keras 3), not in fp64.
+   * Multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3), not in fp64.
    *
    * @return the value
    */
@@ -413,7 +413,7 @@ public final class ScalerOptions {
   /**
    * Sets fp32Products.
    *
-   * @param value multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, Keras 3), not in fp64.
+   * @param value multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3), not in fp64.
    * @return this
    */
   public ScalerOptions fp32Products(boolean value) {
