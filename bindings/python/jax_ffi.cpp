@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XLA FFI handlers over the C ABI, for the CPU and for CUDA: unscale and check, scale update, AdamW. What is written
-// shares its memory with the operand that it replaces; XLA copies beforehand where the operand is still needed. Nothing
+// XLA FFI handlers over the C ABI, for the CPU and for CUDA: unscale and check, the update of a scale by PyTorch's rule
+// or by any policy, and a step of an optimizer. What is written shares its memory with the operand that it replaces; XLA copies beforehand where the operand is still needed. Nothing
 // is kept between calls but one context a device, so that handlers may run at once. The meaning of operands is fixed by
-// jax.py, the binary interface is in xla_ffi.h.
+// gradscaler/jax/, the binary interface is in xla_ffi.h.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -84,6 +84,7 @@ class Call {
 
   [[nodiscard]] gsc_context *context() const { return context_; }
   [[nodiscard]] gsc_stream stream() const { return stream_; }
+  [[nodiscard]] bool on_host() const { return on_host_; }
   [[nodiscard]] int64_t arg_count() const { return frame_.args.size; }
   [[nodiscard]] int64_t ret_count() const { return frame_.rets.size; }
 
@@ -101,6 +102,15 @@ class Call {
   [[nodiscard]] T *word_in_place(int64_t arg, int64_t ret) const {
     (void)in_place(arg, ret);
     return word<T>(arg);
+  }
+
+  // The four counters of a policy, likewise.
+  [[nodiscard]] int32_t *counters_in_place(int64_t arg, int64_t ret) const {
+    const xla_ffi::Buffer &buffer = *frame_.args.buffers[arg];
+    require(buffer.dtype == xla_ffi::kS32 && buffer.rank == 1 && buffer.dims[0] == 4 &&
+                frame_.rets.buffers[ret]->data == buffer.data,
+            "the counters of a policy are four int32, replaced in place");
+    return static_cast<int32_t *>(buffer.data);
   }
 
   [[nodiscard]] gsc_tensor tensor(int64_t arg) const { return tensor_of(*frame_.args.buffers[arg]); }
@@ -152,6 +162,7 @@ class Call {
 
 struct Destroy {
   void operator()(gsc_tensor_list *list) const { gsc_tensor_list_destroy(list); }
+  void operator()(gsc_scaler *scaler) const { gsc_scaler_destroy(scaler); }
   void operator()(gsc_optimizer *optimizer) const { gsc_optimizer_destroy(optimizer); }
 };
 using List = std::unique_ptr<gsc_tensor_list, Destroy>;
@@ -191,31 +202,91 @@ void update_scale(const Call &call) {
                              call.stream()));
 }
 
-// lr, inv_scale, found_inf, step, grads..., params..., exp_avg..., exp_avg_sq...
-// -> params..., exp_avg..., exp_avg_sq...
-void adamw(const Call &call) {
-  const int64_t count = call.ret_count() / 3;
-  require(call.ret_count() == 3 * count && call.arg_count() == 4 + 4 * count,
-          "four operands and three results for each parameter are needed");
-  // Gradients, then what is written: parameters and both averages.
-  std::array<List, 4> lists;
-  for (int64_t kind = 0; kind < 4; ++kind) {
+gsc_scaler_options policy_of(const Call &call) {
+  gsc_scaler_options options;
+  check(gsc_scaler_options_init(&options, sizeof options));
+  options.flags = static_cast<uint32_t>(call.attribute<int32_t>("flags"));
+  options.min_scale = static_cast<float>(call.attribute<double>("min_scale"));
+  options.max_scale = static_cast<float>(call.attribute<double>("max_scale"));
+  options.growth_interval = call.attribute<int32_t>("growth_interval");
+  options.growth_factor = call.attribute<double>("growth_factor");
+  options.backoff_factor = call.attribute<double>("backoff_factor");
+  options.hysteresis = call.attribute<int32_t>("hysteresis");
+  options.hysteresis_refill = call.attribute<int32_t>("hysteresis_refill");
+  options.growth_timing = call.attribute<int32_t>("growth_timing");
+  options.overflow_tolerance = call.attribute<double>("overflow_tolerance");
+  options.recovery_threshold = static_cast<float>(call.attribute<double>("recovery_threshold"));
+  options.recovery_interval = call.attribute<int32_t>("recovery_interval");
+  options.history_capacity = 0;
+  return options;
+}
+
+// scale, growth_tracker, counters, found_inf -> scale, growth_tracker, counters
+// counters: hysteresis_tracker, overflows_since_rescale, updates_since_rescale, skips_at_floor
+void update_policy(const Call &call) {
+  require(call.arg_count() == 4 && call.ret_count() == 3, "four operands and three results are needed");
+  require(call.on_host(),
+          "on CUDA a DynamicScale follows PyTorch's rule only: leave out preset and what goes beyond it");
+  auto *const scale = call.word_in_place<float>(0, 0);
+  auto *const growth_tracker = call.word_in_place<int32_t>(1, 1);
+  auto *const counters = call.counters_in_place(2, 2);
+  // The rule is the scaler's. It sees one gradient, which is inf or not.
+  float gradient = *call.word<float>(3) != 0.0F ? std::numeric_limits<float>::infinity() : 0.0F;
+  const gsc_scaler_options options = policy_of(call);
+  gsc_scaler *made = nullptr;
+  check(gsc_scaler_create(call.context(), &options, &made));
+  const std::unique_ptr<gsc_scaler, Destroy> scaler(made);
+  gsc_scaler_state state;
+  state.struct_size = sizeof state;
+  check(gsc_scaler_get_state_sync(made, &state, nullptr));
+  state.scale = *scale;
+  state.growth_tracker = *growth_tracker;
+  state.hysteresis_tracker = counters[0];
+  state.overflows_since_rescale = counters[1];
+  state.updates_since_rescale = counters[2];
+  state.skips_at_floor = counters[3];
+  check(gsc_scaler_set_state(made, &state, nullptr));
+  const List list = make_list(call.context(), {{&gradient, 1, GSC_FP32, 0}});
+  check(gsc_scaler_check(made, list.get(), nullptr));
+  check(gsc_scaler_update(made, nullptr));
+  check(gsc_scaler_get_state_sync(made, &state, nullptr));
+  *scale = state.scale;
+  *growth_tracker = state.growth_tracker;
+  counters[0] = state.hysteresis_tracker;
+  counters[1] = state.overflows_since_rescale;
+  counters[2] = state.updates_since_rescale;
+  counters[3] = state.skips_at_floor;
+}
+
+// lr, inv_scale, found_inf, step, grads..., params..., state slot after state slot... -> params..., slots...
+void step(const Call &call) {
+  const int64_t slots = call.attribute<int32_t>("slots");
+  const int64_t count = call.ret_count() / (1 + slots);
+  require(call.ret_count() == (1 + slots) * count && call.arg_count() == 4 + (2 + slots) * count,
+          "four operands, and for each parameter its gradient and a result for it and each of its states are needed");
+  // Gradients, then what is written: parameters and state.
+  std::vector<List> lists;
+  for (int64_t kind = 0; kind < 2 + slots; ++kind) {
     std::vector<gsc_tensor> tensors;
     for (int64_t i = kind * count; i < (kind + 1) * count; ++i) {
       tensors.push_back(kind == 0 ? call.tensor(4 + i) : call.in_place(4 + i, i - count));
     }
-    lists[kind] = make_list(call.context(), tensors);
+    lists.push_back(make_list(call.context(), tensors));
   }
+  std::vector<gsc_tensor_list *> state;
+  for (int64_t slot = 0; slot < slots; ++slot) state.push_back(lists[2 + slot].get());
 
   gsc_optimizer_options options;
-  check(gsc_optimizer_options_init(&options, sizeof options, GSC_ADAMW));
+  check(gsc_optimizer_options_init(&options, sizeof options, call.attribute<int32_t>("kind")));
+  options.flags = static_cast<uint32_t>(call.attribute<int32_t>("flags"));
   options.beta1 = call.attribute<double>("beta1");
   options.beta2 = call.attribute<double>("beta2");
   options.eps = call.attribute<double>("eps");
   options.weight_decay = call.attribute<double>("weight_decay");
-  gsc_tensor_list *const state[] = {lists[2].get(), lists[3].get()};
+  options.momentum = call.attribute<double>("momentum");
   gsc_optimizer *made = nullptr;
-  check(gsc_optimizer_create(call.context(), &options, lists[1].get(), lists[0].get(), nullptr, state, 2, &made));
+  check(gsc_optimizer_create(call.context(), &options, lists[1].get(), lists[0].get(), nullptr, state.data(),
+                             static_cast<int32_t>(slots), &made));
   const std::unique_ptr<gsc_optimizer, Destroy> optimizer(made);
   check(gsc_optimizer_set_device_lr(made, 0, call.word<float>(0), call.stream()));
   check(gsc_optimizer_set_steps(made, static_cast<int64_t>(call.value(3)), 0, call.stream()));
@@ -253,7 +324,7 @@ xla_ffi::Error *handle(xla_ffi::CallFrame *frame, int32_t device_type) noexcept 
 
 }  // namespace
 
-// What jax.py looks up: gradscaler_<name> for the CPU, gradscaler_<name>_cuda for CUDA.
+// What gradscaler/jax/_handlers.py looks up: gradscaler_<name> for the CPU, gradscaler_<name>_cuda for CUDA.
 #define GSC_FFI_HANDLERS(name)                                                                                     \
   extern "C" __attribute__((visibility("default"))) xla_ffi::Error *gradscaler_##name(xla_ffi::CallFrame *frame) { \
     return handle<name>(frame, GSC_DEVICE_CPU);                                                                    \
@@ -265,4 +336,5 @@ xla_ffi::Error *handle(xla_ffi::CallFrame *frame, int32_t device_type) noexcept 
 
 GSC_FFI_HANDLERS(unscale_check)
 GSC_FFI_HANDLERS(update_scale)
-GSC_FFI_HANDLERS(adamw)
+GSC_FFI_HANDLERS(update_policy)
+GSC_FFI_HANDLERS(step)

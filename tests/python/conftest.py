@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the Python package share. They need NumPy; other array libraries are tested where they are."""
 
+import os
 import pathlib
 
 import numpy as np
 import pytest
 
 import gradscaler as gs
+
+# For the tests of sharding; XLA reads it when JAX first looks for devices.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradscaler.jax: the FFI handlers under jit against the formulas in NumPy and the object interface."""
 
+import collections
 import functools
 
 import numpy as np
@@ -114,19 +115,121 @@ def test_has_aux_and_static_policy():
     assert len(jax.tree_util.tree_leaves(scale)) == 2
 
 
+@pytest.mark.parametrize("wrong, message", [
+    ({"v": jnp.ones(3)}, r"grads has no \['w'\], which params has"),
+    ({"w": jnp.ones(3), "v": jnp.ones(3)}, r"grads has \['v'\], which params does not have"),
+    ({"w": jnp.ones(4)}, r"grads\['w'\] has shape \(4,\), but params\['w'\] has \(3,\)"),
+    ([jnp.ones(3)], r"grads has no \['w'\]"),
+])
+def test_trees_are_paired_by_key(wrong, message):
+    params = {"w": jnp.ones(3)}
+    with pytest.raises(ValueError, match=message):
+        gj.adamw(params, wrong, gj.adamw_init(params))
+    other = gj.adamw_init(wrong)
+    state = gj.adamw_init(params)
+    with pytest.raises(ValueError, match=r"state.exp_avg_sq"):
+        gj.adamw(params, params, gj.AdamWState(state.step, state.exp_avg, other.exp_avg_sq))
+
+
+def test_an_order_of_keys_is_no_difference():
+    # Registered types keep the order of insertion.
+    ordered = collections.OrderedDict
+    params = ordered(a=jnp.zeros(2), b=jnp.ones(2))
+    stepped, _ = gj.adamw(params, ordered(b=jnp.ones(2), a=-jnp.ones(2)), gj.adamw_init(params), lr=0.5,
+                          weight_decay=0.0)
+    np.testing.assert_allclose(stepped["a"], 0.5, rtol=1e-6)
+    np.testing.assert_allclose(stepped["b"], 0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad, jax.vmap], ids=lambda f: f.__name__)
+def test_the_array_interface_refuses_what_is_traced(transform):
+    for call in (lambda x: gs.TensorList([x]), lambda x: gs.AdamW({"a": x}, {"a": x}),
+                 lambda x: gs.ops.norm([x])):
+        with pytest.raises(TypeError, match=r"traced by JAX.* use the functions of gradscaler\.jax"):
+            transform(lambda x, call=call: (call(x), x.sum())[1])(jnp.ones(3))
+
+
+def stacked(tree, times=3):
+    return jax.tree_util.tree_map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * times), tree)
+
+
+def test_vmap_of_adamw():
+    params = {"w": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(4)}
+    grads = jax.tree_util.tree_map(lambda p: p - 1.5, params)
+    expected, after = gj.adamw(params, grads, gj.adamw_init(params), lr=0.1)
+    states = jax.vmap(gj.adamw_init)(stacked(params))
+
+    # Each with words of its own: the second is skipped.
+    def step(params, grads, state, found_inf):
+        return gj.adamw(params, grads, state, lr=0.1, found_inf=found_inf)
+
+    for call in (jax.vmap(step), jax.jit(jax.vmap(step))):
+        stepped, state = call(stacked(params), stacked(grads), states, jnp.array([0.0, 1.0, 0.0]))
+        assert state.step.tolist() == [1, 0, 1]
+        for name in params:
+            np.testing.assert_array_equal(stepped[name][1], params[name])
+            for i in (0, 2):
+                np.testing.assert_array_equal(stepped[name][i], expected[name])
+                np.testing.assert_array_equal(state.exp_avg_sq[name][i], after.exp_avg_sq[name])
+
+
+def test_vmap_with_common_words_is_one_call():
+    params = {"w": jnp.arange(6.0).reshape(2, 3)}
+    expected, _ = gj.adamw(params, params, gj.adamw_init(params))
+    axes = gj.AdamWState(None, 0, 0)
+    state = gj.AdamWState(jnp.int32(0), *(stacked(t) for t in (gj.adamw_init(params).exp_avg,) * 2))
+    call = jax.jit(jax.vmap(gj.adamw, in_axes=(0, None, axes), out_axes=(0, axes)))
+    stepped, _ = call(stacked(params), params, state)
+    np.testing.assert_array_equal(stepped["w"][2], expected["w"])
+    text = call.lower(stacked(params), params, state).compile().as_text()
+    assert text.count("gradscaler_step") == 1 and " while(" not in text
+
+
+def test_vmap_of_unscale_check_finds_for_each_element():
+    grads = {"a": jnp.array([[1.0, 2.0], [jnp.inf, 2.0]]), "b": jnp.ones(3)}
+    axes = {"a": 0, "b": None}
+    unscaled, found = jax.vmap(gj.unscale_check, in_axes=(axes, None))(grads, 0.5)
+    assert found.tolist() == [0.0, 1.0] and unscaled["a"][0].tolist() == [0.5, 1.0]
+    unscaled, found = jax.vmap(gj.unscale_check, in_axes=(axes, 0))(grads, jnp.array([0.5, 0.25]))
+    assert found.tolist() == [0.0, 1.0] and unscaled["b"][1].tolist() == [0.25] * 3
+
+
+def test_scan_over_steps_updates_in_place():
+    params = {"w": jnp.ones((64, 64))}
+
+    def body(carry, grad):
+        params, state = carry
+        return gj.adamw(params, {"w": jnp.full((64, 64), grad)}, state, lr=0.1), None
+
+    call = jax.jit(lambda carry, grads: jax.lax.scan(body, carry, grads)[0])
+    stepped, state = call((params, gj.adamw_init(params)), jnp.arange(1.0, 5.0))
+    by_hand = (params, gj.adamw_init(params))
+    for grad in jnp.arange(1.0, 5.0):
+        by_hand, _ = jax.jit(body)(by_hand, grad)
+    np.testing.assert_array_equal(stepped["w"], by_hand[0]["w"])
+    assert state.step == 4
+
+
+def test_float64_parameters_have_float64_state():
+    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+        params = {"w": jnp.full(3, 1.0, jnp.float64), "v": jnp.ones(3, jnp.bfloat16)}
+        state = gj.adamw_init(params)
+        assert state.exp_avg["w"].dtype == jnp.float64 and state.exp_avg["v"].dtype == jnp.float32
+        stepped, _ = gj.adamw(params, params, state, lr=0.1, weight_decay=0.0)
+        np.testing.assert_allclose(stepped["w"], 0.9, rtol=1e-7)
+
+
 def test_errors_carry_the_librarys_message():
-    with pytest.raises(ValueError, match="grads have other shapes"):
-        gj.adamw({"w": jnp.ones(3)}, {"w": jnp.ones(4)}, gj.adamw_init({"w": jnp.ones(3)}))
     with pytest.raises(Exception, match="growth_factor"):
         jax.block_until_ready(gj.update_scale(1.0, 0, 0.0, growth_factor=0.5))
     with pytest.raises(Exception, match="dtype"):
         jax.block_until_ready(gj.unscale_check([jnp.ones(3, jnp.int32)], 1.0))
 
 
-@pytest.mark.parametrize("name", ["unscale_check", "update_scale", "adamw"])
+@pytest.mark.parametrize("name", ["unscale_check", "update_scale", "update_policy", "step"])
 def test_handlers_for_cuda_refuse_to_run_where_there_is_no_stream(name):
     # All that can be seen of them without a GPU: that they ask XLA for their place and return errors.
-    handler = getattr(gj._library, f"gradscaler_{name}_cuda")
+    handler = getattr(gj._handlers.library, f"gradscaler_{name}_cuda")
     jax.ffi.register_ffi_target(f"misplaced_{name}", jax.ffi.pycapsule(handler), platform="cpu")
     call = jax.ffi.ffi_call(f"misplaced_{name}", [jax.ShapeDtypeStruct((), jnp.float32)])
     with pytest.raises(Exception, match="does not say on which stream"):

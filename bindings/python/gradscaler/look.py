@@ -53,7 +53,11 @@ def look(array: Any, argument: str, dtype: str | None, writable: bool, stream: i
 
 
 def _refuse_unknown(array: Any, argument: str, writable: bool) -> None:
-    """Refuses what the protocols do not say: masks, units and the like of subclasses, and graphs."""
+    """Refuses what the protocols do not say: masks, units and the like of subclasses, graphs, and what is traced."""
+    jax: Any = sys.modules.get("jax")
+    if jax is not None and isinstance(array, jax.core.Tracer):
+        raise TypeError(f"{argument} is traced by JAX and has no memory yet: inside of jit, grad and vmap use the"
+                        " functions of gradscaler.jax, or call this on what the compiled function returns")
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and isinstance(array, numpy.ndarray) and type(array) not in (numpy.ndarray, numpy.memmap):
         if isinstance(array, numpy.ma.MaskedArray):

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The XLA FFI handlers: loading and registering them, and one function for each that calls it on arrays of JAX.
+
+Operands are flat lists of arrays here; trees are paired in the modules above. What a handler writes shares its memory
+with the operand that it replaces; XLA copies beforehand where that is still needed. Handlers cannot be differentiated.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np  # type: ignore[import-not-found, unused-ignore]
+
+from .._native import native
+from ._shards import alike, per_shard
+from ._untyped import jax, jnp
+
+NAMES = ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler_update_policy", "gradscaler_step")
+
+library = ctypes.CDLL(str(Path(__file__).parents[1] / "_jax_ffi.so"))
+_platforms = {"cpu": ""}
+if native.device_count(native.DEVICE_CUDA) > 0:
+    _platforms["CUDA"] = "_cuda"
+for _name in NAMES:
+    for _platform, _suffix in _platforms.items():
+        jax.ffi.register_ffi_target(_name, jax.ffi.pycapsule(library[_name + _suffix]), platform=_platform)
+
+#: Options of an optimizer that are fixed when a step is traced: name and value, sorted.
+Options = tuple[tuple[str, Any], ...]
+
+
+def word(value: Any) -> Any:
+    """A single float32, traced or not."""
+    return jnp.asarray(value, jnp.float32)
+
+
+def unscale_check(arrays: Sequence[Any], inv_scale: Any) -> tuple[list[Any], Any]:
+    """`arrays` times `inv_scale`, and 1.0 if one of them is inf or NaN before or after, else 0.0."""
+    unscaled: list[Any] = [None] * len(arrays)
+    any_found = word(0.0)
+    for leaves in alike((array,) for array in arrays):
+        found, *results = _unscale_check(len(leaves))(word(inv_scale), word(0.0), *(arrays[i] for i in leaves))
+        any_found = jnp.maximum(any_found, found)
+        for i, result in zip(leaves, results, strict=True):
+            unscaled[i] = result
+    return unscaled, any_found
+
+
+@functools.lru_cache(maxsize=256)
+def _unscale_check(count: int) -> Any:
+    leaves = tuple(range(count))
+
+    def body(inv_scale: Any, *written: Any) -> Any:
+        call = jax.ffi.ffi_call("gradscaler_unscale_check", written, vmap_method="sequential",
+                                input_output_aliases={1 + i: i for i in range(1 + count)})
+        return call(inv_scale, *written)
+
+    return jax.jit(per_shard(body, (None, None, *leaves), (None, *leaves)), inline=True)
+
+
+def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, growth_factor: float, backoff_factor: float,
+                 growth_interval: int) -> tuple[Any, Any]:
+    """The next scale (float32) and growth tracker (int32) by PyTorch's rule."""
+    scale, growth_tracker = word(scale), jnp.asarray(growth_tracker, jnp.int32)
+    call = jax.ffi.ffi_call("gradscaler_update_scale", [scale, growth_tracker], vmap_method="sequential",
+                            input_output_aliases={0: 0, 1: 1})
+    after = call(scale, growth_tracker, word(found_inf), growth_factor=np.float64(growth_factor),
+                 backoff_factor=np.float64(backoff_factor), growth_interval=np.int32(growth_interval))
+    return after[0], after[1]
+
+
+def update_policy(scale: Any, growth_tracker: Any, counters: Any, found_inf: Any, policy: dict[str, Any]
+                  ) -> tuple[Any, Any, Any]:
+    """The next scale, growth tracker and counters (int32[4]) by any policy; `policy` has the library's options."""
+    call = jax.ffi.ffi_call("gradscaler_update_policy", [scale, growth_tracker, counters], vmap_method="sequential",
+                            input_output_aliases={0: 0, 1: 1, 2: 2})
+    after = call(scale, growth_tracker, counters, word(found_inf),
+                 **{name: np.float64(value) if isinstance(value, float) else np.int32(value)
+                    for name, value in policy.items()})
+    return after[0], after[1], after[2]
+
+
+def step(kind: str, grads: Sequence[Any], params: Sequence[Any], slots: Sequence[Sequence[Any]], *, lr: Any,
+         inv_scale: Any, found_inf: Any, steps: Any, **options: Any) -> tuple[list[Any], list[list[Any]]]:
+    """Parameters and state slots after a step of the optimizer `kind` in one pass; as they were where `found_inf` != 0.
+
+    `steps` counts those applied before this one; as a float, which is exact for longer than bias corrections differ
+    from 1. `options` are those of gsc_optimizer_options, numbers of Python.
+    """
+    words = (word(lr), word(inv_scale), word(found_inf), word(steps))
+    new: list[Any] = [None] * len(grads)
+    state: list[list[Any]] = [[None] * len(grads) for _ in slots]
+    for leaves in alike(zip(grads, params, *slots, strict=True)):
+        call = _step(kind, len(leaves), len(slots), tuple(sorted(options.items())))
+        flat = call(*words, *(column[i] for column in (grads, params, *slots) for i in leaves))
+        for column, results in zip((new, *state), _parts(flat, len(leaves)), strict=True):
+            for i, result in zip(leaves, results, strict=True):
+                column[i] = result
+    return new, state
+
+
+def _parts(flat: Sequence[Any], length: int) -> list[Sequence[Any]]:
+    return [flat[begin:begin + length] for begin in range(0, len(flat), length)]
+
+
+def direction(kind: str, grads: Sequence[Any], slots: Sequence[Sequence[Any]], **arguments: Any
+              ) -> tuple[list[Any], list[list[Any]]]:
+    """What :func:`step` adds to parameters with the learning rate 1, and the state; -0.0 where `found_inf` != 0."""
+    # -0.0 leaves every parameter as it is when it is added; +0.0 would turn the sign of a -0.0.
+    nothing = [jnp.full_like(grad, -0.0, jnp.promote_types(grad.dtype, jnp.float32)) for grad in grads]
+    return step(kind, grads, nothing, slots, lr=1.0, **arguments)
+
+
+@functools.lru_cache(maxsize=256)
+def _step(kind: str, count: int, slots: int, options: Options) -> Any:
+    numbers = {"beta1": 0.0, "beta2": 0.0, "eps": 0.0, "weight_decay": 0.0, "momentum": 0.0, **dict(options)}
+    flags = native.OPTIMIZER_NESTEROV if numbers.pop("nesterov", False) else 0
+
+    def body(*operands: Any) -> Any:
+        written = operands[4 + count:]
+        call = jax.ffi.ffi_call("gradscaler_step", written, vmap_method="sequential",
+                                input_output_aliases={4 + count + i: i for i in range(len(written))})
+        return call(*operands, kind=np.int32(getattr(native, kind)), slots=np.int32(slots), flags=np.int32(flags),
+                    **{name: np.float64(value) for name, value in numbers.items()})
+
+    leaves = tuple(range(count))
+    # The order of the operands makes state lie where it lies, and the rest beside it.
+    return jax.jit(per_shard(body, (None,) * 4 + leaves * (2 + slots), leaves * (1 + slots)), inline=True)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loss scale as a pytree, with any of the library's policies, and the two functions that it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .. import policy as _policy
+from ..scaler import GradScaler
+from . import _handlers
+from ._shards import vary
+from ._untyped import jax, jnp, optional
+
+# What nothing inside of a compiled function can do.
+_HOST_ONLY = {
+    "enabled": "leave the DynamicScale out of the step instead",
+    "floor_action": "nothing can be raised inside of jit; look at skips_at_floor",
+    "floor_patience": "nothing can be raised inside of jit; look at skips_at_floor",
+    "history_capacity": "return the scale from the step to keep it",
+}
+
+
+def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> tuple[Any, Any]:
+    """Gradients times `inv_scale`, and 1.0 if one is inf or NaN before or after, else `found_inf` as it was.
+
+    `grads` is a pytree of floating arrays; sharded ones stay where they are, and `found_inf` is about all shards.
+    Inside of shard_map and pmap both are about the device's own: join `found_inf` with ``jax.lax.pmax``.
+    """
+    leaves, tree = jax.tree_util.tree_flatten(grads)
+    before = _handlers.word(found_inf)
+    if not leaves:
+        return grads, before
+    unscaled, found = _handlers.unscale_check(leaves, inv_scale)
+    return jax.tree_util.tree_unflatten(tree, unscaled), jnp.where(found != 0, found, before)
+
+
+def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, *, growth_factor: float = 2.0,
+                 backoff_factor: float = 0.5, growth_interval: int = 2000) -> tuple[Any, Any]:
+    """The next scale (float32) and growth tracker (int32), by PyTorch's rule. Factors are fixed when it is traced."""
+    return _handlers.update_scale(scale, growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DynamicScale:
+    """A loss scale as a pytree: carry it through the training step like parameters. Make it with :meth:`create`."""
+
+    #: float32.
+    scale: Any
+    #: Clean steps since the scale changed, int32.
+    growth_tracker: Any
+    #: What other policies than PyTorch's count, int32[4]: hysteresis tracker, overflows and updates since the scale
+    #: changed, skips at the floor. None under PyTorch's rule, which counts none of them.
+    counters: Any = None
+    #: The library's options, not traced, so that changing them compiles anew.
+    policy: tuple[tuple[str, Any], ...] = field(default=(), metadata={"static": True})
+
+    @classmethod
+    def create(cls, init_scale: float | None = None, growth_factor: float | None = None,
+               backoff_factor: float | None = None, growth_interval: int | None = None, *,
+               preset: str = "torch", **policy: Any) -> DynamicScale:
+        """A scale with the policy of `preset`, one of ``gradscaler.PRESETS``, and of the arguments over it.
+
+        `policy` takes what ``gradscaler.GradScaler`` takes beyond these: ``min_scale``, ``max_scale``, ``hysteresis``
+        and so on; not what would act outside of the compiled step. Errors are those of ``GradScaler``. On CUDA there is
+        PyTorch's rule only so far: ``preset``, ``min_scale`` and the rest are refused when the step runs.
+        """
+        for name, instead in _HOST_ONLY.items():
+            if name in policy:
+                raise TypeError(f"DynamicScale takes no {name}: {instead}")
+        given = {"init_scale": init_scale, "growth_factor": growth_factor, "backoff_factor": backoff_factor,
+                 "growth_interval": growth_interval}
+        policy.update({name: value for name, value in given.items() if value is not None})
+        options = _policy.preset_options(preset)
+        _policy.apply(options, policy)
+        with GradScaler.from_preset(preset, **policy):
+            pass  # The library has checked the values.
+        fixed = {name: getattr(options, name) for name in _OPTIONS}
+        counters = None if _is_pytorchs(fixed) else jnp.array([options.hysteresis, 0, 0, 0], jnp.int32)
+        return cls(_handlers.word(options.init_scale), jnp.zeros((), jnp.int32), counters, tuple(fixed.items()))
+
+    @property
+    def skips_at_floor(self) -> Any:
+        """Overflows in a row that found the scale unable to go lower: the inf or NaN does not come from the scale."""
+        if self.counters is None:
+            raise AttributeError("PyTorch's rule has no floor and counts no skips there; create it with min_scale")
+        return self.counters[3]
+
+    def value_and_grad(self, function: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
+                       axis_name: Any = None) -> Callable[..., tuple[DynamicScale, Any, Any, Any]]:
+        """As ``jax.value_and_grad``, with the loss scaled and the gradients unscaled.
+
+        The function returned gives ``(next DynamicScale, found_inf, value, grads)``; skip the step where found_inf is
+        not 0. The gradients are in the dtype of what they are taken of, and as the backward pass left them there, inf
+        and NaN included. With `axis_name`, for shard_map and pmap, they are the means over that axis, and found_inf is
+        the same on all its devices. Under jit with sharded arrays there is nothing to name.
+        """
+        def scaled(*arguments: Any, **keywords: Any) -> Any:
+            result = function(*arguments, **keywords)
+            loss, aux = result if has_aux else (result, None)
+            return (loss.astype(jnp.float32) * self.scale), (loss, aux)
+
+        differentiated = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+        def call(*arguments: Any, **keywords: Any) -> tuple[DynamicScale, Any, Any, Any]:
+            if axis_name is not None:
+                arguments = tuple(vary(argument, axis_name) if i in differentiated else argument
+                                  for i, argument in enumerate(arguments))
+            (_, (loss, aux)), grads = jax.value_and_grad(scaled, argnums, has_aux=True)(*arguments, **keywords)
+            if axis_name is not None:
+                # Before the check, which then finds the same on all devices.
+                grads = jax.lax.pmean(grads, axis_name)
+            grads, found_inf = unscale_check(grads, 1.0 / self.scale)
+            return self.update(found_inf), found_inf, (loss, aux) if has_aux else loss, grads
+
+        return call
+
+    def update(self, found_inf: Any) -> DynamicScale:
+        """The scale after a step in which `found_inf` was found."""
+        options = dict(self.policy)
+        if self.counters is None:
+            scale, tracker = update_scale(self.scale, self.growth_tracker, found_inf,
+                                          **{name: options[name] for name in _PYTORCHS if name in options})
+            return replace(self, scale=scale, growth_tracker=tracker)
+        scale, tracker, counters = _handlers.update_policy(self.scale, self.growth_tracker, self.counters, found_inf,
+                                                           options)
+        return replace(self, scale=scale, growth_tracker=tracker, counters=counters)
+
+
+_PYTORCHS = ("growth_factor", "backoff_factor", "growth_interval")
+_OPTIONS = (*_PYTORCHS, "min_scale", "max_scale", "hysteresis", "hysteresis_refill", "growth_timing",
+            "overflow_tolerance", "recovery_threshold", "recovery_interval", "flags")
+
+
+def _is_pytorchs(options: dict[str, Any]) -> bool:
+    plain = _policy.preset_options("torch")
+    return all(options[name] == getattr(plain, name) for name in _OPTIONS if name not in _PYTORCHS)
+
+
+def _register_with_flax() -> None:
+    """flax.serialization then saves and restores what is traced, as it does for its own DynamicScale."""
+    serialization = optional("flax.serialization")
+    if serialization is None:
+        return
+    names = ("scale", "growth_tracker", "counters")
+
+    def to_state(scale: DynamicScale) -> dict[str, Any]:
+        return {name: serialization.to_state_dict(getattr(scale, name)) for name in names}
+
+    def from_state(scale: DynamicScale, state: dict[str, Any]) -> DynamicScale:
+        if set(state) != set(names):
+            raise ValueError(f"this is no state of a DynamicScale: it has {sorted(state)}, not {sorted(names)}")
+        if (state["counters"] is None) != (scale.counters is None):
+            raise ValueError("the state is of a DynamicScale with another policy; create this one with that policy")
+        return replace(scale, **{name: serialization.from_state_dict(getattr(scale, name), state[name], name)
+                                 for name in names})
+
+    serialization.register_serialization_state(DynamicScale, to_state, from_state, override=True)
+
+
+_register_with_flax()

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradscaler.jax on four devices, into which XLA divides the CPU (see conftest.py): arrays stay in their shards, and
+none of them is gathered."""
+
+import re
+
+import numpy as np
+import pytest
+
+from conftest import library
+
+jax = library("jax")
+jnp = jax.numpy
+
+import gradscaler.jax as gj  # noqa: E402
+
+P = jax.sharding.PartitionSpec
+SPECS = {"w": P("x", "y"), "b": P("y"), "s": P(), "h": P(None, "x")}
+SHAPES = {"w": (8, 12), "b": (6,), "s": (), "h": (3, 4, 5)}
+NAMES = sorted(SHAPES)
+COLLECTIVE = re.compile(r" (all-gather|all-reduce|all-to-all|collective-permute|dynamic-slice)[-a-z.]*\(")
+
+
+@pytest.fixture(params=["Auto", "Explicit"])
+def mesh(request):
+    return make_mesh((2, 2), ("x", "y"), request.param)
+
+
+def make_mesh(shape, names, kind="Auto"):
+    if not hasattr(jax.sharding, "AxisType"):
+        if kind == "Explicit":
+            pytest.skip("this JAX has no explicit sharding")
+        return jax.make_mesh(shape, names)
+    return jax.make_mesh(shape, names, axis_types=(getattr(jax.sharding.AxisType, kind),) * len(names))
+
+
+def tree(seed):
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(rng.normal(size=SHAPES[name]), jnp.float32) for name in NAMES}
+
+
+def put(mesh, values):
+    return {name: jax.device_put(values[name], jax.sharding.NamedSharding(mesh, SPECS[name])) for name in NAMES}
+
+
+def collectives(call, *arguments):
+    """The kinds of communication in the compiled module."""
+    text = jax.jit(call).lower(*arguments).compile().as_text()
+    assert "gradscaler" in text
+    return sorted(set(COLLECTIVE.findall(text)))
+
+
+def same_place(mesh, values):
+    for name in NAMES:
+        expected = jax.sharding.NamedSharding(mesh, SPECS[name])
+        assert values[name].sharding.is_equivalent_to(expected, values[name].ndim), name
+
+
+def same_bits(found, expected):
+    for name in NAMES:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+def test_there_are_four_devices():
+    assert jax.device_count() == 4
+
+
+@pytest.mark.parametrize("jit", [True, False], ids=["jit", "eager"])
+def test_adamw_keeps_shards(mesh, jit):
+    expected, expected_state = gj.adamw(tree(0), tree(1), gj.adamw_init(tree(0)), lr=0.1)
+    params, grads = put(mesh, tree(0)), put(mesh, tree(1))
+    state = gj.adamw_init(params)
+    same_place(mesh, state.exp_avg)
+    same_place(mesh, state.exp_avg_sq)
+
+    def step(params, grads, state):
+        return gj.adamw(params, grads, state, lr=0.1)
+
+    params, state = (jax.jit(step) if jit else step)(params, grads, state)
+    for found, right in ((params, expected), (state.exp_avg, expected_state.exp_avg),
+                         (state.exp_avg_sq, expected_state.exp_avg_sq)):
+        same_place(mesh, found)
+        same_bits(found, right)
+
+
+def test_adamw_communicates_nothing(mesh):
+    params = put(mesh, tree(0))
+    assert collectives(gj.adamw, params, put(mesh, tree(1)), gj.adamw_init(params)) == []
+
+
+def test_a_whole_training_step_gathers_no_parameter(mesh):
+    params = put(mesh, tree(0))
+
+    def step(scale, params, state):
+        loss = lambda p: sum(jnp.sum(p[name] ** 2) for name in NAMES)  # noqa: E731
+        scale, found_inf, value, grads = scale.value_and_grad(loss)(params)
+        params, state = gj.adamw(params, grads, state, found_inf=found_inf)
+        return scale, params, state, value
+
+    arguments = gj.DynamicScale.create(), params, gj.adamw_init(params)
+    assert collectives(step, *arguments) == ["all-reduce"]  # Of the loss, and of found_inf.
+    same_place(mesh, jax.jit(step)(*arguments)[1])
+
+
+def test_unscale_check_joins_what_was_found(mesh):
+    grads = put(mesh, tree(0))
+    assert collectives(gj.unscale_check, grads, 0.5) == ["all-reduce"]
+    unscaled, found = jax.jit(gj.unscale_check)(grads, 0.5)
+    assert found == 0.0
+    same_place(mesh, unscaled)
+    same_bits(unscaled, {name: leaf * 0.5 for name, leaf in tree(0).items()})
+    for element in ((0, 0), (7, 11), (4, 5)):  # On one device each.
+        bad = tree(0)
+        bad["w"] = bad["w"].at[element].set(jnp.nan)
+        assert jax.jit(gj.unscale_check)(put(mesh, bad), 0.5)[1] == 1.0
+
+
+def test_donated_shards_are_updated_in_place(mesh):
+    def addresses(values):
+        return sorted(shard.data.unsafe_buffer_pointer() for shard in values["w"].addressable_shards)
+
+    params = put(mesh, {name: jnp.ones((64, 64)) if name == "w" else leaf for name, leaf in tree(0).items()})
+    before = addresses(params)
+    state, grads = gj.adamw_init(params), jax.tree_util.tree_map(jnp.ones_like, params)
+    before += addresses(state.exp_avg) + addresses(state.exp_avg_sq)
+    params, state = jax.jit(gj.adamw, donate_argnums=(0, 2))(params, grads, state)
+    after = addresses(params) + addresses(state.exp_avg) + addresses(state.exp_avg_sq)
+    assert sorted(before) == sorted(after)
+
+
+def test_gradients_that_lie_elsewhere_are_brought_to_the_parameters(mesh):
+    if "Explicit" in str(getattr(mesh, "axis_types", "")):
+        pytest.skip("with explicit sharding moving is the caller's to write")
+    expected, _ = gj.adamw(tree(0), tree(1), gj.adamw_init(tree(0)))
+    params = put(mesh, tree(0))
+    everywhere = jax.device_put(tree(1), jax.sharding.NamedSharding(mesh, P()))
+    stepped, _ = jax.jit(gj.adamw)(params, everywhere, gj.adamw_init(params))
+    same_bits(stepped, expected)
+    same_place(mesh, stepped)
+
+
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this JAX has shard_map elsewhere")
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_shard_map(mesh, check_vma):
+    expected, _ = gj.adamw(tree(0), tree(1), gj.adamw_init(tree(0)))
+    state_specs = gj.AdamWState(P(), SPECS, SPECS)
+
+    def step(params, grads, state):
+        grads, found_inf = gj.unscale_check(grads, 1.0)
+        return gj.adamw(params, grads, state, found_inf=jax.lax.pmax(found_inf, ("x", "y")))
+
+    call = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(SPECS, SPECS, state_specs), check_vma=check_vma,
+                                 out_specs=(SPECS, state_specs)))
+    params = put(mesh, tree(0))
+    stepped, state = call(params, put(mesh, tree(1)), gj.adamw_init(params))
+    same_place(mesh, stepped)
+    same_bits(stepped, expected)
+    bad = tree(1)
+    bad["w"] = bad["w"].at[7, 11].set(jnp.inf)
+    stepped, state = call(params, put(mesh, bad), gj.adamw_init(params))
+    same_bits(stepped, tree(0))
+    assert state.step == 0
+
+
+def average_step(scale, params, state, x, poison):
+    """Data-parallel: each device has its part of the batch, gradients are means over the axis."""
+    loss = lambda p: jnp.mean((x * p["w"]) ** 2) * poison[0]  # noqa: E731
+    scale, found_inf, _, grads = scale.value_and_grad(loss, axis_name="batch")(params)
+    params, state = gj.adamw(params, grads, state, lr=0.1, found_inf=found_inf)
+    return scale, params, state, grads, found_inf[None]
+
+
+@pytest.mark.parametrize("poisoned", [None, 0, 2])
+@pytest.mark.parametrize("how", ["pmap", "shard_map", "shard_map unchecked"])
+def test_axis_name_averages_and_agrees(how, poisoned):
+    x = jnp.arange(8.0).reshape(4, 2) / 4
+    poison = jnp.ones(4).at[poisoned].set(jnp.inf) if poisoned is not None else jnp.ones(4)
+    params = {"w": jnp.array([1.0, -2.0])}
+    state, scale = gj.adamw_init(params), gj.DynamicScale.create(256.0)
+    if how == "pmap":
+        everywhere = lambda tree: jax.tree_util.tree_map(lambda a: jnp.stack([a] * 4), tree)  # noqa: E731
+        out = jax.pmap(average_step, axis_name="batch")(everywhere(scale), everywhere(params), everywhere(state), x,
+                                                        poison[:, None])
+        for leaf in jax.tree_util.tree_leaves(out):
+            np.testing.assert_array_equal(leaf, jnp.stack([leaf[0]] * 4))
+        after, stepped, _, grads, found = jax.tree_util.tree_map(lambda leaf: leaf[0], out)
+    elif not hasattr(jax, "shard_map"):
+        pytest.skip("this JAX has shard_map elsewhere")
+    else:
+        mesh = make_mesh((4,), ("batch",))
+        call = jax.shard_map(average_step, mesh=mesh, in_specs=(P(), P(), P(), P("batch"), P("batch")),
+                             out_specs=(P(), P(), P(), P(), P("batch")), check_vma=how == "shard_map")
+        after, stepped, _, grads, found = jax.jit(call)(scale, params, state, x, poison)
+    if poisoned is not None:
+        assert (found == 1.0).all() and after.scale == 128.0
+        np.testing.assert_array_equal(stepped["w"], params["w"])
+        return
+    assert (found == 0.0).all() and after.growth_tracker == 1
+    # All are powers of two and small integers: nothing is rounded.
+    of_all = jax.grad(lambda p: jnp.mean((x * p["w"]) ** 2))(params)
+    np.testing.assert_array_equal(grads["w"], of_all["w"])
+    expected, _ = gj.adamw(params, of_all, state, lr=0.1)
+    np.testing.assert_array_equal(stepped["w"], expected["w"])
