@@ -86,7 +86,7 @@ class DynamicScale:
         """Overflows in a row that found the scale unable to go lower: the inf or NaN does not come from the scale."""
         if self.counters is None:
             raise AttributeError("PyTorch's rule has no floor and counts no skips there; create it with min_scale")
-        return self.counters[3]
+        return self.counters[..., 3]
 
     def value_and_grad(self, function: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
                        axis_name: Any = None) -> Callable[..., tuple[DynamicScale, Any, Any, Any]]:

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transformations for optax: its SGD, Adam, AdamW, Adagrad, Lion and LAMB, stepped by the library's handlers.
+
+::
+
+    tx = gradscaler.jax.optax.adamw(1e-3)
+    opt_state = tx.init(params)
+    ...
+    updates, opt_state = tx.update(grads, opt_state, params, found_inf=found_inf)
+    params = optax.apply_updates(params, updates)
+
+They take optax's arguments, have its defaults, and their states are optax's own classes: put one in the place of
+optax's, in the middle of a run too. ``update`` takes two more arguments, which may be traced: where `found_inf` is not
+0, the state stays as it is and the updates leave every parameter as it is, bit for bit; gradients that are still scaled
+are multiplied by `inv_scale` first.
+
+The moments and the division by their root are the library's, in the order of PyTorch, whatever the number of threads,
+and its bias corrections are formed in double; weight decay, trust ratio and learning rate are optax's. Numbers differ
+from optax's by rounding. Moments are float32 also for 16-bit parameters, and updates are float32.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from . import _handlers
+from ._trees import paired
+from ._untyped import jax, jnp
+
+__all__ = ["adagrad", "adam", "adamw", "lamb", "lion", "scale_by_adam", "scale_by_lion", "scale_by_rss", "sgd", "trace"]
+
+optax: Any = importlib.import_module("optax")
+
+# Under a root that is 0 stands a gradient that is 0, whose update is 0.
+_TINY = 2.0**-126
+
+
+def sgd(learning_rate: Any, momentum: float | None = None, nesterov: bool = False) -> Any:
+    """As ``optax.sgd``."""
+    if momentum is None:
+        return _skipping(_unscaled(), optax.scale_by_learning_rate(learning_rate))
+    return _skipping(trace(momentum, nesterov), optax.scale_by_learning_rate(learning_rate))
+
+
+def adam(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
+    """As ``optax.adam``."""
+    return _skipping(scale_by_adam(b1, b2, eps), optax.scale_by_learning_rate(learning_rate))
+
+
+def adamw(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, *, weight_decay: Any = 1e-4,
+          mask: Any = None) -> Any:
+    """As ``optax.adamw``; `update` needs the parameters."""
+    return _skipping(scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay, mask),
+                     optax.scale_by_learning_rate(learning_rate))
+
+
+def adagrad(learning_rate: Any, initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> Any:
+    """As ``optax.adagrad``; see :func:`scale_by_rss` for the one difference."""
+    return _skipping(scale_by_rss(initial_accumulator_value, eps), optax.scale_by_learning_rate(learning_rate))
+
+
+def lion(learning_rate: Any, b1: float = 0.9, b2: float = 0.99, *, weight_decay: Any = 1e-3, mask: Any = None) -> Any:
+    """As ``optax.lion``; `update` needs the parameters."""
+    return _skipping(scale_by_lion(b1, b2), optax.add_decayed_weights(weight_decay, mask),
+                     optax.scale_by_learning_rate(learning_rate))
+
+
+def lamb(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-6, *, weight_decay: Any = 0.0,
+         mask: Any = None) -> Any:
+    """As ``optax.lamb``; `update` needs the parameters. Norms are over whole parameters, whatever their shards."""
+    return _skipping(scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay, mask),
+                     optax.scale_by_trust_ratio(), optax.scale_by_learning_rate(learning_rate))
+
+
+def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
+    """As ``optax.scale_by_adam``, for a chain of your own; the updates are 0 where `found_inf` is not 0."""
+    options = _fixed(beta1=("b1", b1), beta2=("b2", b2), eps=("eps", eps))
+
+    def init(params: Any) -> Any:
+        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), _moments(params), _moments(params))
+
+    def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
+        updates, (mu, nu) = _direct("ADAM", updates, {"state.mu": state.mu, "state.nu": state.nu}, found_inf, inv_scale,
+                                    state.count, options)
+        return updates, optax.ScaleByAdamState(_counted(state.count, found_inf), mu, nu)
+
+    return _transformation(init, update)
+
+
+def scale_by_lion(b1: float = 0.9, b2: float = 0.99) -> Any:
+    """As ``optax.scale_by_lion``, for a chain of your own; the updates are 0 where `found_inf` is not 0."""
+    options = _fixed(beta1=("b1", b1), beta2=("b2", b2))
+
+    def init(params: Any) -> Any:
+        return optax.ScaleByLionState(jnp.zeros([], jnp.int32), _moments(params))
+
+    def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
+        updates, (mu,) = _direct("LION", updates, {"state.mu": state.mu}, found_inf, inv_scale, state.count, options)
+        return updates, optax.ScaleByLionState(_counted(state.count, found_inf), mu)
+
+    return _transformation(init, update)
+
+
+def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> Any:
+    """As ``optax.scale_by_rss``, for a chain of your own; the updates are 0 where `found_inf` is not 0.
+
+    `eps`, which stands under the root, is in the state from the beginning: the sum of squares starts at
+    ``initial_accumulator_value + eps``, and a state made by optax goes on without it.
+    """
+    numbers = _fixed(start=("initial_accumulator_value", initial_accumulator_value), eps=("eps", eps))
+    options = {"eps": _TINY}
+
+    def init(params: Any) -> Any:
+        start = jax.tree_util.tree_map(lambda p: jnp.full_like(p, numbers["start"] + numbers["eps"], _wide(p)), params)
+        return optax.ScaleByRssState(start)
+
+    def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
+        updates, (squares,) = _direct("ADAGRAD", updates, {"state.sum_of_squares": state.sum_of_squares}, found_inf,
+                                      inv_scale, 0, options)
+        return updates, optax.ScaleByRssState(squares)
+
+    return _transformation(init, update)
+
+
+def trace(decay: float, nesterov: bool = False) -> Any:
+    """As ``optax.trace``, for a chain of your own; the updates are 0 where `found_inf` is not 0."""
+    options = _fixed(momentum=("decay", decay))
+    if nesterov:
+        options["nesterov"] = True
+
+    def init(params: Any) -> Any:
+        return optax.TraceState(_moments(params))
+
+    def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
+        if options["momentum"] == 0.0:  # The library's SGD has no state then.
+            updates = _multiplied(updates, found_inf, inv_scale)
+            return updates, optax.TraceState(jax.tree_util.tree_map(
+                lambda old, new: jnp.where(found_inf == 0, new, old), state.trace, updates))
+        updates, (moved,) = _direct("SGD", updates, {"state.trace": state.trace}, found_inf, inv_scale, 0, options)
+        return updates, optax.TraceState(moved)
+
+    return _transformation(init, update)
+
+
+def _unscaled() -> Any:
+    """Plain SGD: nothing but the multiplication, which XLA joins with what follows."""
+    def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
+        return _multiplied(updates, found_inf, inv_scale), state
+
+    return _transformation(lambda params: optax.EmptyState(), update)
+
+
+def _multiplied(updates: Any, found_inf: Any, inv_scale: Any) -> Any:
+    return jax.tree_util.tree_map(lambda g: jnp.where(found_inf == 0, g.astype(_wide(g)) * inv_scale, 0.0), updates)
+
+
+def _transformation(init: Callable[[Any], Any], update: Callable[..., tuple[Any, Any]]) -> Any:
+    def with_words(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, inv_scale: Any = 1.0,
+                   **others: Any) -> tuple[Any, Any]:
+        del params, others
+        return update(updates, state, _handlers.word(found_inf), _handlers.word(inv_scale))
+
+    return optax.GradientTransformationExtraArgs(init, with_words)
+
+
+def _skipping(first: Any, *rest: Any) -> Any:
+    """``optax.chain`` of these, of which the first skips by itself, so that the others and the updates do so too."""
+    chain = optax.chain(first, *rest)
+
+    def update(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, **others: Any
+               ) -> tuple[Any, Any]:
+        applied = _handlers.word(found_inf) == 0
+        updates, after = chain.update(updates, state, params, found_inf=found_inf, **others)
+        # -0.0 leaves every parameter as it is when it is added; +0.0 would turn the sign of a -0.0.
+        updates = jax.tree_util.tree_map(lambda u: jnp.where(applied, u, jnp.asarray(-0.0, u.dtype)), updates)
+        rest = jax.tree_util.tree_map(lambda old, new: jnp.where(applied, new, old), state[1:], after[1:])
+        return updates, (after[0], *rest)
+
+    return optax.GradientTransformationExtraArgs(chain.init, update)
+
+
+def _direct(kind: str, updates: Any, state: Any, found_inf: Any, inv_scale: Any, count: Any, options: Any
+            ) -> tuple[Any, list[Any]]:
+    leaves, tree = jax.tree_util.tree_flatten(updates)
+    slots = [paired(name, found, updates, "updates") for name, found in state.items()]
+    added, after = _handlers.direction(kind, leaves, slots, inv_scale=inv_scale, found_inf=found_inf, steps=count,
+                                       **options)
+    return (jax.tree_util.tree_unflatten(tree, [-array for array in added]),
+            [jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(found), slot)
+             for found, slot in zip(state.values(), after, strict=True)])
+
+
+def _counted(count: Any, found_inf: Any) -> Any:
+    return jnp.where(found_inf == 0, optax.safe_int32_increment(count), count)
+
+
+def _moments(params: Any) -> Any:
+    return jax.tree_util.tree_map(lambda p: jnp.zeros_like(p, _wide(p)), params)
+
+
+def _wide(array: Any) -> Any:
+    return jnp.promote_types(array.dtype, jnp.float32)
+
+
+def _fixed(**named: tuple[str, Any]) -> Any:
+    """Numbers that the handlers are compiled with."""
+    found = {}
+    for option, (name, value) in named.items():
+        if isinstance(value, jax.core.Tracer):
+            raise TypeError(f"{name} is traced, but it must be a number; with optax.inject_hyperparams name it in "
+                            "static_args")
+        found[option] = float(value)
+    return found

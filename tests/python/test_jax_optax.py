@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradscaler.jax.optax beside optax. Each step is made from the same state, gradients and parameters, under jit, and
+both results are compared with the equations in float64: what rounding can do to each is counted, in units of u = 2^-24.
+Where the operations are the same, so must be the bits."""
+
+import re
+
+import numpy as np
+import pytest
+
+from conftest import library
+
+jax = library("jax")
+optax = library("optax")
+jnp = jax.numpy
+
+import gradscaler.jax as gj  # noqa: E402
+import gradscaler.jax.optax as go  # noqa: E402
+
+U = 2.0**-24
+LR, DECAY = 0.05, 0.1
+SHAPES = {"b": (7,), "w": (6, 9)}
+# Arguments are the same for both.
+MAKERS = {
+    "sgd": lambda m: m.sgd(LR),
+    "momentum": lambda m: m.sgd(LR, 0.9),
+    "nesterov": lambda m: m.sgd(LR, 0.9, True),
+    "adam": lambda m: m.adam(LR),
+    "adamw": lambda m: m.adamw(LR, weight_decay=DECAY),
+    "adagrad": lambda m: m.adagrad(LR),
+    "lion": lambda m: m.lion(LR, weight_decay=DECAY),
+    "lamb": lambda m: m.lamb(LR, weight_decay=DECAY),
+    "schedule": lambda m: m.adam(optax.linear_schedule(LR, 0.0, 10)),
+    "masked decay": lambda m: m.adamw(LR, weight_decay=DECAY, mask={"w": True, "b": False}),
+}
+
+
+def tree(seed, dtype=jnp.float32):
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(rng.normal(size=shape), dtype) for name, shape in SHAPES.items()}
+
+
+def leaves(values):
+    return [np.asarray(leaf, np.float64) for leaf in jax.tree_util.tree_leaves(values)]
+
+
+def same_bits(found, expected):
+    for one, other in zip(jax.tree_util.tree_leaves(found), jax.tree_util.tree_leaves(expected), strict=True):
+        one, other = np.asarray(one), np.asarray(other)
+        assert one.dtype == other.dtype and one.tobytes() == other.tobytes()
+
+
+def after(tx, steps, seed=100):
+    """The state after some steps, and the parameters."""
+    params = tree(0)
+    state = tx.init(params)
+    for i in range(steps):
+        updates, state = jax.jit(tx.update)(tree(seed + i), state, params)
+        params = optax.apply_updates(params, updates)
+    return state, params
+
+
+def adam_step(g, m, v, t, b1, b2, eps):
+    """The direction in float64, and two bounds for its error: of the library, and what optax adds to that."""
+    new_m, new_v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+    root = np.sqrt(new_v / (1 - b2**t)) + eps
+    d = new_m / (1 - b1**t) / root
+    # The sum of m can cancel: three roundings of its terms, one of the sum, one of the constant. v cannot: 5 roundings,
+    # halved by the root. Then the root, its division by a rounded constant, eps and its addition, the step size,
+    # its product and the quotient: 8 in all. Two more for the learning rate and its product.
+    bound = 5 * U * (abs(b1 * m) + abs((1 - b1) * g)) / (1 - b1**t) / root + 13 * U * abs(d)
+    # optax forms 1 - b^t in float32: the rounding of b counts t times, the power and its exponent a few times more,
+    # each relative to b^t; and divides by it, twice.
+    corrections = sum((t + 4) * U * b**t / (1 - b**t) * weight for b, weight in ((b1, 1.0), (b2, 0.5)))
+    return d, bound, (corrections + 2 * U) * abs(d)
+
+
+def expected(name, grads, state, params):
+    """Updates in float64 with their two bounds, by leaf. LAMB: d and p are whole tensors."""
+    for key in SHAPES:
+        g, p = np.asarray(grads[key], np.float64), np.asarray(params[key], np.float64)
+        first = state[0]
+        if name in ("momentum", "nesterov"):
+            t = np.asarray(first.trace[key], np.float64)
+            moved = 0.9 * t + g
+            terms = abs(0.9 * t) + abs(g)
+            d, bound, more = moved, 4 * U * terms, 0.0
+            if name == "nesterov":
+                d, bound = g + 0.9 * moved, 4 * U * terms + 3 * U * (abs(g) + abs(0.9 * moved))
+            bound = bound + 2 * U * abs(d)
+        elif name == "adagrad":
+            total = np.asarray(first.sum_of_squares[key], np.float64) + g * g
+            d = g / np.sqrt(total)
+            # 2 roundings of the sum, halved; root, quotient, step size, product.
+            bound = 6 * U * abs(d)
+            # optax's own state has no eps, which it adds in float32; its rsqrt is good to a few units.
+            more = (1e-7 / total * U + 6 * U) * abs(d)
+        else:
+            b = (0.9, 0.999, 1e-6) if name == "lamb" else (0.9, 0.999, 1e-8)
+            mu, nu = (np.asarray(found[key], np.float64) for found in (first.mu, first.nu))
+            d, bound, more = adam_step(g, mu, nu, int(first.count) + 1, *b)
+        if name in ("adamw", "lamb"):
+            d, bound = d + DECAY * p, bound + 4 * U * (abs(DECAY * p) + abs(d))
+        if name == "lamb":
+            ratio = np.linalg.norm(p) / np.linalg.norm(d)
+            # Sums of n squares in any order: n roundings, halved by the root. Differences in d: at most their norm.
+            slack = (d.size + 4) * U + np.linalg.norm(bound + more) / np.linalg.norm(d)
+            bound, d = bound * ratio + slack * abs(d * ratio), d * ratio
+            more = more * ratio
+        yield -LR * d, LR * bound, LR * more
+
+
+@pytest.mark.parametrize("steps", [0, 1, 7])
+@pytest.mark.parametrize("name", ["momentum", "nesterov", "adam", "adamw", "adagrad", "lamb"])
+def test_one_step_is_within_the_bound(name, steps):
+    ours, theirs = MAKERS[name](go), MAKERS[name](optax)
+    state, params = after(ours, steps)
+    grads = tree(1)
+    found, _ = jax.jit(ours.update)(grads, state, params)
+    if name == "adagrad":  # optax's state has no eps in it.
+        state_of_optax = (optax.ScaleByRssState(jax.tree_util.tree_map(
+            lambda s: s - jnp.float32(1e-7), state[0].sum_of_squares)), *state[1:])
+    else:
+        state_of_optax = state
+    reference, _ = jax.jit(theirs.update)(grads, state_of_optax, params)
+    for one, other, (exact, bound, more) in zip(leaves(found), leaves(reference),
+                                                expected(name, grads, state, params), strict=True):
+        if name == "adagrad":
+            more = more + 2 * U * abs(exact)  # The subtraction above.
+        assert (abs(one - exact) <= bound).all(), (abs(one - exact) / bound).max()
+        assert (abs(one - other) <= 2 * bound + more).all(), (abs(one - other) / (2 * bound + more)).max()
+
+
+@pytest.mark.parametrize("steps", [0, 5])
+def test_sgd_and_lion_have_the_bits_of_optax(steps):
+    for name in ("sgd", "lion"):
+        ours, theirs = MAKERS[name](go), MAKERS[name](optax)
+        state, params = after(ours, steps)
+        grads = tree(1)
+        same_bits(jax.jit(ours.update)(grads, state, params)[0], jax.jit(theirs.update)(grads, state, params)[0])
+        if name == "lion":  # Their signs agree only because no sum is near 0, within its roundings.
+            for g, m in zip(leaves(grads), leaves(state[0].mu), strict=True):
+                assert (abs(0.1 * g + 0.9 * m) > 5 * U * (abs(0.1 * g) + abs(0.9 * m))).all()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_states_are_optaxs_own(name):
+    ours, theirs = MAKERS[name](go), MAKERS[name](optax)
+    state, params = after(theirs, 3)
+    assert jax.tree_util.tree_structure(state) == jax.tree_util.tree_structure(ours.init(params))
+    # optax's run goes on with ours, and ours with optax's.
+    updates, state = jax.jit(ours.update)(tree(1), state, params)
+    params = optax.apply_updates(params, updates)
+    updates, state = jax.jit(theirs.update)(tree(2), state, params)
+    reference_state, reference = after(theirs, 3)
+    for seed in (1, 2):
+        expected_updates, reference_state = jax.jit(theirs.update)(tree(seed), reference_state, reference)
+        reference = optax.apply_updates(reference, expected_updates)
+    # Of a whole step, which is all that can differ; how little does is the other tests' matter.
+    for one, other in zip(leaves(optax.apply_updates(params, updates)), leaves(reference), strict=True):
+        assert abs(one - other).max() < 1e-4 * LR
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_skipped_step_changes_no_bit(name):
+    tx = MAKERS[name](go)
+    state, params = after(tx, 2)
+    params["b"] = params["b"].at[0].set(-0.0).at[1].set(0.0)
+    for bad in (np.nan, np.inf):
+        grads = tree(1)
+        grads["w"] = grads["w"].at[2, 3].set(bad)
+        updates, skipped = jax.jit(tx.update)(grads, state, params, found_inf=1.0)
+        same_bits(skipped, state)
+        same_bits(jax.jit(optax.apply_updates)(params, updates), params)
+    assert jax.tree_util.tree_leaves(updates)[0].dtype == jnp.float32
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_inv_scale_unscales(name):
+    tx = MAKERS[name](go)
+    state, params = after(tx, 2)
+    scaled = jax.tree_util.tree_map(lambda g: g * 1024, tree(1))
+    step = jax.jit(tx.update)
+    found, expected = step(scaled, state, params, inv_scale=1 / 1024), step(tree(1), state, params)
+    same_bits(found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_16_bit_parameters_and_gradients(name, dtype):
+    tx = MAKERS[name](go)
+    params, grads = tree(0, dtype), tree(1, dtype)
+    state = tx.init(params)
+    wide = jax.tree_util.tree_map(lambda a: a.astype(jnp.float32), (params, grads))
+    updates, after_step = tx.update(grads, state, params)
+    reference, reference_state = tx.update(wide[1], tx.init(wide[0]), wide[0])
+    assert all(leaf.dtype in (jnp.float32, jnp.int32) for leaf in jax.tree_util.tree_leaves(after_step))
+    same_bits(jax.tree_util.tree_map(lambda s: s, after_step), reference_state)
+    for one, other in zip(leaves(updates), leaves(reference), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-2 if name == "lamb" else 1e-2, atol=1e-3)
+    stepped = optax.apply_updates(params, updates)
+    assert stepped["w"].dtype == dtype
+
+
+def test_in_a_chain_with_masks_and_several_steps():
+    chain = lambda m: optax.chain(optax.clip_by_global_norm(1.0), m.adam(LR))  # noqa: E731
+    both = lambda m: optax.multi_transform({"a": m.adam(LR), "s": m.sgd(LR, 0.9)},  # noqa: E731
+                                           {"b": "s", "w": "a"})
+    several = lambda m: optax.MultiSteps(m.adamw(LR), every_k_schedule=2)  # noqa: E731
+    for make in (chain, both, several):
+        (_, ours), (_, theirs) = after(make(go), 4), after(make(optax), 4)
+        for one, other in zip(leaves(ours), leaves(theirs), strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-4 * LR)
+    tx = chain(go)
+    state, params = after(tx, 2)
+    updates, skipped = jax.jit(tx.update)(tree(1), state, params, found_inf=1.0)
+    same_bits(skipped, state)
+    same_bits(optax.apply_updates(params, updates), params)
+
+
+def test_injected_hyperparameters():
+    make = lambda m: optax.inject_hyperparams(m.adam, static_args=("b1", "b2", "eps"))(LR)  # noqa: E731
+    (_, ours), (_, theirs) = after(make(go), 3), after(make(optax), 3)
+    for one, other in zip(leaves(ours), leaves(theirs), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-4 * LR)
+    with pytest.raises(TypeError, match="b1 is traced.* static_args"):
+        tx = optax.inject_hyperparams(go.adam)(LR)
+        jax.jit(lambda g, s: tx.update(g, s))(tree(1), jax.jit(tx.init)(tree(0)))
+
+
+def test_wrong_trees_and_missing_parameters():
+    tx = go.adam(LR)
+    state = tx.init(tree(0))
+    with pytest.raises(ValueError, match=r"state.mu has no \['v'\], which updates has"):
+        tx.update({"v": jnp.ones(3)}, state)
+    with pytest.raises(ValueError, match=r"state.mu\['b'\] has shape \(7,\), but updates\['b'\] has \(9, 6\)"):
+        tx.update({"w": jnp.ones((6, 9)), "b": jnp.ones((9, 6))}, state)
+    with pytest.raises(ValueError, match="params"):
+        go.adamw(LR).update(tree(1), go.adamw(LR).init(tree(0)))
+
+
+def test_scan_and_donation():
+    tx = go.adamw(LR)
+    params = tree(0)
+
+    def body(carry, grads):
+        params, state = carry
+        updates, state = tx.update(grads, state, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    gradients = jax.tree_util.tree_map(lambda *g: jnp.stack(g), *(tree(100 + i) for i in range(3)))
+    (scanned, _), _ = jax.jit(lambda carry, g: jax.lax.scan(body, carry, g), donate_argnums=0)(
+        (jax.tree_util.tree_map(jnp.copy, params), tx.init(params)), gradients)
+    for one, other in zip(leaves(scanned), leaves(after(tx, 3)[1]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=4 * U)  # XLA fuses the rest of each step as it likes.
+
+    # In a step whose results stand in the order of what is donated, as JAX pairs them.
+    state = tx.init({"w": jnp.ones((64, 64))})
+    carry = {"w": jnp.ones((64, 64))}, state
+    places = lambda carry: sorted(leaf.unsafe_buffer_pointer() for leaf in jax.tree_util.tree_leaves(carry)  # noqa: E731
+                                  if leaf.ndim)
+    before = places(carry)
+    carry, _ = jax.jit(body, donate_argnums=0)(carry, {"w": jnp.ones((64, 64))})
+    assert places(carry) == before
+
+
+P = jax.sharding.PartitionSpec
+SHARDED = {"w": P("x", "y"), "b": P("x")}
+WIDE = {"w": (8, 12), "b": (6,)}
+
+
+def wide_tree(seed):
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in WIDE.items()}
+
+
+@pytest.fixture
+def mesh():
+    kinds = {"axis_types": (jax.sharding.AxisType.Auto,) * 2} if hasattr(jax.sharding, "AxisType") else {}
+    return jax.make_mesh((2, 2), ("x", "y"), **kinds)
+
+
+def put(mesh, values):
+    return {name: jax.device_put(leaf, jax.sharding.NamedSharding(mesh, SHARDED[name]))
+            for name, leaf in values.items()}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_shards_stay_where_they_are(mesh, name):
+    tx = MAKERS[name](go)
+
+    def step(grads, state, params):
+        updates, state = tx.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    expected, expected_state = jax.jit(step)(wide_tree(1), tx.init(wide_tree(0)), wide_tree(0))
+    params, grads = put(mesh, wide_tree(0)), put(mesh, wide_tree(1))
+    compiled = jax.jit(step).lower(grads, tx.init(params), params).compile()
+    found = set(re.findall(r" (all-gather|all-reduce|all-to-all|collective-permute)[-a-z.]*\(", compiled.as_text()))
+    assert found == ({"all-reduce"} if name == "lamb" else set())  # LAMB's norms are over all shards.
+    stepped, state = jax.jit(step)(grads, tx.init(params), params)
+    moments = [found for found in jax.tree_util.tree_leaves(state) if found.ndim]
+    for where, values in ((params, stepped), *((params, dict(zip(sorted(WIDE), moments[i:i + 2], strict=True)))
+                                               for i in range(0, len(moments), 2))):
+        for key in WIDE:
+            assert values[key].sharding.is_equivalent_to(where[key].sharding, values[key].ndim)
+    for one, other in zip(leaves((stepped, state)), leaves((expected, expected_state)), strict=True):
+        if name == "lamb":
+            np.testing.assert_allclose(one, other, rtol=0, atol=200 * U)  # Sums of the norms, n roundings each.
+        else:
+            np.testing.assert_array_equal(one, other)
+
+
+def test_inside_of_shard_map_and_pmap(mesh):
+    tx = go.adam(LR)
+    step = lambda grads, state, params: tx.update(grads, state, params)[0]  # noqa: E731
+    expected = jax.jit(step)(wide_tree(1), tx.init(wide_tree(0)), wide_tree(0))
+    if hasattr(jax, "shard_map"):
+        state_specs = (optax.ScaleByAdamState(P(), SHARDED, SHARDED), optax.EmptyState())
+        call = jax.shard_map(step, mesh=mesh, in_specs=(SHARDED, state_specs, SHARDED), out_specs=SHARDED)
+        found = jax.jit(call)(put(mesh, wide_tree(1)), tx.init(put(mesh, wide_tree(0))), put(mesh, wide_tree(0)))
+        same_bits(found, expected)
+    on_each = lambda values: jax.tree_util.tree_map(lambda a: jnp.stack([a] * 4), values)  # noqa: E731
+    found = jax.pmap(step)(*map(on_each, (wide_tree(1), tx.init(wide_tree(0)), wide_tree(0))))
+    same_bits(jax.tree_util.tree_map(lambda a: a[3], found), expected)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_vmap(name):
+    tx = MAKERS[name](go)
+    params = jax.tree_util.tree_map(lambda *a: jnp.stack(a), *(tree(i) for i in range(3)))
+    grads = jax.tree_util.tree_map(lambda *a: jnp.stack(a), *(tree(10 + i) for i in range(3)))
+    updates, _ = jax.jit(jax.vmap(lambda g, p, f: tx.update(g, tx.init(p), p, found_inf=f)))(
+        grads, params, jnp.array([0.0, 0.0, 1.0]))
+    for i in range(2):
+        alone, _ = jax.jit(tx.update)(tree(10 + i), tx.init(tree(i)), tree(i))
+        for one, other in zip(leaves(jax.tree_util.tree_map(lambda a, i=i: a[i], updates)), leaves(alone), strict=True):
+            np.testing.assert_allclose(one, other, rtol=100 * U, atol=0)  # Fusions differ; LAMB adds in another order.
+    assert (updates["w"][2] == 0.0).all() and gj.DynamicScale.create().scale == 65536.0
