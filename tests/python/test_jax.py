@@ -116,10 +116,10 @@ def test_has_aux_and_static_policy():
 
 
 @pytest.mark.parametrize("wrong, message", [
-    ({"v": jnp.ones(3)}, r"grads has no \['w'\], which params has"),
-    ({"w": jnp.ones(3), "v": jnp.ones(3)}, r"grads has \['v'\], which params does not have"),
+    ({"v": jnp.ones(3)}, "grads and params have no name in common: grads has 'v'; params has 'w'"),
+    ({"w": jnp.ones(3), "v": jnp.ones(3)}, r"grads\['v'\] is unknown: params has no such entry"),
     ({"w": jnp.ones(4)}, r"grads\['w'\] has shape \(4,\), but params\['w'\] has \(3,\)"),
-    ([jnp.ones(3)], r"grads has no \['w'\]"),
+    ([jnp.ones(3)], r"params has names \('w'\), but grads is a sequence without"),
 ])
 def test_trees_are_paired_by_key(wrong, message):
     params = {"w": jnp.ones(3)}
@@ -232,5 +232,5 @@ def test_handlers_for_cuda_refuse_to_run_where_there_is_no_stream(name):
     handler = getattr(gj._handlers.library, f"gradscaler_{name}_cuda")
     jax.ffi.register_ffi_target(f"misplaced_{name}", jax.ffi.pycapsule(handler), platform="cpu")
     call = jax.ffi.ffi_call(f"misplaced_{name}", [jax.ShapeDtypeStruct((), jnp.float32)])
-    with pytest.raises(Exception, match="does not say on which stream"):
+    with pytest.raises(Exception, match="does not say on which stream|too old for CUDA"):
         jax.block_until_ready(call(jnp.float32(1.0)))
