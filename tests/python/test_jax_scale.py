@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DynamicScale: its policies beside the object interface's, bit for bit, and flax's own; flax and Orbax save it."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+from conftest import library
+
+jax = library("jax")
+jnp = jax.numpy
+
+import gradscaler.jax as gj  # noqa: E402
+
+POLICIES = [
+    *({"preset": preset} for preset in gs.PRESETS),
+    {"growth_factor": 1.7, "backoff_factor": 0.3},
+    {"growth_factor": 1.7, "backoff_factor": 0.3, "fp32_products": True, "min_scale": 0.1, "max_scale": 3e4},
+    {"hysteresis": 3, "hysteresis_refill": "on_clean_step", "growth_timing": "one_later"},
+    {"overflow_tolerance": 0.4, "recovery_threshold": 64.0, "recovery_interval": 2},
+    {"min_scale": 8.0, "floor_exclusive": True, "finite_guard": False},
+]
+
+
+def run(scale, overflows):
+    """The state after each update, scanned under jit."""
+    def step(scale, found_inf):
+        scale = scale.update(found_inf)
+        return scale, scale
+
+    return jax.jit(functools.partial(jax.lax.scan, step))(scale, jnp.asarray(overflows, jnp.float32))[1]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.get("preset", "+".join(p)))
+@pytest.mark.parametrize("rate", [0.05, 0.5])
+def test_policies_are_those_of_the_object_interface(policy, rate):
+    rng = np.random.default_rng(int(rate * 100))
+    overflows = rng.uniform(size=400) < np.where(np.arange(400) // 50 % 2, rate, 1.5 * rate)
+    policy = {"growth_interval": 3, **policy}
+    after = run(gj.DynamicScale.create(**policy), overflows)
+    gradient = np.ones(1, np.float32)
+    grads = gs.TensorList([gradient])
+    arguments = {name: value for name, value in policy.items() if name != "preset"}
+    # What a floor raises on the host is not the compiled step's, and no part of the trajectory.
+    scaler = gs.GradScaler.from_preset(policy.get("preset", "torch"), **arguments, floor_action="clamp")
+    for i, overflow in enumerate(overflows):
+        gradient[0] = np.inf if overflow else 1.0
+        scaler.check(grads)
+        scaler.update()
+        expected = np.float32(scaler.get_scale())
+        if not 2.0**-126 <= expected < np.inf:  # Where unscaling overflows by itself.
+            break
+        assert np.asarray(after.scale[i]).tobytes() == expected.tobytes(), i
+        report = scaler.report()
+        assert after.growth_tracker[i] == report.growth_tracker
+        if after.counters is not None:
+            assert after.counters[i, 0] == report.hysteresis_tracker
+    assert i > 100
+
+
+def test_floor_and_ceiling():
+    scale = gj.DynamicScale.create(16.0, min_scale=4.0, max_scale=32.0, growth_interval=1)
+    after = run(scale, [1, 1, 1, 1, 0, 0, 0, 0, 0])
+    assert after.scale.tolist() == [8, 4, 4, 4, 8, 16, 32, 32, 32]
+    assert after.skips_at_floor.tolist() == [0, 0, 1, 2, 0, 0, 0, 0, 0]
+    with pytest.raises(AttributeError, match="create it with min_scale"):
+        gj.DynamicScale.create().skips_at_floor  # noqa: B018
+
+
+def test_pytorchs_rule_has_two_leaves():
+    assert len(jax.tree_util.tree_leaves(gj.DynamicScale.create(3.0, 1.5, 0.25, 7))) == 2
+    assert gj.DynamicScale.create(preset="torch").counters is None
+
+
+def test_bad_policies_name_the_argument():
+    with pytest.raises(ValueError, match="preset is 'jaxx'"):
+        gj.DynamicScale.create(preset="jaxx")
+    with pytest.raises(ValueError, match="growth_factor"):
+        gj.DynamicScale.create(growth_factor=0.5)
+    with pytest.raises(ValueError, match="min_scale is 8, above"):
+        gj.DynamicScale.create(min_scale=8.0, max_scale=4.0)
+    with pytest.raises(TypeError, match="init_scale is .*; it must be a number"):
+        jax.jit(lambda s: gj.DynamicScale.create(s))(4.0)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'floor'"):
+        gj.DynamicScale.create(floor=1.0)
+    for name, value in (("enabled", False), ("floor_action", "error"), ("history_capacity", 4)):
+        with pytest.raises(TypeError, match=f"DynamicScale takes no {name}: "):
+            gj.DynamicScale.create(**{name: value})
+
+
+def test_vmap_over_scales():
+    scales = jax.tree_util.tree_map(lambda a: jnp.stack([a] * 3), gj.DynamicScale.create(16.0, min_scale=8.0))
+    after = jax.vmap(lambda s, f: s.update(f).update(f))(scales, jnp.array([0.0, 1.0, 0.0]))
+    assert after.scale.tolist() == [16.0, 8.0, 16.0] and after.growth_tracker.tolist() == [2, 0, 2]
+    assert after.skips_at_floor.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_beside_flaxs_dynamic_scale(dtype):
+    flax_scale = pytest.importorskip("flax.training.dynamic_scale")
+    theirs = flax_scale.DynamicScale(growth_interval=3, scale=jnp.float32(2.0**15), fin_steps=jnp.int32(0))
+    ours = gj.DynamicScale.create(2.0**15, preset="flax", growth_interval=3)
+    rng = np.random.default_rng(1)
+    params = {"w": jnp.asarray(rng.normal(size=(6, 5)), jnp.float32)}
+
+    def loss(params, x):
+        return jnp.mean((x.astype(dtype) @ params["w"].astype(dtype)).astype(jnp.float32) ** 2)
+
+    step_of_theirs = jax.jit(lambda s, x: s.value_and_grad(loss)(params, x))
+    step_of_ours = jax.jit(lambda s, x: s.value_and_grad(loss)(params, x))
+    skipped = 0
+    for i in range(40):
+        x = jnp.asarray(rng.normal(size=(4, 6)) * (1e4 if i % 11 == 5 else 1.0), jnp.float32)
+        theirs, finite, their_loss, their_grads = step_of_theirs(theirs, x)
+        ours, found_inf, our_loss, our_grads = step_of_ours(ours, x)
+        assert bool(finite) == (found_inf == 0.0)
+        assert ours.scale == theirs.scale and ours.growth_tracker == theirs.fin_steps
+        if finite:  # The scale is a power of two: multiplying by its inverse and dividing by it are the same.
+            np.testing.assert_array_equal(our_grads["w"], their_grads["w"])
+            np.testing.assert_array_equal(our_loss, their_loss)
+        skipped += not finite
+    assert dtype != "float16" or skipped > 0
+
+
+@pytest.mark.parametrize("policy", [{}, {"preset": "megatron"}], ids=["torch", "megatron"])
+def test_flax_serialization(policy):
+    serialization = pytest.importorskip("flax.serialization")
+    scale = gj.DynamicScale.create(1024.0, growth_interval=2, **policy)
+    scale = jax.jit(lambda s: s.update(0.0).update(1.0).update(0.0))(scale)
+    params = {"w": jnp.ones(3)}
+    _, state = gj.adamw(params, params, gj.adamw_init(params))
+    saved = serialization.to_bytes({"scale": scale, "state": state})
+    fresh = {"scale": gj.DynamicScale.create(growth_interval=2, **policy), "state": gj.adamw_init(params)}
+    restored = serialization.from_bytes(fresh, saved)
+    assert jax.tree_util.tree_structure(restored) == jax.tree_util.tree_structure({"scale": scale, "state": state})
+    for one, other in zip(*map(jax.tree_util.tree_leaves, (restored, {"scale": scale, "state": state})), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert restored["scale"].update(0.0).scale == scale.update(0.0).scale
+    for foreign, message in (({"scale": 1.0}, "no state of a DynamicScale"),
+                             (serialization.to_state_dict(gj.DynamicScale.create(**({} if policy else
+                                                                                    {"preset": "megatron"}))),
+                              "another policy")):
+        with pytest.raises(ValueError, match=message):
+            serialization.from_state_dict(scale, foreign)
+
+
+def test_orbax(tmp_path):
+    orbax = pytest.importorskip("orbax.checkpoint")
+    go = pytest.importorskip("gradscaler.jax.optax")
+    params = {"w": jnp.arange(4.0), "b": jnp.ones(2, jnp.bfloat16)}
+    tx = go.adamw(1e-2)
+    scale = gj.DynamicScale.create(64.0, preset="megatron")
+    scale = scale.update(1.0)
+    _, opt_state = tx.update(params, tx.init(params), params)
+    _, state = gj.adamw(params, params, gj.adamw_init(params))
+    run = {"params": params, "opt_state": opt_state, "state": state, "scale": scale}
+    with orbax.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "run", run)
+        checkpointer.wait_until_finished()
+        fresh = {"params": params, "opt_state": tx.init(params), "state": gj.adamw_init(params),
+                 "scale": gj.DynamicScale.create(64.0, preset="megatron")}
+        restored = checkpointer.restore(tmp_path / "run", fresh)
+    assert jax.tree_util.tree_structure(restored) == jax.tree_util.tree_structure(run)
+    for one, other in zip(*map(jax.tree_util.tree_leaves, (restored, run)), strict=True):
+        np.testing.assert_array_equal(np.asarray(one, np.float32), np.asarray(other, np.float32))
+    assert restored["scale"].update(1.0).scale == scale.update(1.0).scale
