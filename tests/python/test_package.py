@@ -58,13 +58,14 @@ def test_a_c_program_builds_from_the_package(tmp_path):
 
 
 EXAMPLES = [pytest.param(page, example, id=f"{page.name}-{number}")
-            for page in (ROOT / "bindings" / "python" / "README.md", ROOT / "docs" / "python.md")
+            for page in (ROOT / "bindings" / "python" / "README.md", ROOT / "docs" / "python.md",
+                         ROOT / "docs" / "jax.md")
             for number, example in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))]
 
 
 @pytest.mark.parametrize("page, example", EXAMPLES)
 def test_the_examples_of_the_documentation_run(page, example, tmp_path, monkeypatch, capsys):
-    for name in set(re.findall(r"^(?:import|from) (torch|jax)", example, re.M)):
+    for name in set(re.findall(r"^(?:import|from) (torch|jax|optax|flax)", example, re.M)):
         library(name)
     monkeypatch.chdir(tmp_path)
     exec(compile(example, page.name, "exec"), {})
