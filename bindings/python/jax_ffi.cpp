@@ -208,6 +208,8 @@ gsc_scaler_options policy_of(const Call &call) {
   options.flags = static_cast<uint32_t>(call.attribute<int32_t>("flags"));
   options.min_scale = static_cast<float>(call.attribute<double>("min_scale"));
   options.max_scale = static_cast<float>(call.attribute<double>("max_scale"));
+  // The first scale is replaced at once, but has to lie within the limits.
+  options.init_scale = options.max_scale > 0.0F ? options.max_scale : std::max(options.min_scale, 1.0F);
   options.growth_interval = call.attribute<int32_t>("growth_interval");
   options.growth_factor = call.attribute<double>("growth_factor");
   options.backoff_factor = call.attribute<double>("backoff_factor");

@@ -17,7 +17,8 @@ import gradscaler.jax as gj  # noqa: E402
 POLICIES = [
     *({"preset": preset} for preset in gs.PRESETS),
     {"growth_factor": 1.7, "backoff_factor": 0.3},
-    {"growth_factor": 1.7, "backoff_factor": 0.3, "fp32_products": True, "min_scale": 0.1, "max_scale": 3e4},
+    {"growth_factor": 1.7, "backoff_factor": 0.3, "fp32_products": True, "init_scale": 1e3, "min_scale": 0.1,
+     "max_scale": 3e4},
     {"hysteresis": 3, "hysteresis_refill": "on_clean_step", "growth_timing": "one_later"},
     {"overflow_tolerance": 0.4, "recovery_threshold": 64.0, "recovery_interval": 2},
     {"min_scale": 8.0, "floor_exclusive": True, "finite_guard": False},
