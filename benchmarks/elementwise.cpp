@@ -11,6 +11,8 @@ namespace {
 
 using gradscaler::GradScaler;
 using gradscaler::Norm;
+using gradscaler::Optimizer;
+using gradscaler::OptimizerKind;
 using gradscaler::Tensor;
 using gradscaler::TensorList;
 
@@ -74,8 +76,9 @@ void scale(benchmark::State &state, const Point &point, DType dtype) {
 }
 
 void zero(benchmark::State &state, const Point &point, DType dtype) {
-  Flat flat(point, dtype);
-  const auto call = [&] { gradscaler::ops::zero(context(point.threads), flat.tensor); };
+  Flat params(point, dtype), flat(point, dtype);
+  Optimizer sgd(context(point.threads), {.kind = OptimizerKind::sgd}, params.list, flat.list);
+  const auto call = [&] { sgd.zero_grads(); };
   measure(state, {contender("zero", flat.bytes, call), memcpy_reference(point)});
 }
 

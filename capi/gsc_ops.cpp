@@ -53,7 +53,3 @@ gsc_status gsc_ops_norm(gsc_context *context, const gsc_tensor *tensors, int64_t
               aligned(out_tensor_norms, "out_tensor_norms"), stream);
   });
 }
-
-gsc_status gsc_ops_zero(gsc_context *context, const gsc_tensor *tensors, int64_t count, gsc_stream stream) {
-  return guard(__func__, [&] { ops::zero(*context_of(context), tensors, count, stream); });
-}

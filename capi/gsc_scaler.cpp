@@ -19,22 +19,9 @@ TensorList *grads_or_null(const gsc_tensor_list *grads) {
   return grads != nullptr ? &object<TensorList>(grads, "grads") : nullptr;
 }
 
-/// Changes one option through set_options, so that there is one way to validate.
-template <typename T>
-void set_option(gsc_scaler *scaler, T gsc_scaler_options::*option, T value, gsc_stream stream) {
-  const ScalerCall s(scaler, "scaler");
-  gsc_scaler_options options = s->options();
-  options.*option = value;
-  s->set_options(options, stream);
-}
-
 }  // namespace
 
-gsc_status gsc_scaler_options_init(gsc_scaler_options *options, uint32_t struct_size) {
-  return guard(__func__, [&] { init_struct(options, struct_size, default_scaler_options()); });
-}
-
-gsc_status gsc_scaler_options_init_preset(gsc_scaler_options *options, uint32_t struct_size, int32_t preset) {
+gsc_status gsc_scaler_options_init(gsc_scaler_options *options, uint32_t struct_size, int32_t preset) {
   return guard(__func__, [&] { init_struct(options, struct_size, preset_scaler_options(preset)); });
 }
 
@@ -127,10 +114,6 @@ gsc_status gsc_scaler_get_scale_sync(const gsc_scaler *scaler, float *out_scale,
   });
 }
 
-gsc_status gsc_scaler_is_enabled(const gsc_scaler *scaler, int32_t *out_enabled) {
-  return guard(__func__, [&] { *require(out_enabled, "out_enabled") = scaler_of(scaler).enabled() ? 1 : 0; });
-}
-
 gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                       gsc_stream stream) {
   return guard(__func__, [&] {
@@ -183,39 +166,6 @@ gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_options *
 
 gsc_status gsc_scaler_set_options(gsc_scaler *scaler, const gsc_scaler_options *options, gsc_stream stream) {
   return guard(__func__, [&] { ScalerCall(scaler, "scaler")->set_options(read_struct(options, "options"), stream); });
-}
-
-gsc_status gsc_scaler_get_growth_factor(const gsc_scaler *scaler, double *out_factor) {
-  return guard(__func__, [&] { *require(out_factor, "out_factor") = scaler_of(scaler).options().growth_factor; });
-}
-
-gsc_status gsc_scaler_set_growth_factor(gsc_scaler *scaler, double factor, gsc_stream stream) {
-  return guard(__func__, [&] {
-    validate_growth_factor(factor, "factor");
-    set_option(scaler, &gsc_scaler_options::growth_factor, factor, stream);
-  });
-}
-
-gsc_status gsc_scaler_get_backoff_factor(const gsc_scaler *scaler, double *out_factor) {
-  return guard(__func__, [&] { *require(out_factor, "out_factor") = scaler_of(scaler).options().backoff_factor; });
-}
-
-gsc_status gsc_scaler_set_backoff_factor(gsc_scaler *scaler, double factor, gsc_stream stream) {
-  return guard(__func__, [&] {
-    validate_backoff_factor(factor, "factor");
-    set_option(scaler, &gsc_scaler_options::backoff_factor, factor, stream);
-  });
-}
-
-gsc_status gsc_scaler_get_growth_interval(const gsc_scaler *scaler, int32_t *out_interval) {
-  return guard(__func__, [&] { *require(out_interval, "out_interval") = scaler_of(scaler).options().growth_interval; });
-}
-
-gsc_status gsc_scaler_set_growth_interval(gsc_scaler *scaler, int32_t interval, gsc_stream stream) {
-  return guard(__func__, [&] {
-    validate_growth_interval(interval, "interval");
-    set_option(scaler, &gsc_scaler_options::growth_interval, interval, stream);
-  });
 }
 
 gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer) {

@@ -34,10 +34,6 @@ gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data
   return guard(__func__, [&] { InCall<TensorList>(list, "list")->set_pointers(data, count, stream); });
 }
 
-gsc_status gsc_tensor_list_set_name(gsc_tensor_list *list, int64_t index, const char *name) {
-  return guard(__func__, [&] { InCall<TensorList>(list, "list")->set_name(index, name); });
-}
-
 gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t index, const char **out_name) {
   return guard(__func__, [&] {
     require(out_name, "out_name");

@@ -31,7 +31,7 @@ gsc_status guard(const char *function, const F &body) noexcept {
   } catch (const Error &e) {
     return set_error(e.status(), function, e.what());
   } catch (const std::bad_alloc &) {
-    return set_error(GSC_ERROR_OUT_OF_MEMORY, function, "host memory could not be allocated");
+    return set_error(GSC_ERROR_OUT_OF_MEMORY, function, "allocation of host memory failed");
   } catch (const std::exception &e) {
     return set_error(GSC_ERROR_INTERNAL, function, e.what());
   } catch (...) {
@@ -121,7 +121,7 @@ template <typename S>
 void require_struct_size(uint32_t size, const char *name) {
   if (size == sizeof(S)) return;
   if (size > sizeof(S)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %u: made for a newer library; this one knows %u bytes", name, size,
+    fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %u, of a newer header than this library, which knows %u bytes", name, size,
          static_cast<unsigned>(sizeof(S)));
   }
   fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %u; set it to the sizeof of the struct, %u", name, size,

@@ -28,7 +28,7 @@ void spoil(Bytes &bytes, S &options) {
 
 void check_scaler(const gsc_test::Context &context, Bytes &bytes) {
   gsc_scaler_options options;
-  FUZZ_CHECK(gsc_scaler_options_init_preset(&options, sizeof options, static_cast<int32_t>(bytes.below(14))) == GSC_OK);
+  FUZZ_CHECK(gsc_scaler_options_init(&options, sizeof options, static_cast<int32_t>(bytes.below(14))) == GSC_OK);
   spoil(bytes, options);
   gsc_scaler *made = nullptr;
   const gsc_status status = gsc_scaler_create(context.get(), &options, &made);

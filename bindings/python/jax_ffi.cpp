@@ -71,7 +71,7 @@ int32_t dtype_of(xla_ffi::DataType type) {
 gsc_tensor tensor_of(const xla_ffi::Buffer &buffer) {
   int64_t count = 1;
   for (int64_t i = 0; i < buffer.rank; ++i) count *= buffer.dims[i];
-  return {buffer.data, count, dtype_of(buffer.dtype), 0};
+  return GSC_TENSOR_INIT(buffer.data, count, dtype_of(buffer.dtype));
 }
 
 // One call of a handler: its operands, and where it runs.
@@ -204,7 +204,7 @@ void update_scale(const Call &call) {
 
 gsc_scaler_options policy_of(const Call &call) {
   gsc_scaler_options options;
-  check(gsc_scaler_options_init(&options, sizeof options));
+  check(gsc_scaler_options_init(&options, sizeof options, GSC_PRESET_TORCH));
   options.flags = static_cast<uint32_t>(call.attribute<int32_t>("flags"));
   options.min_scale = static_cast<float>(call.attribute<double>("min_scale"));
   options.max_scale = static_cast<float>(call.attribute<double>("max_scale"));
@@ -248,7 +248,7 @@ void update_policy(const Call &call) {
   state.updates_since_rescale = counters[2];
   state.skips_at_floor = counters[3];
   check(gsc_scaler_set_state(made, &state, nullptr));
-  const List list = make_list(call.context(), {{&gradient, 1, GSC_FP32, 0}});
+  const List list = make_list(call.context(), {GSC_TENSOR_INIT(&gradient, 1, GSC_FP32)});
   check(gsc_scaler_check(made, list.get(), nullptr));
   check(gsc_scaler_update(made, nullptr));
   check(gsc_scaler_get_state_sync(made, &state, nullptr));

@@ -68,6 +68,12 @@ typedef void *gsc_stream;
 /* Not for bindings: callbacks, memory layout. */
 %ignore gsc_reducer;
 %ignore gsc_api;
+%ignore gsc_tensor::scale_dtype;
+%ignore gsc_tensor::scale;
+%ignore gsc_tensor::scale_block_rows;
+%ignore gsc_tensor::scale_block_columns;
+%ignore gsc_tensor::columns;
+%ignore gsc_optimizer_options::state_dtype;
 %ignore gsc_context_options::parallel_for;
 %ignore gsc_context_options::parallel_for_user;
 %ignore gsc_context_options::allocate;
@@ -76,6 +82,7 @@ typedef void *gsc_stream;
 %ignore gsc_context_options::log;
 %ignore gsc_context_options::log_user;
 %ignore GSC_API;
+%ignore GSC_TENSOR_INIT;
 %ignore GSC_CONTEXT_OPTIONS_INIT;
 %ignore GSC_SCALER_OPTIONS_INIT;
 %ignore GRADSCALER_GRADSCALER_H;
@@ -109,11 +116,11 @@ GSC_SIZED_STRUCT(gsc_device_state)
 %extend gsc_scaler_options {
   gsc_scaler_options() {
     gsc_scaler_options *self = (gsc_scaler_options *)gsc_swig_allocate(1, sizeof *self);
-    if (self) gsc_record(gsc_scaler_options_init(self, (uint32_t)sizeof *self));
+    if (self) gsc_record(gsc_scaler_options_init(self, (uint32_t)sizeof *self, GSC_PRESET_TORCH));
     return self;
   }
   ~gsc_scaler_options() { free($self); }
-  gsc_status preset_(int32_t preset) { return gsc_scaler_options_init_preset($self, (uint32_t)sizeof *$self, preset); }
+  gsc_status preset_(int32_t preset) { return gsc_scaler_options_init($self, (uint32_t)sizeof *$self, preset); }
 }
 %extend gsc_scaler_state {
   gsc_scaler_state() {

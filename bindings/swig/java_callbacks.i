@@ -7,7 +7,7 @@
 %{
 static JavaVM *gsc_java_vm = NULL;
 
-/* The environment and CallbackSlot's method; 0 if they cannot be had. */
+/* The environment and CallbackSlot's method; 0 if they cannot be found. */
 static int gsc_java_callback(const char *name, const char *signature, JNIEnv **env, jclass *type, jmethodID *method) {
   if ((*gsc_java_vm)->GetEnv(gsc_java_vm, (void **)env, JNI_VERSION_1_6) != JNI_OK) return 0;
   *type = (**env)->FindClass(*env, "io/github/gradscaler/CallbackSlot");

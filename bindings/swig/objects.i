@@ -44,7 +44,7 @@ static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_dev
     gsc_record(gsc_context_get_cpu($self, NULL, &value));
     return value;
   }
-  /* Stateless operations on tensors of this device; words are addresses in its memory. */
+  /* Stateless operations on tensors of this device; device scalars are addresses in its memory. */
   gsc_status unscale_check_(const gsc_tensor_array *tensors, void *found_inf, void *inv_scale, gsc_stream stream) {
     return gsc_ops_unscale_check($self, gsc_tensor_items(tensors), gsc_tensor_items_count(tensors), (float *)found_inf,
                                  (const float *)inv_scale, stream);
@@ -71,9 +71,6 @@ static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_dev
                   gsc_stream stream) {
     return gsc_ops_norm($self, gsc_tensor_items(tensors), gsc_tensor_items_count(tensors), norm_type,
                         (double *)out_norm, (double *)out_tensor_norms, stream);
-  }
-  gsc_status zero_(const gsc_tensor_array *tensors, gsc_stream stream) {
-    return gsc_ops_zero($self, gsc_tensor_items(tensors), gsc_tensor_items_count(tensors), stream);
   }
 }
 
@@ -104,7 +101,6 @@ static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_dev
   gsc_status set_pointers_(const gsc_tensor_array *tensors, gsc_stream stream) {
     return gsc_rebind($self, tensors, stream);
   }
-  gsc_status set_name_(int64_t index, const char *name) { return gsc_tensor_list_set_name($self, index, name); }
   const char *get_name_(int64_t index) {
     const char *name = "";
     gsc_record(gsc_tensor_list_get_name($self, index, &name));
@@ -160,11 +156,7 @@ static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_dev
     gsc_record(gsc_scaler_get_scale_sync($self, &value, stream));
     return value;
   }
-  int32_t is_enabled_() {
-    int32_t value = 0;
-    gsc_record(gsc_scaler_is_enabled($self, &value));
-    return value;
-  }
+  int32_t is_enabled_() { return gsc_read_options($self).enabled; }
   gsc_status get_report_(const gsc_tensor_list *grads, gsc_report *out_report, gsc_stream stream) {
     return gsc_scaler_get_report_sync($self, grads, out_report, stream);
   }
@@ -182,24 +174,25 @@ static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_dev
   gsc_status set_state(const gsc_scaler_state *state, gsc_stream stream);
   gsc_status get_options(gsc_scaler_options *out_options);
   gsc_status set_options(const gsc_scaler_options *options, gsc_stream stream);
-  double get_growth_factor_() {
-    double value = 0;
-    gsc_record(gsc_scaler_get_growth_factor($self, &value));
-    return value;
+  /* PyTorch's names for single options. */
+  double get_growth_factor_() { return gsc_read_options($self).growth_factor; }
+  double get_backoff_factor_() { return gsc_read_options($self).backoff_factor; }
+  int32_t get_growth_interval_() { return gsc_read_options($self).growth_interval; }
+  gsc_status set_growth_factor_(double factor, gsc_stream stream) {
+    gsc_scaler_options options = gsc_read_options($self);
+    options.growth_factor = factor;
+    return gsc_write_options($self, &options, stream);
   }
-  gsc_status set_growth_factor(double factor, gsc_stream stream);
-  double get_backoff_factor_() {
-    double value = 0;
-    gsc_record(gsc_scaler_get_backoff_factor($self, &value));
-    return value;
+  gsc_status set_backoff_factor_(double factor, gsc_stream stream) {
+    gsc_scaler_options options = gsc_read_options($self);
+    options.backoff_factor = factor;
+    return gsc_write_options($self, &options, stream);
   }
-  gsc_status set_backoff_factor(double factor, gsc_stream stream);
-  int32_t get_growth_interval_() {
-    int32_t value = 0;
-    gsc_record(gsc_scaler_get_growth_interval($self, &value));
-    return value;
+  gsc_status set_growth_interval_(int32_t interval, gsc_stream stream) {
+    gsc_scaler_options options = gsc_read_options($self);
+    options.growth_interval = interval;
+    return gsc_write_options($self, &options, stream);
   }
-  gsc_status set_growth_interval(int32_t interval, gsc_stream stream);
 }
 
 %extend gsc_optimizer {

@@ -30,7 +30,6 @@ static void gsc_raise(gsc_status status, const char *message) {
 %thread gsc_context::axpby_;
 %thread gsc_context::cast_;
 %thread gsc_context::norm_;
-%thread gsc_context::zero_;
 %thread gsc_tensor_list::diagnose_;
 %thread gsc_scaler::scale_;
 %thread gsc_scaler::unscale;

@@ -117,6 +117,19 @@ static gsc_status gsc_rebind(gsc_tensor_list *list, const gsc_tensor_array *arra
   return status;
 }
 
+/* A scaler's options; on failure recorded, and zeroes. */
+static gsc_scaler_options gsc_read_options(const gsc_scaler *scaler) {
+  gsc_scaler_options options = {0};
+  options.struct_size = (uint32_t)sizeof options;
+  gsc_record(gsc_scaler_get_options(scaler, &options));
+  return options;
+}
+
+/* Unless reading them failed. */
+static gsc_status gsc_write_options(gsc_scaler *scaler, const gsc_scaler_options *options, gsc_stream stream) {
+  return gsc_pending != GSC_OK ? gsc_pending : gsc_scaler_set_options(scaler, options, stream);
+}
+
 /* A copy of a scaler's history. */
 typedef struct gsc_history {
   gsc_history_entry *entries;

@@ -33,6 +33,10 @@ void CpuBackend::write(void *device, const void *host, int64_t bytes, gsc_stream
   std::memcpy(device, host, static_cast<std::size_t>(bytes));
 }
 
+void CpuBackend::write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) {
+  write(device, host, bytes, stream);
+}
+
 void CpuBackend::read_sync(void *host, const void *device, int64_t bytes, gsc_stream /*stream*/) {
   std::memcpy(host, device, static_cast<std::size_t>(bytes));
 }

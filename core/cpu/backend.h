@@ -12,7 +12,7 @@
 
 namespace gsc::cpu {
 
-inline char *element(const gsc_tensor &t, int64_t offset) {
+inline char *element(const Tensor &t, int64_t offset) {
   return static_cast<char *>(t.data) + offset * dtype_bytes(t.dtype);
 }
 
@@ -35,6 +35,7 @@ class CpuBackend final : public Backend {
   void *allocate(int64_t bytes) override;
   void release(void *memory, int64_t bytes) noexcept override;
   void write(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
+  void write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
   void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) override;
   void validate_memory(const gsc_tensor *tensors, int64_t count, const char *what) override;
   [[nodiscard]] bool host_visible() const override { return true; }

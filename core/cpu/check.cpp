@@ -41,7 +41,7 @@ void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
   const Plan &plan = *job.plan;
   ChunkPartial *partials = job.plan->partials();
   const auto look_at = [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
-    const gsc_tensor &t = plan.tensor(tensor);
+    const Tensor &t = plan.tensor(tensor);
     ChunkStat stat;
     if (job.unscale) {
       kernels_->unscale(t.dtype, element(t, offset), n, inv_scale, plan.fp64_limit(), &stat);
@@ -72,7 +72,7 @@ void CpuBackend::check_alone(const CheckJob &job) {
   const float inv_scale = *job.inv_scale;
   std::atomic<bool> found{false};
   for_chunks(plan, job.first_chunk, job.last_chunk, [&](int64_t tensor, int64_t offset, int64_t n, int64_t /*chunk*/) {
-    const gsc_tensor &t = plan.tensor(tensor);
+    const Tensor &t = plan.tensor(tensor);
     ChunkStat stat;
     kernels_->unscale(t.dtype, element(t, offset), n, inv_scale, kFp64Limit, &stat);
     if (stat.first >= 0) found.store(true, std::memory_order_relaxed);

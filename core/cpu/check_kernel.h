@@ -218,13 +218,13 @@ void stat_span(void *data, int64_t n, float inv_scale_word, double fp64_limit, C
 }
 
 template <typename D>
-int64_t check_small_span(const gsc_tensor *tensors, int64_t count, float inv_scale_word, double fp64_limit,
+int64_t check_small_span(const Tensor *tensors, int64_t count, float inv_scale_word, double fp64_limit,
                          ChunkPartial *out) {
   using Value = typename D::Value;
   const Value limit = finite_limit<D, false>(fp64_limit);
   const Value inv_scale = static_cast<Value>(inv_scale_word);
   for (int64_t i = 0; i < count; ++i) {
-    const gsc_tensor &t = tensors[i];
+    const Tensor &t = tensors[i];
     if (t.dtype != D::kCode || t.count == 0 || t.count > Shape<D>::kTile) return i;
     const auto *x = static_cast<const typename D::Stored *>(t.data);
     const TileSum tile = look_at_tile<D>(x, static_cast<int>(t.count), inv_scale, limit);
@@ -244,7 +244,7 @@ void unscale(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_
   with_dtype(dtype, [&](auto d) { stat_span<decltype(d), true>(data, n, inv_scale, fp64_limit, out); });
 }
 
-int64_t check_small(const gsc_tensor *tensors, int64_t count, float inv_scale, double fp64_limit, ChunkPartial *out) {
+int64_t check_small(const Tensor *tensors, int64_t count, float inv_scale, double fp64_limit, ChunkPartial *out) {
   if (count == 0) return 0;
   return with_dtype(tensors[0].dtype,
                     [&](auto d) { return check_small_span<decltype(d)>(tensors, count, inv_scale, fp64_limit, out); });

@@ -42,9 +42,12 @@ gsc_device_info device_info(int32_t device_index) {
 
 OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options) {
   require_device(options.device_index, "options.device_index");
+  if ((options.flags & GSC_CONTEXT_USE_CURRENT) != 0) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags has GSC_CONTEXT_USE_CURRENT, which is for CUDA devices");
+  }
   const Kernels *kernels = find_kernels(options.cpu_target);
   if (kernels == nullptr) {
-    fail(GSC_ERROR_UNAVAILABLE, "options.cpu_target is %d, which this processor or this build does not have",
+    fail(GSC_ERROR_UNAVAILABLE, "options.cpu_target is %d, which this processor or this build does not support",
          options.cpu_target);
   }
   const int32_t threads = options.num_threads != 0 ? options.num_threads : usable_processors();

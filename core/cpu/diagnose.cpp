@@ -14,7 +14,7 @@ void CpuBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream /*stream*/) {
   std::pmr::vector<DiagnoseSpan> spans(static_cast<std::size_t>(plan.chunk_count()), memory_);
   if (histogram != nullptr) std::fill_n(histogram, plan.size() * GSC_EXPONENT_BINS, int64_t{0});
   for_chunks(plan, 0, plan.chunk_count(), [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
-    const gsc_tensor &t = plan.tensor(tensor);
+    const Tensor &t = plan.tensor(tensor);
     int64_t bins[GSC_EXPONENT_BINS] = {};
     DiagnoseSpan &span = spans[static_cast<std::size_t>(chunk)];
     span.data = element(t, offset);

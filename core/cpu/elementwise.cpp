@@ -9,8 +9,8 @@ void CpuBackend::elementwise(const ElementwiseJob &job, gsc_stream /*stream*/) {
   const ElementwiseRule rule = resolve(job.op, job.a, job.b, job.factor, &from == job.dst);
   if (rule.nothing) return;
   for_chunks(*job.dst, 0, job.dst->chunk_count(), [&](int64_t tensor, int64_t offset, int64_t n, int64_t /*chunk*/) {
-    const gsc_tensor &src = from.tensor(tensor);
-    const gsc_tensor &dst = job.dst->tensor(tensor);
+    const Tensor &src = from.tensor(tensor);
+    const Tensor &dst = job.dst->tensor(tensor);
     kernels_->elementwise(
         {element(src, offset), element(dst, offset), n, src.dtype, dst.dtype, rule.op, rule.a, rule.b});
   });

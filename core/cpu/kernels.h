@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/device/tensor.h"
 #include "core/rules/elementwise.h"
 #include "core/rules/optim/variants.h"
 #include "core/rules/reduction.h"
@@ -62,8 +63,7 @@ struct Kernels {
   /// The same for many small tensors in one call: all of tensors[0], tensors[1], ... as long as they have its dtype, one
   /// tile at most but not nothing, and not an inf or NaN. Returns how many, at most count; out[i] is what check would
   /// find in tensors[i].
-  int64_t (*check_small)(const gsc_tensor *tensors, int64_t count, float inv_scale, double fp64_limit,
-                         ChunkPartial *out);
+  int64_t (*check_small)(const Tensor *tensors, int64_t count, float inv_scale, double fp64_limit, ChunkPartial *out);
   /// data *= inv_scale. The statistics are of the values before; the finite test covers the narrowed result too.
   void (*unscale)(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out);
   void (*elementwise)(const ElementwiseSpan &span);

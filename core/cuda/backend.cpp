@@ -18,16 +18,11 @@
 #include "core/device/join.h"
 
 namespace gsc::cuda {
-namespace {
-
-// Up to here host data is sent in kernel parameters, which needs no waiting.
-constexpr int64_t kLargestByKernel = int64_t{64} << 10;
-
-}  // namespace
 
 std::atomic<int32_t> CudaBackend::live_{0};
 
-CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device) : memory_(memory), context_(device) {
+CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool use_current)
+    : memory_(memory), context_(device, use_current) {
   const DeviceGuard guard(context_);
   const RelaxedCapture relaxed;
   for (const auto preload : {preload_check, preload_norm, preload_apply, preload_apply_fp32, preload_apply_fp64,
@@ -58,11 +53,15 @@ CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device) : me
 
 CudaBackend::~CudaBackend() {
   live_.fetch_sub(1, std::memory_order_relaxed);
-  const DeviceGuard guard(context_);
-  const RelaxedCapture relaxed;
-  cudaStreamDestroy(setup_stream_);
-  cudaMemPoolDestroy(pool_);
-  (void)cudaGetLastError();
+  try {
+    const DeviceGuard guard(context_);
+    const RelaxedCapture relaxed;
+    cudaStreamDestroy(setup_stream_);
+    cudaMemPoolDestroy(pool_);
+    (void)cudaGetLastError();
+  } catch (const Error &) {
+    // The CUDA context has gone, and the stream and the pool with it.
+  }
 }
 
 void *CudaBackend::allocate(int64_t bytes) {
@@ -72,8 +71,8 @@ void *CudaBackend::allocate(int64_t bytes) {
   const auto size = static_cast<std::size_t>(bytes);
   if (cudaMalloc(&memory, size) != cudaSuccess) {
     (void)cudaGetLastError();
-    fail(GSC_ERROR_OUT_OF_MEMORY, "CUDA device %d has no %lld bytes left", context_.device(),
-         static_cast<long long>(bytes));
+    fail(GSC_ERROR_OUT_OF_MEMORY, "allocation of %lld bytes on CUDA device %d failed", static_cast<long long>(bytes),
+         context_.device());
   }
   cudaError_t error = cudaMemsetAsync(memory, 0, size, setup_stream_);
   if (error == cudaSuccess) error = cudaStreamSynchronize(setup_stream_);
@@ -100,23 +99,24 @@ void CudaBackend::require_not_capturing(gsc_stream stream, const char *what) con
   const cudaError_t error = cudaStreamIsCapturing(to_stream(stream), &status);
   cuda::check(error, what);
   if (status != cudaStreamCaptureStatusNone) {
-    fail(GSC_ERROR_BAD_STATE, "%s has to wait for the device, which is not possible while stream is being captured",
-         what);
+    fail(GSC_ERROR_BAD_STATE, "%s waits for the device, which is not possible while stream is being captured", what);
   }
 }
 
 void CudaBackend::write(void *device, const void *host, int64_t bytes, gsc_stream stream) {
   const DeviceGuard guard(context_);
-  if (bytes <= kLargestByKernel) {
-    for (int64_t done = 0; done < bytes; done += kParameterBytes) {
-      const auto part = static_cast<int>(std::min<int64_t>(bytes - done, kParameterBytes));
-      cuda::check(launch_write(static_cast<char *>(device) + done, static_cast<const char *>(host) + done, part,
-                               to_stream(stream)),
-                  "writing to the device");
-    }
-    return;
+  // In kernel parameters, because a copy of pageable memory may wait.
+  for (int64_t done = 0; done < bytes; done += kParameterBytes) {
+    const auto part = static_cast<int>(std::min<int64_t>(bytes - done, kParameterBytes));
+    cuda::check(launch_write(static_cast<char *>(device) + done, static_cast<const char *>(host) + done, part,
+                             to_stream(stream)),
+                "writing to the device");
   }
-  require_not_capturing(stream, "writing so much to the device");
+}
+
+void CudaBackend::write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  require_not_capturing(stream, "writing to the device");
   cuda::check(cudaMemcpyAsync(device, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, to_stream(stream)),
               "writing to the device");
   cuda::check(cudaStreamSynchronize(to_stream(stream)), "writing to the device");

@@ -28,7 +28,7 @@ struct Mirror {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::pmr::memory_resource *memory, int32_t device);
+  CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool use_current);
   ~CudaBackend() override;
 
   /// Backends that exist in this process.
@@ -37,6 +37,7 @@ class CudaBackend final : public Backend {
   void *allocate(int64_t bytes) override;
   void release(void *memory, int64_t bytes) noexcept override;
   void write(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
+  void write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
   void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) override;
   void validate_memory(const gsc_tensor *tensors, int64_t count, const char *what) override;
   [[nodiscard]] bool host_visible() const override { return false; }
@@ -75,7 +76,7 @@ class CudaBackend final : public Backend {
 
   static std::atomic<int32_t> live_;
   std::pmr::memory_resource *memory_;
-  PrimaryContext context_;
+  DeviceContext context_;
   int32_t units_ = 1;  ///< multiprocessors
   cudaStream_t setup_stream_ = nullptr;
   cudaMemPool_t pool_ = nullptr;

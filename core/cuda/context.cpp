@@ -21,6 +21,8 @@ struct Driver {
   CUresult (*device_get)(CUdevice *, int) = not_found;
   CUresult (*retain)(CUcontext *, CUdevice) = not_found;
   CUresult (*release)(CUdevice) = not_found;
+  CUresult (*get_device)(CUdevice *) = not_found;
+  CUresult (*copy_peer)(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream) = not_found;
   cudaError_t error = cudaSuccess;
 
   template <typename F>
@@ -45,6 +47,8 @@ struct Driver {
     find("cuDeviceGet", device_get);
     find("cuDevicePrimaryCtxRetain", retain);
     find("cuDevicePrimaryCtxRelease", release);
+    find("cuCtxGetDevice", get_device);
+    find("cuMemcpyPeerAsync", copy_peer);
   }
 };
 
@@ -61,21 +65,45 @@ void check_driver(CUresult result, const char *what) {
 
 }  // namespace
 
-PrimaryContext::PrimaryContext(int32_t device) : device_(device) {
+DeviceContext::DeviceContext(int32_t device, bool use_current) : device_(device), retained_(!use_current) {
   check(driver().error, "finding the CUDA driver's functions");
   CUdevice number{};
   check_driver(driver().device_get(&number, device), "opening the CUDA device");
   CUcontext context{};
-  check_driver(driver().retain(&context, number), "opening the CUDA device");
+  if (use_current) {
+    check_driver(driver().get_current(&context), "looking up the current CUDA context");
+    if (context == nullptr) {
+      fail(GSC_ERROR_INVALID_ARGUMENT,
+           "options.flags has GSC_CONTEXT_USE_CURRENT, but no CUDA context is current on this thread");
+    }
+    CUdevice current{};
+    check_driver(driver().get_device(&current), "looking up the device of the current CUDA context");
+    if (current != number) {
+      fail(GSC_ERROR_INVALID_ARGUMENT,
+           "options.device_index is %d, but the CUDA context that is current on this thread is of device %d", device,
+           static_cast<int>(current));
+    }
+  } else {
+    check_driver(driver().retain(&context, number), "opening the CUDA device");
+  }
   handle_ = context;
 }
 
-PrimaryContext::~PrimaryContext() {
+DeviceContext::~DeviceContext() {
+  if (!retained_) return;
   CUdevice number{};
   if (driver().device_get(&number, device_) == CUDA_SUCCESS) driver().release(number);
 }
 
-DeviceGuard::DeviceGuard(const PrimaryContext &context) {
+void copy_between(const DeviceContext &to_context, void *to, const DeviceContext &from_context, const void *from,
+                  int64_t bytes, cudaStream_t stream) {
+  check_driver(driver().copy_peer(reinterpret_cast<CUdeviceptr>(to), static_cast<CUcontext>(to_context.handle()),
+                                  reinterpret_cast<CUdeviceptr>(from), static_cast<CUcontext>(from_context.handle()),
+                                  static_cast<std::size_t>(bytes), stream),
+               "copying from another device");
+}
+
+DeviceGuard::DeviceGuard(const DeviceContext &context) {
   CUcontext previous{};
   check_driver(driver().get_current(&previous), "looking up the current CUDA context");
   previous_ = previous;

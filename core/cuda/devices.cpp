@@ -22,7 +22,7 @@ void require_device(int32_t device_index, const char *what) {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
     (void)cudaGetLastError();
-    fail(GSC_ERROR_UNAVAILABLE, "%s is %d, but no CUDA device can be used: %s (%s)", what, device_index,
+    fail(GSC_ERROR_UNAVAILABLE, "%s is %d, but no CUDA device is available: %s (%s)", what, device_index,
          cudaGetErrorString(error), cudaGetErrorName(error));
   }
   if (device_index < 0 || device_index >= count) {
@@ -59,7 +59,8 @@ int32_t device_of(const void *address) {
 
 OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options) {
   require_device(options.device_index, "options.device_index");
-  OpenBackend made = make_backend<CudaBackend>(memory, options.device_index);
+  const bool use_current = (options.flags & GSC_CONTEXT_USE_CURRENT) != 0;
+  OpenBackend made = make_backend<CudaBackend>(memory, options.device_index, use_current);
   std::snprintf(made.description, sizeof made.description, "CUDA context on device %d", options.device_index);
   return made;
 }

@@ -56,9 +56,7 @@ void CudaBackend::wait_event(const void *event, gsc_stream stream) {
 void CudaBackend::copy_from(void *to, const Backend &source, const void *from, int64_t bytes, gsc_stream stream) {
   const DeviceGuard guard(context_);
   const auto &other = static_cast<const CudaBackend &>(source);
-  cuda::check(cudaMemcpyPeerAsync(to, context_.device(), from, other.context_.device(), static_cast<std::size_t>(bytes),
-                                  to_stream(stream)),
-              "copying from another device");
+  copy_between(context_, to, other.context_, from, bytes, to_stream(stream));
 }
 
 }  // namespace gsc::cuda

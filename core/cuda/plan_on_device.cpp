@@ -28,7 +28,7 @@ TableLayout::TableLayout(const Plan &plan, bool with_partials) {
 }
 
 DeviceTensor device_tensor(const Plan &plan, int64_t i) {
-  const gsc_tensor &t = plan.tensor(i);
+  const Tensor &t = plan.tensor(i);
   return {t.data, t.count, plan.first_chunk(i), t.dtype, 0};
 }
 

@@ -20,26 +20,33 @@ gsc_status status_of(cudaError_t error);
 /// the runtime, so that a later call does not report it again.
 void check(cudaError_t error, const char *what);
 
-/// The primary context of a device, kept from the backend's creation to its end.
-class PrimaryContext {
+/// The CUDA context that a backend works in, from its creation to its end.
+class DeviceContext {
  public:
-  explicit PrimaryContext(int32_t device);
-  PrimaryContext(const PrimaryContext &) = delete;
-  PrimaryContext &operator=(const PrimaryContext &) = delete;
-  ~PrimaryContext();
+  /// The primary context of the device, or with `use_current` the one that is current on the calling thread, which must
+  /// be of that device.
+  DeviceContext(int32_t device, bool use_current);
+  DeviceContext(const DeviceContext &) = delete;
+  DeviceContext &operator=(const DeviceContext &) = delete;
+  ~DeviceContext();
   [[nodiscard]] int32_t device() const { return device_; }
   [[nodiscard]] void *handle() const { return handle_; }
 
  private:
   int32_t device_;
+  bool retained_;
   void *handle_ = nullptr;
 };
 
-/// Makes a primary context current for the calling thread and restores what was there, also if that was a context of
+/// Enqueues a copy of device memory of one context to that of another, which may be the same.
+void copy_between(const DeviceContext &to_context, void *to, const DeviceContext &from_context, const void *from,
+                  int64_t bytes, cudaStream_t stream);
+
+/// Makes a context current for the calling thread and restores what was there, also if that was a context of
 /// the caller's own or none at all.
 class DeviceGuard {
  public:
-  explicit DeviceGuard(const PrimaryContext &context);
+  explicit DeviceGuard(const DeviceContext &context);
   DeviceGuard(const DeviceGuard &) = delete;
   DeviceGuard &operator=(const DeviceGuard &) = delete;
   ~DeviceGuard();

@@ -22,7 +22,10 @@ class Backend {
   /// Zeroed device memory, aligned to 64 bytes; throws std::bad_alloc.
   virtual void *allocate(int64_t bytes) = 0;
   virtual void release(void *memory, int64_t bytes) noexcept = 0;
+  /// For records and tables: `host` has been read on return.
   virtual void write(void *device, const void *host, int64_t bytes, gsc_stream stream) = 0;
+  /// For whole tensors.
+  virtual void write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) = 0;
   virtual void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) = 0;
   /// The stream that creation enqueues its work on, and waiting for it: nobody has named a stream by then.
   [[nodiscard]] virtual gsc_stream setup_stream() const { return nullptr; }

@@ -30,6 +30,18 @@ constexpr int64_t kChunkOverhead = 128;
 // Below this a task is not worth waking a thread for.
 constexpr int64_t kMinTaskCost = 32768;
 
+/// The first field that is not 0 of those that are for later versions; NULL: none.
+const char *later_field(const gsc_tensor &t) {
+  if (t.scale_dtype != 0) return "scale_dtype";
+  if (t.scale != nullptr) return "scale";
+  if (t.scale_block_rows != 0) return "scale_block_rows";
+  if (t.scale_block_columns != 0) return "scale_block_columns";
+  if (t.columns != 0) return "columns";
+  if (t.reserved[0] != 0) return "reserved[0]";
+  if (t.reserved[1] != 0) return "reserved[1]";
+  return nullptr;
+}
+
 }  // namespace
 
 DtypeChoices::DtypeChoices(bool (*accepts)(int32_t dtype)) {
@@ -120,13 +132,13 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what
       fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].dtype is %d; it must be %s%s", what, index, t.dtype,
            DtypeChoices().c_str(), NameSuffix(names, i).c_str());
     }
-    if (t.reserved != 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].reserved is %d; it must be 0%s", what, index, t.reserved,
+    if (const char *field = later_field(t)) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].%s is not 0; this version does not support it%s", what, index, field,
            NameSuffix(names, i).c_str());
     }
     if (t.count < 0 || t.count > kMaxElements) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld; it must be a number of elements from 0 to 2^44%s", what,
-           index, static_cast<long long>(t.count), NameSuffix(names, i).c_str());
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld; it must be in 0..2^44%s", what, index,
+           static_cast<long long>(t.count), NameSuffix(names, i).c_str());
     }
     total += t.count;
     if (total > kMaxElements) {
@@ -146,10 +158,11 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what
 }
 
 void Plan::build(const gsc_tensor *tensors, int64_t count, int32_t pieces) {
-  tensors_.assign(tensors, tensors + count);
+  tensors_.resize(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i] = {tensors[i].data, tensors[i].count, tensors[i].dtype};
   total_elements_ = 0;
   total_bytes_ = 0;
-  for (const gsc_tensor &t : tensors_) {
+  for (const Tensor &t : tensors_) {
     total_elements_ += t.count;
     total_bytes_ += t.count * dtype_bytes(t.dtype);
   }
@@ -186,10 +199,10 @@ void Plan::rebind(void *const *data) {
 
 void Plan::find_runs() {
   run_end_.resize(tensors_.size());
-  const gsc_tensor *next = nullptr;  // the first after tensor i that is not empty
+  const Tensor *next = nullptr;  // the first after tensor i that is not empty
   auto end = static_cast<int64_t>(tensors_.size());
   for (auto i = static_cast<int64_t>(tensors_.size()) - 1; i >= 0; --i) {
-    const gsc_tensor &t = tensor(i);
+    const Tensor &t = tensor(i);
     if (t.count > 0) {
       const char *after = static_cast<const char *>(t.data) + t.count * dtype_bytes(t.dtype);
       if (next != nullptr && (next->dtype != t.dtype || next->data != after)) end = i + 1;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/base/memory.h"
+#include "core/device/tensor.h"
 #include "core/rules/check.h"
 #include "gradscaler/gradscaler.h"
 
@@ -40,7 +41,7 @@ class NameSuffix {
 /// Checks a number of tensors before anything of that number is read or allocated.
 void validate_tensor_count(int64_t count);
 
-/// Checks data, count, dtype, alignment of tensors[0..count); `what` is the argument's name for the message, `names`
+/// Checks the fields of tensors[0..count) and the alignment of their data. `what` is the argument's name, `names`
 /// (may be NULL) what the tensors are called.
 void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names = nullptr);
 
@@ -55,8 +56,8 @@ class Plan {
   void rebind(void *const *data);
 
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(tensors_.size()); }
-  [[nodiscard]] const gsc_tensor &tensor(int64_t i) const { return tensors_[static_cast<std::size_t>(i)]; }
-  [[nodiscard]] const gsc_tensor *tensors() const { return tensors_.data(); }
+  [[nodiscard]] const Tensor &tensor(int64_t i) const { return tensors_[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] const Tensor *tensors() const { return tensors_.data(); }
   [[nodiscard]] int64_t chunk_elements() const { return int64_t{1} << chunk_shift_; }
   [[nodiscard]] int64_t chunk_count() const { return first_chunk_.empty() ? 0 : first_chunk_.back(); }
   /// Chunks of tensors before `i`; i = size() gives chunk_count().
@@ -114,7 +115,7 @@ class Plan {
  private:
   void find_runs();
 
-  Vec<gsc_tensor> tensors_;
+  Vec<Tensor> tensors_;
   Vec<int64_t> first_chunk_;
   Vec<int64_t> run_end_;
   Vec<int64_t> splits_;

@@ -13,7 +13,9 @@ namespace {
 constexpr int32_t kMaxThreads = 1024;
 
 void validate(const gsc_context_options &o) {
-  if (o.flags != 0) fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags is %u; no flag is defined", o.flags);
+  if ((o.flags & ~static_cast<uint32_t>(GSC_CONTEXT_USE_CURRENT)) != 0) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags is %u; the only flag is GSC_CONTEXT_USE_CURRENT", o.flags);
+  }
   if (o.num_threads < 0 || o.num_threads > kMaxThreads) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "options.num_threads is %d; it must be in 0..%d", o.num_threads, kMaxThreads);
   }

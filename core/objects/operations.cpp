@@ -101,12 +101,6 @@ void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t no
   });
 }
 
-void zero(Context &context, const gsc_tensor *tensors, int64_t count, gsc_stream stream) {
-  with_plan(context, tensors, count, "tensors", [&](Plan &plan) {
-    context.backend().elementwise({Elementwise::kFill, nullptr, &plan, 0.0, 0.0, nullptr}, stream);
-  });
-}
-
 Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype) {
   if (bins != GSC_EXPONENT_BINS) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "bins is %lld; it must be GSC_EXPONENT_BINS", static_cast<long long>(bins));

@@ -19,7 +19,6 @@ void axpby(Context &context, double a, const gsc_tensor *x, double b, const gsc_
 void cast(Context &context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count, gsc_stream stream);
 void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t norm_type, double *out_norm,
           double *out_tensor_norms, gsc_stream stream);
-void zero(Context &context, const gsc_tensor *tensors, int64_t count, gsc_stream stream);
 
 /// See gsc_histogram_recommend_scale.
 struct Recommendation {

@@ -148,7 +148,7 @@ void Optimizer::make_state() {
   const Plan &params = lists_.params->plan();
   // A tensor's state begins as many elements past a cache line as its parameters do: then packs of elements are aligned
   // in all arrays or in none, and neighbours in memory have neighbouring state.
-  const auto place = [](const gsc_tensor &param, int64_t offset) {
+  const auto place = [](const Tensor &param, int64_t offset) {
     const int64_t size = dtype_bytes(param.dtype);
     const int64_t state_size = dtype_bytes(state_dtype(param.dtype));
     // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): validated dtypes have a size
@@ -157,13 +157,16 @@ void Optimizer::make_state() {
     return offset + (past + period - offset % period) % period;
   };
   Vec<gsc_tensor> tensors(context_->memory());
-  tensors.assign(params.tensors(), params.tensors() + params.size());
-  Vec<int64_t> begins(tensors.size(), 0, context_->memory());
+  tensors.reserve(static_cast<std::size_t>(params.size()));
+  Vec<int64_t> begins(context_->memory());
+  begins.reserve(static_cast<std::size_t>(params.size()));
   int64_t slot_bytes = 0;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    begins[i] = place(tensors[i], slot_bytes);
-    tensors[i].dtype = state_dtype(tensors[i].dtype);
-    slot_bytes = begins[i] + tensors[i].count * dtype_bytes(tensors[i].dtype);
+  for (int64_t i = 0; i < params.size(); ++i) {
+    const Tensor &param = params.tensor(i);
+    const int32_t dtype = state_dtype(param.dtype);
+    begins.push_back(place(param, slot_bytes));
+    tensors.push_back(GSC_TENSOR_INIT(nullptr, param.count, dtype));
+    slot_bytes = begins.back() + param.count * dtype_bytes(dtype);
   }
   slot_bytes = (slot_bytes + 63) & ~int64_t{63};
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
@@ -242,7 +245,7 @@ void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options,
   validate_group(options);
   gsc_optimizer_options &old = options_[static_cast<std::size_t>(group)];
   if (group == 0 && slot_count_ > 0 && (old.momentum == 0.0) != (options.momentum == 0.0)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.momentum is %g: whether group 0 has momentum was settled at creation",
+    fail(GSC_ERROR_INVALID_ARGUMENT, "options.momentum is %g, but whether group 0 has momentum is fixed at creation",
          options.momentum);
   }
   old = options;
@@ -330,13 +333,17 @@ OptimizerRecord Optimizer::steps(gsc_stream stream) const {
   return record;
 }
 
-void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
+void Optimizer::validate_steps(int64_t applied, int64_t skipped) {
   if (applied < 0 || applied > kMostSteps) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "applied is %lld; it must be in 0..2^53", static_cast<long long>(applied));
   }
   if (skipped < 0 || skipped > kMostSteps) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "skipped is %lld; it must be in 0..2^53", static_cast<long long>(skipped));
   }
+}
+
+void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
+  validate_steps(applied, skipped);
   const OptimizerRecord record{applied, skipped};
   context_->backend().write(record_.as<OptimizerRecord>(), &record, sizeof record, stream);
 }

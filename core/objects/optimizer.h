@@ -87,6 +87,7 @@ class Optimizer final : public Object {
   void write_group(int32_t group, gsc_stream stream);
   /// Device arrays for `groups` groups, filled from options_ and device_lrs_.
   void upload_groups();
+  static void validate_steps(int64_t applied, int64_t skipped);
 
   Ref<Context> context_;
   Lists lists_;

@@ -32,7 +32,7 @@ struct Shape {
   int64_t dtype;
 };
 
-int64_t tensor_bytes(const gsc_tensor &t) { return t.count * dtype_bytes(t.dtype); }
+int64_t tensor_bytes(const Tensor &t) { return t.count * dtype_bytes(t.dtype); }
 
 using Checksum = uint64_t;
 
@@ -53,7 +53,7 @@ int64_t for_each_state(const Optimizer &optimizer, int64_t tensors, const F &f) 
 }  // namespace
 
 int64_t Optimizer::save_size() const {
-  const int64_t end = for_each_state(*this, lists_.params->plan().size(), [](const gsc_tensor &, int64_t) {});
+  const int64_t end = for_each_state(*this, lists_.params->plan().size(), [](const Tensor &, int64_t) {});
   return end + static_cast<int64_t>(sizeof(Checksum));
 }
 
@@ -81,7 +81,7 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
     const Shape shape{params.tensor(i).count, state_dtype(params.tensor(i).dtype)};
     std::memcpy(out + sizeof header + static_cast<std::size_t>(i) * sizeof shape, &shape, sizeof shape);
   }
-  const int64_t end = for_each_state(*this, params.size(), [&](const gsc_tensor &t, int64_t position) {
+  const int64_t end = for_each_state(*this, params.size(), [&](const Tensor &t, int64_t position) {
     if (t.count > 0) backend.read_sync(out + position, t.data, tensor_bytes(t), stream);
   });
   const Checksum sum = checksum(out, end);
@@ -139,9 +139,11 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer is damaged: its checksum is %016llx, but its bytes give %016llx",
          static_cast<unsigned long long>(sum), static_cast<unsigned long long>(checksum(in, end)));
   }
-  set_steps(header.applied, header.skipped, stream);
-  for_each_state(*this, params.size(), [&](const gsc_tensor &t, int64_t position) {
-    if (t.count > 0) backend.write(t.data, in + position, tensor_bytes(t), stream);
+  validate_steps(header.applied, header.skipped);
+  const OptimizerRecord steps{header.applied, header.skipped};
+  backend.write_sync(record_.as<OptimizerRecord>(), &steps, sizeof steps, stream);
+  for_each_state(*this, params.size(), [&](const Tensor &t, int64_t position) {
+    if (t.count > 0) backend.write_sync(t.data, in + position, tensor_bytes(t), stream);
   });
 }
 

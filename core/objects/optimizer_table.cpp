@@ -101,7 +101,10 @@ void validate(const gsc_optimizer_options &o) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags has bits that %s does not take: 0x%x", info.name,
          o.flags & ~info.flags);
   }
-  if (o.reserved != 0) fail(GSC_ERROR_INVALID_ARGUMENT, "options.reserved is %d; it must be 0", o.reserved);
+  if (o.state_dtype != 0) {
+    fail(GSC_ERROR_INVALID_ARGUMENT,
+         "options.state_dtype is %d; this version supports 0 only: fp32, and fp64 for fp64 parameters", o.state_dtype);
+  }
   if ((o.flags & GSC_OPTIMIZER_ZERO_GRADS) != 0 && (o.flags & GSC_OPTIMIZER_WRITE_GRADS) != 0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags has both ZERO_GRADS and WRITE_GRADS");
   }

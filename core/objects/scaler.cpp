@@ -43,16 +43,21 @@ Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
       changed_(context_->backend()) {
   lists_.reserve(kUsualLists);
   list_records_.reserve(kUsualLists);
-  ScalerRecord r{};
-  r.policy = make_policy(options);
+  ScalerRecord r = new_record();
   store_scale(r.state, enabled() ? options.init_scale : 1.0F);
   r.state.hysteresis_left = options.hysteresis;
-  r.last = empty_summary();
-  r.history = history_.as<HistoryEntry>();
-  r.history_capacity = options.history_capacity;
   Backend &backend = context_->backend();
   backend.write(record(), &r, sizeof r, backend.setup_stream());
   backend.finish_setup();
+}
+
+ScalerRecord Scaler::new_record() const {
+  ScalerRecord r{};
+  r.policy = make_policy(options_);
+  r.last = empty_summary();
+  r.history = history_.as<HistoryEntry>();
+  r.history_capacity = options_.history_capacity;
+  return r;
 }
 
 Scaler::~Scaler() {
@@ -104,12 +109,12 @@ void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
   Iteration &it = grads.iteration;
   ListRecord *list = grads.record();
   bool joined = true;
-  const char *complaint = "reported failure";
+  const char *complaint = "failed";
   if (reducer_.all_reduce != nullptr) {
     joined = reducer_.all_reduce(reducer_.user, list->reduce, 2, stream) == 0;
     if (joined && backend.host_visible() && !are_joined_sums(list->reduce)) {
       joined = false;
-      complaint = "left numbers that are no count and no sum of squares";
+      complaint = "left numbers that cannot be a count and a sum of squares";
     }
     if (!joined && !(it.unscaled && enabled())) {
       forget_check(grads);
@@ -171,7 +176,7 @@ void Scaler::unscale(TensorList &grads, gsc_stream stream) {
     fail(GSC_ERROR_BAD_STATE, "unscale has already been called on grads since the last update");
   }
   if (it.stage == Stage::kStepped) {
-    fail(GSC_ERROR_BAD_STATE, "unscale is being called on grads after step; call it before step, or after update");
+    fail(GSC_ERROR_BAD_STATE, "unscale was called on grads after step; call it before step, or after update");
   }
   check_whole(grads, true, stream);
 }
@@ -228,13 +233,13 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
   enter(grads, stream);
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kStepped) {
-    fail(GSC_ERROR_BAD_STATE, "clip_grad_norm is being called on grads after step; call it before step");
+    fail(GSC_ERROR_BAD_STATE, "clip_grad_norm was called on grads after step; call it before step");
   }
   if (it.rule.max_norm >= 0.0) {
     fail(GSC_ERROR_BAD_STATE, "clip_grad_norm has already been called on grads since the last update");
   }
   if (std::isfinite(it.rule.value)) {
-    fail(GSC_ERROR_BAD_STATE, "clip_grad_norm is being called on grads after clip_grad_value; call it before");
+    fail(GSC_ERROR_BAD_STATE, "clip_grad_norm was called on grads after clip_grad_value; call it before");
   }
   const Iteration before = it;
   it.rule.max_norm = max_norm;
@@ -258,7 +263,7 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
   enter(grads, stream);
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kStepped) {
-    fail(GSC_ERROR_BAD_STATE, "clip_grad_value is being called on grads after step; call it before step");
+    fail(GSC_ERROR_BAD_STATE, "clip_grad_value was called on grads after step; call it before step");
   }
   it.rule.value = std::min(it.rule.value, clip_value);
   if (!it.unscaled || !std::isfinite(it.rule.value)) return;
@@ -315,7 +320,8 @@ void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
 void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
   if (is_away(optimizer.grads())) {
     fail(GSC_ERROR_INVALID_ARGUMENT,
-         "optimizer belongs to another context than scaler; call step on its stream and update on one of the scaler's");
+         "optimizer is of another context than scaler; call step with a stream of its device, and update with the "
+         "scaler's");
   }
   require_whole_checks(&optimizer.grads());  // what update would refuse after the step
   begin_step(optimizer, stream);
@@ -357,7 +363,7 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
   }
   const bool value_waits = std::isfinite(it.rule.value) && !it.value_applied;
   if (value_waits && enabled()) {
-    fail(GSC_ERROR_BAD_STATE, "clip_grad_value is waiting for the library's step; call unscale before clip_grad_value");
+    fail(GSC_ERROR_BAD_STATE, "clip_grad_value is pending until step; call unscale before clip_grad_value");
   }
   if (enabled() || it.rule.max_norm >= 0.0) complete(grads, stream);
   if (it.rule.max_norm >= 0.0 && !it.norm_applied) apply_norm(grads, stream);

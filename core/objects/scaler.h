@@ -78,6 +78,8 @@ class Scaler final : public Object {
   [[nodiscard]] StepWords step_words(const TensorList &grads) const;
   void step_disabled(Optimizer &optimizer, gsc_stream stream);
   void require_checked(const TensorList *grads) const;
+  /// Under the options, without a state and with an empty history.
+  [[nodiscard]] ScalerRecord new_record() const;
   [[nodiscard]] ScalerRecord read_record(gsc_stream stream) const;
   void log_floor(const gsc_report &report) const;
 

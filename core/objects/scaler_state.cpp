@@ -152,19 +152,17 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   }
   if (state.hysteresis_tracker > options_.hysteresis) {
     fail(GSC_ERROR_INVALID_ARGUMENT,
-         "state.hysteresis_tracker is %d, but options.hysteresis of this scaler is %d; set the options that the state "
-         "was "
-         "saved under first",
+         "state.hysteresis_tracker is %d, but options.hysteresis of this scaler is %d; first set the options that the "
+         "state was saved under",
          state.hysteresis_tracker, options_.hysteresis);
   }
   if (!enabled()) return;
   wait_for_lists(stream);
-  ScalerRecord r = read_record(stream);
   options_.growth_factor = state.growth_factor;
   options_.backoff_factor = state.backoff_factor;
   options_.growth_interval = state.growth_interval;
   reset_lists();
-  r.state = PolicyState{};
+  ScalerRecord r = new_record();
   store_scale(r.state, state.scale);
   r.state.growth_tracker = state.growth_tracker;
   r.state.hysteresis_left = state.hysteresis_tracker;
@@ -174,8 +172,6 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   r.state.updates = state.updates;
   r.state.skipped = state.skipped;
   r.state.skips_at_floor = state.skips_at_floor;
-  replace_policy(r, make_policy(options_));
-  r.last = empty_summary();
   r.history_begin = state.updates;
   context_->backend().write(record(), &r, sizeof r, stream);
   publish(stream);

@@ -11,18 +11,27 @@
 
 namespace gsc {
 
-void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names) {
+template <typename T>
+void OverlapCheck::add_all(const T *tensors, int64_t count, const char *what, const Names *names) {
   spans_.reserve(spans_.size() + static_cast<std::size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     if (tensors[i].count == 0) continue;
     const auto begin = reinterpret_cast<uintptr_t>(tensors[i].data);
     const auto bytes = static_cast<uintptr_t>(tensors[i].count * dtype_bytes(tensors[i].dtype));
     if (begin + bytes < begin) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld: data + count reaches past the end of memory%s", what,
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld: data + count is beyond the address space%s", what,
            static_cast<long long>(i), static_cast<long long>(tensors[i].count), NameSuffix(names, i).c_str());
     }
     spans_.push_back({begin, begin + bytes, what, i, names});
   }
+}
+
+void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names) {
+  add_all(tensors, count, what, names);
+}
+
+void OverlapCheck::add(const TensorList &list, const char *what) {
+  add_all(list.plan().tensors(), list.plan().size(), what, &list.names());
 }
 
 void OverlapCheck::run() {
@@ -36,7 +45,7 @@ void OverlapCheck::run() {
 
 void OverlapCheck::run_against(const TensorList &list, const char *what) const {
   for (int64_t i = 0; i < list.plan().size(); ++i) {
-    const gsc_tensor &t = list.plan().tensor(i);
+    const Tensor &t = list.plan().tensor(i);
     if (t.count == 0) continue;
     const auto begin = reinterpret_cast<uintptr_t>(t.data);
     const Span other{begin, begin + static_cast<uintptr_t>(t.count * dtype_bytes(t.dtype)), what, i, &list.names()};
@@ -98,8 +107,11 @@ void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream strea
   if (iteration.scaler != 0) {
     fail(GSC_ERROR_BAD_STATE, "list has been used by a scaler since its last update; call update or discard first");
   }
-  Vec<gsc_tensor> tensors(plan_.tensors(), plan_.tensors() + count, context_->memory());
-  for (int64_t i = 0; i < count; ++i) tensors[static_cast<std::size_t>(i)].data = data[i];
+  Vec<gsc_tensor> tensors(context_->memory());
+  tensors.reserve(static_cast<std::size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    tensors.push_back(GSC_TENSOR_INIT(data[i], plan_.tensor(i).count, plan_.tensor(i).dtype));
+  }
   validate_tensors(tensors.data(), count, "data", &names_);
   context_->backend().validate_memory(tensors.data(), count, "data");
   OverlapCheck overlap(context_->memory());
@@ -121,23 +133,15 @@ void TensorList::require_index(int64_t index) const {
   }
 }
 
-void TensorList::set_name(int64_t index, const char *name) {
-  require_index(index);
-  if (names_.empty()) {
-    if (name == nullptr) return;
-    names_.resize(static_cast<std::size_t>(plan_.size()));
-  }
-  names_[static_cast<std::size_t>(index)] = name != nullptr ? name : "";
-}
-
 const char *TensorList::name(int64_t index) const {
   require_index(index);
   return names_.empty() ? "" : names_[static_cast<std::size_t>(index)].c_str();
 }
 
-const gsc_tensor &TensorList::at(int64_t index) const {
+gsc_tensor TensorList::at(int64_t index) const {
   require_index(index);
-  return plan_.tensor(index);
+  const Tensor &t = plan_.tensor(index);
+  return GSC_TENSOR_INIT(t.data, t.count, t.dtype);
 }
 
 void TensorList::add_use(ListUse &use) {

@@ -54,10 +54,9 @@ class TensorList final : public Object {
   [[nodiscard]] ListRecord *record() const { return record_.as<ListRecord>(); }
 
   void set_pointers(void *const *data, int64_t count, gsc_stream stream);
-  void set_name(int64_t index, const char *name);
   [[nodiscard]] const char *name(int64_t index) const;
   [[nodiscard]] const Names &names() const { return names_; }
-  [[nodiscard]] const gsc_tensor &at(int64_t index) const;
+  [[nodiscard]] gsc_tensor at(int64_t index) const;
 
   /// Under the context's uses_mutex().
   void add_use(ListUse &use);
@@ -80,7 +79,7 @@ class TensorList final : public Object {
   Ref<Context> context_;
   DeviceMemory owned_;
   Plan plan_;
-  Names names_;  ///< empty until a name is set
+  Names names_;  ///< empty if no tensor has a name
   DeviceMemory record_;
   ListUse *uses_ = nullptr;
 };
@@ -90,9 +89,7 @@ class OverlapCheck {
  public:
   explicit OverlapCheck(std::pmr::memory_resource *memory) : spans_(memory) {}
   void add(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names = nullptr);
-  void add(const TensorList &list, const char *what) {
-    add(list.plan().tensors(), list.plan().size(), what, &list.names());
-  }
+  void add(const TensorList &list, const char *what);
   /// Throws naming both.
   void run();
   /// After run(): throws if a tensor of `list` lies in what was added. Allocates nothing.
@@ -107,6 +104,9 @@ class OverlapCheck {
     const Names *names;
   };
   [[noreturn]] static void fail_on(const Span &a, const Span &b);
+  template <typename T>
+  void add_all(const T *tensors, int64_t count, const char *what, const Names *names);
+
   Vec<Span> spans_;
 };
 

@@ -11,7 +11,8 @@
 static float w[3] = {1.0f, -0.5f, 0.75f}; /* fp32 master weights */
 static float exact[3];                    /* gradients as computed */
 static uint16_t rounded[3];               /* gradients as stored: fp16 */
-static gsc_tensor weights = {w, 3, GSC_FP32, 0}, full = {exact, 3, GSC_FP32, 0}, half = {rounded, 3, GSC_FP16, 0};
+static gsc_tensor weights = GSC_TENSOR_INIT(w, 3, GSC_FP32), full = GSC_TENSOR_INIT(exact, 3, GSC_FP32),
+                  half = GSC_TENSOR_INIT(rounded, 3, GSC_FP16);
 
 static void backward(void) {
   for (int i = 0; i < 3; ++i) exact[i] = 2e-8f * w[i];

@@ -21,120 +21,59 @@ struct gsc_api {
 
   /* Since 0.1. */
 
-  /** Product version as "major.minor.patch". */
-  const char *(*library_get_version)(void);
-  /** The library's ABI number; equals GSC_ABI_VERSION of the header it was built with. */
-  uint32_t (*library_get_abi_version)(void);
+  /** The message of the most recent failure on the calling thread; "" if there was none. */
+  const char *(*error_get_message)(void);
   /** Short English name of a status, such as "invalid argument"; "unknown status" for others. */
   const char *(*status_get_name)(gsc_status status);
-  /** The sentence for the most recent failure on the calling thread; "" if there was none. */
-  const char *(*error_get_message)(void);
-  /** One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures. */
-  const char *(*library_get_build_info)(void);
-  /** Writes the defaults. */
-  gsc_status (*context_options_init)(gsc_context_options *options, uint32_t struct_size);
-  /** Number of devices of a type. */
-  gsc_status (*device_get_count)(int32_t device_type, int32_t *out_count);
-  /** Fills `out_info`, whose struct_size the caller has set. */
-  gsc_status (*device_get_info)(int32_t device_type, int32_t device_index, gsc_device_info *out_info);
   /** Opens a device. */
   gsc_status (*context_create)(const gsc_context_options *options, gsc_context **out_context);
-  /** Gives up the caller's reference; the context itself goes with its last child. */
+  /** Releases the caller's reference; the context itself goes with its last child. */
   void (*context_destroy)(gsc_context *context);
-  /** The device of a context. */
-  gsc_status (*context_get_device)(const gsc_context *context, int32_t *out_device_type, int32_t *out_device_index);
-  /** The instruction set (GSC_CPU_*) and thread count in use on the CPU. */
-  gsc_status (*context_get_cpu)(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
-  /** Replaces the log callback; NULL silences. */
-  gsc_status (*context_set_log)(gsc_context *context, gsc_log_fn log, void *user);
-  /** Plans work over `count` tensors, 0..2^24: validates them, cuts them into chunks and keeps the table. */
+  /** A list of `count` tensors, 0..2^24: validates them and plans the passes over them. */
   gsc_status (*tensor_list_create)(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                    const char *const *names, gsc_tensor_list **out_list);
-  /** Gives up the caller's reference. */
+  /** Releases the caller's reference. */
   void (*tensor_list_destroy)(gsc_tensor_list *list);
   /** Number of tensors in the list. */
   gsc_status (*tensor_list_get_count)(const gsc_tensor_list *list, int64_t *out_count);
-  /** Copy of tensor `index` as the list knows it now. */
+  /** Copy of tensor `index` with its current address. */
   gsc_status (*tensor_list_get_tensor)(const gsc_tensor_list *list, int64_t index, gsc_tensor *out_tensor);
-  /** Points the list at new buffers of the same counts and dtypes: for frameworks that reallocate. */
-  gsc_status (*tensor_list_set_pointers)(gsc_tensor_list *list, void *const *data, int64_t count, gsc_stream stream);
-  /** Names tensor `index` for messages and reports; NULL removes the name. */
-  gsc_status (*tensor_list_set_name)(gsc_tensor_list *list, int64_t index, const char *name);
   /** The name of tensor `index`, "" if it has none. */
   gsc_status (*tensor_list_get_name)(const gsc_tensor_list *list, int64_t index, const char **out_name);
-  /** Looks at every element of every tensor. */
-  gsc_status (*tensor_list_diagnose_sync)(const gsc_tensor_list *list, gsc_tensor_diagnosis *out_diagnosis,
-                                          int64_t *out_histogram, int64_t count, gsc_stream stream);
-  /**
-   * Recommends a loss scale from an exponent histogram of gradients taken at scale `current_scale` (> 0, finite): the
-   * largest power of two that keeps the largest magnitude two binades below the overflow limit of `dtype` (the dtype
-   * gradients are computed in).
-   */
-  gsc_status (*histogram_recommend_scale)(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype,
-                                          float *out_scale, double *out_flushed);
-  /** Writes the defaults. */
-  gsc_status (*scaler_options_init)(gsc_scaler_options *options, uint32_t struct_size);
-  /** Writes the options of GSC_PRESET_*. */
-  gsc_status (*scaler_options_init_preset)(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
+  /** Points the list at new buffers of the same counts and dtypes, for frameworks that reallocate. */
+  gsc_status (*tensor_list_set_pointers)(gsc_tensor_list *list, void *const *data, int64_t count, gsc_stream stream);
+  /** Writes the defaults of `kind`. */
+  gsc_status (*optimizer_options_init)(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind);
+  /** An optimizer over params[i] with gradients grads[i]. */
+  gsc_status (*optimizer_create)(gsc_context *context, const gsc_optimizer_options *options, gsc_tensor_list *params,
+                                 gsc_tensor_list *grads, gsc_tensor_list *model_copy, gsc_tensor_list *const *state,
+                                 int32_t state_count, gsc_optimizer **out_optimizer);
+  /** Releases the caller's reference. */
+  void (*optimizer_destroy)(gsc_optimizer *optimizer);
   /** Creates a scaler whose state lives in memory of the context's device. */
   gsc_status (*scaler_create)(gsc_context *context, const gsc_scaler_options *options, gsc_scaler **out_scaler);
-  /** Gives up the caller's reference. */
+  /** Releases the caller's reference. */
   void (*scaler_destroy)(gsc_scaler *scaler);
+  /** The scale as of the work enqueued so far; 1 if the scaler is disabled. */
+  gsc_status (*scaler_get_scale_sync)(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
   /**
-   * dst[i] = src[i] * scale for `count` pairs of tensors of equal counts; dtypes may differ; src and dst may be the
-   * same buffer.
+   * Without waiting for the scale: dst[i] = src[i] * scale for `count` pairs of tensors of equal counts, such as the
+   * loss or the first gradient of the backward pass.
    */
   gsc_status (*scaler_scale)(gsc_scaler *scaler, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                              gsc_stream stream);
-  /**
-   * Multiplies the gradients by 1/scale in place, and records whether any is inf or NaN before or after, and their
-   * norms (of the exact products, before rounding to the storage dtype).
-   */
-  gsc_status (*scaler_unscale)(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
-  /** Records the same as gsc_scaler_unscale without writing the gradients. */
-  gsc_status (*scaler_check)(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
-  /**
-   * The same for tensors [first, first + count) only, to overlap with a backward pass that is still producing the
-   * others.
-   */
-  gsc_status (*scaler_check_range)(gsc_scaler *scaler, gsc_tensor_list *grads, int64_t first, int64_t count,
-                                   gsc_stream stream);
-  /** Limits the norm of the unscaled gradients to max_norm: g *= min(1, max_norm / (norm + 1e-6)), PyTorch's rule. */
-  gsc_status (*scaler_clip_grad_norm)(gsc_scaler *scaler, gsc_tensor_list *grads, double max_norm, int32_t norm_type,
-                                      gsc_stream stream);
-  /** Clamps every unscaled gradient to [-clip_value, clip_value], after clip_grad_norm if both are used. */
-  gsc_status (*scaler_clip_grad_value)(gsc_scaler *scaler, gsc_tensor_list *grads, double clip_value,
-                                       gsc_stream stream);
-  /**
-   * The fused step: checks the optimizer's gradients if that has not been done, then, if all are finite, unscales,
-   * clips and applies them in one pass; else leaves parameters and state bit-identical and counts the step as skipped.
-   */
+  /** The fused step. */
   gsc_status (*scaler_step)(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
-  /**
-   * For an optimizer of your own: checks the list if that has not been done, writes 1 to *out_apply if the step should
-   * be applied and 0 if it must be skipped, and moves the list to STEPPED.
-   */
-  gsc_status (*scaler_should_step_sync)(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
-                                        gsc_stream stream);
   /**
    * Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN, else counts a
    * clean step and perhaps grows.
    */
   gsc_status (*scaler_update)(gsc_scaler *scaler, gsc_stream stream);
-  /** gsc_scaler_step and gsc_scaler_update in one call, for loops with a single optimizer. */
+  /** gsc_scaler_step and gsc_scaler_update in one call and one launch less, for loops with a single optimizer. */
   gsc_status (*scaler_step_and_update)(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
-  /** Returns a list to READY as if it had not been looked at: for aborted iterations and skipped micro-batches. */
-  gsc_status (*scaler_discard)(gsc_scaler *scaler, gsc_tensor_list *grads);
-  /**
-   * Replaces the scale (finite, > 0), as PyTorch's update(new_scale): the growth tracker is kept, all lists return to
-   * READY, min_scale and max_scale do not apply.
-   */
-  gsc_status (*scaler_set_scale)(gsc_scaler *scaler, float scale, gsc_stream stream);
-  /** The scale as of the work enqueued so far; 1 if disabled. */
-  gsc_status (*scaler_get_scale_sync)(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
-  /** 1 if enabled, else 0. */
-  gsc_status (*scaler_is_enabled)(const gsc_scaler *scaler, int32_t *out_enabled);
-  /** Blocks and copies a report to host memory. */
+  /** Sets the gradients to zero. */
+  gsc_status (*optimizer_zero_grads)(gsc_optimizer *optimizer, gsc_stream stream);
+  /** Copies a report to host memory. */
   gsc_status (*scaler_get_report_sync)(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                        gsc_stream stream);
   /**
@@ -146,41 +85,38 @@ struct gsc_api {
   /** Copies the newest entries, oldest first, at most `capacity`, and writes how many to *out_count. */
   gsc_status (*scaler_get_history_sync)(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
                                         int64_t *out_count, gsc_stream stream);
-  /** Fills in addresses; `grads` may be NULL. */
+  /** Fills in the addresses; `grads` may be NULL. */
   gsc_status (*scaler_get_device_state)(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_device_state *out_state);
-  /** Copies the state out; struct_size is set by the caller. */
-  gsc_status (*scaler_get_state_sync)(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
-  /** Restores a state, its factors and interval included; all lists return to READY; the history starts anew. */
-  gsc_status (*scaler_set_state)(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream);
-  /** Current options; struct_size is set by the caller. */
-  gsc_status (*scaler_get_options)(const gsc_scaler *scaler, gsc_scaler_options *out_options);
+  /** Number of steps applied and skipped so far. */
+  gsc_status (*optimizer_get_steps_sync)(const gsc_optimizer *optimizer, int64_t *out_applied, int64_t *out_skipped,
+                                         gsc_stream stream);
   /**
-   * Replaces the options; scale, trackers and history stay, except that the hysteresis tracker is not left above the
-   * new hysteresis.
+   * Multiplies the gradients by 1/scale in place, and records their norms (of the exact products, before rounding to
+   * the storage dtype) and whether any is inf or NaN before or after.
    */
-  gsc_status (*scaler_set_options)(gsc_scaler *scaler, const gsc_scaler_options *options, gsc_stream stream);
-  /** > 1. */
-  gsc_status (*scaler_get_growth_factor)(const gsc_scaler *scaler, double *out_factor);
-  gsc_status (*scaler_set_growth_factor)(gsc_scaler *scaler, double factor, gsc_stream stream);
-  /** In (0, 1). */
-  gsc_status (*scaler_get_backoff_factor)(const gsc_scaler *scaler, double *out_factor);
-  gsc_status (*scaler_set_backoff_factor)(gsc_scaler *scaler, double factor, gsc_stream stream);
-  /** >= 1. */
-  gsc_status (*scaler_get_growth_interval)(const gsc_scaler *scaler, int32_t *out_interval);
-  gsc_status (*scaler_set_growth_interval)(gsc_scaler *scaler, int32_t interval, gsc_stream stream);
+  gsc_status (*scaler_unscale)(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
+  /** Records the same without writing the gradients; gsc_scaler_step then unscales in its own pass. */
+  gsc_status (*scaler_check)(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
+  /** Limits the norm of the unscaled gradients to max_norm: g *= min(1, max_norm / (norm + 1e-6)), PyTorch's rule. */
+  gsc_status (*scaler_clip_grad_norm)(gsc_scaler *scaler, gsc_tensor_list *grads, double max_norm, int32_t norm_type,
+                                      gsc_stream stream);
+  /** Clamps every unscaled gradient to [-clip_value, clip_value], after clip_grad_norm if both are used. */
+  gsc_status (*scaler_clip_grad_value)(gsc_scaler *scaler, gsc_tensor_list *grads, double clip_value,
+                                       gsc_stream stream);
   /**
-   * Joins the check of each list over ranks with one all-reduce of two doubles (non-finite count, sum of squares): if
-   * one rank overflows all skip, and clipping uses the norm over all ranks.
+   * In place of gsc_scaler_step if the optimizer is your own: checks the list unless that has been done, writes 1 to
+   * *out_apply if the step should be applied and 0 if it must be skipped, and moves the list to STEPPED.
    */
-  gsc_status (*scaler_set_reducer)(gsc_scaler *scaler, const gsc_reducer *reducer);
-  /** Writes the defaults of `kind`. */
-  gsc_status (*optimizer_options_init)(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind);
-  /** An optimizer over params[i] with gradients grads[i]. */
-  gsc_status (*optimizer_create)(gsc_context *context, const gsc_optimizer_options *options, gsc_tensor_list *params,
-                                 gsc_tensor_list *grads, gsc_tensor_list *model_copy, gsc_tensor_list *const *state,
-                                 int32_t state_count, gsc_optimizer **out_optimizer);
-  /** Gives up the caller's reference. */
-  void (*optimizer_destroy)(gsc_optimizer *optimizer);
+  gsc_status (*scaler_should_step_sync)(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
+                                        gsc_stream stream);
+  /** Steps without a scaler: no check, no unscaling. */
+  gsc_status (*optimizer_step)(gsc_optimizer *optimizer, gsc_stream stream);
+  /**
+   * Steps with device scalars of your own, for frameworks that keep the scaler's state themselves: gradients are
+   * multiplied by *inv_scale (NULL: 1); if *found_inf is not 0 (NULL: 0), the step is skipped.
+   */
+  gsc_status (*optimizer_step_scaled)(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
+                                      gsc_stream stream);
   /** Gives tensors [first, first + count) hyper-parameters of their own. */
   gsc_status (*optimizer_add_group)(gsc_optimizer *optimizer, int64_t first, int64_t count,
                                     const gsc_optimizer_options *options, int32_t *out_group);
@@ -195,42 +131,80 @@ struct gsc_api {
   /** Sets a group's learning rate from the next step on, stream-ordered. */
   gsc_status (*optimizer_set_lr)(gsc_optimizer *optimizer, int32_t group, double lr, gsc_stream stream);
   /**
-   * Reads a group's learning rate from a float in device memory at every step, so that a captured graph can follow a
-   * schedule.
+   * Reads a group's learning rate from a device scalar at every step, so that a captured graph can follow a schedule.
    */
   gsc_status (*optimizer_set_device_lr)(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
                                         gsc_stream stream);
-  /** Applies a step without a scaler: no check, no unscaling. */
-  gsc_status (*optimizer_step)(gsc_optimizer *optimizer, gsc_stream stream);
-  /**
-   * Applies a step under words of your own in device memory, for frameworks that keep the scaler's state themselves:
-   * gradients are multiplied by *inv_scale (NULL: 1); if *found_inf is not 0 (NULL: 0) the step is skipped.
-   */
-  gsc_status (*optimizer_step_scaled)(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
-                                      gsc_stream stream);
-  /** Zeroes the gradients. */
-  gsc_status (*optimizer_zero_grads)(gsc_optimizer *optimizer, gsc_stream stream);
-  /** The list an optimizer steps on, borrowed: valid as long as the optimizer. */
+  /** The list of gradients the optimizer was made with, borrowed: valid as long as the optimizer. */
   gsc_status (*optimizer_get_grads)(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads);
+  /**
+   * Checks tensors [first, first + count) only, to overlap with a backward pass that is still producing the others.
+   */
+  gsc_status (*scaler_check_range)(gsc_scaler *scaler, gsc_tensor_list *grads, int64_t first, int64_t count,
+                                   gsc_stream stream);
+  /** Returns a list to READY as if it had not been checked: for aborted iterations and skipped micro-batches. */
+  gsc_status (*scaler_discard)(gsc_scaler *scaler, gsc_tensor_list *grads);
+  /** Copies the state out; struct_size is set by the caller. */
+  gsc_status (*scaler_get_state_sync)(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
+  /** Restores a state, its factors and interval included; all lists return to READY; the history starts anew. */
+  gsc_status (*scaler_set_state)(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream);
   /** Number of state slots. */
   gsc_status (*optimizer_get_state_count)(const gsc_optimizer *optimizer, int32_t *out_count);
-  /** State slot as a borrowed list, valid as long as the optimizer, and its name (static storage). */
+  /** State slot as a list, borrowed: valid as long as the optimizer, and its name (static storage). */
   gsc_status (*optimizer_get_state)(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
                                     const char **out_name);
-  /** Steps applied and steps skipped so far. */
-  gsc_status (*optimizer_get_steps_sync)(const gsc_optimizer *optimizer, int64_t *out_applied, int64_t *out_skipped,
-                                         gsc_stream stream);
   /** Sets the step counts, 0..2^53 each, for a restored checkpoint: bias corrections depend on the applied ones. */
   gsc_status (*optimizer_set_steps)(gsc_optimizer *optimizer, int64_t applied, int64_t skipped, gsc_stream stream);
   /** Bytes that gsc_optimizer_save_sync writes. */
   gsc_status (*optimizer_get_save_size)(const gsc_optimizer *optimizer, int64_t *out_bytes);
   /**
-   * Writes the step counts and all state tensors, with a header that says what they are and a checksum, to `size` bytes
-   * of host memory, size = gsc_optimizer_get_save_size.
+   * Writes the step counts and all state tensors, with a header that describes them and a checksum, to `size` bytes of
+   * host memory, size = gsc_optimizer_get_save_size.
    */
   gsc_status (*optimizer_save_sync)(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
   /** Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. */
   gsc_status (*optimizer_load_sync)(gsc_optimizer *optimizer, const void *buffer, int64_t size, gsc_stream stream);
+  /** Writes the options of GSC_PRESET_*. */
+  gsc_status (*scaler_options_init)(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
+  /** Current options; struct_size is set by the caller. */
+  gsc_status (*scaler_get_options)(const gsc_scaler *scaler, gsc_scaler_options *out_options);
+  /**
+   * Replaces the options; scale, trackers and history stay, except that the hysteresis tracker is not left above the
+   * new hysteresis.
+   */
+  gsc_status (*scaler_set_options)(gsc_scaler *scaler, const gsc_scaler_options *options, gsc_stream stream);
+  /**
+   * Replaces the scale (finite, > 0), as PyTorch's update(new_scale): the growth tracker is kept, all lists return to
+   * READY, min_scale and max_scale do not apply.
+   */
+  gsc_status (*scaler_set_scale)(gsc_scaler *scaler, float scale, gsc_stream stream);
+  /**
+   * Joins the check of each list over ranks with one all-reduce of two doubles (non-finite count, sum of squares): if
+   * one rank overflows all skip, and clipping uses the norm over all ranks.
+   */
+  gsc_status (*scaler_set_reducer)(gsc_scaler *scaler, const gsc_reducer *reducer);
+  /** Number of devices of a kind. */
+  gsc_status (*device_get_count)(int32_t device_type, int32_t *out_count);
+  /** Fills `out_info`, whose struct_size the caller has set. */
+  gsc_status (*device_get_info)(int32_t device_type, int32_t device_index, gsc_device_info *out_info);
+  /** Writes the defaults. */
+  gsc_status (*context_options_init)(gsc_context_options *options, uint32_t struct_size);
+  /** The device of a context. */
+  gsc_status (*context_get_device)(const gsc_context *context, int32_t *out_device_type, int32_t *out_device_index);
+  /** The instruction set (GSC_CPU_*) and thread count in use on the CPU. */
+  gsc_status (*context_get_cpu)(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
+  /** Replaces the log callback; NULL silences. */
+  gsc_status (*context_set_log)(gsc_context *context, gsc_log_fn log, void *user);
+  /** Describes the values of every tensor. */
+  gsc_status (*tensor_list_diagnose_sync)(const gsc_tensor_list *list, gsc_tensor_diagnosis *out_diagnosis,
+                                          int64_t *out_histogram, int64_t count, gsc_stream stream);
+  /**
+   * Recommends a loss scale from an exponent histogram of gradients taken at scale `current_scale` (> 0, finite): the
+   * largest power of two that keeps the largest magnitude two binades below the overflow limit of `dtype`, in which the
+   * gradients are computed.
+   */
+  gsc_status (*histogram_recommend_scale)(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype,
+                                          float *out_scale, double *out_flushed);
   /**
    * t[i] *= *inv_scale in place for `count` tensors; *found_inf becomes 1 if any element is inf or NaN before or after,
    * else it is left as it is.
@@ -238,13 +212,13 @@ struct gsc_api {
   gsc_status (*ops_unscale_check)(gsc_context *context, const gsc_tensor *tensors, int64_t count, float *found_inf,
                                   const float *inv_scale, gsc_stream stream);
   /**
-   * PyTorch's _amp_update_scale_ on single words: *found_inf != 0 backs off; else the tracker counts and the scale may
-   * grow.
+   * PyTorch's _amp_update_scale_ on device scalars: *found_inf != 0 backs off; else the tracker counts and the scale
+   * may grow.
    */
   gsc_status (*ops_update_scale)(gsc_context *context, float *scale, int32_t *growth_tracker, const float *found_inf,
                                  double growth_factor, double backoff_factor, int32_t growth_interval,
                                  gsc_stream stream);
-  /** dst[i] = src[i] * *factor, dtypes may differ, src and dst may be the same; rounding as in gsc_scaler_scale. */
+  /** dst[i] = src[i] * *factor, a device scalar. */
   gsc_status (*ops_scale)(gsc_context *context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                           const float *factor, gsc_stream stream);
   /** y[i] = a * x[i] + b * y[i] in fp32 (fp64 if either is fp64): gradient accumulation. */
@@ -253,11 +227,18 @@ struct gsc_api {
   /** dst[i] = src[i], converted to dst's dtype, rounded to nearest even. */
   gsc_status (*ops_cast)(gsc_context *context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                          gsc_stream stream);
-  /** Norm over all tensors to *out_norm, and of each tensor to out_tensor_norms[0..count) if that is not NULL. */
+  /**
+   * Norm over all tensors to the device scalar *out_norm, and of each tensor to out_tensor_norms[0..count), in device
+   * memory, if that is not NULL.
+   */
   gsc_status (*ops_norm)(gsc_context *context, const gsc_tensor *tensors, int64_t count, int32_t norm_type,
                          double *out_norm, double *out_tensor_norms, gsc_stream stream);
-  /** All elements of all tensors become +0. */
-  gsc_status (*ops_zero)(gsc_context *context, const gsc_tensor *tensors, int64_t count, gsc_stream stream);
+  /** Product version as "major.minor.patch". */
+  const char *(*library_get_version)(void);
+  /** The library's ABI number; equals GSC_ABI_VERSION of the header it was built with. */
+  uint32_t (*library_get_abi_version)(void);
+  /** One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures. */
+  const char *(*library_get_build_info)(void);
 };
 
 /** 1 if the table `api` of a loaded library has `field`, which a release after the first may have appended; else 0. */

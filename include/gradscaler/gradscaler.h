@@ -5,55 +5,67 @@
  * gradscaler: dynamic loss scaling and the fused tail of a mixed-precision training step.
  *
  * 16-bit gradients underflow. The cure is to multiply the loss by a large scale before the backward pass and to divide
- * the gradients by it afterwards; when the scale was too large, gradients overflow to inf or NaN, the step is skipped
- * and the scale is lowered. This library keeps that scale and does everything that follows the backward pass:
+ * the gradients by it afterwards. If the scale was too large, gradients overflow to inf or NaN: then the step is
+ * skipped and the scale is lowered. This library keeps the scale and does everything that follows the backward pass:
  *
  *     check for inf/NaN -> unscale -> norm -> clip -> optimizer -> write 16-bit weights -> update the scale
  *
- * in two passes over memory, whatever the number of tensors, without synchronising and without allocating.
+ * in two passes over memory, whatever the number of tensors, without synchronizing and without allocating.
  *
- * The objects:
+ * Four objects do it:
  *   gsc_context      a device: the CPU, or CUDA device n
- *   gsc_tensor_list  a plan over your buffers, validated once and reused every step
- *   gsc_scaler       the scale, its policy, counters and history
+ *   gsc_tensor_list  your buffers, validated once and used in every step
  *   gsc_optimizer    SGD, Adam, AdamW, Adagrad, Lion or LAMB over a list of parameters and a list of gradients
+ *   gsc_scaler       the scale, its policy, counters and history
  *
- * A training loop:
+ * A training loop, without error checks:
  *
  *     gsc_context *ctx; gsc_tensor_list *params, *grads; gsc_optimizer *opt; gsc_scaler *scaler;
- *     gsc_context_create(NULL, &ctx);                                   // the CPU, all its threads
- *     gsc_tensor_list_create(ctx, p, n, NULL, &params);                 // p, g: arrays of n gsc_tensor
- *     gsc_tensor_list_create(ctx, g, n, NULL, &grads);
- *     gsc_optimizer_options o; gsc_optimizer_options_init(&o, sizeof o, GSC_ADAMW);
- *     gsc_optimizer_create(ctx, &o, params, grads, NULL, NULL, 0, &opt); // fp32 master weights, state made for you
- *     gsc_scaler_create(ctx, NULL, &scaler);                            // PyTorch's defaults
+ *     gsc_tensor p[] = {GSC_TENSOR_INIT(weights, n, GSC_FP32)}, g[] = {GSC_TENSOR_INIT(gradients, n, GSC_FP16)};
+ *     gsc_context_create(NULL, &ctx);                                      // the CPU, all its threads
+ *     gsc_tensor_list_create(ctx, p, 1, NULL, &params);
+ *     gsc_tensor_list_create(ctx, g, 1, NULL, &grads);
+ *     gsc_optimizer_create(ctx, NULL, params, grads, NULL, NULL, 0, &opt); // AdamW
+ *     gsc_scaler_create(ctx, NULL, &scaler);                               // PyTorch's policy
  *     for (;;) {
  *         float scale; gsc_scaler_get_scale_sync(scaler, &scale, NULL);
- *         backward(loss * scale);                                       // yours: fills the gradients
- *         gsc_scaler_clip_grad_norm(scaler, grads, 1.0, GSC_NORM_L2, NULL);
- *         gsc_scaler_step(scaler, opt, NULL);                           // skipped if a gradient is inf or NaN
- *         gsc_scaler_update(scaler, NULL);                              // grows or backs off the scale
+ *         backward(loss * scale);                                          // yours: fills the gradients
+ *         gsc_scaler_step(scaler, opt, NULL);                              // skipped if a gradient is inf or NaN
+ *         gsc_scaler_update(scaler, NULL);                                 // grows or backs off the scale
  *     }
  *
- * Conventions, everywhere:
+ * Contents, in the order in which a newcomer needs them:
+ *    1. Errors                                       8. The policy and its presets
+ *    2. The simple loop                              9. Several devices, several ranks
+ *    3. Looking at the results                      10. Devices, and embedding in an application
+ *    4. Clipping and optimizers of your own         11. Diagnosis and histograms
+ *    5. Parameter groups and learning rates         12. Operations without a scaler
+ *    6. Gradient accumulation and overlap           13. The library, and its function table
+ *    7. Saving and restoring
+ *
+ * Conventions:
  *   - You own every gradient, parameter and state buffer you pass in, and the stream. They must stay valid until the
  *     work on them has finished and no list points at them. The library owns what its create functions return.
- *   - A fallible function returns gsc_status, GSC_OK = 0. On error gsc_error_get_message() gives this thread's
- *     sentence, which names the argument (and the tensor's index); outputs and everything else are untouched, but
- *     where a comment says so. No call prints or aborts.
- *   - Parameters come in the order: object, inputs, outputs, stream.
- *   - `stream` is the CUDA stream (cudaStream_t / CUstream) the work is enqueued on, NULL for the default stream. On
- *     the CPU it is ignored and the work is done when the call returns. Nothing waits for the device unless the
- *     function's name ends in _sync or its comment says that it blocks.
+ *   - A function that can fail returns gsc_status, GSC_OK = 0. On error, outputs and everything
+ *     else are untouched, except where a comment says so. No call prints or aborts.
+ *   - Parameters come in the order object, inputs, outputs, stream.
+ *   - `stream` is the CUDA stream (cudaStream_t or CUstream) on which the work is enqueued, NULL for the default
+ *     stream. The CPU ignores it, and the work is done when the call returns.
+ *   - A function that takes a stream waits for the device if and only if its name ends in _sync. Functions without a
+ *     stream are called while setting up, where waiting and allocating do not hurt: creating and destroying objects and
+ *     gsc_optimizer_add_group may wait for the device. All other functions without a stream do no device work.
+ *   - "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a single
+ *     number in device memory, passed by its address.
  *   - Objects are not locked: use one object from one thread at a time. Different objects may be used at once, also
- *     when they share a context. Contexts are safe to share.
- *   - A callback cannot change the objects of the call it is in: BAD_STATE. It may look at them, use others, and destroy
+ *     when they share a context. A context may be used by any number of threads.
+ *   - A callback cannot change the objects of the call it is in: BAD_STATE. It may read them, use others, and destroy
  *     any; what it destroys goes when the call returns.
  *   - Objects may be destroyed in any order, from any thread; a parent lives until its last child is gone.
  *     Destroying NULL does nothing.
- *   - "Device memory" means memory of the context's device: plain host memory on the CPU.
- *   - The caller's floating-point environment (rounding mode, flushed subnormals, traps) has no influence on results and
- *     is restored on return. Callbacks are called in the usual one: round to nearest, subnormals kept, no traps.
+ *   - The caller's floating-point environment (rounding mode, flushed subnormals, traps) has no influence on results
+ *     and is restored on return. Callbacks run in the usual one: round to nearest, subnormals kept, no traps.
+ *   - A struct that begins with struct_size may grow in later versions. Set struct_size to the sizeof of the struct;
+ *     the _options_init functions do it for you. Fields called reserved are 0.
  *
  * All functions: since 0.1.
  */
@@ -77,10 +89,6 @@
 extern "C" {
 #endif
 
-/* ---------------------------------------------------------------------------------------------------------------
- * Version, status, messages
- * ------------------------------------------------------------------------------------------------------------ */
-
 /** Product version this header belongs to. */
 #define GSC_VERSION_MAJOR 0
 #define GSC_VERSION_MINOR 1
@@ -88,7 +96,11 @@ extern "C" {
 /** ABI number: the N of libgradscaler.so.N. Functions and struct fields are only ever appended within one number. */
 #define GSC_ABI_VERSION 1u
 
-/** Result of every fallible call. Values are stable. */
+/* ---------------------------------------------------------------------------------------------------------------
+ * 1. Errors
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/** Result of every function that can fail. Values are stable. */
 typedef int32_t gsc_status;
 enum {
   GSC_OK = 0,
@@ -96,39 +108,36 @@ enum {
   GSC_ERROR_INVALID_ARGUMENT = 1,
   /** The call is not allowed now, such as unscale twice between two updates. */
   GSC_ERROR_BAD_STATE = 2,
-  /** Host or device memory could not be had. */
+  /** Allocation of host or device memory failed. */
   GSC_ERROR_OUT_OF_MEMORY = 3,
-  /** The device or backend is not there: no driver, no such device, built without it. */
+  /** The device or backend is not available: no driver, no such device, or built without it. */
   GSC_ERROR_UNAVAILABLE = 4,
-  /** A combination that this version does not do. */
+  /** A combination that this version does not support. */
   GSC_ERROR_UNSUPPORTED = 5,
-  /** The device runtime reported an error; the message carries its text. */
+  /** The device runtime reported an error; the message has its text. */
   GSC_ERROR_DEVICE = 6,
-  /** The scale could not be lowered any further (only with GSC_FLOOR_ERROR). */
+  /** The scale cannot be lowered any further (only with GSC_FLOOR_ERROR). */
   GSC_ERROR_SCALE_FLOOR = 7,
-  /** A callback of the caller's returned an error. */
+  /** One of your callbacks returned an error. */
   GSC_ERROR_CALLBACK = 8,
-  /** A defect of this library. Please report it. */
+  /** A bug in this library. Please report it. */
   GSC_ERROR_INTERNAL = 9
 };
 
-/** Product version as "major.minor.patch". Static storage. */
-GSC_API const char *gsc_library_get_version(void);
-/** The library's ABI number; equals GSC_ABI_VERSION of the header it was built with. */
-GSC_API uint32_t gsc_library_get_abi_version(void);
-/** Short English name of a status, such as "invalid argument"; "unknown status" for others. Static storage. */
-GSC_API const char *gsc_status_get_name(gsc_status status);
 /**
- * The sentence for the most recent failure on the calling thread; "" if there was none. Never NULL. Valid until the
- * next failing call on this thread; copy it to keep it. Successful calls leave it as it is. One line of UTF-8: in names
- * of tensors control characters, quotes, backslashes, line separators and bytes that are no UTF-8 appear as \xNN.
+ * The message of the most recent failure on the calling thread; "" if there was none. It names the function, the
+ * argument and, for tensors, the index. Never NULL. Valid until the next failing call on this thread; copy it to keep
+ * it. Successful calls leave it as it is. One line of UTF-8: in names of tensors control characters, quotes,
+ * backslashes, line separators and bytes that are not UTF-8 appear as \xNN.
  */
 GSC_API const char *gsc_error_get_message(void);
-/** One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures. Static storage. */
-GSC_API const char *gsc_library_get_build_info(void);
+/** Short English name of a status, such as "invalid argument"; "unknown status" for others. Static storage. */
+GSC_API const char *gsc_status_get_name(gsc_status status);
 
 /* ---------------------------------------------------------------------------------------------------------------
- * Devices and contexts
+ * 2. The simple loop
+ *
+ * A context, lists of tensors, an optimizer and a scaler; then scale, step and update in every iteration.
  * ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct gsc_context gsc_context;
@@ -139,123 +148,15 @@ typedef struct gsc_optimizer gsc_optimizer;
 /** cudaStream_t or CUstream as a plain pointer; NULL is the default stream. Ignored on the CPU. */
 typedef void *gsc_stream;
 
-/** Kinds of device. */
-enum { GSC_DEVICE_CPU = 0, GSC_DEVICE_CUDA = 1 };
-
-/** Instruction sets of the CPU kernels. Every one gives the same bits. */
-enum {
-  /** The best this processor and this build have. */
-  GSC_CPU_BEST = 0,
-  /** Plain C++, whatever the compiler's baseline is (SSE2 on x86-64, NEON on AArch64). */
-  GSC_CPU_BASELINE = 1,
-  /** AVX2, FMA and F16C. */
-  GSC_CPU_AVX2 = 2,
-  /** AVX-512 F, BW, DQ and VL. */
-  GSC_CPU_AVX512 = 3
-};
-
-/** Log levels, most severe first. */
-enum { GSC_LOG_ERROR = 1, GSC_LOG_WARNING = 2, GSC_LOG_INFO = 3 };
-
-/** Receives one message without a trailing newline. Called on the thread whose call caused it. Must not throw. */
-typedef void (*gsc_log_fn)(void *user, int32_t level, const char *message);
-/** One piece of a parallel region: run `body(argument, index)`. */
-typedef void (*gsc_task_fn)(void *argument, int32_t index);
-/**
- * The caller's job system: run body(argument, i) once for every i in [0, count), in any order and on any threads, and
- * return when all have finished. Must not throw. One that leaves tasks out or runs them again is found out: the call it
- * was for does its work nevertheless, writes its outputs, and returns GSC_ERROR_CALLBACK.
- */
-typedef void (*gsc_parallel_for_fn)(void *user, int32_t count, gsc_task_fn body, void *argument);
-/**
- * Returns `bytes` bytes of host memory aligned to `alignment` (a power of two, at most 64), or NULL. bytes > 0. May be
- * called from any thread that calls the library.
- */
-typedef void *(*gsc_allocate_fn)(void *user, int64_t bytes, int64_t alignment);
-/** Takes back what gsc_allocate_fn returned; bytes and alignment are those of the request. */
-typedef void (*gsc_release_fn)(void *user, void *memory, int64_t bytes, int64_t alignment);
-
-/** How a context is made. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init. */
-typedef struct gsc_context_options {
-  /** sizeof(gsc_context_options) as the caller was compiled. */
-  uint32_t struct_size;
-  /** None defined; 0. */
-  uint32_t flags;
-  /** GSC_DEVICE_CPU or GSC_DEVICE_CUDA. */
-  int32_t device_type;
-  /** CUDA device number; 0 for the CPU. */
-  int32_t device_index;
-  /** CPU threads a call may use, the calling one included. 0: as many as this process may run on. 1: no pool. */
-  int32_t num_threads;
-  /** GSC_CPU_BEST, or one instruction set to insist on (an error if the processor lacks it). */
-  int32_t cpu_target;
-  /** Replaces the thread pool when not NULL; num_threads then says for how many threads work is cut, into a few pieces
-   *  for each. With 1 it is never called. */
-  gsc_parallel_for_fn parallel_for;
-  void *parallel_for_user;
-  /** Host memory for everything the library keeps but the threads of its pool; both or neither. NULL: the C++
-   *  runtime's. */
-  gsc_allocate_fn allocate;
-  gsc_release_fn release;
-  void *allocator_user;
-  /** NULL: silent. */
-  gsc_log_fn log;
-  void *log_user;
-} gsc_context_options;
-
-/** The CPU with all its threads. Equals what gsc_context_options_init writes. */
-#define GSC_CONTEXT_OPTIONS_INIT \
-  { (uint32_t)sizeof(gsc_context_options), 0, GSC_DEVICE_CPU, 0, 0, GSC_CPU_BEST, 0, 0, 0, 0, 0, 0, 0 }
-
-/**
- * Writes the defaults. `struct_size` is sizeof(gsc_context_options) at the caller; only that many bytes are written.
- * Errors: INVALID_ARGUMENT if options is NULL or struct_size is 0, not a known size, or from a newer library.
- */
-GSC_API gsc_status gsc_context_options_init(gsc_context_options *options, uint32_t struct_size);
-
-/** What a device is. */
-typedef struct gsc_device_info {
-  /** Set by the caller: sizeof(gsc_device_info). */
-  uint32_t struct_size;
-  /** GSC_DEVICE_CPU or GSC_DEVICE_CUDA. */
-  int32_t device_type;
-  int32_t device_index;
-  /** CPU: threads this process may run on. CUDA: number of multiprocessors. */
-  int32_t units;
-  /** CPU: GSC_CPU_*, the best usable. CUDA: 10 * major + minor compute capability. */
-  int32_t level;
-  int32_t reserved;
-  /** Memory of the device in bytes; 0 if unknown. */
-  int64_t memory_bytes;
-  /** Zero-terminated name. */
-  char name[128];
-} gsc_device_info;
-
-/**
- * Number of devices of a type. The CPU counts 1. For CUDA without a driver or built without CUDA: 0 with GSC_OK.
- */
-GSC_API gsc_status gsc_device_get_count(int32_t device_type, int32_t *out_count);
-/** Fills `out_info`, whose struct_size the caller has set. Errors: UNAVAILABLE if there is no such device. */
-GSC_API gsc_status gsc_device_get_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info);
-
+/** Device, threads, allocator and log of a context: section 10. */
+typedef struct gsc_context_options gsc_context_options;
 /**
  * Opens a device. options NULL: the CPU with all its threads. No thread is started before the first parallel call.
- * The caller frees *out_context with gsc_context_destroy. Errors: INVALID_ARGUMENT, UNAVAILABLE, OUT_OF_MEMORY.
+ * Free *out_context with gsc_context_destroy. Errors: INVALID_ARGUMENT, UNAVAILABLE, OUT_OF_MEMORY.
  */
 GSC_API gsc_status gsc_context_create(const gsc_context_options *options, gsc_context **out_context);
-/** Gives up the caller's reference; the context itself goes with its last child. Any thread; NULL is fine. */
+/** Releases the caller's reference; the context itself goes with its last child. From any thread; NULL is fine. */
 GSC_API void gsc_context_destroy(gsc_context *context);
-/** The device of a context. Either output may be NULL. */
-GSC_API gsc_status gsc_context_get_device(const gsc_context *context, int32_t *out_device_type,
-                                          int32_t *out_device_index);
-/** The instruction set (GSC_CPU_*) and thread count in use on the CPU. Either output may be NULL. */
-GSC_API gsc_status gsc_context_get_cpu(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
-/** Replaces the log callback; NULL silences. Not while another thread uses the context. */
-GSC_API gsc_status gsc_context_set_log(gsc_context *context, gsc_log_fn log, void *user);
-
-/* ---------------------------------------------------------------------------------------------------------------
- * Tensors and lists of tensors
- * ------------------------------------------------------------------------------------------------------------ */
 
 /** Element types. 0 is invalid on purpose: a zeroed gsc_tensor is refused. */
 enum {
@@ -273,7 +174,10 @@ enum {
   GSC_FP8_E5M2 = 6
 };
 
-/** A contiguous buffer in device memory. 24 bytes, passed by pointer, copied by the library. */
+/**
+ * A contiguous buffer in device memory. Passed by pointer, copied by the library. Its size never changes; the fields
+ * after `dtype` are for later versions (scaled FP8, factored state). Set them to 0: this version refuses anything else.
+ */
 typedef struct gsc_tensor {
   /** First element, aligned to its dtype's size. May be NULL if count is 0. */
   void *data;
@@ -281,82 +185,485 @@ typedef struct gsc_tensor {
   int64_t count;
   /** GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64. */
   int32_t dtype;
+  /** Dtype of the scales; 0 if there are none. */
+  int32_t scale_dtype;
+  /** Scales in device memory by which elements are multiplied when read, one for each block. NULL: none. */
+  const void *scale;
+  /** Rows and columns of a block. Both 0: one scale for the whole tensor. */
+  int32_t scale_block_rows;
+  int32_t scale_block_columns;
+  /** Columns of a row-major matrix of count elements. 0: one-dimensional. */
+  int64_t columns;
   /** 0. */
-  int32_t reserved;
+  int64_t reserved[2];
 } gsc_tensor;
 
+/** A tensor without scales or columns, as an initializer: gsc_tensor t = GSC_TENSOR_INIT(p, n, GSC_FP16). */
+#define GSC_TENSOR_INIT(data, count, dtype)           \
+  {                                                   \
+    (data), (count), (dtype), 0, 0, 0, 0, 0, { 0, 0 } \
+  }
+
 /**
- * Plans work over `count` tensors, 0..2^24: validates them, cuts them into chunks and keeps the table.
- * `names`, if not NULL, holds `count` strings (an entry may be NULL) that are copied for messages and reports.
- * The buffers stay the caller's and are not touched. The caller frees *out_list with gsc_tensor_list_destroy.
+ * A list of `count` tensors, 0..2^24: validates them and plans the passes over them. `names`, if not NULL, has
+ * `count` strings (an entry may be NULL), which are copied for messages and reports. The buffers stay yours and are not
+ * touched. Free *out_list with gsc_tensor_list_destroy.
  * Errors: INVALID_ARGUMENT naming tensors[i]: null data, negative count, unknown dtype, data not aligned to the dtype,
  * two tensors overlap, memory not of the context's device. OUT_OF_MEMORY.
  */
 GSC_API gsc_status gsc_tensor_list_create(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                           const char *const *names, gsc_tensor_list **out_list);
-/** Gives up the caller's reference. NULL is fine. */
+/** Releases the caller's reference. NULL is fine. */
 GSC_API void gsc_tensor_list_destroy(gsc_tensor_list *list);
 /** Number of tensors in the list. */
 GSC_API gsc_status gsc_tensor_list_get_count(const gsc_tensor_list *list, int64_t *out_count);
-/** Copy of tensor `index` as the list knows it now. */
+/** Copy of tensor `index` with its current address. */
 GSC_API gsc_status gsc_tensor_list_get_tensor(const gsc_tensor_list *list, int64_t index, gsc_tensor *out_tensor);
+/** The name of tensor `index`, "" if it has none. Valid as long as the list. */
+GSC_API gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t index, const char **out_name);
 /**
- * Points the list at new buffers of the same counts and dtypes: for frameworks that reallocate. `data` holds `count`
+ * Points the list at new buffers of the same counts and dtypes, for frameworks that reallocate. `data` holds `count`
  * addresses, count = the list's. Stream-ordered: work enqueued earlier still uses the old ones. Validated like create,
- * and for overlap with the other lists of every optimizer that uses this one; on error the list keeps its old addresses.
+ * and for overlap with the other lists of every optimizer that uses this one; on error the list keeps its old
+ * addresses.
  * Errors: INVALID_ARGUMENT; BAD_STATE if the list was checked or unscaled since the last update.
  */
 GSC_API gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data, int64_t count,
                                                 gsc_stream stream);
-/** Names tensor `index` for messages and reports; NULL removes the name. The string is copied. */
-GSC_API gsc_status gsc_tensor_list_set_name(gsc_tensor_list *list, int64_t index, const char *name);
-/** The name of tensor `index`, "" if it has none. Valid until the name is set again or the list goes. */
-GSC_API gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t index, const char **out_name);
-
-/** What is in one tensor. */
-typedef struct gsc_tensor_diagnosis {
-  /** Elements in all. */
-  int64_t count;
-  /** +inf and -inf. */
-  int64_t inf_count;
-  int64_t nan_count;
-  /** +0 and -0. */
-  int64_t zero_count;
-  /** Non-zero values below the smallest normal number of the tensor's dtype. */
-  int64_t subnormal_count;
-  /** Index of the first inf or NaN; -1 if there is none. */
-  int64_t first_nonfinite;
-  /** Largest magnitude of the finite values; 0 if there is none. */
-  double amax;
-  /** Smallest non-zero magnitude of the finite values; 0 if there is none. */
-  double amin;
-  /** Square root of the sum of squares of the finite values, summed in fp64. */
-  double l2_norm;
-} gsc_tensor_diagnosis;
-
-/** Bins of an exponent histogram: bin b counts the finite values x with floor(log2(|x|)) == b + GSC_EXPONENT_MIN. */
-#define GSC_EXPONENT_BINS 288
-/** Exponent of bin 0. Smaller exponents count in bin 0, larger ones (fp64 only) in the last. Zeros are not counted. */
-#define GSC_EXPONENT_MIN (-160)
 
 /**
- * Looks at every element of every tensor. `out_diagnosis` has `count` entries, count = the list's; `out_histogram`,
- * if not NULL, has count * GSC_EXPONENT_BINS entries, tensor after tensor. Both in host memory. Read only. Blocks.
+ * Kinds of optimizer. Each state slot has a tensor of every parameter's size, in fp32, or in fp64 for fp64 parameters.
+ * Later versions may have smaller slots or other dtypes: take counts and dtypes from gsc_optimizer_get_state.
  */
-GSC_API gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor_diagnosis *out_diagnosis,
-                                                 int64_t *out_histogram, int64_t count, gsc_stream stream);
+enum {
+  /** Stochastic gradient descent, as torch.optim.SGD. State: momentum_buffer, if momentum is not 0. */
+  GSC_SGD = 0,
+  /** Adam; weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq with AMSGrad. */
+  GSC_ADAM = 1,
+  /** Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State: that of Adam. */
+  GSC_ADAMW = 2,
+  /** Adagrad, as torch.optim.Adagrad. State: sum. */
+  GSC_ADAGRAD = 3,
+  /** Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg. */
+  GSC_LION = 4,
+  /** LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq. */
+  GSC_LAMB = 5
+};
+
+/** Bits of gsc_optimizer_options.flags. */
+enum {
+  /** SGD: Nesterov momentum; needs momentum > 0 and dampening 0. */
+  GSC_OPTIMIZER_NESTEROV = 1,
+  /** ADAM, ADAMW: the maximum of all exp_avg_sq so far normalises the step. */
+  GSC_OPTIMIZER_AMSGRAD = 2,
+  /** Ascend instead of descend. */
+  GSC_OPTIMIZER_MAXIMIZE = 4,
+  /** Set the gradients to zero in the same pass, also when the step is skipped. */
+  GSC_OPTIMIZER_ZERO_GRADS = 8,
+  /** Write the unscaled and clipped gradients back in the same pass, unless the step is skipped. */
+  GSC_OPTIMIZER_WRITE_GRADS = 16
+};
+
+/** Hyper-parameters. Start from gsc_optimizer_options_init, which knows the defaults of each kind. */
+typedef struct gsc_optimizer_options {
+  /** sizeof(gsc_optimizer_options) as the caller was compiled. */
+  uint32_t struct_size;
+  /** GSC_OPTIMIZER_* bits. */
+  uint32_t flags;
+  /** GSC_SGD ... GSC_LAMB. */
+  int32_t kind;
+  /** Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses anything else. */
+  int32_t state_dtype;
+  /** Learning rate, finite, >= 0. SGD, Adam, AdamW, LAMB 1e-3; Adagrad 1e-2; Lion 1e-4. */
+  double lr;
+  /** In [0, 1). Adam, AdamW, LAMB, Lion: 0.9. */
+  double beta1;
+  /** In [0, 1). Adam, AdamW, LAMB: 0.999; Lion: 0.99. */
+  double beta2;
+  /** >= 0. Adam, AdamW 1e-8; Adagrad 1e-10; LAMB 1e-6. */
+  double eps;
+  /** >= 0. AdamW, LAMB: 1e-2; others 0. */
+  double weight_decay;
+  /** SGD, >= 0. Default 0. Group 0 decides whether there is a momentum buffer. */
+  double momentum;
+  /** SGD. Default 0. */
+  double dampening;
+  /** Adagrad, >= 0. Default 0. */
+  double lr_decay;
+  /** Adagrad: `sum` starts at this when the library makes the state, >= 0. Default 0. */
+  double initial_accumulator_value;
+} gsc_optimizer_options;
+
 /**
- * Recommends a loss scale from an exponent histogram of gradients taken at scale `current_scale` (> 0, finite): the
- * largest power of two that keeps the largest magnitude two binades below the overflow limit of `dtype` (the dtype
- * gradients are computed in). `bins` is GSC_EXPONENT_BINS. `out_flushed`, if not NULL, receives the share (0..1) of the
- * values counted that would still be below that dtype's smallest subnormal at the recommended scale.
- * An empty histogram recommends current_scale. Host memory; no device work.
+ * Writes the defaults of `kind`. `struct_size` is sizeof(gsc_optimizer_options) at the caller; only that many bytes are
+ * written. Errors: INVALID_ARGUMENT: options is NULL, an unknown kind, or a struct_size that is 0, unknown or from a
+ * newer header.
  */
-GSC_API gsc_status gsc_histogram_recommend_scale(const int64_t *histogram, int64_t bins, float current_scale,
-                                                 int32_t dtype, float *out_scale, double *out_flushed);
+GSC_API gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind);
+
+/**
+ * An optimizer over params[i] with gradients grads[i]. options NULL: AdamW with its defaults.
+ *
+ * `params` is what is updated: fp32 (or fp64) master weights, or fp16/bf16 weights directly. Arithmetic is in fp32, in
+ * fp64 for fp64 parameters. Gradients may be of any dtype, mixed within the list. `model_copy`, if not NULL, receives
+ * every updated parameter rounded to its dtype in the same pass: the 16-bit weights of the next forward pass.
+ * `state`, if not NULL, holds `state_count` lists, one per slot of the kind, that you own and have initialized; with
+ * NULL and state_count 0 the library makes them, zeroed. The optimizer keeps all lists alive, not their buffers.
+ * Free *out_optimizer with gsc_optimizer_destroy.
+ * Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state of a wrong dtype,
+ * overlap between any two buffers, option out of range. OUT_OF_MEMORY.
+ */
+GSC_API gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_options *options,
+                                        gsc_tensor_list *params, gsc_tensor_list *grads, gsc_tensor_list *model_copy,
+                                        gsc_tensor_list *const *state, int32_t state_count,
+                                        gsc_optimizer **out_optimizer);
+/** Releases the caller's reference. NULL is fine. */
+GSC_API void gsc_optimizer_destroy(gsc_optimizer *optimizer);
+
+/** The policy of a scaler: section 8. */
+typedef struct gsc_scaler_options gsc_scaler_options;
+/**
+ * Creates a scaler whose state lives in memory of the context's device. options NULL: PyTorch's policy.
+ * Free *out_scaler with gsc_scaler_destroy. Errors: INVALID_ARGUMENT naming the option; OUT_OF_MEMORY.
+ */
+GSC_API gsc_status gsc_scaler_create(gsc_context *context, const gsc_scaler_options *options, gsc_scaler **out_scaler);
+/** Releases the caller's reference. NULL is fine. */
+GSC_API void gsc_scaler_destroy(gsc_scaler *scaler);
+
+/** The scale as of the work enqueued so far; 1 if the scaler is disabled. Multiply the loss by it. */
+GSC_API gsc_status gsc_scaler_get_scale_sync(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
+/**
+ * Without waiting for the scale: dst[i] = src[i] * scale for `count` pairs of tensors of equal counts, such as the loss
+ * or the first gradient of the backward pass. Dtypes may differ; src and dst may be the same buffer. Computed in fp32
+ * (fp64 if either is fp64) and rounded to nearest even. Not checked for overflow. Disabled scaler: a copy.
+ */
+GSC_API gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
+                                    gsc_stream stream);
+/**
+ * The fused step. Checks the optimizer's gradients unless that has been done. If all are finite, unscales, clips and
+ * applies them in one pass; else leaves parameters and state bit-identical and counts the step as skipped.
+ * Any stage -> STEPPED (stages: section 4). Errors: BAD_STATE if stepped since the last update; INVALID_ARGUMENT if one
+ * object is on the CPU and the other on a CUDA device.
+ */
+GSC_API gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
+/**
+ * Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN, else counts a
+ * clean step and perhaps grows. Appends to the history. All lists return to READY.
+ * Errors: BAD_STATE if no list was checked, unscaled or stepped since the last update, or if check_range has covered
+ * one only in part. Disabled: does nothing.
+ */
+GSC_API gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream);
+/**
+ * gsc_scaler_step and gsc_scaler_update in one call and one launch less, for loops with a single optimizer. Errors:
+ * those of both; INVALID_ARGUMENT if the optimizer is of another context than the scaler.
+ */
+GSC_API gsc_status gsc_scaler_step_and_update(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
+/** Sets the gradients to zero. GSC_OPTIMIZER_ZERO_GRADS does it within the step. */
+GSC_API gsc_status gsc_optimizer_zero_grads(gsc_optimizer *optimizer, gsc_stream stream);
 
 /* ---------------------------------------------------------------------------------------------------------------
- * The scaler: options
+ * 3. Looking at the results
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/** Bits of gsc_report.flags. */
+enum {
+  /** An inf or NaN was found: the step was, or will be, skipped. */
+  GSC_REPORT_OVERFLOW = 1,
+  /** The scale cannot be lowered further and floor_patience is used up (needs GSC_FLOOR_REPORT or _ERROR). */
+  GSC_REPORT_AT_FLOOR = 2
+};
+
+/** The state of a scaler, and the result of the last check of its gradients. */
+typedef struct gsc_report {
+  /** Set by the caller: sizeof(gsc_report). */
+  uint32_t struct_size;
+  /** GSC_REPORT_* bits. */
+  uint32_t flags;
+  /** The scale now. */
+  float scale;
+  /** Clean steps since the scale last changed. */
+  int32_t growth_tracker;
+  /** Overflows left before the scale backs off. */
+  int32_t hysteresis_tracker;
+  /** Skipped updates in a row up to now. */
+  int32_t consecutive_skips;
+  /** Updates since creation or restore. */
+  int64_t updates;
+  /** Of these, the ones that found an overflow. */
+  int64_t skipped;
+  /**
+   * L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. Over all ranks with a reducer.
+   */
+  double grad_norm;
+  /** Largest magnitude of the unscaled gradients of this rank that are finite. */
+  double grad_amax;
+  /** Non-finite gradients, over all ranks with a reducer. */
+  int64_t nonfinite_count;
+  /** Of this rank's: +inf, -inf, and values that become inf when unscaled. */
+  int64_t inf_count;
+  /** Of this rank's. */
+  int64_t nan_count;
+  /** Index in its list of the first tensor with a non-finite gradient on this rank; -1 if none. */
+  int64_t first_tensor;
+  /** Index in that tensor of its first non-finite gradient; -1 if none. */
+  int64_t first_element;
+} gsc_report;
+
+/**
+ * Copies a report to host memory. The first part is the scaler's state now. grad_norm and what follows describe the
+ * last check of `grads` (also after update, until the next check); with grads NULL, all lists of the last update
+ * together, first_tensor and first_element being those of the first list that overflowed.
+ * Errors: SCALE_FLOOR (report filled in) under GSC_FLOOR_ERROR; BAD_STATE if grads was never checked by this scaler.
+ */
+GSC_API gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
+                                              gsc_stream stream);
+/**
+ * The same without waiting: enqueues a copy into `out_report`, pinned host memory (any memory on the CPU) whose
+ * struct_size the caller has set, valid when the stream has passed this point. Never returns SCALE_FLOOR.
+ */
+GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads,
+                                                gsc_report *out_report, gsc_stream stream);
+
+/** One update in the history. */
+typedef struct gsc_history_entry {
+  /** Number of the update, counted from 0 since creation. */
+  int64_t update;
+  /** As in gsc_report, over all lists of that update. */
+  double grad_norm;
+  int64_t nonfinite_count;
+  /** The scale that update left behind. */
+  float scale;
+  /** 1 if that update found an overflow. */
+  int32_t overflow;
+} gsc_history_entry;
+
+/**
+ * Copies the newest entries, oldest first, at most `capacity`, and writes how many to *out_count. out_entries may be
+ * NULL if capacity is 0: then *out_count is the number that could be read.
+ */
+GSC_API gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
+                                               int64_t *out_count, gsc_stream stream);
+
+/**
+ * Addresses of the scaler's device scalars, valid as long as the scaler. Read them in your own kernels. If asked with a
+ * list of another device, they are the copies on that device, as of the list's iteration, valid as long as the list.
+ */
+typedef struct gsc_device_state {
+  /** Set by the caller: sizeof(gsc_device_state). */
+  uint32_t struct_size;
+  uint32_t reserved;
+  const float *scale;
+  /** (float)(1.0 / scale). */
+  const float *inv_scale;
+  const int32_t *growth_tracker;
+  const int32_t *hysteresis_tracker;
+  /** Of the given list: number of non-finite gradients as a float, 0 if none. NULL if no list was given. */
+  const float *found_inf;
+  /** Of the given list: as gsc_report.grad_norm. NULL if no list was given. */
+  const double *grad_norm;
+} gsc_device_state;
+
+/**
+ * Fills in the addresses; `grads` may be NULL. Errors: INVALID_ARGUMENT; BAD_STATE if grads is of another context and
+ * this scaler has not used it yet.
+ */
+GSC_API gsc_status gsc_scaler_get_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads,
+                                               gsc_device_state *out_state);
+
+/** Number of steps applied and skipped so far. Either output may be NULL. */
+GSC_API gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, int64_t *out_applied,
+                                                int64_t *out_skipped, gsc_stream stream);
+
+/* ---------------------------------------------------------------------------------------------------------------
+ * 4. Clipping, and optimizers of your own
+ *
+ * Between two updates every list of gradients goes through
+ *     READY -> (CHECKED or UNSCALED) -> STEPPED        and update returns it to READY.
+ * CHECKED gradients are still multiplied by the scale; UNSCALED ones are not.
+ * A list is in one scaler's iteration at a time: another scaler is refused with BAD_STATE until the first has updated.
+ *
+ * The fused way: clip_grad_norm, then step, which folds check, unscale and clip into its passes. To use the unscaled
+ * gradients yourself: unscale, then whatever you like, then step or should_step.
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/**
+ * Multiplies the gradients by 1/scale in place, and records their norms (of the exact products, before rounding to the
+ * storage dtype) and whether any is inf or NaN before or after. One pass. READY or CHECKED -> UNSCALED.
+ * Errors: BAD_STATE if already unscaled or stepped since the last update. Disabled: does nothing.
+ */
+GSC_API gsc_status gsc_scaler_unscale(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
+/**
+ * Records the same without writing the gradients; gsc_scaler_step then unscales in its own pass. READY -> CHECKED.
+ * Errors: BAD_STATE unless READY. Disabled: does nothing.
+ */
+GSC_API gsc_status gsc_scaler_check(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
+
+/** Norms over all elements of all tensors of a list. */
+enum {
+  /** Square root of the sum of squares. */
+  GSC_NORM_L2 = 2,
+  /** Largest magnitude. */
+  GSC_NORM_INF = 3
+};
+
+/**
+ * Limits the norm of the unscaled gradients to max_norm: g *= min(1, max_norm / (norm + 1e-6)), PyTorch's rule.
+ * On an UNSCALED list the gradients are rewritten now, with the norm that unscale recorded. Otherwise nothing runs now:
+ * gsc_scaler_step folds the factor into its own pass. If the list has an inf or NaN, the gradients stay as they are.
+ * norm_type is GSC_NORM_L2 or GSC_NORM_INF. The norm itself is in the report of the list.
+ * Errors: INVALID_ARGUMENT if max_norm is negative or not finite; BAD_STATE after step, or after another
+ * clip_grad_norm or clip_grad_value in this iteration. UNSUPPORTED: GSC_NORM_INF together with a reducer.
+ * Disabled scaler: the norm is taken and the clip applied with scale 1.
+ */
+GSC_API gsc_status gsc_scaler_clip_grad_norm(gsc_scaler *scaler, gsc_tensor_list *grads, double max_norm,
+                                             int32_t norm_type, gsc_stream stream);
+/**
+ * Clamps every unscaled gradient to [-clip_value, clip_value], after clip_grad_norm if both are used. In place on an
+ * UNSCALED list, otherwise folded into gsc_scaler_step. NaN stays NaN.
+ * Errors: INVALID_ARGUMENT if clip_value is negative or NaN; BAD_STATE after step.
+ */
+GSC_API gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_list *grads, double clip_value,
+                                              gsc_stream stream);
+
+/**
+ * In place of gsc_scaler_step if the optimizer is your own: checks the list unless that has been done, writes 1 to
+ * *out_apply if the step should be applied and 0 if it must be skipped, and moves the list to STEPPED. Your optimizer
+ * divides by the scale itself unless the list was unscaled. A pending clip_grad_norm is applied to the gradients now.
+ * Disabled: always 1.
+ * Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call gsc_scaler_unscale before it.
+ */
+GSC_API gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
+                                               gsc_stream stream);
+
+/** Steps without a scaler: no check, no unscaling. */
+GSC_API gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream);
+/**
+ * Steps with device scalars of your own, for frameworks that keep the scaler's state themselves: gradients are
+ * multiplied by *inv_scale (NULL: 1); if *found_inf is not 0 (NULL: 0), the step is skipped.
+ */
+GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
+                                             gsc_stream stream);
+
+/* ---------------------------------------------------------------------------------------------------------------
+ * 5. Parameter groups and learning rates
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/**
+ * Gives tensors [first, first + count) hyper-parameters of their own. Kind and flags must be the optimizer's. Tensors
+ * in no group belong to group 0, made of the options at creation. A tensor can be moved to a group once. All groups
+ * run in the same pass. *out_group (may be NULL) receives the number, 1, 2, ...
+ * Errors: INVALID_ARGUMENT: range outside the list, or a tensor that already has a group; an option out of range.
+ */
+GSC_API gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
+                                           const gsc_optimizer_options *options, int32_t *out_group);
+/** Number of groups, >= 1. */
+GSC_API gsc_status gsc_optimizer_get_group_count(const gsc_optimizer *optimizer, int32_t *out_count);
+/** Hyper-parameters of a group; struct_size is set by the caller. */
+GSC_API gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t group,
+                                             gsc_optimizer_options *out_options);
+/** Replaces them from the next step on. Kind, flags and whether momentum is 0 must stay. */
+GSC_API gsc_status gsc_optimizer_set_options(gsc_optimizer *optimizer, int32_t group,
+                                             const gsc_optimizer_options *options, gsc_stream stream);
+/** Sets a group's learning rate from the next step on, stream-ordered. Ends the use of a device scalar. */
+GSC_API gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group, double lr, gsc_stream stream);
+/**
+ * Reads a group's learning rate from a device scalar at every step, so that a captured graph can follow a schedule. The
+ * scalar must outlive the optimizer. NULL returns to the host value. A rate that is negative, inf or NaN when a step
+ * reads it is refused on the CPU with INVALID_ARGUMENT; on a CUDA device the step is skipped and counts as such.
+ */
+GSC_API gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
+                                               gsc_stream stream);
+/** The list of gradients the optimizer was made with, borrowed: valid as long as the optimizer. */
+GSC_API gsc_status gsc_optimizer_get_grads(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads);
+
+/* ---------------------------------------------------------------------------------------------------------------
+ * 6. Gradient accumulation and overlap
+ *
+ * Accumulate scaled gradients over micro-batches at one scale, in fp32 or with gsc_ops_axpby, and call step and update
+ * once, after the last.
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/**
+ * Checks tensors [first, first + count) only, to overlap with a backward pass that is still producing the others. The
+ * list becomes CHECKED with its last tensor; gsc_scaler_step and gsc_scaler_check check what is missing.
+ * Errors: as check; INVALID_ARGUMENT for a range outside the list; BAD_STATE if a tensor was checked already.
+ */
+GSC_API gsc_status gsc_scaler_check_range(gsc_scaler *scaler, gsc_tensor_list *grads, int64_t first, int64_t count,
+                                          gsc_stream stream);
+/**
+ * Returns a list to READY as if it had not been checked: for aborted iterations and skipped micro-batches. grads NULL:
+ * all lists. The scale, the trackers and the gradients are not touched.
+ */
+GSC_API gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads);
+
+/* ---------------------------------------------------------------------------------------------------------------
+ * 7. Saving and restoring
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/** Everything a checkpoint needs. Plain data of fixed layout: write it to a file as it is, or field by field. */
+typedef struct gsc_scaler_state {
+  /** sizeof(gsc_scaler_state). */
+  uint32_t struct_size;
+  /** GSC_SCALER_STATE_FORMAT: tells a scaler's state from other data. */
+  uint32_t format;
+  double growth_factor;
+  double backoff_factor;
+  float scale;
+  int32_t growth_interval;
+  /** PyTorch's _growth_tracker. */
+  int32_t growth_tracker;
+  int32_t hysteresis_tracker;
+  int32_t overflows_since_rescale;
+  int32_t updates_since_rescale;
+  int32_t consecutive_skips;
+  /** Consecutive overflows that found the scale unable to go lower. */
+  int32_t skips_at_floor;
+  int64_t updates;
+  int64_t skipped;
+} gsc_scaler_state;
+
+/** gsc_scaler_state.format. Tells a scaler's state from other data. */
+#define GSC_SCALER_STATE_FORMAT 0x31435347u
+
+/** Copies the state out; struct_size is set by the caller. Errors: BAD_STATE if the scaler is disabled. */
+GSC_API gsc_status gsc_scaler_get_state_sync(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
+/**
+ * Restores a state, its factors and interval included; all lists return to READY; the history starts anew. The state
+ * is validated as a whole first. Errors: INVALID_ARGUMENT for a truncated or foreign state, a value out of range, or a
+ * hysteresis_tracker above the scaler's hysteresis: set the options first. Disabled: does nothing.
+ */
+GSC_API gsc_status gsc_scaler_set_state(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream);
+
+/** Number of state slots. */
+GSC_API gsc_status gsc_optimizer_get_state_count(const gsc_optimizer *optimizer, int32_t *out_count);
+/**
+ * State slot as a list, borrowed: valid as long as the optimizer, and its name (static storage). Either may be NULL.
+ * Take counts and dtypes from the list: later versions may have slots smaller than the parameters or of other dtypes.
+ */
+GSC_API gsc_status gsc_optimizer_get_state(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
+                                           const char **out_name);
+/** Sets the step counts, 0..2^53 each, for a restored checkpoint: bias corrections depend on the applied ones. */
+GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t applied, int64_t skipped,
+                                           gsc_stream stream);
+/** Bytes that gsc_optimizer_save_sync writes. */
+GSC_API gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes);
+/**
+ * Writes the step counts and all state tensors, with a header that describes them and a checksum, to `size` bytes of
+ * host memory, size = gsc_optimizer_get_save_size. docs/abi.md has every offset.
+ */
+GSC_API gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
+/**
+ * Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. All of it is checked first; on error
+ * nothing changes. Errors: INVALID_ARGUMENT for truncated, damaged or foreign data, another kind, other counts or
+ * dtypes.
+ */
+GSC_API gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void *buffer, int64_t size,
+                                           gsc_stream stream);
+
+/* ---------------------------------------------------------------------------------------------------------------
+ * 8. The policy and its presets
+ *
+ * docs/semantics.md has the exact rules and their sources.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /** When the hysteresis counter is filled up again. */
@@ -369,7 +676,7 @@ enum {
   GSC_REFILL_CONSECUTIVE = 2
 };
 
-/** Which clean step makes the scale grow; G = growth_interval. */
+/** Which clean step makes the scale grow; G is the growth interval. */
 enum {
   /** The G-th in a row, then every G (PyTorch and most others). */
   GSC_GROWTH_AT_INTERVAL = 0,
@@ -379,13 +686,15 @@ enum {
   GSC_GROWTH_FIRST_ONE_LATER = 2
 };
 
-/** What happens when an overflow meets a scale at min_scale. */
+/** What happens at an overflow if the scale is at its minimum, min_scale. */
 enum {
-  /** The scale stays at min_scale. */
+  /** The scale stays there. */
   GSC_FLOOR_CLAMP = 0,
-  /** As CLAMP; after floor_patience consecutive skips the report carries GSC_REPORT_AT_FLOOR and a warning is logged. */
+  /**
+   * As GSC_FLOOR_CLAMP; after a number of skips in a row, floor_patience, the report says so and a warning is logged.
+   */
   GSC_FLOOR_REPORT = 1,
-  /** As REPORT; gsc_scaler_get_report_sync then fills in the report and returns GSC_ERROR_SCALE_FLOOR. */
+  /** As GSC_FLOOR_REPORT; reading the report then fails with GSC_ERROR_SCALE_FLOOR, with the report filled in. */
   GSC_FLOOR_ERROR = 2
 };
 
@@ -404,8 +713,8 @@ enum {
   GSC_SCALER_FP32_PRODUCTS = 8
 };
 
-/** The policy. Start from GSC_SCALER_OPTIONS_INIT, gsc_scaler_options_init or gsc_scaler_options_init_preset. */
-typedef struct gsc_scaler_options {
+/** The policy. Start from GSC_SCALER_OPTIONS_INIT or gsc_scaler_options_init. */
+struct gsc_scaler_options {
   /** sizeof(gsc_scaler_options) as the caller was compiled. */
   uint32_t struct_size;
   /** GSC_SCALER_* bits. */
@@ -432,7 +741,9 @@ typedef struct gsc_scaler_options {
   int32_t growth_timing;
   /** Back off only if overflows / updates since the last rescale >= this, in [0, 1] (fairseq). Default 0. */
   double overflow_tolerance;
-  /** While the scale is below this, recovery_interval replaces growth_interval (NVIDIA Modulus); 0: never. Default 0. */
+  /**
+   * While the scale is below this, recovery_interval replaces growth_interval (NVIDIA Modulus); 0: never. Default 0.
+   */
   float recovery_threshold;
   /** See recovery_threshold; >= 1 if that is set. Default 0. */
   int32_t recovery_interval;
@@ -444,16 +755,16 @@ typedef struct gsc_scaler_options {
   int32_t history_capacity;
   /** 0. */
   int32_t reserved;
-} gsc_scaler_options;
+};
 
-/** PyTorch's policy. Equals what gsc_scaler_options_init writes. */
+/** PyTorch's policy. Equals what gsc_scaler_options_init writes for GSC_PRESET_TORCH. */
 #define GSC_SCALER_OPTIONS_INIT                                                                                \
   {                                                                                                            \
     (uint32_t)sizeof(gsc_scaler_options), 0, 65536.0f, 0.0f, 0.0f, 2000, 2.0, 0.5, 1, 1, GSC_REFILL_ON_GROWTH, \
         GSC_GROWTH_AT_INTERVAL, 0.0, 0.0f, 0, GSC_FLOOR_CLAMP, 1, 1024, 0                                      \
   }
 
-/** Systems whose policy is reproduced step by step; docs/semantics.md has the rules and their sources. */
+/** Systems whose policy is reproduced step by step. */
 enum {
   /** torch.amp.GradScaler; the default. */
   GSC_PRESET_TORCH = 0,
@@ -485,274 +796,10 @@ enum {
   GSC_PRESET_COLOSSALAI = 13
 };
 
-/** Writes the defaults. Same contract as gsc_context_options_init. */
-GSC_API gsc_status gsc_scaler_options_init(gsc_scaler_options *options, uint32_t struct_size);
-/** Writes the options of GSC_PRESET_*. Same contract as gsc_context_options_init; an unknown preset is an error. */
-GSC_API gsc_status gsc_scaler_options_init_preset(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
-
-/* ---------------------------------------------------------------------------------------------------------------
- * The scaler: one iteration
- *
- * Between two updates every list of gradients goes through
- *     READY -> (CHECKED or UNSCALED) -> STEPPED        and update returns it to READY.
- * CHECKED gradients are still multiplied by the scale; UNSCALED ones are not.
- * A list is in one scaler's iteration at a time: another scaler is refused with BAD_STATE until the first has updated.
- *
- * Several devices in one process: make a context for each, and one scaler on the first. Lists and optimizers of the
- * other contexts take part like those of its own: every call that names one takes a stream of that one's device.
- *
- *     gsc_scaler_step(scaler, opt0, stream0);   // of the scaler's device
- *     gsc_scaler_step(scaler, opt1, stream1);   // of another: fetches the scale, checks, steps or skips there
- *     gsc_scaler_update(scaler, stream0);       // waits, on the device, for both; one overflow anywhere backs off
- *
- * Streams are ordered by events; the host waits for nothing, and only a list's first call with the scaler allocates.
- * Calls that name no list take a stream of the scaler's device; so do the reports, whichever list they are about. A
- * graph that is captured over several devices must hold whole iterations, and begin by having the other streams wait
- * for the first. As on one device, each list is skipped and clipped for itself. All contexts are of one kind, CPU or CUDA.
- * ------------------------------------------------------------------------------------------------------------ */
-
 /**
- * Creates a scaler whose state lives in memory of the context's device. options NULL: PyTorch's policy.
- * The caller frees *out_scaler with gsc_scaler_destroy. Errors: INVALID_ARGUMENT naming the option; OUT_OF_MEMORY.
+ * Writes the options of GSC_PRESET_*. Same contract as gsc_optimizer_options_init; an unknown preset is an error.
  */
-GSC_API gsc_status gsc_scaler_create(gsc_context *context, const gsc_scaler_options *options, gsc_scaler **out_scaler);
-/** Gives up the caller's reference. NULL is fine. */
-GSC_API void gsc_scaler_destroy(gsc_scaler *scaler);
-
-/**
- * dst[i] = src[i] * scale for `count` pairs of tensors of equal counts; dtypes may differ; src and dst may be the same
- * buffer. Computed in fp32 (fp64 if either is fp64) and rounded to nearest even. Use it on the loss or on the first
- * gradient of the backward pass. Disabled scaler: a copy. Nothing is checked for overflow.
- */
-GSC_API gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
-                                    gsc_stream stream);
-
-/**
- * Multiplies the gradients by 1/scale in place, and records whether any is inf or NaN before or after, and their norms
- * (of the exact products, before rounding to the storage dtype). One pass. READY or CHECKED -> UNSCALED.
- * Errors: BAD_STATE if already unscaled or stepped since the last update. Disabled: does nothing.
- */
-GSC_API gsc_status gsc_scaler_unscale(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
-/**
- * Records the same as gsc_scaler_unscale without writing the gradients. READY -> CHECKED. gsc_scaler_step then folds
- * the unscaling into its own pass. Errors: BAD_STATE unless READY. Disabled: does nothing.
- */
-GSC_API gsc_status gsc_scaler_check(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
-/**
- * The same for tensors [first, first + count) only, to overlap with a backward pass that is still producing the others.
- * The list becomes CHECKED with its last tensor; gsc_scaler_step and gsc_scaler_check do what is missing.
- * Errors: as check; INVALID_ARGUMENT for a range outside the list; BAD_STATE if a tensor was checked already.
- */
-GSC_API gsc_status gsc_scaler_check_range(gsc_scaler *scaler, gsc_tensor_list *grads, int64_t first, int64_t count,
-                                          gsc_stream stream);
-
-/** Norms over all elements of all tensors of a list. */
-enum { GSC_NORM_L2 = 2, GSC_NORM_INF = 3 };
-
-/**
- * Limits the norm of the unscaled gradients to max_norm: g *= min(1, max_norm / (norm + 1e-6)), PyTorch's rule.
- * On an UNSCALED list the gradients are rewritten now, using the norm that unscale recorded. Otherwise nothing runs
- * now: gsc_scaler_step folds the factor into its own pass. If the list has an inf or NaN the gradients stay as they
- * are. norm_type is GSC_NORM_L2 or GSC_NORM_INF. The norm itself is in the report of the list.
- * Errors: INVALID_ARGUMENT if max_norm is negative or not finite; BAD_STATE after step, after another
- * clip_grad_norm or clip_grad_value in this iteration. UNSUPPORTED: GSC_NORM_INF together with a reducer.
- * Disabled scaler: the norm is taken and the clip applied with scale 1.
- */
-GSC_API gsc_status gsc_scaler_clip_grad_norm(gsc_scaler *scaler, gsc_tensor_list *grads, double max_norm,
-                                             int32_t norm_type, gsc_stream stream);
-/**
- * Clamps every unscaled gradient to [-clip_value, clip_value], after clip_grad_norm if both are used. In place on an
- * UNSCALED list, otherwise folded into gsc_scaler_step. NaN stays NaN.
- * Errors: INVALID_ARGUMENT if clip_value is negative or NaN; BAD_STATE after step.
- */
-GSC_API gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_list *grads, double clip_value,
-                                              gsc_stream stream);
-
-/**
- * The fused step: checks the optimizer's gradients if that has not been done, then, if all are finite, unscales, clips
- * and applies them in one pass; else leaves parameters and state bit-identical and counts the step as skipped.
- * Any stage -> STEPPED. Errors: BAD_STATE if stepped since the last update; INVALID_ARGUMENT if one object is on the CPU
- * and the other on a CUDA device.
- */
-GSC_API gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
-/**
- * For an optimizer of your own: checks the list if that has not been done, writes 1 to *out_apply if the step should be
- * applied and 0 if it must be skipped, and moves the list to STEPPED. Your optimizer divides by the scale itself unless
- * the list was unscaled. A clip_grad_norm that was waiting is applied to the gradients now. Blocks. Disabled: always 1.
- * Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is waiting: call gsc_scaler_unscale before it.
- */
-GSC_API gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
-                                               gsc_stream stream);
-/**
- * Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN, else counts a
- * clean step and perhaps grows. Appends to the history. All lists return to READY.
- * Errors: BAD_STATE if no list was checked, unscaled or stepped since the last update, or if check_range has covered
- * one only in part. Disabled: does nothing.
- */
-GSC_API gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream);
-/**
- * gsc_scaler_step and gsc_scaler_update in one call, for loops with a single optimizer. Errors: those of both;
- * INVALID_ARGUMENT if the optimizer is of another context than the scaler.
- */
-GSC_API gsc_status gsc_scaler_step_and_update(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
-/**
- * Returns a list to READY as if it had not been looked at: for aborted iterations and skipped micro-batches. grads
- * NULL: all lists. The scale, the trackers and the gradients are not touched. No device work.
- */
-GSC_API gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads);
-/**
- * Replaces the scale (finite, > 0), as PyTorch's update(new_scale): the growth tracker is kept, all lists return to
- * READY, min_scale and max_scale do not apply. Disabled: does nothing.
- */
-GSC_API gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_stream stream);
-
-/* ---------------------------------------------------------------------------------------------------------------
- * The scaler: looking at it
- * ------------------------------------------------------------------------------------------------------------ */
-
-/** The scale as of the work enqueued so far; 1 if disabled. Blocks on a CUDA device. */
-GSC_API gsc_status gsc_scaler_get_scale_sync(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
-/** 1 if enabled, else 0. */
-GSC_API gsc_status gsc_scaler_is_enabled(const gsc_scaler *scaler, int32_t *out_enabled);
-
-/** Bits of gsc_report.flags. */
-enum {
-  /** An inf or NaN was found: the step was, or will be, skipped. */
-  GSC_REPORT_OVERFLOW = 1,
-  /** The scale cannot be lowered further and floor_patience is used up (needs GSC_FLOOR_REPORT or _ERROR). */
-  GSC_REPORT_AT_FLOOR = 2
-};
-
-/** What happened, in words of fixed size. */
-typedef struct gsc_report {
-  /** Set by the caller: sizeof(gsc_report). */
-  uint32_t struct_size;
-  /** GSC_REPORT_* bits. */
-  uint32_t flags;
-  /** The scale now. */
-  float scale;
-  /** Clean steps since the scale last changed. */
-  int32_t growth_tracker;
-  /** Overflows left before the scale backs off. */
-  int32_t hysteresis_tracker;
-  /** Skipped updates in a row up to now. */
-  int32_t consecutive_skips;
-  /** Updates since creation or restore. */
-  int64_t updates;
-  /** Of these, the ones that found an overflow. */
-  int64_t skipped;
-  /** L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. Over all ranks with a reducer. */
-  double grad_norm;
-  /** Largest magnitude of the unscaled gradients of this rank that are finite. */
-  double grad_amax;
-  /** Non-finite gradients, over all ranks with a reducer. */
-  int64_t nonfinite_count;
-  /** Of this rank's: +inf, -inf, and values that become inf when unscaled. */
-  int64_t inf_count;
-  /** Of this rank's. */
-  int64_t nan_count;
-  /** Index in its list of the first tensor with a non-finite gradient on this rank; -1 if none. */
-  int64_t first_tensor;
-  /** Index in that tensor of its first non-finite gradient; -1 if none. */
-  int64_t first_element;
-} gsc_report;
-
-/**
- * Blocks and copies a report to host memory. The first part is the scaler's state now. grad_norm and what follows
- * describe the last check of `grads` (also after update, until the next check); with grads NULL, all lists of the
- * last update together, first_tensor and first_element being those of the first list that overflowed.
- * Errors: SCALE_FLOOR (report filled in) under GSC_FLOOR_ERROR; BAD_STATE if grads was never checked by this scaler.
- */
-GSC_API gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
-                                              gsc_stream stream);
-/**
- * The same without waiting: enqueues a copy into `out_report`, pinned host memory (any memory on the CPU) whose
- * struct_size the caller has set, valid when the stream has passed this point. Never returns SCALE_FLOOR.
- */
-GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads,
-                                                gsc_report *out_report, gsc_stream stream);
-
-/** One update in the history. */
-typedef struct gsc_history_entry {
-  /** Number of the update, counted from 0 since creation. */
-  int64_t update;
-  /** As in gsc_report, over all lists of that update. */
-  double grad_norm;
-  int64_t nonfinite_count;
-  /** The scale that update left behind. */
-  float scale;
-  /** 1 if that update found an overflow. */
-  int32_t overflow;
-} gsc_history_entry;
-
-/**
- * Copies the newest entries, oldest first, at most `capacity`, and writes how many to *out_count. out_entries may be
- * NULL if capacity is 0: then *out_count is the number that could be read. Blocks.
- */
-GSC_API gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
-                                               int64_t *out_count, gsc_stream stream);
-
-/**
- * Addresses of the scaler's words in device memory, valid as long as the scaler. Read them in your own kernels. Asked
- * with a list of another device, they are the copies on that device, as of the list's iteration, valid as long as it.
- */
-typedef struct gsc_device_state {
-  /** Set by the caller: sizeof(gsc_device_state). */
-  uint32_t struct_size;
-  uint32_t reserved;
-  const float *scale;
-  /** (float)(1.0 / scale). */
-  const float *inv_scale;
-  const int32_t *growth_tracker;
-  const int32_t *hysteresis_tracker;
-  /** Of the list asked for: number of non-finite gradients as a float, 0 if none. NULL if no list was given. */
-  const float *found_inf;
-  /** Of the list asked for: as gsc_report.grad_norm. NULL if no list was given. */
-  const double *grad_norm;
-} gsc_device_state;
-
-/**
- * Fills in addresses; `grads` may be NULL. No device work. Errors: INVALID_ARGUMENT; BAD_STATE if grads is of another
- * context and this scaler has not used it yet.
- */
-GSC_API gsc_status gsc_scaler_get_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads,
-                                               gsc_device_state *out_state);
-
-/** Everything a checkpoint needs. Plain data of fixed layout: write it to a file as it is, or field by field. */
-typedef struct gsc_scaler_state {
-  /** sizeof(gsc_scaler_state). */
-  uint32_t struct_size;
-  /** GSC_SCALER_STATE_FORMAT: tells a scaler's state from other data. */
-  uint32_t format;
-  double growth_factor;
-  double backoff_factor;
-  float scale;
-  int32_t growth_interval;
-  /** PyTorch's _growth_tracker. */
-  int32_t growth_tracker;
-  int32_t hysteresis_tracker;
-  int32_t overflows_since_rescale;
-  int32_t updates_since_rescale;
-  int32_t consecutive_skips;
-  /** Consecutive overflows that found the scale unable to go lower. */
-  int32_t skips_at_floor;
-  int64_t updates;
-  int64_t skipped;
-} gsc_scaler_state;
-
-/** First bytes after struct_size of every gsc_scaler_state. */
-#define GSC_SCALER_STATE_FORMAT 0x31435347u
-
-/** Copies the state out; struct_size is set by the caller. Blocks. BAD_STATE if the scaler is disabled. */
-GSC_API gsc_status gsc_scaler_get_state_sync(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
-/**
- * Restores a state, its factors and interval included; all lists return to READY; the history starts anew. The state
- * is validated as a whole first. Errors: INVALID_ARGUMENT for a truncated or foreign state or a value out of range, and
- * for a hysteresis_tracker above the scaler's hysteresis: set the options first.
- * Disabled: does nothing.
- */
-GSC_API gsc_status gsc_scaler_set_state(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream);
-
+GSC_API gsc_status gsc_scaler_options_init(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
 /** Current options; struct_size is set by the caller. init_scale is the one given at creation. */
 GSC_API gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_options *out_options);
 /**
@@ -760,15 +807,27 @@ GSC_API gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_o
  * hysteresis. init_scale, enabled and history_capacity must be as at creation.
  */
 GSC_API gsc_status gsc_scaler_set_options(gsc_scaler *scaler, const gsc_scaler_options *options, gsc_stream stream);
-/** > 1. */
-GSC_API gsc_status gsc_scaler_get_growth_factor(const gsc_scaler *scaler, double *out_factor);
-GSC_API gsc_status gsc_scaler_set_growth_factor(gsc_scaler *scaler, double factor, gsc_stream stream);
-/** In (0, 1). */
-GSC_API gsc_status gsc_scaler_get_backoff_factor(const gsc_scaler *scaler, double *out_factor);
-GSC_API gsc_status gsc_scaler_set_backoff_factor(gsc_scaler *scaler, double factor, gsc_stream stream);
-/** >= 1. */
-GSC_API gsc_status gsc_scaler_get_growth_interval(const gsc_scaler *scaler, int32_t *out_interval);
-GSC_API gsc_status gsc_scaler_set_growth_interval(gsc_scaler *scaler, int32_t interval, gsc_stream stream);
+/**
+ * Replaces the scale (finite, > 0), as PyTorch's update(new_scale): the growth tracker is kept, all lists return to
+ * READY, min_scale and max_scale do not apply. Disabled: does nothing.
+ */
+GSC_API gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_stream stream);
+
+/* ---------------------------------------------------------------------------------------------------------------
+ * 9. Several devices, several ranks
+ *
+ * Several devices in one process: make a context for each, and one scaler on the first. Lists and optimizers of the
+ * other contexts take part like those of its own: pass a stream of that list's device.
+ *
+ *     gsc_scaler_step(scaler, opt0, stream0);   // of the scaler's device
+ *     gsc_scaler_step(scaler, opt1, stream1);   // of another: fetches the scale, checks, steps or skips there
+ *     gsc_scaler_update(scaler, stream0);       // waits, on the device, for both; one overflow anywhere backs off
+ *
+ * Streams are ordered by events, not by the host; only a list's first call with the scaler allocates. Calls without a
+ * list take a stream of the scaler's device; so do the reports, whichever list they are about. A graph that is captured
+ * over several devices must hold whole iterations, and begin by having the other streams wait for the first. As on one
+ * device, each list is skipped and clipped for itself. All contexts are of one kind, CPU or CUDA.
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /**
  * All-reduce with sum over the ranks of a job: replace values[0..count) by their sums over all ranks. `values` is
@@ -780,6 +839,7 @@ typedef int32_t (*gsc_all_reduce_fn)(void *user, double *values, int64_t count, 
 typedef struct gsc_reducer {
   /** sizeof(gsc_reducer). */
   uint32_t struct_size;
+  /** 0. */
   uint32_t flags;
   gsc_all_reduce_fn all_reduce;
   void *user;
@@ -787,186 +847,214 @@ typedef struct gsc_reducer {
 
 /**
  * Joins the check of each list over ranks with one all-reduce of two doubles (non-finite count, sum of squares): if one
- * rank overflows all skip, and clipping uses the norm over all ranks. The struct is copied; `user` must outlive its use.
- * NULL removes it. A step or check whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves its list READY: check it
- * again, or discard it; no value has changed. An unscale has multiplied the gradients by then, and leaves its list
- * UNSCALED and marked as overflowed. Sums that can be none (NaN, negative, more than 2^53 elements) are a failure on the
- * CPU; on a CUDA device, where nobody sees them in time, they count as an overflow.
+ * rank overflows all skip, and clipping uses the norm over all ranks. The struct is copied; `user` must outlive its
+ * use. NULL removes it. A step or check whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves its list READY:
+ * check it again, or discard it; no value has changed. An unscale has multiplied the gradients by then, and leaves its
+ * list UNSCALED and marked as overflowed. Sums that cannot be right (NaN, negative, more than 2^53 elements) are a
+ * failure on the CPU; on a CUDA device, where the host does not see them in time, they count as an overflow.
  * Errors: INVALID_ARGUMENT; BAD_STATE if a list was checked since the last update.
  */
 GSC_API gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer);
 
 /* ---------------------------------------------------------------------------------------------------------------
- * Optimizers
+ * 10. Devices, and embedding in an application
  * ------------------------------------------------------------------------------------------------------------ */
 
-/** Kinds; the state slots of each in order. Slots are fp32 tensors (fp64 for fp64 parameters) of the parameters' sizes. */
+/** Kinds of device. */
 enum {
-  /** momentum_buffer, if momentum != 0. torch.optim.SGD. */
-  GSC_SGD = 0,
-  /** exp_avg, exp_avg_sq, and max_exp_avg_sq with GSC_OPTIMIZER_AMSGRAD. Weight decay is added to the gradient. */
-  GSC_ADAM = 1,
-  /** As ADAM; weight decay multiplies the parameter (Loshchilov and Hutter 2019). torch.optim.AdamW. */
-  GSC_ADAMW = 2,
-  /** sum. torch.optim.Adagrad. */
-  GSC_ADAGRAD = 3,
-  /** exp_avg (Chen et al. 2023, arXiv:2302.06675). */
-  GSC_LION = 4,
-  /** exp_avg, exp_avg_sq (You et al. 2020, arXiv:1904.00962). */
-  GSC_LAMB = 5
+  /** The host's processors. */
+  GSC_DEVICE_CPU = 0,
+  /** An NVIDIA GPU. */
+  GSC_DEVICE_CUDA = 1
 };
 
-/** Bits of gsc_optimizer_options.flags. */
-enum {
-  /** SGD: Nesterov momentum; needs momentum > 0 and dampening 0. */
-  GSC_OPTIMIZER_NESTEROV = 1,
-  /** ADAM, ADAMW: the maximum of all exp_avg_sq so far normalises the step. */
-  GSC_OPTIMIZER_AMSGRAD = 2,
-  /** Ascend instead of descend. */
-  GSC_OPTIMIZER_MAXIMIZE = 4,
-  /** Set the gradients to zero in the same pass, also when the step is skipped. */
-  GSC_OPTIMIZER_ZERO_GRADS = 8,
-  /** Write the unscaled and clipped gradients back in the same pass, unless the step is skipped. */
-  GSC_OPTIMIZER_WRITE_GRADS = 16
-};
+/** Number of devices of a kind. The CPU counts 1. For CUDA without a driver, or built without CUDA: 0 with GSC_OK. */
+GSC_API gsc_status gsc_device_get_count(int32_t device_type, int32_t *out_count);
 
-/** Hyper-parameters. Start from gsc_optimizer_options_init, which knows each kind's defaults. */
-typedef struct gsc_optimizer_options {
-  /** sizeof(gsc_optimizer_options) as the caller was compiled. */
+/** Description of a device. */
+typedef struct gsc_device_info {
+  /** Set by the caller: sizeof(gsc_device_info). */
   uint32_t struct_size;
-  /** GSC_OPTIMIZER_* bits. */
-  uint32_t flags;
-  /** GSC_SGD ... GSC_LAMB. */
-  int32_t kind;
+  /** GSC_DEVICE_CPU or GSC_DEVICE_CUDA. */
+  int32_t device_type;
+  int32_t device_index;
+  /** CPU: threads this process may run on. CUDA: number of multiprocessors. */
+  int32_t units;
+  /** CPU: GSC_CPU_*, the best usable. CUDA: 10 * major + minor compute capability. */
+  int32_t level;
   int32_t reserved;
-  /** Learning rate, finite, >= 0. SGD, Adam, AdamW, LAMB 1e-3; Adagrad 1e-2; Lion 1e-4. */
-  double lr;
-  /** In [0, 1). Adam, AdamW, LAMB, Lion: 0.9. */
-  double beta1;
-  /** In [0, 1). Adam, AdamW, LAMB: 0.999; Lion: 0.99. */
-  double beta2;
-  /** >= 0. Adam, AdamW 1e-8; Adagrad 1e-10; LAMB 1e-6. */
-  double eps;
-  /** >= 0. AdamW, LAMB: 1e-2; others 0. */
-  double weight_decay;
-  /** SGD, >= 0. Default 0. Group 0 decides whether there is a momentum buffer. */
-  double momentum;
-  /** SGD. Default 0. */
-  double dampening;
-  /** Adagrad, >= 0. Default 0. */
-  double lr_decay;
-  /** Adagrad: `sum` starts at this when the library makes the state, >= 0. Default 0. */
-  double initial_accumulator_value;
-} gsc_optimizer_options;
+  /** Memory of the device in bytes; 0 if unknown. */
+  int64_t memory_bytes;
+  /** Zero-terminated name. */
+  char name[128];
+} gsc_device_info;
 
-/** Writes the defaults of `kind`. Same contract as gsc_context_options_init. */
-GSC_API gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind);
+/** Fills `out_info`, whose struct_size the caller has set. Errors: UNAVAILABLE if there is no such device. */
+GSC_API gsc_status gsc_device_get_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info);
 
-/**
- * An optimizer over params[i] with gradients grads[i].
- *
- * `params` is what is updated: fp32 (or fp64) master weights, or fp16/bf16 weights directly. Arithmetic is in fp32, in
- * fp64 for fp64 parameters. Gradients may be of any dtype, mixed within the list. `model_copy`, if not NULL, receives
- * every updated parameter rounded to its dtype in the same pass: the 16-bit weights of the next forward pass.
- * `state`, if not NULL, holds `state_count` lists, one per slot of the kind, that the caller owns and has initialised;
- * with NULL and state_count 0 the library makes them, zeroed. The optimizer keeps all lists alive, not their buffers.
- * options NULL: AdamW with its defaults. Free *out_optimizer with gsc_optimizer_destroy.
- * Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state of a wrong dtype, overlap
- * between any two buffers, option out of range. OUT_OF_MEMORY.
- */
-GSC_API gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_options *options,
-                                        gsc_tensor_list *params, gsc_tensor_list *grads, gsc_tensor_list *model_copy,
-                                        gsc_tensor_list *const *state, int32_t state_count,
-                                        gsc_optimizer **out_optimizer);
-/** Gives up the caller's reference. NULL is fine. */
-GSC_API void gsc_optimizer_destroy(gsc_optimizer *optimizer);
+/** Instruction sets of the CPU kernels, all of which give the same bits. */
+enum {
+  /** The best of this processor and this build. */
+  GSC_CPU_BEST = 0,
+  /** Plain C++, whatever the compiler's baseline is (SSE2 on x86-64, NEON on AArch64). */
+  GSC_CPU_BASELINE = 1,
+  /** AVX2, FMA and F16C. */
+  GSC_CPU_AVX2 = 2,
+  /** AVX-512 F, BW, DQ and VL. */
+  GSC_CPU_AVX512 = 3
+};
 
-/**
- * Gives tensors [first, first + count) hyper-parameters of their own. Kind and flags must be the optimizer's. Tensors in
- * no group belong to group 0, made of the options at creation. A tensor can be moved to a group once. All groups run in
- * the same pass. *out_group (may be NULL) receives the number, 1, 2, ...
- * Errors: INVALID_ARGUMENT: range outside the list, or a tensor that already has a group; an option out of range.
- */
-GSC_API gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
-                                           const gsc_optimizer_options *options, int32_t *out_group);
-/** Number of groups, >= 1. */
-GSC_API gsc_status gsc_optimizer_get_group_count(const gsc_optimizer *optimizer, int32_t *out_count);
-/** Hyper-parameters of a group; struct_size is set by the caller. */
-GSC_API gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t group,
-                                             gsc_optimizer_options *out_options);
-/** Replaces them from the next step on. Kind, flags and whether momentum is 0 must stay. */
-GSC_API gsc_status gsc_optimizer_set_options(gsc_optimizer *optimizer, int32_t group,
-                                             const gsc_optimizer_options *options, gsc_stream stream);
-/** Sets a group's learning rate from the next step on, stream-ordered. Takes the group off a device word. */
-GSC_API gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group, double lr, gsc_stream stream);
-/**
- * Reads a group's learning rate from a float in device memory at every step, so that a captured graph can follow a
- * schedule. The word must outlive the optimizer. NULL returns to the host value. A word that is negative, inf or NaN when
- * a step comes is refused on the CPU with INVALID_ARGUMENT; on a CUDA device the step is skipped and counts as such.
- */
-GSC_API gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
-                                               gsc_stream stream);
+/** Log levels, most severe first. */
+enum {
+  /** Something failed. */
+  GSC_LOG_ERROR = 1,
+  /** Something is probably wrong. */
+  GSC_LOG_WARNING = 2,
+  /** For information. */
+  GSC_LOG_INFO = 3
+};
 
-/** Applies a step without a scaler: no check, no unscaling. */
-GSC_API gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream);
+/** Receives one message without a trailing newline. Called on the thread whose call caused it. Must not throw. */
+typedef void (*gsc_log_fn)(void *user, int32_t level, const char *message);
+/** One piece of a parallel region: run `body(argument, index)`. */
+typedef void (*gsc_task_fn)(void *argument, int32_t index);
 /**
- * Applies a step under words of your own in device memory, for frameworks that keep the scaler's state themselves:
- * gradients are multiplied by *inv_scale (NULL: 1); if *found_inf is not 0 (NULL: 0) the step is skipped.
+ * Your job system: run body(argument, i) once for every i in [0, count), in any order and on any threads, and return
+ * when all have finished. Must not throw. Leaving tasks out or running them twice is detected: the call does its work
+ * nevertheless, writes its outputs, and returns GSC_ERROR_CALLBACK.
  */
-GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
-                                             gsc_stream stream);
-/** Zeroes the gradients. */
-GSC_API gsc_status gsc_optimizer_zero_grads(gsc_optimizer *optimizer, gsc_stream stream);
+typedef void (*gsc_parallel_for_fn)(void *user, int32_t count, gsc_task_fn body, void *argument);
+/**
+ * Returns `bytes` bytes of host memory aligned to `alignment` (a power of two, at most 64), or NULL. bytes > 0. May be
+ * called from any thread that calls the library.
+ */
+typedef void *(*gsc_allocate_fn)(void *user, int64_t bytes, int64_t alignment);
+/** Takes back what gsc_allocate_fn returned; bytes and alignment are those of the request. */
+typedef void (*gsc_release_fn)(void *user, void *memory, int64_t bytes, int64_t alignment);
 
-/** The list an optimizer steps on, borrowed: valid as long as the optimizer. */
-GSC_API gsc_status gsc_optimizer_get_grads(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads);
-/** Number of state slots. */
-GSC_API gsc_status gsc_optimizer_get_state_count(const gsc_optimizer *optimizer, int32_t *out_count);
-/** State slot as a borrowed list, valid as long as the optimizer, and its name (static storage). Either may be NULL. */
-GSC_API gsc_status gsc_optimizer_get_state(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
-                                           const char **out_name);
-/** Steps applied and steps skipped so far. Either may be NULL. Blocks on a CUDA device. */
-GSC_API gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, int64_t *out_applied,
-                                                int64_t *out_skipped, gsc_stream stream);
-/** Sets the step counts, 0..2^53 each, for a restored checkpoint: bias corrections depend on the applied ones. */
-GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t applied, int64_t skipped,
-                                           gsc_stream stream);
+/** Bits of gsc_context_options.flags. */
+enum {
+  /**
+   * CUDA: work in the CUDA context that is current on the calling thread at creation, not in the device's primary one.
+   * For programs that make contexts of their own (cuCtxCreate, ILGPU, ManagedCUDA): their memory and streams are of no
+   * use in the primary one. That context must outlive this one and its objects.
+   */
+  GSC_CONTEXT_USE_CURRENT = 1
+};
 
-/** Bytes that gsc_optimizer_save_sync writes. */
-GSC_API gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes);
-/**
- * Writes the step counts and all state tensors, with a header that says what they are and a checksum, to `size` bytes of
- * host memory, size = gsc_optimizer_get_save_size. docs/abi.md has every offset. Blocks.
- */
-GSC_API gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
-/**
- * Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. All of it is checked first; on error
- * nothing changes. Blocks.
- * Errors: INVALID_ARGUMENT for truncated, damaged or foreign data, another kind, other counts or dtypes.
- */
-GSC_API gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void *buffer, int64_t size,
-                                           gsc_stream stream);
+/** How a context is made. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init. */
+struct gsc_context_options {
+  /** sizeof(gsc_context_options) as the caller was compiled. */
+  uint32_t struct_size;
+  /** GSC_CONTEXT_* bits. */
+  uint32_t flags;
+  /** GSC_DEVICE_CPU or GSC_DEVICE_CUDA. */
+  int32_t device_type;
+  /** CUDA device number; 0 for the CPU. */
+  int32_t device_index;
+  /** CPU threads a call may use, the calling one included. 0: as many as this process may run on. 1: no pool. */
+  int32_t num_threads;
+  /** GSC_CPU_BEST, or one instruction set to insist on (an error if the processor lacks it). */
+  int32_t cpu_target;
+  /** Replaces the thread pool if not NULL. Work is cut into a few pieces for each of num_threads. With 1 it is never
+   *  called. */
+  gsc_parallel_for_fn parallel_for;
+  void *parallel_for_user;
+  /** Host memory for everything the library keeps except the threads of its pool; both or neither. NULL: the C++
+   *  runtime's. */
+  gsc_allocate_fn allocate;
+  gsc_release_fn release;
+  void *allocator_user;
+  /** NULL: silent. */
+  gsc_log_fn log;
+  void *log_user;
+};
+
+/** The CPU with all its threads. Equals what gsc_context_options_init writes. */
+#define GSC_CONTEXT_OPTIONS_INIT \
+  { (uint32_t)sizeof(gsc_context_options), 0, GSC_DEVICE_CPU, 0, 0, GSC_CPU_BEST, 0, 0, 0, 0, 0, 0, 0 }
+
+/** Writes the defaults. Same contract as gsc_optimizer_options_init. */
+GSC_API gsc_status gsc_context_options_init(gsc_context_options *options, uint32_t struct_size);
+/** The device of a context. Either output may be NULL. */
+GSC_API gsc_status gsc_context_get_device(const gsc_context *context, int32_t *out_device_type,
+                                          int32_t *out_device_index);
+/** The instruction set (GSC_CPU_*) and thread count in use on the CPU. Either output may be NULL. */
+GSC_API gsc_status gsc_context_get_cpu(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
+/** Replaces the log callback; NULL silences. Not while another thread uses the context. */
+GSC_API gsc_status gsc_context_set_log(gsc_context *context, gsc_log_fn log, void *user);
 
 /* ---------------------------------------------------------------------------------------------------------------
- * Stateless operations, for frameworks that keep the scaler's state in arrays of their own.
- * Words such as `found_inf` are single numbers in device memory, aligned to their size. Tensors are validated like those of a list, but not
- * for overlap. Host memory for the plan is kept in the context, so that a repeated call does not allocate.
+ * 11. Diagnosis and histograms
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/** What is in one tensor. */
+typedef struct gsc_tensor_diagnosis {
+  /** Elements in all. */
+  int64_t count;
+  /** +inf and -inf. */
+  int64_t inf_count;
+  int64_t nan_count;
+  /** +0 and -0. */
+  int64_t zero_count;
+  /** Non-zero values below the smallest normal number of the tensor's dtype. */
+  int64_t subnormal_count;
+  /** Index of the first inf or NaN; -1 if there is none. */
+  int64_t first_nonfinite;
+  /** Largest magnitude of the finite values; 0 if there is none. */
+  double amax;
+  /** Smallest non-zero magnitude of the finite values; 0 if there is none. */
+  double amin;
+  /** Square root of the sum of squares of the finite values, summed in fp64. */
+  double l2_norm;
+} gsc_tensor_diagnosis;
+
+/** Bins of an exponent histogram: bin b counts the finite values x with floor(log2(|x|)) == b + GSC_EXPONENT_MIN. */
+#define GSC_EXPONENT_BINS 288
+/** Exponent of bin 0. Smaller exponents count in bin 0, larger ones (fp64 only) in the last. Zeros are not counted. */
+#define GSC_EXPONENT_MIN (-160)
+
+/**
+ * Describes the values of every tensor. `out_diagnosis` has `count` entries, count = the list's; `out_histogram`, if
+ * not NULL, has count * GSC_EXPONENT_BINS entries, tensor after tensor. Both in host memory. The tensors are only read.
+ */
+GSC_API gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor_diagnosis *out_diagnosis,
+                                                 int64_t *out_histogram, int64_t count, gsc_stream stream);
+/**
+ * Recommends a loss scale from an exponent histogram of gradients taken at scale `current_scale` (> 0, finite): the
+ * largest power of two that keeps the largest magnitude two binades below the overflow limit of `dtype`, in which the
+ * gradients are computed. `bins` is GSC_EXPONENT_BINS. `out_flushed`, if not NULL, receives the share (0..1) of the
+ * counted values that would still be below that dtype's smallest subnormal at the recommended scale.
+ * An empty histogram recommends current_scale. Host memory.
+ */
+GSC_API gsc_status gsc_histogram_recommend_scale(const int64_t *histogram, int64_t bins, float current_scale,
+                                                 int32_t dtype, float *out_scale, double *out_flushed);
+
+/* ---------------------------------------------------------------------------------------------------------------
+ * 12. Operations without a scaler
+ *
+ * For frameworks that keep the scaler's state in arrays of their own. Device scalars are aligned to
+ * their size. Tensors are validated like those of a list, but not for overlap. Host memory for the plan is kept in the
+ * context, so a repeated call does not allocate.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
  * t[i] *= *inv_scale in place for `count` tensors; *found_inf becomes 1 if any element is inf or NaN before or after,
- * else it is left as it is. = PyTorch's _amp_foreach_non_finite_check_and_unscale_.
+ * else it is left as it is. = PyTorch's _amp_foreach_non_finite_check_and_unscale_. Both are device scalars.
  */
 GSC_API gsc_status gsc_ops_unscale_check(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                          float *found_inf, const float *inv_scale, gsc_stream stream);
 /**
- * PyTorch's _amp_update_scale_ on single words: *found_inf != 0 backs off; else the tracker counts and the scale may
+ * PyTorch's _amp_update_scale_ on device scalars: *found_inf != 0 backs off; else the tracker counts and the scale may
  * grow. Factors and interval are validated as in gsc_scaler_options.
  */
 GSC_API gsc_status gsc_ops_update_scale(gsc_context *context, float *scale, int32_t *growth_tracker,
                                         const float *found_inf, double growth_factor, double backoff_factor,
                                         int32_t growth_interval, gsc_stream stream);
-/** dst[i] = src[i] * *factor, dtypes may differ, src and dst may be the same; rounding as in gsc_scaler_scale. */
+/**
+ * dst[i] = src[i] * *factor, a device scalar. Dtypes may differ, src and dst may be the same; rounding as in
+ * gsc_scaler_scale.
+ */
 GSC_API gsc_status gsc_ops_scale(gsc_context *context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                                  const float *factor, gsc_stream stream);
 /** y[i] = a * x[i] + b * y[i] in fp32 (fp64 if either is fp64): gradient accumulation. With b = 0 y is only written. */
@@ -976,22 +1064,30 @@ GSC_API gsc_status gsc_ops_axpby(gsc_context *context, double a, const gsc_tenso
 GSC_API gsc_status gsc_ops_cast(gsc_context *context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                                 gsc_stream stream);
 /**
- * Norm over all tensors to *out_norm, and of each tensor to out_tensor_norms[0..count) if that is not NULL. Both in
- * device memory. NaN and inf propagate. Sums are fp64 above tiles of a few thousand elements. norm_type as above.
+ * Norm over all tensors to the device scalar *out_norm, and of each tensor to out_tensor_norms[0..count), in device
+ * memory, if that is not NULL. NaN and inf propagate. Sums are fp64 above tiles of a few thousand elements. norm_type
+ * is GSC_NORM_L2 or GSC_NORM_INF.
  */
 GSC_API gsc_status gsc_ops_norm(gsc_context *context, const gsc_tensor *tensors, int64_t count, int32_t norm_type,
                                 double *out_norm, double *out_tensor_norms, gsc_stream stream);
-/** All elements of all tensors become +0. */
-GSC_API gsc_status gsc_ops_zero(gsc_context *context, const gsc_tensor *tensors, int64_t count, gsc_stream stream);
 
 /* ---------------------------------------------------------------------------------------------------------------
- * One symbol for those who dlopen: see <gradscaler/loader.h>
+ * 13. The library, and its function table
+ *
+ * Programs that load the library at run time need one symbol, gsc_library_get_api: see <gradscaler/loader.h>.
  * ------------------------------------------------------------------------------------------------------------ */
+
+/** Product version as "major.minor.patch". Static storage. */
+GSC_API const char *gsc_library_get_version(void);
+/** The library's ABI number; equals GSC_ABI_VERSION of the header it was built with. */
+GSC_API uint32_t gsc_library_get_abi_version(void);
+/** One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures. Static storage. */
+GSC_API const char *gsc_library_get_build_info(void);
 
 /** All functions above as pointers, in <gradscaler/api.h>. Append-only. */
 typedef struct gsc_api gsc_api;
 /**
- * The function table for ABI number `abi_version`, or NULL if this library does not speak it. Static storage; valid
+ * The function table for ABI number `abi_version`, or NULL if this library does not have it. Static storage; valid
  * until the library is unloaded. Check struct_size before using a field that a later release appended.
  */
 GSC_API const gsc_api *gsc_library_get_api(uint32_t abi_version);

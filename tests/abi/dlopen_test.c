@@ -51,7 +51,7 @@ static void train(const gsc_api *api) {
   gsc_tensor_list *params_list = NULL, *grads_list = NULL;
   gsc_optimizer *optimizer = NULL;
   gsc_scaler *scaler = NULL;
-  gsc_tensor w = {NULL, ELEMENTS, GSC_FP32, 0}, g = {NULL, ELEMENTS, GSC_FP32, 0};
+  gsc_tensor w = GSC_TENSOR_INIT(NULL, ELEMENTS, GSC_FP32), g = GSC_TENSOR_INIT(NULL, ELEMENTS, GSC_FP32);
   float scale = 0;
   int i, threads_before = thread_count();
   w.data = weights;

@@ -22,7 +22,8 @@ class StructSize : public testing::Test {
     gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
     options.num_threads = 1;
     ASSERT_EQ(gsc_context_create(&options, &context_), GSC_OK);
-    const gsc_tensor param = {weights_.data(), 4, GSC_FP32, 0}, grad = {grads_.data(), 4, GSC_FP32, 0};
+    const gsc_tensor param = GSC_TENSOR_INIT(weights_.data(), 4, GSC_FP32),
+                     grad = GSC_TENSOR_INIT(grads_.data(), 4, GSC_FP32);
     ASSERT_EQ(gsc_tensor_list_create(context_, &param, 1, nullptr, &params_list_), GSC_OK);
     ASSERT_EQ(gsc_tensor_list_create(context_, &grad, 1, nullptr, &grads_list_), GSC_OK);
     ASSERT_EQ(gsc_optimizer_create(context_, nullptr, params_list_, grads_list_, nullptr, nullptr, 0, &optimizer_),

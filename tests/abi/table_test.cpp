@@ -40,16 +40,16 @@ TEST(GetApi, HeadSaysWhatItIs) {
   EXPECT_EQ(api->abi_version, GSC_ABI_VERSION);
   EXPECT_EQ(api->library_get_abi_version(), gsc_library_get_abi_version());
   EXPECT_STREQ(api->library_get_version(), gsc_library_get_version());
-  EXPECT_TRUE(GSC_API_HAS(api, ops_zero));
+  EXPECT_TRUE(GSC_API_HAS(api, library_get_build_info));
   gsc_api older = *api;
-  older.struct_size = offsetof(gsc_api, ops_zero);
-  EXPECT_FALSE(GSC_API_HAS(&older, ops_zero));
+  older.struct_size = offsetof(gsc_api, library_get_build_info);
+  EXPECT_FALSE(GSC_API_HAS(&older, library_get_build_info));
 }
 
 TEST(GetApi, EveryPointerIsTheFunctionOfThatName) {
   const gsc_api *api = gsc_library_get_api(GSC_ABI_VERSION);
   const std::vector<std::string> names = listed_functions();
-  ASSERT_GE(names.size(), 82u);
+  ASSERT_GE(names.size(), 72u);
   ASSERT_EQ(api->struct_size, 8 + names.size() * sizeof(void *));
   for (std::size_t i = 0; i < names.size(); ++i) {
     void *pointer = nullptr;
@@ -62,7 +62,7 @@ TEST(GetApi, EveryPointerIsTheFunctionOfThatName) {
 TEST(GetApi, TrainsThroughTheTable) {
   const gsc_api *api = gsc_library_get_api(GSC_ABI_VERSION);
   std::array<float, 3> weights{1.0f, -2.0f, 3.0f}, grads{};
-  const gsc_tensor w = {weights.data(), 3, GSC_FP32, 0}, g = {grads.data(), 3, GSC_FP32, 0};
+  const gsc_tensor w = GSC_TENSOR_INIT(weights.data(), 3, GSC_FP32), g = GSC_TENSOR_INIT(grads.data(), 3, GSC_FP32);
   gsc_context *context = nullptr;
   gsc_tensor_list *params_list = nullptr, *grads_list = nullptr;
   gsc_optimizer *optimizer = nullptr;

@@ -35,7 +35,7 @@ TEST(Dlpack, DtypesOfFloats) {
                {{kDLBfloat, 32, 1}, 0},       {{kDLFloat, 32, 4}, 0}};
   for (const auto &c : cases) {
     const Shaped shaped(data, {2, 2}, c.from);
-    gsc_tensor tensor = {nullptr, -1, -1, -1};
+    gsc_tensor tensor = GSC_TENSOR_INIT(nullptr, -1, -1);
     EXPECT_EQ(gsc_dlpack_tensor(&shaped.dl, &tensor), c.to != 0 ? GSC_OK : GSC_ERROR_UNSUPPORTED);
     EXPECT_EQ(tensor.dtype, c.to != 0 ? c.to : -1) << "outputs are untouched on error";
   }

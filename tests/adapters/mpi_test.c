@@ -17,8 +17,8 @@ static void run(MPI_Comm *comm, int rank) {
   float p[3] = {1.0F, 1.0F, 1.0F};
   float g[3] = {8.0F, 8.0F, 8.0F};
   const int64_t count = rank == 0 ? 1 : 3;
-  const gsc_tensor params_tensor = {p, count, GSC_FP32, 0};
-  const gsc_tensor grads_tensor = {g, count, GSC_FP32, 0};
+  const gsc_tensor params_tensor = GSC_TENSOR_INIT(p, count, GSC_FP32);
+  const gsc_tensor grads_tensor = GSC_TENSOR_INIT(g, count, GSC_FP32);
   const gsc_reducer reducer = gsc_mpi_reducer(comm);
   gsc_context_options context_options = GSC_CONTEXT_OPTIONS_INIT;
   gsc_scaler_options scaler_options = GSC_SCALER_OPTIONS_INIT;

@@ -30,8 +30,10 @@ TEST(BadInputContext, StructSize) {
 TEST(BadInputContext, OptionValues) {
   const gsc_context_options good = GSC_CONTEXT_OPTIONS_INIT;
   gsc_context_options options = good;
-  options.flags = 1;
-  expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "flags");
+  for (const uint32_t flags : {1U, 2U, 0x80000000U}) {
+    options.flags = flags;
+    expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "flags");
+  }
   options = good;
   options.device_type = 17;
   expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "device_type");
@@ -113,19 +115,20 @@ TEST(BadInputContext, OptionInitialisers) {
   std::memset(&optimizer, 0x5a, sizeof optimizer);
   const gsc_optimizer_options before = optimizer;
   EXPECT_GSC_ERROR(gsc_context_options_init(nullptr, sizeof context), GSC_ERROR_INVALID_ARGUMENT, "options");
-  EXPECT_GSC_ERROR(gsc_scaler_options_init(nullptr, sizeof scaler), GSC_ERROR_INVALID_ARGUMENT, "options");
+  EXPECT_GSC_ERROR(gsc_scaler_options_init(nullptr, sizeof scaler, GSC_PRESET_TORCH), GSC_ERROR_INVALID_ARGUMENT,
+                   "options");
   EXPECT_GSC_ERROR(gsc_optimizer_options_init(nullptr, sizeof optimizer, GSC_SGD), GSC_ERROR_INVALID_ARGUMENT,
                    "options");
   EXPECT_GSC_ERROR(gsc_context_options_init(&context, 0), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
-  EXPECT_GSC_ERROR(gsc_scaler_options_init(&scaler, sizeof scaler + 8), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
+  EXPECT_GSC_ERROR(gsc_scaler_options_init(&scaler, sizeof scaler + 8, GSC_PRESET_TORCH), GSC_ERROR_INVALID_ARGUMENT,
+                   "struct_size");
   for (const int32_t kind : {-1, 6, 1000}) {
     EXPECT_GSC_ERROR(gsc_optimizer_options_init(&optimizer, sizeof optimizer, kind), GSC_ERROR_INVALID_ARGUMENT,
                      "kind");
   }
   EXPECT_EQ(std::memcmp(&optimizer, &before, sizeof optimizer), 0);
   for (const int32_t preset : {-1, 14, 1000}) {
-    EXPECT_GSC_ERROR(gsc_scaler_options_init_preset(&scaler, sizeof scaler, preset), GSC_ERROR_INVALID_ARGUMENT,
-                     "preset");
+    EXPECT_GSC_ERROR(gsc_scaler_options_init(&scaler, sizeof scaler, preset), GSC_ERROR_INVALID_ARGUMENT, "preset");
   }
 }
 

@@ -17,13 +17,13 @@ class BadInputList : public ::testing::Test {
 
   /// Spoils tensor i by `spoil` for a few i and expects the refusal to name it.
   template <typename Spoil>
-  void expect_refused_at_each_index(Spoil &&spoil) {
+  void expect_refused_at_each_index(Spoil &&spoil, const char *field = "") {
     for (const int64_t i : {int64_t{0}, int64_t{2}, kCount - 1}) {
       std::vector<gsc_tensor> tensors = tensors_;
       spoil(tensors[static_cast<size_t>(i)]);
       gsc_tensor_list *const untouched = reinterpret_cast<gsc_tensor_list *>(uintptr_t{0x10});
       gsc_tensor_list *list = untouched;
-      const std::string name = text("tensors[", i, "]");
+      const std::string name = text("tensors[", i, "]", field);
       EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors.data(), kCount, nullptr, &list),
                        GSC_ERROR_INVALID_ARGUMENT, name.c_str());
       EXPECT_EQ(list, untouched);
@@ -126,8 +126,8 @@ TEST_F(BadInputList, Overlap) {
 
 TEST_F(BadInputList, NeighboursDoNotOverlap) {
   float *const data = buffers_[0].as<float>();
-  const std::vector<gsc_tensor> tensors = {
-      {data + 8, 8, GSC_FP32, 0}, {data, 8, GSC_FP32, 0}, {data + 4, 0, GSC_FP32, 0}};
+  const std::vector<gsc_tensor> tensors = {GSC_TENSOR_INIT(data + 8, 8, GSC_FP32), GSC_TENSOR_INIT(data, 8, GSC_FP32),
+                                           GSC_TENSOR_INIT(data + 4, 0, GSC_FP32)};
   EXPECT_NE(make_list(context_, tensors), nullptr) << "neighbours and empty tensors inside others are fine";
 }
 
@@ -138,28 +138,34 @@ TEST_F(BadInputList, EmptyTensorsAndLists) {
   EXPECT_GSC_OK(gsc_tensor_list_get_count(list, &count));
   EXPECT_EQ(count, 0);
   gsc_tensor_list_destroy(list);
-  EXPECT_NE(make_list(context_, {{nullptr, 0, GSC_FP16, 0}, {nullptr, 0, GSC_FP64, 0}}), nullptr);
-  expect_refused_at_each_index([](gsc_tensor &t) { t = {nullptr, 0, 0, 0}; });
+  EXPECT_NE(make_list(context_, {GSC_TENSOR_INIT(nullptr, 0, GSC_FP16), GSC_TENSOR_INIT(nullptr, 0, GSC_FP64)}),
+            nullptr);
+  expect_refused_at_each_index([](gsc_tensor &t) { t = {}; });
 }
 
-TEST_F(BadInputList, Reserved) {
-  expect_refused_at_each_index([](gsc_tensor &t) { t.reserved = 1; });
+TEST_F(BadInputList, FieldsForLaterVersions) {
+  float scale = 1.0F;
+  expect_refused_at_each_index([](gsc_tensor &t) { t.scale_dtype = GSC_FP32; }, ".scale_dtype");
+  expect_refused_at_each_index([&](gsc_tensor &t) { t.scale = &scale; }, ".scale ");
+  expect_refused_at_each_index([](gsc_tensor &t) { t.scale_block_rows = 1; }, ".scale_block_rows");
+  expect_refused_at_each_index([](gsc_tensor &t) { t.scale_block_columns = 32; }, ".scale_block_columns");
+  expect_refused_at_each_index([](gsc_tensor &t) { t.columns = 1; }, ".columns");
+  expect_refused_at_each_index([](gsc_tensor &t) { t.reserved[0] = 1; }, ".reserved[0]");
+  expect_refused_at_each_index([](gsc_tensor &t) { t.reserved[1] = -1; }, ".reserved[1]");
 }
 
 TEST_F(BadInputList, Getters) {
   const List list = make_list(context_, buffers_);
   int64_t count = -7;
-  gsc_tensor tensor = {nullptr, -7, -7, -7};
+  gsc_tensor tensor = GSC_TENSOR_INIT(nullptr, -7, -7);
   const char *name = "unchanged";
   EXPECT_GSC_ERROR(gsc_tensor_list_get_count(nullptr, &count), GSC_ERROR_INVALID_ARGUMENT, "list");
   EXPECT_GSC_ERROR(gsc_tensor_list_get_count(list.get(), nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_count");
   EXPECT_GSC_ERROR(gsc_tensor_list_get_tensor(nullptr, 0, &tensor), GSC_ERROR_INVALID_ARGUMENT, "list");
   EXPECT_GSC_ERROR(gsc_tensor_list_get_tensor(list.get(), 0, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_tensor");
-  EXPECT_GSC_ERROR(gsc_tensor_list_set_name(nullptr, 0, "x"), GSC_ERROR_INVALID_ARGUMENT, "list");
   EXPECT_GSC_ERROR(gsc_tensor_list_get_name(list.get(), 0, nullptr), GSC_ERROR_INVALID_ARGUMENT, "out_name");
   for (const int64_t index : {int64_t{-1}, kCount, INT64_MAX}) {
     EXPECT_GSC_ERROR(gsc_tensor_list_get_tensor(list.get(), index, &tensor), GSC_ERROR_INVALID_ARGUMENT, "index");
-    EXPECT_GSC_ERROR(gsc_tensor_list_set_name(list.get(), index, "x"), GSC_ERROR_INVALID_ARGUMENT, "index");
     EXPECT_GSC_ERROR(gsc_tensor_list_get_name(list.get(), index, &name), GSC_ERROR_INVALID_ARGUMENT, "index");
   }
   EXPECT_EQ(count, -7);
@@ -168,8 +174,11 @@ TEST_F(BadInputList, Getters) {
 }
 
 TEST_F(BadInputList, MessagesUseTheNames) {
-  const List list = make_list(context_, buffers_);
-  ASSERT_GSC_OK(gsc_tensor_list_set_name(list.get(), 2, "decoder.weight"));
+  const char *names[kCount] = {};
+  names[2] = "decoder.weight";
+  gsc_tensor_list *made = nullptr;
+  ASSERT_GSC_OK(gsc_tensor_list_create(context_.get(), tensors_.data(), kCount, names, &made));
+  const List list(made);
   std::vector<void *> data;
   for (const gsc_tensor &tensor : tensors_) data.push_back(tensor.data);
   data[2] = nullptr;

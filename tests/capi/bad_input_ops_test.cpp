@@ -80,12 +80,6 @@ TEST_F(BadInputOps, Axpby) {
                          "x", "y");
 }
 
-TEST_F(BadInputOps, Zero) {
-  expect_tensors_checked([&](gsc_context *c, const gsc_tensor *x, const gsc_tensor *,
-                             int64_t n) { return gsc_ops_zero(c, x, n, nullptr); },
-                         "tensors", nullptr);
-}
-
 TEST_F(BadInputOps, Norm) {
   double norm = -7.0;
   expect_tensors_checked([&](gsc_context *c, const gsc_tensor *x, const gsc_tensor *,

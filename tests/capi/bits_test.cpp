@@ -104,8 +104,6 @@ class Script {
     float found_inf = 0.0f;
     EXPECT_GSC_OK(gsc_ops_unscale_check(context_.get(), s.data(), count, &found_inf, &inverse, nullptr));
     record(text("unscale_check ", name), src);
-    EXPECT_GSC_OK(gsc_ops_zero(context_.get(), s.data(), count, nullptr));
-    record(text("zero ", name), src);
   }
 
   void norms_and_diagnosis(int32_t dtype) {

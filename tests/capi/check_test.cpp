@@ -239,7 +239,8 @@ TEST(CheckEmpty, ListsAndTensorsWithoutElements) {
   const Context context = make_context();
   const Scaler scaler = make_scaler(context, 4.0f);
   for (const std::vector<gsc_tensor> &tensors :
-       {std::vector<gsc_tensor>{}, std::vector<gsc_tensor>{{nullptr, 0, GSC_FP16, 0}, {nullptr, 0, GSC_FP32, 0}}}) {
+       {std::vector<gsc_tensor>{},
+        std::vector<gsc_tensor>{GSC_TENSOR_INIT(nullptr, 0, GSC_FP16), GSC_TENSOR_INIT(nullptr, 0, GSC_FP32)}}) {
     const List list = make_list(context, tensors);
     ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
     const gsc_report report = report_of(scaler, list.get());

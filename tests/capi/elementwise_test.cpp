@@ -205,20 +205,6 @@ TEST_P(Elementwise, UnscaleCheckSeesWhatUnscalingMakesInfinite) {
   EXPECT_EQ(grads.get(4), kInf);
 }
 
-TEST_P(Elementwise, ZeroWritesPositiveZeroAndNothingElse) {
-  const Context context = make_context(2);
-  for (const int64_t offset : {0, 1, 7}) {
-    std::vector<Buffer> buffers = make_buffers(GetParam(), kSizes, offset);
-    for (Buffer &buffer : buffers) buffer.fill(kNan);
-    ASSERT_GSC_OK(
-        gsc_ops_zero(context.get(), tensors_of(buffers).data(), static_cast<int64_t>(buffers.size()), nullptr));
-    for (const Buffer &buffer : buffers) {
-      for (const unsigned char byte : buffer.image()) ASSERT_EQ(byte, 0);
-      ASSERT_TRUE(buffer.guards_intact());
-    }
-  }
-}
-
 TEST_P(Elementwise, SameBufferForSourceAndDestination) {
   const Context context = make_context();
   Buffer buffer(GetParam(), 5000);

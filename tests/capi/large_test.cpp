@@ -23,7 +23,7 @@ TEST(CheckLarge, MoreThanTwoToThe31Elements) {
   if (memory == MAP_FAILED) GTEST_SKIP() << "no address space for 4 GiB";
   madvise(memory, bytes, MADV_HUGEPAGE);
   const Context context = make_context(0);
-  const List list = make_list(context, {{memory, count, GSC_FP16, 0}});
+  const List list = make_list(context, {GSC_TENSOR_INIT(memory, count, GSC_FP16)});
   const Scaler scaler = make_scaler(context, 2.0f);
   const int64_t at = (int64_t{1} << 31) + 54321;
   uint16_t *const data = static_cast<uint16_t *>(memory);

@@ -24,7 +24,7 @@ class Arena {
     }
     memory_ = std::make_unique<Buffer>(GSC_FP64, bytes / 8 + 1);
     for (size_t i = 0; i < counts.size(); ++i) {
-      tensors_.push_back({static_cast<char *>(memory_->data()) + offsets_[i], counts[i], dtypes[i], 0});
+      tensors_.push_back(GSC_TENSOR_INIT(static_cast<char *>(memory_->data()) + offsets_[i], counts[i], dtypes[i]));
     }
   }
 

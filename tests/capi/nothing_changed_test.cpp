@@ -289,12 +289,11 @@ const Call kCalls[] = {
     CALL(gsc_tensor_list_get_tensor, G, 2, &OUT.tensor),
     {"gsc_tensor_list_set_pointers", [](World &w) { return set_pointers(w, false); }},
     {"gsc_tensor_list_set_pointers", [](World &w) { return set_pointers(w, true); }},
-    CALL(gsc_tensor_list_set_name, G, -1, "name"),
     CALL(gsc_tensor_list_get_name, G, 2, &OUT.text[0]),
     CALL(gsc_tensor_list_diagnose_sync, G, OUT.diagnosis, OUT.histogram, 1, nullptr),
     CALL(gsc_histogram_recommend_scale, OUT.histogram, GSC_EXPONENT_BINS, -1.0f, GSC_FP16, &OUT.f32[0], &OUT.f64[0]),
-    CALL(gsc_scaler_options_init, &OUT.scaler_options, 1),
-    CALL(gsc_scaler_options_init_preset, &OUT.scaler_options, sizeof OUT.scaler_options, 99),
+    CALL(gsc_scaler_options_init, &OUT.scaler_options, 1, GSC_PRESET_TORCH),
+    CALL(gsc_scaler_options_init, &OUT.scaler_options, sizeof OUT.scaler_options, 99),
     {"gsc_scaler_create",
      [](World &w) {
        gsc_scaler_options options = scaler_options(-1.0f);
@@ -331,7 +330,6 @@ const Call kCalls[] = {
     CALL(gsc_scaler_discard, S, reinterpret_cast<gsc_tensor_list *>(O)),
     CALL(gsc_scaler_set_scale, S, -1.0f, nullptr),
     CALL(gsc_scaler_get_scale_sync, reinterpret_cast<gsc_scaler *>(O), &OUT.f32[0], nullptr),
-    CALL(gsc_scaler_is_enabled, nullptr, &OUT.i32[0]),
     {"gsc_scaler_get_report_sync",
      [](World &w) { return gsc_scaler_get_report_sync(S, w.extra.grad_list(), &OUT.report, nullptr); }},
     {"gsc_scaler_read_report_async",
@@ -355,12 +353,6 @@ const Call kCalls[] = {
      [](World &w) { return set_options(w, [](gsc_scaler_options &o) { o.backoff_factor = 2.0; }); }},
     {"gsc_scaler_set_options",
      [](World &w) { return set_options(w, [](gsc_scaler_options &o) { o.history_capacity = 1; }); }},
-    CALL(gsc_scaler_get_growth_factor, nullptr, &OUT.f64[0]),
-    CALL(gsc_scaler_set_growth_factor, S, 0.5, nullptr),
-    CALL(gsc_scaler_get_backoff_factor, nullptr, &OUT.f64[0]),
-    CALL(gsc_scaler_set_backoff_factor, S, 0.0, nullptr),
-    CALL(gsc_scaler_get_growth_interval, nullptr, &OUT.i32[0]),
-    CALL(gsc_scaler_set_growth_interval, S, 0, nullptr),
     {"gsc_scaler_set_reducer",
      [](World &w) {
        gsc_reducer reducer = kRefusing;
@@ -422,7 +414,6 @@ const Call kCalls[] = {
      [](World &w) { return gsc_ops_cast(C, tensors_of(w.extra.grads()).data(), w.spares().data(), 2, nullptr); }},
     {"gsc_ops_norm",
      [](World &w) { return gsc_ops_norm(C, w.spares().data(), 2, 1, &w.norms[0], &w.norms[1], nullptr); }},
-    {"gsc_ops_zero", [](World &w) { return gsc_ops_zero(C, w.spares().data(), -1, nullptr); }},
 };
 
 /// Ways to go on. Each gives the statuses it met.

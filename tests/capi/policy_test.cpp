@@ -61,7 +61,8 @@ TEST(PolicyFlags, GrowOnEqualAgainstGrowAtLeast) {
     o.flags = on_equal ? GSC_SCALER_GROW_ON_EQUAL : 0;
     Policy policy(o);
     EXPECT_EQ(policy.run("..."), "8 8 8");
-    ASSERT_GSC_OK(gsc_scaler_set_growth_interval(policy.get(), 2, nullptr));
+    o.growth_interval = 2;
+    ASSERT_GSC_OK(gsc_scaler_set_options(policy.get(), &o, nullptr));
     // PyTorch's exact rule never meets the lowered interval again.
     EXPECT_EQ(policy.run("...."), on_equal ? "8 8 8 8" : "16 16 32 32");
   }
@@ -264,11 +265,13 @@ TEST(PolicyFloor, ANewScaleEndsIt) {
   EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u) << "4 can be lowered";
 }
 
-TEST(PolicySetters, TakeEffectAtTheNextUpdate) {
-  Policy policy(options(8.0f, 100));
-  ASSERT_GSC_OK(gsc_scaler_set_growth_factor(policy.get(), 4.0, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_set_backoff_factor(policy.get(), 0.125, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_set_growth_interval(policy.get(), 2, nullptr));
+TEST(PolicySetters, OptionsTakeEffectAtTheNextUpdate) {
+  gsc_scaler_options o = options(8.0f, 100);
+  Policy policy(o);
+  o.growth_factor = 4.0;
+  o.backoff_factor = 0.125;
+  o.growth_interval = 2;
+  ASSERT_GSC_OK(gsc_scaler_set_options(policy.get(), &o, nullptr));
   EXPECT_EQ(policy.run("..x"), "8 32 4");
   gsc_scaler_options now = GSC_SCALER_OPTIONS_INIT;
   ASSERT_GSC_OK(gsc_scaler_get_options(policy.get(), &now));

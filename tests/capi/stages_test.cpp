@@ -330,9 +330,6 @@ class Disabled : public ::testing::Test {
 
 TEST_F(Disabled, DoesNothing) {
   gsc_scaler *const s = scaler_.get();
-  int32_t enabled = -1;
-  EXPECT_GSC_OK(gsc_scaler_is_enabled(s, &enabled));
-  EXPECT_EQ(enabled, 0);
   EXPECT_EQ(scale_of(scaler_), 1.0f);
   trainer_.grads()[0].fill(6.0);
   const Snapshot before = trainer_.snapshot();

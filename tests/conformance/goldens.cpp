@@ -22,7 +22,7 @@ class Replay {
  public:
   explicit Replay(const gsc_scaler_options &options)
       : context_(make_context()), scaler_(make_scaler(context_, options)) {
-    list_ = make_list(context_, {gsc_tensor{&gradient_, 1, GSC_FP32, 0}});
+    list_ = make_list(context_, {GSC_TENSOR_INIT(&gradient_, 1, GSC_FP32)});
   }
 
   /// The scale after one iteration.

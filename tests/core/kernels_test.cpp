@@ -95,8 +95,8 @@ void expect_equal(const ChunkStat &got, const ChunkStat &expected) {
 void expect_small(const Kernels &kernels, const Buffer &data, float inv_scale, const ChunkStat &expected) {
   Buffer ones(data.dtype(), 1);
   ones.set(0, 0.5);
-  const gsc_tensor one{ones.data(), 1, data.dtype(), 0};
-  const gsc_tensor tensors[] = {one, {const_cast<char *>(data.data()), data.size(), data.dtype(), 0}, one};
+  const Tensor one{ones.data(), 1, data.dtype()};
+  const Tensor tensors[] = {one, {const_cast<char *>(data.data()), data.size(), data.dtype()}, one};
   ChunkPartial partials[4] = {{{-1.0, -1.0}}, {{-1.0, -1.0}}, {{-1.0, -1.0}}, {{-1.0, -1.0}}};
   const int64_t done = kernels.check_small(tensors, 3, inv_scale, kFp64Limit, partials);
   const bool small = data.size() > 0 && data.size() <= kTileBytes / dtype_bytes(data.dtype());
@@ -153,10 +153,10 @@ TEST_P(KernelStat, EmptySpan) {
 TEST_P(KernelStat, SmallTensorsOfAnotherDtype) {
   Buffer mine(GetParam(), 3), other(GetParam() == GSC_FP32 ? GSC_FP16 : GSC_FP32, 3);
   for (int64_t i = 0; i < 3; ++i) mine.set(i, 1.0), other.set(i, 1.0);
-  const gsc_tensor a{mine.data(), 3, mine.dtype(), 0}, b{other.data(), 3, other.dtype(), 0};
+  const Tensor a{mine.data(), 3, mine.dtype()}, b{other.data(), 3, other.dtype()};
   for (const Kernels *kernels : usable_kernels()) {
     ChunkPartial partials[3] = {};
-    const gsc_tensor tensors[] = {a, a, b};
+    const Tensor tensors[] = {a, a, b};
     EXPECT_EQ(kernels->check_small(tensors, 3, 1.0F, kFp64Limit, partials), 2) << kernels->name;
     EXPECT_EQ(kernels->check_small(tensors, 1, 1.0F, kFp64Limit, partials), 1) << kernels->name;
     EXPECT_EQ(kernels->check_small(tensors, 0, 1.0F, kFp64Limit, partials), 0) << kernels->name;

@@ -10,14 +10,14 @@ import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
-C_NAMES = re.compile(r"GSC_(OK|ERROR_|LOG_|SCALER_|REPORT_|OPTIMIZER_|FP8_|API|VERSION_|ABI_VERSION)")
+C_NAMES = re.compile(r"GSC_(OK|ERROR_|LOG_|CONTEXT_|SCALER_|REPORT_|OPTIMIZER_|FP8_|API|VERSION_|ABI_VERSION)")
 
 header = (ROOT / "include/gradscaler/gradscaler.h").read_text()
 layer = "".join(path.read_text() for path in sorted((ROOT / "include/gradscaler/cpp").glob("*.hpp")))
 layer = re.sub(r"//[^\n]*", "", layer)
 functions = [line for line in (ROOT / "capi/functions.txt").read_text().splitlines() if line.startswith("gsc_")]
 enumerators = re.findall(r"\b(GSC_\w+) = ", re.sub(r"/\*.*?\*/", "", header, flags=re.S))
-if len(functions) < 82 or len(enumerators) < 60:
+if len(functions) < 72 or len(enumerators) < 60:
     sys.exit(f"read {len(functions)} functions and {len(enumerators)} enumerators; there are more")
 missing = [name for name in functions if not re.search(rf"\b{name}\(", layer)]
 missing += [name for name in enumerators if not C_NAMES.match(name) and not re.search(rf"\b{name}\b", layer)]

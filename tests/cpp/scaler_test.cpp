@@ -154,14 +154,14 @@ TEST_F(GradScalerTest, StateMovesToAnotherScaler) {
   GradScaler other(context_);
   other.set_state(state);
   EXPECT_EQ(other.get_scale(), 4.0f);
-  EXPECT_EQ(other.get_growth_interval(), 2);
+  EXPECT_EQ(other.get_options().growth_interval, 2);
   EXPECT_EQ(other.get_state().updates, 1);
   EXPECT_EQ(status_of([&] { other.set_state({}); }), GSC_ERROR_INVALID_ARGUMENT);
 }
 
 TEST_F(GradScalerTest, OptionsCanBeReadAndReplaced) {
-  EXPECT_TRUE(scaler_.is_enabled());
-  EXPECT_FALSE(GradScaler(context_, {.enabled = false}).is_enabled());
+  EXPECT_TRUE(scaler_.get_options().enabled);
+  EXPECT_FALSE(GradScaler(context_, {.enabled = false}).get_options().enabled);
   ScalerOptions options = scaler_.get_options();
   EXPECT_EQ(options.init_scale, 4.0f);
   EXPECT_EQ(options.growth_interval, 2);
@@ -169,14 +169,9 @@ TEST_F(GradScalerTest, OptionsCanBeReadAndReplaced) {
   options.growth_interval = 5;
   scaler_.set_options(options);
   EXPECT_EQ(scaler_.get_options().hysteresis, 2);
-  EXPECT_EQ(scaler_.get_growth_interval(), 5);
-  scaler_.set_growth_interval(6);
-  EXPECT_EQ(scaler_.get_growth_interval(), 6);
-  scaler_.set_growth_factor(3.0);
-  EXPECT_EQ(scaler_.get_growth_factor(), 3.0);
-  scaler_.set_backoff_factor(0.25);
-  EXPECT_EQ(scaler_.get_backoff_factor(), 0.25);
-  EXPECT_EQ(status_of([&] { scaler_.set_backoff_factor(1.0); }), GSC_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(scaler_.get_options().growth_interval, 5);
+  options.backoff_factor = 1.0;
+  EXPECT_EQ(status_of([&] { scaler_.set_options(options); }), GSC_ERROR_INVALID_ARGUMENT);
 }
 
 TEST_F(GradScalerTest, ReducerIsCalledAndRemoved) {

@@ -24,9 +24,7 @@ namespace Gradscaler.Tests
         case "make_scaler": new GradScaler(context, Conformance.Read(with, new ScalerOptions())).Dispose(); break;
         case "make_list": new TensorList(context, Tensors(with, "tensors")).Dispose(); break;
         case "list_get": World.Grads[Integer(with, "index")].ToString(); break;
-        case "set_name": World.Grads.SetName(Integer(with, "index"), "name"); break;
         case "set_tensors": World.Grads.SetTensors(Tensors(with, "tensors")); break;
-        case "ops_zero": Ops.Zero(context, Tensors(with, "tensors")); break;
         case "ops_cast": Ops.Cast(context, Tensors(with, "src"), Tensors(with, "dst")); break;
         case "ops_update_scale":
           DeviceScalar real = DeviceScalar.Of(new float[1]);

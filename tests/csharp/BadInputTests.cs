@@ -78,9 +78,9 @@ namespace Gradscaler.Tests
         Refused("kind", () => new OptimizerOptions((OptimizerKind)99));
         Refused("4 lists", () => new Optimizer(w.Context, adamw, w.Params, w.Grads, null, shorter, shorter, shorter,
                                                shorter));
-        Refused("lr is a word of kind Int", () => w.Optimizer.SetDeviceLr(0, whole));
+        Refused("lr is a device scalar of kind Int", () => w.Optimizer.SetDeviceLr(0, whole));
         Refused("buffer", () => w.Optimizer.Save(IntPtr.Zero, w.Optimizer.SaveSize));
-        Refused("growthTracker is a word of kind Float",
+        Refused("growthTracker is a device scalar of kind Float",
                 () => Ops.UpdateScale(w.Context, real, real, real, 2, 0.5, 1));
         Refused("found_inf", () => Ops.UnscaleCheck(w.Context, new[] { t }, null, real));
         Refused("each has room for 1 elements, needs 2",
@@ -124,7 +124,7 @@ namespace Gradscaler.Tests
       {
         w.Scaler.StepAndUpdate(w.Optimizer);
         Assert.That(w.Grads[0].Count, Is.EqualTo(0));
-        Ops.Zero(w.Context, new Tensor[0]);
+        Ops.Cast(w.Context, new Tensor[0], new Tensor[0]);
         using (var none = new TensorList(w.Context))
         using (var nowhere = new TensorList(w.Context, Tensor.At(IntPtr.Zero, 0, DType.Fp16)))
         {

@@ -84,8 +84,41 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
   *report = {};
   report->struct_size = sizeof *report;
   gsc_tensor x = words.device_tensor();
+  auto *const scalars = static_cast<float *>(x.data);
+  auto *const optimizer = training.optimizer.get();
+  gsc_scaler_state state{};
+  state.struct_size = sizeof state;
+  ASSERT_GSC_OK(gsc_scaler_get_state_sync(scaler, &state, nullptr));
+  int64_t bytes = 0;
+  ASSERT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &bytes));
+  std::vector<char> saved(static_cast<size_t>(bytes));
+  ASSERT_GSC_OK(gsc_optimizer_save_sync(optimizer, saved.data(), bytes, nullptr));
+  std::vector<void *> addresses;
+  for (const Twin &twin : training.g) addresses.push_back(const_cast<Twin &>(twin).device_tensor().data);
+  const int64_t waits = emulation::wait_count();
   {
     const Capturing capturing;
+    EXPECT_GSC_OK(gsc_scaler_check_range(scaler, grads, 0, 1, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_check(scaler, grads, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_value(scaler, grads, 1.0, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_set_state(scaler, &state, nullptr));
+    const gsc_scaler_options policy = scaler_options(1024.0f, 7);
+    EXPECT_GSC_OK(gsc_scaler_set_options(scaler, &policy, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_scale(scaler, &x, &x, 1, nullptr));
+    EXPECT_GSC_OK(gsc_tensor_list_set_pointers(training.grads.get(), addresses.data(),
+                                               static_cast<int64_t>(addresses.size()), nullptr));
+    const gsc_optimizer_options adamw = optimizer_options(GSC_ADAMW);
+    EXPECT_GSC_OK(gsc_optimizer_set_options(optimizer, 0, &adamw, nullptr));
+    EXPECT_GSC_OK(gsc_optimizer_set_device_lr(optimizer, 0, scalars, nullptr));
+    EXPECT_GSC_OK(gsc_optimizer_set_steps(optimizer, 3, 0, nullptr));
+    EXPECT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
+    EXPECT_GSC_OK(gsc_optimizer_step_scaled(optimizer, scalars, scalars + 1, nullptr));
+    EXPECT_GSC_OK(gsc_ops_unscale_check(contexts.cuda.get(), &x, 1, scalars, scalars + 1, nullptr));
+    EXPECT_GSC_OK(gsc_ops_scale(contexts.cuda.get(), &x, &x, 1, scalars, nullptr));
+    EXPECT_GSC_OK(gsc_ops_axpby(contexts.cuda.get(), 1.0, &x, 1.0, &x, 1, nullptr));
+    EXPECT_GSC_OK(gsc_ops_update_scale(contexts.cuda.get(), scalars, reinterpret_cast<int32_t *>(scalars + 2),
+                                       scalars + 1, 2.0, 0.5, 10, nullptr));
     EXPECT_GSC_OK(gsc_scaler_unscale(scaler, grads, nullptr));
     EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, grads, 1.0, GSC_NORM_L2, nullptr));
     EXPECT_GSC_OK(gsc_scaler_step(scaler, training.optimizer.get(), nullptr));
@@ -98,6 +131,7 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
     EXPECT_GSC_OK(gsc_ops_cast(contexts.cuda.get(), &x, &x, 1, nullptr));
     EXPECT_GSC_OK(gsc_ops_norm(contexts.cuda.get(), &x, 1, GSC_NORM_L2,
                                static_cast<double *>(sums.device_tensor().data), nullptr, nullptr));
+    EXPECT_EQ(emulation::wait_count(), waits) << "a function waits without _sync in its name";
     // What waits is refused, with a sentence.
     float scale = 0.0f;
     EXPECT_GSC_ERROR(gsc_scaler_get_scale_sync(scaler, &scale, nullptr), GSC_ERROR_BAD_STATE, "captured");
@@ -108,6 +142,16 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
     EXPECT_GSC_ERROR(gsc_tensor_list_diagnose_sync(grads, diagnosis.data(), nullptr,
                                                    static_cast<int64_t>(diagnosis.size()), nullptr),
                      GSC_ERROR_BAD_STATE, "captured");
+    gsc_history_entry entry;
+    int64_t count = 0;
+    int32_t apply = 0;
+    const gsc_status bad = GSC_ERROR_BAD_STATE;
+    EXPECT_GSC_ERROR(gsc_scaler_get_history_sync(scaler, &entry, 1, &count, nullptr), bad, "captured");
+    EXPECT_GSC_ERROR(gsc_scaler_get_state_sync(scaler, &state, nullptr), bad, "captured");
+    EXPECT_GSC_ERROR(gsc_optimizer_get_steps_sync(optimizer, &count, nullptr, nullptr), bad, "captured");
+    EXPECT_GSC_ERROR(gsc_optimizer_save_sync(optimizer, saved.data(), bytes, nullptr), bad, "captured");
+    EXPECT_GSC_ERROR(gsc_optimizer_load_sync(optimizer, saved.data(), bytes, nullptr), bad, "captured");
+    EXPECT_GSC_ERROR(gsc_scaler_should_step_sync(scaler, grads, &apply, nullptr), bad, "captured");
   }
   EXPECT_EQ(report->updates, 2);
   EXPECT_EQ(report->scale, 64.0f);
@@ -349,6 +393,102 @@ TEST(EmulatedBackend, ACheckpointGoesThroughTheDevice) {
   ASSERT_GSC_OK(gsc_optimizer_load_sync(two.optimizer.get(), saved.data(), bytes, nullptr));
   ASSERT_GSC_OK(gsc_optimizer_save_sync(two.optimizer.get(), again.data(), bytes, nullptr));
   EXPECT_EQ(again, saved);
+}
+
+/// A CUDA context of the caller's own, current on this thread.
+class OwnContext {
+ public:
+  explicit OwnContext(int device) : context_(emulation::make_context(device)) {
+    emulation::set_current_context(context_);
+  }
+  OwnContext(const OwnContext &) = delete;
+  OwnContext &operator=(const OwnContext &) = delete;
+  ~OwnContext() {
+    emulation::set_current_context(nullptr);
+    emulation::destroy_context(context_);
+  }
+  CUctx_st *get() const { return context_; }
+
+ private:
+  CUctx_st *context_;
+};
+
+gsc_status create_in_current(int device, gsc_context **out) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  options.device_index = device;
+  options.flags = GSC_CONTEXT_USE_CURRENT;
+  return gsc_context_create(&options, out);
+}
+
+TEST(CurrentContext, IsUsedAndNotThePrimaryOne) {
+  gsc_context *made = nullptr;
+  const OwnContext own(1);
+  ASSERT_GSC_OK(create_in_current(1, &made));
+  const Context context(made);
+  EXPECT_EQ(emulation::reference_count(emulation::primary_context(1)), 0) << "retained";
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  {
+    const Training training(context);
+    emulation::set_current_context(nullptr);  // as on another thread: it is current during the library's calls only
+    ASSERT_GSC_OK(training.step(stream)) << "a stream of the caller's context";
+    EXPECT_EQ(emulation::current_context(), nullptr);
+    float scale = 0.0f;
+    ASSERT_GSC_OK(gsc_scaler_get_scale_sync(training.scaler.get(), &scale, stream));
+    EXPECT_EQ(scale, 1024.0f);
+  }
+  emulation::set_current_context(own.get());
+  cudaStreamDestroy(stream);
+}
+
+TEST(CurrentContext, StreamsOfThePrimaryOneAreForeign) {
+  cudaStream_t stream = nullptr;
+  emulation::set_current_context(emulation::primary_context(0));
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  gsc_context *made = nullptr;
+  const OwnContext own(0);
+  ASSERT_GSC_OK(create_in_current(0, &made));
+  const Context context(made);
+  const Training training(context);
+  EXPECT_GSC_ERROR(training.step(stream), GSC_ERROR_INVALID_ARGUMENT, "stream");
+  cudaStreamDestroy(stream);
+}
+
+TEST(CurrentContext, ThePrimaryOneIsKeptWithoutTheFlag) {
+  const OwnContext own(0);
+  const int before = emulation::reference_count(emulation::primary_context(0));
+  {
+    const Contexts contexts;
+    EXPECT_EQ(emulation::reference_count(emulation::primary_context(0)), before + 1);
+    EXPECT_EQ(emulation::current_context(), own.get());
+  }
+  EXPECT_EQ(emulation::reference_count(emulation::primary_context(0)), before);
+}
+
+TEST(CurrentContext, IsRefusedIfThereIsNoneOrOfAnotherDevice) {
+  gsc_context *made = nullptr;
+  emulation::set_current_context(nullptr);
+  EXPECT_GSC_ERROR(create_in_current(0, &made), GSC_ERROR_INVALID_ARGUMENT, "GSC_CONTEXT_USE_CURRENT",
+                   "no CUDA context is current");
+  const OwnContext own(1);
+  EXPECT_GSC_ERROR(create_in_current(0, &made), GSC_ERROR_INVALID_ARGUMENT, "options.device_index is 0", "device 1");
+  EXPECT_EQ(made, nullptr);
+  EXPECT_EQ(emulation::current_context(), own.get());
+}
+
+TEST(CurrentContext, AScalerSpansTwoContextsOfOneDevice) {
+  gsc_context *made = nullptr;
+  const Contexts contexts;
+  const OwnContext own(0);
+  ASSERT_GSC_OK(create_in_current(0, &made));
+  const Context context(made);
+  emulation::set_current_context(nullptr);
+  const Training first(contexts.cuda), second(context);
+  ASSERT_GSC_OK(gsc_scaler_step(first.scaler.get(), first.optimizer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(first.scaler.get(), second.optimizer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(first.scaler.get(), nullptr));
+  EXPECT_EQ(report_of(first.scaler).updates, 1);
 }
 
 }  // namespace

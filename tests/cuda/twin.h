@@ -108,7 +108,7 @@ class Twin {
 
   Buffer &host() { return host_; }
   gsc_tensor host_tensor() { return host_.tensor(); }
-  gsc_tensor device_tensor() { return {memory_.data() + skip_, host_.count(), host_.dtype(), 0}; }
+  gsc_tensor device_tensor() { return GSC_TENSOR_INIT(memory_.data() + skip_, host_.count(), host_.dtype()); }
 
   /// The host's values to the device.
   void upload() { copy_to_device(memory_.data() + skip_, host_.data(), host_.bytes()); }

@@ -26,7 +26,7 @@ static double now(void) {
 
 int main(void) {
   float weight = 0, gradient = 0;
-  const gsc_tensor w = {&weight, 1, GSC_FP32, 0}, g = {&gradient, 1, GSC_FP32, 0};
+  const gsc_tensor w = GSC_TENSOR_INIT(&weight, 1, GSC_FP32), g = GSC_TENSOR_INIT(&gradient, 1, GSC_FP32);
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   gsc_optimizer_options sgd;
   gsc_context *context;

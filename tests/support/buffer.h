@@ -48,7 +48,7 @@ class Buffer {
   int64_t bytes() const { return count_ * dtype_size(dtype_); }
   void *data() { return memory_.get() + skip_; }
   const void *data() const { return memory_.get() + skip_; }
-  gsc_tensor tensor() { return {data(), count_, dtype_, 0}; }
+  gsc_tensor tensor() { return GSC_TENSOR_INIT(data(), count_, dtype_); }
 
   double get(int64_t i) const { return load(memory_.get() + skip_ + i * dtype_size(dtype_), dtype_); }
   void set(int64_t i, double value) { store(memory_.get() + skip_ + i * dtype_size(dtype_), value, dtype_); }

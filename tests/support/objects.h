@@ -97,7 +97,7 @@ inline gsc_scaler_options scaler_options(float init_scale = 65536.0f, int32_t gr
 }
 inline gsc_scaler_options preset_options(int32_t preset) {
   gsc_scaler_options options;
-  EXPECT_GSC_OK(gsc_scaler_options_init_preset(&options, sizeof options, preset));
+  EXPECT_GSC_OK(gsc_scaler_options_init(&options, sizeof options, preset));
   return options;
 }
 inline Scaler make_scaler(const Context &context, const gsc_scaler_options &options) {

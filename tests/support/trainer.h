@@ -86,7 +86,7 @@ class Trainer {
   }
   gsc_tensor state_tensor(int32_t slot, size_t index) const {
     gsc_tensor_list *list = nullptr;
-    gsc_tensor tensor = {nullptr, 0, 0, 0};
+    gsc_tensor tensor{};
     EXPECT_GSC_OK(gsc_optimizer_get_state(get(), slot, &list, nullptr));
     EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, static_cast<int64_t>(index), &tensor));
     return tensor;

@@ -5,17 +5,6 @@ using System.Runtime.InteropServices;
 
 namespace Gradscaler
 {
-  /// <summary>How severe a message is.</summary>
-  public enum LogLevel
-  {
-    /// <summary>Something failed.</summary>
-    Error = NativeCalls.LOG_ERROR,
-    /// <summary>Something is probably wrong.</summary>
-    Warning = NativeCalls.LOG_WARNING,
-    /// <summary>Good to know.</summary>
-    Info = NativeCalls.LOG_INFO,
-  }
-
   /// <summary>
   /// Replaces the doubles at an address in device memory by their sums over the ranks of a job: enqueues that on the
   /// stream of a CUDA device, is done on return on the CPU. An exception becomes the inner one of the failing call's.

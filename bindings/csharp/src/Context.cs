@@ -44,13 +44,19 @@ namespace Gradscaler
       }
     }
 
-    /// <summary>A CUDA device. Throws UnavailableException if there is no such device.</summary>
-    public static Context Cuda(int index = 0)
+    /// <summary>
+    /// A CUDA device. useCurrentContext: work in the CUDA context that is current on this thread, not in the device's
+    /// primary one, for libraries that make contexts of their own (ILGPU, ManagedCUDA): their memory and streams are of
+    /// no use in the primary one. That context must outlive this one and its objects. Throws UnavailableException if
+    /// there is no such device, InvalidArgumentException if no CUDA context is current, or one of another device.
+    /// </summary>
+    public static Context Cuda(int index = 0, bool useCurrentContext = false)
     {
       using (var options = new NativeContextOptions())
       {
         options.DeviceType = (int)DeviceType.Cuda;
         options.DeviceIndex = index;
+        options.Flags = useCurrentContext ? (uint)NativeCalls.CONTEXT_USE_CURRENT : 0;
         return new Context(options);
       }
     }

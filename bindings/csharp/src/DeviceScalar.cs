@@ -72,37 +72,37 @@ namespace Gradscaler
       return new DeviceScalar(address, Kind.Int);
     }
 
-    internal static IntPtr Floats(DeviceScalar word, string name)
+    internal static IntPtr Floats(DeviceScalar scalar, string name)
     {
-      return AddressOf(word, Kind.Float, 1, name);
+      return AddressOf(scalar, Kind.Float, 1, name);
     }
 
-    internal static IntPtr Doubles(DeviceScalar word, long count, string name)
+    internal static IntPtr Doubles(DeviceScalar scalar, long count, string name)
     {
-      return AddressOf(word, Kind.Double, count, name);
+      return AddressOf(scalar, Kind.Double, count, name);
     }
 
-    internal static IntPtr Ints(DeviceScalar word, string name)
+    internal static IntPtr Ints(DeviceScalar scalar, string name)
     {
-      return AddressOf(word, Kind.Int, 1, name);
+      return AddressOf(scalar, Kind.Int, 1, name);
     }
 
     /// <summary>Zero for null: the library says whether that is allowed.</summary>
-    private static IntPtr AddressOf(DeviceScalar word, Kind kind, long count, string name)
+    private static IntPtr AddressOf(DeviceScalar scalar, Kind kind, long count, string name)
     {
-      if (word == null)
+      if (scalar == null)
       {
         return IntPtr.Zero;
       }
-      if (word.kind != kind)
+      if (scalar.kind != kind)
       {
-        throw new InvalidArgumentException(name + " is a word of kind " + word.kind + ", not " + kind);
+        throw new InvalidArgumentException(name + " is a device scalar of kind " + scalar.kind + ", not " + kind);
       }
-      if (word.count < count)
+      if (scalar.count < count)
       {
-        throw new InvalidArgumentException(name + " has room for " + word.count + " elements, needs " + count);
+        throw new InvalidArgumentException(name + " has room for " + scalar.count + " elements, needs " + count);
       }
-      return word.address;
+      return scalar.address;
     }
   }
 }

@@ -62,7 +62,7 @@ namespace Gradscaler
     }
   }
 
-  /// <summary>Host or device memory could not be had.</summary>
+  /// <summary>Allocation of host or device memory failed.</summary>
   public sealed class AllocationException : GradScalerException
   {
     internal AllocationException(string message)

@@ -247,7 +247,7 @@ namespace Gradscaler
       return entries;
     }
 
-    /// <summary>Addresses of the scaler's words in device memory, of a list too if one is given.</summary>
+    /// <summary>Addresses of the scaler's device scalars, of a list too if one is given.</summary>
     public DeviceState GetDeviceState(TensorList grads = null)
     {
       NativeScaler scaler = Handle;

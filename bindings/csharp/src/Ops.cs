@@ -5,7 +5,7 @@ using System.Runtime.InteropServices;
 namespace Gradscaler
 {
   /// <summary>
-  /// Stateless operations, for loops that keep the scaler's state in memory of their own. Words are single numbers in
+  /// Stateless operations, for loops that keep the scaler's state in memory of their own. Device scalars are single numbers in
   /// memory of the device. `stream` is the CUDA stream to enqueue on; it is ignored on the CPU.
   /// </summary>
   public static class Ops
@@ -35,7 +35,7 @@ namespace Gradscaler
       return found != 0;
     }
 
-    /// <summary>PyTorch's _amp_update_scale_; growthTracker is a 32-bit integer, the other words are floats.</summary>
+    /// <summary>PyTorch's _amp_update_scale_; growthTracker is a 32-bit integer, the others are floats.</summary>
     public static void UpdateScale(Context context, DeviceScalar scale, DeviceScalar growthTracker, DeviceScalar foundInf, double growthFactor,
                                    double backoffFactor, int growthInterval, IntPtr stream = default(IntPtr))
     {
@@ -130,16 +130,6 @@ namespace Gradscaler
       }
       GC.KeepAlive(total);
       GC.KeepAlive(each);
-    }
-
-    /// <summary>All elements of all tensors become +0.</summary>
-    public static void Zero(Context context, Tensor[] tensors, IntPtr stream = default(IntPtr))
-    {
-      NativeContext device = Context.HandleOf(context);
-      using (NativeTensorArray array = Tensor.Array(tensors, "tensors"))
-      {
-        device.Zero(array, stream);
-      }
     }
   }
 

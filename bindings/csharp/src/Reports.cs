@@ -195,7 +195,7 @@ namespace Gradscaler
   }
 
   /// <summary>
-  /// Addresses of a scaler's words in device memory, valid as long as the scaler. Read them in your own kernels.
+  /// Addresses of a scaler's device scalars, valid as long as the scaler. Read them in your own kernels.
   /// </summary>
   public sealed class DeviceState
   {

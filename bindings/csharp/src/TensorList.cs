@@ -64,12 +64,6 @@ namespace Gradscaler
       }
     }
 
-    /// <summary>Names a tensor for messages and reports; null removes the name.</summary>
-    public void SetName(long index, string name)
-    {
-      Handle.SetName(index, name);
-    }
-
     /// <summary>Points the list at new tensors of the same counts and dtypes. On error it keeps its old ones.</summary>
     public void SetTensors(Tensor[] tensors, IntPtr stream = default(IntPtr))
     {

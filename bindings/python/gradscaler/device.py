@@ -13,11 +13,9 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ._native import Closeable, Names, integer, native
+from ._enums import CPU_TARGET, DEVICE_TYPE
+from ._native import Closeable, integer, native
 from .messages import device_errors
-
-_TARGETS = Names("CPU_", "best", "baseline", "avx2", "avx512")
-_TYPES = Names("DEVICE_", "cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -56,17 +54,17 @@ def parse_device(device: str | TorchDevice) -> tuple[int, int]:
     else:
         word, number = getattr(device, "type", None) or "", getattr(device, "index", None)
         colon, index = ("", "") if number is None else (":", str(number))
-    if word not in _TYPES or (colon and not index.isdigit()):
+    if word not in DEVICE_TYPE or (colon and not index.isdigit()):
         raise ValueError(f"device is {device!r}; it must be 'cpu', 'cuda', 'cuda:<n>' or a torch.device")
     if not isinstance(device, str) and word == "cuda" and not colon:
         # To PyTorch this is the current device, here the first.
         index = str(sys.modules["torch"].cuda.current_device())
-    return _TYPES.code("device", word), int(index or 0)
+    return DEVICE_TYPE.code("device", word), int(index or 0)
 
 
 def device_name(device_type: int, device_index: int) -> str:
     """The inverse of :func:`parse_device`."""
-    word = _TYPES.word(device_type)
+    word = DEVICE_TYPE.word(device_type)
     return word if word == "cpu" else f"{word}:{device_index}"
 
 
@@ -75,16 +73,23 @@ class Context(Closeable):
 
     `threads` is how many CPU threads a call may use, the calling one included; 0 takes all that the process may run
     on. `cpu_target` insists on an instruction set: ``"best"``, ``"baseline"``, ``"avx2"`` or ``"avx512"``; all give
-    the same bits. Raises UnavailableError if there is no such device.
+    the same bits. `use_current_context` works in the CUDA context that is current on this thread, not in the device's
+    primary one: for programs that make CUDA contexts of their own, whose memory and streams are of no use in the
+    primary one. That context must outlive this one and its objects. Raises UnavailableError if there is no such
+    device, and InvalidArgumentError if no CUDA context is current, or one of another device.
     """
 
     __slots__ = ("device",)
 
-    def __init__(self, device: str | TorchDevice = "cpu", *, threads: int = 0, cpu_target: str = "best") -> None:
+    def __init__(
+        self, device: str | TorchDevice = "cpu", *, threads: int = 0, cpu_target: str = "best",
+        use_current_context: bool = False,
+    ) -> None:
         options = native.ContextOptions()
         options.device_type, options.device_index = parse_device(device)
         options.num_threads = integer("threads", threads, 0, 1 << 16)
-        options.cpu_target = _TARGETS.code("cpu_target", cpu_target)
+        options.cpu_target = CPU_TARGET.code("cpu_target", cpu_target)
+        options.flags = native.CONTEXT_USE_CURRENT if use_current_context else 0
         #: ``"cpu"`` or ``"cuda:<n>"``.
         self.device: str = device_name(options.device_type, options.device_index)
         with device_errors(str(device)):
@@ -98,7 +103,7 @@ class Context(Closeable):
     @property
     def cpu_target(self) -> str:
         """The instruction set in use."""
-        return _TARGETS.word(self._handle.cpu_target())
+        return CPU_TARGET.word(self._handle.cpu_target())
 
     def __repr__(self) -> str:
         return f"<gradscaler.Context {self.device}{' closed' if self.closed else ''}>"
@@ -144,8 +149,8 @@ if hasattr(os, "register_at_fork"):
 def devices() -> list[DeviceInfo]:
     """All devices that this build can use here, the CPU first."""
     found = []
-    for word in _TYPES:
-        kind = _TYPES.code("device", word)
+    for word in DEVICE_TYPE:
+        kind = DEVICE_TYPE.code("device", word)
         for index in range(native.device_count(kind)):
             info = native.DeviceInfo()
             native.device_info(kind, index, info)

@@ -33,7 +33,7 @@ class BadStateError(GradscalerError, RuntimeError):
 
 
 class OutOfMemoryError(GradscalerError, MemoryError):
-    """Host or device memory could not be had."""
+    """Allocation of host or device memory failed."""
 
     status = 3
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stateless operations, for programs that keep the scaler's state in arrays of their own; and clipping of plain arrays.
 
-Words such as `found_inf` are arrays of one element in memory of the tensors' device. On the CPU a plain number will do
-for a word that is only read. Collections are arrays, several, or a mapping from names to arrays, as everywhere.
+Device scalars such as `found_inf` are arrays of one element in memory of the tensors' device. On the CPU a plain number
+will do for one that is only read. Collections are arrays, several, or a mapping from names to arrays, as everywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .memory import same_order
 from .scaler import norm_code
 from .torch_memory import mark_written
 
-__all__ = ["unscale_check", "update_scale", "scale", "axpby", "cast", "norm", "norms", "zero", "clip_grad_norm_",
+__all__ = ["unscale_check", "update_scale", "scale", "axpby", "cast", "norm", "norms", "clip_grad_norm_",
            "clip_grad_value_"]
 
 Number = float | Any
@@ -88,14 +88,6 @@ def norms(tensors: Arrays, norm_type: float = 2.0) -> tuple[float, ...]:
     return _norms(tensors, norm_type)[1]
 
 
-def zero(tensors: Arrays) -> None:
-    """Sets all elements to zero."""
-    found = _look(tensors, "tensors")
-    device = common_device(found, "tensors")
-    default_context(device)._handle.zero(tensor_array(found), _stream(found))
-    mark_written(found)
-
-
 def clip_grad_norm_(grads: Arrays, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> float:
     """Limits the norm of all `grads` together to `max_norm` in place and returns what it was, as PyTorch's.
 
@@ -161,7 +153,7 @@ def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str) -> tuple[list
 
 
 def _word(value: Number, argument: str, device: str) -> tuple[int, Any]:
-    """Address of a word that is only read, and what holds it."""
+    """Address of a device scalar that is only read, and what holds it."""
     if isinstance(value, (int, float)) and device == "cpu":
         word = ctypes.c_float(value)
         return ctypes.addressof(word), word

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
-from ._native import Names, integer, native, real
+from ._enums import FLOOR_ACTION, GROWTH_TIMING, HYSTERESIS_REFILL, PRESET
+from ._native import integer, native, real
 
-_PRESETS = Names("PRESET_", "torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "tensorflow", "keras", "flax",
-                 "jmp", "paddle", "mindspore", "fairseq", "oneflow", "colossalai")
 #: Systems whose policy is reproduced step by step.
-PRESETS: tuple[str, ...] = tuple(_PRESETS)
+PRESETS: tuple[str, ...] = tuple(PRESET)
 
 _WORDS = {
-    "hysteresis_refill": Names("REFILL_", "on_growth", "on_clean_step", "consecutive"),
-    "growth_timing": Names("GROWTH_", "at_interval", "one_later", "first_one_later"),
-    "floor_action": Names("FLOOR_", "clamp", "report", "error"),
+    "hysteresis_refill": HYSTERESIS_REFILL,
+    "growth_timing": GROWTH_TIMING,
+    "floor_action": FLOOR_ACTION,
 }
 _INTEGERS = ("growth_interval", "hysteresis", "recovery_interval", "floor_patience", "history_capacity")
 _REALS = ("init_scale", "min_scale", "max_scale", "growth_factor", "backoff_factor", "overflow_tolerance",
@@ -101,5 +100,5 @@ def describe(options: Any) -> dict[str, Any]:
 def preset_options(preset: str) -> Any:
     """The library's options of a preset."""
     options = native.ScalerOptions()
-    options.preset(_PRESETS.code("preset", preset))
+    options.preset(PRESET.code("preset", preset))
     return options

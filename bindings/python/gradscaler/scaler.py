@@ -65,7 +65,7 @@ class GradScaler(Closeable):
         options = native.ScalerOptions()
         _policy.apply(options, dict(init_scale=init_scale, growth_factor=growth_factor, backoff_factor=backoff_factor,
                                     growth_interval=growth_interval, enabled=enabled, **policy))
-        #: The context that the scaler's words lie on.
+        #: The context of the scaler's device scalars.
         self.context: Context = resolve_context(device)
         self._stream = 0
         self._adopted = False
@@ -277,7 +277,7 @@ class GradScaler(Closeable):
 
     @property
     def device_words(self) -> dict[str, int]:
-        """Addresses of the scaler's words in device memory, for kernels of your own. Valid as long as the scaler."""
+        """Addresses of the scaler's device scalars, for kernels of your own. Valid as long as the scaler."""
         found = native.DeviceState()
         self._handle.device_state(None, found)
         return {name: getattr(found, name)

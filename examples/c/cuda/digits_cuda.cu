@@ -150,7 +150,7 @@ struct Network {
 
 gsc_tensor_list *make_list(gsc_context *context, void *const *data, int32_t dtype) {
   gsc_tensor tensors[Network::kTensors];
-  for (int t = 0; t < Network::kTensors; ++t) tensors[t] = {data[t], Network::kCounts[t], dtype, 0};
+  for (int t = 0; t < Network::kTensors; ++t) tensors[t] = GSC_TENSOR_INIT(data[t], Network::kCounts[t], dtype);
   gsc_tensor_list *list = nullptr;
   require(gsc_tensor_list_create(context, tensors, Network::kTensors, nullptr, &list), "list");
   return list;
@@ -165,8 +165,8 @@ void initialise(const Network &network, random_source *random, gsc_context *cont
     for (float &value : values) value = static_cast<float>(scale * random_normal(random));
     require(cudaMemcpy(network.masters[t], values.data(), sizeof(float) * values.size(), cudaMemcpyHostToDevice),
             "weights");
-    const gsc_tensor from = {network.masters[t], count, GSC_FP32, 0};
-    const gsc_tensor to = {network.weights[t], count, GSC_FP16, 0};
+    const gsc_tensor from = GSC_TENSOR_INIT(network.masters[t], count, GSC_FP32);
+    const gsc_tensor to = GSC_TENSOR_INIT(network.weights[t], count, GSC_FP16);
     require(gsc_ops_cast(context, &from, &to, 1, nullptr), "weights");
   }
   require(cudaDeviceSynchronize(), "weights");

@@ -65,7 +65,7 @@ static void trainer_create(trainer *t, const device *d, const run_settings *sett
   require(d, gsc->optimizer_create(context, &adamw, t->params, t->grads, t->model_copy, NULL, 0, &t->optimizer),
           "optimizer");
 
-  require(d, gsc->scaler_options_init(&policy, sizeof policy), "scaler options");
+  require(d, gsc->scaler_options_init(&policy, sizeof policy, GSC_PRESET_TORCH), "scaler options");
   policy.enabled = settings->arm == ARM_SCALED;
   policy.init_scale = settings->initial_scale;
   policy.growth_interval = GROWTH_INTERVAL; /* the default, 2000, is for runs longer than this one */

@@ -69,7 +69,7 @@ void trainer_create(trainer *t, const device *d, const recipe *r) {
   t->grads = make_list(t, t->sums);
   if (r->arm != ARM_FP32) t->model_copy = make_list(t, t->model.weights);
   make_optimizer(t);
-  require(d, t->gsc->scaler_options_init(&policy, sizeof policy), "scaler options");
+  require(d, t->gsc->scaler_options_init(&policy, sizeof policy, GSC_PRESET_TORCH), "scaler options");
   policy.enabled = r->arm == ARM_SCALED;
   policy.growth_interval = GROWTH_INTERVAL; /* the default, 2000, is for runs longer than this one */
   require(d, t->gsc->scaler_create(d->context, &policy, &t->scaler), "scaler");

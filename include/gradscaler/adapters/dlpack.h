@@ -42,10 +42,11 @@ static inline gsc_status gsc_dlpack_tensor(const DLTensor *dl, gsc_tensor *out_t
     count *= dl->shape[i];
   }
   if (dl->data == NULL && count != 0) return GSC_ERROR_INVALID_ARGUMENT;
-  out_tensor->data = dl->data == NULL ? NULL : (char *)dl->data + dl->byte_offset;
-  out_tensor->count = count;
-  out_tensor->dtype = gsc_dlpack_dtype(dl->dtype);
-  out_tensor->reserved = 0;
+  {
+    const gsc_tensor tensor = GSC_TENSOR_INIT(dl->data == NULL ? NULL : (char *)dl->data + dl->byte_offset, count,
+                                              gsc_dlpack_dtype(dl->dtype));
+    *out_tensor = tensor;
+  }
   return GSC_OK;
 }
 

@@ -10,7 +10,7 @@
 
 namespace gradscaler {
 
-/// Words such as found_inf are single numbers in device memory.
+/// found_inf, inv_scale and so on are device scalars: addresses of single numbers in device memory.
 namespace ops {
 
 inline void unscale_check(const Context &context, Tensors tensors, float *found_inf, const float *inv_scale,
@@ -35,16 +35,12 @@ inline void cast(const Context &context, Tensors src, Tensors dst, gsc_stream st
   const int64_t count = detail::same_count("src", src, "dst", dst);
   detail::check(gsc_ops_cast(context.get(), src.data(), dst.data(), count, stream));
 }
-/// `tensor_norms`: one word a tensor, or nullptr.
+/// `tensor_norms`: one number a tensor, in device memory, or nullptr.
 inline void norm(const Context &context, Tensors tensors, Norm norm_type, double *out_norm,
                  double *tensor_norms = nullptr, gsc_stream stream = nullptr) {
   detail::check(gsc_ops_norm(context.get(), tensors.data(), tensors.count(), static_cast<int32_t>(norm_type), out_norm,
                              tensor_norms, stream));
 }
-inline void zero(const Context &context, Tensors tensors, gsc_stream stream = nullptr) {
-  detail::check(gsc_ops_zero(context.get(), tensors.data(), tensors.count(), stream));
-}
-
 }  // namespace ops
 
 }  // namespace gradscaler

@@ -39,12 +39,12 @@ struct ScalerOptions {
   /// The policy of another system, to start from.
   static ScalerOptions preset(Preset preset) {
     gsc_scaler_options c;
-    detail::check(gsc_scaler_options_init_preset(&c, sizeof c, static_cast<int32_t>(preset)));
+    detail::check(gsc_scaler_options_init(&c, sizeof c, static_cast<int32_t>(preset)));
     return from_c(c);
   }
   gsc_scaler_options to_c() const {
     gsc_scaler_options c;
-    detail::check(gsc_scaler_options_init(&c, sizeof c));
+    detail::check(gsc_scaler_options_init(&c, sizeof c, GSC_PRESET_TORCH));
     c.flags = flags;
     c.init_scale = init_scale;
     c.min_scale = min_scale;
@@ -144,11 +144,6 @@ class GradScaler : public detail::Handle<gsc_scaler> {
     detail::check(gsc_scaler_get_scale_sync(get(), &scale, stream));
     return scale;
   }
-  bool is_enabled() const {
-    int32_t enabled = 0;
-    detail::check(gsc_scaler_is_enabled(get(), &enabled));
-    return enabled != 0;
-  }
   /// Null: all lists of the last update. Under FloorAction::error throws at the floor; use the form below to see why.
   gsc_report get_report_sync(TensorListRef grads = {}, gsc_stream stream = nullptr) {
     gsc_report report{};
@@ -201,30 +196,6 @@ class GradScaler : public detail::Handle<gsc_scaler> {
   void set_options(const ScalerOptions &options, gsc_stream stream = nullptr) {
     const gsc_scaler_options c = options.to_c();
     detail::check(gsc_scaler_set_options(get(), &c, stream));
-  }
-  double get_growth_factor() const {
-    double factor = 0.0;
-    detail::check(gsc_scaler_get_growth_factor(get(), &factor));
-    return factor;
-  }
-  void set_growth_factor(double factor, gsc_stream stream = nullptr) {
-    detail::check(gsc_scaler_set_growth_factor(get(), factor, stream));
-  }
-  double get_backoff_factor() const {
-    double factor = 0.0;
-    detail::check(gsc_scaler_get_backoff_factor(get(), &factor));
-    return factor;
-  }
-  void set_backoff_factor(double factor, gsc_stream stream = nullptr) {
-    detail::check(gsc_scaler_set_backoff_factor(get(), factor, stream));
-  }
-  int32_t get_growth_interval() const {
-    int32_t interval = 0;
-    detail::check(gsc_scaler_get_growth_interval(get(), &interval));
-    return interval;
-  }
-  void set_growth_interval(int32_t interval, gsc_stream stream = nullptr) {
-    detail::check(gsc_scaler_set_growth_interval(get(), interval, stream));
   }
   /// nullptr removes the reducer.
   void set_reducer(gsc_all_reduce_fn all_reduce, void *user = nullptr) {

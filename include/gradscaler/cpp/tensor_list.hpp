@@ -23,7 +23,7 @@ using Tensor = gsc_tensor;
 
 /// `count` elements of `dtype` at `data`, in memory of any device.
 inline Tensor tensor(void *data, int64_t count, DType dtype) noexcept {
-  return {data, count, static_cast<int32_t>(dtype), 0};
+  return GSC_TENSOR_INIT(data, count, static_cast<int32_t>(dtype));
 }
 inline Tensor tensor(std::span<float> data) noexcept { return tensor(data.data(), std::ssize(data), DType::fp32); }
 inline Tensor tensor(std::span<double> data) noexcept { return tensor(data.data(), std::ssize(data), DType::fp64); }
@@ -96,9 +96,6 @@ class ListCalls {
   void set_pointers(std::span<void *const> data, gsc_stream stream = nullptr) {
     check(gsc_tensor_list_set_pointers(list(), data.data(), std::ssize(data), stream));
   }
-  /// nullptr removes the name.
-  void set_name(int64_t index, const char *name) { check(gsc_tensor_list_set_name(list(), index, name)); }
-  void set_name(int64_t index, const std::string &name) { set_name(index, name.c_str()); }
   std::string get_name(int64_t index) const {
     const char *name = "";
     check(gsc_tensor_list_get_name(list(), index, &name));

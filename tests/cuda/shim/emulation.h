@@ -22,6 +22,8 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 
+struct CUctx_st;
+
 namespace gsc::cuda::emulation {
 
 struct Index {
@@ -94,6 +96,13 @@ int64_t bytes_in_use();
 bool is_device_memory(const void *address, std::size_t bytes);
 /// Of each device; the environment variable EMULATED_MULTIPROCESSORS, 2 by default.
 int multiprocessor_count();
+/// Contexts: the primary one of a device, how often it is retained, others of the tests' own, and the current one.
+CUctx_st *primary_context(int device);
+int reference_count(CUctx_st *context);
+CUctx_st *make_context(int device);
+void destroy_context(CUctx_st *context);
+CUctx_st *current_context();
+void set_current_context(CUctx_st *context);
 /// Memory for the tests.
 void *allocate_device(std::size_t bytes, int device = 0);
 void *allocate_pinned(std::size_t bytes);

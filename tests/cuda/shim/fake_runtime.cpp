@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two CUDA devices, of two multiprocessors unless the environment asks for more, that exist in host memory only, so that the backend's own host code runs in
-// the tests. Their memory lies in one region that can be touched only while a kernel or a copy runs: host code that reads
-// or writes device memory faults. New and freed memory is filled with 0xff. Streams run at once,
-// and can be used on their own device only.
+// Two CUDA devices, of two multiprocessors unless the environment asks for more, that exist in host memory only, so
+// that the backend's own host code runs in the tests. Their memory lies in one region that can be touched only while a kernel or a copy runs: host code that reads
+// or writes device memory faults. New and freed memory is filled with 0xff. Streams run at once, and can be used in
+// their own context only: the primary one of a device, or one that a test has made.
 #include <sys/mman.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <set>
 
 #include "core/cuda/runtime.h"
+#include "cuda.h"
 #include "emulation.h"
+
+struct CUctx_st {
+  int device;
+  int references;  ///< of a primary context: retained minus released
+};
 
 namespace gsc::cuda {
 namespace emulation {
@@ -30,9 +37,10 @@ struct State {
   char *region = nullptr;
   int access = 0;
   std::map<char *, Allocation> allocations;
-  std::map<cudaStream_t, int> streams;  ///< to their device
+  std::map<cudaStream_t, CUcontext> streams;  ///< to their context
   std::set<cudaEvent_t> events;
-  int current = 0;
+  CUctx_st primary[kDevices] = {{0, 0}, {1, 0}};
+  CUcontext current = nullptr;
   bool capturing = false;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   int64_t allocation_count = 0;
@@ -50,6 +58,9 @@ State &state() {
   static State instance;
   return instance;
 }
+
+/// Where the runtime works if no context is current: in the primary one of device 0.
+CUcontext context() { return state().current != nullptr ? state().current : &state().primary[0]; }
 
 void protect(int access) { mprotect(state().region, kRegionBytes, access); }
 
@@ -96,7 +107,7 @@ MemoryAccess::~MemoryAccess() {
 bool is_stream(cudaStream_t stream) {
   if (stream == nullptr) return true;
   const auto found = state().streams.find(stream);
-  return found != state().streams.end() && found->second == state().current;
+  return found != state().streams.end() && found->second == context();
 }
 void set_capturing(bool capturing) { state().capturing = capturing; }
 int64_t allocation_count() { return state().allocation_count; }
@@ -115,6 +126,12 @@ int multiprocessor_count() {
   static const char *text = std::getenv("EMULATED_MULTIPROCESSORS");
   return text != nullptr ? std::atoi(text) : 2;
 }
+CUcontext primary_context(int device) { return &state().primary[device]; }
+CUcontext make_context(int device) { return new CUctx_st{device, 0}; }
+void destroy_context(CUcontext context) { delete context; }
+int reference_count(CUcontext context) { return context->references; }
+CUcontext current_context() { return state().current; }
+void set_current_context(CUcontext context) { state().current = context; }
 void *allocate_device(std::size_t bytes, int device) { return take(bytes, device); }
 void *allocate_pinned(std::size_t bytes) {
   void *memory = std::malloc(bytes);
@@ -124,18 +141,73 @@ void *allocate_pinned(std::size_t bytes) {
 
 }  // namespace emulation
 
-PrimaryContext::PrimaryContext(int32_t device) : device_(device), handle_(this) {}
-PrimaryContext::~PrimaryContext() = default;
-DeviceGuard::DeviceGuard(const PrimaryContext &context) {
-  // A pointer's bits carry the number of the device that was current.
-  previous_ = reinterpret_cast<void *>(static_cast<intptr_t>(emulation::state().current));
-  emulation::state().current = context.device();
-}
-DeviceGuard::~DeviceGuard() { emulation::state().current = static_cast<int>(reinterpret_cast<intptr_t>(previous_)); }
-
 }  // namespace gsc::cuda
 
 using namespace gsc::cuda::emulation;
+
+namespace {
+
+CUresult get_current(CUcontext *out) {
+  *out = state().current;
+  return CUDA_SUCCESS;
+}
+CUresult set_current(CUcontext context) {
+  state().current = context;
+  return CUDA_SUCCESS;
+}
+CUresult device_get(CUdevice *out, int ordinal) {
+  *out = ordinal;
+  return ordinal >= 0 && ordinal < kDevices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult retain(CUcontext *out, CUdevice device) {
+  *out = &state().primary[device];
+  ++(*out)->references;
+  return CUDA_SUCCESS;
+}
+CUresult release(CUdevice device) {
+  --state().primary[device].references;
+  return CUDA_SUCCESS;
+}
+CUresult get_device(CUdevice *out) {
+  if (state().current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *out = state().current->device;
+  return CUDA_SUCCESS;
+}
+CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, std::size_t bytes,
+                   CUstream stream) {
+  for (const auto &[address, context] : {std::pair(to, to_context), {from, from_context}}) {
+    cudaPointerAttributes attributes;
+    cudaPointerGetAttributes(&attributes, reinterpret_cast<const void *>(address));
+    if (attributes.type != cudaMemoryTypeDevice || attributes.device != context->device)
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  const cudaError_t error = cudaMemcpyAsync(reinterpret_cast<void *>(to), reinterpret_cast<const void *>(from), bytes,
+                                            cudaMemcpyHostToDevice, stream);
+  return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **address, unsigned, unsigned,
+                                             cudaDriverEntryPointQueryResult *found) {
+  static const struct {
+    const char *name;
+    void *function;
+  } functions[] = {{"cuCtxGetCurrent", reinterpret_cast<void *>(get_current)},
+                   {"cuCtxSetCurrent", reinterpret_cast<void *>(set_current)},
+                   {"cuDeviceGet", reinterpret_cast<void *>(device_get)},
+                   {"cuDevicePrimaryCtxRetain", reinterpret_cast<void *>(retain)},
+                   {"cuDevicePrimaryCtxRelease", reinterpret_cast<void *>(release)},
+                   {"cuCtxGetDevice", reinterpret_cast<void *>(get_device)},
+                   {"cuMemcpyPeerAsync", reinterpret_cast<void *>(copy_peer)}};
+  *found = cudaDriverEntryPointSymbolNotFound;
+  for (const auto &f : functions) {
+    if (std::strcmp(f.name, name) != 0) continue;
+    *address = f.function;
+    *found = cudaDriverEntryPointSuccess;
+  }
+  return cudaSuccess;
+}
 
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t) { return "emulated error"; }
@@ -145,11 +217,11 @@ cudaError_t cudaGetDeviceCount(int *count) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int *device) {
-  *device = state().current;
+  *device = context()->device;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  state().current = device;
+  state().current = &state().primary[device];
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int) {
@@ -170,7 +242,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
   *stream = reinterpret_cast<cudaStream_t>(std::malloc(1));
-  state().streams[*stream] = state().current;
+  state().streams[*stream] = context();
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -220,7 +292,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
 }
 cudaError_t cudaMallocFromPoolAsync(void **memory, std::size_t bytes, cudaMemPool_t, cudaStream_t stream) {
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
-  *memory = take(bytes, state().current);
+  *memory = take(bytes, context()->device);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
@@ -229,7 +301,7 @@ cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
 cudaError_t cudaMalloc(void **memory, std::size_t bytes) {
   if (forbidden_in_capture()) return cudaErrorStreamCaptureUnsupported;
   ++state().allocation_count;
-  *memory = take(bytes, state().current);
+  *memory = take(bytes, context()->device);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void *memory) {
@@ -247,15 +319,6 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, std::size_t bytes, cudaM
   const MemoryAccess access;
   if (bytes > 0) std::memcpy(to, from, bytes);
   return cudaSuccess;
-}
-cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, std::size_t bytes,
-                                cudaStream_t stream) {
-  for (const auto &[memory, device] : {std::pair<const void *, int>(to, to_device), {from, from_device}}) {
-    cudaPointerAttributes attributes;
-    cudaPointerGetAttributes(&attributes, memory);
-    if (attributes.type != cudaMemoryTypeDevice || attributes.device != device) return cudaErrorInvalidValue;
-  }
-  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *address) {
   const State &s = state();

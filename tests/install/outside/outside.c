@@ -45,9 +45,9 @@ static void train(gsc_context *context) {
   float after[N];
   float scale = 0.0f;
   int i;
-  gsc_tensor source = {(void *)true_grads, N, GSC_FP32, 0};
-  gsc_tensor param = {params, N, GSC_FP32, 0};
-  gsc_tensor grad = {grads, N, GSC_FP32, 0};
+  gsc_tensor source = GSC_TENSOR_INIT((void *)true_grads, N, GSC_FP32);
+  gsc_tensor param = GSC_TENSOR_INIT(params, N, GSC_FP32);
+  gsc_tensor grad = GSC_TENSOR_INIT(grads, N, GSC_FP32);
   gsc_tensor_list *param_list = NULL, *grad_list = NULL;
   gsc_optimizer *optimizer = NULL;
   gsc_scaler *scaler = NULL;

@@ -99,13 +99,13 @@ class GradScaler {
 
   /// Blocks on a CUDA device.
   float get_scale() const { return scaler_.get_scale(stream()); }
-  double get_growth_factor() const { return scaler_.get_growth_factor(); }
-  void set_growth_factor(double factor) { scaler_.set_growth_factor(factor, stream()); }
-  double get_backoff_factor() const { return scaler_.get_backoff_factor(); }
-  void set_backoff_factor(double factor) { scaler_.set_backoff_factor(factor, stream()); }
-  int32_t get_growth_interval() const { return scaler_.get_growth_interval(); }
-  void set_growth_interval(int32_t interval) { scaler_.set_growth_interval(interval, stream()); }
-  bool is_enabled() const { return scaler_.is_enabled(); }
+  double get_growth_factor() const { return scaler_.get_options().growth_factor; }
+  void set_growth_factor(double factor) { set_option(&ScalerOptions::growth_factor, factor); }
+  double get_backoff_factor() const { return scaler_.get_options().backoff_factor; }
+  void set_backoff_factor(double factor) { set_option(&ScalerOptions::backoff_factor, factor); }
+  int32_t get_growth_interval() const { return scaler_.get_options().growth_interval; }
+  void set_growth_interval(int32_t interval) { set_option(&ScalerOptions::growth_interval, interval); }
+  bool is_enabled() const { return scaler_.get_options().enabled; }
 
   /// The scaler behind this: reports, history, limits, ranks. Its lists are those of the gradients.
   gradscaler::GradScaler &native() { return scaler_; }
@@ -145,6 +145,13 @@ class GradScaler {
   }
 
  private:
+  template <typename T>
+  void set_option(T ScalerOptions::*option, T value) {
+    ScalerOptions options = scaler_.get_options();
+    options.*option = value;
+    scaler_.set_options(options, stream());
+  }
+
   enum class Stage { ready, clipped, unscaled, stepped };
 
   /// The gradients of one device.

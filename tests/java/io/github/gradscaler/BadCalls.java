@@ -31,14 +31,8 @@ final class BadCalls implements AutoCloseable {
       case "list_get":
         world.grads.get(integer(with, "index"));
         break;
-      case "set_name":
-        world.grads.setName(integer(with, "index"), "name");
-        break;
       case "set_tensors":
         world.grads.setTensors(tensors(with.get("tensors")));
-        break;
-      case "ops_zero":
-        Ops.zero(context, tensors(with.get("tensors")));
         break;
       case "ops_cast":
         Ops.cast(context, tensors(with.get("src")), tensors(with.get("dst")));

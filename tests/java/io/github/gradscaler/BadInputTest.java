@@ -92,10 +92,10 @@ class BadInputTest {
         shorter, shorter, shorter));
     refused("state[0] is null", () -> new Optimizer(w.context, OptimizerOptions.sgd(), w.params, w.grads, null,
         (TensorList) null));
-    refused("lr is a word of kind INT", () -> w.optimizer.setDeviceLr(0, whole));
+    refused("lr is a device scalar of kind INT", () -> w.optimizer.setDeviceLr(0, whole));
     refused("not a direct buffer", () -> w.optimizer.save(ByteBuffer.allocate(64)));
     refused("read-only", () -> w.optimizer.save(World.direct(64).asReadOnlyBuffer()));
-    refused("growthTracker is a word of kind FLOAT", () -> Ops.updateScale(w.context, real, real, real, 2, 0.5, 1));
+    refused("growthTracker is a device scalar of kind FLOAT", () -> Ops.updateScale(w.context, real, real, real, 2, 0.5, 1));
     refused("found_inf", () -> Ops.unscaleCheck(w.context, new Tensor[] {t}, null, real));
     refused("each has room for 1 elements, needs 2", () -> Ops.norm(w.context, new Tensor[] {t, t}, Norm.L2,
         DeviceScalar.of(World.direct(8).asDoubleBuffer()), DeviceScalar.of(World.direct(8).asDoubleBuffer())));
@@ -132,7 +132,7 @@ class BadInputTest {
     try (World w = new World(0)) {
       w.scaler.stepAndUpdate(w.optimizer);
       assertEquals(0, w.grads.get(0).count());
-      Ops.zero(w.context, new Tensor[0]);
+      Ops.cast(w.context, new Tensor[0], new Tensor[0]);
       try (TensorList none = new TensorList(w.context);
           TensorList nowhere = new TensorList(w.context, Tensor.at(0, 0, DType.FP16))) {
         assertEquals(0, none.count());
@@ -147,11 +147,14 @@ class BadInputTest {
       final ByteBuffer buffer = World.direct(16);
       buffer.putFloat(0, 1f).putFloat(4, 2f).putFloat(8, 3f).putFloat(12, 4f);
       buffer.position(4).limit(12);
-      Ops.zero(w.context, new Tensor[] {Tensor.of(buffer, DType.FP32)});
+      final DeviceScalar zero = DeviceScalar.of(World.direct(4).asFloatBuffer());
+      final Tensor[] middle = {Tensor.of(buffer, DType.FP32)};
+      Ops.scale(w.context, middle, middle, zero);
       final FloatBuffer rest = buffer.clear().order(ByteOrder.nativeOrder()).asFloatBuffer();
       assertEquals(FloatBuffer.wrap(new float[] {1, 0, 0, 4}), rest);
       rest.position(3);
-      Ops.zero(w.context, new Tensor[] {Tensor.of(rest)});
+      final Tensor[] last = {Tensor.of(rest)};
+      Ops.scale(w.context, last, last, zero);
       assertEquals(0f, buffer.getFloat(12));
       assertEquals(1f, buffer.getFloat(0));
     }

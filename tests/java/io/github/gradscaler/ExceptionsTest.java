@@ -48,7 +48,8 @@ class ExceptionsTest {
     try (World w = new World(2)) {
       says("GradScaler.setScale: ", () -> w.scaler.setScale(-1));
       says("Optimizer.setLr: ", () -> w.optimizer.setLr(0, -1));
-      says("Ops.zero: ", () -> Ops.zero(w.context, new Tensor[] {Tensor.at(1, 4, DType.FP32)}));
+      final Tensor[] bad = {Tensor.at(1, 4, DType.FP32)};
+      says("Ops.cast: ", () -> Ops.cast(w.context, bad, bad));
       says("TensorList: ", () -> new TensorList(w.context, Tensor.at(1, 4, DType.FP32)));
       says("GradScaler: ", () -> new GradScaler(w.context, new ScalerOptions().initScale(-1)));
       w.scaler.unscale(w.grads);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
-/** Host or device memory could not be had. */
+/** Allocation of host or device memory failed. */
 public final class AllocationException extends GradScalerException {
   private static final long serialVersionUID = 1;
 

@@ -59,9 +59,25 @@ public final class Context implements AutoCloseable {
    * @throws UnavailableException if there is no such device
    */
   public static Context cuda(int index) {
+    return cuda(index, false);
+  }
+
+  /**
+   * A CUDA device, in its primary context or in the current one.
+   *
+   * @param index its number
+   * @param useCurrentContext work in the CUDA context that is current on this thread, not in the device's primary one:
+   *     for programs that make CUDA contexts of their own, whose memory and streams are of no use in the primary one;
+   *     that context must outlive this one and its objects
+   * @return a new context
+   * @throws UnavailableException if there is no such device
+   * @throws InvalidArgumentException if no CUDA context is current, or one of another device
+   */
+  public static Context cuda(int index, boolean useCurrentContext) {
     try (NativeContextOptions options = new NativeContextOptions()) {
       options.setDeviceType(DeviceType.CUDA.code());
       options.setDeviceIndex(index);
+      options.setFlags(useCurrentContext ? NativeCalls.CONTEXT_USE_CURRENT : 0);
       return new Context(options);
     }
   }

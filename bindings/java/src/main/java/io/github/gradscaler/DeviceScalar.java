@@ -40,7 +40,7 @@ public final class DeviceScalar {
    * A float.
    *
    * @param buffer direct, in native order, with at least one element remaining
-   * @return a new word
+   * @return a new device scalar
    */
   public static DeviceScalar of(FloatBuffer buffer) {
     return make(Check.notNull(buffer, "buffer"), buffer.order(), Float.BYTES, Kind.FLOAT);
@@ -50,7 +50,7 @@ public final class DeviceScalar {
    * A double, or several.
    *
    * @param buffer direct, in native order, with as many elements remaining as the call writes
-   * @return a new word
+   * @return a new device scalar
    */
   public static DeviceScalar of(DoubleBuffer buffer) {
     return make(Check.notNull(buffer, "buffer"), buffer.order(), Double.BYTES, Kind.DOUBLE);
@@ -60,7 +60,7 @@ public final class DeviceScalar {
    * A 32-bit integer.
    *
    * @param buffer direct, in native order, with at least one element remaining
-   * @return a new word
+   * @return a new device scalar
    */
   public static DeviceScalar of(IntBuffer buffer) {
     return make(Check.notNull(buffer, "buffer"), buffer.order(), Integer.BYTES, Kind.INT);
@@ -70,7 +70,7 @@ public final class DeviceScalar {
    * A float at an address.
    *
    * @param address in memory of the device
-   * @return a new word
+   * @return a new device scalar
    */
   public static DeviceScalar floatAt(long address) {
     return new DeviceScalar(address, Kind.FLOAT, Long.MAX_VALUE, null);
@@ -80,7 +80,7 @@ public final class DeviceScalar {
    * A double, or several, at an address.
    *
    * @param address in memory of the device
-   * @return a new word
+   * @return a new device scalar
    */
   public static DeviceScalar doubleAt(long address) {
     return new DeviceScalar(address, Kind.DOUBLE, Long.MAX_VALUE, null);
@@ -90,7 +90,7 @@ public final class DeviceScalar {
    * A 32-bit integer at an address.
    *
    * @param address in memory of the device
-   * @return a new word
+   * @return a new device scalar
    */
   public static DeviceScalar intAt(long address) {
     return new DeviceScalar(address, Kind.INT, Long.MAX_VALUE, null);
@@ -115,30 +115,30 @@ public final class DeviceScalar {
     return "DeviceScalar(" + kind + " at 0x" + Long.toHexString(address) + ")";
   }
 
-  static long floats(DeviceScalar word, String name) {
-    return addressOf(word, Kind.FLOAT, 1, name);
+  static long floats(DeviceScalar scalar, String name) {
+    return addressOf(scalar, Kind.FLOAT, 1, name);
   }
 
-  static long doubles(DeviceScalar word, long count, String name) {
-    return addressOf(word, Kind.DOUBLE, count, name);
+  static long doubles(DeviceScalar scalar, long count, String name) {
+    return addressOf(scalar, Kind.DOUBLE, count, name);
   }
 
-  static long ints(DeviceScalar word, String name) {
-    return addressOf(word, Kind.INT, 1, name);
+  static long ints(DeviceScalar scalar, String name) {
+    return addressOf(scalar, Kind.INT, 1, name);
   }
 
   /** 0 for null: the library says whether that is allowed. */
-  private static long addressOf(DeviceScalar word, Kind kind, long count, String name) {
-    if (word == null) {
+  private static long addressOf(DeviceScalar scalar, Kind kind, long count, String name) {
+    if (scalar == null) {
       return 0;
     }
-    word.requireUsable(name);
-    if (word.kind != kind) {
-      throw new InvalidArgumentException(name + " is a word of kind " + word.kind + ", not " + kind);
+    scalar.requireUsable(name);
+    if (scalar.kind != kind) {
+      throw new InvalidArgumentException(name + " is a device scalar of kind " + scalar.kind + ", not " + kind);
     }
-    if (word.count < count) {
-      throw new InvalidArgumentException(name + " has room for " + word.count + " elements, needs " + count);
+    if (scalar.count < count) {
+      throw new InvalidArgumentException(name + " has room for " + scalar.count + " elements, needs " + count);
     }
-    return word.address;
+    return scalar.address;
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
-/** Addresses of a scaler's words in device memory, valid as long as the scaler. Read them in your own kernels. */
+/** Addresses of a scaler's device scalars, valid as long as the scaler. Read them in your own kernels. */
 public final class DeviceState {
   private final long scale;
   private final long invScale;

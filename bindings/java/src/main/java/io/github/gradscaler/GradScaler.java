@@ -486,9 +486,9 @@ public final class GradScaler implements AutoCloseable {
   }
 
   /**
-   * Addresses of the scaler's words in device memory.
+   * Addresses of the scaler's device scalars.
    *
-   * @param grads the list whose words to include; may be null
+   * @param grads the list whose device scalars to include; may be null
    * @return valid as long as the scaler
    */
   public DeviceState deviceState(TensorList grads) {

@@ -4,7 +4,7 @@ package io.github.gradscaler;
 import java.lang.ref.Reference;
 
 /**
- * Stateless operations, for loops that keep the scaler's state in memory of their own. Words are single numbers in
+ * Stateless operations, for loops that keep the scaler's state in memory of their own. Device scalars are single numbers in
  * memory of the device. Methods with a stream enqueue on it; those without use the default stream.
  */
 public final class Ops {
@@ -220,29 +220,5 @@ public final class Ops {
     }
     Reference.reachabilityFence(total);
     Reference.reachabilityFence(each);
-  }
-
-  /**
-   * All elements of all tensors become +0.
-   *
-   * @param context the device of all memory
-   * @param tensors any number
-   */
-  public static void zero(Context context, Tensor[] tensors) {
-    zero(context, tensors, 0);
-  }
-
-  /**
-   * All elements of all tensors become +0.
-   *
-   * @param context the device of all memory
-   * @param tensors any number
-   * @param stream CUDA stream to enqueue on; ignored on the CPU
-   */
-  public static void zero(Context context, Tensor[] tensors, long stream) {
-    final NativeContext device = Context.handleOf(context);
-    try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {
-      device.zero(array, stream);
-    }
   }
 }

@@ -199,7 +199,7 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
-   * Applies a step under words of your own: gradients times invScale, skipped if foundInf is not 0.
+   * Applies a step with device scalars of your own: gradients times invScale, skipped if foundInf is not 0.
    *
    * @param invScale a float; null: 1
    * @param foundInf a float; null: 0
@@ -209,7 +209,7 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
-   * Applies a step under words of your own: gradients times invScale, skipped if foundInf is not 0.
+   * Applies a step with device scalars of your own: gradients times invScale, skipped if foundInf is not 0.
    *
    * @param invScale a float; null: 1
    * @param foundInf a float; null: 0

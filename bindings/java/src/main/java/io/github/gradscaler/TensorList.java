@@ -77,16 +77,6 @@ public final class TensorList implements AutoCloseable {
   }
 
   /**
-   * Names a tensor for messages and reports.
-   *
-   * @param index which one
-   * @param name null removes the name
-   */
-  public void setName(long index, String name) {
-    handle().setName(index, name);
-  }
-
-  /**
    * Points the list at new buffers of the same counts and dtypes. On error it keeps its old ones.
    *
    * @param tensors as many as the list has

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A stand-in for the part of the CUDA driver's interface that core/cuda uses, for the emulation only: names, types and
+// values as in the original, behaviour in fake_runtime.cpp. Nothing of it is part of the library.
+#ifndef GRADSCALER_TESTS_CUDA_SHIM_CUDA_H
+#define GRADSCALER_TESTS_CUDA_SHIM_CUDA_H
+#include "cuda_runtime_api.h"
+
+enum CUresult {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_INVALID_VALUE = 1,
+  CUDA_ERROR_OUT_OF_MEMORY = 2,
+  CUDA_ERROR_NOT_INITIALIZED = 3,
+  CUDA_ERROR_INVALID_CONTEXT = 201
+};
+struct CUctx_st;
+using CUcontext = CUctx_st *;
+using CUdevice = int;
+using CUdeviceptr = unsigned long long;
+using CUstream = cudaStream_t;
+#endif
