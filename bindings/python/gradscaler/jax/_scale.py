@@ -60,7 +60,7 @@ class DynamicScale:
     @classmethod
     def create(cls, init_scale: float | None = None, growth_factor: float | None = None,
                backoff_factor: float | None = None, growth_interval: int | None = None, *,
-               preset: str = "torch", **policy: Any) -> DynamicScale:
+               preset: _policy.Preset = "torch", **policy: Any) -> DynamicScale:
         """A scale with the policy of `preset`, one of ``gradscaler.PRESETS``, and of the arguments over it.
 
         `policy` takes what ``gradscaler.GradScaler`` takes beyond these: ``min_scale``, ``max_scale``, ``hysteresis``
