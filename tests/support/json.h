@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A small JSON reader for the scenario files: values, parser, and look-ups that say what is missing. Errors are
+// A small JSON reader for the scenario files: values, parser, and look-ups that say what is missing. Unlike the libraries,
+// it refuses a key that stands twice, reads the strings "inf" and "nan" as numbers, and needs no package. Errors are
 // exceptions with the line, so that a mistake in a file fails its test with a sentence. Strings know the escapes for a
 // quote, a backslash, a slash, a newline and a tab; scenario files are plain ASCII.
 #ifndef GRADSCALER_TESTS_SUPPORT_JSON_H
