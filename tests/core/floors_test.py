@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if a floor of core/ includes a floor above or beside it, if capi/ knows a backend, or if more than one file asks
-whether the build has CUDA. Usage: floors_test.py <root of the sources>."""
+"""Fails if a floor of core/ includes a floor above or beside it, if capi/ knows a backend, or if more than one file
+asks whether the build has CUDA. Usage: floors_test.py <root of the sources>."""
 import pathlib
 import re
 import sys
