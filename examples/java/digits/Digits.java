@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package digits;
 
+import data.Dataset;
 import io.github.gradscaler.Context;
 import java.io.IOException;
 import java.nio.file.Path;

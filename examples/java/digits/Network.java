@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package digits;
 
+import data.Dataset;
+import data.RandomSource;
 import io.github.gradscaler.Context;
 import io.github.gradscaler.DType;
 import io.github.gradscaler.Ops;

@@ -14,3 +14,32 @@ add_test(NAME java.maven
                  -DJAVA_FOLDER=${folder} -DVERSION=${PROJECT_VERSION} -DPYTHON=${GSC_PYTHON3}
                  -DWORK=${CMAKE_CURRENT_BINARY_DIR}/maven -P ${CMAKE_CURRENT_SOURCE_DIR}/maven/package.cmake)
 set_tests_properties(java.maven PROPERTIES ${maven_properties} FIXTURES_SETUP java_artifacts TIMEOUT 600)
+
+# add_project(<test> <folder of examples/java> [options...]): expects a line of the table that the example prints.
+function(add_project name project)
+  add_test(NAME java.${name}
+           COMMAND ${CMAKE_COMMAND} ${maven_arguments} -DNAME=java.${name}
+                   -DPROJECT=${PROJECT_SOURCE_DIR}/examples/java/${project}
+                   -DCOMMON=${PROJECT_SOURCE_DIR}/examples/java/common
+                   -DDATA=${PROJECT_SOURCE_DIR}/examples/data/digits.csv.gz
+                   -DWORK=${CMAKE_CURRENT_BINARY_DIR}/projects/${name} ${ARGN}
+                   -P ${CMAKE_CURRENT_SOURCE_DIR}/maven/project.cmake)
+  set_tests_properties(java.${name} PROPERTIES ${maven_properties} FIXTURES_REQUIRED java_artifacts TIMEOUT 900)
+endfunction()
+set(table "-DEXPECTED=fp32  +9[0-9].*fp16, no scaling.*fp16 [+] GradScaler +9[0-9]")
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  add_project(nd4j nd4j ${table})
+  add_project(djl djl ${table})
+  add_project(javacpp_pytorch javacpp-pytorch ${table})
+  set(runs "-DEXPECTED=class path: weight -1.5, scale 32768.0\;module path: weight -1.5, scale 32768.0.*module path")
+  add_project(consumer consumer ${runs})
+  add_project(consumer_maven_3_9 consumer ${runs} -DMAVEN_VERSION=3.9.11)
+  if(GSC_NEW_JDK)
+    cmake_path(GET GSC_NEW_JDK PARENT_PATH home)
+    add_project(consumer_new_jdk consumer ${runs} -DMAVEN_ENVIRONMENT=JAVA_HOME=${home})
+  endif()
+  # Compiled against the real jars; there is no GPU to run them on.
+  add_project(cuda_samples cuda)
+else()
+  message(STATUS "Java tests: the projects of Maven are left out, their natives are for Linux on x86_64")
+endif()

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+package integrations;
+
+import io.github.gradscaler.DType;
+import io.github.gradscaler.Tensor;
+import org.bytedeco.javacpp.FloatPointer;
+
+/** Memory of JavaCPP pointers as tensors. */
+public final class JavaCpp {
+  private JavaCpp() {}
+
+  /** The elements from the position to the limit. Keep the pointer reachable as long as the tensor is used. */
+  public static Tensor tensor(FloatPointer pointer) {
+    if (pointer.isNull() || pointer.limit() < pointer.position()) {
+      throw new IllegalArgumentException("pointer is null, or has its limit before its position");
+    }
+    final long address = pointer.address() + pointer.position() * pointer.sizeof();
+    return Tensor.at(address, pointer.limit() - pointer.position(), DType.FP32);
+  }
+}

@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-// Stub to compile the samples against. Signatures: ND4J 1.0.0-M2.1, org.nd4j.linalg.api.buffer.DataBuffer.
-package org.nd4j.linalg.api.buffer;
-
-import org.bytedeco.javacpp.Pointer;
-
-public interface DataBuffer {
-  Pointer pointer();
-}
