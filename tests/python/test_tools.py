@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
+from conftest import library
 from gradscaler import demo, doctor, plot
 from gradscaler.__main__ import main
 
@@ -181,3 +182,38 @@ def test_tensorboard(tmp_path):
         log.step(scaler, optimizer)
     data = b"".join(file.read_bytes() for file in (tmp_path / "board").iterdir())
     assert b"gradscaler/scale" in data
+
+
+def log_with(writer, path):
+    scaler = gs.GradScaler(init_scale=8.0)
+    optimizer = gs.SGD([np.zeros(1, np.float32)], [np.ones(1, np.float32)])
+    with gs.LogWriter(path, writers=[writer]) as log:
+        for loss in (0.5, math.inf):
+            scaler.step_and_update(optimizer)
+            log.step(scaler, optimizer, loss=loss)
+
+
+def test_summary_writer_of_torch(tmp_path):
+    library("torch")
+    library("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+    with SummaryWriter(tmp_path / "board") as writer:
+        log_with(writer, tmp_path / "log")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    events = EventAccumulator(str(tmp_path / "board"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("gradscaler/scale")] == [(0, 8.0), (1, 8.0)]
+    # What is not finite cannot be drawn.
+    assert [e.value for e in events.Scalars("gradscaler/loss")] == [0.5]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_run_of_wandb(tmp_path, monkeypatch):
+    wandb = library("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    with wandb.init(mode="offline", dir=tmp_path, project="gradscaler") as run:
+        log_with(run, tmp_path / "log")
+        run.log({"loss": 1.0})
+        assert run.summary["gradscaler/scale"] == 8.0 and run.summary["gradscaler/updates"] == 2.0
+    with pytest.raises(TypeError, match=r"writers\[0\] is int; it must have add_scalar"):
+        gs.LogWriter(tmp_path / "log", writers=[3])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, Any, Union
 
@@ -24,10 +25,18 @@ Path = Union[str, "os.PathLike[str]"]
 class LogWriter:
     """Appends a record for each step to a file, and to TensorBoard if `tensorboard` names a directory.
 
-    TensorBoard needs the ``tensorboard`` package. A record costs a blocking read of the report.
+    TensorBoard needs the ``tensorboard`` package. `writers` get the numbers of each step too, as ``gradscaler/<name>``:
+    anything with ``add_scalar``, such as torch.utils.tensorboard.SummaryWriter, or a run of wandb. They stay yours to
+    close, and a run of wandb to commit: numbers are added to its current step. A record costs a blocking read of the
+    report.
     """
 
-    def __init__(self, path: Path, *, tensorboard: Path | None = None) -> None:
+    def __init__(self, path: Path, *, tensorboard: Path | None = None, writers: Sequence[Any] = ()) -> None:
+        for number, writer in enumerate(writers):
+            if not hasattr(writer, "add_scalar") and not hasattr(writer, "log"):
+                raise TypeError(f"writers[{number}] is {type(writer).__name__}; it must have add_scalar, or log as a"
+                                " run of wandb has")
+        self._writers = list(writers)
         self._board: Any = None
         if tensorboard is not None:
             try:
@@ -50,10 +59,14 @@ class LogWriter:
         record = found.asdict()
         record.update(step=self._step, min_scale=scaler.options["min_scale"], **more)
         self._write("step", record)
-        if self._board is not None:
-            for key, value in record.items():
-                if isinstance(value, (int, float)) and math.isfinite(value) and key != "step":
-                    self._board.add_scalar(f"gradscaler/{key}", float(value), self._step)
+        numbers = {f"gradscaler/{key}": float(value) for key, value in record.items()
+                   if isinstance(value, (int, float)) and math.isfinite(value) and key != "step"}
+        for writer in [*self._writers, *([self._board] if self._board is not None else [])]:
+            if hasattr(writer, "add_scalar"):
+                for key, value in numbers.items():
+                    writer.add_scalar(key, value, self._step)
+            else:
+                writer.log(numbers, commit=False)
         self._step += 1
 
     def gradients(self, scaler: GradScaler, optimizer: Gradients) -> None:
