@@ -66,7 +66,8 @@ def parse(header):
                 raise SystemExit(f"gen-api: the enumeration that begins with {first} is not in gen_enums.py")
             continue
         name, prefix = TYPES[first]
-        enums.append(Enum(name, prefix, first_sentence(text_of(match[1])), [(item, text_of(text)) for text, item in items]))
+        members = [(item, text_of(text)) for text, item in items]
+        enums.append(Enum(name, prefix, first_sentence(text_of(match[1])), members))
     missing = {name for name, _ in TYPES.values()} - {e.name for e in enums}
     if missing:
         raise SystemExit(f"gen-api: gradscaler.h has no {', '.join(sorted(missing))}")

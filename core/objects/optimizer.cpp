@@ -119,7 +119,9 @@ void Optimizer::for_each_list(const F &f) const {
   f(*lists_.params, "params");
   f(*lists_.grads, "grads");
   if (lists_.model_copy) f(*lists_.model_copy, "model_copy");
-  for (int32_t slot = 0; slot < slot_count_; ++slot) f(*lists_.state[slot], kStateNames[slot]);
+  for (int32_t slot = 0; slot < kMaxStates; ++slot) {
+    if (lists_.state[slot]) f(*lists_.state[slot], kStateNames[slot]);
+  }
 }
 
 Optimizer::~Optimizer() {

@@ -113,7 +113,7 @@ def test_the_stream_of_cuda_tensors_of_pytorch(monkeypatch):
 
         def __getattr__(self, name):
             values = {"is_neg": False, "data_ptr": 4096, "stride": (3, 1), "storage_offset": 0, "numel": 6,
-                      "element_size": 4, "untyped_storage": types.SimpleNamespace(nbytes=lambda: 24), "detach": self}
+                      "is_contiguous": True, "element_size": 4, "untyped_storage": types.SimpleNamespace(nbytes=lambda: 24), "detach": self}
             return lambda: values[name]
 
     streams = {1: 77}
