@@ -13,7 +13,7 @@ static __global__ void prepare_kernel(const __grid_constant__ ApplyParams p) {
 /// The ratio of every tensor, a warp each.
 static __global__ void __launch_bounds__(kThreads) ratios_kernel(const __grid_constant__ ApplyParams p) {
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index();
-  if (t >= p.grads.size || read_words(p).skip) return;
+  if (t >= p.grads.size || read_scalars(p).skip) return;
   const int64_t begin = p.grads.tensors[t].first_chunk;
   const int64_t end = t + 1 < p.grads.size ? p.grads.tensors[t + 1].first_chunk : p.grads.chunk_count;
   const ChunkPartial *partials = p.partials + begin;

@@ -13,14 +13,14 @@
 
 namespace gsc::cuda {
 
-/// The words that a step is taken under.
+/// The device scalars that a step is taken under.
 struct StepInput {
   float inv_scale;
   float clip;
   bool skip;
 };
 
-GSC_DEVICE StepInput read_words(const ApplyParams &p) {
+GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
   StepInput r;
   r.inv_scale = p.inv_scale != nullptr ? *p.inv_scale : 1.0F;
   r.clip = p.clip != nullptr ? *p.clip : 1.0F;
@@ -48,14 +48,14 @@ GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
 }
 
 /// The coefficients of a tensor's group in shared memory, from where they are read as they are needed: in registers they
-/// would crowd out what is being loaded. With many groups every warp keeps those of its chunk in a place of its own.
+/// would crowd out what is being loaded. With many groups every warp keeps those of its chunk in a place of its own; since
+/// the last chunk was worked on, find_arrays has brought the warp together.
 template <typename T>
 GSC_DEVICE const Coefficients<T> &group_coefficients(const ApplyParams &p, Coefficients<T> *table, int64_t tensor) {
   const int32_t group = p.group_of[tensor];
   if (p.group_count <= kMaxSharedGroups) return table[group];
   static_assert(kWarps <= kMaxSharedGroups, "a place for every warp");
   Coefficients<T> &own = table[warp_index()];
-  __syncwarp();
   if (lane_index() == 0) own = narrow<T>(p.coefficients[group]);
   __syncwarp();
   return own;
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
     apply_kernel(const __grid_constant__ ApplyParams p) {
   __shared__ Coefficients<T> table[kMaxSharedGroups];
   __shared__ Arrays<T, F::kStates> all_arrays[kWarps];
-  const StepInput in = read_words(p);
+  const StepInput in = read_scalars(p);
   if (in.skip) {
     if (p.zero_grads) {
       for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) { zero_chunk<T>(p, place, team); });
@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_const
   __shared__ Arrays<T, F::kStates> all_arrays[kWarps];
   __shared__ double param_sums[2][kWarps][kMaxTiles];
   __shared__ double direction_sums[2][kWarps][kMaxTiles];
-  const StepInput in = read_words(p);
+  const StepInput in = read_scalars(p);
   if (in.skip) return;
   fill_group_table(p, table);
   const Team team = make_team(p.grads.warps_per_chunk);

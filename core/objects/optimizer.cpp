@@ -264,9 +264,9 @@ void Optimizer::set_lr(int32_t group, double lr, gsc_stream stream) {
   write_group(group, stream);
 }
 
-void Optimizer::set_device_lr(int32_t group, const float *word, gsc_stream stream) {
+void Optimizer::set_device_lr(int32_t group, const float *lr, gsc_stream stream) {
   require_group(group);
-  device_lrs_[static_cast<std::size_t>(group)] = word;
+  device_lrs_[static_cast<std::size_t>(group)] = lr;
   write_group(group, stream);
 }
 
@@ -289,14 +289,14 @@ void Optimizer::upload_groups() {
 void Optimizer::require_learning_rates() const {
   if (!context_->backend().host_visible()) return;
   for (std::size_t group = 0; group < device_lrs_.size(); ++group) {
-    const float *word = device_lrs_[group];
-    if (word == nullptr || is_learning_rate(*word)) continue;
+    const float *lr = device_lrs_[group];
+    if (lr == nullptr || is_learning_rate(*lr)) continue;
     fail(GSC_ERROR_INVALID_ARGUMENT, "*device_lr of group %d is %g; it must be finite and >= 0",
-         static_cast<int32_t>(group), static_cast<double>(*word));
+         static_cast<int32_t>(group), static_cast<double>(*lr));
   }
 }
 
-void Optimizer::step(const StepWords &words, gsc_stream stream) {
+void Optimizer::step(const StepScalars &scalars, gsc_stream stream) {
   require_learning_rates();
   const uint32_t flags = options_[0].flags;
   ApplyJob job{};
@@ -311,14 +311,13 @@ void Optimizer::step(const StepWords &words, gsc_stream stream) {
   job.group_count = group_count();
   job.ratios = ratios_.as<double>();
   job.record = record_.as<OptimizerRecord>();
-  job.inv_scale = words.inv_scale;
-  job.clip = words.clip;
-  job.found_inf = words.found_inf;
-  job.clip_value = words.clip_value;
-  job.update = words.update;
+  job.inv_scale = scalars.inv_scale;
+  job.clip = scalars.clip;
+  job.found_inf = scalars.found_inf;
+  job.clip_value = scalars.clip_value;
+  job.update = scalars.update;
   job.checked = lists_.grads->record();
-  job.device_lrs =
-      std::any_of(device_lrs_.begin(), device_lrs_.end(), [](const float *word) { return word != nullptr; });
+  job.device_lrs = std::any_of(device_lrs_.begin(), device_lrs_.end(), [](const float *lr) { return lr != nullptr; });
   job.maximize = (flags & GSC_OPTIMIZER_MAXIMIZE) != 0;
   job.zero_grads = (flags & GSC_OPTIMIZER_ZERO_GRADS) != 0;
   job.write_grads = (flags & GSC_OPTIMIZER_WRITE_GRADS) != 0;

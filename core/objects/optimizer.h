@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An optimizer: lists of parameters, gradients, an optional 16-bit copy and state, parameter groups, step counts.
-// It hands complete jobs to the backend; when and under which words a step is taken is the scaler's or caller's say.
+// It hands complete jobs to the backend; when and under which device scalars a step is taken is the scaler's or caller's say.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace gsc {
 
-/// Under which device words a step is taken; NULL stands for 1, 1 and 0.
-struct StepWords {
+/// Under which device scalars a step is taken; NULL stands for 1, 1 and 0.
+struct StepScalars {
   const float *inv_scale = nullptr;
   const float *clip = nullptr;
   const float *found_inf = nullptr;
@@ -52,12 +52,12 @@ class Optimizer final : public Object {
   [[nodiscard]] const gsc_optimizer_options &options(int32_t group) const;
   void set_options(int32_t group, const gsc_optimizer_options &options, gsc_stream stream);
   void set_lr(int32_t group, double lr, gsc_stream stream);
-  void set_device_lr(int32_t group, const float *word, gsc_stream stream);
+  void set_device_lr(int32_t group, const float *lr, gsc_stream stream);
 
   /// New addresses of `changed`, sorted by a check that has run, must not lie in the optimizer's other lists.
   void require_no_overlap(const OverlapCheck &addresses, const TensorList &changed) const;
 
-  void step(const StepWords &words, gsc_stream stream);
+  void step(const StepScalars &scalars, gsc_stream stream);
   /// Refuses a learning rate in memory that the host can read and that is none; the device skips the step over it.
   void require_learning_rates() const;
   void zero_grads(gsc_stream stream);

@@ -61,7 +61,7 @@ ScalerRecord Scaler::new_record() const {
 }
 
 Scaler::~Scaler() {
-  // Giving back what a list has away waits for its device, which may still be reading this scaler's words.
+  // Giving back what a list has away waits for its device, which may still be reading this scaler's state.
   for (const Ref<TensorList> &list : lists_) list->away = Away{};
   reset_lists();
 }
@@ -75,7 +75,7 @@ void Scaler::enter(TensorList &grads, gsc_stream stream) {
   }
   list_records_.reserve(lists_.size() + 1);
   lists_.reserve(lists_.size() + 1);
-  send_words(grads, stream);
+  send_state(grads, stream);
   lists_.push_back(Ref<TensorList>::share(&grads));
   it.scaler = id_;
 }
@@ -91,7 +91,7 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   CheckJob job{};
   job.plan = &plan;
   job.record = grads.record();
-  job.inv_scale = &words(grads)->inv_scale;
+  job.inv_scale = &state_on(grads)->inv_scale;
   job.first_chunk = plan.first_chunk(first);
   job.last_chunk = plan.first_chunk(last);
   job.unscale = unscale;
@@ -293,12 +293,12 @@ void Scaler::begin_step(Optimizer &optimizer, gsc_stream stream) {
   }
 }
 
-StepWords Scaler::step_words(const TensorList &grads) const {
+StepScalars Scaler::step_scalars(const TensorList &grads) const {
   const Iteration &it = grads.iteration;
   const ListRecord *list = grads.record();
-  StepWords step;
+  StepScalars step;
   step.found_inf = &list->found_inf;
-  if (!it.unscaled) step.inv_scale = &words(grads)->inv_scale;
+  if (!it.unscaled) step.inv_scale = &state_on(grads)->inv_scale;
   if (it.rule.max_norm >= 0.0 && !it.norm_applied) step.clip = &list->clip;
   if (!it.value_applied) step.clip_value = it.rule.value;
   return step;
@@ -312,7 +312,7 @@ void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
   }
   TensorList &grads = optimizer.grads();
   complete(grads, stream);
-  optimizer.step(step_words(grads), stream);
+  optimizer.step(step_scalars(grads), stream);
   leave(grads, stream);
   grads.iteration.stage = Stage::kStepped;
 }
@@ -333,10 +333,10 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
   // The only list of the iteration: the update rides along with the step.
   TensorList &grads = optimizer.grads();
   complete(grads, stream);
-  StepWords words = step_words(grads);
-  words.update = record();
+  StepScalars scalars = step_scalars(grads);
+  scalars.update = record();
   wait_for_lists(stream);
-  optimizer.step(words, stream);
+  optimizer.step(scalars, stream);
   finish_update(stream);
 }
 
@@ -344,13 +344,13 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
 void Scaler::step_disabled(Optimizer &optimizer, gsc_stream stream) {
   TensorList &grads = optimizer.grads();
   Iteration &it = grads.iteration;
-  StepWords words;
+  StepScalars scalars;
   if (it.rule.max_norm >= 0.0 && !it.norm_applied) {
     complete(grads, stream);
-    words.clip = &grads.record()->clip;
+    scalars.clip = &grads.record()->clip;
   }
-  if (!it.value_applied) words.clip_value = it.rule.value;
-  optimizer.step(words, stream);
+  if (!it.value_applied) scalars.clip_value = it.rule.value;
+  optimizer.step(scalars, stream);
   leave(grads, stream);
   discard(grads);
 }

@@ -75,7 +75,7 @@ class Scaler final : public Object {
   /// Refuses an update while check_range has seen only a part of a list other than `except`.
   void require_whole_checks(const TensorList *except) const;
   void begin_step(Optimizer &optimizer, gsc_stream stream);
-  [[nodiscard]] StepWords step_words(const TensorList &grads) const;
+  [[nodiscard]] StepScalars step_scalars(const TensorList &grads) const;
   void step_disabled(Optimizer &optimizer, gsc_stream stream);
   void require_checked(const TensorList *grads) const;
   /// Under the options, without a state and with an empty history.
@@ -86,12 +86,12 @@ class Scaler final : public Object {
   // Lists of other devices: scaler_devices.cpp.
   [[nodiscard]] bool is_away(const TensorList &grads) const { return grads.context().get() != context_.get(); }
   void require_kind(const TensorList &grads) const;
-  /// Gives a list that is away the scaler's words as they are now. Allocates the first time.
-  void send_words(TensorList &grads, gsc_stream stream);
+  /// Gives a list that is away the scaler's state as it is now. Allocates the first time.
+  void send_state(TensorList &grads, gsc_stream stream);
   /// Ends a call that enqueued work of a list, which the scaler's device may have to wait for.
   void leave(const TensorList &grads, gsc_stream stream) const;
-  /// The words that work on the list's device reads.
-  [[nodiscard]] const PolicyState *words(const TensorList &grads) const;
+  /// The state that work on the list's device reads.
+  [[nodiscard]] const PolicyState *state_on(const TensorList &grads) const;
   /// The list's record on the scaler's device; `stream` is one of that device.
   [[nodiscard]] const ListRecord *record_here(const TensorList &grads, gsc_stream stream) const;
   /// A list leaves the iteration without an update.
@@ -107,7 +107,7 @@ class Scaler final : public Object {
   DeviceMemory record_;
   DeviceMemory history_;
   Vec<Ref<TensorList>> lists_;            ///< in this iteration
-  Vec<Ref<TensorList>> strays_;           ///< away and discarded: they may still be reading the scaler's words
+  Vec<Ref<TensorList>> strays_;           ///< away and discarded: they may still be reading the scaler's state
   Vec<const ListRecord *> list_records_;  ///< scratch for update
   DeviceEvent changed_;                   ///< the last change of the state
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of other devices under one scaler. Such a list works with a copy of the scaler's words on its own device, which
+// Lists of other devices under one scaler. Such a list works with a copy of the scaler's state on its own device, which
 // it fetches when it enters an iteration; update brings its record over to the scaler's device. Both copies are
 // enqueued, and ordered by events: nothing waits on the host, and nothing is allocated after a list's first iteration.
 #include <algorithm>
@@ -19,7 +19,7 @@ void Scaler::require_kind(const TensorList &grads) const {
   }
 }
 
-void Scaler::send_words(TensorList &grads, gsc_stream stream) {
+void Scaler::send_state(TensorList &grads, gsc_stream stream) {
   if (!is_away(grads)) return;
   Backend &there = grads.context()->backend();
   Away &away = grads.away;
@@ -40,7 +40,7 @@ void Scaler::leave(const TensorList &grads, gsc_stream stream) const {
   if (is_away(grads)) grads.away.used.record(stream);
 }
 
-const PolicyState *Scaler::words(const TensorList &grads) const {
+const PolicyState *Scaler::state_on(const TensorList &grads) const {
   return is_away(grads) ? grads.away.state.as<PolicyState>() : &record()->state;
 }
 

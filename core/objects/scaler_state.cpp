@@ -84,7 +84,7 @@ void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const 
       fail(GSC_ERROR_BAD_STATE, "grads is of another device and has not been used with this scaler yet");
     }
   }
-  const PolicyState *state = grads != nullptr ? words(*grads) : &record()->state;
+  const PolicyState *state = grads != nullptr ? state_on(*grads) : &record()->state;
   out->reserved = 0;
   out->scale = &state->scale;
   out->inv_scale = &state->inv_scale;

@@ -229,7 +229,7 @@ TEST(EmulatedBackend, ABrokenOffCheckLeavesNothingBehind) {
   EXPECT_EQ(report_of(training.scaler, training.grads.get()).nonfinite_count, 0);
 }
 
-TEST(EmulatedBackend, LearningRateAndStepWordsAreReadOnTheDevice) {
+TEST(EmulatedBackend, LearningRateAndStepScalarsAreReadOnTheDevice) {
   const Contexts contexts;
   Twin p(GSC_FP32, 10);
   Twin g(GSC_FP32, 10);

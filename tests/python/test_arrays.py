@@ -112,8 +112,9 @@ def test_the_stream_of_cuda_tensors_of_pytorch(monkeypatch):
         layout, is_nested, requires_grad, dtype, shape = "strided", False, False, "torch.float32", (2, 3)
 
         def __getattr__(self, name):
-            values = {"is_neg": False, "data_ptr": 4096, "stride": (3, 1), "storage_offset": 0, "numel": 6,
-                      "is_contiguous": True, "element_size": 4, "untyped_storage": types.SimpleNamespace(nbytes=lambda: 24), "detach": self}
+            values = {"is_neg": False, "is_contiguous": True, "data_ptr": 4096, "stride": (3, 1), "storage_offset": 0,
+                      "numel": 6, "element_size": 4, "detach": self,
+                      "untyped_storage": types.SimpleNamespace(nbytes=lambda: 24)}
             return lambda: values[name]
 
     streams = {1: 77}

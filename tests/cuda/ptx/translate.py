@@ -340,6 +340,8 @@ class Writer:
                 f"store_{space}(t, {self.address(operands[0])}, w, sizeof w, {self.number('st')});")
 
     def do_atom(self, modifiers, kind, operands):
+        if modifiers[:2] == ["relaxed", "gpu"]:  # as it is without saying so
+            modifiers = modifiers[2:]
         space, what = modifiers[0], modifiers[1]
         if space not in ("global", "shared") or what not in ("add", "max", "inc") or len(modifiers) != 3:
             raise Unknown("atom." + ".".join(modifiers))
