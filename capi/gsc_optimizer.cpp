@@ -97,10 +97,10 @@ gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream) {
 gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
                                      gsc_stream stream) {
   return guard(__func__, [&] {
-    StepWords words;
-    words.inv_scale = aligned(inv_scale, "inv_scale");
-    words.found_inf = aligned(found_inf, "found_inf");
-    Call(optimizer, "optimizer")->step(words, stream);
+    StepScalars scalars;
+    scalars.inv_scale = aligned(inv_scale, "inv_scale");
+    scalars.found_inf = aligned(found_inf, "found_inf");
+    Call(optimizer, "optimizer")->step(scalars, stream);
   });
 }
 
