@@ -106,6 +106,10 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
                                          ? "buffer was saved on a machine of the other byte order"
                                          : "buffer is damaged: its mark of the byte order is none");
   }
+  if (header.reserved != 0) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer was saved by a newer version, or is damaged: its reserved field is %d",
+         header.reserved);
+  }
   if (header.kind != options_[0].kind || header.slots != slot_count_) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer holds kind %d with %d state slots; this optimizer is kind %d with %d",
          header.kind, header.slots, options_[0].kind, slot_count_);
