@@ -128,7 +128,7 @@ enum {
  * The message of the most recent failure on the calling thread; "" if there was none. It names the function, the
  * argument and, for tensors, the index. Never NULL. Valid until the next failing call on this thread; copy it to keep
  * it. Successful calls leave it as it is. One line of UTF-8: in names of tensors control characters, quotes,
- * backslashes, line separators and bytes that are not UTF-8 appear as \xNN.
+ * backslashes, line separators and bytes that are not UTF-8 appear as a backslash, x and two hex digits.
  */
 GSC_API const char *gsc_error_get_message(void);
 /** Short English name of a status, such as "invalid argument"; "unknown status" for others. Static storage. */

@@ -34,7 +34,7 @@ static int load_use_unload(const char *path) {
 }
 
 int main(int argc, char **argv) {
-  const int warm_up = 20;
+  const int warm_up = 300; /* allocators settle late: their caches fill over a few hundred cycles */
   int round, rounds;
   size_t heap = 0, heap_after;
   long pages = 0, pages_after;
