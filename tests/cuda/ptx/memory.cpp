@@ -109,6 +109,10 @@ void drain_one(Block &block, std::size_t i) {
   const uintptr_t address = block.order[i];
   const auto it = block.pending.find(address);
   *byte_at(address) = it->second.value;
+  // A thread reads what it has written itself, also once it has left the buffer.
+  Cache &cache = multiprocessors[static_cast<std::size_t>(block.multiprocessor)].l1;
+  const auto line = cache.sectors.find(sector_of(address));
+  if (line != cache.sectors.end()) line->second[address % kSectorBytes] = it->second.value;
   block.pending.erase(it);
   block.order[i] = block.order.back();
   block.order.pop_back();

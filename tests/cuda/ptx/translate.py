@@ -220,9 +220,10 @@ class Writer:
         if operand in SPECIAL_REGISTERS:
             return SPECIAL_REGISTERS[operand]
         if match := re.fullmatch(r"0[fF]([0-9A-Fa-f]{8})", operand):
-            return f"as<float>(0x{match[1]}U)"
+            return f"as<float>(0x{match[1]}U)" if is_float(kind) else f"static_cast<{cpp}>(0x{match[1]}U)"
         if match := re.fullmatch(r"0[dD]([0-9A-Fa-f]{16})", operand):
-            return f"as<double>(uint64_t{{0x{match[1]}U}})"
+            bits = f"uint64_t{{0x{match[1]}U}}"
+            return f"as<double>({bits})" if is_float(kind) else f"static_cast<{cpp}>({bits})"
         if re.fullmatch(r"-?(0[xX][0-9A-Fa-f]+U?|\d+)", operand):
             if is_float(kind):
                 raise Unknown(f"integer {operand} as {kind}")
