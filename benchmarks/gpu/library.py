@@ -11,7 +11,8 @@ STATES = {SGD: 0, ADAM: 2, ADAMW: 2, ADAGRAD: 1, LION: 1, LAMB: 2}
 
 class Tensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("count", ctypes.c_int64), ("dtype", ctypes.c_int32),
-                ("reserved", ctypes.c_int32)]
+                ("scale_dtype", ctypes.c_int32), ("scale", ctypes.c_void_p), ("scale_block", ctypes.c_int32 * 2),
+                ("columns", ctypes.c_int64), ("reserved", ctypes.c_int64 * 2)]
 
 
 class ContextOptions(ctypes.Structure):
@@ -22,7 +23,7 @@ class ContextOptions(ctypes.Structure):
 
 class OptimizerOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("kind", ctypes.c_int32),
-                ("reserved", ctypes.c_int32), ("values", ctypes.c_double * 9)]
+                ("state_dtype", ctypes.c_int32), ("values", ctypes.c_double * 9)]
 
 
 class Library:
@@ -47,7 +48,7 @@ class Library:
 
     def tensors(self, arrays):
         """arrays: (address, elements, dtype) triples."""
-        return (Tensor * len(arrays))(*[Tensor(*array, 0) for array in arrays])
+        return (Tensor * len(arrays))(*[Tensor(*array) for array in arrays])
 
     def list(self, arrays):
         out = ctypes.c_void_p()

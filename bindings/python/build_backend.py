@@ -16,8 +16,6 @@ from scikit_build_core import build as _backend
 from scikit_build_core.build import (  # noqa: F401
     build_sdist,
     get_requires_for_build_sdist,
-    prepare_metadata_for_build_editable,
-    prepare_metadata_for_build_wheel,
 )
 
 _PYPI_SWIG = "swig>=4.2"
@@ -66,6 +64,16 @@ def get_requires_for_build_wheel(config_settings=None):
 def get_requires_for_build_editable(config_settings=None):
     """As for a wheel."""
     return [*_backend.get_requires_for_build_editable(config_settings), *_extra_requirements()]
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """The wheel's metadata, which must name the same versions of Python as the wheel."""
+    return _backend.prepare_metadata_for_build_wheel(metadata_directory, _settings(config_settings))
+
+
+def prepare_metadata_for_build_editable(metadata_directory, config_settings=None):
+    """As for a wheel."""
+    return _backend.prepare_metadata_for_build_editable(metadata_directory, _settings(config_settings))
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

@@ -114,5 +114,5 @@ def test_jax_arrays_that_are_gone_or_traced_are_refused():
     values.delete()
     with pytest.raises(ValueError, match="arrays"):
         gs.TensorList([values], read_only=True)
-    with pytest.raises(ValueError, match="arrays"):
+    with pytest.raises(TypeError, match=r"arrays\[0\] is traced by JAX"):
         jax.jit(lambda v: gs.TensorList([v], read_only=True))(jax.numpy.ones(3))

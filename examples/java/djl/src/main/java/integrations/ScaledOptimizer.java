@@ -78,7 +78,7 @@ public final class ScaledOptimizer extends ai.djl.training.optimizer.Optimizer i
     scaler.step(optimizer);
     scaler.update();
     // DJL's own way, gradient -= gradient, leaves NaN where there was inf.
-    Ops.zero(context, gradients);
+    optimizer.zeroGrads();
   }
 
   private void lookUpGradients() {

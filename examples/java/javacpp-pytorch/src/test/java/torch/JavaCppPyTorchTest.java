@@ -138,7 +138,8 @@ class JavaCppPyTorchTest {
   void pointersOfJavaCpp() {
     try (Context context = Context.cpu(1); FloatPointer pointer = new FloatPointer(1, 2, 3, 4, 5)) {
       pointer.position(1).limit(4);
-      Ops.zero(context, new io.github.gradscaler.Tensor[] {JavaCpp.tensor(pointer)});
+      final io.github.gradscaler.Tensor[] middle = {JavaCpp.tensor(pointer)};
+      Ops.axpby(context, 0, middle, 0, middle);
       pointer.position(0);
       final float[] left = new float[4];
       pointer.get(left);
