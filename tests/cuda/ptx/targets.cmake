@@ -44,5 +44,8 @@ foreach(target ${GRADSCALER_PTX_TARGETS})
   # Much code, run little.
   set_source_files_properties(${folder}/kernels.cpp PROPERTIES COMPILE_OPTIONS "-O1;-fno-strict-aliasing;-w")
   gsc_add_ptx_test(cuda.ptx.${target} cuda.ptx.${target})
-  gsc_add_ptx_test(cuda.ptx.${target}.weak cuda.ptx.${target} PTX_WEAK=1 PTX_SEED=2)
+  # One target of each of the two forms that nvcc writes; the rest by hand, in half the time again.
+  if(target MATCHES "^(75|100)$")
+    gsc_add_ptx_test(cuda.ptx.${target}.weak cuda.ptx.${target} PTX_WEAK=1 PTX_SEED=2)
+  endif()
 endforeach()
