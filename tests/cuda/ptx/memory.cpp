@@ -57,15 +57,21 @@ char *require_shared(const Thread &t, uintptr_t offset, std::size_t bytes, int s
   return shared.data() + offset;
 }
 
+/// Whether the last write of a byte is the thread's own, or a barrier lies between.
+bool follows_write(const Thread &t, const Touch &touch) {
+  const int warp = static_cast<int>(t.index) / kLanes;
+  return touch.writer < 0 || touch.writer == static_cast<int>(t.index) || touch.write_block_epoch != t.block->epoch ||
+         (touch.writer / kLanes == warp && touch.write_warp_epoch != t.warp->epoch);
+}
+
 /// Fails if another thread's access is unordered with this one.
 void watch_read(const Thread &t, uintptr_t offset, std::size_t bytes, int site) {
   const int warp = static_cast<int>(t.index) / kLanes;
   for (std::size_t i = 0; i < bytes; ++i) {
     Touch &touch = t.block->touches[offset + i];
-    const bool ordered = touch.writer < 0 || touch.writer == static_cast<int>(t.index) ||
-                         touch.write_block_epoch != t.block->epoch ||
-                         (touch.writer / kLanes == warp && touch.write_warp_epoch != t.warp->epoch);
-    if (!ordered) fault(t, site, "race in shared memory: read of what another thread has just written", offset + i, 1);
+    if (!follows_write(t, touch)) {
+      fault(t, site, "race in shared memory: read of what another thread has just written", offset + i, 1);
+    }
     if (touch.read_block_epoch != t.block->epoch) {
       touch.read_block_epoch = t.block->epoch;
       touch.reading_warps = 0;
@@ -85,10 +91,7 @@ void watch_write(const Thread &t, uintptr_t offset, std::size_t bytes, int site)
   const auto w = static_cast<std::size_t>(warp);
   for (std::size_t i = 0; i < bytes; ++i) {
     Touch &touch = t.block->touches[offset + i];
-    const bool after_write = touch.writer < 0 || touch.writer == static_cast<int>(t.index) ||
-                             touch.write_block_epoch != t.block->epoch ||
-                             (touch.writer / kLanes == warp && touch.write_warp_epoch != t.warp->epoch);
-    if (!after_write) {
+    if (!follows_write(t, touch)) {
       fault(t, site, "race in shared memory: write over what another thread has just written", offset + i, 1);
     }
     if (touch.read_block_epoch == t.block->epoch) {
