@@ -18,8 +18,9 @@ constexpr int32_t kMinChunkShift = 14;
 constexpr int32_t kMaxChunkShift = 16;
 constexpr int64_t kWantedChunks = 4096;
 
-// Elements of a tensor and of a list: beyond any memory, and few enough to be cut into chunks before that is noticed.
-constexpr int64_t kMaxElements = int64_t{1} << 44;
+// Elements of a tensor and of a list: beyond any device's memory, and few enough that the plan of a count from memory
+// that was never written takes 400 MB and not all there is.
+constexpr int64_t kMaxElements = int64_t{1} << 40;
 
 // Tensors of a list. A count from memory that was never written is found out here, and not by reading so many tensors.
 constexpr int64_t kMaxTensors = int64_t{1} << 24;
@@ -137,12 +138,12 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what
            NameSuffix(names, i).c_str());
     }
     if (t.count < 0 || t.count > kMaxElements) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld; it must be in 0..2^44%s", what, index,
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld; it must be in 0..2^40%s", what, index,
            static_cast<long long>(t.count), NameSuffix(names, i).c_str());
     }
     total += t.count;
     if (total > kMaxElements) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[0] to %s[%lld] have more than 2^44 elements together%s", what, what, index,
+      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[0] to %s[%lld] have more than 2^40 elements together%s", what, what, index,
            NameSuffix(names, i).c_str());
     }
     if (t.count == 0) continue;

@@ -181,7 +181,7 @@ enum {
 typedef struct gsc_tensor {
   /** First element, aligned to its dtype's size. May be NULL if count is 0. */
   void *data;
-  /** Number of elements, 0..2^44, also of all tensors of a list together. */
+  /** Number of elements, 0..2^40, also of all tensors of a list together. */
   int64_t count;
   /** GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64. */
   int32_t dtype;
