@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole tail of a mixed-precision step against PyTorch and NumPy on the CPU, in one process and in turn.
 
-  benchmarks/torch_tail.py [--library build/bench/lib/libgradscaler.so.1] [--quick] [--output peers.json]
+  benchmarks/torch_tail.py [--library build/bench/lib/libgradscaler.so.1] [--quick | --verify] [--output peers.json]
 
 All three take an AdamW step with unscaling and clipping on the same fp32 arrays: PyTorch by
 _amp_foreach_non_finite_check_and_unscale_, clip_grad_norm_, its fused AdamW and _amp_update_scale_; NumPy by in-place
 array operations; the library by gsc_scaler_clip_grad_norm and gsc_scaler_step_and_update. Unscaling doubles the
 gradients and clipping takes them back to their norm, so every step finds the same. Before anything is timed, all three
-are checked to take the same step. Exit status 77: left out, with the reason, because a module is missing.
+are checked to take the same step; --verify does only that. Exit status 77: left out, with the reason, because a module
+is missing.
 """
 import argparse
-import ctypes
 import json
 import pathlib
 import sys
@@ -24,8 +24,9 @@ except ImportError as error:
     print(f"torch_tail: left out, there is no module {error.name}")
     sys.exit(77)
 
+import library  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FP32, NORM_L2, ADAMW = 3, 2, 2
 LR, BETA1, BETA2, EPS, WEIGHT_DECAY = 1e-3, 0.9, 0.999, 1e-8, 1e-2
 SCALE = 0.5
 
@@ -58,68 +59,24 @@ def gpt2_124m(width=768):
 MODELS = {"1000x1024": [1024] * 1000, "10000x64": [64] * 10000, "resnet50": resnet50(), "gpt2_124m": gpt2_124m()}
 
 
-class Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("count", ctypes.c_int64), ("dtype", ctypes.c_int32),
-                ("reserved", ctypes.c_int32)]
-
-
-class ContextOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("device_type", ctypes.c_int32),
-                ("device_index", ctypes.c_int32), ("num_threads", ctypes.c_int32), ("cpu_target", ctypes.c_int32)] + [
-                    (name, ctypes.c_void_p) for name in ("parallel_for", "parallel_for_user", "allocate", "release",
-                                                         "allocator_user", "log", "log_user")]
-
-
-class Library:
-    """The few calls of the C ABI that a step needs."""
-
-    def __init__(self, path):
-        self.dll = ctypes.CDLL(str(path))
-        self.dll.gsc_error_get_message.restype = ctypes.c_char_p
-        self.dll.gsc_library_get_build_info.restype = ctypes.c_char_p
-
-    def call(self, name, *arguments):
-        if getattr(self.dll, name)(*arguments) != 0:
-            sys.exit(f"torch_tail: {name}: {self.dll.gsc_error_get_message().decode()}")
-
-    def make(self, name, *arguments):
-        made = ctypes.c_void_p()
-        self.call(name, *arguments, ctypes.byref(made))
-        return made
-
-
 class Ours:
-    def __init__(self, library, arrays, threads):
-        self.library, self.max_norm = library, ctypes.c_double(arrays.norm)
-        options = ContextOptions()
-        library.call("gsc_context_options_init", ctypes.byref(options), ctypes.c_uint32(ctypes.sizeof(options)))
-        options.num_threads = threads
-        self.context = library.make("gsc_context_create", ctypes.byref(options))
-        self.grads = self.list_of(arrays.grads)
-        params, states = self.list_of(arrays.params), [self.list_of(arrays.exp_avg), self.list_of(arrays.exp_avg_sq)]
-        # NULL options: AdamW with PyTorch's defaults, which the constants above are.
-        self.optimizer = library.make("gsc_optimizer_create", self.context, None, params, self.grads, None,
-                                      (ctypes.c_void_p * 2)(*(s.value for s in states)), ctypes.c_int32(2))
-        self.scaler = library.make("gsc_scaler_create", self.context, None)
-        for made in [params, *states]:
-            library.dll.gsc_tensor_list_destroy(made)
+    def __init__(self, path, arrays, threads):
+        def of(tensors):
+            return [(t.data_ptr(), t.numel(), library.FP32) for t in tensors]
 
-    def list_of(self, tensors):
-        array = (Tensor * len(tensors))(*(Tensor(t.data_ptr(), t.numel(), FP32, 0) for t in tensors))
-        return self.library.make("gsc_tensor_list_create", self.context, array, ctypes.c_int64(len(tensors)), None)
+        self.library, self.norm = library.Library(path, threads=threads), arrays.norm
+        # AdamW with PyTorch's defaults, which the constants above are.
+        self.tail = library.Step(self.library, library.ADAMW, of(arrays.params), of(arrays.grads),
+                                 states=[of(arrays.exp_avg), of(arrays.exp_avg_sq)])
 
     def step(self):
         # The library leaves the gradients as they are; the scale is put back so that it does not grow.
-        self.library.call("gsc_scaler_set_scale", self.scaler, ctypes.c_float(SCALE), None)
-        self.library.call("gsc_scaler_clip_grad_norm", self.scaler, self.grads, self.max_norm,
-                          ctypes.c_int32(NORM_L2), None)
-        self.library.call("gsc_scaler_step_and_update", self.scaler, self.optimizer, None)
+        self.tail.set_scale(SCALE, None)
+        self.tail.tail(None, self.norm)
 
     def close(self):
-        self.library.dll.gsc_scaler_destroy(self.scaler)
-        self.library.dll.gsc_optimizer_destroy(self.optimizer)
-        self.library.dll.gsc_tensor_list_destroy(self.grads)
-        self.library.dll.gsc_context_destroy(self.context)
+        self.tail.close()
+        self.library.close()
 
 
 class Torch:
@@ -197,10 +154,10 @@ class Arrays:
         self.norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in self.grads])))
 
 
-def verify(library):
+def verify(path):
     """Two steps of each from the same start must end at the same parameters."""
     results = []
-    for make in (lambda a: Ours(library, a, 1), Torch, NumPy):
+    for make in (lambda a: Ours(path, a, 1), Torch, NumPy):
         arrays = Arrays([1, 63, 1024, 40000])
         contender = make(arrays)
         for _ in range(2):
@@ -233,16 +190,18 @@ def main():
     parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build/bench/lib/libgradscaler.so.1")
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--verify", action="store_true")
     arguments = parser.parse_args()
-    library = Library(arguments.library)
-    verify(library)
+    verify(arguments.library)
+    if arguments.verify:
+        return
     result = {"torch": torch.__version__, "numpy": numpy.__version__,
-              "gradscaler": library.dll.gsc_library_get_build_info().decode(), "cases": []}
+              "gradscaler": library.Library(arguments.library).build_info(), "cases": []}
     for model, shapes in MODELS.items():
         arrays = Arrays(shapes)
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            contenders = {"gradscaler": Ours(library, arrays, threads), "torch": Torch(arrays)}
+            contenders = {"gradscaler": Ours(arguments.library, arrays, threads), "torch": Torch(arrays)}
             if threads == 1:  # NumPy's array operations have one thread
                 contenders["numpy"] = NumPy(arrays)
             for contender in contenders.values():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C ABI as far as the benchmarks need it, by ctypes. Arrays are anything with an address: torch tensors on a GPU,
-NumPy arrays in a dry run. What is measured, and against what, is bench.py's business."""
+"""The C ABI as far as the benchmarks in Python need it, by ctypes. An array is (address, elements, dtype): of a torch
+tensor, or of a NumPy array in a dry run. What is measured, and against what, is the benchmark's business."""
 import ctypes
 
 FP16, BF16, FP32 = 1, 2, 3
@@ -29,13 +29,14 @@ class OptimizerOptions(ctypes.Structure):
 class Library:
     """One loaded library with a context; every call raises with the library's sentence."""
 
-    def __init__(self, path, cuda):
-        self.handle = ctypes.CDLL(path)
+    def __init__(self, path, cuda=False, threads=0):
+        self.handle = ctypes.CDLL(str(path))
         self.handle.gsc_error_get_message.restype = ctypes.c_char_p
         self.handle.gsc_library_get_build_info.restype = ctypes.c_char_p
         options = ContextOptions()
         self.call("context_options_init", ctypes.byref(options), ctypes.c_uint32(ctypes.sizeof(options)))
         options.device_type = 1 if cuda else 0
+        options.num_threads = threads
         self.context = ctypes.c_void_p()
         self.call("context_create", ctypes.byref(options), ctypes.byref(self.context))
 
@@ -50,6 +51,9 @@ class Library:
         """arrays: (address, elements, dtype) triples."""
         return (Tensor * len(arrays))(*[Tensor(*array) for array in arrays])
 
+    def close(self):
+        self.handle.gsc_context_destroy(self.context)
+
     def list(self, arrays):
         out = ctypes.c_void_p()
         self.call("tensor_list_create", self.context, self.tensors(arrays), ctypes.c_int64(len(arrays)), None,
@@ -58,18 +62,20 @@ class Library:
 
 
 class Step:
-    """A scaler and an optimizer over lists of arrays."""
+    """A scaler and an optimizer over lists of arrays. states: the caller's own, one list of arrays each."""
 
-    def __init__(self, library, kind, params, grads, copies=None):
+    def __init__(self, library, kind, params, grads, copies=None, states=()):
         self.library = library
         self.params, self.grads = library.list(params), library.list(grads)
         self.copies = library.list(copies) if copies else None
+        self.states = [library.list(state) for state in states]
         options = OptimizerOptions()
         library.call("optimizer_options_init", ctypes.byref(options), ctypes.c_uint32(ctypes.sizeof(options)),
                      ctypes.c_int32(kind))
         self.optimizer, self.scaler = ctypes.c_void_p(), ctypes.c_void_p()
         library.call("optimizer_create", library.context, ctypes.byref(options), self.params, self.grads, self.copies,
-                     None, ctypes.c_int32(0), ctypes.byref(self.optimizer))
+                     (ctypes.c_void_p * len(states))(*(state.value for state in self.states)) if states else None,
+                     ctypes.c_int32(len(states)), ctypes.byref(self.optimizer))
         library.call("scaler_create", library.context, None, ctypes.byref(self.scaler))
 
     def check(self, stream):
@@ -85,6 +91,9 @@ class Step:
                               ctypes.c_int32(NORM_L2), stream)
         self.library.call("scaler_step_and_update", self.scaler, self.optimizer, stream)
 
+    def set_scale(self, value, stream):
+        self.library.call("scaler_set_scale", self.scaler, ctypes.c_float(value), stream)
+
     def scale(self, stream):
         value = ctypes.c_float()
         self.library.call("scaler_get_scale_sync", self.scaler, ctypes.byref(value), stream)
@@ -94,5 +103,5 @@ class Step:
         handle = self.library.handle
         handle.gsc_optimizer_destroy(self.optimizer)
         handle.gsc_scaler_destroy(self.scaler)
-        for tensors in (self.params, self.grads, self.copies):
+        for tensors in (self.params, self.grads, self.copies, *self.states):
             handle.gsc_tensor_list_destroy(tensors)
