@@ -14,10 +14,10 @@ namespace {
 constexpr std::size_t field_offset(std::size_t index) { return 8 + index * sizeof(void (*)()); }
 
 static_assert(offsetof(gsc_api, struct_size) == 0 && offsetof(gsc_api, abi_version) == 4);
-// Release 0.1: fields 0 to 71.
+// Release 0.1: fields 0 to 73.
 static_assert(offsetof(gsc_api, error_get_message) == field_offset(0));
-static_assert(offsetof(gsc_api, library_get_build_info) == field_offset(71));
-static_assert(sizeof(gsc_api) == field_offset(72));
+static_assert(offsetof(gsc_api, error_clear) == field_offset(73));
+static_assert(sizeof(gsc_api) == field_offset(74));
 
 constexpr gsc_api table = {
     sizeof(gsc_api),
@@ -94,6 +94,8 @@ constexpr gsc_api table = {
     gsc_library_get_version,
     gsc_library_get_abi_version,
     gsc_library_get_build_info,
+    gsc_error_get_last,
+    gsc_error_clear,
 };
 
 }  // namespace

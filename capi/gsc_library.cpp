@@ -11,7 +11,9 @@
 namespace gsc::capi {
 namespace {
 
-// A plain array: a thread_local with a destructor would keep the library mapped after dlclose.
+// Plain data: a thread_local with a destructor would keep the library mapped after dlclose.
+constexpr gsc_error kNoError = {sizeof(gsc_error), GSC_OK, "", "", "", -1, -1};
+thread_local gsc_error last_error = kNoError;
 thread_local char last_message[512];
 
 #define GSC_STRINGIFY_(x) #x
@@ -38,22 +40,21 @@ static_assert(GSC_ABI_VERSION == 1, "BuildInfo names the ABI");
 
 }  // namespace
 
-gsc_status conclude(const char *function) noexcept {
+void require_no_misuse() {
   const Misuse found = take_misuse();
-  if (found.missing == 0 && found.repeated == 0) return GSC_OK;
-  char what[160];
-  std::snprintf(
-      what, sizeof what,
-      "options.parallel_for left out %d tasks, which the calling thread ran, and ran %d that were done or not "
-      "there, which had no effect; the call has done its work",
-      found.missing, found.repeated);
-  return set_error(GSC_ERROR_CALLBACK, function, what);
+  if (found.missing == 0 && found.repeated == 0) return;
+  fail(GSC_ERROR_CALLBACK, Argument("options").field("parallel_for"),
+       "left out %d tasks, which the calling thread ran, and ran %d that were done or not there, which had no effect; "
+       "the call has done its work",
+       found.missing, found.repeated);
 }
 
-gsc_status set_error(gsc_status status, const char *function, const char *what) noexcept {
+gsc_status set_error(const gsc_error &details, const char *function, const char *what) noexcept {
   take_misuse();
+  last_error = details;
+  last_error.function = function;
   std::snprintf(last_message, sizeof last_message, "%s: %s", function, what);
-  return status;
+  return details.status;
 }
 
 }  // namespace gsc::capi
@@ -93,6 +94,15 @@ const char *gsc_status_get_name(gsc_status status) {
 }
 
 const char *gsc_error_get_message(void) { return last_message; }
+
+gsc_status gsc_error_get_last(gsc_error *out_error) {
+  return guard(__func__, [&] { *require_out_struct(out_error, "out_error") = last_error; });
+}
+
+void gsc_error_clear(void) {
+  last_error = kNoError;
+  last_message[0] = '\0';
+}
 
 const char *gsc_library_get_build_info(void) {
   static const BuildInfo info;

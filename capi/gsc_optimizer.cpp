@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points of optimizers.
-#include <cstdio>
-
 #include "capi/guard.h"
 #include "core/base/error.h"
 #include "core/objects/optimizer.h"
@@ -34,18 +32,16 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
     lists.grads = shared<TensorList>(grads, "grads");
     lists.model_copy = shared_or_null<TensorList>(model_copy, "model_copy");
     if (state_count < 0 || state_count > kMaxStates) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "state_count is %d; it must be in 0..%d", state_count, kMaxStates);
+      fail(GSC_ERROR_INVALID_ARGUMENT, "state_count", "is %d; it must be in 0..%d", state_count, kMaxStates);
     }
     if (state_count > 0) require(state, "state");
     const bool uncounted = state != nullptr && state_count == 0;
     if (const int32_t slots = Optimizer::slots_of(o); uncounted && slots > 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "state is not NULL but state_count is 0; this optimizer has %d state slots",
+      fail(GSC_ERROR_INVALID_ARGUMENT, "state", "is not NULL but state_count is 0; this optimizer has %d state slots",
            slots);
     }
     for (int32_t i = 0; i < state_count; ++i) {
-      char name[24];
-      std::snprintf(name, sizeof name, "state[%d]", i);
-      lists.state[i] = shared<TensorList>(state[i], name);
+      lists.state[i] = shared<TensorList>(state[i], Argument("state").at(i));
     }
     *out_optimizer = to_handle<gsc_optimizer>(
         Optimizer::create(shared<Context>(context, "context"), o, std::move(lists), state_count).detach());
@@ -124,7 +120,7 @@ gsc_status gsc_optimizer_get_state(const gsc_optimizer *optimizer, int32_t slot,
   return guard(__func__, [&] {
     const Optimizer &o = optimizer_of(optimizer);
     if (slot < 0 || slot >= o.slot_count()) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "slot is %d, but the optimizer has %d state slots", slot, o.slot_count());
+      fail(GSC_ERROR_INVALID_ARGUMENT, "slot", "is %d, but the optimizer has %d state slots", slot, o.slot_count());
     }
     if (out_list != nullptr) *out_list = to_handle<gsc_tensor_list>(o.state(slot));
     if (out_name != nullptr) *out_name = o.slot_name(slot);

@@ -119,7 +119,7 @@ gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list 
   return guard(__func__, [&] {
     require_out_struct(out_report, "out_report");
     if (scaler_of(scaler).get_report_sync(grads_or_null(grads), out_report, stream)) {
-      fail(GSC_ERROR_SCALE_FLOOR,
+      fail(GSC_ERROR_SCALE_FLOOR, kNoArgument,
            "the loss scale %g cannot be lowered any further and %d updates in a row were skipped",
            static_cast<double>(out_report->scale), out_report->consecutive_skips);
     }
@@ -176,8 +176,10 @@ gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer
       return;
     }
     const gsc_reducer copy = read_struct(reducer, "reducer");
-    if (copy.flags != 0) fail(GSC_ERROR_INVALID_ARGUMENT, "reducer.flags is %u; no flag is defined", copy.flags);
-    if (copy.all_reduce == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "reducer.all_reduce is NULL");
+    if (copy.flags != 0)
+      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("reducer").field("flags"), "is %u; no flag is defined", copy.flags);
+    if (copy.all_reduce == nullptr)
+      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("reducer").field("all_reduce"), "is NULL");
     s->set_reducer(&copy);
   });
 }

@@ -46,7 +46,7 @@ gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor
   return guard(__func__, [&] {
     const InCall<TensorList> l(list, "list");
     if (count != l->plan().size()) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "count is %lld, but the list has %lld tensors", static_cast<long long>(count),
+      fail(GSC_ERROR_INVALID_ARGUMENT, "count", "is %lld, but the list has %lld tensors", static_cast<long long>(count),
            static_cast<long long>(l->plan().size()));
     }
     if (count > 0) require(out_diagnosis, "out_diagnosis");

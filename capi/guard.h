@@ -15,11 +15,12 @@
 
 namespace gsc::capi {
 
-/// Keeps "function: what" as this thread's message and returns `status`.
-gsc_status set_error(gsc_status status, const char *function, const char *what) noexcept;
+/// Keeps what failed, and "function: what" as its message, for this thread; returns the status. `details` lacks the
+/// function.
+gsc_status set_error(const gsc_error &details, const char *function, const char *what) noexcept;
 
-/// What a call that did its work returns: GSC_OK, unless a callback was found out meanwhile.
-gsc_status conclude(const char *function) noexcept;
+/// Fails if a callback was found out while the call did its work.
+void require_no_misuse();
 
 /// Runs `body`; whatever it throws becomes a status. `function` is the entry point's name.
 template <typename F>
@@ -27,30 +28,31 @@ gsc_status guard(const char *function, const F &body) noexcept {
   const FloatEnvironment environment;
   try {
     body();
-    return conclude(function);
+    require_no_misuse();
+    return GSC_OK;
   } catch (const Error &e) {
-    return set_error(e.status(), function, e.what());
+    return set_error(e.details(), function, e.what());
   } catch (const std::bad_alloc &) {
-    return set_error(GSC_ERROR_OUT_OF_MEMORY, function, "allocation of host memory failed");
+    return set_error(kNoArgument.with(GSC_ERROR_OUT_OF_MEMORY), function, "allocation of host memory failed");
   } catch (const std::exception &e) {
-    return set_error(GSC_ERROR_INTERNAL, function, e.what());
+    return set_error(kNoArgument.with(GSC_ERROR_INTERNAL), function, e.what());
   } catch (...) {
-    return set_error(GSC_ERROR_INTERNAL, function, "unknown exception");
+    return set_error(kNoArgument.with(GSC_ERROR_INTERNAL), function, "unknown exception");
   }
 }
 
 /// Fails if a pointer argument is NULL; returns it.
 template <typename T>
-T *require(T *pointer, const char *name) {
-  if (pointer == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+T *require(T *pointer, const Argument &name) {
+  if (pointer == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, name, "is NULL");
   return pointer;
 }
 
 /// A single number in device memory, or NULL where that stands for something.
 template <typename T>
-T *aligned(T *pointer, const char *name) {
+T *aligned(T *pointer, const Argument &name) {
   if (reinterpret_cast<uintptr_t>(pointer) % alignof(T) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %p, which is not aligned to %u bytes", name,
+    fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %p, which is not aligned to %u bytes",
          static_cast<const void *>(pointer), static_cast<unsigned>(alignof(T)));
   }
   return pointer;
@@ -58,16 +60,16 @@ T *aligned(T *pointer, const char *name) {
 
 /// The same where it must be given.
 template <typename T>
-T *require_aligned(T *pointer, const char *name) {
+T *require_aligned(T *pointer, const Argument &name) {
   return aligned(require(pointer, name), name);
 }
 
 /// The object behind a handle. Handles are addresses of Object.
 template <typename T, typename Handle>
-T &object(const Handle *handle, const char *name) {
+T &object(const Handle *handle, const Argument &name) {
   auto *base = reinterpret_cast<Object *>(const_cast<Handle *>(require(handle, name)));
   if (base->tag() != T::kTag) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "%s is a handle of another kind, or has been destroyed", name);
+    fail(GSC_ERROR_INVALID_ARGUMENT, name, "is a handle of another kind, or has been destroyed");
   }
   return static_cast<T &>(*base);
 }
@@ -78,12 +80,10 @@ template <typename T>
 class InCall {
  public:
   template <typename Handle>
-  InCall(const Handle *handle, const char *name) : object_(Ref<T>::share(&object<T>(handle, name))) {
+  InCall(const Handle *handle, const Argument &name) : object_(Ref<T>::share(&object<T>(handle, name))) {
     if (object_->begin_call()) return;
-    fail(GSC_ERROR_BAD_STATE,
-         "%s is in use by a call that has not returned; its callbacks cannot use it, nor can other "
-         "threads",
-         name);
+    fail(GSC_ERROR_BAD_STATE, name,
+         "is in use by a call that has not returned; its callbacks cannot use it, nor can other threads");
   }
   InCall(const InCall &) = delete;
   InCall &operator=(const InCall &) = delete;
@@ -96,13 +96,13 @@ class InCall {
 };
 
 template <typename T, typename Handle>
-Ref<T> shared(const Handle *handle, const char *name) {
+Ref<T> shared(const Handle *handle, const Argument &name) {
   return Ref<T>::share(&object<T>(handle, name));
 }
 
 /// As `shared`, but NULL gives an empty reference.
 template <typename T, typename Handle>
-Ref<T> shared_or_null(const Handle *handle, const char *name) {
+Ref<T> shared_or_null(const Handle *handle, const Argument &name) {
   return handle != nullptr ? shared<T>(handle, name) : Ref<T>();
 }
 
@@ -118,31 +118,27 @@ void destroy(Handle *handle) noexcept {
 
 /// Structs are read at the sizes they have had in released versions: so far one each.
 template <typename S>
-void require_struct_size(uint32_t size, const char *name) {
+void require_struct_size(uint32_t size, const Argument &name) {
   if (size == sizeof(S)) return;
   if (size > sizeof(S)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %u, of a newer header than this library, which knows %u bytes", name, size,
+    fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %u, of a newer header than this library, which knows %u bytes", size,
          static_cast<unsigned>(sizeof(S)));
   }
-  fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %u; set it to the sizeof of the struct, %u", name, size,
+  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %u; set it to the sizeof of the struct, %u", size,
        static_cast<unsigned>(sizeof(S)));
 }
 
 /// An options struct of the caller's. `name` is the argument's.
 template <typename S>
-S read_struct(const S *in, const char *name) {
-  char size_name[64];
-  std::snprintf(size_name, sizeof size_name, "%s.struct_size", name);
-  require_struct_size<S>(require(in, name)->struct_size, size_name);
+S read_struct(const S *in, const Argument &name) {
+  require_struct_size<S>(require(in, name)->struct_size, name.field("struct_size"));
   return *in;
 }
 
 /// Checks an output struct whose struct_size the caller has set.
 template <typename S>
-S *require_out_struct(S *out, const char *name) {
-  char size_name[64];
-  std::snprintf(size_name, sizeof size_name, "%s.struct_size", name);
-  require_struct_size<S>(require(out, name)->struct_size, size_name);
+S *require_out_struct(S *out, const Argument &name) {
+  require_struct_size<S>(require(out, name)->struct_size, name.field("struct_size"));
   return out;
 }
 

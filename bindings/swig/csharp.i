@@ -12,9 +12,9 @@
 %pragma(csharp) moduleclassmodifiers="internal static class"
 %pragma(csharp) imclassclassmodifiers="internal static unsafe class"
 %pragma(csharp) imclasscode=%{
-  /// <summary>Status and message that this thread's last call recorded; takes them.</summary>
+  /// <summary>What this thread's last call recorded; takes it.</summary>
   [global::System.Runtime.InteropServices.DllImport("$dllimport", EntryPoint="CSharp_gsc_take_pending")]
-  internal static extern int TakePending(out global::System.IntPtr message);
+  internal static extern int TakePending(out global::System.IntPtr message, out ErrorDetails details);
 
   /// <summary>sizeof(gsc_scaler_state).</summary>
   [global::System.Runtime.InteropServices.DllImport("$dllimport", EntryPoint="CSharp_gsc_state_size")]
@@ -36,9 +36,9 @@
 %}
 
 %{
-SWIGEXPORT int SWIGSTDCALL CSharp_gsc_take_pending(const char **message) {
+SWIGEXPORT int SWIGSTDCALL CSharp_gsc_take_pending(const char **message, gsc_error *details) {
   *message = NULL;
-  return gsc_take_pending(message);
+  return gsc_take_pending(message, details);
 }
 SWIGEXPORT int SWIGSTDCALL CSharp_gsc_state_size(void) { return (int)sizeof(gsc_scaler_state); }
 SWIGEXPORT int SWIGSTDCALL CSharp_gsc_report_size(void) { return (int)sizeof(gsc_report); }

@@ -66,6 +66,7 @@ typedef void *gsc_stream;
 #endif
 
 /* Not for bindings: callbacks, memory layout. */
+%ignore gsc_error;
 %ignore gsc_reducer;
 %ignore gsc_api;
 %ignore gsc_tensor::scale_dtype;

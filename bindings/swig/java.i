@@ -38,29 +38,39 @@
 %}
 
 %{
-/* Makes GradScalerException.of(status, message) the pending exception. */
-static void gsc_java_throw(JNIEnv *env, gsc_status status, const char *message) {
+/* A string of the library's own words; NULL for "". */
+static jstring gsc_java_word(JNIEnv *env, const char *word) { return word[0] ? (*env)->NewStringUTF(env, word) : NULL; }
+
+/* Makes GradScalerException.of(...) the pending exception. */
+static void gsc_java_throw(JNIEnv *env, gsc_status status, const char *message, const gsc_error *details) {
   const jsize length = (jsize)strlen(message);
   jclass type;
   jmethodID factory;
   jobject exception;
+  jstring argument, field;
   jbyteArray text = (*env)->NewByteArray(env, length);
   if (!text) return;
   (*env)->SetByteArrayRegion(env, text, 0, length, (const jbyte *)message);
+  argument = gsc_java_word(env, details->argument);
+  field = gsc_java_word(env, details->field);
+  if ((*env)->ExceptionCheck(env)) return;
   type = (*env)->FindClass(env, "io/github/gradscaler/GradScalerException");
   if (!type) return;
-  factory = (*env)->GetStaticMethodID(env, type, "of", "(I[B)Ljava/lang/RuntimeException;");
+  factory = (*env)->GetStaticMethodID(env, type, "of", 
+                                     "(I[BLjava/lang/String;Ljava/lang/String;JJ)Ljava/lang/RuntimeException;");
   if (!factory) return;
-  exception = (*env)->CallStaticObjectMethod(env, type, factory, (jint)status, text);
+  exception = (*env)->CallStaticObjectMethod(env, type, factory, (jint)status, text, argument, field,
+                                             (jlong)details->index, (jlong)details->tensor);
   if (!(*env)->ExceptionCheck(env) && exception) (*env)->Throw(env, (jthrowable)exception);
 }
 
 /* Throws what the call recorded. Returns whether there was anything. */
 static int gsc_java_failed(JNIEnv *env) {
   const char *message = NULL;
-  const gsc_status status = gsc_take_pending(&message);
+  gsc_error details;
+  const gsc_status status = gsc_take_pending(&message, &details);
   if (status == GSC_OK) return 0;
-  gsc_java_throw(env, status, message);
+  gsc_java_throw(env, status, message, &details);
   return 1;
 }
 

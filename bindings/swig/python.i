@@ -10,7 +10,13 @@
 /* Exception classes by status, set once by set_error_classes. */
 static PyObject *gsc_error_classes = NULL;
 
-static void gsc_raise(gsc_status status, const char *message) {
+/* Sets an attribute; None for what is not known. Takes the value over. */
+static void gsc_set_attribute(PyObject *object, const char *name, int known, PyObject *value) {
+  if (value && object) PyObject_SetAttrString(object, name, known ? value : Py_None);
+  Py_XDECREF(value);
+}
+
+static void gsc_raise(gsc_status status, const char *message, const gsc_error *details) {
   PyObject *type = gsc_error_classes ? PyTuple_GetItem(gsc_error_classes, status) : NULL;
   if (!type) {
     PyErr_Clear();
@@ -18,7 +24,15 @@ static void gsc_raise(gsc_status status, const char *message) {
   }
   /* The C function that found it says nothing to a user of Python. */
   const char *rest = strncmp(message, "gsc_", 4) == 0 ? strstr(message, ": ") : NULL;
-  PyErr_SetString(type, rest ? rest + 2 : message);
+  PyObject *error = PyObject_CallFunction(type, "s", rest ? rest + 2 : message);
+  if (!error) return;
+  gsc_set_attribute(error, "function", details->function[0] != 0, PyUnicode_FromString(details->function));
+  gsc_set_attribute(error, "argument", details->argument[0] != 0, PyUnicode_FromString(details->argument));
+  gsc_set_attribute(error, "field", details->field[0] != 0, PyUnicode_FromString(details->field));
+  gsc_set_attribute(error, "index", details->index >= 0, PyLong_FromLongLong(details->index));
+  gsc_set_attribute(error, "tensor", details->tensor >= 0, PyLong_FromLongLong(details->tensor));
+  if (!PyErr_Occurred()) PyErr_SetObject(type, error);
+  Py_DECREF(error);
 }
 %}
 
@@ -67,9 +81,10 @@ static PyObject *dlpack_view(PyObject *capsule) { return gsc_dlpack_view(capsule
 %define GSC_RAISE_PENDING
   {
     const char *message = NULL;
-    const gsc_status status = gsc_take_pending(&message);
+    gsc_error details;
+    const gsc_status status = gsc_take_pending(&message, &details);
     if (status != GSC_OK) {
-      gsc_raise(status, message);
+      gsc_raise(status, message, &details);
       SWIG_fail;
     }
   }

@@ -32,10 +32,18 @@ static void gsc_record_error(gsc_status status, const char *message) {
   gsc_pending_message = message;
 }
 
-/* Takes what was recorded; *message is this thread's sentence if the status is not GSC_OK. */
-static gsc_status gsc_take_pending(const char **message) {
+/* Takes what was recorded. If the status is not GSC_OK, *message is this thread's sentence and *details what it is
+ * about, which the library says of its own failures only. */
+static gsc_status gsc_take_pending(const char **message, gsc_error *details) {
+  const gsc_error unknown = {(uint32_t)sizeof *details, gsc_pending, "", "", "", -1, -1};
   const gsc_status status = gsc_pending;
-  if (status != GSC_OK) *message = gsc_pending_message ? gsc_pending_message : gsc_error_get_message();
+  *details = unknown;
+  if (status != GSC_OK && !gsc_pending_message) {
+    *message = gsc_error_get_message();
+    gsc_error_get_last(details);
+  } else if (status != GSC_OK) {
+    *message = gsc_pending_message;
+  }
   gsc_pending = GSC_OK;
   gsc_pending_message = NULL;
   return status;

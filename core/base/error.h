@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one exception of the core: a status and a sentence in a buffer of fixed size, so that reporting an error needs
-// no memory beyond the exception object. The C ABI turns it into a gsc_status (capi/guard.h).
+// The one exception of the core: what failed, in the fields of gsc_error and as a sentence in a buffer of fixed size, so
+// that reporting an error needs no memory beyond the exception object. The C ABI turns it into a gsc_status
+// (capi/guard.h).
 #pragma once
 
 #include <cstdarg>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 
@@ -11,24 +13,96 @@
 
 namespace gsc {
 
+/// Text with static storage. Errors keep addresses of names, and nothing but a literal converts to one.
+class Literal {
+ public:
+  consteval Literal(const char *text) : text_(text) {}
+  [[nodiscard]] constexpr const char *text() const { return text_; }
+
+ private:
+  const char *text_;
+};
+
+/// What a failure is about, by the names of gradscaler.h: "grads", "options" with a field "lr", "state" at slot 1 with
+/// tensor 7. The sentence begins with it, so that it is said once: `options.lr`, `state[1][7]`.
+class Argument {
+ public:
+  consteval Argument(const char *name) : name_(name) {}
+  /// Of an array that is no array of tensors: its entry.
+  [[nodiscard]] constexpr Argument at(int64_t index) const {
+    Argument entry = *this;
+    entry.index_ = index;
+    return entry;
+  }
+  /// Of a list, or an array of tensors.
+  [[nodiscard]] constexpr Argument tensor(int64_t index) const {
+    Argument entry = *this;
+    entry.tensor_ = index;
+    return entry;
+  }
+  /// Of a struct.
+  [[nodiscard]] constexpr Argument field(Literal name) const {
+    Argument member = *this;
+    member.field_ = name.text();
+    return member;
+  }
+
+  /// As sentences write it: "state[1][7].dtype".
+  class Text {
+   public:
+    [[nodiscard]] const char *c_str() const { return text_; }
+
+   private:
+    friend class Argument;
+    char text_[128];  // names are literals, and far shorter
+  };
+  [[nodiscard]] Text text() const {
+    Text out;
+    char *at = out.text_;
+    const auto room = [&] { return static_cast<std::size_t>(out.text_ + sizeof out.text_ - at); };
+    at += std::snprintf(at, room(), "%s", name_);
+    if (index_ >= 0) at += std::snprintf(at, room(), "[%lld]", static_cast<long long>(index_));
+    if (tensor_ >= 0) at += std::snprintf(at, room(), "[%lld]", static_cast<long long>(tensor_));
+    if (*field_ != '\0') std::snprintf(at, room(), ".%s", field_);
+    return out;
+  }
+  [[nodiscard]] gsc_error with(gsc_status status) const {
+    return {sizeof(gsc_error), status, "", name_, field_, index_, tensor_};
+  }
+
+ private:
+  const char *name_;
+  const char *field_ = "";
+  int64_t index_ = -1;
+  int64_t tensor_ = -1;
+};
+
+/// For failures of a call as a whole.
+inline constexpr Argument kNoArgument{""};
+
 class Error final : public std::exception {
  public:
-  Error(gsc_status status, const char *format, std::va_list arguments) noexcept : status_(status) {
-    std::vsnprintf(message_, sizeof message_, format, arguments);
+  Error(gsc_status status, const Argument &about, const char *format, std::va_list arguments) noexcept
+      : details_(about.with(status)) {
+    const Argument::Text text = about.text();
+    char *at = message_ + std::snprintf(message_, sizeof message_, *text.c_str() != '\0' ? "%s " : "%s", text.c_str());
+    std::vsnprintf(at, static_cast<std::size_t>(message_ + sizeof message_ - at), format, arguments);
   }
-  [[nodiscard]] gsc_status status() const noexcept { return status_; }
+  /// All but the function, which the entry point knows.
+  [[nodiscard]] const gsc_error &details() const noexcept { return details_; }
   [[nodiscard]] const char *what() const noexcept override { return message_; }
 
  private:
-  gsc_status status_;
-  char message_[448];
+  gsc_error details_;
+  char message_[448] = "";
 };
 
-/// Throws an Error with a printf-style sentence that names the argument.
-[[noreturn, gnu::format(printf, 2, 3), gnu::cold]] inline void fail(gsc_status status, const char *format, ...) {
+/// Throws an Error. The sentence is the argument followed by the printf-style rest: fail(s, "lr", "is %g", lr).
+[[noreturn, gnu::format(printf, 3, 4), gnu::cold]] inline void fail(gsc_status status, const Argument &about,
+                                                                    const char *format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
-  const Error error(status, format, arguments);
+  const Error error(status, about, format, arguments);
   va_end(arguments);
   throw error;
 }

@@ -41,13 +41,13 @@ void CpuBackend::read_sync(void *host, const void *device, int64_t bytes, gsc_st
   std::memcpy(host, device, static_cast<std::size_t>(bytes));
 }
 
-void CpuBackend::validate_memory(const gsc_tensor *tensors, int64_t count, const char *what) {
+void CpuBackend::validate_memory(const gsc_tensor *tensors, int64_t count, const Argument &what) {
   for (int64_t i = 0; i < count; ++i) {
     if (tensors[i].count == 0) continue;
     const Owner owner = owner_of(tensors[i].data);
     if (owner.backend != nullptr) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].data is memory of %s device %d, but the context is of the CPU", what,
-           static_cast<long long>(i), owner.backend->name, owner.device);
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
+           "is memory of %s device %d, but the context is of the CPU", owner.backend->name, owner.device);
     }
   }
 }

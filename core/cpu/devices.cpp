@@ -24,8 +24,8 @@ int64_t physical_memory() {
 #endif
 }
 
-void require_device(int32_t device_index, const char *what) {
-  if (device_index != 0) fail(GSC_ERROR_UNAVAILABLE, "%s is %d, but there is only CPU 0", what, device_index);
+void require_device(int32_t device_index, const Argument &what) {
+  if (device_index != 0) fail(GSC_ERROR_UNAVAILABLE, what, "is %d, but there is only CPU 0", device_index);
 }
 
 gsc_device_info device_info(int32_t device_index) {
@@ -41,14 +41,15 @@ gsc_device_info device_info(int32_t device_index) {
 }
 
 OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options) {
-  require_device(options.device_index, "options.device_index");
+  require_device(options.device_index, Argument("options").field("device_index"));
   if ((options.flags & GSC_CONTEXT_USE_CURRENT) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags has GSC_CONTEXT_USE_CURRENT, which is for CUDA devices");
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("flags"),
+         "has GSC_CONTEXT_USE_CURRENT, which is for CUDA devices");
   }
   const Kernels *kernels = find_kernels(options.cpu_target);
   if (kernels == nullptr) {
-    fail(GSC_ERROR_UNAVAILABLE, "options.cpu_target is %d, which this processor or this build does not support",
-         options.cpu_target);
+    fail(GSC_ERROR_UNAVAILABLE, Argument("options").field("cpu_target"),
+         "is %d, which this processor or this build does not support", options.cpu_target);
   }
   const int32_t threads = options.num_threads != 0 ? options.num_threads : usable_processors();
   OpenBackend made =

@@ -71,8 +71,8 @@ void *CudaBackend::allocate(int64_t bytes) {
   const auto size = static_cast<std::size_t>(bytes);
   if (cudaMalloc(&memory, size) != cudaSuccess) {
     (void)cudaGetLastError();
-    fail(GSC_ERROR_OUT_OF_MEMORY, "allocation of %lld bytes on CUDA device %d failed", static_cast<long long>(bytes),
-         context_.device());
+    fail(GSC_ERROR_OUT_OF_MEMORY, kNoArgument, "allocation of %lld bytes on CUDA device %d failed",
+         static_cast<long long>(bytes), context_.device());
   }
   cudaError_t error = cudaMemsetAsync(memory, 0, size, setup_stream_);
   if (error == cudaSuccess) error = cudaStreamSynchronize(setup_stream_);
@@ -99,7 +99,7 @@ void CudaBackend::require_not_capturing(gsc_stream stream, const char *what) con
   const cudaError_t error = cudaStreamIsCapturing(to_stream(stream), &status);
   cuda::check(error, what);
   if (status != cudaStreamCaptureStatusNone) {
-    fail(GSC_ERROR_BAD_STATE, "%s waits for the device, which is not possible while stream is being captured", what);
+    fail(GSC_ERROR_BAD_STATE, "stream", "is being captured, but %s waits for the device", what);
   }
 }
 
@@ -136,26 +136,23 @@ void CudaBackend::finish_setup() {
   cuda::check(cudaStreamSynchronize(setup_stream_), "setting up");
 }
 
-void CudaBackend::validate_memory(const gsc_tensor *tensors, int64_t count, const char *what) {
+void CudaBackend::validate_memory(const gsc_tensor *tensors, int64_t count, const Argument &what) {
   const DeviceGuard guard(context_);
   for (int64_t i = 0; i < count; ++i) {
     if (tensors[i].count == 0) continue;
-    const auto index = static_cast<long long>(i);
     cudaPointerAttributes attributes{};
     if (cudaPointerGetAttributes(&attributes, tensors[i].data) != cudaSuccess) {
       (void)cudaGetLastError();
       attributes.type = cudaMemoryTypeUnregistered;
     }
     if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
-      fail(GSC_ERROR_INVALID_ARGUMENT,
-           "%s[%lld].data is %p, which is host memory or has been freed; the context is of "
-           "CUDA device %d",
-           what, index, tensors[i].data, context_.device());
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
+           "is %p, which is host memory or has been freed; the context is of CUDA device %d", tensors[i].data,
+           context_.device());
     }
     if (attributes.type == cudaMemoryTypeDevice && attributes.device != context_.device()) {
-      fail(GSC_ERROR_INVALID_ARGUMENT,
-           "%s[%lld].data is memory of CUDA device %d, but the context is of CUDA device %d", what, index,
-           attributes.device, context_.device());
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
+           "is memory of CUDA device %d, but the context is of CUDA device %d", attributes.device, context_.device());
     }
   }
 }
@@ -250,7 +247,8 @@ void CudaBackend::report(const RecordJob &job, cudaStream_t stream) {
   cudaPointerAttributes attributes{};
   if (cudaPointerGetAttributes(&attributes, job.out) != cudaSuccess || attributes.type != cudaMemoryTypeHost) {
     (void)cudaGetLastError();
-    fail(GSC_ERROR_INVALID_ARGUMENT, "out_report is %p, which is not pinned host memory", static_cast<void *>(job.out));
+    fail(GSC_ERROR_INVALID_ARGUMENT, "out_report", "is %p, which is not pinned host memory",
+         static_cast<void *>(job.out));
   }
   const Scratch scratch(*this, sizeof(gsc_report), stream);
   RecordJob on_device = job;

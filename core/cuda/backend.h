@@ -39,7 +39,7 @@ class CudaBackend final : public Backend {
   void write(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
   void write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
   void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) override;
-  void validate_memory(const gsc_tensor *tensors, int64_t count, const char *what) override;
+  void validate_memory(const gsc_tensor *tensors, int64_t count, const Argument &what) override;
   [[nodiscard]] bool host_visible() const override { return false; }
   [[nodiscard]] int32_t wanted_tasks() const override { return 1; }
   [[nodiscard]] gsc_stream setup_stream() const override { return setup_stream_; }

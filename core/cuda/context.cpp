@@ -60,7 +60,7 @@ const Driver &driver() {
 void check_driver(CUresult result, const char *what) {
   if (result == CUDA_SUCCESS) return;
   const gsc_status status = result == CUDA_ERROR_OUT_OF_MEMORY ? GSC_ERROR_OUT_OF_MEMORY : GSC_ERROR_DEVICE;
-  fail(status, "%s failed: CUDA driver error %d", what, static_cast<int>(result));
+  fail(status, kNoArgument, "%s failed: CUDA driver error %d", what, static_cast<int>(result));
 }
 
 }  // namespace
@@ -73,14 +73,14 @@ DeviceContext::DeviceContext(int32_t device, bool use_current) : device_(device)
   if (use_current) {
     check_driver(driver().get_current(&context), "looking up the current CUDA context");
     if (context == nullptr) {
-      fail(GSC_ERROR_INVALID_ARGUMENT,
-           "options.flags has GSC_CONTEXT_USE_CURRENT, but no CUDA context is current on this thread");
+      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("flags"),
+           "has GSC_CONTEXT_USE_CURRENT, but no CUDA context is current on this thread");
     }
     CUdevice current{};
     check_driver(driver().get_device(&current), "looking up the device of the current CUDA context");
     if (current != number) {
-      fail(GSC_ERROR_INVALID_ARGUMENT,
-           "options.device_index is %d, but the CUDA context that is current on this thread is of device %d", device,
+      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("device_index"),
+           "is %d, but the CUDA context that is current on this thread is of device %d", device,
            static_cast<int>(current));
     }
   } else {

@@ -17,16 +17,16 @@ int32_t device_count() {
   return 0;
 }
 
-void require_device(int32_t device_index, const char *what) {
+void require_device(int32_t device_index, const Argument &what) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
     (void)cudaGetLastError();
-    fail(GSC_ERROR_UNAVAILABLE, "%s is %d, but no CUDA device is available: %s (%s)", what, device_index,
+    fail(GSC_ERROR_UNAVAILABLE, what, "is %d, but no CUDA device is available: %s (%s)", device_index,
          cudaGetErrorString(error), cudaGetErrorName(error));
   }
   if (device_index < 0 || device_index >= count) {
-    fail(GSC_ERROR_UNAVAILABLE, "%s is %d, but there are %d CUDA devices", what, device_index, count);
+    fail(GSC_ERROR_UNAVAILABLE, what, "is %d, but there are %d CUDA devices", device_index, count);
   }
 }
 
@@ -58,7 +58,7 @@ int32_t device_of(const void *address) {
 }
 
 OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options) {
-  require_device(options.device_index, "options.device_index");
+  require_device(options.device_index, Argument("options").field("device_index"));
   const bool use_current = (options.flags & GSC_CONTEXT_USE_CURRENT) != 0;
   OpenBackend made = make_backend<CudaBackend>(memory, options.device_index, use_current);
   std::snprintf(made.description, sizeof made.description, "CUDA context on device %d", options.device_index);

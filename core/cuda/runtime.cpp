@@ -43,14 +43,14 @@ void check(cudaError_t error, const char *what) {
   (void)cudaGetLastError();
   const gsc_status status = status_of(error);
   if (status == GSC_ERROR_INVALID_ARGUMENT) {
-    fail(status, "stream is not a stream of the context's CUDA device, or no longer exists: %s failed: %s (%s)", what,
-         cudaGetErrorString(error), cudaGetErrorName(error));
+    fail(status, "stream", "is not a stream of the context's CUDA device, or no longer exists: %s failed: %s (%s)",
+         what, cudaGetErrorString(error), cudaGetErrorName(error));
   }
   if (status == GSC_ERROR_BAD_STATE) {
-    fail(status, "%s is not possible while a stream is being captured: %s (%s)", what, cudaGetErrorString(error),
-         cudaGetErrorName(error));
+    fail(status, kNoArgument, "%s is not possible while a stream is being captured: %s (%s)", what,
+         cudaGetErrorString(error), cudaGetErrorName(error));
   }
-  fail(status, "%s failed: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
+  fail(status, kNoArgument, "%s failed: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 }  // namespace gsc::cuda

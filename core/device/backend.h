@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/base/error.h"
 #include "core/device/jobs.h"
 
 namespace gsc {
@@ -31,7 +32,7 @@ class Backend {
   [[nodiscard]] virtual gsc_stream setup_stream() const { return nullptr; }
   virtual void finish_setup() {}
   /// Throws if a tensor's data is not memory of this device. `what` names the argument.
-  virtual void validate_memory(const gsc_tensor *tensors, int64_t count, const char *what) = 0;
+  virtual void validate_memory(const gsc_tensor *tensors, int64_t count, const Argument &what) = 0;
   /// Device memory can be read by the host without waiting.
   [[nodiscard]] virtual bool host_visible() const = 0;
   /// How many parallel tasks a plan should be cut into.

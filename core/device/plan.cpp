@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "core/base/error.h"
 
@@ -32,15 +33,15 @@ constexpr int64_t kChunkOverhead = 128;
 constexpr int64_t kMinTaskCost = 32768;
 
 /// The first field that is not 0 of those that are for later versions; NULL: none.
-const char *later_field(const gsc_tensor &t) {
-  if (t.scale_dtype != 0) return "scale_dtype";
-  if (t.scale != nullptr) return "scale";
-  if (t.scale_block_rows != 0) return "scale_block_rows";
-  if (t.scale_block_columns != 0) return "scale_block_columns";
-  if (t.columns != 0) return "columns";
-  if (t.reserved[0] != 0) return "reserved[0]";
-  if (t.reserved[1] != 0) return "reserved[1]";
-  return nullptr;
+std::optional<Literal> later_field(const gsc_tensor &t) {
+  if (t.scale_dtype != 0) return Literal("scale_dtype");
+  if (t.scale != nullptr) return Literal("scale");
+  if (t.scale_block_rows != 0) return Literal("scale_block_rows");
+  if (t.scale_block_columns != 0) return Literal("scale_block_columns");
+  if (t.columns != 0) return Literal("columns");
+  if (t.reserved[0] != 0) return Literal("reserved[0]");
+  if (t.reserved[1] != 0) return Literal("reserved[1]");
+  return std::nullopt;
 }
 
 }  // namespace
@@ -117,43 +118,43 @@ NameSuffix::NameSuffix(const Names *names, int64_t index) {
 
 void validate_tensor_count(int64_t count) {
   if (count >= 0 && count <= kMaxTensors) return;
-  fail(GSC_ERROR_INVALID_ARGUMENT, "count is %lld; it must be a number of tensors from 0 to 2^24",
+  fail(GSC_ERROR_INVALID_ARGUMENT, "count", "is %lld; it must be a number of tensors from 0 to 2^24",
        static_cast<long long>(count));
 }
 
-void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names) {
+void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names) {
   validate_tensor_count(count);
-  if (count > 0 && tensors == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "%s is NULL", what);
+  if (count > 0 && tensors == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, what, "is NULL");
   int64_t total = 0;
   for (int64_t i = 0; i < count; ++i) {
     const gsc_tensor &t = tensors[i];
-    const auto index = static_cast<long long>(i);
     const int64_t size = dtype_bytes(t.dtype);
     if (size == 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].dtype is %d; it must be %s%s", what, index, t.dtype,
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("dtype"), "is %d; it must be %s%s", t.dtype,
            DtypeChoices().c_str(), NameSuffix(names, i).c_str());
     }
-    if (const char *field = later_field(t)) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].%s is not 0; this version does not support it%s", what, index, field,
+    if (const auto field = later_field(t)) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field(*field), "is not 0; this version does not support it%s",
            NameSuffix(names, i).c_str());
     }
     if (t.count < 0 || t.count > kMaxElements) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld; it must be in 0..2^40%s", what, index,
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("count"), "is %lld; it must be in 0..2^40%s",
            static_cast<long long>(t.count), NameSuffix(names, i).c_str());
     }
     total += t.count;
     if (total > kMaxElements) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[0] to %s[%lld] have more than 2^40 elements together%s", what, what, index,
-           NameSuffix(names, i).c_str());
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i),
+           "and the tensors before it have more than 2^40 elements together%s", NameSuffix(names, i).c_str());
     }
     if (t.count == 0) continue;
     if (t.data == nullptr) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].data is NULL but its count is %lld%s", what, index,
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"), "is NULL but its count is %lld%s",
            static_cast<long long>(t.count), NameSuffix(names, i).c_str());
     }
     if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(size) != 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].data is %p, which is not aligned to its dtype %s (%lld bytes)%s", what,
-           index, t.data, dtype_name(t.dtype), static_cast<long long>(size), NameSuffix(names, i).c_str());
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
+           "is %p, which is not aligned to its dtype %s (%lld bytes)%s", t.data, dtype_name(t.dtype),
+           static_cast<long long>(size), NameSuffix(names, i).c_str());
     }
   }
 }

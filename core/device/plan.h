@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/base/error.h"
 #include "core/base/memory.h"
 #include "core/device/tensor.h"
 #include "core/rules/check.h"
@@ -43,7 +44,7 @@ void validate_tensor_count(int64_t count);
 
 /// Checks the fields of tensors[0..count) and the alignment of their data. `what` is the argument's name, `names`
 /// (may be NULL) what the tensors are called.
-void validate_tensors(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names = nullptr);
+void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names = nullptr);
 
 class Plan {
  public:

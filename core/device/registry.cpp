@@ -18,8 +18,8 @@ extern const BackendRow kBackendRow;  // core/cuda/devices.cpp
 #else
 namespace {
 
-[[noreturn]] void fail_without_cuda(const char *what) {
-  fail(GSC_ERROR_UNAVAILABLE, "%s is GSC_DEVICE_CUDA, but this library was built without CUDA", what);
+[[noreturn]] void fail_without_cuda(const Argument &what) {
+  fail(GSC_ERROR_UNAVAILABLE, what, "is GSC_DEVICE_CUDA, but this library was built without CUDA");
 }
 
 constexpr BackendRow kBackendRow = {
@@ -29,7 +29,7 @@ constexpr BackendRow kBackendRow = {
     [] { return int32_t{0}; },
     [](int32_t) -> gsc_device_info { fail_without_cuda("device_type"); },
     [](std::pmr::memory_resource *, const gsc_context_options &) -> OpenBackend {
-      fail_without_cuda("options.device_type");
+      fail_without_cuda(Argument("options").field("device_type"));
     },
     nullptr,
 };
@@ -44,11 +44,11 @@ const BackendRow *const kBackends[] = {&cpu::kBackendRow, &cuda::kBackendRow};
 
 }  // namespace
 
-const BackendRow &find_backend(int32_t device_type, const char *what) {
+const BackendRow &find_backend(int32_t device_type, const Argument &what) {
   for (const BackendRow *row : kBackends) {
     if (row->device_type == device_type) return *row;
   }
-  fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %d; it must be one of GSC_DEVICE_*", what, device_type);
+  fail(GSC_ERROR_INVALID_ARGUMENT, what, "is %d; it must be one of GSC_DEVICE_*", device_type);
 }
 
 Owner owner_of(const void *address) {

@@ -8,6 +8,7 @@
 #include <memory_resource>
 #include <new>
 
+#include "core/base/error.h"
 #include "core/base/memory.h"
 #include "gradscaler/gradscaler.h"
 
@@ -39,7 +40,7 @@ struct BackendRow {
 
 /// The row of a GSC_DEVICE_*, also of one that this build lacks: that has no devices. Throws INVALID_ARGUMENT naming
 /// `what` for any other value.
-const BackendRow &find_backend(int32_t device_type, const char *what);
+const BackendRow &find_backend(int32_t device_type, const Argument &what);
 
 /// The device that an address is known to lie on; backend NULL: none, it may be host memory.
 struct Owner {

@@ -10,13 +10,13 @@
 namespace gsc::ops {
 namespace {
 
-void validate_one(Context &context, const gsc_tensor *tensors, int64_t count, const char *what) {
+void validate_one(Context &context, const gsc_tensor *tensors, int64_t count, const Argument &what) {
   validate_tensors(tensors, count, what);
   context.backend().validate_memory(tensors, count, what);
 }
 
 template <typename F>
-void with_plan(Context &context, const gsc_tensor *tensors, int64_t count, const char *what, const F &f) {
+void with_plan(Context &context, const gsc_tensor *tensors, int64_t count, const Argument &what, const F &f) {
   validate_one(context, tensors, count, what);
   context.with_scratch_plans([&](Plan &plan, Plan &) {
     plan.build(tensors, count, context.backend().wanted_tasks());
@@ -24,19 +24,20 @@ void with_plan(Context &context, const gsc_tensor *tensors, int64_t count, const
   });
 }
 
-void elementwise(Context &context, Elementwise op, const gsc_tensor *src, const char *src_name, const gsc_tensor *dst,
-                 const char *dst_name, int64_t count, double a, double b, const float *factor, gsc_stream stream) {
+void elementwise(Context &context, Elementwise op, const gsc_tensor *src, const Argument &src_name,
+                 const gsc_tensor *dst, const Argument &dst_name, int64_t count, double a, double b,
+                 const float *factor, gsc_stream stream) {
   validate_one(context, src, count, src_name);
   validate_one(context, dst, count, dst_name);
   for (int64_t i = 0; i < count; ++i) {
-    const auto index = static_cast<long long>(i);
     if (src[i].count != dst[i].count) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] has %lld elements, but %s[%lld] has %lld", src_name, index,
-           static_cast<long long>(src[i].count), dst_name, index, static_cast<long long>(dst[i].count));
+      fail(GSC_ERROR_INVALID_ARGUMENT, src_name.tensor(i), "has %lld elements, but %s has %lld",
+           static_cast<long long>(src[i].count), dst_name.tensor(i).text().c_str(),
+           static_cast<long long>(dst[i].count));
     }
     if (src[i].count > 0 && src[i].data == dst[i].data && src[i].dtype != dst[i].dtype) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] and %s[%lld] are the same buffer, but of dtypes %s and %s", src_name,
-           index, dst_name, index, dtype_name(src[i].dtype), dtype_name(dst[i].dtype));
+      fail(GSC_ERROR_INVALID_ARGUMENT, src_name.tensor(i), "and %s are the same buffer, but of dtypes %s and %s",
+           dst_name.tensor(i).text().c_str(), dtype_name(src[i].dtype), dtype_name(dst[i].dtype));
     }
   }
   context.with_scratch_plans([&](Plan &from, Plan &to) {
@@ -93,7 +94,7 @@ void cast(Context &context, const gsc_tensor *src, const gsc_tensor *dst, int64_
 void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t norm_type, double *out_norm,
           double *out_tensor_norms, gsc_stream stream) {
   if (norm_type != GSC_NORM_L2 && norm_type != GSC_NORM_INF) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "norm_type is %d; it must be GSC_NORM_L2 or GSC_NORM_INF", norm_type);
+    fail(GSC_ERROR_INVALID_ARGUMENT, "norm_type", "is %d; it must be GSC_NORM_L2 or GSC_NORM_INF", norm_type);
   }
   with_plan(context, tensors, count, "tensors", [&](Plan &plan) {
     plan.need_partials();
@@ -103,15 +104,15 @@ void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t no
 
 Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype) {
   if (bins != GSC_EXPONENT_BINS) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "bins is %lld; it must be GSC_EXPONENT_BINS", static_cast<long long>(bins));
+    fail(GSC_ERROR_INVALID_ARGUMENT, "bins", "is %lld; it must be GSC_EXPONENT_BINS", static_cast<long long>(bins));
   }
   if (!std::isfinite(current_scale) || current_scale <= 0.0F) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "current_scale is %g; it must be finite and > 0",
+    fail(GSC_ERROR_INVALID_ARGUMENT, "current_scale", "is %g; it must be finite and > 0",
          static_cast<double>(current_scale));
   }
   const auto is_narrow = [](int32_t d) { return dtype_bytes(d) > 0 && !is_wide(d); };
   if (!is_narrow(dtype)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "dtype is %d; it must be %s", dtype, DtypeChoices(is_narrow).c_str());
+    fail(GSC_ERROR_INVALID_ARGUMENT, "dtype", "is %d; it must be %s", dtype, DtypeChoices(is_narrow).c_str());
   }
   const int largest = with_dtype(dtype, [](auto d) { return decltype(d)::kLargestExponent; });
   const int smallest = with_dtype(dtype, [](auto d) { return decltype(d)::kSmallestExponent; });
@@ -119,7 +120,7 @@ Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float cur
   int top = -1;
   for (int b = 0; b < GSC_EXPONENT_BINS; ++b) {
     if (histogram[b] < 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "histogram[%d] is %lld; it must be >= 0", b,
+      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("histogram").at(b), "is %lld; it must be >= 0",
            static_cast<long long>(histogram[b]));
     }
     total += static_cast<double>(histogram[b]);

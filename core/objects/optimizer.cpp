@@ -11,29 +11,29 @@
 namespace gsc {
 namespace {
 
-constexpr const char *kStateNames[kMaxStates] = {"state[0]", "state[1]", "state[2]"};
+constexpr Argument kState{"state"};
 
 // What coefficients are worked out from in double. No training comes near it; a spoilt checkpoint may.
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 
-void require_same_shapes(const TensorList &param_list, const Plan &other, const char *what) {
+void require_same_shapes(const TensorList &param_list, const Plan &other, const Argument &what) {
   const Plan &params = param_list.plan();
   if (params.size() != other.size()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "%s has %lld tensors, but params has %lld", what,
+    fail(GSC_ERROR_INVALID_ARGUMENT, what, "has %lld tensors, but params has %lld",
          static_cast<long long>(other.size()), static_cast<long long>(params.size()));
   }
   for (int64_t i = 0; i < params.size(); ++i) {
     if (params.tensor(i).count != other.tensor(i).count) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] has %lld elements, but params[%lld] has %lld%s", what,
-           static_cast<long long>(i), static_cast<long long>(other.tensor(i).count), static_cast<long long>(i),
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "has %lld elements, but params[%lld] has %lld%s",
+           static_cast<long long>(other.tensor(i).count), static_cast<long long>(i),
            static_cast<long long>(params.tensor(i).count), NameSuffix(&param_list.names(), i).c_str());
     }
   }
 }
 
-void require_context(const TensorList &list, const Ref<Context> &context, const char *what) {
+void require_context(const TensorList &list, const Ref<Context> &context, const Argument &what) {
   if (list.context().get() != context.get()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "%s belongs to another context", what);
+    fail(GSC_ERROR_INVALID_ARGUMENT, what, "belongs to another context");
   }
 }
 
@@ -51,23 +51,23 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
     overlap.add(*lists.model_copy, "model_copy");
   }
   if (state_count != 0 && state_count != slots) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "state_count is %d, but this optimizer has %d state slots", state_count, slots);
+    fail(GSC_ERROR_INVALID_ARGUMENT, "state_count", "is %d, but this optimizer has %d state slots", state_count, slots);
   }
   for (int32_t s = 0; s < state_count; ++s) {
     // A kind has at most kMaxStates slots, which the analyzer cannot see.
     // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage)
-    require_context(*lists.state[s], context, kStateNames[s]);
+    require_context(*lists.state[s], context, kState.at(s));
     const Plan &state = lists.state[s]->plan();
-    require_same_shapes(*lists.params, state, kStateNames[s]);
+    require_same_shapes(*lists.params, state, kState.at(s));
     for (int64_t i = 0; i < state.size(); ++i) {
       if (state.tensor(i).dtype != state_dtype(params.tensor(i).dtype)) {
-        fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld] is %s, but the state of a parameter of dtype %s is %s%s",
-             kStateNames[s], static_cast<long long>(i), dtype_name(state.tensor(i).dtype),
+        fail(GSC_ERROR_INVALID_ARGUMENT, kState.at(s).tensor(i),
+             "is %s, but the state of a parameter of dtype %s is %s%s", dtype_name(state.tensor(i).dtype),
              dtype_name(params.tensor(i).dtype), dtype_name(state_dtype(params.tensor(i).dtype)),
              NameSuffix(&lists.params->names(), i).c_str());
       }
     }
-    overlap.add(*lists.state[s], kStateNames[s]);
+    overlap.add(*lists.state[s], kState.at(s));
   }
   overlap.run();
 }
@@ -108,7 +108,7 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
   if (narrows_) lists_.grads->plan().add_narrowing(1);
   const std::lock_guard lock(context_->uses_mutex());
   ListUse *use = uses_;
-  for_each_list([&](TensorList &list, const char *) {
+  for_each_list([&](TensorList &list, const Argument &) {
     *use = {&list, this, nullptr};
     list.add_use(*use++);
   });
@@ -116,11 +116,11 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
 
 template <typename F>
 void Optimizer::for_each_list(const F &f) const {
-  f(*lists_.params, "params");
-  f(*lists_.grads, "grads");
-  if (lists_.model_copy) f(*lists_.model_copy, "model_copy");
+  f(*lists_.params, Argument("params"));
+  f(*lists_.grads, Argument("grads"));
+  if (lists_.model_copy) f(*lists_.model_copy, Argument("model_copy"));
   for (int32_t slot = 0; slot < kMaxStates; ++slot) {
-    if (lists_.state[slot]) f(*lists_.state[slot], kStateNames[slot]);
+    if (lists_.state[slot]) f(*lists_.state[slot], kState.at(slot));
   }
 }
 
@@ -133,7 +133,7 @@ Optimizer::~Optimizer() {
 }
 
 void Optimizer::require_no_overlap(const OverlapCheck &addresses, const TensorList &changed) const {
-  for_each_list([&](const TensorList &list, const char *name) {
+  for_each_list([&](const TensorList &list, const Argument &name) {
     if (&list != &changed) addresses.run_against(list, name);
   });
 }
@@ -187,7 +187,7 @@ void Optimizer::make_state() {
 
 void Optimizer::require_group(int32_t group) const {
   if (group < 0 || group >= group_count()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "group is %d, but the optimizer has %d groups", group, group_count());
+    fail(GSC_ERROR_INVALID_ARGUMENT, "group", "is %d, but the optimizer has %d groups", group, group_count());
   }
 }
 
@@ -201,29 +201,30 @@ void Optimizer::validate_group(const gsc_optimizer_options &options) const {
   validate(options);
   const gsc_optimizer_options &first = options_[0];
   if (options.kind != first.kind) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.kind is %s, but the optimizer is %s", optimizer_info(options.kind).name,
-         optimizer_info(first.kind).name);
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("kind"), "is %s, but the optimizer is %s",
+         optimizer_info(options.kind).name, optimizer_info(first.kind).name);
   }
   if (options.flags != first.flags) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags is 0x%x, but the optimizer's is 0x%x", options.flags, first.flags);
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("flags"), "is 0x%x, but the optimizer's is 0x%x",
+         options.flags, first.flags);
   }
   if (variant_ == Variant::kSgd && options.momentum != 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.momentum is %g, but the optimizer was created without a momentum buffer",
-         options.momentum);
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
+         "is %g, but the optimizer was created without a momentum buffer", options.momentum);
   }
 }
 
 int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_options &options) {
   const int64_t tensors = lists_.params->plan().size();
   if (first < 0 || count < 0 || first > tensors || count > tensors - first) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "first is %lld and count is %lld, but the optimizer has %lld tensors",
+    fail(GSC_ERROR_INVALID_ARGUMENT, "first", "is %lld and count is %lld, but the optimizer has %lld tensors",
          static_cast<long long>(first), static_cast<long long>(count), static_cast<long long>(tensors));
   }
   validate_group(options);
   const auto begin = group_of_.begin() + first;
   const auto taken = std::find_if(begin, begin + count, [](int32_t g) { return g != 0; });
   if (taken != begin + count) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "first is %lld and count is %lld, but tensor %lld already belongs to group %d",
+    fail(GSC_ERROR_INVALID_ARGUMENT, "first", "is %lld and count is %lld, but tensor %lld already belongs to group %d",
          static_cast<long long>(first), static_cast<long long>(count),
          static_cast<long long>(taken - group_of_.begin()), *taken);
   }
@@ -247,8 +248,8 @@ void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options,
   validate_group(options);
   gsc_optimizer_options &old = options_[static_cast<std::size_t>(group)];
   if (group == 0 && slot_count_ > 0 && (old.momentum == 0.0) != (options.momentum == 0.0)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.momentum is %g, but whether group 0 has momentum is fixed at creation",
-         options.momentum);
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
+         "is %g, but whether group 0 has momentum is fixed at creation", options.momentum);
   }
   old = options;
   write_group(group, stream);
@@ -257,7 +258,7 @@ void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options,
 void Optimizer::set_lr(int32_t group, double lr, gsc_stream stream) {
   require_group(group);
   if (!std::isfinite(lr) || lr < 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "lr is %g; it must be finite and >= 0", lr);
+    fail(GSC_ERROR_INVALID_ARGUMENT, "lr", "is %g; it must be finite and >= 0", lr);
   }
   options_[static_cast<std::size_t>(group)].lr = lr;
   device_lrs_[static_cast<std::size_t>(group)] = nullptr;
@@ -291,8 +292,8 @@ void Optimizer::require_learning_rates() const {
   for (std::size_t group = 0; group < device_lrs_.size(); ++group) {
     const float *lr = device_lrs_[group];
     if (lr == nullptr || is_learning_rate(*lr)) continue;
-    fail(GSC_ERROR_INVALID_ARGUMENT, "*device_lr of group %d is %g; it must be finite and >= 0",
-         static_cast<int32_t>(group), static_cast<double>(*lr));
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("device_lr").at(static_cast<int64_t>(group)),
+         "is %g; the learning rate of a group must be finite and >= 0", static_cast<double>(*lr));
   }
 }
 
@@ -336,10 +337,10 @@ OptimizerRecord Optimizer::steps(gsc_stream stream) const {
 
 void Optimizer::validate_steps(int64_t applied, int64_t skipped) {
   if (applied < 0 || applied > kMostSteps) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "applied is %lld; it must be in 0..2^53", static_cast<long long>(applied));
+    fail(GSC_ERROR_INVALID_ARGUMENT, "applied", "is %lld; it must be in 0..2^53", static_cast<long long>(applied));
   }
   if (skipped < 0 || skipped > kMostSteps) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "skipped is %lld; it must be in 0..2^53", static_cast<long long>(skipped));
+    fail(GSC_ERROR_INVALID_ARGUMENT, "skipped", "is %lld; it must be in 0..2^53", static_cast<long long>(skipped));
   }
 }
 

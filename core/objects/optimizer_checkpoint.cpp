@@ -60,7 +60,7 @@ int64_t Optimizer::save_size() const {
 void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
   const int64_t needed = save_size();
   if (size != needed) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "size is %lld; this optimizer needs %lld bytes", static_cast<long long>(size),
+    fail(GSC_ERROR_INVALID_ARGUMENT, "size", "is %lld; this optimizer needs %lld bytes", static_cast<long long>(size),
          static_cast<long long>(needed));
   }
   Backend &backend = context_->backend();
@@ -94,53 +94,55 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   const auto *in = static_cast<const char *>(buffer);
   Header header;
   if (size < static_cast<int64_t>(sizeof header)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer is truncated: size is %lld bytes, less than a header",
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is truncated: size is %lld bytes, less than a header",
          static_cast<long long>(size));
   }
   std::memcpy(&header, in, sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer does not hold the state of a gradscaler optimizer in format 2");
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "does not hold the state of a gradscaler optimizer in format 2");
   }
   if (header.byte_order != kByteOrder) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, header.byte_order == kOtherByteOrder
-                                         ? "buffer was saved on a machine of the other byte order"
-                                         : "buffer is damaged: its mark of the byte order is none");
+    if (header.byte_order == kOtherByteOrder) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "was saved on a machine of the other byte order");
+    }
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is damaged: its mark of the byte order is none");
   }
   if (header.reserved != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer was saved by a newer version, or is damaged: its reserved field is %d",
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "was saved by a newer version, or is damaged: its reserved field is %d",
          header.reserved);
   }
   if (header.kind != options_[0].kind || header.slots != slot_count_) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer holds kind %d with %d state slots; this optimizer is kind %d with %d",
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds kind %d with %d state slots; this optimizer is kind %d with %d",
          header.kind, header.slots, options_[0].kind, slot_count_);
   }
   if (header.tensors != params.size()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer holds %lld tensors, but the optimizer has %lld",
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds %lld tensors, but the optimizer has %lld",
          static_cast<long long>(header.tensors), static_cast<long long>(params.size()));
   }
   const int64_t needed = save_size();
   if (size < needed) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer is truncated: size is %lld of %lld bytes", static_cast<long long>(size),
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is truncated: size is %lld of %lld bytes", static_cast<long long>(size),
          static_cast<long long>(needed));
   }
   for (int64_t i = 0; i < params.size(); ++i) {
     Shape shape;
     std::memcpy(&shape, in + sizeof header + static_cast<std::size_t>(i) * sizeof shape, sizeof shape);
     if (shape.count != params.tensor(i).count || shape.dtype != state_dtype(params.tensor(i).dtype)) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "buffer's tensor %lld has %lld elements of dtype %lld; here it has %lld of %d",
-           static_cast<long long>(i), static_cast<long long>(shape.count), static_cast<long long>(shape.dtype),
-           static_cast<long long>(params.tensor(i).count), state_dtype(params.tensor(i).dtype));
+      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("buffer").tensor(i),
+           "has %lld elements of dtype %lld; here it has %lld of %d", static_cast<long long>(shape.count),
+           static_cast<long long>(shape.dtype), static_cast<long long>(params.tensor(i).count),
+           state_dtype(params.tensor(i).dtype));
     }
   }
   if (size != needed || header.bytes != needed) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "size is %lld, but this optimizer's state has %lld bytes",
+    fail(GSC_ERROR_INVALID_ARGUMENT, "size", "is %lld, but this optimizer's state has %lld bytes",
          static_cast<long long>(size), static_cast<long long>(needed));
   }
   const int64_t end = needed - static_cast<int64_t>(sizeof(Checksum));
   Checksum sum;
   std::memcpy(&sum, in + end, sizeof sum);
   if (sum != checksum(in, end)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer is damaged: its checksum is %016llx, but its bytes give %016llx",
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is damaged: its checksum is %016llx, but its bytes give %016llx",
          static_cast<unsigned long long>(sum), static_cast<unsigned long long>(checksum(in, end)));
   }
   validate_steps(header.applied, header.skipped);

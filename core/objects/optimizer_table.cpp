@@ -74,39 +74,41 @@ const OptimizerInfo kTable[] = {
      [](const gsc_optimizer_options &) { return Variant::kLamb; }},
 };
 
-void require_at_least_zero(const char *name, double value) {
+constexpr Argument kOptions{"options"};
+
+void require_at_least_zero(Literal name, double value) {
   if (!std::isfinite(value) || value < 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.%s is %g; it must be finite and >= 0", name, value);
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %g; it must be finite and >= 0", value);
   }
 }
 
-void require_beta(const char *name, double value) {
+void require_beta(Literal name, double value) {
   if (!(value >= 0.0 && value < 1.0)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.%s is %g; it must be in [0, 1)", name, value);
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %g; it must be in [0, 1)", value);
   }
 }
 
 }  // namespace
 
-const OptimizerInfo &optimizer_info(int32_t kind, const char *name) {
+const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name) {
   for (const OptimizerInfo &info : kTable) {
     if (info.kind == kind) return info;
   }
-  fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %d; it must be one of GSC_SGD ... GSC_LAMB", name, kind);
+  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %d; it must be one of GSC_SGD ... GSC_LAMB", kind);
 }
 
 void validate(const gsc_optimizer_options &o) {
   const OptimizerInfo &info = optimizer_info(o.kind);
   if ((o.flags & ~info.flags) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags has bits that %s does not take: 0x%x", info.name,
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has bits that %s does not take: 0x%x", info.name,
          o.flags & ~info.flags);
   }
   if (o.state_dtype != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT,
-         "options.state_dtype is %d; this version supports 0 only: fp32, and fp64 for fp64 parameters", o.state_dtype);
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("state_dtype"),
+         "is %d; this version supports 0 only: fp32, and fp64 for fp64 parameters", o.state_dtype);
   }
   if ((o.flags & GSC_OPTIMIZER_ZERO_GRADS) != 0 && (o.flags & GSC_OPTIMIZER_WRITE_GRADS) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags has both ZERO_GRADS and WRITE_GRADS");
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has both ZERO_GRADS and WRITE_GRADS");
   }
   require_at_least_zero("lr", o.lr);
   require_beta("beta1", o.beta1);
@@ -115,12 +117,12 @@ void validate(const gsc_optimizer_options &o) {
   require_at_least_zero("weight_decay", o.weight_decay);
   require_at_least_zero("momentum", o.momentum);
   if (!std::isfinite(o.dampening)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.dampening is %g; it must be finite", o.dampening);
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("dampening"), "is %g; it must be finite", o.dampening);
   }
   require_at_least_zero("lr_decay", o.lr_decay);
   require_at_least_zero("initial_accumulator_value", o.initial_accumulator_value);
   if ((o.flags & GSC_OPTIMIZER_NESTEROV) != 0 && (o.momentum <= 0.0 || o.dampening != 0.0)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags has NESTEROV, which needs momentum > 0 and dampening 0");
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has NESTEROV, which needs momentum > 0 and dampening 0");
   }
 }
 

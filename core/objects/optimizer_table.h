@@ -3,6 +3,7 @@
 // optimizer, add its formula file, a line in variants.h and a row here.
 #pragma once
 
+#include "core/base/error.h"
 #include "core/rules/dtypes.h"
 #include "core/rules/optim/variants.h"
 #include "gradscaler/gradscaler.h"
@@ -19,7 +20,7 @@ struct OptimizerInfo {
 };
 
 /// Throws for an unknown kind.
-const OptimizerInfo &optimizer_info(int32_t kind, const char *name = "options.kind");
+const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name = Argument("options").field("kind"));
 /// State is fp32, or fp64 for fp64 parameters.
 constexpr int32_t state_dtype(int32_t param_dtype) { return is_wide(param_dtype) ? GSC_FP64 : GSC_FP32; }
 /// Throws naming the first option out of range for its kind.

@@ -71,7 +71,7 @@ void Scaler::enter(TensorList &grads, gsc_stream stream) {
   Iteration &it = grads.iteration;
   if (it.scaler == id_) return;
   if (it.scaler != 0) {
-    fail(GSC_ERROR_BAD_STATE, "grads is in the iteration of another scaler, which has not been updated yet");
+    fail(GSC_ERROR_BAD_STATE, "grads", "is in the iteration of another scaler, which has not been updated yet");
   }
   list_records_.reserve(lists_.size() + 1);
   lists_.reserve(lists_.size() + 1);
@@ -118,7 +118,7 @@ void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
     }
     if (!joined && !(it.unscaled && enabled())) {
       forget_check(grads);
-      fail(GSC_ERROR_CALLBACK, "reducer.all_reduce %s", complaint);
+      fail(GSC_ERROR_CALLBACK, Argument("reducer").field("all_reduce"), "%s", complaint);
     }
     if (!joined) {
       // The gradients have been written. Whatever the other ranks saw, this one must not step.
@@ -131,7 +131,9 @@ void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
   it.stage = it.unscaled ? Stage::kUnscaled : Stage::kChecked;
   grads.checked_by = id_;
   leave(grads, stream);
-  if (!joined) fail(GSC_ERROR_CALLBACK, "reducer.all_reduce %s; grads is unscaled and will be skipped", complaint);
+  if (!joined)
+    fail(GSC_ERROR_CALLBACK, Argument("reducer").field("all_reduce"), "%s; grads is unscaled and will be skipped",
+         complaint);
 }
 
 /// A check came to nothing. What is left of the iteration is a clip that is waiting, if there is one.
@@ -173,10 +175,10 @@ void Scaler::unscale(TensorList &grads, gsc_stream stream) {
     return;
   }
   if (it.stage == Stage::kUnscaled) {
-    fail(GSC_ERROR_BAD_STATE, "unscale has already been called on grads since the last update");
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been unscaled since the last update");
   }
   if (it.stage == Stage::kStepped) {
-    fail(GSC_ERROR_BAD_STATE, "unscale was called on grads after step; call it before step, or after update");
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped; call unscale before step, or after update");
   }
   check_whole(grads, true, stream);
 }
@@ -185,7 +187,7 @@ void Scaler::check(TensorList &grads, gsc_stream stream) {
   enter(grads, stream);
   if (!enabled()) return;
   if (grads.iteration.stage != Stage::kReady) {
-    fail(GSC_ERROR_BAD_STATE, "grads has already been checked, unscaled or stepped since the last update");
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
   }
   check_whole(grads, false, stream);
 }
@@ -193,19 +195,19 @@ void Scaler::check(TensorList &grads, gsc_stream stream) {
 void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_stream stream) {
   const int64_t size = grads.plan().size();
   if (first < 0 || count < 0 || first > size || count > size - first) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "first is %lld and count is %lld, but grads has %lld tensors",
+    fail(GSC_ERROR_INVALID_ARGUMENT, "first", "is %lld and count is %lld, but grads has %lld tensors",
          static_cast<long long>(first), static_cast<long long>(count), static_cast<long long>(size));
   }
   enter(grads, stream);
   if (!enabled()) return;
   if (grads.iteration.stage != Stage::kReady) {
-    fail(GSC_ERROR_BAD_STATE, "grads has already been checked, unscaled or stepped since the last update");
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
   }
   const auto begin = grads.covered.begin() + first;
   const auto seen = std::find(begin, begin + count, uint8_t{1});
   if (seen != begin + count) {
-    fail(GSC_ERROR_BAD_STATE, "grads[%lld] has already been checked since the last update%s",
-         static_cast<long long>(seen - grads.covered.begin()),
+    fail(GSC_ERROR_BAD_STATE, Argument("grads").tensor(seen - grads.covered.begin()),
+         "has already been checked since the last update%s",
          NameSuffix(&grads.names(), seen - grads.covered.begin()).c_str());
   }
   if (count == 0 && size > 0) return;
@@ -222,24 +224,24 @@ void Scaler::apply_norm(TensorList &grads, gsc_stream stream) {
 
 void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_type, gsc_stream stream) {
   if (!std::isfinite(max_norm) || max_norm < 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "max_norm is %g; it must be finite and >= 0", max_norm);
+    fail(GSC_ERROR_INVALID_ARGUMENT, "max_norm", "is %g; it must be finite and >= 0", max_norm);
   }
   if (norm_type != GSC_NORM_L2 && norm_type != GSC_NORM_INF) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "norm_type is %d; it must be GSC_NORM_L2 or GSC_NORM_INF", norm_type);
+    fail(GSC_ERROR_INVALID_ARGUMENT, "norm_type", "is %d; it must be GSC_NORM_L2 or GSC_NORM_INF", norm_type);
   }
   if (norm_type == GSC_NORM_INF && reducer_.all_reduce != nullptr) {
-    fail(GSC_ERROR_UNSUPPORTED, "norm_type is GSC_NORM_INF, but the reducer joins only the L2 norm over ranks");
+    fail(GSC_ERROR_UNSUPPORTED, "norm_type", "is GSC_NORM_INF, but the reducer joins only the L2 norm over ranks");
   }
   enter(grads, stream);
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kStepped) {
-    fail(GSC_ERROR_BAD_STATE, "clip_grad_norm was called on grads after step; call it before step");
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped; call clip_grad_norm before step");
   }
   if (it.rule.max_norm >= 0.0) {
-    fail(GSC_ERROR_BAD_STATE, "clip_grad_norm has already been called on grads since the last update");
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been clipped by clip_grad_norm since the last update");
   }
   if (std::isfinite(it.rule.value)) {
-    fail(GSC_ERROR_BAD_STATE, "clip_grad_norm was called on grads after clip_grad_value; call it before");
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been clipped by clip_grad_value; call clip_grad_norm before");
   }
   const Iteration before = it;
   it.rule.max_norm = max_norm;
@@ -258,12 +260,12 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
 
 void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream stream) {
   if (std::isnan(clip_value) || clip_value < 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "clip_value is %g; it must be >= 0", clip_value);
+    fail(GSC_ERROR_INVALID_ARGUMENT, "clip_value", "is %g; it must be >= 0", clip_value);
   }
   enter(grads, stream);
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kStepped) {
-    fail(GSC_ERROR_BAD_STATE, "clip_grad_value was called on grads after step; call it before step");
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped; call clip_grad_value before step");
   }
   it.rule.value = std::min(it.rule.value, clip_value);
   if (!it.unscaled || !std::isfinite(it.rule.value)) return;
@@ -289,7 +291,7 @@ void Scaler::begin_step(Optimizer &optimizer, gsc_stream stream) {
   TensorList &grads = optimizer.grads();
   enter(grads, stream);
   if (grads.iteration.stage == Stage::kStepped) {
-    fail(GSC_ERROR_BAD_STATE, "step has already been called on this optimizer's gradients since the last update");
+    fail(GSC_ERROR_BAD_STATE, "optimizer", "has gradients that have already been stepped since the last update");
   }
 }
 
@@ -319,9 +321,8 @@ void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
 
 void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
   if (is_away(optimizer.grads())) {
-    fail(GSC_ERROR_INVALID_ARGUMENT,
-         "optimizer is of another context than scaler; call step with a stream of its device, and update with the "
-         "scaler's");
+    fail(GSC_ERROR_INVALID_ARGUMENT, "optimizer",
+         "is of another context than scaler; call step with a stream of its device, and update with the scaler's");
   }
   require_whole_checks(&optimizer.grads());  // what update would refuse after the step
   begin_step(optimizer, stream);
@@ -359,11 +360,12 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
   enter(grads, stream);
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kStepped) {
-    fail(GSC_ERROR_BAD_STATE, "grads has already been stepped since the last update");
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped since the last update");
   }
   const bool value_waits = std::isfinite(it.rule.value) && !it.value_applied;
   if (value_waits && enabled()) {
-    fail(GSC_ERROR_BAD_STATE, "clip_grad_value is pending until step; call unscale before clip_grad_value");
+    fail(GSC_ERROR_BAD_STATE, "grads",
+         "has a clip_grad_value that is pending until step; call unscale before clip_grad_value");
   }
   if (enabled() || it.rule.max_norm >= 0.0) complete(grads, stream);
   if (it.rule.max_norm >= 0.0 && !it.norm_applied) apply_norm(grads, stream);
@@ -384,7 +386,7 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
 void Scaler::require_whole_checks(const TensorList *except) const {
   for (const Ref<TensorList> &list : lists_) {
     if (list.get() == except || list->iteration.stage != Stage::kReady || list->iteration.covered == 0) continue;
-    fail(GSC_ERROR_BAD_STATE,
+    fail(GSC_ERROR_BAD_STATE, kNoArgument,
          "check_range has covered %lld of %lld tensors of a list; check the rest or discard the list",
          static_cast<long long>(list->iteration.covered), static_cast<long long>(list->plan().size()));
   }
@@ -398,7 +400,7 @@ void Scaler::update(gsc_stream stream) {
   require_whole_checks(nullptr);
   const auto was_checked = [](const auto &list) { return list->iteration.stage != Stage::kReady; };
   if (std::none_of(lists_.begin(), lists_.end(), was_checked)) {
-    fail(GSC_ERROR_BAD_STATE, "no list was checked, unscaled or stepped since the last update");
+    fail(GSC_ERROR_BAD_STATE, kNoArgument, "no list was checked, unscaled or stepped since the last update");
   }
   list_records_.clear();
   for (const Ref<TensorList> &list : lists_) {
@@ -442,7 +444,7 @@ void Scaler::reset_lists() {
 
 void Scaler::set_scale(float scale, gsc_stream stream) {
   if (!std::isfinite(scale) || scale <= 0.0F) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "scale is %g; it must be finite and > 0", static_cast<double>(scale));
+    fail(GSC_ERROR_INVALID_ARGUMENT, "scale", "is %g; it must be finite and > 0", static_cast<double>(scale));
   }
   if (!enabled()) return;
   wait_for_lists(stream);
@@ -453,7 +455,7 @@ void Scaler::set_scale(float scale, gsc_stream stream) {
 
 void Scaler::set_reducer(const gsc_reducer *reducer) {
   if (!lists_.empty()) {
-    fail(GSC_ERROR_BAD_STATE, "a list has been used since the last update; call update or discard first");
+    fail(GSC_ERROR_BAD_STATE, kNoArgument, "a list has been used since the last update; call update or discard first");
   }
   reducer_ = reducer != nullptr ? *reducer : gsc_reducer{};
 }

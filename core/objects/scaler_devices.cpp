@@ -11,9 +11,8 @@ namespace gsc {
 
 void Scaler::require_kind(const TensorList &grads) const {
   if (grads.context()->device_type() != context_->device_type()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT,
-         "grads is on a %s device and scaler is on a %s device; lists of several devices under one scaler must be of "
-         "the "
+    fail(GSC_ERROR_INVALID_ARGUMENT, "grads",
+         "is on a %s device and scaler is on a %s device; lists of several devices under one scaler must be of the "
          "same kind",
          grads.context()->device_name(), context_->device_name());
   }

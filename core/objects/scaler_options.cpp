@@ -23,12 +23,13 @@ static_assert(policy::kGrowOnEqual == GSC_SCALER_GROW_ON_EQUAL &&
 constexpr uint32_t kAllFlags =
     GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE | GSC_SCALER_FP32_PRODUCTS;
 constexpr int32_t kMaxHistory = 1 << 20;
+constexpr Argument kOptions{"options"};
 
-[[noreturn]] void reject(const char *name, double value, const char *rule) {
-  fail(GSC_ERROR_INVALID_ARGUMENT, "%s is %g; it must be %s", name, value, rule);
+[[noreturn]] void reject(const Argument &name, double value, const char *rule) {
+  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %g; it must be %s", value, rule);
 }
 
-void require_one_of(const char *name, int32_t value, int32_t last, const char *rule) {
+void require_one_of(const Argument &name, int32_t value, int32_t last, const char *rule) {
   if (value < 0 || value > last) reject(name, value, rule);
 }
 
@@ -113,72 +114,74 @@ gsc_scaler_options preset_scaler_options(int32_t preset) {
       o.flags = GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FP32_PRODUCTS;
       return o;
     default:
-      fail(GSC_ERROR_INVALID_ARGUMENT, "preset is %d; it must be one of GSC_PRESET_*", preset);
+      fail(GSC_ERROR_INVALID_ARGUMENT, "preset", "is %d; it must be one of GSC_PRESET_*", preset);
   }
 }
 
-void validate_growth_factor(double value, const char *name) {
+void validate_growth_factor(double value, const Argument &name) {
   if (!std::isfinite(value) || value <= 1.0) reject(name, value, "finite and > 1");
 }
 
-void validate_backoff_factor(double value, const char *name) {
+void validate_backoff_factor(double value, const Argument &name) {
   if (!(value > 0.0 && value < 1.0)) reject(name, value, "in (0, 1)");
 }
 
-void validate_growth_interval(int32_t value, const char *name) {
+void validate_growth_interval(int32_t value, const Argument &name) {
   if (value < 1) reject(name, value, ">= 1");
 }
 
 void validate(const gsc_scaler_options &o) {
-  if ((o.flags & ~kAllFlags) != 0) fail(GSC_ERROR_INVALID_ARGUMENT, "options.flags has unknown bits: 0x%x", o.flags);
-  if (!is_positive(o.init_scale)) reject("options.init_scale", o.init_scale, "finite and > 0");
-  if (!is_limit(o.min_scale)) reject("options.min_scale", o.min_scale, "0 (none), or finite and > 0");
-  if (!is_limit(o.max_scale)) reject("options.max_scale", o.max_scale, "0 (none), or finite and > 0");
+  if ((o.flags & ~kAllFlags) != 0)
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has unknown bits: 0x%x", o.flags);
+  if (!is_positive(o.init_scale)) reject(kOptions.field("init_scale"), o.init_scale, "finite and > 0");
+  if (!is_limit(o.min_scale)) reject(kOptions.field("min_scale"), o.min_scale, "0 (none), or finite and > 0");
+  if (!is_limit(o.max_scale)) reject(kOptions.field("max_scale"), o.max_scale, "0 (none), or finite and > 0");
   if (o.max_scale > 0.0F && o.min_scale > o.max_scale) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.min_scale is %g, above options.max_scale, which is %g",
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("min_scale"), "is %g, above options.max_scale, which is %g",
          static_cast<double>(o.min_scale), static_cast<double>(o.max_scale));
   }
-  validate_growth_interval(o.growth_interval, "options.growth_interval");
-  validate_growth_factor(o.growth_factor, "options.growth_factor");
-  validate_backoff_factor(o.backoff_factor, "options.backoff_factor");
-  require_one_of("options.enabled", o.enabled, 1, "0 or 1");
-  if (o.hysteresis < 1) reject("options.hysteresis", o.hysteresis, ">= 1");
-  require_one_of("options.hysteresis_refill", o.hysteresis_refill, GSC_REFILL_CONSECUTIVE, "one of GSC_REFILL_*");
-  require_one_of("options.growth_timing", o.growth_timing, GSC_GROWTH_FIRST_ONE_LATER, "one of GSC_GROWTH_*");
+  validate_growth_interval(o.growth_interval, kOptions.field("growth_interval"));
+  validate_growth_factor(o.growth_factor, kOptions.field("growth_factor"));
+  validate_backoff_factor(o.backoff_factor, kOptions.field("backoff_factor"));
+  require_one_of(kOptions.field("enabled"), o.enabled, 1, "0 or 1");
+  if (o.hysteresis < 1) reject(kOptions.field("hysteresis"), o.hysteresis, ">= 1");
+  require_one_of(kOptions.field("hysteresis_refill"), o.hysteresis_refill, GSC_REFILL_CONSECUTIVE,
+                 "one of GSC_REFILL_*");
+  require_one_of(kOptions.field("growth_timing"), o.growth_timing, GSC_GROWTH_FIRST_ONE_LATER, "one of GSC_GROWTH_*");
   if (!(o.overflow_tolerance >= 0.0 && o.overflow_tolerance <= 1.0)) {
-    reject("options.overflow_tolerance", o.overflow_tolerance, "in [0, 1]");
+    reject(kOptions.field("overflow_tolerance"), o.overflow_tolerance, "in [0, 1]");
   }
   if (!is_limit(o.recovery_threshold))
-    reject("options.recovery_threshold", o.recovery_threshold, "0 (never), or finite and > 0");
+    reject(kOptions.field("recovery_threshold"), o.recovery_threshold, "0 (never), or finite and > 0");
   if (o.recovery_threshold > 0.0F && o.recovery_interval < 1) {
-    reject("options.recovery_interval", o.recovery_interval, ">= 1 with a recovery_threshold");
+    reject(kOptions.field("recovery_interval"), o.recovery_interval, ">= 1 with a recovery_threshold");
   }
-  require_one_of("options.floor_action", o.floor_action, GSC_FLOOR_ERROR, "one of GSC_FLOOR_*");
-  if (o.floor_patience < 1) reject("options.floor_patience", o.floor_patience, ">= 1");
-  require_one_of("options.history_capacity", o.history_capacity, kMaxHistory, "in 0..1048576");
-  if (o.reserved != 0) reject("options.reserved", o.reserved, "0");
+  require_one_of(kOptions.field("floor_action"), o.floor_action, GSC_FLOOR_ERROR, "one of GSC_FLOOR_*");
+  if (o.floor_patience < 1) reject(kOptions.field("floor_patience"), o.floor_patience, ">= 1");
+  require_one_of(kOptions.field("history_capacity"), o.history_capacity, kMaxHistory, "in 0..1048576");
+  if (o.reserved != 0) reject(kOptions.field("reserved"), o.reserved, "0");
   if ((o.flags & GSC_SCALER_FP32_PRODUCTS) != 0 && o.growth_factor > static_cast<double>(FLT_MAX)) {
-    reject("options.growth_factor", o.growth_factor, "a finite float with GSC_SCALER_FP32_PRODUCTS");
+    reject(kOptions.field("growth_factor"), o.growth_factor, "a finite float with GSC_SCALER_FP32_PRODUCTS");
   }
   const Policy policy = make_policy(o);
-  require_moving_factor(policy, o.init_scale, o.growth_factor, "options.growth_factor");
-  require_moving_factor(policy, o.init_scale, o.backoff_factor, "options.backoff_factor");
+  require_moving_factor(policy, o.init_scale, o.growth_factor, kOptions.field("growth_factor"));
+  require_moving_factor(policy, o.init_scale, o.backoff_factor, kOptions.field("backoff_factor"));
 }
 
 void validate_first_scale(const gsc_scaler_options &o) {
   if (o.init_scale < o.min_scale) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.init_scale is %g, below options.min_scale, which is %g",
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("init_scale"), "is %g, below options.min_scale, which is %g",
          static_cast<double>(o.init_scale), static_cast<double>(o.min_scale));
   }
   if (o.max_scale > 0.0F && o.init_scale > o.max_scale) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.init_scale is %g, above options.max_scale, which is %g",
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("init_scale"), "is %g, above options.max_scale, which is %g",
          static_cast<double>(o.init_scale), static_cast<double>(o.max_scale));
   }
 }
 
-void require_moving_factor(const Policy &policy, float scale, double factor, const char *name) {
+void require_moving_factor(const Policy &policy, float scale, double factor, const Argument &name) {
   if (multiply_scale(policy, scale, factor) != scale) return;
-  fail(GSC_ERROR_INVALID_ARGUMENT, "%s is 1%+g; a scale of %g times that rounds to %g again and would never move", name,
+  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is 1%+g; a scale of %g times that rounds to %g again and would never move",
        factor - 1.0, static_cast<double>(scale), static_cast<double>(scale));
 }
 

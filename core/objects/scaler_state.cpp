@@ -24,7 +24,7 @@ void Scaler::require_checked(const TensorList *grads) const {
   if (grads == nullptr) return;
   require_kind(*grads);
   if (grads->checked_by != id_) {
-    fail(GSC_ERROR_BAD_STATE, "grads has not been checked by this scaler");
+    fail(GSC_ERROR_BAD_STATE, "grads", "has not been checked by this scaler");
   }
 }
 
@@ -61,10 +61,10 @@ void Scaler::read_report_async(const TensorList *grads, gsc_report *out, gsc_str
 
 int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_stream stream) {
   if (capacity < 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "capacity is %lld; it must be >= 0", static_cast<long long>(capacity));
+    fail(GSC_ERROR_INVALID_ARGUMENT, "capacity", "is %lld; it must be >= 0", static_cast<long long>(capacity));
   }
   if (capacity > 0 && out == nullptr) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "out_entries is NULL but capacity is %lld", static_cast<long long>(capacity));
+    fail(GSC_ERROR_INVALID_ARGUMENT, "out_entries", "is NULL but capacity is %lld", static_cast<long long>(capacity));
   }
   const ScalerRecord r = read_record(stream);
   const int64_t held = std::min(r.state.updates - r.history_begin, r.history_capacity);
@@ -81,7 +81,7 @@ void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const 
   if (grads != nullptr) {
     require_kind(*grads);
     if (is_away(*grads) && grads->away.home.get() != context_.get()) {
-      fail(GSC_ERROR_BAD_STATE, "grads is of another device and has not been used with this scaler yet");
+      fail(GSC_ERROR_BAD_STATE, "grads", "is of another device and has not been used with this scaler yet");
     }
   }
   const PolicyState *state = grads != nullptr ? state_on(*grads) : &record()->state;
@@ -95,7 +95,7 @@ void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const 
 }
 
 void Scaler::get_state(gsc_scaler_state *out, gsc_stream stream) const {
-  if (!enabled()) fail(GSC_ERROR_BAD_STATE, "scaler is disabled and has no state");
+  if (!enabled()) fail(GSC_ERROR_BAD_STATE, "scaler", "is disabled and has no state");
   const ScalerRecord r = read_record(stream);
   gsc_scaler_state s{};
   s.struct_size = sizeof s;
@@ -116,21 +116,23 @@ void Scaler::get_state(gsc_scaler_state *out, gsc_stream stream) const {
 }
 
 void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
+  constexpr Argument kState{"state"};
   if (state.format != GSC_SCALER_STATE_FORMAT) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "state.format is 0x%x; this is not the state of a gradscaler scaler",
+    fail(GSC_ERROR_INVALID_ARGUMENT, kState.field("format"), "is 0x%x; this is not the state of a gradscaler scaler",
          state.format);
   }
   // A scale of 0 or inf can be reached without a floor or guard, so it can be restored.
   if (std::isnan(state.scale) || state.scale < 0.0F) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "state.scale is %g; it must be >= 0", static_cast<double>(state.scale));
+    fail(GSC_ERROR_INVALID_ARGUMENT, kState.field("scale"), "is %g; it must be >= 0", static_cast<double>(state.scale));
   }
-  validate_growth_factor(state.growth_factor, "state.growth_factor");
-  validate_backoff_factor(state.backoff_factor, "state.backoff_factor");
-  validate_growth_interval(state.growth_interval, "state.growth_interval");
-  require_moving_factor(make_policy(options_), options_.init_scale, state.growth_factor, "state.growth_factor");
-  require_moving_factor(make_policy(options_), options_.init_scale, state.backoff_factor, "state.backoff_factor");
+  validate_growth_factor(state.growth_factor, kState.field("growth_factor"));
+  validate_backoff_factor(state.backoff_factor, kState.field("backoff_factor"));
+  validate_growth_interval(state.growth_interval, kState.field("growth_interval"));
+  require_moving_factor(make_policy(options_), options_.init_scale, state.growth_factor, kState.field("growth_factor"));
+  require_moving_factor(make_policy(options_), options_.init_scale, state.backoff_factor,
+                        kState.field("backoff_factor"));
   const struct {
-    const char *name;
+    Literal name;
     int64_t value;
   } counters[] = {{"growth_tracker", state.growth_tracker},
                   {"hysteresis_tracker", state.hysteresis_tracker},
@@ -142,18 +144,17 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
                   {"skipped", state.skipped}};
   for (const auto &counter : counters) {
     if (counter.value < 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "state.%s is %lld; it must be >= 0", counter.name,
+      fail(GSC_ERROR_INVALID_ARGUMENT, kState.field(counter.name), "is %lld; it must be >= 0",
            static_cast<long long>(counter.value));
     }
   }
   if (state.skipped > state.updates) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "state.skipped is %lld, more than state.updates, which is %lld",
+    fail(GSC_ERROR_INVALID_ARGUMENT, kState.field("skipped"), "is %lld, more than state.updates, which is %lld",
          static_cast<long long>(state.skipped), static_cast<long long>(state.updates));
   }
   if (state.hysteresis_tracker > options_.hysteresis) {
-    fail(GSC_ERROR_INVALID_ARGUMENT,
-         "state.hysteresis_tracker is %d, but options.hysteresis of this scaler is %d; first set the options that the "
-         "state was saved under",
+    fail(GSC_ERROR_INVALID_ARGUMENT, kState.field("hysteresis_tracker"),
+         "is %d, but options.hysteresis of this scaler is %d; first set the options that the state was saved under",
          state.hysteresis_tracker, options_.hysteresis);
   }
   if (!enabled()) return;
@@ -180,16 +181,17 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
 void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
   validate(options);
   if (options.init_scale != options_.init_scale) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.init_scale is %g, but the scaler was created with %g",
-         static_cast<double>(options.init_scale), static_cast<double>(options_.init_scale));
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("init_scale"),
+         "is %g, but the scaler was created with %g", static_cast<double>(options.init_scale),
+         static_cast<double>(options_.init_scale));
   }
   if (options.enabled != options_.enabled) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.enabled is %d, but the scaler was created with %d", options.enabled,
-         options_.enabled);
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("enabled"), "is %d, but the scaler was created with %d",
+         options.enabled, options_.enabled);
   }
   if (options.history_capacity != options_.history_capacity) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "options.history_capacity is %d, but the scaler was created with %d",
-         options.history_capacity, options_.history_capacity);
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("history_capacity"),
+         "is %d, but the scaler was created with %d", options.history_capacity, options_.history_capacity);
   }
   options_ = options;
   wait_for_lists(stream);

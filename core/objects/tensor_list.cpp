@@ -12,25 +12,26 @@
 namespace gsc {
 
 template <typename T>
-void OverlapCheck::add_all(const T *tensors, int64_t count, const char *what, const Names *names) {
+void OverlapCheck::add_all(const T *tensors, int64_t count, const Argument &what, const Names *names) {
   spans_.reserve(spans_.size() + static_cast<std::size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     if (tensors[i].count == 0) continue;
     const auto begin = reinterpret_cast<uintptr_t>(tensors[i].data);
     const auto bytes = static_cast<uintptr_t>(tensors[i].count * dtype_bytes(tensors[i].dtype));
     if (begin + bytes < begin) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld].count is %lld: data + count is beyond the address space%s", what,
-           static_cast<long long>(i), static_cast<long long>(tensors[i].count), NameSuffix(names, i).c_str());
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("count"),
+           "is %lld: data + count is beyond the address space%s", static_cast<long long>(tensors[i].count),
+           NameSuffix(names, i).c_str());
     }
     spans_.push_back({begin, begin + bytes, what, i, names});
   }
 }
 
-void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names) {
+void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names) {
   add_all(tensors, count, what, names);
 }
 
-void OverlapCheck::add(const TensorList &list, const char *what) {
+void OverlapCheck::add(const TensorList &list, const Argument &what) {
   add_all(list.plan().tensors(), list.plan().size(), what, &list.names());
 }
 
@@ -43,7 +44,7 @@ void OverlapCheck::run() {
   }
 }
 
-void OverlapCheck::run_against(const TensorList &list, const char *what) const {
+void OverlapCheck::run_against(const TensorList &list, const Argument &what) const {
   for (int64_t i = 0; i < list.plan().size(); ++i) {
     const Tensor &t = list.plan().tensor(i);
     if (t.count == 0) continue;
@@ -57,9 +58,9 @@ void OverlapCheck::run_against(const TensorList &list, const char *what) const {
 }
 
 void OverlapCheck::fail_on(const Span &a, const Span &b) {
-  fail(GSC_ERROR_INVALID_ARGUMENT, "%s[%lld]%s overlaps %s[%lld]%s in memory", a.what, static_cast<long long>(a.index),
-       NameSuffix(a.names, a.index).c_str(), b.what, static_cast<long long>(b.index),
-       NameSuffix(b.names, b.index).c_str());
+  fail(GSC_ERROR_INVALID_ARGUMENT, a.what.tensor(a.index), "overlaps %s%s in memory%s",
+       b.what.tensor(b.index).text().c_str(), NameSuffix(b.names, b.index).c_str(),
+       NameSuffix(a.names, a.index).c_str());
 }
 
 Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
@@ -100,12 +101,12 @@ TensorList::~TensorList() {
 
 void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream stream) {
   if (count != plan_.size()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "count is %lld, but the list has %lld tensors", static_cast<long long>(count),
+    fail(GSC_ERROR_INVALID_ARGUMENT, "count", "is %lld, but the list has %lld tensors", static_cast<long long>(count),
          static_cast<long long>(plan_.size()));
   }
-  if (count > 0 && data == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "data is NULL");
+  if (count > 0 && data == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "data", "is NULL");
   if (iteration.scaler != 0) {
-    fail(GSC_ERROR_BAD_STATE, "list has been used by a scaler since its last update; call update or discard first");
+    fail(GSC_ERROR_BAD_STATE, "list", "has been used by a scaler since its last update; call update or discard first");
   }
   Vec<gsc_tensor> tensors(context_->memory());
   tensors.reserve(static_cast<std::size_t>(count));
@@ -119,7 +120,7 @@ void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream strea
   overlap.run();
   const std::lock_guard lock(context_->uses_mutex());
   for (const ListUse *use = uses_; use != nullptr; use = use->next) {
-    if (use->user->is_in_call()) fail(GSC_ERROR_BAD_STATE, "list is in use by a step that has not returned");
+    if (use->user->is_in_call()) fail(GSC_ERROR_BAD_STATE, "list", "is in use by a step that has not returned");
     use->user->require_no_overlap(overlap, *this);
   }
   plan_.rebind(data);
@@ -128,7 +129,7 @@ void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream strea
 
 void TensorList::require_index(int64_t index) const {
   if (index < 0 || index >= plan_.size()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "index is %lld, but the list has %lld tensors", static_cast<long long>(index),
+    fail(GSC_ERROR_INVALID_ARGUMENT, "index", "is %lld, but the list has %lld tensors", static_cast<long long>(index),
          static_cast<long long>(plan_.size()));
   }
 }

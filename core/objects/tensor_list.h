@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/base/error.h"
 #include "core/device/plan.h"
 #include "core/objects/away.h"
 #include "core/objects/context.h"
@@ -88,24 +89,24 @@ class TensorList final : public Object {
 class OverlapCheck {
  public:
   explicit OverlapCheck(std::pmr::memory_resource *memory) : spans_(memory) {}
-  void add(const gsc_tensor *tensors, int64_t count, const char *what, const Names *names = nullptr);
-  void add(const TensorList &list, const char *what);
+  void add(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names = nullptr);
+  void add(const TensorList &list, const Argument &what);
   /// Throws naming both.
   void run();
   /// After run(): throws if a tensor of `list` lies in what was added. Allocates nothing.
-  void run_against(const TensorList &list, const char *what) const;
+  void run_against(const TensorList &list, const Argument &what) const;
 
  private:
   struct Span {
     uintptr_t begin;
     uintptr_t end;
-    const char *what;
+    Argument what;
     int64_t index;
     const Names *names;
   };
   [[noreturn]] static void fail_on(const Span &a, const Span &b);
   template <typename T>
-  void add_all(const T *tensors, int64_t count, const char *what, const Names *names);
+  void add_all(const T *tensors, int64_t count, const Argument &what, const Names *names);
 
   Vec<Span> spans_;
 };

@@ -21,7 +21,9 @@ struct gsc_api {
 
   /* Since 0.1. */
 
-  /** The message of the most recent failure on the calling thread; "" if there was none. */
+  /**
+   * The message of the most recent failure on the calling thread; "" if there was none, or not since gsc_error_clear.
+   */
   const char *(*error_get_message)(void);
   /** Short English name of a status, such as "invalid argument"; "unknown status" for others. */
   const char *(*status_get_name)(gsc_status status);
@@ -239,6 +241,13 @@ struct gsc_api {
   uint32_t (*library_get_abi_version)(void);
   /** One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures. */
   const char *(*library_get_build_info)(void);
+  /**
+   * Copies what the most recent failure on the calling thread was about; successful calls, this one too, leave it as it
+   * is.
+   */
+  gsc_status (*error_get_last)(gsc_error *out_error);
+  /** Forgets the calling thread's failure: the message is "" and gsc_error.status is GSC_OK until the next one. */
+  void (*error_clear)(void);
 };
 
 /** 1 if the table `api` of a loaded library has `field`, which a release after the first may have appended; else 0. */

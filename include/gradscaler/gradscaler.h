@@ -125,12 +125,49 @@ enum {
 };
 
 /**
- * The message of the most recent failure on the calling thread; "" if there was none. It names the function, the
- * argument and, for tensors, the index. Never NULL. Valid until the next failing call on this thread; copy it to keep
- * it. Successful calls leave it as it is. One line of UTF-8: in names of tensors control characters, quotes,
- * backslashes, line separators and bytes that are not UTF-8 appear as a backslash, x and two hex digits.
+ * The message of the most recent failure on the calling thread; "" if there was none, or not since gsc_error_clear. It
+ * names the function, the argument and, for tensors, the index. Never NULL. Valid until the next failing call on this
+ * thread, or gsc_error_clear; copy it to keep it. Successful calls leave it as it is. One line of UTF-8: in names of
+ * tensors control characters, quotes, backslashes, line separators and bytes that are not UTF-8 appear as a backslash, x
+ * and two hex digits.
  */
 GSC_API const char *gsc_error_get_message(void);
+/**
+ * What the most recent failure on a thread was about, in fields. The message of
+ * `gsc_optimizer_create: state[1][7] has 64 elements, but params[7] has 128` comes with function
+ * "gsc_optimizer_create", argument "state", index 1 and tensor 7; that of `gsc_scaler_create: options.init_scale is 0;
+ * it must be finite and > 0` with argument "options" and field "init_scale". Strings are never NULL, and last as long as
+ * the library is loaded. Later versions may fill fields that this one leaves empty.
+ */
+typedef struct gsc_error {
+  /** Set by the caller: sizeof(gsc_error). */
+  uint32_t struct_size;
+  /** What the function returned. GSC_OK: no call has failed on this thread, or not since gsc_error_clear. */
+  gsc_status status;
+  /** The function that failed; "" if none has. */
+  const char *function;
+  /**
+   * The parameter, by its name in this header. It may have been given earlier: a reducer, or a callback of the context's
+   * options. "" if the failure is not about one, such as running out of memory.
+   */
+  const char *argument;
+  /** The member, if the argument or an entry of it is a struct: "init_scale", "dtype". Else "". */
+  const char *field;
+  /** The entry of an array that is none of tensors: slot of `state`, group of `device_lr`, bin of `histogram`. Else -1. */
+  int64_t index;
+  /** The tensor in a list or an array of tensors. Else -1. */
+  int64_t tensor;
+} gsc_error;
+/**
+ * Copies what the most recent failure on the calling thread was about; successful calls, this one too, leave it as it is.
+ * Errors: INVALID_ARGUMENT if out_error is NULL or its struct_size unknown, which is then the most recent failure.
+ *
+ *     gsc_error error; error.struct_size = sizeof error;
+ *     if (gsc_error_get_last(&error) == GSC_OK && error.status == GSC_ERROR_INVALID_ARGUMENT) mark(error.argument);
+ */
+GSC_API gsc_status gsc_error_get_last(gsc_error *out_error);
+/** Forgets the calling thread's failure: the message is "" and gsc_error.status is GSC_OK until the next one. */
+GSC_API void gsc_error_clear(void);
 /** Short English name of a status, such as "invalid argument"; "unknown status" for others. Static storage. */
 GSC_API const char *gsc_status_get_name(gsc_status status);
 

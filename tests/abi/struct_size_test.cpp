@@ -86,6 +86,10 @@ class StructSize : public testing::Test {
   gsc_scaler *scaler_ = nullptr;
 };
 
+TEST_F(StructSize, LastError) {
+  check_output<gsc_error>([](gsc_error *out) { return gsc_error_get_last(out); });
+}
+
 TEST_F(StructSize, DeviceInfo) {
   check_output<gsc_device_info>([](gsc_device_info *out) { return gsc_device_get_info(GSC_DEVICE_CPU, 0, out); });
 }

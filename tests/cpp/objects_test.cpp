@@ -46,7 +46,12 @@ TEST(Error, CarriesStatusAndMessage) {
     EXPECT_EQ(error.status(), GSC_ERROR_INVALID_ARGUMENT);
     EXPECT_STREQ(error.what(), last_error_message());
     EXPECT_NE(std::string(error.what()).find("num_threads"), std::string::npos) << error.what();
+    EXPECT_STREQ(error.details().function, "gsc_context_create");
+    EXPECT_STREQ(error.details().argument, "options");
+    EXPECT_STREQ(error.details().field, "num_threads");
   }
+  clear_last_error();
+  EXPECT_STREQ(last_error_message(), "");
   EXPECT_THROW(get_device_info(DeviceType::cpu, 5), Error);
 }
 

@@ -38,6 +38,26 @@ namespace Gradscaler.Tests
     }
 
     [Test]
+    public void ErrorsNameTheArgument()
+    {
+      using (var w = new World(4))
+      {
+        var option = Assert.Throws<InvalidArgumentException>(
+            () => new GradScaler(w.Context, new ScalerOptions { InitScale = -1 }));
+        Assert.That(option.Argument, Is.EqualTo("options"));
+        Assert.That(option.Field, Is.EqualTo("init_scale"));
+        Assert.That(option.Index, Is.EqualTo(-1));
+        Assert.That(option.Tensor, Is.EqualTo(-1));
+        var bad = new[] { Tensor.Allocate(DType.Fp32, 4), Tensor.At(new IntPtr(1), 4, DType.Fp32) };
+        var tensor = Assert.Throws<InvalidArgumentException>(() => Ops.Cast(w.Context, bad, bad));
+        Assert.That(tensor.Argument, Is.EqualTo("src"));
+        Assert.That(tensor.Field, Is.EqualTo("data"));
+        Assert.That(tensor.Tensor, Is.EqualTo(1));
+        Assert.That(Assert.Throws<BadStateException>(() => w.Scaler.Update()).Argument, Is.Null);
+      }
+    }
+
+    [Test]
     public void Lists()
     {
       using (var w = new World(4))

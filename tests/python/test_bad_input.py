@@ -121,3 +121,20 @@ def test_messages_say_nothing_of_c_functions():
     with pytest.raises(BAD) as caught:
         gs.GradScaler(growth_interval=0)
     assert not str(caught.value).startswith("gsc_") and caught.value.status == 1
+
+
+def test_error_fields():
+    with pytest.raises(BAD) as caught:
+        gs.GradScaler(growth_interval=0)
+    error = caught.value
+    assert (error.status, error.function, error.argument, error.field) == (
+        1, "gsc_scaler_create", "options", "growth_interval")
+    assert error.index is None and error.tensor is None
+    crooked = np.frombuffer(bytearray(17), np.float32, count=4, offset=1)
+    with pytest.raises(BAD) as caught:
+        gs.ops.norm([np.ones(3, np.float32), crooked])
+    assert (caught.value.argument, caught.value.field, caught.value.tensor) == ("tensors", "data", 1)
+    scaler = gs.GradScaler()
+    with pytest.raises(gs.BadStateError) as caught:
+        scaler.update()
+    assert caught.value.function == "gsc_scaler_update" and caught.value.argument is None

@@ -49,13 +49,38 @@ inline ::testing::AssertionResult is_ok(gsc_status status) {
 #define EXPECT_GSC_OK(call) EXPECT_TRUE(::gsc_test::is_ok(call)) << #call
 #define ASSERT_GSC_OK(call) ASSERT_TRUE(::gsc_test::is_ok(call)) << #call
 
-/// Expects `status` and that the thread's message has every one of `words` in it.
+inline gsc_error last_error() {
+  gsc_error error{};
+  error.struct_size = sizeof error;
+  EXPECT_EQ(gsc_error_get_last(&error), GSC_OK);
+  return error;
+}
+
+/// What the fields of an error say as the message begins: "gsc_optimizer_create: state[1][7].dtype ".
+inline std::string beginning(const gsc_error &error) {
+  std::string start = text(error.function, ": ", error.argument);
+  if (error.index >= 0) start += text('[', error.index, ']');
+  if (error.tensor >= 0) start += text('[', error.tensor, ']');
+  if (*error.field != '\0') start += text('.', error.field);
+  return *error.argument != '\0' ? start + ' ' : start;
+}
+
+/// Expects `status`, that the thread's message has every one of `words` in it, and that the fields of its last error
+/// agree with both.
 inline ::testing::AssertionResult is_error(gsc_status got, gsc_status status,
                                            std::initializer_list<const char *> words) {
   const std::string message = gsc_error_get_message();
   if (got != status) {
     return ::testing::AssertionFailure() << "status " << gsc_status_get_name(got) << " (" << got << "), expected "
                                          << gsc_status_get_name(status) << "; message: " << message;
+  }
+  const gsc_error error = last_error();
+  if (error.status != status || message.rfind(beginning(error), 0) != 0) {
+    return ::testing::AssertionFailure() << "gsc_error has status " << error.status << " and \"" << beginning(error)
+                                         << "\", but the message is \"" << message << '"';
+  }
+  if (status == GSC_ERROR_INVALID_ARGUMENT && *error.argument == '\0') {
+    return ::testing::AssertionFailure() << "no argument is named: " << message;
   }
   for (const char *word : words) {
     if (message.find(word) == std::string::npos) {

@@ -18,6 +18,30 @@ namespace Gradscaler
     /// <summary>What kind of failure it is.</summary>
     public Status Status { get; private set; }
 
+    /// <summary>The argument that the failure is about, by its name in the C interface, such as "tensors" or "options".
+    /// Null if it is not about one, or was found before the library was asked.</summary>
+    public string Argument { get; private set; }
+
+    /// <summary>The member, if the argument or an entry of it is a struct, such as "init_scale". Else null.</summary>
+    public string Field { get; private set; }
+
+    /// <summary>The state slot, parameter group or bin. -1 if there is none.</summary>
+    public long Index { get; private set; } = -1;
+
+    /// <summary>The position in a list of tensors. -1 if there is none.</summary>
+    public long Tensor { get; private set; } = -1;
+
+    internal GradScalerException About(ErrorDetails details)
+    {
+      string argument = Text.FromNative(details.Argument);
+      string field = Text.FromNative(details.Field);
+      Argument = argument != "" ? argument : null;
+      Field = field != "" ? field : null;
+      Index = details.Index;
+      Tensor = details.Tensor;
+      return this;
+    }
+
     internal static GradScalerException Of(Status status, string message)
     {
       switch (status)

@@ -12,12 +12,26 @@ namespace Gradscaler
     internal static void ThrowPending()
     {
       IntPtr message;
-      int status = NativeCallsPINVOKE.TakePending(out message);
+      ErrorDetails details;
+      int status = NativeCallsPINVOKE.TakePending(out message, out details);
       if (status != 0)
       {
-        throw GradScalerException.Of((Status)status, Gradscaler.Text.FromNative(message));
+        throw GradScalerException.Of((Status)status, Gradscaler.Text.FromNative(message)).About(details);
       }
     }
+  }
+
+  /// <summary>gsc_error.</summary>
+  [StructLayout(LayoutKind.Sequential)]
+  internal struct ErrorDetails
+  {
+    internal uint StructSize;
+    internal int Status;
+    internal IntPtr Function;
+    internal IntPtr Argument;
+    internal IntPtr Field;
+    internal long Index;
+    internal long Tensor;
   }
 
   /// <summary>Strings as C has them: UTF-8 with a zero at the end.</summary>

@@ -15,9 +15,23 @@ if TYPE_CHECKING:
 
 
 class GradscalerError(Exception):
-    """Base of everything that the library reports. ``status`` is the number of the C status."""
+    """Base of everything that the library reports. ``status`` is the number of the C status.
+
+    The rest is what the message is about, in the names of the C interface (``gsc_error`` in ``gradscaler.h``); None
+    where that is not known, such as for errors that Python finds.
+    """
 
     status: int = -1
+    #: The C function that failed.
+    function: str | None = None
+    #: Its parameter, such as ``"tensors"`` or ``"options"``.
+    argument: str | None = None
+    #: The member of a struct, such as ``"growth_interval"`` of ``options``.
+    field: str | None = None
+    #: The state slot, parameter group or bin.
+    index: int | None = None
+    #: The position in a list of tensors.
+    tensor: int | None = None
 
 
 class InvalidArgumentError(GradscalerError, ValueError):

@@ -13,21 +13,29 @@
 
 namespace gradscaler {
 
-/// What every failing call throws: the library's message, and the status behind it.
+/// What every failing call throws: the library's message, the status behind it, and what it is about.
 class Error : public std::runtime_error {
  public:
-  Error(gsc_status status, const std::string &message) : std::runtime_error(message), status_(status) {}
+  Error(gsc_status status, const std::string &message)
+      : Error(gsc_error{sizeof(gsc_error), status, "", "", "", -1, -1}, message) {}
+  Error(const gsc_error &details, const std::string &message) : std::runtime_error(message), details_(details) {}
   /// GSC_ERROR_*.
-  gsc_status status() const noexcept { return status_; }
+  gsc_status status() const noexcept { return details_.status; }
+  /// Function, argument, field, index and tensor; empty for what this layer finds before it calls the library.
+  const gsc_error &details() const noexcept { return details_; }
 
  private:
-  gsc_status status_;
+  gsc_error details_;
 };
 
 namespace detail {
 
 inline void check(gsc_status status) {
-  if (status != GSC_OK) throw Error(status, gsc_error_get_message());
+  if (status == GSC_OK) return;
+  gsc_error details{};
+  details.struct_size = sizeof details;
+  gsc_error_get_last(&details);
+  throw Error(details, gsc_error_get_message());
 }
 
 [[noreturn]] inline void bad_argument(const std::string &message) { throw Error(GSC_ERROR_INVALID_ARGUMENT, message); }

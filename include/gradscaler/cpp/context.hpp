@@ -15,6 +15,7 @@ inline uint32_t abi_version() noexcept { return gsc_library_get_abi_version(); }
 inline const char *build_info() noexcept { return gsc_library_get_build_info(); }
 inline const char *status_string(gsc_status status) noexcept { return gsc_status_get_name(status); }
 inline const char *last_error_message() noexcept { return gsc_error_get_message(); }
+inline void clear_last_error() noexcept { gsc_error_clear(); }
 
 inline int32_t device_count(DeviceType type) {
   int32_t count = 0;

@@ -3,6 +3,7 @@ package io.github.gradscaler;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -24,7 +25,7 @@ import org.junit.jupiter.api.TestFactory;
 class ExceptionsTest {
   /** Cannot fail, or has no counterpart. */
   private static final Set<String> NOT_IN_JAVA = Set.of("gsc_library_get_abi_version", "gsc_status_get_name",
-      "gsc_error_get_message", "gsc_optimizer_get_grads", "gsc_scaler_get_state_size");
+      "gsc_error_get_message", "gsc_error_get_last", "gsc_error_clear", "gsc_optimizer_get_grads", "gsc_scaler_get_state_size");
 
   @Test
   void areJavasOwn() {
@@ -41,6 +42,33 @@ class ExceptionsTest {
       assertThrows(IllegalStateException.class, () -> w.optimizer.step());
     }
     assertThrows(UnavailableException.class, () -> Context.cuda(123));
+  }
+
+  @Test
+  void nameTheArgument() {
+    try (World w = new World(2)) {
+      final FailedArgument option = failure(
+          () -> new GradScaler(w.context, new ScalerOptions().initScale(-1))).argument();
+      assertEquals("options", option.name());
+      assertEquals("init_scale", option.field());
+      assertEquals(-1, option.index());
+      assertEquals(-1, option.tensor());
+      final Tensor[] bad = {w.weights, Tensor.at(1, 4, DType.FP32)};
+      final FailedArgument tensor = failure(() -> Ops.cast(w.context, bad, bad)).argument();
+      assertEquals("src", tensor.name());
+      assertEquals("data", tensor.field());
+      assertEquals(1, tensor.tensor());
+      w.scaler.unscale(w.grads);
+      final FailedArgument grads = failure(() -> w.scaler.unscale(w.grads)).argument();
+      assertEquals("grads", grads.name());
+      assertNull(grads.field());
+      w.scaler.update();
+      assertNull(failure(() -> w.scaler.update()).argument());
+    }
+  }
+
+  private static GradScalerFailure failure(Runnable call) {
+    return (GradScalerFailure) assertThrows(RuntimeException.class, call::run);
   }
 
   @Test

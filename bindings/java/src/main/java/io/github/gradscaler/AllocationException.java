@@ -5,7 +5,7 @@ package io.github.gradscaler;
 public final class AllocationException extends GradScalerException {
   private static final long serialVersionUID = 1;
 
-  AllocationException(String message) {
-    super(Status.OUT_OF_MEMORY, message);
+  AllocationException(String message, FailedArgument argument) {
+    super(Status.OUT_OF_MEMORY, message, argument);
   }
 }

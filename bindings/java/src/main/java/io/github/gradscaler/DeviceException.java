@@ -5,7 +5,7 @@ package io.github.gradscaler;
 public final class DeviceException extends GradScalerException {
   private static final long serialVersionUID = 1;
 
-  DeviceException(String message) {
-    super(Status.DEVICE, message);
+  DeviceException(String message, FailedArgument argument) {
+    super(Status.DEVICE, message, argument);
   }
 }

@@ -11,9 +11,18 @@ public class GradScalerException extends RuntimeException implements GradScalerF
   /** What kind of failure it is. */
   private final Status status;
 
-  GradScalerException(Status status, String message) {
+  /** Null if the failure is not about one. */
+  private final FailedArgument argument;
+
+  GradScalerException(Status status, String message, FailedArgument argument) {
     super(message);
     this.status = status;
+    this.argument = argument;
+  }
+
+  @Override
+  public final FailedArgument argument() {
+    return argument;
   }
 
   @Override
@@ -22,30 +31,31 @@ public class GradScalerException extends RuntimeException implements GradScalerF
   }
 
   /** Called by native code. */
-  static RuntimeException of(int code, byte[] message) {
+  static RuntimeException of(int code, byte[] message, String name, String field, long index, long tensor) {
     final Status status = Status.of(code);
+    final FailedArgument argument = name != null ? new FailedArgument(name, field, index, tensor) : null;
     final String text = MethodNames.inMessage(Text.fromNative(message));
     switch (status) {
       case INVALID_ARGUMENT:
-        return new InvalidArgumentException(text);
+        return new InvalidArgumentException(text, argument);
       case BAD_STATE:
-        return new BadStateException(text);
+        return new BadStateException(text, argument);
       case OUT_OF_MEMORY:
-        return new AllocationException(text);
+        return new AllocationException(text, argument);
       case UNAVAILABLE:
-        return new UnavailableException(text);
+        return new UnavailableException(text, argument);
       case UNSUPPORTED:
-        return new UnsupportedException(text);
+        return new UnsupportedException(text, argument);
       case DEVICE:
-        return new DeviceException(text);
+        return new DeviceException(text, argument);
       case SCALE_FLOOR:
-        return new ScaleFloorException(text);
+        return new ScaleFloorException(text, argument);
       case CALLBACK:
-        final GradScalerException failed = new GradScalerException(status, text);
+        final GradScalerException failed = new GradScalerException(status, text, argument);
         failed.initCause(CallbackSlot.takeFailure());
         return failed;
       default:
-        return new GradScalerException(status, text);
+        return new GradScalerException(status, text, argument);
     }
   }
 }

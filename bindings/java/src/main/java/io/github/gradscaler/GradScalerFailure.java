@@ -14,6 +14,13 @@ public interface GradScalerFailure {
   Status status();
 
   /**
+   * Which argument the failure is about, for programs; the message has it in words.
+   *
+   * @return null if it is not about one, or if it was found before the library was asked
+   */
+  FailedArgument argument();
+
+  /**
    * The library's sentence, which starts with the method that failed.
    *
    * @return never null

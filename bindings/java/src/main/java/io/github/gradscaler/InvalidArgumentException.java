@@ -5,8 +5,21 @@ package io.github.gradscaler;
 public final class InvalidArgumentException extends IllegalArgumentException implements GradScalerFailure {
   private static final long serialVersionUID = 1;
 
+  /** Null if the failure is not about one. */
+  private final FailedArgument argument;
+
   InvalidArgumentException(String message) {
+    this(message, null);
+  }
+
+  InvalidArgumentException(String message, FailedArgument argument) {
     super(message);
+    this.argument = argument;
+  }
+
+  @Override
+  public FailedArgument argument() {
+    return argument;
   }
 
   @Override

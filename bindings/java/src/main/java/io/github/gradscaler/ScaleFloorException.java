@@ -7,8 +7,8 @@ public final class ScaleFloorException extends GradScalerException {
 
   private transient Report report;
 
-  ScaleFloorException(String message) {
-    super(Status.SCALE_FLOOR, message);
+  ScaleFloorException(String message, FailedArgument argument) {
+    super(Status.SCALE_FLOOR, message, argument);
   }
 
   ScaleFloorException with(Report filled) {

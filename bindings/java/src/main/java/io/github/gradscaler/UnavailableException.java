@@ -5,7 +5,7 @@ package io.github.gradscaler;
 public final class UnavailableException extends GradScalerException {
   private static final long serialVersionUID = 1;
 
-  UnavailableException(String message) {
-    super(Status.UNAVAILABLE, message);
+  UnavailableException(String message, FailedArgument argument) {
+    super(Status.UNAVAILABLE, message, argument);
   }
 }

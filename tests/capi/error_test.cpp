@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// gsc_error: what a failure is about, in fields. That fields and message agree, and that every INVALID_ARGUMENT names an
+// argument, EXPECT_GSC_ERROR asks in every suite; here is what the fields are, one kind of argument after the other.
+#include <thread>
+
+#include "tests/support/objects.h"
+
+namespace gsc_test {
+namespace {
+
+struct Expected {
+  const char *function;
+  const char *argument;
+  const char *field = "";
+  int64_t index = -1;
+  int64_t tensor = -1;
+};
+
+void expect_last(gsc_status got, gsc_status status, const Expected &expected) {
+  SCOPED_TRACE(gsc_error_get_message());
+  const gsc_error error = last_error();
+  EXPECT_EQ(got, status);
+  EXPECT_EQ(error.struct_size, sizeof error);
+  EXPECT_EQ(error.status, status);
+  EXPECT_STREQ(error.function, expected.function);
+  EXPECT_STREQ(error.argument, expected.argument);
+  EXPECT_STREQ(error.field, expected.field);
+  EXPECT_EQ(error.index, expected.index);
+  EXPECT_EQ(error.tensor, expected.tensor);
+}
+
+const Expected kNothing = {"", ""};
+
+class ErrorTest : public ::testing::Test {
+ protected:
+  ErrorTest() { gsc_error_clear(); }
+
+  Context context = make_context();
+  Buffer weights{GSC_FP32, 8}, gradients{GSC_FP32, 8}, slots{GSC_FP32, 8};
+  List params = make_list(context, weights);
+  List grads = make_list(context, gradients);
+};
+
+TEST_F(ErrorTest, AnArgument) {
+  expect_last(gsc_context_create(nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, {"gsc_context_create", "out_context"});
+  expect_last(gsc_device_get_count(9, nullptr), GSC_ERROR_INVALID_ARGUMENT, {"gsc_device_get_count", "device_type"});
+  const auto *other_kind = reinterpret_cast<const gsc_tensor_list *>(context.get());
+  int64_t count = 0;
+  expect_last(gsc_tensor_list_get_count(other_kind, &count), GSC_ERROR_INVALID_ARGUMENT,
+              {"gsc_tensor_list_get_count", "list"});
+}
+
+TEST_F(ErrorTest, AFieldOfAStruct) {
+  gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
+  options.init_scale = 0.0F;
+  gsc_scaler *scaler = nullptr;
+  expect_last(gsc_scaler_create(context.get(), &options, &scaler), GSC_ERROR_INVALID_ARGUMENT,
+              {"gsc_scaler_create", "options", "init_scale"});
+  options.struct_size = 3;
+  expect_last(gsc_scaler_create(context.get(), &options, &scaler), GSC_ERROR_INVALID_ARGUMENT,
+              {"gsc_scaler_create", "options", "struct_size"});
+}
+
+TEST_F(ErrorTest, ATensorOfAnArray) {
+  std::vector<gsc_tensor> tensors = {weights.tensor(), gradients.tensor()};
+  tensors[1].dtype = 0;
+  gsc_tensor_list *list = nullptr;
+  expect_last(gsc_tensor_list_create(context.get(), tensors.data(), 2, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+              {"gsc_tensor_list_create", "tensors", "dtype", -1, 1});
+  expect_last(gsc_ops_cast(context.get(), tensors.data(), tensors.data(), 2, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+              {"gsc_ops_cast", "src", "dtype", -1, 1});
+  tensors[1].dtype = GSC_FP32;
+  tensors[1].columns = 4;
+  expect_last(gsc_tensor_list_create(context.get(), tensors.data(), 2, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+              {"gsc_tensor_list_create", "tensors", "columns", -1, 1});
+}
+
+TEST_F(ErrorTest, ATensorOfAListInASlot) {
+  Buffer small(GSC_FP32, 7);
+  const List good = make_list(context, slots), bad = make_list(context, small);
+  gsc_tensor_list *state[] = {good.get(), bad.get()};
+  gsc_optimizer *optimizer = nullptr;
+  expect_last(gsc_optimizer_create(context.get(), nullptr, params.get(), grads.get(), nullptr, state, 2, &optimizer),
+              GSC_ERROR_INVALID_ARGUMENT, {"gsc_optimizer_create", "state", "", 1, 0});
+  state[1] = nullptr;
+  expect_last(gsc_optimizer_create(context.get(), nullptr, params.get(), grads.get(), nullptr, state, 2, &optimizer),
+              GSC_ERROR_INVALID_ARGUMENT, {"gsc_optimizer_create", "state", "", 1, -1});
+}
+
+TEST_F(ErrorTest, AnEntryOfAnArray) {
+  std::vector<int64_t> histogram(GSC_EXPONENT_BINS, 0);
+  histogram[17] = -1;
+  float scale = 0.0F;
+  expect_last(gsc_histogram_recommend_scale(histogram.data(), GSC_EXPONENT_BINS, 1.0F, GSC_FP16, &scale, nullptr),
+              GSC_ERROR_INVALID_ARGUMENT, {"gsc_histogram_recommend_scale", "histogram", "", 17, -1});
+}
+
+TEST_F(ErrorTest, SomethingGivenEarlier) {
+  const Scaler scaler = make_scaler(context, 4.0F);
+  const gsc_reducer reducer = {sizeof reducer, 0, [](void *, double *, int64_t, gsc_stream) { return int32_t{1}; },
+                               nullptr};
+  ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), &reducer));
+  expect_last(gsc_scaler_check(scaler.get(), grads.get(), nullptr), GSC_ERROR_CALLBACK,
+              {"gsc_scaler_check", "reducer", "all_reduce"});
+}
+
+TEST_F(ErrorTest, TheCallAsAWhole) {
+  const Scaler scaler = make_scaler(context, 4.0F);
+  expect_last(gsc_scaler_update(scaler.get(), nullptr), GSC_ERROR_BAD_STATE, {"gsc_scaler_update", ""});
+}
+
+TEST_F(ErrorTest, StaysUntilTheNextFailureOrClear) {
+  expect_last(GSC_OK, GSC_OK, kNothing);
+  EXPECT_STREQ(gsc_error_get_message(), "");
+  const gsc_status failed = gsc_context_create(nullptr, nullptr);
+  make_context();
+  expect_last(failed, GSC_ERROR_INVALID_ARGUMENT, {"gsc_context_create", "out_context"});
+  std::thread([] { expect_last(GSC_OK, GSC_OK, kNothing); }).join();
+  gsc_error_clear();
+  expect_last(GSC_OK, GSC_OK, kNothing);
+  EXPECT_STREQ(gsc_error_get_message(), "");
+}
+
+TEST_F(ErrorTest, ItsOwnFailureIsTheLast) {
+  gsc_error error{};
+  expect_last(gsc_error_get_last(&error), GSC_ERROR_INVALID_ARGUMENT,
+              {"gsc_error_get_last", "out_error", "struct_size"});
+  EXPECT_EQ(error.function, nullptr) << "outputs stay untouched";
+}
+
+}  // namespace
+}  // namespace gsc_test
