@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The oneTBB adapter, alone and among other tasks of the program's.
+#include <tbb/global_control.h>
+#include <tbb/task_group.h>
+
+#include <gradscaler/adapters/tbb.hpp>
+#include <gradscaler/gradscaler.hpp>
+
+#include "tests/adapters/job_systems.h"
+
+namespace gsc_test {
+namespace {
+
+gsc_context_options tbb_options(tbb::task_arena *arena = nullptr) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  gradscaler::use_tbb(options, arena);
+  return options;
+}
+
+class Tbb : public ::testing::Test {
+  // Threads also on a machine with one processor.
+  tbb::global_control control_{tbb::global_control::max_allowed_parallelism, 4};
+};
+
+TEST_F(Tbb, EveryTaskOnceAndOnSeveralThreads) {
+  tbb::task_arena arena(4);
+  expect_every_task_once(gradscaler::tbb_parallel_for, nullptr);
+  expect_every_task_once(gradscaler::tbb_parallel_for, &arena);
+  EXPECT_TRUE(two_tasks_meet(gradscaler::tbb_parallel_for, &arena));
+}
+
+TEST_F(Tbb, SameBits) {
+  expect_the_bits_of_the_own_pool(tbb_options());
+  tbb::task_arena arena(3);
+  EXPECT_EQ(tbb_options(&arena).num_threads, 3);
+  expect_the_bits_of_the_own_pool(tbb_options(&arena));
+}
+
+TEST_F(Tbb, OptionsOfTheCppLayer) {
+  gradscaler::ContextOptions options;
+  gradscaler::use_tbb(options);
+  EXPECT_EQ(gradscaler::Context(options).cpu().num_threads, options.num_threads);
+}
+
+/// A thread that waits inside a call must not begin another of the program's tasks: it could use the objects of that
+/// call. Here it waits for a task that another thread has taken, while a third offers tasks to whoever is idle.
+TEST_F(Tbb, NoOtherTaskInsideACall) {
+  tbb::task_arena arena(4);
+  std::atomic<bool> inside{false}, done{false};
+  std::atomic<int> nested{0};
+  std::thread::id caller;
+  std::thread other([&] {
+    arena.execute([&] {
+      tbb::task_group group;
+      while (!done) {
+        group.run([&] { nested += inside && std::this_thread::get_id() == caller; });
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+      group.wait();
+    });
+  });
+  const auto task = [](void *argument, int32_t) {
+    const bool mine = *static_cast<std::thread::id *>(argument) == std::this_thread::get_id();
+    std::this_thread::sleep_for(std::chrono::milliseconds(mine ? 1 : 10));
+  };
+  arena.execute([&] {
+    caller = std::this_thread::get_id();
+    for (int call = 0; call < 20; ++call) {
+      inside = true;
+      gradscaler::tbb_parallel_for(nullptr, 4, task, &caller);
+      inside = false;
+    }
+  });
+  done = true;
+  other.join();
+  EXPECT_EQ(nested, 0);
+}
+
+TEST_F(Tbb, CancelledTaskFinishesItsCall) {
+  const Context context = make_context(tbb_options());
+  const Snapshot expected = train(context, GSC_ADAMW, 3);
+  bool same = false;
+  tbb::task_group group;
+  group.run_and_wait([&] {
+    group.cancel();
+    same = train(context, GSC_ADAMW, 3) == expected;  // expects GSC_OK of every call
+  });
+  EXPECT_TRUE(same);
+}
+
+}  // namespace
+}  // namespace gsc_test
