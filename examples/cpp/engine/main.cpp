@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A host shaped like a game engine: it loads the library at run time, lends it its job system and an arena with a hard
+// limit, trains a policy within a part of each frame, and reloads the library between frames. Prints a table of frame
+// times. --check also compares with a plain run and fails unless every bit is the same and no frame has allocated.
+#include <gradscaler/loader.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "arena.h"
+#include "count_malloc.h"
+#include "frame_times.h"
+#include "job_system.h"
+#include "scene.h"
+#include "training.h"
+
+namespace {
+
+using engine::FrameTimes;
+using engine::Training;
+using Clock = std::chrono::steady_clock;
+
+struct Arguments {
+  const char *library = nullptr;
+  int64_t steps = 150;
+  double budget_us = 2000.0;  ///< of a frame's 16.7 ms
+  int reload_every = 100;     ///< frames; 0: never
+  int64_t arena_kib = 16384;
+  int threads = 3;
+  bool check = false;
+};
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+bool say(const char *sentence) {
+  std::fprintf(stderr, "engine: %s\n", sentence);
+  return false;
+}
+
+/// Whether the file is mapped; also where a loader would only count references.
+bool is_loaded(const char *path) {
+  void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+  if (handle != nullptr) dlclose(handle);
+  return handle != nullptr;
+}
+
+/// The library, and how it is opened again.
+struct Plugin {
+  const char *path;
+  gsc_library library = {};
+  bool load() {
+    char message[1024];
+    return gsc_library_open(&library, path, message, sizeof message) || say(message);
+  }
+  bool unload() {
+    gsc_library_close(&library);
+    return path == nullptr || !is_loaded(path) || say("the library is still mapped after dlclose");
+  }
+};
+
+gsc_context_options options_for(engine::JobSystem &jobs) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.num_threads = jobs.threads();
+  options.parallel_for = engine::JobSystem::hook;
+  options.parallel_for_user = &jobs;
+  return options;
+}
+
+struct Totals {
+  int64_t frames = 0, reloads = 0, counted = 0, arena_requests = 0, mallocs = 0;
+  double first_loss = 0.0;
+};
+
+/// The main loop. Allocations are counted in all frames but those of the first whole step and of the one after a reload,
+/// in which the library makes room for its plans.
+bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &jobs, engine::Arena &arena,
+                Training &training, Totals &totals) {
+  engine::Scene scene;
+  const size_t room = 100000;
+  FrameTimes scene_times("scene", room), training_times("training", room), frame_times("frame", room);
+  FrameTimes reload_times("save, unload, load, restore", room);
+  int64_t settled = 1;  // steps; the library has made its plans once one whole step is done
+  while (training.steps() < arguments.steps) {
+    const int64_t requests = arena.requests(), mallocs = engine::malloc_count(), before = training.steps();
+    const Clock::time_point start = Clock::now();
+    scene.update(jobs);
+    const double scene_ms = ms_since(start);
+    if (!training.run_within(arguments.budget_us)) return say(training.error());
+    const double frame_ms = ms_since(start);
+    if (before > settled) {
+      ++totals.counted;
+      totals.arena_requests += arena.requests() - requests;
+      totals.mallocs += engine::malloc_count() - mallocs;
+    }
+    scene_times.add(scene_ms);
+    training_times.add(frame_ms - scene_ms);
+    frame_times.add(frame_ms);
+    if (before == 0 && training.steps() > 0) totals.first_loss = training.loss();
+
+    if (++totals.frames % std::max(arguments.reload_every, 1) != 0 || arguments.reload_every <= 0) continue;
+    const Clock::time_point reload = Clock::now();
+    if (!training.save()) return say(training.error());
+    training.close();
+    if (!plugin.unload() || !plugin.load()) return false;
+    if (!training.open(plugin.library.api, options_for(jobs))) return say(training.error());
+    reload_times.add(ms_since(reload));
+    ++totals.reloads;
+    settled = training.steps() + 1;
+  }
+  FrameTimes::print_head();
+  for (FrameTimes *times : {&scene_times, &training_times, &frame_times, &reload_times}) times->print();
+  return true;
+}
+
+/// The same steps in one go, on one thread, with the C++ runtime's memory, and without reloads.
+bool same_as_plain(Plugin &plugin, const Training &split, int64_t steps) {
+  Training plain(engine::system_memory());
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.num_threads = 1;
+  if (!plain.open(plugin.library.api, options)) return say(plain.error());
+  while (plain.steps() < steps) {
+    if (!plain.run_slice()) return say(plain.error());
+  }
+  if (plain.scale() != split.scale() || plain.skipped() != split.skipped() || plain.loss() != split.loss()) {
+    return say("scale, skipped steps or loss differ from those of a plain run");
+  }
+  for (int layer = 0; layer < engine::kLayers; ++layer) {
+    for (const auto &[a, b, size] : {std::tuple(plain.policy().master(layer), split.policy().master(layer), 4),
+                                     std::tuple(plain.policy().halfs(layer), split.policy().halfs(layer), 2)}) {
+      if (std::memcmp(a.data, b.data, static_cast<size_t>(a.count * size)) != 0) {
+        return say("weights differ from those of a plain run");
+      }
+    }
+  }
+  return true;
+}
+
+/// Arenas that are too small, by a little and by much: a sentence, the library's or the host's, and nothing left.
+bool limit_is_an_error(Plugin &plugin, engine::JobSystem &jobs, int64_t enough) {
+  for (const int64_t tenths : {9, 8, 7, 6, 5}) {
+    engine::Arena small(enough * tenths / 10);
+    {
+      Training training(small.hooks());
+      if (training.open(plugin.library.api, options_for(jobs))) return say("the arena's limit was not noticed");
+      std::printf("with %lld KiB: %s\n", static_cast<long long>(small.limit() / 1024), training.error());
+      if (std::strstr(training.error(), "memory") == nullptr) return say("the arena's limit was not named");
+    }
+    if (small.used() != 0) return say("a failure left something in the arena");
+  }
+  return true;
+}
+
+bool check(const Arguments &arguments, Plugin &plugin, engine::JobSystem &jobs, const engine::Arena &arena,
+           const Training &training, const Totals &totals) {
+  if (totals.counted == 0 && arguments.reload_every != 1) return say("no frame was looked at for allocations");
+  if (totals.arena_requests != 0 || totals.mallocs != 0) return say("a frame has allocated");
+  if (jobs.parallel_fors() <= totals.frames) return say("the library has not used the job system");
+  if (arguments.reload_every > 0 && totals.reloads == 0) return say("there was no reload");
+  if (!(training.loss() < 0.25 * totals.first_loss)) return say("the loss has not fallen");
+  return limit_is_an_error(plugin, jobs, arena.peak()) && same_as_plain(plugin, training, training.steps());
+}
+
+bool run(const Arguments &arguments) {
+  engine::JobSystem jobs(arguments.threads);
+  engine::Arena arena(arguments.arena_kib * 1024);
+  Plugin plugin{arguments.library};
+  Totals totals;
+  Training training(arena.hooks());
+  if (!plugin.load()) return false;
+  bool ok = training.open(plugin.library.api, options_for(jobs)) || say(training.error());
+  ok = ok && run_frames(arguments, plugin, jobs, arena, training, totals);
+  if (ok) {
+    std::printf("\n%lld steps in %lld frames of %.1f ms for training, %lld skipped, %lld reloads; scale %g\n",
+                static_cast<long long>(training.steps()), static_cast<long long>(totals.frames),
+                arguments.budget_us / 1000.0, static_cast<long long>(training.skipped()),
+                static_cast<long long>(totals.reloads), double{training.scale()});
+    std::printf("loss %.4f to %.4f\n", totals.first_loss, training.loss());
+    std::printf("arena: %lld of %lld KiB at most; %lld requests and %lld mallocs in %lld settled frames\n",
+                static_cast<long long>(arena.peak() / 1024), static_cast<long long>(arena.limit() / 1024),
+                static_cast<long long>(totals.arena_requests), static_cast<long long>(totals.mallocs),
+                static_cast<long long>(totals.counted));
+    std::printf("jobs: %d threads, %lld parallel regions, %lld ranges stolen\n", jobs.threads(),
+                static_cast<long long>(jobs.parallel_fors()), static_cast<long long>(jobs.stolen()));
+    if (arguments.check) ok = check(arguments, plugin, jobs, arena, training, totals);
+  }
+  training.close();
+  return plugin.unload() && ok;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    const char *value = i + 1 < argc ? argv[i + 1] : nullptr;
+    if (name == "--check") {
+      arguments.check = true;
+      continue;
+    }
+    ++i;
+    if (value != nullptr && name == "--library") {
+      arguments.library = value;
+    } else if (value != nullptr && name == "--steps") {
+      arguments.steps = std::atoll(value);
+    } else if (value != nullptr && name == "--budget-us") {
+      arguments.budget_us = std::atof(value);
+    } else if (value != nullptr && name == "--reload-every") {
+      arguments.reload_every = std::atoi(value);
+    } else if (value != nullptr && name == "--arena-kib") {
+      arguments.arena_kib = std::atoll(value);
+    } else if (value != nullptr && name == "--threads") {
+      arguments.threads = std::max(std::atoi(value), 1);
+    } else {
+      std::fprintf(stderr,
+                   "usage: engine [--library FILE] [--steps N] [--budget-us N] [--reload-every FRAMES] "
+                   "[--arena-kib N] [--threads N] [--check]\n");
+      return 2;
+    }
+  }
+  return run(arguments) ? 0 : 1;
+}
