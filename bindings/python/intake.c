@@ -1,44 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buffers and DLPack capsules as tuples of plain numbers; see intake.h. The DLPack structs are declared here with the
- * layout that its specification fixes, so that nothing has to be installed.
+ * Buffers and DLPack capsules as tuples of plain numbers; see intake.h.
  */
 #define PY_SSIZE_T_CLEAN
 #include "intake.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct DlTensor {
-  void *data;
-  int32_t device_type;
-  int32_t device_index;
-  int32_t ndim;
-  uint8_t code;
-  uint8_t bits;
-  uint16_t lanes;
-  int64_t *shape;
-  int64_t *strides;
-  uint64_t byte_offset;
-} DlTensor;
-
-typedef struct DlManaged {
-  DlTensor tensor;
-  void *context;
-  void (*deleter)(struct DlManaged *self);
-} DlManaged;
-
-typedef struct DlManagedVersioned {
-  uint32_t major;
-  uint32_t minor;
-  void *context;
-  void (*deleter)(struct DlManagedVersioned *self);
-  uint64_t flags;
-  DlTensor tensor;
-} DlManagedVersioned;
-
-enum { kDlReadOnly = 1 };
+#include "dlpack.h"
 
 static const char kBufferHolder[] = "gradscaler.buffer";
 static const char kDlHolder[] = "gradscaler.dlpack";

@@ -6,6 +6,7 @@
  */
 %{
 #include "intake.h"
+#include "torch_look.h"
 
 /* Exception classes by status, set once by set_error_classes. */
 static PyObject *gsc_error_classes = NULL;
@@ -76,6 +77,9 @@ static PyObject *set_error_classes(PyObject *classes) {
 }
 static PyObject *buffer_view(PyObject *object) { return gsc_buffer_view(object); }
 static PyObject *dlpack_view(PyObject *capsule) { return gsc_dlpack_view(capsule); }
+static PyObject *torch_look(PyObject *api, PyObject *tensors, PyObject *type, PyObject *parameter) {
+  return gsc_torch_look(api, tensors, type, parameter);
+}
 %}
 
 %define GSC_RAISE_PENDING
@@ -143,3 +147,10 @@ static PyObject *dlpack_view(PyObject *capsule) { return gsc_dlpack_view(capsule
 
 /* See objects.i for the trailing underscore. */
 %rename("%(regex:/^(.*)_$/\\1/)s", regexmatch$name="_$", %$isfunction, %$ismember) "";
+
+%extend gsc_tensor_list {
+  /* `buffer` holds the addresses, as torch_look gives them. */
+  gsc_status set_addresses_(const void *buffer, int64_t size, gsc_stream stream) {
+    return gsc_tensor_list_set_pointers($self, (void *const *)buffer, size / (int64_t)sizeof(void *), stream);
+  }
+}

@@ -23,8 +23,12 @@ from . import torch_memory, torch_state
 from ._native import native
 from .device import Context, default_context
 from .optim import Optimizer
+from .torch_check import StepReport
+from .torch_optim import FusedOptimizer
+from .torch_optimizers import LAMB, SGD, Adagrad, Adam, AdamW, Lion
 
-__all__ = ["GradScaler", "optimizer_state_dict"]
+__all__ = ["LAMB", "SGD", "Adagrad", "Adam", "AdamW", "FusedOptimizer", "GradScaler", "Lion", "StepReport",
+           "optimizer_state_dict"]
 
 _CODES = {torch.float16: native.FP16, torch.bfloat16: native.BF16, torch.float32: native.FP32,
           torch.float64: native.FP64}
@@ -58,6 +62,16 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
                 _reduce(found, flag)
                 flags[device] = flag
         return flags
+
+    def _check_inf_per_device(self, optimizer: Any) -> dict[str, Any]:
+        if not isinstance(optimizer, FusedOptimizer) or not self._enabled:
+            return dict(super()._check_inf_per_device(optimizer))
+        # The optimizer's own check reads the gradients and leaves them as they are.
+        scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
+        found: Any = optimizer._check_gradients(scale)
+        this: Any = self
+        this._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
+        return found  # type: ignore[no-any-return]
 
     def update(self, new_scale: Any = None) -> None:
         """Ends the iteration, or with `new_scale` replaces the scale."""

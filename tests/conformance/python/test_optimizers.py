@@ -9,12 +9,15 @@ An ulp of a trajectory is one at the largest magnitude that the parameter has ha
 there does not shrink when the parameter crosses zero.
 """
 
+import copy
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: its optimizers cannot be compared with")
 
 import gradscaler as gs  # noqa: E402
+import gradscaler.torch as gradscaler_torch  # noqa: E402
 from conftest import ulp  # noqa: E402
 
 COUNT = 2048
@@ -63,10 +66,12 @@ class Ours:
 
 
 class Theirs:
+    FROM = torch.optim
+
     def __init__(self, kind, start, lr, options):
         self.tensor = torch.from_numpy(start.copy()).requires_grad_()
         self.tensor.grad = torch.zeros_like(self.tensor)
-        self.optimizer = getattr(torch.optim, kind)([self.tensor], lr=lr, foreach=False, fused=False, **options)
+        self.optimizer = getattr(self.FROM, kind)([self.tensor], lr=lr, foreach=False, fused=False, **options)
         self.param = self.tensor.detach().numpy()
 
     def step(self, grad):
@@ -75,6 +80,10 @@ class Theirs:
 
     def slot(self, name):
         return self.optimizer.state[self.tensor][name].numpy()
+
+
+class OursInTorch(Theirs):
+    FROM = gradscaler_torch
 
 
 def stream(seed):
@@ -100,6 +109,25 @@ def test_same_bits(case, measured, rounded_roots):
             different += int((array != theirs.slot(slot)).sum())
     measured(title(case), "different in 1000 steps", different)
     assert different == 0
+
+
+@pytest.mark.parametrize("case", CASES, ids=title)
+def test_same_bits_as_a_subclass_and_through_a_checkpoint(case, rounded_roots):
+    """gradscaler.torch's optimizers; after 30 and 60 steps each takes the other's state over."""
+    kind, lr, options = case
+    numbers = stream(3)
+    start = next(numbers)
+    sides = [OursInTorch(kind, start, lr, options), Theirs(kind, start, lr, options)]
+    for step, grad in zip(range(90), numbers, strict=False):
+        for side in sides:
+            side.step(grad)
+        assert np.array_equal(sides[0].param, sides[1].param), step
+        if step in (30, 60):
+            saved = [copy.deepcopy(side.optimizer.state_dict()) for side in sides]
+            for key, entry in saved[0]["state"].items():
+                assert all(torch.equal(value, saved[1]["state"][key][slot]) for slot, value in entry.items())
+            for side, state in zip(sides, reversed(saved), strict=True):
+                side.optimizer.load_state_dict(state)
 
 
 @pytest.mark.parametrize("case", CASES, ids=title)

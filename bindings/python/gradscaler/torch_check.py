@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check pass of :mod:`.torch_optim`: inf and NaN, the norm for clipping, and the names of what overflowed.
+
+It reads the gradients and writes nothing. What it finds stays on the device until somebody asks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+
+from ._native import native
+from .device import Context
+from .torch_plan import Plan
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What the last step of an optimizer did, and what its check found."""
+
+    #: Whether the step was applied, and not skipped because of an inf or NaN.
+    applied: bool
+    #: L2 norm of the unscaled gradients before clipping, over all ranks for DTensors; None if nothing took it.
+    grad_norm: float | None = None
+    #: Of this rank's gradients.
+    inf_count: int = 0
+    nan_count: int = 0
+    #: The first parameter with an inf or NaN in its gradient on this rank, and the index of the element there.
+    first_name: str | None = None
+    first_element: int = -1
+    #: All such parameters, in their order; on the CPU only.
+    overflowed: tuple[str, ...] = ()
+
+
+class Checker:
+    """Makes checks, with a native scaler for each device that keeps nothing from one check to the next."""
+
+    def __init__(self) -> None:
+        self._scalers: dict[str, Any] = {}
+
+    def scaler(self, context: Context) -> Any:
+        """The scaler of a device."""
+        found = self._scalers.get(context.device)
+        if found is None:
+            options = native.ScalerOptions()
+            options.history_capacity = 0
+            found = self._scalers[context.device] = native.Scaler(context._handle, options)
+        return found
+
+
+class Check:
+    """The result of one check of the gradients of some plans."""
+
+    def __init__(self, checker: Checker, plans: Sequence[Plan], scale: float) -> None:
+        self._checker = checker
+        self._plans = list(plans)
+        #: By what the gradients were divided.
+        self.scale = scale
+        #: By device, a tensor of one float32 that is not 0 if there is an inf or NaN.
+        self.found_inf: dict[Any, Any] = {}
+        self._squares: list[Any] = []
+        overflowed: list[str] = []
+        for context in {plan.context.device: plan.context for plan in plans}.values():
+            checker.scaler(context).set_scale(scale, 0)
+        for plan in plans:
+            scaler, stream = checker.scaler(plan.context), plan.stream
+            scaler.check(plan.grads, stream)
+            # What was found stays readable, and the list may be pointed elsewhere.
+            scaler.discard(plan.grads)
+            state = native.DeviceState()
+            scaler.device_state(plan.grads, state)
+            # Copies: the words are also those of the next check.
+            found = _word(state.found_inf, torch.float32, plan.context).clone()
+            norm = _word(state.grad_norm, torch.float64, plan.context)
+            before = self.found_inf.get(found.device)
+            self.found_inf[found.device] = found if before is None else before + found
+            self._squares.append(_over_ranks(norm * norm, plan.key.shards))
+            if plan.context.device == "cpu" and bool(found):
+                overflowed += _overflowed(plan)
+        self._overflowed = tuple(overflowed)
+
+    def norm(self) -> Any:
+        """The L2 norm over all plans, a tensor of one float64 on the device of the first."""
+        device = self._squares[0].device
+        return torch.stack([square.to(device) for square in self._squares]).sum().sqrt()
+
+    def report(self, applied: bool) -> StepReport:
+        """What was found. Blocks on a CUDA device."""
+        inf_count = nan_count = 0
+        first_name, first_element = None, -1
+        for plan in self._plans:
+            found = native.Report()
+            self._checker.scaler(plan.context).get_report(plan.grads, found, plan.stream)
+            inf_count += found.inf_count
+            nan_count += found.nan_count
+            if first_name is None and found.first_tensor >= 0:
+                first_name, first_element = plan.labels[found.first_tensor], found.first_element
+        return StepReport(applied, float(self.norm()) if self._plans else 0.0, inf_count, nan_count, first_name,
+                          first_element, self._overflowed or (() if first_name is None else (first_name,)))
+
+
+def overflow_groups(shards: Sequence[Any], found_inf: Any) -> None:
+    """The largest `found_inf` of the ranks that hold other parts of the same tensors."""
+    for group in shards:
+        torch.distributed.all_reduce(found_inf, torch.distributed.ReduceOp.MAX, group=group)
+
+
+def _over_ranks(square: Any, shards: Sequence[Any]) -> Any:
+    for group in shards:
+        torch.distributed.all_reduce(square, group=group)
+    return square
+
+
+def _overflowed(plan: Plan) -> list[str]:
+    found = plan.grads.diagnose(plan.stream)
+    entries = [found.get(index) for index in range(len(plan.labels))]
+    return [label for label, entry in zip(plan.labels, entries, strict=True) if entry.inf_count or entry.nan_count]
+
+
+class _Words:
+    """Device scalars of the library, as CUDA's array interface has them."""
+
+    def __init__(self, address: int, typestr: str) -> None:
+        self.__cuda_array_interface__ = {"shape": (), "typestr": typestr, "data": (address, True), "version": 3}
+
+
+def _word(address: int, dtype: Any, context: Context) -> Any:
+    """A device scalar of the library as a tensor, which does not hold it."""
+    if context.device == "cpu":
+        kind = ctypes.c_float if dtype is torch.float32 else ctypes.c_double
+        return torch.frombuffer(kind.from_address(address), dtype=dtype)[0]
+    return torch.as_tensor(_Words(address, "<f4" if dtype is torch.float32 else "<f8"), device=context.device)

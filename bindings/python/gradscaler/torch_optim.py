@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's optimizers as subclasses of ``torch.optim.Optimizer``; users import them from :mod:`gradscaler.torch`.
+
+What PyTorch's base class does is left to it: param groups, hooks, pickling, ``zero_grad``, the form of a state dict.
+``state`` holds plain tensors, as with PyTorch; the library steps on their memory. Parameters that step together are in
+one :class:`~gradscaler.torch_plan.Plan`; which these are is looked at in every step, and settled anew when something
+has changed: a gradient that is None now, other memory, another count of steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import sys
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+
+from . import hyper, torch_memory
+from ._native import native, real
+from .torch_check import Check, Checker, StepReport, overflow_groups
+from .torch_plan import Key, Looked, Member, Plan, look
+
+#: State slots in the library's order, by kind.
+_SLOTS = {native.SGD: ("momentum_buffer",), native.ADAM: ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
+          native.ADAMW: ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"), native.ADAGRAD: ("sum",),
+          native.LION: ("exp_avg",), native.LAMB: ("exp_avg", "exp_avg_sq")}
+#: The master of a 16-bit parameter in its state.
+MASTER = "master_param"
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_NARROW = (torch.float16, torch.bfloat16)
+#: Group keys that decide what steps together. The last two are refused.
+_STRUCTURE = ("nesterov", "amsgrad", "maximize", "momentum", "decoupled_weight_decay", "differentiable", "capturable")
+#: Plans that are kept for gradients that come and go.
+_MOST_PLANS = 8
+
+
+class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
+    """What the optimizers here have in common. Use one of the classes below."""
+
+    _KIND = -1
+
+    def _setup(self, max_grad_norm: float | None, master_weights: bool, fused: bool | None) -> None:
+        """Before the constructor of PyTorch's class, which adds the groups."""
+        self._forget()
+        self.max_grad_norm = max_grad_norm
+        self._master_weights = bool(master_weights)
+        # What PyTorch's GradScaler asks of an optimizer that unscales and skips by itself.
+        self._step_supports_amp_scaling = fused is not False
+
+    def _forget(self) -> None:
+        """As if no step had been taken yet; the state in tensors stays."""
+        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._active: list[Plan] = []
+        self._members: list[tuple[Member, dict[str, Any]]] = []
+        self._seen: Any = None
+        # Whether the counts in the state are behind those of the plans.
+        self._behind = False
+        self._loading: Any = None
+        self._check: Check | None = None
+        self._checker = Checker()
+        self._last_check: Check | None = None
+        self._last_found: Any = None
+        # The versions of 16-bit parameters that have masters, after the last step.
+        self._versions: dict[Any, int] = {}
+
+    @property
+    def max_grad_norm(self) -> float | None:
+        """Every step limits the L2 norm of all gradients together to this, in its own pass; None: to nothing."""
+        return self._max_grad_norm
+
+    @max_grad_norm.setter
+    def max_grad_norm(self, value: float | None) -> None:
+        if value is not None and not 0.0 <= real("max_grad_norm", value) < math.inf:
+            raise ValueError(f"max_grad_norm is {value}; it must be finite and >= 0")
+        self._max_grad_norm = None if value is None else real("max_grad_norm", value)
+
+    # State, as PyTorch keeps it.
+
+    @property
+    def state(self) -> Any:
+        """State by parameter, as of ``torch.optim``. Ask for it anew after a step: what you hold may be behind."""
+        self._write_counts()
+        # Whoever asks may put other tensors there.
+        self._seen = None
+        return self._entries
+
+    @state.setter
+    def state(self, entries: Any) -> None:
+        self._entries = entries
+        self._seen = None
+        # What the plans counted belongs to the state that was.
+        self._behind = False
+
+    def _write_counts(self) -> None:
+        if not self._behind:
+            return
+        self._behind = False
+        members = iter(self._members)
+        for plan in self._active:
+            steps = plan.steps()
+            for member, entry in itertools.islice(members, len(plan.indices)):
+                if "step" in entry:
+                    entry["step"].fill_(steps)
+                if steps:
+                    entry.update(member.made)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_max_grad_norm": self._max_grad_norm,
+                "_master_weights": self._master_weights}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        entries = state.pop("state", None)
+        loading = self.__dict__.get("_loading")
+        if loading is not None:
+            entries = self._loaded(loading)
+        self._forget()
+        if entries is not None:
+            self._entries = entries
+        super().__setstate__(state)
+        self._step_supports_amp_scaling = self.defaults.get("fused") is not False
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads what :meth:`state_dict` gave, here or of the optimizer of this name in ``torch.optim``.
+
+        Tensors are copied; state of 16-bit parameters becomes float32. ValueError, before anything changes, for state
+        of other shapes.
+        """
+
+        def take(_: Any, found: dict[str, Any]) -> None:
+            self._require_loadable(found)
+            self._loading = found
+
+        # After the hooks of users, which may give another one.
+        handle = self.register_load_state_dict_pre_hook(take)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            handle.remove()
+            self._loading = None
+
+    def _pairs(self, state_dict: dict[str, Any]) -> list[tuple[Any, Any]]:
+        """Parameters with the keys of their state there. Lengths that differ are PyTorch's to refuse."""
+        own = [p for group in self.param_groups for p in group["params"]]
+        saved = [key for group in state_dict["param_groups"] for key in group["params"]]
+        return list(zip(own, saved, strict=False))
+
+    def _require_loadable(self, state_dict: dict[str, Any]) -> None:
+        for number, group in enumerate(state_dict["param_groups"]):
+            _require_options(group, f"state_dict['param_groups'][{number}]")
+        slots = {*_SLOTS[self._KIND], MASTER}
+        for p, key in self._pairs(state_dict):
+            for slot, value in state_dict["state"].get(key, {}).items():
+                if slot in slots and value is not None and tuple(value.shape) != tuple(p.shape):
+                    raise ValueError(f"state_dict['state'][{key}][{slot!r}] has shape {tuple(value.shape)}, but the"
+                                     f" parameter has {tuple(p.shape)}")
+
+    def _loaded(self, state_dict: dict[str, Any]) -> Any:
+        """The state of a dict: PyTorch's would have the dtype of 16-bit parameters, and share memory with the dict."""
+        pairs = self._pairs(state_dict)
+        entries: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+        entries.update({key: value for key, value in state_dict["state"].items()
+                        if key not in {saved for _, saved in pairs}})
+        for p, key in pairs:
+            if key not in state_dict["state"]:
+                continue
+            own = entries[p] = {}
+            for slot, value in state_dict["state"][key].items():
+                if slot == "step":
+                    own[slot] = _count(float(value))
+                elif isinstance(value, torch.Tensor):
+                    dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
+                    own[slot] = torch.empty_like(p, dtype=dtype, requires_grad=False).copy_(value.detach())
+                else:
+                    own[slot] = value
+        return entries
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group, as PyTorch's does. Refused is what a step would refuse, or ignore."""
+        super().add_param_group(param_group)
+        number = len(self.param_groups) - 1
+        try:
+            _require_options(param_group, f"param_groups[{number}]")
+            for position, p in enumerate(param_group["params"]):
+                label = _label(param_group, number, position)
+                if not torch_memory.is_plain(p) and not _is_dtensor(p):
+                    raise TypeError(f"{label} is a {type(p).__name__}, a subclass of torch.Tensor whose memory is not"
+                                    " known here; use torch.optim with gradscaler.torch.GradScaler")
+                if p.dtype not in _DTYPES:
+                    raise TypeError(f"{label} has dtype {p.dtype}; it must be float16, bfloat16, float32 or float64."
+                                    " For others use torch.optim with gradscaler.torch.GradScaler")
+        except BaseException:
+            self.param_groups.pop()
+            raise
+        self._seen = None
+
+    # The step.
+
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Takes a step with the gradients in ``.grad``, and returns what `closure` returned.
+
+        A parameter whose ``.grad`` is None is left as it is. Under a GradScaler (its attributes `grad_scale` and
+        `found_inf`) gradients are unscaled in the pass of the step, which is skipped if one is inf or NaN; ``.grad``
+        itself is not written. InvalidArgumentError, ValueError or TypeError name what cannot be stepped on.
+        """
+        loss = None
+        check, self._check = self._check, None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        # Hooks and closures may have changed the gradients since.
+        if check is None or closure is not None or self._optimizer_step_pre_hooks or _global_pre_hooks():
+            check = None
+            self._bind()
+        grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        self._last_check, self._last_found = check, found_inf
+        if not self._active:
+            return loss
+        inv_scale = None if grad_scale is None else grad_scale.double().reciprocal()
+        if self._max_grad_norm is not None:
+            if check is None:
+                check = self._last_check = self._checked(grad_scale)
+            inv_scale = _clipped(check, inv_scale, self._max_grad_norm)
+        if any(self._versions.get(copy) != copy._version for plan in self._active for copy in plan.copies):
+            # Somebody wrote them, as model.load_state_dict does.
+            self.refresh_master_weights()
+        for plan in self._active:
+            plan.use(self.param_groups)
+        self._behind = True
+        for plan in self._active:
+            plan.step(_scalar(inv_scale, plan), _scalar(found_inf, plan))
+            torch.autograd.graph.increment_version(plan.copies or plan.params)
+        self._mark_written()
+        return loss
+
+    @property
+    def applied(self) -> bool:
+        """Whether the last step was applied, and not skipped for an inf or NaN. Waits for a CUDA device."""
+        return self._last_found is None or not bool(self._last_found)
+
+    def report(self) -> StepReport:
+        """What the last step did, and which parameters overflowed first. Waits for a CUDA device.
+
+        There is a check to report under ``gradscaler.torch.GradScaler`` and with `max_grad_norm`.
+        """
+        applied = self.applied
+        return StepReport(applied) if self._last_check is None else self._last_check.report(applied)
+
+    def _check_gradients(self, scale: Any) -> dict[Any, Any]:
+        """For this package's GradScaler, which then calls :meth:`step`: found_inf by device. Writes no gradient."""
+        self._bind()
+        self._check = self._checked(scale)
+        found = self._check.found_inf
+        for plan in self._active:
+            for flag in found.values():
+                overflow_groups(plan.key.shards, flag)
+        return found
+
+    def _checked(self, scale: Any) -> Check:
+        # On a CUDA device the scale is not known here.
+        on_host = scale is not None and scale.device.type == "cpu"
+        return Check(self._checker, self._active, float(scale) if on_host else 1.0)
+
+    # What steps together.
+
+    def _bind(self) -> None:
+        """Sees to it that the plans are those of the parameters and gradients of now."""
+        groups = self.param_groups
+        params = [p for group in groups for p in group["params"]]
+        grads = [p.grad for p in params]
+        structure = [(len(group["params"]), *(bool(group.get(key)) for key in _STRUCTURE)) for group in groups]
+        known = self._seen
+        if known is not None:
+            params_seen, grads_seen = known.look(params, grads)
+        if (known is None or known.structure != structure or known.params != params_seen
+                or known.grad_layout != grads_seen.layout or not all(map(operator.is_, known.tensors, params))):
+            self._write_counts()
+            self._seen = None
+            self._settle(params, grads)
+            self._seen = _Seen(params, grads, structure)
+            return
+        if len(self._active) == 1 and len(self._active[0].indices) == len(params):
+            self._active[0].point_at(grads_seen.addresses)
+            return
+        for plan in self._active:
+            plan.point_at(b"".join(grads_seen.addresses[8 * i:8 * i + 8] for i in plan.indices))
+
+    def _settle(self, params: list[Any], grads: list[Any]) -> None:
+        """Makes the plans, or takes those that were made for the same tensors before."""
+        sets: dict[Any, list[tuple[Member, dict[str, Any]]]] = {}
+        fresh = [p for p in params if p not in self._entries]
+        index = -1
+        try:
+            for number, group in enumerate(self.param_groups):
+                _require_options(group, f"param_groups[{number}]")
+                for position, p in enumerate(group["params"]):
+                    index += 1
+                    if grads[index] is not None:
+                        member = Member(index, number, _label(group, number, position), p, grads[index], None)
+                        key, steps, entry = self._member(member, group)
+                        sets.setdefault((key, steps), []).append((member, entry))
+            active = [self._plan(key, [member for member, _ in found], steps) for (key, steps), found in sets.items()]
+        except BaseException:
+            for p in fresh:
+                self._entries.pop(p, None)
+            raise
+        self._active = active
+        self._members = [entry for found in sets.values() for entry in found]
+        for member, _ in self._members:
+            # zero_grad() is to free it.
+            member.grad = None
+
+    def _member(self, member: Member, group: dict[str, Any]) -> tuple[Key, int, dict[str, Any]]:
+        """Fills a member in: the key of its plan, its count of steps, and its entry in the state."""
+        p, grad, label = member.param, member.grad, member.label
+        shards = _shards(p, grad, label)
+        if shards and self._KIND == native.LAMB:
+            raise ValueError(f"{label} is sharded, but LAMB needs the norms of whole tensors; use another optimizer")
+        if grad.is_sparse:
+            raise ValueError(f"{label}.grad is sparse; make it dense, as of nn.Embedding with sparse=False, or use"
+                             " torch.optim with gradscaler.torch.GradScaler")
+        # Before state is made for it.
+        for tensor, argument in ((p, label), (grad, f"{label}.grad")):
+            torch_memory.look(_local(tensor), argument, writable=tensor is p)
+        kind = native.ADAMW if self._KIND == native.ADAM and group.get("decoupled_weight_decay") else self._KIND
+        flags = sum(hyper.FLAGS[name] for name in ("nesterov", "amsgrad", "maximize") if group.get(name))
+        slots = _SLOTS[kind]
+        if kind == native.SGD and not group["momentum"]:
+            slots = ()
+        elif "max_exp_avg_sq" in slots and not group.get("amsgrad"):
+            slots = slots[:2]
+        entry = self._entries.get(p, {})
+        steps = self._state_of(member, entry, kind, slots, group)
+        master = self._master_weights and p.dtype in _NARROW
+        if master and entry.get(MASTER) is None:
+            entry[MASTER] = p.detach().float()
+        if entry or slots:
+            self._entries[p] = entry
+        for slot, value in member.state.items():
+            if _is_dtensor(p) != _is_dtensor(value):
+                raise TypeError(f"{label}'s state {slot!r} is a {type(value).__name__}, but the parameter is a"
+                                f" {type(p).__name__}; load sharded state by torch.distributed.checkpoint")
+        member.param, member.copy = (_local(entry[MASTER]), _local(p)) if master else (_local(p), None)
+        member.grad = _local(grad)
+        member.state = {slot: _local(value) for slot, value in member.state.items()}
+        device = member.param.device
+        return Key(kind, flags, slots, master, "cpu" if device.type == "cpu" else str(device), shards), steps, entry
+
+    def _state_of(self, member: Member, entry: dict[str, Any], kind: int, slots: tuple[str, ...],
+                  group: dict[str, Any]) -> int:
+        """Makes the state of a parameter that has none, and returns its count of steps."""
+        p = member.param
+        dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
+        if kind == native.SGD:
+            # PyTorch has a buffer from the first applied step on, and none before.
+            known = entry.get("momentum_buffer") is not None
+            if slots and not known:
+                member.made["momentum_buffer"] = torch.zeros_like(p, dtype=dtype, requires_grad=False)
+            member.state = {slot: (entry if known else member.made)[slot] for slot in slots}
+            return int(known)
+        if not entry or set(entry) == {MASTER}:
+            entry["step"] = _count(0.0)
+            for slot in slots:
+                entry[slot] = torch.full_like(p, group.get("initial_accumulator_value", 0.0), dtype=dtype,
+                                              requires_grad=False)
+        for slot in ("step", *slots):
+            if slot not in entry:
+                raise ValueError(f"the state of {member.label} has no {slot!r}; it has {', '.join(map(str, entry))}")
+        for slot in slots:
+            if entry[slot].dtype in _NARROW:
+                entry[slot] = entry[slot].to(dtype)
+        member.state = {slot: entry[slot] for slot in slots}
+        return int(entry["step"])
+
+    def _plan(self, key: Key, members: list[Member], steps: int) -> Plan:
+        where = (key, tuple(member.index for member in members))
+        plan = self._plans.pop(where, None)
+        if plan is None or not plan.fits(members):
+            plan = Plan(key, members, self.param_groups)
+        else:
+            plan.point_at(look([member.grad for member in members]).addresses)
+        self._plans[where] = plan
+        while len(self._plans) > _MOST_PLANS:
+            self._plans.popitem(last=False)
+        plan.set_steps(steps)
+        return plan
+
+    # 16-bit parameters with masters.
+
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+    def refresh_master_weights(self) -> None:
+        """Masters take over what was written to their 16-bit parameters; elements that agree keep all their bits.
+
+        A step does this by itself where PyTorch counted the writing; it does not for ``p.data``, of which nobody is
+        told.
+        """
+        for group in self.param_groups:
+            for p in group["params"]:
+                master = self._entries.get(p, {}).get(MASTER)
+                if master is not None:
+                    narrow, wide = _local(p.detach()), _local(master)
+                    wide.copy_(torch.where(wide.to(narrow.dtype) == narrow, wide, narrow.float()))
+
+    def _mark_written(self) -> None:
+        if self._seen is not None and self._seen.sharded:
+            # Their shards were marked, which autograd does not follow.
+            torch.autograd.graph.increment_version([p for p in self._seen.tensors if _is_dtensor(p)])
+        for plan in self._active:
+            self._versions.update((copy, copy._version) for copy in plan.copies)
+
+
+class _Seen:
+    """What the parameters and gradients were when the plans were made."""
+
+    def __init__(self, params: list[Any], grads: list[Any], structure: Any) -> None:
+        self.tensors = params
+        self.sharded = any(map(_is_dtensor, params))
+        self.structure = structure
+        self.params, seen = self.look(params, grads)
+        self.grad_layout = seen.layout
+
+    def look(self, params: list[Any], grads: list[Any]) -> tuple[Looked, Looked]:
+        """Looks at these as at the first ones."""
+        if self.sharded:
+            params, grads = [_local(p) for p in params], [_local(grad) for grad in grads]
+        return look(params), look(grads)
+
+
+def _global_pre_hooks() -> Any:
+    return getattr(sys.modules["torch.optim.optimizer"], "_global_optimizer_pre_hooks", None)
+
+
+def _count(steps: float) -> Any:
+    # The dtype that PyTorch's have.
+    return torch.tensor(steps, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
+
+
+def _label(group: dict[str, Any], number: int, position: int) -> str:
+    names = group.get("param_names")
+    return str(names[position]) if names else f"param_groups[{number}]['params'][{position}]"
+
+
+def _require_options(group: dict[str, Any], label: str) -> None:
+    for key, why in (("differentiable", "autograd does not follow the step"),
+                     ("capturable", "its counts of steps are not on the device")):
+        if group.get(key):
+            raise ValueError(f"{label} has {key}=True, which is not supported: {why}; use torch.optim")
+
+
+def _is_dtensor(tensor: Any) -> bool:
+    kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return kind is not None and isinstance(tensor, kind)
+
+
+def _local(tensor: Any) -> Any:
+    """The tensor, or this rank's shard of a DTensor."""
+    return tensor.to_local() if _is_dtensor(tensor) else tensor
+
+
+def _shards(p: Any, grad: Any, label: str) -> tuple[Any, ...]:
+    """The process groups over whose ranks a parameter is sharded."""
+    if not _is_dtensor(p):
+        if _is_dtensor(grad):
+            raise TypeError(f"{label}.grad is a DTensor, but {label} is a plain tensor")
+        return ()
+    if not _is_dtensor(grad) or grad.placements != p.placements or grad.device_mesh != p.device_mesh:
+        placed = f"has placements {grad.placements}" if _is_dtensor(grad) else f"is a {type(grad).__name__}"
+        raise ValueError(f"{label}.grad {placed}, but {label} has {p.placements}; redistribute it")
+    if any(placement.is_partial() for placement in p.placements):
+        raise ValueError(f"{label} has placements {p.placements}; one that is partial has no values to step on")
+    return tuple(p.device_mesh.get_group(dim) for dim, placement in enumerate(p.placements)
+                 if not placement.is_replicate())
+
+
+def _clipped(check: Check, inv_scale: Any, max_norm: float) -> Any:
+    """1/scale times the factor that limits the norm; gradients with an inf or NaN are not clipped."""
+    norm = check.norm()
+    if inv_scale is not None and check.scale == 1.0:
+        norm = norm * inv_scale.to(norm.device)
+    factor = torch.where(norm.isfinite(), max_norm / (norm + 1e-6), 1.0).clamp(max=1.0)
+    return factor if inv_scale is None else inv_scale.to(norm.device) * factor
+
+
+def _scalar(value: Any, plan: Plan) -> Any:
+    """A device scalar for a plan: one float32 on its device."""
+    return None if value is None else value.to(plan.params[0].device, torch.float32)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The six optimizers of :mod:`gradscaler.torch`: constructors as of ``torch.optim``. What they do is in :mod:`.torch_optim`.
+
+All take two arguments more. `max_grad_norm` limits the L2 norm of all gradients together, in the pass of the step.
+`master_weights` keeps a float32 master of every float16 and bfloat16 parameter in its state and steps on that. Both are
+of the optimizer, not of a param group.
+
+`foreach`, and `fused=True`, ask PyTorch for an implementation with the same results, and change nothing here. With
+``fused=False`` a GradScaler unscales the gradients itself and does not call ``step`` at all when it skips. Refused are
+`capturable` and `differentiable`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+
+from ._native import native
+from .torch_optim import FusedOptimizer
+
+#: A learning rate: a number, or a tensor of one, which is read in every step.
+_Rate = Any
+
+
+class SGD(FusedOptimizer, torch.optim.SGD):  # type: ignore[misc, unused-ignore]
+    """Stochastic gradient descent, as ``torch.optim.SGD``."""
+
+    _KIND = native.SGD
+
+    def __init__(self, params: Any, lr: _Rate = 1e-3, momentum: float = 0, dampening: float = 0,
+                 weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
+                 foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
+                 max_grad_norm: float | None = None, master_weights: bool = False) -> None:
+        self._setup(max_grad_norm, master_weights, fused)
+        super().__init__(params, lr, momentum, dampening, weight_decay, nesterov, maximize=maximize, foreach=foreach,
+                         differentiable=differentiable, fused=fused)
+
+
+class Adam(FusedOptimizer, torch.optim.Adam):  # type: ignore[misc, unused-ignore]
+    """Adam, as ``torch.optim.Adam``."""
+
+    _KIND = native.ADAM
+
+    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
+                 maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+                 fused: bool | None = None, decoupled_weight_decay: bool = False,
+                 max_grad_norm: float | None = None, master_weights: bool = False) -> None:
+        self._setup(max_grad_norm, master_weights, fused)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize,
+                         capturable=capturable, differentiable=differentiable, fused=fused,
+                         decoupled_weight_decay=decoupled_weight_decay)
+
+
+class AdamW(FusedOptimizer, torch.optim.AdamW):  # type: ignore[misc, unused-ignore]
+    """Adam with decoupled weight decay, as ``torch.optim.AdamW``."""
+
+    # PyTorch's is an Adam whose groups have decoupled_weight_decay.
+    _KIND = native.ADAMW
+
+    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
+                 foreach: bool | None = None, capturable: bool = False, differentiable: bool = False,
+                 fused: bool | None = None, max_grad_norm: float | None = None, master_weights: bool = False) -> None:
+        self._setup(max_grad_norm, master_weights, fused)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, foreach=foreach,
+                         capturable=capturable, differentiable=differentiable, fused=fused)
+
+
+class Adagrad(FusedOptimizer, torch.optim.Adagrad):  # type: ignore[misc, unused-ignore]
+    """Adagrad, as ``torch.optim.Adagrad``."""
+
+    _KIND = native.ADAGRAD
+
+    def __init__(self, params: Any, lr: _Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+                 initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
+                 maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
+                 max_grad_norm: float | None = None, master_weights: bool = False) -> None:
+        self._setup(max_grad_norm, master_weights, fused)
+        super().__init__(params, lr, lr_decay, weight_decay, initial_accumulator_value, eps, foreach,
+                         maximize=maximize, differentiable=differentiable, fused=fused)
+
+
+class Lion(FusedOptimizer):
+    """Lion (Chen et al. 2023, arXiv:2302.06675). State: ``step`` and ``exp_avg``."""
+
+    _KIND = native.LION
+
+    def __init__(self, params: Any, lr: _Rate = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
+                 weight_decay: float = 0, *, maximize: bool = False, fused: bool | None = None,
+                 max_grad_norm: float | None = None, master_weights: bool = False) -> None:
+        self._setup(max_grad_norm, master_weights, fused)
+        _require_ranges(lr, betas, 0.0, weight_decay)
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize,
+                                  "fused": fused})
+
+
+class LAMB(FusedOptimizer):
+    """LAMB (You et al. 2020, arXiv:1904.00962). State: ``step``, ``exp_avg`` and ``exp_avg_sq``.
+
+    Not of sharded parameters, whose norms no rank knows.
+    """
+
+    _KIND = native.LAMB
+
+    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
+                 weight_decay: float = 1e-2, *, maximize: bool = False, fused: bool | None = None,
+                 max_grad_norm: float | None = None, master_weights: bool = False) -> None:
+        self._setup(max_grad_norm, master_weights, fused)
+        _require_ranges(lr, betas, eps, weight_decay)
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+                                  "maximize": maximize, "fused": fused})
+
+
+def _require_ranges(lr: Any, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
+    """The words of PyTorch's own constructors."""
+    if isinstance(lr, torch.Tensor) and lr.numel() != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    for value, what in ((lr, "learning rate"), (eps, "epsilon value"), (weight_decay, "weight_decay value")):
+        if not 0.0 <= value:
+            raise ValueError(f"Invalid {what}: {value}")
+    for index, beta in enumerate(betas):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {index}: {beta}")

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One optimizer of the library over tensors of PyTorch that step together: same device, formula, flags and step count.
+
+Which these are is settled in :mod:`.torch_optim`. Here the memory is looked at once, when a plan is made; afterwards
+:func:`look` sees cheaply whether it is still the same.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+
+from . import hyper, torch_memory, trees
+from ._native import native
+from .arrays import as_tensor, common_device, tensor_array
+from .device import Context, default_context
+from .errors import InvalidArgumentError
+from .memory import Tensor, same_order
+from .messages import named_errors
+
+#: Group keys that are options of the library, by kind. Those that are flags, and whether there is momentum, are in the
+#: key of a plan.
+NUMBERS = {native.SGD: ("lr", "momentum", "dampening", "weight_decay"),
+           native.ADAM: ("lr", "betas", "eps", "weight_decay"),
+           native.ADAMW: ("lr", "betas", "eps", "weight_decay"),
+           native.ADAGRAD: ("lr", "lr_decay", "weight_decay", "eps"),
+           native.LION: ("lr", "betas", "weight_decay"),
+           native.LAMB: ("lr", "betas", "eps", "weight_decay")}
+
+
+class Key(NamedTuple):
+    """What all tensors of a plan have in common."""
+
+    kind: int
+    flags: int
+    #: State slots in the library's order.
+    slots: tuple[str, ...]
+    #: Whether what is stepped on are masters of 16-bit parameters.
+    master: bool
+    device: str
+    #: Process groups over whose ranks the tensors are sharded, by name.
+    shards: tuple[str, ...]
+
+
+class Looked(NamedTuple):
+    """What a list of tensors is: equal if dtypes, devices, shapes, strides and places of None are; and the addresses."""
+
+    layout: Any
+    addresses: bytes
+
+
+def look(tensors: list[Any]) -> Looked:
+    """Looks at every tensor of a list, at some 30 ns each."""
+    exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if exchange is not None:
+        found = native.torch_look(exchange, tensors, torch.Tensor, torch.nn.Parameter)
+        if found is not None:
+            return Looked(*found)
+    # Before PyTorch 2.10, or a tensor that DLPack does not know: one that was let in once is looked at by hand.
+    return Looked([_described(tensor) for tensor in tensors],
+                  struct.pack(f"={len(tensors)}Q", *(_address(tensor) for tensor in tensors)))
+
+
+def _described(tensor: Any) -> Any:
+    if tensor is None or tensor.layout is not torch.strided:
+        return tensor if tensor is None else tensor.layout
+    return type(tensor), tensor.dtype, tensor.device, tensor.shape, tensor.stride(), tensor.is_neg()
+
+
+def _address(tensor: Any) -> int:
+    return int(tensor.data_ptr()) if tensor is not None and torch_memory.is_plain(tensor) and (
+        tensor.layout is torch.strided) else 0
+
+
+@dataclass
+class Member:
+    """A parameter with its gradient, as plain tensors: of a DTensor the shard of this rank."""
+
+    index: int
+    group: int
+    #: What messages and reports call it.
+    label: str
+    #: What is stepped on: the parameter, or its master.
+    param: Any
+    grad: Any
+    #: The 16-bit parameter that is written along, if there is a master.
+    copy: Any | None
+    #: State by slot.
+    state: dict[str, Any] = field(default_factory=dict)
+    #: State that the parameter has from the first applied step on.
+    made: dict[str, Any] = field(default_factory=dict)
+
+
+class Plan:
+    """A native optimizer over `members`, which are in the order of their groups."""
+
+    def __init__(self, key: Key, members: Sequence[Member], groups: Sequence[dict[str, Any]]) -> None:
+        self.key = key
+        self.context: Context = default_context(key.device)
+        self.indices = [member.index for member in members]
+        self.labels = [member.label for member in members]
+        #: What the library writes, held as long as it may.
+        self.params = [member.param for member in members]
+        self.copies: list[Any] = [member.copy for member in members] if key.master else []
+        self.state = {slot: [member.state[slot] for member in members] for slot in key.slots}
+        self.seen = self._look()
+        self.grads_seen = look([member.grad for member in members])
+        params = self._tensors([member.param for member in members], "")
+        grads = self._tensors([member.grad for member in members], ".grad")
+        _require_alike(grads, params, self.labels)
+        lists = {"params": self._list(params, ""), "grads": self._list(grads, ".grad")}
+        copy = None
+        if key.master:
+            copies = self._tensors(self.copies, "")
+            _require_alike(copies, params, self.labels)
+            copy = self._list(copies, "")
+        slots = []
+        for slot, tensors in self.state.items():
+            found = self._tensors(tensors, f"'s state {slot!r}")
+            _require_alike(found, params, self.labels, f"'s state {slot!r}")
+            slots.append(self._list(found, f"'s state {slot!r}"))
+        self.grads = lists["grads"]
+        #: First member, number of members, number of the param group and the values that were set, of each group here.
+        self._groups: list[tuple[int, int, int]] = []
+        for position, member in enumerate(members):
+            if not self._groups or self._groups[-1][2] != member.group:
+                self._groups.append((position, 0, member.group))
+            first, count, number = self._groups[-1]
+            self._groups[-1] = (first, count + 1, number)
+        self._values = [numbers(key.kind, groups[number]) for _, _, number in self._groups]
+        with named_errors(params=self._leaves(""), grads=self._leaves(".grad")):
+            self.handle: Any = native.Optimizer(self.context._handle, self._options(0), lists["params"], self.grads,
+                                                copy, *slots, *[None] * (3 - len(slots)))
+        for position, (first, count, _) in enumerate(self._groups[1:], 1):
+            with named_errors():
+                self.handle.add_group(first, count, self._options(position))
+        self._steps = 0
+
+    def _leaves(self, suffix: str) -> trees.Leaves:
+        return trees.Leaves("", self.labels, [label + suffix for label in self.labels], self.labels)
+
+    def _tensors(self, tensors: Sequence[Any], suffix: str) -> list[Tensor]:
+        found = [as_tensor(tensor, argument=label + suffix, any_order=True, writable=suffix != ".grad")
+                 for tensor, label in zip(tensors, self.labels, strict=True)]
+        common_device(found, self._leaves(suffix), self.context.device)
+        return found
+
+    def _list(self, tensors: list[Tensor], suffix: str) -> Any:
+        with named_errors(tensors=self._leaves(suffix)):
+            return native.TensorList(self.context._handle, tensor_array(tensors))
+
+    def _options(self, position: int) -> Any:
+        options = native.OptimizerOptions(self.key.kind)
+        options.flags = self.key.flags
+        for name, value in zip(NUMBERS[self.key.kind], self._values[position], strict=True):
+            hyper.write(options, name, value)
+        return options
+
+    def _look(self) -> tuple[Looked, ...]:
+        return tuple(look(tensors) for tensors in (self.params, self.copies, *self.state.values()))
+
+    def fits(self, members: Sequence[Member]) -> bool:
+        """Whether this is still a plan over these tensors, but for the addresses of gradients."""
+        if [member.index for member in members] != self.indices:
+            return False
+        tensors = [[member.param for member in members], [member.copy for member in members] if self.key.master else [],
+                   *([member.state[slot] for member in members] for slot in self.key.slots)]
+        return (tuple(look(found) for found in tensors) == self.seen and
+                look([member.grad for member in members]).layout == self.grads_seen.layout)
+
+    @property
+    def stream(self) -> int:
+        """CUDA stream of now."""
+        if self.context.device == "cpu":
+            return 0
+        return int(torch.cuda.current_stream(self.context.device).cuda_stream)
+
+    def point_at(self, addresses: bytes) -> None:
+        """Points the gradients at those of now, of unchanged layout."""
+        if addresses != self.grads_seen.addresses:
+            with named_errors(data=self._leaves(".grad")):
+                self.grads.set_addresses(addresses, self.stream)
+            self.grads_seen = Looked(self.grads_seen.layout, addresses)
+
+    def use(self, groups: Sequence[dict[str, Any]]) -> None:
+        """Hands changed hyper-parameters on."""
+        for position, (_, _, number) in enumerate(self._groups):
+            values = numbers(self.key.kind, groups[number])
+            if values == self._values[position]:
+                continue
+            before, self._values[position] = self._values[position], values
+            try:
+                with named_errors():
+                    self.handle.set_options(position, self._options(position), self.stream)
+            except BaseException:
+                self._values[position] = before
+                raise
+
+    def set_steps(self, steps: int) -> None:
+        """Sets the count that bias corrections go by."""
+        self._steps = steps
+        self.handle.set_steps(steps, 0, self.stream)
+
+    def steps(self) -> int:
+        """Steps applied. Blocks on a CUDA device."""
+        return int(self.handle.steps_applied(self.stream))
+
+    def step(self, inv_scale: Any, found_inf: Any) -> None:
+        """Steps; with device scalars, which are tensors of one float32 on this device, or None."""
+        stream = self.stream
+        if inv_scale is None and found_inf is None:
+            self.handle.step(stream)
+        else:
+            self.handle.step_scaled(None if inv_scale is None else inv_scale.data_ptr(),
+                                    None if found_inf is None else found_inf.data_ptr(), stream)
+
+
+def numbers(kind: int, group: dict[str, Any]) -> tuple[Any, ...]:
+    """The hyper-parameters of a group; of tensors, such as the lr of a compiled schedule, their value now."""
+    return tuple(float(value) if isinstance(value, torch.Tensor) else value
+                 for value in (group[name] for name in NUMBERS[kind]))
+
+
+def _require_alike(found: list[Tensor], params: list[Tensor], labels: list[str], suffix: str = ".grad") -> None:
+    for tensor, param, label in zip(found, params, labels, strict=True):
+        if tensor.shape != param.shape:
+            raise InvalidArgumentError(f"{label}{suffix} has shape {tensor.shape}, but {label} has {param.shape}")
+        if not same_order(tensor, param):
+            raise InvalidArgumentError(f"{label}{suffix} has its elements in another order than {label}: strides"
+                                       f" {tensor.strides}, but {param.strides} (None: C order); pass a copy in that"
+                                       " order")

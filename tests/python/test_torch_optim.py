@@ -1,0 +1,494 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizers of gradscaler.torch beside those of torch.optim: the same constructor, groups, state and steps.
+
+That parameters and state have the same bits is asserted in tests/conformance/python/test_optimizers.py. Here fp64 is
+compared to 1e-12, or what must be equal is equal for another reason, such as SGD without momentum.
+"""
+
+import copy
+import io
+import pickle
+
+import pytest
+
+from conftest import library
+
+torch = library("torch")
+
+import gradscaler as gs  # noqa: E402
+from gradscaler import torch as gst  # noqa: E402
+
+PAIRS = [(gst.SGD, torch.optim.SGD, dict(momentum=0.9, dampening=0.1, weight_decay=0.01)),
+         (gst.SGD, torch.optim.SGD, dict(momentum=0.9, nesterov=True)),
+         (gst.SGD, torch.optim.SGD, {}),
+         (gst.Adam, torch.optim.Adam, dict(weight_decay=0.1)),
+         (gst.Adam, torch.optim.Adam, dict(weight_decay=0.1, decoupled_weight_decay=True)),
+         (gst.AdamW, torch.optim.AdamW, dict(amsgrad=True)),
+         (gst.Adagrad, torch.optim.Adagrad, dict(lr_decay=0.1, initial_accumulator_value=0.5))]
+KINDS = [gst.SGD, gst.Adam, gst.AdamW, gst.Adagrad, gst.Lion, gst.LAMB]
+ids = dict(ids=lambda value: getattr(value, "__name__", ""))
+
+
+def params_of(shapes=((3, 4), (5,), (2, 3, 2)), dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
+            for shape in shapes]
+
+
+def set_grads(params, seed, missing=(), scale=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    for i, p in enumerate(params):
+        grad = torch.randn(p.shape, generator=generator, dtype=torch.float64)
+        p.grad = None if i in missing else (grad * scale).to(p.dtype)
+
+
+def close(ours, theirs, tolerance=1e-12):
+    for p, q in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(p, q, rtol=tolerance, atol=tolerance)
+
+
+def same_state(ours, theirs, tolerance=1e-12):
+    left, right = ours.state_dict(), theirs.state_dict()
+    assert left["state"].keys() == right["state"].keys()
+    for key, entry in left["state"].items():
+        other = right["state"][key]
+        assert set(entry) == set(other), key
+        for slot, value in entry.items():
+            if value is None:
+                assert other[slot] is None
+            else:
+                torch.testing.assert_close(value, other[slot], rtol=tolerance, atol=tolerance)
+    for group, other in zip(left["param_groups"], right["param_groups"], strict=True):
+        assert set(group) == set(other) and group["params"] == other["params"]
+
+
+@pytest.mark.parametrize("ours_of, theirs_of, options", PAIRS, **ids)
+def test_every_step_is_torchs(ours_of, theirs_of, options):
+    """Groups, gradients that come and go, a schedule, and a group that is added on the way."""
+    found = []
+    for kind in (ours_of, theirs_of):
+        params = params_of()
+        optimizer = kind([{"params": params[:1], "lr": 0.02}, {"params": params[1:], "weight_decay": 0.05}],
+                         lr=0.1, **options)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
+        late = params_of(((4,),), seed=9)
+        steps = []
+        for step in range(9):
+            if step == 5:
+                optimizer.add_param_group({"params": late})
+                schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
+                params = params + late
+            set_grads(params, step, missing=((), (1,), (0, 2), (0, 1, 2, 3), ())[step % 5])
+            assert optimizer.step() is None
+            schedule.step()
+            steps.append([p.detach().clone() for p in params])
+        found.append((optimizer, steps))
+    (ours, mine), (theirs, reference) = found
+    for a, b in zip(mine, reference, strict=True):
+        close(a, b)
+    same_state(ours, theirs)
+    assert isinstance(ours, theirs_of) and isinstance(ours, torch.optim.Optimizer)
+
+
+@pytest.mark.parametrize("ours_of, theirs_of, options", PAIRS, **ids)
+def test_state_goes_both_ways(ours_of, theirs_of, options):
+    first, second, third = params_of(), params_of(), params_of()
+    theirs, ours, again = theirs_of(first, 0.1, **options), ours_of(second, 0.1, **options), None
+    for step in range(3):
+        set_grads(first, step)
+        theirs.step()
+    with torch.no_grad():
+        for p, q in zip(second, first, strict=True):
+            p.copy_(q)
+    saved = io.BytesIO()
+    torch.save(theirs.state_dict(), saved)
+    ours.load_state_dict(torch.load(io.BytesIO(saved.getvalue())))
+    for step in range(3, 6):
+        set_grads(first, step)
+        set_grads(second, step)
+        theirs.step()
+        ours.step()
+    close(second, first)
+    same_state(ours, theirs)
+    again = theirs_of(third, 0.7, **options)
+    again.load_state_dict(ours.state_dict())
+    with torch.no_grad():
+        for p, q in zip(third, second, strict=True):
+            p.copy_(q)
+    # PyTorch's shares the state that it loaded, which must not go on stepping here.
+    again.load_state_dict(copy.deepcopy(ours.state_dict()))
+    for step in range(6, 8):
+        set_grads(third, step)
+        set_grads(second, step)
+        again.step()
+        ours.step()
+    close(second, third)
+
+
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_steps_are_those_of_the_arrays(kind):
+    """The same kernels as gradscaler's own optimizers, so the same bits; Lion and LAMB have no other reference."""
+    params = params_of(dtype=torch.float32)
+    others = [p.detach().clone() for p in params]
+    grads = [torch.zeros_like(p) for p in others]
+    ours, raw = kind(params, lr=0.05), getattr(gs, kind.__name__)(others, grads, lr=0.05)
+    for step in range(4):
+        set_grads(params, step)
+        for grad, p in zip(grads, params, strict=True):
+            grad.copy_(p.grad)
+        ours.step()
+        raw.step()
+        assert all(torch.equal(p, q) for p, q in zip(params, others, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_pickle_and_deepcopy_go_on(kind):
+    params = params_of()
+    optimizer = kind(params, lr=0.05, max_grad_norm=1.0)
+    set_grads(params, 0)
+    optimizer.step()
+    for copied in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
+        assert copied.max_grad_norm == 1.0 and copied._step_supports_amp_scaling
+        own = copied.param_groups[0]["params"]
+        reference = [p.detach().clone().requires_grad_() for p in params]
+        other = kind(reference, lr=0.05, max_grad_norm=1.0)
+        other.load_state_dict(optimizer.state_dict())
+        set_grads(own, 1)
+        set_grads(reference, 1)
+        copied.step()
+        other.step()
+        assert all(torch.equal(p, q) for p, q in zip(own, reference, strict=True))
+        # The original is another one.
+        assert all(not torch.equal(p, q) for p, q in zip(own, params, strict=True))
+
+
+def test_hooks_and_closures():
+    params = params_of()
+    optimizer = gst.SGD(params, lr=1.0)
+    said = []
+    optimizer.register_step_pre_hook(lambda *_: said.append("pre"))
+    optimizer.register_step_post_hook(lambda *_: said.append("post"))
+    optimizer.register_state_dict_post_hook(lambda *_: said.append("state"))
+
+    def closure():
+        optimizer.zero_grad()
+        loss = sum(p.sum() for p in params)
+        loss.backward()
+        return loss
+
+    before = [p.detach().clone() for p in params]
+    loss = optimizer.step(closure)
+    assert loss.item() == pytest.approx(sum(p.sum().item() for p in before))
+    assert all(torch.equal(p, q - 1) for p, q in zip(params, before, strict=True))
+    optimizer.state_dict()
+    assert said == ["pre", "post", "state"]
+
+
+@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler], **ids)
+def test_a_hook_that_writes_gradients_is_seen(make):
+    params = [torch.nn.Parameter(torch.zeros(3))]
+    optimizer = gst.SGD(params, lr=1.0, max_grad_norm=1.0)
+    optimizer.register_step_pre_hook(lambda *_: [params[0].grad.zero_()] and None)
+    scaler = make("cpu", init_scale=4.0)
+    scaler.scale(torch.ones(1))
+    params[0].grad = torch.full((3,), 100.0)
+    scaler.step(optimizer)
+    assert params[0].tolist() == [0.0] * 3
+
+
+def test_memory_that_moves_is_followed():
+    found = []
+    for kind in (gst.SGD, torch.optim.SGD):
+        params = params_of()
+        optimizer = kind(params, lr=1.0, momentum=0.5, **({} if kind is gst.SGD else dict(foreach=False)))
+        kept = []
+        for step in range(7):
+            if step == 2:
+                params[0].data = params[0].data.clone()
+            if step == 3:
+                kept.append(params[1].grad)
+            if step == 4:
+                optimizer.zero_grad(set_to_none=False)
+            else:
+                set_grads(params, step)
+            if step == 5:
+                entry = optimizer.state[params[0]]
+                entry["momentum_buffer"] = entry["momentum_buffer"].clone()
+            optimizer.step()
+        found.append((params, [optimizer.state[p]["momentum_buffer"] for p in params]))
+    close(found[0][0], found[1][0])
+    close(found[0][1], found[1][1])
+
+
+def test_gradients_are_not_held():
+    import weakref
+    p = torch.nn.Parameter(torch.zeros(4))
+    optimizer = gst.AdamW([p])
+    p.grad = torch.ones(4)
+    storage = weakref.ref(p.grad)
+    optimizer.step()
+    optimizer.zero_grad()
+    assert p.grad is None and storage() is None
+
+
+def test_state_that_is_replaced_counts():
+    params = params_of(((4,),))
+    ours = gst.Adam(params, lr=0.1)
+    reference = params_of(((4,),))
+    theirs = torch.optim.Adam(reference, lr=0.1, foreach=False)
+    for optimizer, found in ((ours, params), (theirs, reference)):
+        for step in range(4):
+            set_grads(found, step)
+            optimizer.step()
+            if step == 1:
+                entry = optimizer.state[found[0]]
+                entry["step"] = torch.tensor(10.0)
+                entry["exp_avg"] = torch.full((4,), 0.5, dtype=torch.float64)
+            if step == 2:
+                optimizer.param_groups[0]["betas"] = (0.5, 0.6)
+                optimizer.param_groups[0]["lr"] = torch.tensor(0.25)
+    # PyTorch divides a learning rate in a float32 tensor in float32.
+    close(params, reference, 2.0**-23)
+    assert ours.state[params[0]]["step"] == theirs.state[reference[0]]["step"] == 12
+
+
+def test_versions_tell_autograd():
+    p = torch.nn.Parameter(torch.ones(3))
+    optimizer = gst.SGD([p], lr=1.0)
+    loss = (p * p).sum()
+    p.grad = torch.ones(3)
+    before = p._version
+    optimizer.step()
+    assert p._version > before
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_master_weights(dtype):
+    """16-bit parameters are the rounded masters, which do what fp32 parameters do; small updates are not lost."""
+    wide = params_of(dtype=torch.float32)
+    narrow = [torch.nn.Parameter(p.detach().to(dtype)) for p in wide]
+    with torch.no_grad():
+        for p, q in zip(wide, narrow, strict=True):
+            p.copy_(q)
+    mixed = torch.nn.Parameter(torch.ones(3))
+    ours, theirs = gst.AdamW([*narrow, mixed], lr=1e-4, master_weights=True), gst.AdamW(wide, lr=1e-4)
+    for step in range(20):
+        set_grads(narrow, step)
+        mixed.grad = torch.ones(3)
+        for p, q in zip(wide, narrow, strict=True):
+            p.grad = q.grad.float()
+        ours.step()
+        theirs.step()
+    for p, q in zip(wide, narrow, strict=True):
+        entry = ours.state[q]
+        assert torch.equal(entry["master_param"], p) and torch.equal(q, p.to(dtype))
+        assert entry["exp_avg"].dtype == torch.float32
+    assert "master_param" not in ours.state[mixed] and mixed.max() < 1
+    # A checkpoint keeps the masters' bits.
+    second = [torch.nn.Parameter(q.detach().clone()) for q in narrow]
+    restored = gst.AdamW([*second, torch.nn.Parameter(mixed.detach().clone())], lr=0.5, master_weights=True)
+    restored.load_state_dict(copy.deepcopy(ours.state_dict()))
+    assert all(torch.equal(restored.state[q]["master_param"], p) for p, q in zip(wide, second, strict=True))
+    set_grads(second, 30)
+    set_grads(narrow, 30)
+    restored.step()
+    ours.step()
+    assert all(torch.equal(p, q) for p, q in zip(second, narrow, strict=True))
+
+
+def test_masters_follow_parameters_that_others_write():
+    p = torch.nn.Parameter(torch.tensor([1.0, 2.0], dtype=torch.float16))
+    optimizer = gst.SGD([p], lr=1.0, master_weights=True)
+    for value in (1e-4, 2e-4):
+        p.grad = torch.full((2,), value, dtype=torch.float16)
+        optimizer.step()
+    kept = optimizer.state[p]["master_param"][0].item()
+    assert kept != p[0].item()
+    with torch.no_grad():
+        p[1] = 5.0
+    p.grad = torch.zeros_like(p)
+    optimizer.step()
+    assert optimizer.state[p]["master_param"].tolist() == [kept, 5.0]
+    # Nobody hears of this one.
+    p.data[1] = 7.0
+    optimizer.refresh_master_weights()
+    optimizer.step()
+    assert p[1] == 7.0
+
+
+@pytest.mark.parametrize("make", [None, gst.GradScaler, torch.amp.GradScaler], **ids)
+@pytest.mark.parametrize("limit", [0.1, 1e6])
+def test_clipping_is_clip_grad_norm(make, limit):
+    """fp64: torch.nn.utils.clip_grad_norm_ takes its norm in another order, so a few ulp of fp32 factor apart."""
+    ours, theirs = params_of(), params_of()
+    optimizer = gst.SGD(ours, lr=1.0, max_grad_norm=limit)
+    other = torch.optim.SGD(theirs, lr=1.0, foreach=False)
+    scaler = None if make is None else make("cpu", init_scale=1024.0)
+    for step in range(3):
+        set_grads(ours, step, scale=1024.0 if scaler else 1.0)
+        set_grads(theirs, step)
+        norm = torch.nn.utils.clip_grad_norm_(theirs, limit)
+        other.step()
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.scale(torch.ones(1))
+            scaler.step(optimizer)
+            scaler.update()
+        assert optimizer.report().grad_norm == pytest.approx(norm.item(), rel=1e-12)
+    # The factor is a float32: half an ulp of it in each step.
+    close(ours, theirs, 3 * 2.0**-24 if limit == 0.1 else 1e-12)
+    with pytest.raises(ValueError, match="max_grad_norm is -1"):
+        optimizer.max_grad_norm = -1.0
+
+
+@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler], **ids)
+@pytest.mark.parametrize("kind", KINDS, **ids)
+@pytest.mark.parametrize("fused", [None, False])
+def test_grad_scaler_skips_and_unscales(make, kind, fused):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Linear(5, 2))
+    reference = copy.deepcopy(model)
+    optimizer = kind(model.named_parameters(), lr=0.05, fused=fused)
+    other = kind(reference.parameters(), lr=0.05)
+    scaler = make("cpu", init_scale=256.0, growth_interval=100)
+    for step in range(5):
+        x = torch.randn(3, 4)
+        optimizer.zero_grad()
+        other.zero_grad()
+        scaler.scale(model(x).square().mean()).backward()
+        reference(x).square().mean().backward()
+        before = [p.detach().clone() for p in model.parameters()]
+        if step == 2:
+            model[1].weight.grad[0, 1] = float("nan")
+            model[0].bias.grad[3] = float("inf")
+        elif step == 3:
+            scaler.unscale_(optimizer)
+            other.step()
+        else:
+            other.step()
+        scaler.step(optimizer)
+        scaler.update()
+        moved = [not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True)]
+        if step == 2:
+            assert not any(moved)
+            if fused is None:
+                assert not optimizer.applied
+                report = optimizer.report()
+                assert not report.applied
+                if make is gst.GradScaler:
+                    assert report.overflowed == ("0.bias", "1.weight") and report.first_name == "0.bias"
+                    assert report.first_element == 3 and (report.inf_count, report.nan_count) == (1, 1)
+        else:
+            assert all(moved) and optimizer.applied and optimizer.report().overflowed == ()
+    assert scaler.get_scale() == 128.0
+    # A power of two unscales exactly.
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), reference.parameters(), strict=True))
+    if kind is not gst.SGD:
+        assert all(entry["step"] == 4 for entry in optimizer.state.values())
+
+
+def test_a_first_step_that_is_skipped_leaves_no_momentum():
+    p = torch.nn.Parameter(torch.zeros(2))
+    optimizer = gst.SGD([p], lr=1.0, momentum=0.5, dampening=0.5)
+    scaler = gst.GradScaler("cpu", init_scale=1.0)
+    for value in (float("inf"), 4.0):
+        scaler.scale(torch.ones(1))
+        p.grad = torch.full((2,), value)
+        scaler.step(optimizer)
+        scaler.update(1.0)
+        scaler = gst.GradScaler("cpu", init_scale=1.0)
+        if value != 4.0:
+            assert optimizer.state_dict()["state"].get(0, {}).get("momentum_buffer") is None
+    # As the first step, without dampening.
+    assert optimizer.state[p]["momentum_buffer"].tolist() == [4.0, 4.0] and p.tolist() == [-4.0, -4.0]
+
+
+def test_the_fused_tail_reads_gradients_and_writes_none():
+    p = torch.nn.Parameter(torch.zeros(3))
+    optimizer = gst.SGD([p], lr=1.0)
+    scaler = gst.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(torch.ones(1))
+    p.grad = torch.full((3,), 16.0)
+    version = p.grad._version
+    scaler.step(optimizer)
+    assert p.tolist() == [-2.0] * 3 and p.grad.tolist() == [16.0] * 3 and p.grad._version == version
+
+
+class Quiet(torch.Tensor):
+    pass
+
+
+def embedding():
+    found = torch.nn.Embedding(4, 2, sparse=True)
+    found(torch.tensor([1])).sum().backward()
+    return found.weight
+
+
+@pytest.mark.parametrize("make, error, message", [
+    (lambda: gst.AdamW([torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64))]), TypeError,
+     r"param_groups\[0\]\['params'\]\[0\] has dtype torch.complex64; it must be float16"),
+    (lambda: gst.AdamW([("w", torch.zeros(2).as_subclass(Quiet))]), TypeError, "w is a Quiet, a subclass"),
+    (lambda: gst.AdamW(params_of(), capturable=True), ValueError, r"param_groups\[0\] has capturable=True"),
+    (lambda: gst.SGD(params_of(), differentiable=True), ValueError, r"param_groups\[0\] has differentiable=True"),
+    (lambda: gst.Lion(params_of(), lr=-1.0), ValueError, "Invalid learning rate: -1.0"),
+    (lambda: gst.LAMB(params_of(), betas=(0.9, 1.0)), ValueError, "Invalid beta parameter at index 1: 1.0"),
+    (lambda: gst.Adam(params_of(), lr=-1.0), ValueError, "Invalid learning rate: -1.0"),
+    (lambda: gst.SGD(params_of(), max_grad_norm=float("nan")), ValueError, "max_grad_norm is nan; it must be finite"),
+    (lambda: gst.SGD([("emb", embedding())], lr=1.0).step(), ValueError, r"emb\.grad is sparse; make it dense"),
+], ids=range(9))
+def test_what_is_not_known_is_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_bad_gradients_are_refused_and_nothing_changes():
+    p = torch.nn.Parameter(torch.zeros(2, 3))
+    optimizer = gst.AdamW([("w", p)], lr=1.0)
+    bad = [(torch.ones(3, 2).t(), "w.grad has its elements in another order than w"),
+           (torch.ones(2, 6)[:, ::2], "w.grad is not contiguous")]
+    for grad, message in bad:
+        p.grad = grad
+        with pytest.raises(ValueError, match=message):
+            optimizer.step()
+        assert p.eq(0).all() and not optimizer.state
+    p.grad = torch.ones(2, 3)
+    optimizer.step()
+    state = copy.deepcopy(optimizer.state_dict())
+    state["state"][0]["exp_avg"] = torch.ones(4)
+    with pytest.raises(ValueError, match=r"state_dict\['state'\]\[0\]\['exp_avg'\] has shape \(4,\)"):
+        optimizer.load_state_dict(state)
+    state = copy.deepcopy(optimizer.state_dict())
+    del state["state"][0]["exp_avg_sq"]
+    optimizer.load_state_dict(state)
+    with pytest.raises(ValueError, match="the state of w has no 'exp_avg_sq'"):
+        optimizer.step()
+
+
+def test_two_that_overlap_are_refused_by_name():
+    memory = torch.zeros(6)
+    params = [("a", torch.nn.Parameter(memory[:4])), ("b", torch.nn.Parameter(memory[2:]))]
+    optimizer = gst.SGD(params, lr=1.0)
+    for _, p in params:
+        p.grad = torch.ones(4)
+    with pytest.raises(gs.InvalidArgumentError, match="b overlaps a"):
+        optimizer.step()
+
+
+def test_without_the_functions_for_c(monkeypatch):
+    """PyTorch before 2.10 has no table of functions for C; tensors are then looked at one by one."""
+    monkeypatch.delattr(torch.Tensor, "__dlpack_c_exchange_api__", raising=False)
+    test_every_step_is_torchs(gst.AdamW, torch.optim.AdamW, {})
+    test_memory_that_moves_is_followed()
+
+
+def test_layouts_say_what_differs():
+    from gradscaler.torch_plan import look
+    base = torch.zeros(2, 3)
+    kinds = [base, base.half(), base[:, :2], base.t(), torch.zeros(6), torch.zeros(2, 3, 1), None, torch.zeros(0, 3)]
+    layouts = [look([tensor]).layout for tensor in kinds]
+    assert all(layouts[i] != layouts[j] for i in range(len(kinds)) for j in range(i))
+    assert look([base]) == look([base.view(2, 3)]) != look([base.clone()])
+    assert look([torch._neg_view(torch.ones(1))]).layout != look([torch.ones(1)]).layout
