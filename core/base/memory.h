@@ -9,11 +9,25 @@
 #include <string>
 #include <vector>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include "gradscaler/gradscaler.h"
 
 namespace gsc {
 
 inline constexpr std::size_t kMaxAlignment = 64;
+
+/// Optimizer state of this size and above is worth pages of its own size.
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+/// Asks for huge pages where all of one lies in the memory, aligned to one. A step over small pages is a fifth slower.
+inline void want_huge_pages([[maybe_unused]] void *memory, [[maybe_unused]] std::size_t bytes) {
+#if defined(MADV_HUGEPAGE)
+  if (bytes >= kHugePage) madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a hint: it may fail
+#endif
+}
 
 class Resource final : public std::pmr::memory_resource {
  public:
@@ -22,19 +36,27 @@ class Resource final : public std::pmr::memory_resource {
 
  private:
   void *do_allocate(std::size_t bytes, std::size_t alignment) override {
-    if (allocate_ == nullptr) return ::operator new(bytes, std::align_val_t(alignment));
+    if (allocate_ == nullptr) {
+      void *memory = ::operator new(bytes, own_alignment(bytes, alignment));
+      want_huge_pages(memory, bytes);
+      return memory;
+    }
     void *memory = allocate_(user_, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment));
     if (memory == nullptr) throw std::bad_alloc();
     return memory;
   }
   void do_deallocate(void *memory, std::size_t bytes, std::size_t alignment) override {
     if (release_ == nullptr) {
-      ::operator delete(memory, bytes, std::align_val_t(alignment));
+      ::operator delete(memory, bytes, own_alignment(bytes, alignment));
     } else {
       release_(user_, memory, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment));
     }
   }
   [[nodiscard]] bool do_is_equal(const memory_resource &other) const noexcept override { return this == &other; }
+
+  static std::align_val_t own_alignment(std::size_t bytes, std::size_t alignment) {
+    return std::align_val_t(bytes >= kHugePage ? kHugePage : alignment);
+  }
 
   gsc_allocate_fn allocate_;
   gsc_release_fn release_;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory_resource>
 
+#include "core/cpu/dispatch.h"
 #include "core/cpu/kernels.h"
 #include "core/cpu/parallel.h"
 #include "core/device/backend.h"
@@ -65,6 +66,7 @@ class CpuBackend final : public Backend {
 
   std::pmr::memory_resource *memory_;
   const Kernels *kernels_;
+  const ReadAhead ahead_ = best_read_ahead();
   Parallel parallel_;
 };
 

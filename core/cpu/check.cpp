@@ -44,9 +44,9 @@ void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
     const Tensor &t = plan.tensor(tensor);
     ChunkStat stat;
     if (job.unscale) {
-      kernels_->unscale(t.dtype, element(t, offset), n, inv_scale, plan.fp64_limit(), &stat);
+      kernels_->unscale(t.dtype, element(t, offset), n, inv_scale, plan.fp64_limit(), ahead_, &stat);
     } else {
-      kernels_->check(t.dtype, element(t, offset), n, inv_scale, plan.fp64_limit(), &stat);
+      kernels_->check(t.dtype, element(t, offset), n, inv_scale, plan.fp64_limit(), ahead_, &stat);
     }
     partials[chunk].sum = {stat.sum_sq, stat.amax};
     if (stat.first >= 0) {
@@ -74,7 +74,7 @@ void CpuBackend::check_alone(const CheckJob &job) {
   for_chunks(plan, job.first_chunk, job.last_chunk, [&](int64_t tensor, int64_t offset, int64_t n, int64_t /*chunk*/) {
     const Tensor &t = plan.tensor(tensor);
     ChunkStat stat;
-    kernels_->unscale(t.dtype, element(t, offset), n, inv_scale, kFp64Limit, &stat);
+    kernels_->unscale(t.dtype, element(t, offset), n, inv_scale, kFp64Limit, ahead_, &stat);
     if (stat.first >= 0) found.store(true, std::memory_order_relaxed);
   });
   if (found.load(std::memory_order_relaxed)) *job.found_inf = 1.0F;

@@ -5,6 +5,8 @@
 // an element was. Such tiles are then looked at again element by element. Included by kernels.cpp only.
 #pragma once
 
+#include <type_traits>
+
 #include "core/cpu/columns.h"
 #include "core/cpu/convert.h"
 #include "core/cpu/kernels.h"
@@ -26,6 +28,33 @@ struct Shape {
   static constexpr int kTile = kTileBytes / kSize;
 };
 
+constexpr int64_t kReadAheadBlock = 4 * 4096;
+
+/// What is asked for while a tile is read: the next tile, or its share of the next block of four pages.
+template <ReadAhead A>
+struct Ahead {
+  static constexpr int64_t kStep = A == ReadAhead::kFourPages ? kReadAheadBlock / 4 : kCacheLine;
+  static constexpr int64_t kFourSteps = A == ReadAhead::kFourPages ? kCacheLine : 4 * kCacheLine;
+
+  const char *next;
+
+  /// For the tile at byte `offset` of a span.
+  GSC_HD static Ahead of(const void *span, int64_t offset) {
+    if constexpr (A != ReadAhead::kFourPages) return {at(span, offset + kTileBytes)};
+    const int64_t in_block = offset % kReadAheadBlock;
+    return {at(span, offset - in_block + kReadAheadBlock + in_block / 4)};
+  }
+
+  /// Asks for as many lines as the `Bytes` that are about to be read, of which the tile has had `done`.
+  template <int Bytes>
+  GSC_HD void fetch(int64_t done) const {
+    if constexpr (A == ReadAhead::kNone) return;
+    const char *p = at(static_cast<const void *>(next), done / kCacheLine / 4 * kFourSteps);
+    const int64_t rest = done / kCacheLine % 4;  // 0 where a row has four lines or more
+    for (int k = 0; k < Bytes / kCacheLine; ++k) __builtin_prefetch(at(p, (k % 4 + rest) * kStep + k / 4 * kFourSteps));
+  }
+};
+
 /// The largest of some magnitudes, by their bits, because a maximum of integers is vectorised: NaN is the
 /// largest of all.
 template <typename Value>
@@ -39,8 +68,8 @@ Value largest_of(const Value *x, int n) {
 }
 
 /// Column sums of squares of whole rows; returns the largest magnitude that is not NaN.
-template <typename D>
-typename D::Value sum_rows(const typename D::Stored *x, int rows, typename D::Value *columns) {
+template <typename D, ReadAhead A>
+typename D::Value sum_rows(const typename D::Stored *x, int rows, typename D::Value *columns, Ahead<A> ahead) {
   using Value = typename D::Value;
   using Vector = typename Magnitudes<D>::Vector;
   constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Value));
@@ -51,7 +80,8 @@ typename D::Value sum_rows(const typename D::Stored *x, int rows, typename D::Va
     Vector sums[kVectors]{};
     for (int row = 0; row < rows; ++row) {
       const auto *p = x + row * kColumns + strip;
-      prefetch(p, kTileBytes, kVectors * kLanes * Shape<D>::kSize);
+      constexpr int kBytes = kVectors * kLanes * Shape<D>::kSize;
+      ahead.template fetch<kBytes>((strip / kVectors / kLanes * rows + row) * kBytes);
 #pragma GCC unroll 16
       for (int k = 0; k < kVectors; ++k) {
         const Vector value = Magnitudes<D>::load(p + k * kLanes);
@@ -94,8 +124,8 @@ typename D::Value square_columns(const typename D::Stored *x, int n, typename D:
 }
 
 /// A tile of n elements whose sums are known to be safe, or will not be used.
-template <typename D>
-TileSum sum_tile(const typename D::Stored *x, int n) {
+template <typename D, ReadAhead A>
+TileSum sum_tile(const typename D::Stored *x, int n, Ahead<A> ahead) {
   using Value = typename D::Value;
   constexpr int kColumns = Shape<D>::kColumns;
   Value columns[kColumns];
@@ -105,7 +135,7 @@ TileSum sum_tile(const typename D::Stored *x, int n) {
   if (rows == 0 && rest >= kVectorBytes / static_cast<int>(sizeof(Value))) {
     largest = square_columns<D>(x, rest, columns);
   } else {
-    if (rows > 0) largest = sum_rows<D>(x, rows, columns);
+    if (rows > 0) largest = sum_rows<D>(x, rows, columns, ahead);
     Value buffer[kColumns];
     const Value *last = buffer;
     if constexpr (sizeof(typename D::Stored) == sizeof(Value)) {
@@ -183,10 +213,11 @@ void scale_tile(typename D::Stored *x, int n, typename D::Value factor) {
 
 /// The tile's sum and largest magnitude, with as wide columns as they take; sum_sq is NaN if and only if something in
 /// the tile is not finite, or will not be.
-template <typename D>
-TileSum look_at_tile(const typename D::Stored *x, int n, typename D::Value inv_scale, typename D::Value limit) {
+template <typename D, ReadAhead A>
+TileSum look_at_tile(const typename D::Stored *x, int n, typename D::Value inv_scale, typename D::Value limit,
+                     Ahead<A> ahead) {
   using Value = typename D::Value;
-  TileSum tile = sum_tile<D>(x, n);
+  TileSum tile = sum_tile<D>(x, n, ahead);
   if (!(__builtin_fabs(static_cast<Value>(tile.amax) * inv_scale) < limit)) return {__builtin_nan(""), tile.amax};
   if constexpr (!D::kSquaresFit) {
     if (!squares_fit(tile.amax) && tile.sum_sq == tile.sum_sq) tile.sum_sq = sum_tile_wide<D>(x, n);
@@ -194,7 +225,7 @@ TileSum look_at_tile(const typename D::Stored *x, int n, typename D::Value inv_s
   return tile;
 }
 
-template <typename D, bool Write>
+template <typename D, bool Write, ReadAhead A>
 void stat_span(void *data, int64_t n, float inv_scale_word, double fp64_limit, ChunkStat *out) {
   using Value = typename D::Value;
   constexpr int kTile = Shape<D>::kTile;
@@ -204,7 +235,7 @@ void stat_span(void *data, int64_t n, float inv_scale_word, double fp64_limit, C
   *out = ChunkStat{0.0, 0.0, 0, 0, -1};
   for (int64_t i = 0; i < n; i += kTile) {
     const int count = min_int(n - i, kTile);
-    const TileSum tile = look_at_tile<D>(x + i, count, inv_scale, limit);
+    const TileSum tile = look_at_tile<D>(x + i, count, inv_scale, limit, Ahead<A>::of(data, i * Shape<D>::kSize));
     if (tile.sum_sq != tile.sum_sq) {
       count_nonfinite<D>(x + i, count, i, inv_scale, limit, out);
     } else {
@@ -227,21 +258,45 @@ int64_t check_small_span(const Tensor *tensors, int64_t count, float inv_scale_w
     const Tensor &t = tensors[i];
     if (t.dtype != D::kCode || t.count == 0 || t.count > Shape<D>::kTile) return i;
     const auto *x = static_cast<const typename D::Stored *>(t.data);
-    const TileSum tile = look_at_tile<D>(x, static_cast<int>(t.count), inv_scale, limit);
+    const TileSum tile =
+        look_at_tile<D>(x, static_cast<int>(t.count), inv_scale, limit, Ahead<ReadAhead::kNextTile>::of(x, 0));
     if (tile.sum_sq != tile.sum_sq) return i;
     out[i].sum = {tile.sum_sq, tile.amax};
   }
   return count;
 }
 
-// check never writes: stat_span<D, false> has no store to `data`.
-void check(int32_t dtype, const void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out) {
-  with_dtype(dtype,
-             [&](auto d) { stat_span<decltype(d), false>(const_cast<void *>(data), n, inv_scale, fp64_limit, out); });
+/// f(constant A), for a span of `bytes`.
+template <typename F>
+void with_read_ahead(ReadAhead ahead, int64_t bytes, const F &f) {
+  // What ends within two blocks is not worth four streams.
+  if (ahead == ReadAhead::kFourPages && bytes < 2 * kReadAheadBlock) ahead = ReadAhead::kNextTile;
+  switch (ahead) {
+    case ReadAhead::kNone:
+      return f(std::integral_constant<ReadAhead, ReadAhead::kNone>());
+    case ReadAhead::kNextTile:
+      return f(std::integral_constant<ReadAhead, ReadAhead::kNextTile>());
+    case ReadAhead::kFourPages:
+      return f(std::integral_constant<ReadAhead, ReadAhead::kFourPages>());
+  }
 }
 
-void unscale(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out) {
-  with_dtype(dtype, [&](auto d) { stat_span<decltype(d), true>(data, n, inv_scale, fp64_limit, out); });
+template <bool Write>
+void stat(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ReadAhead ahead, ChunkStat *out) {
+  with_read_ahead(ahead, n * dtype_bytes(dtype), [&](auto a) {
+    with_dtype(dtype, [&](auto d) { stat_span<decltype(d), Write, a()>(data, n, inv_scale, fp64_limit, out); });
+  });
+}
+
+// check never writes: stat_span<D, false> has no store to `data`.
+void check(int32_t dtype, const void *data, int64_t n, float inv_scale, double fp64_limit, ReadAhead ahead,
+           ChunkStat *out) {
+  stat<false>(dtype, const_cast<void *>(data), n, inv_scale, fp64_limit, ahead, out);
+}
+
+void unscale(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ReadAhead ahead,
+             ChunkStat *out) {
+  stat<true>(dtype, data, n, inv_scale, fp64_limit, ahead, out);
 }
 
 int64_t check_small(const Tensor *tensors, int64_t count, float inv_scale, double fp64_limit, ChunkPartial *out) {

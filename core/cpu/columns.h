@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folding of column sums into one number in the order that core/rules/reduction.h lays down. Included by kernels.cpp only, once per instruction set; hence the unnamed
-// namespace: nothing compiled for one instruction set may be linked into the code of another.
+// The folding of column sums into one number in the order that core/rules/reduction.h lays down. Included by kernels.cpp
+// only, once per instruction set; hence the unnamed namespace: nothing compiled for one instruction set may be linked
+// into the code of another.
 #pragma once
 
 #include <cstdint>

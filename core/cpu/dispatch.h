@@ -11,6 +11,8 @@ namespace gsc::cpu {
 const Kernels *find_kernels(int32_t target);
 /// The best GSC_CPU_* for which find_kernels is not NULL.
 int32_t best_target();
+/// How a check reads fastest on this processor.
+ReadAhead best_read_ahead();
 /// Number of processors this process may run on, >= 1.
 int32_t usable_processors();
 

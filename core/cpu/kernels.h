@@ -14,6 +14,14 @@
 
 namespace gsc::cpu {
 
+/// What a check asks the memory for while it reads. Processors differ in how far their own prefetchers get; which one
+/// wins on which is measured (dispatch.cpp).
+enum class ReadAhead : uint8_t {
+  kNone,
+  kNextTile,   ///< line by line, a tile ahead
+  kFourPages,  ///< lines of the next four pages in turn, which starts four of the processor's own streams
+};
+
 /// Element-wise work on `n` elements.
 struct ElementwiseSpan {
   const void *src;  ///< not read by kFill
@@ -59,13 +67,15 @@ struct Kernels {
   const char *name;
   /// Read only. inv_scale is what the gradients will be multiplied by in the arithmetic type.
   /// fp64_limit, for fp64 gradients only: kFp64Limit or kFp64AsFp32Limit (core/rules/check.h).
-  void (*check)(int32_t dtype, const void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out);
+  void (*check)(int32_t dtype, const void *data, int64_t n, float inv_scale, double fp64_limit, ReadAhead ahead,
+                ChunkStat *out);
   /// The same for many small tensors in one call: all of tensors[0], tensors[1], ... as long as they have its dtype, one
   /// tile at most but not nothing, and not an inf or NaN. Returns how many, at most count; out[i] is what check would
   /// find in tensors[i].
   int64_t (*check_small)(const Tensor *tensors, int64_t count, float inv_scale, double fp64_limit, ChunkPartial *out);
   /// data *= inv_scale. The statistics are of the values before; the finite test covers the narrowed result too.
-  void (*unscale)(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ChunkStat *out);
+  void (*unscale)(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ReadAhead ahead,
+                  ChunkStat *out);
   void (*elementwise)(const ElementwiseSpan &span);
   void (*diagnose)(DiagnoseSpan *span);
   void (*moments[kVariantCount])(ApplySpan *span);  ///< the first sweep of formulas that need norms; NULL for others

@@ -15,7 +15,7 @@ void CpuBackend::norm(const NormJob &job, gsc_stream /*stream*/) {
   for_chunks(plan, 0, plan.chunk_count(), [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
     const Tensor &t = plan.tensor(tensor);
     ChunkStat stat;
-    kernels_->check(t.dtype, element(t, offset), n, 1.0F, kFp64Limit, &stat);
+    kernels_->check(t.dtype, element(t, offset), n, 1.0F, kFp64Limit, ahead_, &stat);
     if (stat.inf_count > 0) stat.amax = std::numeric_limits<double>::infinity();
     if (stat.nan_count > 0) stat.amax = std::numeric_limits<double>::quiet_NaN();
     partials[chunk].sum = {stat.sum_sq, stat.amax};

@@ -11,6 +11,8 @@ namespace {
 
 using namespace gsc::cpu::testing;
 
+constexpr ReadAhead kAhead = ReadAhead::kNextTile;
+
 /// Sum of squares of one tile: 32 groups, columns in C.
 template <typename C>
 double reference_tile(const std::vector<double> &tile, size_t columns) {
@@ -125,11 +127,13 @@ void expect_stats(const Buffer &data, float inv_scale) {
                  " inv_scale=" + std::to_string(inv_scale));
     Buffer work = data;
     ChunkStat stat;
-    kernels->check(data.dtype(), work.data(), work.size(), inv_scale, kFp64Limit, &stat);
-    expect_equal(stat, checked);
+    for (const ReadAhead ahead : {ReadAhead::kNone, ReadAhead::kNextTile, ReadAhead::kFourPages}) {
+      kernels->check(data.dtype(), work.data(), work.size(), inv_scale, kFp64Limit, ahead, &stat);
+      expect_equal(stat, checked);
+    }
     EXPECT_EQ(work.first_difference(data), -1) << "check wrote";
     expect_small(*kernels, data, inv_scale, checked);
-    kernels->unscale(data.dtype(), work.data(), work.size(), inv_scale, kFp64Limit, &stat);
+    kernels->unscale(data.dtype(), work.data(), work.size(), inv_scale, kFp64Limit, kAhead, &stat);
     expect_equal(stat, unscaled);
     EXPECT_EQ(work.first_difference(scaled), -1);
   }
@@ -142,10 +146,10 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, KernelStat, ::testing::ValuesIn(kDtypes),
 TEST_P(KernelStat, EmptySpan) {
   for (const Kernels *kernels : usable_kernels()) {
     ChunkStat stat{1, 1, 1, 1, 1};
-    kernels->check(GetParam(), nullptr, 0, 1.0F, kFp64Limit, &stat);
+    kernels->check(GetParam(), nullptr, 0, 1.0F, kFp64Limit, kAhead, &stat);
     expect_equal(stat, {0.0, 0.0, 0, 0, -1});
     stat = {1, 1, 1, 1, 1};
-    kernels->unscale(GetParam(), nullptr, 0, 1.0F, kFp64Limit, &stat);
+    kernels->unscale(GetParam(), nullptr, 0, 1.0F, kFp64Limit, kAhead, &stat);
     expect_equal(stat, {0.0, 0.0, 0, 0, -1});
   }
 }
@@ -263,7 +267,7 @@ TEST_P(KernelStat, SignallingNanIsCounted) {
   std::memcpy(data.data(33), &bits, static_cast<size_t>(dtype_bytes(GetParam())));  // little-endian, as all targets
   for (const Kernels *kernels : usable_kernels()) {
     ChunkStat stat;
-    kernels->check(GetParam(), data.data(), data.size(), 1.0F, kFp64Limit, &stat);
+    kernels->check(GetParam(), data.data(), data.size(), 1.0F, kFp64Limit, kAhead, &stat);
     EXPECT_EQ(stat.nan_count, 1) << kernels->name;
     EXPECT_EQ(stat.first, 33) << kernels->name;
   }
@@ -285,9 +289,9 @@ TEST(KernelStatNarrow, OverflowOnlyWhenRounded) {
         for (int64_t i = 0; i < data.size(); ++i) data.set(i, 1.0);
         data.set(7, -row.largest);
         ChunkStat stat;
-        kernels->check(row.dtype, data.data(), data.size(), inv_scale, kFp64Limit, &stat);
+        kernels->check(row.dtype, data.data(), data.size(), inv_scale, kFp64Limit, kAhead, &stat);
         EXPECT_EQ(stat.inf_count, 0);
-        kernels->unscale(row.dtype, data.data(), data.size(), inv_scale, kFp64Limit, &stat);
+        kernels->unscale(row.dtype, data.data(), data.size(), inv_scale, kFp64Limit, kAhead, &stat);
         EXPECT_EQ(stat.inf_count, inv_scale == row.above ? 1 : 0);
         EXPECT_EQ(stat.first, inv_scale == row.above ? 7 : -1);
         EXPECT_EQ(std::isinf(stat.sum_sq), inv_scale == row.above);
@@ -309,7 +313,7 @@ TEST_P(KernelStat, SumsAreCloseToExact) {
     for (int64_t i = 0; i < data.size(); ++i) exact += static_cast<long double>(data.get(i)) * data.get(i);
     for (const Kernels *kernels : usable_kernels()) {
       ChunkStat stat;
-      kernels->check(GetParam(), data.data(), data.size(), 0x1p-10F, kFp64Limit, &stat);
+      kernels->check(GetParam(), data.data(), data.size(), 0x1p-10F, kFp64Limit, kAhead, &stat);
       EXPECT_EQ(stat.inf_count + stat.nan_count, 0);
       EXPECT_LT(std::fabs(static_cast<double>((stat.sum_sq - exact) / exact)), bound)
           << kernels->name << " kind " << static_cast<int>(kind);
