@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # How everything here is compiled: language level, visibility, warnings, sanitizers, and the target gradscaler_internal
 # with what the library's own sources and the tests of its internals share. Which sources there are is said elsewhere.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "MSVC")
-  message(FATAL_ERROR "The kernels use the vector extensions of GCC and Clang, which cl does not have; on Windows build with MinGW's g++ or with clang-cl.")
+if(MSVC)
+  message(FATAL_ERROR "The kernels use the vector extensions and flags of GCC and Clang, which cl and clang-cl do not take; on Windows build with MinGW's g++ or zig c++ (docs/platforms.md). Programs compiled by MSVC can use the DLL that results.")
 endif()
 include(CheckCXXCompilerFlag)
 include(CheckCXXSourceCompiles)
+include(CheckLinkerFlag)
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -20,6 +21,10 @@ if(PROJECT_IS_TOP_LEVEL)
   endif()
   set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
   set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+  if(WIN32)
+    # Programs find a DLL beside them.
+    set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  endif()
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic>")
 endif()
 if(GRADSCALER_WERROR)
@@ -31,9 +36,13 @@ if(GRADSCALER_SANITIZE)
   add_link_options(${GSC_SANITIZE_FLAGS})
 endif()
 
-# Not every distribution ships libstdc++.a.
+# Not every distribution ships libstdc++.a. MinGW's threads are a library of their own, which only -static links in.
 if(GRADSCALER_STATIC_RUNTIME)
-  set(CMAKE_REQUIRED_LINK_OPTIONS -static-libstdc++ -static-libgcc)
+  set(GSC_STATIC_RUNTIME_FLAGS -static-libstdc++ -static-libgcc)
+  if(WIN32 AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND GSC_STATIC_RUNTIME_FLAGS -static)
+  endif()
+  set(CMAKE_REQUIRED_LINK_OPTIONS ${GSC_STATIC_RUNTIME_FLAGS})
   check_cxx_source_compiles("#include <string>\nint main(int c, char **v) { return std::string(v[0]).size() == 1u * c; }"
                             GSC_HAVE_STATIC_RUNTIME)
   unset(CMAKE_REQUIRED_LINK_OPTIONS)
@@ -41,6 +50,10 @@ if(GRADSCALER_STATIC_RUNTIME)
     message(STATUS "static C++ runtime: left out, this compiler has none to link")
   endif()
 endif()
+
+# Keeps what is linked in from being exported. Not every linker has it; version scripts and export lists do the same.
+check_linker_flag(CXX "LINKER:--exclude-libs,ALL" GSC_LINKER_EXCLUDES_LIBS)
+set(GSC_EXCLUDE_LIBS $<$<BOOL:${GSC_LINKER_EXCLUDES_LIBS}>:LINKER:--exclude-libs,ALL>)
 
 add_library(gradscaler_internal INTERFACE)
 target_include_directories(gradscaler_internal INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)

@@ -39,10 +39,10 @@ function(gsc_add_native_binding target)
   if(UNIX AND NOT APPLE)
     set(map ${CMAKE_CURRENT_SOURCE_DIR}/exports.map)
     set_target_properties(${target} PROPERTIES LINK_DEPENDS ${map})
-    target_link_options(${target} PRIVATE LINKER:--version-script=${map} LINKER:--exclude-libs,ALL LINKER:-z,now
+    target_link_options(${target} PRIVATE LINKER:--version-script=${map} ${GSC_EXCLUDE_LIBS} LINKER:-z,now
                         LINKER:--no-undefined)
   endif()
   if(GRADSCALER_STATIC_RUNTIME AND GSC_HAVE_STATIC_RUNTIME)
-    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
+    target_link_options(${target} PRIVATE ${GSC_STATIC_RUNTIME_FLAGS})
   endif()
 endfunction()

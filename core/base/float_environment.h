@@ -10,6 +10,11 @@
 #include <xmmintrin.h>
 #endif
 
+// Everything is rounded to its own type, or the bits are others. Clang says -1 under -ffast-math.
+#if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
+#error "gradscaler needs arithmetic in the types as declared: on 32-bit x86 add -msse2 -mfpmath=sse; never -ffast-math"
+#endif
+
 namespace gsc {
 
 /// While it lives, this thread rounds to nearest, keeps subnormals and takes no traps; then it does as before. Exception

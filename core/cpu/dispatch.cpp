@@ -17,10 +17,41 @@ namespace gsc::cpu {
 #if defined(GSC_HAVE_AVX2)
 namespace {
 
-/// __builtin_cpu_supports knows this one in GCC only.
-bool has_f16c() {
+bool has_all(unsigned found, unsigned wanted) { return (found & wanted) == wanted; }
+
+/// Which registers the operating system saves, of those that XCR0 lists.
+unsigned saved_registers() {
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+/// The best GSC_CPU_* of this processor under this operating system. Not __builtin_cpu_supports: that is in libgcc and
+/// compiler-rt, which not every toolchain has whole, and not every version of it knows F16C.
+int32_t detect_target() {
+  constexpr unsigned kOsSavesYmm = 0x6, kOsSavesZmm = 0xe6;
   unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !has_all(c, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C)) {
+    return GSC_CPU_BASELINE;
+  }
+  const unsigned saved = saved_registers();
+  if (!has_all(saved, kOsSavesYmm) || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || !has_all(b, bit_AVX2)) {
+    return GSC_CPU_BASELINE;
+  }
+  const unsigned avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL | bit_AVX512CD;
+  return has_all(saved, kOsSavesZmm) && has_all(b, avx512) ? GSC_CPU_AVX512 : GSC_CPU_AVX2;
+}
+
+/// Whether this processor can run kernels for `target`.
+bool can_run(int32_t target) {
+  static const int32_t detected = detect_target();
+  return detected >= target;
+}
+
+/// Whether the processor's maker, "GenuineIntel" or "AuthenticAMD", begins with these four letters.
+bool is_made_by(unsigned letters) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(0, &a, &b, &c, &d) != 0 && b == letters;
 }
 
 /// From what cpuid says of the processor's version.
@@ -37,15 +68,11 @@ const Kernels *find_kernels(int32_t target) {
       return baseline_kernels();
 #if defined(GSC_HAVE_AVX2)
     case GSC_CPU_AVX2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() ? avx2_kernels() : nullptr;
+      return can_run(GSC_CPU_AVX2) ? avx2_kernels() : nullptr;
 #endif
 #if defined(GSC_HAVE_AVX512)
     case GSC_CPU_AVX512:
-      return find_kernels(GSC_CPU_AVX2) != nullptr && __builtin_cpu_supports("avx512f") &&
-                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd")
-                 ? avx512_kernels()
-                 : nullptr;
+      return can_run(GSC_CPU_AVX512) ? avx512_kernels() : nullptr;
 #endif
     default:
       return nullptr;
@@ -65,10 +92,10 @@ int32_t best_target() {
 // On Zen 5 the next tile was measured alone, at 1.1 of the best plain read.
 ReadAhead best_read_ahead() {
 #if defined(GSC_HAVE_AVX2)
-  if (__builtin_cpu_is("intel")) return ReadAhead::kFourPages;
+  if (is_made_by(signature_INTEL_ebx)) return ReadAhead::kFourPages;
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kZen3And4 = 0x19;
-  if (__builtin_cpu_is("amd") && __get_cpuid(1, &a, &b, &c, &d) != 0 && amd_family(a) == kZen3And4) {
+  if (is_made_by(signature_AMD_ebx) && __get_cpuid(1, &a, &b, &c, &d) != 0 && amd_family(a) == kZen3And4) {
     return ReadAhead::kNone;
   }
 #endif

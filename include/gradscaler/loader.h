@@ -63,12 +63,14 @@ static inline void gsc_library_say_(char *message, size_t message_size, const ch
 /* The system's words for the last failure to load. */
 static inline void gsc_library_say_reason_(char *message, size_t message_size) {
 #if defined(_WIN32)
-  char text[256];
+  wchar_t wide[256];
+  char text[1024];
   DWORD code = GetLastError();
-  DWORD length = FormatMessageA(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL, code, 0, text,
-                                (DWORD)sizeof text, NULL);
-  while (length > 0 && (text[length - 1] == '\n' || text[length - 1] == '\r')) --length;
-  text[length < sizeof text ? length : sizeof text - 1] = '\0';
+  DWORD length = FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL, code, 0, wide,
+                                (DWORD)(sizeof wide / sizeof *wide), NULL);
+  while (length > 0 && (wide[length - 1] == L'\n' || wide[length - 1] == L'\r')) --length;
+  length = (DWORD)WideCharToMultiByte(CP_UTF8, 0, wide, (int)length, text, (int)sizeof text - 1, NULL, NULL);
+  text[length] = '\0';
   if (length == 0) snprintf(text, sizeof text, "error %lu", (unsigned long)code);
   gsc_library_say_(message, message_size, text);
 #else
@@ -90,11 +92,17 @@ static inline void gsc_library_unload_(void *handle) {
 static inline int gsc_library_try_(gsc_library *library, const char *path, char *message, size_t message_size) {
   const gsc_api *(*get_api)(uint32_t) = NULL;
   void *handle;
+#if defined(_WIN32)
+  wchar_t wide[4096];
+#endif
   gsc_library_say_(message, message_size, "; tried \"");
   gsc_library_say_(message, message_size, path);
   gsc_library_say_(message, message_size, "\": ");
 #if defined(_WIN32)
-  handle = (void *)LoadLibraryA(path);
+  handle = NULL;
+  if (MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, wide, (int)(sizeof wide / sizeof *wide)) > 0) {
+    handle = (void *)LoadLibraryW(wide);
+  }
   if (handle != NULL) {
     FARPROC symbol = GetProcAddress((HMODULE)handle, "gsc_library_get_api");
     memcpy(&get_api, &symbol, sizeof get_api); /* a cast between unrelated function types would draw a warning */
@@ -131,8 +139,10 @@ static inline int gsc_library_try_(gsc_library *library, const char *path, char 
  * more rights than its user has. */
 static inline int gsc_library_environment_(char *path, size_t path_size) {
 #if defined(_WIN32)
-  DWORD length = GetEnvironmentVariableA("GRADSCALER_LIBRARY", path, (DWORD)path_size);
-  return length > 0 && length < path_size;
+  wchar_t wide[4096];
+  DWORD length = GetEnvironmentVariableW(L"GRADSCALER_LIBRARY", wide, (DWORD)(sizeof wide / sizeof *wide));
+  if (length == 0 || length >= sizeof wide / sizeof *wide) return 0;
+  return WideCharToMultiByte(CP_UTF8, 0, wide, -1, path, (int)path_size, NULL, NULL) > 0;
 #else
   const char *value = getenv("GRADSCALER_LIBRARY");
   if (value == NULL || value[0] == '\0' || strlen(value) >= path_size) return 0;
@@ -144,7 +154,8 @@ static inline int gsc_library_environment_(char *path, size_t path_size) {
 
 /**
  * Loads the library and fetches its table. `path` NULL: the file named by the environment variable GRADSCALER_LIBRARY
- * if it is set, then GSC_LIBRARY_NAME by the system's search; else exactly `path`. Returns 1 on success. Else returns 0
+ * if it is set, then GSC_LIBRARY_NAME by the system's search; else exactly `path`. On Windows paths and messages are
+ * UTF-8. Returns 1 on success. Else returns 0
  * with *library cleared and a sentence in `message` (may be NULL; at most message_size bytes with the final zero) that
  * lists every path tried with the loader's reason. On success `message` is "".
  * A library older than this header may lack functions that the header's release added: see GSC_API_HAS.

@@ -6,11 +6,23 @@
  * are right, beyond a look at one training step.
  */
 #define _POSIX_C_SOURCE 200809L
-#include <dirent.h>
 #include <gradscaler/loader.h>
 #include <math.h>
 #include <pthread.h>
 #include <time.h>
+
+#if defined(_WIN32)
+#define MISSING "Z:\\nonexistent\\gradscaler.dll"
+#define ANOTHER_LIBRARY "kernel32.dll"
+#define WHY_MISSING "" /* in the language of the system */
+static int set_variable(const char *name, const char *value) { return _putenv_s(name, value); }
+#else
+#include <dirent.h>
+#define MISSING "/nonexistent/libgradscaler.so.1"
+#define ANOTHER_LIBRARY "libm.so.6"
+#define WHY_MISSING "No such file"
+static int set_variable(const char *name, const char *value) { return setenv(name, value, 1); }
+#endif
 
 #define ROUNDS 50
 #define ELEMENTS 400000
@@ -26,6 +38,9 @@ static float weights[ELEMENTS], grads[ELEMENTS];
 
 /* Threads of this process, or 0 where there is no /proc. */
 static int thread_count(void) {
+#if defined(_WIN32)
+  return 0;
+#else
   int count = 0;
   struct dirent *entry;
   DIR *directory = opendir("/proc/self/task");
@@ -33,6 +48,7 @@ static int thread_count(void) {
   while ((entry = readdir(directory)) != NULL) count += entry->d_name[0] != '.';
   closedir(directory);
   return count;
+#endif
 }
 
 /* Waits until no more than `limit` threads are left: a joined thread stays listed for a moment. */
@@ -103,9 +119,13 @@ static void *linger(void *argument) {
 static void *do_nothing(void *argument) { return argument; }
 
 static int is_loaded(const char *path) {
+#if defined(_WIN32)
+  return GetModuleHandleA(path) != NULL;
+#else
   void *handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
   if (handle != NULL) dlclose(handle);
   return handle != NULL;
+#endif
 }
 
 static void open_use_close(const char *path) {
@@ -137,28 +157,28 @@ static void open_use_close(const char *path) {
 }
 
 static void fail_with_words(const char *path) {
-  static const char missing[] = "/nonexistent/libgradscaler.so.1";
+  static const char missing[] = MISSING;
   gsc_library library;
   char message[2048], little[24];
   CHECK(!gsc_library_open(&library, missing, message, sizeof message));
   CHECK(library.handle == NULL && library.api == NULL);
-  CHECK(strstr(message, missing) != NULL && strstr(message, "No such file") != NULL);
+  CHECK(strstr(message, missing) != NULL && strstr(message, WHY_MISSING) != NULL);
 
-  CHECK(!gsc_library_open(&library, "libm.so.6", message, sizeof message));
-  CHECK(strstr(message, "libm.so.6") != NULL && strstr(message, "gsc_library_get_api") != NULL);
+  CHECK(!gsc_library_open(&library, ANOTHER_LIBRARY, message, sizeof message));
+  CHECK(strstr(message, ANOTHER_LIBRARY) != NULL && strstr(message, "gsc_library_get_api") != NULL);
 
   CHECK(!gsc_library_open(&library, missing, little, sizeof little));
   CHECK(strlen(little) == sizeof little - 1);
   CHECK(!gsc_library_open(&library, missing, NULL, 0));
 
   /* The environment names the file; when it is wrong, the message has it and what was tried next. */
-  CHECK(setenv("GRADSCALER_LIBRARY", path, 1) == 0);
+  CHECK(set_variable("GRADSCALER_LIBRARY", path) == 0);
   CHECK(gsc_library_open(&library, NULL, message, sizeof message));
   gsc_library_close(&library);
   CHECK(!is_loaded(path));
   CHECK(!gsc_library_open(&library, missing, message, sizeof message)); /* a path given is the only one tried */
   CHECK(strstr(message, path) == NULL);
-  CHECK(setenv("GRADSCALER_LIBRARY", missing, 1) == 0);
+  CHECK(set_variable("GRADSCALER_LIBRARY", missing) == 0);
   if (gsc_library_open(&library, NULL, message, sizeof message)) {
     printf("%s is installed on this system; the message without it is not looked at\n", GSC_LIBRARY_NAME);
     gsc_library_close(&library);

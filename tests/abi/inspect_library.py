@@ -2,15 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks at the built shared library from outside.
 
-exports: its dynamic symbols are exactly the functions of capi/functions.txt and gsc_library_get_api, all of version
-         GSC_1.
-needed:  it needs only libc, libm and libpthread (and libstdc++ and libgcc_s when the build links those shared).
+exports: its dynamic symbols are exactly the functions of capi/functions.txt and gsc_library_get_api, in ELF all of
+         version GSC_1.
+needed:  it needs only libc, libm, libpthread and libdl (and libstdc++ and libgcc_s when the build links those shared);
+         on Windows kernel32 and the C runtime, on macOS libSystem.
+floor:   it, or any other ELF file, asks for no symbol newer than those of glibc --glibc.
 Exit status 77 means that the check does not apply, with the reason printed.
 """
 import argparse
 import re
 import subprocess
 import sys
+
+from library_file import format_of, read_macho, read_pe
 
 VERSION_NODE = "GSC_1"
 
@@ -23,6 +27,12 @@ def exports(arguments):
     wanted = {"gsc_library_get_api"}
     with open(arguments.functions) as file:
         wanted |= {line.strip() for line in file if line.startswith("gsc_")}
+    kind = format_of(arguments.library)
+    if kind != "elf":
+        names, _ = (read_pe if kind == "pe" else read_macho)(arguments.library)
+        print(f"{len(names)} exported symbols, {len(wanted)} functions")
+        problems = [f"missing: {name}" for name in sorted(wanted - names)]
+        return problems + [f"not in the list: {name}" for name in sorted(names - wanted)]
     found = {}
     for line in output_of(arguments.nm, "-D", "--defined-only", arguments.library).splitlines():
         _, kind, symbol = line.split()
@@ -42,9 +52,16 @@ def needed(arguments):
     if arguments.sanitizers:
         print(f"left out: this build links the run time of sanitizers ({arguments.sanitizers})")
         sys.exit(77)
+    kind = format_of(arguments.library)
+    if kind != "elf":
+        _, libraries = (read_pe if kind == "pe" else read_macho)(arguments.library)
+        allowed = {"pe": r"(?i)(kernel32|msvcrt|api-ms-win-crt-[a-z]+-l1-1-0)\.dll",
+                   "macho": r"/usr/lib/libSystem\.B\.dylib"}[kind]
+        print(f"needs {', '.join(libraries)}")
+        return [f"needs {name}" for name in libraries if not re.fullmatch(allowed, name)]
     text = output_of(arguments.readelf, "-d", arguments.library)
     libraries = re.findall(r"\(NEEDED\).*\[(.*)\]", text)
-    allowed = r"(libc|libm|libpthread|ld-linux[-\w]*)\.so(\.\d+)*"
+    allowed = r"(libc|libm|libpthread|libdl|ld-linux[-\w]*)\.so(\.\d+)*"
     if arguments.run_time == "shared":
         allowed += r"|(libstdc\+\+|libgcc_s)\.so(\.\d+)*"
     print(f"needs {', '.join(libraries)}")
@@ -55,6 +72,18 @@ def needed(arguments):
     return problems
 
 
+def floor(arguments):
+    def number(version):
+        return tuple(int(part) for part in version.split("."))
+
+    text = output_of(arguments.readelf, "-V", "-W", arguments.library)
+    versions = set(re.findall(r"Name: GLIBC_([0-9.]+) ", text))
+    print(f"needs glibc {max(versions, key=number, default='of any version')}")
+    problems = [f"needs GLIBC_{version}" for version in sorted(versions, key=number)
+                if number(version) > number(arguments.glibc)]
+    return problems if versions else ["names no version of glibc: is this the output of readelf -V?"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True)
@@ -63,9 +92,10 @@ def main():
     parser.add_argument("--readelf", default="readelf")
     parser.add_argument("--run-time", choices=["static", "shared"], default="static")
     parser.add_argument("--sanitizers", default="")
-    parser.add_argument("check", choices=["exports", "needed"])
+    parser.add_argument("--glibc")
+    parser.add_argument("check", choices=["exports", "needed", "floor"])
     arguments = parser.parse_args()
-    problems = exports(arguments) if arguments.check == "exports" else needed(arguments)
+    problems = {"exports": exports, "needed": needed, "floor": floor}[arguments.check](arguments)
     sys.exit("\n".join(problems) if problems else 0)
 
 

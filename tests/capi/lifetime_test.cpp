@@ -3,7 +3,13 @@
 // Who keeps whom alive: what an object has in another context's memory, and lists that an optimizer lends out, when the
 // owners go first. A mistake is memory used after it was given back; the sanitizers see it for certain, and a context
 // whose pages are taken away with it makes release builds crash on it too.
+#if defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN
+#define NOMINMAX
+#include <windows.h>
+#else
 #include <sys/mman.h>
+#endif
 
 #include "tests/support/trainer.h"
 
@@ -14,12 +20,21 @@ namespace {
 struct Pages {
   static int64_t size_of(int64_t bytes) { return (bytes + 4095) & ~int64_t{4095}; }
   static void *allocate(void *, int64_t bytes, int64_t) {
+#if defined(_WIN32)
+    return VirtualAlloc(nullptr, static_cast<size_t>(size_of(bytes)), MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+#else
     void *memory =
         mmap(nullptr, static_cast<size_t>(size_of(bytes)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return memory != MAP_FAILED ? memory : nullptr;
+#endif
   }
   static void release(void *, void *memory, int64_t bytes, int64_t) {
+#if defined(_WIN32)
+    DWORD before = 0;
+    VirtualProtect(memory, static_cast<size_t>(size_of(bytes)), PAGE_NOACCESS, &before);
+#else
     mprotect(memory, static_cast<size_t>(size_of(bytes)), PROT_NONE);
+#endif
   }
 };
 

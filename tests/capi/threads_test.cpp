@@ -3,8 +3,10 @@
 // Threads and lifetimes: distinct scalers in parallel on one shared context, objects destroyed in any order and from
 // other threads, messages that belong to a thread, and a process that forks after the pool has started. ThreadSanitizer
 // runs this suite too.
+#if !defined(_WIN32)
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <functional>
@@ -156,6 +158,7 @@ TEST(Lifetime, ListsComeAndGoUnderOneScaler) {
   ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
 }
 
+#if !defined(_WIN32)
 /// A child of fork has none of the pool's threads; its calls must still return.
 TEST(Fork, ChildDoesNotHang) {
 #if defined(GSC_TEST_TSAN)
@@ -180,6 +183,7 @@ TEST(Fork, ChildDoesNotHang) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
   EXPECT_TRUE(train(context, 1) == expected) << "the parent goes on";
 }
+#endif
 
 }  // namespace
 }  // namespace gsc_test

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# Cross-compiles with `zig c++`: Clang with the headers and C libraries of every target in one package (PyPI: ziglang).
+#   cmake --toolchain cmake/toolchains/zig.cmake -DGRADSCALER_TARGET=x86_64-linux-gnu.2.17 [-DGRADSCALER_ZIG=<zig>]
+# The number after gnu is the oldest glibc that the result loads on. zig's C++ runtime, libc++, is linked in. What is
+# built is said elsewhere; scripts/platforms and scripts/package have the targets that are tested.
+set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES GRADSCALER_TARGET GRADSCALER_ZIG)
+if(NOT GRADSCALER_TARGET MATCHES "^([a-z0-9_]+)-(linux|windows|macos)(-gnu)?(\\.[0-9.]+)?$")
+  message(FATAL_ERROR "GRADSCALER_TARGET is '${GRADSCALER_TARGET}'; it must be a target of zig such as x86_64-linux-gnu.2.17, x86_64-windows-gnu or aarch64-macos")
+endif()
+set(CMAKE_SYSTEM_PROCESSOR ${CMAKE_MATCH_1})
+set(system_linux Linux)
+set(system_windows Windows)
+set(system_macos Darwin)
+set(CMAKE_SYSTEM_NAME ${system_${CMAKE_MATCH_2}})
+
+file(GLOB zig_of_setup ${CMAKE_CURRENT_LIST_DIR}/../../build/zig/lib/python3*/site-packages/ziglang)
+find_program(GRADSCALER_ZIG NAMES zig HINTS ${zig_of_setup})
+if(NOT GRADSCALER_ZIG)
+  message(FATAL_ERROR "zig was not found; scripts/setup zig installs it, or set GRADSCALER_ZIG")
+endif()
+# zig compiles the C and C++ runtimes once for code with and once for code without optimization, a minute each. With -O2
+# the checks of CMake take those of a release.
+set(CMAKE_C_COMPILER ${GRADSCALER_ZIG} cc -target ${GRADSCALER_TARGET} -O2)
+set(CMAKE_CXX_COMPILER ${GRADSCALER_ZIG} c++ -target ${GRADSCALER_TARGET} -O2)
+
+# CMake wants tools that are one program.
+foreach(tool ar ranlib rc)
+  set(wrapper ${CMAKE_BINARY_DIR}/zig-${tool})
+  if(NOT EXISTS ${wrapper})
+    file(CONFIGURE OUTPUT ${wrapper} CONTENT "#!/bin/sh\nexec '${GRADSCALER_ZIG}' ${tool} \"$@\"\n" @ONLY)
+    file(CHMOD ${wrapper} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+  endif()
+endforeach()
+set(CMAKE_AR ${CMAKE_BINARY_DIR}/zig-ar)
+set(CMAKE_RANLIB ${CMAKE_BINARY_DIR}/zig-ranlib)
+set(CMAKE_RC_COMPILER ${CMAKE_BINARY_DIR}/zig-rc)
+
+if(NOT CMAKE_FIND_ROOT_PATH)
+  set(CMAKE_FIND_ROOT_PATH ${CMAKE_BINARY_DIR}/nothing-of-this-machine)
+endif()
+# Without the symbols of zig's C++ runtime, which are most of the file. This machine's strip knows no other target.
+foreach(kind SHARED MODULE)
+  set(CMAKE_${kind}_LINKER_FLAGS_RELEASE_INIT -s)
+endforeach()
+
+# Libraries and headers are the target's; programs are this machine's.
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
