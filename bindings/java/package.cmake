@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes the jars of classes, sources and Javadoc from the hand-written and the generated Java files, and the folder that
 # Maven builds the same from. Arguments: JAVAC, JAR, JAVADOC, VERSION, SOURCES (folder of hand-written files), GENERATED
-# (folder), POM, LICENSE, OUTPUT (folder). Javadoc covers what is public, and a warning in it is an error.
+# (folder), POM, LICENSE, OUTPUT (folder), JAVAC22 (of a JDK of version 22 or later, or empty: then what is for those
+# versions is left out) and SOURCES22. Javadoc covers what is public, and a warning in it is an error.
 set(package io/github/gradscaler)
 set(project ${OUTPUT}/project)
 set(classes ${OUTPUT}/classes)
 set(javadoc ${OUTPUT}/javadoc)
+set(versioned ${project}/src/main/resources/META-INF/versions/22)
 file(REMOVE_RECURSE ${project} ${classes} ${javadoc})
 file(MAKE_DIRECTORY ${classes} ${javadoc})
 file(GLOB sources ${SOURCES}/${package}/*.java ${GENERATED}/*.java)
@@ -21,11 +23,17 @@ endfunction()
 
 # The options of maven-compiler-plugin, which makes the same class files.
 run(${JAVAC} --release 11 -g --module-version ${VERSION} -Xlint:all -Werror -encoding UTF-8 -d ${classes} ${sources})
+# Compiled once, here: Maven takes it as a resource, so that it needs no second JDK.
+if(JAVAC22)
+  file(GLOB sources22 ${SOURCES22}/${package}/*.java)
+  run(${JAVAC22} --release 22 -g -Xlint:all -Werror -encoding UTF-8 -cp ${classes} -d ${versioned} ${sources22})
+endif()
 file(COPY ${project}/src/main/resources/META-INF DESTINATION ${classes})
 set(prefix ${OUTPUT}/gradscaler-${VERSION})
-file(WRITE ${OUTPUT}/manifest.txt "Implementation-Title: gradscaler\nImplementation-Version: ${VERSION}\n")
+file(WRITE ${OUTPUT}/manifest.txt "Implementation-Title: gradscaler\nImplementation-Version: ${VERSION}\nMulti-Release: true\n")
 run(${JAR} --create --file ${prefix}.jar --manifest ${OUTPUT}/manifest.txt -C ${classes} .)
-run(${JAR} --create --file ${prefix}-sources.jar -C ${project}/src/main/java . -C ${project}/src/main/resources .)
+run(${JAR} --create --file ${prefix}-sources.jar -C ${project}/src/main/java .
+    -C ${project}/src/main/resources META-INF/LICENSE)
 run(${JAVADOC} -quiet -Xdoclint:all -Werror -encoding UTF-8 -notimestamp --release 11 -d ${javadoc}
     -windowtitle "gradscaler ${VERSION}" ${sources})
 run(${JAR} --create --file ${prefix}-javadoc.jar -C ${javadoc} .)

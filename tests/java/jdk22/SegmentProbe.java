@@ -3,6 +3,7 @@ import io.github.gradscaler.BadStateException;
 import io.github.gradscaler.Context;
 import io.github.gradscaler.DType;
 import io.github.gradscaler.DeviceScalar;
+import io.github.gradscaler.InvalidArgumentException;
 import io.github.gradscaler.Ops;
 import io.github.gradscaler.Optimizer;
 import io.github.gradscaler.OptimizerOptions;
@@ -13,7 +14,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.ByteOrder;
 
-/** Buffers of memory segments: a step after the arena was closed is refused. Run with Java 22 or later. */
+/** Memory segments and their buffers: a step after the arena was closed is refused. Run with Java 22 or later. */
 public final class SegmentProbe {
   private static int checks;
 
@@ -26,7 +27,7 @@ public final class SegmentProbe {
   private static void refused(String part, Runnable call) {
     try {
       call.run();
-    } catch (BadStateException e) {
+    } catch (BadStateException | InvalidArgumentException e) {
       if (!e.getMessage().contains(part)) {
         throw new AssertionError(e.getMessage() + " does not say: " + part);
       }
@@ -71,9 +72,33 @@ public final class SegmentProbe {
         throw new AssertionError("the step missed the new segment");
       }
     }
-    if (checks != 6) {
+    segments();
+    if (checks != 10) {
       throw new AssertionError(checks + " checks");
     }
-    System.out.println("6 refusals");
+    System.out.println("10 refusals");
+  }
+
+  /** The same without a buffer between. */
+  private static void segments() {
+    refused("segment is on the heap", () -> Tensor.of(MemorySegment.ofArray(new float[4]), DType.FP32));
+    refused("segment is read-only", () -> Tensor.of(Arena.ofAuto().allocate(8, 8).asReadOnly(), DType.FP32));
+    refused("segment has 6 bytes", () -> Tensor.of(Arena.ofAuto().allocate(6, 8), DType.FP32));
+    try (Context context = Context.cpu(1); Arena arena = Arena.ofConfined()) {
+      final Arena shorter = Arena.ofConfined();
+      final MemorySegment weights = shorter.allocate(4 * 64, 64);
+      final MemorySegment gradients = arena.allocate(2 * 64, 64);
+      gradients.setAtIndex(ValueLayout.JAVA_SHORT, 7, Float.floatToFloat16(2f));
+      try (TensorList params = new TensorList(context, Tensor.of(weights, DType.FP32).named("weights"));
+          TensorList grads = new TensorList(context, Tensor.of(gradients, DType.FP16));
+          Optimizer optimizer = new Optimizer(context, OptimizerOptions.sgd().lr(1), params, grads)) {
+        optimizer.step();
+        if (weights.getAtIndex(ValueLayout.JAVA_FLOAT, 7) != -2f) {
+          throw new AssertionError("the step missed the segment");
+        }
+        shorter.close();
+        refused("tensors[0]: the arena of its memory is closed", optimizer::step);
+      }
+    }
   }
 }

@@ -55,7 +55,15 @@ final class MemorySegments {
       return null;
     }
     try {
-      final Object segment = (Object) OF_BUFFER.invokeExact(buffer);
+      return unlessKept((Object) OF_BUFFER.invokeExact(buffer));
+    } catch (Throwable e) {
+      throw rethrown(e);
+    }
+  }
+
+  /** The segment, if its memory can go while something refers to it; else null. */
+  static Object unlessKept(Object segment) {
+    try {
       // Those of allocateDirect, of Arena.global() and of Arena.ofAuto(). The names only spare a check in every step.
       final String kind = ((Object) SCOPE.invokeExact(segment)).getClass().getSimpleName();
       return kind.equals("GlobalSession") || kind.equals("ImplicitSession") ? null : segment;

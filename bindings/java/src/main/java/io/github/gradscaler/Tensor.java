@@ -10,9 +10,10 @@ import java.nio.ShortBuffer;
 
 /**
  * A contiguous piece of device memory seen as elements of one type. Made of a direct buffer, from its position to its
- * limit, which it keeps alive; or of an address, which the caller keeps valid. Immutable.
+ * limit, which it keeps alive; or of an address, which the caller keeps valid. On Java 22 and later also of a native
+ * MemorySegment: {@code Tensor.of(segment, dtype)}. Immutable.
  */
-public final class Tensor {
+public final class Tensor extends SegmentTensors {
   private final long address;
   private final long count;
   private final DType dtype;
@@ -113,6 +114,11 @@ public final class Tensor {
     final ByteBuffer buffer = ByteBuffer.allocateDirect((int) bytes + 128).alignedSlice(64);
     buffer.limit((int) bytes);
     return of(buffer.slice().order(ByteOrder.nativeOrder()), dtype);
+  }
+
+  /** For SegmentTensors. */
+  static Tensor of(long address, long count, DType dtype, Object owner, Object segment) {
+    return new Tensor(address, count, dtype, null, owner, segment);
   }
 
   static Tensor borrowed(NativeTensor from, Object owner) {
