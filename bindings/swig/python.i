@@ -17,6 +17,30 @@ static void gsc_set_attribute(PyObject *object, const char *name, int known, PyO
   Py_XDECREF(value);
 }
 
+/* What a callback raised in the call in progress on this thread, to be the cause of the call's error. */
+static GSC_SWIG_THREAD_LOCAL PyObject *gsc_cause = NULL;
+
+/* gsc_all_reduce_fn. `user` is a callable of (address, count, stream), which the scaler's owner holds. */
+static int32_t gsc_python_sum(void *user, double *values, int64_t count, gsc_stream stream) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *done = PyObject_CallFunction((PyObject *)user, "NLN", PyLong_FromVoidPtr(values), (long long)count,
+                                         PyLong_FromVoidPtr(stream));
+  const int32_t failed = !done;
+  if (failed) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (value && traceback) PyException_SetTraceback(value, traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    Py_XDECREF(gsc_cause);
+    gsc_cause = value;
+  }
+  Py_XDECREF(done);
+  PyGILState_Release(state);
+  return failed;
+}
+
 static void gsc_raise(gsc_status status, const char *message, const gsc_error *details) {
   PyObject *type = gsc_error_classes ? PyTuple_GetItem(gsc_error_classes, status) : NULL;
   if (!type) {
@@ -32,6 +56,8 @@ static void gsc_raise(gsc_status status, const char *message, const gsc_error *d
   gsc_set_attribute(error, "field", details->field[0] != 0, PyUnicode_FromString(details->field));
   gsc_set_attribute(error, "index", details->index >= 0, PyLong_FromLongLong(details->index));
   gsc_set_attribute(error, "tensor", details->tensor >= 0, PyLong_FromLongLong(details->tensor));
+  if (gsc_cause) PyException_SetCause(error, gsc_cause);
+  gsc_cause = NULL;
   if (!PyErr_Occurred()) PyErr_SetObject(type, error);
   Py_DECREF(error);
 }
@@ -152,5 +178,13 @@ static PyObject *torch_look(PyObject *api, PyObject *tensors, PyObject *type, Py
   /* `buffer` holds the addresses, as torch_look gives them. */
   gsc_status set_addresses_(const void *buffer, int64_t size, gsc_stream stream) {
     return gsc_tensor_list_set_pointers($self, (void *const *)buffer, size / (int64_t)sizeof(void *), stream);
+  }
+}
+
+%extend gsc_scaler {
+  /* `reduce` is called with (address, count, stream), and not held here; None removes it. */
+  gsc_status set_reducer_(PyObject *reduce) {
+    const gsc_reducer reducer = {(uint32_t)sizeof reducer, 0, gsc_python_sum, reduce};
+    return gsc_scaler_set_reducer($self, reduce == Py_None ? NULL : &reducer);
   }
 }

@@ -5,7 +5,7 @@
 copying. Importing it needs nothing but the standard library. ``gradscaler.torch`` and ``gradscaler.ops`` have the rest.
 """
 
-from . import ops
+from . import ops, reducers
 from ._native import native as _native
 from .arrays import Tensor, as_tensor
 from .build import build_info, get_include, get_library
@@ -39,7 +39,7 @@ __all__ = [
     "GradScaler", "HistoryEntry", "PRESETS", "Report",
     "Diagnosis", "EXPONENT_BINS", "EXPONENT_MIN", "Recommendation", "Tensor", "TensorList", "as_tensor", "diagnose",
     "recommend_scale",
-    "clip_grad_norm_", "clip_grad_value_", "ops",
+    "clip_grad_norm_", "clip_grad_value_", "ops", "reducers",
     "LogWriter", "read_log",
     "Context", "DeviceInfo", "default_context", "devices",
     "build_info", "get_include", "get_library",

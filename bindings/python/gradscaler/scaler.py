@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import policy as _policy
-from . import scaling
+from . import reducers, scaling
 from ._native import Closeable, integer, native, real
 from .arrays import as_tensor, common_device, tensor_array
 from .device import Context, DeviceLike, resolve_context
@@ -57,7 +57,7 @@ class GradScaler(Closeable):
     Use a scaler from one thread at a time.
     """
 
-    __slots__ = ("context", "_stream", "_adopted", "_iteration")
+    __slots__ = ("context", "_stream", "_adopted", "_iteration", "_reduce")
 
     def __init__(self, device: DeviceLike = None, init_scale: float = 2.0**16, growth_factor: float = 2.0,
                  backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
@@ -70,6 +70,7 @@ class GradScaler(Closeable):
         self._stream = 0
         self._adopted = False
         self._iteration = 0
+        self._reduce: Any = None
         with named_errors():
             super().__init__(native.Scaler(self.context._handle, options))
 
@@ -242,6 +243,29 @@ class GradScaler(Closeable):
         self._stream = integer("stream", stream, 0, (1 << 64) - 1)
         self._adopted = True
 
+    def set_reducer(self, reduce: reducers.Reducer | None) -> None:
+        """Joins the checks of several ranks: if one has an inf or NaN all skip, and clipping uses the norm over all.
+
+        `reduce(values)` replaces float64 values by their sums over the ranks, in place: a writable memoryview, or on a
+        CUDA device a :class:`gradscaler.reducers.Sums`. :mod:`gradscaler.reducers` has those for torch.distributed and
+        mpi4py. Every rank calls it equally often in the same order. What it raises is the cause of a CallbackError;
+        the gradients can be checked again then. None removes it. Raises BadStateError between a check and the update.
+        """
+        if reduce is None:
+            self._handle.set_reducer(None)
+            self._reduce = None
+            return
+        if not callable(reduce):
+            raise TypeError(f"reduce is {reduce!r}; it must be callable or None")
+        given, device = reduce, self.context.device
+
+        def call(address: int, count: int, stream: int) -> None:
+            given(reducers.values_at(address, count, stream, device))
+
+        self._handle.set_reducer(call)
+        # Held here; the one before may go only now.
+        self._reduce = call
+
     # Looking at it.
 
     def get_scale(self) -> float:
@@ -371,6 +395,8 @@ class GradScaler(Closeable):
         self._handle.set_state(state, self.stream)
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._reduce is not None:
+            raise TypeError("this GradScaler holds a reducer and cannot be pickled; pickle its state_dict()")
         return {"device": self.context.device, "options": self.options, "state": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

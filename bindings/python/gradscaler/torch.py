@@ -14,6 +14,7 @@ here does.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import defaultdict
 from typing import Any
 
@@ -24,11 +25,12 @@ from ._native import native
 from .device import Context, default_context
 from .optim import Optimizer
 from .torch_check import StepReport
-from .torch_optim import FusedOptimizer
+from .torch_optim import FusedOptimizer, label_of
 from .torch_optimizers import LAMB, SGD, Adagrad, Adam, AdamW, Lion
+from .torch_schedule import AppliedLR
 
-__all__ = ["LAMB", "SGD", "Adagrad", "Adam", "AdamW", "FusedOptimizer", "GradScaler", "Lion", "StepReport",
-           "optimizer_state_dict"]
+__all__ = ["LAMB", "SGD", "Adagrad", "Adam", "AdamW", "AppliedLR", "FusedOptimizer", "GradScaler", "Lion",
+           "StepReport", "optimizer_state_dict"]
 
 _CODES = {torch.float16: native.FP16, torch.bfloat16: native.BF16, torch.float32: native.FP32,
           torch.float64: native.FP64}
@@ -44,6 +46,43 @@ def optimizer_state_dict(optimizer: Optimizer) -> dict[str, Any]:
 
 class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     """``torch.amp.GradScaler`` on this library's kernels; see PyTorch's documentation of it."""
+
+    # found_inf of each optimizer's last step, which stays where it is until somebody asks.
+    _found: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Unscales the gradients and steps, unless one of them is inf or NaN."""
+        done = super().step(optimizer, *args, **kwargs)
+        if self._enabled:
+            this: Any = self
+            if self._found is None:
+                self._found = weakref.WeakKeyDictionary()
+            self._found[optimizer] = list(this._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
+        return done
+
+    def applied(self, optimizer: Any) -> bool:
+        """Whether the last :meth:`step` of this optimizer was applied, and not skipped; also after :meth:`update`.
+
+        Waits for a CUDA device, and nothing here does before. True if there was no step yet, or if disabled.
+        """
+        found = () if self._found is None else self._found.get(optimizer, ())
+        return not any(bool(flag) for flag in found)
+
+    def overflowed(self, optimizer: Any) -> tuple[str, ...]:
+        """The parameters of an optimizer whose ``.grad`` has an inf or NaN now, in their order. Waits for the device.
+
+        Ask before ``zero_grad()``. They are called by name if the optimizer was made of ``named_parameters()``. An
+        optimizer of this module has more in its ``report()``, at any time.
+        """
+        return tuple(label_of(group, number, position)
+                     for number, group in enumerate(optimizer.param_groups)
+                     for position, param in enumerate(group["params"])
+                     if param.grad is not None and not bool(_values(param.grad).isfinite().all()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_found", None)
+        return state
 
     def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Any]:
         grads = _grads_by_device(optimizer, allow_fp16)
@@ -148,6 +187,12 @@ def _reduce(grads: list[Any], found_inf: Any) -> None:
                 groups[id(group)] = group
     for group in groups.values():
         torch.distributed.all_reduce(found_inf, torch.distributed.ReduceOp.MAX, group=group)
+
+
+def _values(grad: Any) -> Any:
+    """The elements of a gradient that this rank has."""
+    grad = grad.coalesce().values() if grad.is_sparse else grad
+    return grad.to_local() if hasattr(grad, "to_local") else grad
 
 
 def _is_dense(grad: Any) -> bool:

@@ -186,7 +186,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         try:
             _require_options(param_group, f"param_groups[{number}]")
             for position, p in enumerate(param_group["params"]):
-                label = _label(param_group, number, position)
+                label = label_of(param_group, number, position)
                 if not torch_memory.is_plain(p) and not _is_dtensor(p):
                     raise TypeError(f"{label} is a {type(p).__name__}, a subclass of torch.Tensor whose memory is not"
                                     " known here; use torch.optim with gradscaler.torch.GradScaler")
@@ -251,6 +251,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         applied = self.applied
         return StepReport(applied) if self._last_check is None else self._last_check.report(applied)
 
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def _check_gradients(self, scale: Any) -> dict[Any, Any]:
         """For this package's GradScaler, which then calls :meth:`step`: found_inf by device. Writes no gradient."""
         self._bind()
@@ -301,7 +302,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                 for position, p in enumerate(group["params"]):
                     index += 1
                     if grads[index] is not None:
-                        member = Member(index, number, _label(group, number, position), p, grads[index], None)
+                        member = Member(index, number, label_of(group, number, position), p, grads[index], None)
                         key, steps, entry = self._member(member, group)
                         sets.setdefault((key, steps), []).append((member, entry))
             active = [self._plan(key, [member for member, _ in found], steps) for (key, steps), found in sets.items()]
@@ -440,7 +441,8 @@ def _count(steps: float) -> Any:
     return torch.tensor(steps, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
 
 
-def _label(group: dict[str, Any], number: int, position: int) -> str:
+def label_of(group: dict[str, Any], number: int, position: int) -> str:
+    """What messages and reports call a parameter."""
     names = group.get("param_names")
     return str(names[position]) if names else f"param_groups[{number}]['params'][{position}]"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The six optimizers of :mod:`gradscaler.torch`: constructors as of ``torch.optim``. What they do is in :mod:`.torch_optim`.
+"""The six optimizers of :mod:`gradscaler.torch`, with the constructors of ``torch.optim``. See :mod:`.torch_optim`.
 
 All take two arguments more. `max_grad_norm` limits the L2 norm of all gradients together, in the pass of the step.
 `master_weights` keeps a float32 master of every float16 and bfloat16 parameter in its state and steps on that. Both are

@@ -47,7 +47,7 @@ class Key(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What a list of tensors is: equal if dtypes, devices, shapes, strides and places of None are; and the addresses."""
+    """A list of tensors. `layout` is equal if dtypes, devices, shapes, strides and places of None are."""
 
     layout: Any
     addresses: bytes

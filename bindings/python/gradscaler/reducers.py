@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the ranks of a job agree, for :meth:`gradscaler.GradScaler.set_reducer`: PyTorch's process groups, and MPI.
+
+    scaler.set_reducer(gradscaler.reducers.torch_distributed())
+
+Every rank then checks its own gradients, and all skip if one has an inf or NaN; clipping uses the norm over all ranks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+#: Replaces float64 values by their sums over all ranks, in place.
+Reducer = Callable[[Any], None]
+
+
+class Sums:
+    """The values to be summed, where they lie on a CUDA device; valid during the call.
+
+    Work on them belongs on `stream`. ``torch.as_tensor`` and ``cupy.asarray`` take it without a copy.
+    """
+
+    def __init__(self, address: int, count: int, stream: int) -> None:
+        self.stream = stream
+        self.__cuda_array_interface__ = {"shape": (count,), "typestr": "<f8", "data": (address, False), "version": 3,
+                                         "stream": stream or 1}
+
+
+def values_at(address: int, count: int, stream: int, device: str) -> Any:
+    """What a reducer is called with: on the CPU a writable memoryview of float64, on CUDA :class:`Sums`."""
+    if device != "cpu":
+        return Sums(address, count, stream)
+    return memoryview((ctypes.c_double * count).from_address(address)).cast("B").cast("d")
+
+
+def torch_distributed(group: Any = None) -> Reducer:
+    """Sums over a process group of ``torch.distributed``, by default the default one, with the backend it has."""
+    torch: Any = importlib.import_module("torch")
+
+    def reduce(values: Any) -> None:
+        if isinstance(values, memoryview):
+            torch.distributed.all_reduce(torch.frombuffer(values, dtype=torch.float64), group=group)
+            return
+        with torch.cuda.stream(torch.cuda.ExternalStream(values.stream)):
+            torch.distributed.all_reduce(torch.as_tensor(values, device="cuda"), group=group)
+
+    return reduce
+
+
+def mpi(communicator: Any) -> Reducer:
+    """Sums over a communicator of mpi4py. Values on a CUDA device need an MPI that knows them."""
+    mpi4py: Any = importlib.import_module("mpi4py.MPI")
+
+    def reduce(values: Any) -> None:
+        if not isinstance(values, memoryview):
+            # MPI knows no streams.
+            torch: Any = importlib.import_module("torch")
+            torch.cuda.ExternalStream(values.stream).synchronize()
+        communicator.Allreduce(mpi4py.IN_PLACE, values)
+
+    return reduce

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learning rate schedules that do not advance when the step of the optimizer was skipped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+
+
+class AppliedLR(torch.optim.lr_scheduler.LRScheduler):  # type: ignore[misc, unused-ignore]
+    """A scheduler whose ``step`` does nothing unless the optimizer has applied one since the last call.
+
+    `scheduler` is any of ``torch.optim.lr_scheduler``; its optimizer may be one of PyTorch's or of this package, and be
+    stepped by any GradScaler or by none. On a CUDA device ``step`` waits for the answer if the optimizer itself decides
+    there, as those with ``fused=True`` and those of this package do. The state dict is that of `scheduler`.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        # PyTorch's constructor would take the first step.
+        self.scheduler = scheduler
+        self.optimizer = scheduler.optimizer
+        # Of the steps taken since the last call: found_inf of the one that found least; True if one had none.
+        self._taken: Any = None
+        self._hook = self.optimizer.register_step_post_hook(self._after_step)
+
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        found = getattr(optimizer, "found_inf", None)
+        if found is None or self._taken is True:
+            self._taken = True
+        else:
+            self._taken = found if self._taken is None else torch.minimum(self._taken, found)
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        """``scheduler.step`` with these arguments, if a step was applied."""
+        taken, self._taken = self._taken, None
+        if taken is True or (taken is not None and not bool(taken)):
+            self.scheduler.step(*args, **kwargs)
+
+    def get_last_lr(self) -> Any:
+        """That of `scheduler`."""
+        return self.scheduler.get_last_lr()
+
+    def get_lr(self) -> Any:
+        """That of `scheduler`."""
+        return self.scheduler.get_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of `scheduler`, so that one with and one without this load each other's."""
+        return dict(self.scheduler.state_dict())
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads what :meth:`state_dict` gave."""
+        self.scheduler.load_state_dict(state_dict)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "scheduler":
+            raise AttributeError(name)
+        return getattr(self.scheduler, name)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process of test_sharded.py: trains on PyTorch's own engines with the optimizers of gradscaler.torch.
+
+Usage: sharded_worker.py RANK WORLD FILE. The reference is the same model trained here, by one process on the batches of
+all ranks, with the same optimizer. Exit status 0 if scale, skips and weights agreed after every step.
+
+Everything is fp64, so that the bound can be small. Gradients are sums of the same products in another order: some 2^-48
+apart, relative to the largest. Adam magnifies that by 1 / (sqrt(v) + eps), at most 100 with eps = 1e-2, and every step
+by what the model makes of it; over these steps that stays below 1e-10.
+"""
+
+import sys
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import gradscaler as gs
+from gradscaler import reducers
+from gradscaler.torch import LAMB, SGD, AdamW, GradScaler
+
+STEPS, BAD_STEP, BOUND = 6, 2, 1e-10
+OPTIMIZERS = [(AdamW, dict(lr=0.05, eps=1e-2)), (AdamW, dict(lr=0.05, eps=1e-2, max_grad_norm=0.05)),
+              (SGD, dict(lr=0.1, momentum=0.9, nesterov=True, max_grad_norm=0.1))]
+
+
+def model_of():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Tanh(), torch.nn.Linear(12, 4)).double()
+
+
+def parallel(case, mesh):
+    model = model_of()
+    if case == "fsdp2":
+        for layer in (model[0], model[2]):
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    elif case == "tensor_parallel":
+        parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    elif case == "fsdp2_and_tensor_parallel":
+        parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        fully_shard(model, mesh=mesh["dp"])
+    elif case == "ddp":
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    return model
+
+
+def full(p):
+    return p.full_tensor() if isinstance(p, DTensor) else p
+
+
+def batch(step, index):
+    torch.manual_seed(100 * step + index)
+    return torch.randn(4, 8, dtype=torch.float64)
+
+
+def agreed(value):
+    """`value`, which must be the same on all ranks."""
+    found = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    assert len(set(found)) == 1, found
+    return value
+
+
+def train(case, rank, world, mesh, kind, options):
+    # Ranks of one data-parallel group have batches of their own, those of one tensor-parallel group the same.
+    shares = 1 if case == "tensor_parallel" else 2 if case == "fsdp2_and_tensor_parallel" else world
+    own = 0 if shares == 1 else mesh["dp"].get_local_rank() if shares < world else rank
+    model, reference = parallel(case, mesh), model_of()
+    ours = kind(model.named_parameters(), **options)
+    theirs = kind(reference.parameters(), **options)
+    scaler = GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    for step in range(STEPS):
+        ours.zero_grad()
+        theirs.zero_grad()
+        x = batch(step, own)
+        if step == BAD_STEP and case == "ddp" and rank == world - 1:
+            x[0, 0] = float("inf")
+        scaler.scale(model(x).square().mean()).backward()
+        for index in range(shares):
+            (reference(batch(step, index)).square().mean() / shares).backward()
+        if step == BAD_STEP and case != "ddp" and rank == world - 1:
+            # A part of the gradients that the last rank alone has.
+            first = next(p for p in model.parameters() if not p.placements[0].is_replicate())
+            first.grad.to_local().view(-1)[0] = float("inf")
+        scaler.step(ours)
+        applied = agreed(ours.applied and scaler.applied(ours))
+        assert applied == (step != BAD_STEP)
+        if applied:
+            theirs.step()
+            if ours.max_grad_norm is not None:
+                found, expected = agreed(ours.report().grad_norm), theirs.report().grad_norm
+                assert abs(found - expected) <= 1e-12 * expected, (found, expected)
+        elif rank == world - 1 and case != "ddp":
+            assert ours.report().overflowed == ("0.weight",), ours.report()
+        scaler.update()
+        agreed(scaler.get_scale())
+        for p, q in zip(model.parameters(), reference.parameters(), strict=True):
+            off = (full(p.detach()) - q).abs().max().item()
+            assert off <= BOUND, f"{case}, {kind.__name__}, step {step}: {off} from the run of one process"
+    # 2 clean, back off, 2 clean, 1 more.
+    assert scaler.get_scale() == 2048.0 * 0.5 * 2.0, scaler.get_scale()
+    if case == "fsdp2":
+        restore(model, ours, kind, options, mesh)
+
+
+def restore(model, ours, kind, options, mesh):
+    """State of shards goes through torch.distributed.checkpoint's dicts into another optimizer."""
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+    other_model = parallel("fsdp2", mesh)
+    other_model.load_state_dict(model.state_dict())
+    other = kind(other_model.named_parameters(), **options)
+    set_optimizer_state_dict(other_model, other, get_optimizer_state_dict(model, ours))
+    for found, optimizer in ((model, ours), (other_model, other)):
+        optimizer.zero_grad()
+        found(batch(50, 0)).square().mean().backward()
+        optimizer.step()
+    for p, q in zip(model.parameters(), other_model.parameters(), strict=True):
+        assert torch.equal(p.to_local(), q.to_local())
+
+
+def refuse_lamb(mesh):
+    model = parallel("fsdp2", mesh)
+    optimizer = LAMB(model.named_parameters())
+    model(batch(0, 0)).square().mean().backward()
+    try:
+        optimizer.step()
+    except ValueError as error:
+        assert "0.weight is sharded, but LAMB needs the norms of whole tensors" in str(error)
+    else:
+        raise AssertionError("LAMB stepped on shards")
+
+
+def reduce_arrays(rank, world):
+    """gradscaler.GradScaler over arrays: each rank has its part, and the reducer makes one list of them."""
+    p = torch.zeros(3)
+    grad = torch.full((3,), 8.0 * (rank + 1))
+    optimizer = gs.SGD([p], [grad], lr=1.0)
+    scaler = gs.GradScaler(init_scale=8.0)
+    scaler.set_reducer(reducers.torch_distributed())
+    scaler.clip_grad_norm_(optimizer, 1.0)
+    scaler.step_and_update(optimizer)
+    norm = (3.0 * sum((r + 1) ** 2 for r in range(world))) ** 0.5
+    assert agreed(scaler.report(optimizer).grad_norm) == norm
+    torch.testing.assert_close(p, torch.full((3,), -(rank + 1) / norm), rtol=2e-6, atol=0.0)
+    before = p.clone()
+    grad[1] = float("inf") if rank == world - 1 else 1.0
+    scaler.step_and_update(optimizer)
+    assert torch.equal(p, before) and agreed(scaler.get_scale()) == 4.0
+    assert agreed(scaler.report(optimizer).nonfinite_count) == 1
+
+
+def main(rank, world, file):
+    warnings.simplefilter("ignore")
+    rank, world = int(rank), int(world)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world)
+    mesh = init_device_mesh("cpu", (world,))
+    cases = [("fsdp2", mesh), ("tensor_parallel", mesh), ("ddp", mesh)]
+    if world == 4:
+        cases.append(("fsdp2_and_tensor_parallel", init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))))
+    for case, where in cases:
+        for kind, options in OPTIMIZERS:
+            train(case, rank, world, where, kind, options)
+    refuse_lamb(mesh)
+    reduce_arrays(rank, world)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

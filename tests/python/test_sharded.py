@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FSDP2, DDP and tensor parallel with the optimizers of gradscaler.torch, and the reducers, in 2 and 4 processes."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import gradscaler as gs
+from conftest import library
+
+WORKER = pathlib.Path(__file__).with_name("sharded_worker.py")
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_as_one_process(world, tmp_path):
+    library("torch")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1",
+                   "GLOO_SOCKET_IFNAME": "lo"}
+    ranks = [subprocess.Popen([sys.executable, "-B", str(WORKER), str(rank), str(world), str(tmp_path / "store")],
+                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+             for rank in range(world)]
+    try:
+        said = [rank.communicate(timeout=400)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0] * world, "\n".join(said)
+
+
+def world_of_two(pair, reduce):
+    params, grads = pair(4.0)
+    scaler = gs.GradScaler(init_scale=4.0)
+    scaler.set_reducer(reduce)
+    return scaler, gs.SGD(params, grads, lr=1.0), params
+
+
+def test_a_reducer_sums_over_ranks(pair):
+    seen = []
+
+    def reduce(values):
+        seen.append(list(values))
+        # The other rank has the same finite gradients.
+        values[0], values[1] = values[0] + 0, 2 * values[1]
+
+    scaler, optimizer, params = world_of_two(pair, reduce)
+    scaler.step_and_update(optimizer)
+    assert seen == [[0.0, 8.0]] and params[0][0] == 0.0
+    assert scaler.report(optimizer).grad_norm == 4.0
+    # An overflow on the other rank alone.
+    scaler.set_reducer(lambda values: values.__setitem__(0, values[0] + 1))
+    scaler.step_and_update(optimizer)
+    assert params[0][0] == 0.0 and scaler.get_scale() == 2.0 and scaler.report(optimizer).nonfinite_count == 1
+    scaler.set_reducer(None)
+    scaler.step_and_update(optimizer)
+    assert params[0][0] == -2.0
+
+
+def test_a_reducer_that_fails_is_an_error_with_its_cause(pair):
+    def reduce(values):
+        raise ConnectionError("rank 3 is gone")
+
+    scaler, optimizer, params = world_of_two(pair, reduce)
+    with pytest.raises(gs.CallbackError, match="all_reduce failed") as caught:
+        scaler.step(optimizer)
+    assert isinstance(caught.value.__cause__, ConnectionError) and params[0][0] == 1.0
+    scaler.set_reducer(None)
+    scaler.step_and_update(optimizer)
+    assert params[0][0] == 0.0
+
+
+def test_a_scaler_with_a_reducer_is_not_pickled(pair):
+    import pickle
+    scaler, _, _ = world_of_two(pair, lambda values: None)
+    with pytest.raises(TypeError, match="holds a reducer"):
+        pickle.dumps(scaler)
+    with pytest.raises(TypeError, match="reduce is 3; it must be callable or None"):
+        scaler.set_reducer(3)
+
+
+def test_mpi_in_two_processes(tmp_path):
+    library("mpi4py")
+    script = tmp_path / "rank.py"
+    script.write_text("from mpi4py import MPI\n"
+                      "import array, gradscaler as gs\n"
+                      "from gradscaler import reducers\n"
+                      "world = MPI.COMM_WORLD\n"
+                      "p, g = array.array('f', [0.0]), array.array('f', [1.0])\n"
+                      "optimizer = gs.SGD([p], [g], lr=1.0)\n"
+                      "scaler = gs.GradScaler(init_scale=1.0)\n"
+                      "scaler.set_reducer(reducers.mpi(world))\n"
+                      "scaler.step_and_update(optimizer)\n"
+                      "assert p[0] == -1.0 and scaler.report(optimizer).grad_norm == world.size ** 0.5\n"
+                      "g[0] = float('inf') if world.rank else 1.0\n"
+                      "scaler.step_and_update(optimizer)\n"
+                      "assert world.size == 2 and p[0] == -1.0 and scaler.get_scale() == 0.5\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMPI_MCA_rmaps_base_oversubscribe": "1",
+                   "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    found = subprocess.run(["mpiexec", "-n", "2", sys.executable, "-B", str(script)], env=environment, text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
+    assert found.returncode == 0, found.stdout

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a step was applied, asked after the fact, and schedules that wait for one that was."""
+
+import pickle
+
+import pytest
+
+from conftest import library
+
+torch = library("torch")
+
+from gradscaler import torch as gst  # noqa: E402
+
+OPTIMIZERS = [lambda p: gst.AdamW(p, lr=1.0), lambda p: gst.SGD(p, lr=1.0, fused=False),
+              lambda p: torch.optim.AdamW(p, lr=1.0, fused=True), lambda p: torch.optim.SGD(p, lr=1.0, foreach=False)]
+
+
+def step_of(scaler, optimizer, p, value):
+    scaler.scale(torch.ones(1))
+    p.grad = torch.full((2,), value)
+    scaler.step(optimizer)
+
+
+@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler])
+@pytest.mark.parametrize("optimizer_of", OPTIMIZERS)
+def test_a_schedule_waits_for_steps_that_were_applied(make, optimizer_of):
+    p = torch.nn.Parameter(torch.zeros(2))
+    optimizer = optimizer_of([p])
+    schedule = gst.AppliedLR(torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
+    scaler = make("cpu", init_scale=4.0)
+    rates = []
+    for value in (1.0, float("inf"), float("nan"), 1.0):
+        step_of(scaler, optimizer, p, value)
+        scaler.update()
+        schedule.step()
+        rates.append(schedule.get_last_lr()[0])
+    assert rates == [0.5, 0.5, 0.5, 0.25] == [*rates[:3], optimizer.param_groups[0]["lr"]]
+    # Once for an epoch: one applied step among several is enough; none is not.
+    for values, rate in (((float("inf"), 1.0, float("inf")), 0.125), ((float("inf"),), 0.125), ((), 0.125)):
+        for value in values:
+            step_of(scaler, optimizer, p, value)
+            scaler.update()
+        schedule.step()
+        assert schedule.get_last_lr() == [rate]
+    other = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    other.load_state_dict(schedule.state_dict())
+    assert other.last_epoch == schedule.last_epoch == 3
+    schedule.load_state_dict({**other.state_dict(), "last_epoch": 7})
+    assert schedule.scheduler.last_epoch == 7 and isinstance(schedule, torch.optim.lr_scheduler.LRScheduler)
+
+
+@pytest.mark.parametrize("optimizer_of", OPTIMIZERS)
+def test_applied_and_overflowed(optimizer_of):
+    named = [("a", torch.nn.Parameter(torch.zeros(2))), ("b", torch.nn.Parameter(torch.zeros(2)))]
+    optimizer = optimizer_of(named)
+    scaler = gst.GradScaler("cpu", init_scale=4.0)
+    assert scaler.applied(optimizer)
+    for value, applied in ((1.0, True), (float("inf"), False), (1.0, True)):
+        named[1][1].grad = torch.ones(2)
+        step_of(scaler, optimizer, named[0][1], value)
+        assert scaler.overflowed(optimizer) == (() if applied else ("a",))
+        scaler.update()
+        assert scaler.applied(optimizer) == applied
+        optimizer.zero_grad()
+        assert scaler.applied(optimizer) == applied and scaler.overflowed(optimizer) == ()
+    assert pickle.loads(pickle.dumps(scaler)).get_scale() == scaler.get_scale()
+
+
+def test_disabled_scalers_apply_everything():
+    p = torch.nn.Parameter(torch.zeros(2))
+    optimizer = gst.SGD([p], lr=1.0)
+    scaler = gst.GradScaler("cpu", enabled=False)
+    schedule = gst.AppliedLR(torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
+    step_of(scaler, optimizer, p, 1.0)
+    schedule.step()
+    assert scaler.applied(optimizer) and optimizer.applied and schedule.get_last_lr() == [0.5]
