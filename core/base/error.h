@@ -16,7 +16,7 @@ namespace gsc {
 /// Text with static storage. Errors keep addresses of names, and nothing but a literal converts to one.
 class Literal {
  public:
-  consteval Literal(const char *text) : text_(text) {}
+  consteval Literal(const char *text) : text_(text) {}  // NOLINT(google-explicit-constructor): meant to convert
   [[nodiscard]] constexpr const char *text() const { return text_; }
 
  private:
@@ -27,7 +27,7 @@ class Literal {
 /// tensor 7. The sentence begins with it, so that it is said once: `options.lr`, `state[1][7]`.
 class Argument {
  public:
-  consteval Argument(const char *name) : name_(name) {}
+  consteval Argument(const char *name) : name_(name) {}  // NOLINT(google-explicit-constructor): meant to convert
   /// Of an array that is no array of tensors: its entry.
   [[nodiscard]] constexpr Argument at(int64_t index) const {
     Argument entry = *this;
