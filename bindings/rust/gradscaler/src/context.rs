@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts: a device with its threads and log. Every other object holds a clone.
+use crate::callbacks::{self, Hooks, Log};
+use crate::error::check;
+use crate::library::{api, number};
+use crate::{CpuTarget, DeviceType, Error, Result, Status};
+use gradscaler_sys as sys;
+use std::ffi::c_void;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::Arc;
+
+/// How a context is made. The default is the CPU with all its threads.
+///
+/// ```
+/// use gradscaler::{Context, ContextOptions};
+///
+/// let context = Context::new(ContextOptions::default().num_threads(2))?;
+/// assert_eq!(context.num_threads()?, 2);
+/// # Ok::<(), gradscaler::Error>(())
+/// ```
+pub struct ContextOptions {
+    device_type: DeviceType,
+    device_index: usize,
+    num_threads: usize,
+    cpu_target: CpuTarget,
+    flags: u32,
+    hooks: Hooks,
+}
+
+impl Default for ContextOptions {
+    fn default() -> Self {
+        ContextOptions {
+            device_type: DeviceType::Cpu,
+            device_index: 0,
+            num_threads: 0,
+            cpu_target: CpuTarget::Best,
+            flags: 0,
+            hooks: Hooks::default(),
+        }
+    }
+}
+
+impl fmt::Debug for ContextOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ContextOptions")
+            .field("device_type", &self.device_type)
+            .field("device_index", &self.device_index)
+            .field("num_threads", &self.num_threads)
+            .field("cpu_target", &self.cpu_target)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ContextOptions {
+    /// CUDA device `index` in place of the CPU.
+    pub fn cuda(mut self, index: usize) -> Self {
+        self.device_type = DeviceType::Cuda;
+        self.device_index = index;
+        self
+    }
+
+    /// CUDA: works in the CUDA context that is current on the thread that makes this one, for programs that make
+    /// contexts of their own.
+    ///
+    /// # Safety
+    /// That context outlives this one and everything made with it.
+    pub unsafe fn use_current_cuda_context(mut self) -> Self {
+        self.flags |= sys::GSC_CONTEXT_USE_CURRENT;
+        self
+    }
+
+    /// CPU threads that a call may use, the calling one included. 0: as many as this process may run on. 1: no pool.
+    pub fn num_threads(mut self, num_threads: usize) -> Self {
+        self.num_threads = num_threads;
+        self
+    }
+
+    /// An instruction set to insist on. All give the same bits.
+    pub fn cpu_target(mut self, cpu_target: CpuTarget) -> Self {
+        self.cpu_target = cpu_target;
+        self
+    }
+
+    /// Your job system in place of the library's pool: a call `(count, body)` runs `body(i)` once for every `i` in
+    /// `0..count`, in any order and on any threads, and returns when all have finished. With one thread it is never
+    /// called.
+    ///
+    /// With rayon: `.parallel_for(|count, body| (0..count).into_par_iter().for_each(|i| body(i)))`.
+    ///
+    /// A closure that leaves tasks out or repeats them is found out: the work is done nevertheless, and the call fails
+    /// with `Callback`. If it panics, the panic goes on when the call has done its work.
+    pub fn parallel_for(
+        mut self,
+        run: impl Fn(i32, &(dyn Fn(i32) + Sync)) + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.parallel_for = Some(Box::new(run));
+        self
+    }
+
+    /// Receives the library's messages, on the thread whose call caused them. Silent without one.
+    pub fn log(self, log: impl Fn(crate::LogLevel, &str) + Send + Sync + 'static) -> Self {
+        self.hooks.set_log(Some(Arc::new(log)));
+        self
+    }
+}
+
+/// A device: the CPU, or a CUDA device. Clones are the same context. It may be shared by any number of threads and lives
+/// until the last object made with it is gone.
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    api: &'static sys::gsc_api,
+    handle: NonNull<sys::gsc_context>,
+    device_type: DeviceType,
+    stream: AtomicPtr<c_void>,
+    hooks: Box<Hooks>,
+}
+
+// The header: a context may be used by any number of threads. The closures are Send and Sync.
+unsafe impl Send for Inner {}
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The last reference, since everything made with the context holds a clone: the hooks can go.
+        unsafe { (self.api.context_destroy)(self.handle.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("device_type", &self.inner.device_type)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// Opens a device. No thread is started before the first parallel call. Errors: `InvalidArgument`, `Unavailable`,
+    /// `OutOfMemory`.
+    pub fn new(options: ContextOptions) -> Result<Self> {
+        let api = api()?;
+        let hooks = Box::new(options.hooks);
+        let user = &*hooks as *const Hooks as *mut c_void;
+        let mut raw = MaybeUninit::<sys::gsc_context_options>::uninit();
+        check(api, unsafe {
+            (api.context_options_init)(raw.as_mut_ptr(), size_of_options())
+        })?;
+        let mut raw = unsafe { raw.assume_init() };
+        raw.flags = options.flags;
+        raw.device_type = options.device_type as i32;
+        raw.device_index = number(options.device_index);
+        raw.num_threads = number(options.num_threads);
+        raw.cpu_target = options.cpu_target as i32;
+        raw.log = Some(callbacks::log);
+        raw.log_user = user;
+        if hooks.parallel_for.is_some() {
+            raw.parallel_for = Some(callbacks::parallel_for);
+            raw.parallel_for_user = user;
+        }
+        let mut handle = ptr::null_mut();
+        check(api, unsafe { (api.context_create)(&raw, &mut handle) })?;
+        let handle = NonNull::new(handle).expect("a context");
+        let stream = AtomicPtr::new(ptr::null_mut());
+        Ok(Context {
+            inner: Arc::new(Inner {
+                api,
+                handle,
+                device_type: options.device_type,
+                stream,
+                hooks,
+            }),
+        })
+    }
+
+    /// The CPU with all its threads.
+    pub fn cpu() -> Result<Self> {
+        Context::new(ContextOptions::default())
+    }
+
+    /// A CUDA device.
+    pub fn cuda(index: usize) -> Result<Self> {
+        Context::new(ContextOptions::default().cuda(index))
+    }
+
+    /// CPU or CUDA.
+    pub fn device_type(&self) -> DeviceType {
+        self.inner.device_type
+    }
+
+    /// The number of the device among those of its kind.
+    pub fn device_index(&self) -> Result<usize> {
+        let mut index = 0;
+        let call = self.api().context_get_device;
+        self.check(unsafe { call(self.as_ptr(), ptr::null_mut(), &mut index) })?;
+        Ok(index as usize)
+    }
+
+    /// The instruction set in use on the CPU.
+    pub fn cpu_target(&self) -> Result<CpuTarget> {
+        let mut target = 0;
+        let call = self.api().context_get_cpu;
+        self.check(unsafe { call(self.as_ptr(), &mut target, ptr::null_mut()) })?;
+        CpuTarget::try_from(target).map_err(|code| {
+            Error::new(
+                Status::Internal,
+                format!("the CPU target {} is unknown to this crate", code),
+            )
+        })
+    }
+
+    /// The CPU threads that a call may use.
+    pub fn num_threads(&self) -> Result<usize> {
+        let mut count = 0;
+        let call = self.api().context_get_cpu;
+        self.check(unsafe { call(self.as_ptr(), ptr::null_mut(), &mut count) })?;
+        Ok(count as usize)
+    }
+
+    /// Replaces the log; `None` silences.
+    pub fn set_log(&self, log: Option<impl Fn(crate::LogLevel, &str) + Send + Sync + 'static>) {
+        self.inner
+            .hooks
+            .set_log(log.map(|log| Arc::new(log) as Arc<Log>));
+    }
+
+    /// The CUDA stream (`cudaStream_t` or `CUstream`) on which calls on objects of this context enqueue their work from
+    /// now on. The default stream to begin with; the CPU ignores it.
+    ///
+    /// # Safety
+    /// The stream is one of this device, and lives until it is replaced here and its work is done.
+    pub unsafe fn set_stream(&self, stream: *mut c_void) {
+        self.inner.stream.store(stream, Ordering::Release);
+    }
+
+    /// The handle, for calls through `gradscaler-sys`. Valid as long as this or a clone.
+    pub fn as_ptr(&self) -> *mut sys::gsc_context {
+        self.inner.handle.as_ptr()
+    }
+
+    pub(crate) fn api(&self) -> &'static sys::gsc_api {
+        self.inner.api
+    }
+
+    pub(crate) fn stream(&self) -> sys::gsc_stream {
+        self.inner.stream.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check(&self, status: sys::gsc_status) -> Result<()> {
+        check(self.inner.api, status)
+    }
+
+    /// For what reads or writes host memory in device memory's place.
+    pub(crate) fn require_cpu(&self, what: &str) -> Result<()> {
+        match self.inner.device_type {
+            DeviceType::Cpu => Ok(()),
+            _ => Err(Error::new(
+                Status::Unsupported,
+                format!(
+                    "{} works on host memory, but the context is a CUDA device; use gradscaler-sys",
+                    what
+                ),
+            )),
+        }
+    }
+}
+
+fn size_of_options() -> u32 {
+    std::mem::size_of::<sys::gsc_context_options>() as u32
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors: the library's status and sentence, and what a callback said or a report contained.
+use crate::callbacks;
+use crate::{Report, Status};
+use gradscaler_sys as sys;
+use std::ffi::CStr;
+use std::fmt;
+use std::os::raw::c_char;
+
+/// What every fallible function of this crate returns.
+pub type Result<T> = std::result::Result<T, Error>;
+/// What a callback may fail with.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// A failed call. Nothing has changed, except where a function says so.
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    status: Status,
+    message: String,
+    report: Option<Report>,
+    source: Option<Cause>,
+}
+
+impl Error {
+    pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
+        Error(Box::new(Inner {
+            status,
+            message: message.into(),
+            report: None,
+            source: None,
+        }))
+    }
+
+    pub(crate) fn with_report(mut self, report: Report) -> Self {
+        self.0.report = Some(report);
+        self
+    }
+
+    pub(crate) fn with_source(mut self, source: Option<Cause>) -> Self {
+        self.0.source = source;
+        self
+    }
+
+    /// The kind of failure.
+    pub fn status(&self) -> Status {
+        self.0.status
+    }
+
+    /// One sentence that names the function, the argument and, for tensors, the index.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The report that was asked for, if the status is [`Status::ScaleFloor`].
+    pub fn report(&self) -> Option<&Report> {
+        self.0.report.as_ref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| source.as_ref() as _)
+    }
+}
+
+/// A string of the library's, copied.
+pub(crate) fn text(pointer: *const c_char) -> String {
+    if pointer.is_null() {
+        return String::new();
+    }
+    unsafe { CStr::from_ptr(pointer) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Judges the status of the call that this thread made last. A panic of a callback's goes on here.
+pub(crate) fn check(api: &sys::gsc_api, status: sys::gsc_status) -> Result<()> {
+    callbacks::resume_panic();
+    if status == sys::GSC_OK {
+        return Ok(());
+    }
+    let message = text(unsafe { (api.error_get_message)() });
+    // A status of a later library must still become an error.
+    Err(Error::new(
+        Status::try_from(status).unwrap_or(Status::Internal),
+        message,
+    ))
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Operations without a scaler, on host memory: for programs that keep the scaler's state themselves, and for
+//! converting between dtypes. On a CUDA device their numbers are in device memory; there they are called through
+//! `gradscaler-sys`, and fail here with `Unsupported`.
+use crate::{Context, Norm, Result, Tensor, TensorRef};
+use gradscaler_sys as sys;
+
+fn raw(tensors: &[Tensor<'_>]) -> Vec<sys::gsc_tensor> {
+    tensors.iter().map(|tensor| *tensor.raw()).collect()
+}
+
+fn raw_refs(tensors: &[TensorRef<'_>]) -> Vec<sys::gsc_tensor> {
+    tensors.iter().map(|tensor| *tensor.raw()).collect()
+}
+
+/// `t[i] *= inv_scale` in place for all tensors; true if any element is inf or NaN before or after. PyTorch's
+/// `_amp_foreach_non_finite_check_and_unscale_`.
+pub fn unscale_check(
+    context: &Context,
+    tensors: &mut [Tensor<'_>],
+    inv_scale: f32,
+) -> Result<bool> {
+    context.require_cpu("unscale_check")?;
+    let tensors = raw(tensors);
+    let mut found_inf = 0.0;
+    let call = context.api().ops_unscale_check;
+    context.check(unsafe {
+        let count = tensors.len() as i64;
+        call(
+            context.as_ptr(),
+            tensors.as_ptr(),
+            count,
+            &mut found_inf,
+            &inv_scale,
+            context.stream(),
+        )
+    })?;
+    Ok(found_inf != 0.0)
+}
+
+/// PyTorch's `_amp_update_scale_`: `found_inf` backs off; else the tracker counts and the scale may grow. Factors and
+/// interval are validated as in [`ScalerOptions`](crate::ScalerOptions).
+pub fn update_scale(
+    context: &Context,
+    scale: &mut f32,
+    growth_tracker: &mut i32,
+    found_inf: bool,
+    growth_factor: f64,
+    backoff_factor: f64,
+    growth_interval: i32,
+) -> Result<()> {
+    context.require_cpu("update_scale")?;
+    let found_inf = f32::from(u8::from(found_inf));
+    let call = context.api().ops_update_scale;
+    context.check(unsafe {
+        call(
+            context.as_ptr(),
+            scale,
+            growth_tracker,
+            &found_inf,
+            growth_factor,
+            backoff_factor,
+            growth_interval,
+            context.stream(),
+        )
+    })
+}
+
+/// `dst[i] = src[i] * factor`. Dtypes may differ; rounded to nearest even.
+pub fn scale<'s, 'd>(
+    context: &Context,
+    src: impl Into<TensorRef<'s>>,
+    dst: impl Into<Tensor<'d>>,
+    factor: f32,
+) -> Result<()> {
+    context.require_cpu("scale")?;
+    let (src, dst) = (src.into(), dst.into());
+    let call = context.api().ops_scale;
+    context.check(unsafe {
+        call(
+            context.as_ptr(),
+            src.raw(),
+            dst.raw(),
+            1,
+            &factor,
+            context.stream(),
+        )
+    })
+}
+
+/// `y[i] = a * x[i] + b * y[i]` in fp32 (fp64 if either is fp64): gradient accumulation. With `b` 0 `y` is only written.
+pub fn axpby<'x, 'y>(
+    context: &Context,
+    a: f64,
+    x: impl Into<TensorRef<'x>>,
+    b: f64,
+    y: impl Into<Tensor<'y>>,
+) -> Result<()> {
+    context.require_cpu("axpby")?;
+    let (x, y) = (x.into(), y.into());
+    let call = context.api().ops_axpby;
+    context.check(unsafe {
+        call(
+            context.as_ptr(),
+            a,
+            x.raw(),
+            b,
+            y.raw(),
+            1,
+            context.stream(),
+        )
+    })
+}
+
+/// `dst[i] = src[i]`, converted to `dst`'s dtype, rounded to nearest even.
+///
+/// ```
+/// use gradscaler::{ops, Context, Tensor};
+///
+/// let mut bits = vec![0u16; 2];
+/// ops::cast(&Context::cpu()?, &[1.0f32, -2.0], Tensor::fp16(&mut bits))?;
+/// assert_eq!(bits, [0x3c00, 0xc000]);
+/// # Ok::<(), gradscaler::Error>(())
+/// ```
+pub fn cast<'s, 'd>(
+    context: &Context,
+    src: impl Into<TensorRef<'s>>,
+    dst: impl Into<Tensor<'d>>,
+) -> Result<()> {
+    context.require_cpu("cast")?;
+    let (src, dst) = (src.into(), dst.into());
+    let call = context.api().ops_cast;
+    context.check(unsafe { call(context.as_ptr(), src.raw(), dst.raw(), 1, context.stream()) })
+}
+
+/// The norm over all tensors. NaN and inf propagate.
+pub fn norm(context: &Context, tensors: &[TensorRef<'_>], norm: Norm) -> Result<f64> {
+    norms(context, tensors, norm, std::ptr::null_mut())
+}
+
+/// The norm over all tensors, and that of each.
+pub fn tensor_norms(
+    context: &Context,
+    tensors: &[TensorRef<'_>],
+    norm: Norm,
+) -> Result<(f64, Vec<f64>)> {
+    let mut each = vec![0.0; tensors.len()];
+    let all = norms(context, tensors, norm, each.as_mut_ptr())?;
+    Ok((all, each))
+}
+
+fn norms(context: &Context, tensors: &[TensorRef<'_>], norm: Norm, each: *mut f64) -> Result<f64> {
+    context.require_cpu("norm")?;
+    let tensors = raw_refs(tensors);
+    let mut all = 0.0;
+    let call = context.api().ops_norm;
+    context.check(unsafe {
+        let count = tensors.len() as i64;
+        call(
+            context.as_ptr(),
+            tensors.as_ptr(),
+            count,
+            norm as i32,
+            &mut all,
+            each,
+            context.stream(),
+        )
+    })?;
+    Ok(all)
+}

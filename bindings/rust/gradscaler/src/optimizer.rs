@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers: an update formula over lists, which it takes in. A scaler drives it.
+use crate::in_use::InUse;
+use crate::library::number;
+use crate::tensor_list::{State, StateMut, TensorListMut};
+use crate::{Context, OptimizerOptions, Result, TensorList};
+use gradscaler_sys as sys;
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::mem::{self, size_of};
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+/// What an optimizer works on. A pair is parameters and gradients.
+#[derive(Debug)]
+pub struct Lists<'a> {
+    /// What is updated: master weights in fp32 or fp64, or 16-bit weights directly.
+    pub params: TensorList<'a>,
+    /// A gradient for each parameter, of any dtype.
+    pub grads: TensorList<'a>,
+    /// Receives every updated parameter rounded to its dtype: the 16-bit weights of the next forward pass.
+    pub model_copy: Option<TensorList<'a>>,
+    /// A list for each state slot of the kind, initialized; empty: the library makes them, zeroed.
+    pub state: Vec<TensorList<'a>>,
+}
+
+impl<'a> From<(TensorList<'a>, TensorList<'a>)> for Lists<'a> {
+    fn from((params, grads): (TensorList<'a>, TensorList<'a>)) -> Self {
+        Lists {
+            params,
+            grads,
+            model_copy: None,
+            state: Vec::new(),
+        }
+    }
+}
+
+/// Steps of an optimizer so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Steps that moved the parameters. Bias corrections depend on them.
+    pub applied: u64,
+    /// Steps that an overflow stopped.
+    pub skipped: u64,
+}
+
+/// The lists of an optimizer, to write several at once.
+#[derive(Debug)]
+pub struct ListsMut<'o, 'a> {
+    /// The parameters.
+    pub params: TensorListMut<'o, 'a>,
+    /// The gradients.
+    pub grads: TensorListMut<'o, 'a>,
+    /// The model copy, if there is one.
+    pub model_copy: Option<TensorListMut<'o, 'a>>,
+}
+
+/// SGD, Adam, AdamW, Adagrad, Lion or LAMB over a list of parameters and a list of gradients, which it takes in:
+///
+/// ```
+/// use gradscaler::{Context, Optimizer, OptimizerOptions, TensorList};
+///
+/// let context = Context::cpu()?;
+/// let params = TensorList::new(&context, [vec![1.0f32; 4]])?;
+/// let grads = TensorList::new(&context, [vec![0.0f32; 4]])?;
+/// let mut sgd = Optimizer::new(OptimizerOptions::sgd().lr(0.5), (params, grads))?;
+/// sgd.grads_mut().get_mut::<f32>(0)?.fill(1.0); // your backward pass
+/// sgd.step()?;
+/// assert_eq!(sgd.params().get::<f32>(0)?, [0.5; 4]);
+/// # Ok::<(), gradscaler::Error>(())
+/// ```
+///
+/// What is borrowed from it ends before the next step:
+///
+/// ```compile_fail,E0502
+/// # use gradscaler::{Context, Optimizer, OptimizerOptions, TensorList};
+/// # let context = Context::cpu()?;
+/// # let params = TensorList::new(&context, [vec![1.0f32; 4]])?;
+/// # let grads = TensorList::new(&context, [vec![0.0f32; 4]])?;
+/// # let mut sgd = Optimizer::new(OptimizerOptions::sgd(), (params, grads))?;
+/// let weights = sgd.params().get::<f32>(0)?;
+/// sgd.step()?; // writes what `weights` points to
+/// println!("{}", weights[0]);
+/// # Ok::<(), gradscaler::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Optimizer<'a> {
+    handle: Handle,
+    lists: Lists<'a>,
+    not_sync: PhantomData<Cell<()>>,
+}
+
+/// Goes before the lists.
+#[derive(Debug)]
+struct Handle {
+    pointer: NonNull<sys::gsc_optimizer>,
+    context: Context,
+}
+
+// The header: one object from one thread at a time, destroyed on any.
+unsafe impl Send for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        unsafe { (self.context.api().optimizer_destroy)(self.pointer.as_ptr()) };
+    }
+}
+
+impl<'a> Optimizer<'a> {
+    /// Makes an optimizer. Errors: `InvalidArgument` naming list and index: different lengths, counts or contexts, state
+    /// of a wrong dtype, buffers that overlap, an option out of range; `OutOfMemory`.
+    pub fn new(options: OptimizerOptions, lists: impl Into<Lists<'a>>) -> Result<Self> {
+        let lists = lists.into();
+        let context = lists.params.context().clone();
+        let options = options.to_raw()?;
+        let state: Vec<_> = lists.state.iter().map(TensorList::as_ptr).collect();
+        let mut pointer = ptr::null_mut();
+        let create = context.api().optimizer_create;
+        context.check(unsafe {
+            create(
+                context.as_ptr(),
+                &options,
+                lists.params.as_ptr(),
+                lists.grads.as_ptr(),
+                lists
+                    .model_copy
+                    .as_ref()
+                    .map_or(ptr::null_mut(), TensorList::as_ptr),
+                if state.is_empty() {
+                    ptr::null()
+                } else {
+                    state.as_ptr()
+                },
+                state.len() as i32,
+                &mut pointer,
+            )
+        })?;
+        let pointer = NonNull::new(pointer).expect("an optimizer");
+        Ok(Optimizer {
+            handle: Handle { pointer, context },
+            lists,
+            not_sync: PhantomData,
+        })
+    }
+
+    /// The parameters.
+    pub fn params(&self) -> &TensorList<'a> {
+        &self.lists.params
+    }
+
+    /// The parameters, to write.
+    pub fn params_mut(&mut self) -> TensorListMut<'_, 'a> {
+        TensorListMut::new(&mut self.lists.params)
+    }
+
+    /// The gradients.
+    pub fn grads(&self) -> &TensorList<'a> {
+        &self.lists.grads
+    }
+
+    /// The gradients, to write.
+    pub fn grads_mut(&mut self) -> TensorListMut<'_, 'a> {
+        TensorListMut::new(&mut self.lists.grads)
+    }
+
+    /// The model copy, if there is one.
+    pub fn model_copy(&self) -> Option<&TensorList<'a>> {
+        self.lists.model_copy.as_ref()
+    }
+
+    /// All of these at once, to write.
+    pub fn lists_mut(&mut self) -> ListsMut<'_, 'a> {
+        ListsMut {
+            params: TensorListMut::new(&mut self.lists.params),
+            grads: TensorListMut::new(&mut self.lists.grads),
+            model_copy: self.lists.model_copy.as_mut().map(TensorListMut::new),
+        }
+    }
+
+    /// Steps without a scaler: no check, no unscaling.
+    pub fn step(&mut self) -> Result<()> {
+        let call = self.api().optimizer_step;
+        self.check(unsafe { call(self.as_ptr(), self.stream()) })
+    }
+
+    /// Steps with numbers of your own: gradients are multiplied by `inv_scale`; the step is skipped if `found_inf`.
+    /// Errors: `Unsupported` on a CUDA device.
+    pub fn step_scaled(&mut self, inv_scale: f32, found_inf: bool) -> Result<()> {
+        self.handle.context.require_cpu("step_scaled")?;
+        let found_inf = f32::from(u8::from(found_inf));
+        let call = self.api().optimizer_step_scaled;
+        self.check(unsafe { call(self.as_ptr(), &inv_scale, &found_inf, self.stream()) })
+    }
+
+    /// Sets the gradients to zero. [`OptimizerOptions::zero_grads`] does it within the step.
+    pub fn zero_grads(&mut self) -> Result<()> {
+        let call = self.api().optimizer_zero_grads;
+        self.check(unsafe { call(self.as_ptr(), self.stream()) })
+    }
+
+    /// Gives a range of tensors hyper-parameters of their own, and returns the number of the group: 1, 2, ... Kind and
+    /// flags must be the optimizer's. A tensor can be moved out of group 0 once.
+    pub fn add_group(
+        &mut self,
+        tensors: Range<usize>,
+        options: &OptimizerOptions,
+    ) -> Result<usize> {
+        let options = options.to_raw()?;
+        let (first, count) = first_and_count(&tensors);
+        let mut group = 0;
+        let call = self.api().optimizer_add_group;
+        self.check(unsafe { call(self.as_ptr(), first, count, &options, &mut group) })?;
+        Ok(group as usize)
+    }
+
+    /// Number of groups, at least 1.
+    pub fn group_count(&self) -> Result<usize> {
+        let mut count = 0;
+        let call = self.api().optimizer_get_group_count;
+        self.check(unsafe { call(self.as_ptr(), &mut count) })?;
+        Ok(count as usize)
+    }
+
+    /// Hyper-parameters of a group.
+    pub fn options(&self, group: usize) -> Result<OptimizerOptions> {
+        // Numbers, all of which are written.
+        let mut raw: sys::gsc_optimizer_options = unsafe { mem::zeroed() };
+        raw.struct_size = size_of::<sys::gsc_optimizer_options>() as u32;
+        let call = self.api().optimizer_get_options;
+        self.check(unsafe { call(self.as_ptr(), number(group), &mut raw) })?;
+        Ok(OptimizerOptions::from_raw(&raw))
+    }
+
+    /// Replaces them from the next step on. Kind, flags and whether momentum is 0 must stay.
+    pub fn set_options(&mut self, group: usize, options: &OptimizerOptions) -> Result<()> {
+        let options = options.to_raw()?;
+        let call = self.api().optimizer_set_options;
+        self.check(unsafe { call(self.as_ptr(), number(group), &options, self.stream()) })
+    }
+
+    /// Sets the learning rate of a group from the next step on.
+    pub fn set_lr(&mut self, group: usize, lr: f64) -> Result<()> {
+        let call = self.api().optimizer_set_lr;
+        self.check(unsafe { call(self.as_ptr(), number(group), lr, self.stream()) })
+    }
+
+    /// Reads the learning rate of a group from device memory at every step; NULL returns to the last one that was set.
+    ///
+    /// # Safety
+    /// The number is in memory of the context's device, outlives its use here, and is not written while a step reads it.
+    pub unsafe fn set_device_lr(&mut self, group: usize, device_lr: *const f32) -> Result<()> {
+        let call = self.api().optimizer_set_device_lr;
+        self.check(call(self.as_ptr(), number(group), device_lr, self.stream()))
+    }
+
+    /// Number of state slots.
+    pub fn state_count(&self) -> Result<usize> {
+        let mut count = 0;
+        let call = self.api().optimizer_get_state_count;
+        self.check(unsafe { call(self.as_ptr(), &mut count) })?;
+        Ok(count as usize)
+    }
+
+    /// A state slot: its name and its tensors.
+    pub fn state(&self, slot: usize) -> Result<State<'_>> {
+        let (mut list, mut name) = (ptr::null_mut(), ptr::null());
+        let call = self.api().optimizer_get_state;
+        self.check(unsafe { call(self.as_ptr(), number(slot), &mut list, &mut name) })?;
+        Ok(State {
+            context: &self.handle.context,
+            list,
+            name,
+        })
+    }
+
+    /// A state slot, to write.
+    pub fn state_mut(&mut self, slot: usize) -> Result<StateMut<'_>> {
+        self.state(slot).map(StateMut)
+    }
+
+    /// Steps so far.
+    pub fn steps(&self) -> Result<Steps> {
+        let (mut applied, mut skipped) = (0, 0);
+        let call = self.api().optimizer_get_steps_sync;
+        self.check(unsafe { call(self.as_ptr(), &mut applied, &mut skipped, self.stream()) })?;
+        Ok(Steps {
+            applied: applied as u64,
+            skipped: skipped as u64,
+        })
+    }
+
+    /// Sets the step counts, for a checkpoint that was kept field by field.
+    pub fn set_steps(&mut self, steps: Steps) -> Result<()> {
+        let call = self.api().optimizer_set_steps;
+        let (applied, skipped) = (steps.applied as i64, steps.skipped as i64);
+        self.check(unsafe { call(self.as_ptr(), applied, skipped, self.stream()) })
+    }
+
+    /// Step counts and all state tensors, with a header that describes them and a checksum.
+    pub fn save(&mut self) -> Result<Vec<u8>> {
+        let mut size = 0;
+        let call = self.api().optimizer_get_save_size;
+        self.check(unsafe { call(self.as_ptr(), &mut size) })?;
+        let mut bytes = vec![0; size as usize];
+        self.save_to(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// As [`Optimizer::save`], to memory of exactly the size that it has.
+    pub fn save_to(&mut self, bytes: &mut [u8]) -> Result<()> {
+        let call = self.api().optimizer_save_sync;
+        let (data, size) = (bytes.as_mut_ptr() as *mut c_void, bytes.len() as i64);
+        self.check(unsafe { call(self.as_ptr(), data, size, self.stream()) })
+    }
+
+    /// Restores what [`Optimizer::save`] wrote on a machine of the same byte order. All of it is checked first. Errors:
+    /// `InvalidArgument` for truncated, damaged or foreign data, another kind, other counts or dtypes.
+    pub fn load(&mut self, bytes: &[u8]) -> Result<()> {
+        let call = self.api().optimizer_load_sync;
+        let (data, size) = (bytes.as_ptr() as *const c_void, bytes.len() as i64);
+        self.check(unsafe { call(self.as_ptr(), data, size, self.stream()) })
+    }
+
+    /// The context of its lists.
+    pub fn context(&self) -> &Context {
+        &self.handle.context
+    }
+
+    /// The handle, for calls through `gradscaler-sys`. Valid as long as the optimizer.
+    pub fn as_ptr(&self) -> *mut sys::gsc_optimizer {
+        self.handle.pointer.as_ptr()
+    }
+
+    fn api(&self) -> &'static sys::gsc_api {
+        self.handle.context.api()
+    }
+
+    fn stream(&self) -> sys::gsc_stream {
+        self.handle.context.stream()
+    }
+
+    fn check(&self, status: sys::gsc_status) -> Result<()> {
+        self.handle.context.check(status)
+    }
+}
+
+/// A range as the library takes it, which refuses one that is reversed as a count below 0.
+pub(crate) fn first_and_count(range: &Range<usize>) -> (i64, i64) {
+    (
+        range.start as i64,
+        range.end.wrapping_sub(range.start) as i64,
+    )
+}
+
+/// Where the gradients are. Private, so that nothing else can be passed for them.
+mod sealed {
+    use crate::in_use::InUse;
+    use gradscaler_sys::{gsc_stream, gsc_tensor_list};
+    use std::sync::Arc;
+
+    pub trait Sealed {
+        fn list(&self) -> *mut gsc_tensor_list;
+        fn in_use(&self) -> &Arc<InUse>;
+        /// That of their device.
+        fn stream(&self) -> gsc_stream;
+    }
+}
+
+/// Gradients for a scaler: a [`TensorList`], or those of an [`Optimizer`].
+pub trait Gradients: sealed::Sealed {}
+impl Gradients for TensorList<'_> {}
+impl Gradients for Optimizer<'_> {}
+
+impl sealed::Sealed for TensorList<'_> {
+    fn list(&self) -> *mut sys::gsc_tensor_list {
+        self.as_ptr()
+    }
+
+    fn in_use(&self) -> &Arc<InUse> {
+        &self.in_use
+    }
+
+    fn stream(&self) -> sys::gsc_stream {
+        self.context().stream()
+    }
+}
+
+impl sealed::Sealed for Optimizer<'_> {
+    fn list(&self) -> *mut sys::gsc_tensor_list {
+        self.lists.grads.as_ptr()
+    }
+
+    fn in_use(&self) -> &Arc<InUse> {
+        &self.lists.grads.in_use
+    }
+
+    fn stream(&self) -> sys::gsc_stream {
+        self.context().stream()
+    }
+}

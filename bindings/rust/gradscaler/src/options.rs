@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// The policy of a scaler and the hyper-parameters of an optimizer: plain structs with a method per field, for
+// `ScalerOptions::default().init_scale(1024.0)`.
+use crate::error::check;
+use crate::library::api;
+use crate::{FloorAction, GrowthTiming, HysteresisRefill, OptimizerKind, Preset, Result};
+use gradscaler_sys as sys;
+use std::mem::{size_of, MaybeUninit};
+
+/// Declares a method for each field that sets it.
+macro_rules! setters {
+    ($name:ident: $($field:ident: $type:ty),*) => {
+        impl $name {
+            $(
+                #[doc = concat!("Sets the field `", stringify!($field), "`.")]
+                #[allow(clippy::useless_conversion)]
+                pub fn $field(mut self, $field: $type) -> Self {
+                    self.$field = $field.into();
+                    self
+                }
+            )*
+        }
+    };
+}
+
+/// The policy of a [`GradScaler`](crate::GradScaler). The default is PyTorch's.
+///
+/// ```
+/// use gradscaler::{Preset, ScalerOptions};
+///
+/// let options = ScalerOptions::default().init_scale(1024.0).growth_interval(100);
+/// assert_eq!(options, ScalerOptions { init_scale: 1024.0, growth_interval: 100, ..Default::default() });
+/// assert_eq!(ScalerOptions::preset(Preset::Torch)?, ScalerOptions::default());
+/// # Ok::<(), gradscaler::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScalerOptions {
+    /// First scale, finite and > 0, within `min_scale` and `max_scale`. Default 65536.
+    pub init_scale: f32,
+    /// The scale is not lowered below this; 0: no floor. Default 0.
+    pub min_scale: f32,
+    /// The scale is not raised above this; 0: no ceiling. Default 0.
+    pub max_scale: f32,
+    /// Clean steps between growths, >= 1. Default 2000.
+    pub growth_interval: i32,
+    /// The scale is multiplied by this to grow, > 1. Default 2.
+    pub growth_factor: f64,
+    /// The scale is multiplied by this on overflow, in (0, 1). Default 0.5.
+    pub backoff_factor: f64,
+    /// If not, the scale is 1, nothing is checked, every step is applied. Default true.
+    pub enabled: bool,
+    /// Back off at the H-th overflow, >= 1. Default 1.
+    pub hysteresis: i32,
+    /// When the hysteresis counter is filled up again. Default on growth.
+    pub hysteresis_refill: HysteresisRefill,
+    /// Which clean step makes the scale grow. Default at the interval.
+    pub growth_timing: GrowthTiming,
+    /// Back off only if overflows / updates since the last rescale >= this, in \[0, 1\]. Default 0.
+    pub overflow_tolerance: f64,
+    /// While the scale is below this, `recovery_interval` replaces `growth_interval`; 0: never. Default 0.
+    pub recovery_threshold: f32,
+    /// See `recovery_threshold`; >= 1 if that is set. Default 0.
+    pub recovery_interval: i32,
+    /// What happens at an overflow if the scale is at its minimum. Default clamp.
+    pub floor_action: FloorAction,
+    /// Consecutive skipped updates at the floor before it is reported, >= 1. Default 1.
+    pub floor_patience: i32,
+    /// Updates kept in the history, 0 to 2^20. Default 1024.
+    pub history_capacity: i32,
+    /// Grow when the tracker equals the interval, not when it has reached it. Default false.
+    pub grow_on_equal: bool,
+    /// Store a grown scale even if it is inf. Default false.
+    pub no_finite_guard: bool,
+    /// A backoff to `min_scale` or below keeps the old scale and counts as being at the floor. Default false.
+    pub floor_exclusive: bool,
+    /// Narrow the factors to fp32 and multiply in fp32. Default false.
+    pub fp32_products: bool,
+}
+
+setters!(ScalerOptions: init_scale: f32, min_scale: f32, max_scale: f32, growth_interval: i32, growth_factor: f64, backoff_factor: f64, enabled: bool, hysteresis: i32, hysteresis_refill: HysteresisRefill, growth_timing: GrowthTiming, overflow_tolerance: f64, recovery_threshold: f32, recovery_interval: i32, floor_action: FloorAction, floor_patience: i32, history_capacity: i32, grow_on_equal: bool, no_finite_guard: bool, floor_exclusive: bool, fp32_products: bool);
+
+impl Default for ScalerOptions {
+    fn default() -> Self {
+        ScalerOptions {
+            init_scale: 65536.0,
+            min_scale: 0.0,
+            max_scale: 0.0,
+            growth_interval: 2000,
+            growth_factor: 2.0,
+            backoff_factor: 0.5,
+            enabled: true,
+            hysteresis: 1,
+            hysteresis_refill: HysteresisRefill::OnGrowth,
+            growth_timing: GrowthTiming::AtInterval,
+            overflow_tolerance: 0.0,
+            recovery_threshold: 0.0,
+            recovery_interval: 0,
+            floor_action: FloorAction::Clamp,
+            floor_patience: 1,
+            history_capacity: 1024,
+            grow_on_equal: false,
+            no_finite_guard: false,
+            floor_exclusive: false,
+            fp32_products: false,
+        }
+    }
+}
+
+fn flags(bits: &[(bool, u32)]) -> u32 {
+    bits.iter()
+        .filter(|(set, _)| *set)
+        .fold(0, |all, (_, bit)| all | bit)
+}
+
+impl ScalerOptions {
+    /// The policy of another system, step by step.
+    pub fn preset(preset: Preset) -> Result<Self> {
+        Ok(Self::from_raw(&Self::init(preset)?))
+    }
+
+    fn init(preset: Preset) -> Result<sys::gsc_scaler_options> {
+        let api = api()?;
+        let mut raw = MaybeUninit::<sys::gsc_scaler_options>::uninit();
+        let size = size_of::<sys::gsc_scaler_options>() as u32;
+        check(api, unsafe {
+            (api.scaler_options_init)(raw.as_mut_ptr(), size, preset as i32)
+        })?;
+        Ok(unsafe { raw.assume_init() })
+    }
+
+    pub(crate) fn to_raw(self) -> Result<sys::gsc_scaler_options> {
+        Ok(sys::gsc_scaler_options {
+            flags: flags(&[
+                (self.grow_on_equal, sys::GSC_SCALER_GROW_ON_EQUAL),
+                (self.no_finite_guard, sys::GSC_SCALER_NO_FINITE_GUARD),
+                (self.floor_exclusive, sys::GSC_SCALER_FLOOR_EXCLUSIVE),
+                (self.fp32_products, sys::GSC_SCALER_FP32_PRODUCTS),
+            ]),
+            init_scale: self.init_scale,
+            min_scale: self.min_scale,
+            max_scale: self.max_scale,
+            growth_interval: self.growth_interval,
+            growth_factor: self.growth_factor,
+            backoff_factor: self.backoff_factor,
+            enabled: self.enabled.into(),
+            hysteresis: self.hysteresis,
+            hysteresis_refill: self.hysteresis_refill as i32,
+            growth_timing: self.growth_timing as i32,
+            overflow_tolerance: self.overflow_tolerance,
+            recovery_threshold: self.recovery_threshold,
+            recovery_interval: self.recovery_interval,
+            floor_action: self.floor_action as i32,
+            floor_patience: self.floor_patience,
+            history_capacity: self.history_capacity,
+            ..Self::init(Preset::Torch)?
+        })
+    }
+
+    pub(crate) fn from_raw(raw: &sys::gsc_scaler_options) -> Self {
+        let default = Self::default();
+        ScalerOptions {
+            init_scale: raw.init_scale,
+            min_scale: raw.min_scale,
+            max_scale: raw.max_scale,
+            growth_interval: raw.growth_interval,
+            growth_factor: raw.growth_factor,
+            backoff_factor: raw.backoff_factor,
+            enabled: raw.enabled != 0,
+            hysteresis: raw.hysteresis,
+            hysteresis_refill: raw
+                .hysteresis_refill
+                .try_into()
+                .unwrap_or(default.hysteresis_refill),
+            growth_timing: raw
+                .growth_timing
+                .try_into()
+                .unwrap_or(default.growth_timing),
+            overflow_tolerance: raw.overflow_tolerance,
+            recovery_threshold: raw.recovery_threshold,
+            recovery_interval: raw.recovery_interval,
+            floor_action: raw.floor_action.try_into().unwrap_or(default.floor_action),
+            floor_patience: raw.floor_patience,
+            history_capacity: raw.history_capacity,
+            grow_on_equal: raw.flags & sys::GSC_SCALER_GROW_ON_EQUAL != 0,
+            no_finite_guard: raw.flags & sys::GSC_SCALER_NO_FINITE_GUARD != 0,
+            floor_exclusive: raw.flags & sys::GSC_SCALER_FLOOR_EXCLUSIVE != 0,
+            fp32_products: raw.flags & sys::GSC_SCALER_FP32_PRODUCTS != 0,
+        }
+    }
+}
+
+/// Hyper-parameters of an [`Optimizer`](crate::Optimizer), or of a group of its tensors. What is `None` has the default
+/// of the kind.
+///
+/// ```
+/// use gradscaler::OptimizerOptions;
+///
+/// let options = OptimizerOptions::adamw().lr(2e-3).weight_decay(0.0);
+/// assert_eq!(options.lr, Some(2e-3));
+/// assert_eq!(options.beta1, None); // 0.9, AdamW's
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OptimizerOptions {
+    /// The update formula.
+    pub kind: OptimizerKind,
+    /// Learning rate, >= 0. SGD, Adam, AdamW, LAMB 1e-3; Adagrad 1e-2; Lion 1e-4.
+    pub lr: Option<f64>,
+    /// In \[0, 1). Adam, AdamW, LAMB, Lion: 0.9.
+    pub beta1: Option<f64>,
+    /// In \[0, 1). Adam, AdamW, LAMB: 0.999; Lion: 0.99.
+    pub beta2: Option<f64>,
+    /// >= 0. Adam, AdamW 1e-8; Adagrad 1e-10; LAMB 1e-6.
+    pub eps: Option<f64>,
+    /// >= 0. AdamW, LAMB: 1e-2; others 0.
+    pub weight_decay: Option<f64>,
+    /// SGD, >= 0. Default 0. Group 0 decides whether there is a momentum buffer.
+    pub momentum: Option<f64>,
+    /// SGD. Default 0.
+    pub dampening: Option<f64>,
+    /// Adagrad, >= 0. Default 0.
+    pub lr_decay: Option<f64>,
+    /// Adagrad: `sum` starts at this when the library makes the state, >= 0. Default 0.
+    pub initial_accumulator_value: Option<f64>,
+    /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
+    pub nesterov: bool,
+    /// Adam, AdamW: the maximum of all exp_avg_sq so far normalises the step.
+    pub amsgrad: bool,
+    /// Ascend instead of descend.
+    pub maximize: bool,
+    /// Set the gradients to zero in the same pass, also when the step is skipped.
+    pub zero_grads: bool,
+    /// Write the unscaled and clipped gradients back in the same pass, unless the step is skipped.
+    pub write_grads: bool,
+}
+
+setters!(OptimizerOptions: lr: f64, beta1: f64, beta2: f64, eps: f64, weight_decay: f64, momentum: f64, dampening: f64,
+    lr_decay: f64, initial_accumulator_value: f64, nesterov: bool, amsgrad: bool, maximize: bool, zero_grads: bool,
+    write_grads: bool);
+
+/// AdamW with its defaults.
+impl Default for OptimizerOptions {
+    fn default() -> Self {
+        Self::new(OptimizerKind::AdamW)
+    }
+}
+
+impl OptimizerOptions {
+    /// The defaults of a kind.
+    pub const fn new(kind: OptimizerKind) -> Self {
+        OptimizerOptions {
+            kind,
+            lr: None,
+            beta1: None,
+            beta2: None,
+            eps: None,
+            weight_decay: None,
+            momentum: None,
+            dampening: None,
+            lr_decay: None,
+            initial_accumulator_value: None,
+            nesterov: false,
+            amsgrad: false,
+            maximize: false,
+            zero_grads: false,
+            write_grads: false,
+        }
+    }
+
+    /// Stochastic gradient descent.
+    pub const fn sgd() -> Self {
+        Self::new(OptimizerKind::Sgd)
+    }
+
+    /// Adam; weight decay is added to the gradient.
+    pub const fn adam() -> Self {
+        Self::new(OptimizerKind::Adam)
+    }
+
+    /// Adam with decoupled weight decay.
+    pub const fn adamw() -> Self {
+        Self::new(OptimizerKind::AdamW)
+    }
+
+    /// Adagrad.
+    pub const fn adagrad() -> Self {
+        Self::new(OptimizerKind::Adagrad)
+    }
+
+    /// Lion.
+    pub const fn lion() -> Self {
+        Self::new(OptimizerKind::Lion)
+    }
+
+    /// LAMB.
+    pub const fn lamb() -> Self {
+        Self::new(OptimizerKind::Lamb)
+    }
+
+    pub(crate) fn to_raw(self) -> Result<sys::gsc_optimizer_options> {
+        let api = api()?;
+        let mut raw = MaybeUninit::<sys::gsc_optimizer_options>::uninit();
+        let size = size_of::<sys::gsc_optimizer_options>() as u32;
+        check(api, unsafe {
+            (api.optimizer_options_init)(raw.as_mut_ptr(), size, self.kind as i32)
+        })?;
+        let raw = unsafe { raw.assume_init() };
+        Ok(sys::gsc_optimizer_options {
+            flags: flags(&[
+                (self.nesterov, sys::GSC_OPTIMIZER_NESTEROV),
+                (self.amsgrad, sys::GSC_OPTIMIZER_AMSGRAD),
+                (self.maximize, sys::GSC_OPTIMIZER_MAXIMIZE),
+                (self.zero_grads, sys::GSC_OPTIMIZER_ZERO_GRADS),
+                (self.write_grads, sys::GSC_OPTIMIZER_WRITE_GRADS),
+            ]),
+            lr: self.lr.unwrap_or(raw.lr),
+            beta1: self.beta1.unwrap_or(raw.beta1),
+            beta2: self.beta2.unwrap_or(raw.beta2),
+            eps: self.eps.unwrap_or(raw.eps),
+            weight_decay: self.weight_decay.unwrap_or(raw.weight_decay),
+            momentum: self.momentum.unwrap_or(raw.momentum),
+            dampening: self.dampening.unwrap_or(raw.dampening),
+            lr_decay: self.lr_decay.unwrap_or(raw.lr_decay),
+            initial_accumulator_value: self
+                .initial_accumulator_value
+                .unwrap_or(raw.initial_accumulator_value),
+            ..raw
+        })
+    }
+
+    pub(crate) fn from_raw(raw: &sys::gsc_optimizer_options) -> Self {
+        OptimizerOptions {
+            kind: raw.kind.try_into().unwrap_or(OptimizerKind::AdamW),
+            lr: Some(raw.lr),
+            beta1: Some(raw.beta1),
+            beta2: Some(raw.beta2),
+            eps: Some(raw.eps),
+            weight_decay: Some(raw.weight_decay),
+            momentum: Some(raw.momentum),
+            dampening: Some(raw.dampening),
+            lr_decay: Some(raw.lr_decay),
+            initial_accumulator_value: Some(raw.initial_accumulator_value),
+            nesterov: raw.flags & sys::GSC_OPTIMIZER_NESTEROV != 0,
+            amsgrad: raw.flags & sys::GSC_OPTIMIZER_AMSGRAD != 0,
+            maximize: raw.flags & sys::GSC_OPTIMIZER_MAXIMIZE != 0,
+            zero_grads: raw.flags & sys::GSC_OPTIMIZER_ZERO_GRADS != 0,
+            write_grads: raw.flags & sys::GSC_OPTIMIZER_WRITE_GRADS != 0,
+        }
+    }
+}

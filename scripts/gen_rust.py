@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The declarations of gradscaler.h in Rust. For the crate gradscaler-sys: types, constants, the function table and, for
+programs that link the library, the functions. For the crate gradscaler: the enumerations. Part of scripts/gen-api."""
+import pathlib
+import re
+import textwrap
+
+import gen_enums
+
+BINDINGS = "bindings/rust/gradscaler-sys/src/bindings.rs"
+ENUMS = "bindings/rust/gradscaler/src/enums.rs"
+WIDTH = 100  # rustfmt's
+PLAIN = {"void": "c_void", "char": "c_char", "int32_t": "i32", "int64_t": "i64", "uint32_t": "u32", "float": "f32",
+         "double": "f64"}
+
+HEAD = f"""\
+// SPDX-License-Identifier: Apache-2.0
+// The types, constants and functions of gradscaler.h with their contracts.
+// {gen_enums.NOTE}
+use core::ffi::c_void;
+use std::os::raw::c_char;
+"""
+
+
+def fail(message):
+    raise SystemExit(f"gen-api: {message}")
+
+
+def rust_type(text, names):
+    """`const char *const *` -> `*const *const c_char`. `names`: the types of the header."""
+    words = re.findall(r"\w+|\*", text)
+    base = [word for word in words if word not in ("const", "*", "struct")]
+    if len(base) != 1 or base[0] not in PLAIN and base[0] not in names:
+        fail(f"no Rust for the C type `{text}`")
+    result, const = PLAIN.get(base[0], base[0]), words[0] == "const"
+    for i, word in enumerate(words):
+        if word == "*":
+            result = f"*{'const' if const else 'mut'} {result}"
+            const = words[i + 1:i + 2] == ["const"]
+    return result
+
+
+def declarator(text, names):
+    """(name, Rust type) of a field or parameter such as `int64_t reserved[2]`."""
+    match = re.fullmatch(r"(.*?[\s*])(\w+)(?:\[(\d+)\])?", text.strip(), re.S)
+    if not match:
+        fail(f"cannot read the declaration `{text}`")
+    kind = rust_type(match[1], names)
+    return match[2], f"[{kind}; {match[3]}]" if match[3] else kind
+
+
+def parameters_of(text, names):
+    return [] if text.strip() in ("", "void") else [declarator(p, names) for p in text.split(",")]
+
+
+def doc(text, indent=""):
+    """A comment of the header as one paragraph of rustdoc, in which nothing is a link, a tag or emphasis."""
+    pieces = text.split("`")
+    pieces[::2] = [re.sub(r"([\[\]<*])", r"\\\1", piece) for piece in pieces[::2]]
+    lines = textwrap.wrap("`".join(pieces), WIDTH, initial_indent=f"{indent}/// ", subsequent_indent=f"{indent}/// ",
+                          break_long_words=False, break_on_hyphens=False)
+    return [line.replace("/// >", "/// \\>", 1) for line in lines]
+
+
+def text_of(comment):
+    return gen_enums.text_of(comment) if comment else ""
+
+
+def signature(head, parameters, result, indent, end):
+    """`head(parameters) -> result` + end, broken as rustfmt does."""
+    tail = f"){f' -> {result}' if result else ''}{end}"
+    line = f"{indent}{head}({', '.join(f'{name}: {kind}' for name, kind in parameters)}{tail}"
+    if len(line) <= WIDTH:
+        return [line]
+    return [f"{indent}{head}(", *(f"{indent}    {name}: {kind}," for name, kind in parameters), f"{indent}{tail}"]
+
+
+class Header:
+    """What the header declares, in its order."""
+
+    def __init__(self, text):
+        comment = r"(?P<comment>/\*\*(?:(?!\*/).)*\*/\n)?"
+        self.text = text
+        self.opaque = [name for name in re.findall(r"^typedef struct (\w+) \1;", text, re.M)
+                       if not re.search(rf"^struct {name} \{{", text, re.M) and name != "gsc_api"]
+        self.structs = [m for m in re.finditer(
+            comment + r"^(?:typedef )?struct (?P<name>\w+) \{\n(?P<body>.*?)\n\}(?: \w+)?;", text, re.M | re.S)]
+        self.callbacks = [m for m in re.finditer(
+            comment + r"^typedef (?P<result>\w[\w\s]*[\s*])\(\*(?P<name>\w+)\)\((?P<parameters>[^)]*)\);", text, re.M | re.S)]
+        self.names = {*self.opaque, *(m["name"] for m in self.structs), *(m["name"] for m in self.callbacks),
+                      "gsc_status", "gsc_stream", "gsc_api"}
+        self.callback_names = {m["name"] for m in self.callbacks}
+
+    def constants(self):
+        lines = []
+        for match in re.finditer(r"(/\*\*(?:(?!\*/).)*\*/)?\s*^#define (GSC_\w+) (\S+)$", self.text, re.M | re.S):
+            value = match[3].strip("()")
+            if re.fullmatch(r"-?(0x)?[0-9a-fA-F]+u?", value):
+                kind = "u32" if value.endswith("u") else "i32"
+                lines += [*doc(text_of(match[1])), f"pub const {match[2]}: {kind} = {value.rstrip('u')};"]
+        pattern = r"(/\*\*(?:(?!\*/).)*\*/)?\s*(?:typedef int32_t gsc_status;\s*)?^enum \{(.*?)\n\};"
+        for match in re.finditer(pattern, self.text, re.M | re.S):
+            kind = "u32" if match[1] and "Bits of" in match[1] else "i32"
+            if "GSC_OK" in match[2]:
+                kind = "gsc_status"
+            items = re.findall(r"(/\*\*(?:(?!\*/).)*\*/)?\s*\b(GSC_\w+) = (-?\w+)", match[2], re.S)
+            for text, name, value in items:
+                lines += [*doc(text_of(text)), f"pub const {name}: {kind} = {value};"]
+        return lines
+
+    def struct(self, match):
+        comments = iter(re.findall(r"/\*\*(?:(?!\*/).)*\*/", match["body"], re.S))
+        body = re.sub(r"/\*\*(?:(?!\*/).)*\*/", "@", match["body"], flags=re.S)
+        lines = [*doc(text_of(match["comment"])), "#[repr(C)]", "#[derive(Clone, Copy, Debug)]",
+                 f"pub struct {match['name']} {{"]
+        for field in body.replace("\n", " ").split(";")[:-1]:
+            has_comment = "@" in field
+            name, kind = declarator(field.replace("@", ""), self.names)
+            if kind in self.callback_names:
+                kind = f"Option<{kind}>"
+            lines += [*doc(text_of(next(comments)) if has_comment else "", "    "), f"    pub {name}: {kind},"]
+        return [*lines, "}"]
+
+    def callback(self, match):
+        result = match["result"].strip()
+        result = "" if result == "void" else rust_type(match["result"], self.names)
+        parameters = parameters_of(match["parameters"], self.names)
+        return [*doc(text_of(match["comment"])),
+                *signature(f"pub type {match['name']} = unsafe extern \"C\" fn", parameters, result, "", ";")]
+
+
+def function(function, names):
+    """(parameters, result) in Rust; a callback may be NULL wherever it is a parameter."""
+    parameters = parameters_of(", ".join(function.parameters), names.names)
+    parameters = [(name, f"Option<{kind}>" if kind in names.callback_names else kind) for name, kind in parameters]
+    result = function.result.strip()
+    return parameters, "" if result == "void" else rust_type(result, names.names)
+
+
+def make(header_text, functions, in_table):
+    """`functions`: of the header; `in_table`: those of the table in its order."""
+    header = Header(header_text)
+    lines = HEAD.splitlines()
+    lines += ["", "/// Result of every function that can fail: one of the `GSC_OK` and `GSC_ERROR_*`.",
+              "pub type gsc_status = i32;",
+              *doc("cudaStream_t or CUstream as a plain pointer; NULL is the default stream. Ignored on the CPU."),
+              "pub type gsc_stream = *mut c_void;", "", *header.constants()]
+    for name in header.opaque:
+        lines += ["", f"/// A handle of the library's: see `{name}_create`.", "#[repr(C)]", f"pub struct {name} {{",
+                  "    _opaque: [u8; 0],", "    _not_send_sync: core::marker::PhantomData<*mut u8>,", "}"]
+    for callback in header.callbacks:
+        lines += ["", *header.callback(callback)]
+    for struct in header.structs:
+        lines += ["", *header.struct(struct)]
+    lines += ["", "/// The function table: a pointer for every function of the header, without the `gsc_`. Fields are only ever",
+              "/// appended: a library whose `struct_size` is smaller lacks the last ones.", "#[repr(C)]",
+              "#[derive(Clone, Copy, Debug)]", "pub struct gsc_api {", "    /// Bytes of the table that the library has.",
+              "    pub struct_size: u32,", "    /// ABI number of the library.", "    pub abi_version: u32,"]
+    for f in in_table:
+        parameters, result = function(f, header)
+        lines += [*doc(f.text, "    "),
+                  *signature(f"pub {f.name[len('gsc_'):]}: unsafe extern \"C\" fn", parameters, result, "    ", ",")]
+    lines += ["}", "", '#[cfg(feature = "link")]', 'extern "C" {']
+    for f in functions:
+        parameters, result = function(f, header)
+        lines += [*doc(f.text, "    "), *signature(f"pub fn {f.name}", parameters, result, "    ", ";")]
+    lines += ["}", "", *layout(header, in_table)]
+    return "\n".join(lines) + "\n"
+
+
+def layout(header, in_table):
+    """Sizes and offsets as the compiler sees them, for the test that compares them with the recorded ones."""
+    structs = {}
+    for struct in header.structs:
+        body = re.sub(r"/\*\*(?:(?!\*/).)*\*/", "", struct["body"], flags=re.S)
+        structs[struct["name"]] = [declarator(f, header.names)[0] for f in body.replace("\n", " ").split(";")[:-1]]
+    structs["gsc_api"] = ["struct_size", "abi_version", *(f.name[len("gsc_"):] for f in in_table)]
+    lines = ["#[cfg(test)]", "pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {",
+             "    let mut all = Vec::new();"]
+    for name, fields in structs.items():
+        lines += textwrap.wrap(f"fields!(all, {name}, {', '.join(fields)});", WIDTH, initial_indent="    ",
+                               subsequent_indent="        ")
+    return [*lines, "    all", "}"]
+
+
+def make_enums(header_text):
+    enums = gen_enums.parse(header_text)
+
+    def words(text, indent):
+        return [gen_enums.translate(line, enums, lambda kind, name: f"[`{kind}::{gen_enums.pascal(name)}`]")
+                for line in doc(text, indent)]
+
+    lines = ["// SPDX-License-Identifier: Apache-2.0",
+             f"// The constants of the library as enumerations. {gen_enums.NOTE}", "use gradscaler_sys as sys;"]
+    for enum in enums:
+        names = [(constant, gen_enums.pascal(name), text) for constant, name, text in enum.items]
+        lines += ["", *words(enum.comment, ""), "#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]",
+                  "#[non_exhaustive]", "#[repr(i32)]", f"pub enum {enum.name} {{"]
+        for constant, name, text in names:
+            lines += [*words(text, "    "), f"    {name} = sys::{constant},"]
+        lines += ["}", "", f"impl TryFrom<i32> for {enum.name} {{", "    /// The code that is none of these.",
+                  "    type Error = i32;", "", "    fn try_from(code: i32) -> Result<Self, i32> {", "        match code {",
+                  *(f"            sys::{constant} => Ok(Self::{name})," for constant, name, _ in names),
+                  "            _ => Err(code),", "        }", "    }", "}"]
+    return "\n".join(lines) + "\n"
+
+
+def files(header, root, functions, in_table):
+    """{path: text}; none where `root` has no Rust."""
+    if not (pathlib.Path(root) / BINDINGS).parent.is_dir():
+        return {}
+    return {BINDINGS: make(header, functions, in_table), ENUMS: make_enums(header)}
