@@ -5,6 +5,7 @@ use crate::{Report, Status};
 use gradscaler_sys as sys;
 use std::ffi::CStr;
 use std::fmt;
+use std::mem;
 use std::os::raw::c_char;
 
 /// What every fallible function of this crate returns.
@@ -20,18 +21,37 @@ pub struct Error(Box<Inner>);
 struct Inner {
     status: Status,
     message: String,
+    place: Place,
     report: Option<Report>,
     source: Option<Cause>,
 }
 
+/// What a failure was about, in fields. Empty where it was not about one, or the crate itself refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Place {
+    /// The function of the C interface that failed.
+    pub function: String,
+    /// The parameter, by its name in `gradscaler.h`.
+    pub argument: String,
+    /// The member, if the argument or an entry of it is a struct: "init_scale".
+    pub field: String,
+    /// The entry of an array that is none of tensors: slot of `state`, group of `device_lr`.
+    pub index: Option<usize>,
+    /// The tensor in a list.
+    pub tensor: Option<usize>,
+}
+
 impl Error {
     pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
-        Error(Box::new(Inner {
+        let inner = Inner {
             status,
             message: message.into(),
+            place: Place::default(),
             report: None,
             source: None,
-        }))
+        };
+        Error(Box::new(inner))
     }
 
     pub(crate) fn with_report(mut self, report: Report) -> Self {
@@ -52,6 +72,11 @@ impl Error {
     /// One sentence that names the function, the argument and, for tensors, the index.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// What it was about, in fields.
+    pub fn place(&self) -> &Place {
+        &self.0.place
     }
 
     /// The report that was asked for, if the status is [`Status::ScaleFloor`].
@@ -90,8 +115,21 @@ pub(crate) fn check(api: &sys::gsc_api, status: sys::gsc_status) -> Result<()> {
     }
     let message = text(unsafe { (api.error_get_message)() });
     // A status of a later library must still become an error.
-    Err(Error::new(
+    let mut error = Error::new(
         Status::try_from(status).unwrap_or(Status::Internal),
         message,
-    ))
+    );
+    // Numbers and addresses, all of which are written.
+    let mut last: sys::gsc_error = unsafe { mem::zeroed() };
+    last.struct_size = mem::size_of_val(&last) as u32;
+    if unsafe { (api.error_get_last)(&mut last) } == sys::GSC_OK {
+        error.0.place = Place {
+            function: text(last.function),
+            argument: text(last.argument),
+            field: text(last.field),
+            index: usize::try_from(last.index).ok(),
+            tensor: usize::try_from(last.tensor).ok(),
+        };
+    }
+    Err(error)
 }

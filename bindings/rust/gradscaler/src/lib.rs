@@ -18,7 +18,7 @@ mod tensor_list;
 
 pub use context::{Context, ContextOptions};
 pub use enums::*;
-pub use error::{Cause, Error, Result};
+pub use error::{Cause, Error, Place, Result};
 #[cfg(not(feature = "link"))]
 pub use library::load;
 pub use library::{
