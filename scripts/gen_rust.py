@@ -86,7 +86,8 @@ class Header:
         self.structs = [m for m in re.finditer(
             comment + r"^(?:typedef )?struct (?P<name>\w+) \{\n(?P<body>.*?)\n\}(?: \w+)?;", text, re.M | re.S)]
         self.callbacks = [m for m in re.finditer(
-            comment + r"^typedef (?P<result>\w[\w\s]*[\s*])\(\*(?P<name>\w+)\)\((?P<parameters>[^)]*)\);", text, re.M | re.S)]
+            comment + r"^typedef (?P<result>\w[\w\s]*[\s*])\(\*(?P<name>\w+)\)\((?P<parameters>[^)]*)\);",
+            text, re.M | re.S)]
         self.names = {*self.opaque, *(m["name"] for m in self.structs), *(m["name"] for m in self.callbacks),
                       "gsc_status", "gsc_stream", "gsc_api"}
         self.callback_names = {m["name"] for m in self.callbacks}
@@ -152,10 +153,11 @@ def make(header_text, functions, in_table):
         lines += ["", *header.callback(callback)]
     for struct in header.structs:
         lines += ["", *header.struct(struct)]
-    lines += ["", "/// The function table: a pointer for every function of the header, without the `gsc_`. Fields are only ever",
-              "/// appended: a library whose `struct_size` is smaller lacks the last ones.", "#[repr(C)]",
-              "#[derive(Clone, Copy, Debug)]", "pub struct gsc_api {", "    /// Bytes of the table that the library has.",
-              "    pub struct_size: u32,", "    /// ABI number of the library.", "    pub abi_version: u32,"]
+    lines += ["", *doc("The function table: a pointer for every function of the header, without the `gsc_`. Fields are "
+                       "only ever appended: a library whose `struct_size` is smaller lacks the last ones."),
+              "#[repr(C)]", "#[derive(Clone, Copy, Debug)]", "pub struct gsc_api {",
+              "    /// Bytes of the table that the library has.", "    pub struct_size: u32,",
+              "    /// ABI number of the library.", "    pub abi_version: u32,"]
     for f in in_table:
         parameters, result = function(f, header)
         lines += [*doc(f.text, "    "),
@@ -199,7 +201,8 @@ def make_enums(header_text):
         for constant, name, text in names:
             lines += [*words(text, "    "), f"    {name} = sys::{constant},"]
         lines += ["}", "", f"impl TryFrom<i32> for {enum.name} {{", "    /// The code that is none of these.",
-                  "    type Error = i32;", "", "    fn try_from(code: i32) -> Result<Self, i32> {", "        match code {",
+                  "    type Error = i32;", "",
+                  "    fn try_from(code: i32) -> Result<Self, i32> {", "        match code {",
                   *(f"            sys::{constant} => Ok(Self::{name})," for constant, name, _ in names),
                   "            _ => Err(code),", "        }", "    }", "}"]
     return "\n".join(lines) + "\n"

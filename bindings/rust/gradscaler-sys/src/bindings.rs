@@ -569,8 +569,8 @@ pub struct gsc_tensor_diagnosis {
     pub l2_norm: f64,
 }
 
-/// The function table: a pointer for every function of the header, without the `gsc_`. Fields are only ever
-/// appended: a library whose `struct_size` is smaller lacks the last ones.
+/// The function table: a pointer for every function of the header, without the `gsc_`. Fields are
+/// only ever appended: a library whose `struct_size` is smaller lacks the last ones.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_api {
