@@ -41,7 +41,7 @@ macro_rules! fields {
             stringify!($structure),
             stringify!($field),
             unsafe { core::ptr::addr_of!((*whole.as_ptr()).$field) as usize } - whole.as_ptr() as usize,
-            size_of::<$structure>(),
+            core::mem::size_of::<$structure>(),
         ));)*
     };
 }

@@ -1,0 +1,163 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- What LuaJIT makes of the declarations, and what a language with a garbage collector meets: buffers that only the library
+-- points at, finalizers in any order, the last error of a thread, callbacks. What the library does is tested elsewhere.
+--
+--     GRADSCALER_LIBRARY=... luajit test.lua <folder of gradscaler.lua> <tests/abi/layout.inc>
+package.path = arg[1] .. "/?.lua;" .. package.path
+local ffi = require("ffi")
+local gs = require("gradscaler")
+
+local tests = {}
+
+local function equal(found, wanted, what)
+  if found ~= wanted then error(("%s is %s, not %s"):format(what, tostring(found), tostring(wanted)), 2) end
+end
+
+local function refused(says, f, ...)
+  local ok, message = pcall(f, ...)
+  assert(not ok and message:find(says, 1, true), ("%s in place of %q"):format(tostring(message), says))
+end
+
+local function array(n, value)
+  local data = ffi.new("float[?]", n)
+  for i = 0, n - 1 do data[i] = value end
+  return data
+end
+
+local function sgd(context, n)
+  local C = gs.C
+  local weights, grads = array(n, 0), array(n, 1024)
+  local optimizer = gs.optimizer(context, {kind = C.GSC_SGD, lr = 1}, gs.list(context, {{weights, n, C.GSC_FP32}}),
+                                 gs.list(context, {{grads, n, C.GSC_FP32}}))
+  return optimizer, weights, grads
+end
+
+function tests.a_library_that_is_not_there_is_named()
+  refused('tried "/nowhere/libgradscaler.so.1"', gs.open, "/nowhere/libgradscaler.so.1")
+  gs.open()
+end
+
+function tests.structs_and_constants_are_the_recorded_ones()
+  local seen = 0
+  for line in io.lines(arg[2]) do
+    local kind, rest = line:match("^GSC_LAYOUT_(%u+)%((.*)%)$")
+    local words = {}
+    for word in (rest or ""):gmatch("[-%w_]+") do words[#words + 1] = word end
+    -- The table of functions is opaque here.
+    if words[1] ~= "gsc_api" then
+      if kind == "SIZE" then
+        equal(ffi.sizeof(words[1]), tonumber(words[2]), "sizeof " .. words[1])
+      elseif kind == "FIELD" then
+        equal(ffi.offsetof(words[1], words[2]), tonumber(words[3]), words[1] .. "." .. words[2])
+      elseif kind == "VALUE" then
+        equal(tonumber(gs.C[words[1]]), tonumber(words[2]), words[1])
+      end
+      seen = seen + (kind and 1 or 0)
+    end
+  end
+  assert(seen > 150)
+end
+
+function tests.every_function_is_declared()
+  local count = 0
+  for name in require("gradscaler_cdef"):gmatch("(gsc_[%w_]+)%(") do
+    if not name:find("_fn$") then
+      assert(gs.C[name] ~= nil, name)
+      count = count + 1
+    end
+  end
+  assert(count > 70)
+end
+
+function tests.a_step_and_an_overflow()
+  local context = gs.context({num_threads = 1})
+  local optimizer, weights, grads = sgd(context, 4)
+  local scaler = gs.scaler(context, {init_scale = 1024})
+  gs.check(gs.C.gsc_scaler_step_and_update(scaler, optimizer, nil))
+  equal(weights[3], -1, "weight")
+  grads[2] = 0 / 0
+  gs.check(gs.C.gsc_scaler_step_and_update(scaler, optimizer, nil))
+  equal(weights[3], -1, "weight")
+  equal(gs.scale(scaler), 512, "scale")
+  local report = gs.report(scaler)
+  equal(tonumber(report.first_element), 2, "first_element")
+  equal(tonumber(report.skipped), 1, "skipped")
+end
+
+-- Only the list knows its arrays, and only the optimizer the lists: what is needed must not be collected.
+function tests.buffers_live_as_long_as_the_optimizer()
+  local context = gs.context({num_threads = 1})
+  local made = {}
+  -- Large enough to be given back to the system at once, where a step would end the program.
+  for i = 1, 10 do made[i] = sgd(context, 200000) end
+  collectgarbage()
+  collectgarbage()
+  local list, tensor = ffi.new("gsc_tensor_list*[1]"), ffi.new("gsc_tensor")
+  for i = 1, 10 do
+    gs.check(gs.C.gsc_optimizer_step(made[i], nil))
+    gs.check(gs.C.gsc_optimizer_get_grads(made[i], list))
+    gs.check(gs.C.gsc_tensor_list_get_tensor(list[0], 0, tensor))
+    equal(ffi.cast("float *", tensor.data)[199999], 1024, "gradient")
+  end
+end
+
+-- A collector finalizes in any order, in the middle of an iteration too.
+function tests.finalizers_run_in_any_order()
+  for i = 1, 200 do
+    local context = gs.context({num_threads = 1})
+    local optimizer, scaler = sgd(context, 16), gs.scaler(context)
+    gs.check(gs.C.gsc_scaler_step(scaler, optimizer, nil))
+    if i % 2 == 0 then context = nil end
+    if i % 3 == 0 then optimizer = nil end
+    if i % 7 == 0 then collectgarbage() end
+    gs.check(gs.C.gsc_scaler_update(scaler, nil))
+  end
+  collectgarbage()
+end
+
+-- Coroutines share a thread, and with it the last error: it is read before anything else fails.
+function tests.errors_are_sentences_that_name_the_argument()
+  local context = gs.context({num_threads = 1})
+  refused("init_scale", gs.scaler, context, {init_scale = 0})
+  refused("tensors[1]", gs.list, context, {{array(4, 0), 4, gs.C.GSC_FP32}, {array(4, 0), -1, gs.C.GSC_FP32}})
+  refused("context", gs.scaler, nil)
+  local first = coroutine.wrap(function()
+    local _, message = pcall(gs.scaler, context, {init_scale = 0})
+    coroutine.yield(message)
+    return message
+  end)
+  first()
+  refused("growth_factor", gs.scaler, context, {growth_factor = 1})
+  assert(first():find("init_scale", 1, true))
+end
+
+-- The loop is compiled by the time that something is to be said: called directly the update would end the program.
+function tests.messages_arrive_and_their_errors_do_not_unwind()
+  local context = gs.context({num_threads = 1})
+  local messages = 0
+  gs.set_log(context, function(level, text)
+    assert(level == gs.C.GSC_LOG_WARNING and text:find("cannot be lowered", 1, true), text)
+    messages = messages + 1
+    error("dropped")
+  end)
+  local scaler = gs.scaler(context, {init_scale = 1, min_scale = 1, floor_action = gs.C.GSC_FLOOR_REPORT})
+  local gradients = array(1, 1)
+  local grads = gs.list(context, {{gradients, 1, gs.C.GSC_FP32}})
+  for i = 1, 400 do
+    if i == 300 then gradients[0] = math.huge end
+    gs.check(gs.C.gsc_scaler_check(scaler, grads, nil))
+    gs.check(gs.interpreted(gs.C.gsc_scaler_update, scaler, nil))
+  end
+  equal(messages, 101, "messages")
+end
+
+local names = {}
+for name in pairs(tests) do names[#names + 1] = name end
+table.sort(names)
+local failed = 0
+for _, name in ipairs(names) do
+  local ok, message = xpcall(tests[name], debug.traceback)
+  print((ok and "ok      " or "FAILED  ") .. name .. (ok and "" or ": " .. message))
+  failed = failed + (ok and 0 or 1)
+end
+os.exit(failed == 0, true) -- closes the state: what is left is finalized
