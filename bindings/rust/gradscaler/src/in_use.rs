@@ -43,3 +43,21 @@ impl Drop for Entered<'_> {
         self.0.iter().for_each(|list| list.leave());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_in_one_call_at_a_time() {
+        let lists = [Arc::default(), Arc::default(), Arc::default()];
+        let second = Entered::new(&lists[1..2]).unwrap();
+        let error = Entered::new(&lists).err().expect("the second is taken");
+        assert_eq!(error.status(), Status::BadState);
+        // Of those that were free none has stayed marked.
+        drop(Entered::new(&lists[..1]).unwrap());
+        drop(Entered::new(&lists[2..]).unwrap());
+        drop(second);
+        Entered::new(&lists).unwrap();
+    }
+}

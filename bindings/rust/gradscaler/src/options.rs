@@ -77,7 +77,11 @@ pub struct ScalerOptions {
     pub fp32_products: bool,
 }
 
-setters!(ScalerOptions: init_scale: f32, min_scale: f32, max_scale: f32, growth_interval: i32, growth_factor: f64, backoff_factor: f64, enabled: bool, hysteresis: i32, hysteresis_refill: HysteresisRefill, growth_timing: GrowthTiming, overflow_tolerance: f64, recovery_threshold: f32, recovery_interval: i32, floor_action: FloorAction, floor_patience: i32, history_capacity: i32, grow_on_equal: bool, no_finite_guard: bool, floor_exclusive: bool, fp32_products: bool);
+setters!(ScalerOptions: init_scale: f32, min_scale: f32, max_scale: f32, growth_interval: i32,
+    growth_factor: f64, backoff_factor: f64, enabled: bool, hysteresis: i32, hysteresis_refill:
+    HysteresisRefill, growth_timing: GrowthTiming, overflow_tolerance: f64, recovery_threshold: f32,
+    recovery_interval: i32, floor_action: FloorAction, floor_patience: i32, history_capacity: i32,
+    grow_on_equal: bool, no_finite_guard: bool, floor_exclusive: bool, fp32_products: bool);
 
 impl Default for ScalerOptions {
     fn default() -> Self {
