@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Closures that the library calls, and panics in them.
+use super::*;
+
+#[test]
+fn a_job_system_runs_the_work() {
+    let regions = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&regions);
+    let options = ContextOptions::default()
+        .num_threads(4)
+        .parallel_for(move |count, body| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let next = AtomicI32::new(0);
+            thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| loop {
+                        match next.fetch_add(1, Ordering::Relaxed) {
+                            index if index < count => body(index),
+                            _ => break,
+                        }
+                    });
+                }
+            });
+        });
+    let context = Context::new(options).unwrap();
+    let (mut optimizer, mut scaler) = (sgd(&context, COUNT), scaler(&context));
+    fill(&mut optimizer, 1024.0);
+    scaler.step_and_update(&mut optimizer).unwrap();
+    assert!(optimizer
+        .params()
+        .get::<f32>(0)
+        .unwrap()
+        .iter()
+        .all(|&weight| weight == -1.0));
+    assert!(regions.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn a_job_system_that_leaves_work_out_is_found_out() {
+    let options = ContextOptions::default()
+        .num_threads(4)
+        .parallel_for(|count, body| (1..count).for_each(body));
+    let context = Context::new(options).unwrap();
+    let mut optimizer = sgd(&context, COUNT);
+    fill(&mut optimizer, 1.0);
+    refused(optimizer.step(), Status::Callback, "parallel_for");
+    assert!(optimizer
+        .params()
+        .get::<f32>(0)
+        .unwrap()
+        .iter()
+        .all(|&weight| weight == -1.0));
+}
+
+#[test]
+fn a_panic_of_a_job_system_goes_on_when_the_work_is_done() {
+    let options = ContextOptions::default()
+        .num_threads(4)
+        .parallel_for(|_, _| panic!("out of jobs"));
+    let context = Context::new(options).unwrap();
+    let mut optimizer = sgd(&context, COUNT);
+    fill(&mut optimizer, 1.0);
+    let panic = catch_unwind(AssertUnwindSafe(|| optimizer.step())).unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"out of jobs"));
+    assert!(optimizer
+        .params()
+        .get::<f32>(0)
+        .unwrap()
+        .iter()
+        .all(|&weight| weight == -1.0));
+}
+
+fn at_the_floor(context: &Context) -> GradScaler {
+    let options = ScalerOptions::default()
+        .init_scale(2.0)
+        .min_scale(2.0)
+        .floor_action(FloorAction::Error);
+    let mut scaler = GradScaler::new(context, options).unwrap();
+    let mut grads = TensorList::new(context, [vec![f32::NAN]]).unwrap();
+    scaler.check(&mut grads).unwrap();
+    scaler.update().unwrap();
+    scaler
+}
+
+#[test]
+fn messages_arrive_until_the_log_is_replaced() {
+    let messages = Arc::new(Mutex::new(Vec::new()));
+    let keep = |kept: &Arc<Mutex<Vec<_>>>| {
+        let kept = Arc::clone(kept);
+        move |level: LogLevel, message: &str| {
+            if level == LogLevel::Warning {
+                kept.lock().unwrap().push(message.to_owned());
+            }
+        }
+    };
+    let context = Context::new(ContextOptions::default().log(keep(&messages))).unwrap();
+    drop(at_the_floor(&context));
+    assert_eq!(messages.lock().unwrap().len(), 1);
+    assert!(
+        messages.lock().unwrap()[0].contains("cannot be lowered"),
+        "{:?}",
+        messages
+    );
+    context.set_log(None::<fn(LogLevel, &str)>);
+    drop(at_the_floor(&context));
+    assert_eq!(messages.lock().unwrap().len(), 1);
+    context.set_log(Some(keep(&messages)));
+    // The context lives on in the scaler, and its log with it.
+    let mut scaler = at_the_floor(&context);
+    drop(context);
+    scaler.set_scale(4.0).unwrap();
+    assert_eq!(messages.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn a_report_at_the_floor_comes_with_the_error() {
+    let scaler = at_the_floor(&Context::cpu().unwrap());
+    let error = refused(scaler.report(), Status::ScaleFloor, "");
+    let report = error.report().unwrap();
+    assert_eq!(
+        (report.at_floor, report.skipped, report.scale),
+        (true, 1, 2.0)
+    );
+}
+
+#[test]
+fn ranks_are_joined() {
+    let context = Context::cpu().unwrap();
+    let mut scaler = scaler(&context);
+    let mut grads = list(&context, 4);
+    grads.get_mut::<f32>(0).unwrap().fill(1024.0);
+    // The other rank has the same gradients, and an inf.
+    scaler
+        .set_reducer(|values| {
+            values[0] += 1.0;
+            values[1] *= 2.0;
+            Ok(())
+        })
+        .unwrap();
+    assert!(!scaler.should_step(&mut grads).unwrap());
+    assert_eq!(scaler.report_of(&grads).unwrap().nonfinite_count, 1);
+    scaler.update().unwrap();
+    scaler.remove_reducer().unwrap();
+    grads.get_mut::<f32>(0).unwrap().fill(512.0);
+    assert!(scaler.should_step(&mut grads).unwrap());
+    refused(scaler.set_reducer(|_| Ok(())), Status::BadState, "update");
+}
+
+#[test]
+fn what_a_reducer_says_is_the_source_of_the_error() {
+    let context = Context::cpu().unwrap();
+    let (mut scaler, mut grads) = (scaler(&context), list(&context, 4));
+    scaler
+        .set_reducer(|_| Err("rank 3 has left".into()))
+        .unwrap();
+    let error = refused(scaler.check(&mut grads), Status::Callback, "all_reduce");
+    assert_eq!(
+        std::error::Error::source(&error).unwrap().to_string(),
+        "rank 3 has left"
+    );
+    let again = refused(scaler.update(), Status::BadState, "");
+    assert!(std::error::Error::source(&again).is_none());
+}
+
+#[test]
+fn a_panic_of_a_reducer_goes_on_after_the_call() {
+    let context = Context::cpu().unwrap();
+    let (mut scaler, mut grads) = (scaler(&context), list(&context, 4));
+    scaler.set_reducer(|_| panic!("no network")).unwrap();
+    let panic = catch_unwind(AssertUnwindSafe(|| scaler.check(&mut grads))).unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"no network"));
+    scaler.set_reducer(|_| Ok(())).unwrap();
+    scaler.check(&mut grads).unwrap();
+    scaler.update().unwrap();
+}

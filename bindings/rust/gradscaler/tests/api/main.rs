@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the crate adds to the library: ownership of buffers, threads, callbacks, panics and errors. What the library does
+// is in tests/conformance.
+mod callbacks;
+mod library;
+mod memory;
+mod state;
+mod threads;
+#[cfg(feature = "half")]
+mod with_half;
+
+use gradscaler::{
+    ops, Context, ContextOptions, DType, Error, FloorAction, GradScaler, Lists, LogLevel, Norm,
+    Optimizer, OptimizerKind, OptimizerOptions, Preset, Result, ScalerOptions, ScalerState, Status,
+    Steps, Tensor, TensorList, TensorRef,
+};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+const COUNT: usize = 1 << 20;
+
+fn list(context: &Context, count: usize) -> TensorList<'static> {
+    TensorList::new(context, [vec![0f32; count]]).unwrap()
+}
+
+fn sgd(context: &Context, count: usize) -> Optimizer<'static> {
+    let lists = (list(context, count), list(context, count));
+    Optimizer::new(OptimizerOptions::sgd().lr(1.0), lists).unwrap()
+}
+
+fn scaler(context: &Context) -> GradScaler {
+    GradScaler::new(context, ScalerOptions::default().init_scale(1024.0)).unwrap()
+}
+
+fn fill(optimizer: &mut Optimizer<'_>, value: f32) {
+    optimizer.grads_mut().get_mut::<f32>(0).unwrap().fill(value);
+}
+
+fn refused<T>(result: Result<T>, status: Status, says: &str) -> Error {
+    let error = result.err().expect("an error");
+    assert_eq!(error.status(), status, "{}", error);
+    assert!(error.message().contains(says), "{}", error);
+    error
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The feature `half`.
+use super::*;
+use half::{bf16, f16};
+
+#[test]
+fn halves_are_elements() {
+    let context = Context::cpu().unwrap();
+    let one = f16::from_f32(1.0);
+    let grads = TensorList::new(&context, [vec![one; 3]]).unwrap();
+    assert_eq!(grads.tensor(0).unwrap().dtype(), DType::Fp16);
+    let lists = Lists {
+        params: list(&context, 3),
+        grads,
+        model_copy: Some(TensorList::new(&context, [vec![bf16::ZERO; 3]]).unwrap()),
+        state: vec![],
+    };
+    let mut optimizer = Optimizer::new(OptimizerOptions::sgd().lr(0.5), lists).unwrap();
+    optimizer.step().unwrap();
+    assert_eq!(
+        optimizer.model_copy().unwrap().get::<bf16>(0).unwrap(),
+        [bf16::from_f32(-0.5); 3]
+    );
+    refused(
+        optimizer.grads().get::<bf16>(0),
+        Status::InvalidArgument,
+        "Fp16, not Bf16",
+    );
+}
