@@ -48,8 +48,9 @@ PyObject *gsc_buffer_view(PyObject *object) {
     free(view);
     return NULL;
   }
-  if (view->suboffsets) {
-    PyErr_SetString(PyExc_BufferError, "the buffer has indirect rows");
+  /* Not every exporter keeps to the limit: ctypes nests arrays as deep as one likes. */
+  if (view->suboffsets || view->ndim > PyBUF_MAX_NDIM) {
+    PyErr_SetString(PyExc_BufferError, view->suboffsets ? "the buffer has indirect rows" : "too many dimensions");
     PyBuffer_Release(view);
     free(view);
     return NULL;
@@ -83,6 +84,11 @@ static void release_dlpack_versioned(PyObject *holder) {
 }
 
 static PyObject *describe(PyObject *holder, const DlTensor *tensor, int readonly) {
+  if (tensor->ndim < 0 || (tensor->ndim > 0 && !tensor->shape)) {
+    PyErr_Format(PyExc_BufferError, "the array has %d dimensions, but no shape", (int)tensor->ndim);
+    Py_DECREF(holder);
+    return NULL;
+  }
   void *data = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
   return Py_BuildValue("(NNiiiiiiNNi)", holder, PyLong_FromVoidPtr(data), (int)tensor->code, (int)tensor->bits,
                        (int)tensor->lanes, (int)tensor->device_type, (int)tensor->device_index, readonly,

@@ -14,6 +14,8 @@
 #include "core/base/float_environment.h"
 
 #if !defined(_WIN32)
+#include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 #endif
 
@@ -37,11 +39,36 @@ void relax() {
 #endif
 }
 
+/// While it lives, this thread takes no signals but those that it causes itself. They are for the caller's threads:
+/// a handler may be long, or need a stack or thread-locals of the application.
+class NoSignals {
+#if defined(_WIN32)
+ public:
+  NoSignals() {}  // NOLINT(modernize-use-equals-default): a variable of it is not unused
+#else
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&all, fault);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+#endif
+ public:
+  NoSignals(const NoSignals &) = delete;
+  NoSignals &operator=(const NoSignals &) = delete;
+};
+
 }  // namespace
 
 class Pool {
  public:
   explicit Pool(int32_t workers) : process_(process_id()) {
+    const NoSignals blocked;  // which a new thread inherits
     try {
       workers_.reserve(static_cast<std::size_t>(workers));
       for (int32_t i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });

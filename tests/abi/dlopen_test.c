@@ -156,6 +156,51 @@ static void open_use_close(const char *path) {
   gsc_library_close(&library); /* nothing happens */
 }
 
+/* Objects of a context without threads may outlive the library: nothing runs any more that could touch them. They stay
+ * reachable, so that a leak checker has nothing to say. */
+static void *left_behind[3];
+
+static void unload_with_live_objects(const char *path) {
+  gsc_library library;
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  gsc_context *context = NULL;
+  gsc_tensor_list *list = NULL;
+  gsc_scaler *scaler = NULL;
+  gsc_tensor g = GSC_TENSOR_INIT(NULL, ELEMENTS, GSC_FP32);
+  g.data = grads;
+  options.num_threads = 1;
+  CHECK(gsc_library_open(&library, path, NULL, 0));
+  CHECK(library.api->context_create(&options, &context) == GSC_OK);
+  CHECK(library.api->tensor_list_create(context, &g, 1, NULL, &list) == GSC_OK);
+  CHECK(library.api->scaler_create(context, NULL, &scaler) == GSC_OK);
+  CHECK(library.api->scaler_check(scaler, list, NULL) == GSC_OK);
+  left_behind[0] = context;
+  left_behind[1] = list;
+  left_behind[2] = scaler;
+  gsc_library_close(&library);
+  CHECK(!is_loaded(path));
+  open_use_close(path);
+}
+
+/* The first `bytes` bytes of `from`, or of nothing, as a file that is tried and refused; then the library loads. */
+static void refuse_file(const char *path, long bytes) {
+  static const char name[] = "./abi_dlopen_broken.so";
+  gsc_library library;
+  char message[2048];
+  FILE *in = fopen(path, "rb"), *out = fopen(name, "wb");
+  long i;
+  CHECK(in != NULL && out != NULL);
+  for (i = 0; i < bytes; ++i) fputc(fgetc(in), out);
+  CHECK(fclose(in) == 0 && fclose(out) == 0);
+  CHECK(!gsc_library_open(&library, name, message, sizeof message));
+  CHECK(library.handle == NULL && library.api == NULL);
+  CHECK(strstr(message, name) != NULL && strlen(message) > strlen(name) + 20);
+  CHECK(remove(name) == 0);
+  CHECK(gsc_library_open(&library, path, message, sizeof message));
+  gsc_library_close(&library);
+  CHECK(!is_loaded(path));
+}
+
 static void fail_with_words(const char *path) {
   static const char missing[] = MISSING;
   gsc_library library;
@@ -166,6 +211,11 @@ static void fail_with_words(const char *path) {
 
   CHECK(!gsc_library_open(&library, ANOTHER_LIBRARY, message, sizeof message));
   CHECK(strstr(message, ANOTHER_LIBRARY) != NULL && strstr(message, "gsc_library_get_api") != NULL);
+
+  CHECK(!gsc_library_open(&library, "/", message, sizeof message)); /* a directory */
+  CHECK(strstr(message, "\"/\"") != NULL);
+  refuse_file(path, 0);
+  refuse_file(path, 64);
 
   CHECK(!gsc_library_open(&library, missing, little, sizeof little));
   CHECK(strlen(little) == sizeof little - 1);
@@ -200,6 +250,7 @@ int main(int argc, char **argv) {
   CHECK(pthread_create(&thread, NULL, do_nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
   for (round = 0; round < ROUNDS; ++round) open_use_close(argv[1]);
   fail_with_words(argv[1]);
+  unload_with_live_objects(argv[1]);
   printf("%d rounds of load, train, unload\n", ROUNDS);
   return 0;
 }

@@ -224,6 +224,14 @@ TEST(Reducer, FailureChangesNothingAndCanBeRetried) {
   EXPECT_GSC_OK(gsc_scaler_step_and_update(s, rank.trainer.get(), nullptr));
   EXPECT_EQ(applied_steps(rank.trainer.optimizer()), 1);
   EXPECT_EQ(rank.trainer.grads()[0].get(0), 8.0);
+  // The report of that step goes too when the next check fails half way.
+  gsc_report report{};
+  report.struct_size = sizeof report;
+  EXPECT_GSC_OK(gsc_scaler_get_report_sync(s, rank.trainer.grad_list(), &report, nullptr));
+  all_reduce.fail_next();
+  EXPECT_GSC_ERROR(gsc_scaler_check(s, rank.trainer.grad_list(), nullptr), GSC_ERROR_CALLBACK, "all_reduce");
+  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(s, rank.trainer.grad_list(), &report, nullptr), GSC_ERROR_BAD_STATE,
+                   "checked");
 }
 
 /// A check by ranges whose all-reduce failed begins anew: every range may, and must, be checked again. Also when a clip

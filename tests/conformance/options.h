@@ -60,7 +60,11 @@ inline uint32_t flags_of(const Json &words) {
 }
 
 inline void read_option(gsc_scaler_options &o, const std::string &key, const Json &value) {
-  const auto integer = [&] { return static_cast<int32_t>(value.integer()); };
+  const auto integer = [&] {
+    const int64_t wide = value.integer();
+    if (wide != static_cast<int32_t>(wide)) throw std::runtime_error("expected an integer of 32 bits");
+    return static_cast<int32_t>(wide);
+  };
   const auto single = [&] { return static_cast<float>(value.number()); };
   if (key == "init_scale") {
     o.init_scale = single();

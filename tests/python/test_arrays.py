@@ -2,6 +2,7 @@
 """What is accepted as an array, that nothing is copied, what holds what, and what is refused and how."""
 
 import array
+import ctypes
 import gc
 import sys
 import types
@@ -103,6 +104,43 @@ def test_cuda_array_interface():
     bfloat16 = Cuda(typestr="<V2")
     bfloat16.dtype = "bfloat16"
     assert gs.as_tensor(bfloat16).dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("changes", [
+    {"data": 4096}, {"data": ("a", False)}, {"data": (-8, False)}, {"shape": None}, {"shape": ("2",)}, {"shape": (-1,)},
+    {"shape": (1 << 62, 4)}, {"typestr": 4}, {"typestr": "<f"}, {"typestr": "<f0"}, {"strides": 4}, {"strides": (4,)},
+], ids=str)
+def test_a_cuda_array_interface_that_is_none(changes):
+    with pytest.raises((TypeError, ValueError), match="grads"):
+        gs.as_tensor(Cuda(**changes), argument="grads")
+    for key in changes:
+        if key != "strides":
+            array = Cuda()
+            del array.__cuda_array_interface__[key]
+            with pytest.raises(TypeError, match=f"grads has a __cuda_array_interface__ that is none.*{key}"):
+                gs.as_tensor(array, argument="grads")
+
+
+def test_ctypes():
+    values = (ctypes.c_float * 3 * 2)()
+    tensor = gs.as_tensor(values)
+    assert (tensor.address, tensor.count, tensor.shape) == (ctypes.addressof(values), 6, (2, 3))
+    kind = ctypes.c_float
+    for _ in range(200):
+        kind = kind * 1
+    with pytest.raises(TypeError, match="deep"):
+        gs.as_tensor(kind(), argument="deep")
+
+
+def test_elements_without_size():
+    with pytest.raises(TypeError, match="grads"):
+        gs.as_tensor(np.zeros(3, "V0"), argument="grads")
+
+
+def test_raw_pointers_that_are_none():
+    for raw in [(64, 1 << 63, "fp32"), (1 << 64, 1, "fp32"), (-64, 1, "fp32"), (64, 1.0, "fp32")]:
+        with pytest.raises(TypeError, match="grads is"):
+            gs.as_tensor(raw, argument="grads")
 
 
 def test_the_stream_of_cuda_tensors_of_pytorch(monkeypatch):

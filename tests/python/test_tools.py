@@ -56,6 +56,37 @@ def test_a_line_cut_short_is_dropped_and_a_bad_one_is_named(tmp_path):
         gs.read_log(path)
 
 
+@pytest.mark.parametrize("line", [
+    b"\xff\n", b"[" * 100000 + b"\n", b'{"kind": "step"}\n', b'{"kind": "gradients", "scale": 1, "recommended": 2}\n',
+    b'{"kind": "gradients", "scale": 1, "recommended": 2, "tensors": [{"name": 3}]}\n', b'"kind"\n', b"{}\n",
+], ids=lambda line: line[:60].decode("latin-1"))
+def test_lines_that_are_no_records(tmp_path, line):
+    path = tmp_path / "log"
+    train(path, lambda step, scale: 1.0, steps=2)
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(ValueError, match=r"log:3 is no record"):
+        gs.read_log(path)
+
+
+@pytest.mark.parametrize("field, value", [
+    ("scale", "x"), ("scale", None), ("scale", 10**400), ("scale", True), ("min_scale", []), ("overflow", 1),
+    ("consecutive_skips", "many"), ("nan_count", None), ("first_tensor", 0.5), ("first_name", 7)])
+def test_fields_that_are_none(tmp_path, field, value):
+    path = tmp_path / "log"
+    train(path, lambda step, scale: 1.0, steps=2)
+    first, second = path.read_text().splitlines()
+    path.write_text(first + "\n" + json.dumps({**json.loads(second), field: value}) + "\n")
+    with pytest.raises(ValueError, match=r"log:2 is no record"):
+        gs.read_log(path)
+
+
+def test_names_cannot_command_the_terminal(tmp_path):
+    step = train(tmp_path / "log", lambda step, scale: 1.0, steps=1)[0]
+    step.update(overflow=True, consecutive_skips=30, nan_count=1, first_tensor=0, first_name="a\x1b[2J\nok: fine")
+    [verdict] = doctor.examine([step])
+    assert verdict.text.endswith(r"tensor a\x1b[2J\nok: fine")
+
+
 def test_settling_is_normal(tmp_path):
     records = train(tmp_path / "log", lambda step, scale: math.inf if scale > 2**13 else 1.0)
     assert verdicts(records) == [(False, "3 skips in the first 10 steps: normal settling"),

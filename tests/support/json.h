@@ -6,7 +6,10 @@
 // quote, a backslash, a slash, a newline and a tab; scenario files are plain ASCII.
 #ifndef GRADSCALER_TESTS_SUPPORT_JSON_H
 #define GRADSCALER_TESTS_SUPPORT_JSON_H
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -48,7 +51,10 @@ class Json {
   }
   int64_t integer() const {
     const double value = number();
-    if (value != static_cast<double>(static_cast<int64_t>(value))) throw std::runtime_error("expected an integer");
+    // Within what a double counts exactly; also keeps the conversion defined.
+    if (!(value >= -0x1p53 && value <= 0x1p53) || value != std::trunc(value)) {
+      throw std::runtime_error("expected an integer");
+    }
     return static_cast<int64_t>(value);
   }
 
@@ -67,8 +73,10 @@ class Json {
 
  private:
   struct Parser {
+    static constexpr int kDeepest = 64;  // far below what the stack holds
     const std::string &text;
     size_t at = 0;
+    int depth = 0;
 
     [[noreturn]] void fail(const char *what) const {
       size_t line = 1;
@@ -114,6 +122,12 @@ class Json {
       return result;
     }
     Json value() {
+      if (++depth > kDeepest) fail("nested too deeply");
+      Json result = any_value();
+      --depth;
+      return result;
+    }
+    Json any_value() {
       Json result;
       switch (peek()) {
         case '{':
@@ -159,6 +173,11 @@ class Json {
       if (*start != '-' && (*start < '0' || *start > '9')) fail("expected a value");
       result.kind_ = Kind::kNumber;
       result.number_ = std::strtod(start, &end);
+      // strtod knows more than JSON: hexadecimal digits, words.
+      const auto is_json = [](char c) {
+        return (c >= '0' && c <= '9') || (c != '\0' && std::strchr("+-.eE", c) != nullptr);
+      };
+      if (end == start || !std::all_of(start, static_cast<const char *>(end), is_json)) fail("expected a number");
       at += static_cast<size_t>(end - start);
       return result;
     }

@@ -93,7 +93,7 @@ def _gradients(looks: Sequence[dict[str, Any]]) -> list[Verdict]:
                 continue
             name = tensor["name"]
             times[name] = times.get(name, 0) + 1
-            text = (f"{share:.0%} of {name}'s gradients are zero at scale {_power(look['scale'])}: use >="
+            text = (f"{share:.0%} of {_printable(name)}'s gradients are zero at scale {_power(look['scale'])}: use >="
                     f" {_power(recommended)}")
             if name not in worst or share > worst[name][0]:
                 worst[name] = (share, text)
@@ -104,7 +104,12 @@ def _gradients(looks: Sequence[dict[str, Any]]) -> list[Verdict]:
 def _tensor(step: dict[str, Any]) -> str:
     if step["first_tensor"] < 0:
         return "a tensor of another rank"
-    return f"tensor {step.get('first_name') or step['first_tensor']}"
+    return f"tensor {_printable(step.get('first_name') or str(step['first_tensor']))}"
+
+
+def _printable(name: str) -> str:
+    """A name for a terminal: on one line, and without commands to it."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
 
 
 def _power(scale: float) -> str:

@@ -19,6 +19,10 @@ from .scaler import Gradients, GradScaler
 from .tensors import TensorList
 
 _LOST = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+# What readers count on: the fields of a record, and of each of its tensors, and what they are.
+_STEP: dict[str, type] = {"scale": float, "min_scale": float, "overflow": bool, "consecutive_skips": int,
+                          "nan_count": int, "first_tensor": int}
+_TENSOR: dict[str, type] = {"name": str, "count": int, "zero_count": int}
 Path = Union[str, "os.PathLike[str]"]
 
 
@@ -115,20 +119,45 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _checked(record: dict[str, Any], fields: dict[str, type]) -> None:
+    """Numbers where numbers belong, as floats where they may be any; KeyError, TypeError or ValueError otherwise."""
+    for name, kind in fields.items():
+        value = _LOST.get(record[name], record[name]) if kind is float else record[name]
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise TypeError(name)
+        record[name] = value
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(line)
+    kind = record["kind"]
+    if kind in ("step", "gradients"):
+        record.update({key: _LOST[record[key]] for key in ("grad_norm", "grad_amax") if record.get(key) in _LOST})
+    if kind == "step":
+        _checked(record, _STEP)
+        if not isinstance(record.get("first_name"), (str, type(None))):
+            raise TypeError("first_name")
+    elif kind == "gradients":
+        _checked(record, {"scale": float, "tensors": list})
+        if record["recommended"] is not None:
+            _checked(record, {"recommended": float})
+        for tensor in record["tensors"]:
+            _checked(tensor, _TENSOR)
+    return record
+
+
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The records of a log. A line that is none is an error that gives its number; a last one cut short is dropped."""
     records = []
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         lines = file.readlines()
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line)
-            if record["kind"] in ("step", "gradients"):
-                record.update({key: _LOST[value] for key, value in record.items()
-                               if key in ("scale", "grad_norm", "grad_amax") and value in _LOST})
-            records.append(record)
-        except (ValueError, KeyError, TypeError):
-            if number == len(lines) and not line.endswith("\n"):
+            records.append(_record(line))
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            if number == len(lines) and not line.endswith(b"\n"):
                 break
             raise ValueError(f"{os.fspath(path)}:{number} is no record of a log") from None
     return records

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from operator import index as index_of
 from typing import Any
 
 from . import torch_memory
@@ -78,7 +79,8 @@ def is_jax(array: Any) -> bool:
 def _from_raw(array: Any, argument: str, override: str | None) -> Tensor:
     device = device_name(*parse_device(array[3])) if len(array) == 4 else "cpu"
     dtype = override or ("int32" if array[2] == "int32" else dtype_name(array[2], f"{argument}'s dtype"))
-    if type(array[1]) is not int or array[0] < 0:
+    # A negative count that C can hold is the library's to refuse.
+    if type(array[1]) is not int or not -(1 << 63) <= array[1] < 1 << 63 or not 0 <= array[0] < 1 << 64:
         raise TypeError(f"{argument} is {array!r}; it must be (pointer, count, dtype[, device])")
     return Tensor(array[0], array[1], dtype, device)
 
@@ -98,6 +100,8 @@ def _from_buffer(array: Any, argument: str, override: str | None) -> Tensor | No
         view = native.buffer_view(array.view("uint16"))
         dtype = "bfloat16"
     holder, address, nbytes, itemsize, form, readonly, shape, strides = view
+    if itemsize == 0:
+        raise TypeError(f"{argument} has elements without size, of format {form!r}")
     if any(stride % itemsize for stride in strides):
         raise ValueError(f"{argument} is not contiguous: elements of {itemsize} bytes lie {strides} bytes apart")
     plain = form.lstrip("@=")
@@ -106,9 +110,9 @@ def _from_buffer(array: Any, argument: str, override: str | None) -> Tensor | No
     dtype = dtype or _FORMATS.get(plain, f"of format {form!r}")
     if dtype == "int64" and itemsize == 4:
         dtype = "int32"
-    order = dense_order(argument, shape, [stride // itemsize for stride in strides])
-    found = Tensor(address, nbytes // itemsize if itemsize else 0, dtype, "cpu", bool(readonly), None, holder, shape,
-                   order)
+    # Without strides, as ctypes leaves them, it is in C order.
+    order = dense_order(argument, shape, [stride // itemsize for stride in strides] if strides else None)
+    found = Tensor(address, nbytes // itemsize, dtype, "cpu", bool(readonly), None, holder, shape, order)
     return with_dtype(found, argument, override, itemsize)
 
 
@@ -117,16 +121,17 @@ def _from_dlpack(array: Any, argument: str, override: str | None, stream: int | 
         kind, index = array.__dlpack_device__()
         device = _DL_DEVICES.get(int(kind))
         if device is not None:
-            capsule = _dlpack_capsule(array, device, stream)
+            view = native.dlpack_view(_dlpack_capsule(array, device, stream))
     except Exception as error:  # Producers raise what they like: for sharded, sparse, traced and deleted arrays.
         raise ValueError(f"{argument} cannot be looked into: {error}") from error
     if device is None:
         raise ValueError(f"{argument} is on a device of DLPack type {int(kind)}; it must be on the CPU or on CUDA")
     device = device if device == "cpu" else f"{device}:{index}"
-    holder, address, code, bits, lanes, _, _, readonly, shape, strides, has_strides = native.dlpack_view(capsule)
+    holder, address, code, bits, lanes, _, _, readonly, shape, strides, has_strides = view
     dtype = f"{_DL_KINDS.get(code, 'unknown')}{bits}" + (f"x{lanes}" if lanes != 1 else "")
+    count = count_of(argument, shape)
     order = dense_order(argument, shape, strides if has_strides else None)
-    found = Tensor(address, count_of(shape), dtype, device, bool(readonly) or is_jax(array), None, holder, shape, order)
+    found = Tensor(address, count, dtype, device, bool(readonly) or is_jax(array), None, holder, shape, order)
     return with_dtype(found, argument, override, bits * lanes // 8)
 
 
@@ -141,9 +146,19 @@ def _dlpack_capsule(array: Any, device: str, stream: int | None) -> Any:
 
 
 def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override: str | None) -> Tensor:
-    address, readonly = interface["data"]
-    shape, strides, typestr = interface["shape"], interface.get("strides"), interface["typestr"]
-    stream = interface.get("stream")
+    try:
+        address, readonly = interface["data"]
+        address = index_of(address or 0)
+        shape = tuple(map(index_of, interface["shape"]))
+        strides = interface.get("strides")
+        strides = None if strides is None else tuple(map(index_of, strides))
+        typestr, stream = interface["typestr"], interface.get("stream")
+        itemsize = int(typestr[2:])
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise TypeError(f"{argument} has a __cuda_array_interface__ that is none: {error!r}") from error
+    if not 0 <= address < 1 << 64 or itemsize <= 0 or (strides is not None and len(strides) != len(shape)):
+        raise TypeError(f"{argument} has a __cuda_array_interface__ that contradicts itself: address {address},"
+                        f" typestr {typestr!r}, shape {shape}, strides {strides}")
     if stream == 0:
         raise ValueError(f"{argument} gives stream 0 in its __cuda_array_interface__, which is not allowed")
     if interface.get("mask") is not None:
@@ -151,7 +166,6 @@ def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override
     if stream is None and is_jax(array):
         # It has streams of its own, and tells nobody.
         array.block_until_ready()
-    itemsize = int(typestr[2:])
     # Of two bytes, V2 may be anything; '>' is the other byte order, and '|' is for what has none.
     known = typestr[0] == "<" or (typestr[0] == "|" and typestr[1:] == "V2")
     dtype = _TYPESTR.get(typestr[1:]) if known else None
@@ -159,11 +173,12 @@ def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override
         dtype = "bfloat16"
     if strides is not None and any(stride % itemsize for stride in strides):
         raise ValueError(f"{argument} is not contiguous: elements of {itemsize} bytes lie {strides} bytes apart")
+    count = count_of(argument, shape)
     order = dense_order(argument, shape, None if strides is None else [stride // itemsize for stride in strides])
     device = getattr(array, "device", None)
     index = getattr(device, "id", None)
     index = index if isinstance(index, int) else getattr(device, "index", None)
-    found = Tensor(address or 0, count_of(shape), dtype or f"of typestr {typestr!r}",
+    found = Tensor(address, count, dtype or f"of typestr {typestr!r}",
                    f"cuda:{index if isinstance(index, int) else 0}", bool(readonly) or is_jax(array), stream, array,
-                   tuple(shape), order)
+                   shape, order)
     return with_dtype(found, argument, override, itemsize)

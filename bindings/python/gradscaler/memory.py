@@ -116,6 +116,9 @@ def with_dtype(found: Tensor, argument: str, dtype: str | None, itemsize: int) -
                   found.owner, shape, found.strides, found.source)
 
 
-def count_of(shape: Sequence[int]) -> int:
-    """Elements of a shape."""
-    return math.prod(shape)
+def count_of(argument: str, shape: Sequence[int]) -> int:
+    """Elements of a shape; ValueError if there can be no such array."""
+    count = math.prod(shape)
+    if any(extent < 0 for extent in shape) or count >= 1 << 63:
+        raise ValueError(f"{argument} has the shape {tuple(shape)}, which no array can have")
+    return count

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a fuzz target written in Python: under atheris, or, with --replay, over files and folders of inputs.
+
+Inputs are taken apart here and not by atheris, so that a corpus needs nothing to be replayed.
+"""
+import contextlib
+import pathlib
+import struct
+import sys
+
+REPLAY = "--replay" in sys.argv
+
+
+class Bytes:
+    """Bytes one after the other as choices and numbers; zeros when there are none left."""
+
+    def __init__(self, data):
+        self._data, self._at = data, 0
+
+    def __bool__(self):
+        return self._at < len(self._data)
+
+    def rest(self):
+        self._at, begin = len(self._data), self._at
+        return self._data[begin:]
+
+    def take(self, form):
+        size = struct.calcsize(form)
+        raw = self._data[self._at:self._at + size].ljust(size, b"\0")
+        self._at += size
+        return struct.unpack(form, raw)[0]
+
+    def below(self, n):
+        return self.take("<B") % n
+
+    def choice(self, values):
+        return values[self.below(len(values))]
+
+    def flag(self):
+        return self.below(2) == 1
+
+    def integer(self):
+        """Mostly small, sometimes any."""
+        return self.choice((0, 1, 2, 3, -1, 1 << 31, (1 << 63) - 1, -(1 << 63), 1 << 70, self.take("<q"), self.below(32)))
+
+
+def instrumented():
+    """What is imported inside, and is of the package, is observed by atheris."""
+    if REPLAY:
+        return contextlib.nullcontext()
+    import atheris
+
+    return atheris.instrument_imports(include=["gradscaler"])
+
+
+def main(one_input):
+    """Runs `one_input(bytes)` over inputs; what it raises is a finding."""
+    if not REPLAY:
+        import atheris
+
+        atheris.Setup(sys.argv, one_input)
+        atheris.Fuzz()
+        return
+    paths = [pathlib.Path(argument) for argument in sys.argv[1:] if argument != "--replay"]
+    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    for file in files:
+        try:
+            one_input(file.read_bytes())
+        except BaseException:
+            print(f"{file}:", file=sys.stderr)
+            raise
+    print(f"{len(files)} inputs")
+    sys.exit(not files)
