@@ -105,7 +105,9 @@ if(GSC_CUDA)
   # By path, not by target: those who use an installed library need not have the toolkit's CMake package.
   set(GSC_CUDA_LIBRARIES ${GSC_CUDART} ${CMAKE_DL_LIBS} rt)
   set(GSC_CUDA_PC_LIBS " ${GSC_CUDART} -ldl -lrt")
-  target_compile_definitions(gradscaler_internal INTERFACE GSC_HAVE_CUDA "GSC_CUDA_ARCHITECTURES=\"${GSC_CUDA_NAMES}\"")
+  string(REGEX MATCH "^[0-9]+[.][0-9]+" GSC_CUDA_RELEASE ${CMAKE_CUDA_COMPILER_VERSION})
+  target_compile_definitions(gradscaler_internal INTERFACE GSC_HAVE_CUDA "GSC_CUDA_ARCHITECTURES=\"${GSC_CUDA_NAMES}\""
+                             "GSC_CUDA_RELEASE=\"${GSC_CUDA_RELEASE}\"")
 else()
   set(GSC_CUDA_LIBRARIES)
   set(GSC_CUDA_PC_LIBS "")

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <vector>
 
 #include "core/cuda/apply.h"
@@ -27,41 +28,45 @@ CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool
   const RelaxedCapture relaxed;
   for (const auto preload : {preload_check, preload_norm, preload_apply, preload_apply_fp32, preload_apply_fp64,
                              preload_elementwise, preload_diagnose, preload_records, preload_plan, preload_memory}) {
-    cuda::check(preload(), "loading the kernels");
+    cuda::check(preload(), "loading the kernels", "cudaFuncGetAttributes");
   }
+  const char *what = "looking up the CUDA device";
   int units = 0;
-  cuda::check(cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, device), "looking up the CUDA device");
+  GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &units, cudaDevAttrMultiProcessorCount, device);
   units_ = std::max(units, 1);
-  cudaMemPoolProps properties{};
-  properties.allocType = cudaMemAllocationTypePinned;
-  properties.location.type = cudaMemLocationTypeDevice;
-  properties.location.id = device;
-  cuda::check(cudaStreamCreateWithFlags(&setup_stream_, cudaStreamNonBlocking), "creating a stream");
-  cudaError_t error = cudaMemPoolCreate(&pool_, &properties);
-  if (error == cudaSuccess) {
-    // Scratch memory is kept from call to call.
-    uint64_t keep = UINT64_MAX;
-    error = cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep);
-    if (error != cudaSuccess) cudaMemPoolDestroy(pool_);
-  }
-  if (error != cudaSuccess) {
+  int has_pools = 0;
+  GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &has_pools, cudaDevAttrMemoryPoolsSupported, device);
+  GSC_CUDA_CALL("creating a stream", cudaStreamCreateWithFlags, &setup_stream_, cudaStreamNonBlocking);
+  try {
+    if (has_pools != 0) create_pool();
+  } catch (...) {
     cudaStreamDestroy(setup_stream_);
-    cuda::check(error, "creating a memory pool");
+    throw;
   }
   live_.fetch_add(1, std::memory_order_relaxed);
 }
 
+void CudaBackend::create_pool() {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = context_.device();
+  const char *what = "creating a memory pool";
+  GSC_CUDA_CALL(what, cudaMemPoolCreate, &pool_, &properties);
+  // Scratch memory is kept from call to call.
+  uint64_t keep = UINT64_MAX;
+  const cudaError_t error = cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep);
+  if (error == cudaSuccess) return;
+  cudaMemPoolDestroy(pool_);
+  cuda::check(error, what, "cudaMemPoolSetAttribute");
+}
+
 CudaBackend::~CudaBackend() {
   live_.fetch_sub(1, std::memory_order_relaxed);
-  try {
-    const DeviceGuard guard(context_);
-    const RelaxedCapture relaxed;
+  tidy_up([&] {
     cudaStreamDestroy(setup_stream_);
-    cudaMemPoolDestroy(pool_);
-    (void)cudaGetLastError();
-  } catch (const Error &) {
-    // The CUDA context has gone, and the stream and the pool with it.
-  }
+    if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
+  });
 }
 
 void *CudaBackend::allocate(int64_t bytes) {
@@ -69,35 +74,28 @@ void *CudaBackend::allocate(int64_t bytes) {
   const RelaxedCapture relaxed;
   void *memory = nullptr;
   const auto size = static_cast<std::size_t>(bytes);
-  if (cudaMalloc(&memory, size) != cudaSuccess) {
-    (void)cudaGetLastError();
-    fail(GSC_ERROR_OUT_OF_MEMORY, kNoArgument, "allocation of %lld bytes on CUDA device %d failed",
-         static_cast<long long>(bytes), context_.device());
-  }
-  cudaError_t error = cudaMemsetAsync(memory, 0, size, setup_stream_);
-  if (error == cudaSuccess) error = cudaStreamSynchronize(setup_stream_);
-  if (error != cudaSuccess) {
+  char what[80];
+  std::snprintf(what, sizeof what, "allocation of %lld bytes on CUDA device %d", static_cast<long long>(bytes),
+                context_.device());
+  GSC_CUDA_CALL(what, cudaMalloc, &memory, size);
+  try {
+    GSC_CUDA_CALL("clearing new memory", cudaMemsetAsync, memory, 0, size, setup_stream_);
+    GSC_CUDA_CALL("clearing new memory", cudaStreamSynchronize, setup_stream_);
+  } catch (...) {
     cudaFree(memory);
-    cuda::check(error, "clearing new memory");
+    throw;
   }
   return memory;
 }
 
 void CudaBackend::release(void *memory, int64_t /*bytes*/) noexcept {
-  try {
-    const DeviceGuard guard(context_);
-    const RelaxedCapture relaxed;
-    // Waits for work that may still use the memory.
-    if (cudaFree(memory) != cudaSuccess) (void)cudaGetLastError();
-  } catch (const Error &) {
-    // The driver has gone, and the memory with it.
-  }
+  // Waits for work that may still use the memory.
+  tidy_up([&] { cudaFree(memory); });
 }
 
 void CudaBackend::require_not_capturing(gsc_stream stream, const char *what) const {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  const cudaError_t error = cudaStreamIsCapturing(to_stream(stream), &status);
-  cuda::check(error, what);
+  GSC_CUDA_CALL(what, cudaStreamIsCapturing, to_stream(stream), &status);
   if (status != cudaStreamCaptureStatusNone) {
     fail(GSC_ERROR_BAD_STATE, "stream", "is being captured, but %s waits for the device", what);
   }
@@ -108,51 +106,54 @@ void CudaBackend::write(void *device, const void *host, int64_t bytes, gsc_strea
   // In kernel parameters, because a copy of pageable memory may wait.
   for (int64_t done = 0; done < bytes; done += kParameterBytes) {
     const auto part = static_cast<int>(std::min<int64_t>(bytes - done, kParameterBytes));
-    cuda::check(launch_write(static_cast<char *>(device) + done, static_cast<const char *>(host) + done, part,
-                             to_stream(stream)),
-                "writing to the device");
+    check_launch(launch_write(static_cast<char *>(device) + done, static_cast<const char *>(host) + done, part,
+                              to_stream(stream)),
+                 "writing to the device");
   }
 }
 
 void CudaBackend::write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) {
-  const DeviceGuard guard(context_);
-  require_not_capturing(stream, "writing to the device");
-  cuda::check(cudaMemcpyAsync(device, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, to_stream(stream)),
-              "writing to the device");
-  cuda::check(cudaStreamSynchronize(to_stream(stream)), "writing to the device");
+  copy_sync(device, host, bytes, cudaMemcpyHostToDevice, stream, "writing to the device");
 }
 
 void CudaBackend::read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) {
+  copy_sync(host, device, bytes, cudaMemcpyDeviceToHost, stream, "reading from the device");
+}
+
+void CudaBackend::copy_sync(void *to, const void *from, int64_t bytes, cudaMemcpyKind kind, gsc_stream stream,
+                            const char *what) {
   const DeviceGuard guard(context_);
-  require_not_capturing(stream, "reading from the device");
-  cuda::check(cudaMemcpyAsync(host, device, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, to_stream(stream)),
-              "reading from the device");
-  cuda::check(cudaStreamSynchronize(to_stream(stream)), "reading from the device");
+  const RelaxedCapture relaxed;
+  require_not_capturing(stream, what);
+  GSC_CUDA_CALL(what, cudaMemcpyAsync, to, from, static_cast<std::size_t>(bytes), kind, to_stream(stream));
+  GSC_CUDA_CALL(what, cudaStreamSynchronize, to_stream(stream));
 }
 
 void CudaBackend::finish_setup() {
   const DeviceGuard guard(context_);
   const RelaxedCapture relaxed;
-  cuda::check(cudaStreamSynchronize(setup_stream_), "setting up");
+  GSC_CUDA_CALL("setting up", cudaStreamSynchronize, setup_stream_);
 }
 
 void CudaBackend::validate_memory(const gsc_tensor *tensors, int64_t count, const Argument &what) {
-  const DeviceGuard guard(context_);
   for (int64_t i = 0; i < count; ++i) {
     if (tensors[i].count == 0) continue;
-    cudaPointerAttributes attributes{};
-    if (cudaPointerGetAttributes(&attributes, tensors[i].data) != cudaSuccess) {
-      (void)cudaGetLastError();
-      attributes.type = cudaMemoryTypeUnregistered;
-    }
-    if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
+    const Place place = place_of(tensors[i].data);
+    if (place.kind == Place::Kind::kManaged) continue;
+    if (place.kind != Place::Kind::kDevice) {
       fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
            "is %p, which is host memory or has been freed; the context is of CUDA device %d", tensors[i].data,
            context_.device());
     }
-    if (attributes.type == cudaMemoryTypeDevice && attributes.device != context_.device()) {
+    if (place.device != context_.device()) {
       fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
-           "is memory of CUDA device %d, but the context is of CUDA device %d", attributes.device, context_.device());
+           "is memory of CUDA device %d, but the context is of CUDA device %d", place.device, context_.device());
+    }
+    if (place.context != nullptr && place.context != context_.handle()) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
+           "is memory of another CUDA context of device %d, which kernels of this one cannot reach; create the "
+           "gsc_context with GSC_CONTEXT_USE_CURRENT while that CUDA context is current",
+           place.device);
     }
   }
 }
@@ -163,7 +164,7 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   auto *mirror = static_cast<Mirror *>(job.plan->mirror());
   // The block that finishes a check leaves the counters empty; one that was broken off does not.
   if (job.begin && (mirror->counted || !job.finish)) {
-    cuda::check(launch_reset_counters(mirror->counters, to_stream(stream)), "the check");
+    check_launch(launch_reset_counters(mirror->counters, to_stream(stream)), "the check");
   }
   CheckParams p{};
   p.plan = mirror->view;
@@ -178,26 +179,30 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   p.finish = job.finish;
   p.conclude = job.conclude;
   mirror->counted = !job.finish;
-  cuda::check(launch_check(p, job.unscale, units_, to_stream(stream)), "the check");
+  check_launch(launch_check(p, job.unscale, units_, to_stream(stream)), "the check");
 }
 
 void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, cudaStream_t stream) {
   const char *what = "the step";
-  if (p.group_count > kMaxSharedGroups) cuda::check(launch_prepare(p, stream), what);
+  const auto launched = [&](cudaError_t error) {
+    check_launch(error, what);
+    what = "the rest of the step, of which a part has been done,";
+  };
+  if (p.group_count > kMaxSharedGroups) check_launch(launch_prepare(p, stream), what);
   if (needs_norms(p.variant)) {
-    if (params.has_others) cuda::check(launch_moments_fp32(p, units_, stream), what);
-    if (params.has_fp64) cuda::check(launch_moments_fp64(p, units_, stream), what);
-    cuda::check(launch_ratios(p, stream), what);
+    if (params.has_others) launched(launch_moments_fp32(p, units_, stream));
+    if (params.has_fp64) launched(launch_moments_fp64(p, units_, stream));
+    launched(launch_ratios(p, stream));
   }
   ApplyParams last = p;
   if (params.has_others && params.has_fp64) {
-    cuda::check(launch_apply_fp32(p, units_, stream), what);
+    launched(launch_apply_fp32(p, units_, stream));
     last.finish = true;
-    cuda::check(launch_apply_fp64(last, units_, stream), what);
+    launched(launch_apply_fp64(last, units_, stream));
     return;
   }
   last.finish = true;
-  cuda::check((params.has_fp64 ? launch_apply_fp64 : launch_apply_fp32)(last, units_, stream), what);
+  launched((params.has_fp64 ? launch_apply_fp64 : launch_apply_fp32)(last, units_, stream));
 }
 
 void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
@@ -238,23 +243,21 @@ void CudaBackend::update(const RecordJob &job, cudaStream_t stream) {
     PointerBatch batch{};
     const auto part = static_cast<int>(std::min<int64_t>(job.list_count - first, PointerBatch::kCount));
     std::copy_n(job.lists + first, part, batch.pointers);
-    cuda::check(launch_update(job.scaler, batch, part, first == 0, first + part == job.list_count, stream),
+    check_launch(launch_update(job.scaler, batch, part, first == 0, first + part == job.list_count, stream),
                 "the update");
   }
 }
 
 void CudaBackend::report(const RecordJob &job, cudaStream_t stream) {
-  cudaPointerAttributes attributes{};
-  if (cudaPointerGetAttributes(&attributes, job.out) != cudaSuccess || attributes.type != cudaMemoryTypeHost) {
-    (void)cudaGetLastError();
+  if (place_of(job.out).kind != Place::Kind::kHost) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "out_report", "is %p, which is not pinned host memory",
          static_cast<void *>(job.out));
   }
   const Scratch scratch(*this, sizeof(gsc_report), stream);
   RecordJob on_device = job;
   on_device.out = static_cast<gsc_report *>(scratch.data());
-  cuda::check(launch_record(on_device, stream), "the report");
-  cuda::check(cudaMemcpyAsync(job.out, scratch.data(), sizeof *job.out, cudaMemcpyDeviceToHost, stream), "the report");
+  check_launch(launch_record(on_device, stream), "the report");
+  GSC_CUDA_CALL("the report", cudaMemcpyAsync, job.out, scratch.data(), sizeof *job.out, cudaMemcpyDeviceToHost, stream);
 }
 
 void CudaBackend::record(const RecordJob &job, gsc_stream stream) {
@@ -265,13 +268,13 @@ void CudaBackend::record(const RecordJob &job, gsc_stream stream) {
     case RecordJob::Kind::kReport:
       return report(job, to_stream(stream));
     case RecordJob::Kind::kConclude:
-      return cuda::check(launch_record(job, to_stream(stream)), "concluding the check");
+      return check_launch(launch_record(job, to_stream(stream)), "concluding the check");
     case RecordJob::Kind::kSetPolicy:
-      return cuda::check(launch_record(job, to_stream(stream)), "setting the options");
+      return check_launch(launch_record(job, to_stream(stream)), "setting the options");
     case RecordJob::Kind::kSetScale:
-      return cuda::check(launch_record(job, to_stream(stream)), "setting the scale");
+      return check_launch(launch_record(job, to_stream(stream)), "setting the scale");
     case RecordJob::Kind::kUpdateScale:
-      return cuda::check(launch_record(job, to_stream(stream)), "updating the scale");
+      return check_launch(launch_record(job, to_stream(stream)), "updating the scale");
   }
 }
 
@@ -290,12 +293,12 @@ void CudaBackend::elementwise(const ElementwiseJob &job, gsc_stream stream) {
   p.same = filling || job.src == job.dst;
   if (p.same) {
     p.src = p.dst.tensors;
-    cuda::check(launch_elementwise(p, units_, to_stream(stream)), what);
+    check_launch(launch_elementwise(p, units_, to_stream(stream)), what);
     return;
   }
   const PlanOnDevice src(*this, *job.src, false, to_stream(stream));
   p.src = src.view().tensors;
-  cuda::check(launch_elementwise(p, units_, to_stream(stream)), what);
+  check_launch(launch_elementwise(p, units_, to_stream(stream)), what);
 }
 
 void CudaBackend::norm(const NormJob &job, gsc_stream stream) {
@@ -308,8 +311,8 @@ void CudaBackend::norm(const NormJob &job, gsc_stream stream) {
   p.partials = on_device.partials();
   p.fp64_limit = kFp64Limit;
   p.amax_keeps_nonfinite = true;
-  cuda::check(launch_check(p, false, units_, to_stream(stream)), "the norm");
-  cuda::check(launch_norm({p.plan, p.partials, job.out_norm, job.out_tensor_norms, job.amax}, to_stream(stream)),
+  check_launch(launch_check(p, false, units_, to_stream(stream)), "the norm");
+  check_launch(launch_norm({p.plan, p.partials, job.out_norm, job.out_tensor_norms, job.amax}, to_stream(stream)),
               "the norm");
 }
 
@@ -325,13 +328,14 @@ void CudaBackend::check_alone(const CheckJob &job, gsc_stream stream) {
   p.last_chunk = job.last_chunk;
   p.found_inf = job.found_inf;
   p.fp64_limit = kFp64Limit;
-  cuda::check(launch_check(p, true, units_, to_stream(stream)), "unscaling");
+  check_launch(launch_check(p, true, units_, to_stream(stream)), "unscaling");
 }
 
 void CudaBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream stream) {
   const Plan &plan = *job.plan;
   int64_t *histogram = job.histogram;
   const DeviceGuard guard(context_);
+  const RelaxedCapture relaxed;
   require_not_capturing(stream, "diagnose");
   const int64_t bins = histogram != nullptr ? plan.size() * GSC_EXPONENT_BINS : 0;
   const int64_t chunk_bytes = plan.chunk_count() * static_cast<int64_t>(sizeof(ChunkDiagnosis));
@@ -345,16 +349,15 @@ void CudaBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream stream) {
     DiagnoseParams p{on_device.view(), static_cast<ChunkDiagnosis *>(scratch.data()), nullptr};
     if (histogram != nullptr) p.histogram = reinterpret_cast<int64_t *>(p.out + plan.chunk_count());
     const char *what = "diagnose";
-    if (bins > 0) cuda::check(cudaMemsetAsync(p.histogram, 0, static_cast<std::size_t>(bin_bytes), s), what);
-    cuda::check(launch_diagnose(p, units_, s), what);
-    cuda::check(cudaMemcpyAsync(chunks.data(), p.out, static_cast<std::size_t>(chunk_bytes), cudaMemcpyDeviceToHost, s),
-                what);
+    if (bins > 0) GSC_CUDA_CALL(what, cudaMemsetAsync, p.histogram, 0, static_cast<std::size_t>(bin_bytes), s);
+    check_launch(launch_diagnose(p, units_, s), what);
+    GSC_CUDA_CALL(what, cudaMemcpyAsync, chunks.data(), p.out, static_cast<std::size_t>(chunk_bytes),
+                  cudaMemcpyDeviceToHost, s);
     if (bins > 0) {
-      cuda::check(
-          cudaMemcpyAsync(histogram, p.histogram, static_cast<std::size_t>(bin_bytes), cudaMemcpyDeviceToHost, s),
-          what);
+      GSC_CUDA_CALL(what, cudaMemcpyAsync, histogram, p.histogram, static_cast<std::size_t>(bin_bytes),
+                    cudaMemcpyDeviceToHost, s);
     }
-    cuda::check(cudaStreamSynchronize(s), what);
+    GSC_CUDA_CALL(what, cudaStreamSynchronize, s);
   }
   for (int64_t t = 0; t < plan.size(); ++t) {
     job.out[t] = join_diagnoses(

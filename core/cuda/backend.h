@@ -64,6 +64,21 @@ class CudaBackend final : public Backend {
  private:
   friend class Scratch;
   friend class PlanOnDevice;
+  /// Runs f, which frees something, in the context. Where the CUDA context has gone, so has what f would free; a failure
+  /// that f meets is one of earlier work, of which nobody can be told here.
+  template <typename F>
+  void tidy_up(const F &f) noexcept {
+    try {
+      const DeviceGuard guard(context_);
+      const RelaxedCapture relaxed;
+      f();
+      (void)cudaGetLastError();
+    } catch (const Error &) {
+      return;
+    }
+  }
+  void create_pool();
+  void copy_sync(void *to, const void *from, int64_t bytes, cudaMemcpyKind kind, gsc_stream stream, const char *what);
   void create_mirror(Plan &plan);
   void require_not_capturing(gsc_stream stream, const char *what) const;
   /// Warps that should share a chunk so that a pass over the plan takes the least time.
@@ -79,7 +94,7 @@ class CudaBackend final : public Backend {
   DeviceContext context_;
   int32_t units_ = 1;  ///< multiprocessors
   cudaStream_t setup_stream_ = nullptr;
-  cudaMemPool_t pool_ = nullptr;
+  cudaMemPool_t pool_ = nullptr;  ///< NULL: the device has none
 };
 
 }  // namespace gsc::cuda

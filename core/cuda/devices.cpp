@@ -22,8 +22,8 @@ void require_device(int32_t device_index, const Argument &what) {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
     (void)cudaGetLastError();
-    fail(GSC_ERROR_UNAVAILABLE, what, "is %d, but no CUDA device is available: %s (%s)", device_index,
-         cudaGetErrorString(error), cudaGetErrorName(error));
+    fail(GSC_ERROR_UNAVAILABLE, what, "is %d, but no CUDA device is available: cudaGetDeviceCount: %s (%s)%s",
+         device_index, cudaGetErrorString(error), cudaGetErrorName(error), needs_of(error));
   }
   if (device_index < 0 || device_index >= count) {
     fail(GSC_ERROR_UNAVAILABLE, what, "is %d, but there are %d CUDA devices", device_index, count);
@@ -33,7 +33,7 @@ void require_device(int32_t device_index, const Argument &what) {
 gsc_device_info device_info(int32_t device_index) {
   require_device(device_index, "device_index");
   cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, device_index), "looking up the CUDA device");
+  GSC_CUDA_CALL("looking up the CUDA device", cudaGetDeviceProperties, &properties, device_index);
   gsc_device_info info{};
   info.struct_size = sizeof info;
   info.device_type = GSC_DEVICE_CUDA;
@@ -49,12 +49,8 @@ gsc_device_info device_info(int32_t device_index) {
 /// the driver.
 int32_t device_of(const void *address) {
   if (CudaBackend::live_count() == 0) return -1;
-  cudaPointerAttributes attributes;
-  if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return -1;
-  }
-  return attributes.type == cudaMemoryTypeDevice ? attributes.device : -1;
+  const Place place = place_of(address);
+  return place.kind == Place::Kind::kDevice ? place.device : -1;
 }
 
 OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &options) {

@@ -14,7 +14,7 @@ struct Event {
 unsigned long long capture_of(cudaStream_t stream, const char *what) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
-  check(cudaStreamGetCaptureInfo(stream, &status, &id), what);
+  GSC_CUDA_CALL(what, cudaStreamGetCaptureInfo, stream, &status, &id);
   return status == cudaStreamCaptureStatusActive ? id : 0;
 }
 
@@ -28,29 +28,39 @@ void *CudaBackend::make_event() {
   const cudaError_t error = cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming);
   if (error != cudaSuccess) {
     allocator.deallocate(made, 1);
-    cuda::check(error, "creating an event");
+    cuda::check(error, "creating an event", "cudaEventCreateWithFlags");
   }
   return made;
 }
 
 void CudaBackend::destroy_event(void *event) noexcept {
   auto *e = static_cast<Event *>(event);
-  if (cudaEventDestroy(e->event) != cudaSuccess) (void)cudaGetLastError();
+  tidy_up([&] { cudaEventDestroy(e->event); });
   std::pmr::polymorphic_allocator<Event>(memory_).deallocate(e, 1);
 }
 
 void CudaBackend::record_event(void *event, gsc_stream stream) {
-  const DeviceGuard guard(context_);
+  const char *what = "recording an event";
   auto *e = static_cast<Event *>(event);
-  e->capture = capture_of(to_stream(stream), "recording an event");
-  cuda::check(cudaEventRecord(e->event, to_stream(stream)), "recording an event");
+  try {
+    const DeviceGuard guard(context_);
+    e->capture = capture_of(to_stream(stream), what);
+    GSC_CUDA_CALL(what, cudaEventRecord, e->event, to_stream(stream));
+  } catch (const Error &) {
+    // What the event is to stand for is enqueued and cannot be taken back. So the call it belongs to must not fail
+    // because of the event: nobody needs to wait for work that is done.
+    const DeviceGuard guard(context_);
+    const RelaxedCapture relaxed;
+    require_not_capturing(stream, what);
+    GSC_CUDA_CALL(what, cudaStreamSynchronize, to_stream(stream));
+  }
 }
 
 void CudaBackend::wait_event(const void *event, gsc_stream stream) {
   const DeviceGuard guard(context_);
   const auto *e = static_cast<const Event *>(event);
   if (capture_of(to_stream(stream), "waiting for an event") != e->capture) return;
-  cuda::check(cudaStreamWaitEvent(to_stream(stream), e->event, 0), "waiting for an event");
+  GSC_CUDA_CALL("waiting for an event", cudaStreamWaitEvent, to_stream(stream), e->event, 0);
 }
 
 void CudaBackend::copy_from(void *to, const Backend &source, const void *from, int64_t bytes, gsc_stream stream) {

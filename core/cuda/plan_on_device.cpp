@@ -34,14 +34,30 @@ DeviceTensor device_tensor(const Plan &plan, int64_t i) {
 
 int32_t shift_of(const Plan &plan) { return std::countr_zero(static_cast<uint64_t>(plan.chunk_elements())); }
 
-Scratch::Scratch(CudaBackend &backend, int64_t bytes, cudaStream_t stream) : stream_(stream) {
+Scratch::Scratch(CudaBackend &backend, int64_t bytes, cudaStream_t stream) : backend_(backend), stream_(stream) {
   if (bytes == 0) return;
-  check(cudaMallocFromPoolAsync(&data_, static_cast<std::size_t>(bytes), backend.pool_, stream),
-        "allocating scratch memory");
+  const char *what = "allocating scratch memory";
+  const auto size = static_cast<std::size_t>(bytes);
+  if (backend.pool_ != nullptr) {
+    GSC_CUDA_CALL(what, cudaMallocFromPoolAsync, &data_, size, backend.pool_, stream);
+    return;
+  }
+  const RelaxedCapture relaxed;
+  backend.require_not_capturing(stream, "on a CUDA device without memory pools this operation");
+  GSC_CUDA_CALL(what, cudaMalloc, &data_, size);
 }
 
 Scratch::~Scratch() {
-  if (data_ != nullptr && cudaFreeAsync(data_, stream_) != cudaSuccess) (void)cudaGetLastError();
+  if (data_ == nullptr) return;
+  if (backend_.pool_ != nullptr) {
+    if (cudaFreeAsync(data_, stream_) != cudaSuccess) (void)cudaGetLastError();
+    return;
+  }
+  const RelaxedCapture relaxed;
+  // cudaFree waits too, but does not promise to.
+  (void)cudaStreamSynchronize(stream_);
+  (void)cudaFree(data_);
+  (void)cudaGetLastError();
 }
 
 int64_t PlanOnDevice::scratch_bytes(const Plan &plan, bool with_partials) {
@@ -64,8 +80,8 @@ PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, bool with_par
     TensorBatch batch{};
     const auto count = static_cast<int>(std::min<int64_t>(plan.size() - first, TensorBatch::kCount));
     for (int i = 0; i < count; ++i) batch.tensors[i] = device_tensor(plan, first + i);
-    check(launch_write_tensors(tensors, tensor_of, batch, first, count, plan.first_chunk(first + count), stream),
-          "sending the tensors");
+    check_launch(launch_write_tensors(tensors, tensor_of, batch, first, count, plan.first_chunk(first + count), stream),
+                 "sending the tensors");
   }
 }
 
@@ -118,13 +134,12 @@ void CudaBackend::create_mirror(Plan &plan) {
     m.view = {m.tensors, device_tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), choose_warps(plan)};
     const DeviceGuard guard(context_);
     const RelaxedCapture relaxed;
-    cuda::check(cudaMemcpyAsync(m.tensors, tensors.data(), tensors.size() * sizeof(DeviceTensor),
-                                cudaMemcpyHostToDevice, setup_stream_),
-                "uploading the list");
-    cuda::check(cudaMemcpyAsync(device_tensor_of, tensor_of.data(), tensor_of.size() * sizeof(int32_t),
-                                cudaMemcpyHostToDevice, setup_stream_),
-                "uploading the list");
-    cuda::check(cudaStreamSynchronize(setup_stream_), "uploading the list");
+    const char *what = "uploading the list";
+    GSC_CUDA_CALL(what, cudaMemcpyAsync, m.tensors, tensors.data(), tensors.size() * sizeof(DeviceTensor),
+                  cudaMemcpyHostToDevice, setup_stream_);
+    GSC_CUDA_CALL(what, cudaMemcpyAsync, device_tensor_of, tensor_of.data(), tensor_of.size() * sizeof(int32_t),
+                  cudaMemcpyHostToDevice, setup_stream_);
+    GSC_CUDA_CALL(what, cudaStreamSynchronize, setup_stream_);
   } catch (...) {
     if (m.memory != nullptr) release(m.memory, layout.bytes);
     memory_->deallocate(host, sizeof(Mirror), alignof(Mirror));
@@ -144,8 +159,8 @@ void CudaBackend::bind(Plan &plan, gsc_stream stream) {
     PointerBatch batch{};
     const auto count = static_cast<int>(std::min<int64_t>(plan.size() - first, PointerBatch::kCount));
     for (int i = 0; i < count; ++i) batch.pointers[i] = plan.tensor(first + i).data;
-    cuda::check(launch_write_pointers(mirror->tensors + first, batch, count, to_stream(stream)),
-                "pointing the list at new buffers");
+    check_launch(launch_write_pointers(mirror->tensors + first, batch, count, to_stream(stream)),
+                 "pointing the list at new buffers");
   }
 }
 

@@ -7,7 +7,8 @@
 
 namespace gsc::cuda {
 
-/// Stream-ordered memory; freed, in stream order, with the object.
+/// Stream-ordered memory; freed, in stream order, with the object. On a device without memory pools it is allocated at
+/// once, freed when the stream has come there, and cannot be captured.
 class Scratch {
  public:
   Scratch(CudaBackend &backend, int64_t bytes, cudaStream_t stream);
@@ -17,6 +18,7 @@ class Scratch {
   [[nodiscard]] void *data() const { return data_; }
 
  private:
+  CudaBackend &backend_;
   cudaStream_t stream_;
   void *data_ = nullptr;
 };

@@ -38,19 +38,39 @@ gsc_status status_of(cudaError_t error) {
   }
 }
 
-void check(cudaError_t error, const char *what) {
+const char *needs_of(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInsufficientDriver:
+    case cudaErrorCallRequiresNewerDriver:
+#if CUDART_VERSION >= 13000
+      return "; built with CUDA " GSC_CUDA_RELEASE ", this library needs NVIDIA's driver 580 or later";
+#else
+      return "; built with CUDA " GSC_CUDA_RELEASE ", this library needs NVIDIA's driver 525 or later";
+#endif
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+      return "; this library holds " GSC_CUDA_ARCHITECTURES
+             ", of which ptx is for devices without code of their own and needs a driver for CUDA " GSC_CUDA_RELEASE
+             " or later";
+    default:
+      return "";
+  }
+}
+
+void check(cudaError_t error, const char *what, const char *call) {
   if (error == cudaSuccess) return;
   (void)cudaGetLastError();
   const gsc_status status = status_of(error);
   if (status == GSC_ERROR_INVALID_ARGUMENT) {
-    fail(status, "stream", "is not a stream of the context's CUDA device, or no longer exists: %s failed: %s (%s)",
-         what, cudaGetErrorString(error), cudaGetErrorName(error));
+    fail(status, "stream", "is not a stream of the context's CUDA device, or no longer exists: %s failed: %s: %s (%s)",
+         what, call, cudaGetErrorString(error), cudaGetErrorName(error));
   }
   if (status == GSC_ERROR_BAD_STATE) {
-    fail(status, kNoArgument, "%s is not possible while a stream is being captured: %s (%s)", what,
+    fail(status, kNoArgument, "%s is not possible while a stream is being captured: %s: %s (%s)", what, call,
          cudaGetErrorString(error), cudaGetErrorName(error));
   }
-  fail(status, kNoArgument, "%s failed: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
+  fail(status, kNoArgument, "%s failed: %s: %s (%s)%s", what, call, cudaGetErrorString(error), cudaGetErrorName(error),
+       needs_of(error));
 }
 
 }  // namespace gsc::cuda

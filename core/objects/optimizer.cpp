@@ -233,26 +233,40 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
   device_lrs_.reserve(groups);
   DeviceMemory group_records(context_->backend(), static_cast<int64_t>(groups * sizeof(GroupRecord)));
   DeviceMemory coefficients(context_->backend(), static_cast<int64_t>(groups * sizeof(Coefficients<double>)));
+  DeviceMemory group_of(context_->backend(), device_group_of_.bytes());
+  const auto swap_arrays = [&] {
+    std::swap(groups_, group_records);
+    std::swap(coefficients_, coefficients);
+    std::swap(device_group_of_, group_of);
+  };
   options_.push_back(options);
   device_lrs_.push_back(nullptr);
-  groups_ = std::move(group_records);
-  coefficients_ = std::move(coefficients);
   const int32_t group = group_count() - 1;
   std::fill(begin, begin + count, group);
-  upload_groups();
+  swap_arrays();
+  try {
+    upload_groups();
+  } catch (...) {
+    swap_arrays();
+    std::fill(begin, begin + count, 0);
+    device_lrs_.pop_back();
+    options_.pop_back();
+    throw;
+  }
   return group;
 }
 
 void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options, gsc_stream stream) {
   require_group(group);
   validate_group(options);
-  gsc_optimizer_options &old = options_[static_cast<std::size_t>(group)];
+  const auto g = static_cast<std::size_t>(group);
+  const gsc_optimizer_options &old = options_[g];
   if (group == 0 && slot_count_ > 0 && (old.momentum == 0.0) != (options.momentum == 0.0)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
          "is %g, but whether group 0 has momentum is fixed at creation", options.momentum);
   }
-  old = options;
-  write_group(group, stream);
+  write_group(group, options, device_lrs_[g], stream);
+  options_[g] = options;
 }
 
 void Optimizer::set_lr(int32_t group, double lr, gsc_stream stream) {
@@ -260,27 +274,33 @@ void Optimizer::set_lr(int32_t group, double lr, gsc_stream stream) {
   if (!std::isfinite(lr) || lr < 0.0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "lr", "is %g; it must be finite and >= 0", lr);
   }
-  options_[static_cast<std::size_t>(group)].lr = lr;
-  device_lrs_[static_cast<std::size_t>(group)] = nullptr;
-  write_group(group, stream);
+  const auto g = static_cast<std::size_t>(group);
+  gsc_optimizer_options changed = options_[g];
+  changed.lr = lr;
+  write_group(group, changed, nullptr, stream);
+  options_[g] = changed;
+  device_lrs_[g] = nullptr;
 }
 
 void Optimizer::set_device_lr(int32_t group, const float *lr, gsc_stream stream) {
   require_group(group);
-  device_lrs_[static_cast<std::size_t>(group)] = lr;
-  write_group(group, stream);
+  const auto g = static_cast<std::size_t>(group);
+  write_group(group, options_[g], lr, stream);
+  device_lrs_[g] = lr;
 }
 
-void Optimizer::write_group(int32_t group, gsc_stream stream) {
-  const auto g = static_cast<std::size_t>(group);
-  const GroupRecord record{make_hyper(options_[g]), device_lrs_[g]};
-  context_->backend().write(groups_.as<GroupRecord>() + g, &record, sizeof record, stream);
+void Optimizer::write_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream) {
+  const GroupRecord record{make_hyper(options), lr};
+  context_->backend().write(groups_.as<GroupRecord>() + group, &record, sizeof record, stream);
 }
 
 void Optimizer::upload_groups() {
   Backend &backend = context_->backend();
   const gsc_stream stream = backend.setup_stream();
-  for (int32_t group = 0; group < group_count(); ++group) write_group(group, stream);
+  for (int32_t group = 0; group < group_count(); ++group) {
+    const auto g = static_cast<std::size_t>(group);
+    write_group(group, options_[g], device_lrs_[g], stream);
+  }
   if (!group_of_.empty()) {
     backend.write(device_group_of_.as<int32_t>(), group_of_.data(), device_group_of_.bytes(), stream);
   }
@@ -297,8 +317,15 @@ void Optimizer::require_learning_rates() const {
   }
 }
 
+void Optimizer::require_whole_state() const {
+  if (!half_loaded_) return;
+  fail(GSC_ERROR_BAD_STATE, "optimizer",
+       "holds half of a checkpoint, because the device failed while it was loaded; load it again");
+}
+
 void Optimizer::step(const StepScalars &scalars, gsc_stream stream) {
   require_learning_rates();
+  require_whole_state();
   const uint32_t flags = options_[0].flags;
   ApplyJob job{};
   job.variant = variant_;

@@ -84,7 +84,9 @@ class Optimizer final : public Object {
   template <typename F>
   void for_each_list(const F &f) const;
   void make_state();
-  void write_group(int32_t group, gsc_stream stream);
+  /// Writes a group to the device; options_ and device_lrs_ are the caller's to change, afterwards.
+  void write_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
+  void require_whole_state() const;
   /// Device arrays for `groups` groups, filled from options_ and device_lrs_.
   void upload_groups();
   static void validate_steps(int64_t applied, int64_t skipped);
@@ -94,6 +96,7 @@ class Optimizer final : public Object {
   Variant variant_;
   int32_t slot_count_;
   bool narrows_ = false;
+  bool half_loaded_ = false;            ///< the last load_sync failed on the device
   Vec<gsc_optimizer_options> options_;  ///< per group
   Vec<const float *> device_lrs_;       ///< per group
   Vec<int32_t> group_of_;               ///< per tensor

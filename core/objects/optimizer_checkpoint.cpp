@@ -63,6 +63,7 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
     fail(GSC_ERROR_INVALID_ARGUMENT, "size", "is %lld; this optimizer needs %lld bytes", static_cast<long long>(size),
          static_cast<long long>(needed));
   }
+  require_whole_state();
   Backend &backend = context_->backend();
   const Plan &params = lists_.params->plan();
   auto *out = static_cast<char *>(buffer);
@@ -147,10 +148,14 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   }
   validate_steps(header.applied, header.skipped);
   const OptimizerRecord steps{header.applied, header.skipped};
+  // There is no memory for a second copy of the state: if the device fails in between, nothing but another load is
+  // allowed.
+  half_loaded_ = true;
   backend.write_sync(record_.as<OptimizerRecord>(), &steps, sizeof steps, stream);
   for_each_state(*this, params.size(), [&](const Tensor &t, int64_t position) {
     if (t.count > 0) backend.write_sync(t.data, in + position, tensor_bytes(t), stream);
   });
+  half_loaded_ = false;
 }
 
 }  // namespace gsc

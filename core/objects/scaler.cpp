@@ -43,7 +43,7 @@ Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
       changed_(context_->backend()) {
   lists_.reserve(kUsualLists);
   list_records_.reserve(kUsualLists);
-  ScalerRecord r = new_record();
+  ScalerRecord r = new_record(options_);
   store_scale(r.state, enabled() ? options.init_scale : 1.0F);
   r.state.hysteresis_left = options.hysteresis;
   Backend &backend = context_->backend();
@@ -51,12 +51,12 @@ Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
   backend.finish_setup();
 }
 
-ScalerRecord Scaler::new_record() const {
+ScalerRecord Scaler::new_record(const gsc_scaler_options &options) const {
   ScalerRecord r{};
-  r.policy = make_policy(options_);
+  r.policy = make_policy(options);
   r.last = empty_summary();
   r.history = history_.as<HistoryEntry>();
-  r.history_capacity = options_.history_capacity;
+  r.history_capacity = options.history_capacity;
   return r;
 }
 
@@ -211,15 +211,21 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
          NameSuffix(&grads.names(), seen - grads.covered.begin()).c_str());
   }
   if (count == 0 && size > 0) return;
+  const int64_t covered = grads.iteration.covered;
   std::fill(begin, begin + count, uint8_t{1});
-  run_check(grads, first, first + count, false, stream);
+  try {
+    run_check(grads, first, first + count, false, stream);
+  } catch (...) {
+    // A reducer that failed has let go of all that was covered.
+    if (grads.iteration.covered == covered) std::fill(begin, begin + count, uint8_t{0});
+    throw;
+  }
 }
 
 void Scaler::apply_norm(TensorList &grads, gsc_stream stream) {
   Plan &plan = grads.plan();
   grads.context()->backend().elementwise({Elementwise::kScale, &plan, &plan, 0.0, 0.0, &grads.record()->clip}, stream);
   grads.iteration.norm_applied = true;
-  leave(grads, stream);
 }
 
 void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_type, gsc_stream stream) {
@@ -251,11 +257,12 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
   try {
     if (!enabled()) run_check(grads, 0, grads.plan().size(), false, stream);
     complete(grads, stream);
+    apply_norm(grads, stream);
   } catch (...) {
     it = before;
     throw;
   }
-  apply_norm(grads, stream);
+  leave(grads, stream);
 }
 
 void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream stream) {
@@ -267,16 +274,18 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
   if (it.stage == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped; call clip_grad_value before step");
   }
-  it.rule.value = std::min(it.rule.value, clip_value);
-  if (!it.unscaled || !std::isfinite(it.rule.value)) return;
-  if (it.rule.max_norm >= 0.0 && !it.norm_applied) {  // asked for before unscale
-    complete(grads, stream);
-    apply_norm(grads, stream);
+  const double value = std::min(it.rule.value, clip_value);
+  if (it.unscaled && std::isfinite(value)) {
+    if (it.rule.max_norm >= 0.0 && !it.norm_applied) {  // asked for before unscale
+      complete(grads, stream);
+      apply_norm(grads, stream);
+    }
+    Plan &plan = grads.plan();
+    grads.context()->backend().elementwise({Elementwise::kClamp, &plan, &plan, value, 0.0, nullptr}, stream);
+    it.value_applied = true;
   }
-  Plan &plan = grads.plan();
-  grads.context()->backend().elementwise({Elementwise::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
-  it.value_applied = true;
-  leave(grads, stream);
+  it.rule.value = value;
+  if (it.value_applied) leave(grads, stream);
 }
 
 void Scaler::complete(TensorList &grads, gsc_stream stream) {
@@ -368,7 +377,10 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
          "has a clip_grad_value that is pending until step; call unscale before clip_grad_value");
   }
   if (enabled() || it.rule.max_norm >= 0.0) complete(grads, stream);
-  if (it.rule.max_norm >= 0.0 && !it.norm_applied) apply_norm(grads, stream);
+  if (it.rule.max_norm >= 0.0 && !it.norm_applied) {
+    apply_norm(grads, stream);
+    leave(grads, stream);
+  }
   if (!enabled()) {
     if (value_waits) {
       Plan &plan = grads.plan();

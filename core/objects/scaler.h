@@ -79,7 +79,7 @@ class Scaler final : public Object {
   void step_disabled(Optimizer &optimizer, gsc_stream stream);
   void require_checked(const TensorList *grads) const;
   /// Under the options, without a state and with an empty history.
-  [[nodiscard]] ScalerRecord new_record() const;
+  [[nodiscard]] ScalerRecord new_record(const gsc_scaler_options &options) const;
   [[nodiscard]] ScalerRecord read_record(gsc_stream stream) const;
   void log_floor(const gsc_report &report) const;
 

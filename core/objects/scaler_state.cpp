@@ -159,11 +159,11 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   }
   if (!enabled()) return;
   wait_for_lists(stream);
-  options_.growth_factor = state.growth_factor;
-  options_.backoff_factor = state.backoff_factor;
-  options_.growth_interval = state.growth_interval;
-  reset_lists();
-  ScalerRecord r = new_record();
+  gsc_scaler_options options = options_;
+  options.growth_factor = state.growth_factor;
+  options.backoff_factor = state.backoff_factor;
+  options.growth_interval = state.growth_interval;
+  ScalerRecord r = new_record(options);
   store_scale(r.state, state.scale);
   r.state.growth_tracker = state.growth_tracker;
   r.state.hysteresis_left = state.hysteresis_tracker;
@@ -175,6 +175,8 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   r.state.skips_at_floor = state.skips_at_floor;
   r.history_begin = state.updates;
   context_->backend().write(record(), &r, sizeof r, stream);
+  options_ = options;
+  reset_lists();
   publish(stream);
 }
 
@@ -193,9 +195,9 @@ void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("history_capacity"),
          "is %d, but the scaler was created with %d", options.history_capacity, options_.history_capacity);
   }
-  options_ = options;
   wait_for_lists(stream);
   context_->backend().record(RecordJob::set_policy(record(), make_policy(options)), stream);
+  options_ = options;
   publish(stream);
 }
 

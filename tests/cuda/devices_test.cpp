@@ -27,15 +27,6 @@ class DeviceStream {
   cudaStream_t stream_ = nullptr;
 };
 
-Context make_cuda_context(int device) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_CUDA;
-  options.device_index = device;
-  gsc_context *context = nullptr;
-  EXPECT_GSC_OK(gsc_context_create(&options, &context));
-  return Context(context);
-}
-
 /// Objects over the parameters and gradients of one device.
 struct Part {
   Part(const Context &context, const std::vector<gsc_tensor> &p, const std::vector<gsc_tensor> &g)

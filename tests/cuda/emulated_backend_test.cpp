@@ -4,36 +4,10 @@
 // device words, bad input, and that nothing is left behind.
 #include <limits>
 
-#include "tests/cuda/twin.h"
+#include "tests/cuda/training.h"
 
 namespace gsc_test {
 namespace {
-
-namespace emulation = gsc::cuda::emulation;
-
-/// A step's objects on the emulated device.
-struct Training {
-  explicit Training(const Context &context, int tensors = 3, int64_t count = 1000, int32_t param_dtype = GSC_FP32)
-      : scaler(make_scaler(context, 1024.0f)) {
-    Random random(5);
-    for (int i = 0; i < tensors; ++i) {
-      p.emplace_back(param_dtype, count);
-      g.emplace_back(GSC_FP16, count);
-      p.back().fill(Values::kOrdinary, random);
-      g.back().fill(Values::kOrdinary, random);
-    }
-    params = make_list(context, device_tensors(p));
-    grads = make_list(context, device_tensors(g));
-    optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), params, grads);
-  }
-  gsc_status step(gsc_stream stream = nullptr) const {
-    return gsc_scaler_step_and_update(scaler.get(), optimizer.get(), stream);
-  }
-  Twins p, g;
-  List params, grads;
-  Scaler scaler;
-  Optimizer optimizer;
-};
 
 class Capturing {
  public:
@@ -393,102 +367,6 @@ TEST(EmulatedBackend, ACheckpointGoesThroughTheDevice) {
   ASSERT_GSC_OK(gsc_optimizer_load_sync(two.optimizer.get(), saved.data(), bytes, nullptr));
   ASSERT_GSC_OK(gsc_optimizer_save_sync(two.optimizer.get(), again.data(), bytes, nullptr));
   EXPECT_EQ(again, saved);
-}
-
-/// A CUDA context of the caller's own, current on this thread.
-class OwnContext {
- public:
-  explicit OwnContext(int device) : context_(emulation::make_context(device)) {
-    emulation::set_current_context(context_);
-  }
-  OwnContext(const OwnContext &) = delete;
-  OwnContext &operator=(const OwnContext &) = delete;
-  ~OwnContext() {
-    emulation::set_current_context(nullptr);
-    emulation::destroy_context(context_);
-  }
-  CUctx_st *get() const { return context_; }
-
- private:
-  CUctx_st *context_;
-};
-
-gsc_status create_in_current(int device, gsc_context **out) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.device_type = GSC_DEVICE_CUDA;
-  options.device_index = device;
-  options.flags = GSC_CONTEXT_USE_CURRENT;
-  return gsc_context_create(&options, out);
-}
-
-TEST(CurrentContext, IsUsedAndNotThePrimaryOne) {
-  gsc_context *made = nullptr;
-  const OwnContext own(1);
-  ASSERT_GSC_OK(create_in_current(1, &made));
-  const Context context(made);
-  EXPECT_EQ(emulation::reference_count(emulation::primary_context(1)), 0) << "retained";
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  {
-    const Training training(context);
-    emulation::set_current_context(nullptr);  // as on another thread: it is current during the library's calls only
-    ASSERT_GSC_OK(training.step(stream)) << "a stream of the caller's context";
-    EXPECT_EQ(emulation::current_context(), nullptr);
-    float scale = 0.0f;
-    ASSERT_GSC_OK(gsc_scaler_get_scale_sync(training.scaler.get(), &scale, stream));
-    EXPECT_EQ(scale, 1024.0f);
-  }
-  emulation::set_current_context(own.get());
-  cudaStreamDestroy(stream);
-}
-
-TEST(CurrentContext, StreamsOfThePrimaryOneAreForeign) {
-  cudaStream_t stream = nullptr;
-  emulation::set_current_context(emulation::primary_context(0));
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  gsc_context *made = nullptr;
-  const OwnContext own(0);
-  ASSERT_GSC_OK(create_in_current(0, &made));
-  const Context context(made);
-  const Training training(context);
-  EXPECT_GSC_ERROR(training.step(stream), GSC_ERROR_INVALID_ARGUMENT, "stream");
-  cudaStreamDestroy(stream);
-}
-
-TEST(CurrentContext, ThePrimaryOneIsKeptWithoutTheFlag) {
-  const OwnContext own(0);
-  const int before = emulation::reference_count(emulation::primary_context(0));
-  {
-    const Contexts contexts;
-    EXPECT_EQ(emulation::reference_count(emulation::primary_context(0)), before + 1);
-    EXPECT_EQ(emulation::current_context(), own.get());
-  }
-  EXPECT_EQ(emulation::reference_count(emulation::primary_context(0)), before);
-}
-
-TEST(CurrentContext, IsRefusedIfThereIsNoneOrOfAnotherDevice) {
-  gsc_context *made = nullptr;
-  emulation::set_current_context(nullptr);
-  EXPECT_GSC_ERROR(create_in_current(0, &made), GSC_ERROR_INVALID_ARGUMENT, "GSC_CONTEXT_USE_CURRENT",
-                   "no CUDA context is current");
-  const OwnContext own(1);
-  EXPECT_GSC_ERROR(create_in_current(0, &made), GSC_ERROR_INVALID_ARGUMENT, "options.device_index is 0", "device 1");
-  EXPECT_EQ(made, nullptr);
-  EXPECT_EQ(emulation::current_context(), own.get());
-}
-
-TEST(CurrentContext, AScalerSpansTwoContextsOfOneDevice) {
-  gsc_context *made = nullptr;
-  const Contexts contexts;
-  const OwnContext own(0);
-  ASSERT_GSC_OK(create_in_current(0, &made));
-  const Context context(made);
-  emulation::set_current_context(nullptr);
-  const Training first(contexts.cuda), second(context);
-  ASSERT_GSC_OK(gsc_scaler_step(first.scaler.get(), first.optimizer.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_step(first.scaler.get(), second.optimizer.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_update(first.scaler.get(), nullptr));
-  EXPECT_EQ(report_of(first.scaler).updates, 1);
 }
 
 }  // namespace

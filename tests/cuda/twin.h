@@ -185,15 +185,18 @@ inline Twins edge_twins(int32_t dtype, int64_t offset) {
   return result;
 }
 
+inline Context make_cuda_context(int device) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  options.device_index = device;
+  gsc_context *context = nullptr;
+  EXPECT_GSC_OK(gsc_context_create(&options, &context));
+  return Context(context);
+}
+
 /// Both contexts. The device's is of the emulated device 0.
 struct Contexts {
-  Contexts() : cpu(make_context(1)) {
-    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-    options.device_type = GSC_DEVICE_CUDA;
-    gsc_context *context = nullptr;
-    EXPECT_GSC_OK(gsc_context_create(&options, &context));
-    cuda.reset(context);
-  }
+  Contexts() : cpu(make_context(1)), cuda(make_cuda_context(0)) {}
   Context cpu;
   Context cuda;
 };

@@ -340,6 +340,7 @@ int64_t launch_count() { return ptx::launches; }
 
 cudaError_t launch(const void *address, int64_t blocks, int threads, cudaStream_t stream,
                    const void *const *arguments) {
+  if (fails("cudaLaunchKernel")) return cudaErrorUnknown;
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   const ptx::Kernel &kernel = ptx::kernel_at(address);
   if (threads > ptx::kMaxThreads) std::abort();

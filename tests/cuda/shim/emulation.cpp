@@ -141,6 +141,7 @@ void exchange(const void *mine, void *theirs, std::size_t bytes, int source) {
 }
 
 cudaError_t run(int64_t blocks, int threads, cudaStream_t stream, const std::function<void()> &body) {
+  if (fails("cudaLaunchKernel")) return cudaErrorUnknown;
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   ++launches;
   const MemoryAccess access;

@@ -69,12 +69,20 @@ cudaError_t enqueue(void (*kernel)(P...), int64_t blocks, int threads, cudaStrea
 #endif
 }
 
+// The runtime's side: fake_runtime.cpp.
+
+/// Counts a call of the runtime or the driver; true: it is the one that is to fail. `call` names it.
+bool fails(const char *call);
+/// The call number `index` from now on, counted from 0, fails; -1: none.
+void fail_call(int64_t index);
+/// Calls since fail_call, and the name of the one that failed; NULL: none did.
+int64_t call_count();
+const char *failed_call();
+
 template <typename... P>
 cudaError_t preload(void (*)(P...)) {
-  return cudaSuccess;
+  return fails("cudaFuncGetAttributes") ? cudaErrorUnknown : cudaSuccess;
 }
-
-// The runtime's side: fake_runtime.cpp.
 
 /// Device memory can be touched while one of these lives; otherwise touching it is a fault.
 class MemoryAccess {
@@ -87,22 +95,34 @@ class MemoryAccess {
 bool is_stream(cudaStream_t stream);
 /// Makes every stream look as if a graph were being captured: what would wait for the device fails.
 void set_capturing(bool capturing);
+/// One stream is captured, by whichever thread; the end tells whether no thread has disturbed it.
+void begin_capture(cudaStream_t stream);
+bool end_capture(cudaStream_t stream);
+/// Whether the calling thread may make calls that are unsafe during a capture.
+bool is_capture_relaxed();
+/// Whether the devices have memory pools; they do unless told otherwise.
+void set_memory_pools(bool there);
 /// Device allocations, stream-ordered ones not counted, and waits so far.
 int64_t allocation_count();
 int64_t wait_count();
 /// Bytes allocated on the device now, stream-ordered ones included.
 int64_t bytes_in_use();
+/// Streams, events and pools that exist.
+int64_t objects_in_use();
 /// Whether all of these bytes belong to one allocation on a device.
 bool is_device_memory(const void *address, std::size_t bytes);
 /// Of each device; the environment variable EMULATED_MULTIPROCESSORS, 2 by default.
 int multiprocessor_count();
-/// Contexts: the primary one of a device, how often it is retained, others of the tests' own, and the current one.
+/// Contexts: the primary one of a device, how often it is retained, others of the tests' own, and the calling thread's
+/// current one.
 CUctx_st *primary_context(int device);
 int reference_count(CUctx_st *context);
 CUctx_st *make_context(int device);
 void destroy_context(CUctx_st *context);
 CUctx_st *current_context();
 void set_current_context(CUctx_st *context);
+/// How often a call of the runtime found no current context and made device 0's primary one current.
+int64_t implicit_context_count();
 /// Memory for the tests.
 void *allocate_device(std::size_t bytes, int device = 0);
 void *allocate_pinned(std::size_t bytes);

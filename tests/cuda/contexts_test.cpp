@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which CUDA context the library works in, on the emulated devices: none appears on a thread that has none, the caller's
+// stays current, memory of another one is refused, captures of other threads go on, and devices without memory pools
+// serve too.
+#include <thread>
+
+#include "tests/cuda/training.h"
+
+namespace gsc_test {
+namespace {
+
+/// Runs f on a thread that has never used CUDA, and expects that it has no context afterwards and got none in between.
+template <typename F>
+void on_bare_thread(const F &f) {
+  const int64_t before = emulation::implicit_context_count();
+  std::thread([&] {
+    f();
+    EXPECT_EQ(emulation::current_context(), nullptr) << "a context was left current";
+  }).join();
+  EXPECT_EQ(emulation::implicit_context_count(), before) << "CUDA chose the primary context of device 0 by itself";
+}
+
+TEST(BareThread, TrainsAndReads) {
+  const Context context = make_cuda_context(1);
+  const OnDevice second(1);
+  const Training training(context);
+  on_bare_thread([&] {
+    EXPECT_GSC_OK(training.step());
+    EXPECT_EQ(scale_of(training.scaler), 1024.0f);
+    EXPECT_EQ(applied_steps(training.optimizer), 1);
+  });
+}
+
+TEST(BareThread, ListsOnTheCpuAreChecked) {
+  const Contexts contexts;
+  Twin twin(GSC_FP32, 4);
+  const std::vector<gsc_tensor> good = {twin.host_tensor()}, bad = {twin.device_tensor()};
+  on_bare_thread([&] {
+    const List list = make_list(contexts.cpu, good);
+    gsc_tensor_list *none = nullptr;
+    EXPECT_GSC_ERROR(gsc_tensor_list_create(contexts.cpu.get(), bad.data(), 1, nullptr, &none),
+                     GSC_ERROR_INVALID_ARGUMENT, "tensors[0]", "CUDA device 0");
+  });
+}
+
+/// As a finalizer's thread does.
+TEST(BareThread, DestroysEverything) {
+  const int64_t objects = emulation::objects_in_use(), bytes = emulation::bytes_in_use();
+  {
+    Context home = make_cuda_context(0), away = make_cuda_context(1);
+    std::unique_ptr<Training> near, far;
+    near = std::make_unique<Training>(home);
+    {
+      const OnDevice second(1);
+      far = std::make_unique<Training>(away);
+    }
+    // A list of another context has an event.
+    ASSERT_GSC_OK(gsc_scaler_step(near->scaler.get(), far->optimizer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(near->scaler.get(), nullptr));
+    on_bare_thread([&] {
+      for (Training *t : {near.get(), far.get()}) {
+        t->optimizer.reset();
+        t->scaler.reset();
+        t->params.reset();
+        t->grads.reset();
+      }
+      home.reset();
+      away.reset();
+    });
+  }
+  EXPECT_EQ(emulation::objects_in_use(), objects);
+  EXPECT_EQ(emulation::bytes_in_use(), bytes);
+}
+
+TEST(BareThread, OpensAndDescribesDevices) {
+  on_bare_thread([] {
+    int32_t count = 0;
+    EXPECT_GSC_OK(gsc_device_get_count(GSC_DEVICE_CUDA, &count));
+    gsc_device_info info{};
+    info.struct_size = sizeof info;
+    EXPECT_GSC_OK(gsc_device_get_info(GSC_DEVICE_CUDA, 1, &info));
+    make_cuda_context(1);
+  });
+  EXPECT_EQ(emulation::reference_count(emulation::primary_context(1)), 0);
+}
+
+/// A CUDA context of the caller's own, current on this thread.
+class OwnContext {
+ public:
+  explicit OwnContext(int device) : previous_(emulation::current_context()), context_(emulation::make_context(device)) {
+    emulation::set_current_context(context_);
+  }
+  OwnContext(const OwnContext &) = delete;
+  OwnContext &operator=(const OwnContext &) = delete;
+  ~OwnContext() {
+    emulation::set_current_context(previous_);
+    emulation::destroy_context(context_);
+  }
+  CUctx_st *get() const { return context_; }
+
+ private:
+  CUctx_st *previous_;
+  CUctx_st *context_;
+};
+
+gsc_status create_in_current(int device, gsc_context **out) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  options.device_index = device;
+  options.flags = GSC_CONTEXT_USE_CURRENT;
+  return gsc_context_create(&options, out);
+}
+
+TEST(CurrentContext, IsUsedAndNotThePrimaryOne) {
+  gsc_context *made = nullptr;
+  const OwnContext own(1);
+  ASSERT_GSC_OK(create_in_current(1, &made));
+  const Context context(made);
+  EXPECT_EQ(emulation::reference_count(emulation::primary_context(1)), 0) << "retained";
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  {
+    const Training training(context);
+    on_bare_thread([&] {  // it is current during the library's calls only
+      ASSERT_GSC_OK(training.step(stream)) << "a stream of the caller's context";
+      float scale = 0.0f;
+      ASSERT_GSC_OK(gsc_scaler_get_scale_sync(training.scaler.get(), &scale, stream));
+      EXPECT_EQ(scale, 1024.0f);
+    });
+    EXPECT_EQ(emulation::current_context(), own.get());
+  }
+  cudaStreamDestroy(stream);
+}
+
+TEST(CurrentContext, StreamsOfThePrimaryOneAreForeign) {
+  cudaStream_t stream = nullptr;
+  emulation::set_current_context(emulation::primary_context(0));
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  {
+    gsc_context *made = nullptr;
+    const OwnContext own(0);
+    ASSERT_GSC_OK(create_in_current(0, &made));
+    const Context context(made);
+    const Training training(context);
+    EXPECT_GSC_ERROR(training.step(stream), GSC_ERROR_INVALID_ARGUMENT, "stream");
+  }
+  cudaStreamDestroy(stream);
+}
+
+TEST(CurrentContext, MemoryOfAnotherContextOfTheDeviceIsRefused) {
+  const Contexts contexts;
+  Twin primary(GSC_FP32, 4);
+  gsc_context *made = nullptr;
+  const OwnContext own(0);
+  Twin foreign(GSC_FP32, 4);
+  ASSERT_GSC_OK(create_in_current(0, &made));
+  const Context context(made);
+  gsc_tensor_list *list = nullptr;
+  const gsc_tensor in_own[] = {foreign.device_tensor(), primary.device_tensor()};
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(context.get(), in_own, 2, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+                   "tensors[1]", "another CUDA context");
+  const gsc_tensor in_primary[] = {foreign.device_tensor()};
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(contexts.cuda.get(), in_primary, 1, nullptr, &list),
+                   GSC_ERROR_INVALID_ARGUMENT, "tensors[0]", "GSC_CONTEXT_USE_CURRENT");
+  // Memory of a pool belongs to no context.
+  cudaMemPool_t pool = nullptr;
+  const cudaMemPoolProps properties{};
+  ASSERT_EQ(cudaMemPoolCreate(&pool, &properties), cudaSuccess);
+  void *pooled = nullptr;
+  ASSERT_EQ(cudaMallocFromPoolAsync(&pooled, 16, pool, nullptr), cudaSuccess);
+  const gsc_tensor tensor = GSC_TENSOR_INIT(pooled, 4, GSC_FP32);
+  EXPECT_GSC_OK(gsc_tensor_list_create(contexts.cuda.get(), &tensor, 1, nullptr, &list));
+  gsc_tensor_list_destroy(list);
+  cudaFreeAsync(pooled, nullptr);
+  cudaMemPoolDestroy(pool);
+}
+
+TEST(CurrentContext, ThePrimaryOneIsKeptWithoutTheFlag) {
+  const OwnContext own(0);
+  const int before = emulation::reference_count(emulation::primary_context(0));
+  {
+    const Contexts contexts;
+    EXPECT_EQ(emulation::reference_count(emulation::primary_context(0)), before + 1);
+    EXPECT_EQ(emulation::current_context(), own.get());
+  }
+  EXPECT_EQ(emulation::reference_count(emulation::primary_context(0)), before);
+}
+
+TEST(CurrentContext, IsRefusedIfThereIsNoneOrOfAnotherDevice) {
+  gsc_context *made = nullptr;
+  on_bare_thread([&] {
+    EXPECT_GSC_ERROR(create_in_current(0, &made), GSC_ERROR_INVALID_ARGUMENT, "GSC_CONTEXT_USE_CURRENT",
+                     "no CUDA context is current");
+  });
+  const OwnContext own(1);
+  EXPECT_GSC_ERROR(create_in_current(0, &made), GSC_ERROR_INVALID_ARGUMENT, "options.device_index is 0", "device 1");
+  EXPECT_EQ(made, nullptr);
+  EXPECT_EQ(emulation::current_context(), own.get());
+}
+
+TEST(CurrentContext, AScalerSpansTwoContextsOfOneDevice) {
+  const Contexts contexts;
+  const Training first(contexts.cuda);
+  gsc_context *made = nullptr;
+  const OwnContext own(0);
+  ASSERT_GSC_OK(create_in_current(0, &made));
+  const Context context(made);
+  const Training second(context);
+  on_bare_thread([&] {
+    ASSERT_GSC_OK(gsc_scaler_step(first.scaler.get(), first.optimizer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step(first.scaler.get(), second.optimizer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(first.scaler.get(), nullptr));
+    EXPECT_EQ(report_of(first.scaler).updates, 1);
+  });
+}
+
+/// What may be called on one thread while another captures its own stream.
+TEST(OtherThreadsCapture, IsNotDisturbed) {
+  const Contexts contexts;
+  auto training = std::make_unique<Training>(contexts.cuda);
+  const auto other = std::make_unique<Training>(contexts.cuda, 2, 20000);
+  const Context away = make_cuda_context(1);
+  std::unique_ptr<Training> far;
+  {
+    const OnDevice second(1);
+    far = std::make_unique<Training>(away);
+  }
+  ASSERT_GSC_OK(gsc_scaler_step(training->scaler.get(), far->optimizer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(training->scaler.get(), nullptr));
+  cudaStream_t captured = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking), cudaSuccess);
+  const auto undisturbed = [&](const char *what, const auto &f) {
+    emulation::begin_capture(captured);
+    on_bare_thread([&] {
+      f();
+      EXPECT_FALSE(emulation::is_capture_relaxed()) << what << ": the thread's mode was not put back";
+    });
+    EXPECT_TRUE(emulation::end_capture(captured)) << what;
+  };
+  gsc_optimizer *const optimizer = other->optimizer.get();
+  int64_t bytes = 0;
+  ASSERT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &bytes));
+  std::vector<char> saved(static_cast<size_t>(bytes));
+  undisturbed("a step", [&] { EXPECT_GSC_OK(other->step()); });
+  undisturbed("small reads", [&] { EXPECT_EQ(scale_of(other->scaler), 1024.0f); });
+  undisturbed("large reads",
+              [&] { EXPECT_GSC_OK(gsc_optimizer_save_sync(optimizer, saved.data(), bytes, nullptr)); });
+  undisturbed("large writes",
+              [&] { EXPECT_GSC_OK(gsc_optimizer_load_sync(optimizer, saved.data(), bytes, nullptr)); });
+  undisturbed("a diagnosis", [&] {
+    std::vector<gsc_tensor_diagnosis> out(2);
+    EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(other->grads.get(), out.data(), nullptr, 2, nullptr));
+  });
+  undisturbed("a new context", [&] { make_cuda_context(1); });
+  undisturbed("a new scaler", [&] { make_scaler(contexts.cuda, 2.0f); });
+  undisturbed("finalizers", [&] {
+    training->optimizer.reset();
+    training->scaler.reset();
+    training->params.reset();
+    training->grads.reset();
+  });
+  cudaStreamDestroy(captured);
+}
+
+/// A virtual GPU may have none.
+class WithoutPools : public ::testing::Test {
+ protected:
+  WithoutPools() { emulation::set_memory_pools(false); }
+  ~WithoutPools() override { emulation::set_memory_pools(true); }
+};
+
+TEST_F(WithoutPools, EverythingWorksAndNothingIsLeftBehind) {
+  const int64_t bytes = emulation::bytes_in_use(), objects = emulation::objects_in_use();
+  {
+    const Contexts contexts;
+    Training training(contexts.cuda);
+    ASSERT_GSC_OK(training.step());
+    std::vector<gsc_tensor_diagnosis> out(3);
+    EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(training.grads.get(), out.data(), nullptr, 3, nullptr));
+    Twin x(GSC_FP32, 5000);
+    Random random(3);
+    x.fill(Values::kOrdinary, random);
+    const gsc_tensor device = x.device_tensor(), host = x.host_tensor();
+    const int64_t before = emulation::bytes_in_use();
+    const DeviceBytes sum(8);
+    double want = 0.0;
+    ASSERT_GSC_OK(gsc_ops_norm(contexts.cpu.get(), &host, 1, GSC_NORM_L2, &want, nullptr, nullptr));
+    ASSERT_GSC_OK(gsc_ops_norm(contexts.cuda.get(), &device, 1, GSC_NORM_L2, reinterpret_cast<double *>(sum.data()),
+                               nullptr, nullptr));
+    EXPECT_EQ(read_device(reinterpret_cast<double *>(sum.data())), want);
+    EXPECT_EQ(emulation::bytes_in_use(), before + 8) << "scratch memory was kept";
+  }
+  EXPECT_EQ(emulation::bytes_in_use(), bytes);
+  EXPECT_EQ(emulation::objects_in_use(), objects);
+}
+
+TEST_F(WithoutPools, AGraphCannotHoldScratchMemory) {
+  const Contexts contexts;
+  const Training training(contexts.cuda);
+  Twin x(GSC_FP32, 8);
+  const gsc_tensor tensor = x.device_tensor();
+  emulation::set_capturing(true);
+  EXPECT_GSC_OK(training.step()) << "needs none";
+  EXPECT_GSC_ERROR(gsc_ops_axpby(contexts.cuda.get(), 1.0, &tensor, 1.0, &tensor, 1, nullptr), GSC_ERROR_BAD_STATE,
+                   "memory pools", "captured");
+  emulation::set_capturing(false);
+}
+
+}  // namespace
+}  // namespace gsc_test

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Unloads the library while a thread lives that has used CUDA through it, and lets that thread end afterwards: what the
+ * CUDA runtime keeps for each thread must not be cleaned up by code that is gone. Usage: dlclose_thread <library>. Works
+ * without a device; CUDA is then asked in vain.
+ */
+#include <dlfcn.h>
+#include <gradscaler/api.h>
+#include <pthread.h>
+#include <stdio.h>
+
+static pthread_barrier_t used, unloaded;
+static const gsc_api *api;
+
+static void *use(void *unused) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  gsc_context *context = NULL;
+  gsc_device_info info;
+  int32_t count = 0;
+  options.device_type = GSC_DEVICE_CUDA;
+  info.struct_size = sizeof info;
+  api->device_get_count(GSC_DEVICE_CUDA, &count);
+  api->device_get_info(GSC_DEVICE_CUDA, 0, &info);
+  if (api->context_create(&options, &context) == GSC_OK) api->context_destroy(context);
+  pthread_barrier_wait(&used);
+  pthread_barrier_wait(&unloaded);
+  return unused;
+}
+
+static int use_and_unload(const char *path) {
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  const gsc_api *(*get_api)(uint32_t) = NULL;
+  pthread_t thread;
+  int result = 0;
+  if (library == NULL) {
+    fprintf(stderr, "%s\n", dlerror());
+    return 1;
+  }
+  *(void **)&get_api = dlsym(library, "gsc_library_get_api");
+  if (get_api == NULL || (api = get_api(GSC_ABI_VERSION)) == NULL) return 1;
+  if (pthread_create(&thread, NULL, use, NULL) != 0) return 1;
+  pthread_barrier_wait(&used);
+  if (dlclose(library) != 0) result = 1;
+  if (dlopen(path, RTLD_NOW | RTLD_NOLOAD) != NULL) {
+    fprintf(stderr, "the library is still there after dlclose\n");
+    result = 1;
+  }
+  pthread_barrier_wait(&unloaded);
+  pthread_join(thread, NULL);
+  return result;
+}
+
+int main(int argc, char **argv) {
+  int i;
+  if (argc != 2) return 2;
+  pthread_barrier_init(&used, NULL, 2);
+  pthread_barrier_init(&unloaded, NULL, 2);
+  for (i = 0; i < 3; ++i) {
+    if (use_and_unload(argv[1]) != 0) return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the stand-ins for runtime (fake_runtime.cpp) and driver (fake_driver.cpp) share: devices, contexts, memory,
+// captures, and the call that is to fail.
+#ifndef GRADSCALER_TESTS_CUDA_SHIM_FAKE_STATE_H
+#define GRADSCALER_TESTS_CUDA_SHIM_FAKE_STATE_H
+#include <map>
+#include <set>
+
+#include "cuda.h"
+#include "emulation.h"
+
+struct CUctx_st {
+  int device;
+  int references;  ///< of a primary context: retained minus released
+};
+
+namespace gsc::cuda::emulation {
+
+inline constexpr std::size_t kRegionBytes = std::size_t{256} << 20;
+inline constexpr int kDevices = 2;
+
+struct Allocation {
+  std::size_t bytes;
+  int device;         ///< -1: pinned host memory
+  CUcontext context;  ///< NULL: from a pool, which belongs to none
+};
+
+struct State {
+  State();
+  char *region = nullptr;
+  int access = 0;
+  std::map<char *, Allocation> allocations;
+  std::map<cudaStream_t, CUcontext> streams;  ///< to their context
+  std::set<cudaEvent_t> events;
+  std::set<cudaMemPool_t> pools;
+  CUctx_st primary[kDevices] = {{0, 0}, {1, 0}};
+  bool has_pools = true;
+  bool capturing = false;               ///< every stream
+  std::set<cudaStream_t> captured;      ///< these streams
+  bool capture_disturbed = false;
+  int64_t allocation_count = 0;
+  int64_t wait_count = 0;
+  int64_t bytes_in_use = 0;
+  int64_t implicit_contexts = 0;
+  int64_t calls = 0;
+  int64_t failing_call = -1;
+  const char *failed_call = nullptr;
+};
+State &state();
+
+/// What CUDA keeps for each thread.
+struct ThreadState {
+  CUcontext current = nullptr;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+};
+ThreadState &this_thread();
+
+/// Where a call of the runtime works. If no context is current on this thread, it does as CUDA does: the primary one of
+/// device 0 becomes current and stays so.
+CUcontext working_context();
+/// The allocation that an address lies in; NULL: none.
+const std::pair<char *const, Allocation> *find_allocation(const void *address);
+/// A capture on any thread forbids this call to threads that have not relaxed it, and is broken off by it.
+bool disturbs_capture();
+
+}  // namespace gsc::cuda::emulation
+#endif

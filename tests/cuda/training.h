@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tests of the backend's host code share: the objects of a training step on an emulated device.
+#ifndef GRADSCALER_TESTS_CUDA_TRAINING_H
+#define GRADSCALER_TESTS_CUDA_TRAINING_H
+#include "tests/cuda/twin.h"
+
+namespace gsc_test {
+
+namespace emulation = gsc::cuda::emulation;
+
+/// A step's objects on the emulated device.
+struct Training {
+  explicit Training(const Context &context, int tensors = 3, int64_t count = 1000, int32_t param_dtype = GSC_FP32)
+      : scaler(make_scaler(context, 1024.0f)) {
+    Random random(5);
+    for (int i = 0; i < tensors; ++i) {
+      p.emplace_back(param_dtype, count);
+      g.emplace_back(GSC_FP16, count);
+      p.back().fill(Values::kOrdinary, random);
+      g.back().fill(Values::kOrdinary, random);
+    }
+    params = make_list(context, device_tensors(p));
+    grads = make_list(context, device_tensors(g));
+    optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), params, grads);
+  }
+  gsc_status step(gsc_stream stream = nullptr) const {
+    return gsc_scaler_step_and_update(scaler.get(), optimizer.get(), stream);
+  }
+  Twins p, g;
+  List params, grads;
+  Scaler scaler;
+  Optimizer optimizer;
+};
+
+}  // namespace gsc_test
+#endif
