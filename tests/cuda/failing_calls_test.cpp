@@ -425,12 +425,12 @@ TEST(FailingCalls, OfDestruction) {
     w->context.reset();
     w->other.reset();
   };
-  const CUctx_st *const current = emulation::current_context();
   for (int64_t i = -1; i < calls && !HasFailure(); ++i) {
     const Inventory before;
     auto world = std::make_unique<World>();
     EXPECT_GSC_OK(iteration_away(*world));
     EXPECT_GSC_OK(gsc_scaler_update(world->scaler(), nullptr));
+    const CUctx_st *const current = emulation::current_context();
     destroy(world, i);
     if (i < 0) calls = emulation::call_count();
     const std::string failed = i < 0 ? "" : emulation::failed_call();
