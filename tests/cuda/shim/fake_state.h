@@ -36,8 +36,8 @@ struct State {
   std::set<cudaMemPool_t> pools;
   CUctx_st primary[kDevices] = {{0, 0}, {1, 0}};
   bool has_pools = true;
-  bool capturing = false;               ///< every stream
-  std::set<cudaStream_t> captured;      ///< these streams
+  bool capturing = false;           ///< every stream
+  std::set<cudaStream_t> captured;  ///< these streams
   bool capture_disturbed = false;
   int64_t allocation_count = 0;
   int64_t wait_count = 0;
