@@ -18,10 +18,11 @@ find_program(GRADSCALER_ZIG NAMES zig HINTS ${zig_of_setup})
 if(NOT GRADSCALER_ZIG)
   message(FATAL_ERROR "zig was not found; scripts/setup zig installs it, or set GRADSCALER_ZIG")
 endif()
-# zig compiles the C and C++ runtimes once for code with and once for code without optimization, a minute each. With -O2
-# the checks of CMake take those of a release.
-set(CMAKE_C_COMPILER ${GRADSCALER_ZIG} cc -target ${GRADSCALER_TARGET} -O2)
-set(CMAKE_CXX_COMPILER ${GRADSCALER_ZIG} c++ -target ${GRADSCALER_TARGET} -O2)
+# zig compiles the C and C++ runtimes for every combination of options, a minute each: with these the checks of CMake
+# take those of a release. -s leaves out the symbols of the runtime, which are most of the file.
+set(options -target ${GRADSCALER_TARGET} -O2 -s)
+set(CMAKE_C_COMPILER ${GRADSCALER_ZIG} cc ${options})
+set(CMAKE_CXX_COMPILER ${GRADSCALER_ZIG} c++ ${options})
 
 # CMake wants tools that are one program.
 foreach(tool ar ranlib rc)
@@ -38,11 +39,6 @@ set(CMAKE_RC_COMPILER ${CMAKE_BINARY_DIR}/zig-rc)
 if(NOT CMAKE_FIND_ROOT_PATH)
   set(CMAKE_FIND_ROOT_PATH ${CMAKE_BINARY_DIR}/nothing-of-this-machine)
 endif()
-# Without the symbols of zig's C++ runtime, which are most of the file. This machine's strip knows no other target.
-foreach(kind SHARED MODULE)
-  set(CMAKE_${kind}_LINKER_FLAGS_RELEASE_INIT -s)
-endforeach()
-
 # Libraries and headers are the target's; programs are this machine's.
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
