@@ -3,7 +3,7 @@
 //! loss so small that most of its gradients are lost in fp16 unless they are scaled. A fourth run has a first scale that
 //! is far too large. How the library is used is in training.rs; the twin in C is examples/c/digits.
 //!
-//!     cargo run -- digits.csv [--check]
+//!     cargo run --release -- digits.csv [--check]
 mod dataset;
 mod network;
 mod training;
