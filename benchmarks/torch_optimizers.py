@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""AdamW of gradscaler.torch beside torch.optim's fused and foreach ones, through PyTorch, fp32 on the CPU.
+
+  benchmarks/torch_optimizers.py [--quick | --verify] [--model NAME...] [--output torch.json] [--table torch.md]
+
+For every list of parameters, in turn and on the same tensors: `step` is optimizer.step() on gradients that stay where
+they are; `new gradients` the same after zero_grad() and new ones, as in training; `tail` is unscaling, clip_grad_norm_,
+step and update under a GradScaler, for gradscaler with max_grad_norm= and its own GradScaler. Before anything is timed,
+all are checked to take the same step; --verify does only that. --output adds to a file that is there, so that models
+can be measured one by one; --table writes the tables of all it has. Exit status 77: left out, a module is missing.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+try:
+    import torch
+
+    import gradscaler as gs
+    import gradscaler.torch
+except ImportError as error:
+    print(f"torch_optimizers: left out, there is no module {error.name}")
+    sys.exit(77)
+
+import table  # noqa: E402
+from torch_tail import MODELS  # noqa: E402
+
+THREADS, SCALE, MAX_NORM = 2, 2.0, 1.0
+AIMS = {"1000x1024": 8.0, "10000x64": 8.0, "resnet50": 1.5, "gpt2_124m": 1.5}
+CASES = ("step", "new gradients", "tail")
+
+
+class Side:
+    """One optimizer over the parameters that all share, with a scaler and clipping as its users have them."""
+
+    def __init__(self, name, params):
+        self.name, self.params = name, params
+        self.ours = name == "gradscaler"
+        self.optimizer = (gs.torch.AdamW(params, lr=0.0) if self.ours
+                          else torch.optim.AdamW(params, lr=0.0, **{name.split()[1]: True}))
+        kind = gs.torch.GradScaler if self.ours else torch.amp.GradScaler
+        self.scaler = kind("cpu", init_scale=SCALE, growth_interval=1 << 30)
+        self.scaler.scale(torch.ones(1))
+
+    def step(self):
+        self.optimizer.step()
+
+    def tail(self):
+        if self.ours:
+            self.optimizer.max_grad_norm = MAX_NORM
+        else:
+            self.scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.params, MAX_NORM)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.ours:
+            self.optimizer.max_grad_norm = None
+
+    def set_lr(self, lr):
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+
+
+def set_grads(params, values):
+    for p, value in zip(params, values, strict=True):
+        p.grad = value.clone()
+
+
+def verify(sides, params, values):
+    """The same parameters after a step, to a few ulp of it, from each; the clipped ones too."""
+    start = [p.detach().clone() for p in params]
+    for act in (Side.step, Side.tail):
+        found = []
+        for side in sides:
+            with torch.no_grad():
+                for p, value in zip(params, start, strict=True):
+                    p.copy_(value)
+            set_grads(params, [value * SCALE for value in values] if act is Side.tail else values)
+            side.set_lr(1e-2)
+            act(side)
+            side.set_lr(0.0)
+            found.append([p.detach().clone() for p in params])
+        for side, other in zip(sides[1:], found[1:], strict=True):
+            for a, b in zip(found[0], other, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6, msg=lambda text, side=side: side.name + text)
+    with torch.no_grad():
+        for p, value in zip(params, start, strict=True):
+            p.copy_(value)
+
+
+def measure(name, rounds, seconds):
+    torch.manual_seed(0)
+    params = [torch.nn.Parameter(torch.randn(count) * 0.02) for count in MODELS[name]]
+    values = [torch.randn(count) * 1e-3 for count in MODELS[name]]
+    sides = [Side(which, params) for which in ("gradscaler", "torch fused", "torch foreach")]
+    verify(sides, params, values)
+    if not rounds:
+        return None
+    found = {case: {side.name: [] for side in sides} for case in CASES}
+    end = time.perf_counter() + seconds
+    for round_number in range(rounds):
+        for case in CASES:
+            if case != "new gradients":
+                set_grads(params, values)
+            for side in sides:
+                if case == "new gradients":
+                    side.optimizer.zero_grad()
+                    set_grads(params, values)
+                act = side.tail if case == "tail" else side.step
+                if case == "step":
+                    act()  # Once unmeasured, which finds the gradients where they are now.
+                begin = time.perf_counter()
+                act()
+                found[case][side.name].append(round((time.perf_counter() - begin) * 1e3, 4))
+        if time.perf_counter() > end and round_number >= 2:
+            break
+    return found
+
+
+def context():
+    return {"processor": table.processor(), "processors": os.cpu_count(), "torch": torch.__version__,
+            "gradscaler": gs.build_info(), "threads": THREADS, "cpu_code":
+            torch.backends.cpu.get_cpu_capability(), "load average at the start": round(os.getloadavg()[0], 1),
+            "date": time.strftime("%Y-%m-%d"), "unit": "ms"}
+
+
+def tables(results):
+    found = results["context"]
+    lines = ["# AdamW through PyTorch", "", "Made by `scripts/bench --torch`, which"
+             " [benchmarks/README.md](../../README.md) describes; all times are in `torch.json`.", "",
+             f"- {found['processor']}, {found['threads']} threads, load average at the start"
+             f" {found['load average at the start']}, {found['date']}",
+             f"- PyTorch {found['torch']}, its CPU code {found['cpu_code']}",
+             f"- {found['gradscaler']}", "", "Milliseconds of the fastest round, the median in parentheses; and how"
+             " many times as fast `gradscaler.torch.AdamW` is.", "",
+             "| parameters | what | gradscaler | fused | foreach | fused / ours | foreach / ours | aim |",
+             "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    for model, cases in results["models"].items():
+        for case, times in cases.items():
+            best = {side: min(values) for side, values in times.items()}
+            shown = [f"{best[side]:.2f} ({statistics.median(values):.2f})" for side, values in times.items()]
+            ours = best["gradscaler"]
+            ratios = [best[side] / ours for side in ("torch fused", "torch foreach")]
+            met = "met" if min(ratios) >= AIMS[model] else "missed"
+            lines.append(f"| {model} | {case} | " + " | ".join(shown) + " | "
+                         + " | ".join(f"{ratio:.2f}" for ratio in ratios) + f" | >= {AIMS[model]:g}: {met} |")
+    return "\n".join(lines) + "\n"
+
+
+def compact(results):
+    """One case a line."""
+    models = ",\n".join(f"{json.dumps(model)}: {{\n" + ",\n".join(f"{json.dumps(case)}: {json.dumps(times)}"
+                                                                  for case, times in cases.items()) + "\n}"
+                        for model, cases in results["models"].items())
+    return f'{{"context": {json.dumps(results["context"], indent=1)},\n"models": {{\n{models}\n}}}}\n'
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--verify", action="store_true")
+    parser.add_argument("--model", action="append", choices=MODELS)
+    parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--table", type=pathlib.Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(THREADS)
+    results = {"context": context(), "models": {}}
+    if arguments.output and arguments.output.exists():
+        results = json.loads(arguments.output.read_text())
+    rounds, seconds = (0, 0) if arguments.verify else (3, 1) if arguments.quick else (15, 30)
+    for model in arguments.model or MODELS:
+        found = measure(model, rounds, seconds)
+        if found:
+            results["models"][model] = found
+    text = tables(results)
+    if arguments.output and not arguments.verify:
+        arguments.output.write_text(compact(results))
+    if arguments.table:
+        arguments.table.write_text(text)
+    print("the same steps" if arguments.verify else text)
+
+
+if __name__ == "__main__":
+    main()
