@@ -7,7 +7,10 @@ compared to 1e-12, or what must be equal is equal for another reason, such as SG
 
 import copy
 import io
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -415,6 +418,80 @@ def test_the_fused_tail_reads_gradients_and_writes_none():
     version = p.grad._version
     scaler.step(optimizer)
     assert p.tolist() == [-2.0] * 3 and p.grad.tolist() == [16.0] * 3 and p.grad._version == version
+
+
+def test_a_check_that_was_not_used_is_forgotten():
+    p = torch.nn.Parameter(torch.zeros(3))
+    optimizer = gst.SGD([p], lr=1.0)
+    hook = optimizer.register_step_pre_hook(lambda *_: 1 / 0)
+    scaler = gst.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(torch.ones(1))
+    p.grad = torch.ones(3)
+    with pytest.raises(ZeroDivisionError):
+        scaler.step(optimizer)
+    hook.remove()
+    del optimizer.grad_scale, optimizer.found_inf
+    p.grad = torch.full((3,), 2.0)
+    optimizer.step()
+    assert p.tolist() == [-2.0] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS, **ids)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bits_without_masters_have_wide_state(kind, dtype):
+    """As the same numbers in float32, rounded once a step; empty tensors and scalars take part."""
+    narrow = params_of(((3, 4), (0, 2), ()), dtype)
+    wide = [p.detach().float().requires_grad_() for p in narrow]
+    extra = dict(initial_accumulator_value=0.1) if kind is gst.Adagrad else {}
+    ours, theirs = kind(narrow, lr=0.05, **extra), kind(wide, lr=0.05, **extra)
+    set_grads(narrow, 1)
+    for p, q in zip(wide, narrow, strict=True):
+        p.grad = q.grad.float()
+    ours.step()
+    theirs.step()
+    assert all(torch.equal(p.to(dtype), q) for p, q in zip(wide, narrow, strict=True))
+    assert all(value.dtype == torch.float32 for entry in ours.state.values() for value in entry.values())
+
+
+def test_channels_last_is_a_dense_order():
+    found = []
+    for kind in (gst.AdamW, torch.optim.AdamW):
+        p = params_of(((2, 3, 4, 5),))[0]
+        p.data = p.data.contiguous(memory_format=torch.channels_last)
+        optimizer = kind([p], lr=0.1)
+        for step in range(3):
+            set_grads([p], step)
+            p.grad = p.grad.contiguous(memory_format=torch.channels_last)
+            optimizer.step()
+        found.append(p)
+    close(found[:1], found[1:])
+    assert found[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_threads_are_pytorchs_and_a_child_steps_too():
+    """In a process of its own, which may fork."""
+    script = """
+import os, torch
+from gradscaler.torch import SGD
+def step(optimizer, p):
+    p.grad = torch.ones_like(p)
+    optimizer.step()
+    return optimizer._active[0].context.threads
+p = torch.nn.Parameter(torch.zeros(1 << 20))
+optimizer = SGD([p], lr=1.0, momentum=0.5, max_grad_norm=1e9)
+for threads in (2, 1, 2):
+    torch.set_num_threads(threads)
+    assert step(optimizer, p) == threads
+child = os.fork()
+if not child:
+    # PyTorch's own threads do not survive a fork, so that nothing large is left to it.
+    optimizer.step()
+    os._exit(0 if torch.equal(p[:2].detach(), torch.full((2,), -6.125)) else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert p[0] == -4.25
+"""
+    subprocess.run([sys.executable, "-B", "-c", script], check=True, timeout=120,
+                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 
 class Quiet(torch.Tensor):

@@ -54,7 +54,8 @@ def test_applied_and_overflowed(optimizer_of):
     named = [("a", torch.nn.Parameter(torch.zeros(2))), ("b", torch.nn.Parameter(torch.zeros(2)))]
     optimizer = optimizer_of(named)
     scaler = gst.GradScaler("cpu", init_scale=4.0)
-    assert scaler.applied(optimizer)
+    with pytest.raises(ValueError, match="has taken no step of that"):
+        scaler.applied(optimizer)
     for value, applied in ((1.0, True), (float("inf"), False), (1.0, True)):
         named[1][1].grad = torch.ones(2)
         step_of(scaler, optimizer, named[0][1], value)

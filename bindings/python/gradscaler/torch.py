@@ -52,7 +52,12 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Unscales the gradients and steps, unless one of them is inf or NaN."""
-        done = super().step(optimizer, *args, **kwargs)
+        try:
+            done = super().step(optimizer, *args, **kwargs)
+        finally:
+            if isinstance(optimizer, FusedOptimizer):
+                # If the step was not reached, the next one must not go by this check.
+                optimizer._check = None
         if self._enabled:
             this: Any = self
             if self._found is None:
@@ -63,9 +68,14 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     def applied(self, optimizer: Any) -> bool:
         """Whether the last :meth:`step` of this optimizer was applied, and not skipped; also after :meth:`update`.
 
-        Waits for a CUDA device, and nothing here does before. True if there was no step yet, or if disabled.
+        Waits for a CUDA device, and nothing here does before. ValueError if this scaler has not stepped on it yet: of
+        an optimizer that a trainer has wrapped, pass the original.
         """
-        found = () if self._found is None else self._found.get(optimizer, ())
+        if not self._enabled:
+            return True
+        found = None if self._found is None else self._found.get(optimizer)
+        if found is None:
+            raise ValueError(f"this scaler has taken no step of that {type(optimizer).__name__} yet")
         return not any(bool(flag) for flag in found)
 
     def overflowed(self, optimizer: Any) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import os
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
@@ -54,6 +55,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     def _forget(self) -> None:
         """As if no step had been taken yet; the state in tensors stays."""
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._process = (0, 0)
         self._active: list[Plan] = []
         self._members: list[tuple[Member, dict[str, Any]]] = []
         self._seen: Any = None
@@ -214,7 +216,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             with torch.enable_grad():
                 loss = closure()
         # Hooks and closures may have changed the gradients since.
-        if check is None or closure is not None or self._optimizer_step_pre_hooks or _global_pre_hooks():
+        if (check is None or not hasattr(self, "found_inf") or closure is not None or self._optimizer_step_pre_hooks
+                or _global_pre_hooks()):
             check = None
             self._bind()
         grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
@@ -275,6 +278,13 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         params = [p for group in groups for p in group["params"]]
         grads = [p.grad for p in params]
         structure = [(len(group["params"]), *(bool(group.get(key)) for key in _STRUCTURE)) for group in groups]
+        if self._process != (os.getpid(), torch.get_num_threads()):
+            # Those of a process that forked would wait for threads that are not here.
+            self._write_counts()
+            self._plans.clear()
+            self._checker = Checker()
+            self._seen = None
+            self._process = os.getpid(), torch.get_num_threads()
         known = self._seen
         if known is not None:
             params_seen, grads_seen = known.look(params, grads)

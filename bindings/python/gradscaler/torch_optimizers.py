@@ -80,6 +80,10 @@ class Adagrad(FusedOptimizer, torch.optim.Adagrad):  # type: ignore[misc, unused
         self._setup(max_grad_norm, master_weights, fused)
         super().__init__(params, lr, lr_decay, weight_decay, initial_accumulator_value, eps, foreach,
                          maximize=maximize, differentiable=differentiable, fused=fused)
+        for p, entry in self.state.items():
+            if p.dtype in (torch.float16, torch.bfloat16):
+                # PyTorch's has 16 bits.
+                entry["sum"] = torch.full_like(p, initial_accumulator_value, dtype=torch.float32, requires_grad=False)
 
 
 class Lion(FusedOptimizer):

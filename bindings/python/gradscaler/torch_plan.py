@@ -7,6 +7,7 @@ Which these are is settled in :mod:`.torch_optim`. Here the memory is looked at 
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,20 @@ NUMBERS = {native.SGD: ("lr", "momentum", "dampening", "weight_decay"),
            native.ADAGRAD: ("lr", "lr_decay", "weight_decay", "eps"),
            native.LION: ("lr", "betas", "weight_decay"),
            native.LAMB: ("lr", "betas", "eps", "weight_decay")}
+
+
+_contexts: dict[tuple[int, int], Context] = {}
+
+
+def context_of(device: str) -> Context:
+    """The context of a plan: on the CPU with as many threads as PyTorch uses, of which there may be one a rank."""
+    if device != "cpu":
+        return default_context(device)
+    # A child has none of the threads of its parent, whose contexts must not be joined there.
+    key = os.getpid(), torch.get_num_threads()
+    if key not in _contexts:
+        _contexts[key] = Context("cpu", threads=key[1])
+    return _contexts[key]
 
 
 class Key(NamedTuple):
@@ -100,7 +115,7 @@ class Plan:
 
     def __init__(self, key: Key, members: Sequence[Member], groups: Sequence[dict[str, Any]]) -> None:
         self.key = key
-        self.context: Context = default_context(key.device)
+        self.context: Context = context_of(key.device)
         self.indices = [member.index for member in members]
         self.labels = [member.label for member in members]
         #: What the library writes, held as long as it may.
