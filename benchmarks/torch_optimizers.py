@@ -124,18 +124,19 @@ def measure(name, rounds, seconds):
 
 def context():
     return {"processor": table.processor(), "processors": os.cpu_count(), "torch": torch.__version__,
-            "gradscaler": gs.build_info(), "threads": THREADS, "cpu_code":
-            torch.backends.cpu.get_cpu_capability(), "load average at the start": round(os.getloadavg()[0], 1),
-            "date": time.strftime("%Y-%m-%d"), "unit": "ms"}
+            "gradscaler": gs.build_info(), "threads": THREADS, "cpu_code": torch.backends.cpu.get_cpu_capability(),
+            "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY"),
+            "load average at the start": round(os.getloadavg()[0], 1), "date": time.strftime("%Y-%m-%d"), "unit": "ms"}
 
 
 def tables(results):
     found = results["context"]
     lines = ["# AdamW through PyTorch", "", "Made by `scripts/bench --torch`, which"
-             " [benchmarks/README.md](../../README.md) describes; all times are in `torch.json`.", "",
+             " [benchmarks/README.md](../../README.md) describes; all times are in the JSON file beside this one.", "",
              f"- {found['processor']}, {found['threads']} threads, load average at the start"
              f" {found['load average at the start']}, {found['date']}",
-             f"- PyTorch {found['torch']}, its CPU code {found['cpu_code']}",
+             f"- PyTorch {found['torch']}, its CPU code {found['cpu_code']}, OMP_WAIT_POLICY"
+             f" {found.get('OMP_WAIT_POLICY') or 'not set'}",
              f"- {found['gradscaler']}", "", "Milliseconds of the fastest round, the median in parentheses; and how"
              " many times as fast `gradscaler.torch.AdamW` is.", "",
              "| parameters | what | gradscaler | fused | foreach | fused / ours | foreach / ours | aim |",
