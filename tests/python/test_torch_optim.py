@@ -436,6 +436,19 @@ def test_a_check_that_was_not_used_is_forgotten():
     assert p.tolist() == [-2.0] * 3
 
 
+@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler], **ids)
+def test_a_scale_of_the_users_own_multiplies(make):
+    p = torch.nn.Parameter(torch.zeros(4))
+    optimizer = gst.SGD([p], lr=1.0, max_grad_norm=1.0)
+    optimizer.grad_scale = torch.tensor(2.0)
+    scaler = make("cpu", init_scale=8.0)
+    scaler.scale(torch.ones(1))
+    p.grad = torch.full((4,), 4.0)
+    scaler.step(optimizer)
+    # 4 / 16 is a norm of 0.5, which is not clipped.
+    assert p.tolist() == [-0.25] * 4 and optimizer.report().grad_norm == 0.5
+
+
 @pytest.mark.parametrize("kind", KINDS, **ids)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_16_bits_without_masters_have_wide_state(kind, dtype):

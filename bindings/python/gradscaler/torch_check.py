@@ -55,17 +55,19 @@ class Checker:
 class Check:
     """The result of one check of the gradients of some plans."""
 
-    def __init__(self, checker: Checker, plans: Sequence[Plan], scale: float) -> None:
+    def __init__(self, checker: Checker, plans: Sequence[Plan], scale: Any) -> None:
+        """`scale` is a tensor, or None for gradients that are unscaled."""
         self._checker = checker
         self._plans = list(plans)
-        #: By what the gradients were divided.
-        self.scale = scale
+        # On a CUDA device it is not known here, and the norm is divided by it later.
+        on_host = scale is not None and scale.device.type == "cpu"
+        self._inv_scale = None if scale is None or on_host else scale.double().reciprocal()
         #: By device, a tensor of one float32 that is not 0 if there is an inf or NaN.
         self.found_inf: dict[Any, Any] = {}
         self._squares: list[Any] = []
         overflowed: list[str] = []
         for context in {plan.context.device: plan.context for plan in plans}.values():
-            checker.scaler(context).set_scale(scale, 0)
+            checker.scaler(context).set_scale(float(scale) if on_host else 1.0, 0)
         for plan in plans:
             scaler, stream = checker.scaler(plan.context), plan.stream
             scaler.check(plan.grads, stream)
@@ -84,9 +86,10 @@ class Check:
         self._overflowed = tuple(overflowed)
 
     def norm(self) -> Any:
-        """The L2 norm over all plans, a tensor of one float64 on the device of the first."""
+        """The L2 norm of the unscaled gradients of all plans, a tensor of one float64 on the device of the first."""
         device = self._squares[0].device
-        return torch.stack([square.to(device) for square in self._squares]).sum().sqrt()
+        norm = torch.stack([square.to(device) for square in self._squares]).sum().sqrt()
+        return norm if self._inv_scale is None else norm * self._inv_scale.to(device)
 
     def report(self, applied: bool) -> StepReport:
         """What was found. Blocks on a CUDA device."""

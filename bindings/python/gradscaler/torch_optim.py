@@ -227,7 +227,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         inv_scale = None if grad_scale is None else grad_scale.double().reciprocal()
         if self._max_grad_norm is not None:
             if check is None:
-                check = self._last_check = self._checked(grad_scale)
+                check = self._last_check = Check(self._checker, self._active, grad_scale)
             inv_scale = _clipped(check, inv_scale, self._max_grad_norm)
         if any(self._versions.get(copy) != copy._version for plan in self._active for copy in plan.copies):
             # Somebody wrote them, as model.load_state_dict does.
@@ -258,17 +258,13 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     def _check_gradients(self, scale: Any) -> dict[Any, Any]:
         """For this package's GradScaler, which then calls :meth:`step`: found_inf by device. Writes no gradient."""
         self._bind()
-        self._check = self._checked(scale)
+        # PyTorch's scaler multiplies by a scale that was set before.
+        self._check = Check(self._checker, self._active, scale * getattr(self, "grad_scale", 1))
         found = self._check.found_inf
         for plan in self._active:
             for flag in found.values():
                 overflow_groups(plan.key.shards, flag)
         return found
-
-    def _checked(self, scale: Any) -> Check:
-        # On a CUDA device the scale is not known here.
-        on_host = scale is not None and scale.device.type == "cpu"
-        return Check(self._checker, self._active, float(scale) if on_host else 1.0)
 
     # What steps together.
 
@@ -492,8 +488,6 @@ def _shards(p: Any, grad: Any, label: str) -> tuple[Any, ...]:
 def _clipped(check: Check, inv_scale: Any, max_norm: float) -> Any:
     """1/scale times the factor that limits the norm; gradients with an inf or NaN are not clipped."""
     norm = check.norm()
-    if inv_scale is not None and check.scale == 1.0:
-        norm = norm * inv_scale.to(norm.device)
     factor = torch.where(norm.isfinite(), max_norm / (norm + 1e-6), 1.0).clamp(max=1.0)
     return factor if inv_scale is None else inv_scale.to(norm.device) * factor
 

@@ -29,6 +29,8 @@ class AppliedLR(torch.optim.lr_scheduler.LRScheduler):  # type: ignore[misc, unu
         if found is None or self._taken is True:
             self._taken = True
         else:
+            # A plain 0 if there were no gradients.
+            found = torch.as_tensor(found)
             self._taken = found if self._taken is None else torch.minimum(self._taken, found)
 
     def step(self, *args: Any, **kwargs: Any) -> None:
