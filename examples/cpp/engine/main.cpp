@@ -143,6 +143,7 @@ bool check(const Arguments &arguments, Plugin &plugin, engine::JobSystem &jobs, 
   if (totals.arena_requests != 0 || totals.mallocs != 0) return say("a frame has allocated");
   if (jobs.parallel_fors() <= totals.frames) return say("the library has not used the job system");
   if (arguments.reload_every > 0 && totals.reloads == 0) return say("there was no reload");
+  if (training.skipped() == 0) return say("no step was skipped, although the scale began too high");
   if (!(training.loss() < 0.25 * totals.first_loss)) return say("the loss has not fallen");
   if (!limit_is_an_error(plugin, jobs, arena.peak())) return false;
   const char *difference = engine::difference_from_plain_run(plugin.library.api, training);
