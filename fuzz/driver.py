@@ -41,7 +41,8 @@ class Bytes:
 
     def integer(self):
         """Mostly small, sometimes any."""
-        return self.choice((0, 1, 2, 3, -1, 1 << 31, (1 << 63) - 1, -(1 << 63), 1 << 70, self.take("<q"), self.below(32)))
+        return self.choice((0, 1, 2, 3, -1, 1 << 31, (1 << 63) - 1, -(1 << 63), 1 << 70, self.take("<q"),
+                            self.below(32)))
 
 
 def instrumented():

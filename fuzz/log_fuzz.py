@@ -21,8 +21,8 @@ STEP = {"kind": "step", "scale": 1024.0, "growth_tracker": 3, "hysteresis_tracke
 LOOK = {"kind": "gradients", "step": 4, "scale": 1024.0, "recommended": 4096.0,
         "tensors": [{"name": "weight", "count": 8, "zero_count": 4, "nan_count": 0, "inf_count": 0,
                      "subnormal_count": 0, "amax": 1.0}]}
-VALUES = (None, True, False, 0, 1, -1, 20, 1e-45, 0.0, 1e308, 1e999, -1e999, float("nan"), "inf", "-inf", "nan", "x", "",
-          [], {}, [1], {"a": 1}, 1 << 2000, "\x1b[2J<&>\u2028", "kind")
+VALUES = (None, True, False, 0, 1, -1, 20, 1e-45, 0.0, 1e308, 1e999, -1e999, float("nan"), "inf", "-inf", "nan", "x",
+          "", [], {}, [1], {"a": 1}, 1 << 2000, "\x1b[2J<&>\u2028", "kind")
 PATH = os.path.join(tempfile.mkdtemp(), "log.jsonl")
 
 

@@ -285,5 +285,30 @@ TEST(ScalerState, RestoringReturnsListsToReady) {
   EXPECT_GSC_OK(gsc_scaler_check(policy.get(), policy.list(), nullptr));
 }
 
+/// The ring is not part of the state: a restored scaler has no history of updates that it did not make.
+TEST(ScalerState, HistoryBeginsAfterARestore) {
+  const Context context = make_context();
+  gsc_scaler_options options = scaler_options(4.0f);
+  options.history_capacity = 4;
+  const Scaler first = make_scaler(context, options), second = make_scaler(context, options);
+  Buffer grads(GSC_FP32, 3);
+  const List list = make_list(context, grads);
+  const auto update = [&](const Scaler &scaler) {
+    EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  };
+  for (int i = 0; i < 3; ++i) update(first);
+  const gsc_scaler_state state = state_of(first);
+  ASSERT_GSC_OK(gsc_scaler_set_state(second.get(), &state, nullptr));
+  gsc_history_entry entries[4] = {};
+  int64_t count = -1;
+  ASSERT_GSC_OK(gsc_scaler_get_history_sync(second.get(), entries, 4, &count, nullptr));
+  EXPECT_EQ(count, 0);
+  update(second);
+  ASSERT_GSC_OK(gsc_scaler_get_history_sync(second.get(), entries, 4, &count, nullptr));
+  EXPECT_EQ(count, 1);
+  EXPECT_EQ(entries[0].update, 3);
+}
+
 }  // namespace
 }  // namespace gsc_test
