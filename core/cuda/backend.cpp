@@ -244,7 +244,7 @@ void CudaBackend::update(const RecordJob &job, cudaStream_t stream) {
     const auto part = static_cast<int>(std::min<int64_t>(job.list_count - first, PointerBatch::kCount));
     std::copy_n(job.lists + first, part, batch.pointers);
     check_launch(launch_update(job.scaler, batch, part, first == 0, first + part == job.list_count, stream),
-                "the update");
+                 "the update");
   }
 }
 
@@ -257,7 +257,8 @@ void CudaBackend::report(const RecordJob &job, cudaStream_t stream) {
   RecordJob on_device = job;
   on_device.out = static_cast<gsc_report *>(scratch.data());
   check_launch(launch_record(on_device, stream), "the report");
-  GSC_CUDA_CALL("the report", cudaMemcpyAsync, job.out, scratch.data(), sizeof *job.out, cudaMemcpyDeviceToHost, stream);
+  GSC_CUDA_CALL("the report", cudaMemcpyAsync, job.out, scratch.data(), sizeof *job.out, cudaMemcpyDeviceToHost,
+                stream);
 }
 
 void CudaBackend::record(const RecordJob &job, gsc_stream stream) {
@@ -313,7 +314,7 @@ void CudaBackend::norm(const NormJob &job, gsc_stream stream) {
   p.amax_keeps_nonfinite = true;
   check_launch(launch_check(p, false, units_, to_stream(stream)), "the norm");
   check_launch(launch_norm({p.plan, p.partials, job.out_norm, job.out_tensor_norms, job.amax}, to_stream(stream)),
-              "the norm");
+               "the norm");
 }
 
 void CudaBackend::check_alone(const CheckJob &job, gsc_stream stream) {

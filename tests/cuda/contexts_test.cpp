@@ -244,10 +244,8 @@ TEST(OtherThreadsCapture, IsNotDisturbed) {
   std::vector<char> saved(static_cast<size_t>(bytes));
   undisturbed("a step", [&] { EXPECT_GSC_OK(other->step()); });
   undisturbed("small reads", [&] { EXPECT_EQ(scale_of(other->scaler), 1024.0f); });
-  undisturbed("large reads",
-              [&] { EXPECT_GSC_OK(gsc_optimizer_save_sync(optimizer, saved.data(), bytes, nullptr)); });
-  undisturbed("large writes",
-              [&] { EXPECT_GSC_OK(gsc_optimizer_load_sync(optimizer, saved.data(), bytes, nullptr)); });
+  undisturbed("large reads", [&] { EXPECT_GSC_OK(gsc_optimizer_save_sync(optimizer, saved.data(), bytes, nullptr)); });
+  undisturbed("large writes", [&] { EXPECT_GSC_OK(gsc_optimizer_load_sync(optimizer, saved.data(), bytes, nullptr)); });
   undisturbed("a diagnosis", [&] {
     std::vector<gsc_tensor_diagnosis> out(2);
     EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(other->grads.get(), out.data(), nullptr, 2, nullptr));

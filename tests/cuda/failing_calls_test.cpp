@@ -182,8 +182,7 @@ TEST_P(FailingCalls, EachInTurn) {
       if (operation.creates) {
         EXPECT_EQ(Inventory(), started);
       }
-      const bool is_half_done =
-          operation.partly != nullptr && is_error(status, GSC_ERROR_DEVICE, {operation.partly});
+      const bool is_half_done = operation.partly != nullptr && is_error(status, GSC_ERROR_DEVICE, {operation.partly});
       if (!is_half_done) {
         EXPECT_TRUE(world->content() == untouched) << "something was changed";
         EXPECT_GSC_OK(operation.run(*world)) << "tried again";
