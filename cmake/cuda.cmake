@@ -40,12 +40,14 @@ elseif(NOT GRADSCALER_CUDA STREQUAL "OFF")
   if(NOT CMAKE_CUDA_HOST_COMPILER AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
   endif()
-  # AUTO has the everyday build in mind and takes two architectures and PTX; ON is for releases and takes all.
+  # Both run on every device from sm_75 on: PTX of the oldest is translated by the driver where there is no code. AUTO has
+  # the everyday build in mind. ON is for releases and has code for all: that of sm_80 runs on 86, 87 and 89, that of
+  # sm_100 on 103, that of sm_120 on 121.
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     if(GRADSCALER_CUDA STREQUAL "AUTO")
-      set(CMAKE_CUDA_ARCHITECTURES 75-real 90)
+      set(CMAKE_CUDA_ARCHITECTURES 75 90-real)
     else()
-      set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90-real 100-real 120)
+      set(CMAKE_CUDA_ARCHITECTURES 75 80-real 90-real 100-real 110-real 120-real)
     endif()
   endif()
   set(CMAKE_CUDA_ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES} CACHE STRING "CUDA architectures to build for")
