@@ -79,5 +79,30 @@ INSTANTIATE_TEST_SUITE_P(All, Shapes,
                                            Shape{"mixed_fp64", GSC_FP64, GSC_FP64, GSC_FP16, 300, 5000, 0}),
                          [](const auto &info) { return info.param.name; });
 
+/// A team for each warp, and all blocks at the ticket at once: the last one must not join before the slowest warp of any
+/// other has written. Every check has other sums than the one before, so that an old one is noticed.
+TEST(Ticket, WaitsForEveryWarp) {
+  const Contexts contexts;
+  Twins grads;
+  Random random(23);
+  for (int i = 0; i < 64; ++i) {
+    grads.emplace_back(GSC_FP32, 1 + i % 7);
+    grads.back().fill(Values::kOrdinary, random);
+  }
+  const List host = make_list(contexts.cpu, host_tensors(grads)),
+             device = make_list(contexts.cuda, device_tensors(grads));
+  const Scaler host_scaler = make_scaler(contexts.cpu, 2.0F), device_scaler = make_scaler(contexts.cuda, 2.0F);
+  for (int round = 0; round < 60; ++round) {
+    SCOPED_TRACE(round);
+    for (const auto &[scaler, list] : {std::pair(&host_scaler, &host), {&device_scaler, &device}}) {
+      ASSERT_GSC_OK(gsc_scaler_unscale(scaler->get(), list->get(), nullptr));  // halves the gradients
+      ASSERT_GSC_OK(gsc_scaler_update(scaler->get(), nullptr));
+    }
+    const gsc_report want = report_of(host_scaler, host.get()), got = report_of(device_scaler, device.get());
+    ASSERT_EQ(got.grad_norm, want.grad_norm);
+    ASSERT_EQ(got.grad_amax, want.grad_amax);
+  }
+}
+
 }  // namespace
 }  // namespace gsc_test

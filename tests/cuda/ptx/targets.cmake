@@ -44,6 +44,12 @@ foreach(target ${GRADSCALER_PTX_TARGETS})
   # Much code, run little.
   set_source_files_properties(${folder}/kernels.cpp PROPERTIES COMPILE_OPTIONS "-O1;-fno-strict-aliasing;-w")
   gsc_add_ptx_test(cuda.ptx.${target} cuda.ptx.${target})
+  # The tests of PTX can fail.
+  if(target EQUAL 75)
+    add_test(NAME cuda.ptx.mutants COMMAND ${GSC_TEST_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/ptx/mutate.py --quick
+                                           $<TARGET_FILE:cuda.ptx.${target}>)
+    set_tests_properties(cuda.ptx.mutants PROPERTIES LABELS cuda)
+  endif()
   # One target of each of the two forms that nvcc writes; the rest by hand, in half the time again.
   if(target MATCHES "^(75|100)$")
     gsc_add_ptx_test(cuda.ptx.${target}.weak cuda.ptx.${target} PTX_WEAK=1 PTX_SEED=2)
