@@ -44,7 +44,7 @@ def counted(function):
 
 def swap():
     """Puts this project's class, and its kernels, wherever PyTorch's can be found by name."""
-    import gradscaler.torch as ours
+    from gradscaler.torch import _scaler as ours
 
     ours._unscale, ours._update = counted(ours._unscale), counted(ours._update)
     torch._amp_foreach_non_finite_check_and_unscale_ = ours._unscale

@@ -575,7 +575,7 @@ def test_without_the_functions_for_c(monkeypatch):
 
 
 def test_layouts_say_what_differs():
-    from gradscaler.torch_plan import look
+    from gradscaler.torch._plan import look
     base = torch.zeros(2, 3)
     kinds = [base, base.half(), base[:, :2], base.t(), torch.zeros(6), torch.zeros(2, 3, 1), None, torch.zeros(0, 3)]
     layouts = [look([tensor]).layout for tensor in kinds]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check pass of :mod:`.torch_optim`: inf and NaN, the norm for clipping, and the names of what overflowed.
+"""The check pass of :mod:`._optim`: inf and NaN, the norm for clipping, and the names of what overflowed.
 
 It reads the gradients and writes nothing. What it finds stays on the device until somebody asks.
 """
@@ -13,9 +13,9 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
-from ._native import native
-from .device import Context
-from .torch_plan import Plan
+from .._native import native
+from ..device import Context
+from ._plan import Plan
 
 
 @dataclass(frozen=True)

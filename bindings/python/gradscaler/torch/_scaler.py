@@ -1,15 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A drop-in for ``torch.amp.GradScaler``: the same class with its two kernels replaced by this library's.
-
-``from gradscaler.torch import GradScaler`` and nothing else changes: constructor, methods, exceptions, state dict and
-optimizers (fused and unfused, several at once) are PyTorch's, and it is an instance of ``torch.amp.GradScaler``.
-Gradients are passed by pointer. What differs is what is documented in docs/semantics.md: values that overflow only when
-they are unscaled count as overflow, and growth is tested with >=. Of a DTensor (FSDP2, tensor parallel) each rank
-checks its shard, and the ranks agree on inf as with PyTorch's class. On devices that the library does not have, and for
-other subclasses of tensors, PyTorch's own kernels do the work. For the fused step on torch tensors use
-:class:`gradscaler.GradScaler` with an optimizer of :mod:`gradscaler`. Importing this module imports torch; nothing else
-here does.
-"""
+"""The drop-in for ``torch.amp.GradScaler``; users import it from :mod:`gradscaler.torch`."""
 
 from __future__ import annotations
 
@@ -20,28 +10,13 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
-from . import torch_memory, torch_state
-from ._native import native
-from .device import Context, default_context
-from .optim import Optimizer
-from .torch_check import StepReport
-from .torch_optim import FusedOptimizer, label_of
-from .torch_optimizers import LAMB, SGD, Adagrad, Adam, AdamW, Lion
-from .torch_schedule import AppliedLR
-
-__all__ = ["LAMB", "SGD", "Adagrad", "Adam", "AdamW", "AppliedLR", "FusedOptimizer", "GradScaler", "Lion",
-           "StepReport", "optimizer_state_dict"]
+from .. import torch_memory
+from .._native import native
+from ..device import Context, default_context
+from ._optim import FusedOptimizer, label_of
 
 _CODES = {torch.float16: native.FP16, torch.bfloat16: native.BF16, torch.float32: native.FP32,
           torch.float64: native.FP64}
-
-
-def optimizer_state_dict(optimizer: Optimizer) -> dict[str, Any]:
-    """The state of one of this package's SGD, Adam, AdamW or Adagrad as that of ``torch.optim`` loads it. Blocks.
-
-    The way back is the optimizer's own ``load_state_dict``. InvalidArgumentError for Lion and LAMB.
-    """
-    return torch_state.to_torch(optimizer)
 
 
 class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]

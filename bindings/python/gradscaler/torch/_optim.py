@@ -3,7 +3,7 @@
 
 What PyTorch's base class does is left to it: param groups, hooks, pickling, ``zero_grad``, the form of a state dict.
 ``state`` holds plain tensors, as with PyTorch; the library steps on their memory. Parameters that step together are in
-one :class:`~gradscaler.torch_plan.Plan`; which these are is looked at in every step, and settled anew when something
+one :class:`~gradscaler.torch._plan.Plan`; which these are is looked at in every step, and settled anew when something
 has changed: a gradient that is None now, other memory, another count of steps.
 """
 
@@ -20,10 +20,10 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
-from . import hyper, torch_memory
-from ._native import native, real
-from .torch_check import Check, Checker, StepReport, overflow_groups
-from .torch_plan import Key, Looked, Member, Plan, look
+from .. import hyper, torch_memory
+from .._native import native, real
+from ._check import Check, Checker, StepReport, overflow_groups
+from ._plan import Key, Looked, Member, Plan, look
 
 #: State slots in the library's order, by kind.
 _SLOTS = {native.SGD: ("momentum_buffer",), native.ADAM: ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One optimizer of the library over tensors of PyTorch that step together: same device, formula, flags and step count.
 
-Which these are is settled in :mod:`.torch_optim`. Here the memory is looked at once, when a plan is made; afterwards
+Which these are is settled in :mod:`._optim`. Here the memory is looked at once, when a plan is made; afterwards
 :func:`look` sees cheaply whether it is still the same.
 """
 
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
-from . import hyper, torch_memory, trees
-from ._native import native
-from .arrays import as_tensor, common_device, tensor_array
-from .device import Context, default_context
-from .errors import InvalidArgumentError
-from .memory import Tensor, same_order
-from .messages import named_errors
+from .. import hyper, torch_memory, trees
+from .._native import native
+from ..arrays import as_tensor, common_device, tensor_array
+from ..device import Context, default_context
+from ..errors import InvalidArgumentError
+from ..memory import Tensor, same_order
+from ..messages import named_errors
 
 #: Group keys that are options of the library, by kind. Those that are flags, and whether there is momentum, are in the
 #: key of a plan.

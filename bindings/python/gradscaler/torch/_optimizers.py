@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The six optimizers of :mod:`gradscaler.torch`, with the constructors of ``torch.optim``. See :mod:`.torch_optim`.
+"""The six optimizers of :mod:`gradscaler.torch`, with the constructors of ``torch.optim``. See :mod:`._optim`.
 
 All take two arguments more. `max_grad_norm` limits the L2 norm of all gradients together, in the pass of the step.
 `master_weights` keeps a float32 master of every float16 and bfloat16 parameter in its state and steps on that. Both are
@@ -16,8 +16,8 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
-from ._native import native
-from .torch_optim import FusedOptimizer
+from .._native import native
+from ._optim import FusedOptimizer
 
 #: A learning rate: a number, or a tensor of one, which is read in every step.
 _Rate = Any
