@@ -295,9 +295,11 @@ TEST(Stack, ACallNeedsLittle) {
 }
 
 /// A whole thread, of which the C library takes some for itself.
-TEST(Stack, AThreadOf32KiBIsEnough) {
+// The C library takes what is thread-local out of a thread's stack, and CUDA's runtime has 12 KiB of it.
+TEST(Stack, ASmallThreadIsEnough) {
   if (GSC_SANITIZED) GTEST_SKIP() << "sanitizers enlarge frames";
-  EXPECT_GT(SmallStack(32 * 1024).run(), 1000u);
+  const bool cuda = std::strstr(gsc_library_get_build_info(), "CUDA: none") == nullptr;
+  EXPECT_GT(SmallStack((cuda ? 48 : 32) * 1024).run(), 1000u);
 }
 
 }  // namespace
