@@ -3,6 +3,7 @@
 
 import ctypes
 import inspect
+import json
 import os
 import pathlib
 import re
@@ -120,16 +121,20 @@ def test_types_of_the_package():
     assert found.returncode == 0, found.stdout + found.stderr
 
 
+USER = """import gradscaler as gs
+scaler = gs.GradScaler(init_scale=2.0, min_scale=1.0)
+reveal_type(scaler.report().overflow)
+scale: str = scaler.get_scale()
+gs.GradScaler(nonsense=1)
+gs.GradScaler(floor_action='abort')
+gs.GradScaler.from_preset('caffe')
+reveal_type(scaler.scale([1.0]))
+"""
+
+
 def test_types_as_users_see_them(tmp_path):
     script = tmp_path / "user.py"
-    script.write_text("import gradscaler as gs\n"
-                      "scaler = gs.GradScaler(init_scale=2.0, min_scale=1.0)\n"
-                      "reveal_type(scaler.report().overflow)\n"
-                      "scale: str = scaler.get_scale()\n"
-                      "gs.GradScaler(nonsense=1)\n"
-                      "gs.GradScaler(floor_action='abort')\n"
-                      "gs.GradScaler.from_preset('caffe')\n"
-                      "reveal_type(scaler.scale([1.0]))\n")
+    script.write_text(USER)
     found = mypy("--config-file", os.devnull, str(script)).stdout
     assert 'Revealed type is "bool"' in found.replace("builtins.", "")
     assert "user.py:4: error: Incompatible types" in found
@@ -137,3 +142,21 @@ def test_types_as_users_see_them(tmp_path):
     assert "user.py:6: error: Argument \"floor_action\"" in found and "user.py:7: error: Argument 1" in found
     assert 'Revealed type is "list[float]"' in found.replace("builtins.", "")
     assert found.count("error:") == 4, found
+
+
+def test_types_for_pyright(tmp_path):
+    """Of the package, but for what SWIG writes, and as users see them."""
+    library("basedpyright")
+    shutil.copytree(pathlib.Path(gs.__file__).parent, tmp_path / "gradscaler",
+                    ignore=shutil.ignore_patterns("_swig.py", "*.so*", "include", "__pycache__"))
+    (tmp_path / "user.py").write_text(USER)
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(
+        {"include": ["gradscaler", "user.py"], "pythonVersion": "3.10", "typeCheckingMode": "standard"}))
+    done = subprocess.run([sys.executable, "-m", "basedpyright", "--outputjson", "-p", str(tmp_path),
+                           "--pythonpath", sys.executable], text=True, capture_output=True)
+    found = [(pathlib.Path(each["file"]).name, each["range"]["start"]["line"] + 1, each["severity"], each["message"])
+             for each in json.loads(done.stdout)["generalDiagnostics"]]
+    errors = [each for each in found if each[2] == "error"]
+    assert [(name, line) for name, line, _, _ in errors] == [("user.py", line) for line in (4, 5, 6, 7)], errors
+    told = {line: message for name, line, severity, message in found if severity == "information"}
+    assert "bool" in told[3] and "list[float]" in told[8], told

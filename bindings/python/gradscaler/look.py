@@ -117,6 +117,7 @@ def _from_buffer(array: Any, argument: str, override: str | None) -> Tensor | No
 
 
 def _from_dlpack(array: Any, argument: str, override: str | None, stream: int | None) -> Tensor:
+    view: Any = None
     try:
         kind, index = array.__dlpack_device__()
         device = _DL_DEVICES.get(int(kind))

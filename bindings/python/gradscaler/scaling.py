@@ -37,18 +37,19 @@ def scaled(outputs: Any, scale: float, in_place: Callable[[Any], Any], argument:
         # As PyTorch's tensors without dimensions: 16 bits do not hold the scale.
         return sys.modules["numpy"].float32(float(outputs) * scale)
     if type(outputs) in (_numpy_type("ndarray"), _numpy_type("memmap")) or _is_cupy(outputs):
-        return in_place(outputs.copy())
+        return in_place(outputs.copy())  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(outputs, _array.array):
         return in_place(copy.copy(outputs))
     if isinstance(outputs, tuple) and hasattr(outputs, "_fields"):
         return type(outputs)(*(scaled(getattr(outputs, name), scale, in_place, f"{argument}.{name}")
-                               for name in outputs._fields))
+                               for name in outputs._fields))  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(outputs, (list, tuple)):
         return type(outputs)(scaled(item, scale, in_place, f"{argument}[{i}]") for i, item in enumerate(outputs))
     if isinstance(outputs, dict):
         return {key: scaled(item, scale, in_place, f"{argument}[{key!r}]") for key, item in outputs.items()}
     if type(outputs).__module__ in ("builtins", "itertools") and hasattr(outputs, "__next__"):
-        return (scaled(item, scale, in_place, f"{argument}[{i}]") for i, item in enumerate(outputs))
+        return (scaled(item, scale, in_place, f"{argument}[{i}]")
+                for i, item in enumerate(outputs))  # pyright: ignore[reportArgumentType]
     if isinstance(outputs, _numpy_type("ndarray")):
         raise TypeError(f"{argument} is a {type(outputs).__name__}, a subclass of numpy.ndarray that is not known here;"
                         f" {_YOURSELF}")

@@ -67,7 +67,7 @@ class Check:
         self._squares: list[Any] = []
         overflowed: list[str] = []
         for context in {plan.context.device: plan.context for plan in plans}.values():
-            checker.scaler(context).set_scale(float(scale) if on_host else 1.0, 0)
+            checker.scaler(context).set_scale(float(scale) if scale is not None and on_host else 1.0, 0)
         for plan in plans:
             scaler, stream = checker.scaler(plan.context), plan.stream
             scaler.check(plan.grads, stream)

@@ -91,7 +91,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         return self._entries
 
     @state.setter
-    def state(self, entries: Any) -> None:
+    def state(self, entries: Any) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._entries = entries
         self._seen = None
         # What the plans counted belongs to the state that was.
@@ -282,9 +282,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             self._seen = None
             self._process = os.getpid(), torch.get_num_threads()
         known = self._seen
-        if known is not None:
-            params_seen, grads_seen = known.look(params, grads)
-        if (known is None or known.structure != structure or known.params != params_seen
+        params_seen, grads_seen = (None, None) if known is None else known.look(params, grads)
+        if (known is None or grads_seen is None or known.structure != structure or known.params != params_seen
                 or known.grad_layout != grads_seen.layout or not all(map(operator.is_, known.tensors, params))):
             self._write_counts()
             self._seen = None
