@@ -8,22 +8,22 @@ from pathlib import Path
 from . import _gradscaler as _module  # type: ignore[attr-defined]
 from ._native import native
 
-# What is compiled lies together; in an editable install the sources lie elsewhere.
-_PACKAGE = Path(_module.__file__).resolve().parent
+#: What is compiled lies together; in an editable install the sources lie elsewhere.
+PACKAGE = Path(_module.__file__).resolve().parent
 
 
 def get_include() -> str:
     """The directory to put on the include path; it has ``gradscaler/gradscaler.h``."""
-    return str(_existing(_PACKAGE / "include" / "gradscaler" / "gradscaler.h").parent.parent)
+    return str(_existing(PACKAGE / "include" / "gradscaler" / "gradscaler.h").parent.parent)
 
 
 def get_library() -> str:
     """The shared library that this package uses, to link with or to load by ``dlopen``."""
     names = (f"libgradscaler.so.{native.ABI_VERSION}", f"libgradscaler.{native.ABI_VERSION}.dylib", "gradscaler.dll")
     for name in names:
-        if (_PACKAGE / "lib" / name).exists():
-            return str(_PACKAGE / "lib" / name)
-    raise FileNotFoundError(f"no {names[0]} in {_PACKAGE / 'lib'}")
+        if (PACKAGE / "lib" / name).exists():
+            return str(PACKAGE / "lib" / name)
+    raise FileNotFoundError(f"no {names[0]} in {PACKAGE / 'lib'}")
 
 
 def build_info() -> str:

@@ -10,18 +10,18 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np  # type: ignore[import-not-found, unused-ignore]
 
 from .._native import native
+from ..build import PACKAGE
 from ._shards import alike, per_shard
 from ._untyped import jax, jnp
 
 NAMES = ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler_update_policy", "gradscaler_step")
 
-library = ctypes.CDLL(str(Path(__file__).parents[1] / "_jax_ffi.so"))
+library = ctypes.CDLL(str(PACKAGE / "_jax_ffi.so"))
 _platforms = {"cpu": ""}
 if native.device_count(native.DEVICE_CUDA) > 0:
     _platforms["CUDA"] = "_cuda"
