@@ -57,7 +57,8 @@
  *   - "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a single
  *     number in device memory, passed by its address.
  *   - Objects are not locked: use one object from one thread at a time. Different objects may be used at once, also
- *     when they share a context. A context may be used by any number of threads.
+ *     when they share a context. A context may be used by any number of threads. A list that a scaler has checked is
+ *     used by that scaler until its iteration ends: by update, discard, set_scale, set_state and its destruction.
  *   - A callback cannot change the objects of the call it is in: BAD_STATE. It may read them, use others, and destroy
  *     any; what it destroys goes when the call returns.
  *   - Objects may be destroyed in any order, from any thread; a parent lives until its last child is gone.
