@@ -158,7 +158,7 @@ static void open_use_close(const char *path) {
 
 /* Objects of a context without threads may outlive the library: nothing runs any more that could touch them. They stay
  * reachable, so that a leak checker has nothing to say. */
-static void *left_behind[3];
+static void *volatile left_behind[3];
 
 static void unload_with_live_objects(const char *path) {
   gsc_library library;

@@ -59,6 +59,8 @@ def test_a_line_cut_short_is_dropped_and_a_bad_one_is_named(tmp_path):
 @pytest.mark.parametrize("line", [
     b"\xff\n", b"[" * 100000 + b"\n", b'{"kind": "step"}\n', b'{"kind": "gradients", "scale": 1, "recommended": 2}\n',
     b'{"kind": "gradients", "scale": 1, "recommended": 2, "tensors": [{"name": 3}]}\n', b'"kind"\n', b"{}\n",
+    b'{"kind": "gradients", "scale": 1, "recommended": 2, "tensors": [{"name": "w", "count": 1, "zero_count": %d}]}\n'
+    % 10**400,
 ], ids=lambda line: line[:60].decode("latin-1"))
 def test_lines_that_are_no_records(tmp_path, line):
     path = tmp_path / "log"

@@ -120,13 +120,15 @@ def _plain(value: Any) -> Any:
 
 
 def _checked(record: dict[str, Any], fields: dict[str, type]) -> None:
-    """Numbers where numbers belong, as floats where they may be any; KeyError, TypeError or ValueError otherwise."""
+    """Numbers where numbers belong, counts as the library has them; KeyError, TypeError, ValueError or OverflowError."""
     for name, kind in fields.items():
         value = _LOST.get(record[name], record[name]) if kind is float else record[name]
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:
             raise TypeError(name)
+        if kind is int and not -2**63 <= value < 2**63:
+            raise ValueError(name)
         record[name] = value
 
 
