@@ -127,7 +127,7 @@ def _checked(record: dict[str, Any], fields: dict[str, type]) -> None:
             value = float(value)
         if type(value) is not kind:
             raise TypeError(name)
-        if kind is int and not -2**63 <= value < 2**63:
+        if isinstance(value, int) and not -2**63 <= value < 2**63:
             raise ValueError(name)
         record[name] = value
 
