@@ -120,7 +120,8 @@ def _plain(value: Any) -> Any:
 
 
 def _checked(record: dict[str, Any], fields: dict[str, type]) -> None:
-    """Numbers where numbers belong, counts as the library has them; KeyError, TypeError, ValueError or OverflowError."""
+    """Numbers where numbers belong, counts as the library has them; KeyError, TypeError, ValueError or
+    OverflowError otherwise."""
     for name, kind in fields.items():
         value = _LOST.get(record[name], record[name]) if kind is float else record[name]
         if kind is float and type(value) is int:
