@@ -37,6 +37,8 @@ sys.path.insert(0, "benchmarks")
 import table  # noqa: E402
 
 jmh = json.load(open(sys.argv[1]))
+for run in jmh:  # paths of this machine
+    del run["jvm"], run["jvmArgs"]
 c = [int(sys.argv[2]), int(sys.argv[3])]
 out = pathlib.Path("benchmarks/results") / table.slug() / "java.json"
 out.parent.mkdir(parents=True, exist_ok=True)
