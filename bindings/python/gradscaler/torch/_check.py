@@ -106,12 +106,6 @@ class Check:
                           first_element, self._overflowed or (() if first_name is None else (first_name,)))
 
 
-def overflow_groups(shards: Sequence[Any], found_inf: Any) -> None:
-    """The largest `found_inf` of the ranks that hold other parts of the same tensors."""
-    for group in shards:
-        torch.distributed.all_reduce(found_inf, torch.distributed.ReduceOp.MAX, group=group)
-
-
 def _over_ranks(square: Any, shards: Sequence[Any]) -> Any:
     for group in shards:
         torch.distributed.all_reduce(square, group=group)

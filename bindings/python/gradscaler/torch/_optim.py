@@ -22,8 +22,9 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper, torch_memory
 from .._native import native, real
-from ._check import Check, Checker, StepReport, overflow_groups
+from ._check import Check, Checker, StepReport
 from ._plan import Key, Looked, Member, Plan, look
+from ._shards import is_dtensor, local, overflow_groups, shard_groups
 
 #: State slots in the library's order, by kind.
 _SLOTS = {native.SGD: ("momentum_buffer",), native.ADAM: ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
@@ -189,7 +190,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             _require_options(param_group, f"param_groups[{number}]")
             for position, p in enumerate(param_group["params"]):
                 label = label_of(param_group, number, position)
-                if not torch_memory.is_plain(p) and not _is_dtensor(p):
+                if not torch_memory.is_plain(p) and not is_dtensor(p):
                     raise TypeError(f"{label} is a {type(p).__name__}, a subclass of torch.Tensor whose memory is not"
                                     " known here; use torch.optim with gradscaler.torch.GradScaler")
                 if p.dtype not in _DTYPES:
@@ -332,7 +333,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                              " torch.optim with gradscaler.torch.GradScaler")
         # Before state is made for it.
         for tensor, argument in ((p, label), (grad, f"{label}.grad")):
-            torch_memory.look(_local(tensor), argument, writable=tensor is p)
+            torch_memory.look(local(tensor), argument, writable=tensor is p)
         kind = native.ADAMW if self._KIND == native.ADAM and group.get("decoupled_weight_decay") else self._KIND
         flags = sum(hyper.FLAGS[name] for name in ("nesterov", "amsgrad", "maximize") if group.get(name))
         slots = _SLOTS[kind]
@@ -348,12 +349,12 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         if entry or slots:
             self._entries[p] = entry
         for slot, value in member.state.items():
-            if _is_dtensor(p) != _is_dtensor(value):
+            if is_dtensor(p) != is_dtensor(value):
                 raise TypeError(f"{label}'s state {slot!r} is a {type(value).__name__}, but the parameter is a"
                                 f" {type(p).__name__}; load sharded state by torch.distributed.checkpoint")
-        member.param, member.copy = (_local(entry[MASTER]), _local(p)) if master else (_local(p), None)
-        member.grad = _local(grad)
-        member.state = {slot: _local(value) for slot, value in member.state.items()}
+        member.param, member.copy = (local(entry[MASTER]), local(p)) if master else (local(p), None)
+        member.grad = local(grad)
+        member.state = {slot: local(value) for slot, value in member.state.items()}
         device = member.param.device
         return Key(kind, flags, slots, master, "cpu" if device.type == "cpu" else str(device), shards), steps, entry
 
@@ -409,13 +410,13 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             for p in group["params"]:
                 master = self._entries.get(p, {}).get(MASTER)
                 if master is not None:
-                    narrow, wide = _local(p.detach()), _local(master)
+                    narrow, wide = local(p.detach()), local(master)
                     wide.copy_(torch.where(wide.to(narrow.dtype) == narrow, wide, narrow.float()))
 
     def _mark_written(self) -> None:
         if self._seen is not None and self._seen.sharded:
             # Their shards were marked, which autograd does not follow.
-            torch.autograd.graph.increment_version([p for p in self._seen.tensors if _is_dtensor(p)])
+            torch.autograd.graph.increment_version([p for p in self._seen.tensors if is_dtensor(p)])
         for plan in self._active:
             self._versions.update((copy, copy._version) for copy in plan.copies)
 
@@ -425,7 +426,7 @@ class _Seen:
 
     def __init__(self, params: list[Any], grads: list[Any], structure: Any) -> None:
         self.tensors = params
-        self.sharded = any(map(_is_dtensor, params))
+        self.sharded = any(map(is_dtensor, params))
         self.structure = structure
         self.params, seen = self.look(params, grads)
         self.grad_layout = seen.layout
@@ -433,7 +434,7 @@ class _Seen:
     def look(self, params: list[Any], grads: list[Any]) -> tuple[Looked, Looked]:
         """Looks at these as at the first ones."""
         if self.sharded:
-            params, grads = [_local(p) for p in params], [_local(grad) for grad in grads]
+            params, grads = [local(p) for p in params], [local(grad) for grad in grads]
         return look(params), look(grads)
 
 
@@ -459,29 +460,18 @@ def _require_options(group: dict[str, Any], label: str) -> None:
             raise ValueError(f"{label} has {key}=True, which is not supported: {why}; use torch.optim")
 
 
-def _is_dtensor(tensor: Any) -> bool:
-    kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
-    return kind is not None and isinstance(tensor, kind)
-
-
-def _local(tensor: Any) -> Any:
-    """The tensor, or this rank's shard of a DTensor."""
-    return tensor.to_local() if _is_dtensor(tensor) else tensor
-
-
 def _shards(p: Any, grad: Any, label: str) -> tuple[Any, ...]:
     """The process groups over whose ranks a parameter is sharded."""
-    if not _is_dtensor(p):
-        if _is_dtensor(grad):
+    if not is_dtensor(p):
+        if is_dtensor(grad):
             raise TypeError(f"{label}.grad is a DTensor, but {label} is a plain tensor")
         return ()
-    if not _is_dtensor(grad) or grad.placements != p.placements or grad.device_mesh != p.device_mesh:
-        placed = f"has placements {grad.placements}" if _is_dtensor(grad) else f"is a {type(grad).__name__}"
+    if not is_dtensor(grad) or grad.placements != p.placements or grad.device_mesh != p.device_mesh:
+        placed = f"has placements {grad.placements}" if is_dtensor(grad) else f"is a {type(grad).__name__}"
         raise ValueError(f"{label}.grad {placed}, but {label} has {p.placements}; redistribute it")
     if any(placement.is_partial() for placement in p.placements):
         raise ValueError(f"{label} has placements {p.placements}; one that is partial has no values to step on")
-    return tuple(p.device_mesh.get_group(dim) for dim, placement in enumerate(p.placements)
-                 if not placement.is_replicate())
+    return shard_groups(p)
 
 
 def _clipped(check: Check, inv_scale: Any, max_norm: float) -> Any:

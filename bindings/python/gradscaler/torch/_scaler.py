@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections import defaultdict
 from typing import Any
@@ -14,6 +13,7 @@ from .. import torch_memory
 from .._native import native
 from ..device import Context, default_context
 from ._optim import FusedOptimizer, label_of
+from ._shards import dtensor, overflow_groups, shard_groups
 
 _CODES = {torch.float16: native.FP16, torch.bfloat16: native.BF16, torch.float32: native.FP32,
           torch.float64: native.FP64}
@@ -151,27 +151,15 @@ def _grads_by_device(optimizer: Any, allow_fp16: bool) -> dict[Any, list[Any]]:
 
 def _local(grad: Any) -> Any:
     """The plain tensor to work on: the gradient, or this rank's shard of a DTensor; None for other subclasses."""
-    dtensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
-    if dtensor is not None and type(grad) is dtensor:
+    if type(grad) is dtensor():
         grad = grad.to_local()
     return grad if torch_memory.is_plain(grad) else None
 
 
 def _reduce(grads: list[Any], found_inf: Any) -> None:
-    """The largest `found_inf` of the ranks that hold other parts of the same gradients, as PyTorch's does for DTensor.
-
-    Every rank has the same DTensors in the same order, so that all call the same collectives.
-    """
-    groups = {}
-    for grad in grads:
-        if torch_memory.is_plain(grad):
-            continue
-        for dim, placement in enumerate(grad.placements):
-            if not placement.is_replicate():
-                group = grad.device_mesh.get_group(dim)
-                groups[id(group)] = group
-    for group in groups.values():
-        torch.distributed.all_reduce(found_inf, torch.distributed.ReduceOp.MAX, group=group)
+    """The largest `found_inf` of the ranks that hold other parts of the same gradients, as PyTorch's does."""
+    groups = {id(group): group for grad in grads if not torch_memory.is_plain(grad) for group in shard_groups(grad)}
+    overflow_groups(groups.values(), found_inf)
 
 
 def _values(grad: Any) -> Any:
