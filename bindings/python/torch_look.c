@@ -52,23 +52,36 @@ static int is_negated(PyObject *tensor, const DlTensor *view) {
 
 typedef enum Seen { kSeen, kUnknown, kNoMemory } Seen;
 
-static Seen see(const DlExchange *exchange, PyObject *tensor, Words *layout, void **address) {
+/* Words of a tensor of the most dimensions that are looked at, far more than anybody has. */
+enum { kMostDims = 64, kMostWords = 3 + 2 * kMostDims };
+
+/* Writes the words of `tensor`, which may be None, and its address. Returns their count; 0 if DLPack cannot describe it,
+ * or if it is not exactly of one of the two types. */
+static size_t describe(const DlExchange *exchange, PyObject *tensor, PyObject *type, PyObject *parameter,
+                       int64_t *words, void **address) {
+  *address = NULL;
+  if (tensor == Py_None) {
+    *words = 0;
+    return 1;
+  }
+  if ((PyObject *)Py_TYPE(tensor) != type && (PyObject *)Py_TYPE(tensor) != parameter) return 0;
   DlTensor view;
   memset(&view, 0, sizeof view);
   if (exchange->view(tensor, &view) != 0) {
     PyErr_Clear();
-    return kUnknown;
+    return 0;
   }
-  if (view.ndim < 0 || (view.ndim > 0 && (!view.shape || !view.strides)) || is_negated(tensor, &view)) return kUnknown;
-  int64_t *words = extend(layout, 3 + 2 * (size_t)view.ndim);
-  if (!words) return kNoMemory;
+  if (view.ndim < 0 || view.ndim > kMostDims || (view.ndim > 0 && (!view.shape || !view.strides)) ||
+      is_negated(tensor, &view)) {
+    return 0;
+  }
   *words++ = 1 | (int64_t)view.code << 8 | (int64_t)view.bits << 16 | (int64_t)view.lanes << 24;
   *words++ = (int64_t)view.device_type << 32 | (uint32_t)view.device_index;
   *words++ = view.ndim;
   for (int32_t i = 0; i < view.ndim; ++i) *words++ = view.shape[i];
   for (int32_t i = 0; i < view.ndim; ++i) *words++ = view.strides[i];
   *address = view.data ? (char *)view.data + view.byte_offset : NULL;
-  return kSeen;
+  return 3 + 2 * (size_t)view.ndim;
 }
 
 PyObject *gsc_torch_look(PyObject *api, PyObject *tensors, PyObject *type, PyObject *parameter) {
@@ -79,16 +92,11 @@ PyObject *gsc_torch_look(PyObject *api, PyObject *tensors, PyObject *type, PyObj
   void **addresses = (void **)calloc((size_t)count + 1, sizeof *addresses);
   Seen seen = !addresses ? kNoMemory : exchange ? kSeen : kUnknown;
   for (Py_ssize_t i = 0; seen == kSeen && i < count; ++i) {
-    PyObject *tensor = PyList_GetItem(tensors, i);
-    if (tensor == Py_None) {
-      int64_t *word = extend(&layout, 1);
-      if (word) *word = 0;
-      seen = word ? kSeen : kNoMemory;
-    } else if ((PyObject *)Py_TYPE(tensor) == type || (PyObject *)Py_TYPE(tensor) == parameter) {
-      seen = see(exchange, tensor, &layout, &addresses[i]);
-    } else {
-      seen = kUnknown;
-    }
+    int64_t words[kMostWords];
+    const size_t written = describe(exchange, PyList_GetItem(tensors, i), type, parameter, words, &addresses[i]);
+    int64_t *end = written ? extend(&layout, written) : NULL;
+    if (end) memcpy(end, words, written * sizeof *words);
+    seen = end ? kSeen : written ? kNoMemory : kUnknown;
   }
   PyObject *result = NULL;
   if (seen == kSeen) {
@@ -104,4 +112,78 @@ PyObject *gsc_torch_look(PyObject *api, PyObject *tensors, PyObject *type, PyObj
   free(addresses);
   free(layout.items);
   return result;
+}
+
+/* A layout that tensors are held against one by one. */
+typedef struct Known {
+  const char *at;
+  size_t left;
+} Known;
+
+static int goes_on(Known *known, const void *words, size_t bytes) {
+  if (bytes == 0 || bytes > known->left || memcmp(known->at, words, bytes) != 0) return 0;
+  known->at += bytes;
+  known->left -= bytes;
+  return 1;
+}
+
+static int open_bytes(PyObject *bytes, Known *known) {
+  char *at = NULL;
+  Py_ssize_t size = 0;
+  if (PyBytes_AsStringAndSize(bytes, &at, &size) < 0) return 0;
+  known->at = at;
+  known->left = (size_t)size;
+  return 1;
+}
+
+/* 1: parameter i and its gradient are as before, and the gradient's address is written; 0: not; -1: an exception. */
+static int is_same(const DlExchange *exchange, PyObject *param, PyObject *name, PyObject *type, PyObject *parameter,
+                   Known *params, Known *addresses, Known *grads, void **address) {
+  int64_t words[kMostWords];
+  void *own = NULL;
+  size_t count = describe(exchange, param, type, parameter, words, &own);
+  if (!goes_on(params, words, count * sizeof *words) || !goes_on(addresses, &own, sizeof own)) return 0;
+  PyObject *grad = PyObject_GetAttr(param, name);
+  if (!grad) return -1;
+  count = describe(exchange, grad, type, parameter, words, address);
+  Py_DECREF(grad);
+  return goes_on(grads, words, count * sizeof *words);
+}
+
+PyObject *gsc_torch_same(PyObject *api, PyObject *lists, PyObject *tensors, PyObject *params, PyObject *addresses,
+                         PyObject *grads, PyObject *type, PyObject *parameter) {
+  const DlExchange *exchange = exchange_of(api);
+  const Py_ssize_t count = PyList_Size(tensors);
+  const Py_ssize_t list_count = PyList_Size(lists);
+  Known known_params, known_addresses, known_grads;
+  if (count < 0 || list_count < 0 || !open_bytes(params, &known_params) || !open_bytes(addresses, &known_addresses) ||
+      !open_bytes(grads, &known_grads)) {
+    return NULL;
+  }
+  PyObject *name = PyUnicode_InternFromString("grad");
+  PyObject *result = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(void *));
+  char *found = result ? PyBytes_AsString(result) : NULL;
+  int same = !name || !found ? -1 : exchange != NULL;
+  Py_ssize_t done = 0;
+  for (Py_ssize_t l = 0; same == 1 && l < list_count; ++l) {
+    PyObject *list = PyList_GetItem(lists, l);
+    /* Reading .grad can run code of the user's, where it warns: sizes are those of now. */
+    same = list && PyList_Check(list);
+    for (Py_ssize_t i = 0; same == 1 && i < PyList_Size(list); ++i, ++done) {
+      PyObject *param = PyList_GetItem(list, i);
+      void *address = NULL;
+      same = done < count && param == PyList_GetItem(tensors, done);
+      if (!same) break;
+      Py_INCREF(param);
+      same = is_same(exchange, param, name, type, parameter, &known_params, &known_addresses, &known_grads, &address);
+      Py_DECREF(param);
+      if (same == 1) memcpy(found + done * (Py_ssize_t)sizeof address, &address, sizeof address);
+    }
+  }
+  Py_XDECREF(name);
+  if (same == 1 && done == count && !PyErr_Occurred()) return result;
+  Py_XDECREF(result);
+  if (PyErr_Occurred()) return NULL;
+  Py_INCREF(Py_None);
+  return Py_None;
 }

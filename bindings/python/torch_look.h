@@ -16,4 +16,13 @@
  */
 PyObject *gsc_torch_look(PyObject *api, PyObject *tensors, PyObject *type, PyObject *parameter);
 
+/*
+ * Looks at parameters and their .grad in one pass, while what it touches is in the caches. `lists` is a list of lists:
+ * all parameters in their order. Returns the addresses of the gradients, as above, if the parameters are the objects in
+ * the list `tensors` with the layout `params` and the addresses `addresses`, and the gradients have the layout `grads`;
+ * else None.
+ */
+PyObject *gsc_torch_same(PyObject *api, PyObject *lists, PyObject *tensors, PyObject *params, PyObject *addresses,
+                         PyObject *grads, PyObject *type, PyObject *parameter);
+
 #endif /* GRADSCALER_PYTHON_TORCH_LOOK_H */

@@ -7,6 +7,7 @@
 %{
 #include "intake.h"
 #include "torch_look.h"
+#include "torch_threads.h"
 
 /* Exception classes by status, set once by set_error_classes. */
 static PyObject *gsc_error_classes = NULL;
@@ -106,6 +107,10 @@ static PyObject *dlpack_view(PyObject *capsule) { return gsc_dlpack_view(capsule
 static PyObject *torch_look(PyObject *api, PyObject *tensors, PyObject *type, PyObject *parameter) {
   return gsc_torch_look(api, tensors, type, parameter);
 }
+static PyObject *torch_same(PyObject *api, PyObject *lists, PyObject *tensors, PyObject *params, PyObject *addresses,
+                            PyObject *grads, PyObject *type, PyObject *parameter) {
+  return gsc_torch_same(api, lists, tensors, params, addresses, grads, type, parameter);
+}
 %}
 
 %define GSC_RAISE_PENDING
@@ -173,6 +178,11 @@ static PyObject *torch_look(PyObject *api, PyObject *tensors, PyObject *type, Py
 
 /* See objects.i for the trailing underscore. */
 %rename("%(regex:/^(.*)_$/\\1/)s", regexmatch$name="_$", %$isfunction, %$ismember) "";
+
+%extend gsc_context_options {
+  /* 1 if it is possible; see torch_threads.h. */
+  int32_t use_torch_threads_() { return gsc_use_torch_threads($self); }
+}
 
 %extend gsc_tensor_list {
   /* `buffer` holds the addresses, as torch_look gives them. */

@@ -3,7 +3,6 @@
 #include "core/objects/tensor_list.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "core/base/error.h"
@@ -13,6 +12,8 @@ namespace gsc {
 
 template <typename T>
 void OverlapCheck::add_all(const T *tensors, int64_t count, const Argument &what, const Names *names) {
+  const auto source = static_cast<int32_t>(sources_.size());
+  sources_.push_back({what, names});
   spans_.reserve(spans_.size() + static_cast<std::size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     if (tensors[i].count == 0) continue;
@@ -23,7 +24,7 @@ void OverlapCheck::add_all(const T *tensors, int64_t count, const Argument &what
            "is %lld: data + count is beyond the address space%s", static_cast<long long>(tensors[i].count),
            NameSuffix(names, i).c_str());
     }
-    spans_.push_back({begin, begin + bytes, what, i, names});
+    spans_.push_back({begin, begin + bytes, static_cast<int32_t>(i), source});
   }
 }
 
@@ -36,31 +37,43 @@ void OverlapCheck::add(const TensorList &list, const Argument &what) {
 }
 
 void OverlapCheck::run() {
-  std::sort(spans_.begin(), spans_.end(), [](const Span &a, const Span &b) { return a.begin < b.begin; });
+  const auto is_before = [](const Span &a, const Span &b) { return a.begin < b.begin; };
+  if (!std::is_sorted(spans_.begin(), spans_.end(), is_before)) std::sort(spans_.begin(), spans_.end(), is_before);
   for (std::size_t i = 1; i < spans_.size(); ++i) {
     const Span &a = spans_[i - 1];
     const Span &b = spans_[i];
-    if (b.begin < a.end) fail_on(b, a);
+    if (b.begin < a.end) fail_on(source(b), b, source(a), a);
   }
 }
 
 void OverlapCheck::run_against(const TensorList &list, const Argument &what) const {
+  const Source of_list{what, &list.names()};
+  std::size_t after = 0;  // the first span that begins at the end of the tensor or later
   for (int64_t i = 0; i < list.plan().size(); ++i) {
     const Tensor &t = list.plan().tensor(i);
     if (t.count == 0) continue;
     const auto begin = reinterpret_cast<uintptr_t>(t.data);
-    const Span other{begin, begin + static_cast<uintptr_t>(t.count * dtype_bytes(t.dtype)), what, i, &list.names()};
+    const Span other{begin, begin + static_cast<uintptr_t>(t.count * dtype_bytes(t.dtype)), static_cast<int32_t>(i), 0};
+    // Where it was for the tensor before, or one on, unless the list jumps about.
+    if (after < spans_.size() && spans_[after].begin < other.end) ++after;
+    if ((after < spans_.size() && spans_[after].begin < other.end) ||
+        (after > 0 && spans_[after - 1].begin >= other.end)) {
+      after =
+          static_cast<std::size_t>(std::lower_bound(spans_.begin(), spans_.end(), other.end,
+                                                    [](const Span &span, uintptr_t end) { return span.begin < end; }) -
+                                   spans_.begin());
+    }
     // The last that begins before the end of `other` is the only one that can reach into it.
-    const auto after = std::lower_bound(spans_.begin(), spans_.end(), other.end,
-                                        [](const Span &span, uintptr_t end) { return span.begin < end; });
-    if (after != spans_.begin() && std::prev(after)->end > other.begin) fail_on(*std::prev(after), other);
+    if (after > 0 && spans_[after - 1].end > other.begin) {
+      fail_on(source(spans_[after - 1]), spans_[after - 1], of_list, other);
+    }
   }
 }
 
-void OverlapCheck::fail_on(const Span &a, const Span &b) {
-  fail(GSC_ERROR_INVALID_ARGUMENT, a.what.tensor(a.index), "overlaps %s%s in memory%s",
-       b.what.tensor(b.index).text().c_str(), NameSuffix(b.names, b.index).c_str(),
-       NameSuffix(a.names, a.index).c_str());
+void OverlapCheck::fail_on(const Source &a_source, const Span &a, const Source &b_source, const Span &b) {
+  fail(GSC_ERROR_INVALID_ARGUMENT, a_source.what.tensor(a.index), "overlaps %s%s in memory%s",
+       b_source.what.tensor(b.index).text().c_str(), NameSuffix(b_source.names, b.index).c_str(),
+       NameSuffix(a_source.names, a.index).c_str());
 }
 
 Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,

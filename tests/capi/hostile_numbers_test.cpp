@@ -2,6 +2,11 @@
 //
 // Numbers, addresses and names that no careful caller passes: each is refused with a sentence that names the argument,
 // before anything is read or changed.
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
@@ -106,6 +111,49 @@ TEST(SetPointers, RefusesTheOverlapThatCreateRefuses) {
     void *both[] = {data, trainer.grads()[1].data()};
     ASSERT_GSC_OK(gsc_tensor_list_set_pointers(trainer.grad_list(), both, 2, nullptr));
   }
+}
+
+/// In memory that both share, parameters in any order and gradients anywhere: refused if and only if two overlap, as
+/// every pair says.
+TEST(SetPointers, FindsEveryOverlapInAnyOrder) {
+  constexpr int kTensors = 6, kElements = 4, kArena = 160;
+  const Context context = make_context();
+  std::mt19937 random(7);
+  Buffer arena(GSC_FP32, kArena);
+  const auto place = [&](int at) { return arena.as<float>() + at; };
+  int refused = 0, accepted = 0;
+  for (int round = 0; round < 40; ++round) {
+    std::vector<int> slots(kArena / kElements);
+    std::iota(slots.begin(), slots.end(), 0);
+    std::shuffle(slots.begin(), slots.end(), random);
+    if (round % 2 != 0) std::sort(slots.begin(), slots.begin() + kTensors);
+    std::vector<gsc_tensor> params, grads;
+    for (int i = 0; i < kTensors; ++i) {
+      params.push_back(GSC_TENSOR_INIT(place(kElements * slots[i]), kElements, GSC_FP32));
+      grads.push_back(GSC_TENSOR_INIT(place(kElements * slots[kTensors + i]), kElements, GSC_FP32));
+    }
+    const List p = make_list(context, params), g = make_list(context, grads);
+    const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_SGD), p, g);
+    for (int attempt = 0; attempt < 50; ++attempt) {
+      std::vector<void *> data;
+      for (int i = 0; i < kTensors; ++i) data.push_back(place(static_cast<int>(random() % (kArena - kElements + 1))));
+      if (attempt % 2 != 0) std::sort(data.begin(), data.end());
+      const auto meets = [](const void *a, const void *b) {
+        return std::abs(static_cast<const float *>(a) - static_cast<const float *>(b)) < kElements;
+      };
+      bool overlap = false;
+      for (int i = 0; i < kTensors; ++i) {
+        for (int j = 0; j < kTensors; ++j) {
+          overlap = overlap || meets(data[i], params[j].data) || (i != j && meets(data[i], data[j]));
+        }
+      }
+      const gsc_status status = gsc_tensor_list_set_pointers(g.get(), data.data(), kTensors, nullptr);
+      ASSERT_EQ(status, overlap ? GSC_ERROR_INVALID_ARGUMENT : GSC_OK) << round << ' ' << attempt;
+      ++(overlap ? refused : accepted);
+    }
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(accepted, 100);
 }
 
 /// An optimizer that is gone refuses nothing any more.

@@ -90,10 +90,14 @@ class Context(Closeable):
         options.num_threads = integer("threads", threads, 0, 1 << 16)
         options.cpu_target = CPU_TARGET.code("cpu_target", cpu_target)
         options.flags = native.CONTEXT_USE_CURRENT if use_current_context else 0
+        self._prepare(options)
         #: ``"cpu"`` or ``"cuda:<n>"``.
         self.device: str = device_name(options.device_type, options.device_index)
         with device_errors(str(device)):
             super().__init__(native.Context(options))
+
+    def _prepare(self, options: Any) -> None:
+        """For subclasses: the last word on the options."""
 
     @property
     def threads(self) -> int:

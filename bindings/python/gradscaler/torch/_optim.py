@@ -23,7 +23,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper, torch_memory
 from .._native import native, real
 from ._check import Check, Checker, StepReport
-from ._plan import Key, Looked, Member, Plan, look
+from ._plan import Key, Looked, Member, Plan, exchange_api, look
 from ._shards import is_dtensor, local, overflow_groups, shard_groups
 
 #: State slots in the library's order, by kind.
@@ -236,9 +236,11 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         for plan in self._active:
             plan.use(self.param_groups)
         self._behind = True
+        # Before the step, which leaves nothing of them in the caches.
+        for plan in self._active:
+            torch.autograd.graph.increment_version(plan.copies or plan.params)
         for plan in self._active:
             plan.step(_scalar(inv_scale, plan), _scalar(found_inf, plan))
-            torch.autograd.graph.increment_version(plan.copies or plan.params)
         self._mark_written()
         return loss
 
@@ -272,8 +274,6 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     def _bind(self) -> None:
         """Sees to it that the plans are those of the parameters and gradients of now."""
         groups = self.param_groups
-        params = [p for group in groups for p in group["params"]]
-        grads = [p.grad for p in params]
         structure = [(len(group["params"]), *(bool(group.get(key)) for key in _STRUCTURE)) for group in groups]
         if self._process != (os.getpid(), torch.get_num_threads()):
             # Those of a process that forked would wait for threads that are not here.
@@ -283,19 +283,20 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             self._seen = None
             self._process = os.getpid(), torch.get_num_threads()
         known = self._seen
-        params_seen, grads_seen = (None, None) if known is None else known.look(params, grads)
-        if (known is None or grads_seen is None or known.structure != structure or known.params != params_seen
-                or known.grad_layout != grads_seen.layout or not all(map(operator.is_, known.tensors, params))):
+        addresses = None if known is None or known.structure != structure else known.addresses(groups)
+        if addresses is None:
             self._write_counts()
             self._seen = None
+            params = [p for group in groups for p in group["params"]]
+            grads = [p.grad for p in params]
             self._settle(params, grads)
             self._seen = _Seen(params, grads, structure)
             return
-        if len(self._active) == 1 and len(self._active[0].indices) == len(params):
-            self._active[0].point_at(grads_seen.addresses)
+        if len(self._active) == 1 and len(self._active[0].indices) == len(known.tensors):
+            self._active[0].point_at(addresses)
             return
         for plan in self._active:
-            plan.point_at(b"".join(grads_seen.addresses[8 * i:8 * i + 8] for i in plan.indices))
+            plan.point_at(b"".join(addresses[8 * i:8 * i + 8] for i in plan.indices))
 
     def _settle(self, params: list[Any], grads: list[Any]) -> None:
         """Makes the plans, or takes those that were made for the same tensors before."""
@@ -428,14 +429,28 @@ class _Seen:
         self.tensors = params
         self.sharded = any(map(is_dtensor, params))
         self.structure = structure
-        self.params, seen = self.look(params, grads)
-        self.grad_layout = seen.layout
+        self._params, grads_seen = self._look(params, grads)
+        self._grads = grads_seen.layout
 
-    def look(self, params: list[Any], grads: list[Any]) -> tuple[Looked, Looked]:
-        """Looks at these as at the first ones."""
+    def _look(self, params: list[Any], grads: list[Any]) -> tuple[Looked, Looked]:
         if self.sharded:
             params, grads = [local(p) for p in params], [local(grad) for grad in grads]
         return look(params), look(grads)
+
+    def addresses(self, groups: list[dict[str, Any]]) -> bytes | None:
+        """Where the gradients are now; None if anything else is not what it was."""
+        lists = [group["params"] for group in groups]
+        exchange = exchange_api()
+        if exchange is not None and isinstance(self._params.layout, bytes) and isinstance(self._grads, bytes) and (
+                not self.sharded):
+            found: bytes | None = native.torch_same(exchange, lists, self.tensors, *self._params, self._grads,
+                                                    torch.Tensor, torch.nn.Parameter)
+            return found
+        params = [p for found in lists for p in found]
+        if len(params) != len(self.tensors) or not all(map(operator.is_, self.tensors, params)):
+            return None
+        params_seen, grads_seen = self._look(params, [p.grad for p in params])
+        return grads_seen.addresses if params_seen == self._params and grads_seen.layout == self._grads else None
 
 
 def _global_pre_hooks() -> Any:

@@ -7,7 +7,6 @@ Which these are is settled in :mod:`._optim`. Here the memory is looked at once,
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,10 +17,11 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper, torch_memory, trees
 from .._native import native
 from ..arrays import as_tensor, common_device, tensor_array
-from ..device import Context, default_context
+from ..device import Context
 from ..errors import InvalidArgumentError
 from ..memory import Tensor, same_order
 from ..messages import named_errors
+from ._threads import context_of
 
 #: Group keys that are options of the library, by kind. Those that are flags, and whether there is momentum, are in the
 #: key of a plan.
@@ -31,20 +31,6 @@ NUMBERS = {native.SGD: ("lr", "momentum", "dampening", "weight_decay"),
            native.ADAGRAD: ("lr", "lr_decay", "weight_decay", "eps"),
            native.LION: ("lr", "betas", "weight_decay"),
            native.LAMB: ("lr", "betas", "eps", "weight_decay")}
-
-
-_contexts: dict[tuple[int, int], Context] = {}
-
-
-def context_of(device: str) -> Context:
-    """The context of a plan: on the CPU with as many threads as PyTorch uses, of which there may be one a rank."""
-    if device != "cpu":
-        return default_context(device)
-    # A child has none of the threads of its parent, whose contexts must not be joined there.
-    key = os.getpid(), torch.get_num_threads()
-    if key not in _contexts:
-        _contexts[key] = Context("cpu", threads=key[1])
-    return _contexts[key]
 
 
 class Key(NamedTuple):
@@ -68,9 +54,14 @@ class Looked(NamedTuple):
     addresses: bytes
 
 
+def exchange_api() -> Any:
+    """PyTorch's functions for C, which it has since 2.10; None before."""
+    return getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+
+
 def look(tensors: list[Any]) -> Looked:
     """Looks at every tensor of a list, at some 30 ns each."""
-    exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    exchange = exchange_api()
     if exchange is not None:
         found = native.torch_look(exchange, tensors, torch.Tensor, torch.nn.Parameter)
         if found is not None:
@@ -147,7 +138,9 @@ class Plan:
             first, count, number = self._groups[-1]
             self._groups[-1] = (first, count + 1, number)
         self._values = [numbers(key.kind, groups[number]) for _, _, number in self._groups]
-        with named_errors(params=self._leaves(""), grads=self._leaves(".grad")):
+        # Kept: gradients may move in every step.
+        self._grad_leaves = self._leaves(".grad")
+        with named_errors(params=self._leaves(""), grads=self._grad_leaves):
             self.handle: Any = native.Optimizer(self.context._handle, self._options(0), lists["params"], self.grads,
                                                 copy, *slots, *[None] * (3 - len(slots)))
         for position, (first, count, _) in enumerate(self._groups[1:], 1):
@@ -197,7 +190,7 @@ class Plan:
     def point_at(self, addresses: bytes) -> None:
         """Points the gradients at those of now, of unchanged layout."""
         if addresses != self.grads_seen.addresses:
-            with named_errors(data=self._leaves(".grad")):
+            with named_errors(data=self._grad_leaves):
                 self.grads.set_addresses(addresses, self.stream)
             self.grads_seen = Looked(self.grads_seen.layout, addresses)
 

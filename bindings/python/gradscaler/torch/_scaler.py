@@ -11,9 +11,10 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import torch_memory
 from .._native import native
-from ..device import Context, default_context
+from ..device import Context
 from ._optim import FusedOptimizer, label_of
 from ._shards import dtensor, overflow_groups, shard_groups
+from ._threads import context_of
 
 _CODES = {torch.float16: native.FP16, torch.bfloat16: native.BF16, torch.float32: native.FP32,
           torch.float64: native.FP64}
@@ -120,9 +121,9 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 def _context(device: Any) -> Context | None:
     """The library's context of a device; None if it has none."""
     if device.type == "cpu":
-        return default_context("cpu")
+        return context_of("cpu")
     if device.type == "cuda" and torch.version.hip is None and device.index < native.device_count(native.DEVICE_CUDA):
-        return default_context(f"cuda:{device.index}")
+        return context_of(f"cuda:{device.index}")
     return None
 
 

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See torch_threads.h. A region is opened by GOMP_parallel, which compilers emit calls of and which LLVM's and Intel's
+ * runtimes have too. Compiling this with -fopenmp would not do: it must be the very runtime that PyTorch has loaded,
+ * often a copy of its own.
+ */
+#define _GNU_SOURCE
+#include "torch_threads.h"
+
+#if defined(__linux__)
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef void (*OpenRegion)(void (*body)(void *), void *argument, unsigned threads, unsigned flags);
+
+/* Written by the thread that has the GIL, always with the same values in a process. */
+static OpenRegion open_region = NULL;
+static pid_t process = 0;
+
+typedef struct Work {
+  gsc_task_fn body;
+  void *argument;
+  int32_t count;
+  atomic_int next;
+} Work;
+
+static void take_tasks(void *argument) {
+  Work *work = (Work *)argument;
+  for (;;) {
+    const int32_t index = atomic_fetch_add_explicit(&work->next, 1, memory_order_relaxed);
+    if (index >= work->count) return;
+    work->body(work->argument, index);
+  }
+}
+
+/* A gsc_parallel_for_fn. The region has PyTorch's number of threads even for fewer tasks: another would make the runtime
+ * stop some and start others. Inside of another region it has one thread, which is enough. */
+static void run_tasks(void *user, int32_t count, gsc_task_fn body, void *argument) {
+  Work work = {body, argument, count, 0};
+  if (process == getpid()) {
+    open_region(take_tasks, &work, (unsigned)(uintptr_t)user, 0);
+  } else {
+    take_tasks(&work); /* the threads were those of the parent */
+  }
+}
+
+int gsc_use_torch_threads(gsc_context_options *options) {
+  void *torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (!torch) return 0;
+  /* Searches what the library was linked with, and so finds the runtime that it calls. */
+  void *found = dlsym(torch, "GOMP_parallel");
+  dlclose(torch); /* PyTorch is never unloaded */
+  if (!found) return 0;
+  memcpy(&open_region, &found, sizeof open_region); /* ISO C has no cast for it */
+  process = getpid();
+  options->parallel_for = run_tasks;
+  options->parallel_for_user = (void *)(uintptr_t)options->num_threads;
+  return 1;
+}
+
+#else
+
+int gsc_use_torch_threads(gsc_context_options *options) {
+  (void)options;
+  return 0;
+}
+
+#endif

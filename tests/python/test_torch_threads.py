@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of gradscaler.torch on PyTorch's own threads: the same bits on any number of them, in forked children, in several
+Python threads at once.
+
+Each test is a script in a process of its own, which has not forked and has no threads yet.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from conftest import library
+
+torch = library("torch")
+
+START = """
+import os, threading, torch
+from gradscaler.torch import AdamW
+
+# PyTorch works alone on tensors of this size, so that children can make some.
+def make(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    params = [torch.nn.Parameter(torch.randn(n, generator=generator)) for n in [3, 4096, *[20_001] * 12]]
+    return params, AdamW(params, lr=0.1, max_grad_norm=1.0)
+
+def take(params, optimizer, steps=3):
+    for step in range(steps):
+        generator = torch.Generator().manual_seed(100 + step)
+        for p in params:
+            p.grad = torch.randn(p.shape, generator=generator)
+        optimizer.step()
+    return [p.detach().clone() for p in params]
+
+def same(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+def on_torch_threads(optimizer):
+    return optimizer._active[0].context.on_torch_threads
+
+def wait(child):
+    assert os.waitpid(child, 0)[1] == 0
+
+torch.set_num_threads(1)
+params, optimizer = make()
+EXPECTED = take(params, optimizer)
+assert not on_torch_threads(optimizer)
+torch.set_num_threads(2)
+"""
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PyTorch's threads are used on Linux")
+
+
+def run(script, **env):
+    subprocess.run([sys.executable, "-B", "-c", START + script], check=True, timeout=300,
+                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env})
+
+
+@linux
+@pytest.mark.parametrize("env", [{}, {"OMP_WAIT_POLICY": "passive", "OMP_THREAD_LIMIT": "1"}], ids=str)
+def test_no_threads_beside_pytorchs(env):
+    run("""
+torch.ones(1 << 22).exp_()
+before = len(os.listdir("/proc/self/task"))
+for threads in (2, 3, 1, 2):
+    torch.set_num_threads(threads)
+    torch.ones(1 << 22).exp_()
+    before = max(before, len(os.listdir("/proc/self/task")))
+    params, optimizer = make()
+    assert same(take(params, optimizer), EXPECTED)
+    assert on_torch_threads(optimizer) == (threads > 1)
+    assert len(os.listdir("/proc/self/task")) <= before
+
+params, optimizer = make()
+for step, threads in enumerate((3, 1, 2)):
+    torch.set_num_threads(threads)
+    generator = torch.Generator().manual_seed(100 + step)
+    for p in params:
+        p.grad = torch.randn(p.shape, generator=generator)
+    optimizer.step()
+    assert optimizer._active[0].context.threads == threads
+assert same(params, EXPECTED)
+""", **env)
+
+
+def test_python_threads_step_at_once():
+    run("""
+found = {}
+def work(number):
+    torch.set_num_threads(2)
+    for _ in range(5):
+        params, optimizer = make()
+        found.setdefault(number, []).append(take(params, optimizer))
+threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert len(found) == 3
+assert all(same(one, EXPECTED) for of_thread in found.values() for one in of_thread)
+""")
+
+
+def test_children_of_a_fork_have_threads_of_their_own():
+    """PyTorch's do not survive a fork: a region that is opened on them in the child never ends."""
+    run("""
+torch.ones(1 << 22).exp_()
+params, optimizer = make()
+take(params, optimizer, 1)
+child = os.fork()
+if not child:
+    params, fresh = make()
+    good = same(take(params, fresh), EXPECTED) and not on_torch_threads(fresh)
+    optimizer.step()
+    grandchild = os.fork()
+    if not grandchild:
+        optimizer.step()
+        os._exit(0)
+    wait(grandchild)
+    os._exit(0 if good else 1)
+wait(child)
+params, optimizer = make()
+assert same(take(params, optimizer), EXPECTED)
+""")
+
+
+def test_a_child_that_is_the_first_to_import_has_them_too():
+    script = """
+import os, torch
+torch.set_num_threads(2)
+torch.ones(1 << 22).exp_()
+child = os.fork()
+if not child:
+    from gradscaler.torch import SGD
+    params = [torch.nn.Parameter(torch.zeros(20_000)) for _ in range(12)]
+    for p in params:
+        p.grad = torch.ones(20_000)
+    SGD(params, lr=1.0).step()
+    assert all(p[-1] == -1 for p in params)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-B", "-c", script], check=True, timeout=120,
+                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+
+
+@linux
+def test_workers_of_a_data_loader_come_and_go():
+    run("""
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        # As augmentation by a model of one's own may do.
+        params, optimizer = make()
+        take(params, optimizer, 1)
+        return torch.tensor(float(index))
+
+params, optimizer = make()
+step = 0
+for epoch in range(2):
+    for batch in torch.utils.data.DataLoader(Numbers(), batch_size=4, num_workers=2, multiprocessing_context="fork"):
+        if step < 3:
+            generator = torch.Generator().manual_seed(100 + step)
+            for p in params:
+                p.grad = torch.randn(p.shape, generator=generator)
+            optimizer.step()
+            step += 1
+assert on_torch_threads(optimizer) and same(params, EXPECTED)
+""")
+
+
+def test_without_pytorchs_threads_there_is_a_pool(monkeypatch):
+    from gradscaler.torch import _threads
+
+    monkeypatch.setattr(_threads, "_may_use_openmp", lambda: False)
+    context = _threads._TorchContext("cpu", threads=2)
+    assert context.threads == 2 and not context.on_torch_threads
