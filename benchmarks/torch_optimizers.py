@@ -31,6 +31,8 @@ import table  # noqa: E402
 from torch_tail import MODELS  # noqa: E402
 
 THREADS, SCALE, MAX_NORM = 2, 2.0, 1.0
+# Parameter, gradient and both moments are read, all but the gradient written.
+STEP_BYTES = 28
 AIMS = {"1000x1024": 8.0, "10000x64": 8.0, "resnet50": 1.5, "gpt2_124m": 1.5}
 CASES = ("step", "new gradients", "tail")
 
@@ -122,8 +124,26 @@ def measure(name, rounds, seconds):
     return found
 
 
+def bandwidth():
+    """GB/s of memory that nothing else does faster here: reading for a norm, and a copy, which reads and writes."""
+    values = torch.ones(1 << 26)
+    copy = torch.empty_like(values)
+
+    def best(act):
+        seconds = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            act()
+            seconds.append(time.perf_counter() - begin)
+        return min(seconds)
+
+    nbytes = values.nbytes / 1e9
+    return {"read": round(nbytes / best(lambda: gs.ops.norm([values])), 1),
+            "copy": round(2 * nbytes / best(lambda: copy.copy_(values)), 1)}
+
+
 def context():
-    return {"processor": table.processor(), "processors": os.cpu_count(), "torch": torch.__version__,
+    return {"GB/s": bandwidth(), "processor": table.processor(), "processors": os.cpu_count(), "torch": torch.__version__,
             "gradscaler": gs.build_info(), "threads": THREADS, "cpu_code": torch.backends.cpu.get_cpu_capability(),
             "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY"),
             "load average at the start": round(os.getloadavg()[0], 1), "date": time.strftime("%Y-%m-%d"), "unit": "ms"}
@@ -137,19 +157,24 @@ def tables(results):
              f" {found['load average at the start']}, {found['date']}",
              f"- PyTorch {found['torch']}, its CPU code {found['cpu_code']}, OMP_WAIT_POLICY"
              f" {found.get('OMP_WAIT_POLICY') or 'not set'}",
-             f"- {found['gradscaler']}", "", "Milliseconds of the fastest round, the median in parentheses; and how"
+             f"- {found['gradscaler']}",
+             f"- Memory: {found['GB/s']['read']:g} GB/s reading, {found['GB/s']['copy']:g} copying", "",
+             f"GB/s are those of a step that moves {STEP_BYTES} bytes a parameter, ours and fused. Milliseconds of the fastest round, the median in parentheses; and how"
              " many times as fast `gradscaler.torch.AdamW` is.", "",
-             "| parameters | what | gradscaler | fused | foreach | fused / ours | foreach / ours | aim |",
-             "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
+             "| parameters | what | gradscaler | fused | foreach | fused / ours | foreach / ours | GB/s | aim |",
+             "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
     for model, cases in results["models"].items():
         for case, times in cases.items():
             best = {side: min(values) for side, values in times.items()}
             shown = [f"{best[side]:.2f} ({statistics.median(values):.2f})" for side, values in times.items()]
             ours = best["gradscaler"]
             ratios = [best[side] / ours for side in ("torch fused", "torch foreach")]
+            moved = STEP_BYTES * sum(MODELS[model]) / 1e6
+            speeds = "" if case == "tail" else ", ".join(f"{moved / best[side]:.0f}"
+                                                         for side in ("gradscaler", "torch fused"))
             met = "met" if min(ratios) >= AIMS[model] else "missed"
             lines.append(f"| {model} | {case} | " + " | ".join(shown) + " | "
-                         + " | ".join(f"{ratio:.2f}" for ratio in ratios) + f" | >= {AIMS[model]:g}: {met} |")
+                         + " | ".join(f"{ratio:.2f}" for ratio in ratios) + f" | {speeds} | >= {AIMS[model]:g}: {met} |")
     return "\n".join(lines) + "\n"
 
 
