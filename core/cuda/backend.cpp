@@ -22,14 +22,32 @@ namespace gsc::cuda {
 
 std::atomic<int32_t> CudaBackend::live_{0};
 
+namespace {
+
+/// Says of what kind the device and the driver are if the kernels cannot be loaded: that may be why.
+void load_kernels(int device) {
+  for (const auto preload : {preload_check, preload_norm, preload_apply, preload_apply_fp32, preload_apply_fp64,
+                             preload_elementwise, preload_diagnose, preload_records, preload_plan, preload_memory}) {
+    const cudaError_t error = preload();
+    if (error == cudaSuccess) continue;
+    int major = 0, minor = 0, driver = 0;
+    (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    (void)cudaDriverGetVersion(&driver);
+    char what[100];
+    std::snprintf(what, sizeof what, "loading the kernels on CUDA device %d (sm_%d%d, driver for CUDA %d.%d)", device,
+                  major, minor, driver / 1000, driver % 1000 / 10);
+    cuda::check(error, what, "cudaFuncGetAttributes");
+  }
+}
+
+}  // namespace
+
 CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool use_current)
     : memory_(memory), context_(device, use_current) {
   const DeviceGuard guard(context_);
   const RelaxedCapture relaxed;
-  for (const auto preload : {preload_check, preload_norm, preload_apply, preload_apply_fp32, preload_apply_fp64,
-                             preload_elementwise, preload_diagnose, preload_records, preload_plan, preload_memory}) {
-    cuda::check(preload(), "loading the kernels", "cudaFuncGetAttributes");
-  }
+  load_kernels(device);
   const char *what = "looking up the CUDA device";
   int units = 0;
   GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &units, cudaDevAttrMultiProcessorCount, device);

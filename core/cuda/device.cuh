@@ -257,7 +257,8 @@ GSC_DEVICE bool is_last_block(uint32_t *ticket) {
   return last;
 }
 
-/// Joins f(0) ... f(count - 1) over the lanes of a block as reduction.h prescribes; every thread gets the sum.
+/// Joins f(0) ... f(count - 1) over the lanes of a block as reduction.h prescribes; every thread gets the sum. Once in a
+/// kernel: a second call would need a barrier before it.
 template <typename F>
 GSC_DEVICE double block_join(int64_t count, const F &f) {
   static_assert(kThreads == kFinishLanes, "one thread for each lane");
@@ -270,9 +271,7 @@ GSC_DEVICE double block_join(int64_t count, const F &f) {
     if (threadIdx.x < width) lanes[threadIdx.x] += lanes[threadIdx.x + width];
     __syncthreads();
   }
-  const double result = lanes[0];
-  __syncthreads();
-  return result;
+  return lanes[0];
 }
 
 /// The same by one warp, in lane 0.

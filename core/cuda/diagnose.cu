@@ -82,8 +82,9 @@ static __global__ void __launch_bounds__(kThreads) diagnose_kernel(const __grid_
     const ChunkDiagnosis r =
         with_dtype(t.dtype, [&](auto d) { return diagnose_chunk<decltype(d)>(data, place.n, lane_index(), bins); });
     if (lane_index() == 0) p.out[chunk] = r;
-    if (p.histogram == nullptr) continue;
+    // All lanes have counted: what is counted can be read, and cleared for the next chunk.
     __syncwarp();
+    if (p.histogram == nullptr) continue;
     for (int b = lane_index(); b < GSC_EXPONENT_BINS; b += 32) {
       if (bins[b] != 0) add_to(&p.histogram[place.tensor * GSC_EXPONENT_BINS + b], bins[b]);
     }

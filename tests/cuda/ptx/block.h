@@ -26,9 +26,14 @@ struct Warp {
   uint32_t values[2][kLanes] = {};
 };
 
+inline constexpr int kNobody = -1;
+inline constexpr int kSeveral = -2;
+
 /// Who touched a byte of shared memory last, and in which epoch of block and warp.
 struct Touch {
-  int writer = -1;
+  int writer = kNobody;      ///< a thread, or kSeveral by atomic operations
+  int write_warp = kNobody;  ///< the writers' warp, or kSeveral
+  bool atomic = false;       ///< the write was atomic
   uint32_t write_block_epoch = 0;
   uint32_t write_warp_epoch = 0;
   uint32_t read_block_epoch = 0;
@@ -57,6 +62,9 @@ struct Block {
   // Weak memory: bytes stored and not yet in memory, and their addresses.
   std::unordered_map<uintptr_t, Pending> pending;
   std::vector<uintptr_t> order;
+  // Weak memory: where in the history a barrier has put all threads, and where a sector has been read.
+  std::size_t fenced_at = 0;
+  std::unordered_map<uintptr_t, std::size_t> seen;
 };
 
 struct Options {

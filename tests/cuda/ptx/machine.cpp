@@ -18,37 +18,9 @@
 #include "symbols.h"
 #include "tests/cuda/shim/emulation.h"
 
-#if !defined(__x86_64__)
-#error "The switch between fibers is written for x86-64"
-#endif
-
-// Saves the callee's registers on the stack, leaves the stack pointer in *save, and goes on where `load` was left.
-extern "C" void gsc_ptx_switch(void **save, void *load);
-asm(R"(
-.text
-.globl gsc_ptx_switch
-gsc_ptx_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-)");
-
 namespace gsc::cuda::ptx {
 namespace {
 
-constexpr int kSavedRegisters = 6;
 constexpr std::size_t kStackBytes = std::size_t{64} << 10;
 constexpr int kResidentBlocks = 8;
 constexpr int kLongestRun = 64;  ///< instructions seen by the machine until a thread is switched
@@ -58,7 +30,7 @@ std::mt19937_64 generator;
 const Kernel *running = nullptr;
 const char *running_parameters = nullptr;
 Thread *current = nullptr;
-void *scheduler_stack = nullptr;
+emulation::Left scheduler;
 std::vector<Thread *> runnable;
 std::vector<char *> stacks;
 unsigned order = 0;
@@ -72,7 +44,7 @@ const char *source_of(int site) { return site >= 0 ? kSites[site].source : "?"; 
   std::abort();
 }
 
-void to_scheduler(Thread &t) { gsc_ptx_switch(&t.stack_pointer, scheduler_stack); }
+void to_scheduler(Thread &t) { emulation::switch_to(t.left, scheduler); }
 
 void make_ready(Thread &t) {
   if (t.ready || t.done) return;
@@ -101,6 +73,8 @@ void open_if_full(Block &block) {
   ++block.generation;
   ++block.epoch;
   for (Thread &t : block.threads) {
+    // What a fence has made visible to one thread, a barrier makes visible to all.
+    block.fenced_at = std::max(block.fenced_at, t.fenced_at);
     if (&t != current) make_ready(t);
   }
 }
@@ -158,6 +132,8 @@ void start(Block &block, int slot, int64_t index, int64_t blocks, int threads, i
   block.site = -1;
   block.generation = 0;
   block.epoch = 1;
+  block.fenced_at = 0;
+  block.seen.clear();
   // What is not written is not zero.
   block.shared.assign(static_cast<std::size_t>(running->shared_bytes), static_cast<char>(0xcd));
   block.touches.assign(block.shared.size(), Touch{});
@@ -173,13 +149,7 @@ void start(Block &block, int slot, int64_t index, int64_t blocks, int threads, i
     t.warp = &block.warps[static_cast<std::size_t>(i / kLanes)];
     t.warp->alive |= 1U << t.lane;
     t.budget = run_length();
-    t.stack = stacks[static_cast<std::size_t>(slot * kMaxThreads + i)];
-    // The switch pops the saved registers and returns into fiber_main, whose own return address is never used.
-    auto **top = reinterpret_cast<void **>(t.stack + kStackBytes);
-    *--top = nullptr;
-    *--top = reinterpret_cast<void *>(fiber_main);
-    for (int r = 0; r < kSavedRegisters; ++r) *--top = nullptr;
-    t.stack_pointer = top;
+    emulation::prepare(t.left, stacks[static_cast<std::size_t>(slot * kMaxThreads + i)], kStackBytes, fiber_main);
     make_ready(t);
   }
 }
@@ -214,7 +184,7 @@ void run_grid(int64_t blocks, int threads, int multiprocessors) {
     runnable.pop_back();
     t.ready = false;
     current = &t;
-    gsc_ptx_switch(&scheduler_stack, t.stack_pointer);
+    emulation::switch_to(scheduler, t.left);
     current = nullptr;
     if (options().weak && generator() % 16 == 0) {
       Block &block = resident[generator() % resident.size()];
@@ -340,7 +310,7 @@ int64_t launch_count() { return ptx::launches; }
 
 cudaError_t launch(const void *address, int64_t blocks, int threads, cudaStream_t stream,
                    const void *const *arguments) {
-  if (fails("cudaLaunchKernel")) return cudaErrorUnknown;
+  if (fails("cudaLaunchKernel")) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   const ptx::Kernel &kernel = ptx::kernel_at(address);
   if (threads > ptx::kMaxThreads) std::abort();

@@ -7,7 +7,8 @@
 //
 // The environment says how it runs:
 //   PTX_SEED=n    another interleaving
-//   PTX_WEAK=1    weak memory: stores leave a block's buffer late and out of order, loads may find old lines in a cache
+//   PTX_WEAK=1    weak memory: stores leave a block's buffer late and out of order, loads may find old lines in a cache,
+//                 or take place earlier than they stand, up to the last fence
 //   PTX_DROP=s    leaves out the barriers and fences of source line s ("core/cuda/check.cu:210"): a mutant
 //   PTX_LIST=1    prints the source lines of all barriers and fences, and exits
 #pragma once
@@ -15,6 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#include "tests/cuda/shim/fiber.h"
 
 namespace gsc::cuda::ptx {
 
@@ -31,9 +34,9 @@ struct Thread {
   Block *block;
   Warp *warp;
   // The scheduler's.
-  char *stack;
-  void *stack_pointer;
-  int budget;  ///< instructions until the next switch
+  emulation::Left left;
+  int budget;             ///< instructions until the next switch
+  std::size_t fenced_at;  ///< place in the history of memory that loads cannot go behind
   bool ready;
   bool done;
 

@@ -3,9 +3,11 @@
 // Every access is checked for alignment and bounds. Shared memory is watched for races: two threads touch a byte, one
 // of them writes, and neither a barrier of the block nor, within a warp, one of the warp lies between. With PTX_WEAK,
 // global memory is as weak as PTX allows it to be for the library's uses: a block's stores wait in a buffer and reach
-// memory late and in any order, and each multiprocessor has a cache that may hand out what memory no longer has. Only a
-// fence empties the thread's part of the buffer and the cache; atomics act on memory itself.
+// memory late and in any order, each multiprocessor has a cache that may hand out what memory no longer has, and a load
+// may have taken place earlier than it stands. Only a fence empties the thread's part of the buffer and the cache, and
+// holds later loads back; atomics act on memory itself.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "block.h"
@@ -26,8 +28,26 @@ struct Multiprocessor {
 };
 std::vector<Multiprocessor> multiprocessors;
 
+/// A byte of memory before it was written.
+struct Written {
+  uintptr_t address;
+  uint32_t block;
+  uint8_t before;
+};
+/// All of them, in order, of the launch.
+std::vector<Written> history;
+constexpr std::size_t kFurthest = 2048;  ///< a load is early by so many of them at most
+/// Of sectors by a hash: the size of the history after the last write; 0: never written.
+std::array<std::size_t, std::size_t{1} << 14> written_at;
+
 uintptr_t sector_of(uintptr_t address) { return address & ~(kSectorBytes - 1); }
 uint8_t *byte_at(uintptr_t address) { return reinterpret_cast<uint8_t *>(address); }
+std::size_t &last_write_of(uintptr_t address) { return written_at[address / kSectorBytes % written_at.size()]; }
+
+void remember(const Block &block, uintptr_t address) {
+  history.push_back({address, block.threads[0].block_index, *byte_at(address)});
+  last_write_of(address) = history.size();
+}
 
 void require_aligned(const Thread &t, uintptr_t address, std::size_t bytes, int site) {
   if (address % bytes != 0) fault(t, site, "misaligned access", address, bytes);
@@ -57,16 +77,18 @@ char *require_shared(const Thread &t, uintptr_t offset, std::size_t bytes, int s
   return shared.data() + offset;
 }
 
+int warp_of(const Thread &t) { return static_cast<int>(t.index) / kLanes; }
+
 /// Whether the last write of a byte is the thread's own, or a barrier lies between.
 bool follows_write(const Thread &t, const Touch &touch) {
-  const int warp = static_cast<int>(t.index) / kLanes;
-  return touch.writer < 0 || touch.writer == static_cast<int>(t.index) || touch.write_block_epoch != t.block->epoch ||
-         (touch.writer / kLanes == warp && touch.write_warp_epoch != t.warp->epoch);
+  return touch.writer == kNobody || touch.writer == static_cast<int>(t.index) ||
+         touch.write_block_epoch != t.block->epoch ||
+         (touch.write_warp == warp_of(t) && touch.write_warp_epoch != t.warp->epoch);
 }
 
 /// Fails if another thread's access is unordered with this one.
 void watch_read(const Thread &t, uintptr_t offset, std::size_t bytes, int site) {
-  const int warp = static_cast<int>(t.index) / kLanes;
+  const int warp = warp_of(t);
   for (std::size_t i = 0; i < bytes; ++i) {
     Touch &touch = t.block->touches[offset + i];
     if (!follows_write(t, touch)) {
@@ -86,12 +108,14 @@ void watch_read(const Thread &t, uintptr_t offset, std::size_t bytes, int site) 
   }
 }
 
-void watch_write(const Thread &t, uintptr_t offset, std::size_t bytes, int site) {
-  const int warp = static_cast<int>(t.index) / kLanes;
+/// The same for a write. Atomic operations need no barrier between each other.
+void watch_write(const Thread &t, uintptr_t offset, std::size_t bytes, bool atomic, int site) {
+  const int warp = warp_of(t);
   const auto w = static_cast<std::size_t>(warp);
   for (std::size_t i = 0; i < bytes; ++i) {
     Touch &touch = t.block->touches[offset + i];
-    if (!follows_write(t, touch)) {
+    const bool follows = follows_write(t, touch);
+    if (!follows && !(atomic && touch.atomic)) {
       fault(t, site, "race in shared memory: write over what another thread has just written", offset + i, 1);
     }
     if (touch.read_block_epoch == t.block->epoch) {
@@ -102,7 +126,9 @@ void watch_write(const Thread &t, uintptr_t offset, std::size_t bytes, int site)
         fault(t, site, "race in shared memory: write over what another thread has just read", offset + i, 1);
       }
     }
-    touch.writer = static_cast<int>(t.index);
+    touch.writer = follows ? static_cast<int>(t.index) : kSeveral;
+    touch.write_warp = follows || touch.write_warp == warp ? warp : kSeveral;
+    touch.atomic = atomic;
     touch.write_block_epoch = t.block->epoch;
     touch.write_warp_epoch = t.warp->epoch;
   }
@@ -111,6 +137,7 @@ void watch_write(const Thread &t, uintptr_t offset, std::size_t bytes, int site)
 void drain_one(Block &block, std::size_t i) {
   const uintptr_t address = block.order[i];
   const auto it = block.pending.find(address);
+  remember(block, address);
   *byte_at(address) = it->second.value;
   // A thread reads what it has written itself, also once it has left the buffer.
   Cache &cache = multiprocessors[static_cast<std::size_t>(block.multiprocessor)].l1;
@@ -133,21 +160,51 @@ void drain_if(Block &block, const F &which) {
   }
 }
 
+/// Loads [first, last) of one sector early, if other blocks have written there since the thread's last fence, by chance.
+/// Neither what the own block has written is undone, nor what it has read before.
+bool load_early(Thread &t, uintptr_t first, uintptr_t last, uint8_t *to) {
+  Block &block = *t.block;
+  std::size_t from = std::max(t.fenced_at, block.fenced_at);
+  if (last_write_of(first) <= from) return false;
+  const auto seen = block.seen.find(sector_of(first));
+  if (seen != block.seen.end()) from = std::max(from, seen->second);
+  from = std::max(from, history.size() - std::min(history.size(), kFurthest));
+  if (from == history.size() || random_numbers()() % 2 == 0) return false;
+  std::memcpy(to, byte_at(first), last - first);
+  const std::size_t when = from + random_numbers()() % (history.size() - from);
+  uint32_t own = 0;
+  for (std::size_t i = history.size(); i-- > when;) {
+    const Written &w = history[i];
+    if (w.address < first || w.address >= last) continue;
+    const std::size_t byte = w.address - first;
+    if (w.block == t.block_index) own |= 1U << byte;
+    if ((own >> byte & 1) == 0) to[byte] = w.before;
+  }
+  block.seen[sector_of(first)] = when;
+  return true;
+}
+
 void weak_load(Thread &t, Cache &cache, uintptr_t address, uint8_t *to, std::size_t bytes) {
   Block &block = *t.block;
   for (uintptr_t sector = sector_of(address); sector < address + bytes; sector += kSectorBytes) {
-    auto found = cache.sectors.find(sector);
-    // One of four old lines is dropped.
-    if (found == cache.sectors.end() || random_numbers()() % 4 == 0) {
-      auto &line = cache.sectors[sector];
-      std::memcpy(line.data(), byte_at(sector), kSectorBytes);
-      found = cache.sectors.find(sector);
-    }
     const uintptr_t first = std::max(sector, address);
     const uintptr_t last = std::min(sector + kSectorBytes, address + bytes);
+    auto found = cache.sectors.find(sector);
+    // One of four old lines is dropped.
+    const bool miss = found == cache.sectors.end() || random_numbers()() % 4 == 0;
+    if (miss && load_early(t, first, last, to + (first - address))) {
+      cache.sectors.erase(sector);
+    } else {
+      if (miss) {
+        found = cache.sectors.try_emplace(sector).first;
+        std::memcpy(found->second.data(), byte_at(sector), kSectorBytes);
+        if (last_write_of(sector) != 0) block.seen[sector] = history.size();
+      }
+      std::memcpy(to + (first - address), found->second.data() + (first - sector), last - first);
+    }
     for (uintptr_t a = first; a < last; ++a) {
       const auto store = block.pending.find(a);
-      to[a - address] = store != block.pending.end() ? store->second.value : found->second[a - sector];
+      if (store != block.pending.end()) to[a - address] = store->second.value;
     }
   }
 }
@@ -185,7 +242,11 @@ bool is_shared(const Thread &t, uintptr_t address) {
 
 uint64_t Thread::shared_address() const { return reinterpret_cast<uintptr_t>(block->shared.data()); }
 
-void reset_caches(int count) { multiprocessors.assign(static_cast<std::size_t>(count), Multiprocessor{}); }
+void reset_caches(int count) {
+  multiprocessors.assign(static_cast<std::size_t>(count), Multiprocessor{});
+  history.clear();
+  written_at.fill(0);
+}
 
 void drain(Block &block, std::size_t keep) {
   while (block.order.size() > keep) drain_one(block, random_numbers()() % block.order.size());
@@ -219,7 +280,7 @@ void load_shared(Thread &t, uintptr_t offset, void *to, std::size_t bytes, int s
 void store_shared(Thread &t, uintptr_t offset, const void *from, std::size_t bytes, int site) {
   tick(t);
   char *place = require_shared(t, offset, bytes, site);
-  watch_write(t, offset, bytes, site);
+  watch_write(t, offset, bytes, false, site);
   std::memcpy(place, from, bytes);
 }
 
@@ -244,12 +305,17 @@ void *atomic_place_global(Thread &t, uintptr_t address, std::size_t bytes, int s
   require_global(t, address, bytes, site);
   // Stores of the own block to this address come first.
   drain_if(*t.block, [&](uintptr_t a, const Pending &) { return a >= address && a < address + bytes; });
+  if (options().weak) {
+    for (std::size_t i = 0; i < bytes; ++i) remember(*t.block, address + i);
+  }
   return byte_at(address);
 }
 
 void *atomic_place_shared(Thread &t, uintptr_t offset, std::size_t bytes, int site) {
   tick(t);
-  return require_shared(t, offset, bytes, site);
+  char *place = require_shared(t, offset, bytes, site);
+  watch_write(t, offset, bytes, true, site);
+  return place;
 }
 
 void fence(Thread &t, int site) {
@@ -257,6 +323,7 @@ void fence(Thread &t, int site) {
   if (!options().weak || is_dropped(site)) return;
   drain_if(*t.block, [&](uintptr_t, const Pending &store) { return store.thread == t.index; });
   multiprocessors[static_cast<std::size_t>(t.block->multiprocessor)].l1.sectors.clear();
+  t.fenced_at = history.size();
 }
 
 }  // namespace gsc::cuda::ptx

@@ -2,37 +2,53 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proves that the tests of the PTX can fail: leaves out each barrier and each fence of the kernels in turn.
 
-  mutate.py EXECUTABLE [seed...]
+  mutate.py [--report FILE] EXECUTABLE...
   mutate.py --quick EXECUTABLE
 
 EXECUTABLE is a cuda.ptx.<target>. Each source line with a barrier or fence is one mutant; it dies if a run under one of
-the seeds (1 to 4 by default), with strong memory or with weak, fails. Exits with 1 if a mutant lives that is not in
-EXPECTED with a reason, or if one dies that is. --quick takes seconds: the two barriers at the ticket of a grid's last
-block, which the test called Ticket has to notice.
+the seeds 1 to 4, with strong memory or with weak, fails. Exits with 1 if a mutant lives that is not in EXPECTED with a
+reason, or if one dies that is. --report also writes the outcome as a table in Markdown. --quick takes seconds: the two
+barriers at the ticket of a grid's last block, which the test called Ticket has to notice.
 """
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
-TIMEOUT = 600
+TIMEOUT = 900
+SEEDS = ("1", "2", "3", "4")
+# The tests that notice most mutants, and are over in seconds; what they do not notice, all tests are asked about.
+FIRST = "Ticket*:All/Teams*:*Diagnos*:*Norm/*:*Lamb*"
 # Source line's text -> why no test can notice that it is left out.
 EXPECTED = {}
 
 
 def run(executable, tests="*", **environment):
-    """How one run ends: "" if it passes, else what it says."""
-    command = [executable, "--gtest_brief=1", "--gtest_fail_fast", "--gtest_filter=" + tests]
+    """How one run ends: ("", "") if it passes, else the test that was running and what it says."""
+    command = [executable, "--gtest_fail_fast", "--gtest_filter=" + tests]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT,
                                 env={**os.environ, **environment})
-    except subprocess.TimeoutExpired:
-        return "runs for ever"
+    except subprocess.TimeoutExpired as stopped:
+        return last_test((stopped.stdout or b"").decode()), "runs for ever"
     if result.returncode == 0:
-        return ""
-    for line in (result.stderr + result.stdout).splitlines():
-        if line.startswith("ptx: ") or "Failure" in line or "FAILED" in line:
-            return line
-    return f"exit status {result.returncode}"
+        return "", ""
+    for line in result.stderr.splitlines():
+        if line.startswith("ptx: "):
+            return last_test(result.stdout), shorten(line)
+    return last_test(result.stdout), "other results than the CPU's"
+
+
+def last_test(output):
+    started = re.findall(r"^\[ RUN      \] (\S+)", output, flags=re.M)
+    return started[-1] if started else "?"
+
+
+def shorten(line):
+    """What the machine says, without kernel, address and thread."""
+    line = re.sub(r"^ptx: .*?: (?=race|deadlock|a |not |access|misaligned)", "", line)
+    return re.sub(r": \d+ bytes at .*? in ", ", ", line)
 
 
 def sites(executable):
@@ -43,40 +59,74 @@ def sites(executable):
     return sorted(rows, key=lambda row: (row[0].split(":")[0], int(row[0].split(":")[1])))
 
 
+def text_of(place):
+    """The source line itself."""
+    file, number = place.rsplit(":", 1)
+    root = pathlib.Path(__file__).resolve().parents[3]
+    return (root / file).read_text().splitlines()[int(number) - 1].strip()
+
+
 def quick(executable):
     at_ticket = [line for line, what in sites(executable) if what == "bar" and line.startswith("core/cuda/device.cuh:")]
-    alive = run(executable, "Ticket*", PTX_SEED="2")
+    alive = run(executable, "Ticket*", PTX_SEED="2")[1]
     if alive:
         sys.exit("fails without a mutation: " + alive)
     for line in at_ticket[:2]:
-        outcome = run(executable, "Ticket*", PTX_SEED="2", PTX_DROP=line)
+        outcome = run(executable, "Ticket*", PTX_SEED="2", PTX_DROP=line)[1]
         if not outcome:
             sys.exit(f"{line}: the test passes without this barrier")
         print(f"{line}: {outcome}")
 
 
-def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    if sys.argv[1] == "--quick" and len(sys.argv) == 3:
-        quick(sys.argv[2])
-        return
-    executable, seeds = sys.argv[1], sys.argv[2:] or ["1", "2", "3", "4"]
-    wrong = 0
-    rows = []
-    for line, what in sites(executable):
-        outcome = ""
-        for seed in seeds:
+def kill(executable, place, what):
+    """The first run that notices that the line is left out: (test, what it said, how memory was, seed), or None."""
+    for tests in (FIRST, "*"):
+        for seed in SEEDS:
+            # Strong memory does as it is told without a fence.
             for weak in ("1",) if what == "membar" else ("0", "1"):
-                outcome = outcome or run(executable, PTX_DROP=line, PTX_SEED=seed, PTX_WEAK=weak)
-        reason = EXPECTED.get(line)
-        verdict = "dies" if outcome else "lives"
-        if bool(outcome) == bool(reason):
-            wrong += 1
-            verdict += ", UNEXPECTED"
-        rows.append(f"{line:<32} {what:<9} {verdict:<18} {outcome or reason or ''}")
-        print(rows[-1], flush=True)
-    print(f"{len(rows)} mutants, {wrong} not as expected")
+                test, outcome = run(executable, tests, PTX_DROP=place, PTX_SEED=seed, PTX_WEAK=weak)
+                if outcome:
+                    return test, outcome, "weak" if weak == "1" else "strong", seed
+    return None
+
+
+def main():
+    arguments = sys.argv[1:]
+    if len(arguments) == 2 and arguments[0] == "--quick":
+        quick(arguments[1])
+        return
+    report = None
+    if len(arguments) > 2 and arguments[0] == "--report":
+        report, arguments = pathlib.Path(arguments[1]), arguments[2:]
+    if not arguments or arguments[0].startswith("-"):
+        sys.exit(__doc__)
+    wrong = mutants = 0
+    table = ["# Barriers and fences left out one by one", "",
+             "Written by `scripts/ptx mutants`. A mutant dies if a test fails or the machine stops",
+             "it; the first run that did so is named.", ""]
+    for executable in arguments:
+        target = executable.rsplit(".", 1)[-1]
+        alive = next(filter(None, (run(executable, FIRST, PTX_SEED=s, PTX_WEAK=w)[1] for s in SEEDS for w in "01")), "")
+        if alive:
+            sys.exit(f"{executable} fails without a mutation: {alive}")
+        table += [f"## compute_{target}", "", "| source line | left out | | noticed by | as | memory, seed |",
+                  "|---|---|---|---|---|---|"]
+        for place, what in sites(executable):
+            killed = kill(executable, place, what)
+            reason = EXPECTED.get(text_of(place))
+            mutants += 1
+            verdict = "dies" if killed else "lives"
+            if bool(killed) == bool(reason):
+                wrong += 1
+                verdict += ", UNEXPECTED"
+            test, outcome, memory, seed = killed or ("", reason or "", "", "")
+            table.append(f"| {place} | `{text_of(place)}` | {verdict} | {test} | {outcome} | {memory} {seed} |")
+            print(f"{target}  {place:<28} {what:<9} {verdict:<18} {test} {outcome}", flush=True)
+        table.append("")
+    table.append(f"{mutants} mutants, {wrong} not as expected.")
+    print(table[-1])
+    if report is not None:
+        report.write_text("\n".join(table) + "\n")
     sys.exit(1 if wrong else 0)
 
 

@@ -10,7 +10,7 @@ endif()
 
 gsc_add_emulated(gradscaler_ptx STATIC ${cuda_sources} ${host_objects} ptx/machine.cpp ptx/memory.cpp ptx/symbols.cpp)
 target_compile_definitions(gradscaler_ptx PRIVATE GSC_CUDA_PTX)
-add_library(ptx_tests OBJECT EXCLUDE_FROM_ALL ${emulated_tests} ptx/shapes_test.cpp)
+add_library(ptx_tests OBJECT EXCLUDE_FROM_ALL ${emulated_tests})
 target_include_directories(ptx_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(ptx_tests PRIVATE emulation GTest::gtest)
 
@@ -44,8 +44,9 @@ foreach(target ${GRADSCALER_PTX_TARGETS})
   # Much code, run little.
   set_source_files_properties(${folder}/kernels.cpp PROPERTIES COMPILE_OPTIONS "-O1;-fno-strict-aliasing;-w")
   gsc_add_ptx_test(cuda.ptx.${target} cuda.ptx.${target})
-  # The tests of PTX can fail.
   if(target EQUAL 75)
+    gsc_add_ptx_test(cuda.ptx.${target}.132 cuda.ptx.${target} EMULATED_MULTIPROCESSORS=132 GTEST_FILTER=Ticket*)
+    # The tests of PTX can fail.
     add_test(NAME cuda.ptx.mutants COMMAND ${GSC_TEST_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/ptx/mutate.py --quick
                                            $<TARGET_FILE:cuda.ptx.${target}>)
     set_tests_properties(cuda.ptx.mutants PROPERTIES LABELS cuda)

@@ -5,13 +5,13 @@
 // never reach, and the program ends with a message.
 #include "emulation.h"
 
-#include <ucontext.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
 #include <random>
+
+#include "fiber.h"
 
 namespace gsc::cuda::emulation {
 
@@ -38,7 +38,7 @@ struct Barrier {
 };
 
 struct Fiber {
-  ucontext_t context;
+  Left left;
   std::vector<char> stack;
   const Barrier *waiting_at = nullptr;
   unsigned generation = 0;
@@ -53,7 +53,7 @@ struct Warp {
 std::vector<Fiber> fibers;
 std::vector<Warp> warps;
 Barrier block;
-ucontext_t scheduler;
+Left scheduler;
 const std::function<void()> *running = nullptr;
 unsigned order = 0;
 int64_t launches = 0;
@@ -68,7 +68,7 @@ void wait_at(Barrier &barrier) {
   ++barrier.arrived;
   barrier.open_if_full();
   while (barrier.generation == self.generation) {
-    swapcontext(&self.context, &scheduler);
+    switch_to(self.left, scheduler);
     thread_index.x = me;
   }
   self.waiting_at = nullptr;
@@ -82,7 +82,8 @@ void fiber_main() {
     --barrier->alive;
     barrier->open_if_full();
   }
-  setcontext(&scheduler);
+  switch_to(self.left, scheduler);
+  std::abort();
 }
 
 std::vector<int64_t> sequence(int64_t count, std::mt19937 &random) {
@@ -102,11 +103,7 @@ void run_block(int threads, const std::vector<int64_t> &turns) {
     fiber.done = false;
     fiber.waiting_at = nullptr;
     ++warps[static_cast<std::size_t>(t / kLanes)].barrier.alive;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.data();
-    fiber.context.uc_stack.ss_size = fiber.stack.size();
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, fiber_main, 0);
+    prepare(fiber.left, fiber.stack.data(), fiber.stack.size() / 16 * 16, fiber_main);
   }
   for (int left = threads; left > 0;) {
     bool progress = false;
@@ -115,7 +112,7 @@ void run_block(int threads, const std::vector<int64_t> &turns) {
       if (fiber.done || (fiber.waiting_at != nullptr && fiber.waiting_at->generation == fiber.generation)) continue;
       progress = true;
       thread_index.x = static_cast<unsigned>(t);
-      swapcontext(&scheduler, &fiber.context);
+      switch_to(scheduler, fiber.left);
       if (fiber.done) --left;
       if (order == 1) break;  // from the top again: the first that can go on always does
     }
@@ -141,7 +138,7 @@ void exchange(const void *mine, void *theirs, std::size_t bytes, int source) {
 }
 
 cudaError_t run(int64_t blocks, int threads, cudaStream_t stream, const std::function<void()> &body) {
-  if (fails("cudaLaunchKernel")) return cudaErrorUnknown;
+  if (fails("cudaLaunchKernel")) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   ++launches;
   const MemoryAccess access;

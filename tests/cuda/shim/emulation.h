@@ -24,6 +24,10 @@
 
 struct CUctx_st;
 
+namespace gsc::cuda {
+struct PlanView;
+}
+
 namespace gsc::cuda::emulation {
 
 struct Index {
@@ -51,37 +55,67 @@ void set_order(unsigned order);
 /// Kernels launched so far.
 int64_t launch_count();
 
+/// A launch of a kernel that shares the chunks of a list out among teams of warps: check, or a step's sweeps.
+struct Walk {
+  int warps;  ///< of a team
+  int64_t chunks;
+  int64_t teams;  ///< in the grid
+  /// Chunks that the first team has worked on.
+  [[nodiscard]] int64_t rounds() const { return (chunks + teams - 1) / teams; }
+};
+/// Those since the last call.
+std::vector<Walk> take_walks();
+/// Whatever the backend chooses, so many warps share a chunk; 0: as it chooses. The size of the grid stays.
+void set_team(int warps);
+
+/// Notes a walk, and makes its teams those that set_team asks for.
+void note_walk(PlanView &plan, int64_t chunks, int64_t warps);
+template <typename P>
+P with_team(P parameter, int64_t warps) {
+  if constexpr (requires { parameter.first_chunk; }) {
+    note_walk(parameter.plan, parameter.last_chunk - parameter.first_chunk, warps);
+  } else if constexpr (requires { parameter.grads.warps_per_chunk; }) {
+    note_walk(parameter.grads, parameter.grads.chunk_count, warps);
+  }
+  return parameter;
+}
+
 /// Launches a kernel by its address, as cudaLaunchKernel does. Where kernels run as PTX: see tests/cuda/ptx.
 cudaError_t launch(const void *kernel, int64_t blocks, int threads, cudaStream_t stream, const void *const *arguments);
 
 template <typename... P, typename... A>
 cudaError_t enqueue(void (*kernel)(P...), int64_t blocks, int threads, cudaStream_t stream, const A &...arguments) {
-#if defined(GSC_CUDA_PTX)
-  const std::tuple<std::remove_const_t<P>...> values(arguments...);
+  const std::tuple<std::remove_const_t<P>...> values(
+      with_team(std::remove_const_t<P>(arguments), blocks * threads / 32)...);
   return std::apply(
       [&](const auto &...value) {
+#if defined(GSC_CUDA_PTX)
         const void *addresses[] = {&value...};
         return launch(reinterpret_cast<const void *>(kernel), blocks, threads, stream, addresses);
+#else
+        return run(blocks, threads, stream, [&] { kernel(value...); });
+#endif
       },
       values);
-#else
-  return run(blocks, threads, stream, [&] { kernel(static_cast<P>(arguments)...); });
-#endif
 }
 
 // The runtime's side: fake_runtime.cpp.
 
 /// Counts a call of the runtime or the driver; true: it is the one that is to fail. `call` names it.
 bool fails(const char *call);
+/// With which error it does.
+cudaError_t failure();
 /// The call number `index` from now on, counted from 0, fails; -1: none.
 void fail_call(int64_t index);
+/// Every call of this name fails with this error, until "" is named.
+void fail_always(const char *call, cudaError_t error);
 /// Calls since fail_call, and the name of the one that failed; NULL: none did.
 int64_t call_count();
 const char *failed_call();
 
 template <typename... P>
 cudaError_t preload(void (*)(P...)) {
-  return fails("cudaFuncGetAttributes") ? cudaErrorUnknown : cudaSuccess;
+  return fails("cudaFuncGetAttributes") ? failure() : cudaSuccess;
 }
 
 /// Device memory can be touched while one of these lives; otherwise touching it is a fault.

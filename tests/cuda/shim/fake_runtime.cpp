@@ -2,24 +2,35 @@
 //
 // Two CUDA devices, of two multiprocessors unless the environment asks for more, that exist in host memory only, so
 // that the backend's own host code runs in the tests. Their memory lies in one region that can be touched only while a
-// kernel or a copy runs: host code that reads or writes device memory faults. New and freed memory is filled with 0xff.
+// kernel runs: host code that reads or writes device memory faults. Copies go by a second mapping of it. New and freed memory is filled with 0xff.
 // Streams run at once, and can be used in their own context only: the primary one of a device, or one that a test has
 // made. Every call but those that cannot fail can be made to fail, see fail_call.
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
+#include "core/cuda/plan.h"
 #include "core/cuda/runtime.h"
 #include "fake_state.h"
 
 namespace gsc::cuda::emulation {
 
 State::State() {
-  void *memory = mmap(nullptr, kRegionBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) std::abort();
-  region = static_cast<char *>(memory);
+  const int file = memfd_create("device memory", 0);
+  if (file < 0 || ftruncate(file, kRegionBytes) != 0) std::abort();
+  const auto map = [file](int access) {
+    void *memory = mmap(nullptr, kRegionBytes, access, MAP_SHARED | MAP_NORESERVE, file, 0);
+    if (memory == MAP_FAILED) std::abort();
+    return static_cast<char *>(memory);
+  };
+  region = map(PROT_NONE);
+  copy = map(PROT_READ | PROT_WRITE);
+  close(file);
 }
 State &state() {
   static State instance;
@@ -47,6 +58,12 @@ const std::pair<char *const, Allocation> *find_allocation(const void *address) {
   return static_cast<const char *>(address) < it->first + it->second.bytes ? &*it : nullptr;
 }
 
+void *reach(const void *address) {
+  const State &s = state();
+  auto *byte = static_cast<char *>(const_cast<void *>(address));
+  return byte >= s.region && byte < s.region + kRegionBytes ? s.copy + (byte - s.region) : byte;
+}
+
 bool disturbs_capture() {
   State &s = state();
   if (this_thread().mode == cudaStreamCaptureModeRelaxed || !(s.capturing || !s.captured.empty())) return false;
@@ -56,21 +73,27 @@ bool disturbs_capture() {
 
 bool fails(const char *call) {
   State &s = state();
-  if (s.calls++ != s.failing_call) return false;
+  if (s.calls++ != s.failing_call && s.always_failing != call) return false;
   s.failed_call = call;
   return true;
 }
+cudaError_t failure() { return state().failure; }
 void fail_call(int64_t index) {
   state().calls = 0;
   state().failing_call = index;
   state().failed_call = nullptr;
+}
+void fail_always(const char *call, cudaError_t error) {
+  state().always_failing = call;
+  state().failure = *call != '\0' ? error : cudaErrorUnknown;
 }
 int64_t call_count() { return state().calls; }
 const char *failed_call() { return state().failed_call; }
 
 namespace {
 
-void protect(int access) { mprotect(state().region, kRegionBytes, access); }
+/// As far as it was ever in use.
+void protect(int access) { mprotect(state().region, state().used, access); }
 
 void *take(std::size_t bytes, int device, CUcontext context) {
   State &s = state();
@@ -84,8 +107,8 @@ void *take(std::size_t bytes, int device, CUcontext context) {
   if (rounded > static_cast<std::size_t>(s.region + kRegionBytes - place)) return nullptr;
   s.allocations[place] = {bytes == 0 ? 1 : bytes, device, context};
   s.bytes_in_use += static_cast<int64_t>(bytes);
-  const MemoryAccess access;
-  std::memset(place, 0xff, bytes);
+  s.used = std::max(s.used, static_cast<std::size_t>(place - s.region) + rounded);
+  std::memset(reach(place), 0xff, bytes);
   return place;
 }
 
@@ -94,8 +117,7 @@ cudaError_t give_back(void *memory) {
   if (memory == nullptr) return cudaSuccess;
   const auto it = s.allocations.find(static_cast<char *>(memory));
   if (it == s.allocations.end()) return cudaErrorInvalidValue;
-  const MemoryAccess access;
-  std::memset(memory, 0xff, it->second.bytes);
+  std::memset(reach(memory), 0xff, it->second.bytes);
   s.bytes_in_use -= static_cast<int64_t>(it->second.bytes);
   s.allocations.erase(it);
   return cudaSuccess;
@@ -151,6 +173,12 @@ void destroy_context(CUcontext context) { delete context; }
 int reference_count(CUcontext context) { return context->references; }
 CUcontext current_context() { return this_thread().current; }
 void set_current_context(CUcontext context) { this_thread().current = context; }
+std::vector<Walk> take_walks() { return std::exchange(state().walks, {}); }
+void set_team(int warps) { state().team = warps; }
+void note_walk(PlanView &plan, int64_t chunks, int64_t warps) {
+  if (state().team != 0) plan.warps_per_chunk = state().team;
+  state().walks.push_back({plan.warps_per_chunk, chunks, warps / plan.warps_per_chunk});
+}
 int64_t implicit_context_count() { return state().implicit_contexts; }
 bool is_capture_relaxed() { return this_thread().mode == cudaStreamCaptureModeRelaxed; }
 void *allocate_device(std::size_t bytes, int device) { return take(bytes, device, primary_context(device)); }
@@ -170,7 +198,7 @@ cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t) { return "emulated error"; }
 const char *cudaGetErrorName(cudaError_t) { return "cudaErrorEmulated"; }
 cudaError_t cudaGetDeviceCount(int *count) {
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   *count = kDevices;
   return cudaSuccess;
 }
@@ -187,28 +215,41 @@ cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int) {
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "emulated device");
   properties->totalGlobalMem = std::size_t{256} << 20;
-  properties->major = 9;
+  properties->major = kMajor;
   properties->multiProcessorCount = multiprocessor_count();
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
-  if (fails(__func__)) return cudaErrorUnknown;
-  *value = attribute == cudaDevAttrMemoryPoolsSupported ? state().has_pools : multiprocessor_count();
+  if (fails(__func__)) return failure();
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = multiprocessor_count();
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = kMajor;
+      break;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      break;
+    case cudaDevAttrMemoryPoolsSupported:
+      *value = state().has_pools ? 1 : 0;
+      break;
+  }
   return cudaSuccess;
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
   working_context();
-  if (*mode == cudaStreamCaptureModeRelaxed && fails(__func__)) return cudaErrorUnknown;
+  if (*mode == cudaStreamCaptureModeRelaxed && fails(__func__)) return failure();
   std::swap(*mode, this_thread().mode);
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
   const CUcontext context = working_context();
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
   *stream = reinterpret_cast<cudaStream_t>(std::malloc(1));
   state().streams[*stream] = context;
@@ -219,10 +260,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
   if (state().streams.erase(stream) == 0) return cudaErrorInvalidResourceHandle;
   std::free(stream);
-  return fails(__func__) ? cudaErrorUnknown : cudaSuccess;
+  return fails(__func__) ? failure() : cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   if (disturbs_capture() || state().captured.count(stream) != 0) return cudaErrorStreamCaptureUnsupported;
   ++state().wait_count;
@@ -235,15 +276,15 @@ static cudaError_t capture_status(cudaStream_t stream, cudaStreamCaptureStatus *
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
-  return fails(__func__) ? cudaErrorUnknown : capture_status(stream, status);
+  return fails(__func__) ? failure() : capture_status(stream, status);
 }
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus *status, unsigned long long *id) {
   *id = 1;
-  return fails(__func__) ? cudaErrorUnknown : capture_status(stream, status);
+  return fails(__func__) ? failure() : capture_status(stream, status);
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
   working_context();
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   *event = reinterpret_cast<cudaEvent_t>(std::malloc(1));
   state().events.insert(*event);
   return cudaSuccess;
@@ -253,35 +294,35 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
   if (state().events.erase(event) == 0) return cudaErrorInvalidResourceHandle;
   std::free(event);
-  return fails(__func__) ? cudaErrorUnknown : cudaSuccess;
+  return fails(__func__) ? failure() : cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   return is_stream(stream) && state().events.count(event) != 0 ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   return is_stream(stream) && state().events.count(event) != 0 ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *) {
   working_context();
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   if (!state().has_pools) return cudaErrorNotSupported;
   *pool = reinterpret_cast<cudaMemPool_t>(std::malloc(1));
   state().pools.insert(*pool);
   return cudaSuccess;
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *) {
-  return fails(__func__) ? cudaErrorUnknown : cudaSuccess;
+  return fails(__func__) ? failure() : cudaSuccess;
 }
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
   working_context();
   if (state().pools.erase(pool) == 0) return cudaErrorInvalidValue;
   std::free(pool);
-  return fails(__func__) ? cudaErrorUnknown : cudaSuccess;
+  return fails(__func__) ? failure() : cudaSuccess;
 }
 cudaError_t cudaMallocFromPoolAsync(void **memory, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   if (state().pools.count(pool) == 0) return cudaErrorInvalidValue;
   *memory = take(bytes, working_context()->device, nullptr);
@@ -289,11 +330,11 @@ cudaError_t cudaMallocFromPoolAsync(void **memory, std::size_t bytes, cudaMemPoo
 }
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
   const cudaError_t error = is_stream(stream) ? give_back(memory) : cudaErrorInvalidResourceHandle;
-  return fails(__func__) ? cudaErrorUnknown : error;
+  return fails(__func__) ? failure() : error;
 }
 cudaError_t cudaMalloc(void **memory, std::size_t bytes) {
   const CUcontext context = working_context();
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
   ++state().allocation_count;
   *memory = take(bytes, context->device, context);
@@ -303,28 +344,26 @@ cudaError_t cudaFree(void *memory) {
   working_context();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
   const cudaError_t error = give_back(memory);
-  return fails(__func__) ? cudaErrorUnknown : error;
+  return fails(__func__) ? failure() : error;
 }
 cudaError_t cudaMemsetAsync(void *memory, int value, std::size_t bytes, cudaStream_t stream) {
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
-  const MemoryAccess access;
-  std::memset(memory, value, bytes);
+  std::memset(reach(memory), value, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   // With pageable memory it may wait.
   const bool pageable = find_allocation(to) == nullptr || find_allocation(from) == nullptr;
   if (pageable && disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
-  const MemoryAccess access;
-  if (bytes > 0) std::memcpy(to, from, bytes);
+  if (bytes > 0) std::memcpy(reach(to), reach(from), bytes);
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *address) {
   working_context();
-  if (fails(__func__)) return cudaErrorUnknown;
+  if (fails(__func__)) return failure();
   *attributes = {cudaMemoryTypeUnregistered, -2};
   if (const auto *found = find_allocation(address)) {
     *attributes = {found->second.device < 0 ? cudaMemoryTypeHost : cudaMemoryTypeDevice, found->second.device};

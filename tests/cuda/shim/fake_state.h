@@ -6,6 +6,7 @@
 #define GRADSCALER_TESTS_CUDA_SHIM_FAKE_STATE_H
 #include <map>
 #include <set>
+#include <string>
 
 #include "cuda.h"
 #include "emulation.h"
@@ -19,6 +20,7 @@ namespace gsc::cuda::emulation {
 
 inline constexpr std::size_t kRegionBytes = std::size_t{256} << 20;
 inline constexpr int kDevices = 2;
+inline constexpr int kMajor = 9;  ///< of the compute capability
 
 struct Allocation {
   std::size_t bytes;
@@ -29,6 +31,8 @@ struct Allocation {
 struct State {
   State();
   char *region = nullptr;
+  char *copy = nullptr;  ///< the same memory, always within reach
+  std::size_t used = 0;  ///< bytes of it up to the end of the last allocation that there ever was
   int access = 0;
   std::map<char *, Allocation> allocations;
   std::map<cudaStream_t, CUcontext> streams;  ///< to their context
@@ -46,6 +50,10 @@ struct State {
   int64_t calls = 0;
   int64_t failing_call = -1;
   const char *failed_call = nullptr;
+  std::string always_failing;
+  cudaError_t failure = cudaErrorUnknown;
+  std::vector<Walk> walks;
+  int team = 0;
 };
 State &state();
 
@@ -61,6 +69,8 @@ ThreadState &this_thread();
 CUcontext working_context();
 /// The allocation that an address lies in; NULL: none.
 const std::pair<char *const, Allocation> *find_allocation(const void *address);
+/// Where the runtime itself reads and writes what lies at an address.
+void *reach(const void *address);
 /// A capture on any thread forbids this call to threads that have not relaxed it, and is broken off by it.
 bool disturbs_capture();
 

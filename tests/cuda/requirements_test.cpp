@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A driver that is too old, and a device that the library has no code for: the error says what there is and what is
+// needed, nothing is left behind, and it works once the cause is gone.
+#include <string>
+
+#include "tests/cuda/twin.h"
+
+namespace gsc_test {
+namespace {
+
+namespace emulation = gsc::cuda::emulation;
+
+/// Fails a call of the runtime for as long as it lives.
+class Failing {
+ public:
+  Failing(const char *call, cudaError_t error) { emulation::fail_always(call, error); }
+  Failing(const Failing &) = delete;
+  Failing &operator=(const Failing &) = delete;
+  ~Failing() { emulation::fail_always("", cudaSuccess); }
+};
+
+/// What opening a context on device 0 says. It must fail, and leave no context, memory or object of CUDA's.
+std::string refusal(const char *call, cudaError_t error) {
+  const int64_t bytes = emulation::bytes_in_use(), objects = emulation::objects_in_use();
+  const int references = emulation::reference_count(emulation::primary_context(0));
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  gsc_context *context = nullptr;
+  {
+    const Failing failing(call, error);
+    EXPECT_EQ(gsc_context_create(&options, &context), GSC_ERROR_UNAVAILABLE);
+  }
+  const std::string message = gsc_error_get_message();
+  EXPECT_EQ(context, nullptr);
+  EXPECT_EQ(emulation::bytes_in_use(), bytes);
+  EXPECT_EQ(emulation::objects_in_use(), objects);
+  EXPECT_EQ(emulation::reference_count(emulation::primary_context(0)), references);
+  EXPECT_NE(make_cuda_context(0).get(), nullptr) << "without the failure";
+  return message;
+}
+
+#define EXPECT_SAYS(message, text) EXPECT_NE((message).find(text), std::string::npos) << (message)
+
+TEST(Requirements, ADriverThatIsTooOld) {
+  for (const cudaError_t error : {cudaErrorInsufficientDriver, cudaErrorCallRequiresNewerDriver}) {
+    const std::string message = refusal("cudaGetDeviceCount", error);
+    EXPECT_SAYS(message, "built with CUDA " GSC_CUDA_RELEASE);
+    EXPECT_SAYS(message,
+                CUDART_VERSION >= 13000 ? "needs NVIDIA's driver 580 or later" : "needs NVIDIA's driver 525 or later");
+  }
+}
+
+TEST(Requirements, ADeviceThatThereIsNoCodeFor) {
+  for (const cudaError_t error : {cudaErrorNoKernelImageForDevice, cudaErrorUnsupportedPtxVersion}) {
+    const std::string message = refusal("cudaFuncGetAttributes", error);
+    EXPECT_SAYS(message, "on CUDA device 0 (sm_90, driver for CUDA 13.0)");
+    EXPECT_SAYS(message, "this library holds " GSC_CUDA_ARCHITECTURES);
+    EXPECT_SAYS(message, "needs a driver for CUDA " GSC_CUDA_RELEASE " or later");
+  }
+}
+
+TEST(Requirements, ADeviceOutOfMemoryIsNotADriverTooOld) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  gsc_context *context = nullptr;
+  const Failing failing("cudaFuncGetAttributes", cudaErrorMemoryAllocation);
+  EXPECT_EQ(gsc_context_create(&options, &context), GSC_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(std::string(gsc_error_get_message()).find("driver 5"), std::string::npos) << gsc_error_get_message();
+}
+
+}  // namespace
+}  // namespace gsc_test

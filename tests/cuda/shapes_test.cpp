@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lists as hardware will see them: thousands of tensors of random sizes, so that a block has many rounds, teams of 1, 2,
+// 4 and 8 warps, and an overflow in the middle. A step with clipping must leave the bits that the CPU leaves. The
+// emulation says which teams there were; on a GPU the lists are as long as a GPU takes, 10^8 elements.
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "tests/cuda/twin.h"
+
+namespace gsc_test {
+namespace {
+
+struct Shape {
+  const char *name;
+  int32_t grad_dtype;
+  int32_t param_dtype;
+  int32_t copy_dtype;  ///< 0: none
+  int tensors;
+  int64_t largest;  ///< elements of a tensor, at most
+  int64_t misaligned;
+};
+
+class Shapes : public ::testing::TestWithParam<Shape> {};
+
+/// One side of the comparison: the library's objects over either memory.
+struct Side {
+  Side(const Context &context, const std::vector<gsc_tensor> &param_tensors,
+       const std::vector<gsc_tensor> &grad_tensors, const std::vector<gsc_tensor> &copy_tensors,
+       int32_t kind = GSC_ADAMW)
+      : params(make_list(context, param_tensors)), grads(make_list(context, grad_tensors)) {
+    if (!copy_tensors.empty()) copies = make_list(context, copy_tensors);
+    gsc_optimizer_options options = optimizer_options(kind);
+    options.lr = 0.01;
+    optimizer = make_optimizer(context, options, params, grads, copies);
+    scaler = make_scaler(context, scaler_options(1024.0F, 3));
+  }
+
+  void step() {
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), grads.get(), 0.5, GSC_NORM_L2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+  }
+
+  List params;
+  List grads;
+  List copies;
+  Optimizer optimizer;
+  Scaler scaler;
+};
+
+TEST_P(Shapes, SameBits) {
+  SKIP_WITHOUT_DEVICE();
+  const Shape &shape = GetParam();
+  const Contexts contexts;
+  Twins params, grads, copies;
+  Random random(5);
+  for (int i = 0; i < shape.tensors; ++i) {
+    const int64_t n = 1 + random.below(shape.largest);
+    params.emplace_back(shape.param_dtype, n, shape.misaligned);
+    params.back().fill(Values::kOrdinary, random);
+    grads.emplace_back(shape.grad_dtype, n, shape.misaligned);
+    if (shape.copy_dtype != 0) copies.emplace_back(shape.copy_dtype, n, shape.misaligned);
+  }
+  Side host(contexts.cpu, host_tensors(params), host_tensors(grads), host_tensors(copies));
+  Side device(contexts.cuda, device_tensors(params), device_tensors(grads), device_tensors(copies));
+  for (const bool overflow : {false, true}) {
+    for (Twin &g : grads) g.fill(Values::kOrdinary, random);
+    if (overflow) grads[grads.size() / 2].fill(Values::kWithInf, random);
+    host.step();
+    device.step();
+    for (const Twin &t : params) ASSERT_TRUE(t.same());
+    for (const Twin &t : copies) ASSERT_TRUE(t.same());
+    expect_same_report(report_of(device.scaler, device.grads.get()), report_of(host.scaler, host.grads.get()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Shapes,
+                         ::testing::Values(Shape{"tiny_fp16", GSC_FP16, GSC_FP32, GSC_FP16, 3000, 100, 0},
+                                           Shape{"tiny_fp32_misaligned", GSC_FP32, GSC_FP32, 0, 3000, 64, 1},
+                                           Shape{"small_bf16", GSC_BF16, GSC_FP32, GSC_BF16, 500, 3000, 0},
+                                           Shape{"middle_fp16_misaligned", GSC_FP16, GSC_FP32, 0, 60, 40000, 1},
+                                           Shape{"large_fp32", GSC_FP32, GSC_FP32, 0, 6, 200000, 0},
+                                           Shape{"mixed_fp64", GSC_FP64, GSC_FP64, GSC_FP16, 300, 5000, 0}),
+                         [](const auto &info) { return info.param.name; });
+
+/// A team for each warp, and all blocks at the ticket at once: the last one must not join before the slowest warp of any
+/// other has written. Every check has other sums than the one before, so that an old one is noticed.
+TEST(Ticket, WaitsForEveryWarp) {
+  SKIP_WITHOUT_DEVICE();
+  const Contexts contexts;
+  Twins grads;
+  Random random(23);
+  for (int i = 0; i < 64; ++i) {
+    grads.emplace_back(GSC_FP32, 1 + i % 7);
+    grads.back().fill(Values::kOrdinary, random);
+  }
+  const List host = make_list(contexts.cpu, host_tensors(grads)),
+             device = make_list(contexts.cuda, device_tensors(grads));
+  const Scaler host_scaler = make_scaler(contexts.cpu, 2.0F), device_scaler = make_scaler(contexts.cuda, 2.0F);
+  for (int round = 0; round < 60; ++round) {
+    SCOPED_TRACE(round);
+    for (const auto &[scaler, list] : {std::pair(&host_scaler, &host), {&device_scaler, &device}}) {
+      ASSERT_GSC_OK(gsc_scaler_unscale(scaler->get(), list->get(), nullptr));  // halves the gradients
+      ASSERT_GSC_OK(gsc_scaler_update(scaler->get(), nullptr));
+    }
+    const gsc_report want = report_of(host_scaler, host.get()), got = report_of(device_scaler, device.get());
+    ASSERT_EQ(got.grad_norm, want.grad_norm);
+    ASSERT_EQ(got.grad_amax, want.grad_amax);
+  }
+}
+
+#if defined(GSC_CUDA_EMULATION)
+namespace emulation = gsc::cuda::emulation;
+
+/// Lists of tensors that are parts of one allocation, and steps on them, some with an overflow.
+class Steps {
+ public:
+  Steps(const Contexts &contexts, const std::vector<int64_t> &sizes, int32_t kind, int64_t misaligned, uint64_t seed)
+      : random_(seed), tensors_(place(sizes, misaligned)), params_(GSC_FP32, end()), grads_(GSC_FP16, end()) {
+    params_.fill(Values::kOrdinary, random_);
+    host_ = std::make_unique<Side>(contexts.cpu, parts(params_.host_tensor()), parts(grads_.host_tensor()),
+                                   std::vector<gsc_tensor>{}, kind);
+    device_ = std::make_unique<Side>(contexts.cuda, parts(params_.device_tensor()), parts(grads_.device_tensor()),
+                                     std::vector<gsc_tensor>{}, kind);
+  }
+  void run(bool unscale, bool overflow) {
+    grads_.fill(Values::kOrdinary, random_);
+    if (overflow) {
+      grads_.host().set(tensors_[tensors_.size() / 2].first, kNan);
+      grads_.upload();
+    }
+    for (Side *side : {host_.get(), device_.get()}) {
+      if (unscale) {
+        ASSERT_GSC_OK(gsc_scaler_unscale(side->scaler.get(), side->grads.get(), nullptr));
+      }
+      side->step();
+    }
+    ASSERT_TRUE(params_.same());
+    ASSERT_TRUE(grads_.same());
+    expect_same_report(report_of(device_->scaler, device_->grads.get()), report_of(host_->scaler, host_->grads.get()));
+  }
+
+ private:
+  using Parts = std::vector<std::pair<int64_t, int64_t>>;  // first element, number of elements
+
+  static Parts place(const std::vector<int64_t> &sizes, int64_t misaligned) {
+    Parts result;
+    int64_t next = misaligned;
+    for (const int64_t n : sizes) {
+      result.emplace_back(next, n);
+      next = (next + n + 15) / 16 * 16 + misaligned;
+    }
+    return result;
+  }
+  int64_t end() const { return tensors_.back().first + tensors_.back().second; }
+  std::vector<gsc_tensor> parts(const gsc_tensor &whole) const {
+    std::vector<gsc_tensor> result;
+    for (const auto &[first, count] : tensors_) {
+      result.push_back(
+          GSC_TENSOR_INIT(static_cast<char *>(whole.data) + first * dtype_size(whole.dtype), count, whole.dtype));
+    }
+    return result;
+  }
+
+  Random random_;
+  Parts tensors_;
+  Twin params_, grads_;
+  std::unique_ptr<Side> host_, device_;
+};
+
+/// One size of team for all launches, whichever the backend would choose.
+class Teams : public ::testing::TestWithParam<std::tuple<int, int32_t>> {
+ protected:
+  void SetUp() override { emulation::set_team(std::get<0>(GetParam())); }
+  void TearDown() override { emulation::set_team(0); }
+};
+
+/// Small tensors for many rounds, one of several chunks with a short last one, misaligned ones, and the three kernels
+/// that have teams: check with and without writing, the step, and with LAMB the sweep for the moments.
+TEST_P(Teams, SameBitsInSeveralRounds) {
+  const auto &[warps, kind] = GetParam();
+  const Contexts contexts;
+  Random random(41);  // of sizes
+  // A grid has four blocks of eight warps for each multiprocessor at most, in all kernels.
+  const int most_teams = emulation::multiprocessor_count() * 32 / warps;
+  std::vector<int64_t> sizes(static_cast<std::size_t>(std::max(100, 2 * most_teams)));
+  for (int64_t &n : sizes) n = 1 + random.below(40);
+  sizes[3] = 16384 + 5000;
+  sizes[40] = 9000;
+  for (const int64_t misaligned : {0, 1}) {
+    SCOPED_TRACE(misaligned);
+    Steps steps(contexts, sizes, kind, misaligned, 42);
+    emulation::take_walks();
+    for (const bool overflow : {false, true}) steps.run(misaligned != 0, overflow);
+    const std::vector<emulation::Walk> walks = emulation::take_walks();
+    ASSERT_GE(walks.size(), kind == GSC_LAMB ? 5U : 4U);
+    for (const emulation::Walk &walk : walks) {
+      EXPECT_EQ(walk.warps, warps);
+      EXPECT_GE(walk.rounds(), 2);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Teams,
+                         ::testing::Combine(::testing::Values(1, 2, 4, 8), ::testing::Values(GSC_ADAMW, GSC_LAMB)),
+                         [](const auto &info) {
+                           return std::to_string(std::get<0>(info.param)) +
+                                  (std::get<1>(info.param) == GSC_LAMB ? "_lamb" : "_adamw");
+                         });
+
+/// From few tensors for a multiprocessor to many, the backend comes to choose every size of team by itself.
+TEST(ChosenTeams, AreOfEverySize) {
+  const Contexts contexts;
+  std::set<int> seen;
+  int64_t most_rounds = 0;
+  for (const int per_multiprocessor : {2, 8, 16, 32, 64}) {
+    const std::vector<int64_t> sizes(static_cast<std::size_t>(per_multiprocessor * emulation::multiprocessor_count()),
+                                     1024);
+    Steps steps(contexts, sizes, GSC_SGD, 0, 43);
+    emulation::take_walks();
+    steps.run(false, false);
+    for (const emulation::Walk &walk : emulation::take_walks()) {
+      seen.insert(walk.warps);
+      most_rounds = std::max(most_rounds, walk.rounds());
+    }
+  }
+  EXPECT_EQ(seen, (std::set<int>{1, 2, 4, 8}));
+  EXPECT_GE(most_rounds, 2);
+}
+#endif
+
+/// Random bit patterns of magnitude below 2, subnormal ones and those whose squares underflow among them.
+void fill_bits(Twin &twin, Random &random) {
+  const int32_t dtype = twin.host().dtype();
+  const uint64_t finite = dtype == GSC_FP32 ? 0xbfffffffbfffffffU : 0xbfffbfffbfffbfffU;  // no highest bit of exponent
+  auto *bytes = twin.host().as<char>();
+  for (int64_t i = 0; i < twin.host().bytes(); i += 8) {
+    const uint64_t word = random.bits() & finite;
+    std::memcpy(bytes + i, &word, static_cast<std::size_t>(std::min<int64_t>(8, twin.host().bytes() - i)));
+  }
+  twin.upload();
+}
+
+class RandomBits : public ::testing::TestWithParam<int32_t> {};
+
+/// Small tensors by the thousand and large ones, of random bits: two steps, the second on what the first has left.
+TEST_P(RandomBits, SameBits) {
+  SKIP_WITHOUT_DEVICE();
+#if defined(GSC_CUDA_EMULATION)
+  constexpr int64_t kElements = 100'000;
+#else
+  constexpr int64_t kElements = 100'000'000;
+#endif
+  const Contexts contexts;
+  Twins params, grads, copies;
+  Random random(static_cast<uint64_t>(GetParam()));
+  for (int64_t left = kElements; left > 0; left -= params.back().host().count()) {
+    // Nine in ten are small, and hold a small part of the elements.
+    const int64_t most = random.below(10) != 0 ? 300 : std::max<int64_t>(kElements / 30, 1000);
+    const int64_t n = 1 + random.below(most);
+    const int64_t misaligned = random.below(4) == 0 ? 1 : 0;
+    params.emplace_back(GSC_FP32, n, misaligned);
+    grads.emplace_back(GetParam(), n, misaligned);
+    copies.emplace_back(GSC_BF16, n, misaligned);
+    fill_bits(params.back(), random);
+  }
+  Side host(contexts.cpu, host_tensors(params), host_tensors(grads), host_tensors(copies));
+  Side device(contexts.cuda, device_tensors(params), device_tensors(grads), device_tensors(copies));
+  for (int step = 0; step < 2; ++step) {
+    for (Twin &g : grads) fill_bits(g, random);
+    host.step();
+    device.step();
+    for (const Twin &t : params) ASSERT_TRUE(t.same());
+    for (const Twin &t : copies) ASSERT_TRUE(t.same());
+    expect_same_report(report_of(device.scaler, device.grads.get()), report_of(host.scaler, host.grads.get()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RandomBits, ::testing::Values(GSC_FP16, GSC_BF16, GSC_FP32),
+                         [](const auto &info) { return dtype_name(info.param); });
+
+}  // namespace
+}  // namespace gsc_test
