@@ -172,6 +172,84 @@ namespace Gradscaler.Tests
       }
     }
 
+    /// <summary>30,000 exceptions: none is kept, no memory grows, and the next call works.</summary>
+    [Test]
+    public void ExceptionsLeaveNothingBehind()
+    {
+      var thrown = new List<WeakReference>();
+      using (var w = new World(2, AtFloor()))
+      {
+        int caught = 0;
+        // On threads whose stacks are gone when the collector looks.
+        var thrower = new Thread(() => caught = ThrowFromCallbacks(w, 3000, thrown));
+        thrower.Start();
+        thrower.Join();
+        long before = World.ResidentKilobytes();
+        thrower = new Thread(() => caught += ThrowFromCallbacks(w, 30000, thrown));
+        thrower.Start();
+        thrower.Join();
+        Assert.That(caught, Is.EqualTo(22000));
+        Assert.That(World.ResidentKilobytes() - before, Is.LessThan(16 * 1024));
+        w.Fill(1);
+        w.Scaler.StepAndUpdate(w.Optimizer);
+        Assert.That(w.Weights[0], Is.EqualTo(-1f));
+      }
+      Assert.That(thrown.Count, Is.EqualTo(330));
+      for (int i = 0; i < 50 && thrown.Count(e => e.IsAlive) > 33; i++)
+      {
+        GC.Collect();
+        GC.WaitForPendingFinalizers();
+      }
+      // Mono scans stacks conservatively: a few may look alive.
+      Assert.That(thrown.Count(e => e.IsAlive), Is.LessThanOrEqualTo(33));
+    }
+
+    /// <summary>
+    /// A third each from a reducer, a device reducer and a log; every hundredth is noted. Returns how many came out as
+    /// the cause of another: an assertion on this thread would end the process.
+    /// </summary>
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static int ThrowFromCallbacks(World w, int count, List<WeakReference> thrown)
+    {
+      int caught = 0;
+      for (int i = 0; i < count; i++)
+      {
+        var lost = new IOException("a rank is gone");
+        if (i % 3 == 2)
+        {
+          w.Context.SetLog((level, message) => { throw lost; });
+          Overflow(w);
+        }
+        else
+        {
+          if (i % 3 == 0)
+          {
+            w.Scaler.SetReducer(values => { throw lost; });
+          }
+          else
+          {
+            w.Scaler.SetDeviceReducer((values, length, stream) => { throw lost; });
+          }
+          try
+          {
+            w.Scaler.Step(w.Optimizer);
+          }
+          catch (GradScalerException e)
+          {
+            caught += e.InnerException == lost ? 1 : 0;
+          }
+          w.Scaler.Discard();
+          w.Scaler.SetReducer(null);
+        }
+        if (i % 100 == 0)
+        {
+          thrown.Add(new WeakReference(lost));
+        }
+      }
+      w.Context.SetLog(null);
+      return caught;
+    }
+
     [Test]
     public void DeviceReducerGetsMemory()
     {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Objects that are disposed, forgotten, made by the million or used by many threads; and the arrays behind them.
 using System;
-using System.IO;
 using System.Linq;
 using System.Runtime.CompilerServices;
-using System.Text.RegularExpressions;
 using System.Threading;
 using NUnit.Framework;
 
@@ -61,9 +59,9 @@ namespace Gradscaler.Tests
       {
         Tensor tensor = Tensor.Allocate(DType.Fp32, 4);
         Make(context, tensor, 100000);
-        long before = ResidentKilobytes();
+        long before = World.ResidentKilobytes();
         Make(context, tensor, 1000000);
-        Assert.That(ResidentKilobytes() - before, Is.LessThan(32 * 1024));
+        Assert.That(World.ResidentKilobytes() - before, Is.LessThan(32 * 1024));
       }
     }
 
@@ -75,12 +73,6 @@ namespace Gradscaler.Tests
       }
       GC.Collect();
       GC.WaitForPendingFinalizers();
-    }
-
-    private static long ResidentKilobytes()
-    {
-      string line = File.ReadAllLines("/proc/self/status").First(l => l.StartsWith("VmRSS:"));
-      return long.Parse(Regex.Replace(line, "[^0-9]", ""));
     }
 
     /// <summary>What nobody disposed is destroyed by the finalizer thread, and what it kept alive can go.</summary>

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A context, a list of parameters and one of gradients, SGD of learning rate 1 over them, and a scaler.
 using System;
+using System.IO;
+using System.Linq;
+using System.Text.RegularExpressions;
 
 namespace Gradscaler.Tests
 {
@@ -32,6 +35,12 @@ namespace Gradscaler.Tests
       {
         Gradients[i] = value;
       }
+    }
+
+    internal static long ResidentKilobytes()
+    {
+      string line = File.ReadAllLines("/proc/self/status").First(l => l.StartsWith("VmRSS:"));
+      return long.Parse(Regex.Replace(line, "[^0-9]", ""));
     }
 
     public void Dispose()

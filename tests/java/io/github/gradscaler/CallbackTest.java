@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
@@ -146,6 +147,59 @@ class CallbackTest {
       w.scaler.check(w.grads);
       assertThrows(BadStateException.class, () -> w.scaler.setReducer(values -> { }));
     }
+  }
+
+  /** 30,000 exceptions: none is kept, no memory grows, and the next call works. */
+  @Test
+  void exceptionsLeaveNothingBehind() throws Exception {
+    final List<WeakReference<Throwable>> thrown = new ArrayList<>();
+    try (World w = new World(2, atFloor())) {
+      throwFromCallbacks(w, 3_000, thrown);
+      final long before = World.residentKilobytes();
+      throwFromCallbacks(w, 30_000, thrown);
+      final long grown = World.residentKilobytes() - before;
+      assertTrue(grown < 8 * 1024, () -> "grew by " + grown + " KiB");
+      w.fill(1);
+      w.scaler.stepAndUpdate(w.optimizer);
+      assertEquals(-1f, w.weights.floats().get(0));
+    }
+    assertEquals(330, thrown.size());
+    for (int i = 0; i < 200 && thrown.stream().anyMatch(each -> each.get() != null); i++) {
+      System.gc();
+      Thread.sleep(10);
+    }
+    assertEquals(0, thrown.stream().filter(each -> each.get() != null).count());
+  }
+
+  /** A third each from a reducer, a device reducer and a log; every hundredth is noted. */
+  private static void throwFromCallbacks(World w, int count, List<WeakReference<Throwable>> thrown) {
+    for (int i = 0; i < count; i++) {
+      final IOException lost = new IOException("a rank is gone");
+      if (i % 100 == 0) {
+        thrown.add(new WeakReference<>(lost));
+      }
+      if (i % 3 == 2) {
+        w.context.setLog((level, message) -> {
+          throw new UncheckedIOException(lost);
+        });
+        overflow(w);
+        continue;
+      }
+      if (i % 3 == 0) {
+        w.scaler.setReducer(values -> {
+          throw lost;
+        });
+      } else {
+        w.scaler.setDeviceReducer((values, length, stream) -> {
+          throw lost;
+        });
+      }
+      final GradScalerException e = assertThrows(GradScalerException.class, () -> w.scaler.step(w.optimizer));
+      assertSame(lost, e.getCause());
+      w.scaler.discardAll();
+      w.scaler.setReducer(null);
+    }
+    w.context.setLog(null);
   }
 
   @Test

@@ -11,8 +11,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.IOException;
 import java.lang.ref.WeakReference;
 import java.nio.FloatBuffer;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ExecutorService;
@@ -74,9 +72,9 @@ class LifetimeTest {
     try (Context context = Context.cpu(1)) {
       final Tensor tensor = Tensor.allocate(DType.FP32, 4);
       make(context, tensor, 50_000);
-      final long before = residentKilobytes();
+      final long before = World.residentKilobytes();
       make(context, tensor, 1_000_000);
-      final long grown = residentKilobytes() - before;
+      final long grown = World.residentKilobytes() - before;
       assertTrue(grown < 32 * 1024, () -> "grew by " + grown + " KiB");
     }
   }
@@ -85,15 +83,6 @@ class LifetimeTest {
     for (int i = 0; i < count; i++) {
       new TensorList(context, tensor).close();
     }
-  }
-
-  private static long residentKilobytes() throws IOException {
-    for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
-      if (line.startsWith("VmRSS:")) {
-        return Long.parseLong(line.replaceAll("\\D+", ""));
-      }
-    }
-    throw new IOException("no VmRSS");
   }
 
   /** What nobody closed is destroyed by the Cleaner's thread, and what it kept alive can go. */

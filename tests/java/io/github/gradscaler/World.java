@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
 
 /** A context, a list of parameters and one of gradients, SGD of learning rate 1 over them, and a scaler. */
 final class World implements AutoCloseable {
@@ -39,6 +42,15 @@ final class World implements AutoCloseable {
 
   static ByteBuffer direct(int bytes) {
     return ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
+  }
+
+  static long residentKilobytes() throws IOException {
+    for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
+      if (line.startsWith("VmRSS:")) {
+        return Long.parseLong(line.replaceAll("\\D+", ""));
+      }
+    }
+    throw new IOException("no VmRSS");
   }
 
   @Override
