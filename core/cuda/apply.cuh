@@ -25,10 +25,11 @@ GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
   r.inv_scale = p.inv_scale != nullptr ? *p.inv_scale : 1.0F;
   r.clip = p.clip != nullptr ? *p.clip : 1.0F;
   r.skip = p.found_inf != nullptr && *p.found_inf != 0.0F;
-  // A learning rate that is none skips the step: there is no one to tell.
+  // A learning rate or inverse scale that is none skips the step: there is no one to tell.
+  if (!is_multiplier(r.inv_scale)) r.skip = true;
   for (int32_t g = 0; p.device_lrs && g < p.group_count; ++g) {
     const float *lr = p.groups[g].device_lr;
-    if (lr != nullptr && !is_learning_rate(*lr)) r.skip = true;
+    if (lr != nullptr && !is_multiplier(*lr)) r.skip = true;
   }
   return r;
 }

@@ -15,9 +15,35 @@ void validate_one(Context &context, const gsc_tensor *tensors, int64_t count, co
   context.backend().validate_memory(tensors, count, what);
 }
 
+struct Span {
+  uintptr_t begin, end;
+  Span(const void *data, int64_t bytes)
+      : begin(reinterpret_cast<uintptr_t>(data)), end(begin + static_cast<uintptr_t>(bytes)) {}
+  explicit Span(const gsc_tensor &t) : Span(t.data, t.count * dtype_bytes(t.dtype)) {}
+  [[nodiscard]] bool overlaps(const Span &other) const { return begin < other.end && other.begin < end; }
+};
+
+/// Device scalars outside of the tensors: a GPU would read and write both at once.
+template <typename T>
+void require_apart(const T *scalars, int64_t scalar_count, const Argument &name, const gsc_tensor *tensors,
+                   int64_t count, const Argument &what) {
+  const Span span(scalars, scalar_count * static_cast<int64_t>(sizeof(T)));
+  for (int64_t i = 0; scalars != nullptr && i < count; ++i) {
+    if (!span.overlaps(Span(tensors[i]))) continue;
+    fail(GSC_ERROR_INVALID_ARGUMENT, name, "overlaps %s in memory", what.tensor(i).text().c_str());
+  }
+}
+
+/// Two scalars of which at least one is written.
+template <typename T, typename U>
+void require_apart(const T *scalar, const Argument &name, const U *other, const char *other_name) {
+  if (Span(scalar, sizeof(T)).overlaps(Span(other, sizeof(U)))) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, name, "overlaps %s in memory", other_name);
+  }
+}
+
 template <typename F>
-void with_plan(Context &context, const gsc_tensor *tensors, int64_t count, const Argument &what, const F &f) {
-  validate_one(context, tensors, count, what);
+void with_plan(Context &context, const gsc_tensor *tensors, int64_t count, const F &f) {
   context.with_scratch_plans([&](Plan &plan, Plan &) {
     plan.build(tensors, count, context.backend().wanted_tasks());
     f(plan);
@@ -39,7 +65,12 @@ void elementwise(Context &context, Elementwise op, const gsc_tensor *src, const 
       fail(GSC_ERROR_INVALID_ARGUMENT, src_name.tensor(i), "and %s are the same buffer, but of dtypes %s and %s",
            dst_name.tensor(i).text().c_str(), dtype_name(src[i].dtype), dtype_name(dst[i].dtype));
     }
+    if (src[i].data != dst[i].data && Span(src[i]).overlaps(Span(dst[i]))) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, src_name.tensor(i), "and %s overlap without being the same buffer",
+           dst_name.tensor(i).text().c_str());
+    }
   }
+  require_apart(factor, 1, "factor", dst, count, dst_name);
   context.with_scratch_plans([&](Plan &from, Plan &to) {
     from.build(src, count, context.backend().wanted_tasks());
     to.build(dst, count, context.backend().wanted_tasks());
@@ -51,7 +82,11 @@ void elementwise(Context &context, Elementwise op, const gsc_tensor *src, const 
 
 void unscale_check(Context &context, const gsc_tensor *tensors, int64_t count, float *found_inf, const float *inv_scale,
                    gsc_stream stream) {
-  with_plan(context, tensors, count, "tensors", [&](Plan &plan) {
+  validate_one(context, tensors, count, "tensors");
+  require_apart(found_inf, 1, "found_inf", tensors, count, "tensors");
+  require_apart(inv_scale, 1, "inv_scale", tensors, count, "tensors");
+  require_apart(found_inf, "found_inf", inv_scale, "inv_scale");
+  with_plan(context, tensors, count, [&](Plan &plan) {
     CheckJob job{};
     job.plan = &plan;
     job.found_inf = found_inf;
@@ -74,6 +109,9 @@ void update_scale(Context &context, float *scale, int32_t *growth_tracker, const
   const Policy policy = make_policy(options);
   require_moving_factor(policy, 1.0F, growth_factor, "growth_factor");
   require_moving_factor(policy, 1.0F, backoff_factor, "backoff_factor");
+  require_apart(scale, "scale", growth_tracker, "growth_tracker");
+  require_apart(scale, "scale", found_inf, "found_inf");
+  require_apart(growth_tracker, "growth_tracker", found_inf, "found_inf");
   context.backend().record(RecordJob::update_scale(policy, scale, growth_tracker, found_inf), stream);
 }
 
@@ -96,7 +134,10 @@ void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t no
   if (norm_type != GSC_NORM_L2 && norm_type != GSC_NORM_INF) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "norm_type", "is %d; it must be GSC_NORM_L2 or GSC_NORM_INF", norm_type);
   }
-  with_plan(context, tensors, count, "tensors", [&](Plan &plan) {
+  validate_one(context, tensors, count, "tensors");
+  require_apart(out_norm, 1, "out_norm", tensors, count, "tensors");
+  require_apart(out_tensor_norms, count, "out_tensor_norms", tensors, count, "tensors");
+  with_plan(context, tensors, count, [&](Plan &plan) {
     plan.need_partials();
     context.backend().norm({&plan, norm_type == GSC_NORM_INF, out_norm, out_tensor_norms}, stream);
   });

@@ -311,10 +311,18 @@ void Optimizer::require_learning_rates() const {
   if (!context_->backend().host_visible()) return;
   for (std::size_t group = 0; group < device_lrs_.size(); ++group) {
     const float *lr = device_lrs_[group];
-    if (lr == nullptr || is_learning_rate(*lr)) continue;
+    if (lr == nullptr || is_multiplier(*lr)) continue;
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("device_lr").at(static_cast<int64_t>(group)),
          "is %g; the learning rate of a group must be finite and >= 0", static_cast<double>(*lr));
   }
+}
+
+void Optimizer::require_inverse_scale(const StepScalars &scalars) const {
+  if (scalars.inv_scale == nullptr || !context_->backend().host_visible()) return;
+  const bool skips = scalars.found_inf != nullptr && *scalars.found_inf != 0.0F;
+  if (skips || is_multiplier(*scalars.inv_scale)) return;
+  fail(GSC_ERROR_INVALID_ARGUMENT, "inv_scale", "is %g; it must be finite and >= 0",
+       static_cast<double>(*scalars.inv_scale));
 }
 
 void Optimizer::require_whole_state() const {
@@ -325,6 +333,7 @@ void Optimizer::require_whole_state() const {
 
 void Optimizer::step(const StepScalars &scalars, gsc_stream stream) {
   require_learning_rates();
+  require_inverse_scale(scalars);
   require_whole_state();
   const uint32_t flags = options_[0].flags;
   ApplyJob job{};

@@ -136,7 +136,7 @@ struct GroupRecord {
   const float *device_lr;  ///< NULL: hyper.lr
 };
 
-/// A learning rate that was found in device memory is one.
-GSC_HD bool is_learning_rate(float lr) { return lr >= 0.0F && lr <= policy::kFloatMax; }
+/// A number that was found in device memory can be a learning rate, or an inverse scale.
+GSC_HD bool is_multiplier(float x) { return x >= 0.0F && x <= policy::kFloatMax; }
 
 }  // namespace gsc

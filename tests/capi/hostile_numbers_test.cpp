@@ -329,6 +329,77 @@ TEST(DeviceLearningRate, ThatIsNoneIsRefused) {
   EXPECT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
 }
 
+TEST(InverseScale, ThatIsNoneIsRefused) {
+  const Context context = make_context();
+  Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {4, 4}});
+  const Snapshot before = trainer.snapshot();
+  float inverse = 0.0f, found_inf = 0.0f;
+  for (const double bad : {kNan, -1.0, kInf, -kInf}) {
+    inverse = static_cast<float>(bad);
+    for (float *found : {&found_inf, static_cast<float *>(nullptr)}) {
+      EXPECT_GSC_ERROR(gsc_optimizer_step_scaled(trainer.get(), &inverse, found, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                       "inv_scale is");
+    }
+  }
+  EXPECT_TRUE(trainer.snapshot().same_with_grads(before));
+  EXPECT_EQ(applied_steps(trainer.optimizer()) + skipped_steps(trainer.optimizer()), 0);
+  found_inf = 1.0f;  // a scale that has collapsed: the step is skipped, whatever its inverse is
+  EXPECT_GSC_OK(gsc_optimizer_step_scaled(trainer.get(), &inverse, &found_inf, nullptr));
+  EXPECT_EQ(skipped_steps(trainer.optimizer()), 1);
+  inverse = found_inf = 0.0f;
+  EXPECT_GSC_OK(gsc_optimizer_step_scaled(trainer.get(), &inverse, &found_inf, nullptr));
+}
+
+/// What a call writes must not be what it reads elsewhere: the answer would depend on which thread came first.
+TEST(Aliasing, OfBuffersAndScalarsIsRefused) {
+  const Context context = make_context(4);
+  Buffer buffer(GSC_FP32, 1000), other(GSC_FP32, 1000);
+  float *const f = buffer.as<float>();
+  float word = 1.0f;
+  double norm = 7.0;
+  buffer.fill(3.0);
+  other.fill(5.0);
+  const gsc_tensor left = GSC_TENSOR_INIT(f, 500, GSC_FP32), right = GSC_TENSOR_INIT(f + 499, 500, GSC_FP32);
+  const gsc_tensor beside = GSC_TENSOR_INIT(f + 500, 500, GSC_FP32), narrow = GSC_TENSOR_INIT(f + 1, 500, GSC_FP16);
+  const gsc_tensor apart = other.tensor();
+  const Scaler scaler = make_scaler(context, 4.0f);
+  gsc_context *c = context.get();
+  const auto refused = [](gsc_status status, const char *message) {
+    EXPECT_GSC_ERROR(status, GSC_ERROR_INVALID_ARGUMENT, message);
+  };
+  for (const auto &[from, to] : {std::pair(left, right), std::pair(right, left), std::pair(left, narrow)}) {
+    refused(gsc_ops_cast(c, &from, &to, 1, nullptr), "src[0] and dst[0] overlap");
+    refused(gsc_ops_scale(c, &from, &to, 1, &word, nullptr), "src[0] and dst[0] overlap");
+    refused(gsc_ops_axpby(c, 1.0, &from, 1.0, &to, 1, nullptr), "x[0] and y[0] overlap");
+    refused(gsc_scaler_scale(scaler.get(), &from, &to, 1, nullptr), "src[0] and dst[0] overlap");
+  }
+  refused(gsc_ops_scale(c, &left, &left, 1, f + 499, nullptr), "factor overlaps dst[0]");
+  refused(gsc_ops_unscale_check(c, &left, 1, f, &word, nullptr), "found_inf overlaps tensors[0]");
+  refused(gsc_ops_unscale_check(c, &left, 1, &word, f, nullptr), "inv_scale overlaps tensors[0]");
+  refused(gsc_ops_unscale_check(c, &left, 1, &word, &word, nullptr), "found_inf overlaps inv_scale");
+  auto *const wide = reinterpret_cast<double *>(f);
+  refused(gsc_ops_norm(c, &left, 1, GSC_NORM_L2, wide, nullptr, nullptr), "out_norm overlaps tensors[0]");
+  refused(gsc_ops_norm(c, &left, 1, GSC_NORM_L2, &norm, wide + 249, nullptr), "out_tensor_norms overlaps tensors[0]");
+  float words[2] = {4.0f, 0.0f};
+  int32_t tracker = 0;
+  auto *const as_tracker = reinterpret_cast<int32_t *>(words);
+  refused(gsc_ops_update_scale(c, words, as_tracker, words + 1, 2.0, 0.5, 1, nullptr), "scale overlaps growth_tracker");
+  refused(gsc_ops_update_scale(c, words, &tracker, words, 2.0, 0.5, 1, nullptr), "scale overlaps found_inf");
+  refused(gsc_ops_update_scale(c, words, as_tracker + 1, words + 1, 2.0, 0.5, 1, nullptr),
+          "growth_tracker overlaps found_inf");
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(f[i], 3.0f);
+  EXPECT_EQ(word, 1.0f);
+  EXPECT_EQ(norm, 7.0);
+  EXPECT_EQ(words[0], 4.0f);
+
+  // Neighbours, the same buffer, and scalars beside it.
+  EXPECT_GSC_OK(gsc_ops_axpby(c, 1.0, &left, 1.0, &beside, 1, nullptr));
+  EXPECT_GSC_OK(gsc_ops_scale(c, &left, &left, 1, f + 500, nullptr));
+  EXPECT_EQ(f[0], 18.0f);
+  EXPECT_GSC_OK(gsc_ops_unscale_check(c, &left, 1, other.as<float>(), f + 500, nullptr));
+  EXPECT_GSC_OK(gsc_ops_norm(c, &apart, 1, GSC_NORM_L2, wide, wide + 1, nullptr));
+}
+
 TEST(Messages, NameTheirArgument) {
   gsc_device_info info{};
   info.struct_size = sizeof info;

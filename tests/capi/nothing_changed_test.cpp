@@ -14,6 +14,7 @@ namespace gsc_test {
 namespace {
 
 constexpr float kScale = 8.0f;
+const float kNoFactor = static_cast<float>(kNan);
 
 int32_t refuse(void *, double *, int64_t, gsc_stream) { return 1; }
 const gsc_reducer kRefusing = {sizeof(gsc_reducer), 0, &refuse, nullptr};
@@ -391,6 +392,7 @@ const Call kCalls[] = {
     CALL(gsc_optimizer_set_device_lr, O, 1, w.words, nullptr),
     CALL(gsc_optimizer_step, reinterpret_cast<gsc_optimizer *>(S), nullptr),
     CALL(gsc_optimizer_step_scaled, nullptr, w.words, w.words + 1, nullptr),
+    CALL(gsc_optimizer_step_scaled, O, &kNoFactor, w.words + 1, nullptr),
     CALL(gsc_optimizer_zero_grads, nullptr, nullptr),
     CALL(gsc_optimizer_get_grads, nullptr, reinterpret_cast<gsc_tensor_list **>(&OUT.pointer[0])),
     CALL(gsc_optimizer_get_state_count, nullptr, &OUT.i32[0]),
