@@ -223,3 +223,40 @@ if child == 0:
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
+
+
+def test_exceptions_of_a_reducer_leave_nothing_behind(world):
+    class Lost(Exception):
+        alive = 0
+
+        def __init__(self):
+            super().__init__("rank 3 is gone")
+            Lost.alive += 1
+
+        def __del__(self):
+            Lost.alive -= 1
+
+    def lose(values):
+        raise Lost
+
+    def fail(times):
+        for _ in range(times):
+            with pytest.raises(gs.CallbackError) as caught:
+                scaler.step(optimizer)
+            assert isinstance(caught.value.__cause__, Lost)
+            del caught
+
+    scaler, optimizer, params, _ = world()
+    scaler.set_reducer(lose)
+    fail(500)
+    gc.collect()
+    assert Lost.alive == 0
+    before, objects = resident_bytes(), len(gc.get_objects())
+    fail(10_000)
+    gc.collect()
+    assert Lost.alive == 0
+    assert len(gc.get_objects()) - objects < 100
+    assert resident_bytes() - before < 4 << 20
+    scaler.set_reducer(None)
+    scaler.step_and_update(optimizer)
+    assert params[0][0] == 0.0

@@ -71,6 +71,14 @@ def test_a_reducer_that_fails_is_an_error_with_its_cause(pair):
     assert params[0][0] == 0.0
 
 
+def test_a_reducer_cannot_keep_the_values(pair):
+    kept = []
+    scaler, optimizer, _ = world_of_two(pair, kept.append)
+    scaler.step_and_update(optimizer)
+    with pytest.raises(ValueError, match="released"):
+        kept[0][0] = 1.0
+
+
 def test_a_scaler_with_a_reducer_is_not_pickled(pair):
     import pickle
     scaler, _, _ = world_of_two(pair, lambda values: None)

@@ -8,6 +8,7 @@ Every rank then checks its own gradients, and all skip if one has an inf or NaN;
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 from collections.abc import Callable
@@ -34,6 +35,13 @@ def values_at(address: int, count: int, stream: int, device: str) -> Any:
     if device != "cpu":
         return Sums(address, count, stream)
     return memoryview((ctypes.c_double * count).from_address(address)).cast("B").cast("d")
+
+
+def forget(values: Any) -> None:
+    """Ends the use of what a reducer was called with, which may have kept it: the memory is the library's."""
+    if isinstance(values, memoryview):
+        with contextlib.suppress(BufferError):  # there are views of the view
+            values.release()
 
 
 def torch_distributed(group: Any = None) -> Reducer:

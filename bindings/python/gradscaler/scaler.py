@@ -260,7 +260,11 @@ class GradScaler(Closeable):
         given, device = reduce, self.context.device
 
         def call(address: int, count: int, stream: int) -> None:
-            given(reducers.values_at(address, count, stream, device))
+            values = reducers.values_at(address, count, stream, device)
+            try:
+                given(values)
+            finally:
+                reducers.forget(values)
 
         self._handle.set_reducer(call)
         # Held here; the one before may go only now.
