@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "core/base/error.h"
 #include "gradscaler/gradscaler.h"
 
 namespace gsc {
@@ -43,6 +44,11 @@ class Resource final : public std::pmr::memory_resource {
     }
     void *memory = allocate_(user_, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment));
     if (memory == nullptr) throw std::bad_alloc();
+    if (reinterpret_cast<uintptr_t>(memory) % alignment != 0) {
+      do_deallocate(memory, bytes, alignment);
+      fail(GSC_ERROR_CALLBACK, "allocate", "returned %p, which is not aligned to %u bytes", memory,
+           static_cast<unsigned>(alignment));
+    }
     return memory;
   }
   void do_deallocate(void *memory, std::size_t bytes, std::size_t alignment) override {

@@ -400,6 +400,70 @@ TEST(Aliasing, OfBuffersAndScalarsIsRefused) {
   EXPECT_GSC_OK(gsc_ops_norm(c, &apart, 1, GSC_NORM_L2, wide, wide + 1, nullptr));
 }
 
+/// An allocator that forgets about alignment at its n-th request.
+struct CarelessAllocator {
+  int64_t careless_at = -1, requests = 0, live = 0;
+  static void *allocate(void *user, int64_t bytes, int64_t alignment) {
+    auto &self = *static_cast<CarelessAllocator *>(user);
+    ++self.live;
+    const bool careless = self.requests++ == self.careless_at;
+    char *memory = static_cast<char *>(::operator new (static_cast<size_t>(bytes) + 64, std::align_val_t{64}));
+    return careless ? memory + alignment / 2 : memory;
+  }
+  static void release(void *user, void *memory, int64_t, int64_t) {
+    --static_cast<CarelessAllocator *>(user)->live;
+    ::operator delete (reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(memory) & ~uintptr_t{63}),
+                       std::align_val_t{64});
+  }
+};
+
+TEST(Allocator, MemoryThatIsNotAlignedIsRefused) {
+  Buffer params(GSC_FP32, 100), grads(GSC_FP32, 100);
+  const gsc_tensor p = params.tensor(), g = grads.tensor();
+  int64_t refused = 0;
+  bool whole = false;
+  for (int64_t at = 0; !whole && at < 1000; ++at) {
+    CarelessAllocator allocator{.careless_at = at};
+    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+    options.num_threads = 1;
+    options.allocate = &CarelessAllocator::allocate;
+    options.release = &CarelessAllocator::release;
+    options.allocator_user = &allocator;
+    // Each call fails at most once; the next attempt succeeds.
+    const auto call = [&](const auto &f) {
+      gsc_status status = f();
+      if (status != GSC_OK) {
+        EXPECT_GSC_ERROR(status, GSC_ERROR_CALLBACK, "allocate returned");
+        ++refused;
+        status = f();
+      }
+      EXPECT_GSC_OK(status);
+    };
+    gsc_context *context = nullptr;
+    gsc_tensor_list *param_list = nullptr, *grad_list = nullptr;
+    gsc_optimizer *optimizer = nullptr;
+    gsc_scaler *scaler = nullptr;
+    call([&] { return gsc_context_create(&options, &context); });
+    call([&] { return gsc_tensor_list_create(context, &p, 1, nullptr, &param_list); });
+    call([&] { return gsc_tensor_list_create(context, &g, 1, nullptr, &grad_list); });
+    call(
+        [&] { return gsc_optimizer_create(context, nullptr, param_list, grad_list, nullptr, nullptr, 0, &optimizer); });
+    call([&] { return gsc_scaler_create(context, nullptr, &scaler); });
+    call([&] { return gsc_scaler_step(scaler, optimizer, nullptr); });
+    call([&] { return gsc_scaler_update(scaler, nullptr); });
+    call([&] { return gsc_ops_cast(context, &p, &p, 1, nullptr); });
+    gsc_context_destroy(context);
+    gsc_tensor_list_destroy(param_list);
+    gsc_tensor_list_destroy(grad_list);
+    gsc_optimizer_destroy(optimizer);
+    gsc_scaler_destroy(scaler);
+    EXPECT_EQ(allocator.live, 0) << "request " << at;
+    whole = allocator.requests <= at;
+  }
+  EXPECT_TRUE(whole);
+  EXPECT_GT(refused, 20);
+}
+
 TEST(Messages, NameTheirArgument) {
   gsc_device_info info{};
   info.struct_size = sizeof info;
