@@ -256,6 +256,25 @@ TEST(Factors, ThatNoFloatHoldsAreRefusedForFp32Products) {
                    "options.growth_factor", "GSC_SCALER_FP32_PRODUCTS");
 }
 
+/// Without a floor a scale can come down to 0, whose inverse is inf: 0 * inf would be NaN in every parameter.
+TEST(CollapsedScale, SkipsEveryStep) {
+  const Context context = make_context();
+  for (const double gradient : {0.0, 1.0}) {
+    Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {5, 40}});
+    const Scaler scaler = make_scaler(context, 4.0f);
+    gsc_scaler_state state = state_of(scaler);
+    state.scale = 0.0f;
+    ASSERT_GSC_OK(gsc_scaler_set_state(scaler.get(), &state, nullptr));
+    for (Buffer &buffer : trainer.grads()) buffer.fill(gradient);
+    const Snapshot before = trainer.snapshot();
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), trainer.get(), nullptr));
+    EXPECT_TRUE(trainer.snapshot().same_with_grads(before));
+    EXPECT_EQ(skipped_steps(trainer.optimizer()), 2);
+    EXPECT_EQ(scale_of(scaler), 0.0f);
+  }
+}
+
 TEST(RestoredState, ATrackerIsNotClamped) {
   const Context context = make_context();
   gsc_scaler_options options = scaler_options(4.0f);
