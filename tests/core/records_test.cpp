@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sums that cannot be right, as an all-reduce may leave them: on the CPU the call that joined them is refused before they
+// are concluded, so this is what a CUDA device does with them.
+#include "core/rules/records.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace gsc {
+namespace {
+
+constexpr ClipRule kClipToOne = {1.0, std::numeric_limits<double>::infinity(), false};
+
+ListRecord concluded(double count, double sum_sq) {
+  ListRecord r{};
+  r.reduce[0] = count;
+  r.reduce[1] = sum_sq;
+  conclude_check(r, kClipToOne);
+  return r;
+}
+
+TEST(Records, SumsThatCannotBeRightAreAnOverflow) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
+  const double sums[][2] = {{kNan, 1.0}, {-1.0, 1.0}, {kInf, 1.0}, {0x1.8p53, 1.0}, {0.0, -1.0}, {0.0, kNan}};
+  for (const auto &[count, sum_sq] : sums) {
+    const ListRecord r = concluded(count, sum_sq);
+    EXPECT_GT(r.found_inf, 0.0F) << count << ", " << sum_sq;
+    EXPECT_EQ(r.grad_norm, 0.0);
+    EXPECT_EQ(r.clip, 1.0F);
+  }
+}
+
+TEST(Records, OthersAreTaken) {
+  EXPECT_EQ(concluded(0.0, 16.0).found_inf, 0.0F);
+  EXPECT_EQ(concluded(0.0, 16.0).grad_norm, 4.0);
+  EXPECT_LT(concluded(0.0, 16.0).clip, 0.25F + 1e-6F);
+  const ListRecord r = concluded(3.0, std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(r.found_inf, 3.0F);
+  EXPECT_NE(r.grad_norm, r.grad_norm);
+  EXPECT_EQ(r.clip, 1.0F);
+}
+
+}  // namespace
+}  // namespace gsc
