@@ -44,7 +44,7 @@ void require_no_misuse() {
   const Misuse found = take_misuse();
   if (found.missing == 0 && found.repeated == 0) return;
   fail(GSC_ERROR_CALLBACK, Argument("options").field("parallel_for"),
-       "left out %d tasks, which the calling thread ran, and ran %d that were done or not there, which had no effect; "
+       "left out %d tasks, which the calling thread ran, and ran %d twice or out of range, which had no effect; "
        "the call has done its work",
        found.missing, found.repeated);
 }

@@ -121,8 +121,8 @@ template <typename S>
 void require_struct_size(uint32_t size, const Argument &name) {
   if (size == sizeof(S)) return;
   if (size > sizeof(S)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %u, of a newer header than this library, which knows %u bytes", size,
-         static_cast<unsigned>(sizeof(S)));
+    fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %u, from a newer header than this library, whose struct has %u bytes",
+         size, static_cast<unsigned>(sizeof(S)));
   }
   fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %u; set it to the sizeof of the struct, %u", size,
        static_cast<unsigned>(sizeof(S)));

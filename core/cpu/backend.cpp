@@ -47,7 +47,7 @@ void CpuBackend::validate_memory(const gsc_tensor *tensors, int64_t count, const
     const Owner owner = owner_of(tensors[i].data);
     if (owner.backend != nullptr) {
       fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
-           "is memory of %s device %d, but the context is of the CPU", owner.backend->name, owner.device);
+           "is memory of %s device %d, but the context is for the CPU", owner.backend->name, owner.device);
     }
   }
 }

@@ -160,12 +160,12 @@ void CudaBackend::validate_memory(const gsc_tensor *tensors, int64_t count, cons
     if (place.kind == Place::Kind::kManaged) continue;
     if (place.kind != Place::Kind::kDevice) {
       fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
-           "is %p, which is host memory or has been freed; the context is of CUDA device %d", tensors[i].data,
+           "is %p, which is host memory or has been freed; the context is for CUDA device %d", tensors[i].data,
            context_.device());
     }
     if (place.device != context_.device()) {
       fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
-           "is memory of CUDA device %d, but the context is of CUDA device %d", place.device, context_.device());
+           "is memory of CUDA device %d, but the context is for CUDA device %d", place.device, context_.device());
     }
     if (place.context != nullptr && place.context != context_.handle()) {
       fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),

@@ -91,7 +91,7 @@ DeviceContext::DeviceContext(int32_t device, bool use_current) : device_(device)
     check_driver(driver().get_device(&current), "looking up the device of the current CUDA context", "cuCtxGetDevice");
     if (current != number_) {
       fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("device_index"),
-           "is %d, but the CUDA context that is current on this thread is of device %d", device,
+           "is %d, but the CUDA context that is current on this thread is for device %d", device,
            static_cast<int>(current));
     }
   } else {

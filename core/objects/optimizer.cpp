@@ -328,7 +328,7 @@ void Optimizer::require_inverse_scale(const StepScalars &scalars) const {
 void Optimizer::require_whole_state() const {
   if (!half_loaded_) return;
   fail(GSC_ERROR_BAD_STATE, "optimizer",
-       "holds half of a checkpoint, because the device failed while it was loaded; load it again");
+       "holds part of a checkpoint, because the device failed during the load; load it again");
 }
 
 void Optimizer::step(const StepScalars &scalars, gsc_stream stream) {

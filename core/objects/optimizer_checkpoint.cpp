@@ -106,7 +106,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     if (header.byte_order == kOtherByteOrder) {
       fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "was saved on a machine of the other byte order");
     }
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is damaged: its mark of the byte order is none");
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is damaged: its byte-order mark is invalid");
   }
   if (header.reserved != 0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "was saved by a newer version, or is damaged: its reserved field is %d",

@@ -236,7 +236,7 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
     fail(GSC_ERROR_INVALID_ARGUMENT, "norm_type", "is %d; it must be GSC_NORM_L2 or GSC_NORM_INF", norm_type);
   }
   if (norm_type == GSC_NORM_INF && reducer_.all_reduce != nullptr) {
-    fail(GSC_ERROR_UNSUPPORTED, "norm_type", "is GSC_NORM_INF, but the reducer joins only the L2 norm over ranks");
+    fail(GSC_ERROR_UNSUPPORTED, "norm_type", "is GSC_NORM_INF, but a reducer combines L2 norms only");
   }
   enter(grads, stream);
   Iteration &it = grads.iteration;
@@ -247,7 +247,7 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been clipped by clip_grad_norm since the last update");
   }
   if (std::isfinite(it.rule.value)) {
-    fail(GSC_ERROR_BAD_STATE, "grads", "has already been clipped by clip_grad_value; call clip_grad_norm before");
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been clipped by clip_grad_value; call clip_grad_norm first");
   }
   const Iteration before = it;
   it.rule.max_norm = max_norm;
@@ -331,7 +331,8 @@ void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
 void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
   if (is_away(optimizer.grads())) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "optimizer",
-         "is of another context than scaler; call step with a stream of its device, and update with the scaler's");
+         "is on another context than scaler; call step with a stream of its device, then update with a stream of the "
+         "scaler's");
   }
   require_whole_checks(&optimizer.grads());  // what update would refuse after the step
   begin_step(optimizer, stream);

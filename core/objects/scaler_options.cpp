@@ -181,7 +181,7 @@ void validate_first_scale(const gsc_scaler_options &o) {
 
 void require_moving_factor(const Policy &policy, float scale, double factor, const Argument &name) {
   if (multiply_scale(policy, scale, factor) != scale) return;
-  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is 1%+g; a scale of %g times that rounds to %g again and would never move",
+  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is 1%+g; a scale of %g times that rounds to %g again and would never change",
        factor - 1.0, static_cast<double>(scale), static_cast<double>(scale));
 }
 

@@ -29,7 +29,7 @@ struct gsc_api {
   const char *(*status_get_name)(gsc_status status);
   /** Opens a device. */
   gsc_status (*context_create)(const gsc_context_options *options, gsc_context **out_context);
-  /** Releases the caller's reference; the context itself goes with its last child. */
+  /** Releases the caller's reference; the context is freed with its last child. */
   void (*context_destroy)(gsc_context *context);
   /** A list of `count` tensors, 0..2^24: validates them and plans the passes over them. */
   gsc_status (*tensor_list_create)(gsc_context *context, const gsc_tensor *tensors, int64_t count,
@@ -56,22 +56,22 @@ struct gsc_api {
   gsc_status (*scaler_create)(gsc_context *context, const gsc_scaler_options *options, gsc_scaler **out_scaler);
   /** Releases the caller's reference. */
   void (*scaler_destroy)(gsc_scaler *scaler);
-  /** The scale as of the work enqueued so far; 1 if the scaler is disabled. */
+  /** The scale after all work enqueued so far; 1 if the scaler is disabled. */
   gsc_status (*scaler_get_scale_sync)(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
   /**
-   * Without waiting for the scale: dst[i] = src[i] * scale for `count` pairs of tensors of equal counts, such as the
-   * loss or the first gradient of the backward pass.
+   * Multiplies by the scale on the device: dst[i] = src[i] * scale for `count` pairs of tensors of equal counts, such
+   * as the loss or the first gradient of the backward pass.
    */
   gsc_status (*scaler_scale)(gsc_scaler *scaler, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                              gsc_stream stream);
   /** The fused step. */
   gsc_status (*scaler_step)(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
   /**
-   * Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN, else counts a
-   * clean step and perhaps grows.
+   * Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN; else counts a
+   * clean step, and grows the scale if it is time.
    */
   gsc_status (*scaler_update)(gsc_scaler *scaler, gsc_stream stream);
-  /** gsc_scaler_step and gsc_scaler_update in one call and one launch less, for loops with a single optimizer. */
+  /** gsc_scaler_step and gsc_scaler_update in one call, with one launch fewer, for loops with a single optimizer. */
   gsc_status (*scaler_step_and_update)(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
   /** Sets the gradients to zero. */
   gsc_status (*optimizer_zero_grads)(gsc_optimizer *optimizer, gsc_stream stream);
@@ -79,12 +79,11 @@ struct gsc_api {
   gsc_status (*scaler_get_report_sync)(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                        gsc_stream stream);
   /**
-   * The same without waiting: enqueues a copy into `out_report`, pinned host memory (any memory on the CPU) whose
-   * struct_size the caller has set, valid when the stream has passed this point.
+   * The same without waiting: enqueues a copy into `out_report`, which is valid once the stream has passed this point.
    */
   gsc_status (*scaler_read_report_async)(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                          gsc_stream stream);
-  /** Copies the newest entries, oldest first, at most `capacity`, and writes how many to *out_count. */
+  /** Copies the newest entries, oldest first, at most `capacity`, and writes their number to *out_count. */
   gsc_status (*scaler_get_history_sync)(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
                                         int64_t *out_count, gsc_stream stream);
   /** Fills in the addresses; `grads` may be NULL. */
@@ -106,7 +105,7 @@ struct gsc_api {
   gsc_status (*scaler_clip_grad_value)(gsc_scaler *scaler, gsc_tensor_list *grads, double clip_value,
                                        gsc_stream stream);
   /**
-   * In place of gsc_scaler_step if the optimizer is your own: checks the list unless that has been done, writes 1 to
+   * Replaces gsc_scaler_step if the optimizer is your own: checks the list if it has not been checked, writes 1 to
    * *out_apply if the step should be applied and 0 if it must be skipped, and moves the list to STEPPED.
    */
   gsc_status (*scaler_should_step_sync)(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
@@ -148,7 +147,7 @@ struct gsc_api {
   gsc_status (*scaler_discard)(gsc_scaler *scaler, gsc_tensor_list *grads);
   /** Copies the state out; struct_size is set by the caller. */
   gsc_status (*scaler_get_state_sync)(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
-  /** Restores a state, its factors and interval included; all lists return to READY; the history starts anew. */
+  /** Restores a state, including factors and interval; all lists return to READY; the history is cleared. */
   gsc_status (*scaler_set_state)(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream);
   /** Number of state slots. */
   gsc_status (*optimizer_get_state_count)(const gsc_optimizer *optimizer, int32_t *out_count);
@@ -181,11 +180,11 @@ struct gsc_api {
    */
   gsc_status (*scaler_set_scale)(gsc_scaler *scaler, float scale, gsc_stream stream);
   /**
-   * Joins the check of each list over ranks with one all-reduce of two doubles (non-finite count, sum of squares): if
-   * one rank overflows all skip, and clipping uses the norm over all ranks.
+   * Combines the checks of each list over all ranks with one all-reduce of two doubles (non-finite count, sum of
+   * squares): if one rank overflows all skip, and clipping uses the norm over all ranks.
    */
   gsc_status (*scaler_set_reducer)(gsc_scaler *scaler, const gsc_reducer *reducer);
-  /** Number of devices of a kind. */
+  /** Number of devices of a kind: 1 for the CPU; for CUDA, 0 with GSC_OK without a driver or if built without CUDA. */
   gsc_status (*device_get_count)(int32_t device_type, int32_t *out_count);
   /** Fills `out_info`, whose struct_size the caller has set. */
   gsc_status (*device_get_info)(int32_t device_type, int32_t device_index, gsc_device_info *out_info);
@@ -195,21 +194,21 @@ struct gsc_api {
   gsc_status (*context_get_device)(const gsc_context *context, int32_t *out_device_type, int32_t *out_device_index);
   /** The instruction set (GSC_CPU_*) and thread count in use on the CPU. */
   gsc_status (*context_get_cpu)(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
-  /** Replaces the log callback; NULL silences. */
+  /** Replaces the log callback; NULL turns logging off. */
   gsc_status (*context_set_log)(gsc_context *context, gsc_log_fn log, void *user);
-  /** Describes the values of every tensor. */
+  /** Computes the statistics of every tensor. */
   gsc_status (*tensor_list_diagnose_sync)(const gsc_tensor_list *list, gsc_tensor_diagnosis *out_diagnosis,
                                           int64_t *out_histogram, int64_t count, gsc_stream stream);
   /**
    * Recommends a loss scale from an exponent histogram of gradients taken at scale `current_scale` (> 0, finite): the
-   * largest power of two that keeps the largest magnitude two binades below the overflow limit of `dtype`, in which the
-   * gradients are computed.
+   * largest power of two that keeps the largest magnitude two binades below the overflow limit of `dtype`, the dtype
+   * the gradients are computed in.
    */
   gsc_status (*histogram_recommend_scale)(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype,
                                           float *out_scale, double *out_flushed);
   /**
    * t[i] *= *inv_scale in place for `count` tensors; *found_inf becomes 1 if any element is inf or NaN before or after,
-   * else it is left as it is.
+   * and is not written otherwise.
    */
   gsc_status (*ops_unscale_check)(gsc_context *context, const gsc_tensor *tensors, int64_t count, float *found_inf,
                                   const float *inv_scale, gsc_stream stream);
@@ -241,12 +240,9 @@ struct gsc_api {
   uint32_t (*library_get_abi_version)(void);
   /** One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures. */
   const char *(*library_get_build_info)(void);
-  /**
-   * Copies what the most recent failure on the calling thread was about; successful calls, this one too, leave it as it
-   * is.
-   */
+  /** Copies the most recent failure on the calling thread. */
   gsc_status (*error_get_last)(gsc_error *out_error);
-  /** Forgets the calling thread's failure: the message is "" and gsc_error.status is GSC_OK until the next one. */
+  /** Clears the calling thread's failure: the message is "" and gsc_error.status GSC_OK until the next one. */
   void (*error_clear)(void);
 };
 

@@ -45,26 +45,27 @@
  *
  * Conventions:
  *   - You own every gradient, parameter and state buffer you pass in, and the stream. They must stay valid until the
- *     work on them has finished and no list points at them. The library owns what its create functions return.
- *   - A function that can fail returns gsc_status, GSC_OK = 0. On error, outputs and everything
- *     else are untouched, except where a comment says so. No call prints or aborts.
+ *     work on them has finished and no list refers to them. The library owns what its create functions return.
+ *   - A function that can fail returns gsc_status, GSC_OK = 0. On error, outputs and everything else are unchanged,
+ *     except where a comment says otherwise. No call prints or aborts.
  *   - Parameters come in the order object, inputs, outputs, stream.
  *   - `stream` is the CUDA stream (cudaStream_t or CUstream) on which the work is enqueued, NULL for the default
  *     stream. The CPU ignores it, and the work is done when the call returns.
- *   - A function that takes a stream waits for the device if and only if its name ends in _sync. Functions without a
- *     stream are called while setting up, where waiting and allocating do not hurt: creating and destroying objects and
- *     gsc_optimizer_add_group may wait for the device. All other functions without a stream do no device work.
+ *   - A function that takes a stream waits for the device if and only if its name ends in _sync. Of the functions
+ *     without a stream, those that create or destroy objects and gsc_optimizer_add_group may wait for the device: call
+ *     them during setup. The others do no device work.
  *   - "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a single
  *     number in device memory, passed by its address.
  *   - Objects are not locked: use one object from one thread at a time. Different objects may be used at once, also
- *     when they share a context. A context may be used by any number of threads. A list that a scaler has checked is
- *     used by that scaler until its iteration ends: by update, discard, set_scale, set_state and its destruction.
- *   - A callback cannot change the objects of the call it is in: BAD_STATE. It may read them, use others, and destroy
- *     any; what it destroys goes when the call returns.
- *   - Objects may be destroyed in any order, from any thread; a parent lives until its last child is gone.
+ *     when they share a context. A context may be used by any number of threads. A list that a scaler has checked
+ *     belongs to that scaler's iteration until update, discard, set_scale or set_state, or until the scaler is
+ *     destroyed.
+ *   - A callback must not change objects of the call it runs in: such calls fail with BAD_STATE. It may read them, use
+ *     other objects, and destroy any object; the destruction takes effect when the call returns.
+ *   - Objects may be destroyed in any order, from any thread; a parent lives as long as its last child.
  *     Destroying NULL does nothing.
- *   - The caller's floating-point environment (rounding mode, flushed subnormals, traps) has no influence on results
- *     and is restored on return. Callbacks run in the usual one: round to nearest, subnormals kept, no traps.
+ *   - The caller's floating-point environment (rounding mode, flush-to-zero, traps) does not affect results and is
+ *     restored on return. Callbacks run in the default one: round to nearest, subnormals kept, no traps.
  *   - A struct that begins with struct_size may grow in later versions. Set struct_size to the sizeof of the struct;
  *     the _options_init functions do it for you. Fields called reserved are 0.
  *
@@ -129,16 +130,16 @@ enum {
  * The message of the most recent failure on the calling thread; "" if there was none, or not since gsc_error_clear. It
  * names the function, the argument and, for tensors, the index. Never NULL. Valid until the next failing call on this
  * thread, or gsc_error_clear; copy it to keep it. Successful calls leave it as it is. One line of UTF-8: in names of
- * tensors control characters, quotes, backslashes, line separators and bytes that are not UTF-8 appear as a backslash, x
- * and two hex digits.
+ * tensors control characters, quotes, backslashes, line separators and bytes that are not UTF-8 appear as a backslash,
+ * x and two hex digits.
  */
 GSC_API const char *gsc_error_get_message(void);
 /**
- * What the most recent failure on a thread was about, in fields. The message of
- * `gsc_optimizer_create: state[1][7] has 64 elements, but params[7] has 128` comes with function
- * "gsc_optimizer_create", argument "state", index 1 and tensor 7; that of `gsc_scaler_create: options.init_scale is 0;
- * it must be finite and > 0` with argument "options" and field "init_scale". Strings are never NULL, and last as long as
- * the library is loaded. Later versions may fill fields that this one leaves empty.
+ * The most recent failure on a thread, in fields. For the message
+ * `gsc_optimizer_create: state[1][7] has 64 elements, but params[7] has 128` they are function "gsc_optimizer_create",
+ * argument "state", index 1 and tensor 7; for `gsc_scaler_create: options.init_scale is 0; it must be finite and > 0`,
+ * argument "options" and field "init_scale". Strings are never NULL and stay valid while the library is loaded. Later
+ * versions may fill fields that this one leaves empty.
  */
 typedef struct gsc_error {
   /** Set by the caller: sizeof(gsc_error). */
@@ -148,26 +149,26 @@ typedef struct gsc_error {
   /** The function that failed; "" if none has. */
   const char *function;
   /**
-   * The parameter, by its name in this header. It may have been given earlier: a reducer, or a callback of the context's
-   * options. "" if the failure is not about one, such as running out of memory.
+   * The parameter, by its name in this header. It may have been passed to an earlier call: a reducer, or a callback in
+   * the context's options. "" if the failure is not about a parameter, such as running out of memory.
    */
   const char *argument;
-  /** The member, if the argument or an entry of it is a struct: "init_scale", "dtype". Else "". */
+  /** The member, if the argument or its entry is a struct: "init_scale", "dtype". Else "". */
   const char *field;
-  /** The entry of an array that is none of tensors: slot of `state`, group of `device_lr`, bin of `histogram`. Else -1. */
+  /** The entry of an array: slot of `state`, group of `device_lr`, bin of `histogram`; not of tensors. Else -1. */
   int64_t index;
   /** The tensor in a list or an array of tensors. Else -1. */
   int64_t tensor;
 } gsc_error;
 /**
- * Copies what the most recent failure on the calling thread was about; successful calls, this one too, leave it as it is.
- * Errors: INVALID_ARGUMENT if out_error is NULL or its struct_size unknown, which is then the most recent failure.
+ * Copies the most recent failure on the calling thread. Successful calls, this one included, leave it as it is.
+ * Errors: INVALID_ARGUMENT if out_error is NULL or its struct_size is unknown; that is then the most recent failure.
  *
  *     gsc_error error; error.struct_size = sizeof error;
  *     if (gsc_error_get_last(&error) == GSC_OK && error.status == GSC_ERROR_INVALID_ARGUMENT) mark(error.argument);
  */
 GSC_API gsc_status gsc_error_get_last(gsc_error *out_error);
-/** Forgets the calling thread's failure: the message is "" and gsc_error.status is GSC_OK until the next one. */
+/** Clears the calling thread's failure: the message is "" and gsc_error.status GSC_OK until the next one. */
 GSC_API void gsc_error_clear(void);
 /** Short English name of a status, such as "invalid argument"; "unknown status" for others. Static storage. */
 GSC_API const char *gsc_status_get_name(gsc_status status);
@@ -175,7 +176,7 @@ GSC_API const char *gsc_status_get_name(gsc_status status);
 /* ---------------------------------------------------------------------------------------------------------------
  * 2. The simple loop
  *
- * A context, lists of tensors, an optimizer and a scaler; then scale, step and update in every iteration.
+ * Create a context, lists of tensors, an optimizer and a scaler; then scale, step and update in every iteration.
  * ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct gsc_context gsc_context;
@@ -193,7 +194,7 @@ typedef struct gsc_context_options gsc_context_options;
  * Free *out_context with gsc_context_destroy. Errors: INVALID_ARGUMENT, UNAVAILABLE, OUT_OF_MEMORY.
  */
 GSC_API gsc_status gsc_context_create(const gsc_context_options *options, gsc_context **out_context);
-/** Releases the caller's reference; the context itself goes with its last child. From any thread; NULL is fine. */
+/** Releases the caller's reference; the context is freed with its last child. From any thread; NULL is fine. */
 GSC_API void gsc_context_destroy(gsc_context *context);
 
 /** Element types. 0 is invalid on purpose: a zeroed gsc_tensor is refused. */
@@ -204,7 +205,7 @@ enum {
   GSC_BF16 = 2,
   /** IEEE binary32. */
   GSC_FP32 = 3,
-  /** IEEE binary64. As gradients of smaller parameters they are used in fp32, and overflow where fp32 does. */
+  /** IEEE binary64. Gradients of narrower parameters are converted to fp32, and overflow where fp32 does. */
   GSC_FP64 = 4,
   /** Reserved; refused by this version. */
   GSC_FP8_E4M3 = 5,
@@ -219,7 +220,7 @@ enum {
 typedef struct gsc_tensor {
   /** First element, aligned to its dtype's size. May be NULL if count is 0. */
   void *data;
-  /** Number of elements, 0..2^40, also of all tensors of a list together. */
+  /** Number of elements, 0..2^40; the same limit holds for all tensors of a list together. */
   int64_t count;
   /** GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64. */
   int32_t dtype;
@@ -261,7 +262,7 @@ GSC_API gsc_status gsc_tensor_list_get_tensor(const gsc_tensor_list *list, int64
 GSC_API gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t index, const char **out_name);
 /**
  * Points the list at new buffers of the same counts and dtypes, for frameworks that reallocate. `data` holds `count`
- * addresses, count = the list's. Stream-ordered: work enqueued earlier still uses the old ones. Validated like create,
+ * addresses, one per tensor. Stream-ordered: work enqueued earlier still uses the old ones. Validated like create,
  * and for overlap with the other lists of every optimizer that uses this one; on error the list keeps its old
  * addresses.
  * Errors: INVALID_ARGUMENT; BAD_STATE if the list was checked or unscaled since the last update.
@@ -292,7 +293,7 @@ enum {
 enum {
   /** SGD: Nesterov momentum; needs momentum > 0 and dampening 0. */
   GSC_OPTIMIZER_NESTEROV = 1,
-  /** ADAM, ADAMW: the maximum of all exp_avg_sq so far normalises the step. */
+  /** ADAM, ADAMW: the step is normalized by the largest exp_avg_sq so far. */
   GSC_OPTIMIZER_AMSGRAD = 2,
   /** Ascend instead of descend. */
   GSC_OPTIMIZER_MAXIMIZE = 4,
@@ -302,9 +303,9 @@ enum {
   GSC_OPTIMIZER_WRITE_GRADS = 16
 };
 
-/** Hyper-parameters. Start from gsc_optimizer_options_init, which knows the defaults of each kind. */
+/** Hyper-parameters. Start from gsc_optimizer_options_init, which writes the defaults of a kind. */
 typedef struct gsc_optimizer_options {
-  /** sizeof(gsc_optimizer_options) as the caller was compiled. */
+  /** Set by the caller: sizeof(gsc_optimizer_options). */
   uint32_t struct_size;
   /** GSC_OPTIMIZER_* bits. */
   uint32_t flags;
@@ -328,7 +329,7 @@ typedef struct gsc_optimizer_options {
   double dampening;
   /** Adagrad, >= 0. Default 0. */
   double lr_decay;
-  /** Adagrad: `sum` starts at this when the library makes the state, >= 0. Default 0. */
+  /** Adagrad: initial value of `sum` in state that the library allocates, >= 0. Default 0. */
   double initial_accumulator_value;
 } gsc_optimizer_options;
 
@@ -346,7 +347,7 @@ GSC_API gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, ui
  * fp64 for fp64 parameters. Gradients may be of any dtype, mixed within the list. `model_copy`, if not NULL, receives
  * every updated parameter rounded to its dtype in the same pass: the 16-bit weights of the next forward pass.
  * `state`, if not NULL, holds `state_count` lists, one per slot of the kind, that you own and have initialized; with
- * NULL and state_count 0 the library makes them, zeroed. The optimizer keeps all lists alive, not their buffers.
+ * NULL and state_count 0 the library allocates them, zeroed. The optimizer keeps all lists alive, not their buffers.
  * Free *out_optimizer with gsc_optimizer_destroy.
  * Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state of a wrong dtype,
  * overlap between any two buffers, option out of range. OUT_OF_MEMORY.
@@ -368,32 +369,32 @@ GSC_API gsc_status gsc_scaler_create(gsc_context *context, const gsc_scaler_opti
 /** Releases the caller's reference. NULL is fine. */
 GSC_API void gsc_scaler_destroy(gsc_scaler *scaler);
 
-/** The scale as of the work enqueued so far; 1 if the scaler is disabled. Multiply the loss by it. */
+/** The scale after all work enqueued so far; 1 if the scaler is disabled. Multiply the loss by it. */
 GSC_API gsc_status gsc_scaler_get_scale_sync(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
 /**
- * Without waiting for the scale: dst[i] = src[i] * scale for `count` pairs of tensors of equal counts, such as the loss
- * or the first gradient of the backward pass. Dtypes may differ; src and dst may be the same buffer. Computed in fp32
- * (fp64 if either is fp64) and rounded to nearest even. Not checked for overflow. Disabled scaler: a copy.
+ * Multiplies by the scale on the device: dst[i] = src[i] * scale for `count` pairs of tensors of equal counts, such as
+ * the loss or the first gradient of the backward pass. Dtypes may differ; src and dst may be the same buffer. Computed
+ * in fp32 (fp64 if either is fp64) and rounded to nearest even. Not checked for overflow. Disabled scaler: a copy.
  */
 GSC_API gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                                     gsc_stream stream);
 /**
- * The fused step. Checks the optimizer's gradients unless that has been done. If all are finite, unscales, clips and
- * applies them in one pass; else leaves parameters and state bit-identical and counts the step as skipped.
+ * The fused step. Checks the optimizer's gradients if they have not been checked. If all are finite, unscales, clips
+ * and applies them in one pass; else leaves parameters and state bit-identical and counts the step as skipped.
  * Any stage -> STEPPED (stages: section 4). Errors: BAD_STATE if stepped since the last update; INVALID_ARGUMENT if one
  * object is on the CPU and the other on a CUDA device.
  */
 GSC_API gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
 /**
- * Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN, else counts a
- * clean step and perhaps grows. Appends to the history. All lists return to READY.
+ * Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN; else counts a
+ * clean step, and grows the scale if it is time. Appends to the history. All lists return to READY.
  * Errors: BAD_STATE if no list was checked, unscaled or stepped since the last update, or if check_range has covered
- * one only in part. Disabled: does nothing.
+ * only part of one. Disabled: does nothing.
  */
 GSC_API gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream);
 /**
- * gsc_scaler_step and gsc_scaler_update in one call and one launch less, for loops with a single optimizer. Errors:
- * those of both; INVALID_ARGUMENT if the optimizer is of another context than the scaler.
+ * gsc_scaler_step and gsc_scaler_update in one call, with one launch fewer, for loops with a single optimizer. Errors:
+ * those of both; INVALID_ARGUMENT if the optimizer belongs to another context than the scaler.
  */
 GSC_API gsc_status gsc_scaler_step_and_update(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
 /** Sets the gradients to zero. GSC_OPTIMIZER_ZERO_GRADS does it within the step. */
@@ -407,7 +408,7 @@ GSC_API gsc_status gsc_optimizer_zero_grads(gsc_optimizer *optimizer, gsc_stream
 enum {
   /** An inf or NaN was found: the step was, or will be, skipped. */
   GSC_REPORT_OVERFLOW = 1,
-  /** The scale cannot be lowered further and floor_patience is used up (needs GSC_FLOOR_REPORT or _ERROR). */
+  /** The scale cannot be lowered further and floor_patience has run out (needs GSC_FLOOR_REPORT or _ERROR). */
   GSC_REPORT_AT_FLOOR = 2
 };
 
@@ -423,23 +424,23 @@ typedef struct gsc_report {
   int32_t growth_tracker;
   /** Overflows left before the scale backs off. */
   int32_t hysteresis_tracker;
-  /** Skipped updates in a row up to now. */
+  /** Skipped updates in a row, up to the last one. */
   int32_t consecutive_skips;
   /** Updates since creation or restore. */
   int64_t updates;
-  /** Of these, the ones that found an overflow. */
+  /** How many of these found an overflow. */
   int64_t skipped;
   /**
-   * L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. Over all ranks with a reducer.
+   * L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a reducer, over all ranks.
    */
   double grad_norm;
-  /** Largest magnitude of the unscaled gradients of this rank that are finite. */
+  /** Largest magnitude of this rank's finite unscaled gradients. */
   double grad_amax;
-  /** Non-finite gradients, over all ranks with a reducer. */
+  /** Number of non-finite gradients; with a reducer, over all ranks. */
   int64_t nonfinite_count;
-  /** Of this rank's: +inf, -inf, and values that become inf when unscaled. */
+  /** Of these, on this rank: +inf, -inf, and values that become inf when unscaled. */
   int64_t inf_count;
-  /** Of this rank's. */
+  /** Of these, on this rank: NaN. */
   int64_t nan_count;
   /** Index in its list of the first tensor with a non-finite gradient on this rank; -1 if none. */
   int64_t first_tensor;
@@ -448,16 +449,16 @@ typedef struct gsc_report {
 } gsc_report;
 
 /**
- * Copies a report to host memory. The first part is the scaler's state now. grad_norm and what follows describe the
- * last check of `grads` (also after update, until the next check); with grads NULL, all lists of the last update
- * together, first_tensor and first_element being those of the first list that overflowed.
+ * Copies a report to host memory. The fields before grad_norm are the scaler's state now. grad_norm and the rest
+ * describe the last check of `grads` (also after update, until the next check); with grads NULL, all lists of the last
+ * update together, and first_tensor and first_element are those of the first list that overflowed.
  * Errors: SCALE_FLOOR (report filled in) under GSC_FLOOR_ERROR; BAD_STATE if grads was never checked by this scaler.
  */
 GSC_API gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                               gsc_stream stream);
 /**
- * The same without waiting: enqueues a copy into `out_report`, pinned host memory (any memory on the CPU) whose
- * struct_size the caller has set, valid when the stream has passed this point. Never returns SCALE_FLOOR.
+ * The same without waiting: enqueues a copy into `out_report`, which is valid once the stream has passed this point.
+ * It must be pinned host memory (on the CPU, any memory), with struct_size set. Never returns SCALE_FLOOR.
  */
 GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads,
                                                 gsc_report *out_report, gsc_stream stream);
@@ -469,22 +470,22 @@ typedef struct gsc_history_entry {
   /** As in gsc_report, over all lists of that update. */
   double grad_norm;
   int64_t nonfinite_count;
-  /** The scale that update left behind. */
+  /** The scale after that update. */
   float scale;
   /** 1 if that update found an overflow. */
   int32_t overflow;
 } gsc_history_entry;
 
 /**
- * Copies the newest entries, oldest first, at most `capacity`, and writes how many to *out_count. out_entries may be
- * NULL if capacity is 0: then *out_count is the number that could be read.
+ * Copies the newest entries, oldest first, at most `capacity`, and writes their number to *out_count. out_entries may
+ * be NULL if capacity is 0: then *out_count is the number available.
  */
 GSC_API gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
                                                int64_t *out_count, gsc_stream stream);
 
 /**
- * Addresses of the scaler's device scalars, valid as long as the scaler. Read them in your own kernels. If asked with a
- * list of another device, they are the copies on that device, as of the list's iteration, valid as long as the list.
+ * Addresses of the scaler's device scalars, for your own kernels to read. They are valid as long as the scaler. For a
+ * list on another device they are that device's copies, as of the list's iteration, and valid as long as the list.
  */
 typedef struct gsc_device_state {
   /** Set by the caller: sizeof(gsc_device_state). */
@@ -518,10 +519,10 @@ GSC_API gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, 
  * Between two updates every list of gradients goes through
  *     READY -> (CHECKED or UNSCALED) -> STEPPED        and update returns it to READY.
  * CHECKED gradients are still multiplied by the scale; UNSCALED ones are not.
- * A list is in one scaler's iteration at a time: another scaler is refused with BAD_STATE until the first has updated.
+ * A list is in one scaler's iteration at a time: calls with another scaler fail with BAD_STATE until the first updates.
  *
  * The fused way: clip_grad_norm, then step, which folds check, unscale and clip into its passes. To use the unscaled
- * gradients yourself: unscale, then whatever you like, then step or should_step.
+ * gradients yourself: unscale, then your own code, then step or should_step.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
@@ -564,7 +565,7 @@ GSC_API gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_lis
                                               gsc_stream stream);
 
 /**
- * In place of gsc_scaler_step if the optimizer is your own: checks the list unless that has been done, writes 1 to
+ * Replaces gsc_scaler_step if the optimizer is your own: checks the list if it has not been checked, writes 1 to
  * *out_apply if the step should be applied and 0 if it must be skipped, and moves the list to STEPPED. Your optimizer
  * divides by the scale itself unless the list was unscaled. A pending clip_grad_norm is applied to the gradients now.
  * Disabled: always 1.
@@ -588,8 +589,8 @@ GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const flo
 
 /**
  * Gives tensors [first, first + count) hyper-parameters of their own. Kind and flags must be the optimizer's. Tensors
- * in no group belong to group 0, made of the options at creation. A tensor can be moved to a group once. All groups
- * run in the same pass. *out_group (may be NULL) receives the number, 1, 2, ...
+ * in no group belong to group 0, which has the options given at creation. A tensor can be put into a group only once.
+ * All groups run in the same pass. *out_group (may be NULL) receives the number, 1, 2, ...
  * Errors: INVALID_ARGUMENT: range outside the list, or a tensor that already has a group; an option out of range.
  */
 GSC_API gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
@@ -599,15 +600,15 @@ GSC_API gsc_status gsc_optimizer_get_group_count(const gsc_optimizer *optimizer,
 /** Hyper-parameters of a group; struct_size is set by the caller. */
 GSC_API gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t group,
                                              gsc_optimizer_options *out_options);
-/** Replaces them from the next step on. Kind, flags and whether momentum is 0 must stay. */
+/** Replaces them from the next step on. Kind, flags and whether momentum is 0 must not change. */
 GSC_API gsc_status gsc_optimizer_set_options(gsc_optimizer *optimizer, int32_t group,
                                              const gsc_optimizer_options *options, gsc_stream stream);
-/** Sets a group's learning rate from the next step on, stream-ordered. Ends the use of a device scalar. */
+/** Sets a group's learning rate from the next step on, stream-ordered. A device scalar is no longer read. */
 GSC_API gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group, double lr, gsc_stream stream);
 /**
  * Reads a group's learning rate from a device scalar at every step, so that a captured graph can follow a schedule. The
  * scalar must outlive the optimizer. NULL returns to the host value. A rate that is negative, inf or NaN when a step
- * reads it is refused on the CPU with INVALID_ARGUMENT; on a CUDA device the step is skipped and counts as such.
+ * reads it is refused on the CPU with INVALID_ARGUMENT; on a CUDA device the step is skipped and counted as skipped.
  */
 GSC_API gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
                                                gsc_stream stream);
@@ -623,8 +624,9 @@ GSC_API gsc_status gsc_optimizer_get_grads(const gsc_optimizer *optimizer, gsc_t
 
 /**
  * Checks tensors [first, first + count) only, to overlap with a backward pass that is still producing the others. The
- * list becomes CHECKED with its last tensor; gsc_scaler_step and gsc_scaler_check check what is missing.
- * Errors: as check; INVALID_ARGUMENT for a range outside the list; BAD_STATE if a tensor was checked already.
+ * list becomes CHECKED with its last tensor; gsc_scaler_step and gsc_scaler_check check the rest.
+ * Errors: as gsc_scaler_check; INVALID_ARGUMENT for a range outside the list; BAD_STATE if a tensor was checked
+ * already.
  */
 GSC_API gsc_status gsc_scaler_check_range(gsc_scaler *scaler, gsc_tensor_list *grads, int64_t first, int64_t count,
                                           gsc_stream stream);
@@ -640,7 +642,7 @@ GSC_API gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads
 
 /** Everything a checkpoint needs. Plain data of fixed layout: write it to a file as it is, or field by field. */
 typedef struct gsc_scaler_state {
-  /** sizeof(gsc_scaler_state). */
+  /** Set by the caller: sizeof(gsc_scaler_state). */
   uint32_t struct_size;
   /** GSC_SCALER_STATE_FORMAT: tells a scaler's state from other data. */
   uint32_t format;
@@ -660,14 +662,14 @@ typedef struct gsc_scaler_state {
   int64_t skipped;
 } gsc_scaler_state;
 
-/** gsc_scaler_state.format. Tells a scaler's state from other data. */
+/** The value of gsc_scaler_state.format. */
 #define GSC_SCALER_STATE_FORMAT 0x31435347u
 
 /** Copies the state out; struct_size is set by the caller. Errors: BAD_STATE if the scaler is disabled. */
 GSC_API gsc_status gsc_scaler_get_state_sync(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
 /**
- * Restores a state, its factors and interval included; all lists return to READY; the history starts anew. The state
- * is validated as a whole first. Errors: INVALID_ARGUMENT for a truncated or foreign state, a value out of range, or a
+ * Restores a state, including factors and interval; all lists return to READY; the history is cleared. The state is
+ * validated as a whole first. Errors: INVALID_ARGUMENT for a truncated or foreign state, a value out of range, or a
  * hysteresis_tracker above the scaler's hysteresis: set the options first. Disabled: does nothing.
  */
 GSC_API gsc_status gsc_scaler_set_state(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream);
@@ -691,9 +693,9 @@ GSC_API gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, i
  */
 GSC_API gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
 /**
- * Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. All of it is checked first; on error
- * nothing changes. Errors: INVALID_ARGUMENT for truncated, damaged or foreign data, another kind, other counts or
- * dtypes.
+ * Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. The data are checked as a whole
+ * first; on error nothing changes. Errors: INVALID_ARGUMENT for truncated, damaged or foreign data, another kind, other
+ * counts or dtypes.
  */
 GSC_API gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void *buffer, int64_t size,
                                            gsc_stream stream);
@@ -704,7 +706,7 @@ GSC_API gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void 
  * docs/semantics.md has the exact rules and their sources.
  * ------------------------------------------------------------------------------------------------------------ */
 
-/** When the hysteresis counter is filled up again. */
+/** When the hysteresis counter is refilled. */
 enum {
   /** When the scale grows (Megatron-LM, DeepSpeed, ColossalAI). */
   GSC_REFILL_ON_GROWTH = 0,
@@ -724,12 +726,12 @@ enum {
   GSC_GROWTH_FIRST_ONE_LATER = 2
 };
 
-/** What happens at an overflow if the scale is at its minimum, min_scale. */
+/** What happens on overflow when the scale is at its minimum, min_scale. */
 enum {
   /** The scale stays there. */
   GSC_FLOOR_CLAMP = 0,
   /**
-   * As GSC_FLOOR_CLAMP; after a number of skips in a row, floor_patience, the report says so and a warning is logged.
+   * As GSC_FLOOR_CLAMP; after floor_patience skips in a row the report says so and a warning is logged.
    */
   GSC_FLOOR_REPORT = 1,
   /** As GSC_FLOOR_REPORT; reading the report then fails with GSC_ERROR_SCALE_FLOOR, with the report filled in. */
@@ -746,20 +748,20 @@ enum {
   /** A backoff to min_scale or below keeps the old scale and counts as being at the floor (fairseq). */
   GSC_SCALER_FLOOR_EXCLUSIVE = 4,
   /** Narrow the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3). Default:
-   *  multiply in fp64 and narrow the product (PyTorch). It differs, by rounding, only for factors that are no power of
-   *  two. */
+   *  multiply in fp64 and narrow the product (PyTorch). It differs, by rounding, only for factors that are not powers
+   *  of two. */
   GSC_SCALER_FP32_PRODUCTS = 8
 };
 
 /** The policy. Start from GSC_SCALER_OPTIONS_INIT or gsc_scaler_options_init. */
 struct gsc_scaler_options {
-  /** sizeof(gsc_scaler_options) as the caller was compiled. */
+  /** Set by the caller: sizeof(gsc_scaler_options). */
   uint32_t struct_size;
   /** GSC_SCALER_* bits. */
   uint32_t flags;
   /** First scale, finite and > 0, within min_scale and max_scale. Default 65536. */
   float init_scale;
-  /** The scale is not lowered below this; 0: no floor. Default 0. A scale that was set below stays until it grows. */
+  /** The scale is not lowered below this; 0: no floor. Default 0. A scale set below it stays until it grows. */
   float min_scale;
   /** The scale is not raised above this; 0: no ceiling. Default 0. */
   float max_scale;
@@ -854,28 +856,28 @@ GSC_API gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_str
 /* ---------------------------------------------------------------------------------------------------------------
  * 9. Several devices, several ranks
  *
- * Several devices in one process: make a context for each, and one scaler on the first. Lists and optimizers of the
- * other contexts take part like those of its own: pass a stream of that list's device.
+ * Several devices in one process: create a context for each, and one scaler on the first. Lists and optimizers of the
+ * other contexts are used like those of its own: pass a stream of that list's device.
  *
  *     gsc_scaler_step(scaler, opt0, stream0);   // of the scaler's device
  *     gsc_scaler_step(scaler, opt1, stream1);   // of another: fetches the scale, checks, steps or skips there
  *     gsc_scaler_update(scaler, stream0);       // waits, on the device, for both; one overflow anywhere backs off
  *
  * Streams are ordered by events, not by the host; only a list's first call with the scaler allocates. Calls without a
- * list take a stream of the scaler's device; so do the reports, whichever list they are about. A graph that is captured
- * over several devices must hold whole iterations, and begin by having the other streams wait for the first. As on one
- * device, each list is skipped and clipped for itself. All contexts are of one kind, CPU or CUDA.
+ * list take a stream of the scaler's device; so do the reports, whichever list they are about. A graph captured over
+ * several devices must contain whole iterations, and begin by making the other streams wait for the first. As on one
+ * device, each list is skipped and clipped on its own. All contexts must be of one kind, CPU or CUDA.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
- * All-reduce with sum over the ranks of a job: replace values[0..count) by their sums over all ranks. `values` is
- * device memory; enqueue on `stream` for CUDA, be done on return for the CPU. Every rank calls it the same number of
- * times in the same order. Returns 0, or anything else for failure.
+ * All-reduce (sum) over the ranks of a job: replace values[0..count) by their sums over all ranks. `values` is device
+ * memory; for CUDA enqueue the work on `stream`, on the CPU finish it before returning. Every rank calls it the same
+ * number of times in the same order. Return 0 on success, anything else on failure.
  */
 typedef int32_t (*gsc_all_reduce_fn)(void *user, double *values, int64_t count, gsc_stream stream);
-/** How ranks agree. */
+/** How the ranks of a job combine their checks. */
 typedef struct gsc_reducer {
-  /** sizeof(gsc_reducer). */
+  /** Set by the caller: sizeof(gsc_reducer). */
   uint32_t struct_size;
   /** 0. */
   uint32_t flags;
@@ -884,11 +886,11 @@ typedef struct gsc_reducer {
 } gsc_reducer;
 
 /**
- * Joins the check of each list over ranks with one all-reduce of two doubles (non-finite count, sum of squares): if one
- * rank overflows all skip, and clipping uses the norm over all ranks. The struct is copied; `user` must outlive its
- * use. NULL removes it. A step or check whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves its list READY:
- * check it again, or discard it; no value has changed. An unscale has multiplied the gradients by then, and leaves its
- * list UNSCALED and marked as overflowed. Sums that cannot be right (NaN, negative, more than 2^53 elements) are a
+ * Combines the checks of each list over all ranks with one all-reduce of two doubles (non-finite count, sum of
+ * squares): if one rank overflows all skip, and clipping uses the norm over all ranks. The struct is copied; `user`
+ * must outlive its use. NULL removes it. A step or check whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves
+ * its list READY: check it again, or discard it; no value has changed. An unscale has already multiplied the gradients,
+ * and leaves its list UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements) are a
  * failure on the CPU; on a CUDA device, where the host does not see them in time, they count as an overflow.
  * Errors: INVALID_ARGUMENT; BAD_STATE if a list was checked since the last update.
  */
@@ -906,7 +908,7 @@ enum {
   GSC_DEVICE_CUDA = 1
 };
 
-/** Number of devices of a kind. The CPU counts 1. For CUDA without a driver, or built without CUDA: 0 with GSC_OK. */
+/** Number of devices of a kind: 1 for the CPU; for CUDA, 0 with GSC_OK without a driver or if built without CUDA. */
 GSC_API gsc_status gsc_device_get_count(int32_t device_type, int32_t *out_count);
 
 /** Description of a device. */
@@ -918,7 +920,7 @@ typedef struct gsc_device_info {
   int32_t device_index;
   /** CPU: threads this process may run on. CUDA: number of multiprocessors. */
   int32_t units;
-  /** CPU: GSC_CPU_*, the best usable. CUDA: 10 * major + minor compute capability. */
+  /** CPU: GSC_CPU_*, the best usable one. CUDA: 10 * major + minor compute capability. */
   int32_t level;
   int32_t reserved;
   /** Memory of the device in bytes; 0 if unknown. */
@@ -932,9 +934,9 @@ GSC_API gsc_status gsc_device_get_info(int32_t device_type, int32_t device_index
 
 /** Instruction sets of the CPU kernels, all of which give the same bits. */
 enum {
-  /** The best of this processor and this build. */
+  /** The best that the processor and the build support. */
   GSC_CPU_BEST = 0,
-  /** Plain C++, whatever the compiler's baseline is (SSE2 on x86-64, NEON on AArch64). */
+  /** Plain C++ for the compiler's baseline (SSE2 on x86-64, NEON on AArch64). */
   GSC_CPU_BASELINE = 1,
   /** AVX2, FMA and F16C. */
   GSC_CPU_AVX2 = 2,
@@ -958,8 +960,8 @@ typedef void (*gsc_log_fn)(void *user, int32_t level, const char *message);
 typedef void (*gsc_task_fn)(void *argument, int32_t index);
 /**
  * Your job system: run body(argument, i) once for every i in [0, count), in any order and on any threads, and return
- * when all have finished. Must not throw. Leaving tasks out or running them twice is detected: the call does its work
- * nevertheless, writes its outputs, and returns GSC_ERROR_CALLBACK.
+ * when all have finished. Must not throw. Tasks left out or run twice are detected: the call still does its work,
+ * writes its outputs, and returns GSC_ERROR_CALLBACK.
  */
 typedef void (*gsc_parallel_for_fn)(void *user, int32_t count, gsc_task_fn body, void *argument);
 /**
@@ -967,22 +969,22 @@ typedef void (*gsc_parallel_for_fn)(void *user, int32_t count, gsc_task_fn body,
  * called from any thread that calls the library.
  */
 typedef void *(*gsc_allocate_fn)(void *user, int64_t bytes, int64_t alignment);
-/** Takes back what gsc_allocate_fn returned; bytes and alignment are those of the request. */
+/** Frees what gsc_allocate_fn returned; bytes and alignment are those of the request. */
 typedef void (*gsc_release_fn)(void *user, void *memory, int64_t bytes, int64_t alignment);
 
 /** Bits of gsc_context_options.flags. */
 enum {
   /**
    * CUDA: work in the CUDA context that is current on the calling thread at creation, not in the device's primary one.
-   * For programs that make contexts of their own (cuCtxCreate, ILGPU, ManagedCUDA): their memory and streams are of no
-   * use in the primary one. That context must outlive this one and its objects.
+   * For programs that create their own CUDA context (cuCtxCreate, ILGPU, ManagedCUDA), whose memory and streams are
+   * invalid in the primary one. That context must outlive this one and its objects.
    */
   GSC_CONTEXT_USE_CURRENT = 1
 };
 
-/** How a context is made. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init. */
+/** Options of a context. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init. */
 struct gsc_context_options {
-  /** sizeof(gsc_context_options) as the caller was compiled. */
+  /** Set by the caller: sizeof(gsc_context_options). */
   uint32_t struct_size;
   /** GSC_CONTEXT_* bits. */
   uint32_t flags;
@@ -990,16 +992,15 @@ struct gsc_context_options {
   int32_t device_type;
   /** CUDA device number; 0 for the CPU. */
   int32_t device_index;
-  /** CPU threads a call may use, the calling one included. 0: as many as this process may run on. 1: no pool. */
+  /** CPU threads a call may use, including the calling one. 0: one per processor of this process. 1: no pool. */
   int32_t num_threads;
-  /** GSC_CPU_BEST, or one instruction set to insist on (an error if the processor lacks it). */
+  /** GSC_CPU_BEST, or one instruction set (an error if the processor lacks it). */
   int32_t cpu_target;
-  /** Replaces the thread pool if not NULL. Work is cut into a few pieces for each of num_threads. With 1 it is never
+  /** Replaces the thread pool if not NULL. Work is split into a few pieces for each of num_threads. With 1 it is never
    *  called. */
   gsc_parallel_for_fn parallel_for;
   void *parallel_for_user;
-  /** Host memory for everything the library keeps except the threads of its pool; both or neither. NULL: the C++
-   *  runtime's. */
+  /** Host memory for everything the library keeps except its threads; set both or neither. NULL: operator new. */
   gsc_allocate_fn allocate;
   gsc_release_fn release;
   void *allocator_user;
@@ -1019,16 +1020,16 @@ GSC_API gsc_status gsc_context_get_device(const gsc_context *context, int32_t *o
                                           int32_t *out_device_index);
 /** The instruction set (GSC_CPU_*) and thread count in use on the CPU. Either output may be NULL. */
 GSC_API gsc_status gsc_context_get_cpu(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
-/** Replaces the log callback; NULL silences. Not while another thread uses the context. */
+/** Replaces the log callback; NULL turns logging off. No other thread may be using the context. */
 GSC_API gsc_status gsc_context_set_log(gsc_context *context, gsc_log_fn log, void *user);
 
 /* ---------------------------------------------------------------------------------------------------------------
  * 11. Diagnosis and histograms
  * ------------------------------------------------------------------------------------------------------------ */
 
-/** What is in one tensor. */
+/** Statistics of one tensor. */
 typedef struct gsc_tensor_diagnosis {
-  /** Elements in all. */
+  /** Number of elements. */
   int64_t count;
   /** +inf and -inf. */
   int64_t inf_count;
@@ -1039,9 +1040,9 @@ typedef struct gsc_tensor_diagnosis {
   int64_t subnormal_count;
   /** Index of the first inf or NaN; -1 if there is none. */
   int64_t first_nonfinite;
-  /** Largest magnitude of the finite values; 0 if there is none. */
+  /** Largest magnitude of the finite values; 0 if there are none. */
   double amax;
-  /** Smallest non-zero magnitude of the finite values; 0 if there is none. */
+  /** Smallest non-zero magnitude of the finite values; 0 if there are none. */
   double amin;
   /** Square root of the sum of squares of the finite values, summed in fp64. */
   double l2_norm;
@@ -1053,15 +1054,15 @@ typedef struct gsc_tensor_diagnosis {
 #define GSC_EXPONENT_MIN (-160)
 
 /**
- * Describes the values of every tensor. `out_diagnosis` has `count` entries, count = the list's; `out_histogram`, if
- * not NULL, has count * GSC_EXPONENT_BINS entries, tensor after tensor. Both in host memory. The tensors are only read.
+ * Computes the statistics of every tensor. `out_diagnosis` has `count` entries, one per tensor; `out_histogram`, if not
+ * NULL, has count * GSC_EXPONENT_BINS entries, tensor after tensor. Both are in host memory. Tensors are only read.
  */
 GSC_API gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor_diagnosis *out_diagnosis,
                                                  int64_t *out_histogram, int64_t count, gsc_stream stream);
 /**
  * Recommends a loss scale from an exponent histogram of gradients taken at scale `current_scale` (> 0, finite): the
- * largest power of two that keeps the largest magnitude two binades below the overflow limit of `dtype`, in which the
- * gradients are computed. `bins` is GSC_EXPONENT_BINS. `out_flushed`, if not NULL, receives the share (0..1) of the
+ * largest power of two that keeps the largest magnitude two binades below the overflow limit of `dtype`, the dtype the
+ * gradients are computed in. `bins` is GSC_EXPONENT_BINS. `out_flushed`, if not NULL, receives the share (0..1) of the
  * counted values that would still be below that dtype's smallest subnormal at the recommended scale.
  * An empty histogram recommends current_scale. Host memory.
  */
@@ -1071,14 +1072,15 @@ GSC_API gsc_status gsc_histogram_recommend_scale(const int64_t *histogram, int64
 /* ---------------------------------------------------------------------------------------------------------------
  * 12. Operations without a scaler
  *
- * For frameworks that keep the scaler's state in arrays of their own. Device scalars are aligned to
- * their size. Tensors are validated like those of a list, but not for overlap. Host memory for the plan is kept in the
- * context, so a repeated call does not allocate.
+ * For frameworks that keep the scaler's state in arrays of their own. Device scalars must be aligned to their size.
+ * Tensors are validated like those of a list, but not for overlap. The context keeps the host memory of the plan, so a
+ * repeated call does not allocate.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
  * t[i] *= *inv_scale in place for `count` tensors; *found_inf becomes 1 if any element is inf or NaN before or after,
- * else it is left as it is. = PyTorch's _amp_foreach_non_finite_check_and_unscale_. Both are device scalars.
+ * and is not written otherwise. The same as PyTorch's _amp_foreach_non_finite_check_and_unscale_. Both are device
+ * scalars.
  */
 GSC_API gsc_status gsc_ops_unscale_check(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                          float *found_inf, const float *inv_scale, gsc_stream stream);
@@ -1122,10 +1124,10 @@ GSC_API uint32_t gsc_library_get_abi_version(void);
 /** One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures. Static storage. */
 GSC_API const char *gsc_library_get_build_info(void);
 
-/** All functions above as pointers, in <gradscaler/api.h>. Append-only. */
+/** Pointers to all functions above; defined in <gradscaler/api.h>. Append-only. */
 typedef struct gsc_api gsc_api;
 /**
- * The function table for ABI number `abi_version`, or NULL if this library does not have it. Static storage; valid
+ * The function table for ABI number `abi_version`, or NULL if this library does not provide it. Static storage; valid
  * until the library is unloaded. Check struct_size before using a field that a later release appended.
  */
 GSC_API const gsc_api *gsc_library_get_api(uint32_t abi_version);

@@ -2,9 +2,9 @@
 #ifndef GRADSCALER_GRADSCALER_HPP
 #define GRADSCALER_GRADSCALER_HPP
 //
-// C++20 over the C ABI and nothing else: owning handles, std::span, options with named initialisers, one exception.
-// Names are those of <gradscaler/gradscaler.h> without their prefix, and so are the contracts: what a call does, which
-// memory and which stream it needs and when it fails is written there. Where C returns a status, Error is thrown.
+// C++20 over the C ABI and nothing else: owning handles, std::span, options with named initializers, one exception.
+// Names are those of <gradscaler/gradscaler.h> without their prefix; the contracts (what a call does, which memory and
+// stream it needs, when it fails) are written there. Where C returns a status, Error is thrown.
 //
 //     gradscaler::Context ctx;                                              // the CPU, all its threads
 //     gradscaler::TensorList params(ctx, {gradscaler::tensor(weights)});    // weights: std::vector<float>
@@ -19,7 +19,7 @@
 //     }
 //
 // Objects own their handle and can be moved, not copied; a moved-from object may only be assigned to or destroyed.
-// They may go in any order. Buffers stay yours and must outlive the lists over them.
+// They may be destroyed in any order. Buffers stay yours and must outlive the lists over them.
 //
 #include <gradscaler/cpp/base.hpp>
 #include <gradscaler/cpp/context.hpp>

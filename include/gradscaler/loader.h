@@ -3,7 +3,7 @@
 #define GRADSCALER_LOADER_H
 /*
  * Loads gradscaler at run time: include this file, link nothing (systems whose dlopen is not in the C library, such as
- * glibc before 2.34, want -ldl), and call everything through the table.
+ * glibc before 2.34, need -ldl), and call everything through the table.
  *
  *     gsc_library library; char message[1024];
  *     if (!gsc_library_open(&library, NULL, message, sizeof message)) { fprintf(stderr, "%s\n", message); return 1; }
@@ -11,7 +11,7 @@
  *     ...
  *     gsc_library_close(&library);
  *
- * C99 and C++; POSIX and Windows. It leaves everything after finding the table to <gradscaler/api.h>.
+ * C99 and C++; POSIX and Windows. The table itself is in <gradscaler/api.h>.
  */
 #include <gradscaler/api.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@
 #include <unistd.h>
 #endif
 
-/** The file name that the system's search is asked for: that of this header's ABI number. */
+/** The file name that the system's loader searches for, with this header's ABI number. */
 #if defined(_WIN32)
 #define GSC_LIBRARY_NAME "gradscaler.dll"
 #elif defined(__APPLE__)
@@ -49,7 +49,7 @@ typedef struct gsc_library {
   const gsc_api *api;
 } gsc_library;
 
-/* Appends to a message that may be full or absent; what does not fit is cut off. */
+/* Appends to a message that may be full or NULL; what does not fit is cut off. */
 static inline void gsc_library_say_(char *message, size_t message_size, const char *text) {
   size_t length, room;
   if (message == NULL || message_size == 0) return;
@@ -60,7 +60,7 @@ static inline void gsc_library_say_(char *message, size_t message_size, const ch
   message[length + room] = '\0';
 }
 
-/* The system's words for the last failure to load. */
+/* The system's message for the last failure to load. */
 static inline void gsc_library_say_reason_(char *message, size_t message_size) {
 #if defined(_WIN32)
   wchar_t wide[256];
@@ -79,7 +79,7 @@ static inline void gsc_library_say_reason_(char *message, size_t message_size) {
 #endif
 }
 
-/* Unloads and forgets. */
+/* Unloads the library. */
 static inline void gsc_library_unload_(void *handle) {
 #if defined(_WIN32)
   if (handle != NULL) FreeLibrary((HMODULE)handle);
@@ -126,7 +126,7 @@ static inline int gsc_library_try_(gsc_library *library, const char *path, char 
   library->api = get_api(GSC_ABI_VERSION);
   if (library->api == NULL) {
     char text[64];
-    snprintf(text, sizeof text, "it does not speak ABI %u", (unsigned)GSC_ABI_VERSION);
+    snprintf(text, sizeof text, "it does not provide ABI %u", (unsigned)GSC_ABI_VERSION);
     gsc_library_say_(message, message_size, text);
     gsc_library_unload_(handle);
     return 0;
@@ -135,8 +135,7 @@ static inline int gsc_library_try_(gsc_library *library, const char *path, char 
   return 1;
 }
 
-/* Copies GRADSCALER_LIBRARY. 0 if it is empty, not set, too long, or not to be trusted because the program runs with
- * more rights than its user has. */
+/* Copies GRADSCALER_LIBRARY. 0 if it is unset, empty or too long, or if the program is setuid or setgid. */
 static inline int gsc_library_environment_(char *path, size_t path_size) {
 #if defined(_WIN32)
   wchar_t wide[4096];
@@ -154,11 +153,10 @@ static inline int gsc_library_environment_(char *path, size_t path_size) {
 
 /**
  * Loads the library and fetches its table. `path` NULL: the file named by the environment variable GRADSCALER_LIBRARY
- * if it is set, then GSC_LIBRARY_NAME by the system's search; else exactly `path`. On Windows paths and messages are
- * UTF-8. Returns 1 on success. Else returns 0
- * with *library cleared and a sentence in `message` (may be NULL; at most message_size bytes with the final zero) that
- * lists every path tried with the loader's reason. On success `message` is "".
- * A library older than this header may lack functions that the header's release added: see GSC_API_HAS.
+ * if it is set, then GSC_LIBRARY_NAME where the system searches; else exactly `path`. On Windows paths and messages are
+ * UTF-8. Returns 1 on success, with "" in `message`. Else returns 0 with *library cleared and a sentence in `message`
+ * (may be NULL; at most message_size bytes with the final zero) that lists every path tried and why it failed.
+ * A library older than this header may lack functions that the header declares: see GSC_API_HAS.
  */
 static inline int gsc_library_open(gsc_library *library, const char *path, char *message, size_t message_size) {
   char from_environment[4096];
@@ -179,7 +177,7 @@ static inline int gsc_library_open(gsc_library *library, const char *path, char 
 
 /**
  * Unloads the library. Destroy every object first and let every stream finish; the table and all strings of the library
- * are gone afterwards. Nothing happens if none is loaded.
+ * become invalid. Does nothing if none is loaded.
  */
 static inline void gsc_library_close(gsc_library *library) {
   if (library->handle != NULL) gsc_library_unload_(library->handle);

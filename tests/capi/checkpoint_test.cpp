@@ -124,7 +124,7 @@ TEST(Checkpoint, ForeignOnesAreNamed) {
   };
   refused(6, '1', "format 2");
   refused(8, 0x04030201u, "other byte order");
-  refused(8, 7u, "mark of the byte order");
+  refused(8, 7u, "byte-order mark");
   refused(12, int32_t{GSC_LION}, "kind");
   refused(24, int64_t{3}, "3 tensors");
   refused(32, int64_t{-1}, "applied");

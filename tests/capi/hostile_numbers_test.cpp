@@ -216,11 +216,11 @@ TEST(Factors, ThatLeaveTheScaleWhereItIsAreRefused) {
     options.flags = fp32 ? GSC_SCALER_FP32_PRODUCTS : 0;
     options.growth_factor = above;
     EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), &options, &made), GSC_ERROR_INVALID_ARGUMENT,
-                     "options.growth_factor", "never move");
+                     "options.growth_factor", "never change");
     options.growth_factor = 2.0;
     options.backoff_factor = below;
     EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), &options, &made), GSC_ERROR_INVALID_ARGUMENT,
-                     "options.backoff_factor", "never move");
+                     "options.backoff_factor", "never change");
     options.growth_factor = 1.0 + 0x1p-23;  // the next float
     options.backoff_factor = 1.0 - 0x1p-24;
     const Scaler scaler = make_scaler(context, options);

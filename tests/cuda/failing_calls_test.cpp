@@ -401,7 +401,7 @@ TEST(FailingCalls, AHalfLoadedOptimizerWaitsForAnotherLoad) {
   EXPECT_GSC_ERROR(gsc_optimizer_load_sync(w.optimizer(), want.data(), w.saved_bytes, nullptr), GSC_ERROR_DEVICE,
                    "writing to the device failed");
   emulation::fail_call(-1);
-  EXPECT_GSC_ERROR(w.training.step(), GSC_ERROR_BAD_STATE, "half of a checkpoint");
+  EXPECT_GSC_ERROR(w.training.step(), GSC_ERROR_BAD_STATE, "part of a checkpoint");
   EXPECT_GSC_ERROR(gsc_optimizer_save_sync(w.optimizer(), w.saved.data(), w.saved_bytes, nullptr), GSC_ERROR_BAD_STATE,
                    "load it again");
   EXPECT_GSC_OK(gsc_optimizer_load_sync(w.optimizer(), want.data(), w.saved_bytes, nullptr));

@@ -35,7 +35,7 @@ namespace Gradscaler
     /// <summary>IEEE binary32.</summary>
     Fp32 = NativeCalls.FP32,
     /// <summary>
-    /// IEEE binary64. As gradients of smaller parameters they are used in fp32, and overflow where fp32 does.
+    /// IEEE binary64. Gradients of narrower parameters are converted to fp32, and overflow where fp32 does.
     /// </summary>
     Fp64 = NativeCalls.FP64,
   }
@@ -72,7 +72,7 @@ namespace Gradscaler
     Inf = NativeCalls.NORM_INF,
   }
 
-  /// <summary>When the hysteresis counter is filled up again.</summary>
+  /// <summary>When the hysteresis counter is refilled.</summary>
   public enum HysteresisRefill
   {
     /// <summary>When the scale grows (Megatron-LM, DeepSpeed, ColossalAI).</summary>
@@ -98,14 +98,13 @@ namespace Gradscaler
     FirstOneLater = NativeCalls.GROWTH_FIRST_ONE_LATER,
   }
 
-  /// <summary>What happens at an overflow if the scale is at its minimum, min_scale.</summary>
+  /// <summary>What happens on overflow when the scale is at its minimum, min_scale.</summary>
   public enum FloorAction
   {
     /// <summary>The scale stays there.</summary>
     Clamp = NativeCalls.FLOOR_CLAMP,
     /// <summary>
-    /// As FloorAction.Clamp; after a number of skips in a row, floor_patience, the report says so and a warning is
-    /// logged.
+    /// As FloorAction.Clamp; after floor_patience skips in a row the report says so and a warning is logged.
     /// </summary>
     Report = NativeCalls.FLOOR_REPORT,
     /// <summary>
@@ -159,9 +158,9 @@ namespace Gradscaler
   /// <summary>Instruction sets of the CPU kernels, all of which give the same bits.</summary>
   public enum CpuTarget
   {
-    /// <summary>The best of this processor and this build.</summary>
+    /// <summary>The best that the processor and the build support.</summary>
     Best = NativeCalls.CPU_BEST,
-    /// <summary>Plain C++, whatever the compiler's baseline is (SSE2 on x86-64, NEON on AArch64).</summary>
+    /// <summary>Plain C++ for the compiler's baseline (SSE2 on x86-64, NEON on AArch64).</summary>
     Baseline = NativeCalls.CPU_BASELINE,
     /// <summary>AVX2, FMA and F16C.</summary>
     Avx2 = NativeCalls.CPU_AVX2,

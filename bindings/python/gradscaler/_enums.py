@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from ._native import Names
 
-#: When the hysteresis counter is filled up again.
+#: When the hysteresis counter is refilled.
 HYSTERESIS_REFILL = Names("REFILL_", "on_growth", "on_clean_step", "consecutive")
 #: Which clean step makes the scale grow; G is the growth interval.
 GROWTH_TIMING = Names("GROWTH_", "at_interval", "one_later", "first_one_later")
-#: What happens at an overflow if the scale is at its minimum, min_scale.
+#: What happens on overflow when the scale is at its minimum, min_scale.
 FLOOR_ACTION = Names("FLOOR_", "clamp", "report", "error")
 #: Systems whose policy is reproduced step by step.
 PRESET = Names("PRESET_", "torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "tensorflow", "keras", "flax",

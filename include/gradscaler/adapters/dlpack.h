@@ -2,13 +2,13 @@
 #ifndef GRADSCALER_ADAPTERS_DLPACK_H
 #define GRADSCALER_ADAPTERS_DLPACK_H
 /*
- * A gsc_tensor from a DLPack tensor, as the frameworks hand them over. Nothing is copied and nothing is owned: the
- * DLManagedTensor must not be deleted before the last list that points into it. Needs DLPack 0.5 or later.
+ * A gsc_tensor from a DLPack tensor, as frameworks export them. Nothing is copied and nothing is owned: the
+ * DLManagedTensor must outlive the last list that refers to its memory. Needs DLPack 0.5 or later.
  *
  *     gsc_tensor t;
  *     if (gsc_dlpack_tensor(&managed->dl_tensor, &t) == GSC_OK) ...
  *
- * These functions leave gsc_error_get_message() alone; what each status means is said below.
+ * These functions do not set gsc_error_get_message(); each comment says what a status means.
  */
 #include <dlpack/dlpack.h>
 #include <gradscaler/gradscaler.h>
@@ -22,8 +22,8 @@ static inline int32_t gsc_dlpack_dtype(DLDataType dtype) {
 }
 
 /**
- * Describes `dl` as a flat buffer. INVALID_ARGUMENT: a pointer is NULL, or a size is negative. UNSUPPORTED: another
- * dtype than fp16, bf16, fp32 and fp64, or elements that do not lie one after the other in row-major order.
+ * Describes `dl` as a flat buffer. INVALID_ARGUMENT: a pointer is NULL, or a size is negative. UNSUPPORTED: a
+ * dtype other than fp16, bf16, fp32 and fp64, or elements that are not contiguous in row-major order.
  */
 static inline gsc_status gsc_dlpack_tensor(const DLTensor *dl, gsc_tensor *out_tensor) {
   int64_t count = 1;
@@ -51,7 +51,7 @@ static inline gsc_status gsc_dlpack_tensor(const DLTensor *dl, gsc_tensor *out_t
 }
 
 /**
- * The device as gsc_context_options has it. Pinned host memory is the CPU's, managed memory the CUDA device's.
+ * The device, in the terms of gsc_context_options. Pinned host memory is the CPU's, managed memory the CUDA device's.
  * UNSUPPORTED: another kind of device.
  */
 static inline gsc_status gsc_dlpack_device(DLDevice device, int32_t *out_type, int32_t *out_index) {
@@ -72,7 +72,7 @@ static inline gsc_status gsc_dlpack_device(DLDevice device, int32_t *out_type, i
 }
 
 #if defined(DLPACK_MAJOR_VERSION) && DLPACK_MAJOR_VERSION >= 1
-/** As gsc_dlpack_tensor, for what is to be written: UNSUPPORTED also if the tensor is read-only. */
+/** As gsc_dlpack_tensor, for tensors that will be written: UNSUPPORTED also if the tensor is read-only. */
 static inline gsc_status gsc_dlpack_writable_tensor(const DLManagedTensorVersioned *dl, gsc_tensor *out_tensor) {
   if (dl == NULL) return GSC_ERROR_INVALID_ARGUMENT;
   if ((dl->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0) return GSC_ERROR_UNSUPPORTED;

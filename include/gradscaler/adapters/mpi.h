@@ -2,9 +2,9 @@
 #ifndef GRADSCALER_ADAPTERS_MPI_H
 #define GRADSCALER_ADAPTERS_MPI_H
 /*
- * A gsc_reducer over an MPI communicator, for scalers on the CPU: MPI knows no stream, so it cannot wait for work that
- * a CUDA device has yet to do. The library itself does not know MPI: whoever includes this header has <mpi.h> and links
- * MPI.
+ * A gsc_reducer over an MPI communicator, for scalers on the CPU only: MPI knows nothing of CUDA streams and would not
+ * wait for work enqueued on them. The library itself does not depend on MPI; a program that includes this header needs
+ * <mpi.h> and links MPI.
  *
  *     static MPI_Comm comm = MPI_COMM_WORLD;
  *     gsc_reducer reducer = gsc_mpi_reducer(&comm);

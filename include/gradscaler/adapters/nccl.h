@@ -3,7 +3,8 @@
 #define GRADSCALER_ADAPTERS_NCCL_H
 /*
  * A gsc_reducer over an NCCL communicator: one all-reduce of two doubles for each list checked, enqueued on the stream
- * of the call. The library itself does not know NCCL: whoever includes this header has nccl.h and links NCCL.
+ * of the call. The library itself does not depend on NCCL; a program that includes this header needs nccl.h and links
+ * NCCL.
  *
  *     gsc_reducer reducer = gsc_nccl_reducer(comm);
  *     gsc_scaler_set_reducer(scaler, &reducer);

@@ -2,9 +2,9 @@
 #ifndef GRADSCALER_ADAPTERS_OPENMP_H
 #define GRADSCALER_ADAPTERS_OPENMP_H
 /*
- * A gsc_parallel_for_fn on the program's OpenMP threads, for trainers that have some: two pools for the same processors
- * would wait for each other, because idle OpenMP threads keep their processor for a while. Needs OpenMP 4.5 and the
- * compiler's switch for it (-fopenmp); the library itself does not know OpenMP.
+ * A gsc_parallel_for_fn on the program's OpenMP threads, for trainers that already have them. Two pools on the same
+ * processors would slow each other down, because idle OpenMP threads spin for a while. Needs OpenMP 4.5 and the
+ * compiler's option for it (-fopenmp); the library itself does not depend on OpenMP.
  *
  *     gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
  *     gsc_openmp_use(&options);
@@ -18,8 +18,8 @@
 #include <omp.h>
 
 /**
- * A gsc_parallel_for_fn; user is not used. Outside of a parallel region it opens one. Inside of one it makes tasks,
- * which the region's threads run while they wait at a barrier, as they do during `omp single`.
+ * A gsc_parallel_for_fn; user is not used. Outside a parallel region it opens one. Inside one it creates tasks, which
+ * the region's threads run while they wait at a barrier, as they do during `omp single`.
  */
 static inline void gsc_openmp_parallel_for(void *user, int32_t count, gsc_task_fn body, void *argument) {
   int32_t i;

@@ -2,14 +2,14 @@
 #ifndef GRADSCALER_ADAPTERS_SHARED_POOL_HPP
 #define GRADSCALER_ADAPTERS_SHARED_POOL_HPP
 //
-// One thread pool for any number of contexts: each context otherwise starts its own, so that 200 contexts on 16
-// processors have 3000 threads. Calls on several threads share the workers.
+// One thread pool for any number of contexts. Otherwise each context starts its own, and 200 contexts on 16 processors
+// have 3000 threads. Calls from several threads share the workers.
 //
-//     gradscaler::SharedPool pool;                           // as many threads as the machine has, the caller included
+//     gradscaler::SharedPool pool;                           // one thread per processor, including the caller
 //     gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
 //     pool.use_in(options);                                  // for every context
 //
-// WorkQueue is the same without threads: an engine lets threads of its own work in it. C++17, no library needed.
+// WorkQueue is the same without threads: an engine has its own threads work in it. C++17, nothing to link.
 //
 #include <gradscaler/gradscaler.h>
 
@@ -27,16 +27,16 @@
 
 namespace gradscaler {
 
-/// Parallel regions for which threads of the caller's work. Allocates nothing. It must outlive the contexts that use
-/// it, and their objects.
+/// Runs parallel regions on the caller's threads. Allocates nothing. Must outlive the contexts that use it, and their
+/// objects.
 class WorkQueue {
  public:
   WorkQueue() = default;
   WorkQueue(const WorkQueue &) = delete;
   WorkQueue &operator=(const WorkQueue &) = delete;
 
-  /// Sets num_threads and parallel_for of a gsc_context_options or gradscaler::ContextOptions. `threads` is how many
-  /// take part, the one that calls the library included. With fewer in work() results are the same.
+  /// Sets num_threads and parallel_for of a gsc_context_options or gradscaler::ContextOptions. `threads` take
+  /// part, including the one that calls the library. Results are the same with fewer threads in work().
   template <typename Options>
   void use_in(Options &options, int32_t threads) noexcept {
     options.num_threads = threads;
@@ -44,7 +44,7 @@ class WorkQueue {
     options.parallel_for_user = this;
   }
 
-  /// Runs tasks until stop(). To be called on a thread of the caller's.
+  /// Runs tasks until stop(). Call it on a thread of your own.
   void work() {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
@@ -147,11 +147,11 @@ class WorkQueue {
   std::atomic<int32_t> open_{0};  ///< regions in the list
 };
 
-/// A WorkQueue with threads. It must outlive the contexts that use it, and their objects.
+/// A WorkQueue with threads. Must outlive the contexts that use it, and their objects.
 class SharedPool {
  public:
-  /// `threads` take part, the one that calls the library included; 0: as many as the machine has. Fewer if the system
-  /// gives no more.
+  /// `threads` take part, including the one that calls the library; 0: one per processor. Fewer if the system cannot
+  /// start so many.
   explicit SharedPool(int32_t threads = 0) : state_(new State) {
     if (threads <= 0) threads = static_cast<int32_t>(std::thread::hardware_concurrency());
     state_->threads = threads < 1 ? 1 : threads;
@@ -165,7 +165,7 @@ class SharedPool {
   SharedPool &operator=(const SharedPool &) = delete;
   ~SharedPool() {
     if (!is_of_this_process()) {
-      state_.release();  // the threads of the parent cannot be joined
+      state_.release();  // the parent's threads cannot be joined
       return;
     }
     state_->queue.stop();

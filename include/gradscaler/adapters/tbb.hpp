@@ -2,8 +2,8 @@
 #ifndef GRADSCALER_ADAPTERS_TBB_HPP
 #define GRADSCALER_ADAPTERS_TBB_HPP
 //
-// A gsc_parallel_for_fn on oneTBB's threads. The library itself does not know TBB: whoever includes this header has
-// oneTBB 2021 or later and links it.
+// A gsc_parallel_for_fn on oneTBB's threads. The library itself does not depend on TBB; a program that
+// includes this header needs oneTBB 2021 or later and links it.
 //
 //     gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
 //     gradscaler::use_tbb(options);
@@ -16,8 +16,8 @@
 namespace gradscaler {
 
 /// A gsc_parallel_for_fn; user is a tbb::task_arena, or NULL for the arena of the calling thread.
-/// Isolated: while the calling thread waits it takes none of the program's other tasks, of which one might use the
-/// objects of this call. Not cancelled with the task group of the caller.
+/// Isolated: while the calling thread waits it runs none of the program's other tasks, which might use the objects of
+/// this call. Not cancelled with the caller's task group.
 inline void tbb_parallel_for(void *user, int32_t count, gsc_task_fn body, void *argument) noexcept {
   const auto run = [=] {
     ::tbb::this_task_arena::isolate([=] {

@@ -2,8 +2,8 @@
 #ifndef GRADSCALER_CPP_BASE_HPP
 #define GRADSCALER_CPP_BASE_HPP
 //
-// What every part of gradscaler.hpp stands on: the exception and the owner of one C object; the enumerations are in
-// enums.hpp. The objects themselves are in the files beside this one.
+// The base of gradscaler.hpp: the exception, and the owner of one C object. The enumerations are in enums.hpp, the
+// objects in the files beside this one.
 //
 #include <cstdint>
 #include <gradscaler/cpp/enums.hpp>
@@ -13,7 +13,7 @@
 
 namespace gradscaler {
 
-/// What every failing call throws: the library's message, the status behind it, and what it is about.
+/// Thrown by every failing call: the library's message, its status, and the failure in fields.
 class Error : public std::runtime_error {
  public:
   Error(gsc_status status, const std::string &message)
@@ -21,7 +21,7 @@ class Error : public std::runtime_error {
   Error(const gsc_error &details, const std::string &message) : std::runtime_error(message), details_(details) {}
   /// GSC_ERROR_*.
   gsc_status status() const noexcept { return details_.status; }
-  /// Function, argument, field, index and tensor; empty for what this layer finds before it calls the library.
+  /// Function, argument, field, index and tensor; empty if this layer found the error before calling the library.
   const gsc_error &details() const noexcept { return details_; }
 
  private:
@@ -53,7 +53,7 @@ class Handle {
  public:
   /// The object, still owned by this.
   Object *get() const noexcept { return object_.get(); }
-  /// Gives the object to the caller, who destroys it.
+  /// Hands the object to the caller, who must destroy it.
   [[nodiscard]] Object *release() noexcept { return object_.release(); }
   /// False after release or a move.
   explicit operator bool() const noexcept { return object_ != nullptr; }
@@ -67,7 +67,7 @@ class Handle {
   std::unique_ptr<Object, Destroy> object_;
 };
 
-/// Tells the constructor that takes over an object from those that make one.
+/// Selects the constructor that takes over an existing object.
 struct Adopt {};
 
 }  // namespace detail

@@ -2,7 +2,7 @@
 #ifndef GRADSCALER_CPP_CONTEXT_HPP
 #define GRADSCALER_CPP_CONTEXT_HPP
 //
-// The library and its devices: gradscaler::Context over gsc_context, with options that have named initialisers.
+// The library and its devices: gradscaler::Context over gsc_context, with options that have named initializers.
 // Contracts are those of gradscaler.h. Include <gradscaler/gradscaler.hpp>.
 //
 #include <cstdint>
@@ -73,7 +73,7 @@ class Context : public detail::Handle<gsc_context> {
     detail::check(gsc_context_create(&c, &made));
     take(made);
   }
-  /// Takes over an object made by the C ABI.
+  /// Takes ownership of an object created through the C ABI.
   static Context adopt(gsc_context *object) noexcept { return Context(object, detail::Adopt{}); }
 
   struct Device {

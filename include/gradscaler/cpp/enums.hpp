@@ -18,7 +18,7 @@ enum class DType : int32_t {
   bf16 = GSC_BF16,
   /// IEEE binary32.
   fp32 = GSC_FP32,
-  /// IEEE binary64. As gradients of smaller parameters they are used in fp32, and overflow where fp32 does.
+  /// IEEE binary64. Gradients of narrower parameters are converted to fp32, and overflow where fp32 does.
   fp64 = GSC_FP64
 };
 
@@ -46,7 +46,7 @@ enum class Norm : int32_t {
   inf = GSC_NORM_INF
 };
 
-/// When the hysteresis counter is filled up again.
+/// When the hysteresis counter is refilled.
 enum class HysteresisRefill : int32_t {
   /// When the scale grows (Megatron-LM, DeepSpeed, ColossalAI).
   on_growth = GSC_REFILL_ON_GROWTH,
@@ -66,11 +66,11 @@ enum class GrowthTiming : int32_t {
   first_one_later = GSC_GROWTH_FIRST_ONE_LATER
 };
 
-/// What happens at an overflow if the scale is at its minimum, min_scale.
+/// What happens on overflow when the scale is at its minimum, min_scale.
 enum class FloorAction : int32_t {
   /// The scale stays there.
   clamp = GSC_FLOOR_CLAMP,
-  /// As GSC_FLOOR_CLAMP; after a number of skips in a row, floor_patience, the report says so and a warning is logged.
+  /// As GSC_FLOOR_CLAMP; after floor_patience skips in a row the report says so and a warning is logged.
   report = GSC_FLOOR_REPORT,
   /// As GSC_FLOOR_REPORT; reading the report then fails with GSC_ERROR_SCALE_FLOOR, with the report filled in.
   error = GSC_FLOOR_ERROR
@@ -118,9 +118,9 @@ enum class DeviceType : int32_t {
 
 /// Instruction sets of the CPU kernels, all of which give the same bits.
 enum class CpuTarget : int32_t {
-  /// The best of this processor and this build.
+  /// The best that the processor and the build support.
   best = GSC_CPU_BEST,
-  /// Plain C++, whatever the compiler's baseline is (SSE2 on x86-64, NEON on AArch64).
+  /// Plain C++ for the compiler's baseline (SSE2 on x86-64, NEON on AArch64).
   baseline = GSC_CPU_BASELINE,
   /// AVX2, FMA and F16C.
   avx2 = GSC_CPU_AVX2,

@@ -35,7 +35,7 @@ inline void cast(const Context &context, Tensors src, Tensors dst, gsc_stream st
   const int64_t count = detail::same_count("src", src, "dst", dst);
   detail::check(gsc_ops_cast(context.get(), src.data(), dst.data(), count, stream));
 }
-/// `tensor_norms`: one number a tensor, in device memory, or nullptr.
+/// `tensor_norms`: one number per tensor, in device memory, or nullptr.
 inline void norm(const Context &context, Tensors tensors, Norm norm_type, double *out_norm,
                  double *tensor_norms = nullptr, gsc_stream stream = nullptr) {
   detail::check(gsc_ops_norm(context.get(), tensors.data(), tensors.count(), static_cast<int32_t>(norm_type), out_norm,

@@ -2,7 +2,7 @@
 #ifndef GRADSCALER_CPP_OPTIMIZER_HPP
 #define GRADSCALER_CPP_OPTIMIZER_HPP
 //
-// gradscaler::Optimizer over gsc_optimizer, with options that have named initialisers. The scaler that drives it is
+// gradscaler::Optimizer over gsc_optimizer, with options that have named initializers. The scaler that drives it is
 // in scaler.hpp. Contracts are those of gradscaler.h. Include <gradscaler/gradscaler.hpp>.
 //
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace gradscaler {
 
-/// Hyper-parameters of gsc_optimizer_options. What is not given has the default of the kind.
+/// Hyper-parameters of gsc_optimizer_options. Those not set have the default of the kind.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::adamw;
   /// GSC_OPTIMIZER_* bits.
@@ -63,7 +63,7 @@ struct OptimizerOptions {
 /// A fused optimizer. Keeps its lists alive, not their buffers.
 class Optimizer : public detail::Handle<gsc_optimizer> {
  public:
-  /// `state`: one list a slot of the kind, or empty: then the library makes them.
+  /// `state`: one list per slot of the kind, or empty: then the library allocates them.
   Optimizer(const Context &context, const OptimizerOptions &options, TensorListRef params, TensorListRef grads,
             TensorListRef model_copy = {}, std::span<const TensorListRef> state = {}) {
     const gsc_optimizer_options c = options.to_c();

@@ -2,7 +2,7 @@
 #ifndef GRADSCALER_CPP_SCALER_HPP
 #define GRADSCALER_CPP_SCALER_HPP
 //
-// gradscaler::GradScaler over gsc_scaler, with options that have named initialisers. Contracts are those of
+// gradscaler::GradScaler over gsc_scaler, with options that have named initializers. Contracts are those of
 // gradscaler.h. Include <gradscaler/gradscaler.hpp>.
 //
 #include <algorithm>
@@ -98,7 +98,7 @@ class GradScaler : public detail::Handle<gsc_scaler> {
 
   // One iteration.
 
-  /// dst = src * scale; as many tensors in one as in the other.
+  /// dst = src * scale, for equally many tensors.
   void scale(Tensors src, Tensors dst, gsc_stream stream = nullptr) {
     const int64_t count = detail::same_count("src", src, "dst", dst);
     detail::check(gsc_scaler_scale(get(), src.data(), dst.data(), count, stream));
@@ -121,7 +121,7 @@ class GradScaler : public detail::Handle<gsc_scaler> {
   void step(Optimizer &optimizer, gsc_stream stream = nullptr) {
     detail::check(gsc_scaler_step(get(), optimizer.get(), stream));
   }
-  /// For an optimizer of your own: true if the step is to be applied.
+  /// For an optimizer of your own: true if the step must be applied.
   [[nodiscard]] bool should_step_sync(TensorListRef grads, gsc_stream stream = nullptr) {
     int32_t apply = 0;
     detail::check(gsc_scaler_should_step_sync(get(), grads.get(), &apply, stream));
@@ -144,18 +144,19 @@ class GradScaler : public detail::Handle<gsc_scaler> {
     detail::check(gsc_scaler_get_scale_sync(get(), &scale, stream));
     return scale;
   }
-  /// Null: all lists of the last update. Under FloorAction::error throws at the floor; use the form below to see why.
+  /// Null: all lists of the last update. Throws at the floor under FloorAction::error; the overload below has the
+  /// report.
   gsc_report get_report_sync(TensorListRef grads = {}, gsc_stream stream = nullptr) {
     gsc_report report{};
     get_report_sync(report, grads, stream);
     return report;
   }
-  /// Fills in `report`, also when it then throws Error with GSC_ERROR_SCALE_FLOOR.
+  /// Fills in `report` even if it throws Error with GSC_ERROR_SCALE_FLOOR.
   void get_report_sync(gsc_report &report, TensorListRef grads = {}, gsc_stream stream = nullptr) {
     report.struct_size = sizeof report;
     detail::check(gsc_scaler_get_report_sync(get(), grads.get(), &report, stream));
   }
-  /// `report`: pinned memory for CUDA, alive until the stream has passed.
+  /// `report`: pinned memory for CUDA; it must outlive the copy on the stream.
   void read_report_async(gsc_report &report, TensorListRef grads = {}, gsc_stream stream = nullptr) {
     report.struct_size = sizeof report;
     detail::check(gsc_scaler_read_report_async(get(), grads.get(), &report, stream));

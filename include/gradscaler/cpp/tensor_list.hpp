@@ -43,7 +43,7 @@ Tensor tensor(Range &&data, DType dtype) {
   return tensor(std::ranges::data(data), static_cast<int64_t>(std::ranges::size(data)), dtype);
 }
 
-/// Parameter type: one tensor, several in braces, or a contiguous range of them. Valid during the call only.
+/// Parameter type: one tensor, several in braces, or a contiguous range of them. Valid only during the call.
 class Tensors {
  public:
   Tensors(const Tensor &one) noexcept : data_(&one), count_(1) {}
@@ -70,7 +70,7 @@ inline int64_t same_count(const char *first_name, Tensors first, const char *sec
 
 }  // namespace detail
 
-/// Result of diagnose_sync: one entry a tensor, and GSC_EXPONENT_BINS bins a tensor if they were asked for.
+/// Result of diagnose_sync: one entry per tensor, and GSC_EXPONENT_BINS bins per tensor if requested.
 struct Diagnosis {
   std::vector<gsc_tensor_diagnosis> tensors;
   std::vector<int64_t> histogram;
@@ -78,7 +78,7 @@ struct Diagnosis {
 
 namespace detail {
 
-/// What can be done with a list, owned or borrowed.
+/// Operations on a list, owned or borrowed.
 template <typename List>
 class ListCalls {
  public:
@@ -118,7 +118,7 @@ class ListCalls {
 
 }  // namespace detail
 
-/// A list that something else owns; null by default. Copied like a pointer.
+/// A borrowed list; null by default. Copied like a pointer.
 class TensorListRef : public detail::ListCalls<TensorListRef> {
  public:
   TensorListRef(gsc_tensor_list *list = nullptr) noexcept : list_(list) {}

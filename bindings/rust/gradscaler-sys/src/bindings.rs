@@ -16,7 +16,7 @@ pub const GSC_VERSION_PATCH: i32 = 0;
 /// ABI number: the N of libgradscaler.so.N. Functions and struct fields are only ever appended
 /// within one number.
 pub const GSC_ABI_VERSION: u32 = 1;
-/// gsc_scaler_state.format. Tells a scaler's state from other data.
+/// The value of gsc_scaler_state.format.
 pub const GSC_SCALER_STATE_FORMAT: u32 = 0x31435347;
 /// Bins of an exponent histogram: bin b counts the finite values x with floor(log2(|x|)) == b +
 /// GSC_EXPONENT_MIN.
@@ -49,7 +49,7 @@ pub const GSC_FP16: i32 = 1;
 pub const GSC_BF16: i32 = 2;
 /// IEEE binary32.
 pub const GSC_FP32: i32 = 3;
-/// IEEE binary64. As gradients of smaller parameters they are used in fp32, and overflow where fp32
+/// IEEE binary64. Gradients of narrower parameters are converted to fp32, and overflow where fp32
 /// does.
 pub const GSC_FP64: i32 = 4;
 /// Reserved; refused by this version.
@@ -72,7 +72,7 @@ pub const GSC_LION: i32 = 4;
 pub const GSC_LAMB: i32 = 5;
 /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
 pub const GSC_OPTIMIZER_NESTEROV: u32 = 1;
-/// ADAM, ADAMW: the maximum of all exp_avg_sq so far normalises the step.
+/// ADAM, ADAMW: the step is normalized by the largest exp_avg_sq so far.
 pub const GSC_OPTIMIZER_AMSGRAD: u32 = 2;
 /// Ascend instead of descend.
 pub const GSC_OPTIMIZER_MAXIMIZE: u32 = 4;
@@ -82,7 +82,7 @@ pub const GSC_OPTIMIZER_ZERO_GRADS: u32 = 8;
 pub const GSC_OPTIMIZER_WRITE_GRADS: u32 = 16;
 /// An inf or NaN was found: the step was, or will be, skipped.
 pub const GSC_REPORT_OVERFLOW: u32 = 1;
-/// The scale cannot be lowered further and floor_patience is used up (needs GSC_FLOOR_REPORT or
+/// The scale cannot be lowered further and floor_patience has run out (needs GSC_FLOOR_REPORT or
 /// _ERROR).
 pub const GSC_REPORT_AT_FLOOR: u32 = 2;
 /// Square root of the sum of squares.
@@ -104,8 +104,8 @@ pub const GSC_GROWTH_ONE_LATER: i32 = 1;
 pub const GSC_GROWTH_FIRST_ONE_LATER: i32 = 2;
 /// The scale stays there.
 pub const GSC_FLOOR_CLAMP: i32 = 0;
-/// As GSC_FLOOR_CLAMP; after a number of skips in a row, floor_patience, the report says so and a
-/// warning is logged.
+/// As GSC_FLOOR_CLAMP; after floor_patience skips in a row the report says so and a warning is
+/// logged.
 pub const GSC_FLOOR_REPORT: i32 = 1;
 /// As GSC_FLOOR_REPORT; reading the report then fails with GSC_ERROR_SCALE_FLOOR, with the report
 /// filled in.
@@ -121,7 +121,7 @@ pub const GSC_SCALER_NO_FINITE_GUARD: u32 = 2;
 pub const GSC_SCALER_FLOOR_EXCLUSIVE: u32 = 4;
 /// Narrow the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp,
 /// Keras 3). Default: multiply in fp64 and narrow the product (PyTorch). It differs, by rounding,
-/// only for factors that are no power of two.
+/// only for factors that are not powers of two.
 pub const GSC_SCALER_FP32_PRODUCTS: u32 = 8;
 /// torch.amp.GradScaler; the default.
 pub const GSC_PRESET_TORCH: i32 = 0;
@@ -155,9 +155,9 @@ pub const GSC_PRESET_COLOSSALAI: i32 = 13;
 pub const GSC_DEVICE_CPU: i32 = 0;
 /// An NVIDIA GPU.
 pub const GSC_DEVICE_CUDA: i32 = 1;
-/// The best of this processor and this build.
+/// The best that the processor and the build support.
 pub const GSC_CPU_BEST: i32 = 0;
-/// Plain C++, whatever the compiler's baseline is (SSE2 on x86-64, NEON on AArch64).
+/// Plain C++ for the compiler's baseline (SSE2 on x86-64, NEON on AArch64).
 pub const GSC_CPU_BASELINE: i32 = 1;
 /// AVX2, FMA and F16C.
 pub const GSC_CPU_AVX2: i32 = 2;
@@ -170,9 +170,9 @@ pub const GSC_LOG_WARNING: i32 = 2;
 /// For information.
 pub const GSC_LOG_INFO: i32 = 3;
 /// CUDA: work in the CUDA context that is current on the calling thread at creation, not in the
-/// device's primary one. For programs that make contexts of their own (cuCtxCreate, ILGPU,
-/// ManagedCUDA): their memory and streams are of no use in the primary one. That context must
-/// outlive this one and its objects.
+/// device's primary one. For programs that create their own CUDA context (cuCtxCreate, ILGPU,
+/// ManagedCUDA), whose memory and streams are invalid in the primary one. That context must outlive
+/// this one and its objects.
 pub const GSC_CONTEXT_USE_CURRENT: u32 = 1;
 
 /// A handle of the library's: see `gsc_context_create`.
@@ -203,10 +203,10 @@ pub struct gsc_optimizer {
     _not_send_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// All-reduce with sum over the ranks of a job: replace values\[0..count) by their sums over all
-/// ranks. `values` is device memory; enqueue on `stream` for CUDA, be done on return for the CPU.
-/// Every rank calls it the same number of times in the same order. Returns 0, or anything else for
-/// failure.
+/// All-reduce (sum) over the ranks of a job: replace values\[0..count) by their sums over all
+/// ranks. `values` is device memory; for CUDA enqueue the work on `stream`, on the CPU finish it
+/// before returning. Every rank calls it the same number of times in the same order. Return 0 on
+/// success, anything else on failure.
 pub type gsc_all_reduce_fn = unsafe extern "C" fn(
     user: *mut c_void,
     values: *mut f64,
@@ -222,9 +222,8 @@ pub type gsc_log_fn = unsafe extern "C" fn(user: *mut c_void, level: i32, messag
 pub type gsc_task_fn = unsafe extern "C" fn(argument: *mut c_void, index: i32);
 
 /// Your job system: run body(argument, i) once for every i in \[0, count), in any order and on any
-/// threads, and return when all have finished. Must not throw. Leaving tasks out or running them
-/// twice is detected: the call does its work nevertheless, writes its outputs, and returns
-/// GSC_ERROR_CALLBACK.
+/// threads, and return when all have finished. Must not throw. Tasks left out or run twice are
+/// detected: the call still does its work, writes its outputs, and returns GSC_ERROR_CALLBACK.
 pub type gsc_parallel_for_fn = unsafe extern "C" fn(
     user: *mut c_void,
     count: i32,
@@ -240,7 +239,7 @@ pub type gsc_allocate_fn = unsafe extern "C" fn(
     alignment: i64,
 ) -> *mut c_void;
 
-/// Takes back what gsc_allocate_fn returned; bytes and alignment are those of the request.
+/// Frees what gsc_allocate_fn returned; bytes and alignment are those of the request.
 pub type gsc_release_fn = unsafe extern "C" fn(
     user: *mut c_void,
     memory: *mut c_void,
@@ -248,12 +247,11 @@ pub type gsc_release_fn = unsafe extern "C" fn(
     alignment: i64,
 );
 
-/// What the most recent failure on a thread was about, in fields. The message of
-/// `gsc_optimizer_create: state[1][7] has 64 elements, but params[7] has 128` comes with function
-/// "gsc_optimizer_create", argument "state", index 1 and tensor 7; that of `gsc_scaler_create:
-/// options.init_scale is 0; it must be finite and > 0` with argument "options" and field
-/// "init_scale". Strings are never NULL, and last as long as the library is loaded. Later versions
-/// may fill fields that this one leaves empty.
+/// The most recent failure on a thread, in fields. For the message `gsc_optimizer_create:
+/// state[1][7] has 64 elements, but params[7] has 128` they are function "gsc_optimizer_create",
+/// argument "state", index 1 and tensor 7; for `gsc_scaler_create: options.init_scale is 0; it must
+/// be finite and > 0`, argument "options" and field "init_scale". Strings are never NULL and stay
+/// valid while the library is loaded. Later versions may fill fields that this one leaves empty.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_error {
@@ -264,14 +262,14 @@ pub struct gsc_error {
     pub status: gsc_status,
     /// The function that failed; "" if none has.
     pub function: *const c_char,
-    /// The parameter, by its name in this header. It may have been given earlier: a reducer, or a
-    /// callback of the context's options. "" if the failure is not about one, such as running out
-    /// of memory.
+    /// The parameter, by its name in this header. It may have been passed to an earlier call: a
+    /// reducer, or a callback in the context's options. "" if the failure is not about a parameter,
+    /// such as running out of memory.
     pub argument: *const c_char,
-    /// The member, if the argument or an entry of it is a struct: "init_scale", "dtype". Else "".
+    /// The member, if the argument or its entry is a struct: "init_scale", "dtype". Else "".
     pub field: *const c_char,
-    /// The entry of an array that is none of tensors: slot of `state`, group of `device_lr`, bin of
-    /// `histogram`. Else -1.
+    /// The entry of an array: slot of `state`, group of `device_lr`, bin of `histogram`; not of
+    /// tensors. Else -1.
     pub index: i64,
     /// The tensor in a list or an array of tensors. Else -1.
     pub tensor: i64,
@@ -285,7 +283,7 @@ pub struct gsc_error {
 pub struct gsc_tensor {
     /// First element, aligned to its dtype's size. May be NULL if count is 0.
     pub data: *mut c_void,
-    /// Number of elements, 0..2^40, also of all tensors of a list together.
+    /// Number of elements, 0..2^40; the same limit holds for all tensors of a list together.
     pub count: i64,
     /// GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64.
     pub dtype: i32,
@@ -303,11 +301,11 @@ pub struct gsc_tensor {
     pub reserved: [i64; 2],
 }
 
-/// Hyper-parameters. Start from gsc_optimizer_options_init, which knows the defaults of each kind.
+/// Hyper-parameters. Start from gsc_optimizer_options_init, which writes the defaults of a kind.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_optimizer_options {
-    /// sizeof(gsc_optimizer_options) as the caller was compiled.
+    /// Set by the caller: sizeof(gsc_optimizer_options).
     pub struct_size: u32,
     /// GSC_OPTIMIZER_\* bits.
     pub flags: u32,
@@ -332,7 +330,7 @@ pub struct gsc_optimizer_options {
     pub dampening: f64,
     /// Adagrad, >= 0. Default 0.
     pub lr_decay: f64,
-    /// Adagrad: `sum` starts at this when the library makes the state, >= 0. Default 0.
+    /// Adagrad: initial value of `sum` in state that the library allocates, >= 0. Default 0.
     pub initial_accumulator_value: f64,
 }
 
@@ -350,22 +348,22 @@ pub struct gsc_report {
     pub growth_tracker: i32,
     /// Overflows left before the scale backs off.
     pub hysteresis_tracker: i32,
-    /// Skipped updates in a row up to now.
+    /// Skipped updates in a row, up to the last one.
     pub consecutive_skips: i32,
     /// Updates since creation or restore.
     pub updates: i64,
-    /// Of these, the ones that found an overflow.
+    /// How many of these found an overflow.
     pub skipped: i64,
-    /// L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. Over all
-    /// ranks with a reducer.
+    /// L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a
+    /// reducer, over all ranks.
     pub grad_norm: f64,
-    /// Largest magnitude of the unscaled gradients of this rank that are finite.
+    /// Largest magnitude of this rank's finite unscaled gradients.
     pub grad_amax: f64,
-    /// Non-finite gradients, over all ranks with a reducer.
+    /// Number of non-finite gradients; with a reducer, over all ranks.
     pub nonfinite_count: i64,
-    /// Of this rank's: +inf, -inf, and values that become inf when unscaled.
+    /// Of these, on this rank: +inf, -inf, and values that become inf when unscaled.
     pub inf_count: i64,
-    /// Of this rank's.
+    /// Of these, on this rank: NaN.
     pub nan_count: i64,
     /// Index in its list of the first tensor with a non-finite gradient on this rank; -1 if none.
     pub first_tensor: i64,
@@ -382,15 +380,15 @@ pub struct gsc_history_entry {
     /// As in gsc_report, over all lists of that update.
     pub grad_norm: f64,
     pub nonfinite_count: i64,
-    /// The scale that update left behind.
+    /// The scale after that update.
     pub scale: f32,
     /// 1 if that update found an overflow.
     pub overflow: i32,
 }
 
-/// Addresses of the scaler's device scalars, valid as long as the scaler. Read them in your own
-/// kernels. If asked with a list of another device, they are the copies on that device, as of the
-/// list's iteration, valid as long as the list.
+/// Addresses of the scaler's device scalars, for your own kernels to read. They are valid as long
+/// as the scaler. For a list on another device they are that device's copies, as of the list's
+/// iteration, and valid as long as the list.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_device_state {
@@ -414,7 +412,7 @@ pub struct gsc_device_state {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_scaler_state {
-    /// sizeof(gsc_scaler_state).
+    /// Set by the caller: sizeof(gsc_scaler_state).
     pub struct_size: u32,
     /// GSC_SCALER_STATE_FORMAT: tells a scaler's state from other data.
     pub format: u32,
@@ -438,14 +436,14 @@ pub struct gsc_scaler_state {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_scaler_options {
-    /// sizeof(gsc_scaler_options) as the caller was compiled.
+    /// Set by the caller: sizeof(gsc_scaler_options).
     pub struct_size: u32,
     /// GSC_SCALER_\* bits.
     pub flags: u32,
     /// First scale, finite and > 0, within min_scale and max_scale. Default 65536.
     pub init_scale: f32,
-    /// The scale is not lowered below this; 0: no floor. Default 0. A scale that was set below
-    /// stays until it grows.
+    /// The scale is not lowered below this; 0: no floor. Default 0. A scale set below it stays
+    /// until it grows.
     pub min_scale: f32,
     /// The scale is not raised above this; 0: no ceiling. Default 0.
     pub max_scale: f32,
@@ -483,11 +481,11 @@ pub struct gsc_scaler_options {
     pub reserved: i32,
 }
 
-/// How ranks agree.
+/// How the ranks of a job combine their checks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_reducer {
-    /// sizeof(gsc_reducer).
+    /// Set by the caller: sizeof(gsc_reducer).
     pub struct_size: u32,
     /// 0.
     pub flags: u32,
@@ -506,7 +504,7 @@ pub struct gsc_device_info {
     pub device_index: i32,
     /// CPU: threads this process may run on. CUDA: number of multiprocessors.
     pub units: i32,
-    /// CPU: GSC_CPU_\*, the best usable. CUDA: 10 \* major + minor compute capability.
+    /// CPU: GSC_CPU_\*, the best usable one. CUDA: 10 \* major + minor compute capability.
     pub level: i32,
     pub reserved: i32,
     /// Memory of the device in bytes; 0 if unknown.
@@ -515,11 +513,11 @@ pub struct gsc_device_info {
     pub name: [c_char; 128],
 }
 
-/// How a context is made. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init.
+/// Options of a context. Start from GSC_CONTEXT_OPTIONS_INIT or gsc_context_options_init.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_context_options {
-    /// sizeof(gsc_context_options) as the caller was compiled.
+    /// Set by the caller: sizeof(gsc_context_options).
     pub struct_size: u32,
     /// GSC_CONTEXT_\* bits.
     pub flags: u32,
@@ -527,17 +525,17 @@ pub struct gsc_context_options {
     pub device_type: i32,
     /// CUDA device number; 0 for the CPU.
     pub device_index: i32,
-    /// CPU threads a call may use, the calling one included. 0: as many as this process may run on.
+    /// CPU threads a call may use, including the calling one. 0: one per processor of this process.
     /// 1: no pool.
     pub num_threads: i32,
-    /// GSC_CPU_BEST, or one instruction set to insist on (an error if the processor lacks it).
+    /// GSC_CPU_BEST, or one instruction set (an error if the processor lacks it).
     pub cpu_target: i32,
-    /// Replaces the thread pool if not NULL. Work is cut into a few pieces for each of num_threads.
-    /// With 1 it is never called.
+    /// Replaces the thread pool if not NULL. Work is split into a few pieces for each of
+    /// num_threads. With 1 it is never called.
     pub parallel_for: Option<gsc_parallel_for_fn>,
     pub parallel_for_user: *mut c_void,
-    /// Host memory for everything the library keeps except the threads of its pool; both or
-    /// neither. NULL: the C++ runtime's.
+    /// Host memory for everything the library keeps except its threads; set both or neither. NULL:
+    /// operator new.
     pub allocate: Option<gsc_allocate_fn>,
     pub release: Option<gsc_release_fn>,
     pub allocator_user: *mut c_void,
@@ -546,11 +544,11 @@ pub struct gsc_context_options {
     pub log_user: *mut c_void,
 }
 
-/// What is in one tensor.
+/// Statistics of one tensor.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_tensor_diagnosis {
-    /// Elements in all.
+    /// Number of elements.
     pub count: i64,
     /// +inf and -inf.
     pub inf_count: i64,
@@ -561,9 +559,9 @@ pub struct gsc_tensor_diagnosis {
     pub subnormal_count: i64,
     /// Index of the first inf or NaN; -1 if there is none.
     pub first_nonfinite: i64,
-    /// Largest magnitude of the finite values; 0 if there is none.
+    /// Largest magnitude of the finite values; 0 if there are none.
     pub amax: f64,
-    /// Smallest non-zero magnitude of the finite values; 0 if there is none.
+    /// Smallest non-zero magnitude of the finite values; 0 if there are none.
     pub amin: f64,
     /// Square root of the sum of squares of the finite values, summed in fp64.
     pub l2_norm: f64,
@@ -595,8 +593,8 @@ pub struct gsc_api {
         options: *const gsc_context_options,
         out_context: *mut *mut gsc_context,
     ) -> gsc_status,
-    /// Releases the caller's reference; the context itself goes with its last child. From any
-    /// thread; NULL is fine.
+    /// Releases the caller's reference; the context is freed with its last child. From any thread;
+    /// NULL is fine.
     pub context_destroy: unsafe extern "C" fn(context: *mut gsc_context),
     /// A list of `count` tensors, 0..2^24: validates them and plans the passes over them. `names`,
     /// if not NULL, has `count` strings (an entry may be NULL), which are copied for messages and
@@ -631,11 +629,10 @@ pub struct gsc_api {
         out_name: *mut *const c_char,
     ) -> gsc_status,
     /// Points the list at new buffers of the same counts and dtypes, for frameworks that
-    /// reallocate. `data` holds `count` addresses, count = the list's. Stream-ordered: work
-    /// enqueued earlier still uses the old ones. Validated like create, and for overlap with the
-    /// other lists of every optimizer that uses this one; on error the list keeps its old
-    /// addresses. Errors: INVALID_ARGUMENT; BAD_STATE if the list was checked or unscaled since the
-    /// last update.
+    /// reallocate. `data` holds `count` addresses, one per tensor. Stream-ordered: work enqueued
+    /// earlier still uses the old ones. Validated like create, and for overlap with the other lists
+    /// of every optimizer that uses this one; on error the list keeps its old addresses. Errors:
+    /// INVALID_ARGUMENT; BAD_STATE if the list was checked or unscaled since the last update.
     pub tensor_list_set_pointers: unsafe extern "C" fn(
         list: *mut gsc_tensor_list,
         data: *const *mut c_void,
@@ -656,10 +653,10 @@ pub struct gsc_api {
     /// mixed within the list. `model_copy`, if not NULL, receives every updated parameter rounded
     /// to its dtype in the same pass: the 16-bit weights of the next forward pass. `state`, if not
     /// NULL, holds `state_count` lists, one per slot of the kind, that you own and have
-    /// initialized; with NULL and state_count 0 the library makes them, zeroed. The optimizer keeps
-    /// all lists alive, not their buffers. Free \*out_optimizer with gsc_optimizer_destroy. Errors:
-    /// INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state of a
-    /// wrong dtype, overlap between any two buffers, option out of range. OUT_OF_MEMORY.
+    /// initialized; with NULL and state_count 0 the library allocates them, zeroed. The optimizer
+    /// keeps all lists alive, not their buffers. Free \*out_optimizer with gsc_optimizer_destroy.
+    /// Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state
+    /// of a wrong dtype, overlap between any two buffers, option out of range. OUT_OF_MEMORY.
     pub optimizer_create: unsafe extern "C" fn(
         context: *mut gsc_context,
         options: *const gsc_optimizer_options,
@@ -682,17 +679,17 @@ pub struct gsc_api {
     ) -> gsc_status,
     /// Releases the caller's reference. NULL is fine.
     pub scaler_destroy: unsafe extern "C" fn(scaler: *mut gsc_scaler),
-    /// The scale as of the work enqueued so far; 1 if the scaler is disabled. Multiply the loss by
+    /// The scale after all work enqueued so far; 1 if the scaler is disabled. Multiply the loss by
     /// it.
     pub scaler_get_scale_sync: unsafe extern "C" fn(
         scaler: *const gsc_scaler,
         out_scale: *mut f32,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Without waiting for the scale: dst\[i\] = src\[i\] \* scale for `count` pairs of tensors of
-    /// equal counts, such as the loss or the first gradient of the backward pass. Dtypes may
-    /// differ; src and dst may be the same buffer. Computed in fp32 (fp64 if either is fp64) and
-    /// rounded to nearest even. Not checked for overflow. Disabled scaler: a copy.
+    /// Multiplies by the scale on the device: dst\[i\] = src\[i\] \* scale for `count` pairs of
+    /// tensors of equal counts, such as the loss or the first gradient of the backward pass. Dtypes
+    /// may differ; src and dst may be the same buffer. Computed in fp32 (fp64 if either is fp64)
+    /// and rounded to nearest even. Not checked for overflow. Disabled scaler: a copy.
     pub scaler_scale: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         src: *const gsc_tensor,
@@ -700,7 +697,7 @@ pub struct gsc_api {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// The fused step. Checks the optimizer's gradients unless that has been done. If all are
+    /// The fused step. Checks the optimizer's gradients if they have not been checked. If all are
     /// finite, unscales, clips and applies them in one pass; else leaves parameters and state
     /// bit-identical and counts the step as skipped. Any stage -> STEPPED (stages: section 4).
     /// Errors: BAD_STATE if stepped since the last update; INVALID_ARGUMENT if one object is on the
@@ -711,16 +708,17 @@ pub struct gsc_api {
         stream: gsc_stream,
     ) -> gsc_status,
     /// Ends the iteration: backs the scale off if any list checked since the last update had an inf
-    /// or NaN, else counts a clean step and perhaps grows. Appends to the history. All lists return
-    /// to READY. Errors: BAD_STATE if no list was checked, unscaled or stepped since the last
-    /// update, or if check_range has covered one only in part. Disabled: does nothing.
+    /// or NaN; else counts a clean step, and grows the scale if it is time. Appends to the history.
+    /// All lists return to READY. Errors: BAD_STATE if no list was checked, unscaled or stepped
+    /// since the last update, or if check_range has covered only part of one. Disabled: does
+    /// nothing.
     pub scaler_update: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// gsc_scaler_step and gsc_scaler_update in one call and one launch less, for loops with a
-    /// single optimizer. Errors: those of both; INVALID_ARGUMENT if the optimizer is of another
-    /// context than the scaler.
+    /// gsc_scaler_step and gsc_scaler_update in one call, with one launch fewer, for loops with a
+    /// single optimizer. Errors: those of both; INVALID_ARGUMENT if the optimizer belongs to
+    /// another context than the scaler.
     pub scaler_step_and_update: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         optimizer: *mut gsc_optimizer,
@@ -731,29 +729,29 @@ pub struct gsc_api {
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Copies a report to host memory. The first part is the scaler's state now. grad_norm and what
-    /// follows describe the last check of `grads` (also after update, until the next check); with
-    /// grads NULL, all lists of the last update together, first_tensor and first_element being
-    /// those of the first list that overflowed. Errors: SCALE_FLOOR (report filled in) under
-    /// GSC_FLOOR_ERROR; BAD_STATE if grads was never checked by this scaler.
+    /// Copies a report to host memory. The fields before grad_norm are the scaler's state now.
+    /// grad_norm and the rest describe the last check of `grads` (also after update, until the next
+    /// check); with grads NULL, all lists of the last update together, and first_tensor and
+    /// first_element are those of the first list that overflowed. Errors: SCALE_FLOOR (report
+    /// filled in) under GSC_FLOOR_ERROR; BAD_STATE if grads was never checked by this scaler.
     pub scaler_get_report_sync: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *const gsc_tensor_list,
         out_report: *mut gsc_report,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// The same without waiting: enqueues a copy into `out_report`, pinned host memory (any memory
-    /// on the CPU) whose struct_size the caller has set, valid when the stream has passed this
-    /// point. Never returns SCALE_FLOOR.
+    /// The same without waiting: enqueues a copy into `out_report`, which is valid once the stream
+    /// has passed this point. It must be pinned host memory (on the CPU, any memory), with
+    /// struct_size set. Never returns SCALE_FLOOR.
     pub scaler_read_report_async: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *const gsc_tensor_list,
         out_report: *mut gsc_report,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Copies the newest entries, oldest first, at most `capacity`, and writes how many to
-    /// \*out_count. out_entries may be NULL if capacity is 0: then \*out_count is the number that
-    /// could be read.
+    /// Copies the newest entries, oldest first, at most `capacity`, and writes their number to
+    /// \*out_count. out_entries may be NULL if capacity is 0: then \*out_count is the number
+    /// available.
     pub scaler_get_history_sync: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         out_entries: *mut gsc_history_entry,
@@ -816,11 +814,11 @@ pub struct gsc_api {
         clip_value: f64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// In place of gsc_scaler_step if the optimizer is your own: checks the list unless that has
-    /// been done, writes 1 to \*out_apply if the step should be applied and 0 if it must be
-    /// skipped, and moves the list to STEPPED. Your optimizer divides by the scale itself unless
-    /// the list was unscaled. A pending clip_grad_norm is applied to the gradients now. Disabled:
-    /// always 1. Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call
+    /// Replaces gsc_scaler_step if the optimizer is your own: checks the list if it has not been
+    /// checked, writes 1 to \*out_apply if the step should be applied and 0 if it must be skipped,
+    /// and moves the list to STEPPED. Your optimizer divides by the scale itself unless the list
+    /// was unscaled. A pending clip_grad_norm is applied to the gradients now. Disabled: always 1.
+    /// Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call
     /// gsc_scaler_unscale before it.
     pub scaler_should_step_sync: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
@@ -843,10 +841,10 @@ pub struct gsc_api {
         stream: gsc_stream,
     ) -> gsc_status,
     /// Gives tensors \[first, first + count) hyper-parameters of their own. Kind and flags must be
-    /// the optimizer's. Tensors in no group belong to group 0, made of the options at creation. A
-    /// tensor can be moved to a group once. All groups run in the same pass. \*out_group (may be
-    /// NULL) receives the number, 1, 2, ... Errors: INVALID_ARGUMENT: range outside the list, or a
-    /// tensor that already has a group; an option out of range.
+    /// the optimizer's. Tensors in no group belong to group 0, which has the options given at
+    /// creation. A tensor can be put into a group only once. All groups run in the same pass.
+    /// \*out_group (may be NULL) receives the number, 1, 2, ... Errors: INVALID_ARGUMENT: range
+    /// outside the list, or a tensor that already has a group; an option out of range.
     pub optimizer_add_group: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         first: i64,
@@ -865,15 +863,15 @@ pub struct gsc_api {
         group: i32,
         out_options: *mut gsc_optimizer_options,
     ) -> gsc_status,
-    /// Replaces them from the next step on. Kind, flags and whether momentum is 0 must stay.
+    /// Replaces them from the next step on. Kind, flags and whether momentum is 0 must not change.
     pub optimizer_set_options: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         group: i32,
         options: *const gsc_optimizer_options,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Sets a group's learning rate from the next step on, stream-ordered. Ends the use of a device
-    /// scalar.
+    /// Sets a group's learning rate from the next step on, stream-ordered. A device scalar is no
+    /// longer read.
     pub optimizer_set_lr: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         group: i32,
@@ -883,7 +881,7 @@ pub struct gsc_api {
     /// Reads a group's learning rate from a device scalar at every step, so that a captured graph
     /// can follow a schedule. The scalar must outlive the optimizer. NULL returns to the host
     /// value. A rate that is negative, inf or NaN when a step reads it is refused on the CPU with
-    /// INVALID_ARGUMENT; on a CUDA device the step is skipped and counts as such.
+    /// INVALID_ARGUMENT; on a CUDA device the step is skipped and counted as skipped.
     pub optimizer_set_device_lr: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         group: i32,
@@ -897,7 +895,7 @@ pub struct gsc_api {
     ) -> gsc_status,
     /// Checks tensors \[first, first + count) only, to overlap with a backward pass that is still
     /// producing the others. The list becomes CHECKED with its last tensor; gsc_scaler_step and
-    /// gsc_scaler_check check what is missing. Errors: as check; INVALID_ARGUMENT for a range
+    /// gsc_scaler_check check the rest. Errors: as gsc_scaler_check; INVALID_ARGUMENT for a range
     /// outside the list; BAD_STATE if a tensor was checked already.
     pub scaler_check_range: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
@@ -920,9 +918,9 @@ pub struct gsc_api {
         out_state: *mut gsc_scaler_state,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Restores a state, its factors and interval included; all lists return to READY; the history
-    /// starts anew. The state is validated as a whole first. Errors: INVALID_ARGUMENT for a
-    /// truncated or foreign state, a value out of range, or a hysteresis_tracker above the scaler's
+    /// Restores a state, including factors and interval; all lists return to READY; the history is
+    /// cleared. The state is validated as a whole first. Errors: INVALID_ARGUMENT for a truncated
+    /// or foreign state, a value out of range, or a hysteresis_tracker above the scaler's
     /// hysteresis: set the options first. Disabled: does nothing.
     pub scaler_set_state: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
@@ -965,9 +963,9 @@ pub struct gsc_api {
         size: i64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. All of it
-    /// is checked first; on error nothing changes. Errors: INVALID_ARGUMENT for truncated, damaged
-    /// or foreign data, another kind, other counts or dtypes.
+    /// Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. The data
+    /// are checked as a whole first; on error nothing changes. Errors: INVALID_ARGUMENT for
+    /// truncated, damaged or foreign data, another kind, other counts or dtypes.
     pub optimizer_load_sync: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         buffer: *const c_void,
@@ -1002,21 +1000,21 @@ pub struct gsc_api {
         scale: f32,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Joins the check of each list over ranks with one all-reduce of two doubles (non-finite
-    /// count, sum of squares): if one rank overflows all skip, and clipping uses the norm over all
-    /// ranks. The struct is copied; `user` must outlive its use. NULL removes it. A step or check
-    /// whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves its list READY: check it again,
-    /// or discard it; no value has changed. An unscale has multiplied the gradients by then, and
-    /// leaves its list UNSCALED and marked as overflowed. Sums that cannot be right (NaN, negative,
-    /// more than 2^53 elements) are a failure on the CPU; on a CUDA device, where the host does not
-    /// see them in time, they count as an overflow. Errors: INVALID_ARGUMENT; BAD_STATE if a list
-    /// was checked since the last update.
+    /// Combines the checks of each list over all ranks with one all-reduce of two doubles
+    /// (non-finite count, sum of squares): if one rank overflows all skip, and clipping uses the
+    /// norm over all ranks. The struct is copied; `user` must outlive its use. NULL removes it. A
+    /// step or check whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves its list READY:
+    /// check it again, or discard it; no value has changed. An unscale has already multiplied the
+    /// gradients, and leaves its list UNSCALED and marked as overflowed. Impossible sums (NaN,
+    /// negative, more than 2^53 elements) are a failure on the CPU; on a CUDA device, where the
+    /// host does not see them in time, they count as an overflow. Errors: INVALID_ARGUMENT;
+    /// BAD_STATE if a list was checked since the last update.
     pub scaler_set_reducer: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         reducer: *const gsc_reducer,
     ) -> gsc_status,
-    /// Number of devices of a kind. The CPU counts 1. For CUDA without a driver, or built without
-    /// CUDA: 0 with GSC_OK.
+    /// Number of devices of a kind: 1 for the CPU; for CUDA, 0 with GSC_OK without a driver or if
+    /// built without CUDA.
     pub device_get_count: unsafe extern "C" fn(device_type: i32, out_count: *mut i32) -> gsc_status,
     /// Fills `out_info`, whose struct_size the caller has set. Errors: UNAVAILABLE if there is no
     /// such device.
@@ -1043,15 +1041,15 @@ pub struct gsc_api {
         out_cpu_target: *mut i32,
         out_num_threads: *mut i32,
     ) -> gsc_status,
-    /// Replaces the log callback; NULL silences. Not while another thread uses the context.
+    /// Replaces the log callback; NULL turns logging off. No other thread may be using the context.
     pub context_set_log: unsafe extern "C" fn(
         context: *mut gsc_context,
         log: Option<gsc_log_fn>,
         user: *mut c_void,
     ) -> gsc_status,
-    /// Describes the values of every tensor. `out_diagnosis` has `count` entries, count = the
-    /// list's; `out_histogram`, if not NULL, has count \* GSC_EXPONENT_BINS entries, tensor after
-    /// tensor. Both in host memory. The tensors are only read.
+    /// Computes the statistics of every tensor. `out_diagnosis` has `count` entries, one per
+    /// tensor; `out_histogram`, if not NULL, has count \* GSC_EXPONENT_BINS entries, tensor after
+    /// tensor. Both are in host memory. Tensors are only read.
     pub tensor_list_diagnose_sync: unsafe extern "C" fn(
         list: *const gsc_tensor_list,
         out_diagnosis: *mut gsc_tensor_diagnosis,
@@ -1061,8 +1059,8 @@ pub struct gsc_api {
     ) -> gsc_status,
     /// Recommends a loss scale from an exponent histogram of gradients taken at scale
     /// `current_scale` (> 0, finite): the largest power of two that keeps the largest magnitude two
-    /// binades below the overflow limit of `dtype`, in which the gradients are computed. `bins` is
-    /// GSC_EXPONENT_BINS. `out_flushed`, if not NULL, receives the share (0..1) of the counted
+    /// binades below the overflow limit of `dtype`, the dtype the gradients are computed in. `bins`
+    /// is GSC_EXPONENT_BINS. `out_flushed`, if not NULL, receives the share (0..1) of the counted
     /// values that would still be below that dtype's smallest subnormal at the recommended scale.
     /// An empty histogram recommends current_scale. Host memory.
     pub histogram_recommend_scale: unsafe extern "C" fn(
@@ -1074,7 +1072,7 @@ pub struct gsc_api {
         out_flushed: *mut f64,
     ) -> gsc_status,
     /// t\[i\] \*= \*inv_scale in place for `count` tensors; \*found_inf becomes 1 if any element is
-    /// inf or NaN before or after, else it is left as it is. = PyTorch's
+    /// inf or NaN before or after, and is not written otherwise. The same as PyTorch's
     /// _amp_foreach_non_finite_check_and_unscale_. Both are device scalars.
     pub ops_unscale_check: unsafe extern "C" fn(
         context: *mut gsc_context,
@@ -1146,14 +1144,14 @@ pub struct gsc_api {
     /// One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures.
     /// Static storage.
     pub library_get_build_info: unsafe extern "C" fn() -> *const c_char,
-    /// Copies what the most recent failure on the calling thread was about; successful calls, this
-    /// one too, leave it as it is. Errors: INVALID_ARGUMENT if out_error is NULL or its struct_size
-    /// unknown, which is then the most recent failure.  gsc_error error; error.struct_size = sizeof
+    /// Copies the most recent failure on the calling thread. Successful calls, this one included,
+    /// leave it as it is. Errors: INVALID_ARGUMENT if out_error is NULL or its struct_size is
+    /// unknown; that is then the most recent failure.  gsc_error error; error.struct_size = sizeof
     /// error; if (gsc_error_get_last(&error) == GSC_OK && error.status ==
     /// GSC_ERROR_INVALID_ARGUMENT) mark(error.argument);
     pub error_get_last: unsafe extern "C" fn(out_error: *mut gsc_error) -> gsc_status,
-    /// Forgets the calling thread's failure: the message is "" and gsc_error.status is GSC_OK until
-    /// the next one.
+    /// Clears the calling thread's failure: the message is "" and gsc_error.status GSC_OK until the
+    /// next one.
     pub error_clear: unsafe extern "C" fn(),
 }
 
@@ -1166,14 +1164,14 @@ extern "C" {
     /// characters, quotes, backslashes, line separators and bytes that are not UTF-8 appear as a
     /// backslash, x and two hex digits.
     pub fn gsc_error_get_message() -> *const c_char;
-    /// Copies what the most recent failure on the calling thread was about; successful calls, this
-    /// one too, leave it as it is. Errors: INVALID_ARGUMENT if out_error is NULL or its struct_size
-    /// unknown, which is then the most recent failure.  gsc_error error; error.struct_size = sizeof
+    /// Copies the most recent failure on the calling thread. Successful calls, this one included,
+    /// leave it as it is. Errors: INVALID_ARGUMENT if out_error is NULL or its struct_size is
+    /// unknown; that is then the most recent failure.  gsc_error error; error.struct_size = sizeof
     /// error; if (gsc_error_get_last(&error) == GSC_OK && error.status ==
     /// GSC_ERROR_INVALID_ARGUMENT) mark(error.argument);
     pub fn gsc_error_get_last(out_error: *mut gsc_error) -> gsc_status;
-    /// Forgets the calling thread's failure: the message is "" and gsc_error.status is GSC_OK until
-    /// the next one.
+    /// Clears the calling thread's failure: the message is "" and gsc_error.status GSC_OK until the
+    /// next one.
     pub fn gsc_error_clear();
     /// Short English name of a status, such as "invalid argument"; "unknown status" for others.
     /// Static storage.
@@ -1185,8 +1183,8 @@ extern "C" {
         options: *const gsc_context_options,
         out_context: *mut *mut gsc_context,
     ) -> gsc_status;
-    /// Releases the caller's reference; the context itself goes with its last child. From any
-    /// thread; NULL is fine.
+    /// Releases the caller's reference; the context is freed with its last child. From any thread;
+    /// NULL is fine.
     pub fn gsc_context_destroy(context: *mut gsc_context);
     /// A list of `count` tensors, 0..2^24: validates them and plans the passes over them. `names`,
     /// if not NULL, has `count` strings (an entry may be NULL), which are copied for messages and
@@ -1221,11 +1219,10 @@ extern "C" {
         out_name: *mut *const c_char,
     ) -> gsc_status;
     /// Points the list at new buffers of the same counts and dtypes, for frameworks that
-    /// reallocate. `data` holds `count` addresses, count = the list's. Stream-ordered: work
-    /// enqueued earlier still uses the old ones. Validated like create, and for overlap with the
-    /// other lists of every optimizer that uses this one; on error the list keeps its old
-    /// addresses. Errors: INVALID_ARGUMENT; BAD_STATE if the list was checked or unscaled since the
-    /// last update.
+    /// reallocate. `data` holds `count` addresses, one per tensor. Stream-ordered: work enqueued
+    /// earlier still uses the old ones. Validated like create, and for overlap with the other lists
+    /// of every optimizer that uses this one; on error the list keeps its old addresses. Errors:
+    /// INVALID_ARGUMENT; BAD_STATE if the list was checked or unscaled since the last update.
     pub fn gsc_tensor_list_set_pointers(
         list: *mut gsc_tensor_list,
         data: *const *mut c_void,
@@ -1246,10 +1243,10 @@ extern "C" {
     /// mixed within the list. `model_copy`, if not NULL, receives every updated parameter rounded
     /// to its dtype in the same pass: the 16-bit weights of the next forward pass. `state`, if not
     /// NULL, holds `state_count` lists, one per slot of the kind, that you own and have
-    /// initialized; with NULL and state_count 0 the library makes them, zeroed. The optimizer keeps
-    /// all lists alive, not their buffers. Free \*out_optimizer with gsc_optimizer_destroy. Errors:
-    /// INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state of a
-    /// wrong dtype, overlap between any two buffers, option out of range. OUT_OF_MEMORY.
+    /// initialized; with NULL and state_count 0 the library allocates them, zeroed. The optimizer
+    /// keeps all lists alive, not their buffers. Free \*out_optimizer with gsc_optimizer_destroy.
+    /// Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state
+    /// of a wrong dtype, overlap between any two buffers, option out of range. OUT_OF_MEMORY.
     pub fn gsc_optimizer_create(
         context: *mut gsc_context,
         options: *const gsc_optimizer_options,
@@ -1272,17 +1269,17 @@ extern "C" {
     ) -> gsc_status;
     /// Releases the caller's reference. NULL is fine.
     pub fn gsc_scaler_destroy(scaler: *mut gsc_scaler);
-    /// The scale as of the work enqueued so far; 1 if the scaler is disabled. Multiply the loss by
+    /// The scale after all work enqueued so far; 1 if the scaler is disabled. Multiply the loss by
     /// it.
     pub fn gsc_scaler_get_scale_sync(
         scaler: *const gsc_scaler,
         out_scale: *mut f32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Without waiting for the scale: dst\[i\] = src\[i\] \* scale for `count` pairs of tensors of
-    /// equal counts, such as the loss or the first gradient of the backward pass. Dtypes may
-    /// differ; src and dst may be the same buffer. Computed in fp32 (fp64 if either is fp64) and
-    /// rounded to nearest even. Not checked for overflow. Disabled scaler: a copy.
+    /// Multiplies by the scale on the device: dst\[i\] = src\[i\] \* scale for `count` pairs of
+    /// tensors of equal counts, such as the loss or the first gradient of the backward pass. Dtypes
+    /// may differ; src and dst may be the same buffer. Computed in fp32 (fp64 if either is fp64)
+    /// and rounded to nearest even. Not checked for overflow. Disabled scaler: a copy.
     pub fn gsc_scaler_scale(
         scaler: *mut gsc_scaler,
         src: *const gsc_tensor,
@@ -1290,7 +1287,7 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// The fused step. Checks the optimizer's gradients unless that has been done. If all are
+    /// The fused step. Checks the optimizer's gradients if they have not been checked. If all are
     /// finite, unscales, clips and applies them in one pass; else leaves parameters and state
     /// bit-identical and counts the step as skipped. Any stage -> STEPPED (stages: section 4).
     /// Errors: BAD_STATE if stepped since the last update; INVALID_ARGUMENT if one object is on the
@@ -1301,13 +1298,14 @@ extern "C" {
         stream: gsc_stream,
     ) -> gsc_status;
     /// Ends the iteration: backs the scale off if any list checked since the last update had an inf
-    /// or NaN, else counts a clean step and perhaps grows. Appends to the history. All lists return
-    /// to READY. Errors: BAD_STATE if no list was checked, unscaled or stepped since the last
-    /// update, or if check_range has covered one only in part. Disabled: does nothing.
+    /// or NaN; else counts a clean step, and grows the scale if it is time. Appends to the history.
+    /// All lists return to READY. Errors: BAD_STATE if no list was checked, unscaled or stepped
+    /// since the last update, or if check_range has covered only part of one. Disabled: does
+    /// nothing.
     pub fn gsc_scaler_update(scaler: *mut gsc_scaler, stream: gsc_stream) -> gsc_status;
-    /// gsc_scaler_step and gsc_scaler_update in one call and one launch less, for loops with a
-    /// single optimizer. Errors: those of both; INVALID_ARGUMENT if the optimizer is of another
-    /// context than the scaler.
+    /// gsc_scaler_step and gsc_scaler_update in one call, with one launch fewer, for loops with a
+    /// single optimizer. Errors: those of both; INVALID_ARGUMENT if the optimizer belongs to
+    /// another context than the scaler.
     pub fn gsc_scaler_step_and_update(
         scaler: *mut gsc_scaler,
         optimizer: *mut gsc_optimizer,
@@ -1318,29 +1316,29 @@ extern "C" {
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Copies a report to host memory. The first part is the scaler's state now. grad_norm and what
-    /// follows describe the last check of `grads` (also after update, until the next check); with
-    /// grads NULL, all lists of the last update together, first_tensor and first_element being
-    /// those of the first list that overflowed. Errors: SCALE_FLOOR (report filled in) under
-    /// GSC_FLOOR_ERROR; BAD_STATE if grads was never checked by this scaler.
+    /// Copies a report to host memory. The fields before grad_norm are the scaler's state now.
+    /// grad_norm and the rest describe the last check of `grads` (also after update, until the next
+    /// check); with grads NULL, all lists of the last update together, and first_tensor and
+    /// first_element are those of the first list that overflowed. Errors: SCALE_FLOOR (report
+    /// filled in) under GSC_FLOOR_ERROR; BAD_STATE if grads was never checked by this scaler.
     pub fn gsc_scaler_get_report_sync(
         scaler: *mut gsc_scaler,
         grads: *const gsc_tensor_list,
         out_report: *mut gsc_report,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// The same without waiting: enqueues a copy into `out_report`, pinned host memory (any memory
-    /// on the CPU) whose struct_size the caller has set, valid when the stream has passed this
-    /// point. Never returns SCALE_FLOOR.
+    /// The same without waiting: enqueues a copy into `out_report`, which is valid once the stream
+    /// has passed this point. It must be pinned host memory (on the CPU, any memory), with
+    /// struct_size set. Never returns SCALE_FLOOR.
     pub fn gsc_scaler_read_report_async(
         scaler: *mut gsc_scaler,
         grads: *const gsc_tensor_list,
         out_report: *mut gsc_report,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Copies the newest entries, oldest first, at most `capacity`, and writes how many to
-    /// \*out_count. out_entries may be NULL if capacity is 0: then \*out_count is the number that
-    /// could be read.
+    /// Copies the newest entries, oldest first, at most `capacity`, and writes their number to
+    /// \*out_count. out_entries may be NULL if capacity is 0: then \*out_count is the number
+    /// available.
     pub fn gsc_scaler_get_history_sync(
         scaler: *mut gsc_scaler,
         out_entries: *mut gsc_history_entry,
@@ -1403,11 +1401,11 @@ extern "C" {
         clip_value: f64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// In place of gsc_scaler_step if the optimizer is your own: checks the list unless that has
-    /// been done, writes 1 to \*out_apply if the step should be applied and 0 if it must be
-    /// skipped, and moves the list to STEPPED. Your optimizer divides by the scale itself unless
-    /// the list was unscaled. A pending clip_grad_norm is applied to the gradients now. Disabled:
-    /// always 1. Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call
+    /// Replaces gsc_scaler_step if the optimizer is your own: checks the list if it has not been
+    /// checked, writes 1 to \*out_apply if the step should be applied and 0 if it must be skipped,
+    /// and moves the list to STEPPED. Your optimizer divides by the scale itself unless the list
+    /// was unscaled. A pending clip_grad_norm is applied to the gradients now. Disabled: always 1.
+    /// Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call
     /// gsc_scaler_unscale before it.
     pub fn gsc_scaler_should_step_sync(
         scaler: *mut gsc_scaler,
@@ -1427,10 +1425,10 @@ extern "C" {
         stream: gsc_stream,
     ) -> gsc_status;
     /// Gives tensors \[first, first + count) hyper-parameters of their own. Kind and flags must be
-    /// the optimizer's. Tensors in no group belong to group 0, made of the options at creation. A
-    /// tensor can be moved to a group once. All groups run in the same pass. \*out_group (may be
-    /// NULL) receives the number, 1, 2, ... Errors: INVALID_ARGUMENT: range outside the list, or a
-    /// tensor that already has a group; an option out of range.
+    /// the optimizer's. Tensors in no group belong to group 0, which has the options given at
+    /// creation. A tensor can be put into a group only once. All groups run in the same pass.
+    /// \*out_group (may be NULL) receives the number, 1, 2, ... Errors: INVALID_ARGUMENT: range
+    /// outside the list, or a tensor that already has a group; an option out of range.
     pub fn gsc_optimizer_add_group(
         optimizer: *mut gsc_optimizer,
         first: i64,
@@ -1449,15 +1447,15 @@ extern "C" {
         group: i32,
         out_options: *mut gsc_optimizer_options,
     ) -> gsc_status;
-    /// Replaces them from the next step on. Kind, flags and whether momentum is 0 must stay.
+    /// Replaces them from the next step on. Kind, flags and whether momentum is 0 must not change.
     pub fn gsc_optimizer_set_options(
         optimizer: *mut gsc_optimizer,
         group: i32,
         options: *const gsc_optimizer_options,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Sets a group's learning rate from the next step on, stream-ordered. Ends the use of a device
-    /// scalar.
+    /// Sets a group's learning rate from the next step on, stream-ordered. A device scalar is no
+    /// longer read.
     pub fn gsc_optimizer_set_lr(
         optimizer: *mut gsc_optimizer,
         group: i32,
@@ -1467,7 +1465,7 @@ extern "C" {
     /// Reads a group's learning rate from a device scalar at every step, so that a captured graph
     /// can follow a schedule. The scalar must outlive the optimizer. NULL returns to the host
     /// value. A rate that is negative, inf or NaN when a step reads it is refused on the CPU with
-    /// INVALID_ARGUMENT; on a CUDA device the step is skipped and counts as such.
+    /// INVALID_ARGUMENT; on a CUDA device the step is skipped and counted as skipped.
     pub fn gsc_optimizer_set_device_lr(
         optimizer: *mut gsc_optimizer,
         group: i32,
@@ -1481,7 +1479,7 @@ extern "C" {
     ) -> gsc_status;
     /// Checks tensors \[first, first + count) only, to overlap with a backward pass that is still
     /// producing the others. The list becomes CHECKED with its last tensor; gsc_scaler_step and
-    /// gsc_scaler_check check what is missing. Errors: as check; INVALID_ARGUMENT for a range
+    /// gsc_scaler_check check the rest. Errors: as gsc_scaler_check; INVALID_ARGUMENT for a range
     /// outside the list; BAD_STATE if a tensor was checked already.
     pub fn gsc_scaler_check_range(
         scaler: *mut gsc_scaler,
@@ -1501,9 +1499,9 @@ extern "C" {
         out_state: *mut gsc_scaler_state,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Restores a state, its factors and interval included; all lists return to READY; the history
-    /// starts anew. The state is validated as a whole first. Errors: INVALID_ARGUMENT for a
-    /// truncated or foreign state, a value out of range, or a hysteresis_tracker above the scaler's
+    /// Restores a state, including factors and interval; all lists return to READY; the history is
+    /// cleared. The state is validated as a whole first. Errors: INVALID_ARGUMENT for a truncated
+    /// or foreign state, a value out of range, or a hysteresis_tracker above the scaler's
     /// hysteresis: set the options first. Disabled: does nothing.
     pub fn gsc_scaler_set_state(
         scaler: *mut gsc_scaler,
@@ -1546,9 +1544,9 @@ extern "C" {
         size: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. All of it
-    /// is checked first; on error nothing changes. Errors: INVALID_ARGUMENT for truncated, damaged
-    /// or foreign data, another kind, other counts or dtypes.
+    /// Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. The data
+    /// are checked as a whole first; on error nothing changes. Errors: INVALID_ARGUMENT for
+    /// truncated, damaged or foreign data, another kind, other counts or dtypes.
     pub fn gsc_optimizer_load_sync(
         optimizer: *mut gsc_optimizer,
         buffer: *const c_void,
@@ -1583,21 +1581,21 @@ extern "C" {
         scale: f32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Joins the check of each list over ranks with one all-reduce of two doubles (non-finite
-    /// count, sum of squares): if one rank overflows all skip, and clipping uses the norm over all
-    /// ranks. The struct is copied; `user` must outlive its use. NULL removes it. A step or check
-    /// whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves its list READY: check it again,
-    /// or discard it; no value has changed. An unscale has multiplied the gradients by then, and
-    /// leaves its list UNSCALED and marked as overflowed. Sums that cannot be right (NaN, negative,
-    /// more than 2^53 elements) are a failure on the CPU; on a CUDA device, where the host does not
-    /// see them in time, they count as an overflow. Errors: INVALID_ARGUMENT; BAD_STATE if a list
-    /// was checked since the last update.
+    /// Combines the checks of each list over all ranks with one all-reduce of two doubles
+    /// (non-finite count, sum of squares): if one rank overflows all skip, and clipping uses the
+    /// norm over all ranks. The struct is copied; `user` must outlive its use. NULL removes it. A
+    /// step or check whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves its list READY:
+    /// check it again, or discard it; no value has changed. An unscale has already multiplied the
+    /// gradients, and leaves its list UNSCALED and marked as overflowed. Impossible sums (NaN,
+    /// negative, more than 2^53 elements) are a failure on the CPU; on a CUDA device, where the
+    /// host does not see them in time, they count as an overflow. Errors: INVALID_ARGUMENT;
+    /// BAD_STATE if a list was checked since the last update.
     pub fn gsc_scaler_set_reducer(
         scaler: *mut gsc_scaler,
         reducer: *const gsc_reducer,
     ) -> gsc_status;
-    /// Number of devices of a kind. The CPU counts 1. For CUDA without a driver, or built without
-    /// CUDA: 0 with GSC_OK.
+    /// Number of devices of a kind: 1 for the CPU; for CUDA, 0 with GSC_OK without a driver or if
+    /// built without CUDA.
     pub fn gsc_device_get_count(device_type: i32, out_count: *mut i32) -> gsc_status;
     /// Fills `out_info`, whose struct_size the caller has set. Errors: UNAVAILABLE if there is no
     /// such device.
@@ -1624,15 +1622,15 @@ extern "C" {
         out_cpu_target: *mut i32,
         out_num_threads: *mut i32,
     ) -> gsc_status;
-    /// Replaces the log callback; NULL silences. Not while another thread uses the context.
+    /// Replaces the log callback; NULL turns logging off. No other thread may be using the context.
     pub fn gsc_context_set_log(
         context: *mut gsc_context,
         log: Option<gsc_log_fn>,
         user: *mut c_void,
     ) -> gsc_status;
-    /// Describes the values of every tensor. `out_diagnosis` has `count` entries, count = the
-    /// list's; `out_histogram`, if not NULL, has count \* GSC_EXPONENT_BINS entries, tensor after
-    /// tensor. Both in host memory. The tensors are only read.
+    /// Computes the statistics of every tensor. `out_diagnosis` has `count` entries, one per
+    /// tensor; `out_histogram`, if not NULL, has count \* GSC_EXPONENT_BINS entries, tensor after
+    /// tensor. Both are in host memory. Tensors are only read.
     pub fn gsc_tensor_list_diagnose_sync(
         list: *const gsc_tensor_list,
         out_diagnosis: *mut gsc_tensor_diagnosis,
@@ -1642,8 +1640,8 @@ extern "C" {
     ) -> gsc_status;
     /// Recommends a loss scale from an exponent histogram of gradients taken at scale
     /// `current_scale` (> 0, finite): the largest power of two that keeps the largest magnitude two
-    /// binades below the overflow limit of `dtype`, in which the gradients are computed. `bins` is
-    /// GSC_EXPONENT_BINS. `out_flushed`, if not NULL, receives the share (0..1) of the counted
+    /// binades below the overflow limit of `dtype`, the dtype the gradients are computed in. `bins`
+    /// is GSC_EXPONENT_BINS. `out_flushed`, if not NULL, receives the share (0..1) of the counted
     /// values that would still be below that dtype's smallest subnormal at the recommended scale.
     /// An empty histogram recommends current_scale. Host memory.
     pub fn gsc_histogram_recommend_scale(
@@ -1655,7 +1653,7 @@ extern "C" {
         out_flushed: *mut f64,
     ) -> gsc_status;
     /// t\[i\] \*= \*inv_scale in place for `count` tensors; \*found_inf becomes 1 if any element is
-    /// inf or NaN before or after, else it is left as it is. = PyTorch's
+    /// inf or NaN before or after, and is not written otherwise. The same as PyTorch's
     /// _amp_foreach_non_finite_check_and_unscale_. Both are device scalars.
     pub fn gsc_ops_unscale_check(
         context: *mut gsc_context,
@@ -1727,9 +1725,9 @@ extern "C" {
     /// One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures.
     /// Static storage.
     pub fn gsc_library_get_build_info() -> *const c_char;
-    /// The function table for ABI number `abi_version`, or NULL if this library does not have it.
-    /// Static storage; valid until the library is unloaded. Check struct_size before using a field
-    /// that a later release appended.
+    /// The function table for ABI number `abi_version`, or NULL if this library does not provide
+    /// it. Static storage; valid until the library is unloaded. Check struct_size before using a
+    /// field that a later release appended.
     pub fn gsc_library_get_api(abi_version: u32) -> *const gsc_api;
 }
 

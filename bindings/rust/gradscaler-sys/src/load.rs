@@ -74,7 +74,7 @@ fn open(path: &OsString) -> Result<&'static gsc_api, String> {
 pub(crate) fn from_table(api: *const gsc_api) -> Result<&'static gsc_api, String> {
     match unsafe { api.as_ref() } {
         Some(api) => complete(api),
-        None => Err(format!("it does not speak ABI {}", GSC_ABI_VERSION)),
+        None => Err(format!("it does not provide ABI {}", GSC_ABI_VERSION)),
     }
 }
 

@@ -131,7 +131,7 @@ fn a_shorter_table_is_refused() {
         .starts_with("it is older than this crate"));
     assert_eq!(
         load::from_table(core::ptr::null()).unwrap_err(),
-        "it does not speak ABI 1"
+        "it does not provide ABI 1"
     );
 }
 

@@ -58,7 +58,7 @@ pub enum DType {
     Bf16 = sys::GSC_BF16,
     /// IEEE binary32.
     Fp32 = sys::GSC_FP32,
-    /// IEEE binary64. As gradients of smaller parameters they are used in fp32, and overflow where
+    /// IEEE binary64. Gradients of narrower parameters are converted to fp32, and overflow where
     /// fp32 does.
     Fp64 = sys::GSC_FP64,
 }
@@ -141,7 +141,7 @@ impl TryFrom<i32> for Norm {
     }
 }
 
-/// When the hysteresis counter is filled up again.
+/// When the hysteresis counter is refilled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(i32)]
@@ -197,15 +197,15 @@ impl TryFrom<i32> for GrowthTiming {
     }
 }
 
-/// What happens at an overflow if the scale is at its minimum, min_scale.
+/// What happens on overflow when the scale is at its minimum, min_scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(i32)]
 pub enum FloorAction {
     /// The scale stays there.
     Clamp = sys::GSC_FLOOR_CLAMP,
-    /// As [`FloorAction::Clamp`]; after a number of skips in a row, floor_patience, the report says so and
-    /// a warning is logged.
+    /// As [`FloorAction::Clamp`]; after floor_patience skips in a row the report says so and a warning is
+    /// logged.
     Report = sys::GSC_FLOOR_REPORT,
     /// As [`FloorAction::Report`]; reading the report then fails with [`Status::ScaleFloor`], with the
     /// report filled in.
@@ -315,9 +315,9 @@ impl TryFrom<i32> for DeviceType {
 #[non_exhaustive]
 #[repr(i32)]
 pub enum CpuTarget {
-    /// The best of this processor and this build.
+    /// The best that the processor and the build support.
     Best = sys::GSC_CPU_BEST,
-    /// Plain C++, whatever the compiler's baseline is (SSE2 on x86-64, NEON on AArch64).
+    /// Plain C++ for the compiler's baseline (SSE2 on x86-64, NEON on AArch64).
     Baseline = sys::GSC_CPU_BASELINE,
     /// AVX2, FMA and F16C.
     Avx2 = sys::GSC_CPU_AVX2,

@@ -143,7 +143,7 @@ impl GradScaler {
     }
 
     /// [`GradScaler::step`] and [`GradScaler::update`] in one call, for loops with a single optimizer. Errors: those of
-    /// both; `InvalidArgument` if the optimizer is of another context than the scaler.
+    /// both; `InvalidArgument` if the optimizer belongs to another context than the scaler.
     pub fn step_and_update(&mut self, optimizer: &mut Optimizer<'_>) -> Result<()> {
         self.join(optimizer);
         let (call, optimizer) = (self.api().scaler_step_and_update, optimizer.as_ptr());

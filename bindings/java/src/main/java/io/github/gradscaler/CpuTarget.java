@@ -4,9 +4,9 @@ package io.github.gradscaler;
 
 /** Instruction sets of the CPU kernels, all of which give the same bits. */
 public enum CpuTarget {
-  /** The best of this processor and this build. */
+  /** The best that the processor and the build support. */
   BEST(NativeCalls.CPU_BEST),
-  /** Plain C++, whatever the compiler's baseline is (SSE2 on x86-64, NEON on AArch64). */
+  /** Plain C++ for the compiler's baseline (SSE2 on x86-64, NEON on AArch64). */
   BASELINE(NativeCalls.CPU_BASELINE),
   /** AVX2, FMA and F16C. */
   AVX2(NativeCalls.CPU_AVX2),

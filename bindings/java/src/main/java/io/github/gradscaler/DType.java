@@ -10,7 +10,7 @@ public enum DType {
   BF16(NativeCalls.BF16, 2),
   /** IEEE binary32. */
   FP32(NativeCalls.FP32, 4),
-  /** IEEE binary64. As gradients of smaller parameters they are used in fp32, and overflow where fp32 does. */
+  /** IEEE binary64. Gradients of narrower parameters are converted to fp32, and overflow where fp32 does. */
   FP64(NativeCalls.FP64, 8);
 
   private final int code;
