@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <gradscaler/adapters/torch.hpp>
+#include <optional>
 #include <sstream>
 
 #include "examples/cpp/torch/autocast.hpp"
@@ -441,6 +442,91 @@ TEST(TorchScaler, GradientsReplacedAfterUnscaling) {
   a[1].mutable_grad() = a[1].grad() * 0.5;
   EXPECT_REFUSED(scaler.step(ours), "a gradient was replaced since unscale_()");
   EXPECT_TRUE(same_bits(a[1], b[1]));
+}
+
+/// What an optimizer of libtorch makes of these gradients without any scaling.
+std::vector<at::Tensor> stepped(std::vector<at::Tensor> params, const std::vector<at::Tensor> &like) {
+  for (std::size_t i = 0; i < params.size(); ++i) params[i].mutable_grad() = like[i].grad().clone();
+  torch::optim::SGD(params, SGDOptions(0.1)).step();
+  return params;
+}
+
+/// Some parameters with scaled gradients, and what a step must make of them.
+struct Work {
+  Work(const gt::GradScaler &scaler, uint64_t seed) : params(parameters(seed)), expected(copies_of(params)) {
+    set_grads(params, expected, seed);
+    expected = stepped(expected, params);
+    scale_grads(scaler, params);
+  }
+  bool is_stepped() const { return std::equal(params.begin(), params.end(), expected.begin(), same_bits); }
+  std::vector<at::Tensor> params, expected;
+};
+
+/// An optimizer may die in mid-iteration, and the next one may get its address.
+template <class Sgd>
+void optimizers_of_one_address() {
+  gt::GradScaler scaler(at::kCPU);
+  std::optional<Sgd> sgd;
+
+  Work first(scaler, 1), second(scaler, 2), third(scaler, 3);
+  first.params[0].mutable_grad()[0][0] = INFINITY;
+  sgd.emplace(first.params, SGDOptions(0.1));
+  scaler.step(*sgd);
+  sgd.emplace(second.params, SGDOptions(0.1));
+  scaler.step(*sgd);
+  EXPECT_TRUE(second.is_stepped());
+  sgd.emplace(third.params, SGDOptions(0.1));
+  scaler.unscale_(*sgd);
+
+  // Those of an optimizer that was unscaled must not pass for unscaled.
+  Work fourth(scaler, 4);
+  sgd.emplace(fourth.params, SGDOptions(0.1));
+  scaler.step(*sgd);
+  EXPECT_TRUE(fourth.is_stepped());
+
+  // The same parameters are the same iteration, whichever optimizer is over them.
+  sgd.emplace(fourth.params, SGDOptions(0.1));
+  EXPECT_REFUSED(scaler.step(*sgd), "step() is called after step() on these parameters");
+  EXPECT_REFUSED(scaler.unscale_(*sgd), "unscale_() is called after step() on these parameters");
+  EXPECT_TRUE(fourth.is_stepped());
+
+  // The overflow of the first, which is long gone, counts.
+  scaler.update();
+  EXPECT_EQ(scaler.get_scale(), 32768.0f);
+  Work last(scaler, 5);
+  sgd.emplace(last.params, SGDOptions(0.1));
+  scaler.step(*sgd);
+  scaler.update();
+  EXPECT_TRUE(last.is_stepped());
+}
+TEST(TorchScaler, OptimizersOfOneAddress) { optimizers_of_one_address<torch::optim::SGD>(); }
+TEST(TorchScaler, FusedOptimizersOfOneAddress) { optimizers_of_one_address<gt::SGD>(); }
+
+TEST(TorchScaler, NothingIsUnscaledTwice) {
+  gt::GradScaler scaler(at::kCPU);
+  Work work(scaler, 1);
+  torch::optim::SGD one(work.params, SGDOptions(0.1)), two({work.params[1]}, SGDOptions(0.1));
+  gt::SGD fused({work.params[2]}, SGDOptions(0.1));
+  scaler.unscale_(one);
+  EXPECT_REFUSED(scaler.unscale_(two), "gradient of parameter 0 in group 0 has already been unscaled");
+  EXPECT_REFUSED(scaler.step(two), "gradient of parameter 0 in group 0 has already been unscaled");
+  EXPECT_REFUSED(scaler.step(fused), "gradient of parameter 0 in group 0 has already been unscaled");
+  scaler.step(one);
+  EXPECT_REFUSED(scaler.step(two), "gradient of parameter 0 in group 0 has already been unscaled");
+  EXPECT_TRUE(work.is_stepped());
+  scaler.update();
+}
+
+TEST(TorchScaler, NothingIsSteppedOnScaled) {
+  gt::GradScaler scaler(at::kCPU);
+  Work work(scaler, 1), late(scaler, 2);
+  const std::vector<at::Tensor> before = copies_of(late.params);
+  torch::optim::SGD sgd(work.params, SGDOptions(0.1));
+  scaler.unscale_(sgd);
+  sgd.add_param_group(torch::optim::OptimizerParamGroup(late.params));
+  EXPECT_REFUSED(scaler.step(sgd), "gradient of parameter 0 in group 1 came after unscale_()");
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), late.params.begin(), same_bits));
+  EXPECT_FALSE(work.is_stepped());
 }
 
 // --------------------------------------------------------------------------------------------- archives

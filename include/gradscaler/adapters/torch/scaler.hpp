@@ -4,6 +4,8 @@
 //
 // gradscaler::torch::GradScaler: torch.amp.GradScaler for the C++ frontend. Include <gradscaler/adapters/torch.hpp>.
 //
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <gradscaler/adapters/torch/optimizers.hpp>
 #include <map>
@@ -11,6 +13,7 @@
 #include <string>
 #include <type_traits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -40,9 +43,11 @@ class GradScaler {
     if (!is_enabled()) return;
     Iteration &iteration = at_stage(optimizer, "unscale_");
     if (iteration.stage == Stage::unscaled) {
-      detail::bad_state("unscale_() has already been called on this optimizer since the last update()");
+      detail::bad_state("unscale_() has already been called on these parameters since the last update()");
     }
-    if (iteration.stage == Stage::clipped) detail::bad_state("unscale_() is called after clip_grad_norm_()");
+    if (iteration.stage == Stage::clipped) {
+      detail::bad_state("unscale_() is called after clip_grad_norm_(); call it before");
+    }
     gather(optimizer, iteration, "unscale_");
     unscale(iteration);
   }
@@ -162,6 +167,10 @@ class GradScaler {
   /// What has been done for one optimizer since the last update.
   struct Iteration {
     Stage stage = Stage::ready;
+    /// The optimizer's parameters, by which it is known: another one may have its address by now.
+    std::vector<detail::Identity> params;
+    /// Those of them that had a gradient.
+    std::unordered_set<const void *> with_grads;
     std::vector<DeviceGrads> lists;
     /// Held until the step, so that their addresses stay theirs.
     std::vector<at::Tensor> grads;
@@ -181,8 +190,17 @@ class GradScaler {
 
   Iteration &at_stage(const ::torch::optim::Optimizer &optimizer, const std::string &call) {
     Iteration &iteration = iterations_[&optimizer];
+    std::vector<detail::Identity> params;
+    for (const auto &group : optimizer.param_groups()) {
+      params.insert(params.end(), group.params().begin(), group.params().end());
+    }
+    // An optimizer only gains parameters. With others it is another one, whose predecessor has died.
+    const bool is_same = iteration.params.size() <= params.size() &&
+                         std::equal(iteration.params.begin(), iteration.params.end(), params.begin());
+    if (!is_same) iteration = {};
+    iteration.params = std::move(params);
     if (iteration.stage == Stage::stepped) {
-      detail::bad_state(call + "() is called after step() on this optimizer; update() comes first");
+      detail::bad_state(call + "() is called after step() on these parameters; update() comes first");
     }
     return iteration;
   }
@@ -190,6 +208,12 @@ class GradScaler {
   /// Lists over the gradients that there are now.
   void gather(::torch::optim::Optimizer &optimizer, Iteration &iteration, const std::string &call) {
     const at::NoGradGuard no_grad;
+    const std::vector<detail::Member> members = detail::members_with_grads(optimizer);
+    for (const detail::Member &member : members) {
+      if (unscaled_.count(member.grad) == 0) continue;
+      detail::bad_state(call + ": " + member.place.str() +
+                        " has already been unscaled since the last update(), for another optimizer");
+    }
     std::vector<DeviceGrads> lists;
     std::vector<at::Tensor> grads;
     if (auto *fused = dynamic_cast<detail::Fused *>(&optimizer)) {
@@ -201,7 +225,7 @@ class GradScaler {
     } else {
       std::map<int, std::vector<Tensor>> buffers;
       std::map<int, at::Device> devices;
-      for (const detail::Member &member : detail::members_with_grads(optimizer)) {
+      for (const detail::Member &member : members) {
         require_wide_enough(member);
         const at::Device device = detail::resolve(member.grad.device());
         devices.emplace(device.index(), device);
@@ -218,6 +242,8 @@ class GradScaler {
     if (lists.empty()) detail::bad_state(call + ": no parameter of the optimizer has a gradient");
     iteration.lists = std::move(lists);
     iteration.grads = std::move(grads);
+    iteration.with_grads.clear();
+    for (const detail::Member &member : members) iteration.with_grads.insert(member.key());
   }
 
   /// libtorch's optimizers see gradients that were unscaled in memory, where fp16 may have no room for them.
@@ -232,13 +258,31 @@ class GradScaler {
   void unscale(Iteration &iteration) {
     for (const DeviceGrads &grads : iteration.lists) scaler_.unscale(grads.list, grads.stream);
     detail::wrote(iteration.grads);
+    unscaled_.insert(iteration.grads.begin(), iteration.grads.end());
     iteration.stage = Stage::unscaled;
+  }
+
+  /// Refuses gradients that appeared after unscale_() or clip_grad_norm_(): they are still scaled.
+  static void require_unscaled(const ::torch::optim::Optimizer &optimizer, const Iteration &iteration) {
+    const auto &groups = optimizer.param_groups();
+    for (std::size_t group = 0; group < groups.size(); ++group) {
+      const std::vector<at::Tensor> &params = groups[group].params();
+      for (std::size_t index = 0; index < params.size(); ++index) {
+        if (!params[index].grad().defined() || iteration.with_grads.count(params[index].unsafeGetTensorImpl()) != 0) {
+          continue;
+        }
+        detail::bad_state("step: " + detail::Place{"gradient", group, index}.str() +
+                          " came after unscale_() or clip_grad_norm_(), and is still scaled");
+      }
+    }
   }
 
   void step_native(::torch::optim::Optimizer &optimizer, Iteration &iteration) {
     if (is_enabled() && iteration.stage == Stage::ready) {
       gather(optimizer, iteration, "step");
       unscale(iteration);
+    } else if (is_enabled()) {
+      require_unscaled(optimizer, iteration);
     }
     // Without a list, of a disabled scaler that was not asked to clip, the step is always applied.
     bool apply = true;
@@ -249,7 +293,9 @@ class GradScaler {
   void step_fused(::torch::optim::Optimizer &optimizer, const detail::Fused &fused, Iteration &iteration) {
     if (iteration.stage == Stage::ready) {
       gather(optimizer, iteration, "step");
-    } else if (iteration.plan != fused.plan() || !iteration.plan->has_grads_of(detail::members_with_grads(optimizer))) {
+    } else if (iteration.plan != fused.plan()) {
+      detail::bad_state("step: the optimizer was made or loaded after unscale_() or clip_grad_norm_(); do that before");
+    } else if (!iteration.plan->has_grads_of(detail::members_with_grads(optimizer))) {
       detail::bad_state("step: a gradient was replaced since unscale_() or clip_grad_norm_(); write into it instead");
     }
     detail::Plan &plan = *iteration.plan;
@@ -286,6 +332,7 @@ class GradScaler {
       iteration.lists.clear();
       iteration.grads.clear();
     }
+    unscaled_.clear();
   }
 
   /// PyTorch's names where it has one.
@@ -309,6 +356,8 @@ class GradScaler {
   /// Reading its state is const here, as in PyTorch.
   mutable gradscaler::GradScaler scaler_;
   std::unordered_map<const void *, Iteration> iterations_;
+  /// Gradients that were divided in memory since the last update.
+  std::unordered_set<detail::Identity, detail::Identity::Hash> unscaled_;
 };
 
 /// For torch::save(scaler, file) and torch::load(scaler, file).

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <gradscaler/gradscaler.hpp>
 #include <map>
 #include <memory>
@@ -110,6 +111,22 @@ inline bool same_layout(const at::Tensor &a, const at::Tensor &b) {
   }
   return true;
 }
+
+/// Tells tensors apart, also from those that have died: no other tensor gets an address that an Identity still knows. It
+/// does not keep the elements in memory.
+class Identity {
+ public:
+  Identity(const at::Tensor &tensor) : impl_(tensor.getIntrusivePtr()) {}
+  bool operator==(const Identity &other) const { return impl_ == other.impl_; }
+  struct Hash {
+    std::size_t operator()(const Identity &identity) const {
+      return std::hash<const void *>()(identity.impl_._unsafe_get_target());
+    }
+  };
+
+ private:
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> impl_;
+};
 
 /// What was written behind autograd's back, so that a graph that saved the old values refuses to use the new ones.
 inline void wrote(const std::vector<at::Tensor> &tensors) {
