@@ -15,7 +15,7 @@
  * Four objects do it:
  *   gsc_context      a device: the CPU, or CUDA device n
  *   gsc_tensor_list  your buffers, validated once and used in every step
- *   gsc_optimizer    SGD, Adam, AdamW, Adagrad, Lion or LAMB over a list of parameters and a list of gradients
+ *   gsc_optimizer    AdamW, SGD or another kind, over a list of parameters and a list of gradients
  *   gsc_scaler       the scale, its policy, counters and history
  *
  * A training loop, without error checks:
@@ -275,17 +275,32 @@ GSC_API gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *con
  * Later versions may have smaller slots or other dtypes: take counts and dtypes from gsc_optimizer_get_state.
  */
 enum {
-  /** Stochastic gradient descent, as torch.optim.SGD. State: momentum_buffer, if momentum is not 0. */
+  /**
+   * Stochastic gradient descent, as torch.optim.SGD. State: momentum_buffer, if momentum is not 0.
+   * Defaults: lr 1e-3; no momentum, dampening or weight decay.
+   */
   GSC_SGD = 0,
-  /** Adam; weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq with AMSGrad. */
+  /**
+   * Adam; weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq with AMSGrad.
+   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
+   */
   GSC_ADAM = 1,
-  /** Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State: that of Adam. */
+  /**
+   * Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State: that of Adam.
+   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2.
+   */
   GSC_ADAMW = 2,
-  /** Adagrad, as torch.optim.Adagrad. State: sum. */
+  /** Adagrad, as torch.optim.Adagrad. State: sum. Defaults: lr 1e-2, eps 1e-10; no decay of either kind. */
   GSC_ADAGRAD = 3,
-  /** Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg. */
+  /**
+   * Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg.
+   * Defaults: lr 1e-4, beta1 0.9, beta2 0.99, no weight decay.
+   */
   GSC_LION = 4,
-  /** LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq. */
+  /**
+   * LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq.
+   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 1e-2.
+   */
   GSC_LAMB = 5
 };
 
@@ -309,19 +324,19 @@ typedef struct gsc_optimizer_options {
   uint32_t struct_size;
   /** GSC_OPTIMIZER_* bits. */
   uint32_t flags;
-  /** GSC_SGD ... GSC_LAMB. */
+  /** GSC_SGD or another kind. */
   int32_t kind;
   /** Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses anything else. */
   int32_t state_dtype;
-  /** Learning rate, finite, >= 0. SGD, Adam, AdamW, LAMB 1e-3; Adagrad 1e-2; Lion 1e-4. */
+  /** Learning rate, finite, >= 0. */
   double lr;
-  /** In [0, 1). Adam, AdamW, LAMB, Lion: 0.9. */
+  /** Decay of the first moment, in [0, 1). */
   double beta1;
-  /** In [0, 1). Adam, AdamW, LAMB: 0.999; Lion: 0.99. */
+  /** Decay of the second moment, in [0, 1). Lion: of its state. */
   double beta2;
-  /** >= 0. Adam, AdamW 1e-8; Adagrad 1e-10; LAMB 1e-6. */
+  /** Added to the denominator, >= 0. */
   double eps;
-  /** >= 0. AdamW, LAMB: 1e-2; others 0. */
+  /** >= 0. */
   double weight_decay;
   /** SGD, >= 0. Default 0. Group 0 decides whether there is a momentum buffer. */
   double momentum;

@@ -44,22 +44,33 @@ namespace Gradscaler
   public enum OptimizerKind
   {
     /// <summary>
-    /// Stochastic gradient descent, as torch.optim.SGD. State: momentum_buffer, if momentum is not 0.
+    /// Stochastic gradient descent, as torch.optim.SGD. State: momentum_buffer, if momentum is not 0. Defaults: lr
+    /// 1e-3; no momentum, dampening or weight decay.
     /// </summary>
     Sgd = NativeCalls.SGD,
     /// <summary>
     /// Adam; weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq with AMSGrad.
+    /// Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
     /// </summary>
     Adam = NativeCalls.ADAM,
     /// <summary>
     /// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State: that of Adam.
+    /// Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2.
     /// </summary>
     AdamW = NativeCalls.ADAMW,
-    /// <summary>Adagrad, as torch.optim.Adagrad. State: sum.</summary>
+    /// <summary>
+    /// Adagrad, as torch.optim.Adagrad. State: sum. Defaults: lr 1e-2, eps 1e-10; no decay of either kind.
+    /// </summary>
     Adagrad = NativeCalls.ADAGRAD,
-    /// <summary>Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg.</summary>
+    /// <summary>
+    /// Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg. Defaults: lr 1e-4, beta1 0.9, beta2 0.99, no weight
+    /// decay.
+    /// </summary>
     Lion = NativeCalls.LION,
-    /// <summary>LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq.</summary>
+    /// <summary>
+    /// LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq. Defaults: lr 1e-3, beta1 0.9, beta2 0.999,
+    /// eps 1e-6, weight_decay 1e-2.
+    /// </summary>
     Lamb = NativeCalls.LAMB,
   }
 

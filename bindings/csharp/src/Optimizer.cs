@@ -6,7 +6,7 @@ using System.Runtime.InteropServices;
 namespace Gradscaler
 {
   /// <summary>
-  /// SGD, Adam, AdamW, Adagrad, Lion or LAMB over a list of parameters and a list of gradients. Keeps the lists and
+  /// AdamW, SGD or another kind over a list of parameters and a list of gradients. Keeps the lists and
   /// their arrays alive, also after the lists are disposed. Use it from one thread at a time.
   /// </summary>
   public sealed class Optimizer : IDisposable

@@ -18,35 +18,35 @@ namespace Gradscaler
       get { return (OptimizerKind)Handle.Kind; }
     }
 
-    /// <summary>Learning rate, finite, at least 0. SGD, Adam, AdamW, LAMB 1e-3; Adagrad 1e-2; Lion 1e-4.</summary>
+    /// <summary>Learning rate, finite, at least 0.</summary>
     public double Lr
     {
       get { return Handle.Lr; }
       set { Handle.Lr = value; }
     }
 
-    /// <summary>In [0, 1). Adam, AdamW, LAMB, Lion: 0.9.</summary>
+    /// <summary>Decay of the first moment, in [0, 1).</summary>
     public double Beta1
     {
       get { return Handle.Beta1; }
       set { Handle.Beta1 = value; }
     }
 
-    /// <summary>In [0, 1). Adam, AdamW, LAMB: 0.999; Lion: 0.99.</summary>
+    /// <summary>Decay of the second moment, in [0, 1). Lion: of its state.</summary>
     public double Beta2
     {
       get { return Handle.Beta2; }
       set { Handle.Beta2 = value; }
     }
 
-    /// <summary>At least 0. Adam, AdamW 1e-8; Adagrad 1e-10; LAMB 1e-6.</summary>
+    /// <summary>Added to the denominator, at least 0.</summary>
     public double Eps
     {
       get { return Handle.Eps; }
       set { Handle.Eps = value; }
     }
 
-    /// <summary>At least 0. AdamW, LAMB: 1e-2; others 0.</summary>
+    /// <summary>At least 0.</summary>
     public double WeightDecay
     {
       get { return Handle.WeightDecay; }
@@ -88,7 +88,7 @@ namespace Gradscaler
       set { Set(NativeCalls.OPTIMIZER_NESTEROV, value); }
     }
 
-    /// <summary>Adam, AdamW: the maximum of all second moments so far normalises the step.</summary>
+    /// <summary>Adam, AdamW: the step is normalized by the largest second moment so far.</summary>
     public bool Amsgrad
     {
       get { return Has(NativeCalls.OPTIMIZER_AMSGRAD); }

@@ -57,18 +57,22 @@ pub const GSC_FP8_E4M3: i32 = 5;
 /// Reserved; refused by this version.
 pub const GSC_FP8_E5M2: i32 = 6;
 /// Stochastic gradient descent, as torch.optim.SGD. State: momentum_buffer, if momentum is not 0.
+/// Defaults: lr 1e-3; no momentum, dampening or weight decay.
 pub const GSC_SGD: i32 = 0;
 /// Adam; weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq with
-/// AMSGrad.
+/// AMSGrad. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
 pub const GSC_ADAM: i32 = 1;
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State: that
-/// of Adam.
+/// of Adam. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2.
 pub const GSC_ADAMW: i32 = 2;
-/// Adagrad, as torch.optim.Adagrad. State: sum.
+/// Adagrad, as torch.optim.Adagrad. State: sum. Defaults: lr 1e-2, eps 1e-10; no decay of either
+/// kind.
 pub const GSC_ADAGRAD: i32 = 3;
-/// Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg.
+/// Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg. Defaults: lr 1e-4, beta1 0.9, beta2
+/// 0.99, no weight decay.
 pub const GSC_LION: i32 = 4;
-/// LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq.
+/// LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq. Defaults: lr 1e-3, beta1
+/// 0.9, beta2 0.999, eps 1e-6, weight_decay 1e-2.
 pub const GSC_LAMB: i32 = 5;
 /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
 pub const GSC_OPTIMIZER_NESTEROV: u32 = 1;
@@ -309,20 +313,20 @@ pub struct gsc_optimizer_options {
     pub struct_size: u32,
     /// GSC_OPTIMIZER_\* bits.
     pub flags: u32,
-    /// GSC_SGD ... GSC_LAMB.
+    /// GSC_SGD or another kind.
     pub kind: i32,
     /// Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses anything
     /// else.
     pub state_dtype: i32,
-    /// Learning rate, finite, >= 0. SGD, Adam, AdamW, LAMB 1e-3; Adagrad 1e-2; Lion 1e-4.
+    /// Learning rate, finite, >= 0.
     pub lr: f64,
-    /// In \[0, 1). Adam, AdamW, LAMB, Lion: 0.9.
+    /// Decay of the first moment, in \[0, 1).
     pub beta1: f64,
-    /// In \[0, 1). Adam, AdamW, LAMB: 0.999; Lion: 0.99.
+    /// Decay of the second moment, in \[0, 1). Lion: of its state.
     pub beta2: f64,
-    /// \>= 0. Adam, AdamW 1e-8; Adagrad 1e-10; LAMB 1e-6.
+    /// Added to the denominator, >= 0.
     pub eps: f64,
-    /// \>= 0. AdamW, LAMB: 1e-2; others 0.
+    /// \>= 0.
     pub weight_decay: f64,
     /// SGD, >= 0. Default 0. Group 0 decides whether there is a momentum buffer.
     pub momentum: f64,

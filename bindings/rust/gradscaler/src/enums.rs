@@ -84,19 +84,22 @@ impl TryFrom<i32> for DType {
 #[repr(i32)]
 pub enum OptimizerKind {
     /// Stochastic gradient descent, as torch.optim.SGD. State: momentum_buffer, if momentum is not
-    /// 0.
+    /// 0. Defaults: lr 1e-3; no momentum, dampening or weight decay.
     Sgd = sys::GSC_SGD,
     /// Adam; weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq
-    /// with AMSGrad.
+    /// with AMSGrad. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
     Adam = sys::GSC_ADAM,
     /// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State:
-    /// that of Adam.
+    /// that of Adam. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2.
     AdamW = sys::GSC_ADAMW,
-    /// Adagrad, as torch.optim.Adagrad. State: sum.
+    /// Adagrad, as torch.optim.Adagrad. State: sum. Defaults: lr 1e-2, eps 1e-10; no decay of
+    /// either kind.
     Adagrad = sys::GSC_ADAGRAD,
-    /// Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg.
+    /// Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg. Defaults: lr 1e-4, beta1 0.9,
+    /// beta2 0.99, no weight decay.
     Lion = sys::GSC_LION,
-    /// LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq.
+    /// LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq. Defaults: lr 1e-3,
+    /// beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 1e-2.
     Lamb = sys::GSC_LAMB,
 }
 

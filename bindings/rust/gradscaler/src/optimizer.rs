@@ -57,7 +57,7 @@ pub struct ListsMut<'o, 'a> {
     pub model_copy: Option<TensorListMut<'o, 'a>>,
 }
 
-/// SGD, Adam, AdamW, Adagrad, Lion or LAMB over a list of parameters and a list of gradients, which it takes in:
+/// AdamW, SGD or another kind over a list of parameters and a list of gradients, which it takes in:
 ///
 /// ```
 /// use gradscaler::{Context, Optimizer, OptimizerOptions, TensorList};

@@ -207,15 +207,15 @@ impl ScalerOptions {
 pub struct OptimizerOptions {
     /// The update formula.
     pub kind: OptimizerKind,
-    /// Learning rate, >= 0. SGD, Adam, AdamW, LAMB 1e-3; Adagrad 1e-2; Lion 1e-4.
+    /// Learning rate, finite, >= 0.
     pub lr: Option<f64>,
-    /// In \[0, 1). Adam, AdamW, LAMB, Lion: 0.9.
+    /// Decay of the first moment, in \[0, 1).
     pub beta1: Option<f64>,
-    /// In \[0, 1). Adam, AdamW, LAMB: 0.999; Lion: 0.99.
+    /// Decay of the second moment, in \[0, 1). Lion: of its state.
     pub beta2: Option<f64>,
-    /// >= 0. Adam, AdamW 1e-8; Adagrad 1e-10; LAMB 1e-6.
+    /// Added to the denominator, >= 0.
     pub eps: Option<f64>,
-    /// >= 0. AdamW, LAMB: 1e-2; others 0.
+    /// >= 0.
     pub weight_decay: Option<f64>,
     /// SGD, >= 0. Default 0. Group 0 decides whether there is a momentum buffer.
     pub momentum: Option<f64>,
@@ -223,11 +223,11 @@ pub struct OptimizerOptions {
     pub dampening: Option<f64>,
     /// Adagrad, >= 0. Default 0.
     pub lr_decay: Option<f64>,
-    /// Adagrad: `sum` starts at this when the library makes the state, >= 0. Default 0.
+    /// Adagrad: initial value of `sum` in state that the library allocates, >= 0. Default 0.
     pub initial_accumulator_value: Option<f64>,
     /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
     pub nesterov: bool,
-    /// Adam, AdamW: the maximum of all exp_avg_sq so far normalises the step.
+    /// Adam, AdamW: the step is normalized by the largest exp_avg_sq so far.
     pub amsgrad: bool,
     /// Ascend instead of descend.
     pub maximize: bool,

@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * SGD, Adam, AdamW, Adagrad, Lion or LAMB over a list of parameters and a list of gradients. Keeps the lists and their
+ * AdamW, SGD or another kind over a list of parameters and a list of gradients. Keeps the lists and their
  * buffers alive, also after the lists are closed. Close it: the state that it makes is as large as the parameters or
  * larger, and the collector does not see it. Use it from one thread at a time.
  */

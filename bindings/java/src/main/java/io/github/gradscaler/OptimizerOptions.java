@@ -82,7 +82,7 @@ public final class OptimizerOptions {
   }
 
   /**
-   * Learning rate, finite, at least 0. SGD, Adam, AdamW, LAMB 1e-3; Adagrad 1e-2; Lion 1e-4.
+   * Learning rate, finite, at least 0.
    *
    * @return the value
    */
@@ -93,7 +93,7 @@ public final class OptimizerOptions {
   /**
    * Sets lr.
    *
-   * @param value learning rate, finite, at least 0. SGD, Adam, AdamW, LAMB 1e-3; Adagrad 1e-2; Lion 1e-4.
+   * @param value learning rate, finite, at least 0.
    * @return this
    */
   public OptimizerOptions lr(double value) {
@@ -102,7 +102,7 @@ public final class OptimizerOptions {
   }
 
   /**
-   * In [0, 1). Adam, AdamW, LAMB, Lion: 0.9.
+   * Decay of the first moment, in [0, 1).
    *
    * @return the value
    */
@@ -113,7 +113,7 @@ public final class OptimizerOptions {
   /**
    * Sets beta1.
    *
-   * @param value in [0, 1). Adam, AdamW, LAMB, Lion: 0.9.
+   * @param value decay of the first moment, in [0, 1).
    * @return this
    */
   public OptimizerOptions beta1(double value) {
@@ -122,7 +122,7 @@ public final class OptimizerOptions {
   }
 
   /**
-   * In [0, 1). Adam, AdamW, LAMB: 0.999; Lion: 0.99.
+   * Decay of the second moment, in [0, 1). Lion: of its state.
    *
    * @return the value
    */
@@ -133,7 +133,7 @@ public final class OptimizerOptions {
   /**
    * Sets beta2.
    *
-   * @param value in [0, 1). Adam, AdamW, LAMB: 0.999; Lion: 0.99.
+   * @param value decay of the second moment, in [0, 1). Lion: of its state.
    * @return this
    */
   public OptimizerOptions beta2(double value) {
@@ -142,7 +142,7 @@ public final class OptimizerOptions {
   }
 
   /**
-   * At least 0. Adam, AdamW 1e-8; Adagrad 1e-10; LAMB 1e-6.
+   * Added to the denominator, at least 0.
    *
    * @return the value
    */
@@ -153,7 +153,7 @@ public final class OptimizerOptions {
   /**
    * Sets eps.
    *
-   * @param value at least 0. Adam, AdamW 1e-8; Adagrad 1e-10; LAMB 1e-6.
+   * @param value added to the denominator, at least 0.
    * @return this
    */
   public OptimizerOptions eps(double value) {
@@ -162,7 +162,7 @@ public final class OptimizerOptions {
   }
 
   /**
-   * At least 0. AdamW, LAMB: 1e-2; others 0.
+   * At least 0.
    *
    * @return the value
    */
@@ -173,7 +173,7 @@ public final class OptimizerOptions {
   /**
    * Sets weightDecay.
    *
-   * @param value at least 0. AdamW, LAMB: 1e-2; others 0.
+   * @param value at least 0.
    * @return this
    */
   public OptimizerOptions weightDecay(double value) {
@@ -282,7 +282,7 @@ public final class OptimizerOptions {
   }
 
   /**
-   * Adam, AdamW: the maximum of all second moments so far normalises the step.
+   * Adam, AdamW: the step is normalized by the largest second moment so far.
    *
    * @return the value
    */
@@ -293,7 +293,7 @@ public final class OptimizerOptions {
   /**
    * Sets amsgrad.
    *
-   * @param value adam, AdamW: the maximum of all second moments so far normalises the step.
+   * @param value true: the step of Adam or AdamW is normalized by the largest second moment so far.
    * @return this
    */
   public OptimizerOptions amsgrad(boolean value) {
