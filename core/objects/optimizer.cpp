@@ -74,9 +74,7 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
 
 }  // namespace
 
-int32_t Optimizer::slots_of(const gsc_optimizer_options &options) {
-  return gsc::state_count(optimizer_info(options.kind).variant(options));
-}
+int32_t Optimizer::slots_of(const gsc_optimizer_options &options) { return gsc::state_count(variant_of(options)); }
 
 Ref<Optimizer> Optimizer::create(const Ref<Context> &context, const gsc_optimizer_options &options, Lists lists,
                                  int32_t state_count) {
@@ -89,7 +87,7 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
     : Object(kTag),
       context_(std::move(context)),
       lists_(std::move(lists)),
-      variant_(optimizer_info(options.kind).variant(options)),
+      variant_(variant_of(options)),
       slot_count_(gsc::state_count(variant_)),
       options_(1, options, context_->memory()),
       device_lrs_(1, nullptr, context_->memory()),
@@ -202,7 +200,7 @@ void Optimizer::validate_group(const gsc_optimizer_options &options) const {
   const gsc_optimizer_options &first = options_[0];
   if (options.kind != first.kind) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("kind"), "is %s, but the optimizer is %s",
-         optimizer_info(options.kind).name, optimizer_info(first.kind).name);
+         optimizer_info(options.kind).kind.name, optimizer_info(first.kind).kind.name);
   }
   if (options.flags != first.flags) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("flags"), "is 0x%x, but the optimizer's is 0x%x",

@@ -45,7 +45,7 @@ class Optimizer final : public Object {
   [[nodiscard]] int32_t slot_count() const { return slot_count_; }
   /// NULL for a slot that does not exist.
   [[nodiscard]] TensorList *state(int32_t slot) const { return lists_.state[slot].get(); }
-  [[nodiscard]] const char *slot_name(int32_t slot) const { return optimizer_info(options_[0].kind).slots[slot]; }
+  [[nodiscard]] const char *slot_name(int32_t slot) const { return optimizer_info(options_[0].kind).kind.slots[slot]; }
 
   int32_t add_group(int64_t first, int64_t count, const gsc_optimizer_options &options);
   [[nodiscard]] int32_t group_count() const { return static_cast<int32_t>(options_.size()); }

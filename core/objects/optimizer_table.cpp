@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer table and the validation of hyper-parameters.
+// The table of optimizers, made from the formulas, and the validation of hyper-parameters.
 #include "core/objects/optimizer_table.h"
 
 #include <cmath>
@@ -11,67 +11,28 @@ namespace {
 
 constexpr uint32_t kCommonFlags = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS;
 
-constexpr gsc_optimizer_options defaults(int32_t kind, double lr, double beta1, double beta2, double eps,
-                                         double weight_decay) {
-  return {static_cast<uint32_t>(sizeof(gsc_optimizer_options)),
-          0,
-          kind,
-          0,
-          lr,
-          beta1,
-          beta2,
-          eps,
-          weight_decay,
-          0.0,
-          0.0,
-          0.0,
-          0.0};
+/// The flags of the formulas of a kind, and those that every kind has.
+constexpr uint32_t flags_of(int32_t code) {
+  uint32_t flags = kCommonFlags;
+#define GSC_FLAGS(enumerator, formula) \
+  if (formula::kKind.code == code) flags |= kFlag<formula>;
+  GSC_FOR_EACH_VARIANT(GSC_FLAGS)
+#undef GSC_FLAGS
+  return flags;
 }
 
-Variant adam_variant(const gsc_optimizer_options &o, Variant plain, Variant amsgrad) {
-  return (o.flags & GSC_OPTIMIZER_AMSGRAD) != 0 ? amsgrad : plain;
+constexpr OptimizerInfo info_of(const Kind &kind) {
+  const auto &d = kind.defaults;
+  return {kind,
+          {sizeof(gsc_optimizer_options), 0, kind.code, 0, d.lr, d.beta1, d.beta2, d.eps, d.weight_decay, 0, 0, 0, 0},
+          flags_of(kind.code)};
 }
 
-const OptimizerInfo kTable[] = {
-    {GSC_SGD,
-     "SGD",
-     defaults(GSC_SGD, 1e-3, 0, 0, 0, 0),
-     {"momentum_buffer", nullptr, nullptr},
-     kCommonFlags | GSC_OPTIMIZER_NESTEROV,
-     [](const gsc_optimizer_options &o) {
-       if ((o.flags & GSC_OPTIMIZER_NESTEROV) != 0) return Variant::kSgdNesterov;
-       return o.momentum != 0.0 ? Variant::kSgdMomentum : Variant::kSgd;
-     }},
-    {GSC_ADAM,
-     "Adam",
-     defaults(GSC_ADAM, 1e-3, 0.9, 0.999, 1e-8, 0),
-     {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
-     kCommonFlags | GSC_OPTIMIZER_AMSGRAD,
-     [](const gsc_optimizer_options &o) { return adam_variant(o, Variant::kAdam, Variant::kAdamAmsgrad); }},
-    {GSC_ADAMW,
-     "AdamW",
-     defaults(GSC_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 1e-2),
-     {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
-     kCommonFlags | GSC_OPTIMIZER_AMSGRAD,
-     [](const gsc_optimizer_options &o) { return adam_variant(o, Variant::kAdamW, Variant::kAdamWAmsgrad); }},
-    {GSC_ADAGRAD,
-     "Adagrad",
-     defaults(GSC_ADAGRAD, 1e-2, 0, 0, 1e-10, 0),
-     {"sum", nullptr, nullptr},
-     kCommonFlags,
-     [](const gsc_optimizer_options &) { return Variant::kAdagrad; }},
-    {GSC_LION,
-     "Lion",
-     defaults(GSC_LION, 1e-4, 0.9, 0.99, 0, 0),
-     {"exp_avg", nullptr, nullptr},
-     kCommonFlags,
-     [](const gsc_optimizer_options &) { return Variant::kLion; }},
-    {GSC_LAMB,
-     "LAMB",
-     defaults(GSC_LAMB, 1e-3, 0.9, 0.999, 1e-6, 1e-2),
-     {"exp_avg", "exp_avg_sq", nullptr},
-     kCommonFlags,
-     [](const gsc_optimizer_options &) { return Variant::kLamb; }},
+/// A row for each formula, in the order of the kinds. Those of one kind are alike.
+constexpr OptimizerInfo kTable[] = {
+#define GSC_ROW(enumerator, formula) info_of(formula::kKind),
+    GSC_FOR_EACH_VARIANT(GSC_ROW)
+#undef GSC_ROW
 };
 
 constexpr Argument kOptions{"options"};
@@ -92,15 +53,30 @@ void require_beta(Literal name, double value) {
 
 const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name) {
   for (const OptimizerInfo &info : kTable) {
-    if (info.kind == kind) return info;
+    if (info.kind.code == kind) return info;
   }
-  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %d; it must be one of GSC_SGD ... GSC_LAMB", kind);
+  const Kind &first = kTable[0].kind, &last = kTable[kVariantCount - 1].kind;
+  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %d; it must be a kind of optimizer, %d (%s) to %d (%s)", kind, first.code,
+       first.name, last.code, last.name);
+}
+
+Variant variant_of(const gsc_optimizer_options &o) {
+  const int32_t kind = optimizer_info(o.kind).kind.code;
+  Variant found{};
+#define GSC_PICK(enumerator, formula)                                    \
+  if (formula::kKind.code == kind && (kFlag<formula> & ~o.flags) == 0 && \
+      (!kNeedsMomentum<formula> || o.momentum != 0.0)) {                 \
+    found = Variant::enumerator;                                         \
+  }
+  GSC_FOR_EACH_VARIANT(GSC_PICK)
+#undef GSC_PICK
+  return found;
 }
 
 void validate(const gsc_optimizer_options &o) {
   const OptimizerInfo &info = optimizer_info(o.kind);
   if ((o.flags & ~info.flags) != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has bits that %s does not take: 0x%x", info.name,
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has bits that %s does not take: 0x%x", info.kind.name,
          o.flags & ~info.flags);
   }
   if (o.state_dtype != 0) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row per optimizer: its defaults, its state slots, and which formula (variants.h) its flags select. To add an
-// optimizer, add its formula file, a line in variants.h and a row here.
+// The kinds of optimizer, as the formulas in core/rules/optim/ describe them, and the validation of hyper-parameters.
 #pragma once
 
 #include "core/base/error.h"
@@ -11,16 +10,15 @@
 namespace gsc {
 
 struct OptimizerInfo {
-  int32_t kind;
-  const char *name;
+  Kind kind;
   gsc_optimizer_options defaults;
-  const char *slots[kMaxStates];
   uint32_t flags;  ///< the GSC_OPTIMIZER_* bits it accepts
-  Variant (*variant)(const gsc_optimizer_options &options);
 };
 
 /// Throws for an unknown kind.
 const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name = Argument("options").field("kind"));
+/// The formula that kind, flags and momentum select. Throws for an unknown kind.
+Variant variant_of(const gsc_optimizer_options &options);
 /// State is fp32, or fp64 for fp64 parameters.
 constexpr int32_t state_dtype(int32_t param_dtype) { return is_wide(param_dtype) ? GSC_FP64 : GSC_FP32; }
 /// Throws naming the first option out of range for its kind.

@@ -4,10 +4,12 @@
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
+#include "core/rules/optim/kind.h"
 
 namespace gsc::optim {
 
 struct Adagrad {
+  static constexpr Kind kKind = {GSC_ADAGRAD, "Adagrad", {.lr = 1e-2, .eps = 1e-10}, {"sum"}};
   static constexpr int kStates = 1;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
+#include "core/rules/optim/kind.h"
 
 namespace gsc::optim {
 
@@ -19,7 +20,13 @@ struct AdamRule {
 
 template <bool Decoupled, bool Amsgrad>
 struct AdamFamily : AdamRule {
+  static constexpr Kind kKind = {
+      Decoupled ? GSC_ADAMW : GSC_ADAM,
+      Decoupled ? "AdamW" : "Adam",
+      {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = Decoupled ? 1e-2 : 0.0},
+      {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}};
   static constexpr int kStates = Amsgrad ? 3 : 2;
+  static constexpr uint32_t kFlag = Amsgrad ? GSC_OPTIMIZER_AMSGRAD : 0;
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
     T weight = p;

@@ -5,10 +5,15 @@
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
+#include "core/rules/optim/kind.h"
 
 namespace gsc::optim {
 
 struct Lamb {
+  static constexpr Kind kKind = {GSC_LAMB,
+                                 "LAMB",
+                                 {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6, .weight_decay = 1e-2},
+                                 {"exp_avg", "exp_avg_sq"}};
   static constexpr int kStates = 2;
   static constexpr bool kNeedsNorms = true;
 

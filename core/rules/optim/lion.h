@@ -3,10 +3,12 @@
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
+#include "core/rules/optim/kind.h"
 
 namespace gsc::optim {
 
 struct Lion {
+  static constexpr Kind kKind = {GSC_LION, "Lion", {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99}, {"exp_avg"}};
   static constexpr int kStates = 1;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {

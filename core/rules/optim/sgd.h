@@ -4,10 +4,12 @@
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
+#include "core/rules/optim/kind.h"
 
 namespace gsc::optim {
 
 struct SgdRule {
+  static constexpr Kind kKind = {GSC_SGD, "SGD", {.lr = 1e-3}, {"momentum_buffer"}};
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
     // The first step takes the gradient whole: PyTorch starts the buffer as a copy of it.
@@ -28,6 +30,8 @@ struct Sgd : SgdRule {
 template <bool Nesterov>
 struct SgdMomentum : SgdRule {
   static constexpr int kStates = 1;
+  static constexpr bool kNeedsMomentum = true;
+  static constexpr uint32_t kFlag = Nesterov ? GSC_OPTIMIZER_NESTEROV : 0;
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
     g = multiply_add(c.weight_decay, p, g);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every update formula by number: the kernels of each backend are instantiated from this list, and optimizer_table.cpp
-// picks the number from a kind and its flags. What sweeps a formula takes, the formula says: see needs_norms.
+// Every update formula by number. The kernels of each backend and the table of optimizers are made from this list.
+// Which kind of optimizer a formula is, and what sweeps it takes, the formula says.
 #pragma once
 
 #include "core/rules/optim/adagrad.h"
@@ -33,10 +33,22 @@ enum class Variant : int32_t {
 #define GSC_ONE(enumerator, formula) +1
 inline constexpr int kVariantCount = 0 GSC_FOR_EACH_VARIANT(GSC_ONE);
 #undef GSC_ONE
-inline constexpr int kMaxStates = 3;
 #define GSC_ASSERT(enumerator, formula) static_assert(formula::kStates <= kMaxStates);
 GSC_FOR_EACH_VARIANT(GSC_ASSERT)
 #undef GSC_ASSERT
+
+/// A kind takes the last of its formulas that qualifies: one with a `kFlag` if that flag is set, one with
+/// `kNeedsMomentum = true` if momentum is not 0, one with neither always.
+template <typename F>
+inline constexpr uint32_t kFlag = [] {
+  if constexpr (requires { F::kFlag; }) return uint32_t{F::kFlag};
+  return uint32_t{0};
+}();
+template <typename F>
+inline constexpr bool kNeedsMomentum = [] {
+  if constexpr (requires { F::kNeedsMomentum; }) return F::kNeedsMomentum;
+  return false;
+}();
 
 /// f(formula) for a variant.
 GSC_ANY_SPACE

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the file of a formula says of its optimizer besides the formula. From it and the list in variants.h the table of
+// optimizers is made (core/objects/optimizer_table.cpp).
+#pragma once
+
+#include <cstdint>
+
+#include "gradscaler/gradscaler.h"
+
+namespace gsc {
+
+inline constexpr int kMaxStates = 3;
+
+/// A kind of optimizer. Several formulas can be of one: flags or momentum pick one of them (see variants.h).
+struct Kind {
+  int32_t code;      ///< GSC_SGD and so on
+  const char *name;  ///< in messages
+  struct {
+    double lr, beta1 = 0.0, beta2 = 0.0, eps = 0.0, weight_decay = 0.0;
+  } defaults;
+  const char *slots[kMaxStates];  ///< names of the state, of the formula with the most
+};
+
+}  // namespace gsc
