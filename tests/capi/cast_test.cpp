@@ -49,7 +49,7 @@ TEST_P(Narrow, EveryPatternToWiderAndBack) {
     cast(context_, patterns, wide);
     cast(context_, wide, back);
     for (int64_t i = 0; i < 65536; ++i) {
-      const double value = decode16(static_cast<uint16_t>(i), GetParam().dtype);
+      const double value = decode(static_cast<uint16_t>(i), GetParam().dtype);
       if (std::isnan(value)) {
         ASSERT_TRUE(std::isnan(wide.get(i))) << std::hex << i;
         ASSERT_TRUE(std::isnan(back.get(i))) << std::hex << i;
@@ -69,7 +69,7 @@ TEST_P(Narrow, EveryMidpointRoundsToEven) {
   for (const int32_t wide_dtype : {GSC_FP32, GSC_FP64}) {
     std::vector<double> inputs;
     for (int64_t i = 0; i < 65536; ++i) {
-      const double value = decode16(static_cast<uint16_t>(i), dtype);
+      const double value = decode(static_cast<uint16_t>(i), dtype);
       if (!std::isfinite(value)) continue;
       const double step = std::copysign(std::max(ulp(value, dtype), format.min_subnormal()), value);
       const double middle = value + step / 2.0;
@@ -83,7 +83,7 @@ TEST_P(Narrow, EveryMidpointRoundsToEven) {
     for (int64_t i = 0; i < count; ++i) wide.set(i, inputs[static_cast<size_t>(i)]);
     cast(context_, wide, narrow);
     for (int64_t i = 0; i < count; ++i) {
-      ASSERT_EQ(narrow.as<uint16_t>()[i], encode16(round_to(wide.get(i), dtype), dtype))
+      ASSERT_EQ(narrow.as<uint16_t>()[i], encode(round_to(wide.get(i), dtype), dtype))
           << wide.get(i) << " from " << dtype_name(wide_dtype);
     }
   }
@@ -107,11 +107,11 @@ TEST_P(Narrow, BetweenThe16BitFormats) {
   Buffer patterns = all_patterns(dtype), converted(other, 65536);
   cast(context_, patterns, converted);
   for (int64_t i = 0; i < 65536; ++i) {
-    const double value = decode16(static_cast<uint16_t>(i), dtype);
+    const double value = decode(static_cast<uint16_t>(i), dtype);
     if (std::isnan(value)) {
       ASSERT_TRUE(std::isnan(converted.get(i))) << std::hex << i;
     } else {
-      ASSERT_EQ(converted.as<uint16_t>()[i], encode16(round_to(value, other), other)) << std::hex << i;
+      ASSERT_EQ(converted.as<uint16_t>()[i], encode(round_to(value, other), other)) << std::hex << i;
     }
   }
 }

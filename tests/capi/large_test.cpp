@@ -27,9 +27,9 @@ TEST(CheckLarge, MoreThanTwoToThe31Elements) {
   const Scaler scaler = make_scaler(context, 2.0f);
   const int64_t at = (int64_t{1} << 31) + 54321;
   uint16_t *const data = static_cast<uint16_t *>(memory);
-  data[at] = encode16(-kInf, GSC_FP16);
-  data[7] = encode16(3.0, GSC_FP16);
-  data[count - 1] = encode16(4.0, GSC_FP16);
+  data[at] = encode(-kInf, GSC_FP16);
+  data[7] = encode(3.0, GSC_FP16);
+  data[count - 1] = encode(4.0, GSC_FP16);
   ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
   const gsc_report report = report_of(scaler, list.get());
   EXPECT_EQ(report.inf_count, 1);

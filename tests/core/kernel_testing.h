@@ -6,12 +6,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/cpu/convert.h"
@@ -21,13 +23,15 @@
 
 namespace gsc::cpu::testing {
 
-inline constexpr int32_t kDtypes[] = {GSC_FP16, GSC_BF16, GSC_FP32, GSC_FP64};
+inline constexpr int32_t kDtypes[] = {
+#define GSC_CODE(D) D::kCode,
+    GSC_FOR_EACH_DTYPE(GSC_CODE)
+#undef GSC_CODE
+};
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-inline std::string dtype_name(int32_t dtype) {
-  return dtype == GSC_FP16 ? "fp16" : dtype == GSC_BF16 ? "bf16" : dtype == GSC_FP32 ? "fp32" : "fp64";
-}
+inline std::string dtype_name(int32_t dtype) { return gsc::dtype_name(dtype); }
 
 inline std::vector<const Kernels *> usable_kernels() {
   std::vector<const Kernels *> result;
@@ -53,18 +57,14 @@ class Buffer {
   const char *data(int64_t i = 0) const { return bytes_.data() + (i + shift_ + 1) * size_; }
 
   double get(int64_t i) const {
-    const char *p = data(i);
-    if (dtype_ == GSC_FP64) return read<double>(p);
-    if (dtype_ == GSC_FP32) return static_cast<double>(read<float>(p));
-    const auto half = read<uint16_t>(p);
-    return static_cast<double>(dtype_ == GSC_FP16 ? fp16_to_fp32(half) : bf16_to_fp32(half));
+    return with_dtype(dtype_, [p = data(i)](auto traits) {
+      using D = decltype(traits);
+      return static_cast<double>(D::widen(read<typename D::Stored>(p)));
+    });
   }
 
   void set(int64_t i, double x) {
-    char *p = data(i);
-    if (dtype_ == GSC_FP64) return write(p, x);
-    if (dtype_ == GSC_FP32) return write(p, static_cast<float>(x));
-    write(p, dtype_ == GSC_FP16 ? fp64_to_fp16(x) : fp64_to_bf16(x));
+    with_dtype(dtype_, [p = data(i), x](auto traits) { write(p, narrow_to<decltype(traits)>(x)); });
   }
 
   /// From the arithmetic type, as the kernels narrow.
@@ -108,8 +108,11 @@ inline void fill(Buffer &buffer, Fill kind, std::mt19937_64 &random) {
   std::uniform_real_distribution<double> unit(-1.0, 1.0);
   const int32_t dtype = buffer.dtype();
   // fp64 keeps clear of squares that overflow or underflow.
-  const int largest = dtype == GSC_FP16 ? 15 : (dtype == GSC_FP64 ? 400 : 126);
-  const int smallest = dtype == GSC_FP16 ? -24 : (dtype == GSC_BF16 ? -133 : (dtype == GSC_FP32 ? -149 : -400));
+  const auto [largest, smallest] = with_dtype(dtype, [](auto traits) {
+    using D = decltype(traits);
+    if (sizeof(typename D::Value) == sizeof(double)) return std::pair(400, -400);
+    return std::pair(std::min(126, D::kLargestExponent), D::kSmallestExponent);
+  });
   std::uniform_int_distribution<int> any_exponent(smallest, largest);
   for (int64_t i = 0; i < buffer.size(); ++i) {
     const double x = unit(random);

@@ -66,12 +66,13 @@ inline double round_to(double value, int32_t dtype) {
   return std::fabs(rounded) > format_of(dtype).max() ? std::copysign(kInf, value) : rounded;
 }
 
-/// Bit pattern of a value that the 16-bit format holds exactly (round first), or of a quiet NaN.
-inline uint16_t encode16(double value, int32_t dtype) {
+/// Bit pattern of a value that a format of 8 or 16 bits holds exactly (round first), or of a quiet NaN.
+inline uint16_t encode(double value, int32_t dtype) {
   const Format format = format_of(dtype);
+  const int sign_bit = 8 * static_cast<int>(format.size) - 1;
   const int fraction_bits = format.precision - 1;
-  const unsigned exponent_mask = (1u << (15 - fraction_bits)) - 1u;
-  const unsigned sign = std::signbit(value) ? 0x8000u : 0u;
+  const unsigned exponent_mask = (1u << (sign_bit - fraction_bits)) - 1u;
+  const unsigned sign = std::signbit(value) ? 1u << sign_bit : 0u;
   if (std::isnan(value)) return static_cast<uint16_t>((exponent_mask << fraction_bits) | (1u << (fraction_bits - 1)));
   if (std::isinf(value)) return static_cast<uint16_t>(sign | (exponent_mask << fraction_bits));
   const double magnitude = std::fabs(value);
@@ -84,11 +85,12 @@ inline uint16_t encode16(double value, int32_t dtype) {
   return static_cast<uint16_t>(sign | (biased << fraction_bits) | fraction);
 }
 
-inline double decode16(uint16_t bits, int32_t dtype) {
+inline double decode(uint16_t bits, int32_t dtype) {
   const Format format = format_of(dtype);
+  const int sign_bit = 8 * static_cast<int>(format.size) - 1;
   const int fraction_bits = format.precision - 1;
-  const unsigned exponent_mask = (1u << (15 - fraction_bits)) - 1u;
-  const double sign = (bits & 0x8000u) != 0 ? -1.0 : 1.0;
+  const unsigned exponent_mask = (1u << (sign_bit - fraction_bits)) - 1u;
+  const double sign = (bits >> sign_bit & 1u) != 0 ? -1.0 : 1.0;
   const unsigned biased = (bits >> fraction_bits) & exponent_mask;
   const unsigned fraction = bits & ((1u << fraction_bits) - 1u);
   if (biased == exponent_mask) return fraction == 0 ? sign * kInf : kNan;
@@ -105,8 +107,9 @@ inline void store(void *address, double value, int32_t dtype) {
     const float narrow = static_cast<float>(value);
     std::memcpy(address, &narrow, sizeof narrow);
   } else {
-    const uint16_t bits = encode16(round_to(value, dtype), dtype);
-    std::memcpy(address, &bits, sizeof bits);
+    const uint16_t bits = encode(round_to(value, dtype), dtype);
+    const auto byte = static_cast<uint8_t>(bits);
+    dtype_size(dtype) == 1 ? std::memcpy(address, &byte, sizeof byte) : std::memcpy(address, &bits, sizeof bits);
   }
 }
 
@@ -121,9 +124,10 @@ inline double load(const void *address, int32_t dtype) {
     std::memcpy(&value, address, sizeof value);
     return static_cast<double>(value);
   }
+  if (dtype_size(dtype) == 1) return decode(*static_cast<const uint8_t *>(address), dtype);
   uint16_t bits;
   std::memcpy(&bits, address, sizeof bits);
-  return decode16(bits, dtype);
+  return decode(bits, dtype);
 }
 
 }  // namespace gsc_test
