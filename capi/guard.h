@@ -19,7 +19,7 @@ namespace gsc::capi {
 /// function.
 gsc_status set_error(const gsc_error &details, const char *function, const char *what) noexcept;
 
-/// Fails if a callback was found out while the call did its work.
+/// Fails if a callback broke its contract during the call.
 void require_no_misuse();
 
 /// Runs `body`; whatever it throws becomes a status. `function` is the entry point's name.
@@ -48,7 +48,7 @@ T *require(T *pointer, const Argument &name) {
   return pointer;
 }
 
-/// A single number in device memory, or NULL where that stands for something.
+/// A device scalar, or NULL where that is allowed.
 template <typename T>
 T *aligned(T *pointer, const Argument &name) {
   if (reinterpret_cast<uintptr_t>(pointer) % alignof(T) != 0) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unloading a shared library that has the C++ runtime linked into it: the memory that the runtime took for exceptions
-// thrown when there is none left, 72 704 bytes, would stay behind at every dlclose. Not part of the static library, where
-// the runtime is the program's.
+// Unloading a shared library with a static C++ runtime: the runtime's emergency pool for exceptions, 72 704 bytes,
+// would leak at every dlclose. Not part of the static library, where the runtime is the program's.
 
 // In libstdc++ since 4.9 (eh_alloc.cc), for memory checkers; in no header.
 namespace __gnu_cxx {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The floating-point environment that results must not depend on: rounding mode, flushing of subnormals, traps. Every
 // entry point (capi/guard.h), every worker and every task on a thread of the caller's runs inside a FloatEnvironment.
-// Vector arithmetic and the mathematical functions of x86-64 obey MXCSR, those of AArch64 FPCR; the x87 unit is not used.
+// Vector arithmetic and the mathematical functions of x86-64 obey MXCSR, those of AArch64 FPCR; the x87 unit is not
+// used.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@
 
 namespace gsc {
 
-/// While it lives, this thread rounds to nearest, keeps subnormals and takes no traps; then it does as before. Exception
-/// flags may be raised as by any arithmetic. The registers are written only if they are not as they should be, which
-/// keeps the cost of a call at that of reading one: 8 ns on the slowest machine measured (docs/reliability.md).
+/// In its scope, this thread rounds to nearest, keeps subnormals and takes no traps; afterwards as before. Exception
+/// flags may be raised as by any arithmetic. The registers are written only if they differ, so a call costs no more
+/// than reading one: 8 ns on the slowest machine measured (docs/reliability.md).
 class FloatEnvironment {
  public:
 #if defined(__SSE__) || defined(_M_X64)

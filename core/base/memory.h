@@ -20,10 +20,10 @@ namespace gsc {
 
 inline constexpr std::size_t kMaxAlignment = 64;
 
-/// Optimizer state of this size and above is worth pages of its own size.
+/// Size of a huge page. Optimizer state at least this large uses them.
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// Asks for huge pages where all of one lies in the memory, aligned to one. A step over small pages is a fifth slower.
+/// Requests huge pages for memory aligned to one, as far as whole ones fit. Steps over small pages are a fifth slower.
 inline void want_huge_pages([[maybe_unused]] void *memory, [[maybe_unused]] std::size_t bytes) {
 #if defined(MADV_HUGEPAGE)
   if (bytes >= kHugePage) madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a hint: it may fail

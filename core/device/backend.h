@@ -28,7 +28,7 @@ class Backend {
   /// For whole tensors.
   virtual void write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) = 0;
   virtual void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) = 0;
-  /// The stream that creation enqueues its work on, and waiting for it: nobody has named a stream by then.
+  /// The stream for the work of creating objects, before the caller has passed one, and the wait for it.
   [[nodiscard]] virtual gsc_stream setup_stream() const { return nullptr; }
   virtual void finish_setup() {}
   /// Throws if a tensor's data is not memory of this device. `what` names the argument.
@@ -38,13 +38,13 @@ class Backend {
   /// How many parallel tasks a plan should be cut into.
   [[nodiscard]] virtual int32_t wanted_tasks() const = 0;
 
-  /// Ordering between two backends of one kind. An event stands for the work enqueued on a stream when it was recorded;
-  /// what is done on return needs none. The stream is always one of the backend that is asked.
+  /// Ordering between two backends of one kind. An event marks the work enqueued on a stream when it was recorded;
+  /// a backend whose work is done on return needs none. The stream is always one of this backend.
   virtual void *make_event() { return nullptr; }
   virtual void destroy_event(void * /*event*/) noexcept {}
   virtual void record_event(void * /*event*/, gsc_stream /*stream*/) {}
-  /// What is enqueued on `stream` from now on starts after what the event, perhaps another backend's, stands for. Work
-  /// that is captured in a graph and work that is not cannot wait for each other, and do not.
+  /// Work enqueued on `stream` from now on waits for the event, which may be another backend's. Work captured in a
+  /// graph and work outside it cannot wait for each other, and do not.
   virtual void wait_event(const void * /*event*/, gsc_stream /*stream*/) {}
   /// Device memory of this backend from device memory of `source`, which is of the same kind.
   virtual void copy_from(void *to, const Backend & /*source*/, const void *from, int64_t bytes, gsc_stream /*stream*/) {

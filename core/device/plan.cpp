@@ -19,11 +19,11 @@ constexpr int32_t kMinChunkShift = 14;
 constexpr int32_t kMaxChunkShift = 16;
 constexpr int64_t kWantedChunks = 4096;
 
-// Elements of a tensor and of a list: beyond any device's memory, and few enough that the plan of a count from memory
-// that was never written takes 400 MB and not all there is.
+// Elements of a tensor and of a list: beyond any device's memory, and few enough that the plan for an uninitialized
+// count takes 400 MB and not all memory.
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 
-// Tensors of a list. A count from memory that was never written is found out here, and not by reading so many tensors.
+// Tensors of a list. An uninitialized count is caught here, not by reading that many tensors.
 constexpr int64_t kMaxTensors = int64_t{1} << 24;
 
 // What a chunk costs besides its elements, in elements: function calls, table look-ups, a cold cache line per array.
@@ -71,7 +71,7 @@ DtypeChoices::DtypeChoices(bool (*accepts)(int32_t dtype)) {
 
 namespace {
 
-/// Bytes of the UTF-8 character at `s`, which ends with a zero; 0 if it is none, or one that would break the line or the
+/// Bytes of the UTF-8 character at `s`, a zero-terminated string; 0 if it is not valid, or would break the line or the
 /// quotes of a message: control characters, line and paragraph separators, quote and backslash.
 std::size_t printable_length(const char *s) {
   const auto byte = [s](int i) { return static_cast<unsigned char>(s[i]); };

@@ -34,15 +34,15 @@ struct BackendRow {
   gsc_device_info (*device_info)(int32_t device_index);
   /// Throws UNAVAILABLE, naming the field of the options, if there is no such device.
   OpenBackend (*open)(std::pmr::memory_resource *memory, const gsc_context_options &options);
-  /// The device that an address lies on, -1 if on none of this kind. NULL: the backend cannot tell.
+  /// The device whose memory an address is in, -1 if none of this kind. NULL: the backend cannot tell.
   int32_t (*device_of)(const void *address);
 };
 
-/// The row of a GSC_DEVICE_*, also of one that this build lacks: that has no devices. Throws INVALID_ARGUMENT naming
-/// `what` for any other value.
+/// The row of a GSC_DEVICE_*; one that is not in this build has no devices. Throws INVALID_ARGUMENT naming `what` for
+/// any other value.
 const BackendRow &find_backend(int32_t device_type, const Argument &what);
 
-/// The device that an address is known to lie on; backend NULL: none, it may be host memory.
+/// The device whose memory an address is known to be in. Backend NULL: unknown, perhaps host memory.
 struct Owner {
   const BackendRow *backend;
   int32_t device;

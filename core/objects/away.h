@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A list whose scaler lives in another context, on a device of the same kind: its own copy of the scaler's state, a
-// place at the scaler's where its record is brought, and events that order the two. Each list has a copy of its own, so
-// that only the work on one list has to be ordered, which is the caller's business. scaler_devices.cpp uses it.
+// A list whose scaler belongs to another context, on a device of the same kind: its own copy of the scaler's state, a
+// buffer on the scaler's device that receives its record, and events that order the two. With a copy per list, only the
+// work on one list has to be ordered, which the caller does. Used by scaler_devices.cpp.
 #pragma once
 
 #include <utility>

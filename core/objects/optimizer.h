@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An optimizer: lists of parameters, gradients, an optional 16-bit copy and state, parameter groups, step counts.
-// It hands complete jobs to the backend; when and under which device scalars a step is taken is the scaler's or caller's say.
+// It hands complete jobs to the backend; when and under which device scalars a step is taken is the scaler's or
+// caller's say.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,7 @@ class Optimizer final : public Object {
   void require_no_overlap(const OverlapCheck &addresses, const TensorList &changed) const;
 
   void step(const StepScalars &scalars, gsc_stream stream);
-  /// Refuses a learning rate in memory that the host can read and that is none; the device skips the step over it.
+  /// Refuses an invalid learning rate in memory that the host can read; a device skips the step instead.
   void require_learning_rates() const;
   void zero_grads(gsc_stream stream);
 
@@ -77,8 +78,8 @@ class Optimizer final : public Object {
 
   void require_group(int32_t group) const;
   void validate_group(const gsc_optimizer_options &options) const;
-  /// Whether fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow for
-  /// as long as the optimizer lives.
+  /// Whether fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow
+  /// for as long as the optimizer lives.
   [[nodiscard]] bool narrows_gradients() const;
   /// Calls f(list, name) for every list there is.
   template <typename F>

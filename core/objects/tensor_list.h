@@ -63,7 +63,7 @@ class TensorList final : public Object {
   void add_use(ListUse &use);
   void remove_use(ListUse &use) noexcept;
 
-  /// Back to READY, in nobody's iteration.
+  /// Back to READY, in no scaler's iteration.
   void reset_iteration();
 
   Iteration iteration;

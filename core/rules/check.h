@@ -8,8 +8,8 @@
 
 namespace gsc {
 
-/// The smallest magnitude that is not finite to whoever uses fp64 gradients: if they stay fp64, and if an optimizer with
-/// smaller parameters narrows them to fp32. The latter is the largest fp32 number and half a step, which rounds to inf.
+/// The smallest magnitude of fp64 gradients that overflows: if they stay fp64, and if an optimizer with narrower
+/// parameters converts them to fp32. The latter is the largest fp32 number and half a step, which rounds to inf.
 inline constexpr double kFp64Limit = __builtin_inf();
 inline constexpr double kFp64AsFp32Limit = 0x1.ffffffp+127;
 

@@ -47,8 +47,8 @@ GSC_HD bool are_joined_sums(const double (&reduce)[2]) {
   return is_count && !(reduce[1] < 0.0) && !(is_nan && reduce[0] == 0.0);
 }
 
-/// Turns the joined sums into what a step reads. 1e-6 is PyTorch's clip_grad_norm_. Sums that are none count as
-/// an overflow.
+/// Turns the joined sums into what a step reads. 1e-6 is PyTorch's clip_grad_norm_. Impossible sums count as an
+/// overflow.
 GSC_HD void conclude_check(ListRecord &r, const ClipRule &rule) {
   if (!are_joined_sums(r.reduce)) {
     r.reduce[0] = kMostCounted;

@@ -3,7 +3,8 @@
 #define GRADSCALER_ADAPTERS_TORCH_HPP
 //
 // Loss scaling for the C++ frontend of PyTorch (libtorch), which has none of its own. Header-only over gradscaler.hpp;
-// the library itself does not know libtorch: whoever includes this header has <torch/torch.h> and links libtorch.
+// the library itself does not depend on libtorch; a program that includes this header needs <torch/torch.h> and links
+// libtorch.
 //
 //     gradscaler::torch::GradScaler scaler(torch::kCUDA);
 //     gradscaler::torch::AdamW adamw(model->parameters(), torch::optim::AdamWOptions(1e-3));  // or any torch::optim

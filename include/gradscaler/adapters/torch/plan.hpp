@@ -5,7 +5,7 @@
 // Which optimizer of this library steps on which parameters. libtorch leaves out parameters without a gradient and
 // counts steps for each parameter; an optimizer of this library steps on all of its tensors and counts once. So
 // parameters that have been stepped on together share one, a cohort, and a cohort is split when a gradient is missing.
-// Nearly always there is one. Include <gradscaler/adapters/torch.hpp>.
+// There is nearly always just one. Include <gradscaler/adapters/torch.hpp>.
 //
 #include <algorithm>
 #include <cstddef>
@@ -165,7 +165,7 @@ class Plan {
   }
   std::vector<at::Tensor> params() const { return tensors(&Member::param); }
   std::vector<at::Tensor> grad_tensors() const { return tensors(&Member::grad); }
-  /// Lets go of the gradients, so that zero_grad() frees them.
+  /// Releases the gradients, so that zero_grad() can free them.
   void release() { now_.clear(); }
 
   /// Calls visit(member, steps applied) for every parameter that has been stepped on. Blocks on a CUDA device.

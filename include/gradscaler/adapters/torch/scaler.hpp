@@ -20,7 +20,7 @@
 namespace gradscaler::torch {
 
 /// Scales losses, unscales gradients, skips the steps of optimizers whose gradients overflowed, and moves the scale.
-/// Not for use from several threads at once.
+/// Use it from one thread at a time.
 class GradScaler {
  public:
   /// `device`: the CPU or a CUDA device, on which the scale lives. Defaults and the rest of `options` are PyTorch's.
@@ -96,7 +96,7 @@ class GradScaler {
     scaler_.set_scale(new_scale, stream());
     end_iteration();
   }
-  /// Ends the iteration as if it had not been; what unscale_() wrote stays written.
+  /// Ends the iteration without an update of the scale; what unscale_() wrote stays written.
   void discard() {
     scaler_.discard();
     end_iteration();
@@ -182,7 +182,7 @@ class GradScaler {
 
   gsc_stream stream() const { return detail::current_stream(device_); }
 
-  /// A copy of the scale as of now, which a graph may keep.
+  /// A copy of the current scale, which a graph may keep.
   at::Tensor scale_tensor() const {
     const float *word = scaler_.device_state().scale;
     return at::from_blob(const_cast<float *>(word), {}, at::TensorOptions().dtype(at::kFloat).device(device_)).clone();
@@ -210,9 +210,14 @@ class GradScaler {
     const at::NoGradGuard no_grad;
     const std::vector<detail::Member> members = detail::members_with_grads(optimizer);
     for (const detail::Member &member : members) {
-      if (unscaled_.count(member.grad) == 0) continue;
-      detail::bad_state(call + ": " + member.place.str() +
-                        " has already been unscaled since the last update(), for another optimizer");
+      if (member.grad.device().type() != device_.type()) {
+        detail::bad_argument(call + ": " + member.place.str() + " is on " + member.grad.device().str() +
+                             ", but the scaler is on " + device_.str() + "; make one scaler for each kind of device");
+      }
+      if (unscaled_.count(member.grad) != 0) {
+        detail::bad_state(call + ": " + member.place.str() +
+                          " has already been unscaled since the last update(), for another optimizer");
+      }
     }
     std::vector<DeviceGrads> lists;
     std::vector<at::Tensor> grads;
