@@ -10,6 +10,9 @@
 #include <functional>
 #include <gradscaler/adapters/torch.hpp>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/cuda/shim/emulation.h"
 
@@ -40,7 +43,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   at::DeviceIndex deviceCount() const noexcept override { return 2; }
   c10::Stream getStream(at::Device device) const override {
     const cudaStream_t stream = current[static_cast<std::size_t>(device.index())];
-    return {c10::Stream::UNSAFE, device, reinterpret_cast<c10::StreamId>(stream)};
+    return c10::Stream(c10::Stream::UNSAFE, device, reinterpret_cast<c10::StreamId>(stream));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
   void *getStreamNativeHandle(const c10::Stream stream) const override { return reinterpret_cast<void *>(stream.id()); }
