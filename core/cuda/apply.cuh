@@ -383,7 +383,7 @@ struct ApplyLauncher {
   }
 
   static int64_t blocks(const ApplyParams &p, int units, int per_unit) {
-    return blocks_for(p.grads.chunk_count, p.grads.warps_per_chunk, units, per_unit);
+    return blocks_for(p.grads.chunk_count, p.grads.warps_per_chunk, int64_t{units} * per_unit);
   }
 
   static cudaError_t launch(const ApplyParams &p, int units, cudaStream_t stream) {

@@ -52,6 +52,9 @@ CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool
   int units = 0;
   GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &units, cudaDevAttrMultiProcessorCount, device);
   units_ = std::max(units, 1);
+  int blocks = 0;
+  cuda::check(count_check_blocks(blocks), what, "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  check_slots_ = int64_t{units_} * blocks;
   int has_pools = 0;
   GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &has_pools, cudaDevAttrMemoryPoolsSupported, device);
   GSC_CUDA_CALL("creating a stream", cudaStreamCreateWithFlags, &setup_stream_, cudaStreamNonBlocking);
@@ -197,7 +200,7 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   p.finish = job.finish;
   p.conclude = job.conclude;
   mirror->counted = !job.finish;
-  check_launch(launch_check(p, job.unscale, units_, to_stream(stream)), "the check");
+  check_launch(launch_check(p, job.unscale, check_slots_, to_stream(stream)), "the check");
 }
 
 void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, cudaStream_t stream) {
@@ -330,7 +333,7 @@ void CudaBackend::norm(const NormJob &job, gsc_stream stream) {
   p.partials = on_device.partials();
   p.fp64_limit = kFp64Limit;
   p.amax_keeps_nonfinite = true;
-  check_launch(launch_check(p, false, units_, to_stream(stream)), "the norm");
+  check_launch(launch_check(p, false, check_slots_, to_stream(stream)), "the norm");
   check_launch(launch_norm({p.plan, p.partials, job.out_norm, job.out_tensor_norms, job.amax}, to_stream(stream)),
                "the norm");
 }
@@ -347,7 +350,7 @@ void CudaBackend::check_alone(const CheckJob &job, gsc_stream stream) {
   p.last_chunk = job.last_chunk;
   p.found_inf = job.found_inf;
   p.fp64_limit = kFp64Limit;
-  check_launch(launch_check(p, true, units_, to_stream(stream)), "unscaling");
+  check_launch(launch_check(p, true, check_slots_, to_stream(stream)), "unscaling");
 }
 
 void CudaBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream stream) {

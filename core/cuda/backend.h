@@ -81,8 +81,6 @@ class CudaBackend final : public Backend {
   void copy_sync(void *to, const void *from, int64_t bytes, cudaMemcpyKind kind, gsc_stream stream, const char *what);
   void create_mirror(Plan &plan);
   void require_not_capturing(gsc_stream stream, const char *what) const;
-  /// Warps that should share a chunk so that a pass over the plan takes the least time.
-  [[nodiscard]] int32_t choose_warps(const Plan &plan) const;
   /// A check without a record, of plans that have no mirror.
   void check_alone(const CheckJob &job, gsc_stream stream);
   void update(const RecordJob &job, cudaStream_t stream);
@@ -92,7 +90,8 @@ class CudaBackend final : public Backend {
   static std::atomic<int32_t> live_;
   std::pmr::memory_resource *memory_;
   DeviceContext context_;
-  int32_t units_ = 1;  ///< multiprocessors
+  int32_t units_ = 1;        ///< multiprocessors
+  int64_t check_slots_ = 1;  ///< blocks of a check that the device holds at once
   cudaStream_t setup_stream_ = nullptr;
   cudaMemPool_t pool_ = nullptr;  ///< NULL: the device has none
 };

@@ -172,17 +172,27 @@ GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &
   return stat;
 }
 
+/// Both numbers of a chunk in one load.
+GSC_DEVICE ChunkSum load_chunk_sum(const ChunkPartial *partial) {
+  const Words<16> w = load_words<16>(reinterpret_cast<const char *>(partial));
+  return {element_of<Fp64>(w, 0), element_of<Fp64>(w, 1)};
+}
+
 /// The totals of a list from its chunks, and what follows from them. By all threads of one block.
 GSC_DEVICE void join_chunks(const CheckParams &p, float inv_scale) {
   __shared__ double largest[kWarps];
   const ChunkPartial *partials = p.partials;
   double amax = 0.0;
+  double sum = 0.0;
+#pragma unroll 4
   for (int64_t i = threadIdx.x; i < p.plan.chunk_count; i += kThreads) {
-    amax = partials[i].sum.amax > amax ? partials[i].sum.amax : amax;
+    const ChunkSum part = load_chunk_sum(partials + i);
+    amax = part.amax > amax ? part.amax : amax;
+    sum += part.sum_sq;
   }
   amax = warp_max(amax);
   if (lane_index() == 0) largest[warp_index()] = amax;
-  const double sum = block_join(p.plan.chunk_count, [&](int64_t i) { return partials[i].sum.sum_sq; });
+  sum = block_join(sum);
   if (threadIdx.x != 0) return;
   for (int w = 1; w < kWarps; ++w) amax = largest[w] > amax ? largest[w] : amax;
   CheckCounters &c = *p.counters;
@@ -205,7 +215,7 @@ GSC_DEVICE void join_chunks(const CheckParams &p, float inv_scale) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 inline constexpr int kCheckResident = 3;
 #else
-inline constexpr int kCheckResident = kCheckBlocks;
+inline constexpr int kCheckResident = 4;
 #endif
 
 template <bool Write>
@@ -263,8 +273,16 @@ static __global__ void reset_counters_kernel(CheckCounters *counters) {
 
 cudaError_t preload_check() { return preload_all(check_kernel<false>, check_kernel<true>, reset_counters_kernel); }
 
-cudaError_t launch_check(const CheckParams &p, bool unscale, int units, cudaStream_t stream) {
-  const int64_t blocks = blocks_for(p.last_chunk - p.first_chunk, p.plan.warps_per_chunk, units, kCheckBlocks);
+cudaError_t count_check_blocks(int &blocks) {
+  int unscaling = 0;
+  cudaError_t result = count_blocks(blocks, check_kernel<false>, kThreads);
+  if (result == cudaSuccess) result = count_blocks(unscaling, check_kernel<true>, kThreads);
+  blocks = std::max(1, std::min(blocks, unscaling));
+  return result;
+}
+
+cudaError_t launch_check(const CheckParams &p, bool unscale, int64_t slots, cudaStream_t stream) {
+  const int64_t blocks = blocks_for(p.last_chunk - p.first_chunk, p.plan.warps_per_chunk, slots);
   return enqueue(unscale ? check_kernel<true> : check_kernel<false>, blocks, kThreads, stream, p);
 }
 

@@ -8,8 +8,6 @@
 
 namespace gsc::cuda {
 
-inline constexpr int kCheckBlocks = 4;  ///< of a multiprocessor
-
 struct CheckParams {
   PlanView plan;
   const float *inv_scale;  ///< NULL: 1
@@ -28,7 +26,10 @@ struct CheckParams {
 
 /// Loads the kernels now: the first launch of one must not happen while a graph is being captured.
 cudaError_t preload_check();
-cudaError_t launch_check(const CheckParams &p, bool unscale, int units, cudaStream_t stream);
+/// How many blocks of the kernels a multiprocessor of the current device holds, as they have been compiled for it.
+cudaError_t count_check_blocks(int &blocks);
+/// `slots`: blocks that the device holds at once.
+cudaError_t launch_check(const CheckParams &p, bool unscale, int64_t slots, cudaStream_t stream);
 /// Forgets what an unfinished check has counted.
 cudaError_t launch_reset_counters(CheckCounters *counters, cudaStream_t stream);
 

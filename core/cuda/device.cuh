@@ -120,6 +120,30 @@ GSC_DEVICE Words<Bytes> load_words(const char *p) {
   return r;
 }
 
+/// Reads what will not be read again soon, and which this thread may write afterwards: hence the clobber, which keeps the
+/// compiler from moving the load behind the store.
+template <int Bytes>
+GSC_DEVICE Words<Bytes> load_streaming(const char *p) {
+#if defined(__CUDA_ARCH__)
+  Words<Bytes> r;
+  if constexpr (Bytes == 4) {
+    asm volatile("ld.global.cs.u32 %0, [%1];" : "=r"(r.w[0]) : "l"(p) : "memory");
+  } else if constexpr (Bytes == 8) {
+    asm volatile("ld.global.cs.v2.u32 {%0, %1}, [%2];" : "=r"(r.w[0]), "=r"(r.w[1]) : "l"(p) : "memory");
+  } else if constexpr (Bytes == 16) {
+    asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r.w[0]), "=r"(r.w[1]), "=r"(r.w[2]), "=r"(r.w[3])
+                 : "l"(p)
+                 : "memory");
+  } else {
+    r = load_words<Bytes>(p);
+  }
+  return r;
+#else
+  return load_words<Bytes>(p);
+#endif
+}
+
 /// Writes what will not be read again soon.
 template <int Bytes>
 GSC_DEVICE void store_words(char *p, const Words<Bytes> &x) {
@@ -257,14 +281,11 @@ GSC_DEVICE bool is_last_block(uint32_t *ticket) {
   return last;
 }
 
-/// Joins f(0) ... f(count - 1) over the lanes of a block as reduction.h prescribes; every thread gets the sum. Once in a
-/// kernel: a second call would need a barrier before it.
-template <typename F>
-GSC_DEVICE double block_join(int64_t count, const F &f) {
+/// Joins the sums of a block's lanes as reduction.h prescribes: thread t has added up items t, t + kFinishLanes, ...
+/// Every thread gets the result. Once in a kernel: a second call would need a barrier before it.
+GSC_DEVICE double block_join(double sum) {
   static_assert(kThreads == kFinishLanes, "one thread for each lane");
   __shared__ double lanes[kFinishLanes];
-  double sum = 0.0;
-  for (int64_t i = threadIdx.x; i < count; i += kFinishLanes) sum += f(i);
   lanes[threadIdx.x] = sum;
   __syncthreads();
   for (unsigned width = kFinishLanes / 2; width > 0; width /= 2) {
@@ -274,7 +295,7 @@ GSC_DEVICE double block_join(int64_t count, const F &f) {
   return lanes[0];
 }
 
-/// The same by one warp, in lane 0.
+/// The same of f(0) ... f(count - 1) by one warp, in lane 0.
 template <typename F>
 GSC_DEVICE double warp_join(int64_t count, const F &f) {
   constexpr int kEach = kFinishLanes / 32;

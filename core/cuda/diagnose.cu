@@ -94,7 +94,7 @@ static __global__ void __launch_bounds__(kThreads) diagnose_kernel(const __grid_
 cudaError_t preload_diagnose() { return preload_all(diagnose_kernel); }
 
 cudaError_t launch_diagnose(const DiagnoseParams &p, int units, cudaStream_t stream) {
-  return enqueue(diagnose_kernel, blocks_for(p.plan.chunk_count, 1, units, kBlocks), kThreads, stream, p);
+  return enqueue(diagnose_kernel, blocks_for(p.plan.chunk_count, 1, int64_t{units} * kBlocks), kThreads, stream, p);
 }
 
 }  // namespace gsc::cuda

@@ -4,6 +4,8 @@
 // several loads under way.
 #pragma once
 
+#include <type_traits>
+
 #include "core/cuda/device.cuh"
 
 namespace gsc::cuda {
@@ -48,7 +50,7 @@ struct Elements {
   template <int Size>
   GSC_DEVICE static Raw load_sized(const char *p) {
     Raw r = {};
-    const Words<Size *Width> w = load_words<Size * Width>(p);
+    const Words<Size *Width> w = load_streaming<Size * Width>(p);
 #pragma unroll
     for (int i = 0; i < (Size * Width + 3) / 4; ++i) r.w[i] = w.w[i];
     return r;
@@ -64,16 +66,16 @@ struct Elements {
     return load_sized<4>(p);
   }
 
-  /// As V: float, or double if T is.
-  template <typename V>
-  GSC_DEVICE static void unpack(int32_t dtype, const Raw &r, V (&x)[Width]) {
+  /// As V: float, or double if T is. Of a dtype whose packs fit in `r`.
+  template <typename V, int Bytes>
+  GSC_DEVICE static void unpack(int32_t dtype, const Words<Bytes> &r, V (&x)[Width]) {
     with_dtype(dtype, [&](auto d) {
       using D = decltype(d);
-      if constexpr (kWide || !is_wide(D::kCode)) {
+      if constexpr (Width * static_cast<int>(sizeof(typename D::Stored)) <= Bytes) {
 #pragma unroll
         for (int k = 0; k < Width; ++k) x[k] = static_cast<V>(element_of<D>(r, k));
       } else {
-        __builtin_unreachable();  // see fits
+        __builtin_unreachable();
       }
     });
   }
@@ -108,6 +110,29 @@ GSC_DEVICE void for_packs(int n, int head, const Team &team, const F &f) {
     f.template operator()<1>(i < head ? i : end + i - head);
   }
 }
+
+/// Packs of one array that are all read before the first of them is used. Size: bytes of an element, 0 if that is known at
+/// run time only.
+template <typename T, int Size, int Packs>
+struct Batch {
+  static constexpr int kWidth = kPackWidth<T>;
+  using E = Elements<T, kWidth>;
+  using Raw = std::conditional_t<Size == 0, typename E::Raw, Words<Size * kWidth>>;
+  Raw raw[Packs];
+
+  /// The packs are `stride` bytes apart, the last of them less than `left`. In place of others it reads the first again.
+  GSC_DEVICE void load(int32_t dtype, const char *p, int stride, int left) {
+#pragma unroll
+    for (int r = 0; r < Packs; ++r) {
+      const char *at = p + (r * stride < left ? r * stride : 0);
+      if constexpr (Size == 0) {
+        raw[r] = E::load(dtype, at);
+      } else {
+        raw[r] = load_streaming<Size * kWidth>(at);
+      }
+    }
+  }
+};
 
 /// n elements of one value, by a team.
 GSC_DEVICE void fill_span(char *p, int32_t dtype, int n, double value, const Team &team) {

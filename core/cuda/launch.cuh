@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a kernel is put on a stream, and how large its grid is. Included by the .cu files only. The emulation of the
-// tests brings its own enqueue().
+// How a kernel is put on a stream. Included by the .cu files only. The emulation of the tests brings its own enqueue().
 #pragma once
 
-#include <algorithm>
 #include <initializer_list>
 #include <tuple>
 
-#include "core/cuda/plan.h"
+#include "core/cuda/teams.h"
 
 namespace gsc::cuda {
 
 #if defined(GSC_CUDA_EMULATION)
+using emulation::count_blocks;
 using emulation::enqueue;
 using emulation::preload;
 #else
@@ -32,6 +31,12 @@ cudaError_t preload(void (*kernel)(P...)) {
   cudaFuncAttributes attributes;
   return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(kernel));
 }
+
+/// Blocks of the kernel that a multiprocessor holds at once.
+template <typename... P>
+cudaError_t count_blocks(int &blocks, void (*kernel)(P...), int threads) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reinterpret_cast<const void *>(kernel), threads, 0);
+}
 #endif
 
 template <typename... K>
@@ -39,12 +44,6 @@ cudaError_t preload_all(K... kernels) {
   cudaError_t result = cudaSuccess;
   (void)((result = preload(kernels), result == cudaSuccess) && ...);
   return result;
-}
-
-/// Blocks for `chunks` chunks: as many as there is work for, at most `per_unit` on each multiprocessor, at least one.
-inline int64_t blocks_for(int64_t chunks, int warps_per_chunk, int units, int per_unit) {
-  const int64_t teams = kWarps / warps_per_chunk;
-  return std::clamp<int64_t>((chunks + teams - 1) / teams, 1, static_cast<int64_t>(units) * per_unit);
 }
 
 }  // namespace gsc::cuda

@@ -22,7 +22,8 @@ static __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_cons
       __syncthreads();
       for (int w = 0; w < kWarps; ++w) amax = larger(amax, largest[w]);
     } else {
-      sum = block_join(p.plan.chunk_count, [&](int64_t i) { return partials[i].sum.sum_sq; });
+      for (int64_t i = threadIdx.x; i < p.plan.chunk_count; i += kThreads) sum += partials[i].sum.sum_sq;
+      sum = block_join(sum);
     }
     if (threadIdx.x == 0) *p.out_norm = p.amax ? amax : square_root(sum);
     return;

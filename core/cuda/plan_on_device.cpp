@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <vector>
+
+#include "core/cuda/teams.h"
 
 namespace gsc::cuda {
 namespace {
@@ -74,7 +75,9 @@ PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, bool with_par
   const TableLayout layout(plan, with_partials);
   auto *tensors = at<DeviceTensor>(scratch_.data(), 0);
   auto *tensor_of = at<int32_t>(scratch_.data(), layout.tensor_of);
-  view_ = {tensors, tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), backend.choose_warps(plan)};
+  view_ = {tensors,        tensor_of,
+           plan.size(),    plan.chunk_count(),
+           shift_of(plan), choose_warps(plan, backend.units_, backend.memory_)};
   if (with_partials) partials_ = at<ChunkPartial>(scratch_.data(), layout.partials);
   for (int64_t first = 0; first < plan.size(); first += TensorBatch::kCount) {
     TensorBatch batch{};
@@ -83,33 +86,6 @@ PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, bool with_par
     check_launch(launch_write_tensors(tensors, tensor_of, batch, first, count, plan.first_chunk(first + count), stream),
                  "sending the tensors");
   }
-}
-
-int32_t CudaBackend::choose_warps(const Plan &plan) const {
-  // A pass takes as long as all rounds of all chunks on the teams at hand, and at least as long as the largest chunk.
-  // A round is what a team reads at once; a chunk costs a few more to find out where it lies.
-  constexpr int64_t kOverhead = 3;
-  constexpr int64_t kResidentWarps = 32;
-  int64_t largest = 0;
-  for (int64_t i = 0; i < plan.size(); ++i) largest = std::max(largest, plan.tensor(i).count);
-  largest = std::min(largest, plan.chunk_elements());
-  int32_t best = kWarps;
-  double least = std::numeric_limits<double>::infinity();
-  for (int32_t warps = kWarps; warps >= 1; warps /= 2) {
-    const int64_t resident_teams = units_ * kResidentWarps / warps;
-    const auto teams = static_cast<double>(resident_teams);
-    const double per_round = 128.0 * warps;
-    const double all =
-        static_cast<double>(plan.chunk_count() * kOverhead) +
-        std::max(static_cast<double>(plan.total_elements()) / per_round, static_cast<double>(plan.chunk_count()));
-    const double longest = static_cast<double>(kOverhead) + static_cast<double>(largest) / per_round;
-    const double time = std::max(all / teams, longest);
-    if (time < least) {
-      least = time;
-      best = warps;
-    }
-  }
-  return best;
 }
 
 void CudaBackend::create_mirror(Plan &plan) {
@@ -131,7 +107,8 @@ void CudaBackend::create_mirror(Plan &plan) {
     m.partials = at<ChunkPartial>(m.memory, layout.partials);
     m.counters = at<CheckCounters>(m.memory, layout.counters);
     auto *device_tensor_of = at<int32_t>(m.memory, layout.tensor_of);
-    m.view = {m.tensors, device_tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), choose_warps(plan)};
+    m.view = {m.tensors,          device_tensor_of, plan.size(),
+              plan.chunk_count(), shift_of(plan),   choose_warps(plan, units_, memory_)};
     const DeviceGuard guard(context_);
     const RelaxedCapture relaxed;
     const char *what = "uploading the list";

@@ -44,6 +44,21 @@ TEST(BareThread, ListsOnTheCpuAreChecked) {
   });
 }
 
+/// A grid of more blocks than fit would leave some for a second round.
+TEST(Grid, CheckHasTheBlocksThatFit) {
+  for (const int blocks : {3, 4, 6}) {
+    emulation::set_resident_blocks(blocks);
+    const Context context = make_cuda_context(0);
+    Twins twins;
+    for (int i = 0; i < 200; ++i) twins.emplace_back(GSC_FP32, 8);
+    const List list = make_list(context, device_tensors(twins));
+    const Scaler scaler = make_scaler(context, 1.0F);
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+    EXPECT_EQ(emulation::last_grid(), blocks * emulation::multiprocessor_count());
+  }
+  emulation::set_resident_blocks(4);
+}
+
 /// As a finalizer's thread does.
 TEST(BareThread, DestroysEverything) {
   const int64_t objects = emulation::objects_in_use(), bytes = emulation::bytes_in_use();

@@ -159,5 +159,6 @@ cudaError_t run(int64_t blocks, int threads, cudaStream_t stream, const std::fun
 
 void set_order(unsigned value) { order = value; }
 int64_t launch_count() { return launches; }
+int64_t last_grid() { return grid_size.x; }
 
 }  // namespace gsc::cuda::emulation

@@ -54,6 +54,8 @@ cudaError_t run(int64_t blocks, int threads, cudaStream_t stream, const std::fun
 void set_order(unsigned order);
 /// Kernels launched so far.
 int64_t launch_count();
+/// Blocks of the last one; not where kernels run as PTX.
+int64_t last_grid();
 
 /// A launch of a kernel that shares the chunks of a list out among teams of warps: check, or a step's sweeps.
 struct Walk {
@@ -112,6 +114,16 @@ void fail_always(const char *call, cudaError_t error);
 /// Calls since fail_call, and the name of the one that failed; NULL: none did.
 int64_t call_count();
 const char *failed_call();
+
+/// The answer to how many blocks of a kernel a multiprocessor holds; 4 until it is set.
+void set_resident_blocks(int blocks);
+int resident_blocks();
+
+template <typename... P>
+cudaError_t count_blocks(int &blocks, void (*)(P...), int) {
+  blocks = resident_blocks();
+  return fails("cudaOccupancyMaxActiveBlocksPerMultiprocessor") ? cudaErrorUnknown : cudaSuccess;
+}
 
 template <typename... P>
 cudaError_t preload(void (*)(P...)) {

@@ -167,6 +167,11 @@ int multiprocessor_count() {
   static const char *text = std::getenv("EMULATED_MULTIPROCESSORS");
   return text != nullptr ? std::atoi(text) : 2;
 }
+namespace {
+int resident = 4;
+}  // namespace
+void set_resident_blocks(int blocks) { resident = blocks; }
+int resident_blocks() { return resident; }
 CUcontext primary_context(int device) { return &state().primary[device]; }
 CUcontext make_context(int device) { return new CUctx_st{device, 0}; }
 void destroy_context(CUcontext context) { delete context; }

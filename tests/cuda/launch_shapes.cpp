@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Says what the library makes of a list, for benchmarks/gpu/model.py. A line of input is a number of multiprocessors and
+// the elements of each tensor; the answer is a line of elements of a chunk, warps that share one, and teams in the grid.
+#include <cstdio>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/cuda/teams.h"
+
+constexpr int64_t kBlocks = 4;  // of a check and of a step on a multiprocessor, from sm_90 on
+
+int main() {
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::istringstream in(line);
+    int64_t units = 0;
+    in >> units;
+    std::vector<gsc_tensor> tensors;
+    for (int64_t count = 0; in >> count;) {
+      tensors.push_back({});
+      tensors.back().count = count;
+      tensors.back().dtype = GSC_FP32;
+    }
+    gsc::Plan plan(std::pmr::new_delete_resource());
+    plan.build(tensors.data(), static_cast<int64_t>(tensors.size()), 1);
+    const int64_t warps = gsc::cuda::choose_warps(plan, units, std::pmr::new_delete_resource());
+    const int64_t blocks = gsc::cuda::blocks_for(plan.chunk_count(), warps, units * kBlocks);
+    std::printf("%lld %lld %lld\n", static_cast<long long>(plan.chunk_elements()), static_cast<long long>(warps),
+                static_cast<long long>(blocks * (gsc::cuda::kWarps / warps)));
+    std::fflush(stdout);
+  }
+  return 0;
+}
