@@ -57,3 +57,8 @@ SETS = {
     "10 x 16 Mi": [1 << 24] * 10,
     "200 x 1 Mi": [1 << 20] * 200,
 }
+
+
+if __name__ == "__main__":  # as gradscaler_gpu_bench reads them: name, tab, elements
+    for name, counts in SETS.items():
+        print(name, " ".join(map(str, counts)), sep="\t")

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measures the CUDA backend by itself: ceilings of the memory, single passes, whole tails over the shapes of models. Calls
+// and graph replays are timed from C++, arrays hold noise, and the cache is emptied by reading before every run. A row
+// goes into the file as soon as it is there. goals.py judges the rows; bench.py loads this as a library and adds what
+// torch takes. Needs a driver and nothing else.
+//
+//   gradscaler_gpu_bench --rows raw.jsonl --shapes shapes.txt [--seconds 200] [--only TEXT] [--small]
+//
+// --only measures what has TEXT in its name, and the ceilings. --small is for a look at the program itself: everything is
+// tiny, and its numbers say nothing.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <gradscaler/gradscaler.hpp>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "benchmarks/gpu/kernels.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using gradscaler::OptimizerKind;
+using gradscaler::TensorList;
+
+void check(cudaError_t error) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string("CUDA: ") + cudaGetErrorString(error));
+}
+
+struct Settings {
+  std::string rows = "raw.jsonl";
+  std::string shapes;
+  std::string only;
+  double seconds = 200.0;
+  bool small = false;
+};
+
+/// Device memory for arrays, freed all at once.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(const Memory &) = delete;
+  Memory &operator=(const Memory &) = delete;
+  ~Memory() {
+    for (void *memory : taken_) cudaFree(memory);
+  }
+  char *take(int64_t bytes) {
+    void *memory = nullptr;
+    check(cudaMalloc(&memory, static_cast<std::size_t>(bytes)));
+    taken_.push_back(memory);
+    return static_cast<char *>(memory);
+  }
+  /// Tensors of these sizes, filled with noise. They begin `offset` elements past an address that is aligned to 512 bytes.
+  std::vector<gsc_tensor> tensors(const std::vector<int64_t> &counts, int32_t dtype, cudaStream_t stream,
+                                  int64_t offset) {
+    const int64_t size = dtype == GSC_FP32 ? 4 : 2;
+    int64_t bytes = 0;
+    for (const int64_t count : counts) bytes += room((count + offset) * size);
+    char *at = take(bytes);
+    check(bench::fill_noise(at, dtype, bytes, static_cast<uint32_t>(taken_.size()), stream));
+    std::vector<gsc_tensor> result(counts.size());
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      result[i].data = at + offset * size;
+      result[i].count = counts[i];
+      result[i].dtype = dtype;
+      at += room((counts[i] + offset) * size);
+    }
+    return result;
+  }
+
+ private:
+  static int64_t room(int64_t bytes) { return (bytes + 511) / 512 * 512; }
+  std::vector<void *> taken_;
+};
+
+struct Layout {
+  const char *name;
+  int32_t grad;
+  int32_t copy;  ///< 0: none
+  /// Bytes of an element that a check and a step of AdamW move.
+  [[nodiscard]] int64_t check_bytes() const { return grad == GSC_FP32 ? 4 : 2; }
+  [[nodiscard]] int64_t apply_bytes() const { return check_bytes() + 24 + (copy != 0 ? 2 : 0); }
+};
+constexpr Layout kFp32{"fp32 grads", GSC_FP32, 0};
+constexpr Layout kFp16{"fp16 grads", GSC_FP16, 0};
+constexpr Layout kBf16{"bf16 grads", GSC_BF16, 0};
+constexpr Layout kFp16Copy{"fp16 grads, 16-bit copy", GSC_FP16, GSC_FP16};
+
+/// An optimizer with a scaler over tensors of its own.
+struct Training {
+  Training(gradscaler::Context &context, cudaStream_t stream, OptimizerKind kind, const std::vector<int64_t> &counts,
+           const Layout &layout, int64_t offset = 0)
+      : stream(stream),
+        grad_tensors(memory.tensors(counts, layout.grad, stream, offset)),
+        params(context, memory.tensors(counts, GSC_FP32, stream, offset)),
+        grads(context, grad_tensors),
+        scaler(context, {}) {
+    if (layout.copy != 0) copies.emplace(context, memory.tensors(counts, layout.copy, stream, offset));
+    gradscaler::OptimizerOptions options;
+    options.kind = kind;
+    optimizer.emplace(context, options, params, grads,
+                      copies ? gradscaler::TensorListRef(*copies) : gradscaler::TensorListRef());
+  }
+  void check() {
+    scaler.check(grads, stream);
+    scaler.discard();
+  }
+  void apply() { optimizer->step(stream); }
+  void tail() {
+    scaler.clip_grad_norm(grads, 1.0, gradscaler::Norm::l2, stream);
+    scaler.step_and_update(*optimizer, stream);
+  }
+
+  cudaStream_t stream;
+  Memory memory;
+  std::vector<gsc_tensor> grad_tensors;
+  TensorList params, grads;
+  std::optional<TensorList> copies;
+  gradscaler::GradScaler scaler;
+  std::optional<gradscaler::Optimizer> optimizer;
+};
+
+/// What work enqueues, as a graph.
+class Graph {
+ public:
+  Graph(cudaStream_t stream, const std::function<void()> &work) : stream_(stream) {
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    work();
+    check(cudaStreamEndCapture(stream, &graph_));
+    check(cudaGraphInstantiate(&executable_, graph_, 0));
+  }
+  Graph(const Graph &) = delete;
+  Graph &operator=(const Graph &) = delete;
+  ~Graph() {
+    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+    if (graph_ != nullptr) cudaGraphDestroy(graph_);
+  }
+  void replay() const { check(cudaGraphLaunch(executable_, stream_)); }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+class Bench {
+ public:
+  explicit Bench(const Settings &settings)
+      : settings_(settings),
+        context_({.device_type = gradscaler::DeviceType::cuda}),
+        rows_(std::fopen(settings.rows.c_str(), "a")),
+        deadline_(Clock::now() +
+                  std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.seconds))) {
+    if (rows_ == nullptr) throw std::runtime_error("cannot write " + settings.rows);
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    check(cudaEventCreateWithFlags(&begin_, 0));
+    check(cudaEventCreateWithFlags(&end_, 0));
+    flush_ = memory_.take(flush_bytes());
+    check(bench::fill_noise(flush_, GSC_FP32, flush_bytes(), 1, stream_));
+  }
+  Bench(const Bench &) = delete;
+  Bench &operator=(const Bench &) = delete;
+  ~Bench() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+    cudaStreamDestroy(stream_);
+    std::fclose(rows_);
+  }
+
+  void run() {
+    ceilings();
+    for (const int64_t offset : {int64_t{0}, int64_t{1}}) {
+      for (const Layout &layout : {kFp16, kBf16, kFp32, kFp16Copy}) passes(layout, offset);
+    }
+    huge();
+    skipped();
+    tails();
+    optimizers();
+  }
+
+ private:
+  [[nodiscard]] int64_t flush_bytes() const { return int64_t{settings_.small ? 4 << 10 : 512 << 20}; }
+  /// Elements of each of four tensors whose arrays of this size have 1 GiB together.
+  [[nodiscard]] std::vector<int64_t> large(int64_t size) const {
+    return std::vector<int64_t>(4, (settings_.small ? int64_t{1} << 12 : int64_t{1} << 28) / size);
+  }
+  [[nodiscard]] bool wanted(const std::string &name) const {
+    return name.find(settings_.only) != std::string::npos && Clock::now() < deadline_;
+  }
+
+  /// A row of the file. `bytes` 0: none are counted.
+  void add(const std::string &name, double microseconds, int64_t bytes) {
+    const double rate = static_cast<double>(bytes) / microseconds / 1e3;
+    if (name == "ceiling: copy") copy_rate_ = rate;
+    char line[256];
+    int length = std::snprintf(line, sizeof line, R"({"case": "%s", "us": %.2f)", name.c_str(), microseconds);
+    if (bytes != 0) {
+      length += std::snprintf(line + length, sizeof line - static_cast<std::size_t>(length),
+                              R"(, "bytes": %lld, "GB/s": %.1f, "of copy": %.3f)", static_cast<long long>(bytes), rate,
+                              rate / copy_rate_);
+    }
+    std::fprintf(rows_, "%s}\n", line);
+    std::fflush(rows_);
+    std::printf("%s}\n", line);
+    std::fflush(stdout);
+  }
+
+  [[nodiscard]] int warmups() const { return settings_.small ? 1 : 5; }
+  [[nodiscard]] int runs() const { return settings_.small ? 1 : 30; }
+
+  /// Median on the device, with a cache that holds other data. The host is ahead: it enqueues while the cache is emptied.
+  double time(const std::function<void()> &work) {
+    std::vector<double> times;
+    for (int run = -warmups(); run < runs(); ++run) {
+      check(bench::read(flush_, flush_bytes(), stream_));
+      check(cudaEventRecord(begin_, stream_));
+      work();
+      check(cudaEventRecord(end_, stream_));
+      check(cudaEventSynchronize(end_));
+      float milliseconds = 0.0F;
+      check(cudaEventElapsedTime(&milliseconds, begin_, end_));
+      if (run >= 0) times.push_back(static_cast<double>(milliseconds) * 1e3);
+    }
+    return median(times);
+  }
+
+  /// Median of the calling thread, with an idle device.
+  double time_host(const std::function<void()> &work) {
+    std::vector<double> times;
+    for (int run = -warmups(); run < runs(); ++run) {
+      check(cudaStreamSynchronize(stream_));
+      const auto begin = Clock::now();
+      work();
+      const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
+      if (run >= 0) times.push_back(time.count());
+    }
+    check(cudaStreamSynchronize(stream_));
+    return median(times);
+  }
+
+  void ceilings() {
+    Memory memory;
+    const int64_t bytes = settings_.small ? 4 << 10 : int64_t{1} << 30;
+    char *arrays[3];
+    for (char *&array : arrays) {
+      array = memory.take(bytes);
+      check(bench::fill_noise(array, GSC_FP32, bytes, 2, stream_));
+    }
+    add("ceiling: copy", time([&] { check(bench::copy(arrays[0], arrays[1], bytes, stream_)); }), 2 * bytes);
+    add("ceiling: read only", time([&] { check(bench::read(arrays[0], bytes, stream_)); }), bytes);
+    add("ceiling: read 3, write 3",
+        time([&] { check(bench::update(arrays[0], arrays[1], arrays[2], bytes, stream_)); }), 6 * bytes);
+  }
+
+  /// G1 to G3 and G9: check and step on their own, over gradients of 1 GiB.
+  void passes(const Layout &layout, int64_t offset) {
+    const std::string name = std::string(layout.name) + (offset != 0 ? ", misaligned" : "");
+    if (!wanted("check, " + name) && !wanted("AdamW apply, " + name)) return;
+    const std::vector<int64_t> counts = large(layout.check_bytes());
+    Training training(context_, stream_, OptimizerKind::adamw, counts, layout, offset);
+    const int64_t elements = 4 * counts[0];
+    if (layout.copy == 0) add("check, " + name, time([&] { training.check(); }), elements * layout.check_bytes());
+    add("AdamW apply, " + name, time([&] { training.apply(); }), elements * layout.apply_bytes());
+  }
+
+  /// G12.
+  void huge() {
+    if (!wanted("2^31 elements")) return;
+    const int64_t elements = (settings_.small ? int64_t{1} << 12 : int64_t{1} << 31) + 4096;
+    Training training(context_, stream_, OptimizerKind::adamw, {elements}, kFp16);
+    add("check, 2^31 elements", time([&] { training.check(); }), elements * kFp16.check_bytes());
+    add("AdamW apply, 2^31 elements", time([&] { training.apply(); }), elements * kFp16.apply_bytes());
+  }
+
+  /// G11: a step whose last gradient is inf.
+  void skipped() {
+    if (!wanted("skipped step")) return;
+    Training training(context_, stream_, OptimizerKind::adamw, large(2), kFp16);
+    const gsc_tensor &last = training.grad_tensors.back();
+    const uint16_t inf = 0x7c00;
+    check(cudaMemcpyAsync(static_cast<uint16_t *>(last.data) + last.count - 1, &inf, sizeof inf, cudaMemcpyHostToDevice,
+                          stream_));
+    check(cudaStreamSynchronize(stream_));
+    add("check, with an inf", time([&] { training.check(); }), 0);
+    add("skipped step", time([&] { training.tail(); }), 0);
+  }
+
+  /// G4 to G8 and G10: the whole tail, eager and as a graph, on the device and on the host.
+  void tails() {
+    std::ifstream file(settings_.shapes);
+    std::string line;
+    while (std::getline(file, line)) {
+      const std::size_t tab = line.find('\t');
+      std::istringstream in(line.substr(tab + 1));
+      std::vector<int64_t> counts;
+      for (int64_t count = 0; in >> count;) counts.push_back(count);
+      if (settings_.small) {
+        counts.resize(std::min<std::size_t>(counts.size(), 20));
+        for (int64_t &count : counts) count = std::min<int64_t>(count, 100);
+      }
+      for (const Layout &layout : {kFp32, kFp16Copy}) tail(line.substr(0, tab), counts, layout);
+    }
+  }
+  void tail(const std::string &model, const std::vector<int64_t> &counts, const Layout &layout) {
+    const std::string name = model + ", " + layout.name;
+    if (!wanted("tail, " + name)) return;
+    Training training(context_, stream_, OptimizerKind::adamw, counts, layout);
+    int64_t bytes = 0;
+    for (const int64_t count : counts) bytes += count * (layout.check_bytes() + layout.apply_bytes());
+    add("tail, eager: " + name, time([&] { training.tail(); }), bytes);
+    add("tail, host: " + name, time_host([&] { training.tail(); }), 0);
+    const Graph graph(stream_, [&] { training.tail(); });
+    add("tail, graph: " + name, time([&] { graph.replay(); }), bytes);
+    add("tail, graph host: " + name, time_host([&] { graph.replay(); }), 0);
+  }
+
+  /// Every optimizer over fp16 gradients, with a 16-bit copy.
+  void optimizers() {
+    struct Entry {
+      const char *name;
+      OptimizerKind kind;
+      int64_t bytes;
+    };
+    for (const Entry &entry : {Entry{"SGD", OptimizerKind::sgd, 12}, Entry{"Adam", OptimizerKind::adam, 28},
+                               Entry{"Adagrad", OptimizerKind::adagrad, 20}, Entry{"Lion", OptimizerKind::lion, 20},
+                               Entry{"LAMB", OptimizerKind::lamb, 40}}) {
+      const std::string name = std::string(entry.name) + " apply, " + kFp16Copy.name;
+      if (!wanted(name)) continue;
+      const std::vector<int64_t> counts = large(4);
+      Training training(context_, stream_, entry.kind, counts, kFp16Copy);
+      add(name, time([&] { training.apply(); }), 4 * counts[0] * entry.bytes);
+    }
+  }
+
+  Settings settings_;
+  gradscaler::Context context_;
+  std::FILE *rows_;
+  Clock::time_point deadline_;
+  Memory memory_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+  char *flush_ = nullptr;
+  double copy_rate_ = 1.0;
+};
+
+Settings settings_of(int count, const char *const *arguments) {
+  Settings settings;
+  for (int i = 1; i < count; ++i) {
+    const std::string argument = arguments[i];
+    if (argument == "--small") {
+      settings.small = true;
+      continue;
+    }
+    if (i + 1 == count) throw std::runtime_error(argument + " is unknown or has no value");
+    const char *value = arguments[++i];
+    if (argument == "--rows") {
+      settings.rows = value;
+    } else if (argument == "--shapes") {
+      settings.shapes = value;
+    } else if (argument == "--only") {
+      settings.only = value;
+    } else if (argument == "--seconds") {
+      settings.seconds = std::strtod(value, nullptr);
+    } else {
+      throw std::runtime_error(argument + " is unknown");
+    }
+  }
+  return settings;
+}
+
+}  // namespace
+
+/// For bench.py too, which loads this from a shared library.
+extern "C" __attribute__((visibility("default"))) int gradscaler_gpu_bench(int count, const char *const *arguments) {
+  try {
+    Bench(settings_of(count, arguments)).run();
+  } catch (const std::exception &error) {
+    std::fprintf(stderr, "gradscaler_gpu_bench: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
+
+int main(int count, char **arguments) { return gradscaler_gpu_bench(count, arguments); }

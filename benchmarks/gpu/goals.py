@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Judges the rows that gradscaler_gpu_bench and bench.py have measured by goals G1 to G12 of docs/performance.md.
+
+  goals.py FOLDER
+
+Reads FOLDER/raw.jsonl, as far as a run has come, and writes goals.json, with every figure that a goal asks for,
+table.md and, if torch was measured, times_torch.svg beside it. A goal whose rows are missing is "not measured". """
+import json
+import os
+import sys
+
+MODELS = ("GPT-2 XL", "Llama 7B, 1 of 8")
+HALF = "fp16 grads, 16-bit copy"
+COLUMNS = ["case", "us", "bytes", "GB/s", "of copy", "torch us", "times torch"]
+
+
+def wanted():
+    """(goal, case, column, limit, at least that?)"""
+    for label in ("fp16", "bf16", "fp32"):
+        yield "G1", f"check, {label} grads", "of copy", 1.0, True
+    yield "G2", "AdamW apply, fp32 grads", "of copy", 0.92, True
+    yield "G2", "AdamW apply, fp32 grads", "times torch", 1.0, True
+    yield "G3", f"AdamW apply, {HALF}", "of copy", 0.9, True
+    for model in MODELS:
+        for way in ("eager", "graph"):
+            yield "G4", f"tail, {way}: {model}, fp32 grads", "times torch", 1.5, True
+            yield "G5", f"tail, {way}: {model}, {HALF}", "times torch", 1.9, True
+    yield "G6", "tail, eager: ResNet-50, fp32 grads", "us", 230, False
+    yield "G6", "tail, host: ResNet-50, fp32 grads", "us", 15, False
+    yield "G7", "tail, eager: 1000 x 1024, fp32 grads", "us", 25, False
+    yield "G8", "tail, eager: 10000 x 64, fp32 grads", "us", 60, False
+    for label in ("fp16", "bf16", "fp32"):
+        yield "G9", f"check, {label} grads, misaligned", "of copy", 0.85, True
+    yield "G9", "AdamW apply, fp32 grads, misaligned", "of copy", 0.85 * 0.92, True
+    yield "G9", f"AdamW apply, {HALF}, misaligned", "of copy", 0.85 * 0.9, True
+    yield "G10", "tail, host: GPT-2 XL, fp32 grads", "us", 10, False
+    yield "G10", "tail, graph host: GPT-2 XL, fp32 grads", "us", 5, False
+    yield "G11", "skipped step", "us", None, False
+    yield "G12", "check, 2^31 elements", "of copy", 1.0, True
+    yield "G12", "AdamW apply, 2^31 elements", "of copy", 0.92, True
+
+
+def join(lines):
+    """{case: row}; rows of one case are joined, the later ones count. A last line that a killed run left half is
+    dropped."""
+    rows = {}
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        rows.setdefault(row["case"], {}).update(row)
+    for row in rows.values():
+        if "torch us" in row and "us" in row:
+            row["times torch"] = round(row["torch us"] / row["us"], 2)
+    return rows
+
+
+def judge(rows):
+    result = []
+    for goal, case, column, limit, at_least in wanted():
+        value = rows.get(case, {}).get(column)
+        if limit is None and "check, with an inf" in rows:  # a skipped step, against its check alone
+            limit = round(1.05 * rows["check, with an inf"]["us"] + 6, 2)
+        verdict = "not measured"
+        if value is not None and limit is not None:
+            verdict = "met" if (value >= limit if at_least else value <= limit) else "not met"
+        result.append({"goal": goal, "case": case, "figure": column, "asked for": ">=" if at_least else "<=",
+                       "limit": None if limit is None else round(limit, 3), "measured": value, "verdict": verdict})
+    return result
+
+
+def table(about, judged, rows):
+    lines = [f"{key}: {value}  " for key, value in about.items()]
+    lines += ["", "| goal | case | asked for | measured | |", "|---|---|---|---|---|"]
+    lines += [f"| {g['goal']} | {g['case']} | {g['figure']} {g['asked for']} {g['limit']} | "
+              f"{'' if g['measured'] is None else g['measured']} | {g['verdict']} |" for g in judged]
+    lines += ["", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += ["| " + " | ".join(str(row.get(column, "")) for column in COLUMNS) + " |" for row in rows.values()]
+    return "\n".join(lines) + "\n"
+
+
+def plot(bars):
+    """Horizontal bars: how many times as fast as torch."""
+    most = max([value for _, value in bars] + [1.0])
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="{20 * len(bars) + 30}" '
+             'font-family="sans-serif" font-size="12">', '<text x="10" y="16">times as fast as torch</text>']
+    for i, (name, value) in enumerate(bars):
+        y = 20 * i + 26
+        lines.append(f'<text x="10" y="{y + 12}">{name}</text><rect x="430" y="{y}" height="15" fill="#4477aa" '
+                     f'width="{400 * value / most:.1f}"/>'
+                     f'<text x="{436 + 400 * value / most:.1f}" y="{y + 12}">{value}</text>')
+    return "\n".join(lines + ["</svg>\n"])
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    folder = sys.argv[1]
+
+    def write(name, text):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    with open(os.path.join(folder, "raw.jsonl"), encoding="utf-8") as file:
+        rows = join(file)
+    about = {}
+    if os.path.exists(os.path.join(folder, "device.json")):
+        with open(os.path.join(folder, "device.json"), encoding="utf-8") as file:
+            about = json.load(file)
+    judged = judge(rows)
+    write("goals.json", json.dumps({"about": about, "goals": judged}, indent=1) + "\n")
+    write("table.md", table(about, judged, rows))
+    bars = [(row["case"], row["times torch"]) for row in rows.values() if "times torch" in row]
+    if bars:
+        write("times_torch.svg", plot(bars))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The benchmarks' own kernels: what a device's memory can do at most, noise to train on, and how a cache is emptied.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace bench {
+
+/// Bytes must be multiples of 16 and addresses aligned to it. Each returns the launch's error.
+cudaError_t copy(void *to, const void *from, int64_t bytes, cudaStream_t stream);
+/// Reads all of it. Evicts what else was in the cache, and leaves no lines behind that still have to be written.
+cudaError_t read(const void *from, int64_t bytes, cudaStream_t stream);
+/// Reads and writes three arrays.
+cudaError_t update(void *a, void *b, void *c, int64_t bytes, cudaStream_t stream);
+/// Noise of magnitude 2^-8 to 1 in a dtype of the ABI: fp16, bf16 or fp32.
+cudaError_t fill_noise(void *to, int32_t dtype, int64_t bytes, uint32_t seed, cudaStream_t stream);
+
+}  // namespace bench
