@@ -7,6 +7,7 @@ It reads the gradients and writes nothing. What it finds stays on the device unt
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,7 @@ class Check:
         self._inv_scale = None if scale is None or on_host else scale.double().reciprocal()
         #: By device, a tensor of one float32 that is not 0 if there is an inf or NaN.
         self.found_inf: dict[Any, Any] = {}
+        #: A number where it is known here, else a tensor: each operation on a tensor of one element costs microseconds.
         self._squares: list[Any] = []
         overflowed: list[str] = []
         for context in {plan.context.device: plan.context for plan in plans}.values():
@@ -76,8 +78,12 @@ class Check:
             state = native.DeviceState()
             scaler.device_state(plan.grads, state)
             # Copies: the words are also those of the next check.
-            found = _word(state.found_inf, torch.float32, plan.context).clone()
-            norm = _word(state.grad_norm, torch.float64, plan.context)
+            if plan.context.device == "cpu":
+                found = torch.tensor(ctypes.c_float.from_address(state.found_inf).value, dtype=torch.float32)
+                norm: Any = ctypes.c_double.from_address(state.grad_norm).value
+            else:
+                found = _word(state.found_inf, torch.float32, plan.context).clone()
+                norm = _word(state.grad_norm, torch.float64, plan.context)
             before = self.found_inf.get(found.device)
             self.found_inf[found.device] = found if before is None else before + found
             self._squares.append(_over_ranks(norm * norm, plan.key.shards))
@@ -86,9 +92,13 @@ class Check:
         self._overflowed = tuple(overflowed)
 
     def norm(self) -> Any:
-        """The L2 norm of the unscaled gradients of all plans, a tensor of one float64 on the device of the first."""
-        device = self._squares[0].device
-        norm = torch.stack([square.to(device) for square in self._squares]).sum().sqrt()
+        """The L2 norm of the unscaled gradients of all plans: a number, or a tensor of one float64 on the device."""
+        tensors = [square for square in self._squares if isinstance(square, torch.Tensor)]
+        if not tensors and self._inv_scale is None:
+            return math.sqrt(sum(self._squares))
+        device = (tensors or [self._inv_scale])[0].device
+        norm = torch.stack([torch.as_tensor(square, dtype=torch.float64, device=device)
+                            for square in self._squares]).sum().sqrt()
         return norm if self._inv_scale is None else norm * self._inv_scale.to(device)
 
     def report(self, applied: bool) -> StepReport:
@@ -107,6 +117,8 @@ class Check:
 
 
 def _over_ranks(square: Any, shards: Sequence[Any]) -> Any:
+    if shards and not isinstance(square, torch.Tensor):
+        square = torch.tensor(square, dtype=torch.float64)
     for group in shards:
         torch.distributed.all_reduce(square, group=group)
     return square
@@ -126,8 +138,5 @@ class _Words:
 
 
 def _word(address: int, dtype: Any, context: Context) -> Any:
-    """A device scalar of the library as a tensor, which does not hold it."""
-    if context.device == "cpu":
-        kind = ctypes.c_float if dtype is torch.float32 else ctypes.c_double
-        return torch.frombuffer(kind.from_address(address), dtype=dtype)[0]
+    """A CUDA device scalar of the library as a tensor, which does not hold it."""
     return torch.as_tensor(_Words(address, "<f4" if dtype is torch.float32 else "<f8"), device=context.device)

@@ -492,6 +492,10 @@ def _shards(p: Any, grad: Any, label: str) -> tuple[Any, ...]:
 def _clipped(check: Check, inv_scale: Any, max_norm: float) -> Any:
     """1/scale times the factor that limits the norm; gradients with an inf or NaN are not clipped."""
     norm = check.norm()
+    if not isinstance(norm, torch.Tensor):
+        # The operations of a tensor, for its bits.
+        ratio = min(1.0 / (norm + 1e-6) * max_norm, 1.0) if math.isfinite(norm) else 1.0
+        return torch.tensor(ratio, dtype=torch.float64) if inv_scale is None else inv_scale * ratio
     factor = torch.where(norm.isfinite(), max_norm / (norm + 1e-6), 1.0).clamp(max=1.0)
     return factor if inv_scale is None else inv_scale.to(norm.device) * factor
 
