@@ -62,7 +62,7 @@ class Check:
         self._plans = list(plans)
         # On a CUDA device it is not known here, and the norm is divided by it later.
         on_host = scale is not None and scale.device.type == "cpu"
-        self._inv_scale = None if scale is None or on_host else scale.double().reciprocal()
+        self._inv_scale: Any = None if scale is None or on_host else scale.double().reciprocal()
         #: By device, a tensor of one float32 that is not 0 if there is an inf or NaN.
         self.found_inf: dict[Any, Any] = {}
         #: A number where it is known here, else a tensor: each operation on a tensor of one element costs microseconds.
@@ -96,7 +96,7 @@ class Check:
         tensors = [square for square in self._squares if isinstance(square, torch.Tensor)]
         if not tensors and self._inv_scale is None:
             return math.sqrt(sum(self._squares))
-        device = (tensors or [self._inv_scale])[0].device
+        device = tensors[0].device if tensors else self._inv_scale.device
         norm = torch.stack([torch.as_tensor(square, dtype=torch.float64, device=device)
                             for square in self._squares]).sum().sqrt()
         return norm if self._inv_scale is None else norm * self._inv_scale.to(device)
