@@ -99,6 +99,20 @@ def test_jax_gradients_and_tracers():
     half = ours.scale(jnp.array(2.0**-12, "float16"))
     assert half.dtype == "float32" and half == 2.0**5
     assert ours.scale(jnp.full(2, 2.0**-20, "bfloat16")).dtype == "bfloat16"
+    # Integers and truth values do not hold the product.
+    for values in (jnp.arange(3), jnp.arange(3, dtype="int8"), jnp.array([False, True])):
+        assert gs.GradScaler(init_scale=0.5).scale(values).tolist() == [0.0, 0.5, 1.0][:values.size]
+    with pytest.raises(TypeError, match="outputs has dtype key<fry>"):
+        ours.scale(jax.random.key(0))
+
+
+def test_tensors_without_memory_are_refused(torch):
+    def look(values):
+        with pytest.raises(ValueError, match=r"arrays\[0\] cannot be looked into: it is traced by PyTorch"):
+            gs.TensorList([values], read_only=True)
+        return values
+
+    torch.func.functionalize(look)(torch.ones(3))
 
 
 def test_other_arrays_are_right_or_refused(torch):

@@ -116,3 +116,12 @@ def test_jax_arrays_that_are_gone_or_traced_are_refused():
         gs.TensorList([values], read_only=True)
     with pytest.raises(TypeError, match=r"arrays\[0\] is traced by JAX"):
         jax.jit(lambda v: gs.TensorList([v], read_only=True))(jax.numpy.ones(3))
+
+
+def test_tensorflow_tensors_are_never_written():
+    tensorflow = library("tensorflow")
+    for dtype in ("float32", "bfloat16"):
+        values = tensorflow.constant([1.0, 2.0], dtype)
+        assert gs.diagnose([values])[0].amax == 2.0
+        with pytest.raises(ValueError, match=r"params\[0\] is read-only"):
+            gs.SGD([values], [np.ones(2, np.float32)])

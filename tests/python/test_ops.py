@@ -44,6 +44,32 @@ def test_elementwise():
     assert x.tolist() == [1.5, 2.5, 3.5, 4.5, 5.5]
 
 
+def test_what_would_be_read_after_it_was_written_is_refused():
+    values = np.arange(100002, dtype=np.float32)
+    before = values.copy()
+    for src, dst in (([values[:-2]], [values[2:]]), ([values[2:]], [values[:-2]]),
+                     ({"a": values[:4], "b": values[4:8]}, {"a": values[4:8], "b": values[8:12]})):
+        for call in (lambda: ops.cast(src, dst), lambda: ops.scale(src, dst, 2.0),  # noqa: B023
+                     lambda: ops.axpby(2.0, src, 1.0, dst)):  # noqa: B023
+            with pytest.raises(ValueError, match=r"(src|x)\S* overlaps (dst|y)\S* in memory; pass a copy"):
+                call()
+    with pytest.raises(ValueError, match="outputs overlaps out in memory; pass a copy"):
+        gs.GradScaler().scale(values[:-2], out=values[2:])
+    # Written twice in one call.
+    found = np.zeros(1, np.float32)
+    for call in (lambda: ops.unscale_check([values, values[5:]], found, 0.5),
+                 lambda: gs.clip_grad_norm_([values, values], 1.0),
+                 lambda: ops.cast([before[:4], before[4:8]], [values[:4], values[2:6]])):
+        with pytest.raises(ValueError, match=r"\[1\] overlaps (tensors|grads|dst)\[0\] in memory; pass a copy"):
+            call()
+    np.testing.assert_array_equal(values, before)
+    # The same memory is no harm, and neighbours are apart.
+    ops.scale([values[:4], values[4:]], [values[:4], values[4:]], 2.0)
+    ops.cast([values[:4], values[:4]], [before[:4], before[4:8]])
+    np.testing.assert_array_equal(values[:8], [0, 2, 4, 6, 8, 10, 12, 14])
+    assert before[:8].tolist() == [0, 2, 4, 6] * 2
+
+
 def test_norms():
     tensors = [np.full(9, 2.0, np.float16), np.array([8.0, -16.0], np.float32)]
     assert ops.norm(tensors) == pytest.approx(np.sqrt(36 + 320))

@@ -223,6 +223,10 @@ def test_scale_keeps_types():
     scaler = gs.GradScaler(init_scale=2.0**17)
     assert scaler.scale(2.0) == 2.0**18 and type(scaler.scale(2)) is float
     assert type(scaler.scale(np.float32(2))) is np.float32
+    # Integers do not hold a product with a fraction, nor one with a large scale.
+    assert scaler.scale(np.int8(2)) == 2.0**18 and gs.GradScaler(init_scale=0.5).scale(np.int32(3)) == 1.5
+    whole = scaler.scale(np.array(2.0, np.float16))
+    assert whole == 2.0**18 and whole.dtype == np.float32
     tiny = np.full(3, 2.0**-20, np.float16)
     out = scaler.scale(tiny)
     assert out.dtype == np.float16 and out.tolist() == [0.125] * 3 and tiny[0] == 2.0**-20
@@ -231,6 +235,15 @@ def test_scale_keeps_types():
     assert several[0] == 2.0**17 and several[1][0].tolist() == [2.0**17] * 2
     with pytest.raises(TypeError, match="outputs is str"):
         scaler.scale("1")
+
+
+def test_update_takes_an_array_of_one_number():
+    scaler = gs.GradScaler()
+    for value, expected in ((np.array([4.0], np.float32), 4.0), (np.float32(8.0), 8.0), (np.array(2.0), 2.0)):
+        scaler.update(value)
+        assert scaler.get_scale() == expected
+    with pytest.raises(TypeError, match="new_scale is array"):
+        scaler.update(np.array([4.0, 4.0], np.float32))
 
 
 def test_own_optimizer(pair):

@@ -48,8 +48,9 @@ def look(array: Any, argument: str, dtype: str | None, writable: bool, stream: i
     if looked is None and hasattr(array, "__dlpack__"):
         looked = _from_dlpack(array, argument, dtype, stream)
     if looked is None:
+        hint = "; pass its to_numpy(), if that is no copy" if hasattr(array, "to_numpy") else ""
         raise TypeError(f"{argument} is {type(array).__name__}; it must speak the buffer protocol, __dlpack__ or"
-                        " __cuda_array_interface__, or be (pointer, count, dtype[, device])")
+                        f" __cuda_array_interface__, or be (pointer, count, dtype[, device]){hint}")
     return looked
 
 
@@ -72,8 +73,13 @@ def _refuse_unknown(array: Any, argument: str, writable: bool) -> None:
 
 
 def is_jax(array: Any) -> bool:
-    """Whether it is an array of JAX: those are immutable, but not all versions say so."""
+    """Whether it is an array of JAX."""
     return type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
+
+
+def _is_immutable(array: Any) -> bool:
+    """Whether it is of a library whose arrays are never written; DLPack does not always say so."""
+    return is_jax(array) or type(array).__module__.partition(".")[0] == "tensorflow"
 
 
 def _from_raw(array: Any, argument: str, override: str | None) -> Tensor:
@@ -132,7 +138,7 @@ def _from_dlpack(array: Any, argument: str, override: str | None, stream: int | 
     dtype = f"{_DL_KINDS.get(code, 'unknown')}{bits}" + (f"x{lanes}" if lanes != 1 else "")
     count = count_of(argument, shape)
     order = dense_order(argument, shape, strides if has_strides else None)
-    found = Tensor(address, count, dtype, device, bool(readonly) or is_jax(array), None, holder, shape, order)
+    found = Tensor(address, count, dtype, device, bool(readonly) or _is_immutable(array), None, holder, shape, order)
     return with_dtype(found, argument, override, bits * lanes // 8)
 
 
@@ -180,6 +186,6 @@ def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override
     index = getattr(device, "id", None)
     index = index if isinstance(index, int) else getattr(device, "index", None)
     found = Tensor(address, count, dtype or f"of typestr {typestr!r}",
-                   f"cuda:{index if isinstance(index, int) else 0}", bool(readonly) or is_jax(array), stream, array,
-                   shape, order)
+                   f"cuda:{index if isinstance(index, int) else 0}", bool(readonly) or _is_immutable(array), stream,
+                   array, shape, order)
     return with_dtype(found, argument, override, itemsize)

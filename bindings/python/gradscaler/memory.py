@@ -7,8 +7,10 @@ How arrays of other libraries become this is in :mod:`.look` and :mod:`.torch_me
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +99,26 @@ def same_order(a: Tensor, b: Tensor) -> bool:
     if a.shape is None or b.shape is None or a.strides is None or b.strides is None:
         return a.count <= 1
     return all(s == t for s, t, extent in zip(a.strides, b.strides, a.shape, strict=True) if extent != 1)
+
+
+def require_apart(written: Sequence[Tensor], written_label: Callable[[int], str], read: Sequence[Tensor] = (),
+                  read_label: Callable[[int], str] = str) -> None:
+    """ValueError if memory is written twice, or read where another tensor than its own target is written.
+
+    `read`, if given, has the source of each tensor of `written`; it may be the target itself.
+    """
+    spans = sorted((tensor.address, tensor.address + tensor.nbytes, i) for i, tensor in enumerate(written)
+                   if tensor.count)
+    for (_, end, i), (begin, _, j) in itertools.pairwise(spans):
+        if begin < end:
+            raise ValueError(f"{written_label(max(i, j))} overlaps {written_label(min(i, j))} in memory; pass a copy")
+    for i, tensor in enumerate(read):
+        # The last that begins before the end is the only one that can reach into it.
+        last = bisect.bisect_left(spans, (tensor.address + tensor.nbytes, 0, 0)) - 1
+        if not tensor.count or last < 0 or spans[last][1] <= tensor.address:
+            continue
+        if spans[last] != (tensor.address, tensor.address + tensor.nbytes, i):
+            raise ValueError(f"{read_label(i)} overlaps {written_label(spans[last][2])} in memory; pass a copy")
 
 
 def with_dtype(found: Tensor, argument: str, dtype: str | None, itemsize: int) -> Tensor:

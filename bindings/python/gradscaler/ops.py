@@ -15,7 +15,7 @@ from . import trees
 from ._native import integer, real
 from .arrays import Arrays, Tensor, as_tensors, as_word, common_device, leaves_of, tensor_array
 from .device import default_context
-from .memory import same_order
+from .memory import require_apart, same_order
 from .scaler import norm_code
 from .torch_memory import mark_written
 
@@ -133,7 +133,11 @@ def _norms(tensors: Arrays, norm_type: float) -> tuple[float, tuple[float, ...]]
 
 
 def _look(tensors: Arrays, argument: str, writable: bool = True) -> list[Tensor]:
-    return as_tensors(leaves_of(tensors, argument), writable=writable)
+    leaves = leaves_of(tensors, argument)
+    found = as_tensors(leaves, writable=writable)
+    if writable:
+        require_apart(found, leaves.label)
+    return found
 
 
 def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str) -> tuple[list[Tensor], list[Tensor], str]:
@@ -149,6 +153,7 @@ def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str) -> tuple[list
                              f" {source.strides} and {target.strides} (None: C order)")
     device = common_device(targets, wanted)
     common_device(sources, given, device)
+    require_apart(targets, wanted.label, sources, given.label)
     return sources, targets, device
 
 

@@ -23,7 +23,7 @@ from ._native import Closeable, integer, native, real
 from .arrays import as_tensor, common_device, tensor_array
 from .device import Context, DeviceLike, resolve_context
 from .errors import InvalidArgumentError, ScaleFloorError
-from .memory import same_order
+from .memory import require_apart, same_order
 from .messages import named_errors
 from .optim import Optimizer
 from .report import HistoryEntry, Report, report_of
@@ -119,6 +119,7 @@ class GradScaler(Closeable):
             raise InvalidArgumentError(f"out has shape {target.shape}, but outputs has {source.shape}")
         if not same_order(source, target):
             raise ValueError(f"out has strides {target.strides}, but outputs has {source.strides} (None: C order)")
+        require_apart([target], lambda _: "out", [source], lambda _: "outputs")
         self._handle.scale(tensor_array([source]), tensor_array([target]), target.stream or 0)
         mark_written([target])
 
@@ -180,7 +181,8 @@ class GradScaler(Closeable):
         if new_scale is None:
             self._handle.update(self.stream)
         else:
-            self._handle.set_scale(real("new_scale", new_scale), self.stream)
+            one = new_scale.item() if getattr(new_scale, "size", None) == 1 else new_scale
+            self._handle.set_scale(real("new_scale", one), self.stream)
 
     def step_and_update(self, optimizer: Optimizer) -> None:
         """:meth:`step` and :meth:`update` in one call."""

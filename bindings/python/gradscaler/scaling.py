@@ -28,16 +28,21 @@ def scaled(outputs: Any, scale: float, in_place: Callable[[Any], Any], argument:
     """
     if isinstance(outputs, numbers.Real) and not isinstance(outputs, _numpy_type("float16")):
         product = float(outputs) * scale
-        return product if isinstance(outputs, (int, float)) else type(outputs)(product)  # type: ignore[call-arg]
+        # Integers do not hold the product; other kinds of numbers stay what they are.
+        kind: Any = float if isinstance(outputs, (numbers.Integral, float)) else type(outputs)
+        return kind(product)
     if _is_of(outputs, "torch", "Tensor"):
         return _torch(outputs, scale, argument)
     if _is_of(outputs, "jax", "Array"):
         return _jax(outputs, scale, argument)
-    if isinstance(outputs, _numpy_type("float16")):
+    array: Any = outputs
+    is_numpy = type(outputs) in (_numpy_type("ndarray"), _numpy_type("memmap"))
+    if isinstance(outputs, _numpy_type("float16")) or (is_numpy and array.ndim == 0 and array.dtype.itemsize == 2
+                                                       and array.dtype.name in ("float16", "bfloat16")):
         # As PyTorch's tensors without dimensions: 16 bits do not hold the scale.
-        return sys.modules["numpy"].float32(float(outputs) * scale)
-    if type(outputs) in (_numpy_type("ndarray"), _numpy_type("memmap")) or _is_cupy(outputs):
-        return in_place(outputs.copy())  # pyright: ignore[reportAttributeAccessIssue]
+        return sys.modules["numpy"].float32(float(array) * scale)
+    if is_numpy or _is_cupy(outputs):
+        return in_place(array.copy())
     if isinstance(outputs, _array.array):
         return in_place(copy.copy(outputs))
     if isinstance(outputs, tuple) and hasattr(outputs, "_fields"):
@@ -89,6 +94,12 @@ def _jax(outputs: Any, scale: float, argument: str) -> Any:
                          " compiled function; pass get_scale() to it as an argument, or use gradscaler.jax")
     if value.is_deleted():
         raise ValueError(f"{argument} was deleted or donated to a compiled function")
+    numpy: Any = sys.modules["jax.numpy"]
+    if jax.dtypes.issubdtype(outputs.dtype, jax.dtypes.extended):
+        raise TypeError(f"{argument} has dtype {outputs.dtype}, which is no number")
+    if not numpy.issubdtype(outputs.dtype, numpy.inexact):
+        # As PyTorch's: integers do not hold the product.
+        return outputs * numpy.float32(scale)
     if outputs.dtype.itemsize > 2:
         return outputs * outputs.dtype.type(scale)
     # 16 bits do not hold the scale.

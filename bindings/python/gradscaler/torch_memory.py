@@ -53,6 +53,8 @@ def look(array: Any, argument: str, writable: bool) -> Tensor:
     shape = tuple(array.shape)
     strides = dense_order(argument, shape, array.stride())
     require_storage(array, argument)
+    if not address and array.numel():
+        raise ValueError(f"{argument} cannot be looked into: it is traced by PyTorch and has no memory yet")
     cuda = array.device.type == "cuda"
     return Tensor(address, array.numel(), str(array.dtype).rpartition(".")[2],
                   f"cuda:{array.device.index}" if cuda else "cpu", False,

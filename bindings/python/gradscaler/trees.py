@@ -110,9 +110,13 @@ def reorder(leaves: Leaves, order: Sequence[int]) -> Leaves:
 
 
 def is_mapping(value: Any) -> bool:
-    """Whether it is a mapping, or has the methods of one, as torch.nn.ParameterDict has."""
+    """Whether it is a mapping, or has the methods of one, as torch.nn.ParameterDict has.
+
+    Not what is an array besides, as pandas' Series: its items are copies.
+    """
     return isinstance(value, Mapping) or (hasattr(value, "keys") and hasattr(value, "items")
-                                          and hasattr(value, "__getitem__") and not isinstance(value, type))
+                                          and hasattr(value, "__getitem__") and not isinstance(value, type)
+                                          and not hasattr(value, "__array__"))
 
 
 def _top(tree: Any, argument: str, is_leaf: Callable[[Any], bool] | None) -> Any:
