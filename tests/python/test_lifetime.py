@@ -208,6 +208,7 @@ def test_closing_while_another_thread_steps():
         assert stopped == [True]
 
 
+@pytest.mark.programs
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_gets_a_pool_of_its_own():
     script = """

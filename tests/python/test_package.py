@@ -2,6 +2,8 @@
 """The package itself: what importing it pulls in, what it ships, its types, and the cost of a call."""
 
 import ctypes
+import dataclasses
+import importlib
 import inspect
 import json
 import os
@@ -18,6 +20,7 @@ import gradscaler as gs
 from conftest import ROOT, library
 
 
+@pytest.mark.programs
 def test_importing_needs_the_standard_library_only():
     script = """
 import sys, gradscaler
@@ -38,6 +41,7 @@ def test_versions():
     assert gs.build_info().startswith(f"gradscaler {gs.__version__}")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_library_can_be_loaded_and_is_the_one_in_use():
     library = ctypes.CDLL(gs.get_library())
     library.gsc_library_get_version.restype = ctypes.c_char_p
@@ -47,6 +51,7 @@ def test_the_library_can_be_loaded_and_is_the_one_in_use():
     assert mapped == {os.path.realpath(gs.get_library())}
 
 
+@pytest.mark.programs
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_a_c_program_builds_from_the_package(tmp_path):
     source = tmp_path / "user.c"
@@ -84,26 +89,81 @@ def test_devices():
     assert gs.default_context() is gs.default_context("cpu")
 
 
-def test_everything_public_is_documented():
-    for name in gs.__all__:
-        thing = getattr(gs, name)
-        if not isinstance(thing, (tuple, int, str)):
-            assert thing.__doc__, name
-        if isinstance(thing, type):
-            for attribute in vars(thing):
-                member = getattr(thing, attribute)
-                if not attribute.startswith("_") and callable(member) and thing.__module__.startswith("gradscaler"):
-                    assert member.__doc__, f"{name}.{attribute}"
+MODULES = [pytest.param(name, needs, id=name) for name, needs in (
+    ("gradscaler", None), ("gradscaler.ops", None), ("gradscaler.reducers", None), ("gradscaler.torch", "torch"),
+    ("gradscaler.jax", "jax"), ("gradscaler.jax.optax", "optax"))]
 
 
-def test_type_hints_can_be_read():
-    for name in gs.__all__:
-        thing = getattr(gs, name)
-        members = [member for member in vars(thing).values() if inspect.isfunction(member)] if isinstance(
-            thing, type) else []
-        for found in [thing, *members] if callable(thing) else members:
-            typing.get_type_hints(found)
+def public(name, needs):
+    """What users find in a module: its functions and classes, and their methods and properties, by name."""
+    if needs:
+        library(needs)
+    module = importlib.import_module(name)
+    for word in getattr(module, "__all__", [word for word in vars(module) if not word.startswith("_")]):
+        thing = getattr(module, word)
+        if getattr(thing, "__module__", "").partition(".")[0] != "gradscaler":
+            continue
+        yield f"{name}.{word}", thing
+        for attribute, member in vars(thing).items() if isinstance(thing, type) else ():
+            # Of a classmethod and a staticmethod the function.
+            member = getattr(member, "__func__", member)
+            # The fields of dataclasses have comments.
+            made = attribute == "__init__" and not dataclasses.is_dataclass(thing)
+            if (made or not attribute.startswith("_")) and (
+                    inspect.isfunction(member) or isinstance(member, property)):
+                yield f"{name}.{word}.{attribute}", member
+
+
+def documentation(path, thing):
+    """Its docstring; of a constructor that of the class and of those of the package that it is made of."""
+    if not path.endswith(".__init__"):
+        return thing.__doc__ or ""
+    owner = next(found for name, found in public(path.rpartition(".")[0].rpartition(".")[0], None)
+                 if name == path.rpartition(".")[0])
+    return " ".join(base.__doc__ or "" for base in owner.__mro__ if base.__module__.startswith("gradscaler"))
+
+
+def originals(text):
+    """The parameters of what the documentation says that it is as: ``torch.optim.SGD``, ``optax.adam``."""
+    found = set()
+    for name in re.findall(r"\b[Aa]s ``((?:torch|optax)\.[\w.]+)``", text):
+        module, _, word = name.rpartition(".")
+        found |= set(inspect.signature(getattr(importlib.import_module(module), word)).parameters)
+    return found
+
+
+@pytest.mark.parametrize("module, needs", MODULES)
+def test_docstrings_name_what_is_taken(module, needs):
+    # Users get these from others.
+    made_here = ("gradscaler.Optimizer.__init__", "gradscaler.ParamGroup.__init__")
+    checked = 0
+    for path, thing in public(module, needs):
+        text = documentation(path, thing)
+        assert len(text) > 10, f"{path} has no docstring"
+        if not inspect.isfunction(thing) or path in made_here:
+            continue
+        taken = set(inspect.signature(thing).parameters) - {"self", "cls"}
+        said = set(re.findall(r"\w+", " ".join(re.findall(r"`+(.+?)`+", text, re.S))))
+        missing = taken - said and taken - said - originals(text)
+        assert not missing, f"the docstring of {path} does not say what {sorted(missing)} are"
+        checked += len(taken)
+    assert checked > 1
+
+
+@pytest.mark.parametrize("module, needs", MODULES)
+def test_type_hints_can_be_read(module, needs):
+    for _, thing in public(module, needs):
+        typing.get_type_hints(thing.fget if isinstance(thing, property) else thing)
     assert typing.get_args(gs.policy.Preset) == gs.PRESETS
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="typing.get_overloads is of Python 3.11")
+def test_scale_is_typed():
+    overloads = typing.get_overloads(gs.GradScaler.scale)
+    assert len(overloads) > 1
+    for function in [*overloads, gs.GradScaler.scale]:
+        hints = typing.get_type_hints(function)
+        assert "return" in hints and typing.Any not in hints.values()
 
 
 def mypy(*arguments):

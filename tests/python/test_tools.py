@@ -192,6 +192,7 @@ def test_command_line(tmp_path, capsys):
     assert main(["doctor", str(tmp_path / "none")]) == 2 and "none" in capsys.readouterr().err
 
 
+@pytest.mark.programs
 def test_demo(tmp_path):
     path = str(tmp_path / "log")
     assert demo.run(gs.GradScaler(init_scale=1.0, growth_interval=1 << 30))[0] < 0.9

@@ -71,11 +71,12 @@ def device_name(device_type: int, device_index: int) -> str:
 class Context(Closeable):
     """An open device, shared by all objects on it and safe to use from several threads.
 
-    `threads` is how many CPU threads a call may use, the calling one included; 0 takes all that the process may run
-    on. `cpu_target` insists on an instruction set: ``"best"``, ``"baseline"``, ``"avx2"`` or ``"avx512"``; all give
-    the same bits. `use_current_context` works in the CUDA context that is current on this thread, not in the device's
-    primary one: for programs that make CUDA contexts of their own, whose memory and streams are of no use in the
-    primary one. That context must outlive this one and its objects. Raises UnavailableError if there is no such
+    `device` is ``"cpu"``, ``"cuda"``, ``"cuda:<n>"`` or a ``torch.device``; ValueError for others. `threads` is how
+    many CPU threads a call may use, the calling one included; 0 takes all that the process may run on. `cpu_target`
+    insists on an instruction set: ``"best"``, ``"baseline"``, ``"avx2"`` or ``"avx512"``; all give the same bits.
+    `use_current_context` works in the CUDA context that is current on this thread, not in the device's primary one: for
+    programs that make CUDA contexts of their own, whose memory and streams are of no use in the primary one. That
+    context must outlive this one and its objects. Raises UnavailableError if there is no such
     device, and InvalidArgumentError if no CUDA context is current, or one of another device.
     """
 
@@ -122,7 +123,8 @@ _lock = threading.Lock()
 
 
 def default_context(device: str | TorchDevice = "cpu") -> Context:
-    """The context that everything shares unless it is given another one."""
+    """The context of `device` that everything shares unless it is given another one. UnavailableError if there is none.
+    """
     name = device_name(*parse_device(device))
     with _lock:
         context = _defaults.get(name)

@@ -27,7 +27,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 class LogWriter:
-    """Appends a record for each step to a file, and to TensorBoard if `tensorboard` names a directory.
+    """Appends a record for each step to the file `path`, and to TensorBoard if `tensorboard` names a directory.
 
     TensorBoard needs the ``tensorboard`` package. `writers` get the numbers of each step too, as ``gradscaler/<name>``:
     anything with ``add_scalar``, such as torch.utils.tensorboard.SummaryWriter, or a run of wandb. They stay yours to
@@ -52,7 +52,11 @@ class LogWriter:
         self._step = 0
 
     def step(self, scaler: GradScaler, optimizer: Gradients | None = None, **more: Any) -> None:
-        """Writes what happened in the step that :meth:`GradScaler.update` just ended, with `more` beside it."""
+        """Writes what happened in the step that :meth:`GradScaler.update` of `scaler` just ended. Blocks.
+
+        With `optimizer` the record is about its gradients, by default about all. `more` goes into it, and must be what
+        JSON holds.
+        """
         try:
             found = scaler.report(optimizer)
         except ScaleFloorError as error:
@@ -74,7 +78,10 @@ class LogWriter:
         self._step += 1
 
     def gradients(self, scaler: GradScaler, optimizer: Gradients) -> None:
-        """Writes what is in each gradient now, and which scale would suit; they are still scaled. Reads all of them."""
+        """Writes what is in each gradient of `optimizer` now, and which scale would suit. Blocks.
+
+        They are still scaled, by `scaler`. All of them are read.
+        """
         grads = optimizer if isinstance(optimizer, TensorList) else optimizer.grads
         current = scaler.get_scale()
         names = [name or f"tensor {i}" for i, name in enumerate(grads.names)]
@@ -152,7 +159,10 @@ def _record(line: bytes) -> dict[str, Any]:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a log. A line that is none is an error that gives its number; a last one cut short is dropped."""
+    """The records of the log at `path`, a dictionary each. ValueError, with its number, for a line that is none.
+
+    A last line that was cut short is dropped.
+    """
     records = []
     with open(path, "rb") as file:
         lines = file.readlines()

@@ -2,7 +2,10 @@
 """Stateless operations, for programs that keep the scaler's state in arrays of their own; and clipping of plain arrays.
 
 Device scalars such as `found_inf` are arrays of one element in memory of the tensors' device. On the CPU a plain number
-will do for one that is only read. Collections are arrays, several, or a mapping from names to arrays, as everywhere.
+will do for one that is only read. Collections are arrays, several, or a mapping from names to arrays, as everywhere, of
+float16, bfloat16, float32 and float64 in any dense order. On CUDA work is enqueued in the stream that the arrays'
+producer names. ValueError and TypeError name an array that cannot be used, memory that is written twice or read after
+it was written, and pairs that do not fit; nothing changes then.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ Number = float | Any
 
 
 def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:
-    """Multiplies by `inv_scale` in place; `found_inf` becomes 1 if an element is inf or NaN before or after.
+    """Multiplies `tensors` by `inv_scale` in place; `found_inf` (float32) becomes 1 if one has an inf or NaN, before or
+    after.
 
     Otherwise `found_inf` stays as it is. PyTorch's ``_amp_foreach_non_finite_check_and_unscale_``.
     """
@@ -41,7 +45,12 @@ def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:
 
 def update_scale(scale: Any, growth_tracker: Any, found_inf: Number, growth_factor: float = 2.0,
                  backoff_factor: float = 0.5, growth_interval: int = 2000) -> None:
-    """Updates `scale` (float32) and `growth_tracker` (int32) in place. PyTorch's ``_amp_update_scale_``."""
+    """Updates `scale` (float32) and `growth_tracker` (int32) in place. PyTorch's ``_amp_update_scale_``.
+
+    If `found_inf` is not 0 the scale is multiplied by `backoff_factor` (in (0, 1)) and the tracker is 0; else the
+    tracker counts, and at `growth_interval` (>= 1) the scale is multiplied by `growth_factor` (> 1), unless that
+    overflows.
+    """
     word = as_word(scale, argument="scale", dtype="float32", writable=True)
     tracker = as_word(growth_tracker, argument="growth_tracker", dtype="int32", writable=True)
     common_device([tracker], "growth_tracker", word.device)
@@ -55,7 +64,7 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Number, growth_fact
 
 
 def scale(src: Arrays, dst: Arrays, factor: Number) -> None:
-    """``dst[i] = src[i] * factor``; dtypes may differ, and `dst` may be `src`."""
+    """``dst[i] = src[i] * factor``, paired by name; dtypes may differ, and `dst` may be `src`."""
     sources, targets, device = _pairs(src, "src", dst, "dst")
     address, keep = _word(factor, "factor", device)
     default_context(device)._handle.scale(tensor_array(sources), tensor_array(targets), address, _stream(targets))
@@ -64,7 +73,7 @@ def scale(src: Arrays, dst: Arrays, factor: Number) -> None:
 
 
 def axpby(a: float, x: Arrays, b: float, y: Arrays) -> None:
-    """``y[i] = a * x[i] + b * y[i]``, for gradient accumulation."""
+    """``y[i] = a * x[i] + b * y[i]``, paired by name, for gradient accumulation. With `b` 0 `y` is only written."""
     sources, targets, device = _pairs(x, "x", y, "y")
     default_context(device)._handle.axpby(real("a", a), tensor_array(sources), real("b", b), tensor_array(targets),
                                           _stream(targets))
@@ -72,27 +81,28 @@ def axpby(a: float, x: Arrays, b: float, y: Arrays) -> None:
 
 
 def cast(src: Arrays, dst: Arrays) -> None:
-    """``dst[i] = src[i]`` in the dtype of `dst`, rounded to nearest even."""
+    """``dst[i] = src[i]``, paired by name, in the dtype of `dst`, rounded to nearest even."""
     sources, targets, device = _pairs(src, "src", dst, "dst")
     default_context(device)._handle.cast(tensor_array(sources), tensor_array(targets), _stream(targets))
     mark_written(targets)
 
 
 def norm(tensors: Arrays, norm_type: float = 2.0) -> float:
-    """The norm over all elements, 2 or inf. inf and NaN propagate. Tensors must be on the CPU."""
+    """The norm over all elements of `tensors`, which must be on the CPU. `norm_type` is 2 or inf. NaN propagates."""
     return _norms(tensors, norm_type)[0]
 
 
 def norms(tensors: Arrays, norm_type: float = 2.0) -> tuple[float, ...]:
-    """The norm of each tensor. Tensors must be on the CPU."""
+    """The norm of each of `tensors`, which must be on the CPU. `norm_type` is 2 or inf. NaN propagates."""
     return _norms(tensors, norm_type)[1]
 
 
 def clip_grad_norm_(grads: Arrays, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> float:
     """Limits the norm of all `grads` together to `max_norm` in place and returns what it was, as PyTorch's.
 
-    Gradients with an inf or NaN stay as they are, or are an error with `error_if_nonfinite`. On the CPU; with a scaler
-    use its own :meth:`gradscaler.GradScaler.clip_grad_norm_`, which costs no pass.
+    `norm_type` is 2 or inf. Gradients with an inf or NaN stay as they are, or are a RuntimeError with
+    `error_if_nonfinite`. On the CPU; with a scaler use its own :meth:`gradscaler.GradScaler.clip_grad_norm_`, which
+    costs no pass.
     """
     limit = real("max_norm", max_norm)
     if not limit >= 0.0:
@@ -110,7 +120,7 @@ def clip_grad_norm_(grads: Arrays, max_norm: float, norm_type: float = 2.0, erro
 
 
 def clip_grad_value_(grads: Arrays, clip_value: float) -> None:
-    """Clamps every element of `grads` to [-clip_value, clip_value] in place. NaN stays NaN."""
+    """Clamps every element of `grads` to ``[-clip_value, clip_value]`` in place. NaN stays NaN."""
     # Only a scaler's list can be clamped; at scale 1 unscaling changes nothing.
     from .scaler import GradScaler
     from .tensors import TensorList

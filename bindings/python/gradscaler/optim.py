@@ -25,7 +25,11 @@ from .torch_memory import mark_written
 
 
 class ParamGroup(MutableMapping[str, Any]):
-    """Hyper-parameters of a range of tensors, live: setting one takes effect with the next step."""
+    """Hyper-parameters of a range of tensors, live: setting one takes effect with the next step.
+
+    From :attr:`Optimizer.param_groups`. Setting one out of range is an InvalidArgumentError, setting a flag such as
+    ``nesterov`` a ValueError.
+    """
 
     def __init__(self, owner: Optimizer, index: int, first: int, count: int) -> None:
         self._owner = owner
@@ -77,8 +81,17 @@ class Optimizer(Closeable):
     mappings by key, two sequences by position. Shapes must be the same; dtypes may differ. For parameters of PyTorch
     leave `grads` out: gradients are then read from ``.grad`` at every step, of `model_copy` if that is given.
 
-    ``zero_grads=True`` clears the gradients in the same pass as the step, ``write_grads=True`` writes the unscaled and
-    clipped gradients back in it. `state` maps slot names to arrays of yours; by default the library makes the state.
+    Arrays are float16, bfloat16, float32 or float64. They are held, not copied, and written by steps only.
+
+    Hyper-parameters have the names and the meaning of ``torch.optim``: `lr`, `momentum`, `dampening`, `weight_decay`,
+    `nesterov`, `betas`, `eps`, `amsgrad`, `lr_decay`, `initial_accumulator_value` and `maximize`, of which each class
+    takes its own. With ``zero_grads=True`` a step clears the gradients in the same pass; with ``write_grads=True`` it
+    writes the unscaled and clipped gradients back. `state` maps slot names to arrays of yours, in the parameters'
+    shapes; by default the library makes the state. `device` is a context or a device's name, by default the
+    parameters'.
+
+    Raises ValueError and TypeError naming the array that cannot be used, and InvalidArgumentError for pairs that do not
+    fit, memory that overlaps, and hyper-parameters out of range.
     """
 
     __slots__ = ("params", "grads", "model_copy", "stream", "context", "_kind", "_keys", "_owners", "_groups",
@@ -208,14 +221,18 @@ class Optimizer(Closeable):
         return int(self._handle.steps_skipped(self.stream))
 
     def step(self) -> None:
-        """Applies a step without a scaler: no check, no unscaling."""
+        """Applies a step without a scaler: no check, no unscaling. InvalidArgumentError for a missing gradient."""
         self._gradients()
         self._parameters()
         self._handle.step(self.stream)
         self._stepped()
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Sets the gradients to zero; PyTorch's own in ``.grad``, if you did not pass others, also to None."""
+        """Sets the gradients to zero, in the optimizer's stream.
+
+        PyTorch's in ``.grad``, if you did not pass others, become None with `set_to_none`. ValueError where that cannot
+        be, and for gradients that are read-only.
+        """
         if self._torch_grads is not None and self._torch_grads.zero(set_to_none):
             return
         if set_to_none:
@@ -240,7 +257,10 @@ class Optimizer(Closeable):
         return found
 
     def state_view(self, slot: str, index: int) -> memoryview:
-        """State tensor `index` of a slot as a writable view, on the CPU only."""
+        """State of parameter `index` in `slot`, such as ``"exp_avg"``, as a flat writable view that holds the memory.
+
+        On the CPU only: ValueError elsewhere, and for a slot that is not kept.
+        """
         if self.context.device != "cpu":
             raise ValueError(f"the state is on {self.context.device}; a view needs the CPU")
         tensors = self.state
@@ -257,9 +277,10 @@ class Optimizer(Closeable):
         return checkpoint.save(self)
 
     def load_state_arrays(self, arrays: Mapping[str, Any], *, rename: checkpoint.Rename = None) -> None:
-        """Restores what :meth:`state_arrays` gave, paired by name. On error nothing changes. Blocks.
+        """Restores `arrays`, which :meth:`state_arrays` gave, paired by name. Blocks.
 
         `rename` maps names of saved parameters to those of here. Arrays may be of any library, and of a narrower dtype.
+        Raises InvalidArgumentError naming what is missing, unknown or of another shape; nothing changes then.
         """
         checkpoint.load(self, arrays, rename, "arrays")
 
@@ -271,7 +292,7 @@ class Optimizer(Closeable):
         return {"kind": type(self).__name__, "param_groups": found, "state": self.state_arrays()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, rename: checkpoint.Rename = None) -> None:
-        """Restores what :meth:`state_dict` gave, or the optimizer of this name in ``torch.optim``. Blocks.
+        """Restores `state_dict`, of :meth:`state_dict` or of the optimizer of this name in ``torch.optim``. Blocks.
 
         Parameters are paired by name, whatever their order; `rename` maps names of saved ones to those of here. Without
         names they are paired by position. Everything is checked first; on error nothing changes.

@@ -37,7 +37,7 @@ Preset = Literal["torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "t
 
 
 class Policy(TypedDict, total=False):
-    """Options beyond PyTorch's. Each has the default that makes the policy PyTorch's."""
+    """Options of :class:`gradscaler.GradScaler` beyond PyTorch's. Each has the default that is PyTorch's policy."""
 
     #: The scale is not lowered below this; 0: no floor.
     min_scale: float

@@ -21,7 +21,8 @@ Reducer = Callable[[Any], None]
 class Sums:
     """The values to be summed, where they lie on a CUDA device; valid during the call.
 
-    Work on them belongs on `stream`. ``torch.as_tensor`` and ``cupy.asarray`` take it without a copy.
+    `count` float64 values at `address`. Work on them belongs on `stream`. ``torch.as_tensor`` and ``cupy.asarray`` take
+    it without a copy.
     """
 
     def __init__(self, address: int, count: int, stream: int) -> None:
@@ -31,7 +32,10 @@ class Sums:
 
 
 def values_at(address: int, count: int, stream: int, device: str) -> Any:
-    """What a reducer is called with: on the CPU a writable memoryview of float64, on CUDA :class:`Sums`."""
+    """What a reducer is called with: `count` float64 values at `address`, valid during the call.
+
+    With `device` ``"cpu"`` a writable memoryview, else :class:`Sums` on `stream`.
+    """
     if device != "cpu":
         return Sums(address, count, stream)
     return memoryview((ctypes.c_double * count).from_address(address)).cast("B").cast("d")
@@ -45,7 +49,7 @@ def forget(values: Any) -> None:
 
 
 def torch_distributed(group: Any = None) -> Reducer:
-    """Sums over a process group of ``torch.distributed``, by default the default one, with the backend it has."""
+    """Sums over `group`, a process group of ``torch.distributed``, by default the default one, by its backend."""
     torch: Any = importlib.import_module("torch")
 
     def reduce(values: Any) -> None:
@@ -59,7 +63,7 @@ def torch_distributed(group: Any = None) -> Reducer:
 
 
 def mpi(communicator: Any) -> Reducer:
-    """Sums over a communicator of mpi4py. Values on a CUDA device need an MPI that knows them."""
+    """Sums over `communicator`, one of mpi4py. Values on a CUDA device need an MPI that knows them."""
     mpi4py: Any = importlib.import_module("mpi4py.MPI")
 
     def reduce(values: Any) -> None:

@@ -52,9 +52,16 @@ _EXTRA = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescal
 class GradScaler(Closeable):
     """Keeps a loss scale, skips steps with inf or NaN gradients, and adapts the scale.
 
-    The defaults are PyTorch's policy; see :class:`gradscaler.policy.Policy` for the options beyond it and
-    :meth:`from_preset` for other systems'. Every argument is checked: InvalidArgumentError names the one out of range.
-    Use a scaler from one thread at a time.
+    `device` is a context, a device's name such as ``"cuda:0"`` or a ``torch.device``, by default the CPU. The scale
+    starts at `init_scale` (> 0); it is multiplied by `growth_factor` (> 1) after `growth_interval` (>= 1) clean steps
+    in a row, and by `backoff_factor` (in (0, 1)) at an overflow. With ``enabled=False`` nothing is scaled, checked or
+    skipped. These are PyTorch's policy; see :class:`gradscaler.policy.Policy` for the options beyond it, `policy`, and
+    :meth:`from_preset` for other systems'. Raises InvalidArgumentError naming the argument that is out of range,
+    UnavailableError for a device that is not there.
+
+    Where a method takes `optimizer`, it is one of this package, or a :class:`gradscaler.TensorList` of gradients. On
+    CUDA work is enqueued in the stream of the gradients; what blocks says so. Arrays stay yours. Use a scaler from one
+    thread at a time.
     """
 
     __slots__ = ("context", "_stream", "_adopted", "_iteration", "_reduce")
@@ -76,7 +83,11 @@ class GradScaler(Closeable):
 
     @classmethod
     def from_preset(cls, preset: _policy.Preset, *, device: DeviceLike = None, **overrides: Any) -> GradScaler:
-        """A scaler with the policy of another system, one of :data:`gradscaler.PRESETS`; `overrides` go on top."""
+        """A scaler with the policy of another system, `preset`, one of :data:`gradscaler.PRESETS`.
+
+        `device` and `overrides`, which go on top, are the constructor's arguments, and its errors are raised.
+        ValueError for another preset.
+        """
         options = _policy.preset_options(preset)
         _policy.apply(options, overrides)
         return cls(device, **_policy.describe(options))
@@ -96,9 +107,10 @@ class GradScaler(Closeable):
         """`outputs` times the scale: a number, an array, or several in lists, tuples, dicts and iterators, nested.
 
         Tensors of PyTorch and arrays of JAX are multiplied by their own library, so that autograd and tracers follow;
-        as in PyTorch, one of 16 bits without dimensions becomes float32. Arrays of NumPy and CuPy and ``array.array``
-        are copied, or written to `out`, which may be the array itself. Raises TypeError for arrays of other libraries,
-        and ValueError inside ``jax.jit`` and PyTorch's tracers, where the scale would become a constant.
+        as in PyTorch, one of 16 bits without dimensions becomes float32, and integers become floating point. Arrays of
+        NumPy and CuPy and ``array.array`` are copied, or written to `out`, an array of the same shape and of any
+        floating dtype, which may be the array itself. Raises TypeError for arrays of other libraries, and ValueError
+        inside ``jax.jit`` and PyTorch's tracers, where the scale would become a constant.
         """
         if out is not None:
             scaling.require_plain(outputs)
@@ -124,7 +136,10 @@ class GradScaler(Closeable):
         mark_written([target])
 
     def unscale_(self, optimizer: Gradients) -> None:
-        """Divides the gradients by the scale in place and looks for inf and NaN. At most once between two updates."""
+        """Divides the gradients of `optimizer` by the scale in place and looks for inf and NaN.
+
+        Raises BadStateError the second time between two updates, ValueError for gradients that are read-only.
+        """
         grads = self._grads(optimizer)
         if grads.read_only:
             raise ValueError("the gradients are read-only; step() unscales them without writing")
@@ -132,19 +147,23 @@ class GradScaler(Closeable):
         mark_written(grads)
 
     def check(self, optimizer: Gradients) -> None:
-        """Looks for inf and NaN without writing the gradients; :meth:`step` does this by itself."""
+        """Looks for inf and NaN in the gradients of `optimizer` without writing them; :meth:`step` does by itself."""
         self._handle.check(self._grads(optimizer)._handle, self._on(optimizer))
 
     def check_range(self, optimizer: Gradients, first: int, count: int) -> None:
-        """The same for tensors [first, first + count) only, while a backward pass still produces the others."""
+        """:meth:`check` of the `count` tensors of `optimizer` from `first` on, while backward produces the others.
+
+        Raises InvalidArgumentError for a range that is not in the list.
+        """
         limit = (1 << 63) - 1
         self._handle.check_range(self._grads(optimizer)._handle, integer("first", first, -limit, limit),
                                  integer("count", count, -limit, limit), self._on(optimizer))
 
     def clip_grad_norm_(self, optimizer: Gradients, max_norm: float, norm_type: float = 2.0) -> None:
-        """Limits the norm of the unscaled gradients to `max_norm`, in the pass of the step where it can.
+        """Limits the norm of all unscaled gradients of `optimizer` together to `max_norm` (>= 0).
 
-        The norm itself is in the report. `norm_type` is 2 or inf.
+        In the pass of the step, unless they are unscaled already. The norm itself is in the report. `norm_type` is 2 or
+        inf. Raises InvalidArgumentError and ValueError for others.
         """
         grads = self._grads(optimizer)
         self._handle.clip_grad_norm(grads._handle, real("max_norm", max_norm), norm_code(norm_type),
@@ -152,13 +171,21 @@ class GradScaler(Closeable):
         mark_written(grads)
 
     def clip_grad_value_(self, optimizer: Gradients, clip_value: float) -> None:
-        """Clamps every unscaled gradient to [-clip_value, clip_value], in the pass of the step where it can."""
+        """Clamps the elements of the unscaled gradients of `optimizer` to ``[-clip_value, clip_value]``.
+
+        In the pass of the step, unless they are unscaled already. Raises InvalidArgumentError for a negative value.
+        """
         grads = self._grads(optimizer)
         self._handle.clip_grad_value(grads._handle, real("clip_value", clip_value), self._on(optimizer))
         mark_written(grads)
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
-        """Unscales, clips and applies the gradients in one pass; skips the step if one of them is inf or NaN."""
+        """Unscales, clips and applies the gradients of `optimizer` in one pass, or skips it if one is inf or NaN.
+
+        Does not wait for a CUDA device to know. Raises TypeError for optimizers of others, BadStateError for a second
+        step before :meth:`update`, InvalidArgumentError for a gradient that is missing; RuntimeError if `args` or
+        `kwargs`, such as a closure, are passed.
+        """
         if args or kwargs:
             raise RuntimeError("step() takes the optimizer alone; closures are not supported")
         if not isinstance(optimizer, Optimizer):
@@ -169,13 +196,17 @@ class GradScaler(Closeable):
         optimizer._stepped()
 
     def should_step(self, grads: TensorList) -> bool:
-        """For an optimizer of your own: whether to step. It divides by the scale itself unless you unscaled. Blocks."""
+        """For an optimizer of your own: whether to step, that is, whether `grads` have no inf or NaN. Blocks.
+
+        Your optimizer divides by the scale itself unless you called :meth:`unscale_`.
+        """
         return bool(self._handle.should_step(self._grads(grads)._handle, self._on(grads)))
 
     def update(self, new_scale: Any = None) -> None:
         """Ends the iteration: backs the scale off if an overflow was found, else counts a clean step and may grow.
 
-        With `new_scale`, a number or an array of one float32, the scale is replaced instead.
+        With `new_scale`, a number or an array of one, the scale is replaced instead; InvalidArgumentError unless it is
+        finite and > 0. Raises BadStateError where there was no check. Does not wait for a CUDA device.
         """
         self._iteration += 1
         if new_scale is None:
@@ -185,7 +216,7 @@ class GradScaler(Closeable):
             self._handle.set_scale(real("new_scale", one), self.stream)
 
     def step_and_update(self, optimizer: Optimizer) -> None:
-        """:meth:`step` and :meth:`update` in one call."""
+        """:meth:`step` of `optimizer` and :meth:`update` in one call, with the errors of both."""
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer is {type(optimizer).__name__}; it must be one of gradscaler's")
         self._prepare(optimizer)
@@ -210,7 +241,7 @@ class GradScaler(Closeable):
         return value
 
     def discard(self, optimizer: Gradients | None = None) -> None:
-        """Forgets what was done with the gradients since the last update, of all lists by default.
+        """Forgets what was done with the gradients of `optimizer` since the last update, of all lists by default.
 
         For aborted iterations. The scale and the gradients are not touched.
         """
@@ -283,7 +314,8 @@ class GradScaler(Closeable):
         return bool(self._handle.is_enabled())
 
     def report(self, optimizer: Gradients | None = None) -> Report:
-        """The scaler's state, and what the last check of these gradients found; of all lists by default. Blocks.
+        """The scaler's state, and what the last check of the gradients of `optimizer` found; of all lists by default.
+        Blocks.
 
         With ``floor_action="error"`` it raises ScaleFloorError at the floor, whose ``report`` has the report.
         """
@@ -323,7 +355,11 @@ class GradScaler(Closeable):
         return _policy.describe(found)
 
     def set_options(self, **changes: Any) -> None:
-        """Changes options; ``init_scale``, ``enabled`` and ``history_capacity`` are fixed."""
+        """Changes options: `changes` are the constructor's arguments.
+
+        ``init_scale``, ``enabled`` and ``history_capacity`` are fixed; InvalidArgumentError for those and for what is
+        out of range, TypeError for what is no option. On error nothing changes.
+        """
         found = native.ScalerOptions()
         self._handle.get_options(found)
         _policy.apply(found, changes)
@@ -335,7 +371,7 @@ class GradScaler(Closeable):
         return float(self._handle.get_growth_factor())
 
     def set_growth_factor(self, new_factor: float) -> None:
-        """Sets it; > 1."""
+        """Sets it to `new_factor`, which must be > 1, else InvalidArgumentError."""
         self._handle.set_growth_factor(real("new_factor", new_factor), self.stream)
 
     def get_backoff_factor(self) -> float:
@@ -343,7 +379,7 @@ class GradScaler(Closeable):
         return float(self._handle.get_backoff_factor())
 
     def set_backoff_factor(self, new_factor: float) -> None:
-        """Sets it; in (0, 1)."""
+        """Sets it to `new_factor`, which must be in (0, 1), else InvalidArgumentError."""
         self._handle.set_backoff_factor(real("new_factor", new_factor), self.stream)
 
     def get_growth_interval(self) -> int:
@@ -351,7 +387,7 @@ class GradScaler(Closeable):
         return int(self._handle.get_growth_interval())
 
     def set_growth_interval(self, new_interval: int) -> None:
-        """Sets it; >= 1."""
+        """Sets it to `new_interval`, which must be >= 1, else InvalidArgumentError."""
         self._handle.set_growth_interval(integer("new_interval", new_interval, -(1 << 31), (1 << 31) - 1),
                                          self.stream)
 
@@ -374,7 +410,11 @@ class GradScaler(Closeable):
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restores :meth:`state_dict`'s, or one of ``torch.amp.GradScaler``. On error nothing changes. Blocks."""
+        """Restores `state_dict`, of :meth:`state_dict` or of ``torch.amp.GradScaler``. Blocks.
+
+        Raises ValueError and TypeError naming the entry that is missing or wrong, and RuntimeError for an empty one;
+        nothing changes then.
+        """
         if not self.is_enabled():
             return
         if not state_dict:

@@ -68,7 +68,7 @@ class TensorList(Closeable):
     `arrays` is an array, several, a mapping from names to arrays, or nested ones; `names` name them in messages and
     reports instead. `dtype` says what 16-bit integers are the bits of. With ``read_only=True`` arrays that cannot be
     written are taken too, for gradients that are only checked, diagnosed or stepped on. `device` is a context or a
-    device's name; by default it is theirs.
+    device's name; by default it is theirs. Messages call the arrays `argument`.
 
     Raises ValueError and TypeError naming the array that cannot be used, InvalidArgumentError for overlap and
     misalignment.
@@ -119,22 +119,23 @@ class TensorList(Closeable):
         return list(self._names)
 
     def labels(self, argument: str) -> trees.Leaves:
-        """The tensors as they were passed: keys or indices, and what they are called in messages."""
+        """The tensors as they were passed: keys or indices, and what messages call them, `argument` by default."""
         own = self._leaves
         called = argument if own.argument == "arrays" else own.argument
         return trees.Leaves(called, own.names, own.paths, list(self._keep), own.named)
 
     def leaves(self, argument: str) -> trees.Leaves:
-        """The same, but where there are no keys `names` are the keys, if every tensor has its own."""
+        """:meth:`labels` of `argument`, but without keys `names` are the keys, if every tensor has its own."""
         if self._leaves.named or not all(self._names) or len(set(self._names)) < len(self._names) or not self._names:
             return self.labels(argument)
         names = [str(name) for name in self._names]
         return trees.Leaves(argument, names, [f"[{name!r}]" for name in names], list(self._keep), True)
 
     def rebind(self, arrays: Arrays, *, dtype: object = None) -> None:
-        """Points the list at other arrays of the same names, shapes and dtypes, for frameworks that reallocate.
+        """Points the list at other `arrays` of the same names, shapes and dtypes, for frameworks that reallocate.
 
-        Raises BadStateError between a check and the update that ends the iteration.
+        `dtype` is the constructor's, by default the same as there. Raises BadStateError between a check and the update
+        that ends the iteration, and the constructor's errors; the list keeps its arrays then.
         """
         leaves = leaves_of(arrays, "arrays")
         own = self.leaves("the list") if leaves.named else self.labels("the list")
@@ -178,14 +179,18 @@ class TensorList(Closeable):
                 for i, tensor in enumerate(self._keep)])
 
     def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:
-        """Looks at every element of every tensor. Blocks."""
+        """What is in the elements, a :class:`Diagnosis` for each tensor. Blocks.
+
+        `histogram` fills in :attr:`Diagnosis.histogram`.
+        """
         found = self._handle.diagnose(self.stream)
         return [_diagnosis(found, i, name, histogram) for i, name in enumerate(self._names)]
 
     def recommend_scale(self, current_scale: float, *, dtype: object = None) -> Recommendation:
         """Recommends a loss scale, these being gradients taken at `current_scale`. Blocks.
 
-        `dtype` is what gradients are computed in; by default the first tensor's.
+        `dtype` is what gradients are computed in; by default the first tensor's. Raises InvalidArgumentError unless
+        `current_scale` is finite and > 0.
         """
         name = dtype_name(dtype) if dtype is not None else self._keep[0].dtype if self._keep else "float16"
         found = self._handle.diagnose(self.stream).recommend(-1, real("current_scale", current_scale), DTYPES[name])
@@ -209,12 +214,18 @@ def as_list(arrays: Any, *, argument: str, device: DeviceLike = None, read_only:
 
 
 def diagnose(arrays: Any, *, histogram: bool = False) -> list[Diagnosis]:
-    """Counts infs, NaNs, zeros and subnormals in each of `arrays` or in the tensors of a TensorList."""
+    """Counts infs, NaNs, zeros and subnormals in each of `arrays`, which may be a TensorList. Blocks.
+
+    `histogram` fills in :attr:`Diagnosis.histogram`. Raises what :class:`TensorList` raises.
+    """
     return as_list(arrays, argument="arrays", read_only=True).diagnose(histogram=histogram)
 
 
 def recommend_scale(grads: Any, current_scale: float, *, dtype: object = None) -> Recommendation:
-    """Recommends a loss scale from gradients taken at `current_scale`; see :meth:`TensorList.recommend_scale`."""
+    """Recommends a loss scale from `grads`, arrays or a TensorList, taken at `current_scale`. Blocks.
+
+    `dtype` as for :meth:`TensorList.recommend_scale`.
+    """
     return as_list(grads, argument="grads", read_only=True).recommend_scale(current_scale, dtype=dtype)
 
 

@@ -33,8 +33,9 @@ def adamw(params: Any, grads: Any, state: AdamWState, *, lr: Any = 1e-3, betas: 
 
     `params` is a pytree of float32, float64 or 16-bit arrays; `grads`, of any floating dtype, and the averages of
     `state` have its leaves, by key and shape. Gradients are multiplied by `inv_scale` first. `lr`, `inv_scale` and
-    `found_inf` may be traced; the others are numbers of Python. Donate `params` and `state` to have them updated in
-    place. Sharded arrays stay as they are; gradients that lie elsewhere are brought to the parameters.
+    `found_inf` may be traced; `betas`, `eps` and `weight_decay` are numbers of Python. Donate `params` and `state` to
+    have them updated in place. Sharded arrays stay as they are; gradients that lie elsewhere are brought to the
+    parameters.
 
     ValueError, naming the first leaf that is missing, superfluous or of another shape.
     """

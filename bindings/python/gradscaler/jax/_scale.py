@@ -38,7 +38,11 @@ def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> tuple[Any
 
 def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, *, growth_factor: float = 2.0,
                  backoff_factor: float = 0.5, growth_interval: int = 2000) -> tuple[Any, Any]:
-    """The next scale (float32) and growth tracker (int32), by PyTorch's rule. Factors are fixed when it is traced."""
+    """The next `scale` (float32) and `growth_tracker` (int32), by PyTorch's rule.
+
+    If `found_inf` is not 0 the scale is multiplied by `backoff_factor`, else by `growth_factor` at every
+    `growth_interval` clean steps. These three are numbers of Python, fixed when it is traced; the others may be traced.
+    """
     return _handlers.update_scale(scale, growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval)
 
 
@@ -63,9 +67,11 @@ class DynamicScale:
                preset: _policy.Preset = "torch", **policy: Any) -> DynamicScale:
         """A scale with the policy of `preset`, one of ``gradscaler.PRESETS``, and of the arguments over it.
 
-        `policy` takes what ``gradscaler.GradScaler`` takes beyond these: ``min_scale``, ``max_scale``, ``hysteresis``
-        and so on; not what would act outside of the compiled step. Errors are those of ``GradScaler``. On CUDA there is
-        PyTorch's rule only so far: ``preset``, ``min_scale`` and the rest are refused when the step runs.
+        `init_scale`, `growth_factor`, `backoff_factor` and `growth_interval` are those of ``GradScaler``; None is the
+        preset's. `policy` takes what ``gradscaler.GradScaler`` takes beyond these: ``min_scale``, ``max_scale``,
+        ``hysteresis`` and so on; not what would act outside of the compiled step. Errors are those of ``GradScaler``.
+        On CUDA there is PyTorch's rule only so far: ``preset``, ``min_scale`` and the rest are refused when the step
+        runs.
         """
         for name, instead in _HOST_ONLY.items():
             if name in policy:
@@ -90,7 +96,7 @@ class DynamicScale:
 
     def value_and_grad(self, function: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
                        axis_name: Any = None) -> Callable[..., tuple[DynamicScale, Any, Any, Any]]:
-        """As ``jax.value_and_grad``, with the loss scaled and the gradients unscaled.
+        """As ``jax.value_and_grad`` of `function`, `argnums` and `has_aux`, with the loss scaled, gradients unscaled.
 
         The function returned gives ``(next DynamicScale, found_inf, value, grads)``; skip the step where found_inf is
         not 0. The gradients are in the dtype of what they are taken of, and as the backward pass left them there, inf

@@ -30,7 +30,7 @@ __all__ = ["LAMB", "SGD", "Adagrad", "Adam", "AdamW", "AppliedLR", "FusedOptimiz
 
 
 def optimizer_state_dict(optimizer: Optimizer) -> dict[str, Any]:
-    """The state of one of this package's SGD, Adam, AdamW or Adagrad as that of ``torch.optim`` loads it. Blocks.
+    """The state of `optimizer`, a SGD, Adam, AdamW or Adagrad of ``gradscaler``, as ``torch.optim``'s loads it. Blocks.
 
     The way back is the optimizer's own ``load_state_dict``. InvalidArgumentError for Lion and LAMB.
     """

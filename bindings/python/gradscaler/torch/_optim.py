@@ -41,7 +41,15 @@ _MOST_PLANS = 8
 
 
 class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
-    """What the optimizers here have in common. Use one of the classes below."""
+    """What the optimizers of :mod:`gradscaler.torch` have in common. Use one of its classes.
+
+    `params` are tensors, named ones or param groups, as in ``torch.optim``: float16, bfloat16, float32 or float64,
+    plain or DTensor. `max_grad_norm` (finite, >= 0) limits the L2 norm of all gradients together, in the pass of the
+    step; None does not. `master_weights` keeps a float32 master of every float16 and bfloat16 parameter in its state
+    and steps on that. With ``fused=False`` a GradScaler unscales the gradients itself and does not call ``step`` when
+    it skips; `fused` else, and `foreach`, change nothing. Raises ValueError for `capturable` and `differentiable`, and
+    TypeError naming a parameter that cannot be used. Steps are enqueued in the current stream.
+    """
 
     _KIND = -1
 
@@ -128,7 +136,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._step_supports_amp_scaling = self.defaults.get("fused") is not False
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what :meth:`state_dict` gave, here or of the optimizer of this name in ``torch.optim``.
+        """Loads `state_dict`, of :meth:`state_dict` here or of the optimizer of this name in ``torch.optim``.
 
         Tensors are copied; state of 16-bit parameters becomes float32. ValueError, before anything changes, for state
         of other shapes.
@@ -183,7 +191,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         return entries
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group, as PyTorch's does. Refused is what a step would refuse, or ignore."""
+        """Adds `param_group`, as PyTorch's does. TypeError and ValueError for what a step would refuse, or ignore."""
         super().add_param_group(param_group)
         number = len(self.param_groups) - 1
         try:

@@ -87,7 +87,10 @@ class Adagrad(FusedOptimizer, torch.optim.Adagrad):  # type: ignore[misc, unused
 
 
 class Lion(FusedOptimizer):
-    """Lion (Chen et al. 2023, arXiv:2302.06675). State: ``step`` and ``exp_avg``."""
+    """Lion (Chen et al. 2023, arXiv:2302.06675). State: ``step`` and ``exp_avg``.
+
+    `lr` and `weight_decay`, which is decoupled, are >= 0, `betas` in [0, 1). `maximize` steps up the gradient.
+    """
 
     _KIND = native.LION
 
@@ -103,7 +106,8 @@ class Lion(FusedOptimizer):
 class LAMB(FusedOptimizer):
     """LAMB (You et al. 2020, arXiv:1904.00962). State: ``step``, ``exp_avg`` and ``exp_avg_sq``.
 
-    Not of sharded parameters, whose norms no rank knows.
+    `lr`, `eps` and `weight_decay` are >= 0, `betas` in [0, 1). `maximize` steps up the gradient. Not of sharded
+    parameters, whose norms no rank knows.
     """
 
     _KIND = native.LAMB

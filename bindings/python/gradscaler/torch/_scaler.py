@@ -27,7 +27,10 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     _found: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Unscales the gradients and steps, unless one of them is inf or NaN."""
+        """Unscales the gradients of `optimizer` and steps, unless one of them is inf or NaN.
+
+        `args` and `kwargs` go to its ``step``, whose result is returned. Errors are those of ``torch.amp.GradScaler``.
+        """
         try:
             done = super().step(optimizer, *args, **kwargs)
         finally:
@@ -42,7 +45,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         return done
 
     def applied(self, optimizer: Any) -> bool:
-        """Whether the last :meth:`step` of this optimizer was applied, and not skipped; also after :meth:`update`.
+        """Whether the last :meth:`step` of `optimizer` was applied, and not skipped; also after :meth:`update`.
 
         Waits for a CUDA device, and nothing here does before. ValueError if this scaler has not stepped on it yet: of
         an optimizer that a trainer has wrapped, pass the original.
@@ -55,7 +58,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         return not any(bool(flag) for flag in found)
 
     def overflowed(self, optimizer: Any) -> tuple[str, ...]:
-        """The parameters of an optimizer whose ``.grad`` has an inf or NaN now, in their order. Waits for the device.
+        """The parameters of `optimizer` whose ``.grad`` has an inf or NaN now, in their order. Waits for the device.
 
         Ask before ``zero_grad()``. They are called by name if the optimizer was made of ``named_parameters()``. An
         optimizer of this module has more in its ``report()``, at any time.

@@ -34,7 +34,7 @@ class AppliedLR(torch.optim.lr_scheduler.LRScheduler):  # type: ignore[misc, unu
             self._taken = found if self._taken is None else torch.minimum(self._taken, found)
 
     def step(self, *args: Any, **kwargs: Any) -> None:
-        """``scheduler.step`` with these arguments, if a step was applied."""
+        """``scheduler.step(*args, **kwargs)``, if a step was applied."""
         taken, self._taken = self._taken, None
         if taken is True or (taken is not None and not bool(taken)):
             self.scheduler.step(*args, **kwargs)
@@ -52,7 +52,7 @@ class AppliedLR(torch.optim.lr_scheduler.LRScheduler):  # type: ignore[misc, unu
         return dict(self.scheduler.state_dict())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what :meth:`state_dict` gave."""
+        """Loads `state_dict`, of :meth:`state_dict` here or of a scheduler of this kind without it."""
         self.scheduler.load_state_dict(state_dict)
 
     def __getattr__(self, name: str) -> Any:
