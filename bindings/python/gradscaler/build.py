@@ -19,11 +19,12 @@ def get_include() -> str:
 
 def get_library() -> str:
     """The shared library that this package uses, to link with or to load by ``dlopen``."""
-    names = (f"libgradscaler.so.{native.ABI_VERSION}", f"libgradscaler.{native.ABI_VERSION}.dylib", "gradscaler.dll")
+    names = (f"lib/libgradscaler.so.{native.ABI_VERSION}", f"lib/libgradscaler.{native.ABI_VERSION}.dylib",
+             "gradscaler.dll")
     for name in names:
-        if (PACKAGE / "lib" / name).exists():
-            return str(PACKAGE / "lib" / name)
-    raise FileNotFoundError(f"no {names[0]} in {PACKAGE / 'lib'}")
+        if (PACKAGE / name).exists():
+            return str(PACKAGE / name)
+    raise FileNotFoundError(f"no {names[0]} in {PACKAGE}")
 
 
 def build_info() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from ._untyped import jax, jnp
 
 NAMES = ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler_update_policy", "gradscaler_step")
 
-library = ctypes.CDLL(str(PACKAGE / "_jax_ffi.so"))
+library = ctypes.CDLL(str(PACKAGE / ("_jax_ffi.dll" if os.name == "nt" else "_jax_ffi.so")))
 _platforms = {"cpu": ""}
 if native.device_count(native.DEVICE_CUDA) > 0:
     _platforms["CUDA"] = "_cuda"
