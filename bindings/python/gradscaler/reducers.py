@@ -42,7 +42,7 @@ def values_at(address: int, count: int, stream: int, device: str) -> Any:
 
 
 def forget(values: Any) -> None:
-    """Ends the use of what a reducer was called with, which may have kept it: the memory is the library's."""
+    """Ends the use of `values`, which a reducer was called with and may have kept: the memory is the library's."""
     if isinstance(values, memoryview):
         with contextlib.suppress(BufferError):  # there are views of the view
             values.release()
