@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs the package as a user does, by pip from the sources into a clean virtual environment, and tests it there.
 
+Then once more as a developer does, editable, without isolation of the build: library, headers and JAX's handlers are
+found, mypy and pyright see the types, and what is changed in the sources is what is imported. JAX and the checkers are
+those of the Python that runs this, where it has them.
+
 Usage: wheel.py SOURCE WORK. The compiler's results are kept in WORK for the next time. CUDA is left out: it would take
 minutes, and what is tested here is the packaging. Exit status 0 if everything passed.
 """
 
+import importlib.util
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 
 # What the package must bring, apart from its modules.
@@ -24,9 +30,10 @@ def main(source, work):
     shutil.rmtree(shelf, ignore_errors=True)
     venv.create(home, clear=True, with_pip=True)
 
-    def run(*command, **options):
+    def run(*command, check=True, more=None, **options):
         print("+", *command, flush=True)
-        return subprocess.run([str(word) for word in command], check=True, cwd=work, env=environment, **options)
+        return subprocess.run([str(word) for word in command], check=check, cwd=work,
+                              env={**environment, **(more or {})}, **options)
 
     python = home / "bin" / "python"
     # Not -C: the pip of Debian 12 knows the long name only.
@@ -47,6 +54,46 @@ def main(source, work):
     run(python, "-m", "pip", "install", "-q", f"{wheel}[test]")
     run(python, "-B", "-m", "pytest", "-c", source / "pyproject.toml", "--rootdir", source, source / "tests/python")
     run(python, "-B", source / "examples/python/numpy_digits.py", "200")
+    editable(source, work, run)
+
+
+USER = """import gradscaler
+reveal_type(gradscaler.GradScaler().report().overflow)
+"""
+
+
+def editable(source, work, run):
+    home = work / "editable environment"
+    venv.create(home, clear=True, with_pip=True)
+    python = home / "bin" / "python"
+    # What isolation would have brought.
+    run(python, "-m", "pip", "install", "-q", "scikit-build-core>=0.10", "ninja", "swig>=4.2")
+    # As for the wheel: what was compiled there is not compiled again.
+    run(python, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "-e", source,
+        f"--config-settings=build-dir={work / 'build'}", "--config-settings=cmake.define.GRADSCALER_CUDA=OFF",
+        more={"PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"})
+    run(python, "-m", "gradscaler", "info")
+    script = work / "found.py"
+    script.write_text("import gradscaler, gradscaler.build\n"
+                      "print(gradscaler.__file__, gradscaler.get_library(), gradscaler.get_include(),"
+                      " gradscaler.build.PACKAGE / '_jax_ffi.so', sep='\\n')\n")
+    found = run(python, script, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    assert pathlib.Path(found[0]) == source / "bindings/python/gradscaler/__init__.py", found
+    for path in found[1:]:
+        assert pathlib.Path(path).exists() and home in pathlib.Path(path).parents, found
+    theirs = {"PYTHONPATH": sysconfig.get_path("purelib")}
+    if importlib.util.find_spec("jax"):
+        run(python, "-c", "import gradscaler.jax as g, numpy; print(g.unscale_check([numpy.ones(2)], 0.5))",
+            more=theirs)
+    (work / "user.py").write_text(USER)
+    for checker, arguments in (("mypy", ["--strict", "--cache-dir", os.devnull, "--python-executable", python]),
+                               ("basedpyright", ["--pythonpath", python])):
+        if importlib.util.find_spec(checker) is None:
+            print(f"{checker} is not installed; `scripts/setup frameworks` installs it")
+            continue
+        said = run(sys.executable, "-m", checker, *arguments, work / "user.py", stdout=subprocess.PIPE, text=True,
+                   check=False).stdout
+        assert "bool" in said and "error" not in said.replace("0 errors", "").replace("no issues", ""), said
 
 
 if __name__ == "__main__":
