@@ -8,9 +8,6 @@
 namespace gsc::cpu {
 namespace {
 
-// A step that moves more than this many bytes of parameters cannot leave its 16-bit copy in the caches anyway.
-constexpr int64_t kStreamingBytes = int64_t{32} << 20;
-
 /// Calls f(tensor, offset, elements) for chunks [begin, end) of the job, those together that lie one after the other in
 /// every array and are treated alike: with thousands of tiny tensors in an arena a call each would cost more than the
 /// arithmetic.

@@ -28,6 +28,10 @@ inline void min_relaxed(int64_t &word, int64_t value) {
   }
 }
 
+/// From so many bytes on, of a step's parameters or of all arrays of an element-wise operation, results that are only
+/// written go past the caches, which they would not stay in.
+inline constexpr int64_t kStreamingBytes = int64_t{32} << 20;
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(std::pmr::memory_resource *memory, const Kernels *kernels, int32_t threads,

@@ -10,6 +10,7 @@
 #include "core/cpu/columns.h"
 #include "core/cpu/convert.h"
 #include "core/cpu/kernels.h"
+#include "core/cpu/values.h"
 #include "core/rules/check.h"
 
 namespace gsc::cpu {
@@ -65,6 +66,14 @@ Value largest_of(const Value *x, int n) {
     largest = bits > largest ? bits : largest;
   }
   return from_bits(largest);
+}
+
+/// The largest lane, none of them NaN.
+template <typename Vector>
+GSC_HD auto largest_lane(Vector v) {
+  std::remove_cvref_t<decltype(v[0])> lanes[sizeof v / sizeof v[0]];
+  store_vector(lanes, v);
+  return largest_of(lanes, static_cast<int>(sizeof v / sizeof v[0]));
 }
 
 /// Column sums of squares of whole rows; returns the largest magnitude that is not NaN.
@@ -202,6 +211,10 @@ void count_nonfinite(const typename D::Stored *x, int n, int64_t offset, typenam
 template <typename D>
 void scale_tile(typename D::Stored *x, int n, typename D::Value factor) {
   using Value = typename D::Value;
+  if constexpr (Values<D, Value>::kInVectors) {
+    compute_in_vectors<Elementwise::kScale, D, D, Value, false>(factor, Value(0), x, x, n);
+    return;
+  }
   for (int i = 0; i < n; i += kBlock) {
     Value values[kBlock];
     const int count = min_int(n - i, kBlock);
@@ -211,13 +224,12 @@ void scale_tile(typename D::Stored *x, int n, typename D::Value factor) {
   }
 }
 
-/// The tile's sum and largest magnitude, with as wide columns as they take; sum_sq is NaN if and only if something in
-/// the tile is not finite, or will not be.
-template <typename D, ReadAhead A>
-TileSum look_at_tile(const typename D::Stored *x, int n, typename D::Value inv_scale, typename D::Value limit,
-                     Ahead<A> ahead) {
+/// The tile's sum and largest magnitude from what its narrow columns gave, with wider ones if it takes them; sum_sq is NaN
+/// if and only if something in the tile is not finite, or will not be.
+template <typename D>
+GSC_HD TileSum judge_tile(TileSum tile, const typename D::Stored *x, int n, typename D::Value inv_scale,
+                          typename D::Value limit) {
   using Value = typename D::Value;
-  TileSum tile = sum_tile<D>(x, n, ahead);
   if (!(__builtin_fabs(static_cast<Value>(tile.amax) * inv_scale) < limit)) return {__builtin_nan(""), tile.amax};
   if constexpr (!D::kSquaresFit) {
     if (!squares_fit(tile.amax) && tile.sum_sq == tile.sum_sq) tile.sum_sq = sum_tile_wide<D>(x, n);
@@ -235,7 +247,8 @@ void stat_span(void *data, int64_t n, float inv_scale_word, double fp64_limit, C
   *out = ChunkStat{0.0, 0.0, 0, 0, -1};
   for (int64_t i = 0; i < n; i += kTile) {
     const int count = min_int(n - i, kTile);
-    const TileSum tile = look_at_tile<D>(x + i, count, inv_scale, limit, Ahead<A>::of(data, i * Shape<D>::kSize));
+    const TileSum sums = sum_tile<D>(x + i, count, Ahead<A>::of(data, i * Shape<D>::kSize));
+    const TileSum tile = judge_tile<D>(sums, x + i, count, inv_scale, limit);
     if (tile.sum_sq != tile.sum_sq) {
       count_nonfinite<D>(x + i, count, i, inv_scale, limit, out);
     } else {
@@ -248,6 +261,41 @@ void stat_span(void *data, int64_t n, float inv_scale_word, double fp64_limit, C
   if (out->nan_count > 0) out->sum_sq = __builtin_nan("");
 }
 
+/// Groups whole groups of columns in one row: nothing is left over and nothing is padded, so that it all stays in
+/// registers.
+template <typename D, int Groups>
+[[gnu::always_inline]] inline TileSum sum_short_row(const typename D::Stored *x) {
+  using Value = typename D::Value;
+  using Vector = typename Magnitudes<D>::Vector;
+  constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Value));
+  constexpr int kElements = Groups * Shape<D>::kWidth;
+  Value columns[kElements];
+  Vector largest[2]{};
+#pragma GCC unroll 16
+  for (int i = 0; i < kElements; i += kLanes) {
+    const Vector value = Magnitudes<D>::load(x + i);
+    store_vector(columns + i, value * value);
+    largest[i / kLanes % 2] = larger(value, largest[i / kLanes % 2]);
+  }
+  return {fold_groups<Shape<D>::kWidth, Groups>(columns), largest_lane(larger(largest[0], largest[1]))};
+}
+
+/// A tensor of one tile. Those of 256 and 512 bytes are what lists of thousands consist of.
+template <typename D>
+[[gnu::always_inline]] inline TileSum sum_small(const typename D::Stored *x, int n) {
+  constexpr int kGroupElements = Shape<D>::kWidth;
+  switch (n) {
+    case 8 * kGroupElements:
+      return sum_short_row<D, 8>(x);
+    case 16 * kGroupElements:
+      return sum_short_row<D, 16>(x);
+    case 32 * kGroupElements:
+      return sum_short_row<D, 32>(x);
+    default:
+      return sum_tile<D>(x, n, Ahead<ReadAhead::kNone>::of(x, 0));
+  }
+}
+
 template <typename D>
 int64_t check_small_span(const Tensor *tensors, int64_t count, float inv_scale_word, double fp64_limit,
                          ChunkPartial *out) {
@@ -258,8 +306,8 @@ int64_t check_small_span(const Tensor *tensors, int64_t count, float inv_scale_w
     const Tensor &t = tensors[i];
     if (t.dtype != D::kCode || t.count == 0 || t.count > Shape<D>::kTile) return i;
     const auto *x = static_cast<const typename D::Stored *>(t.data);
-    const TileSum tile =
-        look_at_tile<D>(x, static_cast<int>(t.count), inv_scale, limit, Ahead<ReadAhead::kNextTile>::of(x, 0));
+    const int n = static_cast<int>(t.count);
+    const TileSum tile = judge_tile<D>(sum_small<D>(x, n), x, n, inv_scale, limit);
     if (tile.sum_sq != tile.sum_sq) return i;
     out[i].sum = {tile.sum_sq, tile.amax};
   }

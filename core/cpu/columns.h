@@ -49,15 +49,29 @@ GSC_HD __m512d sum_eight_groups(const float *columns) {
 }
 #endif
 
+#if defined(__AVX512F__)
+/// Eight lanes joined by halving.
+GSC_HD double join_lanes(__m512d v) {
+  const __m256d four = _mm256_add_pd(_mm512_maskz_extractf64x4_pd(0xf, v, 0), _mm512_maskz_extractf64x4_pd(0xf, v, 1));
+  const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+/// 8, 16 or 32 groups of four or eight columns, joined by halving.
+template <int Width, int Groups>
+GSC_HD double fold_vectors(const float *columns) {
+  __m512d sums[Groups / 8];
+#pragma GCC unroll 4
+  for (int i = 0; i < Groups / 8; ++i) sums[i] = sum_eight_groups<Width>(columns + i * 8 * Width);
+  if constexpr (Groups == 32) return join_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]));
+  if constexpr (Groups == 16) return join_lanes(sums[0] + sums[1]);
+  return join_lanes(sums[0]);
+}
+#endif
+
 /// Sums of groups [0, Groups) of columns, each left to right in double.
 template <int Width, int Groups, typename A>
 GSC_HD void sum_groups(const A *columns, double *groups) {
-#if defined(__AVX512F__)
-  if constexpr (std::is_same_v<A, float> && Groups % 8 == 0 && (Width == 4 || Width == 8)) {
-    for (int g = 0; g < Groups; g += 8) _mm512_storeu_pd(groups + g, sum_eight_groups<Width>(columns + g * Width));
-    return;
-  }
-#endif
   for (int g = 0; g < Groups; ++g) {
     double sum = static_cast<double>(columns[g * Width]);
     for (int k = 1; k < Width; ++k) sum += static_cast<double>(columns[g * Width + k]);
@@ -68,6 +82,11 @@ GSC_HD void sum_groups(const A *columns, double *groups) {
 /// Sums of Groups groups of columns, joined by halving. All counts are known, so that the compiler keeps it in vectors.
 template <int Width, int Groups, typename A>
 [[gnu::always_inline]] inline double fold_groups(const A *columns) {
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<A, float> && Groups % 8 == 0 && (Width == 4 || Width == 8)) {
+    return fold_vectors<Width, Groups>(columns);
+  }
+#endif
   double groups[Groups];
   sum_groups<Width, Groups>(columns, groups);
   if constexpr (Groups > 16) {

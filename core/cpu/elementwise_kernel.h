@@ -1,48 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise kernels outside the optimizer: casts, scaling, accumulation, clamping and filling. They go block by block through
-// buffers of the arithmetic type, so that one loop serves every dtype. Included by kernels.cpp only.
+// Element-wise kernels outside the optimizer: casts, scaling, accumulation, clamping and filling. A block goes through
+// vector registers where the dtypes allow it, else through buffers of the arithmetic type, so that one loop serves every
+// dtype. Large results that are only written are stored past the caches. Included by kernels.cpp only.
 #pragma once
 
 #include "core/cpu/convert.h"
 #include "core/cpu/kernels.h"
+#include "core/cpu/values.h"
 
 namespace gsc::cpu {
 namespace {
 
+/// dst = op(src, dst) for n <= kBlock elements.
+using BlockKernel = void (*)(const ElementwiseSpan &span, const void *src, void *dst, int n);
+
 template <Elementwise Op, typename T>
 [[gnu::always_inline]] inline void compute_block(T a, T b, const T *__restrict x, T *__restrict y, int n) {
-  for (int i = 0; i < n; ++i) {
-    y[i] = compute_element<Op>(a, b, Op == Elementwise::kFill ? T(0) : x[i], Op == Elementwise::kAxpby ? y[i] : T(0));
-  }
+  for (int i = 0; i < n; ++i) y[i] = compute_element<Op>(a, b, x[i], Op == Elementwise::kAxpby ? y[i] : T(0));
 }
 
 template <typename T>
-void compute_span(const ElementwiseSpan &span) {
-  const int64_t src_bytes = dtype_bytes(span.src_dtype);
-  const int64_t dst_bytes = dtype_bytes(span.dst_dtype);
-  for (int64_t i = 0; i < span.n; i += kBlock) {
-    const int n = min_int(span.n - i, kBlock);
-    T x[kBlock];
-    T y[kBlock];
-    if (span.op != Elementwise::kFill) load_block(span.src_dtype, at(span.src, i * src_bytes), x, n);
-    if (span.op == Elementwise::kAxpby) load_block(span.dst_dtype, at(span.dst, i * dst_bytes), y, n);
-    with_operation(span.op, [&](auto tag) {
-      compute_block<decltype(tag)::kOp>(static_cast<T>(span.a), static_cast<T>(span.b), x, y, n);
-    });
-    store_block(span.dst_dtype, at(span.dst, i * dst_bytes), y, n);
+void compute_in_buffers(const ElementwiseSpan &span, const void *src, void *dst, int n) {
+  T x[kBlock];
+  T y[kBlock];
+  load_block(span.src_dtype, src, x, n);
+  if (span.op == Elementwise::kAxpby) load_block(span.dst_dtype, dst, y, n);
+  with_operation(span.op, [&](auto tag) {
+    compute_block<decltype(tag)::kOp>(static_cast<T>(span.a), static_cast<T>(span.b), x, y, n);
+  });
+  store_block(span.dst_dtype, dst, y, n);
+}
+
+template <bool kStream>
+void copy_block(const ElementwiseSpan &span, const void *src, void *dst, int n) {
+  const int64_t bytes = n * dtype_bytes(span.dst_dtype);
+  if constexpr (kStream) {
+    stream_copy(dst, src, bytes);
+  } else {
+    std::memmove(dst, src, static_cast<size_t>(bytes));
   }
 }
 
-void elementwise(const ElementwiseSpan &span) {
-  const auto bytes = static_cast<size_t>(span.n * dtype_bytes(span.dst_dtype));
-  if (span.op == Elementwise::kFill && span.a == 0.0) {
-    std::memset(span.dst, 0, bytes);
-  } else if (is_copy(span.op, span.src_dtype, span.dst_dtype)) {
-    if (span.src != span.dst && span.n > 0) std::memmove(span.dst, span.src, bytes);
-  } else if (is_wide(span.src_dtype) || is_wide(span.dst_dtype) || span.op == Elementwise::kFill) {
-    compute_span<double>(span);
+template <typename S, typename D, bool kStream>
+BlockKernel block_kernel(Elementwise op) {
+  using T = std::conditional_t<is_wide(S::kCode) || is_wide(D::kCode), double, float>;
+  if constexpr (Values<S, T>::kInVectors && Values<D, T>::kInVectors) {
+    BlockKernel found = nullptr;
+    with_operation(op, [&](auto tag) {
+      found = [](const ElementwiseSpan &span, const void *src, void *dst, int n) {
+        compute_in_vectors<decltype(tag)::kOp, S, D, T, kStream>(static_cast<T>(span.a), static_cast<T>(span.b),
+                                                                 static_cast<const typename S::Stored *>(src),
+                                                                 static_cast<typename D::Stored *>(dst), n);
+      };
+    });
+    return found;
   } else {
-    compute_span<float>(span);
+    return compute_in_buffers<T>;
+  }
+}
+
+template <bool kStream>
+BlockKernel block_kernel(const ElementwiseSpan &span) {
+  if (is_copy(span.op, span.src_dtype, span.dst_dtype)) return copy_block<kStream>;
+  return with_dtype(span.src_dtype, [&](auto s) {
+    return with_dtype(span.dst_dtype, [&](auto d) {
+      return block_kernel<std::remove_cvref_t<decltype(s)>, std::remove_cvref_t<decltype(d)>, kStream>(span.op);
+    });
+  });
+}
+
+/// A place of a span that is worked on at several places has at least so many blocks.
+constexpr int64_t kBlocksOfPlace = 16;
+
+/// f(offset, n) for blocks that cover [0, n), all but the first of kBlock elements and the last of what is left. A long
+/// span is worked on at four places in turn: prefetchers stop at the end of a page, and so go on at the other three.
+template <typename F>
+void for_blocks(int64_t n, int64_t first, const F &f) {
+  int64_t i = n < first ? n : first;
+  if (i > 0) f(int64_t{0}, static_cast<int>(i));
+  if (const int64_t place = (n - i) / kBlock / 4 * kBlock; place >= kBlocksOfPlace * kBlock) {
+    for (const int64_t end = i + place; i < end; i += kBlock) {
+      for (int64_t k = 0; k < 4; ++k) f(i + k * place, kBlock);
+    }
+    i += 3 * place;
+  }
+  for (; i < n; i += kBlock) f(i, min_int(n - i, kBlock));
+}
+
+/// Elements before the first that is aligned to a cache line.
+GSC_HD int64_t misaligned_elements(const void *p, int64_t element_bytes) {
+  const auto over = static_cast<int64_t>(reinterpret_cast<uintptr_t>(p) % kCacheLine);
+  return over == 0 ? 0 : (kCacheLine - over) / element_bytes;
+}
+
+/// Everything but kFill.
+void compute_span(const ElementwiseSpan &span) {
+  const int64_t src_bytes = dtype_bytes(span.src_dtype);
+  const int64_t dst_bytes = dtype_bytes(span.dst_dtype);
+  const bool streaming = span.streaming && span.op != Elementwise::kAxpby && span.src != span.dst;
+  const BlockKernel store = block_kernel<false>(span);
+  const BlockKernel stream = streaming ? block_kernel<true>(span) : store;
+  for_blocks(span.n, streaming ? misaligned_elements(span.dst, dst_bytes) : 0, [&](int64_t i, int n) {
+    (n == kBlock ? stream : store)(span, at(span.src, i * src_bytes), at(span.dst, i * dst_bytes), n);
+  });
+  if (streaming) stream_fence();
+}
+
+void fill_span(const ElementwiseSpan &span) {
+  const int64_t bytes = dtype_bytes(span.dst_dtype);
+  double values[kBlock];
+  alignas(kCacheLine) char block[sizeof values];
+  for (double &value : values) value = span.a;
+  store_block(span.dst_dtype, block, values, kBlock);
+  for_blocks(span.n, misaligned_elements(span.dst, bytes), [&](int64_t i, int n) {
+    char *dst = at(span.dst, i * bytes);
+    if (span.streaming && n == kBlock) return stream_copy(dst, block, n * bytes);
+    std::memcpy(dst, block, byte_count(n, bytes));
+  });
+  if (span.streaming) stream_fence();
+}
+
+void elementwise(const ElementwiseSpan &span) {
+  if (span.op == Elementwise::kFill && span.a == 0.0 && !span.streaming) {
+    std::memset(span.dst, 0, static_cast<size_t>(span.n * dtype_bytes(span.dst_dtype)));
+  } else if (span.op == Elementwise::kFill) {
+    fill_span(span);
+  } else if (!is_copy(span.op, span.src_dtype, span.dst_dtype) || span.src != span.dst) {
+    compute_span(span);
   }
 }
 

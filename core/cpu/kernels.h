@@ -30,7 +30,8 @@ struct ElementwiseSpan {
   int32_t src_dtype;
   int32_t dst_dtype;
   Elementwise op;
-  double a, b;  ///< narrowed to the arithmetic type before use
+  double a, b;     ///< narrowed to the arithmetic type before use
+  bool streaming;  ///< the arrays are larger than the caches: store past them what is only written
 };
 
 /// One span of a tensor in an optimizer's step.

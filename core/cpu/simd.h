@@ -26,6 +26,7 @@ inline constexpr int kVectorBytes = 16;
 using FloatVector [[gnu::vector_size(kVectorBytes)]] = float;
 using DoubleVector [[gnu::vector_size(kVectorBytes)]] = double;
 using Int32Vector [[gnu::vector_size(kVectorBytes)]] = int32_t;
+using Uint32Vector [[gnu::vector_size(kVectorBytes)]] = uint32_t;
 using Int64Vector [[gnu::vector_size(kVectorBytes)]] = int64_t;
 using HalfVector [[gnu::vector_size(kVectorBytes / 2)]] = uint16_t;
 
@@ -81,22 +82,42 @@ GSC_HD DoubleVector larger(DoubleVector a, DoubleVector b) {
 #endif
 }
 
-/// 16-bit elements without their signs, each in a 32-bit lane. In intrinsics because GCC 12 splits the conversion.
+/// 16-bit elements, each in a 32-bit lane with zeros above. In intrinsics because GCC 12 splits the conversion.
 GSC_HD Int32Vector widen_bits(const uint16_t *p) {
 #if defined(__AVX512F__)
   const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
-  const auto wide = reinterpret_cast<Int32Vector>(_mm512_maskz_cvtepu16_epi32(kAllLanes, halves));
+  return reinterpret_cast<Int32Vector>(_mm512_maskz_cvtepu16_epi32(kAllLanes, halves));
 #elif defined(__AVX2__)
   const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
-  const auto wide = reinterpret_cast<Int32Vector>(_mm256_cvtepu16_epi32(halves));
+  return reinterpret_cast<Int32Vector>(_mm256_cvtepu16_epi32(halves));
 #elif defined(__SSE2__)
   const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
-  const auto wide = reinterpret_cast<Int32Vector>(_mm_unpacklo_epi16(halves, _mm_setzero_si128()));
+  return reinterpret_cast<Int32Vector>(_mm_unpacklo_epi16(halves, _mm_setzero_si128()));
 #else
-  const auto wide = __builtin_convertvector(load_vector<HalfVector>(p), Int32Vector);
+  return __builtin_convertvector(load_vector<HalfVector>(p), Int32Vector);
 #endif
-  return wide & 0x7fff;
 }
+
+/// The low 16 bits of each lane; the lanes are sign-extended from 16 bits, because SSE2 packs no others.
+#if defined(__AVX512F__)
+GSC_HD __m256i low_halves(Int32Vector lanes) {
+  return _mm512_maskz_cvtepi32_epi16(kAllLanes, reinterpret_cast<__m512i>(lanes));
+}
+#elif defined(__AVX2__)
+GSC_HD __m128i low_halves(Int32Vector lanes) {
+  const auto v = reinterpret_cast<__m256i>(lanes);
+  return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packs_epi32(v, v), 0x08));
+}
+#else
+GSC_HD HalfVector low_halves(Int32Vector lanes) {
+#if defined(__SSE2__)
+  const auto v = reinterpret_cast<__m128i>(lanes);
+  return reinterpret_cast<HalfVector>(_mm_cvtsi128_si64(_mm_packs_epi32(v, v)));
+#else
+  return __builtin_convertvector(lanes, HalfVector);
+#endif
+}
+#endif
 
 /// Magnitudes of the next elements of dtype D, a vector of its arithmetic type. This one serves every dtype; those below
 /// are faster.
@@ -124,7 +145,7 @@ struct Magnitudes<Fp16> {
     return reinterpret_cast<Vector>(reinterpret_cast<Int32Vector>(value) & 0x7fffffff);
 #else
     // As fp16_to_fp32, but for the sign and for the quieting of NaN.
-    const Int32Vector bits = widen_bits(p);
+    const Int32Vector bits = widen_bits(p) & 0x7fff;
     const Int32Vector normal = (bits << 13) + 0x38000000 + ((bits >= 0x7c00) & 0x38000000);
     const auto subnormal = reinterpret_cast<Int32Vector>(__builtin_convertvector(bits, FloatVector) * 0x1p-24F);
     return reinterpret_cast<Vector>(bits < 0x0400 ? subnormal : normal);
@@ -136,7 +157,7 @@ template <>
 struct Magnitudes<Bf16> {
   using Vector = FloatVector;
   using Bits = int32_t;
-  GSC_HD static Vector load(const uint16_t *p) { return reinterpret_cast<Vector>(widen_bits(p) << 16); }
+  GSC_HD static Vector load(const uint16_t *p) { return reinterpret_cast<Vector>((widen_bits(p) & 0x7fff) << 16); }
 };
 
 template <>
@@ -173,24 +194,36 @@ GSC_HD void prefetch(const void *p, int64_t distance, int64_t bytes) {
   }
 }
 
-/// Copies to memory that will not be read soon. `dst` is aligned to a cache line, `src` to 64 bytes.
-GSC_HD void stream_copy(void *dst, const void *src, int64_t bytes) {
-  int64_t done = 0;
-#if defined(__AVX512F__)
-  for (; done + 64 <= bytes; done += 64) {
-    _mm512_stream_si512(reinterpret_cast<__m512i *>(at(dst, done)), _mm512_load_si512(at(src, done)));
+/// Stores a vector to memory that will not be read soon; `p` is aligned to the vector's size.
+template <typename V>
+GSC_HD void stream_vector(void *p, V v) {
+#if defined(__SSE2__)
+  if constexpr (sizeof v == 8) {
+    _mm_stream_si64(static_cast<long long *>(p), __builtin_bit_cast(long long, v));
+  } else if constexpr (sizeof v == 16) {
+    _mm_stream_si128(static_cast<__m128i *>(p), __builtin_bit_cast(__m128i, v));
   }
-#elif defined(__AVX__)
-  for (; done + 32 <= bytes; done += 32) {
-    _mm256_stream_si256(reinterpret_cast<__m256i *>(at(dst, done)),
-                        _mm256_load_si256(reinterpret_cast<const __m256i *>(at(src, done))));
-  }
-#elif defined(__SSE2__)
-  for (; done + 16 <= bytes; done += 16) {
-    _mm_stream_si128(reinterpret_cast<__m128i *>(at(dst, done)),
-                     _mm_load_si128(reinterpret_cast<const __m128i *>(at(src, done))));
+#if defined(__AVX__)
+  else if constexpr (sizeof v == 32) {
+    _mm256_stream_si256(static_cast<__m256i *>(p), __builtin_bit_cast(__m256i, v));
   }
 #endif
+#if defined(__AVX512F__)
+  else if constexpr (sizeof v == 64) {
+    _mm512_stream_si512(static_cast<__m512i *>(p), __builtin_bit_cast(__m512i, v));
+  }
+#endif
+#else
+  store_vector(p, v);
+#endif
+}
+
+/// Copies to memory that will not be read soon. `dst` is aligned to a cache line.
+GSC_HD void stream_copy(void *dst, const void *src, int64_t bytes) {
+  int64_t done = 0;
+  for (; done + kVectorBytes <= bytes; done += kVectorBytes) {
+    stream_vector(at(dst, done), load_vector<Int32Vector>(at(src, done)));
+  }
   std::memcpy(at(dst, done), at(src, done), static_cast<size_t>(bytes - done));
 }
 

@@ -46,13 +46,15 @@ Buffer reference_linear(Elementwise op, double a, double b, const Buffer &src, c
 void expect_linear(Elementwise op, double a, double b, const Buffer &src, const Buffer &dst, bool in_place = false) {
   const Buffer expected = reference_linear(op, a, b, src, dst);
   for (const Kernels *kernels : usable_kernels()) {
-    Buffer result = dst;
-    kernels->elementwise(
-        {in_place ? result.data() : src.data(), result.data(), src.size(), src.dtype(), dst.dtype(), op, a, b});
-    const int64_t i = result.first_difference(expected);
-    ASSERT_EQ(i, -1) << kernels->name << " op " << static_cast<int>(op) << " " << dtype_name(src.dtype()) << " to "
-                     << dtype_name(dst.dtype()) << " n=" << src.size() << ": " << src.get(i) << " gave "
-                     << result.get(i) << " instead of " << expected.get(i);
+    for (const bool streaming : {false, true}) {
+      Buffer result = dst;
+      kernels->elementwise({in_place ? result.data() : src.data(), result.data(), src.size(), src.dtype(), dst.dtype(),
+                            op, a, b, streaming});
+      const int64_t i = result.first_difference(expected);
+      ASSERT_EQ(i, -1) << kernels->name << " op " << static_cast<int>(op) << (streaming ? " streaming " : " ")
+                       << dtype_name(src.dtype()) << " to " << dtype_name(dst.dtype()) << " n=" << src.size() << ": "
+                       << src.get(i) << " gave " << result.get(i) << " instead of " << expected.get(i);
+    }
   }
 }
 
@@ -84,6 +86,22 @@ TEST_P(KernelLinear, EveryOperationAndLength) {
     expect_linear(Elementwise::kScale, 0x1p16, 0, src, dst);
     expect_linear(Elementwise::kClamp, 0.3, 0, src, dst);
     expect_linear(Elementwise::kClamp, kInf, 0, src, dst);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Long enough to be worked on at four places in turn, with a rest behind them.
+TEST_P(KernelLinear, LongSpans) {
+  const auto [from, to] = GetParam();
+  std::mt19937_64 random(12);
+  for (const int64_t n : {16383, 16384, 20001, 65536}) {
+    const Buffer src = mixed(from, n, 1, random);
+    const Buffer dst = mixed(to, n, static_cast<int>(n % 5), random);
+    expect_linear(Elementwise::kCast, 0, 0, src, dst);
+    expect_linear(Elementwise::kScale, 1.7, 0, src, dst);
+    expect_linear(Elementwise::kClamp, 0.3, 0, src, dst);
+    expect_linear(Elementwise::kFill, 0.3, 0, src, dst);
+    expect_linear(Elementwise::kFill, 0.0, 0, src, dst);
     if (HasFatalFailure()) return;
   }
 }
