@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything but the optimizers, by dtype and size on one flat tensor: what reads only against a plain read, what
-// writes against memcpy. Values stay what they are over any number of calls: unscaling alternates between scales 2 and
+// writes against a copy or a fill. Values stay what they are over any number of calls: unscaling alternates between scales 2 and
 // 1/2, clipping to a norm undoes the doubling before it.
 #include "measure.h"
 #include "reference.h"
+#include "training.h"
 #include "workspace.h"
 
 namespace bench {
@@ -11,7 +12,6 @@ namespace {
 
 using gradscaler::GradScaler;
 using gradscaler::Norm;
-using gradscaler::Optimizer;
 using gradscaler::OptimizerKind;
 using gradscaler::Tensor;
 using gradscaler::TensorList;
@@ -32,7 +32,7 @@ std::string join(const char *op, const Pair &pair) { return join(op, pair.src) +
 /// One flat tensor of point.bytes bytes with its list.
 struct Flat {
   Flat(const Point &point, DType dtype)
-      : workspace(Workspace::shared(point.bytes + 2 * Workspace::kSkewBytes)),
+      : workspace(Workspace::shared(point.bytes + 2 * Workspace::kSkewBytes, point.pages)),
         tensor(workspace.array(dtype, point.bytes / size_of(dtype), Fill::noise)),
         list(context(point.threads), tensor),
         bytes(static_cast<double>(point.bytes)) {}
@@ -62,7 +62,7 @@ void unscale(benchmark::State &state, const Point &point, DType dtype) {
     scaler.set_scale(scale);
     scaler.unscale(flat.list);
   };
-  measure(state, {contender("unscale", 2 * flat.bytes, call), memcpy_reference(point)});
+  measure(state, {contender("unscale", 2 * flat.bytes, call), copy_reference(point)});
 }
 
 void scale(benchmark::State &state, const Point &point, DType dtype) {
@@ -72,14 +72,15 @@ void scale(benchmark::State &state, const Point &point, DType dtype) {
     factor = 1.0F / factor;
     gradscaler::ops::scale(context(point.threads), flat.tensor, flat.tensor, &factor);
   };
-  measure(state, {contender("scale", 2 * flat.bytes, call), memcpy_reference(point)});
+  measure(state, {contender("scale", 2 * flat.bytes, call), copy_reference(point)});
 }
 
 void zero(benchmark::State &state, const Point &point, DType dtype) {
-  Flat params(point, dtype), flat(point, dtype);
-  Optimizer sgd(context(point.threads), {.kind = OptimizerKind::sgd}, params.list, flat.list);
-  const auto call = [&] { sgd.zero_grads(); };
-  measure(state, {contender("zero", flat.bytes, call), memcpy_reference(point)});
+  const Recipe sgd{"sgd", {.kind = OptimizerKind::sgd}, 0};
+  const Training training(sgd, {"", dtype, dtype, std::nullopt}, point.bytes / size_of(dtype), point.pages);
+  auto lists = training.lists_of(point.threads, {{point.bytes / size_of(dtype)}});
+  const auto call = [&] { lists.optimizer.zero_grads(); };
+  measure(state, {contender("zero", static_cast<double>(point.bytes), call), fill_reference(point)});
 }
 
 void norm(benchmark::State &state, const Point &point, DType dtype, Norm type) {
@@ -102,7 +103,7 @@ void clip_norm(benchmark::State &state, const Point &point, DType dtype) {
   const double norm = scaler.get_report_sync(flat.list).grad_norm / 2;
   const auto prepare = [&] { begin_clip(scaler, flat.list); };
   const auto call = [&] { scaler.clip_grad_norm(flat.list, norm); };
-  measure(state, {prepared_contender("clip_norm", 2 * flat.bytes, prepare, call), memcpy_reference(point)});
+  measure(state, {prepared_contender("clip_norm", 2 * flat.bytes, prepare, call), copy_reference(point)});
 }
 
 void clip_value(benchmark::State &state, const Point &point, DType dtype) {
@@ -110,7 +111,7 @@ void clip_value(benchmark::State &state, const Point &point, DType dtype) {
   GradScaler scaler(context(point.threads), {.init_scale = 0.5F});
   const auto prepare = [&] { begin_clip(scaler, flat.list); };
   const auto call = [&] { scaler.clip_grad_value(flat.list, 0.5); };
-  measure(state, {prepared_contender("clip_value", 2 * flat.bytes, prepare, call), memcpy_reference(point)});
+  measure(state, {prepared_contender("clip_value", 2 * flat.bytes, prepare, call), copy_reference(point)});
 }
 
 void diagnose(benchmark::State &state, const Point &point, DType dtype, bool histogram) {
@@ -126,7 +127,7 @@ void diagnose(benchmark::State &state, const Point &point, DType dtype, bool his
 /// Two tensors of as many elements, point.bytes together.
 struct TwoFlat {
   TwoFlat(const Point &point, const Pair &pair)
-      : workspace(Workspace::shared(point.bytes + 3 * Workspace::kSkewBytes)),
+      : workspace(Workspace::shared(point.bytes + 3 * Workspace::kSkewBytes, point.pages)),
         count(point.bytes / (size_of(pair.src) + size_of(pair.dst))),
         src(workspace.array(pair.src, count, Fill::noise)),
         dst(workspace.array(pair.dst, count, Fill::noise)) {}
@@ -141,14 +142,14 @@ void cast(benchmark::State &state, const Point &point, const Pair &pair) {
   TwoFlat flat(point, pair);
   const double bytes = static_cast<double>(flat.count * (size_of(pair.src) + size_of(pair.dst)));
   const auto call = [&] { gradscaler::ops::cast(context(point.threads), flat.src, flat.dst); };
-  measure(state, {contender("cast", bytes, call), memcpy_reference(point)});
+  measure(state, {contender("cast", bytes, call), copy_reference(point)});
 }
 
 void axpby(benchmark::State &state, const Point &point, const Pair &pair) {
   TwoFlat flat(point, pair);
   const double bytes = static_cast<double>(flat.count * (size_of(pair.src) + 2 * size_of(pair.dst)));
   const auto call = [&] { gradscaler::ops::axpby(context(point.threads), 0.5, flat.src, 0.5, flat.dst); };
-  measure(state, {contender("axpby", bytes, call), memcpy_reference(point)});
+  measure(state, {contender("axpby", bytes, call), copy_reference(point)});
 }
 
 template <typename F, typename... Arguments>
@@ -171,6 +172,10 @@ void add_elementwise() {
   for (const DType dtype : kAllDtypes) add(join("histogram", dtype), diagnose, dtype, true);
   for (const Pair &pair : kCasts) add(join("cast", pair), cast, pair);
   for (const Pair &pair : kAccumulations) add(join("axpby", pair), axpby, pair);
+  for (const DType dtype : {DType::fp16, DType::bf16, DType::fp32}) {
+    add_huge(join("check", dtype), [=](benchmark::State &state, const Point &point) { check(state, point, dtype); });
+    add_huge(join("scale", dtype), [=](benchmark::State &state, const Point &point) { scale(state, point, dtype); });
+  }
 }
 
 }  // namespace bench

@@ -115,14 +115,26 @@ void add_threads(const std::string &name, const PointBody &body) {
   }
 }
 
+namespace {
+
+void add_point(const std::string &name, int threads, int log2, Pages pages, const PointBody &body) {
+  add_one(name + "/threads:" + std::to_string(threads) + "/log2_bytes:" + std::to_string(log2),
+          [body, threads, log2, pages](benchmark::State &state) {
+            body(state, Point{threads, int64_t{1} << log2, pages});
+          });
+}
+
+}  // namespace
+
 void add_sweep(const std::string &name, const PointBody &body) {
   for (const int threads : the_settings.threads) {
-    for (const int log2 : the_settings.log2_bytes) {
-      add_one(name + "/threads:" + std::to_string(threads) + "/log2_bytes:" + std::to_string(log2),
-              [body, threads, log2](benchmark::State &state) {
-                body(state, Point{threads, int64_t{1} << log2});
-              });
-    }
+    for (const int log2 : the_settings.log2_bytes) add_point(name, threads, log2, Pages::usual, body);
+  }
+}
+
+void add_huge(const std::string &name, const PointBody &body) {
+  for (const int threads : the_settings.threads) {
+    add_point("huge/" + name, threads, the_settings.log2_bytes.back(), Pages::huge, body);
   }
 }
 

@@ -76,10 +76,14 @@ double best_seconds(const Contender &c);
  */
 void measure(benchmark::State &state, const std::vector<Contender> &contenders);
 
+/// Pages of the arrays: what the system gives by itself, or huge ones, which madvise asks for.
+enum class Pages { usual, huge };
+
 /// A point of a sweep.
 struct Point {
   int threads;
   int64_t bytes;  ///< of all arrays that a call touches, each counted once
+  Pages pages = Pages::usual;
 };
 
 using Body = std::function<void(benchmark::State &)>;
@@ -89,6 +93,8 @@ void add_threads(const std::string &name, const PointBody &body);
 /// Registers `name`/threads:<t>/log2_bytes:<b> for every number of threads and every size of the settings.
 void add_sweep(const std::string &name, const PointBody &body);
 void add_one(const std::string &name, const Body &body);
+/// Registers huge/`name` for every number of threads at the largest size, with all arrays and references in huge pages.
+void add_huge(const std::string &name, const PointBody &body);
 
 /// Each file of benchmarks has one of these.
 void add_elementwise();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole tail of a step, clip_grad_norm and step_and_update with AdamW, over the tensors of real networks and over
 // many small ones: against one flat tensor of the same memory, against the same work in separate calls (unscale and
-// clip in place, then step), and against memcpy. Also a step that is skipped, against the check that it cannot avoid.
+// clip in place, then step), and against a copy. Also a step that is skipped, against the check that it cannot avoid.
 #include <limits>
 #include <numeric>
 
@@ -97,7 +97,7 @@ void model_tail(benchmark::State &state, int threads, const Shapes &shapes, cons
   measure(state, {contender("tail", bytes, [&] { fused_tail(scaler, many, norm); }),
                   contender("flat", bytes, [&] { fused_tail(scaler, flat, norm); }),
                   contender("separate", 0.0, [&] { separate_tail(scaler, many, norm); }),
-                  memcpy_reference({threads, elements * traffic.stored})});
+                  copy_reference({threads, elements * traffic.stored})});
 }
 
 void skipped(benchmark::State &state, int threads, const Shapes &shapes, const Layout &layout) {

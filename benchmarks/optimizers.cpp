@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers on one flat tensor, by dtypes and size, against memcpy: `step`, the apply pass alone, for every kind, and
+// Optimizers on one flat tensor, by dtypes and size, against a copy: `step`, the apply pass alone, for every kind, and
 // `tail`, clip_grad_norm and step_and_update, which is the check pass and the apply pass.
 #include "measure.h"
 #include "reference.h"
@@ -31,16 +31,16 @@ constexpr Layout kWidened{"fp32_grads_fp16_copy", DType::fp32, DType::fp32, DTyp
 void step(benchmark::State &state, const Point &point, const Recipe &recipe, const Layout &layout) {
   const Traffic traffic = traffic_of(recipe, layout);
   const int64_t elements = point.bytes / traffic.stored;
-  const Training training(recipe, layout, elements);
+  const Training training(recipe, layout, elements, point.pages);
   auto lists = training.lists_of(point.threads, {{elements}});
   const auto call = [&] { lists.optimizer.step(); };
-  measure(state, {contender("step", static_cast<double>(elements * traffic.apply), call), memcpy_reference(point)});
+  measure(state, {contender("step", static_cast<double>(elements * traffic.apply), call), copy_reference(point)});
 }
 
 void tail(benchmark::State &state, const Point &point, const Layout &layout) {
   const Traffic traffic = traffic_of(kAdamw, layout);
   const int64_t elements = point.bytes / traffic.stored;
-  const Training training(kAdamw, layout, elements);
+  const Training training(kAdamw, layout, elements, point.pages);
   auto lists = training.lists_of(point.threads, {{elements}});
   gradscaler::GradScaler scaler(context(point.threads), constant_scale(1024.0F));
   const auto call = [&] {
@@ -48,7 +48,7 @@ void tail(benchmark::State &state, const Point &point, const Layout &layout) {
     scaler.step_and_update(lists.optimizer);
   };
   const auto bytes = static_cast<double>(elements * (traffic.check + traffic.apply));
-  measure(state, {contender("tail", bytes, call), memcpy_reference(point)});
+  measure(state, {contender("tail", bytes, call), copy_reference(point)});
 }
 
 void add_step(const Recipe &recipe, const Layout &layout) {
@@ -64,8 +64,12 @@ void add_optimizers() {
   }
   for (const Layout &layout : {kFp16Direct, kBf16Direct, kFp64, kWidened}) add_step(kAdamw, layout);
   for (const Layout &layout : {kFp32, kFp16Master, kBf16Master}) {
-    add_sweep(std::string("tail/adamw/") + layout.name,
-              [=](benchmark::State &state, const Point &point) { tail(state, point, layout); });
+    const std::string suffix = std::string("adamw/") + layout.name;
+    const auto whole = [=](benchmark::State &state, const Point &point) { tail(state, point, layout); };
+    add_sweep("tail/" + suffix, whole);
+    add_huge("tail/" + suffix, whole);
+    add_huge("step/" + suffix,
+             [=](benchmark::State &state, const Point &point) { step(state, point, kAdamw, layout); });
   }
 }
 

@@ -10,7 +10,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 520, 340, 56, 32, 36, 44
 SERIES = [("plain read", "check/fp32", "read_GBps", "#000000", "6 4"),
           ("check fp16", "check/fp16", "GBps", "#0072b2", ""),
           ("check fp32", "check/fp32", "GBps", "#56b4e9", ""),
-          ("memcpy", "step/adamw/fp32", "memcpy_GBps", "#7f7f7f", "6 4"),
+          ("best copy", "step/adamw/fp32", "copy_GBps", "#7f7f7f", "6 4"),
           ("AdamW fp32", "step/adamw/fp32", "GBps", "#d55e00", ""),
           ("AdamW fp16 + master", "step/adamw/fp16_master", "GBps", "#e69f00", ""),
           ("whole tail fp16 + master", "tail/adamw/fp16_master", "GBps", "#009e73", "")]

@@ -8,10 +8,12 @@
 #include <map>
 #include <memory>
 #include <thread>
+#include <tuple>
 
 #include "workspace.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && defined(__linux__)
+#include <immintrin.h>
 #define BENCH_CLONES [[gnu::target_clones("avx512f", "avx2", "default")]]
 #else
 #define BENCH_CLONES
@@ -122,14 +124,19 @@ struct ReadForm {
 };
 constexpr ReadForm kReadForms[] = {{1, false}, {1, true}, {4, false}, {4, true}};
 
-char *reference_memory() {
-  static Workspace workspace(kReferenceBytes + 2 * Workspace::kSkewBytes);
-  static char *memory = [] {
-    constexpr int64_t kBytes = kReferenceBytes + Workspace::kSkewBytes;
-    // Written once, since pages that were never written all read the same page of zeros.
-    return static_cast<char *>(std::memset(workspace.raw(kBytes), 1, static_cast<std::size_t>(kBytes)));
-  }();
-  return memory;
+char *touched_memory(Pages pages) {
+  constexpr int64_t kBytes = kReferenceBytes + Workspace::kSkewBytes;
+  static std::vector<std::unique_ptr<Workspace>> workspaces;
+  workspaces.push_back(std::make_unique<Workspace>(kBytes + Workspace::kSkewBytes, pages));
+  // Written once, since pages that were never written all read the same page of zeros.
+  return static_cast<char *>(std::memset(workspaces.back()->raw(kBytes), 1, static_cast<std::size_t>(kBytes)));
+}
+
+char *reference_memory(Pages pages) {
+  static std::map<Pages, char *> memory;
+  char *&found = memory[pages];
+  if (found == nullptr) found = touched_memory(pages);
+  return found;
 }
 
 void read_part(const char *data, int64_t bytes, ReadForm form) {
@@ -138,39 +145,105 @@ void read_part(const char *data, int64_t bytes, ReadForm form) {
   benchmark::DoNotOptimize(total);
 }
 
-Contender read_with(int64_t bytes, int threads, ReadForm form) {
-  const char *data = reference_memory();
-  if (threads == 1) {
-    return contender("read", static_cast<double>(bytes), [=] { read_part(data, bytes, form); });
+#if defined(__x86_64__) && defined(__GNUC__)
+/// Stores past the caches, in `streams` equal parts side by side; `from` NULL: zeros.
+[[gnu::target("avx")]] void store_past_caches(char *to, const char *from, int64_t bytes, int streams) {
+  const int64_t part = bytes / streams / kStepBytes * kStepBytes;
+  for (int64_t i = 0; i < part; i += kStepBytes) {
+    for (int s = 0; s < streams; ++s) {
+      const int64_t at = s * part + i;
+      for (int64_t k = at; k < at + kStepBytes; k += 32) {
+        const __m256i value =
+            from != nullptr ? _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from + k)) : _mm256_setzero_si256();
+        _mm256_stream_si256(reinterpret_cast<__m256i *>(to + k), value);
+      }
+    }
   }
-  const int64_t part = bytes / threads / kStepBytes * kStepBytes;
-  const auto task = std::make_shared<std::function<void(int)>>(
-      [=](int i) { read_part(data + i * part, i + 1 < threads ? part : bytes - i * part, form); });
-  return contender("read", static_cast<double>(bytes), [task, threads] { crew(threads).run(*task); });
+  _mm_sfence();
+  const auto rest = static_cast<std::size_t>(bytes - streams * part);
+  if (from != nullptr) {
+    std::memcpy(to + streams * part, from + streams * part, rest);
+  } else {
+    std::memset(to + streams * part, 0, rest);
+  }
 }
+bool can_store_past_caches() { return __builtin_cpu_supports("avx") != 0; }
+#else
+void store_past_caches(char *, const char *, int64_t, int) {}
+bool can_store_past_caches() { return false; }
+#endif
 
-Contender copy_with(int64_t bytes, int threads) {
-  const int64_t half = bytes / 2;
-  const char *from = reference_memory();
-  char *to = reference_memory() + half + Workspace::kSkewBytes;
-  const int64_t part = half / threads / kStepBytes * kStepBytes;
+/// A pass over [0, bytes) in one part a thread.
+Contender in_parts(const char *name, double counted, int64_t bytes, int threads,
+                   const std::function<void(int64_t offset, int64_t bytes)> &pass) {
+  const int64_t part = bytes / threads / kStepBytes * kStepBytes;
   const auto task = std::make_shared<std::function<void(int)>>([=](int i) {
-    std::memcpy(to + i * part, from + i * part, static_cast<std::size_t>(i + 1 < threads ? part : half - i * part));
+    pass(i * part, i + 1 < threads ? part : bytes - i * part);
     benchmark::ClobberMemory();
   });
-  if (threads == 1) return contender("memcpy", static_cast<double>(bytes), [task] { (*task)(0); });
-  return contender("memcpy", static_cast<double>(bytes), [task, threads] { crew(threads).run(*task); });
+  if (threads == 1) return contender(name, counted, [task] { (*task)(0); });
+  return contender(name, counted, [task, threads] { crew(threads).run(*task); });
 }
 
+std::vector<Contender> read_forms(Pages pages, int64_t bytes, int threads) {
+  const char *data = reference_memory(pages);
+  std::vector<Contender> forms;
+  for (const ReadForm &form : kReadForms) {
+    forms.push_back(in_parts("read", static_cast<double>(bytes), bytes, threads,
+                             [=](int64_t offset, int64_t n) { read_part(data + offset, n, form); }));
+  }
+  return forms;
+}
+
+/// The C library's function; past the caches in one stream and in four.
+constexpr int kStoreStreams[] = {0, 1, 4};
+
+std::vector<Contender> copy_forms(Pages pages, int64_t bytes, int threads) {
+  const int64_t half = bytes / 2;
+  const char *from = reference_memory(pages);
+  char *to = reference_memory(pages) + half + Workspace::kSkewBytes;
+  std::vector<Contender> forms;
+  for (const int streams : kStoreStreams) {
+    if (streams > 0 && !can_store_past_caches()) continue;
+    forms.push_back(in_parts("copy", static_cast<double>(bytes), half, threads, [=](int64_t offset, int64_t n) {
+      if (streams == 0) {
+        std::memcpy(to + offset, from + offset, static_cast<std::size_t>(n));
+      } else {
+        store_past_caches(to + offset, from + offset, n, streams);
+      }
+    }));
+  }
+  return forms;
+}
+
+std::vector<Contender> fill_forms(Pages pages, int64_t bytes, int threads) {
+  char *to = reference_memory(pages);
+  std::vector<Contender> forms;
+  for (const int streams : kStoreStreams) {
+    if (streams > 0 && !can_store_past_caches()) continue;
+    forms.push_back(in_parts("fill", static_cast<double>(bytes), bytes, threads, [=](int64_t offset, int64_t n) {
+      if (streams == 0) {
+        std::memset(to + offset, 0, static_cast<std::size_t>(n));
+      } else {
+        store_past_caches(to + offset, nullptr, n, streams);
+      }
+    }));
+  }
+  return forms;
+}
+
+using Forms = std::vector<Contender> (*)(Pages pages, int64_t bytes, int threads);
+
 /// The fastest for this point; found once.
-Contender fastest(const Point &point, const std::function<std::vector<Contender>(int64_t bytes, int threads)> &forms,
-                  std::map<std::pair<int64_t, int>, Contender> *known) {
+Contender fastest(const Point &point, Forms forms) {
+  static std::map<std::tuple<Forms, Pages, int64_t, int>, Contender> known;
   const int64_t bytes = std::min(point.bytes, kReferenceBytes);
-  const auto found = known->find({bytes, point.threads});
-  if (found != known->end()) return found->second;
-  std::vector<Contender> candidates = forms(bytes, 1);
+  const auto key = std::tuple(forms, point.pages, bytes, point.threads);
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  std::vector<Contender> candidates = forms(point.pages, bytes, 1);
   if (point.threads > 1) {
-    for (Contender &c : forms(bytes, point.threads)) candidates.push_back(std::move(c));
+    for (Contender &c : forms(point.pages, bytes, point.threads)) candidates.push_back(std::move(c));
   }
   std::size_t best = 0;
   double least = best_seconds(candidates[0]);
@@ -181,27 +254,13 @@ Contender fastest(const Point &point, const std::function<std::vector<Contender>
       best = i;
     }
   }
-  return known->emplace(std::pair{bytes, point.threads}, candidates[best]).first->second;
+  return known.emplace(key, candidates[best]).first->second;
 }
 
 }  // namespace
 
-Contender memcpy_reference(const Point &point) {
-  static std::map<std::pair<int64_t, int>, Contender> known;
-  return fastest(
-      point, [](int64_t bytes, int threads) { return std::vector{copy_with(bytes, threads)}; }, &known);
-}
-
-Contender read_reference(const Point &point) {
-  static std::map<std::pair<int64_t, int>, Contender> known;
-  return fastest(
-      point,
-      [](int64_t bytes, int threads) {
-        std::vector<Contender> forms;
-        for (const ReadForm &form : kReadForms) forms.push_back(read_with(bytes, threads, form));
-        return forms;
-      },
-      &known);
-}
+Contender copy_reference(const Point &point) { return fastest(point, copy_forms); }
+Contender fill_reference(const Point &point) { return fastest(point, fill_forms); }
+Contender read_reference(const Point &point) { return fastest(point, read_forms); }
 
 }  // namespace bench

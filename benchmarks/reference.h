@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library is held against: memcpy, and the fastest plain read that this file knows, both over memory of their
-// own, of as many bytes as the subject touches, with as many threads. Each is offered in several forms (one thread or
-// all of them; one stream or four, with prefetching or without), and the one that is fastest at that size is taken.
+// What the library is held against: the fastest plain copy, read and fill that this file knows, over memory of their own,
+// of as many bytes as the subject touches, with as many threads and in the same kind of pages. Each is offered in several
+// forms (one thread or all of them; one stream or four; the C library's function, with prefetching, or past the caches),
+// and the one that is fastest at that size is taken.
 #pragma once
 
 #include "measure.h"
@@ -11,8 +12,10 @@ namespace bench {
 /// Bytes of the largest reference; beyond the caches a larger one would tell nothing new.
 constexpr int64_t kReferenceBytes = int64_t{1} << 28;
 
-/// memcpy between two halves of point.bytes; counts a read and a write.
-Contender memcpy_reference(const Point &point);
+/// A copy between two halves of point.bytes; counts a read and a write.
+Contender copy_reference(const Point &point);
+/// Fills point.bytes with zeros.
+Contender fill_reference(const Point &point);
 /// Adds up point.bytes.
 Contender read_reference(const Point &point);
 

@@ -5,11 +5,11 @@
   benchmarks/torch_tail.py [--library build/bench/lib/libgradscaler.so.1] [--quick | --verify] [--output peers.json]
 
 All three take an AdamW step with unscaling and clipping on the same fp32 arrays: PyTorch by
-_amp_foreach_non_finite_check_and_unscale_, clip_grad_norm_, its fused AdamW and _amp_update_scale_; NumPy by in-place
-array operations; the library by gsc_scaler_clip_grad_norm and gsc_scaler_step_and_update. Unscaling doubles the
-gradients and clipping takes them back to their norm, so every step finds the same. Before anything is timed, all three
-are checked to take the same step; --verify does only that. Exit status 77: left out, with the reason, because a module
-is missing.
+_amp_foreach_non_finite_check_and_unscale_, clip_grad_norm_, its fused AdamW and _amp_update_scale_; NumPy by
+operations in place and with out=, block by block; the library by gsc_scaler_clip_grad_norm and
+gsc_scaler_step_and_update. Unscaling doubles the gradients and clipping takes them back to their norm, so every step
+finds the same. Before anything is timed, all three are checked to take the same step; --verify does only that. Exit
+status 77: left out, with the reason, because a module is missing.
 """
 import argparse
 import json
@@ -29,6 +29,7 @@ import library  # noqa: E402
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LR, BETA1, BETA2, EPS, WEIGHT_DECAY = 1e-3, 0.9, 0.999, 1e-8, 1e-2
 SCALE = 0.5
+NUMPY_BLOCK = 1 << 17  # elements: a block of every array and both scratch arrays stay in a third-level cache
 
 
 def resnet50():
@@ -106,9 +107,10 @@ class NumPy:
     def __init__(self, arrays):
         self.norm, self.steps = arrays.norm, 0
         lists = (arrays.params, arrays.grads, arrays.exp_avg, arrays.exp_avg_sq)
-        self.tensors = [tuple(t.detach().numpy() for t in row) for row in zip(*lists, strict=True)]
-        largest = max(row[0].size for row in self.tensors)
-        self.scratch = numpy.empty(largest, numpy.float32), numpy.empty(largest, numpy.float32)
+        whole = [tuple(t.detach().numpy() for t in row) for row in zip(*lists, strict=True)]
+        self.tensors = [tuple(a[i:i + NUMPY_BLOCK] for a in row) for row in whole
+                        for i in range(0, row[0].size, NUMPY_BLOCK)]
+        self.scratch = numpy.empty(NUMPY_BLOCK, numpy.float32), numpy.empty(NUMPY_BLOCK, numpy.float32)
 
     def step(self):
         finite, total = True, 0.0
@@ -195,7 +197,7 @@ def main():
     verify(arguments.library)
     if arguments.verify:
         return
-    result = {"torch": torch.__version__, "numpy": numpy.__version__,
+    result = {"torch": torch.__version__, "numpy": numpy.__version__, "numpy_block": NUMPY_BLOCK,
               "gradscaler": library.Library(arguments.library).build_info(), "cases": []}
     for model, shapes in MODELS.items():
         arrays = Arrays(shapes)

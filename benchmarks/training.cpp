@@ -22,9 +22,9 @@ Traffic traffic_of(const Recipe &recipe, const Layout &layout) {
   return t;
 }
 
-Training::Training(const Recipe &recipe, const Layout &layout, int64_t elements)
+Training::Training(const Recipe &recipe, const Layout &layout, int64_t elements, Pages pages)
     : recipe_(recipe),
-      workspace_(Workspace::shared(elements * traffic_of(recipe, layout).stored + 8 * Workspace::kSkewBytes)),
+      workspace_(Workspace::shared(elements * traffic_of(recipe, layout).stored + 8 * Workspace::kSkewBytes, pages)),
       params_(workspace_.array(layout.param, elements, Fill::noise)),
       grads_(workspace_.array(layout.grad, elements, Fill::noise)) {
   if (layout.copy) copy_ = workspace_.array(*layout.copy, elements, Fill::zero);

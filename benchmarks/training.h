@@ -43,7 +43,7 @@ Traffic traffic_of(const Recipe &recipe, const Layout &layout);
 /// All arrays of a training set-up; `lists_of` cuts them into tensors, the same memory any number of ways.
 class Training {
  public:
-  Training(const Recipe &recipe, const Layout &layout, int64_t elements);
+  Training(const Recipe &recipe, const Layout &layout, int64_t elements, Pages pages = Pages::usual);
 
   [[nodiscard]] const gradscaler::Tensor &grads() const { return grads_; }
 

@@ -18,10 +18,13 @@ constexpr int64_t kPatternElements = 1 << 14;
 /// Address space of the shared mapping; pages that no benchmark touches cost nothing.
 constexpr int64_t kSharedBytes = int64_t{8} << 30;
 
-char *map_memory(int64_t bytes) {
+char *map_memory(int64_t bytes, Pages pages) {
   void *memory = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("out of memory");
+  if (pages == Pages::huge && madvise(memory, static_cast<std::size_t>(bytes), MADV_HUGEPAGE) != 0) {
+    throw std::runtime_error("left out: no huge pages");
+  }
   return static_cast<char *>(memory);
 }
 
@@ -65,14 +68,16 @@ gradscaler::Context &context(int threads) {
   return contexts.emplace(threads, gradscaler::Context({.num_threads = threads})).first->second;
 }
 
-Workspace Workspace::shared(int64_t bytes) {
-  static char *base = map_memory(kSharedBytes);
+Workspace Workspace::shared(int64_t bytes, Pages pages) {
+  static std::map<Pages, char *> bases;
+  char *&base = bases[pages];
+  if (base == nullptr) base = map_memory(kSharedBytes, pages);
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (bytes > kSharedBytes || 2 * bytes > memory) throw std::runtime_error("left out: too little memory");
   return {base, kSharedBytes};
 }
 
-Workspace::Workspace(int64_t bytes) : base_(map_memory(bytes)), bytes_(bytes) {}
+Workspace::Workspace(int64_t bytes, Pages pages) : base_(map_memory(bytes, pages)), bytes_(bytes) {}
 
 Workspace::~Workspace() {
   if (owned_) munmap(base_, static_cast<std::size_t>(bytes_));

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "measure.h"
+
 namespace bench {
 
 using gradscaler::DType;
@@ -28,11 +30,11 @@ class Workspace {
   /// Arrays do not start at the same offset of a page, so that no case measures how addresses alias.
   static constexpr int64_t kSkewBytes = 17 * 64;
 
-  /// Takes the shared mapping from its start; only one such workspace is in use at a time. Throws if the machine does
-  /// not have twice as much memory.
-  static Workspace shared(int64_t bytes);
+  /// Takes the shared mapping of these pages from its start; only one such workspace is in use at a time. Throws if the
+  /// machine does not have twice as much memory.
+  static Workspace shared(int64_t bytes, Pages pages = Pages::usual);
   /// A mapping of its own.
-  explicit Workspace(int64_t bytes);
+  explicit Workspace(int64_t bytes, Pages pages = Pages::usual);
   Workspace(const Workspace &) = delete;
   Workspace &operator=(const Workspace &) = delete;
   Workspace(Workspace &&) = delete;

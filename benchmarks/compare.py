@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the goals of all committed results side by side into docs/performance.md.
+
+  benchmarks/compare.py [--check]
+
+Reads benchmarks/results/*/cpu.json and replaces what stands between the markers. A cell is the least and the greatest
+of a goal's cases, and how many of them miss its last aim. --check only says whether the page is up to date.
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+import table
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/performance.md"
+BEGIN, END = "<!-- benchmarks/compare.py -->\n", "<!-- end -->\n"
+
+
+def cell(goal):
+    if goal is None:
+        return "not measured"
+    values = [value for _, value in goal.measured]
+    missed = sum(value < goal.aims[-1] for value in values)
+    span = f"{min(values):.2f}" if len(values) == 1 else f"{min(values):.2f} to {max(values):.2f}"
+    return span + (f"; {missed} of {len(values)} missed" if missed else "")
+
+
+def side_by_side():
+    columns, aims = {}, {}
+    for path in sorted((ROOT / "benchmarks/results").glob("*/cpu.json")):
+        results = table.Results(json.loads(path.read_text()), None)
+        found = {goal.text: goal for goal in table.goals(results)}
+        columns[f"[{results.context['processor']}](../benchmarks/results/{path.parent.name}/cpu.md), "
+                f"{results.context['date'][:10]}"] = found
+        aims.update({goal.text: goal.aims[-1] for goal in found.values()})
+    rows = [[text, f"{aim:g}"] + [cell(found.get(text)) for found in columns.values()] for text, aim in aims.items()]
+    return "\n".join(table.table(["", "goal, at least", *columns], rows))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    fresh = before + BEGIN + side_by_side() + END + after
+    if arguments.check:
+        sys.exit("docs/performance.md: run benchmarks/compare.py" if fresh != page else 0)
+    PAGE.write_text(fresh)
+
+
+if __name__ == "__main__":
+    main()
