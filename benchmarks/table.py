@@ -100,20 +100,19 @@ def goals(results):
     diagnose = Goal(f"diagnosis, {size_text(largest)}, against the best plain read", [0.6])
     histogram = Goal(f"diagnosis with histogram, {size_text(largest)}, against the best plain read", [0.3])
     small = Goal("tail over 10000 x 64 elements, against one flat tensor of the same bytes", [0.5, 0.85])
-    for goal, keys, counter, log2 in ((stat, [f"check/{d}" for d in ("fp16", "bf16", "fp32")], "vs_read", largest),
-                                      (apply, [f"step/adamw/{d}" for d in ("fp32", "fp16_master", "bf16_master")],
-                                       COPY, largest),
-                                      (apply_huge, [f"huge/step/adamw/{d}" for d in ("fp32", "fp16_master", "bf16_master")],
-                                       COPY, largest),
-                                      (check_huge, [f"huge/check/{d}" for d in ("fp16", "bf16", "fp32")], "vs_read",
-                                       largest),
-                                      (elementwise, [k for first in ("unscale", "scale", "clip_norm", "clip_value",
-                                                                     "cast", "axpby") for k in results.keys(first)],
-                                       COPY, largest),
-                                      (zero, results.keys("zero"), "vs_fill", largest),
-                                      (diagnose, results.keys("diagnose"), "vs_read", largest),
-                                      (histogram, results.keys("histogram"), "vs_read", largest),
-                                      (small, ["model/10000x64/fp32", "model/10000x64/fp16_master"], "vs_flat", None)):
+    dtypes, layouts = ("fp16", "bf16", "fp32"), ("fp32", "fp16_master", "bf16_master")
+    operations = [key for first in ("unscale", "scale", "clip_norm", "clip_value", "cast", "axpby")
+                  for key in results.keys(first)]
+    for goal, keys, counter, log2 in (
+            (stat, [f"check/{d}" for d in dtypes], "vs_read", largest),
+            (check_huge, [f"huge/check/{d}" for d in dtypes], "vs_read", largest),
+            (apply, [f"step/adamw/{name}" for name in layouts], COPY, largest),
+            (apply_huge, [f"huge/step/adamw/{name}" for name in layouts], COPY, largest),
+            (elementwise, operations, COPY, largest),
+            (zero, results.keys("zero"), "vs_fill", largest),
+            (diagnose, results.keys("diagnose"), "vs_read", largest),
+            (histogram, results.keys("histogram"), "vs_read", largest),
+            (small, ["model/10000x64/fp32", "model/10000x64/fp16_master"], "vs_flat", None)):
         for key in keys:
             for threads in results.threads:
                 row = results.find(key, threads, log2)
