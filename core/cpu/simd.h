@@ -112,7 +112,9 @@ GSC_HD __m128i low_halves(Int32Vector lanes) {
 GSC_HD HalfVector low_halves(Int32Vector lanes) {
 #if defined(__SSE2__)
   const auto v = reinterpret_cast<__m128i>(lanes);
-  return reinterpret_cast<HalfVector>(_mm_cvtsi128_si64(_mm_packs_epi32(v, v)));
+  HalfVector low;
+  _mm_storel_epi64(reinterpret_cast<__m128i *>(&low), _mm_packs_epi32(v, v));
+  return low;
 #else
   return __builtin_convertvector(lanes, HalfVector);
 #endif
@@ -197,25 +199,19 @@ GSC_HD void prefetch(const void *p, int64_t distance, int64_t bytes) {
 /// Stores a vector to memory that will not be read soon; `p` is aligned to the vector's size.
 template <typename V>
 GSC_HD void stream_vector(void *p, V v) {
-#if defined(__SSE2__)
-  if constexpr (sizeof v == 8) {
-    _mm_stream_si64(static_cast<long long *>(p), __builtin_bit_cast(long long, v));
-  } else if constexpr (sizeof v == 16) {
-    _mm_stream_si128(static_cast<__m128i *>(p), __builtin_bit_cast(__m128i, v));
-  }
-#if defined(__AVX__)
-  else if constexpr (sizeof v == 32) {
-    _mm256_stream_si256(static_cast<__m256i *>(p), __builtin_bit_cast(__m256i, v));
-  }
-#endif
 #if defined(__AVX512F__)
-  else if constexpr (sizeof v == 64) {
-    _mm512_stream_si512(static_cast<__m512i *>(p), __builtin_bit_cast(__m512i, v));
-  }
+  if constexpr (sizeof v == 64) return _mm512_stream_si512(static_cast<__m512i *>(p), __builtin_bit_cast(__m512i, v));
 #endif
-#else
+#if defined(__AVX__)
+  if constexpr (sizeof v == 32) return _mm256_stream_si256(static_cast<__m256i *>(p), __builtin_bit_cast(__m256i, v));
+#endif
+#if defined(__SSE2__)
+  if constexpr (sizeof v == 16) return _mm_stream_si128(static_cast<__m128i *>(p), __builtin_bit_cast(__m128i, v));
+#endif
+#if defined(__SSE2__) && defined(__x86_64__)
+  if constexpr (sizeof v == 8) return _mm_stream_si64(static_cast<long long *>(p), __builtin_bit_cast(long long, v));
+#endif
   store_vector(p, v);
-#endif
 }
 
 /// Copies to memory that will not be read soon. `dst` is aligned to a cache line.
