@@ -14,6 +14,7 @@
  * C99 and C++; POSIX and Windows. The table itself is in <gradscaler/api.h>.
  */
 #include <gradscaler/api.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,10 @@
 #else
 #include <dlfcn.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <link.h>
+#include <sys/stat.h>
+#endif
 #endif
 
 /** The file name that the system's loader searches for, with this header's ABI number. */
@@ -88,6 +93,33 @@ static inline void gsc_library_unload_(void *handle) {
 #endif
 }
 
+#if defined(__linux__)
+/* Whether a file ends before what would be mapped of it. dlopen does not look, and touches pages that are not there: the
+ * process ends with SIGBUS. What is no library at all is left to dlopen, which says why. */
+static inline int gsc_library_is_cut_off_(const char *path) {
+  ElfW(Ehdr) header;
+  ElfW(Phdr) segment;
+  struct stat status;
+  int i, cut_off = 0;
+  FILE *file;
+  /* A name without a slash is the system's to find. */
+  if (strchr(path, '/') == NULL || stat(path, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
+  file = fopen(path, "rb");
+  if (file == NULL) return 0;
+  if (fread(&header, sizeof header, 1, file) == 1 && memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
+      header.e_phentsize == sizeof segment && header.e_phoff <= LONG_MAX &&
+      fseek(file, (long)header.e_phoff, SEEK_SET) == 0) {
+    const uint64_t size = (uint64_t)status.st_size;
+    for (i = 0; i < header.e_phnum && !cut_off; ++i) {
+      cut_off = fread(&segment, sizeof segment, 1, file) != 1 ||
+                (segment.p_type == PT_LOAD && (segment.p_offset > size || segment.p_filesz > size - segment.p_offset));
+    }
+  }
+  fclose(file);
+  return cut_off;
+}
+#endif
+
 /* Tries one path. 1 on success; else 0, and the path with the reason is appended to the message. */
 static inline int gsc_library_try_(gsc_library *library, const char *path, char *message, size_t message_size) {
   const gsc_api *(*get_api)(uint32_t) = NULL;
@@ -108,6 +140,12 @@ static inline int gsc_library_try_(gsc_library *library, const char *path, char 
     memcpy(&get_api, &symbol, sizeof get_api); /* a cast between unrelated function types would draw a warning */
   }
 #else
+#if defined(__linux__)
+  if (gsc_library_is_cut_off_(path)) {
+    gsc_library_say_(message, message_size, "the file is cut off; copy it again");
+    return 0;
+  }
+#endif
   handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (handle != NULL) {
     void *symbol = dlsym(handle, "gsc_library_get_api");
