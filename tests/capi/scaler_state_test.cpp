@@ -48,6 +48,21 @@ TEST(Report, OfOneListAndOfAll) {
   EXPECT_EQ(own.nan_count, 0);
 }
 
+TEST(Report, TheLargestMagnitudeIsThatOfAllLists) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, 1.0f);
+  Buffer small(GSC_FP32, 3), large(GSC_FP32, 3);
+  small.fill(2.0);
+  large.fill(8.0);
+  const List small_list = make_list(context, small), large_list = make_list(context, large);
+  for (const bool large_first : {false, true}) {
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), (large_first ? large_list : small_list).get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), (large_first ? small_list : large_list).get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    EXPECT_EQ(report_of(scaler).grad_amax, 8.0);
+  }
+}
+
 TEST(Report, WithoutWaitingSaysTheSame) {
   Policy policy(scaler_options(8.0f, 2));
   policy.run("..x.");
