@@ -417,6 +417,9 @@ TEST(Aliasing, OfBuffersAndScalarsIsRefused) {
     refused(gsc_ops_axpby(c, 1.0, &from, 1.0, &to, 1, nullptr), "x[0] and y[0] overlap");
     refused(gsc_scaler_scale(scaler.get(), &from, &to, 1, nullptr), "src[0] and dst[0] overlap");
   }
+  const gsc_tensor converted = GSC_TENSOR_INIT(f, 500, GSC_BF16);
+  refused(gsc_ops_cast(c, &left, &converted, 1, nullptr), "src[0] and dst[0] are the same buffer");
+  refused(gsc_ops_axpby(c, 1.0, &converted, 1.0, &left, 1, nullptr), "x[0] and y[0] are the same buffer");
   refused(gsc_ops_scale(c, &left, &left, 1, f + 499, nullptr), "factor overlaps dst[0]");
   refused(gsc_ops_unscale_check(c, &left, 1, f, &word, nullptr), "found_inf overlaps tensors[0]");
   refused(gsc_ops_unscale_check(c, &left, 1, &word, f, nullptr), "inv_scale overlaps tensors[0]");
