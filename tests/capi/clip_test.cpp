@@ -67,6 +67,32 @@ TEST(ClipNorm, AddsPyTorchsEpsilonToTheNorm) {
   }
 }
 
+/// Folded into a step, too, gradients are unscaled and then clipped, with a rounding each, and not by one factor.
+TEST(ClipNorm, RoundsTwice) {
+  const Context context = make_context();
+  std::vector<Buffer> params = make_buffers(GSC_FP32, {1000}), grads = make_buffers(GSC_FP32, {1000});
+  Random random(11);
+  for (int64_t i = 0; i < 1000; ++i) grads[0].set(i, random.uniform(-3.0, 3.0));
+  const List param_list = make_list(context, params), list = make_list(context, grads);
+  gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
+  sgd.lr = 1.0;
+  const Optimizer optimizer = make_optimizer(context, sgd, param_list, list);
+  const Scaler scaler = make_scaler(context, 3.0f);
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 0.7, GSC_NORM_L2, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
+  const auto inverse = static_cast<float>(1.0 / 3.0);
+  const auto clip = static_cast<float>(0.7 / (report_of(scaler, list.get()).grad_norm + 1e-6));
+  int told_apart = 0;
+  for (int64_t i = 0; i < 1000; ++i) {
+    const float g = grads[0].as<float>()[i];
+    const volatile float unscaled = g * inverse, clipped = unscaled * clip;
+    const volatile float factor = inverse * clip, at_once = g * factor;
+    EXPECT_EQ(params[0].as<float>()[i], -clipped) << i;
+    told_apart += clipped != at_once ? 1 : 0;
+  }
+  EXPECT_GT(told_apart, 100);
+}
+
 TEST(ClipNorm, LeavesGradientsOfAnOverflowAlone) {
   const Context context = make_context();
   for (const double planted : {kInf, kNan}) {

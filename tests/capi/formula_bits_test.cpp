@@ -138,6 +138,24 @@ void follow_the_page(const gsc_optimizer_options &options, int32_t dtype, float 
   }
 }
 
+/// The trust ratio of a tensor of zeros is 1, as the page says: it must be able to leave zero.
+TEST(FormulaBits, LambMovesZeros) {
+  const Context context = make_context();
+  gsc_optimizer_options options = optimizer_options(GSC_LAMB);
+  options.weight_decay = 0.0;
+  Trainer trainer(context, {.options = options, .counts = {10}});
+  trainer.params()[0].fill(0.0);
+  trainer.grads()[0].fill(2.0);
+  ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+  for (const double value : trainer.params()[0].values()) EXPECT_NEAR(value, -options.lr, 1e-5 * options.lr);
+  // Without gradients no tensor moves.
+  Trainer still(context, {.options = options, .counts = {10}});
+  still.params()[0].fill(3.0);
+  still.grads()[0].fill(0.0);
+  ASSERT_GSC_OK(gsc_optimizer_step(still.get(), nullptr));
+  for (const double value : still.params()[0].values()) EXPECT_EQ(value, 3.0);
+}
+
 TEST(FormulaBits, AreThoseOfThePage) {
   std::vector<gsc_optimizer_options> all;
   for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION, GSC_LAMB}) {

@@ -9,7 +9,9 @@
 #endif
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <thread>
 
 #include "tests/support/trainer.h"
@@ -23,7 +25,7 @@ namespace {
 
 TrainerSpec spec_of(int worker) {
   return {.options = optimizer_options(worker % 2 == 0 ? GSC_ADAMW : GSC_LAMB),
-          .counts = {30000, 7, 5000},
+          .counts = {70000, 7, 5000},  // enough for two tasks
           .grad_dtypes = {GSC_FP16, GSC_FP32},
           .seed = static_cast<uint64_t>(worker)};
 }
@@ -164,17 +166,25 @@ TEST(Fork, ChildDoesNotHang) {
 #if defined(GSC_TEST_TSAN)
   GTEST_SKIP() << "ThreadSanitizer does not support threads after a fork with threads";
 #endif
-  const Context context = make_context(3);
+  Context context = make_context(3), unused = make_context(3);
   const Snapshot expected = train(context, 1);
+  EXPECT_TRUE(train(unused, 1) == expected);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     alarm(30);  // A hang ends the child by SIGALRM.
     bool same = train(context, 1) == expected;
+#if defined(__linux__)
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    same = same && std::distance(begin(tasks), end(tasks)) >= 3;  // threads of its own
+#endif
     {
       const Context own = make_context(2);
       same = same && train(own, 1) == expected;
     }
+    // Their threads are the parent's, and cannot be waited for.
+    context.reset();
+    unused.reset();
     _exit(same && !::testing::Test::HasFailure() ? 0 : 1);
   }
   int status = 0;
