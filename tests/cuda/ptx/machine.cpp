@@ -173,12 +173,18 @@ void run_grid(int64_t blocks, int threads, int multiprocessors) {
   static std::vector<Block> all(kResidentBlocks);
   const std::span resident(all.data(), static_cast<std::size_t>(slots));
   std::size_t next = 0;
+  // In some launches stores leave soon, in others hardly before a fence.
+  const uint64_t drain_every = uint64_t{4} << 3 * (generator() % 4);
+  const Block *starved = &resident[generator() % resident.size()];
   runnable.clear();
   for (int slot = 0; slot < slots; ++slot) {
     start(resident[static_cast<std::size_t>(slot)], slot, sequence[next++], blocks, threads, multiprocessors);
   }
   while (!runnable.empty()) {
-    const std::size_t pick = generator() % runnable.size();
+    // For a while one block hardly runs, and the others overtake it wherever it stands.
+    if (generator() % 4096 == 0) starved = &resident[generator() % resident.size()];
+    std::size_t pick = generator() % runnable.size();
+    for (int tries = 0; tries < 8 && runnable[pick]->block == starved; ++tries) pick = generator() % runnable.size();
     Thread &t = *runnable[pick];
     runnable[pick] = runnable.back();
     runnable.pop_back();
@@ -186,7 +192,7 @@ void run_grid(int64_t blocks, int threads, int multiprocessors) {
     current = &t;
     emulation::switch_to(scheduler, t.left);
     current = nullptr;
-    if (options().weak && generator() % 16 == 0) {
+    if (options().weak && generator() % drain_every == 0) {
       Block &block = resident[generator() % resident.size()];
       drain(block, block.order.size() - std::min<std::size_t>(block.order.size(), 1 + generator() % 64));
     }
