@@ -125,9 +125,9 @@ if(GSC_CUDA)
   endforeach()
   list(JOIN GSC_CUDA_NAMES " " GSC_CUDA_NAMES)
   message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION} for ${GSC_CUDA_NAMES}")
-  # By path, not by target: those who use an installed library need not have the toolkit's CMake package.
-  set(GSC_CUDA_LIBRARIES ${GSC_CUDART} ${CMAKE_DL_LIBS} rt)
-  set(GSC_CUDA_PC_LIBS " ${GSC_CUDART} -ldl -lrt")
+  # Only the installed static library asks others for it, by name: their toolkit may lie elsewhere.
+  set(GSC_CUDA_LIBRARIES $<BUILD_INTERFACE:${GSC_CUDART}> $<INSTALL_INTERFACE:gradscaler::cudart> ${CMAKE_DL_LIBS} rt)
+  set(GSC_CUDA_PC_LIBS " -lcudart_static -ldl -lrt")
   string(REGEX MATCH "^[0-9]+[.][0-9]+" GSC_CUDA_RELEASE ${CMAKE_CUDA_COMPILER_VERSION})
   target_compile_definitions(gradscaler_internal INTERFACE GSC_HAVE_CUDA "GSC_CUDA_ARCHITECTURES=\"${GSC_CUDA_NAMES}\""
                              "GSC_CUDA_RELEASE=\"${GSC_CUDA_RELEASE}\"")
