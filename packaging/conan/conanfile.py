@@ -44,6 +44,7 @@ class GradscalerConan(ConanFile):
             toolchain.cache_variables[f"GRADSCALER_BUILD_{part}"] = False
         for part in ("CUDA", "PYTHON", "JAVA", "CSHARP", "RUST"):
             toolchain.cache_variables[f"GRADSCALER_{part}"] = "OFF"
+        toolchain.cache_variables["GRADSCALER_SHARED"] = bool(self.options.shared)
         toolchain.cache_variables["GRADSCALER_STATIC"] = not self.options.shared
         toolchain.generate()
         CMakeDeps(self).generate()
@@ -51,9 +52,7 @@ class GradscalerConan(ConanFile):
     def build(self):
         cmake = CMake(self)
         cmake.configure()
-        cmake.build(target=None if self.options.shared else "gradscaler_static")
-        if not self.options.shared:
-            cmake.build(target="gradscaler")
+        cmake.build()
 
     def package(self):
         CMake(self).install()
@@ -61,9 +60,6 @@ class GradscalerConan(ConanFile):
         # Conan's own files tell consumers where the package lies.
         for folder in ("lib/cmake", "lib/pkgconfig", "share"):
             shutil.rmtree(pathlib.Path(self.package_folder, folder), ignore_errors=True)
-        if not self.options.shared:
-            for library in pathlib.Path(self.package_folder, "lib").glob("libgradscaler.so*"):
-                library.unlink()
 
     def package_info(self):
         self.cpp_info.libs = ["gradscaler"]
