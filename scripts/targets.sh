@@ -3,15 +3,20 @@
 # What scripts/platforms and scripts/package share: the targets, and how one is configured and its programs are run.
 # Sourced from the root of the sources; sets all_targets.
 
-# One row a target: name | zig's target | oldest glibc | how this machine runs it
+# One row a target: name | zig's target | oldest glibc | how this machine runs it. What is released is built by zig;
+# mingw is Debian's MinGW g++.
 target_table='
 linux-x86_64   | x86_64-linux-gnu.2.17  | 2.17 | here
 linux-aarch64  | aarch64-linux-gnu.2.17 | 2.17 | qemu
 windows-x86_64 | x86_64-windows-gnu     |      | wine
+windows-mingw  | mingw                  |      | wine
 macos-x86_64   | x86_64-macos.11.0      |      | nothing
 macos-aarch64  | aarch64-macos.11.0     |      | nothing
 '
+wine_folder=$PWD/build/platforms/wine
 all_targets=$(awk -F'|' 'NF > 1 { printf "%s ", $1 }' <<<"$target_table" | tr -s ' ')
+# shellcheck disable=SC2034 # read by scripts/package
+release_targets=${all_targets/windows-mingw /}
 
 # Sets triple, glibc and runs_on of a target.
 # shellcheck disable=SC2034 # read by those who call it
@@ -19,6 +24,12 @@ read_target() { # <target>
   local row
   row=$(grep "^$1 " <<<"$target_table") || { echo "no target '$1'; there are: $all_targets" >&2; return 2; }
   IFS='|' read -r _ triple glibc runs_on <<<"${row// /}"
+}
+
+# Why this machine cannot build for the target that read_target has read, or nothing.
+why_not_built() {
+  [ "$triple" != mingw ] || command -v x86_64-w64-mingw32-g++-posix >/dev/null ||
+    echo "no MinGW g++ (scripts/setup mingw)"
 }
 
 # Why this machine has no zig, or nothing.
@@ -55,7 +66,7 @@ run_program() {
       ;;
     wine)
       # A Windows of its own, without the browser and .NET that wine would ask to download.
-      WINEPREFIX=$PWD/build/platforms/wine WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=" "$(find_wine)" "$@"
+      WINEPREFIX=$wine_folder WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=" "$(find_wine)" "$@"
       ;;
     *) "$@" ;;
   esac
@@ -63,10 +74,12 @@ run_program() {
 
 # configure_target <target> <folder> [options...]: a release build without bindings.
 configure_target() {
-  local target=$1 folder=$2
+  local target=$1 folder=$2 toolchain
   shift 2
   read_target "$target" || return
-  cmake -G Ninja -S . -B "$folder" --toolchain cmake/toolchains/zig.cmake -DGRADSCALER_TARGET="$triple" \
+  toolchain=(--toolchain cmake/toolchains/zig.cmake "-DGRADSCALER_TARGET=$triple")
+  [ "$triple" = mingw ] && toolchain=(--toolchain cmake/toolchains/mingw.cmake)
+  cmake -G Ninja -S . -B "$folder" "${toolchain[@]}" \
     -DCMAKE_BUILD_TYPE=Release -DGRADSCALER_STATIC=OFF -DGRADSCALER_CUDA=OFF \
     -DGRADSCALER_PYTHON=OFF -DGRADSCALER_JAVA=OFF -DGRADSCALER_CSHARP=OFF -DGRADSCALER_RUST=OFF \
     -DGRADSCALER_BUILD_BENCHMARKS=OFF -DGRADSCALER_BUILD_EXAMPLES=OFF "$@"

@@ -183,6 +183,16 @@ void expect_equal(const Transcript &got, const Transcript &expected) {
   }
 }
 
+/// One number for a transcript, printed for scripts/platforms, which compares systems and processors by it.
+void print_digest(int32_t target, const Transcript &transcript) {
+  const char *const names[] = {"best", "baseline", "avx2", "avx512"};
+  std::vector<uint64_t> hashes;
+  for (const auto &entry : transcript) hashes.push_back(entry.second);
+  std::printf("digest %016llx %s\n",
+              static_cast<unsigned long long>(hash_of(hashes.data(), static_cast<int64_t>(8 * hashes.size()))),
+              names[target]);
+}
+
 const Transcript &reference() {
   static const Transcript transcript = Script(make_context(1, GSC_CPU_BASELINE)).run();
   return transcript;
@@ -191,6 +201,7 @@ const Transcript &reference() {
 TEST(Bits, RunToRun) {
   const Context context = make_context(1, GSC_CPU_BASELINE);
   expect_equal(Script(context).run(), reference());
+  print_digest(GSC_CPU_BASELINE, reference());
 }
 
 TEST(Bits, EveryThreadCount) {
@@ -206,7 +217,9 @@ TEST(Bits, EveryInstructionSet) {
     for (const int32_t threads : {1, 3}) {
       SCOPED_TRACE(text("target ", target, " threads ", threads));
       const Context context = make_context(threads, target);
-      expect_equal(Script(context).run(), reference());
+      const Transcript transcript = Script(context).run();
+      expect_equal(transcript, reference());
+      if (threads == 1) print_digest(target, transcript);
     }
   }
 }
