@@ -3,7 +3,8 @@
 """Looks at the built shared library from outside.
 
 exports: its dynamic symbols are exactly the functions of capi/functions.txt and gsc_library_get_api, in ELF all of
-         version GSC_1.
+         version GSC_1; or, with --prefix, all start with that, except outside of ELF, where a name belongs to its
+         library, for functions of the C ABI.
 needed:  it needs only libc, libm, libpthread and libdl (and libstdc++ and libgcc_s when the build links those shared);
          on Windows kernel32 and the C runtime, on macOS libSystem.
 floor:   it, or any other ELF file, asks for no symbol newer than those of glibc --glibc.
@@ -23,7 +24,22 @@ def output_of(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+def exports_with_prefix(arguments):
+    kind = format_of(arguments.library)
+    if kind == "elf":
+        lines = output_of(arguments.nm, "-D", "--defined-only", arguments.library).splitlines()
+        names = {line.split()[-1] for line in lines}
+    else:
+        names, _ = (read_pe if kind == "pe" else read_macho)(arguments.library)
+        names = {name for name in names if not name.startswith("gsc_")}
+    print(f"{len(names)} exported symbols")
+    wrong = sorted(name for name in names if not name.startswith(arguments.prefix))
+    return [f"exported: {name}" for name in wrong] if names else ["exports nothing"]
+
+
 def exports(arguments):
+    if arguments.prefix:
+        return exports_with_prefix(arguments)
     wanted = {"gsc_library_get_api"}
     with open(arguments.functions) as file:
         wanted |= {line.strip() for line in file if line.startswith("gsc_")}
@@ -88,6 +104,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True)
     parser.add_argument("--functions")
+    parser.add_argument("--prefix")
     parser.add_argument("--nm", default="nm")
     parser.add_argument("--readelf", default="readelf")
     parser.add_argument("--run-time", choices=["static", "shared"], default="static")
