@@ -32,15 +32,18 @@ function(gsc_add_native_binding target)
   # Generated code is not ours to keep free of warnings.
   set_source_files_properties(${wrapper} PROPERTIES COMPILE_OPTIONS -w
                                                     OBJECT_DEPENDS ${swig_dir}/support.h)
-  add_library(${target} MODULE ${wrapper})
+  # A bundle, which a MODULE is on macOS, is not what virtual machines load there.
+  set(type MODULE)
+  if(APPLE)
+    set(type SHARED)
+  endif()
+  add_library(${target} ${type} ${wrapper})
   target_include_directories(${target} PRIVATE ${swig_dir} ${arg_INCLUDES})
   target_link_libraries(${target} PRIVATE gradscaler_static)
   set_target_properties(${target} PROPERTIES C_STANDARD 11 LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY ${arg_FOLDER})
-  # The names that virtual machines look for, where CMake's names for a MODULE differ.
   if(WIN32)
+    # The name that virtual machines look for.
     set_target_properties(${target} PROPERTIES PREFIX "")
-  elseif(APPLE)
-    set_target_properties(${target} PROPERTIES SUFFIX .dylib)
   endif()
   if(TARGET gradscaler_operators)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:gradscaler_operators>)
