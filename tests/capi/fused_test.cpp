@@ -176,6 +176,22 @@ TEST_P(Fused, DisabledScalerEqualsAPlainStep) {
 }
 
 /// Arithmetic is in fp32 for parameters that are not fp64, so a gradient that is finite in fp64 only is an overflow.
+/// Exactly those that round to inf: from half a step above the largest float on.
+TEST(FusedRange, Fp64GradientsOverflowWhereTheyRoundToInf) {
+  const Context context = make_context();
+  const double limit = 0x1.ffffffp+127;
+  for (const double value : {limit, -limit, std::nextafter(limit, 0.0), 0x1.fffffep+127}) {
+    gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
+    sgd.lr = 1e-38;
+    Trainer trainer(context, {.options = sgd, .counts = {40}, .grad_dtypes = {GSC_FP64}});
+    const Scaler scaler = make_scaler(context, 1.0f);
+    trainer.grads()[0].set(7, value);
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+    EXPECT_EQ(applied_steps(trainer.optimizer()), std::abs(value) < limit ? 1 : 0) << value;
+    EXPECT_TRUE(std::isfinite(trainer.params()[0].get(7))) << value;
+  }
+}
+
 TEST(FusedRange, Fp64GradientsBeyondFp32AreAnOverflow) {
   const Context context = make_context();
   for (const int32_t param_dtype : {GSC_FP32, GSC_FP16, GSC_BF16, GSC_FP64}) {

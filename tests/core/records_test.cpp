@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sums that cannot be right, as an all-reduce may leave them: on the CPU the call that joined them is refused before they
-// are concluded, so this is what a CUDA device does with them.
+// are concluded, so this is what a CUDA device does with them. And the order in which sums of chunks are joined.
 #include "core/rules/records.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <random>
+#include <vector>
+
+#include "core/device/join.h"
 
 namespace gsc {
 namespace {
@@ -40,6 +44,23 @@ TEST(Records, OthersAreTaken) {
   EXPECT_EQ(r.found_inf, 3.0F);
   EXPECT_NE(r.grad_norm, r.grad_norm);
   EXPECT_EQ(r.clip, 1.0F);
+}
+
+/// The sums of chunks are joined over 256 lanes: results of one version must be those of the next.
+TEST(Join, HasItsOrder) {
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> any(-1.0, 1.0);  // sums near 0 show every rounding
+  for (int trial = 0; trial < 600; ++trial) {
+    const int count = std::vector{1, 255, 256, 257, 1000, 4096}[static_cast<size_t>(trial % 6)];
+    std::vector<double> values(static_cast<size_t>(count));
+    for (double &value : values) value = any(random);
+    std::vector<double> lanes(256, 0.0);
+    for (size_t i = 0; i < values.size(); ++i) lanes[i % 256] += values[i];
+    for (size_t width = 128; width > 0; width /= 2) {
+      for (size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+    }
+    EXPECT_EQ(join(count, [&](int64_t i) { return values[static_cast<size_t>(i)]; }), lanes[0]) << count;
+  }
 }
 
 }  // namespace
