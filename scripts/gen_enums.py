@@ -78,6 +78,11 @@ def pascal(name):
     return SPELLING.get(name) or "".join(part.capitalize() for part in name.split("_"))
 
 
+def bytes_of(name):
+    """Bytes of an element, from the number in a dtype's name."""
+    return int(re.search("[0-9]+", name)[0]) // 8
+
+
 def translate(text, enums, spell):
     """Constants in a comment as the language writes them: spell(type, name)."""
     for enum in enums:
@@ -122,7 +127,7 @@ def make_java(enum, enums):
     lines = ["// SPDX-License-Identifier: Apache-2.0", f"// {NOTE}", "package io.github.gradscaler;", "",
              *java_doc(translate(enum.comment, enums, spell), ""), f"public enum {enum.name} {{"]
     for i, (constant, name, text) in enumerate(enum.items):
-        size = f", {int(re.search('[0-9]+', name)[0]) // 8}" if sized else ""
+        size = f", {bytes_of(name)}" if sized else ""
         lines += [*java_doc(translate(text, enums, spell), "  "),
                   f"  {name}(NativeCalls.{constant[len('GSC_'):]}{size})" + ("," if i + 1 < len(enum.items) else ";")]
     lines += ["", "  private final int code;"] + (["  private final int size;"] if sized else [])
@@ -165,6 +170,14 @@ def make_csharp(enums):
         for constant, name, text in enum.items:
             lines += [*summary(text, "    "), f"    {pascal(name)} = NativeCalls.{constant[len('GSC_'):]},"]
         lines.append("  }")
+        if enum.name == "DType":
+            lines += ["", "  internal static class DTypes", "  {", "    internal static int SizeOf(DType dtype)",
+                      "    {", "      switch (dtype)", "      {"]
+            for _, name, _ in enum.items:
+                lines += [f"        case DType.{pascal(name)}:", f"          return {bytes_of(name)};"]
+            lines += ["        default:",
+                      '          throw new InvalidArgumentException("dtype " + (int)dtype + " is unknown");', "      }",
+                      "    }", "  }"]
     return "\n".join([*lines, "}", ""])
 
 

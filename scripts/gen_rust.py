@@ -205,6 +205,11 @@ def make_enums(header_text):
                   "    fn try_from(code: i32) -> Result<Self, i32> {", "        match code {",
                   *(f"            sys::{constant} => Ok(Self::{name})," for constant, name, _ in names),
                   "            _ => Err(code),", "        }", "    }", "}"]
+        if enum.name == "DType":
+            sizes = [f"            Self::{name} => {gen_enums.bytes_of(name)}," for _, name, _ in names]
+            lines += ["", "impl DType {", "    /// Bytes of an element.",
+                      "    pub(crate) const fn bytes(self) -> usize {", "        match self {", *sizes, "        }",
+                      "    }", "}"]
     return "\n".join(lines) + "\n"
 
 

@@ -40,6 +40,26 @@ namespace Gradscaler
     Fp64 = NativeCalls.FP64,
   }
 
+  internal static class DTypes
+  {
+    internal static int SizeOf(DType dtype)
+    {
+      switch (dtype)
+      {
+        case DType.Fp16:
+          return 2;
+        case DType.Bf16:
+          return 2;
+        case DType.Fp32:
+          return 4;
+        case DType.Fp64:
+          return 8;
+        default:
+          throw new InvalidArgumentException("dtype " + (int)dtype + " is unknown");
+      }
+    }
+  }
+
   /// <summary>Kinds of optimizer.</summary>
   public enum OptimizerKind
   {

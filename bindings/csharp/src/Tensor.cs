@@ -59,18 +59,7 @@ namespace Gradscaler
     /// <summary>Bytes of one element.</summary>
     public static int SizeOf(DType dtype)
     {
-      switch (dtype)
-      {
-        case DType.Fp16:
-        case DType.Bf16:
-          return 2;
-        case DType.Fp32:
-          return 4;
-        case DType.Fp64:
-          return 8;
-        default:
-          throw new InvalidArgumentException("dtype " + (int)dtype + " is unknown");
-      }
+      return DTypes.SizeOf(dtype);
     }
 
     /// <summary>Memory that something else owns: a CUDA allocation, a NativeArray, a tensor of a framework.</summary>

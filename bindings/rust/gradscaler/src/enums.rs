@@ -78,6 +78,18 @@ impl TryFrom<i32> for DType {
     }
 }
 
+impl DType {
+    /// Bytes of an element.
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            Self::Fp16 => 2,
+            Self::Bf16 => 2,
+            Self::Fp32 => 4,
+            Self::Fp64 => 8,
+        }
+    }
+}
+
 /// Kinds of optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -50,14 +50,6 @@ fn raw(data: *mut c_void, count: usize, dtype: DType) -> sys::gsc_tensor {
     }
 }
 
-pub(crate) fn bytes_of(dtype: DType) -> usize {
-    match dtype {
-        DType::Fp16 | DType::Bf16 => 2,
-        DType::Fp32 => 4,
-        DType::Fp64 => 8,
-    }
-}
-
 /// 16-bit elements as they are stored.
 #[derive(Debug)]
 pub enum Bits<'a> {
@@ -316,7 +308,7 @@ impl<'a> Tensor<'a> {
             .raw
             .data
             .cast::<u8>()
-            .wrapping_add(first * bytes_of(self.dtype));
+            .wrapping_add(first * self.dtype.bytes());
         Tensor::new(data.cast(), last - first, self.dtype, None, self.origin)
     }
 
@@ -365,7 +357,7 @@ pub(crate) fn require_dtype(has: DType, wanted: DType) -> Result<()> {
 }
 
 pub(crate) fn require_bits(has: DType) -> Result<()> {
-    if bytes_of(has) == 2 {
+    if has.bytes() == 2 {
         return Ok(());
     }
     Err(Error::new(
