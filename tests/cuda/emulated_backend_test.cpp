@@ -53,12 +53,13 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
   const auto grads = training.grads.get();
   const auto scaler = training.scaler.get();
   Twin words(GSC_FP32, 4);
+  Twin elements(GSC_FP32, 4);
   Twin sums(GSC_FP64, 4);
   auto *report = static_cast<gsc_report *>(emulation::allocate_pinned(sizeof(gsc_report)));
   *report = {};
   report->struct_size = sizeof *report;
-  gsc_tensor x = words.device_tensor();
-  auto *const scalars = static_cast<float *>(x.data);
+  gsc_tensor x = elements.device_tensor();
+  auto *const scalars = static_cast<float *>(words.device_tensor().data);
   auto *const optimizer = training.optimizer.get();
   gsc_scaler_state state{};
   state.struct_size = sizeof state;
