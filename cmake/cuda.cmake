@@ -67,9 +67,8 @@ elseif(NOT GRADSCALER_CUDA STREQUAL "OFF")
     # code. AUTO has the everyday build in mind. ON is for releases and has code for all that the compiler knows: that of
     # sm_80 runs on 86, 87 and 89, that of sm_100 on 103, that of sm_120 on 121.
     if(NOT architectures)
-      set(architectures 75 90-real)
+      set(architectures 75 80-real 90-real)
       if(GRADSCALER_CUDA STREQUAL "ON")
-        list(APPEND architectures 80-real)
         if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
           list(APPEND architectures 100-real 120-real)
         endif()
