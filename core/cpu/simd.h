@@ -53,6 +53,14 @@ GSC_HD V load_vector(const void *p) {
   return v;
 }
 
+/// Every element is `value`; 0 + value would lose the sign of -0.
+template <typename V, typename T>
+GSC_HD V broadcast(T value) {
+  V v;
+  for (size_t i = 0; i < sizeof v / sizeof value; ++i) v[i] = value;
+  return v;
+}
+
 template <typename V>
 GSC_HD void store_vector(void *p, V v) {
   __builtin_memcpy(p, &v, sizeof v);

@@ -122,8 +122,8 @@ template <Elementwise Op, typename S, typename D, typename T, bool kStream>
 GSC_HD void compute_in_vectors(T a, T b, const typename S::Stored *x, typename D::Stored *y, int n) {
   using Vector = typename VectorOf<T>::Type;
   constexpr int kElements = Step<S, D, T>::kElements;
-  const Vector all_a = Vector{} + a;
-  const Vector all_b = Vector{} + b;
+  const Vector all_a = broadcast<Vector>(a);
+  const Vector all_b = broadcast<Vector>(b);
   const auto compute = [&](const typename S::Stored *from, const typename D::Stored *before) {
     return Step<S, D, T>::run(from, before, [&](Vector value, const auto &old) {
       if constexpr (Op == Elementwise::kAxpby) {

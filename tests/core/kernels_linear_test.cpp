@@ -84,6 +84,7 @@ TEST_P(KernelLinear, EveryOperationAndLength) {
     expect_linear(Elementwise::kCast, 0, 0, src, dst);
     expect_linear(Elementwise::kScale, 1.7, 0, src, dst);
     expect_linear(Elementwise::kScale, 0x1p16, 0, src, dst);
+    expect_linear(Elementwise::kScale, -0.0, 0, src, dst);
     expect_linear(Elementwise::kClamp, 0.3, 0, src, dst);
     expect_linear(Elementwise::kClamp, kInf, 0, src, dst);
     if (HasFatalFailure()) return;
@@ -118,6 +119,7 @@ TEST_P(KernelLinear, Axpby) {
     for (int64_t i = 0; i < n; i += 17) src.set(i, i % 2 == 0 ? kNan : kInf);
     expect_linear(Elementwise::kAxpby, 0.1, -2.5, src, dst);
     expect_linear(Elementwise::kAxpby, 1.0, 1.0, src, dst);
+    expect_linear(Elementwise::kAxpby, -0.0, -0.0, src, dst);
     if (HasFatalFailure()) return;
   }
 }
