@@ -20,7 +20,10 @@ struct Span {
   Span(const void *data, int64_t bytes)
       : begin(reinterpret_cast<uintptr_t>(data)), end(begin + static_cast<uintptr_t>(bytes)) {}
   explicit Span(const gsc_tensor &t) : Span(t.data, t.count * dtype_bytes(t.dtype)) {}
-  [[nodiscard]] bool overlaps(const Span &other) const { return begin < other.end && other.begin < end; }
+  /// An empty span overlaps nothing, wherever it lies.
+  [[nodiscard]] bool overlaps(const Span &other) const {
+    return begin < end && other.begin < other.end && begin < other.end && other.begin < end;
+  }
 };
 
 /// Device scalars outside of the tensors: a GPU would read and write both at once.
@@ -34,10 +37,11 @@ void require_apart(const T *scalars, int64_t scalar_count, const Argument &name,
   }
 }
 
-/// Two scalars of which at least one is written.
+/// A scalar and one or more others, of which at least one is written.
 template <typename T, typename U>
-void require_apart(const T *scalar, const Argument &name, const U *other, const char *other_name) {
-  if (Span(scalar, sizeof(T)).overlaps(Span(other, sizeof(U)))) {
+void require_apart(const T *scalar, const Argument &name, const U *others, const char *other_name, int64_t count = 1) {
+  if (others == nullptr) return;
+  if (Span(scalar, sizeof(T)).overlaps(Span(others, count * static_cast<int64_t>(sizeof(U))))) {
     fail(GSC_ERROR_INVALID_ARGUMENT, name, "overlaps %s in memory", other_name);
   }
 }
@@ -137,6 +141,7 @@ void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t no
   validate_one(context, tensors, count, "tensors");
   require_apart(out_norm, 1, "out_norm", tensors, count, "tensors");
   require_apart(out_tensor_norms, count, "out_tensor_norms", tensors, count, "tensors");
+  require_apart(out_norm, "out_norm", out_tensor_norms, "out_tensor_norms", count);
   with_plan(context, tensors, count, [&](Plan &plan) {
     plan.need_partials();
     context.backend().norm({&plan, norm_type == GSC_NORM_INF, out_norm, out_tensor_norms}, stream);

@@ -1087,9 +1087,10 @@ GSC_API gsc_status gsc_histogram_recommend_scale(const int64_t *histogram, int64
 /* ---------------------------------------------------------------------------------------------------------------
  * 12. Operations without a scaler
  *
- * For frameworks that keep the scaler's state in arrays of their own. Device scalars must be aligned to their size.
- * Tensors are validated like those of a list, but not for overlap. The context keeps the host memory of the plan, so a
- * repeated call does not allocate.
+ * For frameworks that keep the scaler's state in arrays of their own. Device scalars must be aligned to their size, and
+ * lie outside of the tensors and of each other. Tensors are validated like those of a list, but for overlap only source
+ * with destination: these may be the same buffer, and must not overlap otherwise. The context keeps the host memory of
+ * the plan, so a repeated call does not allocate.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**

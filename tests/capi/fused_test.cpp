@@ -175,7 +175,6 @@ TEST_P(Fused, DisabledScalerEqualsAPlainStep) {
   EXPECT_TRUE(with.snapshot().same_with_grads(without.snapshot()));
 }
 
-/// Arithmetic is in fp32 for parameters that are not fp64, so a gradient that is finite in fp64 only is an overflow.
 /// Exactly those that round to inf: from half a step above the largest float on.
 TEST(FusedRange, Fp64GradientsOverflowWhereTheyRoundToInf) {
   const Context context = make_context();
@@ -192,6 +191,7 @@ TEST(FusedRange, Fp64GradientsOverflowWhereTheyRoundToInf) {
   }
 }
 
+/// Arithmetic is in fp32 for parameters that are not fp64, so a gradient that is finite in fp64 only is an overflow.
 TEST(FusedRange, Fp64GradientsBeyondFp32AreAnOverflow) {
   const Context context = make_context();
   for (const int32_t param_dtype : {GSC_FP32, GSC_FP16, GSC_BF16, GSC_FP64}) {

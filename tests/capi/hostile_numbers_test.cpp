@@ -427,6 +427,11 @@ TEST(Aliasing, OfBuffersAndScalarsIsRefused) {
   auto *const wide = reinterpret_cast<double *>(f);
   refused(gsc_ops_norm(c, &left, 1, GSC_NORM_L2, wide, nullptr, nullptr), "out_norm overlaps tensors[0]");
   refused(gsc_ops_norm(c, &left, 1, GSC_NORM_L2, &norm, wide + 249, nullptr), "out_tensor_norms overlaps tensors[0]");
+  double norms[2] = {7.0, 7.0};
+  const gsc_tensor two[] = {left, apart};
+  for (double *out : {&norms[0], &norms[1]}) {
+    refused(gsc_ops_norm(c, two, 2, GSC_NORM_L2, out, norms, nullptr), "out_norm overlaps out_tensor_norms");
+  }
   float words[2] = {4.0f, 0.0f};
   int32_t tracker = 0;
   auto *const as_tracker = reinterpret_cast<int32_t *>(words);
@@ -445,6 +450,10 @@ TEST(Aliasing, OfBuffersAndScalarsIsRefused) {
   EXPECT_EQ(f[0], 18.0f);
   EXPECT_GSC_OK(gsc_ops_unscale_check(c, &left, 1, other.as<float>(), f + 500, nullptr));
   EXPECT_GSC_OK(gsc_ops_norm(c, &apart, 1, GSC_NORM_L2, wide, wide + 1, nullptr));
+  // An empty tensor has no memory, wherever an arena puts it.
+  const gsc_tensor with_empty[] = {apart, GSC_TENSOR_INIT(&norms[1], 0, GSC_FP32)};
+  EXPECT_GSC_OK(gsc_ops_norm(c, with_empty, 2, GSC_NORM_L2, &norm, norms, nullptr));
+  EXPECT_EQ(norms[1], 0.0);
 }
 
 /// An allocator that forgets about alignment at its n-th request.
