@@ -77,7 +77,7 @@ PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, bool with_par
   auto *tensor_of = at<int32_t>(scratch_.data(), layout.tensor_of);
   view_ = {tensors,        tensor_of,
            plan.size(),    plan.chunk_count(),
-           shift_of(plan), choose_warps(plan, backend.units_, backend.memory_)};
+           shift_of(plan), choose_warps(plan, backend.units_, plan.backend_memory())};
   if (with_partials) partials_ = at<ChunkPartial>(scratch_.data(), layout.partials);
   for (int64_t first = 0; first < plan.size(); first += TensorBatch::kCount) {
     TensorBatch batch{};
@@ -93,6 +93,7 @@ void CudaBackend::create_mirror(Plan &plan) {
   std::pmr::vector<DeviceTensor> tensors(memory_);
   std::pmr::vector<int32_t> tensor_of(static_cast<std::size_t>(plan.chunk_count()), 0, memory_);
   tensors.reserve(static_cast<std::size_t>(plan.size()));
+  Vec<int64_t> shares(memory_);
   Mirror m{};
   for (int64_t i = 0; i < plan.size(); ++i) {
     tensors.push_back(device_tensor(plan, i));
@@ -108,7 +109,7 @@ void CudaBackend::create_mirror(Plan &plan) {
     m.counters = at<CheckCounters>(m.memory, layout.counters);
     auto *device_tensor_of = at<int32_t>(m.memory, layout.tensor_of);
     m.view = {m.tensors,          device_tensor_of, plan.size(),
-              plan.chunk_count(), shift_of(plan),   choose_warps(plan, units_, memory_)};
+              plan.chunk_count(), shift_of(plan),   choose_warps(plan, units_, shares)};
     const DeviceGuard guard(context_);
     const RelaxedCapture relaxed;
     const char *what = "uploading the list";

@@ -68,12 +68,11 @@ double estimate(Vec<int64_t> &shares, int64_t chunks, int64_t units, int32_t war
 
 }  // namespace
 
-int32_t choose_warps(const Plan &plan, int64_t units, std::pmr::memory_resource *memory) {
+int32_t choose_warps(const Plan &plan, int64_t units, Vec<int64_t> &shares) {
   const int64_t chunks = plan.chunk_count();
   int32_t best = kWarps;
   if (chunks == 0) return best;
   double least = std::numeric_limits<double>::infinity();
-  Vec<int64_t> shares(memory);
   for (int32_t warps = kWarps; warps >= 1; warps /= 2) {
     shares.resize(static_cast<std::size_t>(std::min(units * kResidentWarps / warps, chunks)));
     fill_shares(plan, shares);

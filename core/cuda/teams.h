@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory_resource>
 
 #include "core/cuda/plan.h"
 #include "core/device/plan.h"
@@ -13,8 +12,9 @@
 namespace gsc::cuda {
 
 /// 1, 2, 4 or 8, whichever makes a pass over the plan shortest on a device of `units` multiprocessors. Takes time per
-/// tensor and per resident warp, not per chunk.
-int32_t choose_warps(const Plan &plan, int64_t units, std::pmr::memory_resource *memory);
+/// tensor and per resident warp, not per chunk. `shares` is memory to work in, of which its caller can keep what it has
+/// grown to.
+int32_t choose_warps(const Plan &plan, int64_t units, Vec<int64_t> &shares);
 
 /// Blocks for `chunks` chunks: as many as there is work for, at most the `slots` that the device holds at once, at least
 /// one.

@@ -49,7 +49,12 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &
 class Plan {
  public:
   explicit Plan(std::pmr::memory_resource *memory)
-      : tensors_(memory), first_chunk_(memory), run_end_(memory), splits_(memory), partials_(memory) {}
+      : tensors_(memory),
+        first_chunk_(memory),
+        run_end_(memory),
+        splits_(memory),
+        partials_(memory),
+        backend_memory_(memory) {}
 
   /// Takes validated tensors and cuts them for up to `pieces` parallel tasks. Reuses its memory when called again.
   void build(const gsc_tensor *tensors, int64_t count, int32_t pieces);
@@ -76,6 +81,10 @@ class Plan {
   /// One partial per chunk, made on first use so that lists which are never summed do without.
   void need_partials() { partials_.resize(static_cast<std::size_t>(chunk_count())); }
   ChunkPartial *partials() { return partials_.data(); }
+
+  /// For a backend to work in while it prepares a pass, by one thread at a time; kept, so that the next pass allocates
+  /// nothing.
+  [[nodiscard]] Vec<int64_t> &backend_memory() const { return backend_memory_; }
 
   /// The smallest magnitude of fp64 gradients that counts as inf.
   [[nodiscard]] double fp64_limit() const {
@@ -121,6 +130,7 @@ class Plan {
   Vec<int64_t> run_end_;
   Vec<int64_t> splits_;
   Vec<ChunkPartial> partials_;
+  mutable Vec<int64_t> backend_memory_;
   void *mirror_ = nullptr;
   std::atomic<int32_t> narrowing_{0};
   int64_t total_elements_ = 0;

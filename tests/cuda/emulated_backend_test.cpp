@@ -3,6 +3,7 @@
 // The backend's host code on the emulated device: launches, waits and allocations of a step, stream capture, rebinding,
 // device words, bad input, and that nothing is left behind.
 #include <limits>
+#include <new>
 
 #include "tests/cuda/training.h"
 
@@ -45,6 +46,41 @@ TEST(EmulatedBackend, AStatelessOperationSendsItsTensorsInOneLaunch) {
   ASSERT_GSC_OK(
       gsc_ops_unscale_check(contexts.cuda.get(), tensors.data(), 100, found.device(), inverse.device(), nullptr));
   EXPECT_EQ(emulation::launch_count() - launches, 2);
+}
+
+TEST(EmulatedBackend, AStatelessOperationAllocatesHostMemoryOnce) {
+  struct Counting {
+    int64_t calls = 0;
+    static void *allocate(void *user, int64_t bytes, int64_t alignment) {
+      ++static_cast<Counting *>(user)->calls;
+      return ::operator new(static_cast<size_t>(bytes), std::align_val_t(static_cast<size_t>(alignment)));
+    }
+    static void release(void *, void *memory, int64_t, int64_t alignment) {
+      ::operator delete(memory, std::align_val_t(static_cast<size_t>(alignment)));
+    }
+  } counting;
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  options.allocate = Counting::allocate;
+  options.release = Counting::release;
+  options.allocator_user = &counting;
+  gsc_context *created = nullptr;
+  ASSERT_GSC_OK(gsc_context_create(&options, &created));
+  const Context context(created);
+  Twins twins;
+  for (int i = 0; i < 100; ++i) twins.emplace_back(GSC_FP32, 500 * i);
+  const std::vector<gsc_tensor> tensors = device_tensors(twins);
+  TwinWord<float> inverse(0.5f);
+  TwinWord<float> found(0.0f);
+  const auto run = [&] {
+    ASSERT_GSC_OK(gsc_ops_axpby(created, 2.0, tensors.data(), 1.0, tensors.data(), 100, nullptr));
+    ASSERT_GSC_OK(gsc_ops_unscale_check(created, tensors.data(), 100, found.device(), inverse.device(), nullptr));
+  };
+  run();
+  const int64_t calls = counting.calls;
+  EXPECT_GT(calls, 0);
+  run();
+  EXPECT_EQ(counting.calls, calls);
 }
 
 TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {

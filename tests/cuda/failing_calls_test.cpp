@@ -60,6 +60,7 @@ struct World {
         x(GSC_FP32, 300),
         y(GSC_FP16, 300),
         word(0.5f),
+        inverse(0.5f),
         sums(0.0) {
     Random random(7);
     x.fill(Values::kOrdinary, random);
@@ -122,6 +123,7 @@ struct World {
   Training training, away;
   Twin x, y;
   TwinWord<float> word;
+  TwinWord<float> inverse;
   TwinWord<double> sums;
   int64_t saved_bytes = 0;
   std::vector<char> saved;
@@ -371,7 +373,7 @@ const Operation kOperations[] = {
      [](World &w) { EXPECT_GSC_OK(w.training.step()); }, false, ""},
     {"ops_unscale_check",
      [](World &w) {
-       return gsc_ops_unscale_check(w.context.get(), &tensor_of(w.x), 1, w.word.device(), w.word.device(), nullptr);
+       return gsc_ops_unscale_check(w.context.get(), &tensor_of(w.x), 1, w.word.device(), w.inverse.device(), nullptr);
      }},
     {"ops_axpby",
      [](World &w) {

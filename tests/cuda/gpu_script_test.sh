@@ -7,7 +7,9 @@ set -euo pipefail
 source=$1 tests=$2 bench=$3 shapes=$4
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-mkdir "$folder/bin" "$folder/programs"
+mkdir "$folder/bin" "$folder/programs" "$folder/python"
+# PyTorch may be here, and see a GPU that is none of this test's.
+echo 'raise ImportError' >"$folder/python/torch.py"
 
 fail() {
   echo "gpu_script_test: $*"
@@ -20,7 +22,8 @@ program() { # <file>: the script on standard input
 }
 run_gpu() { # <expected status> <part>
   local status=0
-  PATH=$folder/bin:$PATH GPU_PROGRAMS=$folder/programs "$source/scripts/gpu" "$2" "$folder/out" >"$folder/output" 2>&1 || status=$?
+  PATH=$folder/bin:$PATH PYTHONPATH=$folder/python GPU_PROGRAMS=$folder/programs \
+    "$source/scripts/gpu" "$2" "$folder/out" >"$folder/output" 2>&1 || status=$?
   [ $status = "$1" ] || fail "scripts/gpu $2 ended with $status, not $1"
 }
 says() { grep -qE "$2" "$folder/out/$1" || fail "$1 does not say '$2'"; }

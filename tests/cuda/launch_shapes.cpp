@@ -26,7 +26,8 @@ int main() {
     }
     gsc::Plan plan(std::pmr::new_delete_resource());
     plan.build(tensors.data(), static_cast<int64_t>(tensors.size()), 1);
-    const int64_t warps = gsc::cuda::choose_warps(plan, units, std::pmr::new_delete_resource());
+    gsc::Vec<int64_t> shares(std::pmr::new_delete_resource());
+    const int64_t warps = gsc::cuda::choose_warps(plan, units, shares);
     const int64_t blocks = gsc::cuda::blocks_for(plan.chunk_count(), warps, units * kBlocks);
     std::printf("%lld %lld %lld\n", static_cast<long long>(plan.chunk_elements()), static_cast<long long>(warps),
                 static_cast<long long>(blocks * (gsc::cuda::kWarps / warps)));
