@@ -50,8 +50,9 @@ static void run_tasks(void *user, int32_t count, gsc_task_fn body, void *argumen
 int gsc_use_torch_threads(gsc_context_options *options) {
   void *torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
   if (!torch) return 0;
-  /* Searches what the library was linked with, and so finds the runtime that it calls. */
-  void *found = dlsym(torch, "GOMP_parallel");
+  /* As the loader bound PyTorch's own calls: a runtime that was preloaded comes before the one it was linked with. */
+  void *found = dlsym(RTLD_DEFAULT, "GOMP_parallel");
+  if (!found) found = dlsym(torch, "GOMP_parallel");
   dlclose(torch); /* PyTorch is never unloaded */
   if (!found) return 0;
   memcpy(&open_region, &found, sizeof open_region); /* ISO C has no cast for it */

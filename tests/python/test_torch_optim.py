@@ -584,6 +584,21 @@ def test_layouts_say_what_differs():
     assert look([torch._neg_view(torch.ones(1))]).layout != look([torch.ones(1)]).layout
 
 
+@pytest.mark.parametrize("scaled", [True, False])
+def test_the_default_device_is_not_that_of_the_parameters(scaled):
+    params, reference = params_of(dtype=torch.float32), params_of(dtype=torch.float32)
+    for found, default in ((params, "meta"), (reference, "cpu")):
+        set_grads(found, 1, scale=100.0)
+        optimizer = gst.AdamW(found, max_grad_norm=0.5)
+        scaler = gst.GradScaler("cpu", init_scale=4.0, enabled=scaled)
+        with torch.device(default):
+            scaler.scale(torch.ones((), device="cpu"))
+            scaler.step(optimizer)
+            scaler.update()
+            assert optimizer.report().applied
+    assert all(torch.equal(p, q) for p, q in zip(params, reference, strict=True))
+
+
 @pytest.mark.parametrize("exchange", [True, False])
 def test_what_was_seen_says_whether_it_is_still_so(exchange, monkeypatch):
     from gradscaler.torch._optim import _Seen

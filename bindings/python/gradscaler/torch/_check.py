@@ -79,7 +79,8 @@ class Check:
             scaler.device_state(plan.grads, state)
             # Copies: the words are also those of the next check.
             if plan.context.device == "cpu":
-                found = torch.tensor(ctypes.c_float.from_address(state.found_inf).value, dtype=torch.float32)
+                found = torch.tensor(ctypes.c_float.from_address(state.found_inf).value, dtype=torch.float32,
+                                     device="cpu")
                 norm: Any = ctypes.c_double.from_address(state.grad_norm).value
             else:
                 found = _word(state.found_inf, torch.float32, plan.context).clone()
@@ -118,7 +119,7 @@ class Check:
 
 def _over_ranks(square: Any, shards: Sequence[Any]) -> Any:
     if shards and not isinstance(square, torch.Tensor):
-        square = torch.tensor(square, dtype=torch.float64)
+        square = torch.tensor(square, dtype=torch.float64, device="cpu")
     for group in shards:
         torch.distributed.all_reduce(square, group=group)
     return square

@@ -292,7 +292,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             self._process = os.getpid(), torch.get_num_threads()
         known = self._seen
         addresses = None if known is None or known.structure != structure else known.addresses(groups)
-        if addresses is None:
+        if known is None or addresses is None:
             self._write_counts()
             self._seen = None
             params = [p for group in groups for p in group["params"]]
@@ -467,7 +467,8 @@ def _global_pre_hooks() -> Any:
 
 def _count(steps: float) -> Any:
     # The dtype that PyTorch's have.
-    return torch.tensor(steps, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
+    return torch.tensor(steps, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32,
+                        device="cpu")
 
 
 def label_of(group: dict[str, Any], number: int, position: int) -> str:
@@ -503,7 +504,7 @@ def _clipped(check: Check, inv_scale: Any, max_norm: float) -> Any:
     if not isinstance(norm, torch.Tensor):
         # The operations of a tensor, for its bits.
         ratio = min(1.0 / (norm + 1e-6) * max_norm, 1.0) if math.isfinite(norm) else 1.0
-        return torch.tensor(ratio, dtype=torch.float64) if inv_scale is None else inv_scale * ratio
+        return torch.tensor(ratio, dtype=torch.float64, device="cpu") if inv_scale is None else inv_scale * ratio
     factor = torch.where(norm.isfinite(), max_norm / (norm + 1e-6), 1.0).clamp(max=1.0)
     return factor if inv_scale is None else inv_scale.to(norm.device) * factor
 
