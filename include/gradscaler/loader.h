@@ -112,7 +112,8 @@ static inline int gsc_library_is_cut_off_(const char *path) {
     const uint64_t size = (uint64_t)status.st_size;
     for (i = 0; i < header.e_phnum && !cut_off; ++i) {
       cut_off = fread(&segment, sizeof segment, 1, file) != 1 ||
-                (segment.p_type == PT_LOAD && (segment.p_offset > size || segment.p_filesz > size - segment.p_offset));
+                (segment.p_type == PT_LOAD && segment.p_filesz > 0 &&
+                 (segment.p_offset > size || segment.p_filesz > size - segment.p_offset));
     }
   }
   fclose(file);
