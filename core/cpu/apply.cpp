@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer's step: spans in parallel, with the norms between two sweeps if the formula needs them.
+// The optimizer step: spans in parallel, with the norms between two sweeps if the formula needs them.
 #include <algorithm>
 
 #include "core/cpu/backend.h"
@@ -8,8 +8,8 @@
 namespace gsc::cpu {
 namespace {
 
-/// Calls f(tensor, offset, elements) for chunks [begin, end) of the job, those together that lie one after the other in
-/// every array and are treated alike: with thousands of tiny tensors in an arena a call each would cost more than the
+/// Calls f(tensor, offset, elements) for chunks [begin, end) of the job. Chunks that are adjacent in every array and
+/// treated alike are merged: with thousands of tiny tensors in an arena, one call each would cost more than the
 /// arithmetic.
 template <typename F>
 void for_runs(const ApplyJob &job, int64_t begin, int64_t end, const F &f) {
@@ -26,7 +26,7 @@ void for_runs(const ApplyJob &job, int64_t begin, int64_t end, const F &f) {
     do {
       n += plan.tensor(t++).count;
     } while (t < last && plan.first_chunk(t) < end && job.group_of[t] == job.group_of[first]);
-    if (plan.first_chunk(t) > end) {  // the last tensor goes on in the next task
+    if (plan.first_chunk(t) > end) {  // the last tensor continues in the next task
       --t;
       n += (end - plan.first_chunk(t)) * plan.chunk_elements() - plan.tensor(t).count;
       f(first, offset, n);
@@ -63,7 +63,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   base.write_grads = job.write_grads;
   base.streaming = job.params->total_bytes() > kStreamingBytes;
   base.ratio = 1.0;
-  // What differs from chunk to chunk. Tensors may be tiny, so the rest of a span is filled in once a task.
+  // Fields that differ between chunks. Tensors may be tiny, so the others are set once per task.
   const auto aim = [&job](ApplySpan &s, int64_t tensor, int64_t offset, int64_t n) {
     const auto place = [&](const Plan &plan) { return element(plan.tensor(tensor), offset); };
     s.n = n;
@@ -105,8 +105,8 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     return;
   }
 
-  // The moments of all chunks, then each tensor's ratio, then the parameters. The plan's partials are free for the norms:
-  // the check has been concluded by now.
+  // The moments of all chunks, then each tensor's ratio, then the parameters. The check is concluded by now, so the
+  // plan's partials are free for the norms.
   ChunkPartial *partials = plan.partials();
   for_spans([&](ApplySpan &s, int64_t /*tensor*/, int64_t chunk) {
     moments(&s);

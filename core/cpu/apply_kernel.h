@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer's step over a span: gradients are unscaled and clipped block by block into a buffer that stays in the
-// L1 cache, then the formula (core/rules/optim) runs over it, with parameters and state in place. The same plain loop serves
-// every formula; the compiler vectorises it. Formulas that need norms of whole tensors have a sweep for the moments before
-// it, which stands at the end. Included by kernels.cpp only.
+// The optimizer step over a span. Gradients are unscaled and clipped block by block into a buffer that stays in L1,
+// then the formula (core/rules/optim) runs over it, with parameters and state in place. One plain loop, vectorised by
+// the compiler, serves every formula. Formulas that need norms of whole tensors run a sweep for the moments first, at
+// the end of this file. Included by kernels.cpp only.
 #pragma once
 
 #include "core/cpu/columns.h"
@@ -13,17 +13,16 @@
 namespace gsc::cpu {
 namespace {
 
-/// Elements worked on at a time: a row of 512 bytes of each array. With twice as many the arrays get in each other's
-/// way in the L1 cache, at the cost of half the speed, depending on where they happen to lie.
+/// Elements per block: 512 bytes of each array. With twice as many the arrays can conflict in L1, depending on their
+/// addresses, which halves the speed.
 template <typename T>
 constexpr int kStep = kRowBytes / static_cast<int>(sizeof(T));
 
-/// How far ahead of the step at work memory is asked for. Each array is a stream of its own, more of them than the
-/// hardware follows well.
+/// Prefetch distance. Each array is a separate stream, and there are more of them than the hardware tracks well.
 constexpr int kPrefetchBytes = 1024;
 
-/// g = clamp((g * inv_scale) * clip) in P, the type that the stand-alone unscale and clip would use for this dtype, so
-/// that a fused step sees what an unfused one would; then sign * g in the arithmetic type T of the parameters.
+/// g = clamp((g * inv_scale) * clip) in P, the type that stand-alone unscale and clip use for this dtype, so that a
+/// fused step matches separate ones; then sign * g in T, the arithmetic type of the parameters.
 template <typename P, typename T>
 [[gnu::noinline]] void prepare_gradients(const ApplySpan &span, char *grad, int n, T *__restrict out) {
   P buffer[kStep<T>];
@@ -53,7 +52,7 @@ template <typename P, typename T>
   for (int i = 0; i < n; ++i) out[i] = sign * static_cast<T>(buffer[i]);
 }
 
-/// Where the arrays of a span are, step by step. 16-bit parameters pass through a buffer of T.
+/// The arrays of a span, block by block. 16-bit parameters pass through a buffer of T.
 template <typename T>
 class Cursor {
  public:
@@ -65,7 +64,7 @@ class Cursor {
         copy_bytes_(dtype_bytes(span.copy_dtype)),
         in_place_(param_bytes_ == static_cast<int64_t>(sizeof(T))) {}
 
-  /// The length of the first step: if the copy is streamed, up to where it is aligned to a cache line.
+  /// Length of the first block: up to a cache-line boundary of the copy if that is streamed.
   int first_step() const {
     if (!streaming()) return kStep<T>;
     const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(span_.model_copy) % kCacheLine);
@@ -91,14 +90,14 @@ class Cursor {
     }
   }
 
-  /// Parameters as T: in place, or read into `buffer`.
+  /// Parameters as T: in place, or loaded into `buffer`.
   T *params(int64_t i, int n, T *buffer) const {
     if (in_place_) return static_cast<T *>(span_.param) + i;
     load_block(span_.param_dtype, at(span_.param, i * param_bytes_), buffer, n);
     return buffer;
   }
 
-  /// Writes updated parameters back if they are in a buffer, and the model copy.
+  /// Stores the parameters if they are in a buffer, and the model copy.
   void store_params(int64_t i, int n, const T *params) const {
     if (!in_place_) store_block(span_.param_dtype, at(span_.param, i * param_bytes_), params, n);
     if (span_.model_copy == nullptr) return;
@@ -124,7 +123,7 @@ class Cursor {
 template <typename F, typename T>
 [[gnu::noinline]] void update_block(T *__restrict p, T *__restrict s0, T *__restrict s1, T *__restrict s2,
                                     const T *__restrict g, int n, const Coefficients<T> &coefficients) {
-  const Coefficients<T> c = coefficients;  // a copy that the stores below cannot alias
+  const Coefficients<T> c = coefficients;  // local: the stores below cannot alias it
   for (int i = 0; i < n; ++i) {
     T param = p[i];
     T state[kMaxStates]{};
@@ -139,7 +138,7 @@ template <typename F, typename T>
   }
 }
 
-/// The last sweep of a formula that needs norms: the parameters alone.
+/// The last sweep of a formula that needs norms: parameters only.
 template <typename F, typename T>
 [[gnu::noinline]] void move_block(T *__restrict p, const T *__restrict s0, const T *__restrict s1,
                                   const T *__restrict s2, int n, T ratio, const Coefficients<T> &coefficients) {
@@ -155,7 +154,7 @@ template <typename F, typename T>
   }
 }
 
-/// The sweep that moves the parameters: the only one, or the last.
+/// The sweep that updates the parameters: the only one, or the last.
 template <typename F, typename T>
 void apply_span(const ApplySpan &span) {
   const Coefficients<T> c = narrow<T>(*span.coefficients);
@@ -239,7 +238,7 @@ void moments(ApplySpan *span) {
 
 using SpanKernel = void (*)(ApplySpan *);
 
-/// NULL for a formula that does it all in one sweep.
+/// NULL for single-sweep formulas.
 template <typename F>
 constexpr SpanKernel moments_kernel() {
   if constexpr (kNeedsNorms<F>) return moments<F>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU backend but for its passes over plans: check.cpp, apply.cpp and the others beside it have those.
+// The CPU backend except its passes over plans, which are in check.cpp, apply.cpp and their neighbours.
 #include "core/cpu/backend.h"
 
 #include <cstring>
@@ -10,7 +10,7 @@
 namespace gsc::cpu {
 namespace {
 
-// Tasks per thread: enough that a late thread costs little, few enough that tasks stay large.
+// Tasks per thread: enough that a late thread costs little, few enough to keep tasks large.
 constexpr int32_t kTasksPerThread = 4;
 
 }  // namespace

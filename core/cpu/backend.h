@@ -28,8 +28,8 @@ inline void min_relaxed(int64_t &word, int64_t value) {
   }
 }
 
-/// From so many bytes on, of a step's parameters or of all arrays of an element-wise operation, results that are only
-/// written go past the caches, which they would not stay in.
+/// Above this size (parameters of a step, or all arrays of an element-wise operation) write-only results use
+/// non-temporal stores: they would not stay in the caches.
 inline constexpr int64_t kStreamingBytes = int64_t{32} << 20;
 
 class CpuBackend final : public Backend {
@@ -57,10 +57,10 @@ class CpuBackend final : public Backend {
   void diagnose_sync(const DiagnoseJob &job, gsc_stream stream) override;
 
  private:
-  /// A check without a record: of plans that keep no partial results.
+  /// A check without a record, for plans that keep no partial results.
   void check_alone(const CheckJob &job);
   void run_apply(const ApplyJob &job, gsc_stream stream);
-  /// Plan::for_chunks with f... for chunks [begin, end), in the plan's tasks.
+  /// Plan::for_chunks over chunks [begin, end), as the plan's tasks.
   template <typename... F>
   void for_chunks(const Plan &plan, int64_t begin, int64_t end, const F &...f) {
     parallel_.run(plan.task_count(), [&](int32_t task) {

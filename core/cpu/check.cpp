@@ -17,7 +17,7 @@ CheckTotals join_chunks(const CheckJob &job) {
   const ChunkPartial *partials = job.plan->partials();
   CheckTotals totals = {0.0, 0.0, r.seen_inf, r.seen_nan, -1, -1};
   totals.sum_sq = join(plan.chunk_count(), [&](int64_t i) { return partials[i].sum.sum_sq; });
-  double largest[4] = {};  // of every fourth, so that none waits for the last
+  double largest[4] = {};  // of every fourth, to break the dependency chain
   for (int64_t i = 0; i < plan.chunk_count(); ++i) largest[i % 4] = std::max(largest[i % 4], partials[i].sum.amax);
   totals.amax = *std::max_element(largest, largest + 4);
   if (r.seen_first != kNoOffender) {
@@ -57,7 +57,7 @@ void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
       min_relaxed(r.seen_first, offender_key(chunk, stat.first));
     }
   };
-  // Small tensors, of a chunk each, go to the kernel many at a time: a call a tensor would cost more than the sums.
+  // Small tensors, one chunk each, are batched into one kernel call: a call per tensor would cost more than the sums.
   const auto look_at_small = [&](int64_t tensor, int64_t chunk, int64_t end) -> int64_t {
     if (job.unscale) return 0;
     return kernels_->check_small(&plan.tensor(tensor), std::min(end - chunk, plan.size() - tensor), inv_scale,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// check and unscale: one pass over gradients that finds inf and NaN, the largest magnitude and the sum of squares.
-// A tile is first summed as if all were well, keeping only the largest magnitude; since multiplying and rounding are
-// monotone, that one number tells whether anything in the tile is, or becomes, inf, and a sum of squares is NaN only if
-// an element was. Such tiles are then looked at again element by element. Included by kernels.cpp only.
+// check and unscale: one pass over gradients that finds inf and NaN, the largest magnitude and the sum of squares. A
+// tile is first summed as if it were finite, keeping the largest magnitude. Multiplying and rounding are monotone, so
+// that one number tells whether anything in the tile is, or becomes, inf; the sum of squares is NaN only if an element
+// is. Only tiles that fail are examined element by element. Included by kernels.cpp only.
 #pragma once
 
 #include <type_traits>
@@ -16,9 +16,9 @@
 namespace gsc::cpu {
 namespace {
 
-/// Vectors of column sums held in registers at a time: with the maxima they fit in the instruction set's registers.
+/// Vectors of column sums kept in registers: as many as fit beside the maxima.
 constexpr int kStrip = kVectorBytes == 64 ? 16 : 8;
-/// Maxima kept side by side, so that none waits for the last.
+/// Independent maxima, to break the dependency chain.
 constexpr int kChains = 4;
 
 template <typename D>
@@ -31,7 +31,7 @@ struct Shape {
 
 constexpr int64_t kReadAheadBlock = 4 * 4096;
 
-/// What is asked for while a tile is read: the next tile, or its share of the next block of four pages.
+/// Prefetch target while a tile is read: the next tile, or its share of the next block of four pages.
 template <ReadAhead A>
 struct Ahead {
   static constexpr int64_t kStep = A == ReadAhead::kFourPages ? kReadAheadBlock / 4 : kCacheLine;
@@ -46,18 +46,17 @@ struct Ahead {
     return {at(span, offset - in_block + kReadAheadBlock + in_block / 4)};
   }
 
-  /// Asks for as many lines as the `Bytes` that are about to be read, of which the tile has had `done`.
+  /// Prefetches as many lines as the `Bytes` about to be read; `done` bytes of the tile have been read.
   template <int Bytes>
   GSC_HD void fetch(int64_t done) const {
     if constexpr (A == ReadAhead::kNone) return;
     const char *p = at(static_cast<const void *>(next), done / kCacheLine / 4 * kFourSteps);
-    const int64_t rest = done / kCacheLine % 4;  // 0 where a row has four lines or more
+    const int64_t rest = done / kCacheLine % 4;  // 0 if a row has four lines or more
     for (int k = 0; k < Bytes / kCacheLine; ++k) __builtin_prefetch(at(p, (k % 4 + rest) * kStep + k / 4 * kFourSteps));
   }
 };
 
-/// The largest of some magnitudes, by their bits, because a maximum of integers is vectorised: NaN is the
-/// largest of all.
+/// Maximum of magnitudes as integers, because an integer maximum vectorises; NaN is the largest.
 template <typename Value>
 Value largest_of(const Value *x, int n) {
   auto largest = to_bits(Value(0));
@@ -68,7 +67,7 @@ Value largest_of(const Value *x, int n) {
   return from_bits(largest);
 }
 
-/// The largest lane, none of them NaN.
+/// The largest lane; none is NaN.
 template <typename Vector>
 GSC_HD auto largest_lane(Vector v) {
   std::remove_cvref_t<decltype(v[0])> lanes[sizeof v / sizeof v[0]];
@@ -98,7 +97,7 @@ typename D::Value sum_rows(const typename D::Stored *x, int rows, typename D::Va
         largest[k % kChains] = larger(value, largest[k % kChains]);
       }
     }
-    // One by one, because copying the array as a whole would keep it in memory during the loop.
+    // Element by element: copying the whole array would keep it in memory during the loop.
 #pragma GCC unroll 16
     for (int k = 0; k < kVectors; ++k) store_vector(columns + strip + k * kLanes, sums[k]);
   }
@@ -112,8 +111,8 @@ struct TileSum {
   double amax;    ///< inf if an element is; if one is NaN, NaN or the largest of the others
 };
 
-/// Squares of less than a row, but a vector at least, as columns; returns the largest magnitude that is not NaN. The
-/// last vector overlaps the one before.
+/// Squares of a partial row of at least one vector, as columns; returns the largest magnitude that is not NaN. The last
+/// vector overlaps the previous one.
 template <typename D>
 typename D::Value square_columns(const typename D::Stored *x, int n, typename D::Value *columns) {
   using Value = typename D::Value;
@@ -132,7 +131,7 @@ typename D::Value square_columns(const typename D::Stored *x, int n, typename D:
   return largest_of(lanes, kLanes);
 }
 
-/// A tile of n elements whose sums are known to be safe, or will not be used.
+/// Sums a tile of n elements as if it were finite; judge_tile decides whether the result holds.
 template <typename D, ReadAhead A>
 TileSum sum_tile(const typename D::Stored *x, int n, Ahead<A> ahead) {
   using Value = typename D::Value;
@@ -172,7 +171,7 @@ double sum_tile_wide(const typename D::Stored *x, int n) {
   return columns.total();
 }
 
-/// A tile with something non-finite in it, or in what it becomes: counts and finds the first.
+/// A tile with non-finite elements or results: counts them and finds the first.
 template <typename D>
 void count_nonfinite(const typename D::Stored *x, int n, int64_t offset, typename D::Value inv_scale,
                      typename D::Value limit, ChunkStat *out) {
@@ -183,7 +182,7 @@ void count_nonfinite(const typename D::Stored *x, int n, int64_t offset, typenam
     Value values[kBlock];
     const int count = min_int(n - i, kBlock);
     load_block(D::kCode, x + i, values, count);
-    // Without branches and in lanes of one width, so that it is vectorised: a gradient of nothing but NaN is not slow.
+    // Branch-free with lanes of one width, so that it vectorises: an all-NaN gradient is not slow.
     Bits nonfinite = 0;
     Bits nans = 0;
     Bits largest = 0;
@@ -224,8 +223,8 @@ void scale_tile(typename D::Stored *x, int n, typename D::Value factor) {
   }
 }
 
-/// The tile's sum and largest magnitude from what its narrow columns gave, with wider ones if it takes them; sum_sq is NaN
-/// if and only if something in the tile is not finite, or will not be.
+/// The tile's sum and largest magnitude from its narrow columns, or from wide ones if needed; sum_sq is NaN if and only
+/// if an element is non-finite or becomes so.
 template <typename D>
 GSC_HD TileSum judge_tile(TileSum tile, const typename D::Stored *x, int n, typename D::Value inv_scale,
                           typename D::Value limit) {
@@ -261,8 +260,7 @@ void stat_span(void *data, int64_t n, float inv_scale_word, double fp64_limit, C
   if (out->nan_count > 0) out->sum_sq = __builtin_nan("");
 }
 
-/// Groups whole groups of columns in one row: nothing is left over and nothing is padded, so that it all stays in
-/// registers.
+/// Exactly `Groups` groups of columns in one row, without remainder or padding, so that everything stays in registers.
 template <typename D, int Groups>
 [[gnu::always_inline]] inline TileSum sum_short_row(const typename D::Stored *x) {
   using Value = typename D::Value;
@@ -280,7 +278,7 @@ template <typename D, int Groups>
   return {fold_groups<Shape<D>::kWidth, Groups>(columns), largest_lane(larger(largest[0], largest[1]))};
 }
 
-/// A tensor of one tile. Those of 256 and 512 bytes are what lists of thousands consist of.
+/// A tensor of one tile. 256 and 512 bytes are the common sizes in lists of thousands.
 template <typename D>
 [[gnu::always_inline]] inline TileSum sum_small(const typename D::Stored *x, int n) {
   constexpr int kGroupElements = Shape<D>::kWidth;
@@ -314,10 +312,10 @@ int64_t check_small_span(const Tensor *tensors, int64_t count, float inv_scale_w
   return count;
 }
 
-/// f(constant A), for a span of `bytes`.
+/// Calls f(constant A) for a span of `bytes`.
 template <typename F>
 void with_read_ahead(ReadAhead ahead, int64_t bytes, const F &f) {
-  // What ends within two blocks is not worth four streams.
+  // A span of less than two blocks is not worth four streams.
   if (ahead == ReadAhead::kFourPages && bytes < 2 * kReadAheadBlock) ahead = ReadAhead::kNextTile;
   switch (ahead) {
     case ReadAhead::kNone:

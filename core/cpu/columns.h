@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folding of column sums into one number in the order that core/rules/reduction.h lays down. Included by kernels.cpp
-// only, once per instruction set; hence the unnamed namespace: nothing compiled for one instruction set may be linked
-// into the code of another.
+// Folds column sums into one number in the order of core/rules/reduction.h. Included by kernels.cpp only, once per
+// instruction set, hence the unnamed namespace: code of different instruction sets must not be merged by the linker.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +14,8 @@ namespace gsc::cpu {
 namespace {
 
 #if defined(__AVX512F__)
-/// Sums of eight groups of four or eight columns, each left to right: transposed, so that groups are lanes. In
-/// intrinsics because GCC 12 takes three times as many instructions, of which lists of tiny tensors consist.
+/// Sums of eight groups of four or eight columns, each left to right: transposed, so that lanes are groups. Intrinsics,
+/// because GCC 12 emits three times as many instructions otherwise, and lists of tiny tensors consist of these.
 template <int Width>
 GSC_HD __m512d sum_eight_groups(const float *columns) {
   const __m512 a = _mm512_loadu_ps(columns);
@@ -50,14 +49,14 @@ GSC_HD __m512d sum_eight_groups(const float *columns) {
 #endif
 
 #if defined(__AVX512F__)
-/// Eight lanes joined by halving.
+/// Reduces eight lanes by halving.
 GSC_HD double join_lanes(__m512d v) {
   const __m256d four = _mm256_add_pd(_mm512_maskz_extractf64x4_pd(0xf, v, 0), _mm512_maskz_extractf64x4_pd(0xf, v, 1));
   const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
   return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
-/// 8, 16 or 32 groups of four or eight columns, joined by halving.
+/// Reduces 8, 16 or 32 groups of four or eight columns by halving.
 template <int Width, int Groups>
 GSC_HD double fold_vectors(const float *columns) {
   __m512d sums[Groups / 8];
@@ -79,7 +78,8 @@ GSC_HD void sum_groups(const A *columns, double *groups) {
   }
 }
 
-/// Sums of Groups groups of columns, joined by halving. All counts are known, so that the compiler keeps it in vectors.
+/// Sums of `Groups` groups of columns, reduced by halving. All counts are constants, so the compiler keeps it in
+/// vectors.
 template <int Width, int Groups, typename A>
 [[gnu::always_inline]] inline double fold_groups(const A *columns) {
 #if defined(__AVX512F__)
@@ -104,9 +104,9 @@ template <int Width, int Groups, typename A>
   return Groups > 1 ? groups[0] + groups[1] : groups[0];
 }
 
-/// Joins the column sums of a tile: Width columns of a group left to right in double, then the 32 groups by halving.
-/// Columns from `used` on count as zero. Adding zeros changes nothing, so only as many groups as the next power of two
-/// are looked at.
+/// Reduces a tile's column sums: the Width columns of a group left to right in double, then the 32 groups by halving.
+/// Columns from `used` on count as zero; since adding zeros changes nothing, groups past the next power of two are
+/// skipped.
 template <int Width, typename A>
 double fold_columns(A *columns, int used) {
   const int count = (used + Width - 1) / Width;
@@ -126,19 +126,19 @@ double fold_columns(A *columns, int used) {
   }
 }
 
-/// Column sums in double, in reduction.h's order. Width is the number of columns of a 16-byte group, and with it says how
-/// long rows and tiles are.
+/// Column sums in double, in reduction.h's order. Width, the number of columns of a 16-byte group, determines the size
+/// of rows and tiles.
 template <int Width>
 class DoubleColumns {
  public:
   static constexpr int kColumns = Width * kGroups;
 
-  /// Adds the squares of the next n values. All calls but the last bring the same power of two, at least kBlock or
-  /// a row, at most a tile.
+  /// Adds the squares of the next n values. All calls but the last pass the same power of two: at least kBlock or a
+  /// row, at most a tile.
   template <typename T>
   void add_squares(const T *__restrict values, int n) {
     if (elements_ == 0) std::memset(columns_, 0, sizeof columns_);
-    // Calls bring whole rows, but for the long ones of one-byte elements, of which they bring parts.
+    // Calls pass whole rows, except for one-byte elements, whose rows are longer than a block.
     double *columns = columns_ + (kColumns > kBlock ? elements_ % kColumns : 0);
     for (int row = 0; row < n; row += kColumns) {
       const int width = min_int(n - row, kColumns);

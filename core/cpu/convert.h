@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conversions of core/rules/convert.h in blocks: whether one goes through F16C or through the branch-free integer
-// code, the bits are the same.
+// Block conversions for the rules of core/rules/convert.h: F16C and the branch-free integer code give the same bits.
 // Everything here is static or always inlined, because kernels.cpp compiles it for several instruction sets.
 #pragma once
 
@@ -14,7 +13,7 @@
 
 namespace gsc::cpu {
 
-/// The largest block: small enough that the handful of blocks a kernel works on stays in the L1 cache.
+/// Largest block: small enough that the few blocks a kernel works on stay in L1.
 inline constexpr int kBlock = 256;
 
 static inline void load_fp16(const uint16_t *__restrict src, float *__restrict dst, int n) {
@@ -62,7 +61,7 @@ GSC_HD size_t byte_count(int n, int64_t element_bytes) {
   return static_cast<size_t>(static_cast<unsigned>(n)) * static_cast<size_t>(element_bytes);
 }
 
-/// n <= kBlock elements of dtype D as its arithmetic type, and back. The loops serve every dtype.
+/// n <= kBlock elements of dtype D to its arithmetic type, and back. Works for every dtype.
 template <typename D>
 GSC_HD void load_elements(const typename D::Stored *__restrict src, typename D::Value *__restrict dst, int n) {
   if constexpr (std::is_same_v<typename D::Stored, typename D::Value>) {

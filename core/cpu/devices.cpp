@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU's row in the registry of backends: there is one, and this process may use some of its processors.
+// The CPU's row in the registry of backends: one device, limited to the processors that this process may use.
 #include <cstdio>
 
 #include "core/base/error.h"
@@ -64,7 +64,7 @@ OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &o
 }  // namespace
 
 extern const BackendRow kBackendRow;
-// Any address that no other backend knows may be host memory.
+// Any address that no other backend claims may be host memory.
 const BackendRow kBackendRow = {
     GSC_DEVICE_CPU, "CPU", "CPU kernels: " GSC_CPU_KERNELS, [] { return int32_t{1}; }, device_info, open, nullptr,
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The detailed look at every tensor.
+// Statistics of every tensor.
 #include <algorithm>
 #include <vector>
 

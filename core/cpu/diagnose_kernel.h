@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// diagnose: the detailed look at one tensor, block by block in double. Included by kernels.cpp only.
+// diagnose: statistics of one tensor, block by block in double. Included by kernels.cpp only.
 #pragma once
 
 #include "core/cpu/columns.h"
@@ -10,7 +10,7 @@
 namespace gsc::cpu {
 namespace {
 
-/// Counts the finite values that are not 0.
+/// Counts the finite nonzero values.
 void count_exponents(const double *magnitudes, int n, int64_t *histogram) {
   for (int i = 0; i < n; ++i) {
     if (magnitudes[i] > 0.0 && magnitudes[i] < __builtin_inf()) ++histogram[exponent_bin(to_bits(magnitudes[i]))];
@@ -24,7 +24,7 @@ void diagnose_span(DiagnoseSpan *span) {
   constexpr int64_t kBytes = sizeof(typename D::Stored);
   DoubleColumns<kGroupBytes / static_cast<int>(kBytes)> squares;
   constexpr auto kInfBits = static_cast<int64_t>(__builtin_bit_cast(int64_t, kInf));
-  // Magnitudes order like their bits, and a maximum of integers is vectorised.
+  // Magnitudes order like their bits, and an integer maximum vectorises.
   int64_t largest = 0;
   int64_t smallest = kInfBits;
   for (int64_t i = 0; i < span->n; i += kBlock) {
@@ -36,7 +36,7 @@ void diagnose_span(DiagnoseSpan *span) {
     int64_t nans = 0;
     int64_t zeros = 0;
     int64_t subnormals = 0;
-    // In small loops, since the comparisons of one make the compiler branch in the other.
+    // Separate small loops: in one loop the compiler would branch.
     for (int k = 0; k < n; ++k) {
       x[k] = __builtin_fabs(x[k]);
       infs += x[k] == kInf ? 1 : 0;

@@ -19,15 +19,15 @@ namespace {
 
 bool has_all(unsigned found, unsigned wanted) { return (found & wanted) == wanted; }
 
-/// Which registers the operating system saves, of those that XCR0 lists.
+/// XCR0: the register states that the operating system saves.
 unsigned saved_registers() {
   unsigned low = 0, high = 0;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return low;
 }
 
-/// The best GSC_CPU_* of this processor under this operating system. Not __builtin_cpu_supports: that is in libgcc and
-/// compiler-rt, which not every toolchain has whole, and not every version of it knows F16C.
+/// The best GSC_CPU_* of this processor under this operating system. Not __builtin_cpu_supports: it needs libgcc or
+/// compiler-rt, which some toolchains lack in part, and some versions do not know F16C.
 int32_t detect_target() {
   constexpr unsigned kOsSavesYmm = 0x6, kOsSavesZmm = 0xe6;
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -48,13 +48,13 @@ bool can_run(int32_t target) {
   return detected >= target;
 }
 
-/// Whether the processor's maker, "GenuineIntel" or "AuthenticAMD", begins with these four letters.
+/// Whether the vendor string, "GenuineIntel" or "AuthenticAMD", begins with these four letters.
 bool is_made_by(unsigned letters) {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(0, &a, &b, &c, &d) != 0 && b == letters;
 }
 
-/// From what cpuid says of the processor's version.
+/// The processor family, from cpuid.
 unsigned amd_family(unsigned version) { return ((version >> 8) & 0xf) + ((version >> 20) & 0xff); }
 
 }  // namespace
@@ -89,7 +89,7 @@ int32_t best_target() {
 // GB/s of one thread over 256 MiB (docs/performance.md), none / next tile / four pages:
 //   Sapphire Rapids: fp16 9.5 / 8.9 / 15.3, fp32 11.0 / 13.3 / 15.8
 //   Zen 4:           fp16 26.5 / 25.8 / 16.8, fp32 32.5 / 21.9 / 17.6
-// On Zen 5 the next tile was measured alone, at 1.1 of the best plain read.
+// On Zen 5 only the next tile was measured, at 1.1 times the best plain read.
 ReadAhead best_read_ahead() {
 #if defined(GSC_HAVE_AVX2)
   if (is_made_by(signature_INTEL_ebx)) return ReadAhead::kFourPages;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels this processor can run, and which one a context gets.
+// Which kernels this processor can run, and which ones a context uses.
 #pragma once
 
 #include "core/cpu/kernels.h"
@@ -11,7 +11,7 @@ namespace gsc::cpu {
 const Kernels *find_kernels(int32_t target);
 /// The best GSC_CPU_* for which find_kernels is not NULL.
 int32_t best_target();
-/// How a check reads fastest on this processor.
+/// The fastest way for a check to read on this processor.
 ReadAhead best_read_ahead();
 /// Number of processors this process may run on, >= 1.
 int32_t usable_processors();

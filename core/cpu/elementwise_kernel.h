@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise kernels outside the optimizer: casts, scaling, accumulation, clamping and filling. A block goes through
-// vector registers where the dtypes allow it, else through buffers of the arithmetic type, so that one loop serves every
-// dtype. Large results that are only written are stored past the caches. Included by kernels.cpp only.
+// Element-wise kernels: casts, scaling, accumulation, clamping and filling. A block goes through vector registers where
+// the dtypes allow it, else through buffers of the arithmetic type, so that one loop serves every dtype. Large
+// write-only results use non-temporal stores. Included by kernels.cpp only.
 #pragma once
 
 #include "core/cpu/convert.h"
@@ -69,11 +69,12 @@ BlockKernel block_kernel(const ElementwiseSpan &span) {
   });
 }
 
-/// A place of a span that is worked on at several places has at least so many blocks.
+/// Minimum number of blocks per stream when a span is processed as four streams.
 constexpr int64_t kBlocksOfPlace = 16;
 
-/// f(offset, n) for blocks that cover [0, n), all but the first of kBlock elements and the last of what is left. A long
-/// span is worked on at four places in turn: prefetchers stop at the end of a page, and so go on at the other three.
+/// f(offset, n) for blocks that cover [0, n): the first has `first` elements, the last the remainder, all others
+/// kBlock. A long span is processed as four interleaved streams: a prefetcher that stops at a page boundary keeps
+/// running in the other three.
 template <typename F>
 void for_blocks(int64_t n, int64_t first, const F &f) {
   int64_t i = n < first ? n : first;
@@ -93,7 +94,7 @@ GSC_HD int64_t misaligned_elements(const void *p, int64_t element_bytes) {
   return over == 0 ? 0 : (kCacheLine - over) / element_bytes;
 }
 
-/// Everything but kFill.
+/// All operations except kFill.
 void compute_span(const ElementwiseSpan &span) {
   const int64_t src_bytes = dtype_bytes(span.src_dtype);
   const int64_t dst_bytes = dtype_bytes(span.dst_dtype);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU kernels of one instruction set. The build compiles this file once per set, with GSC_CPU_TARGET naming it and
-// the compiler's flags choosing the instructions. Only <target>_kernels() leaves the object: everything else is in
-// unnamed namespaces or always inlined, since the linker is free to keep any one of several equal weak symbols, and
-// must not hand AVX-512 code to a processor without it. The algorithms are in the *_kernel.h files.
+// The CPU kernels of one instruction set. The build compiles this file once per set: GSC_CPU_TARGET names the set,
+// compiler flags select it. Only <target>_kernels() is exported from the object: everything else is in unnamed
+// namespaces or always inlined, since the linker may keep any one of several equal weak symbols, and must not hand
+// AVX-512 code to a processor without it. The algorithms are in the *_kernel.h files.
 #include "core/cpu/kernels.h"
 
 #include "core/cpu/apply_kernel.h"

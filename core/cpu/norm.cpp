@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms of tensors and of all of them together, from a check of each chunk.
+// Norms of each tensor and of all together, from a check of each chunk.
 #include <cmath>
 #include <limits>
 
@@ -24,8 +24,8 @@ void CpuBackend::norm(const NormJob &job, gsc_stream /*stream*/) {
     if (!job.amax) return std::sqrt(join(end - begin, [&](int64_t i) { return partials[begin + i].sum.sum_sq; }));
     double largest = 0.0;
     for (int64_t i = begin; i < end; ++i) {
-      if (!(partials[i].sum.amax <= largest)) largest = partials[i].sum.amax;  // takes a NaN ...
-      if (std::isnan(largest)) break;                                          // ... and keeps it
+      if (!(partials[i].sum.amax <= largest)) largest = partials[i].sum.amax;  // true for NaN ...
+      if (std::isnan(largest)) break;                                          // ... which is kept
     }
     return largest;
   };

@@ -30,7 +30,7 @@ int64_t process_id() {
 #endif
 }
 
-// How often a worker looks for the next region before it sleeps: the two passes of a step follow each other closely.
+// How often a worker polls for the next region before it sleeps: the two passes of a step follow each other closely.
 constexpr int kSpins = 2000;
 
 void relax() {
@@ -39,12 +39,12 @@ void relax() {
 #endif
 }
 
-/// While it lives, this thread takes no signals but those that it causes itself. They are for the caller's threads:
-/// a handler may be long, or need a stack or thread-locals of the application.
+/// While it lives, this thread blocks all signals except faults. Signals are for the caller's threads: a handler may be
+/// long, or need a stack or thread-locals of the application.
 class NoSignals {
 #if defined(_WIN32)
  public:
-  NoSignals() {}  // NOLINT(modernize-use-equals-default): a variable of it is not unused
+  NoSignals() {}  // NOLINT(modernize-use-equals-default): avoids an unused-variable warning
 #else
  public:
   NoSignals() {
@@ -68,12 +68,12 @@ class NoSignals {
 class Pool {
  public:
   explicit Pool(int32_t workers) : process_(process_id()) {
-    const NoSignals blocked;  // which a new thread inherits
+    const NoSignals blocked;  // inherited by a new thread
     try {
       workers_.reserve(static_cast<std::size_t>(workers));
       for (int32_t i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
     } catch (const std::exception &) {
-      // Fewer threads, down to none, are fine: the calling thread takes part in every region.
+      // Fewer threads, even none, are fine: the calling thread takes part in every region.
     }
   }
 
@@ -93,7 +93,7 @@ class Pool {
   /// After fork() the workers exist only in the parent.
   [[nodiscard]] bool is_of_this_process() const { return process_ == process_id(); }
 
-  /// False if another thread's region is under way.
+  /// False if another thread's region is running.
   bool try_run(int32_t count, gsc_task_fn body, void *argument) {
     const std::unique_lock busy(busy_, std::try_to_lock);
     if (!busy.owns_lock()) return false;
@@ -146,7 +146,7 @@ class Pool {
   }
 
   int64_t process_;
-  std::mutex busy_;   ///< held by the thread whose region is under way
+  std::mutex busy_;   ///< held by the thread whose region is running
   std::mutex mutex_;  ///< guards everything below that is not atomic
   std::condition_variable wake_;
   std::condition_variable done_;
@@ -180,7 +180,7 @@ bool Region::claim(int32_t index) {
 void Region::run_task(void *region, int32_t index) { static_cast<Region *>(region)->run(index); }
 
 void Region::run(int32_t index) {
-  // close() closes first and looks inside afterwards, so one of the two sees the other.
+  // close() closes, then looks inside; run() enters, then checks: at least one sees the other.
   inside_.fetch_add(1);
   if (open_.load() && index >= 0 && index < count_ && claim(index)) {
     const FloatEnvironment environment;
@@ -210,7 +210,7 @@ Parallel::Parallel(int32_t threads, gsc_parallel_for_fn parallel_for, void *user
 
 Parallel::~Parallel() {
   Pool *pool = pool_.load(std::memory_order_acquire);
-  // A pool from before fork() cannot be joined; its memory stays with the child.
+  // A pool from before fork() cannot be joined; the child leaks its memory.
   if (pool != nullptr && pool->is_of_this_process()) delete pool;
 }
 

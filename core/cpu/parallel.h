@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parallel regions on the CPU: a small pool of threads started at the first region, or the caller's parallel-for.
-// A region that finds the pool busy (another thread's call on a shared context) runs on its own thread alone.
-// Which thread runs which task has no influence on results. Neither has a parallel-for of the caller's that breaks its
-// contract: a task that comes twice is run once, one that does not come is run by the calling thread.
+// Parallel regions on the CPU: a small pool of threads started by the first region, or the caller's parallel-for. If
+// the pool is busy (another thread's call on a shared context), a region runs on its own thread alone. Results do not
+// depend on which thread runs which task, nor on a caller's parallel-for that breaks its contract: a repeated task runs
+// once, a missing one is run by the calling thread.
 #pragma once
 
 #include <atomic>
@@ -15,19 +15,19 @@ namespace gsc::cpu {
 
 class Pool;
 
-/// A region whose tasks run on threads of the caller's. It outlives the region, so that a task that comes late finds
-/// that out instead of memory that is gone.
+/// A region whose tasks run on the caller's threads. It outlives the region, so that a late task finds the region
+/// closed instead of freed memory.
 class Region {
  public:
-  /// False if another region has it.
+  /// False if it is taken by another region.
   bool try_open(int32_t count, gsc_task_fn body, void *argument);
-  /// Runs what has not been run, and waits for what is running.
+  /// Runs the remaining tasks, and waits for running ones.
   Misuse close();
-  /// The gsc_task_fn to hand out, `region` being the argument.
+  /// The gsc_task_fn for the caller; its argument is `region`.
   static void run_task(void *region, int32_t index);
 
  private:
-  static constexpr int32_t kMaxTasks = 4096;  ///< of the most threads that a context can have
+  static constexpr int32_t kMaxTasks = 4096;  ///< for the maximum number of threads of a context
   void run(int32_t index);
   bool claim(int32_t index);
 
@@ -43,7 +43,7 @@ class Region {
 
 class Parallel {
  public:
-  /// threads >= 1; parallel_for NULL: the pool.
+  /// threads >= 1; parallel_for NULL: use the pool.
   Parallel(int32_t threads, gsc_parallel_for_fn parallel_for, void *user);
   Parallel(const Parallel &) = delete;
   Parallel &operator=(const Parallel &) = delete;
@@ -60,14 +60,14 @@ class Parallel {
 
  private:
   void run_tasks(int32_t count, gsc_task_fn body, void *argument);
-  /// The pool of this process, started on demand; NULL if there is no memory for one.
+  /// The process's pool, started on demand; NULL if allocation failed.
   Pool *pool();
 
   int32_t threads_;
   gsc_parallel_for_fn parallel_for_;
   void *user_;
   std::atomic<Pool *> pool_{nullptr};
-  Region regions_[4];  ///< a call that finds them all taken runs on its own thread alone
+  Region regions_[4];  ///< a call that finds none free runs on its own thread alone
 };
 
 }  // namespace gsc::cpu

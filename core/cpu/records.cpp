@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on records alone.
+// Operations on records only.
 #include "core/cpu/backend.h"
 
 namespace gsc::cpu {

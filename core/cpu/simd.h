@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary that the CPU kernels are written in, for the instruction set that is being compiled: vectors, the few
-// intrinsics that compilers do not find by themselves, prefetching, and stores past the caches. For included files of
-// kernels.cpp and for convert.h; all of it is always inlined.
+// SIMD vocabulary of the CPU kernels for the instruction set being compiled: vectors, the few intrinsics that compilers
+// do not find by themselves, prefetching, and non-temporal stores. For files that kernels.cpp includes and for
+// convert.h; all of it is always inlined.
 #pragma once
 
 #include <cstddef>
@@ -32,13 +32,13 @@ using HalfVector [[gnu::vector_size(kVectorBytes / 2)]] = uint16_t;
 
 #if defined(__AVX512F__)
 inline constexpr __mmask16 kAllLanes = 0xffff;
-// The forms with a mask, because GCC 12 warns of an uninitialised variable inside its own unmasked ones.
+// Masked forms, because GCC 12 warns of an uninitialised variable inside its own unmasked ones.
 GSC_HD __m512 widen_halves(__m256i halves) { return _mm512_maskz_cvtph_ps(kAllLanes, halves); }
 GSC_HD __m256i narrow_to_halves(__m512 values) {
   return _mm512_maskz_cvtps_ph(kAllLanes, values, _MM_FROUND_TO_NEAREST_INT);
 }
 
-/// Half 0 or 1 of a vector, in double.
+/// Half 0 or 1 of a vector, widened to double.
 template <int Half>
 GSC_HD __m512d half_of(__m512 v) {
   const __m256d half = _mm512_maskz_extractf64x4_pd(0xf, _mm512_castps_pd(v), Half);
@@ -66,7 +66,7 @@ GSC_HD void store_vector(void *p, V v) {
   __builtin_memcpy(p, &v, sizeof v);
 }
 
-/// The larger of each pair, b where a is NaN. In intrinsics because GCC 12 makes a comparison and a blend of it.
+/// The larger of each pair, b where a is NaN. Intrinsics, because GCC 12 emits a comparison and a blend.
 GSC_HD FloatVector larger(FloatVector a, FloatVector b) {
 #if defined(__AVX512F__)
   return _mm512_maskz_max_ps(kAllLanes, a, b);
@@ -90,7 +90,7 @@ GSC_HD DoubleVector larger(DoubleVector a, DoubleVector b) {
 #endif
 }
 
-/// 16-bit elements, each in a 32-bit lane with zeros above. In intrinsics because GCC 12 splits the conversion.
+/// 16-bit elements, zero-extended to 32-bit lanes. Intrinsics, because GCC 12 splits the conversion.
 GSC_HD Int32Vector widen_bits(const uint16_t *p) {
 #if defined(__AVX512F__)
   const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
@@ -106,7 +106,7 @@ GSC_HD Int32Vector widen_bits(const uint16_t *p) {
 #endif
 }
 
-/// The low 16 bits of each lane; the lanes are sign-extended from 16 bits, because SSE2 packs no others.
+/// The low 16 bits of each lane; lanes are sign-extended from 16 bits because SSE2 packs signed only.
 #if defined(__AVX512F__)
 GSC_HD __m256i low_halves(Int32Vector lanes) {
   return _mm512_maskz_cvtepi32_epi16(kAllLanes, reinterpret_cast<__m512i>(lanes));
@@ -129,8 +129,8 @@ GSC_HD HalfVector low_halves(Int32Vector lanes) {
 }
 #endif
 
-/// Magnitudes of the next elements of dtype D, a vector of its arithmetic type. This one serves every dtype; those below
-/// are faster.
+/// Magnitudes of the next vector of elements of dtype D, in its arithmetic type. Generic; the specialisations below are
+/// faster.
 template <typename D>
 struct Magnitudes {
   using Vector = FloatVector;
@@ -154,7 +154,7 @@ struct Magnitudes<Fp16> {
     const __m256 value = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
     return reinterpret_cast<Vector>(reinterpret_cast<Int32Vector>(value) & 0x7fffffff);
 #else
-    // As fp16_to_fp32, but for the sign and for the quieting of NaN.
+    // As fp16_to_fp32, but without the sign and without quieting NaN.
     const Int32Vector bits = widen_bits(p) & 0x7fff;
     const Int32Vector normal = (bits << 13) + 0x38000000 + ((bits >= 0x7c00) & 0x38000000);
     const auto subnormal = reinterpret_cast<Int32Vector>(__builtin_convertvector(bits, FloatVector) * 0x1p-24F);
@@ -196,7 +196,7 @@ GSC_HD int min_int(int64_t a, int b) { return a < b ? static_cast<int>(a) : b; }
 GSC_HD const char *at(const void *base, int64_t bytes) { return static_cast<const char *>(base) + bytes; }
 GSC_HD char *at(void *base, int64_t bytes) { return static_cast<char *>(base) + bytes; }
 
-/// Asks for the cache lines of [p + distance, p + distance + bytes). Addresses past the end of a buffer do no harm.
+/// Prefetches the cache lines of [p + distance, p + distance + bytes). Addresses past the end of a buffer are harmless.
 GSC_HD void prefetch(const void *p, int64_t distance, int64_t bytes) {
   const uintptr_t first = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(distance);
   for (int64_t b = 0; b < bytes; b += kCacheLine) {
@@ -204,7 +204,7 @@ GSC_HD void prefetch(const void *p, int64_t distance, int64_t bytes) {
   }
 }
 
-/// Stores a vector to memory that will not be read soon; `p` is aligned to the vector's size.
+/// Non-temporal store of a vector; `p` is aligned to the vector's size.
 template <typename V>
 GSC_HD void stream_vector(void *p, V v) {
 #if defined(__AVX512F__)
@@ -222,7 +222,7 @@ GSC_HD void stream_vector(void *p, V v) {
   store_vector(p, v);
 }
 
-/// Copies to memory that will not be read soon. `dst` is aligned to a cache line.
+/// Copy with non-temporal stores. `dst` is aligned to a cache line.
 GSC_HD void stream_copy(void *dst, const void *src, int64_t bytes) {
   int64_t done = 0;
   for (; done + kVectorBytes <= bytes; done += kVectorBytes) {
@@ -231,7 +231,7 @@ GSC_HD void stream_copy(void *dst, const void *src, int64_t bytes) {
   std::memcpy(at(dst, done), at(src, done), static_cast<size_t>(bytes - done));
 }
 
-/// Makes streamed stores visible before anything that follows, such as telling another thread that the work is done.
+/// Orders streamed stores before anything that follows, such as signalling another thread.
 GSC_HD void stream_fence() {
 #if defined(__SSE2__)
   _mm_sfence();

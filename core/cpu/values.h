@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vector of elements in arithmetic type T and back, to the same bits as the conversions of core/rules/convert.h, for the
-// dtypes that an instruction set converts in a few instructions, and the loop over such vectors. Other dtypes go block by
-// block (convert.h). Always inlined.
+// Loads and stores of vectors of elements in arithmetic type T, with the same bits as core/rules/convert.h, for the
+// dtypes that an instruction set converts in a few instructions, and the loop over them. Other dtypes go block by block
+// (convert.h). Always inlined.
 #pragma once
 
 #include <type_traits>
@@ -23,7 +23,7 @@ struct VectorOf<double> {
   using Type = DoubleVector;
 };
 
-/// load: the next elements of dtype D as a vector of T. narrow: the vector as elements of D, to be stored.
+/// load: the next elements of dtype D as a vector of T. narrow: the vector as elements of D, ready to store.
 template <typename D, typename T>
 struct Values {
   static constexpr bool kInVectors = false;
@@ -71,14 +71,14 @@ struct Values<Fp16, float> {
 };
 #endif
 
-/// The bf16 of each lane in the upper half of its bits; what is below does not belong to it.
+/// The bf16 of each lane in its upper half; ignore the lower half.
 GSC_HD Uint32Vector round_to_bf16(FloatVector v) {
   const auto bits = reinterpret_cast<Uint32Vector>(v);
   const Uint32Vector rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
   return v != v ? bits | 0x00400000U : rounded;
 }
 
-/// NaN made quiet, which the conversion from bf16 does.
+/// Quiets NaN, as the conversion from bf16 does.
 GSC_HD FloatVector quieted(Uint32Vector bits) {
   const auto x = reinterpret_cast<FloatVector>(bits);
   return reinterpret_cast<FloatVector>(x != x ? bits | 0x00400000U : bits);
@@ -93,7 +93,7 @@ struct Values<Bf16, float> {
   GSC_HD static auto narrow(FloatVector v) { return low_halves(reinterpret_cast<Int32Vector>(round_to_bf16(v)) >> 16); }
 };
 
-/// A vector of D is the result of f(vectors of S and D...), in the order of the elements.
+/// A vector of D is f(vectors of S and D...), in element order.
 template <typename S, typename D, typename T>
 struct Step {
   static constexpr int kElements = kVectorBytes / static_cast<int>(sizeof(T));
@@ -103,7 +103,7 @@ struct Step {
   }
 };
 
-/// Pairs of bf16 are taken apart and put together within their lanes, which is less work than moving them between lanes.
+/// Pairs of bf16 are split and joined within their lanes, which is cheaper than moving them across lanes.
 template <>
 struct Step<Bf16, Bf16, float> {
   static constexpr int kElements = kVectorBytes / 2;
@@ -117,7 +117,7 @@ struct Step<Bf16, Bf16, float> {
   }
 };
 
-/// y = op(x, y) for n elements; x may be y. Streams if kStream and y is aligned to a cache line.
+/// y = op(x, y) for n elements; x may be y. Non-temporal stores if kStream and y is aligned to a cache line.
 template <Elementwise Op, typename S, typename D, typename T, bool kStream>
 GSC_HD void compute_in_vectors(T a, T b, const typename S::Stored *x, typename D::Stored *y, int n) {
   using Vector = typename VectorOf<T>::Type;

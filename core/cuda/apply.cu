@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a step that are no sweep over tensors: coefficients of many groups, and the ratios of formulas that need norms.
+// The parts of a step that do not sweep over tensors: coefficients of many groups, and the ratios of formulas that need
+// norms.
 #include "core/cuda/apply.cuh"
 
 namespace gsc::cuda {
 
-/// For steps with more groups than a block works out by itself.
+/// Only for steps with more groups than each block computes by itself.
 static __global__ void prepare_kernel(const __grid_constant__ ApplyParams p) {
   const int32_t group = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (group < p.group_count) p.coefficients[group] = coefficients_of(p, group);
 }
 
-/// The ratio of every tensor, a warp each.
+/// The ratio of every tensor, one warp per tensor.
 static __global__ void __launch_bounds__(kThreads) ratios_kernel(const __grid_constant__ ApplyParams p) {
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index();
   if (t >= p.grads.size || read_scalars(p).skip) return;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer's step on the device: gradients are unscaled and clipped in registers, the formula (core/rules/optim) runs on
-// them, parameters, state and the 16-bit copy are written, all in one sweep over the chunks, in reverse order of check,
-// whose last gradients may still be in the L2 cache. The last block counts the step and, if asked to, updates the
-// scaler. A formula that needs norms of whole tensors has a sweep for the moments before it. Formulas are compiled for fp32 and fp64; dtypes of gradients,
-// parameters and copy are looked at chunk by chunk.
+// The optimizer step on the device. One sweep over the chunks unscales and clips gradients in registers, runs the
+// formula (core/rules/optim), and writes parameters, state and the 16-bit copy. It goes in reverse order of check,
+// whose last gradients may still be in L2. The last block counts the step and, if requested, updates the scaler. A
+// formula that needs norms of whole tensors runs a sweep for the moments first. Formulas are compiled for fp32 and
+// fp64; the dtypes of gradients, parameters and copy are dispatched per chunk.
 #pragma once
 
 #include "core/cuda/apply.h"
@@ -13,7 +13,7 @@
 
 namespace gsc::cuda {
 
-/// The device scalars that a step is taken under.
+/// The device scalars of a step.
 struct StepInput {
   float inv_scale;
   float clip;
@@ -25,7 +25,7 @@ GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
   r.inv_scale = p.inv_scale != nullptr ? *p.inv_scale : 1.0F;
   r.clip = p.clip != nullptr ? *p.clip : 1.0F;
   r.skip = p.found_inf != nullptr && *p.found_inf != 0.0F;
-  // A learning rate or inverse scale that is none skips the step: there is no one to tell.
+  // An invalid learning rate or inverse scale skips the step: an error could not be reported from here.
   if (!is_multiplier(r.inv_scale)) r.skip = true;
   for (int32_t g = 0; p.device_lrs && g < p.group_count; ++g) {
     const float *lr = p.groups[g].device_lr;
@@ -48,9 +48,9 @@ GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
   __syncthreads();
 }
 
-/// The coefficients of a tensor's group in shared memory, from where they are read as they are needed: in registers they
-/// would crowd out what is being loaded. With many groups every warp keeps those of its chunk in a place of its own; since
-/// the last chunk was worked on, find_arrays has brought the warp together.
+/// The coefficients of a tensor's group, in shared memory and read on use: in registers they would compete with the
+/// data being loaded. With many groups each warp has a slot for those of its chunk; find_arrays has synchronised the
+/// warp since the previous chunk.
 template <typename T>
 GSC_DEVICE const Coefficients<T> &group_coefficients(const ApplyParams &p, Coefficients<T> *table, int64_t tensor) {
   const int32_t group = p.group_of[tensor];
@@ -62,8 +62,8 @@ GSC_DEVICE const Coefficients<T> &group_coefficients(const ApplyParams &p, Coeff
   return own;
 }
 
-/// Where the arrays of a chunk are. A warp keeps it in shared memory and reads an address when it needs it, which
-/// volatile enforces: held in registers, the addresses would crowd out what is being loaded.
+/// The arrays of a chunk. Each warp keeps them in shared memory and reads an address on use, which volatile enforces:
+/// in registers the addresses would compete with the data being loaded.
 template <typename T, int States>
 struct Arrays {
   char *grad;
@@ -74,7 +74,7 @@ struct Arrays {
   int32_t param_dtype;
   int32_t copy_dtype;
   int n;
-  int head;  ///< first element from which on every array can be read and written in packs; n: none
+  int head;  ///< first element from which all arrays can be accessed in packs; n: none
 
   GSC_DEVICE char *grad_at(int i) const volatile { return grad + i * static_cast<int>(dtype_bytes(grad_dtype)); }
   GSC_DEVICE char *param_at(int i) const volatile { return param + i * static_cast<int>(dtype_bytes(param_dtype)); }
@@ -82,7 +82,7 @@ struct Arrays {
   GSC_DEVICE char *state_at(int s, int i) const volatile { return reinterpret_cast<char *>(state[s] + i); }
 };
 
-/// Fills in `a`, the calling warp's own. False if the chunk's parameters are of the other arithmetic type.
+/// Fills in `a`, which belongs to the calling warp. False if the chunk's parameters are of the other arithmetic type.
 template <typename T, int States>
 GSC_DEVICE bool find_arrays(const ApplyParams &p, const Place &place, Arrays<T, States> &a) {
   const DeviceTensor &param = p.params[place.tensor];
@@ -116,7 +116,7 @@ GSC_DEVICE bool find_arrays(const ApplyParams &p, const Place &place, Arrays<T, 
   return true;
 }
 
-/// In P, the type that the stand-alone unscale and clip would use for this dtype.
+/// In P, the type that stand-alone unscale and clip use for this dtype.
 template <typename P>
 GSC_DEVICE P unscale_and_clip(const ApplyParams &p, const StepInput &in, P g) {
   g = unscale_gradient(g, static_cast<P>(in.inv_scale), static_cast<P>(in.clip));
@@ -124,7 +124,7 @@ GSC_DEVICE P unscale_and_clip(const ApplyParams &p, const StepInput &in, P g) {
   return is_clamped(limit) ? clamp_magnitude(g, limit) : g;
 }
 
-/// Signed, unscaled and clipped gradients from what was loaded, written back if asked to.
+/// Gradients from what was loaded: unscaled, clipped, signed, and written back if requested.
 template <typename P, typename T, int Width, int States>
 GSC_DEVICE void prepare_gradients(const ApplyParams &p, const StepInput &in, const volatile Arrays<T, States> &a, int i,
                                   T sign, P (&x)[Width], T (&g)[Width]) {
@@ -135,7 +135,7 @@ GSC_DEVICE void prepare_gradients(const ApplyParams &p, const StepInput &in, con
   for (int k = 0; k < Width; ++k) g[k] = sign * static_cast<T>(x[k]);
 }
 
-/// The same for fp64 gradients of parameters that are computed in fp32: rare, so one by one, in few registers.
+/// The same for fp64 gradients of parameters that are computed in fp32: rare, so one by one to save registers.
 template <typename T, int Width, int States>
 GSC_DEVICE void prepare_wide_gradients(const ApplyParams &p, const StepInput &in, const volatile Arrays<T, States> &a,
                                        int i, T sign, T (&g)[Width]) {
@@ -148,7 +148,7 @@ GSC_DEVICE void prepare_wide_gradients(const ApplyParams &p, const StepInput &in
   }
 }
 
-/// One pack of everything.
+/// One pack of every array.
 template <typename T, int Width, int States>
 struct Pack {
   using E = Elements<T, Width>;
@@ -156,7 +156,7 @@ struct Pack {
   T grad[Width];
   T state[Width][kMaxStates];
 
-  /// All loads are issued before the first of them is used.
+  /// Issues all loads before the first use.
   template <bool WithGradients>
   GSC_DEVICE void load(const ApplyParams &p, const StepInput &in, const volatile Arrays<T, States> &a, int i, T sign) {
     typename E::Raw raw_state[States > 0 ? States : 1];
@@ -212,7 +212,7 @@ struct Pack {
   }
 };
 
-/// The gradients of a skipped step, if they are to be zeroed.
+/// Zeroes the gradients of a skipped step.
 template <typename T>
 GSC_DEVICE void zero_chunk(const ApplyParams &p, const Place &place, const Team &team) {
   if (is_wide(p.params[place.tensor].dtype) != (sizeof(T) == 8)) return;
@@ -235,7 +235,7 @@ GSC_DEVICE void finish_step(const ApplyParams &p, bool skip) {
   conclude_update(*p.update, summary);
 }
 
-/// f(place, team) for every chunk that falls to this thread's team, last chunk first.
+/// Calls f(place, team) for every chunk of this thread's team, last chunk first.
 template <typename F>
 GSC_DEVICE void for_chunks_backwards(const PlanView &plan, const F &f) {
   const Team team = make_team(plan.warps_per_chunk);
@@ -298,8 +298,8 @@ GSC_DEVICE void update_moments(const ApplyParams &p, const StepInput &in, const 
   x.store_state(a, i);
 }
 
-/// The first sweep of a formula that needs norms: the moments, and per chunk the sums of squares of parameters and directions. A warp takes whole
-/// tiles of T, a lane one group of each row.
+/// The first sweep of a formula that needs norms: the moments and, per chunk, the sums of squares of parameters and
+/// directions. A warp takes whole tiles of T, a lane one group of each row.
 template <typename F, typename T>
 __global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_constant__ ApplyParams p) {
   constexpr int kWidth = kPackWidth<T>;
@@ -354,17 +354,17 @@ __global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_const
   }
 }
 
-/// Launches the kernels in arithmetic type T: picks the instance of the formula.
+/// Launches the kernels in arithmetic type T, picking the instance for the formula.
 template <typename T>
 struct ApplyLauncher {
-  static constexpr int kBlocks = sizeof(T) == 4 ? 4 : 2;  ///< of a multiprocessor, as the kernels' launch bounds say
+  static constexpr int kBlocks = sizeof(T) == 4 ? 4 : 2;  ///< per multiprocessor, as in the kernels' launch bounds
   using Kernel = void (*)(ApplyParams);
 
   static Kernel kernel(Variant variant) {
     return with_variant(variant, [](auto formula) -> Kernel { return apply_kernel<decltype(formula), T>; });
   }
 
-  /// NULL for a formula that does it all in one sweep.
+  /// NULL for single-sweep formulas.
   static Kernel moments(Variant variant) {
     return with_variant(variant, [](auto formula) -> Kernel {
       if constexpr (kNeedsNorms<decltype(formula)>) return moments_kernel<decltype(formula), T>;

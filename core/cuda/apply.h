@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer's step: parameters and launchers. The kernels in arithmetic type fp32 and those in fp64 are compiled side
-// by side, in files of their own.
+// The optimizer step: parameters and launchers. The fp32 and fp64 kernels are in separate files, so that they compile
+// in parallel.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@
 
 namespace gsc::cuda {
 
-inline constexpr int kMaxSharedGroups = 16;  ///< parameter groups whose coefficients every block works out itself
+inline constexpr int kMaxSharedGroups = 16;  ///< up to here every block computes the groups' coefficients itself
 
 struct ApplyParams {
   PlanView grads;
@@ -19,7 +19,7 @@ struct ApplyParams {
   const DeviceTensor *state[kMaxStates];
   const int32_t *group_of;
   const GroupRecord *groups;
-  Coefficients<double> *coefficients;  ///< written by prepare_kernel when there are more than kMaxSharedGroups
+  Coefficients<double> *coefficients;  ///< written by prepare_kernel for more than kMaxSharedGroups
   double *ratios;                      ///< for formulas that need norms
   ChunkPartial *partials;
   CheckCounters *counters;

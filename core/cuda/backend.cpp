@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of the backend interface: each fills in a kernel's parameters and enqueues it. Meaning and order of every
-// step are those of the CPU backend.
+// The backend interface: each call fills in a kernel's parameters and enqueues it. Steps mean the same, in the same
+// order, as on the CPU backend.
 #include "core/cuda/backend.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ std::atomic<int32_t> CudaBackend::live_{0};
 
 namespace {
 
-/// Says of what kind the device and the driver are if the kernels cannot be loaded: that may be why.
+/// Names the device and the driver if kernels cannot be loaded: they may be the reason.
 void load_kernels(int device) {
   for (const auto preload : {preload_check, preload_norm, preload_apply, preload_apply_fp32, preload_apply_fp64,
                              preload_elementwise, preload_diagnose, preload_records, preload_plan, preload_memory}) {
@@ -74,7 +74,7 @@ void CudaBackend::create_pool() {
   properties.location.id = context_.device();
   const char *what = "creating a memory pool";
   GSC_CUDA_CALL(what, cudaMemPoolCreate, &pool_, &properties);
-  // Scratch memory is kept from call to call.
+  // Keeps scratch memory between calls.
   uint64_t keep = UINT64_MAX;
   const cudaError_t error = cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep);
   if (error == cudaSuccess) return;
@@ -110,7 +110,7 @@ void *CudaBackend::allocate(int64_t bytes) {
 }
 
 void CudaBackend::release(void *memory, int64_t /*bytes*/) noexcept {
-  // Waits for work that may still use the memory.
+  // cudaFree waits for work that may still use the memory.
   tidy_up([&] { cudaFree(memory); });
 }
 
@@ -124,7 +124,7 @@ void CudaBackend::require_not_capturing(gsc_stream stream, const char *what) con
 
 void CudaBackend::write(void *device, const void *host, int64_t bytes, gsc_stream stream) {
   const DeviceGuard guard(context_);
-  // In kernel parameters, because a copy of pageable memory may wait.
+  // In kernel parameters: a copy from pageable memory may block.
   for (int64_t done = 0; done < bytes; done += kParameterBytes) {
     const auto part = static_cast<int>(std::min<int64_t>(bytes - done, kParameterBytes));
     check_launch(launch_write(static_cast<char *>(device) + done, static_cast<const char *>(host) + done, part,
@@ -183,7 +183,7 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   if (job.record == nullptr) return check_alone(job, stream);
   const DeviceGuard guard(context_);
   auto *mirror = static_cast<Mirror *>(job.plan->mirror());
-  // The block that finishes a check leaves the counters empty; one that was broken off does not.
+  // The block that finishes a check clears the counters; an unfinished check does not.
   if (job.begin && (mirror->counted || !job.finish)) {
     check_launch(launch_reset_counters(mirror->counters, to_stream(stream)), "the check");
   }

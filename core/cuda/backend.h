@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA backend: every pass is one launch or a few on the caller's stream. Nothing waits for the device but the
-// calls whose names end in _sync, creation and destruction. Lists keep a mirror of their plan in device memory; the
-// stateless operations send theirs along in kernel parameters, into stream-ordered scratch memory.
+// The CUDA backend: every pass is one or a few launches on the caller's stream. Only calls whose names end in _sync,
+// creation and destruction wait for the device. Lists keep a mirror of their plan in device memory; stateless
+// operations pass theirs in kernel parameters, into stream-ordered scratch memory.
 #pragma once
 
 #include <atomic>
@@ -14,16 +14,16 @@
 
 namespace gsc::cuda {
 
-/// What the device knows of a list's plan.
+/// A list's plan on the device.
 struct Mirror {
   PlanView view;
   DeviceTensor *tensors;
   ChunkPartial *partials;
   CheckCounters *counters;
-  void *memory;   ///< one allocation for all of them
-  bool has_fp64;  ///< tensors that are computed in fp64 as parameters
+  void *memory;   ///< one allocation for all of it
+  bool has_fp64;  ///< tensors that are computed in fp64 when they are parameters
   bool has_others;
-  bool counted;  ///< a check that did not finish has left counts behind
+  bool counted;  ///< an unfinished check has left counts
 };
 
 class CudaBackend final : public Backend {
@@ -31,7 +31,7 @@ class CudaBackend final : public Backend {
   CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool use_current);
   ~CudaBackend() override;
 
-  /// Backends that exist in this process.
+  /// Number of backends in this process.
   static int32_t live_count() { return live_.load(std::memory_order_relaxed); }
 
   void *allocate(int64_t bytes) override;
@@ -64,8 +64,8 @@ class CudaBackend final : public Backend {
  private:
   friend class Scratch;
   friend class PlanOnDevice;
-  /// Runs f, which frees something, in the context. Where the CUDA context has gone, so has what f would free; a failure
-  /// that f meets is one of earlier work, of which nobody can be told here.
+  /// Runs f, which frees something, in the context. If the CUDA context is gone, so are its resources; an error here
+  /// stems from earlier work, and there is no one to report it to.
   template <typename F>
   void tidy_up(const F &f) noexcept {
     try {
@@ -81,7 +81,7 @@ class CudaBackend final : public Backend {
   void copy_sync(void *to, const void *from, int64_t bytes, cudaMemcpyKind kind, gsc_stream stream, const char *what);
   void create_mirror(Plan &plan);
   void require_not_capturing(gsc_stream stream, const char *what) const;
-  /// A check without a record, of plans that have no mirror.
+  /// A check without a record, for plans without a mirror.
   void check_alone(const CheckJob &job, gsc_stream stream);
   void update(const RecordJob &job, cudaStream_t stream);
   void report(const RecordJob &job, cudaStream_t stream);
@@ -91,7 +91,7 @@ class CudaBackend final : public Backend {
   std::pmr::memory_resource *memory_;
   DeviceContext context_;
   int32_t units_ = 1;        ///< multiprocessors
-  int64_t check_slots_ = 1;  ///< blocks of a check that the device holds at once
+  int64_t check_slots_ = 1;  ///< resident blocks of a check on the whole device
   cudaStream_t setup_stream_ = nullptr;
   cudaMemPool_t pool_ = nullptr;  ///< NULL: the device has none
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // check and unscale on the device: one pass that finds inf and NaN, the largest magnitude and the sum of squares, in
-// the order of reduction.h and with the decisions of the CPU's check_kernel.h, so that both give the same bits. A warp
-// takes a tile, a lane one 16-byte group of every row; the last block of the launch joins the chunks and concludes.
+// the order of reduction.h and with the decisions of the CPU's check_kernel.h, so that both give the same bits. One
+// warp per tile, one 16-byte group of every row per lane; the last block of the launch joins the chunks and concludes.
 #include "core/cuda/check.h"
 #include "core/cuda/launch.cuh"
 #include "core/cuda/tile.cuh"
@@ -9,14 +9,14 @@
 
 namespace gsc::cuda {
 
-/// What a warp has found in the tiles of a chunk that it looked at.
+/// What a warp found in its tiles of a chunk.
 struct WarpStat {
   double amax;  ///< largest finite magnitude
   bool inf;
   bool nan;
 };
 
-/// Column sums of a tile as if all were well; returns the largest magnitude's bits over the warp.
+/// Column sums of a tile as if it were finite; returns the bits of the warp's largest magnitude.
 template <typename D, bool Once>
 GSC_DEVICE typename Tile<D>::Bits sum_columns(const Tile<D> &tile, typename D::Value *columns) {
   using Value = typename D::Value;
@@ -67,7 +67,7 @@ GSC_DEVICE double sum_tile_wide(const Tile<D> &tile) {
   return fold<kWidth>(columns);
 }
 
-/// A tile with something non-finite in it, or in what it becomes: counts and finds the first.
+/// A tile with non-finite elements or results: counts them and finds the first.
 template <typename D>
 GSC_DEVICE void count_nonfinite(const Tile<D> &tile, int offset, int64_t chunk, typename D::Value inv_scale,
                                 typename D::Value limit, const CheckParams &p, WarpStat &stat) {
@@ -141,7 +141,7 @@ GSC_DEVICE void scale_tile(const Tile<D> &tile, typename D::Value factor) {
   }
 }
 
-/// All tiles of a chunk that fall to this warp; their sums go to sums[tile].
+/// This warp's tiles of a chunk; their sums go to sums[tile].
 template <typename D, bool Write>
 GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &team, float inv_scale_word,
                                   const CheckParams &p, double *sums) {
@@ -172,13 +172,13 @@ GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &
   return stat;
 }
 
-/// Both numbers of a chunk in one load.
+/// Loads both numbers of a chunk at once.
 GSC_DEVICE ChunkSum load_chunk_sum(const ChunkPartial *partial) {
   const Words<16> w = load_words<16>(reinterpret_cast<const char *>(partial));
   return {element_of<Fp64>(w, 0), element_of<Fp64>(w, 1)};
 }
 
-/// The totals of a list from its chunks, and what follows from them. By all threads of one block.
+/// The totals of a list from its chunks, and the conclusions. Called by all threads of one block.
 GSC_DEVICE void join_chunks(const CheckParams &p, float inv_scale) {
   __shared__ double largest[kWarps];
   const ChunkPartial *partials = p.partials;
@@ -211,7 +211,7 @@ GSC_DEVICE void join_chunks(const CheckParams &p, float inv_scale) {
   if (p.conclude) conclude_check(*p.record, p.rule);
 }
 
-// Before Hopper the kernel does not fit into as few registers as four blocks leave each other.
+// Before Hopper the kernel needs too many registers for four resident blocks.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 inline constexpr int kCheckResident = 3;
 #else
@@ -220,7 +220,7 @@ inline constexpr int kCheckResident = 4;
 
 template <bool Write>
 __global__ void __launch_bounds__(kThreads, kCheckResident) check_kernel(const __grid_constant__ CheckParams p) {
-  // Twice, so that one barrier a round is enough: the leaders read one half while the others fill the other.
+  // Double-buffered, so that one barrier per round is enough: leaders read one half while the others fill the other.
   __shared__ double tile_sums[2][kWarps][kMaxTiles];
   __shared__ WarpStat stats[2][kWarps];
   const Team team = make_team(p.plan.warps_per_chunk);
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(kThreads, kCheckResident) check_kernel(const _
   join_chunks(p, inv_scale);
 }
 
-/// Forgets what an unfinished check has counted.
+/// Clears what an unfinished check has counted.
 static __global__ void reset_counters_kernel(CheckCounters *counters) {
   counters->inf = 0;
   counters->nan = 0;

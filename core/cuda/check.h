@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// check and unscale: parameters and launchers. norm runs on a check too.
+// check and unscale: parameters and launchers. Also used by norm.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,16 +21,16 @@ struct CheckParams {
   double fp64_limit;  ///< see core/rules/check.h
   bool finish;
   bool conclude;
-  bool amax_keeps_nonfinite;  ///< a chunk with inf or NaN has it as its amax
+  bool amax_keeps_nonfinite;  ///< the amax of a chunk with inf or NaN is inf or NaN
 };
 
-/// Loads the kernels now: the first launch of one must not happen while a graph is being captured.
+/// Loads the kernels now: a kernel's first launch must not happen during graph capture.
 cudaError_t preload_check();
-/// How many blocks of the kernels a multiprocessor of the current device holds, as they have been compiled for it.
+/// Resident blocks per multiprocessor of the current device, for the kernels as compiled for it.
 cudaError_t count_check_blocks(int &blocks);
-/// `slots`: blocks that the device holds at once.
+/// `slots`: resident blocks of the whole device.
 cudaError_t launch_check(const CheckParams &p, bool unscale, int64_t slots, cudaStream_t stream);
-/// Forgets what an unfinished check has counted.
+/// Clears what an unfinished check has counted.
 cudaError_t launch_reset_counters(CheckCounters *counters, cudaStream_t stream);
 
 }  // namespace gsc::cuda

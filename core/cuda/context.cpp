@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The current context of a thread, through the driver's own functions: the runtime can only name devices, and so would
-// lose a context that the caller made himself. The driver is asked for by name at run time; the library does not link
-// it and loads where there is none.
+// The current context of a thread, through the driver API: the runtime only knows devices, and so would lose a context
+// that the caller created. Driver functions are looked up by name at run time; the library does not link the driver and
+// loads without it.
 #include <cuda.h>
 
 #include <type_traits>
@@ -11,7 +11,7 @@
 namespace gsc::cuda {
 namespace {
 
-/// What stands in for a function of the driver until it has been found.
+/// Placeholder for a driver function until it has been found.
 template <typename... Args>
 CUresult not_found(Args... /*arguments*/) {
   return CUDA_ERROR_NOT_INITIALIZED;
@@ -119,7 +119,7 @@ Place place_of(const void *address) {
   int device = -1;
   CUcontext context{};
   void *out[] = {&type, &managed, &device, &context};
-  // An address that CUDA does not know is no error; everything about it is 0.
+  // An address unknown to CUDA is not an error; all its attributes are 0.
   check_driver(driver().get_attributes(4, attributes, out, reinterpret_cast<CUdeviceptr>(address)),
                "looking up an address", "cuPointerGetAttributes");
   Place place{Place::Kind::kUnknown, device, context};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few primitives that kernels are written in: memory access with cache hints, warp reductions, and conversions by
-// the hardware's instructions. With GSC_CUDA_EMULATION a host compiler builds the same kernels, and a shim that was
-// included before provides threads, barriers and shuffles; only this file has code of its own for that case.
+// The primitives of the kernels: memory access with cache hints, warp reductions, and hardware conversions. With
+// GSC_CUDA_EMULATION a host compiler builds the same kernels, and a shim included before this file provides threads,
+// barriers and shuffles; only this file has code of its own for that case.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ inline constexpr unsigned kFullMask = 0xffffffffU;
 GSC_DEVICE int lane_index() { return static_cast<int>(threadIdx.x) & 31; }
 GSC_DEVICE int warp_index() { return static_cast<int>(threadIdx.x) >> 5; }
 
-/// The sum of 32 lanes by halving, in lane 0.
+/// Sum of 32 lanes by halving, in lane 0.
 GSC_DEVICE double join_lanes(double sum) {
   for (int width = 16; width > 0; width /= 2) sum += __shfl_down_sync(kFullMask, sum, width);
   return sum;
 }
 
-/// The columns of a group left to right, then the groups by halving; in lane 0. A tile's sum in reduction.h.
+/// Columns of a group left to right, then groups by halving; in lane 0. This is reduction.h's sum of a tile.
 template <int Width, typename T>
 GSC_DEVICE double fold(const T *columns) {
   double sum = static_cast<double>(columns[0]);
@@ -71,13 +71,13 @@ GSC_DEVICE void raise_to(int64_t *word, int64_t value) {
   atomicMax(reinterpret_cast<unsigned long long *>(word), static_cast<unsigned long long>(value));
 }
 
-/// Bytes in registers, packed from the lowest word on.
+/// Bytes in registers, packed from the lowest word up.
 template <int Bytes>
 struct Words {
   uint32_t w[(Bytes + 3) / 4];
 };
 
-/// Reads memory that nothing writes while the kernel runs, and that will not be read again soon.
+/// Loads memory that is read-only during the kernel and will not be read again soon.
 GSC_DEVICE Words<16> load_once(const char *p) {
   Words<16> r;
 #if defined(__CUDA_ARCH__)
@@ -120,8 +120,8 @@ GSC_DEVICE Words<Bytes> load_words(const char *p) {
   return r;
 }
 
-/// Reads what will not be read again soon, and which this thread may write afterwards: hence the clobber, which keeps the
-/// compiler from moving the load behind the store.
+/// Loads what will not be read again soon but may be written by this thread afterwards: hence the clobber, which keeps
+/// the compiler from moving the load past the store.
 template <int Bytes>
 GSC_DEVICE Words<Bytes> load_streaming(const char *p) {
 #if defined(__CUDA_ARCH__)
@@ -144,7 +144,7 @@ GSC_DEVICE Words<Bytes> load_streaming(const char *p) {
 #endif
 }
 
-/// Writes what will not be read again soon.
+/// Stores what will not be read again soon.
 template <int Bytes>
 GSC_DEVICE void store_words(char *p, const Words<Bytes> &x) {
 #if defined(__CUDA_ARCH__)
@@ -166,7 +166,7 @@ GSC_DEVICE void store_words(char *p, const Words<Bytes> &x) {
 #endif
 }
 
-/// Conversions of one element of dtype D: core/rules/dtypes.h's, or the hardware's.
+/// Conversions of one element of dtype D: those of core/rules/dtypes.h, or hardware instructions.
 template <typename D>
 struct Converter : D {};
 
@@ -201,7 +201,7 @@ GSC_DEVICE typename D::Value element_of(const Words<Bytes> &g, int k) {
   }
 }
 
-/// Puts a value, rounded once, in the place of element `k` of a pack of zeros.
+/// Inserts a value, rounded once, as element `k` of a pack of zeros.
 template <typename D, int Bytes, typename T>
 GSC_DEVICE void put_element(Words<Bytes> &g, int k, T x) {
   constexpr int kSize = sizeof(typename D::Stored);
@@ -223,7 +223,7 @@ GSC_DEVICE T min_of(T a, T b) {
   return a < b ? a : b;
 }
 
-/// Where a chunk lies.
+/// The location of a chunk.
 struct Place {
   int64_t tensor;
   int64_t offset;  ///< first element
@@ -249,10 +249,10 @@ GSC_DEVICE bool is_aligned(const void *p, int bytes) {
 
 /// The warps of a block that share a chunk.
 struct Team {
-  int warps;  ///< of a team
+  int warps;  ///< per team
   int count;  ///< teams in the block
-  int index;  ///< of this thread's team
-  int warp;   ///< of this thread in its team
+  int index;  ///< this thread's team
+  int warp;   ///< this thread's warp in its team
   int lane;
   GSC_DEVICE int threads() const { return warps * 32; }
   GSC_DEVICE int thread() const { return warp * 32 + lane; }
@@ -269,8 +269,8 @@ GSC_DEVICE Team make_team(int warps) {
   return t;
 }
 
-/// Whether this block is the last of the grid to come here. What the others wrote before is visible to it. The ticket
-/// is back at 0 afterwards, so that a captured launch can be replayed.
+/// Whether this block is the last of the grid to get here. Earlier writes of the other blocks are visible to it. The
+/// ticket is 0 again afterwards, so that a captured launch can be replayed.
 GSC_DEVICE bool is_last_block(uint32_t *ticket) {
   __shared__ bool last;
   __threadfence();
@@ -281,8 +281,8 @@ GSC_DEVICE bool is_last_block(uint32_t *ticket) {
   return last;
 }
 
-/// Joins the sums of a block's lanes as reduction.h prescribes: thread t has added up items t, t + kFinishLanes, ...
-/// Every thread gets the result. Once in a kernel: a second call would need a barrier before it.
+/// Joins the sums of a block's lanes as reduction.h prescribes: thread t has added items t, t + kFinishLanes, ... Every
+/// thread gets the result. Once per kernel: a second call would need a barrier before it.
 GSC_DEVICE double block_join(double sum) {
   static_assert(kThreads == kFinishLanes, "one thread for each lane");
   __shared__ double lanes[kFinishLanes];
@@ -295,7 +295,7 @@ GSC_DEVICE double block_join(double sum) {
   return lanes[0];
 }
 
-/// The same of f(0) ... f(count - 1) by one warp, in lane 0.
+/// The same for f(0) ... f(count - 1) by one warp; result in lane 0.
 template <typename F>
 GSC_DEVICE double warp_join(int64_t count, const F &f) {
   constexpr int kEach = kFinishLanes / 32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's row in the registry of backends. No question about devices leaves an error behind in the runtime.
+// CUDA's row in the registry of backends. Device queries leave no error behind in the runtime.
 #include <cstdio>
 
 #include "core/cuda/backend.h"
@@ -45,8 +45,8 @@ gsc_device_info device_info(int32_t device_index) {
   return info;
 }
 
-/// -1 for host memory. Only asks once some context of the library has been created in this process: asking would start
-/// the driver.
+/// -1 for host memory. Asks CUDA only after a context of the library has been created in this process: asking would
+/// start the driver.
 int32_t device_of(const void *address) {
   if (CudaBackend::live_count() == 0) return -1;
   const Place place = place_of(address);

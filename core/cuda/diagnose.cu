@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The detailed look at every tensor on the device. What it finds is what the CPU's diagnose_kernel.h finds, to the bit.
+// Statistics of every tensor on the device, with the same bits as the CPU's diagnose_kernel.h.
 #include "core/cuda/diagnose.h"
 #include "core/cuda/launch.cuh"
 #include "core/cuda/tile.cuh"
@@ -7,9 +7,9 @@
 
 namespace gsc::cuda {
 
-constexpr int kBlocks = 4;  // of a multiprocessor
+constexpr int kBlocks = 4;  // per multiprocessor
 
-/// One chunk by one warp: the sum of squares in reduction.h's order with columns in double, the rest counted.
+/// One chunk by one warp: the sum of squares in reduction.h's order with columns in double, and the counts.
 template <typename D>
 GSC_DEVICE ChunkDiagnosis diagnose_chunk(char *data, int n, int lane, unsigned *bins) {
   constexpr int kWidth = Tile<D>::kWidth;
@@ -67,7 +67,7 @@ GSC_DEVICE ChunkDiagnosis diagnose_chunk(char *data, int n, int lane, unsigned *
   return r;
 }
 
-/// A warp takes a chunk; plan.warps_per_chunk is 1.
+/// One warp per chunk; plan.warps_per_chunk is 1.
 static __global__ void __launch_bounds__(kThreads) diagnose_kernel(const __grid_constant__ DiagnoseParams p) {
   __shared__ unsigned histograms[kWarps][GSC_EXPONENT_BINS];
   unsigned *bins = histograms[warp_index()];
@@ -82,7 +82,7 @@ static __global__ void __launch_bounds__(kThreads) diagnose_kernel(const __grid_
     const ChunkDiagnosis r =
         with_dtype(t.dtype, [&](auto d) { return diagnose_chunk<decltype(d)>(data, place.n, lane_index(), bins); });
     if (lane_index() == 0) p.out[chunk] = r;
-    // All lanes have counted: what is counted can be read, and cleared for the next chunk.
+    // All lanes have counted: the counts can be read, and cleared for the next chunk.
     __syncwarp();
     if (p.histogram == nullptr) continue;
     for (int b = lane_index(); b < GSC_EXPONENT_BINS; b += 32) {

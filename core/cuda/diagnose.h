@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The detailed look at every tensor: parameters and launcher.
+// Statistics of every tensor: parameters and launcher.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packs of consecutive elements of any dtype between memory and registers: either as many as 16 bytes of the arithmetic
-// type T hold, at an address aligned to the pack, or one. Loading and unpacking are apart, so that a kernel can have
-// several loads under way.
+// Packs of consecutive elements of any dtype between memory and registers: either as many elements as fit in 16 bytes
+// of the arithmetic type T, at an address aligned to the pack, or one. Loading and unpacking are separate, so that a
+// kernel can have several loads in flight.
 #pragma once
 
 #include <type_traits>
@@ -13,11 +13,11 @@ namespace gsc::cuda {
 template <typename T>
 inline constexpr int32_t kArithmeticDtype = sizeof(T) == 8 ? GSC_FP64 : GSC_FP32;
 
-/// Elements of a whole pack.
+/// Elements of a full pack.
 template <typename T>
 inline constexpr int kPackWidth = 16 / static_cast<int>(sizeof(T));
 
-/// From which of its first `Width` elements on an array can be read and written in packs: bit i for element i.
+/// From which of its first `Width` elements on an array can be accessed in packs: bit i for element i.
 template <int Width>
 GSC_DEVICE unsigned pack_heads(const void *p, int32_t dtype) {
   static_assert(Width == 2 || Width == 4);
@@ -29,7 +29,7 @@ GSC_DEVICE unsigned pack_heads(const void *p, int32_t dtype) {
   const unsigned every = period == 4 ? 0x1U : (period == 2 ? 0x5U : 0xfU);
   return every << first & ((1U << Width) - 1);
 }
-/// The first of `heads`, which fit all arrays of a pack; `n`, the number of elements, if there is none.
+/// The first of `heads`, the positions common to all arrays of a pack; `n`, the number of elements, if there is none.
 GSC_DEVICE int first_pack(unsigned heads, int n) {
   if (heads == 0) return n;
   int head = 0;
@@ -41,7 +41,7 @@ template <typename T, int Width>
 struct Elements {
   static_assert(Width == 1 || Width == kPackWidth<T>);
   static constexpr bool kWide = sizeof(T) == 8;
-  /// Bits of a pack, elements packed from the lowest word on.
+  /// Bits of a pack, elements packed from the lowest word up.
   using Raw = Words<Width *static_cast<int>(sizeof(T))>;
 
   /// Packs of this dtype fit in a Raw: all but the wide ones when T is float.
@@ -66,7 +66,7 @@ struct Elements {
     return load_sized<4>(p);
   }
 
-  /// As V: float, or double if T is. Of a dtype whose packs fit in `r`.
+  /// As V: float, or double if T is. Only for dtypes whose packs fit in `r`.
   template <typename V, int Bytes>
   GSC_DEVICE static void unpack(int32_t dtype, const Words<Bytes> &r, V (&x)[Width]) {
     with_dtype(dtype, [&](auto d) {
@@ -81,13 +81,13 @@ struct Elements {
   }
 };
 
-/// Writes a pack as any dtype, rounded once to nearest even.
+/// Stores a pack as any dtype, rounded once to nearest even.
 template <typename T, int Width>
 GSC_DEVICE void store_elements(int32_t dtype, char *p, const T (&x)[Width]) {
   with_dtype(dtype, [&](auto d) {
     using D = decltype(d);
     constexpr int kSize = sizeof(typename D::Stored);
-    // In pieces of at most 16 bytes: a whole pack of 32 would take registers from everything else.
+    // In pieces of at most 16 bytes: a full 32-byte pack would raise register pressure.
     constexpr int kPiece = Width * kSize > 16 ? 16 / kSize : Width;
 #pragma unroll
     for (int i = 0; i < Width; i += kPiece) {
@@ -99,8 +99,8 @@ GSC_DEVICE void store_elements(int32_t dtype, char *p, const T (&x)[Width]) {
   });
 }
 
-/// Calls f.template operator()<Width>(i) for packs that cover [0, n): whole packs from `head` on, and single elements
-/// before and after, spread over the threads of a team.
+/// Calls f.template operator()<Width>(i) for packs that cover [0, n): full packs from `head` on, single elements before
+/// and after, distributed over the threads of a team.
 template <typename T, typename F>
 GSC_DEVICE void for_packs(int n, int head, const Team &team, const F &f) {
   constexpr int kWidth = kPackWidth<T>;
@@ -111,8 +111,7 @@ GSC_DEVICE void for_packs(int n, int head, const Team &team, const F &f) {
   }
 }
 
-/// Packs of one array that are all read before the first of them is used. Size: bytes of an element, 0 if that is known at
-/// run time only.
+/// Packs of one array, all loaded before the first use. Size: bytes of an element; 0 if known at run time only.
 template <typename T, int Size, int Packs>
 struct Batch {
   static constexpr int kWidth = kPackWidth<T>;
@@ -120,7 +119,8 @@ struct Batch {
   using Raw = std::conditional_t<Size == 0, typename E::Raw, Words<Size * kWidth>>;
   Raw raw[Packs];
 
-  /// The packs are `stride` bytes apart, the last of them less than `left`. In place of others it reads the first again.
+  /// The packs are `stride` bytes apart and start below `left`. A pack beyond that is replaced by a reload of the
+  /// first.
   GSC_DEVICE void load(int32_t dtype, const char *p, int stride, int left) {
 #pragma unroll
     for (int r = 0; r < Packs; ++r) {
@@ -134,7 +134,7 @@ struct Batch {
   }
 };
 
-/// n elements of one value, by a team.
+/// Fills n elements with one value, as a team.
 GSC_DEVICE void fill_span(char *p, int32_t dtype, int n, double value, const Team &team) {
   const int bytes = static_cast<int>(dtype_bytes(dtype));
   for_packs<double>(n, first_pack(pack_heads<kPackWidth<double>>(p, dtype), n), team, [&]<int Width>(int i) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Casting, scaling, accumulating, clamping and filling on the device. What they compute is what the CPU's
-// elementwise_kernel.h computes, to the bit.
+// Casting, scaling, accumulating, clamping and filling on the device, with the same bits as the CPU's
+// elementwise_kernel.h.
 #include "core/cuda/elements.cuh"
 #include "core/cuda/elementwise.h"
 #include "core/cuda/launch.cuh"
 
 namespace gsc::cuda {
 
-constexpr int kBlocks = 4;  // of a multiprocessor
+constexpr int kBlocks = 4;  // per multiprocessor
 
-/// f(place, team) for every chunk that falls to this thread's team.
+/// Calls f(place, team) for every chunk of this thread's team.
 template <typename F>
 GSC_DEVICE void for_chunks(const PlanView &plan, const F &f) {
   const Team team = make_team(plan.warps_per_chunk);
@@ -20,7 +20,7 @@ GSC_DEVICE void for_chunks(const PlanView &plan, const F &f) {
   }
 }
 
-// Bytes that a thread has on the way: 48 KB on a multiprocessor, twice what fills the memory bus.
+// Bytes in flight per thread: 48 KB per multiprocessor, twice what saturates the memory bus.
 constexpr int kBytesInFlight = 48;
 
 /// y = op(x, y)
@@ -34,12 +34,12 @@ GSC_DEVICE void compute(const ElementwiseRule &rule, const T (&x)[Width], T (&y)
   });
 }
 
-/// Size: bytes of an element of src, and with ReadsDst of dst, or 0 if they are looked up and may be as many as T's.
+/// Size: bytes of an element of src, and with ReadsDst of dst; 0 if looked up, at most those of T.
 template <typename T, int Size, bool ReadsDst>
 GSC_DEVICE void compute_span(const ElementwiseRule &rule, const char *src, int32_t src_dtype, char *dst,
                              int32_t dst_dtype, int n, const Team &team) {
   constexpr int kWidth = kPackWidth<T>;
-  // Looked up, they have 2 and 4 bytes at least, so that two packs of each are 48 bytes.
+  // If looked up, they are at least 2 and 4 bytes, so that two packs of each are 48 bytes.
   constexpr int kPackBytes = kWidth * (Size == 0 ? static_cast<int>(sizeof(T)) : Size) * (ReadsDst ? 2 : 1);
   constexpr int kPacks = ReadsDst && Size == 0 ? 2 : kBytesInFlight / kPackBytes;
   const int src_bytes = static_cast<int>(dtype_bytes(src_dtype));
@@ -85,7 +85,7 @@ GSC_DEVICE void compute_span(const ElementwiseRule &rule, const char *src, int32
   }
 }
 
-/// Bits as they are, NaN and all.
+/// Copies bits unchanged, NaN included.
 GSC_DEVICE void copy_span(const char *src, char *dst, int bytes, const Team &team) {
   if (is_aligned(src, 16) && is_aligned(dst, 16)) {
     constexpr int kPacks = kBytesInFlight / 16;
@@ -112,7 +112,7 @@ GSC_DEVICE void copy_span(const char *src, char *dst, int bytes, const Team &tea
   for (int i = team.thread(); i < bytes; i += team.threads()) dst[i] = src[i];
 }
 
-// Left to itself, ptxas takes so few registers on some architectures that it has to spill.
+// Without the bound, ptxas limits registers so much on some architectures that it spills.
 static __global__ void __launch_bounds__(kThreads, 4) elementwise_kernel(const __grid_constant__ ElementwiseParams p) {
   const ElementwiseRule rule = resolve(p.op, p.a, p.b, p.factor, p.same);
   if (rule.nothing) return;

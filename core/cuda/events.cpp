@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ordering and copies between two CUDA backends, on one device or on two: all stream-ordered.
+// Ordering and copies between two CUDA backends, on the same device or two: all stream-ordered.
 #include "core/cuda/backend.h"
 
 namespace gsc::cuda {
@@ -7,10 +7,10 @@ namespace {
 
 struct Event {
   cudaEvent_t event;
-  unsigned long long capture;  ///< the capture it was recorded in; 0: none
+  unsigned long long capture;  ///< id of the capture it was recorded in; 0: none
 };
 
-/// The number of the capture that `stream` takes part in; 0: none.
+/// The id of the capture that `stream` takes part in; 0: none.
 unsigned long long capture_of(cudaStream_t stream, const char *what) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
@@ -47,8 +47,8 @@ void CudaBackend::record_event(void *event, gsc_stream stream) {
     e->capture = capture_of(to_stream(stream), what);
     GSC_CUDA_CALL(what, cudaEventRecord, e->event, to_stream(stream));
   } catch (const Error &) {
-    // What the event is to stand for is enqueued and cannot be taken back. So the call it belongs to must not fail
-    // because of the event: nobody needs to wait for work that is done.
+    // The work that the event marks is already enqueued, so the call must not fail because of the event. Waiting for
+    // the work replaces it: no one needs to wait for finished work.
     const DeviceGuard guard(context_);
     const RelaxedCapture relaxed;
     require_not_capturing(stream, what);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a kernel is put on a stream. Included by the .cu files only. The emulation of the tests brings its own enqueue().
+// Launching a kernel on a stream. Included by the .cu files only. The tests' emulation has its own enqueue().
 #pragma once
 
 #include <initializer_list>
@@ -32,7 +32,7 @@ cudaError_t preload(void (*kernel)(P...)) {
   return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(kernel));
 }
 
-/// Blocks of the kernel that a multiprocessor holds at once.
+/// Resident blocks of the kernel per multiprocessor.
 template <typename... P>
 cudaError_t count_blocks(int &blocks, void (*kernel)(P...), int threads) {
   return cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reinterpret_cast<const void *>(kernel), threads, 0);

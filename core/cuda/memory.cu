@@ -8,7 +8,7 @@
 
 namespace gsc::cuda {
 
-/// Data that travels in a kernel's parameters.
+/// Data passed in a kernel's parameters.
 struct Payload {
   unsigned char bytes[kParameterBytes];
 };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms of tensors and of all of them together, from the partial sums of a check.
+// Norms of each tensor and of all together, from the partial sums of a check.
 #include "core/cuda/device.cuh"
 #include "core/cuda/launch.cuh"
 #include "core/cuda/norm.h"
 
 namespace gsc::cuda {
 
-/// Norms of all tensors, a warp each, and over all of them, by the last block.
+/// Norms of all tensors, one warp each, and of all together, by the last block.
 static __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ NormParams p) {
   const ChunkPartial *partials = p.partials;
-  // Not below or equal, so that a NaN is taken; and nothing is above it afterwards.
+  // A NaN in b fails b <= a and is taken; a NaN in a is kept.
   const auto larger = [](double a, double b) { return a != a || b <= a ? a : b; };
   if (blockIdx.x == gridDim.x - 1) {
     __shared__ double largest[kWarps];

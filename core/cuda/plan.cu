@@ -6,7 +6,7 @@
 
 namespace gsc::cuda {
 
-/// `count` tensors from number `first` on, whose chunks end before `end_chunk`, and the tensor of each of the chunks.
+/// Writes `count` tensors from index `first` on, whose chunks end before `end_chunk`, and the tensor of each chunk.
 static __global__ void __launch_bounds__(kThreads)
     write_tensors_kernel(DeviceTensor *tensors, int32_t *tensor_of, const __grid_constant__ TensorBatch batch,
                          int64_t first, int count, int64_t end_chunk) {

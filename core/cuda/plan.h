@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel sees of a plan: plain structs shared by the host code that fills them and the device code that reads
-// them. Pointers are device addresses throughout.
+// A plan as kernels see it: plain structs shared by the host code that fills them and the device code that reads them.
+// All pointers are device addresses.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,9 +11,9 @@
 
 namespace gsc::cuda {
 
-inline constexpr int kThreads = 256;  ///< of a block, in all kernels that walk chunks
+inline constexpr int kThreads = 256;  ///< per block, in all kernels that walk chunks
 inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kMaxTiles = 64;          ///< of a chunk: 2^16 elements of 8 bytes
+inline constexpr int kMaxTiles = 64;          ///< per chunk: 2^16 elements of 8 bytes
 inline constexpr int kParameterBytes = 3840;  ///< payload of a kernel that carries data in its parameters
 
 /// One tensor as kernels read it: 32 bytes, two 16-byte loads.
@@ -31,10 +31,10 @@ struct PlanView {
   int64_t size;
   int64_t chunk_count;
   int32_t chunk_shift;
-  int32_t warps_per_chunk;  ///< 1, 2, 4 or 8: so many warps of a block share a chunk
+  int32_t warps_per_chunk;  ///< 1, 2, 4 or 8 warps of a block share a chunk
 };
 
-/// Counted by the blocks of a check and emptied by the last of them; one per plan, zeroed at first.
+/// Accumulated by the blocks of a check and cleared by the last one; one per plan, initially zero.
 struct CheckCounters {
   int64_t inf;
   int64_t nan;
@@ -43,7 +43,7 @@ struct CheckCounters {
   uint32_t apply_ticket;
 };
 
-/// Data that travels in a kernel's parameters.
+/// Data passed in a kernel's parameters.
 struct TensorBatch {
   static constexpr int kCount = kParameterBytes / static_cast<int>(sizeof(DeviceTensor));
   DeviceTensor tensors[kCount];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans in device memory: the mirrors of lists, made when the list is, and the tables that a stateless operation sends
+// Plans in device memory: the mirrors of lists, built with the list, and the tables that a stateless operation sends
 // along.
 #include "core/cuda/plan_on_device.h"
 
@@ -55,7 +55,7 @@ Scratch::~Scratch() {
     return;
   }
   const RelaxedCapture relaxed;
-  // cudaFree waits too, but does not promise to.
+  // cudaFree waits too, but does not guarantee it.
   (void)cudaStreamSynchronize(stream_);
   (void)cudaFree(data_);
   (void)cudaGetLastError();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory for one call: scratch that is allocated and freed in stream order, and a plan's tables in it. Both can
-// be captured in a graph, where they become memory nodes.
+// Device memory for one call: scratch allocated and freed in stream order, and a plan's tables in it. Both can be
+// captured in a graph, where they become memory nodes.
 #pragma once
 
 #include "core/cuda/backend.h"
 
 namespace gsc::cuda {
 
-/// Stream-ordered memory; freed, in stream order, with the object. On a device without memory pools it is allocated at
-/// once, freed when the stream has come there, and cannot be captured.
+/// Stream-ordered memory, freed in stream order with the object. On a device without memory pools it is allocated
+/// synchronously, freed once the stream has reached that point, and cannot be captured.
 class Scratch {
  public:
   Scratch(CudaBackend &backend, int64_t bytes, cudaStream_t stream);
@@ -38,7 +38,7 @@ class PlanOnDevice {
   ChunkPartial *partials_ = nullptr;
 };
 
-/// Where the parts of a plan's tables lie in one allocation.
+/// The layout of a plan's tables in one allocation.
 struct TableLayout {
   TableLayout(const Plan &plan, bool with_partials);
   int64_t tensor_of;

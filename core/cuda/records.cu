@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small kernels on records: what the host has to say travels in their parameters, so that it is ordered on the stream,
-// needs no staging memory and can be captured in a graph. The rules are those of core/rules/records.h and policy.h.
+// Small kernels on records. Host data is passed in their parameters, so that it is stream-ordered, needs no staging
+// memory and can be captured in a graph. The rules are those of core/rules/records.h and policy.h.
 #include "core/cuda/device.cuh"
 #include "core/cuda/launch.cuh"
 #include "core/cuda/records.h"
@@ -9,7 +9,7 @@ namespace gsc::cuda {
 
 static __global__ void record_kernel(const __grid_constant__ RecordJob job) { run_record_job(job, empty_summary()); }
 
-/// More lists than a batch holds come in several launches; what they add up to waits in the record.
+/// More lists than fit in a batch take several launches; the running total is kept in the record.
 static __global__ void update_kernel(ScalerRecord *record, const __grid_constant__ PointerBatch lists, int count,
                                      bool first, bool last) {
   UpdateSummary summary = first ? empty_summary() : record->last;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on records alone: launchers.
+// Operations on records only: launchers.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,9 +10,9 @@
 namespace gsc::cuda {
 
 cudaError_t preload_records();
-/// Any kind but kUpdate.
+/// Any kind except kUpdate.
 cudaError_t launch_record(const RecordJob &job, cudaStream_t stream);
-/// A part of an update's lists, as many as a batch holds.
+/// Part of an update's lists, at most a batch.
 cudaError_t launch_update(ScalerRecord *record, const PointerBatch &lists, int count, bool first, bool last,
                           cudaStream_t stream);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors of the CUDA runtime in the library's terms.
+// CUDA runtime errors in the library's terms.
 #include "core/cuda/runtime.h"
 
 namespace gsc::cuda {

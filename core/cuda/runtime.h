@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all host code of the CUDA backend needs: errors of the runtime as gsc::Error, the place of an address, and guards
-// that make the device current, or leave captures of other threads alone, and put things back as they were.
+// Shared by all host code of the CUDA backend: runtime errors as gsc::Error, the location of an address, and guards
+// that make the device current, or leave other threads' captures alone, and restore the previous state.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,36 +13,37 @@ namespace gsc::cuda {
 
 inline cudaStream_t to_stream(gsc_stream stream) { return static_cast<cudaStream_t>(stream); }
 
-/// The status that an error of the runtime becomes.
+/// The status for a runtime error.
 gsc_status status_of(cudaError_t error);
 
-/// Throws if `error` is one, with the runtime's text; `what` is what failed, such as "the check", and `call` the function
-/// that said so. Takes the error off the runtime, so that a later call does not report it again.
+/// Throws if `error` is not success, with the runtime's text; `what` is what failed, such as "the check", and `call`
+/// the function that reported it. Clears the runtime's last error, so that a later call does not report it again.
 void check(cudaError_t error, const char *what, const char *call);
-/// check() around a call of the runtime, which it names.
+/// check() around a runtime call, which it names.
 #define GSC_CUDA_CALL(what, function, ...) ::gsc::cuda::check(function(__VA_ARGS__), what, #function)
-/// The same of a launcher.
+/// The same for a launcher.
 inline void check_launch(cudaError_t error, const char *what) { check(error, what, "cudaLaunchKernel"); }
 
-/// What the library was built with and what the machine must have for it, as the end of a message; "" where that is not
-/// what an error is about.
+/// What the library was built with and what it requires of the machine, as the end of a message; "" for unrelated
+/// errors.
 const char *needs_of(cudaError_t error);
 
-/// Where an address lies, as the driver knows it.
+/// The location of an address, according to the driver.
 struct Place {
   enum class Kind { kUnknown, kHost, kDevice, kManaged };
-  Kind kind;  ///< kUnknown: memory that CUDA does not know, or that has been freed; kHost: pinned
+  Kind kind;  ///< kUnknown: unknown to CUDA, or freed; kHost: pinned
   int32_t device;
-  void *context;  ///< the CUDA context that allocated it; NULL: none, as memory from a pool, or unknown
+  void *context;  ///< the CUDA context that allocated it; NULL: none (memory from a pool) or unknown
 };
-/// Asks the driver, which neither needs a current context nor makes one. A context of the library's must have been opened.
+/// Asks the driver, which neither needs a current context nor creates one. Requires that the library has opened a
+/// context.
 Place place_of(const void *address);
 
-/// The CUDA context that a backend works in, from its creation to its end.
+/// The CUDA context of a backend, for its lifetime.
 class DeviceContext {
  public:
-  /// The primary context of the device, or with `use_current` the one that is current on the calling thread, which must
-  /// be of that device.
+  /// The primary context of the device, or with `use_current` the calling thread's current one, which must belong to
+  /// that device.
   DeviceContext(int32_t device, bool use_current);
   DeviceContext(const DeviceContext &) = delete;
   DeviceContext &operator=(const DeviceContext &) = delete;
@@ -52,17 +53,16 @@ class DeviceContext {
 
  private:
   int32_t device_;
-  int number_ = 0;  ///< the driver's for the device
+  int number_ = 0;  ///< the driver's number of the device
   bool retained_;
   void *handle_ = nullptr;
 };
 
-/// Enqueues a copy of device memory of one context to that of another, which may be the same.
+/// Enqueues a copy of device memory between two contexts, which may be the same.
 void copy_between(const DeviceContext &to_context, void *to, const DeviceContext &from_context, const void *from,
                   int64_t bytes, cudaStream_t stream);
 
-/// Makes a context current for the calling thread and restores what was there, also if that was a context of
-/// the caller's own or none at all.
+/// Makes a context current for the calling thread and restores the previous one, whether the caller's own or none.
 class DeviceGuard {
  public:
   explicit DeviceGuard(const DeviceContext &context);
@@ -75,8 +75,8 @@ class DeviceGuard {
   bool changed_ = false;
 };
 
-/// Lets this thread allocate, free and wait while another stream is being captured, which CUDA would otherwise break off:
-/// none of it has a place in that graph. Lives within a DeviceGuard.
+/// Lets this thread allocate, free and wait while another stream is being captured, which CUDA would otherwise
+/// invalidate: none of it belongs in that graph. Lives within a DeviceGuard.
 class RelaxedCapture {
  public:
   RelaxedCapture() : changed_(cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess) {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// An estimate of how long a pass takes with teams of so many warps. The teams take the chunks in turn, so that what each
-// has to move is known beforehand. A third of the resident warps is enough to fill the memory bus: that others have run
-// out of work costs nothing until fewer than that are left. benchmarks/gpu/model.py goes through the same passes chunk by
-// chunk and shows what a choice loses.
+// Estimates how long a pass takes with teams of a given number of warps. Teams take the chunks in turn, so each team's
+// share is known beforehand. A third of the resident warps saturates the memory bus: idle teams cost nothing until
+// fewer than that are busy. benchmarks/gpu/model.py simulates the same passes chunk by chunk and shows what a choice
+// loses.
 #include "core/cuda/teams.h"
 
 #include <algorithm>
@@ -14,28 +14,28 @@
 namespace gsc::cuda {
 namespace {
 
-// Of a multiprocessor: warps in the four blocks of a pass, and how many of them fill the memory bus, with the 16-byte
-// loads that each has in flight.
+// Per multiprocessor: warps in the four blocks of a pass, and how many of them saturate the memory bus, with 16-byte
+// loads in flight.
 constexpr int64_t kResidentWarps = 32;
 constexpr int64_t kSaturatingWarps = 10;
 
-// What it takes a team to find its next chunk, in elements that one warp moves meanwhile: 0.6 us at 3.4 KB/us and 16
-// bytes an element, between a check and a step.
+// Time for a team to find its next chunk, in elements that one warp moves meanwhile: 0.6 us at 3.4 KB/us and 16 bytes
+// per element, a value between check and step.
 constexpr double kOverhead = 128.0;
 
-/// shares[t]: elements of all chunks that fall to team t.
+/// shares[t]: elements of all chunks of team t.
 void fill_shares(const Plan &plan, Vec<int64_t> &shares) {
   const auto teams = static_cast<int64_t>(shares.size());
   const auto add = [&](int64_t team, int64_t elements) {
     if (team < teams) shares[static_cast<std::size_t>(team)] += elements;
   };
-  // As differences between neighbours first, so that a tensor of many whole chunks takes no longer than one of few.
+  // First as differences between neighbours, so that a tensor's cost does not grow with its number of whole chunks.
   std::fill(shares.begin(), shares.end(), int64_t{0});
   for (int64_t i = 0; i < plan.size(); ++i) {
     const int64_t whole = plan.tensor(i).count / plan.chunk_elements();
     const int64_t rest = plan.tensor(i).count % plan.chunk_elements();
     const int64_t first = plan.first_chunk(i) % teams;
-    const int64_t last = first + whole % teams;  // of those that get one more; goes round at the end
+    const int64_t last = first + whole % teams;  // of those that get one more; wraps around
     add(0, whole / teams * plan.chunk_elements());
     add(first, plan.chunk_elements());
     add(last, -plan.chunk_elements());
@@ -50,13 +50,13 @@ void fill_shares(const Plan &plan, Vec<int64_t> &shares) {
   for (std::size_t t = 1; t < shares.size(); ++t) shares[t] += shares[t - 1];
 }
 
-/// How long a pass takes, in elements that one warp moves in that time.
+/// Estimated time of a pass, in elements that one warp moves meanwhile.
 double estimate(Vec<int64_t> &shares, int64_t chunks, int64_t units, int32_t warps) {
   const auto teams = static_cast<int64_t>(shares.size());
   const int64_t saturating = std::clamp<int64_t>(units * kSaturatingWarps / warps, 1, teams);
   const auto nth = shares.begin() + (saturating - 1);
   std::nth_element(shares.begin(), nth, shares.end(), std::greater<>());
-  // Until as few are left as fill the bus, it is full; the longest of those is alone at the end.
+  // The bus stays full while enough teams are busy to saturate it; at the end the longest of these runs alone.
   const int64_t level = *nth;
   int64_t shared = 0;
   for (const int64_t share : shares) shared += std::min(share, level);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile as a warp reads it, a lane one 16-byte group of every row.
+// A tile as a warp reads it: one 16-byte group of every row per lane.
 #pragma once
 
 #include "core/cuda/device.cuh"
 
 namespace gsc::cuda {
 
-/// Magnitudes as signed integers, which order as the values do, with NaN above inf.
+/// Magnitudes as signed integers, which order like the values, with NaN above inf.
 GSC_DEVICE int32_t magnitude_bits(float x) { return static_cast<int32_t>(to_bits(x) & 0x7fffffffU); }
 GSC_DEVICE int64_t magnitude_bits(double x) { return static_cast<int64_t>(to_bits(x) & 0x7fffffffffffffffU); }
 GSC_DEVICE float magnitude(int32_t bits) { return from_bits(static_cast<uint32_t>(bits)); }
@@ -24,20 +24,20 @@ struct Tile {
   const char *data;  ///< first element
   int n;             ///< elements
   int lane;
-  int shift;  ///< bytes from the last address that is aligned to a group to data
+  int shift;  ///< bytes from the last group-aligned address to data
 
   GSC_DEVICE static int shift_of(const char *data) {
     return static_cast<int>(reinterpret_cast<uintptr_t>(data) & (kGroupBytes - 1));
   }
   GSC_DEVICE int rows() const { return (n * kSize + kRowBytes - 1) / kRowBytes; }
-  /// Elements of this lane's group in `row` that exist.
+  /// Number of existing elements in this lane's group of `row`.
   GSC_DEVICE int valid(int row) const {
     const int left = n - (row * kGroups + lane) * kWidth;
     return left < 0 ? 0 : (left < kWidth ? left : kWidth);
   }
   GSC_DEVICE const char *group(int row) const { return data + row * kRowBytes + lane * kGroupBytes; }
 
-  /// 16 bytes from an element on, one by one; what does not belong to the tile is 0, and is not read.
+  /// 16 bytes from an element on, one by one; what lies outside the tile is 0, and is not read.
   GSC_DEVICE Words<16> gather(const char *p) const {
     const char *end = data + n * kSize;
     Words<16> g = {};
@@ -59,7 +59,7 @@ struct Tile {
     return g;
   }
 
-  /// This lane's group of a row; what does not exist is 0.
+  /// This lane's group of a row; elements that do not exist are 0.
   GSC_DEVICE Words<16> load(int row) const {
     return shift == 0 && valid(row) == kWidth ? load_words<16>(group(row)) : gather(group(row));
   }
@@ -71,7 +71,7 @@ struct Tile {
     return Once ? load_once(p) : load_words<16>(p);
   }
 
-  /// The 16 bytes from `shift` on in two neighbouring blocks.
+  /// The 16 bytes at offset `shift` of two adjacent blocks.
   GSC_DEVICE Words<16> across(const Words<16> &low, const Words<16> &high) const {
     uint32_t w[8];
 #pragma unroll
@@ -90,7 +90,7 @@ struct Tile {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       g.w[i] = w[i];
-      // Only small elements can begin in the middle of a word.
+      // Only small elements can begin inside a word.
       if constexpr (kSize < 4) {
         g.w[i] = static_cast<uint32_t>((static_cast<uint64_t>(w[i + 1]) << 32 | w[i]) >> (shift % 4 * 8));
       }
@@ -98,9 +98,9 @@ struct Tile {
     return g;
   }
 
-  /// This lane's groups of `Rows` rows from `row` on; what does not exist is 0. By all lanes of a warp. Data that is not
-  /// aligned is read in aligned blocks all the same: the rest of a group is in the next lane's block, and that of the
-  /// last lane in the first block of the next row.
+  /// This lane's groups of `Rows` rows from `row` on; elements that do not exist are 0. Called by all lanes of a warp.
+  /// Misaligned data is still read in aligned blocks: the rest of a group is in the next lane's block, for the last
+  /// lane in the first block of the next row.
   template <bool Once, int Rows>
   GSC_DEVICE void load_rows(int row, Words<16> (&g)[Rows]) const {
 #pragma unroll
