@@ -11,8 +11,8 @@ JAVA = "bindings/java/src/main/java/io/github/gradscaler"
 CSHARP = "bindings/csharp/src/Enums.cs"
 PYTHON = "bindings/python/gradscaler/_enums.py"
 
-# By the first constant: the type, and what its names begin with in C. Bits of flags are left out: the other languages
-# have booleans for them.
+# By the first constant: the type, and the prefix of its names in C. Flag bits are left out: the other languages have
+# booleans for them.
 TYPES = {
     "GSC_OK": ("Status", "GSC_ERROR_"),
     "GSC_FP16": ("DType", "GSC_"),
@@ -84,7 +84,7 @@ def bytes_of(name):
 
 
 def translate(text, enums, spell):
-    """Constants in a comment as the language writes them: spell(type, name)."""
+    """Rewrites constants in a comment in the language's spelling: spell(type, name)."""
     for enum in enums:
         for constant, name, _ in enum.items:
             text = re.sub(rf"\b{constant}\b", lambda _, e=enum, n=name: spell(e.name, n), text)

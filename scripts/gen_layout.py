@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/layout.md: sizes, offsets and constants for authors of bindings. Part of scripts/gen-api.
 
-Types and comments are the header's. Numbers are those of tests/abi/layout.inc, which two compilers hold against the
-header (abi.headers), so that the page says what is compiled.
+Types and comments come from the header, numbers from tests/abi/layout.inc, which two compilers check against the header
+(abi.headers), so that the page matches the compiled code.
 """
 import re
 

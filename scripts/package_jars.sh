@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # The part jars of scripts/package, which sources it: the jar of classes, a jar of natives for every target, and the
-# folder from which Maven publishes all of them. What is tested is the loader's choice: a step of training by a JVM of
-# every system that runs here, with all natives on its class path.
+# folder from which Maven publishes them. Tests the loader's choice: a training step in a JVM of every system that runs
+# here, with all natives on its class path.
 # shellcheck disable=SC2154 # variables of scripts/package and scripts/targets.sh
 
-# java_of <target>: the program, of a JDK or of what scripts/setup packages has put into build/jre.
+# java_of <target>: the java program of a JDK, or the one that scripts/setup packages has put into build/jre.
 java_of() {
   case $1 in
     linux-x86_64) command -v java ;;
@@ -19,7 +19,7 @@ build_jars() { # <target>
     cmake --build "build/platforms/$1" --target gradscaler_java
 }
 
-# The library in a jar: what it exports, what it needs, which glibc.
+# Checks the library in a jar: its exports, its dependencies, its glibc.
 inspect_natives() { # <jar> <target>
   local folder=$work/natives/$2 library
   fresh "$folder" && python3 -m zipfile -e "$1" "$folder" &&

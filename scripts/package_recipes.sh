@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # The part recipes of scripts/package, which sources it: the recipes in packaging/, each built from these sources by its
-# own tool, and the result used by the program of tests/install. A recipe whose tool is not here is said to be unbuilt.
+# own tool, and the result used by the program of tests/install. A recipe without its tool is reported as not built.
 # shellcheck disable=SC2154 # variables of scripts/package
 
 # Built from the recipe, and used by its test package.
@@ -21,8 +21,8 @@ conan() {
   done
 }
 
-# Built and tested by rattler-build as a library of Python, which is what PyPI has of it. With the compiler of this
-# machine: conda's own would come from a channel.
+# Built and tested by rattler-build as a Python library, the form that PyPI has. Uses this machine's compiler: conda's
+# own would come from a channel.
 conda_build() {
   "$tools/python" - "$1" <<'end'
 import sys

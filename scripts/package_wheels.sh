@@ -1,14 +1,14 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # The part wheels of scripts/package, which sources it: the source distribution, and a wheel for Python 3.11 and later
-# (abi3) for each target. A wheel is tested by pip's choice of it for that platform, and by the tests in an interpreter
-# of the platform: here, Debian's for AArch64 under qemu, CPython for Windows under wine.
+# (abi3) for each target. Tests that pip selects the wheel for its platform, and runs the tests in an interpreter of the
+# platform: the native one, Debian's for AArch64 under qemu, CPython for Windows under wine.
 # shellcheck disable=SC2154 # variables of scripts/package and scripts/targets.sh
 
-# CPython for Windows as Maven Central has it: headers, import libraries, interpreter and standard library.
+# CPython for Windows from Maven Central: headers, import libraries, interpreter and standard library.
 windows_python=org.bytedeco:cpython:3.11.3-1.5.9:jar:windows-x86_64
 
-# A NumPy that wine runs: later ones call functions of the C runtime that wine 8 lacks.
+# A NumPy that works under wine: later ones call C runtime functions that wine 8 lacks.
 wine_numpy='numpy==1.26.*'
 
 # platform_of <target>: the end of its wheel's name.
@@ -19,7 +19,7 @@ platform_of() {
   esac
 }
 
-# The Python of a target that is not this machine, into $python_root. Fails, with the reason in $why, where there is none.
+# Puts the Python of a foreign target into $python_root. If there is none, fails with the reason in $why.
 find_python() { # <target>
   python_root=$work/python-$1 why=""
   [ -e "$python_root/complete" ] && return
@@ -47,8 +47,8 @@ unpack_debian() { # <architecture>
   fi
 }
 
-# The jar has no python3.dll, through which a module for all versions calls the interpreter. The one made here forwards
-# what the import library names, as the one of python.org does.
+# The jar has no python3.dll, through which an abi3 module calls the interpreter. The one made here forwards the names
+# of the import library, as python.org's does.
 unpack_windows() {
   local jar=$work/windows-python
   fresh "$jar"
@@ -66,17 +66,17 @@ unpack_windows() {
     >"$work/python3.dll.log" 2>&1 || why="python3.dll cannot be made, see $work/python3.dll.log"
 }
 
-# run_python [arguments...]: the interpreter of the target, with what is in $empty/site.
+# run_python [arguments...]: runs the interpreter of the target with $empty/site.
 run_python() {
   export PYTHONPATH=$empty/site PYTHONDONTWRITEBYTECODE=1
   case $runs_on in
     qemu) qemu-aarch64 -L "$python_root" "$python_root/usr/bin/python3" "$@" ;;
-    # Under wine Python takes pipes for its streams and nothing else.
+    # Under wine Python accepts only pipes as its streams.
     wine) : | run_program "$python_root/python.exe" "$@" 2>&1 | cat ;;
   esac
 }
 
-# Options of pip wheel for a target, into $options; fails, with the reason in $why, where it cannot be built.
+# Puts the options of pip wheel for a target into $options. If it cannot be built, fails with the reason in $why.
 options_for() { # <target>
   local include=$work/include-$1 config folder
   options=()
@@ -87,8 +87,8 @@ options_for() { # <target>
         "cmake.define.Python_LIBRARY=$python_root/libs/python3.lib")
       ;;
     linux-*)
-      # Debian's Python.h includes a header of the processor from where zig does not look. All 64-bit Linux systems agree
-      # on what the limited API takes from it.
+      # Debian's Python.h includes an architecture-specific header from a folder that zig does not search. What the
+      # limited API uses of it is the same on all 64-bit Linux systems.
       config=$(python3 -c 'import sysconfig; print(sysconfig.get_config_h_filename())')
       folder=$include/${1#linux-}-linux-gnu/$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
       fresh "$folder" && cp "$config" "$folder"
@@ -130,7 +130,7 @@ one_wheel() { # <target>
   test_wheel "$wheel" "$target"
 }
 
-# Into $out. That a wheel for Linux may have its tag is for auditwheel to say, which looks at the symbols asked for.
+# Into $out. Whether a wheel for Linux deserves its tag is checked by auditwheel, from the symbols it imports.
 tag_wheel() { # <wheel> <platform>
   local wheel=$1 plain=${2/manylinux_2_17/linux}
   if [[ $wheel != *"$plain.whl" ]]; then
@@ -139,14 +139,14 @@ tag_wheel() { # <wheel> <platform>
   case $2 in
     win_*) cp "$wheel" "$out" ;;
     *)
-      # auto is the oldest tag that it allows, and for the wheel's processor, which a name must not be unless it is here.
+      # auto is the oldest tag allowed, for the wheel's processor; an explicit tag must be of this machine's processor.
       PATH=$tools:$PATH "$tools/auditwheel" repair --only-plat --plat auto -w "$out" "$wheel" &&
         PATH=$tools:$PATH "$tools/auditwheel" show "$(compgen -G "$out/gradscaler-*$2.whl")"
       ;;
   esac
 }
 
-# What the files of an unpacked wheel need: an old glibc; on Windows nothing that a wheel would have to bring.
+# Checks what the files of an unpacked wheel need: an old glibc; on Windows no DLL that the wheel would have to bundle.
 inspect_wheel() { # <folder>
   local file extra
   while read -r file; do
@@ -172,7 +172,7 @@ test_wheel() { # <wheel> <target>
 
 test_wheel_there() { # <target>
   local more=()
-  # pip asks this machine, and not Windows, what pytest needs there.
+  # pip resolves pytest's requirements for this machine, not for Windows.
   [ "$runs_on" = wine ] && more=(colorama "$wine_numpy")
   where="pip for $(platform_of "$1")"
   if ! quietly "$log" "$tools/pip" install -q --target "$empty/site" --platform "$(platform_of "$1")" \
@@ -187,7 +187,7 @@ test_wheel_there() { # <target>
     return
   fi
   where+="; tests in its Python, $runs_on"
-  # Programs that a test starts would be those of this machine, or none.
+  # Tests would start this machine's programs, or none.
   if (quietly "$log" run_python -m gradscaler info && quietly "$log" run_python -m pytest -c "$PWD/pyproject.toml" \
     --rootdir "$PWD" -m "not programs" "$PWD/tests/python"); then
     report "$name" yes "$where" "ok: $(grep -oE '[0-9]+ passed' "$work/$log.log" | tail -n 1)"

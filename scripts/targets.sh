@@ -1,10 +1,10 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# What scripts/platforms and scripts/package share: the targets, and how one is configured and its programs are run.
-# Sourced from the root of the sources; sets all_targets.
+# Shared by scripts/platforms and scripts/package: the targets, and how to configure one and run its programs. Sourced
+# from the root of the sources; sets all_targets.
 
-# One row a target: name | zig's target | oldest glibc | how this machine runs it. What is released is built by zig;
-# mingw is Debian's MinGW g++.
+# One row per target: name | zig's target | oldest glibc | how this machine runs it. Releases are built by zig; mingw is
+# Debian's MinGW g++.
 target_table='
 linux-x86_64   | x86_64-linux-gnu.2.17  | 2.17 | here
 linux-aarch64  | aarch64-linux-gnu.2.17 | 2.17 | qemu
@@ -19,26 +19,26 @@ all_targets=$(awk -F'|' 'NF > 1 { printf "%s ", $1 }' <<<"$target_table" | tr -s
 release_targets=${all_targets/windows-mingw /}
 
 # Sets triple, glibc and runs_on of a target.
-# shellcheck disable=SC2034 # read by those who call it
+# shellcheck disable=SC2034 # read by callers
 read_target() { # <target>
   local row
   row=$(grep "^$1 " <<<"$target_table") || { echo "no target '$1'; there are: $all_targets" >&2; return 2; }
   IFS='|' read -r _ triple glibc runs_on <<<"${row// /}"
 }
 
-# Why this machine cannot build for the target that read_target has read, or nothing.
+# Prints why this machine cannot build for the target of read_target, or nothing.
 why_not_built() {
   [ "$triple" != mingw ] || command -v x86_64-w64-mingw32-g++-posix >/dev/null ||
     echo "no MinGW g++ (scripts/setup mingw)"
 }
 
-# Why this machine has no zig, or nothing.
+# Prints why this machine has no zig, or nothing.
 why_no_zig() {
   compgen -G 'build/zig/lib/python3*/site-packages/ziglang/zig' >/dev/null || command -v zig >/dev/null ||
     echo "zig was not found (scripts/setup zig)"
 }
 
-# Why programs of the target that read_target has read cannot run here, or nothing.
+# Prints why programs for the target of read_target cannot run here, or nothing.
 why_not_run() {
   case $runs_on in
     here) [ "$(uname -sm)" = "Linux x86_64" ] || echo "this is not Linux on x86-64" ;;
@@ -55,17 +55,17 @@ why_not_run() {
   esac
 }
 
-# Debian's package wine64 puts it where only its scripts look.
+# Debian's package wine64 installs it outside PATH.
 find_wine() { command -v wine64 || command -v wine || { [ -x /usr/lib/wine/wine64 ] && echo /usr/lib/wine/wine64; }; }
 
-# run_program <program> [arguments...]: runs a program of the target that read_target has read.
+# run_program <program> [arguments...]: runs a program for the target of read_target.
 run_program() {
   case $runs_on in
     qemu)
       if [ "$(uname -m)" = aarch64 ]; then "$@"; else qemu-aarch64 -L /usr/aarch64-linux-gnu "$@"; fi
       ;;
     wine)
-      # A Windows of its own, without the browser and .NET that wine would ask to download.
+      # A separate prefix, without the browser and .NET that wine would offer to download.
       WINEPREFIX=$wine_folder WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=" "$(find_wine)" "$@"
       ;;
     *) "$@" ;;
@@ -85,11 +85,11 @@ configure_target() {
     -DGRADSCALER_BUILD_BENCHMARKS=OFF -DGRADSCALER_BUILD_EXAMPLES=OFF "$@"
 }
 
-# library_of <folder>: the shared library that was built there.
+# library_of <folder>: the shared library built there.
 library_of() { find "$1/lib" "$1/bin" -type f \( -name 'libgradscaler.so.*' -o -name gradscaler.dll -o \
   -name 'libgradscaler.*.dylib' \) 2>/dev/null | head -n 1; }
 
-# inspect <file> <check> [options...]: what tests/abi knows about a library.
+# inspect <file> <check> [options...]: tests/abi's checks of a library.
 inspect() {
   local file=$1 check=$2
   shift 2

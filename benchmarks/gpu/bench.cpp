@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the CUDA backend by itself: ceilings of the memory, single passes, whole tails over the shapes of models. Calls
-// and graph replays are timed from C++, arrays hold noise, and the cache is emptied by reading before every run. A row
-// goes into the file as soon as it is there. goals.py judges the rows; bench.py loads this as a library and adds what
-// torch takes. Needs a driver and nothing else.
+// Benchmarks of the CUDA backend alone: memory ceilings, single passes, and whole tails over the shapes of models.
+// Calls and graph replays are timed from C++, arrays hold noise, and the cache is flushed by reading before every run.
+// Rows are written as soon as they are measured. goals.py evaluates them; bench.py loads this as a library and adds
+// PyTorch's times. Needs only a driver.
 //
 //   gradscaler_gpu_bench --rows raw.jsonl --shapes shapes.txt [--seconds 200] [--only TEXT] [--small]
 //
-// --only measures what has TEXT in its name, and the ceilings. --small is for a look at the program itself: everything is
-// tiny, and its numbers say nothing.
+// --only runs the ceilings and what has TEXT in its name. --small is for testing the program itself: everything is tiny
+// and its numbers mean nothing.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ class Memory {
     taken_.push_back(memory);
     return static_cast<char *>(memory);
   }
-  /// Tensors of these sizes, filled with noise. They begin `offset` elements past an address that is aligned to 512 bytes.
+  /// Tensors of these sizes, filled with noise, `offset` elements past an address that is aligned to 512 bytes.
   std::vector<gsc_tensor> tensors(const std::vector<int64_t> &counts, int32_t dtype, cudaStream_t stream,
                                   int64_t offset) {
     const int64_t size = dtype == GSC_FP32 ? 4 : 2;
@@ -86,7 +86,7 @@ struct Layout {
   const char *name;
   int32_t grad;
   int32_t copy;  ///< 0: none
-  /// Bytes of an element that a check and a step of AdamW move.
+  /// Bytes per element that a check and an AdamW step move.
   [[nodiscard]] int64_t check_bytes() const { return grad == GSC_FP32 ? 4 : 2; }
   [[nodiscard]] int64_t apply_bytes() const { return check_bytes() + 24 + (copy != 0 ? 2 : 0); }
 };
@@ -95,7 +95,7 @@ constexpr Layout kFp16{"fp16 grads", GSC_FP16, 0};
 constexpr Layout kBf16{"bf16 grads", GSC_BF16, 0};
 constexpr Layout kFp16Copy{"fp16 grads, 16-bit copy", GSC_FP16, GSC_FP16};
 
-/// An optimizer with a scaler over tensors of its own.
+/// An optimizer with a scaler over its own tensors.
 struct Training {
   Training(gradscaler::Context &context, cudaStream_t stream, OptimizerKind kind, const std::vector<int64_t> &counts,
            const Layout &layout, int64_t offset = 0)
@@ -129,7 +129,7 @@ struct Training {
   std::optional<gradscaler::Optimizer> optimizer;
 };
 
-/// What work enqueues, as a graph.
+/// The operations that `work` enqueues, as a graph.
 class Graph {
  public:
   Graph(cudaStream_t stream, const std::function<void()> &work) : stream_(stream) {
@@ -194,7 +194,7 @@ class Bench {
 
  private:
   [[nodiscard]] int64_t flush_bytes() const { return int64_t{settings_.small ? 4 << 10 : 512 << 20}; }
-  /// Elements of each of four tensors whose arrays of this size have 1 GiB together.
+  /// Elements of each of four tensors whose arrays of this size total 1 GiB.
   [[nodiscard]] std::vector<int64_t> large(int64_t size) const {
     return std::vector<int64_t>(4, (settings_.small ? int64_t{1} << 12 : int64_t{1} << 28) / size);
   }
@@ -202,7 +202,7 @@ class Bench {
     return name.find(settings_.only) != std::string::npos && Clock::now() < deadline_;
   }
 
-  /// A row of the file. `bytes` 0: none are counted.
+  /// Writes a row. `bytes` 0: no bandwidth.
   void add(const std::string &name, double microseconds, int64_t bytes) {
     const double rate = static_cast<double>(bytes) / microseconds / 1e3;
     if (name == "ceiling: copy") copy_rate_ = rate;
@@ -222,7 +222,7 @@ class Bench {
   [[nodiscard]] int warmups() const { return settings_.small ? 1 : 5; }
   [[nodiscard]] int runs() const { return settings_.small ? 1 : 30; }
 
-  /// Median on the device, with a cache that holds other data. The host is ahead: it enqueues while the cache is emptied.
+  /// Median time on the device with a cold cache. The host runs ahead: it enqueues while the cache is being flushed.
   double time(const std::function<void()> &work) {
     std::vector<double> times;
     for (int run = -warmups(); run < runs(); ++run) {
@@ -238,7 +238,7 @@ class Bench {
     return median(times);
   }
 
-  /// Median of the calling thread, with an idle device.
+  /// Median time of the calling thread with an idle device.
   double time_host(const std::function<void()> &work) {
     std::vector<double> times;
     for (int run = -warmups(); run < runs(); ++run) {
@@ -266,7 +266,7 @@ class Bench {
         time([&] { check(bench::update(arrays[0], arrays[1], arrays[2], bytes, stream_)); }), 6 * bytes);
   }
 
-  /// G1 to G3 and G9: check and step on their own, over gradients of 1 GiB.
+  /// G1 to G3 and G9: check and step alone, over 1 GiB of gradients.
   void passes(const Layout &layout, int64_t offset) {
     const std::string name = std::string(layout.name) + (offset != 0 ? ", misaligned" : "");
     if (!wanted("check, " + name) && !wanted("AdamW apply, " + name)) return;
@@ -385,7 +385,7 @@ Settings settings_of(int count, const char *const *arguments) {
 
 }  // namespace
 
-/// For bench.py too, which loads this from a shared library.
+/// Also for bench.py, which loads this as a shared library.
 extern "C" __attribute__((visibility("default"))) int gradscaler_gpu_bench(int count, const char *const *arguments) {
   try {
     Bench(settings_of(count, arguments)).run();

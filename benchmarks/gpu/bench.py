@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what torch takes for the steps that goals G2, G4 and G5 compare with, beside the library's own figures in
-the same process. Usage: bench.py --bench libgradscaler_gpu_bench.so --rows raw.jsonl --shapes shapes.txt [--seconds
-200].
+"""Measures PyTorch's times for goals G2, G4 and G5, and the library's own in the same process. Usage: bench.py --bench
+libgradscaler_gpu_bench.so --rows raw.jsonl --shapes shapes.txt [--seconds 200].
 
-The library's side is gradscaler_gpu_bench, loaded as a shared library: nothing of Python is in its times. torch's
-sequence is timed by events, eager and as a graph. Rows are added to the file as they come; goals.py joins and judges
+The library is measured by gradscaler_gpu_bench, loaded as a shared library: its times include no Python. torch's
+sequence is timed by events, eager and as a graph. Rows are appended as they are measured; goals.py merges and evaluates
 them."""
 import argparse
 import ctypes
@@ -24,7 +23,7 @@ FLUSH_BYTES = 512 << 20
 
 
 def noise(torch, count, dtype):
-    """Magnitudes of 2^-8 to 1, both signs, as gradscaler_gpu_bench has them."""
+    """Magnitudes of 2^-8 to 1, both signs, as in gradscaler_gpu_bench."""
     signs = torch.randint(0, 2, (count,), device="cuda", dtype=torch.int8) * 2 - 1
     return (torch.exp2(torch.rand(count, device="cuda") * -8) * signs).to(dtype)
 
@@ -36,8 +35,8 @@ class Torch:
         self.flush = noise(torch, FLUSH_BYTES // 4, torch.float32)
 
     def time(self, work):
-        """Median microseconds on the device. The cache is emptied by reading other data, which also gives the host a
-        start."""
+        """Median microseconds on the device. The cache is flushed by reading other data, which also gives the host a
+        head start."""
         torch = self.torch
         times = []
         for run in range(WARMUPS + RUNS):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Judges the rows that gradscaler_gpu_bench and bench.py have measured by goals G1 to G12 of docs/performance.md.
+"""Evaluates the rows of gradscaler_gpu_bench and bench.py against goals G1 to G12 of docs/performance.md.
 
   goals.py FOLDER
 
-Reads FOLDER/raw.jsonl, as far as a run has come, and writes goals.json, with every figure that a goal asks for,
-table.md and, if torch was measured, times_torch.svg beside it. A goal whose rows are missing is "not measured". """
+Reads FOLDER/raw.jsonl, complete or not, and writes goals.json with every figure that a goal needs, table.md and, if
+torch was measured, times_torch.svg beside it. A goal whose rows are missing is "not measured". """
 import json
 import os
 import sys
@@ -16,7 +16,7 @@ COLUMNS = ["case", "us", "bytes", "GB/s", "of copy", "torch us", "times torch"]
 
 
 def wanted():
-    """(goal, case, column, limit, at least that?)"""
+    """(goal, case, column, limit, whether the limit is a minimum)"""
     for label in ("fp16", "bf16", "fp32"):
         yield "G1", f"check, {label} grads", "of copy", 1.0, True
     yield "G2", "AdamW apply, fp32 grads", "of copy", 0.92, True
@@ -42,8 +42,7 @@ def wanted():
 
 
 def join(lines):
-    """{case: row}; rows of one case are joined, the later ones count. A last line that a killed run left half is
-    dropped."""
+    """{case: row}; rows of one case are merged, later ones win. A truncated last line of a killed run is dropped."""
     rows = {}
     for line in lines:
         try:

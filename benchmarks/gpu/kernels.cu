@@ -38,7 +38,7 @@ __global__ void read_kernel(const char *from, uint32_t *out, int64_t groups) {
 #pragma unroll
     for (int r = 0; r < kBatch; ++r) all ^= w[r].w[0] ^ w[r].w[1] ^ w[r].w[2] ^ w[r].w[3];
   }
-  if (out != nullptr) *out = all;  // never; keeps the loads
+  if (out != nullptr) *out = all;  // never true; keeps the loads
 }
 
 __global__ void update_kernel(char *a, char *b, char *c, int64_t groups) {
@@ -58,7 +58,7 @@ __global__ void update_kernel(char *a, char *b, char *c, int64_t groups) {
   }
 }
 
-/// A sign, one of the eight exponents below 1, and random digits. Two elements of 16 bits to a word.
+/// A sign, one of the eight exponents below 1, and a random mantissa. Two 16-bit elements per word.
 GSC_DEVICE uint32_t noise(uint32_t bits, int32_t dtype) {
   if (dtype == GSC_FP32) return (bits & 0x807fffffU) | ((bits >> 23 & 7U) + 119U) << 23;
   const bool half = dtype == GSC_FP16;

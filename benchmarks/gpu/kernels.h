@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The benchmarks' own kernels: what a device's memory can do at most, noise to train on, and how a cache is emptied.
+// The benchmarks' own kernels: peak memory bandwidth, noise as training data, and flushing the cache.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,9 +8,9 @@
 
 namespace bench {
 
-/// Bytes must be multiples of 16 and addresses aligned to it. Each returns the launch's error.
+/// Bytes and addresses must be multiples of 16. Each returns the launch's error.
 cudaError_t copy(void *to, const void *from, int64_t bytes, cudaStream_t stream);
-/// Reads all of it. Evicts what else was in the cache, and leaves no lines behind that still have to be written.
+/// Reads all of it. Evicts everything else from the cache and leaves no dirty lines.
 cudaError_t read(const void *from, int64_t bytes, cudaStream_t stream);
 /// Reads and writes three arrays.
 cudaError_t update(void *a, void *b, void *c, int64_t bytes, cudaStream_t stream);

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the launch shapes of the CUDA backend lose, by a model of the memory bus: no device is needed, and nothing
+"""The bandwidth that the CUDA backend's launch shapes lose, by a model of the memory bus: needs no device, and nothing
 here has been measured on one.
 
   model.py LAUNCH_SHAPES [--warps]
 
-LAUNCH_SHAPES is the program cuda.launch_shapes of the tests, which asks the library how it cuts a list into chunks
-and how many warps share one. The figure of a shape and a pass is the time that its bytes take at full bandwidth over
-the time that the model gives: 1 is a pass that keeps the bus full from its first byte to its last. A list of 100 MB
-or more must reach LEAST, a smaller one what it reached before (FORMER); exit status 1 if one does not. --warps adds
-the figures of every choice there was.
+LAUNCH_SHAPES is the program cuda.launch_shapes of the tests, which asks the library how it divides a list into chunks
+and how many warps share one. The figure of a shape and a pass is the time for its bytes at full bandwidth divided by
+the time of the model: 1 is a pass that saturates the bus throughout. A list of 100 MB or more must reach LEAST, a
+smaller one what it reached before (FORMER); exit status 1 if one does not. --warps adds the figures of every possible
+choice.
 
-The model: a team of warps takes its chunks in turn, as the kernels do, every time needs OVERHEAD to find where the
-next one lies, and then moves its bytes. A warp has 2 KB of loads in flight, which arrive after 0.6 us: 3.4 KB/us. All
-teams together move no more than the bus does, and share it evenly.
+The model: a team of warps takes its chunks in turn, as the kernels do, needs OVERHEAD to find each, and then moves its
+bytes. A warp has 2 KB of loads in flight, with a latency of 0.6 us: 3.4 KB/us. All teams together move no more than the
+bus does, and share it evenly.
 """
 import argparse
 import heapq
@@ -25,18 +25,18 @@ import shapes
 LEAST = 0.95
 OVERHEAD = 0.6  # us
 MULTIPROCESSORS = {"H200": 132, "B200": 148}
-# Bytes an element, bytes that a warp moves in a us, and what the bus moves for each multiprocessor of the device: of an
-# H200 4.5 TB/s where it only reads, 4.3 where it writes too.
+# Bytes per element, bytes that a warp moves per us, and what the bus moves per multiprocessor of the device: an H200
+# reads 4.5 TB/s, and reads and writes 4.3.
 PASSES = {"check fp16": (2, 3374.0, 4.5e6 / 132), "check fp32": (4, 3856.0, 4.5e6 / 132),
           "AdamW, 28 bytes": (28, 3388.0, 4.3e6 / 132)}
 SHAPES = {**shapes.SETS, "4 x 2^26": [1 << 26] * 4, "2^31": [(1 << 31) + 4096]}
-# Of an H200, when choose_warps did not yet look at partial rounds.
+# Of an H200, before choose_warps considered partial rounds.
 FORMER = {"ResNet-50": (0.910, 0.953, 0.994), "1000 x 1024": (0.431, 0.603, 0.917),
           "10000 x 64": (0.136, 0.240, 0.698)}
 
 
 class Library:
-    """What the library decides."""
+    """The library's choice."""
 
     def __init__(self, program):
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -53,10 +53,10 @@ class Library:
 
 
 def simulate(chunks, teams, team_rate, bus_rate):
-    """Microseconds until all chunks have been moved; rates in elements a us."""
+    """Microseconds to move all chunks; rates in elements per us."""
     waiting = [(OVERHEAD, team, team) for team in range(min(teams, len(chunks)))]  # (when, team, chunk)
     active = []  # (level of `moved` at which the chunk is done, team, chunk)
-    moved = now = 0.0  # elements that a team has moved that was active all the time
+    moved = now = 0.0  # elements moved by a team that was active throughout
     while active or waiting:
         rate = min(team_rate, bus_rate / len(active)) if active else 0.0
         done = now + (active[0][0] - moved) / rate if active else float("inf")

@@ -44,7 +44,7 @@ def t5_base(layers=12, width=768, hidden=3072, vocabulary=32128):
     return [vocabulary * width] + (encoder * layers + [32 * 12, width]) + (decoder * layers + [32 * 12, width])
 
 
-# Those that the goals are about come first.
+# Those of the goals come first.
 SETS = {
     "ResNet-50": resnet50(),
     "1000 x 1024": [1024] * 1000,

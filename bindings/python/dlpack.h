@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of DLPack that are used here, with the layout that its specification fixes, so that nothing has to be
- * installed: tensors, the capsules that carry them, and the table of functions for C of version 1.2.
+ * The parts of DLPack that are used here, with the layout of its specification, so that nothing has to be installed:
+ * tensors, the capsules that carry them, and version 1.2's table of C functions.
  */
 #ifndef GRADSCALER_PYTHON_DLPACK_H
 #define GRADSCALER_PYTHON_DLPACK_H
@@ -37,7 +37,7 @@ typedef struct DlManagedVersioned {
 
 enum { kDlReadOnly = 1 };
 
-/* Functions that are not called here are void pointers of the same size. */
+/* Functions not called here are void pointers of the same size. */
 typedef struct DlExchange {
   uint32_t major;
   uint32_t minor;
@@ -45,7 +45,7 @@ typedef struct DlExchange {
   void *allocate;
   void *to_managed;
   void *from_managed;
-  /* Fills in a view that lasts until control returns; -1 with an exception. May be NULL. */
+  /* Fills in a view that is valid until control returns; -1 with an exception. May be NULL. */
   int (*view)(void *object, DlTensor *out);
   void *current_stream;
 } DlExchange;

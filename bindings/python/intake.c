@@ -14,7 +14,7 @@ static const char kBufferHolder[] = "gradscaler.buffer";
 static const char kDlHolder[] = "gradscaler.dlpack";
 static const char kDlVersionedHolder[] = "gradscaler.dlpack_versioned";
 
-/* A tuple of numbers, empty for NULL; NULL if memory is short, which Py_BuildValue passes on. */
+/* A tuple of numbers, empty for NULL; NULL if allocation failed, which Py_BuildValue passes on. */
 static PyObject *extents(const int64_t *values, int count) {
   PyObject *tuple = PyTuple_New(values ? count : 0);
   for (int i = 0; tuple && values && i < count; ++i) {
@@ -48,7 +48,7 @@ PyObject *gsc_buffer_view(PyObject *object) {
     free(view);
     return NULL;
   }
-  /* Not every exporter keeps to the limit: ctypes nests arrays as deep as one likes. */
+  /* Not every exporter respects the limit: ctypes nests arrays to any depth. */
   if (view->suboffsets || view->ndim > PyBUF_MAX_NDIM) {
     PyErr_SetString(PyExc_BufferError, view->suboffsets ? "the buffer has indirect rows" : "too many dimensions");
     PyBuffer_Release(view);
@@ -66,7 +66,7 @@ PyObject *gsc_buffer_view(PyObject *object) {
                        sizes(view->strides, view->ndim));
 }
 
-/* Destructors may run while an exception is on its way, and a producer's deleter may call into Python. */
+/* Destructors may run while an exception is set, and a producer's deleter may call into Python. */
 static void release_dlpack(PyObject *holder) {
   DlManaged *managed = (DlManaged *)PyCapsule_GetPointer(holder, kDlHolder);
   PyObject *type, *value, *traceback;

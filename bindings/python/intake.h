@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Looks into arrays of other Python libraries without copying: by the buffer protocol and by DLPack. Both functions
- * return a tuple whose first item holds the memory: as long as it lives the array cannot be freed or resized by its
- * owner. Judging what was found (dtype, device, order) is left to look.py.
+ * Reads arrays of other Python libraries without copying, through the buffer protocol and DLPack. Both functions return
+ * a tuple whose first item holds the memory: while it lives, the owner cannot free or resize the array. look.py
+ * validates the result (dtype, device, order).
  */
 #ifndef GRADSCALER_PYTHON_INTAKE_H
 #define GRADSCALER_PYTHON_INTAKE_H
@@ -15,9 +15,8 @@
 PyObject *gsc_buffer_view(PyObject *object);
 
 /*
- * Takes over a capsule from __dlpack__, versioned or not:
- * (holder, address, code, bits, lanes, device_type, device_index, readonly, shape, strides in elements, has_strides).
- * Without strides the array is contiguous in C order.
+ * Consumes a capsule from __dlpack__, versioned or not: (holder, address, code, bits, lanes, device_type, device_index,
+ * readonly, shape, strides in elements, has_strides). Without strides the array is contiguous in C order.
  */
 PyObject *gsc_dlpack_view(PyObject *capsule);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XLA FFI handlers over the C ABI, for the CPU and for CUDA: unscale and check, the update of a scale by PyTorch's rule
-// or by any policy, and a step of an optimizer. What is written shares its memory with the operand that it replaces; XLA copies beforehand where the operand is still needed. Nothing
-// is kept between calls but one context a device, so that handlers may run at once. The meaning of operands is fixed by
-// gradscaler/jax/, the binary interface is in xla_ffi.h.
+// XLA FFI handlers over the C ABI, for the CPU and CUDA: unscale and check, the update of a scale by PyTorch's rule or
+// any policy, and an optimizer step. Outputs alias the operands that they replace; XLA copies an operand first where it
+// is still needed. Only one context per device is kept between calls, so handlers may run concurrently. gradscaler/jax/
+// defines the operands; the ABI is in xla_ffi.h.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -74,7 +74,7 @@ gsc_tensor tensor_of(const xla_ffi::Buffer &buffer) {
   return GSC_TENSOR_INIT(buffer.data, count, dtype_of(buffer.dtype));
 }
 
-// One call of a handler: its operands, and where it runs.
+// One call of a handler: its operands and its device.
 class Call {
  public:
   Call(const xla_ffi::CallFrame &frame, int32_t device_type) : frame_(frame) {
@@ -88,7 +88,7 @@ class Call {
   [[nodiscard]] int64_t arg_count() const { return frame_.args.size; }
   [[nodiscard]] int64_t ret_count() const { return frame_.rets.size; }
 
-  // A single number in the device's memory.
+  // A scalar in device memory.
   template <typename T>
   [[nodiscard]] T *word(int64_t arg) const {
     const xla_ffi::Buffer &buffer = *frame_.args.buffers[arg];
@@ -97,7 +97,7 @@ class Call {
     return static_cast<T *>(buffer.data);
   }
 
-  // Such a number, which result `ret` replaces.
+  // The same, aliased by result `ret`.
   template <typename T>
   [[nodiscard]] T *word_in_place(int64_t arg, int64_t ret) const {
     (void)in_place(arg, ret);
@@ -122,7 +122,7 @@ class Call {
     return to;
   }
 
-  // The value of a float that is not negative. Waits for the device if that is not the CPU.
+  // The value of a non-negative float. Waits for the device unless it is the CPU.
   [[nodiscard]] double value(int64_t arg) const;
 
   template <typename T>
@@ -141,7 +141,7 @@ class Call {
   }
 
  private:
-  // Finds the stream, and returns the index of the device. Neither call fails for a handler that runs on CUDA.
+  // Gets the stream, and returns the index of the device. Neither call fails for a handler that runs on CUDA.
   int32_t place_on_cuda() {
     const xla_ffi::Api &api = *frame_.api;
     require(api.struct_size >= offsetof(xla_ffi::Api, device_ordinal_get) + sizeof api.device_ordinal_get,
@@ -176,7 +176,7 @@ List make_list(gsc_context *context, const std::vector<gsc_tensor> &tensors) {
 double Call::value(int64_t arg) const {
   const float *value = word<float>(arg);
   if (on_host_) return *value;
-  // The C ABI's one way to read a number in any device's memory.
+  // The C ABI's only way to read a number from any device's memory.
   const List list = make_list(context_, {tensor(arg)});
   gsc_tensor_diagnosis found;
   check(gsc_tensor_list_diagnose_sync(list.get(), &found, nullptr, 1, stream_));
@@ -208,7 +208,7 @@ gsc_scaler_options policy_of(const Call &call) {
   options.flags = static_cast<uint32_t>(call.attribute<int32_t>("flags"));
   options.min_scale = static_cast<float>(call.attribute<double>("min_scale"));
   options.max_scale = static_cast<float>(call.attribute<double>("max_scale"));
-  // The first scale is replaced at once, but has to lie within the limits.
+  // The initial scale is replaced at once, but must be within the limits.
   options.init_scale = options.max_scale > 0.0F ? options.max_scale : std::max(options.min_scale, 1.0F);
   options.growth_interval = call.attribute<int32_t>("growth_interval");
   options.growth_factor = call.attribute<double>("growth_factor");
@@ -232,7 +232,7 @@ void update_policy(const Call &call) {
   auto *const scale = call.word_in_place<float>(0, 0);
   auto *const growth_tracker = call.word_in_place<int32_t>(1, 1);
   auto *const counters = call.counters_in_place(2, 2);
-  // The rule is the scaler's. It sees one gradient, which is inf or not.
+  // Applies the scaler's rule to a single gradient that is inf or not.
   float gradient = *call.word<float>(3) != 0.0F ? std::numeric_limits<float>::infinity() : 0.0F;
   const gsc_scaler_options options = policy_of(call);
   gsc_scaler *made = nullptr;
@@ -266,7 +266,7 @@ void step(const Call &call) {
   const int64_t count = call.ret_count() / (1 + slots);
   require(call.ret_count() == (1 + slots) * count && call.arg_count() == 4 + (2 + slots) * count,
           "four operands, and for each parameter its gradient and a result for it and each of its states are needed");
-  // Gradients, then what is written: parameters and state.
+  // Gradients, then the outputs: parameters and state.
   std::vector<List> lists;
   for (int64_t kind = 0; kind < 2 + slots; ++kind) {
     std::vector<gsc_tensor> tensors;
@@ -305,7 +305,7 @@ xla_ffi::Error *handle(xla_ffi::CallFrame *frame, int32_t device_type) noexcept 
   const xla_ffi::Extension *extension = frame->extension_start;
   if (extension != nullptr && extension->type == xla_ffi::kMetadataExtension) {
     xla_ffi::Metadata &metadata = *reinterpret_cast<const xla_ffi::MetadataExtension *>(extension)->metadata;
-    // The layouts are those of older runtimes too, which would refuse a version later than their own.
+    // Older runtimes have the same layouts, but refuse a version later than their own.
     const int32_t runtime = frame->api != nullptr ? frame->api->version.minor_version : xla_ffi::kOldestMinorVersion;
     metadata.api_version.major_version = xla_ffi::kMajorVersion;
     metadata.api_version.minor_version = std::min(runtime, xla_ffi::kNewestMinorVersion);

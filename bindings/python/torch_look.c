@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See torch_look.h. The layout is a row of words: for each tensor its dtype and device, its rank, its extents and its
- * strides; a single 0 for None.
+ * See torch_look.h. A layout is a sequence of words: for each tensor its dtype and device, rank, extents and strides; a
+ * single 0 for None.
  */
 #define PY_SSIZE_T_CLEAN
 #include "torch_look.h"
@@ -17,7 +17,7 @@ typedef struct Words {
   size_t capacity;
 } Words;
 
-/* Room for `more` words at the end; NULL if memory is short. */
+/* Appends room for `more` words; NULL if allocation failed. */
 static int64_t *extend(Words *words, size_t more) {
   if (words->count + more > words->capacity) {
     const size_t capacity = 2 * (words->count + more) + 64;
@@ -38,7 +38,7 @@ static const DlExchange *exchange_of(PyObject *api) {
   return found && found->view ? found : NULL;
 }
 
-/* A view that negates its memory says so nowhere in DLPack. One with several elements has gaps. */
+/* DLPack does not tell that a view is negated. One with several elements has gaps. */
 static int is_negated(PyObject *tensor, const DlTensor *view) {
   for (int32_t i = 0; i < view->ndim; ++i) {
     if (view->shape[i] != 1) return 0;
@@ -52,11 +52,11 @@ static int is_negated(PyObject *tensor, const DlTensor *view) {
 
 typedef enum Seen { kSeen, kUnknown, kNoMemory } Seen;
 
-/* Words of a tensor of the most dimensions that are looked at, far more than anybody has. */
+/* Words of a tensor of the maximum rank, far more than is used in practice. */
 enum { kMostDims = 64, kMostWords = 3 + 2 * kMostDims };
 
-/* Writes the words of `tensor`, which may be None, and its address. Returns their count; 0 if DLPack cannot describe it,
- * or if it is not exactly of one of the two types. */
+/* Writes the words of `tensor`, which may be None, and its address. Returns their count; 0 if DLPack cannot describe
+ * it, or if its type is neither of the two. */
 static size_t describe(const DlExchange *exchange, PyObject *tensor, PyObject *type, PyObject *parameter,
                        int64_t *words, void **address) {
   *address = NULL;
@@ -114,7 +114,7 @@ PyObject *gsc_torch_look(PyObject *api, PyObject *tensors, PyObject *type, PyObj
   return result;
 }
 
-/* A layout that tensors are held against one by one. */
+/* A layout to compare tensors with, one by one. */
 typedef struct Known {
   const char *at;
   size_t left;
@@ -136,7 +136,8 @@ static int open_bytes(PyObject *bytes, Known *known) {
   return 1;
 }
 
-/* 1: parameter i and its gradient are as before, and the gradient's address is written; 0: not; -1: an exception. */
+/* 1: parameter i and its gradient are unchanged, and the gradient's address is written; 0: changed; -1: an exception.
+ * */
 static int is_same(const DlExchange *exchange, PyObject *param, PyObject *name, PyObject *type, PyObject *parameter,
                    Known *params, Known *addresses, Known *grads, void **address) {
   int64_t words[kMostWords];
@@ -167,7 +168,7 @@ PyObject *gsc_torch_same(PyObject *api, PyObject *lists, PyObject *tensors, PyOb
   Py_ssize_t done = 0;
   for (Py_ssize_t l = 0; same == 1 && l < list_count; ++l) {
     PyObject *list = PyList_GetItem(lists, l);
-    /* Reading .grad can run code of the user's, where it warns: sizes are those of now. */
+    /* Reading .grad can run user code when it warns, so sizes are read again. */
     same = list && PyList_Check(list);
     for (Py_ssize_t i = 0; same == 1 && i < PyList_Size(list); ++i, ++done) {
       PyObject *param = PyList_GetItem(list, i);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See torch_threads.h. A region is opened by GOMP_parallel, which compilers emit calls of and which LLVM's and Intel's
- * runtimes have too. Compiling this with -fopenmp would not do: it must be the very runtime that PyTorch has loaded,
- * often a copy of its own.
+ * See torch_threads.h. A region is opened by GOMP_parallel, which compilers call and which LLVM's and Intel's runtimes
+ * also provide. Compiling this with -fopenmp would not do: it must be the very runtime that PyTorch has loaded, often a
+ * copy of its own.
  */
 #define _GNU_SOURCE
 #include "torch_threads.h"
@@ -16,7 +16,7 @@
 
 typedef void (*OpenRegion)(void (*body)(void *), void *argument, unsigned threads, unsigned flags);
 
-/* Written by the thread that has the GIL, always with the same values in a process. */
+/* Written by the thread that holds the GIL, always with the same values in a process. */
 static OpenRegion open_region = NULL;
 static pid_t process = 0;
 
@@ -36,14 +36,14 @@ static void take_tasks(void *argument) {
   }
 }
 
-/* A gsc_parallel_for_fn. The region has PyTorch's number of threads even for fewer tasks: another would make the runtime
- * stop some and start others. Inside of another region it has one thread, which is enough. */
+/* A gsc_parallel_for_fn. The region uses PyTorch's number of threads even for fewer tasks: another number would make
+ * the runtime stop and start threads. Nested in another region it has one thread, which is enough. */
 static void run_tasks(void *user, int32_t count, gsc_task_fn body, void *argument) {
   Work work = {body, argument, count, 0};
   if (process == getpid()) {
     open_region(take_tasks, &work, (unsigned)(uintptr_t)user, 0);
   } else {
-    take_tasks(&work); /* the threads were those of the parent */
+    take_tasks(&work); /* the threads belonged to the parent process */
   }
 }
 
@@ -55,7 +55,7 @@ int gsc_use_torch_threads(gsc_context_options *options) {
   if (!found) found = dlsym(torch, "GOMP_parallel");
   dlclose(torch); /* PyTorch is never unloaded */
   if (!found) return 0;
-  memcpy(&open_region, &found, sizeof open_region); /* ISO C has no cast for it */
+  memcpy(&open_region, &found, sizeof open_region); /* ISO C has no such cast */
   process = getpid();
   options->parallel_for = run_tasks;
   options->parallel_for_user = (void *)(uintptr_t)options->num_threads;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The part of XLA's binary interface for foreign functions that jax_ffi.cpp uses, so that the handlers are in every
-// wheel without jaxlib being there when it is built. The layouts are facts of xla/ffi/api/c_api.h (openxla.org), the
-// same from jaxlib 0.5 (API 0.1) to 0.10 (API 0.3); tests/python/xla_ffi_layout.cpp compares them with the installed
-// jaxlib. Structures begin with their size, so that what a runtime does not have yet can be told. Names are ours.
+// The part of XLA's FFI ABI that jax_ffi.cpp uses, so that every wheel has the handlers and building needs no jaxlib.
+// The layouts are facts of xla/ffi/api/c_api.h (openxla.org), unchanged from jaxlib 0.5 (API 0.1) to 0.10 (API 0.3);
+// tests/python/xla_ffi_layout.cpp compares them with the installed jaxlib. Structures begin with their size, so that
+// fields that a runtime lacks can be detected. Names are ours.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 namespace xla_ffi {
 
 constexpr int32_t kMajorVersion = 0;
-/// The oldest and the newest minor version that these layouts were compared with.
+/// The oldest and newest minor version that these layouts were compared with.
 constexpr int32_t kOldestMinorVersion = 1;
 constexpr int32_t kNewestMinorVersion = 3;
 
@@ -24,7 +24,7 @@ enum ExtensionType : int32_t { kMetadataExtension = 1 };
 struct Error;
 struct ExecutionContext;
 
-/// What every structure but the small ones begins with.
+/// The head of every structure except the small ones.
 struct Extension {
   std::size_t struct_size;
   ExtensionType type;
@@ -129,7 +129,8 @@ struct Metadata {
   uint32_t traits;
 };
 
-/// The extension of a call that asks what a handler is instead of running it. Older runtimes do so without an Api.
+/// The extension of a call that queries a handler's metadata instead of running it. Older runtimes do so without an
+/// Api.
 struct MetadataExtension {
   Extension base;
   Metadata *metadata;

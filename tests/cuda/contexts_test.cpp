@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which CUDA context the library works in, on the emulated devices: none appears on a thread that has none, the caller's
-// stays current, memory of another one is refused, captures of other threads go on, and devices without memory pools
-// serve too.
+// Which CUDA context the library works in, on the emulated devices: threads without a context stay without one, the
+// caller's context stays current, memory of another context is refused, other threads' captures continue, and devices
+// without memory pools work too.
 #include <thread>
 
 #include "tests/cuda/training.h"
@@ -10,7 +10,8 @@
 namespace gsc_test {
 namespace {
 
-/// Runs f on a thread that has never used CUDA, and expects that it has no context afterwards and got none in between.
+/// Runs f on a thread that has never used CUDA, and expects it to end without a context, and to have had none in
+/// between.
 template <typename F>
 void on_bare_thread(const F &f) {
   const int64_t before = emulation::implicit_context_count();
@@ -44,7 +45,7 @@ TEST(BareThread, ListsOnTheCpuAreChecked) {
   });
 }
 
-/// A grid of more blocks than fit would leave some for a second round.
+/// A larger grid than is resident would leave blocks for a second round.
 TEST(Grid, CheckHasTheBlocksThatFit) {
   for (const int blocks : {3, 4, 6}) {
     emulation::set_resident_blocks(blocks);
@@ -59,7 +60,7 @@ TEST(Grid, CheckHasTheBlocksThatFit) {
   emulation::set_resident_blocks(4);
 }
 
-/// As a finalizer's thread does.
+/// As on a finalizer's thread.
 TEST(BareThread, DestroysEverything) {
   const int64_t objects = emulation::objects_in_use(), bytes = emulation::bytes_in_use();
   {
@@ -230,7 +231,7 @@ TEST(CurrentContext, AScalerSpansTwoContextsOfOneDevice) {
   });
 }
 
-/// What may be called on one thread while another captures its own stream.
+/// Calls that are allowed on one thread while another captures its own stream.
 TEST(OtherThreadsCapture, IsNotDisturbed) {
   const Contexts contexts;
   auto training = std::make_unique<Training>(contexts.cuda);

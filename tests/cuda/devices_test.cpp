@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lists of two CUDA contexts under one scaler, each on a stream of its own, against CPU contexts: the same bits. The
-// contexts are of two devices where there are two, else both of the one. No mixing of the CPU and CUDA.
+// Lists of two CUDA contexts under one scaler, each on its own stream, against CPU contexts: the same bits. The
+// contexts are on two devices if there are two, else on the same one. The CPU and CUDA are not mixed.
 #include "tests/cuda/twin.h"
 
 namespace gsc_test {
@@ -27,7 +27,7 @@ class DeviceStream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// Objects over the parameters and gradients of one device.
+/// Objects over the parameters and gradients on one device.
 struct Part {
   Part(const Context &context, const std::vector<gsc_tensor> &p, const std::vector<gsc_tensor> &g)
       : params(make_list(context, p)),
@@ -45,7 +45,7 @@ class CudaDevices : public ::testing::Test {
     ASSERT_GSC_OK(gsc_device_get_count(GSC_DEVICE_CUDA, &count));
     second_ = count > 1 ? 1 : 0;
   }
-  /// A twin whose device memory is of `device`.
+  /// A twin with memory on `device`.
   static Twin make_twin(int32_t dtype, int64_t count, int device) {
     const OnDevice current(device);
     return {dtype, count};

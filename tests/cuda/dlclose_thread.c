@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unloads the library while a thread lives that has used CUDA through it, and lets that thread end afterwards: what the
- * CUDA runtime keeps for each thread must not be cleaned up by code that is gone. Usage: dlclose_thread <library>. Works
- * without a device; CUDA is then asked in vain.
+ * Unloads the library while a thread lives that has used CUDA through it, then lets that thread exit: the CUDA
+ * runtime's per-thread data must not be cleaned up by unmapped code. Usage: dlclose_thread <library>. Works without a
+ * device; the CUDA calls then fail.
  */
 #include <dlfcn.h>
 #include <gradscaler/api.h>

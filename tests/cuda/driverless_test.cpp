@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The real library on a machine without a CUDA driver or device: it loads, counts no devices, works on the CPU, and
-// says why it cannot do more. Skipped where there is a device.
+// The real library on a machine without a CUDA driver or device: it loads, reports no devices, works on the CPU, and
+// says why CUDA is unavailable. Skipped where there is a device.
 #include <string>
 
 #include "tests/support/objects.h"
@@ -17,7 +17,7 @@ class Driverless : public ::testing::Test {
     if (count > 0) GTEST_SKIP() << "there is a CUDA device";
     ASSERT_EQ(count, 0);
   }
-  /// What every refusal says.
+  /// Common to all error messages.
   const char *reason() const {
     return std::string(gsc_library_get_build_info()).find("CUDA: none") != std::string::npos ? "built without CUDA"
                                                                                              : "cudaError";

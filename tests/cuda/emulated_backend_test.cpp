@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The backend's host code on the emulated device: launches, waits and allocations of a step, stream capture, rebinding,
-// device words, bad input, and that nothing is left behind.
+// device scalars, bad input, and leaks.
 #include <limits>
 #include <new>
 
@@ -168,7 +168,7 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
   EXPECT_EQ(report->scale, 64.0f);
 }
 
-/// The CPU refuses such a step; here nobody can be told in time.
+/// The CPU refuses such a step; here an error could not be reported in time.
 TEST(EmulatedBackend, ALearningRateThatIsNoneSkipsTheStep) {
   const Contexts contexts;
   const Training training(contexts.cuda);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every call of the runtime and of the driver that an operation makes fails in turn, on the emulated devices. The
-// operation then reports an error that names the call, leaves context and capture mode of the thread as they were, and
-// has done nothing or all of it: tried again it gives what it gives without the failure. Nothing is left behind.
+// Every runtime and driver call that an operation makes fails in turn, on the emulated devices. The operation then
+// reports an error that names the call, restores the thread's context and capture mode, and has done nothing or
+// everything: a retry gives the same result as without the failure. Nothing leaks.
 #include <functional>
 
 #include "tests/cuda/training.h"
@@ -10,7 +10,7 @@
 namespace gsc_test {
 namespace {
 
-/// Host allocations that are alive, by the context's own allocator.
+/// Live host allocations, counted by the context's own allocator.
 int64_t host_blocks = 0;
 void *allocate_counted(void *, int64_t bytes, int64_t alignment) {
   ++host_blocks;
@@ -37,7 +37,7 @@ Context make_counted_context() {
   return Context(context);
 }
 
-/// All that exists and must be as it was in the end.
+/// Everything that exists and must be unchanged at the end.
 struct Inventory {
   int64_t host = host_blocks;
   int64_t bytes = emulation::bytes_in_use();
@@ -50,7 +50,7 @@ void PrintTo(const Inventory &i, std::ostream *out) {
        << " references";
 }
 
-/// What the operations work on. The second list is another context's, of the same scaler.
+/// What the operations work on. The second list belongs to another context, but to the same scaler.
 struct World {
   World()
       : context(make_counted_context()),
@@ -85,7 +85,7 @@ struct World {
     return report;
   }
 
-  /// All that an operation may change.
+  /// Everything that an operation may change.
   std::vector<char> content() {
     std::vector<char> all;
     const auto add = [&](const void *data, size_t bytes) {
@@ -218,7 +218,7 @@ gsc_status set_pointers(World &w) {
   return gsc_tensor_list_set_pointers(w.grads(), addresses.data(), 2, nullptr);
 }
 
-/// Keeps what `create` makes until the world ends.
+/// Keeps what `create` makes for the rest of the test.
 template <typename T, typename Create, typename Destroy>
 gsc_status make(World &w, const Create &create, const Destroy &destroy) {
   T *made = nullptr;
@@ -412,7 +412,7 @@ TEST(FailingCalls, AHalfLoadedOptimizerWaitsForAnotherLoad) {
   EXPECT_GSC_OK(w.training.step());
 }
 
-/// Destruction has no way to report anything; it frees what it can and puts the thread back as it was.
+/// Destruction cannot report errors; it frees what it can and restores the thread.
 TEST(FailingCalls, OfDestruction) {
   int64_t calls = 0;
   const auto destroy = [](std::unique_ptr<World> &w, int64_t failing) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unloads the library while objects of it still live on a CUDA device, and loads it again. Usage: gpu_dlclose <library>.
- * Exit status 77: there is no device, or the library has no CUDA.
+ * Unloads the library while objects of it still live on a CUDA device, and loads it again. Usage: gpu_dlclose
+ * <library>. Exit status 77: no device, or a library without CUDA.
  */
 #include <dlfcn.h>
 #include <gradscaler/api.h>

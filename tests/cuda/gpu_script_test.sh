@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # A dry run of scripts/gpu with stand-ins: nvidia-smi and compute-sanitizer are scripts, the programs run the emulated
-# device. Shows that the script runs what it should, says what it left out, and keeps what a stopped run has measured; of a
-# GPU it shows nothing. Usage: gpu_script_test.sh <source folder> <cuda.emulated> <emulated bench> <shapes.txt>
+# device. Shows that the script runs what it should, reports what it left out, and keeps the results of a stopped run;
+# it shows nothing about a GPU. Usage: gpu_script_test.sh <source folder> <cuda.emulated> <emulated bench> <shapes.txt>
 set -euo pipefail
 source=$1 tests=$2 bench=$3 shapes=$4
 folder=$(mktemp -d)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only a real CUDA device can show: graphs that are captured and replayed, streams side by side, a tensor of more
-// than 2^31 elements, and that the library gets along with this program's own CUDA runtime. Skipped without a device.
+// What only a real CUDA device can show: graph capture and replay, concurrent streams, a tensor of more than 2^31
+// elements, and coexistence with this program's own CUDA runtime. Skipped without a device.
 #include <cuda_runtime_api.h>
 
 #include <thread>

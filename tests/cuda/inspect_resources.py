@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what ptxas said about the kernels (the .usage files of cmake/record_resources.sh): for every architecture the
-same kernels, no spills and no local memory, at most 64 registers for those that apply a step in fp32 on sm_90, and a
-library below 25 MB that needs neither libcuda nor libcudart. Usage: inspect_resources.py <readelf> <library> <usage
-files...>."""
+"""Checks ptxas's report on the kernels (the .usage files of cmake/record_resources.sh): the same kernels on every
+architecture, no spills and no local memory, at most 64 registers for fp32 steps on sm_90, and a library below 25 MB
+that needs neither libcuda nor libcudart. Usage: inspect_resources.py <readelf> <library> <usage files...>."""
 import os
 import re
 import subprocess

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the machine code of the kernels that move most of the bytes, and holds it to a budget: instructions for an
-element on the shortest way round the inner loop, loads and stores of 128 bits, no local memory.
+"""Checks the machine code of the kernels that move most of the bytes against a budget: instructions per element on the
+shortest path through the inner loop, 128-bit loads and stores, no local memory.
 
   inspect_sass.py CUOBJDUMP OBJECT...   of which it reads check.cu.o, apply_fp32.cu.o and elementwise.cu.o, for sm_90
-  inspect_sass.py --self-test           code that breaks each rule is found out
+  inspect_sass.py --self-test           code that breaks each rule is detected
 
-nvdisasm must lie beside cuobjdump or in PATH. The shortest way is the one of the cheapest dtypes that make the moves
+nvdisasm must be beside cuobjdump or in PATH. The shortest path is that of the cheapest dtypes with the loads and stores
 of a budget, without slow paths of divisions.
 """
 import dataclasses
@@ -94,7 +94,7 @@ def successors(function):
 
 
 def shortest_loop(function, wanted):
-    """Instructions of the shortest way round a loop with exactly these moves, {("load", 16): 4, ...}; None: there is
+    """Instructions of the shortest path through a loop with exactly these moves, {("load", 16): 4, ...}; None: there is
     none. Moves of other widths are not allowed on it. A key may also be the name of an instruction, of which there
     are to be so many at least."""
     code, follow = function.code, successors(function)
@@ -137,7 +137,7 @@ def has_local_memory(function):
 
 @dataclasses.dataclass
 class Budget:
-    """The shortest way round a loop with these moves takes at most `most` instructions for each of its elements."""
+    """The shortest path through a loop with these moves takes at most `most` instructions per element."""
     what: str
     source: str
     function: str  # a regular expression

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Says what the library makes of a list, for benchmarks/gpu/model.py. A line of input is a number of multiprocessors and
-// the elements of each tensor; the answer is a line of elements of a chunk, warps that share one, and teams in the grid.
+// Prints the launch shapes that the library chooses, for benchmarks/gpu/model.py. An input line is a number of
+// multiprocessors and the elements of each tensor; an output line is the elements per chunk, the warps that share a
+// chunk, and the teams in the grid.
 #include <cstdio>
 #include <iostream>
 #include <sstream>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stateless operations, diagnose, check and unscale: what the kernels compute on the device is what the
-// CPU backend computes, bit for bit, for every dtype, length around an edge, misalignment and kind of values, whatever
-// the order in which blocks and threads run.
+// The stateless operations, diagnose, check and unscale: kernels give the CPU backend's results, bit for bit, for every
+// dtype, lengths around every boundary, misalignments and kinds of values, in any order of blocks and threads.
 #include "tests/cuda/twin.h"
 
 namespace gsc_test {
@@ -24,7 +23,7 @@ class CudaOps : public ::testing::TestWithParam<Case> {
   }
   void TearDown() override { set_order(0); }
 
-  /// f(twins, kind) for every kind of values, each in another order of blocks and threads.
+  /// Calls f(twins, kind) for every kind of values, each with another order of blocks and threads.
   template <typename F>
   void for_all_values(const F &f) {
     Twins twins = edge_twins(GetParam().dtype, GetParam().offset);
@@ -168,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(All, CudaOps,
                            return text(dtype_name(info.param.dtype), "_offset_", info.param.offset);
                          });
 
-// Wherever a tensor begins, its sum has the bits of an aligned one's.
+// The bits of a tensor's sum do not depend on its alignment.
 TEST(CudaNorm, EveryMisalignment) {
   SKIP_WITHOUT_DEVICE();
   const Contexts contexts;
@@ -196,7 +195,7 @@ TEST(CudaNorm, EveryMisalignment) {
   }
 }
 
-// Blocks go round several times over full chunks, and the threads that join one round are late for the next.
+// Blocks take several rounds of full chunks, and the threads that join one round are late for the next.
 TEST(CudaNorm, ManyRounds) {
   SKIP_WITHOUT_DEVICE();
   const Contexts contexts;

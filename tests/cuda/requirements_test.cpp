@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A driver that is too old, and a device that the library has no code for: the error says what there is and what is
-// needed, nothing is left behind, and it works once the cause is gone.
+// A driver that is too old, and a device that the library has no code for: the error says what was found and what is
+// needed, nothing leaks, and everything works once the cause is gone.
 #include <string>
 
 #include "tests/cuda/twin.h"
@@ -11,7 +11,7 @@ namespace {
 
 namespace emulation = gsc::cuda::emulation;
 
-/// Fails a call of the runtime for as long as it lives.
+/// Makes a runtime call fail for as long as it lives.
 class Failing {
  public:
   Failing(const char *call, cudaError_t error) { emulation::fail_always(call, error); }
@@ -20,7 +20,7 @@ class Failing {
   ~Failing() { emulation::fail_always("", cudaSuccess); }
 };
 
-/// What opening a context on device 0 says. It must fail, and leave no context, memory or object of CUDA's.
+/// The error of opening a context on device 0. It must fail, and leak no CUDA context, memory or object.
 std::string refusal(const char *call, cudaError_t error) {
   const int64_t bytes = emulation::bytes_in_use(), objects = emulation::objects_in_use();
   const int references = emulation::reference_count(emulation::primary_context(0));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lists as hardware will see them: thousands of tensors of random sizes, so that a block has many rounds, teams of 1, 2,
-// 4 and 8 warps, and an overflow in the middle. A step with clipping must leave the bits that the CPU leaves. The
-// emulation says which teams there were; on a GPU the lists are as long as a GPU takes, 10^8 elements.
+// Realistic lists: thousands of tensors of random sizes, so that a block has many rounds, teams of 1, 2, 4 and 8 warps,
+// and an overflow in the middle. A step with clipping must give the CPU's bits. The emulation reports which teams were
+// used; on a GPU the lists have a realistic size, 10^8 elements.
 #include <algorithm>
 #include <set>
 #include <tuple>
@@ -24,7 +24,7 @@ struct Shape {
 
 class Shapes : public ::testing::TestWithParam<Shape> {};
 
-/// One side of the comparison: the library's objects over either memory.
+/// One side of the comparison: the library's objects in host or device memory.
 struct Side {
   Side(const Context &context, const std::vector<gsc_tensor> &param_tensors,
        const std::vector<gsc_tensor> &grad_tensors, const std::vector<gsc_tensor> &copy_tensors,
@@ -84,8 +84,8 @@ INSTANTIATE_TEST_SUITE_P(All, Shapes,
                                            Shape{"mixed_fp64", GSC_FP64, GSC_FP64, GSC_FP16, 300, 5000, 0}),
                          [](const auto &info) { return info.param.name; });
 
-/// A team for each warp, and all blocks at the ticket at once: the last one must not join before the slowest warp of any
-/// other has written. Every check has other sums than the one before, so that an old one is noticed.
+/// One-warp teams, and all blocks at the ticket at once: the last one must not join before the slowest warp of every
+/// other has written. Sums differ from check to check, so that stale ones are noticed.
 TEST(Ticket, WaitsForEveryWarp) {
   SKIP_WITHOUT_DEVICE();
   const Contexts contexts;
@@ -113,7 +113,7 @@ TEST(Ticket, WaitsForEveryWarp) {
 #if defined(GSC_CUDA_EMULATION)
 namespace emulation = gsc::cuda::emulation;
 
-/// Lists of tensors that are parts of one allocation, and steps on them, some with an overflow.
+/// Lists of tensors within one allocation, and steps on them, some with an overflow.
 class Steps {
  public:
   Steps(const Contexts &contexts, const std::vector<int64_t> &sizes, int32_t kind, int64_t misaligned, uint64_t seed)
@@ -169,7 +169,7 @@ class Steps {
   std::unique_ptr<Side> host_, device_;
 };
 
-/// One size of team for all launches, whichever the backend would choose.
+/// Forces one team size for all launches, whatever the backend would choose.
 class Teams : public ::testing::TestWithParam<std::tuple<int, int32_t>> {
  protected:
   void SetUp() override { emulation::set_team(std::get<0>(GetParam())); }
@@ -177,7 +177,7 @@ class Teams : public ::testing::TestWithParam<std::tuple<int, int32_t>> {
 };
 
 /// Small tensors for many rounds, one of several chunks with a short last one, misaligned ones, and the three kernels
-/// that have teams: check with and without writing, the step, and with LAMB the sweep for the moments.
+/// that have teams: check, unscale, the step, and with LAMB the moments sweep.
 TEST_P(Teams, SameBitsInSeveralRounds) {
   const auto &[warps, kind] = GetParam();
   const Contexts contexts;
@@ -209,7 +209,7 @@ INSTANTIATE_TEST_SUITE_P(All, Teams,
                                   (std::get<1>(info.param) == GSC_LAMB ? "_lamb" : "_adamw");
                          });
 
-/// From few tensors for a multiprocessor to many, the backend comes to choose every size of team by itself.
+/// From few tensors per multiprocessor to many, the backend chooses each team size at some point.
 TEST(ChosenTeams, AreOfEverySize) {
   const Contexts contexts;
   std::set<int> seen;
@@ -230,7 +230,7 @@ TEST(ChosenTeams, AreOfEverySize) {
 }
 #endif
 
-/// Random bit patterns of magnitude below 2, subnormal ones and those whose squares underflow among them.
+/// Random bit patterns of magnitude below 2, including subnormals and values whose squares underflow.
 void fill_bits(Twin &twin, Random &random) {
   const int32_t dtype = twin.host().dtype();
   const uint64_t finite = dtype == GSC_FP32 ? 0xbfffffffbfffffffU : 0xbfffbfffbfffbfffU;  // no highest bit of exponent
@@ -244,7 +244,7 @@ void fill_bits(Twin &twin, Random &random) {
 
 class RandomBits : public ::testing::TestWithParam<int32_t> {};
 
-/// Small tensors by the thousand and large ones, of random bits: two steps, the second on what the first has left.
+/// Thousands of small tensors and some large ones, of random bits: two steps, the second on the results of the first.
 TEST_P(RandomBits, SameBits) {
   SKIP_WITHOUT_DEVICE();
 #if defined(GSC_CUDA_EMULATION)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole steps on the device against the CPU backend: every optimizer, dtype, flag and way of clipping, with
-// groups, misaligned tensors and skipped steps. Parameters, state, gradients, copies, reports and histories have the
-// same bits.
+// Whole steps on the device against the CPU backend: every optimizer, dtype, flag and kind of clipping, with groups,
+// misaligned tensors and skipped steps. Parameters, state, gradients, copies, reports and histories have the same bits.
 #include "tests/cuda/twin.h"
 
 namespace gsc_test {

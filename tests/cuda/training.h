@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of the backend's host code share: the objects of a training step on an emulated device.
+// Shared by the tests of the backend's host code: the objects of a training step on an emulated device.
 #ifndef GRADSCALER_TESTS_CUDA_TRAINING_H
 #define GRADSCALER_TESTS_CUDA_TRAINING_H
 #include "tests/cuda/twin.h"

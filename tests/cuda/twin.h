@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The same tensors twice, in host memory for a CPU context and on a CUDA device for a CUDA context, and the comparison
-// of both, bit for bit but for the payload of a NaN. Compiled against shim/ the device is the emulated one, else it is
+// The same tensors twice, in host memory for a CPU context and on a CUDA device for a CUDA context, and their
+// comparison, bit for bit except for NaN payloads. Compiled against shim/ the device is the emulated one, else it is
 // CUDA device 0, and the tests are skipped if there is none.
 #ifndef GRADSCALER_TESTS_CUDA_TWIN_H
 #define GRADSCALER_TESTS_CUDA_TWIN_H
@@ -43,7 +43,7 @@ inline void copy_to_host(void *host, const void *device, int64_t bytes) {
   ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
 }
 
-/// Makes a device the one that memory comes from.
+/// While it lives, memory is allocated on `device`.
 class OnDevice {
  public:
   explicit OnDevice(int device) {
@@ -94,7 +94,7 @@ struct TwinWord {
   DeviceBytes memory;
 };
 
-/// What a tensor is filled with.
+/// What to fill a tensor with.
 enum class Values { kOrdinary, kTiny, kHuge, kWithInf, kWithNan, kZero };
 
 class Twin {
@@ -110,7 +110,7 @@ class Twin {
   gsc_tensor host_tensor() { return host_.tensor(); }
   gsc_tensor device_tensor() { return GSC_TENSOR_INIT(memory_.data() + skip_, host_.count(), host_.dtype()); }
 
-  /// The host's values to the device.
+  /// Copies the host's values to the device.
   void upload() { copy_to_device(memory_.data() + skip_, host_.data(), host_.bytes()); }
 
   void fill(Values kind, Random &random) {
@@ -129,7 +129,7 @@ class Twin {
     upload();
   }
 
-  /// Equal elements, and nothing written outside of the device's tensor.
+  /// Checks that elements are equal, and that nothing was written outside the device's tensor.
   ::testing::AssertionResult same() const {
     std::vector<char> all(static_cast<size_t>(skip_ + host_.bytes() + 64));
     copy_to_host(all.data(), memory_.data(), static_cast<int64_t>(all.size()));
@@ -171,7 +171,7 @@ inline std::vector<gsc_tensor> device_tensors(Twins &twins) {
   return result;
 }
 
-/// Tensors of every dtype in turn and of every length around the edges of groups, rows, tiles and chunks.
+/// Tensors of every dtype in turn, with lengths around the boundaries of groups, rows, tiles and chunks.
 inline Twins edge_twins(int32_t dtype, int64_t offset) {
   Twins result;
   const int64_t group = 16 / dtype_size(dtype);
@@ -194,14 +194,14 @@ inline Context make_cuda_context(int device) {
   return Context(context);
 }
 
-/// Both contexts. The device's is of the emulated device 0.
+/// Both contexts; the device's is on emulated device 0.
 struct Contexts {
   Contexts() : cpu(make_context(1)), cuda(make_cuda_context(0)) {}
   Context cpu;
   Context cuda;
 };
 
-/// NaN is NaN, everything else is compared bit for bit.
+/// All NaN are equal; everything else is compared bit for bit.
 inline bool same_value(double a, double b) {
   return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof a) == 0;
 }

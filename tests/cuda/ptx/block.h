@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the scheduler (machine.cpp) and the memory (memory.cpp) know of a block under way.
+// What the scheduler (machine.cpp) and the memory (memory.cpp) know about a running block.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ struct Warp {
 inline constexpr int kNobody = -1;
 inline constexpr int kSeveral = -2;
 
-/// Who touched a byte of shared memory last, and in which epoch of block and warp.
+/// The last accesses to a byte of shared memory, with the epochs of block and warp.
 struct Touch {
   int writer = kNobody;      ///< a thread, or kSeveral by atomic operations
   int write_warp = kNobody;  ///< the writers' warp, or kSeveral
@@ -42,7 +42,7 @@ struct Touch {
   std::array<uint32_t, kMaxWarps> reading_lanes{};
 };
 
-/// A store on its way to memory.
+/// A store that has not reached memory.
 struct Pending {
   uint8_t value;
   uint32_t thread;
@@ -73,15 +73,15 @@ struct Options {
   const char *drop = nullptr;
 };
 const Options &options();
-/// True for a barrier or fence that a mutant lacks.
+/// True for a barrier or fence that the mutant drops.
 bool is_dropped(int site);
 std::mt19937_64 &random_numbers();
-/// Counts an instruction that other threads can notice, and may switch to another.
+/// Counts an instruction that other threads can observe, and may switch threads.
 void tick(Thread &t);
 
 // memory.cpp, for the scheduler.
 
-/// A launch begins: the caches of `multiprocessors` are empty.
+/// Starts a launch: the caches of `multiprocessors` are empty.
 void reset_caches(int multiprocessors);
 /// Writes pending stores of a block to memory, in random order, until `keep` are left.
 void drain(Block &block, std::size_t keep);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The arithmetic of PTX, written from its specification ("Parallel Thread Execution ISA", NVIDIA) and not from the
-// project's own rules, which it is there to check. All rounding is to nearest even, as the host's default is.
+// PTX arithmetic, written from its specification ("Parallel Thread Execution ISA", NVIDIA) and not from the project's
+// own rules, which it checks. All rounding is to nearest even, as is the host's default.
 #pragma once
 
 #include <bit>
@@ -41,7 +41,7 @@ T remainder(T a, T b) {
   return b == 0 ? static_cast<T>(0x5a5a5a5a5a5a5a5aULL) : static_cast<T>(a % b);
 }
 
-/// Of a number and a NaN the number, for floating point.
+/// Of a number and a NaN, returns the number; for floating point.
 template <typename T>
 T smaller(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) return std::fmin(a, b);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The scheduler: every thread of the resident blocks is a fiber with a stack of its own. At random instructions, and at
-// every barrier, another one that can go on is picked at random, from any block: blocks interleave as on a device.
+// The scheduler: every thread of the resident blocks is a fiber with its own stack. At random instructions, and at
+// every barrier, it switches to a random runnable thread of any block, so that blocks interleave as on a device.
 #include "machine.h"
 
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t kStackBytes = std::size_t{64} << 10;
 constexpr int kResidentBlocks = 8;
-constexpr int kLongestRun = 64;  ///< instructions seen by the machine until a thread is switched
+constexpr int kLongestRun = 64;  ///< instructions seen by the machine until the next switch
 constexpr int kMaxThreads = kMaxWarps * kLanes;
 
 std::mt19937_64 generator;
@@ -54,7 +54,7 @@ void make_ready(Thread &t) {
 
 int run_length() { return 1 + static_cast<int>(generator() % kLongestRun); }
 
-/// Opens a warp's barrier if all its living lanes have come. A barrier orders memory; a shuffle does not.
+/// Opens a warp's barrier once all its live lanes have arrived. A barrier orders memory; a shuffle does not.
 void open_if_full(Block &block, Warp &warp, bool orders_memory) {
   if (warp.arrived == 0 || warp.arrived != warp.alive) return;
   warp.arrived = 0;

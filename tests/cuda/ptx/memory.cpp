@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every access is checked for alignment and bounds. Shared memory is watched for races: two threads touch a byte, one
-// of them writes, and neither a barrier of the block nor, within a warp, one of the warp lies between. With PTX_WEAK,
-// global memory is as weak as PTX allows it to be for the library's uses: a block's stores wait in a buffer and reach
-// memory late and in any order, each multiprocessor has a cache that may hand out what memory no longer has, and a load
-// may have taken place earlier than it stands. Only a fence empties the thread's part of the buffer and the cache, and
-// holds later loads back; atomics act on memory itself.
+// Every access is checked for alignment and bounds. Shared memory is checked for races: two threads access a byte, at
+// least one writes, and neither a block barrier nor, within a warp, a warp barrier lies between. With PTX_WEAK, global
+// memory is as weak as PTX allows for the library's uses: a block's stores wait in a buffer and reach memory late and
+// in any order, each multiprocessor has a cache that may return stale data, and a load may take place early. Only a
+// fence empties the thread's part of the buffer and the cache, and holds later loads back; atomics act on memory
+// itself.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -17,7 +17,7 @@ namespace gsc::cuda::ptx {
 namespace {
 
 constexpr uintptr_t kSectorBytes = 32;
-constexpr std::size_t kLargestBuffer = 3000;  ///< bytes that a block's stores may wait with
+constexpr std::size_t kLargestBuffer = 3000;  ///< maximum number of bytes in a block's store buffer
 
 struct Cache {
   std::unordered_map<uintptr_t, std::array<uint8_t, kSectorBytes>> sectors;
@@ -34,9 +34,9 @@ struct Written {
   uint32_t block;
   uint8_t before;
 };
-/// All of them, in order, of the launch.
+/// All of them during the launch, in order.
 std::vector<Written> history;
-constexpr std::size_t kFurthest = 2048;  ///< a load is early by so many of them at most
+constexpr std::size_t kFurthest = 2048;  ///< a load is early by at most this many of them
 /// Of sectors by a hash: the size of the history after the last write; 0: never written.
 std::array<std::size_t, std::size_t{1} << 14> written_at;
 
@@ -79,14 +79,14 @@ char *require_shared(const Thread &t, uintptr_t offset, std::size_t bytes, int s
 
 int warp_of(const Thread &t) { return static_cast<int>(t.index) / kLanes; }
 
-/// Whether the last write of a byte is the thread's own, or a barrier lies between.
+/// Whether this thread made the last write of a byte, or a barrier lies between.
 bool follows_write(const Thread &t, const Touch &touch) {
   return touch.writer == kNobody || touch.writer == static_cast<int>(t.index) ||
          touch.write_block_epoch != t.block->epoch ||
          (touch.write_warp == warp_of(t) && touch.write_warp_epoch != t.warp->epoch);
 }
 
-/// Fails if another thread's access is unordered with this one.
+/// Fails if another thread's access is unordered with respect to this one.
 void watch_read(const Thread &t, uintptr_t offset, std::size_t bytes, int site) {
   const int warp = warp_of(t);
   for (std::size_t i = 0; i < bytes; ++i) {
@@ -108,7 +108,7 @@ void watch_read(const Thread &t, uintptr_t offset, std::size_t bytes, int site) 
   }
 }
 
-/// The same for a write. Atomic operations need no barrier between each other.
+/// The same for a write. Atomic operations need no barrier between them.
 void watch_write(const Thread &t, uintptr_t offset, std::size_t bytes, bool atomic, int site) {
   const int warp = warp_of(t);
   const auto w = static_cast<std::size_t>(warp);
@@ -148,7 +148,7 @@ void drain_one(Block &block, std::size_t i) {
   block.order.pop_back();
 }
 
-/// Writes the pending stores that `which(address, store)` asks for.
+/// Commits the pending stores selected by `which(address, store)`.
 template <typename F>
 void drain_if(Block &block, const F &which) {
   for (std::size_t i = 0; i < block.order.size();) {
@@ -160,8 +160,8 @@ void drain_if(Block &block, const F &which) {
   }
 }
 
-/// Loads [first, last) of one sector early, if other blocks have written there since the thread's last fence, by chance.
-/// Neither what the own block has written is undone, nor what it has read before.
+/// Loads [first, last) of one sector early, by chance, if other blocks have written there since the thread's last
+/// fence. Neither the own block's writes nor what it has already read are undone.
 bool load_early(Thread &t, uintptr_t first, uintptr_t last, uint8_t *to) {
   Block &block = *t.block;
   std::size_t from = std::max(t.fenced_at, block.fenced_at);
@@ -233,7 +233,7 @@ void load(Thread &t, Cache Multiprocessor::*cache, uintptr_t address, void *to, 
   }
 }
 
-/// Whether a generic address is one of shared memory.
+/// Whether a generic address is in shared memory.
 bool is_shared(const Thread &t, uintptr_t address) {
   return address >= t.shared_address() && address < t.shared_address() + t.block->shared.size();
 }

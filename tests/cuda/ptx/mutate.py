@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Proves that the tests of the PTX can fail: leaves out each barrier and each fence of the kernels in turn.
+"""Shows that the PTX tests can fail: drops each barrier and fence of the kernels in turn.
 
   mutate.py [--report FILE] EXECUTABLE...
   mutate.py --quick EXECUTABLE
 
-EXECUTABLE is a cuda.ptx.<target>. Each source line with a barrier or fence is one mutant; it dies if a run under one of
-the seeds 1 to 4, with strong memory or with weak, fails. Exits with 1 if a mutant lives that is not in EXPECTED with a
-reason, or if one dies that is. --report also writes the outcome as a table in Markdown. --quick takes seconds: the two
-barriers at the ticket of a grid's last block, which the test called Ticket has to notice.
+EXECUTABLE is a cuda.ptx.<target>. Each source line with a barrier or fence is one mutant; it dies if a run with one of
+the seeds 1 to 4, under strong or weak memory, fails. Exits with 1 if a mutant survives that is not in EXPECTED with a
+reason, or if one dies that is. --report also writes the results as a Markdown table. --quick takes seconds: the two
+barriers at the ticket of a grid's last block, which the test Ticket must notice.
 """
 import concurrent.futures
 import os
@@ -19,7 +19,7 @@ import sys
 
 TIMEOUT = 900
 SEEDS = ("1", "2", "3", "4")
-# The tests that notice most mutants, and are over in seconds; what they do not notice, all tests are asked about.
+# The tests that notice most mutants, in seconds; all tests run only for those that survive these.
 FIRST = "Ticket*:All/Teams*:*Diagnos*:*Norm/*:*many_groups*"
 # Source line's text -> why no test can notice that it is left out.
 EXPECTED = {}

@@ -21,7 +21,7 @@ std::vector<T> read(std::ifstream &file, uint64_t offset, std::size_t count) {
   return values;
 }
 
-/// Where the program was loaded.
+/// The program's load address.
 uintptr_t load_address() {
   uintptr_t address = 0;
   dl_iterate_phdr(

@@ -41,17 +41,17 @@ foreach(target ${GRADSCALER_PTX_TARGETS})
   add_executable(cuda.ptx.${target} ${folder}/kernels.cpp $<TARGET_OBJECTS:ptx_tests>)
   target_include_directories(cuda.ptx.${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/ptx)
   target_link_libraries(cuda.ptx.${target} PRIVATE gradscaler_ptx GTest::gtest_main Threads::Threads)
-  # Much code, run little.
+  # Much code, executed little.
   set_source_files_properties(${folder}/kernels.cpp PROPERTIES COMPILE_OPTIONS "-O1;-fno-strict-aliasing;-w")
   gsc_add_ptx_test(cuda.ptx.${target} cuda.ptx.${target})
   if(target EQUAL 75)
     gsc_add_ptx_test(cuda.ptx.${target}.132 cuda.ptx.${target} EMULATED_MULTIPROCESSORS=132 GTEST_FILTER=Ticket*)
-    # The tests of PTX can fail.
+    # Shows that the PTX tests can fail.
     add_test(NAME cuda.ptx.mutants COMMAND ${GSC_TEST_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/ptx/mutate.py --quick
                                            $<TARGET_FILE:cuda.ptx.${target}>)
     set_tests_properties(cuda.ptx.mutants PROPERTIES LABELS cuda)
   endif()
-  # One target of each of the two forms that nvcc writes; the rest by hand, in half the time again.
+  # One target of each of nvcc's two forms of code; the others are run by hand.
   if(target MATCHES "^(75|100)$")
     gsc_add_ptx_test(cuda.ptx.${target}.weak cuda.ptx.${target} PTX_WEAK=1 PTX_SEED=2
                      GTEST_FILTER=-All/RandomBits*:ChosenTeams*)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Translates the PTX that nvcc makes of core/cuda into C++: one function a kernel, run once by every thread.
+"""Translates nvcc's PTX of core/cuda into C++: one function per kernel, run once by every thread.
 
   translate.py OUT.cpp FILE.ptx...
 
-Only what nvcc emits for the library is known. Any other directive, instruction or modifier stops the translation, so
-that nothing is skipped unseen: rounding, saturation and flushing to zero are part of an instruction's name, and a name
-that is not known is an error. Instructions that touch memory, meet at a barrier or order memory become calls of
-machine.h, which get the instruction's number in the file's table of source lines; arithmetic is that of instructions.h.
+It supports only what nvcc emits for the library. Any other directive, instruction or modifier is an error, so that
+nothing is silently ignored: rounding, saturation and flushing to zero are part of an instruction's name. Instructions
+that access memory, wait at a barrier or order memory become calls of machine.h, which get the instruction's index in
+the file's table of source lines; arithmetic is in instructions.h.
 """
 import dataclasses
 import pathlib
@@ -34,7 +34,7 @@ DROPPED_DIRECTIVES = (".version", ".file", ".target", ".address_size", ".maxntid
 
 
 class Unknown(Exception):
-    """PTX that this translator does not know."""
+    """PTX that this translator does not support."""
 
 
 def size_of(kind):
@@ -51,7 +51,7 @@ def unsigned(kind):
 
 
 def integer(kind):
-    """An integer type for bits without a sign of their own."""
+    """An integer type for untyped bits."""
     return kind if kind[0] in "su" else unsigned(kind)
 
 
@@ -65,7 +65,7 @@ def align(offset, to):
 
 @dataclasses.dataclass
 class Variable:
-    """A parameter or a shared variable: where it lies."""
+    """The location of a parameter or a shared variable."""
     offset: int
     size: int
 

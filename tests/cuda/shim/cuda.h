@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A stand-in for the part of the CUDA driver's interface that core/cuda uses, for the emulation only: names, types and
-// values as in the original, behaviour in fake_runtime.cpp. Nothing of it is part of the library.
+// A stand-in for the part of the CUDA driver API that core/cuda uses, for the emulation only: names, types and values
+// are the original's, behaviour is in fake_driver.cpp. Not part of the library.
 #ifndef GRADSCALER_TESTS_CUDA_SHIM_CUDA_H
 #define GRADSCALER_TESTS_CUDA_SHIM_CUDA_H
 #include "cuda_runtime_api.h"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The fibers: every thread of a block has a context of its own and runs until it waits at a barrier. A barrier opens
-// when all threads that have not returned are there; when nobody can go on, the kernel has a barrier that some threads
-// never reach, and the program ends with a message.
+// Every thread of a block is a fiber that runs until it waits at a barrier. A barrier opens when all threads that have
+// not returned are there; if no thread can run, some never reach the barrier, and the program ends with a message.
 #include "emulation.h"
 
 #include <algorithm>

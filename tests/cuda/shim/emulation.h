@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs the kernels of core/cuda on the host: the keywords of CUDA C++, a fiber for every thread of a block, barriers,
-// shuffles and atomics. Included before everything else in every emulated source. Blocks run one after the other; which
-// block and which thread goes first is settable, so that a missing barrier changes results.
+// shuffles and atomics. Included first in every emulated source. Blocks run one after the other; the order of blocks
+// and threads is settable, so that a missing barrier changes results.
 #ifndef GRADSCALER_TESTS_CUDA_SHIM_EMULATION_H
 #define GRADSCALER_TESTS_CUDA_SHIM_EMULATION_H
 #include <cstdint>
@@ -34,43 +34,43 @@ struct Index {
   unsigned x;
 };
 
-/// What the running thread is. Switched with the fibers.
+/// The running thread's built-in variables. Switched with the fibers.
 extern Index thread_index;
 extern Index block_index;
 extern Index block_size;
 extern Index grid_size;
 
-/// All threads of the block, or of the warp, have come here.
+/// Barrier for all threads of the block, or of the warp.
 void block_barrier();
 void warp_barrier();
-/// Leaves `bytes` of this lane for the others of its warp and reads those of lane `source`.
+/// Publishes `bytes` bytes of this lane to its warp and reads those of lane `source`.
 void exchange(const void *mine, void *theirs, std::size_t bytes, int source);
 
 /// Runs `body` as every thread of a grid.
 cudaError_t run(int64_t blocks, int threads, cudaStream_t stream, const std::function<void()> &body);
 
-/// The order in which blocks and threads run: 0 upwards, 1 downwards with the later ones starved
-/// for as long as an earlier one can go on, more: shuffled.
+/// The order in which blocks and threads run: 0 upwards; 1 downwards, with later ones starved while an earlier one can
+/// run; more: shuffled.
 void set_order(unsigned order);
 /// Kernels launched so far.
 int64_t launch_count();
-/// Blocks of the last one; not where kernels run as PTX.
+/// Blocks of the last launch; not where kernels run as PTX.
 int64_t last_grid();
 
-/// A launch of a kernel that shares the chunks of a list out among teams of warps: check, or a step's sweeps.
+/// A launch of a kernel that distributes a list's chunks over teams of warps: check, or a step's sweeps.
 struct Walk {
-  int warps;  ///< of a team
+  int warps;  ///< per team
   int64_t chunks;
   int64_t teams;  ///< in the grid
   /// Chunks that the first team has worked on.
   [[nodiscard]] int64_t rounds() const { return (chunks + teams - 1) / teams; }
 };
-/// Those since the last call.
+/// Those since the previous call.
 std::vector<Walk> take_walks();
-/// Whatever the backend chooses, so many warps share a chunk; 0: as it chooses. The size of the grid stays.
+/// Overrides how many warps share a chunk; 0: the backend's choice. The grid size is unchanged.
 void set_team(int warps);
 
-/// Notes a walk, and makes its teams those that set_team asks for.
+/// Records a walk, and gives it the teams that set_team requests.
 void note_walk(PlanView &plan, int64_t chunks, int64_t warps);
 template <typename P>
 P with_team(P parameter, int64_t warps) {
@@ -103,19 +103,19 @@ cudaError_t enqueue(void (*kernel)(P...), int64_t blocks, int threads, cudaStrea
 
 // The runtime's side: fake_runtime.cpp.
 
-/// Counts a call of the runtime or the driver; true: it is the one that is to fail. `call` names it.
+/// Counts a runtime or driver call; true: it is the one to fail. `call` names it.
 bool fails(const char *call);
-/// With which error it does.
+/// The error that it fails with.
 cudaError_t failure();
-/// The call number `index` from now on, counted from 0, fails; -1: none.
+/// The call with this index from now on, counted from 0, fails; -1: none.
 void fail_call(int64_t index);
-/// Every call of this name fails with this error, until "" is named.
+/// Every call with this name fails with this error, until "" is given.
 void fail_always(const char *call, cudaError_t error);
 /// Calls since fail_call, and the name of the one that failed; NULL: none did.
 int64_t call_count();
 const char *failed_call();
 
-/// The answer to how many blocks of a kernel a multiprocessor holds; 4 until it is set.
+/// How many blocks of a kernel a multiprocessor reports as resident; 4 by default.
 void set_resident_blocks(int blocks);
 int resident_blocks();
 
@@ -130,7 +130,7 @@ cudaError_t preload(void (*)(P...)) {
   return fails("cudaFuncGetAttributes") ? failure() : cudaSuccess;
 }
 
-/// Device memory can be touched while one of these lives; otherwise touching it is a fault.
+/// While one of these lives, device memory is accessible; otherwise an access faults.
 class MemoryAccess {
  public:
   MemoryAccess();
@@ -139,35 +139,35 @@ class MemoryAccess {
   ~MemoryAccess();
 };
 bool is_stream(cudaStream_t stream);
-/// Makes every stream look as if a graph were being captured: what would wait for the device fails.
+/// Makes every stream look as if it were being captured: anything that would wait for the device fails.
 void set_capturing(bool capturing);
-/// One stream is captured, by whichever thread; the end tells whether no thread has disturbed it.
+/// One stream is captured, by any thread; the end tells whether no thread invalidated it.
 void begin_capture(cudaStream_t stream);
 bool end_capture(cudaStream_t stream);
 /// Whether the calling thread may make calls that are unsafe during a capture.
 bool is_capture_relaxed();
-/// Whether the devices have memory pools; they do unless told otherwise.
+/// Whether the devices have memory pools; true by default.
 void set_memory_pools(bool there);
-/// Device allocations, stream-ordered ones not counted, and waits so far.
+/// Device allocations (except stream-ordered ones) and waits so far.
 int64_t allocation_count();
 int64_t wait_count();
-/// Bytes allocated on the device now, stream-ordered ones included.
+/// Bytes currently allocated on the device, including stream-ordered ones.
 int64_t bytes_in_use();
-/// Streams, events and pools that exist.
+/// Existing streams, events and pools.
 int64_t objects_in_use();
 /// Whether all of these bytes belong to one allocation on a device.
 bool is_device_memory(const void *address, std::size_t bytes);
-/// Of each device; the environment variable EMULATED_MULTIPROCESSORS, 2 by default.
+/// Per device; the environment variable EMULATED_MULTIPROCESSORS, 2 by default.
 int multiprocessor_count();
-/// Contexts: the primary one of a device, how often it is retained, others of the tests' own, and the calling thread's
-/// current one.
+/// Contexts: a device's primary one and its retain count, others that tests create, and the calling thread's current
+/// one.
 CUctx_st *primary_context(int device);
 int reference_count(CUctx_st *context);
 CUctx_st *make_context(int device);
 void destroy_context(CUctx_st *context);
 CUctx_st *current_context();
 void set_current_context(CUctx_st *context);
-/// How often a call of the runtime found no current context and made device 0's primary one current.
+/// How often a runtime call found no current context and made device 0's primary one current.
 int64_t implicit_context_count();
 /// Memory for the tests.
 void *allocate_device(std::size_t bytes, int device = 0);

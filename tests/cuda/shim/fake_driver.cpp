@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The driver's functions that core/cuda asks for by name. None of them needs a current context or makes one.
+// The driver functions that core/cuda looks up by name. None of them needs a current context or creates one.
 #include <cstring>
 #include <utility>
 
@@ -43,7 +43,7 @@ CUresult get_device(CUdevice *out) {
   return CUDA_SUCCESS;
 }
 
-/// Of an address that CUDA does not know everything is 0.
+/// For an address unknown to CUDA everything is 0.
 CUresult get_attributes(unsigned count, CUpointer_attribute *attributes, void **data, CUdeviceptr address) {
   if (fails("cuPointerGetAttributes")) return CUDA_ERROR_UNKNOWN;
   const auto *found = find_allocation(reinterpret_cast<const void *>(address));

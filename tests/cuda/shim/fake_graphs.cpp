@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What benchmarks/gpu needs of the runtime besides: events that have taken a millisecond, whatever happened, and graphs
-// that do nothing when they are replayed. Enough to run the benchmark's own code.
+// The rest of the runtime that benchmarks/gpu needs: events that always report one millisecond, and graphs whose replay
+// does nothing. Enough to run the benchmark's own code.
 #include <cstdlib>
 
 #include "cuda_runtime_api.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two CUDA devices, of two multiprocessors unless the environment asks for more, that exist in host memory only, so
-// that the backend's own host code runs in the tests. Their memory lies in one region that can be touched only while a
-// kernel runs: host code that reads or writes device memory faults. Copies go by a second mapping of it. New and freed memory is filled with 0xff.
-// Streams run at once, and can be used in their own context only: the primary one of a device, or one that a test has
-// made. Every call but those that cannot fail can be made to fail, see fail_call.
+// Two CUDA devices in host memory, with two multiprocessors unless the environment asks for more, to run the backend's
+// own host code in the tests. Device memory is in one region that is accessible only while a kernel runs: host code
+// that touches it faults. Copies go through a second mapping. New and freed memory is filled with 0xff. Stream
+// operations complete at once, and streams work only in their own context: the primary one of a device, or one made by
+// a test. Every call that can fail can be made to fail, see fail_call.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -92,7 +92,7 @@ const char *failed_call() { return state().failed_call; }
 
 namespace {
 
-/// As far as it was ever in use.
+/// Up to the highest address that was ever in use.
 void protect(int access) { mprotect(state().region, state().used, access); }
 
 void *take(std::size_t bytes, int device, CUcontext context) {

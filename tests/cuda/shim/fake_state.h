@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the stand-ins for runtime (fake_runtime.cpp) and driver (fake_driver.cpp) share: devices, contexts, memory,
+// State shared by the stand-ins for runtime (fake_runtime.cpp) and driver (fake_driver.cpp): devices, contexts, memory,
 // captures, and the call that is to fail.
 #ifndef GRADSCALER_TESTS_CUDA_SHIM_FAKE_STATE_H
 #define GRADSCALER_TESTS_CUDA_SHIM_FAKE_STATE_H
@@ -57,21 +57,21 @@ struct State {
 };
 State &state();
 
-/// What CUDA keeps for each thread.
+/// What CUDA keeps per thread.
 struct ThreadState {
   CUcontext current = nullptr;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
 };
 ThreadState &this_thread();
 
-/// Where a call of the runtime works. If no context is current on this thread, it does as CUDA does: the primary one of
-/// device 0 becomes current and stays so.
+/// The context in which a runtime call works. If none is current on this thread, device 0's primary one becomes current
+/// and stays so, as in CUDA.
 CUcontext working_context();
-/// The allocation that an address lies in; NULL: none.
+/// The allocation that contains an address; NULL: none.
 const std::pair<char *const, Allocation> *find_allocation(const void *address);
-/// Where the runtime itself reads and writes what lies at an address.
+/// The address through which the runtime itself accesses the memory at `address`.
 void *reach(const void *address);
-/// A capture on any thread forbids this call to threads that have not relaxed it, and is broken off by it.
+/// A call that a capture on any thread forbids to threads that have not relaxed it, and that invalidates the capture.
 bool disturbs_capture();
 
 }  // namespace gsc::cuda::emulation

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fibers: several stacks that one thread runs on in turn. On x86-64 a switch is a few instructions; elsewhere ucontext
-// does it, with system calls.
+// Fibers: several stacks that one thread switches between. On x86-64 a switch takes a few instructions; elsewhere it
+// uses ucontext, with system calls.
 #ifndef GRADSCALER_TESTS_CUDA_SHIM_FIBER_H
 #define GRADSCALER_TESTS_CUDA_SHIM_FIBER_H
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace gsc::cuda::emulation {
 
-/// Where a fiber, or the thread itself, has been left.
+/// Where a fiber, or the thread itself, was suspended.
 struct Left {
 #if defined(__x86_64__)
   void *stack_pointer;
@@ -20,9 +20,9 @@ struct Left {
 #endif
 };
 
-/// A fiber that has yet to begin: main(), which never returns, on a stack of its own.
+/// A new fiber: main(), which never returns, on its own stack.
 void prepare(Left &fiber, char *stack, std::size_t bytes, void (*main)());
-/// Leaves the running fiber and goes on with another.
+/// Suspends the running fiber and resumes another.
 void switch_to(Left &from, Left &to);
 
 }  // namespace gsc::cuda::emulation
