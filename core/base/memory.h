@@ -45,7 +45,7 @@ class Resource final : public std::pmr::memory_resource {
     void *memory = allocate_(user_, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment));
     if (memory == nullptr) throw std::bad_alloc();
     if (reinterpret_cast<uintptr_t>(memory) % alignment != 0) {
-      do_deallocate(memory, bytes, alignment);
+      release_(user_, memory, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment));
       fail(GSC_ERROR_CALLBACK, "allocate", "returned %p, which is not aligned to %u bytes", memory,
            static_cast<unsigned>(alignment));
     }
