@@ -7,13 +7,13 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <gradscaler/adapters/torch.hpp>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/adapters/torch/refused.h"
 #include "tests/cuda/shim/emulation.h"
 
 namespace {
@@ -98,16 +98,6 @@ at::Tensor parameter(int index, const std::vector<float> &weights, const std::ve
   made.mutable_grad() = on(index, grads);
   return made;
 }
-
-std::string message_of(const std::function<void()> &call) {
-  try {
-    call();
-  } catch (const gradscaler::Error &error) {
-    return error.what();
-  }
-  return "no error";
-}
-#define EXPECT_REFUSED(call, part) EXPECT_PRED_FORMAT2(testing::IsSubstring, part, message_of([&] { call; }))
 
 TEST(TorchCuda, CurrentStreamAndDevice) {
   const CurrentStream other(0), stream(1);

@@ -13,23 +13,13 @@
 #include <sstream>
 
 #include "examples/cpp/torch/autocast.hpp"
+#include "tests/adapters/torch/refused.h"
 
 namespace {
 
 namespace gt = gradscaler::torch;
 using torch::optim::AdamWOptions;
 using torch::optim::SGDOptions;
-
-/// The message of the error that `call` ends with, and what it says.
-std::string message_of(const std::function<void()> &call) {
-  try {
-    call();
-  } catch (const gradscaler::Error &error) {
-    return error.what();
-  }
-  return "no error";
-}
-#define EXPECT_REFUSED(call, part) EXPECT_PRED_FORMAT2(testing::IsSubstring, part, message_of([&] { call; }))
 
 bool same_bits(const at::Tensor &a, const at::Tensor &b) {
   const at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a call of the libtorch adapter is refused with.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <gradscaler/gradscaler.hpp>
+#include <string>
+
+/// What the error of `call` says, or "no error".
+inline std::string message_of(const std::function<void()> &call) {
+  try {
+    call();
+  } catch (const gradscaler::Error &error) {
+    return error.what();
+  }
+  return "no error";
+}
+#define EXPECT_REFUSED(call, part) EXPECT_PRED_FORMAT2(testing::IsSubstring, part, message_of([&] { call; }))
