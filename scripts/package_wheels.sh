@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# The part wheels of scripts/package, which sources it: the source distribution, and a wheel for Python 3.11 and later
-# (abi3) for each target. Tests that pip selects the wheel for its platform, and runs the tests in an interpreter of the
-# platform: the native one, Debian's for AArch64 under qemu, CPython for Windows under wine.
+# The part wheels of scripts/package, which sources it: the source distribution, and from it a wheel for Python 3.11 and
+# later (abi3) for each target. Tests that pip selects the wheel for its platform, and runs the tests in an interpreter
+# of the platform: the native one, Debian's for AArch64 under qemu, CPython for Windows under wine.
 # shellcheck disable=SC2154 # variables of scripts/package and scripts/targets.sh
 
 # CPython for Windows from Maven Central: headers, import libraries, interpreter and standard library.
@@ -112,7 +112,7 @@ one_wheel() { # <target>
     return
   fi
   fresh "$raw"
-  if ! quietly "$name" "$tools/pip" wheel -v --no-deps -w "$raw" . \
+  if ! quietly "$name" "$tools/pip" wheel -v --no-deps -w "$raw" "$work/sdist/gradscaler-$version" \
     "${options[@]/#/--config-settings=}" --config-settings=install.strip=false --config-settings=wheel.py-api=cp311 \
     --config-settings=build-dir="$work/wheel-build-$target" \
     --config-settings=cmake.define.CMAKE_TOOLCHAIN_FILE="$PWD/cmake/toolchains/zig.cmake" \
@@ -220,13 +220,15 @@ test_wheel_here() {
   report "$name" yes "$where" ok
 }
 
+# The wheels are built from the source distribution, not from here, so that it lacks nothing.
 wheels() { # <targets...>
   local target sdist=gradscaler-$version.tar.gz
-  for target; do one_wheel "$target"; done
-  if quietly sdist "$tools/python" -m build --sdist -o "$out" . &&
-    quietly sdist "$tools/twine" check --strict "$out/$sdist"; then
-    report "$sdist (sdist)" yes "twine" ok
-  else
+  rm -f "$out/$sdist"
+  if ! { fresh "$work/sdist" && quietly sdist "$tools/python" -m build --sdist -o "$out" . &&
+    quietly sdist "$tools/twine" check --strict "$out/$sdist" && tar -C "$work/sdist" -xzf "$out/$sdist"; }; then
     report "$sdist (sdist)" no "" FAILED
+    return
   fi
+  report "$sdist (sdist)" yes "twine; the wheels below are built from it" ok
+  for target; do one_wheel "$target"; done
 }

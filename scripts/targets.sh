@@ -3,11 +3,12 @@
 # Shared by scripts/platforms and scripts/package: the targets, and how to configure one and run its programs. Sourced
 # from the root of the sources; sets all_targets.
 
-# One row per target: name | zig's target | oldest glibc | how this machine runs it. Releases are built by zig; mingw is
-# Debian's MinGW g++.
+# One row per target: name | zig's target | oldest glibc | how this machine runs it. Releases are built by zig; clang and
+# mingw are Debian's compilers.
 target_table='
 linux-x86_64   | x86_64-linux-gnu.2.17  | 2.17 | here
 linux-aarch64  | aarch64-linux-gnu.2.17 | 2.17 | qemu
+linux-clang    | clang                  |      | here
 windows-x86_64 | x86_64-windows-gnu     |      | wine
 windows-mingw  | mingw                  |      | wine
 macos-x86_64   | x86_64-macos.11.0      |      | nothing
@@ -16,7 +17,7 @@ macos-aarch64  | aarch64-macos.11.0     |      | nothing
 wine_folder=$PWD/build/platforms/wine
 all_targets=$(awk -F'|' 'NF > 1 { printf "%s ", $1 }' <<<"$target_table" | tr -s ' ')
 # shellcheck disable=SC2034 # read by scripts/package
-release_targets=${all_targets/windows-mingw /}
+release_targets=${all_targets/linux-clang /} release_targets=${release_targets/windows-mingw /}
 
 # Sets triple, glibc and runs_on of a target.
 # shellcheck disable=SC2034 # read by callers
@@ -28,8 +29,10 @@ read_target() { # <target>
 
 # Prints why this machine cannot build for the target of read_target, or nothing.
 why_not_built() {
-  [ "$triple" != mingw ] || command -v x86_64-w64-mingw32-g++-posix >/dev/null ||
-    echo "no MinGW g++ (scripts/setup mingw)"
+  case $triple in
+    clang) command -v clang++-14 >/dev/null || echo "no clang++-14 (scripts/setup clang)" ;;
+    mingw) command -v x86_64-w64-mingw32-g++-posix >/dev/null || echo "no MinGW g++ (scripts/setup mingw)" ;;
+  esac
 }
 
 # Prints why this machine has no zig, or nothing.
@@ -77,8 +80,11 @@ configure_target() {
   local target=$1 folder=$2 toolchain
   shift 2
   read_target "$target" || return
-  toolchain=(--toolchain cmake/toolchains/zig.cmake "-DGRADSCALER_TARGET=$triple")
-  [ "$triple" = mingw ] && toolchain=(--toolchain cmake/toolchains/mingw.cmake)
+  case $triple in
+    clang) toolchain=(-DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14) ;;
+    mingw) toolchain=(--toolchain cmake/toolchains/mingw.cmake) ;;
+    *) toolchain=(--toolchain cmake/toolchains/zig.cmake "-DGRADSCALER_TARGET=$triple") ;;
+  esac
   cmake -G Ninja -S . -B "$folder" "${toolchain[@]}" \
     -DCMAKE_BUILD_TYPE=Release -DGRADSCALER_STATIC=OFF -DGRADSCALER_CUDA=OFF \
     -DGRADSCALER_PYTHON=OFF -DGRADSCALER_JAVA=OFF -DGRADSCALER_CSHARP=OFF -DGRADSCALER_RUST=OFF \

@@ -3,7 +3,8 @@
 
 On Python 3.11 or later the wheel is for all later versions of Python too (abi3), which takes SWIG 4.2: it comes from
 PyPI where the machine has none or an older one, as Debian 12 has. Where builds are not isolated nothing comes from
-PyPI, and a line says what an older SWIG costs. Metadata is made without compiling.
+PyPI, and a line says what an older SWIG costs. Metadata is made without compiling, a source distribution without
+looking into what it leaves out.
 """
 
 import os
@@ -13,10 +14,6 @@ import subprocess
 import sys
 
 from scikit_build_core import build as _backend
-from scikit_build_core.build import (  # noqa: F401
-    build_sdist,
-    get_requires_for_build_sdist,
-)
 
 _PYPI_SWIG = "swig>=4.2"
 _ABI3_SWIG = (4, 2)
@@ -86,3 +83,14 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
     """Builds an editable wheel: the Python sources stay here, what is compiled is installed."""
     _require_compiler()
     return _backend.build_editable(wheel_directory, _settings(config_settings), metadata_directory)
+
+
+def get_requires_for_build_sdist(config_settings=None):
+    """The first scikit-build-core that does not look into excluded folders: build/ is large, and has links to /."""
+    return [*_backend.get_requires_for_build_sdist(config_settings), "scikit-build-core>=0.12"]
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """Builds the source distribution."""
+    settings = {"minimum-version": "0.12", "sdist.inclusion-mode": "default", **(config_settings or {})}
+    return _backend.build_sdist(sdist_directory, settings)

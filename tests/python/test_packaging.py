@@ -57,6 +57,14 @@ def test_an_old_swig_does_not_cost_abi3_silently(backend, monkeypatch, capsys, v
     assert ("SWIG 4.1 is older than 4.2, so the wheel is for Python 3.12 alone" in said) == (version == (4, 1))
 
 
+def test_the_source_distribution_passes_by_what_is_excluded(backend):
+    # scikit-build-core before 0.12 looks into excluded folders too, and follows links there: wine's leads to /.
+    assert "scikit-build-core>=0.12" in backend.get_requires_for_build_sdist()
+    backend.build_sdist("there", {"sdist.reproducible": "false"})
+    assert backend.asked[-1] == ("build_sdist", ("there", {"minimum-version": "0.12", "sdist.inclusion-mode": "default",
+                                                           "sdist.reproducible": "false"}))
+
+
 def test_metadata_needs_no_compiler(backend, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     backend.prepare_metadata_for_build_wheel(str(tmp_path))
