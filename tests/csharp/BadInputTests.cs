@@ -37,6 +37,35 @@ namespace Gradscaler.Tests
       Refused("not made of an array", () => Tensor.At(IntPtr.Zero, 0, DType.Fp32).Span<float>());
     }
 
+    /// <summary>The bits of one type are no numbers of another: what does not hold the dtype is refused.</summary>
+    [Test]
+    public void ArraysOfAnotherType()
+    {
+      Refused("Single[], which does not hold Fp16", () => Tensor.Of(new float[4], DType.Fp16));
+      Refused("Single[], which does not hold Bf16", () => Tensor.Of(new float[4], DType.Bf16));
+      Refused("Single[], which does not hold Fp64", () => Tensor.Of(new float[4], DType.Fp64));
+      Refused("Double[], which does not hold Fp32", () => Tensor.Of(new double[2], DType.Fp32));
+      Refused("Int32[], which does not hold Fp32", () => Tensor.Of(new int[2], DType.Fp32));
+      Refused("UInt32[], which does not hold Fp32", () => Tensor.Of(new uint[2], DType.Fp32));
+      Refused("Int64[], which does not hold Fp64", () => Tensor.Of(new long[2], DType.Fp64));
+      Refused("Boolean[], which does not hold Fp32", () => Tensor.Of(new bool[4], DType.Fp32));
+      Refused("Char[], which does not hold Fp16", () => Tensor.Of(new char[4], DType.Fp16));
+      Refused("UInt16[], which does not hold Fp32", () => Tensor.Of(new ushort[4], DType.Fp32));
+      Refused("Decimal[], which does not hold Fp32", () => Tensor.Of(new decimal[1], DType.Fp32));
+      Refused("no Int32", () => Tensor.Allocate(DType.Fp32, 1).Span<int>());
+      Refused("no Char", () => Tensor.Allocate(DType.Fp16, 1).Span<char>());
+
+      Assert.That(Tensor.Of(new float[4], DType.Fp32).Count, Is.EqualTo(4));
+      Assert.That(Tensor.Of(new double[4], DType.Fp64).Count, Is.EqualTo(4));
+      foreach (DType dtype in new[] { DType.Fp16, DType.Bf16 })
+      {
+        Assert.That(Tensor.Of(new ushort[4], dtype).Count, Is.EqualTo(4));
+        Assert.That(Tensor.Of(new short[4], dtype).Count, Is.EqualTo(4));
+        Assert.That(Tensor.Of(new byte[4], dtype).Count, Is.EqualTo(2));
+      }
+      Assert.That(Tensor.Of(new byte[16], DType.Fp64).Count, Is.EqualTo(2));
+    }
+
     [Test]
     public void ErrorsNameTheArgument()
     {

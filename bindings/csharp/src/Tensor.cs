@@ -89,12 +89,20 @@ namespace Gradscaler
     }
 #endif
 
-    /// <summary>The bytes of an array of numbers as elements of a type; Fp16 and Bf16 lie in a ushort[].</summary>
+    /// <summary>
+    /// All elements of an array: a float[] as Fp32, a double[] as Fp64, a Half[] as Fp16, a ushort[] or short[] as the
+    /// bits of Fp16 or Bf16; or the bytes of a byte[] as any. Nothing is converted: other pairs are refused.
+    /// </summary>
     public static Tensor Of<T>(T[] array, DType dtype) where T : struct
     {
       Check.NotNull(array, "array");
       long bytes = (long)array.Length * ElementSize<T>();
       int size = SizeOf(dtype);
+      if (typeof(T) != typeof(byte) && !Holds<T>(dtype))
+      {
+        throw new InvalidArgumentException("array is a " + typeof(T).Name + "[], which does not hold " + dtype
+                                           + ": convert it with Ops.Cast, or pass its bytes as a byte[]");
+      }
       if (bytes % size != 0)
       {
         throw new InvalidArgumentException("array has " + bytes + " bytes, which is no multiple of the " + size + " of "
@@ -146,10 +154,9 @@ namespace Gradscaler
         throw new InvalidArgumentException("the tensor was not made of an array");
       }
       int size = ElementSize<T>();
-      if (size != SizeOf(DType))
+      if (!Holds<T>(DType))
       {
-        throw new InvalidArgumentException("the tensor is of " + DType + ", whose elements have " + SizeOf(DType)
-                                           + " bytes, not " + size);
+        throw new InvalidArgumentException("the tensor is of " + DType + ", whose elements are no " + typeof(T).Name);
       }
       int offset = (int)(Address.ToInt64() - pin.Address.ToInt64());
       return MemoryMarshal.Cast<byte, T>(Bytes(pin.Array).Slice(offset, (int)Count * size));
@@ -184,6 +191,18 @@ namespace Gradscaler
         return new Span<byte>((byte[])array);
       }
       throw new InvalidArgumentException("no span of a " + array.GetType().Name);
+    }
+
+    /// <summary>Whether an element of the one is an element of the other, or 16 bits that carry it.</summary>
+    private static bool Holds<T>(DType dtype)
+    {
+      if (typeof(T) == typeof(ushort) || typeof(T) == typeof(short))
+      {
+        return SizeOf(dtype) == sizeof(ushort);
+      }
+      // By name, because the assembly for netstandard2.0 has no Half, but can be given one.
+      return typeof(T) == typeof(float) && dtype == DType.Fp32 || typeof(T) == typeof(double) && dtype == DType.Fp64
+             || typeof(T).FullName == "System.Half" && dtype == DType.Fp16;
     }
 
     internal static int ElementSize<T>() where T : struct
