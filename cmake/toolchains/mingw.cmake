@@ -7,6 +7,8 @@ set(CMAKE_SYSTEM_PROCESSOR x86_64)
 set(CMAKE_C_COMPILER x86_64-w64-mingw32-gcc-posix)
 set(CMAKE_CXX_COMPILER x86_64-w64-mingw32-g++-posix)
 set(CMAKE_RC_COMPILER x86_64-w64-mingw32-windres)
+# Programs carry the runtimes of C++ and the threads: where they run there are no DLLs of MinGW.
+set(CMAKE_EXE_LINKER_FLAGS_INIT -static)
 set(CMAKE_FIND_ROOT_PATH /usr/x86_64-w64-mingw32)
 # Libraries and headers are the target's; programs are this machine's.
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)

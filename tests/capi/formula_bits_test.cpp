@@ -4,13 +4,14 @@
 // the library: the same bits after many steps. Who follows the page gets what the library gets.
 #include <cmath>
 
+#include "tests/support/fma.h"
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
 namespace {
 
 // The build keeps the compiler from fusing what is not written as fma.
-float fma_(float a, float b, float c) { return std::fmaf(a, b, c); }
+float fma_(float a, float b, float c) { return fmaf_rounded_once(a, b, c); }
 double fma_(double a, double b, double c) {
   const volatile double product = a * b;
   return product + c;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // multiply_add in fp32 rounds once: beside the C library's fmaf, over random bit patterns, over sums that nearly cancel,
-// and over sums that lie at or next to the middle of two floats, where a double in between would round twice. Compiled without the instruction on
-// x86-64, so that it is the routine that is tested; elsewhere both are the processor's.
+// and over sums that lie at or next to the middle of two floats, where a double in between would round twice. Compiled
+// without the instruction on x86-64, so that it is the routine that is tested; elsewhere both are the processor's.
 #include "core/rules/optim/coefficients.h"
 
 #include <gtest/gtest.h>
@@ -11,11 +11,13 @@
 #include <cmath>
 #include <random>
 
+#include "tests/support/fma.h"
+
 namespace gsc {
 namespace {
 
 void expect_same(float a, float b, float c) {
-  const float expected = std::fmaf(a, b, c);
+  const float expected = gsc_test::fmaf_rounded_once(a, b, c);
   const float got = multiply_add(a, b, c);
   if (std::isnan(expected)) {
     EXPECT_TRUE(std::isnan(got)) << a << " * " << b << " + " << c;
