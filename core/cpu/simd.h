@@ -25,6 +25,7 @@ inline constexpr int kVectorBytes = 16;
 #endif
 using FloatVector [[gnu::vector_size(kVectorBytes)]] = float;
 using DoubleVector [[gnu::vector_size(kVectorBytes)]] = double;
+using Int16Vector [[gnu::vector_size(kVectorBytes)]] = int16_t;
 using Int32Vector [[gnu::vector_size(kVectorBytes)]] = int32_t;
 using Uint32Vector [[gnu::vector_size(kVectorBytes)]] = uint32_t;
 using Int64Vector [[gnu::vector_size(kVectorBytes)]] = int64_t;
@@ -38,13 +39,25 @@ GSC_HD __m256i narrow_to_halves(__m512 values) {
   return _mm512_maskz_cvtps_ph(kAllLanes, values, _MM_FROUND_TO_NEAREST_INT);
 }
 
-/// Half 0 or 1 of a vector, widened to double.
+#endif
+
+/// Half 0 or 1 of a vector, widened to double. Intrinsics, because GCC 12 takes the way through memory.
 template <int Half>
-GSC_HD __m512d half_of(__m512 v) {
+GSC_HD DoubleVector half_of(FloatVector v) {
+#if defined(__AVX512F__)
   const __m256d half = _mm512_maskz_extractf64x4_pd(0xf, _mm512_castps_pd(v), Half);
   return _mm512_maskz_cvtps_pd(0xff, _mm256_castpd_ps(half));
-}
+#elif defined(__AVX2__)
+  return _mm256_cvtps_pd(_mm256_extractf128_ps(v, Half));
+#elif defined(__SSE2__)
+  return _mm_cvtps_pd(Half == 0 ? v : _mm_movehl_ps(v, v));
+#else
+  using Narrow [[gnu::vector_size(kVectorBytes / 2)]] = float;
+  Narrow half;
+  __builtin_memcpy(&half, reinterpret_cast<const char *>(&v) + Half * sizeof half, sizeof half);
+  return __builtin_convertvector(half, DoubleVector);
 #endif
+}
 
 template <typename V>
 GSC_HD V load_vector(const void *p) {
@@ -89,6 +102,61 @@ GSC_HD DoubleVector larger(DoubleVector a, DoubleVector b) {
   return a > b ? a : b;
 #endif
 }
+
+/// The smaller of each pair, b where a is NaN.
+GSC_HD FloatVector smaller(FloatVector a, FloatVector b) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_min_ps(kAllLanes, a, b);
+#elif defined(__AVX2__)
+  return _mm256_min_ps(a, b);
+#elif defined(__SSE2__)
+  return _mm_min_ps(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+GSC_HD DoubleVector smaller(DoubleVector a, DoubleVector b) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_min_pd(0xff, a, b);
+#elif defined(__AVX2__)
+  return _mm256_min_pd(a, b);
+#elif defined(__SSE2__)
+  return _mm_min_pd(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+GSC_HD Int16Vector larger(Int16Vector a, Int16Vector b) { return a > b ? a : b; }
+GSC_HD Int16Vector smaller(Int16Vector a, Int16Vector b) { return a < b ? a : b; }
+GSC_HD Int32Vector larger(Int32Vector a, Int32Vector b) { return a > b ? a : b; }
+GSC_HD Int32Vector smaller(Int32Vector a, Int32Vector b) { return a < b ? a : b; }
+
+#if defined(__AVX512F__)
+/// The next eight elements as double.
+GSC_HD __m512d widen_to_doubles(const float *p, Fp32) { return _mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(p)); }
+GSC_HD __m512d widen_to_doubles(const uint16_t *p, Fp16) {
+  return _mm512_maskz_cvtps_pd(0xff, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))));
+}
+GSC_HD __m512d widen_to_doubles(const uint16_t *p, Bf16) {
+  // Each word into the upper half of a lane, in one instruction.
+  const __m256i upper = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7,  //
+                                         -1, -1, 8, 9, -1, -1, 10, 11, -1, -1, 12, 13, -1, -1, 14, 15);
+  const __m256i words = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
+  return _mm512_maskz_cvtps_pd(0xff, _mm256_castsi256_ps(_mm256_shuffle_epi8(words, upper)));
+}
+#elif defined(__AVX2__)
+/// The next four elements as double.
+GSC_HD __m256d widen_to_doubles(const float *p, Fp32) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+GSC_HD __m256d widen_to_doubles(const uint16_t *p, Fp16) {
+  return _mm256_cvtps_pd(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))));
+}
+GSC_HD __m256d widen_to_doubles(const uint16_t *p, Bf16) {
+  const __m128i upper = _mm_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7);
+  const __m128i words = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
+  return _mm256_cvtps_pd(_mm_castsi128_ps(_mm_shuffle_epi8(words, upper)));
+}
+#endif
 
 /// 16-bit elements, zero-extended to 32-bit lanes. Intrinsics, because GCC 12 splits the conversion.
 GSC_HD Int32Vector widen_bits(const uint16_t *p) {

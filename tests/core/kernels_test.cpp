@@ -13,26 +13,6 @@ using namespace gsc::cpu::testing;
 
 constexpr ReadAhead kAhead = ReadAhead::kNextTile;
 
-/// Sum of squares of one tile: 32 groups, columns in C.
-template <typename C>
-double reference_tile(const std::vector<double> &tile, size_t columns) {
-  std::vector<C> sums(columns, C(0));
-  for (size_t i = 0; i < tile.size(); ++i) {
-    const C x = static_cast<C>(tile[i]);
-    sums[i % columns] = sums[i % columns] + x * x;
-  }
-  const size_t width = columns / kGroups;
-  double groups[kGroups];
-  for (size_t g = 0; g < kGroups; ++g) {
-    groups[g] = static_cast<double>(sums[g * width]);
-    for (size_t k = 1; k < width; ++k) groups[g] += static_cast<double>(sums[g * width + k]);
-  }
-  for (int half = 16; half > 0; half /= 2) {
-    for (int g = 0; g < half; ++g) groups[g] += groups[g + half];
-  }
-  return groups[0];
-}
-
 /// x * inv_scale in the arithmetic type of the dtype.
 double product(int32_t dtype, double x, float inv_scale) {
   if (dtype == GSC_FP64) return x * static_cast<double>(inv_scale);
