@@ -9,6 +9,19 @@
 
 namespace gsc::cuda {
 
+// Resident blocks, and loads in flight per lane. Before Hopper the kernel needs too many registers for four blocks. With
+// more of either the code for sm_120 spills, whose multiprocessors have less than half of Hopper's bandwidth each.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+inline constexpr int kCheckResident = 3;
+inline constexpr int kLoadsInFlight = 2;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr int kCheckResident = 3;
+inline constexpr int kLoadsInFlight = 4;
+#else
+inline constexpr int kCheckResident = 4;
+inline constexpr int kLoadsInFlight = 4;
+#endif
+
 /// What a warp found in its tiles of a chunk.
 struct WarpStat {
   double amax;  ///< largest finite magnitude
@@ -21,7 +34,7 @@ template <typename D, bool Once>
 GSC_DEVICE typename Tile<D>::Bits sum_columns(const Tile<D> &tile, typename D::Value *columns) {
   using Value = typename D::Value;
   constexpr int kWidth = Tile<D>::kWidth;
-  constexpr int kBatch = 4;  // loads in flight
+  constexpr int kBatch = kLoadsInFlight;
   typename Tile<D>::Bits largest = 0;
   const int rows = tile.rows();
   const bool whole = tile.shift == 0 && tile.n % (kRowBytes / Tile<D>::kSize) == 0;
@@ -210,13 +223,6 @@ GSC_DEVICE void join_chunks(const CheckParams &p, float inv_scale) {
   c.before_first = 0;
   if (p.conclude) conclude_check(*p.record, p.rule);
 }
-
-// Before Hopper the kernel needs too many registers for four resident blocks.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-inline constexpr int kCheckResident = 3;
-#else
-inline constexpr int kCheckResident = 4;
-#endif
 
 template <bool Write>
 __global__ void __launch_bounds__(kThreads, kCheckResident) check_kernel(const __grid_constant__ CheckParams p) {

@@ -340,16 +340,22 @@ class Writer:
         return (f"const {CPP_TYPES[kind]} w[{elements}] = {{{values}}}; "
                 f"store_{space}(t, {self.address(operands[0])}, w, sizeof w, {self.number('st')});")
 
-    def do_atom(self, modifiers, kind, operands):
+    def atomic(self, modifiers, kind, address, operand):
+        """(the call of an atomic operation, the type of what it returns)."""
         if modifiers[:2] == ["relaxed", "gpu"]:  # as it is without saying so
             modifiers = modifiers[2:]
         space, what = modifiers[0], modifiers[1]
         if space not in ("global", "shared") or what not in ("add", "max", "inc") or len(modifiers) != 3:
-            raise Unknown("atom." + ".".join(modifiers))
-        call = f"atomic_{what}_{space}<{CPP_TYPES[integer(kind)]}>"
-        value = self.read(operands[2], integer(kind))
-        return self.write(operands[0], f"{call}(t, {self.address(operands[1])}, {value}, {self.number('atom')})",
-                          integer(kind))
+            raise Unknown("modifiers ." + ".".join(modifiers))
+        k = integer(kind)
+        return (f"atomic_{what}_{space}<{CPP_TYPES[k]}>(t, {self.address(address)}, {self.read(operand, k)}, "
+                f"{self.number('atom')})"), k
+
+    def do_atom(self, modifiers, kind, operands):
+        return self.write(operands[0], *self.atomic(modifiers, kind, *operands[1:]))
+
+    def do_red(self, modifiers, kind, operands):
+        return self.atomic(modifiers, kind, *operands)[0] + ";"
 
     def do_membar(self, modifiers, *_):
         if modifiers != ["gl"]:
