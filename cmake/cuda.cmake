@@ -72,6 +72,8 @@ elseif(NOT GRADSCALER_CUDA STREQUAL "OFF")
       if(GRADSCALER_CUDA STREQUAL "ON")
         if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
           list(APPEND architectures 100-real 120-real)
+        else()
+          list(APPEND architectures 90-virtual)  # for the devices that this compiler does not know
         endif()
         if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
           list(APPEND architectures 110-real)

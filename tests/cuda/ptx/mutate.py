@@ -8,8 +8,10 @@
 EXECUTABLE is a cuda.ptx.<target>. Each source line with a barrier or fence is one mutant; it dies if a run with one of
 the seeds 1 to 4, under strong or weak memory, fails. Exits with 1 if a mutant survives that is not in EXPECTED with a
 reason, or if one dies that is. --report also writes the results as a Markdown table. --quick takes seconds: the two
-barriers at the ticket of a grid's last block, which the test Ticket must notice.
+barriers at the ticket of a grid's last block, which the test Ticket must notice, and that mutants.md has a row for each
+mutant of this target (line numbers may differ).
 """
+import collections
 import concurrent.futures
 import os
 import pathlib
@@ -17,6 +19,8 @@ import re
 import subprocess
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+REPORT = pathlib.Path(__file__).with_name("mutants.md")
 TIMEOUT = 900
 SEEDS = ("1", "2", "3", "4")
 # The tests that notice most mutants, in seconds; all tests run only for those that survive these.
@@ -63,11 +67,28 @@ def sites(executable):
 def text_of(place):
     """The source line itself."""
     file, number = place.rsplit(":", 1)
-    root = pathlib.Path(__file__).resolve().parents[3]
-    return (root / file).read_text().splitlines()[int(number) - 1].strip()
+    return (ROOT / file).read_text().splitlines()[int(number) - 1].strip()
+
+
+def nvcc_of(executable):
+    """The version of the compiler that made the executable's PTX."""
+    path = pathlib.Path(executable)
+    ptx = path.parent / "ptx" / path.name.rsplit(".", 1)[-1] / "check.ptx"
+    return re.search(r"release [\d.]+, V([\d.]+)", ptx.read_text())[1]
+
+
+def missing_rows(executable):
+    """Mutants of which the report has no row, as "file `text`"."""
+    section = REPORT.read_text().partition(f"## compute_{executable.rsplit('.', 1)[-1]}\n")[2].partition("\n## ")[0]
+    reported = collections.Counter(re.findall(r"^\| (\S+):\d+ \| (`.*?`) \|", section, flags=re.M))
+    present = collections.Counter((place.rsplit(":", 1)[0], f"`{text_of(place)}`") for place, _ in sites(executable))
+    return sorted(" ".join(row) for row in present - reported)
 
 
 def quick(executable):
+    missing = missing_rows(executable)
+    if missing:
+        sys.exit(f"{REPORT.name} lacks {', '.join(missing)}: run scripts/ptx mutants")
     at_ticket = [line for line, what in sites(executable) if what == "bar" and line.startswith("core/cuda/device.cuh:")]
     alive = run(executable, "Ticket*", PTX_SEED="2")[1]
     if alive:
@@ -103,8 +124,8 @@ def main():
         sys.exit(__doc__)
     wrong = mutants = 0
     table = ["# Barriers and fences left out one by one", "",
-             "Written by `scripts/ptx mutants`. A mutant dies if a test fails or the machine stops it; the run that",
-             "did so is named.", ""]
+             f"Written by `scripts/ptx mutants`, with nvcc {nvcc_of(arguments[0])}. A mutant dies if a test fails or the machine",
+             "stops it; the run that did so is named.", ""]
     workers = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
     for executable in arguments:
         target = executable.rsplit(".", 1)[-1]
