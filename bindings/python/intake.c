@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buffers and DLPack capsules as tuples of plain numbers; see intake.h.
+ * Buffers and DLPack capsules as tuples of plain numbers, and who else holds a buffer; see intake.h.
  */
 #define PY_SSIZE_T_CLEAN
 #include "intake.h"
@@ -64,6 +64,111 @@ PyObject *gsc_buffer_view(PyObject *object) {
   return Py_BuildValue("(NNnnsiNN)", holder, PyLong_FromVoidPtr(view->buf), view->len, view->itemsize,
                        view->format ? view->format : "B", view->readonly, sizes(view->shape, view->ndim),
                        sizes(view->strides, view->ndim));
+}
+
+/* References to an object, through the interpreter: where the count lies in it depends on the version. `own` is what
+ * one that is held once has. */
+typedef struct Counter {
+  PyObject *getrefcount;
+  long own;
+} Counter;
+
+static long count_of(const Counter *counter, PyObject *object) {
+  PyObject *number = PyObject_CallFunctionObjArgs(counter->getrefcount, object, NULL);
+  const long count = number ? PyLong_AsLong(number) : -1;
+  Py_XDECREF(number);
+  return count < 0 ? -1 : count - counter->own + 1;
+}
+
+static int open_counter(Counter *counter) {
+  counter->own = 1;
+  counter->getrefcount = PySys_GetObject("getrefcount");
+  PyObject *held_once = counter->getrefcount ? PyList_New(0) : NULL;
+  if (!held_once) return 0;
+  Py_INCREF(counter->getrefcount);
+  counter->own = count_of(counter, held_once);
+  Py_DECREF(held_once);
+  return counter->own > 0;
+}
+
+/* An attribute, and of that another if `inner` is not NULL; 1 if it is true, 0 if false, -1 with an exception. */
+static int is_true(PyObject *object, const char *name, const char *inner) {
+  PyObject *value = PyObject_GetAttrString(object, name);
+  if (value && inner) {
+    PyObject *outer = value;
+    value = PyObject_GetAttrString(outer, inner);
+    Py_DECREF(outer);
+  }
+  const int found = value ? PyObject_IsTrue(value) : -1;
+  Py_XDECREF(value);
+  return found;
+}
+
+/* 1, with the object that has the memory of a buffer and the references to it, if nobody else holds what lies between
+ * it and the buffer; 0 if somebody does, or if it may be written without a reference to it; -1 with an exception. */
+static int sole_root(const Counter *counter, PyObject *holder, PyObject *array, PyObject *owners, void **root,
+                     long *references) {
+  Py_buffer *view = PyCapsule_IsValid(holder, kBufferHolder) ? PyCapsule_GetPointer(holder, kBufferHolder) : NULL;
+  PyObject *at = view ? view->obj : NULL;
+  if (!at) return 0;
+  Py_INCREF(at);
+  int sole = 1;
+  /* Views of NumPy hold the array that they are of, all others something that is not known here. */
+  while (sole == 1 && (PyObject *)Py_TYPE(at) == array) {
+    PyObject *base = PyObject_GetAttrString(at, "base");
+    if (!base || base == Py_None) {
+      sole = base ? is_true(at, "flags", "owndata") : -1;
+      Py_XDECREF(base);
+      break;
+    }
+    const long count = count_of(counter, at);
+    sole = count < 0 ? -1 : count == 2;
+    Py_DECREF(at);
+    at = base;
+  }
+  if (sole == 1 && (PyObject *)Py_TYPE(at) != array) sole = PySequence_Contains(owners, (PyObject *)Py_TYPE(at));
+  if (sole == 1) {
+    *references = count_of(counter, at) - 1;
+    *root = at;
+    sole = *references < 0 ? -1 : 1;
+  }
+  Py_DECREF(at);
+  return sole;
+}
+
+/* Appends (index, root, references) of one tensor; -1 with an exception. */
+static int append_sole(const Counter *counter, PyObject *tensors, Py_ssize_t index, PyObject *array, PyObject *owners,
+                       PyObject *found) {
+  PyObject *tensor = PyList_GetItem(tensors, index);
+  if (!tensor) return -1;
+  const long holders = count_of(counter, tensor);
+  if (holders != 1) return holders < 0 ? -1 : 0;
+  PyObject *holder = PyObject_GetAttrString(tensor, "owner");
+  if (!holder) return -1;
+  const long count = count_of(counter, holder);
+  void *root = NULL;
+  long references = 0;
+  int sole = count < 0 ? -1 : count == 2;
+  if (sole == 1) sole = sole_root(counter, holder, array, owners, &root, &references);
+  Py_DECREF(holder);
+  if (sole != 1) return sole;
+  PyObject *entry = Py_BuildValue("(nNl)", index, PyLong_FromVoidPtr(root), references);
+  const int appended = entry ? PyList_Append(found, entry) : -1;
+  Py_XDECREF(entry);
+  return appended;
+}
+
+PyObject *gsc_buffer_holders(PyObject *tensors, PyObject *array, PyObject *owners) {
+  Counter counter = {NULL, 1};
+  PyObject *found = open_counter(&counter) ? PyList_New(0) : NULL;
+  for (Py_ssize_t i = 0; found && i < PyList_Size(tensors); ++i) {
+    if (append_sole(&counter, tensors, i, array, owners, found) < 0) {
+      Py_DECREF(found);
+      found = NULL;
+    }
+  }
+  Py_XDECREF(counter.getrefcount);
+  return found;
 }
 
 /* Destructors may run while an exception is set, and a producer's deleter may call into Python. */

@@ -15,6 +15,14 @@
 PyObject *gsc_buffer_view(PyObject *object);
 
 /*
+ * Who else holds the memory of a list of Tensor: [(index, id of the object that has the memory, references to it)], of
+ * those made by gsc_buffer_view of which nobody but the list holds anything before that object. `array` is
+ * numpy.ndarray, whose views are followed, or None; `owners` are the other types whose memory nobody writes without
+ * holding them.
+ */
+PyObject *gsc_buffer_holders(PyObject *tensors, PyObject *array, PyObject *owners);
+
+/*
  * Consumes a capsule from __dlpack__, versioned or not: (holder, address, code, bits, lanes, device_type, device_index,
  * readonly, shape, strides in elements, has_strides). Without strides the array is contiguous in C order.
  */

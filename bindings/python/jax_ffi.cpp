@@ -260,24 +260,26 @@ void update_policy(const Call &call) {
   counters[3] = state.skips_at_floor;
 }
 
+// XLA keeps equal gradients in one buffer, but in a list memory may stand once. The parameters in as few parts as that
+// takes; each is stepped on for itself.
+std::vector<std::vector<int64_t>> apart_by_gradient(const Call &call, int64_t count) {
+  std::vector<std::vector<int64_t>> parts(1);
+  std::map<const void *, size_t> seen;
+  for (int64_t i = 0; i < count; ++i) {
+    const gsc_tensor grad = call.tensor(4 + i);
+    const size_t part = grad.count == 0 ? 0 : seen[grad.data]++;
+    if (part == parts.size()) parts.emplace_back();
+    parts[part].push_back(i);
+  }
+  return parts;
+}
+
 // lr, inv_scale, found_inf, step, grads..., params..., state slot after state slot... -> params..., slots...
 void step(const Call &call) {
   const int64_t slots = call.attribute<int32_t>("slots");
   const int64_t count = call.ret_count() / (1 + slots);
   require(call.ret_count() == (1 + slots) * count && call.arg_count() == 4 + (2 + slots) * count,
           "four operands, and for each parameter its gradient and a result for it and each of its states are needed");
-  // Gradients, then the outputs: parameters and state.
-  std::vector<List> lists;
-  for (int64_t kind = 0; kind < 2 + slots; ++kind) {
-    std::vector<gsc_tensor> tensors;
-    for (int64_t i = kind * count; i < (kind + 1) * count; ++i) {
-      tensors.push_back(kind == 0 ? call.tensor(4 + i) : call.in_place(4 + i, i - count));
-    }
-    lists.push_back(make_list(call.context(), tensors));
-  }
-  std::vector<gsc_tensor_list *> state;
-  for (int64_t slot = 0; slot < slots; ++slot) state.push_back(lists[2 + slot].get());
-
   gsc_optimizer_options options;
   check(gsc_optimizer_options_init(&options, sizeof options, call.attribute<int32_t>("kind")));
   options.flags = static_cast<uint32_t>(call.attribute<int32_t>("flags"));
@@ -286,13 +288,29 @@ void step(const Call &call) {
   options.eps = call.attribute<double>("eps");
   options.weight_decay = call.attribute<double>("weight_decay");
   options.momentum = call.attribute<double>("momentum");
-  gsc_optimizer *made = nullptr;
-  check(gsc_optimizer_create(call.context(), &options, lists[1].get(), lists[0].get(), nullptr, state.data(),
-                             static_cast<int32_t>(slots), &made));
-  const std::unique_ptr<gsc_optimizer, Destroy> optimizer(made);
-  check(gsc_optimizer_set_device_lr(made, 0, call.word<float>(0), call.stream()));
-  check(gsc_optimizer_set_steps(made, static_cast<int64_t>(call.value(3)), 0, call.stream()));
-  check(gsc_optimizer_step_scaled(made, call.word<float>(1), call.word<float>(2), call.stream()));
+  const auto steps = static_cast<int64_t>(call.value(3));
+
+  for (const std::vector<int64_t> &params : apart_by_gradient(call, count)) {
+    // Gradients, then the outputs: parameters and state.
+    std::vector<List> lists;
+    for (int64_t kind = 0; kind < 2 + slots; ++kind) {
+      std::vector<gsc_tensor> tensors;
+      for (const int64_t param : params) {
+        const int64_t i = kind * count + param;
+        tensors.push_back(kind == 0 ? call.tensor(4 + i) : call.in_place(4 + i, i - count));
+      }
+      lists.push_back(make_list(call.context(), tensors));
+    }
+    std::vector<gsc_tensor_list *> state;
+    for (int64_t slot = 0; slot < slots; ++slot) state.push_back(lists[2 + slot].get());
+    gsc_optimizer *made = nullptr;
+    check(gsc_optimizer_create(call.context(), &options, lists[1].get(), lists[0].get(), nullptr, state.data(),
+                               static_cast<int32_t>(slots), &made));
+    const std::unique_ptr<gsc_optimizer, Destroy> optimizer(made);
+    check(gsc_optimizer_set_device_lr(made, 0, call.word<float>(0), call.stream()));
+    check(gsc_optimizer_set_steps(made, steps, 0, call.stream()));
+    check(gsc_optimizer_step_scaled(made, call.word<float>(1), call.word<float>(2), call.stream()));
+  }
 }
 
 xla_ffi::Error *error(const xla_ffi::CallFrame &frame, xla_ffi::ErrorCode code, const char *message) {

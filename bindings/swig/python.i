@@ -103,6 +103,9 @@ static PyObject *set_error_classes(PyObject *classes) {
   return Py_None;
 }
 static PyObject *buffer_view(PyObject *object) { return gsc_buffer_view(object); }
+static PyObject *buffer_holders(PyObject *tensors, PyObject *array, PyObject *owners) {
+  return gsc_buffer_holders(tensors, array, owners);
+}
 static PyObject *dlpack_view(PyObject *capsule) { return gsc_dlpack_view(capsule); }
 static PyObject *torch_look(PyObject *api, PyObject *tensors, PyObject *type, PyObject *parameter) {
   return gsc_torch_look(api, tensors, type, parameter);

@@ -222,8 +222,75 @@ def test_float64_parameters_have_float64_state():
 def test_errors_carry_the_librarys_message():
     with pytest.raises(Exception, match="growth_factor"):
         jax.block_until_ready(gj.update_scale(1.0, 0, 0.0, growth_factor=0.5))
-    with pytest.raises(Exception, match="dtype"):
-        jax.block_until_ready(gj.unscale_check([jnp.ones(3, jnp.int32)], 1.0))
+    with pytest.raises(Exception, match="beta1"):
+        jax.block_until_ready(gj.adamw(jnp.ones(3), jnp.ones(3), gj.adamw_init(jnp.ones(3)), betas=(1.5, 0.9)))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "complex64", "float8_e4m3fn"])
+def test_dtypes_are_refused_by_key_when_traced(dtype):
+    bad, good = {"w": [jnp.ones(3), jnp.ones(2, dtype)]}, {"w": [jnp.ones(3), jnp.ones(2)]}
+    message = rf"\['w'\]\[1\] has dtype {dtype}; it must be one of float16"
+    state = gj.adamw_init(good)
+    for call in (lambda f: f, jax.jit):
+        with pytest.raises(TypeError, match="grads" + message):
+            call(gj.unscale_check)(bad, 1.0)
+        with pytest.raises(TypeError, match="params" + message):
+            call(gj.adamw)(bad, good, state)
+        with pytest.raises(TypeError, match="grads" + message):
+            call(gj.adamw)(good, bad, state)
+        with pytest.raises(TypeError, match="state.exp_avg_sq" + message):
+            call(gj.adamw)(good, good, state._replace(exp_avg_sq=bad))
+
+
+def test_what_is_compiled_in_must_be_a_number():
+    params = {"w": jnp.ones(3)}
+    state = gj.adamw_init(params)
+    expected = gj.adamw(params, params, state, betas=(0.5, 0.75), eps=0.5, weight_decay=0.25)
+    found = gj.adamw(params, params, state, betas=[jnp.float32(0.5), np.float64(0.75)], eps=jnp.float32(0.5),
+                     weight_decay=np.array(0.25))
+    assert (found[0]["w"] == expected[0]["w"]).all()
+    for name, value in (("weight_decay", 0.1), ("eps", 1e-8)):
+        with pytest.raises(TypeError, match=f"{name} is traced, but it must be a number"):
+            jax.jit(lambda v: gj.adamw(params, params, state, **{name: v}))(value)  # noqa: B023
+    with pytest.raises(TypeError, match=r"betas\[1\] is traced"):
+        jax.jit(lambda b: gj.adamw(params, params, state, betas=(0.9, b)))(0.9)
+    for wrong, message in ((dict(betas=0.9), "betas is 0.9"), (dict(eps="x"), "eps is 'x'"),
+                           (dict(weight_decay=None), "weight_decay is None")):
+        with pytest.raises(TypeError, match=message):
+            gj.adamw(params, params, state, **wrong)
+
+
+def test_a_tree_may_be_one_array():
+    param, grad = jnp.ones(3), jnp.full(3, 2.0)
+    stepped, state = gj.adamw(param, grad, gj.adamw_init(param), lr=0.5)
+    named, _ = gj.adamw({"w": param}, {"w": grad}, gj.adamw_init({"w": param}), lr=0.5)
+    assert (stepped == named["w"]).all() and state.exp_avg.shape == (3,)
+    assert gj.unscale_check(jnp.float32(4.0), 0.25)[0] == 1.0
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_equal_gradients_each_reach_their_parameter(jit):
+    # XLA keeps what is equal in one buffer: two biases that are added, parameters that take no part, and constants.
+    params = {"w": jnp.ones((4, 8)), "b_ih": jnp.zeros(8), "b_hh": jnp.full(8, 0.5), "u": jnp.ones(3), "v": jnp.ones(3),
+              "s": jnp.ones(()), "t": jnp.ones(()), "e": jnp.ones((0,)), "f": jnp.ones((0,))}
+    x = jnp.ones((2, 4))
+
+    def loss(p):
+        return jnp.mean(jnp.tanh(0.1 * (x @ p["w"]) + p["b_ih"] + p["b_hh"]) ** 2) + p["s"] + p["t"]
+
+    def step(params, state):
+        grads = jax.grad(loss)(params)
+        if not jit:
+            grads["b_hh"] = grads["b_ih"]
+        return gj.adamw(params, grads, state, lr=0.125)
+
+    found, state = (jax.jit(step) if jit else step)(params, gj.adamw_init(params))
+    for name, grad in jax.grad(loss)(params).items():
+        alone = {name: params[name]}
+        expected, _ = gj.adamw(alone, {name: jnp.array(grad)}, gj.adamw_init(alone), lr=0.125)
+        # Compiled with the loss its gradient may be rounded otherwise.
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
+        np.testing.assert_allclose(state.exp_avg[name], 0.1 * grad, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["unscale_check", "update_scale", "update_policy", "step"])

@@ -66,7 +66,7 @@ def adam_step(g, m, v, t, b1, b2, eps):
     root = np.sqrt(new_v / (1 - b2**t)) + eps
     d = new_m / (1 - b1**t) / root
     # The sum of m can cancel: three roundings of its terms, one of the sum, one of the constant. v cannot: 5 roundings,
-    # halved by the root. Then the root, its division by a rounded constant, eps and its addition, the step size,
+    # scaled by the root. Then the root, its division by a rounded constant, eps and its addition, the step size,
     # its product and the quotient: 8 in all. Two more for the learning rate and its product.
     bound = 5 * U * (abs(b1 * m) + abs((1 - b1) * g)) / (1 - b1**t) / root + 13 * U * abs(d)
     # optax forms 1 - b^t in float32: the rounding of b counts t times, the power and its exponent a few times more,
@@ -91,7 +91,7 @@ def expected(name, grads, state, params):
         elif name == "adagrad":
             total = np.asarray(first.sum_of_squares[key], np.float64) + g * g
             d = g / np.sqrt(total)
-            # 2 roundings of the sum, halved; root, quotient, step size, product.
+            # 2 roundings of the sum, scaled; root, quotient, step size, product.
             bound = 6 * U * abs(d)
             # optax's own state has no eps, which it adds in float32; its rsqrt is good to a few units.
             more = (1e-7 / total * U + 6 * U) * abs(d)
@@ -103,7 +103,7 @@ def expected(name, grads, state, params):
             d, bound = d + DECAY * p, bound + 4 * U * (abs(DECAY * p) + abs(d))
         if name == "lamb":
             ratio = np.linalg.norm(p) / np.linalg.norm(d)
-            # Sums of n squares in any order: n roundings, halved by the root. Differences in d: at most their norm.
+            # Sums of n squares in any order: n roundings, scaled by the root. Differences in d: at most their norm.
             slack = (d.size + 4) * U + np.linalg.norm(bound + more) / np.linalg.norm(d)
             bound, d = bound * ratio + slack * abs(d * ratio), d * ratio
             more = more * ratio
@@ -211,11 +211,79 @@ def test_in_a_chain_with_masks_and_several_steps():
         (_, ours), (_, theirs) = after(make(go), 4), after(make(optax), 4)
         for one, other in zip(leaves(ours), leaves(theirs), strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-4 * LR)
-    tx = chain(go)
-    state, params = after(tx, 2)
-    updates, skipped = jax.jit(tx.update)(tree(1), state, params, found_inf=1.0)
-    same_bits(skipped, state)
-    same_bits(optax.apply_updates(params, updates), params)
+
+
+# What docs/jax.md says can stand around these transformations, as it is or wrapped.
+AROUND = {
+    "chain": lambda m: optax.chain(optax.clip_by_global_norm(1.0), m.adam(LR)),
+    "multi_transform": lambda m: optax.multi_transform({"a": m.adam(LR), "s": m.sgd(LR, 0.9)}, {"b": "s", "w": "a"}),
+}
+WRAPPED = {
+    "chain with state": lambda m: optax.chain(optax.ema(0.9), m.adam(LR)),
+    "chain with state behind": lambda m: optax.chain(m.scale_by_adam(), optax.trace(0.9), optax.scale(-LR)),
+    "MultiSteps": lambda m: optax.MultiSteps(m.adam(LR), 2),
+    "inject_hyperparams": lambda m: optax.inject_hyperparams(m.adam, static_args=("b1", "b2", "eps"))(
+        optax.linear_schedule(LR, 0.0, 10)),
+    # It hands on what is masked out, inf as it is.
+    "masked": lambda m: optax.masked(m.adam(LR), {"w": True, "b": False}),
+    **AROUND,
+}
+
+
+def run(tx, overflows, unchanged=lambda state: state):
+    """The parameters and state after steps of which some have an inf in every leaf, and then change nothing."""
+    params = tree(0)
+    state = tx.init(params)
+
+    @jax.jit
+    def step(grads, state, params, found_inf):
+        updates, state = tx.update(grads, state, params, found_inf=found_inf)
+        return optax.apply_updates(params, updates), state
+
+    applied = 0
+    for overflow in overflows:
+        grads = jax.tree_util.tree_map(lambda g: g.at[0].set(jnp.inf), tree(99)) if overflow else tree(100 + applied)
+        before = params, unchanged(state)
+        params, state = step(grads, state, params, 1.0 if overflow else 0.0)
+        applied += not overflow
+        if overflow:
+            same_bits((params, unchanged(state)), before)
+    return params, unchanged(state)
+
+
+@pytest.mark.parametrize("wrap, name", [(False, name) for name in AROUND] + [(True, name) for name in WRAPPED])
+def test_a_step_that_was_skipped_has_left_nothing_in_what_is_around(wrap, name):
+    make = (lambda: go.skip_if_found_inf(WRAPPED[name](go))) if wrap else (lambda: AROUND[name](go))
+    same_bits(run(make(), [True, False, True, True, False, False, True, False]), run(make(), [False] * 4))
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_the_wrapper_changes_no_bit_of_steps_that_are_applied(name):
+    inner = WRAPPED[name](optax)
+    if not isinstance(inner, optax.MultiSteps):
+        inner = optax.with_extra_args_support(inner)
+    params, state = tree(0), inner.init(tree(0))
+    found = go.skip_if_found_inf(WRAPPED[name](optax))
+    for seed in (100, 101):
+        expected = inner.update(tree(seed), state, params)
+        same_bits(found.update(tree(seed), state, params, found_inf=0.0), expected)
+        scaled = jax.tree_util.tree_map(lambda g: g * 4.0, tree(seed))
+        same_bits(found.update(scaled, state, params, found_inf=0.0, inv_scale=0.25), expected)
+        state = expected[1]
+
+
+def test_the_wrapper_takes_any_transformation():
+    noise = go.skip_if_found_inf(optax.chain(optax.add_noise(0.1, 0.5, 0), optax.sgd(LR)))
+    state = noise.init(tree(0))
+    updates, after_skip = jax.jit(noise.update)(tree(1), state, tree(0), found_inf=1.0)
+    assert jax.tree_util.tree_all(jax.tree_util.tree_map(lambda a, b: bool((a == b).all()), after_skip, state))
+    same_bits(updates, jax.tree_util.tree_map(lambda p: jnp.full_like(p, -0.0), tree(0)))
+
+
+def test_multi_steps_that_skips_what_is_not_finite():
+    make = lambda: optax.MultiSteps(go.adam(LR), 2, should_skip_update_fn=optax.skip_not_finite)  # noqa: E731
+    but_its_report = lambda state: state._replace(skip_state=())  # noqa: E731
+    same_bits(run(make(), [True, False, True, False], but_its_report), run(make(), [False] * 2, but_its_report))
 
 
 def test_injected_hyperparameters():

@@ -201,3 +201,18 @@ def test_axis_name_averages_and_agrees(how, poisoned):
     np.testing.assert_array_equal(grads["w"], of_all["w"])
     expected, _ = gj.adamw(params, of_all, state, lr=0.1)
     np.testing.assert_array_equal(stepped["w"], expected["w"])
+
+
+@pytest.mark.parametrize("argnums", [1, -1, (0, -1), [-2, 1], np.int64(-1)], ids=str)
+def test_argnums_from_the_end_are_the_same_arguments(argnums):
+    if not hasattr(jax, "shard_map"):
+        pytest.skip("this JAX has shard_map elsewhere")
+    mesh = make_mesh((4,), ("batch",))
+
+    def step(v, w, x):
+        loss = lambda v, w: jnp.mean(x * w * v)  # noqa: E731
+        return gj.DynamicScale.create(256.0).value_and_grad(loss, argnums, axis_name="batch")(v, w)[3]
+
+    call = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(P(), P(), P("batch")), out_specs=P()))
+    assert jax.tree_util.tree_all(jax.tree_util.tree_map(lambda g: bool(g == 1.5),
+                                                         call(jnp.ones(()), jnp.ones(()), jnp.arange(4.0))))

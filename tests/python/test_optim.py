@@ -91,8 +91,9 @@ def test_every_argument_shows_in_the_group(kind):
 
 def test_param_groups():
     weights, biases = [np.zeros(3, np.float32), np.zeros(2, np.float32)], {"b": np.zeros(4, np.float32)}
-    optimizer = gs.SGD([{"params": weights, "grads": [np.ones(3, np.float32), np.ones(2, np.float32)]},
-                        {"params": biases, "grads": {"b": np.ones(4, np.float32)}, "lr": 0.5}], lr=1.0)
+    grads = [np.ones(3, np.float32), np.ones(2, np.float32)], {"b": np.ones(4, np.float32)}
+    optimizer = gs.SGD([{"params": weights, "grads": grads[0]}, {"params": biases, "grads": grads[1], "lr": 0.5}],
+                       lr=1.0)
     assert [g["lr"] for g in optimizer.param_groups] == [1.0, 0.5]
     assert [g.tensors for g in optimizer.param_groups] == [range(0, 2), range(2, 3)]
     optimizer.step()

@@ -220,7 +220,8 @@ def test_tensorboard(tmp_path):
 
 def log_with(writer, path):
     scaler = gs.GradScaler(init_scale=8.0)
-    optimizer = gs.SGD([np.zeros(1, np.float32)], [np.ones(1, np.float32)])
+    grads = [np.ones(1, np.float32)]
+    optimizer = gs.SGD([np.zeros(1, np.float32)], grads)
     with gs.LogWriter(path, writers=[writer]) as log:
         for loss in (0.5, math.inf):
             scaler.step_and_update(optimizer)

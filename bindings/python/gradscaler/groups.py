@@ -64,8 +64,9 @@ def pair_list(found: Source, argument: str, reference: Source, reference_argumen
 def require_alike(found: TensorList, argument: str, params: TensorList) -> None:
     """InvalidArgumentError unless the tensors of a list have the shapes and orders in memory of the parameters."""
     own, reference = found.labels(argument), params.labels("params")
-    trees.require_shapes(own, [tensor.shape for tensor in found], reference, [tensor.shape for tensor in params])
-    for i, (tensor, other) in enumerate(zip(found, params, strict=True)):
+    trees.require_shapes(own, [tensor.shape for tensor in found._keep], reference,
+                         [tensor.shape for tensor in params._keep])
+    for i, (tensor, other) in enumerate(zip(found._keep, params._keep, strict=True)):
         if tensor.count != other.count:
             raise InvalidArgumentError(f"{own.label(i)} has {tensor.count} elements, but {reference.label(i)} has"
                                        f" {other.count}")
@@ -134,12 +135,12 @@ def _owners(grads: Source, params: Source, copies: Source | None) -> list[Any | 
     """For each gradient the tensor whose ``.grad`` it is: backward may put another one there."""
     found: list[Any | None] = []
     for i in range(len(grads)):
-        grad = grads.values[i] if isinstance(grads, trees.Leaves) else _source(grads[i])
+        grad = grads.values[i] if isinstance(grads, trees.Leaves) else _source(grads._keep[i])
         owner = None
         for candidates in (copies, params):
             if candidates is None or grad is None or not torch_memory.is_torch(grad):
                 continue
-            other = candidates.values[i] if isinstance(candidates, trees.Leaves) else _source(candidates[i])
+            other = candidates.values[i] if isinstance(candidates, trees.Leaves) else _source(candidates._keep[i])
             if other is not None and torch_memory.is_torch(other) and other.is_leaf and other.grad is grad:
                 owner = other
         found.append(owner)

@@ -79,7 +79,13 @@ def is_jax(array: Any) -> bool:
 
 def _is_immutable(array: Any) -> bool:
     """Whether it is of a library whose arrays are never written; DLPack does not always say so."""
-    return is_jax(array) or type(array).__module__.partition(".")[0] == "tensorflow"
+    numpy: Any = sys.modules.get("numpy")
+    # What numpy.asarray makes of an array of JAX is a view of it.
+    while numpy is not None and type(array) is numpy.ndarray and array.base is not None and not array.flags.writeable:
+        array = array.base
+    array = array.obj if isinstance(array, memoryview) and array.readonly else array
+    return type(array).__module__.partition(".")[0] in ("jax", "jaxlib", "tensorflow", "pyarrow") or isinstance(
+        array, (bytes, *([numpy.generic] if numpy is not None else [])))
 
 
 def _from_raw(array: Any, argument: str, override: str | None) -> Tensor:
@@ -118,7 +124,8 @@ def _from_buffer(array: Any, argument: str, override: str | None) -> Tensor | No
         dtype = "int32"
     # Without strides, as ctypes leaves them, it is in C order.
     order = dense_order(argument, shape, [stride // itemsize for stride in strides] if strides else None)
-    found = Tensor(address, nbytes // itemsize, dtype, "cpu", bool(readonly), None, holder, shape, order)
+    found = Tensor(address, nbytes // itemsize, dtype, "cpu", bool(readonly), None, holder, shape, order,
+                   immutable=bool(readonly) and _is_immutable(array))
     return with_dtype(found, argument, override, itemsize)
 
 
@@ -138,7 +145,9 @@ def _from_dlpack(array: Any, argument: str, override: str | None, stream: int | 
     dtype = f"{_DL_KINDS.get(code, 'unknown')}{bits}" + (f"x{lanes}" if lanes != 1 else "")
     count = count_of(argument, shape)
     order = dense_order(argument, shape, strides if has_strides else None)
-    found = Tensor(address, count, dtype, device, bool(readonly) or _is_immutable(array), None, holder, shape, order)
+    immutable = _is_immutable(array)
+    found = Tensor(address, count, dtype, device, bool(readonly) or immutable, None, holder, shape, order,
+                   immutable=immutable)
     return with_dtype(found, argument, override, bits * lanes // 8)
 
 
@@ -185,7 +194,8 @@ def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override
     device = getattr(array, "device", None)
     index = getattr(device, "id", None)
     index = index if isinstance(index, int) else getattr(device, "index", None)
+    immutable = _is_immutable(array)
     found = Tensor(address, count, dtype or f"of typestr {typestr!r}",
-                   f"cuda:{index if isinstance(index, int) else 0}", bool(readonly) or _is_immutable(array), stream,
-                   array, shape, order)
+                   f"cuda:{index if isinstance(index, int) else 0}", bool(readonly) or immutable, stream, array, shape,
+                   order, immutable=immutable)
     return with_dtype(found, argument, override, itemsize)

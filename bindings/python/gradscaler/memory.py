@@ -7,9 +7,12 @@ How arrays of other libraries become this is in :mod:`.look` and :mod:`.torch_me
 
 from __future__ import annotations
 
+import array
 import bisect
 import itertools
 import math
+import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +53,8 @@ class Tensor:
     strides: tuple[int, ...] | None = None
     #: A weak reference to the PyTorch tensor that this was made of.
     source: Any = field(default=None, compare=False, repr=False)
+    #: Of a library whose arrays are never written: new values are another array.
+    immutable: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -101,6 +106,17 @@ def same_order(a: Tensor, b: Tensor) -> bool:
     return all(s == t for s, t, extent in zip(a.strides, b.strides, a.shape, strict=True) if extent != 1)
 
 
+def orphans(tensors: list[Tensor]) -> list[int]:
+    """Those whose memory nothing but `tensors` holds any more, so that nobody can write it again.
+
+    Known of arrays that own their memory: NumPy's, also through views of them, ``array.array`` and ``bytearray``.
+    """
+    numpy: Any = sys.modules.get("numpy")
+    found = native.buffer_holders(tensors, numpy.ndarray if numpy is not None else None, (array.array, bytearray))
+    own = Counter(root for _, root, _ in found)
+    return [index for index, root, references in found if references == own[root] and tensors[index].count]
+
+
 def require_apart(written: Sequence[Tensor], written_label: Callable[[int], str], read: Sequence[Tensor] = (),
                   read_label: Callable[[int], str] = str) -> None:
     """ValueError if memory is written twice, or read where another tensor than its own target is written.
@@ -135,7 +151,7 @@ def with_dtype(found: Tensor, argument: str, dtype: str | None, itemsize: int) -
         raise ValueError(f"{argument} has {nbytes} bytes, which is no multiple of the size of {dtype}")
     shape = found.shape if itemsize == SIZES[dtype] else None
     return Tensor(found.address, nbytes // SIZES[dtype], dtype, found.device, found.readonly, found.stream,
-                  found.owner, shape, found.strides, found.source)
+                  found.owner, shape, found.strides, found.source, found.immutable)
 
 
 def count_of(argument: str, shape: Sequence[int]) -> int:

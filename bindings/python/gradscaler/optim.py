@@ -95,7 +95,7 @@ class Optimizer(Closeable):
     """
 
     __slots__ = ("params", "grads", "model_copy", "stream", "context", "_kind", "_keys", "_owners", "_groups",
-                 "_torch_grads", "_written", "_state", "names")
+                 "_torch_grads", "_written", "_state", "_stepped_on", "names")
 
     _KIND = -1
     _KEYS: tuple[str, ...] = ()
@@ -133,8 +133,7 @@ class Optimizer(Closeable):
         self.model_copy: TensorList | None = (
             None if parts.model_copy is None else _list_of(parts.model_copy, "model_copy", self.context,
                                                            writes_to=True))
-        # Not for one iteration: temporaries would be found stale at once.
-        self.grads._iteration = -1
+        self._stepped_on: int | None = None
         for argument, found in (("grads", self.grads), ("model_copy", self.model_copy)):
             if found is not None:
                 groups.require_alike(found, argument, self.params)
@@ -188,7 +187,7 @@ class Optimizer(Closeable):
         """The gradients of now, for what is about to read or write them."""
         if self._torch_grads is not None:
             self._torch_grads.bind(self.grads)
-        self.grads.refresh(gradients=True)
+        self.grads.refresh(gradients=True, again=self._stepped_on == self.grads._bound)
         return self.grads
 
     def _parameters(self) -> None:
@@ -198,8 +197,9 @@ class Optimizer(Closeable):
             self.model_copy.refresh()
 
     def _stepped(self) -> None:
+        self._stepped_on = self.grads._bound
         for found in self._written:
-            mark_written(found)
+            mark_written(found._keep)
 
     @property
     def param_groups(self) -> list[ParamGroup]:
@@ -241,7 +241,7 @@ class Optimizer(Closeable):
             raise ValueError("grads are read-only")
         self._gradients()
         self._handle.zero_grads(self.stream)
-        mark_written(self.grads)
+        mark_written(self.grads._keep)
 
     @property
     def state(self) -> dict[str, list[Tensor]]:

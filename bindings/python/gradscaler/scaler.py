@@ -144,7 +144,7 @@ class GradScaler(Closeable):
         if grads.read_only:
             raise ValueError("the gradients are read-only; step() unscales them without writing")
         self._handle.unscale(grads._handle, self._on(optimizer))
-        mark_written(grads)
+        mark_written(grads._keep)
 
     def check(self, optimizer: Gradients) -> None:
         """Looks for inf and NaN in the gradients of `optimizer` without writing them; :meth:`step` does by itself."""
@@ -168,7 +168,7 @@ class GradScaler(Closeable):
         grads = self._grads(optimizer)
         self._handle.clip_grad_norm(grads._handle, real("max_norm", max_norm), norm_code(norm_type),
                                     self._on(optimizer))
-        mark_written(grads)
+        mark_written(grads._keep)
 
     def clip_grad_value_(self, optimizer: Gradients, clip_value: float) -> None:
         """Clamps the elements of the unscaled gradients of `optimizer` to ``[-clip_value, clip_value]``.
@@ -177,7 +177,7 @@ class GradScaler(Closeable):
         """
         grads = self._grads(optimizer)
         self._handle.clip_grad_value(grads._handle, real("clip_value", clip_value), self._on(optimizer))
-        mark_written(grads)
+        mark_written(grads._keep)
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         """Unscales, clips and applies the gradients of `optimizer` in one pass, or skips it if one is inf or NaN.
@@ -230,15 +230,16 @@ class GradScaler(Closeable):
 
     def _grads(self, value: Any) -> TensorList:
         """The list of gradients, as they are now."""
-        if isinstance(value, Optimizer):
-            return value._gradients()
-        if not isinstance(value, TensorList):
+        grads = value._gradients() if isinstance(value, Optimizer) else value
+        if not isinstance(grads, TensorList):
             raise _no_gradients(value)
         # A list may have been made of temporaries for this iteration, but not for the next one.
-        if value._iteration is None:
-            value._iteration = self._iteration
-        value.refresh(gradients=value._iteration != self._iteration)
-        return value
+        if grads._iteration is None:
+            grads._iteration = self._iteration
+        if grads is value:
+            again = grads._iteration != self._iteration
+            grads.refresh(gradients=again, again=again)
+        return grads
 
     def discard(self, optimizer: Gradients | None = None) -> None:
         """Forgets what was done with the gradients of `optimizer` since the last update, of all lists by default.

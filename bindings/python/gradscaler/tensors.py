@@ -23,7 +23,7 @@ from .arrays import (
 )
 from .device import Context, DeviceLike, resolve_context
 from .errors import InvalidArgumentError
-from .memory import same_order
+from .memory import orphans, same_order
 from .messages import named_errors
 
 #: Number of bins of an exponent histogram, and the exponent of bin 0.
@@ -74,7 +74,8 @@ class TensorList(Closeable):
     misalignment.
     """
 
-    __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype", "_iteration")
+    __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype", "_iteration", "_bound",
+                 "_shown")
 
     def __init__(self, arrays: Arrays | trees.Leaves, *, names: Sequence[str | None] | None = None,
                  dtype: object = None, read_only: bool = False, device: DeviceLike = None,
@@ -101,6 +102,10 @@ class TensorList(Closeable):
         self._dtype = dtype
         # That of the scaler which it was first used in.
         self._iteration: int | None = None
+        # How often it was pointed at other arrays, by which its users know whether they have seen these before.
+        self._bound = 0
+        # Whether a tensor was handed out, through whose address it can be written.
+        self._shown = False
         with named_errors(tensors=leaves):
             super().__init__(native.TensorList(self.context._handle, tensor_array(tensors, found_names)))
 
@@ -108,9 +113,11 @@ class TensorList(Closeable):
         return len(self._keep)
 
     def __getitem__(self, index: int) -> Tensor:
+        self._shown = True
         return self._keep[index]
 
     def __iter__(self) -> Iterator[Tensor]:
+        self._shown = True
         return iter(self._keep)
 
     @property
@@ -132,7 +139,8 @@ class TensorList(Closeable):
         return trees.Leaves(argument, names, [f"[{name!r}]" for name in names], list(self._keep), True)
 
     def rebind(self, arrays: Arrays, *, dtype: object = None) -> None:
-        """Points the list at other `arrays` of the same names, shapes and dtypes, for frameworks that reallocate.
+        """Points the list at other `arrays` of the same names, shapes and dtypes, for gradients that are new arrays in
+        every step.
 
         `dtype` is the constructor's, by default the same as there. Raises BadStateError between a check and the update
         that ends the iteration, and the constructor's errors; the list keeps its arrays then.
@@ -141,6 +149,8 @@ class TensorList(Closeable):
         own = self.leaves("the list") if leaves.named else self.labels("the list")
         leaves = trees.reorder(leaves, trees.pair(leaves, own))
         self._point_at(leaves, as_tensors(leaves, dtype=dtype or self._dtype, writable=not self.read_only))
+        self._iteration = None
+        self._bound += 1
 
     def _point_at(self, leaves: trees.Leaves, tensors: list[Tensor]) -> None:
         common_device(tensors, leaves, self.context.device)
@@ -155,12 +165,15 @@ class TensorList(Closeable):
             self._handle.set_pointers(tensor_array(tensors), self.stream)
         self._keep[:] = tensors
 
-    def refresh(self, *, gradients: bool = False) -> None:
+    def refresh(self, *, gradients: bool = False, again: bool = False) -> None:
         """Follows PyTorch's tensors whose memory was replaced (``p.data = ...``) since the last call.
 
         With ``gradients=True`` it is an InvalidArgumentError if a tensor is held by nobody else any more, as after
-        ``zero_grad()``, which sets gradients to None: new ones would not be seen.
+        ``zero_grad()``, which sets gradients to None: new ones would not be seen. With ``again=True``, for arrays that
+        were used in a step before, the same goes for those of other libraries, and for those that cannot be written.
         """
+        if again:
+            self._require_writers()
         moved = {}
         for i, tensor in enumerate(self._keep):
             if tensor.source is None:
@@ -177,6 +190,18 @@ class TensorList(Closeable):
                 as_tensor(moved[i], argument=self._leaves.label(i), dtype=self._dtype, any_order=True,
                           writable=not self.read_only) if i in moved else tensor
                 for i, tensor in enumerate(self._keep)])
+
+    def _require_writers(self) -> None:
+        """InvalidArgumentError for arrays that nobody can have written since they were used."""
+        remedy = "gradients made since are not seen; pass them to rebind() of the list, such as optimizer.grads"
+        # Before any tensor is in a variable, which would hold it.
+        for i in [] if self._shown else orphans(self._keep):
+            raise InvalidArgumentError(f"{self._leaves.label(i)} was used in a step before and is held by nobody else"
+                                       f" any more: {remedy}, or write them into the array that was passed")
+        for i, tensor in enumerate(self._keep):
+            if tensor.immutable:
+                raise InvalidArgumentError(f"{self._leaves.label(i)} is immutable and was used in a step before:"
+                                           f" {remedy}")
 
     def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:
         """What is in the elements, a :class:`Diagnosis` for each tensor. Blocks.

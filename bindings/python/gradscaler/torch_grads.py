@@ -40,7 +40,7 @@ class TorchGrads:
         for i, owner in enumerate(self.owners):
             if owner is None:
                 continue
-            grad, known = owner.grad, grads[i]
+            grad, known = owner.grad, grads._keep[i]
             if grad is None:
                 raise InvalidArgumentError(
                     f"{self._labels.label(i)}.grad is None; call backward() first, and leave a parameter that takes no"
@@ -51,7 +51,7 @@ class TorchGrads:
             labels = trees.Leaves("", self._labels.names, [f"{self._labels.label(i)}.grad" for i in range(len(grads))])
             grads._point_at(labels, [
                 as_tensor(changed[i], argument=labels.label(i), any_order=True, writable=not grads.read_only)
-                if i in changed else tensor for i, tensor in enumerate(grads)])
+                if i in changed else tensor for i, tensor in enumerate(grads._keep)])
 
     def zero(self, set_to_none: bool) -> bool:
         """Does what zero_grad does, if all gradients are PyTorch's; else False."""

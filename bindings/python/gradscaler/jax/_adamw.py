@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import _handlers
-from ._trees import paired
+from ._trees import paired, require_floating
 from ._untyped import jax, jnp
 
 
@@ -37,14 +37,20 @@ def adamw(params: Any, grads: Any, state: AdamWState, *, lr: Any = 1e-3, betas: 
     have them updated in place. Sharded arrays stay as they are; gradients that lie elsewhere are brought to the
     parameters.
 
-    ValueError, naming the first leaf that is missing, superfluous or of another shape.
+    ValueError, naming the first leaf that is missing, superfluous or of another shape; TypeError for one of another
+    dtype, and for options that are traced or no numbers.
     """
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise TypeError(f"betas is {betas!r}; it must be two numbers")
+    options = {"beta1": _handlers.fixed("betas[0]", betas[0]), "beta2": _handlers.fixed("betas[1]", betas[1]),
+               "eps": _handlers.fixed("eps", eps), "weight_decay": _handlers.fixed("weight_decay", weight_decay)}
+    require_floating("params", params)
     leaves, tree = jax.tree_util.tree_flatten(params)
     columns = [paired(name, found, params) for name, found in
                (("grads", grads), ("state.exp_avg", state.exp_avg), ("state.exp_avg_sq", state.exp_avg_sq))]
     found = _handlers.word(found_inf)
     new, slots = _handlers.step("ADAMW", columns[0], leaves, columns[1:], lr=lr, inv_scale=inv_scale, found_inf=found,
-                                steps=state.step, beta1=betas[0], beta2=betas[1], eps=eps, weight_decay=weight_decay)
+                                steps=state.step, **options)
     first, second = (jax.tree_util.tree_unflatten(tree, slot) for slot in slots)
     applied = state.step + (found == 0).astype(jnp.int32)
     return jax.tree_util.tree_unflatten(tree, new), AdamWState(applied, first, second)

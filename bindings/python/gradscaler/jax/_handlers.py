@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np  # type: ignore[import-not-found, unused-ignore]
 
-from .._native import native
+from .._native import native, real
 from ..build import PACKAGE
 from ._shards import alike, per_shard
 from ._untyped import jax, jnp
@@ -37,6 +37,13 @@ Options = tuple[tuple[str, Any], ...]
 def word(value: Any) -> Any:
     """A single float32, traced or not."""
     return jnp.asarray(value, jnp.float32)
+
+
+def fixed(name: str, value: Any, remedy: str = "") -> float:
+    """A number that a handler is compiled with; TypeError naming the argument for what is traced, or is none."""
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(f"{name} is traced, but it must be a number{remedy}")
+    return real(name, value)
 
 
 def unscale_check(arrays: Sequence[Any], inv_scale: Any) -> tuple[list[Any], Any]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from .. import policy as _policy
 from ..scaler import GradScaler
 from . import _handlers
 from ._shards import vary
+from ._trees import require_floating
 from ._untyped import jax, jnp, optional
 
 # What nothing inside of a compiled function can do.
@@ -26,8 +27,10 @@ def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> tuple[Any
     """Gradients times `inv_scale`, and 1.0 if one is inf or NaN before or after, else `found_inf` as it was.
 
     `grads` is a pytree of floating arrays; sharded ones stay where they are, and `found_inf` is about all shards.
-    Inside of shard_map and pmap both are about the device's own: join `found_inf` with ``jax.lax.pmax``.
+    Inside of shard_map and pmap both are about the device's own: join `found_inf` with ``jax.lax.pmax``. TypeError,
+    naming the leaf, for other dtypes.
     """
+    require_floating("grads", grads)
     leaves, tree = jax.tree_util.tree_flatten(grads)
     before = _handlers.word(found_inf)
     if not leaves:
@@ -108,10 +111,11 @@ class DynamicScale:
             loss, aux = result if has_aux else (result, None)
             return (loss.astype(jnp.float32) * self.scale), (loss, aux)
 
-        differentiated = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        named = tuple(argnums) if isinstance(argnums, Iterable) else (argnums,)
 
         def call(*arguments: Any, **keywords: Any) -> tuple[DynamicScale, Any, Any, Any]:
             if axis_name is not None:
+                differentiated = [i + len(arguments) if i < 0 else i for i in named]
                 arguments = tuple(vary(argument, axis_name) if i in differentiated else argument
                                   for i, argument in enumerate(arguments))
             (_, (loss, aux)), grads = jax.value_and_grad(scaled, argnums, has_aux=True)(*arguments, **keywords)

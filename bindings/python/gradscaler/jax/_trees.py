@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairing of pytrees by key, in JAX's order of their leaves: {'w': ...} with {'v': ...} is an error."""
+"""Pairing of pytrees by key, in JAX's order of their leaves: {'w': ...} with {'v': ...} is an error; and dtypes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .. import trees
+from ..memory import DTYPES
 from ._untyped import jax, jnp
 
 
@@ -15,10 +16,20 @@ def paired(name: str, found: Any, like: Any, like_name: str = "params") -> list[
     # Numbers in the place of the leaves, since JAX sorts keys.
     numbers = jax.tree_util.tree_unflatten(structure, range(structure.num_leaves))
     reference = trees.flatten(numbers, like_name, none_is_leaf=False)
-    leaves = trees.flatten(found, name, none_is_leaf=False)
+    leaves = require_floating(name, found)
     leaves = trees.reorder(leaves, trees.pair(leaves, reference))
     wanted = [jnp.shape(leaf) for leaf in jax.tree_util.tree_leaves(like)]
     trees.require_shapes(leaves, [jnp.shape(leaf) for leaf in leaves.values], reference,
                          [wanted[number] for number in reference.values])
     of_number = dict(zip(reference.values, leaves.values, strict=True))
     return [of_number[number] for number in range(structure.num_leaves)]
+
+
+def require_floating(name: str, tree: Any) -> trees.Leaves:
+    """The leaves of `tree`. TypeError, which names the key, unless the handlers take their dtypes."""
+    leaves = trees.flatten(tree, name, is_leaf=lambda value: hasattr(value, "dtype"), none_is_leaf=False)
+    for i, leaf in enumerate(leaves.values):
+        dtype = str(jnp.result_type(leaf))
+        if dtype not in DTYPES:
+            raise TypeError(f"{leaves.label(i)} has dtype {dtype}; it must be one of {', '.join(DTYPES)}")
+    return leaves

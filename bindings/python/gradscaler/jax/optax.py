@@ -17,6 +17,9 @@ are multiplied by `inv_scale` first.
 The moments and the division by their root are the library's, in the order of PyTorch, whatever the number of threads,
 and its bias corrections are formed in double; weight decay, trust ratio and learning rate are optax's. Numbers differ
 from optax's by rounding. Moments are float32 also for 16-bit parameters, and updates are float32.
+
+What optax puts around them has state of its own, which knows nothing of `found_inf`: wrap the whole in
+:func:`skip_if_found_inf`.
 """
 
 from __future__ import annotations
@@ -26,10 +29,11 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _handlers
-from ._trees import paired
+from ._trees import paired, require_floating
 from ._untyped import jax, jnp
 
-__all__ = ["adagrad", "adam", "adamw", "lamb", "lion", "scale_by_adam", "scale_by_lion", "scale_by_rss", "sgd", "trace"]
+__all__ = ["adagrad", "adam", "adamw", "lamb", "lion", "scale_by_adam", "scale_by_lion", "scale_by_rss", "sgd",
+           "skip_if_found_inf", "trace"]
 
 optax: Any = importlib.import_module("optax")
 
@@ -72,6 +76,30 @@ def lamb(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e
     """As ``optax.lamb``; `update` needs the parameters. Norms are over whole parameters, whatever their shards."""
     return _skipping(scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay, mask),
                      optax.scale_by_trust_ratio(), optax.scale_by_learning_rate(learning_rate))
+
+
+def skip_if_found_inf(inner: Any) -> Any:
+    """Any transformation of optax, or ``optax.MultiSteps``, with `found_inf` and `inv_scale` as arguments of `update`.
+
+    Where `found_inf` is not 0 its whole state stays as it is, and the updates are -0.0, which leaves every parameter as
+    it is. Gradients are multiplied by `inv_scale` first; other arguments are `inner`'s. Put it outermost, around what
+    has state besides the transformations here: of ``MultiSteps`` a micro-step that overflowed is left out of the mean
+    and not counted, of ``inject_hyperparams`` a schedule does not advance, ``ema`` and others in a chain take no inf
+    in.
+    """
+    inner_update = inner.update
+    if isinstance(inner, optax.GradientTransformation):
+        inner_update = optax.with_extra_args_support(inner).update
+
+    def update(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, inv_scale: Any = None,
+               **others: Any) -> tuple[Any, Any]:
+        applied = _handlers.word(found_inf) == 0
+        if inv_scale is not None:
+            updates = jax.tree_util.tree_map(lambda g: g.astype(_wide(g)) * _handlers.word(inv_scale), updates)
+        updates, after = inner_update(updates, state, params, **others)
+        return _where(applied, updates), _where(applied, after, state)
+
+    return optax.GradientTransformationExtraArgs(inner.init, update)
 
 
 def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
@@ -173,16 +201,22 @@ def _skipping(first: Any, *rest: Any) -> Any:
                ) -> tuple[Any, Any]:
         applied = _handlers.word(found_inf) == 0
         updates, after = chain.update(updates, state, params, found_inf=found_inf, **others)
-        # -0.0 leaves every parameter as it is when it is added; +0.0 would turn the sign of a -0.0.
-        updates = jax.tree_util.tree_map(lambda u: jnp.where(applied, u, jnp.asarray(-0.0, u.dtype)), updates)
-        rest = jax.tree_util.tree_map(lambda old, new: jnp.where(applied, new, old), state[1:], after[1:])
-        return updates, (after[0], *rest)
+        return _where(applied, updates), (after[0], *_where(applied, after[1:], state[1:]))
 
     return optax.GradientTransformationExtraArgs(chain.init, update)
 
 
+def _where(applied: Any, new: Any, old: Any = None) -> Any:
+    """The leaves of `new` where `applied`, else those of `old`, or -0.0: it leaves every parameter as it is when it is
+    added, where +0.0 would turn the sign of a -0.0."""
+    if old is None:
+        return jax.tree_util.tree_map(lambda n: jnp.where(applied, n, jnp.asarray(-0.0, n.dtype)), new)
+    return jax.tree_util.tree_map(lambda n, o: jnp.where(applied, n, o), new, old)
+
+
 def _direct(kind: str, updates: Any, state: Any, found_inf: Any, inv_scale: Any, count: Any, options: Any
             ) -> tuple[Any, list[Any]]:
+    require_floating("updates", updates)
     leaves, tree = jax.tree_util.tree_flatten(updates)
     slots = [paired(name, found, updates, "updates") for name, found in state.items()]
     added, after = _handlers.direction(kind, leaves, slots, inv_scale=inv_scale, found_inf=found_inf, steps=count,
@@ -206,10 +240,5 @@ def _wide(array: Any) -> Any:
 
 def _fixed(**named: tuple[str, Any]) -> Any:
     """Numbers that the handlers are compiled with."""
-    found = {}
-    for option, (name, value) in named.items():
-        if isinstance(value, jax.core.Tracer):
-            raise TypeError(f"{name} is traced, but it must be a number; with optax.inject_hyperparams name it in "
-                            "static_args")
-        found[option] = float(value)
-    return found
+    return {option: _handlers.fixed(name, value, "; with optax.inject_hyperparams name it in static_args")
+            for option, (name, value) in named.items()}

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients that are new arrays in every step: seen through rebind, an error without it, and no error where the
+arrays that were passed can still be written."""
+
+import array
+import ctypes
+import mmap
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+from conftest import library
+
+SEEN = "gradients made since are not seen; pass them to rebind"
+
+
+def ones():
+    return np.ones(3, np.float32)
+
+
+def sgd(grads):
+    params = np.zeros(3, np.float32)
+    return params, gs.SGD([params], grads, lr=1.0)
+
+
+def replaced(optimizer, step):
+    """Steps once, and says whether the second step was refused."""
+    step(optimizer)
+    try:
+        step(optimizer)
+    except gs.InvalidArgumentError as error:
+        assert SEEN in str(error)
+        return True
+    return False
+
+
+def alone(optimizer):
+    optimizer.step()
+
+
+def scaled(optimizer):
+    scaler = gs.GradScaler(init_scale=1.0)
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def at_once(optimizer):
+    gs.GradScaler(init_scale=1.0).step_and_update(optimizer)
+
+
+STEPS = [alone, scaled, at_once]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_numpy_gradients_that_were_replaced(step):
+    params, grads = {"w": np.zeros(3, np.float32)}, {"w": ones()}
+    optimizer = gs.SGD(params, grads, lr=1.0)
+    step(optimizer)
+    before = params["w"].copy()
+    grads["w"] = ones()
+    with pytest.raises(gs.InvalidArgumentError, match=r"grads\['w'\] was used in a step before and is held by nobody"):
+        step(optimizer)
+    assert np.array_equal(params["w"], before)
+    for _ in range(3):
+        optimizer.grads.rebind({"w": ones()})  # A temporary is what it should be, for one step.
+        step(optimizer)
+    assert params["w"].tolist() == [-4.0] * 3
+
+
+def test_a_temporary_is_seen_once():
+    params, optimizer = sgd([ones()])
+    scaler = gs.GradScaler(init_scale=1.0)
+    scaler.unscale_(optimizer)
+    scaler.clip_grad_norm_(optimizer, 100.0)
+    scaler.step(optimizer)
+    scaler.update()
+    assert params.tolist() == [-1.0] * 3
+    with pytest.raises(gs.InvalidArgumentError, match=SEEN):
+        scaler.unscale_(optimizer)
+
+
+def frozen(found):
+    found.flags.writeable = False
+    return found
+
+
+OWNERS = {
+    "array": ones, "column": lambda: np.ones((3, 1), np.float32)[:, 0], "view": lambda: np.ones(6, np.float32)[:3],
+    "view of a view": lambda: np.ones((2, 3), np.float32)[0].reshape(3),
+    "bfloat16": lambda: np.ones(3, library("ml_dtypes").bfloat16), "array.array": lambda: array.array("f", [1.0] * 3),
+    "read-only": lambda: frozen(ones()),
+}
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+def test_what_nobody_holds_is_refused(kind):
+    grads = [OWNERS[kind]()]
+    _, optimizer = sgd(grads)
+    assert not replaced(optimizer, alone)
+    grads.clear()
+    with pytest.raises(gs.InvalidArgumentError, match=SEEN):
+        optimizer.step()
+
+
+def test_views_of_one_array_that_nobody_holds():
+    flat = np.ones(6, np.float32)
+    params = [np.zeros(3, np.float32), np.zeros(3, np.float32)]
+    optimizer = gs.SGD(params, [flat[:3], flat[3:]], lr=1.0)
+    assert not replaced(optimizer, alone)
+    del flat
+    with pytest.raises(gs.InvalidArgumentError, match=SEEN):
+        optimizer.step()
+
+
+class Foreign:
+    """An array over memory that somebody else writes, as C programs hand them out."""
+
+    def __init__(self, memory):
+        self.__array_interface__ = {"data": (ctypes.addressof(memory), False), "shape": (3,), "typestr": "<f4",
+                                    "version": 3}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_can_still_be_written_is_not_refused(step, tmp_path):
+    base = np.ones((2, 3), np.float32)
+    held, memory, buffer = ones(), (ctypes.c_float * 3)(1, 1, 1), bytearray(ones().tobytes())
+    pages = mmap.mmap(-1, mmap.PAGESIZE)
+    shown, again = ones(), ones()
+    cases = {
+        "a flattened view of a living array": held.reshape(-1),
+        "a slice of one": base[0],
+        "a slice whose array lives as another slice": base[1],
+        "exported": np.frombuffer(buffer, np.float32),
+        "ctypes": np.ctypeslib.as_array(memory),
+        "a pointer": np.ctypeslib.as_array(ctypes.cast(memory, ctypes.POINTER(ctypes.c_float)), (3,)),
+        "memory of a C program": np.asarray(Foreign(memory)),
+        "mmap": np.frombuffer(pages, np.float32, 3),
+        "memmap": np.memmap(tmp_path / "file", np.float32, "w+", shape=(3,)),
+        "raw": (ctypes.addressof(memory), 3, "float32"),
+        "held as bytes": memoryview(shown),
+        "held by a list": again,
+    }
+    other = base[1]
+    del base
+    held_by_list = gs.TensorList([again])
+    written = shown.view(np.int32)
+    del shown, again
+    for name in list(cases):
+        _, optimizer = sgd([cases.pop(name)])
+        assert not replaced(optimizer, step), name
+    del other, held_by_list, written
+
+
+def test_memory_that_was_handed_out():
+    _, optimizer = sgd([ones()])
+    gs.ops.scale([ones()], optimizer.grads, 2.0)
+    assert not replaced(optimizer, alone)
+    tensor = gs.as_tensor(ones())
+    _, optimizer = sgd([tensor])
+    assert not replaced(optimizer, alone)
+
+
+def test_lists_of_gradients_of_ones_own():
+    scaler, grads = gs.GradScaler(init_scale=1.0), [ones()]
+    found = gs.TensorList(grads, argument="grads")
+    for _ in range(2):
+        assert scaler.should_step(found)
+        scaler.update()
+    grads[0] = ones()
+    with pytest.raises(gs.InvalidArgumentError, match=rf"grads\[0\].*{SEEN}"):
+        scaler.should_step(found)
+    found.rebind(grads)
+    assert scaler.should_step(found)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("view", [False, True])
+def test_gradients_of_jax(step, view):
+    jax = library("jax")
+    params = {"w": np.full(3, 4.0, np.float32)}
+
+    def backward():
+        grads = jax.jit(jax.grad(lambda p: (p["w"] ** 2).sum() / 2))(params)
+        return {"w": np.asarray(grads["w"])} if view else grads
+
+    optimizer = gs.SGD(params, backward(), lr=0.5)
+    step(optimizer)
+    grads = backward()
+    with pytest.raises(gs.InvalidArgumentError, match=rf"grads\['w'\] is immutable and was used.*{SEEN}"):
+        step(optimizer)
+    optimizer.grads.rebind(grads)
+    step(optimizer)
+    optimizer.grads.rebind(backward())
+    step(optimizer)
+    assert params["w"].tolist() == [0.5] * 3
+    with pytest.raises(ValueError, match=r"params\['w'\] is read-only"):
+        gs.SGD(grads, grads)
+
+
+def test_scalars_are_immutable():
+    params = np.zeros((), np.float32)
+    assert replaced(gs.SGD([params], [np.float32(1.0)], lr=1.0), alone)
+
+
+def test_two_optimizers_on_one_list():
+    grads = gs.TensorList([ones()])
+    first, second = sgd(grads)[1], sgd(grads)[1]
+    first.step()
+    second.step()
+    with pytest.raises(gs.InvalidArgumentError, match=SEEN):
+        first.step()
