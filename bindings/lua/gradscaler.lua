@@ -75,19 +75,76 @@ function gs.context(values)
   return keep(make("context", fill(options, values)), values)
 end
 
---- `count` elements of `dtype` in an array that something else keeps alive, for calls that take tensors.
-function gs.tensor(data, count, dtype)
-  return ffi.new("gsc_tensor", {data = data, count = count, dtype = dtype})
+-- What C calls the elements of a dtype, and their size.
+local function elements_of(dtype)
+  local C = gs.C
+  if dtype == C.GSC_FP32 then return 4, "float" end
+  if dtype == C.GSC_FP64 then return 8, "double" end
+  if dtype == C.GSC_FP16 or dtype == C.GSC_BF16 then return 2, "unsigned short", "short" end
 end
 
---- A list of {array, count, dtype, name}, which it keeps alive.
-function gs.list(context, tensors)
-  local raw, names = ffi.new("gsc_tensor[?]", #tensors), ffi.new("const char *[?]", #tensors)
-  for i, tensor in ipairs(tensors) do
-    raw[i - 1].data, raw[i - 1].count, raw[i - 1].dtype = tensor[1], tensor[2], tensor[3]
-    names[i - 1] = tensor[4]
+-- What `data` is made of, as C calls it, and whether it is memory of its own ("array"), a part of other memory ("part"),
+-- or a "pointer"; nothing if it is none of them.
+local function content(data)
+  local text = type(data) == "cdata" and tostring(ffi.typeof(data)):match("^ctype<(.*)>$") or ""
+  text = text:gsub("^const ", ""):gsub("^volatile ", "")
+  local element = text:match("^([%w_ ]+) %[[%d?]+%]")
+  if element then return element, "array" end
+  element = text:match("^([%w_ ]+) %(&%)%[%d+%]")
+  if element then return element, "part" end
+  element = text:match("^([%w_ ]+) %*$")
+  if element then return element, "pointer" end
+end
+
+-- Raises a sentence that names `what` unless `count` elements of `dtype` fit into `data`, of their type. A pointer says
+-- nothing of its length, and the collector does not follow it: with `owned` it needs an owner, an array of C that it
+-- points into, or else whatever keeps the memory.
+local function require_room(what, data, count, dtype, owned, owner)
+  local function refuse(message, ...) error(what .. message:format(...), 0) end
+  local element, kind = content(data)
+  if not element then refuse(" is %s; it must be an array of C, or a pointer and its owner", tostring(data)) end
+  local size, wanted, other = elements_of(dtype)
+  if not size then refuse(" has the dtype %s; it must be GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64", tostring(dtype)) end
+  if type(count) ~= "number" or count % 1 ~= 0 then
+    refuse(" has the count %s; it must be a whole number", tostring(count))
   end
-  return keep(make("tensor_list", context, raw, #tensors, names), tensors)
+  if element ~= wanted and element ~= other and not (kind == "pointer" and element == "void") then
+    refuse(" is of %s, but its dtype is that of %s", element, wanted)
+  end
+  if kind ~= "pointer" and count * size > ffi.sizeof(data) then
+    refuse(" has %d elements, fewer than its count, %d", ffi.sizeof(data) / size, count)
+  end
+  if not owned or kind == "array" then return end
+  if owner == nil then
+    refuse(" is a %s, which keeps no memory alive; its fifth entry must be the owner", kind)
+  end
+  local _, owners = content(owner)
+  if owners ~= "array" then return end
+  local offset = ffi.cast("const char *", data) - ffi.cast("const char *", owner)
+  if offset < 0 or offset + count * size > ffi.sizeof(owner) then refuse(" reaches outside of its owner") end
+end
+
+--- `count` elements of `dtype` in an array that something else keeps alive, for calls that take tensors.
+function gs.tensor(data, count, dtype)
+  local fits, message = pcall(require_room, "data", data, count, dtype)
+  if not fits then error(message, 2) end
+  return ffi.new("gsc_tensor", {data = ffi.cast("void *", data), count = count, dtype = dtype})
+end
+
+--- A list of {array, count, dtype, name, owner}. It keeps arrays of ffi.new alive, which need no owner. A pointer, or an
+--- array within a struct, keeps nothing alive: `owner` is the array that it is in, or what else keeps the memory; true
+--- for memory that nobody frees. Errors count from 0, as the library's do.
+function gs.list(context, tensors)
+  local raw, names, held = ffi.new("gsc_tensor[?]", #tensors), ffi.new("const char *[?]", #tensors), {}
+  for i, tensor in ipairs(tensors) do
+    local data, count, dtype, name, owner = tensor[1], tensor[2], tensor[3], tensor[4], tensor[5]
+    local fits, message = pcall(require_room, ("tensors[%d]"):format(i - 1), data, count, dtype, true, owner)
+    if not fits then error(message, 2) end
+    raw[i - 1].data, raw[i - 1].count, raw[i - 1].dtype = ffi.cast("void *", data), count, dtype
+    names[i - 1] = name
+    held[i] = {data, owner}
+  end
+  return keep(make("tensor_list", context, raw, #tensors, names), held)
 end
 
 --- `values`: fields of gsc_optimizer_options, over the defaults of values.kind. Keeps the lists, and so their buffers.

@@ -101,6 +101,60 @@ function tests.buffers_live_as_long_as_the_optimizer()
   end
 end
 
+-- A list made wrongly would step on memory that is not the array's.
+function tests.lists_take_only_what_is_there()
+  local C, context = gs.C, gs.context({num_threads = 1})
+  ffi.cdef("typedef struct { float weights[4]; } test_model;")
+  local model, numbers = ffi.new("test_model"), array(4, 1)
+  local function list(...) return gs.list(context, {{array(1, 0), 1, C.GSC_FP32}, {...}}) end
+  refused("tensors[1] has 4 elements, fewer than its count, 5", list, numbers, 5, C.GSC_FP32)
+  refused("tensors[1] has 2 elements, fewer than its count, 3", list, ffi.new("uint16_t[2]"), 3, C.GSC_BF16)
+  refused("tensors[1] is of double, but its dtype is that of float", list, ffi.new("double[4]"), 4, C.GSC_FP32)
+  refused("tensors[1] is of float, but its dtype is that of double", list, numbers, 2, C.GSC_FP64)
+  refused("tensors[1] is of float, but its dtype is that of unsigned short", list, numbers, 4, C.GSC_FP16)
+  refused("tensors[1] is of char, but", list, ffi.new("int8_t[16]"), 4, C.GSC_FP32)
+  refused("tensors[1] is of double, but", list, ffi.cast("double *", numbers), 2, C.GSC_FP32, nil, numbers)
+  refused("tensors[1] is table", list, {1, 2, 3}, 3, C.GSC_FP32)
+  refused("tensors[1] is nil", list, nil, 3, C.GSC_FP32)
+  refused("tensors[1] is 4096", list, 4096, 3, C.GSC_FP32)
+  refused("tensors[1] has the count nil", list, numbers, nil, C.GSC_FP32)
+  refused("tensors[1] has the count 1.5", list, numbers, 1.5, C.GSC_FP32)
+  refused("tensors[1] has the dtype nil", list, numbers, 4)
+  refused("tensors[1] has the dtype 99", list, numbers, 4, 99)
+  refused("tensors[1] is a pointer, which keeps no memory alive; its fifth entry must be the owner", list, numbers + 1, 3,
+          C.GSC_FP32)
+  refused("tensors[1] is a part, which keeps no memory alive", list, model.weights, 4, C.GSC_FP32)
+  refused("tensors[1] reaches outside of its owner", list, numbers + 1, 4, C.GSC_FP32, nil, numbers)
+  refused("tensors[1] reaches outside of its owner", list, numbers - 1, 4, C.GSC_FP32, nil, numbers)
+  list(numbers + 1, 3, C.GSC_FP32, "w", numbers)
+  list(model.weights, 4, C.GSC_FP32, nil, model)
+  list(ffi.cast("void *", numbers), 4, C.GSC_FP32, nil, true)
+  list(ffi.new("float[2][2]"), 4, C.GSC_FP32)
+  list(ffi.new("const int16_t[2]"), 2, C.GSC_BF16)
+  refused("data has 4 elements", gs.tensor, numbers, 5, C.GSC_FP32)
+  refused("data is of float", gs.tensor, numbers, 4, C.GSC_FP16)
+  gs.tensor(numbers + 1, 3, C.GSC_FP32)
+end
+
+-- The pointer itself keeps nothing, and the table that was passed may be changed.
+function tests.owners_live_as_long_as_the_list()
+  local context, lists = gs.context({num_threads = 1}), {}
+  for i = 1, 10 do
+    local whole = array(200000, 1)
+    local tensors = {{whole + 16, 199000, gs.C.GSC_FP32, "w", whole}}
+    lists[i] = gs.list(context, tensors)
+    tensors[1][1], tensors[1][5], tensors[1] = nil, nil, nil
+  end
+  collectgarbage()
+  collectgarbage()
+  for i = 1, 10 do array(200000, 7) end
+  local tensor = ffi.new("gsc_tensor")
+  for i = 1, 10 do
+    gs.check(gs.C.gsc_tensor_list_get_tensor(lists[i], 0, tensor))
+    equal(ffi.cast("float *", tensor.data)[198999], 1, "element")
+  end
+end
+
 -- A collector finalizes in any order, in the middle of an iteration too.
 function tests.finalizers_run_in_any_order()
   for i = 1, 200 do

@@ -15,6 +15,11 @@ import gradscaler as gs
 from conftest import library
 
 
+def swapped(name):
+    dtype = np.dtype(getattr(library("ml_dtypes"), name))
+    return np.zeros(4, dtype).view(dtype.newbyteorder())
+
+
 def frozen(values):
     values.flags.writeable = False
     return values
@@ -186,6 +191,7 @@ REFUSED = [
     (lambda: np.ones(4, np.int64), TypeError, "dtype int64"),
     (lambda: np.ones(4, np.uint16), TypeError, "dtype uint16.*dtype='bfloat16'"),
     (lambda: np.ones(4, ">f4"), TypeError, "format '>f'"),
+    (lambda: swapped("bfloat16"), TypeError, "has its bfloat16 in the other byte order"),
     (lambda: np.ones(4, complex), TypeError, "format 'Zd'"),
     (lambda: "text", TypeError, "is str; it must"),
     (lambda: 3.0, TypeError, "is float; it must"),

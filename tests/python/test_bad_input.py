@@ -31,6 +31,11 @@ SCALER = [
     (dict(growth_timing=1), ValueError, "growth_timing"), (dict(floor_action="abort"), ValueError, "floor_action"),
     (dict(overflow_tolerance=1.5), BAD, "overflow_tolerance"), (dict(history_capacity=-1), BAD, "history_capacity"),
     (dict(floor_patience=0), BAD, "floor_patience"), (dict(recovery_threshold=-1.0), BAD, "recovery_threshold"),
+    (dict(init_scale=1e300), BAD, "init_scale is 1e.300; it must not be beyond"),
+    (dict(init_scale=10**400), BAD, "init_scale is too large"),
+    (dict(growth_factor=10**400), BAD, "growth_factor is too large"),
+    (dict(min_scale=1e39), BAD, "min_scale is 1e.39"), (dict(max_scale=-1e39), BAD, "max_scale is -1e.39"),
+    (dict(recovery_threshold=1e300), BAD, "recovery_threshold is 1e.300"),
     (dict(minimum=1.0), TypeError, "minimum"), (dict(device="gpu"), ValueError, "device is 'gpu'"),
     (dict(device="cuda:x"), ValueError, "device"), (dict(device="cuda:99"), gs.UnavailableError, "."),
 ]
@@ -44,6 +49,8 @@ def test_scaler(arguments, error, message):
 
 OPTIMIZERS = [
     (gs.SGD, dict(lr=-1.0), BAD, "lr"), (gs.SGD, dict(lr=NAN), BAD, "lr"), (gs.SGD, dict(lr="1"), TypeError, "lr"),
+    (gs.SGD, dict(lr=10**400), BAD, "lr is too large"),
+    (gs.Adam, dict(betas=(0.9, 10**400)), BAD, r"betas\[1\] is too large"),
     (gs.SGD, dict(momentum=-0.1), BAD, "momentum"), (gs.SGD, dict(nesterov=True), BAD, "(?i)nesterov"),
     (gs.Adam, dict(betas=(1.0, 0.9)), BAD, r"betas\[0\]"), (gs.Adam, dict(betas=(0.9, -0.1)), BAD, r"betas\[1\]"),
     (gs.Adam, dict(betas=0.9), ValueError, "betas"), (gs.Adam, dict(eps=-1.0), BAD, "eps"),
@@ -85,7 +92,9 @@ CALLS = [
     (lambda s, o: s.clip_grad_norm_(o, 1.0, 3), ValueError, "norm_type is 3"),
     (lambda s, o: s.clip_grad_value_(o, NAN), BAD, "clip_value"),
     (lambda s, o: s.update(0.0), BAD, "scale"), (lambda s, o: s.update(INF), BAD, "scale"),
-    (lambda s, o: s.update("8"), TypeError, "new_scale"),
+    (lambda s, o: s.update("8"), TypeError, "new_scale"), (lambda s, o: s.update(1e300), BAD, "new_scale is 1e"),
+    (lambda s, o: s.set_backoff_factor(10**400), BAD, "new_factor is too large"),
+    (lambda s, o: gs.recommend_scale([np.ones(3)], 1e300), BAD, "current_scale is 1e"),
     (lambda s, o: s.set_growth_factor(0.5), BAD, "factor"), (lambda s, o: s.set_backoff_factor(2.0), BAD, "factor"),
     (lambda s, o: s.set_growth_interval(0), BAD, "interval"),
     (lambda s, o: s.set_growth_interval(1.5), TypeError, "new_interval"),
@@ -115,6 +124,44 @@ def test_calls_change_nothing(call, error, message):
     assert scaler.state_dict() == before
     scaler.step_and_update(stepper)
     assert scaler.report().updates == 1
+
+
+STATES = [
+    ([1], TypeError, "state_dict is list; it must be a mapping"), (3, TypeError, "state_dict is int"),
+    ({"gradscaler": 3}, TypeError, r"state_dict\['gradscaler'\] is int; it must be a mapping"),
+    ({"gradscaler": [1]}, TypeError, r"state_dict\['gradscaler'\] is list"),
+    ({"gradscaler": {}}, ValueError, r"no \['gradscaler'\]\['hysteresis_tracker'\]"),
+    ({"scale": 1e300}, BAD, r"state_dict\['scale'\] is 1e.300"), ({"scale": 10**400}, BAD, r"\['scale'\] is too large"),
+]
+
+
+@pytest.mark.parametrize("wrong, error, message", STATES, ids=str)
+def test_states_of_a_scaler(wrong, error, message):
+    scaler = gs.GradScaler(init_scale=4.0)
+    before = scaler.state_dict()
+    with pytest.raises(error, match=message):
+        scaler.load_state_dict({**before, **wrong} if isinstance(wrong, dict) else wrong)
+    assert scaler.state_dict() == before
+
+
+GROUPS = [
+    ([1], "state_dict is list; it must be a mapping"), (None, "state_dict is NoneType"),
+    ({"param_groups": None}, r"state_dict\['param_groups'\] is NoneType; it must be a list"),
+    ({"param_groups": [3]}, r"state_dict\['param_groups'\]\[0\] is int; it must be a mapping"),
+    ({"param_groups": [{"params": None}]},
+     r"state_dict\['param_groups'\]\[0\]\['params'\] is NoneType; it must be a list"),
+]
+
+
+@pytest.mark.parametrize("wrong, message", GROUPS, ids=str)
+@pytest.mark.parametrize("theirs", [False, True])
+def test_states_of_an_optimizer(wrong, message, theirs):
+    stepper = optimizer()
+    state = stepper.state_dict()
+    if theirs:
+        del state["kind"]
+    with pytest.raises(TypeError, match=message):
+        stepper.load_state_dict({**state, **wrong} if isinstance(wrong, dict) else wrong)
 
 
 def test_messages_say_nothing_of_c_functions():

@@ -120,6 +120,32 @@ def test_state_dict_of_pytorch_loads():
     assert found["gradscaler"]["hysteresis_tracker"] == 3
 
 
+def test_skips_at_the_floor_are_saved(world):
+    make = lambda: gs.GradScaler(init_scale=1.0, min_scale=1.0, floor_action="error", floor_patience=3)  # noqa: E731
+    scaler, grads = make(), [np.full(3, np.inf, np.float32)]
+    found = gs.TensorList(grads)
+
+    def overflow(scaler):
+        scaler.check(found)
+        scaler.update()
+        return scaler.report().scale
+
+    overflow(scaler)
+    overflow(scaler)
+    state = scaler.state_dict()
+    assert state["gradscaler"]["skips_at_floor"] == 2
+    restored = make()
+    restored.load_state_dict(state)
+    for other in (restored, pickle.loads(pickle.dumps(scaler)), copy.deepcopy(scaler)):
+        assert other.state_dict() == state
+        with pytest.raises(gs.ScaleFloorError):
+            overflow(other)
+    # From before it was saved.
+    del state["gradscaler"]["skips_at_floor"]
+    restored.load_state_dict(state)
+    assert restored.state_dict()["gradscaler"]["skips_at_floor"] == 0
+
+
 def test_bad_state_dicts_change_nothing(world):
     scaler, optimizer, _, _ = world()
     scaler.step_and_update(optimizer)

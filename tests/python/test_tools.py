@@ -45,6 +45,17 @@ def test_log(tmp_path):
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
+@pytest.mark.parametrize("name", ["overflow", "scale", "step", "min_scale", "kind", "first_name"])
+def test_a_record_keeps_its_own_fields(tmp_path, name, pair):
+    scaler, optimizer = gs.GradScaler(), gs.SGD(*pair())
+    with gs.LogWriter(tmp_path / "log") as log:
+        scaler.step_and_update(optimizer)
+        with pytest.raises(TypeError, match=f"{name} is a field of the record itself"):
+            log.step(scaler, optimizer, **{name: "no"})
+        log.step(scaler, optimizer, overflows="no")
+    assert [(r["step"], r["overflow"], r["overflows"]) for r in gs.read_log(tmp_path / "log")] == [(0, False, "no")]
+
+
 def test_a_line_cut_short_is_dropped_and_a_bad_one_is_named(tmp_path):
     path = tmp_path / "log"
     records = train(path, lambda step, scale: 1.0, steps=2)

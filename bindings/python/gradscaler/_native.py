@@ -6,12 +6,13 @@ The rest of the package reaches the library through here only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
 from . import _swig
-from .errors import BY_STATUS, ClosedError
+from .errors import BY_STATUS, ClosedError, InvalidArgumentError
 
 #: The generated module.
 native: Any = _swig
@@ -22,6 +23,9 @@ if native.abi_version() != native.ABI_VERSION:
         f"but the library that was found speaks {native.abi_version()}"
     )
 native.set_error_classes(BY_STATUS)
+
+#: The largest number of a float32, which scales are.
+FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
 
 _Self = TypeVar("_Self", bound="Closeable")
 
@@ -95,11 +99,17 @@ def integer(argument: str, value: object, low: int, high: int) -> int:
     return int(number)
 
 
-def real(argument: str, value: object) -> float:
-    """`value` as a float; anything that is not a number is an error that names the argument."""
+def real(argument: str, value: object, most: float = math.inf) -> float:
+    """`value` as a float; anything that is not a number is an error that names the argument, and so is a finite one
+    beyond what the library's field holds, `most`."""
     if isinstance(value, (str, bytes)):
         raise TypeError(f"{argument} is {value!r}; it must be a number")
     try:
-        return float(value)  # type: ignore[arg-type]
+        number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise TypeError(f"{argument} is {value!r}; it must be a number") from None
+    except OverflowError:
+        raise InvalidArgumentError(f"{argument} is too large for a float") from None
+    if most < abs(number) < math.inf:
+        raise InvalidArgumentError(f"{argument} is {number:g}; it must not be beyond {most:g}")
+    return number

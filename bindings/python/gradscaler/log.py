@@ -55,7 +55,7 @@ class LogWriter:
         """Writes what happened in the step that :meth:`GradScaler.update` of `scaler` just ended. Blocks.
 
         With `optimizer` the record is about its gradients, by default about all. `more` goes into it, and must be what
-        JSON holds.
+        JSON holds; TypeError for a name that the record has itself.
         """
         try:
             found = scaler.report(optimizer)
@@ -64,8 +64,11 @@ class LogWriter:
             if error.report is None:
                 raise
             found = error.report
-        record = found.asdict()
-        record.update(step=self._step, min_scale=scaler.options["min_scale"], **more)
+        record = {**found.asdict(), "step": self._step, "min_scale": scaler.options["min_scale"]}
+        for name in more:
+            if name in record or name == "kind":
+                raise TypeError(f"{name} is a field of the record itself; call it otherwise")
+        record.update(more)
         self._write("step", record)
         numbers = {f"gradscaler/{key}": float(value) for key, value in record.items()
                    if isinstance(value, (int, float)) and math.isfinite(value) and key != "step"}

@@ -105,8 +105,12 @@ def _from_buffer(array: Any, argument: str, override: str | None) -> Tensor | No
         return None
     except (ValueError, BufferError):
         # NumPy cannot describe ml_dtypes' bfloat16 in a buffer, but it can show the bits.
-        if getattr(getattr(array, "dtype", None), "name", None) != "bfloat16" or not hasattr(array, "view"):
+        element = getattr(array, "dtype", None)
+        if getattr(element, "name", None) != "bfloat16" or not hasattr(array, "view"):
             return None
+        if not getattr(element, "isnative", True):
+            raise TypeError(f"{argument} has its bfloat16 in the other byte order; pass a copy in this machine's"
+                            ) from None
         if hasattr(array, "__dlpack_device__") and not hasattr(array, "__array_interface__"):
             return None
         view = native.buffer_view(array.view("uint16"))

@@ -297,6 +297,9 @@ class Optimizer(Closeable):
         Parameters are paired by name, whatever their order; `rename` maps names of saved ones to those of here. Without
         names they are paired by position. Everything is checked first; on error nothing changes.
         """
+        if not hasattr(state_dict, "keys"):
+            raise TypeError(f"state_dict is {type(state_dict).__name__}; it must be a mapping")
+        _require_groups(state_dict)
         if torch_state.is_torch_state(state_dict):
             torch_state.from_torch(self, state_dict, rename)
             return
@@ -344,6 +347,18 @@ class Optimizer(Closeable):
     def __repr__(self) -> str:
         state = " closed" if self.closed else ""
         return f"<gradscaler.{type(self).__name__} {len(self.params)} tensors, {len(self._groups)} groups{state}>"
+
+
+def _require_groups(state_dict: Mapping[str, Any]) -> None:
+    groups = state_dict["param_groups"] if "param_groups" in state_dict else []
+    if not isinstance(groups, (list, tuple)):
+        raise TypeError(f"state_dict['param_groups'] is {type(groups).__name__}; it must be a list")
+    for number, group in enumerate(groups):
+        if not hasattr(group, "keys"):
+            raise TypeError(f"state_dict['param_groups'][{number}] is {type(group).__name__}; it must be a mapping")
+        if "params" in group and not isinstance(group["params"], (list, tuple)):
+            raise TypeError(f"state_dict['param_groups'][{number}]['params'] is {type(group['params']).__name__}; it"
+                            " must be a list")
 
 
 def host_view(tensor: Tensor) -> memoryview:

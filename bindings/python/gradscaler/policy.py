@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict
 
 from ._enums import FLOOR_ACTION, GROWTH_TIMING, HYSTERESIS_REFILL, PRESET
-from ._native import integer, native, real
+from ._native import FLOAT32_MAX, integer, native, real
 
 #: Systems whose policy is reproduced step by step.
 PRESETS: tuple[str, ...] = tuple(PRESET)
@@ -22,6 +22,8 @@ _WORDS = {
 _INTEGERS = ("growth_interval", "hysteresis", "recovery_interval", "floor_patience", "history_capacity")
 _REALS = ("init_scale", "min_scale", "max_scale", "growth_factor", "backoff_factor", "overflow_tolerance",
           "recovery_threshold")
+# Of these the float32.
+_SCALES = ("init_scale", "min_scale", "max_scale", "recovery_threshold")
 # By argument: the flag, and whether the argument is its opposite.
 _FLAGS = {
     "grow_on_equal": (native.SCALER_GROW_ON_EQUAL, False),
@@ -76,7 +78,7 @@ def apply(options: Any, arguments: dict[str, Any]) -> None:
         if name in _INTEGERS:
             setattr(options, name, integer(name, value, -(1 << 31), (1 << 31) - 1))
         elif name in _REALS:
-            setattr(options, name, real(name, value))
+            setattr(options, name, real(name, value, FLOAT32_MAX) if name in _SCALES else real(name, value))
         elif name in _WORDS:
             setattr(options, name, _WORDS[name].code(name, value))
         elif name in _FLAGS:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import policy as _policy
 from . import reducers, scaling
-from ._native import Closeable, integer, native, real
+from ._native import FLOAT32_MAX, Closeable, integer, native, real
 from .arrays import as_tensor, common_device, tensor_array
 from .device import Context, DeviceLike, resolve_context
 from .errors import InvalidArgumentError, ScaleFloorError
@@ -46,7 +46,9 @@ _NORMS = {2.0: native.NORM_L2, float("inf"): native.NORM_INF}
 _TORCH_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 # Ours, under one further key, so that PyTorch can load the rest.
 _EXTRA = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "consecutive_skips", "updates",
-          "skipped")
+          "skipped", "skips_at_floor")
+# Not in state dicts from before there was one.
+_LATER = ("skips_at_floor",)
 
 
 class GradScaler(Closeable):
@@ -213,7 +215,7 @@ class GradScaler(Closeable):
             self._handle.update(self.stream)
         else:
             one = new_scale.item() if getattr(new_scale, "size", None) == 1 else new_scale
-            self._handle.set_scale(real("new_scale", one), self.stream)
+            self._handle.set_scale(real("new_scale", one, FLOAT32_MAX), self.stream)
 
     def step_and_update(self, optimizer: Optimizer) -> None:
         """:meth:`step` of `optimizer` and :meth:`update` in one call, with the errors of both."""
@@ -418,6 +420,8 @@ class GradScaler(Closeable):
         """
         if not self.is_enabled():
             return
+        if state_dict is not None and not hasattr(state_dict, "keys"):
+            raise TypeError(f"state_dict is {type(state_dict).__name__}; it must be a mapping")
         if not state_dict:
             raise RuntimeError("The source state dict is empty, possibly because it was saved "
                                "from a disabled instance of GradScaler.")
@@ -425,7 +429,7 @@ class GradScaler(Closeable):
         if missing:
             raise ValueError(f"the state dict has no {', '.join(map(repr, missing))}")
         state = native.ScalerState()
-        state.scale = real("state_dict['scale']", state_dict["scale"])
+        state.scale = real("state_dict['scale']", state_dict["scale"], FLOAT32_MAX)
         state.growth_factor = real("state_dict['growth_factor']", state_dict["growth_factor"])
         state.backoff_factor = real("state_dict['backoff_factor']", state_dict["backoff_factor"])
         state.growth_interval = _int32(state_dict, "growth_interval")
@@ -433,8 +437,12 @@ class GradScaler(Closeable):
         extra = state_dict.get("gradscaler")
         if extra is None:
             state.hysteresis_tracker = self.options["hysteresis"]
+        elif not hasattr(extra, "keys"):
+            raise TypeError(f"state_dict['gradscaler'] is {type(extra).__name__}; it must be a mapping")
         else:
             for key in _EXTRA:
+                if key not in extra and key in _LATER:
+                    continue
                 if key not in extra:
                     raise ValueError(f"the state dict has no ['gradscaler'][{key!r}]")
                 low, high = (0, (1 << 63) - 1) if key in ("updates", "skipped") else (-(1 << 31), (1 << 31) - 1)

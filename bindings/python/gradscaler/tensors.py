@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import torch_memory, trees
-from ._native import Closeable, native, real
+from ._native import FLOAT32_MAX, Closeable, native, real
 from .arrays import (
     DTYPE_NAMES,
     DTYPES,
@@ -218,7 +218,8 @@ class TensorList(Closeable):
         `current_scale` is finite and > 0.
         """
         name = dtype_name(dtype) if dtype is not None else self._keep[0].dtype if self._keep else "float16"
-        found = self._handle.diagnose(self.stream).recommend(-1, real("current_scale", current_scale), DTYPES[name])
+        scale = real("current_scale", current_scale, FLOAT32_MAX)
+        found = self._handle.diagnose(self.stream).recommend(-1, scale, DTYPES[name])
         return Recommendation(found.scale, found.flushed)
 
     def close(self) -> None:
