@@ -51,7 +51,10 @@ static inline void store_fp16(uint16_t *__restrict dst, const float *__restrict 
     const __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT);
     _mm_storeu_si128(reinterpret_cast<__m128i *>(dst + i), half);
   }
-  for (; i < n; ++i) dst[i] = _cvtss_sh(src[i], _MM_FROUND_TO_NEAREST_INT);
+  for (; i < n; ++i) {  // not _cvtss_sh: Clang's is a macro with a compound literal, which is not C++
+    const __m128i half = _mm_cvtps_ph(_mm_set_ss(src[i]), _MM_FROUND_TO_NEAREST_INT);
+    dst[i] = static_cast<uint16_t>(_mm_extract_epi16(half, 0));
+  }
 #else
   for (; i < n; ++i) dst[i] = fp32_to_fp16(src[i]);
 #endif
