@@ -50,7 +50,6 @@ void require_no_misuse() {
 }
 
 gsc_status set_error(const gsc_error &details, const char *function, const char *what) noexcept {
-  take_misuse();
   last_error = details;
   last_error.function = function;
   std::snprintf(last_message, sizeof last_message, "%s: %s", function, what);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points of optimizers.
 #include "capi/guard.h"
+#include "capi/step_call.h"
 #include "core/base/error.h"
 #include "core/objects/optimizer.h"
 
@@ -87,7 +88,7 @@ gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, 
 }
 
 gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__, [&] { Call(optimizer, "optimizer")->step({}, stream); });
+  return guard(__func__, [&] { StepCall(optimizer)->step({}, stream); });
 }
 
 gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
@@ -96,12 +97,12 @@ gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_
     StepScalars scalars;
     scalars.inv_scale = aligned(inv_scale, "inv_scale");
     scalars.found_inf = aligned(found_inf, "found_inf");
-    Call(optimizer, "optimizer")->step(scalars, stream);
+    StepCall(optimizer)->step(scalars, stream);
   });
 }
 
 gsc_status gsc_optimizer_zero_grads(gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__, [&] { Call(optimizer, "optimizer")->zero_grads(stream); });
+  return guard(__func__, [&] { StepCall(optimizer)->zero_grads(stream); });
 }
 
 gsc_status gsc_optimizer_get_grads(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points of scalers.
 #include "capi/guard.h"
+#include "capi/step_call.h"
 #include "core/base/error.h"
 #include "core/objects/scaler.h"
 #include "core/objects/scaler_options.h"
@@ -70,8 +71,7 @@ gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_list *grads
 }
 
 gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__,
-               [&] { ScalerCall(scaler, "scaler")->step(*InCall<Optimizer>(optimizer, "optimizer"), stream); });
+  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->step(*StepCall(optimizer), stream); });
 }
 
 gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
@@ -87,9 +87,7 @@ gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream) {
 }
 
 gsc_status gsc_scaler_step_and_update(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__, [&] {
-    ScalerCall(scaler, "scaler")->step_and_update(*InCall<Optimizer>(optimizer, "optimizer"), stream);
-  });
+  return guard(__func__, [&] { ScalerCall(scaler, "scaler")->step_and_update(*StepCall(optimizer), stream); });
 }
 
 gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads) {
@@ -118,7 +116,8 @@ gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list 
                                       gsc_stream stream) {
   return guard(__func__, [&] {
     require_out_struct(out_report, "out_report");
-    if (scaler_of(scaler).get_report_sync(grads_or_null(grads), out_report, stream)) {
+    // It may log, and the callback may destroy the scaler.
+    if (shared<Scaler>(scaler, "scaler")->get_report_sync(grads_or_null(grads), out_report, stream)) {
       fail(GSC_ERROR_SCALE_FLOOR, kNoArgument,
            "the loss scale %g cannot be lowered any further and %d updates in a row were skipped",
            static_cast<double>(out_report->scale), out_report->consecutive_skips);

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/float_environment.h"
+#include "core/device/misuse.h"
 #include "core/objects/object.h"
 #include "gradscaler/gradscaler.h"
 
@@ -22,10 +23,26 @@ gsc_status set_error(const gsc_error &details, const char *function, const char 
 /// Fails if a callback broke its contract during the call.
 void require_no_misuse();
 
+/// Keeps what was noted for the call whose callback makes this one.
+class OwnMisuse {
+ public:
+  OwnMisuse() = default;
+  OwnMisuse(const OwnMisuse &) = delete;
+  OwnMisuse &operator=(const OwnMisuse &) = delete;
+  ~OwnMisuse() {
+    take_misuse();
+    add_misuse(outer_);
+  }
+
+ private:
+  Misuse outer_ = take_misuse();
+};
+
 /// Runs `body`; whatever it throws becomes a status. `function` is the entry point's name.
 template <typename F>
 gsc_status guard(const char *function, const F &body) noexcept {
   const FloatEnvironment environment;
+  const OwnMisuse misuse;
   try {
     body();
     require_no_misuse();
@@ -80,7 +97,8 @@ template <typename T>
 class InCall {
  public:
   template <typename Handle>
-  InCall(const Handle *handle, const Argument &name) : object_(Ref<T>::share(&object<T>(handle, name))) {
+  InCall(const Handle *handle, const Argument &name) : InCall(object<T>(handle, name), name) {}
+  InCall(T &in_call, const Argument &name) : object_(Ref<T>::share(&in_call)) {
     if (object_->begin_call()) return;
     fail(GSC_ERROR_BAD_STATE, name,
          "is in use by a call that has not returned; its callbacks cannot use it, nor can other threads");
@@ -113,6 +131,7 @@ Handle *to_handle(T *pointer) {
 
 template <typename Handle>
 void destroy(Handle *handle) noexcept {
+  const FloatEnvironment environment;
   if (handle != nullptr) reinterpret_cast<Object *>(handle)->release();
 }
 

@@ -232,5 +232,44 @@ TEST(ParallelFor, OperationsNest) {
   EXPECT_EQ(inner, std::sqrt(12.0));
 }
 
+/// What a step reads belongs to the step, and a check to its list.
+TEST(ParallelFor, CannotChangeTheGradientsOfItsCall) {
+  Jobs jobs(Jobs::kRight);
+  const Context context = jobs.context();
+  Buffer params(GSC_FP32, 300000), grads(GSC_FP32, 300000);
+  grads.fill(4.0);
+  const List p = make_list(context, params), g = make_list(context, grads);
+  const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_SGD), p, g);
+  const Scaler scaler = make_scaler(context, 4.0f);
+  int refused = 0;
+  jobs.inside = [&] {
+    EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler.get(), g.get(), nullptr), GSC_ERROR_BAD_STATE, "grads is in use");
+    ++refused;
+  };
+  EXPECT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+  EXPECT_GSC_OK(gsc_optimizer_zero_grads(optimizer.get(), nullptr));
+  EXPECT_GT(refused, 1);
+  grads.fill(4.0);
+  jobs.inside = [&] {
+    EXPECT_GSC_ERROR(gsc_optimizer_zero_grads(optimizer.get(), nullptr), GSC_ERROR_BAD_STATE, "optimizer is in use");
+    EXPECT_GSC_ERROR(gsc_optimizer_step(optimizer.get(), nullptr), GSC_ERROR_BAD_STATE, "optimizer is in use");
+  };
+  EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), g.get(), nullptr));
+  EXPECT_GT(report_of(scaler, g.get()).grad_norm, 1.0);
+}
+
+/// The call whose parallel-for it was reports it, not a call that a later callback makes.
+TEST(ParallelFor, ThatBreaksItsContractIsFoundOutByItsOwnCall) {
+  Jobs jobs(Jobs::kDropsOne);
+  const Context context = jobs.context();
+  Trainer trainer(context, large());
+  Random random(2);
+  trainer.fill_grads(random, 1.0, 4.0);
+  const Scaler scaler = make_scaler(context, 4.0f);
+  jobs.inside = [&] { EXPECT_EQ(scale_of(scaler), 4.0f); };
+  EXPECT_GSC_ERROR(gsc_scaler_step(scaler.get(), trainer.get(), nullptr), GSC_ERROR_CALLBACK, "options.parallel_for");
+  EXPECT_GT(jobs.regions, 1);
+}
+
 }  // namespace
 }  // namespace gsc_test

@@ -3,6 +3,7 @@
 // The caller's floating-point environment has no influence on results, and calls leave it as it was: rounding mode,
 // flushed subnormals, unmasked traps; on the calling thread, on workers, on threads of a job system.
 #include <cfenv>
+#include <new>
 #include <thread>
 
 #if defined(__SSE__)
@@ -173,6 +174,25 @@ TEST(FloatEnvironment, AnOverflowDoesNotTrap) {
     EXPECT_EQ(status, GSC_OK);
   }
   EXPECT_EQ(skipped_steps(trainer.optimizer()), 2);
+}
+
+TEST(FloatEnvironment, OfCallbacksOfDestruction) {
+  static uint64_t seen;
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.num_threads = 1;
+  options.allocate = [](void *, int64_t bytes, int64_t alignment) {
+    return ::operator new(static_cast<size_t>(bytes), std::align_val_t(static_cast<size_t>(alignment)), std::nothrow);
+  };
+  options.release = [](void *, void *memory, int64_t, int64_t alignment) {
+    seen = environment();
+    ::operator delete(memory, std::align_val_t(static_cast<size_t>(alignment)));
+  };
+  for (const uint64_t word : environments()) {
+    gsc_context *context = nullptr;
+    ASSERT_GSC_OK(gsc_context_create(&options, &context));
+    EXPECT_EQ(run_in(word, [&] { gsc_context_destroy(context); }), word);
+    EXPECT_EQ(seen, environments()[0]);
+  }
 }
 
 }  // namespace
