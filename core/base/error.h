@@ -43,8 +43,14 @@ class Argument {
   /// Of a struct.
   [[nodiscard]] constexpr Argument field(Literal name) const {
     Argument member = *this;
-    member.field_ = name.text();
+    if (has_fields_) member.field_ = name.text();
     return member;
+  }
+  /// An array of what else is a field of structs: its entries stand for the field.
+  [[nodiscard]] constexpr Argument without_fields() const {
+    Argument bare = *this;
+    bare.has_fields_ = false;
+    return bare;
   }
 
   /// As sentences write it: "state[1][7].dtype".
@@ -75,6 +81,7 @@ class Argument {
   const char *field_ = "";
   int64_t index_ = -1;
   int64_t tensor_ = -1;
+  bool has_fields_ = true;
 };
 
 /// For failures of a call as a whole.

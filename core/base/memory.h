@@ -46,8 +46,8 @@ class Resource final : public std::pmr::memory_resource {
     if (memory == nullptr) throw std::bad_alloc();
     if (reinterpret_cast<uintptr_t>(memory) % alignment != 0) {
       release_(user_, memory, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment));
-      fail(GSC_ERROR_CALLBACK, "allocate", "returned %p, which is not aligned to %u bytes", memory,
-           static_cast<unsigned>(alignment));
+      fail(GSC_ERROR_CALLBACK, Argument("options").field("allocate"), "returned %p, which is not aligned to %u bytes",
+           memory, static_cast<unsigned>(alignment));
     }
     return memory;
   }

@@ -60,7 +60,7 @@ class Parallel {
 
  private:
   void run_tasks(int32_t count, gsc_task_fn body, void *argument);
-  /// The process's pool, started on demand; NULL if allocation failed.
+  /// The context's pool, started on demand; NULL if allocation failed.
   Pool *pool();
 
   int32_t threads_;

@@ -199,8 +199,8 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   p.fp64_limit = job.plan->fp64_limit();
   p.finish = job.finish;
   p.conclude = job.conclude;
-  mirror->counted = !job.finish;
   check_launch(launch_check(p, job.unscale, check_slots_, to_stream(stream)), "the check");
+  mirror->counted = !job.finish;
 }
 
 void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, cudaStream_t stream) {

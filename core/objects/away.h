@@ -45,6 +45,7 @@ struct Away {
     std::swap(state, other.state);
     std::swap(landing, other.landing);
     std::swap(used, other.used);
+    std::swap(scaler, other.scaler);
     return *this;
   }
   ~Away() = default;
@@ -53,6 +54,7 @@ struct Away {
   DeviceMemory state;    ///< PolicyState, on the list's device
   DeviceMemory landing;  ///< ListRecord, on the scaler's
   DeviceEvent used;      ///< the list's work of this scaler
+  uint64_t scaler = 0;   ///< id of the scaler whose state it is: the last that took the list
 };
 
 }  // namespace gsc

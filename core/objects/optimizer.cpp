@@ -323,6 +323,15 @@ void Optimizer::require_inverse_scale(const StepScalars &scalars) const {
        static_cast<double>(*scalars.inv_scale));
 }
 
+void Optimizer::require_whole_check() const {
+  if (lists_.grads->owner() == 0) return;
+  const Iteration &it = lists_.grads->iteration;
+  if (it.stage != Stage::kReady || it.covered == 0 || it.covered == lists_.grads->plan().size()) return;
+  fail(GSC_ERROR_BAD_STATE, "optimizer",
+       "has gradients of which check_range has covered %lld of %lld tensors; check the rest or discard the list",
+       static_cast<long long>(it.covered), static_cast<long long>(lists_.grads->plan().size()));
+}
+
 void Optimizer::require_whole_state() const {
   if (!half_loaded_) return;
   fail(GSC_ERROR_BAD_STATE, "optimizer",
@@ -330,6 +339,7 @@ void Optimizer::require_whole_state() const {
 }
 
 void Optimizer::step(const StepScalars &scalars, gsc_stream stream) {
+  require_whole_check();
   require_learning_rates();
   require_inverse_scale(scalars);
   require_whole_state();

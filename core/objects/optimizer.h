@@ -88,6 +88,8 @@ class Optimizer final : public Object {
   /// Writes a group to the device; options_ and device_lrs_ are the caller's to change, afterwards.
   void write_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
   void require_inverse_scale(const StepScalars &scalars) const;
+  /// A check that has begun keeps its sums where a step puts its own.
+  void require_whole_check() const;
   void require_whole_state() const;
   /// Device arrays for `groups` groups, filled from options_ and device_lrs_.
   void upload_groups();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One iteration: check, unscale, clip, step, update.
+// One iteration, but for its checks (scaler_check.cpp): clip, step, update.
 #include "core/objects/scaler.h"
 
 #include <algorithm>
@@ -42,6 +42,7 @@ Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
       list_records_(context_->memory()),
       changed_(context_->backend()) {
   lists_.reserve(kUsualLists);
+  strays_.reserve(kUsualLists);
   list_records_.reserve(kUsualLists);
   ScalerRecord r = new_record(options_);
   store_scale(r.state, enabled() ? options.init_scale : 1.0F);
@@ -61,165 +62,13 @@ ScalerRecord Scaler::new_record(const gsc_scaler_options &options) const {
 }
 
 Scaler::~Scaler() {
-  // Giving back what a list has away waits for its device, which may still be reading this scaler's state.
-  for (const Ref<TensorList> &list : lists_) list->away = Away{};
-  reset_lists();
-}
-
-void Scaler::enter(TensorList &grads, gsc_stream stream) {
-  require_kind(grads);
-  Iteration &it = grads.iteration;
-  if (it.scaler == id_) return;
-  if (it.scaler != 0) {
-    fail(GSC_ERROR_BAD_STATE, "grads", "is in the iteration of another scaler, which has not been updated yet");
-  }
-  list_records_.reserve(lists_.size() + 1);
-  lists_.reserve(lists_.size() + 1);
-  send_state(grads, stream);
-  lists_.push_back(Ref<TensorList>::share(&grads));
-  it.scaler = id_;
+  finish_lists();
+  for (const Ref<TensorList> &list : lists_) list->abandon(id_);
 }
 
 void Scaler::scale(const gsc_tensor *src, const gsc_tensor *dst, int64_t count, gsc_stream stream) {
   // A disabled scaler's scale is 1, which makes this a copy.
   ops::scale(*context_, src, dst, count, &record()->state.scale, stream);
-}
-
-void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, gsc_stream stream) {
-  Plan &plan = grads.plan();
-  Iteration &it = grads.iteration;
-  CheckJob job{};
-  job.plan = &plan;
-  job.record = grads.record();
-  job.inv_scale = &state_on(grads)->inv_scale;
-  job.first_chunk = plan.first_chunk(first);
-  job.last_chunk = plan.first_chunk(last);
-  job.unscale = unscale;
-  job.begin = it.covered == 0;
-  job.finish = it.covered + (last - first) == plan.size();
-  job.conclude = reducer_.all_reduce == nullptr;
-  job.rule = it.rule;
-  grads.context()->backend().check(job, stream);
-  it.covered += last - first;
-  if (job.finish) finish_check(grads, stream);
-}
-
-void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
-  Backend &backend = grads.context()->backend();
-  Iteration &it = grads.iteration;
-  ListRecord *list = grads.record();
-  bool joined = true;
-  const char *complaint = "failed";
-  if (reducer_.all_reduce != nullptr) {
-    joined = reducer_.all_reduce(reducer_.user, list->reduce, 2, stream) == 0;
-    if (joined && backend.host_visible() && !are_joined_sums(list->reduce)) {
-      joined = false;
-      complaint = "left numbers that cannot be a count and a sum of squares";
-    }
-    if (!joined && !(it.unscaled && enabled())) {
-      forget_check(grads);
-      fail(GSC_ERROR_CALLBACK, Argument("reducer").field("all_reduce"), "%s", complaint);
-    }
-    if (!joined) {
-      // The gradients have been written. Whatever the other ranks saw, this one must not step.
-      const double overflow[2] = {1.0, 0.0};
-      backend.write(list->reduce, overflow, sizeof overflow, stream);
-    }
-    backend.record(RecordJob::conclude(list, it.rule), stream);
-  }
-  it.concluded = true;
-  it.stage = it.unscaled ? Stage::kUnscaled : Stage::kChecked;
-  grads.checked_by = id_;
-  leave(grads, stream);
-  if (!joined)
-    fail(GSC_ERROR_CALLBACK, Argument("reducer").field("all_reduce"), "%s; grads is unscaled and will be skipped",
-         complaint);
-}
-
-/// A check came to nothing. What is left of the iteration is a clip that is waiting, if there is one.
-void Scaler::forget_check(TensorList &grads) {
-  grads.checked_by = 0;  // the record is half of this check
-  Iteration &it = grads.iteration;
-  it.covered = 0;
-  std::fill(grads.covered.begin(), grads.covered.end(), uint8_t{0});
-  if (!it.unscaled && it.rule.max_norm < 0.0 && !std::isfinite(it.rule.value)) discard(grads);
-}
-
-void Scaler::check_whole(TensorList &grads, bool unscale, gsc_stream stream) {
-  Iteration &it = grads.iteration;
-  const int64_t size = grads.plan().size();
-  if (it.covered == 0 || unscale) {
-    it.covered = 0;
-    it.unscaled = unscale;
-    run_check(grads, 0, size, unscale, stream);
-    return;
-  }
-  // Ranges have been checked already: look at the runs between them.
-  for (int64_t first = 0; first < size;) {
-    if (grads.covered[static_cast<std::size_t>(first)] != 0) {
-      ++first;
-      continue;
-    }
-    int64_t last = first;
-    while (last < size && grads.covered[static_cast<std::size_t>(last)] == 0) ++last;
-    run_check(grads, first, last, false, stream);
-    first = last;
-  }
-}
-
-void Scaler::unscale(TensorList &grads, gsc_stream stream) {
-  enter(grads, stream);
-  Iteration &it = grads.iteration;
-  if (!enabled()) {
-    it.unscaled = true;
-    return;
-  }
-  if (it.stage == Stage::kUnscaled) {
-    fail(GSC_ERROR_BAD_STATE, "grads", "has already been unscaled since the last update");
-  }
-  if (it.stage == Stage::kStepped) {
-    fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped; call unscale before step, or after update");
-  }
-  check_whole(grads, true, stream);
-}
-
-void Scaler::check(TensorList &grads, gsc_stream stream) {
-  enter(grads, stream);
-  if (!enabled()) return;
-  if (grads.iteration.stage != Stage::kReady) {
-    fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
-  }
-  check_whole(grads, false, stream);
-}
-
-void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_stream stream) {
-  const int64_t size = grads.plan().size();
-  if (first < 0 || count < 0 || first > size || count > size - first) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "first", "is %lld and count is %lld, but grads has %lld tensors",
-         static_cast<long long>(first), static_cast<long long>(count), static_cast<long long>(size));
-  }
-  enter(grads, stream);
-  if (!enabled()) return;
-  if (grads.iteration.stage != Stage::kReady) {
-    fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
-  }
-  const auto begin = grads.covered.begin() + first;
-  const auto seen = std::find(begin, begin + count, uint8_t{1});
-  if (seen != begin + count) {
-    fail(GSC_ERROR_BAD_STATE, Argument("grads").tensor(seen - grads.covered.begin()),
-         "has already been checked since the last update%s",
-         NameSuffix(&grads.names(), seen - grads.covered.begin()).c_str());
-  }
-  if (count == 0 && size > 0) return;
-  const int64_t covered = grads.iteration.covered;
-  std::fill(begin, begin + count, uint8_t{1});
-  try {
-    run_check(grads, first, first + count, false, stream);
-  } catch (...) {
-    // A reducer that failed has let go of all that was covered.
-    if (grads.iteration.covered == covered) std::fill(begin, begin + count, uint8_t{0});
-    throw;
-  }
 }
 
 void Scaler::apply_norm(TensorList &grads, gsc_stream stream) {
@@ -288,19 +137,19 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
   if (it.value_applied) leave(grads, stream);
 }
 
-void Scaler::complete(TensorList &grads, gsc_stream stream) {
-  Iteration &it = grads.iteration;
-  if (it.stage == Stage::kReady) check_whole(grads, false, stream);
-  if (!it.concluded) grads.context()->backend().record(RecordJob::conclude(grads.record(), it.rule), stream);
-  it.concluded = true;
-}
-
 void Scaler::begin_step(Optimizer &optimizer, gsc_stream stream) {
   optimizer.require_learning_rates();
   TensorList &grads = optimizer.grads();
   enter(grads, stream);
   if (grads.iteration.stage == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "optimizer", "has gradients that have already been stepped since the last update");
+  }
+  const Iteration &it = grads.iteration;
+  const bool is_looked_at = it.stage != Stage::kReady || it.covered > 0;
+  if (enabled() && is_looked_at && it.fp64_limit > grads.plan().fp64_limit()) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "converts fp64 gradients to fp32, but was created after their check, which looked for what overflows fp64; "
+         "discard the list and check it again");
   }
 }
 
@@ -324,8 +173,8 @@ void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
   TensorList &grads = optimizer.grads();
   complete(grads, stream);
   optimizer.step(step_scalars(grads), stream);
-  leave(grads, stream);
   grads.iteration.stage = Stage::kStepped;
+  leave(grads, stream);
 }
 
 void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
@@ -348,6 +197,7 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
   scalars.update = record();
   wait_for_lists(stream);
   optimizer.step(scalars, stream);
+  lists_.front()->iteration.stage = Stage::kStepped;  // should the rest fail
   finish_update(stream);
 }
 
@@ -394,15 +244,6 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
   grads.context()->backend().read_sync(&found_inf, &grads.record()->found_inf, sizeof found_inf, stream);
   it.stage = Stage::kStepped;
   return found_inf == 0.0F;
-}
-
-void Scaler::require_whole_checks(const TensorList *except) const {
-  for (const Ref<TensorList> &list : lists_) {
-    if (list.get() == except || list->iteration.stage != Stage::kReady || list->iteration.covered == 0) continue;
-    fail(GSC_ERROR_BAD_STATE, kNoArgument,
-         "check_range has covered %lld of %lld tensors of a list; check the rest or discard the list",
-         static_cast<long long>(list->iteration.covered), static_cast<long long>(list->plan().size()));
-  }
 }
 
 void Scaler::update(gsc_stream stream) {

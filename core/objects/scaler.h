@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scaler: its record in device memory, and the stage machine that takes lists of gradients through an iteration
 //     READY -> CHECKED or UNSCALED -> STEPPED -> (update) READY.
-// scaler.cpp has the iteration, scaler_devices.cpp lists of other devices, scaler_state.cpp the reports, options and
-// checkpoints.
+// scaler.cpp has the iteration, scaler_check.cpp its checks, scaler_devices.cpp lists of other devices, scaler_state.cpp
+// the reports, options and checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -63,6 +63,11 @@ class Scaler final : public Object {
   void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, gsc_stream stream);
   /// All tensors have been looked at: joins ranks if there is a reducer, and moves the stage.
   void finish_check(TensorList &grads, gsc_stream stream);
+  /// Adds up the sums of all ranks and concludes the check. Returns what the reducer did wrong, NULL if nothing.
+  const char *join_ranks(TensorList &grads, bool is_written, gsc_stream stream);
+  /// No tensor has been looked at.
+  static void forget_ranges(TensorList &grads);
+  /// A check came to nothing. What is left of the iteration is a clip that is waiting, if there is one.
   void forget_check(TensorList &grads);
   void check_whole(TensorList &grads, bool unscale, gsc_stream stream);
   /// Checks what has not been checked and works out the clip factor.
@@ -89,7 +94,7 @@ class Scaler final : public Object {
   /// Gives a list that is away the scaler's state as it is now. Allocates the first time.
   void send_state(TensorList &grads, gsc_stream stream);
   /// Ends a call that enqueued work of a list, which the scaler's device may have to wait for.
-  void leave(const TensorList &grads, gsc_stream stream) const;
+  void leave(TensorList &grads, gsc_stream stream) const;
   /// The state that work on the list's device reads.
   [[nodiscard]] const PolicyState *state_on(const TensorList &grads) const;
   /// The list's record on the scaler's device; `stream` is one of that device.
@@ -98,6 +103,8 @@ class Scaler final : public Object {
   void remember_stray(TensorList &grads);
   /// Before and after the scaler's state changes.
   void wait_for_lists(gsc_stream stream);
+  /// Waits on the host until no device reads the scaler's state any more.
+  void finish_lists() noexcept;
   void publish(gsc_stream stream) const { changed_.record(stream); }
 
   Ref<Context> context_;

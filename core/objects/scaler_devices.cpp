@@ -33,10 +33,14 @@ void Scaler::send_state(TensorList &grads, gsc_stream stream) {
   changed_.hold_back(there, stream);
   there.copy_from(away.state.as<PolicyState>(), context_->backend(), &record()->state, sizeof(PolicyState), stream);
   away.used.record(stream);
+  away.scaler = id_;
 }
 
-void Scaler::leave(const TensorList &grads, gsc_stream stream) const {
-  if (is_away(grads)) grads.away.used.record(stream);
+void Scaler::leave(TensorList &grads, gsc_stream stream) const {
+  if (!is_away(grads)) return;
+  grads.iteration.lost = true;  // an update that does not wait for the work would read half of it
+  grads.away.used.record(stream);
+  grads.iteration.lost = false;
 }
 
 const PolicyState *Scaler::state_on(const TensorList &grads) const {
@@ -65,6 +69,19 @@ void Scaler::wait_for_lists(gsc_stream stream) {
     }
   }
   strays_.clear();
+}
+
+void Scaler::finish_lists() noexcept {
+  const auto has_away = [&](const auto &lists) {
+    return std::any_of(lists.begin(), lists.end(), [&](const auto &list) { return is_away(*list); });
+  };
+  if (!has_away(lists_) && !has_away(strays_)) return;
+  Backend &here = context_->backend();
+  try {
+    wait_for_lists(here.setup_stream());
+    here.finish_setup();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a device that fails runs nothing any more
+  }
 }
 
 }  // namespace gsc

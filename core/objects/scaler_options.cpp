@@ -130,6 +130,18 @@ void validate_growth_interval(int32_t value, const Argument &name) {
   if (value < 1) reject(name, value, ">= 1");
 }
 
+void validate_factors(const gsc_scaler_options &o, const Argument &of) {
+  validate_growth_interval(o.growth_interval, of.field("growth_interval"));
+  validate_growth_factor(o.growth_factor, of.field("growth_factor"));
+  validate_backoff_factor(o.backoff_factor, of.field("backoff_factor"));
+  if ((o.flags & GSC_SCALER_FP32_PRODUCTS) != 0 && o.growth_factor > static_cast<double>(FLT_MAX)) {
+    reject(of.field("growth_factor"), o.growth_factor, "a finite float with GSC_SCALER_FP32_PRODUCTS");
+  }
+  const Policy policy = make_policy(o);
+  require_moving_factor(policy, o.init_scale, o.growth_factor, of.field("growth_factor"));
+  require_moving_factor(policy, o.init_scale, o.backoff_factor, of.field("backoff_factor"));
+}
+
 void validate(const gsc_scaler_options &o) {
   if ((o.flags & ~kAllFlags) != 0)
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has unknown bits: 0x%x", o.flags);
@@ -140,9 +152,7 @@ void validate(const gsc_scaler_options &o) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("min_scale"), "is %g, above options.max_scale, which is %g",
          static_cast<double>(o.min_scale), static_cast<double>(o.max_scale));
   }
-  validate_growth_interval(o.growth_interval, kOptions.field("growth_interval"));
-  validate_growth_factor(o.growth_factor, kOptions.field("growth_factor"));
-  validate_backoff_factor(o.backoff_factor, kOptions.field("backoff_factor"));
+  validate_factors(o, kOptions);
   require_one_of(kOptions.field("enabled"), o.enabled, 1, "0 or 1");
   if (o.hysteresis < 1) reject(kOptions.field("hysteresis"), o.hysteresis, ">= 1");
   require_one_of(kOptions.field("hysteresis_refill"), o.hysteresis_refill, GSC_REFILL_CONSECUTIVE,
@@ -160,12 +170,6 @@ void validate(const gsc_scaler_options &o) {
   if (o.floor_patience < 1) reject(kOptions.field("floor_patience"), o.floor_patience, ">= 1");
   require_one_of(kOptions.field("history_capacity"), o.history_capacity, kMaxHistory, "in 0..1048576");
   if (o.reserved != 0) reject(kOptions.field("reserved"), o.reserved, "0");
-  if ((o.flags & GSC_SCALER_FP32_PRODUCTS) != 0 && o.growth_factor > static_cast<double>(FLT_MAX)) {
-    reject(kOptions.field("growth_factor"), o.growth_factor, "a finite float with GSC_SCALER_FP32_PRODUCTS");
-  }
-  const Policy policy = make_policy(o);
-  require_moving_factor(policy, o.init_scale, o.growth_factor, kOptions.field("growth_factor"));
-  require_moving_factor(policy, o.init_scale, o.backoff_factor, kOptions.field("backoff_factor"));
 }
 
 void validate_first_scale(const gsc_scaler_options &o) {

@@ -13,6 +13,8 @@ gsc_scaler_options default_scaler_options();
 gsc_scaler_options preset_scaler_options(int32_t preset);
 /// Throws naming the first option out of range.
 void validate(const gsc_scaler_options &options);
+/// The part of it that a checkpoint brings: growth_factor, backoff_factor and growth_interval, as fields of `of`.
+void validate_factors(const gsc_scaler_options &options, const Argument &of);
 void validate_growth_factor(double value, const Argument &name);
 void validate_backoff_factor(double value, const Argument &name);
 void validate_growth_interval(int32_t value, const Argument &name);

@@ -26,6 +26,9 @@ void Scaler::require_checked(const TensorList *grads) const {
   if (grads->checked_by != id_) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has not been checked by this scaler");
   }
+  if (is_away(*grads) && grads->away.home.get() != context_.get()) {
+    fail(GSC_ERROR_BAD_STATE, "grads", "is of another device, and a scaler of a third has used it since its check");
+  }
 }
 
 float Scaler::get_scale(gsc_stream stream) const {
@@ -49,8 +52,9 @@ bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_strea
   ListRecord list;
   if (grads != nullptr) context_->backend().read_sync(&list, record_here(*grads, stream), sizeof list, stream);
   pack_report(scaler, grads != nullptr ? &list : nullptr, *out);
-  if (!context_->backend().host_visible()) log_floor(*out);
-  return options_.floor_action == GSC_FLOOR_ERROR && (out->flags & GSC_REPORT_AT_FLOOR) != 0;
+  const bool is_error = options_.floor_action == GSC_FLOOR_ERROR && (out->flags & GSC_REPORT_AT_FLOOR) != 0;
+  if (!context_->backend().host_visible()) log_floor(*out);  // last: the callback may do what it likes
+  return is_error;
 }
 
 void Scaler::read_report_async(const TensorList *grads, gsc_report *out, gsc_stream stream) {
@@ -80,8 +84,8 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
 void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const {
   if (grads != nullptr) {
     require_kind(*grads);
-    if (is_away(*grads) && grads->away.home.get() != context_.get()) {
-      fail(GSC_ERROR_BAD_STATE, "grads", "is of another device and has not been used with this scaler yet");
+    if (is_away(*grads) && grads->away.scaler != id_) {
+      fail(GSC_ERROR_BAD_STATE, "grads", "is of another device and was not used with this scaler last");
     }
   }
   const PolicyState *state = grads != nullptr ? state_on(*grads) : &record()->state;
@@ -125,12 +129,11 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   if (std::isnan(state.scale) || state.scale < 0.0F) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kState.field("scale"), "is %g; it must be >= 0", static_cast<double>(state.scale));
   }
-  validate_growth_factor(state.growth_factor, kState.field("growth_factor"));
-  validate_backoff_factor(state.backoff_factor, kState.field("backoff_factor"));
-  validate_growth_interval(state.growth_interval, kState.field("growth_interval"));
-  require_moving_factor(make_policy(options_), options_.init_scale, state.growth_factor, kState.field("growth_factor"));
-  require_moving_factor(make_policy(options_), options_.init_scale, state.backoff_factor,
-                        kState.field("backoff_factor"));
+  gsc_scaler_options options = options_;
+  options.growth_factor = state.growth_factor;
+  options.backoff_factor = state.backoff_factor;
+  options.growth_interval = state.growth_interval;
+  validate_factors(options, kState);
   const struct {
     Literal name;
     int64_t value;
@@ -159,10 +162,6 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   }
   if (!enabled()) return;
   wait_for_lists(stream);
-  gsc_scaler_options options = options_;
-  options.growth_factor = state.growth_factor;
-  options.backoff_factor = state.backoff_factor;
-  options.growth_interval = state.growth_interval;
   ScalerRecord r = new_record(options);
   store_scale(r.state, state.scale);
   r.state.growth_tracker = state.growth_tracker;

@@ -118,7 +118,7 @@ void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream strea
          static_cast<long long>(plan_.size()));
   }
   if (count > 0 && data == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "data", "is NULL");
-  if (iteration.scaler != 0) {
+  if (owner() != 0) {
     fail(GSC_ERROR_BAD_STATE, "list", "has been used by a scaler since its last update; call update or discard first");
   }
   Vec<gsc_tensor> tensors(context_->memory());
@@ -126,10 +126,11 @@ void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream strea
   for (int64_t i = 0; i < count; ++i) {
     tensors.push_back(GSC_TENSOR_INIT(data[i], plan_.tensor(i).count, plan_.tensor(i).dtype));
   }
-  validate_tensors(tensors.data(), count, "data", &names_);
-  context_->backend().validate_memory(tensors.data(), count, "data");
+  constexpr Argument kData = Argument("data").without_fields();
+  validate_tensors(tensors.data(), count, kData, &names_);
+  context_->backend().validate_memory(tensors.data(), count, kData);
   OverlapCheck overlap(context_->memory());
-  overlap.add(tensors.data(), count, "data", &names_);
+  overlap.add(tensors.data(), count, kData, &names_);
   overlap.run();
   const std::lock_guard lock(context_->uses_mutex());
   for (const ListUse *use = uses_; use != nullptr; use = use->next) {
@@ -167,6 +168,11 @@ void TensorList::remove_use(ListUse &use) noexcept {
   ListUse **at = &uses_;
   while (*at != &use) at = &(*at)->next;
   *at = use.next;
+}
+
+uint64_t TensorList::owner() {
+  if (iteration.scaler != 0 && iteration.scaler == abandoned_by_.load(std::memory_order_acquire)) reset_iteration();
+  return iteration.scaler;
 }
 
 void TensorList::reset_iteration() {

@@ -3,6 +3,7 @@
 // has come in the iteration under way. The stages are moved by Scaler.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 
@@ -24,7 +25,9 @@ struct Iteration {
   bool concluded = false;      ///< the record answers the rule below
   bool norm_applied = false;   ///< the rule's norm has been applied in memory
   bool value_applied = false;  ///< the rule's value has been applied in memory
+  bool lost = false;           ///< a call failed after it had done a part that cannot be undone
   int64_t covered = 0;         ///< tensors looked at so far
+  double fp64_limit = 0.0;     ///< the greatest of Plan::fp64_limit() that they were held against
   ClipRule rule{kNoClip, std::numeric_limits<double>::infinity(), false};
 };
 
@@ -63,6 +66,10 @@ class TensorList final : public Object {
   void add_use(ListUse &use);
   void remove_use(ListUse &use) noexcept;
 
+  /// Id of the scaler in whose iteration the list is; 0: none. Ends the iteration of a scaler that has been destroyed.
+  uint64_t owner();
+  /// The scaler `id` is being destroyed, maybe by a finalizer, while other threads use the list.
+  void abandon(uint64_t id) noexcept { abandoned_by_.store(id, std::memory_order_release); }
   /// Back to READY, in no scaler's iteration.
   void reset_iteration();
 
@@ -83,6 +90,7 @@ class TensorList final : public Object {
   Names names_;  ///< empty if no tensor has a name
   DeviceMemory record_;
   ListUse *uses_ = nullptr;
+  std::atomic<uint64_t> abandoned_by_{0};
 };
 
 /// Finds two buffers that share memory, over any number of lists. For use while creating objects.

@@ -205,7 +205,10 @@ enum {
   GSC_BF16 = 2,
   /** IEEE binary32. */
   GSC_FP32 = 3,
-  /** IEEE binary64. Gradients of narrower parameters are converted to fp32, and overflow where fp32 does. */
+  /**
+   * IEEE binary64. Gradients of narrower parameters are converted to fp32: in a list that an optimizer with such a
+   * parameter uses, every fp64 gradient overflows where fp32 does.
+   */
   GSC_FP64 = 4,
   /** Reserved; refused by this version. */
   GSC_FP8_E4M3 = 5,
@@ -396,8 +399,9 @@ GSC_API gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, c
 /**
  * The fused step. Checks the optimizer's gradients if they have not been checked. If all are finite, unscales, clips
  * and applies them in one pass; else leaves parameters and state bit-identical and counts the step as skipped.
- * Any stage -> STEPPED (stages: section 4). Errors: BAD_STATE if stepped since the last update; INVALID_ARGUMENT if one
- * object is on the CPU and the other on a CUDA device.
+ * Any stage -> STEPPED (stages: section 4). Errors: BAD_STATE if stepped since the last update, or if the optimizer
+ * converts fp64 gradients to fp32 and was created after their check; INVALID_ARGUMENT if one object is on the CPU and the
+ * other on a CUDA device.
  */
 GSC_API gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
 /**
@@ -500,7 +504,8 @@ GSC_API gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_e
 
 /**
  * Addresses of the scaler's device scalars, for your own kernels to read. They are valid as long as the scaler. For a
- * list on another device they are that device's copies, as of the list's iteration, and valid as long as the list.
+ * list on another device they are that device's copies, as of the list's iteration, and valid as long as the list, or
+ * until a scaler of a third device takes it.
  */
 typedef struct gsc_device_state {
   /** Set by the caller: sizeof(gsc_device_state). */
@@ -519,7 +524,7 @@ typedef struct gsc_device_state {
 
 /**
  * Fills in the addresses; `grads` may be NULL. Errors: INVALID_ARGUMENT; BAD_STATE if grads is of another context and
- * this scaler has not used it yet.
+ * this scaler was not the last to use it.
  */
 GSC_API gsc_status gsc_scaler_get_device_state(gsc_scaler *scaler, const gsc_tensor_list *grads,
                                                gsc_device_state *out_state);
@@ -543,7 +548,9 @@ GSC_API gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, 
 /**
  * Multiplies the gradients by 1/scale in place, and records their norms (of the exact products, before rounding to the
  * storage dtype) and whether any is inf or NaN before or after. One pass. READY or CHECKED -> UNSCALED.
- * Errors: BAD_STATE if already unscaled or stepped since the last update. Disabled: does nothing.
+ * Errors: BAD_STATE if already unscaled or stepped since the last update. If the message ends with "discard it", the
+ * device failed after the gradients had been written, and the list takes nothing but gsc_scaler_discard. Disabled: leaves
+ * the gradients as they are.
  */
 GSC_API gsc_status gsc_scaler_unscale(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
 /**
@@ -589,7 +596,7 @@ GSC_API gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_lis
 GSC_API gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
                                                gsc_stream stream);
 
-/** Steps without a scaler: no check, no unscaling. */
+/** Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if check_range has covered a part of the gradients. */
 GSC_API gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream);
 /**
  * Steps with device scalars of your own, for frameworks that keep the scaler's state themselves: gradients are
@@ -1088,15 +1095,16 @@ GSC_API gsc_status gsc_histogram_recommend_scale(const int64_t *histogram, int64
  * 12. Operations without a scaler
  *
  * For frameworks that keep the scaler's state in arrays of their own. Device scalars must be aligned to their size, and
- * lie outside of the tensors and of each other. Tensors are validated like those of a list, but for overlap only source
- * with destination: these may be the same buffer, and must not overlap otherwise. The context keeps the host memory of
- * the plan, so a repeated call does not allocate.
+ * lie outside of the tensors and of each other. Tensors are validated like those of a list, but for overlap only src[i]
+ * with dst[i]: these may be the same buffer, and must not overlap otherwise. That no source overlaps the destination of
+ * another is for the caller to see to. The context keeps the host memory of the plan, so a repeated call does not
+ * allocate.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
  * t[i] *= *inv_scale in place for `count` tensors; *found_inf becomes 1 if any element is inf or NaN before or after,
  * and is not written otherwise. The same as PyTorch's _amp_foreach_non_finite_check_and_unscale_. Both are device
- * scalars.
+ * scalars. fp64 gradients overflow where fp64 does: it is not known here whether they will be converted to fp32.
  */
 GSC_API gsc_status gsc_ops_unscale_check(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                          float *found_inf, const float *inv_scale, gsc_stream stream);

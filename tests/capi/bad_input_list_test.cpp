@@ -291,5 +291,16 @@ TEST(BadInputRecommend, Arguments) {
   EXPECT_EQ(flushed, -7.0);
 }
 
+/// What set_pointers takes is an array of addresses, which have no fields.
+TEST_F(BadInputList, AnAddressIsNamedByItsIndex) {
+  const List list = make_list(context_, tensors_);
+  std::vector<void *> data;
+  for (const gsc_tensor &tensor : tensors_) data.push_back(tensor.data);
+  data[3] = nullptr;
+  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(list.get(), data.data(), kCount, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "data[3] is NULL");
+  EXPECT_STREQ(last_error().field, "");
+}
+
 }  // namespace
 }  // namespace gsc_test

@@ -254,5 +254,18 @@ TEST(CheckEmpty, ListsAndTensorsWithoutElements) {
   EXPECT_EQ(report_of(scaler).updates, 4);
 }
 
+/// 0 times an inverse scale of inf is NaN, but there is no 0 in it.
+TEST(Check, OfNothingAtAScaleWithoutAnInverse) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, 1e-40f);
+  std::vector<Buffer> none = make_buffers(GSC_FP16, {0, 0}), zero = make_buffers(GSC_FP16, {1});
+  const List empty = make_list(context, none), of_zero = make_list(context, zero);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), empty.get(), nullptr));
+  EXPECT_EQ(report_of(scaler, empty.get()).flags & GSC_REPORT_OVERFLOW, 0u);
+  EXPECT_EQ(report_of(scaler, empty.get()).nonfinite_count, 0);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), of_zero.get(), nullptr));
+  EXPECT_NE(report_of(scaler, of_zero.get()).flags & GSC_REPORT_OVERFLOW, 0u);
+}
+
 }  // namespace
 }  // namespace gsc_test

@@ -3,6 +3,7 @@
 // Lists of several devices under one scaler, with CPU contexts as the devices: the same results, bit for bit, as with
 // all lists on the scaler's own device, whichever calls an iteration is made of, and no device is special but one.
 #include <functional>
+#include <new>
 
 #include "tests/support/trainer.h"
 
@@ -155,6 +156,70 @@ TEST(Devices, ListsChangeScalersAndOutliveThem) {
     ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), away.grad_list(), nullptr));
     EXPECT_EQ(away.grads()[0].get(1), 1.0);
   }
+}
+
+/// Two scalers of one context take a list of another in turn.
+TEST(Devices, TheLastScalerToTakeAListHasItsState) {
+  Job job(2);
+  Trainer &away = *job.trainers[1];
+  for (Buffer &buffer : away.grads()) buffer.fill(4.0);
+  gsc_scaler *const first = job.scaler.get();
+  Scaler second = make_scaler(job.contexts[0], 2.0f);
+  ASSERT_GSC_OK(gsc_scaler_check(first, away.grad_list(), nullptr));
+  const double norm = report_of(job.scaler, away.grad_list()).grad_norm;
+  EXPECT_GT(norm, 0.0);
+  ASSERT_GSC_OK(gsc_scaler_update(first, nullptr));
+  gsc_device_state state{};
+  state.struct_size = sizeof state;
+  ASSERT_GSC_OK(gsc_scaler_get_device_state(first, away.grad_list(), &state));
+  const float *const scale = state.scale;
+  EXPECT_EQ(*scale, 1024.0f);
+  EXPECT_GSC_ERROR(gsc_scaler_get_device_state(second.get(), away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(second.get(), away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
+  EXPECT_GSC_ERROR(gsc_scaler_get_device_state(first, away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
+  second.reset();
+  EXPECT_EQ(report_of(job.scaler, away.grad_list()).grad_norm, norm);
+  EXPECT_EQ(*scale, 2.0f) << "valid as long as the list";
+  const Context third = make_context();
+  const Scaler other = make_scaler(third, 8.0f);
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(other.get(), away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
+  gsc_report report{};
+  report.struct_size = sizeof report;
+  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(first, away.grad_list(), &report, nullptr), GSC_ERROR_BAD_STATE, "grads",
+                   "third");
+}
+
+bool is_out_of_memory = false;
+void *allocate_or_refuse(void *, int64_t bytes, int64_t alignment) {
+  if (is_out_of_memory) return nullptr;
+  return ::operator new(static_cast<size_t>(bytes), std::align_val_t(static_cast<size_t>(alignment)), std::nothrow);
+}
+
+TEST(Devices, AnAppliedStepDoesNotRunOutOfMemory) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.num_threads = 1;
+  options.allocate = allocate_or_refuse;
+  options.release = [](void *, void *memory, int64_t, int64_t alignment) {
+    ::operator delete(memory, std::align_val_t(static_cast<size_t>(alignment)));
+  };
+  gsc_context *created = nullptr;
+  ASSERT_GSC_OK(gsc_context_create(&options, &created));
+  const Context home(created);
+  const Context there = make_context();
+  Buffer params(GSC_FP32, 2), grads(GSC_FP32, 2);
+  grads.fill(1.0);
+  gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
+  sgd.lr = 1.0;
+  const List p = make_list(there, params), g = make_list(there, grads);
+  const Optimizer optimizer = make_optimizer(there, sgd, p, g);
+  gsc_scaler_options disabled = scaler_options();
+  disabled.enabled = 0;
+  const Scaler scaler = make_scaler(home, disabled);
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), g.get(), nullptr));
+  is_out_of_memory = true;
+  EXPECT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
+  is_out_of_memory = false;
+  EXPECT_EQ(params.get(0), -1.0);
 }
 
 TEST(Devices, DisabledScaler) {

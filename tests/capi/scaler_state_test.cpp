@@ -325,5 +325,14 @@ TEST(ScalerState, HistoryBeginsAfterARestore) {
   EXPECT_EQ(entries[0].update, 3);
 }
 
+TEST(State, IsHeldAgainstTheOptionsOfTheScaler) {
+  const Context context = make_context();
+  const Scaler scaler = make_scaler(context, preset_options(GSC_PRESET_MEGATRON));
+  gsc_scaler_state state = state_of(scaler);
+  state.growth_factor = 1e300;
+  EXPECT_GSC_ERROR(gsc_scaler_set_state(scaler.get(), &state, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "state.growth_factor", "FP32_PRODUCTS");
+}
+
 }  // namespace
 }  // namespace gsc_test

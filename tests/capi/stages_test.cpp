@@ -394,5 +394,57 @@ TEST(Discard, TakesTheListOutOfTheUpdate) {
   EXPECT_EQ(report_of(scaler).inf_count, 1);
 }
 
+/// The sums of a check that has begun lie where LAMB puts its own.
+TEST_F(Stages, StepWithoutAScalerAmidACheck) {
+  ASSERT_GSC_OK(gsc_scaler_check_range(scaler(), grads(), 0, 1, nullptr));
+  EXPECT_GSC_ERROR(gsc_optimizer_step(trainer_.get(), nullptr), GSC_ERROR_BAD_STATE, "optimizer", "1 of 3 tensors");
+  ASSERT_GSC_OK(gsc_scaler_check_range(scaler(), grads(), 1, 2, nullptr));
+  EXPECT_GSC_OK(gsc_optimizer_step(trainer_.get(), nullptr));
+}
+
+/// Which fp64 gradients overflow depends on who will use them.
+TEST_F(Stages, AnOptimizerThatNarrowsWhatHasBeenChecked) {
+  Buffer params(GSC_FP32, 2), wide(GSC_FP64, 2);
+  wide.fill(1e300);
+  const List p = make_list(context_, params), g = make_list(context_, wide);
+  for (const bool whole : {true, false}) {
+    ASSERT_GSC_OK(whole ? gsc_scaler_check(scaler(), g.get(), nullptr)
+                        : gsc_scaler_clip_grad_norm(scaler(), g.get(), 1.0, GSC_NORM_L2, nullptr));
+    const Optimizer optimizer = make_optimizer(context_, sgd(), p, g);
+    if (whole) {
+      EXPECT_GSC_ERROR(gsc_scaler_step(scaler(), optimizer.get(), nullptr), GSC_ERROR_BAD_STATE, "optimizer", "fp64",
+                       "check it again");
+      ASSERT_GSC_OK(gsc_scaler_discard(scaler(), g.get()));
+    }
+    ASSERT_GSC_OK(gsc_scaler_step(scaler(), optimizer.get(), nullptr));
+    EXPECT_EQ(skipped_steps(optimizer), 1);
+    EXPECT_EQ(params.get(0), 0.0);
+    ASSERT_GSC_OK(gsc_scaler_update(scaler(), nullptr));
+  }
+}
+
+/// Its lists are free, although it was in the middle of an iteration.
+TEST_F(Stages, AfterTheScalerIsDestroyed) {
+  ASSERT_GSC_OK(check());
+  void *data[] = {trainer_.grads()[0].data(), trainer_.grads()[1].data(), trainer_.grads()[2].data()};
+  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(grads(), data, 3, nullptr), GSC_ERROR_BAD_STATE, "list");
+  scaler_.reset();
+  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(grads(), data, 3, nullptr));
+  scaler_ = make_scaler(context_, kScale);
+  EXPECT_GSC_OK(check());
+}
+
+TEST(DisabledScaler, ACheckLeavesTheListAlone) {
+  const Context context = make_context();
+  gsc_scaler_options options = scaler_options();
+  options.enabled = 0;
+  const Scaler disabled = make_scaler(context, options), scaler = make_scaler(context, 4.0f);
+  Buffer grads(GSC_FP32, 3);
+  const List list = make_list(context, grads);
+  EXPECT_GSC_OK(gsc_scaler_check(disabled.get(), list.get(), nullptr));
+  EXPECT_GSC_OK(gsc_scaler_check_range(disabled.get(), list.get(), 0, 1, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+}
+
 }  // namespace
 }  // namespace gsc_test

@@ -48,6 +48,26 @@ Snapshot train(const Context &context, int worker) {
   return trainer.snapshot();
 }
 
+/// A finalizer's thread destroys a scaler in mid-iteration while another scaler waits for its list.
+TEST(Threads, AnAbandonedListIsFree) {
+  const Context context = make_context();
+  Buffer grads(GSC_FP32, 64);
+  const List list = make_list(context, grads);
+  const Scaler scaler = make_scaler(context, 4.0f);
+  for (int i = 0; i < 50; ++i) {
+    Scaler abandoned = make_scaler(context, 4.0f);
+    ASSERT_GSC_OK(gsc_scaler_check_range(abandoned.get(), list.get(), 0, 1, nullptr));
+    std::thread finalizer([&] { abandoned.reset(); });
+    gsc_status status = GSC_OK;
+    while ((status = gsc_scaler_check(scaler.get(), list.get(), nullptr)) == GSC_ERROR_BAD_STATE) {
+      std::this_thread::yield();
+    }
+    EXPECT_GSC_OK(status);
+    finalizer.join();
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  }
+}
+
 TEST(Threads, DistinctScalersOnOneContext) {
   constexpr int kWorkers = 4;
   std::vector<Snapshot> expected, got(kWorkers);

@@ -406,5 +406,31 @@ TEST(EmulatedBackend, ACheckpointGoesThroughTheDevice) {
   EXPECT_EQ(again, saved);
 }
 
+/// get_report_sync is what logs on a device that the host does not see.
+TEST(EmulatedBackend, ALogCallbackDestroysTheScaler) {
+  static Scaler scaler;
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  options.log = [](void *, int32_t, const char *) { scaler.reset(); };
+  gsc_context *created = nullptr;
+  ASSERT_GSC_OK(gsc_context_create(&options, &created));
+  const Context context(created);
+  Twins twins;
+  twins.emplace_back(GSC_FP32, 8);
+  Random random(1);
+  twins[0].fill(Values::kWithInf, random);
+  const List list = make_list(context, device_tensors(twins));
+  gsc_scaler_options at_floor = scaler_options(1.0f);
+  at_floor.min_scale = 1.0f;
+  at_floor.floor_action = GSC_FLOOR_ERROR;
+  scaler = make_scaler(context, at_floor);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  gsc_report report{};
+  report.struct_size = sizeof report;
+  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler.get(), nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR, "1");
+  EXPECT_EQ(scaler.get(), nullptr);
+}
+
 }  // namespace
 }  // namespace gsc_test

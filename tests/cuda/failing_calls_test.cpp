@@ -237,6 +237,12 @@ void overflow(World &w) {
   Random random(2);
   w.training.g[0].fill(Values::kWithInf, random);
 }
+int32_t all_reduce_alone(void *, double *, int64_t, gsc_stream) { return 0; }
+void join_ranks(World &w) {
+  const gsc_reducer reducer = {sizeof reducer, 0, all_reduce_alone, nullptr};
+  EXPECT_GSC_OK(gsc_scaler_set_reducer(w.scaler(), &reducer));
+}
+void check_first(World &w) { EXPECT_GSC_OK(gsc_scaler_check_range(w.scaler(), w.grads(), 0, 1, nullptr)); }
 void unscale(World &w) { EXPECT_GSC_OK(gsc_scaler_unscale(w.scaler(), w.grads(), nullptr)); }
 void step(World &w) { EXPECT_GSC_OK(gsc_scaler_step(w.scaler(), w.optimizer(), nullptr)); }
 
@@ -264,6 +270,12 @@ const Operation kOperations[] = {
      nullptr, true},
     {"check", [](World &w) { return gsc_scaler_check(w.scaler(), w.grads(), nullptr); }},
     {"check_range", [](World &w) { return gsc_scaler_check_range(w.scaler(), w.grads(), 0, 1, nullptr); }},
+    {"check_range_the_rest", [](World &w) { return gsc_scaler_check_range(w.scaler(), w.grads(), 1, 1, nullptr); },
+     check_first},
+    {"check_joined", [](World &w) { return gsc_scaler_check(w.scaler(), w.grads(), nullptr); }, join_ranks},
+    {"unscale_joined", [](World &w) { return gsc_scaler_unscale(w.scaler(), w.grads(), nullptr); }, join_ranks, false,
+     "grads is unscaled: discard it"},
+    {"step_after_range", [](World &w) { return gsc_scaler_step(w.scaler(), w.optimizer(), nullptr); }, check_first},
     {"unscale", [](World &w) { return gsc_scaler_unscale(w.scaler(), w.grads(), nullptr); }},
     {"unscale_checked", [](World &w) { return gsc_scaler_unscale(w.scaler(), w.grads(), nullptr); },
      [](World &w) { EXPECT_GSC_OK(gsc_scaler_check(w.scaler(), w.grads(), nullptr)); }},
@@ -394,6 +406,126 @@ const Operation kOperations[] = {
 
 INSTANTIATE_TEST_SUITE_P(All, FailingCalls, ::testing::ValuesIn(kOperations),
                          [](const auto &info) { return std::string(info.param.name); });
+
+/// Fails call after call of `run` until it makes no more. `each` sees every failure; `again` is run before each.
+void fail_in_turn(const std::function<void()> &again, const std::function<gsc_status()> &run,
+                  const std::function<void()> &each) {
+  for (int64_t i = 0;; ++i) {
+    ASSERT_LT(i, 100);
+    again();
+    emulation::fail_call(i);
+    const gsc_status status = run();
+    const bool has_failed = emulation::failed_call() != nullptr;
+    emulation::fail_call(-1);
+    if (!has_failed) {
+      EXPECT_GT(i, 0);
+      EXPECT_GSC_OK(status);
+      return;
+    }
+    SCOPED_TRACE(i);
+    if (status != GSC_OK) each();
+  }
+}
+
+/// Three tensors of gradients that are 1.0 once unscaled, on an emulated device, and SGD of rate 1.
+struct Simple {
+  Simple() {
+    gsc_optimizer_options options = optimizer_options(GSC_SGD);
+    options.lr = 1.0;
+    for (int i = 0; i < 3; ++i) {
+      p.emplace_back(GSC_FP32, 50);
+      g.emplace_back(GSC_FP32, 50);
+    }
+    grads = make_list(context, device_tensors(g));
+    params = make_list(context, device_tensors(p));
+    optimizer = make_optimizer(context, options, params, grads);
+    scaler = make_scaler(context, 4.0f);
+  }
+  void fill(int tensor, double value) {
+    Twin &twin = g[static_cast<size_t>(tensor)];
+    std::vector<float> values(50, static_cast<float>(value));
+    copy_to_device(twin.device_tensor().data, values.data(), 200);
+  }
+  void restart() {
+    EXPECT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
+    for (int i = 0; i < 3; ++i) {
+      fill(i, 4.0);
+      std::vector<float> zeros(50);
+      copy_to_device(p[static_cast<size_t>(i)].device_tensor().data, zeros.data(), 200);
+    }
+  }
+  float param(int tensor) {
+    float value = 0.0f;
+    copy_to_host(&value, p[static_cast<size_t>(tensor)].device_tensor().data, sizeof value);
+    return value;
+  }
+  Context context = make_counted_context();
+  Twins p, g;
+  List params, grads;
+  Optimizer optimizer;
+  Scaler scaler;
+};
+
+TEST(FailingCalls, AStepTriedAgainStillLooksAtEveryTensor) {
+  Simple s;
+  fail_in_turn(
+      [&] {
+        s.restart();
+        s.fill(2, kInf);
+        EXPECT_GSC_OK(gsc_scaler_check_range(s.scaler.get(), s.grads.get(), 1, 1, nullptr));
+      },
+      [&] { return gsc_scaler_step(s.scaler.get(), s.optimizer.get(), nullptr); },
+      [&] {
+        EXPECT_GSC_OK(gsc_scaler_step(s.scaler.get(), s.optimizer.get(), nullptr));
+        EXPECT_EQ(report_of(s.scaler, s.grads.get()).first_tensor, 2);
+        for (int i = 0; i < 3; ++i) EXPECT_EQ(s.param(i), 0.0f) << "an inf was stepped on";
+      });
+}
+
+TEST(FailingCalls, AFailedUnscaleLeavesTheGradientsScaled) {
+  Simple s;
+  fail_in_turn([&] { s.restart(); }, [&] { return gsc_scaler_unscale(s.scaler.get(), s.grads.get(), nullptr); },
+               [&] {
+                 EXPECT_GSC_OK(gsc_scaler_clip_grad_value(s.scaler.get(), s.grads.get(), 2.0, nullptr));
+                 EXPECT_GSC_OK(gsc_scaler_step(s.scaler.get(), s.optimizer.get(), nullptr));
+                 EXPECT_EQ(s.param(0), -1.0f);
+               });
+}
+
+TEST(FailingCalls, WhatAFailedCheckCountedIsForgotten) {
+  Simple s;
+  fail_in_turn(
+      [&] {
+        s.restart();
+        s.fill(0, kInf);
+        EXPECT_GSC_OK(gsc_scaler_check_range(s.scaler.get(), s.grads.get(), 0, 1, nullptr));
+      },
+      [&] { return gsc_scaler_check_range(s.scaler.get(), s.grads.get(), 1, 2, nullptr); },
+      [&] {
+        s.restart();
+        EXPECT_GSC_OK(gsc_scaler_check(s.scaler.get(), s.grads.get(), nullptr));
+        EXPECT_EQ(report_of(s.scaler, s.grads.get()).nonfinite_count, 0);
+      });
+}
+
+/// The gradients have been written, and the ranks have been joined: nothing may go on from there.
+TEST(FailingCalls, AnUnscaleThatFailsAfterTheReducerLosesTheList) {
+  Simple s;
+  const gsc_reducer reducer = {sizeof reducer, 0, all_reduce_alone, nullptr};
+  ASSERT_GSC_OK(gsc_scaler_set_reducer(s.scaler.get(), &reducer));
+  gsc_scaler *const scaler = s.scaler.get();
+  int lost = 0;
+  fail_in_turn([&] { s.restart(); }, [&] { return gsc_scaler_unscale(scaler, s.grads.get(), nullptr); },
+               [&] {
+                 if (std::string(gsc_error_get_message()).find("discard it") == std::string::npos) return;
+                 ++lost;
+                 EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler, s.grads.get(), nullptr), GSC_ERROR_BAD_STATE, "grads",
+                                  "discard");
+                 EXPECT_GSC_ERROR(gsc_scaler_step(scaler, s.optimizer.get(), nullptr), GSC_ERROR_BAD_STATE, "discard");
+                 EXPECT_GSC_ERROR(gsc_scaler_update(scaler, nullptr), GSC_ERROR_BAD_STATE, "discard");
+               });
+  EXPECT_GT(lost, 0);
+}
 
 TEST(FailingCalls, AHalfLoadedOptimizerWaitsForAnotherLoad) {
   World w;

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a list enters an iteration and is looked at: check, check_range, unscale. A call that fails leaves the list as it
+// was, or, if its gradients have been written already, lost: then nothing but discard takes it.
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/objects/scaler.h"
+
+namespace gsc {
+
+void Scaler::enter(TensorList &grads, gsc_stream stream) {
+  require_kind(grads);
+  const uint64_t owner = grads.owner();
+  if (owner == id_) {
+    if (!grads.iteration.lost) return;
+    fail(GSC_ERROR_BAD_STATE, "grads", "was left half done by a call that failed; discard it");
+  }
+  if (owner != 0) {
+    fail(GSC_ERROR_BAD_STATE, "grads", "is in the iteration of another scaler, which has not been updated yet");
+  }
+  // All that the iteration and discard need, so that neither can fail for want of memory in the middle.
+  list_records_.reserve(lists_.size() + 1);
+  strays_.reserve(strays_.size() + lists_.size() + 1);
+  lists_.reserve(lists_.size() + 1);
+  send_state(grads, stream);
+  lists_.push_back(Ref<TensorList>::share(&grads));
+  grads.iteration.scaler = id_;
+}
+
+void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, gsc_stream stream) {
+  Plan &plan = grads.plan();
+  Iteration &it = grads.iteration;
+  const double fp64_limit = plan.fp64_limit();
+  const int64_t covered = it.covered + (last - first);
+  CheckJob job{};
+  job.plan = &plan;
+  job.record = grads.record();
+  // No elements, no products: 0 times an inverse scale of inf would be one.
+  if (plan.total_elements() > 0) job.inv_scale = &state_on(grads)->inv_scale;
+  job.first_chunk = plan.first_chunk(first);
+  job.last_chunk = plan.first_chunk(last);
+  job.unscale = unscale;
+  job.begin = it.covered == 0;
+  job.finish = covered == plan.size();
+  job.conclude = reducer_.all_reduce == nullptr;
+  job.rule = it.rule;
+  grads.context()->backend().check(job, stream);
+  it.fp64_limit = job.begin ? fp64_limit : std::max(it.fp64_limit, fp64_limit);
+  it.covered = covered;
+  if (unscale) it.unscaled = true;
+  if (job.finish) {
+    finish_check(grads, stream);
+  } else {
+    std::fill(grads.covered.begin() + first, grads.covered.begin() + last, uint8_t{1});
+  }
+}
+
+void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
+  Iteration &it = grads.iteration;
+  const bool is_written = it.unscaled && enabled();
+  const char *complaint = nullptr;
+  try {
+    if (reducer_.all_reduce != nullptr) complaint = join_ranks(grads, is_written, stream);
+    it.concluded = true;
+    it.stage = it.unscaled ? Stage::kUnscaled : Stage::kChecked;
+    grads.checked_by = id_;
+    leave(grads, stream);
+  } catch (const Error &e) {
+    if (!is_written) {
+      forget_check(grads);
+      throw;
+    }
+    it.lost = true;
+    grads.checked_by = 0;
+    fail(e.details().status, kNoArgument, "%s; grads is unscaled: discard it", e.what());
+  }
+  if (complaint == nullptr) return;
+  fail(GSC_ERROR_CALLBACK, Argument("reducer").field("all_reduce"), "%s; grads is unscaled and will be skipped",
+       complaint);
+}
+
+const char *Scaler::join_ranks(TensorList &grads, bool is_written, gsc_stream stream) {
+  Backend &backend = grads.context()->backend();
+  ListRecord *list = grads.record();
+  const char *complaint = nullptr;
+  if (reducer_.all_reduce(reducer_.user, list->reduce, 2, stream) != 0) {
+    complaint = "failed";
+  } else if (backend.host_visible() && !are_joined_sums(list->reduce)) {
+    complaint = "left numbers that cannot be a count and a sum of squares";
+  }
+  if (complaint != nullptr) {
+    if (!is_written) fail(GSC_ERROR_CALLBACK, Argument("reducer").field("all_reduce"), "%s", complaint);
+    // Whatever the other ranks saw, this one must not step.
+    const double overflow[2] = {1.0, 0.0};
+    backend.write(list->reduce, overflow, sizeof overflow, stream);
+  }
+  backend.record(RecordJob::conclude(list, grads.iteration.rule), stream);
+  return complaint;
+}
+
+void Scaler::forget_ranges(TensorList &grads) {
+  grads.iteration.covered = 0;
+  std::fill(grads.covered.begin(), grads.covered.end(), uint8_t{0});
+}
+
+void Scaler::forget_check(TensorList &grads) {
+  Iteration &it = grads.iteration;
+  grads.checked_by = 0;  // the record is half of this check
+  forget_ranges(grads);
+  it.stage = Stage::kReady;
+  it.concluded = false;
+  it.lost = false;
+  if (!it.unscaled && it.rule.max_norm < 0.0 && !std::isfinite(it.rule.value)) discard(grads);
+}
+
+void Scaler::check_whole(TensorList &grads, bool unscale, gsc_stream stream) {
+  const int64_t size = grads.plan().size();
+  if (unscale) forget_ranges(grads);
+  if (grads.iteration.covered == 0) {
+    run_check(grads, 0, size, unscale, stream);
+    return;
+  }
+  // Ranges have been checked already: look at the runs between them.
+  for (int64_t first = 0; first < size;) {
+    if (grads.covered[static_cast<std::size_t>(first)] != 0) {
+      ++first;
+      continue;
+    }
+    int64_t last = first;
+    while (last < size && grads.covered[static_cast<std::size_t>(last)] == 0) ++last;
+    run_check(grads, first, last, false, stream);
+    first = last;
+  }
+}
+
+void Scaler::unscale(TensorList &grads, gsc_stream stream) {
+  enter(grads, stream);
+  Iteration &it = grads.iteration;
+  if (!enabled()) {
+    it.unscaled = true;
+    return;
+  }
+  if (it.stage == Stage::kUnscaled) {
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been unscaled since the last update");
+  }
+  if (it.stage == Stage::kStepped) {
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped; call unscale before step, or after update");
+  }
+  check_whole(grads, true, stream);
+}
+
+void Scaler::check(TensorList &grads, gsc_stream stream) {
+  if (!enabled()) return require_kind(grads);
+  enter(grads, stream);
+  if (grads.iteration.stage != Stage::kReady) {
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
+  }
+  check_whole(grads, false, stream);
+}
+
+void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_stream stream) {
+  const int64_t size = grads.plan().size();
+  if (first < 0 || count < 0 || first > size || count > size - first) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "first", "is %lld and count is %lld, but grads has %lld tensors",
+         static_cast<long long>(first), static_cast<long long>(count), static_cast<long long>(size));
+  }
+  if (!enabled()) return require_kind(grads);
+  enter(grads, stream);
+  if (grads.iteration.stage != Stage::kReady) {
+    fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
+  }
+  const auto begin = grads.covered.begin() + first;
+  const auto seen = std::find(begin, begin + count, uint8_t{1});
+  if (seen != begin + count) {
+    fail(GSC_ERROR_BAD_STATE, Argument("grads").tensor(seen - grads.covered.begin()),
+         "has already been checked since the last update%s",
+         NameSuffix(&grads.names(), seen - grads.covered.begin()).c_str());
+  }
+  if (count == 0 && size > 0) return;
+  run_check(grads, first, first + count, false, stream);
+}
+
+void Scaler::complete(TensorList &grads, gsc_stream stream) {
+  Iteration &it = grads.iteration;
+  if (it.stage == Stage::kReady) check_whole(grads, false, stream);
+  if (!it.concluded) grads.context()->backend().record(RecordJob::conclude(grads.record(), it.rule), stream);
+  it.concluded = true;
+}
+
+void Scaler::require_whole_checks(const TensorList *except) const {
+  for (const Ref<TensorList> &list : lists_) {
+    const Iteration &it = list->iteration;
+    if (it.lost) {
+      fail(GSC_ERROR_BAD_STATE, kNoArgument, "a list was left half done by a call that failed; discard it");
+    }
+    if (list.get() == except || it.stage != Stage::kReady || it.covered == 0) continue;
+    fail(GSC_ERROR_BAD_STATE, kNoArgument,
+         "check_range has covered %lld of %lld tensors of a list; check the rest or discard the list",
+         static_cast<long long>(it.covered), static_cast<long long>(list->plan().size()));
+  }
+}
+
+}  // namespace gsc
