@@ -35,7 +35,8 @@ namespace Gradscaler
     /// <summary>IEEE binary32.</summary>
     Fp32 = NativeCalls.FP32,
     /// <summary>
-    /// IEEE binary64. Gradients of narrower parameters are converted to fp32, and overflow where fp32 does.
+    /// IEEE binary64. Gradients of narrower parameters are converted to fp32: in a list that an optimizer with such a
+    /// parameter uses, every fp64 gradient overflows where fp32 does.
     /// </summary>
     Fp64 = NativeCalls.FP64,
   }

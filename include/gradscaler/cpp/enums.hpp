@@ -18,7 +18,8 @@ enum class DType : int32_t {
   bf16 = GSC_BF16,
   /// IEEE binary32.
   fp32 = GSC_FP32,
-  /// IEEE binary64. Gradients of narrower parameters are converted to fp32, and overflow where fp32 does.
+  /// IEEE binary64. Gradients of narrower parameters are converted to fp32: in a list that an optimizer with such a
+  /// parameter uses, every fp64 gradient overflows where fp32 does.
   fp64 = GSC_FP64
 };
 

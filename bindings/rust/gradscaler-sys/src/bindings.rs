@@ -49,8 +49,8 @@ pub const GSC_FP16: i32 = 1;
 pub const GSC_BF16: i32 = 2;
 /// IEEE binary32.
 pub const GSC_FP32: i32 = 3;
-/// IEEE binary64. Gradients of narrower parameters are converted to fp32, and overflow where fp32
-/// does.
+/// IEEE binary64. Gradients of narrower parameters are converted to fp32: in a list that an
+/// optimizer with such a parameter uses, every fp64 gradient overflows where fp32 does.
 pub const GSC_FP64: i32 = 4;
 /// Reserved; refused by this version.
 pub const GSC_FP8_E4M3: i32 = 5;
@@ -392,7 +392,7 @@ pub struct gsc_history_entry {
 
 /// Addresses of the scaler's device scalars, for your own kernels to read. They are valid as long
 /// as the scaler. For a list on another device they are that device's copies, as of the list's
-/// iteration, and valid as long as the list.
+/// iteration, and valid as long as the list, or until a scaler of a third device takes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_device_state {
@@ -704,8 +704,9 @@ pub struct gsc_api {
     /// The fused step. Checks the optimizer's gradients if they have not been checked. If all are
     /// finite, unscales, clips and applies them in one pass; else leaves parameters and state
     /// bit-identical and counts the step as skipped. Any stage -> STEPPED (stages: section 4).
-    /// Errors: BAD_STATE if stepped since the last update; INVALID_ARGUMENT if one object is on the
-    /// CPU and the other on a CUDA device.
+    /// Errors: BAD_STATE if stepped since the last update, or if the optimizer converts fp64
+    /// gradients to fp32 and was created after their check; INVALID_ARGUMENT if one object is on
+    /// the CPU and the other on a CUDA device.
     pub scaler_step: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         optimizer: *mut gsc_optimizer,
@@ -764,7 +765,7 @@ pub struct gsc_api {
         stream: gsc_stream,
     ) -> gsc_status,
     /// Fills in the addresses; `grads` may be NULL. Errors: INVALID_ARGUMENT; BAD_STATE if grads is
-    /// of another context and this scaler has not used it yet.
+    /// of another context and this scaler was not the last to use it.
     pub scaler_get_device_state: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *const gsc_tensor_list,
@@ -780,7 +781,9 @@ pub struct gsc_api {
     /// Multiplies the gradients by 1/scale in place, and records their norms (of the exact
     /// products, before rounding to the storage dtype) and whether any is inf or NaN before or
     /// after. One pass. READY or CHECKED -> UNSCALED. Errors: BAD_STATE if already unscaled or
-    /// stepped since the last update. Disabled: does nothing.
+    /// stepped since the last update. If the message ends with "discard it", the device failed
+    /// after the gradients had been written, and the list takes nothing but gsc_scaler_discard.
+    /// Disabled: leaves the gradients as they are.
     pub scaler_unscale: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
@@ -830,7 +833,8 @@ pub struct gsc_api {
         out_apply: *mut i32,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Steps without a scaler: no check, no unscaling.
+    /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if check_range has covered
+    /// a part of the gradients.
     pub optimizer_step: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
@@ -1077,7 +1081,8 @@ pub struct gsc_api {
     ) -> gsc_status,
     /// t\[i\] \*= \*inv_scale in place for `count` tensors; \*found_inf becomes 1 if any element is
     /// inf or NaN before or after, and is not written otherwise. The same as PyTorch's
-    /// _amp_foreach_non_finite_check_and_unscale_. Both are device scalars.
+    /// _amp_foreach_non_finite_check_and_unscale_. Both are device scalars. fp64 gradients overflow
+    /// where fp64 does: it is not known here whether they will be converted to fp32.
     pub ops_unscale_check: unsafe extern "C" fn(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,
@@ -1294,8 +1299,9 @@ extern "C" {
     /// The fused step. Checks the optimizer's gradients if they have not been checked. If all are
     /// finite, unscales, clips and applies them in one pass; else leaves parameters and state
     /// bit-identical and counts the step as skipped. Any stage -> STEPPED (stages: section 4).
-    /// Errors: BAD_STATE if stepped since the last update; INVALID_ARGUMENT if one object is on the
-    /// CPU and the other on a CUDA device.
+    /// Errors: BAD_STATE if stepped since the last update, or if the optimizer converts fp64
+    /// gradients to fp32 and was created after their check; INVALID_ARGUMENT if one object is on
+    /// the CPU and the other on a CUDA device.
     pub fn gsc_scaler_step(
         scaler: *mut gsc_scaler,
         optimizer: *mut gsc_optimizer,
@@ -1351,7 +1357,7 @@ extern "C" {
         stream: gsc_stream,
     ) -> gsc_status;
     /// Fills in the addresses; `grads` may be NULL. Errors: INVALID_ARGUMENT; BAD_STATE if grads is
-    /// of another context and this scaler has not used it yet.
+    /// of another context and this scaler was not the last to use it.
     pub fn gsc_scaler_get_device_state(
         scaler: *mut gsc_scaler,
         grads: *const gsc_tensor_list,
@@ -1367,7 +1373,9 @@ extern "C" {
     /// Multiplies the gradients by 1/scale in place, and records their norms (of the exact
     /// products, before rounding to the storage dtype) and whether any is inf or NaN before or
     /// after. One pass. READY or CHECKED -> UNSCALED. Errors: BAD_STATE if already unscaled or
-    /// stepped since the last update. Disabled: does nothing.
+    /// stepped since the last update. If the message ends with "discard it", the device failed
+    /// after the gradients had been written, and the list takes nothing but gsc_scaler_discard.
+    /// Disabled: leaves the gradients as they are.
     pub fn gsc_scaler_unscale(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
@@ -1417,7 +1425,8 @@ extern "C" {
         out_apply: *mut i32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Steps without a scaler: no check, no unscaling.
+    /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if check_range has covered
+    /// a part of the gradients.
     pub fn gsc_optimizer_step(optimizer: *mut gsc_optimizer, stream: gsc_stream) -> gsc_status;
     /// Steps with device scalars of your own, for frameworks that keep the scaler's state
     /// themselves: gradients are multiplied by \*inv_scale (NULL: 1); if \*found_inf is not 0
@@ -1658,7 +1667,8 @@ extern "C" {
     ) -> gsc_status;
     /// t\[i\] \*= \*inv_scale in place for `count` tensors; \*found_inf becomes 1 if any element is
     /// inf or NaN before or after, and is not written otherwise. The same as PyTorch's
-    /// _amp_foreach_non_finite_check_and_unscale_. Both are device scalars.
+    /// _amp_foreach_non_finite_check_and_unscale_. Both are device scalars. fp64 gradients overflow
+    /// where fp64 does: it is not known here whether they will be converted to fp32.
     pub fn gsc_ops_unscale_check(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,

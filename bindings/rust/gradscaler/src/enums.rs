@@ -58,8 +58,8 @@ pub enum DType {
     Bf16 = sys::GSC_BF16,
     /// IEEE binary32.
     Fp32 = sys::GSC_FP32,
-    /// IEEE binary64. Gradients of narrower parameters are converted to fp32, and overflow where
-    /// fp32 does.
+    /// IEEE binary64. Gradients of narrower parameters are converted to fp32: in a list that an
+    /// optimizer with such a parameter uses, every fp64 gradient overflows where fp32 does.
     Fp64 = sys::GSC_FP64,
 }
 

@@ -10,7 +10,10 @@ public enum DType {
   BF16(NativeCalls.BF16, 2),
   /** IEEE binary32. */
   FP32(NativeCalls.FP32, 4),
-  /** IEEE binary64. Gradients of narrower parameters are converted to fp32, and overflow where fp32 does. */
+  /**
+   * IEEE binary64. Gradients of narrower parameters are converted to fp32: in a list that an optimizer with such a
+   * parameter uses, every fp64 gradient overflows where fp32 does.
+   */
   FP64(NativeCalls.FP64, 8);
 
   private final int code;
