@@ -287,13 +287,18 @@ impl<'a> Tensor<'a> {
     /// # Panics
     /// If the range does not lie within the tensor, as a slice does.
     pub fn slice(&mut self, range: impl RangeBounds<usize>) -> Tensor<'_> {
+        let after = |bound: usize| {
+            bound
+                .checked_add(1)
+                .expect("a bound of the range is usize::MAX")
+        };
         let first = match range.start_bound() {
             Bound::Included(&first) => first,
-            Bound::Excluded(&before) => before + 1,
+            Bound::Excluded(&before) => after(before),
             Bound::Unbounded => 0,
         };
         let last = match range.end_bound() {
-            Bound::Included(&last) => last + 1,
+            Bound::Included(&last) => after(last),
             Bound::Excluded(&end) => end,
             Bound::Unbounded => self.len(),
         };

@@ -4,6 +4,7 @@
 mod callbacks;
 mod library;
 mod memory;
+mod page;
 mod state;
 mod threads;
 #[cfg(feature = "half")]

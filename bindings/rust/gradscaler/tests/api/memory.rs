@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buffers: borrowed, handed over, replaced, refused; and the fields of errors.
 use super::*;
+use std::ops::Bound;
 
 #[test]
 fn borrowed_buffers_are_written_and_given_back() {
@@ -186,4 +187,17 @@ fn names_are_in_messages() {
 #[should_panic(expected = "range 1..3 of 2 elements")]
 fn a_slice_beyond_the_end_panics_as_slices_do() {
     Tensor::from(vec![0f32; 2]).slice(1..3);
+}
+
+#[test]
+#[should_panic(expected = "a bound of the range is usize::MAX")]
+fn a_slice_to_the_last_index_panics_as_slices_do() {
+    Tensor::from(vec![0f32; 2]).slice(..=usize::MAX);
+}
+
+#[test]
+#[should_panic(expected = "a bound of the range is usize::MAX")]
+fn a_slice_after_the_last_index_panics_as_slices_do() {
+    let from = (Bound::Excluded(usize::MAX), Bound::Unbounded);
+    Tensor::from(vec![0f32; 2]).slice(from);
 }
