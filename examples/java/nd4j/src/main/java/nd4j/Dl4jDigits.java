@@ -40,9 +40,7 @@ public final class Dl4jDigits {
 
   private static Arms.Result train(Context context, Dataset[] split, Arms arm, long seed) {
     final DataType type = arm.half() ? DataType.HALF : DataType.FLOAT;
-    // DL4J sums the gradients of a batch and divides by its size after the updater.
-    final Dl4jScaling.ScaledLoss loss =
-        new Dl4jScaling.ScaledLoss(new LossMCXENT(0, null), Arms.LOSS_FACTOR / Arms.BATCH);
+    final Dl4jScaling.ScaledLoss loss = new Dl4jScaling.ScaledLoss(new LossMCXENT(0, null), Arms.LOSS_FACTOR);
     final MultiLayerNetwork network = network(type, loss, seed);
     try (Dl4jScaling scaling = new Dl4jScaling(context, network, loss, OptimizerOptions.adamW().lr(Arms.LEARNING_RATE),
         new ScalerOptions().enabled(arm.scaled()).growthInterval(50))) {
