@@ -27,6 +27,7 @@ namespace Gradscaler.Tests
     {
       Null("array", () => Tensor.Of((float[])null));
       Null("array", () => DeviceScalar.Of((int[])null));
+      Null("owner", () => Tensor.At(new IntPtr(4096), 1, DType.Fp32, null));
       Refused("no multiple of the 4", () => Tensor.Of(new byte[7], DType.Fp32));
       Refused("dtype 17", () => Tensor.Of(new byte[8], (DType)17));
       Refused("dtype 0", () => Tensor.At(IntPtr.Zero, 0, 0));

@@ -38,6 +38,91 @@ namespace Gradscaler.Tests
       }
     }
 
+    /// <summary>The state's memory goes with the optimizer; what was made of it is refused from then on.</summary>
+    [Test]
+    public void StateOfADisposedOptimizerIsRefused()
+    {
+      using (var w = new World(4))
+      using (var other = new World(4))
+      {
+        Tensor host = Tensor.Of(other.Weights);
+        var optimizer = new Optimizer(w.Context, new OptimizerOptions(OptimizerKind.AdamW), w.Params, w.Grads);
+        Tensor state = optimizer.StateTensor(1, 0);
+        var list = new TensorList(w.Context, state.Slice(0, 4).Named("exp_avg_sq"));
+        var overState = new Optimizer(w.Context, new OptimizerOptions(OptimizerKind.Sgd), list,
+                                      new TensorList(w.Context, host));
+        Tensor again = list[0];
+        Ops.Cast(w.Context, state, host);
+        overState.Step();
+        optimizer.Dispose();
+        StateRefused("src[0]", () => Ops.Cast(w.Context, state, host));
+        StateRefused("dst[0]", () => Ops.Cast(w.Context, host, again));
+        StateRefused("tensors[0]", () => new TensorList(w.Context, state));
+        StateRefused("tensors[0]", () => list.Diagnose());
+        StateRefused("tensors[0]", () => list[0].ToString());
+        StateRefused("tensors[0]", () => overState.Step());
+        list.SetTensors(new[] { other.Grads[0] });
+        Assert.That(list.Diagnose()[0].Count, Is.EqualTo(4));
+        overState.Dispose();
+      }
+    }
+
+    private static void StateRefused(string argument, TestDelegate call)
+    {
+      var e = Assert.Throws<ObjectDisposedException>(call, argument);
+      Assert.That(e.ObjectName, Is.EqualTo("Optimizer"));
+      Assert.That(e.Message, Is.StringStarting(argument + " is state of an optimizer that was disposed"));
+    }
+
+    /// <summary>The memory of a tensor that a list hands out, and of one made of an address and its owner.</summary>
+    [Test]
+    public void TensorsKeepTheirOwnersAlive()
+    {
+      using (Context context = Context.Cpu(1))
+      {
+        var arrays = new WeakReference[2];
+        Tensor listed = null;
+        TensorList list = null;
+        var maker = new Thread(() =>
+        {
+          listed = Listed(context, arrays);
+          list = OfAddress(context, arrays);
+        });
+        maker.Start();
+        maker.Join();
+        for (int i = 0; i < 20; i++)
+        {
+          GC.KeepAlive(new float[1 << 16]);
+          Collect();
+        }
+        Assert.That(arrays.All(a => a.IsAlive), Is.True);
+        Assert.That(listed.Span<float>()[3], Is.EqualTo(5f));
+        Assert.That(list.Diagnose()[0].Amax, Is.EqualTo(5));
+        list.Dispose();
+      }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static Tensor Listed(Context context, WeakReference[] arrays)
+    {
+      float[] array = Filled(1 << 16, 5);
+      arrays[0] = new WeakReference(array);
+      using (var list = new TensorList(context, Tensor.Of(array)))
+      {
+        return list[0];
+      }
+    }
+
+    /// <summary>The owner is an object of which the assembly knows nothing.</summary>
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static TensorList OfAddress(Context context, WeakReference[] arrays)
+    {
+      float[] array = Filled(1 << 16, 5);
+      arrays[1] = new WeakReference(array);
+      Tensor pinned = Tensor.Of(array);
+      return new TensorList(context, Tensor.At(pinned.Address, pinned.Count, DType.Fp32, new object[] { pinned }));
+    }
+
     [Test]
     public void DisposingTwiceAndInAnyOrder()
     {

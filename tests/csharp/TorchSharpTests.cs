@@ -21,18 +21,18 @@ namespace Gradscaler.Tests
     private sealed class Fake : torch.Tensor
     {
       internal torch.ScalarType Type = torch.ScalarType.Float32;
-      internal DeviceType Device = DeviceType.CPU;
+      internal TorchSharp.DeviceType Device = TorchSharp.DeviceType.CPU;
       internal bool Contiguous = true;
       internal bool Negated;
 
-      public override DeviceType device_type
+      public override TorchSharp.DeviceType device_type
       {
         get { return Device; }
       }
 
       public override int device_index
       {
-        get { return Device == DeviceType.CPU ? -1 : 1; }
+        get { return Device == TorchSharp.DeviceType.CPU ? -1 : 1; }
       }
 
       public override torch.ScalarType dtype
@@ -97,7 +97,7 @@ namespace Gradscaler.Tests
     [Test]
     public void DevicesAreNotMixedUp()
     {
-      var onGpu = new Fake { Device = DeviceType.CUDA };
+      var onGpu = new Fake { Device = TorchSharp.DeviceType.CUDA };
       Assert.That(TorchSharpTensors.CudaTensor(onGpu, 1).Count, Is.EqualTo(5));
       Refused("on CUDA, not on the CPU", () => TorchSharpTensors.Tensor(onGpu));
       Refused("on CUDA:1, not on CUDA:0", () => TorchSharpTensors.CudaTensor(onGpu, 0));

@@ -12,6 +12,7 @@ namespace Gradscaler
   public sealed class Optimizer : IDisposable
   {
     private readonly Dictionary<int, DeviceScalar> deviceLrs = new Dictionary<int, DeviceScalar>();
+    private readonly List<Owners> lists = new List<Owners>();
     private NativeOptimizer handle;
 
     /// <summary>
@@ -28,25 +29,34 @@ namespace Gradscaler
         throw new InvalidArgumentException("state has " + state.Length + " lists, no optimizer has more than 3 slots");
       }
       var slots = new NativeTensorList[3];
-      var kept = new List<object> { deviceLrs };
       for (int i = 0; i < state.Length; i++)
       {
         slots[i] = TensorList.HandleOf(state[i], "state[" + i + "]");
-        kept.Add(state[i].Owners);
+        lists.Add(state[i].Owners);
       }
       handle = new NativeOptimizer(Context.HandleOf(context), Check.NotNull(options, "options").Handle,
                                    TensorList.HandleOf(parameters, "parameters"), TensorList.HandleOf(grads, "grads"),
                                    modelCopy == null ? null : modelCopy.Handle, slots[0], slots[1], slots[2]);
-      kept.Add(parameters.Owners);
-      kept.Add(grads.Owners);
-      kept.Add(modelCopy == null ? null : modelCopy.Owners);
-      kept.Add(context.Callbacks);
-      handle.Kept = kept;
+      lists.Add(parameters.Owners);
+      lists.Add(grads.Owners);
+      if (modelCopy != null)
+      {
+        lists.Add(modelCopy.Owners);
+      }
+      handle.Kept = new object[] { lists, deviceLrs, context.Callbacks };
     }
 
     internal NativeOptimizer Handle
     {
-      get { return Check.Open(handle, "Optimizer"); }
+      get
+      {
+        NativeOptimizer optimizer = Check.Open(handle, "Optimizer");
+        for (int i = 0; i < lists.Count; i++)
+        {
+          lists[i].RequireUsable();
+        }
+        return optimizer;
+      }
     }
 
     /// <summary>
@@ -128,7 +138,10 @@ namespace Gradscaler
       return Handle.StateName(slot);
     }
 
-    /// <summary>A tensor of a state slot, valid until the optimizer is disposed.</summary>
+    /// <summary>
+    /// A tensor of a state slot. Once the optimizer is disposed, every call that would touch the memory throws an
+    /// ObjectDisposedException; a forgotten one lives as long as the tensor.
+    /// </summary>
     public Tensor StateTensor(int slot, long index)
     {
       NativeOptimizer optimizer = Handle;

@@ -29,7 +29,7 @@ namespace Gradscaler
 
   /// <summary>
   /// A contiguous piece of device memory seen as elements of one type. Made of an array, which it keeps alive and in
-  /// place; or of an address, which the caller keeps valid. Immutable.
+  /// place; or of an address, with what owns its memory. Immutable.
   /// </summary>
   public sealed class Tensor
   {
@@ -62,11 +62,23 @@ namespace Gradscaler
       return DTypes.SizeOf(dtype);
     }
 
-    /// <summary>Memory that something else owns: a CUDA allocation, a NativeArray, a tensor of a framework.</summary>
+    /// <summary>
+    /// Memory that something else owns and that stays as long as it is used: a CUDA allocation, a NativeArray.
+    /// </summary>
     public static Tensor At(IntPtr address, long count, DType dtype)
     {
       SizeOf(dtype);
       return new Tensor(address, count, dtype, null, null);
+    }
+
+    /// <summary>
+    /// Memory of an object, such as a tensor of a framework, which is kept alive as an array is. What frees its memory
+    /// when it is disposed must not be disposed while the tensor is used. It is not pinned: an array is for Of.
+    /// </summary>
+    public static Tensor At(IntPtr address, long count, DType dtype, object owner)
+    {
+      SizeOf(dtype);
+      return new Tensor(address, count, dtype, null, Check.NotNull(owner, "owner"));
     }
 
     /// <summary>All elements of an array, as Fp32.</summary>
@@ -225,6 +237,7 @@ namespace Gradscaler
       for (int i = 0; i < tensors.Length; i++)
       {
         Tensor tensor = Check.NotNull(tensors[i], what + "[" + i + "]");
+        Owners.RequireUsable(tensor.Owner, what, i);
         owners[i] = tensor.Owner;
         array.Add(tensor.Address, tensor.Count, (int)tensor.DType, tensor.Name);
       }

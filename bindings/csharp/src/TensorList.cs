@@ -22,26 +22,26 @@ namespace Gradscaler
       {
         handle = new NativeTensorList(device, array);
       }
-      Owners = OwnersOf(tensors);
+      Owners = new Owners(tensors);
       handle.Kept = new object[] { Owners, context.Callbacks };
     }
 
     /// <summary>Shared with the optimizers made of the list: exchanged with what the list points at.</summary>
-    internal object[] Owners { get; private set; }
+    internal Owners Owners { get; private set; }
 
     internal NativeTensorList Handle
     {
-      get { return Check.Open(handle, "TensorList"); }
+      get
+      {
+        NativeTensorList list = Check.Open(handle, "TensorList");
+        Owners.RequireUsable();
+        return list;
+      }
     }
 
     internal static NativeTensorList HandleOf(TensorList list, string name)
     {
       return Check.NotNull(list, name).Handle;
-    }
-
-    private static object[] OwnersOf(Tensor[] tensors)
-    {
-      return System.Array.ConvertAll(tensors, t => t.Owner);
     }
 
     /// <summary>Number of tensors.</summary>
@@ -50,16 +50,17 @@ namespace Gradscaler
       get { return Handle.Count(); }
     }
 
-    /// <summary>A tensor as the list knows it now; it does not keep the memory alive.</summary>
+    /// <summary>A tensor as the list knows it now, which keeps the memory alive as the list does.</summary>
     public Tensor this[long index]
     {
       get
       {
+        NativeTensorList list = Handle;
         using (var tensor = new NativeTensor())
         {
-          Handle.Get(index, tensor);
-          string name = Handle.GetName(index);
-          return Tensor.Borrowed(tensor, null, name.Length == 0 ? null : name);
+          list.Get(index, tensor);
+          string name = list.GetName(index);
+          return Tensor.Borrowed(tensor, Owners[index], name.Length == 0 ? null : name);
         }
       }
     }
@@ -67,23 +68,25 @@ namespace Gradscaler
     /// <summary>Points the list at new tensors of the same counts and dtypes. On error it keeps its old ones.</summary>
     public void SetTensors(Tensor[] tensors, IntPtr stream = default(IntPtr))
     {
+      // Not Handle: this is the way out if the old memory has gone.
+      NativeTensorList list = Check.Open(handle, "TensorList");
       using (NativeTensorArray array = Tensor.Array(tensors, "tensors"))
       {
-        for (int i = 0; i < tensors.Length && i < Owners.Length; i++)
+        for (int i = 0; i < tensors.Length && i < Owners.Count; i++)
         {
-          RequireSameShape(i, tensors[i]);
+          RequireSameShape(list, i, tensors[i]);
         }
-        Handle.SetPointers(array, stream);
+        list.SetPointers(array, stream);
       }
-      OwnersOf(tensors).CopyTo(Owners, 0);
+      Owners.Set(tensors);
     }
 
     /// <summary>The library takes addresses only, so that it cannot see a shorter array.</summary>
-    private void RequireSameShape(int index, Tensor tensor)
+    private static void RequireSameShape(NativeTensorList list, int index, Tensor tensor)
     {
       using (var old = new NativeTensor())
       {
-        Handle.Get(index, old);
+        list.Get(index, old);
         if (old.Count != tensor.Count || old.Dtype != (int)tensor.DType)
         {
           throw new InvalidArgumentException("tensors[" + index + "] has count " + tensor.Count + " and dtype "

@@ -9,14 +9,14 @@ namespace Integrations
   /// <summary>Memory and streams of ILGPU's CUDA accelerator.</summary>
   public static class IlgpuBuffers
   {
-    /// <summary>All elements, as of a MemoryBuffer1D of floats. Keep it undisposed as long as this is used.</summary>
+    /// <summary>All elements, as of a MemoryBuffer1D of floats, which is kept alive. Do not dispose it before.</summary>
     public static Tensor Tensor(MemoryBuffer buffer, DType dtype)
     {
       if (buffer.ElementSize != Gradscaler.Tensor.SizeOf(dtype))
       {
         throw new ArgumentException("the elements of the buffer are not " + dtype);
       }
-      return Gradscaler.Tensor.At(buffer.NativePtr, buffer.Length, dtype);
+      return Gradscaler.Tensor.At(buffer.NativePtr, buffer.Length, dtype, buffer);
     }
 
     /// <summary>For the methods with a stream.</summary>

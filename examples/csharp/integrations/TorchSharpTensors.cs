@@ -14,7 +14,7 @@ namespace Integrations
     /// </summary>
     public static Tensor Tensor(torch.Tensor source)
     {
-      if (source.device_type != DeviceType.CPU)
+      if (source.device_type != TorchSharp.DeviceType.CPU)
       {
         throw new ArgumentException("source is on " + source.device_type
                                     + ", not on the CPU: use CudaTensor and Context.Cuda");
@@ -25,7 +25,7 @@ namespace Integrations
     /// <summary>The same for a tensor on a CUDA device, to be used with Context.Cuda of that index.</summary>
     public static Tensor CudaTensor(torch.Tensor source, int deviceIndex)
     {
-      if (source.device_type != DeviceType.CUDA || source.device_index != deviceIndex)
+      if (source.device_type != TorchSharp.DeviceType.CUDA || source.device_index != deviceIndex)
       {
         throw new ArgumentException("source is on " + source.device_type + ":" + source.device_index + ", not on CUDA:"
                                     + deviceIndex);

@@ -38,6 +38,8 @@ class BadInputTest {
     refused("buffer is null", () -> Tensor.of((ByteBuffer) null, DType.FP32));
     refused("dtype is null", () -> Tensor.of(World.direct(4), null));
     refused("not a direct buffer", () -> Tensor.of(FloatBuffer.allocate(4)));
+    refused("owner is null", () -> Tensor.at(4096, 1, DType.FP32, null));
+    refused("not lie in the ByteBuffer", () -> Tensor.at(4096, 1, DType.FP32, World.direct(4)).bytes());
     refused("not a direct buffer", () -> Tensor.of(ByteBuffer.allocate(4).order(ByteOrder.nativeOrder()), DType.FP32));
     refused("byte order", () -> Tensor.of(ByteBuffer.allocateDirect(8).order(foreign()), DType.FP32));
     refused("byte order", () -> Tensor.of(ByteBuffer.allocateDirect(8).order(foreign()).asFloatBuffer()));

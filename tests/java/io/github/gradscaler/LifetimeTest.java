@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.lang.ref.WeakReference;
+import java.nio.ByteBuffer;
 import java.nio.FloatBuffer;
 import java.util.ArrayList;
 import java.util.List;
@@ -52,6 +53,93 @@ class LifetimeTest {
       closed(Optimizer.class, () -> w.scaler.step(other.optimizer));
       closed(Context.class, () -> Ops.cast(other.context, new Tensor[0], new Tensor[0]));
     }
+  }
+
+  /** The state's memory goes with the optimizer, and whatever was made of it is refused from then on. */
+  @Test
+  void stateOfAClosedOptimizerIsRefused() {
+    try (World w = new World(4); World other = new World(4)) {
+      final Optimizer optimizer = new Optimizer(w.context, OptimizerOptions.adamW(), w.params, w.grads);
+      final Tensor state = optimizer.stateTensor(1, 0);
+      final TensorList list = new TensorList(w.context, state.slice(0, 4).named("exp_avg_sq"));
+      final Optimizer overState =
+          new Optimizer(w.context, OptimizerOptions.sgd(), list, new TensorList(w.context, other.weights));
+      final Tensor again = list.get(0);
+      Ops.cast(w.context, state, other.weights);
+      overState.step();
+      optimizer.close();
+      final String closed = ": the optimizer whose state it is is closed";
+      refused("src[0]" + closed, () -> Ops.cast(w.context, state, other.weights));
+      refused("dst[0]" + closed, () -> Ops.cast(w.context, other.weights, again));
+      refused("tensors[0]" + closed, () -> new TensorList(w.context, state));
+      refused("tensors[0]" + closed, () -> list.diagnose());
+      refused("tensors[0]" + closed, () -> list.get(0));
+      refused("tensors[0]" + closed, () -> overState.step());
+      list.setTensors(other.grads.get(0));
+      assertEquals(4, list.diagnose().get(0).count());
+      overState.close();
+    }
+  }
+
+  private static void refused(String message, Runnable call) {
+    assertEquals(message, assertThrows(BadStateException.class, call::run).getMessage());
+  }
+
+  /** The memory of a tensor that a list hands out, and of one made of an address and its owner. */
+  @Test
+  void tensorsKeepTheirOwnersAlive() throws InterruptedException {
+    final List<WeakReference<Object>> owners = new ArrayList<>();
+    try (Context context = Context.cpu(1)) {
+      final Tensor listed = listed(context, owners);
+      final TensorList[] list = {ofAddress(context, owners)};
+      pressure();
+      for (WeakReference<Object> owner : owners) {
+        assertNotNull(owner.get());
+      }
+      assertEquals(5f, listed.floats().get(3));
+      assertEquals(5.0, list[0].diagnose().get(0).amax());
+      list[0].close();
+      list[0] = null;
+      for (int i = 0; i < 100 && owners.get(1).get() != null; i++) {
+        System.gc();
+        Thread.sleep(10);
+      }
+      assertNull(owners.get(1).get());
+    }
+  }
+
+  /** The view is that of the tensor, wherever the caller's buffer stands meanwhile. */
+  @Test
+  void bytesAfterTheBufferWasUsed() {
+    final ByteBuffer buffer = World.direct(16);
+    buffer.putFloat(8, 3f).position(8);
+    final Tensor tensor = Tensor.of(buffer, DType.FP32);
+    buffer.position(0).limit(4);
+    assertEquals(8, tensor.bytes().remaining());
+    assertEquals(3f, tensor.floats().get(0));
+    assertEquals(3f, Tensor.at(tensor.address(), 2, DType.FP32, buffer).slice(0, 1).floats().get(0));
+  }
+
+  private static Tensor filled(List<WeakReference<Object>> owners) {
+    final Tensor tensor = Tensor.allocate(DType.FP32, 1 << 16);
+    for (int i = 0; i < tensor.count(); i++) {
+      tensor.floats().put(i, 5f);
+    }
+    owners.add(new WeakReference<>(tensor.owner()));
+    return tensor;
+  }
+
+  private static Tensor listed(Context context, List<WeakReference<Object>> owners) {
+    try (TensorList list = new TensorList(context, filled(owners))) {
+      return list.get(0);
+    }
+  }
+
+  /** The owner is an object of which the package knows nothing. */
+  private static TensorList ofAddress(Context context, List<WeakReference<Object>> owners) {
+    final Tensor tensor = filled(owners);
+    return new TensorList(context,
+        Tensor.at(tensor.address(), tensor.count(), DType.FP32, new Object[] {tensor.owner()}));
   }
 
   @Test

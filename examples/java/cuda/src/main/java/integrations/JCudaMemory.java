@@ -35,9 +35,9 @@ public final class JCudaMemory {
     }
   }
 
-  /** Memory of cudaMalloc or cuMemAlloc, which the caller frees after the last use of the tensor. */
+  /** Memory of cudaMalloc or cuMemAlloc, which the caller frees after the last use of the tensor; of a buffer, kept. */
   public static Tensor tensor(Pointer pointer, long count, DType dtype) {
-    return Tensor.at(new Address(pointer).value(), count, dtype);
+    return Tensor.at(new Address(pointer).value(), count, dtype, pointer);
   }
 
   /** For the methods with a stream. */

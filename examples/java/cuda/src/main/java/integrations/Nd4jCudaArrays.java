@@ -16,14 +16,17 @@ import org.nd4j.linalg.jcublas.context.CudaContext;
 public final class Nd4jCudaArrays {
   private Nd4jCudaArrays() {}
 
-  /** All elements of an array in 'c' order that is no view. Keep the array reachable as long as the tensor is used. */
+  /** All elements of an array in 'c' order that is no view. The tensor keeps the array alive. */
   public static Tensor tensor(INDArray array) {
+    if (array.isEmpty()) {
+      throw new IllegalArgumentException("array is empty, and has no memory: leave it out of the list");
+    }
     if (array.isView() || array.ordering() != 'c' || !Shape.hasDefaultStridesForShape(array)) {
       throw new IllegalArgumentException("array is a view or not in 'c' order: pass array.dup('c')");
     }
     final AtomicAllocator allocator = AtomicAllocator.getInstance();
     final CudaContext context = allocator.getDeviceContext();
-    return Tensor.at(allocator.getPointer(array, context).address(), array.length(), dtype(array.dataType()));
+    return Tensor.at(allocator.getPointer(array, context).address(), array.length(), dtype(array.dataType()), array);
   }
 
   private static DType dtype(DataType type) {

@@ -12,8 +12,8 @@ public final class DjlArrays {
   private DjlArrays() {}
 
   /**
-   * All elements, in place. The array must be on the CPU and contiguous: gradients and weights are paired by memory.
-   * Keep the array open as long as the tensor is used.
+   * All elements, in place. The array must be on the CPU and contiguous: gradients and weights are paired by memory. The
+   * tensor keeps the array alive; its manager must stay open, which closes it.
    */
   public static Tensor tensor(NDArray array) {
     final DType dtype = dtype(array.getDataType());
@@ -29,7 +29,7 @@ public final class DjlArrays {
     if (tensor.address() != Tensor.of(again, dtype).address() || tensor.count() != array.size()) {
       throw new IllegalArgumentException("array is not contiguous: pass array.duplicate(), and write to that");
     }
-    return tensor;
+    return Tensor.at(tensor.address(), tensor.count(), dtype, array);
   }
 
   /** Without BFLOAT16: DJL 0.35.1 ends the process when it converts to it, so that nothing of it could be tried. */

@@ -9,12 +9,12 @@ import org.bytedeco.javacpp.FloatPointer;
 public final class JavaCpp {
   private JavaCpp() {}
 
-  /** The elements from the position to the limit. Keep the pointer reachable as long as the tensor is used. */
+  /** The elements from the position to the limit. The tensor keeps the pointer alive; do not close it. */
   public static Tensor tensor(FloatPointer pointer) {
     if (pointer.isNull() || pointer.limit() < pointer.position()) {
       throw new IllegalArgumentException("pointer is null, or has its limit before its position");
     }
     final long address = pointer.address() + pointer.position() * pointer.sizeof();
-    return Tensor.at(address, pointer.limit() - pointer.position(), DType.FP32);
+    return Tensor.at(address, pointer.limit() - pointer.position(), DType.FP32, pointer);
   }
 }

@@ -12,7 +12,7 @@ public final class JavaCppPyTorch {
 
   /**
    * All elements of a tensor on the CPU, in place. It must be dense and contiguous: gradients and weights are paired by
-   * memory. Keep the PyTorch tensor reachable as long as this one is used.
+   * memory. The result keeps the PyTorch tensor alive; do not close that, or give it other memory, before the last use.
    */
   public static Tensor tensor(org.bytedeco.pytorch.Tensor source) {
     if (!source.is_cpu()) {
@@ -40,7 +40,7 @@ public final class JavaCppPyTorch {
       throw new IllegalArgumentException("source is a negated view: pass source.resolve_neg()");
     }
     // data_ptr() includes the storage offset.
-    return Tensor.at(source.data_ptr().address(), source.numel(), dtype);
+    return Tensor.at(source.data_ptr().address(), source.numel(), dtype, source);
   }
 
   private static DType dtype(ScalarType type) {

@@ -6,6 +6,7 @@ import static org.bytedeco.pytorch.global.torch.randn;
 import static org.bytedeco.pytorch.global.torch.zeros;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -17,6 +18,9 @@ import io.github.gradscaler.Ops;
 import io.github.gradscaler.Optimizer;
 import io.github.gradscaler.OptimizerOptions;
 import io.github.gradscaler.TensorList;
+import java.lang.ref.WeakReference;
+import java.util.ArrayList;
+import java.util.List;
 import org.bytedeco.javacpp.FloatPointer;
 import org.bytedeco.pytorch.AdamW;
 import org.bytedeco.pytorch.AdamWOptions;
@@ -132,6 +136,36 @@ class JavaCppPyTorchTest {
         assertTrue(ours.sub(theirs.detach()).abs().max().item_float() < 1e-5, "not the same update at step " + step);
       }
     }
+  }
+
+  /** The lists are all that refers to a pointer and a tensor, whose memory goes when they are collected. */
+  @Test
+  void listsKeepPointersAndTensorsAlive() throws InterruptedException {
+    try (Context context = Context.cpu(1)) {
+      final List<WeakReference<Object>> owners = new ArrayList<>();
+      final TensorList[] lists = {ofPointer(context, owners), ofTensor(context, owners)};
+      for (int i = 0; i < 10; i++) {
+        System.gc();
+        Thread.sleep(10);
+      }
+      for (int i = 0; i < lists.length; i++) {
+        assertNotNull(owners.get(i).get());
+        assertEquals(1.0, lists[i].diagnose().get(0).amax());
+        lists[i].close();
+      }
+    }
+  }
+
+  private static TensorList ofPointer(Context context, List<WeakReference<Object>> owners) {
+    final FloatPointer pointer = new FloatPointer(1, 1, 1);
+    owners.add(new WeakReference<>(pointer));
+    return new TensorList(context, JavaCpp.tensor(pointer));
+  }
+
+  private static TensorList ofTensor(Context context, List<WeakReference<Object>> owners) {
+    final Tensor tensor = ones(1000);
+    owners.add(new WeakReference<>(tensor));
+    return new TensorList(context, JavaCppPyTorch.tensor(tensor));
   }
 
   @Test

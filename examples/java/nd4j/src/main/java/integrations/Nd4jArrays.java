@@ -14,10 +14,14 @@ public final class Nd4jArrays {
 
   /**
    * All elements, in place. The array must lie in 'c' order without gaps: lists are paired by memory, and a gradient in
-   * 'f' order, as mmul returns it, would be applied transposed. Keep the array reachable as long as the tensor is used.
+   * 'f' order would be applied transposed. The tensor keeps the array's memory alive; do not close the array, and do not
+   * take one of a workspace, before the last use.
    */
   public static Tensor tensor(INDArray array) {
     requireCpu();
+    if (array.isEmpty()) {
+      throw new IllegalArgumentException("array is empty, and has no memory: leave it out of the list");
+    }
     final DType dtype = dtype(array.dataType());
     if (!isInOrder(array)) {
       throw new IllegalArgumentException("array has shape " + Arrays.toString(array.shape()) + ", order '"
@@ -27,7 +31,7 @@ public final class Nd4jArrays {
     }
     // offset() counts elements from the start of the buffer, which a view shares with others.
     final long address = array.data().pointer().address() + array.offset() * dtype.size();
-    return Tensor.at(address, array.length(), dtype);
+    return Tensor.at(address, array.length(), dtype, array.data());
   }
 
   /** The array itself if it lies in 'c' order without gaps, else a copy that does. */

@@ -3,6 +3,7 @@ package nd4j;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNotSame;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -16,6 +17,9 @@ import io.github.gradscaler.Optimizer;
 import io.github.gradscaler.OptimizerOptions;
 import io.github.gradscaler.Tensor;
 import io.github.gradscaler.TensorList;
+import java.lang.ref.WeakReference;
+import java.util.ArrayList;
+import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.nd4j.linalg.api.buffer.DataType;
 import org.nd4j.linalg.api.ndarray.INDArray;
@@ -68,6 +72,34 @@ class Nd4jArraysTest {
     refused("strides [3, 2]", matrix().get(NDArrayIndex.all(), NDArrayIndex.interval(0, 2, 3)));
     refused("strides", matrix().get(NDArrayIndex.all(), NDArrayIndex.interval(0, 2)));
     refused("strides", matrix().getColumn(1));
+  }
+
+  @Test
+  void emptyArraysAreRefused() {
+    refused("array is empty", Nd4j.empty(DataType.FLOAT));
+    refused("array is empty", Nd4j.create(DataType.FLOAT, 0, 3));
+  }
+
+  /** The list is all that refers to the array, whose memory ND4J frees once its buffer is collected. */
+  @Test
+  void aListKeepsTheArrayAlive() throws InterruptedException {
+    try (Context context = Context.cpu(1)) {
+      final List<WeakReference<Object>> buffers = new ArrayList<>();
+      final TensorList list = ones(context, buffers);
+      for (int i = 0; i < 10; i++) {
+        System.gc();
+        Thread.sleep(10);
+      }
+      assertNotNull(buffers.get(0).get());
+      assertEquals(1.0, list.diagnose().get(0).amax());
+      list.close();
+    }
+  }
+
+  private static TensorList ones(Context context, List<WeakReference<Object>> buffers) {
+    final INDArray array = Nd4j.ones(DataType.FLOAT, 1000);
+    buffers.add(new WeakReference<>(array.data()));
+    return new TensorList(context, Nd4jArrays.tensor(array));
   }
 
   @Test

@@ -22,14 +22,14 @@ public final class DeviceScalar {
   private final Kind kind;
   private final long count;
   private final Object owner;
-  private final Object segment;
+  private final Lifetime lifetime;
 
   private DeviceScalar(long address, Kind kind, long count, Buffer owner) {
     this.address = address;
     this.kind = kind;
     this.count = count;
     this.owner = owner;
-    this.segment = owner == null ? null : MemorySegments.closeable(owner);
+    this.lifetime = Lifetime.of(owner);
   }
 
   private static DeviceScalar make(Buffer buffer, ByteOrder order, int bytes, Kind kind) {
@@ -102,7 +102,7 @@ public final class DeviceScalar {
 
   /** Refuses memory of an arena that was closed. */
   void requireUsable(String name) {
-    MemorySegments.requireUsable(segment, name);
+    Lifetime.requireUsable(lifetime, name);
   }
 
   /**

@@ -20,7 +20,7 @@ final class Memory {
       throw new InvalidArgumentException(
           name + " is not in the machine's byte order: use order(ByteOrder.nativeOrder())");
     }
-    MemorySegments.requireUsable(MemorySegments.closeable(buffer), name);
+    Lifetime.requireUsable(Lifetime.of(buffer), name);
     return NativeCallsJNI.bufferAddress(buffer) + (long) buffer.position() * elementBytes;
   }
 }

@@ -12,18 +12,20 @@ import java.nio.Buffer;
  * refers to the buffer. By reflection, because this package's classes are for Java 11.
  */
 final class MemorySegments {
+  private static final Class<?> SEGMENT;
   private static final MethodHandle OF_BUFFER;
   private static final MethodHandle SCOPE;
   private static final MethodHandle IS_ALIVE;
   private static final MethodHandle IS_ACCESSIBLE;
 
   static {
+    Class<?> segment = null;
     MethodHandle ofBuffer = null;
     MethodHandle scope = null;
     MethodHandle isAlive = null;
     MethodHandle isAccessible = null;
     try {
-      final Class<?> segment = Class.forName("java.lang.foreign.MemorySegment");
+      segment = Class.forName("java.lang.foreign.MemorySegment");
       final Class<?> lifetime = Class.forName("java.lang.foreign.MemorySegment$Scope");
       final MethodHandles.Lookup lookup = MethodHandles.publicLookup();
       ofBuffer = generic(lookup.findStatic(segment, "ofBuffer", MethodType.methodType(segment, Buffer.class)),
@@ -37,6 +39,7 @@ final class MemorySegments {
     } catch (ReflectiveOperationException e) {
       ofBuffer = null; // an older Java: there are no such buffers
     }
+    SEGMENT = segment;
     OF_BUFFER = ofBuffer;
     SCOPE = scope;
     IS_ALIVE = isAlive;
@@ -49,34 +52,26 @@ final class MemorySegments {
     return handle.asType(MethodType.methodType(result, parameters));
   }
 
-  /** The segment behind a direct buffer, if its memory can go before the buffer does; else null. */
-  static Object closeable(Buffer buffer) {
+  /** That of the memory of a buffer or a segment, if it can go before the object does; else, and for others, null. */
+  static Lifetime lifetime(Object owner) {
     if (OF_BUFFER == null) {
       return null;
     }
     try {
-      return unlessKept((Object) OF_BUFFER.invokeExact(buffer));
-    } catch (Throwable e) {
-      throw rethrown(e);
-    }
-  }
-
-  /** The segment, if its memory can go while something refers to it; else null. */
-  static Object unlessKept(Object segment) {
-    try {
+      final Object segment = owner instanceof Buffer ? (Object) OF_BUFFER.invokeExact((Buffer) owner) : owner;
+      if (!SEGMENT.isInstance(segment)) {
+        return null;
+      }
       // Those of allocateDirect, of Arena.global() and of Arena.ofAuto(). The names only spare a check in every step.
       final String kind = ((Object) SCOPE.invokeExact(segment)).getClass().getSimpleName();
-      return kind.equals("GlobalSession") || kind.equals("ImplicitSession") ? null : segment;
+      return kind.equals("GlobalSession") || kind.equals("ImplicitSession") ? null : name -> requireUsable(segment, name);
     } catch (Throwable e) {
       throw rethrown(e);
     }
   }
 
   /** Refuses memory of a closed arena, and that of a confined one in another thread, which could close it meanwhile. */
-  static void requireUsable(Object segment, String name) {
-    if (segment == null) {
-      return;
-    }
+  private static void requireUsable(Object segment, String name) {
     final boolean alive;
     final boolean accessible;
     try {

@@ -257,17 +257,18 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
-   * A tensor of a state slot.
+   * A tensor of a state slot. Once the optimizer is closed, every call that would touch the memory is refused with a
+   * {@link BadStateException}; a forgotten one lives as long as the tensor.
    *
    * @param slot which slot
    * @param index which tensor
-   * @return valid until the optimizer is closed
+   * @return a new tensor
    */
   public Tensor stateTensor(int slot, long index) {
     final NativeOptimizer optimizer = handle();
     try (NativeTensor tensor = new NativeTensor()) {
       optimizer.stateTensor(slot, index, tensor);
-      return Tensor.borrowed(tensor, optimizer);
+      return Tensor.borrowed(tensor, optimizer, null);
     }
   }
 
@@ -386,7 +387,7 @@ public final class Optimizer implements AutoCloseable {
     if (buffer.isReadOnly() && !readOnlyAllowed) {
       throw new InvalidArgumentException("buffer is read-only");
     }
-    MemorySegments.requireUsable(MemorySegments.closeable(buffer), "buffer");
+    Lifetime.requireUsable(Lifetime.of(buffer), "buffer");
     return buffer.slice();
   }
 

@@ -8,7 +8,7 @@ package io.github.gradscaler;
 final class Owners {
   private final Object[] owners;
   /** Those of memory that can go although its owner is kept; null if there are none, which is the rule. */
-  private Object[] segments;
+  private Lifetime[] lifetimes;
 
   Owners(Tensor[] tensors) {
     owners = new Object[tensors.length];
@@ -16,25 +16,29 @@ final class Owners {
   }
 
   void set(Tensor[] tensors) {
-    Object[] found = null;
+    Lifetime[] found = null;
     for (int i = 0; i < tensors.length; i++) {
       owners[i] = tensors[i].owner();
-      if (tensors[i].segment() != null) {
-        found = found == null ? new Object[tensors.length] : found;
-        found[i] = tensors[i].segment();
+      if (tensors[i].lifetime() != null) {
+        found = found == null ? new Lifetime[tensors.length] : found;
+        found[i] = tensors[i].lifetime();
       }
     }
-    segments = found;
+    lifetimes = found;
   }
 
   int count() {
     return owners.length;
   }
 
+  Object get(int index) {
+    return owners[index];
+  }
+
   void requireUsable() {
-    if (segments != null) {
-      for (int i = 0; i < segments.length; i++) {
-        MemorySegments.requireUsable(segments[i], "tensors[" + i + "]");
+    if (lifetimes != null) {
+      for (int i = 0; i < lifetimes.length; i++) {
+        Lifetime.requireUsable(lifetimes[i], "tensors[" + i + "]");
       }
     }
   }

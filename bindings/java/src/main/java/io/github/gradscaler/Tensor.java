@@ -10,7 +10,7 @@ import java.nio.ShortBuffer;
 
 /**
  * A contiguous piece of device memory seen as elements of one type. Made of a direct buffer, from its position to its
- * limit, which it keeps alive; or of an address, which the caller keeps valid. On Java 22 and later also of a native
+ * limit, which it keeps alive; or of an address, with what owns its memory. On Java 22 and later also of a native
  * MemorySegment: {@code Tensor.of(segment, dtype)}. Immutable.
  */
 public final class Tensor extends SegmentTensors {
@@ -19,16 +19,16 @@ public final class Tensor extends SegmentTensors {
   private final DType dtype;
   private final String name;
   private final Object owner;
-  /** The segment of the foreign memory API behind a buffer, if its arena can be closed. */
-  private final Object segment;
+  /** Null if the memory stays as long as its owner. */
+  private final Lifetime lifetime;
 
-  private Tensor(long address, long count, DType dtype, String name, Object owner, Object segment) {
+  private Tensor(long address, long count, DType dtype, String name, Object owner, Lifetime lifetime) {
     this.address = address;
     this.count = count;
     this.dtype = dtype;
     this.name = name;
     this.owner = owner;
-    this.segment = segment;
+    this.lifetime = lifetime;
   }
 
   /**
@@ -86,7 +86,7 @@ public final class Tensor extends SegmentTensors {
   }
 
   /**
-   * Memory that something else owns: a CUDA allocation, a JavaCPP pointer, a buffer beyond 2 GiB.
+   * Memory that something else owns and that stays as long as it is used: a CUDA allocation, memory of native code.
    *
    * @param address of the first element; may be 0 if count is 0
    * @param count number of elements; may exceed 2^31
@@ -95,6 +95,21 @@ public final class Tensor extends SegmentTensors {
    */
   public static Tensor at(long address, long count, DType dtype) {
     return new Tensor(address, count, Check.notNull(dtype, "dtype"), null, null, null);
+  }
+
+  /**
+   * Memory of an object, which is kept alive as a buffer is: a JavaCPP pointer, an array or a tensor of a framework. What
+   * frees its memory when it is closed must not be closed while the tensor is used. Memory of a buffer or segment is
+   * refused once its arena is closed.
+   *
+   * @param address of the first element; may be 0 if count is 0
+   * @param count number of elements; may exceed 2^31
+   * @param dtype what they are
+   * @param owner what keeps the memory valid as long as something refers to it
+   * @return a new tensor; the library checks it when it is used
+   */
+  public static Tensor at(long address, long count, DType dtype, Object owner) {
+    return of(address, count, Check.notNull(dtype, "dtype"), null, Check.notNull(owner, "owner"));
   }
 
   /**
@@ -116,18 +131,17 @@ public final class Tensor extends SegmentTensors {
     return of(buffer.slice().order(ByteOrder.nativeOrder()), dtype);
   }
 
-  /** For SegmentTensors. */
-  static Tensor of(long address, long count, DType dtype, Object owner, Object segment) {
-    return new Tensor(address, count, dtype, null, owner, segment);
+  private static Tensor of(long address, long count, DType dtype, String name, Object owner) {
+    return new Tensor(address, count, dtype, name, owner, Lifetime.of(owner));
   }
 
-  static Tensor borrowed(NativeTensor from, Object owner) {
-    return new Tensor(from.getData(), from.getCount(), DType.of(from.getDtype()), null, owner, null);
+  static Tensor borrowed(NativeTensor from, Object owner, String name) {
+    return of(from.getData(), from.getCount(), DType.of(from.getDtype()), name, owner);
   }
 
   private static Tensor make(Buffer buffer, ByteOrder order, int elementBytes, long count, DType dtype) {
     final long address = Memory.address(buffer, order, elementBytes, "buffer");
-    return new Tensor(address, count, dtype, null, buffer, MemorySegments.closeable(buffer));
+    return of(address, count, dtype, null, buffer);
   }
 
   /**
@@ -137,7 +151,7 @@ public final class Tensor extends SegmentTensors {
    * @return a new tensor
    */
   public Tensor named(String newName) {
-    return new Tensor(address, count, dtype, newName, owner, segment);
+    return new Tensor(address, count, dtype, newName, owner, lifetime);
   }
 
   /**
@@ -151,7 +165,7 @@ public final class Tensor extends SegmentTensors {
     if (first < 0 || length < 0 || first > count - length) {
       throw new InvalidArgumentException("elements " + first + " + " + length + " are outside of the " + count);
     }
-    return new Tensor(address + first * dtype.size(), length, dtype, name, owner, segment);
+    return new Tensor(address + first * dtype.size(), length, dtype, name, owner, lifetime);
   }
 
   /**
@@ -224,10 +238,13 @@ public final class Tensor extends SegmentTensors {
     if (!(owner instanceof ByteBuffer)) {
       throw new InvalidArgumentException("the tensor was not made of a ByteBuffer");
     }
-    final ByteBuffer buffer = (ByteBuffer) owner;
-    final int first = (int) (address - NativeCallsJNI.bufferAddress(buffer));
-    final ByteBuffer view = buffer.duplicate();
-    view.position(first).limit(first + (int) (count * dtype.size()));
+    final ByteBuffer view = ((ByteBuffer) owner).duplicate();
+    final long first = address - NativeCallsJNI.bufferAddress(view);
+    if (first < 0 || count > (view.capacity() - first) / dtype.size()) {
+      throw new InvalidArgumentException("the tensor does not lie in the ByteBuffer that owns it");
+    }
+    // The caller may have moved its position and limit meanwhile.
+    view.clear().position((int) first).limit((int) (first + count * dtype.size()));
     return view.slice().order(ByteOrder.nativeOrder());
   }
 
@@ -235,8 +252,8 @@ public final class Tensor extends SegmentTensors {
     return owner;
   }
 
-  Object segment() {
-    return segment;
+  Lifetime lifetime() {
+    return lifetime;
   }
 
   /**
@@ -259,7 +276,7 @@ public final class Tensor extends SegmentTensors {
       for (int i = 0; i < tensors.length; i++) {
         final Tensor tensor = Check.notNull(tensors[i], what + "[" + i + "]");
         owners[i] = tensor.owner;
-        MemorySegments.requireUsable(tensor.segment, what + "[" + i + "]");
+        Lifetime.requireUsable(tensor.lifetime, what + "[" + i + "]");
         array.add(tensor.address, tensor.count, tensor.dtype.code(), tensor.name);
       }
       array.keep(owners);

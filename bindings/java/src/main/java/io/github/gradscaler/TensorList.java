@@ -65,14 +65,14 @@ public final class TensorList implements AutoCloseable {
    * A tensor as the list knows it now.
    *
    * @param index which one
-   * @return its address, count, dtype and name; it does not keep the memory alive
+   * @return a new tensor, which keeps the memory alive as the list does
    */
   public Tensor get(long index) {
     final NativeTensorList list = handle();
     try (NativeTensor tensor = new NativeTensor()) {
       list.get(index, tensor);
       final String name = list.getName(index);
-      return Tensor.borrowed(tensor, null).named(name.isEmpty() ? null : name);
+      return Tensor.borrowed(tensor, owners.get((int) index), name.isEmpty() ? null : name);
     }
   }
 

@@ -28,8 +28,7 @@ abstract class SegmentTensors {
       throw new InvalidArgumentException("segment has " + segment.byteSize() + " bytes, which is no multiple of the "
           + dtype.size() + " of " + dtype);
     }
-    final Object closeable = MemorySegments.unlessKept(segment);
-    MemorySegments.requireUsable(closeable, "segment");
-    return Tensor.of(segment.address(), segment.byteSize() / dtype.size(), dtype, segment, closeable);
+    Lifetime.requireUsable(Lifetime.of(segment), "segment");
+    return Tensor.at(segment.address(), segment.byteSize() / dtype.size(), dtype, segment);
   }
 }
