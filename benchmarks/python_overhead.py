@@ -27,7 +27,8 @@ def best(call, *arguments):
 def main():
     context = gs.Context(threads=1)
     scaler = gs.GradScaler(context)
-    optimizer = gs.AdamW([array.array("f", [1.0])], [array.array("f", [0.0])], device=context)
+    grads = [array.array("f", [0.0])]  # Held, or a second step is an error.
+    optimizer = gs.AdamW([array.array("f", [1.0])], grads, device=context)
     library = ctypes.CDLL(gs.get_library())
     step = library.gsc_scaler_step_and_update
     step.argtypes = [ctypes.c_void_p] * 3

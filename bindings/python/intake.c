@@ -104,13 +104,10 @@ static int is_true(PyObject *object, const char *name, const char *inner) {
   return found;
 }
 
-/* 1, with the object that has the memory of a buffer and the references to it, if nobody else holds what lies between
- * it and the buffer; 0 if somebody does, or if it may be written without a reference to it; -1 with an exception. */
-static int sole_root(const Counter *counter, PyObject *holder, PyObject *array, PyObject *owners, void **root,
+/* Finds the object that has the memory of a buffer of `at`, and the references to it. 1 if nobody else holds what lies
+ * between them; 0 if somebody does, or if it may be written without a reference to it; -1 with an exception. */
+static int sole_root(const Counter *counter, PyObject *at, PyObject *array, PyObject *owners, void **root,
                      long *references) {
-  Py_buffer *view = PyCapsule_IsValid(holder, kBufferHolder) ? PyCapsule_GetPointer(holder, kBufferHolder) : NULL;
-  PyObject *at = view ? view->obj : NULL;
-  if (!at) return 0;
   Py_INCREF(at);
   int sole = 1;
   /* Views of NumPy hold the array that they are of, all others something that is not known here. */
@@ -136,20 +133,27 @@ static int sole_root(const Counter *counter, PyObject *holder, PyObject *array, 
   return sole;
 }
 
+/* Whether there are `expected` references; -1 with an exception. */
+static int has_references(const Counter *counter, PyObject *object, long expected) {
+  const long count = count_of(counter, object);
+  return count < 0 ? -1 : count == expected;
+}
+
 /* Appends (index, root, references) of one tensor; -1 with an exception. */
-static int append_sole(const Counter *counter, PyObject *tensors, Py_ssize_t index, PyObject *array, PyObject *owners,
-                       PyObject *found) {
+static int append_sole(const Counter *counter, PyObject *tensors, Py_ssize_t index, PyObject *owner, PyObject *array,
+                       PyObject *owners, PyObject *found) {
   PyObject *tensor = PyList_GetItem(tensors, index);
-  if (!tensor) return -1;
-  const long holders = count_of(counter, tensor);
-  if (holders != 1) return holders < 0 ? -1 : 0;
-  PyObject *holder = PyObject_GetAttrString(tensor, "owner");
+  PyObject *holder = tensor ? PyObject_GetAttr(tensor, owner) : NULL;
   if (!holder) return -1;
-  const long count = count_of(counter, holder);
+  const Py_buffer *view =
+      PyCapsule_IsValid(holder, kBufferHolder) ? (Py_buffer *)PyCapsule_GetPointer(holder, kBufferHolder) : NULL;
   void *root = NULL;
   long references = 0;
-  int sole = count < 0 ? -1 : count == 2;
-  if (sole == 1) sole = sole_root(counter, holder, array, owners, &root, &references);
+  /* Nearly always somebody else holds the array itself: that is asked first. */
+  int sole = view && view->obj ? has_references(counter, view->obj, 1) : 0;
+  if (sole == 1) sole = has_references(counter, holder, 2);
+  if (sole == 1) sole = has_references(counter, tensor, 1);
+  if (sole == 1) sole = sole_root(counter, view->obj, array, owners, &root, &references);
   Py_DECREF(holder);
   if (sole != 1) return sole;
   PyObject *entry = Py_BuildValue("(nNl)", index, PyLong_FromVoidPtr(root), references);
@@ -160,14 +164,16 @@ static int append_sole(const Counter *counter, PyObject *tensors, Py_ssize_t ind
 
 PyObject *gsc_buffer_holders(PyObject *tensors, PyObject *array, PyObject *owners) {
   Counter counter = {NULL, 1};
-  PyObject *found = open_counter(&counter) ? PyList_New(0) : NULL;
+  PyObject *owner = PyUnicode_InternFromString("owner");
+  PyObject *found = owner && open_counter(&counter) ? PyList_New(0) : NULL;
   for (Py_ssize_t i = 0; found && i < PyList_Size(tensors); ++i) {
-    if (append_sole(&counter, tensors, i, array, owners, found) < 0) {
+    if (append_sole(&counter, tensors, i, owner, array, owners, found) < 0) {
       Py_DECREF(found);
       found = NULL;
     }
   }
   Py_XDECREF(counter.getrefcount);
+  Py_XDECREF(owner);
   return found;
 }
 

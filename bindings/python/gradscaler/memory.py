@@ -113,6 +113,8 @@ def orphans(tensors: list[Tensor]) -> list[int]:
     """
     numpy: Any = sys.modules.get("numpy")
     found = native.buffer_holders(tensors, numpy.ndarray if numpy is not None else None, (array.array, bytearray))
+    if not found:
+        return []
     own = Counter(root for _, root, _ in found)
     return [index for index, root, references in found if references == own[root] and tensors[index].count]
 

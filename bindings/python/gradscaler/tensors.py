@@ -75,7 +75,7 @@ class TensorList(Closeable):
     """
 
     __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype", "_iteration", "_bound",
-                 "_shown")
+                 "_shown", "_immutable")
 
     def __init__(self, arrays: Arrays | trees.Leaves, *, names: Sequence[str | None] | None = None,
                  dtype: object = None, read_only: bool = False, device: DeviceLike = None,
@@ -106,6 +106,7 @@ class TensorList(Closeable):
         self._bound = 0
         # Whether a tensor was handed out, through whose address it can be written.
         self._shown = False
+        self._immutable = _first_immutable(tensors)
         with named_errors(tensors=leaves):
             super().__init__(native.TensorList(self.context._handle, tensor_array(tensors, found_names)))
 
@@ -149,6 +150,7 @@ class TensorList(Closeable):
         own = self.leaves("the list") if leaves.named else self.labels("the list")
         leaves = trees.reorder(leaves, trees.pair(leaves, own))
         self._point_at(leaves, as_tensors(leaves, dtype=dtype or self._dtype, writable=not self.read_only))
+        self._immutable = _first_immutable(self._keep)
         self._iteration = None
         self._bound += 1
 
@@ -194,14 +196,13 @@ class TensorList(Closeable):
     def _require_writers(self) -> None:
         """InvalidArgumentError for arrays that nobody can have written since they were used."""
         remedy = "gradients made since are not seen; pass them to rebind() of the list, such as optimizer.grads"
-        # Before any tensor is in a variable, which would hold it.
+        if self._immutable is not None:
+            raise InvalidArgumentError(f"{self._leaves.label(self._immutable)} is immutable and was used in a step"
+                                       f" before: {remedy}")
+        # No tensor may be in a variable meanwhile, which would hold it.
         for i in [] if self._shown else orphans(self._keep):
             raise InvalidArgumentError(f"{self._leaves.label(i)} was used in a step before and is held by nobody else"
                                        f" any more: {remedy}, or write them into the array that was passed")
-        for i, tensor in enumerate(self._keep):
-            if tensor.immutable:
-                raise InvalidArgumentError(f"{self._leaves.label(i)} is immutable and was used in a step before:"
-                                           f" {remedy}")
 
     def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:
         """What is in the elements, a :class:`Diagnosis` for each tensor. Blocks.
@@ -266,6 +267,10 @@ def native_tensor(tensor: Any, owner: Any, device: str, like: Tensor) -> Tensor:
     """A :class:`Tensor` of what the library says about memory that `owner` holds, of the shape and order of `like`."""
     return Tensor(tensor.data or 0, tensor.count, DTYPE_NAMES[tensor.dtype], device, False, None, owner, like.shape,
                   like.strides)
+
+
+def _first_immutable(tensors: Sequence[Tensor]) -> int | None:
+    return next((i for i, tensor in enumerate(tensors) if tensor.immutable), None)
 
 
 def _content(tensor: Tensor) -> str:
