@@ -38,7 +38,8 @@ static const DlExchange *exchange_of(PyObject *api) {
   return found && found->view ? found : NULL;
 }
 
-/* DLPack does not tell that a view is negated. One with several elements has gaps. */
+/* DLPack does not tell that a view is negated. One with several elements has gaps, as PyTorch's imag makes it; only
+ * as_strided can close them. */
 static int is_negated(PyObject *tensor, const DlTensor *view) {
   for (int32_t i = 0; i < view->ndim; ++i) {
     if (view->shape[i] != 1) return 0;
@@ -136,19 +137,50 @@ static int open_bytes(PyObject *bytes, Known *known) {
   return 1;
 }
 
-/* 1: parameter i and its gradient are unchanged, and the gradient's address is written; 0: changed; -1: an exception.
- * */
-static int is_same(const DlExchange *exchange, PyObject *param, PyObject *name, PyObject *type, PyObject *parameter,
-                   Known *params, Known *addresses, Known *grads, void **address) {
+/* Parameters are inspected in blocks, and each block in loops that do one thing: going from a parameter to its gradient
+ * and on to the next, most of the time would be spent waiting for memory. */
+enum { kBlock = 64 };
+
+typedef struct Block {
+  PyObject *params[kBlock];
+  PyObject *grads[kBlock];
+  Py_ssize_t count; /* params that are held */
+  Py_ssize_t read;  /* grads that are held */
+} Block;
+
+static void let_go(Block *block) {
+  for (Py_ssize_t i = 0; i < block->read; ++i) Py_DECREF(block->grads[i]);
+  for (Py_ssize_t i = 0; i < block->count; ++i) Py_DECREF(block->params[i]);
+  block->count = block->read = 0;
+}
+
+static int all_go_on(const DlExchange *exchange, PyObject *const *objects, Py_ssize_t count, PyObject *type,
+                     PyObject *parameter, Known *layout, void **addresses) {
   int64_t words[kMostWords];
-  void *own = NULL;
-  size_t count = describe(exchange, param, type, parameter, words, &own);
-  if (!goes_on(params, words, count * sizeof *words) || !goes_on(addresses, &own, sizeof own)) return 0;
-  PyObject *grad = PyObject_GetAttr(param, name);
-  if (!grad) return -1;
-  count = describe(exchange, grad, type, parameter, words, address);
-  Py_DECREF(grad);
-  return goes_on(grads, words, count * sizeof *words);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const size_t written = describe(exchange, objects[i], type, parameter, words, &addresses[i]);
+    if (!goes_on(layout, words, written * sizeof *words)) return 0;
+  }
+  return 1;
+}
+
+/* 1: the parameters of the block and their gradients are unchanged, and the gradients' addresses are at `out`; 0:
+ * changed; -1: an exception. */
+static int is_same(Block *block, const DlExchange *exchange, PyObject *name, PyObject *type, PyObject *parameter,
+                   Known *params, Known *addresses, Known *grads, char *out) {
+  void *found[kBlock];
+  /* First, since reading .grad can run user code. */
+  for (; block->read < block->count; ++block->read) {
+    block->grads[block->read] = PyObject_GetAttr(block->params[block->read], name);
+    if (!block->grads[block->read]) return -1;
+  }
+  if (!all_go_on(exchange, block->params, block->count, type, parameter, params, found) ||
+      !goes_on(addresses, found, (size_t)block->count * sizeof *found) ||
+      !all_go_on(exchange, block->grads, block->count, type, parameter, grads, found)) {
+    return 0;
+  }
+  memcpy(out, found, (size_t)block->count * sizeof *found);
+  return 1;
 }
 
 PyObject *gsc_torch_same(PyObject *api, PyObject *lists, PyObject *tensors, PyObject *params, PyObject *addresses,
@@ -165,20 +197,26 @@ PyObject *gsc_torch_same(PyObject *api, PyObject *lists, PyObject *tensors, PyOb
   PyObject *result = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(void *));
   char *found = result ? PyBytes_AsString(result) : NULL;
   int same = !name || !found ? -1 : exchange != NULL;
+  Block block = {.count = 0, .read = 0};
   Py_ssize_t done = 0;
   for (Py_ssize_t l = 0; same == 1 && l < list_count; ++l) {
     PyObject *list = PyList_GetItem(lists, l);
-    /* Reading .grad can run user code when it warns, so sizes are read again. */
     same = list && PyList_Check(list);
-    for (Py_ssize_t i = 0; same == 1 && i < PyList_Size(list); ++i, ++done) {
-      PyObject *param = PyList_GetItem(list, i);
-      void *address = NULL;
-      same = done < count && param == PyList_GetItem(tensors, done);
-      if (!same) break;
-      Py_INCREF(param);
-      same = is_same(exchange, param, name, type, parameter, &known_params, &known_addresses, &known_grads, &address);
-      Py_DECREF(param);
-      if (same == 1) memcpy(found + done * (Py_ssize_t)sizeof address, &address, sizeof address);
+    /* User code may have changed the list, so its size is read again. */
+    for (Py_ssize_t i = 0; same == 1 && i < PyList_Size(list);) {
+      while (block.count < kBlock && i < PyList_Size(list)) {
+        PyObject *param = PyList_GetItem(list, i++);
+        same = done + block.count < count && param == PyList_GetItem(tensors, done + block.count);
+        if (!same) break;
+        Py_INCREF(param);
+        block.params[block.count++] = param;
+      }
+      if (same == 1) {
+        same = is_same(&block, exchange, name, type, parameter, &known_params, &known_addresses, &known_grads,
+                       found + done * (Py_ssize_t)sizeof(void *));
+      }
+      done += block.count;
+      let_go(&block);
     }
   }
   Py_XDECREF(name);

@@ -23,6 +23,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper, torch_memory
 from .._native import native, real
 from ._check import Check, Checker, StepReport
+from ._held import is_direct, is_state_held
 from ._plan import Key, Looked, Member, Plan, exchange_api, look
 from ._shards import is_dtensor, local, overflow_groups, shard_groups
 
@@ -68,6 +69,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._active: list[Plan] = []
         self._members: list[tuple[Member, dict[str, Any]]] = []
         self._seen: Any = None
+        # Whether somebody else may have state, and change it.
+        self._lent = True
         # Whether the counts in the state are behind those of the plans.
         self._behind = False
         self._loading: Any = None
@@ -93,16 +96,16 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     @property
     def state(self) -> Any:
-        """State by parameter, as of ``torch.optim``. Ask for it anew after a step: what you hold may be behind."""
+        """State by parameter, as of ``torch.optim``. What is changed in it counts, however long it was held."""
         self._write_counts()
-        # Whoever asks may put other tensors there.
-        self._seen = None
+        self._lent = True
         return self._entries
 
     @state.setter
     def state(self, entries: Any) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._entries = entries
         self._seen = None
+        self._lent = True
         # What the plans counted belongs to the state that was.
         self._behind = False
 
@@ -224,9 +227,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        # Hooks and closures may have changed the gradients since.
+        # Hooks, closures and code around this function may have changed the gradients since.
         if (check is None or not hasattr(self, "found_inf") or closure is not None or self._optimizer_step_pre_hooks
-                or _global_pre_hooks()):
+                or _global_pre_hooks() or not is_direct(self.step, _OWN_STEP)):
             check = None
             self._bind()
         grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
@@ -246,10 +249,13 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._behind = True
         # Before the step, which leaves nothing of them in the caches.
         for plan in self._active:
-            torch.autograd.graph.increment_version(plan.copies or plan.params)
+            torch.autograd.graph.increment_version(plan.written)
         for plan in self._active:
             plan.step(_scalar(inv_scale, plan), _scalar(found_inf, plan))
         self._mark_written()
+        if self._lent and all(plan.context.device == "cpu" for plan in self._active):
+            # Whoever has it reads it, and what he writes there must not be overwritten later.
+            self._write_counts()
         return loss
 
     @property
@@ -290,6 +296,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             self._checker = Checker()
             self._seen = None
             self._process = os.getpid(), torch.get_num_threads()
+        if self._lent:
+            if self._seen is not None and not self._is_state_same():
+                self._seen = None
+            self._lent = is_state_held(self._entries, self._members, self._plans.values())
         known = self._seen
         addresses = None if known is None or known.structure != structure else known.addresses(groups)
         if known is None or addresses is None:
@@ -305,6 +315,25 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             return
         for plan in self._active:
             plan.point_at(b"".join(addresses[8 * i:8 * i + 8] for i in plan.indices))
+
+    def _is_state_same(self) -> bool:
+        """Whether the state is what the plans step on. Blocks on a CUDA device."""
+        if self._seen.sharded:
+            return False
+        members = iter(self._members)
+        for plan in self._active:
+            if plan.look() != plan.seen:
+                return False
+            steps = plan.steps()
+            for member, entry in itertools.islice(members, len(plan.indices)):
+                if self._entries.get(self._seen.tensors[member.index], {}) is not entry and (entry or member.state):
+                    return False
+                tensors = {**member.state, **({MASTER: member.param} if plan.key.master else {})}
+                if not all(entry.get(slot) is value for slot, value in tensors.items()):
+                    return False
+                if plan.key.kind != native.SGD and float(entry.get("step", -1)) != steps:
+                    return False
+        return True
 
     def _settle(self, params: list[Any], grads: list[Any]) -> None:
         """Makes the plans, or takes those that were made for the same tensors before."""
@@ -398,6 +427,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         plan = self._plans.pop(where, None)
         if plan is None or not plan.fits(members):
             plan = Plan(key, members, self.param_groups)
+            for copy in plan.copies:
+                # In other memory there may be other values, as after p.data = ...
+                self._versions.pop(copy, None)
         else:
             plan.point_at(look([member.grad for member in members]).addresses)
         self._plans[where] = plan
@@ -428,6 +460,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             torch.autograd.graph.increment_version([p for p in self._seen.tensors if is_dtensor(p)])
         for plan in self._active:
             self._versions.update((copy, copy._version) for copy in plan.copies)
+
+
+_OWN_STEP = FusedOptimizer.step
 
 
 class _Seen:

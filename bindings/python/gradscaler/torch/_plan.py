@@ -112,8 +112,10 @@ class Plan:
         #: What the library writes, held as long as it may.
         self.params = [member.param for member in members]
         self.copies: list[Any] = [member.copy for member in members] if key.master else []
+        #: What autograd is told of. Backwards: the last ones looked at are still in the caches.
+        self.written: list[Any] = (self.copies or self.params)[::-1]
         self.state = {slot: [member.state[slot] for member in members] for slot in key.slots}
-        self.seen = self._look()
+        self.seen = self.look()
         self.grads_seen = look([member.grad for member in members])
         params = self._tensors([member.param for member in members], "")
         grads = self._tensors([member.grad for member in members], ".grad")
@@ -168,7 +170,8 @@ class Plan:
             hyper.write(options, name, value)
         return options
 
-    def _look(self) -> tuple[Looked, ...]:
+    def look(self) -> tuple[Looked, ...]:
+        """What the tensors that are written are now."""
         return tuple(look(tensors) for tensors in (self.params, self.copies, *self.state.values()))
 
     def fits(self, members: Sequence[Member]) -> bool:
@@ -229,8 +232,14 @@ class Plan:
 
 def numbers(kind: int, group: dict[str, Any]) -> tuple[Any, ...]:
     """The hyper-parameters of a group; of tensors, such as the lr of a compiled schedule, their value now."""
-    return tuple(float(value) if isinstance(value, torch.Tensor) else value
-                 for value in (group[name] for name in NUMBERS[kind]))
+    return tuple(_number(group[name]) for name in NUMBERS[kind])
+
+
+def _number(value: Any) -> Any:
+    # A copy of what can be changed where it is.
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_number, value))
+    return float(value) if isinstance(value, torch.Tensor) else value
 
 
 def _require_alike(found: list[Tensor], params: list[Tensor], labels: list[str], suffix: str = ".grad") -> None:

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users change between two steps of the optimizers of gradscaler.torch, behind their back: none may be missed.
+
+The reference is torch.optim, or where that refuses, the same optimizer made to look at everything anew in every step.
+"""
+
+import functools
+
+import pytest
+
+from conftest import library
+
+torch = library("torch")
+
+from gradscaler import torch as gst  # noqa: E402
+from test_torch_optim import close, params_of, set_grads  # noqa: E402
+
+#: Three blocks of torch_look.c, of which these are the edges.
+MANY, EDGES = 130, (0, 63, 64, 129)
+
+
+def zero(tensor):
+    tensor.data = torch.zeros_like(tensor)
+
+
+CHANGES = {
+    "count": lambda held: [entry["step"].fill_(0) for entry in held["entries"]],
+    "tensor replaced": lambda held: [entry.update(exp_avg=torch.zeros_like(entry["exp_avg"]))
+                                     for entry in held["entries"]],
+    "memory replaced": lambda held: [zero(tensor) for tensor in held["tensors"]],
+    "cleared": lambda held: held["state"].clear(),
+    "saved": lambda held: [entry.update(exp_avg_sq=torch.ones_like(entry["exp_avg_sq"]))
+                           for entry in held["saved"]["state"].values()],
+}
+HOLDS = {"entries": lambda optimizer: list(optimizer.state.values()), "state": lambda optimizer: optimizer.state,
+         "tensors": lambda optimizer: [entry["exp_avg"] for entry in optimizer.state.values()],
+         "saved": lambda optimizer: optimizer.state_dict()}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_state_that_is_held_counts(change):
+    found = []
+    for kind in (gst.AdamW, torch.optim.AdamW):
+        params = params_of()
+        optimizer = kind(params, lr=0.1)
+        held = {}
+        for step in range(8):
+            if step == 2:
+                held = {name: hold(optimizer) for name, hold in HOLDS.items()}
+            if step == 5:
+                CHANGES[change](held)
+            set_grads(params, step)
+            optimizer.step()
+            if held and change != "cleared":
+                assert [int(entry["step"]) for entry in held["entries"]] == [
+                    step - 4 if change == "count" and step > 4 else step + 1] * len(params)
+        found.append(params)
+    close(*found)
+
+
+def test_state_is_looked_at_only_while_somebody_holds_it():
+    params = params_of()
+    optimizer = gst.AdamW(params, lr=0.1)
+    for _ in range(2):
+        set_grads(params, 1)
+        optimizer.step()
+    assert not optimizer._lent
+    held = optimizer.state[params[1]]["exp_avg"].view(-1)
+    for _ in range(2):
+        optimizer.step()
+        assert optimizer._lent
+    del held
+    optimizer.step()
+    assert not optimizer._lent
+    # Reading alone makes no new plans.
+    plans = list(optimizer._active)
+    assert len(optimizer.state) == 3
+    optimizer.step()
+    assert optimizer._active == plans and not optimizer._lent
+
+
+def replace(kind, p):
+    p.grad = {"float16": lambda: torch.full_like(p, 0.5, dtype=torch.float16, requires_grad=False),
+              "view": lambda: torch.arange(24.0)[5:17].view(3, 4), "graph": lambda: p.detach().clone().requires_grad_(),
+              "None": lambda: None, "itself": lambda: p.grad, "same address": lambda: p.grad.view(3, 4),
+              "inference": lambda: inference(), "of another": lambda: torch.ones(3, 4)}[kind]()
+
+
+def inference():
+    with torch.inference_mode():
+        return torch.full((3, 4), 2.0)
+
+
+def steps(changes, anew):
+    """Parameters after steps with a change before the third."""
+    params = params_of([(3, 4)] * MANY, dtype=torch.float32)
+    optimizer = gst.AdamW([{"params": params[:70]}, {"params": params[70:], "lr": 0.02}], lr=0.1)
+    for step in range(5):
+        set_grads(params, step)
+        if step == 2:
+            for p in (params[i] for i in EDGES):
+                p.grad_dtype = None
+                changes(p)
+        if anew:
+            optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.step()
+    return params
+
+
+@pytest.mark.parametrize("kind", ["float16", "view", "graph", "None", "itself", "same address", "inference",
+                                  "of another", "data", "frozen"])
+def test_replaced_gradients_and_parameters_are_seen(kind):
+    def change(p):
+        if kind == "data":
+            p.data = torch.full((3, 4), 3.0)
+        elif kind == "frozen":
+            p.requires_grad_(False)
+        else:
+            replace(kind, p)
+
+    found, reference = steps(change, False), steps(change, True)
+    assert all(torch.equal(p, q) for p, q in zip(found, reference, strict=True))
+
+
+@pytest.mark.parametrize("index", EDGES)
+@pytest.mark.parametrize("make, message", [
+    (lambda: torch.ones(3, 4).to_sparse(), "is sparse; make it dense"),
+    (lambda: torch.arange(12.0).view(4, 3).t(), "has its elements in another order"),
+    (lambda: torch.ones(1, 1).expand(3, 4), "is not contiguous"),
+], ids=["sparse", "transposed", "expanded"])
+def test_gradients_that_become_bad_are_refused_wherever_they_are(index, make, message):
+    params = params_of([(3, 4)] * MANY, dtype=torch.float32)
+    optimizer = gst.AdamW(params, lr=0.1)
+    for step in range(2):
+        set_grads(params, step)
+        optimizer.step()
+    before = [p.detach().clone() for p in params]
+    params[index].grad = make()
+    with pytest.raises(ValueError, match=rf"\['params'\]\[{index}\]\.grad {message}"):
+        optimizer.step()
+    assert all(torch.equal(p, q) for p, q in zip(params, before, strict=True))
+
+
+@pytest.mark.parametrize("wrapped", ["subclass", "function"])
+def test_code_around_step_may_replace_gradients(wrapped):
+    """Under a GradScaler, which has checked the gradients by then."""
+    found = []
+    for kind, scaler_of in ((gst.AdamW, gst.GradScaler), (torch.optim.AdamW, torch.amp.GradScaler)):
+        def sign(optimizer):
+            for group in optimizer.param_groups:
+                for p in group["params"]:
+                    p.grad = p.grad.sign()
+
+        class Sign(kind):
+            def step(self, closure=None):
+                sign(self)
+                return super().step(closure)
+
+        params = params_of()
+        optimizer = (Sign if wrapped == "subclass" else kind)(params, lr=0.1, fused=True)
+        if wrapped == "function":
+            original = optimizer.step
+
+            @functools.wraps(original)
+            def step(*args, original=original, optimizer=optimizer):
+                sign(optimizer)
+                return original(*args)
+
+            optimizer.step = step
+        scaler = scaler_of("cpu", init_scale=1.0)
+        scaler.scale(torch.ones(1))
+        for seed in range(3):
+            set_grads(params, seed)
+            scaler.step(optimizer)
+            scaler.update(1.0)
+        found.append(params)
+    close(*found)
+
+
+def test_pytorchs_own_wrappers_around_step_are_known():
+    """Else each step under a GradScaler would look at all gradients twice."""
+    from gradscaler.torch._held import is_direct
+    from gradscaler.torch._optim import _OWN_STEP
+    optimizer = gst.AdamW(params_of())
+    assert is_direct(optimizer.step, _OWN_STEP)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    assert hasattr(optimizer.step, "_wrapped_by_lr_sched") and is_direct(optimizer.step, _OWN_STEP)
+
+
+@pytest.mark.parametrize("how", ["data", "swap_tensors"])
+def test_masters_follow_parameters_whose_memory_is_replaced(how):
+    p, other = (torch.nn.Parameter(torch.full((4,), value, dtype=torch.bfloat16)) for value in (1.0, 5.0))
+    optimizer = gst.SGD([p], lr=0.0, master_weights=True)
+    p.grad = torch.ones_like(p)
+    optimizer.step()
+    if how == "data":
+        p.data = other.data
+    else:
+        # With the count of changes that the optimizer has seen.
+        torch.autograd.graph.increment_version([other] * (p._version - other._version))
+        p.grad = None
+        torch.utils.swap_tensors(p, other)
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert p.eq(5).all() and optimizer.state[p]["master_param"].eq(5).all()
+
+
+def test_betas_of_tensors_that_change_in_place():
+    found = []
+    for kind, options in ((gst.AdamW, {}), (torch.optim.AdamW, dict(foreach=False))):
+        params = params_of()
+        beta = torch.tensor(0.9, dtype=torch.float64)
+        optimizer = kind(params, lr=0.1, betas=(beta, torch.tensor(0.999, dtype=torch.float64)), **options)
+        for step in range(4):
+            set_grads(params, step)
+            if step == 2:
+                beta.fill_(0.1)
+            optimizer.step()
+        found.append(params)
+    close(*found)
