@@ -43,6 +43,8 @@ struct Flat {
   double bytes;
 };
 
+Contender in_place_reference(const Point &point) { return loop_reference(point, 0, 1, true); }
+
 void check(benchmark::State &state, const Point &point, DType dtype) {
   Flat flat(point, dtype);
   GradScaler scaler(context(point.threads));
@@ -62,7 +64,7 @@ void unscale(benchmark::State &state, const Point &point, DType dtype) {
     scaler.set_scale(scale);
     scaler.unscale(flat.list);
   };
-  measure(state, {contender("unscale", 2 * flat.bytes, call), copy_reference(point)});
+  measure(state, {contender("unscale", 2 * flat.bytes, call), copy_reference(point), in_place_reference(point)});
 }
 
 void scale(benchmark::State &state, const Point &point, DType dtype) {
@@ -72,7 +74,7 @@ void scale(benchmark::State &state, const Point &point, DType dtype) {
     factor = 1.0F / factor;
     gradscaler::ops::scale(context(point.threads), flat.tensor, flat.tensor, &factor);
   };
-  measure(state, {contender("scale", 2 * flat.bytes, call), copy_reference(point)});
+  measure(state, {contender("scale", 2 * flat.bytes, call), copy_reference(point), in_place_reference(point)});
 }
 
 void zero(benchmark::State &state, const Point &point, DType dtype) {
@@ -103,7 +105,8 @@ void clip_norm(benchmark::State &state, const Point &point, DType dtype) {
   const double norm = scaler.get_report_sync(flat.list).grad_norm / 2;
   const auto prepare = [&] { begin_clip(scaler, flat.list); };
   const auto call = [&] { scaler.clip_grad_norm(flat.list, norm); };
-  measure(state, {prepared_contender("clip_norm", 2 * flat.bytes, prepare, call), copy_reference(point)});
+  measure(state, {prepared_contender("clip_norm", 2 * flat.bytes, prepare, call), copy_reference(point),
+                  in_place_reference(point)});
 }
 
 void clip_value(benchmark::State &state, const Point &point, DType dtype) {
@@ -111,7 +114,8 @@ void clip_value(benchmark::State &state, const Point &point, DType dtype) {
   GradScaler scaler(context(point.threads), {.init_scale = 0.5F});
   const auto prepare = [&] { begin_clip(scaler, flat.list); };
   const auto call = [&] { scaler.clip_grad_value(flat.list, 0.5); };
-  measure(state, {prepared_contender("clip_value", 2 * flat.bytes, prepare, call), copy_reference(point)});
+  measure(state, {prepared_contender("clip_value", 2 * flat.bytes, prepare, call), copy_reference(point),
+                  in_place_reference(point)});
 }
 
 void diagnose(benchmark::State &state, const Point &point, DType dtype, bool histogram) {
@@ -142,14 +146,16 @@ void cast(benchmark::State &state, const Point &point, const Pair &pair) {
   TwoFlat flat(point, pair);
   const double bytes = static_cast<double>(flat.count * (size_of(pair.src) + size_of(pair.dst)));
   const auto call = [&] { gradscaler::ops::cast(context(point.threads), flat.src, flat.dst); };
-  measure(state, {contender("cast", bytes, call), copy_reference(point)});
+  measure(state, {contender("cast", bytes, call), copy_reference(point),
+                  loop_reference(point, size_of(pair.src), size_of(pair.dst), false)});
 }
 
 void axpby(benchmark::State &state, const Point &point, const Pair &pair) {
   TwoFlat flat(point, pair);
   const double bytes = static_cast<double>(flat.count * (size_of(pair.src) + 2 * size_of(pair.dst)));
   const auto call = [&] { gradscaler::ops::axpby(context(point.threads), 0.5, flat.src, 0.5, flat.dst); };
-  measure(state, {contender("axpby", bytes, call), copy_reference(point)});
+  measure(state, {contender("axpby", bytes, call), copy_reference(point),
+                  loop_reference(point, size_of(pair.src), size_of(pair.dst), true)});
 }
 
 template <typename F, typename... Arguments>

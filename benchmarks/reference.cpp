@@ -168,7 +168,37 @@ void read_part(const char *data, int64_t bytes, ReadForm form) {
   }
 }
 bool can_store_past_caches() { return __builtin_cpu_supports("avx") != 0; }
+
+/// Writes `bytes` with `Writes` vectors for every `Reads` vectors read, in `streams` equal parts side by side: past the
+/// caches, or to what was read in the same place.
+template <int Reads, int Writes, bool InPlace>
+[[gnu::target("avx")]] void read_and_write(char *to, const char *from, int64_t bytes, int streams) {
+  const int64_t part = bytes / streams / kStepBytes * kStepBytes;
+  for (int64_t i = 0; i < part; i += kStepBytes) {
+    for (int s = 0; s < streams; ++s) {
+      const int64_t begin = s * part + i;
+      for (int64_t k = begin; k < begin + kStepBytes; k += 32 * Writes) {
+        __m256 value = _mm256_set1_ps(1.0F);
+        for (int r = 0; r < Reads; ++r) {
+          value = _mm256_xor_ps(value,
+                                _mm256_loadu_ps(reinterpret_cast<const float *>(from + k / Writes * Reads + 32 * r)));
+        }
+        for (int w = 0; w < Writes; ++w) {
+          auto *out = reinterpret_cast<float *>(to + k + 32 * w);
+          if (InPlace) {
+            _mm256_store_ps(out, _mm256_xor_ps(value, _mm256_load_ps(out)));
+          } else {
+            _mm256_stream_ps(out, value);
+          }
+        }
+      }
+    }
+  }
+  _mm_sfence();
+}
 #else
+template <int Reads, int Writes, bool InPlace>
+void read_and_write(char *, const char *, int64_t, int) {}
 void store_past_caches(char *, const char *, int64_t, int) {}
 bool can_store_past_caches() { return false; }
 #endif
@@ -232,6 +262,22 @@ std::vector<Contender> fill_forms(Pages pages, int64_t bytes, int threads) {
   return forms;
 }
 
+template <int Reads, int Writes, bool InPlace>
+std::vector<Contender> loop_forms(Pages pages, int64_t bytes, int threads) {
+  const int64_t written = bytes / (Reads + Writes) * Writes / kStepBytes * kStepBytes;
+  const int64_t read = written / Writes * Reads;
+  char *to = reference_memory(pages);
+  const char *from = to + written + Workspace::kSkewBytes;
+  const auto counted = static_cast<double>(read + (InPlace ? 2 : 1) * written);
+  std::vector<Contender> forms;
+  for (const int streams : {1, 4}) {
+    forms.push_back(in_parts("loop", counted, written, threads, [=](int64_t offset, int64_t n) {
+      read_and_write<Reads, Writes, InPlace>(to + offset, from + offset / Writes * Reads, n, streams);
+    }));
+  }
+  return forms;
+}
+
 using Forms = std::vector<Contender> (*)(Pages pages, int64_t bytes, int threads);
 
 /// The fastest for this point; found once.
@@ -260,6 +306,18 @@ Contender fastest(const Point &point, Forms forms) {
 }  // namespace
 
 Contender copy_reference(const Point &point) { return fastest(point, copy_forms); }
+Contender loop_reference(const Point &point, int64_t src_size, int64_t dst_size, bool in_place) {
+  const auto forms = [&]() -> Forms {
+    if (!can_store_past_caches() || (src_size == dst_size && !in_place)) return copy_forms;
+    if (src_size == 0) return loop_forms<0, 1, true>;
+    if (src_size > dst_size) return in_place ? loop_forms<2, 1, true> : loop_forms<2, 1, false>;
+    if (src_size < dst_size) return in_place ? loop_forms<1, 2, true> : loop_forms<1, 2, false>;
+    return loop_forms<1, 1, true>;
+  };
+  Contender found = fastest(point, forms());
+  found.name = "loop";
+  return found;
+}
 Contender fill_reference(const Point &point) { return fastest(point, fill_forms); }
 Contender read_reference(const Point &point) { return fastest(point, read_forms); }
 

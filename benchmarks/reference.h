@@ -14,6 +14,10 @@ constexpr int64_t kReferenceBytes = int64_t{1} << 28;
 
 /// A copy between two halves of point.bytes; counts a read and a write.
 Contender copy_reference(const Point &point);
+/// A bare loop with the reads and writes of an element-wise operation from elements of src_size bytes to dst_size; in
+/// place: the destination is read too, and src_size 0 stands for no other source. Counts them all. A copy is its measure
+/// only where as much is read as written.
+Contender loop_reference(const Point &point, int64_t src_size, int64_t dst_size, bool in_place);
 /// Fills point.bytes with zeros.
 Contender fill_reference(const Point &point);
 /// Adds up point.bytes.

@@ -96,6 +96,7 @@ def goals(results):
     apply_huge = Goal(f"AdamW apply, {huge}{size_text(largest)}, against the best copy in them", [1.15])
     check_huge = Goal(f"check, {huge}{size_text(largest)}, against the best plain read in them", [0.95])
     elementwise = Goal(f"element-wise operations, {size_text(largest)}, against the best copy", [0.95])
+    loop = Goal(f"element-wise operations, {size_text(largest)}, against a bare loop of the same reads and writes", [0.95])
     zero = Goal(f"zeroing gradients, {size_text(largest)}, against the best fill", [0.95])
     diagnose = Goal(f"diagnosis, {size_text(largest)}, against the best plain read", [0.6])
     histogram = Goal(f"diagnosis with histogram, {size_text(largest)}, against the best plain read", [0.3])
@@ -109,6 +110,7 @@ def goals(results):
             (apply, [f"step/adamw/{name}" for name in layouts], COPY, largest),
             (apply_huge, [f"huge/step/adamw/{name}" for name in layouts], COPY, largest),
             (elementwise, operations, COPY, largest),
+            (loop, operations, "vs_loop", largest),
             (zero, results.keys("zero"), "vs_fill", largest),
             (diagnose, results.keys("diagnose"), "vs_read", largest),
             (histogram, results.keys("histogram"), "vs_read", largest),
@@ -117,7 +119,7 @@ def goals(results):
             for threads in results.threads:
                 row = results.find(key, threads, log2)
                 if row and counter in row.raw:
-                    what = key if goal is elementwise else key.split("/")[-1]
+                    what = key if goal in (elementwise, loop) else key.split("/")[-1]
                     goal.measured.append((f"{what}, {threads} thread{'s' * (threads > 1)}", row[counter]))
     peers = [Goal("tail of GPT-2 124M, times PyTorch's speed", [1.6]),
              Goal("tail over 1000 x 1024 elements, times PyTorch's speed", [5]),
@@ -129,7 +131,7 @@ def goals(results):
                 continue  # older results, against NumPy over whole arrays
             if case["model"] == model and counter in case:
                 goal.measured.append((f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case[counter]))
-    own = [stat, check_huge, apply, apply_huge, elementwise, zero, diagnose, histogram, small]
+    own = [stat, check_huge, apply, apply_huge, elementwise, loop, zero, diagnose, histogram, small]
     return [g for g in own + peers if g.measured]
 
 

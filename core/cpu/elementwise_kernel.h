@@ -73,19 +73,20 @@ BlockKernel block_kernel(const ElementwiseSpan &span) {
 constexpr int64_t kBlocksOfPlace = 16;
 
 /// f(offset, n) for blocks that cover [0, n): the first has `first` elements, the last the remainder, all others
-/// kBlock. A long span is processed as four interleaved streams: a prefetcher that stops at a page boundary keeps
+/// `Block`. A long span is processed as four interleaved streams: a prefetcher that stops at a page boundary keeps
 /// running in the other three.
-template <typename F>
+template <int Block = kBlock, typename F>
 void for_blocks(int64_t n, int64_t first, const F &f) {
   int64_t i = n < first ? n : first;
   if (i > 0) f(int64_t{0}, static_cast<int>(i));
-  if (const int64_t place = (n - i) / kBlock / 4 * kBlock; place >= kBlocksOfPlace * kBlock) {
-    for (const int64_t end = i + place; i < end; i += kBlock) {
-      for (int64_t k = 0; k < 4; ++k) f(i + k * place, kBlock);
+  if (const int64_t place = (n - i) / Block / 4 * Block; place >= kBlocksOfPlace * Block) {
+    const int64_t end = i + place;
+    for (; i < end; i += Block) {
+      for (int p = 0; p < 4; ++p) f(i + p * place, Block);
     }
     i += 3 * place;
   }
-  for (; i < n; i += kBlock) f(i, min_int(n - i, kBlock));
+  for (; i < n; i += Block) f(i, min_int(n - i, Block));
 }
 
 /// Elements before the first that is aligned to a cache line.
@@ -113,12 +114,24 @@ void fill_span(const ElementwiseSpan &span) {
   alignas(kCacheLine) char block[sizeof values];
   for (double &value : values) value = span.a;
   store_block(span.dst_dtype, block, values, kBlock);
-  for_blocks(span.n, misaligned_elements(span.dst, bytes), [&](int64_t i, int n) {
-    char *dst = at(span.dst, i * bytes);
-    if (span.streaming && n == kBlock) return stream_copy(dst, block, n * bytes);
-    std::memcpy(dst, block, byte_count(n, bytes));
-  });
-  if (span.streaming) stream_fence();
+  if (span.streaming) {
+    // In bytes, from a register: blocks of the same size for all dtypes.
+    constexpr int kBytes = kRowBytes;
+    const auto line = load_vector<Int32Vector>(block);
+    for_blocks<kBytes>(span.n * bytes, misaligned_elements(span.dst, 1), [&](int64_t i, int n) {
+      char *dst = at(span.dst, i);
+      if (n < kBytes) {
+        std::memcpy(dst, block, static_cast<size_t>(n));
+        return;
+      }
+#pragma GCC unroll 8
+      for (int k = 0; k < kBytes; k += kVectorBytes) stream_vector(dst + k, line);
+    });
+    return stream_fence();
+  }
+  for (int64_t i = 0; i < span.n; i += kBlock) {
+    std::memcpy(at(span.dst, i * bytes), block, byte_count(min_int(span.n - i, kBlock), bytes));
+  }
 }
 
 void elementwise(const ElementwiseSpan &span) {
