@@ -70,8 +70,8 @@ public final class Dl4jDigits {
   public static void main(String[] args) throws Exception {
     final Dataset all = Dataset.read(Path.of(args[0]));
     try (Context context = Context.cpu(1)) {
-      // One seed: DL4J's own products of HALF arrays are slow on a CPU.
-      Arms.compare("DL4J", 1, (arm, seed) -> train(context, all.split(Dataset.TRAIN_IMAGES, seed), arm, seed));
+      // Three seeds: DL4J's own products of HALF arrays are slow on a CPU, and one seed varies by a point from run to run.
+      Arms.compare("DL4J", 3, (arm, seed) -> train(context, all.split(Dataset.TRAIN_IMAGES, seed), arm, seed));
     }
     System.exit(0);
   }
