@@ -96,7 +96,8 @@ def goals(results):
     apply_huge = Goal(f"AdamW apply, {huge}{size_text(largest)}, against the best copy in them", [1.15])
     check_huge = Goal(f"check, {huge}{size_text(largest)}, against the best plain read in them", [0.95])
     elementwise = Goal(f"element-wise operations, {size_text(largest)}, against the best copy", [0.95])
-    loop = Goal(f"element-wise operations, {size_text(largest)}, against a bare loop of the same reads and writes", [0.95])
+    loop = Goal(f"element-wise operations, {size_text(largest)}, against a bare loop of the same reads and writes",
+                [0.95])
     zero = Goal(f"zeroing gradients, {size_text(largest)}, against the best fill", [0.95])
     diagnose = Goal(f"diagnosis, {size_text(largest)}, against the best plain read", [0.6])
     histogram = Goal(f"diagnosis with histogram, {size_text(largest)}, against the best plain read", [0.3])

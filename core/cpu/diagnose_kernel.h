@@ -74,7 +74,7 @@ struct Ordered<D, false> {
 /// The next elements as vectors of double, whose signs do not matter.
 template <typename D>
 struct Doubles {
-  static constexpr int kParts = sizeof(double) / sizeof(typename D::Value);
+  static constexpr int kParts = is_wide(D::kCode) ? 1 : 2;
   GSC_HD static void load(const typename D::Stored *p, DoubleVector (&out)[kParts]) {
     const auto value = Magnitudes<D>::load(p);
     if constexpr (kParts == 1) {

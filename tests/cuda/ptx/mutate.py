@@ -124,8 +124,8 @@ def main():
         sys.exit(__doc__)
     wrong = mutants = 0
     table = ["# Barriers and fences left out one by one", "",
-             f"Written by `scripts/ptx mutants`, with nvcc {nvcc_of(arguments[0])}. A mutant dies if a test fails or the machine",
-             "stops it; the run that did so is named.", ""]
+             f"Written by `scripts/ptx mutants`, with nvcc {nvcc_of(arguments[0])}. A mutant dies if a test fails or "
+             "the machine", "stops it; the run that did so is named.", ""]
     workers = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
     for executable in arguments:
         target = executable.rsplit(".", 1)[-1]
