@@ -34,7 +34,7 @@ def world_of_two(pair, reduce):
     params, grads = pair(4.0)
     scaler = gs.GradScaler(init_scale=4.0)
     scaler.set_reducer(reduce)
-    return scaler, gs.SGD(params, grads, lr=1.0), params
+    return scaler, gs.SGD(params, grads, lr=1.0), params, grads
 
 
 def test_a_reducer_sums_over_ranks(pair):
@@ -45,7 +45,7 @@ def test_a_reducer_sums_over_ranks(pair):
         # The other rank has the same finite gradients.
         values[0], values[1] = values[0] + 0, 2 * values[1]
 
-    scaler, optimizer, params = world_of_two(pair, reduce)
+    scaler, optimizer, params, _grads = world_of_two(pair, reduce)
     scaler.step_and_update(optimizer)
     assert seen == [[0.0, 8.0]] and params[0][0] == 0.0
     assert scaler.report(optimizer).grad_norm == 4.0
@@ -62,7 +62,7 @@ def test_a_reducer_that_fails_is_an_error_with_its_cause(pair):
     def reduce(values):
         raise ConnectionError("rank 3 is gone")
 
-    scaler, optimizer, params = world_of_two(pair, reduce)
+    scaler, optimizer, params, _grads = world_of_two(pair, reduce)
     with pytest.raises(gs.CallbackError, match="all_reduce failed") as caught:
         scaler.step(optimizer)
     assert isinstance(caught.value.__cause__, ConnectionError) and params[0][0] == 1.0
@@ -73,7 +73,7 @@ def test_a_reducer_that_fails_is_an_error_with_its_cause(pair):
 
 def test_a_reducer_cannot_keep_the_values(pair):
     kept = []
-    scaler, optimizer, _ = world_of_two(pair, kept.append)
+    scaler, optimizer, _, _grads = world_of_two(pair, kept.append)
     scaler.step_and_update(optimizer)
     with pytest.raises(ValueError, match="released"):
         kept[0][0] = 1.0
@@ -81,7 +81,7 @@ def test_a_reducer_cannot_keep_the_values(pair):
 
 def test_a_scaler_with_a_reducer_is_not_pickled(pair):
     import pickle
-    scaler, _, _ = world_of_two(pair, lambda values: None)
+    scaler, _, _, _ = world_of_two(pair, lambda values: None)
     with pytest.raises(TypeError, match="holds a reducer"):
         pickle.dumps(scaler)
     with pytest.raises(TypeError, match="reduce is 3; it must be callable or None"):

@@ -5,9 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np  # type: ignore[import-not-found, unused-ignore]
+
 from .. import trees
 from ..memory import DTYPES
 from ._untyped import jax, jnp
+
+# Not all that have a dtype: a Param of flax.nnx has that of the array in it.
+_ARRAYS = (jax.Array, np.ndarray, np.generic)
 
 
 def paired(name: str, found: Any, like: Any, like_name: str = "params") -> list[Any]:
@@ -27,7 +32,7 @@ def paired(name: str, found: Any, like: Any, like_name: str = "params") -> list[
 
 def require_floating(name: str, tree: Any) -> trees.Leaves:
     """The leaves of `tree`. TypeError, which names the key, unless the handlers take their dtypes."""
-    leaves = trees.flatten(tree, name, is_leaf=lambda value: hasattr(value, "dtype"), none_is_leaf=False)
+    leaves = trees.flatten(tree, name, is_leaf=lambda value: isinstance(value, _ARRAYS), none_is_leaf=False)
     for i, leaf in enumerate(leaves.values):
         dtype = str(jnp.result_type(leaf))
         if dtype not in DTYPES:
