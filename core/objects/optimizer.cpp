@@ -326,7 +326,7 @@ void Optimizer::require_inverse_scale(const StepScalars &scalars) const {
 void Optimizer::require_whole_check() const {
   if (lists_.grads->owner() == 0) return;
   const Iteration &it = lists_.grads->iteration;
-  if (it.stage != Stage::kReady || it.covered == 0 || it.covered == lists_.grads->plan().size()) return;
+  if (!it.is_checked_in_part()) return;
   fail(GSC_ERROR_BAD_STATE, "optimizer",
        "has gradients of which check_range has covered %lld of %lld tensors; check the rest or discard the list",
        static_cast<long long>(it.covered), static_cast<long long>(lists_.grads->plan().size()));

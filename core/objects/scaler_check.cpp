@@ -194,7 +194,7 @@ void Scaler::require_whole_checks(const TensorList *except) const {
     if (it.lost) {
       fail(GSC_ERROR_BAD_STATE, kNoArgument, "a list was left half done by a call that failed; discard it");
     }
-    if (list.get() == except || it.stage != Stage::kReady || it.covered == 0) continue;
+    if (list.get() == except || !it.is_checked_in_part()) continue;
     fail(GSC_ERROR_BAD_STATE, kNoArgument,
          "check_range has covered %lld of %lld tensors of a list; check the rest or discard the list",
          static_cast<long long>(it.covered), static_cast<long long>(list->plan().size()));

@@ -26,9 +26,12 @@ struct Iteration {
   bool norm_applied = false;   ///< the rule's norm has been applied in memory
   bool value_applied = false;  ///< the rule's value has been applied in memory
   bool lost = false;           ///< a call failed after it had done a part that cannot be undone
-  int64_t covered = 0;         ///< tensors looked at so far
+  int64_t covered = 0;         ///< tensors looked at so far; all: the stage has moved on, or the list is lost
   double fp64_limit = 0.0;     ///< the greatest of Plan::fp64_limit() that they were held against
   ClipRule rule{kNoClip, std::numeric_limits<double>::infinity(), false};
+
+  /// check_range has looked at some tensors and not at all.
+  [[nodiscard]] bool is_checked_in_part() const { return stage == Stage::kReady && covered > 0 && !lost; }
 };
 
 class Optimizer;

@@ -90,11 +90,7 @@ namespace Gradscaler.Tests
         });
         maker.Start();
         maker.Join();
-        for (int i = 0; i < 20; i++)
-        {
-          GC.KeepAlive(new float[1 << 16]);
-          Collect();
-        }
+        CollectOften();
         Assert.That(arrays.All(a => a.IsAlive), Is.True);
         Assert.That(listed.Span<float>()[3], Is.EqualTo(5f));
         Assert.That(list.Diagnose()[0].Amax, Is.EqualTo(5));
@@ -200,6 +196,16 @@ namespace Gradscaler.Tests
       GC.WaitForPendingFinalizers();
     }
 
+    /// <summary>With allocations between, which reuse what was freed.</summary>
+    private static void CollectOften()
+    {
+      for (int i = 0; i < 20; i++)
+      {
+        GC.KeepAlive(new float[1 << 16]);
+        Collect();
+      }
+    }
+
     /// <summary>The only reference to the arrays is the optimizer's.</summary>
     [Test]
     public void OptimizerKeepsArraysAlive()
@@ -211,11 +217,7 @@ namespace Gradscaler.Tests
         var maker = new Thread(() => optimizer = Forgetful(context, arrays));
         maker.Start();
         maker.Join();
-        for (int i = 0; i < 20; i++)
-        {
-          GC.KeepAlive(new float[1 << 16]);
-          Collect();
-        }
+        CollectOften();
         Assert.That(arrays.All(a => a.IsAlive), Is.True);
         optimizer.Step();
         Assert.That(((float[])arrays[0].Target)[99], Is.EqualTo(-2f));
