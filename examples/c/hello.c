@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The smallest training loop, on gradients that fp16 cannot hold: the loss is 1e-8 * |w|^2, so its gradient is 2e-8 * w,
- * and half of fp16's smallest number is 3e-8. Unscaled, every one of them would be flushed to zero. The 15 lines between
- * the marks are the example of the README. They link the library; digits/ loads it at run time instead.
+ * and half of fp16's smallest number is 3e-8. Unscaled, every one of them would be flushed to zero. The first
+ * lines of main are the example of the README. It links the library; digits/ loads it at run time instead.
  */
 #include <gradscaler/gradscaler.h>
 #include <math.h>
@@ -19,7 +19,6 @@ static void backward(void) {
 }
 
 int main(void) {
-  /* README { */
   gsc_context *ctx;
   gsc_tensor_list *params, *grads;
   gsc_optimizer *adamw;
@@ -35,7 +34,6 @@ int main(void) {
     gsc_scaler_step(scaler, adamw, NULL);            /* unscale and apply; skipped if one is inf or NaN */
     gsc_scaler_update(scaler, NULL);                 /* grow the scale, or back off */
   }
-  /* README } */
 
   float scale = 0.0f;
   gsc_scaler_get_scale_sync(scaler, &scale, NULL);

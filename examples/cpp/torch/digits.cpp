@@ -58,7 +58,6 @@ Result train(const Dataset &data, torch::Device device, const Arm &arm, double f
   const torch::Tensor order = torch::randperm(data.labels.size(0)).to(device);
   const torch::Tensor train = order.narrow(0, 0, kTrain), test = order.slice(0, kTrain);
 
-  // README {
   gradscaler::torch::AdamW adamw(model->parameters(), torch::optim::AdamWOptions(2e-3));
   gradscaler::torch::GradScaler scaler(device, {.growth_interval = 50, .enabled = arm.scaled});
   for (int step = 0; step < kSteps; ++step) {
@@ -74,7 +73,6 @@ Result train(const Dataset &data, torch::Device device, const Arm &arm, double f
     scaler.step(adamw);  // unscales and applies in one pass; skips if a gradient is inf or NaN
     scaler.update();     // grows the scale, or backs off
   }
-  // README }
 
   const torch::NoGradGuard no_grad;
   const torch::Tensor found = model->forward(data.pixels.index_select(0, test)).argmax(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code of docs/rust.md, which tests/java/page_snippets.py finds here word for word.
+// The code of docs/rust.md, which tests/support/page_snippets.py finds here word for word.
 
 /// The loss is the sum of the weights, so that every gradient is the scale.
 fn backward(overflows: bool, gradients: &mut [u16], scale: f32) {
