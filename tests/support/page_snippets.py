@@ -15,7 +15,8 @@ def lines(text):
 
 page, *names = sys.argv[1:]
 files = [lines(pathlib.Path(name).read_text(encoding="utf-8")) for name in names]
-blocks = re.findall(r"^```(?:c|cpp|csharp|java|python|rust|xml)\n(.*?)^```", pathlib.Path(page).read_text(encoding="utf-8"), re.M | re.S)
+blocks = re.findall(r"^```(?:c|cpp|csharp|java|python|rust|xml)\n(.*?)^```",
+                    pathlib.Path(page).read_text(encoding="utf-8"), re.M | re.S)
 missing = [block for block in blocks if not any(lines(block) in text for text in files)]
 for block in missing:
     print(f"{page}: in no test:\n{block}")
