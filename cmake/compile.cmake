@@ -51,6 +51,19 @@ if(GRADSCALER_STATIC_RUNTIME)
   endif()
 endif()
 
+# What is distributed with such a runtime has its license beside its own. zig.cmake names those of zig's; the exception of
+# GCC's asks for nothing.
+set(GSC_LICENSES ${PROJECT_SOURCE_DIR}/LICENSE)
+if(GSC_RUNTIME_LICENSES)
+  set(text "gradscaler is under the license in LICENSE. This build of it contains parts of the runtimes of its compiler, which are\nunder the following licenses.\n")
+  foreach(file ${GSC_RUNTIME_LICENSES})
+    file(READ ${file} license)
+    string(APPEND text "\n==============================================================================\n\n${license}")
+  endforeach()
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/LICENSE-runtime.txt CONTENT "${text}" @ONLY)
+  list(APPEND GSC_LICENSES ${PROJECT_BINARY_DIR}/LICENSE-runtime.txt)
+endif()
+
 # Keeps what is linked in from being exported. Not every linker has it; version scripts and export lists do the same.
 check_linker_flag(CXX "LINKER:--exclude-libs,ALL" GSC_LINKER_EXCLUDES_LIBS)
 set(GSC_EXCLUDE_LIBS $<$<BOOL:${GSC_LINKER_EXCLUDES_LIBS}>:LINKER:--exclude-libs,ALL>)

@@ -19,12 +19,12 @@ build_jars() { # <target>
     cmake --build "build/platforms/$1" --target gradscaler_java
 }
 
-# Checks the library in a jar: its exports, its dependencies, its glibc.
+# Checks a jar of natives: no paths of this machine; the exports, dependencies and glibc of its library.
 inspect_natives() { # <jar> <target>
   local folder=$work/natives/$2 library
   fresh "$folder" && python3 -m zipfile -e "$1" "$folder" &&
     library=$(find "$folder/io/github/gradscaler/natives/$2" -name '*gradscaler_jni*') &&
-    inspect "$library" exports --prefix Java_io_github_gradscaler_ && inspect "$library" needed &&
+    holds_no_paths "$folder" && inspect "$library" exports --prefix Java_io_github_gradscaler_ && inspect "$library" needed &&
     { [ -z "$glibc" ] || inspect "$library" floor --glibc "$glibc"; }
 }
 
@@ -53,7 +53,7 @@ jars() {
     if ! quietly "$name" build_jars "$target"; then
       report "$name" no "" "FAILED: the build"
     elif ! quietly "$name" inspect_natives "build/platforms/$target/java/$name" "$target"; then
-      report "$name" yes "" "FAILED: what its library needs or exports"
+      report "$name" yes "" "FAILED: what its library needs, exports or holds"
     else
       natives+=("$target")
       cp "build/platforms/$target/java/$name" "$out"

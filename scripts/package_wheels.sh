@@ -166,7 +166,7 @@ test_wheel() { # <wheel> <target>
   log=${name%.whl}
   fresh "$empty"
   python3 -m zipfile -e "$wheel" "$empty/unpacked"
-  quietly "$log" inspect_wheel "$empty/unpacked" || { report "$name" yes "" "FAILED: what its files need"; return; }
+  { quietly "$log" inspect_wheel "$empty/unpacked" && quietly "$log" holds_no_paths "$empty/unpacked"; } || { report "$name" yes "" "FAILED: what its files need or hold"; return; }
   if [ "$runs_on" = here ]; then test_wheel_here; else test_wheel_there "$2"; fi
 }
 

@@ -17,9 +17,7 @@ file(COPY ${LICENSE} DESTINATION ${project}/src/main/resources/META-INF)
 file(COPY ${POM} DESTINATION ${project})
 list(APPEND sources ${SOURCES}/module-info.java)
 
-function(run)
-  execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/jar.cmake)
 
 # The options of maven-compiler-plugin, which makes the same class files.
 run(${JAVAC} --release 11 -g --module-version ${VERSION} -Xlint:all -Werror -encoding UTF-8 -d ${classes} ${sources})
@@ -31,9 +29,9 @@ endif()
 file(COPY ${project}/src/main/resources/META-INF DESTINATION ${classes})
 set(prefix ${OUTPUT}/gradscaler-${VERSION})
 file(WRITE ${OUTPUT}/manifest.txt "Implementation-Title: gradscaler\nImplementation-Version: ${VERSION}\nMulti-Release: true\n")
-run(${JAR} --create --file ${prefix}.jar --manifest ${OUTPUT}/manifest.txt -C ${classes} .)
-run(${JAR} --create --file ${prefix}-sources.jar -C ${project}/src/main/java .
+jar(${prefix}.jar --manifest ${OUTPUT}/manifest.txt -C ${classes} .)
+jar(${prefix}-sources.jar -C ${project}/src/main/java .
     -C ${project}/src/main/resources META-INF/LICENSE)
 run(${JAVADOC} -quiet -Xdoclint:all -Werror -encoding UTF-8 -notimestamp --release 11 -d ${javadoc}
     -windowtitle "gradscaler ${VERSION}" ${sources})
-run(${JAR} --create --file ${prefix}-javadoc.jar -C ${javadoc} .)
+jar(${prefix}-javadoc.jar -C ${javadoc} .)

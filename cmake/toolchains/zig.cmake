@@ -18,6 +18,15 @@ find_program(GRADSCALER_ZIG NAMES zig HINTS ${zig_of_setup})
 if(NOT GRADSCALER_ZIG)
   message(FATAL_ERROR "zig was not found; scripts/setup zig installs it, or set GRADSCALER_ZIG")
 endif()
+# The licenses of what zig links in, which packages pass on: its compiler-rt, LLVM's C++ runtime, MinGW-w64's C runtime.
+execute_process(COMMAND ${GRADSCALER_ZIG} env WORKING_DIRECTORY / OUTPUT_VARIABLE zig_env)
+if(zig_env MATCHES "lib_dir[^\n\"]*[=:] *\"([^\"]*)\"")
+  file(REAL_PATH ${CMAKE_MATCH_1} zig_lib BASE_DIRECTORY /)
+  set(GSC_RUNTIME_LICENSES ${zig_lib}/../LICENSE ${zig_lib}/libcxx/LICENSE.TXT)
+  if(CMAKE_SYSTEM_NAME STREQUAL "Windows")
+    list(APPEND GSC_RUNTIME_LICENSES ${zig_lib}/libc/mingw/COPYING)
+  endif()
+endif()
 # zig compiles the C and C++ runtimes for every combination of options, a minute each: with these the checks of CMake
 # take those of a release. -s leaves out the symbols of the runtime, which are most of the file.
 set(options -target ${GRADSCALER_TARGET} -O2 -s)
@@ -35,6 +44,10 @@ endforeach()
 set(CMAKE_AR ${CMAKE_BINARY_DIR}/zig-ar)
 set(CMAKE_RANLIB ${CMAKE_BINARY_DIR}/zig-ranlib)
 set(CMAKE_RC_COMPILER ${CMAKE_BINARY_DIR}/zig-rc)
+
+# Here is no install_name_tool, which would take the path of the build out of a library for macOS.
+set(CMAKE_INSTALL_NAME_DIR "@rpath")
+set(CMAKE_BUILD_WITH_INSTALL_NAME_DIR ON)
 
 if(NOT CMAKE_FIND_ROOT_PATH)
   set(CMAKE_FIND_ROOT_PATH ${CMAKE_BINARY_DIR}/nothing-of-this-machine)

@@ -6,7 +6,8 @@ exports: its dynamic symbols are exactly the functions of capi/functions.txt and
          version GSC_1; or, with --prefix, all start with that, except outside of ELF, where a name belongs to its
          library, for functions of the C ABI.
 needed:  it needs only libc, libm, libpthread and libdl (and libstdc++ and libgcc_s when the build links those shared);
-         on Windows kernel32 and the C runtime, on macOS libSystem.
+         on Windows kernel32 and the C runtime, on macOS libSystem. There its install name is relative to the folders
+         that its user names, it names none itself, and for arm64 it is signed, without which it would not be loaded.
 floor:   it, or any other ELF file, asks for no symbol newer than those of glibc --glibc.
 Exit status 77 means that the check does not apply, with the reason printed.
 """
@@ -15,7 +16,7 @@ import re
 import subprocess
 import sys
 
-from library_file import format_of, read_macho, read_pe
+from library_file import format_of, macho_identity, read_macho, read_pe
 
 VERSION_NODE = "GSC_1"
 
@@ -64,6 +65,17 @@ def exports(arguments):
     return problems
 
 
+def macho_problems(library):
+    name, folders, oldest, signed, arm64 = macho_identity(library)
+    print(f"install name {name}, macOS {oldest} or newer, {'signed' if signed else 'not signed'}")
+    problems = [f"searches {folder}" for folder in folders]
+    if name is None or not re.fullmatch(r"@rpath/libgradscaler[\w.]*\.dylib", name):
+        problems.append(f"install name {name}")
+    if oldest != "11.0":
+        problems.append(f"needs macOS {oldest}")
+    return problems + (["not signed, which arm64 requires"] if arm64 and not signed else [])
+
+
 def needed(arguments):
     if arguments.sanitizers:
         print(f"left out: this build links the run time of sanitizers ({arguments.sanitizers})")
@@ -74,7 +86,8 @@ def needed(arguments):
         allowed = {"pe": r"(?i)(kernel32|msvcrt|api-ms-win-crt-[a-z]+-l1-1-0)\.dll",
                    "macho": r"/usr/lib/libSystem\.B\.dylib"}[kind]
         print(f"needs {', '.join(libraries)}")
-        return [f"needs {name}" for name in libraries if not re.fullmatch(allowed, name)]
+        problems = [f"needs {name}" for name in libraries if not re.fullmatch(allowed, name)]
+        return problems + (macho_problems(arguments.library) if kind == "macho" else [])
     text = output_of(arguments.readelf, "-d", arguments.library)
     libraries = re.findall(r"\(NEEDED\).*\[(.*)\]", text)
     allowed = r"(libc|libm|libpthread|libdl|ld-linux[-\w]*)\.so(\.\d+)*"

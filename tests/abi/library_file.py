@@ -49,13 +49,36 @@ def read_pe(path):
     return names, needed
 
 
+def _macho_commands(data):
+    at = 32
+    for _ in range(struct.unpack_from("<I", data, 16)[0]):
+        command, size = struct.unpack_from("<II", data, at)
+        yield command, at
+        at += size
+
+
+def macho_identity(path):
+    """(install name, folders searched for libraries, oldest macOS, whether it is signed, whether it is for arm64)"""
+    data = pathlib.Path(path).read_bytes()
+    name, folders, oldest, signed = None, [], None, False
+    for command, at in _macho_commands(data):
+        if command == 0xD:  # LC_ID_DYLIB
+            name = _string(data, at + struct.unpack_from("<I", data, at + 8)[0])
+        elif command == 0x8000001C:  # LC_RPATH
+            folders.append(_string(data, at + struct.unpack_from("<I", data, at + 8)[0]))
+        elif command == 0x32:  # LC_BUILD_VERSION
+            version = struct.unpack_from("<I", data, at + 12)[0]
+            oldest = f"{version >> 16}.{version >> 8 & 255}"
+        elif command == 0x1D:  # LC_CODE_SIGNATURE
+            signed = True
+    return name, folders, oldest, signed, struct.unpack_from("<I", data, 4)[0] == 0x0100000C
+
+
 def read_macho(path):
     """(exported names without their underscore, paths of needed libraries)"""
     data = pathlib.Path(path).read_bytes()
-    commands = struct.unpack_from("<I", data, 16)[0]
-    names, needed, at = set(), [], 32
-    for _ in range(commands):
-        command, size = struct.unpack_from("<II", data, at)
+    names, needed = set(), []
+    for command, at in _macho_commands(data):
         if command & 0x7FFFFFFF in (0xC, 0x18, 0x1F):  # LC_LOAD_DYLIB, _WEAK_, LC_REEXPORT_DYLIB
             needed.append(_string(data, at + struct.unpack_from("<I", data, at + 8)[0]))
         elif command == 0x2:  # LC_SYMTAB
@@ -65,5 +88,4 @@ def read_macho(path):
                 # External, defined, not private to the library, not of a debugger.
                 if kind & 0x01 and kind & 0x0E and not kind & 0xF0:
                     names.add(_string(data, strings + name).removeprefix("_"))
-        at += size
     return names - {"__dso_handle", "_mh_dylib_header"}, needed  # of the linker, in every image
