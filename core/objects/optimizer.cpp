@@ -176,11 +176,21 @@ void Optimizer::make_state() {
     lists_.state[slot] = context_->make<TensorList>(context_, tensors.data(), params.size(), Names(context_->memory()),
                                                     std::move(memory));
   }
-  const double start = options_[0].initial_accumulator_value;
-  if (variant_ == Variant::kAdagrad && start != 0.0) {
-    context_->backend().elementwise({Elementwise::kFill, nullptr, &lists_.state[0]->plan(), start, 0.0, nullptr},
-                                    context_->backend().setup_stream());
-  }
+  made_state_ = true;
+  if (options_[0].initial_accumulator_value != 0.0) fill_first_state(0, params.size(), options_[0]);
+}
+
+void Optimizer::fill_first_state(int64_t first, int64_t count, const gsc_optimizer_options &options) {
+  if (variant_ != Variant::kAdagrad) return;
+  Vec<gsc_tensor> sums(context_->memory());
+  sums.reserve(static_cast<std::size_t>(count));
+  for (int64_t i = first; i < first + count; ++i) sums.push_back(lists_.state[0]->at(i));
+  Backend &backend = context_->backend();
+  Plan plan(context_->memory());
+  plan.build(sums.data(), count, backend.wanted_tasks());
+  backend.elementwise({Elementwise::kFill, nullptr, &plan, options.initial_accumulator_value, 0.0, nullptr},
+                      backend.setup_stream());
+  backend.finish_setup();
 }
 
 void Optimizer::require_group(int32_t group) const {
@@ -226,6 +236,14 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
          static_cast<long long>(first), static_cast<long long>(count),
          static_cast<long long>(taken - group_of_.begin()), *taken);
   }
+  const double start = options_[0].initial_accumulator_value;
+  const bool starts_elsewhere =
+      variant_ == Variant::kAdagrad && made_state_ && options.initial_accumulator_value != start;
+  if (starts_elsewhere && used_state_) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("initial_accumulator_value"),
+         "is %g, but the state began at %g and has been used since; add the group before the first step",
+         options.initial_accumulator_value, start);
+  }
   const std::size_t groups = options_.size() + 1;
   options_.reserve(groups);
   device_lrs_.reserve(groups);
@@ -244,6 +262,7 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
   swap_arrays();
   try {
     upload_groups();
+    if (starts_elsewhere) fill_first_state(first, count, options);
   } catch (...) {
     swap_arrays();
     std::fill(begin, begin + count, 0);
@@ -259,9 +278,9 @@ void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options,
   validate_group(options);
   const auto g = static_cast<std::size_t>(group);
   const gsc_optimizer_options &old = options_[g];
-  if (group == 0 && slot_count_ > 0 && (old.momentum == 0.0) != (options.momentum == 0.0)) {
+  if ((old.momentum == 0.0) != (options.momentum == 0.0)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
-         "is %g, but whether group 0 has momentum is fixed at creation", options.momentum);
+         "is %g, but whether group %d has momentum is fixed at creation", options.momentum, group);
   }
   write_group(group, options, device_lrs_[g], stream);
   options_[g] = options;
@@ -343,6 +362,7 @@ void Optimizer::step(const StepScalars &scalars, gsc_stream stream) {
   require_learning_rates();
   require_inverse_scale(scalars);
   require_whole_state();
+  used_state_ = true;
   const uint32_t flags = options_[0].flags;
   ApplyJob job{};
   job.variant = variant_;
@@ -391,6 +411,7 @@ void Optimizer::validate_steps(int64_t applied, int64_t skipped) {
 void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
   validate_steps(applied, skipped);
   const OptimizerRecord record{applied, skipped};
+  used_state_ = true;
   context_->backend().write(record_.as<OptimizerRecord>(), &record, sizeof record, stream);
 }
 

@@ -85,6 +85,8 @@ class Optimizer final : public Object {
   template <typename F>
   void for_each_list(const F &f) const;
   void make_state();
+  /// What the state of tensors [first, first + count) begins with, if that is not 0.
+  void fill_first_state(int64_t first, int64_t count, const gsc_optimizer_options &options);
   /// Writes a group to the device; options_ and device_lrs_ are the caller's to change, afterwards.
   void write_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
   void require_inverse_scale(const StepScalars &scalars) const;
@@ -101,6 +103,8 @@ class Optimizer final : public Object {
   int32_t slot_count_;
   bool narrows_ = false;
   bool half_loaded_ = false;            ///< the last load_sync failed on the device
+  bool made_state_ = false;             ///< the state is not the caller's ...
+  bool used_state_ = false;             ///< ... and may hold more than it began with
   Vec<gsc_optimizer_options> options_;  ///< per group
   Vec<const float *> device_lrs_;       ///< per group
   Vec<int32_t> group_of_;               ///< per tensor

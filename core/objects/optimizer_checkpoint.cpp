@@ -151,6 +151,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   // There is no memory for a second copy of the state: if the device fails in between, nothing but another load is
   // allowed.
   half_loaded_ = true;
+  used_state_ = true;
   backend.write_sync(record_.as<OptimizerRecord>(), &steps, sizeof steps, stream);
   for_each_state(*this, params.size(), [&](const Tensor &t, int64_t position) {
     if (t.count > 0) backend.write_sync(t.data, in + position, tensor_bytes(t), stream);

@@ -249,6 +249,7 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
 void Scaler::update(gsc_stream stream) {
   if (!enabled()) {
     discard_all();
+    wait_for_lists(stream);  // which lets go of them
     return;
   }
   require_whole_checks(nullptr);

@@ -233,6 +233,23 @@ TEST_F(BadInputOptimizer, WhatMustStay) {
   expect_bad("kind", [](gsc_optimizer_options &o) { o.kind = GSC_LION; });
 }
 
+/// A buffer without momentum holds no average: PyTorch would begin it anew.
+TEST_F(BadInputOptimizer, MomentumStaysOrStaysOutInEveryGroup) {
+  gsc_optimizer_options options = optimizer_options(GSC_SGD), plain = options;
+  options.momentum = 0.9;
+  for (const bool has : {true, false}) {
+    const Optimizer optimizer = make_optimizer(context_, options, params_, grads_);
+    const gsc_optimizer_options &given = has ? options : plain, &other = has ? plain : options;
+    int32_t group = 0;
+    ASSERT_GSC_OK(gsc_optimizer_add_group(optimizer.get(), 0, 1, &given, &group));
+    EXPECT_GSC_ERROR(gsc_optimizer_set_options(optimizer.get(), group, &other, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                     "options.momentum is", "group 1");
+    gsc_optimizer_options changed = given;
+    changed.momentum *= 0.5;
+    EXPECT_GSC_OK(gsc_optimizer_set_options(optimizer.get(), group, &changed, nullptr));
+  }
+}
+
 TEST_F(BadInputOptimizer, NullHandles) {
   const Optimizer optimizer = make_optimizer(context_, optimizer_options(GSC_ADAMW), params_, grads_);
   gsc_optimizer *const o = optimizer.get();

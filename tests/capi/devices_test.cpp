@@ -235,6 +235,36 @@ TEST(Devices, DisabledScaler) {
   EXPECT_EQ(applied_steps(job.trainers[0]->optimizer()), 1);
 }
 
+/// Lists that are made anew in every iteration would else stay until the scaler goes.
+TEST(Devices, ADisabledScalerLetsGoOfItsListsAtUpdate) {
+  int64_t live = 0;
+  gsc_context_options counting = GSC_CONTEXT_OPTIONS_INIT;
+  counting.num_threads = 1;
+  counting.allocate = [](void *user, int64_t bytes, int64_t alignment) {
+    ++*static_cast<int64_t *>(user);
+    return ::operator new(static_cast<size_t>(bytes), std::align_val_t(static_cast<size_t>(alignment)), std::nothrow);
+  };
+  counting.release = [](void *user, void *memory, int64_t, int64_t alignment) {
+    --*static_cast<int64_t *>(user);
+    ::operator delete(memory, std::align_val_t(static_cast<size_t>(alignment)));
+  };
+  counting.allocator_user = &live;
+  gsc_context *created = nullptr;
+  ASSERT_GSC_OK(gsc_context_create(&counting, &created));
+  const Context home = make_context(), there(created);
+  gsc_scaler_options disabled = scaler_options();
+  disabled.enabled = 0;
+  const Scaler scaler = make_scaler(home, disabled);
+  const int64_t before = live;
+  for (int iteration = 0; iteration < 3; ++iteration) {
+    Buffer grads(GSC_FP32, 4);
+    const List g = make_list(there, grads);
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), g.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  }
+  EXPECT_EQ(live, before);
+}
+
 TEST(Devices, StepAndUpdateNeedsTheScalersOwnDevice) {
   Job job(2);
   EXPECT_GSC_ERROR(gsc_scaler_step_and_update(job.scaler.get(), job.trainers[1]->get(), nullptr),

@@ -52,7 +52,7 @@ struct Page {
     switch (o.kind) {
       case GSC_SGD: {
         const T LR = static_cast<T>(o.lr), W = static_cast<T>(t == 1 || o.momentum == 0 ? 1 : 1 - o.dampening);
-        g = fma_(wd, p, g);
+        if (wd != 0) g = fma_(wd, p, g);
         T b = g;
         if (o.momentum != 0) b = s[0] = fma_(W, g, times(momentum, s[0]));
         p = fma_(-LR, (o.flags & GSC_OPTIMIZER_NESTEROV) != 0 ? fma_(momentum, b, g) : b, p);
@@ -62,18 +62,18 @@ struct Page {
       case GSC_ADAMW: {
         const T LR = static_cast<T>(o.lr / (1 - power(o.beta1, t)));
         const T S = static_cast<T>(std::sqrt(1 - power(o.beta2, t)));
-        if (o.kind == GSC_ADAM) g = fma_(wd, p, g);
+        if (o.kind == GSC_ADAM && wd != 0) g = fma_(wd, p, g);
         if (o.kind == GSC_ADAMW) p = times(p, K);
         s[0] = lerp(s[0], g, B1);
         s[1] = fma_(times(B2, g), g, times(b2, s[1]));
         T w = s[1];
-        if ((o.flags & GSC_OPTIMIZER_AMSGRAD) != 0) w = s[2] = s[1] > s[2] ? s[1] : s[2];
+        if ((o.flags & GSC_OPTIMIZER_AMSGRAD) != 0) w = s[2] = s[1] <= s[2] ? s[2] : s[1];
         p = p - times(LR, s[0]) / (std::sqrt(w) / S + eps);
         return;
       }
       case GSC_ADAGRAD: {
         const T LR = static_cast<T>(o.lr / (1 + times(static_cast<double>(t - 1), o.lr_decay)));
-        g = fma_(wd, p, g);
+        if (wd != 0) g = fma_(wd, p, g);
         s[0] = fma_(g, g, s[0]);
         p = p - times(LR, g) / (std::sqrt(s[0]) + eps);
         return;

@@ -197,6 +197,46 @@ TEST(OptimizerState, AdagradStartsAtItsInitialValue) {
   }
 }
 
+TEST(OptimizerState, AdagradStartsAtTheInitialValueOfTheGroup) {
+  const Context context = make_context();
+  gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
+  options.initial_accumulator_value = 0.25;
+  Trainer trainer(context, {.options = options, .counts = {3, 5000, 0, 20}});
+  gsc_optimizer_options other = options;
+  const auto expect_sums = [&](std::initializer_list<float> wanted) {
+    size_t i = 0;
+    for (const float want : wanted) {
+      const gsc_tensor tensor = trainer.state_tensor(0, i++);
+      for (int64_t j = 0; j < tensor.count; ++j) ASSERT_EQ(static_cast<float *>(tensor.data)[j], want);
+    }
+  };
+  other.initial_accumulator_value = 4.0;
+  ASSERT_GSC_OK(gsc_optimizer_add_group(trainer.get(), 1, 2, &other, nullptr));
+  expect_sums({0.25f, 4.0f, 0.0f, 0.25f});
+  // Once there are sums, another beginning would throw them away.
+  ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+  EXPECT_GSC_ERROR(gsc_optimizer_add_group(trainer.get(), 3, 1, &other, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "options.initial_accumulator_value is 4", "0.25");
+  other.initial_accumulator_value = 0.25;
+  ASSERT_GSC_OK(gsc_optimizer_add_group(trainer.get(), 3, 1, &other, nullptr));
+  expect_sums({0.25f, 4.0f, 0.0f, 0.25f});
+}
+
+TEST(OptimizerState, AdagradLeavesTheCallersStateAsItIs) {
+  const Context context = make_context();
+  Buffer params(GSC_FP32, 4), grads(GSC_FP32, 4), sums(GSC_FP32, 4);
+  sums.fill(2.0);
+  const List p = make_list(context, params), g = make_list(context, grads), s = make_list(context, sums);
+  gsc_tensor_list *state[] = {s.get()};
+  gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
+  gsc_optimizer *made = nullptr;
+  ASSERT_GSC_OK(gsc_optimizer_create(context.get(), &options, p.get(), g.get(), nullptr, state, 1, &made));
+  const Optimizer optimizer(made);
+  options.initial_accumulator_value = 4.0;
+  ASSERT_GSC_OK(gsc_optimizer_add_group(made, 0, 1, &options, nullptr));
+  for (const double sum : sums.values()) EXPECT_EQ(sum, 2.0);
+}
+
 TEST(OptimizerState, SgdWithoutMomentumHasNone) {
   const Context context = make_context();
   Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {3}});

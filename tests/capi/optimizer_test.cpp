@@ -246,6 +246,45 @@ TEST(OptimizerLearningRate, FromHostAndFromADeviceWord) {
   expect_rate(0.01);
 }
 
+/// An entry of -inf, as in a mask, is moved by its gradient alone: 0 * inf would make it NaN. PyTorch leaves the decay
+/// out, too.
+TEST(OptimizerWeightDecay, OfZeroDoesNotReadTheParameter) {
+  const Context context = make_context();
+  for (const auto &[name, given] : variants()) {
+    SCOPED_TRACE(name);
+    gsc_optimizer_options options = given;
+    options.weight_decay = 0.0;
+    if (options.kind == GSC_LAMB) continue;  // whose norms are of all parameters
+    for (const int32_t dtype : {GSC_FP32, GSC_FP64, GSC_FP16}) {
+      Trainer trainer(context, {.options = options, .counts = {130}, .param_dtype = dtype});
+      trainer.params()[0].set(0, -kInf);
+      trainer.params()[0].set(129, kInf);
+      trainer.grads()[0].fill(1.0);
+      for (const int64_t i : {0, 129}) trainer.grads()[0].set(i, 0.0);
+      for (int step = 0; step < 2; ++step) ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+      EXPECT_EQ(trainer.params()[0].get(0), -kInf) << dtype_name(dtype);
+      EXPECT_EQ(trainer.params()[0].get(129), kInf) << dtype_name(dtype);
+    }
+  }
+}
+
+/// The largest of what is seen is NaN if a NaN is, as torch.maximum has it.
+TEST(OptimizerAmsgrad, KeepsANan) {
+  const Context context = make_context();
+  for (const int32_t kind : {GSC_ADAM, GSC_ADAMW}) {
+    gsc_optimizer_options options = optimizer_options(kind);
+    options.flags = GSC_OPTIMIZER_AMSGRAD;
+    Trainer trainer(context, {.options = options, .counts = {70}});
+    trainer.grads()[0].fill(1.0);
+    ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+    trainer.grads()[0].set(69, kNan);
+    ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+    const auto *largest = static_cast<const float *>(trainer.state_tensor(2, 0).data);
+    EXPECT_TRUE(std::isnan(largest[69]));
+    EXPECT_GT(largest[68], 0.0f);
+  }
+}
+
 TEST(OptimizerZeroGrads, ZeroesAndNothingElse) {
   const Context context = make_context();
   Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .grad_dtypes = kAllDtypes});

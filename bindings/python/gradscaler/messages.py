@@ -13,7 +13,7 @@ from .trees import Leaves
 _FIELDS = (
     (r"options\.flags has NESTEROV, which needs", "nesterov needs"),
     (r"options\.flags has both ZERO_GRADS and WRITE_GRADS", "zero_grads and write_grads exclude each other"),
-    (r"options\.(momentum is [^:]*): whether group 0 has", r"\1: whether param group 0 has"),
+    (r"options\.(momentum is [^:]*): whether group (\d+) has", r"\1: whether param group \2 has"),
     (r"options\.beta1\b", "betas[0]"),
     (r"options\.beta2\b", "betas[1]"),
     (r"\boptions\.", ""),

@@ -20,7 +20,7 @@ struct Adagrad {
 
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
-    g = multiply_add(c.weight_decay, p, g);
+    g = decay_gradient(g, p, c);
     const T sum = multiply_add(g, g, state[0]);
     state[0] = sum;
     p = p - (c.lr * g) / (square_root(sum) + c.eps);

@@ -33,14 +33,14 @@ struct AdamFamily : AdamRule {
     if (Decoupled) {
       weight = weight * c.keep;
     } else {
-      g = multiply_add(c.weight_decay, weight, g);
+      g = decay_gradient(g, weight, c);
     }
     const T m = interpolate(state[0], g, c.one_minus_beta1);
     T v = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[1]);
     state[0] = m;
     state[1] = v;
     if constexpr (Amsgrad) {
-      v = v > state[2] ? v : state[2];
+      v = v <= state[2] ? state[2] : v;  // a NaN is kept
       state[2] = v;
     }
     p = weight - (c.lr * m) / (square_root(v) / c.sqrt_bias2 + c.eps);

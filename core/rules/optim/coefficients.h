@@ -89,6 +89,13 @@ GSC_HD T interpolate(T from, T to, T weight) {
   return multiply_add(near ? weight : weight - T(1), to - from, near ? from : to);
 }
 
+/// The gradient with weight decay in it. None is none: 0 times a parameter of inf would be NaN.
+template <typename T>
+GSC_HD T decay_gradient(T g, T param, const Coefficients<T> &c) {
+  const T decayed = multiply_add(c.weight_decay, param, g);
+  return c.weight_decay != T(0) ? decayed : g;
+}
+
 /// The fields every optimizer shares; `step` counts from 1.
 GSC_HD Coefficients<double> common_coefficients(const Hyper &h, double lr, bool maximize) {
   Coefficients<double> c{};

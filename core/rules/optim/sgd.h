@@ -22,7 +22,7 @@ struct Sgd : SgdRule {
   static constexpr int kStates = 0;
   template <typename T>
   GSC_HD static void update(T &p, T *, T g, const Coefficients<T> &c) {
-    g = multiply_add(c.weight_decay, p, g);
+    g = decay_gradient(g, p, c);
     p = multiply_add(-c.lr, g, p);
   }
 };
@@ -34,7 +34,7 @@ struct SgdMomentum : SgdRule {
   static constexpr uint32_t kFlag = Nesterov ? GSC_OPTIMIZER_NESTEROV : 0;
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
-    g = multiply_add(c.weight_decay, p, g);
+    g = decay_gradient(g, p, c);
     const T buffer = multiply_add(c.grad_weight, g, c.momentum * state[0]);
     state[0] = buffer;
     p = multiply_add(-c.lr, Nesterov ? multiply_add(c.momentum, buffer, g) : buffer, p);
