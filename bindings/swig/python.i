@@ -7,6 +7,7 @@
 %{
 #include "intake.h"
 #include "torch_look.h"
+#include "torch_raw.h"
 #include "torch_threads.h"
 
 /* Exception classes by status, set once by set_error_classes. */
@@ -114,6 +115,14 @@ static PyObject *torch_same(PyObject *api, PyObject *lists, PyObject *tensors, P
                             PyObject *grads, PyObject *type, PyObject *parameter) {
   return gsc_torch_same(api, lists, tensors, params, addresses, grads, type, parameter);
 }
+static PyObject *torch_raw_address(PyObject *tensor) { return gsc_torch_raw_address(tensor); }
+static PyObject *torch_raw_fields(PyObject *tensor) { return gsc_torch_raw_fields(tensor); }
+static PyObject *torch_raw_behind(PyObject *tensor) { return gsc_torch_raw_behind(tensor); }
+static PyObject *torch_raw_record(PyObject *params, PyObject *types, PyObject *plain, PyObject *absent) {
+  return gsc_torch_raw_record(params, types, plain, absent);
+}
+static PyObject *torch_raw_same(PyObject *record, PyObject *lists) { return gsc_torch_raw_same(record, lists); }
+static PyObject *torch_raw_bump(PyObject *tensors) { return gsc_torch_raw_bump(tensors); }
 %}
 
 %define GSC_RAISE_PENDING

@@ -13,9 +13,19 @@ from conftest import library
 torch = library("torch")
 
 from gradscaler import torch as gst  # noqa: E402
+from gradscaler.torch import _raw  # noqa: E402
 from test_torch_optim import close, params_of, set_grads  # noqa: E402
 
-#: Three blocks of torch_look.c, of which these are the edges.
+
+
+@pytest.fixture(autouse=True, params=["raw", "asked"])
+def inspected(request, monkeypatch):
+    """Tensors inspected in memory, where that is known, and by asking PyTorch."""
+    if request.param == "asked":
+        monkeypatch.setattr(_raw, "known", lambda: None)
+
+
+#: Three blocks of torch_look.c, of which these are the edges; torch_raw.c's are half as long.
 MANY, EDGES = 130, (0, 63, 64, 129)
 
 
@@ -218,3 +228,25 @@ def test_betas_of_tensors_that_change_in_place():
             optimizer.step()
         found.append(params)
     close(*found)
+
+
+def test_modes_may_make_other_gradients():
+    """Which nobody holds but who read them."""
+    class Twice(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            found = function(*args, **(kwargs or {}))
+            return 2 * found if function == torch.Tensor.grad.__get__ else found
+
+    found = []
+    for kind in (gst.SGD, torch.optim.SGD):
+        p = torch.nn.Parameter(torch.zeros(2))
+        optimizer = kind([p], lr=1.0)
+        for step in range(4):
+            p.grad = torch.ones(2)
+            if step == 3:
+                with Twice():
+                    optimizer.step()
+            else:
+                optimizer.step()
+        found.append(p.detach())
+    assert torch.equal(*found) and found[0][0] == -5

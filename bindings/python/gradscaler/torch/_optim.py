@@ -22,6 +22,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper, torch_memory
 from .._native import native, real
+from . import _raw
 from ._check import Check, Checker, StepReport
 from ._held import is_direct, is_state_held
 from ._plan import Key, Looked, Member, Plan, exchange_api, look
@@ -249,7 +250,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._behind = True
         # Before the step, which leaves nothing of them in the caches.
         for plan in self._active:
-            torch.autograd.graph.increment_version(plan.written)
+            _raw.increment_version(plan.written)
         for plan in self._active:
             plan.step(_scalar(inv_scale, plan), _scalar(found_inf, plan))
         self._mark_written()
@@ -474,6 +475,9 @@ class _Seen:
         self.structure = structure
         self._params, grads_seen = self._look(params, grads)
         self._grads = grads_seen.layout
+        self._record = None if self.sharded else _raw.record(params, self._params.addresses, grads_seen.addresses)
+        # Where nobody else may hold them.
+        self._made = grads if _raw.are_grads_replaced() else None
 
     def _look(self, params: list[Any], grads: list[Any]) -> tuple[Looked, Looked]:
         if self.sharded:
@@ -483,8 +487,14 @@ class _Seen:
     def addresses(self, groups: list[dict[str, Any]]) -> bytes | None:
         """Where the gradients are now; None if anything else is not what it was."""
         lists = [group["params"] for group in groups]
+        self._made = None
+        replaced = _raw.are_grads_replaced()
+        unchanged = None if self._record is None or replaced else _raw.same(self._record, lists)
+        if unchanged is not None:
+            return unchanged
+        # In doubt PyTorch is asked.
         exchange = exchange_api()
-        if exchange is not None and isinstance(self._params.layout, bytes) and isinstance(self._grads, bytes) and (
+        if exchange is not None and not replaced and isinstance(self._params.layout, bytes) and isinstance(self._grads, bytes) and (
                 not self.sharded):
             found: bytes | None = native.torch_same(exchange, lists, self.tensors, *self._params, self._grads,
                                                     torch.Tensor, torch.nn.Parameter)
@@ -492,7 +502,10 @@ class _Seen:
         params = [p for found in lists for p in found]
         if len(params) != len(self.tensors) or not all(map(operator.is_, self.tensors, params)):
             return None
-        params_seen, grads_seen = self._look(params, [p.grad for p in params])
+        grads = [p.grad for p in params]
+        if replaced:
+            self._made = grads
+        params_seen, grads_seen = self._look(params, grads)
         return grads_seen.addresses if params_seen == self._params and grads_seen.layout == self._grads else None
 
 
