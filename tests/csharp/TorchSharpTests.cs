@@ -40,6 +40,8 @@ namespace Gradscaler.Tests
         get { return Type; }
       }
 
+      public override torch.Tensor grad { get; set; }
+
       public override bool is_neg()
       {
         return Negated;
@@ -92,6 +94,17 @@ namespace Gradscaler.Tests
       Refused("of type Float16", () => TorchSharpTensors.Tensor(new Fake { Type = torch.ScalarType.Float16 }));
       Refused("not contiguous", () => TorchSharpTensors.Tensor(new Fake { Contiguous = false }));
       Refused("negated view", () => TorchSharpTensors.Tensor(new Fake { Negated = true }));
+    }
+
+    [Test]
+    public void AParameterWithoutAGradientIsRefused()
+    {
+      using (Context context = Context.Cpu(1))
+      using (var list = new TensorList(context, TorchSharpTensors.Tensor(new Fake())))
+      {
+        TorchSharpTensors.SetGradients(list, new Fake { grad = new Fake() });
+        Refused("parameters[0] has no gradient", () => TorchSharpTensors.SetGradients(list, new Fake()));
+      }
     }
 
     [Test]

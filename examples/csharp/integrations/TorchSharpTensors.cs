@@ -33,6 +33,25 @@ namespace Integrations
       return Dense(source);
     }
 
+    /// <summary>
+    /// Points a list at the gradients that its parameters have now. To be called after every backward pass if anything
+    /// drops gradients between two of them, as Module.zero_grad() does: the next pass makes new ones, elsewhere.
+    /// </summary>
+    public static void SetGradients(TensorList grads, params torch.Tensor[] parameters)
+    {
+      var tensors = new Tensor[parameters.Length];
+      for (int i = 0; i < parameters.Length; i++)
+      {
+        torch.Tensor grad = parameters[i].grad;
+        if ((object)grad == null)
+        {
+          throw new ArgumentException("parameters[" + i + "] has no gradient: run the backward pass before");
+        }
+        tensors[i] = grad.device_type == TorchSharp.DeviceType.CUDA ? CudaTensor(grad, grad.device_index) : Tensor(grad);
+      }
+      grads.SetTensors(tensors);
+    }
+
     private static Tensor Dense(torch.Tensor source)
     {
       if (!source.is_contiguous())

@@ -77,9 +77,13 @@ namespace Gradscaler.Tests
       }
     }
 
+    private static TensorList ListOf(Context context, torch.Tensor first, torch.Tensor second)
+    {
+      return new TensorList(context, TorchSharpTensors.Tensor(first), TorchSharpTensors.Tensor(second));
+    }
+
     /// <summary>Autograd's own gradients, scaled; the weights are stepped where the network has them.</summary>
-    [Test]
-    public void ALineIsFitted()
+    private static void FitALine(bool dropped)
     {
       torch.Tensor x = torch.linspace(-1, 1, 64);
       torch.Tensor y = x * 3 - 2;
@@ -87,21 +91,33 @@ namespace Gradscaler.Tests
       torch.Tensor offset = torch.zeros(1, requires_grad: true);
       torch.Tensor Loss(float scale)
       {
-        return ((x * slope + offset - y).square().mean() * scale);
+        return (x * slope + offset - y).square().mean() * scale;
       }
       Loss(0).backward(); // makes the gradients
       using (Context context = Context.Cpu(1))
-      using (var parameters = new TensorList(context, TorchSharpTensors.Tensor(slope), TorchSharpTensors.Tensor(offset)))
-      using (var grads = new TensorList(context, TorchSharpTensors.Tensor(slope.grad), TorchSharpTensors.Tensor(offset.grad)))
+      using (TensorList parameters = ListOf(context, slope, offset))
+      using (TensorList grads = ListOf(context, slope.grad, offset.grad))
       using (var optimizer = new Optimizer(context, new OptimizerOptions(OptimizerKind.Sgd) { Lr = 0.3 }, parameters,
                                            grads))
       using (var scaler = new GradScaler(context, new ScalerOptions { InitScale = 1024 }))
       {
         for (int i = 0; i < 100; i++)
         {
-          slope.grad.zero_();
-          offset.grad.zero_();
+          if (dropped)
+          {
+            slope.grad = null;
+            offset.grad = null;
+          }
+          else
+          {
+            slope.grad.zero_();
+            offset.grad.zero_();
+          }
           Loss(scaler.GetScale()).backward();
+          if (dropped)
+          {
+            TorchSharpTensors.SetGradients(grads, slope, offset);
+          }
           scaler.Step(optimizer);
           scaler.Update();
         }
@@ -114,6 +130,19 @@ namespace Gradscaler.Tests
         Assert.That(slope.item<float>(), Is.EqualTo(before));
         Assert.That(scaler.GetScale(), Is.EqualTo(512));
       }
+    }
+
+    [Test]
+    public void GradientsAreZeroed()
+    {
+      FitALine(false);
+    }
+
+    /// <summary>As Module.zero_grad() does.</summary>
+    [Test]
+    public void GradientsAreDropped()
+    {
+      FitALine(true);
     }
   }
 }

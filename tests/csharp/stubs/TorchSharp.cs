@@ -26,6 +26,7 @@ namespace TorchSharp
       public abstract DeviceType device_type { get; }
       public abstract int device_index { get; }
       public abstract ScalarType dtype { get; }
+      public abstract Tensor grad { get; set; }
       public abstract bool is_neg();
       public abstract bool is_contiguous();
       public abstract long numel();
