@@ -8,32 +8,14 @@
 namespace gsc::cpu {
 namespace {
 
-/// Calls f(tensor, offset, elements) for chunks [begin, end) of the job. Chunks that are adjacent in every array and
-/// treated alike are merged: with thousands of tiny tensors in an arena, one call each would cost more than the
-/// arithmetic.
-template <typename F>
-void for_runs(const ApplyJob &job, int64_t begin, int64_t end, const F &f) {
-  const Plan &plan = *job.grads;
-  int64_t t = begin < end ? plan.tensor_of(begin) : 0;
-  for (int64_t chunk = begin; chunk < end; chunk = plan.first_chunk(t)) {
-    while (chunk >= plan.first_chunk(t + 1)) ++t;
-    int64_t last = std::min(plan.run_end(t), job.params->run_end(t));
-    if (job.model_copy != nullptr) last = std::min(last, job.model_copy->run_end(t));
-    for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) last = std::min(last, job.state[i]->run_end(t));
-    const int64_t first = t;
-    const int64_t offset = (chunk - plan.first_chunk(t)) * plan.chunk_elements();
-    int64_t n = -offset;
-    do {
-      n += plan.tensor(t++).count;
-    } while (t < last && plan.first_chunk(t) < end && job.group_of[t] == job.group_of[first]);
-    if (plan.first_chunk(t) > end) {  // the last tensor continues in the next task
-      --t;
-      n += (end - plan.first_chunk(t)) * plan.chunk_elements() - plan.tensor(t).count;
-      f(first, offset, n);
-      return;
-    }
-    f(first, offset, n);
-  }
+/// The end of the tensors from `t` that are adjacent in every array and of one group.
+int64_t end_of_run(const ApplyJob &job, int64_t t, int64_t limit) {
+  int64_t last = std::min({limit, job.grads->run_end(t), job.params->run_end(t)});
+  if (job.model_copy != nullptr) last = std::min(last, job.model_copy->run_end(t));
+  for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) last = std::min(last, job.state[i]->run_end(t));
+  int64_t next = t + 1;
+  while (next < last && job.group_of[next] == job.group_of[t]) ++next;
+  return next;
 }
 
 }  // namespace
@@ -97,10 +79,12 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   if (moments == nullptr) {
     parallel_.run(plan.task_count(), [&](int32_t task) {
       ApplySpan s = base;
-      for_runs(job, plan.split(task), plan.split(task + 1), [&](int64_t tensor, int64_t offset, int64_t n) {
-        aim(s, tensor, offset, n);
-        apply(&s);
-      });
+      plan.for_runs(
+          plan.split(task), plan.split(task + 1), [&](int64_t t, int64_t limit) { return end_of_run(job, t, limit); },
+          [&](int64_t tensor, int64_t offset, int64_t n) {
+            aim(s, tensor, offset, n);
+            apply(&s);
+          });
     });
     return;
   }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Casting, scaling, accumulating, clamping and filling.
+#include <algorithm>
+
 #include "core/cpu/backend.h"
 
 namespace gsc::cpu {
@@ -9,11 +11,16 @@ void CpuBackend::elementwise(const ElementwiseJob &job, gsc_stream /*stream*/) {
   const ElementwiseRule rule = resolve(job.op, job.a, job.b, job.factor, &from == job.dst);
   if (rule.nothing) return;
   const int64_t bytes = job.dst->total_bytes() + (&from != job.dst ? from.total_bytes() : 0);
-  for_chunks(*job.dst, 0, job.dst->chunk_count(), [&](int64_t tensor, int64_t offset, int64_t n, int64_t /*chunk*/) {
-    const Tensor &src = from.tensor(tensor);
-    const Tensor &dst = job.dst->tensor(tensor);
-    kernels_->elementwise({element(src, offset), element(dst, offset), n, src.dtype, dst.dtype, rule.op, rule.a, rule.b,
-                           bytes > kStreamingBytes});
+  const Plan &to = *job.dst;
+  const auto run_end = [&](int64_t t, int64_t limit) { return std::min({limit, to.run_end(t), from.run_end(t)}); };
+  // Runs, not chunks: nothing is summed, and the kernel's four places should be many pages long.
+  parallel_.run(to.task_count(), [&](int32_t task) {
+    to.for_runs(to.split(task), to.split(task + 1), run_end, [&](int64_t tensor, int64_t offset, int64_t n) {
+      const Tensor &src = from.tensor(tensor);
+      const Tensor &dst = to.tensor(tensor);
+      kernels_->elementwise({element(src, offset), element(dst, offset), n, src.dtype, dst.dtype, rule.op, rule.a,
+                             rule.b, bytes > kStreamingBytes});
+    });
   });
 }
 

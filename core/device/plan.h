@@ -122,6 +122,31 @@ class Plan {
     }
   }
 
+  /// Calls f(tensor_index, offset, elements) for runs of chunks of [begin, end): as long as the task and the tensors'
+  /// places in memory allow, where what a chunk costs would be more than its elements. run_end(i, limit) is the end of
+  /// the tensors from i that may be merged, at most `limit`.
+  template <typename R, typename F>
+  void for_runs(int64_t begin, int64_t end, const R &run_end, const F &f) const {
+    if (begin >= end) return;
+    const int64_t limit = tensor_of(end - 1) + 1;
+    for (int64_t t = tensor_of(begin); t < limit;) {
+      if (tensor(t).count == 0) {
+        ++t;  // its address says nothing
+        continue;
+      }
+      const int64_t next = run_end(t, limit);
+      const int64_t before = begin - first_chunk(t);
+      const int64_t offset = before > 0 ? before << chunk_shift_ : 0;
+      int64_t elements = -offset;
+      for (int64_t i = t; i < next; ++i) elements += tensor(i).count;
+      if (first_chunk(next) > end) {  // the last tensor continues in the next task
+        elements += ((end - first_chunk(next - 1)) << chunk_shift_) - tensor(next - 1).count;
+      }
+      f(t, offset, elements);
+      t = next;
+    }
+  }
+
  private:
   void find_runs();
 

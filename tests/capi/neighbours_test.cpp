@@ -33,6 +33,12 @@ class Arena {
     const gsc_tensor &t = tensors_[tensor];
     store(static_cast<unsigned char *>(t.data) + element * dtype_size(t.dtype), value, t.dtype);
   }
+  void fill(uint64_t seed) {
+    Random values(seed);
+    for (size_t t = 0; t < tensors_.size(); ++t) {
+      for (int64_t i = 0; i < tensors_[t].count; ++i) set(t, i, round_to(values.uniform(-9.0, 9.0), tensors_[t].dtype));
+    }
+  }
   std::vector<std::vector<unsigned char>> image() const {
     std::vector<std::vector<unsigned char>> result;
     for (const gsc_tensor &t : tensors_) {
@@ -77,14 +83,6 @@ struct Training {
     Random values(5);
     for (size_t t = 0; t < counts.size(); ++t) {
       for (int64_t i = 0; i < counts[t]; ++i) params.set(t, i, round_to(values.uniform(-1.0, 1.0), GSC_FP32));
-    }
-  }
-
-  void fill_grads(uint64_t seed) {
-    Random values(seed);
-    for (size_t t = 0; t < grads.tensors().size(); ++t) {
-      const gsc_tensor &tensor = grads.tensors()[t];
-      for (int64_t i = 0; i < tensor.count; ++i) grads.set(t, i, round_to(values.uniform(-9.0, 9.0), tensor.dtype));
     }
   }
 
@@ -144,8 +142,8 @@ TEST(Neighbours, DoNotShow) {
         Training apart(1, Gaps::kEverywhere, counts, dtypes, Random(1));
         Training close(threads, gaps, counts, dtypes, Random(static_cast<uint64_t>(round)));
         for (uint64_t step = 0; step < 3; ++step) {
-          apart.fill_grads(step);
-          close.fill_grads(step);
+          apart.grads.fill(step);
+          close.grads.fill(step);
           if (step == 1) {  // skipped, and the first offender is found in the right tensor
             size_t tensor = 0;
             do {
@@ -164,6 +162,43 @@ TEST(Neighbours, DoNotShow) {
   }
 }
 
+TEST(Neighbours, DoNotShowInOperations) {
+  Random random(79);
+  for (int round = 0; round < 6; ++round) {
+    const std::vector<int64_t> counts = some_counts(random, 30 + random.below(300));
+    const auto dtypes_of = [&] {
+      const int64_t run = 1 + random.below(60), first = random.below(4);
+      std::vector<int32_t> dtypes;
+      for (int64_t i = 0; i < std::ssize(counts); ++i) dtypes.push_back(kAllDtypes[(i / run + first) % 4]);
+      return dtypes;
+    };
+    const std::vector<int32_t> src_dtypes = dtypes_of(), dst_dtypes = dtypes_of();
+    const auto results = [&](int32_t threads, Gaps src_gaps, Gaps dst_gaps) {
+      const Context context = make_context(threads);
+      Arena src(counts, src_dtypes, src_gaps, random), dst(counts, dst_dtypes, dst_gaps, random);
+      src.fill(1);
+      dst.fill(2);
+      const gsc_tensor *from = src.tensors().data(), *to = dst.tensors().data();
+      const auto size = static_cast<int64_t>(counts.size());
+      const float factor = 0.7f;
+      EXPECT_GSC_OK(gsc_ops_axpby(context.get(), 0.3, from, 0.6, to, size, nullptr));
+      std::vector<std::vector<std::vector<unsigned char>>> images = {dst.image()};
+      EXPECT_GSC_OK(gsc_ops_scale(context.get(), from, from, size, &factor, nullptr));
+      images.push_back(src.image());
+      EXPECT_GSC_OK(gsc_ops_cast(context.get(), from, to, size, nullptr));
+      images.push_back(dst.image());
+      EXPECT_TRUE(src.guards_intact() && dst.guards_intact());
+      return images;
+    };
+    const auto expected = results(1, Gaps::kEverywhere, Gaps::kEverywhere);
+    for (const int32_t threads : {1, 3}) {
+      EXPECT_EQ(results(threads, Gaps::kNone, Gaps::kNone), expected) << "round " << round;
+      EXPECT_EQ(results(threads, Gaps::kHereAndThere, Gaps::kNone), expected) << "round " << round;
+      EXPECT_EQ(results(threads, Gaps::kNone, Gaps::kHereAndThere), expected) << "round " << round;
+    }
+  }
+}
+
 TEST(Neighbours, MayBeMovedApart) {
   Random random(78);
   const std::vector<int64_t> counts = some_counts(random, 200);
@@ -172,8 +207,8 @@ TEST(Neighbours, MayBeMovedApart) {
   Training moved(2, Gaps::kNone, counts, dtypes, Random(2));
   Arena elsewhere(counts, dtypes, Gaps::kHereAndThere, random);
   for (uint64_t step = 0; step < 2; ++step) {
-    apart.fill_grads(step);
-    moved.fill_grads(step);
+    apart.grads.fill(step);
+    moved.grads.fill(step);
     expect_same(moved, apart);
     std::vector<void *> data;
     for (const gsc_tensor &t : elsewhere.tensors()) data.push_back(t.data);
