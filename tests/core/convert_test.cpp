@@ -186,7 +186,11 @@ TEST_P(Convert, NanKeepsSignAndTopOfPayload) {
 #if defined(__x86_64__)
 #define GSC_F16C __attribute__((target("f16c")))
 GSC_F16C uint32_t hardware_widen(uint16_t h) { return to_bits(_cvtsh_ss(h)); }
-GSC_F16C uint16_t hardware_narrow(uint32_t bits) { return _cvtss_sh(from_bits(bits), _MM_FROUND_TO_NEAREST_INT); }
+GSC_F16C uint16_t hardware_narrow(uint32_t bits) {
+  // _cvtss_sh is not C++ in Clang 14.
+  const __m128i narrow = _mm_cvtps_ph(_mm_set_ss(from_bits(bits)), _MM_FROUND_TO_NEAREST_INT);
+  return static_cast<uint16_t>(_mm_cvtsi128_si32(narrow));
+}
 
 TEST(ConvertFp16, EqualsTheProcessorsConversions) {
   // The AVX2 kernels are offered only where there is F16C.
