@@ -46,7 +46,8 @@ class CpuBackend final : public Backend {
   [[nodiscard]] bool host_visible() const override { return true; }
   [[nodiscard]] int32_t wanted_tasks() const override;
 
-  void bind(Plan & /*plan*/, gsc_stream /*stream*/) override {}
+  void bind(Plan & /*plan*/) override {}
+  void rebind(const Plan & /*plan*/, void *const * /*data*/, gsc_stream /*stream*/) override {}
   void unbind(Plan & /*plan*/) noexcept override {}
 
   void check(const CheckJob &job, gsc_stream stream) override;

@@ -18,6 +18,7 @@ namespace gsc::cuda {
 struct Mirror {
   PlanView view;
   DeviceTensor *tensors;
+  const void **staged;  ///< room for an address of each tensor, if they are more than one launch can write
   ChunkPartial *partials;
   CheckCounters *counters;
   void *memory;   ///< one allocation for all of it
@@ -51,7 +52,8 @@ class CudaBackend final : public Backend {
   void wait_event(const void *event, gsc_stream stream) override;
   void copy_from(void *to, const Backend &source, const void *from, int64_t bytes, gsc_stream stream) override;
 
-  void bind(Plan &plan, gsc_stream stream) override;
+  void bind(Plan &plan) override;
+  void rebind(const Plan &plan, void *const *data, gsc_stream stream) override;
   void unbind(Plan &plan) noexcept override;
 
   void check(const CheckJob &job, gsc_stream stream) override;
@@ -79,7 +81,6 @@ class CudaBackend final : public Backend {
   }
   void create_pool();
   void copy_sync(void *to, const void *from, int64_t bytes, cudaMemcpyKind kind, gsc_stream stream, const char *what);
-  void create_mirror(Plan &plan);
   void require_not_capturing(gsc_stream stream, const char *what) const;
   /// A check without a record, for plans without a mirror.
   void check_alone(const CheckJob &job, gsc_stream stream);

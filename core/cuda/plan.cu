@@ -19,21 +19,33 @@ static __global__ void __launch_bounds__(kThreads)
   }
 }
 
-static __global__ void write_pointers_kernel(DeviceTensor *to, const __grid_constant__ PointerBatch batch, int count) {
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
-    to[i].data = const_cast<void *>(batch.pointers[i]);
+static __global__ void stage_pointers_kernel(const void **staged, const __grid_constant__ PointerBatch batch,
+                                             int count) {
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) staged[i] = batch.pointers[i];
+}
+
+static __global__ void write_pointers_kernel(DeviceTensor *to, const void *const *staged, int64_t staged_count,
+                                             const __grid_constant__ PointerBatch batch, int count) {
+  for (int64_t i = threadIdx.x; i < staged_count; i += kThreads) to[i].data = const_cast<void *>(staged[i]);
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
+    to[staged_count + i].data = const_cast<void *>(batch.pointers[i]);
   }
 }
 
-cudaError_t preload_plan() { return preload_all(write_tensors_kernel, write_pointers_kernel); }
+cudaError_t preload_plan() { return preload_all(write_tensors_kernel, stage_pointers_kernel, write_pointers_kernel); }
 
 cudaError_t launch_write_tensors(DeviceTensor *tensors, int32_t *tensor_of, const TensorBatch &batch, int64_t first,
                                  int count, int64_t end_chunk, cudaStream_t stream) {
   return enqueue(write_tensors_kernel, 1, kThreads, stream, tensors, tensor_of, batch, first, count, end_chunk);
 }
 
-cudaError_t launch_write_pointers(DeviceTensor *to, const PointerBatch &batch, int count, cudaStream_t stream) {
-  return enqueue(write_pointers_kernel, 1, kThreads, stream, to, batch, count);
+cudaError_t launch_stage_pointers(const void **staged, const PointerBatch &batch, int count, cudaStream_t stream) {
+  return enqueue(stage_pointers_kernel, 1, kThreads, stream, staged, batch, count);
+}
+
+cudaError_t launch_write_pointers(DeviceTensor *to, const void *const *staged, int64_t staged_count,
+                                  const PointerBatch &batch, int count, cudaStream_t stream) {
+  return enqueue(write_pointers_kernel, 1, kThreads, stream, to, staged, staged_count, batch, count);
 }
 
 }  // namespace gsc::cuda

@@ -56,6 +56,10 @@ struct PointerBatch {
 cudaError_t preload_plan();
 cudaError_t launch_write_tensors(DeviceTensor *tensors, int32_t *tensor_of, const TensorBatch &batch, int64_t first,
                                  int count, int64_t end_chunk, cudaStream_t stream);
-cudaError_t launch_write_pointers(DeviceTensor *to, const PointerBatch &batch, int count, cudaStream_t stream);
+/// Writes `count` addresses to `staged`.
+cudaError_t launch_stage_pointers(const void **staged, const PointerBatch &batch, int count, cudaStream_t stream);
+/// Writes the addresses of tensors: `staged_count` from `staged`, then `count` of the batch.
+cudaError_t launch_write_pointers(DeviceTensor *to, const void *const *staged, int64_t staged_count,
+                                  const PointerBatch &batch, int count, cudaStream_t stream);
 
 }  // namespace gsc::cuda

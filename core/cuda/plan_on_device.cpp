@@ -25,7 +25,9 @@ TableLayout::TableLayout(const Plan &plan, bool with_partials) {
   tensor_of = round_up(plan.size() * static_cast<int64_t>(sizeof(DeviceTensor)));
   partials = tensor_of + round_up(plan.chunk_count() * static_cast<int64_t>(sizeof(int32_t)));
   counters = partials + (with_partials ? round_up(plan.chunk_count() * static_cast<int64_t>(sizeof(ChunkPartial))) : 0);
-  bytes = counters + round_up(sizeof(CheckCounters));
+  staged = counters + round_up(sizeof(CheckCounters));
+  const bool stages = with_partials && plan.size() > PointerBatch::kCount;
+  bytes = staged + (stages ? round_up(plan.size() * static_cast<int64_t>(sizeof(void *))) : 0);
 }
 
 DeviceTensor device_tensor(const Plan &plan, int64_t i) {
@@ -88,7 +90,7 @@ PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, bool with_par
   }
 }
 
-void CudaBackend::create_mirror(Plan &plan) {
+void CudaBackend::bind(Plan &plan) {
   const TableLayout layout(plan, true);
   std::pmr::vector<DeviceTensor> tensors(memory_);
   std::pmr::vector<int32_t> tensor_of(static_cast<std::size_t>(plan.chunk_count()), 0, memory_);
@@ -107,6 +109,7 @@ void CudaBackend::create_mirror(Plan &plan) {
     m.tensors = at<DeviceTensor>(m.memory, 0);
     m.partials = at<ChunkPartial>(m.memory, layout.partials);
     m.counters = at<CheckCounters>(m.memory, layout.counters);
+    m.staged = at<const void *>(m.memory, layout.staged);
     auto *device_tensor_of = at<int32_t>(m.memory, layout.tensor_of);
     m.view = {m.tensors,          device_tensor_of, plan.size(),
               plan.chunk_count(), shift_of(plan),   choose_warps(plan, units_, shares)};
@@ -126,19 +129,20 @@ void CudaBackend::create_mirror(Plan &plan) {
   plan.set_mirror(new (host) Mirror(m));
 }
 
-void CudaBackend::bind(Plan &plan, gsc_stream stream) {
-  auto *mirror = static_cast<Mirror *>(plan.mirror());
-  if (mirror == nullptr) {
-    create_mirror(plan);
-    return;
-  }
+void CudaBackend::rebind(const Plan &plan, void *const *data, gsc_stream stream) {
   const DeviceGuard guard(context_);
+  const char *what = "pointing the list at new buffers";
+  const Mirror &mirror = *mirror_of(plan);
+  // Only the last launch changes the table, so that a failure between them leaves all of it as it was.
   for (int64_t first = 0; first < plan.size(); first += PointerBatch::kCount) {
     PointerBatch batch{};
     const auto count = static_cast<int>(std::min<int64_t>(plan.size() - first, PointerBatch::kCount));
-    for (int i = 0; i < count; ++i) batch.pointers[i] = plan.tensor(first + i).data;
-    check_launch(launch_write_pointers(mirror->tensors + first, batch, count, to_stream(stream)),
-                 "pointing the list at new buffers");
+    std::copy_n(data + first, count, batch.pointers);
+    if (first + count < plan.size()) {
+      check_launch(launch_stage_pointers(mirror.staged + first, batch, count, to_stream(stream)), what);
+    } else {
+      check_launch(launch_write_pointers(mirror.tensors, mirror.staged, first, batch, count, to_stream(stream)), what);
+    }
   }
 }
 

@@ -44,6 +44,7 @@ struct TableLayout {
   int64_t tensor_of;
   int64_t partials;
   int64_t counters;
+  int64_t staged;
   int64_t bytes;
 };
 

@@ -9,15 +9,15 @@ namespace gsc::cuda {
 
 static __global__ void record_kernel(const __grid_constant__ RecordJob job) { run_record_job(job, empty_summary()); }
 
-/// More lists than fit in a batch take several launches; the running total is kept in the record.
+/// More lists than fit in a batch take several launches, of which only the last changes what can be read.
 static __global__ void update_kernel(ScalerRecord *record, const __grid_constant__ PointerBatch lists, int count,
                                      bool first, bool last) {
-  UpdateSummary summary = first ? empty_summary() : record->last;
+  UpdateSummary summary = first ? empty_summary() : record->running;
   for (int i = 0; i < count; ++i) add_to_summary(summary, *static_cast<const ListRecord *>(lists.pointers[i]));
   if (last) {
     conclude_update(*record, summary);
   } else {
-    record->last = summary;
+    record->running = summary;
   }
 }
 

@@ -79,14 +79,20 @@ class DeviceGuard {
 /// invalidate: none of it belongs in that graph. Lives within a DeviceGuard.
 class RelaxedCapture {
  public:
-  RelaxedCapture() : changed_(cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess) {}
+  RelaxedCapture() : changed_(exchange()) {}
   RelaxedCapture(const RelaxedCapture &) = delete;
   RelaxedCapture &operator=(const RelaxedCapture &) = delete;
   ~RelaxedCapture() {
-    if (changed_) cudaThreadExchangeStreamCaptureMode(&mode_);
+    if (changed_) exchange();
   }
 
  private:
+  bool exchange() {
+    if (cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess) return true;
+    (void)cudaGetLastError();
+    return false;
+  }
+
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
   bool changed_;
 };

@@ -51,8 +51,10 @@ class Backend {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
 
-  /// A list's plan has been built, or has new addresses: keep what the device needs of it in plan.mirror().
-  virtual void bind(Plan &plan, gsc_stream stream) = 0;
+  /// A list's plan has been built: keep what the device needs of it in plan.mirror().
+  virtual void bind(Plan &plan) = 0;
+  /// The plan is about to get these addresses. If this fails, all of the old ones remain.
+  virtual void rebind(const Plan &plan, void *const *data, gsc_stream stream) = 0;
   /// The plan is about to go.
   virtual void unbind(Plan &plan) noexcept = 0;
 

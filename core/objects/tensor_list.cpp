@@ -103,7 +103,7 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
   plan_.build(tensors, count, context_->backend().wanted_tasks());
   plan_.need_partials();
   covered.resize(static_cast<std::size_t>(count));
-  context_->backend().bind(plan_, nullptr);
+  context_->backend().bind(plan_);
 }
 
 TensorList::~TensorList() {
@@ -137,8 +137,8 @@ void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream strea
     if (use->user->is_in_call()) fail(GSC_ERROR_BAD_STATE, "list", "is in use by a step that has not returned");
     use->user->require_no_overlap(overlap, *this);
   }
+  context_->backend().rebind(plan_, data, stream);
   plan_.rebind(data);
-  context_->backend().bind(plan_, stream);
 }
 
 void TensorList::require_index(int64_t index) const {

@@ -102,6 +102,7 @@ struct ScalerRecord {
   Policy policy;
   PolicyState state;
   UpdateSummary last;
+  UpdateSummary running;  ///< what an update that takes several launches has added up so far
   HistoryEntry *history;  ///< ring of history_capacity entries; entry of update u at u % capacity
   int64_t history_capacity;
   int64_t history_begin;  ///< first update that the ring may hold: the one after creation or restore

@@ -309,15 +309,25 @@ TEST_F(WithoutPools, EverythingWorksAndNothingIsLeftBehind) {
   EXPECT_EQ(emulation::objects_in_use(), objects);
 }
 
-TEST_F(WithoutPools, AGraphCannotHoldScratchMemory) {
+TEST_F(WithoutPools, WhatNeedsScratchMemoryWaitsAndCannotBeCaptured) {
   const Contexts contexts;
   const Training training(contexts.cuda);
   Twin x(GSC_FP32, 8);
   const gsc_tensor tensor = x.device_tensor();
+  auto *const report = static_cast<gsc_report *>(emulation::allocate_pinned(sizeof(gsc_report)));
+  *report = {};
+  report->struct_size = sizeof *report;
+  const auto axpby = [&] { return gsc_ops_axpby(contexts.cuda.get(), 1.0, &tensor, 1.0, &tensor, 1, nullptr); };
+  const auto read = [&] { return gsc_scaler_read_report_async(training.scaler.get(), nullptr, report, nullptr); };
+  const int64_t waits = emulation::wait_count();
+  EXPECT_GSC_OK(axpby());
+  EXPECT_EQ(emulation::wait_count(), waits + 1);
+  EXPECT_GSC_OK(read());
+  EXPECT_EQ(emulation::wait_count(), waits + 2);
   emulation::set_capturing(true);
   EXPECT_GSC_OK(training.step()) << "needs none";
-  EXPECT_GSC_ERROR(gsc_ops_axpby(contexts.cuda.get(), 1.0, &tensor, 1.0, &tensor, 1, nullptr), GSC_ERROR_BAD_STATE,
-                   "memory pools", "captured");
+  EXPECT_GSC_ERROR(axpby(), GSC_ERROR_BAD_STATE, "memory pools", "captured");
+  EXPECT_GSC_ERROR(read(), GSC_ERROR_BAD_STATE, "memory pools", "captured");
   emulation::set_capturing(false);
 }
 

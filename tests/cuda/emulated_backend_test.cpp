@@ -35,6 +35,36 @@ TEST(EmulatedBackend, AStepIsTwoLaunchesWhateverTheNumberOfTensors) {
   }
 }
 
+TEST(EmulatedBackend, SomeStepsTakeMoreLaunches) {
+  struct Case {
+    int32_t kind;
+    bool mixed;  ///< fp64 beside fp32
+    int groups;
+    int64_t launches;
+  };
+  const Contexts contexts;
+  for (const Case &c : {Case{GSC_SGD, false, 16, 2}, Case{GSC_SGD, false, 17, 3}, Case{GSC_SGD, true, 1, 3},
+                        Case{GSC_LAMB, false, 1, 4}, Case{GSC_LAMB, true, 1, 6}}) {
+    SCOPED_TRACE(text(c.kind, c.mixed ? " mixed" : "", ", groups: ", c.groups));
+    Twins p, g;
+    for (const int32_t dtype : {GSC_FP32, c.mixed ? GSC_FP64 : GSC_FP32}) {
+      p.emplace_back(dtype, 100);
+      g.emplace_back(GSC_FP16, 100);
+    }
+    const List params = make_list(contexts.cuda, device_tensors(p)),
+               grads = make_list(contexts.cuda, device_tensors(g));
+    const gsc_optimizer_options options = optimizer_options(c.kind);
+    const Optimizer optimizer = make_optimizer(contexts.cuda, options, params, grads);
+    for (int i = 1; i < c.groups; ++i) {
+      ASSERT_GSC_OK(gsc_optimizer_add_group(optimizer.get(), 0, 0, &options, nullptr));
+    }
+    const Scaler scaler = make_scaler(contexts.cuda, 1.0f);
+    const int64_t launches = emulation::launch_count();
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+    EXPECT_EQ(emulation::launch_count() - launches, c.launches);
+  }
+}
+
 TEST(EmulatedBackend, AStatelessOperationSendsItsTensorsInOneLaunch) {
   const Contexts contexts;
   Twins twins;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every runtime and driver call that an operation makes fails in turn, on the emulated devices. The operation then
-// reports an error that names the call, restores the thread's context and capture mode, and has done nothing or
-// everything: a retry gives the same result as without the failure. Nothing leaks.
+// reports an error that names the call, restores the thread's context and capture mode, leaves no error behind in the
+// runtime, and has done nothing or everything: a retry gives the same result as without the failure. Nothing leaks.
 #include <functional>
 
 #include "tests/cuda/training.h"
@@ -59,12 +59,14 @@ struct World {
         away(other, 2, 300),
         x(GSC_FP32, 300),
         y(GSC_FP16, 300),
+        z(GSC_FP64, 300),
         word(0.5f),
         inverse(0.5f),
         sums(0.0) {
     Random random(7);
     x.fill(Values::kOrdinary, random);
     y.fill(Values::kOrdinary, random);
+    z.fill(Values::kOrdinary, random);
     EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer(), &saved_bytes));
     saved.resize(static_cast<size_t>(saved_bytes));
     EXPECT_GSC_OK(gsc_optimizer_save_sync(optimizer(), saved.data(), saved_bytes, nullptr));
@@ -111,6 +113,7 @@ struct World {
     }
     add_device(x);
     add_device(y);
+    add_device(z);
     const float scalar = word.read();
     const double sum = sums.read();
     add(&scalar, sizeof scalar);
@@ -121,7 +124,7 @@ struct World {
 
   Context context, other;
   Training training, away;
-  Twin x, y;
+  Twin x, y, z;
   TwinWord<float> word;
   TwinWord<float> inverse;
   TwinWord<double> sums;
@@ -139,13 +142,23 @@ struct Operation {
   std::function<void(World &)> prepare = nullptr;
   bool creates = false;          ///< an object, and nothing else
   const char *partly = nullptr;  ///< what the message says if it has been done in part; "": any failure may leave it so
+  bool pools = true;             ///< whether the device has memory pools
 };
 void PrintTo(const Operation &o, std::ostream *out) { *out << o.name; }
+
+class Pools {
+ public:
+  explicit Pools(bool there) { emulation::set_memory_pools(there); }
+  Pools(const Pools &) = delete;
+  Pools &operator=(const Pools &) = delete;
+  ~Pools() { emulation::set_memory_pools(true); }
+};
 
 class FailingCalls : public ::testing::TestWithParam<Operation> {};
 
 TEST_P(FailingCalls, EachInTurn) {
   const Operation &operation = GetParam();
+  const Pools pools(operation.pools);
   const auto prepared = [&] {
     auto world = std::make_unique<World>();
     if (operation.prepare) operation.prepare(*world);
@@ -175,6 +188,7 @@ TEST_P(FailingCalls, EachInTurn) {
     ASSERT_FALSE(failed.empty());
     EXPECT_EQ(emulation::current_context(), current);
     EXPECT_FALSE(emulation::is_capture_relaxed());
+    EXPECT_EQ(emulation::take_last_error(), cudaSuccess) << "an error was left behind";
     if (status == GSC_OK) {  // a failure that is made up for, or one of tidying up
       EXPECT_TRUE(world->content() == want);
       frees_all = failed.rfind("cuCtx", 0) != 0;  // without the context nothing can be freed
@@ -211,6 +225,33 @@ gsc_status diagnose(World &w) {
   return status;
 }
 
+gsc_status read_report(World &w) { return gsc_scaler_read_report_async(w.scaler(), w.grads(), w.pinned(), nullptr); }
+
+gsc_status norm(World &w) {
+  const gsc_tensor x = w.x.device_tensor();
+  return gsc_ops_norm(w.context.get(), &x, 1, GSC_NORM_L2, w.sums.device(), nullptr, nullptr);
+}
+
+/// y = 0.5 x + 0.25 y, of more tensors than one launch sends.
+gsc_status add_parts(World &w) {
+  std::vector<gsc_tensor> from, to;
+  for (int64_t i = 0; i < 130; ++i) {
+    from.push_back(GSC_TENSOR_INIT(static_cast<float *>(w.x.device_tensor().data) + 2 * i, 2, GSC_FP32));
+    to.push_back(GSC_TENSOR_INIT(static_cast<uint16_t *>(w.y.device_tensor().data) + 2 * i, 2, GSC_FP16));
+  }
+  return gsc_ops_axpby(w.context.get(), 0.5, from.data(), 0.25, to.data(), 130, nullptr);
+}
+
+gsc_status step_made(World &w) {
+  return gsc_optimizer_step(static_cast<gsc_optimizer *>(w.made.back().get()), nullptr);
+}
+void make_one(World &w, int32_t kind, const std::vector<gsc_tensor> &params, const std::vector<gsc_tensor> &grads) {
+  w.x_list = make_list(w.context, params);
+  w.y_list = make_list(w.context, grads);
+  w.made.emplace_back(make_optimizer(w.context, optimizer_options(kind), w.x_list, w.y_list).release(),
+                      gsc_optimizer_destroy);
+}
+
 gsc_status set_pointers(World &w) {
   std::vector<void *> addresses;
   for (Twin &twin : w.training.g) addresses.push_back(twin.device_tensor().data);
@@ -244,6 +285,10 @@ void join_ranks(World &w) {
 }
 void check_first(World &w) { EXPECT_GSC_OK(gsc_scaler_check_range(w.scaler(), w.grads(), 0, 1, nullptr)); }
 void unscale(World &w) { EXPECT_GSC_OK(gsc_scaler_unscale(w.scaler(), w.grads(), nullptr)); }
+void add_groups(World &w) {
+  const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
+  for (int i = 0; i < 17; ++i) EXPECT_GSC_OK(gsc_optimizer_add_group(w.optimizer(), 0, 0, &options, nullptr));
+}
 void step(World &w) { EXPECT_GSC_OK(gsc_scaler_step(w.scaler(), w.optimizer(), nullptr)); }
 
 const Operation kOperations[] = {
@@ -254,6 +299,20 @@ const Operation kOperations[] = {
            w, [&](auto **out) { return gsc_context_create(&options, out); }, gsc_context_destroy);
      },
      nullptr, true},
+    {"context_in_current",
+     [](World &w) {
+       gsc_context_options options = counted_options();
+       options.flags = GSC_CONTEXT_USE_CURRENT;
+       return make<gsc_context>(
+           w, [&](auto **out) { return gsc_context_create(&options, out); }, gsc_context_destroy);
+     },
+     [](World &) { emulation::set_current_context(emulation::primary_context(0)); }, true},
+    {"device_info",
+     [](World &) {
+       gsc_device_info info{};
+       info.struct_size = sizeof info;
+       return gsc_device_get_info(GSC_DEVICE_CUDA, 0, &info);
+     }},
     {"list",
      [](World &w) {
        const gsc_tensor tensors[] = {w.x.device_tensor(), w.y.device_tensor()};
@@ -307,6 +366,11 @@ const Operation kOperations[] = {
        state.struct_size = sizeof state;
        return gsc_scaler_get_state_sync(w.scaler(), &state, nullptr);
      }},
+    {"get_scale",
+     [](World &w) {
+       float scale = 0.0f;
+       return gsc_scaler_get_scale_sync(w.scaler(), &scale, nullptr);
+     }},
     {"get_report",
      [](World &w) {
        gsc_report report{};
@@ -314,8 +378,8 @@ const Operation kOperations[] = {
        return gsc_scaler_get_report_sync(w.scaler(), w.grads(), &report, nullptr);
      },
      step},
-    {"read_report", [](World &w) { return gsc_scaler_read_report_async(w.scaler(), w.grads(), w.pinned(), nullptr); },
-     step},
+    {"read_report", read_report, step},
+    {"read_report_without_pools", read_report, step, false, nullptr, false},
     {"get_history",
      [](World &w) {
        gsc_history_entry entry;
@@ -335,6 +399,7 @@ const Operation kOperations[] = {
      }},
     {"set_pointers", set_pointers},
     {"diagnose", diagnose},
+    {"diagnose_without_pools", diagnose, nullptr, false, nullptr, false},
     {"optimizer",
      [](World &w) {
        const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
@@ -356,15 +421,15 @@ const Operation kOperations[] = {
        const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
        return gsc_optimizer_add_group(w.optimizer(), 0, 1, &options, nullptr);
      }},
-    {"step_lamb",
-     [](World &w) { return gsc_optimizer_step(static_cast<gsc_optimizer *>(w.made.back().get()), nullptr); },
+    {"step_lamb", step_made, [](World &w) { make_one(w, GSC_LAMB, {w.x.device_tensor()}, {w.y.device_tensor()}); },
+     false, "a part has been done"},
+    {"step_with_fp64", step_made,
      [](World &w) {
-       w.x_list = make_list(w.context, {w.x.device_tensor()});
-       w.y_list = make_list(w.context, {w.y.device_tensor()});
-       w.made.emplace_back(make_optimizer(w.context, optimizer_options(GSC_LAMB), w.x_list, w.y_list).release(),
-                           gsc_optimizer_destroy);
+       make_one(w, GSC_ADAMW, {w.x.device_tensor(), w.z.device_tensor()},
+                {w.y.device_tensor(), w.away.p[0].device_tensor()});
      },
      false, "a part has been done"},
+    {"step_many_groups", [](World &w) { return w.training.step(); }, add_groups},
     {"optimizer_step", [](World &w) { return gsc_optimizer_step(w.optimizer(), nullptr); }},
     {"optimizer_step_scaled",
      [](World &w) { return gsc_optimizer_step_scaled(w.optimizer(), w.word.device(), nullptr, nullptr); }},
@@ -380,6 +445,11 @@ const Operation kOperations[] = {
     {"optimizer_zero_grads", [](World &w) { return gsc_optimizer_zero_grads(w.optimizer(), nullptr); }},
     {"optimizer_save",
      [](World &w) { return gsc_optimizer_save_sync(w.optimizer(), w.saved.data(), w.saved_bytes, nullptr); }},
+    {"optimizer_get_steps",
+     [](World &w) {
+       int64_t applied = 0, skipped = 0;
+       return gsc_optimizer_get_steps_sync(w.optimizer(), &applied, &skipped, nullptr);
+     }},
     {"optimizer_load",
      [](World &w) { return gsc_optimizer_load_sync(w.optimizer(), w.saved.data(), w.saved_bytes, nullptr); },
      [](World &w) { EXPECT_GSC_OK(w.training.step()); }, false, ""},
@@ -387,15 +457,20 @@ const Operation kOperations[] = {
      [](World &w) {
        return gsc_ops_unscale_check(w.context.get(), &tensor_of(w.x), 1, w.word.device(), w.inverse.device(), nullptr);
      }},
-    {"ops_axpby",
+    {"ops_axpby", add_parts},
+    {"ops_axpby_without_pools", add_parts, nullptr, false, nullptr, false},
+    {"ops_cast",
      [](World &w) {
        const gsc_tensor from = w.x.device_tensor(), to = w.y.device_tensor();
-       return gsc_ops_axpby(w.context.get(), 0.5, &from, 0.25, &to, 1, nullptr);
+       return gsc_ops_cast(w.context.get(), &from, &to, 1, nullptr);
      }},
-    {"ops_norm",
+    {"ops_scale",
      [](World &w) {
-       return gsc_ops_norm(w.context.get(), &tensor_of(w.x), 1, GSC_NORM_L2, w.sums.device(), nullptr, nullptr);
+       const gsc_tensor from = w.x.device_tensor(), to = w.y.device_tensor();
+       return gsc_ops_scale(w.context.get(), &from, &to, 1, w.word.device(), nullptr);
      }},
+    {"ops_norm", norm},
+    {"ops_norm_without_pools", norm, nullptr, false, nullptr, false},
     {"ops_update_scale",
      [](World &w) {
        auto *const scalars = static_cast<float *>(w.x.device_tensor().data);
@@ -407,18 +482,19 @@ const Operation kOperations[] = {
 INSTANTIATE_TEST_SUITE_P(All, FailingCalls, ::testing::ValuesIn(kOperations),
                          [](const auto &info) { return std::string(info.param.name); });
 
-/// Fails call after call of `run` until it makes no more. `each` sees every failure; `again` is run before each.
+/// Fails call after call of `run`, from call `first` on, until it makes no more. `each` sees every failure; `again` is
+/// run before each.
 void fail_in_turn(const std::function<void()> &again, const std::function<gsc_status()> &run,
-                  const std::function<void()> &each) {
-  for (int64_t i = 0;; ++i) {
-    ASSERT_LT(i, 100);
+                  const std::function<void()> &each, int64_t first = 0) {
+  for (int64_t i = first;; ++i) {
+    ASSERT_LT(i, first + 100);
     again();
     emulation::fail_call(i);
     const gsc_status status = run();
     const bool has_failed = emulation::failed_call() != nullptr;
     emulation::fail_call(-1);
     if (!has_failed) {
-      EXPECT_GT(i, 0);
+      EXPECT_GT(i, first);
       EXPECT_GSC_OK(status);
       return;
     }
@@ -508,6 +584,76 @@ TEST(FailingCalls, WhatAFailedCheckCountedIsForgotten) {
       });
 }
 
+/// Either all of a list's tensors are elsewhere or none, and the host agrees with the device.
+TEST(FailingCalls, AListThatIsNotPointedElsewhereStaysWhereItIs) {
+  const Context context = make_counted_context();
+  constexpr int kTensors = 1000;  // three launches
+  const auto bytes = static_cast<int64_t>(kTensors * sizeof(float));
+  const DeviceBytes before(bytes), after(bytes);
+  const auto fill = [&](const DeviceBytes &memory, float value) {
+    const std::vector<float> values(kTensors, value);
+    copy_to_device(memory.data(), values.data(), bytes);
+  };
+  const auto addresses = [&](const DeviceBytes &memory) {
+    std::vector<void *> result;
+    for (int i = 0; i < kTensors; ++i) result.push_back(memory.data() + i * sizeof(float));
+    return result;
+  };
+  const std::vector<void *> old_addresses = addresses(before), new_addresses = addresses(after);
+  std::vector<gsc_tensor> tensors;
+  for (void *address : old_addresses) tensors.push_back(GSC_TENSOR_INIT(address, 1, GSC_FP32));
+  const List list = make_list(context, tensors);
+  const Scaler scaler = make_scaler(context, 1.0f);
+  fill(before, 2.0f);
+  fill(after, 3.0f);
+  int failures = 0;
+  const auto norm = [&] {
+    EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+    const double result = report_of(scaler, list.get()).grad_norm;
+    EXPECT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
+    return result;
+  };
+  fail_in_turn([] {}, [&] { return gsc_tensor_list_set_pointers(list.get(), new_addresses.data(), kTensors, nullptr); },
+               [&] {
+                 ++failures;
+                 EXPECT_EQ(norm(), std::sqrt(4.0 * kTensors));
+                 gsc_tensor last{};
+                 EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list.get(), kTensors - 1, &last));
+                 EXPECT_EQ(last.data, old_addresses.back());
+               },
+               kTensors);  // after the look at each address
+  EXPECT_GE(failures, 3);
+  EXPECT_EQ(norm(), std::sqrt(9.0 * kTensors));
+}
+
+/// Its first launches add up what the last one concludes.
+TEST(FailingCalls, AnUpdateOfManyListsChangesNoReport) {
+  const Context context = make_counted_context();
+  Twin twin(GSC_FP32, 1);
+  twin.host().set(0, 1.0);
+  twin.upload();
+  const Scaler scaler = make_scaler(context, 1.0f);
+  std::vector<List> lists;
+  for (int i = 0; i < 1000; ++i) {
+    lists.push_back(make_list(context, {twin.device_tensor()}));
+  }
+  int failures = 0;
+  fail_in_turn(
+      [&] {
+        for (const List &list : lists) EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+      },
+      [&] { return gsc_scaler_update(scaler.get(), nullptr); },
+      [&] {
+        ++failures;
+        const gsc_report report = report_of(scaler);
+        EXPECT_EQ(report.updates, 0);
+        EXPECT_EQ(report.grad_norm, 0.0);
+        EXPECT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
+      });
+  EXPECT_GE(failures, 3);
+  EXPECT_EQ(report_of(scaler).grad_norm, std::sqrt(1000.0));
+}
+
 /// The gradients have been written, and the ranks have been joined: nothing may go on from there.
 TEST(FailingCalls, AnUnscaleThatFailsAfterTheReducerLosesTheList) {
   Simple s;
@@ -572,6 +718,7 @@ TEST(FailingCalls, OfDestruction) {
     SCOPED_TRACE(text("call ", i, " of ", calls, ", ", failed));
     EXPECT_EQ(emulation::current_context(), current);
     EXPECT_FALSE(emulation::is_capture_relaxed());
+    EXPECT_EQ(emulation::take_last_error(), cudaSuccess);
     EXPECT_EQ(host_blocks, before.host);
     EXPECT_EQ(emulation::reference_count(emulation::primary_context(0)), before.references);
     if (failed.rfind("cuCtx", 0) != 0) {  // without the context nothing can be freed

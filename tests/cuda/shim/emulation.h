@@ -105,8 +105,9 @@ cudaError_t enqueue(void (*kernel)(P...), int64_t blocks, int threads, cudaStrea
 
 /// Counts a runtime or driver call; true: it is the one to fail. `call` names it.
 bool fails(const char *call);
-/// The error that it fails with.
+/// The error that it fails with, which stays the calling thread's last error until it is taken.
 cudaError_t failure();
+cudaError_t take_last_error();
 /// The call with this index from now on, counted from 0, fails; -1: none.
 void fail_call(int64_t index);
 /// Every call with this name fails with this error, until "" is given.

@@ -77,7 +77,8 @@ bool fails(const char *call) {
   s.failed_call = call;
   return true;
 }
-cudaError_t failure() { return state().failure; }
+cudaError_t failure() { return this_thread().last_error = state().failure; }
+cudaError_t take_last_error() { return std::exchange(this_thread().last_error, cudaSuccess); }
 void fail_call(int64_t index) {
   state().calls = 0;
   state().failing_call = index;
@@ -199,7 +200,7 @@ using namespace gsc::cuda::emulation;
 
 // Calls that free or put back have done so when they report a failure: CUDA returns errors of earlier work there.
 
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return take_last_error(); }
 const char *cudaGetErrorString(cudaError_t) { return "emulated error"; }
 const char *cudaGetErrorName(cudaError_t) { return "cudaErrorEmulated"; }
 cudaError_t cudaGetDeviceCount(int *count) {

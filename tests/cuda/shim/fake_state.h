@@ -61,6 +61,7 @@ State &state();
 struct ThreadState {
   CUcontext current = nullptr;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  cudaError_t last_error = cudaSuccess;
 };
 ThreadState &this_thread();
 
