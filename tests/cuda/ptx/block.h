@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <random>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -70,7 +71,7 @@ struct Block {
 struct Options {
   uint64_t seed = 1;
   bool weak = false;
-  const char *drop = nullptr;
+  std::set<int> dropped;  ///< sites
 };
 const Options &options();
 /// True for a barrier or fence that the mutant drops.

@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
-#include <set>
 #include <span>
 #include <string>
 
@@ -208,20 +207,44 @@ void run_grid(int64_t blocks, int threads, int multiprocessors) {
   }
 }
 
+/// The kernel's name without namespaces and arguments: "apply_kernel" for every formula.
+std::string short_name(const Kernel &kernel) {
+  const std::string name = symbols::demangle(kernel.name);
+  const std::string head = name.substr(0, name.find_first_of("<("));
+  return head.substr(head.find_last_of(": ") + 1);
+}
+
+/// Calls f(site, "source line what kernel") for every barrier and fence.
+template <typename F>
+void for_each_barrier(const F &f) {
+  for (int k = 0; k < kKernelCount; ++k) {
+    for (int s = kKernels[k].first_site; s < kKernels[k].last_site; ++s) {
+      const std::string what = kSites[s].what;
+      if (what == "bar" || what == "bar.warp" || what == "membar") {
+        f(s, kSites[s].source + (" " + what) + " " + short_name(kKernels[k]));
+      }
+    }
+  }
+}
+
 Options read_options() {
   const auto text = [](const char *name) { return std::getenv(name); };
   Options o;
   if (const char *seed = text("PTX_SEED")) o.seed = std::strtoull(seed, nullptr, 10);
   if (const char *weak = text("PTX_WEAK")) o.weak = std::atoi(weak) != 0;
-  o.drop = text("PTX_DROP");
+  if (const char *drop = text("PTX_DROP")) {
+    const std::string wanted = drop;
+    for_each_barrier([&](int site, const std::string &line) {
+      if (wanted == line || wanted == source_of(site)) o.dropped.insert(site);
+    });
+    if (o.dropped.empty()) {
+      std::fprintf(stderr, "ptx: PTX_DROP: there is no barrier or fence at %s\n", drop);
+      std::abort();
+    }
+  }
   if (text("PTX_LIST") != nullptr) {
     std::set<std::string> lines;
-    for (int k = 0; k < kKernelCount; ++k) {
-      for (int s = kKernels[k].first_site; s < kKernels[k].last_site; ++s) {
-        const std::string what = kSites[s].what;
-        if (what == "bar" || what == "bar.warp" || what == "membar") lines.insert(kSites[s].source + (" " + what));
-      }
-    }
+    for_each_barrier([&](int, const std::string &line) { lines.insert(line); });
     for (const std::string &line : lines) std::printf("%s\n", line.c_str());
     std::exit(0);
   }
@@ -251,7 +274,7 @@ const Kernel &kernel_at(const void *address) {
 const Options &options() { return environment; }
 std::mt19937_64 &random_numbers() { return generator; }
 
-bool is_dropped(int site) { return environment.drop != nullptr && std::string(environment.drop) == source_of(site); }
+bool is_dropped(int site) { return environment.dropped.count(site) != 0; }
 
 void tick(Thread &t) {
   if (--t.budget > 0) return;

@@ -9,8 +9,8 @@
 //   PTX_SEED=n    another interleaving
 //   PTX_WEAK=1    weak memory: stores leave a block's buffer late and out of order; loads may hit stale cache lines
 //                 or take place early, up to the last fence
-//   PTX_DROP=s    drops the barriers and fences of source line s ("core/cuda/check.cu:210"): a mutant
-//   PTX_LIST=1    prints the source lines of all barriers and fences, and exits
+//   PTX_LIST=1    prints all barriers and fences and exits: source line, instruction, kernel without template arguments
+//   PTX_DROP=s    drops those of a line of that list, or of a source line ("core/cuda/check.cu:210"): a mutant
 #pragma once
 
 #include <cstddef>

@@ -5,11 +5,12 @@
   mutate.py [--report FILE] EXECUTABLE...
   mutate.py --quick EXECUTABLE
 
-EXECUTABLE is a cuda.ptx.<target>. Each source line with a barrier or fence is one mutant; it dies if a run with one of
-the seeds 1 to 4, under strong or weak memory, fails. Exits with 1 if a mutant survives that is not in EXPECTED with a
-reason, or if one dies that is. --report also writes the results as a Markdown table. --quick takes seconds: the two
-barriers at the ticket of a grid's last block, which the test Ticket must notice, and that mutants.md has a row for each
-mutant of this target (line numbers may differ).
+EXECUTABLE is a cuda.ptx.<target>. Each source line with a barrier or fence is one mutant for every kernel that it is
+compiled into, all instances of a template together; it dies if a run with one of the seeds 1 to 4, under strong or weak
+memory, fails. The run that noticed it last time, according to mutants.md, comes first. Exits with 1 if a mutant
+survives that is not in EXPECTED with a reason, or if one dies that is. --report also writes the results as a Markdown
+table. --quick takes seconds: the two barriers at the ticket of a grid's last block, which the test Ticket must notice,
+and that mutants.md has a row for each mutant of this target (line numbers may differ).
 """
 import collections
 import concurrent.futures
@@ -23,10 +24,27 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 REPORT = pathlib.Path(__file__).with_name("mutants.md")
 TIMEOUT = 900
 SEEDS = ("1", "2", "3", "4")
-# The tests that notice most mutants, in seconds; all tests run only for those that survive these.
-FIRST = "Ticket*:All/Teams*:*Diagnos*:*Norm/*:*many_groups*"
-# Source line's text -> why no test can notice that it is left out.
-EXPECTED = {}
+# Tests that reach a kernel often, in seconds. All tests run only for mutants that survive these without a reason.
+FIRST = {
+    "apply_kernel": "All/Teams*:*many_groups*",
+    "check_kernel": "Ticket*:All/Teams*",
+    "diagnose_kernel": "*Diagnos*",
+    "moments_kernel": "All/Teams*lamb:*groups_lamb",
+    "norm_kernel": "*Norm/*",
+}
+# Kernel, source line and the next -> why no test can notice that it is left out.
+NOTHING_SHARED = ("the last block of a step reads nothing that other blocks of the launch write, and they have used "
+                  "what it writes before they take a ticket")
+EXPECTED = {
+    ("apply_kernel", "__threadfence(); __syncthreads();"): NOTHING_SHARED,
+    ("apply_kernel", "if (last) __threadfence(); return last;"): NOTHING_SHARED,
+    ("apply_kernel",
+     "__syncthreads(); if (threadIdx.x == 0) last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;"):
+        "what the last block of a step writes, the others have read before the barrier after fill_group_table, or, if "
+        "the step is skipped, do not use",
+    ("moments_kernel", "__syncwarp(); if (lane_index() == 0) {"):
+        "the block meets at a barrier after each chunk; from there to here only lane 0, which writes, reads the arrays",
+}
 
 
 def run(executable, tests="*", **environment):
@@ -57,11 +75,11 @@ def shorten(line):
 
 
 def sites(executable):
-    """The barriers and fences of the kernels: (source line, what it is), in the order of files and lines."""
+    """The barriers and fences: (source line, instruction, kernel), in the order of files and lines."""
     listing = subprocess.run([executable], env={**os.environ, "PTX_LIST": "1"}, capture_output=True, text=True,
                              check=True)
-    rows = [site.rsplit(" ", 1) for site in listing.stdout.splitlines()]
-    return sorted(rows, key=lambda row: (row[0].split(":")[0], int(row[0].split(":")[1])))
+    rows = [site.split(" ") for site in listing.stdout.splitlines()]
+    return sorted(rows, key=lambda row: (row[0].split(":")[0], int(row[0].split(":")[1]), row[2]))
 
 
 def text_of(place):
@@ -78,18 +96,26 @@ def nvcc_of(executable):
 
 
 def missing_rows(executable):
-    """Mutants of which the report has no row, as "file `text`"."""
+    """Mutants of which the report has no row, as "file `text` kernel"."""
     section = REPORT.read_text().partition(f"## compute_{executable.rsplit('.', 1)[-1]}\n")[2].partition("\n## ")[0]
-    reported = collections.Counter(re.findall(r"^\| (\S+):\d+ \| (`.*?`) \|", section, flags=re.M))
-    present = collections.Counter((place.rsplit(":", 1)[0], f"`{text_of(place)}`") for place, _ in sites(executable))
+    reported = collections.Counter(re.findall(r"^\| (\S+):\d+ \| (`.*?`) \| (\w+) \|", section, flags=re.M))
+    present = collections.Counter((place.rsplit(":", 1)[0], f"`{text_of(place)}`", kernel)
+                                  for place, _, kernel in sites(executable))
     return sorted(" ".join(row) for row in present - reported)
+
+
+def reason_for(place, kernel):
+    """Why this mutant lives, or None."""
+    file, number = place.rsplit(":", 1)
+    return EXPECTED.get((kernel, f"{text_of(place)} {text_of(f'{file}:{int(number) + 1}')}"))
 
 
 def quick(executable):
     missing = missing_rows(executable)
     if missing:
         sys.exit(f"{REPORT.name} lacks {', '.join(missing)}: run scripts/ptx mutants")
-    at_ticket = [line for line, what in sites(executable) if what == "bar" and line.startswith("core/cuda/device.cuh:")]
+    at_ticket = [line for line, what, kernel in sites(executable)
+                 if (what, kernel) == ("bar", "check_kernel") and line.startswith("core/cuda/device.cuh:")]
     alive = run(executable, "Ticket*", PTX_SEED="2")[1]
     if alive:
         sys.exit("fails without a mutation: " + alive)
@@ -100,15 +126,30 @@ def quick(executable):
         print(f"{line}: {outcome}")
 
 
-def kill(executable, place, what):
-    """The first run that notices that the line is left out: (test, what it said, how memory was, seed), or None."""
-    for tests in (FIRST, "*"):
+def noticed_before(place, kernel):
+    """The runs that noticed this mutant according to the report: (test, how memory was, seed)."""
+    line = rf"{re.escape(place.rsplit(':', 1)[0])}:\d+ \| `{re.escape(text_of(place))}`"
+    rows = rf"^\| {line} \| {kernel} \| dies \| (\S+) \|.*\| (strong|weak) (\d+) \|$"
+    return list(dict.fromkeys(re.findall(rows, REPORT.read_text(), flags=re.M)))
+
+
+def runs_for(place, what, kernel):
+    """The runs that may notice the mutant, the most promising first: (tests, how memory is, seed)."""
+    yield from noticed_before(place, kernel)
+    for tests in (FIRST[kernel],) if reason_for(place, kernel) else (FIRST[kernel], "*"):
         for seed in SEEDS:
             # Strong memory does as it is told without a fence.
-            for weak in ("1",) if what == "membar" else ("0", "1"):
-                test, outcome = run(executable, tests, PTX_DROP=place, PTX_SEED=seed, PTX_WEAK=weak)
-                if outcome:
-                    return test, outcome, "weak" if weak == "1" else "strong", seed
+            for memory in ("weak",) if what == "membar" else ("strong", "weak"):
+                yield tests, memory, seed
+
+
+def kill(executable, place, what, kernel):
+    """The first run that notices the mutant: (test, what it said, how memory was, seed), or None."""
+    for tests, memory, seed in runs_for(place, what, kernel):
+        test, outcome = run(executable, tests, PTX_DROP=f"{place} {what} {kernel}", PTX_SEED=seed,
+                            PTX_WEAK="1" if memory == "weak" else "0")
+        if outcome:
+            return test, outcome, memory, seed
     return None
 
 
@@ -124,28 +165,31 @@ def main():
         sys.exit(__doc__)
     wrong = mutants = 0
     table = ["# Barriers and fences left out one by one", "",
-             f"Written by `scripts/ptx mutants`, with nvcc {nvcc_of(arguments[0])}. A mutant dies if a test fails or "
-             "the machine", "stops it; the run that did so is named.", ""]
+             f"Written by `scripts/ptx mutants`, with nvcc {nvcc_of(arguments[0])}. A mutant dies if a test fails or",
+             "the machine stops it; the run that did so is named. A kernel stands for all instances of its template.",
+             ""]
     workers = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
     for executable in arguments:
         target = executable.rsplit(".", 1)[-1]
-        alive = next(filter(None, (run(executable, FIRST, PTX_SEED=SEEDS[0], PTX_WEAK=w)[1] for w in "01")), "")
+        tests = ":".join(FIRST.values())
+        alive = next(filter(None, (run(executable, tests, PTX_SEED=SEEDS[0], PTX_WEAK=w)[1] for w in "01")), "")
         if alive:
             sys.exit(f"{executable} fails without a mutation: {alive}")
-        table += [f"## compute_{target}", "", "| source line | left out | | noticed by | as | memory, seed |",
-                  "|---|---|---|---|---|---|"]
+        table += [f"## compute_{target}", "", "| source line | left out | of | | noticed by | as | memory, seed |",
+                  "|---|---|---|---|---|---|---|"]
         mutated = sites(executable)
         outcomes = workers.map(lambda site, executable=executable: kill(executable, *site), mutated)
-        for (place, what), killed in zip(mutated, outcomes, strict=True):
-            reason = EXPECTED.get(text_of(place))
+        for (place, what, kernel), killed in zip(mutated, outcomes, strict=True):
+            reason = reason_for(place, kernel)
             mutants += 1
             verdict = "dies" if killed else "lives"
             if bool(killed) == bool(reason):
                 wrong += 1
                 verdict += ", UNEXPECTED"
             test, outcome, memory, seed = killed or ("", reason or "", "", "")
-            table.append(f"| {place} | `{text_of(place)}` | {verdict} | {test} | {outcome} | {memory} {seed} |")
-            print(f"{target}  {place:<28} {what:<9} {verdict:<18} {test} {outcome}", flush=True)
+            table.append(f"| {place} | `{text_of(place)}` | {kernel} | {verdict} | {test} | {outcome} | "
+                         f"{memory} {seed} |")
+            print(f"{target}  {place:<28} {what:<9} {kernel:<16} {verdict:<18} {test} {outcome}", flush=True)
         table.append("")
     table.append(f"{mutants} mutants, {wrong} not as expected.")
     print(table[-1])
