@@ -3,6 +3,7 @@
 // Which CUDA context the library works in, on the emulated devices: threads without a context stay without one, the
 // caller's context stays current, memory of another context is refused, other threads' captures continue, and devices
 // without memory pools work too.
+#include <functional>
 #include <thread>
 
 #include "tests/cuda/training.h"
@@ -319,11 +320,11 @@ TEST_F(WithoutPools, WhatNeedsScratchMemoryWaitsAndCannotBeCaptured) {
   report->struct_size = sizeof *report;
   const auto axpby = [&] { return gsc_ops_axpby(contexts.cuda.get(), 1.0, &tensor, 1.0, &tensor, 1, nullptr); };
   const auto read = [&] { return gsc_scaler_read_report_async(training.scaler.get(), nullptr, report, nullptr); };
-  const int64_t waits = emulation::wait_count();
-  EXPECT_GSC_OK(axpby());
-  EXPECT_EQ(emulation::wait_count(), waits + 1);
-  EXPECT_GSC_OK(read());
-  EXPECT_EQ(emulation::wait_count(), waits + 2);
+  for (const std::function<gsc_status()> &call : {std::function<gsc_status()>(axpby), {read}}) {
+    const int64_t waits = emulation::wait_count();
+    EXPECT_GSC_OK(call());
+    EXPECT_GT(emulation::wait_count(), waits);
+  }
   emulation::set_capturing(true);
   EXPECT_GSC_OK(training.step()) << "needs none";
   EXPECT_GSC_ERROR(axpby(), GSC_ERROR_BAD_STATE, "memory pools", "captured");
