@@ -60,8 +60,8 @@
  *     when they share a context. A context may be used by any number of threads. A list that a scaler has checked
  *     belongs to that scaler's iteration until update, discard, set_scale or set_state, or until the scaler is
  *     destroyed.
- *   - A callback must not change objects of the call it runs in: such calls fail with BAD_STATE. It may read them, use
- *     other objects, and destroy any object; the destruction takes effect when the call returns.
+ *   - A callback must not change objects of the call it runs in, nor save an optimizer: such calls fail with BAD_STATE.
+ *     It may read them, use other objects, and destroy any object; the destruction takes effect when the call returns.
  *   - Objects may be destroyed in any order, from any thread; a parent lives as long as its last child.
  *     Destroying NULL does nothing.
  *   - The caller's floating-point environment (rounding mode, flush-to-zero, traps) does not affect results and is
@@ -248,8 +248,8 @@ typedef struct gsc_tensor {
 
 /**
  * A list of `count` tensors, 0..2^24: validates them and plans the passes over them. `names`, if not NULL, has
- * `count` strings (an entry may be NULL), which are copied for messages and reports. The buffers stay yours and are not
- * touched. Free *out_list with gsc_tensor_list_destroy.
+ * `count` strings (an entry may be NULL), which are copied: for messages, and gsc_tensor_list_get_name. The buffers stay
+ * yours and are not touched. Free *out_list with gsc_tensor_list_destroy.
  * Errors: INVALID_ARGUMENT naming tensors[i]: null data, negative count, unknown dtype, data not aligned to the dtype,
  * two tensors overlap, memory not of the context's device. OUT_OF_MEMORY.
  */
@@ -268,7 +268,8 @@ GSC_API gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t
  * addresses, one per tensor. Stream-ordered: work enqueued earlier still uses the old ones. Validated like create,
  * and for overlap with the other lists of every optimizer that uses this one; on error the list keeps its old
  * addresses.
- * Errors: INVALID_ARGUMENT; BAD_STATE if the list was checked or unscaled since the last update.
+ * Errors: INVALID_ARGUMENT; BAD_STATE if a scaler has used the list since its last update, or a step that uses it has
+ * not returned.
  */
 GSC_API gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data, int64_t count,
                                                 gsc_stream stream);
@@ -347,7 +348,7 @@ typedef struct gsc_optimizer_options {
   double dampening;
   /** Adagrad, >= 0. Default 0. */
   double lr_decay;
-  /** Adagrad: initial value of `sum` in state that the library allocates, >= 0. Default 0. */
+  /** Adagrad: initial value of a group's `sum` in state that the library allocates, >= 0. Default 0. */
   double initial_accumulator_value;
 } gsc_optimizer_options;
 
@@ -365,8 +366,8 @@ GSC_API gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, ui
  * fp64 for fp64 parameters. Gradients may be of any dtype, mixed within the list. `model_copy`, if not NULL, receives
  * every updated parameter rounded to its dtype in the same pass: the 16-bit weights of the next forward pass.
  * `state`, if not NULL, holds `state_count` lists, one per slot of the kind, that you own and have initialized; with
- * NULL and state_count 0 the library allocates them, zeroed. The optimizer keeps all lists alive, not their buffers.
- * Free *out_optimizer with gsc_optimizer_destroy.
+ * NULL and state_count 0 the library allocates them, zeroed (Adagrad's: at its initial value). The optimizer keeps all
+ * lists alive, not their buffers. Free *out_optimizer with gsc_optimizer_destroy.
  * Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state of a wrong dtype,
  * overlap between any two buffers, option out of range. OUT_OF_MEMORY.
  */
@@ -408,7 +409,7 @@ GSC_API gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer,
  * Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN; else counts a
  * clean step, and grows the scale if it is time. Appends to the history. All lists return to READY.
  * Errors: BAD_STATE if no list was checked, unscaled or stepped since the last update, or if check_range has covered
- * only part of one. Disabled: does nothing.
+ * only part of one. Disabled: returns all lists to READY and does nothing else.
  */
 GSC_API gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream);
 /**
@@ -445,7 +446,7 @@ typedef struct gsc_report {
   int32_t hysteresis_tracker;
   /** Skipped updates in a row, up to the last one. */
   int32_t consecutive_skips;
-  /** Updates since creation or restore. */
+  /** Updates so far; a restored state brings its own. */
   int64_t updates;
   /** How many of these found an overflow. */
   int64_t skipped;
@@ -484,7 +485,7 @@ GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_te
 
 /** One update in the history. */
 typedef struct gsc_history_entry {
-  /** Number of the update, counted from 0 since creation. */
+  /** Number of the update, counted from 0; a restored state goes on with its own. */
   int64_t update;
   /** As in gsc_report, over all lists of that update. */
   double grad_norm;
@@ -600,7 +601,8 @@ GSC_API gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_li
 GSC_API gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream);
 /**
  * Steps with device scalars of your own, for frameworks that keep the scaler's state themselves: gradients are
- * multiplied by *inv_scale (NULL: 1); if *found_inf is not 0 (NULL: 0), the step is skipped.
+ * multiplied by *inv_scale (NULL: 1); if *found_inf is not 0 (NULL: 0), the step is skipped. An inverse scale that is
+ * negative, inf or NaN is treated as such a learning rate (gsc_optimizer_set_device_lr), unless the step is skipped.
  */
 GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
                                              gsc_stream stream);
@@ -613,7 +615,8 @@ GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const flo
  * Gives tensors [first, first + count) hyper-parameters of their own. Kind and flags must be the optimizer's. Tensors
  * in no group belong to group 0, which has the options given at creation. A tensor can be put into a group only once.
  * All groups run in the same pass. *out_group (may be NULL) receives the number, 1, 2, ...
- * Errors: INVALID_ARGUMENT: range outside the list, or a tensor that already has a group; an option out of range.
+ * Errors: INVALID_ARGUMENT: range outside the list, or a tensor that already has a group; an option out of range;
+ * another initial_accumulator_value than group 0's after the first step, set_steps or load.
  */
 GSC_API gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
                                            const gsc_optimizer_options *options, int32_t *out_group);
@@ -622,7 +625,10 @@ GSC_API gsc_status gsc_optimizer_get_group_count(const gsc_optimizer *optimizer,
 /** Hyper-parameters of a group; struct_size is set by the caller. */
 GSC_API gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t group,
                                              gsc_optimizer_options *out_options);
-/** Replaces them from the next step on. Kind, flags and whether momentum is 0 must not change. */
+/**
+ * Replaces them from the next step on. Kind, flags and whether momentum is 0 must not change; initial_accumulator_value
+ * has no effect any more.
+ */
 GSC_API gsc_status gsc_optimizer_set_options(gsc_optimizer *optimizer, int32_t group,
                                              const gsc_optimizer_options *options, gsc_stream stream);
 /** Sets a group's learning rate from the next step on, stream-ordered. A device scalar is no longer read. */

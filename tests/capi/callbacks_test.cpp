@@ -39,6 +39,7 @@ TEST(Callbacks, AReducerCannotUseTheObjectsOfItsCall) {
   const gsc_scaler_options options = scaler_options(4.0f);
   void *data[] = {trainer.grads()[0].data(), trainer.grads()[1].data()};
   std::vector<gsc_status> statuses;
+  std::vector<char> saved(4096);
   reducer.inside = [&] {
     int32_t apply = 0;
     statuses = {gsc_scaler_check(s, g, nullptr),
@@ -59,9 +60,13 @@ TEST(Callbacks, AReducerCannotUseTheObjectsOfItsCall) {
                 gsc_optimizer_step(o, nullptr),
                 gsc_optimizer_zero_grads(o, nullptr),
                 gsc_optimizer_set_steps(o, 9, 9, nullptr),
+                gsc_optimizer_save_sync(o, saved.data(), static_cast<int64_t>(saved.size()), nullptr),
                 gsc_tensor_list_set_pointers(g, data, 2, nullptr)};
     EXPECT_GSC_ERROR(gsc_scaler_discard(s, g), GSC_ERROR_BAD_STATE, "scaler is in use", "callbacks");
     EXPECT_EQ(scale_of(scaler), 4.0f) << "looking is allowed";
+    gsc_tensor_diagnosis diagnosis[2];
+    EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(g, diagnosis, nullptr, 2, nullptr));
+    EXPECT_EQ(diagnosis[1].count, 40);
   };
   Trainer plain(context, {.options = optimizer_options(GSC_ADAMW), .counts = {5, 40}});
   Random same(1);
@@ -70,7 +75,7 @@ TEST(Callbacks, AReducerCannotUseTheObjectsOfItsCall) {
   ASSERT_GSC_OK(gsc_scaler_step_and_update(other.get(), plain.get(), nullptr));
   ASSERT_GSC_OK(gsc_scaler_step_and_update(s, o, nullptr));
   EXPECT_EQ(reducer.calls, 1);
-  EXPECT_EQ(statuses.size(), 19u);
+  EXPECT_EQ(statuses.size(), 20u);
   for (size_t i = 0; i < statuses.size(); ++i) EXPECT_EQ(statuses[i], GSC_ERROR_BAD_STATE) << i;
   EXPECT_TRUE(trainer.snapshot().same_with_grads(plain.snapshot()));
   const gsc_scaler_state a = state_of(scaler), b = state_of(other);

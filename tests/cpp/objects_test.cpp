@@ -159,6 +159,11 @@ TEST(TensorList, TakesOneSeveralOrNone) {
   EXPECT_EQ(TensorList(context, {tensor(a)}).count(), 1);
   EXPECT_EQ(TensorList(context, tensors).count(), 2);
   EXPECT_EQ(TensorList(context, std::span<const Tensor>(tensors).first(1)).count(), 1);
+  EXPECT_EQ(TensorList(context, std::span(tensors)).count(), 2);
+  const std::array<Tensor, 2> fixed = {tensor(a), tensor(b)};
+  EXPECT_EQ(TensorList(context, fixed).count(), 2);
+  const Tensor plain[] = {tensor(a), tensor(b)};
+  EXPECT_EQ(TensorList(context, plain).count(), 2);
   EXPECT_EQ(TensorList(context, std::vector<Tensor>()).count(), 0);
 }
 

@@ -5,6 +5,7 @@
 // Buffers and lists of them: gradscaler::tensor makes a gsc_tensor from a span, TensorList owns a gsc_tensor_list,
 // TensorListRef borrows one. Contracts are those of gradscaler.h. Include <gradscaler/gradscaler.hpp>.
 //
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <gradscaler/cpp/context.hpp>
@@ -43,13 +44,18 @@ Tensor tensor(Range &&data, DType dtype) {
   return tensor(std::ranges::data(data), static_cast<int64_t>(std::ranges::size(data)), dtype);
 }
 
+/// A contiguous range of tensors: a vector, an array, a span.
+template <typename Range>
+concept TensorRange = std::ranges::contiguous_range<const Range> && std::ranges::sized_range<const Range> &&
+    std::same_as<std::ranges::range_value_t<const Range>, Tensor>;
+
 /// Parameter type: one tensor, several in braces, or a contiguous range of them. Valid only during the call.
 class Tensors {
  public:
   Tensors(const Tensor &one) noexcept : data_(&one), count_(1) {}
   Tensors(std::initializer_list<Tensor> several) noexcept : data_(std::data(several)), count_(std::ssize(several)) {}
-  Tensors(std::span<const Tensor> several) noexcept : data_(several.data()), count_(std::ssize(several)) {}
-  Tensors(const std::vector<Tensor> &several) noexcept : Tensors(std::span<const Tensor>(several)) {}
+  template <TensorRange Range>
+  Tensors(const Range &several) noexcept : data_(std::ranges::data(several)), count_(std::ssize(several)) {}
   const Tensor *data() const noexcept { return data_; }
   int64_t count() const noexcept { return count_; }
 

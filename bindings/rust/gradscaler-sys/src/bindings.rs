@@ -334,7 +334,8 @@ pub struct gsc_optimizer_options {
     pub dampening: f64,
     /// Adagrad, >= 0. Default 0.
     pub lr_decay: f64,
-    /// Adagrad: initial value of `sum` in state that the library allocates, >= 0. Default 0.
+    /// Adagrad: initial value of a group's `sum` in state that the library allocates, >= 0. Default
+    /// 0.
     pub initial_accumulator_value: f64,
 }
 
@@ -354,7 +355,7 @@ pub struct gsc_report {
     pub hysteresis_tracker: i32,
     /// Skipped updates in a row, up to the last one.
     pub consecutive_skips: i32,
-    /// Updates since creation or restore.
+    /// Updates so far; a restored state brings its own.
     pub updates: i64,
     /// How many of these found an overflow.
     pub skipped: i64,
@@ -379,7 +380,7 @@ pub struct gsc_report {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_history_entry {
-    /// Number of the update, counted from 0 since creation.
+    /// Number of the update, counted from 0; a restored state goes on with its own.
     pub update: i64,
     /// As in gsc_report, over all lists of that update.
     pub grad_norm: f64,
@@ -601,8 +602,8 @@ pub struct gsc_api {
     /// NULL is fine.
     pub context_destroy: unsafe extern "C" fn(context: *mut gsc_context),
     /// A list of `count` tensors, 0..2^24: validates them and plans the passes over them. `names`,
-    /// if not NULL, has `count` strings (an entry may be NULL), which are copied for messages and
-    /// reports. The buffers stay yours and are not touched. Free \*out_list with
+    /// if not NULL, has `count` strings (an entry may be NULL), which are copied: for messages, and
+    /// gsc_tensor_list_get_name. The buffers stay yours and are not touched. Free \*out_list with
     /// gsc_tensor_list_destroy. Errors: INVALID_ARGUMENT naming tensors\[i\]: null data, negative
     /// count, unknown dtype, data not aligned to the dtype, two tensors overlap, memory not of the
     /// context's device. OUT_OF_MEMORY.
@@ -636,7 +637,8 @@ pub struct gsc_api {
     /// reallocate. `data` holds `count` addresses, one per tensor. Stream-ordered: work enqueued
     /// earlier still uses the old ones. Validated like create, and for overlap with the other lists
     /// of every optimizer that uses this one; on error the list keeps its old addresses. Errors:
-    /// INVALID_ARGUMENT; BAD_STATE if the list was checked or unscaled since the last update.
+    /// INVALID_ARGUMENT; BAD_STATE if a scaler has used the list since its last update, or a step
+    /// that uses it has not returned.
     pub tensor_list_set_pointers: unsafe extern "C" fn(
         list: *mut gsc_tensor_list,
         data: *const *mut c_void,
@@ -657,10 +659,11 @@ pub struct gsc_api {
     /// mixed within the list. `model_copy`, if not NULL, receives every updated parameter rounded
     /// to its dtype in the same pass: the 16-bit weights of the next forward pass. `state`, if not
     /// NULL, holds `state_count` lists, one per slot of the kind, that you own and have
-    /// initialized; with NULL and state_count 0 the library allocates them, zeroed. The optimizer
-    /// keeps all lists alive, not their buffers. Free \*out_optimizer with gsc_optimizer_destroy.
-    /// Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state
-    /// of a wrong dtype, overlap between any two buffers, option out of range. OUT_OF_MEMORY.
+    /// initialized; with NULL and state_count 0 the library allocates them, zeroed (Adagrad's: at
+    /// its initial value). The optimizer keeps all lists alive, not their buffers. Free
+    /// \*out_optimizer with gsc_optimizer_destroy. Errors: INVALID_ARGUMENT naming list and index:
+    /// different lengths, counts or contexts, state of a wrong dtype, overlap between any two
+    /// buffers, option out of range. OUT_OF_MEMORY.
     pub optimizer_create: unsafe extern "C" fn(
         context: *mut gsc_context,
         options: *const gsc_optimizer_options,
@@ -715,8 +718,8 @@ pub struct gsc_api {
     /// Ends the iteration: backs the scale off if any list checked since the last update had an inf
     /// or NaN; else counts a clean step, and grows the scale if it is time. Appends to the history.
     /// All lists return to READY. Errors: BAD_STATE if no list was checked, unscaled or stepped
-    /// since the last update, or if check_range has covered only part of one. Disabled: does
-    /// nothing.
+    /// since the last update, or if check_range has covered only part of one. Disabled: returns all
+    /// lists to READY and does nothing else.
     pub scaler_update: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         stream: gsc_stream,
@@ -841,7 +844,8 @@ pub struct gsc_api {
     ) -> gsc_status,
     /// Steps with device scalars of your own, for frameworks that keep the scaler's state
     /// themselves: gradients are multiplied by \*inv_scale (NULL: 1); if \*found_inf is not 0
-    /// (NULL: 0), the step is skipped.
+    /// (NULL: 0), the step is skipped. An inverse scale that is negative, inf or NaN is treated as
+    /// such a learning rate (gsc_optimizer_set_device_lr), unless the step is skipped.
     pub optimizer_step_scaled: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         inv_scale: *const f32,
@@ -852,7 +856,8 @@ pub struct gsc_api {
     /// the optimizer's. Tensors in no group belong to group 0, which has the options given at
     /// creation. A tensor can be put into a group only once. All groups run in the same pass.
     /// \*out_group (may be NULL) receives the number, 1, 2, ... Errors: INVALID_ARGUMENT: range
-    /// outside the list, or a tensor that already has a group; an option out of range.
+    /// outside the list, or a tensor that already has a group; an option out of range; another
+    /// initial_accumulator_value than group 0's after the first step, set_steps or load.
     pub optimizer_add_group: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         first: i64,
@@ -871,7 +876,8 @@ pub struct gsc_api {
         group: i32,
         out_options: *mut gsc_optimizer_options,
     ) -> gsc_status,
-    /// Replaces them from the next step on. Kind, flags and whether momentum is 0 must not change.
+    /// Replaces them from the next step on. Kind, flags and whether momentum is 0 must not change;
+    /// initial_accumulator_value has no effect any more.
     pub optimizer_set_options: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         group: i32,
@@ -1196,8 +1202,8 @@ extern "C" {
     /// NULL is fine.
     pub fn gsc_context_destroy(context: *mut gsc_context);
     /// A list of `count` tensors, 0..2^24: validates them and plans the passes over them. `names`,
-    /// if not NULL, has `count` strings (an entry may be NULL), which are copied for messages and
-    /// reports. The buffers stay yours and are not touched. Free \*out_list with
+    /// if not NULL, has `count` strings (an entry may be NULL), which are copied: for messages, and
+    /// gsc_tensor_list_get_name. The buffers stay yours and are not touched. Free \*out_list with
     /// gsc_tensor_list_destroy. Errors: INVALID_ARGUMENT naming tensors\[i\]: null data, negative
     /// count, unknown dtype, data not aligned to the dtype, two tensors overlap, memory not of the
     /// context's device. OUT_OF_MEMORY.
@@ -1231,7 +1237,8 @@ extern "C" {
     /// reallocate. `data` holds `count` addresses, one per tensor. Stream-ordered: work enqueued
     /// earlier still uses the old ones. Validated like create, and for overlap with the other lists
     /// of every optimizer that uses this one; on error the list keeps its old addresses. Errors:
-    /// INVALID_ARGUMENT; BAD_STATE if the list was checked or unscaled since the last update.
+    /// INVALID_ARGUMENT; BAD_STATE if a scaler has used the list since its last update, or a step
+    /// that uses it has not returned.
     pub fn gsc_tensor_list_set_pointers(
         list: *mut gsc_tensor_list,
         data: *const *mut c_void,
@@ -1252,10 +1259,11 @@ extern "C" {
     /// mixed within the list. `model_copy`, if not NULL, receives every updated parameter rounded
     /// to its dtype in the same pass: the 16-bit weights of the next forward pass. `state`, if not
     /// NULL, holds `state_count` lists, one per slot of the kind, that you own and have
-    /// initialized; with NULL and state_count 0 the library allocates them, zeroed. The optimizer
-    /// keeps all lists alive, not their buffers. Free \*out_optimizer with gsc_optimizer_destroy.
-    /// Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state
-    /// of a wrong dtype, overlap between any two buffers, option out of range. OUT_OF_MEMORY.
+    /// initialized; with NULL and state_count 0 the library allocates them, zeroed (Adagrad's: at
+    /// its initial value). The optimizer keeps all lists alive, not their buffers. Free
+    /// \*out_optimizer with gsc_optimizer_destroy. Errors: INVALID_ARGUMENT naming list and index:
+    /// different lengths, counts or contexts, state of a wrong dtype, overlap between any two
+    /// buffers, option out of range. OUT_OF_MEMORY.
     pub fn gsc_optimizer_create(
         context: *mut gsc_context,
         options: *const gsc_optimizer_options,
@@ -1310,8 +1318,8 @@ extern "C" {
     /// Ends the iteration: backs the scale off if any list checked since the last update had an inf
     /// or NaN; else counts a clean step, and grows the scale if it is time. Appends to the history.
     /// All lists return to READY. Errors: BAD_STATE if no list was checked, unscaled or stepped
-    /// since the last update, or if check_range has covered only part of one. Disabled: does
-    /// nothing.
+    /// since the last update, or if check_range has covered only part of one. Disabled: returns all
+    /// lists to READY and does nothing else.
     pub fn gsc_scaler_update(scaler: *mut gsc_scaler, stream: gsc_stream) -> gsc_status;
     /// gsc_scaler_step and gsc_scaler_update in one call, with one launch fewer, for loops with a
     /// single optimizer. Errors: those of both; INVALID_ARGUMENT if the optimizer belongs to
@@ -1430,7 +1438,8 @@ extern "C" {
     pub fn gsc_optimizer_step(optimizer: *mut gsc_optimizer, stream: gsc_stream) -> gsc_status;
     /// Steps with device scalars of your own, for frameworks that keep the scaler's state
     /// themselves: gradients are multiplied by \*inv_scale (NULL: 1); if \*found_inf is not 0
-    /// (NULL: 0), the step is skipped.
+    /// (NULL: 0), the step is skipped. An inverse scale that is negative, inf or NaN is treated as
+    /// such a learning rate (gsc_optimizer_set_device_lr), unless the step is skipped.
     pub fn gsc_optimizer_step_scaled(
         optimizer: *mut gsc_optimizer,
         inv_scale: *const f32,
@@ -1441,7 +1450,8 @@ extern "C" {
     /// the optimizer's. Tensors in no group belong to group 0, which has the options given at
     /// creation. A tensor can be put into a group only once. All groups run in the same pass.
     /// \*out_group (may be NULL) receives the number, 1, 2, ... Errors: INVALID_ARGUMENT: range
-    /// outside the list, or a tensor that already has a group; an option out of range.
+    /// outside the list, or a tensor that already has a group; an option out of range; another
+    /// initial_accumulator_value than group 0's after the first step, set_steps or load.
     pub fn gsc_optimizer_add_group(
         optimizer: *mut gsc_optimizer,
         first: i64,
@@ -1460,7 +1470,8 @@ extern "C" {
         group: i32,
         out_options: *mut gsc_optimizer_options,
     ) -> gsc_status;
-    /// Replaces them from the next step on. Kind, flags and whether momentum is 0 must not change.
+    /// Replaces them from the next step on. Kind, flags and whether momentum is 0 must not change;
+    /// initial_accumulator_value has no effect any more.
     pub fn gsc_optimizer_set_options(
         optimizer: *mut gsc_optimizer,
         group: i32,
