@@ -102,6 +102,15 @@ def test_param_groups():
     assert weights[1].tolist() == [-2.0] * 2 and biases["b"].tolist() == [-0.75] * 4
 
 
+def test_groups_of_adagrad_begin_at_their_own_value():
+    full = lambda n, value: [np.full(n, value, np.float32)]  # noqa: E731
+    optimizer = gs.Adagrad([{"params": full(3, 1), "grads": full(3, 0)},
+                            {"params": full(2, 1), "grads": full(2, 0), "initial_accumulator_value": 0.5}],
+                           initial_accumulator_value=0.25)
+    state = optimizer.state_arrays()
+    assert [state[f"sum.{name}"].tolist() for name in optimizer.names] == [[0.25] * 3, [0.5] * 2]
+
+
 def test_bad_groups():
     ones = lambda n: [np.ones(n, np.float32)]  # noqa: E731
     with pytest.raises(TypeError, match=r"param_groups\[1\]\['grads'\] is missing"):
