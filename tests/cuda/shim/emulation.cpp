@@ -136,10 +136,7 @@ void exchange(const void *mine, void *theirs, std::size_t bytes, int source) {
   std::memcpy(theirs, warp.slots[set][source], bytes);
 }
 
-cudaError_t run(int64_t blocks, int threads, cudaStream_t stream, const std::function<void()> &body) {
-  if (fails("cudaLaunchKernel")) return failure();
-  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
-  ++launches;
+static void run_grid(int64_t blocks, int threads, const std::function<void()> &body) {
   const MemoryAccess access;
   fibers.resize(std::max(fibers.size(), static_cast<std::size_t>(threads)));
   for (Fiber &fiber : fibers) fiber.stack.resize(kStackBytes);
@@ -153,6 +150,13 @@ cudaError_t run(int64_t blocks, int threads, cudaStream_t stream, const std::fun
     block_index.x = static_cast<unsigned>(b);
     run_block(threads, turns);
   }
+}
+
+cudaError_t run(int64_t blocks, int threads, cudaStream_t stream, const std::function<void()> &body) {
+  if (fails("cudaLaunchKernel")) return failure();
+  if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  ++launches;
+  enqueue_work(stream, [=] { run_grid(blocks, threads, body); });
   return cudaSuccess;
 }
 

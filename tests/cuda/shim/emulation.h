@@ -95,7 +95,7 @@ cudaError_t enqueue(void (*kernel)(P...), int64_t blocks, int threads, cudaStrea
         const void *addresses[] = {&value...};
         return launch(reinterpret_cast<const void *>(kernel), blocks, threads, stream, addresses);
 #else
-        return run(blocks, threads, stream, [&] { kernel(value...); });
+        return run(blocks, threads, stream, [kernel, value...] { kernel(value...); });
 #endif
       },
       values);
@@ -140,6 +140,11 @@ class MemoryAccess {
   ~MemoryAccess();
 };
 bool is_stream(cudaStream_t stream);
+/// Whether work on streams is done only when something waits for it, and then only that of the stream and of what it
+/// waits for, instead of at once. Where kernels run as PTX they run at once.
+void set_lazy_streams(bool lazy);
+/// Does `work` on the stream.
+void enqueue_work(cudaStream_t stream, std::function<void()> work);
 /// Makes every stream look as if it were being captured: anything that would wait for the device fails.
 void set_capturing(bool capturing);
 /// One stream is captured, by any thread; the end tells whether no thread invalidated it.

@@ -75,7 +75,9 @@ CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcon
     if (found == nullptr || found->second.device != context->device) return CUDA_ERROR_INVALID_VALUE;
   }
   if (!is_stream(stream)) return CUDA_ERROR_INVALID_CONTEXT;
-  std::memcpy(reach(reinterpret_cast<void *>(to)), reach(reinterpret_cast<const void *>(from)), bytes);
+  enqueue_work(stream, [=] {
+    std::memcpy(reach(reinterpret_cast<void *>(to)), reach(reinterpret_cast<const void *>(from)), bytes);
+  });
   return CUDA_SUCCESS;
 }
 

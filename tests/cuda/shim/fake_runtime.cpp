@@ -3,8 +3,8 @@
 // Two CUDA devices in host memory, with two multiprocessors unless the environment asks for more, to run the backend's
 // own host code in the tests. Device memory is in one region that is accessible only while a kernel runs: host code
 // that touches it faults. Copies go through a second mapping. New and freed memory is filled with 0xff. Stream
-// operations complete at once, and streams work only in their own context: the primary one of a device, or one made by
-// a test. Every call that can fail can be made to fail, see fail_call.
+// operations complete at once, or as late as possible (set_lazy_streams), and streams work only in their own context:
+// the primary one of a device, or one made by a test. Every call that can fail can be made to fail, see fail_call.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -139,6 +139,39 @@ bool is_stream(cudaStream_t stream) {
   const auto found = state().streams.find(stream);
   return found != state().streams.end() && found->second == context;
 }
+namespace {
+
+const void *queue_of(cudaStream_t stream) {
+  return stream != nullptr ? static_cast<const void *>(stream) : working_context();
+}
+/// Does what the mark waits for. Work that waits for other queues calls this in turn.
+void finish(const Mark &mark) {
+  Queue &queue = state().queues[mark.queue];
+  while (queue.done < mark.count) {
+    const std::function<void()> work = std::move(queue.work.front());
+    queue.work.pop_front();
+    ++queue.done;
+    work();
+  }
+}
+Mark end_of(const void *queue) {
+  const Queue &q = state().queues[queue];
+  return {queue, q.done + static_cast<int64_t>(q.work.size())};
+}
+void finish_all() {
+  for (auto it = state().queues.begin(); it != state().queues.end(); ++it) finish(end_of(it->first));
+}
+
+}  // namespace
+
+void enqueue_work(cudaStream_t stream, std::function<void()> work) {
+  if (!state().lazy) return work();
+  state().queues[queue_of(stream)].work.push_back(std::move(work));
+}
+void set_lazy_streams(bool lazy) {
+  finish_all();
+  state().lazy = lazy;
+}
 void set_capturing(bool capturing) {
   state().capturing = capturing;
   state().capture_disturbed = false;
@@ -265,6 +298,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   working_context();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
   if (state().streams.erase(stream) == 0) return cudaErrorInvalidResourceHandle;
+  finish(end_of(stream));
   std::free(stream);
   return fails(__func__) ? failure() : cudaSuccess;
 }
@@ -272,6 +306,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (fails(__func__)) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   if (disturbs_capture() || state().captured.count(stream) != 0) return cudaErrorStreamCaptureUnsupported;
+  finish(end_of(queue_of(stream)));
   ++state().wait_count;
   return cudaSuccess;
 }
@@ -292,7 +327,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
   working_context();
   if (fails(__func__)) return failure();
   *event = reinterpret_cast<cudaEvent_t>(std::malloc(1));
-  state().events.insert(*event);
+  state().events[*event] = {};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -304,11 +339,15 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (fails(__func__)) return failure();
-  return is_stream(stream) && state().events.count(event) != 0 ? cudaSuccess : cudaErrorInvalidResourceHandle;
+  if (!is_stream(stream) || state().events.count(event) == 0) return cudaErrorInvalidResourceHandle;
+  state().events[event] = end_of(queue_of(stream));
+  return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (fails(__func__)) return failure();
-  return is_stream(stream) && state().events.count(event) != 0 ? cudaSuccess : cudaErrorInvalidResourceHandle;
+  if (!is_stream(stream) || state().events.count(event) == 0) return cudaErrorInvalidResourceHandle;
+  enqueue_work(stream, [mark = state().events[event]] { finish(mark); });
+  return cudaSuccess;
 }
 cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *) {
   working_context();
@@ -335,7 +374,9 @@ cudaError_t cudaMallocFromPoolAsync(void **memory, std::size_t bytes, cudaMemPoo
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
-  const cudaError_t error = is_stream(stream) ? give_back(memory) : cudaErrorInvalidResourceHandle;
+  const bool known = memory == nullptr || state().allocations.count(static_cast<char *>(memory)) != 0;
+  const cudaError_t error = is_stream(stream) && known ? cudaSuccess : cudaErrorInvalidResourceHandle;
+  if (error == cudaSuccess) enqueue_work(stream, [=] { give_back(memory); });
   return fails(__func__) ? failure() : error;
 }
 cudaError_t cudaMalloc(void **memory, std::size_t bytes) {
@@ -349,13 +390,14 @@ cudaError_t cudaMalloc(void **memory, std::size_t bytes) {
 cudaError_t cudaFree(void *memory) {
   working_context();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
+  finish_all();
   const cudaError_t error = give_back(memory);
   return fails(__func__) ? failure() : error;
 }
 cudaError_t cudaMemsetAsync(void *memory, int value, std::size_t bytes, cudaStream_t stream) {
   if (fails(__func__)) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
-  std::memset(reach(memory), value, bytes);
+  enqueue_work(stream, [=] { std::memset(reach(memory), value, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
@@ -364,7 +406,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, std::size_t bytes, cudaM
   // With pageable memory it may wait.
   const bool pageable = find_allocation(to) == nullptr || find_allocation(from) == nullptr;
   if (pageable && disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
-  if (bytes > 0) std::memcpy(reach(to), reach(from), bytes);
+  if (bytes > 0) enqueue_work(stream, [=] { std::memcpy(reach(to), reach(from), bytes); });
+  if (pageable) finish(end_of(queue_of(stream)));
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *address) {

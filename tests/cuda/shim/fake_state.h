@@ -4,6 +4,8 @@
 // captures, and the call that is to fail.
 #ifndef GRADSCALER_TESTS_CUDA_SHIM_FAKE_STATE_H
 #define GRADSCALER_TESTS_CUDA_SHIM_FAKE_STATE_H
+#include <deque>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -28,6 +30,17 @@ struct Allocation {
   CUcontext context;  ///< NULL: from a pool, which belongs to none
 };
 
+/// Work that has been enqueued and not done; with lazy streams only.
+struct Queue {
+  std::deque<std::function<void()>> work;
+  int64_t done = 0;
+};
+/// What an event waits for: the first `count` things ever enqueued there.
+struct Mark {
+  const void *queue = nullptr;
+  int64_t count = 0;
+};
+
 struct State {
   State();
   char *region = nullptr;
@@ -36,7 +49,9 @@ struct State {
   int access = 0;
   std::map<char *, Allocation> allocations;
   std::map<cudaStream_t, CUcontext> streams;  ///< to their context
-  std::set<cudaEvent_t> events;
+  std::map<cudaEvent_t, Mark> events;
+  bool lazy = false;
+  std::map<const void *, Queue> queues;  ///< of streams, and of contexts for their default stream
   std::set<cudaMemPool_t> pools;
   CUctx_st primary[kDevices] = {{0, 0}, {1, 0}};
   bool has_pools = true;
