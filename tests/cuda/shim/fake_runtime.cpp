@@ -310,10 +310,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   ++state().wait_count;
   return cudaSuccess;
 }
+static bool is_capturing(cudaStream_t stream) { return state().capturing || state().captured.count(stream) != 0; }
 static cudaError_t capture_status(cudaStream_t stream, cudaStreamCaptureStatus *status) {
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
-  const bool capturing = state().capturing || state().captured.count(stream) != 0;
-  *status = capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *status = is_capturing(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
@@ -340,13 +340,18 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (fails(__func__)) return failure();
   if (!is_stream(stream) || state().events.count(event) == 0) return cudaErrorInvalidResourceHandle;
-  state().events[event] = end_of(queue_of(stream));
+  Mark &mark = state().events[event];
+  mark = end_of(queue_of(stream));
+  mark.captured = is_capturing(stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (fails(__func__)) return failure();
   if (!is_stream(stream) || state().events.count(event) == 0) return cudaErrorInvalidResourceHandle;
-  enqueue_work(stream, [mark = state().events[event]] { finish(mark); });
+  const Mark mark = state().events[event];
+  if (mark.captured && !is_capturing(stream)) return cudaErrorCapturedEvent;
+  if (!mark.captured && is_capturing(stream)) return cudaErrorStreamCaptureIsolation;
+  enqueue_work(stream, [mark] { finish(mark); });
   return cudaSuccess;
 }
 cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *) {

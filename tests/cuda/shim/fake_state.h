@@ -39,6 +39,7 @@ struct Queue {
 struct Mark {
   const void *queue = nullptr;
   int64_t count = 0;
+  bool captured = false;  ///< the event is part of a graph
 };
 
 struct State {
