@@ -2,6 +2,8 @@
 //
 // A driver that is too old, and a device that the library has no code for: the error says what was found and what is
 // needed, nothing leaks, and everything works once the cause is gone.
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "tests/cuda/twin.h"
@@ -58,6 +60,21 @@ TEST(Requirements, ADeviceThatThereIsNoCodeFor) {
     EXPECT_SAYS(message, "this library holds " GSC_CUDA_ARCHITECTURES);
     EXPECT_SAYS(message, "needs a driver for CUDA " GSC_CUDA_RELEASE " or later");
   }
+}
+
+/// In a process of its own, because the driver's functions are looked up once.
+TEST(RequirementsDeathTest, ADriverThatLacksAFunction) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto open = [] {
+    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+    options.device_type = GSC_DEVICE_CUDA;
+    gsc_context *context = nullptr;
+    const Failing failing("cudaGetDriverEntryPoint", cudaErrorCallRequiresNewerDriver);
+    const gsc_status status = gsc_context_create(&options, &context);
+    std::fputs(gsc_error_get_message(), stderr);
+    std::exit(status == GSC_ERROR_UNAVAILABLE && context == nullptr ? 0 : 1);
+  };
+  EXPECT_EXIT(open(), ::testing::ExitedWithCode(0), "cudaGetDriverEntryPoint.*needs NVIDIA's driver");
 }
 
 TEST(Requirements, ADeviceOutOfMemoryIsNotADriverTooOld) {

@@ -107,6 +107,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **address, u
                    {"cuMemcpyPeerAsync", reinterpret_cast<void *>(copy_peer)},
                    {"cuGetErrorName", reinterpret_cast<void *>(error_name)},
                    {"cuGetErrorString", reinterpret_cast<void *>(error_string)}};
+  if (fails("cudaGetDriverEntryPoint")) return failure();
   *found = cudaDriverEntryPointSymbolNotFound;
   for (const auto &f : functions) {
     if (std::strcmp(f.name, name) != 0) continue;
