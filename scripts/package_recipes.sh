@@ -60,7 +60,7 @@ vcpkg() {
       --x-install-root="$work/vcpkg/$triplet/installed" --x-buildtrees-root="$work/vcpkg/$triplet/trees" \
       --x-packages-root="$work/vcpkg/$triplet/packages" &&
       quietly vcpkg cmake -G Ninja -S tests/install/outside -B "$work/vcpkg/$triplet/outside" -DVARIANT=$variant \
-        -DCMAKE_PREFIX_PATH="$work/vcpkg/$triplet/installed/$triplet" &&
+        -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/vcpkg/$triplet/installed/$triplet" &&
       quietly vcpkg cmake --build "$work/vcpkg/$triplet/outside" && quietly vcpkg "$work/vcpkg/$triplet/outside/outside"; then
       report "vcpkg port, $triplet" yes "a program, by find_package" ok
     else
