@@ -111,6 +111,25 @@ def test_cuda_array_interface():
     assert gs.as_tensor(bfloat16).dtype == "bfloat16"
 
 
+def test_arrays_of_two_streams():
+    apart = {"w": Cuda(stream=1), "b": Cuda(stream=9, data=(8192, False))}
+    message = r"\['b'\] is worked on in stream 0x9, but {}\['w'\] in 0x1: two streams are not ordered"
+    with pytest.raises(gs.InvalidArgumentError, match="arrays" + message.format("arrays")):
+        gs.TensorList(apart)
+    with pytest.raises(gs.InvalidArgumentError, match="params" + message.format("params")):
+        gs.SGD(apart, apart)
+    with pytest.raises(gs.InvalidArgumentError, match="dst" + message.format("dst")):
+        gs.ops.cast(apart, apart)
+    with pytest.raises(gs.InvalidArgumentError, match=r"src\['w'\] is worked on in stream 0x9, but dst\['w'\] in 0x1"):
+        gs.ops.cast({"w": Cuda(stream=9)}, {"w": Cuda(data=(8192, False))})
+    with pytest.raises(gs.InvalidArgumentError, match=r"tensors\[1\] is worked on in stream 0x9"):
+        gs.ops.unscale_check([Cuda(data=(8192, False)), Cuda(stream=9)], Cuda(shape=()), Cuda(shape=()))
+    # Both are the legacy default stream; without a stream there is nothing to wait for.
+    together = [Cuda(stream=1), gs.Tensor(8192, 6, "float32", device="cuda:0", stream=0), Cuda(stream=None)]
+    with pytest.raises(gs.UnavailableError):
+        gs.TensorList(together)
+
+
 @pytest.mark.parametrize("changes", [
     {"data": 4096}, {"data": ("a", False)}, {"data": (-8, False)}, {"shape": None}, {"shape": ("2",)}, {"shape": (-1,)},
     {"shape": (1 << 62, 4)}, {"typestr": 4}, {"typestr": "<f"}, {"typestr": "<f0"}, {"strides": 4}, {"strides": (4,)},

@@ -260,6 +260,29 @@ def test_what_is_compiled_in_must_be_a_number():
             gj.adamw(params, params, state, **wrong)
 
 
+@pytest.mark.parametrize("jit", [False, True])
+def test_several_numbers_in_the_place_of_one_are_refused(jit):
+    two = jnp.array([0.0, 1.0])
+    params = {"w": jnp.ones(2)}
+    state = gj.adamw_init(params)
+    scale = gj.DynamicScale.create()
+    calls = {
+        "found_inf": [lambda n: gj.adamw(params, params, state, found_inf=n), lambda n: scale.update(n),
+                      lambda n: gj.unscale_check(params, 1.0, n), lambda n: gj.update_scale(2.0, 0, n)],
+        "inv_scale": [lambda n: gj.adamw(params, params, state, inv_scale=n), lambda n: gj.unscale_check(params, n)],
+        "lr": [lambda n: gj.adamw(params, params, state, lr=n)],
+        "scale": [lambda n: gj.update_scale(n, 0, 0.0)],
+        "growth_tracker": [lambda n: gj.update_scale(2.0, n, 0.0)],
+    }
+    for name, functions in calls.items():
+        for function in functions:
+            with pytest.raises(gs.InvalidArgumentError, match=name + r" has shape \(2,\); it must be a single number"):
+                (jax.jit(function) if jit else function)(two)
+    # One is one, in whatever shape: that of the state does not change.
+    applied = gj.adamw(params, params, state, found_inf=jnp.zeros((1, 1)))[1].step
+    assert applied.shape == () and applied == 1
+
+
 def test_a_tree_may_be_one_array():
     param, grad = jnp.ones(3), jnp.full(3, 2.0)
     stepped, state = gj.adamw(param, grad, gj.adamw_init(param), lr=0.5)

@@ -14,6 +14,7 @@ jax = library("jax")
 optax = library("optax")
 jnp = jax.numpy
 
+import gradscaler as gs  # noqa: E402
 import gradscaler.jax as gj  # noqa: E402
 import gradscaler.jax.optax as go  # noqa: E402
 
@@ -294,6 +295,15 @@ def test_injected_hyperparameters():
     with pytest.raises(TypeError, match="b1 is traced.* static_args"):
         tx = optax.inject_hyperparams(go.adam)(LR)
         jax.jit(lambda g, s: tx.update(g, s))(tree(1), jax.jit(tx.init)(tree(0)))
+
+
+@pytest.mark.parametrize("make", [*MAKERS.values(), lambda m: m.skip_if_found_inf(optax.adam(LR))])
+def test_several_numbers_in_the_place_of_one_are_refused(make):
+    params = tree(0)
+    tx = make(go)
+    for name in ("found_inf", "inv_scale"):
+        with pytest.raises(gs.InvalidArgumentError, match=name + r" has shape \(2,\)"):
+            tx.update(params, tx.init(params), params, **{name: jnp.array([0.0, 1.0])})
 
 
 def test_wrong_trees_and_missing_parameters():

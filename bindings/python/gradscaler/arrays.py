@@ -12,16 +12,17 @@ arrays (``TypeError``). docs/python.md has the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from . import trees
 from ._native import native
+from .errors import InvalidArgumentError
 from .look import is_raw, look
 from .memory import DTYPE_NAMES, DTYPES, Tensor, dtype_name
 
 __all__ = ["DTYPES", "DTYPE_NAMES", "ArrayLike", "Arrays", "Tensor", "as_tensor", "as_tensors", "as_word",
-           "common_device", "dtype_name", "is_array", "leaves_of", "tensor_array"]
+           "common_device", "common_stream", "dtype_name", "is_array", "leaves_of", "tensor_array"]
 
 #: Anything that this module accepts.
 ArrayLike = Any
@@ -95,6 +96,18 @@ def tensor_array(tensors: Sequence[Tensor], names: Sequence[str | None] | None =
     for i, tensor in enumerate(tensors):
         array.add(tensor.address, tensor.count, DTYPES[tensor.dtype], names[i] if names else None)
     return array
+
+
+def common_stream(tensors: Sequence[Tensor], label: Callable[[int], str]) -> int:
+    """The CUDA stream that the producers of `tensors` name, 0 if none does; InvalidArgumentError if they name two."""
+    named = [i for i, tensor in enumerate(tensors) if tensor.stream is not None]
+    for i in named:
+        first, own = tensors[named[0]].stream or 0, tensors[i].stream or 0
+        # 0 and 1 are both the legacy default stream.
+        if max(first, 1) != max(own, 1):
+            raise InvalidArgumentError(f"{label(i)} is worked on in stream {own:#x}, but {label(named[0])} in"
+                                       f" {first:#x}: two streams are not ordered; pass arrays of one stream")
+    return tensors[named[0]].stream or 0 if named else 0
 
 
 def common_device(tensors: Sequence[Tensor], labels: str | trees.Leaves, expected: str | None = None) -> str:

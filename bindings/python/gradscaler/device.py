@@ -110,6 +110,9 @@ class Context(Closeable):
         """The instruction set in use."""
         return CPU_TARGET.word(self._handle.cpu_target())
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a Context cannot be copied or pickled; make one of its device")
+
     def __repr__(self) -> str:
         return f"<gradscaler.Context {self.device}{' closed' if self.closed else ''}>"
 

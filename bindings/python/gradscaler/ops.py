@@ -16,7 +16,7 @@ from typing import Any
 
 from . import trees
 from ._native import integer, real
-from .arrays import Arrays, Tensor, as_tensors, as_word, common_device, leaves_of, tensor_array
+from .arrays import Arrays, Tensor, as_tensors, as_word, common_device, common_stream, leaves_of, tensor_array
 from .device import default_context
 from .memory import require_apart, same_order
 from .scaler import norm_code
@@ -38,7 +38,8 @@ def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:
     word = as_word(found_inf, argument="found_inf", dtype="float32", writable=True)
     device = common_device(found, "tensors", word.device)
     factor, keep = _word(inv_scale, "inv_scale", device)
-    default_context(device)._handle.unscale_check(tensor_array(found), word.address, factor, _stream(found))
+    stream = common_stream(found, lambda i: f"tensors[{i}]")
+    default_context(device)._handle.unscale_check(tensor_array(found), word.address, factor, stream)
     mark_written([*found, word])
     del keep
 
@@ -65,25 +66,25 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Number, growth_fact
 
 def scale(src: Arrays, dst: Arrays, factor: Number) -> None:
     """``dst[i] = src[i] * factor``, paired by name; dtypes may differ, and `dst` may be `src`."""
-    sources, targets, device = _pairs(src, "src", dst, "dst")
+    sources, targets, device, stream = _pairs(src, "src", dst, "dst")
     address, keep = _word(factor, "factor", device)
-    default_context(device)._handle.scale(tensor_array(sources), tensor_array(targets), address, _stream(targets))
+    default_context(device)._handle.scale(tensor_array(sources), tensor_array(targets), address, stream)
     mark_written(targets)
     del keep
 
 
 def axpby(a: float, x: Arrays, b: float, y: Arrays) -> None:
     """``y[i] = a * x[i] + b * y[i]``, paired by name, for gradient accumulation. With `b` 0 `y` is only written."""
-    sources, targets, device = _pairs(x, "x", y, "y")
+    sources, targets, device, stream = _pairs(x, "x", y, "y")
     default_context(device)._handle.axpby(real("a", a), tensor_array(sources), real("b", b), tensor_array(targets),
-                                          _stream(targets))
+                                          stream)
     mark_written(targets)
 
 
 def cast(src: Arrays, dst: Arrays) -> None:
     """``dst[i] = src[i]``, paired by name, in the dtype of `dst`, rounded to nearest even."""
-    sources, targets, device = _pairs(src, "src", dst, "dst")
-    default_context(device)._handle.cast(tensor_array(sources), tensor_array(targets), _stream(targets))
+    sources, targets, device, stream = _pairs(src, "src", dst, "dst")
+    default_context(device)._handle.cast(tensor_array(sources), tensor_array(targets), stream)
     mark_written(targets)
 
 
@@ -150,8 +151,9 @@ def _look(tensors: Arrays, argument: str, writable: bool = True) -> list[Tensor]
     return found
 
 
-def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str) -> tuple[list[Tensor], list[Tensor], str]:
-    """Sources and targets that belong together, by name."""
+def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str
+           ) -> tuple[list[Tensor], list[Tensor], str, int]:
+    """Sources and targets that belong together, by name; their device, and the stream they are worked on in."""
     wanted = leaves_of(dst, dst_name)
     given = leaves_of(src, src_name)
     given = trees.reorder(given, trees.pair(given, wanted))
@@ -164,7 +166,9 @@ def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str) -> tuple[list
     device = common_device(targets, wanted)
     common_device(sources, given, device)
     require_apart(targets, wanted.label, sources, given.label)
-    return sources, targets, device
+    labels = (wanted.label, given.label)
+    stream = common_stream([*targets, *sources], lambda i: labels[i // len(targets)](i % len(targets)))
+    return sources, targets, device, stream
 
 
 def _word(value: Number, argument: str, device: str) -> tuple[int, Any]:
@@ -175,7 +179,3 @@ def _word(value: Number, argument: str, device: str) -> tuple[int, Any]:
     tensor = as_word(value, argument=argument, dtype="float32", writable=False)
     common_device([tensor], argument, device)
     return tensor.address, tensor
-
-
-def _stream(tensors: list[Tensor]) -> int:
-    return next((tensor.stream for tensor in tensors if tensor.stream is not None), 0)

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import checkpoint, groups, hyper, torch_state, trees
 from ._native import Closeable, integer, native, real
-from .arrays import Tensor, leaves_of
+from .arrays import Tensor, common_stream, leaves_of
 from .device import Context, DeviceLike
 from .messages import named_errors
 from .tensors import TensorList, native_tensor
@@ -137,6 +137,7 @@ class Optimizer(Closeable):
         for argument, found in (("grads", self.grads), ("model_copy", self.model_copy)):
             if found is not None:
                 groups.require_alike(found, argument, self.params)
+                common_stream([*self.params._keep[:1], *found._keep[:1]], lambda i, what=argument: ("params", what)[i])
         #: CUDA stream that steps are enqueued on, 0 for the default stream. The producer's, unless you set it.
         self.stream: int = self.params.stream
         slots = self._state_lists(options, state)

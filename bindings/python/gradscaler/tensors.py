@@ -17,6 +17,7 @@ from .arrays import (
     as_tensor,
     as_tensors,
     common_device,
+    common_stream,
     dtype_name,
     leaves_of,
     tensor_array,
@@ -70,8 +71,8 @@ class TensorList(Closeable):
     written are taken too, for gradients that are only checked, diagnosed or stepped on. `device` is a context or a
     device's name; by default it is theirs. Messages call the arrays `argument`.
 
-    Raises ValueError and TypeError naming the array that cannot be used, InvalidArgumentError for overlap and
-    misalignment.
+    Raises ValueError and TypeError naming the array that cannot be used, InvalidArgumentError for overlap,
+    misalignment and arrays that are worked on in different CUDA streams.
     """
 
     __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype", "_iteration", "_bound",
@@ -87,13 +88,13 @@ class TensorList(Closeable):
             found_names = list(names)
             if len(found_names) != len(tensors):
                 raise ValueError(f"names has {len(found_names)} entries, but {argument} has {len(tensors)}")
+        #: CUDA stream that the arrays' producers work on; 0 is the default stream.
+        self.stream: int = common_stream(tensors, leaves.label)
         #: The context that the list belongs to.
         self.context: Context = resolve_context(device, tensors[0].device if tensors else None)
         common_device(tensors, leaves, self.context.device)
         #: Whether there is an array that cannot be written.
         self.read_only: bool = any(tensor.readonly for tensor in tensors)
-        #: CUDA stream that the arrays' producer works on; 0 is the default stream.
-        self.stream: int = next((tensor.stream for tensor in tensors if tensor.stream is not None), 0)
         # Shared with optimizers, which must hold the memory even when this list is closed.
         self._keep: list[Tensor] = tensors
         self._names = found_names
@@ -227,6 +228,9 @@ class TensorList(Closeable):
         """Gives up the list. Its arrays are freed to their owners unless an optimizer still steps on them."""
         super().close()
         self._keep = []
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a TensorList holds addresses and cannot be copied or pickled; make one of the arrays")
 
     def __repr__(self) -> str:
         return f"<gradscaler.TensorList {len(self._keep)} tensors{' closed' if self.closed else ''}>"

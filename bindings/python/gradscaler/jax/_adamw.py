@@ -48,7 +48,7 @@ def adamw(params: Any, grads: Any, state: AdamWState, *, lr: Any = 1e-3, betas: 
     leaves, tree = jax.tree_util.tree_flatten(params)
     columns = [paired(name, found, params) for name, found in
                (("grads", grads), ("state.exp_avg", state.exp_avg), ("state.exp_avg_sq", state.exp_avg_sq))]
-    found = _handlers.word(found_inf)
+    found = _handlers.word("found_inf", found_inf)
     new, slots = _handlers.step("ADAMW", columns[0], leaves, columns[1:], lr=lr, inv_scale=inv_scale, found_inf=found,
                                 steps=state.step, **options)
     first, second = (jax.tree_util.tree_unflatten(tree, slot) for slot in slots)

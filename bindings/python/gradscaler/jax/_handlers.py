@@ -17,6 +17,7 @@ import numpy as np  # type: ignore[import-not-found, unused-ignore]
 
 from .._native import native, real
 from ..build import PACKAGE
+from ..errors import InvalidArgumentError
 from ._shards import alike, per_shard
 from ._untyped import jax, jnp
 
@@ -34,9 +35,14 @@ for _name in NAMES:
 Options = tuple[tuple[str, Any], ...]
 
 
-def word(value: Any) -> Any:
-    """A single float32, traced or not."""
-    return jnp.asarray(value, jnp.float32)
+def word(name: str, value: Any, dtype: Any = jnp.float32) -> Any:
+    """A single number, traced or not; InvalidArgumentError naming the argument for an array of several, which would be
+    broadcast: some elements would be stepped on, and others not."""
+    found = jnp.asarray(value, dtype)
+    if found.size != 1:
+        raise InvalidArgumentError(f"{name} has shape {found.shape}; it must be a single number: join those of several"
+                                   " devices or micro-batches, as by jnp.max")
+    return found.reshape(()) if found.ndim else found
 
 
 def fixed(name: str, value: Any, remedy: str = "") -> float:
@@ -49,9 +55,10 @@ def fixed(name: str, value: Any, remedy: str = "") -> float:
 def unscale_check(arrays: Sequence[Any], inv_scale: Any) -> tuple[list[Any], Any]:
     """`arrays` times `inv_scale`, and 1.0 if one of them is inf or NaN before or after, else 0.0."""
     unscaled: list[Any] = [None] * len(arrays)
-    any_found = word(0.0)
+    any_found = jnp.float32(0.0)
     for leaves in alike((array,) for array in arrays):
-        found, *results = _unscale_check(len(leaves))(word(inv_scale), word(0.0), *(arrays[i] for i in leaves))
+        found, *results = _unscale_check(len(leaves))(word("inv_scale", inv_scale), jnp.float32(0.0),
+                                                      *(arrays[i] for i in leaves))
         any_found = jnp.maximum(any_found, found)
         for i, result in zip(leaves, results, strict=True):
             unscaled[i] = result
@@ -73,10 +80,10 @@ def _unscale_check(count: int) -> Any:
 def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, growth_factor: float, backoff_factor: float,
                  growth_interval: int) -> tuple[Any, Any]:
     """The next scale (float32) and growth tracker (int32) by PyTorch's rule."""
-    scale, growth_tracker = word(scale), jnp.asarray(growth_tracker, jnp.int32)
+    scale, growth_tracker = word("scale", scale), word("growth_tracker", growth_tracker, jnp.int32)
     call = jax.ffi.ffi_call("gradscaler_update_scale", [scale, growth_tracker], vmap_method="sequential",
                             input_output_aliases={0: 0, 1: 1})
-    after = call(scale, growth_tracker, word(found_inf), growth_factor=np.float64(growth_factor),
+    after = call(scale, growth_tracker, word("found_inf", found_inf), growth_factor=np.float64(growth_factor),
                  backoff_factor=np.float64(backoff_factor), growth_interval=np.int32(growth_interval))
     return after[0], after[1]
 
@@ -86,7 +93,7 @@ def update_policy(scale: Any, growth_tracker: Any, counters: Any, found_inf: Any
     """The next scale, growth tracker and counters (int32[4]) by any policy; `policy` has the library's options."""
     call = jax.ffi.ffi_call("gradscaler_update_policy", [scale, growth_tracker, counters], vmap_method="sequential",
                             input_output_aliases={0: 0, 1: 1, 2: 2})
-    after = call(scale, growth_tracker, counters, word(found_inf),
+    after = call(scale, growth_tracker, counters, word("found_inf", found_inf),
                  **{name: np.float64(value) if isinstance(value, float) else np.int32(value)
                     for name, value in policy.items()})
     return after[0], after[1], after[2]
@@ -99,7 +106,7 @@ def step(kind: str, grads: Sequence[Any], params: Sequence[Any], slots: Sequence
     `steps` counts those applied before this one; as a float, which is exact for longer than bias corrections differ
     from 1. `options` are those of gsc_optimizer_options, numbers of Python.
     """
-    words = (word(lr), word(inv_scale), word(found_inf), word(steps))
+    words = (word("lr", lr), word("inv_scale", inv_scale), word("found_inf", found_inf), word("the step count", steps))
     new: list[Any] = [None] * len(grads)
     state: list[list[Any]] = [[None] * len(grads) for _ in slots]
     for leaves in alike(zip(grads, params, *slots, strict=True)):

@@ -32,7 +32,7 @@ def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> tuple[Any
     """
     require_floating("grads", grads)
     leaves, tree = jax.tree_util.tree_flatten(grads)
-    before = _handlers.word(found_inf)
+    before = _handlers.word("found_inf", found_inf)
     if not leaves:
         return grads, before
     unscaled, found = _handlers.unscale_check(leaves, inv_scale)
@@ -88,7 +88,7 @@ class DynamicScale:
             pass  # The library has checked the values.
         fixed = {name: getattr(options, name) for name in _OPTIONS}
         counters = None if _is_pytorchs(fixed) else jnp.array([options.hysteresis, 0, 0, 0], jnp.int32)
-        return cls(_handlers.word(options.init_scale), jnp.zeros((), jnp.int32), counters, tuple(fixed.items()))
+        return cls(jnp.float32(options.init_scale), jnp.zeros((), jnp.int32), counters, tuple(fixed.items()))
 
     @property
     def skips_at_floor(self) -> Any:

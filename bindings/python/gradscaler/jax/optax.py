@@ -93,9 +93,10 @@ def skip_if_found_inf(inner: Any) -> Any:
 
     def update(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, inv_scale: Any = None,
                **others: Any) -> tuple[Any, Any]:
-        applied = _handlers.word(found_inf) == 0
+        applied = _handlers.word("found_inf", found_inf) == 0
         if inv_scale is not None:
-            updates = jax.tree_util.tree_map(lambda g: g.astype(_wide(g)) * _handlers.word(inv_scale), updates)
+            factor = _handlers.word("inv_scale", inv_scale)
+            updates = jax.tree_util.tree_map(lambda g: g.astype(_wide(g)) * factor, updates)
         updates, after = inner_update(updates, state, params, **others)
         return _where(applied, updates), _where(applied, after, state)
 
@@ -188,7 +189,7 @@ def _transformation(init: Callable[[Any], Any], update: Callable[..., tuple[Any,
     def with_words(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, inv_scale: Any = 1.0,
                    **others: Any) -> tuple[Any, Any]:
         del params, others
-        return update(updates, state, _handlers.word(found_inf), _handlers.word(inv_scale))
+        return update(updates, state, _handlers.word("found_inf", found_inf), _handlers.word("inv_scale", inv_scale))
 
     return optax.GradientTransformationExtraArgs(init, with_words)
 
@@ -199,7 +200,7 @@ def _skipping(first: Any, *rest: Any) -> Any:
 
     def update(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, **others: Any
                ) -> tuple[Any, Any]:
-        applied = _handlers.word(found_inf) == 0
+        applied = _handlers.word("found_inf", found_inf) == 0
         updates, after = chain.update(updates, state, params, found_inf=found_inf, **others)
         return _where(applied, updates), (after[0], *_where(applied, after[1:], state[1:]))
 

@@ -21,6 +21,10 @@ public final class Nd4jCudaArrays {
     if (array.isEmpty()) {
       throw new IllegalArgumentException("array is empty, and has no memory: leave it out of the list");
     }
+    if (array.isAttached()) {
+      throw new IllegalArgumentException(
+          "array is in a workspace, whose memory other arrays get next: pass array.detach(), and write to that");
+    }
     if (array.isView() || array.ordering() != 'c' || !Shape.hasDefaultStridesForShape(array)) {
       throw new IllegalArgumentException("array is a view or not in 'c' order: pass array.dup('c')");
     }

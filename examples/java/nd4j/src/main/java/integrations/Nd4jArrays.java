@@ -14,13 +14,17 @@ public final class Nd4jArrays {
 
   /**
    * All elements, in place. The array must lie in 'c' order without gaps: lists are paired by memory, and a gradient in
-   * 'f' order would be applied transposed. The tensor keeps the array's memory alive; do not close the array, and do not
-   * take one of a workspace, before the last use.
+   * 'f' order would be applied transposed. The tensor keeps the array's memory alive; do not close the array before the
+   * last use.
    */
   public static Tensor tensor(INDArray array) {
     requireCpu();
     if (array.isEmpty()) {
       throw new IllegalArgumentException("array is empty, and has no memory: leave it out of the list");
+    }
+    if (array.isAttached()) {
+      throw new IllegalArgumentException(
+          "array is in a workspace, whose memory other arrays get next: pass array.detach(), and write to that");
     }
     final DType dtype = dtype(array.dataType());
     if (!isInOrder(array)) {

@@ -22,6 +22,8 @@ import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.nd4j.linalg.api.buffer.DataType;
+import org.nd4j.linalg.api.memory.MemoryWorkspace;
+import org.nd4j.linalg.api.memory.conf.WorkspaceConfiguration;
 import org.nd4j.linalg.api.ndarray.INDArray;
 import org.nd4j.linalg.factory.Nd4j;
 import org.nd4j.linalg.indexing.NDArrayIndex;
@@ -36,6 +38,19 @@ class Nd4jArraysTest {
 
   private static INDArray matrix() {
     return Nd4j.create(new float[] {1, 2, 3, 4, 5, 6}, new long[] {2, 3}, 'c');
+  }
+
+  /** The next cycle of a workspace puts other arrays into the same memory. */
+  @Test
+  void arraysOfWorkspacesAreRefused() {
+    final WorkspaceConfiguration small = WorkspaceConfiguration.builder().initialSize(1 << 16).build();
+    final INDArray kept;
+    try (MemoryWorkspace workspace = Nd4j.getWorkspaceManager().getAndActivateWorkspace(small, "gradients")) {
+      final INDArray made = matrix().add(0);
+      refused("workspace", made);
+      kept = made.detach();
+    }
+    assertEquals(6, Nd4jArrays.tensor(kept).count());
   }
 
   /** Element by element, weight minus gradient, for gradients in every order that ND4J makes. */
