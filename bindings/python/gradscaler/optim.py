@@ -137,7 +137,8 @@ class Optimizer(Closeable):
         for argument, found in (("grads", self.grads), ("model_copy", self.model_copy)):
             if found is not None:
                 groups.require_alike(found, argument, self.params)
-                common_stream([*self.params._keep[:1], *found._keep[:1]], lambda i, what=argument: ("params", what)[i])
+                streams = [tensor for one in (self.params, found) for tensor in one._keep if tensor.stream is not None]
+                common_stream([*streams[:1], *streams[-1:]], ["params", argument].__getitem__)
         #: CUDA stream that steps are enqueued on, 0 for the default stream. The producer's, unless you set it.
         self.stream: int = self.params.stream
         slots = self._state_lists(options, state)
