@@ -185,3 +185,14 @@ def test_error_fields():
     with pytest.raises(gs.BadStateError) as caught:
         scaler.update()
     assert caught.value.function == "gsc_scaler_update" and caught.value.argument is None
+
+
+def test_names():
+    values = np.ones(2, np.float32)
+    with pytest.raises(TypeError, match=r"names\[0\] is 1; it must be a string"):
+        gs.TensorList([values], names=[1])
+    for name in ("a\0b", "\ud800"):
+        with pytest.raises(ValueError, match=r"names\[0\] is .* zero characters"):
+            gs.TensorList([values], names=[name])
+        with pytest.raises(ValueError, match=r"the name of arrays\['.*'\] is"):
+            gs.TensorList({name: values})

@@ -88,6 +88,8 @@ class TensorList(Closeable):
             found_names = list(names)
             if len(found_names) != len(tensors):
                 raise ValueError(f"names has {len(found_names)} entries, but {argument} has {len(tensors)}")
+        for i, name in enumerate(found_names):
+            _require_name(name, f"names[{i}]" if names is not None else f"the name of {leaves.label(i)}")
         #: CUDA stream that the arrays' producers work on; 0 is the default stream.
         self.stream: int = common_stream(tensors, leaves.label)
         #: The context that the list belongs to.
@@ -271,6 +273,16 @@ def native_tensor(tensor: Any, owner: Any, device: str, like: Tensor) -> Tensor:
     """A :class:`Tensor` of what the library says about memory that `owner` holds, of the shape and order of `like`."""
     return Tensor(tensor.data or 0, tensor.count, DTYPE_NAMES[tensor.dtype], device, False, None, owner, like.shape,
                   like.strides)
+
+
+def _require_name(name: object, label: str) -> None:
+    """TypeError and ValueError for what C takes for no name, or for another one."""
+    if name is None:
+        return
+    if not isinstance(name, str):
+        raise TypeError(f"{label} is {name!r}; it must be a string or None")
+    if "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
+        raise ValueError(f"{label} is {name!r}; it must not have zero characters or lone surrogates")
 
 
 def _first_immutable(tensors: Sequence[Tensor]) -> int | None:
