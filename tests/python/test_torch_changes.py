@@ -250,3 +250,21 @@ def test_modes_may_make_other_gradients():
                 optimizer.step()
         found.append(p.detach())
     assert torch.equal(*found) and found[0][0] == -5
+
+
+@pytest.mark.parametrize("how", ["another group", "moved"])
+def test_groups_that_are_rearranged(how):
+    """Parameters at the same places as before, in other groups: with the options of those."""
+    found = []
+    for kind in (gst.AdamW, torch.optim.AdamW):
+        params = params_of(((2,), (3,), (4,), (5,)))
+        optimizer = kind([{"params": params[:2], "lr": 0.1}, {"params": params[2:], "lr": 0.02}])
+        for step in range(4):
+            set_grads(params, step)
+            if step == 2 and how == "another group":
+                optimizer.param_groups.insert(0, {**optimizer.param_groups[0], "params": [], "lr": 5.0})
+            elif step == 2:
+                optimizer.param_groups[1]["params"].insert(0, optimizer.param_groups[0]["params"].pop())
+            optimizer.step()
+        found.append(params)
+    close(*found)

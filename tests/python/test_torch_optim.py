@@ -234,6 +234,20 @@ def test_gradients_are_not_held():
     assert p.grad is None and storage() is None
 
 
+def test_state_of_the_users_own_is_loaded_as_it_is():
+    for kind in (gst.AdamW, torch.optim.AdamW):
+        params = params_of()
+        optimizer = kind(params, lr=0.1)
+        set_grads(params, 0)
+        optimizer.step()
+        mine = torch.tensor([1, 2])
+        optimizer.state[params[0]].update(mine=mine)
+        optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.step()
+        entry = optimizer.state[params[0]]
+        assert entry["mine"].tolist() == [1, 2] and entry["step"] == 2
+
+
 def test_state_that_is_replaced_counts():
     params = params_of(((4,),))
     ours = gst.Adam(params, lr=0.1)

@@ -176,7 +176,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def _loaded(self, state_dict: dict[str, Any]) -> Any:
         """The state of a dict: PyTorch's would have the dtype of 16-bit parameters, and share memory with the dict."""
-        pairs = self._pairs(state_dict)
+        pairs, slots = self._pairs(state_dict), {*_SLOTS[self._KIND], MASTER}
         entries: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         entries.update({key: value for key, value in state_dict["state"].items()
                         if key not in {saved for _, saved in pairs}})
@@ -187,6 +187,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             for slot, value in state_dict["state"][key].items():
                 if slot == "step":
                     own[slot] = _count(float(value))
+                elif isinstance(value, torch.Tensor) and slot not in slots:
+                    # The user's own.
+                    own[slot] = value.detach().to(p.device, copy=True)
                 elif isinstance(value, torch.Tensor):
                     dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
                     own[slot] = torch.empty_like(p, dtype=dtype, requires_grad=False).copy_(value.detach())
@@ -424,7 +427,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         return int(entry["step"])
 
     def _plan(self, key: Key, members: list[Member], steps: int) -> Plan:
-        where = (key, tuple(member.index for member in members))
+        # With the groups: a plan keeps which of its members are in which.
+        where = (key, tuple((member.index, member.group) for member in members))
         plan = self._plans.pop(where, None)
         if plan is None or not plan.fits(members):
             plan = Plan(key, members, self.param_groups)

@@ -64,9 +64,9 @@ def _has_fields(tensor: Any) -> bool:
         return False
     fields = native.torch_raw_fields(tensor)
     dims, words = tensor.dim(), fields[7:]
-    return (fields[0] == tensor.untyped_storage()._cdata and fields[4] == id(tensor) and fields[6] == dims and
-            words[:dims] == tuple(tensor.shape) and words[5:5 + dims] == tensor.stride() and
-            words[10:12] == (tensor.storage_offset(), tensor.numel()))
+    return bool(fields[0] == tensor.untyped_storage()._cdata and fields[4] == id(tensor) and fields[6] == dims and
+                words[:dims] == tuple(tensor.shape) and words[5:5 + dims] == tensor.stride() and
+                words[10:12] == (tensor.storage_offset(), tensor.numel()))
 
 
 def _compared_behind(tensors: list[Any], param: Any, plain: int) -> Known | None:
@@ -130,7 +130,8 @@ def are_grads_replaced() -> bool:
         return False
     # This one, of torch.set_default_device, leaves it alone.
     alone = torch.utils._device.DeviceContext
-    return any(type(mode) is not alone for mode in torch.overrides._get_current_function_mode_stack())
+    modes: Any = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call, unused-ignore]
+    return any(type(mode) is not alone for mode in modes)
 
 
 def increment_version(tensors: list[Any]) -> None:
