@@ -5,7 +5,8 @@
   benchmarks/compare.py [--check]
 
 Reads benchmarks/results/*/cpu.json and replaces what stands between the markers. A cell is the least and the greatest
-of a goal's cases, and how many of them miss its last aim. --check only says whether the page is up to date.
+of a goal's cases, how many of them miss its last aim, and how many of these because of a measured limit.
+--check only says whether the page is up to date.
 """
 import argparse
 import json
@@ -23,9 +24,15 @@ def cell(goal):
     if goal is None:
         return "not measured"
     values = [value for _, value in goal.measured]
-    missed = sum(value < goal.aims[-1] for value in values)
+    misses = [(what, value) for what, value in goal.measured if value < goal.aims[-1]]
+    causes = [goal.cause_of_miss(what, value) for what, value in misses]
     span = f"{min(values):.2f}" if len(values) == 1 else f"{min(values):.2f} to {max(values):.2f}"
-    return span + (f"; {missed} of {len(values)} missed" if missed else "")
+    if misses:
+        span += f"; {len(misses)} of {len(values)} missed"
+    for cause, words in ((table.TRAFFIC, "as fast as their traffic allows"), (table.ARITHMETIC, "bound by arithmetic")):
+        if cause in causes:
+            span += f", {causes.count(cause)} {words}"
+    return span
 
 
 def side_by_side():

@@ -21,6 +21,7 @@ struct Settings {
   double batch_seconds = 1e-3;  ///< a batch is made of as many calls as fill this, at least one
   double case_seconds = 0.4;    ///< rounds end early once the subject has taken this long
   int max_rounds = 9;
+  int long_rounds = 20;  ///< instead, where a batch is one call, which a neighbour on the memory bus spoils most easily
   int min_rounds = 3;
   std::vector<int> threads{1, 2};
   std::vector<int> log2_bytes{10, 12, 14, 16, 18, 20, 22, 24, 26, 28};

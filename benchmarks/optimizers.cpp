@@ -34,7 +34,13 @@ void step(benchmark::State &state, const Point &point, const Recipe &recipe, con
   const Training training(recipe, layout, elements, point.pages);
   auto lists = training.lists_of(point.threads, {{elements}});
   const auto call = [&] { lists.optimizer.step(); };
-  measure(state, {contender("step", static_cast<double>(elements * traffic.apply), call), copy_reference(point)});
+  std::vector<Contender> contenders = {contender("step", static_cast<double>(elements * traffic.apply), call),
+                                       copy_reference(point)};
+  constexpr int64_t kSmallestLoop = 1 << 12;
+  if (recipe.name == kAdamw.name && layout.param == DType::fp32 && point.bytes >= kSmallestLoop) {
+    contenders.push_back(step_reference(point, size_of(layout.grad), layout.copy.has_value()));
+  }
+  measure(state, contenders);
 }
 
 void tail(benchmark::State &state, const Point &point, const Layout &layout) {

@@ -3,6 +3,7 @@
 #include "reference.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -124,8 +125,11 @@ struct ReadForm {
 };
 constexpr ReadForm kReadForms[] = {{1, false}, {1, true}, {4, false}, {4, true}};
 
+/// Parameters, two states, gradients and model copy.
+constexpr int kStepArrays = 5;
+
 char *touched_memory(Pages pages) {
-  constexpr int64_t kBytes = kReferenceBytes + Workspace::kSkewBytes;
+  constexpr int64_t kBytes = kReferenceBytes + kStepArrays * Workspace::kSkewBytes;
   static std::vector<std::unique_ptr<Workspace>> workspaces;
   workspaces.push_back(std::make_unique<Workspace>(kBytes + Workspace::kSkewBytes, pages));
   // Written once, since pages that were never written all read the same page of zeros.
@@ -196,7 +200,34 @@ template <int Reads, int Writes, bool InPlace>
   }
   _mm_sfence();
 }
+
+/// The reads and writes of AdamW's elements [first, first + n): three arrays in place, gradients of `grad_size` bytes
+/// read, and a 16-bit copy written past the caches, if there is one. Each array is prefetched `ahead` bytes ahead.
+[[gnu::target("avx")]] void step_through(char *const *in_place, const char *grads, char *copy, int grad_size,
+                                         int64_t first, int64_t n, int ahead) {
+  constexpr int kElements = 128;
+  const auto fetch = [ahead](const char *from, int bytes) {
+    for (int line = 0; ahead > 0 && line < bytes; line += 64) __builtin_prefetch(from + ahead + line);
+  };
+  for (int64_t i = first; i + kElements <= first + n; i += kElements) {
+    const char *grad = grads + i * grad_size;
+    fetch(grad, kElements * grad_size);
+    __m256 value = _mm256_set1_ps(1.0F);
+    for (int k = 0; k < kElements * grad_size; k += 32) {
+      value = _mm256_xor_ps(value, _mm256_loadu_ps(reinterpret_cast<const float *>(grad + k)));
+    }
+    for (int array = 0; array < 3; ++array) {
+      auto *out = reinterpret_cast<float *>(in_place[array]) + i;
+      fetch(reinterpret_cast<const char *>(out), kElements * 4);
+      for (int k = 0; k < kElements; k += 8) _mm256_store_ps(out + k, _mm256_xor_ps(value, _mm256_load_ps(out + k)));
+    }
+    if (copy == nullptr) continue;
+    for (int k = 0; k < kElements * 2; k += 32) _mm256_stream_ps(reinterpret_cast<float *>(copy + i * 2 + k), value);
+  }
+  _mm_sfence();
+}
 #else
+void step_through(char *const *, const char *, char *, int, int64_t, int64_t, int) {}
 template <int Reads, int Writes, bool InPlace>
 void read_and_write(char *, const char *, int64_t, int) {}
 void store_past_caches(char *, const char *, int64_t, int) {}
@@ -278,6 +309,29 @@ std::vector<Contender> loop_forms(Pages pages, int64_t bytes, int threads) {
   return forms;
 }
 
+template <int GradSize, bool Copy>
+std::vector<Contender> step_forms(Pages pages, int64_t bytes, int threads) {
+  constexpr int kStored = 3 * 4 + GradSize + (Copy ? 2 : 0);
+  const int64_t elements = bytes / kStored / kStepBytes * kStepBytes;
+  char *next = reference_memory(pages);
+  const auto take = [&](int64_t array_bytes) {
+    char *array = next;
+    next += array_bytes + Workspace::kSkewBytes;
+    return array;
+  };
+  const std::array<char *, 3> in_place{take(elements * 4), take(elements * 4), take(elements * 4)};
+  const char *grads = take(elements * GradSize);
+  char *copy = Copy ? take(elements * 2) : nullptr;
+  const auto counted = static_cast<double>(elements * (kStored + 3 * 4));
+  std::vector<Contender> forms;
+  for (const int ahead : {0, 1024}) {
+    forms.push_back(in_parts("loop", counted, elements, threads, [=](int64_t first, int64_t n) {
+      step_through(in_place.data(), grads, copy, GradSize, first, n, ahead);
+    }));
+  }
+  return forms;
+}
+
 using Forms = std::vector<Contender> (*)(Pages pages, int64_t bytes, int threads);
 
 /// The fastest for this point; found once.
@@ -317,6 +371,10 @@ Contender loop_reference(const Point &point, int64_t src_size, int64_t dst_size,
   Contender found = fastest(point, forms());
   found.name = "loop";
   return found;
+}
+Contender step_reference(const Point &point, int64_t grad_size, bool copy) {
+  return fastest(point, grad_size == 4 ? (copy ? step_forms<4, true> : step_forms<4, false>)
+                                       : (copy ? step_forms<2, true> : step_forms<2, false>));
 }
 Contender fill_reference(const Point &point) { return fastest(point, fill_forms); }
 Contender read_reference(const Point &point) { return fastest(point, read_forms); }

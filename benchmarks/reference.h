@@ -18,6 +18,9 @@ Contender copy_reference(const Point &point);
 /// place: the destination is read too, and src_size 0 stands for no other source. Counts them all. A copy is its measure
 /// only where as much is read as written.
 Contender loop_reference(const Point &point, int64_t src_size, int64_t dst_size, bool in_place);
+/// A bare loop with the reads and writes of a step of AdamW over fp32 parameters: gradients of grad_size bytes, and a
+/// 16-bit model copy if `copy`.
+Contender step_reference(const Point &point, int64_t grad_size, bool copy);
 /// Fills point.bytes with zeros.
 Contender fill_reference(const Point &point);
 /// Adds up point.bytes.

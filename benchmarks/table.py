@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the results of a benchmark run readable.
 
-  benchmarks/table.py RAW.json [--peers PEERS.json] [--into DIR]
+  benchmarks/table.py RAW.json... [--peers PEERS.json] [--into DIR]
 
-RAW.json is what gradscaler_bench wrote, or the cpu.json made of it earlier; PEERS.json what torch_tail.py wrote. Prints
-whether the goals are met. Into DIR go cpu.json (all numbers of the run, one benchmark a line), cpu.md (the tables) and
-cpu.svg (the plot, by plot.py). `--slug` instead prints a name for this machine's processor, for DIR.
+RAW.json is what gradscaler_bench wrote, or the cpu.json made of it earlier; several are parts of one run, each with
+other benchmarks. PEERS.json is what torch_tail.py wrote. Prints whether the goals are met. Into DIR go cpu.json (all
+numbers of the run, one benchmark a line), cpu.md (the tables) and cpu.svg (the plot, by plot.py). `--slug` instead prints a name for this machine's processor, for DIR.
 """
 import argparse
 import json
@@ -19,6 +19,7 @@ import plot
 
 FIELDS = ["name", "run_type", "iterations", "real_time", "cpu_time", "time_unit", "error_occurred", "error_message"]
 COPY = "vs_copy"
+CACHED_LOG2 = 20  # arrays of so many bytes fit in second-level caches
 NOT_COUNTERS = FIELDS + ["family_index", "per_family_instance_index", "run_name", "repetitions", "repetition_index",
                          "threads"]
 
@@ -76,16 +77,58 @@ def table(head, rows):
     return [cells(*head), cells("---", *["---:"] * (len(head) - 1))] + [cells(*r) for r in rows] + [""]
 
 
+AT_LIMIT = 0.9  # of a measured limit: what is left may be noise
+TRAFFIC = "bare loop of its traffic"  # the machine's limit
+ARITHMETIC = "the same call in cache"  # the code's limit on this machine
+
+
 class Goal:
     def __init__(self, text, aims):
         self.text, self.aims = text, aims  # aims: the first goal, then any higher ones
         self.measured = []  # (what, value)
+        self.limits = {}  # what: (name of the limit, the value that a call as fast as the limit would have)
+
+    def add(self, what, value, limits):
+        """limits: name to value. The lowest holds."""
+        self.measured.append((what, value))
+        if limits:
+            self.limits[what] = min(limits.items(), key=lambda limit: limit[1])
+
+    def cause_of_miss(self, what, value):
+        """The limit that explains a miss, being below what is asked for and reached by the call; else None."""
+        name, limit = self.limits.get(what, (None, 0))
+        return name if limit < self.aims[-1] and value >= AT_LIMIT * limit else None
 
     def lines(self):
-        """One line a measurement, with `met` or `missed` for each aim."""
+        """One line a measurement, with its limit, and `met` or `missed` for each aim."""
         for what, value in self.measured:
-            yield self.text, what, f"{value:.2f}", ", ".join(
-                f">= {aim:g}: {'met' if value >= aim else 'missed'}" for aim in self.aims)
+            name, limit = self.limits.get(what, ("", 0))
+            yield (self.text, what, f"{value:.2f}", ", ".join(
+                f">= {aim:g}: {'met' if value >= aim else 'missed'}" for aim in self.aims),
+                f"{limit:.2f} ({name})" if name else "", f"{value / limit:.2f}" if name else "")
+
+
+def limits_of(results, key, threads, row, reference):
+    """What holds a call back, as ratios to its goal's reference: a bare loop with the same reads and writes, and the
+    call itself on arrays that fit in a second-level cache, where only its arithmetic counts."""
+    measured = row[reference + "_GBps"]
+    limits = {}
+    if "loop_GBps" in row.raw and reference != "loop":
+        limits[TRAFFIC] = row["loop_GBps"] / measured
+    cached = [found["GBps"] for size in results.sizes if size <= CACHED_LOG2
+              for found in [results.find(key.removeprefix("huge/"), threads, size)] if found]
+    if cached:
+        limits[ARITHMETIC] = max(cached) / measured
+    return limits
+
+
+def tail_at_limit(results, case):
+    """Seconds of a tail beyond the caches, if its check ran at the best plain read and its step at the bare loop."""
+    check, step = (results.find(key, case["threads"], results.sizes[-1]) if results.sizes else None
+                   for key in ("check/fp32", "step/adamw/fp32"))
+    if not check or not step or "loop_GBps" not in step.raw or case["parameters"] < 1 << 26:
+        return None
+    return case["parameters"] * (4 / check["read_GBps"] + 28 / step["loop_GBps"]) * 1e-9
 
 
 def goals(results):
@@ -121,7 +164,8 @@ def goals(results):
                 row = results.find(key, threads, log2)
                 if row and counter in row.raw:
                     what = key if goal in (elementwise, loop) else key.split("/")[-1]
-                    goal.measured.append((f"{what}, {threads} thread{'s' * (threads > 1)}", row[counter]))
+                    goal.add(f"{what}, {threads} thread{'s' * (threads > 1)}", row[counter],
+                             limits_of(results, key, threads, row, counter.removeprefix("vs_")) if log2 else {})
     peers = [Goal("tail of GPT-2 124M, times PyTorch's speed", [1.6]),
              Goal("tail over 1000 x 1024 elements, times PyTorch's speed", [5]),
              Goal("tail of GPT-2 124M, times the speed of NumPy in blocks", [3])]
@@ -131,7 +175,10 @@ def goals(results):
             if counter == "vs_numpy" and "numpy_block" not in results.peers:
                 continue  # older results, against NumPy over whole arrays
             if case["model"] == model and counter in case:
-                goal.measured.append((f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case[counter]))
+                limits = {}
+                if counter == "vs_torch" and (seconds := tail_at_limit(results, case)):
+                    limits[TRAFFIC] = case["torch_us"] * 1e-6 / seconds
+                goal.add(f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case[counter], limits)
     own = [stat, check_huge, apply, apply_huge, elementwise, loop, zero, diagnose, histogram, small]
     return [g for g in own + peers if g.measured]
 
@@ -213,7 +260,8 @@ def markdown(results):
     out = ["# CPU results", "",
            "Made by `scripts/bench`; [benchmarks/README.md](../../README.md) says what is measured and how.",
            ""] + machine(results)
-    out += ["## Goals", ""] + table(["goal", "case", "measured", "aims"], goal_lines(results))
+    out += ["## Goals", ""] + table(["goal", "case", "measured", "aims", "limit", "of the limit"],
+                                         goal_lines(results))
     if results.sizes:
         out += [f"## Operations at {size_text(results.sizes[-1])}", "", "![GB/s against bytes](cpu.svg)", ""]
         out += by_operation(results)
@@ -266,7 +314,7 @@ def compact(results):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("raw", nargs="?", type=pathlib.Path)
+    parser.add_argument("raw", nargs="*", type=pathlib.Path)
     parser.add_argument("--peers", type=pathlib.Path)
     parser.add_argument("--into", type=pathlib.Path)
     parser.add_argument("--slug", action="store_true")
@@ -276,12 +324,14 @@ def main():
         return
     if not arguments.raw:
         parser.error("RAW.json is missing")
-    raw = json.loads(arguments.raw.read_text())
+    raw, *more = [json.loads(path.read_text()) for path in arguments.raw]
+    for part in more:
+        raw["benchmarks"] += part["benchmarks"]
     peers = json.loads(arguments.peers.read_text()) if arguments.peers and arguments.peers.exists() else None
     raw["context"].setdefault("processor", processor())
     results = Results(raw, peers)
-    for goal, what, value, aims in goal_lines(results):
-        print(f"{goal}: {what}: {value} ({aims})")
+    for goal, what, value, aims, limit, of_limit in goal_lines(results):
+        print(f"{goal}: {what}: {value} ({aims})" + (f"; limit {limit}, {of_limit} of it" if limit else ""))
     if arguments.into:
         arguments.into.mkdir(parents=True, exist_ok=True)
         (arguments.into / "cpu.json").write_text(compact(results))
