@@ -68,6 +68,12 @@ endif()
 check_linker_flag(CXX "LINKER:--exclude-libs,ALL" GSC_LINKER_EXCLUDES_LIBS)
 set(GSC_EXCLUDE_LIBS $<$<BOOL:${GSC_LINKER_EXCLUDES_LIBS}>:LINKER:--exclude-libs,ALL>)
 
+# Where CMake sees no SDK it takes macOS for one without @rpath: libraries would hold the path of their build.
+if(APPLE AND NOT CMAKE_SHARED_LIBRARY_RUNTIME_C_FLAG)
+  set(CMAKE_SHARED_LIBRARY_RUNTIME_C_FLAG "-Wl,-rpath,")
+  set(CMAKE_SHARED_LIBRARY_RUNTIME_CXX_FLAG "-Wl,-rpath,")
+endif()
+
 add_library(gradscaler_internal INTERFACE)
 target_include_directories(gradscaler_internal INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(gradscaler_internal INTERFACE Threads::Threads)

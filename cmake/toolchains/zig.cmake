@@ -45,10 +45,6 @@ set(CMAKE_AR ${CMAKE_BINARY_DIR}/zig-ar)
 set(CMAKE_RANLIB ${CMAKE_BINARY_DIR}/zig-ranlib)
 set(CMAKE_RC_COMPILER ${CMAKE_BINARY_DIR}/zig-rc)
 
-# Here is no install_name_tool, which would take the path of the build out of a library for macOS.
-set(CMAKE_INSTALL_NAME_DIR "@rpath")
-set(CMAKE_BUILD_WITH_INSTALL_NAME_DIR ON)
-
 if(NOT CMAKE_FIND_ROOT_PATH)
   set(CMAKE_FIND_ROOT_PATH ${CMAKE_BINARY_DIR}/nothing-of-this-machine)
 endif()

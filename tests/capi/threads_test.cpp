@@ -154,12 +154,13 @@ TEST(Lifetime, FromOtherThreads) {
   Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), param_list, grad_list);
   Scaler scaler = make_scaler(context, 4.0f);
   ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
-  std::vector<std::thread> threads;
-  threads.emplace_back([c = std::move(context)]() mutable { c.reset(); });
-  threads.emplace_back([l = std::move(param_list)]() mutable { l.reset(); });
-  threads.emplace_back([l = std::move(grad_list)]() mutable { l.reset(); });
-  threads.emplace_back([o = std::move(optimizer)]() mutable { o.reset(); });
-  threads.emplace_back([s = std::move(scaler)]() mutable { s.reset(); });
+  std::thread threads[] = {
+      std::thread([c = std::move(context)]() mutable { c.reset(); }),
+      std::thread([l = std::move(param_list)]() mutable { l.reset(); }),
+      std::thread([l = std::move(grad_list)]() mutable { l.reset(); }),
+      std::thread([o = std::move(optimizer)]() mutable { o.reset(); }),
+      std::thread([s = std::move(scaler)]() mutable { s.reset(); }),
+  };
   for (std::thread &thread : threads) thread.join();
 }
 
