@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Inspects many PyTorch tensors at once where PyTorch keeps what it knows of them, without a call for each: what takes
- * torch_look.h 300 ns a parameter, most of it waiting for memory, takes some 40. PyTorch promises no layout of its
+ * Inspects many PyTorch tensors at once where PyTorch keeps what it knows of them, without a call for each: in a
+ * third to a sixth of the time that torch_look.h takes, most of it spent waiting for memory. PyTorch promises no layout of its
  * objects, so torch/_raw.py first compares what is read here with what PyTorch says, of tensors made for that purpose,
  * and of all that are to be watched. What differs in anything from what was recorded is left to torch_look.h.
  */
