@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Inspects many PyTorch tensors at once where PyTorch keeps what it knows of them, without a call for each: in a
- * third to a sixth of the time that torch_look.h takes, most of it spent waiting for memory. PyTorch promises no layout of its
- * objects, so torch/_raw.py first compares what is read here with what PyTorch says, of tensors made for that purpose,
- * and of all that are to be watched. What differs in anything from what was recorded is left to torch_look.h.
+ * third to a sixth of the time that torch_look.h takes, most of it spent waiting for memory. PyTorch promises no
+ * layout of its objects, so torch/_raw.py first compares what is read here with what PyTorch says, of tensors made
+ * for that purpose, and of all that are to be watched. What differs in anything from what was recorded is left to
+ * torch_look.h.
  */
 #ifndef GRADSCALER_PYTHON_TORCH_RAW_H
 #define GRADSCALER_PYTHON_TORCH_RAW_H
