@@ -6,8 +6,8 @@
 
 RAW.json is what gradscaler_bench wrote, or the cpu.json made of it earlier; several are parts of one run, each with
 other benchmarks. PEERS.json is what torch_tail.py wrote. Prints whether the goals are met. Into DIR go cpu.json (all
-numbers of the run, one benchmark a line), cpu.md (the tables) and cpu.svg (the plot, by plot.py). `--slug` instead prints
-a name for this machine's processor, for DIR.
+numbers of the run, one benchmark a line), cpu.md (the tables) and cpu.svg (the plot, by plot.py). `--slug` instead
+prints a name for this machine's processor, for DIR.
 """
 import argparse
 import json

@@ -180,7 +180,8 @@ def tables(results):
              f" {found['load average at the start']}, {found['date']}",
              f"- PyTorch {found['torch']}, its CPU code {found['cpu_code']}, OMP_WAIT_POLICY"
              f" {found.get('OMP_WAIT_POLICY') or 'not set'}",
-             f"- {found['gradscaler']}", *([f"- {found['earlier']}"] if "earlier" in found else []), "", "Milliseconds: the median of the rounds, the fastest in parentheses;"
+             f"- {found['gradscaler']}", *([f"- {found['earlier']}"] if "earlier" in found else []), "",
+             "Milliseconds: the median of the rounds, the fastest in parentheses;"
              " and how many times as fast `gradscaler.torch.AdamW` is, by medians. Bare: the library's calls alone;"
              " with them it would be as many times as fast as limit says. GB/s: of a step, which moves"
              f" {STEP_BYTES} bytes a parameter, ours and fused; and of PyTorch multiplying a large tensor in place in"

@@ -17,7 +17,6 @@ from gradscaler.torch import _raw  # noqa: E402
 from test_torch_optim import close, params_of, set_grads  # noqa: E402
 
 
-
 @pytest.fixture(autouse=True, params=["raw", "asked"])
 def inspected(request, monkeypatch):
     """Tensors inspected in memory, where that is known, and by asking PyTorch."""

@@ -4,6 +4,7 @@
 That a step sees every change, either way, is in test_torch_changes.py.
 """
 
+import itertools
 import sys
 
 import pytest
@@ -52,7 +53,7 @@ def test_training_is_seen_without_asking_pytorch(monkeypatch):
         optimizer.step()
         assert not torch.equal(weight, before)
         versions.append(weight._version)
-    assert not asked and [b - a for a, b in zip(versions, versions[1:])] == [1, 1, 1]
+    assert not asked and [b - a for a, b in itertools.pairwise(versions)] == [1, 1, 1]
 
 
 def grow(p):

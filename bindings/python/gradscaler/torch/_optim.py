@@ -498,8 +498,8 @@ class _Seen:
             return unchanged
         # In doubt PyTorch is asked.
         exchange = exchange_api()
-        if exchange is not None and not replaced and isinstance(self._params.layout, bytes) and isinstance(self._grads, bytes) and (
-                not self.sharded):
+        if exchange is not None and not replaced and not self.sharded and (
+                isinstance(self._params.layout, bytes) and isinstance(self._grads, bytes)):
             found: bytes | None = native.torch_same(exchange, lists, self.tensors, *self._params, self._grads,
                                                     torch.Tensor, torch.nn.Parameter)
             return found
