@@ -16,6 +16,9 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .._native import native
 
+#: What PyTorch's stubs do not have.
+_private: Any = torch
+
 #: Versions of PyTorch whose layout has been tested.
 _TESTED = (["2", "13"],)
 
@@ -54,7 +57,7 @@ def _compared() -> Known | None:
     if fields[1] or native.torch_raw_fields(param)[1] == 0 or fields[2] or (
             fields[3] in (0, native.torch_raw_fields(other)[3])) or (
             native.torch_raw_fields(first.detach())[3] != fields[3]) or (
-            native.torch_raw_fields(torch._neg_view(first))[-1] == fields[-1]):
+            native.torch_raw_fields(_private._neg_view(first))[-1] == fields[-1]):
         return None
     return _compared_behind(tensors, param, fields[5])
 
@@ -91,7 +94,7 @@ def _compared_behind(tensors: list[Any], param: Any, plain: int) -> Known | None
     found = native.torch_raw_record(tensors, types, plain, absent)
     if found is None or found[1:] != (_addresses(tensors), _addresses([None] * len(tensors))):
         return None
-    lazy = torch._lazy_clone(tensors[0])
+    lazy = _private._lazy_clone(tensors[0])
     with torch.inference_mode():
         unversioned = torch.ones(1, device="cpu")
     if not native.torch_raw_behind(lazy)[4] or native.torch_raw_bump([unversioned]):
@@ -129,9 +132,8 @@ def are_grads_replaced() -> bool:
     if not torch._C._is_torch_function_mode_enabled():
         return False
     # This one, of torch.set_default_device, leaves it alone.
-    alone = torch.utils._device.DeviceContext
-    modes: Any = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call, unused-ignore]
-    return any(type(mode) is not alone for mode in modes)
+    alone = _private.utils._device.DeviceContext
+    return any(type(mode) is not alone for mode in _private.overrides._get_current_function_mode_stack())
 
 
 def increment_version(tensors: list[Any]) -> None:
