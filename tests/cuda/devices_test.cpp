@@ -7,26 +7,6 @@
 namespace gsc_test {
 namespace {
 
-class DeviceStream {
- public:
-  explicit DeviceStream(int device) : device_(device) {
-    const OnDevice current(device);
-    EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-  }
-  DeviceStream(const DeviceStream &) = delete;
-  DeviceStream &operator=(const DeviceStream &) = delete;
-  ~DeviceStream() { cudaStreamDestroy(stream_); }
-  gsc_stream get() const { return stream_; }
-  void wait() const {
-    const OnDevice current(device_);
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-  }
-
- private:
-  int device_;
-  cudaStream_t stream_ = nullptr;
-};
-
 /// Objects over the parameters and gradients on one device.
 struct Part {
   Part(const Context &context, const std::vector<gsc_tensor> &p, const std::vector<gsc_tensor> &g)

@@ -9,29 +9,12 @@ namespace {
 
 namespace emulation = gsc::cuda::emulation;
 
-/// A non-blocking stream of a device; work that is enqueued while it lives is done as late as possible.
-class LazyStream {
- public:
-  explicit LazyStream(int device) : device_(device) {
-    const OnDevice current(device);
-    EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-    emulation::set_lazy_streams(true);
-  }
+/// Work that is enqueued while one lives is done as late as possible.
+struct LazyStream : DeviceStream {
+  explicit LazyStream(int device) : DeviceStream(device) { emulation::set_lazy_streams(true); }
   LazyStream(const LazyStream &) = delete;
   LazyStream &operator=(const LazyStream &) = delete;
-  ~LazyStream() {
-    emulation::set_lazy_streams(false);
-    cudaStreamDestroy(stream_);
-  }
-  gsc_stream get() const { return stream_; }
-  void wait() const {
-    const OnDevice current(device_);
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-  }
-
- private:
-  int device_;
-  cudaStream_t stream_ = nullptr;
+  ~LazyStream() { emulation::set_lazy_streams(false); }
 };
 
 /// A parameter and its gradient on one device, and on the host.

@@ -58,6 +58,27 @@ class OnDevice {
   int previous_ = 0;
 };
 
+/// A non-blocking stream of a device.
+class DeviceStream {
+ public:
+  explicit DeviceStream(int device) : device_(device) {
+    const OnDevice current(device);
+    EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+  }
+  DeviceStream(const DeviceStream &) = delete;
+  DeviceStream &operator=(const DeviceStream &) = delete;
+  ~DeviceStream() { cudaStreamDestroy(stream_); }
+  gsc_stream get() const { return stream_; }
+  void wait() const {
+    const OnDevice current(device_);
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  }
+
+ private:
+  int device_;
+  cudaStream_t stream_ = nullptr;
+};
+
 /// Device memory.
 class DeviceBytes {
  public:
