@@ -182,25 +182,24 @@ void CudaBackend::validate_memory(const gsc_tensor *tensors, int64_t count, cons
 void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   if (job.record == nullptr) return check_alone(job, stream);
   const DeviceGuard guard(context_);
-  auto *mirror = static_cast<Mirror *>(job.plan->mirror());
-  // The block that finishes a check clears the counters; an unfinished check does not.
-  if (job.begin && (mirror->counted || !job.finish)) {
-    check_launch(launch_reset_counters(mirror->counters, to_stream(stream)), "the check");
-  }
+  const Mirror *mirror = mirror_of(*job.plan);
+  // The block that finishes a check clears its counters, and an unfinished check does not. It has its own, so that one
+  // that is never finished leaves no counts to a check of the whole list, which may be in a graph already.
+  CheckCounters *const counters = mirror->counters + (job.begin && job.finish ? 0 : 1);
+  if (job.begin && !job.finish) check_launch(launch_reset_counters(counters, to_stream(stream)), "the check");
   CheckParams p{};
   p.plan = mirror->view;
   p.inv_scale = job.inv_scale;
   p.first_chunk = job.first_chunk;
   p.last_chunk = job.last_chunk;
   p.partials = mirror->partials;
-  p.counters = mirror->counters;
+  p.counters = counters;
   p.record = job.record;
   p.rule = job.rule;
   p.fp64_limit = job.plan->fp64_limit();
   p.finish = job.finish;
   p.conclude = job.conclude;
   check_launch(launch_check(p, job.unscale, check_slots_, to_stream(stream)), "the check");
-  mirror->counted = !job.finish;
 }
 
 void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, cudaStream_t stream) {

@@ -20,11 +20,10 @@ struct Mirror {
   DeviceTensor *tensors;
   const void **staged;  ///< room for an address of each tensor, if they are more than one launch can write
   ChunkPartial *partials;
-  CheckCounters *counters;
-  void *memory;   ///< one allocation for all of it
-  bool has_fp64;  ///< tensors that are computed in fp64 when they are parameters
+  CheckCounters *counters;  ///< one for passes over the whole list, one for a check that takes several
+  void *memory;             ///< one allocation for all of it
+  bool has_fp64;            ///< tensors that are computed in fp64 when they are parameters
   bool has_others;
-  bool counted;  ///< an unfinished check has left counts
 };
 
 class CudaBackend final : public Backend {

@@ -34,7 +34,7 @@ struct PlanView {
   int32_t warps_per_chunk;  ///< 1, 2, 4 or 8 warps of a block share a chunk
 };
 
-/// Accumulated by the blocks of a check and cleared by the last one; one per plan, initially zero.
+/// Accumulated by the blocks of a check and cleared by the last one; two per list, initially zero.
 struct CheckCounters {
   int64_t inf;
   int64_t nan;

@@ -25,7 +25,7 @@ TableLayout::TableLayout(const Plan &plan, bool with_partials) {
   tensor_of = round_up(plan.size() * static_cast<int64_t>(sizeof(DeviceTensor)));
   partials = tensor_of + round_up(plan.chunk_count() * static_cast<int64_t>(sizeof(int32_t)));
   counters = partials + (with_partials ? round_up(plan.chunk_count() * static_cast<int64_t>(sizeof(ChunkPartial))) : 0);
-  staged = counters + round_up(sizeof(CheckCounters));
+  staged = counters + round_up(2 * sizeof(CheckCounters));
   const bool stages = with_partials && plan.size() > PointerBatch::kCount;
   bytes = staged + (stages ? round_up(plan.size() * static_cast<int64_t>(sizeof(void *))) : 0);
 }

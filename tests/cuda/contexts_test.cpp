@@ -279,6 +279,26 @@ TEST(OtherThreadsCapture, IsNotDisturbed) {
 }
 
 /// A virtual GPU may have none.
+/// A graph holds what was enqueued while it was captured. What a check of ranges counted and a discard forgot must not
+/// come up in a replay.
+TEST(Graphs, DoNotSeeWhatAnUnfinishedCheckCounted) {
+  const Context context = make_cuda_context(0);
+  Training training(context, 2, 300);
+  gsc_scaler *const scaler = training.scaler.get();
+  gsc_tensor_list *const grads = training.grads.get();
+  emulation::keep_work(true);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, grads, nullptr));
+  const auto graph = emulation::keep_work(false);
+  ASSERT_GSC_OK(gsc_scaler_discard(scaler, grads));
+  Random random(3);
+  training.g[0].fill(Values::kWithInf, random);
+  ASSERT_GSC_OK(gsc_scaler_check_range(scaler, grads, 0, 1, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_discard(scaler, grads));
+  training.g[0].fill(Values::kOrdinary, random);
+  for (const auto &work : graph) work();
+  EXPECT_EQ(report_of(training.scaler, grads).nonfinite_count, 0);
+}
+
 class WithoutPools : public ::testing::Test {
  protected:
   WithoutPools() { emulation::set_memory_pools(false); }

@@ -145,6 +145,9 @@ bool is_stream(cudaStream_t stream);
 void set_lazy_streams(bool lazy);
 /// Does `work` on the stream.
 void enqueue_work(cudaStream_t stream, std::function<void()> work);
+/// Keeps what is enqueued from now on, besides doing it, and returns what was kept since the call before: done again, it
+/// is the replay of a graph.
+std::vector<std::function<void()>> keep_work(bool keep);
 /// Makes every stream look as if it were being captured: anything that would wait for the device fails.
 void set_capturing(bool capturing);
 /// One stream is captured, by any thread; the end tells whether no thread invalidated it.

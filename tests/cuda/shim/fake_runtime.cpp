@@ -165,8 +165,13 @@ void finish_all() {
 }  // namespace
 
 void enqueue_work(cudaStream_t stream, std::function<void()> work) {
+  if (state().keeping) state().kept.push_back(work);
   if (!state().lazy) return work();
   state().queues[queue_of(stream)].work.push_back(std::move(work));
+}
+std::vector<std::function<void()>> keep_work(bool keep) {
+  state().keeping = keep;
+  return std::exchange(state().kept, {});
 }
 void set_lazy_streams(bool lazy) {
   finish_all();

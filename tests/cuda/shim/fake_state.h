@@ -52,7 +52,9 @@ struct State {
   std::map<cudaStream_t, CUcontext> streams;  ///< to their context
   std::map<cudaEvent_t, Mark> events;
   bool lazy = false;
-  std::map<const void *, Queue> queues;  ///< of streams, and of contexts for their default stream
+  bool keeping = false;
+  std::vector<std::function<void()>> kept;  ///< work, since keep_work
+  std::map<const void *, Queue> queues;     ///< of streams, and of contexts for their default stream
   std::set<cudaMemPool_t> pools;
   CUctx_st primary[kDevices] = {{0, 0}, {1, 0}};
   bool has_pools = true;
