@@ -89,6 +89,7 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
       lists_(std::move(lists)),
       variant_(variant_of(options)),
       slot_count_(gsc::state_count(variant_)),
+      first_sum_(options.initial_accumulator_value),
       options_(1, options, context_->memory()),
       device_lrs_(1, nullptr, context_->memory()),
       group_of_(static_cast<std::size_t>(lists_.params->plan().size()), 0, context_->memory()),
@@ -236,13 +237,12 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
          static_cast<long long>(first), static_cast<long long>(count),
          static_cast<long long>(taken - group_of_.begin()), *taken);
   }
-  const double start = options_[0].initial_accumulator_value;
   const bool starts_elsewhere =
-      variant_ == Variant::kAdagrad && made_state_ && options.initial_accumulator_value != start;
+      variant_ == Variant::kAdagrad && made_state_ && options.initial_accumulator_value != first_sum_;
   if (starts_elsewhere && used_state_) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("initial_accumulator_value"),
          "is %g, but the state began at %g and has been used since; add the group before the first step",
-         options.initial_accumulator_value, start);
+         options.initial_accumulator_value, first_sum_);
   }
   const std::size_t groups = options_.size() + 1;
   options_.reserve(groups);

@@ -103,8 +103,10 @@ class Optimizer final : public Object {
   int32_t slot_count_;
   bool narrows_ = false;
   bool half_loaded_ = false;            ///< the last load_sync failed on the device
+  bool half_stepped_ = false;           ///< a step did, after a part of it that must not be done twice
   bool made_state_ = false;             ///< the state is not the caller's ...
   bool used_state_ = false;             ///< ... and may hold more than it began with
+  double first_sum_;                    ///< what it began with, Adagrad's, but for groups of their own
   Vec<gsc_optimizer_options> options_;  ///< per group
   Vec<const float *> device_lrs_;       ///< per group
   Vec<int32_t> group_of_;               ///< per tensor

@@ -222,6 +222,24 @@ TEST(OptimizerState, AdagradStartsAtTheInitialValueOfTheGroup) {
   expect_sums({0.25f, 4.0f, 0.0f, 0.25f});
 }
 
+/// set_options changes no sums, so a group is told from what they began with, not from the options of today.
+TEST(OptimizerState, AdagradKnowsWhatItBeganWith) {
+  const Context context = make_context();
+  gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
+  options.initial_accumulator_value = 0.25;
+  Trainer trainer(context, {.options = options, .counts = {3, 5}});
+  options.initial_accumulator_value = 4.0;
+  ASSERT_GSC_OK(gsc_optimizer_set_options(trainer.get(), 0, &options, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_add_group(trainer.get(), 0, 1, &options, nullptr));
+  EXPECT_EQ(static_cast<float *>(trainer.state_tensor(0, 0).data)[2], 4.0f);
+  EXPECT_EQ(static_cast<float *>(trainer.state_tensor(0, 1).data)[4], 0.25f);
+  ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+  EXPECT_GSC_ERROR(gsc_optimizer_add_group(trainer.get(), 1, 1, &options, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "options.initial_accumulator_value is 4", "began at 0.25");
+  options.initial_accumulator_value = 0.25;
+  EXPECT_GSC_OK(gsc_optimizer_add_group(trainer.get(), 1, 1, &options, nullptr));
+}
+
 TEST(OptimizerState, AdagradLeavesTheCallersStateAsItIs) {
   const Context context = make_context();
   Buffer params(GSC_FP32, 4), grads(GSC_FP32, 4), sums(GSC_FP32, 4);
