@@ -158,7 +158,10 @@ StepScalars Scaler::step_scalars(const TensorList &grads) const {
   const ListRecord *list = grads.record();
   StepScalars step;
   step.found_inf = &list->found_inf;
-  if (!it.unscaled) step.inv_scale = &state_on(grads)->inv_scale;
+  // As in run_check: there is nothing that the inverse of a collapsed scale could spoil.
+  if (!it.unscaled && grads.plan().total_elements() > 0) {
+    step.inv_scale = &state_on(grads)->inv_scale;
+  }
   if (it.rule.max_norm >= 0.0 && !it.norm_applied) step.clip = &list->clip;
   if (!it.value_applied) step.clip_value = it.rule.value;
   return step;

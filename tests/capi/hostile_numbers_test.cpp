@@ -275,6 +275,21 @@ TEST(CollapsedScale, SkipsEveryStep) {
   }
 }
 
+/// Nothing can overflow in an empty list.
+TEST(CollapsedScale, StepsAnEmptyList) {
+  const Context context = make_context();
+  for (const std::vector<int64_t> &counts : {std::vector<int64_t>{}, std::vector<int64_t>{0, 0}}) {
+    Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = counts});
+    const Scaler scaler = make_scaler(context, 4.0f);
+    gsc_scaler_state state = state_of(scaler);
+    state.scale = 0.0f;
+    ASSERT_GSC_OK(gsc_scaler_set_state(scaler.get(), &state, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_step(scaler.get(), trainer.get(), nullptr));
+    EXPECT_EQ(applied_steps(trainer.optimizer()), 2);
+  }
+}
+
 /// A scale that an overflow has brought to 0 cannot be lowered: that is the floor where none was set.
 TEST(CollapsedScale, IsAtItsFloor) {
   const Context context = make_context();
