@@ -140,7 +140,7 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
 void Scaler::begin_step(Optimizer &optimizer, gsc_stream stream) {
   optimizer.require_learning_rates();
   TensorList &grads = optimizer.grads();
-  enter(grads, stream);
+  enter(grads, stream, From::kOptimizer);
   if (grads.iteration.stage == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "optimizer", "has gradients that have already been stepped since the last update");
   }

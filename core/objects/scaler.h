@@ -57,8 +57,10 @@ class Scaler final : public Object {
   void destroy() noexcept override { Context::unmake(this); }
 
   [[nodiscard]] ScalerRecord *record() const { return record_.as<ScalerRecord>(); }
-  /// A device of the same kind, and in no other scaler's iteration; makes the list part of this one's.
-  void enter(TensorList &grads, gsc_stream stream);
+  /// A device of the same kind, and in no other scaler's iteration; makes the list part of this one's. Errors name the
+  /// list, or the optimizer that it was taken from.
+  enum class From { kCaller, kOptimizer };
+  void enter(TensorList &grads, gsc_stream stream, From from = From::kCaller);
   /// Looks at tensors [first, last) of a list, and finishes the check once all have been.
   void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, gsc_stream stream);
   /// All tensors have been looked at: joins ranks if there is a reducer, and moves the stage.
@@ -90,7 +92,7 @@ class Scaler final : public Object {
 
   // Lists of other devices: scaler_devices.cpp.
   [[nodiscard]] bool is_away(const TensorList &grads) const { return grads.context().get() != context_.get(); }
-  void require_kind(const TensorList &grads) const;
+  void require_kind(const TensorList &grads, const Argument &name = "grads") const;
   /// Gives a list that is away the scaler's state as it is now. Allocates the first time.
   void send_state(TensorList &grads, gsc_stream stream);
   /// Ends a call that enqueued work of a list, which the scaler's device may have to wait for.

@@ -9,15 +9,19 @@
 
 namespace gsc {
 
-void Scaler::enter(TensorList &grads, gsc_stream stream) {
-  require_kind(grads);
+void Scaler::enter(TensorList &grads, gsc_stream stream, From from) {
+  const bool is_given = from == From::kCaller;
+  const Argument name = is_given ? Argument("grads") : Argument("optimizer");
+  require_kind(grads, name);
   const uint64_t owner = grads.owner();
   if (owner == id_) {
     if (!grads.iteration.lost) return;
-    fail(GSC_ERROR_BAD_STATE, "grads", "was left half done by a call that failed; discard it");
+    fail(GSC_ERROR_BAD_STATE, name, "%s left half done by a call that failed; discard %s",
+         is_given ? "was" : "has gradients that were", is_given ? "it" : "them");
   }
   if (owner != 0) {
-    fail(GSC_ERROR_BAD_STATE, "grads", "is in the iteration of another scaler, which has not been updated yet");
+    fail(GSC_ERROR_BAD_STATE, name, "%s in the iteration of another scaler, which has not been updated yet",
+         is_given ? "is" : "has gradients that are");
   }
   // All that the iteration and discard need, so that neither can fail for want of memory in the middle.
   list_records_.reserve(lists_.size() + 1);

@@ -9,9 +9,9 @@
 
 namespace gsc {
 
-void Scaler::require_kind(const TensorList &grads) const {
+void Scaler::require_kind(const TensorList &grads, const Argument &name) const {
   if (grads.context()->device_type() != context_->device_type()) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "grads",
+    fail(GSC_ERROR_INVALID_ARGUMENT, name,
          "is on a %s device and scaler is on a %s device; lists of several devices under one scaler must be of the "
          "same kind",
          grads.context()->device_name(), context_->device_name());

@@ -301,6 +301,8 @@ TEST_F(Stages, AListIsInOneIterationAtATime) {
   ASSERT_GSC_OK(check());
   EXPECT_GSC_ERROR(gsc_scaler_check(second.get(), grads(), nullptr), GSC_ERROR_BAD_STATE, "another scaler");
   EXPECT_GSC_ERROR(gsc_scaler_update(second.get(), nullptr), GSC_ERROR_BAD_STATE, "update");
+  EXPECT_GSC_ERROR(gsc_scaler_step(second.get(), trainer_.get(), nullptr), GSC_ERROR_BAD_STATE, "another scaler");
+  EXPECT_STREQ(last_error().argument, "optimizer");
   ASSERT_GSC_OK(update());
   EXPECT_GSC_OK(gsc_scaler_check(second.get(), grads(), nullptr));
   EXPECT_GSC_OK(gsc_scaler_update(second.get(), nullptr));
