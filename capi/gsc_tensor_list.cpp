@@ -44,7 +44,7 @@ gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t index, 
 gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor_diagnosis *out_diagnosis,
                                          int64_t *out_histogram, int64_t count, gsc_stream stream) {
   return guard(__func__, [&] {
-    const auto l = shared<TensorList>(list, "list");  // it only reads, but a callback may destroy the list
+    const InReading<TensorList> l(list, "list");
     if (count != l->plan().size()) {
       fail(GSC_ERROR_INVALID_ARGUMENT, "count", "is %lld, but the list has %lld tensors", static_cast<long long>(count),
            static_cast<long long>(l->plan().size()));

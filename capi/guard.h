@@ -113,6 +113,26 @@ class InCall {
   Ref<T> object_;
 };
 
+/// The object behind a handle, for a call that reads it and runs callbacks: they cannot change it, nor end it. In a
+/// callback it may be an object of the call outside.
+template <typename T>
+class InReading {
+ public:
+  template <typename Handle>
+  InReading(const Handle *handle, const Argument &name)
+      : object_(Ref<T>::share(&object<T>(handle, name))), is_mine_(object_->begin_call()) {}
+  InReading(const InReading &) = delete;
+  InReading &operator=(const InReading &) = delete;
+  ~InReading() {
+    if (is_mine_) object_->end_call();
+  }
+  T *operator->() const { return object_.get(); }
+
+ private:
+  Ref<T> object_;
+  bool is_mine_;
+};
+
 template <typename T, typename Handle>
 Ref<T> shared(const Handle *handle, const Argument &name) {
   return Ref<T>::share(&object<T>(handle, name));

@@ -263,6 +263,56 @@ TEST(ParallelFor, CannotChangeTheGradientsOfItsCall) {
   EXPECT_GT(report_of(scaler, g.get()).grad_norm, 1.0);
 }
 
+/// What a diagnosis reads may be read meanwhile, but not changed.
+TEST(ParallelFor, CannotChangeWhatADiagnosisReads) {
+  Jobs jobs(Jobs::kRight);
+  const Context context = jobs.context();
+  Buffer grads(GSC_FP32, 300000), elsewhere(GSC_FP32, 300000);
+  grads.fill(4.0);
+  const List list = make_list(context, grads);
+  const Scaler scaler = make_scaler(context, 4.0f);
+  void *address[] = {elsewhere.data()};
+  gsc_tensor_diagnosis diagnosis{};
+  jobs.inside = [&] {
+    EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(list.get(), address, 1, nullptr), GSC_ERROR_BAD_STATE,
+                     "list is in use");
+    EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler.get(), list.get(), nullptr), GSC_ERROR_BAD_STATE, "grads is in use");
+    gsc_tensor tensor{};
+    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list.get(), 0, &tensor));
+  };
+  EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), &diagnosis, nullptr, 1, nullptr));
+  EXPECT_GT(jobs.regions, 0);
+  EXPECT_EQ(diagnosis.amax, 4.0);
+  // In a callback of a call that holds the list.
+  bool is_inside = false;
+  jobs.inside = [&] {
+    if (is_inside) return;
+    is_inside = true;
+    EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), &diagnosis, nullptr, 1, nullptr));
+    EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(list.get(), address, 1, nullptr), GSC_ERROR_BAD_STATE,
+                     "list is in use");
+  };
+  EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+  jobs.inside = nullptr;
+  ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
+  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(list.get(), address, 1, nullptr));
+}
+
+/// An object that its caller would not know of.
+TEST(ParallelFor, ThatBreaksItsContractLeavesNoOptimizerBehind) {
+  Jobs jobs(Jobs::kDropsOne);
+  const Context context = jobs.context();
+  Buffer params(GSC_FP32, 300000), grads(GSC_FP32, 300000);
+  const List p = make_list(context, params), g = make_list(context, grads);
+  gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
+  options.initial_accumulator_value = 0.5;
+  gsc_optimizer *made = nullptr;
+  EXPECT_GSC_ERROR(gsc_optimizer_create(context.get(), &options, p.get(), g.get(), nullptr, nullptr, 0, &made),
+                   GSC_ERROR_CALLBACK, "options.parallel_for");
+  EXPECT_EQ(made, nullptr);
+  gsc_optimizer_destroy(made);
+}
+
 /// The call whose parallel-for it was reports it, not a call that a later callback makes.
 TEST(ParallelFor, ThatBreaksItsContractIsFoundOutByItsOwnCall) {
   Jobs jobs(Jobs::kDropsOne);
