@@ -44,8 +44,9 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
     for (int32_t i = 0; i < state_count; ++i) {
       lists.state[i] = shared<TensorList>(state[i], Argument("state").at(i));
     }
-    *out_optimizer = to_handle<gsc_optimizer>(
-        Optimizer::create(shared<Context>(context, "context"), o, std::move(lists), state_count).detach());
+    Ref<Optimizer> made = Optimizer::create(shared<Context>(context, "context"), o, std::move(lists), state_count);
+    require_no_misuse();  // while it can be taken back: a caller that sees an error keeps no object
+    *out_optimizer = to_handle<gsc_optimizer>(made.detach());
   });
 }
 
