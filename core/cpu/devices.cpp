@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU's row in the registry of backends: one device, limited to the processors that this process may use.
+#include <algorithm>
 #include <cstdio>
 
 #include "core/base/error.h"
@@ -51,7 +52,7 @@ OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &o
     fail(GSC_ERROR_UNAVAILABLE, Argument("options").field("cpu_target"),
          "is %d, which this processor or this build does not support", options.cpu_target);
   }
-  const int32_t threads = options.num_threads != 0 ? options.num_threads : usable_processors();
+  const int32_t threads = options.num_threads != 0 ? options.num_threads : std::min(usable_processors(), kMaxThreads);
   OpenBackend made =
       make_backend<CpuBackend>(memory, kernels, threads, options.parallel_for, options.parallel_for_user);
   made.cpu_target = options.cpu_target != GSC_CPU_BEST ? options.cpu_target : best_target();

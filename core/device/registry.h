@@ -16,6 +16,9 @@ namespace gsc {
 
 class Backend;
 
+/// Threads of a context at most.
+inline constexpr int32_t kMaxThreads = 1024;
+
 /// A backend that has just been made, in `bytes` bytes of the context's memory aligned to kMaxAlignment.
 struct OpenBackend {
   Backend *backend;

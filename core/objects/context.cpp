@@ -10,8 +10,6 @@
 namespace gsc {
 namespace {
 
-constexpr int32_t kMaxThreads = 1024;
-
 void validate(const gsc_context_options &o) {
   if ((o.flags & ~static_cast<uint32_t>(GSC_CONTEXT_USE_CURRENT)) != 0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("flags"),

@@ -4,8 +4,10 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 #include <sys/time.h>
 
 #include <atomic>
@@ -29,6 +31,9 @@ namespace {
 /// pthread_create calls that still succeed; negative: all.
 std::atomic<int> threads_left{-1};
 
+/// How many processors the machine says it has; 0: those it has.
+std::atomic<int> processors{0};
+
 /// malloc on this thread: refused while set, and what was asked for since it was watched.
 thread_local bool refuse_malloc = false, watch_malloc = false;
 thread_local size_t malloc_calls = 0, malloc_bytes = 0;
@@ -45,6 +50,18 @@ extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t *
   if (left == 0) return EAGAIN;
   if (left > 0) threads_left.store(left - 1);
   return real(thread, attributes, start, argument);
+}
+
+// A machine with more processors than a cpu_set_t has bits.
+extern "C" __attribute__((visibility("default"))) int sched_getaffinity(pid_t process, size_t size, cpu_set_t *set) {
+  static const auto real = reinterpret_cast<decltype(&sched_getaffinity)>(dlsym(RTLD_NEXT, "sched_getaffinity"));
+  if (processors == 0) return real(process, size, set);
+  errno = EINVAL;
+  return -1;
+}
+extern "C" __attribute__((visibility("default"))) int get_nprocs() {
+  static const auto real = reinterpret_cast<decltype(&get_nprocs)>(dlsym(RTLD_NEXT, "get_nprocs"));
+  return processors != 0 ? processors.load() : real();
 }
 
 extern "C" void *__libc_malloc(size_t size);
@@ -145,6 +162,20 @@ uint64_t blocked_signals(const std::string &thread) {
     if (line.rfind("SigBlk:", 0) == 0) return std::stoull(line.substr(7), nullptr, 16);
   }
   return 0;
+}
+
+/// The tasks of a region are as many as 1024 threads take; a job system that had more would get none of them.
+TEST(Threads, AreAtMost1024HoweverManyProcessorsThereAre) {
+  if (GSC_SANITIZED) GTEST_SKIP() << "sanitizers ask for the processors themselves";
+  gsc_context *made = nullptr;
+  processors = 3000;
+  const gsc_status status = gsc_context_create(nullptr, &made);
+  processors = 0;
+  ASSERT_GSC_OK(status);
+  const Context context(made);
+  int32_t threads = 0;
+  ASSERT_GSC_OK(gsc_context_get_cpu(made, nullptr, &threads));
+  EXPECT_EQ(threads, 1024);
 }
 
 TEST(Signals, AreForTheCallersThreads) {
