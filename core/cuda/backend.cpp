@@ -362,7 +362,7 @@ void CudaBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream stream) {
   const int64_t chunk_bytes = plan.chunk_count() * static_cast<int64_t>(sizeof(ChunkDiagnosis));
   const int64_t bin_bytes = bins * static_cast<int64_t>(sizeof(int64_t));
   std::pmr::vector<ChunkDiagnosis> chunks(static_cast<std::size_t>(plan.chunk_count()), memory_);
-  std::fill_n(histogram, bins, int64_t{0});
+  std::pmr::vector<int64_t> counts(static_cast<std::size_t>(bins), 0, memory_);
   if (plan.chunk_count() > 0) {
     const cudaStream_t s = to_stream(stream);
     const PlanOnDevice on_device(*this, plan, false, s);
@@ -375,11 +375,12 @@ void CudaBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream stream) {
     GSC_CUDA_CALL(what, cudaMemcpyAsync, chunks.data(), p.out, static_cast<std::size_t>(chunk_bytes),
                   cudaMemcpyDeviceToHost, s);
     if (bins > 0) {
-      GSC_CUDA_CALL(what, cudaMemcpyAsync, histogram, p.histogram, static_cast<std::size_t>(bin_bytes),
+      GSC_CUDA_CALL(what, cudaMemcpyAsync, counts.data(), p.histogram, static_cast<std::size_t>(bin_bytes),
                     cudaMemcpyDeviceToHost, s);
     }
     GSC_CUDA_CALL(what, cudaStreamSynchronize, s);
   }
+  std::copy(counts.begin(), counts.end(), histogram);
   for (int64_t t = 0; t < plan.size(); ++t) {
     job.out[t] = join_diagnoses(
         plan, t, [&](int64_t chunk) -> const ChunkDiagnosis & { return chunks[static_cast<std::size_t>(chunk)]; });

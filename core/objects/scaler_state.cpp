@@ -74,9 +74,21 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
   const int64_t held = std::min(r.state.updates - r.history_begin, r.history_capacity);
   if (capacity == 0) return held;
   const int64_t count = std::min(held, capacity);
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t update = r.state.updates - count + i;
-    context_->backend().read_sync(&out[i], r.history + update % r.history_capacity, sizeof out[i], stream);
+  Backend &backend = context_->backend();
+  const auto read = [&](gsc_history_entry *to) {
+    for (int64_t done = 0; done < count;) {  // up to the end of the ring, then from its beginning
+      const int64_t at = (r.state.updates - count + done) % r.history_capacity;
+      const int64_t part = std::min(count - done, r.history_capacity - at);
+      backend.read_sync(to + done, r.history + at, part * static_cast<int64_t>(sizeof(HistoryEntry)), stream);
+      done += part;
+    }
+  };
+  if (backend.host_visible()) {
+    read(out);
+  } else {  // which may fail half-way
+    Vec<gsc_history_entry> entries(static_cast<std::size_t>(count), context_->memory());
+    read(entries.data());
+    std::copy(entries.begin(), entries.end(), out);
   }
   return count;
 }

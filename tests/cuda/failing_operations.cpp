@@ -13,9 +13,13 @@ const gsc_tensor &tensor_of(Twin &twin) {
 
 gsc_status diagnose(World &w) {
   std::vector<gsc_tensor_diagnosis> out(2);
-  std::vector<int64_t> histogram(2 * GSC_EXPONENT_BINS);
+  std::vector<int64_t> histogram(2 * GSC_EXPONENT_BINS, 7);
   const gsc_status status = gsc_tensor_list_diagnose_sync(w.grads(), out.data(), histogram.data(), 2, nullptr);
-  if (status == GSC_OK) w.answer = out[1].amax + static_cast<double>(histogram[130]);
+  if (status == GSC_OK) {
+    w.answer = out[1].amax + static_cast<double>(histogram[130]);
+  } else {
+    EXPECT_TRUE(out[0].count == 0 && histogram == std::vector<int64_t>(histogram.size(), 7)) << "outputs were changed";
+  }
   return status;
 }
 
@@ -170,11 +174,17 @@ const Operation kOperations[] = {
     {"read_report_without_pools", read_report, step, false, nullptr, false},
     {"get_history",
      [](World &w) {
-       gsc_history_entry entry;
+       gsc_history_entry entries[2] = {};
        int64_t count = 0;
-       return gsc_scaler_get_history_sync(w.scaler(), &entry, 1, &count, nullptr);
+       const gsc_status status = gsc_scaler_get_history_sync(w.scaler(), entries, 2, &count, nullptr);
+       EXPECT_EQ(count, status == GSC_OK ? 2 : 0);
+       EXPECT_TRUE(status == GSC_OK || entries[0].scale == 0.0f) << "an output was changed";
+       return status;
      },
-     [](World &w) { EXPECT_GSC_OK(w.training.step()); }},
+     [](World &w) {
+       EXPECT_GSC_OK(w.training.step());
+       EXPECT_GSC_OK(w.training.step());
+     }},
     {"should_step",
      [](World &w) {
        int32_t apply = 0;
