@@ -202,13 +202,14 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   check_launch(launch_check(p, job.unscale, check_slots_, to_stream(stream)), "the check");
 }
 
-void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, cudaStream_t stream) {
-  const char *what = "the step";
+void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, bool *half_done, cudaStream_t stream) {
+  bool has_begun = false;
   const auto launched = [&](cudaError_t error) {
-    check_launch(error, what);
-    what = "the rest of the step, of which a part has been done,";
+    if (error != cudaSuccess) *half_done = has_begun;
+    check_launch(error, has_begun ? "the rest of the step, of which a part has been done," : "the step");
+    has_begun = true;
   };
-  if (p.group_count > kMaxSharedGroups) check_launch(launch_prepare(p, stream), what);
+  if (p.group_count > kMaxSharedGroups) check_launch(launch_prepare(p, stream), "the step");
   if (needs_norms(p.variant)) {
     if (params.has_others) launched(launch_moments_fp32(p, units_, stream));
     if (params.has_fp64) launched(launch_moments_fp64(p, units_, stream));
@@ -255,7 +256,7 @@ void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
   p.zero_grads = job.zero_grads;
   p.write_grads = job.write_grads;
   p.device_lrs = job.device_lrs;
-  launch_apply(p, params, to_stream(stream));
+  launch_apply(p, params, job.half_done, to_stream(stream));
 }
 
 void CudaBackend::update(const RecordJob &job, cudaStream_t stream) {

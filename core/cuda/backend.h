@@ -85,7 +85,7 @@ class CudaBackend final : public Backend {
   void check_alone(const CheckJob &job, gsc_stream stream);
   void update(const RecordJob &job, cudaStream_t stream);
   void report(const RecordJob &job, cudaStream_t stream);
-  void launch_apply(const ApplyParams &p, const Mirror &params, cudaStream_t stream);
+  void launch_apply(const ApplyParams &p, const Mirror &params, bool *half_done, cudaStream_t stream);
 
   static std::atomic<int32_t> live_;
   std::pmr::memory_resource *memory_;

@@ -49,6 +49,7 @@ struct ApplyJob {
   bool device_lrs;            ///< some group's learning rate is read from device memory
   ScalerRecord *update;       ///< not NULL: the scaler's update follows in the same job, ...
   const ListRecord *checked;  ///< ... with this list as the only one of the iteration
+  bool *half_done;            ///< becomes true if the job fails after a part of it that must not be done twice
 };
 
 /// Element-wise work between pairs of tensors of equal counts.

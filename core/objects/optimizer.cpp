@@ -352,9 +352,14 @@ void Optimizer::require_whole_check() const {
 }
 
 void Optimizer::require_whole_state() const {
-  if (!half_loaded_) return;
-  fail(GSC_ERROR_BAD_STATE, "optimizer",
-       "holds part of a checkpoint, because the device failed during the load; load it again");
+  if (half_loaded_) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "holds part of a checkpoint, because the device failed during the load; load it again");
+  }
+  if (half_stepped_) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has taken part of a step, because the device failed during it; restore the parameters and load its state");
+  }
 }
 
 void Optimizer::step(const StepScalars &scalars, gsc_stream stream) {
@@ -382,6 +387,7 @@ void Optimizer::step(const StepScalars &scalars, gsc_stream stream) {
   job.clip_value = scalars.clip_value;
   job.update = scalars.update;
   job.checked = lists_.grads->record();
+  job.half_done = &half_stepped_;
   job.device_lrs = std::any_of(device_lrs_.begin(), device_lrs_.end(), [](const float *lr) { return lr != nullptr; });
   job.maximize = (flags & GSC_OPTIMIZER_MAXIMIZE) != 0;
   job.zero_grads = (flags & GSC_OPTIMIZER_ZERO_GRADS) != 0;

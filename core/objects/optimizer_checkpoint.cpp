@@ -157,6 +157,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     if (t.count > 0) backend.write_sync(t.data, in + position, tensor_bytes(t), stream);
   });
   half_loaded_ = false;
+  half_stepped_ = false;
 }
 
 }  // namespace gsc
