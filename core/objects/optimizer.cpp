@@ -402,7 +402,8 @@ void Optimizer::zero_grads(gsc_stream stream) {
 OptimizerRecord Optimizer::steps(gsc_stream stream) const {
   OptimizerRecord record;
   context_->backend().read_sync(&record, record_.as<OptimizerRecord>(), sizeof record, stream);
-  return record;
+  // set_steps may have begun there: what is saved can be loaded again.
+  return {std::min(record.applied, kMostSteps), std::min(record.skipped, kMostSteps)};
 }
 
 void Optimizer::validate_steps(int64_t applied, int64_t skipped) {

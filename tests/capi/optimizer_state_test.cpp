@@ -269,6 +269,23 @@ TEST(OptimizerState, SgdWithoutMomentumHasNone) {
   EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
 }
 
+TEST(OptimizerState, CountsEndWhereACheckpointCanHoldThem) {
+  const Context context = make_context();
+  Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {3}});
+  constexpr int64_t kMost = int64_t{1} << 53;
+  const float overflow = 1.0f;
+  ASSERT_GSC_OK(gsc_optimizer_set_steps(trainer.get(), kMost, kMost, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer.get(), nullptr, &overflow, nullptr));
+  EXPECT_EQ(applied_steps(trainer.optimizer()), kMost);
+  EXPECT_EQ(skipped_steps(trainer.optimizer()), kMost);
+  int64_t size = 0;
+  ASSERT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
+  std::vector<unsigned char> saved(static_cast<size_t>(size));
+  ASSERT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), saved.data(), size, nullptr));
+  EXPECT_GSC_OK(gsc_optimizer_load_sync(trainer.get(), saved.data(), size, nullptr));
+}
+
 TEST(OptimizerState, ReboundParametersAndGradients) {
   const Context context = make_context();
   gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
