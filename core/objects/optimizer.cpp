@@ -288,9 +288,7 @@ void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options,
 
 void Optimizer::set_lr(int32_t group, double lr, gsc_stream stream) {
   require_group(group);
-  if (!std::isfinite(lr) || lr < 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "lr", "is %g; it must be finite and >= 0", lr);
-  }
+  require_at_least_zero("lr", lr);
   const auto g = static_cast<std::size_t>(group);
   gsc_optimizer_options changed = options_[g];
   changed.lr = lr;

@@ -37,10 +37,10 @@ constexpr OptimizerInfo kTable[] = {
 
 constexpr Argument kOptions{"options"};
 
-void require_at_least_zero(Literal name, double value) {
-  if (!std::isfinite(value) || value < 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %g; it must be finite and >= 0", value);
-  }
+/// Parameters other than fp64 are computed in fp32, where more than this is inf.
+void require_fp32(const Argument &name, double value) {
+  if (std::isfinite(static_cast<float>(value))) return;
+  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %g; it must be finite as a float", value);
 }
 
 void require_beta(Literal name, double value) {
@@ -50,6 +50,13 @@ void require_beta(Literal name, double value) {
 }
 
 }  // namespace
+
+void require_at_least_zero(const Argument &name, double value) {
+  if (!std::isfinite(value) || value < 0.0) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %g; it must be finite and >= 0", value);
+  }
+  require_fp32(name, value);
+}
 
 const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name) {
   for (const OptimizerInfo &info : kTable) {
@@ -86,17 +93,18 @@ void validate(const gsc_optimizer_options &o) {
   if ((o.flags & GSC_OPTIMIZER_ZERO_GRADS) != 0 && (o.flags & GSC_OPTIMIZER_WRITE_GRADS) != 0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has both ZERO_GRADS and WRITE_GRADS");
   }
-  require_at_least_zero("lr", o.lr);
+  require_at_least_zero(kOptions.field("lr"), o.lr);
   require_beta("beta1", o.beta1);
   require_beta("beta2", o.beta2);
-  require_at_least_zero("eps", o.eps);
-  require_at_least_zero("weight_decay", o.weight_decay);
-  require_at_least_zero("momentum", o.momentum);
+  require_at_least_zero(kOptions.field("eps"), o.eps);
+  require_at_least_zero(kOptions.field("weight_decay"), o.weight_decay);
+  require_at_least_zero(kOptions.field("momentum"), o.momentum);
   if (!std::isfinite(o.dampening)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("dampening"), "is %g; it must be finite", o.dampening);
   }
-  require_at_least_zero("lr_decay", o.lr_decay);
-  require_at_least_zero("initial_accumulator_value", o.initial_accumulator_value);
+  require_fp32(kOptions.field("dampening"), o.dampening);
+  require_at_least_zero(kOptions.field("lr_decay"), o.lr_decay);
+  require_at_least_zero(kOptions.field("initial_accumulator_value"), o.initial_accumulator_value);
   if ((o.flags & GSC_OPTIMIZER_NESTEROV) != 0 && (o.momentum <= 0.0 || o.dampening != 0.0)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has NESTEROV, which needs momentum > 0 and dampening 0");
   }

@@ -23,6 +23,8 @@ Variant variant_of(const gsc_optimizer_options &options);
 constexpr int32_t state_dtype(int32_t param_dtype) { return is_wide(param_dtype) ? GSC_FP64 : GSC_FP32; }
 /// Throws naming the first option out of range for its kind.
 void validate(const gsc_optimizer_options &options);
+/// Throws naming the argument unless the number is finite, in fp32 too, and >= 0.
+void require_at_least_zero(const Argument &name, double value);
 Hyper make_hyper(const gsc_optimizer_options &options);
 
 }  // namespace gsc

@@ -21,7 +21,7 @@ std::vector<BadOption> bad_options() {
   const auto add = [&](const char *option, int32_t kind, std::function<void(Options &)> spoil) {
     result.push_back({option, kind, std::move(spoil)});
   };
-  for (const double v : {-1e-3, kInf, kNan}) {
+  for (const double v : {-1e-3, kInf, kNan, 3.5e38}) {
     for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION, GSC_LAMB}) {
       add("lr", kind, [v](Options &o) { o.lr = v; });
       add("weight_decay", kind, [v](Options &o) { o.weight_decay = v; });
@@ -39,7 +39,8 @@ std::vector<BadOption> bad_options() {
       add("beta2", kind, [v](Options &o) { o.beta2 = v; });
     }
   }
-  for (const double v : {kInf, kNan}) add("dampening", GSC_SGD, [v](Options &o) { o.dampening = v, o.momentum = 0.9; });
+  for (const double v : {kInf, kNan, -3.5e38})
+    add("dampening", GSC_SGD, [v](Options &o) { o.dampening = v, o.momentum = 0.9; });
   for (const int32_t v : {-1, 6, 77}) add("kind", GSC_SGD, [v](Options &o) { o.kind = v; });
   add("flags", GSC_SGD, [](Options &o) { o.flags = 1u << 30; });
   add("momentum", GSC_SGD, [](Options &o) { o.flags = GSC_OPTIMIZER_NESTEROV; });
