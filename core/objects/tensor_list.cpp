@@ -18,13 +18,13 @@ void OverlapCheck::add_all(const T *tensors, int64_t count, const Argument &what
   for (int64_t i = 0; i < count; ++i) {
     if (tensors[i].count == 0) continue;
     const auto begin = reinterpret_cast<uintptr_t>(tensors[i].data);
-    const auto bytes = static_cast<uintptr_t>(tensors[i].count * dtype_bytes(tensors[i].dtype));
-    if (begin + bytes < begin) {
+    const auto bytes = static_cast<uint64_t>(tensors[i].count * dtype_bytes(tensors[i].dtype));
+    if (bytes > UINTPTR_MAX - begin) {
       fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("count"),
            "is %lld: data + count is beyond the address space%s", static_cast<long long>(tensors[i].count),
            NameSuffix(names, i).c_str());
     }
-    spans_.push_back({begin, begin + bytes, static_cast<int32_t>(i), source});
+    spans_.push_back({begin, begin + static_cast<uintptr_t>(bytes), static_cast<int32_t>(i), source});
   }
 }
 
