@@ -61,6 +61,8 @@ class Optimizer final : public Object {
   void step(const StepScalars &scalars, gsc_stream stream);
   /// Refuses an invalid learning rate in memory that the host can read; a device skips the step instead.
   void require_learning_rates() const;
+  /// Refuses an optimizer that the device left half loaded or half stepped.
+  void require_whole_state() const;
   void zero_grads(gsc_stream stream);
 
   [[nodiscard]] OptimizerRecord steps(gsc_stream stream) const;
@@ -92,7 +94,6 @@ class Optimizer final : public Object {
   void require_inverse_scale(const StepScalars &scalars) const;
   /// A check that has begun keeps its sums where a step puts its own.
   void require_whole_check() const;
-  void require_whole_state() const;
   /// Device arrays for `groups` groups, filled from options_ and device_lrs_.
   void upload_groups();
   static void validate_steps(int64_t applied, int64_t skipped);

@@ -139,6 +139,7 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
 
 void Scaler::begin_step(Optimizer &optimizer, gsc_stream stream) {
   optimizer.require_learning_rates();
+  optimizer.require_whole_state();
   TensorList &grads = optimizer.grads();
   enter(grads, stream, From::kOptimizer);
   if (grads.iteration.stage == Stage::kStepped) {
