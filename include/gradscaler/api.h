@@ -160,7 +160,7 @@ struct gsc_api {
   gsc_status (*optimizer_get_save_size)(const gsc_optimizer *optimizer, int64_t *out_bytes);
   /**
    * Writes the step counts and all state tensors, with a header that describes them and a checksum, to `size` bytes of
-   * host memory, size = gsc_optimizer_get_save_size.
+   * host memory, size = gsc_optimizer_get_save_size; docs/abi.md has every offset.
    */
   gsc_status (*optimizer_save_sync)(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
   /** Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. */

@@ -332,7 +332,7 @@ typedef struct gsc_optimizer_options {
   int32_t kind;
   /** Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses anything else. */
   int32_t state_dtype;
-  /** Learning rate, finite, >= 0. */
+  /** Learning rate, >= 0. Like the numbers below, finite as a float: fp64 parameters alone are computed in fp64. */
   double lr;
   /** Decay of the first moment, in [0, 1). */
   double beta1;
@@ -454,7 +454,7 @@ typedef struct gsc_report {
    * L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a reducer, over all ranks.
    */
   double grad_norm;
-  /** Largest magnitude of this rank's finite unscaled gradients. */
+  /** Largest magnitude of this rank's gradients, unscaled; those that are stored as inf or NaN do not count. */
   double grad_amax;
   /** Number of non-finite gradients; with a reducer, over all ranks. */
   int64_t nonfinite_count;
@@ -717,7 +717,7 @@ GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t app
 GSC_API gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes);
 /**
  * Writes the step counts and all state tensors, with a header that describes them and a checksum, to `size` bytes of
- * host memory, size = gsc_optimizer_get_save_size. docs/abi.md has every offset.
+ * host memory, size = gsc_optimizer_get_save_size; docs/abi.md has every offset. A failing device leaves part of it.
  */
 GSC_API gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
 /**
@@ -920,7 +920,7 @@ typedef struct gsc_reducer {
  * its list READY: check it again, or discard it; no value has changed. An unscale has already multiplied the gradients,
  * and leaves its list UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements) are a
  * failure on the CPU; on a CUDA device, where the host does not see them in time, they count as an overflow.
- * Errors: INVALID_ARGUMENT; BAD_STATE if a list was checked since the last update.
+ * Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
  */
 GSC_API gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer);
 
@@ -989,7 +989,7 @@ typedef void (*gsc_task_fn)(void *argument, int32_t index);
 /**
  * Your job system: run body(argument, i) once for every i in [0, count), in any order and on any threads, and return
  * when all have finished. Must not throw. Tasks left out or run twice are detected: the call still does its work,
- * writes its outputs, and returns GSC_ERROR_CALLBACK.
+ * writes its outputs, and returns GSC_ERROR_CALLBACK. gsc_optimizer_create alone makes no object then.
  */
 typedef void (*gsc_parallel_for_fn)(void *user, int32_t count, gsc_task_fn body, void *argument);
 /**
@@ -1020,7 +1020,7 @@ struct gsc_context_options {
   int32_t device_type;
   /** CUDA device number; 0 for the CPU. */
   int32_t device_index;
-  /** CPU threads a call may use, including the calling one. 0: one per processor of this process. 1: no pool. */
+  /** CPU threads a call may use, with the calling one, 0..1024. 0: one per processor of this process. 1: no pool. */
   int32_t num_threads;
   /** GSC_CPU_BEST, or one instruction set (an error if the processor lacks it). */
   int32_t cpu_target;

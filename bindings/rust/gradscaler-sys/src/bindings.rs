@@ -228,6 +228,7 @@ pub type gsc_task_fn = unsafe extern "C" fn(argument: *mut c_void, index: i32);
 /// Your job system: run body(argument, i) once for every i in \[0, count), in any order and on any
 /// threads, and return when all have finished. Must not throw. Tasks left out or run twice are
 /// detected: the call still does its work, writes its outputs, and returns GSC_ERROR_CALLBACK.
+/// gsc_optimizer_create alone makes no object then.
 pub type gsc_parallel_for_fn = unsafe extern "C" fn(
     user: *mut c_void,
     count: i32,
@@ -318,7 +319,8 @@ pub struct gsc_optimizer_options {
     /// Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses anything
     /// else.
     pub state_dtype: i32,
-    /// Learning rate, finite, >= 0.
+    /// Learning rate, >= 0. Like the numbers below, finite as a float: fp64 parameters alone are
+    /// computed in fp64.
     pub lr: f64,
     /// Decay of the first moment, in \[0, 1).
     pub beta1: f64,
@@ -362,7 +364,8 @@ pub struct gsc_report {
     /// L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a
     /// reducer, over all ranks.
     pub grad_norm: f64,
-    /// Largest magnitude of this rank's finite unscaled gradients.
+    /// Largest magnitude of this rank's gradients, unscaled; those that are stored as inf or NaN do
+    /// not count.
     pub grad_amax: f64,
     /// Number of non-finite gradients; with a reducer, over all ranks.
     pub nonfinite_count: i64,
@@ -530,8 +533,8 @@ pub struct gsc_context_options {
     pub device_type: i32,
     /// CUDA device number; 0 for the CPU.
     pub device_index: i32,
-    /// CPU threads a call may use, including the calling one. 0: one per processor of this process.
-    /// 1: no pool.
+    /// CPU threads a call may use, with the calling one, 0..1024. 0: one per processor of this
+    /// process. 1: no pool.
     pub num_threads: i32,
     /// GSC_CPU_BEST, or one instruction set (an error if the processor lacks it).
     pub cpu_target: i32,
@@ -969,8 +972,8 @@ pub struct gsc_api {
         out_bytes: *mut i64,
     ) -> gsc_status,
     /// Writes the step counts and all state tensors, with a header that describes them and a
-    /// checksum, to `size` bytes of host memory, size = gsc_optimizer_get_save_size. docs/abi.md
-    /// has every offset.
+    /// checksum, to `size` bytes of host memory, size = gsc_optimizer_get_save_size; docs/abi.md
+    /// has every offset. A failing device leaves part of it.
     pub optimizer_save_sync: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         buffer: *mut c_void,
@@ -1022,7 +1025,7 @@ pub struct gsc_api {
     /// gradients, and leaves its list UNSCALED and marked as overflowed. Impossible sums (NaN,
     /// negative, more than 2^53 elements) are a failure on the CPU; on a CUDA device, where the
     /// host does not see them in time, they count as an overflow. Errors: INVALID_ARGUMENT;
-    /// BAD_STATE if a list was checked since the last update.
+    /// BAD_STATE if a list has been used since the last update.
     pub scaler_set_reducer: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         reducer: *const gsc_reducer,
@@ -1560,8 +1563,8 @@ extern "C" {
         out_bytes: *mut i64,
     ) -> gsc_status;
     /// Writes the step counts and all state tensors, with a header that describes them and a
-    /// checksum, to `size` bytes of host memory, size = gsc_optimizer_get_save_size. docs/abi.md
-    /// has every offset.
+    /// checksum, to `size` bytes of host memory, size = gsc_optimizer_get_save_size; docs/abi.md
+    /// has every offset. A failing device leaves part of it.
     pub fn gsc_optimizer_save_sync(
         optimizer: *mut gsc_optimizer,
         buffer: *mut c_void,
@@ -1613,7 +1616,7 @@ extern "C" {
     /// gradients, and leaves its list UNSCALED and marked as overflowed. Impossible sums (NaN,
     /// negative, more than 2^53 elements) are a failure on the CPU; on a CUDA device, where the
     /// host does not see them in time, they count as an overflow. Errors: INVALID_ARGUMENT;
-    /// BAD_STATE if a list was checked since the last update.
+    /// BAD_STATE if a list has been used since the last update.
     pub fn gsc_scaler_set_reducer(
         scaler: *mut gsc_scaler,
         reducer: *const gsc_reducer,
