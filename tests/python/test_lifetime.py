@@ -17,6 +17,9 @@ import gradscaler as gs
 from gradscaler._native import native
 
 
+needs_proc = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+
+
 def resident_bytes():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -97,7 +100,7 @@ def test_optimizers_and_lists_cannot_be_pickled(pair):
                 attempt(thing)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+@needs_proc
 def test_no_leak_over_many_lives(pair):
     params, grads = pair(counts=(2,))
     word = np.zeros(1, np.float32)
@@ -228,6 +231,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
 
 
+@needs_proc
 def test_exceptions_of_a_reducer_leave_nothing_behind(world):
     class Lost(Exception):
         alive = 0
