@@ -209,9 +209,9 @@ REFUSED = [
     (lambda: b"12345678", TypeError, "dtype uint8"),
     (lambda: np.ones(4, np.int64), TypeError, "dtype int64"),
     (lambda: np.ones(4, np.uint16), TypeError, "dtype uint16.*dtype='bfloat16'"),
-    (lambda: np.ones(4, ">f4"), TypeError, "format '>f'"),
+    (lambda: np.ones(4, ">f4"), TypeError, "dtype >f4"),
     (lambda: swapped("bfloat16"), TypeError, "has its bfloat16 in the other byte order"),
-    (lambda: np.ones(4, complex), TypeError, "format 'Zd'"),
+    (lambda: np.ones(4, complex), TypeError, "dtype complex128"),
     (lambda: "text", TypeError, "is str; it must"),
     (lambda: 3.0, TypeError, "is float; it must"),
     (lambda: None, TypeError, "is NoneType; it must"),
@@ -322,3 +322,27 @@ def test_diagnose_and_recommend():
     recommended = gs.recommend_scale([np.full(8, 2.0**-20, np.float16)], 1.0)
     # 2^15 is the last power of two that fp16 holds; two binades below it is 2^13.
     assert recommended.scale == 2.0**33 and recommended.flushed == 0.0
+
+
+@pytest.mark.parametrize("kind", ["Series", "Index"])
+def test_what_pandas_has_is_refused_by_its_type(kind):
+    pandas = library("pandas")
+    values, plain = getattr(pandas, kind)(np.ones(3, np.float32)), np.ones(3, np.float32)
+    for argument, pair in (("params", (values, plain)), ("grads", (plain, values)),
+                           (r"grads\[0\]", ([plain], [values]))):
+        with pytest.raises(TypeError, match=rf"{argument} is {kind}; .*pass its to_numpy"):
+            gs.SGD(*pair)
+
+
+@pytest.mark.parametrize(("dtype", "called"), [("complex64", "complex64"), ("O", "object"), (">f4", ">f4"),
+                                               ("int64", "int64")])
+def test_dtypes_are_called_what_numpy_calls_them(dtype, called):
+    with pytest.raises(TypeError, match=rf"grads\[0\] has dtype {called}; it must be one of float16.*float64$"):
+        gs.SGD([np.ones(3, np.float32)], [np.zeros(3, dtype)])
+    with pytest.raises(TypeError, match="if these are bits of bfloat16, pass dtype='bfloat16', for an optimizer to a"):
+        gs.SGD([np.ones(3, np.float32)], [np.zeros(3, np.uint16)])
+
+
+def test_numbers_are_no_arrays():
+    with pytest.raises(TypeError, match=r"params\[0\]\[0\] is float; .*numbers belong into an array"):
+        gs.SGD([[1.0, 2.0]], [[1.0, 2.0]])

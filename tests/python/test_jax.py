@@ -324,3 +324,42 @@ def test_handlers_for_cuda_refuse_to_run_where_there_is_no_stream(name):
     call = jax.ffi.ffi_call(f"misplaced_{name}", [jax.ShapeDtypeStruct((), jnp.float32)])
     with pytest.raises(Exception, match="does not say on which stream|too old for CUDA"):
         jax.block_until_ready(call(jnp.float32(1.0)))
+
+
+def test_numbers_of_python_are_leaves():
+    params, arrays = {"w": 3.0, "b": np.float32(1.0)}, {"w": jnp.float32(3.0), "b": jnp.float32(1.0)}
+    state = gj.adamw_init(params)
+    for one, other in zip(*(jax.tree_util.tree_leaves(gj.adamw(p, p, state)) for p in (params, arrays)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    unscaled, found_inf = gj.unscale_check(params, 0.5)
+    assert float(unscaled["w"]) == 1.5 and float(found_inf) == 0.0
+    go = pytest.importorskip("gradscaler.jax.optax")
+    for tx in (go.adam(0.5), go.sgd(0.5), go.sgd(0.5, 0.5), go.adagrad(0.5), go.lion(0.5)):
+        found, wanted = (tx.update(p, tx.init(p), p)[0] for p in (params, arrays))
+        assert found["w"] == wanted["w"] and found["b"] == wanted["b"]
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize(("loss", "message"), [
+    (lambda p: (p * p).sum().astype("int32"), "a loss of dtype int32"),
+    (lambda p: (p * p).sum() * 1j, "a loss of dtype complex64"),
+    (lambda p: (p.sum(), p), "a loss that is tuple.*with has_aux=True"),
+    (lambda p: None, "a loss that is NoneType"),
+])
+def test_losses_without_gradients_are_refused(loss, message, jit):
+    # As jax.value_and_grad does; their gradients would be 0, or those of the real part.
+    with pytest.raises(TypeError, match=message):
+        (jax.jit if jit else lambda f: f)(gj.DynamicScale.create().value_and_grad(loss))(jnp.ones(3))
+
+
+def test_losses_that_are_constants_have_gradients_of_zero():
+    *_, value, grads = gj.DynamicScale.create().value_and_grad(lambda p: 2.0)(jnp.ones(3))
+    assert float(value) == 2.0 and not grads.any()
+    with pytest.raises(TypeError, match=r"must return \(loss, aux\)"):
+        gj.DynamicScale.create().value_and_grad(jnp.sum, has_aux=True)(jnp.ones(3))
+
+
+def test_a_schedule_in_the_place_of_a_number_is_refused():
+    params = {"w": jnp.ones(3)}
+    with pytest.raises(TypeError, match="lr is a function; it must be a number"):
+        gj.adamw(params, params, gj.adamw_init(params), lr=lambda step: 0.1)

@@ -81,7 +81,7 @@ def test_every_argument_shows_in_the_group(kind):
     if "betas" in group:
         group["betas"] = (0.5, 0.75)
         assert group["betas"] == (0.5, 0.75)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=f"'nonsense'; {kind.__name__} knows lr, "):
         group["nonsense"] = 1
     with pytest.raises(ValueError):
         group["maximize"] = True

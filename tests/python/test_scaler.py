@@ -58,7 +58,7 @@ def test_standard_case_equals_a_control_run(kind, unscale):
 
 
 def test_stages(world):
-    scaler, optimizer, _, _ = world()
+    scaler, optimizer, _params, _ = world()
     with pytest.raises(gs.BadStateError):
         scaler.update()
     scaler.unscale_(optimizer)

@@ -210,3 +210,34 @@ def test_two_optimizers_on_one_list():
     second.step()
     with pytest.raises(gs.InvalidArgumentError, match=SEEN):
         first.step()
+
+
+NOBODY = "held by nobody else any more: what the step writes would not be seen"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_parameters_that_were_replaced(step):
+    params, grads = {"w": ones()}, {"w": ones()}
+    optimizer = gs.SGD(params, grads, lr=1.0)
+    step(optimizer)
+    optimizer.state_arrays()  # Looks at the parameters, and hands none of them out.
+    old = params["w"]
+    params["w"] = old * 0.5
+    step(optimizer)  # Whoever holds the old array may read it.
+    del old
+    with pytest.raises(gs.InvalidArgumentError, match=rf"params\['w'\] is {NOBODY}"):
+        step(optimizer)
+    assert optimizer.steps == 2
+    assert optimizer.params[0].count == 3
+    step(optimizer)
+
+
+def test_weights_that_were_replaced():
+    model, grads = {"w": np.ones(3, np.float16)}, {"w": ones()}
+    optimizer = gs.SGD({"w": ones()}, grads, lr=0.25, model_copy=model)  # Only the optimizer needs the masters.
+    for _ in range(3):
+        optimizer.step()
+    assert model["w"].tolist() == [0.25] * 3
+    model["w"] = np.zeros(3, np.float16)
+    with pytest.raises(gs.InvalidArgumentError, match=rf"model_copy\['w'\] is {NOBODY}"):
+        optimizer.step()

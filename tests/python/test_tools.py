@@ -144,7 +144,8 @@ def test_flushed_gradients(tmp_path):
 def test_a_collapsed_scale_is_logged_and_judged(tmp_path, policy):
     path, value = tmp_path / "log", np.full(4, np.nan, np.float32)
     scaler = gs.GradScaler(**policy)
-    optimizer = gs.SGD([np.zeros(4, np.float32)], [value], lr=0.0)
+    params = [np.zeros(4, np.float32)]
+    optimizer = gs.SGD(params, [value], lr=0.0)
     with gs.LogWriter(path) as log:
         for _ in range(40):
             log.gradients(scaler, optimizer)
@@ -164,7 +165,8 @@ def test_a_collapsed_scale_is_logged_and_judged(tmp_path, policy):
 def test_a_finding_is_told_once(tmp_path):
     grads = {"layer0": np.full(100, 2.0**-20, np.float16), "layer1": np.full(100, 2.0**-20, np.float16)}
     scaler = gs.GradScaler(init_scale=1.0)
-    optimizer = gs.SGD({name: np.zeros(100, np.float32) for name in grads}, gs.TensorList(grads), lr=0.0)
+    params = {name: np.zeros(100, np.float32) for name in grads}
+    optimizer = gs.SGD(params, gs.TensorList(grads), lr=0.0)
     with gs.LogWriter(tmp_path / "log") as log:
         for step in range(5):
             grads["layer0"][:20 + step] = 0
@@ -231,8 +233,8 @@ def test_tensorboard(tmp_path):
 
 def log_with(writer, path):
     scaler = gs.GradScaler(init_scale=8.0)
-    grads = [np.ones(1, np.float32)]
-    optimizer = gs.SGD([np.zeros(1, np.float32)], grads)
+    params, grads = [np.zeros(1, np.float32)], [np.ones(1, np.float32)]
+    optimizer = gs.SGD(params, grads)
     with gs.LogWriter(path, writers=[writer]) as log:
         for loss in (0.5, math.inf):
             scaler.step_and_update(optimizer)

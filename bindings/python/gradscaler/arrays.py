@@ -18,8 +18,8 @@ from typing import Any
 from . import trees
 from ._native import native
 from .errors import InvalidArgumentError
-from .look import is_raw, look
-from .memory import DTYPE_NAMES, DTYPES, Tensor, dtype_name
+from .look import is_raw, look, remedy
+from .memory import BITS, DTYPE_NAMES, DTYPES, Tensor, dtype_name
 
 __all__ = ["DTYPES", "DTYPE_NAMES", "ArrayLike", "Arrays", "Tensor", "as_tensor", "as_tensors", "as_word",
            "common_device", "common_stream", "dtype_name", "is_array", "leaves_of", "tensor_array"]
@@ -56,8 +56,9 @@ def as_tensor(array: ArrayLike, *, argument: str = "array", dtype: object = None
     override = dtype_name(dtype, "dtype") if dtype is not None else None
     found = look(array, argument, override, writable, stream)
     if found.dtype not in DTYPES:
-        raise TypeError(f"{argument} has dtype {found.dtype}; it must be one of {', '.join(DTYPES)}"
-                        " (pass dtype='bfloat16' for bfloat16 kept in 16-bit integers)")
+        bits = ("; if these are bits of bfloat16, pass dtype='bfloat16', for an optimizer to a TensorList of them"
+                if found.dtype in BITS else "")
+        raise TypeError(f"{argument} has dtype {found.dtype}; it must be one of {', '.join(DTYPES)}{bits}")
     if writable and found.readonly:
         raise ValueError(f"{argument} is read-only, but it would be written")
     if found.strides is not None and not any_order:
@@ -77,10 +78,11 @@ def as_word(value: object, *, argument: str, dtype: str, writable: bool) -> Tens
 
 def leaves_of(arrays: Arrays, argument: str) -> trees.Leaves:
     """The arrays in a collection, with their names; TypeError for what is neither array nor collection."""
-    leaves = trees.flatten(arrays, argument, is_leaf=is_array)
+    # What pandas has can be iterated over, but its items are copies.
+    leaves = trees.flatten(arrays, argument, is_leaf=lambda value: is_array(value) or hasattr(value, "to_numpy"))
     if len(leaves) == 1 and leaves.values[0] is arrays and not is_array(arrays):
         raise TypeError(f"{argument} is {type(arrays).__name__}; it must be an array, several or a mapping"
-                        " from names to arrays")
+                        f" from names to arrays{remedy(arrays)}")
     return leaves
 
 

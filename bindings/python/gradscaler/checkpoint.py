@@ -181,6 +181,6 @@ class _Torch(_Plain):
 
 
 def _maker(optimizer: Optimizer) -> _Plain:
-    if any(tensor.source is not None for tensor in optimizer.params):
+    if any(tensor.source is not None for tensor in optimizer.params._keep):
         return _Torch()
     return _Numpy() if "numpy" in sys.modules else _Plain()

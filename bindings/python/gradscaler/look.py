@@ -15,7 +15,7 @@ from typing import Any
 from . import torch_memory
 from ._native import native
 from .device import device_name, parse_device
-from .memory import Tensor, count_of, dense_order, dtype_name, with_dtype
+from .memory import DTYPES, Tensor, count_of, dense_order, dtype_name, with_dtype
 
 _FORMATS = {"e": "float16", "f": "float32", "d": "float64", "i": "int32", "l": "int64", "q": "int64", "B": "uint8",
             "b": "int8", "H": "uint16", "h": "int16", "?": "bool", "I": "uint32", "L": "uint64", "Q": "uint64"}
@@ -48,10 +48,16 @@ def look(array: Any, argument: str, dtype: str | None, writable: bool, stream: i
     if looked is None and hasattr(array, "__dlpack__"):
         looked = _from_dlpack(array, argument, dtype, stream)
     if looked is None:
-        hint = "; pass its to_numpy(), if that is no copy" if hasattr(array, "to_numpy") else ""
         raise TypeError(f"{argument} is {type(array).__name__}; it must speak the buffer protocol, __dlpack__ or"
-                        f" __cuda_array_interface__, or be (pointer, count, dtype[, device]){hint}")
+                        f" __cuda_array_interface__, or be (pointer, count, dtype[, device]){remedy(array)}")
     return looked
+
+
+def remedy(array: Any) -> str:
+    """What to pass instead of something that is no array, as the end of a message."""
+    if hasattr(array, "to_numpy"):
+        return "; pass its to_numpy(), if that is no copy"
+    return "; numbers belong into an array, such as NumPy's" if isinstance(array, (int, float)) else ""
 
 
 def _refuse_unknown(array: Any, argument: str, writable: bool) -> None:
@@ -123,7 +129,7 @@ def _from_buffer(array: Any, argument: str, override: str | None) -> Tensor | No
     plain = form.lstrip("@=")
     if plain.startswith("<"):
         plain = plain[1:]
-    dtype = dtype or _FORMATS.get(plain, f"of format {form!r}")
+    dtype = dtype or _FORMATS.get(plain) or _unknown(array, form)
     if dtype == "int64" and itemsize == 4:
         dtype = "int32"
     # Without strides, as ctypes leaves them, it is in C order.
@@ -131,6 +137,12 @@ def _from_buffer(array: Any, argument: str, override: str | None) -> Tensor | No
     found = Tensor(address, nbytes // itemsize, dtype, "cpu", bool(readonly), None, holder, shape, order,
                    immutable=bool(readonly) and _is_immutable(array))
     return with_dtype(found, argument, override, itemsize)
+
+
+def _unknown(array: Any, form: str) -> str:
+    """What messages call a dtype that is not taken: as the array does, if it has a word for it."""
+    called = str(getattr(array, "dtype", ""))
+    return called if called and called not in DTYPES else f"of format {form!r}"
 
 
 def _from_dlpack(array: Any, argument: str, override: str | None, stream: int | None) -> Tensor:

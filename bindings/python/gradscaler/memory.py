@@ -27,7 +27,7 @@ SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4}
 _ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
             "fp64": "float64", "double": "float64"}
 #: Elements that may stand for bits of another dtype.
-_BITS = ("uint16", "int16", "opaque16", "uint8", "int8")
+BITS = ("uint16", "int16", "opaque16", "uint8", "int8")
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def with_dtype(found: Tensor, argument: str, dtype: str | None, itemsize: int) -
     """`found` with its bits taken for `dtype`, if that is given. Other floating dtypes are not reinterpreted."""
     if dtype is None or dtype == found.dtype:
         return found
-    if found.dtype not in _BITS:
+    if found.dtype not in BITS:
         raise TypeError(f"{argument} has dtype {found.dtype}, but dtype is {dtype!r}; only integers of 8 or 16 bits"
                         " are taken for the bits of another dtype")
     if found.strides is not None and itemsize != SIZES[dtype]:

@@ -49,7 +49,7 @@ class ParamGroup(MutableMapping[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key not in self._owner._keys:
-            raise KeyError(key)
+            raise KeyError(f"{key!r}; {type(self._owner).__name__} knows {', '.join(self._owner._keys)}")
         if key in hyper.FLAGS:
             raise ValueError(f"{key} is fixed when the optimizer is made")
         if key == "lr":
@@ -197,6 +197,9 @@ class Optimizer(Closeable):
         self.params.refresh()
         if self.model_copy is not None:
             self.model_copy.refresh()
+        if self._stepped_on is not None:
+            # Masters beside a copy need no other holder.
+            (self.params if self.model_copy is None else self.model_copy).require_readers()
 
     def _stepped(self) -> None:
         self._stepped_on = self.grads._bound
@@ -251,10 +254,10 @@ class Optimizer(Closeable):
         found: dict[str, list[Tensor]] = {}
         for slot in range(self._handle.state_count()):
             tensors = []
-            for index in range(len(self.params)):
+            for index, like in enumerate(self.params._keep):
                 tensor = native.Tensor()
                 self._h.state_tensor(slot, index, tensor)
-                tensors.append(native_tensor(tensor, self._h, self.context.device, self.params[index]))
+                tensors.append(native_tensor(tensor, self._h, self.context.device, like))
             found[self._h.state_name(slot)] = tensors
         return found
 

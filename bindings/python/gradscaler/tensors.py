@@ -207,6 +207,13 @@ class TensorList(Closeable):
             raise InvalidArgumentError(f"{self._leaves.label(i)} was used in a step before and is held by nobody else"
                                        f" any more: {remedy}, or write them into the array that was passed")
 
+    def require_readers(self) -> None:
+        """InvalidArgumentError for arrays that nobody can read once they are written, since nobody else holds them."""
+        for i in [] if self._shown else orphans(self._keep):
+            raise InvalidArgumentError(
+                f"{self._leaves.label(i)} is held by nobody else any more: what the step writes would not be seen;"
+                " write new values into the array that was passed, or make an optimizer of the new arrays")
+
     def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:
         """What is in the elements, a :class:`Diagnosis` for each tensor. Blocks.
 

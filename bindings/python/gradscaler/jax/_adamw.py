@@ -21,7 +21,8 @@ class AdamWState(NamedTuple):
 def adamw_init(params: Any) -> AdamWState:
     """The state of :func:`adamw` before the first step, on the devices and in the shards of `params`."""
     def zeros() -> Any:
-        return jax.tree_util.tree_map(lambda p: jnp.zeros_like(p, jnp.promote_types(p.dtype, jnp.float32)), params)
+        return jax.tree_util.tree_map(lambda p: jnp.zeros_like(p, jnp.promote_types(jnp.result_type(p), jnp.float32)),
+                                      params)
 
     return AdamWState(jnp.zeros((), jnp.int32), zeros(), zeros())
 
@@ -45,7 +46,7 @@ def adamw(params: Any, grads: Any, state: AdamWState, *, lr: Any = 1e-3, betas: 
     options = {"beta1": _handlers.fixed("betas[0]", betas[0]), "beta2": _handlers.fixed("betas[1]", betas[1]),
                "eps": _handlers.fixed("eps", eps), "weight_decay": _handlers.fixed("weight_decay", weight_decay)}
     require_floating("params", params)
-    leaves, tree = jax.tree_util.tree_flatten(params)
+    leaves, tree = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, params))
     columns = [paired(name, found, params) for name, found in
                (("grads", grads), ("state.exp_avg", state.exp_avg), ("state.exp_avg_sq", state.exp_avg_sq))]
     found = _handlers.word("found_inf", found_inf)

@@ -38,6 +38,8 @@ Options = tuple[tuple[str, Any], ...]
 def word(name: str, value: Any, dtype: Any = jnp.float32) -> Any:
     """A single number, traced or not; InvalidArgumentError naming the argument for an array of several, which would be
     broadcast: some elements would be stepped on, and others not."""
+    if callable(value):
+        raise TypeError(f"{name} is a function; it must be a number: pass what it returns for the step")
     found = jnp.asarray(value, dtype)
     if found.size != 1:
         raise InvalidArgumentError(f"{name} has shape {found.shape}; it must be a single number: join those of several"

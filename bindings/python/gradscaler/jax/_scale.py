@@ -31,7 +31,7 @@ def unscale_check(grads: Any, inv_scale: Any, found_inf: Any = 0.0) -> tuple[Any
     naming the leaf, for other dtypes.
     """
     require_floating("grads", grads)
-    leaves, tree = jax.tree_util.tree_flatten(grads)
+    leaves, tree = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, grads))
     before = _handlers.word("found_inf", found_inf)
     if not leaves:
         return grads, before
@@ -107,8 +107,7 @@ class DynamicScale:
         the same on all its devices. Under jit with sharded arrays there is nothing to name.
         """
         def scaled(*arguments: Any, **keywords: Any) -> Any:
-            result = function(*arguments, **keywords)
-            loss, aux = result if has_aux else (result, None)
+            loss, aux = _loss_and_aux(function(*arguments, **keywords), has_aux)
             return (loss.astype(jnp.float32) * self.scale), (loss, aux)
 
         named = tuple(argnums) if isinstance(argnums, Iterable) else (argnums,)
@@ -137,6 +136,20 @@ class DynamicScale:
         scale, tracker, counters = _handlers.update_policy(self.scale, self.growth_tracker, self.counters, found_inf,
                                                            options)
         return replace(self, scale=scale, growth_tracker=tracker, counters=counters)
+
+
+def _loss_and_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
+    """What a function returned. As in jax.value_and_grad the loss is floating: gradients of others are 0, or a part."""
+    if has_aux and not (isinstance(result, (tuple, list)) and len(result) == 2):
+        raise TypeError(f"function returned {type(result).__name__}; with has_aux it must return (loss, aux)")
+    loss, aux = result if has_aux else (result, None)
+    # What jax.numpy would stack, or take for a default.
+    single = loss is not None and not isinstance(loss, (tuple, list, dict))
+    if not single or not jnp.issubdtype(jnp.result_type(loss), jnp.floating):
+        what = f"of dtype {loss.dtype}" if hasattr(loss, "dtype") else f"that is {type(loss).__name__}"
+        raise TypeError(f"function returned a loss {what}; it must be a floating-point number"
+                        + ("" if has_aux else ", with has_aux=True also (loss, aux)"))
+    return jnp.asarray(loss), aux
 
 
 _PYTORCHS = ("growth_factor", "backoff_factor", "growth_interval")

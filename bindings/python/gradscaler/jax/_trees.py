@@ -26,7 +26,8 @@ def paired(name: str, found: Any, like: Any, like_name: str = "params") -> list[
     wanted = [jnp.shape(leaf) for leaf in jax.tree_util.tree_leaves(like)]
     trees.require_shapes(leaves, [jnp.shape(leaf) for leaf in leaves.values], reference,
                          [wanted[number] for number in reference.values])
-    of_number = dict(zip(reference.values, leaves.values, strict=True))
+    # Numbers of Python are leaves too.
+    of_number = dict(zip(reference.values, map(jnp.asarray, leaves.values), strict=True))
     return [of_number[number] for number in range(structure.num_leaves)]
 
 

@@ -96,7 +96,7 @@ def skip_if_found_inf(inner: Any) -> Any:
         applied = _handlers.word("found_inf", found_inf) == 0
         if inv_scale is not None:
             factor = _handlers.word("inv_scale", inv_scale)
-            updates = jax.tree_util.tree_map(lambda g: g.astype(_wide(g)) * factor, updates)
+            updates = jax.tree_util.tree_map(lambda g: jnp.asarray(g, _wide(g)) * factor, updates)
         updates, after = inner_update(updates, state, params, **others)
         return _where(applied, updates), _where(applied, after, state)
 
@@ -182,7 +182,8 @@ def _unscaled() -> Any:
 
 
 def _multiplied(updates: Any, found_inf: Any, inv_scale: Any) -> Any:
-    return jax.tree_util.tree_map(lambda g: jnp.where(found_inf == 0, g.astype(_wide(g)) * inv_scale, 0.0), updates)
+    return jax.tree_util.tree_map(lambda g: jnp.where(found_inf == 0, jnp.asarray(g, _wide(g)) * inv_scale, 0.0),
+                                  updates)
 
 
 def _transformation(init: Callable[[Any], Any], update: Callable[..., tuple[Any, Any]]) -> Any:
@@ -218,7 +219,7 @@ def _where(applied: Any, new: Any, old: Any = None) -> Any:
 def _direct(kind: str, updates: Any, state: Any, found_inf: Any, inv_scale: Any, count: Any, options: Any
             ) -> tuple[Any, list[Any]]:
     require_floating("updates", updates)
-    leaves, tree = jax.tree_util.tree_flatten(updates)
+    leaves, tree = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, updates))
     slots = [paired(name, found, updates, "updates") for name, found in state.items()]
     added, after = _handlers.direction(kind, leaves, slots, inv_scale=inv_scale, found_inf=found_inf, steps=count,
                                        **options)
@@ -236,7 +237,7 @@ def _moments(params: Any) -> Any:
 
 
 def _wide(array: Any) -> Any:
-    return jnp.promote_types(array.dtype, jnp.float32)
+    return jnp.promote_types(jnp.result_type(array), jnp.float32)
 
 
 def _fixed(**named: tuple[str, Any]) -> Any:
