@@ -45,6 +45,10 @@ class BadInputTest {
     refused("byte order", () -> Tensor.of(ByteBuffer.allocateDirect(8).order(foreign()).asFloatBuffer()));
     final ByteBuffer readOnly = World.direct(4).asReadOnlyBuffer().order(ByteOrder.nativeOrder());
     refused("read-only", () -> Tensor.of(readOnly, DType.FP32));
+    // Filled, and not rewound.
+    refused("its position, 2, and its limit, 2: call rewind()",
+        () -> Tensor.of(World.direct(8).asFloatBuffer().put(1f).put(2f)));
+    refused("its position, 0, and its limit, 0", () -> Tensor.of(World.direct(8).limit(0), DType.FP16));
     refused("no multiple of the 4", () -> Tensor.of(World.direct(7), DType.FP32));
     refused("no shorts", () -> Tensor.of(World.direct(8).asShortBuffer(), DType.FP32));
     refused("outside of the 4", () -> Tensor.allocate(DType.FP16, 4).slice(3, 2));

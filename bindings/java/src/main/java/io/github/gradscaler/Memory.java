@@ -11,7 +11,7 @@ final class Memory {
   /** Address of the element at the buffer's position. */
   static long address(Buffer buffer, ByteOrder order, int elementBytes, String name) {
     if (!buffer.isDirect()) {
-      throw new InvalidArgumentException(name + " is not a direct buffer");
+      throw new InvalidArgumentException(name + " is not a direct buffer, as ByteBuffer.allocateDirect makes them");
     }
     if (buffer.isReadOnly()) {
       throw new InvalidArgumentException(name + " is read-only");

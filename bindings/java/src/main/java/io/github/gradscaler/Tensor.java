@@ -34,7 +34,8 @@ public final class Tensor extends SegmentTensors {
   /**
    * The remaining bytes of a direct buffer in native order.
    *
-   * @param buffer what to look at; its position and limit are read now
+   * @param buffer what to look at; its position and limit are read now, and unless it has no capacity there must be
+   *     something between them
    * @param dtype what its bytes are
    * @return a new tensor
    */
@@ -141,6 +142,11 @@ public final class Tensor extends SegmentTensors {
 
   private static Tensor make(Buffer buffer, ByteOrder order, int elementBytes, long count, DType dtype) {
     final long address = Memory.address(buffer, order, elementBytes, "buffer");
+    if (count == 0 && buffer.capacity() > 0) {
+      // Filled with put() and not rewound: an optimizer would step on nothing, without a word.
+      throw new InvalidArgumentException("buffer has no elements between its position, " + buffer.position()
+          + ", and its limit, " + buffer.limit() + ": call rewind() or clear() after filling it");
+    }
     return of(address, count, dtype, null, buffer);
   }
 
