@@ -83,17 +83,16 @@ local function elements_of(dtype)
   if dtype == C.GSC_FP16 or dtype == C.GSC_BF16 then return 2, "unsigned short", "short" end
 end
 
--- What `data` is made of, as C calls it, and whether it is memory of its own ("array"), a part of other memory ("part"),
--- or a "pointer"; nothing if it is none of them.
+-- What `data` is made of, as C calls it, whether it is memory of its own ("array"), a part of other memory ("part"), or a
+-- "pointer", and whether it is const; nothing if it is none of them.
 local function content(data)
   local text = type(data) == "cdata" and tostring(ffi.typeof(data)):match("^ctype<(.*)>$") or ""
-  text = text:gsub("^const ", ""):gsub("^volatile ", "")
-  local element = text:match("^([%w_ ]+) %[[%d?]+%]")
-  if element then return element, "array" end
-  element = text:match("^([%w_ ]+) %(&%)%[%d+%]")
-  if element then return element, "part" end
-  element = text:match("^([%w_ ]+) %*$")
-  if element then return element, "pointer" end
+  local plain, const = text:gsub("^const ", "")
+  text = plain:gsub("^volatile ", "")
+  for kind, pattern in pairs({array = " %[[%d?]+%]", part = " %(&%)%[%d+%]", pointer = " %*$"}) do
+    local element = text:match("^([%w_ ]+)" .. pattern)
+    if element then return element, kind, const > 0 end
+  end
 end
 
 -- Raises a sentence that names `what` unless `count` elements of `dtype` fit into `data`, of their type. A pointer says
@@ -101,7 +100,7 @@ end
 -- points into, or else whatever keeps the memory.
 local function require_room(what, data, count, dtype, owned, owner)
   local function refuse(message, ...) error(what .. message:format(...), 0) end
-  local element, kind = content(data)
+  local element, kind, const = content(data)
   if not element then refuse(" is %s; it must be an array of C, or a pointer and its owner", tostring(data)) end
   local size, wanted, other = elements_of(dtype)
   if not size then refuse(" has the dtype %s; it must be GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64", tostring(dtype)) end
@@ -114,6 +113,7 @@ local function require_room(what, data, count, dtype, owned, owner)
   if kind ~= "pointer" and count * size > ffi.sizeof(data) then
     refuse(" has %d elements, fewer than its count, %d", ffi.sizeof(data) / size, count)
   end
+  if owned and const then refuse(" is const, but calls with a list write it; pass an array that can be written") end
   if not owned or kind == "array" then return end
   if owner == nil then
     refuse(" is a %s, which keeps no memory alive; its fifth entry must be the owner", kind)
@@ -137,6 +137,9 @@ end
 function gs.list(context, tensors)
   local raw, names, held = ffi.new("gsc_tensor[?]", #tensors), ffi.new("const char *[?]", #tensors), {}
   for i, tensor in ipairs(tensors) do
+    if type(tensor) ~= "table" then
+      error(("tensors[%d] is '%s'; it must be a table {array, count, dtype}"):format(i - 1, type(tensor)), 2)
+    end
     local data, count, dtype, name, owner = tensor[1], tensor[2], tensor[3], tensor[4], tensor[5]
     local fits, message = pcall(require_room, ("tensors[%d]"):format(i - 1), data, count, dtype, true, owner)
     if not fits then error(message, 2) end
@@ -149,6 +152,10 @@ end
 
 --- `values`: fields of gsc_optimizer_options, over the defaults of values.kind. Keeps the lists, and so their buffers.
 function gs.optimizer(context, values, params, grads, model_copy)
+  if type(values.kind) ~= "number" then
+    local shown = type(values.kind) == "string" and "'" .. values.kind .. "'" or tostring(values.kind)
+    error(("values.kind is %s; it must be GSC_SGD, GSC_ADAMW or another kind"):format(shown), 2)
+  end
   local options = ffi.new("gsc_optimizer_options")
   gs.check(gs.C.gsc_optimizer_options_init(options, ffi.sizeof(options), values.kind))
   local made = make("optimizer", context, fill(options, values), params, grads, model_copy, nil, 0)
