@@ -5,6 +5,10 @@
 // The base of gradscaler.hpp: the exception, and the owner of one C object. The enumerations are in enums.hpp, the
 // objects in the files beside this one.
 //
+#if defined(_MSVC_LANG) ? _MSVC_LANG <= 201703L : __cplusplus <= 201703L
+#error "gradscaler's C++ layer needs C++20: compile with -std=c++20, or set CMAKE_CXX_STANDARD to 20"
+#endif
+
 #include <cstdint>
 #include <gradscaler/cpp/enums.hpp>
 #include <memory>
