@@ -180,5 +180,10 @@ class JavaCppPyTorchTest {
       assertArrayEquals(new float[] {1, 0, 0, 0}, left);
     }
     assertThrows(IllegalArgumentException.class, () -> JavaCpp.tensor(new FloatPointer()));
+    // Of native code, without a length: a list of none of its elements would be stepped on without a word.
+    final Tensor owner = ones(4);
+    final FloatPointer bare = new FloatPointer(owner.data_ptr());
+    assertThrows(IllegalArgumentException.class, () -> JavaCpp.tensor(bare));
+    assertEquals(4, JavaCpp.tensor(bare.capacity(4)).count());
   }
 }
