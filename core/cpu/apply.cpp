@@ -13,6 +13,7 @@ int64_t end_of_run(const ApplyJob &job, int64_t t, int64_t limit) {
   int64_t last = std::min({limit, job.grads->run_end(t), job.params->run_end(t)});
   if (job.model_copy != nullptr) last = std::min(last, job.model_copy->run_end(t));
   for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) last = std::min(last, job.state[i]->run_end(t));
+  if (job.group_count == 1) return last;
   int64_t next = t + 1;
   while (next < last && job.group_of[next] == job.group_of[t]) ++next;
   return next;

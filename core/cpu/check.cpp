@@ -17,9 +17,14 @@ CheckTotals join_chunks(const CheckJob &job) {
   const ChunkPartial *partials = job.plan->partials();
   CheckTotals totals = {0.0, 0.0, r.seen_inf, r.seen_nan, -1, -1};
   totals.sum_sq = join(plan.chunk_count(), [&](int64_t i) { return partials[i].sum.sum_sq; });
-  double largest[4] = {};  // of every fourth, to break the dependency chain
-  for (int64_t i = 0; i < plan.chunk_count(); ++i) largest[i % 4] = std::max(largest[i % 4], partials[i].sum.amax);
-  totals.amax = *std::max_element(largest, largest + 4);
+  constexpr int kLanes = 8;  // to break the dependency chain
+  double largest[kLanes] = {};
+  int64_t row = 0;
+  for (; row + kLanes <= plan.chunk_count(); row += kLanes) {
+    for (int i = 0; i < kLanes; ++i) largest[i] = std::max(largest[i], partials[row + i].sum.amax);
+  }
+  for (; row < plan.chunk_count(); ++row) largest[0] = std::max(largest[0], partials[row].sum.amax);
+  totals.amax = *std::max_element(largest, largest + kLanes);
   if (r.seen_first != kNoOffender) {
     const int64_t chunk = offender_chunk(r.seen_first);
     const int64_t tensor = plan.tensor_of(chunk);

@@ -260,9 +260,16 @@ void stat_span(void *data, int64_t n, float inv_scale_word, double fp64_limit, C
   if (out->nan_count > 0) out->sum_sq = __builtin_nan("");
 }
 
+/// Of a single row.
+template <typename Value>
+struct RowSum {
+  double sum_sq;  ///< as TileSum's
+  Value largest;
+};
+
 /// Exactly `Groups` groups of columns in one row, without remainder or padding, so that everything stays in registers.
 template <typename D, int Groups>
-[[gnu::always_inline]] inline TileSum sum_short_row(const typename D::Stored *x) {
+[[gnu::always_inline]] inline RowSum<typename D::Value> sum_short_row(const typename D::Stored *x) {
   using Value = typename D::Value;
   using Vector = typename Magnitudes<D>::Vector;
   constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Value));
@@ -278,19 +285,73 @@ template <typename D, int Groups>
   return {fold_groups<Shape<D>::kWidth, Groups>(columns), largest_lane(larger(largest[0], largest[1]))};
 }
 
-/// A tensor of one tile. 256 and 512 bytes are the common sizes in lists of thousands.
+#if defined(__AVX512F__)
+/// The largest lane of the bits of magnitudes, as a number; NaN is the largest.
+GSC_HD float largest_magnitude(Int32Vector v) {
+  const auto bits = reinterpret_cast<__m512i>(v);
+  const __m256i eight = _mm256_max_epi32(_mm512_maskz_extracti64x4_epi64(0xf, bits, 0),  //
+                                         _mm512_maskz_extracti64x4_epi64(0xf, bits, 1));
+  const __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_max_epi32(four, _mm_unpackhi_epi64(four, four));
+  return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0x55))));
+}
+
+/// sum_short_row for 16-bit elements and fp32, in fewer instructions. The sum holds if the largest magnitude is finite.
+template <typename D, int Groups>
+[[gnu::always_inline]] inline RowSum<float> sum_short_row_by_bits(const typename D::Stored *x) {
+  constexpr int kElements = Groups * Shape<D>::kWidth;
+  float columns[kElements];
+  Int32Vector largest[2]{};
+#pragma GCC unroll 16
+  for (int i = 0; i < kElements; i += kVectorBytes / 4) {
+    const FloatVector value = Magnitudes<D>::load(x + i);
+    store_vector(columns + i, value * value);
+    Int32Vector &of_chain = largest[i / (kVectorBytes / 4) % 2];
+    of_chain = larger(reinterpret_cast<Int32Vector>(value), of_chain);
+  }
+  return {fold_shifted<Shape<D>::kWidth, Groups>(columns), largest_magnitude(larger(largest[0], largest[1]))};
+}
+#endif
+
+/// tensors[0], tensors[1], ... that have `Groups` groups in one row, until one has another size or needs judge_tile.
+/// Lists of thousands consist of these.
+template <typename D, int Groups>
+[[gnu::noinline]] int64_t check_short_rows(const Tensor *tensors, int64_t count, ChunkPartial *out) {
+  int64_t i = 0;
+  for (; i < count; ++i) {
+    const Tensor &t = tensors[i];
+    if (t.dtype != D::kCode || t.count != Groups * Shape<D>::kWidth) break;
+    const auto *x = static_cast<const typename D::Stored *>(t.data);
+#if defined(__AVX512F__)
+    constexpr bool kByBits = std::is_same_v<typename D::Value, float>;
+#else
+    constexpr bool kByBits = false;
+#endif
+    RowSum<typename D::Value> row;
+    if constexpr (kByBits) {
+      row = sum_short_row_by_bits<D, Groups>(x);
+    } else {
+      row = sum_short_row<D, Groups>(x);
+      if (row.sum_sq != row.sum_sq) break;
+    }
+    if (!squares_fit(row.largest)) break;
+    out[i].sum = {row.sum_sq, static_cast<double>(row.largest)};
+  }
+  return i;
+}
+
+/// check_short_rows for the sizes that it knows; 0 for others. 256 and 512 bytes are the common ones.
 template <typename D>
-[[gnu::always_inline]] inline TileSum sum_small(const typename D::Stored *x, int n) {
-  constexpr int kGroupElements = Shape<D>::kWidth;
-  switch (n) {
-    case 8 * kGroupElements:
-      return sum_short_row<D, 8>(x);
-    case 16 * kGroupElements:
-      return sum_short_row<D, 16>(x);
-    case 32 * kGroupElements:
-      return sum_short_row<D, 32>(x);
+int64_t check_short(const Tensor *tensors, int64_t count, ChunkPartial *out) {
+  switch (tensors[0].count) {
+    case 8 * Shape<D>::kWidth:
+      return check_short_rows<D, 8>(tensors, count, out);
+    case 16 * Shape<D>::kWidth:
+      return check_short_rows<D, 16>(tensors, count, out);
+    case 32 * Shape<D>::kWidth:
+      return check_short_rows<D, 32>(tensors, count, out);
     default:
-      return sum_tile<D>(x, n, Ahead<ReadAhead::kNone>::of(x, 0));
+      return 0;
   }
 }
 
@@ -300,12 +361,19 @@ int64_t check_small_span(const Tensor *tensors, int64_t count, float inv_scale_w
   using Value = typename D::Value;
   const Value limit = finite_limit<D, false>(fp64_limit);
   const Value inv_scale = static_cast<Value>(inv_scale_word);
+  // Multiplying is monotone: what squares_fit takes is then finite, too.
+  const bool fits = __builtin_fabs(static_cast<Value>(kSafeMax) * inv_scale) < limit;
   for (int64_t i = 0; i < count; ++i) {
+    if (const int64_t done = fits ? check_short<D>(tensors + i, count - i, out + i) : 0; done > 0) {
+      i += done - 1;
+      continue;
+    }
     const Tensor &t = tensors[i];
     if (t.dtype != D::kCode || t.count == 0 || t.count > Shape<D>::kTile) return i;
     const auto *x = static_cast<const typename D::Stored *>(t.data);
     const int n = static_cast<int>(t.count);
-    const TileSum tile = judge_tile<D>(sum_small<D>(x, n), x, n, inv_scale, limit);
+    const TileSum sums = sum_tile<D>(x, n, Ahead<ReadAhead::kNone>::of(x, 0));
+    const TileSum tile = judge_tile<D>(sums, x, n, inv_scale, limit);
     if (tile.sum_sq != tile.sum_sq) return i;
     out[i].sum = {tile.sum_sq, tile.amax};
   }

@@ -187,6 +187,19 @@ TEST(KernelStatWide, BoundsOfTheRangeSummedInSinglePrecision) {
   }
 }
 
+TEST_P(KernelStat, RowsOfManyMagnitudes) {
+  // Those that check_small takes many at a time, down to subnormals and to squares that vanish in fp32.
+  const int lowest = GetParam() == GSC_FP16 ? -24 : -149;
+  for (const int groups : {8, 16, 32}) {
+    Buffer data(GetParam(), groups * kGroupBytes / dtype_bytes(GetParam()));
+    for (int64_t i = 0; i < data.size(); ++i) {
+      const auto exponent = static_cast<int>(lowest + i * 37 % (15 - lowest));
+      data.set(i, std::ldexp(i % 2 == 0 ? 1.0 : -1.75, exponent));
+    }
+    expect_stats(data, 0.5F);
+  }
+}
+
 TEST_P(KernelStat, InverseScaleOfADenormalScale) {
   // 1 / scale is inf then: what is not zero becomes inf, and zero becomes NaN.
   std::mt19937_64 random(4);
