@@ -16,9 +16,11 @@ import warnings
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 
 import gradscaler as gs
 from gradscaler import reducers
@@ -128,12 +130,101 @@ def refuse_lamb(mesh):
     model = parallel("fsdp2", mesh)
     optimizer = LAMB(model.named_parameters())
     model(batch(0, 0)).square().mean().backward()
+    refused(optimizer.step, "0.weight is sharded, but LAMB needs the norms of whole tensors")
+
+
+def one_replica_alone(rank, mesh):
+    """A NaN that one replica of two has, after the reduction: all skip. With PyTorch's scaler, that replica alone."""
+    for options in ({}, dict(fused=False)):
+        model = parallel("fsdp2", mesh)
+        optimizer, scaler = SGD(model.parameters(), lr=0.1, **options), GradScaler("cpu", init_scale=1024.0)
+        before = [p.detach().to_local().clone() for p in model.parameters()]
+        scaler.scale(model(batch(0, rank)).square().mean()).backward()
+        if rank == 3:
+            next(model.parameters()).grad.to_local().view(-1)[0] = float("nan")
+        scaler.step(optimizer)
+        assert not agreed(scaler.applied(optimizer))
+        scaler.update()
+        assert agreed(scaler.get_scale()) == 512.0
+        assert all(torch.equal(p.to_local(), q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+def sequence_parallel(rank, world, mesh):
+    """Norms are replicated, and of their gradients each rank has a part of the sum."""
+    def layers():
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Linear(8, 12), torch.nn.Linear(12, 8)).double()
+
+    model, reference = layers(), layers()
+    parallelize_module(model, mesh, {"0": SequenceParallel(), "1": ColwiseParallel(input_layouts=Shard(1)),
+                                     "2": RowwiseParallel()})
+    for kind, options in OPTIMIZERS:
+        for scaler_of in (None, GradScaler, torch.amp.GradScaler):
+            ours, theirs = kind(model.parameters(), **options), kind(reference.parameters(), **options)
+            scaler = scaler_of and scaler_of("cpu", init_scale=1024.0)
+            for step in range(3):
+                torch.manual_seed(step)
+                x = torch.randn(2, 2 * world, 8, dtype=torch.float64)
+                ours.zero_grad()
+                theirs.zero_grad()
+                loss = model(x.chunk(world, 1)[rank].contiguous()).square().mean()
+                (scaler.scale(loss) if scaler else loss).backward()
+                assert model[0].weight.grad.placements[0].is_partial()
+                reference(x).square().mean().backward()
+                if scaler:
+                    scaler.step(ours)
+                    scaler.update()
+                else:
+                    ours.step()
+                theirs.step()
+                for p, q in zip(model.parameters(), reference.parameters(), strict=True):
+                    assert (full(p.detach()) - q).abs().max() <= BOUND
+
+
+def flattened(rank, world):
+    """FSDP1, whose ranks agree on inf in its own scaler alone; elsewhere, and of a norm, they do not: refused."""
+    def model_and_loss(scaler=None):
+        model = FullyShardedDataParallel(model_of().float(), use_orig_params=True, device_id=torch.device("cpu"))
+        loss = model(batch(0, rank).float()).square().mean()
+        (scaler.scale(loss) if scaler else loss).backward()
+        return model
+
+    scaler = ShardedGradScaler("cpu", init_scale=1024.0)
+    model = model_and_loss(scaler)
+    optimizer = AdamW(model.parameters(), lr=0.1)
+    for step in range(2):
+        grads = [p.grad for p in model.parameters() if p.grad is not None and p.grad.numel()]
+        before = [p.detach().clone() for p in model.parameters()]
+        if step == 0 and rank == world - 1:
+            grads[0].view(-1)[0] = float("nan")
+        scaler.step(optimizer)
+        scaler.update()
+        moved = any(not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+        assert moved == (step == 1) and agreed(scaler.get_scale()) == 512.0
+        if rank == world - 1:
+            grads[0].view(-1)[0] = 1.0
+    for make, options, message in [(GradScaler, {}, "its ranks would not agree on inf; use ShardedGradScaler"),
+                                   (None, dict(max_grad_norm=1.0), "no norm or inf is known here of the other ranks")]:
+        scaler = make and make("cpu")
+        model = model_and_loss(scaler)
+        optimizer = AdamW(model.parameters(), **options)
+        refused(lambda scaler=scaler, optimizer=optimizer: scaler.step(optimizer) if scaler else optimizer.step(),
+                message)
+    refused(lambda: LAMB(model.parameters()).step(), "is sharded, but LAMB needs the norms")
+    # A part of the parameters, of which nobody can see that it is one.
+    params = list(model_of().parameters())
+    ZeroRedundancyOptimizer(params, AdamW, lr=0.1)
+    refused(lambda: ZeroRedundancyOptimizer(params, AdamW, lr=0.1, max_grad_norm=1.0),
+            "ZeroRedundancyOptimizer gives each rank only some")
+
+
+def refused(call, message):
     try:
-        optimizer.step()
+        call()
     except ValueError as error:
-        assert "0.weight is sharded, but LAMB needs the norms of whole tensors" in str(error)
+        assert message in str(error), error
     else:
-        raise AssertionError("LAMB stepped on shards")
+        raise AssertionError(f"not refused: {message}")
 
 
 def reduce_arrays(rank, world):
@@ -167,6 +258,10 @@ def main(rank, world, file):
         for kind, options in OPTIMIZERS:
             train(case, rank, world, where, kind, options)
     train("fsdp2", rank, world, mesh, *OPTIMIZERS[1], scaler_of=torch.amp.GradScaler)
+    if world == 4:
+        one_replica_alone(rank, init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))
+    sequence_parallel(rank, world, mesh)
+    flattened(rank, world)
     refuse_lamb(mesh)
     reduce_arrays(rank, world)
     dist.barrier()

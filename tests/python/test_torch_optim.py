@@ -551,8 +551,10 @@ def test_what_is_not_known_is_refused(make, error, message):
 def test_bad_gradients_are_refused_and_nothing_changes():
     p = torch.nn.Parameter(torch.zeros(2, 3))
     optimizer = gst.AdamW([("w", p)], lr=1.0)
-    bad = [(torch.ones(3, 2).t(), "w.grad has its elements in another order than w"),
-           (torch.ones(2, 6)[:, ::2], "w.grad is not contiguous")]
+    freed = torch.ones(2, 3)
+    freed.untyped_storage().resize_(4)
+    bad = [(torch.ones(2, 3).to_sparse(), "w.grad is sparse; make it dense"),
+           (freed, "w.grad was freed or resized: its storage has 4 bytes, but it needs 24")]
     for grad, message in bad:
         p.grad = grad
         with pytest.raises(ValueError, match=message):
@@ -615,13 +617,13 @@ def test_the_default_device_is_not_that_of_the_parameters(scaled):
 
 @pytest.mark.parametrize("exchange", [True, False])
 def test_what_was_seen_says_whether_it_is_still_so(exchange, monkeypatch):
-    from gradscaler.torch._optim import _Seen
+    from gradscaler.torch._seen import Seen
     if not exchange:
         monkeypatch.delattr(torch.Tensor, "__dlpack_c_exchange_api__", raising=False)
     params = params_of([(2, 3)] * 40)
     set_grads(params, 1, missing=(3,))
     groups = [{"params": params[:30]}, {"params": params[30:]}]
-    seen = _Seen(list(params), [p.grad for p in params], None)
+    seen = Seen(list(params), [p.grad for p in params], None)
     pointers = [p.grad.data_ptr() if p.grad is not None else 0 for p in params]
 
     def found():

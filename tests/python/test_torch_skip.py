@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a step was applied, asked after the fact, and schedules that wait for one that was."""
 
+import copy
 import pickle
 
 import pytest
@@ -65,6 +66,49 @@ def test_applied_and_overflowed(optimizer_of):
         optimizer.zero_grad()
         assert scaler.applied(optimizer) == applied and scaler.overflowed(optimizer) == ()
     assert pickle.loads(pickle.dumps(scaler)).get_scale() == scaler.get_scale()
+
+
+# So says PyTorch of copies of its schedules.
+@pytest.mark.filterwarnings("ignore:Seems like `optimizer.step")
+@pytest.mark.parametrize("optimizer_of", OPTIMIZERS)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda found: pickle.loads(pickle.dumps(found))],
+                         ids=["deepcopy", "pickle"])
+def test_copies_of_a_schedule_go_on(optimizer_of, copied):
+    optimizer = optimizer_of([torch.nn.Parameter(torch.zeros(2))])
+    schedule = gst.AppliedLR(torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
+    before = optimizer.param_groups[0]["lr"]
+    optimizer, schedule = copied((optimizer, schedule))
+    schedule.step()
+    assert optimizer.param_groups[0]["lr"] == before
+    optimizer.param_groups[0]["params"][0].grad = torch.zeros(2)
+    optimizer.step()
+    schedule.step()
+    assert optimizer.param_groups[0]["lr"] == before / 2
+
+
+def test_schedules_of_schedules():
+    def run(outer):
+        p = torch.nn.Parameter(torch.zeros(2))
+        p.grad = torch.zeros(2)
+        optimizer = torch.optim.SGD([p], lr=1.0)
+        schedule = outer(optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, 0.5, 3),
+                         torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5))
+        rates = []
+        for _ in range(5):
+            rates.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            schedule.step()
+        return rates
+
+    found = torch.optim.lr_scheduler
+    for plain, wrapped in [
+            (lambda o, a, b: found.SequentialLR(o, [a, b], [2]),
+             lambda o, a, b: gst.AppliedLR(found.SequentialLR(o, [a, b], [2]))),
+            (lambda o, a, b: found.ChainedScheduler([a, b]),
+             lambda o, a, b: found.ChainedScheduler([gst.AppliedLR(a), gst.AppliedLR(b)]))]:
+        assert run(plain) == run(wrapped)
+    with pytest.raises(TypeError, match="make the AppliedLR of the SequentialLR"):
+        run(lambda o, a, b: found.SequentialLR(o, [gst.AppliedLR(a), gst.AppliedLR(b)], [2]))
 
 
 def test_disabled_scalers_apply_everything():

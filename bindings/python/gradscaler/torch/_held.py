@@ -15,6 +15,8 @@ from ._plan import Member, Plan
 
 #: Modules whose wrappers around ``step`` leave gradients alone.
 _WRAPPERS = ("torch.optim.optimizer", "torch.optim.lr_scheduler", "torch.utils._contextlib")
+#: Those whose wrappers take a step that is called for one that is applied.
+_COUNTERS = ("accelerate.optimizer",)
 
 
 def _references(objects: Iterable[Any]) -> list[int]:
@@ -50,6 +52,12 @@ def is_state_held(entries: Any, members: Iterable[tuple[Member, dict[str, Any]]]
 
     # The entries first: what goes through one holds it.
     return any_held(entries.values()) or any(any_held(entry.values()) for entry in entries.values())
+
+
+def is_counted(optimizer: Any) -> bool:
+    """Whether somebody counts the calls of ``optimizer.step``, to learn whether a GradScaler has skipped it."""
+    step = vars(optimizer).get("step")
+    return getattr(step, "__globals__", {}).get("__name__") in _COUNTERS
 
 
 def is_direct(step: Any, own: Any) -> bool:

@@ -24,9 +24,10 @@ from .. import hyper, torch_memory
 from .._native import native, real
 from . import _raw
 from ._check import Check, Checker, StepReport
-from ._held import is_direct, is_state_held
-from ._plan import Key, Looked, Member, Plan, exchange_api, look
-from ._shards import is_dtensor, local, overflow_groups, shard_groups
+from ._held import is_counted, is_direct, is_state_held
+from ._plan import Key, Member, Plan, look
+from ._seen import Seen, in_order, is_in_order, placed_grads
+from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, mesh_groups, overflow_groups, shard_groups
 
 #: State slots in the library's order, by kind.
 _SLOTS = {native.SGD: ("momentum_buffer",), native.ADAM: ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
@@ -40,6 +41,8 @@ _NARROW = (torch.float16, torch.bfloat16)
 _STRUCTURE = ("nesterov", "amsgrad", "maximize", "momentum", "decoupled_weight_decay", "differentiable", "capturable")
 #: Plans that are kept for gradients that come and go.
 _MOST_PLANS = 8
+#: What works on memory: torch.compile would follow it call by call, for minutes, and gain nothing.
+untraced: Any = getattr(torch, "_disable_dynamo", lambda function: function)
 
 
 class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
@@ -57,11 +60,13 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def _setup(self, max_grad_norm: float | None, master_weights: bool, fused: bool | None) -> None:
         """Before the constructor of PyTorch's class, which adds the groups."""
+        if max_grad_norm is not None and is_made_for_a_part():
+            raise ValueError(f"max_grad_norm is {max_grad_norm}, but ZeroRedundancyOptimizer gives each rank only some"
+                             " of the parameters, whose norm is not that of all; call clip_grad_norm_ before the step")
         self._forget()
         self.max_grad_norm = max_grad_norm
         self._master_weights = bool(master_weights)
-        # What PyTorch's GradScaler asks of an optimizer that unscales and skips by itself.
-        self._step_supports_amp_scaling = fused is not False
+        self._fused = fused is not False
 
     def _forget(self) -> None:
         """As if no step had been taken yet; the state in tensors stays."""
@@ -81,6 +86,24 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._last_found: Any = None
         # The versions of 16-bit parameters that have masters, after the last step.
         self._versions: dict[Any, int] = {}
+        # A parameter of which FSDP1 has made this rank's part.
+        self._flattened: str | None = None
+        # Whether this package's GradScaler is asking, which does not call a step that is counted.
+        self._skips_outside = False
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether a GradScaler may leave unscaling and skipping to the step; PyTorch's asks before each one.
+
+        Else it unscales by itself, and does not call a step that is skipped: trainers learn by that of the skip, and of
+        FSDP1 the ranks agree on inf nowhere but in unscale_() of its ShardedGradScaler.
+        """
+        return self._fused and self._flattened is None and (self._skips_outside or not is_counted(self))
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, value: bool) -> None:
+        # By the constructors of PyTorch's classes.
+        self._fused = value
 
     @property
     def max_grad_norm(self) -> float | None:
@@ -211,6 +234,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                 if p.dtype not in _DTYPES:
                     raise TypeError(f"{label} has dtype {p.dtype}; it must be float16, bfloat16, float32 or float64."
                                     " For others use torch.optim with gradscaler.torch.GradScaler")
+                if is_flattened(p):
+                    self._flattened = label
         except BaseException:
             self.param_groups.pop()
             raise
@@ -226,6 +251,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         `found_inf`) gradients are unscaled in the pass of the step, which is skipped if one is inf or NaN; ``.grad``
         itself is not written. InvalidArgumentError, ValueError or TypeError name what cannot be stepped on.
         """
+        return self._step(closure)
+
+    @untraced  # type: ignore[untyped-decorator, unused-ignore]
+    def _step(self, closure: Callable[[], Any] | None) -> Any:
         loss = None
         check, self._check = self._check, None
         if closure is not None:
@@ -237,6 +266,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             check = None
             self._bind()
         grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        if self._flattened is not None and not (self._max_grad_norm is None and found_inf is None):
+            raise ValueError(f"{self._flattened} is a part of what FullyShardedDataParallel has flattened, and no norm"
+                             " or inf is known here of the other ranks; use fully_shard (FSDP2), or fused=False with"
+                             " ShardedGradScaler and the model's own clip_grad_norm_")
         self._last_check, self._last_found = check, found_inf
         if not self._active:
             return loss
@@ -257,6 +290,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         for plan in self._active:
             plan.step(_scalar(inv_scale, plan), _scalar(found_inf, plan))
         self._mark_written()
+        if self._seen is not None:
+            self._seen.let_go()
         if self._lent and all(plan.context.device == "cpu" for plan in self._active):
             # Whoever has it reads it, and what he writes there must not be overwritten later.
             self._write_counts()
@@ -275,17 +310,28 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         applied = self.applied
         return StepReport(applied) if self._last_check is None else self._last_check.report(applied)
 
+    @untraced  # type: ignore[untyped-decorator, unused-ignore]
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
     def _check_gradients(self, scale: Any) -> dict[Any, Any]:
         """For this package's GradScaler, which then calls :meth:`step`: found_inf by device. Writes no gradient."""
+        if self._check is not None and self._skips_outside:
+            # It has asked before, in the same step.
+            return self._check.found_inf
         self._bind()
         # PyTorch's scaler multiplies by a scale that was set before.
         self._check = Check(self._checker, self._active, scale * getattr(self, "grad_scale", 1))
         found = self._check.found_inf
         for plan in self._active:
             for flag in found.values():
-                overflow_groups(plan.key.shards, flag)
+                overflow_groups(plan.key.ranks, flag)
         return found
+
+    def _skip(self, found_inf: Any) -> None:
+        """A step that this package's GradScaler does not call."""
+        self._last_check, self._check = self._check, None
+        self._last_found = found_inf
+        if self._seen is not None:
+            self._seen.let_go()
 
     # What steps together.
 
@@ -310,9 +356,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             self._write_counts()
             self._seen = None
             params = [p for group in groups for p in group["params"]]
-            grads = [p.grad for p in params]
+            placed = placed_grads(params, any(map(is_dtensor, params)))
+            grads = list(map(in_order, placed, params))
             self._settle(params, grads)
-            self._seen = _Seen(params, grads, structure)
+            self._seen = Seen(params, grads, structure, not all(map(operator.is_, grads, placed)))
             return
         if len(self._active) == 1 and len(self._active[0].indices) == len(known.tensors):
             self._active[0].point_at(addresses)
@@ -368,7 +415,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         """Fills a member in: the key of its plan, its count of steps, and its entry in the state."""
         p, grad, label = member.param, member.grad, member.label
         shards = _shards(p, grad, label)
-        if shards and self._KIND == native.LAMB:
+        if is_flattened(p):
+            self._flattened = label
+        if (shards or is_flattened(p)) and self._KIND == native.LAMB:
             raise ValueError(f"{label} is sharded, but LAMB needs the norms of whole tensors; use another optimizer")
         if grad.is_sparse:
             raise ValueError(f"{label}.grad is sparse; make it dense, as of nn.Embedding with sparse=False, or use"
@@ -386,8 +435,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         entry = self._entries.get(p, {})
         steps = self._state_of(member, entry, kind, slots, group)
         master = self._master_weights and p.dtype in _NARROW
-        if master and entry.get(MASTER) is None:
-            entry[MASTER] = p.detach().float()
+        if master:
+            entry[MASTER] = p.detach().float() if entry.get(MASTER) is None else _fitted(entry[MASTER], p)
         if entry or slots:
             self._entries[p] = entry
         for slot, value in member.state.items():
@@ -398,7 +447,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         member.grad = local(grad)
         member.state = {slot: local(value) for slot, value in member.state.items()}
         device = member.param.device
-        return Key(kind, flags, slots, master, "cpu" if device.type == "cpu" else str(device), shards), steps, entry
+        ranks = mesh_groups(p) if is_dtensor(p) else ()
+        return (Key(kind, flags, slots, master, "cpu" if device.type == "cpu" else str(device), shards, ranks), steps,
+                entry)
 
     def _state_of(self, member: Member, entry: dict[str, Any], kind: int, slots: tuple[str, ...],
                   group: dict[str, Any]) -> int:
@@ -408,7 +459,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         if kind == native.SGD:
             # PyTorch has a buffer from the first applied step on, and none before.
             known = entry.get("momentum_buffer") is not None
-            if slots and not known:
+            if slots and known:
+                entry["momentum_buffer"] = _fitted(entry["momentum_buffer"], p)
+            elif slots:
                 member.made["momentum_buffer"] = torch.zeros_like(p, dtype=dtype, requires_grad=False)
             member.state = {slot: (entry if known else member.made)[slot] for slot in slots}
             return int(known)
@@ -421,8 +474,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             if slot not in entry:
                 raise ValueError(f"the state of {member.label} has no {slot!r}; it has {', '.join(map(str, entry))}")
         for slot in slots:
-            if entry[slot].dtype in _NARROW:
-                entry[slot] = entry[slot].to(dtype)
+            entry[slot] = _fitted(entry[slot], p)
         member.state = {slot: entry[slot] for slot in slots}
         return int(entry["step"])
 
@@ -470,47 +522,12 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 _OWN_STEP = FusedOptimizer.step
 
 
-class _Seen:
-    """What the parameters and gradients were when the plans were made."""
-
-    def __init__(self, params: list[Any], grads: list[Any], structure: Any) -> None:
-        self.tensors = params
-        self.sharded = any(map(is_dtensor, params))
-        self.structure = structure
-        self._params, grads_seen = self._look(params, grads)
-        self._grads = grads_seen.layout
-        self._record = None if self.sharded else _raw.record(params, self._params.addresses, grads_seen.addresses)
-        # Where nobody else may hold them.
-        self._made = grads if _raw.are_grads_replaced() else None
-
-    def _look(self, params: list[Any], grads: list[Any]) -> tuple[Looked, Looked]:
-        if self.sharded:
-            params, grads = [local(p) for p in params], [local(grad) for grad in grads]
-        return look(params), look(grads)
-
-    def addresses(self, groups: list[dict[str, Any]]) -> bytes | None:
-        """Where the gradients are now; None if anything else is not what it was."""
-        lists = [group["params"] for group in groups]
-        self._made = None
-        replaced = _raw.are_grads_replaced()
-        unchanged = None if self._record is None or replaced else _raw.same(self._record, lists)
-        if unchanged is not None:
-            return unchanged
-        # In doubt PyTorch is asked.
-        exchange = exchange_api()
-        if exchange is not None and not replaced and not self.sharded and (
-                isinstance(self._params.layout, bytes) and isinstance(self._grads, bytes)):
-            found: bytes | None = native.torch_same(exchange, lists, self.tensors, *self._params, self._grads,
-                                                    torch.Tensor, torch.nn.Parameter)
-            return found
-        params = [p for found in lists for p in found]
-        if len(params) != len(self.tensors) or not all(map(operator.is_, self.tensors, params)):
-            return None
-        grads = [p.grad for p in params]
-        if replaced:
-            self._made = grads
-        params_seen, grads_seen = self._look(params, grads)
-        return grads_seen.addresses if params_seen == self._params and grads_seen.layout == self._grads else None
+def _fitted(value: Any, p: Any) -> Any:
+    """State of a parameter, with 32 bits or more and in the memory order that the parameter has now."""
+    dtype = torch.float32 if value.dtype in _NARROW else value.dtype
+    if value.shape == p.shape and not is_in_order(value, p) and is_dtensor(value) == is_dtensor(p):
+        return torch.empty_like(p, dtype=dtype, requires_grad=False).copy_(value)
+    return value.to(dtype)
 
 
 def _global_pre_hooks() -> Any:

@@ -43,8 +43,10 @@ class Key(NamedTuple):
     #: Whether what is stepped on are masters of 16-bit parameters.
     master: bool
     device: str
-    #: Process groups over whose ranks the tensors are sharded, by name.
-    shards: tuple[str, ...]
+    #: Process groups over whose ranks the tensors are sharded.
+    shards: tuple[Any, ...]
+    #: Those whose ranks take the same steps: of these, and of replicas.
+    ranks: tuple[Any, ...]
 
 
 class Looked(NamedTuple):

@@ -8,12 +8,14 @@ from collections import defaultdict
 from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
+from torch.amp.grad_scaler import OptState  # type: ignore[import-not-found, unused-ignore]
 
 from .. import torch_memory
 from .._native import native
 from ..device import Context
-from ._optim import FusedOptimizer, label_of
-from ._shards import dtensor, overflow_groups, shard_groups
+from ._held import is_counted
+from ._optim import FusedOptimizer, label_of, untraced
+from ._shards import dtensor, is_flattened, mesh_groups, overflow_groups
 from ._threads import context_of
 
 _CODES = {torch.float16: native.FP16, torch.bfloat16: native.BF16, torch.float32: native.FP32,
@@ -31,18 +33,41 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 
         `args` and `kwargs` go to its ``step``, whose result is returned. Errors are those of ``torch.amp.GradScaler``.
         """
-        try:
+        if isinstance(optimizer, FusedOptimizer):
+            done = self._step_fused(optimizer, args, kwargs)
+        else:
             done = super().step(optimizer, *args, **kwargs)
-        finally:
-            if isinstance(optimizer, FusedOptimizer):
-                # If the step was not reached, the next one must not go by this check.
-                optimizer._check = None
         if self._enabled:
             this: Any = self
             if self._found is None:
                 self._found = weakref.WeakKeyDictionary()
             self._found[optimizer] = list(this._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
         return done
+
+    def _step_fused(self, optimizer: FusedOptimizer, args: Any, kwargs: Any) -> Any:
+        optimizer._check, optimizer._skips_outside = None, True
+        try:
+            return None if self._is_skipped(optimizer) else super().step(optimizer, *args, **kwargs)
+        finally:
+            # If the step was not reached, the next one must not go by this check.
+            optimizer._check, optimizer._skips_outside = None, False
+
+    def _is_skipped(self, optimizer: FusedOptimizer) -> bool:
+        """Whether a step that is counted must not be called. Waits for a CUDA device if it is."""
+        if not self._enabled or not is_counted(optimizer) or not optimizer._step_supports_amp_scaling:
+            return False
+        this: Any = self
+        state = this._per_optimizer_states[id(optimizer)]
+        if state["stage"] is OptState.READY:
+            self._check_inf_per_device(optimizer)
+        elif state["stage"] is OptState.STEPPED:
+            # PyTorch has the error for it.
+            return False
+        found = [flag for flag in state["found_inf_per_device"].values() if bool(flag)]
+        if found:
+            optimizer._skip(found[0])
+            state["stage"] = OptState.STEPPED
+        return bool(found)
 
     def applied(self, optimizer: Any) -> bool:
         """Whether the last :meth:`step` of `optimizer` was applied, and not skipped; also after :meth:`update`.
@@ -142,6 +167,10 @@ def _grads_by_device(optimizer: Any, allow_fp16: bool) -> dict[Any, list[Any]]:
             grad = param.grad
             if grad is None:
                 continue
+            if is_flattened(param):
+                raise ValueError("optimizer has a parameter that FullyShardedDataParallel has flattened, and its ranks"
+                                 " would not agree on inf; use ShardedGradScaler of torch.distributed.fsdp, or"
+                                 " fully_shard (FSDP2)")
             if grad.dtype == torch.float16 and not allow_fp16:
                 raise ValueError("Attempting to unscale FP16 gradients.")
             if grad.is_sparse:
@@ -161,8 +190,11 @@ def _local(grad: Any) -> Any:
 
 
 def _reduce(grads: list[Any], found_inf: Any) -> None:
-    """The largest `found_inf` of the ranks that hold other parts of the same gradients, as PyTorch's does."""
-    groups = {id(group): group for grad in grads if not torch_memory.is_plain(grad) for group in shard_groups(grad)}
+    """The largest `found_inf` of the ranks that hold other parts of the same gradients, or replicas.
+
+    PyTorch's leaves replicas out, which then differ for ever if one alone finds an inf.
+    """
+    groups = {id(group): group for grad in grads if not torch_memory.is_plain(grad) for group in mesh_groups(grad)}
     overflow_groups(groups.values(), found_inf)
 
 
@@ -178,6 +210,7 @@ def _is_dense(grad: Any) -> bool:
     return bool((grad.is_contiguous() or channels_last) and not grad.is_neg())
 
 
+@untraced  # type: ignore[untyped-decorator, unused-ignore]
 def _unscale(grads: list[Any], found_inf: Any, inv_scale: Any) -> None:
     """What torch._amp_foreach_non_finite_check_and_unscale_ does, on a device that the library has."""
     copies: list[tuple[Any, Any]] = []
@@ -195,6 +228,7 @@ def _unscale(grads: list[Any], found_inf: Any, inv_scale: Any) -> None:
     torch.autograd.graph.increment_version([*grads, found_inf])
 
 
+@untraced  # type: ignore[untyped-decorator, unused-ignore]
 def _update(scale: Any, tracker: Any, found_inf: Any, growth: float, backoff: float, interval: int) -> None:
     """What torch._amp_update_scale_ does, on a device that the library has."""
     context: Any = _context(scale.device)

@@ -14,6 +14,8 @@ class AppliedLR(torch.optim.lr_scheduler.LRScheduler):  # type: ignore[misc, unu
     `scheduler` is any of ``torch.optim.lr_scheduler``; its optimizer may be one of PyTorch's or of this package, and be
     stepped by any GradScaler or by none. On a CUDA device ``step`` waits for the answer if the optimizer itself decides
     there, as those with ``fused=True`` and those of this package do. The state dict is that of `scheduler`.
+
+    Not for ``Accelerator.prepare``, which steps a schedule once for each process and skips by itself: pass `scheduler`.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -24,6 +26,20 @@ class AppliedLR(torch.optim.lr_scheduler.LRScheduler):  # type: ignore[misc, unu
         self._taken: Any = None
         self._hook = self.optimizer.register_step_post_hook(self._after_step)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_hook"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # Copies of optimizers have no hooks.
+        self._hook = self.optimizer.register_step_post_hook(self._after_step)
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Asked by Accelerate, before it wraps a schedule."""
+        raise TypeError("an AppliedLR cannot be prepared by Accelerate, which steps a schedule once for each process;"
+                        " prepare its `scheduler`, or call step() of the AppliedLR yourself")
+
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         found = getattr(optimizer, "found_inf", None)
         if found is None or self._taken is True:
@@ -32,6 +48,11 @@ class AppliedLR(torch.optim.lr_scheduler.LRScheduler):  # type: ignore[misc, unu
             # A plain 0 if there were no gradients.
             found = torch.as_tensor(found)
             self._taken = found if self._taken is None else torch.minimum(self._taken, found)
+
+    def _initial_step(self) -> None:
+        """Called by SequentialLR."""
+        raise TypeError("an AppliedLR cannot be one of the schedules of a SequentialLR; give it those themselves, and"
+                        " make the AppliedLR of the SequentialLR")
 
     def step(self, *args: Any, **kwargs: Any) -> None:
         """``scheduler.step(*args, **kwargs)``, if a step was applied."""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DTensors, as FSDP2 and tensor parallel make them: this rank's part of one, and what ranks agree on.
+"""Parameters of which a rank has a part: DTensors, as FSDP2 and tensor parallel make them, and what ranks agree on.
 
-Every rank has the same DTensors in the same order, so that all call the same collectives.
+Every rank has the same DTensors in the same order, so that all call the same collectives. Of the parts that FSDP1 and
+ZeroRedundancyOptimizer make nobody can say which ranks have the others: they are recognized to be refused.
 """
 
 from __future__ import annotations
@@ -33,6 +34,36 @@ def shard_groups(tensor: Any) -> tuple[Any, ...]:
     """The process groups whose ranks hold other parts of a DTensor."""
     return tuple(tensor.device_mesh.get_group(dim) for dim, placement in enumerate(tensor.placements)
                  if not placement.is_replicate())
+
+
+def mesh_groups(tensor: Any) -> tuple[Any, ...]:
+    """The process groups whose ranks step on a DTensor: on other parts of it, or on a replica that is to stay equal."""
+    return tuple(tensor.device_mesh.get_group(dim) for dim in range(tensor.device_mesh.ndim))
+
+
+def placed_as(grad: Any, p: Any) -> Any:
+    """A gradient with the placements of its parameter, as PyTorch's optimizers use it.
+
+    Of a replicated parameter each rank may have a part of the sum, as of norms in SequenceParallel.
+    """
+    if is_dtensor(p) and is_dtensor(grad) and grad.device_mesh == p.device_mesh and grad.placements != p.placements:
+        return grad.redistribute(placements=p.placements)
+    return grad
+
+
+def is_flattened(p: Any) -> bool:
+    """Whether it is this rank's part of what FullyShardedDataParallel (FSDP1) has flattened, over several ranks."""
+    if not getattr(p, "_fsdp_flattened", False):
+        return False
+    return bool(torch.distributed.is_initialized()) and torch.distributed.get_world_size() > 1
+
+
+def is_made_for_a_part() -> bool:
+    """Whether the constructor that calls this is called by ZeroRedundancyOptimizer, for the parameters of one rank."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name in ("is_made_for_a_part", "_setup", "__init__"):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__") == "torch.distributed.optim.zero_redundancy_optimizer"
 
 
 def overflow_groups(groups: Iterable[Any], found_inf: Any) -> None:
