@@ -54,7 +54,7 @@ struct Away {
   DeviceMemory state;    ///< PolicyState, on the list's device
   DeviceMemory landing;  ///< ListRecord, on the scaler's
   DeviceEvent used;      ///< the list's work of this scaler
-  uint64_t scaler = 0;   ///< id of the scaler whose state it is: the last that took the list
+  uint64_t scaler = 0;   ///< id of the last scaler that took the list, whose state it is if the list was away
 };
 
 }  // namespace gsc

@@ -19,9 +19,12 @@ void Scaler::require_kind(const TensorList &grads, const Argument &name) const {
 }
 
 void Scaler::send_state(TensorList &grads, gsc_stream stream) {
-  if (!is_away(grads)) return;
-  Backend &there = grads.context()->backend();
   Away &away = grads.away;
+  if (!is_away(grads)) {
+    away.scaler = id_;  // a state that an earlier scaler sent is no longer that of the list's iteration
+    return;
+  }
+  Backend &there = grads.context()->backend();
   if (away.home.get() != context_.get()) {
     Away made;
     made.home = context_;

@@ -177,6 +177,13 @@ TEST(Devices, TheLastScalerToTakeAListHasItsState) {
   EXPECT_GSC_ERROR(gsc_scaler_get_device_state(second.get(), away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
   ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(second.get(), away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
   EXPECT_GSC_ERROR(gsc_scaler_get_device_state(first, away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
+  // One of the list's own context, too, is the last to use it.
+  ASSERT_GSC_OK(gsc_scaler_discard(second.get(), away.grad_list()));
+  const Scaler own = make_scaler(job.contexts[1], 4.0f);
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(own.get(), away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
+  EXPECT_GSC_ERROR(gsc_scaler_get_device_state(second.get(), away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
+  ASSERT_GSC_OK(gsc_scaler_discard(own.get(), away.grad_list()));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(second.get(), away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
   second.reset();
   EXPECT_EQ(report_of(job.scaler, away.grad_list()).grad_norm, norm);
   EXPECT_EQ(*scale, 2.0f) << "valid as long as the list";
