@@ -4,10 +4,10 @@
 
   benchmarks/table.py RAW.json... [--peers PEERS.json] [--into DIR]
 
-RAW.json is what gradscaler_bench wrote, or the cpu.json made of it earlier; several are parts of one run, each with
-other benchmarks. PEERS.json is what torch_tail.py wrote. Prints whether the goals are met. Into DIR go cpu.json (all
-numbers of the run, one benchmark a line), cpu.md (the tables) and cpu.svg (the plot, by plot.py). `--slug` instead
-prints a name for this machine's processor, for DIR.
+RAW.json is what gradscaler_bench wrote, or the cpu.json made of it earlier; more add their benchmarks, or replace those
+of the same names, which the tables then say. PEERS.json is what torch_tail.py wrote. Prints whether the goals are met.
+Into DIR go cpu.json (all numbers of the run, one benchmark a line), cpu.md (the tables) and cpu.svg (the plot, by
+plot.py). `--slug` instead prints a name for this machine's processor, for DIR.
 """
 import argparse
 import json
@@ -195,6 +195,9 @@ def machine(results):
     lines = [f"- {c.get('processor', 'unknown processor')}, {c['num_cpus']} processors; {caches}",
              f"- {c['gradscaler']}", f"- {c['date'][:10]}, {c['mode']} run, load average at the start "
              f"{c['load_avg'][0]:.1f}, transparent huge pages: {c['transparent_hugepages']}"]
+    for again in c.get("again", []):
+        lines.append(f"- measured again on {again['date'][:16].replace('T', ', ')}, {again['gradscaler']}: "
+                     f"{again['benchmarks']} benchmarks of {', '.join(again['groups'])}")
     if results.peers:
         lines.append(f"- PyTorch {results.peers['torch']}, NumPy {results.peers['numpy']}")
     return lines + [""]
@@ -313,6 +316,20 @@ def compact(results):
     return (f'{{"context": {json.dumps(context, indent=1)},\n"benchmarks": [\n' + ",\n".join(rows) + f"\n]{peers}}}\n")
 
 
+def merge(raw, part):
+    """Adds a later run's benchmarks. Those that are measured again are replaced, and noted in the context."""
+    names = {b["name"] for b in part["benchmarks"]}
+    kept = [b for b in raw["benchmarks"] if b["name"] not in names]
+    again = len(raw["benchmarks"]) - len(kept)
+    if again:
+        groups = sorted({b["name"].split("/")[0] for b in raw["benchmarks"] if b["name"] in names})
+        raw["context"].setdefault("again", []).append(
+            {"date": part["context"]["date"], "gradscaler": part["context"]["gradscaler"], "benchmarks": again,
+             "groups": groups})
+    order = {b["name"]: i for i, b in enumerate(raw["benchmarks"])}
+    raw["benchmarks"] = sorted(kept + part["benchmarks"], key=lambda b: order.get(b["name"], len(order)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("raw", nargs="*", type=pathlib.Path)
@@ -327,7 +344,7 @@ def main():
         parser.error("RAW.json is missing")
     raw, *more = [json.loads(path.read_text()) for path in arguments.raw]
     for part in more:
-        raw["benchmarks"] += part["benchmarks"]
+        merge(raw, part)
     peers = json.loads(arguments.peers.read_text()) if arguments.peers and arguments.peers.exists() else None
     raw["context"].setdefault("processor", processor())
     results = Results(raw, peers)
