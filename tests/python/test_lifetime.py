@@ -16,7 +16,6 @@ import pytest
 import gradscaler as gs
 from gradscaler._native import native
 
-
 needs_proc = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
 

@@ -45,6 +45,11 @@ def is_array(value: object) -> bool:
     return True
 
 
+def is_whole(value: object) -> bool:
+    """Whether `value` is not to be iterated over: an array, or what pandas has, whose items are copies."""
+    return is_array(value) or hasattr(value, "to_numpy")
+
+
 def as_tensor(array: ArrayLike, *, argument: str = "array", dtype: object = None, writable: bool = True,
               stream: int | None = None, any_order: bool = False) -> Tensor:
     """Looks into `array`. `argument` is its name in errors; `dtype` says what 8- or 16-bit integers are the bits of.
@@ -78,8 +83,7 @@ def as_word(value: object, *, argument: str, dtype: str, writable: bool) -> Tens
 
 def leaves_of(arrays: Arrays, argument: str) -> trees.Leaves:
     """The arrays in a collection, with their names; TypeError for what is neither array nor collection."""
-    # What pandas has can be iterated over, but its items are copies.
-    leaves = trees.flatten(arrays, argument, is_leaf=lambda value: is_array(value) or hasattr(value, "to_numpy"))
+    leaves = trees.flatten(arrays, argument, is_leaf=is_whole)
     if len(leaves) == 1 and leaves.values[0] is arrays and not is_array(arrays):
         raise TypeError(f"{argument} is {type(arrays).__name__}; it must be an array, several or a mapping"
                         f" from names to arrays{remedy(arrays)}")

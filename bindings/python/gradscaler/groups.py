@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import torch_memory, trees
-from .arrays import is_array, leaves_of
+from .arrays import is_whole, leaves_of
 from .errors import InvalidArgumentError
 from .memory import same_order
 from .tensors import TensorList
@@ -85,7 +85,7 @@ def _labelled(source: Source, argument: str) -> trees.Leaves:
 
 
 def _groups(params: Any) -> Any:
-    if isinstance(params, TensorList) or trees.is_mapping(params) or is_array(params):
+    if isinstance(params, TensorList) or trees.is_mapping(params) or is_whole(params):
         return params
     if hasattr(params, "__iter__") and not isinstance(params, (str, bytes, set, frozenset, tuple)):
         params = list(params)
