@@ -31,29 +31,23 @@ def test_recipe(recipe, tmp_path):
     assert expected and all(line in printed.splitlines() for line in expected), printed
 
 
-@pytest.mark.parametrize("options", ["max_grad_norm=1.0)", "fused=False)"])
-@pytest.mark.parametrize("scaler", ["GradScaler", "torch.amp.GradScaler"])
-@pytest.mark.parametrize("clip", [True, False])
-def test_accelerate_sees_a_skip(options, scaler, clip, tmp_path):
+def test_accelerate_sees_a_skip(tmp_path):
     """And so does the schedule that it has prepared."""
     library("accelerate")
     (recipe,) = [code for title, code in RECIPES if title == "Accelerate"]
-    recipe = recipe.replace("max_grad_norm=1.0)", options).replace("scaler = GradScaler", f"scaler = {scaler}").replace(
-        "    schedule.step()\n", "    schedule.step()\n    print(step, prepared.step_was_skipped)\n")
-    if clip:
-        recipe = recipe.replace("    prepared.step()", "    accelerator.clip_grad_norm_(model.parameters(), 1.0)\n"
-                                                       "    prepared.step()")
-    printed = run(recipe, tmp_path)
-    assert "0 False\n1 True\n2 False\n3 False\n0.00125 512.0\n" in printed, printed
-
-
-def test_accelerate_does_not_prepare_what_waits_itself(tmp_path):
-    library("accelerate")
-    (recipe,) = [code for title, code in RECIPES if title == "Accelerate"]
-    recipe += ("from gradscaler.torch import AppliedLR\n"
+    said = "    schedule.step()\n    print(step, prepared.step_was_skipped)\n"
+    recipe = recipe.replace("    schedule.step()\n", said)
+    clip = "    accelerator.clip_grad_norm_(model.parameters(), 1.0)\n    prepared.step()"
+    variants = [recipe.replace("max_grad_norm=1.0)", options).replace("    prepared.step()", step).replace(
+        "scaler = GradScaler", f"scaler = {scaler}") for options in ("max_grad_norm=1.0)", "fused=False)")
+        for scaler in ("GradScaler", "torch.amp.GradScaler") for step in ("    prepared.step()", clip)]
+    assert len(set(variants)) == 8
+    refused = ("from gradscaler.torch import AppliedLR\n"
                "try:\n    accelerator.prepare(AppliedLR(torch.optim.lr_scheduler.StepLR(optimizer, 1)))\n"
                "except TypeError as error:\n    print(error)\n")
-    assert "an AppliedLR cannot be prepared by Accelerate" in run(recipe, tmp_path)
+    printed = run("\n".join(f"exec({code!r}, {{}})" for code in [*variants, recipe + refused]), tmp_path)
+    assert printed.count("0 False\n1 True\n2 False\n3 False\n0.00125 512.0\n") == 9, printed
+    assert "an AppliedLR cannot be prepared by Accelerate" in printed
 
 
 def test_there_is_a_recipe_for_each():
