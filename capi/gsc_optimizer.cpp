@@ -89,7 +89,7 @@ gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, 
 }
 
 gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream) {
-  return guard(__func__, [&] { StepCall(optimizer)->step({}, stream); });
+  return guard(__func__, [&] { StepCall(optimizer)->step_alone({}, stream); });
 }
 
 gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
@@ -98,7 +98,7 @@ gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_
     StepScalars scalars;
     scalars.inv_scale = aligned(inv_scale, "inv_scale");
     scalars.found_inf = aligned(found_inf, "found_inf");
-    StepCall(optimizer)->step(scalars, stream);
+    StepCall(optimizer)->step_alone(scalars, stream);
   });
 }
 

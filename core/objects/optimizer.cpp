@@ -340,13 +340,25 @@ void Optimizer::require_inverse_scale(const StepScalars &scalars) const {
        static_cast<double>(*scalars.inv_scale));
 }
 
-void Optimizer::require_whole_check() const {
+void Optimizer::require_no_scaler_at_work(const StepScalars &scalars) const {
   if (lists_.grads->owner() == 0) return;
   const Iteration &it = lists_.grads->iteration;
-  if (!it.is_checked_in_part()) return;
-  fail(GSC_ERROR_BAD_STATE, "optimizer",
-       "has gradients of which check_range has covered %lld of %lld tensors; check the rest or discard the list",
-       static_cast<long long>(it.covered), static_cast<long long>(lists_.grads->plan().size()));
+  // Its sums are where a step puts its own.
+  if (it.is_checked_in_part()) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has gradients of which check_range has covered %lld of %lld tensors; check the rest or discard the list",
+         static_cast<long long>(it.covered), static_cast<long long>(lists_.grads->plan().size()));
+  }
+  if (it.stage == Stage::kStepped) return;
+  if (it.is_clip_pending()) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has gradients with a pending clip, which only the scaler's step applies; step with it, or unscale before you "
+         "clip");
+  }
+  if (it.stage == Stage::kChecked && scalars.inv_scale == nullptr) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has gradients that a scaler has checked and not unscaled; step with the scaler, or unscale before");
+  }
 }
 
 void Optimizer::require_whole_state() const {
@@ -360,8 +372,12 @@ void Optimizer::require_whole_state() const {
   }
 }
 
+void Optimizer::step_alone(const StepScalars &scalars, gsc_stream stream) {
+  require_no_scaler_at_work(scalars);
+  step(scalars, stream);
+}
+
 void Optimizer::step(const StepScalars &scalars, gsc_stream stream) {
-  require_whole_check();
   require_learning_rates();
   require_inverse_scale(scalars);
   require_whole_state();

@@ -59,6 +59,8 @@ class Optimizer final : public Object {
   void require_no_overlap(const OverlapCheck &addresses, const TensorList &changed) const;
 
   void step(const StepScalars &scalars, gsc_stream stream);
+  /// A step that no scaler takes.
+  void step_alone(const StepScalars &scalars, gsc_stream stream);
   /// Refuses an invalid learning rate in memory that the host can read; a device skips the step instead.
   void require_learning_rates() const;
   /// Refuses an optimizer that the device left half loaded or half stepped.
@@ -92,8 +94,8 @@ class Optimizer final : public Object {
   /// Writes a group to the device; options_ and device_lrs_ are the caller's to change, afterwards.
   void write_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
   void require_inverse_scale(const StepScalars &scalars) const;
-  /// A check that has begun keeps its sums where a step puts its own.
-  void require_whole_check() const;
+  /// No scaler is in the middle of what only its own step would finish.
+  void require_no_scaler_at_work(const StepScalars &scalars) const;
   /// Device arrays for `groups` groups, filled from options_ and device_lrs_.
   void upload_groups();
   static void validate_steps(int64_t applied, int64_t skipped);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -32,6 +33,10 @@ struct Iteration {
 
   /// check_range has looked at some tensors and not at all.
   [[nodiscard]] bool is_checked_in_part() const { return stage == Stage::kReady && covered > 0 && !lost; }
+  /// A clip is folded into the scaler's step.
+  [[nodiscard]] bool is_clip_pending() const {
+    return (rule.max_norm >= 0.0 && !norm_applied) || (std::isfinite(rule.value) && !value_applied);
+  }
 };
 
 class Optimizer;

@@ -597,12 +597,16 @@ GSC_API gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_lis
 GSC_API gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
                                                gsc_stream stream);
 
-/** Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if check_range has covered a part of the gradients. */
+/**
+ * Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked the gradients, or a part of
+ * them, and not unscaled them, or if a clip is pending that only gsc_scaler_step applies.
+ */
 GSC_API gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream);
 /**
  * Steps with device scalars of your own, for frameworks that keep the scaler's state themselves: gradients are
  * multiplied by *inv_scale (NULL: 1); if *found_inf is not 0 (NULL: 0), the step is skipped. An inverse scale that is
  * negative, inf or NaN is treated as such a learning rate (gsc_optimizer_set_device_lr), unless the step is skipped.
+ * Errors: as gsc_optimizer_step, but with an inverse scale gradients that were checked are taken.
  */
 GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
                                              gsc_stream stream);

@@ -401,7 +401,32 @@ TEST_F(Stages, StepWithoutAScalerAmidACheck) {
   ASSERT_GSC_OK(gsc_scaler_check_range(scaler(), grads(), 0, 1, nullptr));
   EXPECT_GSC_ERROR(gsc_optimizer_step(trainer_.get(), nullptr), GSC_ERROR_BAD_STATE, "optimizer", "1 of 3 tensors");
   ASSERT_GSC_OK(gsc_scaler_check_range(scaler(), grads(), 1, 2, nullptr));
+  ASSERT_GSC_OK(unscale());
   EXPECT_GSC_OK(gsc_optimizer_step(trainer_.get(), nullptr));
+}
+
+/// It would take scaled gradients for gradients.
+TEST_F(Stages, StepWithoutAScalerAfterACheck) {
+  ASSERT_GSC_OK(check());
+  expect_bad_state([&] { return gsc_optimizer_step(trainer_.get(), nullptr); }, "checked and not unscaled");
+  const float inv_scale = 1.0F / kScale;
+  EXPECT_GSC_OK(gsc_optimizer_step_scaled(trainer_.get(), &inv_scale, nullptr, nullptr));
+  int32_t apply = 0;
+  ASSERT_GSC_OK(gsc_scaler_should_step_sync(scaler(), grads(), &apply, nullptr));
+  EXPECT_GSC_OK(gsc_optimizer_step(trainer_.get(), nullptr));  // what is left to do is the caller's
+}
+
+/// It would leave the clip out.
+TEST_F(Stages, StepWithoutAScalerBeforeAPendingClip) {
+  const float inv_scale = 1.0F / kScale;
+  for (const bool by_norm : {true, false}) {
+    ASSERT_GSC_OK(by_norm ? clip_norm(1.0) : clip_value(1.0));
+    expect_bad_state([&] { return gsc_optimizer_step(trainer_.get(), nullptr); }, "pending clip");
+    expect_bad_state([&] { return gsc_optimizer_step_scaled(trainer_.get(), &inv_scale, nullptr, nullptr); },
+                     "pending clip");
+    ASSERT_GSC_OK(step());
+    ASSERT_GSC_OK(update());
+  }
 }
 
 /// Which fp64 gradients overflow depends on who will use them.

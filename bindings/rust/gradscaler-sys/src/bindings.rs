@@ -839,8 +839,9 @@ pub struct gsc_api {
         out_apply: *mut i32,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if check_range has covered
-    /// a part of the gradients.
+    /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked
+    /// the gradients, or a part of them, and not unscaled them, or if a clip is pending that only
+    /// gsc_scaler_step applies.
     pub optimizer_step: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
@@ -848,7 +849,8 @@ pub struct gsc_api {
     /// Steps with device scalars of your own, for frameworks that keep the scaler's state
     /// themselves: gradients are multiplied by \*inv_scale (NULL: 1); if \*found_inf is not 0
     /// (NULL: 0), the step is skipped. An inverse scale that is negative, inf or NaN is treated as
-    /// such a learning rate (gsc_optimizer_set_device_lr), unless the step is skipped.
+    /// such a learning rate (gsc_optimizer_set_device_lr), unless the step is skipped. Errors: as
+    /// gsc_optimizer_step, but with an inverse scale gradients that were checked are taken.
     pub optimizer_step_scaled: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         inv_scale: *const f32,
@@ -1436,13 +1438,15 @@ extern "C" {
         out_apply: *mut i32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if check_range has covered
-    /// a part of the gradients.
+    /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked
+    /// the gradients, or a part of them, and not unscaled them, or if a clip is pending that only
+    /// gsc_scaler_step applies.
     pub fn gsc_optimizer_step(optimizer: *mut gsc_optimizer, stream: gsc_stream) -> gsc_status;
     /// Steps with device scalars of your own, for frameworks that keep the scaler's state
     /// themselves: gradients are multiplied by \*inv_scale (NULL: 1); if \*found_inf is not 0
     /// (NULL: 0), the step is skipped. An inverse scale that is negative, inf or NaN is treated as
-    /// such a learning rate (gsc_optimizer_set_device_lr), unless the step is skipped.
+    /// such a learning rate (gsc_optimizer_set_device_lr), unless the step is skipped. Errors: as
+    /// gsc_optimizer_step, but with an inverse scale gradients that were checked are taken.
     pub fn gsc_optimizer_step_scaled(
         optimizer: *mut gsc_optimizer,
         inv_scale: *const f32,
