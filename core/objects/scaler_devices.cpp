@@ -36,7 +36,7 @@ void Scaler::send_state(TensorList &grads, gsc_stream stream) {
   changed_.hold_back(there, stream);
   there.copy_from(away.state.as<PolicyState>(), context_->backend(), &record()->state, sizeof(PolicyState), stream);
   away.used.record(stream);
-  away.scaler = id_;
+  away.scaler = id_;  // whose state it is now
 }
 
 void Scaler::leave(TensorList &grads, gsc_stream stream) const {
