@@ -97,7 +97,7 @@ void model_tail(benchmark::State &state, int threads, const Shapes &shapes, cons
   measure(state, {contender("tail", bytes, [&] { fused_tail(scaler, many, norm); }),
                   contender("flat", bytes, [&] { fused_tail(scaler, flat, norm); }),
                   contender("separate", 0.0, [&] { separate_tail(scaler, many, norm); }),
-                  copy_reference({threads, elements * traffic.stored})});
+                  copy_reference({threads, elements * traffic.stored}, Over::own)});
 }
 
 void skipped(benchmark::State &state, int threads, const Shapes &shapes, const Layout &layout) {

@@ -35,7 +35,7 @@ void step(benchmark::State &state, const Point &point, const Recipe &recipe, con
   auto lists = training.lists_of(point.threads, {{elements}});
   const auto call = [&] { lists.optimizer.step(); };
   std::vector<Contender> contenders = {contender("step", static_cast<double>(elements * traffic.apply), call),
-                                       copy_reference(point)};
+                                       copy_reference(point, Over::own)};
   constexpr int64_t kSmallestLoop = 1 << 12;
   if (recipe.name == kAdamw.name && layout.param == DType::fp32 && point.bytes >= kSmallestLoop) {
     contenders.push_back(step_reference(point, size_of(layout.grad), layout.copy.has_value()));
@@ -54,7 +54,7 @@ void tail(benchmark::State &state, const Point &point, const Layout &layout) {
     scaler.step_and_update(lists.optimizer);
   };
   const auto bytes = static_cast<double>(elements * (traffic.check + traffic.apply));
-  measure(state, {contender("tail", bytes, call), copy_reference(point)});
+  measure(state, {contender("tail", bytes, call), copy_reference(point, Over::own)});
 }
 
 void add_step(const Recipe &recipe, const Layout &layout) {

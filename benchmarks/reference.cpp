@@ -174,15 +174,17 @@ void read_part(const char *data, int64_t bytes, ReadForm form) {
 bool can_store_past_caches() { return __builtin_cpu_supports("avx") != 0; }
 
 /// Writes `bytes` with `Writes` vectors for every `Reads` vectors read, in `streams` equal parts side by side: past the
-/// caches, or to what was read in the same place.
+/// caches, or in place what was there, which the compiler must not see.
 template <int Reads, int Writes, bool InPlace>
 [[gnu::target("avx")]] void read_and_write(char *to, const char *from, int64_t bytes, int streams) {
+  __m256 none = _mm256_setzero_ps();
+  benchmark::DoNotOptimize(none);
   const int64_t part = bytes / streams / kStepBytes * kStepBytes;
   for (int64_t i = 0; i < part; i += kStepBytes) {
     for (int s = 0; s < streams; ++s) {
       const int64_t begin = s * part + i;
       for (int64_t k = begin; k < begin + kStepBytes; k += 32 * Writes) {
-        __m256 value = _mm256_set1_ps(1.0F);
+        __m256 value = none;
         for (int r = 0; r < Reads; ++r) {
           value = _mm256_xor_ps(value,
                                 _mm256_loadu_ps(reinterpret_cast<const float *>(from + k / Writes * Reads + 32 * r)));
@@ -190,7 +192,7 @@ template <int Reads, int Writes, bool InPlace>
         for (int w = 0; w < Writes; ++w) {
           auto *out = reinterpret_cast<float *>(to + k + 32 * w);
           if (InPlace) {
-            _mm256_store_ps(out, _mm256_xor_ps(value, _mm256_load_ps(out)));
+            _mm256_store_ps(out, _mm256_xor_ps(_mm256_and_ps(value, none), _mm256_load_ps(out)));
           } else {
             _mm256_stream_ps(out, value);
           }
@@ -246,8 +248,7 @@ Contender in_parts(const char *name, double counted, int64_t bytes, int threads,
   return contender(name, counted, [task, threads] { crew(threads).run(*task); });
 }
 
-std::vector<Contender> read_forms(Pages pages, int64_t bytes, int threads) {
-  const char *data = reference_memory(pages);
+std::vector<Contender> read_forms(char *data, int64_t bytes, int threads) {
   std::vector<Contender> forms;
   for (const ReadForm &form : kReadForms) {
     forms.push_back(in_parts("read", static_cast<double>(bytes), bytes, threads,
@@ -259,10 +260,9 @@ std::vector<Contender> read_forms(Pages pages, int64_t bytes, int threads) {
 /// The C library's function; past the caches in one stream and in four.
 constexpr int kStoreStreams[] = {0, 1, 4};
 
-std::vector<Contender> copy_forms(Pages pages, int64_t bytes, int threads) {
+std::vector<Contender> copy_forms(char *from, int64_t bytes, int threads) {
   const int64_t half = bytes / 2;
-  const char *from = reference_memory(pages);
-  char *to = reference_memory(pages) + half + Workspace::kSkewBytes;
+  char *to = from + half + Workspace::kSkewBytes;
   std::vector<Contender> forms;
   for (const int streams : kStoreStreams) {
     if (streams > 0 && !can_store_past_caches()) continue;
@@ -277,8 +277,7 @@ std::vector<Contender> copy_forms(Pages pages, int64_t bytes, int threads) {
   return forms;
 }
 
-std::vector<Contender> fill_forms(Pages pages, int64_t bytes, int threads) {
-  char *to = reference_memory(pages);
+std::vector<Contender> fill_forms(char *to, int64_t bytes, int threads) {
   std::vector<Contender> forms;
   for (const int streams : kStoreStreams) {
     if (streams > 0 && !can_store_past_caches()) continue;
@@ -294,11 +293,10 @@ std::vector<Contender> fill_forms(Pages pages, int64_t bytes, int threads) {
 }
 
 template <int Reads, int Writes, bool InPlace>
-std::vector<Contender> loop_forms(Pages pages, int64_t bytes, int threads) {
+std::vector<Contender> loop_forms(char *from, int64_t bytes, int threads) {
   const int64_t written = bytes / (Reads + Writes) * Writes / kStepBytes * kStepBytes;
   const int64_t read = written / Writes * Reads;
-  char *to = reference_memory(pages);
-  const char *from = to + written + Workspace::kSkewBytes;
+  char *to = Reads > 0 ? from + read + Workspace::kSkewBytes : from;
   const auto counted = static_cast<double>(read + (InPlace ? 2 : 1) * written);
   std::vector<Contender> forms;
   for (const int streams : {1, 4}) {
@@ -310,10 +308,9 @@ std::vector<Contender> loop_forms(Pages pages, int64_t bytes, int threads) {
 }
 
 template <int GradSize, bool Copy>
-std::vector<Contender> step_forms(Pages pages, int64_t bytes, int threads) {
+std::vector<Contender> step_forms(char *next, int64_t bytes, int threads) {
   constexpr int kStored = 3 * 4 + GradSize + (Copy ? 2 : 0);
   const int64_t elements = bytes / kStored / kStepBytes * kStepBytes;
-  char *next = reference_memory(pages);
   const auto take = [&](int64_t array_bytes) {
     char *array = next;
     next += array_bytes + Workspace::kSkewBytes;
@@ -332,18 +329,19 @@ std::vector<Contender> step_forms(Pages pages, int64_t bytes, int threads) {
   return forms;
 }
 
-using Forms = std::vector<Contender> (*)(Pages pages, int64_t bytes, int threads);
+using Forms = std::vector<Contender> (*)(char *memory, int64_t bytes, int threads);
 
 /// The fastest for this point; found once.
-Contender fastest(const Point &point, Forms forms) {
-  static std::map<std::tuple<Forms, Pages, int64_t, int>, Contender> known;
+Contender fastest(const Point &point, Forms forms, Over over) {
+  static std::map<std::tuple<Forms, Over, Pages, int64_t, int>, Contender> known;
   const int64_t bytes = std::min(point.bytes, kReferenceBytes);
-  const auto key = std::tuple(forms, point.pages, bytes, point.threads);
+  const auto key = std::tuple(forms, over, point.pages, bytes, point.threads);
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
-  std::vector<Contender> candidates = forms(point.pages, bytes, 1);
+  char *memory = over == Over::own ? reference_memory(point.pages) : Workspace::shared_start(point.pages);
+  std::vector<Contender> candidates = forms(memory, bytes, 1);
   if (point.threads > 1) {
-    for (Contender &c : forms(point.pages, bytes, point.threads)) candidates.push_back(std::move(c));
+    for (Contender &c : forms(memory, bytes, point.threads)) candidates.push_back(std::move(c));
   }
   std::size_t best = 0;
   double least = best_seconds(candidates[0]);
@@ -359,7 +357,7 @@ Contender fastest(const Point &point, Forms forms) {
 
 }  // namespace
 
-Contender copy_reference(const Point &point) { return fastest(point, copy_forms); }
+Contender copy_reference(const Point &point, Over memory) { return fastest(point, copy_forms, memory); }
 Contender loop_reference(const Point &point, int64_t src_size, int64_t dst_size, bool in_place) {
   const auto forms = [&]() -> Forms {
     if (!can_store_past_caches() || (src_size == dst_size && !in_place)) return copy_forms;
@@ -368,15 +366,17 @@ Contender loop_reference(const Point &point, int64_t src_size, int64_t dst_size,
     if (src_size < dst_size) return in_place ? loop_forms<1, 2, true> : loop_forms<1, 2, false>;
     return loop_forms<1, 1, true>;
   };
-  Contender found = fastest(point, forms());
+  Contender found = fastest(point, forms(), Over::arrays);
   found.name = "loop";
   return found;
 }
 Contender step_reference(const Point &point, int64_t grad_size, bool copy) {
-  return fastest(point, grad_size == 4 ? (copy ? step_forms<4, true> : step_forms<4, false>)
-                                       : (copy ? step_forms<2, true> : step_forms<2, false>));
+  return fastest(point,
+                 grad_size == 4 ? (copy ? step_forms<4, true> : step_forms<4, false>)
+                                : (copy ? step_forms<2, true> : step_forms<2, false>),
+                 Over::own);
 }
-Contender fill_reference(const Point &point) { return fastest(point, fill_forms); }
-Contender read_reference(const Point &point) { return fastest(point, read_forms); }
+Contender fill_reference(const Point &point) { return fastest(point, fill_forms, Over::arrays); }
+Contender read_reference(const Point &point) { return fastest(point, read_forms, Over::arrays); }
 
 }  // namespace bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library is held against: the fastest plain copy, read and fill that this file knows, over memory of their own,
-// of as many bytes as the subject touches, with as many threads and in the same kind of pages. Each is offered in several
+// What the library is held against: the fastest plain copy, read and fill that this file knows, of as many bytes as the
+// subject touches, with as many threads and in the same kind of pages. Each is offered in several
 // forms (one thread or all of them; one stream or four; the C library's function, with prefetching, or past the caches),
 // and the one that is fastest at that size is taken.
 #pragma once
@@ -12,14 +12,21 @@ namespace bench {
 /// Bytes of the largest reference; beyond the caches a larger one would tell nothing new.
 constexpr int64_t kReferenceBytes = int64_t{1} << 28;
 
+/// Where a reference runs.
+enum class Over {
+  arrays,  ///< those of the subject at the start of the shared workspace: where memory lies decides up to a third of its
+           ///< speed. What a subject of one or two arrays reads stays noise; the rest may be overwritten.
+  own,     ///< memory of its own, for subjects whose arrays must keep their values
+};
+
 /// A copy between two halves of point.bytes; counts a read and a write.
-Contender copy_reference(const Point &point);
+Contender copy_reference(const Point &point, Over memory = Over::arrays);
 /// A bare loop with the reads and writes of an element-wise operation from elements of src_size bytes to dst_size; in
-/// place: the destination is read too, and src_size 0 stands for no other source. Counts them all. A copy is its measure
-/// only where as much is read as written.
+/// place: the destination is read too and stays what it is, and src_size 0 stands for no other source. Counts them all.
+/// A copy is its measure only where as much is read as written.
 Contender loop_reference(const Point &point, int64_t src_size, int64_t dst_size, bool in_place);
 /// A bare loop with the reads and writes of a step of AdamW over fp32 parameters: gradients of grad_size bytes, and a
-/// 16-bit model copy if `copy`.
+/// 16-bit model copy if `copy`. In memory of its own.
 Contender step_reference(const Point &point, int64_t grad_size, bool copy);
 /// Fills point.bytes with zeros.
 Contender fill_reference(const Point &point);

@@ -68,10 +68,15 @@ gradscaler::Context &context(int threads) {
   return contexts.emplace(threads, gradscaler::Context({.num_threads = threads})).first->second;
 }
 
-Workspace Workspace::shared(int64_t bytes, Pages pages) {
+char *Workspace::shared_start(Pages pages) {
   static std::map<Pages, char *> bases;
   char *&base = bases[pages];
   if (base == nullptr) base = map_memory(kSharedBytes, pages);
+  return base;
+}
+
+Workspace Workspace::shared(int64_t bytes, Pages pages) {
+  char *base = shared_start(pages);
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (bytes > kSharedBytes || 2 * bytes > memory) throw std::runtime_error("left out: too little memory");
   return {base, kSharedBytes};

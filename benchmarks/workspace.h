@@ -33,6 +33,8 @@ class Workspace {
   /// Takes the shared mapping of these pages from its start; only one such workspace is in use at a time. Throws if the
   /// machine does not have twice as much memory.
   static Workspace shared(int64_t bytes, Pages pages = Pages::usual);
+  /// Where the shared mapping begins.
+  static char *shared_start(Pages pages);
   /// A mapping of its own.
   explicit Workspace(int64_t bytes, Pages pages = Pages::usual);
   Workspace(const Workspace &) = delete;
