@@ -146,7 +146,8 @@ def _loss_and_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
     # What jax.numpy would stack, or take for a default.
     single = loss is not None and not isinstance(loss, (tuple, list, dict))
     if not single or not jnp.issubdtype(jnp.result_type(loss), jnp.floating):
-        what = f"of dtype {loss.dtype}" if hasattr(loss, "dtype") else f"that is {type(loss).__name__}"
+        dtype = getattr(loss, "dtype", None)
+        what = f"that is {type(loss).__name__}" if dtype is None else f"of dtype {dtype}"
         raise TypeError(f"function returned a loss {what}; it must be a floating-point number"
                         + ("" if has_aux else ", with has_aux=True also (loss, aux)"))
     return jnp.asarray(loss), aux
