@@ -103,7 +103,10 @@ namespace Gradscaler
       deviceLrs[group] = lr;
     }
 
-    /// <summary>Applies a step without a scaler: no check, no unscaling.</summary>
+    /// <summary>
+    /// Applies a step without a scaler: no check, no unscaling. Throws BadStateException if a scaler has checked the
+    /// gradients and not unscaled them, or a clip is pending.
+    /// </summary>
     public void Step(IntPtr stream = default(IntPtr))
     {
       Handle.Step(stream);

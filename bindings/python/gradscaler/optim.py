@@ -226,7 +226,11 @@ class Optimizer(Closeable):
         return int(self._handle.steps_skipped(self.stream))
 
     def step(self) -> None:
-        """Applies a step without a scaler: no check, no unscaling. InvalidArgumentError for a missing gradient."""
+        """Applies a step without a scaler: no check, no unscaling.
+
+        InvalidArgumentError for a missing gradient; BadStateError if a scaler has checked the gradients and not unscaled
+        them, or a clip is pending.
+        """
         self._gradients()
         self._parameters()
         self._handle.step(self.stream)

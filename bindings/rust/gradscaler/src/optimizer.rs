@@ -179,7 +179,8 @@ impl<'a> Optimizer<'a> {
         }
     }
 
-    /// Steps without a scaler: no check, no unscaling.
+    /// Steps without a scaler: no check, no unscaling. Errors: `BadState` if a scaler has checked the gradients and not
+    /// unscaled them, or a clip is pending.
     pub fn step(&mut self) -> Result<()> {
         let call = self.api().optimizer_step;
         self.check(unsafe { call(self.as_ptr(), self.stream()) })

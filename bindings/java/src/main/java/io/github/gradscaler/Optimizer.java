@@ -184,6 +184,8 @@ public final class Optimizer implements AutoCloseable {
 
   /**
    * Applies a step without a scaler: no check, no unscaling.
+   *
+   * @throws BadStateException if a scaler has checked the gradients and not unscaled them, or a clip is pending
    */
   public void step() {
     step(0);
@@ -193,6 +195,7 @@ public final class Optimizer implements AutoCloseable {
    * Applies a step without a scaler: no check, no unscaling.
    *
    * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @throws BadStateException if a scaler has checked the gradients and not unscaled them, or a clip is pending
    */
   public void step(long stream) {
     handle().step(stream);
