@@ -228,8 +228,8 @@ class Optimizer(Closeable):
     def step(self) -> None:
         """Applies a step without a scaler: no check, no unscaling.
 
-        InvalidArgumentError for a missing gradient; BadStateError if a scaler has checked the gradients and not unscaled
-        them, or a clip is pending.
+        InvalidArgumentError for a missing gradient; BadStateError if a scaler has checked the gradients and not
+        unscaled them, or a clip is pending.
         """
         self._gradients()
         self._parameters()
