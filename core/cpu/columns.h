@@ -14,13 +14,26 @@ namespace gsc::cpu {
 namespace {
 
 #if defined(__AVX512F__)
+/// Of groups 0..3 and 4..7 of eight columns each: the elements that `low` picks, then those that `high` picks.
+struct Picked {
+  __m512 ab_low, cd_low, ab_high, cd_high;
+};
+GSC_HD Picked pick_from_eight(const float *columns, __m512i low, __m512i high) {
+  const __m512 a = _mm512_loadu_ps(columns);
+  const __m512 b = _mm512_loadu_ps(columns + 16);
+  const __m512 c = _mm512_loadu_ps(columns + 32);
+  const __m512 d = _mm512_loadu_ps(columns + 48);
+  return {_mm512_permutex2var_ps(a, low, b), _mm512_permutex2var_ps(c, low, d), _mm512_permutex2var_ps(a, high, b),
+          _mm512_permutex2var_ps(c, high, d)};
+}
+
 /// Sums of eight groups of four or eight columns, each left to right: transposed, so that lanes are groups. Intrinsics,
 /// because GCC 12 emits three times as many instructions otherwise, and lists of tiny tensors consist of these.
 template <int Width>
 GSC_HD __m512d sum_eight_groups(const float *columns) {
-  const __m512 a = _mm512_loadu_ps(columns);
-  const __m512 b = _mm512_loadu_ps(columns + 16);
   if constexpr (Width == 4) {
+    const __m512 a = _mm512_loadu_ps(columns);
+    const __m512 b = _mm512_loadu_ps(columns + 16);
     const __m512i low = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
     const __m512i high = _mm512_setr_epi32(2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 15, 19, 23, 27, 31);
     const __m512 c01 = _mm512_permutex2var_ps(a, low, b);
@@ -32,12 +45,7 @@ GSC_HD __m512d sum_eight_groups(const float *columns) {
     const __m512i high = _mm512_setr_epi32(4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31);
     const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
     const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    const __m512 c = _mm512_loadu_ps(columns + 32);
-    const __m512 d = _mm512_loadu_ps(columns + 48);
-    const __m512 ab0 = _mm512_permutex2var_ps(a, low, b);
-    const __m512 cd0 = _mm512_permutex2var_ps(c, low, d);
-    const __m512 ab4 = _mm512_permutex2var_ps(a, high, b);
-    const __m512 cd4 = _mm512_permutex2var_ps(c, high, d);
+    const auto [ab0, cd0, ab4, cd4] = pick_from_eight(columns, low, high);
     const __m512 c01 = _mm512_permutex2var_ps(ab0, first, cd0);
     const __m512 c23 = _mm512_permutex2var_ps(ab0, second, cd0);
     const __m512 c45 = _mm512_permutex2var_ps(ab4, first, cd4);
@@ -83,9 +91,9 @@ GSC_HD __m512d shifted_half(__m512 pairs, bool upper) {
 /// sum_eight_groups times 2^-896, for finite columns of 0 and above.
 template <int Width>
 GSC_HD __m512d sum_eight_groups_shifted(const float *columns) {
-  const __m512 a = _mm512_loadu_ps(columns);
-  const __m512 b = _mm512_loadu_ps(columns + 16);
   if constexpr (Width == 4) {
+    const __m512 a = _mm512_loadu_ps(columns);
+    const __m512 b = _mm512_loadu_ps(columns + 16);
     // Column k of the eight groups, each in the upper half of a lane.
     const __m512i first = _mm512_setr_epi32(0, 0, 0, 4, 0, 8, 0, 12, 0, 16, 0, 20, 0, 24, 0, 28);
     const auto column = [&](int k) {
@@ -97,12 +105,7 @@ GSC_HD __m512d sum_eight_groups_shifted(const float *columns) {
     // Pairs of columns of four groups, then of eight.
     const __m512i low = _mm512_setr_epi32(0, 1, 8, 9, 16, 17, 24, 25, 2, 3, 10, 11, 18, 19, 26, 27);
     const __m512i high = _mm512_setr_epi32(4, 5, 12, 13, 20, 21, 28, 29, 6, 7, 14, 15, 22, 23, 30, 31);
-    const __m512 c = _mm512_loadu_ps(columns + 32);
-    const __m512 d = _mm512_loadu_ps(columns + 48);
-    const __m512 ab0 = _mm512_permutex2var_ps(a, low, b);
-    const __m512 cd0 = _mm512_permutex2var_ps(c, low, d);
-    const __m512 ab4 = _mm512_permutex2var_ps(a, high, b);
-    const __m512 cd4 = _mm512_permutex2var_ps(c, high, d);
+    const auto [ab0, cd0, ab4, cd4] = pick_from_eight(columns, low, high);
     const __m512 c01 = _mm512_maskz_shuffle_f32x4(kAllLanes, ab0, cd0, 0x44);
     const __m512 c23 = _mm512_maskz_shuffle_f32x4(kAllLanes, ab0, cd0, 0xee);
     const __m512 c45 = _mm512_maskz_shuffle_f32x4(kAllLanes, ab4, cd4, 0x44);
