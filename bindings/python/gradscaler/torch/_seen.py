@@ -67,7 +67,8 @@ class Seen:
             found: bytes | None = native.torch_same(exchange, lists, self.tensors, *self._params, self._grads,
                                                     torch.Tensor, torch.nn.Parameter)
             # DLPack does not tell that a view is negated.
-            return None if any(p.grad is not None and p.grad.is_neg() for params in lists for p in params) else found
+            now = (p.grad for params in lists for p in params)
+            return None if any(grad is not None and grad.is_neg() for grad in now) else found
         params = [p for found in lists for p in found]
         if len(params) != len(self.tensors) or not all(map(operator.is_, self.tensors, params)):
             return None
