@@ -45,6 +45,7 @@ struct Away {
     std::swap(state, other.state);
     std::swap(landing, other.landing);
     std::swap(used, other.used);
+    std::swap(read, other.read);
     std::swap(scaler, other.scaler);
     return *this;
   }
@@ -54,6 +55,7 @@ struct Away {
   DeviceMemory state;    ///< PolicyState, on the list's device
   DeviceMemory landing;  ///< ListRecord, on the scaler's
   DeviceEvent used;      ///< the list's work of this scaler
+  DeviceEvent read;      ///< the scaler's of the list's record, which the next check writes
   uint64_t scaler = 0;   ///< id of the last scaler that took the list, whose state it is if the list was away
 };
 

@@ -268,6 +268,7 @@ void Scaler::update(gsc_stream stream) {
   wait_for_lists(stream);
   context_->backend().record(
       RecordJob::update(record(), list_records_.data(), static_cast<int64_t>(list_records_.size())), stream);
+  for (const Ref<TensorList> &list : lists_) release_record(*list, stream);
   finish_update(stream);
 }
 

@@ -99,8 +99,11 @@ class Scaler final : public Object {
   void leave(TensorList &grads, gsc_stream stream) const;
   /// The state that work on the list's device reads.
   [[nodiscard]] const PolicyState *state_on(const TensorList &grads) const;
-  /// The list's record on the scaler's device; `stream` is one of that device.
+  /// The list's record on the scaler's device, until release_record; `stream` is one of that device.
   [[nodiscard]] const ListRecord *record_here(const TensorList &grads, gsc_stream stream) const;
+  void release_record(const TensorList &grads, gsc_stream stream) const;
+  /// Before the list's record changes: another scaler may have been the last to read it.
+  static void wait_for_readers(const TensorList &grads, gsc_stream stream);
   /// A list leaves the iteration without an update.
   void remember_stray(TensorList &grads);
   /// Before and after the scaler's state changes.

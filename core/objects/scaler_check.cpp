@@ -49,6 +49,7 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   job.finish = covered == plan.size();
   job.conclude = reducer_.all_reduce == nullptr;
   job.rule = it.rule;
+  wait_for_readers(grads, stream);
   grads.context()->backend().check(job, stream);
   it.fp64_limit = job.begin ? fp64_limit : std::max(it.fp64_limit, fp64_limit);
   it.covered = covered;

@@ -31,6 +31,7 @@ void Scaler::send_state(TensorList &grads, gsc_stream stream) {
     made.state = DeviceMemory(there, sizeof(PolicyState));
     made.landing = DeviceMemory(context_->backend(), sizeof(ListRecord));
     made.used = DeviceEvent(there);
+    made.read = DeviceEvent(context_->backend());
     away = std::move(made);
   }
   changed_.hold_back(there, stream);
@@ -57,6 +58,14 @@ const ListRecord *Scaler::record_here(const TensorList &grads, gsc_stream stream
   grads.away.used.hold_back(here, stream);
   here.copy_from(landing, grads.context()->backend(), grads.record(), sizeof(ListRecord), stream);
   return landing;
+}
+
+void Scaler::release_record(const TensorList &grads, gsc_stream stream) const {
+  if (is_away(grads)) grads.away.read.record(stream);
+}
+
+void Scaler::wait_for_readers(const TensorList &grads, gsc_stream stream) {
+  if (grads.away.home) grads.away.read.hold_back(grads.context()->backend(), stream);
 }
 
 void Scaler::remember_stray(TensorList &grads) {

@@ -61,6 +61,7 @@ void Scaler::read_report_async(const TensorList *grads, gsc_report *out, gsc_str
   require_checked(grads);
   const ListRecord *list = grads != nullptr ? record_here(*grads, stream) : nullptr;
   context_->backend().record(RecordJob::report(record(), list, out), stream);
+  if (grads != nullptr) release_record(*grads, stream);
 }
 
 int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_stream stream) {

@@ -100,6 +100,45 @@ TEST_P(TwoDevices, AReportWaitsForItsList) {
   expect_same_report(report, report_of(host_, parts_[1].host_grads.get()));
 }
 
+/// The next check of a list waits until the one before has been read: by a report that nobody has waited for ...
+TEST_P(TwoDevices, ACheckWaitsForAReportOfTheOneBefore) {
+  unscale(host_, parts_[1].host_grads, nullptr);
+  const gsc_report before = report_of(host_, parts_[1].host_grads.get());
+  ASSERT_GSC_OK(gsc_scaler_discard(host_.get(), nullptr));
+  unscale(host_, parts_[1].host_grads, nullptr);
+  auto *report = static_cast<gsc_report *>(emulation::allocate_pinned(sizeof(gsc_report)));
+  *report = {};
+  report->struct_size = sizeof *report;
+  {
+    const LazyStream home(0), away(1);
+    unscale(device_, parts_[1].grads, away.get());
+    ASSERT_GSC_OK(gsc_scaler_read_report_async(device_.get(), parts_[1].grads.get(), report, home.get()));
+    ASSERT_GSC_OK(gsc_scaler_discard(device_.get(), nullptr));
+    unscale(device_, parts_[1].grads, away.get());
+    wait(home, away);
+  }
+  expect_same_report(*report, before);
+  expect_same();
+}
+
+/// ... and by the update of the scaler that had the list.
+TEST_P(TwoDevices, ACheckWaitsForTheUpdateOfAnotherScaler) {
+  const Scaler host_next = make_scaler(parts_[1].cpu, 4.0f);
+  const Scaler device_next = make_scaler(parts_[1].cuda, 4.0f);
+  unscale(host_, parts_[1].host_grads, nullptr);
+  ASSERT_GSC_OK(gsc_scaler_update(host_.get(), nullptr));
+  unscale(host_next, parts_[1].host_grads, nullptr);
+  {
+    const LazyStream home(0), away(1);
+    unscale(device_, parts_[1].grads, away.get());
+    ASSERT_GSC_OK(gsc_scaler_update(device_.get(), home.get()));
+    unscale(device_next, parts_[1].grads, away.get());
+    wait(home, away);
+  }
+  expect_same_report(report_of(device_), report_of(host_));
+  expect_same();
+}
+
 /// What a discarded list has enqueued still reads the scale of its time.
 TEST_P(TwoDevices, ANewScaleWaitsForADiscardedList) {
   unscale(host_, parts_[1].host_grads, nullptr);
