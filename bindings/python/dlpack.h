@@ -35,7 +35,7 @@ typedef struct DlManagedVersioned {
   DlTensor tensor;
 } DlManagedVersioned;
 
-enum { kDlReadOnly = 1 };
+enum { kDlReadOnly = 1, kDlIsCopied = 2 };
 
 /* Functions not called here are void pointers of the same size. */
 typedef struct DlExchange {

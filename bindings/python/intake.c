@@ -215,6 +215,10 @@ PyObject *gsc_dlpack_view(PyObject *capsule) {
       PyErr_Format(PyExc_BufferError, "the array speaks DLPack %u, which this version does not know", managed->major);
       return NULL;
     }
+    if (managed->flags & kDlIsCopied) {
+      PyErr_SetString(PyExc_BufferError, "what it gives out is a copy of itself");
+      return NULL;
+    }
     holder = PyCapsule_New(managed, kDlVersionedHolder, release_dlpack_versioned);
     if (!holder) return NULL;
     PyCapsule_SetName(capsule, "used_dltensor_versioned");

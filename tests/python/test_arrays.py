@@ -34,10 +34,10 @@ class Cuda:
 
 
 class Capsule:
-    """An array that has DLPack alone, old or new."""
+    """An array that has DLPack alone, old or new, or that gives out a copy of itself."""
 
-    def __init__(self, values, versioned, device=(1, 0)):
-        self.values, self.versioned, self.device = values, versioned, device
+    def __init__(self, values, versioned, device=(1, 0), **more):
+        self.values, self.versioned, self.device, self.more = values, versioned, device, more
 
     def __dlpack_device__(self):
         return self.device
@@ -45,7 +45,7 @@ class Capsule:
     def __dlpack__(self, **arguments):
         if not self.versioned and "max_version" in arguments:
             raise TypeError("unexpected keyword argument 'max_version'")
-        return self.values.__dlpack__(**arguments)
+        return self.values.__dlpack__(**arguments, **self.more)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -216,6 +216,7 @@ REFUSED = [
     (lambda: 3.0, TypeError, "is float; it must"),
     (lambda: None, TypeError, "is NoneType; it must"),
     (lambda: Capsule(np.ones(3), True, device=(4, 0)), ValueError, "device of DLPack type 4"),
+    (lambda: Capsule(np.ones(3), True, copy=True), ValueError, "cannot be looked into: .* a copy of itself"),
     (lambda: (-1, 3, "fp32"), TypeError, "pointer, count, dtype"),
     (lambda: (64, 3, "fp8"), TypeError, "dtype is 'fp8'"),
     (lambda: (64, 3, "fp32", "tpu"), ValueError, "device is 'tpu'"),
@@ -335,10 +336,11 @@ def test_what_pandas_has_is_refused_by_its_type(kind):
 
 
 @pytest.mark.parametrize(("dtype", "called"), [("complex64", "complex64"), ("O", "object"), (">f4", ">f4"),
-                                               ("int64", "int64")])
+                                               ("int64", "int64"), ("M8[s]", r"datetime64\[s\]"),
+                                               ("float8_e4m3fn", "float8_e4m3fn")])
 def test_dtypes_are_called_what_numpy_calls_them(dtype, called):
     with pytest.raises(TypeError, match=rf"grads\[0\] has dtype {called}; it must be one of float16.*float64$"):
-        gs.SGD([np.ones(3, np.float32)], [np.zeros(3, dtype)])
+        gs.SGD([np.ones(3, np.float32)], [np.zeros(3, getattr(library("ml_dtypes"), dtype, dtype))])
     with pytest.raises(TypeError, match="if these are bits of bfloat16, pass dtype='bfloat16', for an optimizer to a"):
         gs.SGD([np.ones(3, np.float32)], [np.zeros(3, np.uint16)])
 

@@ -36,6 +36,9 @@ SCALER = [
     (dict(growth_factor=10**400), BAD, "growth_factor is too large"),
     (dict(min_scale=1e39), BAD, "min_scale is 1e.39"), (dict(max_scale=-1e39), BAD, "max_scale is -1e.39"),
     (dict(recovery_threshold=1e300), BAD, "recovery_threshold is 1e.300"),
+    (dict(enabled="no"), TypeError, "enabled is 'no'; it must be True or False"),
+    (dict(finite_guard=2), TypeError, "finite_guard is 2"), (dict(history_capacity=np.array([1, 2])), TypeError,
+                                                             "history_capacity is array"),
     (dict(minimum=1.0), TypeError, "minimum"), (dict(device="gpu"), ValueError, "device is 'gpu'"),
     (dict(device="cuda:x"), ValueError, "device"), (dict(device="cuda:99"), gs.UnavailableError, "."),
 ]
@@ -50,6 +53,9 @@ def test_scaler(arguments, error, message):
 OPTIMIZERS = [
     (gs.SGD, dict(lr=-1.0), BAD, "lr"), (gs.SGD, dict(lr=NAN), BAD, "lr"), (gs.SGD, dict(lr="1"), TypeError, "lr"),
     (gs.SGD, dict(lr=10**400), BAD, "lr is too large"),
+    (gs.SGD, dict(maximize="False"), TypeError, "maximize is 'False'; it must be True or False"),
+    (gs.SGD, dict(zero_grads=np.array([True, False])), TypeError, "zero_grads is array"),
+    (gs.SGD, dict(write_grads=None), TypeError, "write_grads is None"),
     (gs.Adam, dict(betas=(0.9, 10**400)), BAD, r"betas\[1\] is too large"),
     (gs.SGD, dict(momentum=-0.1), BAD, "momentum"), (gs.SGD, dict(nesterov=True), BAD, "(?i)nesterov"),
     (gs.Adam, dict(betas=(1.0, 0.9)), BAD, r"betas\[0\]"), (gs.Adam, dict(betas=(0.9, -0.1)), BAD, r"betas\[1\]"),

@@ -190,6 +190,9 @@ def test_vmap_of_unscale_check_finds_for_each_element():
     axes = {"a": 0, "b": None}
     unscaled, found = jax.vmap(gj.unscale_check, in_axes=(axes, None))(grads, 0.5)
     assert found.tolist() == [0.0, 1.0] and unscaled["a"][0].tolist() == [0.5, 1.0]
+    for shape in ((3, 0), (0, 3)):
+        unscaled, found = jax.vmap(gj.unscale_check, in_axes=(0, None))(jnp.ones(shape), 0.5)
+        assert unscaled.shape == shape and found.tolist() == [0.0] * shape[0]
     unscaled, found = jax.vmap(gj.unscale_check, in_axes=(axes, 0))(grads, jnp.array([0.5, 0.25]))
     assert found.tolist() == [0.0, 1.0] and unscaled["b"][1].tolist() == [0.25] * 3
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -228,6 +229,22 @@ if child == 0:
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
+
+
+def test_arrays_of_a_list_that_is_closed_during_a_call_stay_until_it_returns():
+    values = np.ones(3, np.float32)
+    held, grads = weakref.ref(values), gs.TensorList([values])
+    del values
+    alive = []
+
+    def close(_):
+        grads.close()
+        alive.append(held() is not None)
+
+    scaler = gs.GradScaler()
+    scaler.set_reducer(close)
+    scaler.check(grads)
+    assert alive == [True] and held() is None
 
 
 @needs_proc

@@ -102,6 +102,14 @@ def test_param_groups():
     assert weights[1].tolist() == [-2.0] * 2 and biases["b"].tolist() == [-0.75] * 4
 
 
+def test_groups_cannot_be_added_where_nobody_would_see_them():
+    optimizer = gs.SGD([np.zeros(3, np.float32)], [np.ones(3, np.float32)])
+    with pytest.raises(AttributeError, match="append"):
+        optimizer.param_groups.append({"params": [np.zeros(2, np.float32)], "grads": [np.ones(2, np.float32)]})
+    with pytest.raises(TypeError, match="item assignment"):
+        optimizer.param_groups[0] = {**optimizer.param_groups[0], "lr": 0.5}
+
+
 def test_groups_of_adagrad_begin_at_their_own_value():
     full = lambda n, value: [np.full(n, value, np.float32)]  # noqa: E731
     optimizer = gs.Adagrad([{"params": full(3, 1), "grads": full(3, 0)},

@@ -79,6 +79,27 @@ def test_a_reducer_cannot_keep_the_values(pair):
         kept[0][0] = 1.0
 
 
+def test_views_of_the_values_that_a_reducer_keeps_are_of_a_copy(pair):
+    kept = []
+    scaler, optimizer, _, grads = world_of_two(pair, lambda values: kept.append(values[:]))
+    scaler.step_and_update(optimizer)
+    first = kept[0].tolist()
+    grads[0][:] *= 3.0
+    scaler.step_and_update(optimizer)
+    assert kept[0].tolist() == first != kept[1].tolist()
+
+
+def test_a_buffer_error_of_a_reducer_is_its_failure(pair):
+    def reduce(values):
+        values.cast("B").cast("d")
+        raise BufferError("no")
+
+    scaler, optimizer, params, _grads = world_of_two(pair, reduce)
+    with pytest.raises(gs.CallbackError) as caught:
+        scaler.step(optimizer)
+    assert isinstance(caught.value.__cause__, BufferError) and params[0][0] == 1.0
+
+
 def test_a_scaler_with_a_reducer_is_not_pickled(pair):
     import pickle
     scaler, _, _, _ = world_of_two(pair, lambda values: None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from operator import index
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -91,12 +92,20 @@ class Names:
 def integer(argument: str, value: object, low: int, high: int) -> int:
     """`value` as an int in [low, high]; anything else is an error that names the argument."""
     try:
-        number = value.__index__()  # type: ignore[attr-defined]
-    except AttributeError:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
         raise TypeError(f"{argument} is {value!r}; it must be an integer") from None
     if not low <= number <= high:
         raise ValueError(f"{argument} is {number}; it must be in [{low}, {high}]")
     return int(number)
+
+
+def flag(argument: str, value: object) -> bool:
+    """`value` as a bool; an error that names the argument for all but bools and 0 and 1, such as the word "False"."""
+    # NumPy's is called bool too, or bool_.
+    if type(value).__name__ in ("bool", "bool_") or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise TypeError(f"{argument} is {value!r}; it must be True or False")
 
 
 def real(argument: str, value: object, most: float = math.inf) -> float:

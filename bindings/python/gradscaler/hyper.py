@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ._native import native, real
+from ._native import flag, native, real
 
 #: Options that are flags. They are fixed when an optimizer is made.
 FLAGS = {"nesterov": native.OPTIMIZER_NESTEROV, "amsgrad": native.OPTIMIZER_AMSGRAD,
@@ -35,7 +35,7 @@ def write(options: Any, key: str, value: Any) -> None:
         options.beta1, options.beta2 = real("betas[0]", beta1), real("betas[1]", beta2)
     elif key in FLAGS:
         bit = FLAGS[key]
-        options.flags = options.flags | bit if value else options.flags & ~bit
+        options.flags = options.flags | bit if flag(key, value) else options.flags & ~bit
     else:
         setattr(options, key, real(key, value))
 

@@ -112,7 +112,10 @@ def _from_buffer(array: Any, argument: str, override: str | None) -> Tensor | No
     except (ValueError, BufferError):
         # NumPy cannot describe ml_dtypes' bfloat16 in a buffer, but it can show the bits.
         element = getattr(array, "dtype", None)
-        if getattr(element, "name", None) != "bfloat16" or not hasattr(array, "view"):
+        name = getattr(element, "name", None)
+        if name != "bfloat16" or not hasattr(array, "view"):
+            if name not in DTYPES and hasattr(array, "__array_interface__"):
+                raise TypeError(f"{argument} has dtype {name}; it must be one of {', '.join(DTYPES)}") from None
             return None
         if not getattr(element, "isnative", True):
             raise TypeError(f"{argument} has its bfloat16 in the other byte order; pass a copy in this machine's"

@@ -207,9 +207,9 @@ class Optimizer(Closeable):
             mark_written(found._keep)
 
     @property
-    def param_groups(self) -> list[ParamGroup]:
-        """The groups in order, live."""
-        return [ParamGroup(self, index, first, count) for index, (first, count) in enumerate(self._groups)]
+    def param_groups(self) -> tuple[ParamGroup, ...]:
+        """The groups in order, live. Their number is fixed when the optimizer is made."""
+        return tuple(ParamGroup(self, index, first, count) for index, (first, count) in enumerate(self._groups))
 
     @property
     def steps(self) -> int:

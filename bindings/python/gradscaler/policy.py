@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict
 
 from ._enums import FLOOR_ACTION, GROWTH_TIMING, HYSTERESIS_REFILL, PRESET
-from ._native import FLOAT32_MAX, integer, native, real
+from ._native import FLOAT32_MAX, flag, integer, native, real
 
 #: Systems whose policy is reproduced step by step.
 PRESETS: tuple[str, ...] = tuple(PRESET)
@@ -83,9 +83,9 @@ def apply(options: Any, arguments: dict[str, Any]) -> None:
             setattr(options, name, _WORDS[name].code(name, value))
         elif name in _FLAGS:
             bit, opposite = _FLAGS[name]
-            options.flags = options.flags | bit if bool(value) != opposite else options.flags & ~bit
+            options.flags = options.flags | bit if flag(name, value) != opposite else options.flags & ~bit
         elif name == "enabled":
-            options.enabled = int(bool(value))
+            options.enabled = int(flag(name, value))
         else:
             raise TypeError(f"GradScaler got an unexpected keyword argument '{name}'")
 

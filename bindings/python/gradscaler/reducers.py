@@ -8,6 +8,7 @@ Every rank then checks its own gradients, and all skip if one has an inf or NaN;
 
 from __future__ import annotations
 
+import array
 import contextlib
 import ctypes
 import importlib
@@ -31,21 +32,21 @@ class Sums:
                                          "stream": stream or 1}
 
 
-def values_at(address: int, count: int, stream: int, device: str) -> Any:
-    """What a reducer is called with: `count` float64 values at `address`, valid during the call.
-
-    With `device` ``"cpu"`` a writable memoryview, else :class:`Sums` on `stream`.
-    """
+def call(reduce: Reducer, address: int, count: int, stream: int, device: str) -> None:
+    """Calls `reduce` for `count` float64 values at `address`: with :class:`Sums` on `stream`, or a copy if `device` is
+    ``"cpu"``, since the memory is the library's and `reduce` may keep what it is given."""
     if device != "cpu":
-        return Sums(address, count, stream)
-    return memoryview((ctypes.c_double * count).from_address(address)).cast("B").cast("d")
-
-
-def forget(values: Any) -> None:
-    """Ends the use of `values`, which a reducer was called with and may have kept: the memory is the library's."""
-    if isinstance(values, memoryview):
-        with contextlib.suppress(BufferError):  # there are views of the view
-            values.release()
+        reduce(Sums(address, count, stream))
+        return
+    memory = memoryview((ctypes.c_double * count).from_address(address)).cast("B").cast("d")
+    values = array.array("d", memory)
+    view = memoryview(values)
+    try:
+        reduce(view)
+    finally:
+        with contextlib.suppress(BufferError):  # There are views of the view.
+            view.release()
+    memory[:] = memoryview(values)
 
 
 def torch_distributed(group: Any = None) -> Reducer:

@@ -296,11 +296,7 @@ class GradScaler(Closeable):
         given, device = reduce, self.context.device
 
         def call(address: int, count: int, stream: int) -> None:
-            values = reducers.values_at(address, count, stream, device)
-            try:
-                given(values)
-            finally:
-                reducers.forget(values)
+            reducers.call(given, address, count, stream, device)
 
         self._handle.set_reducer(call)
         # Held here; the one before may go only now.

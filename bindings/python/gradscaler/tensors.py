@@ -111,7 +111,10 @@ class TensorList(Closeable):
         self._shown = False
         self._immutable = _first_immutable(tensors)
         with named_errors(tensors=leaves):
-            super().__init__(native.TensorList(self.context._handle, tensor_array(tensors, found_names)))
+            handle = native.TensorList(self.context._handle, tensor_array(tensors, found_names))
+        # A call that is still running when the list is closed holds the handle, and so the memory that it works on.
+        handle.keep = tensors
+        super().__init__(handle)
 
     def __len__(self) -> int:
         return len(self._keep)

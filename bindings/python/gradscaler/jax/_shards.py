@@ -72,7 +72,7 @@ def per_shard(body: Callable[..., Sequence[Any]], operands: Leaves, results: Lea
         else:
             out = batched_too(*batch)
             if None in results:  # One call has one word.
-                finite = [jnp.isfinite(array).reshape(axis_size, -1).all(1)
+                finite = [jnp.isfinite(array).all(tuple(range(1, array.ndim)))
                           for array, leaf in zip(out, results, strict=True) if leaf is not None]
                 found = 1.0 - functools.reduce(jnp.logical_and, finite).astype(jnp.float32)
                 out = [found if leaf is None else array for array, leaf in zip(out, results, strict=True)]

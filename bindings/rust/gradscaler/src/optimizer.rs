@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers: an update formula over lists, which it takes in. A scaler drives it.
-use crate::in_use::InUse;
+use crate::in_use::{Entered, InUse};
 use crate::library::number;
 use crate::tensor_list::{State, StateMut, TensorListMut};
 use crate::{Context, OptimizerOptions, Result, TensorList};
@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use std::mem::{self, size_of};
 use std::ops::Range;
 use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::Arc;
 
 /// What an optimizer works on. A pair is parameters and gradients.
@@ -182,6 +183,7 @@ impl<'a> Optimizer<'a> {
     /// Steps without a scaler: no check, no unscaling. Errors: `BadState` if a scaler has checked the gradients and not
     /// unscaled them, or a clip is pending.
     pub fn step(&mut self) -> Result<()> {
+        let _entered = self.enter()?;
         let call = self.api().optimizer_step;
         self.check(unsafe { call(self.as_ptr(), self.stream()) })
     }
@@ -190,6 +192,7 @@ impl<'a> Optimizer<'a> {
     /// Errors: `Unsupported` on a CUDA device.
     pub fn step_scaled(&mut self, inv_scale: f32, found_inf: bool) -> Result<()> {
         self.handle.context.require_cpu("step_scaled")?;
+        let _entered = self.enter()?;
         let found_inf = f32::from(u8::from(found_inf));
         let call = self.api().optimizer_step_scaled;
         self.check(unsafe { call(self.as_ptr(), &inv_scale, &found_inf, self.stream()) })
@@ -332,6 +335,11 @@ impl<'a> Optimizer<'a> {
     /// The handle, for calls through `gradscaler-sys`. Valid as long as the optimizer.
     pub fn as_ptr(&self) -> *mut sys::gsc_optimizer {
         self.handle.pointer.as_ptr()
+    }
+
+    /// For calls that ask in whose iteration the gradients are, which the `update` of that scaler changes.
+    fn enter(&self) -> Result<Entered<'_>> {
+        Entered::new(slice::from_ref(&self.lists.grads.in_use))
     }
 
     fn api(&self) -> &'static sys::gsc_api {

@@ -53,6 +53,25 @@ fn a_job_system_that_leaves_work_out_is_found_out() {
 }
 
 #[test]
+fn a_job_system_that_makes_up_tasks_is_found_out() {
+    for extra in [i32::MIN, -1, 1 << 20, i32::MAX] {
+        let options = ContextOptions::default()
+            .num_threads(4)
+            .parallel_for(move |count, body| (0..count).chain([extra]).for_each(body));
+        let context = Context::new(options).unwrap();
+        let mut optimizer = sgd(&context, COUNT);
+        fill(&mut optimizer, 1.0);
+        refused(optimizer.step(), Status::Callback, "parallel_for");
+        assert!(optimizer
+            .params()
+            .get::<f32>(0)
+            .unwrap()
+            .iter()
+            .all(|&weight| weight == -1.0));
+    }
+}
+
+#[test]
 fn a_panic_of_a_job_system_goes_on_when_the_work_is_done() {
     let options = ContextOptions::default()
         .num_threads(4)

@@ -72,6 +72,45 @@ fn a_list_that_has_moved_on_during_an_iteration() {
     }
 }
 
+// The log runs in the middle of `update`, which is putting the optimizer's gradients back to where they began.
+#[test]
+fn a_step_of_its_own_beside_the_update_of_its_gradients() {
+    type Slot = Mutex<Option<Optimizer<'static>>>;
+    let slot = Arc::new(Slot::default());
+    let results = Arc::new(Mutex::new(Vec::new()));
+    let (taken, kept) = (Arc::clone(&slot), Arc::clone(&results));
+    let log = move |_: LogLevel, _: &str| {
+        let taken = Arc::clone(&taken);
+        let other = thread::spawn(move || {
+            // Other calls than the update log too.
+            let mut slot = taken.lock().unwrap();
+            slot.as_mut()
+                .map(|optimizer| [optimizer.step(), optimizer.step_scaled(1.0, false)])
+        });
+        kept.lock()
+            .unwrap()
+            .extend(other.join().unwrap().into_iter().flatten());
+    };
+    let context = Context::new(ContextOptions::default().log(log)).unwrap();
+    let options = ScalerOptions::default()
+        .init_scale(1.0)
+        .min_scale(1.0)
+        .floor_action(FloorAction::Report)
+        .floor_patience(1);
+    let mut scaler = GradScaler::new(&context, options).unwrap();
+    let mut optimizer = sgd(&context, 8);
+    fill(&mut optimizer, f32::INFINITY);
+    scaler.unscale(&mut optimizer).unwrap();
+    *slot.lock().unwrap() = Some(optimizer);
+    scaler.update().unwrap();
+    let results = std::mem::take(&mut *results.lock().unwrap());
+    assert_eq!(results.len(), 2);
+    for result in results {
+        refused(result, Status::BadState, "in use by a call");
+    }
+    slot.lock().unwrap().as_mut().unwrap().step().unwrap();
+}
+
 #[test]
 fn buffers_may_go_in_the_middle_of_an_iteration() {
     let context = Context::cpu().unwrap();
