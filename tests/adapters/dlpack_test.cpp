@@ -72,6 +72,8 @@ TEST(Dlpack, Shapes) {
   EXPECT_EQ(gsc_dlpack_tensor(&nowhere.dl, &tensor), GSC_ERROR_INVALID_ARGUMENT);
   const Shaped negative(data, {2, -1});
   EXPECT_EQ(gsc_dlpack_tensor(&negative.dl, &tensor), GSC_ERROR_INVALID_ARGUMENT);
+  const Shaped huge(data, {int64_t{1} << 32, int64_t{1} << 31});
+  EXPECT_EQ(gsc_dlpack_tensor(&huge.dl, &tensor), GSC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(gsc_dlpack_tensor(nullptr, &tensor), GSC_ERROR_INVALID_ARGUMENT);
   Shaped transposed(data, {2, 4});
   int64_t strides[] = {1, 2};
@@ -104,6 +106,8 @@ TEST(Dlpack, ReadOnlyIsRefused) {
   gsc_tensor tensor;
   EXPECT_EQ(gsc_dlpack_writable_tensor(&managed, &tensor), GSC_OK);
   managed.flags = DLPACK_FLAG_BITMASK_READ_ONLY;
+  EXPECT_EQ(gsc_dlpack_writable_tensor(&managed, &tensor), GSC_ERROR_UNSUPPORTED);
+  managed.flags = 2;  // DLPACK_FLAG_BITMASK_IS_COPIED
   EXPECT_EQ(gsc_dlpack_writable_tensor(&managed, &tensor), GSC_ERROR_UNSUPPORTED);
 }
 #endif

@@ -36,6 +36,37 @@ def verdicts(records):
     return [(v.problem, v.text) for v in doctor.examine(records)]
 
 
+def test_a_look_at_gradients_is_at_those_of_now(tmp_path):
+    torch = library("torch")
+    params = {"w": torch.ones(3, requires_grad=True), "b": torch.ones(2, requires_grad=True)}
+
+    def backward(value):
+        for param in params.values():
+            param.grad = torch.full_like(param, value)
+
+    backward(1.0)
+    scaler, optimizer = gs.GradScaler(init_scale=1.0), gs.SGD(params, lr=0.0)
+    scaler.step_and_update(optimizer)
+    backward(2.0**-20)
+    with gs.LogWriter(tmp_path / "log") as log:
+        log.gradients(scaler, optimizer)
+    record = json.loads((tmp_path / "log").read_text())
+    assert [tensor["amax"] for tensor in record["tensors"]] == [2.0**-20] * 2
+    backward(2.0**-10)
+    assert gs.recommend_scale(optimizer.grads, 1.0) == gs.recommend_scale([params["w"].grad], 1.0)
+    params["b"].grad = None
+    with pytest.raises(gs.InvalidArgumentError, match=r"params\['b'\].grad is None"):
+        gs.diagnose(optimizer.grads)
+
+
+def test_diagnose_follows_the_memory_of_tensors():
+    torch = library("torch")
+    weights = torch.ones(3)
+    found = gs.TensorList([weights])
+    weights.data = torch.full((3,), 2.0)
+    assert found.diagnose()[0].amax == 2.0
+
+
 def test_log(tmp_path):
     records = train(tmp_path / "log", lambda step, scale: math.nan if step == 1 else 1.0, steps=3, init_scale=4.0)
     assert [r["step"] for r in records] == [0, 1, 2] and [r["scale"] for r in records] == [4.0, 2.0, 2.0]

@@ -83,7 +83,8 @@ class LogWriter:
     def gradients(self, scaler: GradScaler, optimizer: Gradients) -> None:
         """Writes what is in each gradient of `optimizer` now, and which scale would suit. Blocks.
 
-        They are still scaled, by `scaler`. All of them are read.
+        They are still scaled, by `scaler`. All of them are read. InvalidArgumentError for a ``.grad`` of PyTorch that is
+        None.
         """
         grads = optimizer if isinstance(optimizer, TensorList) else optimizer.grads
         current = scaler.get_scale()

@@ -129,6 +129,8 @@ class Optimizer(Closeable):
                                        self._torch_grads.first(), labels.named)
         #: The gradients stepped on.
         self.grads: TensorList = _list_of(parts.grads, "grads", self.context, writes_to=writes)
+        if self._torch_grads is not None:
+            self.grads._follow = self._torch_grads.bind
         #: The 16-bit weights written along with the parameters, if any.
         self.model_copy: TensorList | None = (
             None if parts.model_copy is None else _list_of(parts.model_copy, "model_copy", self.context,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +76,7 @@ class TensorList(Closeable):
     """
 
     __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype", "_iteration", "_bound",
-                 "_shown", "_immutable")
+                 "_shown", "_immutable", "_follow")
 
     def __init__(self, arrays: Arrays | trees.Leaves, *, names: Sequence[str | None] | None = None,
                  dtype: object = None, read_only: bool = False, device: DeviceLike = None,
@@ -110,6 +110,8 @@ class TensorList(Closeable):
         # Whether a tensor was handed out, through whose address it can be written.
         self._shown = False
         self._immutable = _first_immutable(tensors)
+        # Points an optimizer's list at the gradients of now, if those are PyTorch's.
+        self._follow: Callable[[TensorList], None] | None = None
         with named_errors(tensors=leaves):
             handle = native.TensorList(self.context._handle, tensor_array(tensors, found_names))
         # A call that is still running when the list is closed holds the handle, and so the memory that it works on.
@@ -220,9 +222,10 @@ class TensorList(Closeable):
     def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:
         """What is in the elements, a :class:`Diagnosis` for each tensor. Blocks.
 
-        `histogram` fills in :attr:`Diagnosis.histogram`.
+        Of an optimizer's list of gradients that PyTorch keeps in ``.grad`` these are those of now; one that is None is an
+        InvalidArgumentError. `histogram` fills in :attr:`Diagnosis.histogram`.
         """
-        found = self._handle.diagnose(self.stream)
+        found = self._looked_at()
         return [_diagnosis(found, i, name, histogram) for i, name in enumerate(self._names)]
 
     def recommend_scale(self, current_scale: float, *, dtype: object = None) -> Recommendation:
@@ -233,8 +236,15 @@ class TensorList(Closeable):
         """
         name = dtype_name(dtype) if dtype is not None else self._keep[0].dtype if self._keep else "float16"
         scale = real("current_scale", current_scale, FLOAT32_MAX)
-        found = self._handle.diagnose(self.stream).recommend(-1, scale, DTYPES[name])
+        found = self._looked_at().recommend(-1, scale, DTYPES[name])
         return Recommendation(found.scale, found.flushed)
+
+    def _looked_at(self) -> Any:
+        if self._follow is not None:
+            self._follow(self)
+        else:
+            self.refresh()
+        return self._handle.diagnose(self.stream)
 
     def close(self) -> None:
         """Gives up the list. Its arrays are freed to their owners unless an optimizer still steps on them."""

@@ -22,8 +22,8 @@ static inline int32_t gsc_dlpack_dtype(DLDataType dtype) {
 }
 
 /**
- * Describes `dl` as a flat buffer. INVALID_ARGUMENT: a pointer is NULL, or a size is negative. UNSUPPORTED: a
- * dtype other than fp16, bf16, fp32 and fp64, or elements that are not contiguous in row-major order.
+ * Describes `dl` as a flat buffer. INVALID_ARGUMENT: a pointer is NULL, a size is negative, or there are more than
+ * INT64_MAX elements. UNSUPPORTED: a dtype other than fp16, bf16, fp32 and fp64, or elements that are not contiguous in row-major order.
  */
 static inline gsc_status gsc_dlpack_tensor(const DLTensor *dl, gsc_tensor *out_tensor) {
   int64_t count = 1;
@@ -39,6 +39,7 @@ static inline gsc_status gsc_dlpack_tensor(const DLTensor *dl, gsc_tensor *out_t
   for (i = dl->ndim; count != 0 && i-- > 0;) {
     /* The stride of a dimension of one element means nothing. */
     if (dl->strides != NULL && dl->shape[i] != 1 && dl->strides[i] != count) return GSC_ERROR_UNSUPPORTED;
+    if (dl->shape[i] > INT64_MAX / count) return GSC_ERROR_INVALID_ARGUMENT;
     count *= dl->shape[i];
   }
   if (dl->data == NULL && count != 0) return GSC_ERROR_INVALID_ARGUMENT;
@@ -72,10 +73,14 @@ static inline gsc_status gsc_dlpack_device(DLDevice device, int32_t *out_type, i
 }
 
 #if defined(DLPACK_MAJOR_VERSION) && DLPACK_MAJOR_VERSION >= 1
-/** As gsc_dlpack_tensor, for tensors that will be written: UNSUPPORTED also if the tensor is read-only. */
+/**
+ * As gsc_dlpack_tensor, for tensors that will be written: UNSUPPORTED also if the tensor is read-only, or a copy that
+ * its producer made, in which nobody would see what is written.
+ */
 static inline gsc_status gsc_dlpack_writable_tensor(const DLManagedTensorVersioned *dl, gsc_tensor *out_tensor) {
   if (dl == NULL) return GSC_ERROR_INVALID_ARGUMENT;
-  if ((dl->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0) return GSC_ERROR_UNSUPPORTED;
+  /* 2 is DLPACK_FLAG_BITMASK_IS_COPIED, which the first header of DLPack 1 lacks. */
+  if ((dl->flags & (DLPACK_FLAG_BITMASK_READ_ONLY | 2U)) != 0) return GSC_ERROR_UNSUPPORTED;
   return gsc_dlpack_tensor(&dl->dl_tensor, out_tensor);
 }
 #endif
