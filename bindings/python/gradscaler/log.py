@@ -83,8 +83,7 @@ class LogWriter:
     def gradients(self, scaler: GradScaler, optimizer: Gradients) -> None:
         """Writes what is in each gradient of `optimizer` now, and which scale would suit. Blocks.
 
-        They are still scaled, by `scaler`. All of them are read. InvalidArgumentError for a ``.grad`` of PyTorch that is
-        None.
+        They are still scaled, by `scaler`. All are read. InvalidArgumentError for one of PyTorch's that is None.
         """
         grads = optimizer if isinstance(optimizer, TensorList) else optimizer.grads
         current = scaler.get_scale()

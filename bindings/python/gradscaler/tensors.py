@@ -222,8 +222,8 @@ class TensorList(Closeable):
     def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:
         """What is in the elements, a :class:`Diagnosis` for each tensor. Blocks.
 
-        Of an optimizer's list of gradients that PyTorch keeps in ``.grad`` these are those of now; one that is None is an
-        InvalidArgumentError. `histogram` fills in :attr:`Diagnosis.histogram`.
+        Gradients that PyTorch keeps in ``.grad`` are those of now; one that is None is an InvalidArgumentError.
+        `histogram` fills in :attr:`Diagnosis.histogram`.
         """
         found = self._looked_at()
         return [_diagnosis(found, i, name, histogram) for i, name in enumerate(self._names)]
