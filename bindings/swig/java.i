@@ -239,7 +239,10 @@ JNIEXPORT void JNICALL Java_io_github_gradscaler_NativeCallsJNI_prepareReport(JN
   private long swigCPtr;
   private final Release release;
   private final java.lang.ref.Cleaner.Cleanable cleanable;
-  /** What the object reads and writes: kept alive as long as this is. */
+  /**
+   * What the object reads and writes: kept alive as long as this is, closed or not. A call holds this until it returns,
+   * and may have called back what closed it.
+   */
   private Object[] kept;
 
   $javaclassname(long cPtr, boolean cMemoryOwn) {
@@ -277,7 +280,6 @@ JNIEXPORT void JNICALL Java_io_github_gradscaler_NativeCallsJNI_prepareReport(JN
     TYPE, struct TYPE {
   swigCPtr = 0;
   cleanable.clean();
-  kept = null;
 }
 %enddef
 GSC_OBJECT(gsc_context)

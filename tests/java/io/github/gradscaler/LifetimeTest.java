@@ -225,6 +225,24 @@ class LifetimeTest {
     }
   }
 
+  @Test
+  void buffersOfWhatACallbackClosesOutliveTheCall() {
+    final List<WeakReference<Object>> buffers = new ArrayList<>();
+    final List<Object> alive = new ArrayList<>();
+    try (Context context = Context.cpu(1); GradScaler scaler = new GradScaler(context)) {
+      final Optimizer optimizer = forgetful(context, buffers);
+      scaler.setReducer(values -> {
+        optimizer.close();
+        pressure();
+        buffers.forEach(buffer -> alive.add(buffer.get()));
+      });
+      scaler.step(optimizer);
+      scaler.update();
+    }
+    assertEquals(2, alive.size());
+    alive.forEach(buffer -> assertNotNull(buffer));
+  }
+
   private static void pressure() throws InterruptedException {
     for (int i = 0; i < 20; i++) {
       Tensor.allocate(DType.FP32, 1 << 16);

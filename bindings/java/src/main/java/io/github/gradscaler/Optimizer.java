@@ -16,8 +16,8 @@ import java.util.Map;
  */
 public final class Optimizer implements AutoCloseable {
   private NativeOptimizer handle;
-  private final Map<Integer, DeviceScalar> deviceLrs = new HashMap<>();
-  private final List<Owners> lists = new ArrayList<>();
+  private Map<Integer, DeviceScalar> deviceLrs = new HashMap<>();
+  private List<Owners> lists = new ArrayList<>();
   private final Cleaner.Cleanable memory;
 
   /**
@@ -416,8 +416,9 @@ public final class Optimizer implements AutoCloseable {
     if (was != null) {
       was.close();
       memory.clean();
-      lists.clear();
-      deviceLrs.clear();
+      // Not cleared: a call that has called back this one goes on with them.
+      lists = List.of();
+      deviceLrs = Map.of();
     }
   }
 }
