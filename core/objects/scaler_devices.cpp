@@ -32,10 +32,12 @@ void Scaler::send_state(TensorList &grads, gsc_stream stream) {
     made.landing = DeviceMemory(context_->backend(), sizeof(ListRecord));
     made.used = DeviceEvent(there);
     made.read = DeviceEvent(context_->backend());
-    away = std::move(made);
+    const std::lock_guard lock(grads.away_mutex);
+    std::swap(away, made);  // what goes waits for its device, outside the lock
   }
   changed_.hold_back(there, stream);
   there.copy_from(away.state.as<PolicyState>(), context_->backend(), &record()->state, sizeof(PolicyState), stream);
+  const std::lock_guard lock(grads.away_mutex);
   away.used.record(stream);
   away.scaler = id_;  // whose state it is now
 }
@@ -43,6 +45,7 @@ void Scaler::send_state(TensorList &grads, gsc_stream stream) {
 void Scaler::leave(TensorList &grads, gsc_stream stream) const {
   if (!is_away(grads)) return;
   grads.iteration.lost = true;  // an update that does not wait for the work would read half of it
+  const std::lock_guard lock(grads.away_mutex);
   grads.away.used.record(stream);
   grads.iteration.lost = false;
 }
@@ -77,7 +80,9 @@ void Scaler::remember_stray(TensorList &grads) {
 void Scaler::wait_for_lists(gsc_stream stream) {
   for (const auto *lists : {&lists_, &strays_}) {
     for (const Ref<TensorList> &list : *lists) {
-      if (is_away(*list)) list->away.used.hold_back(context_->backend(), stream);
+      if (!is_away(*list)) continue;
+      const std::lock_guard lock(list->away_mutex);
+      list->away.used.hold_back(context_->backend(), stream);
     }
   }
   strays_.clear();

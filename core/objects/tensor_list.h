@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 
 #include "core/base/error.h"
 #include "core/device/plan.h"
@@ -85,6 +86,7 @@ class TensorList final : public Object {
   Vec<uint8_t> covered;     ///< per tensor: looked at by a check of a range in this iteration
   uint64_t checked_by = 0;  ///< id of the scaler that wrote the record; 0: none yet
   Away away;                ///< used while the scaler is of another context
+  std::mutex away_mutex;    ///< guards away.used: a scaler that had the list may be ended by any thread
 
  private:
   ~TensorList() override;

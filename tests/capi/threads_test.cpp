@@ -164,6 +164,21 @@ TEST(Lifetime, FromOtherThreads) {
   for (std::thread &thread : threads) thread.join();
 }
 
+/// A collector may end a scaler while the list that it had is used with another, each of a context of its own.
+TEST(Lifetime, AScalerGoesWhileItsListGoesOn) {
+  const Context own = make_context(), contexts[] = {make_context(), make_context()};
+  Buffer grads(GSC_FP32, 100);
+  const List list = make_list(own, grads);
+  std::vector<std::thread> collectors;
+  for (int i = 0; i < 20; ++i) {
+    Scaler scaler = make_scaler(contexts[i % 2], 4.0f);
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), list.get()));
+    collectors.emplace_back([s = std::move(scaler)]() mutable { s.reset(); });
+  }
+  for (std::thread &collector : collectors) collector.join();
+}
+
 /// A list may go while a scaler still remembers its check, and a new list may take its address.
 TEST(Lifetime, ListsComeAndGoUnderOneScaler) {
   const Context context = make_context();
