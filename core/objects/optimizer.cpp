@@ -13,9 +13,6 @@ namespace {
 
 constexpr Argument kState{"state"};
 
-// What coefficients are worked out from in double. No training comes near it; a spoilt checkpoint may.
-constexpr int64_t kMostSteps = int64_t{1} << 53;
-
 void require_same_shapes(const TensorList &param_list, const Plan &other, const Argument &what) {
   const Plan &params = param_list.plan();
   if (params.size() != other.size()) {
@@ -349,6 +346,10 @@ void Optimizer::require_no_scaler_at_work(const StepScalars &scalars) const {
          "has gradients of which check_range has covered %lld of %lld tensors; check the rest or discard the list",
          static_cast<long long>(it.covered), static_cast<long long>(lists_.grads->plan().size()));
   }
+  if (it.left_scaled && scalars.inv_scale == nullptr) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has gradients that a scaler has stepped on and not unscaled; step with an inverse scale, or unscale before");
+  }
   if (it.stage == Stage::kStepped) return;
   if (it.is_clip_pending()) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
@@ -420,17 +421,13 @@ OptimizerRecord Optimizer::steps(gsc_stream stream) const {
   return {std::min(record.applied, kMostSteps), std::min(record.skipped, kMostSteps)};
 }
 
-void Optimizer::validate_steps(int64_t applied, int64_t skipped) {
+void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
   if (applied < 0 || applied > kMostSteps) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "applied", "is %lld; it must be in 0..2^53", static_cast<long long>(applied));
   }
   if (skipped < 0 || skipped > kMostSteps) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "skipped", "is %lld; it must be in 0..2^53", static_cast<long long>(skipped));
   }
-}
-
-void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
-  validate_steps(applied, skipped);
   const OptimizerRecord record{applied, skipped};
   used_state_ = true;
   context_->backend().write(record_.as<OptimizerRecord>(), &record, sizeof record, stream);

@@ -43,6 +43,10 @@ class Optimizer final : public Object {
 
   [[nodiscard]] const Ref<Context> &context() const { return context_; }
   [[nodiscard]] TensorList &grads() const { return *lists_.grads; }
+  /// A step leaves other gradients in memory than it found.
+  [[nodiscard]] bool writes_grads() const {
+    return (options_[0].flags & (GSC_OPTIMIZER_WRITE_GRADS | GSC_OPTIMIZER_ZERO_GRADS)) != 0;
+  }
   [[nodiscard]] int32_t slot_count() const { return slot_count_; }
   /// NULL for a slot that does not exist.
   [[nodiscard]] TensorList *state(int32_t slot) const { return lists_.state[slot].get(); }
@@ -67,6 +71,8 @@ class Optimizer final : public Object {
   void require_whole_state() const;
   void zero_grads(gsc_stream stream);
 
+  /// What coefficients are worked out from in double. No training comes near it; a spoilt checkpoint may.
+  static constexpr int64_t kMostSteps = int64_t{1} << 53;
   [[nodiscard]] OptimizerRecord steps(gsc_stream stream) const;
   void set_steps(int64_t applied, int64_t skipped, gsc_stream stream);
 
@@ -98,7 +104,6 @@ class Optimizer final : public Object {
   void require_no_scaler_at_work(const StepScalars &scalars) const;
   /// Device arrays for `groups` groups, filled from options_ and device_lrs_.
   void upload_groups();
-  static void validate_steps(int64_t applied, int64_t skipped);
 
   Ref<Context> context_;
   Lists lists_;

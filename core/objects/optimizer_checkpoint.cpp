@@ -146,7 +146,11 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is damaged: its checksum is %016llx, but its bytes give %016llx",
          static_cast<unsigned long long>(sum), static_cast<unsigned long long>(checksum(in, end)));
   }
-  validate_steps(header.applied, header.skipped);
+  for (const int64_t steps : {header.applied, header.skipped}) {
+    if (steps >= 0 && steps <= kMostSteps) continue;
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds %lld applied and %lld skipped steps; they must be in 0..2^53",
+         static_cast<long long>(header.applied), static_cast<long long>(header.skipped));
+  }
   const OptimizerRecord steps{header.applied, header.skipped};
   // There is no memory for a second copy of the state: if the device fails in between, nothing but another load is
   // allowed.

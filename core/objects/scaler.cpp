@@ -149,8 +149,9 @@ void Scaler::begin_step(Optimizer &optimizer, gsc_stream stream) {
   const bool is_looked_at = it.stage != Stage::kReady || it.covered > 0;
   if (enabled() && is_looked_at && it.fp64_limit > grads.plan().fp64_limit()) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
-         "converts fp64 gradients to fp32, but was created after their check, which looked for what overflows fp64; "
-         "discard the list and check it again");
+         "converts fp64 gradients to fp32, but was created after %s, which looked for what overflows fp64; %s",
+         it.unscaled ? "they were unscaled" : "their check",
+         it.unscaled ? "discard the list, and compute them again" : "discard the list and check it again");
   }
 }
 
@@ -178,6 +179,7 @@ void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
   complete(grads, stream);
   optimizer.step(step_scalars(grads), stream);
   grads.iteration.stage = Stage::kStepped;
+  grads.iteration.left_scaled = !grads.iteration.unscaled && !optimizer.writes_grads();
   leave(grads, stream);
 }
 

@@ -3,6 +3,7 @@
 // was, or, if its gradients have been written already, lost: then nothing but discard takes it.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/base/error.h"
 #include "core/objects/scaler.h"
@@ -97,7 +98,7 @@ const char *Scaler::join_ranks(TensorList &grads, bool is_written, gsc_stream st
   if (complaint != nullptr) {
     if (!is_written) fail(GSC_ERROR_CALLBACK, Argument("reducer").field("all_reduce"), "%s", complaint);
     // Whatever the other ranks saw, this one must not step.
-    const double overflow[2] = {1.0, 0.0};
+    const double overflow[2] = {1.0, std::numeric_limits<double>::infinity()};
     backend.write(list->reduce, overflow, sizeof overflow, stream);
   }
   backend.record(RecordJob::conclude(list, grads.iteration.rule), stream);

@@ -27,6 +27,7 @@ struct Iteration {
   bool concluded = false;      ///< the record answers the rule below
   bool norm_applied = false;   ///< the rule's norm has been applied in memory
   bool value_applied = false;  ///< the rule's value has been applied in memory
+  bool left_scaled = false;    ///< stepped on by the scaler, and not written by that step
   bool lost = false;           ///< a call failed after it had done a part that cannot be undone
   int64_t covered = 0;         ///< tensors looked at so far; all: the stage has moved on, or the list is lost
   double fp64_limit = 0.0;     ///< the greatest of Plan::fp64_limit() that they were held against

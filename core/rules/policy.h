@@ -91,21 +91,17 @@ GSC_HD void on_overflow(const Policy &p, PolicyState &s) {
   if (s.hysteresis_left > 0 || tolerated) return;
 
   float lowered = multiply_scale(p, s.scale, p.backoff_factor);
-  bool at_floor = false;
+  bool at_floor = lowered == s.scale;  // inf, or a few subnormals
   if (p.min_scale > 0.0F) {
-    if ((p.flags & policy::kFloorExclusive) != 0) {
-      at_floor = lowered <= p.min_scale;
-      if (at_floor) lowered = s.scale;
-    } else {
-      at_floor = s.scale <= p.min_scale;
-      if (at_floor) {
-        lowered = s.scale;  // set_scale and set_options may leave it below: an overflow does not raise it
-      } else if (lowered < p.min_scale) {
-        lowered = p.min_scale;
-      }
+    const bool exclusive = (p.flags & policy::kFloorExclusive) != 0;
+    at_floor = at_floor || (exclusive ? lowered : s.scale) <= p.min_scale;
+    if (at_floor) {
+      lowered = s.scale;  // set_scale and set_options may leave it below: an overflow does not raise it
+    } else if (lowered < p.min_scale) {
+      lowered = p.min_scale;
     }
   } else {
-    at_floor = lowered == 0.0F;  // collapsed: nothing can be scaled any more
+    at_floor = at_floor || lowered == 0.0F;  // collapsed: nothing can be scaled any more
   }
   const int32_t skips_at_floor = at_floor ? one_more(s.skips_at_floor) : 0;
   store_scale(s, lowered);

@@ -52,7 +52,7 @@ GSC_HD bool are_joined_sums(const double (&reduce)[2]) {
 GSC_HD void conclude_check(ListRecord &r, const ClipRule &rule) {
   if (!are_joined_sums(r.reduce)) {
     r.reduce[0] = kMostCounted;
-    r.reduce[1] = 0.0;
+    r.reduce[1] = __builtin_inf();
   }
   r.grad_norm = square_root(r.reduce[1]);
   r.found_inf = static_cast<float>(r.reduce[0]);

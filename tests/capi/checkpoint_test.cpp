@@ -121,6 +121,7 @@ TEST(Checkpoint, ForeignOnesAreNamed) {
     put(foreign, offset, value);
     sign(foreign);
     EXPECT_GSC_ERROR(load(trainer, foreign), GSC_ERROR_INVALID_ARGUMENT, words);
+    EXPECT_STREQ(last_error().argument, "buffer");
   };
   refused(6, '1', "format 2");
   refused(8, 0x04030201u, "other byte order");

@@ -315,6 +315,32 @@ TEST(CollapsedScale, IsAtItsFloor) {
   EXPECT_GE(updates_at_zero, 3);
 }
 
+/// So are scales whose product rounds to themselves: inf, and subnormals next to 0.
+TEST(CollapsedScale, IsAtItsFloorWhereItCannotMove) {
+  const Context context = make_context();
+  Buffer grads(GSC_FP32, 4);
+  const List list = make_list(context, grads);
+  grads.fill(kInf);
+  for (const float stuck : {4 * 0x1p-149f, static_cast<float>(kInf)}) {
+    for (const float min_scale : {0.0f, 0x1p-149f}) {
+      gsc_scaler_options options = scaler_options(4.0f);
+      options.min_scale = min_scale;
+      options.backoff_factor = 0.9;
+      options.floor_action = GSC_FLOOR_ERROR;
+      const Scaler scaler = make_scaler(context, options);
+      gsc_scaler_state state = state_of(scaler);
+      state.scale = stuck;
+      ASSERT_GSC_OK(gsc_scaler_set_state(scaler.get(), &state, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+      ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+      EXPECT_EQ(scale_of(scaler), stuck);
+      gsc_report report{};
+      report.struct_size = sizeof report;
+      EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler.get(), nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR);
+    }
+  }
+}
+
 TEST(RestoredState, ATrackerIsNotClamped) {
   const Context context = make_context();
   gsc_scaler_options options = scaler_options(4.0f);
@@ -359,6 +385,7 @@ TEST(Reducer, ThatLeavesNoCountOrNoSum) {
     EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
     EXPECT_EQ(skipped_steps(trainer.optimizer()), 1);
     EXPECT_EQ(report_of(scaler).nonfinite_count, 1);
+    EXPECT_EQ(report_of(scaler).grad_norm, kInf);
     EXPECT_EQ(scale_of(scaler), 2.0f);
   }
 }

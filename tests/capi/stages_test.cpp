@@ -416,6 +416,25 @@ TEST_F(Stages, StepWithoutAScalerAfterACheck) {
   EXPECT_GSC_OK(gsc_optimizer_step(trainer_.get(), nullptr));  // what is left to do is the caller's
 }
 
+/// What the scaler has stepped on is still scaled in memory, if nothing has written it.
+TEST_F(Stages, StepWithoutAScalerAfterItsStep) {
+  const float inv_scale = 1.0F / kScale;
+  ASSERT_GSC_OK(step());
+  expect_bad_state([&] { return gsc_optimizer_step(trainer_.get(), nullptr); }, "stepped on and not unscaled");
+  EXPECT_GSC_OK(gsc_optimizer_step_scaled(trainer_.get(), &inv_scale, nullptr, nullptr));
+  ASSERT_GSC_OK(update());
+  ASSERT_GSC_OK(unscale());
+  ASSERT_GSC_OK(step());
+  EXPECT_GSC_OK(gsc_optimizer_step(trainer_.get(), nullptr));
+  for (const uint32_t flag : {GSC_OPTIMIZER_WRITE_GRADS, GSC_OPTIMIZER_ZERO_GRADS}) {
+    gsc_optimizer_options options = sgd();
+    options.flags = flag;
+    const Trainer writes(context_, {.options = options, .counts = {4}, .grad_dtypes = {GSC_FP16}});
+    ASSERT_GSC_OK(gsc_scaler_step(scaler(), writes.get(), nullptr));
+    EXPECT_GSC_OK(gsc_optimizer_step(writes.get(), nullptr));
+  }
+}
+
 /// It would leave the clip out.
 TEST_F(Stages, StepWithoutAScalerBeforeAPendingClip) {
   const float inv_scale = 1.0F / kScale;
@@ -448,6 +467,11 @@ TEST_F(Stages, AnOptimizerThatNarrowsWhatHasBeenChecked) {
     EXPECT_EQ(params.get(0), 0.0);
     ASSERT_GSC_OK(gsc_scaler_update(scaler(), nullptr));
   }
+  // Unscaled gradients cannot be checked again: they would be divided twice.
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler(), g.get(), nullptr));
+  const Optimizer optimizer = make_optimizer(context_, sgd(), p, g);
+  EXPECT_GSC_ERROR(gsc_scaler_step(scaler(), optimizer.get(), nullptr), GSC_ERROR_BAD_STATE, "optimizer", "unscaled",
+                   "compute them again");
 }
 
 /// Its lists are free, although it was in the middle of an iteration.

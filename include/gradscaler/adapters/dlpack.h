@@ -23,7 +23,8 @@ static inline int32_t gsc_dlpack_dtype(DLDataType dtype) {
 
 /**
  * Describes `dl` as a flat buffer. INVALID_ARGUMENT: a pointer is NULL, a size is negative, or there are more than
- * INT64_MAX elements. UNSUPPORTED: a dtype other than fp16, bf16, fp32 and fp64, or elements that are not contiguous in row-major order.
+ * INT64_MAX elements. UNSUPPORTED: a dtype other than fp16, bf16, fp32 and fp64, or elements that are not contiguous in
+ * row-major order.
  */
 static inline gsc_status gsc_dlpack_tensor(const DLTensor *dl, gsc_tensor *out_tensor) {
   int64_t count = 1;
