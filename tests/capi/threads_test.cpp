@@ -119,6 +119,7 @@ TEST(Threads, MessagesBelongToTheirThread) {
 /// Every order of destroying the five objects of a training loop; what is left must keep working.
 TEST(Lifetime, AnyOrderOfDestruction) {
   int order[] = {0, 1, 2, 3, 4};
+  const float inverse = 0.25f;
   do {
     Buffer params(GSC_FP32, 5000), grads(GSC_FP16, 5000);
     Context context = make_context(2);
@@ -133,7 +134,7 @@ TEST(Lifetime, AnyOrderOfDestruction) {
       if (which == 3) optimizer.reset();
       if (which == 4) scaler.reset();
       if (optimizer != nullptr) {
-        ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+        ASSERT_GSC_OK(gsc_optimizer_step_scaled(optimizer.get(), &inverse, nullptr, nullptr));
       }
       if (scaler != nullptr) {
         float scale = 0.0f;
