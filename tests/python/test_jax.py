@@ -229,6 +229,13 @@ def test_errors_carry_the_librarys_message():
         jax.block_until_ready(gj.adamw(jnp.ones(3), jnp.ones(3), gj.adamw_init(jnp.ones(3)), betas=(1.5, 0.9)))
 
 
+def test_leaves_that_are_no_arrays_are_refused_by_key():
+    # The name of a dtype is one to JAX.
+    for leaf in ("float32", "x", object()):
+        with pytest.raises(TypeError, match=rf"grads\['w'\]\[1\] is {type(leaf).__name__}; it must be an array"):
+            gj.unscale_check({"w": [jnp.ones(3), leaf]}, 1.0)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "complex64", "float8_e4m3fn"])
 def test_dtypes_are_refused_by_key_when_traced(dtype):
     bad, good = {"w": [jnp.ones(3), jnp.ones(2, dtype)]}, {"w": [jnp.ones(3), jnp.ones(2)]}
@@ -243,6 +250,8 @@ def test_dtypes_are_refused_by_key_when_traced(dtype):
             call(gj.adamw)(good, bad, state)
         with pytest.raises(TypeError, match="state.exp_avg_sq" + message):
             call(gj.adamw)(good, good, state._replace(exp_avg_sq=bad))
+        with pytest.raises(TypeError, match="params" + message):
+            call(gj.adamw_init)(bad)
 
 
 def test_what_is_compiled_in_must_be_a_number():

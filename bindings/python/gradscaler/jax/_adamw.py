@@ -19,7 +19,12 @@ class AdamWState(NamedTuple):
 
 
 def adamw_init(params: Any) -> AdamWState:
-    """The state of :func:`adamw` before the first step, on the devices and in the shards of `params`."""
+    """The state of :func:`adamw` before the first step, on the devices and in the shards of `params`.
+
+    TypeError, naming the leaf, for what :func:`adamw` does not take.
+    """
+    require_floating("params", params)
+
     def zeros() -> Any:
         return jax.tree_util.tree_map(lambda p: jnp.zeros_like(p, jnp.promote_types(jnp.result_type(p), jnp.float32)),
                                       params)

@@ -35,6 +35,8 @@ def require_floating(name: str, tree: Any) -> trees.Leaves:
     """The leaves of `tree`. TypeError, which names the key, unless the handlers take their dtypes."""
     leaves = trees.flatten(tree, name, is_leaf=lambda value: isinstance(value, _ARRAYS), none_is_leaf=False)
     for i, leaf in enumerate(leaves.values):
+        if not isinstance(leaf, (*_ARRAYS, int, float, complex)) and not hasattr(leaf, "dtype"):
+            raise TypeError(f"{leaves.label(i)} is {type(leaf).__name__}; it must be an array or a number")
         dtype = str(jnp.result_type(leaf))
         if dtype not in DTYPES:
             raise TypeError(f"{leaves.label(i)} has dtype {dtype}; it must be one of {', '.join(DTYPES)}")
