@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points of optimizers.
+#include <optional>
+
 #include "capi/guard.h"
 #include "capi/step_call.h"
 #include "core/base/error.h"
@@ -28,10 +30,15 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
     require(out_optimizer, "out_optimizer");
     const gsc_optimizer_options o =
         options != nullptr ? read_struct(options, "options") : optimizer_info(GSC_ADAMW).defaults;
+    std::optional<InReading<TensorList>> held[3 + kMaxStates];  // so that no callback moves what has been compared
+    auto *next = held;
+    const auto hold = [&](const gsc_tensor_list *list, const Argument &name) {
+      return Ref<TensorList>::share(&*next++->emplace(list, name));
+    };
     Optimizer::Lists lists;
-    lists.params = shared<TensorList>(params, "params");
-    lists.grads = shared<TensorList>(grads, "grads");
-    lists.model_copy = shared_or_null<TensorList>(model_copy, "model_copy");
+    lists.params = hold(params, "params");
+    lists.grads = hold(grads, "grads");
+    if (model_copy != nullptr) lists.model_copy = hold(model_copy, "model_copy");
     if (state_count < 0 || state_count > kMaxStates) {
       fail(GSC_ERROR_INVALID_ARGUMENT, "state_count", "is %d; it must be in 0..%d", state_count, kMaxStates);
     }
@@ -42,7 +49,7 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
            slots);
     }
     for (int32_t i = 0; i < state_count; ++i) {
-      lists.state[i] = shared<TensorList>(state[i], Argument("state").at(i));
+      lists.state[i] = hold(state[i], Argument("state").at(i));
     }
     Ref<Optimizer> made = Optimizer::create(shared<Context>(context, "context"), o, std::move(lists), state_count);
     require_no_misuse();  // while it can be taken back: a caller that sees an error keeps no object

@@ -137,7 +137,8 @@ gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_entry *ou
                                        int64_t *out_count, gsc_stream stream) {
   return guard(__func__, [&] {
     require(out_count, "out_count");
-    *out_count = scaler_of(scaler).history_sync(out_entries, capacity, stream);
+    // It may allocate, and the callback may destroy the scaler.
+    *out_count = shared<Scaler>(scaler, "scaler")->history_sync(out_entries, capacity, stream);
   });
 }
 

@@ -126,6 +126,7 @@ class InReading {
   ~InReading() {
     if (is_mine_) object_->end_call();
   }
+  T &operator*() const { return *object_; }
   T *operator->() const { return object_.get(); }
 
  private:
@@ -136,12 +137,6 @@ class InReading {
 template <typename T, typename Handle>
 Ref<T> shared(const Handle *handle, const Argument &name) {
   return Ref<T>::share(&object<T>(handle, name));
-}
-
-/// As `shared`, but NULL gives an empty reference.
-template <typename T, typename Handle>
-Ref<T> shared_or_null(const Handle *handle, const Argument &name) {
-  return handle != nullptr ? shared<T>(handle, name) : Ref<T>();
 }
 
 template <typename Handle, typename T>

@@ -25,31 +25,38 @@ class FloatEnvironment {
  public:
 #if defined(__SSE__) || defined(_M_X64)
   FloatEnvironment() noexcept : saved_(_mm_getcsr()) {
-    if (is_usual()) return;
-    _mm_setcsr(kUsual);
+    if (!is_usual(saved_)) _mm_setcsr(kUsual);
   }
   ~FloatEnvironment() {
-    if (!is_usual()) _mm_setcsr(saved_);
+    if (!is_usual(saved_)) _mm_setcsr(saved_);
+  }
+  /// After a callback, which may have left an environment of its own.
+  static void renew() noexcept {
+    if (!is_usual(_mm_getcsr())) _mm_setcsr(kUsual);
   }
 
  private:
   static constexpr uint32_t kUsual = 0x1f80;  // of a new thread: all six exceptions masked, nothing else
   static constexpr uint32_t kFlags = 0x3f;
-  [[nodiscard]] bool is_usual() const { return (saved_ & ~kFlags) == kUsual; }
+  static bool is_usual(uint32_t word) { return (word & ~kFlags) == kUsual; }
   uint32_t saved_;
 #elif defined(__aarch64__)
   FloatEnvironment() noexcept {
     asm volatile("mrs %0, fpcr" : "=r"(saved_)::"memory");
-    if (saved_ != 0) asm volatile("msr fpcr, %0" ::"r"(uint64_t{0}) : "memory");
+    if (saved_ != 0) set(0);
   }
   ~FloatEnvironment() {
-    if (saved_ != 0) asm volatile("msr fpcr, %0" ::"r"(saved_) : "memory");
+    if (saved_ != 0) set(saved_);
   }
+  /// After a callback, which may have left an environment of its own.
+  static void renew() noexcept { set(0); }
 
  private:
+  static void set(uint64_t word) { asm volatile("msr fpcr, %0" ::"r"(word) : "memory"); }
   uint64_t saved_ = 0;
 #else
   FloatEnvironment() noexcept = default;
+  static void renew() noexcept {}
 #endif
 
  public:

@@ -229,6 +229,7 @@ void Parallel::run_tasks(int32_t count, gsc_task_fn body, void *argument) {
     for (Region &region : regions_) {
       if (!region.try_open(count, body, argument)) continue;
       parallel_for_(user_, count, &Region::run_task, &region);
+      FloatEnvironment::renew();
       add_misuse(region.close());
       return;
     }

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "core/base/error.h"
+#include "core/base/float_environment.h"
 
 namespace gsc {
 namespace {
@@ -84,6 +85,7 @@ void Context::log(int32_t level, const char *format, ...) const {
   std::vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
   log_(log_user_, level, message);
+  FloatEnvironment::renew();
 }
 
 }  // namespace gsc

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/float_environment.h"
 #include "core/objects/scaler.h"
 
 namespace gsc {
@@ -90,7 +91,9 @@ const char *Scaler::join_ranks(TensorList &grads, bool is_written, gsc_stream st
   Backend &backend = grads.context()->backend();
   ListRecord *list = grads.record();
   const char *complaint = nullptr;
-  if (reducer_.all_reduce(reducer_.user, list->reduce, 2, stream) != 0) {
+  const int32_t status = reducer_.all_reduce(reducer_.user, list->reduce, 2, stream);
+  FloatEnvironment::renew();
+  if (status != 0) {
     complaint = "failed";
   } else if (backend.host_visible() && !are_joined_sums(list->reduce)) {
     complaint = "left numbers that cannot be a count and a sum of squares";

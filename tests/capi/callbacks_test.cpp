@@ -298,6 +298,30 @@ TEST(ParallelFor, CannotChangeWhatADiagnosisReads) {
   EXPECT_GSC_OK(gsc_tensor_list_set_pointers(list.get(), address, 1, nullptr));
 }
 
+/// The lists of an optimizer in the making: it has compared their addresses.
+TEST(ParallelFor, CannotChangeTheListsOfAnOptimizerInTheMaking) {
+  Jobs jobs(Jobs::kRight);
+  const Context context = jobs.context();
+  Buffer params(GSC_FP32, 300000), grads(GSC_FP32, 300000);
+  const List p = make_list(context, params), g = make_list(context, grads);
+  gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
+  options.initial_accumulator_value = 0.5;
+  void *address[] = {params.data()};
+  jobs.inside = [&] {
+    EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(g.get(), address, 1, nullptr), GSC_ERROR_BAD_STATE, "list is in use");
+    gsc_tensor tensor{};
+    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(g.get(), 0, &tensor));
+  };
+  const Optimizer optimizer = make_optimizer(context, options, p, g);
+  EXPECT_GT(jobs.regions, 0);
+  jobs.inside = nullptr;
+  address[0] = grads.data();
+  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g.get(), address, 1, nullptr)) << "afterwards it is free";
+  gsc_optimizer *none = nullptr;
+  EXPECT_GSC_ERROR(gsc_optimizer_create(context.get(), &options, p.get(), p.get(), nullptr, nullptr, 0, &none),
+                   GSC_ERROR_INVALID_ARGUMENT, "overlaps");
+}
+
 /// An object that its caller would not know of.
 TEST(ParallelFor, ThatBreaksItsContractLeavesNoOptimizerBehind) {
   Jobs jobs(Jobs::kDropsOne);

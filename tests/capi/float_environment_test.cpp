@@ -81,6 +81,19 @@ struct Jobs {
   }
 };
 
+/// A job system that leaves its environment to the calling thread, and a reducer that does.
+struct CarelessJobs {
+  uint64_t word;
+  static void run(void *user, int32_t count, gsc_task_fn body, void *argument) {
+    for (int32_t i = 0; i < count; ++i) body(argument, i);
+    set_environment(static_cast<CarelessJobs *>(user)->word);
+  }
+  static int32_t reduce(void *user, double *, int64_t, gsc_stream) {
+    set_environment(static_cast<CarelessJobs *>(user)->word);
+    return 0;
+  }
+};
+
 /// A step over subnormals, values that round, and an overflow of the check's own products; then an update whose scale
 /// rounds. All the bytes that came of it.
 struct Results {
@@ -156,6 +169,37 @@ TEST(FloatEnvironment, OfAJobSystem) {
     const Context context(made);
     EXPECT_TRUE(results_in(words[0], context, &same) == expected) << word;
     EXPECT_TRUE(same) << word;
+  }
+}
+
+TEST(FloatEnvironment, ThatCallbacksLeaveBehind) {
+  const std::vector<uint64_t> words = environments();
+  bool same = false;
+  const Results expected = results_in(words[0], make_context(1), &same);
+  const auto clipped = [](const Context &context, CarelessJobs *jobs) {
+    Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {3}});
+    trainer.grads()[0].fill(0.3);
+    const Scaler scaler = make_scaler(context, 3.0f);
+    const gsc_reducer reducer = {sizeof(gsc_reducer), 0, &CarelessJobs::reduce, jobs};
+    EXPECT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), jobs != nullptr ? &reducer : nullptr));
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), trainer.grad_list(), 0.07, GSC_NORM_L2, nullptr));
+    gsc_status status = GSC_ERROR_INTERNAL;
+    EXPECT_TRUE(run_in(environments()[0], [&] { status = gsc_scaler_step(scaler.get(), trainer.get(), nullptr); }));
+    EXPECT_EQ(status, GSC_OK);
+    return trainer.snapshot();
+  };
+  for (const uint64_t word : words) {
+    CarelessJobs jobs{word};
+    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+    options.num_threads = 4;
+    options.parallel_for = &CarelessJobs::run;
+    options.parallel_for_user = &jobs;
+    gsc_context *made = nullptr;
+    ASSERT_GSC_OK(gsc_context_create(&options, &made));
+    const Context context(made);
+    EXPECT_TRUE(results_in(words[0], context, &same) == expected) << word;
+    EXPECT_TRUE(same) << word;
+    EXPECT_TRUE(clipped(context, &jobs) == clipped(context, nullptr)) << word;
   }
 }
 
