@@ -115,7 +115,7 @@ local function require_room(what, data, count, dtype, owned, owner)
   end
   if owned and const then refuse(" is const, but calls with a list write it; pass an array that can be written") end
   if not owned or kind == "array" then return end
-  if owner == nil then
+  if not owner then
     refuse(" is a %s, which keeps no memory alive; its fifth entry must be the owner", kind)
   end
   local _, owners = content(owner)
@@ -143,6 +143,9 @@ function gs.list(context, tensors)
     local data, count, dtype, name, owner = tensor[1], tensor[2], tensor[3], tensor[4], tensor[5]
     local fits, message = pcall(require_room, ("tensors[%d]"):format(i - 1), data, count, dtype, true, owner)
     if not fits then error(message, 2) end
+    if name ~= nil and type(name) ~= "string" then
+      error(("tensors[%d] has the name %s; it must be a string"):format(i - 1, tostring(name)), 2)
+    end
     raw[i - 1].data, raw[i - 1].count, raw[i - 1].dtype = ffi.cast("void *", data), count, dtype
     names[i - 1] = name
     held[i] = {data, owner}
