@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer step over a span. Gradients are unscaled and clipped block by block into a buffer that stays in L1,
-// then the formula (core/rules/optim) runs over it, with parameters and state in place. One plain loop, vectorised by
-// the compiler, serves every formula. Formulas that need norms of whole tensors run a sweep for the moments first, at
-// the end of this file. Included by kernels.cpp only.
+// The optimizer step over a span. The formula (core/rules/optim) is a plain loop that the compiler vectorises. With 16-bit
+// gradients all of a vector is usually done in registers: gradients, update, model copy. Other steps go block by block:
+// gradients are unscaled and clipped into a buffer that stays in L1, then the formula runs over it. Formulas that need
+// norms of whole tensors run a sweep for the moments first, at the end of this file. Included by kernels.cpp only.
 #pragma once
 
 #include "core/cpu/columns.h"
 #include "core/cpu/convert.h"
 #include "core/cpu/kernels.h"
+#include "core/cpu/values.h"
 #include "core/rules/gradient.h"
 
 namespace gsc::cpu {
@@ -18,7 +19,7 @@ namespace {
 template <typename T>
 constexpr int kStep = kRowBytes / static_cast<int>(sizeof(T));
 
-/// Prefetch distance. Each array is a separate stream, and there are more of them than the hardware tracks well.
+/// Prefetch distance, on processors whose hardware does not track as many streams as a step has arrays.
 constexpr int kPrefetchBytes = 1024;
 
 /// g = clamp((g * inv_scale) * clip) in P, the type that stand-alone unscale and clip use for this dtype, so that a
@@ -64,16 +65,15 @@ class Cursor {
         copy_bytes_(dtype_bytes(span.copy_dtype)),
         in_place_(param_bytes_ == static_cast<int64_t>(sizeof(T))) {}
 
-  /// Length of the first block: up to a cache-line boundary of the copy if that is streamed.
-  int first_step() const {
-    if (!streaming()) return kStep<T>;
-    const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(span_.model_copy) % kCacheLine);
-    return misaligned == 0 ? kStep<T> : static_cast<int>((kCacheLine - misaligned) / copy_bytes_);
+  /// Elements before the first cache line of the copy, if that is streamed.
+  int misaligned() const {
+    return streaming() ? min_int(span_.n, static_cast<int>(misaligned_elements(span_.model_copy, copy_bytes_))) : 0;
   }
 
   bool streaming() const { return span_.streaming && span_.model_copy != nullptr; }
 
   void prefetch_after(int64_t i, bool with_grads) const {
+    if (!span_.prefetch) return;
     for (int k = 0; k < states_; ++k) prefetch(state(k, i), kPrefetchBytes, kRowBytes);
     prefetch(at(span_.param, i * param_bytes_), kPrefetchBytes, kStep<T> * param_bytes_);
     if (with_grads) prefetch(grad_address(i), kPrefetchBytes, kStep<T> * grad_bytes_);
@@ -120,22 +120,69 @@ class Cursor {
   const bool in_place_;
 };
 
+/// One parameter, with its state at index i.
+template <typename F, typename T>
+[[gnu::always_inline]] inline void update_element(T &p, T *__restrict s0, T *__restrict s1, T *__restrict s2, T g,
+                                                  int64_t i, const Coefficients<T> &c) {
+  T state[kMaxStates]{};
+  if constexpr (F::kStates > 0) state[0] = s0[i];
+  if constexpr (F::kStates > 1) state[1] = s1[i];
+  if constexpr (F::kStates > 2) state[2] = s2[i];
+  T param = p;
+  F::update(param, state, g, c);
+  p = param;
+  if constexpr (F::kStates > 0) s0[i] = state[0];
+  if constexpr (F::kStates > 1) s1[i] = state[1];
+  if constexpr (F::kStates > 2) s2[i] = state[2];
+}
+
 template <typename F, typename T>
 [[gnu::noinline]] void update_block(T *__restrict p, T *__restrict s0, T *__restrict s1, T *__restrict s2,
                                     const T *__restrict g, int n, const Coefficients<T> &coefficients) {
   const Coefficients<T> c = coefficients;  // local: the stores below cannot alias it
-  for (int i = 0; i < n; ++i) {
-    T param = p[i];
-    T state[kMaxStates]{};
-    if constexpr (F::kStates > 0) state[0] = s0[i];
-    if constexpr (F::kStates > 1) state[1] = s1[i];
-    if constexpr (F::kStates > 2) state[2] = s2[i];
-    F::update(param, state, g[i], c);
-    p[i] = param;
-    if constexpr (F::kStates > 0) s0[i] = state[0];
-    if constexpr (F::kStates > 1) s1[i] = state[1];
-    if constexpr (F::kStates > 2) s2[i] = state[2];
+  for (int i = 0; i < n; ++i) update_element<F>(p[i], s0, s1, s2, g[i], i, c);
+}
+
+/// Whole vectors from element i on, each in registers from its gradients to the model copy; returns where they end.
+template <typename F, typename G, typename P>
+[[gnu::noinline]] int64_t update_vectors(const ApplySpan &arrays, int64_t i, const Coefficients<float> &coefficients,
+                                         float *__restrict s0, float *__restrict s1, float *__restrict s2) {
+  constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(float));
+  const ApplySpan span = arrays;  // local, as are the coefficients: the stores below cannot alias them
+  const Coefficients<float> c = coefficients;
+  auto *grad = static_cast<typename G::Stored *>(span.grad);
+  auto *param = static_cast<typename P::Stored *>(span.param);
+  const float clip = c.sign * span.clip;  // exact: a sign does not change how products round
+  for (; i + kLanes <= span.n; i += kLanes) {
+    if (span.prefetch) {
+      prefetch(grad + i, kPrefetchBytes, kLanes * sizeof *grad);
+      prefetch(param + i, kPrefetchBytes, kLanes * sizeof *param);
+      if constexpr (F::kStates > 0) prefetch(s0 + i, kPrefetchBytes, kVectorBytes);
+      if constexpr (F::kStates > 1) prefetch(s1 + i, kPrefetchBytes, kVectorBytes);
+      if constexpr (F::kStates > 2) prefetch(s2 + i, kPrefetchBytes, kVectorBytes);
+    }
+    float g[kLanes];
+    float p[kLanes];
+    store_vector(g, Values<G, float>::load(grad + i));
+    if (span.zero_grads) store_vector(grad + i, HalfVector{});
+    store_vector(p, Values<P, float>::load(param + i));
+#pragma GCC unroll 1  // unrolled, it would no longer be vectorised
+    for (int k = 0; k < kLanes; ++k) {
+      update_element<F>(p[k], s0, s1, s2, unscale_gradient(g[k], span.inv_scale, clip), i + k, c);
+    }
+    const auto updated = load_vector<FloatVector>(p);
+    store_vector(param + i, Values<P, float>::narrow(updated));
+    if (span.model_copy == nullptr) continue;
+    with_dtype(span.copy_dtype, [&](auto d) {
+      using C = decltype(d);
+      if constexpr (Values<C, float>::kInVectors) {
+        auto *copy = static_cast<typename C::Stored *>(span.model_copy) + i;
+        if (span.streaming) return stream_vector(copy, Values<C, float>::narrow(updated));
+        store_vector(copy, Values<C, float>::narrow(updated));
+      }
+    });
   }
+  return i;
 }
 
 /// The last sweep of a formula that needs norms: parameters only.
@@ -154,27 +201,60 @@ template <typename F, typename T>
   }
 }
 
+/// Not with short vectors: compilers leave loops over so few lanes scalar.
+template <typename F, typename T>
+constexpr bool kUpdatesInVectors = !kNeedsNorms<F> && std::is_same_v<T, float> && kVectorBytes >= 32;
+
+/// update_vectors where it serves: 16-bit gradients that are not clamped or written, parameters of fp32 or of the same
+/// dtype.
+template <typename F>
+int64_t update_in_vectors(const ApplySpan &span, int64_t begin, const Coefficients<float> &c) {
+  const auto in_vectors = [](int32_t dtype) {
+    return with_dtype(dtype, [](auto d) { return Values<decltype(d), float>::kInVectors; });
+  };
+  if (is_clamped(span.clip_value) || span.write_grads) return begin;
+  if (span.model_copy != nullptr && !in_vectors(span.copy_dtype)) return begin;
+  return with_dtype(span.grad_dtype, [&](auto d) {
+    using G = decltype(d);
+    if constexpr (sizeof(typename G::Stored) == 2 && Values<G, float>::kInVectors) {
+      const auto update = [&](auto kernel) {
+        return kernel(span, begin, c, static_cast<float *>(span.state[0]), static_cast<float *>(span.state[1]),
+                      static_cast<float *>(span.state[2]));
+      };
+      if (span.param_dtype == GSC_FP32) return update(update_vectors<F, G, Fp32>);
+      if (span.param_dtype == G::kCode) return update(update_vectors<F, G, G>);
+    }
+    return begin;
+  });
+}
+
+/// Up to kStep elements from element i on.
+template <typename F, typename T>
+void apply_block(const ApplySpan &span, const Cursor<T> &cursor, int64_t i, int n, const Coefficients<T> &c) {
+  if (span.n - i > n) cursor.prefetch_after(i, !kNeedsNorms<F>);
+  T buffer[kStep<T>];
+  T *p;
+  if constexpr (kNeedsNorms<F>) {
+    p = cursor.params(i, n, buffer);
+    move_block<F>(p, cursor.state(0, i), cursor.state(1, i), cursor.state(2, i), n, static_cast<T>(span.ratio), c);
+  } else {
+    T g[kStep<T>];
+    cursor.gradients(i, n, g);
+    p = cursor.params(i, n, buffer);
+    update_block<F>(p, cursor.state(0, i), cursor.state(1, i), cursor.state(2, i), g, n, c);
+  }
+  cursor.store_params(i, n, p);
+}
+
 /// The sweep that updates the parameters: the only one, or the last.
 template <typename F, typename T>
 void apply_span(const ApplySpan &span) {
   const Coefficients<T> c = narrow<T>(*span.coefficients);
   const Cursor<T> cursor(span, F::kStates);
-  int n = min_int(span.n, cursor.first_step());
-  for (int64_t i = 0; i < span.n; i += n, n = min_int(span.n - i, kStep<T>)) {
-    if (span.n - i > n) cursor.prefetch_after(i, !kNeedsNorms<F>);
-    T buffer[kStep<T>];
-    T *p;
-    if constexpr (kNeedsNorms<F>) {
-      p = cursor.params(i, n, buffer);
-      move_block<F>(p, cursor.state(0, i), cursor.state(1, i), cursor.state(2, i), n, static_cast<T>(span.ratio), c);
-    } else {
-      T g[kStep<T>];
-      cursor.gradients(i, n, g);
-      p = cursor.params(i, n, buffer);
-      update_block<F>(p, cursor.state(0, i), cursor.state(1, i), cursor.state(2, i), g, n, c);
-    }
-    cursor.store_params(i, n, p);
-  }
+  int64_t i = cursor.misaligned();
+  if (i > 0) apply_block<F>(span, cursor, 0, static_cast<int>(i), c);
+  if constexpr (kUpdatesInVectors<F, T>) i = update_in_vectors<F>(span, i, c);
+  for (; i < span.n; i += kStep<T>) apply_block<F>(span, cursor, i, min_int(span.n - i, kStep<T>), c);
   if (cursor.streaming()) stream_fence();
 }
 

@@ -89,12 +89,6 @@ void for_blocks(int64_t n, int64_t first, const F &f) {
   for (; i < n; i += Block) f(i, min_int(n - i, Block));
 }
 
-/// Elements before the first that is aligned to a cache line.
-GSC_HD int64_t misaligned_elements(const void *p, int64_t element_bytes) {
-  const auto over = static_cast<int64_t>(reinterpret_cast<uintptr_t>(p) % kCacheLine);
-  return over == 0 ? 0 : (kCacheLine - over) / element_bytes;
-}
-
 /// All operations except kFill.
 void compute_span(const ElementwiseSpan &span) {
   const int64_t src_bytes = dtype_bytes(span.src_dtype);

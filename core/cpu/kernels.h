@@ -48,6 +48,7 @@ struct ApplySpan {
   int32_t param_dtype, grad_dtype, copy_dtype;
   bool zero_grads, write_grads;
   bool streaming;  ///< the step exceeds the caches: non-temporal stores for the model copy
+  bool prefetch;   ///< read every array ahead
   // Only for formulas that need norms
   double ratio;      ///< for the last sweep
   ChunkNorms norms;  ///< out, of the first sweep, in reduction.h's order

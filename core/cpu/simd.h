@@ -264,6 +264,12 @@ GSC_HD int min_int(int64_t a, int b) { return a < b ? static_cast<int>(a) : b; }
 GSC_HD const char *at(const void *base, int64_t bytes) { return static_cast<const char *>(base) + bytes; }
 GSC_HD char *at(void *base, int64_t bytes) { return static_cast<char *>(base) + bytes; }
 
+/// Elements before the first that is aligned to a cache line.
+GSC_HD int64_t misaligned_elements(const void *p, int64_t element_bytes) {
+  const auto over = static_cast<int64_t>(reinterpret_cast<uintptr_t>(p) % kCacheLine);
+  return over == 0 ? 0 : (kCacheLine - over) / element_bytes;
+}
+
 /// Prefetches the cache lines of [p + distance, p + distance + bytes). Addresses past the end of a buffer are harmless.
 GSC_HD void prefetch(const void *p, int64_t distance, int64_t bytes) {
   const uintptr_t first = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(distance);

@@ -119,6 +119,7 @@ ApplySpan make_span(const Case &c, Arrays &a, const Coefficients<double> &coeffi
   span.zero_grads = c.zero_grads;
   span.write_grads = c.write_grads;
   span.streaming = c.streaming;
+  span.prefetch = c.streaming;
   return span;
 }
 
