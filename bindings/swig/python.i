@@ -44,6 +44,13 @@ static int32_t gsc_python_sum(void *user, double *values, int64_t count, gsc_str
 }
 
 static void gsc_raise(gsc_status status, const char *message, const gsc_error *details) {
+  /* KeyboardInterrupt and the like are for nobody who handles errors. */
+  if (gsc_cause && !PyErr_GivenExceptionMatches(gsc_cause, PyExc_Exception)) {
+    PyErr_SetObject((PyObject *)Py_TYPE(gsc_cause), gsc_cause);
+    Py_DECREF(gsc_cause);
+    gsc_cause = NULL;
+    return;
+  }
   PyObject *type = gsc_error_classes ? PyTuple_GetItem(gsc_error_classes, status) : NULL;
   if (!type) {
     PyErr_Clear();

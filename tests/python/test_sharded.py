@@ -100,6 +100,20 @@ def test_a_buffer_error_of_a_reducer_is_its_failure(pair):
     assert isinstance(caught.value.__cause__, BufferError) and params[0][0] == 1.0
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)], ids=lambda error: type(error).__name__)
+def test_what_ends_the_program_passes_through_a_reducer(pair, error):
+    def reduce(values):
+        raise error
+
+    scaler, optimizer, params, _grads = world_of_two(pair, reduce)
+    with pytest.raises(type(error)) as caught:
+        scaler.step(optimizer)
+    assert caught.value is error and caught.traceback[-1].name == "reduce" and params[0][0] == 1.0
+    scaler.set_reducer(None)
+    scaler.step_and_update(optimizer)
+    assert params[0][0] == 0.0
+
+
 def test_a_scaler_with_a_reducer_is_not_pickled(pair):
     import pickle
     scaler, _, _, _ = world_of_two(pair, lambda values: None)

@@ -284,8 +284,9 @@ class GradScaler(Closeable):
 
         `reduce(values)` replaces float64 values by their sums over the ranks, in place: a writable memoryview, or on a
         CUDA device a :class:`gradscaler.reducers.Sums`. :mod:`gradscaler.reducers` has those for torch.distributed and
-        mpi4py. Every rank calls it equally often in the same order. What it raises is the cause of a CallbackError;
-        the gradients can be checked again then. None removes it. Raises BadStateError between a check and the update.
+        mpi4py. Every rank calls it equally often in the same order. What it raises is the cause of a CallbackError, but
+        KeyboardInterrupt and SystemExit are raised as they are; the gradients can be checked again then. None removes
+        it. Raises BadStateError between a check and the update.
         """
         if reduce is None:
             self._handle.set_reducer(None)
