@@ -9,6 +9,7 @@
 #include <functional>
 #include <gradscaler/gradscaler.hpp>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace gradscaler {
@@ -172,6 +173,16 @@ TEST_F(GradScalerTest, OptionsCanBeReadAndReplaced) {
   EXPECT_EQ(scaler_.get_options().growth_interval, 5);
   options.backoff_factor = 1.0;
   EXPECT_EQ(status_of([&] { scaler_.set_options(options); }), GSC_ERROR_INVALID_ARGUMENT);
+}
+
+// A null reference stands for all lists; what was moved from must not.
+TEST_F(GradScalerTest, ListsThatWereMovedFromAreRefused) {
+  scaler_.check(grads_);
+  TensorList here(context_, {});
+  const TensorList there = std::move(here);
+  EXPECT_EQ(status_of([&] { scaler_.discard(here); }), GSC_ERROR_INVALID_ARGUMENT);  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(status_of([&] { scaler_.get_report_sync(here); }), GSC_ERROR_INVALID_ARGUMENT);
+  scaler_.update();
 }
 
 TEST_F(GradScalerTest, ReducerIsCalledAndRemoved) {

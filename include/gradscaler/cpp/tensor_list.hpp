@@ -148,7 +148,11 @@ class TensorList : public detail::Handle<gsc_tensor_list>, public detail::ListCa
     take(made);
   }
   static TensorList adopt(gsc_tensor_list *object) noexcept { return TensorList(object, detail::Adopt{}); }
-  operator TensorListRef() const noexcept { return TensorListRef(get()); }
+  /// Throws if this was moved from or released: to some calls a null reference means all lists.
+  operator TensorListRef() const {
+    if (get() == nullptr) detail::bad_argument("the TensorList was moved from or released");
+    return TensorListRef(get());
+  }
 
  private:
   TensorList(gsc_tensor_list *object, detail::Adopt) noexcept : Handle(object) {}
