@@ -2,6 +2,7 @@
 """GradScaler: what PyTorch's own tests assert of theirs, state dicts, pickling, and what is ours alone."""
 
 import copy
+import fractions
 import math
 import pickle
 import types
@@ -249,6 +250,11 @@ def test_scale_keeps_types():
     scaler = gs.GradScaler(init_scale=2.0**17)
     assert scaler.scale(2.0) == 2.0**18 and type(scaler.scale(2)) is float
     assert type(scaler.scale(np.float32(2))) is np.float32
+    # Others keep digits that a double lacks.
+    third = fractions.Fraction(1, 3)
+    assert scaler.scale(third) == third * 2**17
+    long = np.longdouble(1) / 3
+    assert scaler.scale(long) == long * 2**17
     # Integers do not hold a product with a fraction, nor one with a large scale.
     assert scaler.scale(np.int8(2)) == 2.0**18 and gs.GradScaler(init_scale=0.5).scale(np.int32(3)) == 1.5
     whole = scaler.scale(np.array(2.0, np.float16))

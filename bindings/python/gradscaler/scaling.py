@@ -27,10 +27,9 @@ def scaled(outputs: Any, scale: float, in_place: Callable[[Any], Any], argument:
     ValueError for tracers in whose compiled function the scale would stay what it is now.
     """
     if isinstance(outputs, numbers.Real) and not isinstance(outputs, _numpy_type("float16")):
-        product = float(outputs) * scale
-        # Integers do not hold the product; other kinds of numbers stay what they are.
+        # Integers do not hold the product; other kinds of numbers stay what they are, with all their digits.
         kind: Any = float if isinstance(outputs, (numbers.Integral, float)) else type(outputs)
-        return kind(product)
+        return kind(outputs) * kind(scale)
     if _is_of(outputs, "torch", "Tensor"):
         return _torch(outputs, scale, argument)
     if _is_of(outputs, "jax", "Array"):
