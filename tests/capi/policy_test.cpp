@@ -255,6 +255,57 @@ TEST(PolicyFloor, ErrorFillsTheReport) {
   EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u);
 }
 
+/// A scale that an overflow has brought to 0 cannot be lowered: that is the floor where none was set.
+TEST(PolicyFloor, IsZeroWithoutAnother) {
+  const Context context = make_context();
+  Buffer grads(GSC_FP32, 4);
+  const List list = make_list(context, grads);
+  gsc_scaler_options options = scaler_options(4.0f);
+  options.floor_action = GSC_FLOOR_REPORT;
+  options.floor_patience = 2;
+  const Scaler scaler = make_scaler(context, options);
+  ASSERT_GSC_OK(gsc_scaler_set_scale(scaler.get(), 1e-44f, nullptr));
+  grads.fill(kInf);
+  int64_t updates_at_zero = 0;
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    updates_at_zero += scale_of(scaler) == 0.0f ? 1 : 0;
+    gsc_report report{};
+    report.struct_size = sizeof report;
+    ASSERT_GSC_OK(gsc_scaler_get_report_sync(scaler.get(), nullptr, &report, nullptr));
+    EXPECT_EQ((report.flags & GSC_REPORT_AT_FLOOR) != 0, updates_at_zero >= 2) << i;
+    EXPECT_EQ(state_of(scaler).skips_at_floor, updates_at_zero) << i;
+  }
+  EXPECT_GE(updates_at_zero, 3);
+}
+
+/// So are scales whose product rounds to themselves: inf, and subnormals next to 0.
+TEST(PolicyFloor, IsWhereTheScaleCannotMove) {
+  const Context context = make_context();
+  Buffer grads(GSC_FP32, 4);
+  const List list = make_list(context, grads);
+  grads.fill(kInf);
+  for (const float stuck : {4 * 0x1p-149f, static_cast<float>(kInf)}) {
+    for (const float min_scale : {0.0f, 0x1p-149f}) {
+      gsc_scaler_options options = scaler_options(4.0f);
+      options.min_scale = min_scale;
+      options.backoff_factor = 0.9;
+      options.floor_action = GSC_FLOOR_ERROR;
+      const Scaler scaler = make_scaler(context, options);
+      gsc_scaler_state state = state_of(scaler);
+      state.scale = stuck;
+      ASSERT_GSC_OK(gsc_scaler_set_state(scaler.get(), &state, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+      ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+      EXPECT_EQ(scale_of(scaler), stuck);
+      gsc_report report{};
+      report.struct_size = sizeof report;
+      EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler.get(), nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR);
+    }
+  }
+}
+
 TEST(PolicyFloor, ANewScaleEndsIt) {
   gsc_scaler_options o = options(1.0f, 1000);
   o.min_scale = 1.0f;
