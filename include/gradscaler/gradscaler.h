@@ -598,8 +598,8 @@ GSC_API gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_li
                                                gsc_stream stream);
 
 /**
- * Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked the gradients, or a part of
- * them, and not unscaled them, or if a clip is pending that only gsc_scaler_step applies.
+ * Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked or stepped on the gradients
+ * and not unscaled them (after gsc_scaler_should_step_sync that is yours to do), or if a clip waits for its step.
  */
 GSC_API gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream);
 /**

@@ -839,9 +839,9 @@ pub struct gsc_api {
         out_apply: *mut i32,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked
-    /// the gradients, or a part of them, and not unscaled them, or if a clip is pending that only
-    /// gsc_scaler_step applies.
+    /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked or
+    /// stepped on the gradients and not unscaled them (after gsc_scaler_should_step_sync that is
+    /// yours to do), or if a clip waits for its step.
     pub optimizer_step: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
@@ -1438,9 +1438,9 @@ extern "C" {
         out_apply: *mut i32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked
-    /// the gradients, or a part of them, and not unscaled them, or if a clip is pending that only
-    /// gsc_scaler_step applies.
+    /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked or
+    /// stepped on the gradients and not unscaled them (after gsc_scaler_should_step_sync that is
+    /// yours to do), or if a clip waits for its step.
     pub fn gsc_optimizer_step(optimizer: *mut gsc_optimizer, stream: gsc_stream) -> gsc_status;
     /// Steps with device scalars of your own, for frameworks that keep the scaler's state
     /// themselves: gradients are multiplied by \*inv_scale (NULL: 1); if \*found_inf is not 0
