@@ -213,7 +213,7 @@ def test_copies_of_gradients_are_not_held():
     for _ in range(2):
         p.grad = torch.ones(4, 3).t()
         optimizer.step()
-        assert optimizer._seen._made is None
+        assert not optimizer._seen._made
 
 
 def test_parameters_that_change_their_order():

@@ -102,6 +102,68 @@ assert all(same(one, EXPECTED) for of_thread in found.values() for one in of_thr
 """)
 
 
+def test_memory_that_another_thread_frees_meanwhile():
+    """An error or a step; never a step on memory that the system has taken back.
+
+    Not of gradients that become None, nor of ``.data``: PyTorch 2.13 itself crashes on these, with its own step too.
+    """
+    run("""
+def attack(dtype, **options):
+    count, stop = 1 << 20, threading.Event()
+    params = [torch.nn.Parameter(torch.zeros(count, dtype=dtype)) for _ in range(4)]
+    optimizer = AdamW(params, **options)
+    def replace():
+        while not stop.wait(0.0001):
+            for p in params:
+                p.grad = torch.ones(count, dtype=dtype)
+    thread = threading.Thread(target=replace)
+    thread.start()
+    for _ in range(40):
+        for p in params:
+            p.grad = torch.ones(count, dtype=dtype)
+        try:
+            optimizer.step()
+        except RuntimeError as error:
+            assert "was replaced by another thread during the step" in str(error), error
+    stop.set()
+    thread.join()
+
+attack(torch.float32)
+attack(torch.float32, max_grad_norm=1.0)
+attack(torch.bfloat16, max_grad_norm=1.0, master_weights=True)
+""")
+
+
+def test_what_was_replaced_before_the_step_is_named():
+    run("""
+stop = threading.Event()
+threading.Thread(target=stop.wait).start()
+params, optimizer = make()
+take(params, optimizer)
+bind = optimizer._bind
+p = params[1]
+for name, owner, value in ((".grad", p, torch.ones(4096)), (".grad", p, None), ("", p, torch.ones(4096)),
+                           ("'s state 'exp_avg'", optimizer.state[p]["exp_avg"], torch.ones(4096))):
+    def meanwhile():
+        bind()
+        setattr(owner, "grad" if name == ".grad" else "data", value)
+    optimizer._bind = meanwhile
+    for p in params:
+        p.grad = torch.ones(p.shape)
+    try:
+        optimizer.step()
+    except RuntimeError as error:
+        assert str(error) == f"param_groups[0]['params'][1]{name} was replaced by another thread during the step", error
+    else:
+        raise AssertionError(name)
+    optimizer._bind = bind
+    for p in params:
+        p.grad = torch.ones(p.shape)
+    optimizer.step()
+stop.set()
+""")
+
+
 def test_children_of_a_fork_have_threads_of_their_own():
     """PyTorch's do not survive a fork: a region that is opened on them in the child never ends."""
     run("""

@@ -23,6 +23,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper, torch_memory
 from .._native import native, real
 from . import _raw
+from ._alive import hold, is_alone
 from ._check import Check, Checker, StepReport
 from ._held import is_counted, is_direct, is_state_held
 from ._plan import Key, Member, Plan, look
@@ -261,8 +262,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             with torch.enable_grad():
                 loss = closure()
         # Hooks, closures and code around this function may have changed the gradients since.
-        if (check is None or not hasattr(self, "found_inf") or closure is not None or self._optimizer_step_pre_hooks
-                or _global_pre_hooks() or not is_direct(self.step, _OWN_STEP)):
+        if (check is None or self._seen is None or not hasattr(self, "found_inf") or closure is not None
+                or self._optimizer_step_pre_hooks or _global_pre_hooks() or not is_direct(self.step, _OWN_STEP)):
             check = None
             self._bind()
         grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
@@ -273,6 +274,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._last_check, self._last_found = check, found_inf
         if not self._active:
             return loss
+        held = self._hold()
         inv_scale = None if grad_scale is None else grad_scale.double().reciprocal()
         if self._max_grad_norm is not None:
             if check is None:
@@ -289,6 +291,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             _raw.increment_version(plan.written)
         for plan in self._active:
             plan.step(_scalar(inv_scale, plan), _scalar(found_inf, plan))
+        del held
         self._mark_written()
         if self._seen is not None:
             self._seen.let_go()
@@ -318,8 +321,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             # It has asked before, in the same step.
             return self._check.found_inf
         self._bind()
+        held = self._hold()
         # PyTorch's scaler multiplies by a scale that was set before.
         self._check = Check(self._checker, self._active, scale * getattr(self, "grad_scale", 1))
+        del held
         found = self._check.found_inf
         for plan in self._active:
             for flag in found.values():
@@ -366,6 +371,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             return
         for plan in self._active:
             plan.point_at(b"".join(addresses[8 * i:8 * i + 8] for i in plan.indices))
+
+    def _hold(self) -> list[Any]:
+        """What keeps the memory of the plans while the library works on it and other threads run."""
+        return [] if is_alone() else [hold(plan, self._seen.grads(plan)) for plan in self._active]
 
     def _is_state_same(self) -> bool:
         """Whether the state is what the plans step on. Blocks on a CUDA device."""

@@ -55,6 +55,10 @@ class Looked(NamedTuple):
     layout: Any
     addresses: bytes
 
+    def each(self) -> Sequence[int]:
+        """The addresses as numbers."""
+        return memoryview(self.addresses).cast("Q")
+
 
 def exchange_api() -> Any:
     """PyTorch's functions for C, which it has since 2.10; None before."""
@@ -119,18 +123,18 @@ class Plan:
         self.state = {slot: [member.state[slot] for member in members] for slot in key.slots}
         self.seen = self.look()
         self.grads_seen = look([member.grad for member in members])
-        params = self._tensors([member.param for member in members], "")
-        grads = self._tensors([member.grad for member in members], ".grad")
+        params = self._tensors(self.params, "", self.seen[0])
+        grads = self._tensors([member.grad for member in members], ".grad", self.grads_seen)
         _require_alike(grads, params, self.labels)
         lists = {"params": self._list(params, ""), "grads": self._list(grads, ".grad")}
         copy = None
         if key.master:
-            copies = self._tensors(self.copies, "")
+            copies = self._tensors(self.copies, "", self.seen[1])
             _require_alike(copies, params, self.labels)
             copy = self._list(copies, "")
         slots = []
-        for slot, tensors in self.state.items():
-            found = self._tensors(tensors, f"'s state {slot!r}")
+        for (slot, tensors), seen in zip(self.state.items(), self.seen[2:], strict=True):
+            found = self._tensors(tensors, f"'s state {slot!r}", seen)
             _require_alike(found, params, self.labels, f"'s state {slot!r}")
             slots.append(self._list(found, f"'s state {slot!r}"))
         self.grads = lists["grads"]
@@ -155,10 +159,13 @@ class Plan:
     def _leaves(self, suffix: str) -> trees.Leaves:
         return trees.Leaves("", self.labels, [label + suffix for label in self.labels], self.labels)
 
-    def _tensors(self, tensors: Sequence[Any], suffix: str) -> list[Tensor]:
+    def _tensors(self, tensors: Sequence[Any], suffix: str, looked: Looked) -> list[Tensor]:
         found = [as_tensor(tensor, argument=label + suffix, any_order=True, writable=suffix != ".grad")
                  for tensor, label in zip(tensors, self.labels, strict=True)]
         common_device(found, self._leaves(suffix), self.context.device)
+        for tensor, address, label in zip(found, looked.each(), self.labels, strict=True):
+            if tensor.count and tensor.address != address:
+                raise RuntimeError(f"{label}{suffix} was replaced by another thread during the step")
         return found
 
     def _list(self, tensors: list[Tensor], suffix: str) -> Any:

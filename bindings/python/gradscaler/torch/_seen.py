@@ -14,7 +14,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import torch_memory
 from .._native import native
 from . import _raw
-from ._plan import Looked, exchange_api, look
+from ._plan import Looked, Plan, exchange_api, look
 from ._shards import is_dtensor, local, placed_as
 
 
@@ -24,8 +24,8 @@ class Seen:
     def __init__(self, params: list[Any], grads: list[Any], structure: Any, copied: bool = False) -> None:
         """`copied` says whether some of `grads` are copies, as of :func:`in_order`."""
         self.tensors = params
-        # Gradients that nobody else may hold.
-        self._made: list[Any] | None = None
+        # Gradients by index, of those that are not .grad, which nobody else may hold.
+        self._made: dict[int, Any] = {}
         self._copied = copied
         self.sharded = any(map(is_dtensor, params))
         self.structure = structure
@@ -38,14 +38,17 @@ class Seen:
 
     def let_go(self) -> None:
         """After the step, for which alone gradients were made."""
-        self._made = None
+        self._made = {}
+
+    def grads(self, plan: Plan) -> list[Any]:
+        """The gradients of a plan now, as plain tensors; None for those that are gone."""
+        return [local(self._made.get(index, self.tensors[index].grad)) for index in plan.indices]
 
     def _keep_made(self, params: list[Any], grads: list[Any], replaced: bool) -> None:
-        self._made = None
-        if replaced:
-            self._made = grads
-        elif self.sharded or self._copied:
-            self._made = [grad for p, grad in zip(params, grads, strict=True) if grad is not p.grad]
+        self._made = {}
+        if replaced or self.sharded or self._copied:
+            self._made = {index: grad for index, (p, grad) in enumerate(zip(params, grads, strict=True))
+                          if replaced or grad is not p.grad}
 
     def _look(self, params: list[Any], grads: list[Any]) -> tuple[Looked, Looked]:
         if self.sharded:
@@ -55,7 +58,7 @@ class Seen:
     def addresses(self, groups: list[dict[str, Any]]) -> bytes | None:
         """Where the gradients are now; None if anything else is not what it was."""
         lists = [group["params"] for group in groups]
-        self._made = None
+        self._made = {}
         replaced = _raw.are_grads_replaced()
         unchanged = None if self._record is None or replaced else _raw.same(self._record, lists)
         if unchanged is not None:
