@@ -81,7 +81,7 @@ struct Page {
       case GSC_LION: {
         const T LR = static_cast<T>(o.lr);
         const T blend = times(b1, s[0]) + times(B1, g);
-        const T d = blend > 0 ? T(1) : blend < 0 ? T(-1) : T(0);
+        const T d = blend > 0 ? T(1) : blend < 0 ? T(-1) : blend;
         p = times(p, K) - times(LR, d);
         s[0] = times(b2, s[0]) + times(B2, g);
         return;
@@ -155,6 +155,26 @@ TEST(FormulaBits, LambMovesZeros) {
   still.grads()[0].fill(0.0);
   ASSERT_GSC_OK(gsc_optimizer_step(still.get(), nullptr));
   for (const double value : still.params()[0].values()) EXPECT_EQ(value, 3.0);
+}
+
+/// A direction of -0 takes -0 to +0, as the page has it.
+TEST(FormulaBits, LionKeepsTheSignOfZero) {
+  const Context context = make_context();
+  gsc_optimizer_options options = optimizer_options(GSC_LION);
+  options.beta1 = 0.0;
+  Trainer trainer(context, {.options = options, .counts = {20}});
+  float state = 0.0f;
+  for (const double g : {-1.0, -0.0}) {  // the first makes the state negative, and 0 times it -0
+    float param = -0.0f;
+    trainer.params()[0].fill(-0.0);
+    trainer.grads()[0].fill(g);
+    ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+    Page<float>{options, 1}.step(param, &state, static_cast<float>(g));
+    for (const double value : trainer.params()[0].values()) {
+      EXPECT_EQ(value, static_cast<double>(param));
+      EXPECT_EQ(std::signbit(value), std::signbit(param)) << g;
+    }
+  }
 }
 
 TEST(FormulaBits, AreThoseOfThePage) {
