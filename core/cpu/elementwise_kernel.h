@@ -11,7 +11,7 @@
 namespace gsc::cpu {
 namespace {
 
-/// dst = op(src, dst) for n <= kBlock elements.
+/// dst = op(src, dst) for the n elements of a block.
 using BlockKernel = void (*)(const ElementwiseSpan &span, const void *src, void *dst, int n);
 
 template <Elementwise Op, typename T>
@@ -23,12 +23,17 @@ template <typename T>
 void compute_in_buffers(const ElementwiseSpan &span, const void *src, void *dst, int n) {
   T x[kBlock];
   T y[kBlock];
-  load_block(span.src_dtype, src, x, n);
-  if (span.op == Elementwise::kAxpby) load_block(span.dst_dtype, dst, y, n);
-  with_operation(span.op, [&](auto tag) {
-    compute_block<decltype(tag)::kOp>(static_cast<T>(span.a), static_cast<T>(span.b), x, y, n);
-  });
-  store_block(span.dst_dtype, dst, y, n);
+  for (int i = 0; i < n; i += kBlock) {
+    const int count = min_int(n - i, kBlock);
+    const void *from = at(src, i * dtype_bytes(span.src_dtype));
+    void *to = at(dst, i * dtype_bytes(span.dst_dtype));
+    load_block(span.src_dtype, from, x, count);
+    if (span.op == Elementwise::kAxpby) load_block(span.dst_dtype, to, y, count);
+    with_operation(span.op, [&](auto tag) {
+      compute_block<decltype(tag)::kOp>(static_cast<T>(span.a), static_cast<T>(span.b), x, y, count);
+    });
+    store_block(span.dst_dtype, to, y, count);
+  }
 }
 
 template <bool kStream>
@@ -72,21 +77,24 @@ BlockKernel block_kernel(const ElementwiseSpan &span) {
 /// Minimum number of blocks per stream when a span is processed as four streams.
 constexpr int64_t kBlocksOfPlace = 16;
 
+/// Of the larger of two dtypes, at one place at a time: half as much or twice as much is slower for some of them.
+constexpr int kPlaceBytes = 1024;
+
 /// f(offset, n) for blocks that cover [0, n): the first has `first` elements, the last the remainder, all others
-/// `Block`. A long span is processed as four interleaved streams: a prefetcher that stops at a page boundary keeps
+/// `block`. A long span is processed as four interleaved streams: a prefetcher that stops at a page boundary keeps
 /// running in the other three.
-template <int Block = kBlock, typename F>
-void for_blocks(int64_t n, int64_t first, const F &f) {
+template <typename F>
+void for_blocks(int64_t n, int64_t first, int block, const F &f) {
   int64_t i = n < first ? n : first;
   if (i > 0) f(int64_t{0}, static_cast<int>(i));
-  if (const int64_t place = (n - i) / Block / 4 * Block; place >= kBlocksOfPlace * Block) {
+  if (const int64_t place = (n - i) / block / 4 * block; place >= kBlocksOfPlace * block) {
     const int64_t end = i + place;
-    for (; i < end; i += Block) {
-      for (int p = 0; p < 4; ++p) f(i + p * place, Block);
+    for (; i < end; i += block) {
+      for (int p = 0; p < 4; ++p) f(i + p * place, block);
     }
     i += 3 * place;
   }
-  for (; i < n; i += Block) f(i, min_int(n - i, Block));
+  for (; i < n; i += block) f(i, min_int(n - i, block));
 }
 
 /// All operations except kFill.
@@ -96,8 +104,9 @@ void compute_span(const ElementwiseSpan &span) {
   const bool streaming = span.streaming && span.op != Elementwise::kAxpby && span.src != span.dst;
   const BlockKernel store = block_kernel<false>(span);
   const BlockKernel stream = streaming ? block_kernel<true>(span) : store;
-  for_blocks(span.n, streaming ? misaligned_elements(span.dst, dst_bytes) : 0, [&](int64_t i, int n) {
-    (n == kBlock ? stream : store)(span, at(span.src, i * src_bytes), at(span.dst, i * dst_bytes), n);
+  const int block = kPlaceBytes / static_cast<int>(src_bytes > dst_bytes ? src_bytes : dst_bytes);
+  for_blocks(span.n, streaming ? misaligned_elements(span.dst, dst_bytes) : 0, block, [&](int64_t i, int n) {
+    (n == block ? stream : store)(span, at(span.src, i * src_bytes), at(span.dst, i * dst_bytes), n);
   });
   if (streaming) stream_fence();
 }
@@ -112,7 +121,7 @@ void fill_span(const ElementwiseSpan &span) {
     // In bytes, from a register: blocks of the same size for all dtypes.
     constexpr int kBytes = kRowBytes;
     const auto line = load_vector<Int32Vector>(block);
-    for_blocks<kBytes>(span.n * bytes, misaligned_elements(span.dst, 1), [&](int64_t i, int n) {
+    for_blocks(span.n * bytes, misaligned_elements(span.dst, 1), kBytes, [&](int64_t i, int n) {
       char *dst = at(span.dst, i);
       if (n < kBytes) {
         std::memcpy(dst, block, static_cast<size_t>(n));
