@@ -29,7 +29,8 @@ struct Shape {
   static constexpr int kTile = kTileBytes / kSize;
 };
 
-constexpr int64_t kReadAheadBlock = 4 * 4096;
+constexpr int64_t kPageBytes = 4096;
+constexpr int64_t kReadAheadBlock = 4 * kPageBytes;
 
 /// Prefetch target while a tile is read: the next tile, or its share of the next block of four pages.
 template <ReadAhead A>
@@ -50,6 +51,15 @@ struct Ahead {
   template <int Bytes>
   GSC_HD void fetch(int64_t done) const {
     if constexpr (A == ReadAhead::kNone) return;
+    if constexpr (A == ReadAhead::kPageStarts) {
+      constexpr int kLines = 4;
+      constexpr int kSecondLevel = 2;
+      if (done > 0) return;
+      for (int64_t page = 0; page < kTileBytes; page += kPageBytes) {
+        for (int k = 0; k < kLines; ++k) __builtin_prefetch(next + page + k * kCacheLine, 0, kSecondLevel);
+      }
+      return;
+    }
     const char *p = at(static_cast<const void *>(next), done / kCacheLine / 4 * kFourSteps);
     const int64_t rest = done / kCacheLine % 4;  // 0 if a row has four lines or more
     for (int k = 0; k < Bytes / kCacheLine; ++k) __builtin_prefetch(at(p, (k % 4 + rest) * kStep + k / 4 * kFourSteps));
@@ -75,35 +85,114 @@ GSC_HD auto largest_lane(Vector v) {
   return largest_of(lanes, static_cast<int>(sizeof v / sizeof v[0]));
 }
 
-/// Column sums of squares of whole rows; returns the largest magnitude that is not NaN.
+/// Elements as signed integers of their size: magnitudes order like their bits.
+template <int Size>
+struct WordsOf;
+template <>
+struct WordsOf<2> {
+  using Word = int16_t;
+  using Vector = Int16Vector;
+};
+template <>
+struct WordsOf<4> {
+  using Word = int32_t;
+  using Vector = Int32Vector;
+};
+template <>
+struct WordsOf<8> {
+  using Word = int64_t;
+  using Vector = Int64Vector;
+};
+
+template <typename D>
+struct Words : WordsOf<sizeof(typename D::Stored)> {
+  using Word = typename WordsOf<sizeof(typename D::Stored)>::Word;
+  static constexpr Word kMagnitude = static_cast<Word>(~(uint64_t{1} << (8 * sizeof(Word) - 1)));
+
+  GSC_HD static Word of(double magnitude) { return __builtin_bit_cast(Word, narrow_to<D>(magnitude)); }
+  GSC_HD static typename D::Value value(Word word) { return D::widen(__builtin_bit_cast(typename D::Stored, word)); }
+};
+
+/// Magnitudes for the extremes of a tile: as integers where an integer maximum is fast. 16-bit elements are twice as many
+/// a vector so.
+#if defined(__AVX2__)
+constexpr int kOrderedAsWords = 4;
+#else
+constexpr int kOrderedAsWords = 2;
+#endif
+template <typename D, bool = sizeof(typename D::Stored) <= kOrderedAsWords>
+struct Ordered {
+  using Vector = typename Words<D>::Vector;
+  GSC_HD static Vector load(const typename D::Stored *p) { return load_vector<Vector>(p) & Words<D>::kMagnitude; }
+  GSC_HD static typename D::Value value(typename Words<D>::Word lane) { return Words<D>::value(lane); }
+  GSC_HD static auto infinity() { return Words<D>::of(__builtin_inf()); }
+};
+template <typename D>
+struct Ordered<D, false> {
+  using Vector = typename Magnitudes<D>::Vector;
+  GSC_HD static Vector load(const typename D::Stored *p) { return Magnitudes<D>::load(p); }
+  GSC_HD static typename D::Value value(typename D::Value lane) { return lane; }
+  GSC_HD static auto infinity() { return static_cast<typename D::Value>(__builtin_inf()); }
+};
+
+/// The next vector of elements to be squared, in the arithmetic type: neither signs nor payloads of NaN matter.
+template <typename D>
+GSC_HD auto load_squarable(const typename D::Stored *p) {
+  if constexpr (std::is_same_v<D, Fp16> && Values<D, float>::kInVectors) {
+    return Values<D, float>::load(p);
+  } else if constexpr (std::is_same_v<D, Bf16>) {
+    return bf16_as_fp32(p);
+  } else {
+    return Magnitudes<D>::load(p);
+  }
+}
+
+/// sum + x * x. The squares of fp16 are exact in fp32, so that fusing changes nothing.
+template <typename D, typename Vector>
+GSC_HD Vector add_square(Vector sum, Vector x) {
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<D, Fp16>) return _mm512_fmadd_ps(x, x, sum);
+#elif defined(__FMA__)
+  if constexpr (std::is_same_v<D, Fp16>) return _mm256_fmadd_ps(x, x, sum);
+#endif
+  return sum + x * x;
+}
+
+/// Column sums of squares of whole rows; returns the largest magnitude, of which NaN may be one.
 template <typename D, ReadAhead A>
 typename D::Value sum_rows(const typename D::Stored *x, int rows, typename D::Value *columns, Ahead<A> ahead) {
   using Value = typename D::Value;
   using Vector = typename Magnitudes<D>::Vector;
+  using Order = Ordered<D, sizeof(typename D::Stored) == 2>;  // others are loaded once for both
   constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Value));
+  constexpr int kOrdered = kVectorBytes / static_cast<int>(sizeof(typename Order::Vector{}[0]));
   constexpr int kColumns = Shape<D>::kColumns;
   constexpr int kVectors = kColumns / kLanes < kStrip ? kColumns / kLanes : kStrip;
-  Vector largest[kChains]{};
+  typename Order::Vector largest[kChains]{};
   for (int strip = 0; strip < kColumns; strip += kVectors * kLanes) {
     Vector sums[kVectors]{};
     for (int row = 0; row < rows; ++row) {
       const auto *p = x + row * kColumns + strip;
       constexpr int kBytes = kVectors * kLanes * Shape<D>::kSize;
       ahead.template fetch<kBytes>((strip / kVectors / kLanes * rows + row) * kBytes);
+      // In turn, as two loops would read the row in two bursts, which is slower from memory.
 #pragma GCC unroll 16
       for (int k = 0; k < kVectors; ++k) {
-        const Vector value = Magnitudes<D>::load(p + k * kLanes);
-        sums[k] += value * value;
-        largest[k % kChains] = larger(value, largest[k % kChains]);
+        sums[k] = add_square<D>(sums[k], load_squarable<D>(p + k * kLanes));
+        const int end = (k + 1) * kLanes;
+        if (end % kOrdered != 0) continue;
+        auto &chain = largest[end / kOrdered % kChains];
+        chain = larger(Order::load(p + end - kOrdered), chain);
       }
     }
     // Element by element: copying the whole array would keep it in memory during the loop.
 #pragma GCC unroll 16
     for (int k = 0; k < kVectors; ++k) store_vector(columns + strip + k * kLanes, sums[k]);
   }
-  Value lanes[kLanes];
-  store_vector(lanes, larger(larger(largest[0], largest[1]), larger(largest[2], largest[3])));
-  return largest_of(lanes, kLanes);
+  const auto lanes = larger(larger(largest[0], largest[1]), larger(largest[2], largest[3]));
+  Value values[kOrdered];
+  for (int k = 0; k < kOrdered; ++k) values[k] = Order::value(lanes[k]);
+  return largest_of(values, kOrdered);
 }
 
 struct TileSum {
@@ -388,6 +477,8 @@ void with_read_ahead(ReadAhead ahead, int64_t bytes, const F &f) {
   switch (ahead) {
     case ReadAhead::kNone:
       return f(std::integral_constant<ReadAhead, ReadAhead::kNone>());
+    case ReadAhead::kPageStarts:
+      return f(std::integral_constant<ReadAhead, ReadAhead::kPageStarts>());
     case ReadAhead::kNextTile:
       return f(std::integral_constant<ReadAhead, ReadAhead::kNextTile>());
     case ReadAhead::kFourPages:
@@ -410,6 +501,8 @@ void check(int32_t dtype, const void *data, int64_t n, float inv_scale, double f
 
 void unscale(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ReadAhead ahead,
              ChunkStat *out) {
+  // Where a little prefetching is best, none is for data that is rewritten.
+  if (ahead == ReadAhead::kPageStarts) ahead = ReadAhead::kNone;
   stat<true>(dtype, data, n, inv_scale, fp64_limit, ahead, out);
 }
 

@@ -21,56 +21,6 @@ struct TileView {
   Value smallest = static_cast<Value>(__builtin_inf());
 };
 
-/// Elements as signed integers of their size: magnitudes order like their bits.
-template <int Size>
-struct WordsOf;
-template <>
-struct WordsOf<2> {
-  using Word = int16_t;
-  using Vector = Int16Vector;
-};
-template <>
-struct WordsOf<4> {
-  using Word = int32_t;
-  using Vector = Int32Vector;
-};
-template <>
-struct WordsOf<8> {
-  using Word = int64_t;
-  using Vector = Int64Vector;
-};
-
-template <typename D>
-struct Words : WordsOf<sizeof(typename D::Stored)> {
-  using Word = typename WordsOf<sizeof(typename D::Stored)>::Word;
-  static constexpr Word kMagnitude = static_cast<Word>(~(uint64_t{1} << (8 * sizeof(Word) - 1)));
-
-  GSC_HD static Word of(double magnitude) { return __builtin_bit_cast(Word, narrow_to<D>(magnitude)); }
-  GSC_HD static typename D::Value value(Word word) { return D::widen(__builtin_bit_cast(typename D::Stored, word)); }
-};
-
-/// Magnitudes for the extremes of a tile: as integers where an integer maximum is fast. 16-bit elements are twice as many
-/// a vector so.
-#if defined(__AVX2__)
-constexpr int kOrderedAsWords = 4;
-#else
-constexpr int kOrderedAsWords = 2;
-#endif
-template <typename D, bool = sizeof(typename D::Stored) <= kOrderedAsWords>
-struct Ordered {
-  using Vector = typename Words<D>::Vector;
-  GSC_HD static Vector load(const typename D::Stored *p) { return load_vector<Vector>(p) & Words<D>::kMagnitude; }
-  GSC_HD static typename D::Value value(typename Words<D>::Word lane) { return Words<D>::value(lane); }
-  GSC_HD static auto infinity() { return Words<D>::of(__builtin_inf()); }
-};
-template <typename D>
-struct Ordered<D, false> {
-  using Vector = typename Magnitudes<D>::Vector;
-  GSC_HD static Vector load(const typename D::Stored *p) { return Magnitudes<D>::load(p); }
-  GSC_HD static typename D::Value value(typename D::Value lane) { return lane; }
-  GSC_HD static auto infinity() { return static_cast<typename D::Value>(__builtin_inf()); }
-};
-
 /// The next elements as vectors of double, whose signs do not matter.
 template <typename D>
 struct Doubles {

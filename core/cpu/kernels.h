@@ -18,8 +18,9 @@ namespace gsc::cpu {
 /// for each is measured (dispatch.cpp).
 enum class ReadAhead : uint8_t {
   kNone,
-  kNextTile,   ///< line by line, a tile ahead
-  kFourPages,  ///< lines of the next four pages in turn, which starts four hardware prefetch streams
+  kPageStarts,  ///< the next tile's first lines and those a page on, into the second-level cache
+  kNextTile,    ///< line by line, a tile ahead
+  kFourPages,   ///< lines of the next four pages in turn, which starts four hardware prefetch streams
 };
 
 /// Element-wise operation on `n` elements.

@@ -174,6 +174,19 @@ GSC_HD Int32Vector widen_bits(const uint16_t *p) {
 #endif
 }
 
+/// bf16 elements as fp32, NaN as it is.
+GSC_HD FloatVector bf16_as_fp32(const uint16_t *p) {
+#if defined(__AVX512F__)
+  // Each word into the upper half of a lane, in one instruction.
+  const __m512i upper = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0,  //
+                                         7, 0, 6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
+  const __m512i words = _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
+  return reinterpret_cast<FloatVector>(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, upper, words));
+#else
+  return reinterpret_cast<FloatVector>(widen_bits(p) << 16);
+#endif
+}
+
 /// The low 16 bits of each lane; lanes are sign-extended from 16 bits because SSE2 packs signed only.
 #if defined(__AVX512F__)
 GSC_HD __m256i low_halves(Int32Vector lanes) {
