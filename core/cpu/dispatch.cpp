@@ -89,7 +89,7 @@ int32_t best_target() {
 // GB/s of one thread over 256 MiB (docs/performance.md), none / next tile / four pages:
 //   Sapphire Rapids: fp16 9.5 / 8.9 / 15.3, fp32 11.0 / 13.3 / 15.8
 //   Zen 4:           fp16 26.5 / 25.8 / 16.8, fp32 32.5 / 21.9 / 17.6
-//   Zen 4 in later runs, none / page starts: fp32 16.4 to 20.3 / 19.1 to 22.6; 16 bits in between
+//   Zen 4 in later runs, none / page starts: fp32 16.4 to 20.3 / 19.1 to 22.6, 16 bits 18 to 21 / 20 to 21
 // On Zen 5 only the next tile was measured, at 1.1 times the best plain read.
 ReadAhead best_read_ahead() {
 #if defined(GSC_HAVE_AVX2)
