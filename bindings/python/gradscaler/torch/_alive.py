@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ._plan import Looked, Plan
+from ._plan import Looked, Plan, replaced
 
 
 def is_alone() -> bool:
@@ -35,5 +35,5 @@ def _storages(tensors: list[Any], looked: Looked, labels: list[str], suffix: str
     storages = [None if tensor is None else tensor.untyped_storage() for tensor in tensors]
     for storage, address, label in zip(storages, looked.each(), labels, strict=False):
         if address and (storage is None or not 0 <= address - storage.data_ptr() < storage.nbytes()):
-            raise RuntimeError(f"{label}{suffix} was replaced by another thread during the step")
+            raise replaced(label + suffix)
     return storages

@@ -165,7 +165,7 @@ class Plan:
         common_device(found, self._leaves(suffix), self.context.device)
         for tensor, address, label in zip(found, looked.each(), self.labels, strict=True):
             if tensor.count and tensor.address != address:
-                raise RuntimeError(f"{label}{suffix} was replaced by another thread during the step")
+                raise replaced(label + suffix)
         return found
 
     def _list(self, tensors: list[Tensor], suffix: str) -> Any:
@@ -237,6 +237,11 @@ class Plan:
         else:
             self.handle.step_scaled(None if inv_scale is None else inv_scale.data_ptr(),
                                     None if found_inf is None else found_inf.data_ptr(), stream)
+
+
+def replaced(name: str) -> RuntimeError:
+    """The error for a tensor that is not where it was looked at."""
+    return RuntimeError(f"{name} was replaced by another thread during the step")
 
 
 def numbers(kind: int, group: dict[str, Any]) -> tuple[Any, ...]:

@@ -26,48 +26,41 @@ fn a_job_system_runs_the_work() {
     let (mut optimizer, mut scaler) = (sgd(&context, COUNT), scaler(&context));
     fill(&mut optimizer, 1024.0);
     scaler.step_and_update(&mut optimizer).unwrap();
+    assert_stepped(&optimizer);
+    assert!(regions.load(Ordering::Relaxed) > 0);
+}
+
+fn assert_stepped(optimizer: &Optimizer) {
     assert!(optimizer
         .params()
         .get::<f32>(0)
         .unwrap()
         .iter()
         .all(|&weight| weight == -1.0));
-    assert!(regions.load(Ordering::Relaxed) > 0);
+}
+
+fn assert_found_out(options: ContextOptions) {
+    let context = Context::new(options.num_threads(4)).unwrap();
+    let mut optimizer = sgd(&context, COUNT);
+    fill(&mut optimizer, 1.0);
+    refused(optimizer.step(), Status::Callback, "parallel_for");
+    assert_stepped(&optimizer);
 }
 
 #[test]
 fn a_job_system_that_leaves_work_out_is_found_out() {
-    let options = ContextOptions::default()
-        .num_threads(4)
-        .parallel_for(|count, body| (1..count).for_each(body));
-    let context = Context::new(options).unwrap();
-    let mut optimizer = sgd(&context, COUNT);
-    fill(&mut optimizer, 1.0);
-    refused(optimizer.step(), Status::Callback, "parallel_for");
-    assert!(optimizer
-        .params()
-        .get::<f32>(0)
-        .unwrap()
-        .iter()
-        .all(|&weight| weight == -1.0));
+    assert_found_out(
+        ContextOptions::default().parallel_for(|count, body| (1..count).for_each(body)),
+    );
 }
 
 #[test]
 fn a_job_system_that_makes_up_tasks_is_found_out() {
     for extra in [i32::MIN, -1, 1 << 20, i32::MAX] {
-        let options = ContextOptions::default()
-            .num_threads(4)
-            .parallel_for(move |count, body| (0..count).chain([extra]).for_each(body));
-        let context = Context::new(options).unwrap();
-        let mut optimizer = sgd(&context, COUNT);
-        fill(&mut optimizer, 1.0);
-        refused(optimizer.step(), Status::Callback, "parallel_for");
-        assert!(optimizer
-            .params()
-            .get::<f32>(0)
-            .unwrap()
-            .iter()
-            .all(|&weight| weight == -1.0));
+        assert_found_out(
+            ContextOptions::default()
+                .parallel_for(move |count, body| (0..count).chain([extra]).for_each(body)),
+        );
     }
 }
 
