@@ -647,3 +647,10 @@ def test_what_was_seen_says_whether_it_is_still_so(exchange, monkeypatch):
         assert (found() is None) == (groups[-1]["params"] != [])
         undo()
     assert found() is None
+
+
+def test_pytorch_reads_the_description_of_device_scalars():
+    # As far as that can be seen without a GPU: what it complains of is the driver or the address.
+    with pytest.raises((RuntimeError, ValueError, AssertionError)) as refused:
+        torch.as_tensor(gst._check._Words(4096, "<f4"), device="cpu")
+    assert "read only" not in str(refused.value)

@@ -132,10 +132,10 @@ def _overflowed(plan: Plan) -> list[str]:
 
 
 class _Words:
-    """Device scalars of the library, as CUDA's array interface has them."""
+    """Device scalars of the library, as CUDA's array interface has them; PyTorch takes none that are read-only."""
 
     def __init__(self, address: int, typestr: str) -> None:
-        self.__cuda_array_interface__ = {"shape": (), "typestr": typestr, "data": (address, True), "version": 3}
+        self.__cuda_array_interface__ = {"shape": (), "typestr": typestr, "data": (address, False), "version": 3}
 
 
 def _word(address: int, dtype: Any, context: Context) -> Any:
