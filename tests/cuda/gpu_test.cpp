@@ -201,7 +201,7 @@ TEST_F(Gpu, TwoStreamsAndThreadsDoNotDisturbEachOther) {
     const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_LION), pl, gl);
     const Scaler scaler = make_scaler(context, 16.0f);
     for (int i = 0; i < 50; ++i) EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), stream));
-    EXPECT_EQ(applied_steps(optimizer), 50);
+    EXPECT_EQ(applied_steps(optimizer, stream), 50);
   };
   std::vector<std::thread> threads;
   for (int side = 0; side < kSides; ++side) {

@@ -14,10 +14,16 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
+#: Where the tests of PyTorch make their tensors. scripts/gpu runs them with "cuda".
+DEVICE = os.environ.get("GRADSCALER_TEST_DEVICE", "cpu")
+
 
 def library(name):
     """An array library, or a tool, that the test is about; the test is skipped where it is not installed."""
-    return pytest.importorskip(name, reason=f"{name} is not installed; `scripts/setup frameworks` installs it")
+    module = pytest.importorskip(name, reason=f"{name} is not installed; `scripts/setup frameworks` installs it")
+    if name == "torch" and DEVICE != "cpu":
+        module.set_default_device(DEVICE)
+    return module
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import functools
 
 import pytest
 
-from conftest import library
+from conftest import DEVICE, library
 
 torch = library("torch")
 
@@ -159,9 +159,9 @@ def test_gradients_in_another_order_than_their_parameter(order, index, scaler_of
     """As torch.autograd.grad makes them: from the third step on, and no longer in the last."""
     found = []
     for kind in (gst.AdamW, torch.optim.AdamW):
-        generator = torch.Generator().manual_seed(3)
+        generator = torch.Generator(DEVICE).manual_seed(3)
         params = params_of([(3, 4)] * MANY)
-        scaler = scaler_of and (scaler_of if kind is gst.AdamW else torch.amp.GradScaler)("cpu", init_scale=4.0)
+        scaler = scaler_of and (scaler_of if kind is gst.AdamW else torch.amp.GradScaler)(DEVICE, init_scale=4.0)
         optimizer = kind(params, lr=0.1)
         for step in range(6):
             set_grads(params, step)
@@ -268,7 +268,7 @@ def test_code_around_step_may_replace_gradients(wrapped):
                 return original(*args)
 
             optimizer.step = step
-        scaler = scaler_of("cpu", init_scale=1.0)
+        scaler = scaler_of(DEVICE, init_scale=1.0)
         scaler.scale(torch.ones(1))
         for seed in range(3):
             set_grads(params, seed)

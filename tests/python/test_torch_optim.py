@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from conftest import library
+from conftest import DEVICE, library
 
 torch = library("torch")
 
@@ -33,13 +33,13 @@ ids = dict(ids=lambda value: getattr(value, "__name__", ""))
 
 
 def params_of(shapes=((3, 4), (5,), (2, 3, 2)), dtype=torch.float64, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(DEVICE).manual_seed(seed)
     return [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
             for shape in shapes]
 
 
 def set_grads(params, seed, missing=(), scale=1.0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(DEVICE).manual_seed(seed)
     for i, p in enumerate(params):
         grad = torch.randn(p.shape, generator=generator, dtype=torch.float64)
         p.grad = None if i in missing else (grad * scale).to(p.dtype)
@@ -192,7 +192,7 @@ def test_a_hook_that_writes_gradients_is_seen(make):
     params = [torch.nn.Parameter(torch.zeros(3))]
     optimizer = gst.SGD(params, lr=1.0, max_grad_norm=1.0)
     optimizer.register_step_pre_hook(lambda *_: [params[0].grad.zero_()] and None)
-    scaler = make("cpu", init_scale=4.0)
+    scaler = make(DEVICE, init_scale=4.0)
     scaler.scale(torch.ones(1))
     params[0].grad = torch.full((3,), 100.0)
     scaler.step(optimizer)
@@ -342,7 +342,7 @@ def test_clipping_is_clip_grad_norm(make, limit):
     ours, theirs = params_of(), params_of()
     optimizer = gst.SGD(ours, lr=1.0, max_grad_norm=limit)
     other = torch.optim.SGD(theirs, lr=1.0, foreach=False)
-    scaler = None if make is None else make("cpu", init_scale=1024.0)
+    scaler = None if make is None else make(DEVICE, init_scale=1024.0)
     for step in range(3):
         set_grads(ours, step, scale=1024.0 if scaler else 1.0)
         set_grads(theirs, step)
@@ -370,7 +370,7 @@ def test_grad_scaler_skips_and_unscales(make, kind, fused):
     reference = copy.deepcopy(model)
     optimizer = kind(model.named_parameters(), lr=0.05, fused=fused)
     other = kind(reference.parameters(), lr=0.05)
-    scaler = make("cpu", init_scale=256.0, growth_interval=100)
+    scaler = make(DEVICE, init_scale=256.0, growth_interval=100)
     for step in range(5):
         x = torch.randn(3, 4)
         optimizer.zero_grad()
@@ -410,13 +410,13 @@ def test_grad_scaler_skips_and_unscales(make, kind, fused):
 def test_a_first_step_that_is_skipped_leaves_no_momentum():
     p = torch.nn.Parameter(torch.zeros(2))
     optimizer = gst.SGD([p], lr=1.0, momentum=0.5, dampening=0.5)
-    scaler = gst.GradScaler("cpu", init_scale=1.0)
+    scaler = gst.GradScaler(DEVICE, init_scale=1.0)
     for value in (float("inf"), 4.0):
         scaler.scale(torch.ones(1))
         p.grad = torch.full((2,), value)
         scaler.step(optimizer)
         scaler.update(1.0)
-        scaler = gst.GradScaler("cpu", init_scale=1.0)
+        scaler = gst.GradScaler(DEVICE, init_scale=1.0)
         if value != 4.0:
             assert optimizer.state_dict()["state"].get(0, {}).get("momentum_buffer") is None
     # As the first step, without dampening.
@@ -426,7 +426,7 @@ def test_a_first_step_that_is_skipped_leaves_no_momentum():
 def test_the_fused_tail_reads_gradients_and_writes_none():
     p = torch.nn.Parameter(torch.zeros(3))
     optimizer = gst.SGD([p], lr=1.0)
-    scaler = gst.GradScaler("cpu", init_scale=8.0)
+    scaler = gst.GradScaler(DEVICE, init_scale=8.0)
     scaler.scale(torch.ones(1))
     p.grad = torch.full((3,), 16.0)
     version = p.grad._version
@@ -438,7 +438,7 @@ def test_a_check_that_was_not_used_is_forgotten():
     p = torch.nn.Parameter(torch.zeros(3))
     optimizer = gst.SGD([p], lr=1.0)
     hook = optimizer.register_step_pre_hook(lambda *_: 1 / 0)
-    scaler = gst.GradScaler("cpu", init_scale=8.0)
+    scaler = gst.GradScaler(DEVICE, init_scale=8.0)
     scaler.scale(torch.ones(1))
     p.grad = torch.ones(3)
     with pytest.raises(ZeroDivisionError):
@@ -455,7 +455,7 @@ def test_a_scale_of_the_users_own_multiplies(make):
     p = torch.nn.Parameter(torch.zeros(4))
     optimizer = gst.SGD([p], lr=1.0, max_grad_norm=1.0)
     optimizer.grad_scale = torch.tensor(2.0)
-    scaler = make("cpu", init_scale=8.0)
+    scaler = make(DEVICE, init_scale=8.0)
     scaler.scale(torch.ones(1))
     p.grad = torch.full((4,), 4.0)
     scaler.step(optimizer)
@@ -606,7 +606,7 @@ def test_the_default_device_is_not_that_of_the_parameters(scaled):
     for found, default in ((params, "meta"), (reference, "cpu")):
         set_grads(found, 1, scale=100.0)
         optimizer = gst.AdamW(found, max_grad_norm=0.5)
-        scaler = gst.GradScaler("cpu", init_scale=4.0, enabled=scaled)
+        scaler = gst.GradScaler(DEVICE, init_scale=4.0, enabled=scaled)
         with torch.device(default):
             scaler.scale(torch.ones((), device="cpu"))
             scaler.step(optimizer)

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from conftest import library
+from conftest import DEVICE, library
 
 torch = library("torch")
 
@@ -28,7 +28,7 @@ def test_a_schedule_waits_for_steps_that_were_applied(make, optimizer_of):
     p = torch.nn.Parameter(torch.zeros(2))
     optimizer = optimizer_of([p])
     schedule = gst.AppliedLR(torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
-    scaler = make("cpu", init_scale=4.0)
+    scaler = make(DEVICE, init_scale=4.0)
     rates = []
     for value in (1.0, float("inf"), float("nan"), 1.0):
         step_of(scaler, optimizer, p, value)
@@ -54,7 +54,7 @@ def test_a_schedule_waits_for_steps_that_were_applied(make, optimizer_of):
 def test_applied_and_overflowed(optimizer_of):
     named = [("a", torch.nn.Parameter(torch.zeros(2))), ("b", torch.nn.Parameter(torch.zeros(2)))]
     optimizer = optimizer_of(named)
-    scaler = gst.GradScaler("cpu", init_scale=4.0)
+    scaler = gst.GradScaler(DEVICE, init_scale=4.0)
     with pytest.raises(ValueError, match="has taken no step of that"):
         scaler.applied(optimizer)
     for value, applied in ((1.0, True), (float("inf"), False), (1.0, True)):
@@ -114,7 +114,7 @@ def test_schedules_of_schedules():
 def test_disabled_scalers_apply_everything():
     p = torch.nn.Parameter(torch.zeros(2))
     optimizer = gst.SGD([p], lr=1.0)
-    scaler = gst.GradScaler("cpu", enabled=False)
+    scaler = gst.GradScaler(DEVICE, enabled=False)
     schedule = gst.AppliedLR(torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
     step_of(scaler, optimizer, p, 1.0)
     schedule.step()

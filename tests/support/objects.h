@@ -166,9 +166,9 @@ inline gsc_scaler_state state_of(const Scaler &scaler) {
   EXPECT_GSC_OK(gsc_scaler_get_state_sync(scaler.get(), &state, nullptr));
   return state;
 }
-inline int64_t applied_steps(const Optimizer &optimizer) {
+inline int64_t applied_steps(const Optimizer &optimizer, gsc_stream stream = nullptr) {
   int64_t applied = -1;
-  EXPECT_GSC_OK(gsc_optimizer_get_steps_sync(optimizer.get(), &applied, nullptr, nullptr));
+  EXPECT_GSC_OK(gsc_optimizer_get_steps_sync(optimizer.get(), &applied, nullptr, stream));
   return applied;
 }
 inline int64_t skipped_steps(const Optimizer &optimizer) {
