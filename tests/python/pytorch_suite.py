@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs PyTorch's own tests of GradScaler, on the CPU, with gradscaler.torch.GradScaler in place of PyTorch's class.
+"""Runs PyTorch's own tests of GradScaler with gradscaler.torch.GradScaler in place of PyTorch's class.
 
 The two functions that the class is built on, which some tests call, are replaced as well.
 
 Usage: pytorch_suite.py [--original] FILE...; FILE is test/test_torch.py or test/test_cuda.py of PyTorch's sources,
-which are not part of this project. A test is taken if its body names GradScaler or the functions under it, or calls a
-helper that does. Prints one line a test, and why those that cannot run here cannot. With --original PyTorch's class
-stays, to tell what fails because the sources and the installed PyTorch differ in version. Exit status 0 if nothing
-failed and something passed. Needs `expecttest`, as PyTorch's tests do.
+which are not part of this project. Those for the CPU are run, with --device cuda those for a GPU. A test is taken if its
+body names GradScaler or the functions under it, or calls a helper that does. Prints one line a test, and why those that
+cannot run here cannot. With --original PyTorch's class stays, to tell what fails because the sources and the installed
+PyTorch differ in version. Exit status 0 if nothing failed and something passed. Needs `expecttest`, as PyTorch's tests
+do.
 """
 
 import argparse
@@ -22,8 +23,9 @@ import re
 import sys
 import unittest
 
+DEVICE = "cuda" if "cuda" in sys.argv[1:] else "cpu"
 # Read by PyTorch's test machinery when it makes a class of tests for each device.
-os.environ.update(PYTORCH_TESTING_DEVICE_ONLY_FOR="cpu")
+os.environ.update(PYTORCH_TESTING_DEVICE_ONLY_FOR=DEVICE)
 
 import torch  # noqa: E402
 
@@ -95,7 +97,7 @@ def prepare(source):
     common = importlib.import_module("torch.testing._internal.common_device_type")
     instantiate = common.instantiate_device_type_tests
     # Makers of other devices keep copies of the tests that are instantiated for theirs alone.
-    common.instantiate_device_type_tests = lambda template, scope, **_: instantiate(template, scope, only_for="cpu")
+    common.instantiate_device_type_tests = lambda template, scope, **_: instantiate(template, scope, only_for=DEVICE)
 
 
 def load(path):
@@ -124,6 +126,7 @@ class Result(unittest.TextTestResult):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--original", action="store_true", help="keep PyTorch's class")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("file", nargs="+", type=pathlib.Path)
     arguments = parser.parse_args()
     if not arguments.original:
@@ -131,8 +134,8 @@ def main():
     selected = unittest.TestSuite()
     for path in arguments.file:
         wanted = names_about_it(path.read_text())
-        # A test for the device "cpu", and perhaps of a dtype, has both in its name.
-        pattern = re.compile("|".join(rf"{re.escape(name)}(_\w*cpu\w*)?" for name in sorted(wanted)) or "(?!)")
+        # A test for a device, and perhaps of a dtype, has both in its name.
+        pattern = re.compile("|".join(rf"{re.escape(name)}(_\w*{DEVICE}\w*)?" for name in sorted(wanted)) or "(?!)")
         # One by one: PyTorch's way of loading a file refuses to be run by another.
         kinds = [kind for kind in vars(load(path)).values() if isinstance(kind, type)]
         for kind in [kind for kind in kinds if issubclass(kind, unittest.TestCase)]:
