@@ -430,6 +430,7 @@ PAGE = ROOT / "docs" / "jax.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S) if PAGE.exists() else []
 
 
+@pytest.mark.filterwarnings("default::DeprecationWarning")
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_the_examples_of_the_page_run(number, capsys):
     example = EXAMPLES[number]
