@@ -571,11 +571,6 @@ def test_the_scaler_of_arrays_does_not_wait():
 # Streams.
 
 
-def garbage(like):
-    """Takes the memory that was just freed, of the same size in the same stream, and fills it."""
-    return [torch.full_like(grad, float("nan")) for grad in like]
-
-
 def stream_run(scaler, optimizer_of, stream, delay):
     model = model_of()
     optimizer = optimizer_of(model.parameters())
