@@ -1,0 +1,502 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of CuPy: the scaler, the optimizers and the stateless operations beside NumPy's, bit for bit; streams, orders
+in memory, DLPack, graphs, and the example."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from on_device import DEVICE, ON_GPU, all_same_bits, needs_gpu, on_host, require_device, same_bits
+
+import gradscaler as gs
+from conftest import ROOT, library
+
+cupy = library("cupy") if ON_GPU else np
+
+
+def sees_one():
+    try:
+        return cupy.cuda.runtime.getDeviceCount() > 0
+    except Exception:  # CuPy's own, which exist only with it.
+        return False
+
+
+require_device(sees_one(), "CuPy")
+
+KINDS = {"SGD": dict(lr=0.05, momentum=0.9, nesterov=True), "Adam": dict(lr=0.01, weight_decay=0.1),
+         "AdamW": dict(lr=0.01, amsgrad=True), "Adagrad": dict(lr=0.05), "Lion": dict(lr=0.001), "LAMB": dict(lr=0.01)}
+DTYPES = ["float16", "float32", "float64"]
+SHAPES = {"a": (1,), "b": (33, 65), "c": (0, 5), "d": (70_001,)}
+#: Reads the clock for that many cycles.
+SLEEP = r"""
+extern "C" __global__ void spin(long long cycles) {
+  const long long begin = clock64();
+  while (clock64() - begin < cycles) {}
+}
+"""
+
+
+def values_of(seed, dtype, planted=()):
+    rng = np.random.default_rng(seed)
+    found = {name: (rng.normal(size=shape) * np.exp(4 * rng.normal(size=shape))).astype(dtype)
+             for name, shape in SHAPES.items()}
+    for name, element, value in planted:
+        found[name].reshape(-1)[element] = value
+    return found
+
+
+def spin(cycles):
+    cupy.RawKernel(SLEEP, "spin")((1,), (1,), (np.int64(cycles),))
+
+
+def both(call):
+    """What `call` returns with CuPy's arrays, and with NumPy's."""
+    with np.errstate(all="ignore"):
+        return call(cupy, DEVICE), call(np, "cpu")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("other", DTYPES)
+def test_ops_have_the_bits_of_numpy(dtype, other):
+    planted = (("b", 17, np.inf), ("d", 69_999, np.nan), ("a", 0, -0.0))
+
+    def run(xp, _):
+        def arrays(*arguments):
+            return {name: xp.asarray(values) for name, values in values_of(*arguments).items()}
+
+        found = {}
+        for name, call in (("cast", gs.ops.cast),
+                           ("scale", lambda s, t: gs.ops.scale(s, t, xp.asarray(0.3, "float32"))),
+                           ("axpby", lambda s, t: gs.ops.axpby(0.7, s, -1.3, t))):
+            found[name] = arrays(1, other)
+            call(arrays(0, dtype, planted), found[name])
+        for planting in ((), planted[:1], planted[1:2]):
+            tensors, flag = arrays(2, dtype, planting), xp.zeros((), "float32")
+            gs.ops.unscale_check(tensors, flag, xp.asarray(1 / 3, "float32"))
+            found[f"unscale_check {planting}"] = {**tensors, "found_inf": flag}
+        return found
+
+    all_same_bits(*both(run), f"{dtype} to {other}: ")
+
+
+def test_update_scale_has_the_bits_of_numpy():
+    def run(xp, _):
+        scale, tracker = xp.asarray(1000.0, "float32"), xp.zeros((), "int32")
+        found = []
+        for bad in np.random.default_rng(0).uniform(size=200) < 0.1:
+            gs.ops.update_scale(scale, tracker, xp.asarray(float(bad), "float32"), 1.7, 0.3, 4)
+            found += [on_host(scale.copy()), on_host(tracker.copy())]
+        return found
+
+    all_same_bits(*both(run), "scale, tracker")
+
+
+def training(kind, grad_dtype, order="C"):
+    def run(xp, device):
+        params = {name: xp.asarray(values, order=order) for name, values in values_of(0, "float32").items()}
+        grads = {name: xp.zeros_like(p, dtype=grad_dtype) for name, p in params.items()}
+        model = {name: p.astype(grad_dtype) for name, p in params.items()}
+        optimizer = getattr(gs, kind)(params, grads, **KINDS[kind], model_copy=model)
+        scaler = gs.GradScaler(device, init_scale=8.0, growth_interval=3)
+        log = []
+        for step in range(15):
+            planted = (("b", 100, np.inf), ("d", 5, np.nan)) if step in (4, 9) else ()
+            rng = np.random.default_rng(step)
+            for name, grad in grads.items():
+                values = (rng.normal(size=SHAPES[name]) * 8).astype(grad_dtype)
+                for where, element, value in planted:
+                    if where == name:
+                        values.reshape(-1)[element] = value
+                grad[...] = xp.asarray(values)
+            if step % 2:
+                scaler.clip_grad_norm_(optimizer, 0.7)
+            if step % 5 == 1:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            log.append(scaler.report(optimizer))
+            scaler.update()
+            log.append(scaler.get_scale())
+        return {"params": params, "model": model, "grads": grads, "state": optimizer.state_arrays()}, log
+
+    return run
+
+
+@pytest.mark.parametrize("grad_dtype", ["float16", "float32"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_has_the_bits_of_numpy(kind, grad_dtype):
+    (ours, log), (theirs, wanted) = both(training(kind, grad_dtype))
+    for number, (one, other) in enumerate(zip(log, wanted, strict=True)):
+        assert repr(one) == repr(other), f"{number // 2}: {one} instead of {other}"
+    all_same_bits(ours, theirs)
+
+
+def test_fortran_order_is_the_same_training():
+    (ours, _), (theirs, _) = both(training("AdamW", "float16", "F"))
+    all_same_bits(ours, theirs)
+    assert ours["params"]["b"].flags.f_contiguous and not ours["params"]["b"].flags.c_contiguous
+
+
+def test_orders_that_differ_and_gaps_are_refused():
+    c, f = cupy.zeros((4, 3), "float32"), cupy.zeros((4, 3), "float32", order="F")
+    for params, grads in (((c,), (f,)), ((f,), (c,))):
+        with pytest.raises(ValueError, match=r"grads\[0\] has its elements in another order than params\[0\]"):
+            gs.SGD(list(params), list(grads))
+    with pytest.raises(ValueError, match="src.* and dst.* have their elements in different orders"):
+        gs.ops.cast([c], [f])
+    wide = cupy.zeros((8, 6), "float32")
+    for gap in (wide[::2], wide[:, ::2], wide[::-1], cupy.broadcast_to(wide[0], (8, 6))):
+        for make in (lambda gap=gap: gs.TensorList({"w": gap}), lambda gap=gap: gs.SGD({"w": gap}, {"w": gap}),
+                     lambda gap=gap: gs.diagnose({"w": gap})):
+            with pytest.raises(ValueError, match=r"\['w'\] is not contiguous"):
+                make()
+    assert gs.as_tensor(wide[2:5]).count == 18
+    for wrong in (cupy.zeros(3, "int32"), cupy.zeros(3, "complex64")):
+        with pytest.raises(TypeError, match=r"arrays\[0\] has dtype"):
+            gs.TensorList([wrong])
+    with pytest.raises(ValueError, match=r"grads\['w'\] has shape|shape"):
+        gs.SGD({"w": c}, {"w": cupy.zeros((3, 4), "float32")})
+
+
+@needs_gpu
+def test_devices_that_differ_are_refused_by_name():
+    here, there = cupy.zeros(3, "float32"), np.zeros(3, np.float32)
+    with pytest.raises(ValueError, match=r"grads\[0\] is on cpu; it must be on cuda:0"):
+        gs.SGD([here], [there])
+    with pytest.raises(ValueError, match=r"grads\[0\] is on cuda:0; it must be on cpu"):
+        gs.SGD([there], [here])
+    with pytest.raises(ValueError, match="is on cpu; it must be on cuda:0"):
+        gs.ops.cast([there], [here])
+    with pytest.raises(TypeError, match="found_inf|inv_scale"):
+        gs.ops.unscale_check([here], cupy.zeros((), "float32"), 0.5)
+
+
+def test_bits_of_bfloat16():
+    def run(xp, device):
+        bits = (np.random.default_rng(0).normal(size=5000).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        grads = xp.asarray(bits)
+        params = xp.zeros(5000, "float32")
+        optimizer = gs.SGD([params], gs.TensorList([grads], dtype="bfloat16"), lr=1.0)
+        scaler = gs.GradScaler(device, init_scale=4.0)
+        scaler.step(optimizer)
+        return [params]
+
+    all_same_bits(*both(run), "param")
+
+
+def test_scaling():
+    scaler = gs.GradScaler(DEVICE, init_scale=2.0**17)
+    tiny = cupy.full(3, 2.0**-20, "float16")
+    scaled = scaler.scale(tiny)
+    assert scaled.dtype == np.float16 and scaled.tolist() == [0.125] * 3 and float(tiny[0]) == 2.0**-20
+    assert scaler.scale(tiny, out=tiny) is tiny and tiny.tolist() == [0.125] * 3
+    several = scaler.scale([1.0, (cupy.ones(2, "float32"),)])
+    assert several[0] == 2.0**17 and several[1][0].tolist() == [2.0**17] * 2
+
+
+def test_a_loss_in_16_bits_becomes_float32():
+    # As with NumPy's, PyTorch's and JAX's: 16 bits do not hold the scale. Reductions of CuPy have no dimensions.
+    loss = cupy.full(4, 2.0, "float16").mean()
+    scaled = gs.GradScaler(DEVICE, init_scale=2.0**17).scale(loss)
+    assert scaled.dtype == np.float32 and float(scaled) == 2.0**18, f"{scaled!r} of {scaled.dtype}"
+
+
+def test_diagnoses_are_those_of_numpy():
+    planted = (("b", 17, np.inf), ("d", 69_999, np.nan), ("a", 0, -0.0))
+    for dtype in DTYPES:
+        one, other = both(lambda xp, _, dtype=dtype: gs.diagnose(
+            {name: xp.asarray(values) for name, values in values_of(0, dtype, planted).items()}, histogram=True))
+        assert repr(one) == repr(other)
+
+
+def test_checkpoints_go_to_numpy_and_back():
+    def start(xp, device):
+        params = {name: xp.asarray(values) for name, values in values_of(0, "float32").items()}
+        grads = {name: xp.asarray(values) for name, values in values_of(1, "float32").items()}
+        return params, grads, gs.AdamW(params, grads, lr=0.01), gs.GradScaler(device, init_scale=4.0)
+
+    (ours, _grads, one, scaler), (theirs, _others, other, reference) = both(start)
+    for _ in range(3):
+        scaler.step_and_update(one)
+        reference.step_and_update(other)
+    all_same_bits(one.state_arrays(), other.state_arrays(), "state")
+    other.load_state_dict(one.state_dict())
+    one.load_state_arrays(other.state_arrays())
+    scaler.load_state_dict(reference.state_dict())
+    for _ in range(2):
+        scaler.step_and_update(one)
+        reference.step_and_update(other)
+    all_same_bits(ours, theirs, "params")
+    assert one.steps == other.steps == 5 and scaler.state_dict() == reference.state_dict()
+
+
+def test_the_example_runs():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = [] if ON_GPU else ["--numpy"]
+    done = subprocess.run([sys.executable, str(ROOT / "examples" / "python" / "cupy_training.py"), *arguments],
+                          capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" in done.stdout
+
+
+# Streams.
+
+
+@needs_gpu
+def test_arrays_are_worked_on_in_the_stream_of_their_producer():
+    results = []
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
+    runs = []
+    for number, stream in enumerate(streams):
+        with stream:
+            params, grads = [cupy.zeros(1 << 20, "float32")], [cupy.zeros(1 << 20, "float16")]
+            optimizer = gs.SGD(params, grads, lr=1.0)
+            assert optimizer.stream == stream.ptr, f"{optimizer.stream:#x} instead of {stream.ptr:#x}"
+            runs.append((stream, params, grads, optimizer, gs.GradScaler("cuda", init_scale=2.0), number))
+    for step in range(4):
+        for stream, _, grads, optimizer, scaler, number in runs:
+            with stream:
+                spin(20_000_000)
+                grads[0].fill((step + 1) * (number + 1) * 2)
+                scaler.step(optimizer)
+                scaler.update()
+                # The step has to read them before.
+                grads[0].fill(np.nan)
+    for stream, params, *_, number in runs:
+        stream.synchronize()
+        results.append((float(params[0].min()), float(params[0].max())))
+        assert results[-1] == (-10.0 * (number + 1),) * 2, results
+
+
+@needs_gpu
+def test_arrays_of_two_streams_are_refused():
+    first, second = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    with first:
+        params = gs.TensorList([cupy.zeros(8, "float32")])
+        scaler = gs.GradScaler("cuda")
+        optimizer = gs.SGD([cupy.zeros(8, "float32")], [cupy.zeros(8, "float32")])
+        scaler.step(optimizer)
+        scaler.update()
+        kept = params[0]
+    with second:
+        array = cupy.zeros(8, "float32")
+        with pytest.raises(gs.InvalidArgumentError, match="grads is worked on in stream .*params in"):
+            gs.SGD(params, [array])
+        with pytest.raises(gs.InvalidArgumentError, match=r"arrays\[1\] is worked on in stream"):
+            gs.TensorList([kept, array])
+        with pytest.raises(gs.InvalidArgumentError, match="two streams are not ordered"):
+            gs.ops.cast([array], [kept])
+        other = gs.SGD([cupy.zeros(8, "float32")], [array])
+        with pytest.raises(gs.InvalidArgumentError, match="this scaler works in"):
+            scaler.step(other)
+    first.synchronize()
+    # Moved, it works.
+    scaler.stream = second.ptr
+    scaler.step(other)
+    scaler.update()
+    second.synchronize()
+
+
+@needs_gpu
+def test_the_default_streams():
+    for stream in (cupy.cuda.Stream.null, cupy.cuda.Stream.ptds):
+        with stream:
+            params, grads = cupy.zeros(1000, "float32"), cupy.ones(1000, "float32")
+            optimizer = gs.SGD([params], [grads], lr=1.0)
+            scaler = gs.GradScaler("cuda", init_scale=1.0)
+            scaler.step_and_update(optimizer)
+            stream.synchronize()
+            assert (params == -1.0).all() and scaler.get_scale() == 1.0
+
+
+class Interface:
+    """An array as ``__cuda_array_interface__`` alone has it, in a stream of its own choice."""
+
+    def __init__(self, array, stream):
+        self.array = array
+        self.__cuda_array_interface__ = {**array.__cuda_array_interface__, "stream": stream}
+
+
+@needs_gpu
+def test_streams_of_the_cuda_array_interface():
+    array = cupy.zeros(8, "float32")
+    for stream, expected in ((None, 0), (1, 1), (2, 2), (cupy.cuda.Stream(non_blocking=True), None)):
+        number = getattr(stream, "ptr", stream)
+        assert gs.TensorList([Interface(array, number)]).stream == (number if expected is None else expected)
+    with pytest.raises(ValueError, match="gives stream 0"):
+        gs.TensorList([Interface(array, 0)])
+
+
+@needs_gpu
+def test_steps_do_not_wait():
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        params = [cupy.asarray(values) for values in values_of(0, "float32").values()]
+        grads = [cupy.asarray(values) for values in values_of(1, "float16").values()]
+        optimizer = gs.AdamW(params, grads, lr=0.01)
+        scaler = gs.GradScaler("cuda")
+
+        def iterate():
+            scaler.clip_grad_norm_(optimizer, 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            scaler.step_and_update(optimizer)
+            optimizer.zero_grad()
+            gs.ops.cast(params, grads)
+            gs.ops.axpby(0.5, grads, 1.0, params)
+
+        iterate()
+        spin(1000)
+        stream.synchronize()
+        spin(500_000_000)
+        busy = cupy.cuda.Event()
+        busy.record()
+        iterate()
+        assert not busy.done, "the calls returned after the work that was enqueued before them"
+        stream.synchronize()
+
+
+@needs_gpu
+def test_a_graph():
+    results = []
+    for captured in (False, True):
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            params = [cupy.asarray(values) for values in values_of(0, "float32").values()]
+            grads = [cupy.zeros_like(p, dtype="float16") for p in params]
+            optimizer = gs.AdamW(params, grads, lr=0.01)
+            scaler = gs.GradScaler("cuda", init_scale=8.0, growth_interval=2)
+            if captured:
+                stream.begin_capture()
+                scaler.step_and_update(optimizer)
+                graph = stream.end_capture()
+            for step in range(8):
+                for grad, values in zip(grads, values_of(10 + step, "float32").values(), strict=True):
+                    grad[...] = cupy.asarray(np.clip(values, -9, 9))
+                if step == 3:
+                    grads[1][3, 4] = np.inf
+                graph.launch(stream) if captured else scaler.step_and_update(optimizer)
+            stream.synchronize()
+            results.append([*params, np.array([scaler.get_scale(), optimizer.steps, optimizer.skipped_steps])])
+    all_same_bits(*results[::-1], "replayed")
+    assert results[1][-1].tolist()[1:] == [7.0, 1.0]
+
+
+# Other protocols.
+
+
+class OnlyDLPack:
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **arguments):
+        return self.array.__dlpack__(**arguments)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dlpack(dtype):
+    array = cupy.asarray(np.arange(12).reshape(4, 3), dtype=dtype)
+    tensor = gs.as_tensor(OnlyDLPack(array))
+    address = array.data.ptr if ON_GPU else array.ctypes.data
+    assert (tensor.address, tensor.count, tensor.dtype, tensor.shape) == (address, 12, dtype, (4, 3))
+    assert tensor.device == ("cuda:0" if ON_GPU else "cpu")
+    gs.ops.scale([OnlyDLPack(array)], [OnlyDLPack(array)], cupy.asarray(0.5, "float32"))
+    if ON_GPU:
+        cupy.cuda.runtime.deviceSynchronize()
+    same_bits(array, (np.arange(12) * 0.5).reshape(4, 3).astype(dtype), "scaled")
+    with pytest.raises(ValueError, match="not contiguous"):
+        gs.as_tensor(OnlyDLPack(array[:, ::2]))
+
+
+def test_tensors_of_pytorch_beside_arrays_of_cupy():
+    torch = library("torch")
+    params = torch.zeros(1000, device=DEVICE)
+    grads = cupy.full(1000, 8.0, "float16")
+    optimizer, scaler = gs.SGD([params], [grads], lr=1.0), gs.GradScaler(DEVICE, init_scale=8.0)
+    scaler.step_and_update(optimizer)
+    assert (params == -1.0).all()
+    assert gs.as_tensor(OnlyDLPack(params)).address == params.data_ptr()
+
+
+@needs_gpu
+def test_raw_pointers():
+    params, grads = cupy.zeros(1000, "float32"), cupy.ones(1000, "float32")
+    optimizer = gs.SGD([(params.data.ptr, 1000, "float32", "cuda:0")], [(grads.data.ptr, 1000, "float32", "cuda")],
+                       lr=1.0)
+    optimizer.step()
+    cupy.cuda.runtime.deviceSynchronize()
+    assert (params == -1.0).all()
+    host = np.zeros(1000, np.float32)
+    with pytest.raises(gs.InvalidArgumentError, match="tensors|arrays"):
+        gs.TensorList([(host.ctypes.data, 1000, "float32", "cuda:0")])
+    with pytest.raises(gs.InvalidArgumentError, match="tensors|arrays"):
+        gs.TensorList([(grads.data.ptr, 1000, "float32")])
+
+
+@needs_gpu
+def test_device_words_and_state_are_memory_of_the_device():
+    def view(address, dtype, count=1, owner=None):
+        memory = cupy.cuda.UnownedMemory(address, count * np.dtype(dtype).itemsize, owner)
+        return cupy.ndarray((count,), dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+    params, grads = [cupy.zeros(1000, "float32")], [cupy.ones(1000, "float32")]
+    optimizer, scaler = gs.AdamW(params, grads, lr=0.01), gs.GradScaler("cuda", init_scale=8.0, growth_interval=1)
+    words = scaler.device_words
+    assert float(view(words["scale"], "float32", owner=scaler)[0]) == 8.0
+    scaler.step_and_update(optimizer)
+    assert float(view(words["scale"], "float32", owner=scaler)[0]) == 16.0
+    assert float(view(words["inv_scale"], "float32", owner=scaler)[0]) == 1 / 16
+    tensor = optimizer.state["exp_avg"][0]
+    found = view(tensor.address, "float32", tensor.count, optimizer)
+    same_bits(found, optimizer.state_arrays()["exp_avg.0"], "exp_avg")
+    assert float(found[0]) == pytest.approx(0.1 / 8)
+
+
+@needs_gpu
+def test_a_reducer_sums_in_the_stream():
+    called = []
+
+    def reduce(values):
+        called.append(values.stream)
+        with cupy.cuda.ExternalStream(values.stream):
+            sums = cupy.asarray(values)
+            assert sums.dtype == np.float64
+            sums *= 4.0
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        params = cupy.zeros(4, "float32")
+        optimizer = gs.SGD([params], [cupy.full(4, 2.0, "float32")], lr=1.0)
+        scaler = gs.GradScaler("cuda", init_scale=1.0)
+        scaler.set_reducer(reduce)
+        scaler.clip_grad_norm_(optimizer, 4.0)
+        scaler.step(optimizer)
+        assert scaler.report(optimizer).grad_norm == 8.0
+        scaler.update()
+        stream.synchronize()
+        np.testing.assert_allclose(on_host(params), -1.0, rtol=1e-6)
+    assert called == [stream.ptr]
+
+
+@needs_gpu
+def test_steps_allocate_nothing():
+    params = [cupy.asarray(values) for values in values_of(0, "float32").values()]
+    grads = [cupy.asarray(values) for values in values_of(1, "float16").values()]
+    optimizer, scaler = gs.LAMB(params, grads, lr=0.01), gs.GradScaler("cuda")
+
+    def measured():
+        for _ in range(30):
+            scaler.clip_grad_norm_(optimizer, 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+        cupy.cuda.runtime.deviceSynchronize()
+        return cupy.get_default_memory_pool().used_bytes(), cupy.cuda.runtime.memGetInfo()[0]
+
+    first = measured()
+    later = [measured() for _ in range(4)]
+    assert all(found == first for found in later), f"CuPy's bytes and the device's free ones: {first}, then {later}"
