@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XLA FFI handlers over the C ABI, for the CPU and CUDA: unscale and check, the update of a scale by PyTorch's rule or
-// any policy, and an optimizer step. Outputs alias the operands that they replace; XLA copies an operand first where it
+// XLA FFI handlers over the C ABI, for the CPU and CUDA: unscale and check, the update of a scale by PyTorch's rule,
+// and an optimizer step. Outputs alias the operands that they replace; XLA copies an operand first where it
 // is still needed. Only one context per device is kept between calls, so handlers may run concurrently. gradscaler/jax/
 // defines the operands; the ABI is in xla_ffi.h.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -104,15 +103,6 @@ class Call {
     return word<T>(arg);
   }
 
-  // The four counters of a policy, likewise.
-  [[nodiscard]] int32_t *counters_in_place(int64_t arg, int64_t ret) const {
-    const xla_ffi::Buffer &buffer = *frame_.args.buffers[arg];
-    require(buffer.dtype == xla_ffi::kS32 && buffer.rank == 1 && buffer.dims[0] == 4 &&
-                frame_.rets.buffers[ret]->data == buffer.data,
-            "the counters of a policy are four int32, replaced in place");
-    return static_cast<int32_t *>(buffer.data);
-  }
-
   [[nodiscard]] gsc_tensor tensor(int64_t arg) const { return tensor_of(*frame_.args.buffers[arg]); }
 
   [[nodiscard]] gsc_tensor in_place(int64_t arg, int64_t ret) const {
@@ -162,7 +152,6 @@ class Call {
 
 struct Destroy {
   void operator()(gsc_tensor_list *list) const { gsc_tensor_list_destroy(list); }
-  void operator()(gsc_scaler *scaler) const { gsc_scaler_destroy(scaler); }
   void operator()(gsc_optimizer *optimizer) const { gsc_optimizer_destroy(optimizer); }
 };
 using List = std::unique_ptr<gsc_tensor_list, Destroy>;
@@ -200,64 +189,6 @@ void update_scale(const Call &call) {
                              call.word<float>(2), call.attribute<double>("growth_factor"),
                              call.attribute<double>("backoff_factor"), call.attribute<int32_t>("growth_interval"),
                              call.stream()));
-}
-
-gsc_scaler_options policy_of(const Call &call) {
-  gsc_scaler_options options;
-  check(gsc_scaler_options_init(&options, sizeof options, GSC_PRESET_TORCH));
-  options.flags = static_cast<uint32_t>(call.attribute<int32_t>("flags"));
-  options.min_scale = static_cast<float>(call.attribute<double>("min_scale"));
-  options.max_scale = static_cast<float>(call.attribute<double>("max_scale"));
-  // The initial scale is replaced at once, but must be within the limits.
-  options.init_scale = options.max_scale > 0.0F ? options.max_scale : std::max(options.min_scale, 1.0F);
-  options.growth_interval = call.attribute<int32_t>("growth_interval");
-  options.growth_factor = call.attribute<double>("growth_factor");
-  options.backoff_factor = call.attribute<double>("backoff_factor");
-  options.hysteresis = call.attribute<int32_t>("hysteresis");
-  options.hysteresis_refill = call.attribute<int32_t>("hysteresis_refill");
-  options.growth_timing = call.attribute<int32_t>("growth_timing");
-  options.overflow_tolerance = call.attribute<double>("overflow_tolerance");
-  options.recovery_threshold = static_cast<float>(call.attribute<double>("recovery_threshold"));
-  options.recovery_interval = call.attribute<int32_t>("recovery_interval");
-  options.history_capacity = 0;
-  return options;
-}
-
-// scale, growth_tracker, counters, found_inf -> scale, growth_tracker, counters
-// counters: hysteresis_tracker, overflows_since_rescale, updates_since_rescale, skips_at_floor
-void update_policy(const Call &call) {
-  require(call.arg_count() == 4 && call.ret_count() == 3, "four operands and three results are needed");
-  require(call.on_host(),
-          "on CUDA a DynamicScale follows PyTorch's rule only: leave out preset and what goes beyond it");
-  auto *const scale = call.word_in_place<float>(0, 0);
-  auto *const growth_tracker = call.word_in_place<int32_t>(1, 1);
-  auto *const counters = call.counters_in_place(2, 2);
-  // Applies the scaler's rule to a single gradient that is inf or not.
-  float gradient = *call.word<float>(3) != 0.0F ? std::numeric_limits<float>::infinity() : 0.0F;
-  const gsc_scaler_options options = policy_of(call);
-  gsc_scaler *made = nullptr;
-  check(gsc_scaler_create(call.context(), &options, &made));
-  const std::unique_ptr<gsc_scaler, Destroy> scaler(made);
-  gsc_scaler_state state;
-  state.struct_size = sizeof state;
-  check(gsc_scaler_get_state_sync(made, &state, nullptr));
-  state.scale = *scale;
-  state.growth_tracker = *growth_tracker;
-  state.hysteresis_tracker = counters[0];
-  state.overflows_since_rescale = counters[1];
-  state.updates_since_rescale = counters[2];
-  state.skips_at_floor = counters[3];
-  check(gsc_scaler_set_state(made, &state, nullptr));
-  const List list = make_list(call.context(), {GSC_TENSOR_INIT(&gradient, 1, GSC_FP32)});
-  check(gsc_scaler_check(made, list.get(), nullptr));
-  check(gsc_scaler_update(made, nullptr));
-  check(gsc_scaler_get_state_sync(made, &state, nullptr));
-  *scale = state.scale;
-  *growth_tracker = state.growth_tracker;
-  counters[0] = state.hysteresis_tracker;
-  counters[1] = state.overflows_since_rescale;
-  counters[2] = state.updates_since_rescale;
-  counters[3] = state.skips_at_floor;
 }
 
 // XLA keeps equal gradients in one buffer, but in a list memory may stand once. The parameters in as few parts as that
@@ -356,5 +287,4 @@ xla_ffi::Error *handle(xla_ffi::CallFrame *frame, int32_t device_type) noexcept 
 
 GSC_FFI_HANDLERS(unscale_check)
 GSC_FFI_HANDLERS(update_scale)
-GSC_FFI_HANDLERS(update_policy)
 GSC_FFI_HANDLERS(step)

@@ -26,6 +26,16 @@ def library(name):
     return module
 
 
+def has_gpu():
+    """Whether the library has one: made-up addresses are then looked up, and found to be nobody's."""
+    return any(info.device.startswith("cuda") for info in gs.devices())
+
+
+def on_cpu(jax):
+    """Within it JAX makes its arrays in host memory, on a machine with a GPU too."""
+    return jax.default_device(jax.devices("cpu")[0])
+
+
 @pytest.fixture
 def pair():
     """A function that makes params of ones and gradients of a value, of the given counts."""

@@ -153,8 +153,8 @@ def scaled(value):
 @pytest.mark.parametrize("row", ROWS)
 def test_cell(row, use):
     value = MAKERS[row]()
-    if row.startswith("CUDA") and use < 2 and not any(d.device.startswith("cuda") for d in gs.devices()):
-        # Without a GPU a list stops there; what is seen of the array is the same.
+    if row.startswith("CUDA") and use < 2:
+        # A list would stop there: there is no GPU, or no such memory on it.
         call = lambda v: "accepted" if gs.as_tensor(v, argument="arrays").address else "refused"  # noqa: E731
     else:
         call = (as_gradient, as_parameter, scaled)[use]

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from conftest import library
+from conftest import library, on_cpu
 
 jax = library("jax")
 optax = library("optax")
@@ -355,7 +355,8 @@ def wide_tree(seed):
 @pytest.fixture
 def mesh():
     kinds = {"axis_types": (jax.sharding.AxisType.Auto,) * 2} if hasattr(jax.sharding, "AxisType") else {}
-    return jax.make_mesh((2, 2), ("x", "y"), **kinds)
+    with on_cpu(jax):  # Which XLA divides into four, see conftest.py.
+        yield jax.make_mesh((2, 2), ("x", "y"), devices=jax.devices("cpu"), **kinds)
 
 
 def put(mesh, values):
@@ -399,7 +400,7 @@ def test_inside_of_shard_map_and_pmap(mesh):
         found = jax.jit(call)(put(mesh, wide_tree(1)), tx.init(put(mesh, wide_tree(0))), put(mesh, wide_tree(0)))
         same_bits(found, expected)
     on_each = lambda values: jax.tree_util.tree_map(lambda a: jnp.stack([a] * 4), values)  # noqa: E731
-    found = jax.pmap(step)(*map(on_each, (wide_tree(1), tx.init(wide_tree(0)), wide_tree(0))))
+    found = jax.pmap(step, devices=jax.devices("cpu"))(*map(on_each, (wide_tree(1), tx.init(wide_tree(0)), wide_tree(0))))
     same_bits(jax.tree_util.tree_map(lambda a: a[3], found), expected)
 
 

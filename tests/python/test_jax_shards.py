@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from conftest import library
+from conftest import library, on_cpu
 
 jax = library("jax")
 jnp = jax.numpy
@@ -15,10 +15,17 @@ jnp = jax.numpy
 import gradscaler.jax as gj  # noqa: E402
 
 P = jax.sharding.PartitionSpec
+DEVICES = jax.devices("cpu")
 SPECS = {"w": P("x", "y"), "b": P("y"), "s": P(), "h": P(None, "x")}
 SHAPES = {"w": (8, 12), "b": (6,), "s": (), "h": (3, 4, 5)}
 NAMES = sorted(SHAPES)
 COLLECTIVE = re.compile(r" (all-gather|all-reduce|all-to-all|collective-permute|dynamic-slice)[-a-z.]*\(")
+
+
+@pytest.fixture(autouse=True)
+def cpu():
+    with on_cpu(jax):
+        yield
 
 
 @pytest.fixture(params=["Auto", "Explicit"])
@@ -30,8 +37,8 @@ def make_mesh(shape, names, kind="Auto"):
     if not hasattr(jax.sharding, "AxisType"):
         if kind == "Explicit":
             pytest.skip("this JAX has no explicit sharding")
-        return jax.make_mesh(shape, names)
-    return jax.make_mesh(shape, names, axis_types=(getattr(jax.sharding.AxisType, kind),) * len(names))
+        return jax.make_mesh(shape, names, devices=DEVICES)
+    return jax.make_mesh(shape, names, devices=DEVICES, axis_types=(getattr(jax.sharding.AxisType, kind),) * len(names))
 
 
 def tree(seed):
@@ -62,7 +69,7 @@ def same_bits(found, expected):
 
 
 def test_there_are_four_devices():
-    assert jax.device_count() == 4
+    assert len(DEVICES) == 4
 
 
 @pytest.mark.parametrize("jit", [True, False], ids=["jit", "eager"])
@@ -179,8 +186,8 @@ def test_axis_name_averages_and_agrees(how, poisoned):
     state, scale = gj.adamw_init(params), gj.DynamicScale.create(256.0)
     if how == "pmap":
         everywhere = lambda tree: jax.tree_util.tree_map(lambda a: jnp.stack([a] * 4), tree)  # noqa: E731
-        out = jax.pmap(average_step, axis_name="batch")(everywhere(scale), everywhere(params), everywhere(state), x,
-                                                        poison[:, None])
+        call = jax.pmap(average_step, axis_name="batch", devices=DEVICES)
+        out = call(everywhere(scale), everywhere(params), everywhere(state), x, poison[:, None])
         for leaf in jax.tree_util.tree_leaves(out):
             np.testing.assert_array_equal(leaf, jnp.stack([leaf[0]] * 4))
         after, stepped, _, grads, found = jax.tree_util.tree_map(lambda leaf: leaf[0], out)

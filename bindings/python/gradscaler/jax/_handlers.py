@@ -21,7 +21,7 @@ from ..errors import InvalidArgumentError
 from ._shards import alike, per_shard
 from ._untyped import jax, jnp
 
-NAMES = ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler_update_policy", "gradscaler_step")
+NAMES = ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler_step")
 
 library = ctypes.CDLL(str(PACKAGE / ("_jax_ffi.dll" if os.name == "nt" else "_jax_ffi.so")))
 _platforms = {"cpu": ""}
@@ -88,17 +88,6 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, growth_factor:
     after = call(scale, growth_tracker, word("found_inf", found_inf), growth_factor=np.float64(growth_factor),
                  backoff_factor=np.float64(backoff_factor), growth_interval=np.int32(growth_interval))
     return after[0], after[1]
-
-
-def update_policy(scale: Any, growth_tracker: Any, counters: Any, found_inf: Any, policy: dict[str, Any]
-                  ) -> tuple[Any, Any, Any]:
-    """The next scale, growth tracker and counters (int32[4]) by any policy; `policy` has the library's options."""
-    call = jax.ffi.ffi_call("gradscaler_update_policy", [scale, growth_tracker, counters], vmap_method="sequential",
-                            input_output_aliases={0: 0, 1: 1, 2: 2})
-    after = call(scale, growth_tracker, counters, word("found_inf", found_inf),
-                 **{name: np.float64(value) if isinstance(value, float) else np.int32(value)
-                    for name, value in policy.items()})
-    return after[0], after[1], after[2]
 
 
 def step(kind: str, grads: Sequence[Any], params: Sequence[Any], slots: Sequence[Sequence[Any]], *, lr: Any,

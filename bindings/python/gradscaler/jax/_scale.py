@@ -10,6 +10,7 @@ from typing import Any
 from .. import policy as _policy
 from ..scaler import GradScaler
 from . import _handlers
+from ._policy import update as update_by_policy
 from ._shards import vary
 from ._trees import require_floating
 from ._untyped import jax, jnp, optional
@@ -73,8 +74,6 @@ class DynamicScale:
         `init_scale`, `growth_factor`, `backoff_factor` and `growth_interval` are those of ``GradScaler``; None is the
         preset's. `policy` takes what ``gradscaler.GradScaler`` takes beyond these: ``min_scale``, ``max_scale``,
         ``hysteresis`` and so on; not what would act outside of the compiled step. Errors are those of ``GradScaler``.
-        On CUDA there is PyTorch's rule only so far: ``preset``, ``min_scale`` and the rest are refused when the step
-        runs.
         """
         for name, instead in _HOST_ONLY.items():
             if name in policy:
@@ -128,13 +127,13 @@ class DynamicScale:
 
     def update(self, found_inf: Any) -> DynamicScale:
         """The scale after a step in which `found_inf` was found."""
-        options = dict(self.policy)
         if self.counters is None:
+            options = dict(self.policy)
             scale, tracker = update_scale(self.scale, self.growth_tracker, found_inf,
                                           **{name: options[name] for name in _PYTORCHS if name in options})
             return replace(self, scale=scale, growth_tracker=tracker)
-        scale, tracker, counters = _handlers.update_policy(self.scale, self.growth_tracker, self.counters, found_inf,
-                                                           options)
+        scale, tracker, counters = update_by_policy(self.scale, self.growth_tracker, self.counters, found_inf,
+                                                    self.policy)
         return replace(self, scale=scale, growth_tracker=tracker, counters=counters)
 
 
