@@ -82,8 +82,15 @@ struct Arrays {
   GSC_DEVICE char *state_at(int s, int i) const volatile { return reinterpret_cast<char *>(state[s] + i); }
 };
 
+/// 16-bit elements in a line of 128 bytes. Where packs begin with a line, no line is written by two warps, which would
+/// cost the memory two partial writes.
+inline constexpr unsigned kLineElements = 64;
+/// Elements of a chunk that make it worth it to handle up to a line of them one by one.
+inline constexpr int kMinLineChunk = 4096;
+
 /// Fills in `a`, which belongs to the calling warp. False if the chunk's parameters are of the other arithmetic type.
-template <typename T, int States>
+/// With `Lines`, packs of long chunks begin where a line of the gradient does.
+template <bool Lines, typename T, int States>
 GSC_DEVICE bool find_arrays(const ApplyParams &p, const Place &place, Arrays<T, States> &a) {
   const DeviceTensor &param = p.params[place.tensor];
   if (is_wide(param.dtype) != (sizeof(T) == 8)) return false;
@@ -111,6 +118,11 @@ GSC_DEVICE bool find_arrays(const ApplyParams &p, const Place &place, Arrays<T, 
       heads &= pack_heads<kWidth>(a.state[s], kArithmeticDtype<T>);
     }
     a.head = first_pack(heads, a.n);
+    if (Lines && heads != 0 && a.n >= kMinLineChunk) {
+      const auto at = reinterpret_cast<uintptr_t>(a.grad) / static_cast<uintptr_t>(dtype_bytes(grad.dtype));
+      const unsigned to_line = (0U - static_cast<unsigned>(at) - static_cast<unsigned>(a.head)) % kLineElements;
+      a.head += static_cast<int>(to_line) / kWidth * kWidth;
+    }
   }
   __syncwarp();
   return true;
@@ -259,7 +271,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
     fill_group_table(p, table);
     for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) {
       Arrays<T, F::kStates> &arrays = all_arrays[warp_index()];
-      if (!find_arrays(p, place, arrays)) return;
+      if (!find_arrays<true>(p, place, arrays)) return;
       const volatile auto &a = arrays;
       const Coefficients<T> &c = group_coefficients(p, table, place.tensor);
       [[maybe_unused]] T ratio = T(1);
@@ -317,7 +329,7 @@ __global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_const
        base += static_cast<int64_t>(gridDim.x) * team.count, half ^= 1) {
     const int64_t chunk = p.grads.chunk_count - 1 - (base + team.index);
     Arrays<T, F::kStates> &arrays = all_arrays[warp_index()];
-    const bool active = chunk >= 0 && find_arrays(p, place_of(p.grads, chunk), arrays);
+    const bool active = chunk >= 0 && find_arrays<false>(p, place_of(p.grads, chunk), arrays);
     const volatile auto &a = arrays;
     if (active) {
       const Coefficients<T> &c = group_coefficients(p, table, p.grads.tensor_of[chunk]);
