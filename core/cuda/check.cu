@@ -22,11 +22,49 @@ inline constexpr int kCheckResident = 4;
 inline constexpr int kLoadsInFlight = 4;
 #endif
 
+// Of tiles that are misaligned or end in mid-row. With as many as above they would spill.
+inline constexpr int kUnevenBatch = kLoadsInFlight - 1;
+
+// Whether an instruction compares two 16-bit numbers with two others.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kMaxOfHalves = false;
+#else
+inline constexpr bool kMaxOfHalves = true;
+#endif
+
 /// What a warp found in its tiles of a chunk.
 struct WarpStat {
   double amax;  ///< largest finite magnitude
   bool inf;
   bool nan;
+};
+
+/// The largest magnitude of the groups that a lane adds.
+template <typename D, bool InHalves = kMaxOfHalves && sizeof(typename D::Stored) == 2>
+struct Largest {
+  typename Tile<D>::Bits bits = 0;
+  GSC_DEVICE void add(const Words<16> &g) {
+#pragma unroll
+    for (int k = 0; k < Tile<D>::kWidth; ++k) {
+      const auto next = magnitude_bits(element_of<D>(g, k));
+      bits = next > bits ? next : bits;
+    }
+  }
+  GSC_DEVICE typename Tile<D>::Bits of_warp() const { return warp_max(bits); }
+};
+
+/// Two 16-bit elements at once: their magnitudes have the order of their bits too.
+template <typename D>
+struct Largest<D, true> {
+  uint32_t halves = 0;
+  GSC_DEVICE void add(const Words<16> &g) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) halves = max_halves(halves, g.w[i] & 0x7fff7fffU);
+  }
+  GSC_DEVICE typename Tile<D>::Bits of_warp() const {
+    const uint32_t one = warp_max(max_of(halves & 0xffffU, halves >> 16));
+    return magnitude_bits(Converter<D>::widen(static_cast<uint16_t>(one)));
+  }
 };
 
 /// Column sums of a tile as if it were finite; returns the bits of the warp's largest magnitude.
@@ -35,16 +73,15 @@ GSC_DEVICE typename Tile<D>::Bits sum_columns(const Tile<D> &tile, typename D::V
   using Value = typename D::Value;
   constexpr int kWidth = Tile<D>::kWidth;
   constexpr int kBatch = kLoadsInFlight;
-  typename Tile<D>::Bits largest = 0;
+  Largest<D> largest;
   const int rows = tile.rows();
   const bool whole = tile.shift == 0 && tile.n % (kRowBytes / Tile<D>::kSize) == 0;
   const auto add = [&](const Words<16> &g) {
+    largest.add(g);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       const Value x = element_of<D>(g, k);
       columns[k] += x * x;
-      const auto bits = magnitude_bits(x);
-      largest = bits > largest ? bits : largest;
     }
   };
   int row = 0;
@@ -55,13 +92,26 @@ GSC_DEVICE typename Tile<D>::Bits sum_columns(const Tile<D> &tile, typename D::V
 #pragma unroll
     for (int r = 0; r < kBatch; ++r) add(g[r]);
   }
-  for (; row < rows; row += kBatch / 2) {
-    Words<16> g[kBatch / 2];
-    tile.template load_rows<Once>(row, g);
+  Words<16> g[kUnevenBatch];
+  const auto add_rest = [&](const auto &load) {
+    for (; row < rows; row += kUnevenBatch) {
+      load();
 #pragma unroll
-    for (int r = 0; r < kBatch / 2; ++r) add(g[r]);
+      for (int r = 0; r < kUnevenBatch; ++r) add(g[r]);
+    }
+  };
+  if (tile.shift == 0) {
+    add_rest([&] { tile.template load_rows<Once>(row, g); });
+  } else if (tile.shift < 4) {
+    if constexpr (Tile<D>::kSize < 4) add_rest([&] { tile.template load_misaligned_rows<Once, 0>(row, g); });
+  } else if (tile.shift < 8) {
+    if constexpr (Tile<D>::kSize < 8) add_rest([&] { tile.template load_misaligned_rows<Once, 1>(row, g); });
+  } else if (tile.shift < 12) {
+    add_rest([&] { tile.template load_misaligned_rows<Once, 2>(row, g); });
+  } else if constexpr (Tile<D>::kSize < 8) {
+    add_rest([&] { tile.template load_misaligned_rows<Once, 3>(row, g); });
   }
-  return warp_max(largest);
+  return largest.of_warp();
 }
 
 /// The same sum with columns in double, for magnitudes whose squares would overflow or underflow fp32.
@@ -163,7 +213,13 @@ GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &
   const Value inv_scale = static_cast<Value>(inv_scale_word);
   const Value limit = finite_limit<D, Write>(p.fp64_limit);
   WarpStat stat = {0.0, false, false};
-  for (int t = team.warp; t * kElements < n; t += team.warps) {
+  // Teams begin at different rounds of their chunks: else the addresses in flight agree in a bit or two, and the memory's
+  // channels are not equally busy. The order of the tiles does not matter, only that of their sums.
+  const int rounds = ((n + kElements - 1) / kElements + team.warps - 1) / team.warps;
+  int round = static_cast<int>(static_cast<unsigned>(chunk) % static_cast<unsigned>(rounds));
+  for (int i = 0; i < rounds; ++i, round = round + 1 < rounds ? round + 1 : 0) {
+    const int t = round * team.warps + team.warp;
+    if (t * kElements >= n) continue;
     const Tile<D> tile{data + t * kTileBytes, min_of(n - t * kElements, kElements), team.lane, Tile<D>::shift_of(data)};
     Value columns[Tile<D>::kWidth] = {};
     const auto bits = sum_columns<D, !Write>(tile, columns);

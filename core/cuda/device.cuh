@@ -223,6 +223,11 @@ GSC_DEVICE T min_of(T a, T b) {
   return a < b ? a : b;
 }
 
+template <typename T>
+GSC_DEVICE T max_of(T a, T b) {
+  return a > b ? a : b;
+}
+
 /// The location of a chunk.
 struct Place {
   int64_t tensor;

@@ -12,6 +12,19 @@ GSC_DEVICE int64_t magnitude_bits(double x) { return static_cast<int64_t>(to_bit
 GSC_DEVICE float magnitude(int32_t bits) { return from_bits(static_cast<uint32_t>(bits)); }
 GSC_DEVICE double magnitude(int64_t bits) { return from_bits(static_cast<uint64_t>(bits)); }
 
+/// The larger of both 16-bit halves, each for itself.
+GSC_DEVICE uint32_t max_halves(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  uint32_t r;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+#else
+  const uint32_t low = (a & 0xffffU) > (b & 0xffffU) ? a : b;
+  const uint32_t high = a >> 16 > b >> 16 ? a : b;
+  return (low & 0xffffU) | (high & 0xffff0000U);
+#endif
+}
+
 template <typename D>
 struct Tile {
   using Value = typename D::Value;
@@ -71,52 +84,41 @@ struct Tile {
     return Once ? load_once(p) : load_words<16>(p);
   }
 
-  /// The 16 bytes at offset `shift` of two adjacent blocks.
-  GSC_DEVICE Words<16> across(const Words<16> &low, const Words<16> &high) const {
-    uint32_t w[8];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      w[i] = low.w[i];
-      w[i + 4] = high.w[i];
-    }
-#pragma unroll
-    for (int step = 2; step > 0; step /= 2) {
-#pragma unroll
-      for (int i = 0; i + step < 8; ++i) {
-        if ((shift / 4 & step) != 0) w[i] = w[i + step];
-      }
-    }
-    Words<16> g;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      g.w[i] = w[i];
-      // Only small elements can begin inside a word.
-      if constexpr (kSize < 4) {
-        g.w[i] = static_cast<uint32_t>((static_cast<uint64_t>(w[i + 1]) << 32 | w[i]) >> (shift % 4 * 8));
-      }
-    }
-    return g;
-  }
-
   /// This lane's groups of `Rows` rows from `row` on; elements that do not exist are 0. Called by all lanes of a warp.
-  /// Misaligned data is still read in aligned blocks: the rest of a group is in the next lane's block, for the last
-  /// lane in the first block of the next row.
   template <bool Once, int Rows>
   GSC_DEVICE void load_rows(int row, Words<16> (&g)[Rows]) const {
 #pragma unroll
+    for (int r = 0; r < Rows; ++r) g[r] = load_block<Once>(group(row + r));
+  }
+
+  /// The same of misaligned data, which begins in word `First` of an aligned block. Still read in aligned blocks: the
+  /// rest of a group is in the next lane's block, for the last lane in the first block of the next row.
+  template <bool Once, int First, int Rows>
+  GSC_DEVICE void load_misaligned_rows(int row, Words<16> (&g)[Rows]) const {
+    // Only small elements can begin inside a word, and reach into one more.
+    constexpr int kBeyond = kSize < 4 ? First + 1 : First;
+#pragma unroll
     for (int r = 0; r < Rows; ++r) g[r] = load_block<Once>(group(row + r) - shift);
-    if (shift == 0) return;
-    Words<16> beyond = {};
-    if (lane == 0) beyond = load_block<Once>(group(row + Rows) - shift);
+    Words<16> last = {};
+    if (lane == 0) last = load_block<Once>(group(row + Rows) - shift);
 #pragma unroll
     for (int r = 0; r < Rows; ++r) {
-      const Words<16> &below = r + 1 < Rows ? g[r + 1 < Rows ? r + 1 : r] : beyond;
-      Words<16> next;
+      const Words<16> &below = r + 1 < Rows ? g[r + 1 < Rows ? r + 1 : r] : last;
+      uint32_t w[4 + kBeyond];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) w[i] = g[r].w[i];
+#pragma unroll
+      for (int i = 0; i < kBeyond; ++i) {
+        w[4 + i] = __shfl_sync(kFullMask, lane == 0 ? below.w[i] : g[r].w[i], (lane + 1) % kGroups);
+      }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        next.w[i] = __shfl_sync(kFullMask, lane == 0 ? below.w[i] : g[r].w[i], (lane + 1) % kGroups);
+        g[r].w[i] = w[First + i];
+        if constexpr (kSize < 4) {
+          g[r].w[i] =
+              static_cast<uint32_t>((static_cast<uint64_t>(w[First + i + 1]) << 32 | w[First + i]) >> (shift % 4 * 8));
+        }
       }
-      g[r] = across(g[r], next);
     }
   }
 };

@@ -53,6 +53,11 @@ T larger(T a, T b) {
   return a > b ? a : b;
 }
 
+/// max.u16x2: of each 16-bit half the larger.
+inline uint32_t larger_halves(uint32_t a, uint32_t b) {
+  return larger(a & 0xffffU, b & 0xffffU) | larger(a >> 16, b >> 16) << 16;
+}
+
 /// bfi: `field`'s lowest `length` bits at bit `position` of `base`.
 template <typename T>
 T insert_bits(T field, T base, uint32_t position, uint32_t length) {

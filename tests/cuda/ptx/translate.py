@@ -465,6 +465,10 @@ class Writer:
         return self.call("smaller", modifiers, kind, operands)
 
     def do_max(self, modifiers, kind, operands):
+        if kind == "u16x2":
+            self.only(modifiers, kind)
+            arguments = ", ".join(self.read(x, "b32") for x in operands[1:])
+            return self.write(operands[0], f"larger_halves({arguments})", "b32")
         return self.call("larger", modifiers, kind, operands)
 
     def logical(self, name, modifiers, kind, operands):
