@@ -65,7 +65,9 @@ struct Block {
   std::unordered_map<uintptr_t, Pending> pending;
   std::vector<uintptr_t> order;
   /// How many of them lie in sectors with the hash of this address's.
-  uint16_t &pending_near(uintptr_t address) { return pending_in_sectors[address / kSectorBytes % pending_in_sectors.size()]; }
+  uint16_t &pending_near(uintptr_t address) {
+    return pending_in_sectors[address / kSectorBytes % pending_in_sectors.size()];
+  }
   std::array<uint16_t, 4096> pending_in_sectors{};
   // Weak memory: where in the history a barrier has put all threads, and where a sector has been read.
   std::size_t fenced_at = 0;
