@@ -17,6 +17,7 @@ namespace gsc::cuda::ptx {
 inline constexpr int kLanes = 32;
 inline constexpr uint32_t kAllLanes = 0xffffffffU;
 inline constexpr int kMaxWarps = 8;
+inline constexpr uintptr_t kSectorBytes = 32;
 
 struct Warp {
   uint32_t alive = 0;
@@ -63,6 +64,11 @@ struct Block {
   // Weak memory: bytes stored and not yet in memory, and their addresses.
   std::unordered_map<uintptr_t, Pending> pending;
   std::vector<uintptr_t> order;
+  /// How many of them lie in sectors with the hash of this address's.
+  uint16_t &pending_near(uintptr_t address) {
+    return pending_in_sectors[address / kSectorBytes % pending_in_sectors.size()];
+  }
+  std::array<uint16_t, 4096> pending_in_sectors{};
   // Weak memory: where in the history a barrier has put all threads, and where a sector has been read.
   std::size_t fenced_at = 0;
   std::unordered_map<uintptr_t, std::size_t> seen;

@@ -16,7 +16,6 @@
 namespace gsc::cuda::ptx {
 namespace {
 
-constexpr uintptr_t kSectorBytes = 32;
 constexpr std::size_t kLargestBuffer = 3000;  ///< maximum number of bytes in a block's store buffer
 
 struct Cache {
@@ -31,6 +30,7 @@ std::vector<Multiprocessor> multiprocessors;
 /// A byte of memory before it was written.
 struct Written {
   uintptr_t address;
+  std::size_t previous;  ///< last_write_of this address before
   uint32_t block;
   uint8_t before;
 };
@@ -45,7 +45,7 @@ uint8_t *byte_at(uintptr_t address) { return reinterpret_cast<uint8_t *>(address
 std::size_t &last_write_of(uintptr_t address) { return written_at[address / kSectorBytes % written_at.size()]; }
 
 void remember(const Block &block, uintptr_t address) {
-  history.push_back({address, block.threads[0].block_index, *byte_at(address)});
+  history.push_back({address, last_write_of(address), block.threads[0].block_index, *byte_at(address)});
   last_write_of(address) = history.size();
 }
 
@@ -144,6 +144,7 @@ void drain_one(Block &block, std::size_t i) {
   const auto line = cache.sectors.find(sector_of(address));
   if (line != cache.sectors.end()) line->second[address % kSectorBytes] = it->second.value;
   block.pending.erase(it);
+  --block.pending_near(address);
   block.order[i] = block.order.back();
   block.order.pop_back();
 }
@@ -173,8 +174,9 @@ bool load_early(Thread &t, uintptr_t first, uintptr_t last, uint8_t *to) {
   std::memcpy(to, byte_at(first), last - first);
   const std::size_t when = from + random_numbers()() % (history.size() - from);
   uint32_t own = 0;
-  for (std::size_t i = history.size(); i-- > when;) {
-    const Written &w = history[i];
+  // Bytes of a sector have the same last_write_of.
+  for (std::size_t size = last_write_of(first); size > when; size = history[size - 1].previous) {
+    const Written &w = history[size - 1];
     if (w.address < first || w.address >= last) continue;
     const std::size_t byte = w.address - first;
     if (w.block == t.block_index) own |= 1U << byte;
@@ -202,6 +204,7 @@ void weak_load(Thread &t, Cache &cache, uintptr_t address, uint8_t *to, std::siz
       }
       std::memcpy(to + (first - address), found->second.data() + (first - sector), last - first);
     }
+    if (block.pending_near(sector) == 0) continue;
     for (uintptr_t a = first; a < last; ++a) {
       const auto store = block.pending.find(a);
       if (store != block.pending.end()) to[a - address] = store->second.value;
@@ -215,7 +218,10 @@ void weak_store(Thread &t, uintptr_t address, const uint8_t *from, std::size_t b
   for (std::size_t i = 0; i < bytes; ++i) {
     const uintptr_t a = address + i;
     const Pending store{from[i], t.index};
-    if (block.pending.insert_or_assign(a, store).second) block.order.push_back(a);
+    if (block.pending.insert_or_assign(a, store).second) {
+      block.order.push_back(a);
+      ++block.pending_near(a);
+    }
     const auto line = cache.sectors.find(sector_of(a));
     if (line != cache.sectors.end()) line->second[a % kSectorBytes] = from[i];
   }

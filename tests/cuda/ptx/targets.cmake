@@ -13,6 +13,7 @@ target_compile_definitions(gradscaler_ptx PRIVATE GSC_CUDA_PTX)
 add_library(ptx_tests OBJECT EXCLUDE_FROM_ALL ${emulated_tests})
 target_include_directories(ptx_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(ptx_tests PRIVATE emulation GTest::gtest)
+gsc_share_headers(ptx_tests internal)
 
 # gsc_add_ptx_test(<name> <executable> [variable=value...]): one run, under an environment.
 function(gsc_add_ptx_test name executable)
@@ -20,6 +21,7 @@ function(gsc_add_ptx_test name executable)
   set_tests_properties(${name} PROPERTIES LABELS cuda TIMEOUT 900 ENVIRONMENT "${ARGN}")
 endfunction()
 
+set(translated)
 foreach(target ${GRADSCALER_PTX_TARGETS})
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/ptx/${target})
   file(MAKE_DIRECTORY ${folder})
@@ -43,7 +45,11 @@ foreach(target ${GRADSCALER_PTX_TARGETS})
   target_link_libraries(cuda.ptx.${target} PRIVATE gradscaler_ptx GTest::gtest_main Threads::Threads)
   # Much code, executed little.
   set_source_files_properties(${folder}/kernels.cpp PROPERTIES COMPILE_OPTIONS "-O1;-fno-strict-aliasing;-w")
-  gsc_add_ptx_test(cuda.ptx.${target} cuda.ptx.${target})
+  add_test(NAME cuda.ptx.${target}
+           COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:cuda.ptx.${target}> -DKERNELS=${folder}/kernels.cpp
+                   "-DOTHERS=${translated}" -P ${CMAKE_CURRENT_SOURCE_DIR}/ptx/run_if_new.cmake)
+  set_tests_properties(cuda.ptx.${target} PROPERTIES LABELS cuda TIMEOUT 900 COST 20)
+  list(APPEND translated ${folder}/kernels.cpp)
   if(target EQUAL 75)
     gsc_add_ptx_test(cuda.ptx.${target}.132 cuda.ptx.${target} EMULATED_MULTIPROCESSORS=132 GTEST_FILTER=Ticket*)
     # Shows that the PTX tests can fail.
@@ -55,5 +61,6 @@ foreach(target ${GRADSCALER_PTX_TARGETS})
   if(target MATCHES "^(75|100)$")
     gsc_add_ptx_test(cuda.ptx.${target}.weak cuda.ptx.${target} PTX_WEAK=1 PTX_SEED=2
                      GTEST_FILTER=-All/RandomBits*:ChosenTeams*)
+    set_tests_properties(cuda.ptx.${target}.weak PROPERTIES COST 90)
   endif()
 endforeach()
