@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XLA FFI handlers over the C ABI, for the CPU and CUDA: unscale and check, the update of a scale by PyTorch's rule,
-// and an optimizer step. Outputs alias the operands that they replace; XLA copies an operand first where it
-// is still needed. Only one context per device is kept between calls, so handlers may run concurrently. gradscaler/jax/
-// defines the operands; the ABI is in xla_ffi.h.
+// XLA FFI handlers over the C ABI, for the CPU and CUDA: unscale and check, the update of a scale by PyTorch's rule, and
+// an optimizer step. Outputs alias the operands that they replace; XLA copies an operand first where it is still needed.
+// Only one context per device is kept between calls, so handlers may run concurrently. gradscaler/jax/ defines the
+// operands; the ABI is in xla_ffi.h.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -400,7 +400,8 @@ def test_inside_of_shard_map_and_pmap(mesh):
         found = jax.jit(call)(put(mesh, wide_tree(1)), tx.init(put(mesh, wide_tree(0))), put(mesh, wide_tree(0)))
         same_bits(found, expected)
     on_each = lambda values: jax.tree_util.tree_map(lambda a: jnp.stack([a] * 4), values)  # noqa: E731
-    found = jax.pmap(step, devices=jax.devices("cpu"))(*map(on_each, (wide_tree(1), tx.init(wide_tree(0)), wide_tree(0))))
+    call = jax.pmap(step, devices=jax.devices("cpu"))
+    found = call(*map(on_each, (wide_tree(1), tx.init(wide_tree(0)), wide_tree(0))))
     same_bits(jax.tree_util.tree_map(lambda a: a[3], found), expected)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DynamicScale: its policies beside the object interface's, bit for bit, and flax's own; flax and Orbax save it."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -13,6 +14,7 @@ jax = library("jax")
 jnp = jax.numpy
 
 import gradscaler.jax as gj  # noqa: E402
+from gradscaler.jax import _policy  # noqa: E402
 
 POLICIES = [
     *({"preset": preset} for preset in gs.PRESETS),
@@ -34,31 +36,84 @@ def run(scale, overflows):
     return jax.jit(functools.partial(jax.lax.scan, step))(scale, jnp.asarray(overflows, jnp.float32))[1]
 
 
+def random_policy(rng):
+    limits = {"min_scale": float(np.float32(2.0 ** rng.uniform(-8, 0))), "max_scale": float(np.float32(2.0 ** 90)),
+              "recovery_threshold": 1e9, "hysteresis": int(rng.integers(2, 5)),
+              "overflow_tolerance": float(rng.choice([1.0, 1 / 3, 0.1, rng.uniform(), 5e-324]))}
+    return {**{name: value for name, value in limits.items() if rng.uniform() < 0.5},
+            "init_scale": float(np.float32(2.0 ** rng.uniform(0, 80))),
+            "growth_factor": float(rng.choice([1.0 + rng.uniform(1e-6, 3.0), 1e20])),
+            "backoff_factor": float(rng.uniform(0.01, 0.99)), "growth_interval": int(rng.integers(1, 6)),
+            "recovery_interval": int(rng.integers(1, 4)),
+            "hysteresis_refill": str(rng.choice(["on_growth", "on_clean_step", "consecutive"])),
+            "growth_timing": str(rng.choice(["at_interval", "one_later", "first_one_later"])),
+            **{name: bool(rng.uniform() < 0.5) for name in ("grow_on_equal", "finite_guard", "floor_exclusive",
+                                                            "fp32_products")}}
+
+
+def require_same_updates(scale, scaler, overflows):
+    """Their states after each update, until unscaling by itself overflows; the number of updates."""
+    after = jax.tree_util.tree_map(np.asarray, run(scale, overflows))
+    gradient = np.zeros(1, np.float32)
+    grads = gs.TensorList([gradient])
+    for i, overflow in enumerate(overflows):
+        gradient[0] = np.inf if overflow else 0.0
+        scaler.check(grads)
+        scaler.update()
+        state = scaler.state_dict()
+        if state["scale"] < 2.0**-126:
+            return i
+        assert after.scale[i].tobytes() == np.float32(state["scale"]).tobytes(), i
+        assert after.growth_tracker[i] == state["_growth_tracker"], i
+        if after.counters is not None:
+            names = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "skips_at_floor")
+            assert after.counters[i].tolist() == [state["gradscaler"][name] for name in names], i
+    return len(overflows)
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.get("preset", "+".join(p)))
 @pytest.mark.parametrize("rate", [0.05, 0.5])
 def test_policies_are_those_of_the_object_interface(policy, rate):
     rng = np.random.default_rng(int(rate * 100))
     overflows = rng.uniform(size=400) < np.where(np.arange(400) // 50 % 2, rate, 1.5 * rate)
     policy = {"growth_interval": 3, **policy}
-    after = run(gj.DynamicScale.create(**policy), overflows)
-    gradient = np.ones(1, np.float32)
-    grads = gs.TensorList([gradient])
     arguments = {name: value for name, value in policy.items() if name != "preset"}
     # What a floor raises on the host is not the compiled step's, and no part of the trajectory.
     scaler = gs.GradScaler.from_preset(policy.get("preset", "torch"), **arguments, floor_action="clamp")
-    for i, overflow in enumerate(overflows):
-        gradient[0] = np.inf if overflow else 1.0
-        scaler.check(grads)
-        scaler.update()
-        expected = np.float32(scaler.get_scale())
-        if not 2.0**-126 <= expected < np.inf:  # Where unscaling overflows by itself.
-            break
-        assert np.asarray(after.scale[i]).tobytes() == expected.tobytes(), i
-        report = scaler.report()
-        assert after.growth_tracker[i] == report.growth_tracker
-        if after.counters is not None:
-            assert after.counters[i, 0] == report.hysteresis_tracker
-    assert i > 100
+    assert require_same_updates(gj.DynamicScale.create(**policy), scaler, overflows) > 100
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_policy_is_that_of_the_object_interface(seed):
+    rng = np.random.default_rng(seed)
+    policy = random_policy(rng)
+    scaler, scale = gs.GradScaler(**policy, floor_action="clamp"), gj.DynamicScale.create(**policy)
+    assert require_same_updates(scale, scaler, rng.uniform(size=200) < rng.uniform()) > 1
+
+
+def test_counters_stay_at_their_largest_value():
+    largest = 2**31 - 1
+    policy = {"growth_timing": "one_later", "overflow_tolerance": 1.0 - 2.0**-31, "growth_interval": largest,
+              "min_scale": 1.0}
+    scaler, scale = gs.GradScaler(**policy), gj.DynamicScale.create(**policy)
+    state = scaler.state_dict()
+    state["_growth_tracker"] = largest - 2
+    state["gradscaler"].update(overflows_since_rescale=largest - 3, updates_since_rescale=largest - 1)
+    scaler.load_state_dict(state)
+    scale = dataclasses.replace(scale, growth_tracker=jnp.int32(largest - 2),
+                                counters=jnp.array([1, largest - 3, largest - 1, 0], jnp.int32))
+    assert require_same_updates(scale, scaler, np.array([0, 0, 0, 1, 1, 1, 1], bool)) == 7
+
+
+@pytest.mark.parametrize("limit", [1.0, 0.5, 0.4, 0.1, 1 / 3, 2 / 3, 1 - 2.0**-53, 1e-9, 1e-300, 5e-324])
+def test_rates_are_compared_as_doubles_are(limit):
+    rng = np.random.default_rng(5)
+    whole = np.concatenate([np.arange(1, 200), rng.integers(1, 2**31, 300), [2**31 - 1, 2**31 - 2, 2**30]])
+    exact = (whole * limit).astype(np.int64)
+    for part in (exact - 1, exact, exact + 1, whole - 1, whole):
+        part = np.clip(part, 1, 2**31 - 1)
+        found = _policy._is_below(jnp.asarray(part, jnp.int32), jnp.asarray(whole, jnp.int32), limit)
+        np.testing.assert_array_equal(found, part / whole < limit)
 
 
 def test_floor_and_ceiling():

@@ -179,11 +179,12 @@ def average_step(scale, params, state, x, poison):
 
 @pytest.mark.parametrize("poisoned", [None, 0, 2])
 @pytest.mark.parametrize("how", ["pmap", "shard_map", "shard_map unchecked"])
-def test_axis_name_averages_and_agrees(how, poisoned):
+@pytest.mark.parametrize("policy", [{}, {"min_scale": 1.0}], ids=["torch", "min_scale"])
+def test_axis_name_averages_and_agrees(how, poisoned, policy):
     x = jnp.arange(8.0).reshape(4, 2) / 4
     poison = jnp.ones(4).at[poisoned].set(jnp.inf) if poisoned is not None else jnp.ones(4)
     params = {"w": jnp.array([1.0, -2.0])}
-    state, scale = gj.adamw_init(params), gj.DynamicScale.create(256.0)
+    state, scale = gj.adamw_init(params), gj.DynamicScale.create(256.0, **policy)
     if how == "pmap":
         everywhere = lambda tree: jax.tree_util.tree_map(lambda a: jnp.stack([a] * 4), tree)  # noqa: E731
         call = jax.pmap(average_step, axis_name="batch", devices=DEVICES)

@@ -15,7 +15,7 @@ from conftest import ROOT, library
 jax = library("jax")
 jnp = jax.numpy
 
-from on_device import ON_GPU, needs_gpu, on_host, require_device, same_bits  # noqa: E402
+from on_device import ON_GPU, on_host, require_device, same_bits  # noqa: E402
 
 import gradscaler as gs  # noqa: E402
 import gradscaler.jax as gj  # noqa: E402
@@ -311,18 +311,32 @@ def test_calls_of_several_threads():
         same_trees(together[seed], alone[seed], f"thread {seed}: ")
 
 
-@needs_gpu
-def test_another_policy_fails_and_says_so():
-    for policy in ({"preset": "megatron"}, {"min_scale": 2.0}):
-        scale = gj.DynamicScale.create(**policy)
-        with pytest.raises(Exception, match="on CUDA a DynamicScale follows PyTorch's rule only"):
-            jax.block_until_ready(jax.jit(gj.DynamicScale.update)(scale, 1.0).scale)
-    # And the device goes on.
-    assert float(gj.DynamicScale.create(8.0).update(1.0).scale) == 4.0
-    # What flax does is PyTorch's rule or another; where it is not, it is the same error.
-    with jax.default_device(CPU):
-        moved = jax.device_put(gj.DynamicScale.create(8.0, min_scale=2.0), CPU)
-        assert float(jax.jit(gj.DynamicScale.update)(moved, jax.device_put(1.0, CPU)).scale) == 4.0
+POLICIES = [
+    *({"preset": preset} for preset in gs.PRESETS),
+    {"growth_factor": 1.7, "backoff_factor": 0.3, "min_scale": 0.1, "max_scale": 3e4, "init_scale": 1e3},
+    {"growth_factor": 1.7, "backoff_factor": 0.3, "fp32_products": True, "min_scale": 0.1},
+    {"growth_factor": 1e20, "finite_guard": False, "hysteresis": 2, "growth_timing": "one_later"},
+    {"overflow_tolerance": 1 / 3, "recovery_threshold": 64.0, "recovery_interval": 2},
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.get("preset", "+".join(p)))
+def test_policies_have_the_bits_of_the_cpu(policy):
+    rng = np.random.default_rng(6)
+    overflows = np.float32(rng.uniform(size=300) < np.where(np.arange(300) // 50 % 2, 0.05, 0.4))
+
+    def step(scale, found_inf):
+        scale = scale.update(found_inf)
+        return scale, scale
+
+    start = gj.DynamicScale.create(**{"growth_interval": 3, **policy})
+    found, expected = (on(device, functools.partial(jax.lax.scan, step), start, overflows) for device in (HERE, CPU))
+    same_trees(found, expected)
+    assert len(np.unique(on_host(found[1].scale))) > 2
+    batch = jax.tree_util.tree_map(lambda leaf: jnp.stack([leaf] * 2), start)
+    found, expected = (on(device, jax.vmap(gj.DynamicScale.update), batch, np.float32([0.0, 1.0]))
+                       for device in (HERE, CPU))
+    same_trees(found, expected)
 
 
 def test_errors_carry_the_librarys_message():
@@ -436,11 +450,6 @@ def test_the_examples_of_the_page_run(number, capsys):
     example = EXAMPLES[number]
     for name in sorted(set(re.findall(r"^(?:import|from) (optax|flax)", example, re.M))):
         pytest.importorskip(name)
-    policy = re.search(r"min_scale=|preset=\"megatron\"", example)
-    if policy and ON_GPU:
-        with pytest.raises(Exception, match="follows PyTorch's rule only"):
-            exec(compile(example, PAGE.name, "exec"), {})
-        return
     exec(compile(example, PAGE.name, "exec"), {})
     printed, expected = capsys.readouterr().out, re.findall(r"^print\(.*  # (.*)$", example, re.M)
     assert expected and all(line in printed for line in expected), printed
