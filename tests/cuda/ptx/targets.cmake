@@ -13,7 +13,6 @@ target_compile_definitions(gradscaler_ptx PRIVATE GSC_CUDA_PTX)
 add_library(ptx_tests OBJECT EXCLUDE_FROM_ALL ${emulated_tests})
 target_include_directories(ptx_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(ptx_tests PRIVATE emulation GTest::gtest)
-gsc_share_headers(ptx_tests internal)
 
 # gsc_add_ptx_test(<name> <executable> [variable=value...]): one run, under an environment.
 function(gsc_add_ptx_test name executable)

@@ -13,7 +13,7 @@ add_test(NAME java.maven
          COMMAND ${CMAKE_COMMAND} ${maven_arguments} -DNAME=java.maven -DPROJECT=${folder}/project
                  -DJAVA_FOLDER=${folder} -DVERSION=${PROJECT_VERSION} -DPYTHON=${GSC_PYTHON3}
                  -DWORK=${CMAKE_CURRENT_BINARY_DIR}/maven -P ${CMAKE_CURRENT_SOURCE_DIR}/maven/package.cmake)
-set_tests_properties(java.maven PROPERTIES ${maven_properties} FIXTURES_SETUP java_artifacts TIMEOUT 600)
+set_tests_properties(java.maven PROPERTIES ${maven_properties} FIXTURES_SETUP java_artifacts TIMEOUT 600 COST 150)
 
 # add_project(<test> <folder of examples/java> [options...]): expects a line of the table that the example prints.
 function(add_project name project)
@@ -24,7 +24,7 @@ function(add_project name project)
                    -DDATA=${PROJECT_SOURCE_DIR}/examples/data/digits.csv.gz
                    -DWORK=${CMAKE_CURRENT_BINARY_DIR}/projects/${name} ${ARGN}
                    -P ${CMAKE_CURRENT_SOURCE_DIR}/maven/project.cmake)
-  set_tests_properties(java.${name} PROPERTIES ${maven_properties} FIXTURES_REQUIRED java_artifacts TIMEOUT 900)
+  set_tests_properties(java.${name} PROPERTIES ${maven_properties} FIXTURES_REQUIRED java_artifacts TIMEOUT 900 COST 80)
 endfunction()
 set(table "-DEXPECTED=fp32  +9[0-9].*fp16, no scaling.*fp16 [+] GradScaler +9[0-9]\;Tests run: [1-9]")
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
