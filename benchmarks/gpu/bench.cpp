@@ -238,11 +238,15 @@ class Bench {
     return median(times);
   }
 
-  /// Median time of the calling thread with an idle device.
+  /// Median time of the calling thread with an idle device. It spins first: a thread that has waited for milliseconds
+  /// takes tens of microseconds to run at its speed again, whatever it does.
   double time_host(const std::function<void()> &work) {
     std::vector<double> times;
     for (int run = -warmups(); run < runs(); ++run) {
       check(cudaStreamSynchronize(stream_));
+      const auto awake = Clock::now() + std::chrono::microseconds(200);
+      while (Clock::now() < awake) {
+      }
       const auto begin = Clock::now();
       work();
       const std::chrono::duration<double, std::micro> time = Clock::now() - begin;

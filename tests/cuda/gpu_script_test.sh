@@ -38,6 +38,13 @@ end
 program bin/compute-sanitizer <<'end'
 case $2 in
   racecheck) exit 124 ;;
+  memcheck)
+    [ -z "${STAND_IN_TROUBLE:-}" ] || [ -e "$STAND_IN_TROUBLE" ] || {
+      touch "$STAND_IN_TROUBLE"
+      echo "========= Internal Sanitizer Error: Detected a failure"
+      exit 1
+    }
+    ;;
   initcheck) echo "Device not supported"; exit 1 ;;
   synccheck) [ -z "${STAND_IN_ERROR:-}" ] || { echo "========= Barrier error detected"; exit 1; } ;;
 esac
@@ -65,6 +72,11 @@ assert {g["goal"] for g in goals} == {f"G{i}" for i in range(1, 13)}, goals
 missing = [g for g in goals if g["measured"] is None and g["figure"] != "times torch"]
 assert not missing, missing
 end
+
+# A sanitizer that fails itself is run again.
+STAND_IN_TROUBLE=$folder/trouble run_gpu 0 test
+[ -e "$folder/trouble" ] || fail "memcheck was not run"
+says summary.txt 'memcheck .*ok$'
 
 # What a sanitizer finds is a failure.
 STAND_IN_ERROR=1 run_gpu 1 test
