@@ -52,12 +52,15 @@ end
 program programs/cuda.gpu <<<"exec '$tests' --gtest_brief=1 --gtest_filter='Grid.*'"
 # shellcheck disable=SC2016 # expands when it runs
 program programs/cuda.gpu_dlclose <<<'[ -n "$1" ]'
+# shellcheck disable=SC2016
+program programs/digits_cuda <<<'[ "${1##*/}" = digits.csv ]'
 program programs/gradscaler_gpu_bench <<<"exec '$bench' --small \"\$@\""
 cp "$shapes" "$folder/programs/shapes.txt"
 
 run_gpu 0 all
 says summary.txt 'gpu_tests .*ok$'
 says summary.txt 'dlclose .*ok$'
+says summary.txt 'example .*ok$'
 says summary.txt 'memcheck .*ok$'
 says summary.txt 'racecheck .*left out: not done'
 says summary.txt 'initcheck .*left out: does not support'
