@@ -2,6 +2,7 @@
 """Optimizer state as arrays by name, through the formats people keep it in, and to and from torch.optim."""
 
 import io
+import sys
 
 import numpy as np
 import pytest
@@ -288,3 +289,49 @@ def test_torch_state_that_does_not_fit_is_refused():
         assert optimizer.steps == 0
     with pytest.raises(gs.InvalidArgumentError, match="torch.optim has no LAMB"):
         optimizer_state_dict(ours("LAMB"))
+
+
+def test_state_that_is_out_of_reach_says_what_helps():
+    from gradscaler import checkpoint
+    tensor = gs.Tensor(4096, 3, "float32", "cuda:0", shape=(3,))
+    for make in (checkpoint._Plain(), checkpoint._Numpy()):
+        with pytest.raises(ValueError, match="the state is on cuda:0; import cupy or torch first, which copies it"):
+            make.empty(tensor)
+        with pytest.raises(ValueError, match="the state is on cuda:0; import cupy or torch first"):
+            make.sent(np.zeros(3), "cuda:0")
+
+
+def test_state_of_parameters_of_cupy(monkeypatch):
+    """What is called of CuPy, over NumPy: orders in memory, and arrays that come from the host."""
+    import contextlib
+    import types
+
+    from gradscaler import checkpoint
+
+    class Array(np.ndarray):
+        def get(self, order):
+            return np.array(self, order=order)
+
+    cupy = types.SimpleNamespace(
+        empty=lambda count, dtype: np.full(count, np.nan, dtype), asarray=lambda values: values,
+        cuda=types.SimpleNamespace(Device=lambda number: contextlib.nullcontext(), get_current_stream=lambda: (
+            types.SimpleNamespace(synchronize=lambda: None))))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cupy.lib.stride_tricks", np.lib.stride_tricks)
+    monkeypatch.setattr(checkpoint, "_cupy_device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(checkpoint._Cupy, "finished", lambda self, found: found.view(Array).get(order="C"))
+    params = [np.ones((3, 4), np.float32, order="F"), np.ones((), np.float32)]
+    grads = [np.full_like(p, np.arange(p.size).reshape(p.shape)) for p in params]
+    optimizer = gs.AdamW(params, grads)
+    optimizer.step()
+    expected = optimizer.state_arrays()
+    monkeypatch.setattr(checkpoint, "_maker", lambda optimizer: checkpoint._Cupy())
+    found = optimizer.state_arrays()
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value)
+        assert found[name].dtype == value.dtype and found[name].flags.c_contiguous
+    optimizer.step()
+    optimizer.load_state_arrays(found)
+    again = optimizer.state_arrays()
+    assert all((again[name] == value).all() for name, value in expected.items())

@@ -94,3 +94,9 @@ def test_clip_grad_value():
     grads = np.array([-3.0, 0.25, 3.0, 0.5], np.float32)
     gs.clip_grad_value_(grads, 0.5)
     assert grads.tolist() == [-0.5, 0.25, 0.5, 0.5]
+
+
+def test_numbers_beside_arrays_on_cuda_are_refused_with_what_helps():
+    with pytest.raises(TypeError, match=r"factor is a number, but the arrays are on cuda:0; pass one float32 in that"
+                                        r" memory, such as torch.tensor\(2.0, device='cuda:0'\)"):
+        gs.ops._word(2, "factor", "cuda:0")

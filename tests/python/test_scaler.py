@@ -326,3 +326,31 @@ def test_devices_are_named_as_they_were_passed():
             gs.Context(device)
     with pytest.raises(ValueError, match="device is device.type='meta'.*torch.device"):
         gs.GradScaler(torch.device("meta"))
+
+
+def test_a_loss_of_cupy_in_16_bits_becomes_float32():
+    # What is asked of CuPy's arrays, over NumPy's.
+    class ndarray:
+        __module__ = "cupy"
+
+        def __init__(self, values):
+            self.values, self.ndim, self.dtype = values, values.ndim, values.dtype
+
+        def astype(self, dtype):
+            return ndarray(self.values.astype(dtype))
+
+        def copy(self):
+            return ndarray(self.values.copy())
+
+        def __dlpack__(self, **arguments):
+            return self.values.__dlpack__()
+
+        def __dlpack_device__(self):
+            return self.values.__dlpack_device__()
+
+    scaler = gs.GradScaler("cpu", init_scale=65536.0)
+    scaled = scaler.scale(ndarray(np.array(40000.0, np.float16)))
+    assert scaled.dtype == np.float32 and float(scaled.values) == 40000.0 * 65536
+    # Others keep theirs.
+    assert scaler.scale(ndarray(np.ones(2, np.float16))).dtype == np.float16
+    assert float(scaler.scale(ndarray(np.array(2.0))).values) == 131072.0

@@ -9,6 +9,7 @@ numbers beside them. Everything is checked before anything is changed. How PyTor
 from __future__ import annotations
 
 import array
+import importlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from ._native import integer
 from .arrays import as_tensor, tensor_array
 from .errors import InvalidArgumentError
 from .memory import SIZES, Tensor, same_order
+from .scaling import is_cupy
 
 if TYPE_CHECKING:
     from .optim import Optimizer
@@ -32,12 +34,16 @@ _MOST = 1 << 53
 def save(optimizer: Optimizer) -> dict[str, Any]:
     """Copies of all state, in tensors of PyTorch, arrays of NumPy or ``array.array``, by what the parameters are of."""
     make = _maker(optimizer)
+    places = _places(optimizer)
+    copies = {name: make.empty(tensor) for name, tensor in places.items()}
+    make.settle(optimizer.context.device)
+    _cast(optimizer, list(places.values()), [_look(copy, name) for name, copy in copies.items()])
+    # After the copies, whose stream these wait for.
     found: dict[str, Any] = {"steps": make.number(optimizer.steps), "skipped_steps": make.number(
         optimizer.skipped_steps)}
-    for name, tensor in _places(optimizer).items():
-        copy = make.empty(tensor)
-        _cast(optimizer, [tensor], [_look(copy, name)])
-        found[name] = make.finished(copy)
+    for name in places:
+        # One after the other, so that there are never two copies of all.
+        found[name] = make.finished(copies.pop(name))
     return found
 
 
@@ -60,9 +66,11 @@ def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argume
     make = _maker(optimizer)
     staged = [_converted(given[name], tensor, f"{argument}[{name!r}]", make, optimizer)
               for name, tensor in places.items()]
+    make.settle(optimizer.context.device)
     # From here on nothing can be wrong.
     _cast(optimizer, [_look(value, argument) for value in staged], list(places.values()))
     optimizer._handle.set_steps(*counts, optimizer.stream)
+    _wait(optimizer)
 
 
 def _places(optimizer: Optimizer) -> dict[str, Tensor]:
@@ -76,6 +84,12 @@ def _look(value: Any, argument: str) -> Tensor:
 
 def _cast(optimizer: Optimizer, sources: list[Tensor], targets: list[Tensor]) -> None:
     optimizer.context._handle.cast(tensor_array(sources), tensor_array(targets), optimizer.stream)
+
+
+def _wait(optimizer: Optimizer) -> None:
+    """Waits for what was enqueued: the library of the arrays may free what was read, and fill it, in another stream."""
+    if optimizer.context.device != "cpu":
+        _ = optimizer.steps
 
 
 def _renamed(arrays: Mapping[str, Any], rename: Rename, argument: str) -> dict[str, Any]:
@@ -102,20 +116,31 @@ def _converted(value: Any, target: Tensor, argument: str, make: _Plain, optimize
     """A copy of `value` in the dtype and order of `target`, on its device; only exact conversions."""
     if torch_memory.is_torch(value):
         value = value.detach().to(target.device)
+    elif is_cupy(value) and target.device == "cpu":
+        value = value.get()
     found = as_tensor(value, argument=argument, writable=False, any_order=True)
     shape = target.shape
     if found.count != target.count or None not in (found.shape, shape) and found.shape != shape:
         raise InvalidArgumentError(f"{argument} has shape {found.shape}, but the parameter has {shape}")
     if SIZES[found.dtype] > SIZES[target.dtype]:
         raise TypeError(f"{argument} has dtype {found.dtype}, which does not fit into {target.dtype}")
+    if found.device == "cpu" != target.device:
+        value = make.sent(value, target.device)
+        found = as_tensor(value, argument=argument, writable=False, any_order=True)
     if found.device != target.device:
         raise ValueError(f"{argument} is on {found.device}; it must be on {target.device}")
     copy = make.empty(target)
     if same_order(found, target):
+        make.settle(target.device)
         _cast(optimizer, [found], [_look(copy, argument)])
+        _wait(optimizer)
     else:
         make.fill(copy, value, argument)
     return copy
+
+
+def _out_of_reach(device: str) -> ValueError:
+    return ValueError(f"the state is on {device}; import cupy or torch first, which copies it")
 
 
 class _Plain:
@@ -126,9 +151,18 @@ class _Plain:
 
     def empty(self, tensor: Tensor) -> Any:
         """Memory of the dtype, order and device of a state tensor."""
-        if tensor.strides is not None or tensor.device != "cpu":
-            raise ValueError("the state is not in C order on the CPU; import numpy or torch first")
+        if tensor.device != "cpu":
+            raise _out_of_reach(tensor.device)
+        if tensor.strides is not None:
+            raise ValueError("the state is not in C order; import numpy or torch first, which copies it")
         return array.array("d" if tensor.dtype == "float64" else "f", bytes(tensor.nbytes))
+
+    def settle(self, device: str) -> None:
+        """Waits until nothing that the library of the arrays has enqueued uses the memory of :meth:`empty` any more."""
+
+    def sent(self, value: Any, device: str) -> Any:
+        """An array in host memory, on a CUDA device."""
+        raise _out_of_reach(device)
 
     def finished(self, found: Any) -> Any:
         """The same, contiguous."""
@@ -160,6 +194,37 @@ class _Numpy(_Plain):
         copy[...] = sys.modules["numpy"].asarray(value)
 
 
+class _Cupy(_Numpy):
+    """Works in memory of CuPy on the device, and gives arrays of NumPy: what files take."""
+
+    def empty(self, tensor: Tensor) -> Any:
+        cupy: Any = sys.modules["cupy"]
+        with _cupy_device(tensor.device):
+            flat = cupy.empty(tensor.count, tensor.dtype)
+            if tensor.strides is None or tensor.shape is None:
+                return flat.reshape(tensor.shape if tensor.shape is not None else -1)
+            strides = [stride * flat.itemsize for stride in tensor.strides]
+            return importlib.import_module("cupy.lib.stride_tricks").as_strided(flat, tensor.shape, strides)
+
+    def settle(self, device: str) -> None:
+        with _cupy_device(device):
+            sys.modules["cupy"].cuda.get_current_stream().synchronize()
+
+    def sent(self, value: Any, device: str) -> Any:
+        with _cupy_device(device):
+            return sys.modules["cupy"].asarray(sys.modules["numpy"].asarray(value))
+
+    def finished(self, found: Any) -> Any:
+        return found.get(order="C")
+
+    def fill(self, copy: Any, value: Any, argument: str) -> None:
+        copy[...] = sys.modules["cupy"].asarray(value)
+
+
+def _cupy_device(device: str) -> Any:
+    return sys.modules["cupy"].cuda.Device(int(device.rpartition(":")[2]))
+
+
 class _Torch(_Plain):
     def number(self, value: int) -> Any:
         return sys.modules["torch"].tensor(value)
@@ -172,6 +237,13 @@ class _Torch(_Plain):
             return torch.empty(shape, dtype=dtype, device=tensor.device)
         return torch.empty_strided(shape, tensor.strides, dtype=dtype, device=tensor.device)
 
+    def settle(self, device: str) -> None:
+        if device != "cpu":
+            sys.modules["torch"].cuda.current_stream(device).synchronize()
+
+    def sent(self, value: Any, device: str) -> Any:
+        return sys.modules["torch"].tensor(value, device=device)
+
     def finished(self, found: Any) -> Any:
         return found.contiguous()
 
@@ -183,4 +255,6 @@ class _Torch(_Plain):
 def _maker(optimizer: Optimizer) -> _Plain:
     if any(tensor.source is not None for tensor in optimizer.params._keep):
         return _Torch()
+    if optimizer.context.device != "cpu" and ("cupy" in sys.modules or "torch" in sys.modules):
+        return _Cupy() if "cupy" in sys.modules else _Torch()
     return _Numpy() if "numpy" in sys.modules else _Plain()

@@ -176,6 +176,10 @@ def _word(value: Number, argument: str, device: str) -> tuple[int, Any]:
     if isinstance(value, (int, float)) and device == "cpu":
         word = ctypes.c_float(value)
         return ctypes.addressof(word), word
+    if isinstance(value, (int, float)):
+        raise TypeError(f"{argument} is a number, but the arrays are on {device}; pass one float32 in that memory, such"
+                        f" as torch.tensor({float(value)!r}, device={device!r}) or cupy.asarray({float(value)!r},"
+                        " 'float32')")
     tensor = as_word(value, argument=argument, dtype="float32", writable=False)
     common_device([tensor], argument, device)
     return tensor.address, tensor

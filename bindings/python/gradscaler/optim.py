@@ -283,7 +283,8 @@ class Optimizer(Closeable):
         """Copies of the state by name: ``exp_avg.<parameter>`` ..., and ``steps`` and ``skipped_steps``. Blocks.
 
         What ``numpy.savez``, safetensors and Orbax take. Of the parameters' library if that is PyTorch, of NumPy where
-        it was imported, else ``array.array``; contiguous, float32 or float64, in the parameters' shapes.
+        it was imported, else ``array.array``; contiguous, float32 or float64, in the parameters' shapes. State on a
+        CUDA device needs PyTorch or CuPy to be imported; of parameters of CuPy it comes as arrays of NumPy.
         """
         return checkpoint.save(self)
 

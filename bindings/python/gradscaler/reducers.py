@@ -23,13 +23,18 @@ class Sums:
     """The values to be summed, where they lie on a CUDA device; valid during the call.
 
     `count` float64 values at `address`. Work on them belongs on `stream`. ``torch.as_tensor`` and ``cupy.asarray`` take
-    it without a copy.
+    it without a copy; ``torch.cuda.ExternalStream(values.stream)`` and ``cupy.cuda.Stream.from_external(values)`` are
+    the stream.
     """
 
     def __init__(self, address: int, count: int, stream: int) -> None:
         self.stream = stream
         self.__cuda_array_interface__ = {"shape": (count,), "typestr": "<f8", "data": (address, False), "version": 3,
                                          "stream": stream or 1}
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The stream, by the CUDA stream protocol, version 0."""
+        return 0, self.stream
 
 
 def call(reduce: Reducer, address: int, count: int, stream: int, device: str) -> None:

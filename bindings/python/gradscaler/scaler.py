@@ -109,10 +109,10 @@ class GradScaler(Closeable):
         """`outputs` times the scale: a number, an array, or several in lists, tuples, dicts and iterators, nested.
 
         Tensors of PyTorch and arrays of JAX are multiplied by their own library, so that autograd and tracers follow;
-        as in PyTorch, one of 16 bits without dimensions becomes float32, and integers become floating point. Arrays of
-        NumPy and CuPy and ``array.array`` are copied, or written to `out`, an array of the same shape and of any
-        floating dtype, which may be the array itself. Raises TypeError for arrays of other libraries, and ValueError
-        inside ``jax.jit`` and PyTorch's tracers, where the scale would become a constant.
+        as in PyTorch, one of 16 bits without dimensions becomes float32, of NumPy and CuPy too, and integers become
+        floating point. Arrays of NumPy and CuPy and ``array.array`` are copied, or written to `out`, an array of the
+        same shape and of any floating dtype, which may be the array itself. Raises TypeError for arrays of other
+        libraries, and ValueError inside ``jax.jit`` and PyTorch's tracers, where the scale would become a constant.
         """
         if out is not None:
             scaling.require_plain(outputs)

@@ -36,11 +36,12 @@ def scaled(outputs: Any, scale: float, in_place: Callable[[Any], Any], argument:
         return _jax(outputs, scale, argument)
     array: Any = outputs
     is_numpy = type(outputs) in (_numpy_type("ndarray"), _numpy_type("memmap"))
-    if isinstance(outputs, _numpy_type("float16")) or (is_numpy and array.ndim == 0 and array.dtype.itemsize == 2
-                                                       and array.dtype.name in ("float16", "bfloat16")):
+    if isinstance(outputs, _numpy_type("float16")) or (
+            (is_numpy or is_cupy(outputs)) and array.ndim == 0 and array.dtype.name in ("float16", "bfloat16")):
         # As PyTorch's tensors without dimensions: 16 bits do not hold the scale.
-        return sys.modules["numpy"].float32(float(array) * scale)
-    if is_numpy or _is_cupy(outputs):
+        return in_place(array.astype("float32")) if is_cupy(outputs) else sys.modules["numpy"].float32(
+            float(array) * scale)
+    if is_numpy or is_cupy(outputs):
         return in_place(array.copy())
     if isinstance(outputs, _array.array):
         return in_place(copy.copy(outputs))
@@ -122,5 +123,6 @@ class _Nothing:
     pass
 
 
-def _is_cupy(value: Any) -> bool:
+def is_cupy(value: Any) -> bool:
+    """Whether it is an array of CuPy."""
     return type(value).__module__.partition(".")[0] == "cupy" and type(value).__name__ == "ndarray"
