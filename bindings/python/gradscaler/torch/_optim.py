@@ -295,10 +295,15 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._mark_written()
         if self._seen is not None:
             self._seen.let_go()
-        if self._lent and all(plan.context.device == "cpu" for plan in self._active):
+        if self._lent and not self._is_captured():
             # Whoever has it reads it, and what he writes there must not be overwritten later.
             self._write_counts()
         return loss
+
+    def _is_captured(self) -> bool:
+        """Whether the step was put into a CUDA graph, and has not run yet."""
+        return any(plan.context.device != "cpu" for plan in self._active) and bool(
+            torch.cuda.is_current_stream_capturing())
 
     @property
     def applied(self) -> bool:

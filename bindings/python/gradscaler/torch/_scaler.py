@@ -99,6 +99,9 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         return state
 
     def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Any]:
+        return _readable(self._unscaled(optimizer, inv_scale, found_inf, allow_fp16), found_inf.device)
+
+    def _unscaled(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Any]:
         grads = _grads_by_device(optimizer, allow_fp16)
         shards = {device: [_local(grad) for grad in found] for device, found in grads.items()}
         if any(_context(device) is None for device in grads) or any(
@@ -121,7 +124,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             return dict(super()._check_inf_per_device(optimizer))
         # The optimizer's own check reads the gradients and leaves them as they are.
         scale, _ = self._check_scale_growth_tracker("_check_inf_per_device")
-        found: Any = optimizer._check_gradients(scale)
+        found: Any = _readable(optimizer._check_gradients(scale), scale.device)
         this: Any = self
         this._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
         return found  # type: ignore[no-any-return]
@@ -144,6 +147,14 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         _update(scale, tracker, found_inf, self._growth_factor, self._backoff_factor, self._growth_interval)
         # Every optimizer is ready again; PyTorch's own factory keeps the scaler picklable.
         this._per_optimizer_states = defaultdict(this._per_optimizer_states.default_factory)
+
+
+def _readable(flags: dict[Any, Any], device: Any) -> dict[Any, Any]:
+    """Flags that PyTorch may copy to the scale's `device` without waiting, and read there at once.
+
+    A scale is on the CPU if the first loss was; to there such a copy would be read before it is done.
+    """
+    return flags if device.type != "cpu" else {key: flag.cpu() for key, flag in flags.items()}
 
 
 def _context(device: Any) -> Context | None:
