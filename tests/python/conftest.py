@@ -14,15 +14,24 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-#: Where the tests of PyTorch make their tensors. scripts/gpu runs them with "cuda".
-DEVICE = os.environ.get("GRADSCALER_TEST_DEVICE", "cpu")
+
+def device_or(default):
+    """The device of the tests: `default`, or what GRADSCALER_TEST_DEVICE says."""
+    return os.environ.get("GRADSCALER_TEST_DEVICE", default)
 
 
-def library(name):
-    """An array library, or a tool, that the test is about; the test is skipped where it is not installed."""
+#: Where the tests of PyTorch make their tensors. scripts/gpu runs them with "cuda". Those in gpu/ are there by default.
+DEVICE = device_or("cpu")
+
+
+def library(name, default_device=DEVICE):
+    """An array library, or a tool, that the test is about; the test is skipped where it is not installed.
+
+    PyTorch then makes its tensors on `default_device`.
+    """
     module = pytest.importorskip(name, reason=f"{name} is not installed; `scripts/setup frameworks` installs it")
-    if name == "torch" and DEVICE != "cpu":
-        module.set_default_device(DEVICE)
+    if name == "torch" and default_device != "cpu":
+        module.set_default_device(default_device)
     return module
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests on a GPU share: when to skip, and comparisons that say what differs.
 
-With GSC_TEST_DEVICE=cpu those that need no stream run on the CPU, which tests the tests.
+With GRADSCALER_TEST_DEVICE=cpu those that need no stream run on the CPU, which tests the tests.
 """
 
 import os
@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
+from conftest import device_or
 
 # Before CUDA starts: cuBLAS then gives the same bits in every run, and JAX leaves memory to the others.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-DEVICE = os.environ.get("GSC_TEST_DEVICE", "cuda")
+DEVICE = device_or("cuda")
 ON_GPU = DEVICE != "cpu"
 
 #: Streams, graphs and the like.

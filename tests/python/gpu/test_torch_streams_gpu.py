@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradscaler and gradscaler.torch on a GPU: streams, graphs, memory, and that nothing waits for the device."""
+
+import contextlib
+import gc
+import threading
+import warnings
+import weakref
+
+import pytest
+from on_device import DEVICE, all_same_bits, needs_gpu, same_bits
+from torch_common import (
+    CLASSES,
+    HALF,
+    KINDS,
+    MODES,
+    SHAPES,
+    batch_of,
+    gst,
+    loss_of,
+    model_of,
+    params_of,
+    quiet,
+    set_grads,
+    state_of,
+    torch,
+)
+
+import gradscaler as gs
+
+pytestmark = quiet
+#: A quarter of a second on any GPU so far, or a little more.
+CYCLES = 500_000_000
+
+
+# Nothing waits.
+
+
+@contextlib.contextmanager
+def no_synchronisation():
+    """PyTorch's own waits raise; the body must return while the stream is still busy with what was enqueued before."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.cuda.synchronize()
+        torch.cuda._sleep(CYCLES)
+        busy = torch.cuda.Event()
+        busy.record()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+            waited = busy.query()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert not waited, "the call returned after the work that was enqueued before it: it waited for the device"
+    torch.cuda.synchronize()
+
+
+def scaled_iteration(scaler, optimizer, params, grads):
+    for p, grad in zip(params, grads, strict=True):
+        p.grad = grad
+    scaler.step(optimizer)
+    scaler.update()
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{}, {"max_grad_norm": 0.5}], ids=["plain", "clipped"])
+@pytest.mark.parametrize("scaler_class", CLASSES, ids=["torch", "ours"])
+def test_a_step_of_the_optimizers_does_not_wait(kind, options, scaler_class):
+    params = params_of(SHAPES, torch.float32)
+    optimizer = getattr(gst, kind)(params, **{**KINDS[kind], **options})
+    scaler = scaler_class(DEVICE)
+    scaler.scale(torch.ones((), device=DEVICE))
+    sets = [[torch.randn_like(p) for p in params] for _ in range(6)]
+    for grads in sets[:3]:
+        scaled_iteration(scaler, optimizer, params, grads)
+    with no_synchronisation():
+        for grads in sets[3:]:
+            scaled_iteration(scaler, optimizer, params, grads)
+    with no_synchronisation():
+        optimizer.step()
+    with no_synchronisation():
+        # A schedule.
+        optimizer.param_groups[0]["lr"] *= 0.5
+        scaled_iteration(scaler, optimizer, params, sets[0])
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_the_scaler_does_not_wait_with_torchs_fused_optimizers(kind):
+    params = params_of(SHAPES, torch.float32)
+    optimizer = getattr(torch.optim, kind)(params, lr=0.01, fused=True)
+    scaler = gst.GradScaler(DEVICE)
+    scaler.scale(torch.ones((), device=DEVICE))
+    sets = [[torch.randn_like(p) for p in params] for _ in range(6)]
+    for grads in sets[:3]:
+        scaled_iteration(scaler, optimizer, params, grads)
+    with no_synchronisation():
+        for grads in sets[3:5]:
+            scaled_iteration(scaler, optimizer, params, grads)
+        for p, grad in zip(params, sets[5], strict=True):
+            p.grad = grad
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+
+
+@needs_gpu
+def test_the_scaler_of_arrays_does_not_wait():
+    params = [p.detach() for p in params_of(SHAPES, torch.float32)]
+    grads = [torch.randn_like(p).half() for p in params]
+    copies = [p.half() for p in params]
+    scaler = gs.GradScaler(DEVICE)
+    optimizer = gs.AdamW(params, grads, lr=0.01, model_copy=copies)
+
+    def iterate():
+        scaler.clip_grad_norm_(optimizer, 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        scaler.unscale_(optimizer)
+        scaler.step_and_update(optimizer)
+        optimizer.param_groups[0]["lr"] = 0.02
+        optimizer.zero_grad()
+
+    iterate()
+    with no_synchronisation():
+        iterate()
+    with no_synchronisation():
+        gs.ops.cast(params, copies)
+        gs.ops.axpby(0.5, grads, 1.0, params)
+
+
+# Streams.
+
+
+def stream_run(scaler, optimizer_of, stream, delay):
+    model = model_of()
+    optimizer = optimizer_of(model.parameters())
+    torch.cuda.synchronize()
+    found = []
+    with torch.cuda.stream(stream) if stream else contextlib.nullcontext():
+        for step in range(12):
+            x, y = batch_of(step)
+            if delay:
+                torch.cuda._sleep(2_000_000)
+            scaler.scale(loss_of(model, x, y)).backward()
+            if step == 4:
+                next(model.parameters()).grad.fill_(float("inf"))
+            shapes = [p.grad.detach()[:0].new_empty(p.grad.shape, device="meta") for p in model.parameters()]
+            scaler.step(optimizer)
+            optimizer.zero_grad()
+            filled = [torch.full(shape.shape, float("nan"), device=DEVICE) for shape in shapes]
+            scaler.update()
+            found.append([p.detach().clone() for p in model.parameters()])
+            del filled
+        scale = scaler._scale.clone()
+    torch.cuda.synchronize()
+    return found, scale
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["SGD", "AdamW", "LAMB", "torch fused"])
+def test_work_in_a_side_stream_is_ordered(kind):
+    """Gradients that come late, and memory that is freed and filled anew right after the step was enqueued."""
+    def optimizer_of(params):
+        if kind == "torch fused":
+            return torch.optim.AdamW(params, lr=0.01, fused=True)
+        return getattr(gst, kind)(params, **KINDS[kind], max_grad_norm=1.0)
+
+    runs = [stream_run(gst.GradScaler(DEVICE, init_scale=2.0**14), optimizer_of, stream, delay)
+            for stream, delay in ((None, False), (None, True), (torch.cuda.Stream(), True))]
+    for run, name in zip(runs[1:], ("default stream", "side stream"), strict=True):
+        same_bits(run[1], runs[0][1], f"{name}: scale")
+        for step, (one, other) in enumerate(zip(run[0], runs[0][0], strict=True)):
+            all_same_bits(one, other, f"{name}, step {step}: param")
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["AdamW", "torch"])
+def test_gradients_in_another_order_are_copied_in_the_stream(kind):
+    """The copies are freed at once, and their memory is taken while the step has not run yet."""
+    found = []
+    for device, stream in ((DEVICE, torch.cuda.Stream()), ("cpu", None)):
+        params = params_of([(64, 129), (33, 65)], torch.float32, device=device)
+        grads = [p.detach().t().contiguous().t() for p in params_of([(64, 129), (33, 65)], torch.float32, 5, device)]
+        optimizer = (gst.AdamW(params, lr=0.01) if kind == "AdamW" else
+                     torch.optim.SGD(params, lr=0.01, foreach=False))
+        scaler = gst.GradScaler(device, init_scale=4.0)
+        scaler.scale(torch.ones((), device=device))
+        if stream:
+            torch.cuda.synchronize()
+        with torch.cuda.stream(stream) if stream else contextlib.nullcontext():
+            for _ in range(3):
+                if stream:
+                    torch.cuda._sleep(20_000_000)
+                for p, grad in zip(params, grads, strict=True):
+                    p.grad = grad * 4.0
+                scaler.step(optimizer)
+                optimizer.zero_grad()
+                filled = [torch.full(p.shape, float("nan"), device=device) for p in params for _ in range(3)]
+                scaler.update()
+                del filled
+        if stream:
+            torch.cuda.synchronize()
+        found.append(params)
+    all_same_bits(*found, f"{kind}: param")
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["ours", *MODES])
+def test_a_loss_on_the_cpu_of_parameters_on_the_device(kind):
+    """The scale is then on the CPU too, and a flag that is copied there must not be read before it has arrived."""
+    params = params_of(SHAPES, torch.float32)
+    optimizer = (gst.AdamW(params, lr=0.01) if kind == "ours" else
+                 torch.optim.AdamW(params, lr=0.01, **MODES[kind]))
+    scaler = gst.GradScaler(DEVICE, init_scale=4.0)
+    scaler.scale(torch.ones(()))
+    for step in range(6):
+        set_grads(params, step, 4.0, bad=1 if step % 2 else None)
+        before = [p.detach().clone() for p in params]
+        torch.cuda._sleep(20_000_000)
+        scaler.step(optimizer)
+        scaler.update()
+        moved = [not torch.equal(p, q) for p, q in zip(params, before, strict=True)]
+        assert scaler.applied(optimizer) == any(moved) == (step % 2 == 0), f"step {step}: {moved}"
+    assert scaler._scale.device.type == "cpu" and scaler.get_scale() == 0.5
+
+
+@needs_gpu
+def test_arrays_work_in_the_stream_they_were_made_in():
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        params, grads = [torch.zeros(1 << 20, device=DEVICE)], [torch.zeros(1 << 20, device=DEVICE)]
+        optimizer = gs.SGD(params, grads, lr=1.0)
+        assert optimizer.stream == side.cuda_stream
+        scaler = gs.GradScaler(DEVICE, init_scale=1.0)
+        for step in range(3):
+            torch.cuda._sleep(20_000_000)
+            grads[0].fill_(float(step + 1))
+            scaler.step(optimizer)
+            scaler.update()
+            # The step has to read them before.
+            grads[0].fill_(float("nan"))
+    other = torch.cuda.Stream()
+    with torch.cuda.stream(other):
+        kept = torch.zeros(3, device=DEVICE)
+        second = gs.SGD([torch.zeros(3, device=DEVICE)], [kept], lr=1.0)
+    with pytest.raises(gs.InvalidArgumentError, match="two streams are not ordered"):
+        scaler.step(second)
+    with torch.cuda.stream(other):
+        apart = torch.zeros(3, device=DEVICE)
+        with pytest.raises(gs.InvalidArgumentError, match=r"arrays\[1\] is worked on in stream .*two streams are not"):
+            gs.TensorList([optimizer.params[0], apart])
+    side.synchronize()
+    assert (params[0] == -6.0).all(), params[0].unique()
+
+
+@needs_gpu
+def test_two_threads_with_streams_of_their_own():
+    def work(seed, results):
+        try:
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                params = params_of([(64, 129), (33, 65)], torch.float32, seed)
+                optimizer = gst.AdamW(params, lr=0.01, max_grad_norm=1.0)
+                scaler = gst.GradScaler(DEVICE, init_scale=4.0)
+                scaler.scale(torch.ones((), device=DEVICE))
+                for step in range(30):
+                    set_grads(params, step, 4.0, bad=0 if step == 7 else None)
+                    scaler.step(optimizer)
+                    scaler.update()
+                results[seed] = [p.detach().clone() for p in params]
+                stream.synchronize()
+        except BaseException as error:  # Of a thread, to be raised below.
+            results[seed] = error
+
+    alone, together = {}, {}
+    for seed in range(3):
+        work(seed, alone)
+    threads = [threading.Thread(target=work, args=(seed, together)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for results in (alone, together):
+        for result in results.values():
+            if isinstance(result, BaseException):
+                raise result
+    all_same_bits(together, alone, "thread ")
+
+
+# Graphs.
+
+
+def graph_run(scaler_class, optimizer_of, captured):
+    """Losses and parameters of eager iterations, or of replays; the fifth has an inf in its input."""
+    model = model_of()
+    params = list(model.parameters())
+    optimizer = optimizer_of(params)
+    scaler = scaler_class(DEVICE, init_scale=2.0**10, growth_interval=3)
+    x, y = (torch.zeros_like(part) for part in batch_of(0))
+    side = torch.cuda.Stream()
+
+    def iterate():
+        with torch.autocast(DEVICE, HALF, cache_enabled=False):
+            out = model(x)
+        loss = torch.nn.functional.mse_loss(out.float(), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss
+
+    def feed(step):
+        for part, values in zip((x, y), batch_of(step), strict=True):
+            part.copy_(values)
+        if step == 8:
+            y[0, 0] = float("inf")
+
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for step in range(4):
+            feed(step)
+            optimizer.zero_grad()
+            iterate()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    optimizer.zero_grad()
+    if captured:
+        graph = torch.cuda.CUDAGraph()
+        feed(4)
+        with torch.cuda.graph(graph):
+            loss = iterate()
+    found = []
+    for step in range(4, 20):
+        feed(step)
+        if captured:
+            graph.replay()
+        else:
+            optimizer.zero_grad()
+            loss = iterate()
+        found.append({"loss": loss.detach().clone(), "scale": scaler._scale.clone(),
+                      "params": [p.detach().clone() for p in params]})
+    torch.cuda.synchronize()
+    return found, state_of(optimizer, params)
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["torch's fused AdamW", "SGD", "AdamW", "AdamW clipped", "LAMB"])
+def test_replays_of_a_graph_equal_eager_iterations(kind):
+    def optimizer_of(params):
+        if kind == "torch's fused AdamW":
+            return torch.optim.AdamW(params, lr=0.01, fused=True, capturable=True)
+        name, _, clipped = kind.partition(" ")
+        return getattr(gst, name)(params, **KINDS[name], max_grad_norm=1.0 if clipped else None)
+
+    eager, state = graph_run(gst.GradScaler, optimizer_of, False)
+    scales = [float(step["scale"]) for step in eager]
+    assert scales[4] < scales[3] < scales[-1] * 64, scales
+    if kind.startswith("torch"):
+        for step, (one, other) in enumerate(zip(eager, graph_run(CLASSES[0], optimizer_of, False)[0], strict=True)):
+            all_same_bits(one, other, f"beside torch.amp, step {step}: ")
+    replayed, replayed_state = graph_run(gst.GradScaler, optimizer_of, True)
+    for step, (one, other) in enumerate(zip(replayed, eager, strict=True)):
+        all_same_bits(one, other, f"replay {step}: ")
+    all_same_bits(replayed_state, state, "state")
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_graph_of_the_scaler_of_arrays(kind):
+    results = []
+    for captured in (False, True):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            params = [p.detach() for p in params_of(SHAPES, torch.float32)]
+            grads = [torch.zeros_like(p, dtype=HALF) for p in params]
+            options = {key: value for key, value in KINDS[kind].items()}
+            optimizer = getattr(gs, kind)(params, grads, **options)
+            scaler = gs.GradScaler(DEVICE, init_scale=8.0, growth_interval=4)
+
+            def iterate(scaler=scaler, optimizer=optimizer):
+                scaler.clip_grad_norm_(optimizer, 1.0)
+                scaler.step(optimizer)
+                scaler.update()
+
+            found = []
+            if captured:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=stream):
+                    iterate()
+            for step in range(12):
+                values = params_of(SHAPES, torch.float32, 100 + step)
+                for grad, value in zip(grads, values, strict=True):
+                    grad.copy_(value)
+                if step == 5:
+                    grads[1][3, 4] = float("inf")
+                graph.replay() if captured else iterate()
+                found.append([p.clone() for p in params])
+            found.append([torch.tensor([scaler.get_scale(), optimizer.steps, optimizer.skipped_steps])])
+        torch.cuda.synchronize()
+        results.append(found)
+    assert results[0][-1][0].tolist()[1:] == [11.0, 1.0]
+    for step, (one, other) in enumerate(zip(*results[::-1], strict=True)):
+        all_same_bits(one, other, f"replay {step}: param")
+
+
+@needs_gpu
+def test_a_waiting_call_in_a_capture_is_an_error_and_the_scaler_goes_on():
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        scaler = gs.GradScaler(DEVICE, init_scale=4.0)
+        grads = [torch.ones(3, device=DEVICE)]
+        optimizer = gs.SGD([torch.zeros(3, device=DEVICE)], grads, lr=4.0)
+        scaler.step_and_update(optimizer)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            scaler.step(optimizer)
+            scaler.update()
+            with pytest.raises(gs.BadStateError):
+                scaler.get_scale()
+        graph.replay()
+        assert scaler.get_scale() == 4.0 and optimizer.steps == 2
+
+
+# Memory.
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["gst", "gs", "torch"])
+def test_steps_allocate_nothing(kind):
+    params = params_of(SHAPES, torch.float32)
+    grads = [torch.randn_like(p) for p in params]
+    if kind == "gs":
+        scaler, optimizer = gs.GradScaler(DEVICE), gs.AdamW([p.detach() for p in params], grads, lr=0.01)
+    else:
+        scaler = gst.GradScaler(DEVICE)
+        scaler.scale(torch.ones((), device=DEVICE))
+        optimizer = (gst.AdamW(params, lr=0.01, max_grad_norm=1.0) if kind == "gst" else
+                     torch.optim.AdamW(params, lr=0.01, fused=True))
+        for p, grad in zip(params, grads, strict=True):
+            p.grad = grad
+
+    def measured(steps):
+        for _ in range(steps):
+            scaler.step(optimizer)
+            scaler.update()
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
+
+    first = measured(20)
+    later = [measured(20) for _ in range(5)]
+    assert all(allocated == first[0] for allocated, _ in later), f"PyTorch's memory: {first} then {later}"
+    assert all(free == first[1] for _, free in later), f"the device's free memory: {first} then {later}"
+
+
+@needs_gpu
+def test_objects_that_are_gone_give_their_memory_back():
+    def make():
+        params = [torch.zeros(1 << 20, device=DEVICE) for _ in range(8)]
+        scaler = gs.GradScaler(DEVICE)
+        grads = [torch.ones_like(p) for p in params]
+        optimizer = gs.AdamW(params, grads)
+        scaler.step_and_update(optimizer)
+        own = [torch.nn.Parameter(p) for p in params]
+        fused = gst.AdamW(own)
+        for p in own:
+            p.grad = torch.ones_like(p)
+        fused.step()
+        return scaler.get_scale()
+
+    make()
+    gc.collect()
+    before = torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
+    for _ in range(20):
+        make()
+    gc.collect()
+    after = torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
+    assert after[0] == before[0], f"PyTorch's memory grew from {before[0]} to {after[0]}"
+    # The state of one optimizer is 64 MB; pools keep some.
+    assert before[1] - after[1] < 2 * (64 << 20), f"the device's free memory fell from {before[1]} to {after[1]}"
+
+
+def test_gradients_are_not_held():
+    p = torch.nn.Parameter(torch.zeros(4, device=DEVICE))
+    optimizer = gst.AdamW([p], max_grad_norm=1.0)
+    p.grad = torch.ones(4, device=DEVICE)
+    grad = weakref.ref(p.grad)
+    optimizer.step()
+    optimizer.zero_grad()
+    assert p.grad is None and grad() is None
