@@ -103,12 +103,18 @@ struct Training {
         grad_tensors(memory.tensors(counts, layout.grad, stream, offset)),
         params(context, memory.tensors(counts, GSC_FP32, stream, offset)),
         grads(context, grad_tensors),
-        scaler(context, {}) {
+        scaler(context, scaler_options()) {
     if (layout.copy != 0) copies.emplace(context, memory.tensors(counts, layout.copy, stream, offset));
     gradscaler::OptimizerOptions options;
     options.kind = kind;
     optimizer.emplace(context, options, params, grads,
                       copies ? gradscaler::TensorListRef(*copies) : gradscaler::TensorListRef());
+  }
+  static gradscaler::ScalerOptions scaler_options() {
+    gradscaler::ScalerOptions options;
+    // Hundreds of skipped steps must not make it 0.
+    options.min_scale = 1.0F;
+    return options;
   }
   void check() {
     scaler.check(grads, stream);

@@ -40,6 +40,17 @@ MODES = {"for-loop": dict(foreach=False), "foreach": dict(foreach=True), "fused"
 SHAPES = [(1,), (33, 65), (4, 3, 3, 3), (0, 5), (1000,), (70_001,)]
 
 
+def skip_unless_there(kind, mode):
+    """Skips what PyTorch does not have: a fused Adagrad on CUDA."""
+    if kind == "Adagrad" and mode == "fused" and DEVICE != "cpu":
+        p = torch.nn.Parameter(torch.ones(1, device=DEVICE))
+        p.grad = torch.ones_like(p)
+        try:
+            torch.optim.Adagrad([p], fused=True).step()
+        except RuntimeError as error:
+            pytest.skip(f"PyTorch {torch.__version__}: {error}")
+
+
 def model_of(seed=0, dtype=torch.float32, width=48):
     torch.manual_seed(seed)
     layers = [torch.nn.Linear(24, width), torch.nn.Tanh(), torch.nn.LayerNorm(width), torch.nn.Linear(width, width),

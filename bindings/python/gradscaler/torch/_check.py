@@ -68,8 +68,9 @@ class Check:
         #: A number where it is known here, else a tensor: each operation on a tensor of one element costs microseconds.
         self._squares: list[Any] = []
         overflowed: list[str] = []
-        for context in {plan.context.device: plan.context for plan in plans}.values():
-            checker.scaler(context).set_scale(float(scale) if scale is not None and on_host else 1.0, 0)
+        for plan in {plan.context.device: plan for plan in plans}.values():
+            # In the stream of the check, which has to see it.
+            checker.scaler(plan.context).set_scale(float(scale) if scale is not None and on_host else 1.0, plan.stream)
         for plan in plans:
             scaler, stream = checker.scaler(plan.context), plan.stream
             scaler.check(plan.grads, stream)
