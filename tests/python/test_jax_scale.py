@@ -24,6 +24,7 @@ POLICIES = [
     {"hysteresis": 3, "hysteresis_refill": "on_clean_step", "growth_timing": "one_later"},
     {"overflow_tolerance": 0.4, "recovery_threshold": 64.0, "recovery_interval": 2},
     {"min_scale": 8.0, "floor_exclusive": True, "finite_guard": False},
+    {"init_scale": 16.0, "min_scale": 8.0, "hysteresis": 2, "hysteresis_refill": "consecutive"},
 ]
 
 
@@ -52,7 +53,7 @@ def random_policy(rng):
 
 
 def require_same_updates(scale, scaler, overflows):
-    """Their states after each update, until unscaling by itself overflows; the number of updates."""
+    """Their states after each update, until unscaling 0 by itself overflows; the number of updates."""
     after = jax.tree_util.tree_map(np.asarray, run(scale, overflows))
     gradient = np.zeros(1, np.float32)
     grads = gs.TensorList([gradient])
@@ -61,7 +62,7 @@ def require_same_updates(scale, scaler, overflows):
         scaler.check(grads)
         scaler.update()
         state = scaler.state_dict()
-        if state["scale"] < 2.0**-126:
+        if state["scale"] < 2.0**-126 and not np.all(overflows):
             return i
         assert after.scale[i].tobytes() == np.float32(state["scale"]).tobytes(), i
         assert after.growth_tracker[i] == state["_growth_tracker"], i
@@ -91,18 +92,40 @@ def test_any_policy_is_that_of_the_object_interface(seed):
     assert require_same_updates(scale, scaler, rng.uniform(size=200) < rng.uniform()) > 1
 
 
-def test_counters_stay_at_their_largest_value():
-    largest = 2**31 - 1
-    policy = {"growth_timing": "one_later", "overflow_tolerance": 1.0 - 2.0**-31, "growth_interval": largest,
-              "min_scale": 1.0}
-    scaler, scale = gs.GradScaler(**policy), gj.DynamicScale.create(**policy)
+def at(policy, scale, **counts):
+    """A DynamicScale and a scaler of the object interface in the same state."""
+    scaler = gs.GradScaler(**policy)
     state = scaler.state_dict()
-    state["_growth_tracker"] = largest - 2
-    state["gradscaler"].update(overflows_since_rescale=largest - 3, updates_since_rescale=largest - 1)
+    state.update(scale=scale, _growth_tracker=counts.pop("growth_tracker", 0))
+    state["gradscaler"].update(counts)
     scaler.load_state_dict(state)
-    scale = dataclasses.replace(scale, growth_tracker=jnp.int32(largest - 2),
-                                counters=jnp.array([1, largest - 3, largest - 1, 0], jnp.int32))
+    names = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "skips_at_floor")
+    counters = jnp.array([state["gradscaler"][name] for name in names], jnp.int32)
+    return dataclasses.replace(gj.DynamicScale.create(**policy), scale=jnp.asarray(np.float32(scale)),
+                               growth_tracker=jnp.int32(state["_growth_tracker"]), counters=counters), scaler
+
+
+@pytest.mark.parametrize(("timing", "tracker"), [("at_interval", 2**31 - 1), ("one_later", 2**31 - 3)])
+def test_counters_stay_at_their_largest_value(timing, tracker):
+    largest = 2**31 - 1
+    policy = {"growth_timing": timing, "overflow_tolerance": 1.0 - 2.0**-31, "growth_interval": largest,
+              "min_scale": 1.0}
+    scale, scaler = at(policy, 1024.0, growth_tracker=tracker, overflows_since_rescale=largest - 3,
+                       updates_since_rescale=largest - 1)
     assert require_same_updates(scale, scaler, np.array([0, 0, 0, 1, 1, 1, 1], bool)) == 7
+
+
+@pytest.mark.parametrize("scale", [2.0**-149, 3 * 2.0**-149, 2.0**-127, 0.0, float("inf")])
+def test_scales_at_the_ends_of_float32(scale):
+    policy = {"hysteresis": 2, "hysteresis_refill": "consecutive", "finite_guard": False}
+    assert require_same_updates(*at(policy, scale), np.ones(5, bool)) == 5
+
+
+def test_products_of_64_bits():
+    a, b = np.random.default_rng(6).integers(0, 2**32, (2, 1000), dtype=np.uint64)
+    a[:2], b[:2] = 2**32 - 1, (2**32 - 1, 1)
+    high, low = _policy._product(jnp.asarray(a, jnp.uint32), jnp.asarray(b, jnp.uint32))
+    np.testing.assert_array_equal(np.asarray(high, np.uint64) << np.uint64(32) | np.asarray(low, np.uint64), a * b)
 
 
 @pytest.mark.parametrize("limit", [1.0, 0.5, 0.4, 0.1, 1 / 3, 2 / 3, 1 - 2.0**-53, 1e-9, 1e-300, 5e-324])

@@ -25,7 +25,8 @@ def update(scale: Any, growth_tracker: Any, counters: Any, found_inf: Any, polic
            ) -> tuple[Any, Any, Any]:
     """The next scale, growth tracker and counters, which are int32[4]: hysteresis tracker, overflows and updates since
     the scale changed, skips at the floor. `policy` has the library's options."""
-    return _update(scale, growth_tracker, counters, _handlers.word("found_inf", found_inf), policy)
+    after = _update(scale, growth_tracker, counters, _handlers.word("found_inf", found_inf), policy)
+    return after[0], after[1], after[2]
 
 
 @functools.partial(jax.jit, static_argnums=4, inline=True)
