@@ -42,7 +42,7 @@ bool set_made_locale(const std::filesystem::path &folder) {
 #endif
 }
 
-class LocaleTest : public ::testing::Test {
+class Locale : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char *name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "German_Germany.1252"}) {
@@ -60,7 +60,7 @@ class LocaleTest : public ::testing::Test {
       std::filesystem::temp_directory_path() / ("gradscaler-locale-" + std::to_string(std::random_device()()));
 };
 
-TEST_F(LocaleTest, NumbersInErrorsHaveAPoint) {
+TEST_F(Locale, NumbersInErrorsHaveAPoint) {
   const Context context = make_context();
   gsc_scaler *scaler = nullptr;
   gsc_scaler_options options = scaler_options(0.5f);
@@ -83,7 +83,7 @@ TEST_F(LocaleTest, NumbersInErrorsHaveAPoint) {
                    "is -0.125;");
 }
 
-TEST_F(LocaleTest, NumbersInTheLogHaveAPoint) {
+TEST_F(Locale, NumbersInTheLogHaveAPoint) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   std::string said;
   options.log = [](void *user, int32_t, const char *message) { *static_cast<std::string *>(user) += message; };
