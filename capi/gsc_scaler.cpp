@@ -2,6 +2,7 @@
 // Entry points of scalers.
 #include "capi/guard.h"
 #include "capi/step_call.h"
+#include "core/base/decimal.h"
 #include "core/base/error.h"
 #include "core/objects/scaler.h"
 #include "core/objects/scaler_options.h"
@@ -119,8 +120,8 @@ gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list 
     // It may log, and the callback may destroy the scaler.
     if (shared<Scaler>(scaler, "scaler")->get_report_sync(grads_or_null(grads), out_report, stream)) {
       fail(GSC_ERROR_SCALE_FLOOR, kNoArgument,
-           "the loss scale %g cannot be lowered any further and %d updates in a row were skipped",
-           static_cast<double>(out_report->scale), out_report->consecutive_skips);
+           "the loss scale %s cannot be lowered any further and %d updates in a row were skipped",
+           Decimal(out_report->scale).c_str(), out_report->consecutive_skips);
     }
   });
 }

@@ -45,6 +45,7 @@ function gs.open(path)
     end
     message = ("%s; tried %q: %s"):format(message, candidate, found and "it speaks another ABI" or library)
   end
+  if not path then message = message .. "; the environment variable GRADSCALER_LIBRARY can name the file" end
   error(message, 2)
 end
 

@@ -104,7 +104,8 @@ class Error final : public std::exception {
   char message_[448] = "";
 };
 
-/// Throws an Error. The sentence is the argument followed by the printf-style rest: fail(s, "lr", "is %g", lr).
+/// Throws an Error. The sentence is the argument followed by the printf-style rest: fail(s, "lr", "is %d", lr).
+/// Numbers that are not integers go through Decimal (decimal.h).
 [[noreturn, gnu::format(printf, 3, 4), gnu::cold]] inline void fail(gsc_status status, const Argument &about,
                                                                     const char *format, ...) {
   std::va_list arguments;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "core/base/decimal.h"
 #include "core/base/error.h"
 #include "core/objects/scaler_options.h"
 
@@ -153,8 +154,8 @@ Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float cur
     fail(GSC_ERROR_INVALID_ARGUMENT, "bins", "is %lld; it must be GSC_EXPONENT_BINS", static_cast<long long>(bins));
   }
   if (!std::isfinite(current_scale) || current_scale <= 0.0F) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "current_scale", "is %g; it must be finite and > 0",
-         static_cast<double>(current_scale));
+    fail(GSC_ERROR_INVALID_ARGUMENT, "current_scale", "is %s; it must be finite and > 0",
+         Decimal(current_scale).c_str());
   }
   const auto is_narrow = [](int32_t d) { return dtype_bytes(d) > 0 && !is_wide(d); };
   if (!is_narrow(dtype)) {

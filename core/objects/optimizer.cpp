@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/base/decimal.h"
 #include "core/base/error.h"
 
 namespace gsc {
@@ -216,7 +217,7 @@ void Optimizer::validate_group(const gsc_optimizer_options &options) const {
   }
   if (variant_ == Variant::kSgd && options.momentum != 0.0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
-         "is %g, but the optimizer was created without a momentum buffer", options.momentum);
+         "is %s, but the optimizer was created without a momentum buffer", Decimal(options.momentum).c_str());
   }
 }
 
@@ -238,8 +239,8 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
       variant_ == Variant::kAdagrad && made_state_ && options.initial_accumulator_value != first_sum_;
   if (starts_elsewhere && used_state_) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("initial_accumulator_value"),
-         "is %g, but the state began at %g and has been used since; add the group before the first step",
-         options.initial_accumulator_value, first_sum_);
+         "is %s, but the state began at %s and has been used since; add the group before the first step",
+         Decimal(options.initial_accumulator_value).c_str(), Decimal(first_sum_).c_str());
   }
   const std::size_t groups = options_.size() + 1;
   options_.reserve(groups);
@@ -277,7 +278,7 @@ void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options,
   const gsc_optimizer_options &old = options_[g];
   if ((old.momentum == 0.0) != (options.momentum == 0.0)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
-         "is %g, but whether group %d has momentum is fixed at creation", options.momentum, group);
+         "is %s, but whether group %d has momentum is fixed at creation", Decimal(options.momentum).c_str(), group);
   }
   write_group(group, options, device_lrs_[g], stream);
   options_[g] = options;
@@ -325,7 +326,7 @@ void Optimizer::require_learning_rates() const {
     const float *lr = device_lrs_[group];
     if (lr == nullptr || is_multiplier(*lr)) continue;
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("device_lr").at(static_cast<int64_t>(group)),
-         "is %g; the learning rate of a group must be finite and >= 0", static_cast<double>(*lr));
+         "is %s; the learning rate of a group must be finite and >= 0", Decimal(*lr).c_str());
   }
 }
 
@@ -333,8 +334,8 @@ void Optimizer::require_inverse_scale(const StepScalars &scalars) const {
   if (scalars.inv_scale == nullptr || !context_->backend().host_visible()) return;
   const bool skips = scalars.found_inf != nullptr && *scalars.found_inf != 0.0F;
   if (skips || is_multiplier(*scalars.inv_scale)) return;
-  fail(GSC_ERROR_INVALID_ARGUMENT, "inv_scale", "is %g; it must be finite and >= 0",
-       static_cast<double>(*scalars.inv_scale));
+  fail(GSC_ERROR_INVALID_ARGUMENT, "inv_scale", "is %s; it must be finite and >= 0",
+       Decimal(*scalars.inv_scale).c_str());
 }
 
 void Optimizer::require_no_scaler_at_work(const StepScalars &scalars) const {

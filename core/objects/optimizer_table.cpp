@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "core/base/decimal.h"
 #include "core/base/error.h"
 
 namespace gsc {
@@ -40,12 +41,12 @@ constexpr Argument kOptions{"options"};
 /// Parameters other than fp64 are computed in fp32, where more than this is inf.
 void require_fp32(const Argument &name, double value) {
   if (std::isfinite(static_cast<float>(value))) return;
-  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %g; it must be finite as a float", value);
+  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %s; it must be finite as a float", Decimal(value).c_str());
 }
 
 void require_beta(Literal name, double value) {
   if (!(value >= 0.0 && value < 1.0)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %g; it must be in [0, 1)", value);
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %s; it must be in [0, 1)", Decimal(value).c_str());
   }
 }
 
@@ -53,7 +54,7 @@ void require_beta(Literal name, double value) {
 
 void require_at_least_zero(const Argument &name, double value) {
   if (!std::isfinite(value) || value < 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %g; it must be finite and >= 0", value);
+    fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %s; it must be finite and >= 0", Decimal(value).c_str());
   }
   require_fp32(name, value);
 }
@@ -100,7 +101,8 @@ void validate(const gsc_optimizer_options &o) {
   require_at_least_zero(kOptions.field("weight_decay"), o.weight_decay);
   require_at_least_zero(kOptions.field("momentum"), o.momentum);
   if (!std::isfinite(o.dampening)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("dampening"), "is %g; it must be finite", o.dampening);
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("dampening"), "is %s; it must be finite",
+         Decimal(o.dampening).c_str());
   }
   require_fp32(kOptions.field("dampening"), o.dampening);
   require_at_least_zero(kOptions.field("lr_decay"), o.lr_decay);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/base/decimal.h"
 #include "core/base/error.h"
 #include "core/objects/operations.h"
 #include "core/objects/scaler_options.h"
@@ -79,7 +80,7 @@ void Scaler::apply_norm(TensorList &grads, gsc_stream stream) {
 
 void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_type, gsc_stream stream) {
   if (!std::isfinite(max_norm) || max_norm < 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "max_norm", "is %g; it must be finite and >= 0", max_norm);
+    fail(GSC_ERROR_INVALID_ARGUMENT, "max_norm", "is %s; it must be finite and >= 0", Decimal(max_norm).c_str());
   }
   if (norm_type != GSC_NORM_L2 && norm_type != GSC_NORM_INF) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "norm_type", "is %d; it must be GSC_NORM_L2 or GSC_NORM_INF", norm_type);
@@ -116,7 +117,7 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
 
 void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream stream) {
   if (std::isnan(clip_value) || clip_value < 0.0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "clip_value", "is %g; it must be >= 0", clip_value);
+    fail(GSC_ERROR_INVALID_ARGUMENT, "clip_value", "is %s; it must be >= 0", Decimal(clip_value).c_str());
   }
   enter(grads, stream);
   Iteration &it = grads.iteration;
@@ -306,7 +307,7 @@ void Scaler::reset_lists() {
 
 void Scaler::set_scale(float scale, gsc_stream stream) {
   if (!std::isfinite(scale) || scale <= 0.0F) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "scale", "is %g; it must be finite and > 0", static_cast<double>(scale));
+    fail(GSC_ERROR_INVALID_ARGUMENT, "scale", "is %s; it must be finite and > 0", Decimal(scale).c_str());
   }
   if (!enabled()) return;
   wait_for_lists(stream);

@@ -5,6 +5,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "core/base/decimal.h"
 #include "core/base/error.h"
 
 namespace gsc {
@@ -26,7 +27,7 @@ constexpr int32_t kMaxHistory = 1 << 20;
 constexpr Argument kOptions{"options"};
 
 [[noreturn]] void reject(const Argument &name, double value, const char *rule) {
-  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %g; it must be %s", value, rule);
+  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %s; it must be %s", Decimal(value).c_str(), rule);
 }
 
 void require_one_of(const Argument &name, int32_t value, int32_t last, const char *rule) {
@@ -149,8 +150,8 @@ void validate(const gsc_scaler_options &o) {
   if (!is_limit(o.min_scale)) reject(kOptions.field("min_scale"), o.min_scale, "0 (none), or finite and > 0");
   if (!is_limit(o.max_scale)) reject(kOptions.field("max_scale"), o.max_scale, "0 (none), or finite and > 0");
   if (o.max_scale > 0.0F && o.min_scale > o.max_scale) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("min_scale"), "is %g, above options.max_scale, which is %g",
-         static_cast<double>(o.min_scale), static_cast<double>(o.max_scale));
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("min_scale"), "is %s, above options.max_scale, which is %s",
+         Decimal(o.min_scale).c_str(), Decimal(o.max_scale).c_str());
   }
   validate_factors(o, kOptions);
   require_one_of(kOptions.field("enabled"), o.enabled, 1, "0 or 1");
@@ -174,19 +175,19 @@ void validate(const gsc_scaler_options &o) {
 
 void validate_first_scale(const gsc_scaler_options &o) {
   if (o.init_scale < o.min_scale) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("init_scale"), "is %g, below options.min_scale, which is %g",
-         static_cast<double>(o.init_scale), static_cast<double>(o.min_scale));
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("init_scale"), "is %s, below options.min_scale, which is %s",
+         Decimal(o.init_scale).c_str(), Decimal(o.min_scale).c_str());
   }
   if (o.max_scale > 0.0F && o.init_scale > o.max_scale) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("init_scale"), "is %g, above options.max_scale, which is %g",
-         static_cast<double>(o.init_scale), static_cast<double>(o.max_scale));
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("init_scale"), "is %s, above options.max_scale, which is %s",
+         Decimal(o.init_scale).c_str(), Decimal(o.max_scale).c_str());
   }
 }
 
 void require_moving_factor(const Policy &policy, float scale, double factor, const Argument &name) {
   if (multiply_scale(policy, scale, factor) != scale) return;
-  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is 1%+g; a scale of %g times that rounds to %g again and would never change",
-       factor - 1.0, static_cast<double>(scale), static_cast<double>(scale));
+  fail(GSC_ERROR_INVALID_ARGUMENT, name, "is 1%s; a scale of %s times that rounds to %s again and would never change",
+       Decimal::with_sign(factor - 1.0).c_str(), Decimal(scale).c_str(), Decimal(scale).c_str());
 }
 
 Policy make_policy(const gsc_scaler_options &o) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/decimal.h"
 #include "core/base/error.h"
 #include "core/objects/scaler.h"
 #include "core/objects/scaler_options.h"
@@ -41,9 +42,9 @@ void Scaler::log_floor(const gsc_report &report) const {
   if ((report.flags & GSC_REPORT_AT_FLOOR) == 0 || report.consecutive_skips < 1) return;
   context_->log(
       GSC_LOG_WARNING,
-      "loss scale %g cannot be lowered any further: %d updates in a row were skipped; the inf or NaN does not "
+      "loss scale %s cannot be lowered any further: %d updates in a row were skipped; the inf or NaN does not "
       "come from the scale",
-      static_cast<double>(report.scale), report.consecutive_skips);
+      Decimal(report.scale).c_str(), report.consecutive_skips);
 }
 
 bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_stream stream) {
@@ -140,7 +141,7 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   }
   // A scale of 0 or inf can be reached without a floor or guard, so it can be restored.
   if (std::isnan(state.scale) || state.scale < 0.0F) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kState.field("scale"), "is %g; it must be >= 0", static_cast<double>(state.scale));
+    fail(GSC_ERROR_INVALID_ARGUMENT, kState.field("scale"), "is %s; it must be >= 0", Decimal(state.scale).c_str());
   }
   gsc_scaler_options options = options_;
   options.growth_factor = state.growth_factor;
@@ -196,8 +197,8 @@ void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
   validate(options);
   if (options.init_scale != options_.init_scale) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("init_scale"),
-         "is %g, but the scaler was created with %g", static_cast<double>(options.init_scale),
-         static_cast<double>(options_.init_scale));
+         "is %s, but the scaler was created with %s", Decimal(options.init_scale).c_str(),
+         Decimal(options_.init_scale).c_str());
   }
   if (options.enabled != options_.enabled) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("enabled"), "is %d, but the scaler was created with %d",

@@ -209,7 +209,12 @@ static inline int gsc_library_open(gsc_library *library, const char *path, char 
   if (library->api == NULL) {
     gsc_library_try_(library, path != NULL ? path : GSC_LIBRARY_NAME, message, message_size);
   }
-  if (library->api == NULL) return 0;
+  if (library->api == NULL) {
+    if (path == NULL) {
+      gsc_library_say_(message, message_size, "; the environment variable GRADSCALER_LIBRARY can name the file");
+    }
+    return 0;
+  }
   if (message != NULL && message_size > 0) message[0] = '\0';
   return 1;
 }

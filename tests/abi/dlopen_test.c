@@ -232,7 +232,7 @@ static void fail_with_words(const char *path) {
   gsc_library_close(&library);
   CHECK(!is_loaded(path));
   CHECK(!gsc_library_open(&library, missing, message, sizeof message)); /* a path given is the only one tried */
-  CHECK(strstr(message, path) == NULL);
+  CHECK(strstr(message, path) == NULL && strstr(message, "GRADSCALER_LIBRARY") == NULL);
   CHECK(set_variable("GRADSCALER_LIBRARY", missing) == 0);
   if (gsc_library_open(&library, NULL, message, sizeof message)) {
     printf("%s is installed on this system; the message without it is not looked at\n", GSC_LIBRARY_NAME);
@@ -240,6 +240,7 @@ static void fail_with_words(const char *path) {
   } else {
     const char *first = strstr(message, missing);
     CHECK(first != NULL && strstr(first, "\"" GSC_LIBRARY_NAME "\"") != NULL);
+    CHECK(strstr(message, "; the environment variable GRADSCALER_LIBRARY can name the file") != NULL);
   }
 }
 

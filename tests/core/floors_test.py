@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if a floor of core/ includes a floor above or beside it, if capi/ knows a backend, or if more than one file
-asks whether the build has CUDA. Usage: floors_test.py <root of the sources>."""
+"""Fails if a floor of core/ includes a floor above or beside it, if capi/ knows a backend, if more than one file asks
+whether the build has CUDA, or if a number gets into a message by printf alone, which follows the locale. Usage:
+floors_test.py <root of the sources>."""
 import pathlib
 import re
 import sys
@@ -31,6 +32,8 @@ def main():
             name = file.relative_to(root)
             if "GSC_HAVE_CUDA" in text:
                 askers.append(str(name))
+            if name.name != "decimal.h" and re.search(r"%[-+ #0]*[\d.*]*[aefg]\b", text, re.IGNORECASE):
+                errors.append(f"{name} writes a number by printf; Decimal does it alike in every locale")
             for included in re.findall(r'^\s*#\s*include "((?:core|capi)/[^"]+)"', text, re.MULTILINE):
                 if not any(included == place or included.startswith(place + "/") for place in allowed):
                     errors.append(f"{name} includes {included}")

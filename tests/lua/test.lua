@@ -34,6 +34,15 @@ end
 
 function tests.a_library_that_is_not_there_is_named()
   refused('tried "/nowhere/libgradscaler.so.1"', gs.open, "/nowhere/libgradscaler.so.1")
+  if ffi.os == "Linux" and not pcall(ffi.load, "libgradscaler.so.1") then
+    ffi.cdef("int setenv(const char *name, const char *value, int overwrite);")
+    local right = os.getenv("GRADSCALER_LIBRARY")
+    for _, wrong in ipairs({"/nowhere/libgradscaler.so.1", ""}) do
+      ffi.C.setenv("GRADSCALER_LIBRARY", wrong, 1)
+      refused("; the environment variable GRADSCALER_LIBRARY can name the file", gs.open)
+    end
+    ffi.C.setenv("GRADSCALER_LIBRARY", right, 1)
+  end
   gs.open()
 end
 

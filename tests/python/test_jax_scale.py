@@ -245,3 +245,15 @@ def test_orbax(tmp_path):
     for one, other in zip(*map(jax.tree_util.tree_leaves, (restored, run)), strict=True):
         np.testing.assert_array_equal(np.asarray(one, np.float32), np.asarray(other, np.float32))
     assert restored["scale"].update(1.0).scale == scale.update(1.0).scale
+
+
+def test_a_scale_that_was_not_made_by_create_says_how_it_is_made():
+    with pytest.raises(TypeError, match=r"make it with DynamicScale\.create\(\)"):
+        gj.DynamicScale()
+    with pytest.raises(TypeError, match=r"make it with DynamicScale\.create\(\)"):
+        gj.DynamicScale(jnp.float32(2.0))
+    with pytest.raises(TypeError, match=r"make it with DynamicScale\.create\(\)"):
+        gj.DynamicScale(growth_tracker=jnp.int32(0))
+    # What JAX makes of one is no scale, and is not refused.
+    specs = jax.tree_util.tree_map(lambda _: None, gj.DynamicScale.create())
+    assert isinstance(specs, gj.DynamicScale) and specs.scale is None

@@ -50,20 +50,29 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Any, *, growth_fact
     return _handlers.update_scale(scale, growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval)
 
 
+# Not None, which JAX puts in place of leaves.
+_MISSING = object()
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DynamicScale:
     """A loss scale as a pytree: carry it through the training step like parameters. Make it with :meth:`create`."""
 
     #: float32.
-    scale: Any
+    scale: Any = _MISSING
     #: Clean steps since the scale changed, int32.
-    growth_tracker: Any
+    growth_tracker: Any = _MISSING
     #: What other policies than PyTorch's count, int32[4]: hysteresis tracker, overflows and updates since the scale
     #: changed, skips at the floor. None under PyTorch's rule, which counts none of them.
     counters: Any = None
     #: The library's options, not traced, so that changing them compiles anew.
     policy: tuple[tuple[str, Any], ...] = field(default=(), metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        for name in ("scale", "growth_tracker"):
+            if getattr(self, name) is _MISSING:
+                raise TypeError(f"DynamicScale has no {name}; make it with DynamicScale.create()")
 
     @classmethod
     def create(cls, init_scale: float | None = None, growth_factor: float | None = None,

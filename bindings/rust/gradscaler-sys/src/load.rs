@@ -51,11 +51,14 @@ pub fn load(path: Option<&Path>) -> Result<&'static gsc_api, LoadError> {
         }
     }
     let mut message = "cannot load gradscaler".to_owned();
-    for path in paths {
-        match open(&path) {
+    for candidate in paths {
+        match open(&candidate) {
             Ok(api) => return Ok(api),
-            Err(reason) => message += &format!("; tried {:?}: {}", path, reason),
+            Err(reason) => message += &format!("; tried {:?}: {}", candidate, reason),
         }
+    }
+    if path.is_none() {
+        message += "; the environment variable GRADSCALER_LIBRARY can name the file";
     }
     Err(LoadError::new(message))
 }

@@ -110,6 +110,36 @@ fn what_cannot_be_loaded_is_named() {
     );
 }
 
+/// In a process of its own, whose environment is wrong.
+#[test]
+#[cfg(target_os = "linux")]
+fn without_a_path_the_environment_variable_is_named() {
+    const WRONG: &str = "/nowhere/libgradscaler.so.1";
+    if std::env::var("GRADSCALER_LIBRARY").as_deref() == Ok(WRONG) {
+        if let Err(error) = load(None) {
+            println!("{}", error);
+        }
+        return;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "without_a_path_the_environment_variable_is_named",
+            "--nocapture",
+        ])
+        .env("GRADSCALER_LIBRARY", WRONG)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    if !said.contains("cannot load gradscaler") {
+        return; // It is installed on this system.
+    }
+    assert!(
+        said.contains("; the environment variable GRADSCALER_LIBRARY can name the file"),
+        "{}",
+        said
+    );
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn another_library_is_refused() {

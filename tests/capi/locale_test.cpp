@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Numbers in messages have a decimal point, whatever the locale of the process. Where the system has no locale with a
+// comma, one is made in a temporary folder; without localedef the test is skipped.
+#include <clocale>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+/// Whether printf writes a comma now.
+bool has_comma() {
+  char text[8];
+  std::snprintf(text, sizeof text, "%.1f", 0.5);
+  return std::string(text) == "0,5";
+}
+
+/// Makes and selects a locale that differs from "C" in its numbers only.
+bool set_made_locale(const std::filesystem::path &folder) {
+#ifdef _WIN32
+  (void)folder;
+  return false;
+#else
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "source")
+      << "LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \".\"\ngrouping 3\nEND LC_NUMERIC\n";
+  const std::string quoted = text("'", folder.string(), '/');
+  // -c: the other categories are missing, which it warns of.
+  const std::string command =
+      text("localedef -c --no-archive -i ", quoted, "source' ", quoted, "comma' >", quoted, "log' 2>&1");
+  if (std::system(command.c_str()) == -1) return false;
+  setenv("LOCPATH", folder.c_str(), 1);
+  return std::setlocale(LC_NUMERIC, "comma") != nullptr;
+#endif
+}
+
+class Locale : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char *name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "German_Germany.1252"}) {
+      if (std::setlocale(LC_NUMERIC, name) != nullptr && has_comma()) return;
+    }
+    if (set_made_locale(folder_) && has_comma()) return;
+    GTEST_SKIP() << "there is no locale with a decimal comma";
+  }
+  void TearDown() override {
+    std::setlocale(LC_NUMERIC, "C");
+    std::filesystem::remove_all(folder_);
+  }
+
+  const std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("gradscaler-locale-" + std::to_string(std::random_device()()));
+};
+
+TEST_F(Locale, NumbersInErrorsHaveAPoint) {
+  const Context context = make_context();
+  gsc_scaler *scaler = nullptr;
+  gsc_scaler_options options = scaler_options(0.5f);
+  options.min_scale = 1.5f;
+  EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), &options, &scaler), GSC_ERROR_INVALID_ARGUMENT,
+                   "is 0.5, below options.min_scale, which is 1.5");
+  options = scaler_options();
+  options.growth_factor = 1.0 + 1.5e-9;
+  EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), &options, &scaler), GSC_ERROR_INVALID_ARGUMENT,
+                   "is 1+1.5e-09; a scale of 65536 times that");
+  const Scaler made = make_scaler(context, 1.0f);
+  EXPECT_GSC_ERROR(gsc_scaler_set_scale(made.get(), -0.25f, nullptr), GSC_ERROR_INVALID_ARGUMENT, "is -0.25;");
+  EXPECT_GSC_ERROR(gsc_scaler_set_scale(made.get(), -1.25e-8f, nullptr), GSC_ERROR_INVALID_ARGUMENT, "is -1.25e-08;");
+  EXPECT_GSC_ERROR(gsc_scaler_set_scale(made.get(), -INFINITY, nullptr), GSC_ERROR_INVALID_ARGUMENT, "is -inf;");
+  EXPECT_GSC_ERROR(gsc_scaler_set_scale(made.get(), NAN, nullptr), GSC_ERROR_INVALID_ARGUMENT, "nan");
+  Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {4}});
+  gsc_optimizer_options changed = optimizer_options(GSC_SGD);
+  changed.lr = -0.125;
+  EXPECT_GSC_ERROR(gsc_optimizer_set_options(trainer.get(), 0, &changed, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "is -0.125;");
+}
+
+TEST_F(Locale, NumbersInTheLogHaveAPoint) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  std::string said;
+  options.log = [](void *user, int32_t, const char *message) { *static_cast<std::string *>(user) += message; };
+  options.log_user = &said;
+  gsc_context *created = nullptr;
+  ASSERT_GSC_OK(gsc_context_create(&options, &created));
+  const Context context(created);
+  Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {4}});
+  gsc_scaler_options floor = scaler_options(0.5f);
+  floor.min_scale = 0.5f;
+  floor.floor_action = GSC_FLOOR_ERROR;
+  floor.floor_patience = 1;
+  const Scaler scaler = make_scaler(context, floor);
+  trainer.grads()[0].set(0, INFINITY);
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+  gsc_report report{};
+  report.struct_size = sizeof report;
+  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler.get(), nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR,
+                   "the loss scale 0.5 cannot be lowered");
+  EXPECT_NE(said.find("loss scale 0.5 cannot be lowered"), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace gsc_test
