@@ -10,6 +10,7 @@
 #include "core/cpu/columns.h"
 #include "core/cpu/convert.h"
 #include "core/cpu/kernels.h"
+#include "core/cpu/read_ahead.h"
 #include "core/cpu/values.h"
 #include "core/rules/check.h"
 
@@ -27,43 +28,6 @@ struct Shape {
   static constexpr int kWidth = kGroupBytes / kSize;  ///< columns of a group
   static constexpr int kColumns = kRowBytes / kSize;
   static constexpr int kTile = kTileBytes / kSize;
-};
-
-constexpr int64_t kPageBytes = 4096;
-constexpr int64_t kReadAheadBlock = 4 * kPageBytes;
-
-/// Prefetch target while a tile is read: the next tile, or its share of the next block of four pages.
-template <ReadAhead A>
-struct Ahead {
-  static constexpr int64_t kStep = A == ReadAhead::kFourPages ? kReadAheadBlock / 4 : kCacheLine;
-  static constexpr int64_t kFourSteps = A == ReadAhead::kFourPages ? kCacheLine : 4 * kCacheLine;
-
-  const char *next;
-
-  /// For the tile at byte `offset` of a span.
-  GSC_HD static Ahead of(const void *span, int64_t offset) {
-    if constexpr (A != ReadAhead::kFourPages) return {at(span, offset + kTileBytes)};
-    const int64_t in_block = offset % kReadAheadBlock;
-    return {at(span, offset - in_block + kReadAheadBlock + in_block / 4)};
-  }
-
-  /// Prefetches as many lines as the `Bytes` about to be read; `done` bytes of the tile have been read.
-  template <int Bytes>
-  GSC_HD void fetch(int64_t done) const {
-    if constexpr (A == ReadAhead::kNone) return;
-    if constexpr (A == ReadAhead::kPageStarts) {
-      constexpr int kLines = 4;
-      constexpr int kSecondLevel = 2;
-      if (done > 0) return;
-      for (int64_t page = 0; page < kTileBytes; page += kPageBytes) {
-        for (int k = 0; k < kLines; ++k) __builtin_prefetch(next + page + k * kCacheLine, 0, kSecondLevel);
-      }
-      return;
-    }
-    const char *p = at(static_cast<const void *>(next), done / kCacheLine / 4 * kFourSteps);
-    const int64_t rest = done / kCacheLine % 4;  // 0 if a row has four lines or more
-    for (int k = 0; k < Bytes / kCacheLine; ++k) __builtin_prefetch(at(p, (k % 4 + rest) * kStep + k / 4 * kFourSteps));
-  }
 };
 
 /// Maximum of magnitudes as integers, because an integer maximum vectorises; NaN is the largest.
@@ -335,7 +299,7 @@ void stat_span(void *data, int64_t n, float inv_scale_word, double fp64_limit, C
   *out = ChunkStat{0.0, 0.0, 0, 0, -1};
   for (int64_t i = 0; i < n; i += kTile) {
     const int count = min_int(n - i, kTile);
-    const TileSum sums = sum_tile<D>(x + i, count, Ahead<A>::of(data, i * Shape<D>::kSize));
+    const TileSum sums = sum_tile<D>(x + i, count, Ahead<A>::of(x + i));
     const TileSum tile = judge_tile<D>(sums, x + i, count, inv_scale, limit);
     if (tile.sum_sq != tile.sum_sq) {
       count_nonfinite<D>(x + i, count, i, inv_scale, limit, out);
@@ -461,29 +425,12 @@ int64_t check_small_span(const Tensor *tensors, int64_t count, float inv_scale_w
     if (t.dtype != D::kCode || t.count == 0 || t.count > Shape<D>::kTile) return i;
     const auto *x = static_cast<const typename D::Stored *>(t.data);
     const int n = static_cast<int>(t.count);
-    const TileSum sums = sum_tile<D>(x, n, Ahead<ReadAhead::kNone>::of(x, 0));
+    const TileSum sums = sum_tile<D>(x, n, Ahead<ReadAhead::kNone>::of(x));
     const TileSum tile = judge_tile<D>(sums, x, n, inv_scale, limit);
     if (tile.sum_sq != tile.sum_sq) return i;
     out[i].sum = {tile.sum_sq, tile.amax};
   }
   return count;
-}
-
-/// Calls f(constant A) for a span of `bytes`.
-template <typename F>
-void with_read_ahead(ReadAhead ahead, int64_t bytes, const F &f) {
-  // A span of less than two blocks is not worth four streams.
-  if (ahead == ReadAhead::kFourPages && bytes < 2 * kReadAheadBlock) ahead = ReadAhead::kNextTile;
-  switch (ahead) {
-    case ReadAhead::kNone:
-      return f(std::integral_constant<ReadAhead, ReadAhead::kNone>());
-    case ReadAhead::kPageStarts:
-      return f(std::integral_constant<ReadAhead, ReadAhead::kPageStarts>());
-    case ReadAhead::kNextTile:
-      return f(std::integral_constant<ReadAhead, ReadAhead::kNextTile>());
-    case ReadAhead::kFourPages:
-      return f(std::integral_constant<ReadAhead, ReadAhead::kFourPages>());
-  }
 }
 
 template <bool Write>

@@ -20,6 +20,8 @@ void CpuBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream /*stream*/) {
     span.data = element(t, offset);
     span.n = n;
     span.dtype = t.dtype;
+    // Other ways are slower than none, or not measured.
+    span.ahead = ahead_ == ReadAhead::kEightPages ? ahead_ : ReadAhead::kNone;
     span.histogram = histogram != nullptr ? bins : nullptr;
     kernels_->diagnose(&span);
     if (histogram == nullptr) return;

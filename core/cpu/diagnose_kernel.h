@@ -67,8 +67,8 @@ GSC_HD DoubleVector add_square(DoubleVector sum, DoubleVector x) {
 
 /// Sums a tile of n elements in the order of reduction.h, with columns in double. Elements that are not finite count as
 /// 0 if kMasked, else they make the sum inf or NaN and the extremes meaningless. The last row is padded with zeros.
-template <typename D, bool kMasked>
-TileView<typename D::Value> sum_tile_in_double(const typename D::Stored *x, int n) {
+template <typename D, bool kMasked, ReadAhead A>
+TileView<typename D::Value> sum_tile_in_double(const typename D::Stored *x, int n, Ahead<A> ahead) {
   using Value = typename D::Value;
   using Order = Ordered<D>;
   constexpr int kColumns = Shape<D>::kColumns;
@@ -92,6 +92,8 @@ TileView<typename D::Value> sum_tile_in_double(const typename D::Stored *x, int 
     DoubleVector sums[kWidth / kDoubles]{};
     for (int row = 0; row < whole + (rest > 0 ? 1 : 0); ++row) {
       const auto *p = (row < whole ? x + row * kColumns : last) + strip;
+      constexpr int kBytes = kWidth * static_cast<int>(sizeof *x);
+      if (row < whole) ahead.template fetch<kBytes>((strip / kWidth * kRows + row) * kBytes);
 #pragma GCC unroll 16
       for (int k = 0; k < kWidth; k += kOrdered) {
         const auto value = Order::load(p + k);
@@ -288,17 +290,18 @@ void count_exponents(const typename D::Stored *x, int n, const TileView<typename
   });
 }
 
-template <typename D>
+template <typename D, ReadAhead A>
 void diagnose_span(DiagnoseSpan *span) {
   using Value = typename D::Value;
   const auto *x = static_cast<const typename D::Stored *>(span->data);
   TileView<Value> all;
   for (int64_t i = 0; i < span->n; i += Shape<D>::kTile) {
     const int n = min_int(span->n - i, Shape<D>::kTile);
-    TileView<Value> tile = sum_tile_in_double<D, false>(x + i, n);
+    TileView<Value> tile = sum_tile_in_double<D, false>(x + i, n, Ahead<A>::of(x + i));
     const bool finite = tile.sum_sq < __builtin_inf();
     if (!finite || tile.smallest < static_cast<Value>(D::kSmallestNormal)) {
-      const double sum_sq = finite ? tile.sum_sq : sum_tile_in_double<D, true>(x + i, n).sum_sq;
+      constexpr Ahead<ReadAhead::kNone> kInCache{nullptr};
+      const double sum_sq = finite ? tile.sum_sq : sum_tile_in_double<D, true>(x + i, n, kInCache).sum_sq;
       tile = count_kinds<D>(x + i, n, i, span);
       tile.sum_sq = sum_sq;
     }
@@ -315,7 +318,8 @@ void diagnose_span(DiagnoseSpan *span) {
 void diagnose(DiagnoseSpan *span) {
   span->inf_count = span->nan_count = span->zero_count = span->subnormal_count = 0;
   span->first_nonfinite = -1;
-  with_dtype(span->dtype, [&](auto d) { diagnose_span<decltype(d)>(span); });
+  with_read_ahead(span->ahead, span->n * dtype_bytes(span->dtype),
+                  [&](auto a) { with_dtype(span->dtype, [&](auto d) { diagnose_span<decltype(d), a()>(span); }); });
 }
 
 }  // namespace

@@ -14,13 +14,13 @@
 
 namespace gsc::cpu {
 
-/// What a check prefetches while it reads. Processors differ in how far their own prefetchers reach; the best choice
+/// What a check or a diagnosis prefetches while it reads. Processors differ in how far their own prefetchers reach; the best choice
 /// for each is measured (dispatch.cpp).
 enum class ReadAhead : uint8_t {
   kNone,
   kPageStarts,  ///< the next tile's first lines and those a page on, into the second-level cache
   kNextTile,    ///< line by line, a tile ahead
-  kFourPages,   ///< lines of the next four pages in turn, which starts four hardware prefetch streams
+  kEightPages,  ///< a line of each of the next eight pages in turn, which starts eight hardware prefetch streams
 };
 
 /// Element-wise operation on `n` elements.
@@ -60,6 +60,7 @@ struct DiagnoseSpan {
   const void *data;
   int64_t n;
   int32_t dtype;
+  ReadAhead ahead;
   int64_t inf_count, nan_count, zero_count, subnormal_count,
       first_nonfinite;        ///< out; first counts from data, -1: none
   double amax, amin, sum_sq;  ///< out

@@ -156,13 +156,16 @@ double reference_tile(const std::vector<double> &tile, size_t columns) {
   return groups[0];
 }
 
-/// Lengths that meet every remainder of vectors, blocks, rows and tiles.
+inline constexpr ReadAhead kReadAheads[] = {ReadAhead::kNone, ReadAhead::kPageStarts, ReadAhead::kNextTile,
+                                            ReadAhead::kEightPages};
+
+/// Lengths that meet every remainder of vectors, blocks, rows and tiles; the longest are read ahead in every way.
 inline std::vector<int64_t> lengths(int32_t dtype, bool all_short) {
   std::vector<int64_t> result;
   for (int64_t n = 0; n <= 600; n += all_short || n < 20 ? 1 : 29) result.push_back(n);
   const int64_t tile = kTileBytes / dtype_bytes(dtype);
   const int64_t row = kRowBytes / dtype_bytes(dtype);
-  for (const int64_t edge : {tile, 2 * tile, 3 * tile}) {
+  for (const int64_t edge : {tile, 2 * tile, 3 * tile, 5 * tile}) {
     for (const int64_t off : {-row, -int64_t{1}, int64_t{0}, int64_t{1}, row + 3}) result.push_back(edge + off);
   }
   return result;

@@ -208,12 +208,14 @@ void expect_diagnosis(const Buffer &data) {
   const Diagnosis expected = reference_diagnosis(data);
   for (const Kernels *kernels : usable_kernels()) {
     SCOPED_TRACE(std::string(kernels->name) + " " + dtype_name(data.dtype()) + " n=" + std::to_string(data.size()));
-    for (const bool with_histogram : {true, false}) {
+    for (const ReadAhead ahead : kReadAheads) {
+      const bool with_histogram = ahead != ReadAhead::kPageStarts;
       std::vector<int64_t> histogram(GSC_EXPONENT_BINS, 1);  // the kernel adds
       DiagnoseSpan span{};
       span.data = data.data();
       span.n = data.size();
       span.dtype = data.dtype();
+      span.ahead = ahead;
       span.histogram = with_histogram ? histogram.data() : nullptr;
       span.first_nonfinite = 77;
       kernels->diagnose(&span);

@@ -107,8 +107,7 @@ void expect_stats(const Buffer &data, float inv_scale) {
                  " inv_scale=" + std::to_string(inv_scale));
     Buffer work = data;
     ChunkStat stat;
-    for (const ReadAhead ahead :
-         {ReadAhead::kNone, ReadAhead::kPageStarts, ReadAhead::kNextTile, ReadAhead::kFourPages}) {
+    for (const ReadAhead ahead : kReadAheads) {
       kernels->check(data.dtype(), work.data(), work.size(), inv_scale, kFp64Limit, ahead, &stat);
       expect_equal(stat, checked);
     }
