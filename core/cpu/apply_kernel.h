@@ -19,7 +19,7 @@ namespace {
 template <typename T>
 constexpr int kStep = kRowBytes / static_cast<int>(sizeof(T));
 
-/// Prefetch distance, on processors whose hardware does not track as many streams as a step has arrays.
+/// Prefetch distance, on processors that gain by it.
 constexpr int kPrefetchBytes = 1024;
 
 /// g = clamp((g * inv_scale) * clip) in P, the type that stand-alone unscale and clip use for this dtype, so that a
@@ -72,7 +72,8 @@ class Cursor {
 
   bool streaming() const { return span_.streaming && span_.model_copy != nullptr; }
 
-  void prefetch_after(int64_t i, bool with_grads) const {
+  /// Always inlined: GCC takes a function that only prefetches for one without effect, and drops its calls.
+  GSC_HD void prefetch_after(int64_t i, bool with_grads) const {
     if (!span_.prefetch) return;
     for (int k = 0; k < states_; ++k) prefetch(state(k, i), kPrefetchBytes, kRowBytes);
     prefetch(at(span_.param, i * param_bytes_), kPrefetchBytes, kStep<T> * param_bytes_);
