@@ -5,6 +5,13 @@
 #include "core/cpu/backend.h"
 
 namespace gsc::cpu {
+namespace {
+
+/// Of the larger of two arrays, on processors that translate addresses slowly: a kernel's four places are then close
+/// enough for what the processor remembers of its page tables.
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
+
+}  // namespace
 
 void CpuBackend::elementwise(const ElementwiseJob &job, gsc_stream /*stream*/) {
   const Plan &from = job.src != nullptr ? *job.src : *job.dst;
@@ -18,8 +25,12 @@ void CpuBackend::elementwise(const ElementwiseJob &job, gsc_stream /*stream*/) {
     to.for_runs(to.split(task), to.split(task + 1), run_end, [&](int64_t tensor, int64_t offset, int64_t n) {
       const Tensor &src = from.tensor(tensor);
       const Tensor &dst = to.tensor(tensor);
-      kernels_->elementwise({element(src, offset), element(dst, offset), n, src.dtype, dst.dtype, rule.op, rule.a,
-                             rule.b, bytes > kStreamingBytes});
+      const bool in_pieces = ahead_ == ReadAhead::kEightPages && rule.op != Elementwise::kFill;
+      const int64_t piece = in_pieces ? kPieceBytes / std::max(dtype_bytes(src.dtype), dtype_bytes(dst.dtype)) : n;
+      for (int64_t i = 0; i < n; i += piece) {
+        kernels_->elementwise({element(src, offset + i), element(dst, offset + i), std::min(piece, n - i), src.dtype,
+                               dst.dtype, rule.op, rule.a, rule.b, bytes > kStreamingBytes});
+      }
     });
   });
 }

@@ -94,6 +94,35 @@ TEST_P(DtypePair, ScaleIsCorrectlyRounded) {
   }
 }
 
+/// Long tensors are cut into pieces where that is faster, and divided among threads.
+TEST_P(DtypePair, LongTensorsEqualTheirParts) {
+  constexpr int64_t kCount = (1 << 21) + 4321;
+  constexpr int64_t kPart = 4096;
+  const Context context = make_context(2);
+  Buffer x(src_dtype(), kCount, 3), scaled(dst_dtype(), kCount, 1), sum(dst_dtype(), kCount, 1);
+  Random random(14);
+  x.fill_random(random, -4.0, 4.0);
+  sum.fill_random(random, -4.0, 4.0);
+  Buffer scaled_parts(dst_dtype(), kCount, 1), sum_parts(dst_dtype(), kCount, 1);
+  sum_parts.restore(sum.image());
+  const auto run = [&](const gsc_tensor &src, const gsc_tensor &to, const gsc_tensor &onto) {
+    const float factor = 1.25F;
+    ASSERT_GSC_OK(gsc_ops_scale(context.get(), &src, &to, 1, &factor, nullptr));
+    ASSERT_GSC_OK(gsc_ops_axpby(context.get(), 0.5, &src, -2.0, &onto, 1, nullptr));
+  };
+  run(x.tensor(), scaled.tensor(), sum.tensor());
+  for (int64_t i = 0; i < kCount; i += kPart) {
+    const auto part = [&](Buffer &buffer) {
+      return gsc_tensor GSC_TENSOR_INIT(static_cast<char *>(buffer.data()) + i * dtype_size(buffer.dtype()),
+                                        std::min(kPart, kCount - i), buffer.dtype());
+    };
+    run(part(x), part(scaled_parts), part(sum_parts));
+  }
+  EXPECT_TRUE(scaled.image() == scaled_parts.image());
+  EXPECT_TRUE(sum.image() == sum_parts.image());
+  EXPECT_TRUE(x.guards_intact() && scaled.guards_intact() && sum.guards_intact());
+}
+
 TEST_P(DtypePair, ScalerScaleMultipliesByItsScale) {
   const Context context = make_context();
   const Scaler scaler = make_scaler(context, 1024.0f);
