@@ -6,8 +6,8 @@ The two functions that the class is built on, which some tests call, are replace
 Usage: pytorch_suite.py [--original] [--device cuda] FILE...; FILE is test/test_torch.py or test/test_cuda.py of
 PyTorch's sources, which are not part of this project. Its tests for the CPU are run, or with --device cuda those for a
 GPU. A test is taken if its body names GradScaler or the functions under it, or calls a helper that does. Prints a line
-for each, and why those that cannot run here cannot. With --original PyTorch's class stays, to tell what fails because the
-sources and the installed PyTorch differ in version. Exit status 0 if nothing failed and something passed. Needs
+for each, and why those that cannot run here cannot. With --original PyTorch's class stays, to tell what fails because
+the sources and the installed PyTorch differ in version. Exit status 0 if nothing failed and something passed. Needs
 `expecttest`, as PyTorch's tests do.
 """
 

@@ -159,8 +159,10 @@ def test_step_by_step_beside_flax_and_optax(model, dtype):
         for one, reference in zip(*map(jax.tree_util.tree_leaves, (params, their_params)), strict=True):
             # A step is LR times 4 at most; optax's corrections are off by 3e-5 of it at first, see test_jax_optax.
             np.testing.assert_allclose(one, reference, rtol=2.0**-23, atol=4 * LR * 5e-5)
+        # On a GPU the two programs may round the products in their gradients differently.
+        rtol = 1e-5 if jax.default_backend() == "cpu" else 1e-4
         for one, reference in zip(*map(jax.tree_util.tree_leaves, (state, their_state)), strict=True):
-            np.testing.assert_allclose(one, reference, rtol=1e-5, atol=2.0**-22 * float(jnp.abs(one).max()))
+            np.testing.assert_allclose(one, reference, rtol=rtol, atol=2.0**-22 * float(jnp.abs(one).max()))
     assert (skipped > 0) == (dtype == "float16")
 
 
