@@ -88,7 +88,7 @@ says summary.txt 'synccheck .*FAILED'
 # Of a benchmark that is killed the rows until then are there, and are judged.
 program programs/gradscaler_gpu_bench <<end
 "$bench" --small "\$@" &
-while [ "\$(grep -c . "\$2" 2>/dev/null)" -lt 5 ]; do sleep 0.05; done
+while rows=\$(grep -c . "\$2" 2>/dev/null); [ "\${rows:-0}" -lt 5 ]; do sleep 0.05; done
 kill -KILL \$!
 wait \$!
 end
