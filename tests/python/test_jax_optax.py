@@ -17,23 +17,11 @@ jnp = jax.numpy
 import gradscaler as gs  # noqa: E402
 import gradscaler.jax as gj  # noqa: E402
 import gradscaler.jax.optax as go  # noqa: E402
+from makers_of_optax import DECAY, LR, MAKERS  # noqa: E402
 
 U = 2.0**-24
-LR, DECAY = 0.05, 0.1
 SHAPES = {"b": (7,), "w": (6, 9)}
-# Arguments are the same for both.
-MAKERS = {
-    "sgd": lambda m: m.sgd(LR),
-    "momentum": lambda m: m.sgd(LR, 0.9),
-    "nesterov": lambda m: m.sgd(LR, 0.9, True),
-    "adam": lambda m: m.adam(LR),
-    "adamw": lambda m: m.adamw(LR, weight_decay=DECAY),
-    "adagrad": lambda m: m.adagrad(LR),
-    "lion": lambda m: m.lion(LR, weight_decay=DECAY),
-    "lamb": lambda m: m.lamb(LR, weight_decay=DECAY),
-    "schedule": lambda m: m.adam(optax.linear_schedule(LR, 0.0, 10)),
-    "masked decay": lambda m: m.adamw(LR, weight_decay=DECAY, mask={"w": True, "b": False}),
-}
+MAKERS = {**MAKERS, "masked decay": lambda m: m.adamw(LR, weight_decay=DECAY, mask={"w": True, "b": False})}
 
 
 def tree(seed, dtype=jnp.float32):

@@ -4,7 +4,9 @@
 With GRADSCALER_TEST_DEVICE=cpu those that need no stream run on the CPU, which tests the tests.
 """
 
+import concurrent.futures
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -32,6 +34,19 @@ def require_device(has_one, package):
     seen = [info.device for info in gs.devices()]
     if "cuda:0" not in seen:
         pytest.skip(f"gradscaler sees no CUDA device, only {seen}: {gs.build_info()}", allow_module_level=True)
+
+
+def alone_and_together(work, count=3):
+    """What work(seed) returns for each seed: one after the other, and on as many threads at once."""
+    barrier = threading.Barrier(count)
+
+    def at_once(seed):
+        barrier.wait()
+        return work(seed)
+
+    alone = [work(seed) for seed in range(count)]
+    with concurrent.futures.ThreadPoolExecutor(count) as threads:
+        return alone, list(threads.map(at_once, range(count)))
 
 
 def on_host(array):

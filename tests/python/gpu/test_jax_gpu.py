@@ -5,7 +5,6 @@ buffers, many calls, and what docs/jax.md says is different on CUDA."""
 import collections
 import functools
 import re
-import threading
 
 import numpy as np
 import pytest
@@ -15,10 +14,11 @@ from conftest import ROOT, library
 jax = library("jax")
 jnp = jax.numpy
 
-from on_device import ON_GPU, on_host, require_device, same_bits  # noqa: E402
+from on_device import ON_GPU, alone_and_together, on_host, require_device, same_bits  # noqa: E402
 
 import gradscaler as gs  # noqa: E402
 import gradscaler.jax as gj  # noqa: E402
+from makers_of_optax import LR, MAKERS  # noqa: E402
 
 
 def gpus():
@@ -290,25 +290,16 @@ def test_many_parameters_and_many_calls():
 def test_calls_of_several_threads():
     step = jax.jit(lambda p, g, s: gj.adamw(p, g, s, lr=0.1))
 
-    def work(seed, results):
+    def work(seed):
         with jax.default_device(HERE):
             params = tree(seed)
             state = gj.adamw_init(params)
             for turn in range(20):
                 params, state = step(params, tree(turn), state)
-            results[seed] = (params, state)
+            return params, state
 
-    alone, together = {}, {}
-    for seed in range(3):
-        work(seed, alone)
-    threads = [threading.Thread(target=work, args=(seed, together)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert set(together) == set(alone)
-    for seed in alone:
-        same_trees(together[seed], alone[seed], f"thread {seed}: ")
+    for seed, (one, other) in enumerate(zip(*alone_and_together(work), strict=True)):
+        same_trees(other, one, f"thread {seed}: ")
 
 
 POLICIES = [
@@ -356,18 +347,6 @@ try:
 except ImportError:
     optax = go = None
 with_optax = pytest.mark.skipif(optax is None, reason="optax is not installed")
-LR, DECAY = 0.05, 0.1
-MAKERS = {
-    "sgd": lambda m: m.sgd(LR),
-    "momentum": lambda m: m.sgd(LR, 0.9),
-    "nesterov": lambda m: m.sgd(LR, 0.9, True),
-    "adam": lambda m: m.adam(LR),
-    "adamw": lambda m: m.adamw(LR, weight_decay=DECAY),
-    "adagrad": lambda m: m.adagrad(LR),
-    "lion": lambda m: m.lion(LR, weight_decay=DECAY),
-    "lamb": lambda m: m.lamb(LR, weight_decay=DECAY),
-    "schedule": lambda m: m.adam(optax.linear_schedule(LR, 0.0, 10)),
-}
 
 
 def optax_run(tx, device, steps=6, **options):

@@ -3,12 +3,11 @@
 
 import contextlib
 import gc
-import threading
 import warnings
 import weakref
 
 import pytest
-from on_device import DEVICE, all_same_bits, needs_gpu, same_bits
+from on_device import DEVICE, all_same_bits, alone_and_together, needs_gpu, same_bits
 from torch_common import (
     CLASSES,
     HALF,
@@ -278,35 +277,22 @@ def test_a_first_step_in_a_side_stream_beside_a_busy_default_stream(kind):
 
 @needs_gpu
 def test_two_threads_with_streams_of_their_own():
-    def work(seed, results):
-        try:
-            stream = torch.cuda.Stream()
-            with torch.cuda.stream(stream):
-                params = params_of([(64, 129), (33, 65)], torch.float32, seed)
-                optimizer = gst.AdamW(params, lr=0.01, max_grad_norm=1.0)
-                scaler = gst.GradScaler(DEVICE, init_scale=4.0)
-                scaler.scale(torch.ones((), device=DEVICE))
-                for step in range(30):
-                    set_grads(params, step, 4.0, bad=0 if step == 7 else None)
-                    scaler.step(optimizer)
-                    scaler.update()
-                results[seed] = [p.detach().clone() for p in params]
-                stream.synchronize()
-        except BaseException as error:  # Of a thread, to be raised below.
-            results[seed] = error
+    def work(seed):
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            params = params_of([(64, 129), (33, 65)], torch.float32, seed)
+            optimizer = gst.AdamW(params, lr=0.01, max_grad_norm=1.0)
+            scaler = gst.GradScaler(DEVICE, init_scale=4.0)
+            scaler.scale(torch.ones((), device=DEVICE))
+            for step in range(30):
+                set_grads(params, step, 4.0, bad=0 if step == 7 else None)
+                scaler.step(optimizer)
+                scaler.update()
+            found = [p.detach().clone() for p in params]
+            stream.synchronize()
+            return found
 
-    alone, together = {}, {}
-    for seed in range(3):
-        work(seed, alone)
-    threads = [threading.Thread(target=work, args=(seed, together)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for results in (alone, together):
-        for result in results.values():
-            if isinstance(result, BaseException):
-                raise result
+    alone, together = alone_and_together(work)
     all_same_bits(together, alone, "thread ")
 
 
