@@ -129,7 +129,7 @@ TileView<typename D::Value> sum_tile_in_double(const typename D::Stored *x, int 
 
 /// Counts what is not finite and normal among n elements, which begin at `offset` of the span. Returns the extremes.
 template <typename D>
-TileView<typename D::Value> count_kinds(const typename D::Stored *x, int n, int64_t offset, DiagnoseSpan *span) {
+TileView<typename D::Value> count_kinds(const typename D::Stored *x, int n, int64_t offset, ChunkDiagnosis *out) {
   using Word = typename Words<D>::Word;
   using Vector = typename Words<D>::Vector;
   constexpr int kLanes = sizeof(Vector) / sizeof(Word);
@@ -158,24 +158,24 @@ TileView<typename D::Value> count_kinds(const typename D::Stored *x, int n, int6
     Vector padded = broadcast<Vector>(Words<D>::kMagnitude);  // with NaN, to be subtracted
     std::memcpy(&padded, x + i, static_cast<size_t>(n - i) * sizeof *x);
     count(&padded);
-    span->nan_count -= kLanes - (n - i);
+    out->nan_count -= kLanes - (n - i);
   }
   int64_t nonfinite = n % kLanes == 0 ? 0 : n % kLanes - kLanes;
   Word high = 0;
   Word low = inf;
   for (int k = 0; k < kLanes; ++k) {
-    span->inf_count += infs[k];
-    span->nan_count += nans[k];
+    out->inf_count += infs[k];
+    out->nan_count += nans[k];
     nonfinite += infs[k] + nans[k];
-    span->zero_count += zeros[k];
-    span->subnormal_count += small[k] - zeros[k];
+    out->zero_count += zeros[k];
+    out->subnormal_count += small[k] - zeros[k];
     high = largest[k] > high ? largest[k] : high;
     low = smallest[k] < low ? smallest[k] : low;
   }
-  if (span->first_nonfinite < 0 && nonfinite > 0) {
+  if (out->first_nonfinite < 0 && nonfinite > 0) {
     int k = 0;
     while ((__builtin_bit_cast(Word, x[k]) & Words<D>::kMagnitude) < inf) ++k;
-    span->first_nonfinite = offset + k;
+    out->first_nonfinite = offset + k;
   }
   TileView<typename D::Value> tile;
   if (high > 0) tile = {0.0, Words<D>::value(high), Words<D>::value(static_cast<Word>(low + 1))};
@@ -291,35 +291,37 @@ void count_exponents(const typename D::Stored *x, int n, const TileView<typename
 }
 
 template <typename D, ReadAhead A>
-void diagnose_span(DiagnoseSpan *span) {
+void diagnose_span(const typename D::Stored *x, int64_t count, int64_t *histogram, ChunkDiagnosis *out) {
   using Value = typename D::Value;
-  const auto *x = static_cast<const typename D::Stored *>(span->data);
+  *out = ChunkDiagnosis{0, 0, 0, 0, -1, 0.0, 0.0, 0.0};
   TileView<Value> all;
-  for (int64_t i = 0; i < span->n; i += Shape<D>::kTile) {
-    const int n = min_int(span->n - i, Shape<D>::kTile);
+  for (int64_t i = 0; i < count; i += Shape<D>::kTile) {
+    const int n = min_int(count - i, Shape<D>::kTile);
     TileView<Value> tile = sum_tile_in_double<D, false>(x + i, n, Ahead<A>::of(x + i));
     const bool finite = tile.sum_sq < __builtin_inf();
     if (!finite || tile.smallest < static_cast<Value>(D::kSmallestNormal)) {
       constexpr Ahead<ReadAhead::kNone> kInCache{nullptr};
       const double sum_sq = finite ? tile.sum_sq : sum_tile_in_double<D, true>(x + i, n, kInCache).sum_sq;
-      tile = count_kinds<D>(x + i, n, i, span);
+      tile = count_kinds<D>(x + i, n, i, out);
       tile.sum_sq = sum_sq;
     }
     all.sum_sq += tile.sum_sq;
     all.largest = tile.largest > all.largest ? tile.largest : all.largest;
     all.smallest = tile.smallest < all.smallest ? tile.smallest : all.smallest;
-    if (span->histogram != nullptr) count_exponents<D>(x + i, n, tile, span->histogram);
+    if (histogram != nullptr) count_exponents<D>(x + i, n, tile, histogram);
   }
-  span->sum_sq = all.sum_sq;
-  span->amax = static_cast<double>(all.largest);
-  span->amin = all.largest > 0 ? static_cast<double>(all.smallest) : 0.0;
+  out->sum_sq = all.sum_sq;
+  out->amax = static_cast<double>(all.largest);
+  out->amin = all.largest > 0 ? static_cast<double>(all.smallest) : 0.0;
 }
 
-void diagnose(DiagnoseSpan *span) {
-  span->inf_count = span->nan_count = span->zero_count = span->subnormal_count = 0;
-  span->first_nonfinite = -1;
-  with_read_ahead(span->ahead, span->n * dtype_bytes(span->dtype),
-                  [&](auto a) { with_dtype(span->dtype, [&](auto d) { diagnose_span<decltype(d), a()>(span); }); });
+void diagnose(int32_t dtype, const void *data, int64_t n, ReadAhead ahead, int64_t *histogram, ChunkDiagnosis *out) {
+  with_read_ahead(ahead, n * dtype_bytes(dtype), [&](auto a) {
+    with_dtype(dtype, [&](auto d) {
+      using D = decltype(d);
+      diagnose_span<D, a()>(static_cast<const typename D::Stored *>(data), n, histogram, out);
+    });
+  });
 }
 
 }  // namespace

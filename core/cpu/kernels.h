@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/device/tensor.h"
+#include "core/rules/diagnose.h"
 #include "core/rules/elementwise.h"
 #include "core/rules/optim/variants.h"
 #include "core/rules/reduction.h"
@@ -55,18 +56,6 @@ struct ApplySpan {
   ChunkNorms norms;  ///< out, of the first sweep, in reduction.h's order
 };
 
-/// See gsc_tensor_diagnosis. The caller accumulates over spans.
-struct DiagnoseSpan {
-  const void *data;
-  int64_t n;
-  int32_t dtype;
-  ReadAhead ahead;
-  int64_t inf_count, nan_count, zero_count, subnormal_count,
-      first_nonfinite;        ///< out; first counts from data, -1: none
-  double amax, amin, sum_sq;  ///< out
-  int64_t *histogram;         ///< GSC_EXPONENT_BINS counters to add to, or NULL
-};
-
 struct Kernels {
   const char *name;
   /// Read only. inv_scale multiplies the gradients later, in the arithmetic type. fp64_limit, for fp64 gradients only:
@@ -80,7 +69,9 @@ struct Kernels {
   void (*unscale)(int32_t dtype, void *data, int64_t n, float inv_scale, double fp64_limit, ReadAhead ahead,
                   ChunkStat *out);
   void (*elementwise)(const ElementwiseSpan &span);
-  void (*diagnose)(DiagnoseSpan *span);
+  /// histogram: GSC_EXPONENT_BINS counters to add to, or NULL.
+  void (*diagnose)(int32_t dtype, const void *data, int64_t n, ReadAhead ahead, int64_t *histogram,
+                   ChunkDiagnosis *out);
   void (*moments[kVariantCount])(ApplySpan *span);  ///< the first sweep of formulas that need norms; NULL for others
   void (*apply[kVariantCount])(ApplySpan *span);
 };

@@ -382,10 +382,7 @@ void CudaBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream stream) {
     GSC_CUDA_CALL(what, cudaStreamSynchronize, s);
   }
   std::copy(counts.begin(), counts.end(), histogram);
-  for (int64_t t = 0; t < plan.size(); ++t) {
-    job.out[t] = join_diagnoses(
-        plan, t, [&](int64_t chunk) -> const ChunkDiagnosis & { return chunks[static_cast<std::size_t>(chunk)]; });
-  }
+  for (int64_t t = 0; t < plan.size(); ++t) job.out[t] = join_diagnoses(plan, t, chunks);
 }
 
 }  // namespace gsc::cuda

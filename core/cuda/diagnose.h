@@ -5,15 +5,9 @@
 #include <cuda_runtime_api.h>
 
 #include "core/cuda/plan.h"
+#include "core/rules/diagnose.h"
 
 namespace gsc::cuda {
-
-/// What one chunk contributes to a gsc_tensor_diagnosis.
-struct ChunkDiagnosis {
-  int64_t inf_count, nan_count, zero_count, subnormal_count;
-  int64_t first_nonfinite;  ///< from the start of the chunk, -1: none
-  double amax, amin, sum_sq;
-};
 
 struct DiagnoseParams {
   PlanView plan;

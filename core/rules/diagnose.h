@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a diagnosis counts. Compiled for host and device.
+// What a diagnosis finds. Compiled for host and device.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,13 @@
 #include "gradscaler/gradscaler.h"
 
 namespace gsc {
+
+/// What one chunk contributes to a gsc_tensor_diagnosis.
+struct ChunkDiagnosis {
+  int64_t inf_count, nan_count, zero_count, subnormal_count;
+  int64_t first_nonfinite;  ///< from the start of the chunk, -1: none
+  double amax, amin, sum_sq;
+};
 
 /// The bin of a finite magnitude that is not 0, from its bits as a double: floor(log2(x)), which the exponent field has,
 /// as every subnormal of the smaller dtypes is a normal double and those of fp64 lie below bin 0.

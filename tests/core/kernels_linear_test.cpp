@@ -169,13 +169,13 @@ TEST(KernelCast, RandomPatternsTo16Bits) {
 // --- diagnose --------------------------------------------------------------------------------------------------------
 
 struct Diagnosis {
-  DiagnoseSpan span{};
+  ChunkDiagnosis found{};
   std::vector<int64_t> histogram = std::vector<int64_t>(GSC_EXPONENT_BINS, 0);
 };
 
 Diagnosis reference_diagnosis(const Buffer &data) {
   Diagnosis d;
-  d.span.first_nonfinite = -1;
+  d.found.first_nonfinite = -1;
   const double normal = data.dtype() == GSC_FP16   ? std::ldexp(1.0, -14)
                         : data.dtype() == GSC_FP64 ? std::numeric_limits<double>::min()
                                                    : static_cast<double>(std::numeric_limits<float>::min());
@@ -185,18 +185,18 @@ Diagnosis reference_diagnosis(const Buffer &data) {
     const double x = std::fabs(data.get(i));
     tile.push_back(std::isfinite(x) ? x : 0.0);
     if (tile.size() == columns * kRows || i + 1 == data.size()) {
-      d.span.sum_sq += reference_tile<double>(tile, columns);
+      d.found.sum_sq += reference_tile<double>(tile, columns);
       tile.clear();
     }
     if (!std::isfinite(x)) {
-      (std::isnan(x) ? d.span.nan_count : d.span.inf_count) += 1;
-      if (d.span.first_nonfinite < 0) d.span.first_nonfinite = i;
+      (std::isnan(x) ? d.found.nan_count : d.found.inf_count) += 1;
+      if (d.found.first_nonfinite < 0) d.found.first_nonfinite = i;
     } else if (x == 0.0) {
-      ++d.span.zero_count;
+      ++d.found.zero_count;
     } else {
-      d.span.subnormal_count += x < normal ? 1 : 0;
-      d.span.amax = std::max(d.span.amax, x);
-      d.span.amin = d.span.amin == 0.0 ? x : std::min(d.span.amin, x);
+      d.found.subnormal_count += x < normal ? 1 : 0;
+      d.found.amax = std::max(d.found.amax, x);
+      d.found.amin = d.found.amin == 0.0 ? x : std::min(d.found.amin, x);
       const int bin = std::ilogb(x) - GSC_EXPONENT_MIN;
       ++d.histogram[static_cast<size_t>(std::clamp(bin, 0, GSC_EXPONENT_BINS - 1))];
     }
@@ -211,22 +211,18 @@ void expect_diagnosis(const Buffer &data) {
     for (const ReadAhead ahead : kReadAheads) {
       const bool with_histogram = ahead != ReadAhead::kPageStarts;
       std::vector<int64_t> histogram(GSC_EXPONENT_BINS, 1);  // the kernel adds
-      DiagnoseSpan span{};
-      span.data = data.data();
-      span.n = data.size();
-      span.dtype = data.dtype();
-      span.ahead = ahead;
-      span.histogram = with_histogram ? histogram.data() : nullptr;
-      span.first_nonfinite = 77;
-      kernels->diagnose(&span);
-      EXPECT_EQ(span.inf_count, expected.span.inf_count);
-      EXPECT_EQ(span.nan_count, expected.span.nan_count);
-      EXPECT_EQ(span.zero_count, expected.span.zero_count);
-      EXPECT_EQ(span.subnormal_count, expected.span.subnormal_count);
-      EXPECT_EQ(span.first_nonfinite, expected.span.first_nonfinite);
-      EXPECT_TRUE(same_bits(span.amax, expected.span.amax)) << span.amax;
-      EXPECT_TRUE(same_bits(span.amin, expected.span.amin)) << span.amin;
-      EXPECT_TRUE(same_bits(span.sum_sq, expected.span.sum_sq)) << span.sum_sq;
+      ChunkDiagnosis found;
+      std::memset(&found, 77, sizeof found);
+      kernels->diagnose(data.dtype(), data.data(), data.size(), ahead, with_histogram ? histogram.data() : nullptr,
+                        &found);
+      EXPECT_EQ(found.inf_count, expected.found.inf_count);
+      EXPECT_EQ(found.nan_count, expected.found.nan_count);
+      EXPECT_EQ(found.zero_count, expected.found.zero_count);
+      EXPECT_EQ(found.subnormal_count, expected.found.subnormal_count);
+      EXPECT_EQ(found.first_nonfinite, expected.found.first_nonfinite);
+      EXPECT_TRUE(same_bits(found.amax, expected.found.amax)) << found.amax;
+      EXPECT_TRUE(same_bits(found.amin, expected.found.amin)) << found.amin;
+      EXPECT_TRUE(same_bits(found.sum_sq, expected.found.sum_sq)) << found.sum_sq;
       for (size_t b = 0; b < histogram.size(); ++b) {
         ASSERT_EQ(histogram[b], 1 + (with_histogram ? expected.histogram[b] : 0)) << "bin " << b;
       }
