@@ -164,9 +164,9 @@ template <typename F, typename G, typename P>
     }
     float g[kLanes];
     float p[kLanes];
-    store_vector(g, Values<G, float>::load(grad + i));
+    store_vector(g, load_operand<G>(grad + i));
     if (span.zero_grads) store_vector(grad + i, HalfVector{});
-    store_vector(p, Values<P, float>::load(param + i));
+    store_vector(p, load_operand<P>(param + i));
 #pragma GCC unroll 1  // unrolled, it would no longer be vectorised
     for (int k = 0; k < kLanes; ++k) {
       update_element<F>(p[k], s0, s1, s2, unscale_gradient(g[k], span.inv_scale, clip), i + k, c);

@@ -88,6 +88,9 @@ template <typename D, bool = sizeof(typename D::Stored) <= kOrderedAsWords>
 struct Ordered {
   using Vector = typename Words<D>::Vector;
   GSC_HD static Vector load(const typename D::Stored *p) { return load_vector<Vector>(p) & Words<D>::kMagnitude; }
+  GSC_HD static Vector load_apart(const typename D::Stored *p) {
+    return loaded(load_vector<Vector>(p)) & Words<D>::kMagnitude;
+  }
   GSC_HD static typename D::Value value(typename Words<D>::Word lane) { return Words<D>::value(lane); }
   GSC_HD static auto infinity() { return Words<D>::of(__builtin_inf()); }
 };
@@ -95,6 +98,7 @@ template <typename D>
 struct Ordered<D, false> {
   using Vector = typename Magnitudes<D>::Vector;
   GSC_HD static Vector load(const typename D::Stored *p) { return Magnitudes<D>::load(p); }
+  GSC_HD static Vector load_apart(const typename D::Stored *p) { return load(p); }
   GSC_HD static typename D::Value value(typename D::Value lane) { return lane; }
   GSC_HD static auto infinity() { return static_cast<typename D::Value>(__builtin_inf()); }
 };
@@ -102,10 +106,8 @@ struct Ordered<D, false> {
 /// The next vector of elements to be squared, in the arithmetic type: neither signs nor payloads of NaN matter.
 template <typename D>
 GSC_HD auto load_squarable(const typename D::Stored *p) {
-  if constexpr (std::is_same_v<D, Fp16> && Values<D, float>::kInVectors) {
-    return Values<D, float>::load(p);
-  } else if constexpr (std::is_same_v<D, Bf16>) {
-    return bf16_as_fp32(p);
+  if constexpr (sizeof *p == 2 && Values<D, float>::kInVectors) {
+    return load_operand<D>(p);
   } else {
     return Magnitudes<D>::load(p);
   }
@@ -146,7 +148,7 @@ typename D::Value sum_rows(const typename D::Stored *x, int rows, typename D::Va
         const int end = (k + 1) * kLanes;
         if (end % kOrdered != 0) continue;
         auto &chain = largest[end / kOrdered % kChains];
-        chain = larger(Order::load(p + end - kOrdered), chain);
+        chain = larger(Order::load_apart(p + end - kOrdered), chain);
       }
     }
     // Element by element: copying the whole array would keep it in memory during the loop.
@@ -339,7 +341,8 @@ template <typename D, int Groups>
 }
 
 #if defined(__AVX512F__)
-/// The largest lane of the bits of magnitudes, as a number; NaN is the largest.
+/// The largest lane of the bits of magnitudes of D, as a number; NaN is the largest.
+template <typename D>
 GSC_HD float largest_magnitude(Int32Vector v) {
   const auto bits = reinterpret_cast<__m512i>(v);
   const __m256i eight = _mm256_max_epi32(_mm512_maskz_extracti64x4_epi64(0xf, bits, 0),  //
@@ -348,21 +351,32 @@ GSC_HD float largest_magnitude(Int32Vector v) {
   const __m128i two = _mm_max_epi32(four, _mm_unpackhi_epi64(four, four));
   return _mm_cvtss_f32(_mm_castsi128_ps(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0x55))));
 }
+template <typename D>
+GSC_HD float largest_magnitude(Int16Vector v) {
+  const auto bits = reinterpret_cast<__m512i>(v);
+  const __m256i sixteen = _mm256_max_epi16(_mm512_maskz_extracti64x4_epi64(0xf, bits, 0),  //
+                                           _mm512_maskz_extracti64x4_epi64(0xf, bits, 1));
+  const __m128i eight = _mm_max_epi16(_mm256_castsi256_si128(sixteen), _mm256_extracti128_si256(sixteen, 1));
+  const __m128i inverse = _mm_set1_epi16(0x7fff);  // there is an instruction for the smallest word only
+  const __m128i largest = _mm_xor_si128(_mm_minpos_epu16(_mm_xor_si128(eight, inverse)), inverse);
+  if constexpr (std::is_same_v<D, Fp16>) return _mm_cvtss_f32(_mm_cvtph_ps(largest));
+  return _mm_cvtss_f32(_mm_castsi128_ps(_mm_slli_epi32(largest, 16)));
+}
 
-/// sum_short_row for 16-bit elements and fp32, in fewer instructions. The sum holds if the largest magnitude is finite.
+/// sum_short_row for arithmetic in fp32, in fewer instructions. The sum holds if the largest magnitude is finite.
 template <typename D, int Groups>
 [[gnu::always_inline]] inline RowSum<float> sum_short_row_by_bits(const typename D::Stored *x) {
-  constexpr int kElements = Groups * Shape<D>::kWidth;
-  float columns[kElements];
-  Int32Vector largest[2]{};
-#pragma GCC unroll 16
-  for (int i = 0; i < kElements; i += kVectorBytes / 4) {
-    const FloatVector value = Magnitudes<D>::load(x + i);
-    store_vector(columns + i, value * value);
-    Int32Vector &of_chain = largest[i / (kVectorBytes / 4) % 2];
-    of_chain = larger(reinterpret_cast<Int32Vector>(value), of_chain);
-  }
-  return {fold_shifted<Shape<D>::kWidth, Groups>(columns), largest_magnitude(larger(largest[0], largest[1]))};
+  using Vector = typename Words<D>::Vector;
+  constexpr int kLanes = kVectorBytes / Shape<D>::kSize;
+  static_assert(2 * kLanes == 8 * Shape<D>::kWidth);
+  Vector largest{};
+  const __m512d sums = fold_to_eight<Groups>([&](int i) {
+    const auto a = load_vector<Vector>(x + 2 * i * kLanes) & Words<D>::kMagnitude;
+    const auto b = load_vector<Vector>(x + (2 * i + 1) * kLanes) & Words<D>::kMagnitude;
+    largest = larger(larger(a, b), largest);
+    return sum_squares_of_eight_groups(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b), D{});
+  });
+  return {kUnshift * join_lanes(sums), largest_magnitude<D>(largest)};
 }
 #endif
 

@@ -64,15 +64,15 @@ GSC_HD double join_lanes(__m512d v) {
   return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
-/// Reduces 8, 16 or 32 groups by halving; sum_eight(columns) sums eight of them.
-template <int Width, int Groups, typename F>
-GSC_HD double fold_vectors(const float *columns, const F &sum_eight) {
+/// Reduces 8, 16 or 32 groups by halving, for join_lanes; sum_eight(i) sums groups 8 * i to 8 * i + 7.
+template <int Groups, typename F>
+GSC_HD __m512d fold_to_eight(const F &sum_eight) {
   __m512d sums[Groups / 8];
 #pragma GCC unroll 4
-  for (int i = 0; i < Groups / 8; ++i) sums[i] = sum_eight(columns + i * 8 * Width);
-  if constexpr (Groups == 32) return join_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]));
-  if constexpr (Groups == 16) return join_lanes(sums[0] + sums[1]);
-  return join_lanes(sums[0]);
+  for (int i = 0; i < Groups / 8; ++i) sums[i] = sum_eight(i);
+  if constexpr (Groups == 32) return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+  if constexpr (Groups == 16) return sums[0] + sums[1];
+  return sums[0];
 }
 
 // fp32 numbers of 0 and above as double times 2^-896: their bits moved to where a double has them, which takes half the
@@ -88,38 +88,53 @@ GSC_HD __m512d shifted_half(__m512 pairs, bool upper) {
   return _mm512_castsi512_pd(_mm512_and_si512(moved, _mm512_set1_epi64(0x0fffffffe0000000)));
 }
 
-/// sum_eight_groups times 2^-896, for finite columns of 0 and above.
-template <int Width>
-GSC_HD __m512d sum_eight_groups_shifted(const float *columns) {
-  if constexpr (Width == 4) {
-    const __m512 a = _mm512_loadu_ps(columns);
-    const __m512 b = _mm512_loadu_ps(columns + 16);
-    // Column k of the eight groups, each in the upper half of a lane.
-    const __m512i first = _mm512_setr_epi32(0, 0, 0, 4, 0, 8, 0, 12, 0, 16, 0, 20, 0, 24, 0, 28);
-    const auto column = [&](int k) {
-      const __m512i from = _mm512_add_epi32(first, _mm512_set1_epi32(k));
-      return shifted_upper(_mm512_castps_si512(_mm512_maskz_permutex2var_ps(0xaaaa, a, from, b)));
-    };
-    return column(0) + column(1) + column(2) + column(3);
-  } else {
-    // Pairs of columns of four groups, then of eight.
-    const __m512i low = _mm512_setr_epi32(0, 1, 8, 9, 16, 17, 24, 25, 2, 3, 10, 11, 18, 19, 26, 27);
-    const __m512i high = _mm512_setr_epi32(4, 5, 12, 13, 20, 21, 28, 29, 6, 7, 14, 15, 22, 23, 30, 31);
-    const auto [ab0, cd0, ab4, cd4] = pick_from_eight(columns, low, high);
-    const __m512 c01 = _mm512_maskz_shuffle_f32x4(kAllLanes, ab0, cd0, 0x44);
-    const __m512 c23 = _mm512_maskz_shuffle_f32x4(kAllLanes, ab0, cd0, 0xee);
-    const __m512 c45 = _mm512_maskz_shuffle_f32x4(kAllLanes, ab4, cd4, 0x44);
-    const __m512 c67 = _mm512_maskz_shuffle_f32x4(kAllLanes, ab4, cd4, 0xee);
-    return shifted_half(c01, false) + shifted_half(c01, true) + shifted_half(c23, false) + shifted_half(c23, true) +
-           shifted_half(c45, false) + shifted_half(c45, true) + shifted_half(c67, false) + shifted_half(c67, true);
-  }
+// Sums of squares of eight groups of magnitudes, in `a` and `b`, times 2^-896, each left to right. The magnitudes are
+// finite and their squares fit fp32.
+
+GSC_HD __m512d sum_squares_of_eight_groups(__m512i a, __m512i b, Fp32) {
+  const __m512 x = _mm512_castsi512_ps(a);
+  const __m512 y = _mm512_castsi512_ps(b);
+  const __m512 squares[2] = {_mm512_mul_ps(x, x), _mm512_mul_ps(y, y)};
+  // Column k of the eight groups, each in the upper half of a lane.
+  const __m512i first = _mm512_setr_epi32(0, 0, 0, 4, 0, 8, 0, 12, 0, 16, 0, 20, 0, 24, 0, 28);
+  const auto column = [&](int k) {
+    const __m512i from = _mm512_add_epi32(first, _mm512_set1_epi32(k));
+    return shifted_upper(_mm512_castps_si512(_mm512_maskz_permutex2var_ps(0xaaaa, squares[0], from, squares[1])));
+  };
+  return column(0) + column(1) + column(2) + column(3);
 }
 
-/// fold_groups of finite columns of 0 and above.
-template <int Width, int Groups>
-GSC_HD double fold_shifted(const float *columns) {
-  return kUnshift *
-         fold_vectors<Width, Groups>(columns, [](const float *c) { return sum_eight_groups_shifted<Width>(c); });
+/// Columns Column and Column + 1 of eight groups of eight 16-bit magnitudes in `a` and `b`, interleaved, as fp32.
+template <int Column>
+GSC_HD __m512 two_columns(__m512i a, __m512i b, Bf16) {
+  const __m512i group = _mm512_set_epi16(56, 0, 56, 0, 48, 0, 48, 0, 40, 0, 40, 0, 32, 0, 32, 0,  //
+                                         24, 0, 24, 0, 16, 0, 16, 0, 8, 0, 8, 0, 0, 0, 0, 0);
+  const __m512i from =
+      _mm512_add_epi16(group, _mm512_set1_epi64((int64_t{Column + 1} << 48) + (int64_t{Column} << 16)));
+  return _mm512_castsi512_ps(_mm512_maskz_permutex2var_epi16(0xaaaaaaaa, a, from, b));
+}
+template <int Column>
+GSC_HD __m512 two_columns(__m512i a, __m512i b, Fp16) {
+  // Four columns at once; of the calls for two and two compilers keep one.
+  const __m512i group = _mm512_set_epi16(56, 56, 48, 48, 40, 40, 32, 32, 24, 24, 16, 16, 8, 8, 0, 0,  //
+                                         56, 56, 48, 48, 40, 40, 32, 32, 24, 24, 16, 16, 8, 8, 0, 0);
+  const __m512i columns = _mm512_set_epi32(0x30002, 0x30002, 0x30002, 0x30002, 0x30002, 0x30002, 0x30002, 0x30002,  //
+                                           0x10000, 0x10000, 0x10000, 0x10000, 0x10000, 0x10000, 0x10000, 0x10000);
+  const __m512i from = _mm512_add_epi16(_mm512_add_epi16(group, columns), _mm512_set1_epi16(Column / 4 * 4));
+  const __m512i four = _mm512_maskz_permutex2var_epi16(0xffffffff, a, from, b);
+  return _mm512_maskz_cvtph_ps(kAllLanes, _mm512_maskz_extracti64x4_epi64(0xf, four, Column % 4 / 2));
+}
+
+/// 16-bit elements are transposed before they are converted.
+template <typename D>
+GSC_HD __m512d sum_squares_of_eight_groups(__m512i a, __m512i b, D) {
+  const auto square = [](__m512 v) { return _mm512_mul_ps(v, v); };
+  const __m512 s01 = square(two_columns<0>(a, b, D{}));
+  const __m512 s23 = square(two_columns<2>(a, b, D{}));
+  const __m512 s45 = square(two_columns<4>(a, b, D{}));
+  const __m512 s67 = square(two_columns<6>(a, b, D{}));
+  return shifted_half(s01, false) + shifted_half(s01, true) + shifted_half(s23, false) + shifted_half(s23, true) +
+         shifted_half(s45, false) + shifted_half(s45, true) + shifted_half(s67, false) + shifted_half(s67, true);
 }
 #endif
 
@@ -139,7 +154,7 @@ template <int Width, int Groups, typename A>
 [[gnu::always_inline]] inline double fold_groups(const A *columns) {
 #if defined(__AVX512F__)
   if constexpr (std::is_same_v<A, float> && Groups % 8 == 0 && (Width == 4 || Width == 8)) {
-    return fold_vectors<Width, Groups>(columns, [](const float *c) { return sum_eight_groups<Width>(c); });
+    return join_lanes(fold_to_eight<Groups>([&](int i) { return sum_eight_groups<Width>(columns + i * 8 * Width); }));
   }
 #endif
   double groups[Groups];

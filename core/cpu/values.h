@@ -73,25 +73,43 @@ struct Values<Fp16, float> {
 
 /// The bf16 of each lane in its upper half; ignore the lower half.
 GSC_HD Uint32Vector round_to_bf16(FloatVector v) {
+#if defined(__AVX512F__)
+  // One instruction less: 0x7fff, and one more where the last bit is set.
+  const __m512i all = _mm512_castps_si512(v);
+  const __m512i less = _mm512_add_epi32(all, _mm512_set1_epi32(0x7fff));
+  const __mmask16 is_odd = _mm512_test_epi32_mask(all, _mm512_set1_epi32(0x10000));
+  const __m512i rounded = _mm512_mask_add_epi32(less, is_odd, less, _mm512_set1_epi32(1));
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  return reinterpret_cast<Uint32Vector>(_mm512_mask_or_epi32(rounded, is_nan, all, _mm512_set1_epi32(0x00400000)));
+#else
   const auto bits = reinterpret_cast<Uint32Vector>(v);
   const Uint32Vector rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
   return v != v ? bits | 0x00400000U : rounded;
+#endif
 }
 
 /// Quiets NaN, as the conversion from bf16 does.
-GSC_HD FloatVector quieted(Uint32Vector bits) {
-  const auto x = reinterpret_cast<FloatVector>(bits);
-  return reinterpret_cast<FloatVector>(x != x ? bits | 0x00400000U : bits);
+GSC_HD FloatVector quieted(FloatVector v) {
+  const auto bits = reinterpret_cast<Uint32Vector>(v);
+  return reinterpret_cast<FloatVector>(v != v ? bits | 0x00400000U : bits);
 }
 
 template <>
 struct Values<Bf16, float> {
   static constexpr bool kInVectors = true;
-  GSC_HD static FloatVector load(const uint16_t *p) {
-    return quieted(reinterpret_cast<Uint32Vector>(widen_bits(p)) << 16);
-  }
-  GSC_HD static auto narrow(FloatVector v) { return low_halves(reinterpret_cast<Int32Vector>(round_to_bf16(v)) >> 16); }
+  GSC_HD static FloatVector load(const uint16_t *p) { return quieted(bf16_as_fp32(p)); }
+  GSC_HD static auto narrow(FloatVector v) { return upper_halves(round_to_bf16(v)); }
 };
+
+/// The next elements for arithmetic or narrowing, which quiet NaN themselves: of bf16 NaN as it is.
+template <typename D>
+GSC_HD FloatVector load_operand(const typename D::Stored *p) {
+  if constexpr (std::is_same_v<D, Bf16>) {
+    return bf16_as_fp32(p);
+  } else {
+    return Values<D, float>::load(p);
+  }
+}
 
 /// A vector of D is f(vectors of S and D...), in element order.
 template <typename S, typename D, typename T>
@@ -103,7 +121,8 @@ struct Step {
   }
 };
 
-/// Pairs of bf16 are split and joined within their lanes, which is cheaper than moving them across lanes.
+/// Pairs of bf16 are split and joined within their lanes, which is cheaper than moving them across lanes. NaN is quieted
+/// only where it is rounded.
 template <>
 struct Step<Bf16, Bf16, float> {
   static constexpr int kElements = kVectorBytes / 2;
@@ -111,8 +130,9 @@ struct Step<Bf16, Bf16, float> {
   GSC_HD static Uint32Vector run(const uint16_t *x, const uint16_t *y, const F &f) {
     constexpr uint32_t kUpper = 0xffff0000U;
     const auto pairs = load_vector<Uint32Vector>(x);
-    const FloatVector even = f(quieted(pairs << 16), [&] { return quieted(load_vector<Uint32Vector>(y) << 16); });
-    const FloatVector odd = f(quieted(pairs & kUpper), [&] { return quieted(load_vector<Uint32Vector>(y) & kUpper); });
+    const auto as_fp32 = [](Uint32Vector bits) { return reinterpret_cast<FloatVector>(bits); };
+    const FloatVector even = f(as_fp32(pairs << 16), [&] { return as_fp32(load_vector<Uint32Vector>(y) << 16); });
+    const FloatVector odd = f(as_fp32(pairs & kUpper), [&] { return as_fp32(load_vector<Uint32Vector>(y) & kUpper); });
     return (round_to_bf16(even) >> 16) | (round_to_bf16(odd) & kUpper);
   }
 };
@@ -128,6 +148,8 @@ GSC_HD void compute_in_vectors(T a, T b, const typename S::Stored *x, typename D
     return Step<S, D, T>::run(from, before, [&](Vector value, const auto &old) {
       if constexpr (Op == Elementwise::kAxpby) {
         return compute_element<Op>(all_a, all_b, value, old());
+      } else if constexpr (Op == Elementwise::kClamp) {
+        return smaller(all_a, larger(-all_a, value));  // clamp_magnitude in two instructions
       } else {
         return compute_element<Op>(all_a, all_b, value, Vector{});
       }
