@@ -14,7 +14,7 @@ torch = library("torch")
 
 from gradscaler import torch as gst  # noqa: E402
 from gradscaler.torch import _raw  # noqa: E402
-from test_torch_optim import close, params_of, set_grads  # noqa: E402
+from torch_params import close, params_of, set_grads  # noqa: E402
 
 
 @pytest.fixture(autouse=True, params=["raw", "asked"])

@@ -14,12 +14,13 @@ import sys
 
 import pytest
 
-from conftest import DEVICE, library
+from conftest import library
 
 torch = library("torch")
 
 import gradscaler as gs  # noqa: E402
 from gradscaler import torch as gst  # noqa: E402
+from torch_params import KINDS, close, ids, params_of, same_state, set_grads  # noqa: E402
 
 PAIRS = [(gst.SGD, torch.optim.SGD, dict(momentum=0.9, dampening=0.1, weight_decay=0.01)),
          (gst.SGD, torch.optim.SGD, dict(momentum=0.9, nesterov=True)),
@@ -28,43 +29,6 @@ PAIRS = [(gst.SGD, torch.optim.SGD, dict(momentum=0.9, dampening=0.1, weight_dec
          (gst.Adam, torch.optim.Adam, dict(weight_decay=0.1, decoupled_weight_decay=True)),
          (gst.AdamW, torch.optim.AdamW, dict(amsgrad=True)),
          (gst.Adagrad, torch.optim.Adagrad, dict(lr_decay=0.1, initial_accumulator_value=0.5))]
-KINDS = [gst.SGD, gst.Adam, gst.AdamW, gst.Adagrad, gst.Lion, gst.LAMB]
-ids = dict(ids=lambda value: getattr(value, "__name__", ""))
-
-
-def params_of(shapes=((3, 4), (5,), (2, 3, 2)), dtype=torch.float64, seed=0):
-    generator = torch.Generator(DEVICE).manual_seed(seed)
-    return [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
-            for shape in shapes]
-
-
-def set_grads(params, seed, missing=(), scale=1.0):
-    generator = torch.Generator(DEVICE).manual_seed(seed)
-    for i, p in enumerate(params):
-        grad = torch.randn(p.shape, generator=generator, dtype=torch.float64)
-        p.grad = None if i in missing else (grad * scale).to(p.dtype)
-
-
-def close(ours, theirs, tolerance=1e-12):
-    for p, q in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(p, q, rtol=tolerance, atol=tolerance)
-
-
-def same_state(ours, theirs, tolerance=1e-12):
-    left, right = ours.state_dict(), theirs.state_dict()
-    assert left["state"].keys() == right["state"].keys()
-    for key, entry in left["state"].items():
-        other = right["state"][key]
-        assert set(entry) == set(other), key
-        for slot, value in entry.items():
-            if value is None:
-                assert other[slot] is None
-            else:
-                # PyTorch's count is on the default device, or with fused=True on the parameter's.
-                expected = other[slot].to(value.device) if slot == "step" else other[slot]
-                torch.testing.assert_close(value, expected, rtol=tolerance, atol=tolerance)
-    for group, other in zip(left["param_groups"], right["param_groups"], strict=True):
-        assert set(group) == set(other) and group["params"] == other["params"]
 
 
 @pytest.mark.parametrize("ours_of, theirs_of, options", PAIRS, **ids)
@@ -190,18 +154,6 @@ def test_hooks_and_closures():
     assert all(torch.equal(p, q - 1) for p, q in zip(params, before, strict=True))
     optimizer.state_dict()
     assert said == ["pre", "post", "state"]
-
-
-@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler], **ids)
-def test_a_hook_that_writes_gradients_is_seen(make):
-    params = [torch.nn.Parameter(torch.zeros(3))]
-    optimizer = gst.SGD(params, lr=1.0, max_grad_norm=1.0)
-    optimizer.register_step_pre_hook(lambda *_: [params[0].grad.zero_()] and None)
-    scaler = make(DEVICE, init_scale=4.0)
-    scaler.scale(torch.ones(1))
-    params[0].grad = torch.full((3,), 100.0)
-    scaler.step(optimizer)
-    assert params[0].tolist() == [0.0] * 3
 
 
 def test_memory_that_moves_is_followed():
@@ -340,136 +292,6 @@ def test_masters_follow_parameters_that_others_write():
     assert p[1] == 7.0
 
 
-@pytest.mark.parametrize("make", [None, gst.GradScaler, torch.amp.GradScaler], **ids)
-@pytest.mark.parametrize("limit", [0.1, 1e6])
-def test_clipping_is_clip_grad_norm(make, limit):
-    """fp64: torch.nn.utils.clip_grad_norm_ takes its norm in another order, so a few ulp of fp32 factor apart."""
-    ours, theirs = params_of(), params_of()
-    optimizer = gst.SGD(ours, lr=1.0, max_grad_norm=limit)
-    other = torch.optim.SGD(theirs, lr=1.0, foreach=False)
-    scaler = None if make is None else make(DEVICE, init_scale=1024.0)
-    for step in range(3):
-        set_grads(ours, step, scale=1024.0 if scaler else 1.0)
-        set_grads(theirs, step)
-        norm = torch.nn.utils.clip_grad_norm_(theirs, limit)
-        other.step()
-        if scaler is None:
-            optimizer.step()
-        else:
-            scaler.scale(torch.ones(1))
-            scaler.step(optimizer)
-            scaler.update()
-        assert optimizer.report().grad_norm == pytest.approx(norm.item(), rel=1e-12)
-    # The factor is a float32: half an ulp of it in each step.
-    close(ours, theirs, 3 * 2.0**-24 if limit == 0.1 else 1e-12)
-    with pytest.raises(ValueError, match="max_grad_norm is -1"):
-        optimizer.max_grad_norm = -1.0
-
-
-@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler], **ids)
-@pytest.mark.parametrize("kind", KINDS, **ids)
-@pytest.mark.parametrize("fused", [None, False])
-def test_grad_scaler_skips_and_unscales(make, kind, fused):
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Linear(5, 2))
-    reference = copy.deepcopy(model)
-    optimizer = kind(model.named_parameters(), lr=0.05, fused=fused)
-    other = kind(reference.parameters(), lr=0.05)
-    scaler = make(DEVICE, init_scale=256.0, growth_interval=100)
-    for step in range(5):
-        x = torch.randn(3, 4)
-        optimizer.zero_grad()
-        other.zero_grad()
-        scaler.scale(model(x).square().mean()).backward()
-        reference(x).square().mean().backward()
-        before = [p.detach().clone() for p in model.parameters()]
-        if step == 2:
-            model[1].weight.grad[0, 1] = float("nan")
-            model[0].bias.grad[3] = float("inf")
-        elif step == 3:
-            scaler.unscale_(optimizer)
-            other.step()
-        else:
-            other.step()
-        scaler.step(optimizer)
-        scaler.update()
-        moved = [not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True)]
-        if step == 2:
-            assert not any(moved)
-            if fused is None:
-                assert not optimizer.applied
-                report = optimizer.report()
-                assert not report.applied
-                if make is gst.GradScaler:
-                    assert report.first_name == "0.bias"
-                    # On CUDA the first alone.
-                    assert report.overflowed == ("0.bias", "1.weight")[:None if DEVICE == "cpu" else 1]
-                    assert report.first_element == 3 and (report.inf_count, report.nan_count) == (1, 1)
-        else:
-            assert all(moved) and optimizer.applied and optimizer.report().overflowed == ()
-    assert scaler.get_scale() == 128.0
-    # A power of two unscales exactly.
-    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), reference.parameters(), strict=True))
-    if kind is not gst.SGD:
-        assert all(entry["step"] == 4 for entry in optimizer.state.values())
-
-
-def test_a_first_step_that_is_skipped_leaves_no_momentum():
-    p = torch.nn.Parameter(torch.zeros(2))
-    optimizer = gst.SGD([p], lr=1.0, momentum=0.5, dampening=0.5)
-    scaler = gst.GradScaler(DEVICE, init_scale=1.0)
-    for value in (float("inf"), 4.0):
-        scaler.scale(torch.ones(1))
-        p.grad = torch.full((2,), value)
-        scaler.step(optimizer)
-        scaler.update(1.0)
-        scaler = gst.GradScaler(DEVICE, init_scale=1.0)
-        if value != 4.0:
-            assert optimizer.state_dict()["state"].get(0, {}).get("momentum_buffer") is None
-    # As the first step, without dampening.
-    assert optimizer.state[p]["momentum_buffer"].tolist() == [4.0, 4.0] and p.tolist() == [-4.0, -4.0]
-
-
-def test_the_fused_tail_reads_gradients_and_writes_none():
-    p = torch.nn.Parameter(torch.zeros(3))
-    optimizer = gst.SGD([p], lr=1.0)
-    scaler = gst.GradScaler(DEVICE, init_scale=8.0)
-    scaler.scale(torch.ones(1))
-    p.grad = torch.full((3,), 16.0)
-    version = p.grad._version
-    scaler.step(optimizer)
-    assert p.tolist() == [-2.0] * 3 and p.grad.tolist() == [16.0] * 3 and p.grad._version == version
-
-
-def test_a_check_that_was_not_used_is_forgotten():
-    p = torch.nn.Parameter(torch.zeros(3))
-    optimizer = gst.SGD([p], lr=1.0)
-    hook = optimizer.register_step_pre_hook(lambda *_: 1 / 0)
-    scaler = gst.GradScaler(DEVICE, init_scale=8.0)
-    scaler.scale(torch.ones(1))
-    p.grad = torch.ones(3)
-    with pytest.raises(ZeroDivisionError):
-        scaler.step(optimizer)
-    hook.remove()
-    del optimizer.grad_scale, optimizer.found_inf
-    p.grad = torch.full((3,), 2.0)
-    optimizer.step()
-    assert p.tolist() == [-2.0] * 3
-
-
-@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler], **ids)
-def test_a_scale_of_the_users_own_multiplies(make):
-    p = torch.nn.Parameter(torch.zeros(4))
-    optimizer = gst.SGD([p], lr=1.0, max_grad_norm=1.0)
-    optimizer.grad_scale = torch.tensor(2.0)
-    scaler = make(DEVICE, init_scale=8.0)
-    scaler.scale(torch.ones(1))
-    p.grad = torch.full((4,), 4.0)
-    scaler.step(optimizer)
-    # 4 / 16 is a norm of 0.5, which is not clipped.
-    assert p.tolist() == [-0.25] * 4 and optimizer.report().grad_norm == 0.5
-
-
 @pytest.mark.parametrize("kind", KINDS, **ids)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_16_bits_without_masters_have_wide_state(kind, dtype):
@@ -528,136 +350,8 @@ assert p[0] == -4.25
                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 
-class Quiet(torch.Tensor):
-    pass
-
-
-def embedding():
-    found = torch.nn.Embedding(4, 2, sparse=True)
-    found(torch.tensor([1])).sum().backward()
-    return found.weight
-
-
-@pytest.mark.parametrize("make, error, message", [
-    (lambda: gst.AdamW([torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64))]), TypeError,
-     r"param_groups\[0\]\['params'\]\[0\] has dtype torch.complex64; it must be float16"),
-    (lambda: gst.AdamW([("w", torch.zeros(2).as_subclass(Quiet))]), TypeError, "w is a Quiet, a subclass"),
-    (lambda: gst.AdamW(params_of(), capturable=True), ValueError, r"param_groups\[0\] has capturable=True"),
-    (lambda: gst.SGD(params_of(), differentiable=True), ValueError, r"param_groups\[0\] has differentiable=True"),
-    (lambda: gst.Lion(params_of(), lr=-1.0), ValueError, "Invalid learning rate: -1.0"),
-    (lambda: gst.LAMB(params_of(), betas=(0.9, 1.0)), ValueError, "Invalid beta parameter at index 1: 1.0"),
-    (lambda: gst.Adam(params_of(), lr=-1.0), ValueError, "Invalid learning rate: -1.0"),
-    (lambda: gst.SGD(params_of(), max_grad_norm=float("nan")), ValueError, "max_grad_norm is nan; it must be finite"),
-    (lambda: gst.SGD([("emb", embedding())], lr=1.0).step(), ValueError, r"emb\.grad is sparse; make it dense"),
-], ids=range(9))
-def test_what_is_not_known_is_refused(make, error, message):
-    with pytest.raises(error, match=message):
-        make()
-
-
-def test_bad_gradients_are_refused_and_nothing_changes():
-    p = torch.nn.Parameter(torch.zeros(2, 3))
-    optimizer = gst.AdamW([("w", p)], lr=1.0)
-    freed = torch.ones(2, 3)
-    freed.untyped_storage().resize_(4)
-    bad = [(torch.ones(2, 3).to_sparse(), "w.grad is sparse; make it dense"),
-           (freed, "w.grad was freed or resized: its storage has 4 bytes, but it needs 24")]
-    for grad, message in bad:
-        p.grad = grad
-        with pytest.raises(ValueError, match=message):
-            optimizer.step()
-        assert p.eq(0).all() and not optimizer.state
-    p.grad = torch.ones(2, 3)
-    optimizer.step()
-    state = copy.deepcopy(optimizer.state_dict())
-    state["state"][0]["exp_avg"] = torch.ones(4)
-    with pytest.raises(ValueError, match=r"state_dict\['state'\]\[0\]\['exp_avg'\] has shape \(4,\)"):
-        optimizer.load_state_dict(state)
-    state = copy.deepcopy(optimizer.state_dict())
-    del state["state"][0]["exp_avg_sq"]
-    optimizer.load_state_dict(state)
-    with pytest.raises(ValueError, match="the state of w has no 'exp_avg_sq'"):
-        optimizer.step()
-
-
-def test_two_that_overlap_are_refused_by_name():
-    memory = torch.zeros(6)
-    params = [("a", torch.nn.Parameter(memory[:4])), ("b", torch.nn.Parameter(memory[2:]))]
-    optimizer = gst.SGD(params, lr=1.0)
-    for _, p in params:
-        p.grad = torch.ones(4)
-    with pytest.raises(gs.InvalidArgumentError, match="b overlaps a"):
-        optimizer.step()
-
-
 def test_without_the_functions_for_c(monkeypatch):
     """PyTorch before 2.10 has no table of functions for C; tensors are then looked at one by one."""
     monkeypatch.delattr(torch.Tensor, "__dlpack_c_exchange_api__", raising=False)
     test_every_step_is_torchs(gst.AdamW, torch.optim.AdamW, {})
     test_memory_that_moves_is_followed()
-
-
-def test_layouts_say_what_differs():
-    from gradscaler.torch._plan import look
-    base = torch.zeros(2, 3)
-    kinds = [base, base.half(), base[:, :2], base.t(), torch.zeros(6), torch.zeros(2, 3, 1), None, torch.zeros(0, 3)]
-    layouts = [look([tensor]).layout for tensor in kinds]
-    assert all(layouts[i] != layouts[j] for i in range(len(kinds)) for j in range(i))
-    assert look([base]) == look([base.view(2, 3)]) != look([base.clone()])
-    assert look([torch._neg_view(torch.ones(1))]).layout != look([torch.ones(1)]).layout
-
-
-@pytest.mark.parametrize("scaled", [True, False])
-def test_the_default_device_is_not_that_of_the_parameters(scaled):
-    params, reference = params_of(dtype=torch.float32), params_of(dtype=torch.float32)
-    for found, default in ((params, "meta"), (reference, "cpu")):
-        set_grads(found, 1, scale=100.0)
-        optimizer = gst.AdamW(found, max_grad_norm=0.5)
-        scaler = gst.GradScaler(DEVICE, init_scale=4.0, enabled=scaled)
-        with torch.device(default):
-            scaler.scale(torch.ones((), device="cpu"))
-            scaler.step(optimizer)
-            scaler.update()
-            assert optimizer.report().applied
-    assert all(torch.equal(p, q) for p, q in zip(params, reference, strict=True))
-
-
-@pytest.mark.parametrize("exchange", [True, False])
-def test_what_was_seen_says_whether_it_is_still_so(exchange, monkeypatch):
-    from gradscaler.torch._seen import Seen
-    if not exchange:
-        monkeypatch.delattr(torch.Tensor, "__dlpack_c_exchange_api__", raising=False)
-    params = params_of([(2, 3)] * 40)
-    set_grads(params, 1, missing=(3,))
-    groups = [{"params": params[:30]}, {"params": params[30:]}]
-    seen = Seen(list(params), [p.grad for p in params], None)
-    pointers = [p.grad.data_ptr() if p.grad is not None else 0 for p in params]
-
-    def found():
-        addresses = seen.addresses(groups)
-        return addresses and list(memoryview(addresses).cast("N"))
-
-    assert found() == pointers
-    # New gradients of the same kind are an answer, everything else is None.
-    params[35].grad = torch.ones(2, 3, dtype=torch.float64)
-    assert found() == [*pointers[:35], params[35].grad.data_ptr(), *pointers[36:]]
-    for change, undo in [
-            (lambda: setattr(params[3], "grad", torch.ones(2, 3, dtype=torch.float64)),
-             lambda: setattr(params[3], "grad", None)),
-            (lambda: setattr(params[39], "grad", None), lambda: set_grads(params, 1, missing=(3,))),
-            (lambda: groups[1]["params"].append(params[0]), lambda: groups[1]["params"].pop()),
-            (lambda: groups[0]["params"].reverse(), lambda: groups[0]["params"].reverse()),
-            (lambda: groups.reverse(), lambda: groups.reverse()),
-            (lambda: groups.append({"params": []}), lambda: groups.pop()),
-            (lambda: setattr(params[38], "data", params[38].data.clone()), lambda: None)]:
-        change()
-        assert (found() is None) == (groups[-1]["params"] != [])
-        undo()
-    assert found() is None
-
-
-def test_pytorch_reads_the_description_of_device_scalars():
-    # As far as that can be seen without a GPU: what it complains of is the driver or the address.
-    with pytest.raises((RuntimeError, ValueError, AssertionError)) as refused:
-        torch.as_tensor(gst._check._Words(4096, "<f4"), device="cpu")
-    assert "read only" not in str(refused.value)

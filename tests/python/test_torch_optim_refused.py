@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the optimizers of gradscaler.torch refuse, with nothing changed."""
+
+import copy
+
+import pytest
+
+from conftest import library
+
+torch = library("torch")
+
+import gradscaler as gs  # noqa: E402
+from gradscaler import torch as gst  # noqa: E402
+from torch_params import params_of  # noqa: E402
+
+
+class Quiet(torch.Tensor):
+    pass
+
+
+def embedding():
+    found = torch.nn.Embedding(4, 2, sparse=True)
+    found(torch.tensor([1])).sum().backward()
+    return found.weight
+
+
+@pytest.mark.parametrize("make, error, message", [
+    (lambda: gst.AdamW([torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64))]), TypeError,
+     r"param_groups\[0\]\['params'\]\[0\] has dtype torch.complex64; it must be float16"),
+    (lambda: gst.AdamW([("w", torch.zeros(2).as_subclass(Quiet))]), TypeError, "w is a Quiet, a subclass"),
+    (lambda: gst.AdamW(params_of(), capturable=True), ValueError, r"param_groups\[0\] has capturable=True"),
+    (lambda: gst.SGD(params_of(), differentiable=True), ValueError, r"param_groups\[0\] has differentiable=True"),
+    (lambda: gst.Lion(params_of(), lr=-1.0), ValueError, "Invalid learning rate: -1.0"),
+    (lambda: gst.LAMB(params_of(), betas=(0.9, 1.0)), ValueError, "Invalid beta parameter at index 1: 1.0"),
+    (lambda: gst.Adam(params_of(), lr=-1.0), ValueError, "Invalid learning rate: -1.0"),
+    (lambda: gst.SGD(params_of(), max_grad_norm=float("nan")), ValueError, "max_grad_norm is nan; it must be finite"),
+    (lambda: gst.SGD([("emb", embedding())], lr=1.0).step(), ValueError, r"emb\.grad is sparse; make it dense"),
+], ids=range(9))
+def test_what_is_not_known_is_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_bad_gradients_are_refused_and_nothing_changes():
+    p = torch.nn.Parameter(torch.zeros(2, 3))
+    optimizer = gst.AdamW([("w", p)], lr=1.0)
+    freed = torch.ones(2, 3)
+    freed.untyped_storage().resize_(4)
+    bad = [(torch.ones(2, 3).to_sparse(), "w.grad is sparse; make it dense"),
+           (freed, "w.grad was freed or resized: its storage has 4 bytes, but it needs 24")]
+    for grad, message in bad:
+        p.grad = grad
+        with pytest.raises(ValueError, match=message):
+            optimizer.step()
+        assert p.eq(0).all() and not optimizer.state
+    p.grad = torch.ones(2, 3)
+    optimizer.step()
+    state = copy.deepcopy(optimizer.state_dict())
+    state["state"][0]["exp_avg"] = torch.ones(4)
+    with pytest.raises(ValueError, match=r"state_dict\['state'\]\[0\]\['exp_avg'\] has shape \(4,\)"):
+        optimizer.load_state_dict(state)
+    state = copy.deepcopy(optimizer.state_dict())
+    del state["state"][0]["exp_avg_sq"]
+    optimizer.load_state_dict(state)
+    with pytest.raises(ValueError, match="the state of w has no 'exp_avg_sq'"):
+        optimizer.step()
+
+
+def test_two_that_overlap_are_refused_by_name():
+    memory = torch.zeros(6)
+    params = [("a", torch.nn.Parameter(memory[:4])), ("b", torch.nn.Parameter(memory[2:]))]
+    optimizer = gst.SGD(params, lr=1.0)
+    for _, p in params:
+        p.grad = torch.ones(4)
+    with pytest.raises(gs.InvalidArgumentError, match="b overlaps a"):
+        optimizer.step()

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizers of gradscaler.torch under a GradScaler, ours and PyTorch's: unscaling, clipping, skipped steps."""
+
+import copy
+
+import pytest
+
+from conftest import DEVICE, library
+
+torch = library("torch")
+
+from gradscaler import torch as gst  # noqa: E402
+from torch_params import KINDS, close, ids, params_of, set_grads  # noqa: E402
+
+
+@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler], **ids)
+def test_a_hook_that_writes_gradients_is_seen(make):
+    params = [torch.nn.Parameter(torch.zeros(3))]
+    optimizer = gst.SGD(params, lr=1.0, max_grad_norm=1.0)
+    optimizer.register_step_pre_hook(lambda *_: [params[0].grad.zero_()] and None)
+    scaler = make(DEVICE, init_scale=4.0)
+    scaler.scale(torch.ones(1))
+    params[0].grad = torch.full((3,), 100.0)
+    scaler.step(optimizer)
+    assert params[0].tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("make", [None, gst.GradScaler, torch.amp.GradScaler], **ids)
+@pytest.mark.parametrize("limit", [0.1, 1e6])
+def test_clipping_is_clip_grad_norm(make, limit):
+    """fp64: torch.nn.utils.clip_grad_norm_ takes its norm in another order, so a few ulp of fp32 factor apart."""
+    ours, theirs = params_of(), params_of()
+    optimizer = gst.SGD(ours, lr=1.0, max_grad_norm=limit)
+    other = torch.optim.SGD(theirs, lr=1.0, foreach=False)
+    scaler = None if make is None else make(DEVICE, init_scale=1024.0)
+    for step in range(3):
+        set_grads(ours, step, scale=1024.0 if scaler else 1.0)
+        set_grads(theirs, step)
+        norm = torch.nn.utils.clip_grad_norm_(theirs, limit)
+        other.step()
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.scale(torch.ones(1))
+            scaler.step(optimizer)
+            scaler.update()
+        assert optimizer.report().grad_norm == pytest.approx(norm.item(), rel=1e-12)
+    # The factor is a float32: half an ulp of it in each step.
+    close(ours, theirs, 3 * 2.0**-24 if limit == 0.1 else 1e-12)
+    with pytest.raises(ValueError, match="max_grad_norm is -1"):
+        optimizer.max_grad_norm = -1.0
+
+
+@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler], **ids)
+@pytest.mark.parametrize("kind", KINDS, **ids)
+@pytest.mark.parametrize("fused", [None, False])
+def test_grad_scaler_skips_and_unscales(make, kind, fused):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Linear(5, 2))
+    reference = copy.deepcopy(model)
+    optimizer = kind(model.named_parameters(), lr=0.05, fused=fused)
+    other = kind(reference.parameters(), lr=0.05)
+    scaler = make(DEVICE, init_scale=256.0, growth_interval=100)
+    for step in range(5):
+        x = torch.randn(3, 4)
+        optimizer.zero_grad()
+        other.zero_grad()
+        scaler.scale(model(x).square().mean()).backward()
+        reference(x).square().mean().backward()
+        before = [p.detach().clone() for p in model.parameters()]
+        if step == 2:
+            model[1].weight.grad[0, 1] = float("nan")
+            model[0].bias.grad[3] = float("inf")
+        elif step == 3:
+            scaler.unscale_(optimizer)
+            other.step()
+        else:
+            other.step()
+        scaler.step(optimizer)
+        scaler.update()
+        moved = [not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True)]
+        if step == 2:
+            assert not any(moved)
+            if fused is None:
+                assert not optimizer.applied
+                report = optimizer.report()
+                assert not report.applied
+                if make is gst.GradScaler:
+                    assert report.first_name == "0.bias"
+                    # On CUDA the first alone.
+                    assert report.overflowed == ("0.bias", "1.weight")[:None if DEVICE == "cpu" else 1]
+                    assert report.first_element == 3 and (report.inf_count, report.nan_count) == (1, 1)
+        else:
+            assert all(moved) and optimizer.applied and optimizer.report().overflowed == ()
+    assert scaler.get_scale() == 128.0
+    # A power of two unscales exactly.
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), reference.parameters(), strict=True))
+    if kind is not gst.SGD:
+        assert all(entry["step"] == 4 for entry in optimizer.state.values())
+
+
+def test_a_first_step_that_is_skipped_leaves_no_momentum():
+    p = torch.nn.Parameter(torch.zeros(2))
+    optimizer = gst.SGD([p], lr=1.0, momentum=0.5, dampening=0.5)
+    scaler = gst.GradScaler(DEVICE, init_scale=1.0)
+    for value in (float("inf"), 4.0):
+        scaler.scale(torch.ones(1))
+        p.grad = torch.full((2,), value)
+        scaler.step(optimizer)
+        scaler.update(1.0)
+        scaler = gst.GradScaler(DEVICE, init_scale=1.0)
+        if value != 4.0:
+            assert optimizer.state_dict()["state"].get(0, {}).get("momentum_buffer") is None
+    # As the first step, without dampening.
+    assert optimizer.state[p]["momentum_buffer"].tolist() == [4.0, 4.0] and p.tolist() == [-4.0, -4.0]
+
+
+def test_the_fused_tail_reads_gradients_and_writes_none():
+    p = torch.nn.Parameter(torch.zeros(3))
+    optimizer = gst.SGD([p], lr=1.0)
+    scaler = gst.GradScaler(DEVICE, init_scale=8.0)
+    scaler.scale(torch.ones(1))
+    p.grad = torch.full((3,), 16.0)
+    version = p.grad._version
+    scaler.step(optimizer)
+    assert p.tolist() == [-2.0] * 3 and p.grad.tolist() == [16.0] * 3 and p.grad._version == version
+
+
+def test_a_check_that_was_not_used_is_forgotten():
+    p = torch.nn.Parameter(torch.zeros(3))
+    optimizer = gst.SGD([p], lr=1.0)
+    hook = optimizer.register_step_pre_hook(lambda *_: 1 / 0)
+    scaler = gst.GradScaler(DEVICE, init_scale=8.0)
+    scaler.scale(torch.ones(1))
+    p.grad = torch.ones(3)
+    with pytest.raises(ZeroDivisionError):
+        scaler.step(optimizer)
+    hook.remove()
+    del optimizer.grad_scale, optimizer.found_inf
+    p.grad = torch.full((3,), 2.0)
+    optimizer.step()
+    assert p.tolist() == [-2.0] * 3
+
+
+@pytest.mark.parametrize("make", [gst.GradScaler, torch.amp.GradScaler], **ids)
+def test_a_scale_of_the_users_own_multiplies(make):
+    p = torch.nn.Parameter(torch.zeros(4))
+    optimizer = gst.SGD([p], lr=1.0, max_grad_norm=1.0)
+    optimizer.grad_scale = torch.tensor(2.0)
+    scaler = make(DEVICE, init_scale=8.0)
+    scaler.scale(torch.ones(1))
+    p.grad = torch.full((4,), 4.0)
+    scaler.step(optimizer)
+    # 4 / 16 is a norm of 0.5, which is not clipped.
+    assert p.tolist() == [-0.25] * 4 and optimizer.report().grad_norm == 0.5
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_the_default_device_is_not_that_of_the_parameters(scaled):
+    params, reference = params_of(dtype=torch.float32), params_of(dtype=torch.float32)
+    for found, default in ((params, "meta"), (reference, "cpu")):
+        set_grads(found, 1, scale=100.0)
+        optimizer = gst.AdamW(found, max_grad_norm=0.5)
+        scaler = gst.GradScaler(DEVICE, init_scale=4.0, enabled=scaled)
+        with torch.device(default):
+            scaler.scale(torch.ones((), device="cpu"))
+            scaler.step(optimizer)
+            scaler.update()
+            assert optimizer.report().applied
+    assert all(torch.equal(p, q) for p, q in zip(params, reference, strict=True))
+
+
+def test_pytorch_reads_the_description_of_device_scalars():
+    # As far as that can be seen without a GPU: what it complains of is the driver or the address.
+    with pytest.raises((RuntimeError, ValueError, AssertionError)) as refused:
+        torch.as_tensor(gst._check._Words(4096, "<f4"), device="cpu")
+    assert "read only" not in str(refused.value)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters and gradients for the tests of gradscaler.torch's optimizers, and what makes two of these equal."""
+
+from conftest import DEVICE, library
+
+torch = library("torch")
+
+from gradscaler import torch as gst  # noqa: E402
+
+KINDS = [gst.SGD, gst.Adam, gst.AdamW, gst.Adagrad, gst.Lion, gst.LAMB]
+ids = dict(ids=lambda value: getattr(value, "__name__", ""))
+
+
+def params_of(shapes=((3, 4), (5,), (2, 3, 2)), dtype=torch.float64, seed=0):
+    generator = torch.Generator(DEVICE).manual_seed(seed)
+    return [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype))
+            for shape in shapes]
+
+
+def set_grads(params, seed, missing=(), scale=1.0):
+    generator = torch.Generator(DEVICE).manual_seed(seed)
+    for i, p in enumerate(params):
+        grad = torch.randn(p.shape, generator=generator, dtype=torch.float64)
+        p.grad = None if i in missing else (grad * scale).to(p.dtype)
+
+
+def close(ours, theirs, tolerance=1e-12):
+    for p, q in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(p, q, rtol=tolerance, atol=tolerance)
+
+
+def same_state(ours, theirs, tolerance=1e-12):
+    left, right = ours.state_dict(), theirs.state_dict()
+    assert left["state"].keys() == right["state"].keys()
+    for key, entry in left["state"].items():
+        other = right["state"][key]
+        assert set(entry) == set(other), key
+        for slot, value in entry.items():
+            if value is None:
+                assert other[slot] is None
+            else:
+                # PyTorch's count is on the default device, or with fused=True on the parameter's.
+                expected = other[slot].to(value.device) if slot == "step" else other[slot]
+                torch.testing.assert_close(value, expected, rtol=tolerance, atol=tolerance)
+    for group, other in zip(left["param_groups"], right["param_groups"], strict=True):
+        assert set(group) == set(other) and group["params"] == other["params"]
