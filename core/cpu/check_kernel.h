@@ -5,6 +5,8 @@
 // is. Only tiles that fail are examined element by element. Included by kernels.cpp only.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <type_traits>
 
 #include "core/cpu/columns.h"
@@ -363,9 +365,16 @@ GSC_HD float largest_magnitude(Int16Vector v) {
   return _mm_cvtss_f32(_mm_castsi128_ps(_mm_slli_epi32(largest, 16)));
 }
 
-/// sum_short_row for arithmetic in fp32, in fewer instructions. The sum holds if the largest magnitude is finite.
+/// A short row, or several, before their lanes are joined.
+template <typename D>
+struct RowLanes {
+  __m512d sums;  ///< of squares, times 2^-896; they hold if the largest magnitude is finite
+  typename Words<D>::Vector largest;
+};
+
+/// sum_short_row for arithmetic in fp32, in fewer instructions.
 template <typename D, int Groups>
-[[gnu::always_inline]] inline RowSum<float> sum_short_row_by_bits(const typename D::Stored *x) {
+[[gnu::always_inline]] inline RowLanes<D> sum_short_row_by_bits(const typename D::Stored *x) {
   using Vector = typename Words<D>::Vector;
   constexpr int kLanes = kVectorBytes / Shape<D>::kSize;
   static_assert(2 * kLanes == 8 * Shape<D>::kWidth);
@@ -376,7 +385,81 @@ template <typename D, int Groups>
     largest = larger(larger(a, b), largest);
     return sum_squares_of_eight_groups(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b), D{});
   });
-  return {kUnshift * join_lanes(sums), largest_magnitude<D>(largest)};
+  return {sums, largest};
+}
+
+template <typename D>
+GSC_HD RowSum<float> join_row(const RowLanes<D> &row) {
+  return {kUnshift * join_lanes(row.sums), largest_magnitude<D>(row.largest)};
+}
+
+/// Joins the lanes of Rows rows, half of them in `a` and half in `b`, by halving: 8 / Rows of each row are left.
+template <int Rows, typename D>
+GSC_HD RowLanes<D> join_rows(const RowLanes<D> &a, const RowLanes<D> &b) {
+  const auto lower = [](__m512d v, __m512d w) {
+    if constexpr (Rows == 8) return _mm512_maskz_unpacklo_pd(0xff, v, w);
+    return _mm512_maskz_shuffle_f64x2(0xff, v, w, Rows == 2 ? 0x44 : 0x88);
+  };
+  const auto upper = [](__m512d v, __m512d w) {
+    if constexpr (Rows == 8) return _mm512_maskz_unpackhi_pd(0xff, v, w);
+    return _mm512_maskz_shuffle_f64x2(0xff, v, w, Rows == 2 ? 0xee : 0xdd);
+  };
+  using Vector = typename Words<D>::Vector;
+  const auto v = reinterpret_cast<__m512d>(a.largest);
+  const auto w = reinterpret_cast<__m512d>(b.largest);
+  return {lower(a.sums, b.sums) + upper(a.sums, b.sums),
+          larger(reinterpret_cast<Vector>(lower(v, w)), reinterpret_cast<Vector>(upper(v, w)))};
+}
+
+/// The rows of tensors[0..Rows), joined.
+template <typename D, int Groups, int Rows>
+[[gnu::always_inline]] inline RowLanes<D> sum_short_rows(const Tensor *tensors) {
+  if constexpr (Rows == 1) {
+    return sum_short_row_by_bits<D, Groups>(static_cast<const typename D::Stored *>(tensors->data));
+  } else {
+    const auto first = sum_short_rows<D, Groups, Rows / 2>(tensors);
+    return join_rows<Rows>(first, sum_short_rows<D, Groups, Rows / 2>(tensors + Rows / 2));
+  }
+}
+
+/// The largest word of each 64-bit lane, as largest_magnitude.
+template <typename D>
+GSC_HD __m256 largest_of_lanes(Int32Vector v) {
+  const auto bits = reinterpret_cast<__m512i>(v);
+  const __m512i largest = _mm512_maskz_max_epi32(kAllLanes, bits, _mm512_maskz_srli_epi64(0xff, bits, 32));
+  return _mm256_castsi256_ps(_mm512_maskz_cvtepi64_epi32(0xff, largest));
+}
+template <typename D>
+GSC_HD __m256 largest_of_lanes(Int16Vector v) {
+  const auto bits = reinterpret_cast<__m512i>(v);
+  const __m512i two = _mm512_maskz_max_epi16(0xffffffff, bits, _mm512_maskz_srli_epi64(0xff, bits, 32));
+  const __m512i one = _mm512_maskz_max_epi16(0xffffffff, two, _mm512_maskz_srli_epi64(0xff, two, 16));
+  const __m128i largest = _mm512_maskz_cvtepi64_epi16(0xff, one);
+  if constexpr (std::is_same_v<D, Fp16>) return _mm256_cvtph_ps(largest);
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(largest), 16));
+}
+
+/// squares_fit of all lanes.
+GSC_HD bool all_squares_fit(__m256 amax) {
+  const auto zero = _mm256_cmp_ps_mask(amax, _mm256_setzero_ps(), _CMP_EQ_OQ);
+  const auto above = _mm256_cmp_ps_mask(amax, _mm256_set1_ps(kSafeMin), _CMP_GE_OQ);
+  const auto below = _mm256_cmp_ps_mask(amax, _mm256_set1_ps(kSafeMax), _CMP_LE_OQ);
+  return (zero | (above & below)) == 0xff;
+}
+
+/// Eight short rows, whose lanes are joined together. Returns false if one needs judge_tile.
+template <typename D, int Groups>
+[[gnu::always_inline]] inline bool check_eight_rows(const Tensor *tensors, ChunkPartial *out) {
+  const RowLanes<D> rows = sum_short_rows<D, Groups, 8>(tensors);
+  const __m256 largest = largest_of_lanes<D>(rows.largest);
+  if (!all_squares_fit(largest)) return false;
+  static_assert(sizeof(ChunkPartial) == 16 && offsetof(ChunkSum, amax) == 8);
+  // In the order 0, 4, 1, 5, 2, 6, 3, 7.
+  const __m512d sum_sq = rows.sums * _mm512_set1_pd(kUnshift);
+  const __m512d amax = _mm512_maskz_cvtps_pd(0xff, largest);
+  _mm512_storeu_pd(out, _mm512_maskz_unpacklo_pd(0xff, sum_sq, amax));
+  _mm512_storeu_pd(out + 4, _mm512_maskz_unpackhi_pd(0xff, sum_sq, amax));
+  return true;
 }
 #endif
 
@@ -384,19 +467,24 @@ template <typename D, int Groups>
 /// Lists of thousands consist of these.
 template <typename D, int Groups>
 [[gnu::noinline]] int64_t check_short_rows(const Tensor *tensors, int64_t count, ChunkPartial *out) {
-  int64_t i = 0;
-  for (; i < count; ++i) {
-    const Tensor &t = tensors[i];
-    if (t.dtype != D::kCode || t.count != Groups * Shape<D>::kWidth) break;
-    const auto *x = static_cast<const typename D::Stored *>(t.data);
 #if defined(__AVX512F__)
-    constexpr bool kByBits = std::is_same_v<typename D::Value, float>;
+  constexpr bool kByBits = std::is_same_v<typename D::Value, float>;
 #else
-    constexpr bool kByBits = false;
+  constexpr bool kByBits = false;
 #endif
+  const auto is_short = [](const Tensor &t) { return t.dtype == D::kCode && t.count == Groups * Shape<D>::kWidth; };
+  int64_t i = 0;
+  if constexpr (kByBits && Groups <= 16) {  // of more, eight do not fit in registers
+    while (i + 8 <= count && std::all_of(tensors + i, tensors + i + 8, is_short) &&
+           check_eight_rows<D, Groups>(tensors + i, out + i)) {
+      i += 8;
+    }
+  }
+  for (; i < count && is_short(tensors[i]); ++i) {
+    const auto *x = static_cast<const typename D::Stored *>(tensors[i].data);
     RowSum<typename D::Value> row;
     if constexpr (kByBits) {
-      row = sum_short_row_by_bits<D, Groups>(x);
+      row = join_row(sum_short_row_by_bits<D, Groups>(x));
     } else {
       row = sum_short_row<D, Groups>(x);
       if (row.sum_sq != row.sum_sq) break;

@@ -200,6 +200,58 @@ TEST_P(KernelStat, RowsOfManyMagnitudes) {
   }
 }
 
+TEST_P(KernelStat, ManyRowsOfOneSize) {
+  // More than two times as many as check_small takes at a time, each with values of its own; then one of them with an
+  // element that decides about all of its row, and one of another size.
+  constexpr int kTensors = 19;
+  std::mt19937_64 random(10);
+  for (const int groups : {8, 16, 32}) {
+    std::vector<Buffer> rows;
+    for (int t = 0; t < kTensors; ++t) {
+      rows.emplace_back(GetParam(), groups * kGroupBytes / dtype_bytes(GetParam()));
+      fill(rows.back(), Fill::kOrdinary, random);
+    }
+    const auto expect_rows = [&](int shorter) {
+      SCOPED_TRACE(std::to_string(groups) + " groups");
+      std::vector<Tensor> tensors;
+      std::vector<ChunkStat> expected;
+      for (int t = 0; t < kTensors; ++t) {
+        Buffer row(GetParam(), rows[t].size() - (t == shorter ? 1 : 0));
+        for (int64_t i = 0; i < row.size(); ++i) row.set(i, rows[t].get(i));
+        expected.push_back(reference_stat(row, 0.5F, false));
+        tensors.push_back({rows[t].data(), row.size(), GetParam()});
+      }
+      const auto stop = std::find_if(expected.begin(), expected.end(), [](const auto &e) { return e.first >= 0; });
+      for (const Kernels *kernels : usable_kernels()) {
+        std::vector<ChunkPartial> partials(kTensors + 1, ChunkPartial{{-1.0, -1.0}});
+        const int64_t done = kernels->check_small(tensors.data(), kTensors, 0.5F, kFp64Limit, partials.data());
+        ASSERT_EQ(done, stop - expected.begin()) << kernels->name;
+        EXPECT_EQ(partials[kTensors].sum.amax, -1.0) << kernels->name << " wrote past the end";
+        for (int64_t t = 0; t < done; ++t) {
+          EXPECT_TRUE(same_bits(partials[t].sum.sum_sq, expected[t].sum_sq)) << kernels->name << ", tensor " << t;
+          EXPECT_TRUE(same_bits(partials[t].sum.amax, expected[t].amax)) << kernels->name << ", tensor " << t;
+        }
+      }
+    };
+    expect_rows(-1);
+    for (int t = 0; t < kTensors; ++t) {
+      expect_rows(t);
+      const int64_t at = t * 7 % rows[t].size();
+      const double saved = rows[t].get(at);
+      // 60000 is beyond all others, and finite in every dtype; squares of 2^70 overflow fp32.
+      for (const double value : {kInf, -kInf, kNan, -60000.0, 0x1p70}) {
+        rows[t].set(at, value);
+        expect_rows(-1);
+      }
+      rows[t].set(at, saved);
+      if (HasFailure()) return;
+    }
+    // One of zeros; one of magnitudes whose squares vanish in fp32.
+    for (int64_t i = 0; i < rows[3].size(); ++i) rows[3].set(i, 0.0), rows[12].set(i, 0x1p-70);
+    expect_rows(-1);
+  }
+}
+
 TEST_P(KernelStat, InverseScaleOfADenormalScale) {
   // 1 / scale is inf then: what is not zero becomes inf, and zero becomes NaN.
   std::mt19937_64 random(4);
