@@ -63,6 +63,7 @@ struct Model {
 
 std::vector<Model> models() {
   return {{"1000x1024", Shapes(1000, 1024)},
+          {"1000x64", Shapes(1000, 64)},
           {"10000x64", Shapes(10000, 64)},
           {"resnet50", resnet50()},
           {"gpt2_124m", gpt2_124m()}};

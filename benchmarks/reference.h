@@ -16,7 +16,7 @@ constexpr int64_t kReferenceBytes = int64_t{1} << 28;
 enum class Over {
   arrays,  ///< those of the subject at the start of the shared workspace: where memory lies decides up to a third of its
            ///< speed. What a subject of one or two arrays reads stays noise; the rest may be overwritten.
-  own,     ///< memory of its own, for subjects whose arrays must keep their values
+  own,     ///< memory of its own, where the reference would overwrite what the subject must keep
 };
 
 /// A copy between two halves of point.bytes; counts a read and a write.
@@ -26,7 +26,7 @@ Contender copy_reference(const Point &point, Over memory = Over::arrays);
 /// A copy is its measure only where as much is read as written.
 Contender loop_reference(const Point &point, int64_t src_size, int64_t dst_size, bool in_place);
 /// A bare loop with the reads and writes of a step of AdamW over fp32 parameters: gradients of grad_size bytes, and a
-/// 16-bit model copy if `copy`. In memory of its own.
+/// 16-bit model copy if `copy`. Only that copy is overwritten.
 Contender step_reference(const Point &point, int64_t grad_size, bool copy);
 /// Fills point.bytes with zeros.
 Contender fill_reference(const Point &point);

@@ -2,18 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the results of a benchmark run readable.
 
-  benchmarks/table.py RAW.json... [--peers PEERS.json] [--into DIR]
+  benchmarks/table.py RAW.json... [--runs RUN.json...] [--peers PEERS.json...] [--into DIR]
 
 RAW.json is what gradscaler_bench wrote, or the cpu.json made of it earlier; more add their benchmarks, or replace those
-of the same names, which the tables then say. PEERS.json is what torch_tail.py wrote. Prints whether the goals are met.
-Into DIR go cpu.json (all numbers of the run, one benchmark a line), cpu.md (the tables) and cpu.svg (the plot, by
-plot.py). `--slug` instead prints a name for this machine's processor, for DIR.
+of the same names, which the tables then say. RUN.json are further runs of some of these benchmarks: of those the tables
+show medians. PEERS.json is what torch_tail.py wrote, once for each run. Prints whether the goals are met.
+Into DIR go cpu.json (all numbers of all runs, one benchmark of one run a line), cpu.md (the tables) and cpu.svg (the
+plot, by plot.py). Instead of all that, `--slug` prints a name for this machine's processor, for DIR, and `--filter` the
+benchmarks that goals are about, for --benchmark_filter.
 """
 import argparse
 import json
 import pathlib
 import platform
 import re
+import statistics
 import sys
 
 import plot
@@ -21,32 +24,51 @@ import plot
 FIELDS = ["name", "run_type", "iterations", "real_time", "cpu_time", "time_unit", "error_occurred", "error_message"]
 COPY = "vs_copy"
 CACHED_LOG2 = 20  # arrays of so many bytes fit in second-level caches
+# Those that goals are about, but for the limits in cache, which one run shows well enough.
+GOALS_FILTER = ("^(huge/)?(check|unscale|scale|clip_norm|clip_value|zero|diagnose|histogram|cast|axpby|"
+                "step/adamw/(fp32|fp16_master|bf16_master))/.*log2_bytes:28/|^model/10*x64/")
 NOT_COUNTERS = FIELDS + ["family_index", "per_family_instance_index", "run_name", "repetitions", "repetition_index",
                          "threads"]
 
 
-class Row:
-    """One benchmark: check/fp16 at 1 thread and 2^28 bytes with its counters."""
+def medians(runs):
+    """Of every number that all runs have; the rest as in the first."""
+    common = {k: [run[k] for run in runs] for k in runs[0] if all(k in run for run in runs)}
+    return {k: statistics.median(v) if isinstance(v[0], float) else v[0] for k, v in common.items()}
 
-    def __init__(self, raw):
+
+class Row:
+    """One benchmark: check/fp16 at 1 thread and 2^28 bytes with its counters, the medians of its runs."""
+
+    def __init__(self, runs):
+        raw = medians(runs)
         parts = raw["name"].split("/")
-        self.raw = raw
+        self.raw, self.runs = raw, runs
         self.key = "/".join(p for p in parts if ":" not in p and p != "manual_time")
         options = dict(p.split(":") for p in parts if ":" in p)
         self.threads = int(options.get("threads", 1))
         self.log2 = int(options["log2_bytes"]) if "log2_bytes" in options else None
-        self.error = raw.get("error_message") if raw.get("error_occurred") else None
+        self.error = next((run.get("error_message") for run in runs if run.get("error_occurred")), None)
 
     def __getitem__(self, counter):
         return self.raw[counter]
+
+
+def grouped(runs, key):
+    groups = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return list(groups.values())
 
 
 class Results:
     def __init__(self, raw, peers):
         self.context = raw["context"]
         self.peers = peers or raw.get("peers")
+        self.cases = [medians(runs) | {"runs": runs} for runs in grouped(
+            self.peers["cases"], lambda case: (case["model"], case["threads"]))] if self.peers else []
         self.raw = raw
-        self.all = [Row(b) for b in raw["benchmarks"]]
+        self.all = [Row(runs) for runs in grouped(raw["benchmarks"], lambda run: run["name"])]
         self.left_out = [r for r in self.all if r.error]
         self.rows = [r for r in self.all if not r.error]
         self.sizes = sorted({r.log2 for r in self.rows if r.log2})
@@ -81,17 +103,21 @@ def table(head, rows):
 AT_LIMIT = 0.9  # of a measured limit: what is left may be noise
 TRAFFIC = "bare loop of its traffic"  # the machine's limit
 ARITHMETIC = "the same call in cache"  # the code's limit on this machine
+PER_TENSOR = "what a tensor adds in cache"  # likewise, for many small ones
 
 
 class Goal:
     def __init__(self, text, aims):
         self.text, self.aims = text, aims  # aims: the first goal, then any higher ones
         self.measured = []  # (what, value)
+        self.spans = {}  # what: the least and the greatest of several runs
         self.limits = {}  # what: (name of the limit, the value that a call as fast as the limit would have)
 
-    def add(self, what, value, limits):
-        """limits: name to value. The lowest holds."""
+    def add(self, what, value, runs, limits):
+        """value: the median of runs. limits: name to value. The lowest holds."""
         self.measured.append((what, value))
+        if len(runs) > 1:
+            self.spans[what] = f" ({min(runs):.2f} to {max(runs):.2f})"
         if limits:
             self.limits[what] = min(limits.items(), key=lambda limit: limit[1])
 
@@ -104,7 +130,7 @@ class Goal:
         """One line a measurement, with its limit, and `met` or `missed` for each aim."""
         for what, value in self.measured:
             name, limit = self.limits.get(what, ("", 0))
-            yield (self.text, what, f"{value:.2f}", ", ".join(
+            yield (self.text, what, f"{value:.2f}" + self.spans.get(what, ""), ", ".join(
                 f">= {aim:g}: {'met' if value >= aim else 'missed'}" for aim in self.aims),
                 f"{limit:.2f} ({name})" if name else "", f"{value / limit:.2f}" if name else "")
 
@@ -121,6 +147,15 @@ def limits_of(results, key, threads, row, reference):
     if cached:
         limits[ARITHMETIC] = max(cached) / measured
     return limits
+
+
+def limits_of_small(results, key, threads, row):
+    """The flat tensor's time, and what each small one adds where a tenth of them are in the second-level cache of one
+    thread."""
+    tenth = results.find(key.replace("10000", "1000"), 1)
+    if not tenth:
+        return {}
+    return {PER_TENSOR: row["flat_us"] / (row["flat_us"] + 10 / threads * (tenth["us"] - tenth["flat_us"]))}
 
 
 def tail_at_limit(results, case):
@@ -166,20 +201,23 @@ def goals(results):
                 if row and counter in row.raw:
                     what = key if goal in (elementwise, loop) else key.split("/")[-1]
                     goal.add(f"{what}, {threads} thread{'s' * (threads > 1)}", row[counter],
-                             limits_of(results, key, threads, row, counter.removeprefix("vs_")) if log2 else {})
+                             [run[counter] for run in row.runs],
+                             limits_of(results, key, threads, row, counter.removeprefix("vs_")) if log2 else
+                             limits_of_small(results, key, threads, row))
     peers = [Goal("tail of GPT-2 124M, times PyTorch's speed", [1.6]),
              Goal("tail over 1000 x 1024 elements, times PyTorch's speed", [5]),
              Goal("tail of GPT-2 124M, times the speed of NumPy in blocks", [3])]
     compared = [("gpt2_124m", "vs_torch"), ("1000x1024", "vs_torch"), ("gpt2_124m", "vs_numpy")]
     for goal, (model, counter) in zip(peers, compared, strict=True):
-        for case in (results.peers or {"cases": []})["cases"]:
+        for case in results.cases:
             if counter == "vs_numpy" and "numpy_block" not in results.peers:
                 continue  # older results, against NumPy over whole arrays
             if case["model"] == model and counter in case:
                 limits = {}
-                if counter == "vs_torch" and (seconds := tail_at_limit(results, case)):
-                    limits[TRAFFIC] = case["torch_us"] * 1e-6 / seconds
-                goal.add(f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case[counter], limits)
+                if seconds := tail_at_limit(results, case):
+                    limits[TRAFFIC] = case[counter.removeprefix("vs_") + "_us"] * 1e-6 / seconds
+                goal.add(f"fp32, {case['threads']} thread{'s' * (case['threads'] > 1)}", case[counter],
+                         [run[counter] for run in case["runs"]], limits)
     own = [stat, check_huge, apply, apply_huge, elementwise, loop, zero, diagnose, histogram, small]
     return [g for g in own + peers if g.measured]
 
@@ -198,6 +236,9 @@ def machine(results):
     for again in c.get("again", []):
         lines.append(f"- measured again on {again['date'][:16].replace('T', ', ')}, {again['gradscaler']}: "
                      f"{again['benchmarks']} benchmarks of {', '.join(again['groups'])}")
+    runs = max(len(r.runs) for r in results.all)
+    if runs > 1:
+        lines.append(f"- what goals are about was run {runs} times, each in a process of its own; here are the medians")
     if results.peers:
         lines.append(f"- PyTorch {results.peers['torch']}, NumPy {results.peers['numpy']}")
     return lines + [""]
@@ -249,7 +290,7 @@ def by_model(results):
 def by_peer(results):
     rows = [[c["model"], c["threads"], time_text(c["gradscaler_us"]), time_text(c["torch_us"]),
              f"{c['vs_torch']:.2f}", time_text(c["numpy_us"]) if "numpy_us" in c else "",
-             f"{c['vs_numpy']:.2f}" if "vs_numpy" in c else ""] for c in results.peers["cases"]]
+             f"{c['vs_numpy']:.2f}" if "vs_numpy" in c else ""] for c in results.cases]
     return table(["tail, fp32", "threads", "gradscaler", "PyTorch", "times its speed", "NumPy", "times its speed"],
                  rows)
 
@@ -308,9 +349,9 @@ def compact(results):
     context = {k: v for k, v in results.context.items() if k not in ("host_name", "cpu", "library_build_type")}
     context["executable"] = pathlib.Path(context["executable"]).name
     rows = []
-    for row in results.all:
-        kept = {k: row.raw[k] for k in FIELDS if k in row.raw}
-        kept.update({k: float(f"{v:.5g}") for k, v in row.raw.items() if k not in NOT_COUNTERS})
+    for run in [run for row in results.all for run in row.runs]:
+        kept = {k: run[k] for k in FIELDS if k in run}
+        kept.update({k: float(f"{v:.5g}") for k, v in run.items() if k not in NOT_COUNTERS})
         rows.append(json.dumps(kept))
     peers = f',\n"peers": {json.dumps(results.peers, indent=1)}' if results.peers else ""
     return (f'{{"context": {json.dumps(context, indent=1)},\n"benchmarks": [\n' + ",\n".join(rows) + f"\n]{peers}}}\n")
@@ -333,19 +374,25 @@ def merge(raw, part):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("raw", nargs="*", type=pathlib.Path)
-    parser.add_argument("--peers", type=pathlib.Path)
+    parser.add_argument("--runs", nargs="*", type=pathlib.Path, default=[])
+    parser.add_argument("--peers", nargs="*", type=pathlib.Path, default=[])
     parser.add_argument("--into", type=pathlib.Path)
     parser.add_argument("--slug", action="store_true")
+    parser.add_argument("--filter", action="store_true")
     arguments = parser.parse_args()
-    if arguments.slug:
-        print(slug())
+    if arguments.slug or arguments.filter:
+        print(slug() if arguments.slug else GOALS_FILTER)
         return
     if not arguments.raw:
         parser.error("RAW.json is missing")
     raw, *more = [json.loads(path.read_text()) for path in arguments.raw]
     for part in more:
         merge(raw, part)
-    peers = json.loads(arguments.peers.read_text()) if arguments.peers and arguments.peers.exists() else None
+    for path in arguments.runs:
+        raw["benchmarks"] += json.loads(path.read_text())["benchmarks"]
+    peers, *later = [json.loads(path.read_text()) for path in arguments.peers] or [None]
+    for run in later:
+        peers["cases"] += run["cases"]
     raw["context"].setdefault("processor", processor())
     results = Results(raw, peers)
     for goal, what, value, aims, limit, of_limit in goal_lines(results):

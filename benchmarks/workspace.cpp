@@ -90,7 +90,7 @@ Workspace::~Workspace() {
 
 void *Workspace::raw(int64_t bytes) {
   char *memory = base_ + used_;
-  used_ += (bytes + 63) / 64 * 64 + kSkewBytes;
+  used_ += room(bytes);
   if (used_ > bytes_) throw std::runtime_error("the workspace is too small");
   return memory;
 }

@@ -29,6 +29,8 @@ class Workspace {
  public:
   /// Arrays do not start at the same offset of a page, so that no case measures how addresses alias.
   static constexpr int64_t kSkewBytes = 17 * 64;
+  /// What an array takes of a workspace.
+  static constexpr int64_t room(int64_t bytes) { return (bytes + 63) / 64 * 64 + kSkewBytes; }
 
   /// Takes the shared mapping of these pages from its start; only one such workspace is in use at a time. Throws if the
   /// machine does not have twice as much memory.
