@@ -74,68 +74,6 @@ GSC_HD __m512d fold_to_eight(const F &sum_eight) {
   if constexpr (Groups == 16) return sums[0] + sums[1];
   return sums[0];
 }
-
-// fp32 numbers of 0 and above as double times 2^-896: their bits moved to where a double has them, which takes half the
-// time of a conversion. Exact, and so are sums of them, as far as they would be: subnormals become normal or stay
-// multiples of the smallest double. Inf and NaN become finite.
-constexpr double kUnshift = 0x1p+896;
-GSC_HD __m512d shifted_upper(__m512i pairs) {
-  return _mm512_castsi512_pd(_mm512_maskz_srli_epi64(0xff, pairs, 3));  // the lower half is 0
-}
-GSC_HD __m512d shifted_half(__m512 pairs, bool upper) {
-  const __m512i bits = _mm512_castps_si512(pairs);
-  const __m512i moved = upper ? _mm512_maskz_srli_epi64(0xff, bits, 3) : _mm512_maskz_slli_epi64(0xff, bits, 29);
-  return _mm512_castsi512_pd(_mm512_and_si512(moved, _mm512_set1_epi64(0x0fffffffe0000000)));
-}
-
-// Sums of squares of eight groups of magnitudes, in `a` and `b`, times 2^-896, each left to right. The magnitudes are
-// finite and their squares fit fp32.
-
-GSC_HD __m512d sum_squares_of_eight_groups(__m512i a, __m512i b, Fp32) {
-  const __m512 x = _mm512_castsi512_ps(a);
-  const __m512 y = _mm512_castsi512_ps(b);
-  const __m512 squares[2] = {_mm512_mul_ps(x, x), _mm512_mul_ps(y, y)};
-  // Column k of the eight groups, each in the upper half of a lane.
-  const __m512i first = _mm512_setr_epi32(0, 0, 0, 4, 0, 8, 0, 12, 0, 16, 0, 20, 0, 24, 0, 28);
-  const auto column = [&](int k) {
-    const __m512i from = _mm512_add_epi32(first, _mm512_set1_epi32(k));
-    return shifted_upper(_mm512_castps_si512(_mm512_maskz_permutex2var_ps(0xaaaa, squares[0], from, squares[1])));
-  };
-  return column(0) + column(1) + column(2) + column(3);
-}
-
-/// Columns Column and Column + 1 of eight groups of eight 16-bit magnitudes in `a` and `b`, interleaved, as fp32.
-template <int Column>
-GSC_HD __m512 two_columns(__m512i a, __m512i b, Bf16) {
-  const __m512i group = _mm512_set_epi16(56, 0, 56, 0, 48, 0, 48, 0, 40, 0, 40, 0, 32, 0, 32, 0,  //
-                                         24, 0, 24, 0, 16, 0, 16, 0, 8, 0, 8, 0, 0, 0, 0, 0);
-  const __m512i from =
-      _mm512_add_epi16(group, _mm512_set1_epi64((int64_t{Column + 1} << 48) + (int64_t{Column} << 16)));
-  return _mm512_castsi512_ps(_mm512_maskz_permutex2var_epi16(0xaaaaaaaa, a, from, b));
-}
-template <int Column>
-GSC_HD __m512 two_columns(__m512i a, __m512i b, Fp16) {
-  // Four columns at once; of the calls for two and two compilers keep one.
-  const __m512i group = _mm512_set_epi16(56, 56, 48, 48, 40, 40, 32, 32, 24, 24, 16, 16, 8, 8, 0, 0,  //
-                                         56, 56, 48, 48, 40, 40, 32, 32, 24, 24, 16, 16, 8, 8, 0, 0);
-  const __m512i columns = _mm512_set_epi32(0x30002, 0x30002, 0x30002, 0x30002, 0x30002, 0x30002, 0x30002, 0x30002,  //
-                                           0x10000, 0x10000, 0x10000, 0x10000, 0x10000, 0x10000, 0x10000, 0x10000);
-  const __m512i from = _mm512_add_epi16(_mm512_add_epi16(group, columns), _mm512_set1_epi16(Column / 4 * 4));
-  const __m512i four = _mm512_maskz_permutex2var_epi16(0xffffffff, a, from, b);
-  return _mm512_maskz_cvtph_ps(kAllLanes, _mm512_maskz_extracti64x4_epi64(0xf, four, Column % 4 / 2));
-}
-
-/// 16-bit elements are transposed before they are converted.
-template <typename D>
-GSC_HD __m512d sum_squares_of_eight_groups(__m512i a, __m512i b, D) {
-  const auto square = [](__m512 v) { return _mm512_mul_ps(v, v); };
-  const __m512 s01 = square(two_columns<0>(a, b, D{}));
-  const __m512 s23 = square(two_columns<2>(a, b, D{}));
-  const __m512 s45 = square(two_columns<4>(a, b, D{}));
-  const __m512 s67 = square(two_columns<6>(a, b, D{}));
-  return shifted_half(s01, false) + shifted_half(s01, true) + shifted_half(s23, false) + shifted_half(s23, true) +
-         shifted_half(s45, false) + shifted_half(s45, true) + shifted_half(s67, false) + shifted_half(s67, true);
-}
 #endif
 
 /// Sums of groups [0, Groups) of columns, each left to right in double.

@@ -7,6 +7,7 @@
 
 #include "core/cpu/apply_kernel.h"
 #include "core/cpu/check_kernel.h"
+#include "core/cpu/check_small_kernel.h"
 #include "core/cpu/diagnose_kernel.h"
 #include "core/cpu/elementwise_kernel.h"
 
