@@ -222,8 +222,9 @@ template <int Reads, int Writes, bool InPlace>
     for (int array = 0; array < 3; ++array) {
       auto *out = reinterpret_cast<float *>(in_place[array]) + i;
       fetch(reinterpret_cast<const char *>(out), kElements * 4);
-      for (int k = 0; k < kElements; k += 8)
+      for (int k = 0; k < kElements; k += 8) {
         _mm256_store_ps(out + k, _mm256_xor_ps(unchanged, _mm256_load_ps(out + k)));
+      }
     }
     if (copy == nullptr) continue;
     for (int k = 0; k < kElements * 2; k += 32) _mm256_stream_ps(reinterpret_cast<float *>(copy + i * 2 + k), value);

@@ -24,9 +24,11 @@ import plot
 FIELDS = ["name", "run_type", "iterations", "real_time", "cpu_time", "time_unit", "error_occurred", "error_message"]
 COPY = "vs_copy"
 CACHED_LOG2 = 20  # arrays of so many bytes fit in second-level caches
-# Those that goals are about, but for the limits in cache, which one run shows well enough.
-GOALS_FILTER = ("^(huge/)?(check|unscale|scale|clip_norm|clip_value|zero|diagnose|histogram|cast|axpby|"
-                "step/adamw/(fp32|fp16_master|bf16_master))/.*log2_bytes:28/|^model/10*x64/")
+OPERATIONS = ("unscale", "scale", "clip_norm", "clip_value", "cast", "axpby")  # element by element
+LAYOUTS = ("fp32", "fp16_master", "bf16_master")
+# What goals are about, but for the limits in cache, which one run shows well enough.
+GOALS_FILTER = (f"^(huge/)?(check|zero|diagnose|histogram|{'|'.join(OPERATIONS)}|step/adamw/({'|'.join(LAYOUTS)}))/"
+                ".*log2_bytes:28/|^model/10*x64/")
 NOT_COUNTERS = FIELDS + ["family_index", "per_family_instance_index", "run_name", "repetitions", "repetition_index",
                          "threads"]
 
@@ -181,14 +183,13 @@ def goals(results):
     diagnose = Goal(f"diagnosis, {size_text(largest)}, against the best plain read", [0.6])
     histogram = Goal(f"diagnosis with histogram, {size_text(largest)}, against the best plain read", [0.3])
     small = Goal("tail over 10000 x 64 elements, against one flat tensor of the same bytes", [0.5, 0.85])
-    dtypes, layouts = ("fp16", "bf16", "fp32"), ("fp32", "fp16_master", "bf16_master")
-    operations = [key for first in ("unscale", "scale", "clip_norm", "clip_value", "cast", "axpby")
-                  for key in results.keys(first)]
+    dtypes = ("fp16", "bf16", "fp32")
+    operations = [key for first in OPERATIONS for key in results.keys(first)]
     for goal, keys, counter, log2 in (
             (stat, [f"check/{d}" for d in dtypes], "vs_read", largest),
             (check_huge, [f"huge/check/{d}" for d in dtypes], "vs_read", largest),
-            (apply, [f"step/adamw/{name}" for name in layouts], COPY, largest),
-            (apply_huge, [f"huge/step/adamw/{name}" for name in layouts], COPY, largest),
+            (apply, [f"step/adamw/{name}" for name in LAYOUTS], COPY, largest),
+            (apply_huge, [f"huge/step/adamw/{name}" for name in LAYOUTS], COPY, largest),
             (elementwise, operations, COPY, largest),
             (loop, operations, "vs_loop", largest),
             (zero, results.keys("zero"), "vs_fill", largest),
@@ -361,7 +362,7 @@ def merge(raw, part):
     """Adds a later run's benchmarks. Those that are measured again are replaced, and noted in the context."""
     names = {b["name"] for b in part["benchmarks"]}
     kept = [b for b in raw["benchmarks"] if b["name"] not in names]
-    again = len(raw["benchmarks"]) - len(kept)
+    again = len(names & {b["name"] for b in raw["benchmarks"]})
     if again:
         groups = sorted({b["name"].split("/")[0] for b in raw["benchmarks"] if b["name"] in names})
         raw["context"].setdefault("again", []).append(
