@@ -22,7 +22,8 @@ struct gsc_api {
   /* Since 0.1. */
 
   /**
-   * The message of the most recent failure on the calling thread; "" if there was none, or not since gsc_error_clear.
+   * The message of the most recent failure on the calling thread, never NULL; "" if no call has failed since the thread
+   * began or called gsc_error_clear.
    */
   const char *(*error_get_message)(void);
   /** Short English name of a status, such as "invalid argument"; "unknown status" for others. */
@@ -31,7 +32,7 @@ struct gsc_api {
   gsc_status (*context_create)(const gsc_context_options *options, gsc_context **out_context);
   /** Releases the caller's reference; the context is freed with its last child. */
   void (*context_destroy)(gsc_context *context);
-  /** A list of `count` tensors, 0..2^24: validates them and plans the passes over them. */
+  /** Makes a list of `count` tensors, 0..2^24: validates them and plans the passes over them. */
   gsc_status (*tensor_list_create)(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                    const char *const *names, gsc_tensor_list **out_list);
   /** Releases the caller's reference. */
@@ -42,11 +43,11 @@ struct gsc_api {
   gsc_status (*tensor_list_get_tensor)(const gsc_tensor_list *list, int64_t index, gsc_tensor *out_tensor);
   /** The name of tensor `index`, "" if it has none. */
   gsc_status (*tensor_list_get_name)(const gsc_tensor_list *list, int64_t index, const char **out_name);
-  /** Points the list at new buffers of the same counts and dtypes, for frameworks that reallocate. */
+  /** Points the list at new buffers of the same counts and dtypes. */
   gsc_status (*tensor_list_set_pointers)(gsc_tensor_list *list, void *const *data, int64_t count, gsc_stream stream);
   /** Writes the defaults of `kind`. */
   gsc_status (*optimizer_options_init)(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind);
-  /** An optimizer over params[i] with gradients grads[i]. */
+  /** Makes an optimizer that updates params[i] with grads[i]. */
   gsc_status (*optimizer_create)(gsc_context *context, const gsc_optimizer_options *options, gsc_tensor_list *params,
                                  gsc_tensor_list *grads, gsc_tensor_list *model_copy, gsc_tensor_list *const *state,
                                  int32_t state_count, gsc_optimizer **out_optimizer);
@@ -56,26 +57,26 @@ struct gsc_api {
   gsc_status (*scaler_create)(gsc_context *context, const gsc_scaler_options *options, gsc_scaler **out_scaler);
   /** Releases the caller's reference. */
   void (*scaler_destroy)(gsc_scaler *scaler);
-  /** The scale after all work enqueued so far; 1 if the scaler is disabled. */
+  /**
+   * Waits for the work enqueued on `stream` and returns the scale, by which you multiply the loss; 1 if the scaler is
+   * disabled.
+   */
   gsc_status (*scaler_get_scale_sync)(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
   /**
-   * Multiplies by the scale on the device: dst[i] = src[i] * scale for `count` pairs of tensors of equal counts, such
-   * as the loss or the first gradient of the backward pass.
+   * Multiplies by the scale on the device: dst[i] = src[i] * scale for `count` pairs of tensors, such as the loss or
+   * the first gradient of the backward pass.
    */
   gsc_status (*scaler_scale)(gsc_scaler *scaler, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                              gsc_stream stream);
   /** The fused step. */
   gsc_status (*scaler_step)(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
-  /**
-   * Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN; else counts a
-   * clean step, and grows the scale if it is time.
-   */
+  /** Ends the iteration. */
   gsc_status (*scaler_update)(gsc_scaler *scaler, gsc_stream stream);
-  /** gsc_scaler_step and gsc_scaler_update in one call, with one launch fewer, for loops with a single optimizer. */
+  /** gsc_scaler_step and gsc_scaler_update in one call, for loops with a single optimizer. */
   gsc_status (*scaler_step_and_update)(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
   /** Sets the gradients to zero. */
   gsc_status (*optimizer_zero_grads)(gsc_optimizer *optimizer, gsc_stream stream);
-  /** Copies a report to host memory. */
+  /** Waits for the stream and copies a report to host memory. */
   gsc_status (*scaler_get_report_sync)(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                        gsc_stream stream);
   /**
@@ -83,7 +84,7 @@ struct gsc_api {
    */
   gsc_status (*scaler_read_report_async)(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                          gsc_stream stream);
-  /** Copies the newest entries, oldest first, at most `capacity`, and writes their number to *out_count. */
+  /** Waits for the stream and copies the newest entries, at most `capacity`, oldest first. */
   gsc_status (*scaler_get_history_sync)(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
                                         int64_t *out_count, gsc_stream stream);
   /** Fills in the addresses; `grads` may be NULL. */
@@ -92,11 +93,14 @@ struct gsc_api {
   gsc_status (*optimizer_get_steps_sync)(const gsc_optimizer *optimizer, int64_t *out_applied, int64_t *out_skipped,
                                          gsc_stream stream);
   /**
-   * Multiplies the gradients by 1/scale in place, and records their norms (of the exact products, before rounding to
-   * the storage dtype) and whether any is inf or NaN before or after.
+   * Unscales the gradients in place, in one pass, and records their norms and whether any is inf or NaN before or
+   * after.
    */
   gsc_status (*scaler_unscale)(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
-  /** Records the same without writing the gradients; gsc_scaler_step then unscales in its own pass. */
+  /**
+   * Records what gsc_scaler_unscale records without writing the gradients; gsc_scaler_step then unscales in its own
+   * pass.
+   */
   gsc_status (*scaler_check)(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
   /** Limits the norm of the unscaled gradients to max_norm: g *= min(1, max_norm / (norm + 1e-6)), PyTorch's rule. */
   gsc_status (*scaler_clip_grad_norm)(gsc_scaler *scaler, gsc_tensor_list *grads, double max_norm, int32_t norm_type,
@@ -104,84 +108,70 @@ struct gsc_api {
   /** Clamps every unscaled gradient to [-clip_value, clip_value], after clip_grad_norm if both are used. */
   gsc_status (*scaler_clip_grad_value)(gsc_scaler *scaler, gsc_tensor_list *grads, double clip_value,
                                        gsc_stream stream);
-  /**
-   * Replaces gsc_scaler_step if the optimizer is your own: checks the list if it has not been checked, writes 1 to
-   * *out_apply if the step should be applied and 0 if it must be skipped, and moves the list to STEPPED.
-   */
+  /** Replaces gsc_scaler_step for your own optimizer. */
   gsc_status (*scaler_should_step_sync)(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
                                         gsc_stream stream);
   /** Steps without a scaler: no check, no unscaling. */
   gsc_status (*optimizer_step)(gsc_optimizer *optimizer, gsc_stream stream);
-  /**
-   * Steps with device scalars of your own, for frameworks that keep the scaler's state themselves: gradients are
-   * multiplied by *inv_scale (NULL: 1); if *found_inf is not 0 (NULL: 0), the step is skipped.
-   */
+  /** Steps with your own device scalars, for frameworks that keep the scaler's state themselves. */
   gsc_status (*optimizer_step_scaled)(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
                                       gsc_stream stream);
-  /** Gives tensors [first, first + count) hyper-parameters of their own. */
+  /** Makes a group of tensors [first, first + count) with separate hyper-parameters. */
   gsc_status (*optimizer_add_group)(gsc_optimizer *optimizer, int64_t first, int64_t count,
                                     const gsc_optimizer_options *options, int32_t *out_group);
   /** Number of groups, >= 1. */
   gsc_status (*optimizer_get_group_count)(const gsc_optimizer *optimizer, int32_t *out_count);
-  /** Hyper-parameters of a group; struct_size is set by the caller. */
+  /** Copies the hyper-parameters of a group; the caller sets struct_size. */
   gsc_status (*optimizer_get_options)(const gsc_optimizer *optimizer, int32_t group,
                                       gsc_optimizer_options *out_options);
-  /** Replaces them from the next step on. */
+  /** Replaces the hyper-parameters of a group from the next step on, stream-ordered. */
   gsc_status (*optimizer_set_options)(gsc_optimizer *optimizer, int32_t group, const gsc_optimizer_options *options,
                                       gsc_stream stream);
   /** Sets a group's learning rate from the next step on, stream-ordered. */
   gsc_status (*optimizer_set_lr)(gsc_optimizer *optimizer, int32_t group, double lr, gsc_stream stream);
   /**
-   * Reads a group's learning rate from a device scalar at every step, so that a captured graph can follow a schedule.
+   * Makes every step read a group's learning rate from a device scalar, so that a captured graph can follow a schedule.
    */
   gsc_status (*optimizer_set_device_lr)(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
                                         gsc_stream stream);
-  /** The list of gradients the optimizer was made with, borrowed: valid as long as the optimizer. */
+  /** The optimizer's list of gradients, borrowed: valid as long as the optimizer. */
   gsc_status (*optimizer_get_grads)(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads);
-  /**
-   * Checks tensors [first, first + count) only, to overlap with a backward pass that is still producing the others.
-   */
+  /** Checks only tensors [first, first + count), while the backward pass still computes the others. */
   gsc_status (*scaler_check_range)(gsc_scaler *scaler, gsc_tensor_list *grads, int64_t first, int64_t count,
                                    gsc_stream stream);
-  /** Returns a list to READY as if it had not been checked: for aborted iterations and skipped micro-batches. */
+  /** Returns a list to READY as if it had not been checked, for aborted iterations and skipped micro-batches. */
   gsc_status (*scaler_discard)(gsc_scaler *scaler, gsc_tensor_list *grads);
-  /** Copies the state out; struct_size is set by the caller. */
+  /** Copies the scaler's state; the caller sets struct_size. */
   gsc_status (*scaler_get_state_sync)(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
-  /** Restores a state, including factors and interval; all lists return to READY; the history is cleared. */
+  /** Restores a state with its factors and interval. */
   gsc_status (*scaler_set_state)(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream);
   /** Number of state slots. */
   gsc_status (*optimizer_get_state_count)(const gsc_optimizer *optimizer, int32_t *out_count);
-  /** State slot as a list, borrowed: valid as long as the optimizer, and its name (static storage). */
+  /** A state slot: its list, borrowed and valid as long as the optimizer, and its name, in static storage. */
   gsc_status (*optimizer_get_state)(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
                                     const char **out_name);
-  /** Sets the step counts, 0..2^53 each, for a restored checkpoint: bias corrections depend on the applied ones. */
+  /** Sets the step counts, 0..2^53 each, when you restore a checkpoint: bias corrections use the applied steps. */
   gsc_status (*optimizer_set_steps)(gsc_optimizer *optimizer, int64_t applied, int64_t skipped, gsc_stream stream);
   /** Bytes that gsc_optimizer_save_sync writes. */
   gsc_status (*optimizer_get_save_size)(const gsc_optimizer *optimizer, int64_t *out_bytes);
   /**
-   * Writes the step counts and all state tensors, with a header that describes them and a checksum, to `size` bytes of
-   * host memory, size = gsc_optimizer_get_save_size; docs/abi.md has every offset.
+   * Writes the step counts and all state tensors to `size` bytes of host memory, after a header that describes them and
+   * with a checksum.
    */
   gsc_status (*optimizer_save_sync)(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
   /** Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. */
   gsc_status (*optimizer_load_sync)(gsc_optimizer *optimizer, const void *buffer, int64_t size, gsc_stream stream);
   /** Writes the options of GSC_PRESET_*. */
   gsc_status (*scaler_options_init)(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
-  /** Current options; struct_size is set by the caller. */
+  /** Copies the current options; the caller sets struct_size. */
   gsc_status (*scaler_get_options)(const gsc_scaler *scaler, gsc_scaler_options *out_options);
-  /**
-   * Replaces the options; scale, trackers and history stay, except that the hysteresis tracker is not left above the
-   * new hysteresis.
-   */
+  /** Replaces the options. */
   gsc_status (*scaler_set_options)(gsc_scaler *scaler, const gsc_scaler_options *options, gsc_stream stream);
-  /**
-   * Replaces the scale (finite, > 0), as PyTorch's update(new_scale): the growth tracker is kept, all lists return to
-   * READY, min_scale and max_scale do not apply.
-   */
+  /** Replaces the scale (finite, > 0), as PyTorch's update(new_scale). */
   gsc_status (*scaler_set_scale)(gsc_scaler *scaler, float scale, gsc_stream stream);
   /**
-   * Combines the checks of each list over all ranks with one all-reduce of two doubles (non-finite count, sum of
-   * squares): if one rank overflows all skip, and clipping uses the norm over all ranks.
+   * Combines the checks of each list over all ranks, with one all-reduce of two doubles (non-finite count, sum of
+   * squares).
    */
   gsc_status (*scaler_set_reducer)(gsc_scaler *scaler, const gsc_reducer *reducer);
   /** Number of devices of a kind: 1 for the CPU; for CUDA, 0 with GSC_OK without a driver or if built without CUDA. */
@@ -206,15 +196,12 @@ struct gsc_api {
    */
   gsc_status (*histogram_recommend_scale)(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype,
                                           float *out_scale, double *out_flushed);
-  /**
-   * t[i] *= *inv_scale in place for `count` tensors; *found_inf becomes 1 if any element is inf or NaN before or after,
-   * and is not written otherwise.
-   */
+  /** t[i] *= *inv_scale in place for `count` tensors. */
   gsc_status (*ops_unscale_check)(gsc_context *context, const gsc_tensor *tensors, int64_t count, float *found_inf,
                                   const float *inv_scale, gsc_stream stream);
   /**
-   * PyTorch's _amp_update_scale_ on device scalars: *found_inf != 0 backs off; else the tracker counts and the scale
-   * may grow.
+   * PyTorch's _amp_update_scale_ on device scalars: backs the scale off if *found_inf != 0; otherwise counts a clean
+   * step and grows the scale at the interval.
    */
   gsc_status (*ops_update_scale)(gsc_context *context, float *scale, int32_t *growth_tracker, const float *found_inf,
                                  double growth_factor, double backoff_factor, int32_t growth_interval,

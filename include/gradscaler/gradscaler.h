@@ -2,66 +2,82 @@
 #ifndef GRADSCALER_GRADSCALER_H
 #define GRADSCALER_GRADSCALER_H
 /*
- * gradscaler: dynamic loss scaling and the fused tail of a mixed-precision training step.
+ * gradscaler: loss scaling and fused optimizer steps for mixed-precision training.
  *
- * 16-bit gradients underflow. The cure is to multiply the loss by a large scale before the backward pass and to divide
- * the gradients by it afterwards. If the scale was too large, gradients overflow to inf or NaN: then the step is
- * skipped and the scale is lowered. This library keeps the scale and does everything that follows the backward pass:
+ * fp16 gradients underflow. The cure is to multiply the loss by a scale before the backward pass and to divide the
+ * gradients by it afterwards. If the scale is too large, gradients overflow to inf or NaN: then the step is skipped and
+ * the scale is lowered. This library keeps the scale and does everything that follows the backward pass:
  *
  *     check for inf/NaN -> unscale -> norm -> clip -> optimizer -> write 16-bit weights -> update the scale
  *
- * in two passes over memory, whatever the number of tensors, without synchronizing and without allocating.
+ * It makes two passes over memory, whatever the number of tensors. A step allocates nothing and never waits for the
+ * device. The scale, the decision to skip and the counters stay in device memory until you ask for them.
  *
- * Four objects do it:
+ * Four objects do the work:
  *   gsc_context      a device: the CPU, or CUDA device n
  *   gsc_tensor_list  your buffers, validated once and used in every step
  *   gsc_optimizer    AdamW, SGD or another kind, over a list of parameters and a list of gradients
  *   gsc_scaler       the scale, its policy, counters and history
  *
- * A training loop, without error checks:
+ * A training loop with fp16 weights and gradients and fp32 master weights, without error checks:
  *
- *     gsc_context *ctx; gsc_tensor_list *params, *grads; gsc_optimizer *opt; gsc_scaler *scaler;
- *     gsc_tensor p[] = {GSC_TENSOR_INIT(weights, n, GSC_FP32)}, g[] = {GSC_TENSOR_INIT(gradients, n, GSC_FP16)};
- *     gsc_context_create(NULL, &ctx);                                      // the CPU, all its threads
- *     gsc_tensor_list_create(ctx, p, 1, NULL, &params);
- *     gsc_tensor_list_create(ctx, g, 1, NULL, &grads);
- *     gsc_optimizer_create(ctx, NULL, params, grads, NULL, NULL, 0, &opt); // AdamW
- *     gsc_scaler_create(ctx, NULL, &scaler);                               // PyTorch's policy
+ *     gsc_tensor p = GSC_TENSOR_INIT(master, n, GSC_FP32);    // master weights: the optimizer updates these
+ *     gsc_tensor w = GSC_TENSOR_INIT(weights, n, GSC_FP16);   // the model's weights: a copy, rounded in the same pass
+ *     gsc_tensor g = GSC_TENSOR_INIT(gradients, n, GSC_FP16); // written by the backward pass
+ *     gsc_tensor one = GSC_TENSOR_INIT(ones, 1, GSC_FP32), seed = GSC_TENSOR_INIT(loss_gradient, 1, GSC_FP32);
+ *     gsc_context *ctx; gsc_tensor_list *params, *copy, *grads; gsc_optimizer *adamw; gsc_scaler *scaler;
+ *
+ *     gsc_context_create(NULL, &ctx);                                          // the CPU, all its threads
+ *     gsc_tensor_list_create(ctx, &p, 1, NULL, &params);
+ *     gsc_tensor_list_create(ctx, &w, 1, NULL, &copy);
+ *     gsc_tensor_list_create(ctx, &g, 1, NULL, &grads);
+ *     gsc_optimizer_create(ctx, NULL, params, grads, copy, NULL, 0, &adamw);   // AdamW with its defaults
+ *     gsc_scaler_create(ctx, NULL, &scaler);                                   // PyTorch's policy, scale 65536
  *     for (;;) {
- *         float scale; gsc_scaler_get_scale_sync(scaler, &scale, NULL);
- *         backward(loss * scale);                                          // yours: fills the gradients
- *         gsc_scaler_step(scaler, opt, NULL);                              // skipped if a gradient is inf or NaN
- *         gsc_scaler_update(scaler, NULL);                                 // grows or backs off the scale
+ *         gsc_scaler_scale(scaler, &one, &seed, 1, NULL);  // loss_gradient = 1 * scale, on the device
+ *         backward(loss_gradient);                         // yours: starts from it and fills `gradients`
+ *         gsc_scaler_step(scaler, adamw, NULL);            // skipped if a gradient is inf or NaN
+ *         gsc_scaler_update(scaler, NULL);                 // grows the scale, or backs it off
  *     }
+ *
+ * If you know torch.amp.GradScaler:
+ *   scaler.scale(loss)                    gsc_scaler_scale
+ *   scaler.unscale_(optimizer)            gsc_scaler_unscale; only for code of yours that reads the gradients
+ *   clip_grad_norm_, clip_grad_value_     gsc_scaler_clip_grad_norm, gsc_scaler_clip_grad_value; without unscale before
+ *   scaler.step(optimizer)                gsc_scaler_step
+ *   scaler.update()                       gsc_scaler_update
+ *   scaler.get_scale()                    gsc_scaler_get_scale_sync; waits for the device, as in PyTorch
+ *   scaler.state_dict(), load_state_dict  gsc_scaler_get_state_sync, gsc_scaler_set_state
+ *   was the step skipped?                 gsc_scaler_get_report_sync, or gsc_scaler_read_report_async without waiting
  *
  * Contents, in the order in which a newcomer needs them:
  *    1. Errors                                       8. The policy and its presets
  *    2. The simple loop                              9. Several devices, several ranks
- *    3. Looking at the results                      10. Devices, and embedding in an application
- *    4. Clipping and optimizers of your own         11. Diagnosis and histograms
+ *    3. Reports and history                         10. Devices, and embedding in an application
+ *    4. Clipping, and your own optimizer            11. Diagnosis and histograms
  *    5. Parameter groups and learning rates         12. Operations without a scaler
  *    6. Gradient accumulation and overlap           13. The library, and its function table
  *    7. Saving and restoring
  *
  * Conventions:
- *   - You own every gradient, parameter and state buffer you pass in, and the stream. They must stay valid until the
- *     work on them has finished and no list refers to them. The library owns what its create functions return.
- *   - A function that can fail returns gsc_status, GSC_OK = 0. On error, outputs and everything else are unchanged,
- *     except where a comment says otherwise. No call prints or aborts.
+ *   - You own every gradient, parameter and state buffer that you pass in, and the stream. A buffer must stay valid
+ *     while a list refers to it or work on it is unfinished. The library owns what its create functions return.
+ *   - A function that can fail returns gsc_status, GSC_OK = 0. On error, outputs and everything else are unchanged
+ *     unless a comment says otherwise. No call prints or aborts.
  *   - Parameters come in the order object, inputs, outputs, stream.
  *   - `stream` is the CUDA stream (cudaStream_t or CUstream) on which the work is enqueued, NULL for the default
  *     stream. The CPU ignores it, and the work is done when the call returns.
- *   - A function that takes a stream waits for the device if and only if its name ends in _sync. Of the functions
- *     without a stream, those that create or destroy objects and gsc_optimizer_add_group may wait for the device: call
- *     them during setup. The others do no device work.
+ *   - A function that takes a stream waits for the device if and only if its name ends in _sync. Functions without a
+ *     stream do no device work, except those that create or destroy objects and gsc_optimizer_add_group. These may wait
+ *     for the device: call them during setup.
  *   - "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a single
  *     number in device memory, passed by its address.
  *   - Objects are not locked: use one object from one thread at a time. Different objects may be used at once, also
- *     when they share a context. A context may be used by any number of threads. A list that a scaler has checked
- *     belongs to that scaler's iteration until update, discard, set_scale or set_state, or until the scaler is
- *     destroyed.
- *   - A callback must not change objects of the call it runs in, nor save an optimizer: such calls fail with BAD_STATE.
- *     It may read them, use other objects, and destroy any object; the destruction takes effect when the call returns.
+ *     when they share a context. Any number of threads may use one context. A list that a scaler has checked belongs to
+ *     that scaler's iteration until update, discard, set_scale or set_state, or until the scaler is destroyed.
+ *   - A callback may read the objects of the call it runs in, use other objects, and destroy any object; the
+ *     destruction takes effect when the call returns. It must not change objects of that call or save an optimizer:
+ *     such calls fail with BAD_STATE.
  *   - Objects may be destroyed in any order, from any thread; a parent lives as long as its last child.
  *     Destroying NULL does nothing.
  *   - The caller's floating-point environment (rounding mode, flush-to-zero, traps) does not affect results and is
@@ -127,11 +143,12 @@ enum {
 };
 
 /**
- * The message of the most recent failure on the calling thread; "" if there was none, or not since gsc_error_clear. It
- * names the function, the argument and, for tensors, the index. Never NULL. Valid until the next failing call on this
- * thread, or gsc_error_clear; copy it to keep it. Successful calls leave it as it is. One line of UTF-8: in names of
- * tensors control characters, quotes, backslashes, line separators and bytes that are not UTF-8 appear as a backslash,
- * x and two hex digits.
+ * The message of the most recent failure on the calling thread, never NULL; "" if no call has failed since the thread
+ * began or called gsc_error_clear. It names the function, the argument and, for tensors, the index. Successful calls
+ * leave it as it is. It is valid until the next failing call on this thread or gsc_error_clear; copy it to keep it.
+ *
+ * One line of UTF-8. In names of tensors, control characters, quotes, backslashes, line separators and bytes that are
+ * not UTF-8 are written as \xNN.
  */
 GSC_API const char *gsc_error_get_message(void);
 /**
@@ -144,18 +161,18 @@ GSC_API const char *gsc_error_get_message(void);
 typedef struct gsc_error {
   /** Set by the caller: sizeof(gsc_error). */
   uint32_t struct_size;
-  /** What the function returned. GSC_OK: no call has failed on this thread, or not since gsc_error_clear. */
+  /** What the function returned. GSC_OK: no call has failed since the thread began or called gsc_error_clear. */
   gsc_status status;
   /** The function that failed; "" if none has. */
   const char *function;
   /**
-   * The parameter, by its name in this header. It may have been passed to an earlier call: a reducer, or a callback in
-   * the context's options. "" if the failure is not about a parameter, such as running out of memory.
+   * The parameter, by its name in this header. "" if the failure is not about a parameter, such as running out of
+   * memory. A reducer, or a callback in the context's options, was passed to an earlier call.
    */
   const char *argument;
   /** The member, if the argument or its entry is a struct: "init_scale", "dtype". Else "". */
   const char *field;
-  /** The entry of an array: slot of `state`, group of `device_lr`, bin of `histogram`; not of tensors. Else -1. */
+  /** The entry of an array other than tensors: slot of `state`, group of `device_lr`, bin of `histogram`. Else -1. */
   int64_t index;
   /** The tensor in a list or an array of tensors. Else -1. */
   int64_t tensor;
@@ -190,7 +207,7 @@ typedef void *gsc_stream;
 /** Device, threads, allocator and log of a context: section 10. */
 typedef struct gsc_context_options gsc_context_options;
 /**
- * Opens a device. options NULL: the CPU with all its threads. No thread is started before the first parallel call.
+ * Opens a device. options NULL: the CPU with all its threads. Threads start with the first parallel call.
  * Free *out_context with gsc_context_destroy. Errors: INVALID_ARGUMENT, UNAVAILABLE, OUT_OF_MEMORY.
  */
 GSC_API gsc_status gsc_context_create(const gsc_context_options *options, gsc_context **out_context);
@@ -206,8 +223,8 @@ enum {
   /** IEEE binary32. */
   GSC_FP32 = 3,
   /**
-   * IEEE binary64. Gradients of narrower parameters are converted to fp32: in a list that an optimizer with such a
-   * parameter uses, every fp64 gradient overflows where fp32 does.
+   * IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. In the list of such an
+   * optimizer every fp64 gradient beyond fp32's range counts as an overflow.
    */
   GSC_FP64 = 4,
   /** Reserved; refused by this version. */
@@ -229,7 +246,7 @@ typedef struct gsc_tensor {
   int32_t dtype;
   /** Dtype of the scales; 0 if there are none. */
   int32_t scale_dtype;
-  /** Scales in device memory by which elements are multiplied when read, one for each block. NULL: none. */
+  /** Scales in device memory, one for each block: elements are multiplied by them when read. NULL: none. */
   const void *scale;
   /** Rows and columns of a block. Both 0: one scale for the whole tensor. */
   int32_t scale_block_rows;
@@ -247,11 +264,12 @@ typedef struct gsc_tensor {
   }
 
 /**
- * A list of `count` tensors, 0..2^24: validates them and plans the passes over them. `names`, if not NULL, has
- * `count` strings (an entry may be NULL), which are copied: for messages, and gsc_tensor_list_get_name. The buffers stay
- * yours and are not touched. Free *out_list with gsc_tensor_list_destroy.
+ * Makes a list of `count` tensors, 0..2^24: validates them and plans the passes over them. The buffers stay yours; this
+ * call does not read or write them. `names` is NULL or has `count` strings, which are copied and appear in messages; an
+ * entry may be NULL. Free *out_list with gsc_tensor_list_destroy.
+ *
  * Errors: INVALID_ARGUMENT naming tensors[i]: null data, negative count, unknown dtype, data not aligned to the dtype,
- * two tensors overlap, memory not of the context's device. OUT_OF_MEMORY.
+ * two tensors overlap, memory of another device. OUT_OF_MEMORY.
  */
 GSC_API gsc_status gsc_tensor_list_create(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                           const char *const *names, gsc_tensor_list **out_list);
@@ -264,12 +282,11 @@ GSC_API gsc_status gsc_tensor_list_get_tensor(const gsc_tensor_list *list, int64
 /** The name of tensor `index`, "" if it has none. Valid as long as the list. */
 GSC_API gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t index, const char **out_name);
 /**
- * Points the list at new buffers of the same counts and dtypes, for frameworks that reallocate. `data` holds `count`
- * addresses, one per tensor. Stream-ordered: work enqueued earlier still uses the old ones. Validated like create,
- * and for overlap with the other lists of every optimizer that uses this one; on error the list keeps its old
- * addresses.
- * Errors: INVALID_ARGUMENT; BAD_STATE if a scaler has used the list since its last update, or a step that uses it has
- * not returned.
+ * Points the list at new buffers of the same counts and dtypes. Call it when a framework has reallocated them. `data`
+ * holds `count` addresses, one per tensor. Stream-ordered: work enqueued earlier still uses the old ones.
+ *
+ * Errors: INVALID_ARGUMENT as for create, and if a buffer overlaps another list of an optimizer that uses this one;
+ * BAD_STATE if a scaler has used the list since its last update, or a step that uses it has not returned.
  */
 GSC_API gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data, int64_t count,
                                                 gsc_stream stream);
@@ -322,7 +339,7 @@ enum {
   GSC_OPTIMIZER_WRITE_GRADS = 16
 };
 
-/** Hyper-parameters. Start from gsc_optimizer_options_init, which writes the defaults of a kind. */
+/** Hyper-parameters of an optimizer. Start from gsc_optimizer_options_init, which writes the defaults of a kind. */
 typedef struct gsc_optimizer_options {
   /** Set by the caller: sizeof(gsc_optimizer_options). */
   uint32_t struct_size;
@@ -330,9 +347,9 @@ typedef struct gsc_optimizer_options {
   uint32_t flags;
   /** GSC_SGD or another kind. */
   int32_t kind;
-  /** Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses anything else. */
+  /** Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses other values. */
   int32_t state_dtype;
-  /** Learning rate, >= 0. Like the numbers below, finite as a float: fp64 parameters alone are computed in fp64. */
+  /** Learning rate, >= 0. This and the numbers below must be finite as floats; fp64 parameters use the doubles. */
   double lr;
   /** Decay of the first moment, in [0, 1). */
   double beta1;
@@ -340,34 +357,36 @@ typedef struct gsc_optimizer_options {
   double beta2;
   /** Added to the denominator, >= 0. */
   double eps;
-  /** >= 0. */
+  /** Weight decay, >= 0. The kinds above say whether it is decoupled. */
   double weight_decay;
-  /** SGD, >= 0. Default 0. Group 0 decides whether there is a momentum buffer. */
+  /** SGD: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum. */
   double momentum;
-  /** SGD. Default 0. */
+  /** SGD: dampening of the momentum. Default 0. */
   double dampening;
-  /** Adagrad, >= 0. Default 0. */
+  /** Adagrad: decay of the learning rate, >= 0. Default 0. */
   double lr_decay;
   /** Adagrad: initial value of a group's `sum` in state that the library allocates, >= 0. Default 0. */
   double initial_accumulator_value;
 } gsc_optimizer_options;
 
 /**
- * Writes the defaults of `kind`. `struct_size` is sizeof(gsc_optimizer_options) at the caller; only that many bytes are
- * written. Errors: INVALID_ARGUMENT: options is NULL, an unknown kind, or a struct_size that is 0, unknown or from a
- * newer header.
+ * Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; only that many bytes are written.
+ * Errors: INVALID_ARGUMENT if options is NULL, kind is unknown, or struct_size is 0, unknown or from a newer header.
  */
 GSC_API gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind);
 
 /**
- * An optimizer over params[i] with gradients grads[i]. options NULL: AdamW with its defaults.
+ * Makes an optimizer that updates params[i] with grads[i]. options NULL: AdamW with its defaults.
  *
- * `params` is what is updated: fp32 (or fp64) master weights, or fp16/bf16 weights directly. Arithmetic is in fp32, in
- * fp64 for fp64 parameters. Gradients may be of any dtype, mixed within the list. `model_copy`, if not NULL, receives
- * every updated parameter rounded to its dtype in the same pass: the 16-bit weights of the next forward pass.
- * `state`, if not NULL, holds `state_count` lists, one per slot of the kind, that you own and have initialized; with
- * NULL and state_count 0 the library allocates them, zeroed (Adagrad's: at its initial value). The optimizer keeps all
- * lists alive, not their buffers. Free *out_optimizer with gsc_optimizer_destroy.
+ *   params      fp32 (or fp64) master weights, or fp16/bf16 weights directly. Arithmetic is in fp32; in fp64 for fp64
+ *               parameters.
+ *   grads       any dtype, also mixed within the list.
+ *   model_copy  NULL, or the 16-bit weights of the next forward pass: the step writes every updated parameter here,
+ *               rounded to this list's dtype, in the same pass.
+ *   state       NULL with state_count 0: the library allocates the state, zeroed (Adagrad's `sum` at its initial
+ *               value). Otherwise `state_count` lists, one per slot of the kind, which you own and have initialized.
+ *
+ * The optimizer keeps the lists alive, not their buffers. Free *out_optimizer with gsc_optimizer_destroy.
  * Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state of a wrong dtype,
  * overlap between any two buffers, option out of range. OUT_OF_MEMORY.
  */
@@ -388,40 +407,47 @@ GSC_API gsc_status gsc_scaler_create(gsc_context *context, const gsc_scaler_opti
 /** Releases the caller's reference. NULL is fine. */
 GSC_API void gsc_scaler_destroy(gsc_scaler *scaler);
 
-/** The scale after all work enqueued so far; 1 if the scaler is disabled. Multiply the loss by it. */
+/**
+ * Waits for the work enqueued on `stream` and returns the scale, by which you multiply the loss; 1 if the scaler is
+ * disabled. On a GPU, gsc_scaler_scale multiplies without waiting.
+ */
 GSC_API gsc_status gsc_scaler_get_scale_sync(const gsc_scaler *scaler, float *out_scale, gsc_stream stream);
 /**
- * Multiplies by the scale on the device: dst[i] = src[i] * scale for `count` pairs of tensors of equal counts, such as
- * the loss or the first gradient of the backward pass. Dtypes may differ; src and dst may be the same buffer. Computed
- * in fp32 (fp64 if either is fp64) and rounded to nearest even. Not checked for overflow. Disabled scaler: a copy.
+ * Multiplies by the scale on the device: dst[i] = src[i] * scale for `count` pairs of tensors, such as the loss or the
+ * first gradient of the backward pass. src[i] and dst[i] have the same number of elements; their dtypes may differ, and
+ * they may be the same buffer. Computed in fp32 (fp64 if either is fp64) and rounded to nearest even. Overflow is not
+ * checked here. Disabled scaler: a copy.
  */
 GSC_API gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                                     gsc_stream stream);
 /**
- * The fused step. Checks the optimizer's gradients if they have not been checked. If all are finite, unscales, clips
- * and applies them in one pass; else leaves parameters and state bit-identical and counts the step as skipped.
- * Any stage -> STEPPED (stages: section 4). Errors: BAD_STATE if stepped since the last update, or if the optimizer
- * converts fp64 gradients to fp32 and was created after their check; INVALID_ARGUMENT if one object is on the CPU and the
- * other on a CUDA device.
+ * The fused step. Checks the optimizer's gradients unless they have been checked. If all are finite, unscales, clips
+ * and applies them in one pass. Otherwise parameters and state keep their bits, and the step counts as skipped.
+ * Any stage -> STEPPED (stages: section 4).
+ *
+ * Errors: BAD_STATE if stepped since the last update, or if the optimizer converts fp64 gradients to fp32 and was
+ * created after their check; INVALID_ARGUMENT if one object is on the CPU and the other on a CUDA device.
  */
 GSC_API gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
 /**
- * Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN; else counts a
- * clean step, and grows the scale if it is time. Appends to the history. All lists return to READY.
+ * Ends the iteration. Backs the scale off if a list checked since the last update had an inf or NaN. Otherwise counts a
+ * clean step and, after growth_interval of them, grows the scale. Adds an entry to the history. All lists -> READY.
+ * Disabled scaler: returns all lists to READY and does nothing else.
+ *
  * Errors: BAD_STATE if no list was checked, unscaled or stepped since the last update, or if check_range has covered
- * only part of one. Disabled: returns all lists to READY and does nothing else.
+ * only part of one.
  */
 GSC_API gsc_status gsc_scaler_update(gsc_scaler *scaler, gsc_stream stream);
 /**
- * gsc_scaler_step and gsc_scaler_update in one call, with one launch fewer, for loops with a single optimizer. Errors:
- * those of both; INVALID_ARGUMENT if the optimizer belongs to another context than the scaler.
+ * gsc_scaler_step and gsc_scaler_update in one call, for loops with a single optimizer. Saves a kernel launch.
+ * Errors: those of both; INVALID_ARGUMENT if the optimizer and the scaler are of different contexts.
  */
 GSC_API gsc_status gsc_scaler_step_and_update(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
-/** Sets the gradients to zero. GSC_OPTIMIZER_ZERO_GRADS does it within the step. */
+/** Sets the gradients to zero. With GSC_OPTIMIZER_ZERO_GRADS the step does it in its own pass. */
 GSC_API gsc_status gsc_optimizer_zero_grads(gsc_optimizer *optimizer, gsc_stream stream);
 
 /* ---------------------------------------------------------------------------------------------------------------
- * 3. Looking at the results
+ * 3. Reports and history
  * ------------------------------------------------------------------------------------------------------------ */
 
 /** Bits of gsc_report.flags. */
@@ -446,7 +472,7 @@ typedef struct gsc_report {
   int32_t hysteresis_tracker;
   /** Skipped updates in a row, up to the last one. */
   int32_t consecutive_skips;
-  /** Updates so far; a restored state brings its own. */
+  /** Updates so far, with those of a restored state. */
   int64_t updates;
   /** How many of these found an overflow. */
   int64_t skipped;
@@ -454,7 +480,7 @@ typedef struct gsc_report {
    * L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a reducer, over all ranks.
    */
   double grad_norm;
-  /** Largest magnitude of this rank's gradients, unscaled; those that are stored as inf or NaN do not count. */
+  /** Largest magnitude of this rank's unscaled gradients, without those that are stored as inf or NaN. */
   double grad_amax;
   /** Number of non-finite gradients; with a reducer, over all ranks. */
   int64_t nonfinite_count;
@@ -469,23 +495,23 @@ typedef struct gsc_report {
 } gsc_report;
 
 /**
- * Copies a report to host memory. The fields before grad_norm are the scaler's state now. grad_norm and the rest
- * describe the last check of `grads` (also after update, until the next check); with grads NULL, all lists of the last
- * update together, and first_tensor and first_element are those of the first list that overflowed.
- * Errors: SCALE_FLOOR (report filled in) under GSC_FLOOR_ERROR; BAD_STATE if grads was never checked by this scaler.
+ * Waits for the stream and copies a report to host memory. The fields before grad_norm are the scaler's state now. The
+ * others describe the last check of `grads`, until its next check. With grads NULL they describe all lists of the last
+ * update together; first_tensor and first_element are then those of the first list that overflowed.
+ * Errors: SCALE_FLOOR (report filled in) under GSC_FLOOR_ERROR; BAD_STATE if this scaler never checked grads.
  */
 GSC_API gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list *grads, gsc_report *out_report,
                                               gsc_stream stream);
 /**
  * The same without waiting: enqueues a copy into `out_report`, which is valid once the stream has passed this point.
- * It must be pinned host memory (on the CPU, any memory), with struct_size set. Never returns SCALE_FLOOR.
+ * `out_report` is pinned host memory (on the CPU, any memory) with struct_size set. Never returns SCALE_FLOOR.
  */
 GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_tensor_list *grads,
                                                 gsc_report *out_report, gsc_stream stream);
 
 /** One update in the history. */
 typedef struct gsc_history_entry {
-  /** Number of the update, counted from 0; a restored state goes on with its own. */
+  /** Number of the update, counted from 0, with those of a restored state. */
   int64_t update;
   /** As in gsc_report, over all lists of that update. */
   double grad_norm;
@@ -497,16 +523,16 @@ typedef struct gsc_history_entry {
 } gsc_history_entry;
 
 /**
- * Copies the newest entries, oldest first, at most `capacity`, and writes their number to *out_count. out_entries may
- * be NULL if capacity is 0: then *out_count is the number available.
+ * Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes their number to
+ * *out_count. With capacity 0, out_entries may be NULL and *out_count is the number available.
  */
 GSC_API gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
                                                int64_t *out_count, gsc_stream stream);
 
 /**
  * Addresses of the scaler's device scalars, for your own kernels to read. They are valid as long as the scaler. For a
- * list on another device they are that device's copies, as of the list's iteration, and valid as long as the list, or
- * until a scaler of a third device takes it.
+ * list on another device they are that device's copies, as of the list's iteration. These are valid as long as the
+ * list, or until a scaler of a third device uses it.
  */
 typedef struct gsc_device_state {
   /** Set by the caller: sizeof(gsc_device_state). */
@@ -517,7 +543,7 @@ typedef struct gsc_device_state {
   const float *inv_scale;
   const int32_t *growth_tracker;
   const int32_t *hysteresis_tracker;
-  /** Of the given list: number of non-finite gradients as a float, 0 if none. NULL if no list was given. */
+  /** Of the given list: number of non-finite gradients, as a float. NULL if no list was given. */
   const float *found_inf;
   /** Of the given list: as gsc_report.grad_norm. NULL if no list was given. */
   const double *grad_norm;
@@ -535,28 +561,32 @@ GSC_API gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, 
                                                 int64_t *out_skipped, gsc_stream stream);
 
 /* ---------------------------------------------------------------------------------------------------------------
- * 4. Clipping, and optimizers of your own
+ * 4. Clipping, and your own optimizer
  *
  * Between two updates every list of gradients goes through
  *     READY -> (CHECKED or UNSCALED) -> STEPPED        and update returns it to READY.
  * CHECKED gradients are still multiplied by the scale; UNSCALED ones are not.
  * A list is in one scaler's iteration at a time: calls with another scaler fail with BAD_STATE until the first updates.
  *
- * The fused way: clip_grad_norm, then step, which folds check, unscale and clip into its passes. To use the unscaled
- * gradients yourself: unscale, then your own code, then step or should_step.
+ * To clip, call clip_grad_norm and then step, which checks, unscales and clips in its own passes. To read the unscaled
+ * gradients, call unscale, run your code, then call step. With your own optimizer call should_step instead of step.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
- * Multiplies the gradients by 1/scale in place, and records their norms (of the exact products, before rounding to the
- * storage dtype) and whether any is inf or NaN before or after. One pass. READY or CHECKED -> UNSCALED.
+ * Unscales the gradients in place, in one pass, and records their norms and whether any is inf or NaN before or after.
+ * The norms are those of the exact products, before they are rounded to the gradients' dtype.
+ *
+ * Call this before code of yours that reads gradients; gsc_scaler_step unscales by itself otherwise.
+ * READY or CHECKED -> UNSCALED. Disabled scaler: leaves the gradients as they are.
+ *
  * Errors: BAD_STATE if already unscaled or stepped since the last update. If the message ends with "discard it", the
- * device failed after the gradients had been written, and the list takes nothing but gsc_scaler_discard. Disabled: leaves
- * the gradients as they are.
+ * device failed after it had written gradients: the list then accepts only gsc_scaler_discard.
  */
 GSC_API gsc_status gsc_scaler_unscale(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
 /**
- * Records the same without writing the gradients; gsc_scaler_step then unscales in its own pass. READY -> CHECKED.
- * Errors: BAD_STATE unless READY. Disabled: does nothing.
+ * Records what gsc_scaler_unscale records without writing the gradients; gsc_scaler_step then unscales in its own pass.
+ * Call it to overlap the check with other work. READY -> CHECKED. Disabled scaler: does nothing.
+ * Errors: BAD_STATE unless READY.
  */
 GSC_API gsc_status gsc_scaler_check(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
 
@@ -569,44 +599,49 @@ enum {
 };
 
 /**
- * Limits the norm of the unscaled gradients to max_norm: g *= min(1, max_norm / (norm + 1e-6)), PyTorch's rule.
- * On an UNSCALED list the gradients are rewritten now, with the norm that unscale recorded. Otherwise nothing runs now:
- * gsc_scaler_step folds the factor into its own pass. If the list has an inf or NaN, the gradients stay as they are.
- * norm_type is GSC_NORM_L2 or GSC_NORM_INF. The norm itself is in the report of the list.
+ * Limits the norm of the unscaled gradients to max_norm: g *= min(1, max_norm / (norm + 1e-6)), PyTorch's rule. The
+ * report of the list has the norm. norm_type is GSC_NORM_L2 or GSC_NORM_INF.
+ *
+ * Call it before gsc_scaler_step, which clips in its own pass: nothing runs now. On an UNSCALED list the gradients are
+ * rewritten now, with the norm that unscale recorded. Gradients of a list with an inf or NaN stay as they are.
+ * Disabled scaler: clips with scale 1.
+ *
  * Errors: INVALID_ARGUMENT if max_norm is negative or not finite; BAD_STATE after step, or after another
- * clip_grad_norm or clip_grad_value in this iteration. UNSUPPORTED: GSC_NORM_INF together with a reducer.
- * Disabled scaler: the norm is taken and the clip applied with scale 1.
+ * clip_grad_norm or clip_grad_value in this iteration; UNSUPPORTED for GSC_NORM_INF with a reducer.
  */
 GSC_API gsc_status gsc_scaler_clip_grad_norm(gsc_scaler *scaler, gsc_tensor_list *grads, double max_norm,
                                              int32_t norm_type, gsc_stream stream);
 /**
- * Clamps every unscaled gradient to [-clip_value, clip_value], after clip_grad_norm if both are used. In place on an
- * UNSCALED list, otherwise folded into gsc_scaler_step. NaN stays NaN.
+ * Clamps every unscaled gradient to [-clip_value, clip_value], after clip_grad_norm if both are used. NaN stays NaN.
+ * gsc_scaler_step clamps in its own pass; on an UNSCALED list the gradients are rewritten now.
  * Errors: INVALID_ARGUMENT if clip_value is negative or NaN; BAD_STATE after step.
  */
 GSC_API gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_list *grads, double clip_value,
                                               gsc_stream stream);
 
 /**
- * Replaces gsc_scaler_step if the optimizer is your own: checks the list if it has not been checked, writes 1 to
- * *out_apply if the step should be applied and 0 if it must be skipped, and moves the list to STEPPED. Your optimizer
- * divides by the scale itself unless the list was unscaled. A pending clip_grad_norm is applied to the gradients now.
- * Disabled: always 1.
+ * Replaces gsc_scaler_step for your own optimizer. Checks the list unless it has been checked, and writes 1 to
+ * *out_apply if you should apply the step, 0 if you must skip it. Applies a pending clip_grad_norm to the gradients. If
+ * you have not called gsc_scaler_unscale, your optimizer divides by the scale. Any stage -> STEPPED.
+ * Disabled scaler: always 1.
+ *
  * Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call gsc_scaler_unscale before it.
  */
 GSC_API gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
                                                gsc_stream stream);
 
 /**
- * Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked or stepped on the gradients
- * and not unscaled them (after gsc_scaler_should_step_sync that is yours to do), or if a clip waits for its step.
+ * Steps without a scaler: no check, no unscaling.
+ * Errors: BAD_STATE if a scaler has checked or stepped on the gradients and not unscaled them, or if a clip is pending.
+ * After gsc_scaler_should_step_sync it is allowed: unscaling is then your part.
  */
 GSC_API gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream);
 /**
- * Steps with device scalars of your own, for frameworks that keep the scaler's state themselves: gradients are
- * multiplied by *inv_scale (NULL: 1); if *found_inf is not 0 (NULL: 0), the step is skipped. An inverse scale that is
- * negative, inf or NaN is treated as such a learning rate (gsc_optimizer_set_device_lr), unless the step is skipped.
- * Errors: as gsc_optimizer_step, but with an inverse scale gradients that were checked are taken.
+ * Steps with your own device scalars, for frameworks that keep the scaler's state themselves. Gradients are multiplied
+ * by *inv_scale (NULL: 1). The step is skipped if *found_inf is not 0 (NULL: 0).
+ *
+ * Errors: as gsc_optimizer_step, but with inv_scale the gradients may have been checked. A negative, inf or NaN
+ * *inv_scale of a step that is not skipped is INVALID_ARGUMENT on the CPU; on a CUDA device that step is skipped.
  */
 GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
                                              gsc_stream stream);
@@ -616,35 +651,36 @@ GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const flo
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
- * Gives tensors [first, first + count) hyper-parameters of their own. Kind and flags must be the optimizer's. Tensors
- * in no group belong to group 0, which has the options given at creation. A tensor can be put into a group only once.
- * All groups run in the same pass. *out_group (may be NULL) receives the number, 1, 2, ...
- * Errors: INVALID_ARGUMENT: range outside the list, or a tensor that already has a group; an option out of range;
- * another initial_accumulator_value than group 0's after the first step, set_steps or load.
+ * Makes a group of tensors [first, first + count) with separate hyper-parameters. Kind and flags must be the
+ * optimizer's. All other tensors form group 0, which has the options given at creation. *out_group (may be NULL)
+ * receives the group's number: 1, 2, ... All groups run in the same pass.
+ *
+ * Errors: INVALID_ARGUMENT: range outside the list; a tensor that is already in such a group; an option out of range;
+ * an initial_accumulator_value that differs from group 0's after the first step, set_steps or load.
  */
 GSC_API gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
                                            const gsc_optimizer_options *options, int32_t *out_group);
 /** Number of groups, >= 1. */
 GSC_API gsc_status gsc_optimizer_get_group_count(const gsc_optimizer *optimizer, int32_t *out_count);
-/** Hyper-parameters of a group; struct_size is set by the caller. */
+/** Copies the hyper-parameters of a group; the caller sets struct_size. */
 GSC_API gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t group,
                                              gsc_optimizer_options *out_options);
 /**
- * Replaces them from the next step on. Kind, flags and whether momentum is 0 must not change; initial_accumulator_value
- * has no effect any more.
+ * Replaces the hyper-parameters of a group from the next step on, stream-ordered. Kind, flags and whether momentum is 0
+ * must stay. initial_accumulator_value is ignored.
  */
 GSC_API gsc_status gsc_optimizer_set_options(gsc_optimizer *optimizer, int32_t group,
                                              const gsc_optimizer_options *options, gsc_stream stream);
-/** Sets a group's learning rate from the next step on, stream-ordered. A device scalar is no longer read. */
+/** Sets a group's learning rate from the next step on, stream-ordered. Ends gsc_optimizer_set_device_lr. */
 GSC_API gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group, double lr, gsc_stream stream);
 /**
- * Reads a group's learning rate from a device scalar at every step, so that a captured graph can follow a schedule. The
- * scalar must outlive the optimizer. NULL returns to the host value. A rate that is negative, inf or NaN when a step
- * reads it is refused on the CPU with INVALID_ARGUMENT; on a CUDA device the step is skipped and counted as skipped.
+ * Makes every step read a group's learning rate from a device scalar, so that a captured graph can follow a schedule.
+ * The scalar must outlive the optimizer. NULL returns to the host value. A step that reads a negative, inf or NaN rate
+ * fails with INVALID_ARGUMENT on the CPU; on a CUDA device it is skipped and counted as skipped.
  */
 GSC_API gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
                                                gsc_stream stream);
-/** The list of gradients the optimizer was made with, borrowed: valid as long as the optimizer. */
+/** The optimizer's list of gradients, borrowed: valid as long as the optimizer. */
 GSC_API gsc_status gsc_optimizer_get_grads(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads);
 
 /* ---------------------------------------------------------------------------------------------------------------
@@ -655,16 +691,15 @@ GSC_API gsc_status gsc_optimizer_get_grads(const gsc_optimizer *optimizer, gsc_t
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
- * Checks tensors [first, first + count) only, to overlap with a backward pass that is still producing the others. The
- * list becomes CHECKED with its last tensor; gsc_scaler_step and gsc_scaler_check check the rest.
- * Errors: as gsc_scaler_check; INVALID_ARGUMENT for a range outside the list; BAD_STATE if a tensor was checked
- * already.
+ * Checks only tensors [first, first + count), while the backward pass still computes the others. The list becomes
+ * CHECKED when all tensors are; gsc_scaler_step and gsc_scaler_check check the remaining ones.
+ * Errors: as gsc_scaler_check; INVALID_ARGUMENT for a range outside the list; BAD_STATE if a tensor is already checked.
  */
 GSC_API gsc_status gsc_scaler_check_range(gsc_scaler *scaler, gsc_tensor_list *grads, int64_t first, int64_t count,
                                           gsc_stream stream);
 /**
- * Returns a list to READY as if it had not been checked: for aborted iterations and skipped micro-batches. grads NULL:
- * all lists. The scale, the trackers and the gradients are not touched.
+ * Returns a list to READY as if it had not been checked, for aborted iterations and skipped micro-batches. grads NULL:
+ * all lists. The scale, the trackers and the gradients stay as they are.
  */
 GSC_API gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads);
 
@@ -672,7 +707,7 @@ GSC_API gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads
  * 7. Saving and restoring
  * ------------------------------------------------------------------------------------------------------------ */
 
-/** Everything a checkpoint needs. Plain data of fixed layout: write it to a file as it is, or field by field. */
+/** The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or field by field. */
 typedef struct gsc_scaler_state {
   /** Set by the caller: sizeof(gsc_scaler_state). */
   uint32_t struct_size;
@@ -697,37 +732,37 @@ typedef struct gsc_scaler_state {
 /** The value of gsc_scaler_state.format. */
 #define GSC_SCALER_STATE_FORMAT 0x31435347u
 
-/** Copies the state out; struct_size is set by the caller. Errors: BAD_STATE if the scaler is disabled. */
+/** Copies the scaler's state; the caller sets struct_size. Errors: BAD_STATE if the scaler is disabled. */
 GSC_API gsc_status gsc_scaler_get_state_sync(gsc_scaler *scaler, gsc_scaler_state *out_state, gsc_stream stream);
 /**
- * Restores a state, including factors and interval; all lists return to READY; the history is cleared. The state is
- * validated as a whole first. Errors: INVALID_ARGUMENT for a truncated or foreign state, a value out of range, or a
- * hysteresis_tracker above the scaler's hysteresis: set the options first. Disabled: does nothing.
+ * Restores a state with its factors and interval. Validates all of it first. All lists -> READY; clears the history.
+ * Disabled scaler: does nothing. Errors: INVALID_ARGUMENT for a truncated or foreign state, a value out of range, or a
+ * hysteresis_tracker above the scaler's hysteresis: set the options first.
  */
 GSC_API gsc_status gsc_scaler_set_state(gsc_scaler *scaler, const gsc_scaler_state *state, gsc_stream stream);
 
 /** Number of state slots. */
 GSC_API gsc_status gsc_optimizer_get_state_count(const gsc_optimizer *optimizer, int32_t *out_count);
 /**
- * State slot as a list, borrowed: valid as long as the optimizer, and its name (static storage). Either may be NULL.
- * Take counts and dtypes from the list: later versions may have slots smaller than the parameters or of other dtypes.
+ * A state slot: its list, borrowed and valid as long as the optimizer, and its name, in static storage. Either output
+ * may be NULL. Read counts and dtypes from the list: later versions may have smaller slots or other dtypes.
  */
 GSC_API gsc_status gsc_optimizer_get_state(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
                                            const char **out_name);
-/** Sets the step counts, 0..2^53 each, for a restored checkpoint: bias corrections depend on the applied ones. */
+/** Sets the step counts, 0..2^53 each, when you restore a checkpoint: bias corrections use the applied steps. */
 GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t applied, int64_t skipped,
                                            gsc_stream stream);
 /** Bytes that gsc_optimizer_save_sync writes. */
 GSC_API gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes);
 /**
- * Writes the step counts and all state tensors, with a header that describes them and a checksum, to `size` bytes of
- * host memory, size = gsc_optimizer_get_save_size; docs/abi.md has every offset. A failing device leaves part of it.
+ * Writes the step counts and all state tensors to `size` bytes of host memory, after a header that describes them and
+ * with a checksum. `size` is that of gsc_optimizer_get_save_size; docs/abi.md has every offset. If the device fails,
+ * the buffer holds only a part.
  */
 GSC_API gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
 /**
- * Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. The data are checked as a whole
- * first; on error nothing changes. Errors: INVALID_ARGUMENT for truncated, damaged or foreign data, another kind, other
- * counts or dtypes.
+ * Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. Validates all of it first.
+ * Errors: INVALID_ARGUMENT for truncated, damaged or foreign data, another kind, other counts or dtypes.
  */
 GSC_API gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void *buffer, int64_t size,
                                            gsc_stream stream);
@@ -738,7 +773,7 @@ GSC_API gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void 
  * docs/semantics.md has the exact rules and their sources.
  * ------------------------------------------------------------------------------------------------------------ */
 
-/** When the hysteresis counter is refilled. */
+/** When hysteresis_tracker returns to `hysteresis`. */
 enum {
   /** When the scale grows (Megatron-LM, DeepSpeed, ColossalAI). */
   GSC_REFILL_ON_GROWTH = 0,
@@ -748,7 +783,7 @@ enum {
   GSC_REFILL_CONSECUTIVE = 2
 };
 
-/** Which clean step makes the scale grow; G is the growth interval. */
+/** The clean step at which the scale grows; G is the growth interval. */
 enum {
   /** The G-th in a row, then every G (PyTorch and most others). */
   GSC_GROWTH_AT_INTERVAL = 0,
@@ -758,34 +793,33 @@ enum {
   GSC_GROWTH_FIRST_ONE_LATER = 2
 };
 
-/** What happens on overflow when the scale is at its minimum, min_scale. */
+/** What happens on overflow when the scale is at its floor, min_scale. */
 enum {
   /** The scale stays there. */
   GSC_FLOOR_CLAMP = 0,
   /**
-   * As GSC_FLOOR_CLAMP; after floor_patience skips in a row the report says so and a warning is logged.
+   * As GSC_FLOOR_CLAMP; after floor_patience skips in a row the report has GSC_REPORT_AT_FLOOR and a warning is logged.
    */
   GSC_FLOOR_REPORT = 1,
-  /** As GSC_FLOOR_REPORT; reading the report then fails with GSC_ERROR_SCALE_FLOOR, with the report filled in. */
+  /** As GSC_FLOOR_REPORT; gsc_scaler_get_report_sync then fills in the report and returns GSC_ERROR_SCALE_FLOOR. */
   GSC_FLOOR_ERROR = 2
 };
 
 /** Bits of gsc_scaler_options.flags. */
 enum {
-  /** Grow when the tracker equals the interval, not when it has reached it: PyTorch's exact rule. It differs only when
-   *  the interval is lowered below the tracker, where the scale then never grows again. */
+  /** Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it exceeds the interval.
+   *  They differ if the interval is lowered below the tracker: with this flag the scale then never grows. */
   GSC_SCALER_GROW_ON_EQUAL = 1,
   /** Store a grown scale even if it is inf (Keras 3, Megatron-LM, DeepSpeed). Default: keep the old scale. */
   GSC_SCALER_NO_FINITE_GUARD = 2,
-  /** A backoff to min_scale or below keeps the old scale and counts as being at the floor (fairseq). */
+  /** A backoff to min_scale or below keeps the old scale; the scale is then at its floor (fairseq). */
   GSC_SCALER_FLOOR_EXCLUSIVE = 4,
-  /** Narrow the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3). Default:
-   *  multiply in fp64 and narrow the product (PyTorch). It differs, by rounding, only for factors that are not powers
-   *  of two. */
+  /** Round the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3). Default:
+   *  multiply in fp64 and round the product (PyTorch). They differ only for factors that are not powers of two. */
   GSC_SCALER_FP32_PRODUCTS = 8
 };
 
-/** The policy. Start from GSC_SCALER_OPTIONS_INIT or gsc_scaler_options_init. */
+/** The policy of a scaler. Start from GSC_SCALER_OPTIONS_INIT or gsc_scaler_options_init. */
 struct gsc_scaler_options {
   /** Set by the caller: sizeof(gsc_scaler_options). */
   uint32_t struct_size;
@@ -793,23 +827,23 @@ struct gsc_scaler_options {
   uint32_t flags;
   /** First scale, finite and > 0, within min_scale and max_scale. Default 65536. */
   float init_scale;
-  /** The scale is not lowered below this; 0: no floor. Default 0. A scale set below it stays until it grows. */
+  /** Floor of the scale; 0: none. Default 0. A scale that gsc_scaler_set_scale sets below it stays until it grows. */
   float min_scale;
-  /** The scale is not raised above this; 0: no ceiling. Default 0. */
+  /** Ceiling of the scale; 0: none. Default 0. */
   float max_scale;
   /** Clean steps between growths, >= 1. Default 2000. */
   int32_t growth_interval;
-  /** The scale is multiplied by this to grow, > 1; refused if init_scale times it rounds to init_scale. Default 2. */
+  /** Growth multiplies the scale by this, > 1; invalid if init_scale times it rounds to init_scale. Default 2. */
   double growth_factor;
-  /** The scale is multiplied by this on overflow, in (0, 1); refused as growth_factor is. Default 0.5. */
+  /** Backoff multiplies the scale by this, in (0, 1); invalid like growth_factor. Default 0.5. */
   double backoff_factor;
-  /** 0: the scale is 1, nothing is checked, every step is applied. Default 1. */
+  /** 0: disabled. The scale is 1, gradients are not checked, every step is applied. Default 1. */
   int32_t enabled;
-  /** Back off at the H-th overflow, >= 1. Default 1. */
+  /** Overflows until the scale backs off, >= 1. Default 1: each overflow. */
   int32_t hysteresis;
-  /** GSC_REFILL_*. Default GSC_REFILL_ON_GROWTH. */
+  /** When the count of overflows starts again: GSC_REFILL_*. Default GSC_REFILL_ON_GROWTH. */
   int32_t hysteresis_refill;
-  /** GSC_GROWTH_*. Default GSC_GROWTH_AT_INTERVAL. */
+  /** The clean step that grows: GSC_GROWTH_*. Default GSC_GROWTH_AT_INTERVAL. */
   int32_t growth_timing;
   /** Back off only if overflows / updates since the last rescale >= this, in [0, 1] (fairseq). Default 0. */
   double overflow_tolerance;
@@ -819,9 +853,9 @@ struct gsc_scaler_options {
   float recovery_threshold;
   /** See recovery_threshold; >= 1 if that is set. Default 0. */
   int32_t recovery_interval;
-  /** GSC_FLOOR_*. Default GSC_FLOOR_CLAMP. */
+  /** What happens at the floor: GSC_FLOOR_*. Default GSC_FLOOR_CLAMP. */
   int32_t floor_action;
-  /** Consecutive skipped updates at the floor before it is reported, >= 1. Default 1. */
+  /** Consecutive skipped updates at the floor until it is reported, >= 1. Default 1. */
   int32_t floor_patience;
   /** Updates kept in the history ring in device memory, 0..2^20. Default 1024. */
   int32_t history_capacity;
@@ -836,7 +870,7 @@ struct gsc_scaler_options {
         GSC_GROWTH_AT_INTERVAL, 0.0, 0.0f, 0, GSC_FLOOR_CLAMP, 1, 1024, 0                                      \
   }
 
-/** Systems whose policy is reproduced step by step. */
+/** Presets: each reproduces another system's policy step by step. */
 enum {
   /** torch.amp.GradScaler; the default. */
   GSC_PRESET_TORCH = 0,
@@ -854,7 +888,7 @@ enum {
   GSC_PRESET_KERAS = 6,
   /** flax.training.dynamic_scale.DynamicScale. */
   GSC_PRESET_FLAX = 7,
-  /** jmp.DynamicLossScale under jit; without GSC_SCALER_FP32_PRODUCTS outside of it. */
+  /** jmp.DynamicLossScale under jit. Without jit, clear GSC_SCALER_FP32_PRODUCTS. */
   GSC_PRESET_JMP = 8,
   /** paddle.amp.GradScaler. */
   GSC_PRESET_PADDLE = 9,
@@ -872,24 +906,24 @@ enum {
  * Writes the options of GSC_PRESET_*. Same contract as gsc_optimizer_options_init; an unknown preset is an error.
  */
 GSC_API gsc_status gsc_scaler_options_init(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
-/** Current options; struct_size is set by the caller. init_scale is the one given at creation. */
+/** Copies the current options; the caller sets struct_size. init_scale is the one given at creation. */
 GSC_API gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_options *out_options);
 /**
- * Replaces the options; scale, trackers and history stay, except that the hysteresis tracker is not left above the new
- * hysteresis. init_scale, enabled and history_capacity must be as at creation.
+ * Replaces the options. Scale, trackers and history stay; a hysteresis tracker above the new hysteresis is lowered to
+ * it. init_scale, enabled and history_capacity must be as at creation.
  */
 GSC_API gsc_status gsc_scaler_set_options(gsc_scaler *scaler, const gsc_scaler_options *options, gsc_stream stream);
 /**
- * Replaces the scale (finite, > 0), as PyTorch's update(new_scale): the growth tracker is kept, all lists return to
- * READY, min_scale and max_scale do not apply. Disabled: does nothing.
+ * Replaces the scale (finite, > 0), as PyTorch's update(new_scale). Keeps the growth tracker and ignores min_scale and
+ * max_scale. All lists -> READY. Disabled scaler: does nothing.
  */
 GSC_API gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_stream stream);
 
 /* ---------------------------------------------------------------------------------------------------------------
  * 9. Several devices, several ranks
  *
- * Several devices in one process: create a context for each, and one scaler on the first. Lists and optimizers of the
- * other contexts are used like those of its own: pass a stream of that list's device.
+ * Several devices in one process: create a context for each, and one scaler on the first. Use lists and optimizers of
+ * the other contexts like the first's, and pass a stream of the list's device.
  *
  *     gsc_scaler_step(scaler, opt0, stream0);   // of the scaler's device
  *     gsc_scaler_step(scaler, opt1, stream1);   // of another: fetches the scale, checks, steps or skips there
@@ -902,9 +936,9 @@ GSC_API gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_str
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
- * All-reduce (sum) over the ranks of a job: replace values[0..count) by their sums over all ranks. `values` is device
- * memory; for CUDA enqueue the work on `stream`, on the CPU finish it before returning. Every rank calls it the same
- * number of times in the same order. Return 0 on success, anything else on failure.
+ * All-reduce (sum) over the ranks of a job: replaces values[0..count) by their sums over all ranks. `values` is device
+ * memory. For CUDA, enqueue the work on `stream`; on the CPU, finish it before returning. Every rank calls it the same
+ * number of times in the same order. Return 0 on success, any other number on failure.
  */
 typedef int32_t (*gsc_all_reduce_fn)(void *user, double *values, int64_t count, gsc_stream stream);
 /** How the ranks of a job combine their checks. */
@@ -918,12 +952,14 @@ typedef struct gsc_reducer {
 } gsc_reducer;
 
 /**
- * Combines the checks of each list over all ranks with one all-reduce of two doubles (non-finite count, sum of
- * squares): if one rank overflows all skip, and clipping uses the norm over all ranks. The struct is copied; `user`
- * must outlive its use. NULL removes it. A step or check whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves
- * its list READY: check it again, or discard it; no value has changed. An unscale has already multiplied the gradients,
- * and leaves its list UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements) are a
- * failure on the CPU; on a CUDA device, where the host does not see them in time, they count as an overflow.
+ * Combines the checks of each list over all ranks, with one all-reduce of two doubles (non-finite count, sum of
+ * squares). If one rank overflows, all skip; clipping uses the norm over all ranks. The struct is copied; `user` must
+ * outlive its use. NULL removes the reducer.
+ *
+ * If the all-reduce fails, the call returns GSC_ERROR_CALLBACK. A step or check then leaves its list READY and every
+ * value as it was: check the list again, or discard it. An unscale has already multiplied the gradients: its list is
+ * UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements) are a failure on the CPU
+ * and count as an overflow on a CUDA device, whose sums the host does not read.
  * Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
  */
 GSC_API gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer);
@@ -986,19 +1022,19 @@ enum {
   GSC_LOG_INFO = 3
 };
 
-/** Receives one message without a trailing newline. Called on the thread whose call caused it. Must not throw. */
+/** Receives one message without a trailing newline, on the thread whose call caused it. Must not throw. */
 typedef void (*gsc_log_fn)(void *user, int32_t level, const char *message);
-/** One piece of a parallel region: run `body(argument, index)`. */
+/** One task of a parallel region: call it as body(argument, index). */
 typedef void (*gsc_task_fn)(void *argument, int32_t index);
 /**
- * Your job system: run body(argument, i) once for every i in [0, count), in any order and on any threads, and return
- * when all have finished. Must not throw. Tasks left out or run twice are detected: the call still does its work,
- * writes its outputs, and returns GSC_ERROR_CALLBACK. gsc_optimizer_create alone makes no object then.
+ * Your job system: calls body(argument, i) once for every i in [0, count), in any order and on any threads, and returns
+ * when all have finished. Must not throw. If a task is left out or run twice, the library's call still completes its
+ * work and outputs and returns GSC_ERROR_CALLBACK; only gsc_optimizer_create makes no object then.
  */
 typedef void (*gsc_parallel_for_fn)(void *user, int32_t count, gsc_task_fn body, void *argument);
 /**
- * Returns `bytes` bytes of host memory aligned to `alignment` (a power of two, at most 64), or NULL. bytes > 0. May be
- * called from any thread that calls the library.
+ * Returns `bytes` (> 0) bytes of host memory aligned to `alignment` (a power of two, at most 64), or NULL. Runs on any
+ * thread that calls the library.
  */
 typedef void *(*gsc_allocate_fn)(void *user, int64_t bytes, int64_t alignment);
 /** Frees what gsc_allocate_fn returned; bytes and alignment are those of the request. */
@@ -1007,9 +1043,9 @@ typedef void (*gsc_release_fn)(void *user, void *memory, int64_t bytes, int64_t 
 /** Bits of gsc_context_options.flags. */
 enum {
   /**
-   * CUDA: work in the CUDA context that is current on the calling thread at creation, not in the device's primary one.
-   * For programs that create their own CUDA context (cuCtxCreate, ILGPU, ManagedCUDA), whose memory and streams are
-   * invalid in the primary one. That context must outlive this one and its objects.
+   * CUDA: work in the CUDA context that is current on the calling thread at creation, instead of the device's primary
+   * one. For programs that create a CUDA context (cuCtxCreate, ILGPU, ManagedCUDA): its memory and streams are invalid
+   * in the primary one. It must outlive the gsc_context and all its objects.
    */
   GSC_CONTEXT_USE_CURRENT = 1
 };
@@ -1028,11 +1064,11 @@ struct gsc_context_options {
   int32_t num_threads;
   /** GSC_CPU_BEST, or one instruction set (an error if the processor lacks it). */
   int32_t cpu_target;
-  /** Replaces the thread pool if not NULL. Work is split into a few pieces for each of num_threads. With 1 it is never
-   *  called. */
+  /** NULL: the library's thread pool. Otherwise your job system, which gets a few tasks for each of num_threads. Not
+   *  called if num_threads is 1. */
   gsc_parallel_for_fn parallel_for;
   void *parallel_for_user;
-  /** Host memory for everything the library keeps except its threads; set both or neither. NULL: operator new. */
+  /** Host memory for everything the library keeps except its threads. Set both or neither. NULL: operator new. */
   gsc_allocate_fn allocate;
   gsc_release_fn release;
   void *allocator_user;
@@ -1104,23 +1140,24 @@ GSC_API gsc_status gsc_histogram_recommend_scale(const int64_t *histogram, int64
 /* ---------------------------------------------------------------------------------------------------------------
  * 12. Operations without a scaler
  *
- * For frameworks that keep the scaler's state in arrays of their own. Device scalars must be aligned to their size, and
- * lie outside of the tensors and of each other. Tensors are validated like those of a list, but for overlap only src[i]
- * with dst[i]: these may be the same buffer, and must not overlap otherwise. That no source overlaps the destination of
- * another is for the caller to see to. The context keeps the host memory of the plan, so a repeated call does not
- * allocate.
+ * For frameworks that keep the scaler's state in their own arrays. Tensors are validated like those of a list, but for
+ * overlap only src[i] with dst[i]: they must be the same buffer or not overlap. The caller must ensure that dst[j]
+ * overlaps neither src[i] nor dst[i] for i != j.
+ * Device scalars must be aligned to their size and overlap neither the tensors nor each other. The context keeps the
+ * host memory of the plan: a repeated call does not allocate.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
- * t[i] *= *inv_scale in place for `count` tensors; *found_inf becomes 1 if any element is inf or NaN before or after,
- * and is not written otherwise. The same as PyTorch's _amp_foreach_non_finite_check_and_unscale_. Both are device
- * scalars. fp64 gradients overflow where fp64 does: it is not known here whether they will be converted to fp32.
+ * t[i] *= *inv_scale in place for `count` tensors. Sets *found_inf to 1 if any element is inf or NaN before or after;
+ * otherwise leaves it as it is. Both are device scalars. The same as PyTorch's
+ * _amp_foreach_non_finite_check_and_unscale_. fp64 gradients overflow at fp64's limit, since this call has no
+ * optimizer that would convert them to fp32.
  */
 GSC_API gsc_status gsc_ops_unscale_check(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                          float *found_inf, const float *inv_scale, gsc_stream stream);
 /**
- * PyTorch's _amp_update_scale_ on device scalars: *found_inf != 0 backs off; else the tracker counts and the scale may
- * grow. Factors and interval are validated as in gsc_scaler_options.
+ * PyTorch's _amp_update_scale_ on device scalars: backs the scale off if *found_inf != 0; otherwise counts a clean step
+ * and grows the scale at the interval. Factors and interval are validated as in gsc_scaler_options.
  */
 GSC_API gsc_status gsc_ops_update_scale(gsc_context *context, float *scale, int32_t *growth_tracker,
                                         const float *found_inf, double growth_factor, double backoff_factor,

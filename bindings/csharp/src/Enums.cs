@@ -35,8 +35,8 @@ namespace Gradscaler
     /// <summary>IEEE binary32.</summary>
     Fp32 = NativeCalls.FP32,
     /// <summary>
-    /// IEEE binary64. Gradients of narrower parameters are converted to fp32: in a list that an optimizer with such a
-    /// parameter uses, every fp64 gradient overflows where fp32 does.
+    /// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. In the list of such an
+    /// optimizer every fp64 gradient beyond fp32's range counts as an overflow.
     /// </summary>
     Fp64 = NativeCalls.FP64,
   }
@@ -104,7 +104,7 @@ namespace Gradscaler
     Inf = NativeCalls.NORM_INF,
   }
 
-  /// <summary>When the hysteresis counter is refilled.</summary>
+  /// <summary>When hysteresis_tracker returns to `hysteresis`.</summary>
   public enum HysteresisRefill
   {
     /// <summary>When the scale grows (Megatron-LM, DeepSpeed, ColossalAI).</summary>
@@ -119,7 +119,7 @@ namespace Gradscaler
     Consecutive = NativeCalls.REFILL_CONSECUTIVE,
   }
 
-  /// <summary>Which clean step makes the scale grow; G is the growth interval.</summary>
+  /// <summary>The clean step at which the scale grows; G is the growth interval.</summary>
   public enum GrowthTiming
   {
     /// <summary>The G-th in a row, then every G (PyTorch and most others).</summary>
@@ -130,22 +130,23 @@ namespace Gradscaler
     FirstOneLater = NativeCalls.GROWTH_FIRST_ONE_LATER,
   }
 
-  /// <summary>What happens on overflow when the scale is at its minimum, min_scale.</summary>
+  /// <summary>What happens on overflow when the scale is at its floor, min_scale.</summary>
   public enum FloorAction
   {
     /// <summary>The scale stays there.</summary>
     Clamp = NativeCalls.FLOOR_CLAMP,
     /// <summary>
-    /// As FloorAction.Clamp; after floor_patience skips in a row the report says so and a warning is logged.
+    /// As FloorAction.Clamp; after floor_patience skips in a row the report has GSC_REPORT_AT_FLOOR and a warning is
+    /// logged.
     /// </summary>
     Report = NativeCalls.FLOOR_REPORT,
     /// <summary>
-    /// As FloorAction.Report; reading the report then fails with Status.ScaleFloor, with the report filled in.
+    /// As FloorAction.Report; gsc_scaler_get_report_sync then fills in the report and returns Status.ScaleFloor.
     /// </summary>
     Error = NativeCalls.FLOOR_ERROR,
   }
 
-  /// <summary>Systems whose policy is reproduced step by step.</summary>
+  /// <summary>Presets: each reproduces another system's policy step by step.</summary>
   public enum Preset
   {
     /// <summary>torch.amp.GradScaler; the default.</summary>
@@ -164,7 +165,7 @@ namespace Gradscaler
     Keras = NativeCalls.PRESET_KERAS,
     /// <summary>flax.training.dynamic_scale.DynamicScale.</summary>
     Flax = NativeCalls.PRESET_FLAX,
-    /// <summary>jmp.DynamicLossScale under jit; without GSC_SCALER_FP32_PRODUCTS outside of it.</summary>
+    /// <summary>jmp.DynamicLossScale under jit. Without jit, clear GSC_SCALER_FP32_PRODUCTS.</summary>
     Jmp = NativeCalls.PRESET_JMP,
     /// <summary>paddle.amp.GradScaler.</summary>
     Paddle = NativeCalls.PRESET_PADDLE,

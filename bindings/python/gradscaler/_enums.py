@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from ._native import Names
 
-#: When the hysteresis counter is refilled.
+#: When hysteresis_tracker returns to `hysteresis`.
 HYSTERESIS_REFILL = Names("REFILL_", "on_growth", "on_clean_step", "consecutive")
-#: Which clean step makes the scale grow; G is the growth interval.
+#: The clean step at which the scale grows; G is the growth interval.
 GROWTH_TIMING = Names("GROWTH_", "at_interval", "one_later", "first_one_later")
-#: What happens on overflow when the scale is at its minimum, min_scale.
+#: What happens on overflow when the scale is at its floor, min_scale.
 FLOOR_ACTION = Names("FLOOR_", "clamp", "report", "error")
-#: Systems whose policy is reproduced step by step.
+#: Presets: each reproduces another system's policy step by step.
 PRESET = Names("PRESET_", "torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "tensorflow", "keras", "flax",
                "jmp", "paddle", "mindspore", "fairseq", "oneflow", "colossalai")
 #: Kinds of device.

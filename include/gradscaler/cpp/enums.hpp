@@ -18,8 +18,8 @@ enum class DType : int32_t {
   bf16 = GSC_BF16,
   /// IEEE binary32.
   fp32 = GSC_FP32,
-  /// IEEE binary64. Gradients of narrower parameters are converted to fp32: in a list that an optimizer with such a
-  /// parameter uses, every fp64 gradient overflows where fp32 does.
+  /// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. In the list of such an
+  /// optimizer every fp64 gradient beyond fp32's range counts as an overflow.
   fp64 = GSC_FP64
 };
 
@@ -52,7 +52,7 @@ enum class Norm : int32_t {
   inf = GSC_NORM_INF
 };
 
-/// When the hysteresis counter is refilled.
+/// When hysteresis_tracker returns to `hysteresis`.
 enum class HysteresisRefill : int32_t {
   /// When the scale grows (Megatron-LM, DeepSpeed, ColossalAI).
   on_growth = GSC_REFILL_ON_GROWTH,
@@ -62,7 +62,7 @@ enum class HysteresisRefill : int32_t {
   consecutive = GSC_REFILL_CONSECUTIVE
 };
 
-/// Which clean step makes the scale grow; G is the growth interval.
+/// The clean step at which the scale grows; G is the growth interval.
 enum class GrowthTiming : int32_t {
   /// The G-th in a row, then every G (PyTorch and most others).
   at_interval = GSC_GROWTH_AT_INTERVAL,
@@ -72,17 +72,18 @@ enum class GrowthTiming : int32_t {
   first_one_later = GSC_GROWTH_FIRST_ONE_LATER
 };
 
-/// What happens on overflow when the scale is at its minimum, min_scale.
+/// What happens on overflow when the scale is at its floor, min_scale.
 enum class FloorAction : int32_t {
   /// The scale stays there.
   clamp = GSC_FLOOR_CLAMP,
-  /// As GSC_FLOOR_CLAMP; after floor_patience skips in a row the report says so and a warning is logged.
+  /// As GSC_FLOOR_CLAMP; after floor_patience skips in a row the report has GSC_REPORT_AT_FLOOR and a warning is
+  /// logged.
   report = GSC_FLOOR_REPORT,
-  /// As GSC_FLOOR_REPORT; reading the report then fails with GSC_ERROR_SCALE_FLOOR, with the report filled in.
+  /// As GSC_FLOOR_REPORT; gsc_scaler_get_report_sync then fills in the report and returns GSC_ERROR_SCALE_FLOOR.
   error = GSC_FLOOR_ERROR
 };
 
-/// Systems whose policy is reproduced step by step.
+/// Presets: each reproduces another system's policy step by step.
 enum class Preset : int32_t {
   /// torch.amp.GradScaler; the default.
   torch = GSC_PRESET_TORCH,
@@ -100,7 +101,7 @@ enum class Preset : int32_t {
   keras = GSC_PRESET_KERAS,
   /// flax.training.dynamic_scale.DynamicScale.
   flax = GSC_PRESET_FLAX,
-  /// jmp.DynamicLossScale under jit; without GSC_SCALER_FP32_PRODUCTS outside of it.
+  /// jmp.DynamicLossScale under jit. Without jit, clear GSC_SCALER_FP32_PRODUCTS.
   jmp = GSC_PRESET_JMP,
   /// paddle.amp.GradScaler.
   paddle = GSC_PRESET_PADDLE,

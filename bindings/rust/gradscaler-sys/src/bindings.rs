@@ -49,8 +49,8 @@ pub const GSC_FP16: i32 = 1;
 pub const GSC_BF16: i32 = 2;
 /// IEEE binary32.
 pub const GSC_FP32: i32 = 3;
-/// IEEE binary64. Gradients of narrower parameters are converted to fp32: in a list that an
-/// optimizer with such a parameter uses, every fp64 gradient overflows where fp32 does.
+/// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. In the list
+/// of such an optimizer every fp64 gradient beyond fp32's range counts as an overflow.
 pub const GSC_FP64: i32 = 4;
 /// Reserved; refused by this version.
 pub const GSC_FP8_E4M3: i32 = 5;
@@ -108,24 +108,24 @@ pub const GSC_GROWTH_ONE_LATER: i32 = 1;
 pub const GSC_GROWTH_FIRST_ONE_LATER: i32 = 2;
 /// The scale stays there.
 pub const GSC_FLOOR_CLAMP: i32 = 0;
-/// As GSC_FLOOR_CLAMP; after floor_patience skips in a row the report says so and a warning is
-/// logged.
+/// As GSC_FLOOR_CLAMP; after floor_patience skips in a row the report has GSC_REPORT_AT_FLOOR and a
+/// warning is logged.
 pub const GSC_FLOOR_REPORT: i32 = 1;
-/// As GSC_FLOOR_REPORT; reading the report then fails with GSC_ERROR_SCALE_FLOOR, with the report
-/// filled in.
+/// As GSC_FLOOR_REPORT; gsc_scaler_get_report_sync then fills in the report and returns
+/// GSC_ERROR_SCALE_FLOOR.
 pub const GSC_FLOOR_ERROR: i32 = 2;
-/// Grow when the tracker equals the interval, not when it has reached it: PyTorch's exact rule. It
-/// differs only when the interval is lowered below the tracker, where the scale then never grows
-/// again.
+/// Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it
+/// exceeds the interval. They differ if the interval is lowered below the tracker: with this flag
+/// the scale then never grows.
 pub const GSC_SCALER_GROW_ON_EQUAL: u32 = 1;
 /// Store a grown scale even if it is inf (Keras 3, Megatron-LM, DeepSpeed). Default: keep the old
 /// scale.
 pub const GSC_SCALER_NO_FINITE_GUARD: u32 = 2;
-/// A backoff to min_scale or below keeps the old scale and counts as being at the floor (fairseq).
+/// A backoff to min_scale or below keeps the old scale; the scale is then at its floor (fairseq).
 pub const GSC_SCALER_FLOOR_EXCLUSIVE: u32 = 4;
-/// Narrow the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp,
-/// Keras 3). Default: multiply in fp64 and narrow the product (PyTorch). It differs, by rounding,
-/// only for factors that are not powers of two.
+/// Round the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp,
+/// Keras 3). Default: multiply in fp64 and round the product (PyTorch). They differ only for
+/// factors that are not powers of two.
 pub const GSC_SCALER_FP32_PRODUCTS: u32 = 8;
 /// torch.amp.GradScaler; the default.
 pub const GSC_PRESET_TORCH: i32 = 0;
@@ -143,7 +143,7 @@ pub const GSC_PRESET_TENSORFLOW: i32 = 5;
 pub const GSC_PRESET_KERAS: i32 = 6;
 /// flax.training.dynamic_scale.DynamicScale.
 pub const GSC_PRESET_FLAX: i32 = 7;
-/// jmp.DynamicLossScale under jit; without GSC_SCALER_FP32_PRODUCTS outside of it.
+/// jmp.DynamicLossScale under jit. Without jit, clear GSC_SCALER_FP32_PRODUCTS.
 pub const GSC_PRESET_JMP: i32 = 8;
 /// paddle.amp.GradScaler.
 pub const GSC_PRESET_PADDLE: i32 = 9;
@@ -173,10 +173,10 @@ pub const GSC_LOG_ERROR: i32 = 1;
 pub const GSC_LOG_WARNING: i32 = 2;
 /// For information.
 pub const GSC_LOG_INFO: i32 = 3;
-/// CUDA: work in the CUDA context that is current on the calling thread at creation, not in the
-/// device's primary one. For programs that create their own CUDA context (cuCtxCreate, ILGPU,
-/// ManagedCUDA), whose memory and streams are invalid in the primary one. That context must outlive
-/// this one and its objects.
+/// CUDA: work in the CUDA context that is current on the calling thread at creation, instead of the
+/// device's primary one. For programs that create a CUDA context (cuCtxCreate, ILGPU, ManagedCUDA):
+/// its memory and streams are invalid in the primary one. It must outlive the gsc_context and all
+/// its objects.
 pub const GSC_CONTEXT_USE_CURRENT: u32 = 1;
 
 /// A handle of the library's: see `gsc_context_create`.
@@ -207,10 +207,10 @@ pub struct gsc_optimizer {
     _not_send_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// All-reduce (sum) over the ranks of a job: replace values\[0..count) by their sums over all
-/// ranks. `values` is device memory; for CUDA enqueue the work on `stream`, on the CPU finish it
+/// All-reduce (sum) over the ranks of a job: replaces values\[0..count) by their sums over all
+/// ranks. `values` is device memory. For CUDA, enqueue the work on `stream`; on the CPU, finish it
 /// before returning. Every rank calls it the same number of times in the same order. Return 0 on
-/// success, anything else on failure.
+/// success, any other number on failure.
 pub type gsc_all_reduce_fn = unsafe extern "C" fn(
     user: *mut c_void,
     values: *mut f64,
@@ -218,17 +218,17 @@ pub type gsc_all_reduce_fn = unsafe extern "C" fn(
     stream: gsc_stream,
 ) -> i32;
 
-/// Receives one message without a trailing newline. Called on the thread whose call caused it. Must
-/// not throw.
+/// Receives one message without a trailing newline, on the thread whose call caused it. Must not
+/// throw.
 pub type gsc_log_fn = unsafe extern "C" fn(user: *mut c_void, level: i32, message: *const c_char);
 
-/// One piece of a parallel region: run `body(argument, index)`.
+/// One task of a parallel region: call it as body(argument, index).
 pub type gsc_task_fn = unsafe extern "C" fn(argument: *mut c_void, index: i32);
 
-/// Your job system: run body(argument, i) once for every i in \[0, count), in any order and on any
-/// threads, and return when all have finished. Must not throw. Tasks left out or run twice are
-/// detected: the call still does its work, writes its outputs, and returns GSC_ERROR_CALLBACK.
-/// gsc_optimizer_create alone makes no object then.
+/// Your job system: calls body(argument, i) once for every i in \[0, count), in any order and on
+/// any threads, and returns when all have finished. Must not throw. If a task is left out or run
+/// twice, the library's call still completes its work and outputs and returns GSC_ERROR_CALLBACK;
+/// only gsc_optimizer_create makes no object then.
 pub type gsc_parallel_for_fn = unsafe extern "C" fn(
     user: *mut c_void,
     count: i32,
@@ -236,8 +236,8 @@ pub type gsc_parallel_for_fn = unsafe extern "C" fn(
     argument: *mut c_void,
 );
 
-/// Returns `bytes` bytes of host memory aligned to `alignment` (a power of two, at most 64), or
-/// NULL. bytes > 0. May be called from any thread that calls the library.
+/// Returns `bytes` (> 0) bytes of host memory aligned to `alignment` (a power of two, at most 64),
+/// or NULL. Runs on any thread that calls the library.
 pub type gsc_allocate_fn = unsafe extern "C" fn(
     user: *mut c_void,
     bytes: i64,
@@ -262,19 +262,19 @@ pub type gsc_release_fn = unsafe extern "C" fn(
 pub struct gsc_error {
     /// Set by the caller: sizeof(gsc_error).
     pub struct_size: u32,
-    /// What the function returned. GSC_OK: no call has failed on this thread, or not since
+    /// What the function returned. GSC_OK: no call has failed since the thread began or called
     /// gsc_error_clear.
     pub status: gsc_status,
     /// The function that failed; "" if none has.
     pub function: *const c_char,
-    /// The parameter, by its name in this header. It may have been passed to an earlier call: a
-    /// reducer, or a callback in the context's options. "" if the failure is not about a parameter,
-    /// such as running out of memory.
+    /// The parameter, by its name in this header. "" if the failure is not about a parameter, such
+    /// as running out of memory. A reducer, or a callback in the context's options, was passed to
+    /// an earlier call.
     pub argument: *const c_char,
     /// The member, if the argument or its entry is a struct: "init_scale", "dtype". Else "".
     pub field: *const c_char,
-    /// The entry of an array: slot of `state`, group of `device_lr`, bin of `histogram`; not of
-    /// tensors. Else -1.
+    /// The entry of an array other than tensors: slot of `state`, group of `device_lr`, bin of
+    /// `histogram`. Else -1.
     pub index: i64,
     /// The tensor in a list or an array of tensors. Else -1.
     pub tensor: i64,
@@ -294,7 +294,7 @@ pub struct gsc_tensor {
     pub dtype: i32,
     /// Dtype of the scales; 0 if there are none.
     pub scale_dtype: i32,
-    /// Scales in device memory by which elements are multiplied when read, one for each block.
+    /// Scales in device memory, one for each block: elements are multiplied by them when read.
     /// NULL: none.
     pub scale: *const c_void,
     /// Rows and columns of a block. Both 0: one scale for the whole tensor.
@@ -306,7 +306,8 @@ pub struct gsc_tensor {
     pub reserved: [i64; 2],
 }
 
-/// Hyper-parameters. Start from gsc_optimizer_options_init, which writes the defaults of a kind.
+/// Hyper-parameters of an optimizer. Start from gsc_optimizer_options_init, which writes the
+/// defaults of a kind.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_optimizer_options {
@@ -316,11 +317,11 @@ pub struct gsc_optimizer_options {
     pub flags: u32,
     /// GSC_SGD or another kind.
     pub kind: i32,
-    /// Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses anything
-    /// else.
+    /// Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses other
+    /// values.
     pub state_dtype: i32,
-    /// Learning rate, >= 0. Like the numbers below, finite as a float: fp64 parameters alone are
-    /// computed in fp64.
+    /// Learning rate, >= 0. This and the numbers below must be finite as floats; fp64 parameters
+    /// use the doubles.
     pub lr: f64,
     /// Decay of the first moment, in \[0, 1).
     pub beta1: f64,
@@ -328,13 +329,13 @@ pub struct gsc_optimizer_options {
     pub beta2: f64,
     /// Added to the denominator, >= 0.
     pub eps: f64,
-    /// \>= 0.
+    /// Weight decay, >= 0. The kinds above say whether it is decoupled.
     pub weight_decay: f64,
-    /// SGD, >= 0. Default 0. Group 0 decides whether there is a momentum buffer.
+    /// SGD: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum.
     pub momentum: f64,
-    /// SGD. Default 0.
+    /// SGD: dampening of the momentum. Default 0.
     pub dampening: f64,
-    /// Adagrad, >= 0. Default 0.
+    /// Adagrad: decay of the learning rate, >= 0. Default 0.
     pub lr_decay: f64,
     /// Adagrad: initial value of a group's `sum` in state that the library allocates, >= 0. Default
     /// 0.
@@ -357,15 +358,15 @@ pub struct gsc_report {
     pub hysteresis_tracker: i32,
     /// Skipped updates in a row, up to the last one.
     pub consecutive_skips: i32,
-    /// Updates so far; a restored state brings its own.
+    /// Updates so far, with those of a restored state.
     pub updates: i64,
     /// How many of these found an overflow.
     pub skipped: i64,
     /// L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a
     /// reducer, over all ranks.
     pub grad_norm: f64,
-    /// Largest magnitude of this rank's gradients, unscaled; those that are stored as inf or NaN do
-    /// not count.
+    /// Largest magnitude of this rank's unscaled gradients, without those that are stored as inf or
+    /// NaN.
     pub grad_amax: f64,
     /// Number of non-finite gradients; with a reducer, over all ranks.
     pub nonfinite_count: i64,
@@ -383,7 +384,7 @@ pub struct gsc_report {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_history_entry {
-    /// Number of the update, counted from 0; a restored state goes on with its own.
+    /// Number of the update, counted from 0, with those of a restored state.
     pub update: i64,
     /// As in gsc_report, over all lists of that update.
     pub grad_norm: f64,
@@ -396,7 +397,7 @@ pub struct gsc_history_entry {
 
 /// Addresses of the scaler's device scalars, for your own kernels to read. They are valid as long
 /// as the scaler. For a list on another device they are that device's copies, as of the list's
-/// iteration, and valid as long as the list, or until a scaler of a third device takes it.
+/// iteration. These are valid as long as the list, or until a scaler of a third device uses it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_device_state {
@@ -408,15 +409,14 @@ pub struct gsc_device_state {
     pub inv_scale: *const f32,
     pub growth_tracker: *const i32,
     pub hysteresis_tracker: *const i32,
-    /// Of the given list: number of non-finite gradients as a float, 0 if none. NULL if no list was
-    /// given.
+    /// Of the given list: number of non-finite gradients, as a float. NULL if no list was given.
     pub found_inf: *const f32,
     /// Of the given list: as gsc_report.grad_norm. NULL if no list was given.
     pub grad_norm: *const f64,
 }
 
-/// Everything a checkpoint needs. Plain data of fixed layout: write it to a file as it is, or field
-/// by field.
+/// The scaler's part of a checkpoint. Plain data of fixed layout: write it to a file whole, or
+/// field by field.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_scaler_state {
@@ -440,7 +440,7 @@ pub struct gsc_scaler_state {
     pub skipped: i64,
 }
 
-/// The policy. Start from GSC_SCALER_OPTIONS_INIT or gsc_scaler_options_init.
+/// The policy of a scaler. Start from GSC_SCALER_OPTIONS_INIT or gsc_scaler_options_init.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_scaler_options {
@@ -450,26 +450,25 @@ pub struct gsc_scaler_options {
     pub flags: u32,
     /// First scale, finite and > 0, within min_scale and max_scale. Default 65536.
     pub init_scale: f32,
-    /// The scale is not lowered below this; 0: no floor. Default 0. A scale set below it stays
-    /// until it grows.
+    /// Floor of the scale; 0: none. Default 0. A scale that gsc_scaler_set_scale sets below it
+    /// stays until it grows.
     pub min_scale: f32,
-    /// The scale is not raised above this; 0: no ceiling. Default 0.
+    /// Ceiling of the scale; 0: none. Default 0.
     pub max_scale: f32,
     /// Clean steps between growths, >= 1. Default 2000.
     pub growth_interval: i32,
-    /// The scale is multiplied by this to grow, > 1; refused if init_scale times it rounds to
+    /// Growth multiplies the scale by this, > 1; invalid if init_scale times it rounds to
     /// init_scale. Default 2.
     pub growth_factor: f64,
-    /// The scale is multiplied by this on overflow, in (0, 1); refused as growth_factor is. Default
-    /// 0.5.
+    /// Backoff multiplies the scale by this, in (0, 1); invalid like growth_factor. Default 0.5.
     pub backoff_factor: f64,
-    /// 0: the scale is 1, nothing is checked, every step is applied. Default 1.
+    /// 0: disabled. The scale is 1, gradients are not checked, every step is applied. Default 1.
     pub enabled: i32,
-    /// Back off at the H-th overflow, >= 1. Default 1.
+    /// Overflows until the scale backs off, >= 1. Default 1: each overflow.
     pub hysteresis: i32,
-    /// GSC_REFILL_\*. Default GSC_REFILL_ON_GROWTH.
+    /// When the count of overflows starts again: GSC_REFILL_\*. Default GSC_REFILL_ON_GROWTH.
     pub hysteresis_refill: i32,
-    /// GSC_GROWTH_\*. Default GSC_GROWTH_AT_INTERVAL.
+    /// The clean step that grows: GSC_GROWTH_\*. Default GSC_GROWTH_AT_INTERVAL.
     pub growth_timing: i32,
     /// Back off only if overflows / updates since the last rescale >= this, in \[0, 1\] (fairseq).
     /// Default 0.
@@ -479,9 +478,9 @@ pub struct gsc_scaler_options {
     pub recovery_threshold: f32,
     /// See recovery_threshold; >= 1 if that is set. Default 0.
     pub recovery_interval: i32,
-    /// GSC_FLOOR_\*. Default GSC_FLOOR_CLAMP.
+    /// What happens at the floor: GSC_FLOOR_\*. Default GSC_FLOOR_CLAMP.
     pub floor_action: i32,
-    /// Consecutive skipped updates at the floor before it is reported, >= 1. Default 1.
+    /// Consecutive skipped updates at the floor until it is reported, >= 1. Default 1.
     pub floor_patience: i32,
     /// Updates kept in the history ring in device memory, 0..2^20. Default 1024.
     pub history_capacity: i32,
@@ -538,11 +537,11 @@ pub struct gsc_context_options {
     pub num_threads: i32,
     /// GSC_CPU_BEST, or one instruction set (an error if the processor lacks it).
     pub cpu_target: i32,
-    /// Replaces the thread pool if not NULL. Work is split into a few pieces for each of
-    /// num_threads. With 1 it is never called.
+    /// NULL: the library's thread pool. Otherwise your job system, which gets a few tasks for each
+    /// of num_threads. Not called if num_threads is 1.
     pub parallel_for: Option<gsc_parallel_for_fn>,
     pub parallel_for_user: *mut c_void,
-    /// Host memory for everything the library keeps except its threads; set both or neither. NULL:
+    /// Host memory for everything the library keeps except its threads. Set both or neither. NULL:
     /// operator new.
     pub allocate: Option<gsc_allocate_fn>,
     pub release: Option<gsc_release_fn>,
@@ -584,18 +583,18 @@ pub struct gsc_api {
     pub struct_size: u32,
     /// ABI number of the library.
     pub abi_version: u32,
-    /// The message of the most recent failure on the calling thread; "" if there was none, or not
-    /// since gsc_error_clear. It names the function, the argument and, for tensors, the index.
-    /// Never NULL. Valid until the next failing call on this thread, or gsc_error_clear; copy it to
-    /// keep it. Successful calls leave it as it is. One line of UTF-8: in names of tensors control
-    /// characters, quotes, backslashes, line separators and bytes that are not UTF-8 appear as a
-    /// backslash, x and two hex digits.
+    /// The message of the most recent failure on the calling thread, never NULL; "" if no call has
+    /// failed since the thread began or called gsc_error_clear. It names the function, the argument
+    /// and, for tensors, the index. Successful calls leave it as it is. It is valid until the next
+    /// failing call on this thread or gsc_error_clear; copy it to keep it.  One line of UTF-8. In
+    /// names of tensors, control characters, quotes, backslashes, line separators and bytes that
+    /// are not UTF-8 are written as \xNN.
     pub error_get_message: unsafe extern "C" fn() -> *const c_char,
     /// Short English name of a status, such as "invalid argument"; "unknown status" for others.
     /// Static storage.
     pub status_get_name: unsafe extern "C" fn(status: gsc_status) -> *const c_char,
-    /// Opens a device. options NULL: the CPU with all its threads. No thread is started before the
-    /// first parallel call. Free \*out_context with gsc_context_destroy. Errors: INVALID_ARGUMENT,
+    /// Opens a device. options NULL: the CPU with all its threads. Threads start with the first
+    /// parallel call. Free \*out_context with gsc_context_destroy. Errors: INVALID_ARGUMENT,
     /// UNAVAILABLE, OUT_OF_MEMORY.
     pub context_create: unsafe extern "C" fn(
         options: *const gsc_context_options,
@@ -604,12 +603,12 @@ pub struct gsc_api {
     /// Releases the caller's reference; the context is freed with its last child. From any thread;
     /// NULL is fine.
     pub context_destroy: unsafe extern "C" fn(context: *mut gsc_context),
-    /// A list of `count` tensors, 0..2^24: validates them and plans the passes over them. `names`,
-    /// if not NULL, has `count` strings (an entry may be NULL), which are copied: for messages, and
-    /// gsc_tensor_list_get_name. The buffers stay yours and are not touched. Free \*out_list with
-    /// gsc_tensor_list_destroy. Errors: INVALID_ARGUMENT naming tensors\[i\]: null data, negative
-    /// count, unknown dtype, data not aligned to the dtype, two tensors overlap, memory not of the
-    /// context's device. OUT_OF_MEMORY.
+    /// Makes a list of `count` tensors, 0..2^24: validates them and plans the passes over them. The
+    /// buffers stay yours; this call does not read or write them. `names` is NULL or has `count`
+    /// strings, which are copied and appear in messages; an entry may be NULL. Free \*out_list with
+    /// gsc_tensor_list_destroy.  Errors: INVALID_ARGUMENT naming tensors\[i\]: null data, negative
+    /// count, unknown dtype, data not aligned to the dtype, two tensors overlap, memory of another
+    /// device. OUT_OF_MEMORY.
     pub tensor_list_create: unsafe extern "C" fn(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,
@@ -636,34 +635,33 @@ pub struct gsc_api {
         index: i64,
         out_name: *mut *const c_char,
     ) -> gsc_status,
-    /// Points the list at new buffers of the same counts and dtypes, for frameworks that
-    /// reallocate. `data` holds `count` addresses, one per tensor. Stream-ordered: work enqueued
-    /// earlier still uses the old ones. Validated like create, and for overlap with the other lists
-    /// of every optimizer that uses this one; on error the list keeps its old addresses. Errors:
-    /// INVALID_ARGUMENT; BAD_STATE if a scaler has used the list since its last update, or a step
-    /// that uses it has not returned.
+    /// Points the list at new buffers of the same counts and dtypes. Call it when a framework has
+    /// reallocated them. `data` holds `count` addresses, one per tensor. Stream-ordered: work
+    /// enqueued earlier still uses the old ones.  Errors: INVALID_ARGUMENT as for create, and if a
+    /// buffer overlaps another list of an optimizer that uses this one; BAD_STATE if a scaler has
+    /// used the list since its last update, or a step that uses it has not returned.
     pub tensor_list_set_pointers: unsafe extern "C" fn(
         list: *mut gsc_tensor_list,
         data: *const *mut c_void,
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Writes the defaults of `kind`. `struct_size` is sizeof(gsc_optimizer_options) at the caller;
-    /// only that many bytes are written. Errors: INVALID_ARGUMENT: options is NULL, an unknown
-    /// kind, or a struct_size that is 0, unknown or from a newer header.
+    /// Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; only
+    /// that many bytes are written. Errors: INVALID_ARGUMENT if options is NULL, kind is unknown,
+    /// or struct_size is 0, unknown or from a newer header.
     pub optimizer_options_init: unsafe extern "C" fn(
         options: *mut gsc_optimizer_options,
         struct_size: u32,
         kind: i32,
     ) -> gsc_status,
-    /// An optimizer over params\[i\] with gradients grads\[i\]. options NULL: AdamW with its
-    /// defaults.  `params` is what is updated: fp32 (or fp64) master weights, or fp16/bf16 weights
-    /// directly. Arithmetic is in fp32, in fp64 for fp64 parameters. Gradients may be of any dtype,
-    /// mixed within the list. `model_copy`, if not NULL, receives every updated parameter rounded
-    /// to its dtype in the same pass: the 16-bit weights of the next forward pass. `state`, if not
-    /// NULL, holds `state_count` lists, one per slot of the kind, that you own and have
-    /// initialized; with NULL and state_count 0 the library allocates them, zeroed (Adagrad's: at
-    /// its initial value). The optimizer keeps all lists alive, not their buffers. Free
+    /// Makes an optimizer that updates params\[i\] with grads\[i\]. options NULL: AdamW with its
+    /// defaults.  params      fp32 (or fp64) master weights, or fp16/bf16 weights directly.
+    /// Arithmetic is in fp32; in fp64 for fp64 parameters. grads       any dtype, also mixed within
+    /// the list. model_copy  NULL, or the 16-bit weights of the next forward pass: the step writes
+    /// every updated parameter here, rounded to this list's dtype, in the same pass. state
+    /// NULL with state_count 0: the library allocates the state, zeroed (Adagrad's `sum` at its
+    /// initial value). Otherwise `state_count` lists, one per slot of the kind, which you own and
+    /// have initialized.  The optimizer keeps the lists alive, not their buffers. Free
     /// \*out_optimizer with gsc_optimizer_destroy. Errors: INVALID_ARGUMENT naming list and index:
     /// different lengths, counts or contexts, state of a wrong dtype, overlap between any two
     /// buffers, option out of range. OUT_OF_MEMORY.
@@ -689,17 +687,18 @@ pub struct gsc_api {
     ) -> gsc_status,
     /// Releases the caller's reference. NULL is fine.
     pub scaler_destroy: unsafe extern "C" fn(scaler: *mut gsc_scaler),
-    /// The scale after all work enqueued so far; 1 if the scaler is disabled. Multiply the loss by
-    /// it.
+    /// Waits for the work enqueued on `stream` and returns the scale, by which you multiply the
+    /// loss; 1 if the scaler is disabled. On a GPU, gsc_scaler_scale multiplies without waiting.
     pub scaler_get_scale_sync: unsafe extern "C" fn(
         scaler: *const gsc_scaler,
         out_scale: *mut f32,
         stream: gsc_stream,
     ) -> gsc_status,
     /// Multiplies by the scale on the device: dst\[i\] = src\[i\] \* scale for `count` pairs of
-    /// tensors of equal counts, such as the loss or the first gradient of the backward pass. Dtypes
-    /// may differ; src and dst may be the same buffer. Computed in fp32 (fp64 if either is fp64)
-    /// and rounded to nearest even. Not checked for overflow. Disabled scaler: a copy.
+    /// tensors, such as the loss or the first gradient of the backward pass. src\[i\] and dst\[i\]
+    /// have the same number of elements; their dtypes may differ, and they may be the same buffer.
+    /// Computed in fp32 (fp64 if either is fp64) and rounded to nearest even. Overflow is not
+    /// checked here. Disabled scaler: a copy.
     pub scaler_scale: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         src: *const gsc_tensor,
@@ -707,9 +706,9 @@ pub struct gsc_api {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// The fused step. Checks the optimizer's gradients if they have not been checked. If all are
-    /// finite, unscales, clips and applies them in one pass; else leaves parameters and state
-    /// bit-identical and counts the step as skipped. Any stage -> STEPPED (stages: section 4).
+    /// The fused step. Checks the optimizer's gradients unless they have been checked. If all are
+    /// finite, unscales, clips and applies them in one pass. Otherwise parameters and state keep
+    /// their bits, and the step counts as skipped. Any stage -> STEPPED (stages: section 4).
     /// Errors: BAD_STATE if stepped since the last update, or if the optimizer converts fp64
     /// gradients to fp32 and was created after their check; INVALID_ARGUMENT if one object is on
     /// the CPU and the other on a CUDA device.
@@ -718,33 +717,33 @@ pub struct gsc_api {
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Ends the iteration: backs the scale off if any list checked since the last update had an inf
-    /// or NaN; else counts a clean step, and grows the scale if it is time. Appends to the history.
-    /// All lists return to READY. Errors: BAD_STATE if no list was checked, unscaled or stepped
-    /// since the last update, or if check_range has covered only part of one. Disabled: returns all
-    /// lists to READY and does nothing else.
+    /// Ends the iteration. Backs the scale off if a list checked since the last update had an inf
+    /// or NaN. Otherwise counts a clean step and, after growth_interval of them, grows the scale.
+    /// Adds an entry to the history. All lists -> READY. Disabled scaler: returns all lists to
+    /// READY and does nothing else.  Errors: BAD_STATE if no list was checked, unscaled or stepped
+    /// since the last update, or if check_range has covered only part of one.
     pub scaler_update: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// gsc_scaler_step and gsc_scaler_update in one call, with one launch fewer, for loops with a
-    /// single optimizer. Errors: those of both; INVALID_ARGUMENT if the optimizer belongs to
-    /// another context than the scaler.
+    /// gsc_scaler_step and gsc_scaler_update in one call, for loops with a single optimizer. Saves
+    /// a kernel launch. Errors: those of both; INVALID_ARGUMENT if the optimizer and the scaler are
+    /// of different contexts.
     pub scaler_step_and_update: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Sets the gradients to zero. GSC_OPTIMIZER_ZERO_GRADS does it within the step.
+    /// Sets the gradients to zero. With GSC_OPTIMIZER_ZERO_GRADS the step does it in its own pass.
     pub optimizer_zero_grads: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Copies a report to host memory. The fields before grad_norm are the scaler's state now.
-    /// grad_norm and the rest describe the last check of `grads` (also after update, until the next
-    /// check); with grads NULL, all lists of the last update together, and first_tensor and
-    /// first_element are those of the first list that overflowed. Errors: SCALE_FLOOR (report
-    /// filled in) under GSC_FLOOR_ERROR; BAD_STATE if grads was never checked by this scaler.
+    /// Waits for the stream and copies a report to host memory. The fields before grad_norm are the
+    /// scaler's state now. The others describe the last check of `grads`, until its next check.
+    /// With grads NULL they describe all lists of the last update together; first_tensor and
+    /// first_element are then those of the first list that overflowed. Errors: SCALE_FLOOR (report
+    /// filled in) under GSC_FLOOR_ERROR; BAD_STATE if this scaler never checked grads.
     pub scaler_get_report_sync: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *const gsc_tensor_list,
@@ -752,7 +751,7 @@ pub struct gsc_api {
         stream: gsc_stream,
     ) -> gsc_status,
     /// The same without waiting: enqueues a copy into `out_report`, which is valid once the stream
-    /// has passed this point. It must be pinned host memory (on the CPU, any memory), with
+    /// has passed this point. `out_report` is pinned host memory (on the CPU, any memory) with
     /// struct_size set. Never returns SCALE_FLOOR.
     pub scaler_read_report_async: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
@@ -760,9 +759,9 @@ pub struct gsc_api {
         out_report: *mut gsc_report,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Copies the newest entries, oldest first, at most `capacity`, and writes their number to
-    /// \*out_count. out_entries may be NULL if capacity is 0: then \*out_count is the number
-    /// available.
+    /// Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes
+    /// their number to \*out_count. With capacity 0, out_entries may be NULL and \*out_count is the
+    /// number available.
     pub scaler_get_history_sync: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         out_entries: *mut gsc_history_entry,
@@ -784,33 +783,34 @@ pub struct gsc_api {
         out_skipped: *mut i64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Multiplies the gradients by 1/scale in place, and records their norms (of the exact
-    /// products, before rounding to the storage dtype) and whether any is inf or NaN before or
-    /// after. One pass. READY or CHECKED -> UNSCALED. Errors: BAD_STATE if already unscaled or
-    /// stepped since the last update. If the message ends with "discard it", the device failed
-    /// after the gradients had been written, and the list takes nothing but gsc_scaler_discard.
-    /// Disabled: leaves the gradients as they are.
+    /// Unscales the gradients in place, in one pass, and records their norms and whether any is inf
+    /// or NaN before or after. The norms are those of the exact products, before they are rounded
+    /// to the gradients' dtype.  Call this before code of yours that reads gradients;
+    /// gsc_scaler_step unscales by itself otherwise. READY or CHECKED -> UNSCALED. Disabled scaler:
+    /// leaves the gradients as they are.  Errors: BAD_STATE if already unscaled or stepped since
+    /// the last update. If the message ends with "discard it", the device failed after it had
+    /// written gradients: the list then accepts only gsc_scaler_discard.
     pub scaler_unscale: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Records the same without writing the gradients; gsc_scaler_step then unscales in its own
-    /// pass. READY -> CHECKED. Errors: BAD_STATE unless READY. Disabled: does nothing.
+    /// Records what gsc_scaler_unscale records without writing the gradients; gsc_scaler_step then
+    /// unscales in its own pass. Call it to overlap the check with other work. READY -> CHECKED.
+    /// Disabled scaler: does nothing. Errors: BAD_STATE unless READY.
     pub scaler_check: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
         stream: gsc_stream,
     ) -> gsc_status,
     /// Limits the norm of the unscaled gradients to max_norm: g \*= min(1, max_norm / (norm +
-    /// 1e-6)), PyTorch's rule. On an UNSCALED list the gradients are rewritten now, with the norm
-    /// that unscale recorded. Otherwise nothing runs now: gsc_scaler_step folds the factor into its
-    /// own pass. If the list has an inf or NaN, the gradients stay as they are. norm_type is
-    /// GSC_NORM_L2 or GSC_NORM_INF. The norm itself is in the report of the list. Errors:
-    /// INVALID_ARGUMENT if max_norm is negative or not finite; BAD_STATE after step, or after
-    /// another clip_grad_norm or clip_grad_value in this iteration. UNSUPPORTED: GSC_NORM_INF
-    /// together with a reducer. Disabled scaler: the norm is taken and the clip applied with scale
-    /// 1.
+    /// 1e-6)), PyTorch's rule. The report of the list has the norm. norm_type is GSC_NORM_L2 or
+    /// GSC_NORM_INF.  Call it before gsc_scaler_step, which clips in its own pass: nothing runs
+    /// now. On an UNSCALED list the gradients are rewritten now, with the norm that unscale
+    /// recorded. Gradients of a list with an inf or NaN stay as they are. Disabled scaler: clips
+    /// with scale 1.  Errors: INVALID_ARGUMENT if max_norm is negative or not finite; BAD_STATE
+    /// after step, or after another clip_grad_norm or clip_grad_value in this iteration;
+    /// UNSUPPORTED for GSC_NORM_INF with a reducer.
     pub scaler_clip_grad_norm: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
@@ -819,20 +819,21 @@ pub struct gsc_api {
         stream: gsc_stream,
     ) -> gsc_status,
     /// Clamps every unscaled gradient to \[-clip_value, clip_value\], after clip_grad_norm if both
-    /// are used. In place on an UNSCALED list, otherwise folded into gsc_scaler_step. NaN stays
-    /// NaN. Errors: INVALID_ARGUMENT if clip_value is negative or NaN; BAD_STATE after step.
+    /// are used. NaN stays NaN. gsc_scaler_step clamps in its own pass; on an UNSCALED list the
+    /// gradients are rewritten now. Errors: INVALID_ARGUMENT if clip_value is negative or NaN;
+    /// BAD_STATE after step.
     pub scaler_clip_grad_value: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
         clip_value: f64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Replaces gsc_scaler_step if the optimizer is your own: checks the list if it has not been
-    /// checked, writes 1 to \*out_apply if the step should be applied and 0 if it must be skipped,
-    /// and moves the list to STEPPED. Your optimizer divides by the scale itself unless the list
-    /// was unscaled. A pending clip_grad_norm is applied to the gradients now. Disabled: always 1.
-    /// Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call
-    /// gsc_scaler_unscale before it.
+    /// Replaces gsc_scaler_step for your own optimizer. Checks the list unless it has been checked,
+    /// and writes 1 to \*out_apply if you should apply the step, 0 if you must skip it. Applies a
+    /// pending clip_grad_norm to the gradients. If you have not called gsc_scaler_unscale, your
+    /// optimizer divides by the scale. Any stage -> STEPPED. Disabled scaler: always 1.  Errors: as
+    /// gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call gsc_scaler_unscale before
+    /// it.
     pub scaler_should_step_sync: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
@@ -840,29 +841,29 @@ pub struct gsc_api {
         stream: gsc_stream,
     ) -> gsc_status,
     /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked or
-    /// stepped on the gradients and not unscaled them (after gsc_scaler_should_step_sync that is
-    /// yours to do), or if a clip waits for its step.
+    /// stepped on the gradients and not unscaled them, or if a clip is pending. After
+    /// gsc_scaler_should_step_sync it is allowed: unscaling is then your part.
     pub optimizer_step: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Steps with device scalars of your own, for frameworks that keep the scaler's state
-    /// themselves: gradients are multiplied by \*inv_scale (NULL: 1); if \*found_inf is not 0
-    /// (NULL: 0), the step is skipped. An inverse scale that is negative, inf or NaN is treated as
-    /// such a learning rate (gsc_optimizer_set_device_lr), unless the step is skipped. Errors: as
-    /// gsc_optimizer_step, but with an inverse scale gradients that were checked are taken.
+    /// Steps with your own device scalars, for frameworks that keep the scaler's state themselves.
+    /// Gradients are multiplied by \*inv_scale (NULL: 1). The step is skipped if \*found_inf is not
+    /// 0 (NULL: 0).  Errors: as gsc_optimizer_step, but with inv_scale the gradients may have been
+    /// checked. A negative, inf or NaN \*inv_scale of a step that is not skipped is
+    /// INVALID_ARGUMENT on the CPU; on a CUDA device that step is skipped.
     pub optimizer_step_scaled: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         inv_scale: *const f32,
         found_inf: *const f32,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Gives tensors \[first, first + count) hyper-parameters of their own. Kind and flags must be
-    /// the optimizer's. Tensors in no group belong to group 0, which has the options given at
-    /// creation. A tensor can be put into a group only once. All groups run in the same pass.
-    /// \*out_group (may be NULL) receives the number, 1, 2, ... Errors: INVALID_ARGUMENT: range
-    /// outside the list, or a tensor that already has a group; an option out of range; another
-    /// initial_accumulator_value than group 0's after the first step, set_steps or load.
+    /// Makes a group of tensors \[first, first + count) with separate hyper-parameters. Kind and
+    /// flags must be the optimizer's. All other tensors form group 0, which has the options given
+    /// at creation. \*out_group (may be NULL) receives the group's number: 1, 2, ... All groups run
+    /// in the same pass.  Errors: INVALID_ARGUMENT: range outside the list; a tensor that is
+    /// already in such a group; an option out of range; an initial_accumulator_value that differs
+    /// from group 0's after the first step, set_steps or load.
     pub optimizer_add_group: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         first: i64,
@@ -875,47 +876,47 @@ pub struct gsc_api {
         optimizer: *const gsc_optimizer,
         out_count: *mut i32,
     ) -> gsc_status,
-    /// Hyper-parameters of a group; struct_size is set by the caller.
+    /// Copies the hyper-parameters of a group; the caller sets struct_size.
     pub optimizer_get_options: unsafe extern "C" fn(
         optimizer: *const gsc_optimizer,
         group: i32,
         out_options: *mut gsc_optimizer_options,
     ) -> gsc_status,
-    /// Replaces them from the next step on. Kind, flags and whether momentum is 0 must not change;
-    /// initial_accumulator_value has no effect any more.
+    /// Replaces the hyper-parameters of a group from the next step on, stream-ordered. Kind, flags
+    /// and whether momentum is 0 must stay. initial_accumulator_value is ignored.
     pub optimizer_set_options: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         group: i32,
         options: *const gsc_optimizer_options,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Sets a group's learning rate from the next step on, stream-ordered. A device scalar is no
-    /// longer read.
+    /// Sets a group's learning rate from the next step on, stream-ordered. Ends
+    /// gsc_optimizer_set_device_lr.
     pub optimizer_set_lr: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         group: i32,
         lr: f64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Reads a group's learning rate from a device scalar at every step, so that a captured graph
+    /// Makes every step read a group's learning rate from a device scalar, so that a captured graph
     /// can follow a schedule. The scalar must outlive the optimizer. NULL returns to the host
-    /// value. A rate that is negative, inf or NaN when a step reads it is refused on the CPU with
-    /// INVALID_ARGUMENT; on a CUDA device the step is skipped and counted as skipped.
+    /// value. A step that reads a negative, inf or NaN rate fails with INVALID_ARGUMENT on the CPU;
+    /// on a CUDA device it is skipped and counted as skipped.
     pub optimizer_set_device_lr: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         group: i32,
         device_lr: *const f32,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// The list of gradients the optimizer was made with, borrowed: valid as long as the optimizer.
+    /// The optimizer's list of gradients, borrowed: valid as long as the optimizer.
     pub optimizer_get_grads: unsafe extern "C" fn(
         optimizer: *const gsc_optimizer,
         out_grads: *mut *mut gsc_tensor_list,
     ) -> gsc_status,
-    /// Checks tensors \[first, first + count) only, to overlap with a backward pass that is still
-    /// producing the others. The list becomes CHECKED with its last tensor; gsc_scaler_step and
-    /// gsc_scaler_check check the rest. Errors: as gsc_scaler_check; INVALID_ARGUMENT for a range
-    /// outside the list; BAD_STATE if a tensor was checked already.
+    /// Checks only tensors \[first, first + count), while the backward pass still computes the
+    /// others. The list becomes CHECKED when all tensors are; gsc_scaler_step and gsc_scaler_check
+    /// check the remaining ones. Errors: as gsc_scaler_check; INVALID_ARGUMENT for a range outside
+    /// the list; BAD_STATE if a tensor is already checked.
     pub scaler_check_range: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
@@ -923,24 +924,24 @@ pub struct gsc_api {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Returns a list to READY as if it had not been checked: for aborted iterations and skipped
-    /// micro-batches. grads NULL: all lists. The scale, the trackers and the gradients are not
-    /// touched.
+    /// Returns a list to READY as if it had not been checked, for aborted iterations and skipped
+    /// micro-batches. grads NULL: all lists. The scale, the trackers and the gradients stay as they
+    /// are.
     pub scaler_discard: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
     ) -> gsc_status,
-    /// Copies the state out; struct_size is set by the caller. Errors: BAD_STATE if the scaler is
+    /// Copies the scaler's state; the caller sets struct_size. Errors: BAD_STATE if the scaler is
     /// disabled.
     pub scaler_get_state_sync: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         out_state: *mut gsc_scaler_state,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Restores a state, including factors and interval; all lists return to READY; the history is
-    /// cleared. The state is validated as a whole first. Errors: INVALID_ARGUMENT for a truncated
-    /// or foreign state, a value out of range, or a hysteresis_tracker above the scaler's
-    /// hysteresis: set the options first. Disabled: does nothing.
+    /// Restores a state with its factors and interval. Validates all of it first. All lists ->
+    /// READY; clears the history. Disabled scaler: does nothing. Errors: INVALID_ARGUMENT for a
+    /// truncated or foreign state, a value out of range, or a hysteresis_tracker above the scaler's
+    /// hysteresis: set the options first.
     pub scaler_set_state: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         state: *const gsc_scaler_state,
@@ -951,17 +952,17 @@ pub struct gsc_api {
         optimizer: *const gsc_optimizer,
         out_count: *mut i32,
     ) -> gsc_status,
-    /// State slot as a list, borrowed: valid as long as the optimizer, and its name (static
-    /// storage). Either may be NULL. Take counts and dtypes from the list: later versions may have
-    /// slots smaller than the parameters or of other dtypes.
+    /// A state slot: its list, borrowed and valid as long as the optimizer, and its name, in static
+    /// storage. Either output may be NULL. Read counts and dtypes from the list: later versions may
+    /// have smaller slots or other dtypes.
     pub optimizer_get_state: unsafe extern "C" fn(
         optimizer: *const gsc_optimizer,
         slot: i32,
         out_list: *mut *mut gsc_tensor_list,
         out_name: *mut *const c_char,
     ) -> gsc_status,
-    /// Sets the step counts, 0..2^53 each, for a restored checkpoint: bias corrections depend on
-    /// the applied ones.
+    /// Sets the step counts, 0..2^53 each, when you restore a checkpoint: bias corrections use the
+    /// applied steps.
     pub optimizer_set_steps: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         applied: i64,
@@ -973,18 +974,18 @@ pub struct gsc_api {
         optimizer: *const gsc_optimizer,
         out_bytes: *mut i64,
     ) -> gsc_status,
-    /// Writes the step counts and all state tensors, with a header that describes them and a
-    /// checksum, to `size` bytes of host memory, size = gsc_optimizer_get_save_size; docs/abi.md
-    /// has every offset. A failing device leaves part of it.
+    /// Writes the step counts and all state tensors to `size` bytes of host memory, after a header
+    /// that describes them and with a checksum. `size` is that of gsc_optimizer_get_save_size;
+    /// docs/abi.md has every offset. If the device fails, the buffer holds only a part.
     pub optimizer_save_sync: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         buffer: *mut c_void,
         size: i64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. The data
-    /// are checked as a whole first; on error nothing changes. Errors: INVALID_ARGUMENT for
-    /// truncated, damaged or foreign data, another kind, other counts or dtypes.
+    /// Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. Validates
+    /// all of it first. Errors: INVALID_ARGUMENT for truncated, damaged or foreign data, another
+    /// kind, other counts or dtypes.
     pub optimizer_load_sync: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         buffer: *const c_void,
@@ -998,36 +999,36 @@ pub struct gsc_api {
         struct_size: u32,
         preset: i32,
     ) -> gsc_status,
-    /// Current options; struct_size is set by the caller. init_scale is the one given at creation.
+    /// Copies the current options; the caller sets struct_size. init_scale is the one given at
+    /// creation.
     pub scaler_get_options: unsafe extern "C" fn(
         scaler: *const gsc_scaler,
         out_options: *mut gsc_scaler_options,
     ) -> gsc_status,
-    /// Replaces the options; scale, trackers and history stay, except that the hysteresis tracker
-    /// is not left above the new hysteresis. init_scale, enabled and history_capacity must be as at
+    /// Replaces the options. Scale, trackers and history stay; a hysteresis tracker above the new
+    /// hysteresis is lowered to it. init_scale, enabled and history_capacity must be as at
     /// creation.
     pub scaler_set_options: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         options: *const gsc_scaler_options,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Replaces the scale (finite, > 0), as PyTorch's update(new_scale): the growth tracker is
-    /// kept, all lists return to READY, min_scale and max_scale do not apply. Disabled: does
-    /// nothing.
+    /// Replaces the scale (finite, > 0), as PyTorch's update(new_scale). Keeps the growth tracker
+    /// and ignores min_scale and max_scale. All lists -> READY. Disabled scaler: does nothing.
     pub scaler_set_scale: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         scale: f32,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Combines the checks of each list over all ranks with one all-reduce of two doubles
-    /// (non-finite count, sum of squares): if one rank overflows all skip, and clipping uses the
-    /// norm over all ranks. The struct is copied; `user` must outlive its use. NULL removes it. A
-    /// step or check whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves its list READY:
-    /// check it again, or discard it; no value has changed. An unscale has already multiplied the
-    /// gradients, and leaves its list UNSCALED and marked as overflowed. Impossible sums (NaN,
-    /// negative, more than 2^53 elements) are a failure on the CPU; on a CUDA device, where the
-    /// host does not see them in time, they count as an overflow. Errors: INVALID_ARGUMENT;
-    /// BAD_STATE if a list has been used since the last update.
+    /// Combines the checks of each list over all ranks, with one all-reduce of two doubles
+    /// (non-finite count, sum of squares). If one rank overflows, all skip; clipping uses the norm
+    /// over all ranks. The struct is copied; `user` must outlive its use. NULL removes the reducer.
+    /// If the all-reduce fails, the call returns GSC_ERROR_CALLBACK. A step or check then leaves
+    /// its list READY and every value as it was: check the list again, or discard it. An unscale
+    /// has already multiplied the gradients: its list is UNSCALED and marked as overflowed.
+    /// Impossible sums (NaN, negative, more than 2^53 elements) are a failure on the CPU and count
+    /// as an overflow on a CUDA device, whose sums the host does not read. Errors:
+    /// INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
     pub scaler_set_reducer: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         reducer: *const gsc_reducer,
@@ -1090,10 +1091,10 @@ pub struct gsc_api {
         out_scale: *mut f32,
         out_flushed: *mut f64,
     ) -> gsc_status,
-    /// t\[i\] \*= \*inv_scale in place for `count` tensors; \*found_inf becomes 1 if any element is
-    /// inf or NaN before or after, and is not written otherwise. The same as PyTorch's
-    /// _amp_foreach_non_finite_check_and_unscale_. Both are device scalars. fp64 gradients overflow
-    /// where fp64 does: it is not known here whether they will be converted to fp32.
+    /// t\[i\] \*= \*inv_scale in place for `count` tensors. Sets \*found_inf to 1 if any element is
+    /// inf or NaN before or after; otherwise leaves it as it is. Both are device scalars. The same
+    /// as PyTorch's _amp_foreach_non_finite_check_and_unscale_. fp64 gradients overflow at fp64's
+    /// limit, since this call has no optimizer that would convert them to fp32.
     pub ops_unscale_check: unsafe extern "C" fn(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,
@@ -1102,8 +1103,9 @@ pub struct gsc_api {
         inv_scale: *const f32,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// PyTorch's _amp_update_scale_ on device scalars: \*found_inf != 0 backs off; else the tracker
-    /// counts and the scale may grow. Factors and interval are validated as in gsc_scaler_options.
+    /// PyTorch's _amp_update_scale_ on device scalars: backs the scale off if \*found_inf != 0;
+    /// otherwise counts a clean step and grows the scale at the interval. Factors and interval are
+    /// validated as in gsc_scaler_options.
     pub ops_update_scale: unsafe extern "C" fn(
         context: *mut gsc_context,
         scale: *mut f32,
@@ -1177,12 +1179,12 @@ pub struct gsc_api {
 
 #[cfg(feature = "link")]
 extern "C" {
-    /// The message of the most recent failure on the calling thread; "" if there was none, or not
-    /// since gsc_error_clear. It names the function, the argument and, for tensors, the index.
-    /// Never NULL. Valid until the next failing call on this thread, or gsc_error_clear; copy it to
-    /// keep it. Successful calls leave it as it is. One line of UTF-8: in names of tensors control
-    /// characters, quotes, backslashes, line separators and bytes that are not UTF-8 appear as a
-    /// backslash, x and two hex digits.
+    /// The message of the most recent failure on the calling thread, never NULL; "" if no call has
+    /// failed since the thread began or called gsc_error_clear. It names the function, the argument
+    /// and, for tensors, the index. Successful calls leave it as it is. It is valid until the next
+    /// failing call on this thread or gsc_error_clear; copy it to keep it.  One line of UTF-8. In
+    /// names of tensors, control characters, quotes, backslashes, line separators and bytes that
+    /// are not UTF-8 are written as \xNN.
     pub fn gsc_error_get_message() -> *const c_char;
     /// Copies the most recent failure on the calling thread. Successful calls, this one included,
     /// leave it as it is. Errors: INVALID_ARGUMENT if out_error is NULL or its struct_size is
@@ -1196,8 +1198,8 @@ extern "C" {
     /// Short English name of a status, such as "invalid argument"; "unknown status" for others.
     /// Static storage.
     pub fn gsc_status_get_name(status: gsc_status) -> *const c_char;
-    /// Opens a device. options NULL: the CPU with all its threads. No thread is started before the
-    /// first parallel call. Free \*out_context with gsc_context_destroy. Errors: INVALID_ARGUMENT,
+    /// Opens a device. options NULL: the CPU with all its threads. Threads start with the first
+    /// parallel call. Free \*out_context with gsc_context_destroy. Errors: INVALID_ARGUMENT,
     /// UNAVAILABLE, OUT_OF_MEMORY.
     pub fn gsc_context_create(
         options: *const gsc_context_options,
@@ -1206,12 +1208,12 @@ extern "C" {
     /// Releases the caller's reference; the context is freed with its last child. From any thread;
     /// NULL is fine.
     pub fn gsc_context_destroy(context: *mut gsc_context);
-    /// A list of `count` tensors, 0..2^24: validates them and plans the passes over them. `names`,
-    /// if not NULL, has `count` strings (an entry may be NULL), which are copied: for messages, and
-    /// gsc_tensor_list_get_name. The buffers stay yours and are not touched. Free \*out_list with
-    /// gsc_tensor_list_destroy. Errors: INVALID_ARGUMENT naming tensors\[i\]: null data, negative
-    /// count, unknown dtype, data not aligned to the dtype, two tensors overlap, memory not of the
-    /// context's device. OUT_OF_MEMORY.
+    /// Makes a list of `count` tensors, 0..2^24: validates them and plans the passes over them. The
+    /// buffers stay yours; this call does not read or write them. `names` is NULL or has `count`
+    /// strings, which are copied and appear in messages; an entry may be NULL. Free \*out_list with
+    /// gsc_tensor_list_destroy.  Errors: INVALID_ARGUMENT naming tensors\[i\]: null data, negative
+    /// count, unknown dtype, data not aligned to the dtype, two tensors overlap, memory of another
+    /// device. OUT_OF_MEMORY.
     pub fn gsc_tensor_list_create(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,
@@ -1238,34 +1240,33 @@ extern "C" {
         index: i64,
         out_name: *mut *const c_char,
     ) -> gsc_status;
-    /// Points the list at new buffers of the same counts and dtypes, for frameworks that
-    /// reallocate. `data` holds `count` addresses, one per tensor. Stream-ordered: work enqueued
-    /// earlier still uses the old ones. Validated like create, and for overlap with the other lists
-    /// of every optimizer that uses this one; on error the list keeps its old addresses. Errors:
-    /// INVALID_ARGUMENT; BAD_STATE if a scaler has used the list since its last update, or a step
-    /// that uses it has not returned.
+    /// Points the list at new buffers of the same counts and dtypes. Call it when a framework has
+    /// reallocated them. `data` holds `count` addresses, one per tensor. Stream-ordered: work
+    /// enqueued earlier still uses the old ones.  Errors: INVALID_ARGUMENT as for create, and if a
+    /// buffer overlaps another list of an optimizer that uses this one; BAD_STATE if a scaler has
+    /// used the list since its last update, or a step that uses it has not returned.
     pub fn gsc_tensor_list_set_pointers(
         list: *mut gsc_tensor_list,
         data: *const *mut c_void,
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Writes the defaults of `kind`. `struct_size` is sizeof(gsc_optimizer_options) at the caller;
-    /// only that many bytes are written. Errors: INVALID_ARGUMENT: options is NULL, an unknown
-    /// kind, or a struct_size that is 0, unknown or from a newer header.
+    /// Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; only
+    /// that many bytes are written. Errors: INVALID_ARGUMENT if options is NULL, kind is unknown,
+    /// or struct_size is 0, unknown or from a newer header.
     pub fn gsc_optimizer_options_init(
         options: *mut gsc_optimizer_options,
         struct_size: u32,
         kind: i32,
     ) -> gsc_status;
-    /// An optimizer over params\[i\] with gradients grads\[i\]. options NULL: AdamW with its
-    /// defaults.  `params` is what is updated: fp32 (or fp64) master weights, or fp16/bf16 weights
-    /// directly. Arithmetic is in fp32, in fp64 for fp64 parameters. Gradients may be of any dtype,
-    /// mixed within the list. `model_copy`, if not NULL, receives every updated parameter rounded
-    /// to its dtype in the same pass: the 16-bit weights of the next forward pass. `state`, if not
-    /// NULL, holds `state_count` lists, one per slot of the kind, that you own and have
-    /// initialized; with NULL and state_count 0 the library allocates them, zeroed (Adagrad's: at
-    /// its initial value). The optimizer keeps all lists alive, not their buffers. Free
+    /// Makes an optimizer that updates params\[i\] with grads\[i\]. options NULL: AdamW with its
+    /// defaults.  params      fp32 (or fp64) master weights, or fp16/bf16 weights directly.
+    /// Arithmetic is in fp32; in fp64 for fp64 parameters. grads       any dtype, also mixed within
+    /// the list. model_copy  NULL, or the 16-bit weights of the next forward pass: the step writes
+    /// every updated parameter here, rounded to this list's dtype, in the same pass. state
+    /// NULL with state_count 0: the library allocates the state, zeroed (Adagrad's `sum` at its
+    /// initial value). Otherwise `state_count` lists, one per slot of the kind, which you own and
+    /// have initialized.  The optimizer keeps the lists alive, not their buffers. Free
     /// \*out_optimizer with gsc_optimizer_destroy. Errors: INVALID_ARGUMENT naming list and index:
     /// different lengths, counts or contexts, state of a wrong dtype, overlap between any two
     /// buffers, option out of range. OUT_OF_MEMORY.
@@ -1291,17 +1292,18 @@ extern "C" {
     ) -> gsc_status;
     /// Releases the caller's reference. NULL is fine.
     pub fn gsc_scaler_destroy(scaler: *mut gsc_scaler);
-    /// The scale after all work enqueued so far; 1 if the scaler is disabled. Multiply the loss by
-    /// it.
+    /// Waits for the work enqueued on `stream` and returns the scale, by which you multiply the
+    /// loss; 1 if the scaler is disabled. On a GPU, gsc_scaler_scale multiplies without waiting.
     pub fn gsc_scaler_get_scale_sync(
         scaler: *const gsc_scaler,
         out_scale: *mut f32,
         stream: gsc_stream,
     ) -> gsc_status;
     /// Multiplies by the scale on the device: dst\[i\] = src\[i\] \* scale for `count` pairs of
-    /// tensors of equal counts, such as the loss or the first gradient of the backward pass. Dtypes
-    /// may differ; src and dst may be the same buffer. Computed in fp32 (fp64 if either is fp64)
-    /// and rounded to nearest even. Not checked for overflow. Disabled scaler: a copy.
+    /// tensors, such as the loss or the first gradient of the backward pass. src\[i\] and dst\[i\]
+    /// have the same number of elements; their dtypes may differ, and they may be the same buffer.
+    /// Computed in fp32 (fp64 if either is fp64) and rounded to nearest even. Overflow is not
+    /// checked here. Disabled scaler: a copy.
     pub fn gsc_scaler_scale(
         scaler: *mut gsc_scaler,
         src: *const gsc_tensor,
@@ -1309,9 +1311,9 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// The fused step. Checks the optimizer's gradients if they have not been checked. If all are
-    /// finite, unscales, clips and applies them in one pass; else leaves parameters and state
-    /// bit-identical and counts the step as skipped. Any stage -> STEPPED (stages: section 4).
+    /// The fused step. Checks the optimizer's gradients unless they have been checked. If all are
+    /// finite, unscales, clips and applies them in one pass. Otherwise parameters and state keep
+    /// their bits, and the step counts as skipped. Any stage -> STEPPED (stages: section 4).
     /// Errors: BAD_STATE if stepped since the last update, or if the optimizer converts fp64
     /// gradients to fp32 and was created after their check; INVALID_ARGUMENT if one object is on
     /// the CPU and the other on a CUDA device.
@@ -1320,30 +1322,30 @@ extern "C" {
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Ends the iteration: backs the scale off if any list checked since the last update had an inf
-    /// or NaN; else counts a clean step, and grows the scale if it is time. Appends to the history.
-    /// All lists return to READY. Errors: BAD_STATE if no list was checked, unscaled or stepped
-    /// since the last update, or if check_range has covered only part of one. Disabled: returns all
-    /// lists to READY and does nothing else.
+    /// Ends the iteration. Backs the scale off if a list checked since the last update had an inf
+    /// or NaN. Otherwise counts a clean step and, after growth_interval of them, grows the scale.
+    /// Adds an entry to the history. All lists -> READY. Disabled scaler: returns all lists to
+    /// READY and does nothing else.  Errors: BAD_STATE if no list was checked, unscaled or stepped
+    /// since the last update, or if check_range has covered only part of one.
     pub fn gsc_scaler_update(scaler: *mut gsc_scaler, stream: gsc_stream) -> gsc_status;
-    /// gsc_scaler_step and gsc_scaler_update in one call, with one launch fewer, for loops with a
-    /// single optimizer. Errors: those of both; INVALID_ARGUMENT if the optimizer belongs to
-    /// another context than the scaler.
+    /// gsc_scaler_step and gsc_scaler_update in one call, for loops with a single optimizer. Saves
+    /// a kernel launch. Errors: those of both; INVALID_ARGUMENT if the optimizer and the scaler are
+    /// of different contexts.
     pub fn gsc_scaler_step_and_update(
         scaler: *mut gsc_scaler,
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Sets the gradients to zero. GSC_OPTIMIZER_ZERO_GRADS does it within the step.
+    /// Sets the gradients to zero. With GSC_OPTIMIZER_ZERO_GRADS the step does it in its own pass.
     pub fn gsc_optimizer_zero_grads(
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Copies a report to host memory. The fields before grad_norm are the scaler's state now.
-    /// grad_norm and the rest describe the last check of `grads` (also after update, until the next
-    /// check); with grads NULL, all lists of the last update together, and first_tensor and
-    /// first_element are those of the first list that overflowed. Errors: SCALE_FLOOR (report
-    /// filled in) under GSC_FLOOR_ERROR; BAD_STATE if grads was never checked by this scaler.
+    /// Waits for the stream and copies a report to host memory. The fields before grad_norm are the
+    /// scaler's state now. The others describe the last check of `grads`, until its next check.
+    /// With grads NULL they describe all lists of the last update together; first_tensor and
+    /// first_element are then those of the first list that overflowed. Errors: SCALE_FLOOR (report
+    /// filled in) under GSC_FLOOR_ERROR; BAD_STATE if this scaler never checked grads.
     pub fn gsc_scaler_get_report_sync(
         scaler: *mut gsc_scaler,
         grads: *const gsc_tensor_list,
@@ -1351,7 +1353,7 @@ extern "C" {
         stream: gsc_stream,
     ) -> gsc_status;
     /// The same without waiting: enqueues a copy into `out_report`, which is valid once the stream
-    /// has passed this point. It must be pinned host memory (on the CPU, any memory), with
+    /// has passed this point. `out_report` is pinned host memory (on the CPU, any memory) with
     /// struct_size set. Never returns SCALE_FLOOR.
     pub fn gsc_scaler_read_report_async(
         scaler: *mut gsc_scaler,
@@ -1359,9 +1361,9 @@ extern "C" {
         out_report: *mut gsc_report,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Copies the newest entries, oldest first, at most `capacity`, and writes their number to
-    /// \*out_count. out_entries may be NULL if capacity is 0: then \*out_count is the number
-    /// available.
+    /// Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes
+    /// their number to \*out_count. With capacity 0, out_entries may be NULL and \*out_count is the
+    /// number available.
     pub fn gsc_scaler_get_history_sync(
         scaler: *mut gsc_scaler,
         out_entries: *mut gsc_history_entry,
@@ -1383,33 +1385,34 @@ extern "C" {
         out_skipped: *mut i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Multiplies the gradients by 1/scale in place, and records their norms (of the exact
-    /// products, before rounding to the storage dtype) and whether any is inf or NaN before or
-    /// after. One pass. READY or CHECKED -> UNSCALED. Errors: BAD_STATE if already unscaled or
-    /// stepped since the last update. If the message ends with "discard it", the device failed
-    /// after the gradients had been written, and the list takes nothing but gsc_scaler_discard.
-    /// Disabled: leaves the gradients as they are.
+    /// Unscales the gradients in place, in one pass, and records their norms and whether any is inf
+    /// or NaN before or after. The norms are those of the exact products, before they are rounded
+    /// to the gradients' dtype.  Call this before code of yours that reads gradients;
+    /// gsc_scaler_step unscales by itself otherwise. READY or CHECKED -> UNSCALED. Disabled scaler:
+    /// leaves the gradients as they are.  Errors: BAD_STATE if already unscaled or stepped since
+    /// the last update. If the message ends with "discard it", the device failed after it had
+    /// written gradients: the list then accepts only gsc_scaler_discard.
     pub fn gsc_scaler_unscale(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Records the same without writing the gradients; gsc_scaler_step then unscales in its own
-    /// pass. READY -> CHECKED. Errors: BAD_STATE unless READY. Disabled: does nothing.
+    /// Records what gsc_scaler_unscale records without writing the gradients; gsc_scaler_step then
+    /// unscales in its own pass. Call it to overlap the check with other work. READY -> CHECKED.
+    /// Disabled scaler: does nothing. Errors: BAD_STATE unless READY.
     pub fn gsc_scaler_check(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
         stream: gsc_stream,
     ) -> gsc_status;
     /// Limits the norm of the unscaled gradients to max_norm: g \*= min(1, max_norm / (norm +
-    /// 1e-6)), PyTorch's rule. On an UNSCALED list the gradients are rewritten now, with the norm
-    /// that unscale recorded. Otherwise nothing runs now: gsc_scaler_step folds the factor into its
-    /// own pass. If the list has an inf or NaN, the gradients stay as they are. norm_type is
-    /// GSC_NORM_L2 or GSC_NORM_INF. The norm itself is in the report of the list. Errors:
-    /// INVALID_ARGUMENT if max_norm is negative or not finite; BAD_STATE after step, or after
-    /// another clip_grad_norm or clip_grad_value in this iteration. UNSUPPORTED: GSC_NORM_INF
-    /// together with a reducer. Disabled scaler: the norm is taken and the clip applied with scale
-    /// 1.
+    /// 1e-6)), PyTorch's rule. The report of the list has the norm. norm_type is GSC_NORM_L2 or
+    /// GSC_NORM_INF.  Call it before gsc_scaler_step, which clips in its own pass: nothing runs
+    /// now. On an UNSCALED list the gradients are rewritten now, with the norm that unscale
+    /// recorded. Gradients of a list with an inf or NaN stay as they are. Disabled scaler: clips
+    /// with scale 1.  Errors: INVALID_ARGUMENT if max_norm is negative or not finite; BAD_STATE
+    /// after step, or after another clip_grad_norm or clip_grad_value in this iteration;
+    /// UNSUPPORTED for GSC_NORM_INF with a reducer.
     pub fn gsc_scaler_clip_grad_norm(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
@@ -1418,20 +1421,21 @@ extern "C" {
         stream: gsc_stream,
     ) -> gsc_status;
     /// Clamps every unscaled gradient to \[-clip_value, clip_value\], after clip_grad_norm if both
-    /// are used. In place on an UNSCALED list, otherwise folded into gsc_scaler_step. NaN stays
-    /// NaN. Errors: INVALID_ARGUMENT if clip_value is negative or NaN; BAD_STATE after step.
+    /// are used. NaN stays NaN. gsc_scaler_step clamps in its own pass; on an UNSCALED list the
+    /// gradients are rewritten now. Errors: INVALID_ARGUMENT if clip_value is negative or NaN;
+    /// BAD_STATE after step.
     pub fn gsc_scaler_clip_grad_value(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
         clip_value: f64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Replaces gsc_scaler_step if the optimizer is your own: checks the list if it has not been
-    /// checked, writes 1 to \*out_apply if the step should be applied and 0 if it must be skipped,
-    /// and moves the list to STEPPED. Your optimizer divides by the scale itself unless the list
-    /// was unscaled. A pending clip_grad_norm is applied to the gradients now. Disabled: always 1.
-    /// Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call
-    /// gsc_scaler_unscale before it.
+    /// Replaces gsc_scaler_step for your own optimizer. Checks the list unless it has been checked,
+    /// and writes 1 to \*out_apply if you should apply the step, 0 if you must skip it. Applies a
+    /// pending clip_grad_norm to the gradients. If you have not called gsc_scaler_unscale, your
+    /// optimizer divides by the scale. Any stage -> STEPPED. Disabled scaler: always 1.  Errors: as
+    /// gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call gsc_scaler_unscale before
+    /// it.
     pub fn gsc_scaler_should_step_sync(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
@@ -1439,26 +1443,26 @@ extern "C" {
         stream: gsc_stream,
     ) -> gsc_status;
     /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked or
-    /// stepped on the gradients and not unscaled them (after gsc_scaler_should_step_sync that is
-    /// yours to do), or if a clip waits for its step.
+    /// stepped on the gradients and not unscaled them, or if a clip is pending. After
+    /// gsc_scaler_should_step_sync it is allowed: unscaling is then your part.
     pub fn gsc_optimizer_step(optimizer: *mut gsc_optimizer, stream: gsc_stream) -> gsc_status;
-    /// Steps with device scalars of your own, for frameworks that keep the scaler's state
-    /// themselves: gradients are multiplied by \*inv_scale (NULL: 1); if \*found_inf is not 0
-    /// (NULL: 0), the step is skipped. An inverse scale that is negative, inf or NaN is treated as
-    /// such a learning rate (gsc_optimizer_set_device_lr), unless the step is skipped. Errors: as
-    /// gsc_optimizer_step, but with an inverse scale gradients that were checked are taken.
+    /// Steps with your own device scalars, for frameworks that keep the scaler's state themselves.
+    /// Gradients are multiplied by \*inv_scale (NULL: 1). The step is skipped if \*found_inf is not
+    /// 0 (NULL: 0).  Errors: as gsc_optimizer_step, but with inv_scale the gradients may have been
+    /// checked. A negative, inf or NaN \*inv_scale of a step that is not skipped is
+    /// INVALID_ARGUMENT on the CPU; on a CUDA device that step is skipped.
     pub fn gsc_optimizer_step_scaled(
         optimizer: *mut gsc_optimizer,
         inv_scale: *const f32,
         found_inf: *const f32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Gives tensors \[first, first + count) hyper-parameters of their own. Kind and flags must be
-    /// the optimizer's. Tensors in no group belong to group 0, which has the options given at
-    /// creation. A tensor can be put into a group only once. All groups run in the same pass.
-    /// \*out_group (may be NULL) receives the number, 1, 2, ... Errors: INVALID_ARGUMENT: range
-    /// outside the list, or a tensor that already has a group; an option out of range; another
-    /// initial_accumulator_value than group 0's after the first step, set_steps or load.
+    /// Makes a group of tensors \[first, first + count) with separate hyper-parameters. Kind and
+    /// flags must be the optimizer's. All other tensors form group 0, which has the options given
+    /// at creation. \*out_group (may be NULL) receives the group's number: 1, 2, ... All groups run
+    /// in the same pass.  Errors: INVALID_ARGUMENT: range outside the list; a tensor that is
+    /// already in such a group; an option out of range; an initial_accumulator_value that differs
+    /// from group 0's after the first step, set_steps or load.
     pub fn gsc_optimizer_add_group(
         optimizer: *mut gsc_optimizer,
         first: i64,
@@ -1471,47 +1475,47 @@ extern "C" {
         optimizer: *const gsc_optimizer,
         out_count: *mut i32,
     ) -> gsc_status;
-    /// Hyper-parameters of a group; struct_size is set by the caller.
+    /// Copies the hyper-parameters of a group; the caller sets struct_size.
     pub fn gsc_optimizer_get_options(
         optimizer: *const gsc_optimizer,
         group: i32,
         out_options: *mut gsc_optimizer_options,
     ) -> gsc_status;
-    /// Replaces them from the next step on. Kind, flags and whether momentum is 0 must not change;
-    /// initial_accumulator_value has no effect any more.
+    /// Replaces the hyper-parameters of a group from the next step on, stream-ordered. Kind, flags
+    /// and whether momentum is 0 must stay. initial_accumulator_value is ignored.
     pub fn gsc_optimizer_set_options(
         optimizer: *mut gsc_optimizer,
         group: i32,
         options: *const gsc_optimizer_options,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Sets a group's learning rate from the next step on, stream-ordered. A device scalar is no
-    /// longer read.
+    /// Sets a group's learning rate from the next step on, stream-ordered. Ends
+    /// gsc_optimizer_set_device_lr.
     pub fn gsc_optimizer_set_lr(
         optimizer: *mut gsc_optimizer,
         group: i32,
         lr: f64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Reads a group's learning rate from a device scalar at every step, so that a captured graph
+    /// Makes every step read a group's learning rate from a device scalar, so that a captured graph
     /// can follow a schedule. The scalar must outlive the optimizer. NULL returns to the host
-    /// value. A rate that is negative, inf or NaN when a step reads it is refused on the CPU with
-    /// INVALID_ARGUMENT; on a CUDA device the step is skipped and counted as skipped.
+    /// value. A step that reads a negative, inf or NaN rate fails with INVALID_ARGUMENT on the CPU;
+    /// on a CUDA device it is skipped and counted as skipped.
     pub fn gsc_optimizer_set_device_lr(
         optimizer: *mut gsc_optimizer,
         group: i32,
         device_lr: *const f32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// The list of gradients the optimizer was made with, borrowed: valid as long as the optimizer.
+    /// The optimizer's list of gradients, borrowed: valid as long as the optimizer.
     pub fn gsc_optimizer_get_grads(
         optimizer: *const gsc_optimizer,
         out_grads: *mut *mut gsc_tensor_list,
     ) -> gsc_status;
-    /// Checks tensors \[first, first + count) only, to overlap with a backward pass that is still
-    /// producing the others. The list becomes CHECKED with its last tensor; gsc_scaler_step and
-    /// gsc_scaler_check check the rest. Errors: as gsc_scaler_check; INVALID_ARGUMENT for a range
-    /// outside the list; BAD_STATE if a tensor was checked already.
+    /// Checks only tensors \[first, first + count), while the backward pass still computes the
+    /// others. The list becomes CHECKED when all tensors are; gsc_scaler_step and gsc_scaler_check
+    /// check the remaining ones. Errors: as gsc_scaler_check; INVALID_ARGUMENT for a range outside
+    /// the list; BAD_STATE if a tensor is already checked.
     pub fn gsc_scaler_check_range(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
@@ -1519,21 +1523,21 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Returns a list to READY as if it had not been checked: for aborted iterations and skipped
-    /// micro-batches. grads NULL: all lists. The scale, the trackers and the gradients are not
-    /// touched.
+    /// Returns a list to READY as if it had not been checked, for aborted iterations and skipped
+    /// micro-batches. grads NULL: all lists. The scale, the trackers and the gradients stay as they
+    /// are.
     pub fn gsc_scaler_discard(scaler: *mut gsc_scaler, grads: *mut gsc_tensor_list) -> gsc_status;
-    /// Copies the state out; struct_size is set by the caller. Errors: BAD_STATE if the scaler is
+    /// Copies the scaler's state; the caller sets struct_size. Errors: BAD_STATE if the scaler is
     /// disabled.
     pub fn gsc_scaler_get_state_sync(
         scaler: *mut gsc_scaler,
         out_state: *mut gsc_scaler_state,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Restores a state, including factors and interval; all lists return to READY; the history is
-    /// cleared. The state is validated as a whole first. Errors: INVALID_ARGUMENT for a truncated
-    /// or foreign state, a value out of range, or a hysteresis_tracker above the scaler's
-    /// hysteresis: set the options first. Disabled: does nothing.
+    /// Restores a state with its factors and interval. Validates all of it first. All lists ->
+    /// READY; clears the history. Disabled scaler: does nothing. Errors: INVALID_ARGUMENT for a
+    /// truncated or foreign state, a value out of range, or a hysteresis_tracker above the scaler's
+    /// hysteresis: set the options first.
     pub fn gsc_scaler_set_state(
         scaler: *mut gsc_scaler,
         state: *const gsc_scaler_state,
@@ -1544,17 +1548,17 @@ extern "C" {
         optimizer: *const gsc_optimizer,
         out_count: *mut i32,
     ) -> gsc_status;
-    /// State slot as a list, borrowed: valid as long as the optimizer, and its name (static
-    /// storage). Either may be NULL. Take counts and dtypes from the list: later versions may have
-    /// slots smaller than the parameters or of other dtypes.
+    /// A state slot: its list, borrowed and valid as long as the optimizer, and its name, in static
+    /// storage. Either output may be NULL. Read counts and dtypes from the list: later versions may
+    /// have smaller slots or other dtypes.
     pub fn gsc_optimizer_get_state(
         optimizer: *const gsc_optimizer,
         slot: i32,
         out_list: *mut *mut gsc_tensor_list,
         out_name: *mut *const c_char,
     ) -> gsc_status;
-    /// Sets the step counts, 0..2^53 each, for a restored checkpoint: bias corrections depend on
-    /// the applied ones.
+    /// Sets the step counts, 0..2^53 each, when you restore a checkpoint: bias corrections use the
+    /// applied steps.
     pub fn gsc_optimizer_set_steps(
         optimizer: *mut gsc_optimizer,
         applied: i64,
@@ -1566,18 +1570,18 @@ extern "C" {
         optimizer: *const gsc_optimizer,
         out_bytes: *mut i64,
     ) -> gsc_status;
-    /// Writes the step counts and all state tensors, with a header that describes them and a
-    /// checksum, to `size` bytes of host memory, size = gsc_optimizer_get_save_size; docs/abi.md
-    /// has every offset. A failing device leaves part of it.
+    /// Writes the step counts and all state tensors to `size` bytes of host memory, after a header
+    /// that describes them and with a checksum. `size` is that of gsc_optimizer_get_save_size;
+    /// docs/abi.md has every offset. If the device fails, the buffer holds only a part.
     pub fn gsc_optimizer_save_sync(
         optimizer: *mut gsc_optimizer,
         buffer: *mut c_void,
         size: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. The data
-    /// are checked as a whole first; on error nothing changes. Errors: INVALID_ARGUMENT for
-    /// truncated, damaged or foreign data, another kind, other counts or dtypes.
+    /// Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. Validates
+    /// all of it first. Errors: INVALID_ARGUMENT for truncated, damaged or foreign data, another
+    /// kind, other counts or dtypes.
     pub fn gsc_optimizer_load_sync(
         optimizer: *mut gsc_optimizer,
         buffer: *const c_void,
@@ -1591,36 +1595,36 @@ extern "C" {
         struct_size: u32,
         preset: i32,
     ) -> gsc_status;
-    /// Current options; struct_size is set by the caller. init_scale is the one given at creation.
+    /// Copies the current options; the caller sets struct_size. init_scale is the one given at
+    /// creation.
     pub fn gsc_scaler_get_options(
         scaler: *const gsc_scaler,
         out_options: *mut gsc_scaler_options,
     ) -> gsc_status;
-    /// Replaces the options; scale, trackers and history stay, except that the hysteresis tracker
-    /// is not left above the new hysteresis. init_scale, enabled and history_capacity must be as at
+    /// Replaces the options. Scale, trackers and history stay; a hysteresis tracker above the new
+    /// hysteresis is lowered to it. init_scale, enabled and history_capacity must be as at
     /// creation.
     pub fn gsc_scaler_set_options(
         scaler: *mut gsc_scaler,
         options: *const gsc_scaler_options,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Replaces the scale (finite, > 0), as PyTorch's update(new_scale): the growth tracker is
-    /// kept, all lists return to READY, min_scale and max_scale do not apply. Disabled: does
-    /// nothing.
+    /// Replaces the scale (finite, > 0), as PyTorch's update(new_scale). Keeps the growth tracker
+    /// and ignores min_scale and max_scale. All lists -> READY. Disabled scaler: does nothing.
     pub fn gsc_scaler_set_scale(
         scaler: *mut gsc_scaler,
         scale: f32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Combines the checks of each list over all ranks with one all-reduce of two doubles
-    /// (non-finite count, sum of squares): if one rank overflows all skip, and clipping uses the
-    /// norm over all ranks. The struct is copied; `user` must outlive its use. NULL removes it. A
-    /// step or check whose all-reduce fails returns GSC_ERROR_CALLBACK and leaves its list READY:
-    /// check it again, or discard it; no value has changed. An unscale has already multiplied the
-    /// gradients, and leaves its list UNSCALED and marked as overflowed. Impossible sums (NaN,
-    /// negative, more than 2^53 elements) are a failure on the CPU; on a CUDA device, where the
-    /// host does not see them in time, they count as an overflow. Errors: INVALID_ARGUMENT;
-    /// BAD_STATE if a list has been used since the last update.
+    /// Combines the checks of each list over all ranks, with one all-reduce of two doubles
+    /// (non-finite count, sum of squares). If one rank overflows, all skip; clipping uses the norm
+    /// over all ranks. The struct is copied; `user` must outlive its use. NULL removes the reducer.
+    /// If the all-reduce fails, the call returns GSC_ERROR_CALLBACK. A step or check then leaves
+    /// its list READY and every value as it was: check the list again, or discard it. An unscale
+    /// has already multiplied the gradients: its list is UNSCALED and marked as overflowed.
+    /// Impossible sums (NaN, negative, more than 2^53 elements) are a failure on the CPU and count
+    /// as an overflow on a CUDA device, whose sums the host does not read. Errors:
+    /// INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
     pub fn gsc_scaler_set_reducer(
         scaler: *mut gsc_scaler,
         reducer: *const gsc_reducer,
@@ -1683,10 +1687,10 @@ extern "C" {
         out_scale: *mut f32,
         out_flushed: *mut f64,
     ) -> gsc_status;
-    /// t\[i\] \*= \*inv_scale in place for `count` tensors; \*found_inf becomes 1 if any element is
-    /// inf or NaN before or after, and is not written otherwise. The same as PyTorch's
-    /// _amp_foreach_non_finite_check_and_unscale_. Both are device scalars. fp64 gradients overflow
-    /// where fp64 does: it is not known here whether they will be converted to fp32.
+    /// t\[i\] \*= \*inv_scale in place for `count` tensors. Sets \*found_inf to 1 if any element is
+    /// inf or NaN before or after; otherwise leaves it as it is. Both are device scalars. The same
+    /// as PyTorch's _amp_foreach_non_finite_check_and_unscale_. fp64 gradients overflow at fp64's
+    /// limit, since this call has no optimizer that would convert them to fp32.
     pub fn gsc_ops_unscale_check(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,
@@ -1695,8 +1699,9 @@ extern "C" {
         inv_scale: *const f32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// PyTorch's _amp_update_scale_ on device scalars: \*found_inf != 0 backs off; else the tracker
-    /// counts and the scale may grow. Factors and interval are validated as in gsc_scaler_options.
+    /// PyTorch's _amp_update_scale_ on device scalars: backs the scale off if \*found_inf != 0;
+    /// otherwise counts a clean step and grows the scale at the interval. Factors and interval are
+    /// validated as in gsc_scaler_options.
     pub fn gsc_ops_update_scale(
         context: *mut gsc_context,
         scale: *mut f32,

@@ -58,8 +58,8 @@ pub enum DType {
     Bf16 = sys::GSC_BF16,
     /// IEEE binary32.
     Fp32 = sys::GSC_FP32,
-    /// IEEE binary64. Gradients of narrower parameters are converted to fp32: in a list that an
-    /// optimizer with such a parameter uses, every fp64 gradient overflows where fp32 does.
+    /// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. In the
+    /// list of such an optimizer every fp64 gradient beyond fp32's range counts as an overflow.
     Fp64 = sys::GSC_FP64,
 }
 
@@ -156,7 +156,7 @@ impl TryFrom<i32> for Norm {
     }
 }
 
-/// When the hysteresis counter is refilled.
+/// When hysteresis_tracker returns to `hysteresis`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(i32)]
@@ -185,7 +185,7 @@ impl TryFrom<i32> for HysteresisRefill {
     }
 }
 
-/// Which clean step makes the scale grow; G is the growth interval.
+/// The clean step at which the scale grows; G is the growth interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(i32)]
@@ -212,18 +212,18 @@ impl TryFrom<i32> for GrowthTiming {
     }
 }
 
-/// What happens on overflow when the scale is at its minimum, min_scale.
+/// What happens on overflow when the scale is at its floor, min_scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(i32)]
 pub enum FloorAction {
     /// The scale stays there.
     Clamp = sys::GSC_FLOOR_CLAMP,
-    /// As [`FloorAction::Clamp`]; after floor_patience skips in a row the report says so and a warning is
-    /// logged.
+    /// As [`FloorAction::Clamp`]; after floor_patience skips in a row the report has GSC_REPORT_AT_FLOOR
+    /// and a warning is logged.
     Report = sys::GSC_FLOOR_REPORT,
-    /// As [`FloorAction::Report`]; reading the report then fails with [`Status::ScaleFloor`], with the
-    /// report filled in.
+    /// As [`FloorAction::Report`]; gsc_scaler_get_report_sync then fills in the report and returns
+    /// [`Status::ScaleFloor`].
     Error = sys::GSC_FLOOR_ERROR,
 }
 
@@ -241,7 +241,7 @@ impl TryFrom<i32> for FloorAction {
     }
 }
 
-/// Systems whose policy is reproduced step by step.
+/// Presets: each reproduces another system's policy step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(i32)]
@@ -262,7 +262,7 @@ pub enum Preset {
     Keras = sys::GSC_PRESET_KERAS,
     /// flax.training.dynamic_scale.DynamicScale.
     Flax = sys::GSC_PRESET_FLAX,
-    /// jmp.DynamicLossScale under jit; without GSC_SCALER_FP32_PRODUCTS outside of it.
+    /// jmp.DynamicLossScale under jit. Without jit, clear GSC_SCALER_FP32_PRODUCTS.
     Jmp = sys::GSC_PRESET_JMP,
     /// paddle.amp.GradScaler.
     Paddle = sys::GSC_PRESET_PADDLE,

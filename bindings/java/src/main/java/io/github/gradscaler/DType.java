@@ -11,8 +11,8 @@ public enum DType {
   /** IEEE binary32. */
   FP32(NativeCalls.FP32, 4),
   /**
-   * IEEE binary64. Gradients of narrower parameters are converted to fp32: in a list that an optimizer with such a
-   * parameter uses, every fp64 gradient overflows where fp32 does.
+   * IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. In the list of such an
+   * optimizer every fp64 gradient beyond fp32's range counts as an overflow.
    */
   FP64(NativeCalls.FP64, 8);
 
