@@ -45,10 +45,11 @@ class CudaBackend final : public Backend {
   [[nodiscard]] gsc_stream setup_stream() const override { return setup_stream_; }
   void finish_setup() override;
 
+  StreamId identify(gsc_stream stream) override;
   void *make_event() override;
   void destroy_event(void *event) noexcept override;
   void record_event(void *event, gsc_stream stream) override;
-  void wait_event(const void *event, gsc_stream stream) override;
+  void wait_event(void *event, gsc_stream stream) override;
   void copy_from(void *to, const Backend &source, const void *from, int64_t bytes, gsc_stream stream) override;
 
   void bind(Plan &plan) override;

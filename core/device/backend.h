@@ -13,6 +13,14 @@
 
 namespace gsc {
 
+/// A stream for as long as the program runs: another one at the same address has another id.
+struct StreamId {
+  uint64_t stream = 0;   ///< 0: work is done on return, so there is nothing to order
+  uint64_t capture = 0;  ///< the graph capture that the stream takes part in; 0: none
+  /// Its address is always valid, so an event can be recorded on it at any time.
+  bool is_default = false;
+};
+
 class Backend {
  public:
   Backend() = default;
@@ -38,14 +46,15 @@ class Backend {
   /// How many parallel tasks a plan should be cut into.
   [[nodiscard]] virtual int32_t wanted_tasks() const = 0;
 
-  /// Ordering between two backends of one kind. An event marks the work enqueued on a stream when it was recorded;
-  /// a backend whose work is done on return needs none. The stream is always one of this backend.
+  /// Ordering between streams of this backend, and between backends of one kind. An event marks the work enqueued on a
+  /// stream when it was recorded; a backend whose work is done on return needs none.
+  virtual StreamId identify(gsc_stream /*stream*/) { return {}; }
   virtual void *make_event() { return nullptr; }
   virtual void destroy_event(void * /*event*/) noexcept {}
   virtual void record_event(void * /*event*/, gsc_stream /*stream*/) {}
-  /// Work enqueued on `stream` from now on waits for the event, which may be another backend's. Work captured in a
-  /// graph and work outside it cannot wait for each other, and do not.
-  virtual void wait_event(const void * /*event*/, gsc_stream /*stream*/) {}
+  /// Work enqueued on `stream` from now on waits for the event, which may be another backend's. Both were recorded
+  /// outside captures, or in the same capture.
+  virtual void wait_event(void * /*event*/, gsc_stream /*stream*/) {}
   /// Device memory of this backend from device memory of `source`, which is of the same kind.
   virtual void copy_from(void *to, const Backend & /*source*/, const void *from, int64_t bytes, gsc_stream /*stream*/) {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));

@@ -129,6 +129,12 @@ Optimizer::~Optimizer() {
   }
 }
 
+CallStream Optimizer::begin(gsc_stream stream) const {
+  const CallStream call(context_->backend(), stream);
+  grads().precede(call);
+  return call;
+}
+
 void Optimizer::require_no_overlap(const OverlapCheck &addresses, const TensorList &changed) const {
   for_each_list([&](const TensorList &list, const Argument &name) {
     if (&list != &changed) addresses.run_against(list, name);
@@ -280,31 +286,32 @@ void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options,
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
          "is %s, but whether group %d has momentum is fixed at creation", Decimal(options.momentum).c_str(), group);
   }
-  write_group(group, options, device_lrs_[g], stream);
-  options_[g] = options;
+  change_group(group, options, device_lrs_[g], stream);
 }
 
 void Optimizer::set_lr(int32_t group, double lr, gsc_stream stream) {
   require_group(group);
   require_at_least_zero("lr", lr);
-  const auto g = static_cast<std::size_t>(group);
-  gsc_optimizer_options changed = options_[g];
+  gsc_optimizer_options changed = options(group);
   changed.lr = lr;
-  write_group(group, changed, nullptr, stream);
-  options_[g] = changed;
-  device_lrs_[g] = nullptr;
+  change_group(group, changed, nullptr, stream);
 }
 
 void Optimizer::set_device_lr(int32_t group, const float *lr, gsc_stream stream) {
-  require_group(group);
-  const auto g = static_cast<std::size_t>(group);
-  write_group(group, options_[g], lr, stream);
-  device_lrs_[g] = lr;
+  change_group(group, options(group), lr, stream);
 }
 
 void Optimizer::write_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream) {
   const GroupRecord record{make_hyper(options), lr};
   context_->backend().write(groups_.as<GroupRecord>() + group, &record, sizeof record, stream);
+}
+
+void Optimizer::change_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream) {
+  const CallStream call = begin(stream);
+  write_group(group, options, lr, stream);
+  grads().mark(call);
+  options_[static_cast<std::size_t>(group)] = options;
+  device_lrs_[static_cast<std::size_t>(group)] = lr;
 }
 
 void Optimizer::upload_groups() {
@@ -376,10 +383,12 @@ void Optimizer::require_whole_state() const {
 
 void Optimizer::step_alone(const StepScalars &scalars, gsc_stream stream) {
   require_no_scaler_at_work(scalars);
-  step(scalars, stream);
+  const CallStream call(context_->backend(), stream);
+  step(scalars, call);
+  grads().mark(call);
 }
 
-void Optimizer::step(const StepScalars &scalars, gsc_stream stream) {
+void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
   require_learning_rates();
   require_inverse_scale(scalars);
   require_whole_state();
@@ -408,16 +417,19 @@ void Optimizer::step(const StepScalars &scalars, gsc_stream stream) {
   job.maximize = (flags & GSC_OPTIMIZER_MAXIMIZE) != 0;
   job.zero_grads = (flags & GSC_OPTIMIZER_ZERO_GRADS) != 0;
   job.write_grads = (flags & GSC_OPTIMIZER_WRITE_GRADS) != 0;
-  context_->backend().apply(job, stream);
+  for_each_list([&](const TensorList &list, const Argument &) { list.precede(call); });
+  call.backend.apply(job, call.stream);
 }
 
 void Optimizer::zero_grads(gsc_stream stream) {
-  context_->backend().elementwise({Elementwise::kFill, nullptr, &lists_.grads->plan(), 0.0, 0.0, nullptr}, stream);
+  const CallStream call = begin(stream);
+  call.backend.elementwise({Elementwise::kFill, nullptr, &grads().plan(), 0.0, 0.0, nullptr}, stream);
+  grads().mark(call);
 }
 
 OptimizerRecord Optimizer::steps(gsc_stream stream) const {
   OptimizerRecord record;
-  context_->backend().read_sync(&record, record_.as<OptimizerRecord>(), sizeof record, stream);
+  begin(stream).backend.read_sync(&record, record_.as<OptimizerRecord>(), sizeof record, stream);
   // set_steps may have begun there: what is saved can be loaded again.
   return {std::min(record.applied, kMostSteps), std::min(record.skipped, kMostSteps)};
 }
@@ -431,7 +443,9 @@ void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
   }
   const OptimizerRecord record{applied, skipped};
   used_state_ = true;
-  context_->backend().write(record_.as<OptimizerRecord>(), &record, sizeof record, stream);
+  const CallStream call = begin(stream);
+  call.backend.write(record_.as<OptimizerRecord>(), &record, sizeof record, stream);
+  grads().mark(call);
 }
 
 }  // namespace gsc

@@ -62,7 +62,8 @@ class Optimizer final : public Object {
   /// New addresses of `changed`, sorted by a check that has run, must not lie in the optimizer's other lists.
   void require_no_overlap(const OverlapCheck &addresses, const TensorList &changed) const;
 
-  void step(const StepScalars &scalars, gsc_stream stream);
+  /// The caller marks the gradients with `call` afterwards: their order is that of the optimizer.
+  void step(const StepScalars &scalars, const CallStream &call);
   /// A step that no scaler takes.
   void step_alone(const StepScalars &scalars, gsc_stream stream);
   /// Refuses an invalid learning rate in memory that the host can read; a device skips the step instead.
@@ -86,6 +87,8 @@ class Optimizer final : public Object {
   friend class Context;
   void destroy() noexcept override { Context::unmake(this); }
 
+  /// Before work on the optimizer's state and records.
+  [[nodiscard]] CallStream begin(gsc_stream stream) const;
   void require_group(int32_t group) const;
   void validate_group(const gsc_optimizer_options &options) const;
   /// Whether fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow
@@ -97,7 +100,8 @@ class Optimizer final : public Object {
   void make_state();
   /// What the state of tensors [first, first + count) begins with, if that is not 0.
   void fill_first_state(int64_t first, int64_t count, const gsc_optimizer_options &options);
-  /// Writes a group to the device; options_ and device_lrs_ are the caller's to change, afterwards.
+  void change_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
+  /// Writes a group to the device and leaves options_ and device_lrs_ as they are.
   void write_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
   void require_inverse_scale(const StepScalars &scalars) const;
   /// No scaler is in the middle of what only its own step would finish.

@@ -154,6 +154,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   const OptimizerRecord steps{header.applied, header.skipped};
   // There is no memory for a second copy of the state: if the device fails in between, nothing but another load is
   // allowed.
+  grads().precede(CallStream(backend, stream));
   half_loaded_ = true;
   used_state_ = true;
   backend.write_sync(record_.as<OptimizerRecord>(), &steps, sizeof steps, stream);

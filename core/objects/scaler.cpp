@@ -41,7 +41,7 @@ Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
       lists_(context_->memory()),
       strays_(context_->memory()),
       list_records_(context_->memory()),
-      changed_(context_->backend()) {
+      order_(context_->backend()) {
   lists_.reserve(kUsualLists);
   strays_.reserve(kUsualLists);
   list_records_.reserve(kUsualLists);
@@ -69,12 +69,15 @@ Scaler::~Scaler() {
 
 void Scaler::scale(const gsc_tensor *src, const gsc_tensor *dst, int64_t count, gsc_stream stream) {
   // A disabled scaler's scale is 1, which makes this a copy.
+  const CallStream call(context_->backend(), stream);
+  order_.precede(call);
   ops::scale(*context_, src, dst, count, &record()->state.scale, stream);
+  order_.mark(call);
 }
 
-void Scaler::apply_norm(TensorList &grads, gsc_stream stream) {
+void Scaler::apply_norm(TensorList &grads, const CallStream &call) {
   Plan &plan = grads.plan();
-  grads.context()->backend().elementwise({Elementwise::kScale, &plan, &plan, 0.0, 0.0, &grads.record()->clip}, stream);
+  call.backend.elementwise({Elementwise::kScale, &plan, &plan, 0.0, 0.0, &grads.record()->clip}, call.stream);
   grads.iteration.norm_applied = true;
 }
 
@@ -88,7 +91,8 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
   if (norm_type == GSC_NORM_INF && reducer_.all_reduce != nullptr) {
     fail(GSC_ERROR_UNSUPPORTED, "norm_type", "is GSC_NORM_INF, but a reducer combines L2 norms only");
   }
-  enter(grads, stream);
+  const CallStream call(grads.context()->backend(), stream);
+  enter(grads, call);
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped; call clip_grad_norm before step");
@@ -105,21 +109,22 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
   it.concluded = false;
   if (!it.unscaled) return;
   try {
-    if (!enabled()) run_check(grads, 0, grads.plan().size(), false, stream);
-    complete(grads, stream);
-    apply_norm(grads, stream);
+    if (!enabled()) run_check(grads, 0, grads.plan().size(), false, call);
+    complete(grads, call);
+    apply_norm(grads, call);
   } catch (...) {
     it = before;
     throw;
   }
-  leave(grads, stream);
+  leave(grads, call);
 }
 
 void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream stream) {
   if (std::isnan(clip_value) || clip_value < 0.0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "clip_value", "is %s; it must be >= 0", Decimal(clip_value).c_str());
   }
-  enter(grads, stream);
+  const CallStream call(grads.context()->backend(), stream);
+  enter(grads, call);
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped; call clip_grad_value before step");
@@ -127,22 +132,22 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
   const double value = std::min(it.rule.value, clip_value);
   if (it.unscaled && std::isfinite(value)) {
     if (it.rule.max_norm >= 0.0 && !it.norm_applied) {  // asked for before unscale
-      complete(grads, stream);
-      apply_norm(grads, stream);
+      complete(grads, call);
+      apply_norm(grads, call);
     }
     Plan &plan = grads.plan();
-    grads.context()->backend().elementwise({Elementwise::kClamp, &plan, &plan, value, 0.0, nullptr}, stream);
+    call.backend.elementwise({Elementwise::kClamp, &plan, &plan, value, 0.0, nullptr}, stream);
     it.value_applied = true;
   }
   it.rule.value = value;
-  if (it.value_applied) leave(grads, stream);
+  if (it.value_applied) leave(grads, call);
 }
 
-void Scaler::begin_step(Optimizer &optimizer, gsc_stream stream) {
+void Scaler::begin_step(Optimizer &optimizer, const CallStream &call) {
   optimizer.require_learning_rates();
   optimizer.require_whole_state();
   TensorList &grads = optimizer.grads();
-  enter(grads, stream, From::kOptimizer);
+  enter(grads, call, From::kOptimizer);
   if (grads.iteration.stage == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "optimizer", "has gradients that have already been stepped since the last update");
   }
@@ -171,17 +176,18 @@ StepScalars Scaler::step_scalars(const TensorList &grads) const {
 }
 
 void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
-  begin_step(optimizer, stream);
+  TensorList &grads = optimizer.grads();
+  const CallStream call(grads.context()->backend(), stream);
+  begin_step(optimizer, call);
   if (!enabled()) {
-    step_disabled(optimizer, stream);
+    step_disabled(optimizer, call);
     return;
   }
-  TensorList &grads = optimizer.grads();
-  complete(grads, stream);
-  optimizer.step(step_scalars(grads), stream);
+  complete(grads, call);
+  optimizer.step(step_scalars(grads), call);
   grads.iteration.stage = Stage::kStepped;
   grads.iteration.left_scaled = !grads.iteration.unscaled && !optimizer.writes_grads();
-  leave(grads, stream);
+  leave(grads, call);
 }
 
 void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
@@ -191,7 +197,8 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
          "scaler's");
   }
   require_whole_checks(&optimizer.grads());  // what update would refuse after the step
-  begin_step(optimizer, stream);
+  const CallStream call(context_->backend(), stream);
+  begin_step(optimizer, call);
   if (!enabled() || lists_.size() > 1) {
     step(optimizer, stream);
     update(stream);
@@ -199,32 +206,34 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
   }
   // The only list of the iteration: the update rides along with the step.
   TensorList &grads = optimizer.grads();
-  complete(grads, stream);
+  complete(grads, call);
   StepScalars scalars = step_scalars(grads);
   scalars.update = record();
-  wait_for_lists(stream);
-  optimizer.step(scalars, stream);
-  lists_.front()->iteration.stage = Stage::kStepped;  // should the rest fail
-  finish_update(stream);
+  wait_for_lists(call);
+  optimizer.step(scalars, call);
+  grads.iteration.stage = Stage::kStepped;  // should the rest fail
+  leave(grads, call);
+  finish_update(call);
 }
 
 /// Nothing is checked: only a clip that is waiting needs the norm, at scale 1.
-void Scaler::step_disabled(Optimizer &optimizer, gsc_stream stream) {
+void Scaler::step_disabled(Optimizer &optimizer, const CallStream &call) {
   TensorList &grads = optimizer.grads();
   Iteration &it = grads.iteration;
   StepScalars scalars;
   if (it.rule.max_norm >= 0.0 && !it.norm_applied) {
-    complete(grads, stream);
+    complete(grads, call);
     scalars.clip = &grads.record()->clip;
   }
   if (!it.value_applied) scalars.clip_value = it.rule.value;
-  optimizer.step(scalars, stream);
-  leave(grads, stream);
+  optimizer.step(scalars, call);
+  leave(grads, call);
   discard(grads);
 }
 
 bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
-  enter(grads, stream);
+  const CallStream call(grads.context()->backend(), stream);
+  enter(grads, call);
   Iteration &it = grads.iteration;
   if (it.stage == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped since the last update");
@@ -234,29 +243,31 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
     fail(GSC_ERROR_BAD_STATE, "grads",
          "has a clip_grad_value that is pending until step; call unscale before clip_grad_value");
   }
-  if (enabled() || it.rule.max_norm >= 0.0) complete(grads, stream);
+  if (enabled() || it.rule.max_norm >= 0.0) complete(grads, call);
   if (it.rule.max_norm >= 0.0 && !it.norm_applied) {
-    apply_norm(grads, stream);
-    leave(grads, stream);
+    apply_norm(grads, call);
+    leave(grads, call);
   }
   if (!enabled()) {
     if (value_waits) {
       Plan &plan = grads.plan();
-      grads.context()->backend().elementwise({Elementwise::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
+      call.backend.elementwise({Elementwise::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
+      leave(grads, call);
     }
     discard(grads);
     return true;
   }
   float found_inf = 0.0F;
-  grads.context()->backend().read_sync(&found_inf, &grads.record()->found_inf, sizeof found_inf, stream);
+  call.backend.read_sync(&found_inf, &grads.record()->found_inf, sizeof found_inf, stream);
   it.stage = Stage::kStepped;
   return found_inf == 0.0F;
 }
 
 void Scaler::update(gsc_stream stream) {
+  const CallStream call(context_->backend(), stream);
   if (!enabled()) {
     discard_all();
-    wait_for_lists(stream);  // which lets go of them
+    wait_for_lists(call);  // which lets go of them
     return;
   }
   require_whole_checks(nullptr);
@@ -266,22 +277,22 @@ void Scaler::update(gsc_stream stream) {
   }
   list_records_.clear();
   for (const Ref<TensorList> &list : lists_) {
-    if (was_checked(list)) list_records_.push_back(record_here(*list, stream));
+    if (was_checked(list)) list_records_.push_back(record_here(*list, call));
   }
-  wait_for_lists(stream);
+  wait_for_lists(call);
   context_->backend().record(
       RecordJob::update(record(), list_records_.data(), static_cast<int64_t>(list_records_.size())), stream);
-  for (const Ref<TensorList> &list : lists_) release_record(*list, stream);
-  finish_update(stream);
+  for (const Ref<TensorList> &list : lists_) release_record(*list, call);
+  finish_update(call);
 }
 
-void Scaler::finish_update(gsc_stream stream) {
-  publish(stream);
+void Scaler::finish_update(const CallStream &call) {
+  order_.mark(call);
   reset_lists();
   Backend &backend = context_->backend();
   if (options_.floor_action != GSC_FLOOR_CLAMP && backend.host_visible()) {
     gsc_report report;
-    backend.record(RecordJob::report(record(), nullptr, &report), stream);
+    backend.record(RecordJob::report(record(), nullptr, &report), call.stream);
     log_floor(report);
   }
 }
@@ -310,9 +321,10 @@ void Scaler::set_scale(float scale, gsc_stream stream) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "scale", "is %s; it must be finite and > 0", Decimal(scale).c_str());
   }
   if (!enabled()) return;
-  wait_for_lists(stream);
+  const CallStream call(context_->backend(), stream);
+  wait_for_lists(call);
   context_->backend().record(RecordJob::set_scale(record(), scale), stream);
-  publish(stream);
+  order_.mark(call);
   reset_lists();
 }
 

@@ -60,57 +60,54 @@ class Scaler final : public Object {
   /// A device of the same kind, and in no other scaler's iteration; makes the list part of this one's. Errors name the
   /// list, or the optimizer that it was taken from.
   enum class From { kCaller, kOptimizer };
-  void enter(TensorList &grads, gsc_stream stream, From from = From::kCaller);
+  void enter(TensorList &grads, const CallStream &call, From from = From::kCaller);
   /// Looks at tensors [first, last) of a list, and finishes the check once all have been.
-  void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, gsc_stream stream);
+  void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, const CallStream &call);
   /// All tensors have been looked at: joins ranks if there is a reducer, and moves the stage.
-  void finish_check(TensorList &grads, gsc_stream stream);
+  void finish_check(TensorList &grads, const CallStream &call);
   /// Adds up the sums of all ranks and concludes the check. Returns what the reducer did wrong, NULL if nothing.
   const char *join_ranks(TensorList &grads, bool is_written, gsc_stream stream);
   /// No tensor has been looked at.
   static void forget_ranges(TensorList &grads);
   /// A check came to nothing. What is left of the iteration is a clip that is waiting, if there is one.
   void forget_check(TensorList &grads);
-  void check_whole(TensorList &grads, bool unscale, gsc_stream stream);
+  void check_whole(TensorList &grads, bool unscale, const CallStream &call);
   /// Checks what has not been checked and works out the clip factor.
-  void complete(TensorList &grads, gsc_stream stream);
+  void complete(TensorList &grads, const CallStream &call);
   /// Multiplies the gradients in memory by the factor in the record.
-  void apply_norm(TensorList &grads, gsc_stream stream);
+  static void apply_norm(TensorList &grads, const CallStream &call);
   /// The iteration is over: all lists back to READY, the log told of a scale at its floor.
-  void finish_update(gsc_stream stream);
+  void finish_update(const CallStream &call);
   void reset_lists();
   /// Refuses an update while check_range has seen only a part of a list other than `except`.
   void require_whole_checks(const TensorList *except) const;
-  void begin_step(Optimizer &optimizer, gsc_stream stream);
+  void begin_step(Optimizer &optimizer, const CallStream &call);
   [[nodiscard]] StepScalars step_scalars(const TensorList &grads) const;
-  void step_disabled(Optimizer &optimizer, gsc_stream stream);
+  void step_disabled(Optimizer &optimizer, const CallStream &call);
   void require_checked(const TensorList *grads) const;
   /// Under the options, without a state and with an empty history.
   [[nodiscard]] ScalerRecord new_record(const gsc_scaler_options &options) const;
-  [[nodiscard]] ScalerRecord read_record(gsc_stream stream) const;
+  [[nodiscard]] ScalerRecord read_record(const CallStream &call) const;
   void log_floor(const gsc_report &report) const;
 
-  // Lists of other devices: scaler_devices.cpp.
+  // Lists of other streams and devices: scaler_devices.cpp.
   [[nodiscard]] bool is_away(const TensorList &grads) const { return grads.context().get() != context_.get(); }
   void require_kind(const TensorList &grads, const Argument &name = "grads") const;
   /// Gives a list that is away the scaler's state as it is now. Allocates the first time.
-  void send_state(TensorList &grads, gsc_stream stream);
-  /// Ends a call that enqueued work of a list, which the scaler's device may have to wait for.
-  void leave(TensorList &grads, gsc_stream stream) const;
+  void send_state(TensorList &grads, const CallStream &call);
+  /// Ends a call that enqueued work of a list, for which the scaler's may have to wait.
+  static void leave(TensorList &grads, const CallStream &call);
   /// The state that work on the list's device reads.
   [[nodiscard]] const PolicyState *state_on(const TensorList &grads) const;
   /// The list's record on the scaler's device, until release_record; `stream` is one of that device.
-  [[nodiscard]] const ListRecord *record_here(const TensorList &grads, gsc_stream stream) const;
-  void release_record(const TensorList &grads, gsc_stream stream) const;
-  /// Before the list's record changes: another scaler may have been the last to read it.
-  static void wait_for_readers(const TensorList &grads, gsc_stream stream);
+  [[nodiscard]] const ListRecord *record_here(const TensorList &grads, const CallStream &call) const;
+  void release_record(const TensorList &grads, const CallStream &call) const;
   /// A list leaves the iteration without an update.
   void remember_stray(TensorList &grads);
-  /// Before and after the scaler's state changes.
-  void wait_for_lists(gsc_stream stream);
+  /// Before the scaler's state changes; order_.mark(call) follows.
+  void wait_for_lists(const CallStream &call);
   /// Waits on the host until no device reads the scaler's state any more.
   void finish_lists() noexcept;
-  void publish(gsc_stream stream) const { changed_.record(stream); }
 
   Ref<Context> context_;
   gsc_scaler_options options_;
@@ -119,9 +116,9 @@ class Scaler final : public Object {
   DeviceMemory record_;
   DeviceMemory history_;
   Vec<Ref<TensorList>> lists_;            ///< in this iteration
-  Vec<Ref<TensorList>> strays_;           ///< away and discarded: they may still be reading the scaler's state
+  Vec<Ref<TensorList>> strays_;           ///< discarded: they may still be reading the scaler's state
   Vec<const ListRecord *> list_records_;  ///< scratch for update
-  DeviceEvent changed_;                   ///< the last change of the state
+  mutable StreamOrder order_;             ///< of changes of the state, and of what reads it without a list
 };
 
 }  // namespace gsc

@@ -11,30 +11,32 @@
 
 namespace gsc {
 
-void Scaler::enter(TensorList &grads, gsc_stream stream, From from) {
+void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
   const bool is_given = from == From::kCaller;
   const Argument name = is_given ? Argument("grads") : Argument("optimizer");
   require_kind(grads, name);
   const uint64_t owner = grads.owner();
-  if (owner == id_) {
-    if (!grads.iteration.lost) return;
+  if (owner == id_ && grads.iteration.lost) {
     fail(GSC_ERROR_BAD_STATE, name, "%s left half done by a call that failed; discard %s",
          is_given ? "was" : "has gradients that were", is_given ? "it" : "them");
   }
-  if (owner != 0) {
+  if (owner != 0 && owner != id_) {
     fail(GSC_ERROR_BAD_STATE, name, "%s in the iteration of another scaler, which has not been updated yet",
          is_given ? "is" : "has gradients that are");
   }
+  grads.precede(call);
+  if (!is_away(grads)) order_.precede(call);
+  if (owner == id_) return;
   // All that the iteration and discard need, so that neither can fail for want of memory in the middle.
   list_records_.reserve(lists_.size() + 1);
   strays_.reserve(strays_.size() + lists_.size() + 1);
   lists_.reserve(lists_.size() + 1);
-  send_state(grads, stream);
+  send_state(grads, call);
   lists_.push_back(Ref<TensorList>::share(&grads));
   grads.iteration.scaler = id_;
 }
 
-void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, gsc_stream stream) {
+void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, const CallStream &call) {
   Plan &plan = grads.plan();
   Iteration &it = grads.iteration;
   const double fp64_limit = plan.fp64_limit();
@@ -51,28 +53,29 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   job.finish = covered == plan.size();
   job.conclude = reducer_.all_reduce == nullptr;
   job.rule = it.rule;
-  wait_for_readers(grads, stream);
-  grads.context()->backend().check(job, stream);
+  grads.away.read.precede(call);
+  call.backend.check(job, call.stream);
   it.fp64_limit = job.begin ? fp64_limit : std::max(it.fp64_limit, fp64_limit);
   it.covered = covered;
   if (unscale) it.unscaled = true;
   if (job.finish) {
-    finish_check(grads, stream);
+    finish_check(grads, call);
   } else {
     std::fill(grads.covered.begin() + first, grads.covered.begin() + last, uint8_t{1});
+    leave(grads, call);
   }
 }
 
-void Scaler::finish_check(TensorList &grads, gsc_stream stream) {
+void Scaler::finish_check(TensorList &grads, const CallStream &call) {
   Iteration &it = grads.iteration;
   const bool is_written = it.unscaled && enabled();
   const char *complaint = nullptr;
   try {
-    if (reducer_.all_reduce != nullptr) complaint = join_ranks(grads, is_written, stream);
+    if (reducer_.all_reduce != nullptr) complaint = join_ranks(grads, is_written, call.stream);
     it.concluded = true;
     it.stage = it.unscaled ? Stage::kUnscaled : Stage::kChecked;
     grads.checked_by = id_;
-    leave(grads, stream);
+    leave(grads, call);
   } catch (const Error &e) {
     if (!is_written) {
       forget_check(grads);
@@ -123,11 +126,11 @@ void Scaler::forget_check(TensorList &grads) {
   if (!it.unscaled && it.rule.max_norm < 0.0 && !std::isfinite(it.rule.value)) discard(grads);
 }
 
-void Scaler::check_whole(TensorList &grads, bool unscale, gsc_stream stream) {
+void Scaler::check_whole(TensorList &grads, bool unscale, const CallStream &call) {
   const int64_t size = grads.plan().size();
   if (unscale) forget_ranges(grads);
   if (grads.iteration.covered == 0) {
-    run_check(grads, 0, size, unscale, stream);
+    run_check(grads, 0, size, unscale, call);
     return;
   }
   // Ranges have been checked already: look at the runs between them.
@@ -138,13 +141,14 @@ void Scaler::check_whole(TensorList &grads, bool unscale, gsc_stream stream) {
     }
     int64_t last = first;
     while (last < size && grads.covered[static_cast<std::size_t>(last)] == 0) ++last;
-    run_check(grads, first, last, false, stream);
+    run_check(grads, first, last, false, call);
     first = last;
   }
 }
 
 void Scaler::unscale(TensorList &grads, gsc_stream stream) {
-  enter(grads, stream);
+  const CallStream call(grads.context()->backend(), stream);
+  enter(grads, call);
   Iteration &it = grads.iteration;
   if (!enabled()) {
     it.unscaled = true;
@@ -156,16 +160,17 @@ void Scaler::unscale(TensorList &grads, gsc_stream stream) {
   if (it.stage == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped; call unscale before step, or after update");
   }
-  check_whole(grads, true, stream);
+  check_whole(grads, true, call);
 }
 
 void Scaler::check(TensorList &grads, gsc_stream stream) {
   if (!enabled()) return require_kind(grads);
-  enter(grads, stream);
+  const CallStream call(grads.context()->backend(), stream);
+  enter(grads, call);
   if (grads.iteration.stage != Stage::kReady) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
   }
-  check_whole(grads, false, stream);
+  check_whole(grads, false, call);
 }
 
 void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_stream stream) {
@@ -175,7 +180,8 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
          static_cast<long long>(first), static_cast<long long>(count), static_cast<long long>(size));
   }
   if (!enabled()) return require_kind(grads);
-  enter(grads, stream);
+  const CallStream call(grads.context()->backend(), stream);
+  enter(grads, call);
   if (grads.iteration.stage != Stage::kReady) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
   }
@@ -187,13 +193,13 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
          NameSuffix(&grads.names(), seen - grads.covered.begin()).c_str());
   }
   if (count == 0 && size > 0) return;
-  run_check(grads, first, first + count, false, stream);
+  run_check(grads, first, first + count, false, call);
 }
 
-void Scaler::complete(TensorList &grads, gsc_stream stream) {
+void Scaler::complete(TensorList &grads, const CallStream &call) {
   Iteration &it = grads.iteration;
-  if (it.stage == Stage::kReady) check_whole(grads, false, stream);
-  if (!it.concluded) grads.context()->backend().record(RecordJob::conclude(grads.record(), it.rule), stream);
+  if (it.stage == Stage::kReady) check_whole(grads, false, call);
+  if (!it.concluded) call.backend.record(RecordJob::conclude(grads.record(), it.rule), call.stream);
   it.concluded = true;
 }
 

@@ -15,9 +15,10 @@ static_assert(sizeof(HistoryEntry) == sizeof(gsc_history_entry) &&
               offsetof(HistoryEntry, nonfinite_count) == offsetof(gsc_history_entry, nonfinite_count) &&
               offsetof(HistoryEntry, overflow) == offsetof(gsc_history_entry, overflow));
 
-ScalerRecord Scaler::read_record(gsc_stream stream) const {
+ScalerRecord Scaler::read_record(const CallStream &call) const {
+  order_.precede(call);
   ScalerRecord r;
-  context_->backend().read_sync(&r, record(), sizeof r, stream);
+  call.backend.read_sync(&r, record(), sizeof r, call.stream);
   return r;
 }
 
@@ -33,8 +34,10 @@ void Scaler::require_checked(const TensorList *grads) const {
 }
 
 float Scaler::get_scale(gsc_stream stream) const {
+  const CallStream call(context_->backend(), stream);
+  order_.precede(call);
   float scale = 1.0F;
-  context_->backend().read_sync(&scale, &record()->state.scale, sizeof scale, stream);
+  call.backend.read_sync(&scale, &record()->state.scale, sizeof scale, stream);
   return scale;
 }
 
@@ -49,9 +52,10 @@ void Scaler::log_floor(const gsc_report &report) const {
 
 bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_stream stream) {
   require_checked(grads);
-  const ScalerRecord scaler = read_record(stream);
+  const CallStream call(context_->backend(), stream);
+  const ScalerRecord scaler = read_record(call);
   ListRecord list;
-  if (grads != nullptr) context_->backend().read_sync(&list, record_here(*grads, stream), sizeof list, stream);
+  if (grads != nullptr) call.backend.read_sync(&list, record_here(*grads, call), sizeof list, stream);
   pack_report(scaler, grads != nullptr ? &list : nullptr, *out);
   const bool is_error = options_.floor_action == GSC_FLOOR_ERROR && (out->flags & GSC_REPORT_AT_FLOOR) != 0;
   if (!context_->backend().host_visible()) log_floor(*out);  // last: the callback may do what it likes
@@ -60,9 +64,12 @@ bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_strea
 
 void Scaler::read_report_async(const TensorList *grads, gsc_report *out, gsc_stream stream) {
   require_checked(grads);
-  const ListRecord *list = grads != nullptr ? record_here(*grads, stream) : nullptr;
-  context_->backend().record(RecordJob::report(record(), list, out), stream);
-  if (grads != nullptr) release_record(*grads, stream);
+  const CallStream call(context_->backend(), stream);
+  order_.precede(call);
+  const ListRecord *list = grads != nullptr ? record_here(*grads, call) : nullptr;
+  call.backend.record(RecordJob::report(record(), list, out), stream);
+  if (grads != nullptr) release_record(*grads, call);
+  order_.mark(call);
 }
 
 int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_stream stream) {
@@ -72,7 +79,7 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
   if (capacity > 0 && out == nullptr) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "out_entries", "is NULL but capacity is %lld", static_cast<long long>(capacity));
   }
-  const ScalerRecord r = read_record(stream);
+  const ScalerRecord r = read_record(CallStream(context_->backend(), stream));
   const int64_t held = std::min(r.state.updates - r.history_begin, r.history_capacity);
   if (capacity == 0) return held;
   const int64_t count = std::min(held, capacity);
@@ -114,7 +121,7 @@ void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const 
 
 void Scaler::get_state(gsc_scaler_state *out, gsc_stream stream) const {
   if (!enabled()) fail(GSC_ERROR_BAD_STATE, "scaler", "is disabled and has no state");
-  const ScalerRecord r = read_record(stream);
+  const ScalerRecord r = read_record(CallStream(context_->backend(), stream));
   gsc_scaler_state s{};
   s.struct_size = sizeof s;
   s.format = GSC_SCALER_STATE_FORMAT;
@@ -175,7 +182,8 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
          state.hysteresis_tracker, options_.hysteresis);
   }
   if (!enabled()) return;
-  wait_for_lists(stream);
+  const CallStream call(context_->backend(), stream);
+  wait_for_lists(call);
   ScalerRecord r = new_record(options);
   store_scale(r.state, state.scale);
   r.state.growth_tracker = state.growth_tracker;
@@ -190,7 +198,7 @@ void Scaler::set_state(const gsc_scaler_state &state, gsc_stream stream) {
   context_->backend().write(record(), &r, sizeof r, stream);
   options_ = options;
   reset_lists();
-  publish(stream);
+  order_.mark(call);
 }
 
 void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
@@ -208,10 +216,11 @@ void Scaler::set_options(const gsc_scaler_options &options, gsc_stream stream) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("history_capacity"),
          "is %d, but the scaler was created with %d", options.history_capacity, options_.history_capacity);
   }
-  wait_for_lists(stream);
+  const CallStream call(context_->backend(), stream);
+  wait_for_lists(call);
   context_->backend().record(RecordJob::set_policy(record(), make_policy(options)), stream);
   options_ = options;
-  publish(stream);
+  order_.mark(call);
 }
 
 }  // namespace gsc

@@ -99,7 +99,8 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
       owned_(std::move(owned)),
       plan_(context_->memory()),
       names_(std::move(names)),
-      record_(context_->backend(), sizeof(ListRecord)) {
+      record_(context_->backend(), sizeof(ListRecord)),
+      order_(context_->backend()) {
   plan_.build(tensors, count, context_->backend().wanted_tasks());
   plan_.need_partials();
   covered.resize(static_cast<std::size_t>(count));
@@ -132,13 +133,17 @@ void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream strea
   OverlapCheck overlap(context_->memory());
   overlap.add(tensors.data(), count, kData, &names_);
   overlap.run();
+  const CallStream call(context_->backend(), stream);
   const std::lock_guard lock(context_->uses_mutex());
   for (const ListUse *use = uses_; use != nullptr; use = use->next) {
     if (use->user->is_in_call()) fail(GSC_ERROR_BAD_STATE, "list", "is in use by a step that has not returned");
     use->user->require_no_overlap(overlap, *this);
+    use->user->grads().precede(call);
   }
+  precede(call);
   context_->backend().rebind(plan_, data, stream);
   plan_.rebind(data);
+  mark(call);
 }
 
 void TensorList::require_index(int64_t index) const {
@@ -168,6 +173,16 @@ void TensorList::remove_use(ListUse &use) noexcept {
   ListUse **at = &uses_;
   while (*at != &use) at = &(*at)->next;
   *at = use.next;
+}
+
+void TensorList::precede(const CallStream &call) const {
+  const std::lock_guard lock(order_mutex_);
+  order_.precede(call);
+}
+
+void TensorList::mark(const CallStream &call) const {
+  const std::lock_guard lock(order_mutex_);
+  order_.mark(call);
 }
 
 uint64_t TensorList::owner() {

@@ -80,6 +80,10 @@ class TensorList final : public Object {
   uint64_t owner();
   /// The scaler `id` is being destroyed, maybe by a finalizer, while other threads use the list.
   void abandon(uint64_t id) noexcept { abandoned_by_.store(id, std::memory_order_release); }
+  /// The order of the calls that use the list, those of optimizers on its gradients included.
+  void precede(const CallStream &call) const;
+  void mark(const CallStream &call) const;
+
   /// Back to READY, in no scaler's iteration.
   void reset_iteration();
 
@@ -87,7 +91,6 @@ class TensorList final : public Object {
   Vec<uint8_t> covered;     ///< per tensor: looked at by a check of a range in this iteration
   uint64_t checked_by = 0;  ///< id of the scaler that wrote the record; 0: none yet
   Away away;                ///< used while the scaler is of another context
-  std::mutex away_mutex;    ///< guards away.used: a scaler that had the list may be ended by any thread
 
  private:
   ~TensorList() override;
@@ -101,6 +104,8 @@ class TensorList final : public Object {
   Names names_;  ///< empty if no tensor has a name
   DeviceMemory record_;
   ListUse *uses_ = nullptr;
+  mutable std::mutex order_mutex_;  ///< a scaler that had the list may be ended by any thread
+  mutable StreamOrder order_;
   std::atomic<uint64_t> abandoned_by_{0};
 };
 

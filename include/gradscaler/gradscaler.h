@@ -67,6 +67,9 @@
  *   - Parameters come in the order object, inputs, outputs, stream.
  *   - `stream` is the CUDA stream (cudaStream_t or CUstream) on which the work is enqueued, NULL for the default
  *     stream. The CPU ignores it, and the work is done when the call returns.
+ *   - Calls take effect in the order in which you make them, also on several streams: work on a scaler, list or
+ *     optimizer starts on the device after the earlier work on the same object. You order only your own kernels, and
+ *     graphs: work in a graph capture waits for earlier work of that capture, and not for work outside it.
  *   - A function that takes a stream waits for the device if and only if its name ends in _sync. Functions without a
  *     stream do no device work, except those that create or destroy objects and gsc_optimizer_add_group. These may wait
  *     for the device: call them during setup.
@@ -929,10 +932,10 @@ GSC_API gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_str
  *     gsc_scaler_step(scaler, opt1, stream1);   // of another: fetches the scale, checks, steps or skips there
  *     gsc_scaler_update(scaler, stream0);       // waits, on the device, for both; one overflow anywhere backs off
  *
- * Streams are ordered by events, not by the host; only a list's first call with the scaler allocates. Calls without a
- * list take a stream of the scaler's device; so do the reports, whichever list they are about. A graph captured over
- * several devices must contain whole iterations, and begin by making the other streams wait for the first. As on one
- * device, each list is skipped and clipped on its own. All contexts must be of one kind, CPU or CUDA.
+ * No call waits on the host; only a list's first call with the scaler allocates. Calls without a list take a stream of
+ * the scaler's device; so do the reports, whichever list they are about. A graph captured over several devices must
+ * contain whole iterations, and begin by making the other streams wait for the first. As on one device, each list is
+ * skipped and clipped on its own. All contexts must be of one kind, CPU or CUDA.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**

@@ -131,6 +131,9 @@ class Twin {
   gsc_tensor host_tensor() { return host_.tensor(); }
   gsc_tensor device_tensor() { return GSC_TENSOR_INIT(memory_.data() + skip_, host_.count(), host_.dtype()); }
 
+  void *host_data() const { return const_cast<void *>(host_.data()); }
+  void *device_data() const { return memory_.data() + skip_; }
+
   /// Copies the host's values to the device.
   void upload() { copy_to_device(memory_.data() + skip_, host_.data(), host_.bytes()); }
 

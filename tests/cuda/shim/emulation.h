@@ -160,6 +160,8 @@ void set_memory_pools(bool there);
 /// Device allocations (except stream-ordered ones) and waits so far.
 int64_t allocation_count();
 int64_t wait_count();
+/// Waits of streams for events.
+int64_t event_wait_count();
 /// Bytes currently allocated on the device, including stream-ordered ones.
 int64_t bytes_in_use();
 /// Existing streams, events and pools.

@@ -137,7 +137,7 @@ bool is_stream(cudaStream_t stream) {
   const CUcontext context = working_context();
   if (stream == nullptr) return true;
   const auto found = state().streams.find(stream);
-  return found != state().streams.end() && found->second == context;
+  return found != state().streams.end() && found->second.context == context;
 }
 namespace {
 
@@ -192,6 +192,7 @@ bool end_capture(cudaStream_t stream) {
 void set_memory_pools(bool there) { state().has_pools = there; }
 int64_t allocation_count() { return state().allocation_count; }
 int64_t wait_count() { return state().wait_count; }
+int64_t event_wait_count() { return state().event_waits; }
 int64_t bytes_in_use() { return state().bytes_in_use; }
 int64_t objects_in_use() {
   const State &s = state();
@@ -296,7 +297,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
   if (fails(__func__)) return failure();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
   *stream = reinterpret_cast<cudaStream_t>(std::malloc(1));
-  state().streams[*stream] = context;
+  state().streams[*stream] = {context, ++state().last_stream_id};
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -319,6 +320,12 @@ static bool is_capturing(cudaStream_t stream) { return state().capturing || stat
 static cudaError_t capture_status(cudaStream_t stream, cudaStreamCaptureStatus *status) {
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   *status = is_capturing(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id) {
+  if (fails(__func__)) return failure();
+  if (stream == nullptr || !is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  *id = state().streams[stream].id;
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
@@ -356,6 +363,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const Mark mark = state().events[event];
   if (mark.captured && !is_capturing(stream)) return cudaErrorCapturedEvent;
   if (!mark.captured && is_capturing(stream)) return cudaErrorStreamCaptureIsolation;
+  ++state().event_waits;
   enqueue_work(stream, [mark] { finish(mark); });
   return cudaSuccess;
 }

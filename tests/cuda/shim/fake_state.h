@@ -35,6 +35,10 @@ struct Queue {
   std::deque<std::function<void()>> work;
   int64_t done = 0;
 };
+struct Stream {
+  CUcontext context;
+  unsigned long long id;  ///< never reused
+};
 /// What an event waits for: the first `count` things ever enqueued there.
 struct Mark {
   const void *queue = nullptr;
@@ -49,7 +53,9 @@ struct State {
   std::size_t used = 0;  ///< bytes of it up to the end of the last allocation that there ever was
   int access = 0;
   std::map<char *, Allocation> allocations;
-  std::map<cudaStream_t, CUcontext> streams;  ///< to their context
+  std::map<cudaStream_t, Stream> streams;
+  unsigned long long last_stream_id = 2;
+  int64_t event_waits = 0;
   std::map<cudaEvent_t, Mark> events;
   bool lazy = false;
   bool keeping = false;
