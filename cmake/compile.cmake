@@ -2,7 +2,7 @@
 # How everything here is compiled: language level, visibility, warnings, sanitizers, and the target gradscaler_internal
 # with what the library's own sources and the tests of its internals share. Which sources there are is said elsewhere.
 if(MSVC)
-  message(FATAL_ERROR "The kernels use the vector extensions and flags of GCC and Clang, which cl and clang-cl do not take; on Windows build with MinGW's g++ or zig c++ (docs/platforms.md). Programs compiled by MSVC can use the DLL that results.")
+  message(FATAL_ERROR "The kernels use the vector extensions and flags of GCC and Clang, which cl and clang-cl do not take; on Windows build with MinGW's g++ or zig c++ (docs/reference/platforms.md). Programs compiled by MSVC can use the DLL that results.")
 endif()
 include(CheckCXXCompilerFlag)
 include(CheckCXXSourceCompiles)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Saved optimizers: the layout that docs/abi.md describes, byte for byte, and damage that must not load.
+// Saved optimizers: the layout that docs/reference/abi.md describes, byte for byte, and damage that must not load.
 #include "core/base/checksum.h"
 #include "tests/support/trainer.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The optimizers as docs/semantics.md writes them, operation by operation, in plain scalar code that shares nothing with
+// The optimizers as docs/reference/semantics.md writes them, operation by operation, in plain scalar code that shares nothing with
 // the library: the same bits after many steps. Who follows the page gets what the library gets.
 #include <cmath>
 

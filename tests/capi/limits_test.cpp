@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts about the machine below that docs/reliability.md states: threads that cannot be made, how many there may be,
+// Facts about the machine below that docs/dev/reliability.md states: threads that cannot be made, how many there may be,
 // signals, stack. A program of its own, because it takes pthread_create over.
 #include <dirent.h>
 #include <dlfcn.h>
@@ -314,7 +314,7 @@ class SmallStack {
   unsigned char *top_ = nullptr;
 };
 
-/// docs/reliability.md: what a call needs of the stack of the thread that makes it.
+/// docs/dev/reliability.md: what a call needs of the stack of the thread that makes it.
 constexpr size_t kStatedStack = 24 * 1024;
 
 TEST(Stack, ACallNeedsLittle) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the generated part of docs/conformance.md: the table of systems from goldens/, the tables of numbers from
+"""Writes the generated part of docs/dev/conformance.md: the table of systems from goldens/, the tables of numbers from
 measured/, which the tests in python/ leave there. The text around it is written by hand.
 
     python page.py            rewrites the page
@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs" / "conformance.md"
+PAGE = HERE.parents[1] / "docs" / "dev" / "conformance.md"
 BEGIN = "<!-- begin: written by scripts/conformance page -->\n"
 END = "<!-- end -->\n"
 

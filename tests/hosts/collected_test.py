@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every language with a garbage collector meets, in a host that loads the library by ctypes: finalizers that run
-after unloading, the last error of another thread, callbacks. docs/bindings.md has the rules that are tested here.
+after unloading, the last error of another thread, callbacks. docs/dev/bindings.md has the rules that are tested here.
 
 Usage: collected_test.py libgradscaler.so
 """

@@ -17,7 +17,7 @@ import torch
 STEPS, BATCH, PIXELS, WIDTH, CLASSES = 60, 32, 64, 32, 10
 SCALER = {"init_scale": 2.0**24, "growth_interval": 6}
 
-# MKL's square root is not always rounded to nearest; the library's is. See docs/conformance.md.
+# MKL's square root is not always rounded to nearest; the library's is. See docs/dev/conformance.md.
 _root = torch.Tensor.sqrt
 torch.Tensor.sqrt = lambda x: _root(x.double()).to(x.dtype)
 

@@ -2,7 +2,7 @@
 """What the comparisons with PyTorch share: distances in ulp, and `measured`, which keeps the numbers that a test found.
 
 With GSC_MEASURED naming a folder, each test file leaves its numbers in <file>.json there: `scripts/conformance
-numerics` has them written to measured/ for docs/conformance.md. The tests themselves only assert bounds.
+numerics` has them written to measured/ for docs/dev/conformance.md. The tests themselves only assert bounds.
 """
 
 import json

@@ -976,7 +976,7 @@ pub struct gsc_api {
     ) -> gsc_status,
     /// Writes the step counts and all state tensors to `size` bytes of host memory, after a header
     /// that describes them and with a checksum. `size` is that of gsc_optimizer_get_save_size;
-    /// docs/abi.md has every offset. If the device fails, the buffer holds only a part.
+    /// docs/reference/abi.md has every offset. If the device fails, the buffer holds only a part.
     pub optimizer_save_sync: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         buffer: *mut c_void,
@@ -1572,7 +1572,7 @@ extern "C" {
     ) -> gsc_status;
     /// Writes the step counts and all state tensors to `size` bytes of host memory, after a header
     /// that describes them and with a checksum. `size` is that of gsc_optimizer_get_save_size;
-    /// docs/abi.md has every offset. If the device fails, the buffer holds only a part.
+    /// docs/reference/abi.md has every offset. If the device fails, the buffer holds only a part.
     pub fn gsc_optimizer_save_sync(
         optimizer: *mut gsc_optimizer,
         buffer: *mut c_void,

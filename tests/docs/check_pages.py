@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks every Markdown page: relative links and their anchors resolve. Checks the limits that keep the documentation
+short: the words of the pages for users together, and the lines of docs/performance.md. Prints both counts.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WORDS, PERFORMANCE_LINES = 25_000, 120
+
+
+def pages():
+    """The project's pages: those that git knows, or in an unpacked archive all outside build/."""
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT,
+                            capture_output=True, text=True, check=False)
+    if listed.returncode == 0:
+        return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
+    return [path for path in ROOT.rglob("*.md") if "build" not in path.relative_to(ROOT).parts]
+
+
+def without_code(text):
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S)
+
+
+def anchors(path):
+    """The anchors of a page's headings, as GitHub makes them."""
+    found = set()
+    for heading in re.findall(r"^#+ (.*)$", without_code(path.read_text(encoding="utf-8")), re.M):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        found.add(re.sub(r"[^\w\- ]", "", plain).replace(" ", "-"))
+    return found
+
+
+def broken_links(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        if not path.exists():
+            yield f"{page.relative_to(ROOT)}: {target}: no such file"
+        elif anchor and path.suffix == ".md" and anchor not in anchors(path):
+            yield f"{page.relative_to(ROOT)}: {target}: no such heading"
+
+
+def main():
+    found = [line for page in pages() for line in broken_links(page)]
+    docs = ROOT / "docs"
+    users = [ROOT / "README.md"] + [p for p in pages() if docs in p.parents and docs / "dev" not in p.parents]
+    words = sum(len(page.read_text(encoding="utf-8").split()) for page in users)
+    lines = len((docs / "performance.md").read_text(encoding="utf-8").splitlines())
+    print(f"pages for users: {words} words of at most {WORDS}; docs/performance.md: {lines} lines of {PERFORMANCE_LINES}")
+    if words > WORDS:
+        found.append(f"the pages for users have {words} words")
+    if lines > PERFORMANCE_LINES:
+        found.append(f"docs/performance.md has {lines} lines")
+    print("\n".join(found))
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
