@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the goals of all committed results side by side into docs/performance.md.
+"""Writes the goals of all committed results side by side into docs/dev/goals.md.
 
   benchmarks/compare.py [--check]
 
@@ -16,7 +16,7 @@ import sys
 import table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/performance.md"
+PAGE = ROOT / "docs/dev/goals.md"
 BEGIN, END = "<!-- benchmarks/compare.py -->\n", "<!-- end -->\n"
 
 
@@ -41,7 +41,7 @@ def side_by_side():
     for path in sorted((ROOT / "benchmarks/results").glob("*/cpu.json")):
         results = table.Results(json.loads(path.read_text()), None)
         found = {goal.text: goal for goal in table.goals(results)}
-        columns[f"[{results.context['processor']}](../benchmarks/results/{path.parent.name}/cpu.md), "
+        columns[f"[{results.context['processor']}](../../benchmarks/results/{path.parent.name}/cpu.md), "
                 f"{results.context['date'][:10]}"] = found
         aims.update({goal.text: goal.aims[-1] for goal in found.values()})
     rows = [[text, f"{aim:g}"] + [cell(found.get(text)) for found in columns.values()] for text, aim in aims.items()]
@@ -57,7 +57,7 @@ def main():
     _, after = rest.split(END)
     fresh = before + BEGIN + side_by_side() + END + after
     if arguments.check:
-        sys.exit("docs/performance.md: run benchmarks/compare.py" if fresh != page else 0)
+        sys.exit("docs/dev/goals.md: run benchmarks/compare.py" if fresh != page else 0)
     PAGE.write_text(fresh)
 
 

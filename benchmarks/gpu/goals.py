@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluates the rows of gradscaler_gpu_bench and bench.py against goals G1 to G12 of docs/performance.md.
+"""Evaluates the rows of gradscaler_gpu_bench and bench.py against goals G1 to G12 of docs/dev/goals.md.
 
   goals.py FOLDER
 

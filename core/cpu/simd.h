@@ -32,7 +32,7 @@ using Int64Vector [[gnu::vector_size(kVectorBytes)]] = int64_t;
 using HalfVector [[gnu::vector_size(kVectorBytes / 2)]] = uint16_t;
 
 /// Keeps a load apart from the instruction that uses it: Zen 4 converts faster from memory that way
-/// (docs/performance.md).
+/// (docs/dev/notebook/cpu.md).
 template <typename V>
 GSC_HD V loaded(V v) {
 #if defined(__AVX512F__)
