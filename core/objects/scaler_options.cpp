@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scaler options and presets. Each preset names the system whose rule it is; docs/reference/semantics.md tells them apart.
+// Scaler options and presets. Each preset names the system whose rule it is; docs/concepts.md lists them.
 #include "core/objects/scaler_options.h"
 
 #include <cfloat>

@@ -773,7 +773,7 @@ GSC_API gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void 
 /* ---------------------------------------------------------------------------------------------------------------
  * 8. The policy and its presets
  *
- * docs/reference/semantics.md has the exact rules and their sources.
+ * docs/reference/semantics.md has the exact rules, docs/concepts.md the sources of the presets.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /** When hysteresis_tracker returns to `hysteresis`. */
