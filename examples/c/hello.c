@@ -1,46 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The smallest training loop, on gradients that fp16 cannot hold: the loss is 1e-8 * |w|^2, so its gradient is 2e-8 * w,
- * and half of fp16's smallest number is 3e-8. Unscaled, every one of them would be flushed to zero. The first
- * lines of main are the example of the README. It links the library; digits/ loads it at run time instead.
+ * The smallest training loop with 16-bit weights, on gradients that fp16 cannot hold: the loss is 1e-8 * |w|^2, so its
+ * gradient is 2e-8 * w, and half of fp16's smallest number is 3e-8. Unscaled, every gradient would be zero. The loop is
+ * the example of the README. It links the library; digits/ loads it at run time instead.
  */
 #include <gradscaler/gradscaler.h>
 #include <math.h>
 #include <stdio.h>
 
-static float w[3] = {1.0f, -0.5f, 0.75f}; /* fp32 master weights */
-static float exact[3];                    /* gradients as computed */
-static uint16_t rounded[3];               /* gradients as stored: fp16 */
-static gsc_tensor weights = GSC_TENSOR_INIT(w, 3, GSC_FP32), full = GSC_TENSOR_INIT(exact, 3, GSC_FP32),
-                  half = GSC_TENSOR_INIT(rounded, 3, GSC_FP16);
+enum { n = 3 };
+static float master[n] = {1.0f, -0.5f, 0.75f};
+static uint16_t weights[n], gradients[n]; /* the bits of fp16 numbers */
+static float ones[1] = {1.0f}, loss_gradient[1];
 
-static void backward(void) {
-  for (int i = 0; i < 3; ++i) exact[i] = 2e-8f * w[i];
+/* Reads the fp16 weights and writes the fp16 gradients, times *from. */
+static void backward(gsc_context *ctx, const float *from) {
+  float values[n];
+  gsc_tensor w = GSC_TENSOR_INIT(weights, n, GSC_FP16), g = GSC_TENSOR_INIT(gradients, n, GSC_FP16),
+             wide = GSC_TENSOR_INIT(values, n, GSC_FP32);
+  gsc_ops_cast(ctx, &w, &wide, 1, NULL);
+  for (int i = 0; i < n; ++i) values[i] *= *from * 2e-8f;
+  gsc_ops_cast(ctx, &wide, &g, 1, NULL);
 }
 
 int main(void) {
+  gsc_tensor p = GSC_TENSOR_INIT(master, n, GSC_FP32);    /* master weights: the optimizer updates these */
+  gsc_tensor w = GSC_TENSOR_INIT(weights, n, GSC_FP16);   /* the model's weights: a copy, rounded in the same pass */
+  gsc_tensor g = GSC_TENSOR_INIT(gradients, n, GSC_FP16); /* written by the backward pass */
+  gsc_tensor one = GSC_TENSOR_INIT(ones, 1, GSC_FP32), seed = GSC_TENSOR_INIT(loss_gradient, 1, GSC_FP32);
   gsc_context *ctx;
-  gsc_tensor_list *params, *grads;
+  gsc_tensor_list *params, *copy, *grads;
   gsc_optimizer *adamw;
   gsc_scaler *scaler;
-  gsc_context_create(NULL, &ctx);                          /* the CPU, all its threads */
-  gsc_tensor_list_create(ctx, &weights, 1, NULL, &params); /* lists over your buffers */
-  gsc_tensor_list_create(ctx, &half, 1, NULL, &grads);
-  gsc_optimizer_create(ctx, NULL, params, grads, NULL, NULL, 0, &adamw);
-  gsc_scaler_create(ctx, NULL, &scaler); /* PyTorch's defaults: the scale is 65536 */
+
+  gsc_context_create(NULL, &ctx); /* the CPU, all its threads */
+  gsc_tensor_list_create(ctx, &p, 1, NULL, &params);
+  gsc_tensor_list_create(ctx, &w, 1, NULL, &copy);
+  gsc_tensor_list_create(ctx, &g, 1, NULL, &grads);
+  gsc_optimizer_create(ctx, NULL, params, grads, copy, NULL, 0, &adamw); /* AdamW with its defaults */
+  gsc_scaler_create(ctx, NULL, &scaler);                                 /* PyTorch's policy, scale 65536 */
+  gsc_ops_cast(ctx, &p, &w, 1, NULL);                                    /* the first weights */
   for (int step = 0; step < 5000; ++step) {
-    backward();                                      /* yours */
-    gsc_scaler_scale(scaler, &full, &half, 1, NULL); /* times the scale, then rounded to fp16 */
-    gsc_scaler_step(scaler, adamw, NULL);            /* unscale and apply; skipped if one is inf or NaN */
-    gsc_scaler_update(scaler, NULL);                 /* grow the scale, or back off */
+    gsc_scaler_scale(scaler, &one, &seed, 1, NULL); /* loss_gradient = 1 * scale, on the device */
+    backward(ctx, loss_gradient);                   /* yours: starts from it and fills `gradients` */
+    gsc_scaler_step(scaler, adamw, NULL);           /* skipped if a gradient is inf or NaN */
+    gsc_scaler_update(scaler, NULL);                /* grows the scale, or backs it off */
   }
 
   float scale = 0.0f;
   gsc_scaler_get_scale_sync(scaler, &scale, NULL);
-  printf("w = %.4f %.4f %.4f, scale = %.0f\n", w[0], w[1], w[2], scale);
+  printf("w = %.4f %.4f %.4f, scale = %.0f\n", master[0], master[1], master[2], scale);
   gsc_scaler_destroy(scaler);
   gsc_optimizer_destroy(adamw);
   gsc_tensor_list_destroy(grads);
+  gsc_tensor_list_destroy(copy);
   gsc_tensor_list_destroy(params);
   gsc_context_destroy(ctx);
 
@@ -49,5 +62,8 @@ int main(void) {
     fprintf(stderr, "%s\n", gsc_error_get_message());
     return 1;
   }
-  return fabsf(w[0]) < 0.1f && fabsf(w[1]) < 0.1f && fabsf(w[2]) < 0.1f ? 0 : 1;
+  for (int i = 0; i < n; ++i) {
+    if (fabsf(master[i]) >= 0.1f) return 1;
+  }
+  return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The code of README.md that is in no example; page_snippets.py finds it here word for word. It loads the library that
+/* The code of docs/c.md that is in no example; page_snippets.py finds it here word for word. It loads the library that
  * GRADSCALER_LIBRARY names, and links it too. */
 #include <gradscaler/gradscaler.h>
 #include <gradscaler/loader.h>
@@ -32,7 +32,7 @@ static int clip(void) {
   gsc_tensor weights = GSC_TENSOR_INIT(w, 2, GSC_FP32), gradients = GSC_TENSOR_INIT(g, 2, GSC_FP32);
   gsc_context *ctx = NULL;
   gsc_tensor_list *params = NULL, *grads = NULL;
-  gsc_optimizer *adamw = NULL; /* by the README's name */
+  gsc_optimizer *adamw = NULL; /* by the page's name */
   gsc_scaler *scaler = NULL;
   gsc_optimizer_options options;
   gsc_optimizer_options_init(&options, sizeof options, GSC_SGD);
@@ -63,4 +63,50 @@ static int clip(void) {
   return clipped && !skipped[0] && skipped[1] ? 0 : fail("clipped or skipped otherwise");
 }
 
-int main(void) { return load() || clip(); }
+/* Two optimizers over lists of different lengths: the second list of gradients has one tensor, not two. */
+static int refused(void) {
+  float w[2] = {0.0f, 0.0f};
+  gsc_tensor tensors[2] = {GSC_TENSOR_INIT(&w[0], 1, GSC_FP32), GSC_TENSOR_INIT(&w[1], 1, GSC_FP32)};
+  gsc_context *ctx = NULL;
+  gsc_tensor_list *params = NULL, *grads = NULL;
+  gsc_optimizer *adamw = NULL;
+  gsc_context_create(NULL, &ctx);
+  gsc_tensor_list_create(ctx, tensors, 2, NULL, &params);
+  gsc_tensor_list_create(ctx, tensors, 1, NULL, &grads);
+  bool named = false;
+
+  if (gsc_optimizer_create(ctx, NULL, params, grads, NULL, NULL, 0, &adamw) != GSC_OK) {
+    gsc_error error = {.struct_size = sizeof error};
+    gsc_error_get_last(&error);                       /* in fields: error.argument, error.field, error.tensor */
+    fprintf(stderr, "%s\n", gsc_error_get_message()); /* in one line */
+
+    named = error.status == GSC_ERROR_INVALID_ARGUMENT && error.argument[0] != '\0';
+  }
+  gsc_tensor_list_destroy(grads);
+  gsc_tensor_list_destroy(params);
+  gsc_context_destroy(ctx);
+  return named ? 0 : fail("the error has no argument");
+}
+
+static int open_device(gsc_context **out) {
+  gsc_context *ctx = NULL;
+
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_type = GSC_DEVICE_CUDA;
+  if (gsc_context_create(&options, &ctx) != GSC_OK) return fail(gsc_error_get_message()); /* names the reason */
+
+  *out = ctx;
+  return 0;
+}
+
+/* Opens a device if there is one; without one the call has to say so. */
+static int cuda(void) {
+  gsc_context *ctx = NULL;
+  int32_t count = 0;
+  gsc_device_get_count(GSC_DEVICE_CUDA, &count);
+  const int failed = open_device(&ctx);
+  gsc_context_destroy(ctx);
+  return failed == (count == 0) ? 0 : fail("a device that is there does not open, or one that is not there does");
+}
+
+int main(void) { return load() || clip() || refused() || cuda(); }
