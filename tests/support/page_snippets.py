@@ -15,7 +15,7 @@ def lines(text):
 
 page, *names = sys.argv[1:]
 files = [lines(pathlib.Path(name).read_text(encoding="utf-8")) for name in names]
-blocks = re.findall(r"^```(?:c|cpp|csharp|java|python|rust|xml)\n(.*?)^```",
+blocks = re.findall(r"^```(?:c|cpp|csharp|java|lua|python|rust|xml)\n(.*?)^```",
                     pathlib.Path(page).read_text(encoding="utf-8"), re.M | re.S)
 missing = [block for block in blocks if not any(lines(block) in text for text in files)]
 for block in missing:
