@@ -6,7 +6,7 @@ package.path = arg[1] .. "/?.lua;" .. package.path
 local ffi = require("ffi")
 local n = 4
 local weights, gradients = ffi.new("float[?]", n), ffi.new("uint16_t[?]", n)
-for i = 0, n - 1 do gradients[i] = 0x3c00 end -- 1 in fp16
+for i = 0, n - 1 do gradients[i] = 0x7800 end -- 32768 in fp16, half the scale
 
 local gs = require("gradscaler")
 local C = gs.open() -- GRADSCALER_LIBRARY, or the system's search
