@@ -19,8 +19,8 @@
 namespace gsc {
 
 /// In its scope, this thread rounds to nearest, keeps subnormals and takes no traps; afterwards as before. Exception
-/// flags may be raised as by any arithmetic. The registers are written only if they differ, so a call costs no more
-/// than reading one: 8 ns on the slowest machine measured (docs/dev/reliability.md).
+/// flags may be raised as by any arithmetic. The registers are written only if they differ, so a call costs little
+/// more than reading one.
 class FloatEnvironment {
  public:
 #if defined(__SSE__) || defined(_M_X64)
