@@ -151,7 +151,7 @@ enum {
  * leave it as it is. It is valid until the next failing call on this thread or gsc_error_clear; copy it to keep it.
  *
  * One line of UTF-8. In names of tensors, control characters, quotes, backslashes, line separators and bytes that are
- * not UTF-8 are written as \xNN.
+ * not UTF-8 are written as backslash, x and two hexadecimal digits.
  */
 GSC_API const char *gsc_error_get_message(void);
 /**

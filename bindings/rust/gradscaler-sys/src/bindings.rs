@@ -588,7 +588,7 @@ pub struct gsc_api {
     /// and, for tensors, the index. Successful calls leave it as it is. It is valid until the next
     /// failing call on this thread or gsc_error_clear; copy it to keep it.  One line of UTF-8. In
     /// names of tensors, control characters, quotes, backslashes, line separators and bytes that
-    /// are not UTF-8 are written as \xNN.
+    /// are not UTF-8 are written as backslash, x and two hexadecimal digits.
     pub error_get_message: unsafe extern "C" fn() -> *const c_char,
     /// Short English name of a status, such as "invalid argument"; "unknown status" for others.
     /// Static storage.
@@ -1184,7 +1184,7 @@ extern "C" {
     /// and, for tensors, the index. Successful calls leave it as it is. It is valid until the next
     /// failing call on this thread or gsc_error_clear; copy it to keep it.  One line of UTF-8. In
     /// names of tensors, control characters, quotes, backslashes, line separators and bytes that
-    /// are not UTF-8 are written as \xNN.
+    /// are not UTF-8 are written as backslash, x and two hexadecimal digits.
     pub fn gsc_error_get_message() -> *const c_char;
     /// Copies the most recent failure on the calling thread. Successful calls, this one included,
     /// leave it as it is. Errors: INVALID_ARGUMENT if out_error is NULL or its struct_size is
