@@ -759,8 +759,8 @@ GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t app
 GSC_API gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes);
 /**
  * Writes the step counts and all state tensors to `size` bytes of host memory, after a header that describes them and
- * with a checksum. `size` is that of gsc_optimizer_get_save_size; docs/reference/abi.md has every offset. If the device fails,
- * the buffer holds only a part.
+ * with a checksum. `size` is that of gsc_optimizer_get_save_size; docs/reference/abi.md has every offset. If the device
+ * fails, the buffer holds only a part.
  */
 GSC_API gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
 /**

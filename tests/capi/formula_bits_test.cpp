@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The optimizers as docs/reference/semantics.md writes them, operation by operation, in plain scalar code that shares nothing with
-// the library: the same bits after many steps. Who follows the page gets what the library gets.
+// The optimizers as docs/reference/semantics.md writes them, operation by operation, in plain scalar code that shares
+// nothing with the library: the same bits after many steps.
 #include <cmath>
 
 #include "tests/support/fma.h"

@@ -3,7 +3,7 @@
 
 ``from gradscaler.torch import GradScaler`` and nothing else changes: constructor, methods, exceptions, state dict and
 optimizers (fused and unfused, several at once) are PyTorch's, and it is an instance of ``torch.amp.GradScaler``.
-Gradients are passed by pointer. What differs is what is documented in docs/reference/semantics.md: values that overflow only when
+Gradients are passed by pointer. docs/reference/semantics.md lists the differences: values that overflow only when
 they are unscaled count as overflow, and growth is tested with >=. Of a DTensor (FSDP2, tensor parallel) each rank
 checks its shard, and the ranks agree on inf as with PyTorch's class. On devices that the library does not have, and for
 other subclasses of tensors, PyTorch's own kernels do the work.
