@@ -98,7 +98,8 @@ def make(header, numbers):
         lines += struct_section(name, comment, fields, sizes[name], offsets[name])
     lines += ["", "## gsc_api", "", "`uint32_t struct_size` at 0 and `uint32_t abi_version` at 4, then a pointer for "
               "every function: that of line i of",
-              "[functions.txt](../../capi/functions.txt), counted from 0 and without comments, lies at 8 + 8 i.", "", "## Constants"]
+              "[functions.txt](../../capi/functions.txt), counted from 0 and without comments, lies at 8 + 8 i.",
+              "", "## Constants"]
     for comment, names in constants_of(header):
         unknown = [name for name in names if name not in values]
         if unknown:

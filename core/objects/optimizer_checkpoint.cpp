@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizer checkpoints: a header, one shape per tensor, the state tensors slot after slot, and a checksum, in the byte
-// order of this machine. docs/reference/abi.md has every offset. Hyper-parameters are the caller's configuration and not
-// part of it.
+// order of this machine. docs/reference/abi.md has every offset. Hyper-parameters are the caller's and not part of it.
 #include <cstring>
 
 #include "core/base/checksum.h"
