@@ -527,7 +527,8 @@ typedef struct gsc_history_entry {
 
 /**
  * Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes their number to
- * *out_count. With capacity 0, out_entries may be NULL and *out_count is the number available.
+ * *out_count. With capacity 0, out_entries may be NULL and *out_count is the number available. The scaler keeps
+ * gsc_scaler_options.history_capacity entries, 16 by default.
  */
 GSC_API gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
                                                int64_t *out_count, gsc_stream stream);
@@ -860,7 +861,10 @@ struct gsc_scaler_options {
   int32_t floor_action;
   /** Consecutive skipped updates at the floor until it is reported, >= 1. Default 1. */
   int32_t floor_patience;
-  /** Updates kept in the history ring in device memory, 0..2^20. Default 1024. */
+  /**
+   * Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for each. Default 16, enough
+   * to see what led to a skip; for a curve of the scale, give the number of steps between two reads.
+   */
   int32_t history_capacity;
   /** 0. */
   int32_t reserved;
@@ -870,7 +874,7 @@ struct gsc_scaler_options {
 #define GSC_SCALER_OPTIONS_INIT                                                                                \
   {                                                                                                            \
     (uint32_t)sizeof(gsc_scaler_options), 0, 65536.0f, 0.0f, 0.0f, 2000, 2.0, 0.5, 1, 1, GSC_REFILL_ON_GROWTH, \
-        GSC_GROWTH_AT_INTERVAL, 0.0, 0.0f, 0, GSC_FLOOR_CLAMP, 1, 1024, 0                                      \
+        GSC_GROWTH_AT_INTERVAL, 0.0, 0.0f, 0, GSC_FLOOR_CLAMP, 1, 16, 0                                        \
   }
 
 /** Presets: each reproduces another system's policy step by step. */

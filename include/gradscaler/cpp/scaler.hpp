@@ -34,7 +34,7 @@ struct ScalerOptions {
   int32_t recovery_interval = 0;
   FloorAction floor_action = FloorAction::clamp;
   int32_t floor_patience = 1;
-  int32_t history_capacity = 1024;
+  int32_t history_capacity = 16;
 
   /// The policy of another system, to start from.
   static ScalerOptions preset(Preset preset) {

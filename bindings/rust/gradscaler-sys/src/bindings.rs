@@ -482,7 +482,9 @@ pub struct gsc_scaler_options {
     pub floor_action: i32,
     /// Consecutive skipped updates at the floor until it is reported, >= 1. Default 1.
     pub floor_patience: i32,
-    /// Updates kept in the history ring in device memory, 0..2^20. Default 1024.
+    /// Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for
+    /// each. Default 16, enough to see what led to a skip; for a curve of the scale, give the
+    /// number of steps between two reads.
     pub history_capacity: i32,
     /// 0.
     pub reserved: i32,
@@ -761,7 +763,8 @@ pub struct gsc_api {
     ) -> gsc_status,
     /// Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes
     /// their number to \*out_count. With capacity 0, out_entries may be NULL and \*out_count is the
-    /// number available.
+    /// number available. The scaler keeps gsc_scaler_options.history_capacity entries, 16 by
+    /// default.
     pub scaler_get_history_sync: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         out_entries: *mut gsc_history_entry,
@@ -1363,7 +1366,8 @@ extern "C" {
     ) -> gsc_status;
     /// Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes
     /// their number to \*out_count. With capacity 0, out_entries may be NULL and \*out_count is the
-    /// number available.
+    /// number available. The scaler keeps gsc_scaler_options.history_capacity entries, 16 by
+    /// default.
     pub fn gsc_scaler_get_history_sync(
         scaler: *mut gsc_scaler,
         out_entries: *mut gsc_history_entry,
