@@ -336,9 +336,11 @@ enum {
   GSC_OPTIMIZER_AMSGRAD = 2,
   /** Ascend instead of descend. */
   GSC_OPTIMIZER_MAXIMIZE = 4,
-  /** Set the gradients to zero in the same pass, also when the step is skipped. */
+  /** Set the gradients to zero in the same pass, also when the step is skipped. Refused with WRITE_GRADS. */
   GSC_OPTIMIZER_ZERO_GRADS = 8,
-  /** Write the unscaled and clipped gradients back in the same pass, unless the step is skipped. */
+  /**
+   * Write the unscaled and clipped gradients back in the same pass, unless the step is skipped. Refused with ZERO_GRADS.
+   */
   GSC_OPTIMIZER_WRITE_GRADS = 16
 };
 

@@ -80,9 +80,11 @@ pub const GSC_OPTIMIZER_NESTEROV: u32 = 1;
 pub const GSC_OPTIMIZER_AMSGRAD: u32 = 2;
 /// Ascend instead of descend.
 pub const GSC_OPTIMIZER_MAXIMIZE: u32 = 4;
-/// Set the gradients to zero in the same pass, also when the step is skipped.
+/// Set the gradients to zero in the same pass, also when the step is skipped. Refused with
+/// WRITE_GRADS.
 pub const GSC_OPTIMIZER_ZERO_GRADS: u32 = 8;
 /// Write the unscaled and clipped gradients back in the same pass, unless the step is skipped.
+/// Refused with ZERO_GRADS.
 pub const GSC_OPTIMIZER_WRITE_GRADS: u32 = 16;
 /// An inf or NaN was found: the step was, or will be, skipped.
 pub const GSC_REPORT_OVERFLOW: u32 = 1;
