@@ -81,6 +81,8 @@
  *   - A callback may read the objects of the call it runs in, use other objects, and destroy any object; the
  *     destruction takes effect when the call returns. It must not change objects of that call or save an optimizer:
  *     such calls fail with BAD_STATE.
+ *   - A callback should not throw. The library stops a C++ exception that leaves one, as the callback's comment says, if
+ *     both were built with the same kind of C++ runtime (GCC's, LLVM's). Otherwise the exception ends the process.
  *   - Objects may be destroyed in any order, from any thread; a parent lives as long as its last child.
  *     Destroying NULL does nothing.
  *   - The caller's floating-point environment (rounding mode, flush-to-zero, traps) does not affect results and is
@@ -139,7 +141,7 @@ enum {
   GSC_ERROR_DEVICE = 6,
   /** The scale cannot be lowered any further (only with GSC_FLOOR_ERROR). */
   GSC_ERROR_SCALE_FLOOR = 7,
-  /** One of your callbacks returned an error. */
+  /** One of your callbacks returned an error, broke its contract or threw. */
   GSC_ERROR_CALLBACK = 8,
   /** A bug in this library. Please report it. */
   GSC_ERROR_INTERNAL = 9
@@ -965,7 +967,7 @@ typedef struct gsc_reducer {
  * squares). If one rank overflows, all skip; clipping uses the norm over all ranks. The struct is copied; `user` must
  * outlive its use. NULL removes the reducer.
  *
- * If the all-reduce fails, the call returns GSC_ERROR_CALLBACK. A step or check then leaves its list READY and every
+ * If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK, for std::bad_alloc OUT_OF_MEMORY. A step or check then leaves its list READY and every
  * value as it was: check the list again, or discard it. An unscale has already multiplied the gradients: its list is
  * UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements) are a failure on the CPU
  * and count as an overflow on a CUDA device, whose sums the host does not read.
@@ -1031,22 +1033,23 @@ enum {
   GSC_LOG_INFO = 3
 };
 
-/** Receives one message without a trailing newline, on the thread whose call caused it. Must not throw. */
+/** Receives one message without a trailing newline, on the thread whose call caused it. Exceptions are dropped. */
 typedef void (*gsc_log_fn)(void *user, int32_t level, const char *message);
 /** One task of a parallel region: call it as body(argument, index). */
 typedef void (*gsc_task_fn)(void *argument, int32_t index);
 /**
  * Your job system: calls body(argument, i) once for every i in [0, count), in any order and on any threads, and returns
- * when all have finished. Must not throw. If a task is left out or run twice, the library's call still completes its
+ * when all have finished. If it throws, leaves a task out or runs one twice, the library's call still completes its
  * work and outputs and returns GSC_ERROR_CALLBACK; only gsc_optimizer_create makes no object then.
  */
 typedef void (*gsc_parallel_for_fn)(void *user, int32_t count, gsc_task_fn body, void *argument);
 /**
  * Returns `bytes` (> 0) bytes of host memory aligned to `alignment` (a power of two, at most 64), or NULL. Runs on any
- * thread that calls the library.
+ * thread that calls the library. NULL and std::bad_alloc make the call fail with OUT_OF_MEMORY, other exceptions with
+ * GSC_ERROR_CALLBACK.
  */
 typedef void *(*gsc_allocate_fn)(void *user, int64_t bytes, int64_t alignment);
-/** Frees what gsc_allocate_fn returned; bytes and alignment are those of the request. */
+/** Frees what gsc_allocate_fn returned; bytes and alignment are those of the request. Exceptions are dropped. */
 typedef void (*gsc_release_fn)(void *user, void *memory, int64_t bytes, int64_t alignment);
 
 /** Bits of gsc_context_options.flags. */
