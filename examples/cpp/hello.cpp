@@ -36,7 +36,7 @@ int main() try {
     scaler.update();
   }
 
-  for (const gsc_history_entry &entry : scaler.history_sync()) {
+  for (const gsc_history_entry &entry : scaler.get_history_sync()) {
     if (entry.overflow != 0) {
       std::printf("update %d overflowed; scale now %.0f\n", static_cast<int>(entry.update), double{entry.scale});
     }
@@ -48,6 +48,6 @@ int main() try {
   const bool fitted = std::abs(weights[0] - 3.0f) < 0.01f && std::abs(weights[1] + 1.0f) < 0.01f;
   return fitted && report.skipped > 0 ? 0 : 1;
 } catch (const gs::Error &error) {
-  std::fprintf(stderr, "%s: %s\n", gs::status_string(error.status()), error.what());
+  std::fprintf(stderr, "%s: %s\n", gs::status_get_name(error.status()), error.what());
   return 1;
 }
