@@ -67,7 +67,7 @@ void add_overhead() {
     t.scaler.discard(t.lists.grads);
   });
   add_tiny("optimizer_step", [](Tiny &t) { t.lists.optimizer.step(); });
-  add_tiny("get_scale", [](Tiny &t) { benchmark::DoNotOptimize(t.scaler.get_scale()); });
+  add_tiny("get_scale", [](Tiny &t) { benchmark::DoNotOptimize(t.scaler.get_scale_sync()); });
   add_tiny("ops_unscale_check", [](Tiny &t) {
     const float inv_scale = 1.0F;
     float found_inf = 0.0F;

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "core/base/callback.h"
 #include "core/base/error.h"
 #include "gradscaler/gradscaler.h"
 
@@ -42,10 +43,15 @@ class Resource final : public std::pmr::memory_resource {
       want_huge_pages(memory, bytes);
       return memory;
     }
-    void *memory = allocate_(user_, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment));
+    void *memory = nullptr;
+    const CallbackEnd end =
+        call_back([&] { memory = allocate_(user_, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment)); });
+    if (end == CallbackEnd::kThrew) {
+      fail(GSC_ERROR_CALLBACK, Argument("options").field("allocate"), "threw an exception");
+    }
     if (memory == nullptr) throw std::bad_alloc();
     if (reinterpret_cast<uintptr_t>(memory) % alignment != 0) {
-      release_(user_, memory, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment));
+      release(memory, bytes, alignment);
       fail(GSC_ERROR_CALLBACK, Argument("options").field("allocate"), "returned %p, which is not aligned to %u bytes",
            memory, static_cast<unsigned>(alignment));
     }
@@ -55,10 +61,14 @@ class Resource final : public std::pmr::memory_resource {
     if (release_ == nullptr) {
       ::operator delete(memory, bytes, own_alignment(bytes, alignment));
     } else {
-      release_(user_, memory, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment));
+      release(memory, bytes, alignment);
     }
   }
   [[nodiscard]] bool do_is_equal(const memory_resource &other) const noexcept override { return this == &other; }
+
+  void release(void *memory, std::size_t bytes, std::size_t alignment) noexcept {
+    call_back([&] { release_(user_, memory, static_cast<int64_t>(bytes), static_cast<int64_t>(alignment)); });
+  }
 
   static std::align_val_t own_alignment(std::size_t bytes, std::size_t alignment) {
     return std::align_val_t(bytes >= kHugePage ? kHugePage : alignment);

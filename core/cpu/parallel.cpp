@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/callback.h"
 #include "core/base/float_environment.h"
 
 #if !defined(_WIN32)
@@ -228,9 +229,10 @@ void Parallel::run_tasks(int32_t count, gsc_task_fn body, void *argument) {
   if (count > 1 && parallel_for_ != nullptr) {
     for (Region &region : regions_) {
       if (!region.try_open(count, body, argument)) continue;
-      parallel_for_(user_, count, &Region::run_task, &region);
-      FloatEnvironment::renew();
-      add_misuse(region.close());
+      const CallbackEnd end = call_back([&] { parallel_for_(user_, count, &Region::run_task, &region); });
+      Misuse found = region.close();
+      found.threw = end != CallbackEnd::kReturned;
+      add_misuse(found);
       return;
     }
   }

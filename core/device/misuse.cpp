@@ -14,6 +14,7 @@ thread_local Misuse misuse;
 void add_misuse(const Misuse &found) noexcept {
   misuse.missing += found.missing;
   misuse.repeated += found.repeated;
+  misuse.threw = misuse.threw || found.threw;
 }
 
 Misuse take_misuse() noexcept { return std::exchange(misuse, Misuse{}); }

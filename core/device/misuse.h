@@ -11,6 +11,7 @@ namespace gsc {
 struct Misuse {
   int32_t missing = 0;   ///< tasks that it had not run when it returned
   int32_t repeated = 0;  ///< tasks that it ran again, or that there were none of
+  bool threw = false;    ///< an exception left it
 };
 
 void add_misuse(const Misuse &found) noexcept;

@@ -5,8 +5,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "core/base/callback.h"
 #include "core/base/error.h"
-#include "core/base/float_environment.h"
 
 namespace gsc {
 namespace {
@@ -84,8 +84,7 @@ void Context::log(int32_t level, const char *format, ...) const {
   va_start(arguments, format);
   std::vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
-  log_(log_user_, level, message);
-  FloatEnvironment::renew();
+  call_back([&] { log_(log_user_, level, message); });
 }
 
 }  // namespace gsc

@@ -106,7 +106,7 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
   const std::lock_guard lock(context_->uses_mutex());
   ListUse *use = uses_;
   for_each_list([&](TensorList &list, const Argument &) {
-    *use = {&list, this, nullptr};
+    *use = {&list, this};
     list.add_use(*use++);
   });
 }

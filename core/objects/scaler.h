@@ -65,8 +65,13 @@ class Scaler final : public Object {
   void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, const CallStream &call);
   /// All tensors have been looked at: joins ranks if there is a reducer, and moves the stage.
   void finish_check(TensorList &grads, const CallStream &call);
-  /// Adds up the sums of all ranks and concludes the check. Returns what the reducer did wrong, NULL if nothing.
-  const char *join_ranks(TensorList &grads, bool is_written, gsc_stream stream);
+  /// What the reducer did wrong, if anything.
+  struct Complaint {
+    gsc_status status = GSC_OK;
+    const char *text = "";
+  };
+  /// Adds up the sums of all ranks and concludes the check.
+  Complaint join_ranks(TensorList &grads, bool is_written, gsc_stream stream);
   /// No tensor has been looked at.
   static void forget_ranges(TensorList &grads);
   /// A check came to nothing. What is left of the iteration is a clip that is waiting, if there is one.

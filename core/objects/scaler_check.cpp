@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/base/callback.h"
 #include "core/base/error.h"
-#include "core/base/float_environment.h"
 #include "core/objects/scaler.h"
 
 namespace gsc {
@@ -69,7 +69,7 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
 void Scaler::finish_check(TensorList &grads, const CallStream &call) {
   Iteration &it = grads.iteration;
   const bool is_written = it.unscaled && enabled();
-  const char *complaint = nullptr;
+  Complaint complaint;
   try {
     if (reducer_.all_reduce != nullptr) complaint = join_ranks(grads, is_written, call.stream);
     it.concluded = true;
@@ -85,24 +85,28 @@ void Scaler::finish_check(TensorList &grads, const CallStream &call) {
     grads.checked_by = 0;
     fail(e.details().status, kNoArgument, "%s; grads is unscaled: discard it", e.what());
   }
-  if (complaint == nullptr) return;
-  fail(GSC_ERROR_CALLBACK, Argument("reducer").field("all_reduce"), "%s; grads is unscaled and will be skipped",
-       complaint);
+  if (complaint.status == GSC_OK) return;
+  fail(complaint.status, Argument("reducer").field("all_reduce"), "%s; grads is unscaled and will be skipped",
+       complaint.text);
 }
 
-const char *Scaler::join_ranks(TensorList &grads, bool is_written, gsc_stream stream) {
+Scaler::Complaint Scaler::join_ranks(TensorList &grads, bool is_written, gsc_stream stream) {
   Backend &backend = grads.context()->backend();
   ListRecord *list = grads.record();
-  const char *complaint = nullptr;
-  const int32_t status = reducer_.all_reduce(reducer_.user, list->reduce, 2, stream);
-  FloatEnvironment::renew();
-  if (status != 0) {
-    complaint = "failed";
+  int32_t returned = 0;
+  const CallbackEnd end = call_back([&] { returned = reducer_.all_reduce(reducer_.user, list->reduce, 2, stream); });
+  Complaint complaint;
+  if (end == CallbackEnd::kOutOfMemory) {
+    complaint = {GSC_ERROR_OUT_OF_MEMORY, "threw std::bad_alloc"};
+  } else if (end == CallbackEnd::kThrew) {
+    complaint = {GSC_ERROR_CALLBACK, "threw an exception"};
+  } else if (returned != 0) {
+    complaint = {GSC_ERROR_CALLBACK, "failed"};
   } else if (backend.host_visible() && !are_joined_sums(list->reduce)) {
-    complaint = "left numbers that cannot be a count and a sum of squares";
+    complaint = {GSC_ERROR_CALLBACK, "left numbers that cannot be a count and a sum of squares"};
   }
-  if (complaint != nullptr) {
-    if (!is_written) fail(GSC_ERROR_CALLBACK, Argument("reducer").field("all_reduce"), "%s", complaint);
+  if (complaint.status != GSC_OK) {
+    if (!is_written) fail(complaint.status, Argument("reducer").field("all_reduce"), "%s", complaint.text);
     // Whatever the other ranks saw, this one must not step.
     const double overflow[2] = {1.0, std::numeric_limits<double>::infinity()};
     backend.write(list->reduce, overflow, sizeof overflow, stream);

@@ -135,7 +135,7 @@ void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream strea
   overlap.run();
   const CallStream call(context_->backend(), stream);
   const std::lock_guard lock(context_->uses_mutex());
-  for (const ListUse *use = uses_; use != nullptr; use = use->next) {
+  for (const ListUse *use = first_use(); use != nullptr; use = use->next) {
     if (use->user->is_in_call()) fail(GSC_ERROR_BAD_STATE, "list", "is in use by a step that has not returned");
     use->user->require_no_overlap(overlap, *this);
     use->user->grads().precede(call);
@@ -166,13 +166,14 @@ gsc_tensor TensorList::at(int64_t index) const {
 
 void TensorList::add_use(ListUse &use) {
   use.next = uses_;
+  use.place = &uses_;
+  if (uses_ != nullptr) uses_->place = &use.next;
   uses_ = &use;
 }
 
 void TensorList::remove_use(ListUse &use) noexcept {
-  ListUse **at = &uses_;
-  while (*at != &use) at = &(*at)->next;
-  *at = use.next;
+  *use.place = use.next;
+  if (use.next != nullptr) use.next->place = use.place;
 }
 
 void TensorList::precede(const CallStream &call) const {

@@ -49,6 +49,7 @@ struct ListUse {
   TensorList *list = nullptr;
   const Optimizer *user = nullptr;
   ListUse *next = nullptr;
+  ListUse **place = nullptr;  ///< the pointer to this one: the next of the use before it, or the list's first
 };
 
 class TensorList final : public Object {
@@ -75,6 +76,7 @@ class TensorList final : public Object {
   /// Under the context's uses_mutex().
   void add_use(ListUse &use);
   void remove_use(ListUse &use) noexcept;
+  [[nodiscard]] ListUse *first_use() const { return uses_; }
 
   /// Id of the scaler in whose iteration the list is; 0: none. Ends the iteration of a scaler that has been destroyed.
   uint64_t owner();

@@ -11,6 +11,7 @@
 namespace gs = gradscaler;
 
 int main() try {
+  constexpr int kSteps = 1000;
   std::vector<float> weights = {0.0f, 0.0f};  // slope and offset: fp32 master weights
   std::vector<float> exact(2);                // gradients as computed
   std::vector<uint16_t> halfs(2);             // and as stored: fp16
@@ -19,9 +20,9 @@ int main() try {
   gs::TensorList params(ctx, {gs::tensor(weights)});
   gs::TensorList grads(ctx, {gs::tensor(halfs, gs::DType::fp16)});
   gs::Optimizer adamw(ctx, {.lr = 0.05, .weight_decay = 0.0}, params, grads);
-  gs::GradScaler scaler(ctx, {.init_scale = 0x1p24f, .growth_interval = 100});
+  gs::GradScaler scaler(ctx, {.init_scale = 0x1p24f, .growth_interval = 100, .history_capacity = kSteps});
 
-  for (int step = 0; step < 1000; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     exact = {0.0f, 0.0f};
     for (int i = 0; i < 8; ++i) {
       const float x = 0.25f * static_cast<float>(i) - 1.0f;
@@ -35,7 +36,7 @@ int main() try {
     scaler.update();
   }
 
-  for (const gsc_history_entry &entry : scaler.history_sync()) {
+  for (const gsc_history_entry &entry : scaler.get_history_sync()) {
     if (entry.overflow != 0) {
       std::printf("update %d overflowed; scale now %.0f\n", static_cast<int>(entry.update), double{entry.scale});
     }
@@ -47,6 +48,6 @@ int main() try {
   const bool fitted = std::abs(weights[0] - 3.0f) < 0.01f && std::abs(weights[1] + 1.0f) < 0.01f;
   return fitted && report.skipped > 0 ? 0 : 1;
 } catch (const gs::Error &error) {
-  std::fprintf(stderr, "%s: %s\n", gs::status_string(error.status()), error.what());
+  std::fprintf(stderr, "%s: %s\n", gs::status_get_name(error.status()), error.what());
   return 1;
 }

@@ -81,6 +81,8 @@
  *   - A callback may read the objects of the call it runs in, use other objects, and destroy any object; the
  *     destruction takes effect when the call returns. It must not change objects of that call or save an optimizer:
  *     such calls fail with BAD_STATE.
+ *   - A callback should not throw. The library stops a C++ exception that leaves one, as the callback's comment says, if
+ *     both were built with the same kind of C++ runtime (GCC's, LLVM's). Otherwise the exception ends the process.
  *   - Objects may be destroyed in any order, from any thread; a parent lives as long as its last child.
  *     Destroying NULL does nothing.
  *   - The caller's floating-point environment (rounding mode, flush-to-zero, traps) does not affect results and is
@@ -139,7 +141,7 @@ enum {
   GSC_ERROR_DEVICE = 6,
   /** The scale cannot be lowered any further (only with GSC_FLOOR_ERROR). */
   GSC_ERROR_SCALE_FLOOR = 7,
-  /** One of your callbacks returned an error. */
+  /** One of your callbacks returned an error, broke its contract or threw. */
   GSC_ERROR_CALLBACK = 8,
   /** A bug in this library. Please report it. */
   GSC_ERROR_INTERNAL = 9
@@ -336,9 +338,11 @@ enum {
   GSC_OPTIMIZER_AMSGRAD = 2,
   /** Ascend instead of descend. */
   GSC_OPTIMIZER_MAXIMIZE = 4,
-  /** Set the gradients to zero in the same pass, also when the step is skipped. */
+  /** Set the gradients to zero in the same pass, also when the step is skipped. Refused with WRITE_GRADS. */
   GSC_OPTIMIZER_ZERO_GRADS = 8,
-  /** Write the unscaled and clipped gradients back in the same pass, unless the step is skipped. */
+  /**
+   * Write the unscaled and clipped gradients back in the same pass, unless the step is skipped. Refused with ZERO_GRADS.
+   */
   GSC_OPTIMIZER_WRITE_GRADS = 16
 };
 
@@ -527,7 +531,8 @@ typedef struct gsc_history_entry {
 
 /**
  * Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes their number to
- * *out_count. With capacity 0, out_entries may be NULL and *out_count is the number available.
+ * *out_count. With capacity 0, out_entries may be NULL and *out_count is the number available. The scaler keeps
+ * gsc_scaler_options.history_capacity entries, 16 by default.
  */
 GSC_API gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_entry *out_entries, int64_t capacity,
                                                int64_t *out_count, gsc_stream stream);
@@ -860,7 +865,10 @@ struct gsc_scaler_options {
   int32_t floor_action;
   /** Consecutive skipped updates at the floor until it is reported, >= 1. Default 1. */
   int32_t floor_patience;
-  /** Updates kept in the history ring in device memory, 0..2^20. Default 1024. */
+  /**
+   * Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for each. Default 16, enough
+   * to see what led to a skip; for a curve of the scale, give the number of steps between two reads.
+   */
   int32_t history_capacity;
   /** 0. */
   int32_t reserved;
@@ -870,7 +878,7 @@ struct gsc_scaler_options {
 #define GSC_SCALER_OPTIONS_INIT                                                                                \
   {                                                                                                            \
     (uint32_t)sizeof(gsc_scaler_options), 0, 65536.0f, 0.0f, 0.0f, 2000, 2.0, 0.5, 1, 1, GSC_REFILL_ON_GROWTH, \
-        GSC_GROWTH_AT_INTERVAL, 0.0, 0.0f, 0, GSC_FLOOR_CLAMP, 1, 1024, 0                                      \
+        GSC_GROWTH_AT_INTERVAL, 0.0, 0.0f, 0, GSC_FLOOR_CLAMP, 1, 16, 0                                        \
   }
 
 /** Presets: each reproduces another system's policy step by step. */
@@ -959,7 +967,7 @@ typedef struct gsc_reducer {
  * squares). If one rank overflows, all skip; clipping uses the norm over all ranks. The struct is copied; `user` must
  * outlive its use. NULL removes the reducer.
  *
- * If the all-reduce fails, the call returns GSC_ERROR_CALLBACK. A step or check then leaves its list READY and every
+ * If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK, for std::bad_alloc OUT_OF_MEMORY. A step or check then leaves its list READY and every
  * value as it was: check the list again, or discard it. An unscale has already multiplied the gradients: its list is
  * UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements) are a failure on the CPU
  * and count as an overflow on a CUDA device, whose sums the host does not read.
@@ -1025,22 +1033,23 @@ enum {
   GSC_LOG_INFO = 3
 };
 
-/** Receives one message without a trailing newline, on the thread whose call caused it. Must not throw. */
+/** Receives one message without a trailing newline, on the thread whose call caused it. Exceptions are dropped. */
 typedef void (*gsc_log_fn)(void *user, int32_t level, const char *message);
 /** One task of a parallel region: call it as body(argument, index). */
 typedef void (*gsc_task_fn)(void *argument, int32_t index);
 /**
  * Your job system: calls body(argument, i) once for every i in [0, count), in any order and on any threads, and returns
- * when all have finished. Must not throw. If a task is left out or run twice, the library's call still completes its
+ * when all have finished. If it throws, leaves a task out or runs one twice, the library's call still completes its
  * work and outputs and returns GSC_ERROR_CALLBACK; only gsc_optimizer_create makes no object then.
  */
 typedef void (*gsc_parallel_for_fn)(void *user, int32_t count, gsc_task_fn body, void *argument);
 /**
  * Returns `bytes` (> 0) bytes of host memory aligned to `alignment` (a power of two, at most 64), or NULL. Runs on any
- * thread that calls the library.
+ * thread that calls the library. NULL and std::bad_alloc make the call fail with OUT_OF_MEMORY, other exceptions with
+ * GSC_ERROR_CALLBACK.
  */
 typedef void *(*gsc_allocate_fn)(void *user, int64_t bytes, int64_t alignment);
-/** Frees what gsc_allocate_fn returned; bytes and alignment are those of the request. */
+/** Frees what gsc_allocate_fn returned; bytes and alignment are those of the request. Exceptions are dropped. */
 typedef void (*gsc_release_fn)(void *user, void *memory, int64_t bytes, int64_t alignment);
 
 /** Bits of gsc_context_options.flags. */

@@ -12,7 +12,7 @@
 //     gradscaler::Optimizer adamw(ctx, {.lr = 3e-4}, params, grads);
 //     gradscaler::GradScaler scaler(ctx, {.growth_interval = 500});
 //     for (;;) {
-//       backward(loss * scaler.get_scale());
+//       backward(loss * scaler.get_scale_sync());
 //       scaler.clip_grad_norm(grads, 1.0);
 //       scaler.step(adamw);
 //       scaler.update();
@@ -20,6 +20,13 @@
 //
 // Objects own their handle and can be moved, not copied; a moved-from object may only be assigned to or destroyed.
 // They may be destroyed in any order. Buffers stay yours and must outlive the lists over them.
+//
+// Without exceptions (-fno-exceptions; RTTI is not needed either) a failing call prints its Error and aborts, or calls
+// your handler. If that returns, so does the call, with zeros, and an object that could not be made is false:
+//
+//     gradscaler::set_failure_handler([](const gradscaler::Error &error) { log_error("%s", error.what()); });
+//     gradscaler::Context ctx({.device_type = gradscaler::DeviceType::cuda});
+//     if (!ctx) ctx = gradscaler::Context();
 //
 #include <gradscaler/cpp/base.hpp>
 #include <gradscaler/cpp/context.hpp>

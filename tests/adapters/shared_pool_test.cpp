@@ -49,7 +49,7 @@ TEST(SharedPool, OptionsOfTheCppLayer) {
   gradscaler::SharedPool pool;
   gradscaler::ContextOptions options;
   pool.use_in(options);
-  EXPECT_EQ(gradscaler::Context(options).cpu().num_threads, pool.threads());
+  EXPECT_EQ(gradscaler::Context(options).get_cpu().num_threads, pool.threads());
 }
 
 TEST(SharedPool, ManyContextsShareItsThreads) {

@@ -40,7 +40,7 @@ TEST_F(Tbb, SameBits) {
 TEST_F(Tbb, OptionsOfTheCppLayer) {
   gradscaler::ContextOptions options;
   gradscaler::use_tbb(options);
-  EXPECT_EQ(gradscaler::Context(options).cpu().num_threads, options.num_threads);
+  EXPECT_EQ(gradscaler::Context(options).get_cpu().num_threads, options.num_threads);
 }
 
 /// A thread that waits inside a call must not begin another of the program's tasks: it could use the objects of that

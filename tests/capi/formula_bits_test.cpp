@@ -157,6 +157,25 @@ TEST(FormulaBits, LambMovesZeros) {
   for (const double value : still.params()[0].values()) EXPECT_EQ(value, 3.0);
 }
 
+/// A NaN among the parameters makes their norm NaN, which is not > 0: the trust ratio is 1, and the others move.
+TEST(FormulaBits, LambMovesWhatIsNotNan) {
+  const Context context = make_context();
+  gsc_optimizer_options options = optimizer_options(GSC_LAMB);
+  for (const double weight_decay : {0.0, 0.01}) {  // with decay the direction has a NaN, too
+    options.weight_decay = weight_decay;
+    Trainer trainer(context, {.options = options, .counts = {3}});
+    Buffer &params = trainer.params()[0];
+    params.set(0, kNan);
+    params.set(1, 1.0);
+    params.set(2, -2.0);
+    trainer.grads()[0].fill(2.0);
+    ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+    EXPECT_TRUE(std::isnan(params.get(0)));
+    EXPECT_NEAR(params.get(1), 1.0 - options.lr * (1.0 + weight_decay), 1e-6);
+    EXPECT_NEAR(params.get(2), -2.0 - options.lr * (1.0 - 2.0 * weight_decay), 1e-6);
+  }
+}
+
 /// A direction of -0 takes -0 to +0, as the page has it.
 TEST(FormulaBits, LionKeepsTheSignOfZero) {
   const Context context = make_context();

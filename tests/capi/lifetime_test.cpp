@@ -113,5 +113,22 @@ TEST(Lifetime, StateThatAnotherOptimizerTookUp) {
   EXPECT_EQ(applied_steps(second), 1);
 }
 
+/// As in a program that makes an optimizer for each trial. tests/core/list_uses_test.cpp has why this takes no time.
+TEST(Lifetime, ManyOptimizersOfOnePairOfListsGoOldestFirst) {
+  const Context context = make_context(1);
+  Buffer params(GSC_FP32, 4), grads(GSC_FP32, 4);
+  const List p = make_list(context, params), g = make_list(context, grads);
+  std::vector<Optimizer> optimizers;
+  for (int i = 0; i < 20000; ++i) optimizers.push_back(make_optimizer(context, optimizer_options(GSC_SGD), p, g));
+  for (size_t i = 0; i + 1 < optimizers.size(); ++i) optimizers[i].reset();
+  Buffer elsewhere(GSC_FP32, 4);
+  void *address[] = {elsewhere.data()};
+  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g.get(), address, 1, nullptr));
+  address[0] = params.data();
+  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(g.get(), address, 1, nullptr), GSC_ERROR_INVALID_ARGUMENT, "overlaps");
+  optimizers.clear();
+  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g.get(), address, 1, nullptr)) << "no optimizer is left that objects";
+}
+
 }  // namespace
 }  // namespace gsc_test

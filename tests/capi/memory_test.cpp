@@ -351,6 +351,27 @@ TEST(Allocations, PlanIsSmall) {
   }
 }
 
+/// Programs make thousands of scalers, one for each model or trial. The caller's allocator sees all of a scaler, with its
+/// history and what an iteration adds.
+TEST(Allocations, AScalerIsSmall) {
+  Allocator allocator;
+  Data data;
+  const gsc_context_options options = allocator.options(1);
+  gsc_context *raw = nullptr;
+  ASSERT_GSC_OK(gsc_context_create(&options, &raw));
+  const Context context(raw);
+  const List grads = make_list(context, data.g);
+  const int64_t before = allocator.bytes;
+  gsc_scaler *made = nullptr;
+  ASSERT_GSC_OK(gsc_scaler_create(context.get(), nullptr, &made));
+  const Scaler scaler(made);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), grads.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  }
+  EXPECT_LT(allocator.bytes - before, 2048);
+}
+
 TEST(CustomAllocator, HoldsWhatTheLibraryKeeps) {
   Allocator allocator;
   Data data;

@@ -147,6 +147,15 @@ TEST(History, WrapsAround) {
   }
 }
 
+TEST(History, KeepsSixteenUpdatesByDefault) {
+  Policy policy(scaler_options(1.0f, 1));
+  for (int i = 0; i < 40; ++i) policy.update(false);
+  const std::vector<gsc_history_entry> entries = history_of(policy, 100);
+  ASSERT_EQ(entries.size(), 16u);
+  EXPECT_EQ(entries.front().update, 24);
+  EXPECT_EQ(entries.back().update, 39);
+}
+
 TEST(History, CanBeTurnedOff) {
   gsc_scaler_options options = scaler_options(1.0f, 1);
   options.history_capacity = 0;

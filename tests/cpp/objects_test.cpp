@@ -28,12 +28,12 @@ static_assert(!HalfRange<const std::vector<uint16_t> &>, "read only");
 static_assert(!HalfRange<std::vector<float> &> && !HalfRange<std::vector<uint8_t> &>);
 
 TEST(Library, SaysWhatTheCHeaderSays) {
-  EXPECT_STREQ(version(), gsc_library_get_version());
-  EXPECT_EQ(abi_version(), GSC_ABI_VERSION);
-  EXPECT_STREQ(build_info(), gsc_library_get_build_info());
-  EXPECT_STREQ(status_string(GSC_ERROR_BAD_STATE), gsc_status_get_name(GSC_ERROR_BAD_STATE));
-  EXPECT_EQ(device_count(DeviceType::cpu), 1);
-  const gsc_device_info info = get_device_info(DeviceType::cpu);
+  EXPECT_STREQ(library_get_version(), gsc_library_get_version());
+  EXPECT_EQ(library_get_abi_version(), GSC_ABI_VERSION);
+  EXPECT_STREQ(library_get_build_info(), gsc_library_get_build_info());
+  EXPECT_STREQ(status_get_name(GSC_ERROR_BAD_STATE), gsc_status_get_name(GSC_ERROR_BAD_STATE));
+  EXPECT_EQ(device_get_count(DeviceType::cpu), 1);
+  const gsc_device_info info = device_get_info(DeviceType::cpu);
   EXPECT_EQ(info.device_type, GSC_DEVICE_CPU);
   EXPECT_GE(info.units, 1);
 }
@@ -44,15 +44,15 @@ TEST(Error, CarriesStatusAndMessage) {
     FAIL() << "a negative thread count was accepted";
   } catch (const Error &error) {
     EXPECT_EQ(error.status(), GSC_ERROR_INVALID_ARGUMENT);
-    EXPECT_STREQ(error.what(), last_error_message());
+    EXPECT_STREQ(error.what(), error_get_message());
     EXPECT_NE(std::string(error.what()).find("num_threads"), std::string::npos) << error.what();
     EXPECT_STREQ(error.details().function, "gsc_context_create");
     EXPECT_STREQ(error.details().argument, "options");
     EXPECT_STREQ(error.details().field, "num_threads");
   }
-  clear_last_error();
-  EXPECT_STREQ(last_error_message(), "");
-  EXPECT_THROW(get_device_info(DeviceType::cpu, 5), Error);
+  error_clear();
+  EXPECT_STREQ(error_get_message(), "");
+  EXPECT_THROW(device_get_info(DeviceType::cpu, 5), Error);
 }
 
 TEST(Handle, MovesReleasesAndAdopts) {
@@ -67,11 +67,11 @@ TEST(Handle, MovesReleasesAndAdopts) {
   EXPECT_EQ(released, raw);
   EXPECT_FALSE(second);
   const Context third = Context::adopt(released);
-  EXPECT_EQ(third.cpu().num_threads, 1);
+  EXPECT_EQ(third.get_cpu().num_threads, 1);
 
   Context fourth({.num_threads = 2});
   fourth = Context({.num_threads = 3});
-  EXPECT_EQ(fourth.cpu().num_threads, 3);
+  EXPECT_EQ(fourth.get_cpu().num_threads, 3);
 }
 
 TEST(Handle, ParentsMayGoFirst) {
@@ -90,10 +90,10 @@ TEST(Handle, ParentsMayGoFirst) {
 
 TEST(Context, KnowsItsDevice) {
   const Context context({.num_threads = 2, .cpu_target = CpuTarget::baseline});
-  EXPECT_EQ(context.device().type, DeviceType::cpu);
-  EXPECT_EQ(context.device().index, 0);
-  EXPECT_EQ(context.cpu().target, CpuTarget::baseline);
-  EXPECT_EQ(context.cpu().num_threads, 2);
+  EXPECT_EQ(context.get_device().type, DeviceType::cpu);
+  EXPECT_EQ(context.get_device().index, 0);
+  EXPECT_EQ(context.get_cpu().target, CpuTarget::baseline);
+  EXPECT_EQ(context.get_cpu().num_threads, 2);
 }
 
 TEST(Context, LogCanBeReplaced) {
@@ -135,36 +135,36 @@ TEST(TensorList, CountsNamesAndRebinds) {
   const Context context;
   const std::array<const char *, 2> names = {"layer.weight", nullptr};
   TensorList list(context, {tensor(a), tensor(b)}, names);
-  EXPECT_EQ(list.count(), 2);
+  EXPECT_EQ(list.get_count(), 2);
   EXPECT_EQ(list.get_name(0), "layer.weight");
   EXPECT_EQ(list.get_name(1), "");
-  EXPECT_EQ(list.at(1).data, b.data());
+  EXPECT_EQ(list.get_tensor(1).data, b.data());
   const std::array<void *, 2> data = {c.data(), d.data()};
   list.set_pointers(data);
-  EXPECT_EQ(list.at(0).data, c.data());
-  EXPECT_EQ(list.at(1).data, d.data());
-  EXPECT_THROW(list.at(2), Error);
+  EXPECT_EQ(list.get_tensor(0).data, c.data());
+  EXPECT_EQ(list.get_tensor(1).data, d.data());
+  EXPECT_THROW(list.get_tensor(2), Error);
 
   const TensorListRef borrowed = list;
   EXPECT_EQ(borrowed.get(), list.get());
-  EXPECT_EQ(borrowed.count(), 2);
-  EXPECT_THROW(TensorListRef().count(), Error);
+  EXPECT_EQ(borrowed.get_count(), 2);
+  EXPECT_THROW(TensorListRef().get_count(), Error);
 }
 
 TEST(TensorList, TakesOneSeveralOrNone) {
   std::vector<float> a(4), b(2);
   const Context context;
   std::vector<Tensor> tensors = {tensor(a), tensor(b)};
-  EXPECT_EQ(TensorList(context, tensor(a)).count(), 1);
-  EXPECT_EQ(TensorList(context, {tensor(a)}).count(), 1);
-  EXPECT_EQ(TensorList(context, tensors).count(), 2);
-  EXPECT_EQ(TensorList(context, std::span<const Tensor>(tensors).first(1)).count(), 1);
-  EXPECT_EQ(TensorList(context, std::span(tensors)).count(), 2);
+  EXPECT_EQ(TensorList(context, tensor(a)).get_count(), 1);
+  EXPECT_EQ(TensorList(context, {tensor(a)}).get_count(), 1);
+  EXPECT_EQ(TensorList(context, tensors).get_count(), 2);
+  EXPECT_EQ(TensorList(context, std::span<const Tensor>(tensors).first(1)).get_count(), 1);
+  EXPECT_EQ(TensorList(context, std::span(tensors)).get_count(), 2);
   const std::array<Tensor, 2> fixed = {tensor(a), tensor(b)};
-  EXPECT_EQ(TensorList(context, fixed).count(), 2);
+  EXPECT_EQ(TensorList(context, fixed).get_count(), 2);
   const Tensor plain[] = {tensor(a), tensor(b)};
-  EXPECT_EQ(TensorList(context, plain).count(), 2);
-  EXPECT_EQ(TensorList(context, std::vector<Tensor>()).count(), 0);
+  EXPECT_EQ(TensorList(context, plain).get_count(), 2);
+  EXPECT_EQ(TensorList(context, std::vector<Tensor>()).get_count(), 0);
 }
 
 TEST(TensorList, BadInputThrows) {
@@ -197,11 +197,11 @@ TEST(TensorList, Diagnoses) {
 
   // The largest fp16 exponent is 15; two binades below its overflow limit 2^16 is 2^14, and 2^14 / 2^0 is 2^14.
   const std::span<const int64_t> second = std::span<const int64_t>(full.histogram).last(GSC_EXPONENT_BINS);
-  const Recommendation recommendation = recommend_scale(second, 1.0f, DType::fp16);
+  const Recommendation recommendation = histogram_recommend_scale(second, 1.0f, DType::fp16);
   EXPECT_GE(recommendation.scale, 0x1p12f);
   EXPECT_LE(recommendation.scale, 0x1p14f);
   EXPECT_EQ(recommendation.flushed, 0.0);
-  EXPECT_THROW(recommend_scale(second, 0.0f, DType::fp16), Error);
+  EXPECT_THROW(histogram_recommend_scale(second, 0.0f, DType::fp16), Error);
 }
 
 }  // namespace

@@ -33,20 +33,20 @@ TEST_F(OptimizerTest, StepsWithAndWithoutWords) {
   EXPECT_EQ(a_, (Floats{-0.5f, 0.5f}));
   sgd_.step_scaled(&inv_scale, &overflow);
   EXPECT_EQ(a_, (Floats{-0.5f, 0.5f}));
-  EXPECT_EQ(sgd_.get_steps().applied, 2);
-  EXPECT_EQ(sgd_.get_steps().skipped, 1);
+  EXPECT_EQ(sgd_.get_steps_sync().applied, 2);
+  EXPECT_EQ(sgd_.get_steps_sync().skipped, 1);
   sgd_.set_steps({.applied = 10, .skipped = 3});
-  EXPECT_EQ(sgd_.get_steps().applied, 10);
-  EXPECT_EQ(sgd_.get_steps().skipped, 3);
+  EXPECT_EQ(sgd_.get_steps_sync().applied, 10);
+  EXPECT_EQ(sgd_.get_steps_sync().skipped, 3);
   sgd_.zero_grads();
   EXPECT_EQ(grad_a_, (Floats{0.0f, 0.0f}));
 }
 
 TEST_F(OptimizerTest, GroupsHaveTheirOwnOptions) {
-  EXPECT_EQ(sgd_.group_count(), 1);
+  EXPECT_EQ(sgd_.get_group_count(), 1);
   const int32_t group = sgd_.add_group(1, 1, {.kind = OptimizerKind::sgd, .lr = 0.5});
   EXPECT_EQ(group, 1);
-  EXPECT_EQ(sgd_.group_count(), 2);
+  EXPECT_EQ(sgd_.get_group_count(), 2);
   EXPECT_EQ(sgd_.get_options(group).lr, 0.5);
   EXPECT_EQ(sgd_.get_options().lr, 1.0);
   sgd_.step();
@@ -88,13 +88,13 @@ TEST_F(OptimizerTest, WritesTheModelCopy) {
 TEST_F(OptimizerTest, StateBelongsToEither) {
   const OptimizerOptions options = {.kind = OptimizerKind::sgd, .lr = 1.0, .momentum = 0.5};
   Optimizer made(context_, options, params_, grads_);
-  ASSERT_EQ(made.state_count(), 1);
-  EXPECT_STREQ(made.state(0).name, "momentum_buffer");
-  EXPECT_EQ(made.state(0).list.count(), 2);
-  EXPECT_EQ(made.state(0).list.at(0).count, 2);
-  EXPECT_EQ(made.grads().get(), grads_.get());
-  EXPECT_EQ(sgd_.state_count(), 0);
-  EXPECT_THROW(made.state(1), Error);
+  ASSERT_EQ(made.get_state_count(), 1);
+  EXPECT_STREQ(made.get_state(0).name, "momentum_buffer");
+  EXPECT_EQ(made.get_state(0).list.get_count(), 2);
+  EXPECT_EQ(made.get_state(0).list.get_tensor(0).count, 2);
+  EXPECT_EQ(made.get_grads().get(), grads_.get());
+  EXPECT_EQ(sgd_.get_state_count(), 0);
+  EXPECT_THROW(made.get_state(1), Error);
 
   Floats buffer_a = {0.0f, 0.0f}, buffer_b = {0.0f};
   const TensorList buffers(context_, {tensor(buffer_a), tensor(buffer_b)});
@@ -111,7 +111,7 @@ TEST_F(OptimizerTest, SavesAndLoads) {
   Optimizer first(context_, options, params_, grads_);
   first.step();
   const std::vector<std::byte> saved = first.save_sync();
-  EXPECT_EQ(std::ssize(saved), first.save_size());
+  EXPECT_EQ(std::ssize(saved), first.get_save_size());
   const Floats a = a_;
   first.step();
   const Floats expected = a_;
@@ -119,7 +119,7 @@ TEST_F(OptimizerTest, SavesAndLoads) {
   a_ = a;
   Optimizer second(context_, options, params_, grads_);
   second.load_sync(saved);
-  EXPECT_EQ(second.get_steps().applied, 1);
+  EXPECT_EQ(second.get_steps_sync().applied, 1);
   second.step();
   EXPECT_EQ(a_, expected);
   EXPECT_THROW(second.load_sync(std::span(saved).first(saved.size() - 1)), Error);

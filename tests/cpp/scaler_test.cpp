@@ -86,19 +86,19 @@ TEST_F(GradScalerTest, ShouldStepSaysNoOnOverflow) {
   gradients_[1] = kInf;
   EXPECT_FALSE(scaler_.should_step_sync(grads_));
   scaler_.update();
-  EXPECT_EQ(scaler_.get_scale(), 2.0f);
+  EXPECT_EQ(scaler_.get_scale_sync(), 2.0f);
 }
 
 TEST_F(GradScalerTest, StepAndUpdateGrowsAndBacksOff) {
   scaler_.step_and_update(sgd_);
   EXPECT_EQ(weights_, (std::vector<float>{0.0f, 0.0f}));
   scaler_.step_and_update(sgd_);
-  EXPECT_EQ(scaler_.get_scale(), 8.0f);
+  EXPECT_EQ(scaler_.get_scale_sync(), 8.0f);
   gradients_[0] = kInf;
   scaler_.step_and_update(sgd_);
-  EXPECT_EQ(scaler_.get_scale(), 4.0f);
+  EXPECT_EQ(scaler_.get_scale_sync(), 4.0f);
   scaler_.set_scale(3.0f);
-  EXPECT_EQ(scaler_.get_scale(), 3.0f);
+  EXPECT_EQ(scaler_.get_scale_sync(), 3.0f);
   EXPECT_EQ(status_of([&] { scaler_.set_scale(-1.0f); }), GSC_ERROR_INVALID_ARGUMENT);
 }
 
@@ -116,15 +116,15 @@ TEST_F(GradScalerTest, ReportsAndHistory) {
   scaler_.read_report_async(copy, grads_);
   EXPECT_EQ(copy.updates, 2);
 
-  const std::vector<gsc_history_entry> history = scaler_.history_sync();
+  const std::vector<gsc_history_entry> history = scaler_.get_history_sync();
   ASSERT_EQ(history.size(), 2u);
   EXPECT_EQ(history[0].overflow, 0);
   EXPECT_NEAR(history[0].grad_norm, std::sqrt(5.0), 1e-6);
   EXPECT_EQ(history[1].overflow, 1);
   EXPECT_EQ(history[1].scale, 2.0f);
-  ASSERT_EQ(scaler_.history_sync(1).size(), 1u);
-  EXPECT_EQ(scaler_.history_sync(1)[0].update, 1);
-  EXPECT_TRUE(scaler_.history_sync(0).empty());
+  ASSERT_EQ(scaler_.get_history_sync(1).size(), 1u);
+  EXPECT_EQ(scaler_.get_history_sync(1)[0].update, 1);
+  EXPECT_TRUE(scaler_.get_history_sync(0).empty());
 }
 
 TEST_F(GradScalerTest, FloorErrorFillsInTheReport) {
@@ -139,24 +139,24 @@ TEST_F(GradScalerTest, FloorErrorFillsInTheReport) {
 }
 
 TEST_F(GradScalerTest, DeviceWordsAreTheScalers) {
-  const gsc_device_state without = scaler_.device_state();
+  const gsc_device_state without = scaler_.get_device_state();
   EXPECT_EQ(*without.scale, 4.0f);
   EXPECT_EQ(*without.inv_scale, 0.25f);
   EXPECT_EQ(without.found_inf, nullptr);
   gradients_[0] = kInf;
   scaler_.check(grads_);
-  EXPECT_NE(*scaler_.device_state(grads_).found_inf, 0.0f);
+  EXPECT_NE(*scaler_.get_device_state(grads_).found_inf, 0.0f);
 }
 
 TEST_F(GradScalerTest, StateMovesToAnotherScaler) {
   scaler_.step_and_update(sgd_);
-  const gsc_scaler_state state = scaler_.get_state();
+  const gsc_scaler_state state = scaler_.get_state_sync();
   EXPECT_EQ(state.growth_tracker, 1);
   GradScaler other(context_);
   other.set_state(state);
-  EXPECT_EQ(other.get_scale(), 4.0f);
+  EXPECT_EQ(other.get_scale_sync(), 4.0f);
   EXPECT_EQ(other.get_options().growth_interval, 2);
-  EXPECT_EQ(other.get_state().updates, 1);
+  EXPECT_EQ(other.get_state_sync().updates, 1);
   EXPECT_EQ(status_of([&] { other.set_state({}); }), GSC_ERROR_INVALID_ARGUMENT);
 }
 

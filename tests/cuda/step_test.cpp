@@ -19,6 +19,7 @@ struct StepCase {
   int groups = 1;
   bool clip_norm = false;
   double clip_value = 0.0;  ///< 0: none
+  Values params = Values::kOrdinary;
 };
 
 void PrintTo(const StepCase &c, std::ostream *stream) { *stream << c.name; }
@@ -81,7 +82,7 @@ TEST_P(CudaStep, SameBits) {
     // Every third tensor is where it likes to be, whatever the others do.
     const int64_t offset = params.size() % 3 == 2 ? 0 : c.offset;
     params.emplace_back(c.param_dtype, count, offset);
-    params.back().fill(Values::kOrdinary, random);
+    params.back().fill(c.params, random);
     grads.emplace_back(c.grad_dtype, count, offset);
     if (c.copy_dtype != 0) copies.emplace_back(c.copy_dtype, count, offset);
   }
@@ -131,6 +132,7 @@ std::vector<StepCase> step_cases() {
       {.name = "lamb_misaligned", .kind = GSC_LAMB, .copy_dtype = GSC_FP16, .offset = 1, .groups = 3},
       {.name = "lamb_fp64", .kind = GSC_LAMB, .param_dtype = GSC_FP64, .grad_dtype = GSC_FP64, .offset = 1},
       {.name = "lamb_zero", .kind = GSC_LAMB, .flags = GSC_OPTIMIZER_ZERO_GRADS},
+      {.name = "lamb_nan", .kind = GSC_LAMB, .params = Values::kWithNan},
       {.name = "fp16_params", .kind = GSC_ADAMW, .param_dtype = GSC_FP16},
       {.name = "bf16_params_misaligned",
        .kind = GSC_ADAMW,

@@ -19,7 +19,7 @@ namespace Gradscaler
     Device = NativeCalls.ERROR_DEVICE,
     /// <summary>The scale cannot be lowered any further (only with FloorAction.Error).</summary>
     ScaleFloor = NativeCalls.ERROR_SCALE_FLOOR,
-    /// <summary>One of your callbacks returned an error.</summary>
+    /// <summary>One of your callbacks returned an error, broke its contract or threw.</summary>
     Callback = NativeCalls.ERROR_CALLBACK,
     /// <summary>A bug in this library. Please report it.</summary>
     Internal = NativeCalls.ERROR_INTERNAL,

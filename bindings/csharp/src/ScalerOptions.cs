@@ -124,7 +124,7 @@ namespace Gradscaler
       set { Handle.FloorPatience = value; }
     }
 
-    /// <summary>Updates kept in the history, 0 to 2^20. Default 1024.</summary>
+    /// <summary>Updates kept in the history, 0 to 2^20; 32 bytes each. Default 16.</summary>
     public int HistoryCapacity
     {
       get { return Handle.HistoryCapacity; }

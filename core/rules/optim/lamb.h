@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // LAMB (You et al. 2020, arXiv:1904.00962, algorithm 2, with bias correction): Adam's direction plus weight decay,
-// scaled per tensor by |p| / |direction| (1 if either norm is 0). The direction is computed again from the state instead
+// scaled per tensor by |p| / |direction| (1 unless both norms are > 0). The direction is computed again from the state instead
 // of being read back, which saves a buffer and its traffic.
 #pragma once
 

@@ -151,15 +151,18 @@ class WorkQueue {
 class SharedPool {
  public:
   /// `threads` take part, including the one that calls the library; 0: one per processor. Fewer if the system cannot
-  /// start so many.
+  /// start so many; in programs compiled without exceptions that ends the process.
   explicit SharedPool(int32_t threads = 0) : state_(new State) {
     if (threads <= 0) threads = static_cast<int32_t>(std::thread::hardware_concurrency());
     state_->threads = threads < 1 ? 1 : threads;
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
     try {
-      for (int32_t i = 1; i < state_->threads; ++i)
-        state_->workers.emplace_back([s = state_.get()] { s->queue.work(); });
+      start_threads();
     } catch (const std::exception &) {
     }
+#else
+    start_threads();
+#endif
   }
   SharedPool(const SharedPool &) = delete;
   SharedPool &operator=(const SharedPool &) = delete;
@@ -199,6 +202,9 @@ class SharedPool {
     std::vector<std::thread> workers;
     int64_t process = process_id();
   };
+  void start_threads() {
+    for (int32_t i = 1; i < state_->threads; ++i) state_->workers.emplace_back([s = state_.get()] { s->queue.work(); });
+  }
   static int64_t process_id() noexcept {
 #if defined(_WIN32)
     return 0;

@@ -26,15 +26,22 @@ inline void tbb_parallel_for(void *user, int32_t count, gsc_task_fn body, void *
           int32_t{0}, count, [=](int32_t index) { body(argument, index); }, ::tbb::simple_partitioner(), own);
     });
   };
-  try {
+  const auto run_there = [user, run] {
     if (user != nullptr) {
       static_cast<::tbb::task_arena *>(user)->execute(run);
     } else {
       run();
     }
+  };
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+  try {
+    run_there();
   } catch (...) {
     // No memory for TBB's tasks. The library runs those that were left out, and says so.
   }
+#else
+  run_there();
+#endif
 }
 
 /// Sets num_threads, to the arena's concurrency, and parallel_for. `options` is a gsc_context_options or a

@@ -2,8 +2,8 @@
 #ifndef GRADSCALER_CPP_BASE_HPP
 #define GRADSCALER_CPP_BASE_HPP
 //
-// The base of gradscaler.hpp: the exception, and the owner of one C object. The enumerations are in enums.hpp, the
-// objects in the files beside this one.
+// The base of gradscaler.hpp: how calls fail, and the owner of one C object. The enumerations are in enums.hpp, the
+// objects in the other files of this folder.
 //
 #if defined(_MSVC_LANG) ? _MSVC_LANG <= 201703L : __cplusplus <= 201703L
 #error "gradscaler's C++ layer needs C++20: compile with -std=c++20, or set CMAKE_CXX_STANDARD to 20"
@@ -15,9 +15,19 @@
 #include <stdexcept>
 #include <string>
 
+/// 1 if failing calls throw, 0 in programs compiled without exceptions. All files of a program must agree.
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+#define GSC_CPP_THROWS 1
+#else
+#define GSC_CPP_THROWS 0
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#endif
+
 namespace gradscaler {
 
-/// Thrown by every failing call: the library's message, its status, and the failure in fields.
+/// What a failing call throws: the library's message, its status, and the failure in fields.
 class Error : public std::runtime_error {
  public:
   Error(gsc_status status, const std::string &message)
@@ -32,6 +42,41 @@ class Error : public std::runtime_error {
   gsc_error details_;
 };
 
+#if GSC_CPP_THROWS
+
+namespace detail {
+
+[[noreturn]] inline void fail(const Error &error) { throw error; }
+[[noreturn]] inline void bad_argument(const std::string &message) { fail(Error(GSC_ERROR_INVALID_ARGUMENT, message)); }
+
+}  // namespace detail
+
+#else
+
+/// Receives what would be thrown, on the thread of the failing call. If it returns, the call returns zeros or nothing,
+/// and an object that could not be made is false.
+using FailureHandler = void (*)(const Error &error);
+
+namespace detail {
+
+inline void print_and_abort(const Error &error) {
+  std::fprintf(stderr, "gradscaler: %s\n", error.what());
+  std::abort();
+}
+inline std::atomic<FailureHandler> failure_handler{&print_and_abort};
+
+inline void fail(const Error &error) { failure_handler.load()(error); }
+inline void bad_argument(const std::string &message) { fail(Error(GSC_ERROR_INVALID_ARGUMENT, message)); }
+
+}  // namespace detail
+
+/// Only without exceptions. Returns the handler until now; nullptr sets the first one, which prints and aborts.
+inline FailureHandler set_failure_handler(FailureHandler handler) noexcept {
+  return detail::failure_handler.exchange(handler != nullptr ? handler : &detail::print_and_abort);
+}
+
+#endif
+
 namespace detail {
 
 inline void check(gsc_status status) {
@@ -39,10 +84,8 @@ inline void check(gsc_status status) {
   gsc_error details{};
   details.struct_size = sizeof details;
   gsc_error_get_last(&details);
-  throw Error(details, gsc_error_get_message());
+  fail(Error(details, gsc_error_get_message()));
 }
-
-[[noreturn]] inline void bad_argument(const std::string &message) { throw Error(GSC_ERROR_INVALID_ARGUMENT, message); }
 
 struct Destroy {
   void operator()(gsc_context *object) const noexcept { gsc_context_destroy(object); }

@@ -10,20 +10,20 @@
 
 namespace gradscaler {
 
-inline const char *version() noexcept { return gsc_library_get_version(); }
-inline uint32_t abi_version() noexcept { return gsc_library_get_abi_version(); }
-inline const char *build_info() noexcept { return gsc_library_get_build_info(); }
-inline const char *status_string(gsc_status status) noexcept { return gsc_status_get_name(status); }
-inline const char *last_error_message() noexcept { return gsc_error_get_message(); }
-inline void clear_last_error() noexcept { gsc_error_clear(); }
+inline const char *library_get_version() noexcept { return gsc_library_get_version(); }
+inline uint32_t library_get_abi_version() noexcept { return gsc_library_get_abi_version(); }
+inline const char *library_get_build_info() noexcept { return gsc_library_get_build_info(); }
+inline const char *status_get_name(gsc_status status) noexcept { return gsc_status_get_name(status); }
+inline const char *error_get_message() noexcept { return gsc_error_get_message(); }
+inline void error_clear() noexcept { gsc_error_clear(); }
 
-inline int32_t device_count(DeviceType type) {
+inline int32_t device_get_count(DeviceType type) {
   int32_t count = 0;
   detail::check(gsc_device_get_count(static_cast<int32_t>(type), &count));
   return count;
 }
 
-inline gsc_device_info get_device_info(DeviceType type, int32_t index = 0) {
+inline gsc_device_info device_get_info(DeviceType type, int32_t index = 0) {
   gsc_device_info info{};
   info.struct_size = sizeof info;
   detail::check(gsc_device_get_info(static_cast<int32_t>(type), index, &info));
@@ -46,7 +46,7 @@ struct ContextOptions {
   void *log_user = nullptr;
 
   gsc_context_options to_c() const {
-    gsc_context_options c;
+    gsc_context_options c{};
     detail::check(gsc_context_options_init(&c, sizeof c));
     c.flags = flags;
     c.device_type = static_cast<int32_t>(device_type);
@@ -80,7 +80,7 @@ class Context : public detail::Handle<gsc_context> {
     DeviceType type;
     int32_t index;
   };
-  Device device() const {
+  Device get_device() const {
     int32_t type = 0, index = 0;
     detail::check(gsc_context_get_device(get(), &type, &index));
     return {static_cast<DeviceType>(type), index};
@@ -89,7 +89,7 @@ class Context : public detail::Handle<gsc_context> {
     CpuTarget target;
     int32_t num_threads;
   };
-  Cpu cpu() const {
+  Cpu get_cpu() const {
     int32_t target = 0, num_threads = 0;
     detail::check(gsc_context_get_cpu(get(), &target, &num_threads));
     return {static_cast<CpuTarget>(target), num_threads};

@@ -31,7 +31,7 @@ struct OptimizerOptions {
   std::optional<double> initial_accumulator_value = std::nullopt;
 
   gsc_optimizer_options to_c() const {
-    gsc_optimizer_options c;
+    gsc_optimizer_options c{};
     detail::check(gsc_optimizer_options_init(&c, sizeof c, static_cast<int32_t>(kind)));
     c.flags = flags;
     c.lr = lr.value_or(c.lr);
@@ -84,7 +84,7 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
     detail::check(gsc_optimizer_add_group(get(), first, count, &c, &group));
     return group;
   }
-  int32_t group_count() const {
+  int32_t get_group_count() const {
     int32_t count = 0;
     detail::check(gsc_optimizer_get_group_count(get(), &count));
     return count;
@@ -112,12 +112,12 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   void zero_grads(gsc_stream stream = nullptr) { detail::check(gsc_optimizer_zero_grads(get(), stream)); }
 
   /// Borrowed: valid as long as the optimizer.
-  TensorListRef grads() const {
+  TensorListRef get_grads() const {
     gsc_tensor_list *list = nullptr;
     detail::check(gsc_optimizer_get_grads(get(), &list));
     return list;
   }
-  int32_t state_count() const {
+  int32_t get_state_count() const {
     int32_t count = 0;
     detail::check(gsc_optimizer_get_state_count(get(), &count));
     return count;
@@ -127,7 +127,7 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
     TensorListRef list;
     const char *name;
   };
-  StateSlot state(int32_t slot) const {
+  StateSlot get_state(int32_t slot) const {
     gsc_tensor_list *list = nullptr;
     const char *name = nullptr;
     detail::check(gsc_optimizer_get_state(get(), slot, &list, &name));
@@ -137,7 +137,7 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
     int64_t applied;
     int64_t skipped;
   };
-  Steps get_steps(gsc_stream stream = nullptr) const {
+  Steps get_steps_sync(gsc_stream stream = nullptr) const {
     Steps steps{};
     detail::check(gsc_optimizer_get_steps_sync(get(), &steps.applied, &steps.skipped, stream));
     return steps;
@@ -145,13 +145,13 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   void set_steps(Steps steps, gsc_stream stream = nullptr) {
     detail::check(gsc_optimizer_set_steps(get(), steps.applied, steps.skipped, stream));
   }
-  int64_t save_size() const {
+  int64_t get_save_size() const {
     int64_t bytes = 0;
     detail::check(gsc_optimizer_get_save_size(get(), &bytes));
     return bytes;
   }
   std::vector<std::byte> save_sync(gsc_stream stream = nullptr) {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(save_size()));
+    std::vector<std::byte> bytes(static_cast<std::size_t>(get_save_size()));
     detail::check(gsc_optimizer_save_sync(get(), bytes.data(), std::ssize(bytes), stream));
     return bytes;
   }

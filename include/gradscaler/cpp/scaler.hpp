@@ -34,16 +34,16 @@ struct ScalerOptions {
   int32_t recovery_interval = 0;
   FloorAction floor_action = FloorAction::clamp;
   int32_t floor_patience = 1;
-  int32_t history_capacity = 1024;
+  int32_t history_capacity = 16;
 
   /// The policy of another system, to start from.
   static ScalerOptions preset(Preset preset) {
-    gsc_scaler_options c;
+    gsc_scaler_options c{};
     detail::check(gsc_scaler_options_init(&c, sizeof c, static_cast<int32_t>(preset)));
     return from_c(c);
   }
   gsc_scaler_options to_c() const {
-    gsc_scaler_options c;
+    gsc_scaler_options c{};
     detail::check(gsc_scaler_options_init(&c, sizeof c, GSC_PRESET_TORCH));
     c.flags = flags;
     c.init_scale = init_scale;
@@ -139,7 +139,7 @@ class GradScaler : public detail::Handle<gsc_scaler> {
 
   // Looking at it.
 
-  float get_scale(gsc_stream stream = nullptr) const {
+  float get_scale_sync(gsc_stream stream = nullptr) const {
     float scale = 0.0f;
     detail::check(gsc_scaler_get_scale_sync(get(), &scale, stream));
     return scale;
@@ -162,15 +162,15 @@ class GradScaler : public detail::Handle<gsc_scaler> {
     detail::check(gsc_scaler_read_report_async(get(), grads.get(), &report, stream));
   }
   /// The newest entries, oldest first, at most `capacity`.
-  std::vector<gsc_history_entry> history_sync(int64_t capacity = std::numeric_limits<int64_t>::max(),
-                                              gsc_stream stream = nullptr) {
+  std::vector<gsc_history_entry> get_history_sync(int64_t capacity = std::numeric_limits<int64_t>::max(),
+                                                  gsc_stream stream = nullptr) {
     int64_t count = 0;
     detail::check(gsc_scaler_get_history_sync(get(), nullptr, 0, &count, stream));
     std::vector<gsc_history_entry> entries(static_cast<std::size_t>(std::clamp<int64_t>(capacity, 0, count)));
     detail::check(gsc_scaler_get_history_sync(get(), entries.data(), std::ssize(entries), &count, stream));
     return entries;
   }
-  gsc_device_state device_state(TensorListRef grads = {}) {
+  gsc_device_state get_device_state(TensorListRef grads = {}) {
     gsc_device_state state{};
     state.struct_size = sizeof state;
     detail::check(gsc_scaler_get_device_state(get(), grads.get(), &state));
@@ -179,7 +179,7 @@ class GradScaler : public detail::Handle<gsc_scaler> {
 
   // Checkpoints, options and ranks.
 
-  gsc_scaler_state get_state(gsc_stream stream = nullptr) {
+  gsc_scaler_state get_state_sync(gsc_stream stream = nullptr) {
     gsc_scaler_state state{};
     state.struct_size = sizeof state;
     detail::check(gsc_scaler_get_state_sync(get(), &state, stream));

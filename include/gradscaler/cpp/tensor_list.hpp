@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <gradscaler/cpp/context.hpp>
 #include <initializer_list>
 #include <iterator>
@@ -40,7 +41,10 @@ concept HalfRange =
 /// dtype is fp16 or bf16.
 template <HalfRange Range>
 Tensor tensor(Range &&data, DType dtype) {
-  if (dtype != DType::fp16 && dtype != DType::bf16) detail::bad_argument("tensor: a 2-byte type is fp16 or bf16");
+  if (dtype != DType::fp16 && dtype != DType::bf16) {
+    detail::bad_argument("tensor: a 2-byte type is fp16 or bf16");
+    return Tensor{};  // which the library refuses
+  }
   return tensor(std::ranges::data(data), static_cast<int64_t>(std::ranges::size(data)), dtype);
 }
 
@@ -70,6 +74,7 @@ inline int64_t same_count(const char *first_name, Tensors first, const char *sec
   if (first.count() != second.count()) {
     bad_argument(std::string(first_name) + " has " + std::to_string(first.count()) + " tensors, " + second_name +
                  " has " + std::to_string(second.count()));
+    return 0;
   }
   return first.count();
 }
@@ -88,13 +93,12 @@ namespace detail {
 template <typename List>
 class ListCalls {
  public:
-  int64_t count() const {
+  int64_t get_count() const {
     int64_t count = 0;
     check(gsc_tensor_list_get_count(list(), &count));
     return count;
   }
-  /// Tensor `index`; gsc_tensor_list_get_tensor.
-  Tensor at(int64_t index) const {
+  Tensor get_tensor(int64_t index) const {
     Tensor tensor{};
     check(gsc_tensor_list_get_tensor(list(), index, &tensor));
     return tensor;
@@ -109,7 +113,7 @@ class ListCalls {
   }
   Diagnosis diagnose_sync(bool with_histogram = false, gsc_stream stream = nullptr) const {
     Diagnosis result;
-    const auto tensors = static_cast<std::size_t>(count());
+    const auto tensors = static_cast<std::size_t>(get_count());
     result.tensors.resize(tensors);
     if (with_histogram) result.histogram.resize(tensors * GSC_EXPONENT_BINS);
     check(gsc_tensor_list_diagnose_sync(list(), result.tensors.data(),
@@ -141,6 +145,7 @@ class TensorList : public detail::Handle<gsc_tensor_list>, public detail::ListCa
   TensorList(const Context &context, Tensors tensors, std::span<const char *const> names = {}) {
     if (!names.empty() && std::ssize(names) != tensors.count()) {
       detail::bad_argument(std::to_string(names.size()) + " names for " + std::to_string(tensors.count()) + " tensors");
+      return;
     }
     gsc_tensor_list *made = nullptr;
     detail::check(gsc_tensor_list_create(context.get(), tensors.data(), tensors.count(),
@@ -148,9 +153,12 @@ class TensorList : public detail::Handle<gsc_tensor_list>, public detail::ListCa
     take(made);
   }
   static TensorList adopt(gsc_tensor_list *object) noexcept { return TensorList(object, detail::Adopt{}); }
-  /// Throws if this was moved from or released: to some calls a null reference means all lists.
+  /// Fails if there is no list: to some calls a null reference means all lists. No failure handler can go on then.
   operator TensorListRef() const {
-    if (get() == nullptr) detail::bad_argument("the TensorList was moved from or released");
+    if (get() == nullptr) {
+      detail::bad_argument("the TensorList was not made, moved from or released");
+      std::abort();
+    }
     return TensorListRef(get());
   }
 
@@ -164,7 +172,7 @@ struct Recommendation {
   double flushed;
 };
 /// `histogram`: of one tensor, GSC_EXPONENT_BINS bins.
-inline Recommendation recommend_scale(std::span<const int64_t> histogram, float current_scale, DType dtype) {
+inline Recommendation histogram_recommend_scale(std::span<const int64_t> histogram, float current_scale, DType dtype) {
   Recommendation result{};
   detail::check(gsc_histogram_recommend_scale(histogram.data(), std::ssize(histogram), current_scale,
                                               static_cast<int32_t>(dtype), &result.scale, &result.flushed));

@@ -541,7 +541,7 @@ TEST(TorchArchives, ScalerContinues) {
     iterate(two, step);
     ASSERT_EQ(one.get_scale(), two.get_scale()) << "step " << step;
   }
-  const gsc_scaler_state left = one.native().get_state(), right = two.native().get_state();
+  const gsc_scaler_state left = one.native().get_state_sync(), right = two.native().get_state_sync();
   EXPECT_EQ(std::memcmp(&left, &right, sizeof left), 0);
 
   gt::GradScaler disabled(at::kCPU, {.enabled = false});

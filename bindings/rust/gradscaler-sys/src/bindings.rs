@@ -39,7 +39,7 @@ pub const GSC_ERROR_UNSUPPORTED: gsc_status = 5;
 pub const GSC_ERROR_DEVICE: gsc_status = 6;
 /// The scale cannot be lowered any further (only with GSC_FLOOR_ERROR).
 pub const GSC_ERROR_SCALE_FLOOR: gsc_status = 7;
-/// One of your callbacks returned an error.
+/// One of your callbacks returned an error, broke its contract or threw.
 pub const GSC_ERROR_CALLBACK: gsc_status = 8;
 /// A bug in this library. Please report it.
 pub const GSC_ERROR_INTERNAL: gsc_status = 9;
@@ -80,9 +80,11 @@ pub const GSC_OPTIMIZER_NESTEROV: u32 = 1;
 pub const GSC_OPTIMIZER_AMSGRAD: u32 = 2;
 /// Ascend instead of descend.
 pub const GSC_OPTIMIZER_MAXIMIZE: u32 = 4;
-/// Set the gradients to zero in the same pass, also when the step is skipped.
+/// Set the gradients to zero in the same pass, also when the step is skipped. Refused with
+/// WRITE_GRADS.
 pub const GSC_OPTIMIZER_ZERO_GRADS: u32 = 8;
 /// Write the unscaled and clipped gradients back in the same pass, unless the step is skipped.
+/// Refused with ZERO_GRADS.
 pub const GSC_OPTIMIZER_WRITE_GRADS: u32 = 16;
 /// An inf or NaN was found: the step was, or will be, skipped.
 pub const GSC_REPORT_OVERFLOW: u32 = 1;
@@ -218,15 +220,15 @@ pub type gsc_all_reduce_fn = unsafe extern "C" fn(
     stream: gsc_stream,
 ) -> i32;
 
-/// Receives one message without a trailing newline, on the thread whose call caused it. Must not
-/// throw.
+/// Receives one message without a trailing newline, on the thread whose call caused it. Exceptions
+/// are dropped.
 pub type gsc_log_fn = unsafe extern "C" fn(user: *mut c_void, level: i32, message: *const c_char);
 
 /// One task of a parallel region: call it as body(argument, index).
 pub type gsc_task_fn = unsafe extern "C" fn(argument: *mut c_void, index: i32);
 
 /// Your job system: calls body(argument, i) once for every i in \[0, count), in any order and on
-/// any threads, and returns when all have finished. Must not throw. If a task is left out or run
+/// any threads, and returns when all have finished. If it throws, leaves a task out or runs one
 /// twice, the library's call still completes its work and outputs and returns GSC_ERROR_CALLBACK;
 /// only gsc_optimizer_create makes no object then.
 pub type gsc_parallel_for_fn = unsafe extern "C" fn(
@@ -237,14 +239,16 @@ pub type gsc_parallel_for_fn = unsafe extern "C" fn(
 );
 
 /// Returns `bytes` (> 0) bytes of host memory aligned to `alignment` (a power of two, at most 64),
-/// or NULL. Runs on any thread that calls the library.
+/// or NULL. Runs on any thread that calls the library. NULL and std::bad_alloc make the call fail
+/// with OUT_OF_MEMORY, other exceptions with GSC_ERROR_CALLBACK.
 pub type gsc_allocate_fn = unsafe extern "C" fn(
     user: *mut c_void,
     bytes: i64,
     alignment: i64,
 ) -> *mut c_void;
 
-/// Frees what gsc_allocate_fn returned; bytes and alignment are those of the request.
+/// Frees what gsc_allocate_fn returned; bytes and alignment are those of the request. Exceptions
+/// are dropped.
 pub type gsc_release_fn = unsafe extern "C" fn(
     user: *mut c_void,
     memory: *mut c_void,
@@ -482,7 +486,9 @@ pub struct gsc_scaler_options {
     pub floor_action: i32,
     /// Consecutive skipped updates at the floor until it is reported, >= 1. Default 1.
     pub floor_patience: i32,
-    /// Updates kept in the history ring in device memory, 0..2^20. Default 1024.
+    /// Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for
+    /// each. Default 16, enough to see what led to a skip; for a curve of the scale, give the
+    /// number of steps between two reads.
     pub history_capacity: i32,
     /// 0.
     pub reserved: i32,
@@ -761,7 +767,8 @@ pub struct gsc_api {
     ) -> gsc_status,
     /// Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes
     /// their number to \*out_count. With capacity 0, out_entries may be NULL and \*out_count is the
-    /// number available.
+    /// number available. The scaler keeps gsc_scaler_options.history_capacity entries, 16 by
+    /// default.
     pub scaler_get_history_sync: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         out_entries: *mut gsc_history_entry,
@@ -1023,12 +1030,12 @@ pub struct gsc_api {
     /// Combines the checks of each list over all ranks, with one all-reduce of two doubles
     /// (non-finite count, sum of squares). If one rank overflows, all skip; clipping uses the norm
     /// over all ranks. The struct is copied; `user` must outlive its use. NULL removes the reducer.
-    /// If the all-reduce fails, the call returns GSC_ERROR_CALLBACK. A step or check then leaves
-    /// its list READY and every value as it was: check the list again, or discard it. An unscale
-    /// has already multiplied the gradients: its list is UNSCALED and marked as overflowed.
-    /// Impossible sums (NaN, negative, more than 2^53 elements) are a failure on the CPU and count
-    /// as an overflow on a CUDA device, whose sums the host does not read. Errors:
-    /// INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
+    /// If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK, for std::bad_alloc
+    /// OUT_OF_MEMORY. A step or check then leaves its list READY and every value as it was: check
+    /// the list again, or discard it. An unscale has already multiplied the gradients: its list is
+    /// UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements)
+    /// are a failure on the CPU and count as an overflow on a CUDA device, whose sums the host does
+    /// not read. Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
     pub scaler_set_reducer: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         reducer: *const gsc_reducer,
@@ -1363,7 +1370,8 @@ extern "C" {
     ) -> gsc_status;
     /// Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes
     /// their number to \*out_count. With capacity 0, out_entries may be NULL and \*out_count is the
-    /// number available.
+    /// number available. The scaler keeps gsc_scaler_options.history_capacity entries, 16 by
+    /// default.
     pub fn gsc_scaler_get_history_sync(
         scaler: *mut gsc_scaler,
         out_entries: *mut gsc_history_entry,
@@ -1619,12 +1627,12 @@ extern "C" {
     /// Combines the checks of each list over all ranks, with one all-reduce of two doubles
     /// (non-finite count, sum of squares). If one rank overflows, all skip; clipping uses the norm
     /// over all ranks. The struct is copied; `user` must outlive its use. NULL removes the reducer.
-    /// If the all-reduce fails, the call returns GSC_ERROR_CALLBACK. A step or check then leaves
-    /// its list READY and every value as it was: check the list again, or discard it. An unscale
-    /// has already multiplied the gradients: its list is UNSCALED and marked as overflowed.
-    /// Impossible sums (NaN, negative, more than 2^53 elements) are a failure on the CPU and count
-    /// as an overflow on a CUDA device, whose sums the host does not read. Errors:
-    /// INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
+    /// If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK, for std::bad_alloc
+    /// OUT_OF_MEMORY. A step or check then leaves its list READY and every value as it was: check
+    /// the list again, or discard it. An unscale has already multiplied the gradients: its list is
+    /// UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements)
+    /// are a failure on the CPU and count as an overflow on a CUDA device, whose sums the host does
+    /// not read. Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
     pub fn gsc_scaler_set_reducer(
         scaler: *mut gsc_scaler,
         reducer: *const gsc_reducer,

@@ -21,7 +21,7 @@ pub enum Status {
     Device = sys::GSC_ERROR_DEVICE,
     /// The scale cannot be lowered any further (only with [`FloorAction::Error`]).
     ScaleFloor = sys::GSC_ERROR_SCALE_FLOOR,
-    /// One of your callbacks returned an error.
+    /// One of your callbacks returned an error, broke its contract or threw.
     Callback = sys::GSC_ERROR_CALLBACK,
     /// A bug in this library. Please report it.
     Internal = sys::GSC_ERROR_INTERNAL,

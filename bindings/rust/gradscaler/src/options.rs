@@ -65,7 +65,7 @@ pub struct ScalerOptions {
     pub floor_action: FloorAction,
     /// Consecutive skipped updates at the floor before it is reported, >= 1. Default 1.
     pub floor_patience: i32,
-    /// Updates kept in the history, 0 to 2^20. Default 1024.
+    /// Updates kept in the history, 0 to 2^20; 32 bytes each. Default 16.
     pub history_capacity: i32,
     /// Grow when the tracker equals the interval, not when it has reached it. Default false.
     pub grow_on_equal: bool,
@@ -101,7 +101,7 @@ impl Default for ScalerOptions {
             recovery_interval: 0,
             floor_action: FloorAction::Clamp,
             floor_patience: 1,
-            history_capacity: 1024,
+            history_capacity: 16,
             grow_on_equal: false,
             no_finite_guard: false,
             floor_exclusive: false,

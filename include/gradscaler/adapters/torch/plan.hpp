@@ -75,7 +75,7 @@ class Cohort {
   Optimizer &optimizer() { return *optimizer_; }
   TensorListRef grads() const { return grads_.list(); }
   /// Steps applied, also before this optimizer was made. Blocks on a CUDA device.
-  int64_t applied(gsc_stream stream) const { return optimizer_ ? optimizer_->get_steps(stream).applied : steps_; }
+  int64_t applied(gsc_stream stream) const { return optimizer_ ? optimizer_->get_steps_sync(stream).applied : steps_; }
 
  private:
   const Context &context() const { return context_of(resolve(members_[0].param.device())); }

@@ -103,7 +103,7 @@ class GradScaler {
   }
 
   /// Blocks on a CUDA device.
-  float get_scale() const { return scaler_.get_scale(stream()); }
+  float get_scale() const { return scaler_.get_scale_sync(stream()); }
   double get_growth_factor() const { return scaler_.get_options().growth_factor; }
   void set_growth_factor(double factor) { set_option(&ScalerOptions::growth_factor, factor); }
   double get_backoff_factor() const { return scaler_.get_options().backoff_factor; }
@@ -119,7 +119,7 @@ class GradScaler {
   void save(::torch::serialize::OutputArchive &archive) const {
     archive.write("enabled", c10::IValue(is_enabled()));
     if (!is_enabled()) return;
-    gsc_scaler_state state = scaler_.get_state(stream());
+    gsc_scaler_state state = scaler_.get_state_sync(stream());
     for_each_field(state, [&](const char *name, const auto &value) {
       if constexpr (std::is_floating_point_v<std::decay_t<decltype(value)>>) {
         archive.write(name, c10::IValue(static_cast<double>(value)));
@@ -184,7 +184,7 @@ class GradScaler {
 
   /// A copy of the current scale, which a graph may keep.
   at::Tensor scale_tensor() const {
-    const float *word = scaler_.device_state().scale;
+    const float *word = scaler_.get_device_state().scale;
     return at::from_blob(const_cast<float *>(word), {}, at::TensorOptions().dtype(at::kFloat).device(device_)).clone();
   }
 
@@ -319,7 +319,7 @@ class GradScaler {
     const float *inv_scale = nullptr, *found_inf = nullptr;
     if (is_enabled()) {
       if (iteration.stage == Stage::ready) scaler_.check(grads.list, grads.stream);
-      const gsc_device_state words = scaler_.device_state(grads.list);
+      const gsc_device_state words = scaler_.get_device_state(grads.list);
       inv_scale = iteration.stage == Stage::ready ? words.inv_scale : nullptr;
       found_inf = words.found_inf;
     } else if (iteration.stage == Stage::clipped) {

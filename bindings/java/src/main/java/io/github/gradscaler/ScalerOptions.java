@@ -322,7 +322,7 @@ public final class ScalerOptions {
   }
 
   /**
-   * Updates kept in the history, 0 to 2^20. Default 1024.
+   * Updates kept in the history, 0 to 2^20; 32 bytes each. Default 16.
    *
    * @return the value
    */
@@ -333,7 +333,7 @@ public final class ScalerOptions {
   /**
    * Sets historyCapacity.
    *
-   * @param value updates kept in the history, 0 to 2^20. Default 1024.
+   * @param value updates kept in the history, 0 to 2^20; 32 bytes each. Default 16.
    * @return this
    */
   public ScalerOptions historyCapacity(int value) {

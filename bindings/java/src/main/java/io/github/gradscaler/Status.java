@@ -18,7 +18,7 @@ public enum Status {
   DEVICE(NativeCalls.ERROR_DEVICE),
   /** The scale cannot be lowered any further (only with {@link FloorAction#ERROR}). */
   SCALE_FLOOR(NativeCalls.ERROR_SCALE_FLOOR),
-  /** One of your callbacks returned an error. */
+  /** One of your callbacks returned an error, broke its contract or threw. */
   CALLBACK(NativeCalls.ERROR_CALLBACK),
   /** A bug in this library. Please report it. */
   INTERNAL(NativeCalls.ERROR_INTERNAL);
