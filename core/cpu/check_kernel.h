@@ -224,7 +224,6 @@ void count_nonfinite(const typename D::Stored *x, int n, int64_t offset, typenam
                      typename D::Value limit, ChunkStat *out) {
   using Value = typename D::Value;
   using Bits = typename Magnitudes<D>::Bits;
-  constexpr auto kInfBits = static_cast<Bits>(__builtin_bit_cast(Bits, static_cast<Value>(kInfinity)));
   for (int i = 0; i < n; i += kBlock) {
     Value values[kBlock];
     const int count = min_int(n - i, kBlock);
@@ -237,9 +236,9 @@ void count_nonfinite(const typename D::Stored *x, int n, int64_t offset, typenam
       const Value stored = static_cast<Value>(__builtin_fabs(values[k]));
       const Value scaled = static_cast<Value>(__builtin_fabs(values[k] * inv_scale));
       const Bits bits = __builtin_bit_cast(Bits, stored);
-      nonfinite += ((bits >= kInfBits) | !(scaled < limit)) ? 1 : 0;
-      nans += ((bits > kInfBits) | ((bits < kInfBits) & (scaled != scaled))) ? 1 : 0;
-      const Bits finite = bits < kInfBits ? bits : 0;
+      nonfinite += is_nonfinite(bits, scaled, limit) ? 1 : 0;
+      nans += counts_as_nan(bits, scaled) ? 1 : 0;
+      const Bits finite = bits < kInfinityBits<Value, Bits> ? bits : 0;
       largest = finite > largest ? finite : largest;
     }
     if (out->first < 0 && nonfinite > 0) {
@@ -276,7 +275,8 @@ template <typename D>
 GSC_HD TileSum judge_tile(TileSum tile, const typename D::Stored *x, int n, typename D::Value inv_scale,
                           typename D::Value limit) {
   using Value = typename D::Value;
-  if (!(__builtin_fabs(static_cast<Value>(tile.amax) * inv_scale) < limit)) return {__builtin_nan(""), tile.amax};
+  const auto scaled = static_cast<Value>(__builtin_fabs(static_cast<Value>(tile.amax) * inv_scale));
+  if (!is_finite_tile(scaled, limit)) return {__builtin_nan(""), tile.amax};
   if constexpr (!D::kSquaresFit) {
     if (!squares_fit(tile.amax) && tile.sum_sq == tile.sum_sq) tile.sum_sq = sum_tile_wide<D>(x, n);
   }

@@ -36,8 +36,7 @@ GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
 
 GSC_DEVICE Coefficients<double> coefficients_of(const ApplyParams &p, int32_t group) {
   const GroupRecord &g = p.groups[group];
-  const double lr = g.device_lr != nullptr ? static_cast<double>(*g.device_lr) : g.hyper.lr;
-  return make_coefficients(p.variant, g.hyper, lr, p.maximize, p.record->applied + 1);
+  return make_coefficients(p.variant, g.hyper, learning_rate(g), p.maximize, p.record->applied + 1);
 }
 
 template <typename T>

@@ -150,9 +150,9 @@ GSC_DEVICE void count_nonfinite(const Tile<D> &tile, int offset, int64_t chunk, 
       const Value x = element_of<D>(g, k);
       const Value scaled = x * inv_scale;
       const Bits bits = magnitude_bits(x);
-      const bool bad = bits >= Tile<D>::kInf || !(magnitude(magnitude_bits(scaled)) < limit);
+      const bool bad = is_nonfinite(bits, magnitude(magnitude_bits(scaled)), limit);
       nonfinite += bad ? 1 : 0;
-      nans += bits > Tile<D>::kInf || (bits < Tile<D>::kInf && scaled != scaled) ? 1 : 0;
+      nans += counts_as_nan(bits, scaled) ? 1 : 0;
       if (bits < Tile<D>::kInf && bits > largest) largest = bits;
       if (bad) first = min_of(first, offset + (row * kGroups + tile.lane) * kWidth + k);
     }
@@ -226,7 +226,7 @@ GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &
     const Value largest = magnitude(bits);
     const Value scaled = largest * inv_scale;
     double sum = 0.0;
-    if (bits > Tile<D>::kInf || !(magnitude(magnitude_bits(scaled)) < limit)) {
+    if (!is_finite_tile(magnitude(magnitude_bits(scaled)), limit)) {
       count_nonfinite(tile, t * kElements, chunk, inv_scale, limit, p, stat);
     } else {
       bool safe = true;

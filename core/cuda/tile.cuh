@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda/device.cuh"
+#include "core/rules/check.h"
 
 namespace gsc::cuda {
 
@@ -32,7 +33,7 @@ struct Tile {
   static constexpr int kSize = sizeof(typename D::Stored);
   static constexpr int kWidth = kGroupBytes / kSize;  ///< elements of a group
   static constexpr int kElements = kTileBytes / kSize;
-  static constexpr Bits kInf = sizeof(Value) == 4 ? static_cast<Bits>(0x7f800000) : static_cast<Bits>(0x7ffLL << 52);
+  static constexpr Bits kInf = kInfinityBits<Value, Bits>;
 
   const char *data;  ///< first element
   int n;             ///< elements

@@ -6,45 +6,11 @@
 #include <atomic>
 #include <cstdint>
 
-#include "core/base/error.h"
 #include "core/base/memory.h"
 #include "core/device/tensor.h"
 #include "core/rules/check.h"
-#include "gradscaler/gradscaler.h"
 
 namespace gsc {
-
-/// "GSC_FP16, GSC_BF16 or GSC_FP32": the dtypes that `accepts` takes, for a message that refuses another.
-class DtypeChoices {
- public:
-  explicit DtypeChoices(bool (*accepts)(int32_t dtype) = [](int32_t) { return true; });
-  [[nodiscard]] const char *c_str() const { return text_; }
-
- private:
-  char text_[128] = "";
-};
-
-/// Names of tensors; empty, or one string per tensor, "" for none.
-using Names = Vec<String>;
-
-/// ` ("name")` to end a message about tensor `index` with, or "". Long names are cut; what is not printable UTF-8 is
-/// escaped, so that a name cannot begin a new line of a log.
-class NameSuffix {
- public:
-  NameSuffix(const Names *names, int64_t index);
-  [[nodiscard]] const char *c_str() const { return text_; }
-
- private:
-  static constexpr std::size_t kLongestName = 112;
-  char text_[kLongestName + 16] = "";
-};
-
-/// Checks a number of tensors before anything of that number is read or allocated.
-void validate_tensor_count(int64_t count);
-
-/// Checks the fields of tensors[0..count) and the alignment of their data. `what` is the argument's name, `names`
-/// (may be NULL) what the tensors are called.
-void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names = nullptr);
 
 class Plan {
  public:

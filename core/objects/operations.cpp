@@ -6,6 +6,7 @@
 
 #include "core/base/decimal.h"
 #include "core/base/error.h"
+#include "core/device/validate.h"
 #include "core/objects/scaler_options.h"
 
 namespace gsc::ops {

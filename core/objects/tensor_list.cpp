@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/device/validate.h"
 #include "core/objects/optimizer.h"
 
 namespace gsc {

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "core/base/error.h"
+#include "core/device/names.h"
 #include "core/device/plan.h"
 #include "core/objects/away.h"
 #include "core/objects/context.h"

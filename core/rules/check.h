@@ -24,6 +24,30 @@ GSC_HD typename D::Value finite_limit([[maybe_unused]] double fp64_limit) {
   }
 }
 
+/// The bits of inf, as the integer in which a backend compares magnitudes: they have the order of their bits, and NaN is
+/// above inf.
+template <typename Value, typename Bits>
+inline constexpr Bits kInfinityBits = sizeof(Value) == 4 ? Bits{0x7f800000} : static_cast<Bits>(0x7ffLL << 52);
+
+/// The verdicts on an element: `bits` are those of its magnitude, `scaled` is the magnitude of its product with the
+/// inverse scale. Without branches, so that they vectorize. A product of a finite element that is NaN counts as NaN.
+template <typename Value, typename Bits>
+GSC_HD bool is_nonfinite(Bits bits, Value scaled, Value limit) {
+  return static_cast<bool>(static_cast<int>(bits >= kInfinityBits<Value, Bits>) | static_cast<int>(!(scaled < limit)));
+}
+template <typename Value, typename Bits>
+GSC_HD bool counts_as_nan(Bits bits, Value scaled) {
+  constexpr Bits kInf = kInfinityBits<Value, Bits>;
+  return static_cast<bool>(static_cast<int>(bits > kInf) |
+                           (static_cast<int>(bits < kInf) & static_cast<int>(scaled != scaled)));
+}
+/// The verdict on a tile, from its largest magnitude times the inverse scale, NaN if it has one: multiplying and
+/// rounding are monotone.
+template <typename Value>
+GSC_HD bool is_finite_tile(Value largest_scaled, Value limit) {
+  return largest_scaled < limit;
+}
+
 /// Chunks hold at most 2^16 elements, so a chunk's number and an offset in it order like (tensor, element).
 inline constexpr int kOffsetBits = 16;
 inline constexpr int64_t kNoOffender = INT64_MAX;

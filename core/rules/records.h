@@ -137,6 +137,10 @@ struct GroupRecord {
   const float *device_lr;  ///< NULL: hyper.lr
 };
 
+GSC_HD double learning_rate(const GroupRecord &group) {
+  return group.device_lr != nullptr ? static_cast<double>(*group.device_lr) : group.hyper.lr;
+}
+
 /// A number that was found in device memory can be a learning rate, or an inverse scale.
 GSC_HD bool is_multiplier(float x) { return x >= 0.0F && x <= policy::kFloatMax; }
 

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/device/validate.h"
+
+#include <cctype>
+#include <optional>
+
+#include "core/rules/dtypes.h"
+
+namespace gsc {
+namespace {
+
+// Elements of a tensor and of a list: beyond any device's memory, and few enough that the plan for an uninitialized
+// count takes 400 MB and not all memory.
+constexpr int64_t kMaxElements = int64_t{1} << 40;
+
+// Tensors of a list. An uninitialized count is caught here, not by reading that many tensors.
+constexpr int64_t kMaxTensors = int64_t{1} << 24;
+
+/// The first field that is not 0 of those that are for later versions; NULL: none.
+std::optional<Literal> later_field(const gsc_tensor &t) {
+  if (t.scale_dtype != 0) return Literal("scale_dtype");
+  if (t.scale != nullptr) return Literal("scale");
+  if (t.scale_block_rows != 0) return Literal("scale_block_rows");
+  if (t.scale_block_columns != 0) return Literal("scale_block_columns");
+  if (t.columns != 0) return Literal("columns");
+  if (t.reserved[0] != 0) return Literal("reserved[0]");
+  if (t.reserved[1] != 0) return Literal("reserved[1]");
+  return std::nullopt;
+}
+
+}  // namespace
+
+DtypeChoices::DtypeChoices(bool (*accepts)(int32_t dtype)) {
+  const int32_t dtypes[] = {
+#define GSC_CODE(D) D::kCode,
+      GSC_FOR_EACH_DTYPE(GSC_CODE)
+#undef GSC_CODE
+  };
+  int left = 0;
+  for (const int32_t dtype : dtypes) left += accepts(dtype) ? 1 : 0;
+  char *out = text_;
+  const auto append = [&](const char *word, bool upper) {
+    for (; *word != '\0' && out + 1 < text_ + sizeof text_; ++word) {
+      *out++ = upper ? static_cast<char>(std::toupper(*word)) : *word;
+    }
+  };
+  for (const int32_t dtype : dtypes) {
+    if (!accepts(dtype)) continue;
+    append("GSC_", true);
+    append(dtype_name(dtype), true);
+    --left;
+    append(left > 1 ? ", " : (left == 1 ? " or " : ""), false);
+  }
+}
+
+void validate_tensor_count(int64_t count) {
+  if (count >= 0 && count <= kMaxTensors) return;
+  fail(GSC_ERROR_INVALID_ARGUMENT, "count", "is %lld; it must be a number of tensors from 0 to 2^24",
+       static_cast<long long>(count));
+}
+
+void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names) {
+  validate_tensor_count(count);
+  if (count > 0 && tensors == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, what, "is NULL");
+  int64_t total = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const gsc_tensor &t = tensors[i];
+    const int64_t size = dtype_bytes(t.dtype);
+    if (size == 0) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("dtype"), "is %d; it must be %s%s", t.dtype,
+           DtypeChoices().c_str(), NameSuffix(names, i).c_str());
+    }
+    if (const auto field = later_field(t)) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field(*field), "is not 0; this version does not support it%s",
+           NameSuffix(names, i).c_str());
+    }
+    if (t.count < 0 || t.count > kMaxElements) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("count"), "is %lld; it must be in 0..2^40%s",
+           static_cast<long long>(t.count), NameSuffix(names, i).c_str());
+    }
+    total += t.count;
+    if (total > kMaxElements) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i),
+           "and the tensors before it have more than 2^40 elements together%s", NameSuffix(names, i).c_str());
+    }
+    if (t.count == 0) continue;
+    if (t.data == nullptr) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"), "is NULL but its count is %lld%s",
+           static_cast<long long>(t.count), NameSuffix(names, i).c_str());
+    }
+    if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(size) != 0) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
+           "is %p, which is not aligned to its dtype %s (%lld bytes)%s", t.data, dtype_name(t.dtype),
+           static_cast<long long>(size), NameSuffix(names, i).c_str());
+    }
+  }
+}
+
+}  // namespace gsc
