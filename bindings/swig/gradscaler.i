@@ -148,18 +148,17 @@ GSC_SIZED_STRUCT(gsc_device_state)
 
 %include "gradscaler/gradscaler.h"
 
-/* Opaque objects. Destroyed by their owner in any order; a child keeps its parents. */
-%nodefaultctor;
-%nodefaultdtor;
-typedef struct gsc_context {} gsc_context;
-typedef struct gsc_tensor_array {} gsc_tensor_array;
-typedef struct gsc_tensor_list {} gsc_tensor_list;
-typedef struct gsc_diagnoses {} gsc_diagnoses;
-typedef struct gsc_scaler {} gsc_scaler;
-typedef struct gsc_history {} gsc_history;
-typedef struct gsc_optimizer {} gsc_optimizer;
-%clearnodefaultctor;
-%clearnodefaultdtor;
+%inline %{
+/* Number of devices of a kind. */
+static int32_t device_count(int32_t device_type) {
+  int32_t count = 0;
+  gsc_record(gsc_device_get_count(device_type, &count));
+  return count;
+}
+static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info) {
+  return gsc_device_get_info(device_type, device_index, out_info);
+}
+%}
 
 %immutable;
 typedef struct gsc_recommendation {
@@ -168,7 +167,22 @@ typedef struct gsc_recommendation {
 } gsc_recommendation;
 %mutable;
 
+/* Opaque objects. Destroyed by their owner in any order; a child keeps its parents. */
 %newobject gsc_scaler::history_;
 %newobject gsc_tensor_list::diagnose_;
+%nodefaultctor;
+%nodefaultdtor;
+typedef struct gsc_tensor_array {} gsc_tensor_array;
+typedef struct gsc_diagnoses {} gsc_diagnoses;
+typedef struct gsc_history {} gsc_history;
+#if defined(SWIGJAVA)
+%include "java_calls.i"
+#endif
+typedef struct gsc_context {} gsc_context;
+typedef struct gsc_tensor_list {} gsc_tensor_list;
+typedef struct gsc_scaler {} gsc_scaler;
+typedef struct gsc_optimizer {} gsc_optimizer;
+%clearnodefaultctor;
+%clearnodefaultdtor;
 
 %include "objects.i"

@@ -5,7 +5,7 @@
  *
  * The proxies of objects and of long-lived structs destroy them on close(), or from a Cleaner once nothing refers to
  * the proxy. SWIG passes each proxy to the native method next to its address, so that it is reachable until the call
- * returns.
+ * returns. java_calls.i counts the calls on what users can close.
  */
 %javaconst(1);
 %pragma(java) moduleclassmodifiers="final class"
@@ -233,63 +233,29 @@ JNIEXPORT void JNICALL Java_io_github_gradscaler_NativeCallsJNI_prepareReport(JN
   }
 %}
 
-/* Objects of the library. */
+/* Objects and structs that live long: destroyed by close(), or once nothing refers to the proxy. */
 %define GSC_OBJECT(TYPE)
 %typemap(javabody) TYPE, struct TYPE %{
-  private long swigCPtr;
-  private final Release release;
-  private final java.lang.ref.Cleaner.Cleanable cleanable;
-  /**
-   * What the object reads and writes: kept alive as long as this is, closed or not. A call holds this until it returns,
-   * and may have called back what closed it.
-   */
-  private Object[] kept;
+  private final long swigCPtr;
+  private final Uses uses;
 
   $javaclassname(long cPtr, boolean cMemoryOwn) {
     swigCPtr = cPtr;
-    release = new Release(cMemoryOwn ? cPtr : 0);
-    cleanable = NativeLibrary.CLEANER.register(this, release);
+    uses = new Uses(this, "$javaclassname", cPtr, NativeCallsJNI::delete_$javaclassname);
   }
 
   static long getCPtr($javaclassname object) {
     return object == null ? 0 : object.swigCPtr;
   }
-
-  void keep(Object... objects) {
-    kept = objects;
-  }
-
-  private static final class Release implements Runnable {
-    private long address;
-
-    Release(long address) {
-      this.address = address;
-    }
-
-    @Override
-    public synchronized void run() {
-      final long was = address;
-      address = 0;
-      if (was != 0) {
-        NativeCallsJNI.delete_$javaclassname(was);
-      }
-    }
-  }
 %}
-%typemap(javadestruct, methodname = "close", methodmodifiers = "public synchronized", parameters = "")
-    TYPE, struct TYPE {
-  swigCPtr = 0;
-  cleanable.clean();
-}
+%typemap(javadestruct, methodname = "close", methodmodifiers = "public", parameters = "") TYPE, struct TYPE {
+    uses.close();
+  }
 %enddef
-GSC_OBJECT(gsc_context)
 GSC_OBJECT(gsc_diagnoses)
 GSC_OBJECT(gsc_scaler_options)
 GSC_OBJECT(gsc_scaler_state)
 GSC_OBJECT(gsc_optimizer_options)
-GSC_OBJECT(gsc_tensor_list)
-GSC_OBJECT(gsc_scaler)
-GSC_OBJECT(gsc_optimizer)
 
 %rename("%(lowercamelcase)s", %$isfunction) "";
 %rename("%(lowercamelcase)s", %$isvariable) "";

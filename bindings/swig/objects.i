@@ -5,18 +5,6 @@
  * <struct>_<method> of a body, which must not be one of the library's: such methods end in an underscore, which the
  * language file's renames take off (%(camelcase)s and %(lowercamelcase)s do by themselves).
  */
-%inline %{
-/* Number of devices of a kind. */
-static int32_t device_count(int32_t device_type) {
-  int32_t count = 0;
-  gsc_record(gsc_device_get_count(device_type, &count));
-  return count;
-}
-static gsc_status device_info(int32_t device_type, int32_t device_index, gsc_device_info *out_info) {
-  return gsc_device_get_info(device_type, device_index, out_info);
-}
-%}
-
 %extend gsc_context {
   gsc_context(const gsc_context_options *options) {
     gsc_context *self = NULL;

@@ -182,8 +182,13 @@ public final class Context implements AutoCloseable {
    */
   public void setLog(BiConsumer<LogLevel, String> receiver) {
     final NativeContext context = handle();
-    NativeCallsJNI.setLog(context, NativeContext.getCPtr(context), receiver == null ? 0 : callbacks.number());
-    callbacks.log(receiver);
+    final long address = context.uses().begin();
+    try {
+      NativeCallsJNI.setLog(context, address, receiver == null ? 0 : callbacks.number());
+      callbacks.log(receiver);
+    } finally {
+      context.uses().end();
+    }
   }
 
   /**
@@ -193,14 +198,15 @@ public final class Context implements AutoCloseable {
    */
   @Override
   public String toString() {
-    if (handle == null) {
+    try {
+      return deviceType() == DeviceType.CPU ? "Context(CPU, " + cpuTarget() + ", " + numThreads() + " threads)"
+          : "Context(" + deviceType() + " " + deviceIndex() + ")";
+    } catch (BadStateException e) {
       return "Context(closed)";
     }
-    return deviceType() == DeviceType.CPU ? "Context(CPU, " + cpuTarget() + ", " + numThreads() + " threads)"
-        : "Context(" + deviceType() + " " + deviceIndex() + ")";
   }
 
-  /** Gives up the device. Does nothing the second time. */
+  /** Gives up the device, after the calls that other threads have in progress. Does nothing the second time. */
   @Override
   public void close() {
     final NativeContext was = handle;

@@ -453,8 +453,13 @@ public final class GradScaler implements AutoCloseable {
    */
   public void setDeviceReducer(DeviceReducer sum) {
     final NativeScaler scaler = handle();
-    NativeCallsJNI.setReducer(scaler, NativeScaler.getCPtr(scaler), sum == null ? 0 : reducer.number());
-    reducer.reducer(sum);
+    final long address = scaler.uses().begin();
+    try {
+      NativeCallsJNI.setReducer(scaler, address, sum == null ? 0 : reducer.number());
+      reducer.reducer(sum);
+    } finally {
+      scaler.uses().end();
+    }
   }
 
   /**
@@ -664,11 +669,14 @@ public final class GradScaler implements AutoCloseable {
    */
   @Override
   public String toString() {
-    return handle == null ? "GradScaler(closed)"
-        : isEnabled() ? "GradScaler(scale " + getScale() + ")" : "GradScaler(disabled)";
+    try {
+      return isEnabled() ? "GradScaler(scale " + getScale() + ")" : "GradScaler(disabled)";
+    } catch (BadStateException e) {
+      return "GradScaler(closed)";
+    }
   }
 
-  /** Destroys the scaler. Does nothing the second time. */
+  /** Destroys the scaler, after the calls that other threads have in progress. Does nothing the second time. */
   @Override
   public void close() {
     final NativeScaler was = handle;

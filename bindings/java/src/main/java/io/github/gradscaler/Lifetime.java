@@ -23,7 +23,7 @@ interface Lifetime {
     if (owner instanceof NativeOptimizer) {
       final NativeOptimizer optimizer = (NativeOptimizer) owner;
       return name -> {
-        if (NativeOptimizer.getCPtr(optimizer) == 0) {
+        if (optimizer.uses().isClosed()) {
           throw new BadStateException(name + ": the optimizer whose state it is is closed");
         }
       };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
-import java.lang.ref.Cleaner;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
@@ -48,10 +47,12 @@ final class NativeMemory {
     }
   }
 
-  /** Counts bytes until the returned action runs, or the owner is collected. */
-  static Cleaner.Cleanable count(Object owner, long bytes) {
+  static void add(long bytes) {
     HELD.addAndGet(bytes);
     SINCE_COLLECTION.addAndGet(bytes);
-    return NativeLibrary.CLEANER.register(owner, () -> HELD.addAndGet(-bytes));
+  }
+
+  static void remove(long bytes) {
+    HELD.addAndGet(-bytes);
   }
 }

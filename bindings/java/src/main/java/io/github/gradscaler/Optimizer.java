@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
-import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
@@ -18,7 +17,6 @@ public final class Optimizer implements AutoCloseable {
   private NativeOptimizer handle;
   private Map<Integer, DeviceScalar> deviceLrs = new HashMap<>();
   private List<Owners> lists = new ArrayList<>();
-  private final Cleaner.Cleanable memory;
 
   /**
    * An optimizer whose state the library makes, zeroed.
@@ -65,13 +63,13 @@ public final class Optimizer implements AutoCloseable {
       lists.add(slot.owners());
     }
     handle.keep(lists, deviceLrs, context.callbacks());
-    memory = NativeMemory.count(handle, state.length == 0 ? handle.saveSize() : 0);
+    handle.uses().count(state.length == 0 ? handle.saveSize() : 0);
   }
 
   NativeOptimizer handle() {
     final NativeOptimizer optimizer = Check.open(handle, Optimizer.class);
-    for (int i = 0; i < lists.size(); i++) {
-      lists.get(i).requireUsable();
+    for (Owners owners : lists) {
+      owners.requireUsable();
     }
     if (!deviceLrs.isEmpty()) {
       deviceLrs.forEach((group, lr) -> lr.requireUsable("lr of group " + group));
@@ -401,24 +399,24 @@ public final class Optimizer implements AutoCloseable {
    */
   @Override
   public String toString() {
-    if (handle == null) {
+    try {
+      final int groups = groupCount();
+      return "Optimizer(" + getOptions(0).kind() + ", " + groups + (groups == 1 ? " group)" : " groups)");
+    } catch (BadStateException e) {
       return "Optimizer(closed)";
     }
-    final int groups = handle.groupCount();
-    return "Optimizer(" + getOptions(0).kind() + ", " + groups + (groups == 1 ? " group)" : " groups)");
   }
 
-  /** Destroys the optimizer. Does nothing the second time. */
+  /** Destroys the optimizer, after the calls that other threads have in progress. Does nothing the second time. */
   @Override
   public void close() {
     final NativeOptimizer was = handle;
     handle = null;
     if (was != null) {
       was.close();
-      memory.clean();
-      // Not cleared: a call that has called back this one goes on with them.
+      // Not cleared: a call in progress goes on with them.
       lists = List.of();
-      deviceLrs = Map.of();
+      deviceLrs = new HashMap<>();
     }
   }
 }

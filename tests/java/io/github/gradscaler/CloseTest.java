@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.github.gradscaler;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.junit.jupiter.api.Test;
+
+/** close() while a call is in progress: the call ends as if nothing had happened, and the next one is refused. */
+class CloseTest {
+  private static final int RACES = 4000;
+
+  /** Calls every object until it is closed. Returns the number of rounds. */
+  private static int useUntilClosed(World w) {
+    for (int rounds = 0;; rounds++) {
+      try {
+        w.scaler.step(w.optimizer);
+        w.scaler.update();
+        w.optimizer.stepsApplied();
+        w.grads.diagnose();
+        new TensorList(w.context, w.weights).close();
+      } catch (BadStateException e) {
+        assertTrue(e.getMessage().endsWith(" is closed"), e.getMessage());
+        return rounds;
+      }
+    }
+  }
+
+  private static void closeInTurn(World w, int first) {
+    final List<AutoCloseable> objects = List.of(w.scaler, w.optimizer, w.grads, w.params, w.context);
+    for (int i = 0; i < objects.size(); i++) {
+      try {
+        objects.get((first + i) % objects.size()).close();
+      } catch (Exception e) {
+        throw new AssertionError(e);
+      }
+    }
+  }
+
+  @Test
+  void twoClosersAndACall() throws Exception {
+    final ExecutorService pool = Executors.newFixedThreadPool(3);
+    final CyclicBarrier start = new CyclicBarrier(3);
+    for (int i = 0; i < RACES; i++) {
+      final World w = new World(8);
+      final int first = i;
+      final List<Future<?>> tasks = new ArrayList<>();
+      tasks.add(pool.submit(() -> {
+        start.await();
+        return useUntilClosed(w);
+      }));
+      for (int closer = 0; closer < 2; closer++) {
+        tasks.add(pool.submit(() -> {
+          start.await();
+          closeInTurn(w, first);
+          return null;
+        }));
+      }
+      for (Future<?> task : tasks) {
+        task.get(60, TimeUnit.SECONDS);
+      }
+    }
+    pool.shutdown();
+  }
+
+  /** Two threads ask an object at once for what only reads. */
+  @Test
+  void twoCallersAndACloser() throws Exception {
+    final ExecutorService pool = Executors.newFixedThreadPool(2);
+    for (int i = 0; i < RACES; i++) {
+      final Context context = Context.cpu(1);
+      final List<Future<?>> callers = new ArrayList<>();
+      for (int caller = 0; caller < 2; caller++) {
+        callers.add(pool.submit(() -> {
+          try {
+            while (true) {
+              context.numThreads();
+            }
+          } catch (BadStateException e) {
+            assertEquals("Context is closed", e.getMessage());
+          }
+        }));
+      }
+      context.close();
+      for (Future<?> caller : callers) {
+        caller.get(60, TimeUnit.SECONDS);
+      }
+    }
+    pool.shutdown();
+  }
+
+  /** The callback runs inside of the call that uses what it closes. */
+  @Test
+  void inACallback() {
+    for (int i = 0; i < 200; i++) {
+      final World w = new World(8);
+      final int first = i;
+      w.scaler.setReducer(values -> closeInTurn(w, first));
+      w.scaler.step(w.optimizer);
+      assertEquals("GradScaler is closed", assertThrowsClosed(() -> w.scaler.update()));
+      assertEquals("Optimizer is closed", assertThrowsClosed(() -> w.optimizer.step()));
+    }
+  }
+
+  private static String assertThrowsClosed(Runnable call) {
+    try {
+      call.run();
+    } catch (IllegalStateException e) {
+      return e.getMessage();
+    }
+    throw new AssertionError("was not refused");
+  }
+
+  /** A refused call holds none of the objects that it was given. */
+  @Test
+  void aRefusedCallLeavesNothingInUse() {
+    try (World w = new World(8)) {
+      final World other = new World(8);
+      other.grads.close();
+      final long before = NativeMemory.held();
+      final TensorList params = new TensorList(w.context, w.weights);
+      assertEquals("TensorList is closed",
+          assertThrowsClosed(() -> new Optimizer(w.context, OptimizerOptions.sgd(), params, other.grads)));
+      params.close();
+      assertEquals(before, NativeMemory.held());
+      other.close();
+    }
+  }
+
+  /** The collector frees what is forgotten while other threads make calls and close. */
+  @Test
+  void besideTheCollector() throws Exception {
+    final AtomicBoolean stop = new AtomicBoolean();
+    final Thread collector = new Thread(() -> {
+      while (!stop.get()) {
+        System.gc();
+      }
+    });
+    collector.start();
+    try {
+      for (int i = 0; i < 300; i++) {
+        final World w = new World(8);
+        w.scaler.step(w.optimizer);
+        if (i % 2 == 0) {
+          w.optimizer.close();
+        }
+        final Thread closer = new Thread(w.scaler::close);
+        closer.start();
+        new World(8).scaler.getScale();
+        closer.join();
+      }
+    } finally {
+      stop.set(true);
+      collector.join();
+    }
+  }
+
+  /** A hook closes what other threads use when the JVM ends. */
+  @Test
+  void inAShutdownHook() throws Exception {
+    for (int i = 0; i < 10; i++) {
+      final Process process = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+          "-XX:+UseSerialGC", "-Xmx64m", "-cp", System.getProperty("java.class.path"), Exit.class.getName())
+          .redirectErrorStream(true).start();
+      final String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+      assertEquals(3, process.waitFor(), output);
+      assertEquals("", output);
+    }
+  }
+
+  /** Ends the JVM while threads are in calls. */
+  static final class Exit {
+    private Exit() {}
+
+    public static void main(String[] args) throws InterruptedException {
+      for (int i = 0; i < 4; i++) {
+        final World w = new World(8);
+        final int first = i;
+        final Thread user = new Thread(() -> useUntilClosed(w));
+        user.setDaemon(true);
+        user.start();
+        if (i < 2) {
+          Runtime.getRuntime().addShutdownHook(new Thread(() -> closeInTurn(w, first)));
+        }
+      }
+      Thread.sleep(20);
+      System.exit(3);
+    }
+  }
+}
