@@ -6,7 +6,7 @@
  * Errors need no delegates: after a call that can fail, managed code asks on the same thread what it recorded. The two
  * callbacks (log, sum over ranks) are static functions that never go away; see CallbackSlot. SWIG
  * passes each proxy as a HandleRef, so that it is reachable until the call returns. Finalizers destroy what nobody
- * disposed.
+ * disposed. csharp_calls.i counts the calls on what users can dispose.
  */
 %csconst(1);
 %pragma(csharp) moduleclassmodifiers="internal static class"
@@ -149,8 +149,6 @@ GSC_FIELD(double, double)
   internal object Kept { get; set; }
 
   internal global::System.IntPtr Address { get { return swigCPtr.Handle; } }
-
-  internal global::System.Runtime.InteropServices.HandleRef Reference { get { return swigCPtr; } }
 %}
 
 %rename("%(camelcase)s", %$isfunction) "";

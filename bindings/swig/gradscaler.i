@@ -177,6 +177,8 @@ typedef struct gsc_diagnoses {} gsc_diagnoses;
 typedef struct gsc_history {} gsc_history;
 #if defined(SWIGJAVA)
 %include "java_calls.i"
+#elif defined(SWIGCSHARP)
+%include "csharp_calls.i"
 #endif
 typedef struct gsc_context {} gsc_context;
 typedef struct gsc_tensor_list {} gsc_tensor_list;

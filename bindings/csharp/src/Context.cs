@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 using System;
+using System.Runtime.InteropServices;
 
 namespace Gradscaler
 {
@@ -121,15 +122,25 @@ namespace Gradscaler
     public void SetLog(Action<LogLevel, string> receiver)
     {
       NativeContext context = Handle;
-      if (NativeCallsPINVOKE.SetLog(context.Reference, receiver == null ? null : CallbackSlot.LogFunctionPointer,
-                                    Callbacks.Number) != 0)
+      HandleRef reference = context.Uses.Begin(context);
+      try
       {
-        NativeError.ThrowPending();
+        if (NativeCallsPINVOKE.SetLog(reference, receiver == null ? null : CallbackSlot.LogFunctionPointer,
+                                      Callbacks.Number) != 0)
+        {
+          NativeError.ThrowPending();
+        }
+        Callbacks.Log = receiver;
       }
-      Callbacks.Log = receiver;
+      finally
+      {
+        context.Uses.End();
+      }
     }
 
-    /// <summary>Gives up the device. Does nothing the second time.</summary>
+    /// <summary>
+    /// Gives up the device, after the calls that other threads have in progress. Does nothing the second time.
+    /// </summary>
     public void Dispose()
     {
       NativeContext was = handle;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 using System;
 using System.Collections.Generic;
+using System.Runtime.InteropServices;
 
 namespace Gradscaler
 {
@@ -221,12 +222,20 @@ namespace Gradscaler
     public void SetDeviceReducer(DeviceReducer sum)
     {
       NativeScaler scaler = Handle;
-      if (NativeCallsPINVOKE.SetReducer(scaler.Reference, sum == null ? null : CallbackSlot.SumFunctionPointer,
-                                        reducer.Number) != 0)
+      HandleRef reference = scaler.Uses.Begin(scaler);
+      try
       {
-        NativeError.ThrowPending();
+        if (NativeCallsPINVOKE.SetReducer(reference, sum == null ? null : CallbackSlot.SumFunctionPointer,
+                                          reducer.Number) != 0)
+        {
+          NativeError.ThrowPending();
+        }
+        reducer.Reducer = sum;
       }
-      reducer.Reducer = sum;
+      finally
+      {
+        scaler.Uses.End();
+      }
     }
 
     /// <summary>The updates still kept, oldest first. Blocks.</summary>
@@ -307,7 +316,9 @@ namespace Gradscaler
       set { Handle.SetGrowthInterval(value, IntPtr.Zero); }
     }
 
-    /// <summary>Destroys the scaler. Does nothing the second time.</summary>
+    /// <summary>
+    /// Destroys the scaler, after the calls that other threads have in progress. Does nothing the second time.
+    /// </summary>
     public void Dispose()
     {
       NativeScaler was = handle;

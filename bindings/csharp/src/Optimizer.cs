@@ -209,7 +209,9 @@ namespace Gradscaler
       }
     }
 
-    /// <summary>Destroys the optimizer. Does nothing the second time.</summary>
+    /// <summary>
+    /// Destroys the optimizer, after the calls that other threads have in progress. Does nothing the second time.
+    /// </summary>
     public void Dispose()
     {
       NativeOptimizer was = handle;

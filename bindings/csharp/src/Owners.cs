@@ -51,7 +51,7 @@ namespace Gradscaler
     internal static void RequireUsable(object owner, string what, int index)
     {
       var optimizer = owner as NativeOptimizer;
-      if (optimizer != null && optimizer.Address == IntPtr.Zero)
+      if (optimizer != null && optimizer.Uses.IsClosed)
       {
         throw new ObjectDisposedException("Optimizer",
                                           what + "[" + index + "] is state of an optimizer that was disposed");

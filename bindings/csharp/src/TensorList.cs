@@ -102,7 +102,9 @@ namespace Gradscaler
       return new Diagnosis(Handle.Diagnose(stream));
     }
 
-    /// <summary>Gives up the list. Does nothing the second time.</summary>
+    /// <summary>
+    /// Gives up the list, after the calls that other threads have in progress. Does nothing the second time.
+    /// </summary>
     public void Dispose()
     {
       NativeTensorList was = handle;

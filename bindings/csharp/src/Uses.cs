@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+using System;
+using System.Runtime.InteropServices;
+using System.Threading;
+
+namespace Gradscaler
+{
+  /// <summary>
+  /// The calls that use a native object. Once it is closed no call begins, and the last one to end destroys it, on its
+  /// thread. A SafeHandle does the same; this names the object in its exception, and knows its size.
+  /// </summary>
+  internal sealed class Uses
+  {
+    private const int ClosedBit = 1;
+    private const int DestroyedBit = 2;
+    private const int Call = 4;
+
+    private readonly string type;
+    private readonly IntPtr address;
+    private readonly Action<HandleRef> destroy;
+    private long bytes;
+
+    /// <summary>Call for each call in progress, ClosedBit, and DestroyedBit.</summary>
+    private int state;
+
+    /// <summary>type: the name in exceptions. destroy: called once.</summary>
+    internal Uses(string type, IntPtr address, Action<HandleRef> destroy)
+    {
+      this.type = type;
+      this.address = address;
+      this.destroy = destroy;
+    }
+
+    /// <summary>For a call, which must be followed by End. The proxy lives until the call returns.</summary>
+    internal HandleRef Begin(object proxy)
+    {
+      if (((Interlocked.Add(ref state, Call) - Call) & ClosedBit) != 0)
+      {
+        End();
+        throw new ObjectDisposedException(type);
+      }
+      return new HandleRef(proxy, address);
+    }
+
+    internal void End()
+    {
+      if (Interlocked.Add(ref state, -Call) == ClosedBit)
+      {
+        DestroyOnce();
+      }
+    }
+
+    internal bool IsClosed
+    {
+      get { return (Volatile.Read(ref state) & ClosedBit) != 0; }
+    }
+
+    /// <summary>Does nothing the second time.</summary>
+    internal void Close()
+    {
+      int was;
+      do
+      {
+        was = Volatile.Read(ref state);
+      }
+      while ((was & ClosedBit) == 0 && Interlocked.CompareExchange(ref state, was | ClosedBit, was) != was);
+      if (was == 0)
+      {
+        DestroyOnce();
+      }
+    }
+
+    /// <summary>Counts native memory that the collector does not see, until the object is destroyed.</summary>
+    internal void Count(long allocated)
+    {
+      bytes = allocated;
+      NativeMemory.Add(allocated);
+    }
+
+    /// <summary>Unless a call that is about to be refused counts just now: then it does this at its end.</summary>
+    private void DestroyOnce()
+    {
+      if (Interlocked.CompareExchange(ref state, ClosedBit | DestroyedBit, ClosedBit) == ClosedBit)
+      {
+        destroy(new HandleRef(this, address));
+        NativeMemory.Remove(bytes);
+      }
+    }
+  }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispose while a call is in progress: the call ends as if nothing had happened, and the next one is refused.
+using System;
+using System.Linq;
+using System.Threading;
+using NUnit.Framework;
+
+namespace Gradscaler.Tests
+{
+  [TestFixture]
+  public class DisposeTests
+  {
+    private const int Races = 4000;
+
+    /// <summary>Calls every object until it is disposed; null, or what else ended it.</summary>
+    internal static Exception UseUntilDisposed(World w)
+    {
+      try
+      {
+        while (true)
+        {
+          w.Scaler.Step(w.Optimizer);
+          w.Scaler.Update();
+          w.Optimizer.GetStepsApplied();
+          w.Grads.Diagnose();
+          new TensorList(w.Context, Tensor.Of(w.Weights)).Dispose();
+        }
+      }
+      catch (ObjectDisposedException)
+      {
+        return null;
+      }
+      catch (Exception e)
+      {
+        return e;
+      }
+    }
+
+    internal static void DisposeInTurn(World w, int first)
+    {
+      var objects = new IDisposable[] { w.Scaler, w.Optimizer, w.Grads, w.Params, w.Context };
+      for (int i = 0; i < objects.Length; i++)
+      {
+        objects[(first + i) % objects.Length].Dispose();
+      }
+    }
+
+    /// <summary>Runs the actions in threads that begin together, in each race once more.</summary>
+    private static void Race(int races, Func<int, Action[]> prepare)
+    {
+      Action[] actions = prepare(0);
+      using (var start = new Barrier(actions.Length))
+      using (var end = new Barrier(actions.Length, barrier => actions = prepare((int)barrier.CurrentPhaseNumber + 1)))
+      {
+        Thread[] threads = Enumerable.Range(0, actions.Length).Select(t => new Thread(() =>
+        {
+          for (int i = 0; i < races; i++)
+          {
+            start.SignalAndWait();
+            actions[t]();
+            end.SignalAndWait();
+          }
+        })).ToArray();
+        Array.ForEach(threads, thread => thread.Start());
+        Array.ForEach(threads, thread => thread.Join());
+      }
+    }
+
+    [Test]
+    public void TwoDisposersAndACall()
+    {
+      Exception wrong = null;
+      Race(Races, i =>
+      {
+        var w = new World(8);
+        return new Action[] {
+          () => wrong = UseUntilDisposed(w) ?? wrong,
+          () => DisposeInTurn(w, i),
+          () => DisposeInTurn(w, i),
+        };
+      });
+      Assert.That(wrong, Is.Null);
+    }
+
+    /// <summary>Two threads ask an object at once for what only reads.</summary>
+    [Test]
+    public void TwoCallersAndADisposer()
+    {
+      int refused = 0;
+      Race(Races, i =>
+      {
+        Context context = Context.Cpu(1);
+        Action call = () =>
+        {
+          try
+          {
+            while (context.NumThreads == 1)
+            {
+            }
+          }
+          catch (ObjectDisposedException e)
+          {
+            Interlocked.Add(ref refused, e.ObjectName == "Context" ? 1 : 0);
+          }
+        };
+        return new Action[] { call, call, context.Dispose };
+      });
+      Assert.That(refused, Is.EqualTo(2 * Races));
+    }
+
+    /// <summary>The callback runs inside of the call that uses what it disposes.</summary>
+    [Test]
+    public void InACallback()
+    {
+      for (int i = 0; i < 200; i++)
+      {
+        var w = new World(8);
+        int first = i;
+        w.Scaler.SetReducer(values => DisposeInTurn(w, first));
+        w.Scaler.Step(w.Optimizer);
+        Assert.That(Assert.Throws<ObjectDisposedException>(() => w.Scaler.Update()).ObjectName,
+                    Is.EqualTo("GradScaler"));
+        Assert.That(Assert.Throws<ObjectDisposedException>(() => w.Optimizer.Step()).ObjectName,
+                    Is.EqualTo("Optimizer"));
+      }
+    }
+
+    /// <summary>Finalizers destroy what is forgotten while other threads make calls and dispose.</summary>
+    [Test]
+    public void BesideTheFinalizers()
+    {
+      bool stop = false;
+      var collector = new Thread(() =>
+      {
+        while (!Volatile.Read(ref stop))
+        {
+          GC.Collect();
+        }
+      });
+      collector.Start();
+      for (int i = 0; i < 300; i++)
+      {
+        var w = new World(8);
+        w.Scaler.Step(w.Optimizer);
+        if (i % 2 == 0)
+        {
+          w.Optimizer.Dispose();
+        }
+        var disposer = new Thread(w.Scaler.Dispose);
+        disposer.Start();
+        new World(8).Scaler.GetScale();
+        disposer.Join();
+      }
+      Volatile.Write(ref stop, true);
+      collector.Join();
+    }
+  }
+}
