@@ -20,6 +20,9 @@ class LoaderTest {
   private static final String NATIVES = System.getProperty("gradscaler.test.natives");
   private static final String FOLDER = System.getProperty("gradscaler.test.folder");
 
+  private static final Path PROBE =
+      Path.of(LoaderProbe.class.getProtectionDomain().getCodeSource().getLocation().getPath());
+
   @TempDir Path temporary;
 
   private String run(String classPath, String... properties) throws IOException, InterruptedException {
@@ -28,9 +31,12 @@ class LoaderTest {
     command.addAll(List.of(properties));
     command.add("-Djava.io.tmpdir=" + temporary);
     command.add("-cp");
-    command.add(classPath + File.pathSeparator + Path.of(
-        LoaderProbe.class.getProtectionDomain().getCodeSource().getLocation().getPath()));
+    command.add(classPath + File.pathSeparator + PROBE);
     command.add(LoaderProbe.class.getName());
+    return run(command);
+  }
+
+  private static String run(List<String> command) throws IOException, InterruptedException {
     final Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
     final String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
     process.waitFor();
@@ -73,5 +79,20 @@ class LoaderTest {
     assertTrue(output.contains("resource io/github/gradscaler/natives/"), output);
     assertTrue(output.contains("java.library.path: /void/"), output);
     assertTrue(output.contains("System.loadLibrary"), output);
+  }
+
+  private static String runAsModule(String modulePath) throws IOException, InterruptedException {
+    return run(List.of(Path.of(System.getProperty("java.home"), "bin", "java").toString(), "-p", modulePath,
+        "--patch-module", "io.github.gradscaler=" + PROBE, "-m",
+        "io.github.gradscaler/" + LoaderProbe.class.getName()));
+  }
+
+  /** As in an image that jlink made without it. */
+  @Test
+  void aFailureNamesTheMissingModule() throws Exception {
+    loads(runAsModule(CLASSES + File.pathSeparator + NATIVES));
+    final String output = runAsModule(CLASSES);
+    final String module = "io.github.gradscaler.natives." + Platform.current().replace('-', '.');
+    assertTrue(output.contains("add " + module + " to the module path, or by jlink --add-modules"), output);
   }
 }

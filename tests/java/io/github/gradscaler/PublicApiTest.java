@@ -2,6 +2,7 @@
 package io.github.gradscaler;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.lang.reflect.Method;
@@ -55,5 +56,16 @@ class PublicApiTest {
     assertEquals(Status.SCALE_FLOOR, Status.of(7));
     assertEquals(Status.INTERNAL, Status.of(1234));
     assertEquals(14, Preset.values().length);
+  }
+
+  /** By the annotation, which has to be there at run time only for this. */
+  @Test
+  void whatMayBeNullSaysSo() throws Exception {
+    final Method report = GradScaler.class.getMethod("report", TensorList.class, long.class);
+    assertTrue(report.getAnnotatedParameterTypes()[0].isAnnotationPresent(Nullable.class));
+    assertFalse(report.getAnnotatedReturnType().isAnnotationPresent(Nullable.class));
+    assertFalse(GradScaler.class.getMethod("report", TensorList.class)
+        .getAnnotatedParameterTypes()[0].isAnnotationPresent(Nullable.class));
+    assertTrue(Tensor.class.getMethod("name").getAnnotatedReturnType().isAnnotationPresent(Nullable.class));
   }
 }

@@ -40,6 +40,7 @@ class ScalerTest {
       assertEquals(1, report.nanCount());
       assertEquals(0, report.firstTensor());
       assertEquals(3, report.firstElement());
+      assertTrue(report.toString().endsWith(", nonfiniteCount=1, firstTensor=0, firstElement=3]"), report.toString());
       final List<HistoryEntry> history = w.scaler.history();
       assertEquals(1, history.size());
       assertTrue(history.get(0).overflow());

@@ -18,7 +18,7 @@ public final class BadStateException extends IllegalStateException implements Gr
   }
 
   @Override
-  public FailedArgument argument() {
+  public @Nullable FailedArgument argument() {
     return argument;
   }
 

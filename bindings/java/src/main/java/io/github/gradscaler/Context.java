@@ -12,8 +12,10 @@ public final class Context implements AutoCloseable {
   private final CallbackSlot callbacks = new CallbackSlot();
 
   private Context(NativeContextOptions options) {
+    NativeMemory.beforeAllocation();
     handle = new NativeContext(options);
     handle.keep(callbacks);
+    handle.uses().count(NativeMemory.ofContext(handle.deviceType() == DeviceType.CPU.code() ? handle.numThreads() : 1));
   }
 
   /**
@@ -180,7 +182,7 @@ public final class Context implements AutoCloseable {
    * @param receiver called on the thread whose call caused the message, and must not use that call's objects; what it
    *     throws is dropped; null silences
    */
-  public void setLog(BiConsumer<LogLevel, String> receiver) {
+  public void setLog(@Nullable BiConsumer<LogLevel, String> receiver) {
     final NativeContext context = handle();
     final long address = context.uses().begin();
     try {

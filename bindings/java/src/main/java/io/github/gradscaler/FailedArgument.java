@@ -43,7 +43,7 @@ public final class FailedArgument implements Serializable {
    *
    * @return such as "init_scale"; null if there is none
    */
-  public String field() {
+  public @Nullable String field() {
     return field;
   }
 

@@ -33,7 +33,7 @@ public final class GradScaler implements AutoCloseable {
    * @param context the device of the gradients
    */
   public GradScaler(Context context) {
-    this(context, (NativeScalerOptions) null);
+    this(context, new ScalerOptions());
   }
 
   /**
@@ -44,12 +44,10 @@ public final class GradScaler implements AutoCloseable {
    * @throws InvalidArgumentException naming the option
    */
   public GradScaler(Context context, ScalerOptions options) {
-    this(context, Check.notNull(options, "options").handle());
-  }
-
-  private GradScaler(Context context, NativeScalerOptions options) {
-    handle = new NativeScaler(Context.handleOf(context), options);
+    NativeMemory.beforeAllocation();
+    handle = new NativeScaler(Context.handleOf(context), Check.notNull(options, "options").handle());
     handle.keep(reducer, context.callbacks());
+    handle.uses().count(NativeMemory.ofScaler(options.historyCapacity()));
     onHost = context.deviceType() == DeviceType.CPU;
   }
 
@@ -403,7 +401,7 @@ public final class GradScaler implements AutoCloseable {
    * @param stream a CUDA stream
    * @return a new report
    */
-  public Report report(TensorList grads, long stream) {
+  public Report report(@Nullable TensorList grads, long stream) {
     final NativeScaler scaler = handle();
     try (NativeReport report = new NativeReport()) {
       try {
@@ -423,7 +421,7 @@ public final class GradScaler implements AutoCloseable {
    * @param out pinned memory on a CUDA device; its report is there when the stream has passed this point
    * @param stream CUDA stream to enqueue on; ignored on the CPU
    */
-  public void readReportAsync(TensorList grads, ReportBuffer out, long stream) {
+  public void readReportAsync(@Nullable TensorList grads, ReportBuffer out, long stream) {
     if (!Check.notNull(out, "out").isPinned() && !onHost) {
       throw new InvalidArgumentException("out is not pinned memory: use ReportBuffer.at");
     }
@@ -438,7 +436,7 @@ public final class GradScaler implements AutoCloseable {
    * @throws UnsupportedException on a CUDA device: use {@link #setDeviceReducer}
    * @throws BadStateException if a list was checked since the last update
    */
-  public void setReducer(Reducer sum) {
+  public void setReducer(@Nullable Reducer sum) {
     if (!onHost) {
       throw new UnsupportedException("the gradients are on a CUDA device: use setDeviceReducer");
     }
@@ -451,7 +449,7 @@ public final class GradScaler implements AutoCloseable {
    * @param sum the all-reduce of each check; null: none
    * @throws BadStateException if a list was checked since the last update
    */
-  public void setDeviceReducer(DeviceReducer sum) {
+  public void setDeviceReducer(@Nullable DeviceReducer sum) {
     final NativeScaler scaler = handle();
     final long address = scaler.uses().begin();
     try {
@@ -496,7 +494,7 @@ public final class GradScaler implements AutoCloseable {
    * @param grads the list whose device scalars to include; may be null
    * @return valid as long as the scaler
    */
-  public DeviceState deviceState(TensorList grads) {
+  public DeviceState deviceState(@Nullable TensorList grads) {
     final NativeScaler scaler = handle();
     try (NativeDeviceState state = new NativeDeviceState()) {
       scaler.deviceState(grads == null ? null : grads.handle(), state);

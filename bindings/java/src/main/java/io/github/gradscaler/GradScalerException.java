@@ -21,7 +21,7 @@ public class GradScalerException extends RuntimeException implements GradScalerF
   }
 
   @Override
-  public final FailedArgument argument() {
+  public final @Nullable FailedArgument argument() {
     return argument;
   }
 

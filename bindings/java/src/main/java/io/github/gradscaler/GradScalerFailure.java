@@ -18,7 +18,7 @@ public interface GradScalerFailure {
    *
    * @return null if it is not about one, or if it was found before the library was asked
    */
-  FailedArgument argument();
+  @Nullable FailedArgument argument();
 
   /**
    * The library's sentence, which starts with the method that failed.

@@ -18,7 +18,7 @@ public final class InvalidArgumentException extends IllegalArgumentException imp
   }
 
   @Override
-  public FailedArgument argument() {
+  public @Nullable FailedArgument argument() {
     return argument;
   }
 

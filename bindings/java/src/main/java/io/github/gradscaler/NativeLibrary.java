@@ -54,7 +54,10 @@ final class NativeLibrary {
     try (InputStream in =
         loader == null ? ClassLoader.getSystemResourceAsStream(resource) : loader.getResourceAsStream(resource)) {
       if (in == null) {
-        tried.add("resource " + resource + ": not on the class path");
+        tried.add("resource " + resource + ": not " + (NativeLibrary.class.getModule().isNamed()
+            ? "in a module; add io.github.gradscaler.natives." + Platform.current().replace('-', '.')
+                + " to the module path, or by jlink --add-modules"
+            : "on the class path"));
         return false;
       }
       final Path folder = Files.createTempDirectory("gradscaler");

@@ -4,7 +4,7 @@ package io.github.gradscaler;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Counts what the library allocates for optimizers. The collector sees an optimizer as a few bytes, so that a program
+ * Counts what the library allocates for objects, nearly. The collector sees an object as a few bytes, so that a program
  * which forgets to close them would never make it run; as for direct buffers, it is asked to run when much has been
  * allocated since it last was.
  */
@@ -14,6 +14,10 @@ final class NativeMemory {
   /** As much as the heap may be: what -XX:MaxDirectMemorySize is unless set. */
   private static final long THRESHOLD = Runtime.getRuntime().maxMemory();
   private static final long LONGEST_WAIT_MILLIS = 200;
+  private static final long OBJECT_BYTES = 3 << 10;
+  private static final long THREAD_BYTES = 64 << 10;
+  private static final long TENSOR_BYTES = 64;
+  private static final long HISTORY_ENTRY_BYTES = 32;
 
   private NativeMemory() {}
 
@@ -22,7 +26,7 @@ final class NativeMemory {
     return HELD.get();
   }
 
-  /** Before an allocation: has forgotten optimizers destroyed if they hold as much as the heap may. */
+  /** Before an allocation: has forgotten objects destroyed if they hold as much as the heap may. */
   static void beforeAllocation() {
     if (SINCE_COLLECTION.get() < THRESHOLD || HELD.get() < THRESHOLD) {
       return;
@@ -45,6 +49,23 @@ final class NativeMemory {
       }
       last = now;
     }
+  }
+
+  static long ofContext(int threads) {
+    return OBJECT_BYTES + (threads - 1) * THREAD_BYTES;
+  }
+
+  static long ofList(long tensors) {
+    return OBJECT_BYTES + tensors * TENSOR_BYTES;
+  }
+
+  static long ofScaler(int historyCapacity) {
+    return OBJECT_BYTES + historyCapacity * HISTORY_ENTRY_BYTES;
+  }
+
+  /** State: what the library makes of it. */
+  static long ofOptimizer(long state) {
+    return OBJECT_BYTES + state;
   }
 
   static void add(long bytes) {

@@ -197,7 +197,7 @@ public final class Ops {
    * @param total a double that receives the norm over all tensors
    * @param each doubles that receive the norm of each tensor; may be null
    */
-  public static void norm(Context context, Tensor[] tensors, Norm norm, DeviceScalar total, DeviceScalar each) {
+  public static void norm(Context context, Tensor[] tensors, Norm norm, DeviceScalar total, @Nullable DeviceScalar each) {
     norm(context, tensors, norm, total, each, 0);
   }
 
@@ -211,7 +211,7 @@ public final class Ops {
    * @param each doubles that receive the norm of each tensor; may be null
    * @param stream CUDA stream to enqueue on; ignored on the CPU
    */
-  public static void norm(Context context, Tensor[] tensors, Norm norm, DeviceScalar total, DeviceScalar each, long stream) {
+  public static void norm(Context context, Tensor[] tensors, Norm norm, DeviceScalar total, @Nullable DeviceScalar each, long stream) {
     final NativeContext device = Context.handleOf(context);
     Check.notNull(norm, "norm");
     try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {

@@ -42,7 +42,7 @@ public final class Optimizer implements AutoCloseable {
    * @param state one list per state slot of the kind, which the caller has initialised; none: the library makes them
    */
   public Optimizer(Context context, OptimizerOptions options, TensorList params, TensorList grads,
-      TensorList modelCopy, TensorList... state) {
+      @Nullable TensorList modelCopy, TensorList... state) {
     if (Check.notNull(state, "state").length > 3) {
       throw new InvalidArgumentException("state has " + state.length + " lists, no optimizer has more than 3 slots");
     }
@@ -63,7 +63,7 @@ public final class Optimizer implements AutoCloseable {
       lists.add(slot.owners());
     }
     handle.keep(lists, deviceLrs, context.callbacks());
-    handle.uses().count(state.length == 0 ? handle.saveSize() : 0);
+    handle.uses().count(NativeMemory.ofOptimizer(state.length == 0 ? handle.saveSize() : 0));
   }
 
   NativeOptimizer handle() {
@@ -160,7 +160,7 @@ public final class Optimizer implements AutoCloseable {
    * @param group which group
    * @param lr a float in device memory; null returns to the host value
    */
-  public void setDeviceLr(int group, DeviceScalar lr) {
+  public void setDeviceLr(int group, @Nullable DeviceScalar lr) {
     setDeviceLr(group, lr, 0);
   }
 
@@ -171,7 +171,7 @@ public final class Optimizer implements AutoCloseable {
    * @param lr a float in device memory; null returns to the host value
    * @param stream CUDA stream to enqueue on; ignored on the CPU
    */
-  public void setDeviceLr(int group, DeviceScalar lr, long stream) {
+  public void setDeviceLr(int group, @Nullable DeviceScalar lr, long stream) {
     handle().setDeviceLr(group, DeviceScalar.floats(lr, "lr"), stream);
     if (lr == null) {
       deviceLrs.remove(group);
@@ -205,7 +205,7 @@ public final class Optimizer implements AutoCloseable {
    * @param invScale a float; null: 1
    * @param foundInf a float; null: 0
    */
-  public void stepScaled(DeviceScalar invScale, DeviceScalar foundInf) {
+  public void stepScaled(@Nullable DeviceScalar invScale, @Nullable DeviceScalar foundInf) {
     stepScaled(invScale, foundInf, 0);
   }
 
@@ -216,7 +216,7 @@ public final class Optimizer implements AutoCloseable {
    * @param foundInf a float; null: 0
    * @param stream CUDA stream to enqueue on; ignored on the CPU
    */
-  public void stepScaled(DeviceScalar invScale, DeviceScalar foundInf, long stream) {
+  public void stepScaled(@Nullable DeviceScalar invScale, @Nullable DeviceScalar foundInf, long stream) {
     handle().stepScaled(DeviceScalar.floats(invScale, "invScale"), DeviceScalar.floats(foundInf, "foundInf"), stream);
     Reference.reachabilityFence(invScale);
     Reference.reachabilityFence(foundInf);

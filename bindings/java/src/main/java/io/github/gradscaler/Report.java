@@ -175,6 +175,8 @@ public final class Report {
   @Override
   public String toString() {
     return "Report[scale=" + scale + ", overflow=" + overflow + ", gradNorm=" + gradNorm + ", updates=" + updates
-        + ", skipped=" + skipped + "]";
+        + ", skipped=" + skipped
+        + (firstTensor < 0 ? "" : ", nonfiniteCount=" + nonfiniteCount + ", firstTensor=" + firstTensor
+            + ", firstElement=" + firstElement) + "]";
   }
 }

@@ -21,7 +21,7 @@ public final class ScaleFloorException extends GradScalerException {
    *
    * @return null only after deserialisation
    */
-  public Report report() {
+  public @Nullable Report report() {
     return report;
   }
 }

@@ -156,7 +156,7 @@ public final class Tensor extends SegmentTensors {
    * @param newName null for none
    * @return a new tensor
    */
-  public Tensor named(String newName) {
+  public Tensor named(@Nullable String newName) {
     return new Tensor(address, count, dtype, newName, owner, lifetime);
   }
 
@@ -206,7 +206,7 @@ public final class Tensor extends SegmentTensors {
    *
    * @return null if it has none
    */
-  public String name() {
+  public @Nullable String name() {
     return name;
   }
 

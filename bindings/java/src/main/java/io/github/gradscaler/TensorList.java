@@ -21,11 +21,13 @@ public final class TensorList implements AutoCloseable {
    */
   public TensorList(Context context, Tensor... tensors) {
     final NativeContext device = Context.handleOf(context);
+    NativeMemory.beforeAllocation();
     try (NativeTensorArray array = Tensor.array(tensors, "tensors")) {
       handle = new NativeTensorList(device, array);
     }
     owners = new Owners(tensors);
     handle.keep(owners, context.callbacks());
+    handle.uses().count(NativeMemory.ofList(tensors.length));
   }
 
   /**

@@ -18,7 +18,7 @@ public final class UnsupportedException extends UnsupportedOperationException im
   }
 
   @Override
-  public FailedArgument argument() {
+  public @Nullable FailedArgument argument() {
     return argument;
   }
 
