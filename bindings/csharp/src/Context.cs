@@ -17,6 +17,7 @@ namespace Gradscaler
       handle = new NativeContext(options);
       Callbacks = new CallbackSlot();
       handle.Kept = Callbacks;
+      handle.Uses.Count(NativeMemory.OfContext(Type == DeviceType.Cpu ? NumThreads : 1));
     }
 
     /// <summary>To be kept by every object of the device: its calls write to the log, after Dispose too.</summary>

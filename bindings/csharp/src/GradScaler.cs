@@ -31,8 +31,10 @@ namespace Gradscaler
     /// <summary>A scaler on the device of the gradients. options: copied; null: PyTorch's policy.</summary>
     public GradScaler(Context context, ScalerOptions options = null)
     {
-      handle = new NativeScaler(Context.HandleOf(context), options == null ? null : options.Handle);
+      options = options ?? new ScalerOptions();
+      handle = new NativeScaler(Context.HandleOf(context), options.Handle);
       handle.Kept = new object[] { reducer, context.Callbacks };
+      handle.Uses.Count(NativeMemory.OfScaler(options.HistoryCapacity));
       onHost = context.Type == DeviceType.Cpu;
     }
 

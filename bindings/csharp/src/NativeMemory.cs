@@ -5,29 +5,44 @@ using System.Threading;
 namespace Gradscaler
 {
   /// <summary>
-  /// Tells the collector what the library allocates. It sees an object as a few bytes, so that a program that forgets to
+  /// Tells the collector what the library allocates, nearly. It sees an object as a few bytes, so that a program that forgets to
   /// dispose them would never make it run. Mono's collector does not listen: there it is asked to run when as much has
   /// been allocated since the last time as was left then.
   /// </summary>
   internal static class NativeMemory
   {
     private const long Least = 64 << 20;
+    private const long ObjectBytes = 3 << 10;
+    private const long ThreadBytes = 64 << 10;
+    private const long TensorBytes = 64;
+    private const long HistoryEntryBytes = 32;
     private static readonly bool IsMono = Type.GetType("Mono.Runtime") != null;
     private static long held;
     private static long sinceCollection;
 
-    /// <summary>Bytes of what was neither disposed nor finalized.</summary>
-    internal static long Held
+    internal static long OfContext(int threads)
     {
-      get { return Interlocked.Read(ref held); }
+      return ObjectBytes + (threads - 1) * ThreadBytes;
+    }
+
+    internal static long OfList(long tensors)
+    {
+      return ObjectBytes + tensors * TensorBytes;
+    }
+
+    internal static long OfScaler(int historyCapacity)
+    {
+      return ObjectBytes + historyCapacity * HistoryEntryBytes;
+    }
+
+    /// <summary>state: what the library makes of it.</summary>
+    internal static long OfOptimizer(long state)
+    {
+      return ObjectBytes + state;
     }
 
     internal static void Add(long bytes)
     {
-      if (bytes == 0)
-      {
-        return;
-      }
       GC.AddMemoryPressure(bytes);
       long now = Interlocked.Add(ref held, bytes);
       long since = Interlocked.Add(ref sinceCollection, bytes);
@@ -40,10 +55,6 @@ namespace Gradscaler
 
     internal static void Remove(long bytes)
     {
-      if (bytes == 0)
-      {
-        return;
-      }
       GC.RemoveMemoryPressure(bytes);
       Interlocked.Add(ref held, -bytes);
     }

@@ -24,6 +24,7 @@ namespace Gradscaler
       }
       Owners = new Owners(tensors);
       handle.Kept = new object[] { Owners, context.Callbacks };
+      handle.Uses.Count(NativeMemory.OfList(tensors.Length));
     }
 
     /// <summary>Shared with the optimizers made of the list: exchanged with what the list points at.</summary>

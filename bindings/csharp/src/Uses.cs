@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 using System;
+using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Threading;
 
@@ -32,22 +33,29 @@ namespace Gradscaler
     }
 
     /// <summary>For a call, which must be followed by End. The proxy lives until the call returns.</summary>
+    [MethodImpl(MethodImplOptions.AggressiveInlining)]
     internal HandleRef Begin(object proxy)
     {
-      if (((Interlocked.Add(ref state, Call) - Call) & ClosedBit) != 0)
+      if ((Interlocked.Add(ref state, Call) & ClosedBit) != 0)
       {
-        End();
-        throw new ObjectDisposedException(type);
+        Refuse();
       }
       return new HandleRef(proxy, address);
     }
 
+    [MethodImpl(MethodImplOptions.AggressiveInlining)]
     internal void End()
     {
       if (Interlocked.Add(ref state, -Call) == ClosedBit)
       {
         DestroyOnce();
       }
+    }
+
+    private void Refuse()
+    {
+      End();
+      throw new ObjectDisposedException(type);
     }
 
     internal bool IsClosed
@@ -83,7 +91,10 @@ namespace Gradscaler
       if (Interlocked.CompareExchange(ref state, ClosedBit | DestroyedBit, ClosedBit) == ClosedBit)
       {
         destroy(new HandleRef(this, address));
-        NativeMemory.Remove(bytes);
+        if (bytes != 0)
+        {
+          NativeMemory.Remove(bytes);
+        }
       }
     }
   }
