@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes the NuGet package: a zip of the assemblies, their XML documentation and the native library where .NET and Mono
 # look for them. Arguments: NUSPEC (template), VERSION, ASSEMBLY (for Mono), NETSTANDARD (the same for .NET; may be
-# empty), DOCUMENTATION, NATIVE, RID, LICENSE, FOLDER (to lay it out in), OUTPUT.
+# empty), NET8 (by an SDK of .NET; may be empty), DOCUMENTATION, NATIVE, RID, LICENSE, FOLDER (to lay it out in), OUTPUT.
 file(REMOVE_RECURSE ${FOLDER})
 file(MAKE_DIRECTORY ${FOLDER}/_rels)
-configure_file(${NUSPEC} ${FOLDER}/Gradscaler.nuspec @ONLY)
-# On a system with this native library a .NET Framework is Mono, whose spans are in mscorlib.
-file(COPY ${ASSEMBLY} ${DOCUMENTATION} DESTINATION ${FOLDER}/lib/net471)
+# Not in lib: a .NET Framework would take it, which lacks what Mono has in mscorlib.
+file(COPY ${ASSEMBLY} ${DOCUMENTATION} DESTINATION ${FOLDER}/mono)
 if(NETSTANDARD)
   file(COPY ${NETSTANDARD} ${DOCUMENTATION} DESTINATION ${FOLDER}/lib/netstandard2.0)
+  string(APPEND groups "<group targetFramework=\".NETStandard2.0\">
+        <dependency id=\"System.Memory\" version=\"4.5.5\" />
+      </group>")
 endif()
+if(NET8)
+  file(COPY ${NET8} ${DOCUMENTATION} DESTINATION ${FOLDER}/lib/net8.0)
+  string(APPEND groups "<group targetFramework=\"net8.0\" />")
+endif()
+configure_file(${NUSPEC} ${FOLDER}/Gradscaler.nuspec @ONLY)
 file(COPY ${NATIVE} DESTINATION ${FOLDER}/runtimes/${RID}/native)
 file(COPY ${LICENSE} DESTINATION ${FOLDER})
 # What the Open Packaging Conventions ask for: the type of every file, and which of them describes the package.

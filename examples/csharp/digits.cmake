@@ -5,7 +5,7 @@
 file(GLOB sources ${folder}/*.cs)
 file(GLOB package ${folder}/*.nupkg)
 file(ARCHIVE_EXTRACT INPUT ${package} DESTINATION ${folder}/package)
-file(COPY ${folder}/package/runtimes/${RID}/native/libgradscaler_csharp.so ${folder}/package/lib/net471/Gradscaler.dll
+file(COPY ${folder}/package/runtimes/${RID}/native/libgradscaler_csharp.so ${folder}/package/mono/Gradscaler.dll
      DESTINATION ${folder})
 run(${MCS} -optimize+ -warn:4 -warnaserror -out:Digits.exe -r:Gradscaler.dll ${sources})
 if(DOTNET)

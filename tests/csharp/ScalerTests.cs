@@ -276,6 +276,7 @@ namespace Gradscaler.Tests
       Assert.That(Context.GetDeviceInfo(DeviceType.Cpu, 0).Name, Is.Not.Empty);
       Assert.Throws<UnavailableException>(() => Context.Cuda(99, useCurrentContext: true));
       Assert.That(Context.BuildInfo, Is.StringContaining(Context.Version));
+      Assert.That(typeof(Context).Assembly.GetName().Version.ToString(3), Is.EqualTo(Context.Version));
       using (var w = new World(1))
       {
         Assert.That(w.Context.NumThreads, Is.EqualTo(1));
