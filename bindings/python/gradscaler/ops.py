@@ -16,7 +16,17 @@ from typing import Any
 
 from . import trees
 from ._native import integer, real
-from .arrays import Arrays, Tensor, as_tensors, as_word, common_device, common_stream, leaves_of, tensor_array
+from .arrays import (
+    Arrays,
+    Tensor,
+    as_tensors,
+    as_word,
+    common_device,
+    common_stream,
+    gradients_of,
+    leaves_of,
+    tensor_array,
+)
 from .device import default_context
 from .memory import require_apart, same_order
 from .scaler import norm_code
@@ -101,14 +111,14 @@ def norms(tensors: Arrays, norm_type: float = 2.0) -> tuple[float, ...]:
 def clip_grad_norm_(grads: Arrays, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> float:
     """Limits the norm of all `grads` together to `max_norm` in place and returns what it was, as PyTorch's.
 
-    `norm_type` is 2 or inf. Gradients with an inf or NaN stay as they are, or are a RuntimeError with
-    `error_if_nonfinite`. On the CPU; with a scaler use its own :meth:`gradscaler.GradScaler.clip_grad_norm_`, which
-    costs no pass.
+    Parameters of PyTorch stand for their ``.grad``, if it is not None. `norm_type` is 2 or inf. Gradients with an inf
+    or NaN stay as they are, or are a RuntimeError with `error_if_nonfinite`. On the CPU; with a scaler use its own
+    :meth:`gradscaler.GradScaler.clip_grad_norm_`, which costs no pass.
     """
     limit = real("max_norm", max_norm)
     if not limit >= 0.0:
         raise ValueError(f"max_norm is {limit}; it must be >= 0")
-    found = _look(grads, "grads")
+    found = _look_at(gradients_of(grads, "grads"))
     total = norm(found, norm_type)
     if not math.isfinite(total):
         if error_if_nonfinite:
@@ -121,12 +131,15 @@ def clip_grad_norm_(grads: Arrays, max_norm: float, norm_type: float = 2.0, erro
 
 
 def clip_grad_value_(grads: Arrays, clip_value: float) -> None:
-    """Clamps every element of `grads` to ``[-clip_value, clip_value]`` in place. NaN stays NaN."""
+    """Clamps every element of `grads` to ``[-clip_value, clip_value]`` in place. NaN stays NaN.
+
+    Parameters of PyTorch stand for their ``.grad``, if it is not None.
+    """
     # Only a scaler's list can be clamped; at scale 1 unscaling changes nothing.
     from .scaler import GradScaler
     from .tensors import TensorList
 
-    gradients = TensorList(grads, argument="grads")
+    gradients = TensorList(gradients_of(grads, "grads"))
     with GradScaler(gradients.context, init_scale=1.0, history_capacity=0) as scaler:
         scaler.unscale_(gradients)
         scaler.clip_grad_value_(gradients, clip_value)
@@ -144,7 +157,10 @@ def _norms(tensors: Arrays, norm_type: float) -> tuple[float, tuple[float, ...]]
 
 
 def _look(tensors: Arrays, argument: str, writable: bool = True) -> list[Tensor]:
-    leaves = leaves_of(tensors, argument)
+    return _look_at(leaves_of(tensors, argument), writable)
+
+
+def _look_at(leaves: trees.Leaves, writable: bool = True) -> list[Tensor]:
     found = as_tensors(leaves, writable=writable)
     if writable:
         require_apart(found, leaves.label)

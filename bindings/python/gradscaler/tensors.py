@@ -19,6 +19,7 @@ from .arrays import (
     common_device,
     common_stream,
     dtype_name,
+    gradients_of,
     leaves_of,
     tensor_array,
 )
@@ -258,28 +259,27 @@ class TensorList(Closeable):
         return f"<gradscaler.TensorList {len(self._keep)} tensors{' closed' if self.closed else ''}>"
 
 
-def as_list(arrays: Any, *, argument: str, device: DeviceLike = None, read_only: bool = False,
-            dtype: object = None) -> TensorList:
-    """`arrays` if it is a list already, else a list made of it."""
-    if isinstance(arrays, TensorList):
-        return arrays
-    return TensorList(arrays, device=device, read_only=read_only, dtype=dtype, argument=argument)
+def _gradients(arrays: Any, argument: str) -> TensorList:
+    """`arrays` if it is a list already, else a list of the gradients that they are or have."""
+    return arrays if isinstance(arrays, TensorList) else TensorList(gradients_of(arrays, argument), read_only=True)
 
 
 def diagnose(arrays: Any, *, histogram: bool = False) -> list[Diagnosis]:
     """Counts infs, NaNs, zeros and subnormals in each of `arrays`, which may be a TensorList. Blocks.
 
+    Parameters of PyTorch stand for their ``.grad``, if it is not None; to look at weights pass their ``detach()``.
     `histogram` fills in :attr:`Diagnosis.histogram`. Raises what :class:`TensorList` raises.
     """
-    return as_list(arrays, argument="arrays", read_only=True).diagnose(histogram=histogram)
+    return _gradients(arrays, "arrays").diagnose(histogram=histogram)
 
 
 def recommend_scale(grads: Any, current_scale: float, *, dtype: object = None) -> Recommendation:
     """Recommends a loss scale from `grads`, arrays or a TensorList, taken at `current_scale`. Blocks.
 
-    `dtype` as for :meth:`TensorList.recommend_scale`.
+    Parameters of PyTorch stand for their ``.grad``, if it is not None. `dtype` is that of
+    :meth:`TensorList.recommend_scale`.
     """
-    return as_list(grads, argument="grads", read_only=True).recommend_scale(current_scale, dtype=dtype)
+    return _gradients(grads, "grads").recommend_scale(current_scale, dtype=dtype)
 
 
 def _diagnosis(found: Any, index: int, name: str | None, histogram: bool) -> Diagnosis:

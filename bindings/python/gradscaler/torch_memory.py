@@ -28,6 +28,12 @@ def is_plain(array: Any) -> bool:
     return type(array) in (torch.Tensor, torch.nn.Parameter)
 
 
+def is_parameter(array: Any) -> bool:
+    """Whether it is a tensor of PyTorch that is trained, or was before it was frozen: a parameter, or a leaf."""
+    torch: Any = sys.modules.get("torch")
+    return is_torch(array) and (isinstance(array, torch.nn.Parameter) or (array.requires_grad and array.is_leaf))
+
+
 def look(array: Any, argument: str, writable: bool) -> Tensor:
     """The memory of a tensor. Raises ValueError and TypeError naming `argument` for what is not safe to use."""
     torch: Any = sys.modules["torch"]
