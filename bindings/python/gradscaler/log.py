@@ -54,8 +54,9 @@ class LogWriter:
     def step(self, scaler: GradScaler, optimizer: Gradients | None = None, **more: Any) -> None:
         """Writes what happened in the step that :meth:`GradScaler.update` of `scaler` just ended. Blocks.
 
-        With `optimizer` the record is about its gradients, by default about all. `more` goes into it, and must be what
-        JSON holds; TypeError for a name that the record has itself.
+        With `optimizer` the record is about its gradients, by default about all. `more` goes into it: what JSON holds,
+        and numbers and arrays of NumPy, PyTorch and JAX. TypeError for anything else, and for a name that the record
+        has itself.
         """
         try:
             found = scaler.report(optimizer)
@@ -68,7 +69,7 @@ class LogWriter:
         for name in more:
             if name in record or name == "kind":
                 raise TypeError(f"{name} is a field of the record itself; call it otherwise")
-        record.update(more)
+            record[name] = _value(name, more[name])
         self._write("step", record)
         numbers = {f"gradscaler/{key}": float(value) for key, value in record.items()
                    if isinstance(value, (int, float)) and math.isfinite(value) and key != "step"}
@@ -119,7 +120,19 @@ class LogWriter:
         self._file.write(json.dumps({"kind": kind, **_plain(record)}, allow_nan=False) + "\n")
 
 
+def _value(name: str, value: Any) -> Any:
+    """A value of the user's, as JSON holds it."""
+    found = _plain(value)
+    try:
+        json.dumps(found, allow_nan=False)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}; it must be what JSON holds, or an array") from None
+    return found
+
+
 def _plain(value: Any) -> Any:
+    # Numbers and arrays of NumPy, PyTorch and JAX.
+    value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, dict):
