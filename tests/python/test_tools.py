@@ -71,6 +71,7 @@ def test_log(tmp_path):
     records = train(tmp_path / "log", lambda step, scale: math.nan if step == 1 else 1.0, steps=3, init_scale=4.0)
     assert [r["step"] for r in records] == [0, 1, 2] and [r["scale"] for r in records] == [4.0, 2.0, 2.0]
     assert [r["overflow"] for r in records] == [False, True, False] and records[0]["loss"] == 1.5
+    assert records[0]["min_scale"] is None
     assert math.isnan(records[1]["grad_norm"]) and records[1]["first_name"] == "layer3.weight"
     for line in (tmp_path / "log").read_text().splitlines():
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
@@ -163,8 +164,8 @@ def test_lines_that_are_no_records(tmp_path, line):
 
 
 @pytest.mark.parametrize("field, value", [
-    ("scale", "x"), ("scale", None), ("scale", 10**400), ("scale", True), ("min_scale", []), ("overflow", 1),
-    ("consecutive_skips", "many"), ("nan_count", None), ("first_tensor", 0.5), ("first_name", 7)])
+    ("scale", "x"), ("scale", None), ("min_scale", "0"), ("scale", 10**400), ("scale", True), ("min_scale", []),
+    ("overflow", 1), ("consecutive_skips", "many"), ("nan_count", None), ("first_tensor", 0.5), ("first_name", 7)])
 def test_fields_that_are_none(tmp_path, field, value):
     path = tmp_path / "log"
     train(path, lambda step, scale: 1.0, steps=2)

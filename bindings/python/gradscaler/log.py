@@ -22,6 +22,7 @@ _LOST = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 # What readers count on: the fields of a record, and of each of its tensors, and what they are.
 _STEP: dict[str, type] = {"scale": float, "min_scale": float, "overflow": bool, "consecutive_skips": int,
                           "nan_count": int, "first_tensor": int}
+_OPTIONAL = ("min_scale",)
 _TENSOR: dict[str, type] = {"name": str, "count": int, "zero_count": int}
 Path = Union[str, "os.PathLike[str]"]
 
@@ -146,6 +147,8 @@ def _checked(record: dict[str, Any], fields: dict[str, type]) -> None:
     """Numbers where numbers belong, counts as the library has them; KeyError, TypeError, ValueError or
     OverflowError otherwise."""
     for name, kind in fields.items():
+        if name in _OPTIONAL and record[name] is None:
+            continue
         value = _LOST.get(record[name], record[name]) if kind is float else record[name]
         if kind is float and type(value) is int:
             value = float(value)

@@ -23,6 +23,11 @@ _FIELDS = (
 )
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """``1 tensor``, ``2 tensors``."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
 @contextmanager
 def named_errors(**arrays: Leaves) -> Iterator[None]:
     """Inside, errors of the library name arguments: what C calls ``tensors[1]`` is the entry of ``tensors=leaves``."""

@@ -126,7 +126,8 @@ def clip_grad_norm_(grads: Arrays, max_norm: float, norm_type: float = 2.0, erro
         return total
     factor = limit / (total + 1e-6)
     if factor < 1.0:
-        scale(found, found, factor)
+        # Not scale(), whose factor is a float32: float64 is clipped by a float64.
+        axpby(factor, found, 0.0, found)
     return total
 
 

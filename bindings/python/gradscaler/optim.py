@@ -18,7 +18,7 @@ from . import checkpoint, groups, hyper, torch_state, trees
 from ._native import Closeable, integer, native, real
 from .arrays import Tensor, common_stream, leaves_of
 from .device import Context, DeviceLike
-from .messages import named_errors
+from .messages import counted, named_errors
 from .tensors import TensorList, native_tensor
 from .torch_grads import TorchGrads
 from .torch_memory import mark_written
@@ -325,7 +325,8 @@ class Optimizer(Closeable):
 
     def _load(self, saved: Sequence[Mapping[str, Any]], arrays: Mapping[str, Any], rename: checkpoint.Rename) -> None:
         if len(saved) != len(self._groups):
-            raise ValueError(f"the state dict has {len(saved)} param groups, but there are {len(self._groups)}")
+            raise ValueError(f"the state dict has {counted(len(saved), 'param group')}, but the optimizer has"
+                             f" {len(self._groups)}")
         by_names = {}
         for number, values in enumerate(saved):
             if "params" not in values:
@@ -358,7 +359,8 @@ class Optimizer(Closeable):
 
     def __repr__(self) -> str:
         state = " closed" if self.closed else ""
-        return f"<gradscaler.{type(self).__name__} {len(self.params)} tensors, {len(self._groups)} groups{state}>"
+        return (f"<gradscaler.{type(self).__name__} {counted(len(self.params), 'tensor')},"
+                f" {counted(len(self._groups), 'group')}{state}>")
 
 
 def _require_groups(state_dict: Mapping[str, Any]) -> None:

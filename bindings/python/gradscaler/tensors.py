@@ -26,7 +26,7 @@ from .arrays import (
 from .device import Context, DeviceLike, resolve_context
 from .errors import InvalidArgumentError
 from .memory import orphans, same_order
-from .messages import named_errors
+from .messages import counted, named_errors
 
 #: Number of bins of an exponent histogram, and the exponent of bin 0.
 EXPONENT_BINS: int = native.EXPONENT_BINS
@@ -88,7 +88,8 @@ class TensorList(Closeable):
         if names is not None:
             found_names = list(names)
             if len(found_names) != len(tensors):
-                raise ValueError(f"names has {len(found_names)} entries, but {argument} has {len(tensors)}")
+                raise ValueError(f"names has {counted(len(found_names), 'entry', 'entries')}, but {argument} has"
+                                 f" {counted(len(tensors), 'tensor')}")
         for i, name in enumerate(found_names):
             _require_name(name, f"names[{i}]" if names is not None else f"the name of {leaves.label(i)}")
         #: CUDA stream that the arrays' producers work on; 0 is the default stream.
@@ -256,7 +257,7 @@ class TensorList(Closeable):
         raise TypeError("a TensorList holds addresses and cannot be copied or pickled; make one of the arrays")
 
     def __repr__(self) -> str:
-        return f"<gradscaler.TensorList {len(self._keep)} tensors{' closed' if self.closed else ''}>"
+        return f"<gradscaler.TensorList {counted(len(self._keep), 'tensor')}{' closed' if self.closed else ''}>"
 
 
 def _gradients(arrays: Any, argument: str) -> TensorList:

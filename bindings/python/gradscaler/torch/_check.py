@@ -23,7 +23,7 @@ from ._plan import Plan
 class StepReport:
     """What the last step of an optimizer did, and what its check found."""
 
-    #: Whether the step was applied, and not skipped because of an inf or NaN.
+    #: Whether the step was applied, and not skipped because of an inf or NaN. False before the first one.
     applied: bool
     #: L2 norm of the unscaled gradients before clipping, over all ranks for DTensors; None if nothing took it.
     grad_norm: float | None = None
@@ -116,6 +116,16 @@ class Check:
                 first_name, first_element = plan.labels[found.first_tensor], found.first_element
         return StepReport(applied, float(self.norm()) if self._plans else 0.0, inf_count, nan_count, first_name,
                           first_element, self._overflowed or (() if first_name is None else (first_name,)))
+
+
+def clip_factor(check: Check, max_norm: float) -> Any:
+    """The factor that limits the norm, a tensor of one float64; 1 for gradients with an inf or NaN."""
+    norm = check.norm()
+    if isinstance(norm, torch.Tensor):
+        return torch.where(norm.isfinite(), max_norm / (norm + 1e-6), 1.0).clamp(max=1.0)
+    # The operations of a tensor, for its bits.
+    return torch.tensor(min(1.0 / (norm + 1e-6) * max_norm, 1.0) if math.isfinite(norm) else 1.0, dtype=torch.float64,
+                        device="cpu")
 
 
 def _over_ranks(square: Any, shards: Sequence[Any]) -> Any:

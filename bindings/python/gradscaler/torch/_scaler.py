@@ -28,6 +28,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     # found_inf of each optimizer's last step, which stays where it is until somebody asks.
     _found: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
 
+    @untraced  # type: ignore[untyped-decorator, unused-ignore]
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Unscales the gradients of `optimizer` and steps, unless one of them is inf or NaN.
 
@@ -93,11 +94,16 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
                      for position, param in enumerate(group["params"])
                      if param.grad is not None and not bool(_values(param.grad).isfinite().all()))
 
+    def __repr__(self) -> str:
+        disabled = "" if self._enabled else " disabled"
+        return f"<gradscaler.torch.GradScaler scale={self.get_scale():g}{disabled}>"
+
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         state.pop("_found", None)
         return state
 
+    @untraced  # type: ignore[untyped-decorator, unused-ignore]
     def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Any]:
         return _readable(self._unscaled(optimizer, inv_scale, found_inf, allow_fp16), found_inf.device)
 
@@ -129,6 +135,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         this._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
         return found  # type: ignore[no-any-return]
 
+    @untraced  # type: ignore[untyped-decorator, unused-ignore]
     def update(self, new_scale: Any = None) -> None:
         """Ends the iteration, or with `new_scale` replaces the scale."""
         if not self._enabled or new_scale is not None:
@@ -221,7 +228,6 @@ def _is_dense(grad: Any) -> bool:
     return bool((grad.is_contiguous() or channels_last) and not grad.is_neg())
 
 
-@untraced  # type: ignore[untyped-decorator, unused-ignore]
 def _unscale(grads: list[Any], found_inf: Any, inv_scale: Any) -> None:
     """What torch._amp_foreach_non_finite_check_and_unscale_ does, on a device that the library has."""
     copies: list[tuple[Any, Any]] = []
@@ -239,7 +245,6 @@ def _unscale(grads: list[Any], found_inf: Any, inv_scale: Any) -> None:
     torch.autograd.graph.increment_version([*grads, found_inf])
 
 
-@untraced  # type: ignore[untyped-decorator, unused-ignore]
 def _update(scale: Any, tracker: Any, found_inf: Any, growth: float, backoff: float, interval: int) -> None:
     """What torch._amp_update_scale_ does, on a device that the library has."""
     context: Any = _context(scale.device)
