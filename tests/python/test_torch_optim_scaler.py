@@ -9,6 +9,7 @@ from conftest import DEVICE, library
 
 torch = library("torch")
 
+import gradscaler as gs  # noqa: E402
 from gradscaler import torch as gst  # noqa: E402
 from torch_params import KINDS, close, ids, params_of, set_grads  # noqa: E402
 
@@ -195,5 +196,5 @@ def test_the_default_device_is_not_that_of_the_parameters(scaled):
 def test_pytorch_reads_the_description_of_device_scalars():
     # As far as that can be seen without a GPU: what it complains of is the driver or the address.
     with pytest.raises((RuntimeError, ValueError, AssertionError)) as refused:
-        torch.as_tensor(gst._check._Words(4096, "<f4"), device="cpu")
+        torch.as_tensor(gs.Tensor(4096, 1, "float32", "cuda:0", shape=()), device="cpu")
     assert "read only" not in str(refused.value)

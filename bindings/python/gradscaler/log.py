@@ -12,10 +12,10 @@ import math
 import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import IO, Any, Union
+from typing import IO, Any, Protocol, Union
 
 from .errors import ScaleFloorError
-from .scaler import Gradients, GradScaler
+from .report import Report
 from .tensors import TensorList
 
 _LOST = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -25,6 +25,17 @@ _STEP: dict[str, type] = {"scale": float, "min_scale": float, "overflow": bool, 
 _OPTIONAL = ("min_scale",)
 _TENSOR: dict[str, type] = {"name": str, "count": int, "zero_count": int}
 Path = Union[str, "os.PathLike[str]"]
+
+
+class Scaler(Protocol):
+    """What a log needs of a scaler: a GradScaler of ``gradscaler`` or of ``gradscaler.torch``."""
+
+    @property
+    def options(self) -> dict[str, Any]: ...
+
+    def get_scale(self) -> float: ...
+
+    def report(self, optimizer: Any = None) -> Report: ...
 
 
 class LogWriter:
@@ -52,8 +63,9 @@ class LogWriter:
         self._file: IO[str] = open(path, "a", encoding="utf-8")
         self._step = 0
 
-    def step(self, scaler: GradScaler, optimizer: Gradients | None = None, **more: Any) -> None:
-        """Writes what happened in the step that :meth:`GradScaler.update` of `scaler` just ended. Blocks.
+    def step(self, scaler: Scaler, optimizer: Any = None, **more: Any) -> None:
+        """Writes what happened in the step that ``update`` of `scaler`, any GradScaler of this package, just ended.
+        Blocks.
 
         With `optimizer` the record is about its gradients, by default about all. `more` goes into it: what JSON holds,
         and numbers and arrays of NumPy, PyTorch and JAX. TypeError for anything else, and for a name that the record
@@ -82,12 +94,15 @@ class LogWriter:
                 writer.log(numbers, commit=False)
         self._step += 1
 
-    def gradients(self, scaler: GradScaler, optimizer: Gradients) -> None:
+    def gradients(self, scaler: Scaler, optimizer: Any) -> None:
         """Writes what is in each gradient of `optimizer` now, and which scale would suit. Blocks.
 
         They are still scaled, by `scaler`. All are read. InvalidArgumentError for one of PyTorch's that is None.
         """
-        grads = optimizer if isinstance(optimizer, TensorList) else optimizer.grads
+        # gradscaler.torch's, whose optimizers have no list.
+        gradients_of = getattr(scaler, "_gradients_of", None)
+        grads: TensorList = (gradients_of(optimizer) if gradients_of is not None else
+                             optimizer if isinstance(optimizer, TensorList) else optimizer.grads)
         current = scaler.get_scale()
         names = [name or f"tensor {i}" for i, name in enumerate(grads.names)]
         found = [{"name": name, "count": d.count, "zero_count": d.zero_count, "nan_count": d.nan_count,

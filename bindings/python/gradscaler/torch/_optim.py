@@ -24,7 +24,7 @@ from .. import hyper, torch_memory
 from .._native import native, real
 from . import _raw
 from ._alive import hold, is_alone
-from ._check import Check, Checker, StepReport, clip_factor
+from ._check import Check, Checker, StepReport, clip_factor, is_lost
 from ._held import is_counted, is_direct, is_state_held
 from ._plan import Key, Member, Plan, look
 from ._seen import Seen, in_order, is_in_order, placed_grads
@@ -272,6 +272,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             check = None
             self._bind()
         grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        if grad_scale is not None and grad_scale.device.type == "cpu" and is_lost(float(grad_scale)):
+            # PyTorch's GradScaler has only looked at the gradients, which a loss times 0 makes 0.
+            found_inf = torch.ones((), device="cpu")
         if self._flattened is not None and not (self._max_grad_norm is None and found_inf is None):
             raise ValueError(f"{self._flattened} is a part of what FullyShardedDataParallel has flattened, and no norm"
                              " or inf is known here of the other ranks; use fully_shard (FSDP2), or fused=False with"
