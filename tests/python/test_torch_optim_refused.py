@@ -125,3 +125,45 @@ def test_two_that_overlap_are_refused_by_name():
         p.grad = torch.ones(4)
     with pytest.raises(gs.InvalidArgumentError, match="b overlaps a"):
         optimizer.step()
+
+
+@pytest.mark.parametrize("kind", [gst.AdamW, torch.optim.AdamW])
+@pytest.mark.parametrize("call", [
+    lambda scaler, optimizer: scaler.step(optimizer), lambda scaler, optimizer: scaler.step_and_update(optimizer),
+    lambda scaler, optimizer: scaler.unscale_(optimizer), lambda scaler, optimizer: scaler.report(optimizer),
+    lambda scaler, optimizer: scaler.should_step(optimizer), lambda scaler, optimizer: scaler.discard(optimizer)])
+def test_the_scaler_of_arrays_names_the_one_of_pytorch(kind, call):
+    module = "gradscaler.torch" if kind is gst.AdamW else "torch.optim"
+    with pytest.raises(TypeError, match=f"optimizer is {module}.AdamW, one of PyTorch's kind; use"
+                                        " gradscaler.torch.GradScaler with it"):
+        call(gs.GradScaler(), kind(params_of()))
+
+
+@pytest.mark.parametrize("call", [
+    lambda scaler, optimizer: scaler.step(optimizer), lambda scaler, optimizer: scaler.unscale_(optimizer),
+    lambda scaler, optimizer: scaler.overflowed(optimizer), lambda scaler, optimizer: scaler.report(optimizer)])
+@pytest.mark.parametrize("started", [False, True])
+def test_the_scaler_of_pytorch_names_the_one_of_arrays(call, started):
+    p = torch.nn.Parameter(torch.ones(2))
+    optimizer, scaler = gs.AdamW([p], lr=0.1), gst.GradScaler("cpu")
+    if started:
+        scaler.scale(p.sum()).backward()
+    with pytest.raises(TypeError, match="optimizer is gradscaler.AdamW; use gradscaler.GradScaler with it, or"
+                                        " gradscaler.torch.AdamW"):
+        call(scaler, optimizer)
+
+
+def test_pytorchs_own_scaler_is_told_where_its_optimizers_are():
+    p = torch.nn.Parameter(torch.ones(2))
+    optimizer, scaler = gs.AdamW([p], lr=0.1), torch.amp.GradScaler("cpu")
+    scaler.scale(p.sum()).backward()
+    with pytest.raises(KeyError, match="'params'; .*gradscaler.torch.AdamW has PyTorch's param groups"):
+        scaler.step(optimizer)
+    assert optimizer.param_groups[0].get("params") is None and "params" not in optimizer.param_groups[0]
+
+
+def test_a_learning_rate_in_the_place_of_gradients():
+    for lr in (1e-3, 1):
+        with pytest.raises(TypeError, match=r"grads is \w+, .*; pass the learning rate by name, lr=.*, or use"
+                                            r" gradscaler.torch.AdamW, which has the arguments of torch.optim"):
+            gs.AdamW(params_of(), lr)

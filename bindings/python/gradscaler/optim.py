@@ -43,6 +43,9 @@ class ParamGroup(MutableMapping[str, Any]):
         return options
 
     def __getitem__(self, key: str) -> Any:
+        if key == "params":
+            raise KeyError(f"{key!r}; the optimizer has them in its `params`, and gradscaler.torch."
+                           f"{type(self._owner).__name__} has PyTorch's param groups")
         if key not in self._owner._keys:
             raise KeyError(key)
         return hyper.read(self._options(), key)
@@ -107,6 +110,9 @@ class Optimizer(Closeable):
             raise TypeError("Optimizer is a base class; use SGD, Adam, AdamW, Adagrad, Lion or LAMB")
         self._kind = self._KIND
         self._keys = self._KEYS + tuple(flag for flag in ("zero_grads", "write_grads") if flag in arguments)
+        if type(grads) in (int, float):
+            raise TypeError(f"grads is {type(grads).__name__}, {grads}; pass the learning rate by name, lr={grads}, or"
+                            f" use gradscaler.torch.{type(self).__name__}, which has the arguments of torch.optim")
         options = native.OptimizerOptions(self._kind)
         hyper.apply(options, arguments)
         parts = groups.collect(params, grads, model_copy)

@@ -191,8 +191,8 @@ class GradScaler(Closeable):
         if args or kwargs:
             raise RuntimeError("step() takes the optimizer alone; closures are not supported")
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"optimizer is {type(optimizer).__name__}; it must be one of gradscaler's. For one of your"
-                            " own ask should_step() with a TensorList of its gradients")
+            raise _no_optimizer(optimizer, "one of gradscaler's. For one of your own ask should_step() with a"
+                                           " TensorList of its gradients")
         self._prepare(optimizer)
         self._handle.step(optimizer._handle, self._on(optimizer))
         optimizer._stepped()
@@ -220,7 +220,7 @@ class GradScaler(Closeable):
     def step_and_update(self, optimizer: Optimizer) -> None:
         """:meth:`step` of `optimizer` and :meth:`update` in one call, with the errors of both."""
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"optimizer is {type(optimizer).__name__}; it must be one of gradscaler's")
+            raise _no_optimizer(optimizer, "one of gradscaler's")
         self._prepare(optimizer)
         self._handle.step_and_update(optimizer._handle, self._on(optimizer))
         self._iteration += 1
@@ -234,7 +234,7 @@ class GradScaler(Closeable):
         """The list of gradients, as they are now."""
         grads = value._gradients() if isinstance(value, Optimizer) else value
         if not isinstance(grads, TensorList):
-            raise _no_gradients(value)
+            raise _no_optimizer(value)
         # A list may have been made of temporaries for this iteration, but not for the next one.
         if grads._iteration is None:
             grads._iteration = self._iteration
@@ -250,7 +250,7 @@ class GradScaler(Closeable):
         """
         grads = optimizer.grads if isinstance(optimizer, Optimizer) else optimizer
         if grads is not None and not isinstance(grads, TensorList):
-            raise _no_gradients(optimizer)
+            raise _no_optimizer(optimizer)
         self._handle.discard(None if grads is None else grads._handle)
 
     def _on(self, optimizer: Gradients) -> int:
@@ -321,7 +321,7 @@ class GradScaler(Closeable):
         """
         grads = optimizer.grads if isinstance(optimizer, Optimizer) else optimizer
         if grads is not None and not isinstance(grads, TensorList):
-            raise _no_gradients(optimizer)
+            raise _no_optimizer(optimizer)
         found = native.Report()
         names = grads.names if grads is not None else None
         try:
@@ -470,8 +470,13 @@ def norm_code(norm_type: float) -> int:
         raise ValueError(f"norm_type is {norm_type!r}; it must be 2 or inf") from None
 
 
-def _no_gradients(value: Any) -> TypeError:
-    return TypeError(f"optimizer is {type(value).__name__}; it must be an optimizer of gradscaler's or a TensorList")
+def _no_optimizer(value: Any, expected: str = "an optimizer of gradscaler's or a TensorList") -> TypeError:
+    if hasattr(value, "register_step_post_hook"):
+        module = type(value).__module__.partition("._")[0]
+        module = "torch.optim" if module.startswith("torch.optim.") else module
+        return TypeError(f"optimizer is {module}.{type(value).__name__}, one of PyTorch's kind; use"
+                         " gradscaler.torch.GradScaler with it")
+    return TypeError(f"optimizer is {type(value).__name__}; it must be {expected}")
 
 
 def _int32(state: Mapping[str, Any], key: str) -> int:
