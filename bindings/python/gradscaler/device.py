@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from ._enums import CPU_TARGET, DEVICE_TYPE
 from ._native import Closeable, integer, native
-from .messages import device_errors
+from .messages import named_errors
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Context(Closeable):
         self._prepare(options)
         #: ``"cpu"`` or ``"cuda:<n>"``.
         self.device: str = device_name(options.device_type, options.device_index)
-        with device_errors(str(device)):
+        with named_errors(options=f"device {str(device)!r}"):
             super().__init__(native.Context(options))
 
     def _prepare(self, options: Any) -> None:

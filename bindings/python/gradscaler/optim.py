@@ -157,8 +157,12 @@ class Optimizer(Closeable):
             hyper.apply(own, {**arguments, **self._checked(overrides)})
             group_options.append((first, count, own))
         lists = [slot._handle for slot in slots] + [None] * (3 - len(slots))
-        copy = self.model_copy._handle if self.model_copy else None
-        with named_errors(params=self.params.labels("params"), grads=self.grads.labels("grads")):
+        copied = self.model_copy
+        copy = copied._handle if copied is not None else None
+        with named_errors(
+                params=self.params.labels("params"), grads=self.grads.labels("grads"),
+                model_copy=copied.labels("model_copy") if copied is not None else "model_copy",
+                state=[slot.labels("state") for slot in slots]):
             super().__init__(native.Optimizer(self.context._handle, group_options[0][2],
                                               self.params._handle, self.grads._handle, copy, *lists))
         # The memory itself, also when the lists are closed.

@@ -47,6 +47,9 @@ _TORCH_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_
 # Ours, under one further key, so that PyTorch can load the rest.
 _EXTRA = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "consecutive_skips", "updates",
           "skipped", "skips_at_floor")
+# What messages call them.
+_STATE_FIELDS = {**{key.lstrip("_"): f"state_dict[{key!r}]" for key in _TORCH_KEYS},
+                 **{key: f"state_dict['gradscaler'][{key!r}]" for key in _EXTRA}}
 # Not in state dicts from before there was one.
 _LATER = ("skips_at_floor",)
 
@@ -134,7 +137,8 @@ class GradScaler(Closeable):
         if not same_order(source, target):
             raise ValueError(f"out has strides {target.strides}, but outputs has {source.strides} (None: C order)")
         require_apart([target], lambda _: "out", [source], lambda _: "outputs")
-        self._handle.scale(tensor_array([source]), tensor_array([target]), target.stream or 0)
+        with named_errors(src="outputs", dst="out"):
+            self._handle.scale(tensor_array([source]), tensor_array([target]), target.stream or 0)
         mark_written([target])
 
     def unscale_(self, optimizer: Gradients) -> None:
@@ -372,7 +376,8 @@ class GradScaler(Closeable):
 
     def set_growth_factor(self, new_factor: float) -> None:
         """Sets it to `new_factor`, which must be > 1, else InvalidArgumentError."""
-        self._handle.set_growth_factor(real("new_factor", new_factor), self.stream)
+        with named_errors():
+            self._handle.set_growth_factor(real("new_factor", new_factor), self.stream)
 
     def get_backoff_factor(self) -> float:
         """The factor by which the scale is lowered on overflow."""
@@ -380,7 +385,8 @@ class GradScaler(Closeable):
 
     def set_backoff_factor(self, new_factor: float) -> None:
         """Sets it to `new_factor`, which must be in (0, 1), else InvalidArgumentError."""
-        self._handle.set_backoff_factor(real("new_factor", new_factor), self.stream)
+        with named_errors():
+            self._handle.set_backoff_factor(real("new_factor", new_factor), self.stream)
 
     def get_growth_interval(self) -> int:
         """Clean steps between growths."""
@@ -388,8 +394,9 @@ class GradScaler(Closeable):
 
     def set_growth_interval(self, new_interval: int) -> None:
         """Sets it to `new_interval`, which must be >= 1, else InvalidArgumentError."""
-        self._handle.set_growth_interval(integer("new_interval", new_interval, -(1 << 31), (1 << 31) - 1),
-                                         self.stream)
+        interval = integer("new_interval", new_interval, -(1 << 31), (1 << 31) - 1)
+        with named_errors():
+            self._handle.set_growth_interval(interval, self.stream)
 
     # Checkpoints.
 
@@ -444,7 +451,8 @@ class GradScaler(Closeable):
                     raise ValueError(f"the state dict has no ['gradscaler'][{key!r}]")
                 low, high = (0, (1 << 63) - 1) if key in ("updates", "skipped") else (-(1 << 31), (1 << 31) - 1)
                 setattr(state, key, integer(f"state_dict['gradscaler'][{key!r}]", extra[key], low, high))
-        self._handle.set_state(state, self.stream)
+        with named_errors(_STATE_FIELDS):
+            self._handle.set_state(state, self.stream)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._reduce is not None:

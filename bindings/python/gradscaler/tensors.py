@@ -173,7 +173,7 @@ class TensorList(Closeable):
             if not same_order(new, old):
                 raise InvalidArgumentError(f"{leaves.label(i)} has strides {new.strides}, but the list has"
                                            f" {old.strides} (None: C order)")
-        with named_errors(tensors=leaves):
+        with named_errors(data=leaves):
             self._handle.set_pointers(tensor_array(tensors), self.stream)
         self._keep[:] = tensors
 

@@ -82,7 +82,7 @@ class Check:
         on_host = scale is not None and scale.device.type == "cpu"
         self._inv_scale: Any = None
         #: Whether the scale cannot be divided by: a bool, or on a CUDA device a tensor of one.
-        self.scale_underflow: Any = on_host and is_lost(float(scale))
+        self.scale_underflow: Any = on_host and is_lost(scale)
         if scale is not None and not on_host:
             inverse = self._inv_scale = scale.double().reciprocal()
             self.scale_underflow = ~inverse.float().isfinite()
@@ -158,9 +158,9 @@ class Check:
                           self._overflowed or (() if name is None else (name,)), bool(self.scale_underflow))
 
 
-def is_lost(scale: float) -> bool:
+def is_lost(scale: Any) -> bool:
     """Whether a scale has no inverse that is a float32: gradients divided by it would all be inf or NaN."""
-    return not scale * FLOAT32_MAX >= 1.0
+    return not float(scale) * FLOAT32_MAX >= 1.0
 
 
 def clip_factor(check: Check, max_norm: float) -> Any:

@@ -272,7 +272,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             check = None
             self._bind()
         grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-        if grad_scale is not None and grad_scale.device.type == "cpu" and is_lost(float(grad_scale)):
+        if grad_scale is not None and grad_scale.device.type == "cpu" and is_lost(grad_scale):
             # PyTorch's GradScaler has only looked at the gradients, which a loss times 0 makes 0.
             found_inf = torch.ones((), device="cpu")
         if self._flattened is not None and not (self._max_grad_norm is None and found_inf is None):

@@ -150,7 +150,8 @@ class Plan:
         self._values = [numbers(key.kind, groups[number]) for _, _, number in self._groups]
         # Kept: gradients may move in every step.
         self._grad_leaves = self._leaves(".grad")
-        with named_errors(params=self._leaves(""), grads=self._grad_leaves):
+        with named_errors(params=self._leaves(""), grads=self._grad_leaves, model_copy=self._leaves(""),
+                          state=[self._leaves(f"'s state {slot!r}") for slot in self.state]):
             self.handle: Any = native.Optimizer(self.context._handle, self._options(0), lists["params"], self.grads,
                                                 copy, *slots, *[None] * (3 - len(slots)))
         for position, (first, count, _) in enumerate(self._groups[1:], 1):

@@ -308,7 +308,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             self._updater_on(scale.device).update(scale, tracker, flags, self._factors())
         # Every optimizer is ready again; PyTorch's own factory keeps the scaler picklable.
         this._per_optimizer_states = defaultdict(this._per_optimizer_states.default_factory)
-        if scale.device.type == "cpu" and not self._warned and is_lost(float(scale)):
+        if scale.device.type == "cpu" and not self._warned and is_lost(scale):
             self._warn(float(scale))
 
     def _updater_on(self, device: Any) -> Policy:
