@@ -191,7 +191,7 @@ def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str
     require_apart(targets, wanted.label, sources, given.label)
     labels = (wanted.label, given.label)
     stream = common_stream([*targets, *sources], lambda i: labels[i // len(targets)](i % len(targets)))
-    return sources, targets, device, stream, named_errors(**{src_name: given, dst_name: wanted})
+    return sources, targets, device, stream, named_errors(None, **{src_name: given, dst_name: wanted})
 
 
 def _word(value: Number, argument: str, device: str) -> tuple[int, Any]:
