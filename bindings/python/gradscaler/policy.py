@@ -6,10 +6,18 @@ Ranges are the library's to check; here is only what words and flags are called 
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ._enums import FLOOR_ACTION, GROWTH_TIMING, HYSTERESIS_REFILL, PRESET
 from ._native import FLOAT32_MAX, flag, integer, native, real
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack as Unpack
+else:
+    try:
+        from typing import Unpack
+    except ImportError:  # Python 3.10; its type hints then say less.
+        Unpack = type("Unpack", (), {"__class_getitem__": classmethod(lambda _, item: item)})
 
 #: Systems whose policy is reproduced step by step.
 PRESETS: tuple[str, ...] = tuple(PRESET)

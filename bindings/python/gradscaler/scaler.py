@@ -15,7 +15,7 @@ A training step::
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from . import policy as _policy
 from . import reducers, scaling
@@ -26,17 +26,10 @@ from .errors import InvalidArgumentError, ScaleFloorError
 from .memory import require_apart, same_order
 from .messages import named_errors
 from .optim import Optimizer
+from .policy import Unpack
 from .report import HistoryEntry, Report, report_of
 from .tensors import TensorList
 from .torch_memory import mark_written
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-else:
-    try:
-        from typing import Unpack
-    except ImportError:  # Python 3.10; its type hints then say less.
-        Unpack = type("Unpack", (), {"__class_getitem__": classmethod(lambda _, item: item)})
 
 #: What stands for a list of gradients: the list itself, or the optimizer that steps on it.
 Gradients = Optimizer | TensorList

@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 from torch.amp.grad_scaler import OptState  # type: ignore[import-not-found, unused-ignore]
@@ -21,6 +21,7 @@ from ..device import Context, default_context
 from ..errors import ScaleFloorError, UnavailableError
 from ..messages import named_errors
 from ..optim import Optimizer
+from ..policy import Unpack
 from ..report import HistoryEntry, Report, report_of
 from ..tensors import TensorList
 from ._check import Totals, is_lost
@@ -29,9 +30,6 @@ from ._optim import FusedOptimizer, label_of, untraced
 from ._policy import COUNTERS, Policy, is_pytorchs
 from ._shards import dtensor, is_flattened, mesh_groups, overflow_groups
 from ._threads import context_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _CODES = {torch.float16: native.FP16, torch.bfloat16: native.BF16, torch.float32: native.FP32,
           torch.float64: native.FP64}
