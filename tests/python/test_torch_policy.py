@@ -133,6 +133,24 @@ def test_reports(kind):
     assert (disabled.report().scale, disabled.report().overflow, disabled.history()) == (1.0, False, [])
 
 
+def test_a_report_on_all_is_on_those_of_the_last_iteration():
+    scaler = gst.GradScaler(DEVICE, init_scale=4.0)
+    p, first = made(gst.SGD, scaler)
+    q, second = made(gst.SGD, scaler)
+    run(scaler, first, p, True)
+    assert scaler.report().nan_count == 1
+    run(scaler, second, q, False)
+    assert scaler.report().nan_count == 0 and not scaler.report().overflow and scaler.report(first).nan_count == 1
+    p.grad[0] = math.inf
+    scaler.scale(torch.ones(1))
+    for optimizer in (second, first):
+        scaler.step(optimizer)
+    scaler.update()
+    found = scaler.report()
+    assert (found.inf_count, found.nan_count, found.first_element, found.overflow) == (1, 1, 0, True)
+    assert copy.deepcopy(scaler).report().overflow is False
+
+
 def test_the_floor_can_be_an_error():
     scaler = gst.GradScaler(DEVICE, init_scale=1.0, min_scale=1.0, floor_action="error")
     p, optimizer = made(gst.SGD, scaler)

@@ -297,8 +297,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         # Before the step, which leaves nothing of them in the caches.
         for plan in self._active:
             _raw.increment_version(plan.written)
+        # A CUDA graph would keep the addresses of the copies.
+        in_double = factor is not None and not self._is_captured()
         for plan in self._active:
-            if factor is not None and plan.key.double:
+            if in_double and plan.key.double:
                 held.append(plan.clip(self._grads_of(plan), inv_scale, factor))
                 plan.step(None, found_inf)
             else:

@@ -46,6 +46,9 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 
     # found_inf of each optimizer's last step, which stays where it is until somebody asks.
     _found: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
+    # Those of the iteration under way, or of the last one.
+    _latest: list[weakref.ref[Any]] = []
+    _is_over = True
     # Options beyond PyTorch's, and the first scale that they were checked with.
     _beyond: dict[str, Any] = {}
     # What updates the scale, from the first update on, and the counters that it is to begin with.
@@ -111,6 +114,8 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             if self._found is None:
                 self._found = weakref.WeakKeyDictionary()
             self._found[optimizer] = list(this._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
+            self._latest = [*([] if self._is_over else self._latest), weakref.ref(optimizer)]
+            self._is_over = False
         return done
 
     def unscale_(self, optimizer: Any) -> None:
@@ -167,7 +172,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             return replace(report_of(native.Report()), scale=1.0)
         this: Any = self
         found = self._updater_on(torch.device("cpu") if this._scale is None else this._scale.device)
-        optimizers = list(self._found or ()) if optimizer is None else [_require_torchs(optimizer)]
+        optimizers = self._recent() if optimizer is None else [_require_torchs(optimizer)]
         try:
             return self._completed(found.report(), optimizers)
         except ScaleFloorError as error:
@@ -177,7 +182,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 
     def _completed(self, found: Report, optimizers: list[Any]) -> Report:
         """A report of the policy with what the optimizers know."""
-        totals = [_totals(one, one in (self._found or ()) and not self.applied(one)) for one in optimizers]
+        totals = [_totals(one, not self._is_applied(one)) for one in optimizers]
         norms = [one.norm for one in totals if one.norm is not None]
         largest = [one.amax for one in totals if one.amax is not None]
         first = next((one for one in totals if one.first >= 0), Totals())
@@ -190,6 +195,9 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             nonfinite_count=sum(one.inf_count + one.nan_count for one in totals),
             inf_count=sum(one.inf_count for one in totals), nan_count=sum(one.nan_count for one in totals),
             first_tensor=first.first, first_element=first.first_element, first_name=first.first_name)
+
+    def _recent(self) -> list[Any]:
+        return [optimizer for optimizer in (found() for found in self._latest) if optimizer is not None]
 
     def _is_applied(self, optimizer: Any) -> bool:
         return optimizer not in (self._found or ()) or self.applied(optimizer)
@@ -227,7 +235,8 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        state.pop("_found", None)
+        for name in ("_found", "_latest", "_is_over"):
+            state.pop(name, None)
         if state.pop("_updater", None) is not None:
             state["_counters"] = self._saved_counters()
         return state
@@ -290,6 +299,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     @untraced  # type: ignore[untyped-decorator, unused-ignore]
     def update(self, new_scale: Any = None) -> None:
         """Ends the iteration, or with `new_scale` replaces the scale."""
+        self._is_over = True
         if not self._enabled or new_scale is not None:
             super().update(new_scale)
             return
@@ -319,7 +329,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
 
     def _warn(self, scale: float) -> None:
         self._warned = True
-        names = [name for optimizer in self._found or () for name in self.overflowed(optimizer)]
+        names = [name for optimizer in self._recent() for name in self.overflowed(optimizer)]
         shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
         where = f"; inf or NaN in the gradients of {shown} did not go away with a lower scale" if names else ""
         warnings.warn(f"the loss scale is {scale:g}, too small to divide by, and every step is skipped{where}. Mend"
