@@ -207,7 +207,7 @@ NAMED = [
     (lambda: gs.GradScaler().load_state_dict(
         {**gs.GradScaler().state_dict(), "gradscaler": {**gs.GradScaler().state_dict()["gradscaler"], "skipped": 2}}),
      r"state_dict\['gradscaler'\]\['skipped'\] is 2, more than state_dict\['gradscaler'\]\['updates'\], which is 0"),
-    (lambda: gs.Context("cuda:99"), "device 'cuda:99' is "),
+    (lambda: gs.Context("cuda:99"), "device is 'cuda:99', but "),
 ]
 
 
