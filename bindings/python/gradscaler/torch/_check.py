@@ -79,11 +79,11 @@ class Check:
         self._checker = checker
         self._plans = list(plans)
         # On a CUDA device it is not known here, and the norm is divided by it later.
-        on_host = scale is not None and scale.device.type == "cpu"
+        host_scale = float(scale) if scale is not None and scale.device.type == "cpu" else None
         self._inv_scale: Any = None
         #: Whether the scale cannot be divided by: a bool, or on a CUDA device a tensor of one.
-        self.scale_underflow: Any = on_host and is_lost(scale)
-        if scale is not None and not on_host:
+        self.scale_underflow: Any = host_scale is not None and is_lost(host_scale)
+        if scale is not None and host_scale is None:
             inverse = self._inv_scale = scale.double().reciprocal()
             self.scale_underflow = ~inverse.float().isfinite()
         #: By device, a tensor of one float32 that is not 0 if there is an inf or NaN.
@@ -93,8 +93,8 @@ class Check:
         overflowed: list[str] = []
         for plan in {plan.context.device: plan for plan in plans}.values():
             # In the stream of the check, which has to see it.
-            known = on_host and not self.scale_underflow
-            checker.scaler(plan.context).set_scale(float(scale) if known else 1.0, plan.stream)
+            known = 1.0 if host_scale is None or self.scale_underflow else host_scale
+            checker.scaler(plan.context).set_scale(known, plan.stream)
         for plan in plans:
             scaler, stream = checker.scaler(plan.context), plan.stream
             scaler.check(plan.grads, stream)
