@@ -72,7 +72,7 @@ static void gsc_raise(gsc_status status, const char *message, const gsc_error *d
 }
 %}
 
-/* Everything holds the GIL but what does the work. */
+/* Everything holds the GIL but what does the work, or waits for it. */
 %nothread;
 %thread gsc_context::gsc_context;
 %thread gsc_context::unscale_check_;
@@ -90,11 +90,16 @@ static void gsc_raise(gsc_status status, const char *message, const gsc_error *d
 %thread gsc_scaler::step;
 %thread gsc_scaler::should_step_;
 %thread gsc_scaler::step_and_update;
+%thread gsc_scaler::get_scale_;
 %thread gsc_scaler::get_report_;
+%thread gsc_scaler::history_;
+%thread gsc_scaler::get_state_;
 %thread gsc_optimizer::gsc_optimizer;
 %thread gsc_optimizer::step;
 %thread gsc_optimizer::step_scaled_;
 %thread gsc_optimizer::zero_grads;
+%thread gsc_optimizer::steps_applied_;
+%thread gsc_optimizer::steps_skipped_;
 %thread gsc_optimizer::save_;
 %thread gsc_optimizer::load_;
 

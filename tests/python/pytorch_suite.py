@@ -46,11 +46,12 @@ def counted(function):
 
 def swap():
     """Puts this project's class, and its kernels, wherever PyTorch's can be found by name."""
+    from gradscaler import ops
     from gradscaler.torch import _scaler as ours
 
-    ours._unscale, ours._update = counted(ours._unscale), counted(ours._update)
+    ours._unscale, ours.Policy.update = counted(ours._unscale), counted(ours.Policy.update)
     torch._amp_foreach_non_finite_check_and_unscale_ = ours._unscale
-    torch._amp_update_scale_ = ours._update
+    torch._amp_update_scale_ = ops.update_scale
     original = torch.amp.GradScaler
     for module in (torch, torch.amp, torch.amp.grad_scaler):
         module.GradScaler = ours.GradScaler

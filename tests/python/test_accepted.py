@@ -80,6 +80,8 @@ MAKERS = {
     "NumPy: other subclasses": lambda: np.ones((2, 2), F).view(np.matrix),
     "NumPy: scalars": lambda: np.float32(1.0),
     "PyTorch: tensors and parameters": lambda: torch().ones(4, requires_grad=True),
+    "PyTorch: subclasses of Parameter that override no operation":
+        lambda: type("Renamed", (torch().nn.Parameter,), {})(torch().ones(4)),
     "PyTorch: results of autograd": lambda: torch().ones(4, requires_grad=True) * 2,
     "PyTorch: channels_last, transposed": lambda: torch().ones(2, 3, 4, 4).to(memory_format=torch().channels_last),
     "PyTorch: slices with gaps, expanded": lambda: torch().ones(1).expand(4),

@@ -3,6 +3,7 @@
 
 import array
 import ctypes
+import dataclasses
 import gc
 import sys
 import types
@@ -54,6 +55,44 @@ def test_numpy_by_pointer(dtype):
     tensor = gs.as_tensor(values)
     assert (tensor.address, tensor.count, tensor.dtype, tensor.device) == (values.ctypes.data, 6, dtype, "cpu")
     assert not tensor.readonly and tensor.nbytes == values.nbytes
+
+
+@pytest.mark.parametrize("values", [
+    np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(6, dtype=np.float64).reshape(2, 3).T,
+    np.arange(3, dtype=np.float16), frozen(np.arange(3, dtype=np.float32)), np.ones((0, 2))], ids=str)
+def test_a_tensor_is_an_array_of_numpy(values):
+    tensor = gs.as_tensor(values, writable=False, any_order=True)
+    found = np.asarray(tensor)
+    assert found.dtype == values.dtype and found.shape == values.shape
+    assert np.shares_memory(found, values) == (values.size > 0) and found.flags.writeable == (not tensor.readonly)
+    np.testing.assert_array_equal(found, values)
+    del values, tensor
+    gc.collect()
+    assert found.sum() == found.copy().sum()
+
+
+def test_state_is_an_array_of_numpy():
+    params = [np.ones((2, 3), np.float32)]
+    optimizer = gs.AdamW(params, [np.ones((2, 3), np.float32)], lr=0.1)
+    optimizer.step()
+    found = np.asarray(optimizer.state["exp_avg"][0])
+    del optimizer
+    gc.collect()
+    np.testing.assert_allclose(found, np.full((2, 3), 0.1), rtol=1e-6)
+    raw = np.asarray(gs.as_tensor((params[0].ctypes.data, 6, "float32")))
+    assert raw.shape == (6,) and np.shares_memory(raw, params[0])
+
+
+def test_tensors_that_numpy_cannot_hold_say_so():
+    bits = gs.as_tensor(np.zeros(3, np.uint16), dtype="bfloat16")
+    with pytest.raises(TypeError, match="bfloat16, which NumPy does not have; .*dtype='uint16'"):
+        np.asarray(bits)
+    assert np.asarray(dataclasses.replace(bits, dtype="uint16")).tolist() == [0, 0, 0]
+    with pytest.raises(TypeError, match="is on cuda:0, where NumPy does not reach"):
+        np.asarray(gs.as_tensor(Cuda()))
+    assert gs.as_tensor(Cuda()).__cuda_array_interface__ == {
+        "shape": (2, 3), "typestr": "<f4", "data": (4096, False), "version": 3, "strides": None, "stream": 1}
+    assert not hasattr(bits, "__cuda_array_interface__")
 
 
 @pytest.mark.parametrize("versioned", [True, False])
@@ -248,9 +287,9 @@ def test_lists_refuse_what_the_library_refuses():
     whole = gs.as_tensor(values)
     with pytest.raises(gs.InvalidArgumentError, match="align"):
         gs.TensorList([(whole.address + 1, 2, "fp32")])
-    with pytest.raises(gs.InvalidArgumentError, match=r"arrays\[0\](.data is NULL| has -3 elements)"):
+    with pytest.raises(gs.InvalidArgumentError, match=r"the (address|number of elements) of arrays\[0\] is (NULL|-3)"):
         gs.TensorList([(0, 3, "fp32")])
-    with pytest.raises(gs.InvalidArgumentError, match=r"arrays\[0\](.data is NULL| has -3 elements)"):
+    with pytest.raises(gs.InvalidArgumentError, match=r"the (address|number of elements) of arrays\[0\] is (NULL|-3)"):
         gs.TensorList([(64, -3, "fp32")])
 
 

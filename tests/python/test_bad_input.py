@@ -176,6 +176,48 @@ def test_messages_say_nothing_of_c_functions():
     assert not str(caught.value).startswith("gsc_") and caught.value.status == 1
 
 
+CROOKED = np.frombuffer(bytearray(17), np.float32, count=4, offset=1)
+AT = r"is 0x[0-9a-f]+, which is not aligned to its dtype fp32 \(4 bytes\)"
+
+
+def four():
+    return {"w": np.ones(4, np.float32)}
+
+
+# What the library says of arguments of C, in those of Python: from the fields of the error.
+NAMED = [
+    (lambda: gs.SGD(four(), four(), momentum=0.9, state={"momentum_buffer": {"w": CROOKED}}),
+     rf"the address of state\['momentum_buffer'\]\['w'\] {AT}"),
+    (lambda: gs.Adam(four(), four(), state={"exp_avg": four(), "exp_avg_sq": {"w": np.ones(4)}}),
+     r"state\['exp_avg_sq'\]\['w'\] is fp64, but the state of a parameter of dtype fp32 is fp32"),
+    (lambda: (lambda p: gs.SGD({"w": p}, four(), momentum=0.9, state={"momentum_buffer": {"w": p}}))(np.ones(4)),
+     r"state\['momentum_buffer'\]\['w'\] overlaps params\['w'\]"),
+    (lambda: gs.TensorList(four()).rebind({"w": CROOKED}), rf"the address of arrays\['w'\] {AT}"),
+    (lambda: gs.ops.norm({"a": np.ones(3), "b": CROOKED}), rf"the address of tensors\['b'\] {AT}"),
+    (lambda: gs.ops.cast(four(), {"w": CROOKED}), rf"the address of dst\['w'\] {AT}"),
+    (lambda: gs.clip_grad_norm_({"w": CROOKED}, 1.0), rf"the address of grads\['w'\] {AT}"),
+    (lambda: gs.GradScaler().scale(np.ones(4, np.float32), out=CROOKED), rf"the address of out {AT}"),
+    (lambda: gs.SGD(params(), params(), nesterov=True), "the optimizer has nesterov, which needs momentum > 0"),
+    (lambda: gs.SGD(params(), params(), zero_grads=True, write_grads=True), "the optimizer has both zero_grads and"),
+    (lambda: gs.Lion(params(), params(), betas=(0.5, 1.5)), r"betas\[1\] is 1.5; it must be in"),
+    (lambda: gs.GradScaler(min_scale=8.0, max_scale=4.0), "min_scale is 8, above max_scale, which is 4"),
+    (lambda: gs.GradScaler().set_growth_interval(0), "growth_interval is 0; it must be >= 1"),
+    (lambda: gs.GradScaler().load_state_dict({**gs.GradScaler().state_dict(), "_growth_tracker": -1}),
+     r"state_dict\['_growth_tracker'\] is -1"),
+    (lambda: gs.GradScaler().load_state_dict(
+        {**gs.GradScaler().state_dict(), "gradscaler": {**gs.GradScaler().state_dict()["gradscaler"], "skipped": 2}}),
+     r"state_dict\['gradscaler'\]\['skipped'\] is 2, more than state_dict\['gradscaler'\]\['updates'\], which is 0"),
+    (lambda: gs.Context("cuda:99"), "device is 'cuda:99', but "),
+]
+
+
+@pytest.mark.parametrize("call, message", NAMED, ids=range(len(NAMED)))
+def test_messages_name_what_was_passed(call, message):
+    with pytest.raises(gs.GradscalerError, match=f"^{message}") as caught:
+        call()
+    assert "options" not in str(caught.value) and "GSC_" not in str(caught.value) and caught.value.status > 0
+
+
 def test_error_fields():
     with pytest.raises(BAD) as caught:
         gs.GradScaler(growth_interval=0)

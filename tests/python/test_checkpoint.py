@@ -283,7 +283,8 @@ def test_torch_state_that_does_not_fit_is_refused():
             (ours("SGD"), state, "has no 'momentum'; it is not one of torch.optim.SGD"),
             (ours("Lion"), state, "torch.optim has no Lion"), (ours(), uneven, "counts 2 steps.* and 3"),
             (ours(), partial, "counts 0 steps for 'layer.bias' and 3"),
-            (gs.Adam([np.ones(2, np.float32)], [np.ones(2, np.float32)]), state, "has 3 parameters, but there are 1")):
+            (gs.Adam([np.ones(2, np.float32)], [np.ones(2, np.float32)]), state,
+             "has 3 parameters, but the optimizer has 1")):
         with pytest.raises(gs.InvalidArgumentError, match=message):
             optimizer.load_state_dict(bad)
         assert optimizer.steps == 0

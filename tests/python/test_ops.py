@@ -90,6 +90,14 @@ def test_clip_grad_norm():
         gs.clip_grad_norm_(grads, 1.0, error_if_nonfinite=True)
 
 
+def test_the_clip_factor_of_float64_is_a_float64():
+    grads = [np.full(3, 0.7), np.full(2, 0.7, np.float32)]
+    total = gs.clip_grad_norm_(grads, 0.3)
+    factor = 0.3 / (total + 1e-6)
+    assert grads[0].tolist() == [0.7 * factor] * 3
+    assert grads[1].tolist() == [float(np.float32(0.7) * np.float32(factor))] * 2
+
+
 def test_clip_grad_value():
     grads = np.array([-3.0, 0.25, 3.0, 0.5], np.float32)
     gs.clip_grad_value_(grads, 0.5)

@@ -201,6 +201,26 @@ def test_setters(world):
     assert scaler.get_scale() == 16.0
 
 
+def test_no_floor_and_no_ceiling_are_none(world):
+    scaler = gs.GradScaler()
+    assert scaler.options["min_scale"] is None and scaler.options["max_scale"] is None
+    scaler.set_options(min_scale=2.0, max_scale=2.0**20)
+    assert (scaler.options["min_scale"], scaler.options["max_scale"]) == (2.0, 2.0**20)
+    scaler.set_options(min_scale=None, max_scale=None)
+    assert scaler.options == gs.GradScaler().options == gs.GradScaler(min_scale=0, max_scale=0.0).options
+    assert gs.GradScaler.from_preset("megatron", min_scale=None).options["min_scale"] is None
+    assert pickle.loads(pickle.dumps(scaler)).options == scaler.options
+
+
+def test_lists_count_in_english(pair):
+    optimizer = gs.SGD(*pair(counts=(3,)))
+    assert repr(optimizer) == "<gradscaler.SGD 1 tensor, 1 group>"
+    assert repr(optimizer.params) == "<gradscaler.TensorList 1 tensor>"
+    assert repr(gs.SGD(*pair())) == "<gradscaler.SGD 2 tensors, 1 group>"
+    with pytest.raises(ValueError, match="names has 1 entry, but arrays has 2 tensors"):
+        gs.TensorList(pair()[0], names=["a"])
+
+
 def test_report_names_the_offender(pair):
     params, grads = pair(4.0)
     scaler = gs.GradScaler(init_scale=4.0)

@@ -71,6 +71,7 @@ def test_log(tmp_path):
     records = train(tmp_path / "log", lambda step, scale: math.nan if step == 1 else 1.0, steps=3, init_scale=4.0)
     assert [r["step"] for r in records] == [0, 1, 2] and [r["scale"] for r in records] == [4.0, 2.0, 2.0]
     assert [r["overflow"] for r in records] == [False, True, False] and records[0]["loss"] == 1.5
+    assert records[0]["min_scale"] is None
     assert math.isnan(records[1]["grad_norm"]) and records[1]["first_name"] == "layer3.weight"
     for line in (tmp_path / "log").read_text().splitlines():
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
@@ -85,6 +86,56 @@ def test_a_record_keeps_its_own_fields(tmp_path, name, pair):
             log.step(scaler, optimizer, **{name: "no"})
         log.step(scaler, optimizer, overflows="no")
     assert [(r["step"], r["overflow"], r["overflows"]) for r in gs.read_log(tmp_path / "log")] == [(0, False, "no")]
+
+
+def numbers_of_numpy():
+    return [(np.float32(1.5), 1.5), (np.float16(np.inf), "inf"), (np.float64(0.1), 0.1), (np.int64(-3), -3),
+            (np.bool_(True), True), (np.array(2.5), 2.5), (np.array([1.0, np.nan]), [1.0, "nan"])]
+
+
+def numbers_of_torch():
+    torch = library("torch")
+    return [(torch.tensor(1.5, requires_grad=True), 1.5), (torch.tensor(2.0, dtype=torch.bfloat16), 2.0),
+            (torch.tensor(-3), -3), (torch.tensor([1.0, 2.0]), [1.0, 2.0])]
+
+
+def numbers_of_jax():
+    return [(library("jax").numpy.float32(1.5), 1.5)]
+
+
+class Recorder:
+    def __init__(self):
+        self.seen = {}
+
+    def add_scalar(self, key, value, step):
+        self.seen[key] = value
+
+
+@pytest.mark.parametrize("numbers", [numbers_of_numpy, numbers_of_torch, numbers_of_jax])
+def test_numbers_of_other_libraries_are_written(tmp_path, numbers, pair):
+    scaler, optimizer, writer = gs.GradScaler(), gs.SGD(*pair()), Recorder()
+    scaler.step_and_update(optimizer)
+    for number, expected in numbers():
+        path, writer.seen = tmp_path / "log", {}
+        path.unlink(missing_ok=True)
+        with gs.LogWriter(path, writers=[writer]) as log:
+            log.step(scaler, optimizer, loss=number, more={"deep": [number]})
+        record = json.loads(path.read_text())
+        assert (record["loss"], record["more"]) == (expected, {"deep": [expected]})
+        assert type(record["loss"]) is type(expected)
+        drawn = isinstance(expected, (int, float))
+        assert writer.seen.get("gradscaler/loss") == (expected if drawn else None)
+
+
+@pytest.mark.parametrize("value", [object(), {1}, 1j, np.complex64(1j), [b"x"]], ids=str)
+def test_what_json_does_not_hold_is_refused_by_name(tmp_path, value, pair):
+    scaler, optimizer = gs.GradScaler(), gs.SGD(*pair())
+    scaler.step_and_update(optimizer)
+    with gs.LogWriter(tmp_path / "log") as log:
+        with pytest.raises(TypeError, match=r"loss is .*; it must be what JSON holds, or an array"):
+            log.step(scaler, optimizer, loss=value)
+        log.step(scaler, optimizer, loss=1)
+    assert [(r["step"], r["loss"]) for r in gs.read_log(tmp_path / "log")] == [(0, 1)]
 
 
 def test_a_line_cut_short_is_dropped_and_a_bad_one_is_named(tmp_path):
@@ -113,8 +164,8 @@ def test_lines_that_are_no_records(tmp_path, line):
 
 
 @pytest.mark.parametrize("field, value", [
-    ("scale", "x"), ("scale", None), ("scale", 10**400), ("scale", True), ("min_scale", []), ("overflow", 1),
-    ("consecutive_skips", "many"), ("nan_count", None), ("first_tensor", 0.5), ("first_name", 7)])
+    ("scale", "x"), ("scale", None), ("min_scale", "0"), ("scale", 10**400), ("scale", True), ("min_scale", []),
+    ("overflow", 1), ("consecutive_skips", "many"), ("nan_count", None), ("first_tensor", 0.5), ("first_name", 7)])
 def test_fields_that_are_none(tmp_path, field, value):
     path = tmp_path / "log"
     train(path, lambda step, scale: 1.0, steps=2)

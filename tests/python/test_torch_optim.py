@@ -134,6 +134,22 @@ def test_pickle_and_deepcopy_go_on(kind):
         assert all(not torch.equal(p, q) for p, q in zip(own, params, strict=True))
 
 
+def test_what_they_are_is_shown():
+    p = torch.nn.Parameter(torch.ones(2))
+    optimizer = gst.AdamW([p], lr=0.5, max_grad_norm=1.0, master_weights=True)
+    shown = repr(optimizer)
+    assert shown.startswith("gradscaler.torch.AdamW (\nParameter Group 0\n") and "\n    lr: 0.5\n" in shown
+    assert shown.endswith("\nmax_grad_norm: 1.0\nmaster_weights: True\n)")
+    schedule = gst.AppliedLR(torch.optim.lr_scheduler.StepLR(optimizer, 1))
+    assert repr(schedule) == f"gradscaler.torch.AppliedLR({schedule.scheduler!r})"
+    scaler = gst.GradScaler("cpu", init_scale=8.0)
+    assert repr(scaler) == "<gradscaler.torch.GradScaler scale=8>"
+    scaler.scale(torch.ones(1, device="cpu"))
+    scaler.update(4.0)
+    assert repr(scaler) == "<gradscaler.torch.GradScaler scale=4>"
+    assert repr(gst.GradScaler("cpu", enabled=False)) == "<gradscaler.torch.GradScaler scale=1 disabled>"
+
+
 def test_hooks_and_closures():
     params = params_of()
     optimizer = gst.SGD(params, lr=1.0)

@@ -41,6 +41,57 @@ def test_what_is_not_known_is_refused(make, error, message):
         make()
 
 
+class Renamed(torch.nn.Parameter):
+    """Keeps its elements where PyTorch does."""
+
+
+class Elsewhere(torch.nn.Parameter):
+    """Has no storage of its own, as quantized parameters and others that are wrapped."""
+
+    @staticmethod
+    def __new__(cls, values):
+        made = torch.Tensor._make_wrapper_subclass(cls, values.shape, dtype=values.dtype, requires_grad=True)
+        made.values = values
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, arguments=(), keywords=None):
+        raise NotImplementedError
+
+
+class Observed(torch.nn.Parameter):
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), keywords=None):
+        return super().__torch_function__(function, types, arguments, keywords or {})
+
+
+@pytest.mark.parametrize("kind", [gst.AdamW, gst.LAMB, gs.AdamW])
+def test_subclasses_of_parameter_are_stepped_on_where_pytorch_keeps_their_elements(kind):
+    found = []
+    for make in (torch.nn.Parameter, Renamed):
+        p = make(torch.arange(6.0).reshape(2, 3))
+        optimizer = kind([p], lr=0.1)
+        for scale in (1.0, 2.0):
+            (p.square().sum() * scale).backward()
+            optimizer.step()
+            p.grad = None
+        found.append(p.tolist())
+    assert found[0] == found[1] != torch.arange(6.0).reshape(2, 3).tolist()
+    for other in (Elsewhere(torch.ones(3)), Observed(torch.ones(3))):
+        with pytest.raises(TypeError, match=f"is a {type(other).__name__}, a subclass of torch.Tensor whose memory"):
+            kind([other], lr=0.1)
+
+
+@pytest.mark.parametrize("kind", [gst.AdamW, gs.AdamW])
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_lazy_parameters_need_a_forward_pass_first(kind):
+    model = torch.nn.LazyLinear(3)
+    with pytest.raises(ValueError, match="weight'?.?.? is a lazy parameter.*; run a forward pass first"):
+        kind(model.named_parameters())
+    model(torch.ones(2, 4)).sum().backward()
+    kind(model.named_parameters()).step()
+
+
 def test_bad_gradients_are_refused_and_nothing_changes():
     p = torch.nn.Parameter(torch.zeros(2, 3))
     optimizer = gst.AdamW([("w", p)], lr=1.0)
@@ -74,3 +125,45 @@ def test_two_that_overlap_are_refused_by_name():
         p.grad = torch.ones(4)
     with pytest.raises(gs.InvalidArgumentError, match="b overlaps a"):
         optimizer.step()
+
+
+@pytest.mark.parametrize("kind", [gst.AdamW, torch.optim.AdamW])
+@pytest.mark.parametrize("call", [
+    lambda scaler, optimizer: scaler.step(optimizer), lambda scaler, optimizer: scaler.step_and_update(optimizer),
+    lambda scaler, optimizer: scaler.unscale_(optimizer), lambda scaler, optimizer: scaler.report(optimizer),
+    lambda scaler, optimizer: scaler.should_step(optimizer), lambda scaler, optimizer: scaler.discard(optimizer)])
+def test_the_scaler_of_arrays_names_the_one_of_pytorch(kind, call):
+    module = "gradscaler.torch" if kind is gst.AdamW else "torch.optim"
+    with pytest.raises(TypeError, match=f"optimizer is {module}.AdamW, one of PyTorch's kind; use"
+                                        " gradscaler.torch.GradScaler with it"):
+        call(gs.GradScaler(), kind(params_of()))
+
+
+@pytest.mark.parametrize("call", [
+    lambda scaler, optimizer: scaler.step(optimizer), lambda scaler, optimizer: scaler.unscale_(optimizer),
+    lambda scaler, optimizer: scaler.overflowed(optimizer), lambda scaler, optimizer: scaler.report(optimizer)])
+@pytest.mark.parametrize("started", [False, True])
+def test_the_scaler_of_pytorch_names_the_one_of_arrays(call, started):
+    p = torch.nn.Parameter(torch.ones(2))
+    optimizer, scaler = gs.AdamW([p], lr=0.1), gst.GradScaler("cpu")
+    if started:
+        scaler.scale(p.sum()).backward()
+    with pytest.raises(TypeError, match="optimizer is gradscaler.AdamW; use gradscaler.GradScaler with it, or"
+                                        " gradscaler.torch.AdamW"):
+        call(scaler, optimizer)
+
+
+def test_pytorchs_own_scaler_is_told_where_its_optimizers_are():
+    p = torch.nn.Parameter(torch.ones(2))
+    optimizer, scaler = gs.AdamW([p], lr=0.1), torch.amp.GradScaler("cpu")
+    scaler.scale(p.sum()).backward()
+    with pytest.raises(KeyError, match="'params'; .*gradscaler.torch.AdamW has PyTorch's param groups"):
+        scaler.step(optimizer)
+    assert optimizer.param_groups[0].get("params") is None and "params" not in optimizer.param_groups[0]
+
+
+def test_a_learning_rate_in_the_place_of_gradients():
+    for lr in (1e-3, 1):
+        with pytest.raises(TypeError, match=r"grads is \w+, .*; pass the learning rate by name, lr=.*, or use"
+                                            r" gradscaler.torch.AdamW, which has the arguments of torch.optim"):
+            gs.AdamW(params_of(), lr)

@@ -9,6 +9,7 @@ from conftest import DEVICE, library
 
 torch = library("torch")
 
+import gradscaler as gs  # noqa: E402
 from gradscaler import torch as gst  # noqa: E402
 from torch_params import KINDS, close, ids, params_of, set_grads  # noqa: E402
 
@@ -28,7 +29,7 @@ def test_a_hook_that_writes_gradients_is_seen(make):
 @pytest.mark.parametrize("make", [None, gst.GradScaler, torch.amp.GradScaler], **ids)
 @pytest.mark.parametrize("limit", [0.1, 1e6])
 def test_clipping_is_clip_grad_norm(make, limit):
-    """fp64: torch.nn.utils.clip_grad_norm_ takes its norm in another order, so a few ulp of fp32 factor apart."""
+    """fp64: torch.nn.utils.clip_grad_norm_ takes its norm in another order, so a few ulp apart."""
     ours, theirs = params_of(), params_of()
     optimizer = gst.SGD(ours, lr=1.0, max_grad_norm=limit)
     other = torch.optim.SGD(theirs, lr=1.0, foreach=False)
@@ -45,8 +46,7 @@ def test_clipping_is_clip_grad_norm(make, limit):
             scaler.step(optimizer)
             scaler.update()
         assert optimizer.report().grad_norm == pytest.approx(norm.item(), rel=1e-12)
-    # The factor is a float32: half an ulp of it in each step.
-    close(ours, theirs, 3 * 2.0**-24 if limit == 0.1 else 1e-12)
+    close(ours, theirs, 1e-14)
     with pytest.raises(ValueError, match="max_grad_norm is -1"):
         optimizer.max_grad_norm = -1.0
 
@@ -97,6 +97,29 @@ def test_grad_scaler_skips_and_unscales(make, kind, fused):
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), reference.parameters(), strict=True))
     if kind is not gst.SGD:
         assert all(entry["step"] == 4 for entry in optimizer.state.values())
+
+
+@pytest.mark.parametrize("make", [None, gst.GradScaler, torch.amp.GradScaler], **ids)
+def test_clipping_of_float64_beside_others(make):
+    """Each dtype in its own arithmetic, and gradients that stay as they are."""
+    dtypes = (torch.float64, torch.float32, torch.float64, torch.bfloat16)
+    ours = [torch.nn.Parameter(torch.full((3,), 0.7, dtype=dtype)) for dtype in dtypes]
+    optimizer = gst.SGD(ours, lr=1.0, max_grad_norm=0.3)
+    scaler = None if make is None else make(DEVICE, init_scale=3.0)
+    for p in ours:
+        p.grad = torch.full_like(p, 0.6)
+    inverse = 1.0
+    if scaler is None:
+        optimizer.step()
+    else:
+        scaler.scale(torch.ones(1))
+        scaler.step(optimizer)
+        inverse = float(torch.tensor(1.0 / 3.0))
+    factor = 0.3 / (optimizer.report().grad_norm + 1e-6)
+    for p in ours:
+        assert p.grad.tolist() == torch.full_like(p, 0.6).tolist()
+        digits = {torch.float64: 1e-15, torch.float32: 2e-7, torch.bfloat16: 8e-3}[p.dtype]
+        assert p.tolist() == [pytest.approx(0.7 - float(p.grad[0]) * inverse * factor, rel=digits, abs=0.0)] * 3
 
 
 def test_a_first_step_that_is_skipped_leaves_no_momentum():
@@ -173,5 +196,5 @@ def test_the_default_device_is_not_that_of_the_parameters(scaled):
 def test_pytorch_reads_the_description_of_device_scalars():
     # As far as that can be seen without a GPU: what it complains of is the driver or the address.
     with pytest.raises((RuntimeError, ValueError, AssertionError)) as refused:
-        torch.as_tensor(gst._check._Words(4096, "<f4"), device="cpu")
+        torch.as_tensor(gs.Tensor(4096, 1, "float32", "cuda:0", shape=()), device="cpu")
     assert "read only" not in str(refused.value)

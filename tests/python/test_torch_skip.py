@@ -11,6 +11,7 @@ from conftest import DEVICE, library
 torch = library("torch")
 
 from gradscaler import torch as gst  # noqa: E402
+from torch_params import ids  # noqa: E402
 
 OPTIMIZERS = [lambda p: gst.AdamW(p, lr=1.0), lambda p: gst.SGD(p, lr=1.0, fused=False),
               lambda p: torch.optim.AdamW(p, lr=1.0, fused=True), lambda p: torch.optim.SGD(p, lr=1.0, foreach=False)]
@@ -109,6 +110,22 @@ def test_schedules_of_schedules():
         assert run(plain) == run(wrapped)
     with pytest.raises(TypeError, match="make the AppliedLR of the SequentialLR"):
         run(lambda o, a, b: found.SequentialLR(o, [gst.AppliedLR(a), gst.AppliedLR(b)], [2]))
+
+
+@pytest.mark.parametrize("make", [None, gst.GradScaler, torch.amp.GradScaler], **ids)
+def test_nothing_is_applied_before_the_first_step(make):
+    p = torch.nn.Parameter(torch.ones(2))
+    p.grad = torch.ones(2)
+    optimizer = gst.SGD([p], lr=1.0)
+    assert not optimizer.applied and not optimizer.report().applied
+    if make is None:
+        optimizer.step()
+    else:
+        scaler = make(DEVICE, init_scale=2.0)
+        scaler.scale(torch.ones(1))
+        scaler.step(optimizer)
+    assert optimizer.applied and optimizer.report().applied
+    assert not copy.deepcopy(optimizer).applied
 
 
 def test_disabled_scalers_apply_everything():

@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from . import trees
+from . import torch_memory, trees
 from ._native import native
 from .errors import InvalidArgumentError
 from .look import is_raw, look, remedy
 from .memory import BITS, DTYPE_NAMES, DTYPES, Tensor, dtype_name
 
 __all__ = ["DTYPES", "DTYPE_NAMES", "ArrayLike", "Arrays", "Tensor", "as_tensor", "as_tensors", "as_word",
-           "common_device", "common_stream", "dtype_name", "is_array", "leaves_of", "tensor_array"]
+           "common_device", "common_stream", "dtype_name", "gradients_of", "is_array", "leaves_of", "tensor_array"]
 
 #: Anything that this module accepts.
 ArrayLike = Any
@@ -88,6 +88,23 @@ def leaves_of(arrays: Arrays, argument: str) -> trees.Leaves:
         raise TypeError(f"{argument} is {type(arrays).__name__}; it must be an array, several or a mapping"
                         f" from names to arrays{remedy(arrays)}")
     return leaves
+
+
+def gradients_of(arrays: Arrays, argument: str) -> trees.Leaves:
+    """:func:`leaves_of` gradients. If there are parameters of PyTorch, its tensors stand for their ``.grad``; one whose
+    ``.grad`` is None is left out."""
+    leaves = leaves_of(arrays, argument)
+    if not any(map(torch_memory.is_parameter, leaves.values)):
+        return leaves
+    found = trees.Leaves(argument, named=leaves.named)
+    for name, path, value in zip(leaves.names, leaves.paths, leaves.values, strict=True):
+        is_owner = torch_memory.is_torch(value) and value.is_leaf
+        if is_owner and value.grad is None:
+            continue
+        found.names.append(name)
+        found.paths.append(f"{path}.grad" if is_owner else path)
+        found.values.append(value.grad if is_owner else value)
+    return found
 
 
 def as_tensors(leaves: trees.Leaves, *, dtype: object = None, writable: bool = True) -> list[Tensor]:

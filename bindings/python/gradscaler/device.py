@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from ._enums import CPU_TARGET, DEVICE_TYPE
 from ._native import Closeable, integer, native
-from .messages import device_errors
+from .errors import GradscalerError
+from .messages import named_errors
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,14 @@ class Context(Closeable):
         self._prepare(options)
         #: ``"cpu"`` or ``"cuda:<n>"``.
         self.device: str = device_name(options.device_type, options.device_index)
-        with device_errors(str(device)):
-            super().__init__(native.Context(options))
+        try:
+            with named_errors():
+                super().__init__(native.Context(options))
+        except GradscalerError as error:
+            if error.field in ("device_type", "device_index"):
+                # The reason stands behind the number, which is no word of Python.
+                error.args = (f"device is {str(device)!r}, {str(error).partition(', ')[2]}",)
+            raise
 
     def _prepare(self, options: Any) -> None:
         """For subclasses: the last word on the options."""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .messages import counted
+
 #: Skips among the first steps of a run are the scale finding its place.
 _SETTLING = 10
 #: A run that only skips for this long is not going to recover.
@@ -39,7 +41,7 @@ def _skips(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
     run = steps[-1]["consecutive_skips"]
     if run >= _HOPELESS:
         last = steps[-1]
-        floor = last["min_scale"] > 0 and last["scale"] <= last["min_scale"]
+        floor = bool(last["min_scale"]) and last["scale"] <= last["min_scale"]
         where = f"first in {_tensor(last)}"
         if last["nan_count"] or floor or last["scale"] <= 1:
             kind = "NaN" if last["nan_count"] else "inf"
@@ -51,7 +53,7 @@ def _skips(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
     late = [i for i in skipped if i >= _SETTLING]
     verdicts = []
     if len(skipped) > len(late):
-        verdicts.append(Verdict(False, f"{_count(len(skipped) - len(late), 'skip')} in the first {_SETTLING} steps:"
+        verdicts.append(Verdict(False, f"{counted(len(skipped) - len(late), 'skip')} in the first {_SETTLING} steps:"
                                        " normal settling"))
     rest = len(steps) - _SETTLING
     if rest > 0 and late:
@@ -60,7 +62,7 @@ def _skips(steps: Sequence[dict[str, Any]]) -> list[Verdict]:
             verdicts.append(Verdict(True, f"{share:.0%} of the steps after the first {_SETTLING} skip: raise"
                                           " growth_interval, or lower growth_factor"))
         else:
-            verdicts.append(Verdict(False, f"{_count(len(late), 'skip')} in the {rest} steps after: normal"))
+            verdicts.append(Verdict(False, f"{counted(len(late), 'skip')} in the {rest} steps after: normal"))
     if not skipped:
         verdicts.append(Verdict(False, f"no step of {len(steps)} was skipped"))
     return verdicts
@@ -117,7 +119,3 @@ def _power(scale: float) -> str:
         return f"{scale:g}"
     exponent = math.log2(scale)
     return f"2^{exponent:.0f}" if exponent == round(exponent) and abs(exponent) > 3 else f"{scale:g}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

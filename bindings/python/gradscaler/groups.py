@@ -14,6 +14,7 @@ from . import torch_memory, trees
 from .arrays import is_whole, leaves_of
 from .errors import InvalidArgumentError
 from .memory import same_order
+from .messages import counted
 from .tensors import TensorList
 
 #: A list that was passed as one, or arrays to make one of.
@@ -68,8 +69,8 @@ def require_alike(found: TensorList, argument: str, params: TensorList) -> None:
                          [tensor.shape for tensor in params._keep])
     for i, (tensor, other) in enumerate(zip(found._keep, params._keep, strict=True)):
         if tensor.count != other.count:
-            raise InvalidArgumentError(f"{own.label(i)} has {tensor.count} elements, but {reference.label(i)} has"
-                                       f" {other.count}")
+            raise InvalidArgumentError(f"{own.label(i)} has {counted(tensor.count, 'element')}, but"
+                                       f" {reference.label(i)} has {other.count}")
         if not same_order(tensor, other):
             raise InvalidArgumentError(f"{own.label(i)} has its elements in another order than {reference.label(i)}:"
                                        f" strides {tensor.strides}, but {other.strides} (None: C order); pass a copy in"

@@ -12,18 +12,30 @@ import math
 import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import IO, Any, Union
+from typing import IO, Any, Protocol, Union
 
 from .errors import ScaleFloorError
-from .scaler import Gradients, GradScaler
+from .report import Report
 from .tensors import TensorList
 
 _LOST = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 # What readers count on: the fields of a record, and of each of its tensors, and what they are.
 _STEP: dict[str, type] = {"scale": float, "min_scale": float, "overflow": bool, "consecutive_skips": int,
                           "nan_count": int, "first_tensor": int}
+_OPTIONAL = ("min_scale",)
 _TENSOR: dict[str, type] = {"name": str, "count": int, "zero_count": int}
 Path = Union[str, "os.PathLike[str]"]
+
+
+class Scaler(Protocol):
+    """What a log needs of a scaler: a GradScaler of ``gradscaler`` or of ``gradscaler.torch``."""
+
+    @property
+    def options(self) -> dict[str, Any]: ...
+
+    def get_scale(self) -> float: ...
+
+    def report(self, optimizer: Any = None) -> Report: ...
 
 
 class LogWriter:
@@ -51,11 +63,13 @@ class LogWriter:
         self._file: IO[str] = open(path, "a", encoding="utf-8")
         self._step = 0
 
-    def step(self, scaler: GradScaler, optimizer: Gradients | None = None, **more: Any) -> None:
-        """Writes what happened in the step that :meth:`GradScaler.update` of `scaler` just ended. Blocks.
+    def step(self, scaler: Scaler, optimizer: Any = None, **more: Any) -> None:
+        """Writes what happened in the step that ``update`` of `scaler`, any GradScaler of this package, just ended.
+        Blocks.
 
-        With `optimizer` the record is about its gradients, by default about all. `more` goes into it, and must be what
-        JSON holds; TypeError for a name that the record has itself.
+        With `optimizer` the record is about its gradients, by default about all. `more` goes into it: what JSON holds,
+        and numbers and arrays of NumPy, PyTorch and JAX. TypeError for anything else, and for a name that the record
+        has itself.
         """
         try:
             found = scaler.report(optimizer)
@@ -68,7 +82,7 @@ class LogWriter:
         for name in more:
             if name in record or name == "kind":
                 raise TypeError(f"{name} is a field of the record itself; call it otherwise")
-        record.update(more)
+            record[name] = _value(name, more[name])
         self._write("step", record)
         numbers = {f"gradscaler/{key}": float(value) for key, value in record.items()
                    if isinstance(value, (int, float)) and math.isfinite(value) and key != "step"}
@@ -80,12 +94,15 @@ class LogWriter:
                 writer.log(numbers, commit=False)
         self._step += 1
 
-    def gradients(self, scaler: GradScaler, optimizer: Gradients) -> None:
+    def gradients(self, scaler: Scaler, optimizer: Any) -> None:
         """Writes what is in each gradient of `optimizer` now, and which scale would suit. Blocks.
 
         They are still scaled, by `scaler`. All are read. InvalidArgumentError for one of PyTorch's that is None.
         """
-        grads = optimizer if isinstance(optimizer, TensorList) else optimizer.grads
+        # gradscaler.torch's, whose optimizers have no list.
+        gradients_of = getattr(scaler, "_gradients_of", None)
+        grads: TensorList = (gradients_of(optimizer) if gradients_of is not None else
+                             optimizer if isinstance(optimizer, TensorList) else optimizer.grads)
         current = scaler.get_scale()
         names = [name or f"tensor {i}" for i, name in enumerate(grads.names)]
         found = [{"name": name, "count": d.count, "zero_count": d.zero_count, "nan_count": d.nan_count,
@@ -119,7 +136,19 @@ class LogWriter:
         self._file.write(json.dumps({"kind": kind, **_plain(record)}, allow_nan=False) + "\n")
 
 
+def _value(name: str, value: Any) -> Any:
+    """A value of the user's, as JSON holds it."""
+    found = _plain(value)
+    try:
+        json.dumps(found, allow_nan=False)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}; it must be what JSON holds, or an array") from None
+    return found
+
+
 def _plain(value: Any) -> Any:
+    # Numbers and arrays of NumPy, PyTorch and JAX.
+    value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, dict):
@@ -133,6 +162,8 @@ def _checked(record: dict[str, Any], fields: dict[str, type]) -> None:
     """Numbers where numbers belong, counts as the library has them; KeyError, TypeError, ValueError or
     OverflowError otherwise."""
     for name, kind in fields.items():
+        if name in _OPTIONAL and record[name] is None:
+            continue
         value = _LOST.get(record[name], record[name]) if kind is float else record[name]
         if kind is float and type(value) is int:
             value = float(value)

@@ -23,7 +23,8 @@ from ._native import native
 DTYPES = {"float16": native.FP16, "bfloat16": native.BF16, "float32": native.FP32, "float64": native.FP64}
 DTYPE_NAMES = {code: name for name, code in DTYPES.items()}
 #: Bytes of an element.
-SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4}
+SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "uint16": 2}
+_TYPESTR = {"float16": "<f2", "float32": "<f4", "float64": "<f8", "int32": "<i4", "uint16": "<u2"}
 _ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
             "fp64": "float64", "double": "float64"}
 #: Elements that may stand for bits of another dtype.
@@ -60,6 +61,30 @@ class Tensor:
     def nbytes(self) -> int:
         """Size in bytes."""
         return self.count * SIZES[self.dtype]
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """For ``numpy.asarray``, which then holds the memory. TypeError for what NumPy has not."""
+        if self.device != "cpu":
+            raise TypeError(f"the tensor is on {self.device}, where NumPy does not reach")
+        return self._interface()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """For ``cupy.asarray`` and ``torch.as_tensor``. On a CUDA device only."""
+        if self.device == "cpu":
+            raise AttributeError("the tensor is on the CPU")
+        # 0 is not allowed; 1 is the same stream.
+        return {**self._interface(), "stream": None if self.stream is None else self.stream or 1}
+
+    def _interface(self) -> dict[str, Any]:
+        if self.dtype not in _TYPESTR:
+            raise TypeError(f"the tensor has dtype {self.dtype}, which NumPy does not have; dataclasses.replace(tensor,"
+                            " dtype='uint16') has the bits")
+        size = SIZES[self.dtype]
+        return {"shape": (self.count,) if self.shape is None else self.shape, "typestr": _TYPESTR[self.dtype],
+                "data": (self.address, self.readonly), "version": 3,
+                "strides": None if self.strides is None else tuple(stride * size for stride in self.strides)}
 
 
 def dtype_name(dtype: object, argument: str = "dtype") -> str:

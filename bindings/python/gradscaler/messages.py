@@ -1,56 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's messages in Python's words: fields of C structures become the arguments that they came from."""
+"""The library's messages in Python's words, from the fields of an error: arguments and tensors by the users' names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Union
 
 from .errors import GradscalerError
 from .trees import Leaves
 
-_FIELDS = (
-    (r"options\.flags has NESTEROV, which needs", "nesterov needs"),
-    (r"options\.flags has both ZERO_GRADS and WRITE_GRADS", "zero_grads and write_grads exclude each other"),
-    (r"options\.(momentum is [^:]*): whether group (\d+) has", r"\1: whether param group \2 has"),
-    (r"options\.beta1\b", "betas[0]"),
-    (r"options\.beta2\b", "betas[1]"),
-    (r"\boptions\.", ""),
-    (r"\.count is (-?\d+)", r" has \1 elements"),
-    (r"\.dtype is", " has dtype"),
-    (r"\.data is (0x[0-9a-f]+), which", r" is at \1, which"),
-)
+#: What an argument of C was made of: tensors, those of each state slot, or one thing that messages call so.
+Named = Union[Leaves, "list[Leaves]", str]
+#: Arguments of C that are one struct, whose fields are arguments of Python; and what the fields are called there.
+_STRUCTS = ("options", "state")
+_FIELDS = {"beta1": "betas[0]", "beta2": "betas[1]", "flags": "the optimizer"}
+#: Fields of a tensor: "tensors[1].data" is of the tensor that stands for "tensors[1]".
+_OF_TENSORS = {"data": "the address of {}", "count": "the number of elements of {}", "dtype": "the dtype of {}"}
+# As the library writes an argument: name, entry, tensor and field.
+_REFERENCE = r"\b({})((?:\[\d+\])*)(?:\.(\w+))?"
+# Constants of C that are words of Python in lower case: flags and devices.
+_WORD = r"\b(?:GSC_DEVICE_(\w+)|(NESTEROV|ZERO_GRADS|WRITE_GRADS)\b)"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """``1 tensor``, ``2 tensors``."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 @contextmanager
-def named_errors(**arrays: Leaves) -> Iterator[None]:
-    """Inside, errors of the library name arguments: what C calls ``tensors[1]`` is the entry of ``tensors=leaves``."""
+def named_errors(fields: Mapping[str, str] | None = None, **arguments: Named) -> Iterator[None]:
+    """Inside, errors of the library name arguments of Python.
+
+    `arguments` are what C's were made of. `fields` are the names of fields, where they are not the arguments' own.
+    """
     try:
         yield
     except GradscalerError as error:
-        error.args = (_translate(str(error), arrays), *error.args[1:])
+        message = str(error)
+        subject = _subject(error)
+        if subject and message.startswith(subject):
+            named = _name(error.argument or "", [n for n in (error.index, error.tensor) if n is not None],
+                          error.field, arguments, fields or {})
+            error.args = (named + _rest(message[len(subject):], arguments, fields or {}), *error.args[1:])
         raise
 
 
-@contextmanager
-def device_errors(device: str) -> Iterator[None]:
-    """The same for the opening of a device, which Python names by one word."""
-    try:
-        yield
-    except GradscalerError as error:
-        text = re.sub(r"options\.device_(type|index) is [^,;]*", f"device is {device!r}", str(error))
-        error.args = (_translate(text, {}), *error.args[1:])
-        raise
+def _subject(error: GradscalerError) -> str:
+    """What the library's sentence begins with, which the fields are."""
+    entries = "".join(f"[{n}]" for n in (error.index, error.tensor) if n is not None)
+    return f"{error.argument or ''}{entries}{'.' + error.field if error.field else ''}"
 
 
-def _translate(text: str, arrays: dict[str, Leaves]) -> str:
-    for name, leaves in arrays.items():
-        def label(found: re.Match[str], leaves: Leaves = leaves) -> str:
-            index = int(found[1])
-            return leaves.label(index) if index < len(leaves.paths) else found[0]
+def _rest(text: str, arguments: Mapping[str, Named], fields: Mapping[str, str]) -> str:
+    """The rest of the sentence, in which the library may refer to other arguments and flags."""
+    def reference(found: re.Match[str]) -> str:
+        entries = [int(n) for n in re.findall(r"\d+", found[2])]
+        known = found[1] in arguments or found[1] in _STRUCTS
+        return _name(found[1], entries, found[3], arguments, fields) if known and (entries or found[3]) else found[0]
 
-        text = re.sub(rf"\b{name}\[(\d+)\]", label, text)
-    for pattern, replacement in _FIELDS:
-        text = re.sub(pattern, replacement, text)
-    return text
+    text = re.sub(_REFERENCE.format("|".join([*_STRUCTS, *arguments])), reference, text)
+    return re.sub(_WORD, lambda found: (found[1] or found[2]).lower(), text)
+
+
+def _name(argument: str, entries: list[int], field: str | None, arguments: Mapping[str, Named],
+          fields: Mapping[str, str]) -> str:
+    """What Python calls an argument of C."""
+    given = arguments.get(argument)
+    if isinstance(given, list):
+        given, entries = (given[entries[0]], entries[1:]) if entries and entries[0] < len(given) else (None, entries)
+    if isinstance(given, Leaves):
+        if not entries or entries[0] >= len(given.paths):
+            return given.argument or argument
+        # Of addresses alone, as of set_pointers, there is no field.
+        field, given = field or ("data" if argument == "data" else None), given.label(entries[0])
+    if isinstance(given, str):
+        return _OF_TENSORS.get(field or "", "{}").format(given)
+    if argument in _STRUCTS and field and not entries:
+        return fields.get(field) or _FIELDS.get(field, field)
+    return f"{argument}{''.join(f'[{n}]' for n in entries)}{'.' + field if field else ''}"

@@ -12,13 +12,25 @@ from __future__ import annotations
 
 import ctypes
 import math
+from contextlib import AbstractContextManager
 from typing import Any
 
 from . import trees
 from ._native import integer, real
-from .arrays import Arrays, Tensor, as_tensors, as_word, common_device, common_stream, leaves_of, tensor_array
+from .arrays import (
+    Arrays,
+    Tensor,
+    as_tensors,
+    as_word,
+    common_device,
+    common_stream,
+    gradients_of,
+    leaves_of,
+    tensor_array,
+)
 from .device import default_context
 from .memory import require_apart, same_order
+from .messages import named_errors
 from .scaler import norm_code
 from .torch_memory import mark_written
 
@@ -34,12 +46,14 @@ def unscale_check(tensors: Arrays, found_inf: Any, inv_scale: Number) -> None:
 
     Otherwise `found_inf` stays as it is. PyTorch's ``_amp_foreach_non_finite_check_and_unscale_``.
     """
-    found = _look(tensors, "tensors")
+    leaves = leaves_of(tensors, "tensors")
+    found = _look(leaves)
     word = as_word(found_inf, argument="found_inf", dtype="float32", writable=True)
-    device = common_device(found, "tensors", word.device)
+    device = common_device(found, leaves, word.device)
     factor, keep = _word(inv_scale, "inv_scale", device)
-    stream = common_stream(found, lambda i: f"tensors[{i}]")
-    default_context(device)._handle.unscale_check(tensor_array(found), word.address, factor, stream)
+    stream = common_stream(found, leaves.label)
+    with named_errors(tensors=leaves):
+        default_context(device)._handle.unscale_check(tensor_array(found), word.address, factor, stream)
     mark_written([*found, word])
     del keep
 
@@ -66,85 +80,93 @@ def update_scale(scale: Any, growth_tracker: Any, found_inf: Number, growth_fact
 
 def scale(src: Arrays, dst: Arrays, factor: Number) -> None:
     """``dst[i] = src[i] * factor``, paired by name; dtypes may differ, and `dst` may be `src`."""
-    sources, targets, device, stream = _pairs(src, "src", dst, "dst")
+    sources, targets, device, stream, names = _pairs(src, "src", dst, "dst")
     address, keep = _word(factor, "factor", device)
-    default_context(device)._handle.scale(tensor_array(sources), tensor_array(targets), address, stream)
+    with names:
+        default_context(device)._handle.scale(tensor_array(sources), tensor_array(targets), address, stream)
     mark_written(targets)
     del keep
 
 
 def axpby(a: float, x: Arrays, b: float, y: Arrays) -> None:
     """``y[i] = a * x[i] + b * y[i]``, paired by name, for gradient accumulation. With `b` 0 `y` is only written."""
-    sources, targets, device, stream = _pairs(x, "x", y, "y")
-    default_context(device)._handle.axpby(real("a", a), tensor_array(sources), real("b", b), tensor_array(targets),
-                                          stream)
+    sources, targets, device, stream, names = _pairs(x, "x", y, "y")
+    with names:
+        default_context(device)._handle.axpby(real("a", a), tensor_array(sources), real("b", b),
+                                              tensor_array(targets), stream)
     mark_written(targets)
 
 
 def cast(src: Arrays, dst: Arrays) -> None:
     """``dst[i] = src[i]``, paired by name, in the dtype of `dst`, rounded to nearest even."""
-    sources, targets, device, stream = _pairs(src, "src", dst, "dst")
-    default_context(device)._handle.cast(tensor_array(sources), tensor_array(targets), stream)
+    sources, targets, device, stream, names = _pairs(src, "src", dst, "dst")
+    with names:
+        default_context(device)._handle.cast(tensor_array(sources), tensor_array(targets), stream)
     mark_written(targets)
 
 
 def norm(tensors: Arrays, norm_type: float = 2.0) -> float:
     """The norm over all elements of `tensors`, which must be on the CPU. `norm_type` is 2 or inf. NaN propagates."""
-    return _norms(tensors, norm_type)[0]
+    return _norms(leaves_of(tensors, "tensors"), norm_type)[0]
 
 
 def norms(tensors: Arrays, norm_type: float = 2.0) -> tuple[float, ...]:
     """The norm of each of `tensors`, which must be on the CPU. `norm_type` is 2 or inf. NaN propagates."""
-    return _norms(tensors, norm_type)[1]
+    return _norms(leaves_of(tensors, "tensors"), norm_type)[1]
 
 
 def clip_grad_norm_(grads: Arrays, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> float:
     """Limits the norm of all `grads` together to `max_norm` in place and returns what it was, as PyTorch's.
 
-    `norm_type` is 2 or inf. Gradients with an inf or NaN stay as they are, or are a RuntimeError with
-    `error_if_nonfinite`. On the CPU; with a scaler use its own :meth:`gradscaler.GradScaler.clip_grad_norm_`, which
-    costs no pass.
+    Parameters of PyTorch stand for their ``.grad``, if it is not None. `norm_type` is 2 or inf. Gradients with an inf
+    or NaN stay as they are, or are a RuntimeError with `error_if_nonfinite`. On the CPU; with a scaler use its own
+    :meth:`gradscaler.GradScaler.clip_grad_norm_`, which costs no pass.
     """
     limit = real("max_norm", max_norm)
     if not limit >= 0.0:
         raise ValueError(f"max_norm is {limit}; it must be >= 0")
-    found = _look(grads, "grads")
-    total = norm(found, norm_type)
+    leaves = gradients_of(grads, "grads")
+    found = _look(leaves)
+    total = _norms(leaves, norm_type)[0]
     if not math.isfinite(total):
         if error_if_nonfinite:
             raise RuntimeError(f"the norm of the gradients is {total}")
         return total
     factor = limit / (total + 1e-6)
     if factor < 1.0:
-        scale(found, found, factor)
+        # Not scale(), whose factor is a float32: float64 is clipped by a float64.
+        axpby(factor, found, 0.0, found)
     return total
 
 
 def clip_grad_value_(grads: Arrays, clip_value: float) -> None:
-    """Clamps every element of `grads` to ``[-clip_value, clip_value]`` in place. NaN stays NaN."""
+    """Clamps every element of `grads` to ``[-clip_value, clip_value]`` in place. NaN stays NaN.
+
+    Parameters of PyTorch stand for their ``.grad``, if it is not None.
+    """
     # Only a scaler's list can be clamped; at scale 1 unscaling changes nothing.
     from .scaler import GradScaler
     from .tensors import TensorList
 
-    gradients = TensorList(grads, argument="grads")
+    gradients = TensorList(gradients_of(grads, "grads"))
     with GradScaler(gradients.context, init_scale=1.0, history_capacity=0) as scaler:
         scaler.unscale_(gradients)
         scaler.clip_grad_value_(gradients, clip_value)
 
 
-def _norms(tensors: Arrays, norm_type: float) -> tuple[float, tuple[float, ...]]:
-    found = _look(tensors, "tensors", writable=False)
-    if common_device(found, "tensors") != "cpu":
-        raise ValueError(f"tensors are on {found[0].device}; norms of these are in the scaler's report")
+def _norms(leaves: trees.Leaves, norm_type: float) -> tuple[float, tuple[float, ...]]:
+    found = _look(leaves, writable=False)
+    if common_device(found, leaves) != "cpu":
+        raise ValueError(f"{leaves.argument} are on {found[0].device}; norms of these are in the scaler's report")
     total = ctypes.c_double()
     each = (ctypes.c_double * len(found))()
-    default_context("cpu")._handle.norm(tensor_array(found), norm_code(norm_type), ctypes.addressof(total),
-                                        ctypes.addressof(each), 0)
+    with named_errors(tensors=leaves):
+        default_context("cpu")._handle.norm(tensor_array(found), norm_code(norm_type), ctypes.addressof(total),
+                                            ctypes.addressof(each), 0)
     return total.value, tuple(each)
 
 
-def _look(tensors: Arrays, argument: str, writable: bool = True) -> list[Tensor]:
-    leaves = leaves_of(tensors, argument)
+def _look(leaves: trees.Leaves, writable: bool = True) -> list[Tensor]:
     found = as_tensors(leaves, writable=writable)
     if writable:
         require_apart(found, leaves.label)
@@ -152,8 +174,9 @@ def _look(tensors: Arrays, argument: str, writable: bool = True) -> list[Tensor]
 
 
 def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str
-           ) -> tuple[list[Tensor], list[Tensor], str, int]:
-    """Sources and targets that belong together, by name; their device, and the stream they are worked on in."""
+           ) -> tuple[list[Tensor], list[Tensor], str, int, AbstractContextManager[None]]:
+    """Sources and targets that belong together, by name; their device, the stream they are worked on in, and the
+    context in which errors name them."""
     wanted = leaves_of(dst, dst_name)
     given = leaves_of(src, src_name)
     given = trees.reorder(given, trees.pair(given, wanted))
@@ -168,7 +191,7 @@ def _pairs(src: Arrays, src_name: str, dst: Arrays, dst_name: str
     require_apart(targets, wanted.label, sources, given.label)
     labels = (wanted.label, given.label)
     stream = common_stream([*targets, *sources], lambda i: labels[i // len(targets)](i % len(targets)))
-    return sources, targets, device, stream
+    return sources, targets, device, stream, named_errors(None, **{src_name: given, dst_name: wanted})
 
 
 def _word(value: Number, argument: str, device: str) -> tuple[int, Any]:

@@ -18,7 +18,7 @@ from . import checkpoint, groups, hyper, torch_state, trees
 from ._native import Closeable, integer, native, real
 from .arrays import Tensor, common_stream, leaves_of
 from .device import Context, DeviceLike
-from .messages import named_errors
+from .messages import counted, named_errors
 from .tensors import TensorList, native_tensor
 from .torch_grads import TorchGrads
 from .torch_memory import mark_written
@@ -43,6 +43,9 @@ class ParamGroup(MutableMapping[str, Any]):
         return options
 
     def __getitem__(self, key: str) -> Any:
+        if key == "params":
+            raise KeyError(f"{key!r}; the optimizer has them in its `params`, and gradscaler.torch."
+                           f"{type(self._owner).__name__} has PyTorch's param groups")
         if key not in self._owner._keys:
             raise KeyError(key)
         return hyper.read(self._options(), key)
@@ -107,6 +110,9 @@ class Optimizer(Closeable):
             raise TypeError("Optimizer is a base class; use SGD, Adam, AdamW, Adagrad, Lion or LAMB")
         self._kind = self._KIND
         self._keys = self._KEYS + tuple(flag for flag in ("zero_grads", "write_grads") if flag in arguments)
+        if type(grads) in (int, float):
+            raise TypeError(f"grads is {type(grads).__name__}, {grads}; pass the learning rate by name, lr={grads}, or"
+                            f" use gradscaler.torch.{type(self).__name__}, which has the arguments of torch.optim")
         options = native.OptimizerOptions(self._kind)
         hyper.apply(options, arguments)
         parts = groups.collect(params, grads, model_copy)
@@ -151,8 +157,12 @@ class Optimizer(Closeable):
             hyper.apply(own, {**arguments, **self._checked(overrides)})
             group_options.append((first, count, own))
         lists = [slot._handle for slot in slots] + [None] * (3 - len(slots))
-        copy = self.model_copy._handle if self.model_copy else None
-        with named_errors(params=self.params.labels("params"), grads=self.grads.labels("grads")):
+        copied = self.model_copy
+        copy = copied._handle if copied is not None else None
+        with named_errors(
+                params=self.params.labels("params"), grads=self.grads.labels("grads"),
+                model_copy=copied.labels("model_copy") if copied is not None else "model_copy",
+                state=[slot.labels("state") for slot in slots]):
             super().__init__(native.Optimizer(self.context._handle, group_options[0][2],
                                               self.params._handle, self.grads._handle, copy, *lists))
         # The memory itself, also when the lists are closed.
@@ -325,7 +335,8 @@ class Optimizer(Closeable):
 
     def _load(self, saved: Sequence[Mapping[str, Any]], arrays: Mapping[str, Any], rename: checkpoint.Rename) -> None:
         if len(saved) != len(self._groups):
-            raise ValueError(f"the state dict has {len(saved)} param groups, but there are {len(self._groups)}")
+            raise ValueError(f"the state dict has {counted(len(saved), 'param group')}, but the optimizer has"
+                             f" {len(self._groups)}")
         by_names = {}
         for number, values in enumerate(saved):
             if "params" not in values:
@@ -358,7 +369,8 @@ class Optimizer(Closeable):
 
     def __repr__(self) -> str:
         state = " closed" if self.closed else ""
-        return f"<gradscaler.{type(self).__name__} {len(self.params)} tensors, {len(self._groups)} groups{state}>"
+        return (f"<gradscaler.{type(self).__name__} {counted(len(self.params), 'tensor')},"
+                f" {counted(len(self._groups), 'group')}{state}>")
 
 
 def _require_groups(state_dict: Mapping[str, Any]) -> None:

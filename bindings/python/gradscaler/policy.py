@@ -6,10 +6,18 @@ Ranges are the library's to check; here is only what words and flags are called 
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ._enums import FLOOR_ACTION, GROWTH_TIMING, HYSTERESIS_REFILL, PRESET
 from ._native import FLOAT32_MAX, flag, integer, native, real
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack as Unpack
+else:
+    try:
+        from typing import Unpack
+    except ImportError:  # Python 3.10; its type hints then say less.
+        Unpack = type("Unpack", (), {"__class_getitem__": classmethod(lambda _, item: item)})
 
 #: Systems whose policy is reproduced step by step.
 PRESETS: tuple[str, ...] = tuple(PRESET)
@@ -24,6 +32,8 @@ _REALS = ("init_scale", "min_scale", "max_scale", "growth_factor", "backoff_fact
           "recovery_threshold")
 # Of these the float32.
 _SCALES = ("init_scale", "min_scale", "max_scale", "recovery_threshold")
+# Of these the ones that may be None, the library's 0.
+_LIMITS = ("min_scale", "max_scale")
 # By argument: the flag, and whether the argument is its opposite.
 _FLAGS = {
     "grow_on_equal": (native.SCALER_GROW_ON_EQUAL, False),
@@ -41,10 +51,10 @@ Preset = Literal["torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "t
 class Policy(TypedDict, total=False):
     """Options of :class:`gradscaler.GradScaler` beyond PyTorch's. Each has the default that is PyTorch's policy."""
 
-    #: The scale is not lowered below this; 0: no floor.
-    min_scale: float
-    #: The scale is not raised above this; 0: no ceiling.
-    max_scale: float
+    #: The scale is not lowered below this; None: no floor.
+    min_scale: float | None
+    #: The scale is not raised above this; None: no ceiling.
+    max_scale: float | None
     #: Back off at this many overflows.
     hysteresis: int
     #: When that counter is filled up again: ``"on_growth"``, ``"on_clean_step"`` or ``"consecutive"``.
@@ -77,6 +87,8 @@ def apply(options: Any, arguments: dict[str, Any]) -> None:
     for name, value in arguments.items():
         if name in _INTEGERS:
             setattr(options, name, integer(name, value, -(1 << 31), (1 << 31) - 1))
+        elif name in _LIMITS and value is None:
+            setattr(options, name, 0.0)
         elif name in _REALS:
             setattr(options, name, real(name, value, FLOAT32_MAX) if name in _SCALES else real(name, value))
         elif name in _WORDS:
@@ -93,6 +105,7 @@ def apply(options: Any, arguments: dict[str, Any]) -> None:
 def describe(options: Any) -> dict[str, Any]:
     """The inverse of :func:`apply`."""
     found: dict[str, Any] = {name: getattr(options, name) for name in _REALS + _INTEGERS}
+    found.update({name: found[name] or None for name in _LIMITS})
     found.update({name: words.word(getattr(options, name)) for name, words in _WORDS.items()})
     found.update({name: bool(options.flags & bit) != opposite for name, (bit, opposite) in _FLAGS.items()})
     found["enabled"] = bool(options.enabled)

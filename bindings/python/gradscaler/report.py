@@ -29,10 +29,10 @@ class Report:
     overflow: bool
     #: The scale cannot be lowered and the patience is used up.
     at_floor: bool
-    #: L2 norm; inf or NaN if they overflowed.
-    grad_norm: float
-    #: Largest finite magnitude.
-    grad_amax: float
+    #: L2 norm; inf or NaN if they overflowed. None if it was not taken.
+    grad_norm: float | None
+    #: Largest finite magnitude; None if it was not taken.
+    grad_amax: float | None
     nonfinite_count: int
     inf_count: int
     nan_count: int
@@ -57,8 +57,9 @@ class HistoryEntry:
     scale: float
     #: Whether it found an overflow.
     overflow: bool
-    grad_norm: float
-    nonfinite_count: int
+    #: None under :class:`gradscaler.torch.GradScaler`, which does not keep them.
+    grad_norm: float | None
+    nonfinite_count: int | None
 
 
 def report_of(native_report: Any, names: Any = None) -> Report:

@@ -15,7 +15,7 @@ A training step::
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from . import policy as _policy
 from . import reducers, scaling
@@ -26,17 +26,10 @@ from .errors import InvalidArgumentError, ScaleFloorError
 from .memory import require_apart, same_order
 from .messages import named_errors
 from .optim import Optimizer
+from .policy import Unpack
 from .report import HistoryEntry, Report, report_of
 from .tensors import TensorList
 from .torch_memory import mark_written
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-else:
-    try:
-        from typing import Unpack
-    except ImportError:  # Python 3.10; its type hints then say less.
-        Unpack = type("Unpack", (), {"__class_getitem__": classmethod(lambda _, item: item)})
 
 #: What stands for a list of gradients: the list itself, or the optimizer that steps on it.
 Gradients = Optimizer | TensorList
@@ -47,6 +40,9 @@ _TORCH_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_
 # Ours, under one further key, so that PyTorch can load the rest.
 _EXTRA = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "consecutive_skips", "updates",
           "skipped", "skips_at_floor")
+# What messages call them.
+_STATE_FIELDS = {**{key.lstrip("_"): f"state_dict[{key!r}]" for key in _TORCH_KEYS},
+                 **{key: f"state_dict['gradscaler'][{key!r}]" for key in _EXTRA}}
 # Not in state dicts from before there was one.
 _LATER = ("skips_at_floor",)
 
@@ -134,7 +130,8 @@ class GradScaler(Closeable):
         if not same_order(source, target):
             raise ValueError(f"out has strides {target.strides}, but outputs has {source.strides} (None: C order)")
         require_apart([target], lambda _: "out", [source], lambda _: "outputs")
-        self._handle.scale(tensor_array([source]), tensor_array([target]), target.stream or 0)
+        with named_errors(src="outputs", dst="out"):
+            self._handle.scale(tensor_array([source]), tensor_array([target]), target.stream or 0)
         mark_written([target])
 
     def unscale_(self, optimizer: Gradients) -> None:
@@ -191,8 +188,8 @@ class GradScaler(Closeable):
         if args or kwargs:
             raise RuntimeError("step() takes the optimizer alone; closures are not supported")
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"optimizer is {type(optimizer).__name__}; it must be one of gradscaler's. For one of your"
-                            " own ask should_step() with a TensorList of its gradients")
+            raise _no_optimizer(optimizer, "one of gradscaler's. For one of your own ask should_step() with a"
+                                           " TensorList of its gradients")
         self._prepare(optimizer)
         self._handle.step(optimizer._handle, self._on(optimizer))
         optimizer._stepped()
@@ -220,7 +217,7 @@ class GradScaler(Closeable):
     def step_and_update(self, optimizer: Optimizer) -> None:
         """:meth:`step` of `optimizer` and :meth:`update` in one call, with the errors of both."""
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"optimizer is {type(optimizer).__name__}; it must be one of gradscaler's")
+            raise _no_optimizer(optimizer, "one of gradscaler's")
         self._prepare(optimizer)
         self._handle.step_and_update(optimizer._handle, self._on(optimizer))
         self._iteration += 1
@@ -234,7 +231,7 @@ class GradScaler(Closeable):
         """The list of gradients, as they are now."""
         grads = value._gradients() if isinstance(value, Optimizer) else value
         if not isinstance(grads, TensorList):
-            raise _no_gradients(value)
+            raise _no_optimizer(value)
         # A list may have been made of temporaries for this iteration, but not for the next one.
         if grads._iteration is None:
             grads._iteration = self._iteration
@@ -250,7 +247,7 @@ class GradScaler(Closeable):
         """
         grads = optimizer.grads if isinstance(optimizer, Optimizer) else optimizer
         if grads is not None and not isinstance(grads, TensorList):
-            raise _no_gradients(optimizer)
+            raise _no_optimizer(optimizer)
         self._handle.discard(None if grads is None else grads._handle)
 
     def _on(self, optimizer: Gradients) -> int:
@@ -321,7 +318,7 @@ class GradScaler(Closeable):
         """
         grads = optimizer.grads if isinstance(optimizer, Optimizer) else optimizer
         if grads is not None and not isinstance(grads, TensorList):
-            raise _no_gradients(optimizer)
+            raise _no_optimizer(optimizer)
         found = native.Report()
         names = grads.names if grads is not None else None
         try:
@@ -372,7 +369,8 @@ class GradScaler(Closeable):
 
     def set_growth_factor(self, new_factor: float) -> None:
         """Sets it to `new_factor`, which must be > 1, else InvalidArgumentError."""
-        self._handle.set_growth_factor(real("new_factor", new_factor), self.stream)
+        with named_errors():
+            self._handle.set_growth_factor(real("new_factor", new_factor), self.stream)
 
     def get_backoff_factor(self) -> float:
         """The factor by which the scale is lowered on overflow."""
@@ -380,7 +378,8 @@ class GradScaler(Closeable):
 
     def set_backoff_factor(self, new_factor: float) -> None:
         """Sets it to `new_factor`, which must be in (0, 1), else InvalidArgumentError."""
-        self._handle.set_backoff_factor(real("new_factor", new_factor), self.stream)
+        with named_errors():
+            self._handle.set_backoff_factor(real("new_factor", new_factor), self.stream)
 
     def get_growth_interval(self) -> int:
         """Clean steps between growths."""
@@ -388,8 +387,9 @@ class GradScaler(Closeable):
 
     def set_growth_interval(self, new_interval: int) -> None:
         """Sets it to `new_interval`, which must be >= 1, else InvalidArgumentError."""
-        self._handle.set_growth_interval(integer("new_interval", new_interval, -(1 << 31), (1 << 31) - 1),
-                                         self.stream)
+        interval = integer("new_interval", new_interval, -(1 << 31), (1 << 31) - 1)
+        with named_errors():
+            self._handle.set_growth_interval(interval, self.stream)
 
     # Checkpoints.
 
@@ -444,7 +444,8 @@ class GradScaler(Closeable):
                     raise ValueError(f"the state dict has no ['gradscaler'][{key!r}]")
                 low, high = (0, (1 << 63) - 1) if key in ("updates", "skipped") else (-(1 << 31), (1 << 31) - 1)
                 setattr(state, key, integer(f"state_dict['gradscaler'][{key!r}]", extra[key], low, high))
-        self._handle.set_state(state, self.stream)
+        with named_errors(_STATE_FIELDS):
+            self._handle.set_state(state, self.stream)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._reduce is not None:
@@ -470,8 +471,13 @@ def norm_code(norm_type: float) -> int:
         raise ValueError(f"norm_type is {norm_type!r}; it must be 2 or inf") from None
 
 
-def _no_gradients(value: Any) -> TypeError:
-    return TypeError(f"optimizer is {type(value).__name__}; it must be an optimizer of gradscaler's or a TensorList")
+def _no_optimizer(value: Any, expected: str = "an optimizer of gradscaler's or a TensorList") -> TypeError:
+    if hasattr(value, "register_step_post_hook"):
+        module = type(value).__module__.partition("._")[0]
+        module = "torch.optim" if module.startswith("torch.optim.") else module
+        return TypeError(f"optimizer is {module}.{type(value).__name__}, one of PyTorch's kind; use"
+                         " gradscaler.torch.GradScaler with it")
+    return TypeError(f"optimizer is {type(value).__name__}; it must be {expected}")
 
 
 def _int32(state: Mapping[str, Any], key: str) -> int:

@@ -19,13 +19,14 @@ from .arrays import (
     common_device,
     common_stream,
     dtype_name,
+    gradients_of,
     leaves_of,
     tensor_array,
 )
 from .device import Context, DeviceLike, resolve_context
 from .errors import InvalidArgumentError
 from .memory import orphans, same_order
-from .messages import named_errors
+from .messages import counted, named_errors
 
 #: Number of bins of an exponent histogram, and the exponent of bin 0.
 EXPONENT_BINS: int = native.EXPONENT_BINS
@@ -87,7 +88,8 @@ class TensorList(Closeable):
         if names is not None:
             found_names = list(names)
             if len(found_names) != len(tensors):
-                raise ValueError(f"names has {len(found_names)} entries, but {argument} has {len(tensors)}")
+                raise ValueError(f"names has {counted(len(found_names), 'entry', 'entries')}, but {argument} has"
+                                 f" {counted(len(tensors), 'tensor')}")
         for i, name in enumerate(found_names):
             _require_name(name, f"names[{i}]" if names is not None else f"the name of {leaves.label(i)}")
         #: CUDA stream that the arrays' producers work on; 0 is the default stream.
@@ -171,7 +173,7 @@ class TensorList(Closeable):
             if not same_order(new, old):
                 raise InvalidArgumentError(f"{leaves.label(i)} has strides {new.strides}, but the list has"
                                            f" {old.strides} (None: C order)")
-        with named_errors(tensors=leaves):
+        with named_errors(data=leaves):
             self._handle.set_pointers(tensor_array(tensors), self.stream)
         self._keep[:] = tensors
 
@@ -255,31 +257,30 @@ class TensorList(Closeable):
         raise TypeError("a TensorList holds addresses and cannot be copied or pickled; make one of the arrays")
 
     def __repr__(self) -> str:
-        return f"<gradscaler.TensorList {len(self._keep)} tensors{' closed' if self.closed else ''}>"
+        return f"<gradscaler.TensorList {counted(len(self._keep), 'tensor')}{' closed' if self.closed else ''}>"
 
 
-def as_list(arrays: Any, *, argument: str, device: DeviceLike = None, read_only: bool = False,
-            dtype: object = None) -> TensorList:
-    """`arrays` if it is a list already, else a list made of it."""
-    if isinstance(arrays, TensorList):
-        return arrays
-    return TensorList(arrays, device=device, read_only=read_only, dtype=dtype, argument=argument)
+def _gradients(arrays: Any, argument: str) -> TensorList:
+    """`arrays` if it is a list already, else a list of the gradients that they are or have."""
+    return arrays if isinstance(arrays, TensorList) else TensorList(gradients_of(arrays, argument), read_only=True)
 
 
 def diagnose(arrays: Any, *, histogram: bool = False) -> list[Diagnosis]:
     """Counts infs, NaNs, zeros and subnormals in each of `arrays`, which may be a TensorList. Blocks.
 
+    Parameters of PyTorch stand for their ``.grad``, if it is not None; to look at weights pass their ``detach()``.
     `histogram` fills in :attr:`Diagnosis.histogram`. Raises what :class:`TensorList` raises.
     """
-    return as_list(arrays, argument="arrays", read_only=True).diagnose(histogram=histogram)
+    return _gradients(arrays, "arrays").diagnose(histogram=histogram)
 
 
 def recommend_scale(grads: Any, current_scale: float, *, dtype: object = None) -> Recommendation:
     """Recommends a loss scale from `grads`, arrays or a TensorList, taken at `current_scale`. Blocks.
 
-    `dtype` as for :meth:`TensorList.recommend_scale`.
+    Parameters of PyTorch stand for their ``.grad``, if it is not None. `dtype` is that of
+    :meth:`TensorList.recommend_scale`.
     """
-    return as_list(grads, argument="grads", read_only=True).recommend_scale(current_scale, dtype=dtype)
+    return _gradients(grads, "grads").recommend_scale(current_scale, dtype=dtype)
 
 
 def _diagnosis(found: Any, index: int, name: str | None, histogram: bool) -> Diagnosis:

@@ -25,16 +25,39 @@ def is_torch(array: Any) -> bool:
 def is_plain(array: Any) -> bool:
     """Whether it is a tensor or parameter itself, not of a subclass that may keep its elements elsewhere."""
     torch: Any = sys.modules["torch"]
-    return type(array) in (torch.Tensor, torch.nn.Parameter)
+    kind = type(array)
+    return kind is torch.Tensor or kind is torch.nn.Parameter or _is_parameter_by_another_name(kind)
+
+
+def _is_parameter_by_another_name(kind: Any) -> bool:
+    """Whether it is a subclass of Parameter that leaves all operations to PyTorch."""
+    torch: Any = sys.modules["torch"]
+    return issubclass(kind, torch.nn.Parameter) and (
+        kind.__torch_function__ is torch.nn.Parameter.__torch_function__) and (
+        kind.__torch_dispatch__ is torch.nn.Parameter.__torch_dispatch__)
+
+
+def require_plain(array: Any, argument: str, instead: str = "") -> None:
+    """TypeError and ValueError for a tensor that is not plain. `instead` is what else may be passed."""
+    if is_plain(array):
+        return
+    if sys.modules["torch"].nn.parameter.is_lazy(array):
+        raise ValueError(f"{argument} is a lazy parameter, which has no memory yet; run a forward pass first")
+    raise TypeError(f"{argument} is a {type(array).__name__}, a subclass of torch.Tensor whose memory is not known"
+                    f" here; {instead}use torch.optim with gradscaler.torch.GradScaler")
+
+
+def is_parameter(array: Any) -> bool:
+    """Whether it is a tensor of PyTorch that is trained, or was before it was frozen: a parameter, or a leaf."""
+    torch: Any = sys.modules.get("torch")
+    return is_torch(array) and (isinstance(array, torch.nn.Parameter) or (array.requires_grad and array.is_leaf))
 
 
 def look(array: Any, argument: str, writable: bool) -> Tensor:
     """The memory of a tensor. Raises ValueError and TypeError naming `argument` for what is not safe to use."""
     torch: Any = sys.modules["torch"]
-    if not is_plain(array):
-        local = "its to_local()" if hasattr(array, "to_local") else "a plain tensor of its memory"
-        raise TypeError(f"{argument} is a {type(array).__name__}, a subclass of torch.Tensor whose memory is not known"
-                        f" here; pass {local}, or use torch.optim with gradscaler.torch.GradScaler")
+    local = "its to_local()" if hasattr(array, "to_local") else "a plain tensor of its memory"
+    require_plain(array, argument, f"pass {local}, or ")
     if array.layout is not torch.strided or array.is_nested:
         kind = "nested" if array.is_nested else f"of layout {str(array.layout).rpartition('.')[2]}"
         raise ValueError(f"{argument} is {kind}; it must be dense")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import checkpoint
 from .checkpoint import Rename
 from .errors import InvalidArgumentError
+from .messages import counted
 
 if TYPE_CHECKING:
     from .optim import Optimizer
@@ -126,6 +127,6 @@ def _names(optimizer: Optimizer, groups: Any, rename: Rename) -> dict[Any, str]:
         raise InvalidArgumentError("rename needs names on both sides: param_names in the state dict, and params that"
                                    " are a mapping")
     if len(indices) != len(optimizer.names):
-        raise InvalidArgumentError(f"the state dict has {len(indices)} parameters, but there are"
-                                   f" {len(optimizer.names)} here")
+        raise InvalidArgumentError(f"the state dict has {counted(len(indices), 'parameter')}, but the optimizer has"
+                                   f" {len(optimizer.names)}")
     return dict(zip(indices, optimizer.names, strict=True))

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
-from .._native import native
+from .._native import FLOAT32_MAX, native
 from ..device import Context
+from ..memory import Tensor
 from ._plan import Plan
 
 
@@ -23,7 +24,7 @@ from ._plan import Plan
 class StepReport:
     """What the last step of an optimizer did, and what its check found."""
 
-    #: Whether the step was applied, and not skipped because of an inf or NaN.
+    #: Whether the step was applied, and not skipped because of an inf or NaN. False before the first one.
     applied: bool
     #: L2 norm of the unscaled gradients before clipping, over all ranks for DTensors; None if nothing took it.
     grad_norm: float | None = None
@@ -35,6 +36,23 @@ class StepReport:
     first_element: int = -1
     #: All such parameters, in their order; on the CPU only.
     overflowed: tuple[str, ...] = ()
+    #: Whether the scale has become too small to divide by, as 0 is: every step is skipped until it is set.
+    scale_underflow: bool = False
+
+
+@dataclass
+class Totals:
+    """What the checks of one step or of several found."""
+
+    inf_count: int = 0
+    nan_count: int = 0
+    #: Index of the first parameter with an inf or NaN and of the element in it; its name.
+    first: int = -1
+    first_element: int = -1
+    first_name: str | None = None
+    #: Largest finite magnitude, and the L2 norm; None where nothing took them.
+    amax: float | None = None
+    norm: float | None = None
 
 
 class Checker:
@@ -61,8 +79,13 @@ class Check:
         self._checker = checker
         self._plans = list(plans)
         # On a CUDA device it is not known here, and the norm is divided by it later.
-        on_host = scale is not None and scale.device.type == "cpu"
-        self._inv_scale: Any = None if scale is None or on_host else scale.double().reciprocal()
+        host_scale = float(scale) if scale is not None and scale.device.type == "cpu" else None
+        self._inv_scale: Any = None
+        #: Whether the scale cannot be divided by: a bool, or on a CUDA device a tensor of one.
+        self.scale_underflow: Any = host_scale is not None and is_lost(host_scale)
+        if scale is not None and host_scale is None:
+            inverse = self._inv_scale = scale.double().reciprocal()
+            self.scale_underflow = ~inverse.float().isfinite()
         #: By device, a tensor of one float32 that is not 0 if there is an inf or NaN.
         self.found_inf: dict[Any, Any] = {}
         #: A number where it is known here, else a tensor: each operation on a tensor of one element costs microseconds.
@@ -70,7 +93,8 @@ class Check:
         overflowed: list[str] = []
         for plan in {plan.context.device: plan for plan in plans}.values():
             # In the stream of the check, which has to see it.
-            checker.scaler(plan.context).set_scale(float(scale) if scale is not None and on_host else 1.0, plan.stream)
+            known = 1.0 if host_scale is None or self.scale_underflow else host_scale
+            checker.scaler(plan.context).set_scale(known, plan.stream)
         for plan in plans:
             scaler, stream = checker.scaler(plan.context), plan.stream
             scaler.check(plan.grads, stream)
@@ -84,8 +108,10 @@ class Check:
                                      device="cpu")
                 norm: Any = ctypes.c_double.from_address(state.grad_norm).value
             else:
-                found = _word(state.found_inf, torch.float32, plan.context).clone()
-                norm = _word(state.grad_norm, torch.float64, plan.context)
+                found = word(state.found_inf, "float32", plan.context).clone()
+                norm = word(state.grad_norm, "float64", plan.context)
+            if self.scale_underflow is not False:
+                found += torch.as_tensor(self.scale_underflow, device=found.device)
             before = self.found_inf.get(found.device)
             self.found_inf[found.device] = found if before is None else before + found
             self._squares.append(_over_ranks(norm * norm, plan.key.shards))
@@ -103,19 +129,48 @@ class Check:
                             for square in self._squares]).sum().sqrt()
         return norm if self._inv_scale is None else norm * self._inv_scale.to(device)
 
-    def report(self, applied: bool) -> StepReport:
+    def totals(self) -> Totals:
         """What was found. Blocks on a CUDA device."""
-        inf_count = nan_count = 0
-        first_name, first_element = None, -1
+        if self.scale_underflow:
+            # Nothing can be said of the gradients but which are inf or NaN.
+            found = Totals()
+        else:
+            found = Totals(amax=0.0, norm=float(self.norm()) if self._plans else 0.0)
         for plan in self._plans:
-            found = native.Report()
-            self._checker.scaler(plan.context).get_report(plan.grads, found, plan.stream)
-            inf_count += found.inf_count
-            nan_count += found.nan_count
-            if first_name is None and found.first_tensor >= 0:
-                first_name, first_element = plan.labels[found.first_tensor], found.first_element
-        return StepReport(applied, float(self.norm()) if self._plans else 0.0, inf_count, nan_count, first_name,
-                          first_element, self._overflowed or (() if first_name is None else (first_name,)))
+            one = native.Report()
+            self._checker.scaler(plan.context).get_report(plan.grads, one, plan.stream)
+            found.inf_count += one.inf_count
+            found.nan_count += one.nan_count
+            if found.amax is not None:
+                found.amax = max(found.amax, one.grad_amax)
+            if found.first < 0 <= one.first_tensor:
+                found.first, found.first_element = plan.indices[one.first_tensor], one.first_element
+                found.first_name = plan.labels[one.first_tensor]
+        if self._inv_scale is not None and found.amax:
+            found.amax *= float(self._inv_scale)
+        return found
+
+    def report(self, applied: bool) -> StepReport:
+        """The same for users. Blocks on a CUDA device."""
+        found = self.totals()
+        name = found.first_name
+        return StepReport(applied, found.norm, found.inf_count, found.nan_count, name, found.first_element,
+                          self._overflowed or (() if name is None else (name,)), bool(self.scale_underflow))
+
+
+def is_lost(scale: Any) -> bool:
+    """Whether a scale has no inverse that is a float32: gradients divided by it would all be inf or NaN."""
+    return not float(scale) * FLOAT32_MAX >= 1.0
+
+
+def clip_factor(check: Check, max_norm: float) -> Any:
+    """The factor that limits the norm, a tensor of one float64; 1 for gradients with an inf or NaN."""
+    norm = check.norm()
+    if isinstance(norm, torch.Tensor):
+        return torch.where(norm.isfinite(), max_norm / (norm + 1e-6), 1.0).clamp(max=1.0)
+    # The operations of a tensor, for its bits.
+    return torch.tensor(min(1.0 / (norm + 1e-6) * max_norm, 1.0) if math.isfinite(norm) else 1.0, dtype=torch.float64,
+                        device="cpu")
 
 
 def _over_ranks(square: Any, shards: Sequence[Any]) -> Any:
@@ -132,13 +187,9 @@ def _overflowed(plan: Plan) -> list[str]:
     return [label for label, entry in zip(plan.labels, entries, strict=True) if entry.inf_count or entry.nan_count]
 
 
-class _Words:
-    """Device scalars of the library, as CUDA's array interface has them; PyTorch takes none that are read-only."""
-
-    def __init__(self, address: int, typestr: str) -> None:
-        self.__cuda_array_interface__ = {"shape": (), "typestr": typestr, "data": (address, False), "version": 3}
-
-
-def _word(address: int, dtype: Any, context: Context) -> Any:
-    """A CUDA device scalar of the library as a tensor, which does not hold it."""
-    return torch.as_tensor(_Words(address, "<f4" if dtype is torch.float32 else "<f8"), device=context.device)
+def word(address: int, dtype: str, context: Context) -> Any:
+    """A device scalar of the library as a tensor, which does not hold it."""
+    if context.device != "cpu":
+        return torch.as_tensor(Tensor(address, 1, dtype, context.device, shape=()), device=context.device)
+    kind: Any = {"float32": ctypes.c_float, "float64": ctypes.c_double, "int32": ctypes.c_int32}[dtype]
+    return torch.frombuffer((kind * 1).from_address(address), dtype=getattr(torch, dtype))[0]

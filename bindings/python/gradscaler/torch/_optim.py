@@ -24,11 +24,11 @@ from .. import hyper, torch_memory
 from .._native import native, real
 from . import _raw
 from ._alive import hold, is_alone
-from ._check import Check, Checker, StepReport
+from ._check import Check, Checker, StepReport, clip_factor, is_lost
 from ._held import is_counted, is_direct, is_state_held
 from ._plan import Key, Member, Plan, look
 from ._seen import Seen, in_order, is_in_order, placed_grads
-from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, mesh_groups, overflow_groups, shard_groups
+from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, mesh_groups, overflow_groups, shards_of
 
 #: State slots in the library's order, by kind.
 _SLOTS = {native.SGD: ("momentum_buffer",), native.ADAM: ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
@@ -84,6 +84,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._check: Check | None = None
         self._checker = Checker()
         self._last_check: Check | None = None
+        self._has_stepped = False
         self._last_found: Any = None
         # The versions of 16-bit parameters that have masters, after the last step.
         self._versions: dict[Any, int] = {}
@@ -221,6 +222,11 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                     own[slot] = value
         return entries
 
+    def __repr__(self) -> str:
+        groups = super().__repr__().removesuffix(")")
+        return (f"gradscaler.torch.{groups}max_grad_norm: {self._max_grad_norm}\n"
+                f"master_weights: {self._master_weights}\n)")
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds `param_group`, as PyTorch's does. TypeError and ValueError for what a step would refuse, or ignore."""
         super().add_param_group(param_group)
@@ -229,9 +235,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             _require_options(param_group, f"param_groups[{number}]")
             for position, p in enumerate(param_group["params"]):
                 label = label_of(param_group, number, position)
-                if not torch_memory.is_plain(p) and not is_dtensor(p):
-                    raise TypeError(f"{label} is a {type(p).__name__}, a subclass of torch.Tensor whose memory is not"
-                                    " known here; use torch.optim with gradscaler.torch.GradScaler")
+                if not is_dtensor(p):
+                    torch_memory.require_plain(p, label)
                 if p.dtype not in _DTYPES:
                     raise TypeError(f"{label} has dtype {p.dtype}; it must be float16, bfloat16, float32 or float64."
                                     " For others use torch.optim with gradscaler.torch.GradScaler")
@@ -267,19 +272,22 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             check = None
             self._bind()
         grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        if grad_scale is not None and grad_scale.device.type == "cpu" and is_lost(grad_scale):
+            # PyTorch's GradScaler has only looked at the gradients, which a loss times 0 makes 0.
+            found_inf = torch.ones((), device="cpu")
         if self._flattened is not None and not (self._max_grad_norm is None and found_inf is None):
             raise ValueError(f"{self._flattened} is a part of what FullyShardedDataParallel has flattened, and no norm"
                              " or inf is known here of the other ranks; use fully_shard (FSDP2), or fused=False with"
                              " ShardedGradScaler and the model's own clip_grad_norm_")
-        self._last_check, self._last_found = check, found_inf
+        self._last_check, self._last_found, self._has_stepped = check, found_inf, True
         if not self._active:
             return loss
         held = self._hold()
-        inv_scale = None if grad_scale is None else grad_scale.double().reciprocal()
+        inv_scale, factor = None if grad_scale is None else grad_scale.double().reciprocal(), None
         if self._max_grad_norm is not None:
             if check is None:
                 check = self._last_check = Check(self._checker, self._active, grad_scale)
-            inv_scale = _clipped(check, inv_scale, self._max_grad_norm)
+            factor = clip_factor(check, self._max_grad_norm)
         if any(self._versions.get(copy) != copy._version for plan in self._active for copy in plan.copies):
             # Somebody wrote them, as model.load_state_dict does.
             self.refresh_master_weights()
@@ -289,8 +297,14 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         # Before the step, which leaves nothing of them in the caches.
         for plan in self._active:
             _raw.increment_version(plan.written)
+        # A CUDA graph would keep the addresses of the copies.
+        in_double = factor is not None and not self._is_captured()
         for plan in self._active:
-            plan.step(_scalar(inv_scale, plan), _scalar(found_inf, plan))
+            if in_double and plan.key.double:
+                held.append(plan.clip(self._grads_of(plan), inv_scale, factor))
+                plan.step(None, found_inf)
+            else:
+                plan.step(_product(inv_scale, factor), found_inf)
         del held
         self._mark_written()
         if self._seen is not None:
@@ -307,8 +321,11 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     @property
     def applied(self) -> bool:
-        """Whether the last step was applied, and not skipped for an inf or NaN. Waits for a CUDA device."""
-        return self._last_found is None or not bool(self._last_found)
+        """Whether the last step was applied, and not skipped for an inf or NaN; False before the first one.
+
+        Waits for a CUDA device.
+        """
+        return self._has_stepped and (self._last_found is None or not bool(self._last_found))
 
     def report(self) -> StepReport:
         """What the last step did, and which parameters overflowed first. Waits for a CUDA device.
@@ -339,7 +356,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     def _skip(self, found_inf: Any) -> None:
         """A step that this package's GradScaler does not call."""
         self._last_check, self._check = self._check, None
-        self._last_found = found_inf
+        self._last_found, self._has_stepped = found_inf, True
         if self._seen is not None:
             self._seen.let_go()
 
@@ -379,7 +396,11 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def _hold(self) -> list[Any]:
         """What keeps the memory of the plans while the library works on it and other threads run."""
-        return [] if is_alone() else [hold(plan, self._seen.grads(plan)) for plan in self._active]
+        return [] if is_alone() else [hold(plan, self._grads_of(plan)) for plan in self._active]
+
+    def _grads_of(self, plan: Plan) -> list[Any]:
+        found: list[Any] = self._seen.grads(plan)
+        return found
 
     def _is_state_same(self) -> bool:
         """Whether the state is what the plans step on. Blocks on a CUDA device."""
@@ -428,7 +449,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     def _member(self, member: Member, group: dict[str, Any]) -> tuple[Key, int, dict[str, Any]]:
         """Fills a member in: the key of its plan, its count of steps, and its entry in the state."""
         p, grad, label = member.param, member.grad, member.label
-        shards = _shards(p, grad, label)
+        shards = shards_of(p, grad, label)
         if is_flattened(p):
             self._flattened = label
         if (shards or is_flattened(p)) and self._KIND == native.LAMB:
@@ -462,8 +483,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         member.state = {slot: local(value) for slot, value in member.state.items()}
         device = member.param.device
         ranks = mesh_groups(p) if is_dtensor(p) else ()
-        return (Key(kind, flags, slots, master, "cpu" if device.type == "cpu" else str(device), shards, ranks), steps,
-                entry)
+        key = Key(kind, flags, slots, master, grad.dtype == torch.float64,
+                  "cpu" if device.type == "cpu" else str(device), shards, ranks)
+        return key, steps, entry
 
     def _state_of(self, member: Member, entry: dict[str, Any], kind: int, slots: tuple[str, ...],
                   group: dict[str, Any]) -> int:
@@ -567,31 +589,7 @@ def _require_options(group: dict[str, Any], label: str) -> None:
             raise ValueError(f"{label} has {key}=True, which is not supported: {why}; use torch.optim")
 
 
-def _shards(p: Any, grad: Any, label: str) -> tuple[Any, ...]:
-    """The process groups over whose ranks a parameter is sharded."""
-    if not is_dtensor(p):
-        if is_dtensor(grad):
-            raise TypeError(f"{label}.grad is a DTensor, but {label} is a plain tensor")
-        return ()
-    if not is_dtensor(grad) or grad.placements != p.placements or grad.device_mesh != p.device_mesh:
-        placed = f"has placements {grad.placements}" if is_dtensor(grad) else f"is a {type(grad).__name__}"
-        raise ValueError(f"{label}.grad {placed}, but {label} has {p.placements}; redistribute it")
-    if any(placement.is_partial() for placement in p.placements):
-        raise ValueError(f"{label} has placements {p.placements}; one that is partial has no values to step on")
-    return shard_groups(p)
-
-
-def _clipped(check: Check, inv_scale: Any, max_norm: float) -> Any:
-    """1/scale times the factor that limits the norm; gradients with an inf or NaN are not clipped."""
-    norm = check.norm()
-    if not isinstance(norm, torch.Tensor):
-        # The operations of a tensor, for its bits.
-        ratio = min(1.0 / (norm + 1e-6) * max_norm, 1.0) if math.isfinite(norm) else 1.0
-        return torch.tensor(ratio, dtype=torch.float64, device="cpu") if inv_scale is None else inv_scale * ratio
-    factor = torch.where(norm.isfinite(), max_norm / (norm + 1e-6), 1.0).clamp(max=1.0)
-    return factor if inv_scale is None else inv_scale.to(norm.device) * factor
-
-
-def _scalar(value: Any, plan: Plan) -> Any:
-    """A device scalar for a plan: one float32 on its device."""
-    return None if value is None else value.to(plan.params[0].device, torch.float32)
+def _product(inv_scale: Any, factor: Any) -> Any:
+    if inv_scale is None or factor is None:
+        return factor if inv_scale is None else inv_scale
+    return inv_scale.to(factor.device) * factor

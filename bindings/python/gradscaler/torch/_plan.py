@@ -42,6 +42,8 @@ class Key(NamedTuple):
     slots: tuple[str, ...]
     #: Whether what is stepped on are masters of 16-bit parameters.
     master: bool
+    #: Whether the gradients are float64.
+    double: bool
     device: str
     #: Process groups over whose ranks the tensors are sharded.
     shards: tuple[Any, ...]
@@ -148,7 +150,8 @@ class Plan:
         self._values = [numbers(key.kind, groups[number]) for _, _, number in self._groups]
         # Kept: gradients may move in every step.
         self._grad_leaves = self._leaves(".grad")
-        with named_errors(params=self._leaves(""), grads=self._grad_leaves):
+        with named_errors(params=self._leaves(""), grads=self._grad_leaves, model_copy=self._leaves(""),
+                          state=[self._leaves(f"'s state {slot!r}") for slot in self.state]):
             self.handle: Any = native.Optimizer(self.context._handle, self._options(0), lists["params"], self.grads,
                                                 copy, *slots, *[None] * (3 - len(slots)))
         for position, (first, count, _) in enumerate(self._groups[1:], 1):
@@ -230,13 +233,26 @@ class Plan:
         return int(self.handle.steps_applied(self.stream))
 
     def step(self, inv_scale: Any, found_inf: Any) -> None:
-        """Steps; with device scalars, which are tensors of one float32 on this device, or None."""
+        """Steps; with device scalars, which are tensors of one element, or None."""
         stream = self.stream
         if inv_scale is None and found_inf is None:
             self.handle.step(stream)
-        else:
-            self.handle.step_scaled(None if inv_scale is None else inv_scale.data_ptr(),
-                                    None if found_inf is None else found_inf.data_ptr(), stream)
+            return
+        inv_scale, found_inf = self._scalar(inv_scale), self._scalar(found_inf)
+        self.handle.step_scaled(None if inv_scale is None else inv_scale.data_ptr(),
+                                None if found_inf is None else found_inf.data_ptr(), stream)
+
+    def _scalar(self, value: Any) -> Any:
+        """A device scalar of the library: one float32 on this device."""
+        return None if value is None else value.to(self.params[0].device, torch.float32)
+
+    def clip(self, grads: list[Any], inv_scale: Any, factor: Any) -> list[Any]:
+        """Points at copies of `grads` times 1/scale and a float64 `factor`, which the library does not take; the caller
+        holds them during the step."""
+        found = [grad if inv_scale is None else grad * self._scalar(inv_scale).double() for grad in grads]
+        found = [grad * factor.to(grad.device) for grad in found]
+        self.point_at(look(found).addresses)
+        return found
 
 
 def replaced(name: str) -> RuntimeError:

@@ -3,18 +3,31 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 import weakref
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 from torch.amp.grad_scaler import OptState  # type: ignore[import-not-found, unused-ignore]
 
+from .. import policy as _policy
 from .. import torch_memory
 from .._native import native
-from ..device import Context
+from ..arrays import gradients_of
+from ..device import Context, default_context
+from ..errors import ScaleFloorError, UnavailableError
+from ..messages import named_errors
+from ..optim import Optimizer
+from ..policy import Unpack
+from ..report import HistoryEntry, Report, report_of
+from ..tensors import TensorList
+from ._check import Totals, is_lost
 from ._held import is_counted
 from ._optim import FusedOptimizer, label_of, untraced
+from ._policy import COUNTERS, Policy, is_pytorchs
 from ._shards import dtensor, is_flattened, mesh_groups, overflow_groups
 from ._threads import context_of
 
@@ -23,16 +36,75 @@ _CODES = {torch.float16: native.FP16, torch.bfloat16: native.BF16, torch.float32
 
 
 class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
-    """``torch.amp.GradScaler`` on this library's kernels; see PyTorch's documentation of it."""
+    """``torch.amp.GradScaler`` on this library's kernels; see PyTorch's documentation of it.
+
+    `device`, `init_scale`, `growth_factor`, `backoff_factor`, `growth_interval` and `enabled` are PyTorch's arguments.
+    `policy` are the options of :class:`gradscaler.policy.Policy`, by default PyTorch's: ``min_scale``, ``max_scale``,
+    ``hysteresis`` and so on. InvalidArgumentError and TypeError name one that is out of range or unknown.
+    :meth:`from_preset` has the policies of other systems.
+    """
 
     # found_inf of each optimizer's last step, which stays where it is until somebody asks.
     _found: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
+    # Those of the iteration under way, or of the last one.
+    _latest: list[weakref.ref[Any]] = []
+    _is_over = True
+    # Options beyond PyTorch's, and the first scale that they were checked with.
+    _beyond: dict[str, Any] = {}
+    # What updates the scale, from the first update on, and the counters that it is to begin with.
+    _updater: Policy | None = None
+    _counters: dict[str, int] | None = None
+    # Whether the user was told that the scale is too small.
+    _warned = False
 
+    def __init__(self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
+                 backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
+                 **policy: Unpack[_policy.Policy]) -> None:
+        super().__init__(device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+        if policy:
+            self._beyond = {"init_scale": init_scale, **policy}
+            with named_errors():
+                # Checks them.
+                native.Scaler(default_context("cpu")._handle, self._native_options(growth_factor, backoff_factor,
+                                                                                   growth_interval))
+
+    @classmethod
+    def from_preset(cls, preset: _policy.Preset, *, device: str = "cuda", **overrides: Any) -> GradScaler:
+        """A scaler with the policy of another system, `preset`, one of :data:`gradscaler.PRESETS`.
+
+        `device` and `overrides`, which go on top, are the constructor's arguments, and its errors are raised.
+        ValueError for another preset.
+        """
+        options = _policy.preset_options(preset)
+        _policy.apply(options, overrides)
+        return cls(device, **_policy.describe(options))
+
+    def _native_options(self, growth_factor: float, backoff_factor: float, growth_interval: int) -> Any:
+        options = native.ScalerOptions()
+        _policy.apply(options, {**self._beyond, "growth_factor": growth_factor, "backoff_factor": backoff_factor,
+                                "growth_interval": growth_interval})
+        return options
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options, as the constructor takes them; of PyTorch's, what they are now."""
+        if not self._enabled:
+            return {**_policy.describe(native.ScalerOptions()), "enabled": False}
+        this: Any = self
+        found = _policy.describe(self._native_options(*self._factors()))
+        return {**found, "init_scale": self._beyond.get("init_scale", this._init_scale)}
+
+    def _factors(self) -> tuple[float, float, int]:
+        this: Any = self
+        return this._growth_factor, this._backoff_factor, this._growth_interval
+
+    @untraced  # type: ignore[untyped-decorator, unused-ignore]
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Unscales the gradients of `optimizer` and steps, unless one of them is inf or NaN.
 
         `args` and `kwargs` go to its ``step``, whose result is returned. Errors are those of ``torch.amp.GradScaler``.
         """
+        _require_torchs(optimizer)
         if isinstance(optimizer, FusedOptimizer):
             done = self._step_fused(optimizer, args, kwargs)
         else:
@@ -42,7 +114,14 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             if self._found is None:
                 self._found = weakref.WeakKeyDictionary()
             self._found[optimizer] = list(this._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
+            self._latest = [*([] if self._is_over else self._latest), weakref.ref(optimizer)]
+            self._is_over = False
         return done
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Divides the gradients of `optimizer` by the scale in place, as PyTorch's class does."""
+        _require_torchs(optimizer)
+        super().unscale_(optimizer)
 
     def _step_fused(self, optimizer: FusedOptimizer, args: Any, kwargs: Any) -> Any:
         optimizer._check, optimizer._skips_outside = None, True
@@ -82,22 +161,110 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             raise ValueError(f"this scaler has taken no step of that {type(optimizer).__name__} yet")
         return not any(bool(flag) for flag in found)
 
+    def report(self, optimizer: Any = None) -> Report:
+        """The scaler's state, and what the last check of the gradients of `optimizer` found; of all by default. Blocks.
+
+        Norm, counts and names are those of this package's optimizers. Of others the counts and the name are taken from
+        ``.grad`` as it is now, and the norm is None. With ``floor_action="error"`` it raises ScaleFloorError at the
+        floor, whose ``report`` has the report.
+        """
+        if not self._enabled:
+            return replace(report_of(native.Report()), scale=1.0)
+        this: Any = self
+        found = self._updater_on(torch.device("cpu") if this._scale is None else this._scale.device)
+        optimizers = self._recent() if optimizer is None else [_require_torchs(optimizer)]
+        try:
+            return self._completed(found.report(), optimizers)
+        except ScaleFloorError as error:
+            assert error.report is not None
+            error.report = self._completed(error.report, optimizers)
+            raise
+
+    def _completed(self, found: Report, optimizers: list[Any]) -> Report:
+        """A report of the policy with what the optimizers know."""
+        totals = [_totals(one, not self._is_applied(one)) for one in optimizers]
+        norms = [one.norm for one in totals if one.norm is not None]
+        largest = [one.amax for one in totals if one.amax is not None]
+        first = next((one for one in totals if one.first >= 0), Totals())
+        this: Any = self
+        return replace(
+            found, scale=self.get_scale(), growth_tracker=this._get_growth_tracker(),
+            overflow=found.overflow if len(totals) != 1 else not self._is_applied(optimizers[0]),
+            grad_norm=math.hypot(*norms) if len(norms) == len(totals) > 0 else None,
+            grad_amax=max(largest) if len(largest) == len(totals) > 0 else None,
+            nonfinite_count=sum(one.inf_count + one.nan_count for one in totals),
+            inf_count=sum(one.inf_count for one in totals), nan_count=sum(one.nan_count for one in totals),
+            first_tensor=first.first, first_element=first.first_element, first_name=first.first_name)
+
+    def _recent(self) -> list[Any]:
+        return [optimizer for optimizer in (found() for found in self._latest) if optimizer is not None]
+
+    def _is_applied(self, optimizer: Any) -> bool:
+        return optimizer not in (self._found or ()) or self.applied(optimizer)
+
+    def history(self) -> list[HistoryEntry]:
+        """The newest updates, oldest first, as many as `history_capacity`. Blocks.
+
+        Norms and counts are None: no gradients are kept. Loading a state, and setting a scale, begin it again.
+        """
+        found = None if self._updater is None else self._updater.history()
+        entries = [] if found is None else [found.get(i) for i in range(found.count())]
+        return [HistoryEntry(e.update, e.scale, bool(e.overflow), None, None) for e in entries]
+
+    def _gradients_of(self, optimizer: Any) -> TensorList:
+        """The gradients of now, by name, for logs."""
+        return TensorList(gradients_of(
+            [(label_of(group, number, position), param) for number, group in enumerate(optimizer.param_groups)
+             for position, param in enumerate(group["params"])], "optimizer"), read_only=True)
+
     def overflowed(self, optimizer: Any) -> tuple[str, ...]:
         """The parameters of `optimizer` whose ``.grad`` has an inf or NaN now, in their order. Waits for the device.
 
         Ask before ``zero_grad()``. They are called by name if the optimizer was made of ``named_parameters()``. An
         optimizer of this module has more in its ``report()``, at any time.
         """
+        _require_torchs(optimizer)
         return tuple(label_of(group, number, position)
                      for number, group in enumerate(optimizer.param_groups)
                      for position, param in enumerate(group["params"])
                      if param.grad is not None and not bool(_values(param.grad).isfinite().all()))
 
+    def __repr__(self) -> str:
+        disabled = "" if self._enabled else " disabled"
+        return f"<gradscaler.torch.GradScaler scale={self.get_scale():g}{disabled}>"
+
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        state.pop("_found", None)
+        for name in ("_found", "_latest", "_is_over"):
+            state.pop(name, None)
+        if state.pop("_updater", None) is not None:
+            state["_counters"] = self._saved_counters()
         return state
 
+    def _saved_counters(self) -> dict[str, int]:
+        return (self._counters or {}) if self._updater is None else self._updater.counters()
+
+    def state_dict(self) -> dict[str, Any]:
+        """PyTorch's keys, and for another policy ours under ``"gradscaler"``; empty if disabled. Blocks."""
+        found: dict[str, Any] = super().state_dict()
+        if found and not is_pytorchs(self.options):
+            found["gradscaler"] = self._saved_counters()
+        return found
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores `state_dict`, of :meth:`state_dict` here or of any other GradScaler. Blocks.
+
+        RuntimeError for an empty one, ValueError for counters that are unknown.
+        """
+        super().load_state_dict(state_dict)
+        if self._enabled:
+            counters = dict(state_dict.get("gradscaler", {}))
+            unknown = sorted(set(counters) - set(COUNTERS))
+            if unknown:
+                raise ValueError(f"state_dict['gradscaler'] has {unknown[0]!r}, which is unknown")
+            self._updater, self._counters = None, counters
+
+    @untraced  # type: ignore[untyped-decorator, unused-ignore]
     def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Any]:
         return _readable(self._unscaled(optimizer, inv_scale, found_inf, allow_fp16), found_inf.device)
 
@@ -129,8 +296,10 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         this._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
         return found  # type: ignore[no-any-return]
 
+    @untraced  # type: ignore[untyped-decorator, unused-ignore]
     def update(self, new_scale: Any = None) -> None:
         """Ends the iteration, or with `new_scale` replaces the scale."""
+        self._is_over = True
         if not self._enabled or new_scale is not None:
             super().update(new_scale)
             return
@@ -139,14 +308,62 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         this: Any = self
         flags = [flag for state in this._per_optimizer_states.values()
                  for flag in state["found_inf_per_device"].values()]
-        if _context(scale.device) is None or not flags:
+        if (_context(scale.device) is None and not self._beyond) or not flags:
             # Without flags PyTorch raises what its users expect.
             super().update()
             return
-        found_inf = torch.stack([flag.to(scale.device, non_blocking=True) for flag in flags]).sum()
-        _update(scale, tracker, found_inf, self._growth_factor, self._backoff_factor, self._growth_interval)
+        with torch.no_grad(), named_errors():
+            self._updater_on(scale.device).update(scale, tracker, flags, self._factors())
         # Every optimizer is ready again; PyTorch's own factory keeps the scaler picklable.
         this._per_optimizer_states = defaultdict(this._per_optimizer_states.default_factory)
+        if scale.device.type == "cpu" and not self._warned and is_lost(scale):
+            self._warn(float(scale))
+
+    def _updater_on(self, device: Any) -> Policy:
+        context = _context(device)
+        if context is None:
+            raise UnavailableError(f"the scale is on {device}, where the library has no policy but PyTorch's")
+        if self._updater is None or self._updater.context is not context:
+            self._updater = Policy(context, self._native_options(*self._factors()), self._saved_counters())
+        return self._updater
+
+    def _warn(self, scale: float) -> None:
+        self._warned = True
+        names = [name for optimizer in self._recent() for name in self.overflowed(optimizer)]
+        shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+        where = f"; inf or NaN in the gradients of {shown} did not go away with a lower scale" if names else ""
+        warnings.warn(f"the loss scale is {scale:g}, too small to divide by, and every step is skipped{where}. Mend"
+                      " that, then set a scale with update(new_scale); min_scale= is a lower limit", RuntimeWarning,
+                      stacklevel=2)
+
+
+def _require_torchs(optimizer: Any) -> Any:
+    """`optimizer`; TypeError for one of :mod:`gradscaler`, whose gradients are lists."""
+    if isinstance(optimizer, Optimizer):
+        kind = type(optimizer).__name__
+        raise TypeError(f"optimizer is gradscaler.{kind}; use gradscaler.GradScaler with it, or"
+                        f" gradscaler.torch.{kind}")
+    return optimizer
+
+
+def _totals(optimizer: Any, is_skipped: bool) -> Totals:
+    """What the last check of the gradients of an optimizer found."""
+    if isinstance(optimizer, FusedOptimizer) and optimizer._last_check is not None:
+        return optimizer._last_check.totals()
+    found = Totals()
+    params = [p for group in optimizer.param_groups for p in group["params"]] if is_skipped else []
+    for index, p in enumerate(params):
+        values = None if p.grad is None else _values(p.grad).flatten()
+        if values is None or bool(values.isfinite().all()):
+            continue
+        found.inf_count += int(values.isinf().sum())
+        found.nan_count += int(values.isnan().sum())
+        if found.first < 0:
+            found.first, found.first_element = index, int((~values.isfinite()).nonzero()[0])
+            labels = [label_of(group, number, position) for number, group in enumerate(optimizer.param_groups)
+                      for position in range(len(group["params"]))]
+            found.first_name = labels[index]
+    return found
 
 
 def _readable(flags: dict[Any, Any], device: Any) -> dict[Any, Any]:
@@ -221,7 +438,6 @@ def _is_dense(grad: Any) -> bool:
     return bool((grad.is_contiguous() or channels_last) and not grad.is_neg())
 
 
-@untraced  # type: ignore[untyped-decorator, unused-ignore]
 def _unscale(grads: list[Any], found_inf: Any, inv_scale: Any) -> None:
     """What torch._amp_foreach_non_finite_check_and_unscale_ does, on a device that the library has."""
     copies: list[tuple[Any, Any]] = []
@@ -237,11 +453,3 @@ def _unscale(grads: list[Any], found_inf: Any, inv_scale: Any) -> None:
     for grad, copy in copies:
         grad.copy_(copy)
     torch.autograd.graph.increment_version([*grads, found_inf])
-
-
-@untraced  # type: ignore[untyped-decorator, unused-ignore]
-def _update(scale: Any, tracker: Any, found_inf: Any, growth: float, backoff: float, interval: int) -> None:
-    """What torch._amp_update_scale_ does, on a device that the library has."""
-    context: Any = _context(scale.device)
-    context._handle.update_scale(scale.data_ptr(), tracker.data_ptr(), found_inf.data_ptr(), growth, backoff, interval,
-                                 _stream(scale.device))

@@ -76,6 +76,9 @@ class AppliedLR(torch.optim.lr_scheduler.LRScheduler):  # type: ignore[misc, unu
         """Loads `state_dict`, of :meth:`state_dict` here or of a scheduler of this kind without it."""
         self.scheduler.load_state_dict(state_dict)
 
+    def __repr__(self) -> str:
+        return f"gradscaler.torch.AppliedLR({self.scheduler!r})"
+
     def __getattr__(self, name: str) -> Any:
         if name == "scheduler":
             raise AttributeError(name)

@@ -30,9 +30,18 @@ def local(tensor: Any) -> Any:
     return tensor.to_local() if is_dtensor(tensor) else tensor
 
 
-def shard_groups(tensor: Any) -> tuple[Any, ...]:
-    """The process groups whose ranks hold other parts of a DTensor."""
-    return tuple(tensor.device_mesh.get_group(dim) for dim, placement in enumerate(tensor.placements)
+def shards_of(p: Any, grad: Any, label: str) -> tuple[Any, ...]:
+    """The process groups over whose ranks a parameter is sharded."""
+    if not is_dtensor(p):
+        if is_dtensor(grad):
+            raise TypeError(f"{label}.grad is a DTensor, but {label} is a plain tensor")
+        return ()
+    if not is_dtensor(grad) or grad.placements != p.placements or grad.device_mesh != p.device_mesh:
+        placed = f"has placements {grad.placements}" if is_dtensor(grad) else f"is a {type(grad).__name__}"
+        raise ValueError(f"{label}.grad {placed}, but {label} has {p.placements}; redistribute it")
+    if any(placement.is_partial() for placement in p.placements):
+        raise ValueError(f"{label} has placements {p.placements}; one that is partial has no values to step on")
+    return tuple(p.device_mesh.get_group(dim) for dim, placement in enumerate(p.placements)
                  if not placement.is_replicate())
 
 

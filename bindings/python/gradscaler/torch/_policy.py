@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The policy behind :class:`~gradscaler.torch.GradScaler`: a scaler of the library that updates the scale and counts.
+
+The scale and the growth tracker that PyTorch's class works with are tensors of its own. They are copied from the
+library's after every update, and to it before one if somebody has written them since.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+
+from .. import policy
+from .._native import native
+from ..device import Context
+from ..errors import ScaleFloorError
+from ..report import Report, report_of
+from ._check import word
+
+#: What PyTorch's state dict does not have.
+COUNTERS = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "consecutive_skips", "updates",
+            "skipped", "skips_at_floor")
+
+
+class Policy:
+    """Updates a scale on the device of `context` by `options`, beginning with the counters of a state dict, if any."""
+
+    def __init__(self, context: Context, options: Any, counters: dict[str, int] | None) -> None:
+        self.context = context
+        self._handle: Any = native.Scaler(context._handle, options)
+        # An inf here is what the library sees of an overflow.
+        self._probe = torch.zeros(1, dtype=torch.float32, device=context.device)
+        array = native.TensorArray(1)
+        array.add(self._probe.data_ptr(), 1, native.FP32, None)
+        self._list: Any = native.TensorList(context._handle, array)
+        found = native.DeviceState()
+        self._handle.device_state(None, found)
+        self._words = [word(found.scale, "float32", context), word(found.growth_tracker, "int32", context)]
+        # The tensors that the words were copied to, and their versions then.
+        self._left: list[tuple[Any, int]] = []
+        self._factors = _factors(options)
+        if counters:
+            self._set_state(**counters)
+
+    @property
+    def stream(self) -> int:
+        """CUDA stream of now."""
+        return 0 if self.context.device == "cpu" else int(
+            torch.cuda.current_stream(self.context.device).cuda_stream)
+
+    def update(self, scale: Any, tracker: Any, flags: list[Any], factors: tuple[float, float, int]) -> None:
+        """Updates `scale` and `tracker` by whether one of `flags` is not 0, with PyTorch's two factors and interval."""
+        stream = self.stream
+        if factors != self._factors:
+            options = self.options()
+            options.growth_factor, options.backoff_factor, options.growth_interval = self._factors = factors
+            self._handle.set_options(options, stream)
+        if not self._left or any(found is not tensor or tensor._version != version for found, (tensor, version) in zip(
+                (scale, tracker), self._left, strict=True)):
+            self._set_state(scale=float(scale), growth_tracker=int(tracker))
+        if self.context.device == "cpu":
+            # Each operation on a tensor costs microseconds.
+            self._probe.fill_(math.inf if any(map(bool, flags)) else 0.0)
+        else:
+            found_inf = torch.stack([flag.to(scale.device, non_blocking=True) for flag in flags]).sum()
+            self._probe.copy_(torch.where(found_inf != 0, math.inf, 0.0))
+        self._handle.check(self._list, stream)
+        self._handle.update(stream)
+        for tensor, value in zip((scale, tracker), self._words, strict=True):
+            tensor.copy_(value)
+        self._left = [(tensor, tensor._version) for tensor in (scale, tracker)]
+
+    def _set_state(self, **changes: Any) -> None:
+        state = self._state()
+        for name, value in changes.items():
+            setattr(state, name, value)
+        self._handle.set_state(state, self.stream)
+
+    def _state(self) -> Any:
+        state = native.ScalerState()
+        self._handle.get_state(state, self.stream)
+        return state
+
+    def options(self) -> Any:
+        """The library's options."""
+        found = native.ScalerOptions()
+        self._handle.get_options(found)
+        return found
+
+    def counters(self) -> dict[str, int]:
+        """What a state dict has beyond PyTorch's. Blocks."""
+        state = self._state()
+        return {name: getattr(state, name) for name in COUNTERS}
+
+    def report(self) -> Report:
+        """The scaler's state after the last update; what it says of gradients is about the probe. Blocks."""
+        found = native.Report()
+        try:
+            self._handle.get_report(None, found, self.stream)
+        except ScaleFloorError as error:
+            error.report = report_of(found)
+            raise
+        return report_of(found)
+
+    def history(self) -> Any:
+        """The library's history. Blocks."""
+        return self._handle.history(self.stream)
+
+
+def _factors(options: Any) -> tuple[float, float, int]:
+    return options.growth_factor, options.backoff_factor, options.growth_interval
+
+
+def is_pytorchs(options: dict[str, Any]) -> bool:
+    """Whether this is PyTorch's policy, with whatever factors, interval and first scale."""
+    own = policy.describe(native.ScalerOptions())
+    pytorchs = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled", "history_capacity")
+    return all(value == own[name] for name, value in options.items() if name not in pytorchs)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training step under torch.compile: as many steps as without, and nothing that Dynamo warns of."""
+
+import copy
+
+import pytest
+
+from conftest import DEVICE, library
+
+torch = library("torch")
+
+from gradscaler import torch as gst  # noqa: E402
+from torch_params import ids  # noqa: E402
+
+
+# Of Dynamo itself, where backward is compiled.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("kind", [gst.AdamW, torch.optim.AdamW], **ids)
+@pytest.mark.parametrize("unscale", [False, True])
+def test_a_compiled_step_is_the_step(kind, unscale):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    trained = []
+    for compiled in (False, True):
+        own = copy.deepcopy(model)
+        optimizer, scaler = kind(own.parameters(), lr=0.1), gst.GradScaler(DEVICE, init_scale=8.0, growth_interval=2)
+
+        def step(x, own=own, optimizer=optimizer, scaler=scaler):
+            optimizer.zero_grad()
+            scaler.scale(own(x).square().mean()).backward()
+            if unscale:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+
+        torch._dynamo.reset()
+        run = torch.compile(step, backend="eager") if compiled else step
+        for _ in range(3):
+            run(torch.ones(2, 4))
+        trained.append((own.weight.tolist(), scaler.get_scale()))
+    assert trained[0] == trained[1] and trained[0][1] == 16.0
