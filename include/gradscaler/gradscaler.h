@@ -967,9 +967,9 @@ typedef struct gsc_reducer {
  * squares). If one rank overflows, all skip; clipping uses the norm over all ranks. The struct is copied; `user` must
  * outlive its use. NULL removes the reducer.
  *
- * If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK, for std::bad_alloc OUT_OF_MEMORY. A step or check then leaves its list READY and every
- * value as it was: check the list again, or discard it. An unscale has already multiplied the gradients: its list is
- * UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements) are a failure on the CPU
+ * If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK, for std::bad_alloc OUT_OF_MEMORY. A step or
+ * check then leaves its list READY and every value as it was: check the list again, or discard it. An unscale has
+ * already multiplied the gradients: its list is UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements) are a failure on the CPU
  * and count as an overflow on a CUDA device, whose sums the host does not read.
  * Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
  */
