@@ -81,8 +81,8 @@
  *   - A callback may read the objects of the call it runs in, use other objects, and destroy any object; the
  *     destruction takes effect when the call returns. It must not change objects of that call or save an optimizer:
  *     such calls fail with BAD_STATE.
- *   - A callback should not throw. The library stops a C++ exception that leaves one, as the callback's comment says, if
- *     both were built with the same kind of C++ runtime (GCC's, LLVM's). Otherwise the exception ends the process.
+ *   - A callback should not throw. The library stops a C++ exception that leaves one, as the callback's comment says,
+ *     if both were built with the same kind of C++ runtime (GCC's, LLVM's). Otherwise the exception ends the process.
  *   - Objects may be destroyed in any order, from any thread; a parent lives as long as its last child.
  *     Destroying NULL does nothing.
  *   - The caller's floating-point environment (rounding mode, flush-to-zero, traps) does not affect results and is
@@ -341,7 +341,8 @@ enum {
   /** Set the gradients to zero in the same pass, also when the step is skipped. Refused with WRITE_GRADS. */
   GSC_OPTIMIZER_ZERO_GRADS = 8,
   /**
-   * Write the unscaled and clipped gradients back in the same pass, unless the step is skipped. Refused with ZERO_GRADS.
+   * Write the unscaled and clipped gradients back in the same pass, unless the step is skipped. Refused with
+   * ZERO_GRADS.
    */
   GSC_OPTIMIZER_WRITE_GRADS = 16
 };
@@ -866,8 +867,8 @@ struct gsc_scaler_options {
   /** Consecutive skipped updates at the floor until it is reported, >= 1. Default 1. */
   int32_t floor_patience;
   /**
-   * Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for each. Default 16, enough
-   * to see what led to a skip; for a curve of the scale, give the number of steps between two reads.
+   * Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for each. Default 16,
+   * enough to see what led to a skip; for a curve of the scale, give the number of steps between two reads.
    */
   int32_t history_capacity;
   /** 0. */
@@ -967,10 +968,11 @@ typedef struct gsc_reducer {
  * squares). If one rank overflows, all skip; clipping uses the norm over all ranks. The struct is copied; `user` must
  * outlive its use. NULL removes the reducer.
  *
- * If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK, for std::bad_alloc OUT_OF_MEMORY. A step or check then leaves its list READY and every
- * value as it was: check the list again, or discard it. An unscale has already multiplied the gradients: its list is
- * UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements) are a failure on the CPU
- * and count as an overflow on a CUDA device, whose sums the host does not read.
+ * If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK, for std::bad_alloc OUT_OF_MEMORY. A step or
+ * check then leaves its list READY and every value as it was: check the list again, or discard it. An unscale has
+ * already multiplied the gradients: its list is UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more
+ * than 2^53 elements) are a failure on the CPU and count as an overflow on a CUDA device, whose sums the host does not
+ * read.
  * Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
  */
 GSC_API gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that names of C on the pages exist: every gsc_* and GSC_*, and in docs/reference/abi.md every name in backticks
-with an underscore, must stand in the headers, in the library's sources or in the tests of the ABI.
+"""Checks that names of C on the pages exist: every gsc_* and GSC_*, and in docs/reference/abi.md every name in
+backticks with an underscore, must stand in the headers, in the library's sources or in the tests of the ABI.
 """
 import pathlib
 import re
