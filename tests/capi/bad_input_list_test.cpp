@@ -124,6 +124,37 @@ TEST_F(BadInputList, Overlap) {
   EXPECT_EQ(list, nullptr);
 }
 
+/// Two bytes are enough, where a list is made, where its addresses change, and between the lists of an optimizer.
+TEST_F(BadInputList, OverlapByOne16BitElement) {
+  Buffer memory(GSC_FP16, 12);
+  uint16_t *const data = memory.as<uint16_t>();
+  const auto four_at = [&](int64_t begin) -> gsc_tensor { return GSC_TENSOR_INIT(data + begin, 4, GSC_FP16); };
+  for (const bool meets : {false, true}) {
+    const int64_t begin = meets ? 3 : 4;
+    const gsc_status status = meets ? GSC_ERROR_INVALID_ARGUMENT : GSC_OK;
+    const std::vector<gsc_tensor> pair = {four_at(0), four_at(begin)}, reversed = {four_at(begin), four_at(0)};
+    for (const std::vector<gsc_tensor> &tensors : {pair, reversed}) {
+      gsc_tensor_list *made = nullptr;
+      EXPECT_EQ(gsc_tensor_list_create(context_.get(), tensors.data(), 2, nullptr, &made), status);
+      gsc_tensor_list_destroy(made);
+    }
+    const List two = make_list(context_, {four_at(0), four_at(8)});
+    void *const of_two[] = {data, data + begin};
+    EXPECT_EQ(gsc_tensor_list_set_pointers(two.get(), of_two, 2, nullptr), status);
+    // The list that moves comes to lie before the other, or behind it.
+    Buffer elsewhere(GSC_FP16, 4);
+    for (const int64_t moved : {int64_t{0}, 2 * begin}) {
+      const List params = make_list(context_, elsewhere), grads = make_list(context_, {four_at(begin)});
+      const Optimizer optimizer = make_optimizer(context_, optimizer_options(GSC_SGD), params, grads);
+      void *const of_params[] = {data + moved};
+      EXPECT_EQ(gsc_tensor_list_set_pointers(params.get(), of_params, 1, nullptr), status) << moved;
+    }
+    const gsc_tensor from = four_at(0), to = four_at(begin);
+    EXPECT_EQ(gsc_ops_cast(context_.get(), &from, &to, 1, nullptr), status);
+    EXPECT_EQ(gsc_ops_cast(context_.get(), &to, &from, 1, nullptr), status);
+  }
+}
+
 TEST_F(BadInputList, NeighboursDoNotOverlap) {
   float *const data = buffers_[0].as<float>();
   const std::vector<gsc_tensor> tensors = {GSC_TENSOR_INIT(data + 8, 8, GSC_FP32), GSC_TENSOR_INIT(data, 8, GSC_FP32),

@@ -350,5 +350,21 @@ TEST(ParallelFor, ThatBreaksItsContractIsFoundOutByItsOwnCall) {
   EXPECT_GT(jobs.regions, 1);
 }
 
+TEST(Log, CreationIsInformation) {
+  std::vector<std::pair<int32_t, std::string>> messages;
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.num_threads = 3;
+  options.log = [](void *user, int32_t level, const char *message) {
+    static_cast<std::vector<std::pair<int32_t, std::string>> *>(user)->emplace_back(level, message);
+  };
+  options.log_user = &messages;
+  gsc_context *context = nullptr;
+  ASSERT_GSC_OK(gsc_context_create(&options, &context));
+  gsc_context_destroy(context);
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_EQ(messages[0].first, GSC_LOG_INFO);
+  EXPECT_NE(messages[0].second.find("3 threads"), std::string::npos) << messages[0].second;
+}
+
 }  // namespace
 }  // namespace gsc_test

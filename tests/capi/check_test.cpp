@@ -8,6 +8,7 @@
 
 #include "tests/support/objects.h"
 #include "tests/support/oracle.h"
+#include "tests/support/planted.h"
 
 namespace gsc_test {
 namespace {
@@ -232,6 +233,113 @@ TEST_P(CheckEach, RangesInAnyOrderEqualOneCheck) {
     ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), parts.get(), nullptr));
     const gsc_report report = report_of(scaler, parts.get());
     EXPECT_EQ(std::memcmp(&report, &expected, sizeof report), 0);
+  }
+}
+
+/// What a report says of the gradients of one list, or of all lists of an update.
+struct Totals {
+  gsc_report report = {};
+  std::vector<double> values;
+  Totals() { report.first_tensor = report.first_element = -1; }
+
+  void add(const Totals &list) {
+    values.insert(values.end(), list.values.begin(), list.values.end());
+    report.grad_amax = std::max(report.grad_amax, list.report.grad_amax);
+    report.inf_count += list.report.inf_count;
+    report.nan_count += list.report.nan_count;
+    if (report.first_tensor >= 0) return;
+    report.first_tensor = list.report.first_tensor;
+    report.first_element = list.report.first_element;
+  }
+};
+
+Totals totals_of(const std::vector<Buffer> &buffers, double inverse) {
+  Totals totals;
+  gsc_report &r = totals.report;
+  for (size_t t = 0; t < buffers.size(); ++t) {
+    for (int64_t i = 0; i < buffers[t].count(); ++i) {
+      const double value = buffers[t].get(i) * inverse;
+      totals.values.push_back(value);
+      if (std::isfinite(value)) {
+        r.grad_amax = std::max(r.grad_amax, std::fabs(value));
+        continue;
+      }
+      ++(std::isnan(value) ? r.nan_count : r.inf_count);
+      if (r.first_tensor >= 0) continue;
+      r.first_tensor = static_cast<int64_t>(t);
+      r.first_element = i;
+    }
+  }
+  return totals;
+}
+
+void expect_norm(double got, double expected) {
+  if (std::isfinite(expected)) {
+    EXPECT_NEAR(got, expected, expected * kNormTolerance);
+  } else {
+    EXPECT_EQ(text(std::fabs(got)), text(std::fabs(expected)));
+  }
+}
+
+void expect_report(const gsc_report &got, const Totals &expected) {
+  const gsc_report &e = expected.report;
+  EXPECT_EQ(got.nonfinite_count, e.inf_count + e.nan_count);
+  EXPECT_EQ((got.flags & GSC_REPORT_OVERFLOW) != 0, e.inf_count + e.nan_count > 0);
+  EXPECT_EQ(got.inf_count, e.inf_count);
+  EXPECT_EQ(got.nan_count, e.nan_count);
+  EXPECT_EQ(got.first_tensor, e.first_tensor);
+  EXPECT_EQ(got.first_element, e.first_element);
+  EXPECT_EQ(got.grad_amax, e.grad_amax);
+  expect_norm(got.grad_norm, ref_norms(expected.values).l2);
+}
+
+class CheckMany : public ::testing::TestWithParam<int32_t> {};
+INSTANTIATE_TEST_SUITE_P(All, CheckMany, ::testing::ValuesIn(usable_cpu_targets()),
+                         [](const auto &info) { return text("target", info.param); });
+
+/// Lists of all dtypes, some checked whole, some by ranges, some unscaled: each one's report, and the update's.
+TEST_P(CheckMany, ChunksAndLists) {
+  constexpr float kScale = 8.0f;
+  const Context context = make_context(2, GetParam());
+  Random random(62);
+  for (int round = 0; round < 20; ++round) {
+    SCOPED_TRACE(text("round ", round));
+    const Scaler scaler = make_scaler(context, kScale);
+    const auto list_count = static_cast<size_t>(1 + random.below(4));
+    std::vector<std::vector<Buffer>> buffers(list_count);
+    std::vector<List> lists;
+    std::vector<Totals> totals;
+    Totals all;
+    for (std::vector<Buffer> &list : buffers) {
+      for (int64_t t = random.below(5); t >= 0; --t) {
+        list.push_back(planted_buffer(random, kAllDtypes[static_cast<size_t>(random.below(4))], round % 3 != 0));
+      }
+      lists.push_back(make_list(context, list));
+      totals.push_back(totals_of(list, 1.0 / static_cast<double>(kScale)));
+      all.add(totals.back());
+    }
+    for (const List &list : lists) {
+      const int64_t way = random.below(3);
+      int64_t size = 0;
+      ASSERT_GSC_OK(gsc_tensor_list_get_count(list.get(), &size));
+      const int64_t first = random.below(size + 1);
+      if (way == 0) ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+      if (way == 1) ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), list.get(), first, size - first, nullptr));
+      if (way == 1 && first > 0) ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), list.get(), 0, first, nullptr));
+      if (way == 2) ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+    }
+    for (size_t l = 0; l < list_count; ++l) {
+      SCOPED_TRACE(text("list ", l));
+      expect_report(report_of(scaler, lists[l].get()), totals[l]);
+    }
+    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    expect_report(report_of(scaler), all);
+    gsc_history_entry entry{};
+    int64_t entries = 0;
+    ASSERT_GSC_OK(gsc_scaler_get_history_sync(scaler.get(), &entry, 1, &entries, nullptr));
+    EXPECT_EQ(entry.nonfinite_count, all.report.inf_count + all.report.nan_count);
+    expect_norm(entry.grad_norm, ref_norms(all.values).l2);
+    if (HasFailure()) return;
   }
 }
 

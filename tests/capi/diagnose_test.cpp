@@ -4,6 +4,7 @@
 // that a histogram recommends.
 #include "tests/support/objects.h"
 #include "tests/support/oracle.h"
+#include "tests/support/planted.h"
 
 namespace gsc_test {
 namespace {
@@ -117,6 +118,18 @@ TEST_P(Diagnose, EveryPosition) {
     std::vector<Buffer> buffers = make_buffers(GetParam(), {70}, at % 8);
     buffers[0].fill(1.0);
     buffers[0].set(at, at % 2 == 0 ? kInf : kNan);
+    expect_diagnosis(context, buffers);
+  }
+}
+
+TEST_P(Diagnose, ManyChunks) {
+  const Context context = make_context(2);
+  Random random(52);
+  for (int round = 0; round < 12; ++round) {
+    std::vector<Buffer> buffers;
+    for (int64_t t = random.below(4); t >= 0; --t)
+      buffers.push_back(planted_buffer(random, GetParam(), round % 3 != 0));
+    SCOPED_TRACE(text("round ", round));
     expect_diagnosis(context, buffers);
   }
 }

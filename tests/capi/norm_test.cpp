@@ -4,6 +4,7 @@
 // propagation of inf and NaN; and the norms that a check and an unscale record. Tolerance: see kNormTolerance.
 #include "tests/support/objects.h"
 #include "tests/support/oracle.h"
+#include "tests/support/planted.h"
 
 namespace gsc_test {
 namespace {
@@ -63,6 +64,17 @@ TEST_P(Norm, RandomTensors) {
   std::vector<Buffer> buffers = make_buffers(GetParam(), {0, 1, 3, 17, 255, 4095, 4097, 70001}, 1);
   for (Buffer &buffer : buffers) buffer.fill_random(random, -3.0, 3.0);
   expect_norms(context_, buffers);
+}
+
+TEST_P(Norm, ManyChunks) {
+  Random random(33);
+  for (int round = 0; round < 12; ++round) {
+    std::vector<Buffer> buffers;
+    for (int64_t t = random.below(4); t >= 0; --t)
+      buffers.push_back(planted_buffer(random, GetParam(), round % 3 == 0));
+    SCOPED_TRACE(text("round ", round));
+    expect_norms(context_, buffers);
+  }
 }
 
 TEST_P(Norm, LargestAndSmallestValues) {

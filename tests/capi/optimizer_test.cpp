@@ -3,6 +3,7 @@
 // Every optimizer against the double-precision oracle, step by step: all kinds with their options, all dtypes of
 // gradients and parameters, model copies, groups, learning rates from host and device, clipping, and the flags that
 // write or zero gradients. The tolerance is the oracle's running error bound (optimizer_oracle.h).
+#include "tests/support/planted.h"
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
@@ -282,6 +283,34 @@ TEST(OptimizerAmsgrad, KeepsANan) {
     const auto *largest = static_cast<const float *>(trainer.state_tensor(2, 0).data);
     EXPECT_TRUE(std::isnan(largest[69]));
     EXPECT_GT(largest[68], 0.0f);
+  }
+}
+
+/// Chunks that differ in what they add to either norm, so that none can be left out.
+TEST(OptimizerLamb, NormsOfManyChunks) {
+  const Context context = make_context(2);
+  Random random(71);
+  for (const int32_t dtype : {GSC_FP32, GSC_FP64}) {
+    gsc_optimizer_options options = optimizer_options(GSC_LAMB);
+    options.weight_decay = 0.1;
+    Trainer trainer(context, {.options = options,
+                              .counts = {kChunk, kChunk + 1, 3 * kChunk - 1, 2 * kChunk, 2 * kChunk + 2},
+                              .param_dtype = dtype,
+                              .grad_dtypes = {GSC_FP32, GSC_FP16}});
+    for (int step = 0; step < 4; ++step) {
+      for (size_t t = 0; t < trainer.params().size(); ++t) {
+        Buffer &param = trainer.params()[t], &grad = trainer.grads()[t];
+        grad.fill(0.0);
+        // The parameters are large in one chunk, the update in another: in one of both of one or two elements, too.
+        const int64_t chunks = (param.count() + kChunk - 1) / kChunk;
+        fill_chunks(random, param);
+        const int64_t first = step % chunks * kChunk, other = (chunks - 1 - step % chunks) * kChunk;
+        for (int64_t i = first; i < std::min(first + kChunk, param.count()); ++i) param.set(i, 300.0);
+        for (int64_t i = other; i < std::min(other + kChunk, param.count()); ++i) grad.set(i, random.uniform(1.0, 2.0));
+      }
+      trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer.get(), nullptr); });
+      ASSERT_FALSE(::testing::Test::HasFailure()) << dtype_name(dtype) << " step " << step;
+    }
   }
 }
 

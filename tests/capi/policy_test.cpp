@@ -191,6 +191,27 @@ TEST(PolicyRecovery, ShorterIntervalBelowTheThreshold) {
   EXPECT_EQ(policy.run("......"), "4 8 8 8 8 16");
 }
 
+TEST(PolicyRecovery, HoldsItsInterval) {
+  gsc_scaler_options o = options(8.0f, 5);
+  o.recovery_threshold = 8.0f;
+  o.recovery_interval = 3;
+  Policy policy(o);
+  EXPECT_EQ(policy.run("x...."), "4 4 4 8 8");
+  EXPECT_EQ(policy.run("...."), "8 8 8 16");
+}
+
+TEST(PolicyCeiling, AScaleSetAboveItFallsAtTheNextGrowth) {
+  gsc_scaler_options o = options(4.0f, 2);
+  o.max_scale = 16.0f;
+  for (const float above : {17.0f, 64.0f, std::numeric_limits<float>::max()}) {
+    Policy policy(o);
+    ASSERT_GSC_OK(gsc_scaler_set_scale(policy.get(), above, nullptr));
+    policy.run(".");
+    EXPECT_EQ(policy.scale(), above);
+    EXPECT_EQ(policy.run("..."), "16 16 16");
+  }
+}
+
 TEST(PolicyFloor, ClampSaysNothing) {
   gsc_scaler_options o = options(1.0f, 1000);
   o.min_scale = 1.0f;

@@ -474,6 +474,25 @@ TEST_F(Stages, AnOptimizerThatNarrowsWhatHasBeenChecked) {
                    "compute them again");
 }
 
+/// Ranges checked before and after such an optimizer came or went: one of them was held against fp64's limit.
+TEST_F(Stages, RangesCheckedUnderDifferentLimits) {
+  std::vector<Buffer> params = make_buffers(GSC_FP32, {2, 2}), wide = make_buffers(GSC_FP64, {2, 2});
+  const List p = make_list(context_, params), g = make_list(context_, wide);
+  for (const bool narrow_first : {false, true}) {
+    wide[narrow_first ? 1 : 0].fill(1e300);
+    wide[narrow_first ? 0 : 1].fill(1.0);
+    Optimizer optimizer = narrow_first ? make_optimizer(context_, sgd(), p, g) : nullptr;
+    ASSERT_GSC_OK(gsc_scaler_check_range(scaler(), g.get(), 0, 1, nullptr));
+    optimizer = narrow_first ? nullptr : make_optimizer(context_, sgd(), p, g);
+    ASSERT_GSC_OK(gsc_scaler_check_range(scaler(), g.get(), 1, 1, nullptr));
+    if (narrow_first) optimizer = make_optimizer(context_, sgd(), p, g);
+    EXPECT_GSC_ERROR(gsc_scaler_step(scaler(), optimizer.get(), nullptr), GSC_ERROR_BAD_STATE, "optimizer", "fp64",
+                     "check it again");
+    for (const Buffer &buffer : params) EXPECT_EQ(buffer.get(0), 0.0);
+    ASSERT_GSC_OK(gsc_scaler_discard(scaler(), g.get()));
+  }
+}
+
 /// Its lists are free, although it was in the middle of an iteration.
 TEST_F(Stages, AfterTheScalerIsDestroyed) {
   ASSERT_GSC_OK(check());

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every numeric option at its limits and one step beyond them: the last values that are taken, and the first that are
+// refused with the option's name. Values far outside are in bad_input_*_test.cpp.
+#include <cfloat>
+
+#include "tests/support/objects.h"
+
+namespace gsc_test {
+namespace {
+
+template <typename Options>
+struct Limits {
+  const char *option;
+  void (*set)(Options &, double);
+  std::vector<double> inside, outside;
+};
+
+constexpr double kTiny = std::numeric_limits<double>::denorm_min();
+constexpr double kTinyF = std::numeric_limits<float>::denorm_min();
+constexpr double kMaxF = FLT_MAX;
+constexpr double kMaxInt = INT32_MAX;
+/// The smallest double that is not finite as a float.
+constexpr double kNotAFloat = 0x1.ffffffp+127;
+
+double above(double x) { return std::nextafter(x, kInf); }
+double below(double x) { return std::nextafter(x, -kInf); }
+float above_float(float x) { return std::nextafter(x, std::numeric_limits<float>::infinity()); }
+float below_float(float x) { return std::nextafter(x, 0.0f); }
+
+/// `create` makes the object and destroys it again.
+template <typename Options, typename Create>
+void expect_limits(const std::vector<Limits<Options>> &table, const Options &defaults, const Create &create) {
+  for (const Limits<Options> &limits : table) {
+    const auto status_of = [&](double value) {
+      Options options = defaults;
+      limits.set(options, value);
+      return create(options);
+    };
+    for (const double value : limits.inside) {
+      EXPECT_GSC_OK(status_of(value)) << limits.option << " = " << value;
+    }
+    for (const double value : limits.outside) {
+      EXPECT_GSC_ERROR(status_of(value), GSC_ERROR_INVALID_ARGUMENT, "options.", limits.option) << value;
+    }
+  }
+}
+
+#define GSC_SET(Options, statements) [](Options &o, [[maybe_unused]] double v) { statements; }
+#define GSC_FIELD(Options, field) #field, GSC_SET(Options, o.field = static_cast <decltype(o.field)>(v))
+
+TEST(OptionLimits, Context) {
+  using O = gsc_context_options;
+  const std::vector<Limits<O>> table = {
+      {GSC_FIELD(O, flags), {0}, {1, 2, 0x80000000U}},
+      {GSC_FIELD(O, device_type), {GSC_DEVICE_CPU}, {-1, 2}},
+      {GSC_FIELD(O, num_threads), {0, 1, 1024}, {-1, 1025}},
+      {GSC_FIELD(O, cpu_target), {GSC_CPU_BEST, GSC_CPU_BASELINE}, {-1, GSC_CPU_AVX512 + 1}},
+  };
+  expect_limits<O>(table, GSC_CONTEXT_OPTIONS_INIT, [](const O &options) {
+    gsc_context *context = nullptr;
+    const gsc_status status = gsc_context_create(&options, &context);
+    gsc_context_destroy(context);
+    return status;
+  });
+}
+
+TEST(OptionLimits, Scaler) {
+  using O = gsc_scaler_options;
+  // 65536 times 1 + 2^-24 lies in the middle between two floats and rounds to 65536; so does 1 - 2^-25.
+  const double still = 1.0 + 0x1p-24, still_below = 1.0 - 0x1p-25;
+  const std::vector<Limits<O>> table = {
+      {GSC_FIELD(O, flags), {15}, {16, 0x80000000U}},
+      {GSC_FIELD(O, init_scale), {kTinyF, kMaxF}, {0, -kTinyF, kInf}},
+      {GSC_FIELD(O, min_scale), {0, kTinyF, 65536}, {-kTinyF, above_float(65536), kInf}},
+      {GSC_FIELD(O, max_scale), {0, 65536, kMaxF}, {-kTinyF, below_float(65536), kInf}},
+      {"min_scale",
+       GSC_SET(O, o.max_scale = 65536; o.min_scale = static_cast<float>(v)),
+       {65536},
+       {above_float(65536)}},
+      {GSC_FIELD(O, growth_interval), {1, kMaxInt}, {0}},
+      {GSC_FIELD(O, growth_factor), {above(still), DBL_MAX}, {1, above(1), still, kInf}},
+      {"growth_factor", GSC_SET(O, o.flags = GSC_SCALER_FP32_PRODUCTS; o.growth_factor = v), {kMaxF}, {above(kMaxF)}},
+      {GSC_FIELD(O, backoff_factor), {kTiny, below(still_below)}, {0, -kTiny, still_below, below(1), 1}},
+      {GSC_FIELD(O, enabled), {0, 1}, {-1, 2}},
+      {GSC_FIELD(O, hysteresis), {1, kMaxInt}, {0}},
+      {GSC_FIELD(O, hysteresis_refill), {GSC_REFILL_ON_GROWTH, GSC_REFILL_CONSECUTIVE}, {-1, 3}},
+      {GSC_FIELD(O, growth_timing), {GSC_GROWTH_AT_INTERVAL, GSC_GROWTH_FIRST_ONE_LATER}, {-1, 3}},
+      {GSC_FIELD(O, overflow_tolerance), {0, 1}, {-kTiny, above(1)}},
+      {"recovery_threshold",
+       GSC_SET(O, o.recovery_interval = 1; o.recovery_threshold = static_cast<float>(v)),
+       {0, kTinyF, kMaxF},
+       {-kTinyF, kInf}},
+      {GSC_FIELD(O, recovery_interval), {kMaxInt, 0, -kMaxInt}, {}},
+      {"recovery_interval",
+       GSC_SET(O, o.recovery_threshold = 1; o.recovery_interval = static_cast<int32_t>(v)),
+       {1, kMaxInt},
+       {0}},
+      {GSC_FIELD(O, floor_action), {GSC_FLOOR_CLAMP, GSC_FLOOR_ERROR}, {-1, 3}},
+      {GSC_FIELD(O, floor_patience), {1, kMaxInt}, {0}},
+      {GSC_FIELD(O, history_capacity), {0, 1 << 20}, {-1, (1 << 20) + 1}},
+      {GSC_FIELD(O, reserved), {0}, {-1, 1}},
+  };
+  const Context context = make_context();
+  expect_limits<O>(table, GSC_SCALER_OPTIONS_INIT, [&](const O &options) {
+    gsc_scaler *scaler = nullptr;
+    const gsc_status status = gsc_scaler_create(context.get(), &options, &scaler);
+    gsc_scaler_destroy(scaler);
+    return status;
+  });
+}
+
+TEST(OptionLimits, Optimizer) {
+  using O = gsc_optimizer_options;
+  const std::vector<double> numbers = {0, kTiny, below(kNotAFloat)}, no_numbers = {-kTiny, kNotAFloat, kInf};
+  const std::vector<Limits<O>> table = {
+      {GSC_FIELD(O, kind), {GSC_SGD, GSC_LAMB}, {-1, GSC_LAMB + 1}},
+      {GSC_FIELD(O, state_dtype), {0}, {-1, GSC_FP16, GSC_FP32}},
+      {GSC_FIELD(O, lr), numbers, no_numbers},
+      {GSC_FIELD(O, beta1), {0, below(1)}, {-kTiny, 1}},
+      {GSC_FIELD(O, beta2), {0, below(1)}, {-kTiny, 1}},
+      {GSC_FIELD(O, eps), numbers, no_numbers},
+      {GSC_FIELD(O, weight_decay), numbers, no_numbers},
+      {GSC_FIELD(O, momentum), numbers, no_numbers},
+      {GSC_FIELD(O, dampening), {-below(kNotAFloat), below(kNotAFloat)}, {-kNotAFloat, kNotAFloat, kInf}},
+      {GSC_FIELD(O, lr_decay), numbers, no_numbers},
+      {GSC_FIELD(O, initial_accumulator_value), numbers, no_numbers},
+      {"momentum", GSC_SET(O, o.flags = GSC_OPTIMIZER_NESTEROV; o.momentum = v), {kTiny}, {0}},
+      {"dampening",
+       GSC_SET(O, o.flags = GSC_OPTIMIZER_NESTEROV; o.momentum = 0.9; o.dampening = v),
+       {0},
+       {-kTiny, kTiny}},
+  };
+  const Context context = make_context();
+  Buffer param_buffer(GSC_FP32, 2), grad_buffer(GSC_FP32, 2);
+  const List params = make_list(context, param_buffer), grads = make_list(context, grad_buffer);
+  const auto create = [&](const O &options) {
+    gsc_optimizer *optimizer = nullptr;
+    const gsc_status status =
+        gsc_optimizer_create(context.get(), &options, params.get(), grads.get(), nullptr, nullptr, 0, &optimizer);
+    gsc_optimizer_destroy(optimizer);
+    return status;
+  };
+  expect_limits<O>(table, optimizer_options(GSC_SGD), create);
+
+  for (int32_t kind = GSC_SGD; kind <= GSC_LAMB; ++kind) {
+    uint32_t known = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS;
+    if (kind == GSC_SGD) known |= GSC_OPTIMIZER_NESTEROV;
+    if (kind == GSC_ADAM || kind == GSC_ADAMW) known |= GSC_OPTIMIZER_AMSGRAD;
+    for (int bit = 0; bit < 32; ++bit) {
+      O options = optimizer_options(kind);
+      options.flags = uint32_t{1} << bit;
+      options.momentum = 0.9;
+      const bool fits = (known & options.flags) != 0;
+      EXPECT_EQ(create(options), fits ? GSC_OK : GSC_ERROR_INVALID_ARGUMENT) << "kind " << kind << " bit " << bit;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gsc_test
