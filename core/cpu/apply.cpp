@@ -35,7 +35,8 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   job.record->applied += 1;
   for (int32_t g = 0; g < job.group_count; ++g) {
     const GroupRecord &group = job.groups[g];
-    job.coefficients[g] = make_coefficients(job.variant, group.hyper, learning_rate(group), job.maximize, job.record->applied);
+    job.coefficients[g] =
+        make_coefficients(job.variant, group.hyper, learning_rate(group), job.maximize, job.record->applied);
   }
   ApplySpan base{};
   base.inv_scale = job.inv_scale != nullptr ? *job.inv_scale : 1.0F;
