@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recorded C ABI, tests/abi/baseline.abi, and the check that it has only been extended.
 
-  scripts/abi-baseline              record the ABI of gradscaler.h and api.h again (after a release that extended it)
-  scripts/abi-baseline --check      fail if anything was removed or changed since it was recorded
-  scripts/abi-baseline --self-test  show on altered copies of the header that --check detects what it must
+  tests/abi/baseline.py              record the ABI of gradscaler.h and api.h again (after a release that extended it)
+  tests/abi/baseline.py --check      fail if anything was removed or changed since it was recorded
+  tests/abi/baseline.py --self-test  show on altered copies of the header that --check detects what it must
   --cc CC                           the C compiler; gcc or clang
 
 The record is made from a stub library with debug information, which scripts/gen-api generates from the headers: empty
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BASELINE = ROOT / "tests/abi/baseline.abi"
 HEADER = pathlib.Path("include/gradscaler/gradscaler.h")
 # The bits of abidiff's exit status.

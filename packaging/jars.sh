@@ -3,7 +3,7 @@
 # The part jars of scripts/package, which sources it: the jar of classes, a jar of natives for every target, and the
 # folder from which Maven publishes them. Tests the loader's choice: a training step in a JVM of every system that runs
 # here, with all natives on its class path.
-# shellcheck disable=SC2154 # variables of scripts/package and scripts/targets.sh
+# shellcheck disable=SC2154 # variables of scripts/package and packaging/targets.sh
 
 # java_of <target>: the java program of a JDK, or the one that scripts/setup packages has put into build/jre.
 java_of() {

@@ -3,7 +3,7 @@
 # The part wheels of scripts/package, which sources it: the source distribution, and from it a wheel for Python 3.11 and
 # later (abi3) for each target. Tests that pip selects the wheel for its platform, and runs the tests in an interpreter
 # of the platform: the native one, Debian's for AArch64 under qemu, CPython for Windows under wine.
-# shellcheck disable=SC2154 # variables of scripts/package and scripts/targets.sh
+# shellcheck disable=SC2154 # variables of scripts/package and packaging/targets.sh
 
 # CPython for Windows from Maven Central: headers, import libraries, interpreter and standard library.
 windows_python=org.bytedeco:cpython:3.11.3-1.5.9:jar:windows-x86_64
