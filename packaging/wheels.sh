@@ -32,7 +32,7 @@ find_python() { # <target>
   [ -z "$why" ] && touch "$python_root/complete"
 }
 
-# Unpacked and not installed: nothing of it runs but Python.
+# Unpacked and not installed: nothing of it runs but Python. From DEBIAN_MIRROR, else debootstrap's own choice.
 unpack_debian() { # <architecture>
   local package
   if ! command -v debootstrap >/dev/null; then
@@ -40,15 +40,15 @@ unpack_debian() { # <architecture>
   elif [ "$(id -u)" != 0 ]; then
     why="not root"
   elif ! debootstrap --foreign --variant=minbase --arch="$1" --include=python3 bookworm "$python_root" \
-    http://deb.debian.org/debian >"$work/debootstrap-$1.log" 2>&1; then
-    why="deb.debian.org does not answer"
+    "${DEBIAN_MIRROR:-}" >"$work/debootstrap-$1.log" 2>&1; then
+    why="Debian's archive does not answer"
   else
     for package in "$python_root"/var/cache/apt/archives/*.deb; do dpkg-deb -x "$package" "$python_root"; done
   fi
 }
 
 # The jar has no python3.dll, through which an abi3 module calls the interpreter. The one made here forwards the names
-# of the import library, as python.org's does.
+# of the import library, as that of CPython's installer does.
 unpack_windows() {
   local jar=$work/windows-python
   fresh "$jar"
