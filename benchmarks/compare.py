@@ -9,10 +9,10 @@ of a goal's cases, how many of them miss its last aim, and how many of these bec
 --check only says whether the page is up to date.
 """
 import argparse
-import json
 import pathlib
 import sys
 
+import records
 import table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -39,7 +39,7 @@ def cell(goal):
 def side_by_side():
     columns, aims = {}, {}
     for path in sorted((ROOT / "benchmarks/results").glob("*/cpu.json")):
-        results = table.Results(json.loads(path.read_text()), None)
+        results = table.Results(records.load(path), None)
         found = {goal.text: goal for goal in table.goals(results)}
         columns[f"[{results.context['processor']}](../../benchmarks/results/{path.parent.name}/cpu.md), "
                 f"{results.context['date'][:10]}"] = found

@@ -7,7 +7,7 @@
 RAW.json is what gradscaler_bench wrote, or the cpu.json made of it earlier; more add their benchmarks, or replace those
 of the same names, which the tables then say. RUN.json are further runs of some of these benchmarks: of those the tables
 show medians. PEERS.json is what torch_tail.py wrote, once for each run. Prints whether the goals are met.
-Into DIR go cpu.json (all numbers of all runs, one benchmark of one run a line), cpu.md (the tables) and cpu.svg (the
+Into DIR go cpu.json (the numbers of all runs, see records.py), cpu.md (the tables) and cpu.svg (the
 plot, by plot.py). Instead of all that, `--slug` prints a name for this machine's processor, for DIR, and `--filter` the
 benchmarks that goals are about, for --benchmark_filter.
 """
@@ -20,8 +20,8 @@ import statistics
 import sys
 
 import plot
+import records
 
-FIELDS = ["name", "run_type", "iterations", "real_time", "cpu_time", "time_unit", "error_occurred", "error_message"]
 COPY = "vs_copy"
 CACHED_LOG2 = 20  # arrays of so many bytes fit in second-level caches
 OPERATIONS = ("unscale", "scale", "clip_norm", "clip_value", "cast", "axpby")  # element by element
@@ -29,8 +29,6 @@ LAYOUTS = ("fp32", "fp16_master", "bf16_master")
 # What goals are about, but for the limits in cache, which one run shows well enough.
 GOALS_FILTER = (f"^(huge/)?(check|zero|diagnose|histogram|{'|'.join(OPERATIONS)}|step/adamw/({'|'.join(LAYOUTS)}))/"
                 ".*log2_bytes:28/|^model/10*x64/")
-NOT_COUNTERS = FIELDS + ["family_index", "per_family_instance_index", "run_name", "repetitions", "repetition_index",
-                         "threads"]
 
 
 def medians(runs):
@@ -44,12 +42,8 @@ class Row:
 
     def __init__(self, runs):
         raw = medians(runs)
-        parts = raw["name"].split("/")
         self.raw, self.runs = raw, runs
-        self.key = "/".join(p for p in parts if ":" not in p and p != "manual_time")
-        options = dict(p.split(":") for p in parts if ":" in p)
-        self.threads = int(options.get("threads", 1))
-        self.log2 = int(options["log2_bytes"]) if "log2_bytes" in options else None
+        self.key, self.threads, self.log2 = records.canonical(raw["name"])
         self.error = next((run.get("error_message") for run in runs if run.get("error_occurred")), None)
 
     def __getitem__(self, counter):
@@ -70,7 +64,7 @@ class Results:
         self.cases = [medians(runs) | {"runs": runs} for runs in grouped(
             self.peers["cases"], lambda case: (case["model"], case["threads"]))] if self.peers else []
         self.raw = raw
-        self.all = [Row(runs) for runs in grouped(raw["benchmarks"], lambda run: run["name"])]
+        self.all = [Row(runs) for runs in grouped(raw["benchmarks"], lambda run: records.canonical(run["name"]))]
         self.left_out = [r for r in self.all if r.error]
         self.rows = [r for r in self.all if not r.error]
         self.sizes = sorted({r.log2 for r in self.rows if r.log2})
@@ -345,33 +339,6 @@ def slug():
     return re.sub(r"[^a-z0-9]+", "-", processor().lower()).strip("-")
 
 
-def compact(results):
-    """The numbers as committed: nothing about the host, one benchmark a line."""
-    context = {k: v for k, v in results.context.items() if k not in ("host_name", "cpu", "library_build_type")}
-    context["executable"] = pathlib.Path(context["executable"]).name
-    rows = []
-    for run in [run for row in results.all for run in row.runs]:
-        kept = {k: run[k] for k in FIELDS if k in run}
-        kept.update({k: float(f"{v:.5g}") for k, v in run.items() if k not in NOT_COUNTERS})
-        rows.append(json.dumps(kept))
-    peers = f',\n"peers": {json.dumps(results.peers, indent=1)}' if results.peers else ""
-    return (f'{{"context": {json.dumps(context, indent=1)},\n"benchmarks": [\n' + ",\n".join(rows) + f"\n]{peers}}}\n")
-
-
-def merge(raw, part):
-    """Adds a later run's benchmarks. Those that are measured again are replaced, and noted in the context."""
-    names = {b["name"] for b in part["benchmarks"]}
-    kept = [b for b in raw["benchmarks"] if b["name"] not in names]
-    again = len(names & {b["name"] for b in raw["benchmarks"]})
-    if again:
-        groups = sorted({b["name"].split("/")[0] for b in raw["benchmarks"] if b["name"] in names})
-        raw["context"].setdefault("again", []).append(
-            {"date": part["context"]["date"], "gradscaler": part["context"]["gradscaler"], "benchmarks": again,
-             "groups": groups})
-    order = {b["name"]: i for i, b in enumerate(raw["benchmarks"])}
-    raw["benchmarks"] = sorted(kept + part["benchmarks"], key=lambda b: order.get(b["name"], len(order)))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("raw", nargs="*", type=pathlib.Path)
@@ -386,9 +353,9 @@ def main():
         return
     if not arguments.raw:
         parser.error("RAW.json is missing")
-    raw, *more = [json.loads(path.read_text()) for path in arguments.raw]
+    raw, *more = [records.load(path) for path in arguments.raw]
     for part in more:
-        merge(raw, part)
+        records.merge(raw, part)
     for path in arguments.runs:
         raw["benchmarks"] += json.loads(path.read_text())["benchmarks"]
     peers, *later = [json.loads(path.read_text()) for path in arguments.peers] or [None]
@@ -400,7 +367,8 @@ def main():
         print(f"{goal}: {what}: {value} ({aims})" + (f"; limit {limit}, {of_limit} of it" if limit else ""))
     if arguments.into:
         arguments.into.mkdir(parents=True, exist_ok=True)
-        (arguments.into / "cpu.json").write_text(compact(results))
+        (arguments.into / "cpu.json").write_text(
+            records.text(results.context, [run for row in results.all for run in row.runs], results.peers))
         (arguments.into / "cpu.md").write_text(markdown(results))
         if any(plot.lines_of(results, threads) for threads in results.threads):
             (arguments.into / "cpu.svg").write_text(plot.svg(results))

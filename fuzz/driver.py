@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a fuzz target written in Python: under atheris, or, with --replay, over files and folders of inputs.
+"""Runs a fuzz target written in Python: under atheris, or, with --replay PATH... [--expect N], over files and folders
+of inputs, which must be N.
 
 Inputs are taken apart here and not by atheris, so that a corpus needs nothing to be replayed.
 """
+import argparse
 import contextlib
 import pathlib
 import struct
@@ -62,13 +64,16 @@ def main(one_input):
         atheris.Setup(sys.argv, one_input)
         atheris.Fuzz()
         return
-    paths = [pathlib.Path(argument) for argument in sys.argv[1:] if argument != "--replay"]
-    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--replay", nargs="+", type=pathlib.Path)
+    parser.add_argument("--expect", type=int)
+    arguments = parser.parse_args()
+    files = [file for path in arguments.replay for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
     for file in files:
         try:
             one_input(file.read_bytes())
         except BaseException:
             print(f"{file}:", file=sys.stderr)
             raise
-    print(f"{len(files)} inputs")
-    sys.exit(not files)
+    print(f"{len(files)} inputs" + (f", {arguments.expect} expected" if arguments.expect else ""))
+    sys.exit(len(files) != (arguments.expect or len(files) or 1))

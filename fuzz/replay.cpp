@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a fuzz target over files and folders of inputs, in builds without libFuzzer: the corpora are tests of every build.
+// Usage: fuzz_<target> PATH... [--expect N]; fails if there are not N inputs.
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 #include <vector>
 
 #include "fuzz/bytes.h"
@@ -19,8 +22,12 @@ int run_file(const std::filesystem::path &path) {
 }  // namespace
 
 int main(int argc, char **argv) {
-  int files = 0;
+  int files = 0, expected = 0;
   for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--expect" && i + 1 < argc) {
+      expected = std::atoi(argv[++i]);
+      continue;
+    }
     if (!std::filesystem::is_directory(argv[i])) {
       run_file(argv[i]);
       ++files;
@@ -31,6 +38,8 @@ int main(int argc, char **argv) {
       ++files;
     }
   }
-  std::printf("%d inputs\n", files);
-  return files > 0 ? 0 : 1;
+  std::printf("%d inputs", files);
+  if (expected != 0) std::printf(", %d expected", expected);
+  std::printf("\n");
+  return files > 0 && (expected == 0 || files == expected) ? 0 : 1;
 }

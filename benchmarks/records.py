@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads and writes the numbers of a benchmark run: Google Benchmark's JSON, and cpu.json, which is committed.
+
+cpu.json has one line for a benchmark with a number of threads. Under "by_size" a counter is a list with a number for
+each of the "sizes", the log2 of the bytes that the call touches; under "single" it is a number. A list in place of a
+number has one for each run. `vs_X` is left out where GBps / X_GBps or X_us / us gives the same two decimals. Not kept
+are medians within a run, times that follow from GB/s, and the machine's name.
+"""
+import json
+import pathlib
+import re
+
+NOT_KEPT = (r"(name|model|run_type|.*iterations|.*_time|time_unit|.*family.*|.*index|run_name|repetitions|threads|"
+            r".*median_us)$")
+
+
+def canonical(name):
+    """(benchmark, threads, log2 of bytes or None) of Google Benchmark's name."""
+    parts = name.split("/")
+    options = dict(part.split(":") for part in parts if ":" in part)
+    key = "/".join(part for part in parts if ":" not in part and part != "manual_time")
+    return key, int(options.get("threads", 1)), int(options["log2_bytes"]) if "log2_bytes" in options else None
+
+
+def rounded(value):
+    value = float(f"{value:.5g}")
+    return int(value) if value == int(value) else value
+
+
+def derived(numbers, name):
+    """`vs_X` from the other numbers of a run, or None."""
+    reference = name.removeprefix("vs_")
+    for one, other in (("GBps", f"{reference}_GBps"), (f"{reference}_us", "us"),
+                       (f"{reference}_us", "gradscaler_us")):
+        if numbers.get(one) and numbers.get(other):
+            return numbers[one] / numbers[other]
+    return None
+
+
+def kept(run, sized):
+    numbers = {k: v if isinstance(v, (str, bool)) else rounded(v) for k, v in run.items() if not re.match(NOT_KEPT, k)}
+    for name in [k for k in numbers if k.startswith("vs_")]:
+        value = derived(numbers, name)
+        if value and f"{value:.2f}" == f"{run[name]:.2f}":
+            del numbers[name]
+    return {k: v for k, v in numbers.items() if not (sized and k.endswith("us"))}
+
+
+def one_or_all(values):
+    return values[0] if len(values) == 1 else values
+
+
+def pack(runs):
+    """Lines with several sizes and lines without a size, of runs [(line, log2 of bytes or None, numbers)]."""
+    lines = {}
+    for line, log2, numbers in runs:
+        lines.setdefault(line, {}).setdefault(log2, []).append(kept(numbers, log2 is not None))
+    by_size, single = {}, {}
+    for line, sizes in lines.items():
+        names = dict.fromkeys(name for runs in sizes.values() for run in runs for name in run)
+        columns = {name: [one_or_all([run.get(name) for run in runs]) for runs in sizes.values()] for name in names}
+        if None in sizes:
+            single[line] = {name: values[0] for name, values in columns.items()}
+        else:
+            by_size[line] = {"sizes": list(sizes), **columns}
+    return by_size, single
+
+
+def unpack(columns):
+    """The runs of a line, with the ratios that were left out."""
+    runs = max(len(v) if isinstance(v, list) else 1 for v in columns.values())
+    for i in range(runs):
+        run = {k: v[i] if isinstance(v, list) else v for k, v in columns.items()}
+        run = {k: float(v) if isinstance(v, int) else v for k, v in run.items() if v is not None}
+        references = {f"vs_{match[1]}" for k in run if (match := re.match(r"(.+)_(GBps|us)$", k))}
+        yield run | {name: value for name in references - run.keys() if (value := derived(run, name))}
+
+
+def load(path):
+    """A run as Google Benchmark writes it, from its file or from cpu.json."""
+    raw = json.loads(path.read_text())
+    if "single" not in raw:
+        return raw
+    raw["benchmarks"] = []
+    for line, columns in raw.pop("by_size").items():
+        key, threads = line.rsplit(" ", 1)
+        for i, log2 in enumerate(columns.pop("sizes", raw["sizes"])):
+            raw["benchmarks"] += [{"name": f"{key}/threads:{threads}/log2_bytes:{log2}", **run}
+                                  for run in unpack({k: v[i] for k, v in columns.items()})]
+    for line, columns in raw.pop("single").items():
+        key, threads = line.rsplit(" ", 1)
+        raw["benchmarks"] += [{"name": f"{key}/threads:{threads}", **run} for run in unpack(columns)]
+    if "peers" in raw:
+        cases = raw["peers"]["cases"].items()
+        raw["peers"]["cases"] = [{"model": line.split()[0], "threads": int(line.split()[1]), **run}
+                                 for line, columns in cases for run in unpack(columns)]
+    return raw
+
+
+def lines_of(packed):
+    return ",\n".join(f"{json.dumps(line)}: {json.dumps(columns, separators=(',', ':'))}"
+                      for line, columns in packed.items())
+
+
+def text(context, runs, peers):
+    """cpu.json."""
+    context = {k: v for k, v in context.items() if k not in ("host_name", "cpu", "library_build_type")}
+    context["executable"] = pathlib.Path(context["executable"]).name
+    names = [canonical(run["name"]) for run in runs]
+    by_size, single = pack([(f"{key} {threads}", log2, run)
+                            for (key, threads, log2), run in zip(names, runs, strict=True)])
+    sizes = max((columns["sizes"] for columns in by_size.values()), key=len, default=[])
+    for columns in by_size.values():
+        if columns["sizes"] == sizes:
+            del columns["sizes"]
+    out = (f'{{"context": {json.dumps(context)},\n"sizes": {json.dumps(sizes)},\n'
+           f'"by_size": {{\n{lines_of(by_size)}\n}},\n"single": {{\n{lines_of(single)}\n}}')
+    if peers:
+        about = {k: v for k, v in peers.items() if k != "cases"}
+        _, cases = pack([(f"{case['model']} {case['threads']}", None, case) for case in peers["cases"]])
+        out += f',\n"peers": {json.dumps(about)[:-1]}, "cases": {{\n{lines_of(cases)}\n}}}}'
+    return out + "}\n"
+
+
+def merge(raw, part):
+    """Adds a later run's benchmarks. Those that are measured again are replaced, and noted in the context."""
+    names = {canonical(b["name"]) for b in part["benchmarks"]}
+    kept_runs = [b for b in raw["benchmarks"] if canonical(b["name"]) not in names]
+    replaced = {canonical(b["name"]) for b in raw["benchmarks"]} & names
+    if replaced:
+        raw["context"].setdefault("again", []).append(
+            {"date": part["context"]["date"], "gradscaler": part["context"]["gradscaler"],
+             "benchmarks": len(replaced), "groups": sorted({key.split("/")[0] for key, _, _ in replaced})})
+    order = {canonical(b["name"]): i for i, b in enumerate(raw["benchmarks"])}
+    raw["benchmarks"] = sorted(kept_runs + part["benchmarks"],
+                               key=lambda b: order.get(canonical(b["name"]), len(order)))
