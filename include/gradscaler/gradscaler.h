@@ -81,8 +81,8 @@
  *   - A callback may read the objects of the call it runs in, use other objects, and destroy any object; the
  *     destruction takes effect when the call returns. It must not change objects of that call or save an optimizer:
  *     such calls fail with BAD_STATE.
- *   - A callback should not throw. The library stops a C++ exception that leaves one, as the callback's comment says,
- *     if both were built with the same kind of C++ runtime (GCC's, LLVM's). Otherwise the exception ends the process.
+ *   - A callback should not throw. If the program and the library have the same kind of C++ runtime (GCC's or LLVM's),
+ *     the library turns an exception into what the callback's comment below gives. Otherwise it ends the process.
  *   - Objects may be destroyed in any order, from any thread; a parent lives as long as its last child.
  *     Destroying NULL does nothing.
  *   - The caller's floating-point environment (rounding mode, flush-to-zero, traps) does not affect results and is

@@ -243,7 +243,7 @@ TEST(Exceptions, OfALogAreDropped) {
   EXPECT_EQ(state_of(scaler).updates, 1);
 }
 
-/// Calls of several threads on one context, each with a scaler and a reducer of its own.
+/// Calls of several threads on one context. Each thread has a scaler and a reducer.
 TEST(Exceptions, OnSeveralThreads) {
   ThrowingAllocator allocator{.raise = kThrown[1].raise};
   {
