@@ -323,10 +323,16 @@ TEST_P(CheckMany, ChunksAndLists) {
       int64_t size = 0;
       ASSERT_GSC_OK(gsc_tensor_list_get_count(list.get(), &size));
       const int64_t first = random.below(size + 1);
-      if (way == 0) ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
-      if (way == 1) ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), list.get(), first, size - first, nullptr));
-      if (way == 1 && first > 0) ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), list.get(), 0, first, nullptr));
-      if (way == 2) ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+      if (way == 0) {
+        ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+      } else if (way == 1) {
+        ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+      } else {
+        ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), list.get(), first, size - first, nullptr));
+        if (first > 0) {
+          ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), list.get(), 0, first, nullptr));
+        }
+      }
     }
     for (size_t l = 0; l < list_count; ++l) {
       SCOPED_TRACE(text("list ", l));
