@@ -33,8 +33,8 @@ except ImportError as error:
 import table  # noqa: E402
 from torch_tail import MODELS  # noqa: E402
 
-from gradscaler.torch._check import Check  # noqa: E402
-from gradscaler.torch._optim import _clipped, _scalar  # noqa: E402
+from gradscaler.torch._check import Check, clip_factor  # noqa: E402
+from gradscaler.torch._optim import _product  # noqa: E402
 
 THREADS, SCALE, MAX_NORM = 2, 2.0, 1.0
 # Parameter, gradient and both moments are read, all but the gradient written.
@@ -94,9 +94,9 @@ class Bare(Side):
     def tail(self):
         scale = torch.tensor(SCALE)
         check = Check(self.optimizer._checker, self.optimizer._active, scale)
-        factor = _clipped(check, scale.double().reciprocal(), MAX_NORM)
+        factor = _product(scale.double().reciprocal(), clip_factor(check, MAX_NORM))
         for plan in self.optimizer._active:
-            plan.step(_scalar(factor, plan), check.found_inf[plan.params[0].device])
+            plan.step(factor, check.found_inf[plan.params[0].device])
 
 
 def set_grads(params, values):
