@@ -16,7 +16,7 @@ void StreamOrder::record(Last &last, gsc_stream stream) {
 }
 
 void StreamOrder::precede(const CallStream &call) {
-  if (call.id.stream == 0) return;
+  if (call.is_done_on_return()) return;
   Last &before = last(call.id);
   if (before.id.stream == 0 || before.id.capture != call.id.capture) return;
   if (&call.backend == backend_ && call.id.stream == before.id.stream) return;
@@ -25,7 +25,7 @@ void StreamOrder::precede(const CallStream &call) {
 }
 
 void StreamOrder::mark(const CallStream &call) {
-  if (call.id.stream == 0) return;
+  if (call.is_done_on_return()) return;
   Last &now = last(call.id);
   if (call.id.is_default) {
     now.recorded = false;

@@ -12,6 +12,9 @@ namespace gsc {
 /// The stream of one call.
 struct CallStream {
   CallStream(Backend &of, gsc_stream given) : backend(of), stream(given), id(of.identify(given)) {}
+  /// There is nothing to wait for: a backend's work is done when a call returns.
+  [[nodiscard]] bool is_done_on_return() const { return id.stream == 0; }
+
   Backend &backend;
   gsc_stream stream;
   StreamId id;
