@@ -219,10 +219,7 @@ TEST(Allocations, NoneAfterTheFirstIteration) {
     Allocator allocator;
     Data data;
     data.reset();
-    const gsc_context_options options = allocator.options(threads);
-    gsc_context *raw = nullptr;
-    ASSERT_GSC_OK(gsc_context_create(&options, &raw));
-    const Context context(raw);
+    const Context context = make_context(allocator.options(threads));
     const List params = make_list(context, data.p), grads = make_list(context, data.g),
                copies = make_list(context, data.c);
     const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_LAMB), params, grads, copies);
@@ -285,10 +282,7 @@ TEST(Allocations, NoneWithAListOfAnotherDevice) {
   Allocator allocator;
   Data data;
   data.reset();
-  const gsc_context_options options = allocator.options(1);
-  gsc_context *raw = nullptr;
-  ASSERT_GSC_OK(gsc_context_create(&options, &raw));
-  const Context context(raw);
+  const Context context = make_context(allocator.options(1));
   const Context home = make_context();
   const List params = make_list(context, data.p), grads = make_list(context, data.g);
   const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), params, grads);
@@ -307,10 +301,7 @@ TEST(Allocations, NoneWithAListOfAnotherDevice) {
 TEST(Allocations, RefusedCallsDoNotAllocate) {
   Allocator allocator;
   Data data;
-  const gsc_context_options options = allocator.options(1);
-  gsc_context *raw = nullptr;
-  ASSERT_GSC_OK(gsc_context_create(&options, &raw));
-  const Context context(raw);
+  const Context context = make_context(allocator.options(1));
   const List grads = make_list(context, data.g);
   const Scaler scaler = make_scaler(context, 4.0f);
   const int64_t live = allocator.live;
@@ -330,10 +321,7 @@ TEST(Allocations, PlanIsSmall) {
     for (const int64_t count : {int64_t{65537}, int64_t{200001}, int64_t{1} << 20, int64_t{1} << 26}) {
       for (const int64_t tensors : {16, 300}) {
         Allocator allocator;
-        const gsc_context_options options = allocator.options(2);
-        gsc_context *raw = nullptr;
-        ASSERT_GSC_OK(gsc_context_create(&options, &raw));
-        const Context context(raw);
+        const Context context = make_context(allocator.options(2));
         std::vector<gsc_tensor> plan;
         const int64_t bytes = count * dtype_size(dtype);
         for (int64_t i = 0; i < tensors; ++i) {
@@ -356,10 +344,7 @@ TEST(Allocations, PlanIsSmall) {
 TEST(Allocations, AScalerIsSmall) {
   Allocator allocator;
   Data data;
-  const gsc_context_options options = allocator.options(1);
-  gsc_context *raw = nullptr;
-  ASSERT_GSC_OK(gsc_context_create(&options, &raw));
-  const Context context(raw);
+  const Context context = make_context(allocator.options(1));
   const List grads = make_list(context, data.g);
   const int64_t before = allocator.bytes;
   gsc_scaler *made = nullptr;
@@ -377,10 +362,7 @@ TEST(CustomAllocator, HoldsWhatTheLibraryKeeps) {
   Data data;
   data.reset();
   {
-    const gsc_context_options options = allocator.options(1);
-    gsc_context *raw = nullptr;
-    ASSERT_GSC_OK(gsc_context_create(&options, &raw));
-    const Context context(raw);
+    const Context context = make_context(allocator.options(1));
     const List params = make_list(context, data.p), grads = make_list(context, data.g);
     const int64_t before = allocator.bytes;
     const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), params, grads);

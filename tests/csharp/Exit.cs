@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends processes while their threads are in calls and dispose. Fails if one of them ends otherwise than it says.
+// Ends processes while their threads are in calls and dispose. Fails if one ends with an unexpected exit code.
 using System;
 using System.Diagnostics;
 using System.Reflection;

@@ -91,14 +91,17 @@ inline ::testing::AssertionResult is_error(gsc_status got, gsc_status status,
 }
 #define EXPECT_GSC_ERROR(call, status, ...) EXPECT_TRUE(::gsc_test::is_error(call, status, {__VA_ARGS__})) << #call
 
+inline Context make_context(const gsc_context_options &options) {
+  gsc_context *context = nullptr;
+  EXPECT_GSC_OK(gsc_context_create(&options, &context));
+  return Context(context);
+}
 /// A CPU context. 0 threads means all.
 inline Context make_context(int32_t threads = 1, int32_t target = GSC_CPU_BEST) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.num_threads = threads;
   options.cpu_target = target;
-  gsc_context *context = nullptr;
-  EXPECT_GSC_OK(gsc_context_create(&options, &context));
-  return Context(context);
+  return make_context(options);
 }
 
 inline List make_list(const Context &context, const std::vector<gsc_tensor> &tensors) {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The policy behind :class:`~gradscaler.torch.GradScaler`: a scaler of the library that updates the scale and counts.
 
-The scale and the growth tracker that PyTorch's class works with are tensors of its own. They are copied from the
-library's after every update, and to it before one if somebody has written them since.
+PyTorch's class has its own tensors for the scale and the growth tracker. They are copied from the library after every
+update. If they were written since, they are copied to the library before the next update.
 """
 
 from __future__ import annotations
