@@ -13,12 +13,6 @@
 
 namespace gsc_test {
 
-inline Context make_context(const gsc_context_options &options) {
-  gsc_context *context = nullptr;
-  EXPECT_GSC_OK(gsc_context_create(&options, &context));
-  return Context(context);
-}
-
 /// Six steps, one of them skipped, with clipping and a 16-bit copy.
 inline Snapshot train(const Context &context, int32_t kind, uint64_t seed) {
   Trainer trainer(context, {.options = optimizer_options(kind),
