@@ -41,7 +41,7 @@ def side_by_side():
     for path in sorted((ROOT / "benchmarks/results").glob("*/cpu.json")):
         results = table.Results(records.load(path), None)
         found = {goal.text: goal for goal in table.goals(results)}
-        columns[f"[{results.context['processor']}](../../benchmarks/results/{path.parent.name}/cpu.md), "
+        columns[f"[{results.context['processor']}](../../benchmarks/results/{path.parent.name}), "
                 f"{results.context['date'][:10]}"] = found
         aims.update({goal.text: goal.aims[-1] for goal in found.values()})
     rows = [[text, f"{aim:g}"] + [cell(found.get(text)) for found in columns.values()] for text, aim in aims.items()]

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the results of a benchmark run readable.
 
-  benchmarks/table.py RAW.json... [--runs RUN.json...] [--peers PEERS.json...] [--into DIR]
+  benchmarks/table.py RAW.json... [--runs RUN.json...] [--peers PEERS.json...] [--into DIR | --tables]
 
 RAW.json is what gradscaler_bench wrote, or the cpu.json made of it earlier; more add their benchmarks, or replace those
 of the same names, which the tables then say. RUN.json are further runs of some of these benchmarks: of those the tables
-show medians. PEERS.json is what torch_tail.py wrote, once for each run. Prints whether the goals are met.
-Into DIR go cpu.json (the numbers of all runs, see records.py), cpu.md (the tables) and cpu.svg (the
-plot, by plot.py). Instead of all that, `--slug` prints a name for this machine's processor, for DIR, and `--filter` the
+show medians. PEERS.json is what torch_tail.py wrote, once for each run. Prints whether the goals are met, or with
+--tables all tables in Markdown. Into DIR go cpu.json (the numbers of all runs, see records.py) and cpu.svg (the plot, by
+plot.py). Instead of all that, `--slug` prints a name for this machine's processor, for DIR, and `--filter` the
 benchmarks that goals are about, for --benchmark_filter.
 """
 import argparse
@@ -345,6 +345,7 @@ def main():
     parser.add_argument("--runs", nargs="*", type=pathlib.Path, default=[])
     parser.add_argument("--peers", nargs="*", type=pathlib.Path, default=[])
     parser.add_argument("--into", type=pathlib.Path)
+    parser.add_argument("--tables", action="store_true")
     parser.add_argument("--slug", action="store_true")
     parser.add_argument("--filter", action="store_true")
     arguments = parser.parse_args()
@@ -363,13 +364,15 @@ def main():
         peers["cases"] += run["cases"]
     raw["context"].setdefault("processor", processor())
     results = Results(raw, peers)
+    if arguments.tables:
+        print(markdown(results))
+        return
     for goal, what, value, aims, limit, of_limit in goal_lines(results):
         print(f"{goal}: {what}: {value} ({aims})" + (f"; limit {limit}, {of_limit} of it" if limit else ""))
     if arguments.into:
         arguments.into.mkdir(parents=True, exist_ok=True)
         (arguments.into / "cpu.json").write_text(
             records.text(results.context, [run for row in results.all for run in row.runs], results.peers))
-        (arguments.into / "cpu.md").write_text(markdown(results))
         if any(plot.lines_of(results, threads) for threads in results.threads):
             (arguments.into / "cpu.svg").write_text(plot.svg(results))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The recorded C ABI, tests/abi/baseline.abi, and the check that it has only been extended.
+"""The recorded C ABI, tests/abi/baseline.abi.xz, and the check that it has only been extended.
 
   tests/abi/baseline.py              record the ABI of gradscaler.h and api.h again (after a release that extended it)
   tests/abi/baseline.py --check      fail if anything was removed or changed since it was recorded
@@ -13,6 +13,7 @@ real library has the same functions is checked elsewhere: capi/api_table.cpp tak
 compares its exports with the list. Exit status 77: skipped because a tool is missing, with the reason.
 """
 import argparse
+import lzma
 import pathlib
 import platform
 import re
@@ -23,7 +24,7 @@ import tempfile
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BASELINE = ROOT / "tests/abi/baseline.abi"
+BASELINE = ROOT / "tests/abi/baseline.abi.xz"
 HEADER = pathlib.Path("include/gradscaler/gradscaler.h")
 # The bits of abidiff's exit status.
 TOOL_FAILED, ABI_CHANGED = 1 | 2, 4 | 8
@@ -196,13 +197,15 @@ def main():
         if arguments.self_test:
             sys.exit(1 if self_test(work, arguments.cc) else 0)
         if arguments.check:
-            found = differences(ROOT, work, arguments.cc, BASELINE)
+            baseline = work / "baseline.abi"
+            baseline.write_bytes(lzma.decompress(BASELINE.read_bytes()))
+            found = differences(ROOT, work, arguments.cc, baseline)
             if found:
                 sys.exit(f"{found}\nabi-baseline: the C ABI changed in a way that breaks compiled callers. Undo it; "
                          "add a function or grow a struct at its end instead. See docs on the ABI policy.")
             print("abi-baseline: nothing but additions since the record")
             return
-        shutil.copyfile(record(ROOT, work, arguments.cc), BASELINE)
+        BASELINE.write_bytes(lzma.compress(record(ROOT, work, arguments.cc).read_bytes(), preset=9))
         print(f"abi-baseline: wrote {BASELINE.relative_to(ROOT)}")
 
 

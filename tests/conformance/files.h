@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Folders of JSON files as test parameters: one file is one test, named after it.
+// Reads the conformance files and names tests after what is in them.
 #ifndef GRADSCALER_TESTS_CONFORMANCE_FILES_H
 #define GRADSCALER_TESTS_CONFORMANCE_FILES_H
 #include <gtest/gtest.h>
@@ -17,15 +17,6 @@
 
 namespace gsc_test {
 
-inline std::vector<std::filesystem::path> json_files(const char *folder) {
-  std::vector<std::filesystem::path> files;
-  for (const auto &entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".json") files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 inline Json read_json(const std::filesystem::path &path) {
   std::ifstream file(path);
   std::ostringstream content;
@@ -34,8 +25,8 @@ inline Json read_json(const std::filesystem::path &path) {
   return Json::parse(content.str());
 }
 
-inline std::string file_name(const ::testing::TestParamInfo<std::filesystem::path> &info) {
-  std::string name = info.param.stem().string();
+/// As GoogleTest allows it.
+inline std::string test_name(std::string name) {
   std::replace_if(
       name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;

@@ -65,8 +65,16 @@ void replay(const Json &run, const gsc_scaler_options &base) {
   ASSERT_EQ(next, changes.size()) << "the run is shorter than its trajectory";
 }
 
+std::vector<std::filesystem::path> golden_files() {
+  const std::filesystem::directory_iterator folder(GSC_CONFORMANCE_FILES "/goldens");
+  std::vector<std::filesystem::path> files(begin(folder), end(folder));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 class Golden : public ::testing::TestWithParam<std::filesystem::path> {};
-INSTANTIATE_TEST_SUITE_P(Conformance, Golden, ::testing::ValuesIn(json_files(GSC_TEST_GOLDENS)), file_name);
+INSTANTIATE_TEST_SUITE_P(Conformance, Golden, ::testing::ValuesIn(golden_files()),
+                         [](const auto &info) { return test_name(info.param.stem().string()); });
 
 TEST_P(Golden, SameTrajectory) {
   try {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the generated part of docs/dev/conformance.md: the table of systems from goldens/, the tables of numbers from
-measured/, which the tests in python/ leave there. The text around it is written by hand.
+"""Writes the generated part of docs/dev/conformance.md: the table of systems from goldens.tar.xz, and the tables of numbers
+from measured/, which the tests in python/ write. The text around it is written by hand.
 
     python page.py            rewrites the page
     python page.py --check    exit status 1 if the page is not what it would write
@@ -11,6 +11,10 @@ import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE / "record"))
+
+import golden  # noqa: E402
+
 PAGE = HERE.parents[1] / "docs" / "dev" / "conformance.md"
 BEGIN = "<!-- begin: written by scripts/conformance page -->\n"
 END = "<!-- end -->\n"
@@ -48,11 +52,10 @@ def thousands(number):
 
 def systems():
     rows = []
-    for path in sorted((HERE / "goldens").glob("*.json")):
-        file = json.loads(path.read_text())
-        runs = file["runs"]
-        rows.append([f"`{path.stem}`", file["version"].replace("rule as published", "as published"),
-                     f"`{file['source']}`", RULES[path.stem], file["proof"], f"`{file['preset']}`",
+    for file in golden.read_all():
+        runs, system = file["runs"], file["system"]
+        rows.append([f"`{system}`", file["version"].replace("rule as published", "as published"),
+                     f"`{file['source']}`", RULES[system], file["proof"], f"`{file['preset']}`",
                      len({run["case"] for run in runs}), len({run["seed"] for run in runs}),
                      max(sum(run["overflow"]) for run in runs),
                      thousands(sum(sum(run["overflow"]) for run in runs))])
@@ -96,7 +99,7 @@ def main():
     wanted = before + BEGIN + "\n" + generated() + "\n" + END + after
     if sys.argv[1:] == ["--check"]:
         if page != wanted:
-            sys.exit(f"{PAGE} is not what goldens/ and measured/ say; run scripts/conformance page")
+            sys.exit(f"{PAGE} is not what goldens.tar.xz and measured/ say; run scripts/conformance page")
         return
     PAGE.write_text(wanted)
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the files under tests/conformance: numbers, enumerations and scaler options as they are written there. Unknown
+// Reads the conformance files: numbers, enumerations and scaler options as they are written there. Unknown
 // names are errors, so that a misspelt one cannot pass unnoticed. The environment says where the files are.
 using System;
 using System.Collections.Generic;
 using System.IO;
 using System.Linq;
-using NUnit.Framework;
 
 namespace Gradscaler.Tests
 {
@@ -16,13 +15,6 @@ namespace Gradscaler.Tests
     internal static string PathOf(string name)
     {
       return Path.Combine(Environment.GetEnvironmentVariable("GRADSCALER_CONFORMANCE"), name);
-    }
-
-    /// <summary>One test for each file in a folder.</summary>
-    internal static IEnumerable<TestCaseData> Files(string folder)
-    {
-      return Directory.GetFiles(PathOf(folder), "*.json").OrderBy(f => f, StringComparer.Ordinal).Select(
-          f => new TestCaseData(f).SetName(Path.GetFileNameWithoutExtension(f)));
     }
 
     internal static Object Parse(string path)

@@ -4,6 +4,8 @@
 using System;
 using System.Collections.Generic;
 using System.Globalization;
+using System.IO;
+using System.Linq;
 using NUnit.Framework;
 
 namespace Gradscaler.Tests
@@ -15,7 +17,8 @@ namespace Gradscaler.Tests
   {
     public static IEnumerable<TestCaseData> Files()
     {
-      return Conformance.Files("goldens");
+      return Directory.GetFiles(Conformance.PathOf("goldens")).OrderBy(f => f, StringComparer.Ordinal).Select(
+          f => new TestCaseData(f).SetName(Path.GetFileNameWithoutExtension(f)));
     }
 
     [Test]

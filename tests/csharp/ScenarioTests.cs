@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scenario files that every language runs, each a test of its own.
+// The scenarios that every language runs, each as a test.
 using System.Collections.Generic;
+using System.Linq;
 using NUnit.Framework;
 
 namespace Gradscaler.Tests
@@ -8,20 +9,21 @@ namespace Gradscaler.Tests
   [TestFixture]
   public class ScenarioTests
   {
-    public static IEnumerable<TestCaseData> Files()
+    public static IEnumerable<TestCaseData> Scenarios()
     {
-      return Conformance.Files("scenarios");
+      Dictionary<string, object> file = Conformance.Parse(Conformance.PathOf("scenarios.json"));
+      Assert.That(file["format"], Is.EqualTo(1));
+      return ((object[])file["scenarios"]).Cast<Dictionary<string, object>>().Select(
+          scenario => new TestCaseData(scenario).SetName((string)scenario["name"]));
     }
 
     [Test]
-    [TestCaseSource("Files")]
-    public void Holds(string path)
+    [TestCaseSource("Scenarios")]
+    public void Holds(Dictionary<string, object> scenario)
     {
-      Dictionary<string, object> file = Conformance.Parse(path);
-      Assert.That(file["format"], Is.EqualTo(1));
-      var events = (object[])file["events"];
+      var events = (object[])scenario["events"];
       Assert.That(events, Is.Not.Empty);
-      using (var world = new ScenarioWorld(file))
+      using (var world = new ScenarioWorld(scenario))
       {
         for (int i = 0; i < events.Length; i++)
         {

@@ -41,4 +41,4 @@ add_custom_command(
 add_custom_target(csharp_sdk_tests ALL DEPENDS ${tests})
 add_test(NAME csharp.sdk COMMAND ${GSC_SDK} exec ${tests} ${tests})
 set_tests_properties(csharp.sdk PROPERTIES LABELS csharp TIMEOUT 300
-                     ENVIRONMENT GRADSCALER_CONFORMANCE=${PROJECT_SOURCE_DIR}/tests/conformance)
+                     ENVIRONMENT GRADSCALER_CONFORMANCE=${GSC_CONFORMANCE_FILES})

@@ -2,7 +2,6 @@
 """Replays the golden trajectories through the Python package: after every update of every recorded run the scale has
 the same fp32 bits as the original system's. The format is in README.md; record/golden.py reads and writes it."""
 
-import json
 import pathlib
 import sys
 
@@ -16,7 +15,7 @@ sys.path.append(str(CONFORMANCE / "record"))
 
 import golden  # noqa: E402
 
-FILES = sorted((CONFORMANCE / "goldens").glob("*.json"))
+FILES = golden.read_all()
 # What scenario and golden files list as flags are arguments of their own here.
 FLAGS = {"grow_on_equal": ("grow_on_equal", True), "no_finite_guard": ("finite_guard", False),
          "floor_exclusive": ("floor_exclusive", True), "fp32_products": ("fp32_products", True)}
@@ -43,9 +42,8 @@ def replay(preset, run):
     return np.array([entry.scale for entry in scaler.history()], np.float32).view(np.uint32)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_same_trajectory(path):
-    file = json.loads(path.read_text())
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file["system"])
+def test_same_trajectory(file):
     assert file["runs"]
     for run in file["runs"]:
         expected = np.array(golden.scales(run), np.float32).view(np.uint32)

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The golden files: trajectories of loss scales under overflow patterns, one JSON file a system. README.md beside the
-scenarios documents the format. Both directions live here, so that writer and reader cannot drift apart."""
+"""The golden files: trajectories of loss scales under overflow patterns, one JSON file a system, all in goldens.tar.xz.
+README.md in the folder above documents the format. Writer and reader are both here."""
 
 import json
 import math
+import pathlib
 import struct
+import tarfile
+
+ARCHIVE = pathlib.Path(__file__).resolve().parents[1] / "goldens.tar.xz"
 
 
 def runs(booleans):
@@ -79,3 +83,9 @@ def write(path, header, recorded):
         f.write('"runs": [\n')
         f.write(",\n".join(json.dumps(run, separators=(",", ":")) for run in recorded))
         f.write("\n]\n}\n")
+
+
+def read_all():
+    """The contents of the committed files, sorted by system."""
+    with tarfile.open(ARCHIVE) as archive:
+        return [json.load(archive.extractfile(name)) for name in sorted(archive.getnames())]

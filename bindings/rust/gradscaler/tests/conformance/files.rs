@@ -9,11 +9,9 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 pub fn path_of(name: &str) -> PathBuf {
-    let root = env::var_os("GRADSCALER_SOURCE").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.."),
-        PathBuf::from,
-    );
-    root.join("tests/conformance").join(name)
+    let folder = env::var_os("GRADSCALER_CONFORMANCE")
+        .expect("GRADSCALER_CONFORMANCE: the folder conformance/ of a build");
+    Path::new(&folder).join(name)
 }
 
 pub fn read(path: &Path) -> Json {
@@ -22,18 +20,6 @@ pub fn read(path: &Path) -> Json {
     )
 }
 
-/// The JSON files of a folder.
-pub fn all(folder: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(path_of(folder))
-        .expect(folder)
-        .map(|entry| entry.expect(folder).path());
-    let mut files: Vec<_> = entries
-        .filter(|path| path.extension().map_or(false, |ext| ext == "json"))
-        .collect();
-    files.sort();
-    assert!(!files.is_empty(), "no files in {}", folder);
-    files
-}
 
 /// The value whose name, in the words of the C header without prefix, is `word`: by what Rust prints of it.
 fn find<T: TryFrom<i32> + std::fmt::Debug>(word: &str) -> T {
