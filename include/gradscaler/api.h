@@ -92,13 +92,10 @@ struct gsc_api {
   /** Number of steps applied and skipped so far. */
   gsc_status (*optimizer_get_steps_sync)(const gsc_optimizer *optimizer, int64_t *out_applied, int64_t *out_skipped,
                                          gsc_stream stream);
-  /**
-   * Unscales the gradients in place, in one pass, and records their norms and whether any is inf or NaN before or
-   * after.
-   */
+  /** Unscales the gradients in place, in one pass. */
   gsc_status (*scaler_unscale)(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
   /**
-   * Records what gsc_scaler_unscale records without writing the gradients; gsc_scaler_step then unscales in its own
+   * Records what gsc_scaler_unscale records and only reads the gradients; gsc_scaler_step then unscales in its own
    * pass.
    */
   gsc_status (*scaler_check)(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
@@ -154,10 +151,7 @@ struct gsc_api {
   gsc_status (*optimizer_set_steps)(gsc_optimizer *optimizer, int64_t applied, int64_t skipped, gsc_stream stream);
   /** Bytes that gsc_optimizer_save_sync writes. */
   gsc_status (*optimizer_get_save_size)(const gsc_optimizer *optimizer, int64_t *out_bytes);
-  /**
-   * Writes the step counts and all state tensors to `size` bytes of host memory, after a header that describes them and
-   * with a checksum.
-   */
+  /** Writes the step counts, all state tensors and a checksum to `size` bytes of host memory. */
   gsc_status (*optimizer_save_sync)(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
   /** Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. */
   gsc_status (*optimizer_load_sync)(gsc_optimizer *optimizer, const void *buffer, int64_t size, gsc_stream stream);
@@ -189,14 +183,10 @@ struct gsc_api {
   /** Computes the statistics of every tensor. */
   gsc_status (*tensor_list_diagnose_sync)(const gsc_tensor_list *list, gsc_tensor_diagnosis *out_diagnosis,
                                           int64_t *out_histogram, int64_t count, gsc_stream stream);
-  /**
-   * Recommends a loss scale from an exponent histogram of gradients taken at scale `current_scale` (> 0, finite): the
-   * largest power of two that keeps the largest magnitude two binades below the overflow limit of `dtype`, the dtype
-   * the gradients are computed in.
-   */
+  /** Recommends a loss scale from an exponent histogram of gradients, taken at scale `current_scale` (> 0, finite). */
   gsc_status (*histogram_recommend_scale)(const int64_t *histogram, int64_t bins, float current_scale, int32_t dtype,
                                           float *out_scale, double *out_flushed);
-  /** t[i] *= *inv_scale in place for `count` tensors. */
+  /** t[i] *= *inv_scale in place for `count` tensors, as PyTorch's _amp_foreach_non_finite_check_and_unscale_. */
   gsc_status (*ops_unscale_check)(gsc_context *context, const gsc_tensor *tensors, int64_t count, float *found_inf,
                                   const float *inv_scale, gsc_stream stream);
   /**
@@ -206,7 +196,7 @@ struct gsc_api {
   gsc_status (*ops_update_scale)(gsc_context *context, float *scale, int32_t *growth_tracker, const float *found_inf,
                                  double growth_factor, double backoff_factor, int32_t growth_interval,
                                  gsc_stream stream);
-  /** dst[i] = src[i] * *factor, a device scalar. */
+  /** dst[i] = src[i] * *factor. */
   gsc_status (*ops_scale)(gsc_context *context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                           const float *factor, gsc_stream stream);
   /** y[i] = a * x[i] + b * y[i] in fp32 (fp64 if either is fp64): gradient accumulation. */
@@ -215,10 +205,7 @@ struct gsc_api {
   /** dst[i] = src[i], converted to dst's dtype, rounded to nearest even. */
   gsc_status (*ops_cast)(gsc_context *context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                          gsc_stream stream);
-  /**
-   * Norm over all tensors to the device scalar *out_norm, and of each tensor to out_tensor_norms[0..count), in device
-   * memory, if that is not NULL.
-   */
+  /** Writes the norm over all tensors to the device scalar *out_norm. */
   gsc_status (*ops_norm)(gsc_context *context, const gsc_tensor *tensors, int64_t count, int32_t norm_type,
                          double *out_norm, double *out_tensor_norms, gsc_stream stream);
   /** Product version as "major.minor.patch". */

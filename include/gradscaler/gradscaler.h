@@ -33,6 +33,7 @@
  *     gsc_tensor_list_create(ctx, &g, 1, NULL, &grads);
  *     gsc_optimizer_create(ctx, NULL, params, grads, copy, NULL, 0, &adamw);   // AdamW with its defaults
  *     gsc_scaler_create(ctx, NULL, &scaler);                                   // PyTorch's policy, scale 65536
+ *     gsc_ops_cast(ctx, &p, &w, 1, NULL);                                      // the first weights
  *     for (;;) {
  *         gsc_scaler_scale(scaler, &one, &seed, 1, NULL);  // loss_gradient = 1 * scale, on the device
  *         backward(loss_gradient);                         // yours: starts from it and fills `gradients`
@@ -42,8 +43,8 @@
  *
  * If you know torch.amp.GradScaler:
  *   scaler.scale(loss)                    gsc_scaler_scale
- *   scaler.unscale_(optimizer)            gsc_scaler_unscale; only for code of yours that reads the gradients
- *   clip_grad_norm_, clip_grad_value_     gsc_scaler_clip_grad_norm, gsc_scaler_clip_grad_value; without unscale before
+ *   scaler.unscale_(optimizer)            gsc_scaler_unscale; only if your code reads the gradients
+ *   clip_grad_norm_, clip_grad_value_     gsc_scaler_clip_grad_norm, gsc_scaler_clip_grad_value; needs no unscale
  *   scaler.step(optimizer)                gsc_scaler_step
  *   scaler.update()                       gsc_scaler_update
  *   scaler.get_scale()                    gsc_scaler_get_scale_sync; waits for the device, as in PyTorch
@@ -60,29 +61,29 @@
  *    7. Saving and restoring
  *
  * Conventions:
- *   - You own every gradient, parameter and state buffer that you pass in, and the stream. A buffer must stay valid
- *     while a list refers to it or work on it is unfinished. The library owns what its create functions return.
+ *   - You own the stream and every gradient, parameter and state buffer that you pass in. Keep a buffer valid while a
+ *     list refers to it and until the work on it is done. The library owns what its create functions return.
  *   - A function that can fail returns gsc_status, GSC_OK = 0. On error, outputs and everything else are unchanged
  *     unless a comment says otherwise. No call prints or aborts.
  *   - Parameters come in the order object, inputs, outputs, stream.
  *   - `stream` is the CUDA stream (cudaStream_t or CUstream) on which the work is enqueued, NULL for the default
  *     stream. The CPU ignores it, and the work is done when the call returns.
- *   - Calls take effect in the order in which you make them, also on several streams: work on a scaler, list or
- *     optimizer starts on the device after the earlier work on the same object. You order only your own kernels, and
- *     graphs: work in a graph capture waits for earlier work of that capture, and not for work outside it.
- *   - A function that takes a stream waits for the device if and only if its name ends in _sync. Functions without a
- *     stream do no device work, except those that create or destroy objects and gsc_optimizer_add_group. These may wait
- *     for the device: call them during setup.
+ *   - Work on a scaler, list or optimizer runs on the device in the order of your calls, also on several streams. You
+ *     order your own kernels. In a graph capture, work waits for earlier work of the same capture only: you order the
+ *     graph with all other work.
+ *   - A function that takes a stream waits for the device if its name ends in _sync, and never otherwise. Functions
+ *     without a stream do no device work. The exceptions are gsc_optimizer_add_group and the functions that create or
+ *     destroy objects. These may wait for the device: call them during setup.
  *   - "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a single
  *     number in device memory, passed by its address.
  *   - Objects are not locked: use one object from one thread at a time. Different objects may be used at once, also
  *     when they share a context. Any number of threads may use one context. A list that a scaler has checked belongs to
  *     that scaler's iteration until update, discard, set_scale or set_state, or until the scaler is destroyed.
- *   - A callback may read the objects of the call it runs in, use other objects, and destroy any object; the
- *     destruction takes effect when the call returns. It must not change objects of that call or save an optimizer:
- *     such calls fail with BAD_STATE.
- *   - A callback should not throw. If the program and the library have the same kind of C++ runtime (GCC's or LLVM's),
- *     the library turns an exception into what the callback's comment below gives. Otherwise it ends the process.
+ *   - A callback may read the objects of the call it runs in, use other objects, and destroy any object. Destruction
+ *     takes effect when the call returns. Changing an object of that call, or saving an optimizer, fails with
+ *     BAD_STATE.
+ *   - A callback should not throw. If it does, the callback's comment gives the result. This needs a program with the
+ *     library's kind of C++ runtime (GCC's or LLVM's). With another one, the exception ends the process.
  *   - Objects may be destroyed in any order, from any thread; a parent lives as long as its last child.
  *     Destroying NULL does nothing.
  *   - The caller's floating-point environment (rounding mode, flush-to-zero, traps) does not affect results and is
@@ -157,11 +158,13 @@ enum {
  */
 GSC_API const char *gsc_error_get_message(void);
 /**
- * The most recent failure on a thread, in fields. For the message
- * `gsc_optimizer_create: state[1][7] has 64 elements, but params[7] has 128` they are function "gsc_optimizer_create",
- * argument "state", index 1 and tensor 7; for `gsc_scaler_create: options.init_scale is 0; it must be finite and > 0`,
- * argument "options" and field "init_scale". Strings are never NULL and stay valid while the library is loaded. Later
- * versions may fill fields that this one leaves empty.
+ * The most recent failure on a thread, in fields. Two examples:
+ * `gsc_optimizer_create: state[1][7] has 64 elements, but params[7] has 128` has the function "gsc_optimizer_create",
+ * the argument "state", index 1 and tensor 7.
+ * `gsc_scaler_create: options.init_scale is 0; it must be finite and > 0` has the argument "options" and the field
+ * "init_scale".
+ *
+ * Strings are never NULL and stay valid while the library is loaded. Later versions may fill fields that are empty now.
  */
 typedef struct gsc_error {
   /** Set by the caller: sizeof(gsc_error). */
@@ -172,7 +175,7 @@ typedef struct gsc_error {
   const char *function;
   /**
    * The parameter, by its name in this header. "" if the failure is not about a parameter, such as running out of
-   * memory. A reducer, or a callback in the context's options, was passed to an earlier call.
+   * memory. If a callback failed: the parameter of the earlier call that set it, "reducer" or "options".
    */
   const char *argument;
   /** The member, if the argument or its entry is a struct: "init_scale", "dtype". Else "". */
@@ -228,8 +231,8 @@ enum {
   /** IEEE binary32. */
   GSC_FP32 = 3,
   /**
-   * IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. In the list of such an
-   * optimizer every fp64 gradient beyond fp32's range counts as an overflow.
+   * IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. A list that has such an
+   * optimizer tests all its fp64 gradients against fp32's range.
    */
   GSC_FP64 = 4,
   /** Reserved; refused by this version. */
@@ -239,13 +242,13 @@ enum {
 };
 
 /**
- * A contiguous buffer in device memory. Passed by pointer, copied by the library. Its size never changes; the fields
- * after `dtype` are for later versions (scaled FP8, factored state). Set them to 0: this version refuses anything else.
+ * A contiguous buffer in device memory. The library copies this struct, whose size never changes. The fields after
+ * `dtype` are for later versions (scaled FP8, factored state). Set them to 0: this version refuses anything else.
  */
 typedef struct gsc_tensor {
   /** First element, aligned to its dtype's size. May be NULL if count is 0. */
   void *data;
-  /** Number of elements, 0..2^40; the same limit holds for all tensors of a list together. */
+  /** Number of elements, 0..2^40. A whole list has the same limit. */
   int64_t count;
   /** GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64. */
   int32_t dtype;
@@ -291,14 +294,14 @@ GSC_API gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t
  * holds `count` addresses, one per tensor. Stream-ordered: work enqueued earlier still uses the old ones.
  *
  * Errors: INVALID_ARGUMENT as for create, and if a buffer overlaps another list of an optimizer that uses this one;
- * BAD_STATE if a scaler has used the list since its last update, or a step that uses it has not returned.
+ * BAD_STATE if a scaler has used the list since its last update, or while a step uses it.
  */
 GSC_API gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data, int64_t count,
                                                 gsc_stream stream);
 
 /**
- * Kinds of optimizer. Each state slot has a tensor of every parameter's size, in fp32, or in fp64 for fp64 parameters.
- * Later versions may have smaller slots or other dtypes: take counts and dtypes from gsc_optimizer_get_state.
+ * Kinds of optimizer. Each state slot has one tensor per parameter, of the same count, in fp32 (fp64 for fp64
+ * parameters). Later versions may have smaller slots or other dtypes: take both from gsc_optimizer_get_state.
  */
 enum {
   /**
@@ -357,7 +360,7 @@ typedef struct gsc_optimizer_options {
   int32_t kind;
   /** Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses other values. */
   int32_t state_dtype;
-  /** Learning rate, >= 0. This and the numbers below must be finite as floats; fp64 parameters use the doubles. */
+  /** Learning rate, >= 0. All numbers here must be finite when converted to float. fp64 parameters use the doubles. */
   double lr;
   /** Decay of the first moment, in [0, 1). */
   double beta1;
@@ -433,8 +436,8 @@ GSC_API gsc_status gsc_scaler_scale(gsc_scaler *scaler, const gsc_tensor *src, c
  * and applies them in one pass. Otherwise parameters and state keep their bits, and the step counts as skipped.
  * Any stage -> STEPPED (stages: section 4).
  *
- * Errors: BAD_STATE if stepped since the last update, or if the optimizer converts fp64 gradients to fp32 and was
- * created after their check; INVALID_ARGUMENT if one object is on the CPU and the other on a CUDA device.
+ * Errors: BAD_STATE if stepped since the last update; BAD_STATE if the optimizer converts fp64 gradients to fp32 and
+ * was created after their check; INVALID_ARGUMENT if one object is on the CPU and the other on a CUDA device.
  */
 GSC_API gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_stream stream);
 /**
@@ -478,9 +481,9 @@ typedef struct gsc_report {
   int32_t growth_tracker;
   /** Overflows left before the scale backs off. */
   int32_t hysteresis_tracker;
-  /** Skipped updates in a row, up to the last one. */
+  /** Skipped updates in a row, the last one included; 0 if it was clean. */
   int32_t consecutive_skips;
-  /** Updates so far, with those of a restored state. */
+  /** Updates so far, including those of a restored state. */
   int64_t updates;
   /** How many of these found an overflow. */
   int64_t skipped;
@@ -488,7 +491,7 @@ typedef struct gsc_report {
    * L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a reducer, over all ranks.
    */
   double grad_norm;
-  /** Largest magnitude of this rank's unscaled gradients, without those that are stored as inf or NaN. */
+  /** Largest magnitude of this rank's unscaled gradients. Gradients stored as inf or NaN do not count. */
   double grad_amax;
   /** Number of non-finite gradients; with a reducer, over all ranks. */
   int64_t nonfinite_count;
@@ -519,7 +522,7 @@ GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_te
 
 /** One update in the history. */
 typedef struct gsc_history_entry {
-  /** Number of the update, counted from 0, with those of a restored state. */
+  /** Number of the update, counted from 0, including those of a restored state. */
   int64_t update;
   /** As in gsc_report, over all lists of that update. */
   double grad_norm;
@@ -539,9 +542,9 @@ GSC_API gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_e
                                                int64_t *out_count, gsc_stream stream);
 
 /**
- * Addresses of the scaler's device scalars, for your own kernels to read. They are valid as long as the scaler. For a
- * list on another device they are that device's copies, as of the list's iteration. These are valid as long as the
- * list, or until a scaler of a third device uses it.
+ * Addresses of the scaler's device scalars, for your own kernels to read. They are valid as long as the scaler. A list
+ * on another device has copies there, which hold the values of the list's iteration. The copies are valid until the
+ * list is destroyed or a scaler of a third device uses it.
  */
 typedef struct gsc_device_state {
   /** Set by the caller: sizeof(gsc_device_state). */
@@ -575,17 +578,17 @@ GSC_API gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, 
  * Between two updates every list of gradients goes through
  *     READY -> (CHECKED or UNSCALED) -> STEPPED        and update returns it to READY.
  * CHECKED gradients are still multiplied by the scale; UNSCALED ones are not.
- * A list is in one scaler's iteration at a time: calls with another scaler fail with BAD_STATE until the first updates.
+ * A list is in one scaler's iteration at a time. Until that scaler's update, calls with another fail with BAD_STATE.
  *
  * To clip, call clip_grad_norm and then step, which checks, unscales and clips in its own passes. To read the unscaled
  * gradients, call unscale, run your code, then call step. With your own optimizer call should_step instead of step.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
- * Unscales the gradients in place, in one pass, and records their norms and whether any is inf or NaN before or after.
- * The norms are those of the exact products, before they are rounded to the gradients' dtype.
+ * Unscales the gradients in place, in one pass. Records their norms, and whether any is inf or NaN before or after
+ * unscaling. The norms are those of the exact products, before they are rounded to the gradients' dtype.
  *
- * Call this before code of yours that reads gradients; gsc_scaler_step unscales by itself otherwise.
+ * Call this if your code reads the gradients; otherwise gsc_scaler_step unscales.
  * READY or CHECKED -> UNSCALED. Disabled scaler: leaves the gradients as they are.
  *
  * Errors: BAD_STATE if already unscaled or stepped since the last update. If the message ends with "discard it", the
@@ -593,7 +596,7 @@ GSC_API gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, 
  */
 GSC_API gsc_status gsc_scaler_unscale(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
 /**
- * Records what gsc_scaler_unscale records without writing the gradients; gsc_scaler_step then unscales in its own pass.
+ * Records what gsc_scaler_unscale records and only reads the gradients; gsc_scaler_step then unscales in its own pass.
  * Call it to overlap the check with other work. READY -> CHECKED. Disabled scaler: does nothing.
  * Errors: BAD_STATE unless READY.
  */
@@ -634,7 +637,7 @@ GSC_API gsc_status gsc_scaler_clip_grad_value(gsc_scaler *scaler, gsc_tensor_lis
  * you have not called gsc_scaler_unscale, your optimizer divides by the scale. Any stage -> STEPPED.
  * Disabled scaler: always 1.
  *
- * Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call gsc_scaler_unscale before it.
+ * Errors: as gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: unscale before you call that.
  */
 GSC_API gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
                                                gsc_stream stream);
@@ -642,15 +645,15 @@ GSC_API gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_li
 /**
  * Steps without a scaler: no check, no unscaling.
  * Errors: BAD_STATE if a scaler has checked or stepped on the gradients and not unscaled them, or if a clip is pending.
- * After gsc_scaler_should_step_sync it is allowed: unscaling is then your part.
+ * After gsc_scaler_should_step_sync the call is allowed: then you unscale the gradients.
  */
 GSC_API gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream);
 /**
  * Steps with your own device scalars, for frameworks that keep the scaler's state themselves. Gradients are multiplied
  * by *inv_scale (NULL: 1). The step is skipped if *found_inf is not 0 (NULL: 0).
  *
- * Errors: as gsc_optimizer_step, but with inv_scale the gradients may have been checked. A negative, inf or NaN
- * *inv_scale of a step that is not skipped is INVALID_ARGUMENT on the CPU; on a CUDA device that step is skipped.
+ * Errors: as gsc_optimizer_step, but with inv_scale the gradients may have been checked. Unless *found_inf skips the
+ * step, a negative, inf or NaN *inv_scale is INVALID_ARGUMENT on the CPU; on a CUDA device the step is skipped.
  */
 GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const float *inv_scale, const float *found_inf,
                                              gsc_stream stream);
@@ -665,7 +668,7 @@ GSC_API gsc_status gsc_optimizer_step_scaled(gsc_optimizer *optimizer, const flo
  * receives the group's number: 1, 2, ... All groups run in the same pass.
  *
  * Errors: INVALID_ARGUMENT: range outside the list; a tensor that is already in such a group; an option out of range;
- * an initial_accumulator_value that differs from group 0's after the first step, set_steps or load.
+ * after the first step, set_steps or load, an initial_accumulator_value other than group 0's.
  */
 GSC_API gsc_status gsc_optimizer_add_group(gsc_optimizer *optimizer, int64_t first, int64_t count,
                                            const gsc_optimizer_options *options, int32_t *out_group);
@@ -675,8 +678,8 @@ GSC_API gsc_status gsc_optimizer_get_group_count(const gsc_optimizer *optimizer,
 GSC_API gsc_status gsc_optimizer_get_options(const gsc_optimizer *optimizer, int32_t group,
                                              gsc_optimizer_options *out_options);
 /**
- * Replaces the hyper-parameters of a group from the next step on, stream-ordered. Kind, flags and whether momentum is 0
- * must stay. initial_accumulator_value is ignored.
+ * Replaces the hyper-parameters of a group from the next step on, stream-ordered. Kind and flags must stay the same. A
+ * momentum of 0 must stay 0, and one above 0 must stay above 0. initial_accumulator_value is ignored.
  */
 GSC_API gsc_status gsc_optimizer_set_options(gsc_optimizer *optimizer, int32_t group,
                                              const gsc_optimizer_options *options, gsc_stream stream);
@@ -732,7 +735,7 @@ typedef struct gsc_scaler_state {
   int32_t overflows_since_rescale;
   int32_t updates_since_rescale;
   int32_t consecutive_skips;
-  /** Consecutive overflows that found the scale unable to go lower. */
+  /** Consecutive overflows that could not lower the scale. */
   int32_t skips_at_floor;
   int64_t updates;
   int64_t skipped;
@@ -764,9 +767,9 @@ GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t app
 /** Bytes that gsc_optimizer_save_sync writes. */
 GSC_API gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes);
 /**
- * Writes the step counts and all state tensors to `size` bytes of host memory, after a header that describes them and
- * with a checksum. `size` is that of gsc_optimizer_get_save_size; docs/reference/abi.md has every offset. If the device
- * fails, the buffer holds only a part.
+ * Writes the step counts, all state tensors and a checksum to `size` bytes of host memory. `size` is that of
+ * gsc_optimizer_get_save_size; docs/reference/abi.md has every offset. If the device fails, the buffer holds only a
+ * part.
  */
 GSC_API gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
 /**
@@ -842,9 +845,9 @@ struct gsc_scaler_options {
   float max_scale;
   /** Clean steps between growths, >= 1. Default 2000. */
   int32_t growth_interval;
-  /** Growth multiplies the scale by this, > 1; invalid if init_scale times it rounds to init_scale. Default 2. */
+  /** Growth multiplies the scale by this, > 1. Refused if init_scale rounds back to itself. Default 2. */
   double growth_factor;
-  /** Backoff multiplies the scale by this, in (0, 1); invalid like growth_factor. Default 0.5. */
+  /** Backoff multiplies the scale by this, in (0, 1). Refused if init_scale rounds back to itself. Default 0.5. */
   double backoff_factor;
   /** 0: disabled. The scale is 1, gradients are not checked, every step is applied. Default 1. */
   int32_t enabled;
@@ -868,7 +871,7 @@ struct gsc_scaler_options {
   int32_t floor_patience;
   /**
    * Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for each. Default 16,
-   * enough to see what led to a skip; for a curve of the scale, give the number of steps between two reads.
+   * which shows what led to a skip. To plot the scale, give the number of steps between two reads.
    */
   int32_t history_capacity;
   /** 0. */
@@ -941,10 +944,10 @@ GSC_API gsc_status gsc_scaler_set_scale(gsc_scaler *scaler, float scale, gsc_str
  *     gsc_scaler_step(scaler, opt1, stream1);   // of another: fetches the scale, checks, steps or skips there
  *     gsc_scaler_update(scaler, stream0);       // waits, on the device, for both; one overflow anywhere backs off
  *
- * No call waits on the host; only a list's first call with the scaler allocates. Calls without a list take a stream of
- * the scaler's device; so do the reports, whichever list they are about. A graph captured over several devices must
- * contain whole iterations, and begin by making the other streams wait for the first. As on one device, each list is
- * skipped and clipped on its own. All contexts must be of one kind, CPU or CUDA.
+ * The host does not wait in these calls. Only a list's first call with the scaler allocates. Calls without a list, and
+ * the reports of any list, take a stream of the scaler's device. A graph captured over several devices must contain
+ * whole iterations, and must begin by making the other streams wait for the first. As on one device, each list is
+ * skipped and clipped separately. All contexts must be of one kind, CPU or CUDA.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
@@ -968,11 +971,11 @@ typedef struct gsc_reducer {
  * squares). If one rank overflows, all skip; clipping uses the norm over all ranks. The struct is copied; `user` must
  * outlive its use. NULL removes the reducer.
  *
- * If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK, for std::bad_alloc OUT_OF_MEMORY. A step or
- * check then leaves its list READY and every value as it was: check the list again, or discard it. An unscale has
- * already multiplied the gradients: its list is UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more
- * than 2^53 elements) are a failure on the CPU and count as an overflow on a CUDA device, whose sums the host does not
- * read.
+ * If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK; for std::bad_alloc it returns OUT_OF_MEMORY.
+ * A step or check then leaves its list READY and every value as it was: check the list again, or discard it. An unscale
+ * has already multiplied the gradients: its list is UNSCALED and marked as overflowed. Sums that are NaN, negative or
+ * above 2^53 elements are a failure on the CPU. On a CUDA device, where the host does not read them, they count as an
+ * overflow.
  * Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
  */
 GSC_API gsc_status gsc_scaler_set_reducer(gsc_scaler *scaler, const gsc_reducer *reducer);
@@ -1041,8 +1044,8 @@ typedef void (*gsc_log_fn)(void *user, int32_t level, const char *message);
 typedef void (*gsc_task_fn)(void *argument, int32_t index);
 /**
  * Your job system: calls body(argument, i) once for every i in [0, count), in any order and on any threads, and returns
- * when all have finished. If it throws, leaves a task out or runs one twice, the library's call still completes its
- * work and outputs and returns GSC_ERROR_CALLBACK; only gsc_optimizer_create makes no object then.
+ * when all have finished. If it throws, omits a task or repeats one, the library's call still does all its work, and
+ * returns GSC_ERROR_CALLBACK. The exception is gsc_optimizer_create, which then makes no object.
  */
 typedef void (*gsc_parallel_for_fn)(void *user, int32_t count, gsc_task_fn body, void *argument);
 /**
@@ -1057,9 +1060,9 @@ typedef void (*gsc_release_fn)(void *user, void *memory, int64_t bytes, int64_t 
 /** Bits of gsc_context_options.flags. */
 enum {
   /**
-   * CUDA: work in the CUDA context that is current on the calling thread at creation, instead of the device's primary
-   * one. For programs that create a CUDA context (cuCtxCreate, ILGPU, ManagedCUDA): its memory and streams are invalid
-   * in the primary one. It must outlive the gsc_context and all its objects.
+   * CUDA: use the CUDA context that is current on the calling thread at creation, instead of the device's primary
+   * context. For programs that create a CUDA context (cuCtxCreate, ILGPU, ManagedCUDA), whose memory and streams are
+   * invalid in the primary context. Your CUDA context must outlive the gsc_context and all its objects.
    */
   GSC_CONTEXT_USE_CURRENT = 1
 };
@@ -1074,11 +1077,11 @@ struct gsc_context_options {
   int32_t device_type;
   /** CUDA device number; 0 for the CPU. */
   int32_t device_index;
-  /** CPU threads a call may use, with the calling one, 0..1024. 0: one per processor of this process. 1: no pool. */
+  /** CPU threads per call, including the calling one, 0..1024. 0: one per processor of this process. 1: no pool. */
   int32_t num_threads;
   /** GSC_CPU_BEST, or one instruction set (an error if the processor lacks it). */
   int32_t cpu_target;
-  /** NULL: the library's thread pool. Otherwise your job system, which gets a few tasks for each of num_threads. Not
+  /** NULL: the library's thread pool. Otherwise your job system, which gets a few tasks per thread of num_threads. Not
    *  called if num_threads is 1. */
   gsc_parallel_for_fn parallel_for;
   void *parallel_for_user;
@@ -1142,11 +1145,11 @@ typedef struct gsc_tensor_diagnosis {
 GSC_API gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor_diagnosis *out_diagnosis,
                                                  int64_t *out_histogram, int64_t count, gsc_stream stream);
 /**
- * Recommends a loss scale from an exponent histogram of gradients taken at scale `current_scale` (> 0, finite): the
- * largest power of two that keeps the largest magnitude two binades below the overflow limit of `dtype`, the dtype the
- * gradients are computed in. `bins` is GSC_EXPONENT_BINS. `out_flushed`, if not NULL, receives the share (0..1) of the
- * counted values that would still be below that dtype's smallest subnormal at the recommended scale.
- * An empty histogram recommends current_scale. Host memory.
+ * Recommends a loss scale from an exponent histogram of gradients, taken at scale `current_scale` (> 0, finite). It is
+ * the largest power of two that keeps the largest magnitude two binades below the overflow limit of `dtype`, the dtype
+ * in which the gradients are computed. An empty histogram recommends current_scale. `bins` is GSC_EXPONENT_BINS.
+ * `out_flushed`, if not NULL, receives the share (0..1) of the counted values that stay below that dtype's smallest
+ * subnormal at the recommended scale. All pointers are host memory.
  */
 GSC_API gsc_status gsc_histogram_recommend_scale(const int64_t *histogram, int64_t bins, float current_scale,
                                                  int32_t dtype, float *out_scale, double *out_flushed);
@@ -1154,18 +1157,17 @@ GSC_API gsc_status gsc_histogram_recommend_scale(const int64_t *histogram, int64
 /* ---------------------------------------------------------------------------------------------------------------
  * 12. Operations without a scaler
  *
- * For frameworks that keep the scaler's state in their own arrays. Tensors are validated like those of a list, but for
- * overlap only src[i] with dst[i]: they must be the same buffer or not overlap. The caller must ensure that dst[j]
- * overlaps neither src[i] nor dst[i] for i != j.
+ * For frameworks that keep the scaler's state in their own arrays. Tensors are validated like those of a list, except
+ * for overlap. src[i] and dst[i] must be the same buffer or not overlap, which is checked. The caller must ensure that
+ * dst[j] overlaps neither src[i] nor dst[i] for i != j.
  * Device scalars must be aligned to their size and overlap neither the tensors nor each other. The context keeps the
  * host memory of the plan: a repeated call does not allocate.
  * ------------------------------------------------------------------------------------------------------------ */
 
 /**
- * t[i] *= *inv_scale in place for `count` tensors. Sets *found_inf to 1 if any element is inf or NaN before or after;
- * otherwise leaves it as it is. Both are device scalars. The same as PyTorch's
- * _amp_foreach_non_finite_check_and_unscale_. fp64 gradients overflow at fp64's limit, since this call has no
- * optimizer that would convert them to fp32.
+ * t[i] *= *inv_scale in place for `count` tensors, as PyTorch's _amp_foreach_non_finite_check_and_unscale_. Sets
+ * *found_inf to 1 if any element is inf or NaN before or after; otherwise leaves it as it is. Both are device scalars.
+ * fp64 gradients overflow at fp64's limit, since no optimizer converts them to fp32 here.
  */
 GSC_API gsc_status gsc_ops_unscale_check(gsc_context *context, const gsc_tensor *tensors, int64_t count,
                                          float *found_inf, const float *inv_scale, gsc_stream stream);
@@ -1177,8 +1179,8 @@ GSC_API gsc_status gsc_ops_update_scale(gsc_context *context, float *scale, int3
                                         const float *found_inf, double growth_factor, double backoff_factor,
                                         int32_t growth_interval, gsc_stream stream);
 /**
- * dst[i] = src[i] * *factor, a device scalar. Dtypes may differ, src and dst may be the same; rounding as in
- * gsc_scaler_scale.
+ * dst[i] = src[i] * *factor. `factor` is a device scalar. Dtypes may differ, and src and dst may be the same buffers.
+ * Rounds as gsc_scaler_scale does.
  */
 GSC_API gsc_status gsc_ops_scale(gsc_context *context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                                  const float *factor, gsc_stream stream);
@@ -1189,9 +1191,9 @@ GSC_API gsc_status gsc_ops_axpby(gsc_context *context, double a, const gsc_tenso
 GSC_API gsc_status gsc_ops_cast(gsc_context *context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                                 gsc_stream stream);
 /**
- * Norm over all tensors to the device scalar *out_norm, and of each tensor to out_tensor_norms[0..count), in device
- * memory, if that is not NULL. NaN and inf propagate. Sums are fp64 above tiles of a few thousand elements. norm_type
- * is GSC_NORM_L2 or GSC_NORM_INF.
+ * Writes the norm over all tensors to the device scalar *out_norm. Writes the norm of each tensor to
+ * out_tensor_norms[0..count) in device memory, unless that is NULL. NaN and inf propagate. The sums of tiles of a few
+ * thousand elements are added in fp64. norm_type is GSC_NORM_L2 or GSC_NORM_INF.
  */
 GSC_API gsc_status gsc_ops_norm(gsc_context *context, const gsc_tensor *tensors, int64_t count, int32_t norm_type,
                                 double *out_norm, double *out_tensor_norms, gsc_stream stream);

@@ -35,8 +35,8 @@ namespace Gradscaler
     /// <summary>IEEE binary32.</summary>
     Fp32 = NativeCalls.FP32,
     /// <summary>
-    /// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. In the list of such an
-    /// optimizer every fp64 gradient beyond fp32's range counts as an overflow.
+    /// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. A list that has such an
+    /// optimizer tests all its fp64 gradients against fp32's range.
     /// </summary>
     Fp64 = NativeCalls.FP64,
   }

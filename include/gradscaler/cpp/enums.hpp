@@ -18,8 +18,8 @@ enum class DType : int32_t {
   bf16 = GSC_BF16,
   /// IEEE binary32.
   fp32 = GSC_FP32,
-  /// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. In the list of such an
-  /// optimizer every fp64 gradient beyond fp32's range counts as an overflow.
+  /// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. A list that has such an
+  /// optimizer tests all its fp64 gradients against fp32's range.
   fp64 = GSC_FP64
 };
 

@@ -49,8 +49,8 @@ pub const GSC_FP16: i32 = 1;
 pub const GSC_BF16: i32 = 2;
 /// IEEE binary32.
 pub const GSC_FP32: i32 = 3;
-/// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. In the list
-/// of such an optimizer every fp64 gradient beyond fp32's range counts as an overflow.
+/// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. A list that
+/// has such an optimizer tests all its fp64 gradients against fp32's range.
 pub const GSC_FP64: i32 = 4;
 /// Reserved; refused by this version.
 pub const GSC_FP8_E4M3: i32 = 5;
@@ -175,10 +175,10 @@ pub const GSC_LOG_ERROR: i32 = 1;
 pub const GSC_LOG_WARNING: i32 = 2;
 /// For information.
 pub const GSC_LOG_INFO: i32 = 3;
-/// CUDA: work in the CUDA context that is current on the calling thread at creation, instead of the
-/// device's primary one. For programs that create a CUDA context (cuCtxCreate, ILGPU, ManagedCUDA):
-/// its memory and streams are invalid in the primary one. It must outlive the gsc_context and all
-/// its objects.
+/// CUDA: use the CUDA context that is current on the calling thread at creation, instead of the
+/// device's primary context. For programs that create a CUDA context (cuCtxCreate, ILGPU,
+/// ManagedCUDA), whose memory and streams are invalid in the primary context. Your CUDA context
+/// must outlive the gsc_context and all its objects.
 pub const GSC_CONTEXT_USE_CURRENT: u32 = 1;
 
 /// A handle of the library's: see `gsc_context_create`.
@@ -228,9 +228,9 @@ pub type gsc_log_fn = unsafe extern "C" fn(user: *mut c_void, level: i32, messag
 pub type gsc_task_fn = unsafe extern "C" fn(argument: *mut c_void, index: i32);
 
 /// Your job system: calls body(argument, i) once for every i in \[0, count), in any order and on
-/// any threads, and returns when all have finished. If it throws, leaves a task out or runs one
-/// twice, the library's call still completes its work and outputs and returns GSC_ERROR_CALLBACK;
-/// only gsc_optimizer_create makes no object then.
+/// any threads, and returns when all have finished. If it throws, omits a task or repeats one, the
+/// library's call still does all its work, and returns GSC_ERROR_CALLBACK. The exception is
+/// gsc_optimizer_create, which then makes no object.
 pub type gsc_parallel_for_fn = unsafe extern "C" fn(
     user: *mut c_void,
     count: i32,
@@ -256,11 +256,11 @@ pub type gsc_release_fn = unsafe extern "C" fn(
     alignment: i64,
 );
 
-/// The most recent failure on a thread, in fields. For the message `gsc_optimizer_create:
-/// state[1][7] has 64 elements, but params[7] has 128` they are function "gsc_optimizer_create",
-/// argument "state", index 1 and tensor 7; for `gsc_scaler_create: options.init_scale is 0; it must
-/// be finite and > 0`, argument "options" and field "init_scale". Strings are never NULL and stay
-/// valid while the library is loaded. Later versions may fill fields that this one leaves empty.
+/// The most recent failure on a thread, in fields. Two examples: `gsc_optimizer_create: state[1][7]
+/// has 64 elements, but params[7] has 128` has the function "gsc_optimizer_create", the argument
+/// "state", index 1 and tensor 7. `gsc_scaler_create: options.init_scale is 0; it must be finite
+/// and > 0` has the argument "options" and the field "init_scale".  Strings are never NULL and stay
+/// valid while the library is loaded. Later versions may fill fields that are empty now.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_error {
@@ -272,8 +272,8 @@ pub struct gsc_error {
     /// The function that failed; "" if none has.
     pub function: *const c_char,
     /// The parameter, by its name in this header. "" if the failure is not about a parameter, such
-    /// as running out of memory. A reducer, or a callback in the context's options, was passed to
-    /// an earlier call.
+    /// as running out of memory. If a callback failed: the parameter of the earlier call that set
+    /// it, "reducer" or "options".
     pub argument: *const c_char,
     /// The member, if the argument or its entry is a struct: "init_scale", "dtype". Else "".
     pub field: *const c_char,
@@ -284,15 +284,15 @@ pub struct gsc_error {
     pub tensor: i64,
 }
 
-/// A contiguous buffer in device memory. Passed by pointer, copied by the library. Its size never
-/// changes; the fields after `dtype` are for later versions (scaled FP8, factored state). Set them
-/// to 0: this version refuses anything else.
+/// A contiguous buffer in device memory. The library copies this struct, whose size never changes.
+/// The fields after `dtype` are for later versions (scaled FP8, factored state). Set them to 0:
+/// this version refuses anything else.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_tensor {
     /// First element, aligned to its dtype's size. May be NULL if count is 0.
     pub data: *mut c_void,
-    /// Number of elements, 0..2^40; the same limit holds for all tensors of a list together.
+    /// Number of elements, 0..2^40. A whole list has the same limit.
     pub count: i64,
     /// GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64.
     pub dtype: i32,
@@ -324,8 +324,8 @@ pub struct gsc_optimizer_options {
     /// Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses other
     /// values.
     pub state_dtype: i32,
-    /// Learning rate, >= 0. This and the numbers below must be finite as floats; fp64 parameters
-    /// use the doubles.
+    /// Learning rate, >= 0. All numbers here must be finite when converted to float. fp64
+    /// parameters use the doubles.
     pub lr: f64,
     /// Decay of the first moment, in \[0, 1).
     pub beta1: f64,
@@ -360,17 +360,17 @@ pub struct gsc_report {
     pub growth_tracker: i32,
     /// Overflows left before the scale backs off.
     pub hysteresis_tracker: i32,
-    /// Skipped updates in a row, up to the last one.
+    /// Skipped updates in a row, the last one included; 0 if it was clean.
     pub consecutive_skips: i32,
-    /// Updates so far, with those of a restored state.
+    /// Updates so far, including those of a restored state.
     pub updates: i64,
     /// How many of these found an overflow.
     pub skipped: i64,
     /// L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a
     /// reducer, over all ranks.
     pub grad_norm: f64,
-    /// Largest magnitude of this rank's unscaled gradients, without those that are stored as inf or
-    /// NaN.
+    /// Largest magnitude of this rank's unscaled gradients. Gradients stored as inf or NaN do not
+    /// count.
     pub grad_amax: f64,
     /// Number of non-finite gradients; with a reducer, over all ranks.
     pub nonfinite_count: i64,
@@ -388,7 +388,7 @@ pub struct gsc_report {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_history_entry {
-    /// Number of the update, counted from 0, with those of a restored state.
+    /// Number of the update, counted from 0, including those of a restored state.
     pub update: i64,
     /// As in gsc_report, over all lists of that update.
     pub grad_norm: f64,
@@ -400,8 +400,9 @@ pub struct gsc_history_entry {
 }
 
 /// Addresses of the scaler's device scalars, for your own kernels to read. They are valid as long
-/// as the scaler. For a list on another device they are that device's copies, as of the list's
-/// iteration. These are valid as long as the list, or until a scaler of a third device uses it.
+/// as the scaler. A list on another device has copies there, which hold the values of the list's
+/// iteration. The copies are valid until the list is destroyed or a scaler of a third device uses
+/// it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_device_state {
@@ -438,7 +439,7 @@ pub struct gsc_scaler_state {
     pub overflows_since_rescale: i32,
     pub updates_since_rescale: i32,
     pub consecutive_skips: i32,
-    /// Consecutive overflows that found the scale unable to go lower.
+    /// Consecutive overflows that could not lower the scale.
     pub skips_at_floor: i32,
     pub updates: i64,
     pub skipped: i64,
@@ -461,10 +462,11 @@ pub struct gsc_scaler_options {
     pub max_scale: f32,
     /// Clean steps between growths, >= 1. Default 2000.
     pub growth_interval: i32,
-    /// Growth multiplies the scale by this, > 1; invalid if init_scale times it rounds to
-    /// init_scale. Default 2.
+    /// Growth multiplies the scale by this, > 1. Refused if init_scale rounds back to itself.
+    /// Default 2.
     pub growth_factor: f64,
-    /// Backoff multiplies the scale by this, in (0, 1); invalid like growth_factor. Default 0.5.
+    /// Backoff multiplies the scale by this, in (0, 1). Refused if init_scale rounds back to
+    /// itself. Default 0.5.
     pub backoff_factor: f64,
     /// 0: disabled. The scale is 1, gradients are not checked, every step is applied. Default 1.
     pub enabled: i32,
@@ -487,8 +489,8 @@ pub struct gsc_scaler_options {
     /// Consecutive skipped updates at the floor until it is reported, >= 1. Default 1.
     pub floor_patience: i32,
     /// Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for
-    /// each. Default 16, enough to see what led to a skip; for a curve of the scale, give the
-    /// number of steps between two reads.
+    /// each. Default 16, which shows what led to a skip. To plot the scale, give the number of
+    /// steps between two reads.
     pub history_capacity: i32,
     /// 0.
     pub reserved: i32,
@@ -538,13 +540,13 @@ pub struct gsc_context_options {
     pub device_type: i32,
     /// CUDA device number; 0 for the CPU.
     pub device_index: i32,
-    /// CPU threads a call may use, with the calling one, 0..1024. 0: one per processor of this
+    /// CPU threads per call, including the calling one, 0..1024. 0: one per processor of this
     /// process. 1: no pool.
     pub num_threads: i32,
     /// GSC_CPU_BEST, or one instruction set (an error if the processor lacks it).
     pub cpu_target: i32,
-    /// NULL: the library's thread pool. Otherwise your job system, which gets a few tasks for each
-    /// of num_threads. Not called if num_threads is 1.
+    /// NULL: the library's thread pool. Otherwise your job system, which gets a few tasks per
+    /// thread of num_threads. Not called if num_threads is 1.
     pub parallel_for: Option<gsc_parallel_for_fn>,
     pub parallel_for_user: *mut c_void,
     /// Host memory for everything the library keeps except its threads. Set both or neither. NULL:
@@ -645,7 +647,7 @@ pub struct gsc_api {
     /// reallocated them. `data` holds `count` addresses, one per tensor. Stream-ordered: work
     /// enqueued earlier still uses the old ones.  Errors: INVALID_ARGUMENT as for create, and if a
     /// buffer overlaps another list of an optimizer that uses this one; BAD_STATE if a scaler has
-    /// used the list since its last update, or a step that uses it has not returned.
+    /// used the list since its last update, or while a step uses it.
     pub tensor_list_set_pointers: unsafe extern "C" fn(
         list: *mut gsc_tensor_list,
         data: *const *mut c_void,
@@ -715,7 +717,7 @@ pub struct gsc_api {
     /// The fused step. Checks the optimizer's gradients unless they have been checked. If all are
     /// finite, unscales, clips and applies them in one pass. Otherwise parameters and state keep
     /// their bits, and the step counts as skipped. Any stage -> STEPPED (stages: section 4).
-    /// Errors: BAD_STATE if stepped since the last update, or if the optimizer converts fp64
+    /// Errors: BAD_STATE if stepped since the last update; BAD_STATE if the optimizer converts fp64
     /// gradients to fp32 and was created after their check; INVALID_ARGUMENT if one object is on
     /// the CPU and the other on a CUDA device.
     pub scaler_step: unsafe extern "C" fn(
@@ -790,19 +792,19 @@ pub struct gsc_api {
         out_skipped: *mut i64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Unscales the gradients in place, in one pass, and records their norms and whether any is inf
-    /// or NaN before or after. The norms are those of the exact products, before they are rounded
-    /// to the gradients' dtype.  Call this before code of yours that reads gradients;
-    /// gsc_scaler_step unscales by itself otherwise. READY or CHECKED -> UNSCALED. Disabled scaler:
-    /// leaves the gradients as they are.  Errors: BAD_STATE if already unscaled or stepped since
-    /// the last update. If the message ends with "discard it", the device failed after it had
-    /// written gradients: the list then accepts only gsc_scaler_discard.
+    /// Unscales the gradients in place, in one pass. Records their norms, and whether any is inf or
+    /// NaN before or after unscaling. The norms are those of the exact products, before they are
+    /// rounded to the gradients' dtype.  Call this if your code reads the gradients; otherwise
+    /// gsc_scaler_step unscales. READY or CHECKED -> UNSCALED. Disabled scaler: leaves the
+    /// gradients as they are.  Errors: BAD_STATE if already unscaled or stepped since the last
+    /// update. If the message ends with "discard it", the device failed after it had written
+    /// gradients: the list then accepts only gsc_scaler_discard.
     pub scaler_unscale: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Records what gsc_scaler_unscale records without writing the gradients; gsc_scaler_step then
+    /// Records what gsc_scaler_unscale records and only reads the gradients; gsc_scaler_step then
     /// unscales in its own pass. Call it to overlap the check with other work. READY -> CHECKED.
     /// Disabled scaler: does nothing. Errors: BAD_STATE unless READY.
     pub scaler_check: unsafe extern "C" fn(
@@ -839,8 +841,7 @@ pub struct gsc_api {
     /// and writes 1 to \*out_apply if you should apply the step, 0 if you must skip it. Applies a
     /// pending clip_grad_norm to the gradients. If you have not called gsc_scaler_unscale, your
     /// optimizer divides by the scale. Any stage -> STEPPED. Disabled scaler: always 1.  Errors: as
-    /// gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call gsc_scaler_unscale before
-    /// it.
+    /// gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: unscale before you call that.
     pub scaler_should_step_sync: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
@@ -849,7 +850,7 @@ pub struct gsc_api {
     ) -> gsc_status,
     /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked or
     /// stepped on the gradients and not unscaled them, or if a clip is pending. After
-    /// gsc_scaler_should_step_sync it is allowed: unscaling is then your part.
+    /// gsc_scaler_should_step_sync the call is allowed: then you unscale the gradients.
     pub optimizer_step: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
@@ -857,8 +858,8 @@ pub struct gsc_api {
     /// Steps with your own device scalars, for frameworks that keep the scaler's state themselves.
     /// Gradients are multiplied by \*inv_scale (NULL: 1). The step is skipped if \*found_inf is not
     /// 0 (NULL: 0).  Errors: as gsc_optimizer_step, but with inv_scale the gradients may have been
-    /// checked. A negative, inf or NaN \*inv_scale of a step that is not skipped is
-    /// INVALID_ARGUMENT on the CPU; on a CUDA device that step is skipped.
+    /// checked. Unless \*found_inf skips the step, a negative, inf or NaN \*inv_scale is
+    /// INVALID_ARGUMENT on the CPU; on a CUDA device the step is skipped.
     pub optimizer_step_scaled: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         inv_scale: *const f32,
@@ -869,8 +870,8 @@ pub struct gsc_api {
     /// flags must be the optimizer's. All other tensors form group 0, which has the options given
     /// at creation. \*out_group (may be NULL) receives the group's number: 1, 2, ... All groups run
     /// in the same pass.  Errors: INVALID_ARGUMENT: range outside the list; a tensor that is
-    /// already in such a group; an option out of range; an initial_accumulator_value that differs
-    /// from group 0's after the first step, set_steps or load.
+    /// already in such a group; an option out of range; after the first step, set_steps or load, an
+    /// initial_accumulator_value other than group 0's.
     pub optimizer_add_group: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         first: i64,
@@ -889,8 +890,9 @@ pub struct gsc_api {
         group: i32,
         out_options: *mut gsc_optimizer_options,
     ) -> gsc_status,
-    /// Replaces the hyper-parameters of a group from the next step on, stream-ordered. Kind, flags
-    /// and whether momentum is 0 must stay. initial_accumulator_value is ignored.
+    /// Replaces the hyper-parameters of a group from the next step on, stream-ordered. Kind and
+    /// flags must stay the same. A momentum of 0 must stay 0, and one above 0 must stay above 0.
+    /// initial_accumulator_value is ignored.
     pub optimizer_set_options: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         group: i32,
@@ -981,9 +983,9 @@ pub struct gsc_api {
         optimizer: *const gsc_optimizer,
         out_bytes: *mut i64,
     ) -> gsc_status,
-    /// Writes the step counts and all state tensors to `size` bytes of host memory, after a header
-    /// that describes them and with a checksum. `size` is that of gsc_optimizer_get_save_size;
-    /// docs/reference/abi.md has every offset. If the device fails, the buffer holds only a part.
+    /// Writes the step counts, all state tensors and a checksum to `size` bytes of host memory.
+    /// `size` is that of gsc_optimizer_get_save_size; docs/reference/abi.md has every offset. If
+    /// the device fails, the buffer holds only a part.
     pub optimizer_save_sync: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         buffer: *mut c_void,
@@ -1030,12 +1032,13 @@ pub struct gsc_api {
     /// Combines the checks of each list over all ranks, with one all-reduce of two doubles
     /// (non-finite count, sum of squares). If one rank overflows, all skip; clipping uses the norm
     /// over all ranks. The struct is copied; `user` must outlive its use. NULL removes the reducer.
-    /// If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK, for std::bad_alloc
-    /// OUT_OF_MEMORY. A step or check then leaves its list READY and every value as it was: check
-    /// the list again, or discard it. An unscale has already multiplied the gradients: its list is
-    /// UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements)
-    /// are a failure on the CPU and count as an overflow on a CUDA device, whose sums the host does
-    /// not read. Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
+    /// If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK; for std::bad_alloc
+    /// it returns OUT_OF_MEMORY. A step or check then leaves its list READY and every value as it
+    /// was: check the list again, or discard it. An unscale has already multiplied the gradients:
+    /// its list is UNSCALED and marked as overflowed. Sums that are NaN, negative or above 2^53
+    /// elements are a failure on the CPU. On a CUDA device, where the host does not read them, they
+    /// count as an overflow. Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the
+    /// last update.
     pub scaler_set_reducer: unsafe extern "C" fn(
         scaler: *mut gsc_scaler,
         reducer: *const gsc_reducer,
@@ -1084,12 +1087,12 @@ pub struct gsc_api {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Recommends a loss scale from an exponent histogram of gradients taken at scale
-    /// `current_scale` (> 0, finite): the largest power of two that keeps the largest magnitude two
-    /// binades below the overflow limit of `dtype`, the dtype the gradients are computed in. `bins`
-    /// is GSC_EXPONENT_BINS. `out_flushed`, if not NULL, receives the share (0..1) of the counted
-    /// values that would still be below that dtype's smallest subnormal at the recommended scale.
-    /// An empty histogram recommends current_scale. Host memory.
+    /// Recommends a loss scale from an exponent histogram of gradients, taken at scale
+    /// `current_scale` (> 0, finite). It is the largest power of two that keeps the largest
+    /// magnitude two binades below the overflow limit of `dtype`, the dtype in which the gradients
+    /// are computed. An empty histogram recommends current_scale. `bins` is GSC_EXPONENT_BINS.
+    /// `out_flushed`, if not NULL, receives the share (0..1) of the counted values that stay below
+    /// that dtype's smallest subnormal at the recommended scale. All pointers are host memory.
     pub histogram_recommend_scale: unsafe extern "C" fn(
         histogram: *const i64,
         bins: i64,
@@ -1098,10 +1101,10 @@ pub struct gsc_api {
         out_scale: *mut f32,
         out_flushed: *mut f64,
     ) -> gsc_status,
-    /// t\[i\] \*= \*inv_scale in place for `count` tensors. Sets \*found_inf to 1 if any element is
-    /// inf or NaN before or after; otherwise leaves it as it is. Both are device scalars. The same
-    /// as PyTorch's _amp_foreach_non_finite_check_and_unscale_. fp64 gradients overflow at fp64's
-    /// limit, since this call has no optimizer that would convert them to fp32.
+    /// t\[i\] \*= \*inv_scale in place for `count` tensors, as PyTorch's
+    /// _amp_foreach_non_finite_check_and_unscale_. Sets \*found_inf to 1 if any element is inf or
+    /// NaN before or after; otherwise leaves it as it is. Both are device scalars. fp64 gradients
+    /// overflow at fp64's limit, since no optimizer converts them to fp32 here.
     pub ops_unscale_check: unsafe extern "C" fn(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,
@@ -1123,8 +1126,8 @@ pub struct gsc_api {
         growth_interval: i32,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// dst\[i\] = src\[i\] \* \*factor, a device scalar. Dtypes may differ, src and dst may be the
-    /// same; rounding as in gsc_scaler_scale.
+    /// dst\[i\] = src\[i\] \* \*factor. `factor` is a device scalar. Dtypes may differ, and src and
+    /// dst may be the same buffers. Rounds as gsc_scaler_scale does.
     pub ops_scale: unsafe extern "C" fn(
         context: *mut gsc_context,
         src: *const gsc_tensor,
@@ -1153,10 +1156,10 @@ pub struct gsc_api {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status,
-    /// Norm over all tensors to the device scalar \*out_norm, and of each tensor to
-    /// out_tensor_norms\[0..count), in device memory, if that is not NULL. NaN and inf propagate.
-    /// Sums are fp64 above tiles of a few thousand elements. norm_type is GSC_NORM_L2 or
-    /// GSC_NORM_INF.
+    /// Writes the norm over all tensors to the device scalar \*out_norm. Writes the norm of each
+    /// tensor to out_tensor_norms\[0..count) in device memory, unless that is NULL. NaN and inf
+    /// propagate. The sums of tiles of a few thousand elements are added in fp64. norm_type is
+    /// GSC_NORM_L2 or GSC_NORM_INF.
     pub ops_norm: unsafe extern "C" fn(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,
@@ -1251,7 +1254,7 @@ extern "C" {
     /// reallocated them. `data` holds `count` addresses, one per tensor. Stream-ordered: work
     /// enqueued earlier still uses the old ones.  Errors: INVALID_ARGUMENT as for create, and if a
     /// buffer overlaps another list of an optimizer that uses this one; BAD_STATE if a scaler has
-    /// used the list since its last update, or a step that uses it has not returned.
+    /// used the list since its last update, or while a step uses it.
     pub fn gsc_tensor_list_set_pointers(
         list: *mut gsc_tensor_list,
         data: *const *mut c_void,
@@ -1321,7 +1324,7 @@ extern "C" {
     /// The fused step. Checks the optimizer's gradients unless they have been checked. If all are
     /// finite, unscales, clips and applies them in one pass. Otherwise parameters and state keep
     /// their bits, and the step counts as skipped. Any stage -> STEPPED (stages: section 4).
-    /// Errors: BAD_STATE if stepped since the last update, or if the optimizer converts fp64
+    /// Errors: BAD_STATE if stepped since the last update; BAD_STATE if the optimizer converts fp64
     /// gradients to fp32 and was created after their check; INVALID_ARGUMENT if one object is on
     /// the CPU and the other on a CUDA device.
     pub fn gsc_scaler_step(
@@ -1393,19 +1396,19 @@ extern "C" {
         out_skipped: *mut i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Unscales the gradients in place, in one pass, and records their norms and whether any is inf
-    /// or NaN before or after. The norms are those of the exact products, before they are rounded
-    /// to the gradients' dtype.  Call this before code of yours that reads gradients;
-    /// gsc_scaler_step unscales by itself otherwise. READY or CHECKED -> UNSCALED. Disabled scaler:
-    /// leaves the gradients as they are.  Errors: BAD_STATE if already unscaled or stepped since
-    /// the last update. If the message ends with "discard it", the device failed after it had
-    /// written gradients: the list then accepts only gsc_scaler_discard.
+    /// Unscales the gradients in place, in one pass. Records their norms, and whether any is inf or
+    /// NaN before or after unscaling. The norms are those of the exact products, before they are
+    /// rounded to the gradients' dtype.  Call this if your code reads the gradients; otherwise
+    /// gsc_scaler_step unscales. READY or CHECKED -> UNSCALED. Disabled scaler: leaves the
+    /// gradients as they are.  Errors: BAD_STATE if already unscaled or stepped since the last
+    /// update. If the message ends with "discard it", the device failed after it had written
+    /// gradients: the list then accepts only gsc_scaler_discard.
     pub fn gsc_scaler_unscale(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Records what gsc_scaler_unscale records without writing the gradients; gsc_scaler_step then
+    /// Records what gsc_scaler_unscale records and only reads the gradients; gsc_scaler_step then
     /// unscales in its own pass. Call it to overlap the check with other work. READY -> CHECKED.
     /// Disabled scaler: does nothing. Errors: BAD_STATE unless READY.
     pub fn gsc_scaler_check(
@@ -1442,8 +1445,7 @@ extern "C" {
     /// and writes 1 to \*out_apply if you should apply the step, 0 if you must skip it. Applies a
     /// pending clip_grad_norm to the gradients. If you have not called gsc_scaler_unscale, your
     /// optimizer divides by the scale. Any stage -> STEPPED. Disabled scaler: always 1.  Errors: as
-    /// gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: call gsc_scaler_unscale before
-    /// it.
+    /// gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: unscale before you call that.
     pub fn gsc_scaler_should_step_sync(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
@@ -1452,13 +1454,13 @@ extern "C" {
     ) -> gsc_status;
     /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked or
     /// stepped on the gradients and not unscaled them, or if a clip is pending. After
-    /// gsc_scaler_should_step_sync it is allowed: unscaling is then your part.
+    /// gsc_scaler_should_step_sync the call is allowed: then you unscale the gradients.
     pub fn gsc_optimizer_step(optimizer: *mut gsc_optimizer, stream: gsc_stream) -> gsc_status;
     /// Steps with your own device scalars, for frameworks that keep the scaler's state themselves.
     /// Gradients are multiplied by \*inv_scale (NULL: 1). The step is skipped if \*found_inf is not
     /// 0 (NULL: 0).  Errors: as gsc_optimizer_step, but with inv_scale the gradients may have been
-    /// checked. A negative, inf or NaN \*inv_scale of a step that is not skipped is
-    /// INVALID_ARGUMENT on the CPU; on a CUDA device that step is skipped.
+    /// checked. Unless \*found_inf skips the step, a negative, inf or NaN \*inv_scale is
+    /// INVALID_ARGUMENT on the CPU; on a CUDA device the step is skipped.
     pub fn gsc_optimizer_step_scaled(
         optimizer: *mut gsc_optimizer,
         inv_scale: *const f32,
@@ -1469,8 +1471,8 @@ extern "C" {
     /// flags must be the optimizer's. All other tensors form group 0, which has the options given
     /// at creation. \*out_group (may be NULL) receives the group's number: 1, 2, ... All groups run
     /// in the same pass.  Errors: INVALID_ARGUMENT: range outside the list; a tensor that is
-    /// already in such a group; an option out of range; an initial_accumulator_value that differs
-    /// from group 0's after the first step, set_steps or load.
+    /// already in such a group; an option out of range; after the first step, set_steps or load, an
+    /// initial_accumulator_value other than group 0's.
     pub fn gsc_optimizer_add_group(
         optimizer: *mut gsc_optimizer,
         first: i64,
@@ -1489,8 +1491,9 @@ extern "C" {
         group: i32,
         out_options: *mut gsc_optimizer_options,
     ) -> gsc_status;
-    /// Replaces the hyper-parameters of a group from the next step on, stream-ordered. Kind, flags
-    /// and whether momentum is 0 must stay. initial_accumulator_value is ignored.
+    /// Replaces the hyper-parameters of a group from the next step on, stream-ordered. Kind and
+    /// flags must stay the same. A momentum of 0 must stay 0, and one above 0 must stay above 0.
+    /// initial_accumulator_value is ignored.
     pub fn gsc_optimizer_set_options(
         optimizer: *mut gsc_optimizer,
         group: i32,
@@ -1578,9 +1581,9 @@ extern "C" {
         optimizer: *const gsc_optimizer,
         out_bytes: *mut i64,
     ) -> gsc_status;
-    /// Writes the step counts and all state tensors to `size` bytes of host memory, after a header
-    /// that describes them and with a checksum. `size` is that of gsc_optimizer_get_save_size;
-    /// docs/reference/abi.md has every offset. If the device fails, the buffer holds only a part.
+    /// Writes the step counts, all state tensors and a checksum to `size` bytes of host memory.
+    /// `size` is that of gsc_optimizer_get_save_size; docs/reference/abi.md has every offset. If
+    /// the device fails, the buffer holds only a part.
     pub fn gsc_optimizer_save_sync(
         optimizer: *mut gsc_optimizer,
         buffer: *mut c_void,
@@ -1627,12 +1630,13 @@ extern "C" {
     /// Combines the checks of each list over all ranks, with one all-reduce of two doubles
     /// (non-finite count, sum of squares). If one rank overflows, all skip; clipping uses the norm
     /// over all ranks. The struct is copied; `user` must outlive its use. NULL removes the reducer.
-    /// If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK, for std::bad_alloc
-    /// OUT_OF_MEMORY. A step or check then leaves its list READY and every value as it was: check
-    /// the list again, or discard it. An unscale has already multiplied the gradients: its list is
-    /// UNSCALED and marked as overflowed. Impossible sums (NaN, negative, more than 2^53 elements)
-    /// are a failure on the CPU and count as an overflow on a CUDA device, whose sums the host does
-    /// not read. Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the last update.
+    /// If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK; for std::bad_alloc
+    /// it returns OUT_OF_MEMORY. A step or check then leaves its list READY and every value as it
+    /// was: check the list again, or discard it. An unscale has already multiplied the gradients:
+    /// its list is UNSCALED and marked as overflowed. Sums that are NaN, negative or above 2^53
+    /// elements are a failure on the CPU. On a CUDA device, where the host does not read them, they
+    /// count as an overflow. Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the
+    /// last update.
     pub fn gsc_scaler_set_reducer(
         scaler: *mut gsc_scaler,
         reducer: *const gsc_reducer,
@@ -1681,12 +1685,12 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Recommends a loss scale from an exponent histogram of gradients taken at scale
-    /// `current_scale` (> 0, finite): the largest power of two that keeps the largest magnitude two
-    /// binades below the overflow limit of `dtype`, the dtype the gradients are computed in. `bins`
-    /// is GSC_EXPONENT_BINS. `out_flushed`, if not NULL, receives the share (0..1) of the counted
-    /// values that would still be below that dtype's smallest subnormal at the recommended scale.
-    /// An empty histogram recommends current_scale. Host memory.
+    /// Recommends a loss scale from an exponent histogram of gradients, taken at scale
+    /// `current_scale` (> 0, finite). It is the largest power of two that keeps the largest
+    /// magnitude two binades below the overflow limit of `dtype`, the dtype in which the gradients
+    /// are computed. An empty histogram recommends current_scale. `bins` is GSC_EXPONENT_BINS.
+    /// `out_flushed`, if not NULL, receives the share (0..1) of the counted values that stay below
+    /// that dtype's smallest subnormal at the recommended scale. All pointers are host memory.
     pub fn gsc_histogram_recommend_scale(
         histogram: *const i64,
         bins: i64,
@@ -1695,10 +1699,10 @@ extern "C" {
         out_scale: *mut f32,
         out_flushed: *mut f64,
     ) -> gsc_status;
-    /// t\[i\] \*= \*inv_scale in place for `count` tensors. Sets \*found_inf to 1 if any element is
-    /// inf or NaN before or after; otherwise leaves it as it is. Both are device scalars. The same
-    /// as PyTorch's _amp_foreach_non_finite_check_and_unscale_. fp64 gradients overflow at fp64's
-    /// limit, since this call has no optimizer that would convert them to fp32.
+    /// t\[i\] \*= \*inv_scale in place for `count` tensors, as PyTorch's
+    /// _amp_foreach_non_finite_check_and_unscale_. Sets \*found_inf to 1 if any element is inf or
+    /// NaN before or after; otherwise leaves it as it is. Both are device scalars. fp64 gradients
+    /// overflow at fp64's limit, since no optimizer converts them to fp32 here.
     pub fn gsc_ops_unscale_check(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,
@@ -1720,8 +1724,8 @@ extern "C" {
         growth_interval: i32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// dst\[i\] = src\[i\] \* \*factor, a device scalar. Dtypes may differ, src and dst may be the
-    /// same; rounding as in gsc_scaler_scale.
+    /// dst\[i\] = src\[i\] \* \*factor. `factor` is a device scalar. Dtypes may differ, and src and
+    /// dst may be the same buffers. Rounds as gsc_scaler_scale does.
     pub fn gsc_ops_scale(
         context: *mut gsc_context,
         src: *const gsc_tensor,
@@ -1750,10 +1754,10 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Norm over all tensors to the device scalar \*out_norm, and of each tensor to
-    /// out_tensor_norms\[0..count), in device memory, if that is not NULL. NaN and inf propagate.
-    /// Sums are fp64 above tiles of a few thousand elements. norm_type is GSC_NORM_L2 or
-    /// GSC_NORM_INF.
+    /// Writes the norm over all tensors to the device scalar \*out_norm. Writes the norm of each
+    /// tensor to out_tensor_norms\[0..count) in device memory, unless that is NULL. NaN and inf
+    /// propagate. The sums of tiles of a few thousand elements are added in fp64. norm_type is
+    /// GSC_NORM_L2 or GSC_NORM_INF.
     pub fn gsc_ops_norm(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,

@@ -58,8 +58,8 @@ pub enum DType {
     Bf16 = sys::GSC_BF16,
     /// IEEE binary32.
     Fp32 = sys::GSC_FP32,
-    /// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. In the
-    /// list of such an optimizer every fp64 gradient beyond fp32's range counts as an overflow.
+    /// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. A list
+    /// that has such an optimizer tests all its fp64 gradients against fp32's range.
     Fp64 = sys::GSC_FP64,
 }
 

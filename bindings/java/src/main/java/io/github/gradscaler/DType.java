@@ -11,8 +11,8 @@ public enum DType {
   /** IEEE binary32. */
   FP32(NativeCalls.FP32, 4),
   /**
-   * IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. In the list of such an
-   * optimizer every fp64 gradient beyond fp32's range counts as an overflow.
+   * IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. A list that has such an
+   * optimizer tests all its fp64 gradients against fp32's range.
    */
   FP64(NativeCalls.FP64, 8);
 
