@@ -4,12 +4,12 @@
 
   benchmarks/table.py RAW.json... [--runs RUN.json...] [--peers PEERS.json...] [--into DIR | --tables]
 
-RAW.json is what gradscaler_bench wrote, or the cpu.json made of it earlier; more add their benchmarks, or replace those
-of the same names, which the tables then say. RUN.json are further runs of some of these benchmarks: of those the tables
-show medians. PEERS.json is what torch_tail.py wrote, once for each run. Prints whether the goals are met, or with
---tables all tables in Markdown. Into DIR go cpu.json (the numbers of all runs, see records.py) and cpu.svg (the plot, by
-plot.py). Instead of all that, `--slug` prints a name for this machine's processor, for DIR, and `--filter` the
-benchmarks that goals are about, for --benchmark_filter.
+RAW.json is the output of gradscaler_bench, or a cpu.json made of it. Further RAW.json add benchmarks or replace those of
+the same name; the tables name the replaced ones. RUN.json are more runs of some of these benchmarks; the tables show
+their medians. PEERS.json is the output of torch_tail.py, one for each run. The script prints whether the goals are met,
+or with --tables all tables in Markdown. It writes cpu.json (the numbers of all runs, see records.py) and cpu.svg (the
+plot, by plot.py) into DIR. `--slug` only prints a name for this machine's processor, for DIR; `--filter` only prints
+the benchmarks that the goals name, for --benchmark_filter.
 """
 import argparse
 import json

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the generated part of docs/dev/conformance.md: the table of systems from goldens.tar.xz, and the tables of numbers
-from measured/, which the tests in python/ write. The text around it is written by hand.
+"""Writes the generated part of docs/dev/conformance.md: the table of systems from goldens.tar.xz, and the tables of
+numbers from measured/, which the tests in python/ write. The text around it is written by hand.
 
     python page.py            rewrites the page
     python page.py --check    exit status 1 if the page is not what it would write

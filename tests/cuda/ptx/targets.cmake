@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cuda.ptx.<target>: the tests of cuda.emulated with the kernels that nvcc makes for compute_<target>, translated to C++
 # and executed thread by thread (machine.h). Included by tests/cuda, whose sources and libraries it shares.
-set(GRADSCALER_PTX_TARGETS 75 80 90 100 120 CACHE STRING "Compute capabilities whose PTX the tests execute")
+# One target of each of nvcc's two forms of code. `scripts/ptx all` runs five targets, also under weak memory.
+set(GRADSCALER_PTX_TARGETS 75 100 CACHE STRING "Compute capabilities whose PTX the tests execute")
 find_program(GSC_TEST_PYTHON NAMES python3)
 if(NOT GSC_TEST_PYTHON OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   message(STATUS "execution of PTX: left out, needs python3 and an x86-64 processor")
@@ -14,13 +15,6 @@ add_library(ptx_tests OBJECT EXCLUDE_FROM_ALL ${emulated_tests})
 target_include_directories(ptx_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(ptx_tests PRIVATE emulation GTest::gtest)
 
-# gsc_add_ptx_test(<name> <executable> [variable=value...]): one run, under an environment.
-function(gsc_add_ptx_test name executable)
-  add_test(NAME ${name} COMMAND ${executable} --gtest_brief=1)
-  set_tests_properties(${name} PROPERTIES LABELS cuda TIMEOUT 900 ENVIRONMENT "${ARGN}")
-endfunction()
-
-set(translated)
 foreach(target ${GRADSCALER_PTX_TARGETS})
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/ptx/${target})
   file(MAKE_DIRECTORY ${folder})
@@ -44,22 +38,15 @@ foreach(target ${GRADSCALER_PTX_TARGETS})
   target_link_libraries(cuda.ptx.${target} PRIVATE gradscaler_ptx GTest::gtest_main Threads::Threads)
   # Much code, executed little.
   set_source_files_properties(${folder}/kernels.cpp PROPERTIES COMPILE_OPTIONS "-O1;-fno-strict-aliasing;-w")
-  add_test(NAME cuda.ptx.${target}
-           COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:cuda.ptx.${target}> -DKERNELS=${folder}/kernels.cpp
-                   "-DOTHERS=${translated}" -P ${CMAKE_CURRENT_SOURCE_DIR}/ptx/run_if_new.cmake)
+  add_test(NAME cuda.ptx.${target} COMMAND cuda.ptx.${target} --gtest_brief=1)
   set_tests_properties(cuda.ptx.${target} PROPERTIES LABELS cuda TIMEOUT 900 COST 20)
-  list(APPEND translated ${folder}/kernels.cpp)
   if(target EQUAL 75)
-    gsc_add_ptx_test(cuda.ptx.${target}.132 cuda.ptx.${target} EMULATED_MULTIPROCESSORS=132 GTEST_FILTER=Ticket*)
+    add_test(NAME cuda.ptx.${target}.132 COMMAND cuda.ptx.${target} --gtest_brief=1 --gtest_filter=Ticket*)
+    set_tests_properties(cuda.ptx.${target}.132 PROPERTIES LABELS cuda TIMEOUT 900
+                         ENVIRONMENT EMULATED_MULTIPROCESSORS=132)
     # Shows that the PTX tests can fail.
     add_test(NAME cuda.ptx.mutants COMMAND ${GSC_TEST_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/ptx/mutate.py --quick
                                            $<TARGET_FILE:cuda.ptx.${target}>)
     set_tests_properties(cuda.ptx.mutants PROPERTIES LABELS cuda)
-  endif()
-  # One target of each of nvcc's two forms of code; the others are run by hand.
-  if(target MATCHES "^(75|100)$")
-    gsc_add_ptx_test(cuda.ptx.${target}.weak cuda.ptx.${target} PTX_WEAK=1 PTX_SEED=2
-                     GTEST_FILTER=-All/RandomBits*:ChosenTeams*)
-    set_tests_properties(cuda.ptx.${target}.weak PROPERTIES COST 90)
   endif()
 endforeach()

@@ -20,7 +20,6 @@ pub fn read(path: &Path) -> Json {
     )
 }
 
-
 /// The value whose name, in the words of the C header without prefix, is `word`: by what Rust prints of it.
 fn find<T: TryFrom<i32> + std::fmt::Debug>(word: &str) -> T {
     let wanted = word.replace('_', "");
