@@ -4,7 +4,7 @@
 
   benchmarks/compare.py [--check]
 
-Reads benchmarks/results/*/cpu.json and replaces what stands between the markers. A cell is the least and the greatest
+Reads benchmarks/results/*/cpu.json.xz and replaces what stands between the markers. A cell is the least and the greatest
 of a goal's cases, how many of them miss its last aim, and how many of these because of a measured limit.
 --check only says whether the page is up to date.
 """
@@ -38,7 +38,7 @@ def cell(goal):
 
 def side_by_side():
     columns, aims = {}, {}
-    for path in sorted((ROOT / "benchmarks/results").glob("*/cpu.json")):
+    for path in sorted((ROOT / "benchmarks/results").glob("*/cpu.json.xz")):
         results = table.Results(records.load(path), None)
         found = {goal.text: goal for goal in table.goals(results)}
         columns[f"[{results.context['processor']}](../../benchmarks/results/{path.parent.name}), "

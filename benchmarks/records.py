@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes the numbers of a benchmark run: Google Benchmark's JSON, and cpu.json, which is committed.
+"""Reads and writes the numbers of a benchmark run: Google Benchmark's JSON, and cpu.json.xz, which is committed.
 
 cpu.json has one line for a benchmark with a number of threads. Under "by_size" a counter is a list with a number for
 each of the "sizes", the log2 of the bytes that the call touches; under "single" it is a number. A list in place of a
@@ -7,6 +7,7 @@ number has one for each run. `vs_X` is left out where GBps / X_GBps or X_us / us
 are medians within a run, times that follow from GB/s, and the machine's name.
 """
 import json
+import lzma
 import pathlib
 import re
 
@@ -77,8 +78,10 @@ def unpack(columns):
 
 
 def load(path):
-    """A run as Google Benchmark writes it, from its file or from cpu.json."""
-    raw = json.loads(path.read_text())
+    """A run as Google Benchmark writes it, from its file or from cpu.json.xz."""
+    opened = lzma.open(path, "rt") if path.suffix == ".xz" else path.open()
+    with opened as file:
+        raw = json.load(file)
     if "single" not in raw:
         return raw
     raw["benchmarks"] = []

@@ -2,17 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the results of a benchmark run readable.
 
-  benchmarks/table.py RAW.json... [--runs RUN.json...] [--peers PEERS.json...] [--into DIR | --tables]
+  benchmarks/table.py RAW.json... [--runs RUN.json...] [--peers PEERS.json...] [--into DIR] [--plot FILE.svg] [--tables]
 
-RAW.json is the output of gradscaler_bench, or a cpu.json made of it. Further RAW.json add benchmarks or replace those of
+RAW.json is the output of gradscaler_bench, or a cpu.json.xz made of it. Further RAW.json add benchmarks or replace those of
 the same name; the tables name the replaced ones. RUN.json are more runs of some of these benchmarks; the tables show
 their medians. PEERS.json is the output of torch_tail.py, one for each run. The script prints whether the goals are met,
-or with --tables all tables in Markdown. It writes cpu.json (the numbers of all runs, see records.py) and cpu.svg (the
-plot, by plot.py) into DIR. `--slug` only prints a name for this machine's processor, for DIR; `--filter` only prints
+or with --tables all tables in Markdown. It writes cpu.json.xz (the numbers of all runs, see records.py) into DIR,
+and the plot (by plot.py) to FILE.svg. `--slug` only prints a name for this machine's processor, for DIR; `--filter` only prints
 the benchmarks that the goals name, for --benchmark_filter.
 """
 import argparse
 import json
+import lzma
 import pathlib
 import platform
 import re
@@ -303,7 +304,7 @@ def markdown(results):
     out += ["## Goals", ""] + table(["goal", "case", "measured", "aims", "limit", "of the limit"],
                                          goal_lines(results))
     if results.sizes:
-        out += [f"## Operations at {size_text(results.sizes[-1])}", "", "![GB/s against bytes](cpu.svg)", ""]
+        out += [f"## Operations at {size_text(results.sizes[-1])}", ""]
         out += by_operation(results)
     if results.keys("model"):
         out += ["## Step tails of whole models", ""] + by_model(results)
@@ -345,6 +346,7 @@ def main():
     parser.add_argument("--runs", nargs="*", type=pathlib.Path, default=[])
     parser.add_argument("--peers", nargs="*", type=pathlib.Path, default=[])
     parser.add_argument("--into", type=pathlib.Path)
+    parser.add_argument("--plot", type=pathlib.Path)
     parser.add_argument("--tables", action="store_true")
     parser.add_argument("--slug", action="store_true")
     parser.add_argument("--filter", action="store_true")
@@ -371,10 +373,12 @@ def main():
         print(f"{goal}: {what}: {value} ({aims})" + (f"; limit {limit}, {of_limit} of it" if limit else ""))
     if arguments.into:
         arguments.into.mkdir(parents=True, exist_ok=True)
-        (arguments.into / "cpu.json").write_text(
-            records.text(results.context, [run for row in results.all for run in row.runs], results.peers))
-        if any(plot.lines_of(results, threads) for threads in results.threads):
-            (arguments.into / "cpu.svg").write_text(plot.svg(results))
+        text = records.text(results.context, [run for row in results.all for run in row.runs], results.peers)
+        (arguments.into / "cpu.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
+    if arguments.plot:
+        if not any(plot.lines_of(results, threads) for threads in results.threads):
+            sys.exit("--plot: these results have no benchmark of several sizes")
+        arguments.plot.write_text(plot.svg(results))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """AdamW of gradscaler.torch beside torch.optim's fused and foreach ones, through PyTorch, fp32 on the CPU.
 
-  benchmarks/torch_optimizers.py [--quick | --verify] [--model NAME...] [--output torch.json] [--table torch.md]
+  benchmarks/torch_optimizers.py [--quick | --verify] [--model NAME...] [--output torch.json]
+  benchmarks/torch_optimizers.py --tables torch.json
 
 For every list of parameters, in turn and on the same tensors: `step` is optimizer.step() on gradients that stay where
 they are; `new gradients` the same after zero_grad() and new ones, as in training; `tail` is unscaling, clip_grad_norm_,
@@ -222,8 +223,11 @@ def main():
     parser.add_argument("--verify", action="store_true")
     parser.add_argument("--model", action="append", choices=MODELS)
     parser.add_argument("--output", type=pathlib.Path)
-    parser.add_argument("--table", type=pathlib.Path)
+    parser.add_argument("--tables", type=pathlib.Path, metavar="torch.json")
     arguments = parser.parse_args()
+    if arguments.tables:
+        print(tables(json.loads(arguments.tables.read_text())))
+        return
     torch.set_num_threads(THREADS)
     results = {"context": context(), "memory in GB/s": {}, "models": {}}
     if arguments.output and arguments.output.exists():
@@ -233,12 +237,9 @@ def main():
         found = measure(model, rounds, seconds)
         if found:
             results["models"][model], results["memory in GB/s"][model] = found
-    text = tables(results)
     if arguments.output and not arguments.verify:
         arguments.output.write_text(compact(results))
-    if arguments.table:
-        arguments.table.write_text(text)
-    print("the same steps" if arguments.verify else text)
+    print("the same steps" if arguments.verify else tables(results))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the generated part of docs/dev/conformance.md: the table of systems from goldens.tar.xz, and the tables of
-numbers from measured/, which the tests in python/ write. The text around it is written by hand.
+numbers from measured.json, which the tests in python/ write. The text around it is written by hand.
 
     python page.py            rewrites the page
     python page.py --check    exit status 1 if the page is not what it would write
@@ -65,11 +65,11 @@ def systems():
 
 
 def measured(name):
-    return json.loads((HERE / "measured" / f"{name}.json").read_text())
+    return json.loads((HERE / "measured.json").read_text())[name]
 
 
 def numbers(name, first):
-    """The table of a file of measured/: its rows by their names, columns in the order of their first appearance."""
+    """The table of a part of measured.json: its rows by their names, columns in the order of their first appearance."""
     rows = measured(name)
     columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
     return table([first, *columns], [[row, *(thousands(cells[c]) if c in cells else "" for c in columns)]
@@ -99,7 +99,7 @@ def main():
     wanted = before + BEGIN + "\n" + generated() + "\n" + END + after
     if sys.argv[1:] == ["--check"]:
         if page != wanted:
-            sys.exit(f"{PAGE} is not what goldens.tar.xz and measured/ say; run scripts/conformance page")
+            sys.exit(f"{PAGE} is not what goldens.tar.xz and measured.json say; run scripts/conformance page")
         return
     PAGE.write_text(wanted)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the comparisons with PyTorch share: distances in ulp, and `measured`, which keeps the numbers that a test found.
 
-With GSC_MEASURED naming a folder, each test file leaves its numbers in <file>.json there: `scripts/conformance
-numerics` has them written to measured/ for docs/dev/conformance.md. The tests themselves only assert bounds.
+GSC_MEASURED names a file for the numbers of all test files: `scripts/conformance numerics` writes measured.json for
+docs/dev/conformance.md. The tests themselves only assert bounds.
 """
 
 import json
@@ -49,10 +49,11 @@ def rounded_roots(pytorch_fuses, monkeypatch):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    folder = os.environ.get("GSC_MEASURED")
-    if not folder or exitstatus != 0 or "torch" not in sys.modules:
+    file = os.environ.get("GSC_MEASURED")
+    if not file or exitstatus != 0 or "torch" not in sys.modules:
         return
     torch = sys.modules["torch"]
     _found["environment"] = {"PyTorch": torch.__version__, "its CPU code": torch.backends.cpu.get_cpu_capability()}
-    for name, rows in _found.items():
-        pathlib.Path(folder, f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    parts = (f'"{name}": {{\n' + ",\n".join(f" {json.dumps(row)}: {json.dumps(cells)}" for row, cells in rows.items())
+             for name, rows in sorted(_found.items()))
+    pathlib.Path(file).write_text("{\n" + "\n},\n".join(parts) + "\n}\n}\n")
