@@ -4,9 +4,9 @@
 
   benchmarks/compare.py [--check]
 
-Reads benchmarks/results/*/cpu.json.xz and replaces what stands between the markers. A cell is the least and the greatest
-of a goal's cases, how many of them miss its last aim, and how many of these because of a measured limit.
---check only says whether the page is up to date.
+Reads benchmarks/results/*/cpu.json.xz and replaces the text between the markers. A cell has the least and the greatest
+of a goal's cases, the number of cases that miss its last aim, and the number of these that a measured limit explains.
+--check exits with 1 if the page is out of date.
 """
 import argparse
 import pathlib

@@ -4,12 +4,12 @@
 
   benchmarks/table.py RAW.json... [--runs RUN.json...] [--peers PEERS.json...] [--into DIR] [--plot FILE.svg] [--tables]
 
-RAW.json is the output of gradscaler_bench, or a cpu.json.xz made of it. Further RAW.json add benchmarks or replace those of
-the same name; the tables name the replaced ones. RUN.json are more runs of some of these benchmarks; the tables show
-their medians. PEERS.json is the output of torch_tail.py, one for each run. The script prints whether the goals are met,
-or with --tables all tables in Markdown. It writes cpu.json.xz (the numbers of all runs, see records.py) into DIR,
-and the plot (by plot.py) to FILE.svg. `--slug` only prints a name for this machine's processor, for DIR; `--filter` only prints
-the benchmarks that the goals name, for --benchmark_filter.
+RAW.json is the output of gradscaler_bench, or a cpu.json.xz made of it. Further RAW.json add benchmarks or replace
+those of the same name; the tables name the replaced ones. RUN.json are more runs of some of these benchmarks; the
+tables show their medians. PEERS.json is the output of torch_tail.py, one for each run. The script prints whether the
+goals are met, or with --tables all tables in Markdown. It writes cpu.json.xz (the numbers of all runs, see records.py)
+into DIR, and the plot (by plot.py) to FILE.svg. `--slug` only prints a name for this machine's processor, for DIR;
+`--filter` only prints the benchmarks that the goals name, for --benchmark_filter.
 """
 import argparse
 import json
