@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the results of a benchmark run readable.
 
-  benchmarks/table.py RAW.json... [--runs RUN.json...] [--peers PEERS.json...] [--into DIR] [--plot FILE.svg] [--tables]
+  benchmarks/table.py RAW.json... [--runs RUN.json...] [--peers PEERS.json...] [--into DIR] [--tables]
 
 RAW.json is the output of gradscaler_bench, or a cpu.json.xz made of it. Further RAW.json add benchmarks or replace
 those of the same name; the tables name the replaced ones. RUN.json are more runs of some of these benchmarks; the
 tables show their medians. PEERS.json is the output of torch_tail.py, one for each run. The script prints whether the
 goals are met, or with --tables all tables in Markdown. It writes cpu.json.xz (the numbers of all runs, see records.py)
-into DIR, and the plot (by plot.py) to FILE.svg. `--slug` only prints a name for this machine's processor, for DIR;
-`--filter` only prints the benchmarks that the goals name, for --benchmark_filter.
+into DIR. `--slug` only prints a name for this machine's processor, for DIR; `--filter` only prints the benchmarks that
+the goals name, for --benchmark_filter.
 """
 import argparse
 import json
@@ -20,7 +20,6 @@ import re
 import statistics
 import sys
 
-import plot
 import records
 
 COPY = "vs_copy"
@@ -49,6 +48,10 @@ class Row:
 
     def __getitem__(self, counter):
         return self.raw[counter]
+
+    def ratio(self, counter):
+        """As a cell of a table: empty where a run of an earlier version has no such reference."""
+        return f"{self.raw[counter]:.2f}" if counter in self.raw else ""
 
 
 def grouped(runs, key):
@@ -277,7 +280,7 @@ def by_model(results):
             skipped = results.find(key.replace("model/", "skipped/"), t)
             if r:
                 rows.append([key.removeprefix("model/"), t, time_text(r["us"]), f"{r['GBps']:.1f}",
-                             f"{r[COPY]:.2f}", f"{r['vs_flat']:.2f}", f"{r['vs_separate']:.2f}",
+                             r.ratio(COPY), r.ratio("vs_flat"), r.ratio("vs_separate"),
                              f"{time_text(skipped['us'])} ({1 / skipped['vs_check']:.2f})" if skipped else ""])
     return table(["tensors and layout", "threads", "tail", "GB/s", "against the best copy", "against one flat tensor",
                   "against separate calls", "skipped step (against its check)"], rows)
@@ -346,7 +349,6 @@ def main():
     parser.add_argument("--runs", nargs="*", type=pathlib.Path, default=[])
     parser.add_argument("--peers", nargs="*", type=pathlib.Path, default=[])
     parser.add_argument("--into", type=pathlib.Path)
-    parser.add_argument("--plot", type=pathlib.Path)
     parser.add_argument("--tables", action="store_true")
     parser.add_argument("--slug", action="store_true")
     parser.add_argument("--filter", action="store_true")
@@ -375,10 +377,6 @@ def main():
         arguments.into.mkdir(parents=True, exist_ok=True)
         text = records.text(results.context, [run for row in results.all for run in row.runs], results.peers)
         (arguments.into / "cpu.json.xz").write_bytes(lzma.compress(text.encode(), preset=9))
-    if arguments.plot:
-        if not any(plot.lines_of(results, threads) for threads in results.threads):
-            sys.exit("--plot: these results have no benchmark of several sizes")
-        arguments.plot.write_text(plot.svg(results))
 
 
 if __name__ == "__main__":

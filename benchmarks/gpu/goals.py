@@ -4,8 +4,8 @@
 
   goals.py FOLDER
 
-Reads FOLDER/raw.jsonl, complete or not, and writes goals.json with every figure that a goal needs, table.md and, if
-torch was measured, times_torch.svg beside it. A goal whose rows are missing is "not measured". """
+Reads FOLDER/raw.jsonl, complete or not, and writes beside it goals.json, with every figure that a goal needs, and
+table.md. A goal whose rows are missing is "not measured". """
 import json
 import os
 import sys
@@ -80,19 +80,6 @@ def table(about, judged, rows):
     return "\n".join(lines) + "\n"
 
 
-def plot(bars):
-    """Horizontal bars: how many times as fast as torch."""
-    most = max([value for _, value in bars] + [1.0])
-    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="{20 * len(bars) + 30}" '
-             'font-family="sans-serif" font-size="12">', '<text x="10" y="16">times as fast as torch</text>']
-    for i, (name, value) in enumerate(bars):
-        y = 20 * i + 26
-        lines.append(f'<text x="10" y="{y + 12}">{name}</text><rect x="430" y="{y}" height="15" fill="#4477aa" '
-                     f'width="{400 * value / most:.1f}"/>'
-                     f'<text x="{436 + 400 * value / most:.1f}" y="{y + 12}">{value}</text>')
-    return "\n".join(lines + ["</svg>\n"])
-
-
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -111,9 +98,6 @@ def main():
     judged = judge(rows)
     write("goals.json", json.dumps({"about": about, "goals": judged}, indent=1) + "\n")
     write("table.md", table(about, judged, rows))
-    bars = [(row["case"], row["times torch"]) for row in rows.values() if "times torch" in row]
-    if bars:
-        write("times_torch.svg", plot(bars))
 
 
 if __name__ == "__main__":

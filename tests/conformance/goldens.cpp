@@ -14,8 +14,8 @@ namespace {
 
 /// A power of two by its exponent, anything else by its bits.
 float decode_scale(const Json &value) {
-  if (!value.is_string()) return std::ldexp(1.0F, static_cast<int>(value.integer()));
-  return std::bit_cast<float>(static_cast<uint32_t>(std::stoul(value.string(), nullptr, 16)));
+  if (!value.is_string()) return std::ldexp(1.0F, static_cast<int>(integer(value)));
+  return std::bit_cast<float>(static_cast<uint32_t>(std::stoul(word(value), nullptr, 16)));
 }
 
 class Replay {
@@ -42,17 +42,17 @@ class Replay {
 
 void replay(const Json &run, const gsc_scaler_options &base) {
   gsc_scaler_options options = base;
-  for (const auto &[key, value] : run.at("options").members()) read_option(options, key, value);
+  for (const auto &[key, value] : run.at("options").items()) read_option(options, key, value);
   Replay library(options);
-  const std::vector<Json> &changes = run.at("scale").items();
+  const Json &changes = run.at("scale");
   ASSERT_EQ(changes.size() % 2, 0U);
   int64_t update = 0;
   size_t next = 0;
   float expected = NAN;
   bool overflow = false;
-  for (const Json &length : run.at("overflow").items()) {
-    for (int64_t i = 0; i < length.integer(); ++i, ++update) {
-      if (next < changes.size() && changes[next].integer() == update) {
+  for (const Json &length : run.at("overflow")) {
+    for (int64_t i = 0; i < integer(length); ++i, ++update) {
+      if (next < changes.size() && integer(changes[next]) == update) {
         expected = decode_scale(changes[next + 1]);
         next += 2;
       }
@@ -79,10 +79,10 @@ INSTANTIATE_TEST_SUITE_P(Conformance, Golden, ::testing::ValuesIn(golden_files()
 TEST_P(Golden, SameTrajectory) {
   try {
     const Json file = read_json(GetParam());
-    const gsc_scaler_options base = preset_options(preset_of(file.at("preset").string()));
-    ASSERT_FALSE(file.at("runs").items().empty()) << "a golden without runs proves nothing";
-    for (const Json &run : file.at("runs").items()) {
-      SCOPED_TRACE(text(run.at("case").string(), ", seed ", run.at("seed").integer()));
+    const gsc_scaler_options base = preset_options(preset_of(word(file.at("preset"))));
+    ASSERT_FALSE(file.at("runs").empty()) << "a golden without runs proves nothing";
+    for (const Json &run : file.at("runs")) {
+      SCOPED_TRACE(text(word(run.at("case")), ", seed ", integer(run.at("seed"))));
       replay(run, base);
       if (HasFailure()) return;
     }

@@ -6,7 +6,7 @@
 #define GRADSCALER_TESTS_CONFORMANCE_OPTIONS_H
 #include <utility>
 
-#include "tests/support/json.h"
+#include "files.h"
 #include "tests/support/objects.h"
 
 namespace gsc_test {
@@ -50,22 +50,22 @@ inline int32_t preset_of(const std::string &word) {
 
 inline uint32_t flags_of(const Json &words) {
   uint32_t flags = 0;
-  for (const Json &word : words.items()) {
-    flags |= static_cast<uint32_t>(word_value(word.string(), {{"grow_on_equal", GSC_SCALER_GROW_ON_EQUAL},
-                                                              {"no_finite_guard", GSC_SCALER_NO_FINITE_GUARD},
-                                                              {"floor_exclusive", GSC_SCALER_FLOOR_EXCLUSIVE},
-                                                              {"fp32_products", GSC_SCALER_FP32_PRODUCTS}}));
+  for (const Json &flag : words) {
+    flags |= static_cast<uint32_t>(word_value(word(flag), {{"grow_on_equal", GSC_SCALER_GROW_ON_EQUAL},
+                                                           {"no_finite_guard", GSC_SCALER_NO_FINITE_GUARD},
+                                                           {"floor_exclusive", GSC_SCALER_FLOOR_EXCLUSIVE},
+                                                           {"fp32_products", GSC_SCALER_FP32_PRODUCTS}}));
   }
   return flags;
 }
 
 inline void read_option(gsc_scaler_options &o, const std::string &key, const Json &value) {
-  const auto integer = [&] {
-    const int64_t wide = value.integer();
+  const auto integer32 = [&] {
+    const int64_t wide = integer(value);
     if (wide != static_cast<int32_t>(wide)) throw std::runtime_error("expected an integer of 32 bits");
     return static_cast<int32_t>(wide);
   };
-  const auto single = [&] { return static_cast<float>(value.number()); };
+  const auto single = [&] { return static_cast<float>(number(value)); };
   if (key == "init_scale") {
     o.init_scale = single();
   } else if (key == "min_scale") {
@@ -73,36 +73,36 @@ inline void read_option(gsc_scaler_options &o, const std::string &key, const Jso
   } else if (key == "max_scale") {
     o.max_scale = single();
   } else if (key == "growth_interval") {
-    o.growth_interval = integer();
+    o.growth_interval = integer32();
   } else if (key == "growth_factor") {
-    o.growth_factor = value.number();
+    o.growth_factor = number(value);
   } else if (key == "backoff_factor") {
-    o.backoff_factor = value.number();
+    o.backoff_factor = number(value);
   } else if (key == "enabled") {
-    o.enabled = integer();
+    o.enabled = integer32();
   } else if (key == "hysteresis") {
-    o.hysteresis = integer();
+    o.hysteresis = integer32();
   } else if (key == "hysteresis_refill") {
-    o.hysteresis_refill = word_value(value.string(), {{"on_growth", GSC_REFILL_ON_GROWTH},
-                                                      {"on_clean_step", GSC_REFILL_ON_CLEAN_STEP},
-                                                      {"consecutive", GSC_REFILL_CONSECUTIVE}});
+    o.hysteresis_refill = word_value(word(value), {{"on_growth", GSC_REFILL_ON_GROWTH},
+                                                   {"on_clean_step", GSC_REFILL_ON_CLEAN_STEP},
+                                                   {"consecutive", GSC_REFILL_CONSECUTIVE}});
   } else if (key == "growth_timing") {
-    o.growth_timing = word_value(value.string(), {{"at_interval", GSC_GROWTH_AT_INTERVAL},
-                                                  {"one_later", GSC_GROWTH_ONE_LATER},
-                                                  {"first_one_later", GSC_GROWTH_FIRST_ONE_LATER}});
+    o.growth_timing = word_value(word(value), {{"at_interval", GSC_GROWTH_AT_INTERVAL},
+                                               {"one_later", GSC_GROWTH_ONE_LATER},
+                                               {"first_one_later", GSC_GROWTH_FIRST_ONE_LATER}});
   } else if (key == "overflow_tolerance") {
-    o.overflow_tolerance = value.number();
+    o.overflow_tolerance = number(value);
   } else if (key == "recovery_threshold") {
     o.recovery_threshold = single();
   } else if (key == "recovery_interval") {
-    o.recovery_interval = integer();
+    o.recovery_interval = integer32();
   } else if (key == "floor_action") {
-    o.floor_action = word_value(value.string(),
-                                {{"clamp", GSC_FLOOR_CLAMP}, {"report", GSC_FLOOR_REPORT}, {"error", GSC_FLOOR_ERROR}});
+    o.floor_action =
+        word_value(word(value), {{"clamp", GSC_FLOOR_CLAMP}, {"report", GSC_FLOOR_REPORT}, {"error", GSC_FLOOR_ERROR}});
   } else if (key == "floor_patience") {
-    o.floor_patience = integer();
+    o.floor_patience = integer32();
   } else if (key == "history_capacity") {
-    o.history_capacity = integer();
+    o.history_capacity = integer32();
   } else if (key == "flags") {
     o.flags = flags_of(value);
   } else {
@@ -113,8 +113,8 @@ inline void read_option(gsc_scaler_options &o, const std::string &key, const Jso
 /// Options over `base`, or over a preset where the object names one.
 inline gsc_scaler_options read_options(const Json &object, const gsc_scaler_options &base) {
   gsc_scaler_options options = base;
-  if (const Json *preset = object.find("preset")) options = preset_options(preset_of(preset->string()));
-  for (const auto &[key, value] : object.members()) {
+  if (const Json *preset = find(object, "preset")) options = preset_options(preset_of(word(*preset)));
+  for (const auto &[key, value] : object.items()) {
     if (key != "preset") read_option(options, key, value);
   }
   return options;

@@ -32,25 +32,25 @@ class World {
     const gsc_scaler_options defaults = GSC_SCALER_OPTIONS_INIT;
     options_ = read_options(file.at("scaler"), defaults);
     scaler_ = make_scaler(context_, options_);
-    const Json *lists = file.find("lists");
+    const Json *lists = find(file, "lists");
     if (lists == nullptr) {
       add_list("model", GSC_FP32, {4});
       return;
     }
-    for (const auto &[name, description] : lists->members()) {
+    for (const auto &[name, description] : lists->items()) {
       std::vector<int64_t> counts;
-      for (const Json &count : description.at("counts").items()) counts.push_back(count.integer());
-      add_list(name, dtype_of(description.at("dtype").string()), counts);
+      for (const Json &count : description.at("counts")) counts.push_back(integer(count));
+      add_list(name, dtype_of(word(description.at("dtype"))), counts);
     }
   }
 
   void act(const Json &event) {
-    const Json *status = event.find("status");
-    const gsc_status expected = status == nullptr ? GSC_OK : status_of(status->string());
+    const Json *status = find(event, "status");
+    const gsc_status expected = status == nullptr ? GSC_OK : status_of(word(*status));
     const gsc_status got = perform(event);
     ASSERT_EQ(got, expected) << gsc_error_get_message();
-    if (const Json *expect = event.find("expect")) {
-      for (const auto &[key, value] : expect->members()) {
+    if (const Json *expect = find(event, "expect")) {
+      for (const auto &[key, value] : expect->items()) {
         SCOPED_TRACE(key);
         judge(key, value);
       }
@@ -68,23 +68,23 @@ class World {
     return *found->second;
   }
   GradientList &list_of(const Json &event) {
-    if (const Json *name = event.find("list")) return list(name->string());
+    if (const Json *name = find(event, "list")) return list(word(*name));
     if (names_.size() != 1) throw std::runtime_error("missing \"list\"");
     return list(names_.front());
   }
 
   gsc_status perform(const Json &event) {
-    const std::string &action = event.at("do").string();
+    const std::string action = word(event.at("do"));
     gsc_scaler *const s = scaler_.get();
     if (action == "update") return gsc_scaler_update(s, nullptr);
-    if (action == "set_scale") return gsc_scaler_set_scale(s, static_cast<float>(event.at("scale").number()), nullptr);
+    if (action == "set_scale") return gsc_scaler_set_scale(s, static_cast<float>(number(event.at("scale"))), nullptr);
     if (action == "set_options") return set_options(event.at("options"));
-    if (action == "save") return save(event.at("as").string());
-    if (action == "restore") return gsc_scaler_set_state(s, &saved_.at(event.at("from").string()), nullptr);
+    if (action == "save") return save(word(event.at("as")));
+    if (action == "restore") return gsc_scaler_set_state(s, &saved_.at(word(event.at("from"))), nullptr);
     if (action == "new_scaler") return new_scaler(event);
     if (action == "run") return run(event);
     if (action == "discard") {
-      return gsc_scaler_discard(s, event.find("list") == nullptr ? nullptr : list_of(event).grad_list.get());
+      return gsc_scaler_discard(s, find(event, "list") == nullptr ? nullptr : list_of(event).grad_list.get());
     }
     return perform_on(list_of(event), action, event);
   }
@@ -94,22 +94,22 @@ class World {
     gsc_tensor_list *const grads = target.grad_list.get();
     if (action == "fill") return fill(target, event);
     if (action == "plant") {
-      Buffer &buffer = target.grads.at(static_cast<size_t>(event.at("tensor").integer()));
-      const int64_t element = event.at("element").integer();
+      Buffer &buffer = target.grads.at(static_cast<size_t>(integer(event.at("tensor"))));
+      const int64_t element = integer(event.at("element"));
       if (element < 0 || element >= buffer.count()) throw std::runtime_error("no such element");
-      buffer.set(element, event.at("value").number());
+      buffer.set(element, number(event.at("value")));
       return GSC_OK;
     }
     if (action == "unscale") return gsc_scaler_unscale(s, grads, nullptr);
     if (action == "check") return gsc_scaler_check(s, grads, nullptr);
     if (action == "check_range") {
-      return gsc_scaler_check_range(s, grads, event.at("first").integer(), event.at("count").integer(), nullptr);
+      return gsc_scaler_check_range(s, grads, integer(event.at("first")), integer(event.at("count")), nullptr);
     }
     if (action == "clip_norm") {
-      const int32_t type = word_value(event.at("norm").string(), {{"l2", GSC_NORM_L2}, {"inf", GSC_NORM_INF}});
-      return gsc_scaler_clip_grad_norm(s, grads, event.at("max_norm").number(), type, nullptr);
+      const int32_t type = word_value(word(event.at("norm")), {{"l2", GSC_NORM_L2}, {"inf", GSC_NORM_INF}});
+      return gsc_scaler_clip_grad_norm(s, grads, number(event.at("max_norm")), type, nullptr);
     }
-    if (action == "clip_value") return gsc_scaler_clip_grad_value(s, grads, event.at("value").number(), nullptr);
+    if (action == "clip_value") return gsc_scaler_clip_grad_value(s, grads, number(event.at("value")), nullptr);
     if (action == "step") return gsc_scaler_step(s, target.optimizer.get(), nullptr);
     if (action == "step_and_update") return gsc_scaler_step_and_update(s, target.optimizer.get(), nullptr);
     if (action == "should_step") return gsc_scaler_should_step_sync(s, grads, &apply_, nullptr);
@@ -117,9 +117,9 @@ class World {
   }
 
   gsc_status fill(GradientList &target, const Json &event) {
-    const Json *raw = event.find("value");
+    const Json *raw = find(event, "value");
     const double value =
-        raw != nullptr ? raw->number() : event.at("true_value").number() * static_cast<double>(scale_of(scaler_));
+        raw != nullptr ? number(*raw) : number(event.at("true_value")) * static_cast<double>(scale_of(scaler_));
     for (Buffer &buffer : target.grads) buffer.fill(value);
     return GSC_OK;
   }
@@ -139,7 +139,7 @@ class World {
   }
   gsc_status new_scaler(const Json &event) {
     const gsc_scaler_options defaults = GSC_SCALER_OPTIONS_INIT;
-    const Json *described = event.find("scaler");
+    const Json *described = find(event, "scaler");
     const gsc_scaler_options options = described == nullptr ? options_ : read_options(*described, defaults);
     gsc_scaler *fresh = nullptr;
     const gsc_status status = gsc_scaler_create(context_.get(), &options, &fresh);
@@ -147,8 +147,8 @@ class World {
     return status;
   }
   gsc_status run(const Json &event) {
-    const std::string &pattern = event.at("pattern").string();
-    const std::vector<Json> &scales = event.at("scales").items();
+    const std::string pattern = word(event.at("pattern"));
+    const Json &scales = event.at("scales");
     if (scales.size() != pattern.size()) throw std::runtime_error("one scale for each letter of the pattern");
     for (size_t i = 0; i < pattern.size(); ++i) {
       if (pattern[i] != '.' && pattern[i] != 'x') throw std::runtime_error("a pattern is made of '.' and 'x'");
@@ -163,7 +163,7 @@ class World {
       }
       const gsc_status status = gsc_scaler_update(scaler_.get(), nullptr);
       if (status != GSC_OK) return status;
-      EXPECT_EQ(scale_of(scaler_), static_cast<float>(scales[i].number())) << "letter " << i << " of " << pattern;
+      EXPECT_EQ(scale_of(scaler_), static_cast<float>(number(scales[i]))) << "letter " << i << " of " << pattern;
     }
     return GSC_OK;
   }
@@ -190,35 +190,35 @@ class World {
 
   void judge(const std::string &key, const Json &value) {
     if (key == "scale") {
-      EXPECT_EQ(scale_of(scaler_), static_cast<float>(value.number()));
+      EXPECT_EQ(scale_of(scaler_), static_cast<float>(number(value)));
     } else if (key == "inv_scale") {
       gsc_device_state words = {};
       words.struct_size = sizeof words;
       ASSERT_GSC_OK(gsc_scaler_get_device_state(scaler_.get(), nullptr, &words));
-      EXPECT_EQ(*words.inv_scale, static_cast<float>(value.number()));
+      EXPECT_EQ(*words.inv_scale, static_cast<float>(number(value)));
     } else if (key == "growth_tracker") {
-      EXPECT_EQ(report().growth_tracker, value.integer());
+      EXPECT_EQ(report().growth_tracker, integer(value));
     } else if (key == "hysteresis_tracker") {
-      EXPECT_EQ(report().hysteresis_tracker, value.integer());
+      EXPECT_EQ(report().hysteresis_tracker, integer(value));
     } else if (key == "consecutive_skips") {
-      EXPECT_EQ(report().consecutive_skips, value.integer());
+      EXPECT_EQ(report().consecutive_skips, integer(value));
     } else if (key == "updates") {
-      EXPECT_EQ(report().updates, value.integer());
+      EXPECT_EQ(report().updates, integer(value));
     } else if (key == "skipped") {
-      EXPECT_EQ(report().skipped, value.integer());
+      EXPECT_EQ(report().skipped, integer(value));
     } else if (key == "overflow") {
-      EXPECT_EQ((report().flags & GSC_REPORT_OVERFLOW) != 0, value.boolean());
+      EXPECT_EQ((report().flags & GSC_REPORT_OVERFLOW) != 0, value.get<bool>());
     } else if (key == "at_floor") {
-      EXPECT_EQ((report().flags & GSC_REPORT_AT_FLOOR) != 0, value.boolean());
+      EXPECT_EQ((report().flags & GSC_REPORT_AT_FLOOR) != 0, value.get<bool>());
     } else if (key == "floor_error") {
       report();
-      EXPECT_EQ(floor_error_, value.boolean());
+      EXPECT_EQ(floor_error_, value.get<bool>());
     } else if (key == "apply") {
-      EXPECT_EQ(apply_, value.integer());
+      EXPECT_EQ(apply_, integer(value));
     } else if (key == "history") {
       judge_history(value);
     } else {
-      for (const auto &[name, expected] : value.members()) {
+      for (const auto &[name, expected] : value.items()) {
         SCOPED_TRACE(name);
         judge_list(key, list(name), expected);
       }
@@ -231,11 +231,11 @@ class World {
     } else if (key == "grads") {
       judge_elements(target.grads, value);
     } else if (key == "steps") {
-      EXPECT_EQ(applied_steps(target.optimizer), value.items().at(0).integer());
-      EXPECT_EQ(skipped_steps(target.optimizer), value.items().at(1).integer());
+      EXPECT_EQ(applied_steps(target.optimizer), integer(value.at(0)));
+      EXPECT_EQ(skipped_steps(target.optimizer), integer(value.at(1)));
     } else if (key == "report") {
       const gsc_report r = report(target.grad_list.get());
-      for (const auto &[field, expected] : value.members()) {
+      for (const auto &[field, expected] : value.items()) {
         SCOPED_TRACE(field);
         judge_report(r, field, expected);
       }
@@ -246,21 +246,21 @@ class World {
 
   static void judge_report(const gsc_report &r, const std::string &field, const Json &value) {
     if (field == "overflow") {
-      EXPECT_EQ((r.flags & GSC_REPORT_OVERFLOW) != 0, value.boolean());
+      EXPECT_EQ((r.flags & GSC_REPORT_OVERFLOW) != 0, value.get<bool>());
     } else if (field == "nonfinite") {
-      EXPECT_EQ(r.nonfinite_count, value.integer());
+      EXPECT_EQ(r.nonfinite_count, integer(value));
     } else if (field == "inf") {
-      EXPECT_EQ(r.inf_count, value.integer());
+      EXPECT_EQ(r.inf_count, integer(value));
     } else if (field == "nan") {
-      EXPECT_EQ(r.nan_count, value.integer());
+      EXPECT_EQ(r.nan_count, integer(value));
     } else if (field == "first_tensor") {
-      EXPECT_EQ(r.first_tensor, value.integer());
+      EXPECT_EQ(r.first_tensor, integer(value));
     } else if (field == "first_element") {
-      EXPECT_EQ(r.first_element, value.integer());
+      EXPECT_EQ(r.first_element, integer(value));
     } else if (field == "norm") {
-      expect_number(r.grad_norm, value.number());
+      expect_number(r.grad_norm, number(value));
     } else if (field == "amax") {
-      expect_number(r.grad_amax, value.number());
+      expect_number(r.grad_amax, number(value));
     } else {
       throw std::runtime_error("unknown field of a report \"" + field + "\"");
     }
@@ -270,25 +270,25 @@ class World {
     size_t at = 0;
     for (const Buffer &buffer : buffers) {
       for (int64_t i = 0; i < buffer.count(); ++i, ++at) {
-        expect_number(buffer.get(i), value.is_array() ? value.items().at(at).number() : value.number());
+        expect_number(buffer.get(i), number(value.is_array() ? value.at(at) : value));
       }
     }
     if (value.is_array()) {
-      EXPECT_EQ(at, value.items().size());
+      EXPECT_EQ(at, value.size());
     }
   }
 
   void judge_history(const Json &value) {
-    std::vector<gsc_history_entry> entries(value.items().size());
+    std::vector<gsc_history_entry> entries(value.size());
     int64_t count = -1;
     ASSERT_GSC_OK(gsc_scaler_get_history_sync(scaler_.get(), entries.data(), static_cast<int64_t>(entries.size()),
                                               &count, nullptr));
     ASSERT_EQ(count, static_cast<int64_t>(entries.size()));
     for (size_t i = 0; i < entries.size(); ++i) {
-      const std::vector<Json> &expected = value.items()[i].items();
-      EXPECT_EQ(entries[i].update, expected.at(0).integer());
-      EXPECT_EQ(entries[i].scale, static_cast<float>(expected.at(1).number()));
-      EXPECT_EQ(entries[i].overflow, expected.at(2).integer());
+      const Json &expected = value[i];
+      EXPECT_EQ(entries[i].update, integer(expected.at(0)));
+      EXPECT_EQ(entries[i].scale, static_cast<float>(number(expected.at(1))));
+      EXPECT_EQ(entries[i].overflow, integer(expected.at(2)));
     }
   }
 
