@@ -149,6 +149,22 @@ gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t applied, in
   return guard(__func__, [&] { Call(optimizer, "optimizer")->set_steps(applied, skipped, stream); });
 }
 
+gsc_status gsc_optimizer_get_tensor_steps_sync(const gsc_optimizer *optimizer, int64_t *out_steps, int64_t count,
+                                               gsc_stream stream) {
+  return guard(__func__, [&] {
+    if (count > 0) require(out_steps, "out_steps");
+    optimizer_of(optimizer).tensor_steps(out_steps, count, stream);
+  });
+}
+
+gsc_status gsc_optimizer_set_tensor_steps(gsc_optimizer *optimizer, const int64_t *steps, int64_t count,
+                                          gsc_stream stream) {
+  return guard(__func__, [&] {
+    if (count > 0) require(steps, "steps");
+    Call(optimizer, "optimizer")->set_tensor_steps(steps, count, stream);
+  });
+}
+
 gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes) {
   return guard(__func__, [&] { *require(out_bytes, "out_bytes") = optimizer_of(optimizer).save_size(); });
 }

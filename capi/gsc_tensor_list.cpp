@@ -34,6 +34,11 @@ gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data
   return guard(__func__, [&] { InCall<TensorList>(list, "list")->set_pointers(data, count, stream); });
 }
 
+gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint8_t *present, void *const *data, int64_t count,
+                                       gsc_stream stream) {
+  return guard(__func__, [&] { InCall<TensorList>(list, "list")->set_present(present, data, count, stream); });
+}
+
 gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t index, const char **out_name) {
   return guard(__func__, [&] {
     require(out_name, "out_name");

@@ -10,8 +10,8 @@ import gen_enums
 BINDINGS = "bindings/rust/gradscaler-sys/src/bindings.rs"
 ENUMS = "bindings/rust/gradscaler/src/enums.rs"
 WIDTH = 100  # rustfmt's
-PLAIN = {"void": "c_void", "char": "c_char", "int32_t": "i32", "int64_t": "i64", "uint32_t": "u32", "float": "f32",
-         "double": "f64"}
+PLAIN = {"void": "c_void", "char": "c_char", "int32_t": "i32", "int64_t": "i64", "uint8_t": "u8", "uint32_t": "u32",
+         "float": "f32", "double": "f64"}
 
 HEAD = f"""\
 // SPDX-License-Identifier: Apache-2.0

@@ -69,6 +69,8 @@ gsc_status gsc_tensor_list_get_tensor(const gsc_tensor_list *list, int64_t index
 gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t index, const char **out_name);
 gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data, int64_t count,
                                                 gsc_stream stream);
+gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint8_t *present, void *const *data,
+                                               int64_t count, gsc_stream stream);
 enum {
   GSC_SGD = 0,
   GSC_ADAM = 1,
@@ -163,6 +165,8 @@ gsc_status gsc_scaler_get_device_state(gsc_scaler *scaler, const gsc_tensor_list
                                                gsc_device_state *out_state);
 gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, int64_t *out_applied,
                                                 int64_t *out_skipped, gsc_stream stream);
+gsc_status gsc_optimizer_get_tensor_steps_sync(const gsc_optimizer *optimizer, int64_t *out_steps,
+                                                       int64_t count, gsc_stream stream);
 gsc_status gsc_scaler_unscale(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
 gsc_status gsc_scaler_check(gsc_scaler *scaler, gsc_tensor_list *grads, gsc_stream stream);
 enum {
@@ -215,6 +219,8 @@ gsc_status gsc_optimizer_get_state(const gsc_optimizer *optimizer, int32_t slot,
                                            const char **out_name);
 gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t applied, int64_t skipped,
                                            gsc_stream stream);
+gsc_status gsc_optimizer_set_tensor_steps(gsc_optimizer *optimizer, const int64_t *steps, int64_t count,
+                                                  gsc_stream stream);
 gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes);
 gsc_status gsc_optimizer_save_sync(gsc_optimizer *optimizer, void *buffer, int64_t size, gsc_stream stream);
 gsc_status gsc_optimizer_load_sync(gsc_optimizer *optimizer, const void *buffer, int64_t size,

@@ -47,6 +47,7 @@ typedef void *gsc_stream;
 %rename(Context) gsc_context;
 %rename(Tensor) gsc_tensor;
 %rename(TensorArray) gsc_tensor_array;
+%rename(Numbers) gsc_numbers;
 %rename(TensorList) gsc_tensor_list;
 %rename(TensorDiagnosis) gsc_tensor_diagnosis;
 %rename(Diagnoses) gsc_diagnoses;
@@ -169,10 +170,12 @@ typedef struct gsc_recommendation {
 
 /* Opaque objects. Destroyed by their owner in any order; a child keeps its parents. */
 %newobject gsc_scaler::history_;
+%newobject gsc_optimizer::tensor_steps_;
 %newobject gsc_tensor_list::diagnose_;
 %nodefaultctor;
 %nodefaultdtor;
 typedef struct gsc_tensor_array {} gsc_tensor_array;
+typedef struct gsc_numbers {} gsc_numbers;
 typedef struct gsc_diagnoses {} gsc_diagnoses;
 typedef struct gsc_history {} gsc_history;
 #if defined(SWIGJAVA)

@@ -8,6 +8,7 @@
 %rename(NativeContext) gsc_context;
 %rename(NativeTensor) gsc_tensor;
 %rename(NativeTensorArray) gsc_tensor_array;
+%rename(NativeNumbers) gsc_numbers;
 %rename(NativeTensorList) gsc_tensor_list;
 %rename(NativeTensorDiagnosis) gsc_tensor_diagnosis;
 %rename(NativeDiagnoses) gsc_diagnoses;

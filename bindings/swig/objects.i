@@ -72,6 +72,21 @@
   }
 }
 
+%extend gsc_numbers {
+  gsc_numbers(int64_t count) { return gsc_numbers_new(count); }
+  ~gsc_numbers() { gsc_numbers_free($self); }
+  int64_t count_() { return $self->count; }
+  int64_t get_(int64_t index) {
+    const int64_t *number = gsc_numbers_at($self, index);
+    return number ? *number : 0;
+  }
+  gsc_status set_(int64_t index, int64_t value) {
+    int64_t *number = gsc_numbers_at($self, index);
+    if (number) *number = value;
+    return gsc_pending;
+  }
+}
+
 %extend gsc_tensor_list {
   gsc_tensor_list(gsc_context *context, const gsc_tensor_array *tensors) {
     gsc_tensor_list *self = NULL;
@@ -88,6 +103,10 @@
   gsc_status get_(int64_t index, gsc_tensor *out_tensor) { return gsc_tensor_list_get_tensor($self, index, out_tensor); }
   gsc_status set_pointers_(const gsc_tensor_array *tensors, gsc_stream stream) {
     return gsc_rebind($self, tensors, stream);
+  }
+  /* `present` may be null: all are. */
+  gsc_status set_present_(const gsc_numbers *present, gsc_stream stream) {
+    return gsc_mark_present($self, present, stream);
   }
   const char *get_name_(int64_t index) {
     const char *name = "";
@@ -246,6 +265,10 @@
     return value;
   }
   gsc_status set_steps(int64_t applied, int64_t skipped, gsc_stream stream);
+  gsc_numbers *tensor_steps_(gsc_stream stream) { return gsc_tensor_steps_read($self, stream); }
+  gsc_status set_tensor_steps_(const gsc_numbers *steps, gsc_stream stream) {
+    return gsc_optimizer_set_tensor_steps($self, steps->items, steps->count, stream);
+  }
   int64_t save_size_() {
     int64_t value = 0;
     gsc_record(gsc_optimizer_get_save_size($self, &value));

@@ -125,6 +125,62 @@ static gsc_status gsc_rebind(gsc_tensor_list *list, const gsc_tensor_array *arra
   return status;
 }
 
+/* Numbers on their way into or out of a call, one per tensor. */
+typedef struct gsc_numbers {
+  int64_t *items;
+  int64_t count;
+} gsc_numbers;
+
+static void gsc_numbers_free(gsc_numbers *numbers) {
+  if (!numbers) return;
+  free(numbers->items);
+  free(numbers);
+}
+
+static gsc_numbers *gsc_numbers_new(int64_t count) {
+  gsc_numbers *numbers = (gsc_numbers *)gsc_swig_allocate(1, sizeof *numbers);
+  if (!numbers) return NULL;
+  numbers->count = count > 0 ? count : 0;
+  numbers->items = (int64_t *)gsc_swig_allocate(count, sizeof *numbers->items);
+  if (numbers->items) return numbers;
+  gsc_numbers_free(numbers);
+  return NULL;
+}
+
+static int64_t *gsc_numbers_at(gsc_numbers *numbers, int64_t index) {
+  if (index >= 0 && index < numbers->count) return &numbers->items[index];
+  gsc_record_error(GSC_ERROR_INVALID_ARGUMENT, "there is no number of that index");
+  return NULL;
+}
+
+/* Those that are not 0 are present; NULL: all. */
+static gsc_status gsc_mark_present(gsc_tensor_list *list, const gsc_numbers *present, gsc_stream stream) {
+  int64_t count = present ? present->count : 0;
+  if (!present) {
+    const gsc_status status = gsc_tensor_list_get_count(list, &count);
+    return status == GSC_OK ? gsc_tensor_list_set_present(list, NULL, NULL, count, stream) : status;
+  }
+  uint8_t *mask = (uint8_t *)gsc_swig_allocate(count, 1);
+  if (!mask) return gsc_pending;
+  for (int64_t i = 0; i < count; ++i) mask[i] = present->items[i] != 0;
+  const gsc_status status = gsc_tensor_list_set_present(list, mask, NULL, count, stream);
+  free(mask);
+  return status;
+}
+
+/* Steps of each tensor; on failure NULL, recorded. */
+static gsc_numbers *gsc_tensor_steps_read(const gsc_optimizer *optimizer, gsc_stream stream) {
+  gsc_tensor_list *grads = NULL;
+  int64_t count = 0;
+  if (!gsc_record(gsc_optimizer_get_grads(optimizer, &grads)) || !gsc_record(gsc_tensor_list_get_count(grads, &count)))
+    return NULL;
+  gsc_numbers *numbers = gsc_numbers_new(count);
+  if (numbers && gsc_record(gsc_optimizer_get_tensor_steps_sync(optimizer, numbers->items, count, stream)))
+    return numbers;
+  gsc_numbers_free(numbers);
+  return NULL;
+}
+
 /* A scaler's options; on failure recorded, and zeroes. */
 static gsc_scaler_options gsc_read_options(const gsc_scaler *scaler) {
   gsc_scaler_options options = {0};

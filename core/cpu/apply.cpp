@@ -8,14 +8,50 @@
 namespace gsc::cpu {
 namespace {
 
-/// The end of the tensors from `t` that are adjacent in every array and of one group.
+/// The coefficients of each tensor, for one task. Tensors of a group mostly have taken as many steps as some before.
+class TensorCoefficients {
+ public:
+  explicit TensorCoefficients(const ApplyJob &job) : job_(job) {}
+
+  const Coefficients<double> *of(int64_t tensor) {
+    const int32_t group = job_.group_of[tensor];
+    if (job_.lags == nullptr) return &job_.coefficients[group];
+    const int64_t step = job_.record->applied - job_.lags[tensor];
+    Known &known = known_[(step + group) % kKnown];
+    if (known.step != step || known.group != group) {
+      known = {step, group, coefficients_of(job_, group, step)};
+    }
+    return &known.coefficients;
+  }
+
+  static Coefficients<double> coefficients_of(const ApplyJob &job, int32_t group, int64_t step) {
+    const GroupRecord &g = job.groups[group];
+    return make_coefficients(job.variant, g.hyper, learning_rate(g), job.maximize, step);
+  }
+
+ private:
+  struct Known {
+    int64_t step = 0;  ///< of none: they count from 1
+    int32_t group = 0;
+    Coefficients<double> coefficients;
+  };
+  static constexpr int64_t kKnown = 32;
+
+  const ApplyJob &job_;
+  Known known_[kKnown];
+};
+
+/// The end of the tensors from `t` that are adjacent in every array, of one group and have taken as many steps.
 int64_t end_of_run(const ApplyJob &job, int64_t t, int64_t limit) {
   int64_t last = std::min({limit, job.grads->run_end(t), job.params->run_end(t)});
   if (job.model_copy != nullptr) last = std::min(last, job.model_copy->run_end(t));
   for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) last = std::min(last, job.state[i]->run_end(t));
-  if (job.group_count == 1) return last;
+  if (job.group_count == 1 && job.lags == nullptr) return last;
   int64_t next = t + 1;
-  while (next < last && job.group_of[next] == job.group_of[t]) ++next;
+  while (next < last && job.group_of[next] == job.group_of[t] &&
+         (job.lags == nullptr || job.lags[next] == job.lags[t])) {
+    ++next;
+  }
   return next;
 }
 
@@ -33,10 +69,11 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     return;
   }
   job.record->applied += 1;
-  for (int32_t g = 0; g < job.group_count; ++g) {
-    const GroupRecord &group = job.groups[g];
-    job.coefficients[g] =
-        make_coefficients(job.variant, group.hyper, learning_rate(group), job.maximize, job.record->applied);
+  for (int32_t g = 0; job.lags == nullptr && g < job.group_count; ++g) {
+    job.coefficients[g] = TensorCoefficients::coefficients_of(job, g, job.record->applied);
+  }
+  for (int64_t t = 0; job.grads->has_absent() && t < job.grads->size(); ++t) {
+    if (job.grads->is_absent(t)) job.lags[t] += 1;
   }
   ApplySpan base{};
   base.inv_scale = job.inv_scale != nullptr ? *job.inv_scale : 1.0F;
@@ -48,7 +85,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   base.streaming = job.params->total_bytes() > kStreamingBytes;
   base.ratio = 1.0;
   // Fields that differ between chunks. Tensors may be tiny, so the others are set once per task.
-  const auto aim = [&job](ApplySpan &s, int64_t tensor, int64_t offset, int64_t n) {
+  const auto aim = [&job](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n) {
     const auto place = [&](const Plan &plan) { return element(plan.tensor(tensor), offset); };
     s.n = n;
     s.param = place(*job.params);
@@ -60,16 +97,18 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
       s.copy_dtype = job.model_copy->tensor(tensor).dtype;
     }
     for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) s.state[i] = place(*job.state[i]);
-    s.coefficients = &job.coefficients[job.group_of[tensor]];
+    s.coefficients = coefficients.of(tensor);
   };
-  // f(span, tensor, chunk) for every chunk of the plan.
+  // f(span, tensor, chunk) for every chunk of the tensors that are present.
   const auto for_spans = [&](const auto &f) {
     const Plan &plan = *job.grads;
     parallel_.run(plan.task_count(), [&](int32_t task) {
       ApplySpan s = base;
+      TensorCoefficients coefficients(job);
       plan.for_chunks(plan.split(task), plan.split(task + 1),
                       [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
-                        aim(s, tensor, offset, n);
+                        if (n == 0) return;
+                        aim(s, coefficients, tensor, offset, n);
                         f(s, tensor, chunk);
                       });
     });
@@ -81,10 +120,11 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   if (moments == nullptr) {
     parallel_.run(plan.task_count(), [&](int32_t task) {
       ApplySpan s = base;
+      TensorCoefficients coefficients(job);
       plan.for_runs(
           plan.split(task), plan.split(task + 1), [&](int64_t t, int64_t limit) { return end_of_run(job, t, limit); },
           [&](int64_t tensor, int64_t offset, int64_t n) {
-            aim(s, tensor, offset, n);
+            aim(s, coefficients, tensor, offset, n);
             apply(&s);
           });
     });

@@ -48,6 +48,10 @@ void CpuBackend::check(const CheckJob &job, gsc_stream /*stream*/) {
   const Plan &plan = *job.plan;
   ChunkPartial *partials = job.plan->partials();
   const auto look_at = [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
+    if (n == 0) {  // absent
+      partials[chunk].sum = {0.0, 0.0};
+      return;
+    }
     const Tensor &t = plan.tensor(tensor);
     ChunkStat stat;
     if (job.unscale) {

@@ -51,12 +51,16 @@ void CpuBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream /*stream*/) {
   parallel_.run(plan.task_count(), [&](int32_t task) {
     std::optional<TensorBins> bins;
     if (job.histogram != nullptr) bins.emplace(job.histogram);
-    plan.for_chunks(plan.split(task), plan.split(task + 1),
-                    [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
-                      const Tensor &t = plan.tensor(tensor);
-                      kernels_->diagnose(t.dtype, element(t, offset), n, ahead, bins ? bins->of(tensor) : nullptr,
-                                         &chunks[static_cast<std::size_t>(chunk)]);
-                    });
+    plan.for_chunks(
+        plan.split(task), plan.split(task + 1), [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
+          const Tensor &t = plan.tensor(tensor);
+          ChunkDiagnosis &found = chunks[static_cast<std::size_t>(chunk)];
+          if (n == 0) {  // absent
+            found.first_nonfinite = -1;
+            return;
+          }
+          kernels_->diagnose(t.dtype, element(t, offset), n, ahead, bins ? bins->of(tensor) : nullptr, &found);
+        });
     if (bins) bins->flush();
   });
   for (int64_t t = 0; t < plan.size(); ++t) job.out[t] = join_diagnoses(plan, t, chunks);

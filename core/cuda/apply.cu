@@ -5,10 +5,20 @@
 
 namespace gsc::cuda {
 
-/// Only for steps with more groups than each block computes by itself.
+/// Only for steps with more groups than each block computes by itself, or with lags, which it raises.
 static __global__ void prepare_kernel(const __grid_constant__ ApplyParams p) {
-  const int32_t group = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (group < p.group_count) p.coefficients[group] = coefficients_of(p, group);
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (p.lags == nullptr) {
+    if (row < p.group_count) p.coefficients[row] = coefficients_of(p, static_cast<int32_t>(row), 0);
+    return;
+  }
+  if (row >= p.grads.size || read_scalars(p).skip) return;
+  const DeviceTensor &t = p.grads.tensors[row];
+  if (t.data == nullptr && t.count > 0) {
+    p.lags[row] += 1;
+  } else {
+    p.coefficients[row] = coefficients_of(p, p.group_of[row], p.lags[row]);
+  }
 }
 
 /// The ratio of every tensor, one warp per tensor.
@@ -26,7 +36,8 @@ static __global__ void __launch_bounds__(kThreads) ratios_kernel(const __grid_co
 cudaError_t preload_apply() { return preload_all(prepare_kernel, ratios_kernel); }
 
 cudaError_t launch_prepare(const ApplyParams &p, cudaStream_t stream) {
-  return enqueue(prepare_kernel, (p.group_count + kThreads - 1) / kThreads, kThreads, stream, p);
+  const int64_t rows = p.lags != nullptr ? p.grads.size : p.group_count;
+  return enqueue(prepare_kernel, (rows + kThreads - 1) / kThreads, kThreads, stream, p);
 }
 
 cudaError_t launch_ratios(const ApplyParams &p, cudaStream_t stream) {

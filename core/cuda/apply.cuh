@@ -34,29 +34,30 @@ GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
   return r;
 }
 
-GSC_DEVICE Coefficients<double> coefficients_of(const ApplyParams &p, int32_t group) {
+/// Of a tensor that was absent from `lag` of the steps so far.
+GSC_DEVICE Coefficients<double> coefficients_of(const ApplyParams &p, int32_t group, int64_t lag) {
   const GroupRecord &g = p.groups[group];
-  return make_coefficients(p.variant, g.hyper, learning_rate(g), p.maximize, p.record->applied + 1);
+  return make_coefficients(p.variant, g.hyper, learning_rate(g), p.maximize, p.record->applied + 1 - lag);
 }
 
 template <typename T>
 GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
-  if (p.group_count <= kMaxSharedGroups && static_cast<int32_t>(threadIdx.x) < p.group_count) {
-    table[threadIdx.x] = narrow<T>(coefficients_of(p, static_cast<int32_t>(threadIdx.x)));
+  if (shares_groups(p) && static_cast<int32_t>(threadIdx.x) < p.group_count) {
+    table[threadIdx.x] = narrow<T>(coefficients_of(p, static_cast<int32_t>(threadIdx.x), 0));
   }
   __syncthreads();
 }
 
-/// The coefficients of a tensor's group, in shared memory and read on use: in registers they would compete with the
-/// data being loaded. With many groups each warp has a slot for those of its chunk; find_arrays has synchronised the
-/// warp since the previous chunk.
+/// The coefficients of a tensor, in shared memory and read on use: in registers they would compete with the data being
+/// loaded. With many groups, or lags, each warp has a slot for those of its chunk; find_arrays has synchronised the warp
+/// since the previous chunk.
 template <typename T>
-GSC_DEVICE const Coefficients<T> &group_coefficients(const ApplyParams &p, Coefficients<T> *table, int64_t tensor) {
-  const int32_t group = p.group_of[tensor];
-  if (p.group_count <= kMaxSharedGroups) return table[group];
+GSC_DEVICE const Coefficients<T> &tensor_coefficients(const ApplyParams &p, Coefficients<T> *table, int64_t tensor) {
+  const int64_t row = p.lags != nullptr ? tensor : p.group_of[tensor];
+  if (shares_groups(p)) return table[row];
   static_assert(kWarps <= kMaxSharedGroups, "a place for every warp");
   Coefficients<T> &own = table[warp_index()];
-  if (lane_index() == 0) own = narrow<T>(p.coefficients[group]);
+  if (lane_index() == 0) own = narrow<T>(p.coefficients[row]);
   __syncwarp();
   return own;
 }
@@ -270,9 +271,9 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
     fill_group_table(p, table);
     for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) {
       Arrays<T, F::kStates> &arrays = all_arrays[warp_index()];
-      if (!find_arrays<true>(p, place, arrays)) return;
+      if (place.n == 0 || !find_arrays<true>(p, place, arrays)) return;
       const volatile auto &a = arrays;
-      const Coefficients<T> &c = group_coefficients(p, table, place.tensor);
+      const Coefficients<T> &c = tensor_coefficients(p, table, place.tensor);
       [[maybe_unused]] T ratio = T(1);
       if constexpr (kNeedsNorms<F>) ratio = static_cast<T>(p.ratios[place.tensor]);
       for_packs<T>(a.n, a.head, team, [&]<int Width>(int i) {
@@ -328,10 +329,11 @@ __global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_const
        base += static_cast<int64_t>(gridDim.x) * team.count, half ^= 1) {
     const int64_t chunk = p.grads.chunk_count - 1 - (base + team.index);
     Arrays<T, F::kStates> &arrays = all_arrays[warp_index()];
-    const bool active = chunk >= 0 && find_arrays<false>(p, place_of(p.grads, chunk), arrays);
+    const Place place = chunk >= 0 ? place_of(p.grads, chunk) : Place{};
+    const bool active = place.n > 0 && find_arrays<false>(p, place, arrays);
     const volatile auto &a = arrays;
     if (active) {
-      const Coefficients<T> &c = group_coefficients(p, table, p.grads.tensor_of[chunk]);
+      const Coefficients<T> &c = tensor_coefficients(p, table, place.tensor);
       for (int t = team.warp; t * kTile < a.n; t += team.warps) {
         double param_columns[kWidth] = {};
         double direction_columns[kWidth] = {};

@@ -19,7 +19,9 @@ struct ApplyParams {
   const DeviceTensor *state[kMaxStates];
   const int32_t *group_of;
   const GroupRecord *groups;
-  Coefficients<double> *coefficients;  ///< written by prepare_kernel for more than kMaxSharedGroups
+  Coefficients<double> *coefficients;  ///< written by prepare_kernel: per tensor with lags, else per group for more
+                                       ///< than kMaxSharedGroups
+  int64_t *lags;                       ///< per tensor: applied steps that it was absent from; NULL: none ever was
   double *ratios;                      ///< for formulas that need norms
   ChunkPartial *partials;
   CheckCounters *counters;
@@ -38,6 +40,9 @@ struct ApplyParams {
   bool device_lrs;
   bool finish;  ///< count the step and update the scaler: the last launch of the job
 };
+
+/// Whether each block works out the coefficients of all groups, and not prepare_kernel before.
+constexpr bool shares_groups(const ApplyParams &p) { return p.lags == nullptr && p.group_count <= kMaxSharedGroups; }
 
 cudaError_t preload_apply();
 cudaError_t preload_apply_fp32();

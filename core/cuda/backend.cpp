@@ -209,7 +209,11 @@ void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, bool 
     check_launch(error, has_begun ? "the rest of the step, of which a part has been done," : "the step");
     has_begun = true;
   };
-  if (p.group_count > kMaxSharedGroups) check_launch(launch_prepare(p, stream), "the step");
+  if (p.lags != nullptr) {
+    launched(launch_prepare(p, stream));
+  } else if (!shares_groups(p)) {
+    check_launch(launch_prepare(p, stream), "the step");
+  }
   if (needs_norms(p.variant)) {
     if (params.has_others) launched(launch_moments_fp32(p, units_, stream));
     if (params.has_fp64) launched(launch_moments_fp64(p, units_, stream));
@@ -240,6 +244,7 @@ void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
   p.group_of = job.group_of;
   p.groups = job.groups;
   p.coefficients = job.coefficients;
+  p.lags = job.lags;
   p.ratios = job.ratios;
   p.partials = grads.partials;
   p.counters = grads.counters;

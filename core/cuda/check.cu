@@ -213,6 +213,7 @@ GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &
   const Value inv_scale = static_cast<Value>(inv_scale_word);
   const Value limit = finite_limit<D, Write>(p.fp64_limit);
   WarpStat stat = {0.0, false, false};
+  if (n == 0) return stat;
   // Teams begin at different rounds of their chunks: else the addresses in flight agree in a bit or two, and the memory's
   // channels are not equally busy. The order of the tiles does not matter, only that of their sums.
   const int rounds = ((n + kElements - 1) / kElements + team.warps - 1) / team.warps;

@@ -232,7 +232,7 @@ GSC_DEVICE T max_of(T a, T b) {
 struct Place {
   int64_t tensor;
   int64_t offset;  ///< first element
-  int n;           ///< elements
+  int n;           ///< elements; 0: the tensor is absent
 };
 
 GSC_DEVICE Place place_of(const PlanView &plan, int64_t chunk) {
@@ -240,7 +240,7 @@ GSC_DEVICE Place place_of(const PlanView &plan, int64_t chunk) {
   r.tensor = plan.tensor_of[chunk];
   const DeviceTensor &t = plan.tensors[r.tensor];
   r.offset = (chunk - t.first_chunk) << plan.chunk_shift;
-  r.n = static_cast<int>(min_of(t.count - r.offset, int64_t{1} << plan.chunk_shift));
+  r.n = t.data == nullptr ? 0 : static_cast<int>(min_of(t.count - r.offset, int64_t{1} << plan.chunk_shift));
   return r;
 }
 

@@ -18,7 +18,7 @@ inline constexpr int kParameterBytes = 3840;  ///< payload of a kernel that carr
 
 /// One tensor as kernels read it: 32 bytes, two 16-byte loads.
 struct DeviceTensor {
-  void *data;
+  void *data;  ///< NULL: empty or absent
   int64_t count;
   int64_t first_chunk;
   int32_t dtype;

@@ -35,8 +35,9 @@ struct ApplyJob {
   const Plan *state[kMaxStates];
   const int32_t *group_of;             ///< per tensor; device memory
   const GroupRecord *groups;           ///< device memory
-  Coefficients<double> *coefficients;  ///< device memory, one per group, written by the job
+  Coefficients<double> *coefficients;  ///< device memory, written by the job: one per group, or with lags per tensor
   int32_t group_count;
+  int64_t *lags;   ///< device memory, per tensor: applied steps that it was absent from; NULL: no tensor ever was
   double *ratios;  ///< for formulas that need norms: one per tensor, in device memory
   OptimizerRecord *record;
   const float *inv_scale;  ///< device scalars; NULL stands for 1, 1 and 0

@@ -24,6 +24,8 @@ constexpr int64_t kMinTaskCost = 32768;
 void Plan::build(const gsc_tensor *tensors, int64_t count, int32_t pieces) {
   tensors_.resize(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i] = {tensors[i].data, tensors[i].count, tensors[i].dtype};
+  bound_.clear();
+  has_absent_ = false;
   total_elements_ = 0;
   total_bytes_ = 0;
   for (const Tensor &t : tensors_) {
@@ -57,7 +59,22 @@ void Plan::build(const gsc_tensor *tensors, int64_t count, int32_t pieces) {
 }
 
 void Plan::rebind(void *const *data) {
-  for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].data = data[i];
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (can_be_absent()) bound_[i].data = data[i];
+    if (!is_absent(static_cast<int64_t>(i))) tensors_[i].data = data[i];
+  }
+  find_runs();
+}
+
+void Plan::set_present(const uint8_t *present, void *const *data) {
+  if (!can_be_absent()) bound_ = tensors_;
+  has_absent_ = false;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (data != nullptr) bound_[i].data = data[i];
+    const bool is_here = present == nullptr || present[i] != 0 || bound_[i].count == 0;
+    tensors_[i] = is_here ? bound_[i] : Tensor{nullptr, 0, bound_[i].dtype};
+    has_absent_ = has_absent_ || !is_here;
+  }
   find_runs();
 }
 
@@ -67,6 +84,12 @@ void Plan::find_runs() {
   auto end = static_cast<int64_t>(tensors_.size());
   for (auto i = static_cast<int64_t>(tensors_.size()) - 1; i >= 0; --i) {
     const Tensor &t = tensor(i);
+    if (is_absent(i)) {
+      run_end_[static_cast<std::size_t>(i)] = i + 1;
+      end = i;
+      next = nullptr;
+      continue;
+    }
     if (t.count > 0) {
       const char *after = static_cast<const char *>(t.data) + t.count * dtype_bytes(t.dtype);
       if (next != nullptr && (next->dtype != t.dtype || next->data != after)) end = i + 1;

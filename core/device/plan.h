@@ -16,6 +16,7 @@ class Plan {
  public:
   explicit Plan(std::pmr::memory_resource *memory)
       : tensors_(memory),
+        bound_(memory),
         first_chunk_(memory),
         run_end_(memory),
         splits_(memory),
@@ -24,23 +25,37 @@ class Plan {
 
   /// Takes validated tensors and cuts them for up to `pieces` parallel tasks. Reuses its memory when called again.
   void build(const gsc_tensor *tensors, int64_t count, int32_t pieces);
-  /// New addresses for the same shapes.
+  /// New addresses for the same shapes. Tensors that are absent stay absent.
   void rebind(void *const *data);
+  /// Room for what set_present keeps, which then allocates nothing.
+  void reserve_absent() { bound_.reserve(tensors_.size()); }
+  /// Whether set_present was ever called.
+  [[nodiscard]] bool can_be_absent() const { return !bound_.empty(); }
+  /// A tensor whose byte is 0 counts as empty from now on, but keeps its chunks. NULL: all are present. `data` is NULL or
+  /// has new addresses; those of absent tensors may be NULL. A tensor without elements is always present.
+  void set_present(const uint8_t *present, void *const *data);
 
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(tensors_.size()); }
   [[nodiscard]] const Tensor &tensor(int64_t i) const { return tensors_[static_cast<std::size_t>(i)]; }
   [[nodiscard]] const Tensor *tensors() const { return tensors_.data(); }
+  /// Tensor `i` as it is when it is present.
+  [[nodiscard]] const Tensor &bound(int64_t i) const { return bounds()[i]; }
+  [[nodiscard]] const Tensor *bounds() const { return can_be_absent() ? bound_.data() : tensors_.data(); }
+  [[nodiscard]] bool is_absent(int64_t i) const { return tensor(i).count != bound(i).count; }
+  [[nodiscard]] bool has_absent() const { return has_absent_; }
   [[nodiscard]] int64_t chunk_elements() const { return int64_t{1} << chunk_shift_; }
   [[nodiscard]] int64_t chunk_count() const { return first_chunk_.empty() ? 0 : first_chunk_.back(); }
   /// Chunks of tensors before `i`; i = size() gives chunk_count().
   [[nodiscard]] int64_t first_chunk(int64_t i) const { return first_chunk_[static_cast<std::size_t>(i)]; }
   /// The tensor that chunk `chunk` belongs to.
   [[nodiscard]] int64_t tensor_of(int64_t chunk) const;
-  /// Tensors [i, run_end(i)) are of one dtype and lie in memory one after the other. Empty tensors lie anywhere.
+  /// Tensors [i, run_end(i)) are of one dtype and lie in memory one after the other. Empty tensors lie anywhere; an
+  /// absent one ends the run.
   [[nodiscard]] int64_t run_end(int64_t i) const { return run_end_[static_cast<std::size_t>(i)]; }
   /// Parallel tasks of about equal cost; task t covers chunks [split(t), split(t + 1)).
   [[nodiscard]] int32_t task_count() const { return static_cast<int32_t>(splits_.size()) - 1; }
   [[nodiscard]] int64_t split(int32_t t) const { return splits_[static_cast<std::size_t>(t)]; }
+  /// Of all tensors, absent or not.
   [[nodiscard]] int64_t total_elements() const { return total_elements_; }
   [[nodiscard]] int64_t total_bytes() const { return total_bytes_; }
 
@@ -63,7 +78,8 @@ class Plan {
   [[nodiscard]] void *mirror() const { return mirror_; }
   void set_mirror(void *mirror) { mirror_ = mirror; }
 
-  /// Calls f(tensor_index, offset, elements, chunk) for every chunk of [begin, end).
+  /// Calls f(tensor_index, offset, elements, chunk) for every chunk of [begin, end). Chunks of absent tensors have 0
+  /// elements.
   template <typename F>
   void for_chunks(int64_t begin, int64_t end, const F &f) const {
     for_chunks(begin, end, f, [](int64_t, int64_t, int64_t) { return int64_t{0}; });
@@ -83,7 +99,7 @@ class Plan {
         continue;
       }
       const int64_t left = tensor(t).count - offset;
-      f(t, offset, left < chunk_elements() ? left : chunk_elements(), chunk);
+      f(t, offset, left < 0 ? 0 : (left < chunk_elements() ? left : chunk_elements()), chunk);
       ++chunk;
     }
   }
@@ -97,7 +113,7 @@ class Plan {
     const int64_t limit = tensor_of(end - 1) + 1;
     for (int64_t t = tensor_of(begin); t < limit;) {
       if (tensor(t).count == 0) {
-        ++t;  // its address says nothing
+        ++t;  // or absent; its address says nothing
         continue;
       }
       const int64_t next = run_end(t, limit);
@@ -117,6 +133,7 @@ class Plan {
   void find_runs();
 
   Vec<Tensor> tensors_;
+  Vec<Tensor> bound_;  ///< empty as long as no tensor was ever absent
   Vec<int64_t> first_chunk_;
   Vec<int64_t> run_end_;
   Vec<int64_t> splits_;
@@ -127,6 +144,7 @@ class Plan {
   int64_t total_elements_ = 0;
   int64_t total_bytes_ = 0;
   int32_t chunk_shift_ = 0;
+  bool has_absent_ = false;
 };
 
 }  // namespace gsc

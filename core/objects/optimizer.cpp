@@ -29,22 +29,29 @@ void require_same_shapes(const TensorList &param_list, const Plan &other, const 
   }
 }
 
-void require_context(const TensorList &list, const Ref<Context> &context, const Argument &what) {
+/// Of this context, and with all its tensors.
+void require_usable(const TensorList &list, const Ref<Context> &context, const Argument &what) {
   if (list.context().get() != context.get()) {
     fail(GSC_ERROR_INVALID_ARGUMENT, what, "belongs to another context");
+  }
+  const Plan &plan = list.plan();
+  for (int64_t i = 0; plan.has_absent() && i < plan.size(); ++i) {
+    if (!plan.is_absent(i)) continue;
+    fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "is absent; an optimizer is made while all are present%s",
+         NameSuffix(&list.names(), i).c_str());
   }
 }
 
 void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, int32_t state_count, int32_t slots) {
-  require_context(*lists.params, context, "params");
-  require_context(*lists.grads, context, "grads");
+  require_usable(*lists.params, context, "params");
+  require_usable(*lists.grads, context, "grads");
   const Plan &params = lists.params->plan();
   require_same_shapes(*lists.params, lists.grads->plan(), "grads");
   OverlapCheck overlap(context->memory());
   overlap.add(*lists.params, "params");
   overlap.add(*lists.grads, "grads");
   if (lists.model_copy) {
-    require_context(*lists.model_copy, context, "model_copy");
+    require_usable(*lists.model_copy, context, "model_copy");
     require_same_shapes(*lists.params, lists.model_copy->plan(), "model_copy");
     overlap.add(*lists.model_copy, "model_copy");
   }
@@ -54,7 +61,7 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
   for (int32_t s = 0; s < state_count; ++s) {
     // A kind has at most kMaxStates slots, which the analyzer cannot see.
     // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage)
-    require_context(*lists.state[s], context, kState.at(s));
+    require_usable(*lists.state[s], context, kState.at(s));
     const Plan &state = lists.state[s]->plan();
     require_same_shapes(*lists.params, state, kState.at(s));
     for (int64_t i = 0; i < state.size(); ++i) {
@@ -98,7 +105,7 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
   if (needs_norms(variant_)) ratios_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(double)));
   device_group_of_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(int32_t)));
   groups_ = DeviceMemory(backend, sizeof(GroupRecord));
-  coefficients_ = DeviceMemory(backend, sizeof(Coefficients<double>));
+  coefficients_ = make_coefficients(1, false);
   upload_groups();
   // Last, because it changes the caller's lists.
   narrows_ = narrows_gradients();
@@ -252,7 +259,7 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
   options_.reserve(groups);
   device_lrs_.reserve(groups);
   DeviceMemory group_records(context_->backend(), static_cast<int64_t>(groups * sizeof(GroupRecord)));
-  DeviceMemory coefficients(context_->backend(), static_cast<int64_t>(groups * sizeof(Coefficients<double>)));
+  DeviceMemory coefficients = make_coefficients(groups, counts_each_tensor());
   DeviceMemory group_of(context_->backend(), device_group_of_.bytes());
   const auto swap_arrays = [&] {
     std::swap(groups_, group_records);
@@ -373,7 +380,7 @@ void Optimizer::require_no_scaler_at_work(const StepScalars &scalars) const {
 void Optimizer::require_whole_state() const {
   if (half_loaded_) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
-         "holds part of a checkpoint, because the device failed during the load; load it again");
+         "holds part of a checkpoint, because the device failed while it was restored; load it again");
   }
   if (half_stepped_) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
@@ -388,10 +395,24 @@ void Optimizer::step_alone(const StepScalars &scalars, gsc_stream stream) {
   grads().mark(call);
 }
 
+DeviceMemory Optimizer::make_coefficients(std::size_t groups, bool each_tensor) const {
+  const auto tensors = each_tensor ? static_cast<std::size_t>(lists_.params->plan().size()) : 0;
+  return {context_->backend(), static_cast<int64_t>(std::max(groups, tensors) * sizeof(Coefficients<double>))};
+}
+
+void Optimizer::count_each_tensor() {
+  const int64_t tensors = lists_.params->plan().size();
+  if (counts_each_tensor() || tensors == 0) return;
+  DeviceMemory lags(context_->backend(), tensors * static_cast<int64_t>(sizeof(int64_t)));
+  coefficients_ = make_coefficients(options_.size(), true);
+  lags_ = std::move(lags);
+}
+
 void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
   require_learning_rates();
   require_inverse_scale(scalars);
   require_whole_state();
+  if (lists_.grads->plan().can_be_absent()) count_each_tensor();
   used_state_ = true;
   const uint32_t flags = options_[0].flags;
   ApplyJob job{};
@@ -404,6 +425,7 @@ void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
   job.groups = groups_.as<GroupRecord>();
   job.coefficients = coefficients_.as<Coefficients<double>>();
   job.group_count = group_count();
+  job.lags = lags_.as<int64_t>();
   job.ratios = ratios_.as<double>();
   job.record = record_.as<OptimizerRecord>();
   job.inv_scale = scalars.inv_scale;
@@ -444,8 +466,52 @@ void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
   const OptimizerRecord record{applied, skipped};
   used_state_ = true;
   const CallStream call = begin(stream);
-  call.backend.write(record_.as<OptimizerRecord>(), &record, sizeof record, stream);
+  const Vec<int64_t> none(counts_each_tensor() ? group_of_.size() : 0, 0, context_->memory());
+  write_counts(record_.as<OptimizerRecord>(), &record, sizeof record, none, call);
+}
+
+void Optimizer::write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags,
+                             const CallStream &call) {
+  const bool was_half_loaded = half_loaded_;
+  half_loaded_ = !lags.empty() || was_half_loaded;
+  call.backend.write(to, counts, bytes, call.stream);
+  if (!lags.empty()) call.backend.write(lags_.as<int64_t>(), lags.data(), lags_.bytes(), call.stream);
+  half_loaded_ = was_half_loaded;
   grads().mark(call);
+}
+
+void Optimizer::require_tensors(int64_t count) const {
+  const int64_t tensors = lists_.params->plan().size();
+  if (count == tensors) return;
+  fail(GSC_ERROR_INVALID_ARGUMENT, "count", "is %lld, but the optimizer has %lld tensors",
+       static_cast<long long>(count), static_cast<long long>(tensors));
+}
+
+void Optimizer::tensor_steps(int64_t *out_steps, int64_t count, gsc_stream stream) const {
+  require_tensors(count);
+  const int64_t applied = steps(stream).applied;
+  std::fill_n(out_steps, count, int64_t{0});
+  if (counts_each_tensor()) context_->backend().read_sync(out_steps, lags_.as<int64_t>(), lags_.bytes(), stream);
+  for (int64_t i = 0; i < count; ++i) out_steps[i] = std::clamp<int64_t>(applied - out_steps[i], 0, kMostSteps);
+}
+
+void Optimizer::set_tensor_steps(const int64_t *steps, int64_t count, gsc_stream stream) {
+  require_tensors(count);
+  int64_t most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (steps[i] < 0 || steps[i] > kMostSteps) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("steps").tensor(i), "is %lld; it must be in 0..2^53%s",
+           static_cast<long long>(steps[i]), NameSuffix(&lists_.params->names(), i).c_str());
+    }
+    most = std::max(most, steps[i]);
+  }
+  Vec<int64_t> lags(context_->memory());
+  lags.reserve(static_cast<std::size_t>(count));
+  for (int64_t i = 0; i < count; ++i) lags.push_back(most - steps[i]);
+  count_each_tensor();
+  used_state_ = true;
+  const CallStream call = begin(stream);
+  write_counts(&record_.as<OptimizerRecord>()->applied, &most, sizeof most, lags, call);
 }
 
 }  // namespace gsc

@@ -76,9 +76,12 @@ class Optimizer final : public Object {
   static constexpr int64_t kMostSteps = int64_t{1} << 53;
   [[nodiscard]] OptimizerRecord steps(gsc_stream stream) const;
   void set_steps(int64_t applied, int64_t skipped, gsc_stream stream);
+  /// Applied steps of each tensor, in host memory.
+  void tensor_steps(int64_t *steps, int64_t count, gsc_stream stream) const;
+  void set_tensor_steps(const int64_t *steps, int64_t count, gsc_stream stream);
 
   // Checkpoints: optimizer_checkpoint.cpp.
-  [[nodiscard]] int64_t save_size() const;
+  [[nodiscard]] int64_t save_size() const { return save_size(counts_each_tensor()); }
   void save_sync(void *buffer, int64_t size, gsc_stream stream) const;
   void load_sync(const void *buffer, int64_t size, gsc_stream stream);
 
@@ -90,6 +93,15 @@ class Optimizer final : public Object {
   /// Before work on the optimizer's state and records.
   [[nodiscard]] CallStream begin(gsc_stream stream) const;
   void require_group(int32_t group) const;
+  void require_tensors(int64_t count) const;
+  /// Counts the steps of each tensor from now on. Allocates the first time.
+  void count_each_tensor();
+  [[nodiscard]] bool counts_each_tensor() const { return lags_.bytes() > 0; }
+  /// Writes step counts to the record, and `lags`, which may be empty; half of it would be as of a load.
+  void write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags, const CallStream &call);
+  [[nodiscard]] int64_t save_size(bool has_lags) const;
+  /// Room for what a job writes.
+  [[nodiscard]] DeviceMemory make_coefficients(std::size_t groups, bool each_tensor) const;
   void validate_group(const gsc_optimizer_options &options) const;
   /// Whether fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow
   /// for as long as the optimizer lives.
@@ -126,6 +138,7 @@ class Optimizer final : public Object {
   DeviceMemory coefficients_;
   DeviceMemory device_group_of_;
   DeviceMemory ratios_;
+  DeviceMemory lags_;  ///< per tensor: applied steps that it was absent from; empty as long as all take all steps
   DeviceMemory record_;
   ListUse uses_[3 + kMaxStates];
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizer checkpoints: a header, one shape per tensor, the state tensors slot after slot, and a checksum, in the byte
-// order of this machine. docs/reference/abi.md has every offset. Hyper-parameters are the caller's and not part of it.
+// Optimizer checkpoints: a header, one shape per tensor, the state tensors slot after slot, the lags if tensors are
+// counted, and a checksum, in the byte order of this machine. docs/reference/abi.md has every offset. Hyper-parameters are the caller's and not part of it.
 #include <cstring>
 
 #include "core/base/checksum.h"
@@ -19,7 +19,7 @@ struct Header {
   uint32_t byte_order;
   int32_t kind;
   int32_t slots;
-  int32_t reserved;  ///< 0
+  int32_t has_lags;  ///< 0 or 1
   int64_t tensors;
   int64_t applied;
   int64_t skipped;
@@ -52,9 +52,11 @@ int64_t for_each_state(const Optimizer &optimizer, int64_t tensors, const F &f) 
 
 }  // namespace
 
-int64_t Optimizer::save_size() const {
-  const int64_t end = for_each_state(*this, lists_.params->plan().size(), [](const Tensor &, int64_t) {});
-  return end + static_cast<int64_t>(sizeof(Checksum));
+int64_t Optimizer::save_size(bool has_lags) const {
+  const int64_t tensors = lists_.params->plan().size();
+  const int64_t end = for_each_state(*this, tensors, [](const Tensor &, int64_t) {});
+  return end + (has_lags ? tensors * static_cast<int64_t>(sizeof(int64_t)) : 0) +
+         static_cast<int64_t>(sizeof(Checksum));
 }
 
 void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
@@ -73,6 +75,7 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
   header.byte_order = kByteOrder;
   header.kind = options_[0].kind;
   header.slots = slot_count_;
+  header.has_lags = counts_each_tensor() ? 1 : 0;
   header.tensors = params.size();
   header.applied = record.applied;
   header.skipped = record.skipped;
@@ -82,9 +85,11 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
     const Shape shape{params.tensor(i).count, state_dtype(params.tensor(i).dtype)};
     std::memcpy(out + sizeof header + static_cast<std::size_t>(i) * sizeof shape, &shape, sizeof shape);
   }
-  const int64_t end = for_each_state(*this, params.size(), [&](const Tensor &t, int64_t position) {
+  const int64_t lags = for_each_state(*this, params.size(), [&](const Tensor &t, int64_t position) {
     if (t.count > 0) backend.read_sync(out + position, t.data, tensor_bytes(t), stream);
   });
+  if (counts_each_tensor()) backend.read_sync(out + lags, lags_.as<int64_t>(), lags_.bytes(), stream);
+  const int64_t end = lags + lags_.bytes();
   const Checksum sum = checksum(out, end);
   std::memcpy(out + end, &sum, sizeof sum);
 }
@@ -108,9 +113,9 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     }
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is damaged: its byte-order mark is invalid");
   }
-  if (header.reserved != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "was saved by a newer version, or is damaged: its reserved field is %d",
-         header.reserved);
+  if (header.has_lags != 0 && header.has_lags != 1) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "was saved by a newer version, or is damaged: its flags are %d",
+         header.has_lags);
   }
   if (header.kind != options_[0].kind || header.slots != slot_count_) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds kind %d with %d state slots; this optimizer is kind %d with %d",
@@ -120,7 +125,8 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds %lld tensors, but the optimizer has %lld",
          static_cast<long long>(header.tensors), static_cast<long long>(params.size()));
   }
-  const int64_t needed = save_size();
+  const bool has_lags = header.has_lags != 0;
+  const int64_t needed = save_size(has_lags);
   if (size < needed) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is truncated: size is %lld of %lld bytes", static_cast<long long>(size),
          static_cast<long long>(needed));
@@ -151,6 +157,15 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds %lld applied and %lld skipped steps; they must be in 0..2^53",
          static_cast<long long>(header.applied), static_cast<long long>(header.skipped));
   }
+  const int64_t lag_bytes = has_lags ? params.size() * static_cast<int64_t>(sizeof(int64_t)) : 0;
+  for (int64_t i = 0; has_lags && i < params.size(); ++i) {
+    int64_t lag;
+    std::memcpy(&lag, in + end - lag_bytes + i * static_cast<int64_t>(sizeof lag), sizeof lag);
+    if (lag >= 0 && lag <= header.applied) continue;
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("buffer").tensor(i), "was absent from %lld of %lld applied steps",
+         static_cast<long long>(lag), static_cast<long long>(header.applied));
+  }
+  if (has_lags) count_each_tensor();
   const OptimizerRecord steps{header.applied, header.skipped};
   // There is no memory for a second copy of the state: if the device fails in between, nothing but another load is
   // allowed.
@@ -161,6 +176,12 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   for_each_state(*this, params.size(), [&](const Tensor &t, int64_t position) {
     if (t.count > 0) backend.write_sync(t.data, in + position, tensor_bytes(t), stream);
   });
+  if (has_lags) {
+    backend.write_sync(lags_.as<int64_t>(), in + end - lag_bytes, lag_bytes, stream);
+  } else if (counts_each_tensor()) {
+    const Vec<int64_t> none(static_cast<std::size_t>(params.size()), 0, context_->memory());
+    backend.write_sync(lags_.as<int64_t>(), none.data(), lags_.bytes(), stream);
+  }
   half_loaded_ = false;
   half_stepped_ = false;
 }

@@ -17,7 +17,7 @@ void OverlapCheck::add_all(const T *tensors, int64_t count, const Argument &what
   sources_.push_back({what, names});
   spans_.reserve(spans_.size() + static_cast<std::size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
-    if (tensors[i].count == 0) continue;
+    if (tensors[i].count == 0 || tensors[i].data == nullptr) continue;  // NULL: absent
     const auto begin = reinterpret_cast<uintptr_t>(tensors[i].data);
     const auto bytes = static_cast<uint64_t>(tensors[i].count * dtype_bytes(tensors[i].dtype));
     if (bytes > UINTPTR_MAX - begin) {
@@ -34,7 +34,7 @@ void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const Argument 
 }
 
 void OverlapCheck::add(const TensorList &list, const Argument &what) {
-  add_all(list.plan().tensors(), list.plan().size(), what, &list.names());
+  add_all(list.plan().bounds(), list.plan().size(), what, &list.names());
 }
 
 void OverlapCheck::run() {
@@ -51,8 +51,8 @@ void OverlapCheck::run_against(const TensorList &list, const Argument &what) con
   const Source of_list{what, &list.names()};
   std::size_t after = 0;  // the first span that begins at the end of the tensor or later
   for (int64_t i = 0; i < list.plan().size(); ++i) {
-    const Tensor &t = list.plan().tensor(i);
-    if (t.count == 0) continue;
+    const Tensor &t = list.plan().bound(i);
+    if (t.count == 0 || t.data == nullptr) continue;
     const auto begin = reinterpret_cast<uintptr_t>(t.data);
     const Span other{begin, begin + static_cast<uintptr_t>(t.count * dtype_bytes(t.dtype)), static_cast<int32_t>(i), 0};
     // Where it was for the tensor before, or one on, unless the list jumps about.
@@ -101,6 +101,9 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
       plan_(context_->memory()),
       names_(std::move(names)),
       record_(context_->backend(), sizeof(ListRecord)),
+      moved_(context_->memory()),
+      addresses_(context_->memory()),
+      overlap_(context_->memory()),
       order_(context_->backend()) {
   plan_.build(tensors, count, context_->backend().wanted_tasks());
   plan_.need_partials();
@@ -114,36 +117,80 @@ TensorList::~TensorList() {
   context_->backend().unbind(plan_);
 }
 
-void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream stream) {
+void TensorList::require_count(int64_t count) const {
   if (count != plan_.size()) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "count", "is %lld, but the list has %lld tensors", static_cast<long long>(count),
          static_cast<long long>(plan_.size()));
   }
-  if (count > 0 && data == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "data", "is NULL");
+}
+
+void TensorList::require_no_owner() {
   if (owner() != 0) {
     fail(GSC_ERROR_BAD_STATE, "list", "has been used by a scaler since its last update; call update or discard first");
   }
-  Vec<gsc_tensor> tensors(context_->memory());
-  tensors.reserve(static_cast<std::size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    tensors.push_back(GSC_TENSOR_INIT(data[i], plan_.tensor(i).count, plan_.tensor(i).dtype));
+}
+
+void TensorList::set_pointers(void *const *data, int64_t count, gsc_stream stream) {
+  require_count(count);
+  if (count > 0 && data == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "data", "is NULL");
+  require_no_owner();
+  move([this](int64_t i) { return !plan_.is_absent(i); }, data, stream, [&] { plan_.rebind(data); });
+}
+
+void TensorList::set_present(const uint8_t *present, void *const *data, int64_t count, gsc_stream stream) {
+  require_count(count);
+  require_no_owner();
+  {
+    const std::lock_guard lock(context_->uses_mutex());
+    for (const ListUse *use = first_use(); use != nullptr; use = use->next) {
+      if (&use->user->grads() != this) {
+        fail(GSC_ERROR_BAD_STATE, "list",
+             "has the parameters, copies or state of an optimizer, which are always present; pass its gradients");
+      }
+    }
   }
-  constexpr Argument kData = Argument("data").without_fields();
-  validate_tensors(tensors.data(), count, kData, &names_);
-  context_->backend().validate_memory(tensors.data(), count, kData);
-  OverlapCheck overlap(context_->memory());
-  overlap.add(tensors.data(), count, kData, &names_);
-  overlap.run();
+  plan_.reserve_absent();
+  const auto is_present = [&](int64_t i) { return present == nullptr || present[i] != 0 || plan_.bound(i).count == 0; };
+  for (int64_t i = 0; data == nullptr && i < count; ++i) {
+    if (!is_present(i) || plan_.bound(i).count == 0 || plan_.bound(i).data != nullptr) continue;
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("present").without_fields().tensor(i),
+         "is not 0, but the tensor was absent and has no address; pass data%s", NameSuffix(&names_, i).c_str());
+  }
+  move(is_present, data, stream, [&] { plan_.set_present(present, data); });
+}
+
+template <typename P, typename F>
+void TensorList::move(const P &is_present, void *const *data, gsc_stream stream, const F &commit) {
+  const int64_t count = plan_.size();
+  moved_.clear();
+  addresses_.clear();
+  overlap_.clear();
+  moved_.reserve(static_cast<std::size_t>(count));
+  addresses_.reserve(static_cast<std::size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const Tensor &t = plan_.bound(i);
+    void *const address = data != nullptr ? data[i] : t.data;
+    const bool is_nowhere = address == nullptr && !is_present(i);
+    moved_.push_back(GSC_TENSOR_INIT(address, is_nowhere ? 0 : t.count, t.dtype));
+    addresses_.push_back(is_present(i) ? address : nullptr);
+  }
+  if (data != nullptr) {
+    constexpr Argument kData = Argument("data").without_fields();
+    validate_tensors(moved_.data(), count, kData, &names_);
+    context_->backend().validate_memory(moved_.data(), count, kData);
+    overlap_.add(moved_.data(), count, kData, &names_);
+    overlap_.run();
+  }
   const CallStream call(context_->backend(), stream);
   const std::lock_guard lock(context_->uses_mutex());
   for (const ListUse *use = first_use(); use != nullptr; use = use->next) {
     if (use->user->is_in_call()) fail(GSC_ERROR_BAD_STATE, "list", "is in use by a step that has not returned");
-    use->user->require_no_overlap(overlap, *this);
+    if (data != nullptr) use->user->require_no_overlap(overlap_, *this);
     use->user->grads().precede(call);
   }
   precede(call);
-  context_->backend().rebind(plan_, data, stream);
-  plan_.rebind(data);
+  context_->backend().rebind(plan_, addresses_.data(), stream);
+  commit();
   mark(call);
 }
 
@@ -161,7 +208,7 @@ const char *TensorList::name(int64_t index) const {
 
 gsc_tensor TensorList::at(int64_t index) const {
   require_index(index);
-  const Tensor &t = plan_.tensor(index);
+  const Tensor &t = plan_.bound(index);
   return GSC_TENSOR_INIT(t.data, t.count, t.dtype);
 }
 

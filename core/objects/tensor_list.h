@@ -45,6 +45,46 @@ struct Iteration {
 class Optimizer;
 class TensorList;
 
+/// Finds two buffers that share memory, over any number of lists. For use while creating objects and
+/// moving lists.
+class OverlapCheck {
+ public:
+  explicit OverlapCheck(std::pmr::memory_resource *memory) : sources_(memory), spans_(memory) {}
+  /// Forgets what was added and keeps the memory.
+  void clear() {
+    sources_.clear();
+    spans_.clear();
+  }
+  void add(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names = nullptr);
+  void add(const TensorList &list, const Argument &what);
+  /// Throws naming both.
+  void run();
+  /// After run(): throws if a tensor of `list` lies in what was added. Allocates nothing. Fast where addresses rise from
+  /// tensor to tensor, as those of one arena do.
+  void run_against(const TensorList &list, const Argument &what) const;
+
+ private:
+  /// A list, or array of tensors, that was added.
+  struct Source {
+    Argument what;
+    const Names *names;
+  };
+  /// Small, because thousands of them are sorted whenever gradients move.
+  struct Span {
+    uintptr_t begin;
+    uintptr_t end;
+    int32_t index;  ///< lists have at most 2^24 tensors
+    int32_t source;
+  };
+  [[noreturn]] static void fail_on(const Source &a_source, const Span &a, const Source &b_source, const Span &b);
+  [[nodiscard]] const Source &source(const Span &span) const { return sources_[static_cast<std::size_t>(span.source)]; }
+  template <typename T>
+  void add_all(const T *tensors, int64_t count, const Argument &what, const Names *names);
+
+  Vec<Source> sources_;
+  Vec<Span> spans_;
+};
+
 /// One place of a list in an optimizer, in the list's chain of uses.
 struct ListUse {
   TensorList *list = nullptr;
@@ -70,6 +110,8 @@ class TensorList final : public Object {
   [[nodiscard]] ListRecord *record() const { return record_.as<ListRecord>(); }
 
   void set_pointers(void *const *data, int64_t count, gsc_stream stream);
+  /// `present` has a byte per tensor, NULL: all; `data` may be NULL.
+  void set_present(const uint8_t *present, void *const *data, int64_t count, gsc_stream stream);
   [[nodiscard]] const char *name(int64_t index) const;
   [[nodiscard]] const Names &names() const { return names_; }
   [[nodiscard]] gsc_tensor at(int64_t index) const;
@@ -100,6 +142,13 @@ class TensorList final : public Object {
   friend class Context;
   void destroy() noexcept override { Context::unmake(this); }
   void require_index(int64_t index) const;
+  void require_count(int64_t count) const;
+  /// No scaler is in the middle of an iteration with it.
+  void require_no_owner();
+  /// Points present tensors at `data`, or where they are bound if that is NULL, and absent ones at nothing; `commit`
+  /// changes the plan once nothing can fail any more. is_present(i) tells which are present from now on.
+  template <typename P, typename F>
+  void move(const P &is_present, void *const *data, gsc_stream stream, const F &commit);
 
   Ref<Context> context_;
   DeviceMemory owned_;
@@ -107,43 +156,13 @@ class TensorList final : public Object {
   Names names_;  ///< empty if no tensor has a name
   DeviceMemory record_;
   ListUse *uses_ = nullptr;
+  // For move(); kept, so that moving the list again allocates nothing.
+  Vec<gsc_tensor> moved_;
+  Vec<void *> addresses_;
+  OverlapCheck overlap_;
   mutable std::mutex order_mutex_;  ///< a scaler that had the list may be ended by any thread
   mutable StreamOrder order_;
   std::atomic<uint64_t> abandoned_by_{0};
-};
-
-/// Finds two buffers that share memory, over any number of lists. For use while creating objects.
-class OverlapCheck {
- public:
-  explicit OverlapCheck(std::pmr::memory_resource *memory) : sources_(memory), spans_(memory) {}
-  void add(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names = nullptr);
-  void add(const TensorList &list, const Argument &what);
-  /// Throws naming both.
-  void run();
-  /// After run(): throws if a tensor of `list` lies in what was added. Allocates nothing. Fast where addresses rise from
-  /// tensor to tensor, as those of one arena do.
-  void run_against(const TensorList &list, const Argument &what) const;
-
- private:
-  /// A list, or array of tensors, that was added.
-  struct Source {
-    Argument what;
-    const Names *names;
-  };
-  /// Small, because thousands of them are sorted whenever gradients move.
-  struct Span {
-    uintptr_t begin;
-    uintptr_t end;
-    int32_t index;  ///< lists have at most 2^24 tensors
-    int32_t source;
-  };
-  [[noreturn]] static void fail_on(const Source &a_source, const Span &a, const Source &b_source, const Span &b);
-  [[nodiscard]] const Source &source(const Span &span) const { return sources_[static_cast<std::size_t>(span.source)]; }
-  template <typename T>
-  void add_all(const T *tensors, int64_t count, const Argument &what, const Names *names);
-
-  Vec<Source> sources_;
-  Vec<Span> spans_;
 };
 
 }  // namespace gsc

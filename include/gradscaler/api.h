@@ -147,7 +147,7 @@ struct gsc_api {
   /** A state slot: its list, borrowed and valid as long as the optimizer, and its name, in static storage. */
   gsc_status (*optimizer_get_state)(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
                                     const char **out_name);
-  /** Sets the step counts, 0..2^53 each, when you restore a checkpoint: bias corrections use the applied steps. */
+  /** Sets the step counts, 0..2^53 each, when you restore a checkpoint. */
   gsc_status (*optimizer_set_steps)(gsc_optimizer *optimizer, int64_t applied, int64_t skipped, gsc_stream stream);
   /** Bytes that gsc_optimizer_save_sync writes. */
   gsc_status (*optimizer_get_save_size)(const gsc_optimizer *optimizer, int64_t *out_bytes);
@@ -218,6 +218,20 @@ struct gsc_api {
   gsc_status (*error_get_last)(gsc_error *out_error);
   /** Clears the calling thread's failure: the message is "" and gsc_error.status GSC_OK until the next one. */
   void (*error_clear)(void);
+  /**
+   * Sets which tensors of a list of gradients take part in the iterations from now on: experts without tokens, skipped
+   * layers and frozen parts have no gradient.
+   */
+  gsc_status (*tensor_list_set_present)(gsc_tensor_list *list, const uint8_t *present, void *const *data, int64_t count,
+                                        gsc_stream stream);
+  /**
+   * Applied steps of each of the optimizer's `count` tensors, in host memory: those in which its gradient was present.
+   */
+  gsc_status (*optimizer_get_tensor_steps_sync)(const gsc_optimizer *optimizer, int64_t *out_steps, int64_t count,
+                                                gsc_stream stream);
+  /** Sets the applied steps of each tensor, 0..2^53. */
+  gsc_status (*optimizer_set_tensor_steps)(gsc_optimizer *optimizer, const int64_t *steps, int64_t count,
+                                           gsc_stream stream);
 };
 
 /** 1 if the table `api` of a loaded library has `field`, which a release after the first may have appended; else 0. */

@@ -298,6 +298,23 @@ GSC_API gsc_status gsc_tensor_list_get_name(const gsc_tensor_list *list, int64_t
  */
 GSC_API gsc_status gsc_tensor_list_set_pointers(gsc_tensor_list *list, void *const *data, int64_t count,
                                                 gsc_stream stream);
+/**
+ * Sets which tensors of a list of gradients take part in the iterations from now on: experts without tokens, skipped
+ * layers and frozen parts have no gradient. `present` has `count` bytes, one per tensor, 0 for an absent one; NULL: all
+ * are present. `data` NULL keeps the addresses. Otherwise it has `count` new ones, as for gsc_tensor_list_set_pointers;
+ * that of an absent tensor may be NULL, and then the tensor needs one when it is present again.
+ *
+ * An absent tensor counts as empty: it is neither read nor written, and its parameter, state and step count stay as they
+ * are (gsc_optimizer_get_tensor_steps_sync). An empty tensor is always present. gsc_tensor_list_set_pointers leaves
+ * absent tensors absent. Stream-ordered. The first call on a list and the next step of each of its optimizers allocate;
+ * capture graphs after them, since a graph captured before counts a step for every tensor.
+ *
+ * Errors: INVALID_ARGUMENT as for gsc_tensor_list_set_pointers, and for a tensor that is present without an address;
+ * BAD_STATE if a scaler has used the list since its last update, while a step uses it, or for a list of parameters,
+ * copies or state.
+ */
+GSC_API gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint8_t *present, void *const *data,
+                                               int64_t count, gsc_stream stream);
 
 /**
  * Kinds of optimizer. Each state slot has one tensor per parameter, of the same count, in fp32 (fp64 for fp64
@@ -399,7 +416,7 @@ GSC_API gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, ui
  *
  * The optimizer keeps the lists alive, not their buffers. Free *out_optimizer with gsc_optimizer_destroy.
  * Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state of a wrong dtype,
- * overlap between any two buffers, option out of range. OUT_OF_MEMORY.
+ * overlap between any two buffers, an absent tensor, option out of range. OUT_OF_MEMORY.
  */
 GSC_API gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_options *options,
                                         gsc_tensor_list *params, gsc_tensor_list *grads, gsc_tensor_list *model_copy,
@@ -571,6 +588,12 @@ GSC_API gsc_status gsc_scaler_get_device_state(gsc_scaler *scaler, const gsc_ten
 /** Number of steps applied and skipped so far. Either output may be NULL. */
 GSC_API gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, int64_t *out_applied,
                                                 int64_t *out_skipped, gsc_stream stream);
+/**
+ * Applied steps of each of the optimizer's `count` tensors, in host memory: those in which its gradient was present.
+ * Bias corrections use these counts, as in PyTorch.
+ */
+GSC_API gsc_status gsc_optimizer_get_tensor_steps_sync(const gsc_optimizer *optimizer, int64_t *out_steps,
+                                                       int64_t count, gsc_stream stream);
 
 /* ---------------------------------------------------------------------------------------------------------------
  * 4. Clipping, and your own optimizer
@@ -761,9 +784,18 @@ GSC_API gsc_status gsc_optimizer_get_state_count(const gsc_optimizer *optimizer,
  */
 GSC_API gsc_status gsc_optimizer_get_state(const gsc_optimizer *optimizer, int32_t slot, gsc_tensor_list **out_list,
                                            const char **out_name);
-/** Sets the step counts, 0..2^53 each, when you restore a checkpoint: bias corrections use the applied steps. */
+/**
+ * Sets the step counts, 0..2^53 each, when you restore a checkpoint. Every tensor has then taken the applied steps, by
+ * which bias corrections go.
+ */
 GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t applied, int64_t skipped,
                                            gsc_stream stream);
+/**
+ * Sets the applied steps of each tensor, 0..2^53. The optimizer's count of applied steps becomes the largest; skipped
+ * steps stay. `steps` has `count` numbers in host memory, one per tensor.
+ */
+GSC_API gsc_status gsc_optimizer_set_tensor_steps(gsc_optimizer *optimizer, const int64_t *steps, int64_t count,
+                                                  gsc_stream stream);
 /** Bytes that gsc_optimizer_save_sync writes. */
 GSC_API gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes);
 /**

@@ -55,6 +55,8 @@ class Session {
     void *pointers[4];
     for (size_t i = 0; i < 4; ++i) pointers[i] = data_.g[i].data;
     call([&] { return gsc_tensor_list_set_pointers(grads_, pointers, 4, nullptr); });
+    const uint8_t present[] = {0, 1, 1, 1};
+    call([&] { return gsc_tensor_list_set_present(grads_, present, pointers, 4, nullptr); });
     call([&] { return gsc_scaler_check_range(scaler_, grads_, 1, 2, nullptr); });
     call([&] { return gsc_scaler_clip_grad_norm(scaler_, grads_, 1.0, GSC_NORM_L2, nullptr); });
     iteration([&] { return gsc_scaler_step(scaler_, optimizer_, nullptr); });
@@ -236,6 +238,9 @@ TEST(Allocations, NoneAfterTheFirstIteration) {
     gsc_scaler_state state;
     std::memset(&state, 0, sizeof state);
     state.struct_size = sizeof state;
+    uint8_t present[] = {0, 1, 2, 0};
+    void *addresses[4];
+    for (size_t i = 0; i < 4; ++i) addresses[i] = data.g[i].data;
     gsc_status worst = GSC_OK;
     const auto run = [&](std::initializer_list<gsc_status> results) {
       for (const gsc_status status : results) worst = std::max(worst, status);
@@ -251,6 +256,11 @@ TEST(Allocations, NoneAfterTheFirstIteration) {
            gsc_optimizer_step(optimizer.get(), nullptr),
            gsc_optimizer_step_scaled(optimizer.get(), &word, &found_inf, nullptr),
            gsc_optimizer_zero_grads(optimizer.get(), nullptr), gsc_optimizer_set_lr(optimizer.get(), 0, 0.1, nullptr)});
+      // Another tensor is absent in each iteration.
+      for (uint8_t &byte : present) byte = static_cast<uint8_t>((byte + 1) % 3);
+      run({gsc_tensor_list_set_present(g, present, nullptr, 4, nullptr), gsc_optimizer_step(optimizer.get(), nullptr),
+           gsc_tensor_list_set_present(g, nullptr, addresses, 4, nullptr),
+           gsc_tensor_list_set_pointers(g, addresses, 4, nullptr)});
       run({gsc_scaler_get_report_sync(s, g, &report, nullptr),
            gsc_scaler_read_report_async(s, nullptr, &report, nullptr),
            gsc_scaler_get_history_sync(s, history, 4, &entries, nullptr), gsc_scaler_get_state_sync(s, &state, nullptr),

@@ -292,6 +292,12 @@ const Call kCalls[] = {
     CALL(gsc_tensor_list_get_tensor, G, 2, &OUT.tensor),
     {"gsc_tensor_list_set_pointers", [](World &w) { return set_pointers(w, false); }},
     {"gsc_tensor_list_set_pointers", [](World &w) { return set_pointers(w, true); }},
+    {"gsc_tensor_list_set_present",
+     [](World &w) {
+       const uint8_t present[2] = {0, 1};
+       void *data[2] = {nullptr, nullptr};
+       return gsc_tensor_list_set_present(G, present, data, 2, nullptr);
+     }},
     CALL(gsc_tensor_list_get_name, G, 2, &OUT.text[0]),
     CALL(gsc_tensor_list_diagnose_sync, G, OUT.diagnosis, OUT.histogram, 1, nullptr),
     CALL(gsc_histogram_recommend_scale, OUT.histogram, GSC_EXPONENT_BINS, -1.0f, GSC_FP16, &OUT.f32[0], &OUT.f64[0]),
@@ -399,6 +405,12 @@ const Call kCalls[] = {
     CALL(gsc_optimizer_get_state, O, 2, reinterpret_cast<gsc_tensor_list **>(&OUT.pointer[0]), &OUT.text[0]),
     CALL(gsc_optimizer_get_steps_sync, nullptr, &OUT.i64[0], &OUT.i64[1], nullptr),
     CALL(gsc_optimizer_set_steps, O, 5, -1, nullptr),
+    {"gsc_optimizer_set_tensor_steps",
+     [](World &w) {
+       const int64_t steps[2] = {5, -1};
+       return gsc_optimizer_set_tensor_steps(O, steps, 2, nullptr);
+     }},
+    CALL(gsc_optimizer_get_tensor_steps_sync, O, OUT.i64, 3, nullptr),
     CALL(gsc_optimizer_get_save_size, nullptr, &OUT.i64[0]),
     CALL(gsc_optimizer_save_sync, O, OUT.histogram, 17, nullptr),
     {"gsc_optimizer_load_sync", [](World &w) { return load(w, [](std::vector<unsigned char> &b) { b.pop_back(); }); }},

@@ -42,6 +42,25 @@ TEST_F(OptimizerTest, StepsWithAndWithoutWords) {
   EXPECT_EQ(grad_a_, (Floats{0.0f, 0.0f}));
 }
 
+TEST_F(OptimizerTest, AbsentTensorsStayAndKeepTheirCount) {
+  const Floats before = b_;
+  grads_.set_present(std::array<uint8_t, 2>{1, 0});
+  sgd_.step();
+  EXPECT_EQ(b_, before);
+  EXPECT_EQ(a_, (Floats{0.0f, 1.0f}));
+  EXPECT_EQ(sgd_.get_tensor_steps_sync(), (std::vector<int64_t>{1, 0}));
+  const std::array<void *, 2> data = {nullptr, grad_b_.data()};
+  grads_.set_present(std::array<uint8_t, 2>{0, 1}, data);
+  sgd_.step();
+  EXPECT_NE(b_, before);
+  EXPECT_EQ(sgd_.get_tensor_steps_sync(), (std::vector<int64_t>{1, 1}));
+  EXPECT_THROW(grads_.set_present(std::array<uint8_t, 2>{1, 1}), Error);
+  EXPECT_THROW(grads_.set_present(std::array<uint8_t, 1>{1}, data), Error);
+  sgd_.set_tensor_steps(std::array<int64_t, 2>{5, 7});
+  EXPECT_EQ(sgd_.get_tensor_steps_sync(), (std::vector<int64_t>{5, 7}));
+  EXPECT_EQ(sgd_.get_steps_sync().applied, 7);
+}
+
 TEST_F(OptimizerTest, GroupsHaveTheirOwnOptions) {
   EXPECT_EQ(sgd_.get_group_count(), 1);
   const int32_t group = sgd_.add_group(1, 1, {.kind = OptimizerKind::sgd, .lr = 0.5});

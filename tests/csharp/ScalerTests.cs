@@ -202,6 +202,14 @@ namespace Gradscaler.Tests
         optimizer.SetSteps(40, 2);
         Assert.That(optimizer.GetStepsApplied(), Is.EqualTo(40));
         Assert.That(optimizer.GetStepsSkipped(), Is.EqualTo(2));
+        grads.SetPresent(new[] { false, true });
+        optimizer.Step();
+        Assert.That(p[0], Is.EqualTo(-6f));
+        Assert.That(optimizer.GetTensorSteps(), Is.EqualTo(new[] { 40L, 41L }));
+        Assert.That(() => grads.SetPresent(new[] { true }), Throws.TypeOf<InvalidArgumentException>());
+        optimizer.SetTensorSteps(new[] { 5L, 3L });
+        Assert.That(optimizer.GetTensorSteps(), Is.EqualTo(new[] { 5L, 3L }));
+        Assert.That(optimizer.GetStepsApplied(), Is.EqualTo(5));
       }
     }
 

@@ -131,14 +131,26 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
   state.struct_size = sizeof state;
   ASSERT_GSC_OK(gsc_scaler_get_state_sync(scaler, &state, nullptr));
   int64_t bytes = 0;
-  ASSERT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &bytes));
-  std::vector<char> saved(static_cast<size_t>(bytes));
-  ASSERT_GSC_OK(gsc_optimizer_save_sync(optimizer, saved.data(), bytes, nullptr));
+  std::vector<char> saved;
   std::vector<void *> addresses;
   for (const Twin &twin : training.g) addresses.push_back(const_cast<Twin &>(twin).device_tensor().data);
+  // The first use of absent tensors allocates.
+  std::vector<uint8_t> present(training.g.size(), 0);
+  ASSERT_GSC_OK(gsc_tensor_list_set_present(grads, nullptr, nullptr, static_cast<int64_t>(present.size()), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &bytes));
+  saved.resize(static_cast<size_t>(bytes));
+  ASSERT_GSC_OK(gsc_optimizer_save_sync(optimizer, saved.data(), bytes, nullptr));
   const int64_t waits = emulation::wait_count();
   {
     const Capturing capturing;
+    EXPECT_GSC_OK(
+        gsc_tensor_list_set_present(grads, present.data(), nullptr, static_cast<int64_t>(present.size()), nullptr));
+    EXPECT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
+    EXPECT_GSC_OK(gsc_tensor_list_set_present(grads, nullptr, nullptr, static_cast<int64_t>(present.size()), nullptr));
+    std::vector<int64_t> counts(present.size(), 3);
+    EXPECT_GSC_OK(
+        gsc_optimizer_set_tensor_steps(optimizer, counts.data(), static_cast<int64_t>(counts.size()), nullptr));
     EXPECT_GSC_OK(gsc_scaler_check_range(scaler, grads, 0, 1, nullptr));
     EXPECT_GSC_OK(gsc_scaler_check(scaler, grads, nullptr));
     EXPECT_GSC_OK(gsc_scaler_clip_grad_value(scaler, grads, 1.0, nullptr));
@@ -190,6 +202,9 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
     EXPECT_GSC_ERROR(gsc_scaler_get_history_sync(scaler, &entry, 1, &count, nullptr), bad, "captured");
     EXPECT_GSC_ERROR(gsc_scaler_get_state_sync(scaler, &state, nullptr), bad, "captured");
     EXPECT_GSC_ERROR(gsc_optimizer_get_steps_sync(optimizer, &count, nullptr, nullptr), bad, "captured");
+    EXPECT_GSC_ERROR(
+        gsc_optimizer_get_tensor_steps_sync(optimizer, counts.data(), static_cast<int64_t>(counts.size()), nullptr),
+        bad, "captured");
     EXPECT_GSC_ERROR(gsc_optimizer_save_sync(optimizer, saved.data(), bytes, nullptr), bad, "captured");
     EXPECT_GSC_ERROR(gsc_optimizer_load_sync(optimizer, saved.data(), bytes, nullptr), bad, "captured");
     EXPECT_GSC_ERROR(gsc_scaler_should_step_sync(scaler, grads, &apply, nullptr), bad, "captured");

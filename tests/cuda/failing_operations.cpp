@@ -196,6 +196,11 @@ const Operation kOperations[] = {
        return gsc_scaler_scale(w.scaler(), &from, &to, 1, nullptr);
      }},
     {"set_pointers", set_pointers},
+    {"set_present",
+     [](World &w) {
+       const uint8_t present[2] = {1, 0};
+       return gsc_tensor_list_set_present(w.grads(), present, nullptr, 2, nullptr);
+     }},
     {"diagnose", diagnose},
     {"diagnose_without_pools", diagnose, nullptr, false, nullptr, false},
     {"optimizer",
@@ -239,6 +244,12 @@ const Operation kOperations[] = {
        const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
        return gsc_optimizer_set_options(w.optimizer(), 0, &options, nullptr);
      }},
+    {"optimizer_set_tensor_steps",
+     [](World &w) {
+       const int64_t steps[2] = {5, 1};
+       return gsc_optimizer_set_tensor_steps(w.optimizer(), steps, 2, nullptr);
+     },
+     nullptr, false, ""},
     {"optimizer_set_steps", [](World &w) { return gsc_optimizer_set_steps(w.optimizer(), 5, 1, nullptr); }},
     {"optimizer_zero_grads", [](World &w) { return gsc_optimizer_zero_grads(w.optimizer(), nullptr); }},
     {"optimizer_save",

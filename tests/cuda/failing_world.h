@@ -107,8 +107,10 @@ struct World {
       s.struct_size = sizeof s;
       EXPECT_GSC_OK(gsc_scaler_get_state_sync(t->scaler.get(), &s, nullptr));
       add(&s, sizeof s);
-      std::vector<char> checkpoint(saved.size());
-      EXPECT_GSC_OK(gsc_optimizer_save_sync(t->optimizer.get(), checkpoint.data(), saved_bytes, nullptr));
+      int64_t bytes = 0;
+      EXPECT_GSC_OK(gsc_optimizer_get_save_size(t->optimizer.get(), &bytes));
+      std::vector<char> checkpoint(static_cast<size_t>(bytes));
+      EXPECT_GSC_OK(gsc_optimizer_save_sync(t->optimizer.get(), checkpoint.data(), bytes, nullptr));
       add(checkpoint.data(), checkpoint.size());
     }
     add_device(x);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Whole steps on the device against the CPU backend: every optimizer, dtype, flag and kind of clipping, with groups,
-// misaligned tensors and skipped steps. Parameters, state, gradients, copies, reports and histories have the same bits.
+// misaligned and absent tensors and skipped steps. Parameters, state, gradients, copies, reports and histories have the same bits.
 #include "tests/cuda/twin.h"
 
 namespace gsc_test {
@@ -66,55 +66,117 @@ struct Side {
   Optimizer optimizer;
 };
 
+/// Both sides over the same tensors.
+struct Pair {
+  explicit Pair(const StepCase &c) : step_case(c) {
+    const std::vector<int64_t> counts = {1, 3,    4,     5,     127, 129, 515, 2047, 2049,
+                                         0, 4100, 16383, 16385, 300, 64,  64,  64,   64};
+    for (const int64_t count : counts) {
+      // Every third tensor is where it likes to be, whatever the others do.
+      const int64_t offset = params.size() % 3 == 2 ? 0 : c.offset;
+      params.emplace_back(c.param_dtype, count, offset);
+      params.back().fill(c.params, random);
+      grads.emplace_back(c.grad_dtype, count, offset);
+      if (c.copy_dtype != 0) copies.emplace_back(c.copy_dtype, count, offset);
+    }
+    host = std::make_unique<Side>(contexts.cpu, c, host_tensors(params), host_tensors(grads), host_tensors(copies));
+    device =
+        std::make_unique<Side>(contexts.cuda, c, device_tensors(params), device_tensors(grads), device_tensors(copies));
+  }
+  void fill_grads() {
+    for (Twin &grad : grads) grad.fill(Values::kOrdinary, random);
+  }
+  void step_and_compare() {
+    host->step(step_case);
+    device->step(step_case);
+    for (const Twin &twin : params) ASSERT_TRUE(twin.same());
+    for (const Twin &twin : grads) ASSERT_TRUE(twin.same());
+    for (const Twin &twin : copies) ASSERT_TRUE(twin.same());
+    expect_same_report(report_of(device->scaler, device->grads.get()), report_of(host->scaler, host->grads.get()));
+    ASSERT_EQ(device->checkpoint(), host->checkpoint());
+  }
+  const StepCase step_case;
+  const Contexts contexts;
+  Random random{3};
+  Twins params, grads, copies;
+  std::unique_ptr<Side> host, device;
+};
+
 class CudaStep : public ::testing::TestWithParam<StepCase> {};
 
 TEST_P(CudaStep, SameBits) {
   SKIP_WITHOUT_DEVICE();
-  const StepCase c = GetParam();
-  const Contexts contexts;
-  Twins params;
-  Twins grads;
-  Twins copies;
-  const std::vector<int64_t> counts = {1, 3,    4,     5,     127, 129, 515, 2047, 2049,
-                                       0, 4100, 16383, 16385, 300, 64,  64,  64,   64};
-  Random random(3);
-  for (const int64_t count : counts) {
-    // Every third tensor is where it likes to be, whatever the others do.
-    const int64_t offset = params.size() % 3 == 2 ? 0 : c.offset;
-    params.emplace_back(c.param_dtype, count, offset);
-    params.back().fill(c.params, random);
-    grads.emplace_back(c.grad_dtype, count, offset);
-    if (c.copy_dtype != 0) copies.emplace_back(c.copy_dtype, count, offset);
-  }
-  const Side host(contexts.cpu, c, host_tensors(params), host_tensors(grads), host_tensors(copies));
-  const Side device(contexts.cuda, c, device_tensors(params), device_tensors(grads), device_tensors(copies));
+  Pair pair(GetParam());
   for (int step = 0; step < 4; ++step) {
     SCOPED_TRACE(step);
     set_order(static_cast<unsigned>(step));
-    for (Twin &grad : grads) grad.fill(Values::kOrdinary, random);
-    if (step == 2) grads[6].fill(Values::kWithNan, random);
-    host.step(c);
-    device.step(c);
-    for (const Twin &twin : params) ASSERT_TRUE(twin.same());
-    for (const Twin &twin : grads) ASSERT_TRUE(twin.same());
-    for (const Twin &twin : copies) ASSERT_TRUE(twin.same());
-    expect_same_report(report_of(device.scaler, device.grads.get()), report_of(host.scaler, host.grads.get()));
-    ASSERT_EQ(device.checkpoint(), host.checkpoint());
+    pair.fill_grads();
+    if (step == 2) pair.grads[6].fill(Values::kWithNan, pair.random);
+    pair.step_and_compare();
+    if (HasFailure()) return;
   }
   set_order(0);
-  EXPECT_EQ(applied_steps(device.optimizer), 3);
-  EXPECT_EQ(skipped_steps(device.optimizer), 1);
+  EXPECT_EQ(applied_steps(pair.device->optimizer), 3);
+  EXPECT_EQ(skipped_steps(pair.device->optimizer), 1);
   gsc_history_entry want[4];
   gsc_history_entry got[4];
   int64_t count = 0;
-  ASSERT_GSC_OK(gsc_scaler_get_history_sync(host.scaler.get(), want, 4, &count, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_get_history_sync(device.scaler.get(), got, 4, &count, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_get_history_sync(pair.host->scaler.get(), want, 4, &count, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_get_history_sync(pair.device->scaler.get(), got, 4, &count, nullptr));
   ASSERT_EQ(count, 4);
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(got[i].scale, want[i].scale);
     EXPECT_EQ(got[i].overflow, want[i].overflow);
     EXPECT_TRUE(same_value(got[i].grad_norm, want[i].grad_norm));
   }
+}
+
+/// Gradients come and go, with memory of their own or without any. The CPU's steps are held to a model in
+/// tests/capi/absent_test.cpp.
+TEST_P(CudaStep, SameBitsWithAbsentTensors) {
+  SKIP_WITHOUT_DEVICE();
+  Pair pair(GetParam());
+  const auto count = static_cast<int64_t>(pair.grads.size());
+  for (int step = 0; step < 7; ++step) {
+    SCOPED_TRACE(step);
+    set_order(static_cast<unsigned>(step));
+    pair.fill_grads();
+    if (step == 3) pair.grads[6].fill(Values::kWithNan, pair.random);
+    std::vector<uint8_t> mask(pair.grads.size(), step == 5 ? 0 : 1);
+    for (size_t i = 0; i < mask.size(); ++i) {
+      if (step < 5 && i != 6 && pair.random.below(3) == 0) mask[i] = 0;
+      if (mask[i] == 0 && i != 9) pair.grads[i].fill(Values::kWithInf, pair.random);  // which is not read
+    }
+    for (const auto &[side, is_host] : {std::pair(pair.host.get(), true), std::pair(pair.device.get(), false)}) {
+      std::vector<void *> data;
+      for (size_t i = 0; i < mask.size(); ++i) {
+        Twin &grad = pair.grads[i];
+        data.push_back(mask[i] == 0 && step % 2 == 1 ? nullptr : (is_host ? grad.host_data() : grad.device_data()));
+      }
+      ASSERT_GSC_OK(gsc_tensor_list_set_present(side->grads.get(), step == 6 ? nullptr : mask.data(), data.data(),
+                                                count, nullptr));
+    }
+    pair.step_and_compare();
+    if (HasFailure()) return;
+    std::vector<gsc_tensor_diagnosis> want(mask.size()), got(mask.size());
+    ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(pair.host->grads.get(), want.data(), nullptr, count, nullptr));
+    ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(pair.device->grads.get(), got.data(), nullptr, count, nullptr));
+    for (size_t i = 0; i < mask.size(); ++i) {
+      EXPECT_EQ(got[i].count, want[i].count);
+      EXPECT_EQ(got[i].inf_count, want[i].inf_count);
+      EXPECT_EQ(got[i].l2_norm, want[i].l2_norm);
+      EXPECT_EQ(got[i].amin, want[i].amin);
+    }
+  }
+  set_order(0);
+  EXPECT_EQ(applied_steps(pair.device->optimizer), 6);
+  for (const Side *side : {pair.host.get(), pair.device.get()}) {
+    ASSERT_GSC_OK(gsc_scaler_unscale(side->scaler.get(), side->grads.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(side->scaler.get(), side->grads.get(), 0.1, GSC_NORM_L2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_discard(side->scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_zero_grads(side->optimizer.get(), nullptr));
+  }
+  for (const Twin &twin : pair.grads) ASSERT_TRUE(twin.same());
 }
 
 std::vector<StepCase> step_cases() {

@@ -174,6 +174,34 @@ namespace Gradscaler
       Handle.SetSteps(applied, skipped, stream);
     }
 
+    /// <summary>Steps applied so far in which each tensor was present. Blocks on a CUDA device.</summary>
+    public long[] GetTensorSteps(IntPtr stream = default(IntPtr))
+    {
+      using (NativeNumbers numbers = Handle.TensorSteps(stream))
+      {
+        var steps = new long[numbers.Count()];
+        for (int i = 0; i < steps.Length; i++)
+        {
+          steps[i] = numbers.Get(i);
+        }
+        return steps;
+      }
+    }
+
+    /// <summary>Sets the applied steps of each tensor, for a restored checkpoint. The number of applied steps becomes the
+    /// largest.</summary>
+    public void SetTensorSteps(long[] steps, IntPtr stream = default(IntPtr))
+    {
+      using (var numbers = new NativeNumbers(steps.Length))
+      {
+        for (int i = 0; i < steps.Length; i++)
+        {
+          numbers.Set(i, steps[i]);
+        }
+        Handle.SetTensorSteps(numbers, stream);
+      }
+    }
+
     /// <summary>Bytes that Save writes.</summary>
     public long SaveSize
     {

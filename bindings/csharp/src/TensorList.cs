@@ -82,6 +82,20 @@ namespace Gradscaler
       Owners.Set(tensors);
     }
 
+    /// <summary>Sets which tensors of a list of gradients take part from now on. An absent one counts as empty: it is
+    /// neither read nor written, and its parameter, state and step count stay as they are.</summary>
+    public void SetPresent(bool[] present, IntPtr stream = default(IntPtr))
+    {
+      using (var numbers = new NativeNumbers(present.Length))
+      {
+        for (int i = 0; i < present.Length; i++)
+        {
+          numbers.Set(i, present[i] ? 1 : 0);
+        }
+        Handle.SetPresent(numbers, stream);
+      }
+    }
+
     /// <summary>The library takes addresses only, so that it cannot see a shorter array.</summary>
     private static void RequireSameShape(NativeTensorList list, int index, Tensor tensor)
     {

@@ -121,6 +121,15 @@ def tensor_array(tensors: Sequence[Tensor], names: Sequence[str | None] | None =
     return array
 
 
+def numbers(values: Iterable[int]) -> Any:
+    """A native array of integers, one per tensor."""
+    found = list(values)
+    array = native.Numbers(len(found))
+    for i, value in enumerate(found):
+        array.set(i, int(value))
+    return array
+
+
 def common_stream(tensors: Sequence[Tensor], label: Callable[[int], str]) -> int:
     """The CUDA stream that the producers of `tensors` name, 0 if none does; InvalidArgumentError if they name two."""
     named = [i for i, tensor in enumerate(tensors) if tensor.stream is not None]

@@ -2,7 +2,7 @@
 """Optimizer state as arrays by name, for torch.save, safetensors, npz and Orbax, and back.
 
 A state array is called ``<slot>.<parameter>``, such as ``exp_avg.layer.weight``; ``steps`` and ``skipped_steps`` are
-numbers beside them. Everything is checked before anything is changed. How PyTorch's optimizers keep their state is in
+numbers beside them, and ``steps.<parameter>`` is one where a parameter was absent from some. Everything is checked before anything is changed. How PyTorch's optimizers keep their state is in
 :mod:`.torch_state`.
 """
 
@@ -39,8 +39,10 @@ def save(optimizer: Optimizer) -> dict[str, Any]:
     make.settle(optimizer.context.device)
     _cast(optimizer, list(places.values()), [_look(copy, name) for name, copy in copies.items()])
     # After the copies, whose stream these wait for.
-    found: dict[str, Any] = {"steps": make.number(optimizer.steps), "skipped_steps": make.number(
-        optimizer.skipped_steps)}
+    applied = optimizer.steps
+    found: dict[str, Any] = {"steps": make.number(applied), "skipped_steps": make.number(optimizer.skipped_steps)}
+    found.update({f"steps.{name}": make.number(steps)
+                  for name, steps in zip(optimizer.names, optimizer.tensor_steps, strict=True) if steps != applied})
     for name in places:
         # One after the other, so that there are never two copies of all.
         found[name] = make.finished(copies.pop(name))
@@ -53,7 +55,8 @@ def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argume
         raise InvalidArgumentError(f"{argument} is {type(arrays).__name__}; it must be a mapping from names to arrays")
     given = _renamed(arrays, rename, argument)
     places = _places(optimizer)
-    names = [name for name in given if name not in _COUNTS]
+    own = {f"steps.{name}" for name in optimizer.names}
+    names = [name for name in given if name not in _COUNTS and name not in own]
     missing = [name for name in [*_COUNTS[:1], *places] if name not in given]
     unknown = [name for name in names if name not in places]
     if missing:
@@ -63,6 +66,8 @@ def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argume
     if unknown:
         raise InvalidArgumentError(f"{argument}[{unknown[0]!r}] is unknown: this optimizer has no such state")
     counts = [integer(f"{argument}[{name!r}]", given.get(name, 0), 0, _MOST) for name in _COUNTS]
+    each = [integer(f"{argument}['steps.{name}']", given[f"steps.{name}"], 0, counts[0])
+            if f"steps.{name}" in given else counts[0] for name in optimizer.names]
     make = _maker(optimizer)
     staged = [_converted(given[name], tensor, f"{argument}[{name!r}]", make, optimizer)
               for name, tensor in places.items()]
@@ -70,6 +75,9 @@ def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argume
     # From here on nothing can be wrong.
     _cast(optimizer, [_look(value, argument) for value in staged], list(places.values()))
     optimizer._handle.set_steps(*counts, optimizer.stream)
+    if any(steps != counts[0] for steps in each):
+        # The largest count of a tensor may be less than that of the optimizer.
+        optimizer.tensor_steps = each
     _wait(optimizer)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import checkpoint, groups, hyper, torch_state, trees
 from ._native import Closeable, integer, native, real
-from .arrays import Tensor, common_stream, leaves_of
+from .arrays import Tensor, common_stream, leaves_of, numbers
 from .device import Context, DeviceLike
 from .messages import counted, named_errors
 from .tensors import TensorList, native_tensor
@@ -231,6 +231,18 @@ class Optimizer(Closeable):
     @steps.setter
     def steps(self, value: int) -> None:
         self._handle.set_steps(integer("steps", value, 0, 1 << 53), self.skipped_steps, self.stream)
+
+    @property
+    def tensor_steps(self) -> list[int]:
+        """Steps applied so far in which each tensor was present; may be set. Blocks on a CUDA device."""
+        found = self._handle.tensor_steps(self.stream)
+        return [int(found.get(i)) for i in range(found.count())]
+
+    @tensor_steps.setter
+    def tensor_steps(self, values: Sequence[int]) -> None:
+        with named_errors(steps=self.params.labels("params")):
+            self._handle.set_tensor_steps(numbers(integer(f"tensor_steps[{i}]", value, 0, 1 << 53)
+                                                  for i, value in enumerate(values)), self.stream)
 
     @property
     def skipped_steps(self) -> int:

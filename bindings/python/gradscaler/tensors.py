@@ -21,6 +21,7 @@ from .arrays import (
     dtype_name,
     gradients_of,
     leaves_of,
+    numbers,
     tensor_array,
 )
 from .device import Context, DeviceLike, resolve_context
@@ -163,6 +164,16 @@ class TensorList(Closeable):
         self._immutable = _first_immutable(self._keep)
         self._iteration = None
         self._bound += 1
+
+    def set_present(self, present: Sequence[bool] | None) -> None:
+        """Sets which tensors of a list of gradients take part from now on, in their order; None: all.
+
+        An absent one counts as empty: it is neither read nor written, and its parameter, state and step count stay as
+        they are. InvalidArgumentError for another number of them; BadStateError between a check and the update that
+        ends the iteration, and for a list that an optimizer has for something else than gradients.
+        """
+        with named_errors(present=self._leaves):
+            self._handle.set_present(None if present is None else numbers(map(bool, present)), self.stream)
 
     def _point_at(self, leaves: trees.Leaves, tensors: list[Tensor]) -> None:
         common_device(tensors, leaves, self.context.device)

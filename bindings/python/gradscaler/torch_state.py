@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """State of ``torch.optim`` optimizers, to and from: SGD, Adam, AdamW and Adagrad.
 
-PyTorch counts steps for each parameter, here there is one count; state whose counts differ is refused. SGD counts none:
-what matters is whether it has taken its first step.
+SGD counts no steps: what matters is whether it has taken its first one.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ def to_torch(optimizer: Optimizer) -> dict[str, Any]:
 
     kind = _kind(optimizer)
     arrays = checkpoint.save(optimizer)
-    steps = optimizer.steps
+    counts = optimizer.tensor_steps
     state: dict[int, dict[str, Any]] = {}
     slots = list(optimizer.state)
-    for index, name in enumerate(optimizer.names):
+    for index, (name, steps) in enumerate(zip(optimizer.names, counts, strict=True)):
         entry: dict[str, Any] = {} if kind == "SGD" else {"step": torch.tensor(float(steps))}
         for slot in slots:
             if kind != "SGD" or steps:
@@ -82,16 +81,14 @@ def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rena
             for slot in slots:
                 if present:
                     arrays[f"{slot}.{name}"] = entry[slot]
-    if len(set(steps.values())) > 1:
-        least, most = min(steps, key=lambda n: steps[n]), max(steps, key=lambda n: steps[n])
-        raise InvalidArgumentError(f"state_dict counts {steps[least]} steps for {least!r} and {steps[most]} for"
-                                   f" {most!r}; here all parameters have one count")
-    if slots and not arrays:
-        # Before the first step: what the state begins with.
+    places = [f"{slot}.{name}" for slot in slots for name in optimizer.names]
+    if any(place not in arrays for place in places):
+        # Before the first step of a parameter: what its state begins with.
         fresh = checkpoint.save(optimizer)
         first = float(groups[0]["initial_accumulator_value"]) if kind == "Adagrad" else 0.0
-        arrays = {key: value * 0 + first for key, value in fresh.items() if "." in key}
-    optimizer._load(groups, {"steps": max(steps.values(), default=0), **arrays}, None)
+        arrays = {place: arrays[place] if place in arrays else fresh[place] * 0 + first for place in places}
+    each = {f"steps.{name}": count for name, count in steps.items()}
+    optimizer._load(groups, {"steps": max(steps.values(), default=0), **each, **arrays}, None)
 
 
 def _kind(optimizer: Optimizer) -> str:

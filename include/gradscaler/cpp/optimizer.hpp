@@ -145,6 +145,19 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   void set_steps(Steps steps, gsc_stream stream = nullptr) {
     detail::check(gsc_optimizer_set_steps(get(), steps.applied, steps.skipped, stream));
   }
+  /// Applied steps of each tensor.
+  std::vector<int64_t> get_tensor_steps_sync(gsc_stream stream = nullptr) const {
+    gsc_tensor_list *grads = nullptr;
+    int64_t count = 0;
+    detail::check(gsc_optimizer_get_grads(get(), &grads));
+    detail::check(gsc_tensor_list_get_count(grads, &count));
+    std::vector<int64_t> steps(static_cast<std::size_t>(count));
+    detail::check(gsc_optimizer_get_tensor_steps_sync(get(), steps.data(), count, stream));
+    return steps;
+  }
+  void set_tensor_steps(std::span<const int64_t> steps, gsc_stream stream = nullptr) {
+    detail::check(gsc_optimizer_set_tensor_steps(get(), steps.data(), std::ssize(steps), stream));
+  }
   int64_t get_save_size() const {
     int64_t bytes = 0;
     detail::check(gsc_optimizer_get_save_size(get(), &bytes));

@@ -106,6 +106,14 @@ class ListCalls {
   void set_pointers(std::span<void *const> data, gsc_stream stream = nullptr) {
     check(gsc_tensor_list_set_pointers(list(), data.data(), std::ssize(data), stream));
   }
+  /// One byte per tensor, 0 for an absent one. `data` is empty or has new addresses.
+  void set_present(std::span<const uint8_t> present, std::span<void *const> data = {}, gsc_stream stream = nullptr) {
+    if (!data.empty() && data.size() != present.size()) {
+      return bad_argument("set_present: present and data have different lengths");
+    }
+    check(gsc_tensor_list_set_present(list(), present.data(), data.empty() ? nullptr : data.data(), std::ssize(present),
+                                      stream));
+  }
   std::string get_name(int64_t index) const {
     const char *name = "";
     check(gsc_tensor_list_get_name(list(), index, &name));

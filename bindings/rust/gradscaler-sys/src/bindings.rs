@@ -672,7 +672,7 @@ pub struct gsc_api {
     /// have initialized.  The optimizer keeps the lists alive, not their buffers. Free
     /// \*out_optimizer with gsc_optimizer_destroy. Errors: INVALID_ARGUMENT naming list and index:
     /// different lengths, counts or contexts, state of a wrong dtype, overlap between any two
-    /// buffers, option out of range. OUT_OF_MEMORY.
+    /// buffers, an absent tensor, option out of range. OUT_OF_MEMORY.
     pub optimizer_create: unsafe extern "C" fn(
         context: *mut gsc_context,
         options: *const gsc_optimizer_options,
@@ -970,8 +970,8 @@ pub struct gsc_api {
         out_list: *mut *mut gsc_tensor_list,
         out_name: *mut *const c_char,
     ) -> gsc_status,
-    /// Sets the step counts, 0..2^53 each, when you restore a checkpoint: bias corrections use the
-    /// applied steps.
+    /// Sets the step counts, 0..2^53 each, when you restore a checkpoint. Every tensor has then
+    /// taken the applied steps, by which bias corrections go.
     pub optimizer_set_steps: unsafe extern "C" fn(
         optimizer: *mut gsc_optimizer,
         applied: i64,
@@ -1185,6 +1185,43 @@ pub struct gsc_api {
     /// Clears the calling thread's failure: the message is "" and gsc_error.status GSC_OK until the
     /// next one.
     pub error_clear: unsafe extern "C" fn(),
+    /// Sets which tensors of a list of gradients take part in the iterations from now on: experts
+    /// without tokens, skipped layers and frozen parts have no gradient. `present` has `count`
+    /// bytes, one per tensor, 0 for an absent one; NULL: all are present. `data` NULL keeps the
+    /// addresses. Otherwise it has `count` new ones, as for gsc_tensor_list_set_pointers; that of
+    /// an absent tensor may be NULL, and then the tensor needs one when it is present again.  An
+    /// absent tensor counts as empty: it is neither read nor written, and its parameter, state and
+    /// step count stay as they are (gsc_optimizer_get_tensor_steps_sync). An empty tensor is always
+    /// present. gsc_tensor_list_set_pointers leaves absent tensors absent. Stream-ordered. The
+    /// first call on a list and the next step of each of its optimizers allocate; capture graphs
+    /// after them, since a graph captured before counts a step for every tensor.  Errors:
+    /// INVALID_ARGUMENT as for gsc_tensor_list_set_pointers, and for a tensor that is present
+    /// without an address; BAD_STATE if a scaler has used the list since its last update, while a
+    /// step uses it, or for a list of parameters, copies or state.
+    pub tensor_list_set_present: unsafe extern "C" fn(
+        list: *mut gsc_tensor_list,
+        present: *const u8,
+        data: *const *mut c_void,
+        count: i64,
+        stream: gsc_stream,
+    ) -> gsc_status,
+    /// Applied steps of each of the optimizer's `count` tensors, in host memory: those in which its
+    /// gradient was present. Bias corrections use these counts, as in PyTorch.
+    pub optimizer_get_tensor_steps_sync: unsafe extern "C" fn(
+        optimizer: *const gsc_optimizer,
+        out_steps: *mut i64,
+        count: i64,
+        stream: gsc_stream,
+    ) -> gsc_status,
+    /// Sets the applied steps of each tensor, 0..2^53. The optimizer's count of applied steps
+    /// becomes the largest; skipped steps stay. `steps` has `count` numbers in host memory, one per
+    /// tensor.
+    pub optimizer_set_tensor_steps: unsafe extern "C" fn(
+        optimizer: *mut gsc_optimizer,
+        steps: *const i64,
+        count: i64,
+        stream: gsc_stream,
+    ) -> gsc_status,
 }
 
 #[cfg(feature = "link")]
@@ -1261,6 +1298,26 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
+    /// Sets which tensors of a list of gradients take part in the iterations from now on: experts
+    /// without tokens, skipped layers and frozen parts have no gradient. `present` has `count`
+    /// bytes, one per tensor, 0 for an absent one; NULL: all are present. `data` NULL keeps the
+    /// addresses. Otherwise it has `count` new ones, as for gsc_tensor_list_set_pointers; that of
+    /// an absent tensor may be NULL, and then the tensor needs one when it is present again.  An
+    /// absent tensor counts as empty: it is neither read nor written, and its parameter, state and
+    /// step count stay as they are (gsc_optimizer_get_tensor_steps_sync). An empty tensor is always
+    /// present. gsc_tensor_list_set_pointers leaves absent tensors absent. Stream-ordered. The
+    /// first call on a list and the next step of each of its optimizers allocate; capture graphs
+    /// after them, since a graph captured before counts a step for every tensor.  Errors:
+    /// INVALID_ARGUMENT as for gsc_tensor_list_set_pointers, and for a tensor that is present
+    /// without an address; BAD_STATE if a scaler has used the list since its last update, while a
+    /// step uses it, or for a list of parameters, copies or state.
+    pub fn gsc_tensor_list_set_present(
+        list: *mut gsc_tensor_list,
+        present: *const u8,
+        data: *const *mut c_void,
+        count: i64,
+        stream: gsc_stream,
+    ) -> gsc_status;
     /// Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; only
     /// that many bytes are written. Errors: INVALID_ARGUMENT if options is NULL, kind is unknown,
     /// or struct_size is 0, unknown or from a newer header.
@@ -1279,7 +1336,7 @@ extern "C" {
     /// have initialized.  The optimizer keeps the lists alive, not their buffers. Free
     /// \*out_optimizer with gsc_optimizer_destroy. Errors: INVALID_ARGUMENT naming list and index:
     /// different lengths, counts or contexts, state of a wrong dtype, overlap between any two
-    /// buffers, option out of range. OUT_OF_MEMORY.
+    /// buffers, an absent tensor, option out of range. OUT_OF_MEMORY.
     pub fn gsc_optimizer_create(
         context: *mut gsc_context,
         options: *const gsc_optimizer_options,
@@ -1394,6 +1451,14 @@ extern "C" {
         optimizer: *const gsc_optimizer,
         out_applied: *mut i64,
         out_skipped: *mut i64,
+        stream: gsc_stream,
+    ) -> gsc_status;
+    /// Applied steps of each of the optimizer's `count` tensors, in host memory: those in which its
+    /// gradient was present. Bias corrections use these counts, as in PyTorch.
+    pub fn gsc_optimizer_get_tensor_steps_sync(
+        optimizer: *const gsc_optimizer,
+        out_steps: *mut i64,
+        count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
     /// Unscales the gradients in place, in one pass. Records their norms, and whether any is inf or
@@ -1568,12 +1633,21 @@ extern "C" {
         out_list: *mut *mut gsc_tensor_list,
         out_name: *mut *const c_char,
     ) -> gsc_status;
-    /// Sets the step counts, 0..2^53 each, when you restore a checkpoint: bias corrections use the
-    /// applied steps.
+    /// Sets the step counts, 0..2^53 each, when you restore a checkpoint. Every tensor has then
+    /// taken the applied steps, by which bias corrections go.
     pub fn gsc_optimizer_set_steps(
         optimizer: *mut gsc_optimizer,
         applied: i64,
         skipped: i64,
+        stream: gsc_stream,
+    ) -> gsc_status;
+    /// Sets the applied steps of each tensor, 0..2^53. The optimizer's count of applied steps
+    /// becomes the largest; skipped steps stay. `steps` has `count` numbers in host memory, one per
+    /// tensor.
+    pub fn gsc_optimizer_set_tensor_steps(
+        optimizer: *mut gsc_optimizer,
+        steps: *const i64,
+        count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
     /// Bytes that gsc_optimizer_save_sync writes.
@@ -1828,6 +1902,7 @@ pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
         context_get_cpu, context_set_log, tensor_list_diagnose_sync, histogram_recommend_scale,
         ops_unscale_check, ops_update_scale, ops_scale, ops_axpby, ops_cast, ops_norm,
         library_get_version, library_get_abi_version, library_get_build_info, error_get_last,
-        error_clear);
+        error_clear, tensor_list_set_present, optimizer_get_tensor_steps_sync,
+        optimizer_set_tensor_steps);
     all
 }

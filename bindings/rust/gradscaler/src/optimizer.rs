@@ -302,6 +302,23 @@ impl<'a> Optimizer<'a> {
         self.check(unsafe { call(self.as_ptr(), applied, skipped, self.stream()) })
     }
 
+    /// Applied steps of each tensor: those in which its gradient was present.
+    pub fn tensor_steps(&self) -> Result<Vec<u64>> {
+        let mut steps = vec![0i64; self.params().len()];
+        let call = self.api().optimizer_get_tensor_steps_sync;
+        let count = steps.len() as i64;
+        self.check(unsafe { call(self.as_ptr(), steps.as_mut_ptr(), count, self.stream()) })?;
+        Ok(steps.into_iter().map(|steps| steps as u64).collect())
+    }
+
+    /// Sets the applied steps of each tensor. The applied steps of the optimizer become the largest.
+    pub fn set_tensor_steps(&mut self, steps: &[u64]) -> Result<()> {
+        let steps: Vec<i64> = steps.iter().map(|&steps| steps as i64).collect();
+        let call = self.api().optimizer_set_tensor_steps;
+        let count = steps.len() as i64;
+        self.check(unsafe { call(self.as_ptr(), steps.as_ptr(), count, self.stream()) })
+    }
+
     /// Step counts and all state tensors, with a header that describes them and a checksum.
     pub fn save(&mut self) -> Result<Vec<u8>> {
         let mut size = 0;

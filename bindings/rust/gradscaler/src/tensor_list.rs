@@ -271,6 +271,26 @@ impl<'a> TensorList<'a> {
         Ok(())
     }
 
+    /// Sets which tensors of a list of gradients take part from now on, one `bool` for each. An absent one counts as
+    /// empty: it is neither read nor written, and its parameter, state and step count stay as they are. Errors:
+    /// `BadState` if the list was checked or unscaled since the last update, or has no gradients.
+    pub fn set_present(&mut self, present: &[bool]) -> Result<()> {
+        let mask: Vec<u8> = present.iter().map(|&present| present.into()).collect();
+        let entered = crate::in_use::Entered::new(std::slice::from_ref(&self.in_use))?;
+        let call = self.context.api().tensor_list_set_present;
+        self.context.check(unsafe {
+            call(
+                self.as_ptr(),
+                mask.as_ptr(),
+                std::ptr::null(),
+                mask.len() as i64,
+                self.context.stream(),
+            )
+        })?;
+        drop(entered);
+        Ok(())
+    }
+
     /// Describes the values of every tensor.
     pub fn diagnose(&self) -> Result<Vec<Diagnosis>> {
         const BINS: usize = sys::GSC_EXPONENT_BINS as usize;
@@ -374,6 +394,11 @@ impl<'o, 'a> TensorListMut<'o, 'a> {
         tensors: impl IntoIterator<Item = T>,
     ) -> Result<()> {
         self.list.set_tensors(tensors)
+    }
+
+    /// [`TensorList::set_present`].
+    pub fn set_present(&mut self, present: &[bool]) -> Result<()> {
+        self.list.set_present(present)
     }
 }
 

@@ -177,6 +177,22 @@ fn state_of_ones_own_is_used() {
 }
 
 #[test]
+fn absent_tensors_keep_their_parameters_and_counts() {
+    let context = Context::cpu().unwrap();
+    let two = || TensorList::new(&context, [vec![1f32; 1], vec![1f32; 1]]).unwrap();
+    let mut optimizer = Optimizer::new(OptimizerOptions::sgd().lr(1.0), (two(), two())).unwrap();
+    optimizer.grads_mut().set_present(&[true, false]).unwrap();
+    optimizer.step().unwrap();
+    assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [0.0]);
+    assert_eq!(optimizer.params().get::<f32>(1).unwrap(), [1.0]);
+    assert_eq!(optimizer.tensor_steps().unwrap(), [1, 0]);
+    assert!(optimizer.grads_mut().set_present(&[true]).is_err());
+    optimizer.set_tensor_steps(&[3, 9]).unwrap();
+    assert_eq!(optimizer.tensor_steps().unwrap(), [3, 9]);
+    assert_eq!(optimizer.steps().unwrap().applied, 9);
+}
+
+#[test]
 fn groups_have_hyper_parameters_of_their_own() {
     let context = Context::cpu().unwrap();
     let two = || TensorList::new(&context, [vec![1f32; 1], vec![1f32; 1]]).unwrap();

@@ -183,6 +183,14 @@ class ScalerTest {
         optimizer.setSteps(40, 2);
         assertEquals(40, optimizer.stepsApplied());
         assertEquals(2, optimizer.stepsSkipped());
+        grads.setPresent(false, true);
+        optimizer.step();
+        assertEquals(-6f, p.floats().get(0));
+        assertArrayEquals(new long[] {40, 41}, optimizer.tensorSteps());
+        assertThrows(InvalidArgumentException.class, () -> grads.setPresent(true));
+        optimizer.setTensorSteps(5, 3);
+        assertArrayEquals(new long[] {5, 3}, optimizer.tensorSteps());
+        assertEquals(5, optimizer.stepsApplied());
       }
     }
   }

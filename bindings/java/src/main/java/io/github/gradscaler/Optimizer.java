@@ -333,6 +333,55 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
+   * Steps applied so far in which each tensor was present. Blocks on a CUDA device.
+   *
+   * @return one number per tensor
+   */
+  public long[] tensorSteps() {
+    return tensorSteps(0);
+  }
+
+  /**
+   * Steps applied so far in which each tensor was present. Blocks on a CUDA device.
+   *
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @return one number per tensor
+   */
+  public long[] tensorSteps(long stream) {
+    try (NativeNumbers numbers = handle().tensorSteps(stream)) {
+      final long[] steps = new long[Math.toIntExact(numbers.count())];
+      for (int i = 0; i < steps.length; i++) {
+        steps[i] = numbers.get(i);
+      }
+      return steps;
+    }
+  }
+
+  /**
+   * Sets the applied steps of each tensor, for a restored checkpoint. The number of applied steps becomes the largest.
+   *
+   * @param steps one per tensor, at least 0
+   */
+  public void setTensorSteps(long... steps) {
+    setTensorSteps(steps, 0);
+  }
+
+  /**
+   * Sets the applied steps of each tensor, for a restored checkpoint. The number of applied steps becomes the largest.
+   *
+   * @param steps one per tensor, at least 0
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setTensorSteps(long[] steps, long stream) {
+    try (NativeNumbers numbers = new NativeNumbers(steps.length)) {
+      for (int i = 0; i < steps.length; i++) {
+        numbers.set(i, steps[i]);
+      }
+      handle().setTensorSteps(numbers, stream);
+    }
+  }
+
+  /**
    * Bytes that save writes.
    *
    * @return may exceed 2^31

@@ -106,6 +106,32 @@ public final class TensorList implements AutoCloseable {
     owners.set(tensors);
   }
 
+  /**
+   * Sets which tensors of a list of gradients take part from now on. An absent one counts as empty: it is neither read
+   * nor written, and its parameter, state and step count stay as they are.
+   *
+   * @param present one per tensor
+   * @throws BadStateException if the list was checked or unscaled since the last update, or has no gradients
+   */
+  public void setPresent(boolean... present) {
+    setPresent(present, 0);
+  }
+
+  /**
+   * As {@link #setPresent(boolean...)}, ordered after the work on a stream.
+   *
+   * @param present one per tensor
+   * @param stream a CUDA stream
+   */
+  public void setPresent(boolean[] present, long stream) {
+    try (NativeNumbers numbers = new NativeNumbers(present.length)) {
+      for (int i = 0; i < present.length; i++) {
+        numbers.set(i, present[i] ? 1 : 0);
+      }
+      handle().setPresent(numbers, stream);
+    }
+  }
+
   /** The library takes addresses only, so that it cannot see a shorter buffer. */
   private static void requireSameShape(NativeTensorList list, int index, Tensor tensor) {
     try (NativeTensor old = new NativeTensor()) {
