@@ -6,7 +6,7 @@ Argument: the header. Reads declarations only, so it needs no C parser."""
 import re
 import sys
 
-ALLOWED = {"char", "double", "float", "int32_t", "int64_t", "uint32_t", "void"}
+ALLOWED = {"char", "double", "float", "int32_t", "int64_t", "uint8_t", "uint32_t", "void"}
 
 
 def declarations(text):
