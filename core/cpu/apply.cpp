@@ -69,11 +69,12 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     return;
   }
   job.record->applied += 1;
-  for (int32_t g = 0; job.lags == nullptr && g < job.group_count; ++g) {
-    job.coefficients[g] = TensorCoefficients::coefficients_of(job, g, job.record->applied);
-  }
-  for (int64_t t = 0; job.grads->has_absent() && t < job.grads->size(); ++t) {
-    if (job.grads->is_absent(t)) job.lags[t] += 1;
+  if (job.lags == nullptr) {
+    for (int32_t g = 0; g < job.group_count; ++g) {
+      job.coefficients[g] = TensorCoefficients::coefficients_of(job, g, job.record->applied);
+    }
+  } else if (job.grads->has_absent()) {
+    for (int64_t t = 0; t < job.grads->size(); ++t) job.lags[t] += job.grads->is_absent(t) ? 1 : 0;
   }
   ApplySpan base{};
   base.inv_scale = job.inv_scale != nullptr ? *job.inv_scale : 1.0F;
