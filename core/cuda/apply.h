@@ -42,7 +42,7 @@ struct ApplyParams {
 };
 
 /// Whether each block works out the coefficients of all groups, and not prepare_kernel before.
-constexpr bool shares_groups(const ApplyParams &p) { return p.lags == nullptr && p.group_count <= kMaxSharedGroups; }
+GSC_HD bool shares_groups(const ApplyParams &p) { return p.lags == nullptr && p.group_count <= kMaxSharedGroups; }
 
 cudaError_t preload_apply();
 cudaError_t preload_apply_fp32();
