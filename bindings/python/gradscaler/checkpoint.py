@@ -2,8 +2,8 @@
 """Optimizer state as arrays by name, for torch.save, safetensors, npz and Orbax, and back.
 
 A state array is called ``<slot>.<parameter>``, such as ``exp_avg.layer.weight``; ``steps`` and ``skipped_steps`` are
-numbers beside them, and ``steps.<parameter>`` is one where a parameter was absent from some. Everything is checked before anything is changed. How PyTorch's optimizers keep their state is in
-:mod:`.torch_state`.
+numbers beside them, and ``steps.<parameter>`` is one where a parameter was absent from some. Everything is checked
+before anything is changed. How PyTorch's optimizers keep their state is in :mod:`.torch_state`.
 """
 
 from __future__ import annotations
