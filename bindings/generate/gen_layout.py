@@ -6,7 +6,7 @@ Types and comments come from the header, numbers from tests/abi/layout.inc, whic
 """
 import re
 
-from gen_enums import text_of
+from header import text_of
 
 PAGE = "docs/reference/layout.md"
 NUMBERS = "tests/abi/layout.inc"

@@ -4,7 +4,7 @@ Part of scripts/gen-api."""
 import pathlib
 import re
 
-import gen_enums
+from header import NOTE
 
 CDEF = "bindings/lua/gradscaler_cdef.lua"
 
@@ -19,7 +19,7 @@ def make(header):
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     return "\n".join([
         "-- SPDX-License-Identifier: Apache-2.0",
-        f"-- The declarations of the library for ffi.cdef. {gen_enums.NOTE}",
+        f"-- The declarations of the library for ffi.cdef. {NOTE}",
         "return [[",
         *(f"static const int {name} = {value};" for name, value in constants),
         *lines,

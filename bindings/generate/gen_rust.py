@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The declarations of gradscaler.h in Rust. For the crate gradscaler-sys: types, constants, the function table and, for
 programs that link the library, the functions. For the crate gradscaler: the enumerations. Part of scripts/gen-api."""
-import pathlib
 import re
 import textwrap
 
-import gen_enums
+from header import CLASSES, NOTE, bytes_of, enum_pascal, enums_of, kinds_of, method, regions, text_of, translate, words
 
 BINDINGS = "bindings/rust/gradscaler-sys/src/bindings.rs"
-ENUMS = "bindings/rust/gradscaler/src/enums.rs"
+FOLDER = "bindings/rust/gradscaler/src"
 WIDTH = 100  # rustfmt's
+TYPES = {"float": "f32", "double": "f64", "int32_t": "i32", "int64_t": "i64"}
 PLAIN = {"void": "c_void", "char": "c_char", "int32_t": "i32", "int64_t": "i64", "uint8_t": "u8", "uint32_t": "u32",
          "float": "f32", "double": "f64"}
 
 HEAD = f"""\
 // SPDX-License-Identifier: Apache-2.0
 // The types, constants and functions of gradscaler.h with their contracts.
-// {gen_enums.NOTE}
+// {NOTE}
 use core::ffi::c_void;
 use std::os::raw::c_char;
 """
@@ -62,10 +62,6 @@ def doc(text, indent=""):
     return [line.replace("/// >", "/// \\>", 1) for line in lines]
 
 
-def text_of(comment):
-    return gen_enums.text_of(comment) if comment else ""
-
-
 def signature(head, parameters, result, indent, end):
     """`head(parameters) -> result` + end, broken as rustfmt does."""
     tail = f"){f' -> {result}' if result else ''}{end}"
@@ -98,7 +94,7 @@ class Header:
             value = match[3].strip("()")
             if re.fullmatch(r"-?(0x)?[0-9a-fA-F]+u?", value):
                 kind = "u32" if value.endswith("u") else "i32"
-                lines += [*doc(text_of(match[1])), f"pub const {match[2]}: {kind} = {value.rstrip('u')};"]
+                lines += [*doc(text_of(match[1] or "")), f"pub const {match[2]}: {kind} = {value.rstrip('u')};"]
         pattern = r"(/\*\*(?:(?!\*/).)*\*/)?\s*(?:typedef int32_t gsc_status;\s*)?^enum \{(.*?)\n\};"
         for match in re.finditer(pattern, self.text, re.M | re.S):
             kind = "u32" if match[1] and "Bits of" in match[1] else "i32"
@@ -106,13 +102,13 @@ class Header:
                 kind = "gsc_status"
             items = re.findall(r"(/\*\*(?:(?!\*/).)*\*/)?\s*\b(GSC_\w+) = (-?\w+)", match[2], re.S)
             for text, name, value in items:
-                lines += [*doc(text_of(text)), f"pub const {name}: {kind} = {value};"]
+                lines += [*doc(text_of(text or "")), f"pub const {name}: {kind} = {value};"]
         return lines
 
     def struct(self, match):
         comments = iter(re.findall(r"/\*\*(?:(?!\*/).)*\*/", match["body"], re.S))
         body = re.sub(r"/\*\*(?:(?!\*/).)*\*/", "@", match["body"], flags=re.S)
-        lines = [*doc(text_of(match["comment"])), "#[repr(C)]", "#[derive(Clone, Copy, Debug)]",
+        lines = [*doc(text_of(match["comment"] or "")), "#[repr(C)]", "#[derive(Clone, Copy, Debug)]",
                  f"pub struct {match['name']} {{"]
         for field in body.replace("\n", " ").split(";")[:-1]:
             has_comment = "@" in field
@@ -126,7 +122,7 @@ class Header:
         result = match["result"].strip()
         result = "" if result == "void" else rust_type(match["result"], self.names)
         parameters = parameters_of(match["parameters"], self.names)
-        return [*doc(text_of(match["comment"])),
+        return [*doc(text_of(match["comment"] or "")),
                 *signature(f"pub type {match['name']} = unsafe extern \"C\" fn", parameters, result, "", ";")]
 
 
@@ -165,7 +161,9 @@ def make(header_text, functions, in_table):
     lines += ["}", "", '#[cfg(feature = "link")]', 'extern "C" {']
     for f in functions:
         parameters, result = function(f, header)
-        lines += [*doc(f.text, "    "), *signature(f"pub fn {f.name}", parameters, result, "    ", ";")]
+        field = f.name[len("gsc_"):]
+        lines += [f"    /// As [`gsc_api::{field}`]." if f in in_table else f"    /// {f.text}",
+                  *signature(f"pub fn {f.name}", parameters, result, "    ", ";")]
     lines += ["}", "", *layout(header, in_table)]
     return "\n".join(lines) + "\n"
 
@@ -186,16 +184,16 @@ def layout(header, in_table):
 
 
 def make_enums(header_text):
-    enums = gen_enums.parse(header_text)
+    enums = enums_of(header_text)
 
     def words(text, indent):
-        return [gen_enums.translate(line, enums, lambda kind, name: f"[`{kind}::{gen_enums.pascal(name)}`]")
+        return [translate(line, enums, lambda kind, name: f"[`{kind}::{enum_pascal(name)}`]")
                 for line in doc(text, indent)]
 
     lines = ["// SPDX-License-Identifier: Apache-2.0",
-             f"// The constants of the library as enumerations. {gen_enums.NOTE}", "use gradscaler_sys as sys;"]
+             f"// The constants of the library as enumerations. {NOTE}", "use gradscaler_sys as sys;"]
     for enum in enums:
-        names = [(constant, gen_enums.pascal(name), text) for constant, name, text in enum.items]
+        names = [(constant, enum_pascal(name), text) for constant, name, text in enum.items]
         lines += ["", *words(enum.comment, ""), "#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]",
                   "#[non_exhaustive]", "#[repr(i32)]", f"pub enum {enum.name} {{"]
         for constant, name, text in names:
@@ -206,15 +204,161 @@ def make_enums(header_text):
                   *(f"            sys::{constant} => Ok(Self::{name})," for constant, name, _ in names),
                   "            _ => Err(code),", "        }", "    }", "}"]
         if enum.name == "DType":
-            sizes = [f"            Self::{name} => {gen_enums.bytes_of(name)}," for _, name, _ in names]
+            sizes = [f"            Self::{name} => {bytes_of(name)}," for _, name, _ in names]
             lines += ["", "impl DType {", "    /// Bytes of an element.",
                       "    pub(crate) const fn bytes(self) -> usize {", "        match self {", *sizes, "        }",
                       "    }", "}"]
     return "\n".join(lines) + "\n"
 
 
+def field_doc(struct, text, optional=False):
+    text = words(text, struct, lambda name: f"`{name}`",
+                 lambda kind, name: f"[`{kind}::{method(name)}`](crate::{kind}::{method(name)})",
+                 lambda kind, name: f"[`{kind}::{enum_pascal(name)}`]", "NULL")
+    for enum in struct.enums:
+        text = re.sub(rf"(?<!\[`)\b{enum.name}\b(?!::)", f"[`{enum.name}`]", text)
+    if optional:
+        text = re.sub("; -1 if (there is )?none", "", text)
+    pieces = re.split(r"(\[?`[^`]*`(?:\](?:\([\w:]*\))?)?)", text)
+    pieces[::2] = [re.sub(r"([\[\]<*])", r"\\\1", piece) for piece in pieces[::2]]
+    return textwrap.wrap("".join(pieces), WIDTH - 4, initial_indent="/// ", subsequent_indent="/// ",
+                         break_on_hyphens=False, break_long_words=False)
+
+
+def is_index(field):
+    return field.name.startswith("first_")
+
+
+def type_of(field, counts=False):
+    if field.pointer:
+        return f"*const {TYPES[field.ctype]}"
+    if counts and is_index(field):
+        return "Option<usize>"
+    if counts and field.ctype == "int64_t":
+        return "u64"
+    return field.enum.name if field.enum else "bool" if field.boolean else TYPES[field.ctype]
+
+
+def fields(struct):
+    return [line for field in struct.all
+            for line in (*field_doc(struct, field.text), f"pub {field.name}: {type_of(field)},")]
+
+
+def optional_fields(struct):
+    return [line for field in struct.all
+            for line in (*field_doc(struct, field.text),
+                         f"pub {field.name}: {type_of(field) if field.constant else f'Option<{type_of(field)}>'},")]
+
+
+def counted_fields(struct):
+    """Counts are unsigned, and an index that may be missing is an Option."""
+    return [line for field in struct.flags + struct.fields
+            for line in (*field_doc(struct, field.text, is_index(field)),
+                         f"pub {field.name}: {type_of(field, True)},")]
+
+
+def none(struct):
+    return [f"{field.name}: {'false' if field.constant else 'None'}," for field in struct.all]
+
+
+def setters(struct):
+    """For the macro setters!."""
+    text = ", ".join(f"{field.name}: {type_of(field)}" for field in struct.all) + ");"
+    return [f"setters!({CLASSES[struct.name]}:",
+            *textwrap.wrap(text, WIDTH - 4, initial_indent="    ", subsequent_indent="    ")]
+
+
+def flags(struct):
+    return ["flags: flags(&[", *(f"    (self.{flag.name}, sys::GSC_{flag.constant})," for flag in struct.flags), "]),"]
+
+
+def to_raw(struct):
+    def value(field):
+        return f"self.{field.name} as i32" if field.enum or field.boolean else f"self.{field.name}"
+
+    return (flags(struct) if struct.flags else []) + [f"{field.name}: {value(field)}," for field in struct.fields]
+
+
+def assignment(field, *chain):
+    """`field: a.b.c,`, broken as rustfmt does."""
+    if len(".".join(chain)) <= 60:
+        return [f"{field.name}: {'.'.join(chain)},"]
+    return [f"{field.name}: {chain[0]}", *(f"    .{part}" for part in chain[1:-1]), f"    .{chain[-1]},"]
+
+
+def optional_to_raw(struct):
+    return flags(struct) + [
+        line for field in struct.fields
+        for line in assignment(field, "self", field.name, f"unwrap_or(raw.{field.name})")]
+
+
+def defaults(struct):
+    lines = []
+    for field, value in struct.defaults():
+        if field.enum:
+            value = f"{field.enum.name}::{enum_pascal(value)}"
+        lines.append(f"{field.name}: {value.rstrip('f') if field.ctype == 'float' else value},")
+    return lines + [f"{flag.name}: false," for flag in struct.flags]
+
+
+def get(field, counts):
+    if field.constant:
+        return f"raw.flags & sys::GSC_{field.constant} != 0"
+    if counts and is_index(field):
+        return f"usize::try_from(raw.{field.name}).ok()"
+    if counts and field.ctype == "int64_t":
+        return f"raw.{field.name} as u64"
+    return f"raw.{field.name} != 0" if field.boolean else f"raw.{field.name}"
+
+
+def from_raw(struct):
+    lines = []
+    for field in struct.all:
+        if field.enum:
+            lines += assignment(field, "raw", field.name, "try_into()", f"unwrap_or(default.{field.name})")
+        else:
+            lines.append(f"{field.name}: {get(field, False)},")
+    return lines
+
+
+def optional_from_raw(struct):
+    return [f"{field.name}: {get(field, False) if field.constant else f'Some(raw.{field.name})'},"
+            for field in struct.all]
+
+
+def counted_from_raw(struct):
+    return [f"{field.name}: {get(field, True)}," for field in struct.flags + struct.fields]
+
+
+def getters(handle):
+    """Whole numbers are counts."""
+    lines = []
+    for getter in handle.getters:
+        result, cast = (TYPES[getter.ctype], "") if getter.ctype in ("float", "double") else ("usize", " as usize")
+        lines += ["", *field_doc(handle, getter.text), f"pub fn {getter.name}(&self) -> Result<{result}> {{",
+                  f"    let mut value = {'0.0' if cast == '' else '0'};",
+                  f"    let call = self.api().{getter.function[len('gsc_'):]};",
+                  "    self.check(unsafe { call(self.as_ptr(), &mut value) })?;", f"    Ok(value{cast})", "}"]
+    return lines[1:]
+
+
+def kinds(struct):
+    """A constructor for each kind of optimizer."""
+    lines = []
+    for kind in kinds_of(struct.enums):
+        lines += ["", *field_doc(struct, kind.text), f"pub const fn {kind.constant.lower()}() -> Self {{",
+                  f"    Self::new(OptimizerKind::{enum_pascal(kind.constant)})", "}"]
+    return lines[1:]
+
+
+EMITTERS = {function.__name__: function
+            for function in (getters, kinds, fields, optional_fields, counted_fields, none, setters, defaults, to_raw,
+                             optional_to_raw, from_raw, optional_from_raw, counted_from_raw)}
+
+
 def files(header, root, functions, in_table):
     """{path: text}; none where `root` has no Rust."""
-    if not (pathlib.Path(root) / BINDINGS).parent.is_dir():
+    if not (root / FOLDER).is_dir():
         return {}
-    return {BINDINGS: make(header, functions, in_table), ENUMS: make_enums(header)}
+    return {BINDINGS: make(header, functions, in_table), f"{FOLDER}/enums.rs": make_enums(header),
+            **regions(header, root, FOLDER, EMITTERS)}

@@ -223,11 +223,23 @@
     gsc_record(gsc_optimizer_add_group($self, first, count, options, &group));
     return group;
   }
+  // gen-api: getters gsc_optimizer
   int32_t group_count_() {
     int32_t value = 0;
     gsc_record(gsc_optimizer_get_group_count($self, &value));
     return value;
   }
+  int32_t state_count_() {
+    int32_t value = 0;
+    gsc_record(gsc_optimizer_get_state_count($self, &value));
+    return value;
+  }
+  int64_t save_size_() {
+    int64_t value = 0;
+    gsc_record(gsc_optimizer_get_save_size($self, &value));
+    return value;
+  }
+  // gen-api: end
   gsc_status get_options(int32_t group, gsc_optimizer_options *out_options);
   gsc_status set_options(int32_t group, const gsc_optimizer_options *options, gsc_stream stream);
   gsc_status set_lr(int32_t group, double lr, gsc_stream stream);
@@ -239,11 +251,6 @@
     return gsc_optimizer_step_scaled($self, (const float *)inv_scale, (const float *)found_inf, stream);
   }
   gsc_status zero_grads(gsc_stream stream);
-  int32_t state_count_() {
-    int32_t value = 0;
-    gsc_record(gsc_optimizer_get_state_count($self, &value));
-    return value;
-  }
   const char *state_name_(int32_t slot) {
     const char *name = "";
     gsc_record(gsc_optimizer_get_state($self, slot, NULL, &name));
@@ -268,11 +275,6 @@
   gsc_numbers *tensor_steps_(gsc_stream stream) { return gsc_tensor_steps_read($self, stream); }
   gsc_status set_tensor_steps_(const gsc_numbers *steps, gsc_stream stream) {
     return gsc_optimizer_set_tensor_steps($self, steps->items, steps->count, stream);
-  }
-  int64_t save_size_() {
-    int64_t value = 0;
-    gsc_record(gsc_optimizer_get_save_size($self, &value));
-    return value;
   }
   gsc_status save_(void *buffer, int64_t size, gsc_stream stream) {
     return gsc_optimizer_save_sync($self, buffer, size, stream);

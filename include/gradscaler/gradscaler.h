@@ -327,16 +327,20 @@ enum {
    */
   GSC_SGD = 0,
   /**
-   * Adam; weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq with AMSGrad.
+   * Adam, as torch.optim.Adam: weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq with AMSGrad.
    * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
    */
   GSC_ADAM = 1,
   /**
-   * Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State: that of Adam.
+   * Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State: exp_avg, exp_avg_sq,
+   * and max_exp_avg_sq with AMSGrad.
    * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2.
    */
   GSC_ADAMW = 2,
-  /** Adagrad, as torch.optim.Adagrad. State: sum. Defaults: lr 1e-2, eps 1e-10; no decay of either kind. */
+  /**
+   * Adagrad, as torch.optim.Adagrad. State: sum, which starts at initial_accumulator_value.
+   * Defaults: lr 1e-2, eps 1e-10; no decay of either kind.
+   */
   GSC_ADAGRAD = 3,
   /**
    * Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg.
@@ -354,7 +358,7 @@ enum {
 enum {
   /** SGD: Nesterov momentum; needs momentum > 0 and dampening 0. */
   GSC_OPTIMIZER_NESTEROV = 1,
-  /** ADAM, ADAMW: the step is normalized by the largest exp_avg_sq so far. */
+  /** Adam, AdamW: the step is normalized by the largest exp_avg_sq so far. */
   GSC_OPTIMIZER_AMSGRAD = 2,
   /** Ascend instead of descend. */
   GSC_OPTIMIZER_MAXIMIZE = 4,
@@ -385,7 +389,7 @@ typedef struct gsc_optimizer_options {
   double beta2;
   /** Added to the denominator, >= 0. */
   double eps;
-  /** Weight decay, >= 0. The kinds above say whether it is decoupled. */
+  /** Weight decay, >= 0; decoupled or added to the gradient, as the kind says. */
   double weight_decay;
   /** SGD: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum. */
   double momentum;
@@ -482,7 +486,8 @@ GSC_API gsc_status gsc_optimizer_zero_grads(gsc_optimizer *optimizer, gsc_stream
 enum {
   /** An inf or NaN was found: the step was, or will be, skipped. */
   GSC_REPORT_OVERFLOW = 1,
-  /** The scale cannot be lowered further and floor_patience has run out (needs GSC_FLOOR_REPORT or _ERROR). */
+  /** The scale cannot be lowered further and floor_patience has run out (needs GSC_FLOOR_REPORT or
+   *  GSC_FLOOR_ERROR). */
   GSC_REPORT_AT_FLOOR = 2
 };
 
@@ -541,8 +546,9 @@ GSC_API gsc_status gsc_scaler_read_report_async(gsc_scaler *scaler, const gsc_te
 typedef struct gsc_history_entry {
   /** Number of the update, counted from 0, including those of a restored state. */
   int64_t update;
-  /** As in gsc_report, over all lists of that update. */
+  /** L2 norm of the unscaled gradients of all its lists. */
   double grad_norm;
+  /** Number of non-finite gradients in all its lists. */
   int64_t nonfinite_count;
   /** The scale after that update. */
   float scale;
@@ -567,14 +573,17 @@ typedef struct gsc_device_state {
   /** Set by the caller: sizeof(gsc_device_state). */
   uint32_t struct_size;
   uint32_t reserved;
+  /** The scale. */
   const float *scale;
-  /** (float)(1.0 / scale). */
+  /** 1 / scale, computed in fp64 and rounded. */
   const float *inv_scale;
+  /** Clean steps since the scale last changed. */
   const int32_t *growth_tracker;
+  /** Overflows left before the scale backs off. */
   const int32_t *hysteresis_tracker;
-  /** Of the given list: number of non-finite gradients, as a float. NULL if no list was given. */
+  /** Number of non-finite gradients of the given list, as a float. NULL if no list was given. */
   const float *found_inf;
-  /** Of the given list: as gsc_report.grad_norm. NULL if no list was given. */
+  /** L2 norm of the unscaled gradients of the given list. NULL if no list was given. */
   const double *grad_norm;
 } gsc_device_state;
 
@@ -748,19 +757,29 @@ typedef struct gsc_scaler_state {
   uint32_t struct_size;
   /** GSC_SCALER_STATE_FORMAT: tells a scaler's state from other data. */
   uint32_t format;
+  /** Growth multiplies the scale by this. */
   double growth_factor;
+  /** Backoff multiplies the scale by this. */
   double backoff_factor;
+  /** The scale. */
   float scale;
+  /** Clean steps between growths. */
   int32_t growth_interval;
-  /** PyTorch's _growth_tracker. */
+  /** Clean steps since the scale last changed: PyTorch's _growth_tracker. */
   int32_t growth_tracker;
+  /** Overflows left before the scale backs off. */
   int32_t hysteresis_tracker;
+  /** Overflows since the scale last changed. */
   int32_t overflows_since_rescale;
+  /** Updates since the scale last changed. */
   int32_t updates_since_rescale;
+  /** Skipped updates in a row, the last one included; 0 if it was clean. */
   int32_t consecutive_skips;
   /** Consecutive overflows that could not lower the scale. */
   int32_t skips_at_floor;
+  /** Updates so far. */
   int64_t updates;
+  /** How many of these found an overflow. */
   int64_t skipped;
 } gsc_scaler_state;
 
@@ -1148,12 +1167,13 @@ GSC_API gsc_status gsc_context_set_log(gsc_context *context, gsc_log_fn log, voi
 typedef struct gsc_tensor_diagnosis {
   /** Number of elements. */
   int64_t count;
-  /** +inf and -inf. */
+  /** Number of +inf and -inf. */
   int64_t inf_count;
+  /** Number of NaN. */
   int64_t nan_count;
-  /** +0 and -0. */
+  /** Number of +0 and -0. */
   int64_t zero_count;
-  /** Non-zero values below the smallest normal number of the tensor's dtype. */
+  /** Number of non-zero values below the smallest normal number of the tensor's dtype. */
   int64_t subnormal_count;
   /** Index of the first inf or NaN; -1 if there is none. */
   int64_t first_nonfinite;

@@ -70,17 +70,18 @@ namespace Gradscaler
     /// </summary>
     Sgd = NativeCalls.SGD,
     /// <summary>
-    /// Adam; weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq with AMSGrad.
-    /// Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
+    /// Adam, as torch.optim.Adam: weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq
+    /// with AMSGrad. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
     /// </summary>
     Adam = NativeCalls.ADAM,
     /// <summary>
-    /// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State: that of Adam.
-    /// Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2.
+    /// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State: exp_avg, exp_avg_sq,
+    /// and max_exp_avg_sq with AMSGrad. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2.
     /// </summary>
     AdamW = NativeCalls.ADAMW,
     /// <summary>
-    /// Adagrad, as torch.optim.Adagrad. State: sum. Defaults: lr 1e-2, eps 1e-10; no decay of either kind.
+    /// Adagrad, as torch.optim.Adagrad. State: sum, which starts at initial_accumulator_value. Defaults: lr 1e-2, eps
+    /// 1e-10; no decay of either kind.
     /// </summary>
     Adagrad = NativeCalls.ADAGRAD,
     /// <summary>

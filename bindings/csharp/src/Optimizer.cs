@@ -68,11 +68,25 @@ namespace Gradscaler
       return Handle.AddGroup(first, count, Check.NotNull(options, "options").Handle);
     }
 
-    /// <summary>Number of groups, at least 1.</summary>
+    // gen-api: getters gsc_optimizer
+    /// <summary>Number of groups, &gt;= 1.</summary>
     public int GroupCount
     {
       get { return Handle.GroupCount(); }
     }
+
+    /// <summary>Number of state slots.</summary>
+    public int StateCount
+    {
+      get { return Handle.StateCount(); }
+    }
+
+    /// <summary>Bytes that Optimizer.Save writes.</summary>
+    public long SaveSize
+    {
+      get { return Handle.SaveSize(); }
+    }
+    // gen-api: end
 
     /// <summary>A copy of the hyper-parameters of a group.</summary>
     public OptimizerOptions GetOptions(int group = 0)
@@ -128,12 +142,6 @@ namespace Gradscaler
     public void ZeroGrads(IntPtr stream = default(IntPtr))
     {
       Handle.ZeroGrads(stream);
-    }
-
-    /// <summary>Number of state slots.</summary>
-    public int StateCount
-    {
-      get { return Handle.StateCount(); }
     }
 
     /// <summary>Name of a state slot, such as exp_avg.</summary>
@@ -200,12 +208,6 @@ namespace Gradscaler
         }
         Handle.SetTensorSteps(numbers, stream);
       }
-    }
-
-    /// <summary>Bytes that Save writes.</summary>
-    public long SaveSize
-    {
-      get { return Handle.SaveSize(); }
     }
 
     /// <summary>Writes the step counts and all state tensors to host memory of SaveSize bytes. Blocks.</summary>

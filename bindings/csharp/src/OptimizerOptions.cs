@@ -18,7 +18,11 @@ namespace Gradscaler
       get { return (OptimizerKind)Handle.Kind; }
     }
 
-    /// <summary>Learning rate, finite, at least 0.</summary>
+    // gen-api: properties gsc_optimizer_options
+    /// <summary>
+    /// Learning rate, &gt;= 0. All numbers here must be finite when converted to float. fp64 parameters use the
+    /// doubles.
+    /// </summary>
     public double Lr
     {
       get { return Handle.Lr; }
@@ -39,91 +43,104 @@ namespace Gradscaler
       set { Handle.Beta2 = value; }
     }
 
-    /// <summary>Added to the denominator, at least 0.</summary>
+    /// <summary>Added to the denominator, &gt;= 0.</summary>
     public double Eps
     {
       get { return Handle.Eps; }
       set { Handle.Eps = value; }
     }
 
-    /// <summary>At least 0.</summary>
+    /// <summary>Weight decay, &gt;= 0; decoupled or added to the gradient, as the kind says.</summary>
     public double WeightDecay
     {
       get { return Handle.WeightDecay; }
       set { Handle.WeightDecay = value; }
     }
 
-    /// <summary>SGD, at least 0. Default 0.</summary>
+    /// <summary>SGD: momentum, &gt;= 0. Default 0. There is a momentum buffer if group 0 has momentum.</summary>
     public double Momentum
     {
       get { return Handle.Momentum; }
       set { Handle.Momentum = value; }
     }
 
-    /// <summary>SGD. Default 0.</summary>
+    /// <summary>SGD: dampening of the momentum. Default 0.</summary>
     public double Dampening
     {
       get { return Handle.Dampening; }
       set { Handle.Dampening = value; }
     }
 
-    /// <summary>Adagrad, at least 0. Default 0.</summary>
+    /// <summary>Adagrad: decay of the learning rate, &gt;= 0. Default 0.</summary>
     public double LrDecay
     {
       get { return Handle.LrDecay; }
       set { Handle.LrDecay = value; }
     }
 
-    /// <summary>Adagrad: the sum starts at this, at least 0. Default 0.</summary>
+    /// <summary>
+    /// Adagrad: initial value of a group's `sum` in state that the library allocates, &gt;= 0. Default 0.
+    /// </summary>
     public double InitialAccumulatorValue
     {
       get { return Handle.InitialAccumulatorValue; }
       set { Handle.InitialAccumulatorValue = value; }
     }
 
-    /// <summary>SGD: Nesterov momentum; needs momentum greater than 0 and dampening 0.</summary>
+    /// <summary>SGD: Nesterov momentum; needs momentum &gt; 0 and dampening 0.</summary>
     public bool Nesterov
     {
-      get { return Has(NativeCalls.OPTIMIZER_NESTEROV); }
-      set { Set(NativeCalls.OPTIMIZER_NESTEROV, value); }
+      get { return (Handle.Flags & NativeCalls.OPTIMIZER_NESTEROV) != 0; }
+      set
+      {
+        Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_NESTEROV : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_NESTEROV;
+      }
     }
 
-    /// <summary>Adam, AdamW: the step is normalized by the largest second moment so far.</summary>
+    /// <summary>Adam, AdamW: the step is normalized by the largest exp_avg_sq so far.</summary>
     public bool Amsgrad
     {
-      get { return Has(NativeCalls.OPTIMIZER_AMSGRAD); }
-      set { Set(NativeCalls.OPTIMIZER_AMSGRAD, value); }
+      get { return (Handle.Flags & NativeCalls.OPTIMIZER_AMSGRAD) != 0; }
+      set
+      {
+        Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_AMSGRAD : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_AMSGRAD;
+      }
     }
 
     /// <summary>Ascend instead of descend.</summary>
     public bool Maximize
     {
-      get { return Has(NativeCalls.OPTIMIZER_MAXIMIZE); }
-      set { Set(NativeCalls.OPTIMIZER_MAXIMIZE, value); }
+      get { return (Handle.Flags & NativeCalls.OPTIMIZER_MAXIMIZE) != 0; }
+      set
+      {
+        Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_MAXIMIZE : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_MAXIMIZE;
+      }
     }
 
-    /// <summary>Set the gradients to zero in the same pass, also when the step is skipped.</summary>
+    /// <summary>
+    /// Set the gradients to zero in the same pass, also when the step is skipped. Refused with WriteGrads.
+    /// </summary>
     public bool ZeroGrads
     {
-      get { return Has(NativeCalls.OPTIMIZER_ZERO_GRADS); }
-      set { Set(NativeCalls.OPTIMIZER_ZERO_GRADS, value); }
+      get { return (Handle.Flags & NativeCalls.OPTIMIZER_ZERO_GRADS) != 0; }
+      set
+      {
+        Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_ZERO_GRADS : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_ZERO_GRADS;
+      }
     }
 
-    /// <summary>Write the unscaled and clipped gradients back in the same pass, unless the step is skipped.</summary>
+    /// <summary>
+    /// Write the unscaled and clipped gradients back in the same pass, unless the step is skipped. Refused with
+    /// ZeroGrads.
+    /// </summary>
     public bool WriteGrads
     {
-      get { return Has(NativeCalls.OPTIMIZER_WRITE_GRADS); }
-      set { Set(NativeCalls.OPTIMIZER_WRITE_GRADS, value); }
+      get { return (Handle.Flags & NativeCalls.OPTIMIZER_WRITE_GRADS) != 0; }
+      set
+      {
+        Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_WRITE_GRADS : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_WRITE_GRADS;
+      }
     }
-
-    private bool Has(int bit)
-    {
-      return (Handle.Flags & (uint)bit) != 0;
-    }
-
-    private void Set(int bit, bool value)
-    {
-      Handle.Flags = value ? Handle.Flags | (uint)bit : Handle.Flags & ~(uint)bit;
-    }
+    // gen-api: end
   }
 }

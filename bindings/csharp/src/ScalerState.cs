@@ -36,25 +36,26 @@ namespace Gradscaler
       return bytes;
     }
 
-    /// <summary>The scale.</summary>
-    public float Scale
-    {
-      get { return Handle.Scale; }
-      set { Handle.Scale = value; }
-    }
-
-    /// <summary>Factor of growth.</summary>
+    // gen-api: properties gsc_scaler_state
+    /// <summary>Growth multiplies the scale by this.</summary>
     public double GrowthFactor
     {
       get { return Handle.GrowthFactor; }
       set { Handle.GrowthFactor = value; }
     }
 
-    /// <summary>Factor of backoff.</summary>
+    /// <summary>Backoff multiplies the scale by this.</summary>
     public double BackoffFactor
     {
       get { return Handle.BackoffFactor; }
       set { Handle.BackoffFactor = value; }
+    }
+
+    /// <summary>The scale.</summary>
+    public float Scale
+    {
+      get { return Handle.Scale; }
+      set { Handle.Scale = value; }
     }
 
     /// <summary>Clean steps between growths.</summary>
@@ -64,7 +65,7 @@ namespace Gradscaler
       set { Handle.GrowthInterval = value; }
     }
 
-    /// <summary>Clean steps since the scale last changed.</summary>
+    /// <summary>Clean steps since the scale last changed: PyTorch's _growth_tracker.</summary>
     public int GrowthTracker
     {
       get { return Handle.GrowthTracker; }
@@ -92,32 +93,33 @@ namespace Gradscaler
       set { Handle.UpdatesSinceRescale = value; }
     }
 
-    /// <summary>Skipped updates in a row.</summary>
+    /// <summary>Skipped updates in a row, the last one included; 0 if it was clean.</summary>
     public int ConsecutiveSkips
     {
       get { return Handle.ConsecutiveSkips; }
       set { Handle.ConsecutiveSkips = value; }
     }
 
-    /// <summary>Consecutive overflows that found the scale unable to go lower.</summary>
+    /// <summary>Consecutive overflows that could not lower the scale.</summary>
     public int SkipsAtFloor
     {
       get { return Handle.SkipsAtFloor; }
       set { Handle.SkipsAtFloor = value; }
     }
 
-    /// <summary>Updates since creation.</summary>
+    /// <summary>Updates so far.</summary>
     public long Updates
     {
       get { return Handle.Updates; }
       set { Handle.Updates = value; }
     }
 
-    /// <summary>Of these, the skipped ones.</summary>
+    /// <summary>How many of these found an overflow.</summary>
     public long Skipped
     {
       get { return Handle.Skipped; }
       set { Handle.Skipped = value; }
     }
+    // gen-api: end
   }
 }

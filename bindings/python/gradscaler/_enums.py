@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ._native import Names
+from ._native import Names, native
 
 #: When hysteresis_tracker returns to `hysteresis`.
 HYSTERESIS_REFILL = Names("REFILL_", "on_growth", "on_clean_step", "consecutive")
@@ -18,3 +18,12 @@ PRESET = Names("PRESET_", "torch", "apex", "apex_hysteresis", "megatron", "deeps
 DEVICE_TYPE = Names("DEVICE_", "cpu", "cuda")
 #: Instruction sets of the CPU kernels, all of which give the same bits.
 CPU_TARGET = Names("CPU_", "best", "baseline", "avx2", "avx512")
+#: The state slots of each kind of optimizer.
+SLOTS: dict[int, tuple[str, ...]] = {
+    native.SGD: ("momentum_buffer",),
+    native.ADAM: ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
+    native.ADAMW: ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
+    native.ADAGRAD: ("sum",),
+    native.LION: ("exp_avg",),
+    native.LAMB: ("exp_avg", "exp_avg_sq"),
+}

@@ -9,9 +9,15 @@ from typing import Any
 from ._native import flag, native, real
 
 #: Options that are flags. They are fixed when an optimizer is made.
-FLAGS = {"nesterov": native.OPTIMIZER_NESTEROV, "amsgrad": native.OPTIMIZER_AMSGRAD,
-         "maximize": native.OPTIMIZER_MAXIMIZE, "zero_grads": native.OPTIMIZER_ZERO_GRADS,
-         "write_grads": native.OPTIMIZER_WRITE_GRADS}
+FLAGS = {
+    # gen-api: flags gsc_optimizer_options
+    "nesterov": native.OPTIMIZER_NESTEROV,
+    "amsgrad": native.OPTIMIZER_AMSGRAD,
+    "maximize": native.OPTIMIZER_MAXIMIZE,
+    "zero_grads": native.OPTIMIZER_ZERO_GRADS,
+    "write_grads": native.OPTIMIZER_WRITE_GRADS,
+    # gen-api: end
+}
 #: The flags with which a step writes gradients.
 WRITING = native.OPTIMIZER_ZERO_GRADS | native.OPTIMIZER_WRITE_GRADS
 

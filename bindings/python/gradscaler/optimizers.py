@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The six optimizers: their arguments, with PyTorch's names and defaults. What they share is in :mod:`.optim`."""
+"""The optimizers: their arguments, with PyTorch's names and defaults. What they share is in :mod:`.optim`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from ._enums import SLOTS
 from ._native import native
 from .device import DeviceLike
 from .optim import Optimizer
@@ -13,13 +14,17 @@ from .optim import Optimizer
 _State = Mapping[str, Any] | None
 
 
+# gen-api: optimizers gsc_optimizer_options
 class SGD(Optimizer):
-    """Stochastic gradient descent, as torch.optim.SGD. State: ``momentum_buffer`` if momentum is not 0."""
+    """Stochastic gradient descent, as torch.optim.SGD.
+
+    State: ``momentum_buffer``, if momentum is not 0.
+    """
 
     __slots__ = ()
     _KIND = native.SGD
     _KEYS = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")
-    _SLOTS = ("momentum_buffer",)
+    _SLOTS = SLOTS[native.SGD]
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
                  weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False, model_copy: Any = None,
@@ -34,13 +39,13 @@ class SGD(Optimizer):
 class Adam(Optimizer):
     """Adam, as torch.optim.Adam: weight decay is added to the gradient.
 
-    State: ``exp_avg``, ``exp_avg_sq``, and ``max_exp_avg_sq`` with amsgrad.
+    State: ``exp_avg``, ``exp_avg_sq``, and ``max_exp_avg_sq`` with AMSGrad.
     """
 
     __slots__ = ()
     _KIND = native.ADAM
     _KEYS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
-    _SLOTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+    _SLOTS = SLOTS[native.ADAM]
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False,
@@ -52,12 +57,15 @@ class Adam(Optimizer):
 
 
 class AdamW(Optimizer):
-    """Adam with decoupled weight decay, as torch.optim.AdamW. State as Adam's."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW.
+
+    State: ``exp_avg``, ``exp_avg_sq``, and ``max_exp_avg_sq`` with AMSGrad.
+    """
 
     __slots__ = ()
     _KIND = native.ADAMW
-    _KEYS = Adam._KEYS
-    _SLOTS = Adam._SLOTS
+    _KEYS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
+    _SLOTS = SLOTS[native.ADAMW]
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
@@ -69,12 +77,15 @@ class AdamW(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Adagrad, as torch.optim.Adagrad. State: ``sum``, which starts at `initial_accumulator_value`."""
+    """Adagrad, as torch.optim.Adagrad.
+
+    State: ``sum``, which starts at ``initial_accumulator_value``.
+    """
 
     __slots__ = ()
     _KIND = native.ADAGRAD
     _KEYS = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "maximize")
-    _SLOTS = ("sum",)
+    _SLOTS = SLOTS[native.ADAGRAD]
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-2, lr_decay: float = 0.0,
                  weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, *,
@@ -87,29 +98,34 @@ class Adagrad(Optimizer):
 
 
 class Lion(Optimizer):
-    """Lion (Chen et al. 2023). State: ``exp_avg``."""
+    """Lion (Chen et al. 2023, arXiv:2302.06675).
+
+    State: ``exp_avg``.
+    """
 
     __slots__ = ()
     _KIND = native.LION
     _KEYS = ("lr", "betas", "weight_decay", "maximize")
-    _SLOTS = ("exp_avg",)
+    _SLOTS = SLOTS[native.LION]
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
-                 weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None,
-                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
-                 device: DeviceLike = None) -> None:
+                 weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None, zero_grads: bool = False,
+                 write_grads: bool = False, state: _State = None, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
                          model_copy=model_copy, state=state, device=device)
 
 
 class LAMB(Optimizer):
-    """LAMB (You et al. 2020). State: ``exp_avg``, ``exp_avg_sq``."""
+    """LAMB (You et al. 2020, arXiv:1904.00962).
+
+    State: ``exp_avg``, ``exp_avg_sq``.
+    """
 
     __slots__ = ()
     _KIND = native.LAMB
     _KEYS = ("lr", "betas", "eps", "weight_decay", "maximize")
-    _SLOTS = ("exp_avg", "exp_avg_sq")
+    _SLOTS = SLOTS[native.LAMB]
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-6, weight_decay: float = 1e-2, *, maximize: bool = False, model_copy: Any = None,
@@ -118,3 +134,4 @@ class LAMB(Optimizer):
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
                          model_copy=model_copy, state=state, device=device)
+# gen-api: end

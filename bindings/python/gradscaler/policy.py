@@ -22,15 +22,19 @@ else:
 #: Systems whose policy is reproduced step by step.
 PRESETS: tuple[str, ...] = tuple(PRESET)
 
+# gen-api: tables gsc_scaler_options
+# Arguments that are words.
 _WORDS = {
     "hysteresis_refill": HYSTERESIS_REFILL,
     "growth_timing": GROWTH_TIMING,
     "floor_action": FLOOR_ACTION,
 }
+# 32-bit integers.
 _INTEGERS = ("growth_interval", "hysteresis", "recovery_interval", "floor_patience", "history_capacity")
+# Numbers.
 _REALS = ("init_scale", "min_scale", "max_scale", "growth_factor", "backoff_factor", "overflow_tolerance",
           "recovery_threshold")
-# Of these the float32.
+# Of these the fp32.
 _SCALES = ("init_scale", "min_scale", "max_scale", "recovery_threshold")
 # Of these the ones that may be None, the library's 0.
 _LIMITS = ("min_scale", "max_scale")
@@ -41,9 +45,15 @@ _FLAGS = {
     "floor_exclusive": (native.SCALER_FLOOR_EXCLUSIVE, False),
     "fp32_products": (native.SCALER_FP32_PRODUCTS, False),
 }
+# gen-api: end
 
+#: What a state of the scaler has beyond PyTorch's state dict.
+# gen-api: counters gsc_scaler_state
+COUNTERS = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "consecutive_skips",
+"skips_at_floor", "updates", "skipped")
+# gen-api: end
 
-#: The same, for type checkers.
+#: The presets, for type checkers.
 Preset = Literal["torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "tensorflow", "keras", "flax", "jmp",
                  "paddle", "mindspore", "fairseq", "oneflow", "colossalai"]
 
@@ -51,35 +61,43 @@ Preset = Literal["torch", "apex", "apex_hysteresis", "megatron", "deepspeed", "t
 class Policy(TypedDict, total=False):
     """Options of :class:`gradscaler.GradScaler` beyond PyTorch's. Each has the default that is PyTorch's policy."""
 
-    #: The scale is not lowered below this; None: no floor.
+    # gen-api: keywords gsc_scaler_options
+    #: Floor of the scale; None: none. Default None. A scale that :attr:`gradscaler.GradScaler.set_scale` sets below it
+    #: stays until it grows.
     min_scale: float | None
-    #: The scale is not raised above this; None: no ceiling.
+    #: Ceiling of the scale; None: none. Default None.
     max_scale: float | None
-    #: Back off at this many overflows.
+    #: Overflows until the scale backs off, >= 1. Default 1: each overflow.
     hysteresis: int
-    #: When that counter is filled up again: ``"on_growth"``, ``"on_clean_step"`` or ``"consecutive"``.
+    #: When the count of overflows starts again: "on_growth", "on_clean_step" or "consecutive". Default "on_growth".
     hysteresis_refill: Literal["on_growth", "on_clean_step", "consecutive"]
-    #: ``"at_interval"``, ``"one_later"`` or ``"first_one_later"``.
+    #: The clean step that grows: "at_interval", "one_later" or "first_one_later". Default "at_interval".
     growth_timing: Literal["at_interval", "one_later", "first_one_later"]
-    #: Back off only at this rate of overflows since the last rescale.
+    #: Back off only if overflows / updates since the last rescale >= this, in [0, 1] (fairseq). Default 0.
     overflow_tolerance: float
-    #: Below this scale `recovery_interval` replaces `growth_interval`.
+    #: While the scale is below this, `recovery_interval` replaces `growth_interval` (NVIDIA Modulus); 0: never. Default
+    #: 0.
     recovery_threshold: float
+    #: See `recovery_threshold`; >= 1 if that is set. Default 0.
     recovery_interval: int
-    #: At `min_scale`: ``"clamp"``, ``"report"`` or ``"error"``.
+    #: What happens at the floor: "clamp", "report" or "error". Default "clamp".
     floor_action: Literal["clamp", "report", "error"]
-    #: Skipped updates in a row at the floor before it is reported.
+    #: Consecutive skipped updates at the floor until it is reported, >= 1. Default 1.
     floor_patience: int
-    #: Updates kept in the history.
+    #: Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for each. Default 16,
+    #: which shows what led to a skip. To plot the scale, give the number of steps between two reads.
     history_capacity: int
-    #: Grow only when the tracker equals the interval, PyTorch's exact rule.
+    #: Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it exceeds the interval.
+    #: They differ if the interval is lowered below the tracker: with this flag the scale then never grows.
     grow_on_equal: bool
-    #: Keep the old scale where the grown one would be inf.
+    #: False: store a grown scale even if it is inf (Keras 3, Megatron-LM, DeepSpeed). Default: keep the old scale.
     finite_guard: bool
-    #: A backoff to `min_scale` or below keeps the old scale.
+    #: A backoff to `min_scale` or below keeps the old scale; the scale is then at its floor (fairseq).
     floor_exclusive: bool
-    #: Multiply scales in fp32.
+    #: Round the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3). Default:
+    #: multiply in fp64 and round the product (PyTorch). They differ only for factors that are not powers of two.
     fp32_products: bool
+    # gen-api: end
 
 
 def apply(options: Any, arguments: dict[str, Any]) -> None:

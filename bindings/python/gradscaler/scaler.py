@@ -27,7 +27,7 @@ from .memory import require_apart, same_order
 from .messages import named_errors
 from .optim import Optimizer
 from .policy import Unpack
-from .report import HistoryEntry, Report, report_of
+from .report import HistoryEntry, Report, history_of, report_of
 from .tensors import TensorList
 from .torch_memory import mark_written
 
@@ -38,8 +38,7 @@ _T = TypeVar("_T")
 _NORMS = {2.0: native.NORM_L2, float("inf"): native.NORM_INF}
 _TORCH_KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 # Ours, under one further key, so that PyTorch can load the rest.
-_EXTRA = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "consecutive_skips", "updates",
-          "skipped", "skips_at_floor")
+_EXTRA = _policy.COUNTERS
 # What messages call them.
 _STATE_FIELDS = {**{key.lstrip("_"): f"state_dict[{key!r}]" for key in _TORCH_KEYS},
                  **{key: f"state_dict['gradscaler'][{key!r}]" for key in _EXTRA}}
@@ -332,7 +331,7 @@ class GradScaler(Closeable):
         """The newest updates, oldest first, as many as `history_capacity`. Blocks."""
         found = self._handle.history(self.stream)
         entries = (found.get(i) for i in range(found.count()))
-        return [HistoryEntry(e.update, e.scale, bool(e.overflow), e.grad_norm, e.nonfinite_count) for e in entries]
+        return history_of(entries)
 
     @property
     def device_words(self) -> dict[str, int]:

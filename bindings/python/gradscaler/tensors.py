@@ -39,20 +39,26 @@ class Diagnosis:
     """What is in one tensor."""
 
     name: str | None
-    #: Elements in all.
+    # gen-api: values gsc_tensor_diagnosis
+    #: Number of elements.
     count: int
+    #: Number of +inf and -inf.
     inf_count: int
+    #: Number of NaN.
     nan_count: int
+    #: Number of +0 and -0.
     zero_count: int
-    #: Non-zero values below the smallest normal number of the dtype.
+    #: Number of non-zero values below the smallest normal number of the tensor's dtype.
     subnormal_count: int
-    #: Index of the first inf or NaN, -1 if there is none.
+    #: Index of the first inf or NaN; -1 if there is none.
     first_nonfinite: int
-    #: Largest and smallest non-zero magnitude of the finite values, 0 if there is none.
+    #: Largest magnitude of the finite values; 0 if there are none.
     amax: float
+    #: Smallest non-zero magnitude of the finite values; 0 if there are none.
     amin: float
-    #: L2 norm of the finite values.
+    #: Square root of the sum of squares of the finite values, summed in fp64.
     l2_norm: float
+    # gen-api: end
     #: Finite values by exponent: entry b counts ``floor(log2(|x|)) == b + EXPONENT_MIN``. Empty unless asked for.
     histogram: tuple[int, ...] = ()
 
@@ -294,11 +300,22 @@ def recommend_scale(grads: Any, current_scale: float, *, dtype: object = None) -
     return _gradients(grads, "grads").recommend_scale(current_scale, dtype=dtype)
 
 
-def _diagnosis(found: Any, index: int, name: str | None, histogram: bool) -> Diagnosis:
-    entry = found.get(index)
-    bins = tuple(found.histogram(index, b) for b in range(EXPONENT_BINS)) if histogram else ()
-    return Diagnosis(name, entry.count, entry.inf_count, entry.nan_count, entry.zero_count, entry.subnormal_count,
-                     entry.first_nonfinite, entry.amax, entry.amin, entry.l2_norm, bins)
+def _diagnosis(all_found: Any, index: int, name: str | None, histogram: bool) -> Diagnosis:
+    found = all_found.get(index)
+    bins = tuple(all_found.histogram(index, b) for b in range(EXPONENT_BINS)) if histogram else ()
+    return Diagnosis(
+        # gen-api: read gsc_tensor_diagnosis
+        count=found.count,
+        inf_count=found.inf_count,
+        nan_count=found.nan_count,
+        zero_count=found.zero_count,
+        subnormal_count=found.subnormal_count,
+        first_nonfinite=found.first_nonfinite,
+        amax=found.amax,
+        amin=found.amin,
+        l2_norm=found.l2_norm,
+        # gen-api: end
+        name=name, histogram=bins)
 
 
 def native_tensor(tensor: Any, owner: Any, device: str, like: Tensor) -> Tensor:

@@ -20,20 +20,32 @@ struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::adamw;
   /// GSC_OPTIMIZER_* bits.
   uint32_t flags = 0;
+  // gen-api: optional_fields gsc_optimizer_options
+  /// Learning rate, >= 0. All numbers here must be finite when converted to float. fp64 parameters use the doubles.
   std::optional<double> lr = std::nullopt;
+  /// Decay of the first moment, in [0, 1).
   std::optional<double> beta1 = std::nullopt;
+  /// Decay of the second moment, in [0, 1). Lion: of its state.
   std::optional<double> beta2 = std::nullopt;
+  /// Added to the denominator, >= 0.
   std::optional<double> eps = std::nullopt;
+  /// Weight decay, >= 0; decoupled or added to the gradient, as the kind says.
   std::optional<double> weight_decay = std::nullopt;
+  /// SGD: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum.
   std::optional<double> momentum = std::nullopt;
+  /// SGD: dampening of the momentum. Default 0.
   std::optional<double> dampening = std::nullopt;
+  /// Adagrad: decay of the learning rate, >= 0. Default 0.
   std::optional<double> lr_decay = std::nullopt;
+  /// Adagrad: initial value of a group's `sum` in state that the library allocates, >= 0. Default 0.
   std::optional<double> initial_accumulator_value = std::nullopt;
+  // gen-api: end
 
   gsc_optimizer_options to_c() const {
     gsc_optimizer_options c{};
     detail::check(gsc_optimizer_options_init(&c, sizeof c, static_cast<int32_t>(kind)));
     c.flags = flags;
+    // gen-api: optional_to_c gsc_optimizer_options
     c.lr = lr.value_or(c.lr);
     c.beta1 = beta1.value_or(c.beta1);
     c.beta2 = beta2.value_or(c.beta2);
@@ -43,20 +55,25 @@ struct OptimizerOptions {
     c.dampening = dampening.value_or(c.dampening);
     c.lr_decay = lr_decay.value_or(c.lr_decay);
     c.initial_accumulator_value = initial_accumulator_value.value_or(c.initial_accumulator_value);
+    // gen-api: end
     return c;
   }
   static OptimizerOptions from_c(const gsc_optimizer_options &c) {
-    return {static_cast<OptimizerKind>(c.kind),
-            c.flags,
-            c.lr,
-            c.beta1,
-            c.beta2,
-            c.eps,
-            c.weight_decay,
-            c.momentum,
-            c.dampening,
-            c.lr_decay,
-            c.initial_accumulator_value};
+    OptimizerOptions options;
+    options.kind = static_cast<OptimizerKind>(c.kind);
+    options.flags = c.flags;
+    // gen-api: from_c gsc_optimizer_options
+    options.lr = c.lr;
+    options.beta1 = c.beta1;
+    options.beta2 = c.beta2;
+    options.eps = c.eps;
+    options.weight_decay = c.weight_decay;
+    options.momentum = c.momentum;
+    options.dampening = c.dampening;
+    options.lr_decay = c.lr_decay;
+    options.initial_accumulator_value = c.initial_accumulator_value;
+    // gen-api: end
+    return options;
   }
 };
 
@@ -84,11 +101,26 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
     detail::check(gsc_optimizer_add_group(get(), first, count, &c, &group));
     return group;
   }
+  // gen-api: getters gsc_optimizer
+  /// Number of groups, >= 1.
   int32_t get_group_count() const {
-    int32_t count = 0;
-    detail::check(gsc_optimizer_get_group_count(get(), &count));
-    return count;
+    int32_t value = 0;
+    detail::check(gsc_optimizer_get_group_count(get(), &value));
+    return value;
   }
+  /// Number of state slots.
+  int32_t get_state_count() const {
+    int32_t value = 0;
+    detail::check(gsc_optimizer_get_state_count(get(), &value));
+    return value;
+  }
+  /// Bytes that Optimizer::save_sync writes.
+  int64_t get_save_size() const {
+    int64_t value = 0;
+    detail::check(gsc_optimizer_get_save_size(get(), &value));
+    return value;
+  }
+  // gen-api: end
   OptimizerOptions get_options(int32_t group = 0) const {
     gsc_optimizer_options c{};
     c.struct_size = sizeof c;
@@ -116,11 +148,6 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
     gsc_tensor_list *list = nullptr;
     detail::check(gsc_optimizer_get_grads(get(), &list));
     return list;
-  }
-  int32_t get_state_count() const {
-    int32_t count = 0;
-    detail::check(gsc_optimizer_get_state_count(get(), &count));
-    return count;
   }
   struct StateSlot {
     /// Borrowed: valid as long as the optimizer.
@@ -157,11 +184,6 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   }
   void set_tensor_steps(std::span<const int64_t> steps, gsc_stream stream = nullptr) {
     detail::check(gsc_optimizer_set_tensor_steps(get(), steps.data(), std::ssize(steps), stream));
-  }
-  int64_t get_save_size() const {
-    int64_t bytes = 0;
-    detail::check(gsc_optimizer_get_save_size(get(), &bytes));
-    return bytes;
   }
   std::vector<std::byte> save_sync(gsc_stream stream = nullptr) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(get_save_size()));

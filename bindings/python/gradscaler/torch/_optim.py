@@ -21,6 +21,7 @@ from typing import Any
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper, torch_memory
+from .._enums import SLOTS
 from .._native import native, real
 from . import _raw
 from ._alive import hold, is_alone
@@ -30,10 +31,6 @@ from ._plan import Key, Member, Plan, look
 from ._seen import Seen, in_order, is_in_order, placed_grads
 from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, mesh_groups, overflow_groups, shards_of
 
-#: State slots in the library's order, by kind.
-_SLOTS = {native.SGD: ("momentum_buffer",), native.ADAM: ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
-          native.ADAMW: ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"), native.ADAGRAD: ("sum",),
-          native.LION: ("exp_avg",), native.LAMB: ("exp_avg", "exp_avg_sq")}
 #: The master of a 16-bit parameter in its state.
 MASTER = "master_param"
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -192,7 +189,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     def _require_loadable(self, state_dict: dict[str, Any]) -> None:
         for number, group in enumerate(state_dict["param_groups"]):
             _require_options(group, f"state_dict['param_groups'][{number}]")
-        slots = {*_SLOTS[self._KIND], MASTER}
+        slots = {*SLOTS[self._KIND], MASTER}
         for p, key in self._pairs(state_dict):
             for slot, value in state_dict["state"].get(key, {}).items():
                 if slot in slots and value is not None and tuple(value.shape) != tuple(p.shape):
@@ -201,7 +198,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def _loaded(self, state_dict: dict[str, Any]) -> Any:
         """The state of a dict: PyTorch's would have the dtype of 16-bit parameters, and share memory with the dict."""
-        pairs, slots = self._pairs(state_dict), {*_SLOTS[self._KIND], MASTER}
+        pairs, slots = self._pairs(state_dict), {*SLOTS[self._KIND], MASTER}
         entries: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         entries.update({key: value for key, value in state_dict["state"].items()
                         if key not in {saved for _, saved in pairs}})
@@ -462,7 +459,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             torch_memory.look(local(tensor), argument, writable=tensor is p)
         kind = native.ADAMW if self._KIND == native.ADAM and group.get("decoupled_weight_decay") else self._KIND
         flags = sum(hyper.FLAGS[name] for name in ("nesterov", "amsgrad", "maximize") if group.get(name))
-        slots = _SLOTS[kind]
+        slots = SLOTS[kind]
         if kind == native.SGD and not group["momentum"]:
             slots = ()
         elif "max_exp_avg_sq" in slots and not group.get("amsgrad"):

@@ -19,9 +19,7 @@ from ..errors import ScaleFloorError
 from ..report import Report, report_of
 from ._check import word
 
-#: What PyTorch's state dict does not have.
-COUNTERS = ("hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale", "consecutive_skips", "updates",
-            "skipped", "skips_at_floor")
+COUNTERS = policy.COUNTERS
 
 
 class Policy:

@@ -22,7 +22,7 @@ from ..errors import ScaleFloorError, UnavailableError
 from ..messages import named_errors
 from ..optim import Optimizer
 from ..policy import Unpack
-from ..report import HistoryEntry, Report, report_of
+from ..report import HistoryEntry, Report, history_of, report_of
 from ..tensors import TensorList
 from ._check import Totals, is_lost
 from ._held import is_counted
@@ -209,7 +209,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
         """
         found = None if self._updater is None else self._updater.history()
         entries = [] if found is None else [found.get(i) for i in range(found.count())]
-        return [HistoryEntry(e.update, e.scale, bool(e.overflow), None, None) for e in entries]
+        return [replace(entry, grad_norm=None, nonfinite_count=None) for entry in history_of(entries)]
 
     def _gradients_of(self, optimizer: Any) -> TensorList:
         """The gradients of now, by name, for logs."""

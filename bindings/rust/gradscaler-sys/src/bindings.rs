@@ -59,14 +59,16 @@ pub const GSC_FP8_E5M2: i32 = 6;
 /// Stochastic gradient descent, as torch.optim.SGD. State: momentum_buffer, if momentum is not 0.
 /// Defaults: lr 1e-3; no momentum, dampening or weight decay.
 pub const GSC_SGD: i32 = 0;
-/// Adam; weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq with
-/// AMSGrad. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
+/// Adam, as torch.optim.Adam: weight decay is added to the gradient. State: exp_avg, exp_avg_sq,
+/// and max_exp_avg_sq with AMSGrad. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight
+/// decay.
 pub const GSC_ADAM: i32 = 1;
-/// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State: that
-/// of Adam. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2.
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State:
+/// exp_avg, exp_avg_sq, and max_exp_avg_sq with AMSGrad. Defaults: lr 1e-3, beta1 0.9, beta2 0.999,
+/// eps 1e-8, weight_decay 1e-2.
 pub const GSC_ADAMW: i32 = 2;
-/// Adagrad, as torch.optim.Adagrad. State: sum. Defaults: lr 1e-2, eps 1e-10; no decay of either
-/// kind.
+/// Adagrad, as torch.optim.Adagrad. State: sum, which starts at initial_accumulator_value.
+/// Defaults: lr 1e-2, eps 1e-10; no decay of either kind.
 pub const GSC_ADAGRAD: i32 = 3;
 /// Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg. Defaults: lr 1e-4, beta1 0.9, beta2
 /// 0.99, no weight decay.
@@ -76,7 +78,7 @@ pub const GSC_LION: i32 = 4;
 pub const GSC_LAMB: i32 = 5;
 /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
 pub const GSC_OPTIMIZER_NESTEROV: u32 = 1;
-/// ADAM, ADAMW: the step is normalized by the largest exp_avg_sq so far.
+/// Adam, AdamW: the step is normalized by the largest exp_avg_sq so far.
 pub const GSC_OPTIMIZER_AMSGRAD: u32 = 2;
 /// Ascend instead of descend.
 pub const GSC_OPTIMIZER_MAXIMIZE: u32 = 4;
@@ -89,7 +91,7 @@ pub const GSC_OPTIMIZER_WRITE_GRADS: u32 = 16;
 /// An inf or NaN was found: the step was, or will be, skipped.
 pub const GSC_REPORT_OVERFLOW: u32 = 1;
 /// The scale cannot be lowered further and floor_patience has run out (needs GSC_FLOOR_REPORT or
-/// _ERROR).
+/// GSC_FLOOR_ERROR).
 pub const GSC_REPORT_AT_FLOOR: u32 = 2;
 /// Square root of the sum of squares.
 pub const GSC_NORM_L2: i32 = 2;
@@ -333,7 +335,7 @@ pub struct gsc_optimizer_options {
     pub beta2: f64,
     /// Added to the denominator, >= 0.
     pub eps: f64,
-    /// Weight decay, >= 0. The kinds above say whether it is decoupled.
+    /// Weight decay, >= 0; decoupled or added to the gradient, as the kind says.
     pub weight_decay: f64,
     /// SGD: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum.
     pub momentum: f64,
@@ -390,8 +392,9 @@ pub struct gsc_report {
 pub struct gsc_history_entry {
     /// Number of the update, counted from 0, including those of a restored state.
     pub update: i64,
-    /// As in gsc_report, over all lists of that update.
+    /// L2 norm of the unscaled gradients of all its lists.
     pub grad_norm: f64,
+    /// Number of non-finite gradients in all its lists.
     pub nonfinite_count: i64,
     /// The scale after that update.
     pub scale: f32,
@@ -409,14 +412,17 @@ pub struct gsc_device_state {
     /// Set by the caller: sizeof(gsc_device_state).
     pub struct_size: u32,
     pub reserved: u32,
+    /// The scale.
     pub scale: *const f32,
-    /// (float)(1.0 / scale).
+    /// 1 / scale, computed in fp64 and rounded.
     pub inv_scale: *const f32,
+    /// Clean steps since the scale last changed.
     pub growth_tracker: *const i32,
+    /// Overflows left before the scale backs off.
     pub hysteresis_tracker: *const i32,
-    /// Of the given list: number of non-finite gradients, as a float. NULL if no list was given.
+    /// Number of non-finite gradients of the given list, as a float. NULL if no list was given.
     pub found_inf: *const f32,
-    /// Of the given list: as gsc_report.grad_norm. NULL if no list was given.
+    /// L2 norm of the unscaled gradients of the given list. NULL if no list was given.
     pub grad_norm: *const f64,
 }
 
@@ -429,19 +435,29 @@ pub struct gsc_scaler_state {
     pub struct_size: u32,
     /// GSC_SCALER_STATE_FORMAT: tells a scaler's state from other data.
     pub format: u32,
+    /// Growth multiplies the scale by this.
     pub growth_factor: f64,
+    /// Backoff multiplies the scale by this.
     pub backoff_factor: f64,
+    /// The scale.
     pub scale: f32,
+    /// Clean steps between growths.
     pub growth_interval: i32,
-    /// PyTorch's _growth_tracker.
+    /// Clean steps since the scale last changed: PyTorch's _growth_tracker.
     pub growth_tracker: i32,
+    /// Overflows left before the scale backs off.
     pub hysteresis_tracker: i32,
+    /// Overflows since the scale last changed.
     pub overflows_since_rescale: i32,
+    /// Updates since the scale last changed.
     pub updates_since_rescale: i32,
+    /// Skipped updates in a row, the last one included; 0 if it was clean.
     pub consecutive_skips: i32,
     /// Consecutive overflows that could not lower the scale.
     pub skips_at_floor: i32,
+    /// Updates so far.
     pub updates: i64,
+    /// How many of these found an overflow.
     pub skipped: i64,
 }
 
@@ -565,12 +581,13 @@ pub struct gsc_context_options {
 pub struct gsc_tensor_diagnosis {
     /// Number of elements.
     pub count: i64,
-    /// +inf and -inf.
+    /// Number of +inf and -inf.
     pub inf_count: i64,
+    /// Number of NaN.
     pub nan_count: i64,
-    /// +0 and -0.
+    /// Number of +0 and -0.
     pub zero_count: i64,
-    /// Non-zero values below the smallest normal number of the tensor's dtype.
+    /// Number of non-zero values below the smallest normal number of the tensor's dtype.
     pub subnormal_count: i64,
     /// Index of the first inf or NaN; -1 if there is none.
     pub first_nonfinite: i64,
@@ -1226,41 +1243,22 @@ pub struct gsc_api {
 
 #[cfg(feature = "link")]
 extern "C" {
-    /// The message of the most recent failure on the calling thread, never NULL; "" if no call has
-    /// failed since the thread began or called gsc_error_clear. It names the function, the argument
-    /// and, for tensors, the index. Successful calls leave it as it is. It is valid until the next
-    /// failing call on this thread or gsc_error_clear; copy it to keep it.  One line of UTF-8. In
-    /// names of tensors, control characters, quotes, backslashes, line separators and bytes that
-    /// are not UTF-8 are written as backslash, x and two hexadecimal digits.
+    /// As [`gsc_api::error_get_message`].
     pub fn gsc_error_get_message() -> *const c_char;
-    /// Copies the most recent failure on the calling thread. Successful calls, this one included,
-    /// leave it as it is. Errors: INVALID_ARGUMENT if out_error is NULL or its struct_size is
-    /// unknown; that is then the most recent failure.  gsc_error error; error.struct_size = sizeof
-    /// error; if (gsc_error_get_last(&error) == GSC_OK && error.status ==
-    /// GSC_ERROR_INVALID_ARGUMENT) mark(error.argument);
+    /// As [`gsc_api::error_get_last`].
     pub fn gsc_error_get_last(out_error: *mut gsc_error) -> gsc_status;
-    /// Clears the calling thread's failure: the message is "" and gsc_error.status GSC_OK until the
-    /// next one.
+    /// As [`gsc_api::error_clear`].
     pub fn gsc_error_clear();
-    /// Short English name of a status, such as "invalid argument"; "unknown status" for others.
-    /// Static storage.
+    /// As [`gsc_api::status_get_name`].
     pub fn gsc_status_get_name(status: gsc_status) -> *const c_char;
-    /// Opens a device. options NULL: the CPU with all its threads. Threads start with the first
-    /// parallel call. Free \*out_context with gsc_context_destroy. Errors: INVALID_ARGUMENT,
-    /// UNAVAILABLE, OUT_OF_MEMORY.
+    /// As [`gsc_api::context_create`].
     pub fn gsc_context_create(
         options: *const gsc_context_options,
         out_context: *mut *mut gsc_context,
     ) -> gsc_status;
-    /// Releases the caller's reference; the context is freed with its last child. From any thread;
-    /// NULL is fine.
+    /// As [`gsc_api::context_destroy`].
     pub fn gsc_context_destroy(context: *mut gsc_context);
-    /// Makes a list of `count` tensors, 0..2^24: validates them and plans the passes over them. The
-    /// buffers stay yours; this call does not read or write them. `names` is NULL or has `count`
-    /// strings, which are copied and appear in messages; an entry may be NULL. Free \*out_list with
-    /// gsc_tensor_list_destroy.  Errors: INVALID_ARGUMENT naming tensors\[i\]: null data, negative
-    /// count, unknown dtype, data not aligned to the dtype, two tensors overlap, memory of another
-    /// device. OUT_OF_MEMORY.
+    /// As [`gsc_api::tensor_list_create`].
     pub fn gsc_tensor_list_create(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,
@@ -1268,49 +1266,33 @@ extern "C" {
         names: *const *const c_char,
         out_list: *mut *mut gsc_tensor_list,
     ) -> gsc_status;
-    /// Releases the caller's reference. NULL is fine.
+    /// As [`gsc_api::tensor_list_destroy`].
     pub fn gsc_tensor_list_destroy(list: *mut gsc_tensor_list);
-    /// Number of tensors in the list.
+    /// As [`gsc_api::tensor_list_get_count`].
     pub fn gsc_tensor_list_get_count(
         list: *const gsc_tensor_list,
         out_count: *mut i64,
     ) -> gsc_status;
-    /// Copy of tensor `index` with its current address.
+    /// As [`gsc_api::tensor_list_get_tensor`].
     pub fn gsc_tensor_list_get_tensor(
         list: *const gsc_tensor_list,
         index: i64,
         out_tensor: *mut gsc_tensor,
     ) -> gsc_status;
-    /// The name of tensor `index`, "" if it has none. Valid as long as the list.
+    /// As [`gsc_api::tensor_list_get_name`].
     pub fn gsc_tensor_list_get_name(
         list: *const gsc_tensor_list,
         index: i64,
         out_name: *mut *const c_char,
     ) -> gsc_status;
-    /// Points the list at new buffers of the same counts and dtypes. Call it when a framework has
-    /// reallocated them. `data` holds `count` addresses, one per tensor. Stream-ordered: work
-    /// enqueued earlier still uses the old ones.  Errors: INVALID_ARGUMENT as for create, and if a
-    /// buffer overlaps another list of an optimizer that uses this one; BAD_STATE if a scaler has
-    /// used the list since its last update, or while a step uses it.
+    /// As [`gsc_api::tensor_list_set_pointers`].
     pub fn gsc_tensor_list_set_pointers(
         list: *mut gsc_tensor_list,
         data: *const *mut c_void,
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Sets which tensors of a list of gradients take part in the iterations from now on: experts
-    /// without tokens, skipped layers and frozen parts have no gradient. `present` has `count`
-    /// bytes, one per tensor, 0 for an absent one; NULL: all are present. `data` NULL keeps the
-    /// addresses. Otherwise it has `count` new ones, as for gsc_tensor_list_set_pointers; that of
-    /// an absent tensor may be NULL, and then the tensor needs one when it is present again.  An
-    /// absent tensor counts as empty: it is neither read nor written, and its parameter, state and
-    /// step count stay as they are (gsc_optimizer_get_tensor_steps_sync). An empty tensor is always
-    /// present. gsc_tensor_list_set_pointers leaves absent tensors absent. Stream-ordered. The
-    /// first call on a list and the next step of each of its optimizers allocate; capture graphs
-    /// after them, since a graph captured before counts a step for every tensor.  Errors:
-    /// INVALID_ARGUMENT as for gsc_tensor_list_set_pointers, and for a tensor that is present
-    /// without an address; BAD_STATE if a scaler has used the list since its last update, while a
-    /// step uses it, or for a list of parameters, copies or state.
+    /// As [`gsc_api::tensor_list_set_present`].
     pub fn gsc_tensor_list_set_present(
         list: *mut gsc_tensor_list,
         present: *const u8,
@@ -1318,25 +1300,13 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Writes the defaults of `kind`. Pass sizeof(gsc_optimizer_options) as `struct_size`; only
-    /// that many bytes are written. Errors: INVALID_ARGUMENT if options is NULL, kind is unknown,
-    /// or struct_size is 0, unknown or from a newer header.
+    /// As [`gsc_api::optimizer_options_init`].
     pub fn gsc_optimizer_options_init(
         options: *mut gsc_optimizer_options,
         struct_size: u32,
         kind: i32,
     ) -> gsc_status;
-    /// Makes an optimizer that updates params\[i\] with grads\[i\]. options NULL: AdamW with its
-    /// defaults.  params      fp32 (or fp64) master weights, or fp16/bf16 weights directly.
-    /// Arithmetic is in fp32; in fp64 for fp64 parameters. grads       any dtype, also mixed within
-    /// the list. model_copy  NULL, or the 16-bit weights of the next forward pass: the step writes
-    /// every updated parameter here, rounded to this list's dtype, in the same pass. state
-    /// NULL with state_count 0: the library allocates the state, zeroed (Adagrad's `sum` at its
-    /// initial value). Otherwise `state_count` lists, one per slot of the kind, which you own and
-    /// have initialized.  The optimizer keeps the lists alive, not their buffers. Free
-    /// \*out_optimizer with gsc_optimizer_destroy. Errors: INVALID_ARGUMENT naming list and index:
-    /// different lengths, counts or contexts, state of a wrong dtype, overlap between any two
-    /// buffers, an absent tensor, option out of range. OUT_OF_MEMORY.
+    /// As [`gsc_api::optimizer_create`].
     pub fn gsc_optimizer_create(
         context: *mut gsc_context,
         options: *const gsc_optimizer_options,
@@ -1347,30 +1317,23 @@ extern "C" {
         state_count: i32,
         out_optimizer: *mut *mut gsc_optimizer,
     ) -> gsc_status;
-    /// Releases the caller's reference. NULL is fine.
+    /// As [`gsc_api::optimizer_destroy`].
     pub fn gsc_optimizer_destroy(optimizer: *mut gsc_optimizer);
-    /// Creates a scaler whose state lives in memory of the context's device. options NULL:
-    /// PyTorch's policy. Free \*out_scaler with gsc_scaler_destroy. Errors: INVALID_ARGUMENT naming
-    /// the option; OUT_OF_MEMORY.
+    /// As [`gsc_api::scaler_create`].
     pub fn gsc_scaler_create(
         context: *mut gsc_context,
         options: *const gsc_scaler_options,
         out_scaler: *mut *mut gsc_scaler,
     ) -> gsc_status;
-    /// Releases the caller's reference. NULL is fine.
+    /// As [`gsc_api::scaler_destroy`].
     pub fn gsc_scaler_destroy(scaler: *mut gsc_scaler);
-    /// Waits for the work enqueued on `stream` and returns the scale, by which you multiply the
-    /// loss; 1 if the scaler is disabled. On a GPU, gsc_scaler_scale multiplies without waiting.
+    /// As [`gsc_api::scaler_get_scale_sync`].
     pub fn gsc_scaler_get_scale_sync(
         scaler: *const gsc_scaler,
         out_scale: *mut f32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Multiplies by the scale on the device: dst\[i\] = src\[i\] \* scale for `count` pairs of
-    /// tensors, such as the loss or the first gradient of the backward pass. src\[i\] and dst\[i\]
-    /// have the same number of elements; their dtypes may differ, and they may be the same buffer.
-    /// Computed in fp32 (fp64 if either is fp64) and rounded to nearest even. Overflow is not
-    /// checked here. Disabled scaler: a copy.
+    /// As [`gsc_api::scaler_scale`].
     pub fn gsc_scaler_scale(
         scaler: *mut gsc_scaler,
         src: *const gsc_tensor,
@@ -1378,60 +1341,40 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// The fused step. Checks the optimizer's gradients unless they have been checked. If all are
-    /// finite, unscales, clips and applies them in one pass. Otherwise parameters and state keep
-    /// their bits, and the step counts as skipped. Any stage -> STEPPED (stages: section 4).
-    /// Errors: BAD_STATE if stepped since the last update; BAD_STATE if the optimizer converts fp64
-    /// gradients to fp32 and was created after their check; INVALID_ARGUMENT if one object is on
-    /// the CPU and the other on a CUDA device.
+    /// As [`gsc_api::scaler_step`].
     pub fn gsc_scaler_step(
         scaler: *mut gsc_scaler,
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Ends the iteration. Backs the scale off if a list checked since the last update had an inf
-    /// or NaN. Otherwise counts a clean step and, after growth_interval of them, grows the scale.
-    /// Adds an entry to the history. All lists -> READY. Disabled scaler: returns all lists to
-    /// READY and does nothing else.  Errors: BAD_STATE if no list was checked, unscaled or stepped
-    /// since the last update, or if check_range has covered only part of one.
+    /// As [`gsc_api::scaler_update`].
     pub fn gsc_scaler_update(scaler: *mut gsc_scaler, stream: gsc_stream) -> gsc_status;
-    /// gsc_scaler_step and gsc_scaler_update in one call, for loops with a single optimizer. Saves
-    /// a kernel launch. Errors: those of both; INVALID_ARGUMENT if the optimizer and the scaler are
-    /// of different contexts.
+    /// As [`gsc_api::scaler_step_and_update`].
     pub fn gsc_scaler_step_and_update(
         scaler: *mut gsc_scaler,
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Sets the gradients to zero. With GSC_OPTIMIZER_ZERO_GRADS the step does it in its own pass.
+    /// As [`gsc_api::optimizer_zero_grads`].
     pub fn gsc_optimizer_zero_grads(
         optimizer: *mut gsc_optimizer,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Waits for the stream and copies a report to host memory. The fields before grad_norm are the
-    /// scaler's state now. The others describe the last check of `grads`, until its next check.
-    /// With grads NULL they describe all lists of the last update together; first_tensor and
-    /// first_element are then those of the first list that overflowed. Errors: SCALE_FLOOR (report
-    /// filled in) under GSC_FLOOR_ERROR; BAD_STATE if this scaler never checked grads.
+    /// As [`gsc_api::scaler_get_report_sync`].
     pub fn gsc_scaler_get_report_sync(
         scaler: *mut gsc_scaler,
         grads: *const gsc_tensor_list,
         out_report: *mut gsc_report,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// The same without waiting: enqueues a copy into `out_report`, which is valid once the stream
-    /// has passed this point. `out_report` is pinned host memory (on the CPU, any memory) with
-    /// struct_size set. Never returns SCALE_FLOOR.
+    /// As [`gsc_api::scaler_read_report_async`].
     pub fn gsc_scaler_read_report_async(
         scaler: *mut gsc_scaler,
         grads: *const gsc_tensor_list,
         out_report: *mut gsc_report,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Waits for the stream and copies the newest entries, at most `capacity`, oldest first. Writes
-    /// their number to \*out_count. With capacity 0, out_entries may be NULL and \*out_count is the
-    /// number available. The scaler keeps gsc_scaler_options.history_capacity entries, 16 by
-    /// default.
+    /// As [`gsc_api::scaler_get_history_sync`].
     pub fn gsc_scaler_get_history_sync(
         scaler: *mut gsc_scaler,
         out_entries: *mut gsc_history_entry,
@@ -1439,56 +1382,39 @@ extern "C" {
         out_count: *mut i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Fills in the addresses; `grads` may be NULL. Errors: INVALID_ARGUMENT; BAD_STATE if grads is
-    /// of another context and this scaler was not the last to use it.
+    /// As [`gsc_api::scaler_get_device_state`].
     pub fn gsc_scaler_get_device_state(
         scaler: *mut gsc_scaler,
         grads: *const gsc_tensor_list,
         out_state: *mut gsc_device_state,
     ) -> gsc_status;
-    /// Number of steps applied and skipped so far. Either output may be NULL.
+    /// As [`gsc_api::optimizer_get_steps_sync`].
     pub fn gsc_optimizer_get_steps_sync(
         optimizer: *const gsc_optimizer,
         out_applied: *mut i64,
         out_skipped: *mut i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Applied steps of each of the optimizer's `count` tensors, in host memory: those in which its
-    /// gradient was present. Bias corrections use these counts, as in PyTorch.
+    /// As [`gsc_api::optimizer_get_tensor_steps_sync`].
     pub fn gsc_optimizer_get_tensor_steps_sync(
         optimizer: *const gsc_optimizer,
         out_steps: *mut i64,
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Unscales the gradients in place, in one pass. Records their norms, and whether any is inf or
-    /// NaN before or after unscaling. The norms are those of the exact products, before they are
-    /// rounded to the gradients' dtype.  Call this if your code reads the gradients; otherwise
-    /// gsc_scaler_step unscales. READY or CHECKED -> UNSCALED. Disabled scaler: leaves the
-    /// gradients as they are.  Errors: BAD_STATE if already unscaled or stepped since the last
-    /// update. If the message ends with "discard it", the device failed after it had written
-    /// gradients: the list then accepts only gsc_scaler_discard.
+    /// As [`gsc_api::scaler_unscale`].
     pub fn gsc_scaler_unscale(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Records what gsc_scaler_unscale records and only reads the gradients; gsc_scaler_step then
-    /// unscales in its own pass. Call it to overlap the check with other work. READY -> CHECKED.
-    /// Disabled scaler: does nothing. Errors: BAD_STATE unless READY.
+    /// As [`gsc_api::scaler_check`].
     pub fn gsc_scaler_check(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Limits the norm of the unscaled gradients to max_norm: g \*= min(1, max_norm / (norm +
-    /// 1e-6)), PyTorch's rule. The report of the list has the norm. norm_type is GSC_NORM_L2 or
-    /// GSC_NORM_INF.  Call it before gsc_scaler_step, which clips in its own pass: nothing runs
-    /// now. On an UNSCALED list the gradients are rewritten now, with the norm that unscale
-    /// recorded. Gradients of a list with an inf or NaN stay as they are. Disabled scaler: clips
-    /// with scale 1.  Errors: INVALID_ARGUMENT if max_norm is negative or not finite; BAD_STATE
-    /// after step, or after another clip_grad_norm or clip_grad_value in this iteration;
-    /// UNSUPPORTED for GSC_NORM_INF with a reducer.
+    /// As [`gsc_api::scaler_clip_grad_norm`].
     pub fn gsc_scaler_clip_grad_norm(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
@@ -1496,48 +1422,30 @@ extern "C" {
         norm_type: i32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Clamps every unscaled gradient to \[-clip_value, clip_value\], after clip_grad_norm if both
-    /// are used. NaN stays NaN. gsc_scaler_step clamps in its own pass; on an UNSCALED list the
-    /// gradients are rewritten now. Errors: INVALID_ARGUMENT if clip_value is negative or NaN;
-    /// BAD_STATE after step.
+    /// As [`gsc_api::scaler_clip_grad_value`].
     pub fn gsc_scaler_clip_grad_value(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
         clip_value: f64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Replaces gsc_scaler_step for your own optimizer. Checks the list unless it has been checked,
-    /// and writes 1 to \*out_apply if you should apply the step, 0 if you must skip it. Applies a
-    /// pending clip_grad_norm to the gradients. If you have not called gsc_scaler_unscale, your
-    /// optimizer divides by the scale. Any stage -> STEPPED. Disabled scaler: always 1.  Errors: as
-    /// gsc_scaler_step; BAD_STATE if a clip_grad_value is pending: unscale before you call that.
+    /// As [`gsc_api::scaler_should_step_sync`].
     pub fn gsc_scaler_should_step_sync(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
         out_apply: *mut i32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Steps without a scaler: no check, no unscaling. Errors: BAD_STATE if a scaler has checked or
-    /// stepped on the gradients and not unscaled them, or if a clip is pending. After
-    /// gsc_scaler_should_step_sync the call is allowed: then you unscale the gradients.
+    /// As [`gsc_api::optimizer_step`].
     pub fn gsc_optimizer_step(optimizer: *mut gsc_optimizer, stream: gsc_stream) -> gsc_status;
-    /// Steps with your own device scalars, for frameworks that keep the scaler's state themselves.
-    /// Gradients are multiplied by \*inv_scale (NULL: 1). The step is skipped if \*found_inf is not
-    /// 0 (NULL: 0).  Errors: as gsc_optimizer_step, but with inv_scale the gradients may have been
-    /// checked. Unless \*found_inf skips the step, a negative, inf or NaN \*inv_scale is
-    /// INVALID_ARGUMENT on the CPU; on a CUDA device the step is skipped.
+    /// As [`gsc_api::optimizer_step_scaled`].
     pub fn gsc_optimizer_step_scaled(
         optimizer: *mut gsc_optimizer,
         inv_scale: *const f32,
         found_inf: *const f32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Makes a group of tensors \[first, first + count) with separate hyper-parameters. Kind and
-    /// flags must be the optimizer's. All other tensors form group 0, which has the options given
-    /// at creation. \*out_group (may be NULL) receives the group's number: 1, 2, ... All groups run
-    /// in the same pass.  Errors: INVALID_ARGUMENT: range outside the list; a tensor that is
-    /// already in such a group; an option out of range; after the first step, set_steps or load, an
-    /// initial_accumulator_value other than group 0's.
+    /// As [`gsc_api::optimizer_add_group`].
     pub fn gsc_optimizer_add_group(
         optimizer: *mut gsc_optimizer,
         first: i64,
@@ -1545,53 +1453,44 @@ extern "C" {
         options: *const gsc_optimizer_options,
         out_group: *mut i32,
     ) -> gsc_status;
-    /// Number of groups, >= 1.
+    /// As [`gsc_api::optimizer_get_group_count`].
     pub fn gsc_optimizer_get_group_count(
         optimizer: *const gsc_optimizer,
         out_count: *mut i32,
     ) -> gsc_status;
-    /// Copies the hyper-parameters of a group; the caller sets struct_size.
+    /// As [`gsc_api::optimizer_get_options`].
     pub fn gsc_optimizer_get_options(
         optimizer: *const gsc_optimizer,
         group: i32,
         out_options: *mut gsc_optimizer_options,
     ) -> gsc_status;
-    /// Replaces the hyper-parameters of a group from the next step on, stream-ordered. Kind and
-    /// flags must stay the same. A momentum of 0 must stay 0, and one above 0 must stay above 0.
-    /// initial_accumulator_value is ignored.
+    /// As [`gsc_api::optimizer_set_options`].
     pub fn gsc_optimizer_set_options(
         optimizer: *mut gsc_optimizer,
         group: i32,
         options: *const gsc_optimizer_options,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Sets a group's learning rate from the next step on, stream-ordered. Ends
-    /// gsc_optimizer_set_device_lr.
+    /// As [`gsc_api::optimizer_set_lr`].
     pub fn gsc_optimizer_set_lr(
         optimizer: *mut gsc_optimizer,
         group: i32,
         lr: f64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Makes every step read a group's learning rate from a device scalar, so that a captured graph
-    /// can follow a schedule. The scalar must outlive the optimizer. NULL returns to the host
-    /// value. A step that reads a negative, inf or NaN rate fails with INVALID_ARGUMENT on the CPU;
-    /// on a CUDA device it is skipped and counted as skipped.
+    /// As [`gsc_api::optimizer_set_device_lr`].
     pub fn gsc_optimizer_set_device_lr(
         optimizer: *mut gsc_optimizer,
         group: i32,
         device_lr: *const f32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// The optimizer's list of gradients, borrowed: valid as long as the optimizer.
+    /// As [`gsc_api::optimizer_get_grads`].
     pub fn gsc_optimizer_get_grads(
         optimizer: *const gsc_optimizer,
         out_grads: *mut *mut gsc_tensor_list,
     ) -> gsc_status;
-    /// Checks only tensors \[first, first + count), while the backward pass still computes the
-    /// others. The list becomes CHECKED when all tensors are; gsc_scaler_step and gsc_scaler_check
-    /// check the remaining ones. Errors: as gsc_scaler_check; INVALID_ARGUMENT for a range outside
-    /// the list; BAD_STATE if a tensor is already checked.
+    /// As [`gsc_api::scaler_check_range`].
     pub fn gsc_scaler_check_range(
         scaler: *mut gsc_scaler,
         grads: *mut gsc_tensor_list,
@@ -1599,159 +1498,125 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Returns a list to READY as if it had not been checked, for aborted iterations and skipped
-    /// micro-batches. grads NULL: all lists. The scale, the trackers and the gradients stay as they
-    /// are.
+    /// As [`gsc_api::scaler_discard`].
     pub fn gsc_scaler_discard(scaler: *mut gsc_scaler, grads: *mut gsc_tensor_list) -> gsc_status;
-    /// Copies the scaler's state; the caller sets struct_size. Errors: BAD_STATE if the scaler is
-    /// disabled.
+    /// As [`gsc_api::scaler_get_state_sync`].
     pub fn gsc_scaler_get_state_sync(
         scaler: *mut gsc_scaler,
         out_state: *mut gsc_scaler_state,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Restores a state with its factors and interval. Validates all of it first. All lists ->
-    /// READY; clears the history. Disabled scaler: does nothing. Errors: INVALID_ARGUMENT for a
-    /// truncated or foreign state, a value out of range, or a hysteresis_tracker above the scaler's
-    /// hysteresis: set the options first.
+    /// As [`gsc_api::scaler_set_state`].
     pub fn gsc_scaler_set_state(
         scaler: *mut gsc_scaler,
         state: *const gsc_scaler_state,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Number of state slots.
+    /// As [`gsc_api::optimizer_get_state_count`].
     pub fn gsc_optimizer_get_state_count(
         optimizer: *const gsc_optimizer,
         out_count: *mut i32,
     ) -> gsc_status;
-    /// A state slot: its list, borrowed and valid as long as the optimizer, and its name, in static
-    /// storage. Either output may be NULL. Read counts and dtypes from the list: later versions may
-    /// have smaller slots or other dtypes.
+    /// As [`gsc_api::optimizer_get_state`].
     pub fn gsc_optimizer_get_state(
         optimizer: *const gsc_optimizer,
         slot: i32,
         out_list: *mut *mut gsc_tensor_list,
         out_name: *mut *const c_char,
     ) -> gsc_status;
-    /// Sets the step counts, 0..2^53 each, when you restore a checkpoint. Every tensor has then
-    /// taken the applied steps, by which bias corrections go.
+    /// As [`gsc_api::optimizer_set_steps`].
     pub fn gsc_optimizer_set_steps(
         optimizer: *mut gsc_optimizer,
         applied: i64,
         skipped: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Sets the applied steps of each tensor, 0..2^53. The optimizer's count of applied steps
-    /// becomes the largest; skipped steps stay. `steps` has `count` numbers in host memory, one per
-    /// tensor.
+    /// As [`gsc_api::optimizer_set_tensor_steps`].
     pub fn gsc_optimizer_set_tensor_steps(
         optimizer: *mut gsc_optimizer,
         steps: *const i64,
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Bytes that gsc_optimizer_save_sync writes.
+    /// As [`gsc_api::optimizer_get_save_size`].
     pub fn gsc_optimizer_get_save_size(
         optimizer: *const gsc_optimizer,
         out_bytes: *mut i64,
     ) -> gsc_status;
-    /// Writes the step counts, all state tensors and a checksum to `size` bytes of host memory.
-    /// `size` is that of gsc_optimizer_get_save_size; docs/reference/abi.md has every offset. If
-    /// the device fails, the buffer holds only a part.
+    /// As [`gsc_api::optimizer_save_sync`].
     pub fn gsc_optimizer_save_sync(
         optimizer: *mut gsc_optimizer,
         buffer: *mut c_void,
         size: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Restores what gsc_optimizer_save_sync wrote on a machine of the same byte order. Validates
-    /// all of it first. Errors: INVALID_ARGUMENT for truncated, damaged or foreign data, another
-    /// kind, other counts or dtypes.
+    /// As [`gsc_api::optimizer_load_sync`].
     pub fn gsc_optimizer_load_sync(
         optimizer: *mut gsc_optimizer,
         buffer: *const c_void,
         size: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Writes the options of GSC_PRESET_\*. Same contract as gsc_optimizer_options_init; an unknown
-    /// preset is an error.
+    /// As [`gsc_api::scaler_options_init`].
     pub fn gsc_scaler_options_init(
         options: *mut gsc_scaler_options,
         struct_size: u32,
         preset: i32,
     ) -> gsc_status;
-    /// Copies the current options; the caller sets struct_size. init_scale is the one given at
-    /// creation.
+    /// As [`gsc_api::scaler_get_options`].
     pub fn gsc_scaler_get_options(
         scaler: *const gsc_scaler,
         out_options: *mut gsc_scaler_options,
     ) -> gsc_status;
-    /// Replaces the options. Scale, trackers and history stay; a hysteresis tracker above the new
-    /// hysteresis is lowered to it. init_scale, enabled and history_capacity must be as at
-    /// creation.
+    /// As [`gsc_api::scaler_set_options`].
     pub fn gsc_scaler_set_options(
         scaler: *mut gsc_scaler,
         options: *const gsc_scaler_options,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Replaces the scale (finite, > 0), as PyTorch's update(new_scale). Keeps the growth tracker
-    /// and ignores min_scale and max_scale. All lists -> READY. Disabled scaler: does nothing.
+    /// As [`gsc_api::scaler_set_scale`].
     pub fn gsc_scaler_set_scale(
         scaler: *mut gsc_scaler,
         scale: f32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Combines the checks of each list over all ranks, with one all-reduce of two doubles
-    /// (non-finite count, sum of squares). If one rank overflows, all skip; clipping uses the norm
-    /// over all ranks. The struct is copied; `user` must outlive its use. NULL removes the reducer.
-    /// If the all-reduce fails or throws, the call returns GSC_ERROR_CALLBACK; for std::bad_alloc
-    /// it returns OUT_OF_MEMORY. A step or check then leaves its list READY and every value as it
-    /// was: check the list again, or discard it. An unscale has already multiplied the gradients:
-    /// its list is UNSCALED and marked as overflowed. Sums that are NaN, negative or above 2^53
-    /// elements are a failure on the CPU. On a CUDA device, where the host does not read them, they
-    /// count as an overflow. Errors: INVALID_ARGUMENT; BAD_STATE if a list has been used since the
-    /// last update.
+    /// As [`gsc_api::scaler_set_reducer`].
     pub fn gsc_scaler_set_reducer(
         scaler: *mut gsc_scaler,
         reducer: *const gsc_reducer,
     ) -> gsc_status;
-    /// Number of devices of a kind: 1 for the CPU; for CUDA, 0 with GSC_OK without a driver or if
-    /// built without CUDA.
+    /// As [`gsc_api::device_get_count`].
     pub fn gsc_device_get_count(device_type: i32, out_count: *mut i32) -> gsc_status;
-    /// Fills `out_info`, whose struct_size the caller has set. Errors: UNAVAILABLE if there is no
-    /// such device.
+    /// As [`gsc_api::device_get_info`].
     pub fn gsc_device_get_info(
         device_type: i32,
         device_index: i32,
         out_info: *mut gsc_device_info,
     ) -> gsc_status;
-    /// Writes the defaults. Same contract as gsc_optimizer_options_init.
+    /// As [`gsc_api::context_options_init`].
     pub fn gsc_context_options_init(
         options: *mut gsc_context_options,
         struct_size: u32,
     ) -> gsc_status;
-    /// The device of a context. Either output may be NULL.
+    /// As [`gsc_api::context_get_device`].
     pub fn gsc_context_get_device(
         context: *const gsc_context,
         out_device_type: *mut i32,
         out_device_index: *mut i32,
     ) -> gsc_status;
-    /// The instruction set (GSC_CPU_\*) and thread count in use on the CPU. Either output may be
-    /// NULL.
+    /// As [`gsc_api::context_get_cpu`].
     pub fn gsc_context_get_cpu(
         context: *const gsc_context,
         out_cpu_target: *mut i32,
         out_num_threads: *mut i32,
     ) -> gsc_status;
-    /// Replaces the log callback; NULL turns logging off. No other thread may be using the context.
+    /// As [`gsc_api::context_set_log`].
     pub fn gsc_context_set_log(
         context: *mut gsc_context,
         log: Option<gsc_log_fn>,
         user: *mut c_void,
     ) -> gsc_status;
-    /// Computes the statistics of every tensor. `out_diagnosis` has `count` entries, one per
-    /// tensor; `out_histogram`, if not NULL, has count \* GSC_EXPONENT_BINS entries, tensor after
-    /// tensor. Both are in host memory. Tensors are only read.
+    /// As [`gsc_api::tensor_list_diagnose_sync`].
     pub fn gsc_tensor_list_diagnose_sync(
         list: *const gsc_tensor_list,
         out_diagnosis: *mut gsc_tensor_diagnosis,
@@ -1759,12 +1624,7 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Recommends a loss scale from an exponent histogram of gradients, taken at scale
-    /// `current_scale` (> 0, finite). It is the largest power of two that keeps the largest
-    /// magnitude two binades below the overflow limit of `dtype`, the dtype in which the gradients
-    /// are computed. An empty histogram recommends current_scale. `bins` is GSC_EXPONENT_BINS.
-    /// `out_flushed`, if not NULL, receives the share (0..1) of the counted values that stay below
-    /// that dtype's smallest subnormal at the recommended scale. All pointers are host memory.
+    /// As [`gsc_api::histogram_recommend_scale`].
     pub fn gsc_histogram_recommend_scale(
         histogram: *const i64,
         bins: i64,
@@ -1773,10 +1633,7 @@ extern "C" {
         out_scale: *mut f32,
         out_flushed: *mut f64,
     ) -> gsc_status;
-    /// t\[i\] \*= \*inv_scale in place for `count` tensors, as PyTorch's
-    /// _amp_foreach_non_finite_check_and_unscale_. Sets \*found_inf to 1 if any element is inf or
-    /// NaN before or after; otherwise leaves it as it is. Both are device scalars. fp64 gradients
-    /// overflow at fp64's limit, since no optimizer converts them to fp32 here.
+    /// As [`gsc_api::ops_unscale_check`].
     pub fn gsc_ops_unscale_check(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,
@@ -1785,9 +1642,7 @@ extern "C" {
         inv_scale: *const f32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// PyTorch's _amp_update_scale_ on device scalars: backs the scale off if \*found_inf != 0;
-    /// otherwise counts a clean step and grows the scale at the interval. Factors and interval are
-    /// validated as in gsc_scaler_options.
+    /// As [`gsc_api::ops_update_scale`].
     pub fn gsc_ops_update_scale(
         context: *mut gsc_context,
         scale: *mut f32,
@@ -1798,8 +1653,7 @@ extern "C" {
         growth_interval: i32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// dst\[i\] = src\[i\] \* \*factor. `factor` is a device scalar. Dtypes may differ, and src and
-    /// dst may be the same buffers. Rounds as gsc_scaler_scale does.
+    /// As [`gsc_api::ops_scale`].
     pub fn gsc_ops_scale(
         context: *mut gsc_context,
         src: *const gsc_tensor,
@@ -1808,8 +1662,7 @@ extern "C" {
         factor: *const f32,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// y\[i\] = a \* x\[i\] + b \* y\[i\] in fp32 (fp64 if either is fp64): gradient accumulation.
-    /// With b = 0 y is only written.
+    /// As [`gsc_api::ops_axpby`].
     pub fn gsc_ops_axpby(
         context: *mut gsc_context,
         a: f64,
@@ -1819,8 +1672,7 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// dst\[i\] = src\[i\], converted to dst's dtype, rounded to nearest even. A plain copy for
-    /// equal dtypes.
+    /// As [`gsc_api::ops_cast`].
     pub fn gsc_ops_cast(
         context: *mut gsc_context,
         src: *const gsc_tensor,
@@ -1828,10 +1680,7 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Writes the norm over all tensors to the device scalar \*out_norm. Writes the norm of each
-    /// tensor to out_tensor_norms\[0..count) in device memory, unless that is NULL. NaN and inf
-    /// propagate. The sums of tiles of a few thousand elements are added in fp64. norm_type is
-    /// GSC_NORM_L2 or GSC_NORM_INF.
+    /// As [`gsc_api::ops_norm`].
     pub fn gsc_ops_norm(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,
@@ -1841,16 +1690,13 @@ extern "C" {
         out_tensor_norms: *mut f64,
         stream: gsc_stream,
     ) -> gsc_status;
-    /// Product version as "major.minor.patch". Static storage.
+    /// As [`gsc_api::library_get_version`].
     pub fn gsc_library_get_version() -> *const c_char;
-    /// The library's ABI number; equals GSC_ABI_VERSION of the header it was built with.
+    /// As [`gsc_api::library_get_abi_version`].
     pub fn gsc_library_get_abi_version() -> u32;
-    /// One line for bug reports: version, ABI, compiler, instruction sets, CUDA architectures.
-    /// Static storage.
+    /// As [`gsc_api::library_get_build_info`].
     pub fn gsc_library_get_build_info() -> *const c_char;
-    /// The function table for ABI number `abi_version`, or NULL if this library does not provide
-    /// it. Static storage; valid until the library is unloaded. Check struct_size before using a
-    /// field that a later release appended.
+    /// The function table for ABI number `abi_version`, or NULL if this library does not provide it. Static storage; valid until the library is unloaded. Check struct_size before using a field that a later release appended.
     pub fn gsc_library_get_api(abi_version: u32) -> *const gsc_api;
 }
 

@@ -98,14 +98,16 @@ pub enum OptimizerKind {
     /// Stochastic gradient descent, as torch.optim.SGD. State: momentum_buffer, if momentum is not
     /// 0. Defaults: lr 1e-3; no momentum, dampening or weight decay.
     Sgd = sys::GSC_SGD,
-    /// Adam; weight decay is added to the gradient. State: exp_avg, exp_avg_sq, and max_exp_avg_sq
-    /// with AMSGrad. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
+    /// Adam, as torch.optim.Adam: weight decay is added to the gradient. State: exp_avg,
+    /// exp_avg_sq, and max_exp_avg_sq with AMSGrad. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps
+    /// 1e-8, no weight decay.
     Adam = sys::GSC_ADAM,
     /// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW. State:
-    /// that of Adam. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 1e-2.
+    /// exp_avg, exp_avg_sq, and max_exp_avg_sq with AMSGrad. Defaults: lr 1e-3, beta1 0.9, beta2
+    /// 0.999, eps 1e-8, weight_decay 1e-2.
     AdamW = sys::GSC_ADAMW,
-    /// Adagrad, as torch.optim.Adagrad. State: sum. Defaults: lr 1e-2, eps 1e-10; no decay of
-    /// either kind.
+    /// Adagrad, as torch.optim.Adagrad. State: sum, which starts at initial_accumulator_value.
+    /// Defaults: lr 1e-2, eps 1e-10; no decay of either kind.
     Adagrad = sys::GSC_ADAGRAD,
     /// Lion (Chen et al. 2023, arXiv:2302.06675). State: exp_avg. Defaults: lr 1e-4, beta1 0.9,
     /// beta2 0.99, no weight decay.

@@ -219,13 +219,31 @@ impl<'a> Optimizer<'a> {
         Ok(group as usize)
     }
 
-    /// Number of groups, at least 1.
+    // gen-api: getters gsc_optimizer
+    /// Number of groups, >= 1.
     pub fn group_count(&self) -> Result<usize> {
-        let mut count = 0;
+        let mut value = 0;
         let call = self.api().optimizer_get_group_count;
-        self.check(unsafe { call(self.as_ptr(), &mut count) })?;
-        Ok(count as usize)
+        self.check(unsafe { call(self.as_ptr(), &mut value) })?;
+        Ok(value as usize)
     }
+
+    /// Number of state slots.
+    pub fn state_count(&self) -> Result<usize> {
+        let mut value = 0;
+        let call = self.api().optimizer_get_state_count;
+        self.check(unsafe { call(self.as_ptr(), &mut value) })?;
+        Ok(value as usize)
+    }
+
+    /// Bytes that [`Optimizer::save`](crate::Optimizer::save) writes.
+    pub fn save_size(&self) -> Result<usize> {
+        let mut value = 0;
+        let call = self.api().optimizer_get_save_size;
+        self.check(unsafe { call(self.as_ptr(), &mut value) })?;
+        Ok(value as usize)
+    }
+    // gen-api: end
 
     /// Hyper-parameters of a group.
     pub fn options(&self, group: usize) -> Result<OptimizerOptions> {
@@ -257,14 +275,6 @@ impl<'a> Optimizer<'a> {
     pub unsafe fn set_device_lr(&mut self, group: usize, device_lr: *const f32) -> Result<()> {
         let call = self.api().optimizer_set_device_lr;
         self.check(call(self.as_ptr(), number(group), device_lr, self.stream()))
-    }
-
-    /// Number of state slots.
-    pub fn state_count(&self) -> Result<usize> {
-        let mut count = 0;
-        let call = self.api().optimizer_get_state_count;
-        self.check(unsafe { call(self.as_ptr(), &mut count) })?;
-        Ok(count as usize)
     }
 
     /// A state slot: its name and its tensors.
@@ -321,10 +331,7 @@ impl<'a> Optimizer<'a> {
 
     /// Step counts and all state tensors, with a header that describes them and a checksum.
     pub fn save(&mut self) -> Result<Vec<u8>> {
-        let mut size = 0;
-        let call = self.api().optimizer_get_save_size;
-        self.check(unsafe { call(self.as_ptr(), &mut size) })?;
-        let mut bytes = vec![0; size as usize];
+        let mut bytes = vec![0; self.save_size()?];
         self.save_to(&mut bytes)?;
         Ok(bytes)
     }

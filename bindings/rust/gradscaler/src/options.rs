@@ -35,57 +35,79 @@ macro_rules! setters {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScalerOptions {
+    // gen-api: fields gsc_scaler_options
     /// First scale, finite and > 0, within `min_scale` and `max_scale`. Default 65536.
     pub init_scale: f32,
-    /// The scale is not lowered below this; 0: no floor. Default 0.
+    /// Floor of the scale; 0: none. Default 0. A scale that
+    /// [`GradScaler::set_scale`](crate::GradScaler::set_scale) sets below it stays until it grows.
     pub min_scale: f32,
-    /// The scale is not raised above this; 0: no ceiling. Default 0.
+    /// Ceiling of the scale; 0: none. Default 0.
     pub max_scale: f32,
     /// Clean steps between growths, >= 1. Default 2000.
     pub growth_interval: i32,
-    /// The scale is multiplied by this to grow, > 1. Default 2.
+    /// Growth multiplies the scale by this, > 1. Refused if `init_scale` rounds back to itself.
+    /// Default 2.
     pub growth_factor: f64,
-    /// The scale is multiplied by this on overflow, in (0, 1). Default 0.5.
+    /// Backoff multiplies the scale by this, in (0, 1). Refused if `init_scale` rounds back to
+    /// itself. Default 0.5.
     pub backoff_factor: f64,
-    /// If not, the scale is 1, nothing is checked, every step is applied. Default true.
+    /// False: disabled. The scale is 1, gradients are not checked, every step is applied. Default
+    /// true.
     pub enabled: bool,
-    /// Back off at the H-th overflow, >= 1. Default 1.
+    /// Overflows until the scale backs off, >= 1. Default 1: each overflow.
     pub hysteresis: i32,
-    /// When the hysteresis counter is filled up again. Default on growth.
+    /// When the count of overflows starts again: [`HysteresisRefill`]. Default
+    /// [`HysteresisRefill::OnGrowth`].
     pub hysteresis_refill: HysteresisRefill,
-    /// Which clean step makes the scale grow. Default at the interval.
+    /// The clean step that grows: [`GrowthTiming`]. Default [`GrowthTiming::AtInterval`].
     pub growth_timing: GrowthTiming,
-    /// Back off only if overflows / updates since the last rescale >= this, in \[0, 1\]. Default 0.
+    /// Back off only if overflows / updates since the last rescale >= this, in \[0, 1\] (fairseq).
+    /// Default 0.
     pub overflow_tolerance: f64,
-    /// While the scale is below this, `recovery_interval` replaces `growth_interval`; 0: never. Default 0.
+    /// While the scale is below this, `recovery_interval` replaces `growth_interval` (NVIDIA
+    /// Modulus); 0: never. Default 0.
     pub recovery_threshold: f32,
     /// See `recovery_threshold`; >= 1 if that is set. Default 0.
     pub recovery_interval: i32,
-    /// What happens at an overflow if the scale is at its minimum. Default clamp.
+    /// What happens at the floor: [`FloorAction`]. Default [`FloorAction::Clamp`].
     pub floor_action: FloorAction,
-    /// Consecutive skipped updates at the floor before it is reported, >= 1. Default 1.
+    /// Consecutive skipped updates at the floor until it is reported, >= 1. Default 1.
     pub floor_patience: i32,
-    /// Updates kept in the history, 0 to 2^20; 32 bytes each. Default 16.
+    /// Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for
+    /// each. Default 16, which shows what led to a skip. To plot the scale, give the number of
+    /// steps between two reads.
     pub history_capacity: i32,
-    /// Grow when the tracker equals the interval, not when it has reached it. Default false.
+    /// Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it
+    /// exceeds the interval. They differ if the interval is lowered below the tracker: with this
+    /// flag the scale then never grows.
     pub grow_on_equal: bool,
-    /// Store a grown scale even if it is inf. Default false.
+    /// Store a grown scale even if it is inf (Keras 3, Megatron-LM, DeepSpeed). Default: keep the
+    /// old scale.
     pub no_finite_guard: bool,
-    /// A backoff to `min_scale` or below keeps the old scale and counts as being at the floor. Default false.
+    /// A backoff to `min_scale` or below keeps the old scale; the scale is then at its floor
+    /// (fairseq).
     pub floor_exclusive: bool,
-    /// Narrow the factors to fp32 and multiply in fp32. Default false.
+    /// Round the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp,
+    /// Keras 3). Default: multiply in fp64 and round the product (PyTorch). They differ only for
+    /// factors that are not powers of two.
     pub fp32_products: bool,
+    // gen-api: end
 }
 
-setters!(ScalerOptions: init_scale: f32, min_scale: f32, max_scale: f32, growth_interval: i32,
-    growth_factor: f64, backoff_factor: f64, enabled: bool, hysteresis: i32, hysteresis_refill:
-    HysteresisRefill, growth_timing: GrowthTiming, overflow_tolerance: f64, recovery_threshold: f32,
-    recovery_interval: i32, floor_action: FloorAction, floor_patience: i32, history_capacity: i32,
-    grow_on_equal: bool, no_finite_guard: bool, floor_exclusive: bool, fp32_products: bool);
+// gen-api: setters gsc_scaler_options
+setters!(ScalerOptions:
+    init_scale: f32, min_scale: f32, max_scale: f32, growth_interval: i32, growth_factor: f64,
+    backoff_factor: f64, enabled: bool, hysteresis: i32, hysteresis_refill: HysteresisRefill,
+    growth_timing: GrowthTiming, overflow_tolerance: f64, recovery_threshold: f32,
+    recovery_interval: i32, floor_action: FloorAction, floor_patience: i32, history_capacity:
+    i32, grow_on_equal: bool, no_finite_guard: bool, floor_exclusive: bool, fp32_products:
+    bool);
+// gen-api: end
 
 impl Default for ScalerOptions {
     fn default() -> Self {
         ScalerOptions {
+            // gen-api: defaults gsc_scaler_options
             init_scale: 65536.0,
             min_scale: 0.0,
             max_scale: 0.0,
@@ -106,6 +128,7 @@ impl Default for ScalerOptions {
             no_finite_guard: false,
             floor_exclusive: false,
             fp32_products: false,
+            // gen-api: end
         }
     }
 }
@@ -134,6 +157,7 @@ impl ScalerOptions {
 
     pub(crate) fn to_raw(self) -> Result<sys::gsc_scaler_options> {
         Ok(sys::gsc_scaler_options {
+            // gen-api: to_raw gsc_scaler_options
             flags: flags(&[
                 (self.grow_on_equal, sys::GSC_SCALER_GROW_ON_EQUAL),
                 (self.no_finite_guard, sys::GSC_SCALER_NO_FINITE_GUARD),
@@ -146,7 +170,7 @@ impl ScalerOptions {
             growth_interval: self.growth_interval,
             growth_factor: self.growth_factor,
             backoff_factor: self.backoff_factor,
-            enabled: self.enabled.into(),
+            enabled: self.enabled as i32,
             hysteresis: self.hysteresis,
             hysteresis_refill: self.hysteresis_refill as i32,
             growth_timing: self.growth_timing as i32,
@@ -156,6 +180,7 @@ impl ScalerOptions {
             floor_action: self.floor_action as i32,
             floor_patience: self.floor_patience,
             history_capacity: self.history_capacity,
+            // gen-api: end
             ..Self::init(Preset::Torch)?
         })
     }
@@ -163,6 +188,7 @@ impl ScalerOptions {
     pub(crate) fn from_raw(raw: &sys::gsc_scaler_options) -> Self {
         let default = Self::default();
         ScalerOptions {
+            // gen-api: from_raw gsc_scaler_options
             init_scale: raw.init_scale,
             min_scale: raw.min_scale,
             max_scale: raw.max_scale,
@@ -189,6 +215,7 @@ impl ScalerOptions {
             no_finite_guard: raw.flags & sys::GSC_SCALER_NO_FINITE_GUARD != 0,
             floor_exclusive: raw.flags & sys::GSC_SCALER_FLOOR_EXCLUSIVE != 0,
             fp32_products: raw.flags & sys::GSC_SCALER_FP32_PRODUCTS != 0,
+            // gen-api: end
         }
     }
 }
@@ -207,7 +234,9 @@ impl ScalerOptions {
 pub struct OptimizerOptions {
     /// The update formula.
     pub kind: OptimizerKind,
-    /// Learning rate, finite, >= 0.
+    // gen-api: optional_fields gsc_optimizer_options
+    /// Learning rate, >= 0. All numbers here must be finite when converted to float. fp64
+    /// parameters use the doubles.
     pub lr: Option<f64>,
     /// Decay of the first moment, in \[0, 1).
     pub beta1: Option<f64>,
@@ -215,15 +244,16 @@ pub struct OptimizerOptions {
     pub beta2: Option<f64>,
     /// Added to the denominator, >= 0.
     pub eps: Option<f64>,
-    /// >= 0.
+    /// Weight decay, >= 0; decoupled or added to the gradient, as the kind says.
     pub weight_decay: Option<f64>,
-    /// SGD, >= 0. Default 0. Group 0 decides whether there is a momentum buffer.
+    /// SGD: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum.
     pub momentum: Option<f64>,
-    /// SGD. Default 0.
+    /// SGD: dampening of the momentum. Default 0.
     pub dampening: Option<f64>,
-    /// Adagrad, >= 0. Default 0.
+    /// Adagrad: decay of the learning rate, >= 0. Default 0.
     pub lr_decay: Option<f64>,
-    /// Adagrad: initial value of `sum` in state that the library allocates, >= 0. Default 0.
+    /// Adagrad: initial value of a group's `sum` in state that the library allocates, >= 0. Default
+    /// 0.
     pub initial_accumulator_value: Option<f64>,
     /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
     pub nesterov: bool,
@@ -231,15 +261,21 @@ pub struct OptimizerOptions {
     pub amsgrad: bool,
     /// Ascend instead of descend.
     pub maximize: bool,
-    /// Set the gradients to zero in the same pass, also when the step is skipped.
+    /// Set the gradients to zero in the same pass, also when the step is skipped. Refused with
+    /// `write_grads`.
     pub zero_grads: bool,
     /// Write the unscaled and clipped gradients back in the same pass, unless the step is skipped.
+    /// Refused with `zero_grads`.
     pub write_grads: bool,
+    // gen-api: end
 }
 
-setters!(OptimizerOptions: lr: f64, beta1: f64, beta2: f64, eps: f64, weight_decay: f64, momentum: f64, dampening: f64,
-    lr_decay: f64, initial_accumulator_value: f64, nesterov: bool, amsgrad: bool, maximize: bool, zero_grads: bool,
-    write_grads: bool);
+// gen-api: setters gsc_optimizer_options
+setters!(OptimizerOptions:
+    lr: f64, beta1: f64, beta2: f64, eps: f64, weight_decay: f64, momentum: f64, dampening: f64,
+    lr_decay: f64, initial_accumulator_value: f64, nesterov: bool, amsgrad: bool, maximize:
+    bool, zero_grads: bool, write_grads: bool);
+// gen-api: end
 
 /// AdamW with its defaults.
 impl Default for OptimizerOptions {
@@ -253,6 +289,7 @@ impl OptimizerOptions {
     pub const fn new(kind: OptimizerKind) -> Self {
         OptimizerOptions {
             kind,
+            // gen-api: none gsc_optimizer_options
             lr: None,
             beta1: None,
             beta2: None,
@@ -267,38 +304,41 @@ impl OptimizerOptions {
             maximize: false,
             zero_grads: false,
             write_grads: false,
+            // gen-api: end
         }
     }
 
-    /// Stochastic gradient descent.
+    // gen-api: kinds gsc_optimizer_options
+    /// Stochastic gradient descent, as torch.optim.SGD.
     pub const fn sgd() -> Self {
         Self::new(OptimizerKind::Sgd)
     }
 
-    /// Adam; weight decay is added to the gradient.
+    /// Adam, as torch.optim.Adam: weight decay is added to the gradient.
     pub const fn adam() -> Self {
         Self::new(OptimizerKind::Adam)
     }
 
-    /// Adam with decoupled weight decay.
+    /// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW.
     pub const fn adamw() -> Self {
         Self::new(OptimizerKind::AdamW)
     }
 
-    /// Adagrad.
+    /// Adagrad, as torch.optim.Adagrad.
     pub const fn adagrad() -> Self {
         Self::new(OptimizerKind::Adagrad)
     }
 
-    /// Lion.
+    /// Lion (Chen et al. 2023, arXiv:2302.06675).
     pub const fn lion() -> Self {
         Self::new(OptimizerKind::Lion)
     }
 
-    /// LAMB.
+    /// LAMB (You et al. 2020, arXiv:1904.00962).
     pub const fn lamb() -> Self {
         Self::new(OptimizerKind::Lamb)
     }
+    // gen-api: end
 
     pub(crate) fn to_raw(self) -> Result<sys::gsc_optimizer_options> {
         let api = api()?;
@@ -309,6 +349,7 @@ impl OptimizerOptions {
         })?;
         let raw = unsafe { raw.assume_init() };
         Ok(sys::gsc_optimizer_options {
+            // gen-api: optional_to_raw gsc_optimizer_options
             flags: flags(&[
                 (self.nesterov, sys::GSC_OPTIMIZER_NESTEROV),
                 (self.amsgrad, sys::GSC_OPTIMIZER_AMSGRAD),
@@ -327,6 +368,7 @@ impl OptimizerOptions {
             initial_accumulator_value: self
                 .initial_accumulator_value
                 .unwrap_or(raw.initial_accumulator_value),
+            // gen-api: end
             ..raw
         })
     }
@@ -334,6 +376,7 @@ impl OptimizerOptions {
     pub(crate) fn from_raw(raw: &sys::gsc_optimizer_options) -> Self {
         OptimizerOptions {
             kind: raw.kind.try_into().unwrap_or(OptimizerKind::AdamW),
+            // gen-api: optional_from_raw gsc_optimizer_options
             lr: Some(raw.lr),
             beta1: Some(raw.beta1),
             beta2: Some(raw.beta2),
@@ -348,6 +391,7 @@ impl OptimizerOptions {
             maximize: raw.flags & sys::GSC_OPTIMIZER_MAXIMIZE != 0,
             zero_grads: raw.flags & sys::GSC_OPTIMIZER_ZERO_GRADS != 0,
             write_grads: raw.flags & sys::GSC_OPTIMIZER_WRITE_GRADS != 0,
+            // gen-api: end
         }
     }
 }

@@ -9,9 +9,11 @@ use std::ptr;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
+    // gen-api: counted_fields gsc_report
     /// An inf or NaN was found: the step was, or will be, skipped.
     pub overflow: bool,
-    /// The scale cannot be lowered further and `floor_patience` is used up.
+    /// The scale cannot be lowered further and `floor_patience` has run out (needs
+    /// [`FloorAction::Report`] or [`FloorAction::Error`]).
     pub at_floor: bool,
     /// The scale now.
     pub scale: f32,
@@ -19,31 +21,35 @@ pub struct Report {
     pub growth_tracker: i32,
     /// Overflows left before the scale backs off.
     pub hysteresis_tracker: i32,
-    /// Skipped updates in a row up to now.
+    /// Skipped updates in a row, the last one included; 0 if it was clean.
     pub consecutive_skips: i32,
-    /// Updates since creation or restore.
+    /// Updates so far, including those of a restored state.
     pub updates: u64,
-    /// Of these, the ones that found an overflow.
+    /// How many of these found an overflow.
     pub skipped: u64,
-    /// L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. Over all ranks with a reducer.
+    /// L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a
+    /// reducer, over all ranks.
     pub grad_norm: f64,
-    /// Largest magnitude of the unscaled gradients of this rank that are finite.
+    /// Largest magnitude of this rank's unscaled gradients. Gradients stored as inf or NaN do not
+    /// count.
     pub grad_amax: f64,
-    /// Non-finite gradients, over all ranks with a reducer.
+    /// Number of non-finite gradients; with a reducer, over all ranks.
     pub nonfinite_count: u64,
-    /// Of this rank's: +inf, -inf, and values that become inf when unscaled.
+    /// Of these, on this rank: +inf, -inf, and values that become inf when unscaled.
     pub inf_count: u64,
-    /// Of this rank's.
+    /// Of these, on this rank: NaN.
     pub nan_count: u64,
     /// Index in its list of the first tensor with a non-finite gradient on this rank.
     pub first_tensor: Option<usize>,
     /// Index in that tensor of its first non-finite gradient.
     pub first_element: Option<usize>,
+    // gen-api: end
 }
 
 impl From<&sys::gsc_report> for Report {
     fn from(raw: &sys::gsc_report) -> Self {
         Report {
+            // gen-api: counted_from_raw gsc_report
             overflow: raw.flags & sys::GSC_REPORT_OVERFLOW != 0,
             at_floor: raw.flags & sys::GSC_REPORT_AT_FLOOR != 0,
             scale: raw.scale,
@@ -59,6 +65,7 @@ impl From<&sys::gsc_report> for Report {
             nan_count: raw.nan_count as u64,
             first_tensor: usize::try_from(raw.first_tensor).ok(),
             first_element: usize::try_from(raw.first_element).ok(),
+            // gen-api: end
         }
     }
 }
@@ -67,26 +74,30 @@ impl From<&sys::gsc_report> for Report {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct HistoryEntry {
-    /// Number of the update, counted from 0 since creation.
+    // gen-api: counted_fields gsc_history_entry
+    /// Number of the update, counted from 0, including those of a restored state.
     pub update: u64,
-    /// As in [`Report`], over all lists of that update.
+    /// L2 norm of the unscaled gradients of all its lists.
     pub grad_norm: f64,
-    /// As in [`Report`].
+    /// Number of non-finite gradients in all its lists.
     pub nonfinite_count: u64,
-    /// The scale that update left behind.
+    /// The scale after that update.
     pub scale: f32,
     /// Whether that update found an overflow.
     pub overflow: bool,
+    // gen-api: end
 }
 
 impl From<&sys::gsc_history_entry> for HistoryEntry {
     fn from(raw: &sys::gsc_history_entry) -> Self {
         HistoryEntry {
+            // gen-api: counted_from_raw gsc_history_entry
             update: raw.update as u64,
             grad_norm: raw.grad_norm,
             nonfinite_count: raw.nonfinite_count as u64,
             scale: raw.scale,
             overflow: raw.overflow != 0,
+            // gen-api: end
         }
     }
 }
@@ -95,29 +106,33 @@ impl From<&sys::gsc_history_entry> for HistoryEntry {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct DeviceState {
+    // gen-api: fields gsc_device_state
     /// The scale.
     pub scale: *const f32,
-    /// 1 / scale, in fp32.
+    /// 1 / scale, computed in fp64 and rounded.
     pub inv_scale: *const f32,
     /// Clean steps since the scale last changed.
     pub growth_tracker: *const i32,
     /// Overflows left before the scale backs off.
     pub hysteresis_tracker: *const i32,
-    /// Of the list that was asked for: the number of non-finite gradients; else NULL.
+    /// Number of non-finite gradients of the given list, as a float. NULL if no list was given.
     pub found_inf: *const f32,
-    /// Of the list that was asked for: as [`Report::grad_norm`]; else NULL.
+    /// L2 norm of the unscaled gradients of the given list. NULL if no list was given.
     pub grad_norm: *const f64,
+    // gen-api: end
 }
 
 impl From<&sys::gsc_device_state> for DeviceState {
     fn from(raw: &sys::gsc_device_state) -> Self {
         DeviceState {
+            // gen-api: from_raw gsc_device_state
             scale: raw.scale,
             inv_scale: raw.inv_scale,
             growth_tracker: raw.growth_tracker,
             hysteresis_tracker: raw.hysteresis_tracker,
             found_inf: raw.found_inf,
             grad_norm: raw.grad_norm,
+            // gen-api: end
         }
     }
 }
@@ -125,30 +140,32 @@ impl From<&sys::gsc_device_state> for DeviceState {
 /// Everything of a scaler that a checkpoint needs. Keep the fields, or the bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScalerState {
-    /// The scale is multiplied by this to grow.
+    // gen-api: fields gsc_scaler_state
+    /// Growth multiplies the scale by this.
     pub growth_factor: f64,
-    /// The scale is multiplied by this on overflow.
+    /// Backoff multiplies the scale by this.
     pub backoff_factor: f64,
     /// The scale.
     pub scale: f32,
     /// Clean steps between growths.
     pub growth_interval: i32,
-    /// PyTorch's `_growth_tracker`.
+    /// Clean steps since the scale last changed: PyTorch's _growth_tracker.
     pub growth_tracker: i32,
     /// Overflows left before the scale backs off.
     pub hysteresis_tracker: i32,
-    /// For the overflow tolerance.
+    /// Overflows since the scale last changed.
     pub overflows_since_rescale: i32,
-    /// For the overflow tolerance.
+    /// Updates since the scale last changed.
     pub updates_since_rescale: i32,
-    /// Skipped updates in a row.
+    /// Skipped updates in a row, the last one included; 0 if it was clean.
     pub consecutive_skips: i32,
-    /// Consecutive overflows that found the scale unable to go lower.
+    /// Consecutive overflows that could not lower the scale.
     pub skips_at_floor: i32,
     /// Updates so far.
     pub updates: i64,
-    /// Of these, the ones that found an overflow.
+    /// How many of these found an overflow.
     pub skipped: i64,
+    // gen-api: end
 }
 
 impl ScalerState {
@@ -198,6 +215,7 @@ impl ScalerState {
         sys::gsc_scaler_state {
             struct_size: Self::SIZE as u32,
             format: sys::GSC_SCALER_STATE_FORMAT,
+            // gen-api: to_raw gsc_scaler_state
             growth_factor: self.growth_factor,
             backoff_factor: self.backoff_factor,
             scale: self.scale,
@@ -210,11 +228,13 @@ impl ScalerState {
             skips_at_floor: self.skips_at_floor,
             updates: self.updates,
             skipped: self.skipped,
+            // gen-api: end
         }
     }
 
     pub(crate) fn from_raw(raw: &sys::gsc_scaler_state) -> Self {
         ScalerState {
+            // gen-api: from_raw gsc_scaler_state
             growth_factor: raw.growth_factor,
             backoff_factor: raw.backoff_factor,
             scale: raw.scale,
@@ -227,6 +247,7 @@ impl ScalerState {
             skips_at_floor: raw.skips_at_floor,
             updates: raw.updates,
             skipped: raw.skipped,
+            // gen-api: end
         }
     }
 }

@@ -90,24 +90,26 @@ impl fmt::Debug for TensorList<'_> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// Elements in all.
+    // gen-api: counted_fields gsc_tensor_diagnosis
+    /// Number of elements.
     pub count: u64,
-    /// +inf and -inf.
+    /// Number of +inf and -inf.
     pub inf_count: u64,
-    /// NaN.
+    /// Number of NaN.
     pub nan_count: u64,
-    /// +0 and -0.
+    /// Number of +0 and -0.
     pub zero_count: u64,
-    /// Non-zero values below the smallest normal number of the tensor's dtype.
+    /// Number of non-zero values below the smallest normal number of the tensor's dtype.
     pub subnormal_count: u64,
     /// Index of the first inf or NaN.
     pub first_nonfinite: Option<usize>,
-    /// Largest magnitude of the finite values; 0 if there is none.
+    /// Largest magnitude of the finite values; 0 if there are none.
     pub amax: f64,
-    /// Smallest non-zero magnitude of the finite values; 0 if there is none.
+    /// Smallest non-zero magnitude of the finite values; 0 if there are none.
     pub amin: f64,
     /// Square root of the sum of squares of the finite values, summed in fp64.
     pub l2_norm: f64,
+    // gen-api: end
     /// Bin `b` counts the finite values `x` with `floor(log2(|x|)) == b + EXPONENT_MIN`; see
     /// [`recommend_scale`](crate::recommend_scale).
     pub histogram: Vec<i64>,
@@ -310,6 +312,7 @@ impl<'a> TensorList<'a> {
         // Every entry has been written.
         unsafe { found.set_len(self.len()) };
         let diagnosis = |(raw, bins): (sys::gsc_tensor_diagnosis, &[i64])| Diagnosis {
+            // gen-api: counted_from_raw gsc_tensor_diagnosis
             count: raw.count as u64,
             inf_count: raw.inf_count as u64,
             nan_count: raw.nan_count as u64,
@@ -319,6 +322,7 @@ impl<'a> TensorList<'a> {
             amax: raw.amax,
             amin: raw.amin,
             l2_norm: raw.l2_norm,
+            // gen-api: end
             histogram: bins.to_vec(),
         };
         Ok(found

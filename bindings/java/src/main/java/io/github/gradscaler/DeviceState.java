@@ -3,6 +3,7 @@ package io.github.gradscaler;
 
 /** Addresses of a scaler's device scalars, valid as long as the scaler. Read them in your own kernels. */
 public final class DeviceState {
+  // gen-api: values gsc_device_state
   private final long scale;
   private final long invScale;
   private final long growthTracker;
@@ -20,7 +21,7 @@ public final class DeviceState {
   }
 
   /**
-   * Address of the scale, fp32.
+   * Address (fp32): the scale.
    *
    * @return the value
    */
@@ -29,7 +30,7 @@ public final class DeviceState {
   }
 
   /**
-   * Address of 1 / scale, fp32.
+   * Address (fp32): 1 / scale, computed in fp64 and rounded.
    *
    * @return the value
    */
@@ -38,7 +39,7 @@ public final class DeviceState {
   }
 
   /**
-   * Address of the growth tracker, a 32-bit integer.
+   * Address (32-bit integer): clean steps since the scale last changed.
    *
    * @return the value
    */
@@ -47,7 +48,7 @@ public final class DeviceState {
   }
 
   /**
-   * Address of the hysteresis tracker, a 32-bit integer.
+   * Address (32-bit integer): overflows left before the scale backs off.
    *
    * @return the value
    */
@@ -56,7 +57,7 @@ public final class DeviceState {
   }
 
   /**
-   * Address of the number of non-finite gradients of the list, fp32; 0 if no list was given.
+   * Address (fp32): number of non-finite gradients of the given list, as a float. 0 if no list was given.
    *
    * @return the value
    */
@@ -65,11 +66,12 @@ public final class DeviceState {
   }
 
   /**
-   * Address of the norm of the gradients of the list, fp64; 0 if no list was given.
+   * Address (fp64): l2 norm of the unscaled gradients of the given list. 0 if no list was given.
    *
    * @return the value
    */
   public long gradNorm() {
     return gradNorm;
   }
+  // gen-api: end
 }

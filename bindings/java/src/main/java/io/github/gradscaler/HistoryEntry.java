@@ -3,6 +3,7 @@ package io.github.gradscaler;
 
 /** One update in the history of a {@link GradScaler}. */
 public final class HistoryEntry {
+  // gen-api: values gsc_history_entry
   private final long update;
   private final double gradNorm;
   private final long nonfiniteCount;
@@ -18,7 +19,7 @@ public final class HistoryEntry {
   }
 
   /**
-   * Number of the update, counted from 0 since creation.
+   * Number of the update, counted from 0, including those of a restored state.
    *
    * @return the value
    */
@@ -27,7 +28,7 @@ public final class HistoryEntry {
   }
 
   /**
-   * L2 norm of the unscaled gradients of all lists of that update.
+   * L2 norm of the unscaled gradients of all its lists.
    *
    * @return the value
    */
@@ -36,7 +37,7 @@ public final class HistoryEntry {
   }
 
   /**
-   * Non-finite gradients of that update.
+   * Number of non-finite gradients in all its lists.
    *
    * @return the value
    */
@@ -45,7 +46,7 @@ public final class HistoryEntry {
   }
 
   /**
-   * The scale that update left behind.
+   * The scale after that update.
    *
    * @return the value
    */
@@ -61,4 +62,5 @@ public final class HistoryEntry {
   public boolean overflow() {
     return overflow;
   }
+  // gen-api: end
 }

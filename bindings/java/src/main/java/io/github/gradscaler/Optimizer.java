@@ -90,14 +90,34 @@ public final class Optimizer implements AutoCloseable {
     return handle().addGroup(first, count, Check.notNull(options, "options").handle());
   }
 
+  // gen-api: getters gsc_optimizer
   /**
-   * Number of groups.
+   * Number of groups, &gt;= 1.
    *
-   * @return at least 1
+   * @return the value
    */
   public int groupCount() {
     return handle().groupCount();
   }
+
+  /**
+   * Number of state slots.
+   *
+   * @return the value
+   */
+  public int stateCount() {
+    return handle().stateCount();
+  }
+
+  /**
+   * Bytes that {@link Optimizer#save} writes.
+   *
+   * @return the value
+   */
+  public long saveSize() {
+    return handle().saveSize();
+  }
+  // gen-api: end
 
   /**
    * Hyper-parameters of a group.
@@ -239,15 +259,6 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
-   * Number of state slots.
-   *
-   * @return 0 to 3
-   */
-  public int stateCount() {
-    return handle().stateCount();
-  }
-
-  /**
    * Name of a state slot.
    *
    * @param slot which slot
@@ -379,15 +390,6 @@ public final class Optimizer implements AutoCloseable {
       }
       handle().setTensorSteps(numbers, stream);
     }
-  }
-
-  /**
-   * Bytes that save writes.
-   *
-   * @return may exceed 2^31
-   */
-  public long saveSize() {
-    return handle().saveSize();
   }
 
   /**

@@ -3,7 +3,7 @@ package io.github.gradscaler;
 
 /** Hyper-parameters of an {@link Optimizer}. Start as the defaults of the kind. */
 public final class OptimizerOptions {
-  private final NativeOptimizerOptions options;
+  private final NativeOptimizerOptions handle;
 
   /**
    * The defaults of a kind.
@@ -11,65 +11,67 @@ public final class OptimizerOptions {
    * @param kind which optimizer
    */
   public OptimizerOptions(OptimizerKind kind) {
-    options = new NativeOptimizerOptions(Check.notNull(kind, "kind").code());
+    handle = new NativeOptimizerOptions(Check.notNull(kind, "kind").code());
   }
 
+  // gen-api: kinds gsc_optimizer_options
   /**
-   * The defaults of SGD.
+   * Stochastic gradient descent, as torch.optim.SGD.
    *
-   * @return new options
+   * @return its defaults
    */
   public static OptimizerOptions sgd() {
     return new OptimizerOptions(OptimizerKind.SGD);
   }
 
   /**
-   * The defaults of Adam.
+   * Adam, as torch.optim.Adam: weight decay is added to the gradient.
    *
-   * @return new options
+   * @return its defaults
    */
   public static OptimizerOptions adam() {
     return new OptimizerOptions(OptimizerKind.ADAM);
   }
 
   /**
-   * The defaults of AdamW.
+   * Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW.
    *
-   * @return new options
+   * @return its defaults
    */
   public static OptimizerOptions adamW() {
     return new OptimizerOptions(OptimizerKind.ADAMW);
   }
 
   /**
-   * The defaults of Adagrad.
+   * Adagrad, as torch.optim.Adagrad.
    *
-   * @return new options
+   * @return its defaults
    */
   public static OptimizerOptions adagrad() {
     return new OptimizerOptions(OptimizerKind.ADAGRAD);
   }
 
   /**
-   * The defaults of Lion.
+   * Lion (Chen et al. 2023, arXiv:2302.06675).
    *
-   * @return new options
+   * @return its defaults
    */
   public static OptimizerOptions lion() {
     return new OptimizerOptions(OptimizerKind.LION);
   }
 
   /**
-   * The defaults of LAMB.
+   * LAMB (You et al. 2020, arXiv:1904.00962).
    *
-   * @return new options
+   * @return its defaults
    */
   public static OptimizerOptions lamb() {
     return new OptimizerOptions(OptimizerKind.LAMB);
   }
+  // gen-api: end
 
   NativeOptimizerOptions handle() {
-    return options;
+    return handle;
   }
 
   /**
@@ -78,26 +80,27 @@ public final class OptimizerOptions {
    * @return as given
    */
   public OptimizerKind kind() {
-    return OptimizerKind.of(options.getKind());
+    return OptimizerKind.of(handle.getKind());
   }
 
+  // gen-api: accessors gsc_optimizer_options
   /**
-   * Learning rate, finite, at least 0.
+   * Learning rate, &gt;= 0. All numbers here must be finite when converted to float. fp64 parameters use the doubles.
    *
    * @return the value
    */
   public double lr() {
-    return options.getLr();
+    return handle.getLr();
   }
 
   /**
-   * Sets lr.
+   * Sets {@link #lr()}.
    *
-   * @param value learning rate, finite, at least 0.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions lr(double value) {
-    options.setLr(value);
+    handle.setLr(value);
     return this;
   }
 
@@ -107,17 +110,17 @@ public final class OptimizerOptions {
    * @return the value
    */
   public double beta1() {
-    return options.getBeta1();
+    return handle.getBeta1();
   }
 
   /**
-   * Sets beta1.
+   * Sets {@link #beta1()}.
    *
-   * @param value decay of the first moment, in [0, 1).
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions beta1(double value) {
-    options.setBeta1(value);
+    handle.setBeta1(value);
     return this;
   }
 
@@ -127,153 +130,153 @@ public final class OptimizerOptions {
    * @return the value
    */
   public double beta2() {
-    return options.getBeta2();
+    return handle.getBeta2();
   }
 
   /**
-   * Sets beta2.
+   * Sets {@link #beta2()}.
    *
-   * @param value decay of the second moment, in [0, 1). Lion: of its state.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions beta2(double value) {
-    options.setBeta2(value);
+    handle.setBeta2(value);
     return this;
   }
 
   /**
-   * Added to the denominator, at least 0.
+   * Added to the denominator, &gt;= 0.
    *
    * @return the value
    */
   public double eps() {
-    return options.getEps();
+    return handle.getEps();
   }
 
   /**
-   * Sets eps.
+   * Sets {@link #eps()}.
    *
-   * @param value added to the denominator, at least 0.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions eps(double value) {
-    options.setEps(value);
+    handle.setEps(value);
     return this;
   }
 
   /**
-   * At least 0.
+   * Weight decay, &gt;= 0; decoupled or added to the gradient, as the kind says.
    *
    * @return the value
    */
   public double weightDecay() {
-    return options.getWeightDecay();
+    return handle.getWeightDecay();
   }
 
   /**
-   * Sets weightDecay.
+   * Sets {@link #weightDecay()}.
    *
-   * @param value at least 0.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions weightDecay(double value) {
-    options.setWeightDecay(value);
+    handle.setWeightDecay(value);
     return this;
   }
 
   /**
-   * SGD, at least 0. Default 0.
+   * SGD: momentum, &gt;= 0. Default 0. There is a momentum buffer if group 0 has momentum.
    *
    * @return the value
    */
   public double momentum() {
-    return options.getMomentum();
+    return handle.getMomentum();
   }
 
   /**
-   * Sets momentum.
+   * Sets {@link #momentum()}.
    *
-   * @param value sGD, at least 0. Default 0.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions momentum(double value) {
-    options.setMomentum(value);
+    handle.setMomentum(value);
     return this;
   }
 
   /**
-   * SGD. Default 0.
+   * SGD: dampening of the momentum. Default 0.
    *
    * @return the value
    */
   public double dampening() {
-    return options.getDampening();
+    return handle.getDampening();
   }
 
   /**
-   * Sets dampening.
+   * Sets {@link #dampening()}.
    *
-   * @param value sGD. Default 0.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions dampening(double value) {
-    options.setDampening(value);
+    handle.setDampening(value);
     return this;
   }
 
   /**
-   * Adagrad, at least 0. Default 0.
+   * Adagrad: decay of the learning rate, &gt;= 0. Default 0.
    *
    * @return the value
    */
   public double lrDecay() {
-    return options.getLrDecay();
+    return handle.getLrDecay();
   }
 
   /**
-   * Sets lrDecay.
+   * Sets {@link #lrDecay()}.
    *
-   * @param value adagrad, at least 0. Default 0.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions lrDecay(double value) {
-    options.setLrDecay(value);
+    handle.setLrDecay(value);
     return this;
   }
 
   /**
-   * Adagrad: the sum starts at this, at least 0. Default 0.
+   * Adagrad: initial value of a group's `sum` in state that the library allocates, &gt;= 0. Default 0.
    *
    * @return the value
    */
   public double initialAccumulatorValue() {
-    return options.getInitialAccumulatorValue();
+    return handle.getInitialAccumulatorValue();
   }
 
   /**
-   * Sets initialAccumulatorValue.
+   * Sets {@link #initialAccumulatorValue()}.
    *
-   * @param value adagrad: the sum starts at this, at least 0. Default 0.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions initialAccumulatorValue(double value) {
-    options.setInitialAccumulatorValue(value);
+    handle.setInitialAccumulatorValue(value);
     return this;
   }
 
   /**
-   * SGD: Nesterov momentum; needs momentum greater than 0 and dampening 0.
+   * SGD: Nesterov momentum; needs momentum &gt; 0 and dampening 0.
    *
    * @return the value
    */
   public boolean nesterov() {
-    return has(NativeCalls.OPTIMIZER_NESTEROV);
+    return (handle.getFlags() & NativeCalls.OPTIMIZER_NESTEROV) != 0;
   }
 
   /**
-   * Sets nesterov.
+   * Sets {@link #nesterov()}.
    *
-   * @param value sGD: Nesterov momentum; needs momentum greater than 0 and dampening 0.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions nesterov(boolean value) {
@@ -282,18 +285,18 @@ public final class OptimizerOptions {
   }
 
   /**
-   * Adam, AdamW: the step is normalized by the largest second moment so far.
+   * Adam, AdamW: the step is normalized by the largest exp_avg_sq so far.
    *
    * @return the value
    */
   public boolean amsgrad() {
-    return has(NativeCalls.OPTIMIZER_AMSGRAD);
+    return (handle.getFlags() & NativeCalls.OPTIMIZER_AMSGRAD) != 0;
   }
 
   /**
-   * Sets amsgrad.
+   * Sets {@link #amsgrad()}.
    *
-   * @param value true: the step of Adam or AdamW is normalized by the largest second moment so far.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions amsgrad(boolean value) {
@@ -307,13 +310,13 @@ public final class OptimizerOptions {
    * @return the value
    */
   public boolean maximize() {
-    return has(NativeCalls.OPTIMIZER_MAXIMIZE);
+    return (handle.getFlags() & NativeCalls.OPTIMIZER_MAXIMIZE) != 0;
   }
 
   /**
-   * Sets maximize.
+   * Sets {@link #maximize()}.
    *
-   * @param value ascend instead of descend.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions maximize(boolean value) {
@@ -322,18 +325,18 @@ public final class OptimizerOptions {
   }
 
   /**
-   * Set the gradients to zero in the same pass, also when the step is skipped.
+   * Set the gradients to zero in the same pass, also when the step is skipped. Refused with writeGrads.
    *
    * @return the value
    */
   public boolean zeroGrads() {
-    return has(NativeCalls.OPTIMIZER_ZERO_GRADS);
+    return (handle.getFlags() & NativeCalls.OPTIMIZER_ZERO_GRADS) != 0;
   }
 
   /**
-   * Sets zeroGrads.
+   * Sets {@link #zeroGrads()}.
    *
-   * @param value set the gradients to zero in the same pass, also when the step is skipped.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions zeroGrads(boolean value) {
@@ -342,18 +345,19 @@ public final class OptimizerOptions {
   }
 
   /**
-   * Write the unscaled and clipped gradients back in the same pass, unless the step is skipped.
+   * Write the unscaled and clipped gradients back in the same pass, unless the step is skipped. Refused with
+   * zeroGrads.
    *
    * @return the value
    */
   public boolean writeGrads() {
-    return has(NativeCalls.OPTIMIZER_WRITE_GRADS);
+    return (handle.getFlags() & NativeCalls.OPTIMIZER_WRITE_GRADS) != 0;
   }
 
   /**
-   * Sets writeGrads.
+   * Sets {@link #writeGrads()}.
    *
-   * @param value write the unscaled and clipped gradients back in the same pass, unless the step is skipped.
+   * @param value the new value
    * @return this
    */
   public OptimizerOptions writeGrads(boolean value) {
@@ -361,26 +365,23 @@ public final class OptimizerOptions {
     return this;
   }
 
-  private boolean has(int bit) {
-    return (options.getFlags() & bit) != 0;
-  }
-
   private void set(int bit, boolean value) {
-    options.setFlags(value ? options.getFlags() | bit : options.getFlags() & ~bit);
+    handle.setFlags(value ? handle.getFlags() | bit : handle.getFlags() & ~bit);
   }
 
   /**
-   * For messages of your own.
+   * For messages.
    *
    * @return every value by its name
    */
   @Override
   public String toString() {
-    return "OptimizerOptions(" + "kind=" + kind() + ", lr=" + lr() + ", beta1=" + beta1() + ", beta2=" + beta2()
+    return "OptimizerOptions(kind=" + kind() + ", lr=" + lr() + ", beta1=" + beta1() + ", beta2=" + beta2()
         + ", eps=" + eps() + ", weightDecay=" + weightDecay() + ", momentum=" + momentum()
         + ", dampening=" + dampening() + ", lrDecay=" + lrDecay()
         + ", initialAccumulatorValue=" + initialAccumulatorValue() + ", nesterov=" + nesterov()
         + ", amsgrad=" + amsgrad() + ", maximize=" + maximize() + ", zeroGrads=" + zeroGrads()
         + ", writeGrads=" + writeGrads() + ")";
   }
+  // gen-api: end
 }

@@ -3,6 +3,7 @@ package io.github.gradscaler;
 
 /** What happened in an iteration. From {@link GradScaler#report()}. */
 public final class Report {
+  // gen-api: values gsc_report
   private final boolean overflow;
   private final boolean atFloor;
   private final float scale;
@@ -47,7 +48,8 @@ public final class Report {
   }
 
   /**
-   * The scale cannot be lowered further and floorPatience is used up.
+   * The scale cannot be lowered further and floorPatience has run out (needs {@link FloorAction#REPORT} or {@link
+   * FloorAction#ERROR}).
    *
    * @return the value
    */
@@ -83,7 +85,7 @@ public final class Report {
   }
 
   /**
-   * Skipped updates in a row up to now.
+   * Skipped updates in a row, the last one included; 0 if it was clean.
    *
    * @return the value
    */
@@ -92,7 +94,7 @@ public final class Report {
   }
 
   /**
-   * Updates since creation or restore.
+   * Updates so far, including those of a restored state.
    *
    * @return the value
    */
@@ -101,7 +103,7 @@ public final class Report {
   }
 
   /**
-   * Of these, the ones that found an overflow.
+   * How many of these found an overflow.
    *
    * @return the value
    */
@@ -110,7 +112,7 @@ public final class Report {
   }
 
   /**
-   * L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed.
+   * L2 norm of the unscaled gradients before clipping; inf or NaN if they overflowed. With a reducer, over all ranks.
    *
    * @return the value
    */
@@ -119,7 +121,7 @@ public final class Report {
   }
 
   /**
-   * Largest magnitude of the unscaled gradients that are finite.
+   * Largest magnitude of this rank's unscaled gradients. Gradients stored as inf or NaN do not count.
    *
    * @return the value
    */
@@ -128,7 +130,7 @@ public final class Report {
   }
 
   /**
-   * Non-finite gradients.
+   * Number of non-finite gradients; with a reducer, over all ranks.
    *
    * @return the value
    */
@@ -137,7 +139,7 @@ public final class Report {
   }
 
   /**
-   * Infinite gradients, and those that become infinite when unscaled.
+   * Of these, on this rank: +inf, -inf, and values that become inf when unscaled.
    *
    * @return the value
    */
@@ -146,7 +148,7 @@ public final class Report {
   }
 
   /**
-   * Gradients that are NaN.
+   * Of these, on this rank: NaN.
    *
    * @return the value
    */
@@ -155,7 +157,7 @@ public final class Report {
   }
 
   /**
-   * Index in its list of the first tensor with a non-finite gradient; -1 if none.
+   * Index in its list of the first tensor with a non-finite gradient on this rank; -1 if none.
    *
    * @return the value
    */
@@ -171,6 +173,7 @@ public final class Report {
   public long firstElement() {
     return firstElement;
   }
+  // gen-api: end
 
   @Override
   public String toString() {

@@ -3,7 +3,7 @@ package io.github.gradscaler;
 
 /** The policy of a {@link GradScaler}. Starts as PyTorch's; the library checks it when a scaler is made of it. */
 public final class ScalerOptions {
-  private final NativeScalerOptions options = new NativeScalerOptions();
+  private final NativeScalerOptions handle = new NativeScalerOptions();
 
   /** PyTorch's policy. */
   public ScalerOptions() {}
@@ -14,346 +14,350 @@ public final class ScalerOptions {
    * @param preset which one
    */
   public ScalerOptions(Preset preset) {
-    options.preset(Check.notNull(preset, "preset").code());
+    handle.preset(Check.notNull(preset, "preset").code());
   }
 
   NativeScalerOptions handle() {
-    return options;
+    return handle;
   }
 
+  // gen-api: accessors gsc_scaler_options
   /**
-   * First scale, finite and greater than 0. Default 65536.
+   * First scale, finite and &gt; 0, within minScale and maxScale. Default 65536.
    *
    * @return the value
    */
   public float initScale() {
-    return options.getInitScale();
+    return handle.getInitScale();
   }
 
   /**
-   * Sets initScale.
+   * Sets {@link #initScale()}.
    *
-   * @param value first scale, finite and greater than 0. Default 65536.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions initScale(float value) {
-    options.setInitScale(value);
+    handle.setInitScale(value);
     return this;
   }
 
   /**
-   * The scale is not lowered below this; 0: no floor. Default 0.
+   * Floor of the scale; 0: none. Default 0. A scale that {@link GradScaler#setScale} sets below it stays until it
+   * grows.
    *
    * @return the value
    */
   public float minScale() {
-    return options.getMinScale();
+    return handle.getMinScale();
   }
 
   /**
-   * Sets minScale.
+   * Sets {@link #minScale()}.
    *
-   * @param value the scale is not lowered below this; 0: no floor. Default 0.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions minScale(float value) {
-    options.setMinScale(value);
+    handle.setMinScale(value);
     return this;
   }
 
   /**
-   * The scale is not raised above this; 0: no ceiling. Default 0.
+   * Ceiling of the scale; 0: none. Default 0.
    *
    * @return the value
    */
   public float maxScale() {
-    return options.getMaxScale();
+    return handle.getMaxScale();
   }
 
   /**
-   * Sets maxScale.
+   * Sets {@link #maxScale()}.
    *
-   * @param value the scale is not raised above this; 0: no ceiling. Default 0.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions maxScale(float value) {
-    options.setMaxScale(value);
+    handle.setMaxScale(value);
     return this;
   }
 
   /**
-   * Clean steps between growths, at least 1. Default 2000.
+   * Clean steps between growths, &gt;= 1. Default 2000.
    *
    * @return the value
    */
   public int growthInterval() {
-    return options.getGrowthInterval();
+    return handle.getGrowthInterval();
   }
 
   /**
-   * Sets growthInterval.
+   * Sets {@link #growthInterval()}.
    *
-   * @param value clean steps between growths, at least 1. Default 2000.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions growthInterval(int value) {
-    options.setGrowthInterval(value);
+    handle.setGrowthInterval(value);
     return this;
   }
 
   /**
-   * The scale is multiplied by this to grow, greater than 1. Default 2.
+   * Growth multiplies the scale by this, &gt; 1. Refused if initScale rounds back to itself. Default 2.
    *
    * @return the value
    */
   public double growthFactor() {
-    return options.getGrowthFactor();
+    return handle.getGrowthFactor();
   }
 
   /**
-   * Sets growthFactor.
+   * Sets {@link #growthFactor()}.
    *
-   * @param value the scale is multiplied by this to grow, greater than 1. Default 2.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions growthFactor(double value) {
-    options.setGrowthFactor(value);
+    handle.setGrowthFactor(value);
     return this;
   }
 
   /**
-   * The scale is multiplied by this on overflow, in (0, 1). Default 0.5.
+   * Backoff multiplies the scale by this, in (0, 1). Refused if initScale rounds back to itself. Default 0.5.
    *
    * @return the value
    */
   public double backoffFactor() {
-    return options.getBackoffFactor();
+    return handle.getBackoffFactor();
   }
 
   /**
-   * Sets backoffFactor.
+   * Sets {@link #backoffFactor()}.
    *
-   * @param value the scale is multiplied by this on overflow, in (0, 1). Default 0.5.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions backoffFactor(double value) {
-    options.setBackoffFactor(value);
+    handle.setBackoffFactor(value);
     return this;
   }
 
   /**
-   * If false the scale is 1, nothing is checked and every step is applied. Default true.
+   * False: disabled. The scale is 1, gradients are not checked, every step is applied. Default true.
    *
    * @return the value
    */
   public boolean enabled() {
-    return options.getEnabled() != 0;
+    return handle.getEnabled() != 0;
   }
 
   /**
-   * Sets enabled.
+   * Sets {@link #enabled()}.
    *
-   * @param value if false the scale is 1, nothing is checked and every step is applied. Default true.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions enabled(boolean value) {
-    options.setEnabled(value ? 1 : 0);
+    handle.setEnabled(value ? 1 : 0);
     return this;
   }
 
   /**
-   * Back off at this overflow, at least 1. Default 1.
+   * Overflows until the scale backs off, &gt;= 1. Default 1: each overflow.
    *
    * @return the value
    */
   public int hysteresis() {
-    return options.getHysteresis();
+    return handle.getHysteresis();
   }
 
   /**
-   * Sets hysteresis.
+   * Sets {@link #hysteresis()}.
    *
-   * @param value back off at this overflow, at least 1. Default 1.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions hysteresis(int value) {
-    options.setHysteresis(value);
+    handle.setHysteresis(value);
     return this;
   }
 
   /**
-   * When the hysteresis counter is filled up again. Default ON_GROWTH.
+   * When the count of overflows starts again: HysteresisRefill. Default {@link HysteresisRefill#ON_GROWTH}.
    *
    * @return the value
    */
   public HysteresisRefill hysteresisRefill() {
-    return HysteresisRefill.of(options.getHysteresisRefill());
+    return HysteresisRefill.of(handle.getHysteresisRefill());
   }
 
   /**
-   * Sets hysteresisRefill.
+   * Sets {@link #hysteresisRefill()}.
    *
-   * @param value when the hysteresis counter is filled up again. Default ON_GROWTH.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions hysteresisRefill(HysteresisRefill value) {
-    options.setHysteresisRefill(Check.notNull(value, "hysteresisRefill").code());
+    handle.setHysteresisRefill(Check.notNull(value, "value").code());
     return this;
   }
 
   /**
-   * Which clean step makes the scale grow. Default AT_INTERVAL.
+   * The clean step that grows: GrowthTiming. Default {@link GrowthTiming#AT_INTERVAL}.
    *
    * @return the value
    */
   public GrowthTiming growthTiming() {
-    return GrowthTiming.of(options.getGrowthTiming());
+    return GrowthTiming.of(handle.getGrowthTiming());
   }
 
   /**
-   * Sets growthTiming.
+   * Sets {@link #growthTiming()}.
    *
-   * @param value which clean step makes the scale grow. Default AT_INTERVAL.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions growthTiming(GrowthTiming value) {
-    options.setGrowthTiming(Check.notNull(value, "growthTiming").code());
+    handle.setGrowthTiming(Check.notNull(value, "value").code());
     return this;
   }
 
   /**
-   * Back off only if overflows / updates since the last rescale reach this, in [0, 1]. Default 0.
+   * Back off only if overflows / updates since the last rescale &gt;= this, in [0, 1] (fairseq). Default 0.
    *
    * @return the value
    */
   public double overflowTolerance() {
-    return options.getOverflowTolerance();
+    return handle.getOverflowTolerance();
   }
 
   /**
-   * Sets overflowTolerance.
+   * Sets {@link #overflowTolerance()}.
    *
-   * @param value back off only if overflows / updates since the last rescale reach this, in [0, 1]. Default 0.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions overflowTolerance(double value) {
-    options.setOverflowTolerance(value);
+    handle.setOverflowTolerance(value);
     return this;
   }
 
   /**
-   * While the scale is below this, recoveryInterval replaces growthInterval; 0: never. Default 0.
+   * While the scale is below this, recoveryInterval replaces growthInterval (NVIDIA Modulus); 0: never. Default 0.
    *
    * @return the value
    */
   public float recoveryThreshold() {
-    return options.getRecoveryThreshold();
+    return handle.getRecoveryThreshold();
   }
 
   /**
-   * Sets recoveryThreshold.
+   * Sets {@link #recoveryThreshold()}.
    *
-   * @param value while the scale is below this, recoveryInterval replaces growthInterval; 0: never. Default 0.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions recoveryThreshold(float value) {
-    options.setRecoveryThreshold(value);
+    handle.setRecoveryThreshold(value);
     return this;
   }
 
   /**
-   * See recoveryThreshold; at least 1 if that is set. Default 0.
+   * See recoveryThreshold; &gt;= 1 if that is set. Default 0.
    *
    * @return the value
    */
   public int recoveryInterval() {
-    return options.getRecoveryInterval();
+    return handle.getRecoveryInterval();
   }
 
   /**
-   * Sets recoveryInterval.
+   * Sets {@link #recoveryInterval()}.
    *
-   * @param value see recoveryThreshold; at least 1 if that is set. Default 0.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions recoveryInterval(int value) {
-    options.setRecoveryInterval(value);
+    handle.setRecoveryInterval(value);
     return this;
   }
 
   /**
-   * What an overflow at minScale does. Default CLAMP.
+   * What happens at the floor: FloorAction. Default {@link FloorAction#CLAMP}.
    *
    * @return the value
    */
   public FloorAction floorAction() {
-    return FloorAction.of(options.getFloorAction());
+    return FloorAction.of(handle.getFloorAction());
   }
 
   /**
-   * Sets floorAction.
+   * Sets {@link #floorAction()}.
    *
-   * @param value what an overflow at minScale does. Default CLAMP.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions floorAction(FloorAction value) {
-    options.setFloorAction(Check.notNull(value, "floorAction").code());
+    handle.setFloorAction(Check.notNull(value, "value").code());
     return this;
   }
 
   /**
-   * Consecutive skipped updates at the floor before it is reported, at least 1. Default 1.
+   * Consecutive skipped updates at the floor until it is reported, &gt;= 1. Default 1.
    *
    * @return the value
    */
   public int floorPatience() {
-    return options.getFloorPatience();
+    return handle.getFloorPatience();
   }
 
   /**
-   * Sets floorPatience.
+   * Sets {@link #floorPatience()}.
    *
-   * @param value consecutive skipped updates at the floor before it is reported, at least 1. Default 1.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions floorPatience(int value) {
-    options.setFloorPatience(value);
+    handle.setFloorPatience(value);
     return this;
   }
 
   /**
-   * Updates kept in the history, 0 to 2^20; 32 bytes each. Default 16.
+   * Updates kept in the history ring, 0..2^20. Creation allocates 32 bytes of device memory for each. Default 16,
+   * which shows what led to a skip. To plot the scale, give the number of steps between two reads.
    *
    * @return the value
    */
   public int historyCapacity() {
-    return options.getHistoryCapacity();
+    return handle.getHistoryCapacity();
   }
 
   /**
-   * Sets historyCapacity.
+   * Sets {@link #historyCapacity()}.
    *
-   * @param value updates kept in the history, 0 to 2^20; 32 bytes each. Default 16.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions historyCapacity(int value) {
-    options.setHistoryCapacity(value);
+    handle.setHistoryCapacity(value);
     return this;
   }
 
   /**
-   * Grow when the tracker equals the interval, not when it has reached it: PyTorch's exact rule.
+   * Grow only when the tracker equals the interval: PyTorch's exact rule. Default: also when it exceeds the interval.
+   * They differ if the interval is lowered below the tracker: with this flag the scale then never grows.
    *
    * @return the value
    */
   public boolean growOnEqual() {
-    return has(NativeCalls.SCALER_GROW_ON_EQUAL);
+    return (handle.getFlags() & NativeCalls.SCALER_GROW_ON_EQUAL) != 0;
   }
 
   /**
-   * Sets growOnEqual.
+   * Sets {@link #growOnEqual()}.
    *
-   * @param value grow when the tracker equals the interval, not when it has reached it: PyTorch's exact rule.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions growOnEqual(boolean value) {
@@ -362,18 +366,18 @@ public final class ScalerOptions {
   }
 
   /**
-   * Store a grown scale even if it is infinite (Keras 3, Megatron-LM, DeepSpeed).
+   * Store a grown scale even if it is inf (Keras 3, Megatron-LM, DeepSpeed). Default: keep the old scale.
    *
    * @return the value
    */
   public boolean noFiniteGuard() {
-    return has(NativeCalls.SCALER_NO_FINITE_GUARD);
+    return (handle.getFlags() & NativeCalls.SCALER_NO_FINITE_GUARD) != 0;
   }
 
   /**
-   * Sets noFiniteGuard.
+   * Sets {@link #noFiniteGuard()}.
    *
-   * @param value store a grown scale even if it is infinite (Keras 3, Megatron-LM, DeepSpeed).
+   * @param value the new value
    * @return this
    */
   public ScalerOptions noFiniteGuard(boolean value) {
@@ -382,18 +386,18 @@ public final class ScalerOptions {
   }
 
   /**
-   * A backoff to minScale or below keeps the old scale and counts as being at the floor (fairseq).
+   * A backoff to minScale or below keeps the old scale; the scale is then at its floor (fairseq).
    *
    * @return the value
    */
   public boolean floorExclusive() {
-    return has(NativeCalls.SCALER_FLOOR_EXCLUSIVE);
+    return (handle.getFlags() & NativeCalls.SCALER_FLOOR_EXCLUSIVE) != 0;
   }
 
   /**
-   * Sets floorExclusive.
+   * Sets {@link #floorExclusive()}.
    *
-   * @param value a backoff to minScale or below keeps the old scale and counts as being at the floor (fairseq).
+   * @param value the new value
    * @return this
    */
   public ScalerOptions floorExclusive(boolean value) {
@@ -402,18 +406,19 @@ public final class ScalerOptions {
   }
 
   /**
-   * Multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3), not in fp64.
+   * Round the factors to fp32 and multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3). Default:
+   * multiply in fp64 and round the product (PyTorch). They differ only for factors that are not powers of two.
    *
    * @return the value
    */
   public boolean fp32Products() {
-    return has(NativeCalls.SCALER_FP32_PRODUCTS);
+    return (handle.getFlags() & NativeCalls.SCALER_FP32_PRODUCTS) != 0;
   }
 
   /**
-   * Sets fp32Products.
+   * Sets {@link #fp32Products()}.
    *
-   * @param value multiply in fp32 (Megatron-LM, ColossalAI, Paddle, Flax, jmp, Keras 3), not in fp64.
+   * @param value the new value
    * @return this
    */
   public ScalerOptions fp32Products(boolean value) {
@@ -421,22 +426,18 @@ public final class ScalerOptions {
     return this;
   }
 
-  private boolean has(int bit) {
-    return (options.getFlags() & bit) != 0;
-  }
-
   private void set(int bit, boolean value) {
-    options.setFlags(value ? options.getFlags() | bit : options.getFlags() & ~bit);
+    handle.setFlags(value ? handle.getFlags() | bit : handle.getFlags() & ~bit);
   }
 
   /**
-   * For messages of your own.
+   * For messages.
    *
    * @return every value by its name
    */
   @Override
   public String toString() {
-    return "ScalerOptions(" + "initScale=" + initScale() + ", minScale=" + minScale() + ", maxScale=" + maxScale()
+    return "ScalerOptions(initScale=" + initScale() + ", minScale=" + minScale() + ", maxScale=" + maxScale()
         + ", growthInterval=" + growthInterval() + ", growthFactor=" + growthFactor()
         + ", backoffFactor=" + backoffFactor() + ", enabled=" + enabled() + ", hysteresis=" + hysteresis()
         + ", hysteresisRefill=" + hysteresisRefill() + ", growthTiming=" + growthTiming()
@@ -446,4 +447,5 @@ public final class ScalerOptions {
         + ", growOnEqual=" + growOnEqual() + ", noFiniteGuard=" + noFiniteGuard()
         + ", floorExclusive=" + floorExclusive() + ", fp32Products=" + fp32Products() + ")";
   }
+  // gen-api: end
 }

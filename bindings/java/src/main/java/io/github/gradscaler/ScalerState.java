@@ -8,11 +8,11 @@ import java.nio.ByteBuffer;
  * every language reads. Checked when it is restored.
  */
 public final class ScalerState {
-  private final NativeScalerState state;
+  private final NativeScalerState handle;
 
   /** A state whose fields are all to be set. */
   public ScalerState() {
-    state = new NativeScalerState();
+    handle = new NativeScalerState();
   }
 
   /**
@@ -48,11 +48,52 @@ public final class ScalerState {
   }
 
   private ByteBuffer memory() {
-    return NativeCallsJNI.stateBytes(NativeScalerState.getCPtr(state));
+    return NativeCallsJNI.stateBytes(NativeScalerState.getCPtr(handle));
   }
 
   NativeScalerState handle() {
-    return state;
+    return handle;
+  }
+
+  // gen-api: accessors gsc_scaler_state
+  /**
+   * Growth multiplies the scale by this.
+   *
+   * @return the value
+   */
+  public double growthFactor() {
+    return handle.getGrowthFactor();
+  }
+
+  /**
+   * Sets {@link #growthFactor()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public ScalerState growthFactor(double value) {
+    handle.setGrowthFactor(value);
+    return this;
+  }
+
+  /**
+   * Backoff multiplies the scale by this.
+   *
+   * @return the value
+   */
+  public double backoffFactor() {
+    return handle.getBackoffFactor();
+  }
+
+  /**
+   * Sets {@link #backoffFactor()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public ScalerState backoffFactor(double value) {
+    handle.setBackoffFactor(value);
+    return this;
   }
 
   /**
@@ -61,57 +102,17 @@ public final class ScalerState {
    * @return the value
    */
   public float scale() {
-    return state.getScale();
+    return handle.getScale();
   }
 
   /**
-   * Sets scale.
+   * Sets {@link #scale()}.
    *
-   * @param value the scale.
+   * @param value the new value
    * @return this
    */
   public ScalerState scale(float value) {
-    state.setScale(value);
-    return this;
-  }
-
-  /**
-   * Factor of growth.
-   *
-   * @return the value
-   */
-  public double growthFactor() {
-    return state.getGrowthFactor();
-  }
-
-  /**
-   * Sets growthFactor.
-   *
-   * @param value factor of growth.
-   * @return this
-   */
-  public ScalerState growthFactor(double value) {
-    state.setGrowthFactor(value);
-    return this;
-  }
-
-  /**
-   * Factor of backoff.
-   *
-   * @return the value
-   */
-  public double backoffFactor() {
-    return state.getBackoffFactor();
-  }
-
-  /**
-   * Sets backoffFactor.
-   *
-   * @param value factor of backoff.
-   * @return this
-   */
-  public ScalerState backoffFactor(double value) {
-    state.setBackoffFactor(value);
+    handle.setScale(value);
     return this;
   }
 
@@ -121,37 +122,37 @@ public final class ScalerState {
    * @return the value
    */
   public int growthInterval() {
-    return state.getGrowthInterval();
+    return handle.getGrowthInterval();
   }
 
   /**
-   * Sets growthInterval.
+   * Sets {@link #growthInterval()}.
    *
-   * @param value clean steps between growths.
+   * @param value the new value
    * @return this
    */
   public ScalerState growthInterval(int value) {
-    state.setGrowthInterval(value);
+    handle.setGrowthInterval(value);
     return this;
   }
 
   /**
-   * Clean steps since the scale last changed.
+   * Clean steps since the scale last changed: PyTorch's _growth_tracker.
    *
    * @return the value
    */
   public int growthTracker() {
-    return state.getGrowthTracker();
+    return handle.getGrowthTracker();
   }
 
   /**
-   * Sets growthTracker.
+   * Sets {@link #growthTracker()}.
    *
-   * @param value clean steps since the scale last changed.
+   * @param value the new value
    * @return this
    */
   public ScalerState growthTracker(int value) {
-    state.setGrowthTracker(value);
+    handle.setGrowthTracker(value);
     return this;
   }
 
@@ -161,17 +162,17 @@ public final class ScalerState {
    * @return the value
    */
   public int hysteresisTracker() {
-    return state.getHysteresisTracker();
+    return handle.getHysteresisTracker();
   }
 
   /**
-   * Sets hysteresisTracker.
+   * Sets {@link #hysteresisTracker()}.
    *
-   * @param value overflows left before the scale backs off.
+   * @param value the new value
    * @return this
    */
   public ScalerState hysteresisTracker(int value) {
-    state.setHysteresisTracker(value);
+    handle.setHysteresisTracker(value);
     return this;
   }
 
@@ -181,17 +182,17 @@ public final class ScalerState {
    * @return the value
    */
   public int overflowsSinceRescale() {
-    return state.getOverflowsSinceRescale();
+    return handle.getOverflowsSinceRescale();
   }
 
   /**
-   * Sets overflowsSinceRescale.
+   * Sets {@link #overflowsSinceRescale()}.
    *
-   * @param value overflows since the scale last changed.
+   * @param value the new value
    * @return this
    */
   public ScalerState overflowsSinceRescale(int value) {
-    state.setOverflowsSinceRescale(value);
+    handle.setOverflowsSinceRescale(value);
     return this;
   }
 
@@ -201,97 +202,112 @@ public final class ScalerState {
    * @return the value
    */
   public int updatesSinceRescale() {
-    return state.getUpdatesSinceRescale();
+    return handle.getUpdatesSinceRescale();
   }
 
   /**
-   * Sets updatesSinceRescale.
+   * Sets {@link #updatesSinceRescale()}.
    *
-   * @param value updates since the scale last changed.
+   * @param value the new value
    * @return this
    */
   public ScalerState updatesSinceRescale(int value) {
-    state.setUpdatesSinceRescale(value);
+    handle.setUpdatesSinceRescale(value);
     return this;
   }
 
   /**
-   * Skipped updates in a row.
+   * Skipped updates in a row, the last one included; 0 if it was clean.
    *
    * @return the value
    */
   public int consecutiveSkips() {
-    return state.getConsecutiveSkips();
+    return handle.getConsecutiveSkips();
   }
 
   /**
-   * Sets consecutiveSkips.
+   * Sets {@link #consecutiveSkips()}.
    *
-   * @param value skipped updates in a row.
+   * @param value the new value
    * @return this
    */
   public ScalerState consecutiveSkips(int value) {
-    state.setConsecutiveSkips(value);
+    handle.setConsecutiveSkips(value);
     return this;
   }
 
   /**
-   * Consecutive overflows that found the scale unable to go lower.
+   * Consecutive overflows that could not lower the scale.
    *
    * @return the value
    */
   public int skipsAtFloor() {
-    return state.getSkipsAtFloor();
+    return handle.getSkipsAtFloor();
   }
 
   /**
-   * Sets skipsAtFloor.
+   * Sets {@link #skipsAtFloor()}.
    *
-   * @param value consecutive overflows that found the scale unable to go lower.
+   * @param value the new value
    * @return this
    */
   public ScalerState skipsAtFloor(int value) {
-    state.setSkipsAtFloor(value);
+    handle.setSkipsAtFloor(value);
     return this;
   }
 
   /**
-   * Updates since creation.
+   * Updates so far.
    *
    * @return the value
    */
   public long updates() {
-    return state.getUpdates();
+    return handle.getUpdates();
   }
 
   /**
-   * Sets updates.
+   * Sets {@link #updates()}.
    *
-   * @param value updates since creation.
+   * @param value the new value
    * @return this
    */
   public ScalerState updates(long value) {
-    state.setUpdates(value);
+    handle.setUpdates(value);
     return this;
   }
 
   /**
-   * Of these, the skipped ones.
+   * How many of these found an overflow.
    *
    * @return the value
    */
   public long skipped() {
-    return state.getSkipped();
+    return handle.getSkipped();
   }
 
   /**
-   * Sets skipped.
+   * Sets {@link #skipped()}.
    *
-   * @param value of these, the skipped ones.
+   * @param value the new value
    * @return this
    */
   public ScalerState skipped(long value) {
-    state.setSkipped(value);
+    handle.setSkipped(value);
     return this;
   }
+
+  /**
+   * For messages.
+   *
+   * @return every value by its name
+   */
+  @Override
+  public String toString() {
+    return "ScalerState(growthFactor=" + growthFactor() + ", backoffFactor=" + backoffFactor() + ", scale=" + scale()
+        + ", growthInterval=" + growthInterval() + ", growthTracker=" + growthTracker()
+        + ", hysteresisTracker=" + hysteresisTracker() + ", overflowsSinceRescale=" + overflowsSinceRescale()
+        + ", updatesSinceRescale=" + updatesSinceRescale() + ", consecutiveSkips=" + consecutiveSkips()
+        + ", skipsAtFloor=" + skipsAtFloor() + ", updates=" + updates() + ", skipped=" + skipped() + ")";
+  }
+  // gen-api: end
 }

@@ -3,6 +3,7 @@ package io.github.gradscaler;
 
 /** What is in one tensor. From {@link Diagnosis}. */
 public final class TensorDiagnosis {
+  // gen-api: values gsc_tensor_diagnosis
   private final long count;
   private final long infCount;
   private final long nanCount;
@@ -26,7 +27,7 @@ public final class TensorDiagnosis {
   }
 
   /**
-   * Elements in all.
+   * Number of elements.
    *
    * @return the value
    */
@@ -35,7 +36,7 @@ public final class TensorDiagnosis {
   }
 
   /**
-   * +inf and -inf.
+   * Number of +inf and -inf.
    *
    * @return the value
    */
@@ -44,7 +45,7 @@ public final class TensorDiagnosis {
   }
 
   /**
-   * NaN.
+   * Number of NaN.
    *
    * @return the value
    */
@@ -53,7 +54,7 @@ public final class TensorDiagnosis {
   }
 
   /**
-   * +0 and -0.
+   * Number of +0 and -0.
    *
    * @return the value
    */
@@ -62,7 +63,7 @@ public final class TensorDiagnosis {
   }
 
   /**
-   * Non-zero values below the smallest normal number of the tensor's dtype.
+   * Number of non-zero values below the smallest normal number of the tensor's dtype.
    *
    * @return the value
    */
@@ -80,7 +81,7 @@ public final class TensorDiagnosis {
   }
 
   /**
-   * Largest magnitude of the finite values; 0 if there is none.
+   * Largest magnitude of the finite values; 0 if there are none.
    *
    * @return the value
    */
@@ -89,7 +90,7 @@ public final class TensorDiagnosis {
   }
 
   /**
-   * Smallest non-zero magnitude of the finite values; 0 if there is none.
+   * Smallest non-zero magnitude of the finite values; 0 if there are none.
    *
    * @return the value
    */
@@ -105,4 +106,5 @@ public final class TensorDiagnosis {
   public double l2Norm() {
     return l2Norm;
   }
+  // gen-api: end
 }

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""C#: the enumerations, and the fields of options, reports and states. Part of scripts/gen-api."""
+import header
+
+FOLDER = "bindings/csharp/src"
+TYPES = {"float": "float", "double": "double", "int32_t": "int", "int64_t": "long"}
+
+
+def summary(text):
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = f"/// <summary>{text}</summary>"
+    if len(line) <= header.WIDTH - 4:
+        return [line]
+    return ["/// <summary>", *header.wrapped(text, "/// "), "/// </summary>"]
+
+
+def comment(struct, text):
+    def member(kind, name):
+        return f"{kind}.{header.pascal(header.method(name))}"
+
+    return summary(header.words(text, struct, header.pascal, member, spell_enum, "IntPtr.Zero"))
+
+
+def spell_enum(kind, name):
+    return f"{kind}.{header.enum_pascal(name)}"
+
+
+def make_csharp(enums):
+    lines = ["// SPDX-License-Identifier: Apache-2.0",
+             f"// The constants of the library as enumerations. {header.NOTE}", "namespace Gradscaler", "{"]
+
+    def documented(text, indent):
+        return [indent + line for line in summary(header.translate(text, enums, spell_enum))]
+
+    for i, enum in enumerate(enums):
+        lines += ([""] if i else []) + [*documented(enum.comment, "  "), f"  public enum {enum.name}", "  {"]
+        for constant, name, text in enum.items:
+            lines += [*documented(text, "    "),
+                      f"    {header.enum_pascal(name)} = NativeCalls.{constant[len('GSC_'):]},"]
+        lines.append("  }")
+        if enum.name == "DType":
+            lines += ["", "  internal static class DTypes", "  {", "    internal static int SizeOf(DType dtype)",
+                      "    {", "      switch (dtype)", "      {"]
+            for _, name, _ in enum.items:
+                lines += [f"        case DType.{header.enum_pascal(name)}:",
+                          f"          return {header.bytes_of(name)};"]
+            lines += ["        default:",
+                      '          throw new InvalidArgumentException("dtype " + (int)dtype + " is unknown");', "      }",
+                      "    }", "  }"]
+    return "\n".join([*lines, "}", ""])
+
+
+def type_of(field):
+    if field.pointer:
+        return "IntPtr"
+    return field.enum.name if field.enum else "bool" if field.boolean else TYPES[field.ctype]
+
+
+def get(field, native):
+    get = f"{native}.{header.pascal(field.name)}"
+    if field.constant:
+        return f"({native}.Flags & NativeCalls.{field.constant}) != 0"
+    if field.enum:
+        return f"({field.enum.name}){get}"
+    return f"{get} != 0" if field.boolean else get
+
+
+def properties(struct):
+    """Over the proxy Handle."""
+    lines = []
+    for field in struct.all:
+        name = header.pascal(field.name)
+        if field.constant:
+            bit = f"(uint)NativeCalls.{field.constant}"
+            set_ = f"Handle.Flags = value ? Handle.Flags | {bit} : Handle.Flags & ~{bit};"
+        else:
+            value = "(int)value" if field.enum else "value ? 1 : 0" if field.boolean else "value"
+            set_ = f"Handle.{name} = {value};"
+        lines += ["", *comment(struct, field.text), f"public {type_of(field)} {name}", "{",
+                  f"  get {{ return {get(field, 'Handle')}; }}"]
+        line = f"  set {{ {set_} }}"
+        lines += [line] if len(line) + 4 <= header.WIDTH else ["  set", "  {", f"    {set_}", "  }"]
+        lines.append("}")
+    return lines[1:]
+
+
+def values(struct):
+    """Read-only properties, and the constructor that copies them out of the proxy."""
+    kind = header.CLASSES[struct.name]
+    everything = struct.flags + struct.fields
+    lines = [f"internal {kind}(Native{kind} from)", "{",
+             *(f"  {header.pascal(field.name)} = {get(field, 'from')};" for field in everything), "}"]
+    for field in everything:
+        lines += ["", *comment(struct, header.addressed(field)),
+                  f"public {type_of(field)} {header.pascal(field.name)} {{ get; private set; }}"]
+    return lines
+
+
+def getters(handle):
+    lines = []
+    for getter in handle.getters:
+        name = header.pascal(getter.name)
+        lines += ["", *comment(handle, getter.text), f"public {TYPES[getter.ctype]} {name}", "{",
+                  f"  get {{ return Handle.{name}(); }}", "}"]
+    return lines[1:]
+
+
+EMITTERS = {"getters": getters, "properties": properties, "values": values}
+
+
+def files(text, root):
+    """{path: text} of the files that this language generates; none where `root` does not have it."""
+    if not (root / FOLDER).is_dir():
+        return {}
+    return {f"{FOLDER}/Enums.cs": make_csharp(header.enums_of(text)), **header.regions(text, root, FOLDER, EMITTERS)}

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Java: the enumerations, and the fields of options, reports and states. Part of scripts/gen-api."""
+import textwrap
+
+import header
+
+FOLDER = "bindings/java/src/main/java/io/github/gradscaler"
+TYPES = {"float": "float", "double": "double", "int32_t": "int", "int64_t": "long"}
+
+
+def make_java(enum, enums):
+    def spell(kind, name):
+        return f"{{@link #{name}}}" if kind == enum.name else f"{{@link {kind}#{name}}}"
+
+    sized = enum.name == "DType"
+    lines = ["// SPDX-License-Identifier: Apache-2.0", f"// {header.NOTE}", "package io.github.gradscaler;", "",
+             *doc(header.translate(enum.comment, enums, spell), ""), f"public enum {enum.name} {{"]
+    for i, (constant, name, text) in enumerate(enum.items):
+        size = f", {header.bytes_of(name)}" if sized else ""
+        lines += [*doc(header.translate(text, enums, spell), "  "),
+                  f"  {name}(NativeCalls.{constant[len('GSC_'):]}{size})" + ("," if i + 1 < len(enum.items) else ";")]
+    lines += ["", "  private final int code;"] + (["  private final int size;"] if sized else [])
+    lines += ["", f"  {enum.name}(int code{', int size' if sized else ''}) {{", "    this.code = code;"]
+    lines += (["    this.size = size;"] if sized else []) + ["  }", ""]
+    if sized:
+        lines += ["  /**", "   * Bytes of one element.", "   *", "   * @return 2, 4 or 8", "   */",
+                  "  public int size() {", "    return size;", "  }", ""]
+    lines += ["  int code() {", "    return code;", "  }", "", f"  static {enum.name} of(int code) {{",
+              f"    for ({enum.name} value : values()) {{", "      if (value.code == code) {", "        return value;",
+              "      }", "    }"]
+    # A status of a later library must still become an exception.
+    lines.append("    return INTERNAL;" if enum.name == "Status" else
+                 f"    throw new IllegalStateException(\"no {enum.name} \" + code);")
+    return "\n".join([*lines, "  }", "}", ""])
+
+
+def doc(text, indent):
+    line = f"{indent}/** {text} */"
+    if len(line) <= header.WIDTH:
+        return [line]
+    body = textwrap.wrap(text, header.WIDTH, initial_indent=f"{indent} * ", subsequent_indent=f"{indent} * ")
+    return [f"{indent}/**", *body, f"{indent} */"]
+
+
+def comment(struct, text):
+    def member(kind, name):
+        return f"{{@link {kind}#{header.camel(header.method(name))}}}"
+
+    text = header.words(text, struct, header.camel, member, "{{@link {}#{}}}".format, "0")
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def type_of(field):
+    if field.pointer:
+        return "long"
+    return field.enum.name if field.enum else "boolean" if field.boolean else TYPES[field.ctype]
+
+
+def get(struct, field, native):
+    """The expression that reads the field of the proxy `native`."""
+    get = f"{native}.get{header.pascal(field.name)}()"
+    if field.constant:
+        return f"({native}.getFlags() & NativeCalls.{field.constant}) != 0"
+    if field.enum:
+        return f"{field.enum.name}.of({get})"
+    return f"{get} != 0" if field.boolean else get
+
+
+def accessors(struct):
+    """A getter and a setter for each field over the proxy `handle`, and toString."""
+    kind = header.CLASSES[struct.name]
+    lines = []
+    for field in struct.all:
+        name, value = header.camel(field.name), "value"
+        if field.constant:
+            body = f"set(NativeCalls.{field.constant}, value);"
+        else:
+            if field.enum:
+                value = 'Check.notNull(value, "value").code()'
+            elif field.boolean:
+                value = "value ? 1 : 0"
+            body = f"handle.set{header.pascal(field.name)}({value});"
+        lines += ["/**", *header.wrapped(comment(struct, field.text), " * "), " *", " * @return the value", " */",
+                  f"public {type_of(field)} {name}() {{", f"  return {get(struct, field, 'handle')};", "}", "",
+                  "/**", f" * Sets {{@link #{name}()}}.", " *", " * @param value the new value", " * @return this",
+                  " */", f"public {kind} {name}({type_of(field)} value) {{", f"  {body}", "  return this;", "}", ""]
+    if struct.flags:
+        lines += ["private void set(int bit, boolean value) {",
+                  "  handle.setFlags(value ? handle.getFlags() | bit : handle.getFlags() & ~bit);", "}", ""]
+    names = ["kind"] * (struct.name == "gsc_optimizer_options") + [header.camel(field.name) for field in struct.all]
+    return [*lines, *to_string(kind, names)]
+
+
+def to_string(kind, names):
+    """Broken before a plus, as clang-format does."""
+    lines = [f'  return "{kind}({names[0]}=" + {names[0]}()']
+    for piece in [*(f'", {name}=" + {name}()' for name in names[1:]), '")";']:
+        if len(lines[-1]) + len(" + " + piece) <= header.WIDTH - 4:
+            lines[-1] += " + " + piece
+        else:
+            lines.append(f"      + {piece}")
+    return ["/**", " * For messages.", " *", " * @return every value by its name", " */", "@Override",
+            "public String toString() {", *lines, "}"]
+
+
+def values(struct):
+    """Private fields, the constructor that copies them out of the proxy, and getters."""
+    kind = header.CLASSES[struct.name]
+    everything = struct.flags + struct.fields
+    lines = [f"private final {type_of(field)} {header.camel(field.name)};" for field in everything]
+    lines += ["", f"{kind}(Native{kind} from) {{"]
+    lines += [f"  {header.camel(field.name)} = {get(struct, field, 'from')};" for field in everything] + ["}"]
+    for field in everything:
+        lines += ["", "/**", *header.wrapped(comment(struct, header.addressed(field)), " * "), " *",
+                  " * @return the value", " */", f"public {type_of(field)} {header.camel(field.name)}() {{",
+                  f"  return {header.camel(field.name)};", "}"]
+    return lines
+
+
+def kinds(struct):
+    """A factory for each kind of optimizer."""
+    lines = []
+    for kind in header.kinds_of(struct.enums):
+        name = header.enum_pascal(kind.constant)
+        lines += ["", "/**", *header.wrapped(comment(struct, kind.text), " * "), " *", " * @return its defaults", " */",
+                  f"public static OptimizerOptions {name[0].lower()}{name[1:]}() {{",
+                  f"  return new OptimizerOptions(OptimizerKind.{kind.constant});", "}"]
+    return lines[1:]
+
+
+def getters(handle):
+    lines = []
+    for getter in handle.getters:
+        name = header.camel(getter.name)
+        lines += ["", "/**", *header.wrapped(comment(handle, getter.text), " * "), " *", " * @return the value", " */",
+                  f"public {TYPES[getter.ctype]} {name}() {{", f"  return handle().{name}();", "}"]
+    return lines[1:]
+
+
+EMITTERS = {"getters": getters, "accessors": accessors, "kinds": kinds, "values": values}
+
+
+def files(text, root):
+    """{path: text} of the files that this language generates; none where `root` does not have it."""
+    if not (root / FOLDER).is_dir():
+        return {}
+    enums = header.enums_of(text)
+    return {**{f"{FOLDER}/{enum.name}.java": make_java(enum, enums) for enum in enums},
+            **header.regions(text, root, FOLDER, EMITTERS)}

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python: the words for enumerations, and the fields of options, reports and states. Part of scripts/gen-api."""
+import re
+import textwrap
+
+import header
+
+FOLDER = "bindings/python/gradscaler"
+TYPES = {"float": "float", "double": "float", "int32_t": "int", "int64_t": "int"}
+# Those whose names are arguments in Python. Its dtypes and norms are NumPy's and PyTorch's, its optimizers are classes.
+IN_PYTHON = {"HysteresisRefill", "GrowthTiming", "FloorAction", "Preset", "DeviceType", "CpuTarget"}
+
+
+def make_python(enums):
+    lines = ["# SPDX-License-Identifier: Apache-2.0",
+             f'"""The words for the constants of the library. {header.NOTE}"""', "",
+             "from __future__ import annotations", "", "from ._native import Names, native", ""]
+    for enum in enums:
+        if enum.name not in IN_PYTHON:
+            continue
+        variable = header.constant_name(enum.name)
+        names = ", ".join(f'"{name.lower()}"' for _, name, _ in enum.items)
+        call = f'{variable} = Names("{enum.prefix[len("GSC_"):]}", {names})'
+        lines += [f"#: {line}" for line in textwrap.wrap(enum.comment, header.WIDTH - 3)]
+        lines += textwrap.wrap(call, header.WIDTH, subsequent_indent=" " * (call.index("(") + 1))
+    lines += ["#: The state slots of each kind of optimizer.", "SLOTS: dict[int, tuple[str, ...]] = {"]
+    for kind in header.kinds_of(enums):
+        slots = ", ".join(f'"{slot}"' for slot in kind.slots)
+        lines.append(f"    native.{kind.constant}: ({slots}{',' * (len(kind.slots) == 1)}),")
+    return "\n".join([*lines, "}", ""])
+
+
+# Arguments of PyTorch's GradScaler, which are not among the keywords of a policy.
+PYTORCHS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
+# None in what gradscaler.torch's scaler reports, which does not always take them.
+NOT_ALWAYS_TAKEN = {"gsc_report": ("grad_norm", "grad_amax"), "gsc_history_entry": ("grad_norm", "nonfinite_count")}
+
+
+def doc(struct, text):
+    def member(kind, name):
+        return f":attr:`gradscaler.{kind}.{header.method(name)}`"
+
+    text = header.words(text, struct, "`{}`".format, member, lambda _, name: f'"{name.lower()}"', "None")
+    for enum in struct.enums:
+        text = re.sub(rf"\b{enum.name}\b",
+                      ", ".join(f'"{name.lower()}"' for _, name, _ in enum.items[:-1])
+                      + f' or "{enum.items[-1][1].lower()}"', text)
+    text = text.replace("Default true", "Default True")
+    return header.wrapped(text, "#: ")
+
+
+def may_be_none(field):
+    """A limit of the scale whose 0 is none."""
+    return field.ctype == "float" and "0: none" in field.text
+
+
+def opposite(flag):
+    """no_finite_guard is the argument finite_guard."""
+    return flag.name.startswith("no_")
+
+
+def type_of(field):
+    if field.enum:
+        return "Literal[" + ", ".join(f'"{name.lower()}"' for _, name, _ in field.enum.items) + "]"
+    if field.boolean:
+        return "bool"
+    return TYPES[field.ctype] + " | None" * may_be_none(field)
+
+
+def keywords(struct):
+    """The keys of a TypedDict."""
+    lines = []
+    for field in struct.all:
+        name, text = field.name, field.text.replace("0: none. Default 0", "None: none. Default None")
+        if field.name in PYTORCHS:
+            continue
+        if opposite(field):
+            name, text = name.removeprefix("no_"), f"False: {text[0].lower()}{text[1:]}"
+        lines += [*doc(struct, text), f"{name}: {type_of(field)}"]
+    return lines
+
+
+def tables(struct):
+    """The names of the arguments by what they are."""
+    def names(title, comment, found):
+        line = f"{title} = ({', '.join(found)})"
+        return [comment, *textwrap.wrap(line, header.WIDTH, subsequent_indent=" " * (len(title) + 4))]
+
+    plain = [field for field in struct.fields if not field.enum and not field.boolean]
+    lines = ["# Arguments that are words.", "_WORDS = {"]
+    lines += [f'    "{field.name}": {header.constant_name(field.enum.name)},' for field in struct.fields if field.enum]
+    lines += ["}"]
+    lines += names("_INTEGERS", "# 32-bit integers.", [f'"{f.name}"' for f in plain if f.ctype == "int32_t"])
+    lines += names("_REALS", "# Numbers.", [f'"{f.name}"' for f in plain if f.ctype != "int32_t"])
+    lines += names("_SCALES", "# Of these the fp32.", [f'"{f.name}"' for f in plain if f.ctype == "float"])
+    lines += names("_LIMITS", "# Of these the ones that may be None, the library's 0.",
+                   [f'"{f.name}"' for f in plain if may_be_none(f)])
+    lines += ["# By argument: the flag, and whether the argument is its opposite.", "_FLAGS = {"]
+    lines += [f'    "{flag.name.removeprefix("no_")}": (native.{flag.constant}, {opposite(flag)}),'
+              for flag in struct.flags]
+    return [*lines, "}"]
+
+
+def flags(struct):
+    return [f'"{flag.name}": native.{flag.constant},' for flag in struct.flags]
+
+
+def counters(struct):
+    """What PyTorch's state dict does not have."""
+    names = (f'"{field.name}"' for field in struct.fields
+             if field.name not in (*PYTORCHS, "scale", "growth_tracker"))
+    return header.wrapped(f"COUNTERS = ({', '.join(names)})", "")
+
+
+def values(struct):
+    """Fields of a dataclass."""
+    lines = []
+    for field in struct.fields + struct.flags:
+        missing = field.name in NOT_ALWAYS_TAKEN.get(struct.name, ())
+        lines += [*doc(struct, field.text + " None if it was not taken." * missing),
+                  f"{field.name}: {type_of(field)}" + " | None" * missing]
+    return lines
+
+
+def read(struct):
+    """Arguments of the dataclass from the library's struct `found`."""
+    return [f"{field.name}=bool(found.{field.name})," if field.boolean else f"{field.name}=found.{field.name},"
+            for field in struct.fields] + [
+        f"{flag.name}=bool(found.flags & native.{flag.constant})," for flag in struct.flags]
+
+
+# The arguments of each optimizer, with PyTorch's names and in its order; `maximize` follows. Flags are booleans.
+ARGUMENTS = {
+    "SGD": "lr momentum dampening weight_decay nesterov",
+    "Adam": "lr betas eps weight_decay amsgrad",
+    "AdamW": "lr betas eps weight_decay amsgrad",
+    "Adagrad": "lr lr_decay weight_decay initial_accumulator_value eps",
+    "Lion": "lr betas weight_decay",
+    "LAMB": "lr betas eps weight_decay",
+}
+
+
+def optimizers(struct):
+    """The class of each kind."""
+    lines = []
+    flags = {flag.name for flag in struct.flags}
+    for kind in header.kinds_of(struct.enums):
+        name = next((name for name in ARGUMENTS if name.upper() == kind.constant), None)
+        if name is None:
+            raise SystemExit(f"gen-api: {kind.constant} has no arguments in gen_python.py")
+
+        def argument(key, kind=kind):
+            if key in flags:
+                return f"{key}: bool = False"
+            if key == "betas":
+                return f"betas: tuple[float, float] = ({kind.defaults['beta1']}, {kind.defaults['beta2']})"
+            return f"{key}: float = {kind.defaults.get(key, '0.0')}"
+
+        keys = ARGUMENTS[name].split()
+        parameters = ["self", "params: Any", "grads: Any = None", *map(argument, keys), "*", "maximize: bool = False",
+                      "model_copy: Any = None", "zero_grads: bool = False", "write_grads: bool = False",
+                      "state: _State = None", "device: DeviceLike = None"]
+        assigned = [f"{key}={key}" for key in (*keys, "maximize", "zero_grads", "write_grads")]
+        state = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b|^sum\b", lambda m: f"``{m[0]}``", kind.state)
+        lines += ["", "", f"class {name}(Optimizer):", f'    """{kind.text}', "", f"    State: {state}.", '    """', "",
+                  "    __slots__ = ()", f"    _KIND = native.{kind.constant}",
+                  *packed("    _KEYS = (", [f'"{key}"' for key in (*keys, "maximize")], ")"),
+                  f"    _SLOTS = SLOTS[native.{kind.constant}]", "",
+                  *packed("    def __init__(", parameters, ") -> None:"),
+                  *packed("        super().__init__(params, grads, dict(", assigned, "),"),
+                  "                         model_copy=model_copy, state=state, device=device)"]
+    return lines[2:]
+
+
+def packed(head, pieces, tail):
+    """`head` piece, piece `tail`, broken between pieces and aligned with the first."""
+    lines = [head + pieces[0]]
+    for i, piece in enumerate(pieces[1:], 2):
+        end = tail if i == len(pieces) else ","
+        if len(lines[-1]) + len(f", {piece}{end}") <= header.WIDTH:
+            lines[-1] += f", {piece}"
+        else:
+            lines[-1] += ","
+            lines.append(" " * len(head) + piece)
+    return [*lines[:-1], lines[-1] + tail]
+
+
+EMITTERS = {"optimizers": optimizers, "tables": tables, "keywords": keywords, "flags": flags, "counters": counters,
+            "values": values, "read": read}
+
+
+def files(text, root):
+    """{path: text} of the files that this language generates; none where `root` does not have it."""
+    if not (root / FOLDER).is_dir():
+        return {}
+    return {f"{FOLDER}/_enums.py": make_python(header.enums_of(text)), **header.regions(text, root, FOLDER, EMITTERS)}
