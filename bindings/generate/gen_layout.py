@@ -55,6 +55,17 @@ def structs_of(header):
     return structs
 
 
+def append_values(header, numbers):
+    """`numbers` with the enumerators that it lacks, each after the one before it. What it has stays."""
+    known = numbers_of(numbers)[2]
+    pairs = re.findall(r"\b(GSC_\w+) = (-?\d+)", re.sub(r"/\*.*?\*/", "", header, flags=re.S))
+    for (before, _), (name, value) in zip(pairs, pairs[1:], strict=False):
+        if name not in known and before in numbers:
+            line = f"GSC_LAYOUT_VALUE({name}, {value})\n"
+            numbers = re.sub(rf"(^GSC_LAYOUT_VALUE\({before}, .*\)\n)", rf"\1{line}", numbers, flags=re.M)
+    return numbers
+
+
 def table(rows, *heads):
     return ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)] + ["| " + " | ".join(r) + " |" for r in rows]
 

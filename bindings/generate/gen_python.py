@@ -169,7 +169,7 @@ def optimizers(struct):
                   *packed("    def __init__(", parameters, ") -> None:"),
                   *packed("        super().__init__(params, grads, dict(", assigned, "),"),
                   "                         model_copy=model_copy, state=state, device=device)"]
-    return lines[2:]
+    return [*packed("__all__ = [", [f'"{name}"' for name in ARGUMENTS], "]"), *lines]
 
 
 def packed(head, pieces, tail):

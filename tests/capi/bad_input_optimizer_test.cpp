@@ -22,7 +22,7 @@ std::vector<BadOption> bad_options() {
     result.push_back({option, kind, std::move(spoil)});
   };
   for (const double v : {-1e-3, kInf, kNan, 3.5e38}) {
-    for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION, GSC_LAMB}) {
+    for (const int32_t kind : optimizer_kinds()) {
       add("lr", kind, [v](Options &o) { o.lr = v; });
       add("weight_decay", kind, [v](Options &o) { o.weight_decay = v; });
     }
@@ -41,7 +41,8 @@ std::vector<BadOption> bad_options() {
   }
   for (const double v : {kInf, kNan, -3.5e38})
     add("dampening", GSC_SGD, [v](Options &o) { o.dampening = v, o.momentum = 0.9; });
-  for (const int32_t v : {-1, 6, 77}) add("kind", GSC_SGD, [v](Options &o) { o.kind = v; });
+  for (const int32_t v : {-1, static_cast<int32_t>(optimizer_kinds().size()), 77})
+    add("kind", GSC_SGD, [v](Options &o) { o.kind = v; });
   add("flags", GSC_SGD, [](Options &o) { o.flags = 1u << 30; });
   add("momentum", GSC_SGD, [](Options &o) { o.flags = GSC_OPTIMIZER_NESTEROV; });
   add("dampening", GSC_SGD, [](Options &o) { o.flags = GSC_OPTIMIZER_NESTEROV, o.momentum = 0.9, o.dampening = 0.1; });

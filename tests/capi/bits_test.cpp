@@ -67,7 +67,7 @@ class Script {
       stateless(dtype);
       norms_and_diagnosis(dtype);
     }
-    for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION, GSC_LAMB}) {
+    for (const int32_t kind : optimizer_kinds()) {
       for (const int32_t dtype : {GSC_FP32, GSC_FP64, GSC_FP16, GSC_BF16}) training(kind, dtype);
     }
     return std::move(transcript_);

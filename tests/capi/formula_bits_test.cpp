@@ -198,7 +198,7 @@ TEST(FormulaBits, LionKeepsTheSignOfZero) {
 
 TEST(FormulaBits, AreThoseOfThePage) {
   std::vector<gsc_optimizer_options> all;
-  for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION, GSC_LAMB}) {
+  for (const int32_t kind : optimizer_kinds()) {
     gsc_optimizer_options o = optimizer_options(kind);
     o.lr = 0.013;
     o.weight_decay = 0.07;

@@ -15,14 +15,13 @@ struct Case {
 void PrintTo(const Case &c, std::ostream *stream) { *stream << c.kind << ' ' << c.grad_dtype << ' ' << c.param_dtype; }
 
 std::string case_name(const ::testing::TestParamInfo<Case> &info) {
-  static const char *const kinds[] = {"Sgd", "Adam", "AdamW", "Adagrad", "Lion", "Lamb"};
-  return text(kinds[info.param.kind], "_", dtype_name(info.param.grad_dtype), "_into_",
+  return text("Kind", info.param.kind, "_", dtype_name(info.param.grad_dtype), "_into_",
               dtype_name(info.param.param_dtype));
 }
 
 std::vector<Case> cases() {
   std::vector<Case> result;
-  for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION, GSC_LAMB}) {
+  for (const int32_t kind : optimizer_kinds()) {
     for (const int32_t grad : kAllDtypes) result.push_back({kind, grad, GSC_FP32});
     result.push_back({kind, GSC_FP64, GSC_FP64});
     result.push_back({kind, GSC_FP16, GSC_FP16});

@@ -201,7 +201,7 @@ TEST_P(EachVariant, ZeroGradientsGiveFiniteUpdates) {
 
 TEST(OptimizerGroups, EachHasItsOwnHyperParameters) {
   const Context context = make_context(2);
-  for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION, GSC_LAMB}) {
+  for (const int32_t kind : optimizer_kinds()) {
     SCOPED_TRACE(kind);
     gsc_optimizer_options base = optimizer_options(kind), first = base, second = base;
     base.lr = 0.1;

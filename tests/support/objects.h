@@ -142,6 +142,15 @@ inline gsc_optimizer_options optimizer_options(int32_t kind) {
   EXPECT_GSC_OK(gsc_optimizer_options_init(&options, sizeof options, kind));
   return options;
 }
+/// Every kind of optimizer that the library has.
+inline std::vector<int32_t> optimizer_kinds() {
+  std::vector<int32_t> kinds;
+  gsc_optimizer_options options;
+  for (int32_t kind = 0; gsc_optimizer_options_init(&options, sizeof options, kind) == GSC_OK; ++kind) {
+    kinds.push_back(kind);
+  }
+  return kinds;
+}
 inline Optimizer make_optimizer(const Context &context, const gsc_optimizer_options &options, const List &params,
                                 const List &grads, const List &model_copy = nullptr) {
   gsc_optimizer *optimizer = nullptr;

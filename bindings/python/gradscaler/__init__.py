@@ -26,7 +26,8 @@ from .errors import (
 from .log import LogWriter, read_log
 from .ops import clip_grad_norm_, clip_grad_value_
 from .optim import Optimizer, ParamGroup
-from .optimizers import LAMB, SGD, Adagrad, Adam, AdamW, Lion
+from .optimizers import *  # noqa: F403
+from .optimizers import __all__ as _optimizers
 from .policy import PRESETS
 from .report import HistoryEntry, Report
 from .scaler import GradScaler
@@ -35,7 +36,7 @@ from .tensors import EXPONENT_BINS, EXPONENT_MIN, Diagnosis, Recommendation, Ten
 __version__: str = _native.version()
 
 __all__ = [
-    "LAMB", "SGD", "Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "ParamGroup",
+    *_optimizers, "Optimizer", "ParamGroup",
     "GradScaler", "HistoryEntry", "PRESETS", "Report",
     "Diagnosis", "EXPONENT_BINS", "EXPONENT_MIN", "Recommendation", "Tensor", "TensorList", "as_tensor", "diagnose",
     "recommend_scale",

@@ -15,6 +15,9 @@ _State = Mapping[str, Any] | None
 
 
 # gen-api: optimizers gsc_optimizer_options
+__all__ = ["SGD", "Adam", "AdamW", "Adagrad", "Lion", "LAMB"]
+
+
 class SGD(Optimizer):
     """Stochastic gradient descent, as torch.optim.SGD.
 
