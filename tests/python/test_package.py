@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package itself: what importing it pulls in, what it ships, its types, and the cost of a call."""
 
+import ast
 import ctypes
+import graphlib
 import dataclasses
 import importlib
 import inspect
@@ -32,6 +34,31 @@ print(sorted(name for name in extra if not name.startswith("swig_runtime_data"))
     found = subprocess.run([sys.executable, "-S", "-c", script], env={**os.environ, "PYTHONPATH": path}, text=True,
                            capture_output=True)
     assert found.stdout.strip() == "[]", found.stdout + found.stderr
+
+
+def imports_of(path, package, modules):
+    """Modules of the package that a file imports when it runs, in functions too."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package.split(".")[:len(package.split(".")) - node.level + 1] + [node.module] * bool(node.module)
+            for alias in node.names:
+                found = ".".join(base)
+                yield f"{found}.{alias.name}" if f"{found}.{alias.name}" in modules else found
+
+
+def test_no_module_imports_itself_by_others():
+    root = pathlib.Path(gs.__file__).parent
+    modules = {".".join(path.relative_to(root.parent).with_suffix("").parts): path for path in root.rglob("*.py")}
+    graph = graphlib.TopologicalSorter()
+    for name, path in modules.items():
+        # A package is its __init__, which may import everything in it; nothing imports `gradscaler` from inside.
+        found = set(imports_of(path, name.rpartition(".")[0], modules)) & modules.keys()
+        graph.add(name.removesuffix(".__init__"), *(found - {name}))
+    graph.prepare()  # graphlib.CycleError names the circle
 
 
 def test_versions():

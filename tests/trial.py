@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Follows the recipes of CONTRIBUTING.md in a copy of the last commit, and counts the files that each costs by hand.
+
+  tests/trial.py [field | getter | optimizer | dtype]...
+
+A trial edits the copy (build/trial), runs scripts/gen-api, builds, runs the tests of what it touched, and takes the
+edits back. It prints one line: files by hand, files that gen-api wrote, and what the tests said. Exit status 1 if one
+failed or costs more files than `most`.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COPY = ROOT / "build/trial"
+HEADER, LAYOUT = "include/gradscaler/gradscaler.h", "tests/abi/layout.inc"
+LANGUAGES = "java.(Exceptions|Scaler|PublicApi)Test|csharp.ScalerTests|rust.tests|python.(optim|scaler|package)$"
+
+# By name: the most files by hand; edits (file, anchor, what replaces it; a new file has no anchor); tests.
+TRIALS = {
+    "field": (4, [
+        (HEADER, "  /** 0. */\n  int32_t reserved;\n};", "  /** A trial, >= 0. Default 0. */\n  int32_t trial;\n};"),
+        (LAYOUT, "(gsc_scaler_options, reserved", "(gsc_scaler_options, trial"),
+        ("core/objects/scaler_options.cpp", 'if (o.reserved != 0) reject(kOptions.field("reserved"), o.reserved, "0");',
+         'if (o.trial < 0) reject(kOptions.field("trial"), o.trial, ">= 0");'),
+        ("tests/capi/bad_input_scaler_test.cpp", 'add("reserved", [](gsc_scaler_options &o) { o.reserved = 1; });',
+         'add("trial", [](gsc_scaler_options &o) { o.trial = -1; });'),
+    ], f"abi|capi_bad_input|cpp_|{LANGUAGES}"),
+    "getter": (5, [
+        (HEADER, "/** Number of state slots. */\n", "/** Seven. */\nGSC_API gsc_status gsc_optimizer_get_trial(const "
+         "gsc_optimizer *optimizer, int32_t *out_trial);\n/** Number of state slots. */\n"),
+        ("core/objects/optimizer.h", "  [[nodiscard]] int32_t group_count() const",
+         "  [[nodiscard]] int32_t trial() const { return 7; }\n  [[nodiscard]] int32_t group_count() const"),
+        ("capi/gsc_optimizer.cpp", "gsc_status gsc_optimizer_get_group_count(",
+         "gsc_status gsc_optimizer_get_trial(const gsc_optimizer *optimizer, int32_t *out_trial) {\n"
+         '  return guard(__func__, [&] { *require(out_trial, "out_trial") = optimizer_of(optimizer).trial(); });\n'
+         "}\n\ngsc_status gsc_optimizer_get_group_count("),
+        ("tests/cpp/optimizer_test.cpp", "  EXPECT_EQ(sgd_.get_group_count(), 1);\n",
+         "  EXPECT_EQ(sgd_.get_group_count(), 1);\n  EXPECT_EQ(sgd_.get_trial(), 7);\n"),
+        ("tests/capi/nothing_changed_test.cpp", "    CALL(gsc_optimizer_get_group_count, nullptr, &OUT.i32[0]),\n",
+         "    CALL(gsc_optimizer_get_group_count, nullptr, &OUT.i32[0]),\n"
+         "    CALL(gsc_optimizer_get_trial, nullptr, &OUT.i32[0]),\n"),
+    ], f"abi|cpp_|capi_reliability|{LANGUAGES}"),
+    "optimizer": (4, [
+        ("core/rules/optim/trial.h", None,
+         lambda read: read("core/rules/optim/lion.h").replace("Lion", "Trial").replace("GSC_LION", "GSC_TRIAL")),
+        ("core/rules/optim/variants.h", '#include "core/rules/optim/sgd.h"\n',
+         '#include "core/rules/optim/sgd.h"\n#include "core/rules/optim/trial.h"\n'),
+        ("core/rules/optim/variants.h", "  X(kLamb, optim::Lamb)\n",
+         "  X(kLamb, optim::Lamb) X(kTrial, optim::Trial)\n"),
+        (HEADER, "  GSC_LAMB = 5\n", "  GSC_LAMB = 5,\n  /** A trial. State: exp_avg. Defaults: lr 1e-4, beta1 0.9, "
+         "beta2 0.99. */\n  GSC_TRIAL = 6\n"),
+        ("bindings/generate/gen_python.py", '    "LAMB": "lr betas eps weight_decay",\n',
+         '    "LAMB": "lr betas eps weight_decay",\n    "Trial": "lr betas weight_decay",\n'),
+    ], f"abi.(header|layout)|capi_fused|capi_bad_input|KernelApply|{LANGUAGES}"),
+    "dtype": (3, [
+        ("core/rules/convert.h", "GSC_HD float bf16_to_fp32(uint16_t value) {",
+         "GSC_HD float bf16_to_fp32(uint16_t value);\n"
+         "GSC_HD float trial_to_fp32(uint16_t value) { return bf16_to_fp32(value); }\n"
+         "GSC_HD float bf16_to_fp32(uint16_t value) {"),
+        ("core/rules/dtypes.h", "struct Fp32 {",
+         "struct Trial16 : Bf16 {\n  static constexpr int32_t kCode = GSC_TRIAL16;\n"
+         '  static constexpr const char *kName = "trial16";\n'
+         "  GSC_HD static Value widen(Stored x) { return trial_to_fp32(x); }\n};\n\nstruct Fp32 {"),
+        ("core/rules/dtypes.h", "X(Fp16) ", "X(Fp16) X(Trial16) "),
+        (HEADER, "  GSC_FP8_E5M2 = 6\n", "  GSC_FP8_E5M2 = 6,\n  /** A trial: bfloat16 under another name. */\n"
+         "  GSC_TRIAL16 = 7\n"),
+    ], f"abi.(header|layout)|capi_elementwise|capi_fused|{LANGUAGES}"),
+}
+
+
+def run(*command, **options):
+    done = subprocess.run(command, cwd=COPY, capture_output=True, text=True, check=False, **options)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def fresh_copy():
+    """Keeps the builds of earlier trials: only files that differ are written again."""
+    if not (COPY / ".git").exists():
+        add = ["git", "worktree", "add", "--force", "--detach", COPY]
+        subprocess.run(add, cwd=ROOT, check=True, capture_output=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    run("git", "reset", "--hard", head.strip())
+    run("git", "clean", "-fd")
+    for name in ("frameworks", "toolkit"):
+        if (ROOT / "build" / name).exists() and not (COPY / "build" / name).exists():
+            (COPY / "build").mkdir(exist_ok=True)
+            (COPY / "build" / name).symlink_to(ROOT / "build" / name)
+
+
+def follow(edits):
+    """The files that were edited."""
+    for name, anchor, text in edits:
+        path = COPY / name
+        if anchor is None:
+            path.write_text(text(lambda other: (COPY / other).read_text()))
+            continue
+        before = path.read_text()
+        if anchor not in before:
+            sys.exit(f"trial: {name} does not have {anchor!r}")
+        path.write_text(before.replace(anchor, text))
+    return {name for name, _, _ in edits}
+
+
+def trial(name):
+    most, edits, tests = TRIALS[name]
+    fresh_copy()
+    by_hand = follow(edits)
+    steps = [("scripts/gen-api",),
+             ("cmake", "--preset", "release", "-DGRADSCALER_CUDA=OFF", "-DGRADSCALER_BUILD_TESTS=ON",
+              *(["-DPython_EXECUTABLE=build/frameworks/bin/python"] if (COPY / "build/frameworks").exists() else [])),
+             ("cmake", "--build", "--preset", "release", "-j", str(os.cpu_count()), "--", "-k", "0"),
+             ("ctest", "--preset", "release", "-R", f"^({tests})")]
+    said = ""
+    for step in steps:
+        fine, said = run(*step)
+        if not fine:
+            said = f"{' '.join(step[:3])} FAILED\n{said[-3000:]}"
+            break
+    else:
+        said = next(line for line in said.splitlines() if "tests passed" in line)
+    changed = {line[3:] for line in run("git", "status", "--porcelain")[1].splitlines()}
+    print(f"{name}: {len(by_hand)} files by hand, at most {most}; {len(changed - by_hand)} by gen-api; {said}",
+          flush=True)
+    fresh_copy()
+    return fine and len(by_hand) <= most
+
+
+if __name__ == "__main__":
+    sys.exit(not all([trial(name) for name in sys.argv[1:] or TRIALS]))
