@@ -76,7 +76,7 @@ def accessors(struct):
             body = f"set(NativeCalls.{field.constant}, value);"
         else:
             if field.enum:
-                value = 'Check.notNull(value, "value").code()'
+                value = f'Check.notNull(value, "{name}").code()'
             elif field.boolean:
                 value = "value ? 1 : 0"
             body = f"handle.set{header.pascal(field.name)}({value});"

@@ -105,10 +105,10 @@ def differences(tree, work, cc, baseline):
 
 
 def altered(work, name, edit):
-    """A copy of the headers and the function list, with gradscaler.h edited and the table regenerated."""
+    """A copy of the C headers and the function list, with gradscaler.h edited and the table regenerated."""
     tree = work / name
     for part in ("include", "capi"):
-        shutil.copytree(ROOT / part, tree / part)
+        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("cpp"))
     before = (tree / HEADER).read_text()
     after = edit(before)
     if after == before:

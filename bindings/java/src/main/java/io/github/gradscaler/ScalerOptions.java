@@ -199,7 +199,7 @@ public final class ScalerOptions {
    * @return this
    */
   public ScalerOptions hysteresisRefill(HysteresisRefill value) {
-    handle.setHysteresisRefill(Check.notNull(value, "value").code());
+    handle.setHysteresisRefill(Check.notNull(value, "hysteresisRefill").code());
     return this;
   }
 
@@ -219,7 +219,7 @@ public final class ScalerOptions {
    * @return this
    */
   public ScalerOptions growthTiming(GrowthTiming value) {
-    handle.setGrowthTiming(Check.notNull(value, "value").code());
+    handle.setGrowthTiming(Check.notNull(value, "growthTiming").code());
     return this;
   }
 
@@ -299,7 +299,7 @@ public final class ScalerOptions {
    * @return this
    */
   public ScalerOptions floorAction(FloorAction value) {
-    handle.setFloorAction(Check.notNull(value, "value").code());
+    handle.setFloorAction(Check.notNull(value, "floorAction").code());
     return this;
   }
 
