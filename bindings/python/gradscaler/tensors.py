@@ -172,9 +172,9 @@ class TensorList(Closeable):
         self._bound += 1
 
     def set_present(self, present: Sequence[bool] | None) -> None:
-        """Sets which tensors of a list of gradients take part from now on, in their order; None: all.
+        """Sets which tensors of a list of gradients take part from now on.
 
-        An absent one counts as empty: it is neither read nor written, and its parameter, state and step count stay as
+        `present` has a truth value for each, in their order; None: all take part. An absent one counts as empty: it is neither read nor written, and its parameter, state and step count stay as
         they are. InvalidArgumentError for another number of them; BadStateError between a check and the update that
         ends the iteration, and for a list that an optimizer has for something else than gradients.
         """
