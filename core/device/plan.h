@@ -69,10 +69,10 @@ class Plan {
 
   /// The smallest magnitude of fp64 gradients that counts as inf.
   [[nodiscard]] double fp64_limit() const {
-    return narrowing_.load(std::memory_order_relaxed) > 0 ? kFp64AsFp32Limit : kFp64Limit;
+    return fp32_optimizers_.load(std::memory_order_relaxed) > 0 ? kFp64AsFp32Limit : kFp64Limit;
   }
   /// One optimizer more, or less, that narrows them to fp32. From any thread: it may be a finalizer's.
-  void add_narrowing(int32_t difference) { narrowing_.fetch_add(difference, std::memory_order_relaxed); }
+  void add_fp32_optimizers(int32_t difference) { fp32_optimizers_.fetch_add(difference, std::memory_order_relaxed); }
 
   /// The backend's own data for this plan; NULL if it keeps none.
   [[nodiscard]] void *mirror() const { return mirror_; }
@@ -140,7 +140,7 @@ class Plan {
   Vec<ChunkPartial> partials_;
   mutable Vec<int64_t> backend_memory_;
   void *mirror_ = nullptr;
-  std::atomic<int32_t> narrowing_{0};
+  std::atomic<int32_t> fp32_optimizers_{0};
   int64_t total_elements_ = 0;
   int64_t total_bytes_ = 0;
   int32_t chunk_shift_ = 0;

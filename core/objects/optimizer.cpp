@@ -108,8 +108,8 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
   coefficients_ = make_coefficients(1, false);
   upload_groups();
   // Last, because it changes the caller's lists.
-  narrows_ = narrows_gradients();
-  if (narrows_) lists_.grads->plan().add_narrowing(1);
+  converts_gradients_ = converts_gradients();
+  if (converts_gradients_) lists_.grads->plan().add_fp32_optimizers(1);
   const std::lock_guard lock(context_->uses_mutex());
   ListUse *use = uses_;
   for_each_list([&](TensorList &list, const Argument &) {
@@ -129,7 +129,7 @@ void Optimizer::for_each_list(const F &f) const {
 }
 
 Optimizer::~Optimizer() {
-  if (narrows_) lists_.grads->plan().add_narrowing(-1);
+  if (converts_gradients_) lists_.grads->plan().add_fp32_optimizers(-1);
   const std::lock_guard lock(context_->uses_mutex());
   for (ListUse &use : uses_) {
     if (use.list != nullptr) use.list->remove_use(use);
@@ -148,7 +148,7 @@ void Optimizer::require_no_overlap(const OverlapCheck &addresses, const TensorLi
   });
 }
 
-bool Optimizer::narrows_gradients() const {
+bool Optimizer::converts_gradients() const {
   const Plan &grads = lists_.grads->plan();
   for (int64_t i = 0; i < grads.size(); ++i) {
     if (is_wide(grads.tensor(i).dtype) && !is_wide(lists_.params->plan().tensor(i).dtype)) return true;
@@ -359,7 +359,7 @@ void Optimizer::require_no_scaler_at_work(const StepScalars &scalars) const {
   if (it.is_checked_in_part()) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
          "has gradients of which check_range has covered %lld of %lld tensors; check the rest or discard the list",
-         static_cast<long long>(it.covered), static_cast<long long>(lists_.grads->plan().size()));
+         static_cast<long long>(it.tensors_checked), static_cast<long long>(lists_.grads->plan().size()));
   }
   if (it.left_scaled && scalars.inv_scale == nullptr) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",

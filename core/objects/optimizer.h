@@ -105,7 +105,7 @@ class Optimizer final : public Object {
   void validate_group(const gsc_optimizer_options &options) const;
   /// Whether fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow
   /// for as long as the optimizer lives.
-  [[nodiscard]] bool narrows_gradients() const;
+  [[nodiscard]] bool converts_gradients() const;
   /// Calls f(list, name) for every list there is.
   template <typename F>
   void for_each_list(const F &f) const;
@@ -125,7 +125,7 @@ class Optimizer final : public Object {
   Lists lists_;
   Variant variant_;
   int32_t slot_count_;
-  bool narrows_ = false;
+  bool converts_gradients_ = false;
   bool half_loaded_ = false;            ///< the last load_sync failed on the device
   bool half_stepped_ = false;           ///< a step did, after a part of it that must not be done twice
   bool made_state_ = false;             ///< the state is not the caller's ...

@@ -39,11 +39,11 @@ Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
       record_(context_->backend(), sizeof(ScalerRecord)),
       history_(context_->backend(), options.history_capacity * static_cast<int64_t>(sizeof(HistoryEntry))),
       lists_(context_->memory()),
-      strays_(context_->memory()),
+      discarded_(context_->memory()),
       list_records_(context_->memory()),
       order_(context_->backend()) {
   lists_.reserve(kUsualLists);
-  strays_.reserve(kUsualLists);
+  discarded_.reserve(kUsualLists);
   list_records_.reserve(kUsualLists);
   ScalerRecord r = new_record(options_);
   store_scale(r.state, enabled() ? options.init_scale : 1.0F);
@@ -152,7 +152,7 @@ void Scaler::begin_step(Optimizer &optimizer, const CallStream &call) {
     fail(GSC_ERROR_BAD_STATE, "optimizer", "has gradients that have already been stepped since the last update");
   }
   const Iteration &it = grads.iteration;
-  const bool is_looked_at = it.stage != Stage::kReady || it.covered > 0;
+  const bool is_looked_at = it.stage != Stage::kReady || it.tensors_checked > 0;
   if (enabled() && is_looked_at && it.fp64_limit > grads.plan().fp64_limit()) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
          "converts fp64 gradients to fp32, but was created after %s, which looked for what overflows fp64; %s",
@@ -191,7 +191,7 @@ void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
 }
 
 void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
-  if (is_away(optimizer.grads())) {
+  if (is_of_other_context(optimizer.grads())) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "optimizer",
          "is on another context than scaler; call step with a stream of its device, then update with a stream of the "
          "scaler's");

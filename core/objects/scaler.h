@@ -64,7 +64,7 @@ class Scaler final : public Object {
   /// Looks at tensors [first, last) of a list, and finishes the check once all have been.
   void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, const CallStream &call);
   /// All tensors have been looked at: joins ranks if there is a reducer, and moves the stage.
-  void finish_check(TensorList &grads, const CallStream &call);
+  void conclude_check(TensorList &grads, const CallStream &call);
   /// What the reducer did wrong, if anything.
   struct Complaint {
     gsc_status status = GSC_OK;
@@ -96,9 +96,11 @@ class Scaler final : public Object {
   void log_floor(const gsc_report &report) const;
 
   // Lists of other streams and devices: scaler_devices.cpp.
-  [[nodiscard]] bool is_away(const TensorList &grads) const { return grads.context().get() != context_.get(); }
+  [[nodiscard]] bool is_of_other_context(const TensorList &grads) const {
+    return grads.context().get() != context_.get();
+  }
   void require_kind(const TensorList &grads, const Argument &name = "grads") const;
-  /// Gives a list that is away the scaler's state as it is now. Allocates the first time.
+  /// Copies the scaler's state to a list of another context. Allocates the first time.
   void send_state(TensorList &grads, const CallStream &call);
   /// Ends a call that enqueued work of a list, for which the scaler's may have to wait.
   static void leave(TensorList &grads, const CallStream &call);
@@ -121,7 +123,7 @@ class Scaler final : public Object {
   DeviceMemory record_;
   DeviceMemory history_;
   Vec<Ref<TensorList>> lists_;            ///< in this iteration
-  Vec<Ref<TensorList>> strays_;           ///< discarded: they may still be reading the scaler's state
+  Vec<Ref<TensorList>> discarded_;        ///< discarded: they may still be reading the scaler's state
   Vec<const ListRecord *> list_records_;  ///< scratch for update
   mutable StreamOrder order_;             ///< of changes of the state, and of what reads it without a list
 };

@@ -25,11 +25,11 @@ void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
          is_given ? "is" : "has gradients that are");
   }
   grads.precede(call);
-  if (!is_away(grads)) order_.precede(call);
+  if (!is_of_other_context(grads)) order_.precede(call);
   if (owner == id_) return;
   // All that the iteration and discard need, so that neither can fail for want of memory in the middle.
   list_records_.reserve(lists_.size() + 1);
-  strays_.reserve(strays_.size() + lists_.size() + 1);
+  discarded_.reserve(discarded_.size() + lists_.size() + 1);
   lists_.reserve(lists_.size() + 1);
   send_state(grads, call);
   lists_.push_back(Ref<TensorList>::share(&grads));
@@ -40,7 +40,7 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   Plan &plan = grads.plan();
   Iteration &it = grads.iteration;
   const double fp64_limit = plan.fp64_limit();
-  const int64_t covered = it.covered + (last - first);
+  const int64_t tensors_checked = it.tensors_checked + (last - first);
   CheckJob job{};
   job.plan = &plan;
   job.record = grads.record();
@@ -49,24 +49,24 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   job.first_chunk = plan.first_chunk(first);
   job.last_chunk = plan.first_chunk(last);
   job.unscale = unscale;
-  job.begin = it.covered == 0;
-  job.finish = covered == plan.size();
+  job.begin = it.tensors_checked == 0;
+  job.finish = tensors_checked == plan.size();
   job.conclude = reducer_.all_reduce == nullptr;
   job.rule = it.rule;
-  grads.away.read.precede(call);
+  grads.other_context.read.precede(call);
   call.backend.check(job, call.stream);
   it.fp64_limit = job.begin ? fp64_limit : std::max(it.fp64_limit, fp64_limit);
-  it.covered = covered;
+  it.tensors_checked = tensors_checked;
   if (unscale) it.unscaled = true;
   if (job.finish) {
-    finish_check(grads, call);
+    conclude_check(grads, call);
   } else {
-    std::fill(grads.covered.begin() + first, grads.covered.begin() + last, uint8_t{1});
+    std::fill(grads.is_tensor_checked.begin() + first, grads.is_tensor_checked.begin() + last, uint8_t{1});
     leave(grads, call);
   }
 }
 
-void Scaler::finish_check(TensorList &grads, const CallStream &call) {
+void Scaler::conclude_check(TensorList &grads, const CallStream &call) {
   Iteration &it = grads.iteration;
   const bool is_written = it.unscaled && enabled();
   Complaint complaint;
@@ -116,8 +116,8 @@ Scaler::Complaint Scaler::join_ranks(TensorList &grads, bool is_written, gsc_str
 }
 
 void Scaler::forget_ranges(TensorList &grads) {
-  grads.iteration.covered = 0;
-  std::fill(grads.covered.begin(), grads.covered.end(), uint8_t{0});
+  grads.iteration.tensors_checked = 0;
+  std::fill(grads.is_tensor_checked.begin(), grads.is_tensor_checked.end(), uint8_t{0});
 }
 
 void Scaler::forget_check(TensorList &grads) {
@@ -133,18 +133,18 @@ void Scaler::forget_check(TensorList &grads) {
 void Scaler::check_whole(TensorList &grads, bool unscale, const CallStream &call) {
   const int64_t size = grads.plan().size();
   if (unscale) forget_ranges(grads);
-  if (grads.iteration.covered == 0) {
+  if (grads.iteration.tensors_checked == 0) {
     run_check(grads, 0, size, unscale, call);
     return;
   }
   // Ranges have been checked already: look at the runs between them.
   for (int64_t first = 0; first < size;) {
-    if (grads.covered[static_cast<std::size_t>(first)] != 0) {
+    if (grads.is_tensor_checked[static_cast<std::size_t>(first)] != 0) {
       ++first;
       continue;
     }
     int64_t last = first;
-    while (last < size && grads.covered[static_cast<std::size_t>(last)] == 0) ++last;
+    while (last < size && grads.is_tensor_checked[static_cast<std::size_t>(last)] == 0) ++last;
     run_check(grads, first, last, false, call);
     first = last;
   }
@@ -189,12 +189,12 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
   if (grads.iteration.stage != Stage::kReady) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
   }
-  const auto begin = grads.covered.begin() + first;
+  const auto begin = grads.is_tensor_checked.begin() + first;
   const auto seen = std::find(begin, begin + count, uint8_t{1});
   if (seen != begin + count) {
-    fail(GSC_ERROR_BAD_STATE, Argument("grads").tensor(seen - grads.covered.begin()),
+    fail(GSC_ERROR_BAD_STATE, Argument("grads").tensor(seen - grads.is_tensor_checked.begin()),
          "has already been checked since the last update%s",
-         NameSuffix(&grads.names(), seen - grads.covered.begin()).c_str());
+         NameSuffix(&grads.names(), seen - grads.is_tensor_checked.begin()).c_str());
   }
   if (count == 0 && size > 0) return;
   run_check(grads, first, first + count, false, call);
@@ -216,7 +216,7 @@ void Scaler::require_whole_checks(const TensorList *except) const {
     if (list.get() == except || !it.is_checked_in_part()) continue;
     fail(GSC_ERROR_BAD_STATE, kNoArgument,
          "check_range has covered %lld of %lld tensors of a list; check the rest or discard the list",
-         static_cast<long long>(it.covered), static_cast<long long>(list->plan().size()));
+         static_cast<long long>(it.tensors_checked), static_cast<long long>(list->plan().size()));
   }
 }
 

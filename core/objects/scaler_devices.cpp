@@ -19,25 +19,25 @@ void Scaler::require_kind(const TensorList &grads, const Argument &name) const {
 }
 
 void Scaler::send_state(TensorList &grads, const CallStream &call) {
-  Away &away = grads.away;
-  if (!is_away(grads)) {
-    away.scaler = id_;  // a state that an earlier scaler sent is no longer that of the list's iteration
+  OtherContext &other = grads.other_context;
+  if (!is_of_other_context(grads)) {
+    other.scaler = id_;  // a state that an earlier scaler sent is no longer that of the list's iteration
     return;
   }
   Backend &there = grads.context()->backend();
-  if (away.home.get() != context_.get()) {
-    Away made;
+  if (other.home.get() != context_.get()) {
+    OtherContext made;
     made.home = context_;
     made.state = DeviceMemory(there, sizeof(PolicyState));
-    made.landing = DeviceMemory(context_->backend(), sizeof(ListRecord));
+    made.record_copy = DeviceMemory(context_->backend(), sizeof(ListRecord));
     made.read = StreamOrder(context_->backend());
-    away = std::move(made);
+    other = std::move(made);
   }
   order_.precede(call);
-  there.copy_from(away.state.as<PolicyState>(), context_->backend(), &record()->state, sizeof(PolicyState),
+  there.copy_from(other.state.as<PolicyState>(), context_->backend(), &record()->state, sizeof(PolicyState),
                   call.stream);
   grads.mark(call);
-  away.scaler = id_;  // whose state it is now
+  other.scaler = id_;  // whose state it is now
 }
 
 void Scaler::leave(TensorList &grads, const CallStream &call) {
@@ -47,21 +47,21 @@ void Scaler::leave(TensorList &grads, const CallStream &call) {
 }
 
 const PolicyState *Scaler::state_on(const TensorList &grads) const {
-  return is_away(grads) ? grads.away.state.as<PolicyState>() : &record()->state;
+  return is_of_other_context(grads) ? grads.other_context.state.as<PolicyState>() : &record()->state;
 }
 
 const ListRecord *Scaler::record_here(const TensorList &grads, const CallStream &call) const {
   grads.precede(call);
-  if (!is_away(grads)) return grads.record();
+  if (!is_of_other_context(grads)) return grads.record();
   Backend &here = context_->backend();
-  auto *landing = grads.away.landing.as<ListRecord>();
-  here.copy_from(landing, grads.context()->backend(), grads.record(), sizeof(ListRecord), call.stream);
-  return landing;
+  auto *record_copy = grads.other_context.record_copy.as<ListRecord>();
+  here.copy_from(record_copy, grads.context()->backend(), grads.record(), sizeof(ListRecord), call.stream);
+  return record_copy;
 }
 
 void Scaler::release_record(const TensorList &grads, const CallStream &call) const {
-  if (is_away(grads)) {
-    grads.away.read.mark(call);
+  if (is_of_other_context(grads)) {
+    grads.other_context.read.mark(call);
   } else {
     grads.mark(call);
   }
@@ -69,23 +69,23 @@ void Scaler::release_record(const TensorList &grads, const CallStream &call) con
 
 void Scaler::remember_stray(TensorList &grads) {
   const auto same = [&](const Ref<TensorList> &stray) { return stray.get() == &grads; };
-  if (context_->backend().host_visible() || std::any_of(strays_.begin(), strays_.end(), same)) return;
-  strays_.push_back(Ref<TensorList>::share(&grads));
+  if (context_->backend().host_visible() || std::any_of(discarded_.begin(), discarded_.end(), same)) return;
+  discarded_.push_back(Ref<TensorList>::share(&grads));
 }
 
 void Scaler::wait_for_lists(const CallStream &call) {
   order_.precede(call);
-  for (const auto *lists : {&lists_, &strays_}) {
+  for (const auto *lists : {&lists_, &discarded_}) {
     for (const Ref<TensorList> &list : *lists) list->precede(call);
   }
-  strays_.clear();
+  discarded_.clear();
 }
 
 void Scaler::finish_lists() noexcept {
-  const auto has_away = [&](const auto &lists) {
-    return std::any_of(lists.begin(), lists.end(), [&](const auto &list) { return is_away(*list); });
+  const auto has_other_context = [&](const auto &lists) {
+    return std::any_of(lists.begin(), lists.end(), [&](const auto &list) { return is_of_other_context(*list); });
   };
-  if (!has_away(lists_) && !has_away(strays_)) return;
+  if (!has_other_context(lists_) && !has_other_context(discarded_)) return;
   Backend &here = context_->backend();
   try {
     wait_for_lists(CallStream(here, here.setup_stream()));

@@ -28,7 +28,7 @@ void Scaler::require_checked(const TensorList *grads) const {
   if (grads->checked_by != id_) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has not been checked by this scaler");
   }
-  if (is_away(*grads) && grads->away.home.get() != context_.get()) {
+  if (is_of_other_context(*grads) && grads->other_context.home.get() != context_.get()) {
     fail(GSC_ERROR_BAD_STATE, "grads", "is of another device, and a scaler of a third has used it since its check");
   }
 }
@@ -105,7 +105,7 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
 void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const {
   if (grads != nullptr) {
     require_kind(*grads);
-    if (is_away(*grads) && grads->away.scaler != id_) {
+    if (is_of_other_context(*grads) && grads->other_context.scaler != id_) {
       fail(GSC_ERROR_BAD_STATE, "grads", "is of another device and was not used with this scaler last");
     }
   }

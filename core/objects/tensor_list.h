@@ -12,8 +12,9 @@
 #include "core/base/error.h"
 #include "core/device/names.h"
 #include "core/device/plan.h"
-#include "core/objects/away.h"
 #include "core/objects/context.h"
+#include "core/objects/other_context.h"
+#include "core/objects/overlap_check.h"
 #include "core/rules/records.h"
 
 namespace gsc {
@@ -24,18 +25,18 @@ enum class Stage : int32_t { kReady, kChecked, kUnscaled, kStepped };
 struct Iteration {
   uint64_t scaler = 0;  ///< id of the scaler whose iteration it is; 0: none
   Stage stage = Stage::kReady;
-  bool unscaled = false;       ///< the gradients in memory are no longer multiplied by the scale
-  bool concluded = false;      ///< the record answers the rule below
-  bool norm_applied = false;   ///< the rule's norm has been applied in memory
-  bool value_applied = false;  ///< the rule's value has been applied in memory
-  bool left_scaled = false;    ///< stepped on by the scaler, and not written by that step
-  bool lost = false;           ///< a call failed after it had done a part that cannot be undone
-  int64_t covered = 0;         ///< tensors looked at so far; all: the stage has moved on, or the list is lost
-  double fp64_limit = 0.0;     ///< the greatest of Plan::fp64_limit() that they were held against
+  bool unscaled = false;        ///< the gradients in memory are no longer multiplied by the scale
+  bool concluded = false;       ///< the record answers the rule below
+  bool norm_applied = false;    ///< the rule's norm has been applied in memory
+  bool value_applied = false;   ///< the rule's value has been applied in memory
+  bool left_scaled = false;     ///< stepped on by the scaler, and not written by that step
+  bool lost = false;            ///< a call failed after it had done a part that cannot be undone
+  int64_t tensors_checked = 0;  ///< all: the stage has moved on, or the list is lost
+  double fp64_limit = 0.0;      ///< the greatest of Plan::fp64_limit() that they were held against
   ClipRule rule{kNoClip, std::numeric_limits<double>::infinity(), false};
 
   /// check_range has looked at some tensors and not at all.
-  [[nodiscard]] bool is_checked_in_part() const { return stage == Stage::kReady && covered > 0 && !lost; }
+  [[nodiscard]] bool is_checked_in_part() const { return stage == Stage::kReady && tensors_checked > 0 && !lost; }
   /// A clip is folded into the scaler's step.
   [[nodiscard]] bool is_clip_pending() const {
     return (rule.max_norm >= 0.0 && !norm_applied) || (std::isfinite(rule.value) && !value_applied);
@@ -44,46 +45,6 @@ struct Iteration {
 
 class Optimizer;
 class TensorList;
-
-/// Finds two buffers that share memory, over any number of lists. For use while creating objects and
-/// moving lists.
-class OverlapCheck {
- public:
-  explicit OverlapCheck(std::pmr::memory_resource *memory) : sources_(memory), spans_(memory) {}
-  /// Forgets what was added and keeps the memory.
-  void clear() {
-    sources_.clear();
-    spans_.clear();
-  }
-  void add(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names = nullptr);
-  void add(const TensorList &list, const Argument &what);
-  /// Throws naming both.
-  void run();
-  /// After run(): throws if a tensor of `list` lies in what was added. Allocates nothing. Fast where addresses rise from
-  /// tensor to tensor, as those of one arena do.
-  void run_against(const TensorList &list, const Argument &what) const;
-
- private:
-  /// A list, or array of tensors, that was added.
-  struct Source {
-    Argument what;
-    const Names *names;
-  };
-  /// Small, because thousands of them are sorted whenever gradients move.
-  struct Span {
-    uintptr_t begin;
-    uintptr_t end;
-    int32_t index;  ///< lists have at most 2^24 tensors
-    int32_t source;
-  };
-  [[noreturn]] static void fail_on(const Source &a_source, const Span &a, const Source &b_source, const Span &b);
-  [[nodiscard]] const Source &source(const Span &span) const { return sources_[static_cast<std::size_t>(span.source)]; }
-  template <typename T>
-  void add_all(const T *tensors, int64_t count, const Argument &what, const Names *names);
-
-  Vec<Source> sources_;
-  Vec<Span> spans_;
-};
 
 /// One place of a list in an optimizer, in the list's chain of uses.
 struct ListUse {
@@ -133,9 +94,9 @@ class TensorList final : public Object {
   void reset_iteration();
 
   Iteration iteration;
-  Vec<uint8_t> covered;     ///< per tensor: looked at by a check of a range in this iteration
-  uint64_t checked_by = 0;  ///< id of the scaler that wrote the record; 0: none yet
-  Away away;                ///< used while the scaler is of another context
+  Vec<uint8_t> is_tensor_checked;  ///< per tensor: by check_range in this iteration
+  uint64_t checked_by = 0;         ///< id of the scaler that wrote the record; 0: none yet
+  OtherContext other_context;      ///< used while the scaler is of another context
 
  private:
   ~TensorList() override;

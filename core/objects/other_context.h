@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A list whose scaler belongs to another context, on a device of the same kind: its own copy of the scaler's state, and a
-// buffer on the scaler's device that receives its record. Used by scaler_devices.cpp.
+// What a list needs when its scaler is of another context, and so perhaps on another device: a copy of the scaler's state
+// on the list's device, and a copy of the list's record on the scaler's. Used by scaler_devices.cpp.
 #pragma once
 
 #include <utility>
@@ -13,24 +13,24 @@ namespace gsc {
 
 /// Members go in reverse order, `home` last: it may be all that keeps the memory and the backend of the others alive. A
 /// memberwise assignment would give it back first, so assignment swaps.
-struct Away {
-  Away() = default;
-  Away(Away &&other) noexcept = default;
-  Away &operator=(Away other) noexcept {
+struct OtherContext {
+  OtherContext() = default;
+  OtherContext(OtherContext &&other) noexcept = default;
+  OtherContext &operator=(OtherContext other) noexcept {
     std::swap(home, other.home);
     std::swap(state, other.state);
-    std::swap(landing, other.landing);
+    std::swap(record_copy, other.record_copy);
     std::swap(read, other.read);
     std::swap(scaler, other.scaler);
     return *this;
   }
-  ~Away() = default;
+  ~OtherContext() = default;
 
-  Ref<Context> home;         ///< the scaler's context; empty: the list has not been away yet
+  Ref<Context> home;         ///< the scaler's context; empty: it has always been the list's
   DeviceMemory state;        ///< PolicyState, on the list's device
-  DeviceMemory landing;      ///< ListRecord, on the scaler's
+  DeviceMemory record_copy;  ///< ListRecord, on the scaler's
   mutable StreamOrder read;  ///< what reads the list's record on the scaler's device; the next check writes it
-  uint64_t scaler = 0;       ///< id of the last scaler that took the list, whose state it is if the list was away
+  uint64_t scaler = 0;       ///< id of the scaler that `state` is a copy of
 };
 
 }  // namespace gsc
