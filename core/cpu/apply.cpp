@@ -14,9 +14,9 @@ class TensorCoefficients {
   explicit TensorCoefficients(const ApplyJob &job) : job_(job) {}
 
   const Coefficients<double> *of(int64_t tensor) {
-    const int32_t group = job_.group_of[tensor];
-    if (job_.lags == nullptr) return &job_.coefficients[group];
-    const int64_t step = job_.record->applied - job_.lags[tensor];
+    const int32_t group = job_.step.group_of[tensor];
+    if (job_.step.lags == nullptr) return &job_.step.coefficients[group];
+    const int64_t step = job_.step.record->applied - job_.step.lags[tensor];
     Known &known = known_[(step + group) % kKnown];
     if (known.step != step || known.group != group) {
       known = {step, group, coefficients_of(job_, group, step)};
@@ -25,8 +25,8 @@ class TensorCoefficients {
   }
 
   static Coefficients<double> coefficients_of(const ApplyJob &job, int32_t group, int64_t step) {
-    const GroupRecord &g = job.groups[group];
-    return make_coefficients(job.variant, g.hyper, learning_rate(g), job.maximize, step);
+    const GroupRecord &g = job.step.groups[group];
+    return make_coefficients(job.step.variant, g.hyper, learning_rate(g), job.step.maximize, step);
   }
 
  private:
@@ -46,10 +46,10 @@ int64_t end_of_run(const ApplyJob &job, int64_t t, int64_t limit) {
   int64_t last = std::min({limit, job.grads->run_end(t), job.params->run_end(t)});
   if (job.model_copy != nullptr) last = std::min(last, job.model_copy->run_end(t));
   for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) last = std::min(last, job.state[i]->run_end(t));
-  if (job.group_count == 1 && job.lags == nullptr) return last;
+  if (job.step.group_count == 1 && job.step.lags == nullptr) return last;
   int64_t next = t + 1;
-  while (next < last && job.group_of[next] == job.group_of[t] &&
-         (job.lags == nullptr || job.lags[next] == job.lags[t])) {
+  while (next < last && job.step.group_of[next] == job.step.group_of[t] &&
+         (job.step.lags == nullptr || job.step.lags[next] == job.step.lags[t])) {
     ++next;
   }
   return next;
@@ -59,29 +59,29 @@ int64_t end_of_run(const ApplyJob &job, int64_t t, int64_t limit) {
 
 void CpuBackend::apply(const ApplyJob &job, gsc_stream stream) {
   run_apply(job, stream);
-  if (job.update != nullptr) record(RecordJob::update(job.update, &job.checked, 1), stream);
+  if (job.step.update != nullptr) record(RecordJob::update(job.step.update, &job.step.checked, 1), stream);
 }
 
 void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
-  if (job.found_inf != nullptr && *job.found_inf != 0.0F) {
-    job.record->skipped += 1;
-    if (job.zero_grads) elementwise({Elementwise::kFill, nullptr, job.grads, 0.0, 0.0, nullptr}, stream);
+  if (job.step.found_inf != nullptr && *job.step.found_inf != 0.0F) {
+    job.step.record->skipped += 1;
+    if (job.step.zero_grads) elementwise({Elementwise::kFill, nullptr, job.grads, 0.0, 0.0, nullptr}, stream);
     return;
   }
-  job.record->applied += 1;
-  if (job.lags == nullptr) {
-    for (int32_t g = 0; g < job.group_count; ++g) {
-      job.coefficients[g] = TensorCoefficients::coefficients_of(job, g, job.record->applied);
+  job.step.record->applied += 1;
+  if (job.step.lags == nullptr) {
+    for (int32_t g = 0; g < job.step.group_count; ++g) {
+      job.step.coefficients[g] = TensorCoefficients::coefficients_of(job, g, job.step.record->applied);
     }
   } else if (job.grads->has_absent()) {
-    for (int64_t t = 0; t < job.grads->size(); ++t) job.lags[t] += job.grads->is_absent(t) ? 1 : 0;
+    for (int64_t t = 0; t < job.grads->size(); ++t) job.step.lags[t] += job.grads->is_absent(t) ? 1 : 0;
   }
   ApplySpan base{};
-  base.inv_scale = job.inv_scale != nullptr ? *job.inv_scale : 1.0F;
-  base.clip = job.clip != nullptr ? *job.clip : 1.0F;
-  base.clip_value = job.clip_value;
-  base.zero_grads = job.zero_grads;
-  base.write_grads = job.write_grads;
+  base.inv_scale = job.step.inv_scale != nullptr ? *job.step.inv_scale : 1.0F;
+  base.clip = job.step.clip != nullptr ? *job.step.clip : 1.0F;
+  base.clip_value = job.step.clip_value;
+  base.zero_grads = job.step.zero_grads;
+  base.write_grads = job.step.write_grads;
   base.prefetch = ahead_ == ReadAhead::kEightPages;  // of no use on Zen 4; not measured where a check reads otherwise
   base.streaming = job.params->total_bytes() > kStreamingBytes;
   base.ratio = 1.0;
@@ -116,8 +116,8 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   };
 
   Plan &plan = *job.grads;
-  const auto apply = kernels_->apply[static_cast<int>(job.variant)];
-  const auto moments = kernels_->moments[static_cast<int>(job.variant)];
+  const auto apply = kernels_->apply[static_cast<int>(job.step.variant)];
+  const auto moments = kernels_->moments[static_cast<int>(job.step.variant)];
   if (moments == nullptr) {
     parallel_.run(plan.task_count(), [&](int32_t task) {
       ApplySpan s = base;
@@ -142,11 +142,11 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   for (int64_t t = 0; t < plan.size(); ++t) {
     const ChunkPartial *first = partials + plan.first_chunk(t);
     const int64_t chunks = plan.first_chunk(t + 1) - plan.first_chunk(t);
-    job.ratios[t] = make_ratio(job.variant, join(chunks, [&](int64_t i) { return first[i].norms.param; }),
-                               join(chunks, [&](int64_t i) { return first[i].norms.direction; }));
+    job.step.ratios[t] = make_ratio(job.step.variant, join(chunks, [&](int64_t i) { return first[i].norms.param; }),
+                                    join(chunks, [&](int64_t i) { return first[i].norms.direction; }));
   }
   for_spans([&](ApplySpan &s, int64_t tensor, int64_t /*chunk*/) {
-    s.ratio = job.ratios[tensor];
+    s.ratio = job.step.ratios[tensor];
     apply(&s);
   });
 }

@@ -8,16 +8,16 @@ namespace gsc::cuda {
 /// Only for steps with more groups than each block computes by itself, or with lags, which it raises.
 static __global__ void prepare_kernel(const __grid_constant__ ApplyParams p) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (p.lags == nullptr) {
-    if (row < p.group_count) p.coefficients[row] = coefficients_of(p, static_cast<int32_t>(row), 0);
+  if (p.step.lags == nullptr) {
+    if (row < p.step.group_count) p.step.coefficients[row] = coefficients_of(p, static_cast<int32_t>(row), 0);
     return;
   }
   if (row >= p.grads.size || read_scalars(p).skip) return;
   const DeviceTensor &t = p.grads.tensors[row];
   if (t.data == nullptr && t.count > 0) {
-    p.lags[row] += 1;
+    p.step.lags[row] += 1;
   } else {
-    p.coefficients[row] = coefficients_of(p, p.group_of[row], p.lags[row]);
+    p.step.coefficients[row] = coefficients_of(p, p.step.group_of[row], p.step.lags[row]);
   }
 }
 
@@ -30,13 +30,13 @@ static __global__ void __launch_bounds__(kThreads) ratios_kernel(const __grid_co
   const ChunkPartial *partials = p.partials + begin;
   const double param_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].norms.param; });
   const double direction_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].norms.direction; });
-  if (lane_index() == 0) p.ratios[t] = make_ratio(p.variant, param_sum, direction_sum);
+  if (lane_index() == 0) p.step.ratios[t] = make_ratio(p.step.variant, param_sum, direction_sum);
 }
 
 cudaError_t preload_apply() { return preload_all(prepare_kernel, ratios_kernel); }
 
 cudaError_t launch_prepare(const ApplyParams &p, cudaStream_t stream) {
-  const int64_t rows = p.lags != nullptr ? p.grads.size : p.group_count;
+  const int64_t rows = p.step.lags != nullptr ? p.grads.size : p.step.group_count;
   return enqueue(prepare_kernel, (rows + kThreads - 1) / kThreads, kThreads, stream, p);
 }
 

@@ -22,13 +22,13 @@ struct StepInput {
 
 GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
   StepInput r;
-  r.inv_scale = p.inv_scale != nullptr ? *p.inv_scale : 1.0F;
-  r.clip = p.clip != nullptr ? *p.clip : 1.0F;
-  r.skip = p.found_inf != nullptr && *p.found_inf != 0.0F;
+  r.inv_scale = p.step.inv_scale != nullptr ? *p.step.inv_scale : 1.0F;
+  r.clip = p.step.clip != nullptr ? *p.step.clip : 1.0F;
+  r.skip = p.step.found_inf != nullptr && *p.step.found_inf != 0.0F;
   // An invalid learning rate or inverse scale skips the step: an error could not be reported from here.
   if (!is_multiplier(r.inv_scale)) r.skip = true;
-  for (int32_t g = 0; p.device_lrs && g < p.group_count; ++g) {
-    const float *lr = p.groups[g].device_lr;
+  for (int32_t g = 0; p.step.device_lrs && g < p.step.group_count; ++g) {
+    const float *lr = p.step.groups[g].device_lr;
     if (lr != nullptr && !is_multiplier(*lr)) r.skip = true;
   }
   return r;
@@ -36,13 +36,14 @@ GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
 
 /// Of a tensor that was absent from `lag` of the steps so far.
 GSC_DEVICE Coefficients<double> coefficients_of(const ApplyParams &p, int32_t group, int64_t lag) {
-  const GroupRecord &g = p.groups[group];
-  return make_coefficients(p.variant, g.hyper, learning_rate(g), p.maximize, p.record->applied + 1 - lag);
+  const GroupRecord &g = p.step.groups[group];
+  return make_coefficients(p.step.variant, g.hyper, learning_rate(g), p.step.maximize,
+                           p.step.record->applied + 1 - lag);
 }
 
 template <typename T>
 GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
-  if (shares_groups(p) && static_cast<int32_t>(threadIdx.x) < p.group_count) {
+  if (shares_groups(p) && static_cast<int32_t>(threadIdx.x) < p.step.group_count) {
     table[threadIdx.x] = narrow<T>(coefficients_of(p, static_cast<int32_t>(threadIdx.x), 0));
   }
   __syncthreads();
@@ -53,11 +54,11 @@ GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
 /// since the previous chunk.
 template <typename T>
 GSC_DEVICE const Coefficients<T> &tensor_coefficients(const ApplyParams &p, Coefficients<T> *table, int64_t tensor) {
-  const int64_t row = p.lags != nullptr ? tensor : p.group_of[tensor];
+  const int64_t row = p.step.lags != nullptr ? tensor : p.step.group_of[tensor];
   if (shares_groups(p)) return table[row];
   static_assert(kWarps <= kMaxSharedGroups, "a place for every warp");
   Coefficients<T> &own = table[warp_index()];
-  if (lane_index() == 0) own = narrow<T>(p.coefficients[row]);
+  if (lane_index() == 0) own = narrow<T>(p.step.coefficients[row]);
   __syncwarp();
   return own;
 }
@@ -132,7 +133,7 @@ GSC_DEVICE bool find_arrays(const ApplyParams &p, const Place &place, Arrays<T, 
 template <typename P>
 GSC_DEVICE P unscale_and_clip(const ApplyParams &p, const StepInput &in, P g) {
   g = unscale_gradient(g, static_cast<P>(in.inv_scale), static_cast<P>(in.clip));
-  const P limit = static_cast<P>(p.clip_value);
+  const P limit = static_cast<P>(p.step.clip_value);
   return is_clamped(limit) ? clamp_magnitude(g, limit) : g;
 }
 
@@ -142,7 +143,7 @@ GSC_DEVICE void prepare_gradients(const ApplyParams &p, const StepInput &in, con
                                   T sign, P (&x)[Width], T (&g)[Width]) {
 #pragma unroll
   for (int k = 0; k < Width; ++k) x[k] = unscale_and_clip(p, in, x[k]);
-  if (p.write_grads) store_elements<P, Width>(a.grad_dtype, a.grad_at(i), x);
+  if (p.step.write_grads) store_elements<P, Width>(a.grad_dtype, a.grad_at(i), x);
 #pragma unroll
   for (int k = 0; k < Width; ++k) g[k] = sign * static_cast<T>(x[k]);
 }
@@ -155,7 +156,7 @@ GSC_DEVICE void prepare_wide_gradients(const ApplyParams &p, const StepInput &in
 #pragma unroll
   for (int k = 0; k < Width; ++k) {
     const double x = unscale_and_clip(p, in, grad[k]);
-    if (p.write_grads) grad[k] = x;
+    if (p.step.write_grads) grad[k] = x;
     g[k] = sign * static_cast<T>(x);
   }
 }
@@ -202,7 +203,7 @@ struct Pack {
         prepare_gradients(p, in, a, i, sign, x, grad);
       }
     }
-    if (p.zero_grads) {
+    if (p.step.zero_grads) {
       const T zeros[Width] = {};
       store_elements<T, Width>(a.grad_dtype, a.grad_at(i), zeros);
     }
@@ -237,14 +238,14 @@ GSC_DEVICE void finish_step(const ApplyParams &p, bool skip) {
   if (!p.finish || !is_last_block(&p.counters->apply_ticket)) return;
   if (threadIdx.x != 0) return;
   if (skip) {
-    p.record->skipped += 1;
+    p.step.record->skipped += 1;
   } else {
-    p.record->applied += 1;
+    p.step.record->applied += 1;
   }
-  if (p.update == nullptr) return;
+  if (p.step.update == nullptr) return;
   UpdateSummary summary = empty_summary();
-  add_to_summary(summary, *p.checked);
-  conclude_update(*p.update, summary);
+  add_to_summary(summary, *p.step.checked);
+  conclude_update(*p.step.update, summary);
 }
 
 /// Calls f(place, team) for every chunk of this thread's team, last chunk first.
@@ -264,7 +265,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
   __shared__ Arrays<T, F::kStates> all_arrays[kWarps];
   const StepInput in = read_scalars(p);
   if (in.skip) {
-    if (p.zero_grads) {
+    if (p.step.zero_grads) {
       for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) { zero_chunk<T>(p, place, team); });
     }
   } else {
@@ -275,7 +276,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
       const volatile auto &a = arrays;
       const Coefficients<T> &c = tensor_coefficients(p, table, place.tensor);
       [[maybe_unused]] T ratio = T(1);
-      if constexpr (kNeedsNorms<F>) ratio = static_cast<T>(p.ratios[place.tensor]);
+      if constexpr (kNeedsNorms<F>) ratio = static_cast<T>(p.step.ratios[place.tensor]);
       for_packs<T>(a.n, a.head, team, [&]<int Width>(int i) {
         Pack<T, Width, F::kStates> x;
         x.template load<!kNeedsNorms<F>>(p, in, a, i, c.sign);
@@ -400,11 +401,11 @@ struct ApplyLauncher {
   }
 
   static cudaError_t launch(const ApplyParams &p, int units, cudaStream_t stream) {
-    return enqueue(kernel(p.variant), blocks(p, units, kBlocks), kThreads, stream, p);
+    return enqueue(kernel(p.step.variant), blocks(p, units, kBlocks), kThreads, stream, p);
   }
 
   static cudaError_t launch_moments(const ApplyParams &p, int units, cudaStream_t stream) {
-    return enqueue(moments(p.variant), blocks(p, units, 2), kThreads, stream, p);
+    return enqueue(moments(p.step.variant), blocks(p, units, 2), kThreads, stream, p);
   }
 };
 

@@ -6,7 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/cuda/plan.h"
-#include "core/rules/optim/variants.h"
+#include "core/rules/step.h"
 
 namespace gsc::cuda {
 
@@ -17,32 +17,16 @@ struct ApplyParams {
   const DeviceTensor *params;
   const DeviceTensor *model_copy;  ///< NULL: none
   const DeviceTensor *state[kMaxStates];
-  const int32_t *group_of;
-  const GroupRecord *groups;
-  Coefficients<double> *coefficients;  ///< written by prepare_kernel: per tensor with lags, else per group for more
-                                       ///< than kMaxSharedGroups
-  int64_t *lags;                       ///< per tensor: applied steps that it was absent from; NULL: none ever was
-  double *ratios;                      ///< for formulas that need norms
   ChunkPartial *partials;
   CheckCounters *counters;
-  OptimizerRecord *record;
-  const float *inv_scale;
-  const float *clip;
-  const float *found_inf;
-  double clip_value;
-  ScalerRecord *update;
-  const ListRecord *checked;
-  Variant variant;
-  int32_t group_count;
-  bool maximize;
-  bool zero_grads;
-  bool write_grads;
-  bool device_lrs;
+  StepParams step;
   bool finish;  ///< count the step and update the scaler: the last launch of the job
 };
 
 /// Whether each block works out the coefficients of all groups, and not prepare_kernel before.
-GSC_HD bool shares_groups(const ApplyParams &p) { return p.lags == nullptr && p.group_count <= kMaxSharedGroups; }
+GSC_HD bool shares_groups(const ApplyParams &p) {
+  return p.step.lags == nullptr && p.step.group_count <= kMaxSharedGroups;
+}
 
 cudaError_t preload_apply();
 cudaError_t preload_apply_fp32();

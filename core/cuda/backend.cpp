@@ -214,7 +214,7 @@ void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, bool 
   } else if (!shares_groups(p)) {
     check_launch(launch_prepare(p, stream), "the step");
   }
-  if (needs_norms(p.variant)) {
+  if (needs_norms(p.step.variant)) {
     if (params.has_others) launched(launch_moments_fp32(p, units_, stream));
     if (params.has_fp64) launched(launch_moments_fp64(p, units_, stream));
     launched(launch_ratios(p, stream));
@@ -241,26 +241,9 @@ void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
   for (int s = 0; s < kMaxStates; ++s) {
     if (job.state[s] != nullptr) p.state[s] = mirror_of(*job.state[s])->tensors;
   }
-  p.group_of = job.group_of;
-  p.groups = job.groups;
-  p.coefficients = job.coefficients;
-  p.lags = job.lags;
-  p.ratios = job.ratios;
   p.partials = grads.partials;
   p.counters = grads.counters;
-  p.record = job.record;
-  p.inv_scale = job.inv_scale;
-  p.clip = job.clip;
-  p.found_inf = job.found_inf;
-  p.clip_value = job.clip_value;
-  p.update = job.update;
-  p.checked = job.checked;
-  p.variant = job.variant;
-  p.group_count = job.group_count;
-  p.maximize = job.maximize;
-  p.zero_grads = job.zero_grads;
-  p.write_grads = job.write_grads;
-  p.device_lrs = job.device_lrs;
+  p.step = job.step;
   launch_apply(p, params, job.half_done, to_stream(stream));
 }
 

@@ -6,8 +6,8 @@
 
 #include "core/device/plan.h"
 #include "core/rules/elementwise.h"
-#include "core/rules/optim/variants.h"
 #include "core/rules/record_job.h"
+#include "core/rules/step.h"
 
 namespace gsc {
 
@@ -28,29 +28,12 @@ struct CheckJob {
 
 /// One optimizer step.
 struct ApplyJob {
-  Variant variant;
   Plan *grads;
   const Plan *params;
   const Plan *model_copy;  ///< NULL: none
   const Plan *state[kMaxStates];
-  const int32_t *group_of;             ///< per tensor; device memory
-  const GroupRecord *groups;           ///< device memory
-  Coefficients<double> *coefficients;  ///< device memory, written by the job: one per group, or with lags per tensor
-  int32_t group_count;
-  int64_t *lags;   ///< device memory, per tensor: applied steps that it was absent from; NULL: no tensor ever was
-  double *ratios;  ///< for formulas that need norms: one per tensor, in device memory
-  OptimizerRecord *record;
-  const float *inv_scale;  ///< device scalars; NULL stands for 1, 1 and 0
-  const float *clip;
-  const float *found_inf;
-  double clip_value;  ///< +inf: none
-  bool maximize;
-  bool zero_grads;
-  bool write_grads;
-  bool device_lrs;            ///< some group's learning rate is read from device memory
-  ScalerRecord *update;       ///< not NULL: the scaler's update follows in the same job, ...
-  const ListRecord *checked;  ///< ... with this list as the only one of the iteration
-  bool *half_done;            ///< becomes true if the job fails after a part of it that must not be done twice
+  StepParams step;
+  bool *half_done;  ///< becomes true if the job fails after a part of it that must not be done twice
 };
 
 /// Element-wise work between pairs of tensors of equal counts.

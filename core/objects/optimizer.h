@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An optimizer: lists of parameters, gradients, an optional 16-bit copy and state, parameter groups, step counts.
-// It hands complete jobs to the backend; when and under which device scalars a step is taken is the scaler's or
-// caller's say.
+// It hands complete jobs to the backend. The scaler or the caller decides when to step, and under which device scalars.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +8,9 @@
 #include "core/objects/context.h"
 #include "core/objects/optimizer_table.h"
 #include "core/objects/tensor_list.h"
+#include "core/rules/step.h"
 
 namespace gsc {
-
-/// Under which device scalars a step is taken; NULL stands for 1, 1 and 0.
-struct StepScalars {
-  const float *inv_scale = nullptr;
-  const float *clip = nullptr;
-  const float *found_inf = nullptr;
-  double clip_value = std::numeric_limits<double>::infinity();
-  ScalerRecord *update = nullptr;  ///< not NULL: the scaler's update follows in the same job
-};
 
 class Optimizer final : public Object {
  public:
@@ -108,7 +99,14 @@ class Optimizer final : public Object {
   [[nodiscard]] bool converts_gradients() const;
   /// Calls f(list, name) for every list there is.
   template <typename F>
-  void for_each_list(const F &f) const;
+  void for_each_list(const F &f) const {
+    f(*lists_.params, Argument("params"));
+    f(*lists_.grads, Argument("grads"));
+    if (lists_.model_copy) f(*lists_.model_copy, Argument("model_copy"));
+    for (int32_t slot = 0; slot < kMaxStates; ++slot) {
+      if (lists_.state[slot]) f(*lists_.state[slot], Argument("state").at(slot));
+    }
+  }
   void make_state();
   /// What the state of tensors [first, first + count) begins with, if that is not 0.
   void fill_first_state(int64_t first, int64_t count, const gsc_optimizer_options &options);

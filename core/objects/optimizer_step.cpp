@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of optimizers, and their counts.
+#include <algorithm>
+#include <utility>
+
+#include "core/base/decimal.h"
+#include "core/base/error.h"
+#include "core/objects/optimizer.h"
+
+namespace gsc {
+
+void Optimizer::require_learning_rates() const {
+  if (!context_->backend().host_visible()) return;
+  for (std::size_t group = 0; group < device_lrs_.size(); ++group) {
+    const float *lr = device_lrs_[group];
+    if (lr == nullptr || is_multiplier(*lr)) continue;
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("device_lr").at(static_cast<int64_t>(group)),
+         "is %s; the learning rate of a group must be finite and >= 0", Decimal(*lr).c_str());
+  }
+}
+
+void Optimizer::require_inverse_scale(const StepScalars &scalars) const {
+  if (scalars.inv_scale == nullptr || !context_->backend().host_visible()) return;
+  const bool skips = scalars.found_inf != nullptr && *scalars.found_inf != 0.0F;
+  if (skips || is_multiplier(*scalars.inv_scale)) return;
+  fail(GSC_ERROR_INVALID_ARGUMENT, "inv_scale", "is %s; it must be finite and >= 0",
+       Decimal(*scalars.inv_scale).c_str());
+}
+
+void Optimizer::require_no_scaler_at_work(const StepScalars &scalars) const {
+  if (lists_.grads->owner() == 0) return;
+  const Iteration &it = lists_.grads->iteration;
+  // Its sums are where a step puts its own.
+  if (it.is_checked_in_part()) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has gradients of which check_range has covered %lld of %lld tensors; check the rest or discard the list",
+         static_cast<long long>(it.tensors_checked), static_cast<long long>(lists_.grads->plan().size()));
+  }
+  if (it.left_scaled && scalars.inv_scale == nullptr) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has gradients that a scaler has stepped on and not unscaled; step with an inverse scale, or unscale before");
+  }
+  if (it.stage == Stage::kStepped) return;
+  if (it.is_clip_pending()) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has gradients with a pending clip, which only the scaler's step applies; step with it, or unscale before you "
+         "clip");
+  }
+  if (it.stage == Stage::kChecked && scalars.inv_scale == nullptr) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has gradients that a scaler has checked and not unscaled; step with the scaler, or unscale before");
+  }
+}
+
+void Optimizer::require_whole_state() const {
+  if (half_loaded_) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "holds part of a checkpoint, because the device failed while it was restored; load it again");
+  }
+  if (half_stepped_) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has taken part of a step, because the device failed during it; restore the parameters and load its state");
+  }
+}
+
+void Optimizer::step_alone(const StepScalars &scalars, gsc_stream stream) {
+  require_no_scaler_at_work(scalars);
+  const CallStream call(context_->backend(), stream);
+  step(scalars, call);
+  grads().mark(call);
+}
+
+DeviceMemory Optimizer::make_coefficients(std::size_t groups, bool each_tensor) const {
+  const auto tensors = each_tensor ? static_cast<std::size_t>(lists_.params->plan().size()) : 0;
+  return {context_->backend(), static_cast<int64_t>(std::max(groups, tensors) * sizeof(Coefficients<double>))};
+}
+
+void Optimizer::count_each_tensor() {
+  const int64_t tensors = lists_.params->plan().size();
+  if (counts_each_tensor() || tensors == 0) return;
+  DeviceMemory lags(context_->backend(), tensors * static_cast<int64_t>(sizeof(int64_t)));
+  coefficients_ = make_coefficients(options_.size(), true);
+  lags_ = std::move(lags);
+}
+
+void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
+  require_learning_rates();
+  require_inverse_scale(scalars);
+  require_whole_state();
+  if (lists_.grads->plan().can_be_absent()) count_each_tensor();
+  used_state_ = true;
+  const uint32_t flags = options_[0].flags;
+  ApplyJob job{};
+  job.grads = &lists_.grads->plan();
+  job.params = &lists_.params->plan();
+  job.model_copy = lists_.model_copy ? &lists_.model_copy->plan() : nullptr;
+  for (int32_t s = 0; s < slot_count_; ++s) job.state[s] = &lists_.state[s]->plan();
+  job.half_done = &half_stepped_;
+  StepParams &step = job.step;
+  static_cast<StepScalars &>(step) = scalars;
+  step.variant = variant_;
+  step.group_of = device_group_of_.as<int32_t>();
+  step.groups = groups_.as<GroupRecord>();
+  step.coefficients = coefficients_.as<Coefficients<double>>();
+  step.lags = lags_.as<int64_t>();
+  step.ratios = ratios_.as<double>();
+  step.record = record_.as<OptimizerRecord>();
+  step.checked = lists_.grads->record();
+  step.group_count = group_count();
+  step.maximize = (flags & GSC_OPTIMIZER_MAXIMIZE) != 0;
+  step.zero_grads = (flags & GSC_OPTIMIZER_ZERO_GRADS) != 0;
+  step.write_grads = (flags & GSC_OPTIMIZER_WRITE_GRADS) != 0;
+  step.device_lrs = std::any_of(device_lrs_.begin(), device_lrs_.end(), [](const float *lr) { return lr != nullptr; });
+  for_each_list([&](const TensorList &list, const Argument &) { list.precede(call); });
+  call.backend.apply(job, call.stream);
+}
+
+void Optimizer::zero_grads(gsc_stream stream) {
+  const CallStream call = begin(stream);
+  call.backend.elementwise({Elementwise::kFill, nullptr, &grads().plan(), 0.0, 0.0, nullptr}, stream);
+  grads().mark(call);
+}
+
+OptimizerRecord Optimizer::steps(gsc_stream stream) const {
+  OptimizerRecord record;
+  begin(stream).backend.read_sync(&record, record_.as<OptimizerRecord>(), sizeof record, stream);
+  // set_steps may have begun there: what is saved can be loaded again.
+  return {std::min(record.applied, kMostSteps), std::min(record.skipped, kMostSteps)};
+}
+
+void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {
+  if (applied < 0 || applied > kMostSteps) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "applied", "is %lld; it must be in 0..2^53", static_cast<long long>(applied));
+  }
+  if (skipped < 0 || skipped > kMostSteps) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "skipped", "is %lld; it must be in 0..2^53", static_cast<long long>(skipped));
+  }
+  const OptimizerRecord record{applied, skipped};
+  used_state_ = true;
+  const CallStream call = begin(stream);
+  const Vec<int64_t> none(counts_each_tensor() ? group_of_.size() : 0, 0, context_->memory());
+  write_counts(record_.as<OptimizerRecord>(), &record, sizeof record, none, call);
+}
+
+void Optimizer::write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags,
+                             const CallStream &call) {
+  const bool was_half_loaded = half_loaded_;
+  half_loaded_ = !lags.empty() || was_half_loaded;
+  call.backend.write(to, counts, bytes, call.stream);
+  if (!lags.empty()) call.backend.write(lags_.as<int64_t>(), lags.data(), lags_.bytes(), call.stream);
+  half_loaded_ = was_half_loaded;
+  grads().mark(call);
+}
+
+void Optimizer::require_tensors(int64_t count) const {
+  const int64_t tensors = lists_.params->plan().size();
+  if (count == tensors) return;
+  fail(GSC_ERROR_INVALID_ARGUMENT, "count", "is %lld, but the optimizer has %lld tensors",
+       static_cast<long long>(count), static_cast<long long>(tensors));
+}
+
+void Optimizer::tensor_steps(int64_t *out_steps, int64_t count, gsc_stream stream) const {
+  require_tensors(count);
+  const int64_t applied = steps(stream).applied;
+  std::fill_n(out_steps, count, int64_t{0});
+  if (counts_each_tensor()) context_->backend().read_sync(out_steps, lags_.as<int64_t>(), lags_.bytes(), stream);
+  for (int64_t i = 0; i < count; ++i) out_steps[i] = std::clamp<int64_t>(applied - out_steps[i], 0, kMostSteps);
+}
+
+void Optimizer::set_tensor_steps(const int64_t *steps, int64_t count, gsc_stream stream) {
+  require_tensors(count);
+  int64_t most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (steps[i] < 0 || steps[i] > kMostSteps) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("steps").tensor(i), "is %lld; it must be in 0..2^53%s",
+           static_cast<long long>(steps[i]), NameSuffix(&lists_.params->names(), i).c_str());
+    }
+    most = std::max(most, steps[i]);
+  }
+  Vec<int64_t> lags(context_->memory());
+  lags.reserve(static_cast<std::size_t>(count));
+  for (int64_t i = 0; i < count; ++i) lags.push_back(most - steps[i]);
+  count_each_tensor();
+  used_state_ = true;
+  const CallStream call = begin(stream);
+  write_counts(&record_.as<OptimizerRecord>()->applied, &most, sizeof most, lags, call);
+}
+
+}  // namespace gsc

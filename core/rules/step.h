@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parameters of an optimizer step, but for its tensors. The optimizer fills them in; a backend passes them on to its
+// kernels as they are.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "core/rules/optim/variants.h"
+#include "core/rules/records.h"
+
+namespace gsc {
+
+/// What a scaler, or the caller of a step without one, tells a step.
+struct StepScalars {
+  const float *inv_scale = nullptr;  ///< device scalars; NULL stands for 1, 1 and 0
+  const float *clip = nullptr;
+  const float *found_inf = nullptr;
+  double clip_value = std::numeric_limits<double>::infinity();
+  ScalerRecord *update = nullptr;  ///< not NULL: the scaler's update follows in the same job
+};
+
+/// Pointers are to device memory.
+struct StepParams : StepScalars {
+  Variant variant = {};
+  const int32_t *group_of = nullptr;  ///< per tensor; NULL: all are in group 0
+  const GroupRecord *groups = nullptr;
+  Coefficients<double> *coefficients = nullptr;  ///< written by the job: one per group, or with lags per tensor
+  int64_t *lags = nullptr;   ///< per tensor: applied steps that it was absent from; NULL: no tensor ever was
+  double *ratios = nullptr;  ///< per tensor, for formulas that need norms
+  OptimizerRecord *record = nullptr;
+  const ListRecord *checked = nullptr;  ///< the gradients' record, the only one of the iteration if `update` is set
+  int32_t group_count = 0;
+  bool maximize = false;
+  bool zero_grads = false;
+  bool write_grads = false;
+  bool device_lrs = false;  ///< some group's learning rate is read from device memory
+};
+
+}  // namespace gsc
