@@ -209,7 +209,7 @@ void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, bool 
     check_launch(error, has_begun ? "the rest of the step, of which a part has been done," : "the step");
     has_begun = true;
   };
-  if (p.lags != nullptr) {
+  if (p.step.lags != nullptr) {
     launched(launch_prepare(p, stream));
   } else if (!shares_groups(p)) {
     check_launch(launch_prepare(p, stream), "the step");
