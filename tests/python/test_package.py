@@ -3,8 +3,8 @@
 
 import ast
 import ctypes
-import graphlib
 import dataclasses
+import graphlib
 import importlib
 import inspect
 import json

@@ -174,9 +174,10 @@ class TensorList(Closeable):
     def set_present(self, present: Sequence[bool] | None) -> None:
         """Sets which tensors of a list of gradients take part from now on.
 
-        `present` has a truth value for each, in their order; None: all take part. An absent one counts as empty: it is neither read nor written, and its parameter, state and step count stay as
-        they are. InvalidArgumentError for another number of them; BadStateError between a check and the update that
-        ends the iteration, and for a list that an optimizer has for something else than gradients.
+        `present` has a truth value for each, in their order; None: all take part. An absent one counts as empty: it is
+        neither read nor written, and its parameter, state and step count stay as they are. InvalidArgumentError for
+        another number of them; BadStateError between a check and the update that ends the iteration, and for a list
+        that an optimizer has for something else than gradients.
         """
         with named_errors(present=self._leaves):
             self._handle.set_present(None if present is None else numbers(map(bool, present)), self.stream)
