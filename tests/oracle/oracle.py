@@ -233,7 +233,7 @@ def apply(o, lr, t, p, g, state, off_by=0):
         g = -g
     b1, b2, eps, wd = T(o.beta1), T(o.beta2), T(o.eps), T(o.weight_decay)
     if o.kind == SGD:
-        W = T(1.0 if t == 1 else 1.0 - o.dampening)
+        W = T(1.0 if t == 1 or o.momentum == 0 else 1.0 - o.dampening)
         b = g = decay(g, wd, p)
         if state:
             momentum = T(o.momentum)

@@ -275,8 +275,8 @@ class Program(World):
             o.device_lr.pop(group, None)
             return
         options = self.lib.struct("gsc_optimizer_options")
-        self.hyper(options, o.groups[0].kind, o.groups[group])
         old = o.groups[group]
+        self.hyper(options, old.kind, old.flags, [0.9, 0.5] if old.momentum else [0.0])
         self.lib.must(self.lib.optimizer_set_options(o.handle, group, ctypes.byref(options), None))
         o.groups[group] = fields(options)
         o.groups[group].initial_accumulator_value = old.initial_accumulator_value
@@ -287,7 +287,9 @@ class Program(World):
         first = int(self.random.integers(0, n))
         count = int(self.random.integers(0, n - first + 1))
         options = self.lib.struct("gsc_optimizer_options")
-        self.hyper(options, o.groups[0].kind, o.groups[0])
+        all_groups = o.groups[0]
+        momenta = [0.0] if not all_groups.momentum else [0.9, 0.5, 0.5 if all_groups.flags & oracle.NESTEROV else 0.0]
+        self.hyper(options, all_groups.kind, all_groups.flags, momenta)
         used = o.applied + o.skipped > 0 or any(o.t) or o.saved is not None
         if o.owns or used:
             options.initial_accumulator_value = o.groups[0].initial_accumulator_value

@@ -197,8 +197,8 @@ class World:
         self.options = fields(options)
         self.policy = oracle.Policy(self.options)
 
-    def hyper(self, options, kind, like=None):
-        """Random options of a kind; those of a further group keep its flags and whether it has momentum."""
+    def hyper(self, options, kind, flags=None, momenta=(0.0, 0.9, 0.5)):
+        """Random options of a kind, with given flags for the groups of an optimizer."""
         pick, o = self.pick, options
         self.lib.must(self.lib.optimizer_options_init(ctypes.byref(o), o.struct_size, kind))
         if self.chance(0.7):
@@ -208,13 +208,12 @@ class World:
             o.weight_decay = pick([0.0, 0.01, 0.1, 1.0])
         o.momentum = 0.0
         if kind == oracle.SGD:
-            if like is None or like.momentum:
-                o.momentum = pick([0.0, 0.9, 0.5] if like is None else [0.9, 0.5])
+            o.momentum = pick(momenta)
             o.dampening = pick([0.0, 0.1, 0.5])
         if kind == oracle.ADAGRAD:
             o.lr_decay, o.initial_accumulator_value = pick([0.0, 0.1]), pick([0.0, 0.1, 1.0])
-        if like is not None:
-            o.flags = like.flags
+        if flags is not None:
+            o.flags = flags
         else:
             o.flags = (oracle.MAXIMIZE if self.chance(0.2) else 0) | pick(
                 [0, 0, 0, oracle.ZERO_GRADS, oracle.WRITE_GRADS])
