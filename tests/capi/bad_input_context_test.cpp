@@ -42,22 +42,32 @@ TEST(BadInputContext, OptionValues) {
   expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "device_type");
   options = good;
   options.num_threads = -1;
-  expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "num_threads");
+  expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "num_threads is -1; it must be in 0..1024");
   options = good;
   options.cpu_target = 99;
   expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "cpu_target");
   options = good;
   options.cpu_target = -1;
   expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "cpu_target");
+  for (const int32_t target : {GSC_CPU_AVX2, GSC_CPU_AVX512}) {
+    options.cpu_target = target;
+    gsc_context *made = nullptr;
+    if (const gsc_status status = gsc_context_create(&options, &made); status != GSC_OK) {
+      EXPECT_EQ(status, GSC_ERROR_UNAVAILABLE) << "not this processor, or not this build";
+    }
+    gsc_context_destroy(made);
+  }
 }
 
 TEST(BadInputContext, HalfAnAllocator) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.allocate = [](void *, int64_t, int64_t) -> void * { return nullptr; };
   expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "release");
+  EXPECT_STREQ(last_error().field, "release");
   options = GSC_CONTEXT_OPTIONS_INIT;
   options.release = [](void *, void *, int64_t, int64_t) {};
   expect_context_refused(options, GSC_ERROR_INVALID_ARGUMENT, "allocate");
+  EXPECT_STREQ(last_error().field, "allocate");
 }
 
 TEST(BadInputContext, NoSuchDevice) {
@@ -104,6 +114,9 @@ TEST(BadInputContext, DeviceQueries) {
   ASSERT_GSC_OK(gsc_device_get_info(GSC_DEVICE_CPU, 0, &info));
   EXPECT_EQ(info.device_type, GSC_DEVICE_CPU);
   EXPECT_GE(info.units, 1);
+  int32_t level = 0;
+  EXPECT_GSC_OK(gsc_context_get_cpu(make_context().get(), &level, nullptr));
+  EXPECT_EQ(info.level, level);
   ASSERT_NE(std::memchr(info.name, 0, sizeof info.name), nullptr);
   EXPECT_STRNE(info.name, "");
 }

@@ -234,6 +234,15 @@ TEST_F(BadInputList, MessagesCutLongNamesBetweenCharacters) {
   }
 }
 
+TEST_F(BadInputList, MessagesHaveNamesOf112CharactersWhole) {
+  const std::string name(112, 'x');
+  const char *names[kCount] = {nullptr, name.c_str()};
+  tensors_[1].dtype = 0;
+  gsc_tensor_list *list = nullptr;
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), tensors_.data(), kCount, names, &list),
+                   GSC_ERROR_INVALID_ARGUMENT, "tensors[1]", ("(\"" + name + "\")").c_str());
+}
+
 TEST_F(BadInputList, SetPointersIsAllOrNothing) {
   const List list = make_list(context_, buffers_);
   std::vector<Buffer> other = make_buffers(GSC_FP32, std::vector<int64_t>(kCount, 16));

@@ -250,6 +250,9 @@ TEST_F(BadInputOptimizer, MomentumStaysOrStaysOutInEveryGroup) {
     changed.momentum *= 0.5;
     EXPECT_GSC_OK(gsc_optimizer_set_options(optimizer.get(), group, &changed, nullptr));
   }
+  const Optimizer without = make_optimizer(context_, plain, params_, grads_);
+  EXPECT_GSC_ERROR(gsc_optimizer_add_group(without.get(), 0, 1, &options, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "options.momentum is", "without a momentum buffer");
 }
 
 TEST_F(BadInputOptimizer, NullHandles) {

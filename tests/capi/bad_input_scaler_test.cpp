@@ -75,6 +75,21 @@ TEST(BadInputScaler, OptionsAtCreation) {
   }
 }
 
+TEST(BadInputScaler, MessagesOfLimitsNameBothNumbers) {
+  const Context context = make_context();
+  const auto refused = [&](float init, float least, float most, const char *words) {
+    gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
+    options.init_scale = init;
+    options.min_scale = least;
+    options.max_scale = most;
+    gsc_scaler *scaler = nullptr;
+    EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), &options, &scaler), GSC_ERROR_INVALID_ARGUMENT, words);
+  };
+  refused(4.0F, 8.0F, 4.0F, "min_scale is 8, above options.max_scale, which is 4");
+  refused(2.0F, 8.0F, 0.0F, "init_scale is 2, below options.min_scale, which is 8");
+  refused(1.0F, 0.0F, 0.5F, "init_scale is 1, above options.max_scale, which is 0.5");
+}
+
 TEST(BadInputScaler, OptionsLater) {
   const Context context = make_context();
   const Scaler scaler = make_scaler(context, 65536.0f);

@@ -182,6 +182,10 @@ TEST(ParallelFor, ThatBreaksItsContractIsFoundOutAndDoesNoHarm) {
     } else if (way != Jobs::kReturnsEarly) {  // whose tasks may have been quick enough
       EXPECT_GSC_ERROR(status, GSC_ERROR_CALLBACK, "options.parallel_for", "has done its work");
     }
+    if (way == Jobs::kRepeats) {
+      const std::string count = text("ran ", jobs.regions, " twice");
+      EXPECT_NE(std::string(gsc_error_get_message()).find(count), std::string::npos) << gsc_error_get_message();
+    }
     EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr)) << "the list is stepped";
     EXPECT_TRUE(trainer.snapshot().same_with_grads(expected.snapshot()));
     for (std::thread &thread : jobs.late) thread.join();

@@ -144,7 +144,10 @@ TEST(Checkpoint, ForeignOnesAreNamed) {
   refused(64, int64_t{GSC_FP64}, "dtype");
   std::vector<unsigned char> edited = image;
   put(edited, 88, 0.5f);
-  EXPECT_GSC_ERROR(load(trainer, edited), GSC_ERROR_INVALID_ARGUMENT, "checksum");
+  char words[40];
+  const auto sum = static_cast<unsigned long long>(at<uint64_t>(edited, edited.size() - 8));
+  std::snprintf(words, sizeof words, "its checksum is %016llx", sum);
+  EXPECT_GSC_ERROR(load(trainer, edited), GSC_ERROR_INVALID_ARGUMENT, words);
   sign(edited);
   EXPECT_GSC_OK(load(trainer, edited));
 }

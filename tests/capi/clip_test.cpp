@@ -147,6 +147,28 @@ TEST(ClipNorm, ScaledWithScaledLimitEqualsUnscaleThenClip) {
   for (int64_t i = 0; i < first.count(); ++i) ASSERT_NEAR(first.get(i), second.get(i), 1e-5);
 }
 
+TEST(ClipNorm, OfZeroLeavesNothing) {
+  const Context context = make_context();
+  for (const int32_t enabled : {0, 1}) {
+    gsc_scaler_options options = scaler_options(1.0F);
+    options.enabled = enabled;
+    const Scaler scaler = make_scaler(context, options);
+    Buffer params(GSC_FP32, 3), grads(GSC_FP32, 3);
+    params.fill(2.0);
+    grads.fill(3.0);
+    const List p = make_list(context, params), g = make_list(context, grads);
+    const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_SGD), p, g);
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), g.get(), 0.0, GSC_NORM_L2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+    EXPECT_EQ(params.get(1), 2.0);
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), g.get(), 0.0, GSC_NORM_L2, nullptr));
+    int32_t apply = 0;
+    ASSERT_GSC_OK(gsc_scaler_should_step_sync(scaler.get(), g.get(), &apply, nullptr));
+    EXPECT_EQ(apply, 1);
+    EXPECT_EQ(grads.get(1), 0.0);
+  }
+}
+
 TEST(ClipNorm, DisabledScalerClipsWithScaleOne) {
   const Context context = make_context();
   gsc_scaler_options options = scaler_options(1024.0f);

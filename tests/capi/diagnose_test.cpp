@@ -151,6 +151,31 @@ Advice recommend(const std::vector<int64_t> &histogram, float current, int32_t d
   return advice;
 }
 
+/// Of a tile whose second half is cut short: only the tensor's own elements count.
+TEST(DiagnoseTile, EndsWithItsTensor) {
+  const Context context = make_context();
+  std::vector<uint16_t> ones(4096, 0x3c00);
+  ones[10] = 1;  // a subnormal, for which exponents are counted in fp32
+  const gsc_tensor tensor = GSC_TENSOR_INIT(ones.data(), 3000, GSC_FP16);
+  const List list = make_list(context, {tensor});
+  gsc_tensor_diagnosis diagnosis;
+  std::vector<int64_t> bins(GSC_EXPONENT_BINS);
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), &diagnosis, bins.data(), 1, nullptr));
+  EXPECT_EQ(bins[-GSC_EXPONENT_MIN], 2999);
+}
+
+/// What fills up a vector does not count as the largest exponent.
+TEST(DiagnoseTile, CountsTheLargestExponent) {
+  const Context context = make_context();
+  std::vector<float> large(5, 3e38F);
+  const gsc_tensor tensor = GSC_TENSOR_INIT(large.data(), 5, GSC_FP32);
+  const List list = make_list(context, {tensor});
+  gsc_tensor_diagnosis diagnosis;
+  std::vector<int64_t> bins(GSC_EXPONENT_BINS);
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), &diagnosis, bins.data(), 1, nullptr));
+  EXPECT_EQ(bins[127 - GSC_EXPONENT_MIN], 5);
+}
+
 TEST(RecommendScale, KeepsTheLargestTwoBinadesBelowOverflow) {
   // fp16 overflows at 2^16, so the largest magnitude may have exponent 13 at most.
   EXPECT_EQ(recommend(histogram_of({{13, 1}}), 1.0f, GSC_FP16).scale, 1.0f);

@@ -89,6 +89,23 @@ TEST(State, WithoutACountIsRefused) {
   gsc_optimizer_destroy(made);
 }
 
+/// One element is enough, and none has no memory, wherever its address lies.
+TEST(SetPointers, OfTinyTensors) {
+  const Context context = make_context();
+  Buffer params(GSC_FP32, 4), grads(GSC_FP32, 4);
+  float *const p = params.as<float>(), *const g = grads.as<float>();
+  const List p_list = make_list(context, {GSC_TENSOR_INIT(p, 3, GSC_FP32), GSC_TENSOR_INIT(p + 3, 1, GSC_FP32),
+                                          GSC_TENSOR_INIT(g + 1, 0, GSC_FP32)});
+  const List g_list = make_list(context, {GSC_TENSOR_INIT(g, 3, GSC_FP32), GSC_TENSOR_INIT(g + 3, 1, GSC_FP32),
+                                          GSC_TENSOR_INIT(p + 1, 0, GSC_FP32)});
+  const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_SGD), p_list, g_list);
+  void *data[] = {g, g + 3, p + 2};
+  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g_list.get(), data, 3, nullptr));
+  data[1] = p + 3;
+  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(g_list.get(), data, 3, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "data[1] overlaps params[1]");
+}
+
 TEST(SetPointers, RefusesTheOverlapThatCreateRefuses) {
   const Context context = make_context();
   Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {64, 8}, .copy_dtype = GSC_BF16});
@@ -386,6 +403,16 @@ TEST(InverseScale, ThatIsNoneIsRefused) {
 }
 
 /// What a call writes must not be what it reads elsewhere: the answer would depend on which thread came first.
+TEST(Aliasing, OfNeighboursAndEmptyTensorsIsNone) {
+  const Context context = make_context();
+  float words[3] = {0.0F, 8.0F, 0.5F};
+  const gsc_tensor between = GSC_TENSOR_INIT(words + 1, 1, GSC_FP32);
+  EXPECT_GSC_OK(gsc_ops_unscale_check(context.get(), &between, 1, words, words + 2, nullptr));
+  EXPECT_EQ(words[1], 4.0F);
+  const gsc_tensor none = GSC_TENSOR_INIT(nullptr, 0, GSC_FP32), narrow_none = GSC_TENSOR_INIT(nullptr, 0, GSC_FP16);
+  EXPECT_GSC_OK(gsc_ops_cast(context.get(), &none, &narrow_none, 1, nullptr));
+}
+
 TEST(Aliasing, OfBuffersAndScalarsIsRefused) {
   const Context context = make_context(4);
   Buffer buffer(GSC_FP32, 1000), other(GSC_FP32, 1000);

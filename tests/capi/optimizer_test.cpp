@@ -340,6 +340,24 @@ TEST(OptimizerEmpty, TensorsAndLists) {
   }
 }
 
+/// As PyTorch's SGD without momentum, whatever the dampening, though there is a buffer for other groups.
+TEST(OptimizerGroup, WithoutMomentumTakesTheGradientWhole) {
+  const Context context = make_context();
+  std::vector<Buffer> params = make_buffers(GSC_FP32, {1, 1}), grads = make_buffers(GSC_FP32, {1, 1});
+  const List p = make_list(context, params), g = make_list(context, grads);
+  gsc_optimizer_options options = optimizer_options(GSC_SGD);
+  options.momentum = 0.5;
+  options.dampening = 0.5;
+  options.lr = 1.0;
+  const Optimizer optimizer = make_optimizer(context, options, p, g);
+  options.momentum = 0.0;
+  ASSERT_GSC_OK(gsc_optimizer_add_group(optimizer.get(), 1, 1, &options, nullptr));
+  for (size_t i = 0; i < 2; ++i) grads[i].fill(2.0);
+  for (int step = 0; step < 2; ++step) ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+  EXPECT_EQ(params[0].get(0), -2.0 - (0.5 * 2.0 + 0.5 * 2.0));
+  EXPECT_EQ(params[1].get(0), -2.0 - 2.0);
+}
+
 TEST(OptimizerNull, OptionsMeanAdamW) {
   const Context context = make_context();
   std::vector<Buffer> params = make_buffers(GSC_FP32, {4}), grads = make_buffers(GSC_FP32, {4});

@@ -6,8 +6,10 @@
 #define GRADSCALER_TESTS_SUPPORT_OBJECTS_H
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 #include <iostream>
 #include <memory>
@@ -103,6 +105,12 @@ inline ::testing::AssertionResult is_error(gsc_status got, gsc_status status,
   }
   if (status == GSC_ERROR_INVALID_ARGUMENT && *error.argument == '\0') {
     return ::testing::AssertionFailure() << "no argument is named: " << message;
+  }
+  if (std::strspn(error.argument, "abcdefghijklmnopqrstuvwxyz_") != std::strlen(error.argument)) {
+    return ::testing::AssertionFailure() << "the argument is no parameter: " << message;
+  }
+  if (std::isalpha(static_cast<unsigned char>(message[beginning(error).size()])) == 0) {
+    return ::testing::AssertionFailure() << "no verb follows the argument: " << message;
   }
   for (const char *word : words) {
     if (message.find(word) == std::string::npos) {
