@@ -48,7 +48,12 @@ enum {
   GSC_FP32 = 3,
   GSC_FP64 = 4,
   GSC_FP8_E4M3 = 5,
-  GSC_FP8_E5M2 = 6
+  GSC_FP8_E5M2 = 6,
+  GSC_UFP8_E4M4 = 7,
+  GSC_UFP16_E5M11 = 8,
+  GSC_INT8 = 9,
+  GSC_INT16 = 10,
+  GSC_FP8_E8M0 = 11
 };
 typedef struct gsc_tensor {
   void *data;
@@ -86,11 +91,22 @@ enum {
   GSC_OPTIMIZER_ZERO_GRADS = 8,
   GSC_OPTIMIZER_WRITE_GRADS = 16
 };
+enum {
+  GSC_STATE_FULL = 0,
+  GSC_STATE_16BIT = 1,
+  GSC_STATE_8BIT = 2
+};
+enum {
+  GSC_MASTER_NONE = 0,
+  GSC_MASTER_SPLIT16 = 1,
+  GSC_MASTER_SPLIT8 = 2,
+  GSC_MASTER_STOCHASTIC = 3
+};
 typedef struct gsc_optimizer_options {
   uint32_t struct_size;
   uint32_t flags;
   int32_t kind;
-  int32_t state_dtype;
+  int32_t state_format;
   double lr;
   double beta1;
   double beta2;
@@ -100,6 +116,9 @@ typedef struct gsc_optimizer_options {
   double dampening;
   double lr_decay;
   double initial_accumulator_value;
+  int64_t seed;
+  int32_t master_format;
+  int32_t reserved;
 } gsc_optimizer_options;
 gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, uint32_t struct_size, int32_t kind);
 gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_options *options,

@@ -52,10 +52,21 @@ pub const GSC_FP32: i32 = 3;
 /// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. A list that
 /// has such an optimizer tests all its fp64 gradients against fp32's range.
 pub const GSC_FP64: i32 = 4;
-/// Reserved; refused by this version.
+/// OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as all codes from here
+/// on.
 pub const GSC_FP8_E4M3: i32 = 5;
 /// Reserved; refused by this version.
 pub const GSC_FP8_E5M2: i32 = 6;
+/// Unsigned, 4 bits of exponent and 4 of mantissa, no subnormals: docs/reference/semantics.md.
+pub const GSC_UFP8_E4M4: i32 = 7;
+/// Unsigned, 5 bits of exponent and 11 of mantissa, no subnormals.
+pub const GSC_UFP16_E5M11: i32 = 8;
+/// A remainder of 8 bits: the part of a master that its 16-bit weight leaves out.
+pub const GSC_INT8: i32 = 9;
+/// A remainder of 16 bits.
+pub const GSC_INT16: i32 = 10;
+/// A power of two, 2^(byte - 127). For scales only.
+pub const GSC_FP8_E8M0: i32 = 11;
 /// Stochastic gradient descent, as torch.optim.SGD. State: momentum_buffer, if momentum is not 0.
 /// Defaults: lr 1e-3; no momentum, dampening or weight decay.
 pub const GSC_SGD: i32 = 0;
@@ -88,6 +99,25 @@ pub const GSC_OPTIMIZER_ZERO_GRADS: u32 = 8;
 /// Write the unscaled and clipped gradients back in the same pass, unless the step is skipped.
 /// Refused with ZERO_GRADS.
 pub const GSC_OPTIMIZER_WRITE_GRADS: u32 = 16;
+/// fp32; fp64 for fp64 parameters.
+pub const GSC_STATE_FULL: i32 = 0;
+/// Means of gradients in bf16; means and sums of squares in GSC_UFP16_E5M11. Not for fp64
+/// parameters.
+pub const GSC_STATE_16BIT: i32 = 1;
+/// Means of gradients in GSC_FP8_E4M3; means and sums of squares in GSC_UFP8_E4M4. Not for fp64
+/// parameters.
+pub const GSC_STATE_8BIT: i32 = 2;
+/// Nowhere: parameters are rounded to nearest. For fp32 master weights with a model_copy, and
+/// without masters.
+pub const GSC_MASTER_NONE: i32 = 0;
+/// The parameters are the upper part of fp32 masters; the last state slot, `remainder`, is
+/// GSC_INT16 and holds the rest. Exact for bf16, and for fp16 from 2^-17 to 65504, where masters
+/// end.
+pub const GSC_MASTER_SPLIT16: i32 = 1;
+/// The same with a remainder in GSC_INT8: masters have 8 bits more than the parameters.
+pub const GSC_MASTER_SPLIT8: i32 = 2;
+/// No master: parameters are rounded stochastically.
+pub const GSC_MASTER_STOCHASTIC: i32 = 3;
 /// An inf or NaN was found: the step was, or will be, skipped.
 pub const GSC_REPORT_OVERFLOW: u32 = 1;
 /// The scale cannot be lowered further and floor_patience has run out (needs GSC_FLOOR_REPORT or
@@ -287,8 +317,9 @@ pub struct gsc_error {
 }
 
 /// A contiguous buffer in device memory. The library copies this struct, whose size never changes.
-/// The fields after `dtype` are for later versions (scaled FP8, factored state). Set them to 0:
-/// this version refuses anything else.
+/// The fields after `dtype` are 0, but for the scales of optimizer state in GSC_FP8_E4M3,
+/// GSC_UFP8_E4M4 or GSC_UFP16_E5M11: scale_dtype GSC_FP8_E8M0 with one byte for each 32 elements,
+/// scale_block_rows 1 and scale_block_columns 32. This version refuses anything else.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_tensor {
@@ -296,7 +327,7 @@ pub struct gsc_tensor {
     pub data: *mut c_void,
     /// Number of elements, 0..2^40. A whole list has the same limit.
     pub count: i64,
-    /// GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64.
+    /// GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64; of optimizer state also the codes after them.
     pub dtype: i32,
     /// Dtype of the scales; 0 if there are none.
     pub scale_dtype: i32,
@@ -323,9 +354,9 @@ pub struct gsc_optimizer_options {
     pub flags: u32,
     /// GSC_SGD or another kind.
     pub kind: i32,
-    /// Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses other
-    /// values.
-    pub state_dtype: i32,
+    /// GSC_STATE_\*: the format of state that the library allocates. State lists of the caller have
+    /// their own dtypes.
+    pub state_format: i32,
     /// Learning rate, >= 0. All numbers here must be finite when converted to float. fp64
     /// parameters use the doubles.
     pub lr: f64,
@@ -346,6 +377,12 @@ pub struct gsc_optimizer_options {
     /// Adagrad: initial value of a group's `sum` in state that the library allocates, >= 0. Default
     /// 0.
     pub initial_accumulator_value: f64,
+    /// Seed of stochastic rounding. Default 0.
+    pub seed: i64,
+    /// GSC_MASTER_\*. Other values than GSC_MASTER_NONE need fp16 or bf16 parameters.
+    pub master_format: i32,
+    /// 0.
+    pub reserved: i32,
 }
 
 /// The state of a scaler, and the result of the last check of its gradients.
@@ -686,7 +723,8 @@ pub struct gsc_api {
     /// every updated parameter here, rounded to this list's dtype, in the same pass. state
     /// NULL with state_count 0: the library allocates the state, zeroed (Adagrad's `sum` at its
     /// initial value). Otherwise `state_count` lists, one per slot of the kind, which you own and
-    /// have initialized.  The optimizer keeps the lists alive, not their buffers. Free
+    /// have initialized; their dtypes may differ from tensor to tensor, such as fp32 for embeddings
+    /// and 8 bits for matrices.  The optimizer keeps the lists alive, not their buffers. Free
     /// \*out_optimizer with gsc_optimizer_destroy. Errors: INVALID_ARGUMENT naming list and index:
     /// different lengths, counts or contexts, state of a wrong dtype, overlap between any two
     /// buffers, an absent tensor, option out of range. OUT_OF_MEMORY.
@@ -1706,8 +1744,9 @@ pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
     fields!(all, gsc_error, struct_size, status, function, argument, field, index, tensor);
     fields!(all, gsc_tensor, data, count, dtype, scale_dtype, scale, scale_block_rows,
         scale_block_columns, columns, reserved);
-    fields!(all, gsc_optimizer_options, struct_size, flags, kind, state_dtype, lr, beta1, beta2,
-        eps, weight_decay, momentum, dampening, lr_decay, initial_accumulator_value);
+    fields!(all, gsc_optimizer_options, struct_size, flags, kind, state_format, lr, beta1, beta2,
+        eps, weight_decay, momentum, dampening, lr_decay, initial_accumulator_value, seed,
+        master_format, reserved);
     fields!(all, gsc_report, struct_size, flags, scale, growth_tracker, hysteresis_tracker,
         consecutive_skips, updates, skipped, grad_norm, grad_amax, nonfinite_count, inf_count,
         nan_count, first_tensor, first_element);
