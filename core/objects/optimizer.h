@@ -75,7 +75,7 @@ class Optimizer final : public Object {
   void set_tensor_steps(const int64_t *steps, int64_t count, gsc_stream stream);
 
   // Checkpoints: optimizer_checkpoint.cpp.
-  [[nodiscard]] int64_t save_size() const { return save_size(counts_each_tensor()); }
+  [[nodiscard]] int64_t save_size() const;
   void save_sync(void *buffer, int64_t size, gsc_stream stream) const;
   void load_sync(const void *buffer, int64_t size, gsc_stream stream);
 
@@ -93,7 +93,8 @@ class Optimizer final : public Object {
   [[nodiscard]] bool counts_each_tensor() const { return lags_.bytes() > 0; }
   /// Writes step counts to the record, and `lags`, which may be empty; half of it would be as of a load.
   void write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags, const CallStream &call);
-  [[nodiscard]] int64_t save_size(bool has_lags) const;
+  /// Whether saved state of this dtype can be converted to that of a tensor.
+  [[nodiscard]] bool is_loadable(int32_t dtype, int32_t slot, int64_t tensor) const;
   /// Room for what a job writes.
   [[nodiscard]] DeviceMemory make_coefficients(std::size_t groups, bool each_tensor) const;
   void validate_group(const gsc_optimizer_options &options) const;

@@ -301,5 +301,331 @@ TEST(StateFormats, AStepIsTheFp32StepOfDecodedValuesEncoded) {
   }
 }
 
+/// A few parameters of one dtype with one optimizer, which takes steps on random gradients.
+struct Small {
+  Small(const Context &context, const gsc_optimizer_options &options, int32_t dtype,
+        const std::vector<int64_t> &counts = {100, 7})
+      : params(make_buffers(dtype, counts)), grads(make_buffers(GSC_FP32, counts)) {
+    Random random(3);
+    for (Buffer &p : params) p.fill_random(random, -1.0, 1.0);
+    param_list = make_list(context, params);
+    grad_list = make_list(context, grads);
+    optimizer = make_optimizer(context, options, param_list, grad_list);
+  }
+  void step(Random &random, double size = 1.0) {
+    for (Buffer &g : grads) g.fill_random(random, -size, size);
+    ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+  }
+  std::vector<unsigned char> save() const {
+    int64_t size = 0;
+    EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer.get(), &size));
+    std::vector<unsigned char> image(static_cast<size_t>(size));
+    EXPECT_GSC_OK(gsc_optimizer_save_sync(optimizer.get(), image.data(), size, nullptr));
+    return image;
+  }
+  gsc_status load(const std::vector<unsigned char> &image) const {
+    return gsc_optimizer_load_sync(optimizer.get(), image.data(), static_cast<int64_t>(image.size()), nullptr);
+  }
+
+  std::vector<Buffer> params, grads;
+  List param_list, grad_list;
+  Optimizer optimizer;
+};
+
+gsc_optimizer_options adamw(int32_t state_format, int32_t master_format) {
+  gsc_optimizer_options o = optimizer_options(GSC_ADAMW);
+  o.state_format = state_format;
+  o.master_format = master_format;
+  return o;
+}
+
+TEST(StateFormats, CheckpointsLoadIntoEveryFormat) {
+  const Context context = make_context();
+  for (const int32_t from : {GSC_STATE_FULL, GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+    for (const int32_t to : {GSC_STATE_FULL, GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+      Small a(context, adamw(from, GSC_MASTER_SPLIT16), GSC_BF16), b(context, adamw(to, GSC_MASTER_SPLIT16), GSC_BF16);
+      Random random(1);
+      for (int i = 0; i < 3; ++i) a.step(random);
+      ASSERT_GSC_OK(b.load(a.save())) << from << ' ' << to;
+      EXPECT_EQ(applied_steps(b.optimizer), 3);
+      const Slots source(a.optimizer), target(b.optimizer);
+      for (size_t slot = 0; slot < 2; ++slot) {
+        for (size_t t = 0; t < a.params.size(); ++t) {
+          const gsc_tensor &x = source.slots[slot][t], &y = target.slots[slot][t];
+          const auto *full = static_cast<const float *>(x.data);
+          const std::vector<float> values =
+              from == GSC_STATE_FULL ? std::vector<float>(full, full + x.count) : decode(x);
+          if (to == GSC_STATE_FULL) {
+            ASSERT_TRUE(std::equal(values.begin(), values.end(), static_cast<const float *>(y.data)));
+          } else {
+            gsc_optimizer_options nearest = optimizer_options(GSC_ADAMW);
+            nearest.beta1 = nearest.beta2 = 0.0;
+            expect_encoded(y, values.data(), nearest, static_cast<int>(slot), 0, 0);
+          }
+        }
+      }
+      for (size_t t = 0; t < a.params.size(); ++t) {
+        EXPECT_EQ(
+            std::memcmp(source.slots[2][t].data, target.slots[2][t].data, static_cast<size_t>(a.params[t].bytes())), 0);
+      }
+      if (from == to) {
+        EXPECT_EQ(b.save(), a.save());
+      }
+    }
+  }
+}
+
+TEST(StateFormats, CheckpointsWithoutMastersBeginThemAndMastersAreNotDropped) {
+  const Context context = make_context();
+  Small none(context, adamw(GSC_STATE_8BIT, GSC_MASTER_NONE), GSC_BF16);
+  Small split16(context, adamw(GSC_STATE_8BIT, GSC_MASTER_SPLIT16), GSC_BF16);
+  Small split8(context, adamw(GSC_STATE_8BIT, GSC_MASTER_SPLIT8), GSC_BF16);
+  Random random(1);
+  none.step(random);
+  split16.step(random);
+  ASSERT_GSC_OK(split8.load(split16.save()));
+  const auto remainders = [](const Small &small) { return Slots(small.optimizer).slots[2][0].data; };
+  for (int64_t i = 0; i < split8.params[0].count(); ++i) {
+    const int exact = static_cast<const int16_t *>(remainders(split16))[i];
+    const int kept = static_cast<const int8_t *>(remainders(split8))[i];
+    ASSERT_LE(std::abs(exact - kept * 256), kept == 127 ? 255 : 128);
+  }
+  EXPECT_GSC_ERROR(none.load(split16.save()), GSC_ERROR_INVALID_ARGUMENT, "remainders");
+  ASSERT_GSC_OK(split16.load(none.save()));
+  for (int64_t i = 0; i < split16.params[0].count(); ++i) {
+    ASSERT_EQ(static_cast<const int16_t *>(remainders(split16))[i], 0);
+  }
+}
+
+TEST(StateFormats, NoDamagedCheckpointLoads) {
+  const Context context = make_context();
+  Small small(context, adamw(GSC_STATE_8BIT, GSC_MASTER_SPLIT8), GSC_FP16, {5, 3});
+  Random random(1);
+  small.step(random);
+  const std::vector<unsigned char> image = small.save();
+  for (size_t bit = 0; bit < image.size() * 8; ++bit) {
+    std::vector<unsigned char> damaged = image;
+    damaged[bit / 8] = static_cast<unsigned char>(damaged[bit / 8] ^ (1u << (bit % 8)));
+    ASSERT_EQ(small.load(damaged), GSC_ERROR_INVALID_ARGUMENT) << bit;
+  }
+  for (size_t size = 0; size < image.size(); ++size) {
+    ASSERT_EQ(small.load({image.begin(), image.begin() + static_cast<std::ptrdiff_t>(size)}),
+              GSC_ERROR_INVALID_ARGUMENT);
+  }
+  ASSERT_GSC_OK(small.load(image));
+  EXPECT_EQ(small.save(), image);
+}
+
+/// sqrt(v) stays near the exact value over 2500 steps, and after gradients have become ten times smaller; no update is
+/// much larger than the exact one.
+TEST(StateFormats, SecondMomentsDoNotFreeze) {
+  const Context context = make_context();
+  constexpr int64_t kElements = 1024;
+  for (const int32_t format : {GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+    for (const double beta2 : {0.95, 0.99, 0.999, 0.9999}) {
+      gsc_optimizer_options o = adamw(format, GSC_MASTER_SPLIT16);
+      o.beta2 = beta2;
+      o.weight_decay = 0.0;
+      Small small(context, o, GSC_BF16, {kElements});
+      Random random(5);
+      std::vector<double> size(kElements), m(kElements), v(kElements);
+      for (double &s : size) s = std::exp(random.uniform(-2.0, 2.0));
+      double largest = 0.0, largest_exact = 0.0;
+      for (int step = 1; step <= 5000; ++step) {
+        const double fall = step > 2500 ? 0.1 : 1.0;
+        for (size_t i = 0; i < kElements; ++i) {
+          const double g = (random.uniform(-1.0, 1.0) + random.uniform(-1.0, 1.0)) * size[i] * fall;
+          small.grads[0].set(static_cast<int64_t>(i), g);
+          m[i] = 0.9 * m[i] + 0.1 * g;
+          v[i] = beta2 * v[i] + (1.0 - beta2) * g * g;
+        }
+        ASSERT_GSC_OK(gsc_optimizer_step(small.optimizer.get(), nullptr));
+        if (step % 500 != 0) continue;
+        const Slots now(small.optimizer);
+        const std::vector<float> got_m = decode(now.slots[0][0]), got_v = decode(now.slots[1][0]);
+        std::vector<double> ratios;
+        for (size_t i = 0; i < kElements; ++i) {
+          ratios.push_back(std::sqrt(static_cast<double>(got_v[i]) / v[i]));
+          largest =
+              std::max(largest, std::fabs(static_cast<double>(got_m[i])) / std::sqrt(static_cast<double>(got_v[i])));
+          largest_exact = std::max(largest_exact, std::fabs(m[i]) / std::sqrt(v[i]));
+        }
+        std::nth_element(ratios.begin(), ratios.begin() + kElements / 2, ratios.end());
+        const double median = ratios[kElements / 2];
+        EXPECT_NEAR(median, 1.0, step <= 2500 ? 0.05 : 0.25) << format << ' ' << beta2 << " step " << step;
+      }
+      EXPECT_LE(largest, 1.5 * largest_exact) << format << ' ' << beta2;
+    }
+  }
+}
+
+/// NaN and inf in moments stay where they are, groups of zeros stay zero, and the largest of a group may change by 2^40.
+TEST(StateFormats, HostileGroups) {
+  const Context context = make_context();
+  for (const int32_t format : {GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+    Small small(context, adamw(format, GSC_MASTER_SPLIT16), GSC_BF16, {96});
+    const auto step_with = [&](float first, float others) {
+      for (int64_t i = 0; i < 96; ++i) small.grads[0].as<float>()[i] = i < 64 ? others : 0.0f;
+      small.grads[0].as<float>()[0] = first;
+      ASSERT_GSC_OK(gsc_optimizer_step(small.optimizer.get(), nullptr));
+    };
+    for (const float size : {1.0f, 0x1p40f, 1.0f, 0x1p-60f, 0x1p-100f, 1e-42f}) step_with(size, size);
+    step_with(INFINITY, 1.0f);  // a step without a scaler does not check
+    const Slots slots(small.optimizer);
+    for (size_t slot = 0; slot < 2; ++slot) {
+      const std::vector<float> values = decode(slots.slots[slot][0]);
+      EXPECT_FALSE(std::isfinite(values[0])) << slot;
+      for (size_t i = 1; i < 64; ++i) EXPECT_TRUE(std::isfinite(values[i])) << slot << ' ' << i;
+      for (size_t i = 64; i < 96; ++i) EXPECT_EQ(values[i], 0.0f) << slot << ' ' << i;
+      for (size_t i = 1; slot == 1 && i < 64; ++i) EXPECT_GT(values[i], 0.0f) << i;
+    }
+    for (int64_t i = 1; i < 96; ++i) EXPECT_TRUE(std::isfinite(small.params[0].get(i))) << i;
+  }
+}
+
+TEST(StateFormats, AdagradsSumBeginsWhereItIsTold) {
+  const Context context = make_context();
+  for (const int32_t format : {GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+    gsc_optimizer_options o = optimizer_options(GSC_ADAGRAD);
+    o.state_format = format;
+    o.initial_accumulator_value = 0.5;
+    const Small small(context, o, GSC_FP32);
+    const Slots slots(small.optimizer);
+    for (const gsc_tensor &t : slots.slots[0]) {
+      for (const float x : decode(t)) EXPECT_EQ(x, 0.5f);
+    }
+  }
+}
+
+TEST(StateFormats, MastersMoveByLessThanTheWeightsSpacing) {
+  const Context context = make_context();
+  for (const int32_t master : {GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8, GSC_MASTER_STOCHASTIC}) {
+    gsc_optimizer_options o = optimizer_options(GSC_SGD);
+    o.master_format = master;
+    o.lr = 1e-4;
+    Small small(context, o, GSC_BF16, {1000});
+    small.params[0].fill(1.0);
+    small.grads[0].fill(1.0);
+    for (int i = 0; i < 1000; ++i) ASSERT_GSC_OK(gsc_optimizer_step(small.optimizer.get(), nullptr));
+    double mean = 0.0;
+    for (const double w : small.params[0].values()) mean += w / 1000;
+    // 1000 steps of 1e-4, each far below half of bf16's spacing at 1. SPLIT8 rounds each to 7 of its units of 2^-16.
+    EXPECT_NEAR(mean, master == GSC_MASTER_NONE ? 1.0 : 0.9, master == GSC_MASTER_SPLIT8 ? 0.008 : 0.004) << master;
+  }
+}
+
+class StateLists : public ::testing::Test {
+ protected:
+  StateLists() : context_(make_context()), params_(GSC_BF16, 100), grads_(GSC_BF16, 100) {
+    params_list_ = make_list(context_, params_);
+    grads_list_ = make_list(context_, grads_);
+  }
+  gsc_tensor grouped(int32_t dtype) {
+    gsc_tensor t = GSC_TENSOR_INIT(codes_, 100, dtype);
+    t.scale_dtype = GSC_FP8_E8M0;
+    t.scale = scales_;
+    t.scale_block_rows = 1;
+    t.scale_block_columns = 32;
+    return t;
+  }
+  gsc_status create(const gsc_optimizer_options &o, const std::vector<gsc_tensor_list *> &state) {
+    gsc_optimizer *optimizer = nullptr;
+    const gsc_status status = gsc_optimizer_create(context_.get(), &o, params_list_.get(), grads_list_.get(), nullptr,
+                                                   state.data(), static_cast<int32_t>(state.size()), &optimizer);
+    optimizer_.reset(optimizer);
+    return status;
+  }
+  Context context_;
+  Buffer params_, grads_;
+  List params_list_, grads_list_;
+  Optimizer optimizer_;
+  alignas(64) unsigned char codes_[400] = {};
+  alignas(64) unsigned char scales_[64] = {};
+  alignas(64) unsigned char more_[400] = {};
+};
+
+TEST_F(StateLists, TheCallersOwnSayTheirFormat) {
+  const gsc_tensor m = GSC_TENSOR_INIT(more_, 100, GSC_BF16);
+  const List first = make_list(context_, {m});
+  const List second = make_list(context_, {grouped(GSC_UFP8_E4M4)});
+  ASSERT_GSC_OK(create(optimizer_options(GSC_ADAMW), {first.get(), second.get()}));
+  grads_.fill(1.0);
+  ASSERT_GSC_OK(gsc_optimizer_step(optimizer_.get(), nullptr));
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_NE(reinterpret_cast<const uint16_t *>(more_)[i], 0);
+    EXPECT_NE(codes_[i], 0);
+  }
+  EXPECT_EQ(codes_[100], 0);
+  EXPECT_NE(scales_[3], 0);
+  EXPECT_EQ(scales_[4], 0);
+}
+
+TEST_F(StateLists, WhatDoesNotFitIsRefusedByName) {
+  const List moments = make_list(context_, {grouped(GSC_FP8_E4M3)});
+  const List squares = make_list(context_, {GSC_TENSOR_INIT(more_, 100, GSC_FP32)});
+  const gsc_optimizer_options o = optimizer_options(GSC_ADAMW);
+  EXPECT_GSC_ERROR(create(o, {squares.get(), moments.get()}), GSC_ERROR_INVALID_ARGUMENT, "state[1][0]", "fp8_e4m3",
+                   "ufp8_e4m4");
+  gsc_optimizer_options split = o;
+  split.master_format = GSC_MASTER_SPLIT8;
+  EXPECT_GSC_ERROR(create(split, {moments.get(), squares.get()}), GSC_ERROR_INVALID_ARGUMENT, "state_count");
+  // In the place of parameters, gradients, and by a scaler.
+  const Scaler scaler = make_scaler(context_, 1.0f);
+  EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler.get(), moments.get(), nullptr), GSC_ERROR_INVALID_ARGUMENT, "grads[0]",
+                   "fp8_e4m3");
+  gsc_tensor_diagnosis diagnosis;
+  EXPECT_GSC_ERROR(gsc_tensor_list_diagnose_sync(moments.get(), &diagnosis, nullptr, 1, nullptr),
+                   GSC_ERROR_INVALID_ARGUMENT, "list[0]");
+  for (const bool as_params : {true, false}) {
+    gsc_optimizer *optimizer = nullptr;
+    EXPECT_GSC_ERROR(
+        gsc_optimizer_create(context_.get(), &o, as_params ? moments.get() : params_list_.get(),
+                             as_params ? grads_list_.get() : moments.get(), nullptr, nullptr, 0, &optimizer),
+        GSC_ERROR_INVALID_ARGUMENT, as_params ? "params[0]" : "grads[0]");
+  }
+}
+
+TEST_F(StateLists, ScalesAreChecked) {
+  const auto expect_refused = [&](auto edit, const char *field) {
+    gsc_tensor t = grouped(GSC_FP8_E4M3);
+    edit(t);
+    gsc_tensor_list *list = nullptr;
+    EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), &t, 1, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+                     "tensors[0]", field);
+  };
+  expect_refused([](gsc_tensor &t) { t.scale = nullptr; }, "scale");
+  expect_refused([](gsc_tensor &t) { t.scale_dtype = GSC_FP32; }, "scale_dtype");
+  expect_refused([](gsc_tensor &t) { t.scale_block_rows = 2; }, "scale_block_rows");
+  expect_refused([](gsc_tensor &t) { t.scale_block_columns = 64; }, "scale_block_columns");
+  expect_refused([](gsc_tensor &t) { t.dtype = GSC_BF16; }, "scale");
+  expect_refused([](gsc_tensor &t) { t.scale = static_cast<const char *>(t.data) + 98; }, "overlaps");
+}
+
+TEST_F(StateLists, FormatsNeedTheirParameters) {
+  Buffer wide(GSC_FP64, 100), full(GSC_FP32, 100);
+  const List wide_list = make_list(context_, wide), full_list = make_list(context_, full);
+  gsc_optimizer *optimizer = nullptr;
+  gsc_optimizer_options o = adamw(GSC_STATE_8BIT, GSC_MASTER_NONE);
+  EXPECT_GSC_ERROR(
+      gsc_optimizer_create(context_.get(), &o, wide_list.get(), grads_list_.get(), nullptr, nullptr, 0, &optimizer),
+      GSC_ERROR_INVALID_ARGUMENT, "state_format", "params[0]", "fp64");
+  o = adamw(GSC_STATE_FULL, GSC_MASTER_SPLIT16);
+  EXPECT_GSC_ERROR(
+      gsc_optimizer_create(context_.get(), &o, full_list.get(), grads_list_.get(), nullptr, nullptr, 0, &optimizer),
+      GSC_ERROR_INVALID_ARGUMENT, "master_format", "params[0]", "fp32");
+  ASSERT_GSC_OK(create(adamw(GSC_STATE_8BIT, GSC_MASTER_SPLIT16), {}));
+  for (const auto &[edit, field] :
+       {std::pair<void (*)(gsc_optimizer_options &), const char *>{[](auto &g) { g.state_format = 0; }, "state_format"},
+        {[](auto &g) { g.master_format = 0; }, "master_format"},
+        {[](auto &g) { g.seed = 1; }, "seed"}}) {
+    gsc_optimizer_options group = adamw(GSC_STATE_8BIT, GSC_MASTER_SPLIT16);
+    edit(group);
+    EXPECT_GSC_ERROR(gsc_optimizer_add_group(optimizer_.get(), 0, 1, &group, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                     field);
+    EXPECT_GSC_ERROR(gsc_optimizer_set_options(optimizer_.get(), 0, &group, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                     field);
+  }
+}
+
 }  // namespace
 }  // namespace gsc_test
