@@ -9,11 +9,11 @@
 #include "core/rules/state_codes.h"
 
 namespace gsc::cuda {
-namespace {
 
 /// Elements of a lane in the sweep over the parameters: one call of philox.
-constexpr int kLaneElements = kPhiloxElements;
-constexpr int kBlocksPerUnit = 3;
+inline constexpr int kLaneElements = kPhiloxElements;
+/// Per multiprocessor. With three, Adam would spill.
+inline constexpr int kCodedBlocks = 2;
 
 /// Elements of `Size` bytes, of which the first `valid` exist; the others are 0, and are not read. In one piece if they
 /// are aligned.
@@ -290,6 +290,7 @@ struct CodedPack {
   GSC_DEVICE void store_state(const ApplyParams &p, const volatile A &a, int i, int valid, unsigned random) const {
     Random bits = {};
     if (random != 0) bits = draw(p, a, i, Draw::kState);
+    __syncwarp();  // every lane of a group has read its scale, which one lane writes
     for_slots<F>([&]<int S>() { encode<S>(a, i, valid, (random >> S & 1) != 0, bits); });
   }
 
@@ -385,7 +386,7 @@ GSC_DEVICE int valid_elements(int i, int end) {
 }
 
 template <typename F>
-__global__ void __launch_bounds__(kThreads, kBlocksPerUnit)
+__global__ void __launch_bounds__(kThreads, kCodedBlocks)
     apply_coded_kernel(const __grid_constant__ ApplyParams p) {
   using Pack = CodedPack<F, kLaneElements>;
   __shared__ Coefficients<float> table[kMaxSharedGroups];
@@ -420,7 +421,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerUnit)
 
 /// A lane has as many elements as in the plain kernel, because the order of the sums is the same.
 template <typename F>
-__global__ void __launch_bounds__(kThreads, 2) moments_coded_kernel(const __grid_constant__ ApplyParams p) {
+__global__ void __launch_bounds__(kThreads, kCodedBlocks)
+    moments_coded_kernel(const __grid_constant__ ApplyParams p) {
   constexpr int kWidth = kPackWidth<float>;
   using Pack = CodedPack<F, kWidth>;
   using A = typename Pack::A;
@@ -448,7 +450,7 @@ __global__ void __launch_bounds__(kThreads, 2) moments_coded_kernel(const __grid
 }
 
 struct CodedKernels {
-  static constexpr int kBlocks = kBlocksPerUnit;
+  static constexpr int kBlocks = kCodedBlocks;
   template <typename F>
   static ApplyKernel apply() {
     return apply_coded_kernel<F>;
@@ -458,8 +460,6 @@ struct CodedKernels {
     return moments_coded_kernel<F>;
   }
 };
-
-}  // namespace
 
 cudaError_t preload_apply_coded() { return ApplyLauncher<CodedKernels>::preload(); }
 
