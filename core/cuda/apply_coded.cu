@@ -209,18 +209,7 @@ struct CodedPack {
 
   GSC_DEVICE void load_gradients(const ApplyParams &p, const StepInput &in, const volatile A &a, int i, int valid,
                                  float sign) {
-    if (is_wide(a.grad_dtype)) {
-#pragma unroll
-      for (int k = 0; k < Width; ++k) {
-        float g[1] = {};
-        if (k < valid) {
-          prepare_wide_gradients(p, in, a, i + k, sign, g);
-          if (p.step.zero_grads) *reinterpret_cast<double *>(a.grad_at(i + k)) = 0.0;
-        }
-        grad[k] = g[0];
-      }
-      return;
-    }
+    if (is_wide(a.grad_dtype)) return load_wide_gradients(p, in, a, i, valid, sign);
     const Raw raw = load_sized<Width>(dtype_bytes(a.grad_dtype), a.grad_at(i), valid);
     float x[Width];
     unpack(a.grad_dtype, raw, x);
@@ -231,6 +220,21 @@ struct CodedPack {
       if (p.step.zero_grads) x[k] = 0.0F;
     }
     if (p.step.zero_grads || p.step.write_grads) store_values<false>(a.grad_dtype, a.grad_at(i), x, valid);
+  }
+
+  /// In a loop, because they are rare and take much code.
+  GSC_DEVICE void load_wide_gradients(const ApplyParams &p, const StepInput &in, const volatile A &a, int i, int valid,
+                                      float sign) {
+#pragma unroll
+    for (int k = 0; k < Width; ++k) grad[k] = 0.0F;
+#pragma unroll 1
+    for (int k = 0; k < valid; ++k) {
+      float g[1];
+      prepare_wide_gradients(p, in, a, i + k, sign, g);
+      if (p.step.zero_grads) *reinterpret_cast<double *>(a.grad_at(i + k)) = 0.0;
+#pragma unroll
+      for (int j = 0; j < Width; ++j) grad[j] = j == k ? g[0] : grad[j];
+    }
   }
 
   GSC_DEVICE static void unpack(int32_t dtype, const Raw &raw, float (&x)[Width]) {
@@ -340,30 +344,19 @@ struct CodedPack {
   }
 
   GSC_DEVICE void store_param(const ApplyParams &p, const volatile A &a, int i, int valid) const {
-    if (a.remainder != nullptr) {
-      store_split(p, a, i, valid);
-    } else if (p.step.master == GSC_MASTER_STOCHASTIC) {
-      const Random random = draw(p, a, i, Draw::kParam);
-      const auto round = [&](auto dtype) {
-        Words<2 * Width> weights = {};
-#pragma unroll
-        for (int k = 0; k < Width; ++k) {
-          put_stored<uint16_t>(weights, k,
-                               round_stochastically<decltype(dtype)>(param[k], stored_of<uint16_t>(random, k)));
-        }
-        store_part<2, Width>(a.param_at(i), weights, valid);
-      };
-      a.param_dtype == GSC_FP16 ? round(Fp16{}) : round(Bf16{});
+    if (a.remainder != nullptr || p.step.master == GSC_MASTER_STOCHASTIC) {
+      store_part<2, Width>(a.param_at(i), a.remainder != nullptr ? divide(p, a, i, valid) : round(p, a, i), valid);
     } else {
       store_values<false>(a.param_dtype, a.param_at(i), param, valid);
     }
     if (a.copy != nullptr) store_values<true>(a.copy_dtype, a.copy_at(i), param, valid);
   }
 
-  GSC_DEVICE void store_split(const ApplyParams &p, const volatile A &a, int i, int valid) const {
+  /// The weights of split masters, whose remainders it stores.
+  GSC_DEVICE Words<2 * Width> divide(const ApplyParams &p, const volatile A &a, int i, int valid) const {
+    Words<2 * Width> weights = {};
     with_split(p, a.param_dtype, [&](auto dtype, auto remainder) {
       using R = decltype(remainder);
-      Words<2 * Width> weights = {};
       Words<static_cast<int>(sizeof(R)) * Width> remainders = {};
 #pragma unroll
       for (int k = 0; k < Width; ++k) {
@@ -373,9 +366,23 @@ struct CodedPack {
         put_stored<uint16_t>(weights, k, weight);
         put_stored<std::make_unsigned_t<R>>(remainders, k, static_cast<std::make_unsigned_t<R>>(rest));
       }
-      store_part<2, Width>(a.param_at(i), weights, valid);
       store_part<sizeof(R), Width>(a.remainder + i * static_cast<int>(sizeof(R)), remainders, valid);
     });
+    return weights;
+  }
+
+  /// Weights without masters.
+  GSC_DEVICE Words<2 * Width> round(const ApplyParams &p, const volatile A &a, int i) const {
+    const Random random = draw(p, a, i, Draw::kParam);
+    Words<2 * Width> weights = {};
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      const uint32_t bits = stored_of<uint16_t>(random, k);
+      const uint16_t weight = a.param_dtype == GSC_FP16 ? round_stochastically<Fp16>(param[k], bits)
+                                                        : round_stochastically<Bf16>(param[k], bits);
+      put_stored<uint16_t>(weights, k, weight);
+    }
+    return weights;
   }
 };
 

@@ -3,6 +3,7 @@
 // Whole steps on the device against the CPU backend: every optimizer, dtype, flag, kind of clipping and format of state
 // and masters, with groups, misaligned and absent tensors and skipped steps. Parameters, state, gradients, copies,
 // reports and histories have the same bits.
+#include "core/rules/dtypes.h"
 #include "core/rules/state_codes.h"
 #include "tests/cuda/twin.h"
 
