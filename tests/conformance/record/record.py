@@ -43,15 +43,9 @@ def main():
             scales = system.trajectory(dict(options), overflows)
             scales = scales[: comparable(scales)]
             overflows = overflows[: len(scales)]
-            recorded.append(
-                {
-                    "case": case,
-                    "seed": seed,
-                    "options": options,
-                    "overflow": golden.runs(overflows),
-                    "scale": golden.changes(scales),
-                }
-            )
+            values, held = golden.held_scales(scales)
+            recorded.append({"case": case, "seed": seed, "options": options, "overflow": golden.runs(overflows),
+                             "scale": values, "held": held})
     header = {
         "system": name,
         "preset": system.PRESET,
