@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """AdamW of gradscaler.torch beside torch.optim's fused and foreach ones, through PyTorch, fp32 on the CPU.
 
-  benchmarks/torch_optimizers.py [--quick | --verify] [--model NAME...] [--output torch.json]
-  benchmarks/torch_optimizers.py --tables torch.json
+  benchmarks/torch_optimizers.py [--quick | --verify] [--model NAME...] [--output torch.json.xz]
+  benchmarks/torch_optimizers.py --tables torch.json.xz
 
 For every list of parameters, in turn and on the same tensors: `step` is optimizer.step() on gradients that stay where
 they are; `new gradients` the same after zero_grad() and new ones, as in training; `tail` is unscaling, clip_grad_norm_,
@@ -31,6 +31,7 @@ except ImportError as error:
     print(f"torch_optimizers: left out, there is no module {error.name}")
     sys.exit(77)
 
+import records  # noqa: E402
 import table  # noqa: E402
 from torch_tail import MODELS  # noqa: E402
 
@@ -223,22 +224,25 @@ def main():
     parser.add_argument("--verify", action="store_true")
     parser.add_argument("--model", action="append", choices=MODELS)
     parser.add_argument("--output", type=pathlib.Path)
-    parser.add_argument("--tables", type=pathlib.Path, metavar="torch.json")
+    parser.add_argument("--tables", type=pathlib.Path, metavar="torch.json.xz")
     arguments = parser.parse_args()
     if arguments.tables:
-        print(tables(json.loads(arguments.tables.read_text())))
+        with records.opened(arguments.tables) as file:
+            print(tables(json.load(file)))
         return
     torch.set_num_threads(THREADS)
     results = {"context": context(), "memory in GB/s": {}, "models": {}}
     if arguments.output and arguments.output.exists():
-        results = json.loads(arguments.output.read_text())
+        with records.opened(arguments.output) as file:
+            results = json.load(file)
     rounds, seconds = (0, 0) if arguments.verify else (3, 1) if arguments.quick else (15, 30)
     for model in arguments.model or MODELS:
         found = measure(model, rounds, seconds)
         if found:
             results["models"][model], results["memory in GB/s"][model] = found
     if arguments.output and not arguments.verify:
-        arguments.output.write_text(compact(results))
+        with records.opened(arguments.output, "wt") as file:
+            file.write(compact(results))
     print("the same steps" if arguments.verify else tables(results))
 
 

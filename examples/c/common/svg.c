@@ -39,10 +39,17 @@ void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *co
   fprintf(s->file, "/>\n");
 }
 
+/* Whether point i lies on the horizontal or vertical line through both its neighbours. */
+static int within_line(const double *x, const double *y, int i, int count) {
+  return i > 0 && i + 1 < count && ((x[i - 1] == x[i] && x[i] == x[i + 1]) || (y[i - 1] == y[i] && y[i] == y[i + 1]));
+}
+
 void svg_path(svg *s, const double *x, const double *y, int count, const char *colour, double width) {
   fprintf(s->file, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"%g\" stroke-linejoin=\"round\" points=\"",
           colour, width);
-  for (int i = 0; i < count; i++) fprintf(s->file, "%s%.1f,%.1f", i > 0 ? " " : "", x[i], y[i]);
+  for (int i = 0; i < count; i++) {
+    if (!within_line(x, y, i, count)) fprintf(s->file, "%s%.1f,%.1f", i > 0 ? " " : "", x[i], y[i]);
+  }
   fprintf(s->file, "\"/>\n");
 }
 
