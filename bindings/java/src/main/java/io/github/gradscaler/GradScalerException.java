@@ -3,7 +3,7 @@ package io.github.gradscaler;
 
 /**
  * A call that failed for a reason that is neither an argument's nor the state's: memory, device, callback. As its cause
- * it has what a callback threw. {@link #status()} says what kind of failure it is.
+ * it has what a callback threw. {@link #status()} is the kind of failure.
  */
 public class GradScalerException extends RuntimeException implements GradScalerFailure {
   private static final long serialVersionUID = 1;
