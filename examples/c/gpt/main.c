@@ -53,20 +53,13 @@ static destination option(options *o, const char *name, int32_t *seed) {
     const char *name;
     destination to;
   } known[] = {
-      {"--library", {&o->library, NULL, NULL}},
-      {"--arm", {&o->arm, NULL, NULL}},
-      {"--save", {&o->save, NULL, NULL}},
-      {"--resume", {&o->resume, NULL, NULL}},
-      {"--layers", {NULL, &r->shape.layers, NULL}},
-      {"--width", {NULL, &r->shape.width, NULL}},
-      {"--heads", {NULL, &r->shape.heads, NULL}},
-      {"--context", {NULL, &r->shape.context, NULL}},
-      {"--batch", {NULL, &r->batch, NULL}},
-      {"--accumulate", {NULL, &r->accumulate, NULL}},
-      {"--steps", {NULL, &r->steps, NULL}},
-      {"--stop-after", {NULL, &o->stop_after, NULL}},
-      {"--mean-over", {NULL, NULL, &r->mean_over}},
-      {"--seed", {NULL, seed, NULL}},
+      {"--library", {&o->library, NULL, NULL}},     {"--arm", {&o->arm, NULL, NULL}},
+      {"--save", {&o->save, NULL, NULL}},           {"--resume", {&o->resume, NULL, NULL}},
+      {"--layers", {NULL, &r->shape.layers, NULL}}, {"--width", {NULL, &r->shape.width, NULL}},
+      {"--heads", {NULL, &r->shape.heads, NULL}},   {"--context", {NULL, &r->shape.context, NULL}},
+      {"--batch", {NULL, &r->batch, NULL}},         {"--accumulate", {NULL, &r->accumulate, NULL}},
+      {"--steps", {NULL, &r->steps, NULL}},         {"--stop-after", {NULL, &o->stop_after, NULL}},
+      {"--mean-over", {NULL, NULL, &r->mean_over}}, {"--seed", {NULL, seed, NULL}},
   };
   const destination none = {NULL, NULL, NULL};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
