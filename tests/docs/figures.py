@@ -168,7 +168,8 @@ def main():
         if page == PERFORMANCE:
             pages[page] = re.sub(pattern, " # ", pages[page])
     rest = NOT_MEASURED.sub("", pages[PERFORMANCE])
-    found += [f"{PERFORMANCE}: nothing compares `{rest[max(0, m.start() - 60):m.end()]}`" for m in MEASURED.finditer(rest)]
+    found += [f"{PERFORMANCE}: nothing compares `{rest[max(0, m.start() - 60):m.end()]}`"
+              for m in MEASURED.finditer(rest)]
     folder = RESULTS / "nvidia-h200"
     about = json.loads((folder / "device.json").read_text())
     if goals.table(about, goals.judge(GPU), GPU) != (folder / "table.md").read_text():

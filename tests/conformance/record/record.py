@@ -3,7 +3,8 @@
 
     python record.py SYSTEM OUTPUT.json
 
-Run by scripts/conformance, in an environment that has the system. A system is a module in systems/ with
+Run by scripts/conformance, in an environment that has the system. A system is a module in systems/, or for a second one
+of the same project a class in it, such as apex_hysteresis in apex.py, with
     PROOF      "executed" or "modelled"
     SOURCE     where the rule is: package and class, or file of the project
     version()  what was run
@@ -35,7 +36,8 @@ def comparable(scales):
 
 def main():
     name, path = sys.argv[1:]
-    system = importlib.import_module(f"systems.{name}")
+    module = importlib.import_module(f"systems.{name.split('_')[0]}")
+    system = getattr(module, name, module)
     recorded = []
     for case, options, seeds, steps in system.CASES:
         for seed in seeds:
