@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradscaler.jax.optax beside optax. Each step is made from the same state, gradients and parameters, under jit, and
+"""gradscaler.jax.optax against optax. Each step is made from the same state, gradients and parameters, under jit, and
 both results are compared with the equations in float64: what rounding can do to each is counted, in units of u = 2^-24.
 Where the operations are the same, so must be the bits."""
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Double-precision reference for the element-wise operations, norms and clipping, written from the public header.
-// Products are formed in double, which is exact for the product of two fp32 numbers, and rounded as the header says:
+// Products are formed in double, which is exact for the product of two fp32 numbers, and rounded as in the header:
 // first to the arithmetic type (fp32, or fp64 where an fp64 tensor takes part), then to the dtype that is stored.
 #ifndef GRADSCALER_TESTS_SUPPORT_ORACLE_H
 #define GRADSCALER_TESTS_SUPPORT_ORACLE_H

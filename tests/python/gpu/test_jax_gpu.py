@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradscaler.jax on a GPU: the handlers under jit beside the CPU's, bit for bit, and beside optax; overflows, donated
+"""gradscaler.jax on a GPU: the handlers under jit against the CPU's, bit for bit, and optax; overflows, donated
 buffers, many calls, and what docs/jax.md says is different on CUDA."""
 
 import collections
