@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls on objects of one context are ordered, on any streams. Emulated streams do their work as late as
+// Calls on objects of one context are ordered, whatever their streams. Emulated streams do their work as late as
 // possible, so a missing wait gives other results than the same calls on the CPU. The last test makes random calls;
 // GSC_STREAM_SECONDS is how long, GSC_STREAM_SEED where it begins.
 #include <chrono>
