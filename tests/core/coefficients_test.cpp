@@ -12,7 +12,7 @@
 #include <cmath>
 #include <random>
 
-#include "tests/support/fma.h"
+#include "tests/support/oracle.h"
 
 namespace gsc {
 namespace {

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from conftest import library, on_cpu
+from conftest import DECAY, LR, MAKERS, library, on_cpu
 
 jax = library("jax")
 optax = library("optax")
@@ -17,7 +17,6 @@ jnp = jax.numpy
 import gradscaler as gs  # noqa: E402
 import gradscaler.jax as gj  # noqa: E402
 import gradscaler.jax.optax as go  # noqa: E402
-from makers_of_optax import DECAY, LR, MAKERS  # noqa: E402
 
 U = 2.0**-24
 SHAPES = {"b": (7,), "w": (6, 9)}

@@ -8,7 +8,7 @@
 #include <gradscaler/api.h>
 #include <stddef.h>
 
-#include "real.h"
+#include "product.h"
 
 /** The loaded library and an open context of it. */
 typedef struct device {

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from conftest import ROOT, library
+from conftest import LR, MAKERS, ROOT, library
 
 jax = library("jax")
 jnp = jax.numpy
@@ -18,7 +18,6 @@ from on_device import ON_GPU, alone_and_together, on_host, require_device, same_
 
 import gradscaler as gs  # noqa: E402
 import gradscaler.jax as gj  # noqa: E402
-from makers_of_optax import LR, MAKERS  # noqa: E402
 
 
 def gpus():
