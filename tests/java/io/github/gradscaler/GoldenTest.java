@@ -24,12 +24,12 @@ class GoldenTest {
   @TestFactory
   Stream<DynamicTest> goldens() throws IOException {
     final List<Path> files;
-    try (Stream<Path> all = Files.list(Conformance.path("goldens"))) {
+    try (Stream<Path> all = Files.list(Json.path("goldens"))) {
       files = all.sorted().collect(Collectors.toList());
     }
     assertFalse(files.isEmpty());
     return files.stream().map(
-        f -> DynamicTest.dynamicTest(f.getFileName().toString(), () -> sameTrajectory(Conformance.read(f))));
+        f -> DynamicTest.dynamicTest(f.getFileName().toString(), () -> sameTrajectory(Json.read(f))));
   }
 
   private static void sameTrajectory(Map<String, Object> file) {
