@@ -44,7 +44,7 @@ static int32_t gsc_python_sum(void *user, double *values, int64_t count, gsc_str
 }
 
 static void gsc_raise(gsc_status status, const char *message, const gsc_error *details) {
-  /* KeyboardInterrupt and the like are for nobody who handles errors. */
+  /* KeyboardInterrupt and the like are not errors of the library: raise them unchanged. */
   if (gsc_cause && !PyErr_GivenExceptionMatches(gsc_cause, PyExc_Exception)) {
     PyErr_SetObject((PyObject *)Py_TYPE(gsc_cause), gsc_cause);
     Py_DECREF(gsc_cause);
@@ -56,7 +56,7 @@ static void gsc_raise(gsc_status status, const char *message, const gsc_error *d
     PyErr_Clear();
     type = PyExc_RuntimeError;
   }
-  /* The C function that found it says nothing to a user of Python. */
+  /* Python users do not know the C function: leave it out. */
   const char *rest = strncmp(message, "gsc_", 4) == 0 ? strstr(message, ": ") : NULL;
   PyObject *error = PyObject_CallFunction(type, "s", rest ? rest + 2 : message);
   if (!error) return;

@@ -15,8 +15,8 @@
 
 namespace gsc::cpu {
 
-/// What a check or a diagnosis prefetches while it reads. Processors differ in how far their own prefetchers reach; the best choice
-/// for each is measured (dispatch.cpp).
+/// How a check or a diagnosis prefetches while it reads. Processors differ in how far their prefetchers reach; the best
+/// choice for each is measured (dispatch.cpp).
 enum class ReadAhead : uint8_t {
   kNone,
   kPageStarts,  ///< the next tile's first lines and those a page on, into the second-level cache

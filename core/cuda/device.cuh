@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The primitives of the kernels: memory access with cache hints, warp reductions, and hardware conversions. With
 // GSC_CUDA_EMULATION a host compiler builds the same kernels, and a shim included before this file provides threads,
-// barriers and shuffles; only this file has code of its own for that case.
+// barriers and shuffles; only this file has separate code for that case.
 #pragma once
 
 #include <cstdint>

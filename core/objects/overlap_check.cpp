@@ -57,7 +57,7 @@ void OverlapCheck::run_against(const Plan &plan, const Source &of_list) const {
     if (t.count == 0 || t.data == nullptr) continue;
     const auto begin = reinterpret_cast<uintptr_t>(t.data);
     const Span other{begin, begin + static_cast<uintptr_t>(t.count * dtype_bytes(t.dtype)), static_cast<int32_t>(i), 0};
-    // Where it was for the tensor before, or one on, unless the list jumps about.
+    // Usually the same place as for the previous tensor, or the next one.
     if (after < spans_.size() && spans_[after].begin < other.end) ++after;
     if ((after < spans_.size() && spans_[after].begin < other.end) ||
         (after > 0 && spans_[after - 1].begin >= other.end)) {
@@ -66,7 +66,7 @@ void OverlapCheck::run_against(const Plan &plan, const Source &of_list) const {
                                                     [](const Span &span, uintptr_t end) { return span.begin < end; }) -
                                    spans_.begin());
     }
-    // The last that begins before the end of `other` is the only one that can reach into it.
+    // Only the last span that begins before the end of `other` can reach into it.
     if (after > 0 && spans_[after - 1].end > other.begin) {
       fail_on(source(spans_[after - 1]), spans_[after - 1], of_list, other);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds two buffers that share memory, over any number of lists: when objects are made and when lists move.
+// Finds two buffers that share memory, among any number of lists. Used when objects are made and when lists move.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@ class TensorList;
 class OverlapCheck {
  public:
   explicit OverlapCheck(std::pmr::memory_resource *memory) : sources_(memory), spans_(memory) {}
-  /// Forgets what was added and keeps the memory.
+  /// Removes all lists and keeps the memory.
   void clear() {
     sources_.clear();
     spans_.clear();
   }
   void add(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names = nullptr);
   void add(const TensorList &list, const Argument &what);
-  /// Throws naming both.
+  /// Throws if two overlap, and names both.
   void run();
-  /// After run(): throws if a tensor of `list` lies in what was added. Allocates nothing. Fast where addresses rise from
-  /// tensor to tensor, as those of one arena do.
+  /// After run(): throws if a tensor of `list` overlaps one that was added. Allocates nothing. Fast if addresses rise
+  /// from tensor to tensor, as in one arena.
   void run_against(const TensorList &list, const Argument &what) const;
 
  private:
-  /// A list, or array of tensors, that was added.
+  /// A list or an array of tensors that was added.
   struct Source {
     Argument what;
     const Names *names;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a scaler: scale, reports, history, addresses; and changing its options and state as a whole.
+// Reads a scaler's scale, reports, history and addresses, and sets its options and state.
 #include <algorithm>
 #include <cmath>
 
@@ -58,7 +58,7 @@ bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_strea
   if (grads != nullptr) call.backend.read_sync(&list, record_here(*grads, call), sizeof list, stream);
   pack_report(scaler, grads != nullptr ? &list : nullptr, *out);
   const bool is_error = options_.floor_action == GSC_FLOOR_ERROR && (out->flags & GSC_REPORT_AT_FLOOR) != 0;
-  if (!context_->backend().host_visible()) log_floor(*out);  // last: the callback may do what it likes
+  if (!context_->backend().host_visible()) log_floor(*out);  // last: the callback may use and destroy objects
   return is_error;
 }
 
@@ -94,7 +94,7 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
   };
   if (backend.host_visible()) {
     read(out);
-  } else {  // which may fail half-way
+  } else {  // may fail half-way
     Vec<gsc_history_entry> entries(static_cast<std::size_t>(count), context_->memory());
     read(entries.data());
     std::copy(entries.begin(), entries.end(), out);

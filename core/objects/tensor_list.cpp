@@ -74,7 +74,7 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
 }
 
 TensorList::~TensorList() {
-  // First of all: giving back the record_copy waits for the scaler's device, which may still be reading the record.
+  // First: freeing record_copy waits for the scaler's device, which may still be reading the record.
   other_context = OtherContext{};
   context_->backend().unbind(plan_);
   if (has_scales()) context_->backend().unbind(scales_);
@@ -205,7 +205,7 @@ void TensorList::remove_use(ListUse &use) noexcept {
 }
 
 void TensorList::precede(const CallStream &call) const {
-  if (call.is_done_on_return()) return;  // without the lock: every step on the CPU comes here for each list
+  if (call.is_done_on_return()) return;  // before the lock: every step on the CPU gets here for each list
   const std::lock_guard lock(order_mutex_);
   order_.precede(call);
 }

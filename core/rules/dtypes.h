@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dtypes as a table: what kernels, plans and messages have to know of each. Code that depends on the dtype is
-// instantiated from GSC_FOR_EACH_DTYPE, so that a row is all it takes, and one that is missing somewhere does not compile.
+// The table of dtypes, for kernels, plans and messages. Code that depends on the dtype is instantiated from
+// GSC_FOR_EACH_DTYPE, so a new dtype needs only a row, and a dtype that is missing somewhere does not compile.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace gsc {
   X(Fp32)                     \
   X(Fp64)
 
-/// Traits. Stored is an element in memory, Value the arithmetic type it is computed in: float, or double. Where Value is
-/// float and Stored is smaller, float needs at least two bits more than the dtype, for round_to_odd.
+/// Traits. Stored is an element in memory. Value is the arithmetic type, float or double. If Value is float and Stored
+/// is smaller, float must have at least two bits more than the dtype, for round_to_odd.
 struct Fp16 {
   using Stored = uint16_t;
   using Value = float;
@@ -85,8 +85,8 @@ struct Fp64 {
   X(GSC_INT16, "int16", 2)             \
   X(GSC_FP8_E8M0, "fp8_e8m0", 1)
 
-/// Bytes of an element; 0 for a dtype that is not supported. Looked up in one number, four bits a code: a chain of
-/// comparisons takes registers that CUDA kernels do not have.
+/// Bytes of an element; 0 for an unsupported dtype. One number has them all, four bits a code: a chain of comparisons
+/// would take registers that CUDA kernels do not have.
 GSC_HD constexpr int64_t dtype_bytes(int32_t dtype) {
 #define GSC_BYTES(D) | uint64_t{sizeof(D::Stored)} << (4 * D::kCode)
 #define GSC_STATE_BYTES(code, name, bytes) | uint64_t{bytes} << (4 * (code))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of an optimizer step, but for its tensors. The optimizer fills them in; a backend passes them on to its
-// kernels as they are.
+// The parameters of an optimizer step, except its tensors. The optimizer fills them in; a backend passes them unchanged
+// to its kernels.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace gsc {
 
-/// What a scaler, or the caller of a step without one, tells a step.
+/// Set by a scaler, or by the caller of a step without one.
 struct StepScalars {
   const float *inv_scale = nullptr;  ///< device scalars; NULL stands for 1, 1 and 0
   const float *clip = nullptr;

@@ -483,6 +483,86 @@ TEST(StateFormats, HostileGroups) {
   }
 }
 
+/// The rows of docs/state.md: bytes moved per parameter by AdamW with 16-bit gradients, and memory beside the weights.
+TEST(StateFormats, BytesOfAParameter) {
+  const Context context = make_context();
+  const auto expect = [&](int32_t state, int32_t master, double moved, double memory) {
+    const Small small(context, adamw(state, master), GSC_BF16, {3200});
+    double bytes = 0.0;
+    const Slots slots(small.optimizer);
+    for (const std::vector<gsc_tensor> &slot : slots.slots) {
+      bytes += static_cast<double>(gsc::dtype_bytes(slot[0].dtype)) + (slot[0].scale != nullptr ? 1.0 / 32 : 0.0);
+    }
+    EXPECT_NEAR(bytes, memory, 0.005);
+    EXPECT_NEAR(2 * 2 + 2 * 2 + 2 * bytes, moved, 0.05);  // the gradient twice, the weight and the state there and back
+  };
+  expect(GSC_STATE_FULL, GSC_MASTER_SPLIT16, 28, 10);
+  expect(GSC_STATE_16BIT, GSC_MASTER_SPLIT16, 20.1, 6.03);
+  expect(GSC_STATE_8BIT, GSC_MASTER_SPLIT16, 16.1, 4.06);
+  expect(GSC_STATE_8BIT, GSC_MASTER_SPLIT8, 14.1, 3.06);
+  expect(GSC_STATE_8BIT, GSC_MASTER_STOCHASTIC, 12.1, 2.06);
+}
+
+/// LAMB takes its ratio from the new moments and its step from the stored ones.
+TEST(StateFormats, LambStepsOnStoredMoments) {
+  const Context context = make_context(2);
+  for (const int32_t format : {GSC_STATE_FULL, GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+    gsc_optimizer_options o = optimizer_options(GSC_LAMB);
+    o.state_format = format;
+    o.master_format = GSC_MASTER_SPLIT16;
+    Small small(context, o, GSC_BF16, {40000, 33});
+    Random random(9);
+    for (int step = 1; step <= 3; ++step) {
+      const Slots slots(small.optimizer);
+      const auto values = [&](size_t slot, size_t t) {
+        const gsc_tensor &x = slots.slots[slot][t];
+        const auto *full = static_cast<const float *>(x.data);
+        return format == GSC_STATE_FULL ? std::vector<float>(full, full + x.count) : decode(x);
+      };
+      const auto masters = [&](size_t t) {
+        std::vector<double> result;
+        for (int64_t i = 0; i < small.params[t].count(); ++i) {
+          const auto *remainders = static_cast<const int16_t *>(slots.slots[2][t].data);
+          result.push_back(static_cast<double>(
+              gsc::Split<gsc::Bf16, int16_t>::join(small.params[t].as<uint16_t>()[i], remainders[i])));
+        }
+        return result;
+      };
+      std::vector<std::vector<float>> m, v;
+      std::vector<std::vector<double>> p;
+      for (size_t t = 0; t < 2; ++t) {
+        m.push_back(values(0, t));
+        v.push_back(values(1, t));
+        p.push_back(masters(t));
+      }
+      small.step(random);
+      for (size_t t = 0; t < 2; ++t) {
+        const std::vector<float> stored_m = values(0, t), stored_v = values(1, t);
+        const std::vector<double> now = masters(t);
+        const auto direction = [&](double mean, double square, double param) {
+          const double bias1 = 1.0 - std::pow(o.beta1, step), bias2 = 1.0 - std::pow(o.beta2, step);
+          return mean / bias1 / (std::sqrt(square / bias2) + o.eps) + o.weight_decay * param;
+        };
+        double param_sum = 0.0, direction_sum = 0.0;
+        for (size_t i = 0; i < p[t].size(); ++i) {
+          const double g = small.grads[t].get(static_cast<int64_t>(i));
+          const double mean = o.beta1 * static_cast<double>(m[t][i]) + (1.0 - o.beta1) * g;
+          const double square = o.beta2 * static_cast<double>(v[t][i]) + (1.0 - o.beta2) * g * g;
+          param_sum += p[t][i] * p[t][i];
+          direction_sum += std::pow(direction(mean, square, p[t][i]), 2);
+        }
+        const double factor = o.lr * std::sqrt(param_sum / direction_sum);
+        for (size_t i = 0; i < p[t].size(); ++i) {
+          const double expected =
+              p[t][i] - factor * direction(static_cast<double>(stored_m[i]), static_cast<double>(stored_v[i]), p[t][i]);
+          ASSERT_NEAR(now[i], expected, 1e-5 * factor + 2e-7 * std::fabs(expected))
+              << format << ' ' << step << ' ' << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(StateFormats, AdagradsSumBeginsWhereItIsTold) {
   const Context context = make_context();
   for (const int32_t format : {GSC_STATE_16BIT, GSC_STATE_8BIT}) {

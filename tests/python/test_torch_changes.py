@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users change between two steps of the optimizers of gradscaler.torch, behind their back: none may be missed.
+"""Changes by users between two steps of the optimizers of gradscaler.torch: none may be missed.
 
-The reference is torch.optim, or where that refuses, the same optimizer made to look at everything anew in every step.
+The reference is torch.optim or, where that refuses, the same optimizer, which then inspects everything in every step.
 """
 
 import functools

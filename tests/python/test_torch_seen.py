@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the optimizers of gradscaler.torch remember of tensors they have looked at."""
+"""What the optimizers of gradscaler.torch remember of tensors that they have inspected."""
 
 import pytest
 

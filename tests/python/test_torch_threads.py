@@ -2,7 +2,7 @@
 """Steps of gradscaler.torch on PyTorch's own threads: the same bits on any number of them, in forked children, and in
 several Python threads at once.
 
-Each test is a script in a process of its own, which has not forked and has no threads yet.
+Each test is a script in a new process, which has not forked and has no threads yet.
 """
 
 import os

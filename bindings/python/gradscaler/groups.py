@@ -51,7 +51,7 @@ def pair_list(found: Source, argument: str, reference: Source, reference_argumen
     """`found` in the order of `reference`. A TensorList has its order for good, so another one is refused."""
     own, other = _named(found, argument), _named(reference, reference_argument)
     if own.named != other.named:
-        # The `names` of a list of arrays are labels, of which the other side need not know.
+        # The `names` of a list of arrays are labels, which the other side need not have.
         own, other = _labelled(found, argument), _labelled(reference, reference_argument)
     order = trees.pair(own, other)
     if isinstance(found, trees.Leaves):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that PyTorch keeps in ``.grad``, read anew at every step.
+"""Gradients that PyTorch keeps in ``.grad``, read again at every step.
 
 ``zero_grad()`` sets them to None and backward makes new ones, so that addresses of the last step mean nothing.
 """

@@ -102,7 +102,7 @@ impl From<&sys::gsc_history_entry> for HistoryEntry {
     }
 }
 
-/// Addresses of numbers in memory of the scaler's device, for kernels of your own. Valid as long as the scaler.
+/// Addresses of numbers in memory of the scaler's device, for your own kernels. Valid as long as the scaler.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct DeviceState {

@@ -163,7 +163,7 @@ public final class TensorList implements AutoCloseable {
   }
 
   /**
-   * For messages of your own.
+   * A short description, for messages.
    *
    * @return such as {@code TensorList(2 tensors)}
    */
