@@ -107,6 +107,7 @@ struct CodedArrays : Arrays<float, 0> {
   uint8_t *scales[kSlots];
   char *remainder;  ///< NULL: none
   int64_t first;    ///< index of the first element in stochastic rounding
+  int64_t step;     ///< number of this step there
   int32_t state_dtype[kSlots];
 
   GSC_DEVICE char *codes_at(int s, int i) const volatile {
@@ -118,6 +119,7 @@ template <int States>
 GSC_DEVICE bool find_coded_arrays(const ApplyParams &p, const Place &place, CodedArrays<States> &a) {
   if (!find_arrays<false>(p, place, a)) return false;
   if (lane_index() == 0) {
+    a.step = p.step.record->applied + 1;
     a.first = p.step.offsets[place.tensor] + place.offset;
     a.remainder = p.remainder != nullptr ? address(p.remainder[place.tensor], place.offset) : nullptr;
 #pragma unroll
@@ -282,7 +284,7 @@ struct CodedPack {
   /// The random bits of this lane's elements. A lane of four takes half of a call.
   GSC_DEVICE static Random draw(const ApplyParams &p, const volatile A &a, int i, Draw purpose) {
     const int64_t element = a.first + i;
-    const Philox x = philox(p.step.seed, element / kPhiloxElements, p.step.record->applied + 1, purpose);
+    const Philox x = philox(p.step.seed, element / kPhiloxElements, a.step, purpose);
     Random r;
     const bool upper = element % kPhiloxElements >= Width;
 #pragma unroll
