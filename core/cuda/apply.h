@@ -20,7 +20,7 @@ struct ApplyParams {
   ChunkPartial *partials;
   CheckCounters *counters;
   StepParams step;
-  bool finish;  ///< count the step and update the scaler: the last launch of the job
+  bool finish;                             ///< count the step and update the scaler: the last launch of the job
   const DeviceTensor *scales[kMaxStates];  ///< NULL: no tensor of the slot has any
   const DeviceTensor *remainder;           ///< NULL: none
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizer kernels for parameters computed in fp32 whose state is in codes (core/rules/state_codes.h), or which are
-// parts of split masters or rounded stochastically (split.h, random.h). A lane works on Width consecutive elements from a
-// multiple of Width on, counted from the start of the tensor, so that neighbouring lanes have a group of a scale. The
-// dtypes of a tensor are dispatched where its arrays are loaded and stored.
+// parts of split masters or rounded stochastically (split.h, random.h). A lane works on Width consecutive elements,
+// the first at a multiple of Width in its tensor, so that neighbouring lanes have the elements of a scale. The dtypes of
+// a tensor are dispatched where its arrays are loaded and stored.
 #include "core/cuda/apply.cuh"
 #include "core/rules/random.h"
 #include "core/rules/split.h"
@@ -176,8 +176,8 @@ template <typename F, int Width>
 struct CodedPack {
   using A = CodedArrays<F::kStates>;
   using Raw = Words<4 * Width>;
-  /// Two elements' bits a word.
-  using Random = Words<2 * Width>;
+  /// 16 bits of each element.
+  using Halves = Words<2 * Width>;
   static constexpr int kSlots = A::kSlots;
 
   float param[Width];
@@ -194,7 +194,7 @@ struct CodedPack {
       scale[S] = valid > 0 && is_grouped(a.state_dtype[S]) ? a.scales[S][i / kStateGroup] : 0;
     });
     const Raw raw_param = load_sized<Width>(dtype_bytes(a.param_dtype), a.param_at(i), valid);
-    Words<2 * Width> raw_remainder = {};
+    Halves raw_remainder = {};
     if (a.remainder != nullptr) {
       if (p.step.master == GSC_MASTER_SPLIT16) {
         raw_remainder = load_part<2, Width>(a.remainder + 2 * i, valid);
@@ -243,8 +243,7 @@ struct CodedPack {
     Elements<float, Width>::unpack(dtype, raw, x);
   }
 
-  GSC_DEVICE void join_params(const ApplyParams &p, const volatile A &a, const Raw &raw,
-                              const Words<2 * Width> &raw_remainder) {
+  GSC_DEVICE void join_params(const ApplyParams &p, const volatile A &a, const Raw &raw, const Halves &raw_remainder) {
     if (a.remainder == nullptr) return unpack(a.param_dtype, raw, param);
     with_split(p, a.param_dtype, [&](auto dtype, auto remainder) {
       using R = decltype(remainder);
@@ -282,10 +281,10 @@ struct CodedPack {
   }
 
   /// The random bits of this lane's elements. A lane of four takes half of a call.
-  GSC_DEVICE static Random draw(const ApplyParams &p, const volatile A &a, int i, Draw purpose) {
+  GSC_DEVICE static Halves draw(const ApplyParams &p, const volatile A &a, int i, Draw purpose) {
     const int64_t element = a.first + i;
     const Philox x = philox(p.step.seed, element / kPhiloxElements, a.step, purpose);
-    Random r;
+    Halves r;
     const bool upper = element % kPhiloxElements >= Width;
 #pragma unroll
     for (int k = 0; k < Width / 2; ++k) r.w[k] = upper ? x.word[k + 4 - Width / 2] : x.word[k];
@@ -294,14 +293,14 @@ struct CodedPack {
 
   /// `random`: see random_slots. Called by all lanes of a warp.
   GSC_DEVICE void store_state(const ApplyParams &p, const volatile A &a, int i, int valid, unsigned random) const {
-    Random bits = {};
+    Halves bits = {};
     if (random != 0) bits = draw(p, a, i, Draw::kState);
     __syncwarp();  // every lane of a group has read its scale, which one lane writes
     for_slots<F>([&]<int S>() { encode<S>(a, i, valid, (random >> S & 1) != 0, bits); });
   }
 
   template <int S>
-  GSC_DEVICE void encode(const volatile A &a, int i, int valid, bool is_random, const Random &random) const {
+  GSC_DEVICE void encode(const volatile A &a, int i, int valid, bool is_random, const Halves &random) const {
     const int32_t dtype = a.state_dtype[S];
     char *to = a.codes_at(S, i);
     if (dtype == GSC_FP32) {
@@ -319,7 +318,7 @@ struct CodedPack {
         scale = C::scale_for(largest_of_group<S>(valid));
         if (valid > 0 && i % kStateGroup == 0) a.scales[S][i / kStateGroup] = static_cast<uint8_t>(scale);
       }
-      Words<static_cast<int>(sizeof(Stored)) * Width> codes = {};
+      Words<static_cast<int>(sizeof(Stored)) *Width> codes = {};
 #pragma unroll
       for (int k = 0; k < Width; ++k) {
         const uint32_t bias = is_random ? bias_of<C>(stored_of<uint16_t>(random, k)) : kToNearest;
@@ -355,11 +354,11 @@ struct CodedPack {
   }
 
   /// The weights of split masters, whose remainders it stores.
-  GSC_DEVICE Words<2 * Width> divide(const ApplyParams &p, const volatile A &a, int i, int valid) const {
-    Words<2 * Width> weights = {};
+  GSC_DEVICE Halves divide(const ApplyParams &p, const volatile A &a, int i, int valid) const {
+    Halves weights = {};
     with_split(p, a.param_dtype, [&](auto dtype, auto remainder) {
       using R = decltype(remainder);
-      Words<static_cast<int>(sizeof(R)) * Width> remainders = {};
+      Words<static_cast<int>(sizeof(R)) *Width> remainders = {};
 #pragma unroll
       for (int k = 0; k < Width; ++k) {
         uint16_t weight = 0;
@@ -374,9 +373,9 @@ struct CodedPack {
   }
 
   /// Weights without masters.
-  GSC_DEVICE Words<2 * Width> round(const ApplyParams &p, const volatile A &a, int i) const {
-    const Random random = draw(p, a, i, Draw::kParam);
-    Words<2 * Width> weights = {};
+  GSC_DEVICE Halves round(const ApplyParams &p, const volatile A &a, int i) const {
+    const Halves random = draw(p, a, i, Draw::kParam);
+    Halves weights = {};
 #pragma unroll
     for (int k = 0; k < Width; ++k) {
       const uint32_t bits = stored_of<uint16_t>(random, k);
@@ -395,8 +394,7 @@ GSC_DEVICE int valid_elements(int i, int end) {
 }
 
 template <typename F>
-__global__ void __launch_bounds__(kThreads, kCodedBlocks)
-    apply_coded_kernel(const __grid_constant__ ApplyParams p) {
+__global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(const __grid_constant__ ApplyParams p) {
   using Pack = CodedPack<F, kLaneElements>;
   __shared__ Coefficients<float> table[kMaxSharedGroups];
   __shared__ typename Pack::A all_arrays[kWarps];
@@ -430,8 +428,7 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks)
 
 /// A lane has as many elements as in the plain kernel, because the order of the sums is the same.
 template <typename F>
-__global__ void __launch_bounds__(kThreads, kCodedBlocks)
-    moments_coded_kernel(const __grid_constant__ ApplyParams p) {
+__global__ void __launch_bounds__(kThreads, kCodedBlocks) moments_coded_kernel(const __grid_constant__ ApplyParams p) {
   constexpr int kWidth = kPackWidth<float>;
   using Pack = CodedPack<F, kWidth>;
   using A = typename Pack::A;

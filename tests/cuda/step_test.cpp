@@ -76,8 +76,8 @@ struct Side {
 
 /// Both sides over the same tensors.
 struct Pair {
-  explicit Pair(const StepCase &c, const std::vector<int64_t> &counts = {1,   3,    4,    5,     127,   129, 515, 2047, 2049,
-                                                                         0,   4100, 16383, 16385, 300,   64,  64,  64,   64})
+  explicit Pair(const StepCase &c, const std::vector<int64_t> &counts = {1, 3, 4, 5, 127, 129, 515, 2047, 2049, 0, 4100,
+                                                                         16383, 16385, 300, 64, 64, 64, 64})
       : step_case(c) {
     for (const int64_t count : counts) {
       // Every third tensor is where it likes to be, whatever the others do.
@@ -200,8 +200,8 @@ struct OwnState {
       host.emplace_back(static_cast<size_t>(scales + gsc::state_groups(counts[i]) + 8), 0);
       device.emplace_back(static_cast<int64_t>(host.back().size()));
       copy_to_device(device.back().data(), host.back().data(), static_cast<int64_t>(host.back().size()));
-      for (const auto &[tensors, memory] :
-           {std::pair(&on_host, reinterpret_cast<char *>(host.back().data())), std::pair(&on_device, device.back().data())}) {
+      for (const auto &[tensors, memory] : {std::pair(&on_host, reinterpret_cast<char *>(host.back().data())),
+                                            std::pair(&on_device, device.back().data())}) {
         gsc_tensor t = GSC_TENSOR_INIT(memory + begin, counts[i], dtypes[i]);
         if (has_scales) {
           t.scale = memory + scales;
@@ -255,7 +255,8 @@ TEST(CudaFormats, ListsOfTheCallersMayMixThem) {
                                   (side == 0 ? v.host_list : v.device_list).get()};
       gsc_optimizer *optimizer = nullptr;
       ASSERT_GSC_OK(gsc_optimizer_create((side == 0 ? contexts.cpu : contexts.cuda).get(), &options,
-                                         param_lists[side].get(), grad_lists[side].get(), nullptr, state, 2, &optimizer));
+                                         param_lists[side].get(), grad_lists[side].get(), nullptr, state, 2,
+                                         &optimizer));
       optimizers[side] = Optimizer(optimizer);
     }
     for (int step = 0; step < 4; ++step) {
