@@ -3,7 +3,7 @@
 // `ScalerOptions::default().init_scale(1024.0)`.
 use crate::error::check;
 use crate::library::api;
-use crate::{FloorAction, GrowthTiming, HysteresisRefill, OptimizerKind, Preset, Result};
+use crate::{FloorAction, GrowthTiming, HysteresisRefill, MasterFormat, OptimizerKind, Preset, Result, StateFormat};
 use gradscaler_sys as sys;
 use std::mem::{size_of, MaybeUninit};
 
@@ -368,7 +368,10 @@ impl OptimizerOptions {
                 (self.zero_grads, sys::GSC_OPTIMIZER_ZERO_GRADS),
                 (self.write_grads, sys::GSC_OPTIMIZER_WRITE_GRADS),
             ]),
-            state_format: self.state_format.unwrap_or(raw.state_format),
+            state_format: self
+                .state_format
+                .map(|value| value as i32)
+                .unwrap_or(raw.state_format),
             lr: self.lr.unwrap_or(raw.lr),
             beta1: self.beta1.unwrap_or(raw.beta1),
             beta2: self.beta2.unwrap_or(raw.beta2),
@@ -381,7 +384,10 @@ impl OptimizerOptions {
                 .initial_accumulator_value
                 .unwrap_or(raw.initial_accumulator_value),
             seed: self.seed.unwrap_or(raw.seed),
-            master_format: self.master_format.unwrap_or(raw.master_format),
+            master_format: self
+                .master_format
+                .map(|value| value as i32)
+                .unwrap_or(raw.master_format),
             // gen-api: end
             ..raw
         })
@@ -391,7 +397,7 @@ impl OptimizerOptions {
         OptimizerOptions {
             kind: raw.kind.try_into().unwrap_or(OptimizerKind::AdamW),
             // gen-api: optional_from_raw gsc_optimizer_options
-            state_format: Some(raw.state_format),
+            state_format: raw.state_format.try_into().ok(),
             lr: Some(raw.lr),
             beta1: Some(raw.beta1),
             beta2: Some(raw.beta2),
@@ -402,7 +408,7 @@ impl OptimizerOptions {
             lr_decay: Some(raw.lr_decay),
             initial_accumulator_value: Some(raw.initial_accumulator_value),
             seed: Some(raw.seed),
-            master_format: Some(raw.master_format),
+            master_format: raw.master_format.try_into().ok(),
             nesterov: raw.flags & sys::GSC_OPTIMIZER_NESTEROV != 0,
             amsgrad: raw.flags & sys::GSC_OPTIMIZER_AMSGRAD != 0,
             maximize: raw.flags & sys::GSC_OPTIMIZER_MAXIMIZE != 0,
