@@ -30,7 +30,7 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
     require(out_optimizer, "out_optimizer");
     const gsc_optimizer_options o =
         options != nullptr ? read_struct(options, "options") : optimizer_info(GSC_ADAMW).defaults;
-    std::optional<InReading<TensorList>> held[3 + kMaxStates];  // no callback may move a list that has been compared
+    std::optional<InReading<TensorList>> held[3 + kMaxSlots];  // no callback may move a list that has been compared
     auto *next = held;
     const auto hold = [&](const gsc_tensor_list *list, const Argument &name) {
       return Ref<TensorList>::share(&*next++->emplace(list, name));
@@ -39,8 +39,8 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
     lists.params = hold(params, "params");
     lists.grads = hold(grads, "grads");
     if (model_copy != nullptr) lists.model_copy = hold(model_copy, "model_copy");
-    if (state_count < 0 || state_count > kMaxStates) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "state_count", "is %d; it must be in 0..%d", state_count, kMaxStates);
+    if (state_count < 0 || state_count > kMaxSlots) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "state_count", "is %d; it must be in 0..%d", state_count, kMaxSlots);
     }
     if (state_count > 0) require(state, "state");
     const bool uncounted = state != nullptr && state_count == 0;

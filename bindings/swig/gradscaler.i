@@ -75,7 +75,6 @@ typedef void *gsc_stream;
 %ignore gsc_tensor::scale_block_rows;
 %ignore gsc_tensor::scale_block_columns;
 %ignore gsc_tensor::columns;
-%ignore gsc_optimizer_options::state_dtype;
 %ignore gsc_context_options::parallel_for;
 %ignore gsc_context_options::parallel_for_user;
 %ignore gsc_context_options::allocate;

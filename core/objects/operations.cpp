@@ -13,7 +13,7 @@ namespace gsc::ops {
 namespace {
 
 void validate_one(Context &context, const gsc_tensor *tensors, int64_t count, const Argument &what) {
-  validate_tensors(tensors, count, what);
+  validate_tensors(tensors, count, what, StateDtypes::kRefused);
   context.backend().validate_memory(tensors, count, what);
 }
 
@@ -158,7 +158,7 @@ Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float cur
     fail(GSC_ERROR_INVALID_ARGUMENT, "current_scale", "is %s; it must be finite and > 0",
          Decimal(current_scale).c_str());
   }
-  const auto is_narrow = [](int32_t d) { return dtype_bytes(d) > 0 && !is_wide(d); };
+  const auto is_narrow = [](int32_t d) { return is_element_dtype(d) && !is_wide(d); };
   if (!is_narrow(dtype)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "dtype", "is %d; it must be %s", dtype, DtypeChoices(is_narrow).c_str());
   }

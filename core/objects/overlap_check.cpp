@@ -31,6 +31,7 @@ void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const Argument 
 
 void OverlapCheck::add(const TensorList &list, const Argument &what) {
   add_all(list.plan().bounds(), list.plan().size(), what, &list.names());
+  if (const Plan *scales = list.scales()) add_all(scales->bounds(), scales->size(), what, &list.names());
 }
 
 void OverlapCheck::run() {
@@ -45,9 +46,14 @@ void OverlapCheck::run() {
 
 void OverlapCheck::run_against(const TensorList &list, const Argument &what) const {
   const Source of_list{what, &list.names()};
+  run_against(list.plan(), of_list);
+  if (const Plan *scales = list.scales()) run_against(*scales, of_list);
+}
+
+void OverlapCheck::run_against(const Plan &plan, const Source &of_list) const {
   std::size_t after = 0;  // the first span that begins at the end of the tensor or later
-  for (int64_t i = 0; i < list.plan().size(); ++i) {
-    const Tensor &t = list.plan().bound(i);
+  for (int64_t i = 0; i < plan.size(); ++i) {
+    const Tensor &t = plan.bound(i);
     if (t.count == 0 || t.data == nullptr) continue;
     const auto begin = reinterpret_cast<uintptr_t>(t.data);
     const Span other{begin, begin + static_cast<uintptr_t>(t.count * dtype_bytes(t.dtype)), static_cast<int32_t>(i), 0};

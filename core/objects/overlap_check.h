@@ -11,6 +11,7 @@
 
 namespace gsc {
 
+class Plan;
 class TensorList;
 
 class OverlapCheck {
@@ -42,6 +43,7 @@ class OverlapCheck {
     int32_t index;  ///< lists have at most 2^24 tensors
     int32_t source;
   };
+  void run_against(const Plan &plan, const Source &of_list) const;
   [[noreturn]] static void fail_on(const Source &a_source, const Span &a, const Source &b_source, const Span &b);
   [[nodiscard]] const Source &source(const Span &span) const { return sources_[static_cast<std::size_t>(span.source)]; }
   template <typename T>

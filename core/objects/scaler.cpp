@@ -298,7 +298,7 @@ void Scaler::finish_update(const CallStream &call) {
 }
 
 void Scaler::discard(TensorList &grads) {
-  require_kind(grads);
+  require_usable(grads);
   if (grads.iteration.scaler != id_) return;
   remember_stray(grads);
   grads.reset_iteration();

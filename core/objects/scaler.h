@@ -99,7 +99,7 @@ class Scaler final : public Object {
   [[nodiscard]] bool is_of_other_context(const TensorList &grads) const {
     return grads.context().get() != context_.get();
   }
-  void require_kind(const TensorList &grads, const Argument &name = "grads") const;
+  void require_usable(const TensorList &grads, const Argument &name = "grads") const;
   /// Copies the scaler's state to a list of another context. Allocates the first time.
   void send_state(TensorList &grads, const CallStream &call);
   /// Ends a call that enqueued work on a list. Later work of the scaler waits for it.

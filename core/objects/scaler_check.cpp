@@ -14,7 +14,7 @@ namespace gsc {
 void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
   const bool is_given = from == From::kCaller;
   const Argument name = is_given ? Argument("grads") : Argument("optimizer");
-  require_kind(grads, name);
+  require_usable(grads, name);
   const uint64_t owner = grads.owner();
   if (owner == id_ && grads.iteration.lost) {
     fail(GSC_ERROR_BAD_STATE, name, "%s left half done by a call that failed; discard %s",
@@ -168,7 +168,7 @@ void Scaler::unscale(TensorList &grads, gsc_stream stream) {
 }
 
 void Scaler::check(TensorList &grads, gsc_stream stream) {
-  if (!enabled()) return require_kind(grads);
+  if (!enabled()) return require_usable(grads);
   const CallStream call(grads.context()->backend(), stream);
   enter(grads, call);
   if (grads.iteration.stage != Stage::kReady) {
@@ -183,7 +183,7 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
     fail(GSC_ERROR_INVALID_ARGUMENT, "first", "is %lld and count is %lld, but grads has %lld tensors",
          static_cast<long long>(first), static_cast<long long>(count), static_cast<long long>(size));
   }
-  if (!enabled()) return require_kind(grads);
+  if (!enabled()) return require_usable(grads);
   const CallStream call(grads.context()->backend(), stream);
   enter(grads, call);
   if (grads.iteration.stage != Stage::kReady) {

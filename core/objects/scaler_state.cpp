@@ -24,7 +24,7 @@ ScalerRecord Scaler::read_record(const CallStream &call) const {
 
 void Scaler::require_checked(const TensorList *grads) const {
   if (grads == nullptr) return;
-  require_kind(*grads);
+  require_usable(*grads);
   if (grads->checked_by != id_) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has not been checked by this scaler");
   }
@@ -104,7 +104,7 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
 
 void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const {
   if (grads != nullptr) {
-    require_kind(*grads);
+    require_usable(*grads);
     if (is_of_other_context(*grads) && grads->other_context.scaler != id_) {
       fail(GSC_ERROR_BAD_STATE, "grads", "is of another device and was not used with this scaler last");
     }

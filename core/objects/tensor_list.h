@@ -68,6 +68,10 @@ class TensorList final : public Object {
   [[nodiscard]] const Ref<Context> &context() const { return context_; }
   [[nodiscard]] const Plan &plan() const { return plan_; }
   [[nodiscard]] Plan &plan() { return plan_; }
+  /// The scales of optimizer state, a tensor of bytes for each tensor of the list; NULL if none has any.
+  [[nodiscard]] const Plan *scales() const { return has_scales() ? &scales_ : nullptr; }
+  /// Throws if a tensor has a dtype that only optimizer state may have.
+  void require_elements(const Argument &what) const;
   [[nodiscard]] ListRecord *record() const { return record_.as<ListRecord>(); }
 
   void set_pointers(void *const *data, int64_t count, gsc_stream stream);
@@ -102,6 +106,7 @@ class TensorList final : public Object {
   ~TensorList() override;
   friend class Context;
   void destroy() noexcept override { Context::unmake(this); }
+  [[nodiscard]] bool has_scales() const { return scales_.size() > 0; }
   void require_index(int64_t index) const;
   void require_count(int64_t count) const;
   /// Fails while the list is in a scaler's iteration.
@@ -114,7 +119,9 @@ class TensorList final : public Object {
   Ref<Context> context_;
   DeviceMemory owned_;
   Plan plan_;
-  Names names_;  ///< empty if no tensor has a name
+  Plan scales_;               ///< empty if no tensor has any
+  bool holds_state_ = false;  ///< some dtype is one that only optimizer state may have
+  Names names_;               ///< empty if no tensor has a name
   DeviceMemory record_;
   ListUse *uses_ = nullptr;
   // For move(); kept, so that moving the list again allocates nothing.

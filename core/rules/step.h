@@ -22,6 +22,10 @@ struct StepScalars {
 
 /// Pointers are to device memory.
 struct StepParams : StepScalars {
+  int32_t master = GSC_MASTER_NONE;
+  bool coded = false;                ///< some state is in codes, or parameters are not rounded to nearest
+  uint64_t seed = 0;                 ///< of stochastic rounding
+  const int64_t *offsets = nullptr;  ///< per tensor, if coded: the index of its first element in stochastic rounding
   Variant variant = {};
   const int32_t *group_of = nullptr;  ///< per tensor; NULL: all are in group 0
   const GroupRecord *groups = nullptr;

@@ -32,6 +32,11 @@ pub const GSC_FP32: i32 = 3;
 pub const GSC_FP64: i32 = 4;
 pub const GSC_FP8_E4M3: i32 = 5;
 pub const GSC_FP8_E5M2: i32 = 6;
+pub const GSC_UFP8_E4M4: i32 = 7;
+pub const GSC_UFP16_E5M11: i32 = 8;
+pub const GSC_INT8: i32 = 9;
+pub const GSC_INT16: i32 = 10;
+pub const GSC_FP8_E8M0: i32 = 11;
 pub const GSC_SGD: i32 = 0;
 pub const GSC_ADAM: i32 = 1;
 pub const GSC_ADAMW: i32 = 2;
@@ -43,6 +48,13 @@ pub const GSC_OPTIMIZER_AMSGRAD: u32 = 2;
 pub const GSC_OPTIMIZER_MAXIMIZE: u32 = 4;
 pub const GSC_OPTIMIZER_ZERO_GRADS: u32 = 8;
 pub const GSC_OPTIMIZER_WRITE_GRADS: u32 = 16;
+pub const GSC_STATE_FULL: i32 = 0;
+pub const GSC_STATE_16BIT: i32 = 1;
+pub const GSC_STATE_8BIT: i32 = 2;
+pub const GSC_MASTER_NONE: i32 = 0;
+pub const GSC_MASTER_SPLIT16: i32 = 1;
+pub const GSC_MASTER_SPLIT8: i32 = 2;
+pub const GSC_MASTER_STOCHASTIC: i32 = 3;
 pub const GSC_REPORT_OVERFLOW: u32 = 1;
 pub const GSC_REPORT_AT_FLOOR: u32 = 2;
 pub const GSC_NORM_L2: i32 = 2;
@@ -178,8 +190,9 @@ pub struct gsc_error {
 }
 
 /// A contiguous buffer in device memory. The library copies this struct, whose size never changes.
-/// The fields after `dtype` are for later versions (scaled FP8, factored state). Set them to 0:
-/// this version refuses anything else.
+/// The fields after `dtype` are 0, but for the scales of optimizer state in GSC_FP8_E4M3,
+/// GSC_UFP8_E4M4 or GSC_UFP16_E5M11: scale_dtype GSC_FP8_E8M0 with one byte for each 32 elements,
+/// scale_block_rows 1 and scale_block_columns 32. This version refuses anything else.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_tensor {
@@ -202,7 +215,7 @@ pub struct gsc_optimizer_options {
     pub struct_size: u32,
     pub flags: u32,
     pub kind: i32,
-    pub state_dtype: i32,
+    pub state_format: i32,
     pub lr: f64,
     pub beta1: f64,
     pub beta2: f64,
@@ -212,6 +225,9 @@ pub struct gsc_optimizer_options {
     pub dampening: f64,
     pub lr_decay: f64,
     pub initial_accumulator_value: f64,
+    pub seed: i64,
+    pub master_format: i32,
+    pub reserved: i32,
 }
 
 /// The state of a scaler, and the result of the last check of its gradients.
@@ -1148,8 +1164,9 @@ pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
     fields!(all, gsc_error, struct_size, status, function, argument, field, index, tensor);
     fields!(all, gsc_tensor, data, count, dtype, scale_dtype, scale, scale_block_rows,
         scale_block_columns, columns, reserved);
-    fields!(all, gsc_optimizer_options, struct_size, flags, kind, state_dtype, lr, beta1, beta2,
-        eps, weight_decay, momentum, dampening, lr_decay, initial_accumulator_value);
+    fields!(all, gsc_optimizer_options, struct_size, flags, kind, state_format, lr, beta1, beta2,
+        eps, weight_decay, momentum, dampening, lr_decay, initial_accumulator_value, seed,
+        master_format, reserved);
     fields!(all, gsc_report, struct_size, flags, scale, growth_tracker, hysteresis_tracker,
         consecutive_skips, updates, skipped, grad_norm, grad_amax, nonfinite_count, inf_count,
         nan_count, first_tensor, first_element);
