@@ -34,6 +34,8 @@ LEFT_OUT = {
 }
 # Options that are not the caller's, and words of another name.
 NOT_OPTIONS = {"struct_size", "flags", "reserved", "state_dtype"}
+# Options that a language does not have yet: formats of state need its checkpoints.
+OPTIONS_LEFT_OUT = {"Python": {"state_format", "master_format", "seed"}, "C#": set()}
 PYTHON_WORDS = {"beta1": "betas", "beta2": "betas", "kind": "_KIND"}
 
 
@@ -113,8 +115,9 @@ def main():
         if missing_options(language, ["trial_option"]) != ["trial_option"]:
             errors.append(f"{language}: an option that it lacks passes")
         missing, left_out = set(missing_functions(language, functions)), LEFT_OUT[language].keys()
-        errors += [f"{language} lacks {name}" for name in [*missing - left_out, *missing_options(language, fields)]]
-        errors += [f"{language} has {name}, which LEFT_OUT names" for name in left_out - missing]
+        options, later = set(missing_options(language, fields)), OPTIONS_LEFT_OUT[language]
+        errors += [f"{language} lacks {name}" for name in [*missing - left_out, *options - later]]
+        errors += [f"{language} has {name}, which is left out here" for name in [*left_out - missing, *later - options]]
     print(f"{len(functions)} functions, {len(fields)} options")
     print("\n".join(errors))
     sys.exit(bool(errors))

@@ -262,7 +262,8 @@ pub struct OptimizerOptions {
     pub initial_accumulator_value: Option<f64>,
     /// Seed of stochastic rounding. Default 0.
     pub seed: Option<i64>,
-    /// [`MasterFormat`]. Other values than [`MasterFormat::None`] need fp16 or bf16 parameters.
+    /// [`MasterFormat`]. Other values than [`MasterFormat::None`](crate::MasterFormat::None) need
+    /// fp16 or bf16 parameters.
     pub master_format: Option<MasterFormat>,
     /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
     pub nesterov: bool,
