@@ -207,7 +207,7 @@ def make_enums(header_text):
 def field_doc(struct, text, optional=False):
     text = words(text, struct, lambda name: f"`{name}`",
                  lambda kind, name: f"[`{kind}::{method(name)}`](crate::{kind}::{method(name)})",
-                 lambda kind, name: f"[`{kind}::{enum_pascal(name)}`]", "NULL")
+                 lambda kind, name: f"[`{kind}::{enum_pascal(name)}`](crate::{kind}::{enum_pascal(name)})", "NULL")
     for enum in struct.enums:
         text = re.sub(rf"(?<!\[`)\b{enum.name}\b(?!::)", f"[`{enum.name}`]", text)
     if optional:

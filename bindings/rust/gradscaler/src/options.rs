@@ -57,9 +57,10 @@ pub struct ScalerOptions {
     /// Overflows until the scale backs off, >= 1. Default 1: each overflow.
     pub hysteresis: i32,
     /// When the count of overflows starts again: [`HysteresisRefill`]. Default
-    /// [`HysteresisRefill::OnGrowth`].
+    /// [`HysteresisRefill::OnGrowth`](crate::HysteresisRefill::OnGrowth).
     pub hysteresis_refill: HysteresisRefill,
-    /// The clean step that grows: [`GrowthTiming`]. Default [`GrowthTiming::AtInterval`].
+    /// The clean step that grows: [`GrowthTiming`]. Default
+    /// [`GrowthTiming::AtInterval`](crate::GrowthTiming::AtInterval).
     pub growth_timing: GrowthTiming,
     /// Back off only if overflows / updates since the last rescale >= this, in \[0, 1\] (fairseq).
     /// Default 0.
@@ -69,7 +70,8 @@ pub struct ScalerOptions {
     pub recovery_threshold: f32,
     /// See `recovery_threshold`; >= 1 if that is set. Default 0.
     pub recovery_interval: i32,
-    /// What happens at the floor: [`FloorAction`]. Default [`FloorAction::Clamp`].
+    /// What happens at the floor: [`FloorAction`]. Default
+    /// [`FloorAction::Clamp`](crate::FloorAction::Clamp).
     pub floor_action: FloorAction,
     /// Consecutive skipped updates at the floor until it is reported, >= 1. Default 1.
     pub floor_patience: i32,
@@ -260,7 +262,8 @@ pub struct OptimizerOptions {
     pub initial_accumulator_value: Option<f64>,
     /// Seed of stochastic rounding. Default 0.
     pub seed: Option<i64>,
-    /// [`MasterFormat`]. Other values than [`MasterFormat::None`] need fp16 or bf16 parameters.
+    /// [`MasterFormat`]. Other values than [`MasterFormat::None`](crate::MasterFormat::None) need
+    /// fp16 or bf16 parameters.
     pub master_format: Option<MasterFormat>,
     /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
     pub nesterov: bool,
