@@ -21,7 +21,6 @@ from .device import Context, DeviceLike
 from .messages import counted, named_errors
 from .tensors import TensorList, native_tensor
 from .torch_grads import TorchGrads
-from .torch_memory import mark_written
 
 
 class ParamGroup(MutableMapping[str, Any]):
@@ -98,7 +97,7 @@ class Optimizer(Closeable):
     """
 
     __slots__ = ("params", "grads", "model_copy", "stream", "context", "_kind", "_keys", "_owners", "_groups",
-                 "_torch_grads", "_written", "_state", "_stepped_on", "names")
+                 "_torch_grads", "_written", "_taken", "_stepped_on", "names")
 
     _KIND = -1
     _KEYS: tuple[str, ...] = ()
@@ -141,6 +140,8 @@ class Optimizer(Closeable):
         self.model_copy: TensorList | None = (
             None if parts.model_copy is None else _list_of(parts.model_copy, "model_copy", self.context,
                                                            writes_to=True))
+        # Steps taken, and the gradients of the last by how often the list had been pointed elsewhere.
+        self._taken = 0
         self._stepped_on: int | None = None
         for argument, found in (("grads", self.grads), ("model_copy", self.model_copy)):
             if found is not None:
@@ -199,24 +200,35 @@ class Optimizer(Closeable):
 
     def _gradients(self) -> TensorList:
         """The gradients of now, for what is about to read or write them."""
+        grads = self.grads
         if self._torch_grads is not None:
-            self._torch_grads.bind(self.grads)
-        self.grads.refresh(gradients=True, again=self._stepped_on == self.grads._bound)
-        return self.grads
+            self._torch_grads.bind(grads)
+        grads._refresh(gradients=True, uses=self._taken if self._stepped_on == grads._bound else 0)
+        return grads
 
-    def _parameters(self) -> None:
-        """Follows tensors whose memory was replaced, before a step."""
-        self.params.refresh()
-        if self.model_copy is not None:
-            self.model_copy.refresh()
-        if self._stepped_on is not None:
-            # Masters beside a copy need no other holder.
-            (self.params if self.model_copy is None else self.model_copy).require_readers()
+    def _ready(self) -> None:
+        """Before a step: follows tensors whose memory was replaced, and refuses arrays that nobody else holds.
+
+        Where all arrays are held as they were passed, and can be written, this is done at once.
+        """
+        grads, params, taken = self.grads, self.params, self._taken
+        # Masters beside a copy need no other holder.
+        read = params if self.model_copy is None else self.model_copy
+        if not (taken >= grads._next or taken >= read._next or self._torch_grads or grads._torch or params._torch
+                or read._torch or grads._immutable is not None):
+            return
+        self._gradients()
+        if taken:
+            read._require_readers(taken)
+        params._refresh()
+        read._refresh()
 
     def _stepped(self) -> None:
         self._stepped_on = self.grads._bound
+        self._taken += 1
         for found in self._written:
-            mark_written(found._keep)
+            if found._torch:
+                found._mark_written()
 
     @property
     def param_groups(self) -> tuple[ParamGroup, ...]:
@@ -255,8 +267,7 @@ class Optimizer(Closeable):
         InvalidArgumentError for a missing gradient; BadStateError if a scaler has checked the gradients and not
         unscaled them, or a clip is pending.
         """
-        self._gradients()
-        self._parameters()
+        self._ready()
         self._handle.step(self.stream)
         self._stepped()
 
@@ -274,7 +285,7 @@ class Optimizer(Closeable):
             raise ValueError("grads are read-only")
         self._gradients()
         self._handle.zero_grads(self.stream)
-        mark_written(self.grads._keep)
+        self.grads._mark_written()
 
     @property
     def state(self) -> dict[str, list[Tensor]]:

@@ -84,7 +84,7 @@ class TensorList(Closeable):
     """
 
     __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype", "_iteration", "_bound",
-                 "_shown", "_immutable", "_follow")
+                 "_next", "_shown", "_immutable", "_torch", "_follow")
 
     def __init__(self, arrays: Arrays | trees.Leaves, *, names: Sequence[str | None] | None = None,
                  dtype: object = None, read_only: bool = False, device: DeviceLike = None,
@@ -116,9 +116,13 @@ class TensorList(Closeable):
         self._iteration: int | None = None
         # How often it was pointed at other arrays, by which its users know whether they have seen these before.
         self._bound = 0
+        # After how many uses references to the arrays are counted next.
+        self._next = 1
         # Whether a tensor was handed out, through whose address it can be written.
         self._shown = False
         self._immutable = _first_immutable(tensors)
+        # Those of PyTorch, whose memory may be replaced and which count writes.
+        self._torch = _torchs(tensors)
         # Points an optimizer's list at the gradients of now, if those are PyTorch's.
         self._follow: Callable[[TensorList], None] | None = None
         with named_errors(tensors=leaves):
@@ -170,6 +174,7 @@ class TensorList(Closeable):
         self._immutable = _first_immutable(self._keep)
         self._iteration = None
         self._bound += 1
+        self._next = 1
 
     def set_present(self, present: Sequence[bool] | None) -> None:
         """Sets which tensors of a list of gradients take part from now on.
@@ -194,20 +199,21 @@ class TensorList(Closeable):
         with named_errors(data=leaves):
             self._handle.set_pointers(tensor_array(tensors), self.stream)
         self._keep[:] = tensors
+        self._torch = _torchs(tensors)
 
-    def refresh(self, *, gradients: bool = False, again: bool = False) -> None:
+    def _refresh(self, *, gradients: bool = False, uses: int = 0) -> None:
         """Follows PyTorch's tensors whose memory was replaced (``p.data = ...``) since the last call.
 
         With ``gradients=True`` it is an InvalidArgumentError if a tensor is held by nobody else any more, as after
-        ``zero_grad()``, which sets gradients to None: new ones would not be seen. With ``again=True``, for arrays that
-        were used in a step before, the same goes for those of other libraries, and for those that cannot be written.
+        ``zero_grad()``, which sets gradients to None: new ones would not be seen. With `uses`, the number of steps that
+        the arrays were used in, the same goes for arrays that cannot be written, and for those of other libraries
+        where references are counted: after 1, 2, 4, 8 uses and so on, since it takes longer than a step.
         """
-        if again:
-            self._require_writers()
+        if uses:
+            self._require_writers(uses)
         moved = {}
-        for i, tensor in enumerate(self._keep):
-            if tensor.source is None:
-                continue
+        for i in self._torch:
+            tensor = self._keep[i]
             source = torch_memory.moved(tensor)
             if source is not None:
                 moved[i] = source
@@ -221,20 +227,34 @@ class TensorList(Closeable):
                           writable=not self.read_only) if i in moved else tensor
                 for i, tensor in enumerate(self._keep)])
 
-    def _require_writers(self) -> None:
+    def _mark_written(self) -> None:
+        """Tells autograd of a write."""
+        if self._torch:
+            torch_memory.mark_written(self._keep[i] for i in self._torch)
+
+    def _orphans(self, uses: int) -> list[int]:
+        """The arrays that nobody else holds, if it is time to count."""
+        if uses < self._next:
+            return []
+        # No tensor may be in a variable meanwhile, which would hold it.
+        found = [] if self._shown else orphans(self._keep)
+        if not found:
+            self._next = 2 * uses
+        return found
+
+    def _require_writers(self, uses: int) -> None:
         """InvalidArgumentError for arrays that nobody can have written since they were used."""
         remedy = "gradients made since are not seen; pass them to rebind() of the list, such as optimizer.grads"
         if self._immutable is not None:
             raise InvalidArgumentError(f"{self._leaves.label(self._immutable)} is immutable and was used in a step"
                                        f" before: {remedy}")
-        # No tensor may be in a variable meanwhile, which would hold it.
-        for i in [] if self._shown else orphans(self._keep):
+        for i in self._orphans(uses):
             raise InvalidArgumentError(f"{self._leaves.label(i)} was used in a step before and is held by nobody else"
                                        f" any more: {remedy}, or write them into the array that was passed")
 
-    def require_readers(self) -> None:
+    def _require_readers(self, uses: int) -> None:
         """InvalidArgumentError for arrays that nobody can read once they are written, since nobody else holds them."""
-        for i in [] if self._shown else orphans(self._keep):
+        for i in self._orphans(uses):
             raise InvalidArgumentError(
                 f"{self._leaves.label(i)} is held by nobody else any more: what the step writes would not be seen;"
                 " write new values into the array that was passed, or make an optimizer of the new arrays")
@@ -263,7 +283,7 @@ class TensorList(Closeable):
         if self._follow is not None:
             self._follow(self)
         else:
-            self.refresh()
+            self._refresh()
         return self._handle.diagnose(self.stream)
 
     def close(self) -> None:
@@ -276,6 +296,10 @@ class TensorList(Closeable):
 
     def __repr__(self) -> str:
         return f"<gradscaler.TensorList {counted(len(self._keep), 'tensor')}{' closed' if self.closed else ''}>"
+
+
+def _torchs(tensors: Sequence[Tensor]) -> list[int]:
+    return [i for i, tensor in enumerate(tensors) if tensor.source is not None]
 
 
 def _gradients(arrays: Any, argument: str) -> TensorList:
