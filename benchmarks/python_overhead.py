@@ -36,9 +36,9 @@ def measure(name, params, grads, rounds, each):
     step = library.gsc_scaler_step_and_update
     step.argtypes = [ctypes.c_void_p] * 3
     scaler.step_and_update(optimizer)
-    empty, in_c, swig, whole = best(
-        [(library.gsc_library_get_abi_version,), (step, int(scaler._h.this), int(optimizer._h.this), None),
-         (native.Scaler.step_and_update, scaler._h, optimizer._h, 0), (scaler.step_and_update, optimizer)], rounds, each)
+    calls = [(library.gsc_library_get_abi_version,), (step, int(scaler._h.this), int(optimizer._h.this), None),
+             (native.Scaler.step_and_update, scaler._h, optimizer._h, 0), (scaler.step_and_update, optimizer)]
+    empty, in_c, swig, whole = best(calls, rounds, each)
     in_c -= empty
     print(name)
     for row, seconds in (("C function", in_c), ("SWIG function", swig), ("GradScaler.step_and_update", whole)):

@@ -13,19 +13,18 @@ from conftest import DEVICE, library
 torch = library("torch")
 
 from gradscaler import torch as gst  # noqa: E402
-from gradscaler.torch import _raw  # noqa: E402
+from gradscaler.torch import _plan  # noqa: E402
 from torch_params import close, params_of, set_grads  # noqa: E402
 
 
-@pytest.fixture(autouse=True, params=["raw", "asked"])
+@pytest.fixture(autouse=True, params=["DLPack", "by hand"])
 def inspected(request, monkeypatch):
-    """Tensors inspected in memory, where that is known, and by asking PyTorch."""
-    if request.param == "asked":
-        monkeypatch.setattr(_raw, "known", lambda: None)
+    """Tensors described by DLPack's functions for C, and as before PyTorch 2.10."""
+    if request.param == "by hand":
+        monkeypatch.setattr(_plan, "exchange_api", lambda: None)
 
 
-#: Three blocks of torch_look.c, of which these are the edges; torch_raw.c's are half as long.
-MANY, EDGES = 130, (0, 63, 64, 129)
+MANY, EDGES = 130, (0, 129)
 
 
 def zero(tensor):
@@ -213,7 +212,7 @@ def test_copies_of_gradients_are_not_held():
     for _ in range(2):
         p.grad = torch.ones(4, 3).t()
         optimizer.step()
-        assert not optimizer._seen._made
+        assert not optimizer._grads
 
 
 def test_parameters_that_change_their_order():

@@ -23,7 +23,6 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper, torch_memory
 from .._enums import SLOTS
 from .._native import native, real
-from . import _raw
 from ._alive import hold, is_alone
 from ._check import Check, Checker, StepReport, clip_factor, is_lost
 from ._held import is_counted, is_direct, is_state_held
@@ -73,6 +72,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._active: list[Plan] = []
         self._members: list[tuple[Member, dict[str, Any]]] = []
         self._seen: Any = None
+        # The gradients that the plans point at, by parameter: held until the end of the step.
+        self._grads: list[Any] = []
         # Whether somebody else may have state, and change it.
         self._lent = True
         # Whether the counts in the state are behind those of the plans.
@@ -293,7 +294,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._behind = True
         # Before the step, which leaves nothing of them in the caches.
         for plan in self._active:
-            _raw.increment_version(plan.written)
+            torch.autograd.graph.increment_version(plan.written)
         # A CUDA graph would keep the addresses of the copies.
         in_double = factor is not None and not self._is_captured()
         for plan in self._active:
@@ -304,8 +305,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                 plan.step(_product(inv_scale, factor), found_inf)
         del held
         self._mark_written()
-        if self._seen is not None:
-            self._seen.let_go()
+        self._grads = []
         if self._lent and not self._is_captured():
             # Whoever has it reads it, and what he writes there must not be overwritten later.
             self._write_counts()
@@ -354,8 +354,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         """A step that this package's GradScaler does not call."""
         self._last_check, self._check = self._check, None
         self._last_found, self._has_stepped = found_inf, True
-        if self._seen is not None:
-            self._seen.let_go()
+        self._grads = []
 
     # What steps together.
 
@@ -374,17 +373,20 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             if self._seen is not None and not self._is_state_same():
                 self._seen = None
             self._lent = is_state_held(self._entries, self._members, self._plans.values())
-        known = self._seen
-        addresses = None if known is None or known.structure != structure else known.addresses(groups)
+        params = [p for group in groups for p in group["params"]]
+        known = self._seen if self._seen is not None and self._seen.is_of(params) else None
+        placed = placed_grads(params, any(map(is_dtensor, params)) if known is None else known.sharded)
+        grads = list(map(in_order, placed, params)) if known is None or known.copied else placed
+        addresses = None if known is None or known.structure != structure else known.addresses(grads)
         if known is None or addresses is None:
             self._write_counts()
             self._seen = None
-            params = [p for group in groups for p in group["params"]]
-            placed = placed_grads(params, any(map(is_dtensor, params)))
-            grads = list(map(in_order, placed, params))
+            grads = list(map(in_order, grads, params))
             self._settle(params, grads)
             self._seen = Seen(params, grads, structure, not all(map(operator.is_, grads, placed)))
+            self._grads = grads
             return
+        self._grads = grads
         if len(self._active) == 1 and len(self._active[0].indices) == len(known.tensors):
             self._active[0].point_at(addresses)
             return
@@ -396,8 +398,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         return [] if is_alone() else [hold(plan, self._grads_of(plan)) for plan in self._active]
 
     def _grads_of(self, plan: Plan) -> list[Any]:
-        found: list[Any] = self._seen.grads(plan)
-        return found
+        """The gradients of a plan, as plain tensors."""
+        return [local(self._grads[index]) for index in plan.indices]
 
     def _is_state_same(self) -> bool:
         """Whether the state is what the plans step on. Blocks on a CUDA device."""

@@ -67,11 +67,18 @@ def exchange_api() -> Any:
     return getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 
 
-def look(tensors: list[Any]) -> Looked:
-    """Looks at every tensor of a list, at some 30 ns each."""
+#: What DLPack knows all of, but whether they are negated.
+_TYPES = (torch.Tensor, torch.nn.Parameter)
+
+
+def look(tensors: list[Any], asks: bool = True) -> Looked:
+    """Looks at every tensor of a list, at some 100 ns each.
+
+    Half of it goes to asking whether it is negated, for which no tensor has to be asked that is where it was.
+    """
     exchange = exchange_api()
     if exchange is not None:
-        found = native.torch_look(exchange, tensors, torch.Tensor, torch.nn.Parameter)
+        found = native.tensors_view(exchange, tensors, _TYPES, torch.Tensor.is_neg if asks else None)
         if found is not None:
             return Looked(*found)
     # Before PyTorch 2.10, or a tensor that DLPack does not know: one that was let in once is looked at by hand.
