@@ -302,31 +302,63 @@ static size_t layout_of(const DlExchange *exchange, PyObject *is_neg, PyObject *
   return 3 + 2 * (size_t)view.ndim;
 }
 
-PyObject *gsc_tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg) {
+/* The layout that is expected of the next tensor: its words, 0 at the end. */
+static size_t next_expected(const Words *expected, size_t at) {
+  const size_t left = expected->count - at;
+  const int64_t *words = expected->items + at;
+  const size_t count = left == 0 ? 0 : words[0] == 0 ? 1 : left > 2 ? 3 + 2 * (size_t)words[2] : left + 1;
+  return count <= left ? count : 0;
+}
+
+PyObject *gsc_tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg, PyObject *expected) {
   const DlExchange *exchange = exchange_of(api);
   const Py_ssize_t count = PyList_Size(tensors);
   if (count < 0 || PyTuple_Size(types) != 2) return NULL;
-  Words layout = {NULL, 0, 0};
+  Words layout = {NULL, 0, 0}, known = {NULL, 0, 0};
+  if (expected != Py_None) {
+    char *bytes = NULL;
+    Py_ssize_t size = 0;
+    if (PyBytes_AsStringAndSize(expected, &bytes, &size) < 0) return NULL;
+    known.items = (int64_t *)bytes; /* only read */
+    known.count = (size_t)size / sizeof *known.items;
+  }
   void **addresses = (void **)calloc((size_t)count + 1, sizeof *addresses);
-  int has_memory = addresses && reserve(&layout, (size_t)count * 7 + kMostWords);
+  char *present = (char *)calloc((size_t)count + 1, 1);
+  int has_memory = addresses && present && reserve(&layout, kMostWords);
   int is_known = exchange != NULL;
+  size_t at = 0;
   for (Py_ssize_t i = 0; has_memory && is_known && i < count; ++i) {
-    const size_t written =
-        layout_of(exchange, is_neg, PyList_GetItem(tensors, i), types, layout.items + layout.count, &addresses[i]);
-    layout.count += written;
-    is_known = written != 0;
-    has_memory = reserve(&layout, kMostWords);
+    PyObject *tensor = PyList_GetItem(tensors, i);
+    int64_t *words = layout.items + layout.count;
+    const size_t written = layout_of(exchange, is_neg, tensor, types, words, &addresses[i]);
+    present[i] = tensor != Py_None;
+    if (expected == Py_None) {
+      is_known = written != 0;
+      layout.count += written;
+      has_memory = reserve(&layout, kMostWords);
+    } else {
+      const size_t wanted = next_expected(&known, at);
+      is_known = wanted &&
+                 (!present[i] || (written == wanted && memcmp(words, known.items + at, written * sizeof *words) == 0));
+      at += wanted;
+    }
   }
   PyObject *result = NULL;
   if (!has_memory) {
     PyErr_NoMemory();
-  } else if (is_known) {
-    result = Py_BuildValue("(y#y#)", (char *)layout.items, (Py_ssize_t)(layout.count * sizeof *layout.items),
-                           (char *)addresses, count * (Py_ssize_t)sizeof *addresses);
-  } else {
+  } else if (!is_known || at != known.count) {
     Py_INCREF(Py_None);
     result = Py_None;
+  } else {
+    PyObject *bytes = expected;
+    if (expected == Py_None) {
+      bytes = PyBytes_FromStringAndSize((char *)layout.items, (Py_ssize_t)(layout.count * sizeof *layout.items));
+    } else {
+      Py_INCREF(bytes);
+    }
+    result = Py_BuildValue("(Ny#y#)", bytes, (char *)addresses, count * (Py_ssize_t)sizeof *addresses, present, count);
   }
+  free(present);
   free(addresses);
   free(layout.items);
   return result;

@@ -31,12 +31,13 @@ PyObject *gsc_dlpack_view(PyObject *capsule);
 /*
  * Many tensors at once, by the C functions of DLPack 1.2, for an optimizer that checks in every step whether its tensors
  * are unchanged. `api` is a capsule of these functions, such as torch.Tensor.__dlpack_c_exchange_api__, `tensors` a list
- * of tensors and None. Returns (layout, addresses): bytes that are equal for two lists if and only if dtypes, devices,
- * shapes, strides and the places of None are, and the address of each tensor, NULL for None. Returns None if the type of
- * an entry is not one of the pair `types`, if `is_neg`, a callable or None, does not return False for it, if DLPack
- * cannot describe it, or if the capsule's version is unknown. The caller holds `tensors`, and nothing else changes it
- * meanwhile.
+ * of tensors and None. Returns (layout, addresses, present) as bytes: `layout` is equal for two lists if and only if
+ * dtypes, devices, shapes, strides and the places of None are; the address of each tensor, NULL for None; and a byte for
+ * each, 0 for None. Returns None if the type of an entry is not one of the pair `types`, if `is_neg`, a callable or
+ * None, does not return False for it, if DLPack cannot describe it, or if the capsule's version is unknown. With a
+ * layout as `expected`, the tensors must have it, but each may be None; else None is returned. The caller holds
+ * `tensors`, and nothing else changes it meanwhile.
  */
-PyObject *gsc_tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg);
+PyObject *gsc_tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg, PyObject *expected);
 
 #endif /* GRADSCALER_PYTHON_INTAKE_H */

@@ -119,8 +119,8 @@ static PyObject *buffer_holders(PyObject *tensors, PyObject *array, PyObject *ow
   return gsc_buffer_holders(tensors, array, owners);
 }
 static PyObject *dlpack_view(PyObject *capsule) { return gsc_dlpack_view(capsule); }
-static PyObject *tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg) {
-  return gsc_tensors_view(api, tensors, types, is_neg);
+static PyObject *tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg, PyObject *expected) {
+  return gsc_tensors_view(api, tensors, types, is_neg, expected);
 }
 %}
 
@@ -195,10 +195,18 @@ static PyObject *tensors_view(PyObject *api, PyObject *tensors, PyObject *types,
   int32_t use_torch_threads_() { return gsc_use_torch_threads($self); }
 }
 
+%apply (const void *buffer, int64_t size) { (const void *present, int64_t count) };
 %extend gsc_tensor_list {
-  /* `buffer` holds the addresses, as tensors_view gives them. */
+  /* `buffer` holds the addresses, and `present` a byte for each tensor, as tensors_view gives them. */
   gsc_status set_addresses_(const void *buffer, int64_t size, gsc_stream stream) {
     return gsc_tensor_list_set_pointers($self, (void *const *)buffer, size / (int64_t)sizeof(void *), stream);
+  }
+  gsc_status set_present_at_(const void *buffer, int64_t size, const void *present, int64_t count, gsc_stream stream) {
+    if (size < count * (int64_t)sizeof(void *)) {
+      gsc_record_error(GSC_ERROR_INVALID_ARGUMENT, "there are fewer addresses than tensors");
+      return gsc_pending;
+    }
+    return gsc_tensor_list_set_present($self, (const uint8_t *)present, (void *const *)buffer, count, stream);
   }
 }
 

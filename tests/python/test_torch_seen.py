@@ -75,7 +75,6 @@ NOTICED = {
     "swapped": swap,
     "class": lambda p: setattr(p, "__class__", type("Sub", (torch.nn.Parameter,), {})),
     "storage": lambda p: p.untyped_storage().resize_(0),
-    "no gradient": lambda p: setattr(p, "grad", None),
     "gradient's dtype": lambda p: give(p, torch.ones(2, 3, dtype=torch.float16)),
     "gradient's strides": lambda p: give(p, torch.ones(3, 2).t()),
     "gradient's class": lambda p: give(p, torch.ones(2, 3).as_subclass(type("Sub", (torch.Tensor,), {}))),
@@ -83,6 +82,7 @@ NOTICED = {
     "negated": lambda p: give(p, torch._neg_view(torch.ones(2, 3))),
 }
 UNNOTICED = {
+    "no gradient": lambda p: setattr(p, "grad", None),
     "new": lambda p: give(p, torch.ones(2, 3)),
     "view": lambda p: give(p, torch.ones(64, 2, 3)[5]),
     "detached": lambda p: give(p, torch.ones(2, 3).detach()),
@@ -102,17 +102,26 @@ def test_what_is_noticed(change, index, inspected):
     seen = Seen(params, [p.grad for p in params], None)
 
     def found():
-        return seen.addresses([p.grad for p in params])
+        return seen.look([p.grad for p in params])
 
-    def pointers():
-        return [p.grad.data_ptr() for p in params]
+    def expected():
+        grads = [p.grad for p in params]
+        return [0 if grad is None else grad.data_ptr() for grad in grads], bytes(grad is not None for grad in grads)
 
-    assert list(memoryview(found()).cast("Q")) == pointers()
+    assert (list(found().each()), found().present) == expected()
     {**NOTICED, **UNNOTICED}[change](params[index])
     if change in NOTICED:
         assert found() is None
     elif (change, inspected) != ("parameter", "Python"):  # Another class.
-        assert list(memoryview(found()).cast("Q")) == pointers()
+        assert (list(found().each()), found().present) == expected()
+
+
+def test_first_gradients_are_noticed(inspected):
+    params = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
+    grads = [torch.ones(2), None, torch.ones(2)]
+    seen = Seen(params, grads, None)
+    assert seen.look(grads).present == b"\1\0\1" and seen.look([None] * 3).present == bytes(3)
+    assert seen.look([torch.ones(2)] * 3) is None
 
 
 def test_other_parameters_are_noticed():

@@ -9,7 +9,7 @@ from typing import Any
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import torch_memory
-from ._plan import Looked, look
+from ._plan import Looked, look, look_again
 from ._shards import is_dtensor, local, placed_as
 
 
@@ -17,26 +17,27 @@ class Seen:
     """What the parameters and gradients were when the plans were made."""
 
     def __init__(self, params: list[Any], grads: list[Any], structure: Any, copied: bool = False) -> None:
+        """`grads` may be None later; where they are None here, they may be nothing else."""
         self.tensors = params
         #: Whether some of `grads` are copies, as of :func:`in_order`.
         self.copied = copied
         self.sharded = any(map(is_dtensor, params))
         self.structure = structure
-        self._params = self._look(params)
-        self._grads = self._look(grads).layout
+        self._params = look(self._local(params))
+        self._grads = look(self._local(grads)).layout
 
-    def _look(self, tensors: list[Any], asks: bool = True) -> Looked:
-        return look([local(tensor) for tensor in tensors] if self.sharded else tensors, asks)
+    def _local(self, tensors: list[Any]) -> list[Any]:
+        return list(map(local, tensors)) if self.sharded else tensors
 
     def is_of(self, params: list[Any]) -> bool:
         """Whether these are the parameters."""
         return len(params) == len(self.tensors) and all(map(operator.is_, self.tensors, params))
 
-    def addresses(self, grads: list[Any]) -> bytes | None:
-        """Where `grads`, of now, are; None if anything else is not what it was."""
-        found = self._look(grads)
-        same = found.layout == self._grads and self._look(self.tensors, asks=False) == self._params
-        return found.addresses if same else None
+    def look(self, grads: list[Any]) -> Looked | None:
+        """Looks at `grads`, of now; None if anything but their places is not what it was."""
+        found = look_again(self._local(grads), self._grads)
+        same = found is not None and look(self._local(self.tensors), asks=False) == self._params
+        return found if same else None
 
 
 def placed_grads(params: list[Any], sharded: bool) -> list[Any]:
