@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +84,7 @@ class TensorList(Closeable):
     """
 
     __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype", "_iteration", "_bound",
-                 "_next", "_shown", "_immutable", "_torch", "_follow")
+                 "_next", "_shown", "_immutable", "_torch")
 
     def __init__(self, arrays: Arrays | trees.Leaves, *, names: Sequence[str | None] | None = None,
                  dtype: object = None, read_only: bool = False, device: DeviceLike = None,
@@ -123,8 +123,6 @@ class TensorList(Closeable):
         self._immutable = _first_immutable(tensors)
         # Those of PyTorch, whose memory may be replaced and which count writes.
         self._torch = _torchs(tensors)
-        # Points an optimizer's list at the gradients of now, if those are PyTorch's.
-        self._follow: Callable[[TensorList], None] | None = None
         with named_errors(tensors=leaves):
             handle = native.TensorList(self.context._handle, tensor_array(tensors, found_names))
         # A call that is still running when the list is closed holds the handle, and so the memory that it works on.
@@ -220,7 +218,7 @@ class TensorList(Closeable):
             elif gradients and torch_memory.is_orphan(tensor):
                 raise InvalidArgumentError(
                     f"{self._leaves.label(i)} was freed by its owner, as zero_grad() does: gradients made since are not"
-                    " seen; pass parameters that have .grad and no grads, zero_grad(set_to_none=False), or rebind")
+                    " seen; use an optimizer of gradscaler.torch, zero_grad(set_to_none=False), or rebind")
         if moved:
             self._point_at(self._leaves, [
                 as_tensor(moved[i], argument=self._leaves.label(i), dtype=self._dtype, any_order=True,
@@ -262,7 +260,6 @@ class TensorList(Closeable):
     def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:
         """What is in the elements, a :class:`Diagnosis` for each tensor. Blocks.
 
-        Gradients that PyTorch keeps in ``.grad`` are those of now; one that is None is an InvalidArgumentError.
         `histogram` fills in :attr:`Diagnosis.histogram`.
         """
         found = self._looked_at()
@@ -280,10 +277,7 @@ class TensorList(Closeable):
         return Recommendation(found.scale, found.flushed)
 
     def _looked_at(self) -> Any:
-        if self._follow is not None:
-            self._follow(self)
-        else:
-            self._refresh()
+        self._refresh()
         return self._handle.diagnose(self.stream)
 
     def close(self) -> None:
