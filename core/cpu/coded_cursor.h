@@ -37,14 +37,14 @@ constexpr int kPhiloxCalls = kCodedBlock / kPhiloxElements;
     auto key1 = static_cast<uint32_t>(seed >> 32);
     for (int round = 0; round < kPhiloxRounds; ++round) {
       Uint32Vector upper0, lower0, upper2, lower2;
-      multiply_wide(x[0], kPhiloxMultiplier[0], upper0, lower0);
-      multiply_wide(x[2], kPhiloxMultiplier[1], upper2, lower2);
+      multiply_wide(x[0], kPhiloxMultiplier0, upper0, lower0);
+      multiply_wide(x[2], kPhiloxMultiplier1, upper2, lower2);
       x[0] = upper2 ^ x[1] ^ key0;
       x[1] = lower2;
       x[2] = upper0 ^ x[3] ^ key1;
       x[3] = lower0;
-      key0 += kPhiloxKeyStep[0];
-      key1 += kPhiloxKeyStep[1];
+      key0 += kPhiloxKeyStep0;
+      key1 += kPhiloxKeyStep1;
     }
     transpose_fours(x);
     for (int w = 0; w < 4; ++w) {

@@ -158,12 +158,7 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
   groups_ = DeviceMemory(backend, sizeof(GroupRecord));
   coefficients_ = make_coefficients(1, false);
   upload_groups();
-  if (is_coded()) {
-    if (!backend.host_visible()) {
-      fail(GSC_ERROR_UNSUPPORTED, "options", "asks for a format of state or masters that CUDA devices do not have yet");
-    }
-    upload_offsets();
-  }
+  if (is_coded()) upload_offsets();
   // Last, because it changes the caller's lists.
   converts_gradients_ = converts_gradients();
   if (converts_gradients_) lists_.grads->plan().add_fp32_optimizers(1);

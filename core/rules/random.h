@@ -10,8 +10,10 @@
 
 namespace gsc {
 
-inline constexpr uint32_t kPhiloxMultiplier[2] = {0xD2511F53U, 0xCD9E8D57U};
-inline constexpr uint32_t kPhiloxKeyStep[2] = {0x9E3779B9U, 0xBB67AE85U};
+inline constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53U;
+inline constexpr uint32_t kPhiloxMultiplier1 = 0xCD9E8D57U;
+inline constexpr uint32_t kPhiloxKeyStep0 = 0x9E3779B9U;
+inline constexpr uint32_t kPhiloxKeyStep1 = 0xBB67AE85U;
 inline constexpr int kPhiloxRounds = 10;
 
 /// What the bits of a step are drawn for.
@@ -42,12 +44,12 @@ GSC_HD Philox philox(uint64_t seed, int64_t block, int64_t step, Draw draw) {
 #pragma unroll
 #endif
   for (int round = 0; round < kPhiloxRounds; ++round) {
-    const uint64_t a = uint64_t{kPhiloxMultiplier[0]} * x.word[0];
-    const uint64_t b = uint64_t{kPhiloxMultiplier[1]} * x.word[2];
+    const uint64_t a = uint64_t{kPhiloxMultiplier0} * x.word[0];
+    const uint64_t b = uint64_t{kPhiloxMultiplier1} * x.word[2];
     x = {{static_cast<uint32_t>(b >> 32) ^ x.word[1] ^ key0, static_cast<uint32_t>(b),
           static_cast<uint32_t>(a >> 32) ^ x.word[3] ^ key1, static_cast<uint32_t>(a)}};
-    key0 += kPhiloxKeyStep[0];
-    key1 += kPhiloxKeyStep[1];
+    key0 += kPhiloxKeyStep0;
+    key1 += kPhiloxKeyStep1;
   }
   return x;
 }
