@@ -28,12 +28,13 @@ LEFT_OUT = {
         "gsc_optimizer_set_device_lr": "the learning rate is a number of param_groups",
         "gsc_optimizer_get_save_size": "state_dict has the arrays", "gsc_optimizer_save_sync": "state_dict",
         "gsc_optimizer_load_sync": "load_state_dict", "gsc_status_get_name": "errors are classes",
+        "state_format": "Python's optimizers have fp32 state", "master_format": "and fp32 masters", "seed": "and no use for it",
     },
     "C#": {"gsc_status_get_name": "Status is an enumeration",
            "gsc_library_get_abi_version": "the package has its library"},
 }
 # Options that are not the caller's, and words of another name.
-NOT_OPTIONS = {"struct_size", "flags", "reserved", "state_dtype"}
+NOT_OPTIONS = {"struct_size", "flags", "reserved"}
 PYTHON_WORDS = {"beta1": "betas", "beta2": "betas", "kind": "_KIND"}
 
 
@@ -112,8 +113,9 @@ def main():
             errors.append(f"{language}: a function that it lacks passes")
         if missing_options(language, ["trial_option"]) != ["trial_option"]:
             errors.append(f"{language}: an option that it lacks passes")
-        missing, left_out = set(missing_functions(language, functions)), LEFT_OUT[language].keys()
-        errors += [f"{language} lacks {name}" for name in [*missing - left_out, *missing_options(language, fields)]]
+        missing = {*missing_functions(language, functions), *missing_options(language, fields)}
+        left_out = LEFT_OUT[language].keys()
+        errors += [f"{language} lacks {name}" for name in missing - left_out]
         errors += [f"{language} has {name}, which LEFT_OUT names" for name in left_out - missing]
     print(f"{len(functions)} functions, {len(fields)} options")
     print("\n".join(errors))

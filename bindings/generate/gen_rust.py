@@ -207,7 +207,7 @@ def make_enums(header_text):
 def field_doc(struct, text, optional=False):
     text = words(text, struct, lambda name: f"`{name}`",
                  lambda kind, name: f"[`{kind}::{method(name)}`](crate::{kind}::{method(name)})",
-                 lambda kind, name: f"[`{kind}::{enum_pascal(name)}`]", "NULL")
+                 lambda kind, name: f"[`{kind}::{enum_pascal(name)}`](crate::{kind}::{enum_pascal(name)})", "NULL")
     for enum in struct.enums:
         text = re.sub(rf"(?<!\[`)\b{enum.name}\b(?!::)", f"[`{enum.name}`]", text)
     if optional:
@@ -280,9 +280,11 @@ def assignment(field, *chain):
 
 
 def optional_to_raw(struct):
-    return flags(struct) + [
-        line for field in struct.fields
-        for line in assignment(field, "self", field.name, f"unwrap_or(raw.{field.name})")]
+    def chain(field):
+        as_code = ["map(|value| value as i32)"] if field.enum else []
+        return ["self", field.name, *as_code, f"unwrap_or(raw.{field.name})"]
+
+    return flags(struct) + [line for field in struct.fields for line in assignment(field, *chain(field))]
 
 
 def defaults(struct):
@@ -315,8 +317,12 @@ def from_raw(struct):
 
 
 def optional_from_raw(struct):
-    return [f"{field.name}: {get(field, False) if field.constant else f'Some(raw.{field.name})'},"
-            for field in struct.all]
+    def value(field):
+        if field.constant:
+            return get(field, False)
+        return f"raw.{field.name}.try_into().ok()" if field.enum else f"Some(raw.{field.name})"
+
+    return [f"{field.name}: {value(field)}," for field in struct.all]
 
 
 def counted_from_raw(struct):

@@ -151,5 +151,19 @@ GSC_FIELD(double, double)
   internal global::System.IntPtr Address { get { return swigCPtr.Handle; } }
 %}
 
+/* An array of tensors for one call, which holds their memory. */
+%typemap(csdisposing, methodname = "Dispose", methodmodifiers = "protected", parameters = "bool disposing")
+    gsc_tensor_array, struct gsc_tensor_array {
+    lock (this) {
+      if (swigCPtr.Handle != global::System.IntPtr.Zero) {
+        $imcall;
+        swigCPtr = default(global::System.Runtime.InteropServices.HandleRef);
+        if (Kept != null) {
+          ((Owners)Kept).Release();
+        }
+      }
+    }
+  }
+
 %rename("%(camelcase)s", %$isfunction) "";
 %rename("%(camelcase)s", %$isvariable) "";

@@ -211,6 +211,10 @@ JNIEXPORT void JNICALL Java_io_github_gradscaler_NativeCallsJNI_prepareReport(JN
     $jnicall;
   }
   swigCPtr = 0;
+  if (states != null) {
+    states.release();
+    states = null;
+  }
 }
 
 %typemap(javabody) SWIGTYPE %{
@@ -218,6 +222,7 @@ JNIEXPORT void JNICALL Java_io_github_gradscaler_NativeCallsJNI_prepareReport(JN
   private boolean swigCMemOwn;
   /** Owners of memory that the struct points at. */
   private Object[] kept;
+  private Owners.States states;
 
   $javaclassname(long cPtr, boolean cMemoryOwn) {
     swigCMemOwn = cMemoryOwn;
@@ -230,6 +235,11 @@ JNIEXPORT void JNICALL Java_io_github_gradscaler_NativeCallsJNI_prepareReport(JN
 
   void keep(Object... objects) {
     kept = objects;
+  }
+
+  void hold(Owners.States others) {
+    states = others;
+    states.hold();
   }
 %}
 

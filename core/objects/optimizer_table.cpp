@@ -87,8 +87,8 @@ Variant variant_of(const gsc_optimizer_options &o) {
 }
 
 int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype) {
-  if (format == GSC_STATE_16BIT) return holds == Slot::kMoment ? GSC_BF16 : GSC_UFP16_E5M11;
-  if (format == GSC_STATE_8BIT) return holds == Slot::kMoment ? GSC_FP8_E4M3 : GSC_UFP8_E4M4;
+  if (format == GSC_STATE_BITS16) return holds == Slot::kMoment ? GSC_BF16 : GSC_UFP16_E5M11;
+  if (format == GSC_STATE_BITS8) return holds == Slot::kMoment ? GSC_FP8_E4M3 : GSC_UFP8_E4M4;
   return state_dtype(param_dtype);
 }
 
@@ -98,9 +98,9 @@ void validate(const gsc_optimizer_options &o) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has bits that %s does not take: 0x%x", info.kind.name,
          o.flags & ~info.flags);
   }
-  if (o.state_format < GSC_STATE_FULL || o.state_format > GSC_STATE_8BIT) {
+  if (o.state_format < GSC_STATE_FULL || o.state_format > GSC_STATE_BITS8) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("state_format"),
-         "is %d; it must be GSC_STATE_FULL, GSC_STATE_16BIT or GSC_STATE_8BIT", o.state_format);
+         "is %d; it must be GSC_STATE_FULL, GSC_STATE_BITS16 or GSC_STATE_BITS8", o.state_format);
   }
   if (o.master_format < GSC_MASTER_NONE || o.master_format > GSC_MASTER_STOCHASTIC) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("master_format"),

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/rules/hd.h"
+#include "gradscaler/gradscaler.h"
 
 namespace gsc {
 
@@ -42,13 +43,7 @@ struct PolicyState {
   int64_t skipped;
 };
 
-/// The constants of gsc_scaler_options that the policy tests, repeated so that device code needs no C header.
-/// scaler_options.cpp asserts that they are equal.
 namespace policy {
-inline constexpr int32_t kRefillOnGrowth = 0, kRefillOnCleanStep = 1, kRefillConsecutive = 2;
-inline constexpr int32_t kGrowthAtInterval = 0, kGrowthOneLater = 1, kGrowthFirstOneLater = 2;
-inline constexpr uint32_t kGrowOnEqual = 1, kNoFiniteGuard = 2, kFloorExclusive = 4, kFp32Products = 8;
-
 inline constexpr float kFloatMax = 3.402823466e+38F;
 GSC_HD bool is_finite(float x) { return x >= -kFloatMax && x <= kFloatMax; }
 }  // namespace policy
@@ -69,7 +64,7 @@ GSC_HD int64_t one_more(int64_t count) { return count < INT64_MAX ? count + 1 : 
 
 /// scale * factor, in double and rounded, as in PyTorch, or in fp32.
 GSC_HD float multiply_scale(const Policy &p, float scale, double factor) {
-  if ((p.flags & policy::kFp32Products) != 0) return scale * static_cast<float>(factor);
+  if ((p.flags & GSC_SCALER_FP32_PRODUCTS) != 0) return scale * static_cast<float>(factor);
   return static_cast<float>(static_cast<double>(scale) * factor);
 }
 
@@ -93,7 +88,7 @@ GSC_HD void on_overflow(const Policy &p, PolicyState &s) {
   float lowered = multiply_scale(p, s.scale, p.backoff_factor);
   bool at_floor = lowered == s.scale;  // inf, or a few subnormals
   if (p.min_scale > 0.0F) {
-    const bool exclusive = (p.flags & policy::kFloorExclusive) != 0;
+    const bool exclusive = (p.flags & GSC_SCALER_FLOOR_EXCLUSIVE) != 0;
     at_floor = at_floor || (exclusive ? lowered : s.scale) <= p.min_scale;
     if (at_floor) {
       lowered = s.scale;  // below the floor after set_scale or set_options: an overflow does not raise it
@@ -108,28 +103,28 @@ GSC_HD void on_overflow(const Policy &p, PolicyState &s) {
   s.skips_at_floor = skips_at_floor;
   s.overflows_since_rescale = 0;
   s.updates_since_rescale = 0;
-  if (p.hysteresis_refill == policy::kRefillConsecutive) s.hysteresis_left = p.hysteresis;
+  if (p.hysteresis_refill == GSC_REFILL_CONSECUTIVE) s.hysteresis_left = p.hysteresis;
 }
 
 /// A clean step.
 GSC_HD void on_clean_step(const Policy &p, PolicyState &s) {
   s.consecutive_skips = 0;
   s.skips_at_floor = 0;
-  if (p.hysteresis_refill != policy::kRefillOnGrowth) s.hysteresis_left = p.hysteresis;
+  if (p.hysteresis_refill != GSC_REFILL_ON_GROWTH) s.hysteresis_left = p.hysteresis;
 
   // AT_INTERVAL tests the tracker with this step counted, the others without it.
   const int32_t interval = active_interval(p, s.scale);
-  const int32_t tested = p.growth_timing == policy::kGrowthAtInterval ? one_more(s.growth_tracker) : s.growth_tracker;
-  const bool grow = (p.flags & policy::kGrowOnEqual) != 0 ? tested == interval : tested >= interval;
+  const int32_t tested = p.growth_timing == GSC_GROWTH_AT_INTERVAL ? one_more(s.growth_tracker) : s.growth_tracker;
+  const bool grow = (p.flags & GSC_SCALER_GROW_ON_EQUAL) != 0 ? tested == interval : tested >= interval;
   if (!grow) {
     s.growth_tracker = one_more(s.growth_tracker);
     return;
   }
-  s.growth_tracker = p.growth_timing == policy::kGrowthFirstOneLater ? 1 : 0;
+  s.growth_tracker = p.growth_timing == GSC_GROWTH_FIRST_ONE_LATER ? 1 : 0;
   s.hysteresis_left = p.hysteresis;
   float grown = multiply_scale(p, s.scale, p.growth_factor);
   if (p.max_scale > 0.0F && grown > p.max_scale) grown = p.max_scale;
-  if (!policy::is_finite(grown) && (p.flags & policy::kNoFiniteGuard) == 0) return;
+  if (!policy::is_finite(grown) && (p.flags & GSC_SCALER_NO_FINITE_GUARD) == 0) return;
   store_scale(s, grown);
   s.updates_since_rescale = 0;  // fairseq resets the count of updates, not that of overflows
 }

@@ -391,9 +391,9 @@ enum {
   /** fp32; fp64 for fp64 parameters. */
   GSC_STATE_FULL = 0,
   /** Means of gradients in bf16; means and sums of squares in GSC_UFP16_E5M11. Not for fp64 parameters. */
-  GSC_STATE_16BIT = 1,
+  GSC_STATE_BITS16 = 1,
   /** Means of gradients in GSC_FP8_E4M3; means and sums of squares in GSC_UFP8_E4M4. Not for fp64 parameters. */
-  GSC_STATE_8BIT = 2
+  GSC_STATE_BITS8 = 2
 };
 
 /** Where the precision of fp16 and bf16 parameters beyond 16 bits is kept. */

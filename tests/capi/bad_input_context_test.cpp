@@ -108,6 +108,15 @@ TEST(BadInputContext, DeviceQueries) {
   EXPECT_STRNE(info.name, "");
 }
 
+TEST(BadInputContext, GettersWriteWhatIsAskedFor) {
+  const Context context = make_context();
+  int32_t type = -1, index = -1;
+  EXPECT_GSC_OK(gsc_context_get_device(context.get(), &type, nullptr));
+  EXPECT_EQ(type, GSC_DEVICE_CPU);
+  EXPECT_GSC_OK(gsc_context_get_device(context.get(), nullptr, &index));
+  EXPECT_EQ(index, 0);
+}
+
 TEST(BadInputContext, OptionInitialisers) {
   gsc_context_options context = GSC_CONTEXT_OPTIONS_INIT;
   gsc_scaler_options scaler = GSC_SCALER_OPTIONS_INIT;

@@ -89,6 +89,17 @@ TEST(Checkpoint, HasTheLayoutThatIsDescribed) {
   EXPECT_EQ(offset + 8, image.size());
 }
 
+/// Of momentum buffers, whose last four bytes are a word alone.
+TEST(Checkpoint, HasAChecksumOfAnyLength) {
+  const Context context = make_context();
+  gsc_optimizer_options options = optimizer_options(GSC_SGD);
+  options.momentum = 0.9;
+  const Trainer trainer(context, {.options = options, .counts = {3}});
+  const std::vector<unsigned char> image = save(trainer);
+  ASSERT_EQ(image.size(), 56u + 16 + 3 * 4 + 8);
+  EXPECT_EQ(at<uint64_t>(image, image.size() - 8), gsc::checksum(image.data(), static_cast<int64_t>(image.size()) - 8));
+}
+
 TEST(Checkpoint, NoFlippedBitLoads) {
   const Context context = make_context();
   const Trainer trainer = trained(context);

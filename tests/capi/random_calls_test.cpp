@@ -8,14 +8,14 @@ namespace gsc_test {
 namespace {
 
 TEST(RandomCalls, KeepTheTableOfStages) {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+  constexpr int kCalls = 400;
+  drive(40, kCalls, [](uint64_t seed) {
     StageWorld<Random> world{Random(seed)};
-    for (int i = 0; i < 400; ++i) {
-      SCOPED_TRACE(text("seed ", seed, ", call ", i));
+    for (int i = 0; i < kCalls && !HasFailure(); ++i) {
+      SCOPED_TRACE(text("call ", i));
       world.call();
-      if (::testing::Test::HasFailure()) return;
     }
-  }
+  });
 }
 
 }  // namespace

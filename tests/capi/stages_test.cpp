@@ -357,6 +357,10 @@ TEST_F(Disabled, AlwaysSteps) {
   int32_t apply = -1;
   ASSERT_GSC_OK(gsc_scaler_should_step_sync(scaler_.get(), trainer_.grad_list(), &apply, nullptr));
   EXPECT_EQ(apply, 1);
+  gsc_report report{};
+  report.struct_size = sizeof report;
+  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler_.get(), trainer_.grad_list(), &report, nullptr),
+                   GSC_ERROR_BAD_STATE, "grads");
 }
 
 TEST_F(Disabled, ScaleIsACopy) {

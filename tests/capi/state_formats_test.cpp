@@ -283,7 +283,7 @@ void run(const Case &c, int32_t target, int32_t threads) {
 TEST(StateFormats, AStepIsTheFp32StepOfDecodedValuesEncoded) {
   for (const int32_t target : usable_cpu_targets()) {
     for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION}) {
-      for (const int32_t state : {GSC_STATE_FULL, GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+      for (const int32_t state : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
         for (const int32_t master : {GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8, GSC_MASTER_STOCHASTIC}) {
           for (const int32_t param : {GSC_FP16, GSC_BF16}) {
             const int32_t grad = (kind + state + master) % 2 == 0 ? param : GSC_FP32;
@@ -292,9 +292,9 @@ TEST(StateFormats, AStepIsTheFp32StepOfDecodedValuesEncoded) {
         }
       }
     }
-    run({GSC_ADAMW, GSC_STATE_8BIT, GSC_MASTER_SPLIT16, GSC_BF16, GSC_BF16, 0, GSC_OPTIMIZER_AMSGRAD}, target, 1);
-    run({GSC_ADAM, GSC_STATE_16BIT, GSC_MASTER_SPLIT8, GSC_FP16, GSC_FP32, 0, GSC_OPTIMIZER_AMSGRAD}, target, 1);
-    run({GSC_ADAMW, GSC_STATE_8BIT, GSC_MASTER_STOCHASTIC, GSC_BF16, GSC_FP16, GSC_FP16,
+    run({GSC_ADAMW, GSC_STATE_BITS8, GSC_MASTER_SPLIT16, GSC_BF16, GSC_BF16, 0, GSC_OPTIMIZER_AMSGRAD}, target, 1);
+    run({GSC_ADAM, GSC_STATE_BITS16, GSC_MASTER_SPLIT8, GSC_FP16, GSC_FP32, 0, GSC_OPTIMIZER_AMSGRAD}, target, 1);
+    run({GSC_ADAMW, GSC_STATE_BITS8, GSC_MASTER_STOCHASTIC, GSC_BF16, GSC_FP16, GSC_FP16,
          GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS},
         target, 3);
     if (HasFailure()) return;
@@ -341,8 +341,8 @@ gsc_optimizer_options adamw(int32_t state_format, int32_t master_format) {
 
 TEST(StateFormats, CheckpointsLoadIntoEveryFormat) {
   const Context context = make_context();
-  for (const int32_t from : {GSC_STATE_FULL, GSC_STATE_16BIT, GSC_STATE_8BIT}) {
-    for (const int32_t to : {GSC_STATE_FULL, GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+  for (const int32_t from : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
+    for (const int32_t to : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
       Small a(context, adamw(from, GSC_MASTER_SPLIT16), GSC_BF16), b(context, adamw(to, GSC_MASTER_SPLIT16), GSC_BF16);
       Random random(1);
       for (int i = 0; i < 3; ++i) a.step(random);
@@ -377,9 +377,9 @@ TEST(StateFormats, CheckpointsLoadIntoEveryFormat) {
 
 TEST(StateFormats, CheckpointsWithoutMastersBeginThemAndMastersAreNotDropped) {
   const Context context = make_context();
-  Small none(context, adamw(GSC_STATE_8BIT, GSC_MASTER_NONE), GSC_BF16);
-  Small split16(context, adamw(GSC_STATE_8BIT, GSC_MASTER_SPLIT16), GSC_BF16);
-  Small split8(context, adamw(GSC_STATE_8BIT, GSC_MASTER_SPLIT8), GSC_BF16);
+  Small none(context, adamw(GSC_STATE_BITS8, GSC_MASTER_NONE), GSC_BF16);
+  Small split16(context, adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT16), GSC_BF16);
+  Small split8(context, adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT8), GSC_BF16);
   Random random(1);
   none.step(random);
   split16.step(random);
@@ -399,7 +399,7 @@ TEST(StateFormats, CheckpointsWithoutMastersBeginThemAndMastersAreNotDropped) {
 
 TEST(StateFormats, NoDamagedCheckpointLoads) {
   const Context context = make_context();
-  Small small(context, adamw(GSC_STATE_8BIT, GSC_MASTER_SPLIT8), GSC_FP16, {5, 3});
+  Small small(context, adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT8), GSC_FP16, {5, 3});
   Random random(1);
   small.step(random);
   const std::vector<unsigned char> image = small.save();
@@ -421,7 +421,7 @@ TEST(StateFormats, NoDamagedCheckpointLoads) {
 TEST(StateFormats, SecondMomentsDoNotFreeze) {
   const Context context = make_context();
   constexpr int64_t kElements = 1024;
-  for (const int32_t format : {GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+  for (const int32_t format : {GSC_STATE_BITS16, GSC_STATE_BITS8}) {
     for (const double beta2 : {0.95, 0.99, 0.999, 0.9999}) {
       gsc_optimizer_options o = adamw(format, GSC_MASTER_SPLIT16);
       o.beta2 = beta2;
@@ -462,7 +462,7 @@ TEST(StateFormats, SecondMomentsDoNotFreeze) {
 /// NaN and inf in moments stay where they are, groups of zeros stay zero, and the largest of a group may change by 2^40.
 TEST(StateFormats, HostileGroups) {
   const Context context = make_context();
-  for (const int32_t format : {GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+  for (const int32_t format : {GSC_STATE_BITS16, GSC_STATE_BITS8}) {
     Small small(context, adamw(format, GSC_MASTER_SPLIT16), GSC_BF16, {96});
     const auto step_with = [&](float first, float others) {
       for (int64_t i = 0; i < 96; ++i) small.grads[0].as<float>()[i] = i < 64 ? others : 0.0f;
@@ -497,16 +497,16 @@ TEST(StateFormats, BytesOfAParameter) {
     EXPECT_NEAR(2 * 2 + 2 * 2 + 2 * bytes, moved, 0.05);  // the gradient twice, the weight and the state there and back
   };
   expect(GSC_STATE_FULL, GSC_MASTER_SPLIT16, 28, 10);
-  expect(GSC_STATE_16BIT, GSC_MASTER_SPLIT16, 20.1, 6.03);
-  expect(GSC_STATE_8BIT, GSC_MASTER_SPLIT16, 16.1, 4.06);
-  expect(GSC_STATE_8BIT, GSC_MASTER_SPLIT8, 14.1, 3.06);
-  expect(GSC_STATE_8BIT, GSC_MASTER_STOCHASTIC, 12.1, 2.06);
+  expect(GSC_STATE_BITS16, GSC_MASTER_SPLIT16, 20.1, 6.03);
+  expect(GSC_STATE_BITS8, GSC_MASTER_SPLIT16, 16.1, 4.06);
+  expect(GSC_STATE_BITS8, GSC_MASTER_SPLIT8, 14.1, 3.06);
+  expect(GSC_STATE_BITS8, GSC_MASTER_STOCHASTIC, 12.1, 2.06);
 }
 
 /// LAMB takes its ratio from the new moments and its step from the stored ones.
 TEST(StateFormats, LambStepsOnStoredMoments) {
   const Context context = make_context(2);
-  for (const int32_t format : {GSC_STATE_FULL, GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+  for (const int32_t format : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
     gsc_optimizer_options o = optimizer_options(GSC_LAMB);
     o.state_format = format;
     o.master_format = GSC_MASTER_SPLIT16;
@@ -565,7 +565,7 @@ TEST(StateFormats, LambStepsOnStoredMoments) {
 
 TEST(StateFormats, AdagradsSumBeginsWhereItIsTold) {
   const Context context = make_context();
-  for (const int32_t format : {GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+  for (const int32_t format : {GSC_STATE_BITS16, GSC_STATE_BITS8}) {
     gsc_optimizer_options o = optimizer_options(GSC_ADAGRAD);
     o.state_format = format;
     o.initial_accumulator_value = 0.5;
@@ -685,7 +685,7 @@ TEST_F(StateLists, FormatsNeedTheirParameters) {
   Buffer wide(GSC_FP64, 100), full(GSC_FP32, 100);
   const List wide_list = make_list(context_, wide), full_list = make_list(context_, full);
   gsc_optimizer *optimizer = nullptr;
-  gsc_optimizer_options o = adamw(GSC_STATE_8BIT, GSC_MASTER_NONE);
+  gsc_optimizer_options o = adamw(GSC_STATE_BITS8, GSC_MASTER_NONE);
   EXPECT_GSC_ERROR(
       gsc_optimizer_create(context_.get(), &o, wide_list.get(), grads_list_.get(), nullptr, nullptr, 0, &optimizer),
       GSC_ERROR_INVALID_ARGUMENT, "state_format", "params[0]", "fp64");
@@ -693,12 +693,12 @@ TEST_F(StateLists, FormatsNeedTheirParameters) {
   EXPECT_GSC_ERROR(
       gsc_optimizer_create(context_.get(), &o, full_list.get(), grads_list_.get(), nullptr, nullptr, 0, &optimizer),
       GSC_ERROR_INVALID_ARGUMENT, "master_format", "params[0]", "fp32");
-  ASSERT_GSC_OK(create(adamw(GSC_STATE_8BIT, GSC_MASTER_SPLIT16), {}));
+  ASSERT_GSC_OK(create(adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT16), {}));
   for (const auto &[edit, field] :
        {std::pair<void (*)(gsc_optimizer_options &), const char *>{[](auto &g) { g.state_format = 0; }, "state_format"},
         {[](auto &g) { g.master_format = 0; }, "master_format"},
         {[](auto &g) { g.seed = 1; }, "seed"}}) {
-    gsc_optimizer_options group = adamw(GSC_STATE_8BIT, GSC_MASTER_SPLIT16);
+    gsc_optimizer_options group = adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT16);
     edit(group);
     EXPECT_GSC_ERROR(gsc_optimizer_add_group(optimizer_.get(), 0, 1, &group, nullptr), GSC_ERROR_INVALID_ARGUMENT,
                      field);

@@ -125,6 +125,24 @@ namespace Gradscaler.Tests
       }
     }
 
+    /// <summary>The call goes on with the state of an optimizer that its callback disposes: the list over it holds the
+    /// memory.</summary>
+    [Test]
+    public void OnTheStateOfAnotherOptimizer()
+    {
+      using (var w = new World(4 << 20))
+      {
+        var owner = new Optimizer(w.Context, new OptimizerOptions(OptimizerKind.AdamW), w.Params, w.Grads);
+        using (var state = new TensorList(w.Context, owner.StateTensor(0, 0)))
+        using (var overState = new Optimizer(w.Context, new OptimizerOptions(OptimizerKind.Sgd), state, w.Grads))
+        {
+          w.Scaler.SetReducer(values => owner.Dispose());
+          w.Scaler.Step(overState);
+          Assert.Throws<ObjectDisposedException>(() => overState.Step());
+        }
+      }
+    }
+
     /// <summary>Finalizers destroy what is forgotten while other threads make calls and dispose.</summary>
     [Test]
     public void BesideTheFinalizers()

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls on objects of one context are ordered, whatever their streams. Emulated streams do their work as late as
-// possible, so a missing wait gives other results than the same calls on the CPU. The last test makes random calls;
-// GSC_STREAM_SECONDS is how long, GSC_STREAM_SEED where it begins.
-#include <chrono>
-#include <cstdlib>
+// possible, so a missing wait gives other results than the same calls on the CPU. The last test makes random calls
+// (`drive` in tests/support/objects.h).
 #include <deque>
 #include <functional>
 
@@ -301,23 +299,12 @@ class World {
 };
 
 TEST(StreamOrder, RandomCallsGiveTheResultsOfTheCpu) {
-  const auto number = [](const char *name, uint64_t otherwise) {
-    const char *text = std::getenv(name);
-    return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-  };
   constexpr int kCalls = 200;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(number("GSC_STREAM_SECONDS", 5));
-  uint64_t seed = number("GSC_STREAM_SEED", 0);
-  const uint64_t first = seed;
-  for (; !HasFailure() && std::chrono::steady_clock::now() < end; ++seed) {
-    SCOPED_TRACE(text("GSC_STREAM_SEED=", seed));
+  drive(5, kCalls, [](uint64_t seed) {
     World world(seed + 1);
     world.run(kCalls);
     world.expect_same();
-  }
-  EXPECT_GT(seed, first);
-  RecordProperty("calls", static_cast<int>((seed - first) * kCalls));
-  std::cout << (seed - first) * kCalls << " calls\n";
+  });
 }
 
 }  // namespace

@@ -6,7 +6,10 @@
 #define GRADSCALER_TESTS_SUPPORT_OBJECTS_H
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <initializer_list>
+#include <iostream>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -39,6 +42,25 @@ std::string text(const Parts &...parts) {
   std::ostringstream stream;
   (stream << ... << parts);
   return stream.str();
+}
+
+/// Runs a random driver: `world(seed)` makes `calls` calls and expects what its model has. GSC_DRIVER_SECONDS is how long,
+/// otherwise it ends after `seeds`; GSC_DRIVER_SEED is the first. Stops at the first failure.
+template <typename World>
+void drive(uint64_t seeds, int calls, const World &world) {
+  const auto number = [](const char *name, uint64_t otherwise) {
+    const char *given = std::getenv(name);
+    return given != nullptr ? std::strtoull(given, nullptr, 10) : otherwise;
+  };
+  const uint64_t first = number("GSC_DRIVER_SEED", 0), seconds = number("GSC_DRIVER_SECONDS", 0);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  uint64_t seed = first;
+  for (; seconds == 0 ? seed < first + seeds : std::chrono::steady_clock::now() < end; ++seed) {
+    SCOPED_TRACE(text("GSC_DRIVER_SEED=", seed));
+    world(seed);
+    if (::testing::Test::HasFailure()) return;
+  }
+  std::cout << (seed - first) * static_cast<uint64_t>(calls) << " calls\n";
 }
 
 /// Expects GSC_OK and shows the message otherwise.

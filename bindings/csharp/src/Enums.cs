@@ -130,11 +130,11 @@ namespace Gradscaler
     /// <summary>
     /// Means of gradients in bf16; means and sums of squares in DType.Ufp16E5m11. Not for fp64 parameters.
     /// </summary>
-    16bit = NativeCalls.STATE_16BIT,
+    Bits16 = NativeCalls.STATE_BITS16,
     /// <summary>
     /// Means of gradients in DType.Fp8E4m3; means and sums of squares in DType.Ufp8E4m4. Not for fp64 parameters.
     /// </summary>
-    8bit = NativeCalls.STATE_8BIT,
+    Bits8 = NativeCalls.STATE_BITS8,
   }
 
   /// <summary>Where the precision of fp16 and bf16 parameters beyond 16 bits is kept.</summary>

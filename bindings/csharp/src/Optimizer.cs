@@ -44,6 +44,7 @@ namespace Gradscaler
         lists.Add(modelCopy.Owners);
       }
       handle.Kept = new object[] { lists, deviceLrs, context.Callbacks };
+      handle.Uses.Hold(lists.ToArray());
       handle.Uses.Count(NativeMemory.OfOptimizer(state.Length == 0 ? handle.SaveSize() : 0));
     }
 

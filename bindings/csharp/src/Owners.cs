@@ -5,14 +5,18 @@ namespace Gradscaler
 {
   /// <summary>
   /// What the memory of a list's tensors belongs to. Shared by the list and the optimizers made of it: what they step on
-  /// is exchanged with what the list points at.
+  /// is exchanged with what the list points at. Optimizers whose state is among the memory are not destroyed before all
+  /// holders have released it: a call in progress may go on with the state of an optimizer that was disposed.
   /// </summary>
   internal sealed class Owners
   {
+    private static readonly Uses[] None = new Uses[0];
     private readonly object[] owners;
 
-    /// <summary>Whether any is an optimizer, whose state can go although something refers to it. That is rare.</summary>
-    private bool anyState;
+    /// <summary>Of the optimizers among the owners, which are rare.</summary>
+    private Uses[] states = None;
+
+    private int holders;
 
     internal Owners(Tensor[] tensors)
     {
@@ -22,11 +26,68 @@ namespace Gradscaler
 
     internal void Set(Tensor[] tensors)
     {
-      for (int i = 0; i < tensors.Length; i++)
+      lock (owners)
       {
-        owners[i] = tensors[i].Owner;
+        Uses[] before = states;
+        states = Begin(tensors);
+        End(before);
+        for (int i = 0; i < tensors.Length; i++)
+        {
+          owners[i] = tensors[i].Owner;
+        }
       }
-      anyState = System.Array.Exists(owners, o => o is NativeOptimizer);
+    }
+
+    internal void Hold()
+    {
+      lock (owners)
+      {
+        holders++;
+      }
+    }
+
+    internal void Release()
+    {
+      lock (owners)
+      {
+        if (--holders == 0)
+        {
+          End(states);
+          states = None;
+        }
+      }
+    }
+
+    private static Uses[] Begin(Tensor[] tensors)
+    {
+      Uses[] all = None;
+      try
+      {
+        foreach (Tensor tensor in tensors)
+        {
+          var optimizer = tensor.Owner as NativeOptimizer;
+          if (optimizer != null)
+          {
+            optimizer.Uses.Begin(optimizer);
+            System.Array.Resize(ref all, all.Length + 1);
+            all[all.Length - 1] = optimizer.Uses;
+          }
+        }
+      }
+      catch (ObjectDisposedException)
+      {
+        End(all);
+        throw;
+      }
+      return all;
+    }
+
+    private static void End(Uses[] all)
+    {
+      foreach (Uses uses in all)
+      {
+        uses.End();
+      }
     }
 
     internal int Count
@@ -41,7 +102,7 @@ namespace Gradscaler
 
     internal void RequireUsable()
     {
-      for (int i = 0; anyState && i < owners.Length; i++)
+      for (int i = 0; states.Length > 0 && i < owners.Length; i++)
       {
         RequireUsable(owners[i], "tensors", i);
       }

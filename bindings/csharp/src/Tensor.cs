@@ -233,14 +233,14 @@ namespace Gradscaler
     {
       Check.NotNull(tensors, what);
       var array = new NativeTensorArray(tensors.Length);
-      var owners = new object[tensors.Length];
       for (int i = 0; i < tensors.Length; i++)
       {
         Tensor tensor = Check.NotNull(tensors[i], what + "[" + i + "]");
         Owners.RequireUsable(tensor.Owner, what, i);
-        owners[i] = tensor.Owner;
         array.Add(tensor.Address, tensor.Count, (int)tensor.DType, tensor.Name);
       }
+      var owners = new Owners(tensors);
+      owners.Hold();
       array.Kept = owners;
       return array;
     }

@@ -24,6 +24,7 @@ namespace Gradscaler
       }
       Owners = new Owners(tensors);
       handle.Kept = new object[] { Owners, context.Callbacks };
+      handle.Uses.Hold(Owners);
       handle.Uses.Count(NativeMemory.OfList(tensors.Length));
     }
 

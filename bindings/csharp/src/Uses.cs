@@ -20,6 +20,7 @@ namespace Gradscaler
     private readonly IntPtr address;
     private readonly Action<HandleRef> destroy;
     private long bytes;
+    private Owners[] memory = new Owners[0];
 
     /// <summary>Call for each call in progress, ClosedBit, and DestroyedBit.</summary>
     private int state;
@@ -85,6 +86,16 @@ namespace Gradscaler
       NativeMemory.Add(allocated);
     }
 
+    /// <summary>Holds the state of other optimizers until the object is destroyed.</summary>
+    internal void Hold(params Owners[] others)
+    {
+      foreach (Owners owners in others)
+      {
+        owners.Hold();
+      }
+      memory = others;
+    }
+
     /// <summary>Unless a call that is about to be refused counts just now: then it does this at its end.</summary>
     private void DestroyOnce()
     {
@@ -94,6 +105,10 @@ namespace Gradscaler
         if (bytes != 0)
         {
           NativeMemory.Remove(bytes);
+        }
+        foreach (Owners owners in memory)
+        {
+          owners.Release();
         }
       }
     }

@@ -20,7 +20,7 @@
 
 typedef struct options {
   recipe recipe;
-  const char *library, *arm, *save, *resume;
+  const char *library, *arm, *save, *resume, *state, *master;
   int stop_after, check;
   const char *const *files;
   int file_count;
@@ -36,7 +36,9 @@ static int usage(void) {
           "  --mean-over N      with --arm: elements that the loss is averaged over; without it those of an update\n"
           "  --save FILE        with --arm: a checkpoint at the end\n"
           "  --resume FILE      with --arm: begin with a checkpoint\n"
-          "  --stop-after N     with --arm: end after so many steps of the whole run\n");
+          "  --stop-after N     with --arm: end after so many steps of the whole run\n"
+          "  --state NAME       with --arm: AdamW's moments: full, 16bit or 8bit\n"
+          "  --master NAME      with --arm fp16 or scaled: fp32, split16, split8 or stochastic\n");
   return EXIT_FAILURE;
 }
 
@@ -55,6 +57,7 @@ static destination option(options *o, const char *name, int32_t *seed) {
   } known[] = {
       {"--library", {&o->library, NULL, NULL}},     {"--arm", {&o->arm, NULL, NULL}},
       {"--save", {&o->save, NULL, NULL}},           {"--resume", {&o->resume, NULL, NULL}},
+      {"--state", {&o->state, NULL, NULL}},         {"--master", {&o->master, NULL, NULL}},
       {"--layers", {NULL, &r->shape.layers, NULL}}, {"--width", {NULL, &r->shape.width, NULL}},
       {"--heads", {NULL, &r->shape.heads, NULL}},   {"--context", {NULL, &r->shape.context, NULL}},
       {"--batch", {NULL, &r->batch, NULL}},         {"--accumulate", {NULL, &r->accumulate, NULL}},
@@ -102,17 +105,35 @@ static int parse(int argc, char **argv, options *o) {
   if (!good)
     fprintf(stderr, "gpt: a size is out of range: heads divide width, and there are at most %d layers\n", MAX_LAYERS);
   if (o->arm == NULL && (o->save != NULL || o->resume != NULL || o->stop_after != 0 || r->mean_over != 0.0)) return 0;
+  if (o->arm == NULL && (o->state != NULL || o->master != NULL)) return 0;
   return good && o->file_count > 0;
 }
 
 static double tokens_of(const recipe *r) { return (double)r->batch * r->accumulate * r->shape.context; }
+
+/* The number of a name among `count`; -1 if it is none of them, 0 if there is no name. */
+static int32_t number_of(const char *name, const char *const *names, int32_t count) {
+  for (int32_t i = 0; name != NULL && i < count; i++) {
+    if (strcmp(name, names[i]) == 0) return i;
+  }
+  return name == NULL ? 0 : -1;
+}
+
+/* By the numbers of GSC_STATE_* and GSC_MASTER_*. */
+static int formats(const options *o, recipe *r) {
+  static const char *const states[] = {"full", "16bit", "8bit"};
+  static const char *const masters[] = {"fp32", "split16", "split8", "stochastic"};
+  r->state_format = number_of(o->state, states, 3);
+  r->master_format = number_of(o->master, masters, 4);
+  return r->state_format >= 0 && r->master_format >= 0 && (r->arm != ARM_FP32 || r->master_format == GSC_MASTER_NONE);
+}
 
 static int single_run(const device *d, const text *source, const options *o) {
   recipe r = o->recipe;
   trainer t;
   run_result result;
   r.arm = strcmp(o->arm, "fp32") == 0 ? ARM_FP32 : strcmp(o->arm, "fp16") == 0 ? ARM_FP16 : ARM_SCALED;
-  if (r.arm == ARM_SCALED && strcmp(o->arm, "scaled") != 0) {
+  if ((r.arm == ARM_SCALED && strcmp(o->arm, "scaled") != 0) || !formats(o, &r)) {
     usage();
     return 0;
   }

@@ -62,9 +62,9 @@ enum class StateFormat : int32_t {
   /// fp32; fp64 for fp64 parameters.
   full = GSC_STATE_FULL,
   /// Means of gradients in bf16; means and sums of squares in GSC_UFP16_E5M11. Not for fp64 parameters.
-  16bit = GSC_STATE_16BIT,
+  bits16 = GSC_STATE_BITS16,
   /// Means of gradients in GSC_FP8_E4M3; means and sums of squares in GSC_UFP8_E4M4. Not for fp64 parameters.
-  8bit = GSC_STATE_8BIT
+  bits8 = GSC_STATE_BITS8
 };
 
 /// Where the precision of fp16 and bf16 parameters beyond 16 bits is kept.

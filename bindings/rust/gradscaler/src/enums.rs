@@ -168,10 +168,10 @@ pub enum StateFormat {
     Full = sys::GSC_STATE_FULL,
     /// Means of gradients in bf16; means and sums of squares in [`DType::Ufp16E5m11`]. Not for fp64
     /// parameters.
-    16bit = sys::GSC_STATE_16BIT,
+    Bits16 = sys::GSC_STATE_BITS16,
     /// Means of gradients in [`DType::Fp8E4m3`]; means and sums of squares in [`DType::Ufp8E4m4`]. Not for fp64
     /// parameters.
-    8bit = sys::GSC_STATE_8BIT,
+    Bits8 = sys::GSC_STATE_BITS8,
 }
 
 impl TryFrom<i32> for StateFormat {
@@ -181,8 +181,8 @@ impl TryFrom<i32> for StateFormat {
     fn try_from(code: i32) -> Result<Self, i32> {
         match code {
             sys::GSC_STATE_FULL => Ok(Self::Full),
-            sys::GSC_STATE_16BIT => Ok(Self::16bit),
-            sys::GSC_STATE_8BIT => Ok(Self::8bit),
+            sys::GSC_STATE_BITS16 => Ok(Self::Bits16),
+            sys::GSC_STATE_BITS8 => Ok(Self::Bits8),
             _ => Err(code),
         }
     }

@@ -3,7 +3,7 @@
 // `ScalerOptions::default().init_scale(1024.0)`.
 use crate::error::check;
 use crate::library::api;
-use crate::{FloorAction, GrowthTiming, HysteresisRefill, OptimizerKind, Preset, Result};
+use crate::{FloorAction, GrowthTiming, HysteresisRefill, MasterFormat, OptimizerKind, Preset, Result, StateFormat};
 use gradscaler_sys as sys;
 use std::mem::{size_of, MaybeUninit};
 
@@ -57,9 +57,10 @@ pub struct ScalerOptions {
     /// Overflows until the scale backs off, >= 1. Default 1: each overflow.
     pub hysteresis: i32,
     /// When the count of overflows starts again: [`HysteresisRefill`]. Default
-    /// [`HysteresisRefill::OnGrowth`].
+    /// [`HysteresisRefill::OnGrowth`](crate::HysteresisRefill::OnGrowth).
     pub hysteresis_refill: HysteresisRefill,
-    /// The clean step that grows: [`GrowthTiming`]. Default [`GrowthTiming::AtInterval`].
+    /// The clean step that grows: [`GrowthTiming`]. Default
+    /// [`GrowthTiming::AtInterval`](crate::GrowthTiming::AtInterval).
     pub growth_timing: GrowthTiming,
     /// Back off only if overflows / updates since the last rescale >= this, in \[0, 1\] (fairseq).
     /// Default 0.
@@ -69,7 +70,8 @@ pub struct ScalerOptions {
     pub recovery_threshold: f32,
     /// See `recovery_threshold`; >= 1 if that is set. Default 0.
     pub recovery_interval: i32,
-    /// What happens at the floor: [`FloorAction`]. Default [`FloorAction::Clamp`].
+    /// What happens at the floor: [`FloorAction`]. Default
+    /// [`FloorAction::Clamp`](crate::FloorAction::Clamp).
     pub floor_action: FloorAction,
     /// Consecutive skipped updates at the floor until it is reported, >= 1. Default 1.
     pub floor_patience: i32,
@@ -260,7 +262,8 @@ pub struct OptimizerOptions {
     pub initial_accumulator_value: Option<f64>,
     /// Seed of stochastic rounding. Default 0.
     pub seed: Option<i64>,
-    /// [`MasterFormat`]. Other values than [`MasterFormat::None`] need fp16 or bf16 parameters.
+    /// [`MasterFormat`]. Other values than [`MasterFormat::None`](crate::MasterFormat::None) need
+    /// fp16 or bf16 parameters.
     pub master_format: Option<MasterFormat>,
     /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
     pub nesterov: bool,
@@ -368,7 +371,10 @@ impl OptimizerOptions {
                 (self.zero_grads, sys::GSC_OPTIMIZER_ZERO_GRADS),
                 (self.write_grads, sys::GSC_OPTIMIZER_WRITE_GRADS),
             ]),
-            state_format: self.state_format.unwrap_or(raw.state_format),
+            state_format: self
+                .state_format
+                .map(|value| value as i32)
+                .unwrap_or(raw.state_format),
             lr: self.lr.unwrap_or(raw.lr),
             beta1: self.beta1.unwrap_or(raw.beta1),
             beta2: self.beta2.unwrap_or(raw.beta2),
@@ -381,7 +387,10 @@ impl OptimizerOptions {
                 .initial_accumulator_value
                 .unwrap_or(raw.initial_accumulator_value),
             seed: self.seed.unwrap_or(raw.seed),
-            master_format: self.master_format.unwrap_or(raw.master_format),
+            master_format: self
+                .master_format
+                .map(|value| value as i32)
+                .unwrap_or(raw.master_format),
             // gen-api: end
             ..raw
         })
@@ -391,7 +400,7 @@ impl OptimizerOptions {
         OptimizerOptions {
             kind: raw.kind.try_into().unwrap_or(OptimizerKind::AdamW),
             // gen-api: optional_from_raw gsc_optimizer_options
-            state_format: Some(raw.state_format),
+            state_format: raw.state_format.try_into().ok(),
             lr: Some(raw.lr),
             beta1: Some(raw.beta1),
             beta2: Some(raw.beta2),
@@ -402,7 +411,7 @@ impl OptimizerOptions {
             lr_decay: Some(raw.lr_decay),
             initial_accumulator_value: Some(raw.initial_accumulator_value),
             seed: Some(raw.seed),
-            master_format: Some(raw.master_format),
+            master_format: raw.master_format.try_into().ok(),
             nesterov: raw.flags & sys::GSC_OPTIMIZER_NESTEROV != 0,
             amsgrad: raw.flags & sys::GSC_OPTIMIZER_AMSGRAD != 0,
             maximize: raw.flags & sys::GSC_OPTIMIZER_MAXIMIZE != 0,

@@ -112,6 +112,23 @@ class CloseTest {
     }
   }
 
+  /** The call goes on with the state of an optimizer that its callback closes: the list over it holds the memory. */
+  @Test
+  void onTheStateOfAnotherOptimizer() {
+    try (World w = new World(4 << 20)) {
+      final long before = NativeMemory.held();
+      final Optimizer owner = new Optimizer(w.context, OptimizerOptions.adamW(), w.params, w.grads);
+      final TensorList state = new TensorList(w.context, owner.stateTensor(0, 0));
+      final Optimizer overState = new Optimizer(w.context, OptimizerOptions.sgd().lr(1), state, w.grads);
+      w.scaler.setReducer(values -> owner.close());
+      w.scaler.step(overState);
+      assertEquals("tensors[0]: the optimizer whose state it is is closed", assertThrowsClosed(overState::step));
+      state.close();
+      overState.close();
+      assertEquals(before, NativeMemory.held());
+    }
+  }
+
   private static String assertThrowsClosed(Runnable call) {
     try {
       call.run();

@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Collectors;
 
 /**
  * AdamW, SGD or another kind over a list of parameters and a list of gradients. Keeps the lists and their
@@ -63,6 +64,7 @@ public final class Optimizer implements AutoCloseable {
       lists.add(slot.owners());
     }
     handle.keep(lists, deviceLrs, context.callbacks());
+    handle.uses().hold(lists.stream().map(Owners::states).collect(Collectors.toList()));
     handle.uses().count(NativeMemory.ofOptimizer(state.length == 0 ? handle.saveSize() : 0));
   }
 

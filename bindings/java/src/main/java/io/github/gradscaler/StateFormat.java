@@ -7,12 +7,12 @@ public enum StateFormat {
   /** fp32; fp64 for fp64 parameters. */
   FULL(NativeCalls.STATE_FULL),
   /** Means of gradients in bf16; means and sums of squares in {@link DType#UFP16_E5M11}. Not for fp64 parameters. */
-  16BIT(NativeCalls.STATE_16BIT),
+  BITS16(NativeCalls.STATE_BITS16),
   /**
    * Means of gradients in {@link DType#FP8_E4M3}; means and sums of squares in {@link DType#UFP8_E4M4}. Not for fp64
    * parameters.
    */
-  8BIT(NativeCalls.STATE_8BIT);
+  BITS8(NativeCalls.STATE_BITS8);
 
   private final int code;
 

@@ -286,6 +286,7 @@ public final class Tensor extends SegmentTensors {
         array.add(tensor.address, tensor.count, tensor.dtype.code(), tensor.name);
       }
       array.keep(owners);
+      array.hold(new Owners.States(tensors));
       return array;
     } catch (RuntimeException e) {
       array.close();

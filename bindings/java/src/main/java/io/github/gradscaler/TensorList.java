@@ -27,6 +27,7 @@ public final class TensorList implements AutoCloseable {
     }
     owners = new Owners(tensors);
     handle.keep(owners, context.callbacks());
+    handle.uses().hold(List.of(owners.states()));
     handle.uses().count(NativeMemory.ofList(tensors.length));
   }
 

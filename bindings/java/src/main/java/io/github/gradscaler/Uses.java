@@ -4,6 +4,7 @@ package io.github.gradscaler;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.lang.ref.Cleaner;
+import java.util.List;
 import java.util.function.LongConsumer;
 
 /**
@@ -29,6 +30,7 @@ final class Uses implements Runnable {
   private final LongConsumer destroy;
   private final Cleaner.Cleanable cleanable;
   private long bytes;
+  private List<Owners.States> states = List.of();
   /** CALL for each call in progress, CLOSED, and DESTROYED. */
   private volatile int state;
 
@@ -84,11 +86,18 @@ final class Uses implements Runnable {
     NativeMemory.add(allocated);
   }
 
+  /** Keeps the state of other optimizers until the object is destroyed. */
+  void hold(List<Owners.States> others) {
+    others.forEach(Owners.States::hold);
+    states = others;
+  }
+
   /** Unless a call that is about to be refused counts just now: then it does this at its end. */
   private void destroyOnce() {
     if (STATE.compareAndSet(this, CLOSED, CLOSED + DESTROYED)) {
       destroy.accept(address);
       NativeMemory.remove(bytes);
+      states.forEach(Owners.States::release);
     }
   }
 }

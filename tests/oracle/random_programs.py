@@ -1,0 +1,451 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Random programs through the C library, compared with oracle.py after every call.
+
+Usage: random_programs.py [LIBRARY] [--seconds N] [--programs N] [--seed S]. Each seed is one program: a scaler, up to
+three optimizers of any kind, and 60 random calls. Statuses, buffers, state, counters and reports are compared, to the
+last bit where the pages promise bits. A program that fails prints its calls and its seed.
+"""
+import argparse
+import copy
+import ctypes
+import math
+import pathlib
+import sys
+import time
+
+import numpy as np
+import oracle
+from oracle import FP16, FP32, FP64, STORED
+from world import BAD_STATE, CHECKED, INVALID, OK, READY, STEPPED, UNSCALED, Library, World, fields, same
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Program(World):
+    def call(self):
+        choices = dict(backward=10, scale=2, check=3, check_range=3, unscale=4, clip_grad_norm=3, clip_grad_value=3,
+                       step=12, step_and_update=4, should_step=2, update=14, discard=1, set_scale=1, set_options=1,
+                       move_state=1, hyper=2, add_group=1, device_lr=1, present=3, zero_grads=1, own_step=2,
+                       step_scaled=2, checkpoint=1, steps=1, report=3, diagnose=1, history=2)
+        name = self.random.choice(list(choices), p=np.array(list(choices.values())) / sum(choices.values()))
+        o = self.pick(self.optimizers)
+        self.log.append(f"{name} {o.number}")
+        getattr(self, "call_" + str(name))(o)
+        self.compare()
+
+    def note(self, *what):
+        self.log[-1] += " " + " ".join(map(str, what))
+
+    def call_backward(self, o):
+        if not o.grads.in_part():
+            self.gradients(o.grads)
+
+    def call_scale(self, _):
+        source, target = self.pick([1, 2, 3, 4]), self.pick([1, 2, 3, 4])
+        x = self.numbers(source, self.pick([1, 5, 100]))
+        y = np.zeros(x.size, STORED[target])
+        tensors = [self.lib.gsc_tensor(data=a.ctypes.data, count=a.size, dtype=d)
+                   for a, d in ((x, source), (y, target))]
+        self.lib.must(self.lib.scaler_scale(self.scaler, *map(ctypes.byref, tensors), 1, None))
+        kind = np.float64 if FP64 in (source, target) else np.float32
+        want = oracle.narrow(oracle.widen(x, source).astype(kind) * kind(self.policy.scale), target)
+        assert same(y, want if self.enabled or source != target else x), (source, target, x, y, want)
+
+    def call_check(self, o):
+        grads = o.grads
+        status = self.lib.scaler_check(self.scaler, grads.handle, None)
+        if not self.enabled:
+            return self.expect("check", status, OK)
+        self.expect("check", status, OK if grads.stage == READY else BAD_STATE)
+        if status == OK:
+            self.do_check(grads, False)
+            grads.stage = CHECKED
+            self.take_norm(grads)
+
+    def call_check_range(self, o):
+        grads, n = o.grads, len(o.grads.counts)
+        first, count = int(self.random.integers(0, n + 1)), int(self.random.integers(0, n + 1))
+        self.note(first, count)
+        status = self.lib.scaler_check_range(self.scaler, grads.handle, first, count, None)
+        inside = first + count <= n
+        if not self.enabled:
+            return self.expect("check_range", status, OK if inside else INVALID)
+        free = grads.stage == READY and not any(grads.covered[first:first + count])
+        self.expect("check_range", status, INVALID if not inside else OK if free else BAD_STATE)
+        if status != OK:
+            return
+        grads.used = True
+        grads.covered[first:first + count] = [True] * count
+        if all(grads.covered):
+            self.do_check(grads, False)
+            grads.stage = CHECKED
+            self.take_norm(grads)
+
+    def call_unscale(self, o):
+        grads = o.grads
+        status = self.lib.scaler_unscale(self.scaler, grads.handle, None)
+        self.expect("unscale", status, OK if not self.enabled or grads.stage in (READY, CHECKED) else BAD_STATE)
+        if status != OK:
+            return
+        grads.used = grads.unscaled = True
+        if not self.enabled:
+            return
+        self.do_check(grads, True)
+        for m, w in zip(grads.model, grads.check.written, strict=True):
+            if w is not None:
+                m[:] = w
+        grads.stage = UNSCALED
+        self.take_norm(grads)
+
+    def call_clip_grad_norm(self, o):
+        grads, by_amax = o.grads, self.chance(0.3)
+        max_norm = self.pick([0.0, 0.1, 1.0, 10.0, 1e30])
+        self.note(max_norm, by_amax)
+        status = self.lib.scaler_clip_grad_norm(self.scaler, grads.handle, max_norm, 3 if by_amax else 2, None)
+        free = grads.stage != STEPPED and grads.max_norm is None and grads.value == math.inf
+        self.expect("clip_grad_norm", status, OK if free else BAD_STATE)
+        if status == OK:
+            grads.max_norm, grads.by_amax, grads.used = max_norm, by_amax, True
+            if grads.unscaled:
+                self.apply_clip(grads)
+
+    def call_clip_grad_value(self, o):
+        grads, value = o.grads, self.pick([0.0, 0.01, 0.5, 100.0, math.inf])
+        self.note(value)
+        status = self.lib.scaler_clip_grad_value(self.scaler, grads.handle, value, None)
+        self.expect("clip_grad_value", status, OK if grads.stage != STEPPED else BAD_STATE)
+        if status == OK:
+            grads.value, grads.used = min(grads.value, value), True
+            if grads.unscaled and grads.value != math.inf:
+                self.apply_clip(grads)
+                grads.value_applied = True
+
+    def apply_clip(self, grads):
+        """On an unscaled list the gradients are rewritten at once."""
+        pending = grads.max_norm is not None and not grads.norm_applied
+        if pending and not self.enabled:
+            self.do_check(grads, False)
+            self.take_norm(grads)
+        if pending:
+            grads.rewrite(grads.clip(), math.inf)
+            grads.norm_applied = True
+        grads.rewrite(np.float32(1), grads.value)
+
+    def stepped(self, o, updates=False):
+        """What step and step_and_update do to the model."""
+        grads = o.grads
+        inv = np.float32(1) if grads.unscaled or not self.enabled else self.policy.inv_scale
+        if grads.stage == READY and (self.enabled or grads.max_norm is not None and not grads.norm_applied):
+            self.do_check(grads, False)
+        checked = grads.check is not None and (self.enabled or grads.max_norm is not None)
+        overflow = self.enabled and grads.check.overflow
+        grads.used, grads.stage, grads.left_scaled = True, STEPPED, not grads.unscaled
+        if updates and self.enabled:
+            self.update_policy()
+        if checked:
+            self.take_norm(grads)
+        self.step_model(o, overflow, inv, grads.clip(), math.inf if grads.value_applied else grads.value)
+        if not self.enabled:
+            grads.ready()
+
+    def call_step(self, o):
+        status = self.lib.scaler_step(self.scaler, o.handle, None)
+        self.expect("step", status, OK if o.grads.stage != STEPPED else BAD_STATE)
+        if status == OK:
+            self.stepped(o)
+
+    def update_policy(self):
+        lists = [grads for grads in self.lists if grads.stage != READY]
+        overflow = any(grads.check.overflow for grads in lists)
+        self.policy.update(overflow)
+        self.history.append((self.policy.updates - 1, [grads.check for grads in lists], self.policy.scale, overflow))
+
+    def ready(self):
+        for grads in self.lists:
+            grads.ready()
+
+    def call_step_and_update(self, o):
+        in_part = any(g.in_part() for g in self.lists if g is not o.grads)
+        status = self.lib.scaler_step_and_update(self.scaler, o.handle, None)
+        self.expect("step_and_update", status,
+                    BAD_STATE if o.grads.stage == STEPPED or (in_part and self.enabled) else OK)
+        if status == OK:
+            self.stepped(o, updates=True)
+            self.ready()
+
+    def call_update(self, _):
+        status = self.lib.scaler_update(self.scaler, None)
+        in_part = any(g.in_part() for g in self.lists)
+        some = any(g.stage != READY for g in self.lists)
+        self.expect("update", status, OK if not self.enabled or (some and not in_part) else BAD_STATE)
+        if status == OK:
+            if self.enabled:
+                self.update_policy()
+            self.ready()
+
+    def call_should_step(self, o):
+        grads, apply = o.grads, ctypes.c_int32()
+        status = self.lib.scaler_should_step_sync(self.scaler, grads.handle, ctypes.byref(apply), None)
+        pending = grads.value != math.inf and not grads.value_applied
+        self.expect("should_step", status, BAD_STATE if self.enabled and (grads.stage == STEPPED or pending) else OK)
+        if status != OK:
+            return
+        if self.enabled and grads.stage == READY:
+            self.do_check(grads, False)
+        if self.enabled:
+            self.take_norm(grads)
+        elif grads.max_norm is not None and not grads.norm_applied:
+            self.do_check(grads, False)
+            self.take_norm(grads)
+        assert apply.value == (0 if self.enabled and grads.check.overflow else 1)
+        grads.rewrite(grads.clip(), math.inf)
+        grads.norm_applied = grads.max_norm is not None
+        grads.used, grads.stage = True, STEPPED
+        if not self.enabled:
+            if pending:
+                grads.rewrite(np.float32(1), grads.value)
+            grads.ready()
+
+    def call_discard(self, o):
+        everything = self.chance(0.3)
+        self.lib.must(self.lib.scaler_discard(self.scaler, None if everything else o.grads.handle))
+        for grads in self.lists if everything else [o.grads]:
+            grads.ready()
+
+    def call_set_scale(self, _):
+        scale = np.float32(self.pick([1.0, 1024.0, 3.0, 0.1, 2.0 ** 20]))
+        self.lib.must(self.lib.scaler_set_scale(self.scaler, scale, None))
+        if self.enabled:
+            self.policy.scale, self.policy.skips_at_floor = scale, 0
+            for grads in self.lists:
+                grads.ready()
+
+    def call_set_options(self, _):
+        options = self.lib.struct("gsc_scaler_options")
+        self.scaler_options(options)
+        for name in ("init_scale", "enabled", "history_capacity"):
+            setattr(options, name, getattr(self.options, name))
+        options.min_scale = min(options.min_scale, options.init_scale)
+        options.max_scale = 0.0 if options.max_scale < options.init_scale else options.max_scale
+        if self.lib.scaler_set_options(self.scaler, ctypes.byref(options), None) == OK:
+            self.options = self.policy.o = fields(options)
+            self.policy.hysteresis_tracker = min(self.policy.hysteresis_tracker, options.hysteresis)
+            self.note(vars(self.options))
+
+    STATE = ("scale", "growth_tracker", "hysteresis_tracker", "overflows_since_rescale", "updates_since_rescale",
+             "consecutive_skips", "skips_at_floor", "updates", "skipped")
+
+    def call_move_state(self, _):
+        """Saves the state, and restores it, or an earlier one."""
+        state = self.lib.struct("gsc_scaler_state")
+        status = self.lib.scaler_get_state_sync(self.scaler, ctypes.byref(state), None)
+        if not self.enabled:
+            return self.expect("get_state", status, BAD_STATE)
+        self.lib.must(status)
+        for name in self.STATE:
+            assert getattr(state, name) == getattr(self.policy, name), \
+                (name, getattr(state, name), getattr(self.policy, name))
+        for name in ("growth_factor", "backoff_factor", "growth_interval"):
+            assert getattr(state, name) == getattr(self.options, name), name
+        if self.chance(0.5):
+            return
+        if self.chance(0.5) and getattr(self, "saved_state", None) is not None:
+            state = self.saved_state
+        self.saved_state = state
+        status = self.lib.scaler_set_state(self.scaler, ctypes.byref(state), None)
+        self.expect("set_state", status, INVALID if state.hysteresis_tracker > self.options.hysteresis else OK)
+        if status != OK:
+            return
+        for name in self.STATE:
+            setattr(self.policy, name, getattr(state, name))
+        self.policy.scale = np.float32(state.scale)
+        for name in ("growth_factor", "backoff_factor", "growth_interval"):
+            setattr(self.options, name, getattr(state, name))
+        self.history = []
+        for grads in self.lists:
+            grads.ready()
+
+    def call_hyper(self, o):
+        group = self.pick(range(len(o.groups)))
+        if self.chance(0.5):
+            lr = self.pick([0.0, 1e-3, 0.25])
+            self.lib.must(self.lib.optimizer_set_lr(o.handle, group, lr, None))
+            o.groups[group].lr = lr
+            o.device_lr.pop(group, None)
+            return
+        options = self.lib.struct("gsc_optimizer_options")
+        self.hyper(options, o.groups[0].kind, o.groups[group])
+        old = o.groups[group]
+        self.lib.must(self.lib.optimizer_set_options(o.handle, group, ctypes.byref(options), None))
+        o.groups[group] = fields(options)
+        o.groups[group].initial_accumulator_value = old.initial_accumulator_value
+        self.note(group, vars(o.groups[group]))
+
+    def call_add_group(self, o):
+        n = len(o.t)
+        first = int(self.random.integers(0, n))
+        count = int(self.random.integers(0, n - first + 1))
+        options = self.lib.struct("gsc_optimizer_options")
+        self.hyper(options, o.groups[0].kind, o.groups[0])
+        used = o.applied + o.skipped > 0 or any(o.t) or o.saved is not None
+        if o.owns or used:
+            options.initial_accumulator_value = o.groups[0].initial_accumulator_value
+        number = ctypes.c_int32()
+        status = self.lib.optimizer_add_group(o.handle, first, count, ctypes.byref(options), ctypes.byref(number))
+        taken = any(o.group_of[first:first + count])
+        self.expect("add_group", status, INVALID if taken else OK)
+        if status != OK:
+            return
+        o.groups.append(fields(options))
+        assert number.value == len(o.groups) - 1
+        o.group_of[first:first + count] = [number.value] * count
+        if o.groups[0].kind == oracle.ADAGRAD and not o.owns and not used:
+            for m in o.state[0].model[first:first + count]:
+                m[:] = options.initial_accumulator_value
+        self.note(first, count, vars(o.groups[-1]))
+
+    def call_device_lr(self, o):
+        group = self.pick(range(len(o.groups)))
+        if self.chance(0.3):
+            o.device_lr.pop(group, None)
+            return self.lib.must(self.lib.optimizer_set_device_lr(o.handle, group, None, None))
+        scalar = np.array([self.pick([0.0, 0.1, 1e-3])], np.float32)
+        self.lib.must(self.lib.optimizer_set_device_lr(o.handle, group, scalar.ctypes.data, None))
+        o.device_lr[group] = scalar
+
+    def call_present(self, o):
+        grads = o.grads
+        present = np.array([self.chance(0.7) for _ in grads.counts], np.uint8)
+        everything = self.chance(0.3)
+        status = self.lib.tensor_list_set_present(grads.handle, None if everything else present.ctypes.data, None,
+                                                  present.size, None)
+        self.expect("set_present", status, BAD_STATE if grads.used else OK)
+        if status == OK:
+            grads.present = [bool(everything or p or n == 0) for p, n in zip(present, grads.counts, strict=True)]
+            self.note(grads.present)
+
+    def call_zero_grads(self, o):
+        if o.grads.in_part():
+            return
+        self.lib.must(self.lib.optimizer_zero_grads(o.handle, None))
+        for m, here in zip(o.grads.model, o.grads.present, strict=True):
+            if here:
+                m[:] = 0
+
+    def call_own_step(self, o):
+        """gsc_optimizer_step, where the pages say whether it may be called."""
+        grads = o.grads
+        norm_waits = grads.max_norm is not None and not grads.norm_applied
+        pending = norm_waits or grads.value != math.inf and not grads.value_applied
+        if grads.stage == STEPPED or grads.in_part() or pending and grads.stage != READY:
+            return
+        status = self.lib.optimizer_step(o.handle, None)
+        self.expect("optimizer_step", status, BAD_STATE if grads.stage == CHECKED or pending else OK)
+        if status == OK:
+            self.step_model(o, False, np.float32(1), np.float32(1), math.inf)
+
+    def call_step_scaled(self, o):
+        grads = o.grads
+        if grads.used:
+            return
+        inv = np.array([self.pick([1.0, 0.5, 2.0 ** -10, 1 / 3, -1.0, math.inf])], np.float32)
+        found = np.array([self.pick([0.0, 0.0, 1.0, 2.0])], np.float32)
+        pass_inv, pass_found = self.chance(0.8), self.chance(0.8)
+        skip = pass_found and found[0] != 0
+        status = self.lib.optimizer_step_scaled(o.handle, inv.ctypes.data if pass_inv else None,
+                                                found.ctypes.data if pass_found else None, None)
+        bad = pass_inv and not skip and not (inv[0] >= 0 and np.isfinite(inv[0]))
+        self.expect("step_scaled", status, INVALID if bad else OK)
+        if status == OK:
+            self.step_model(o, skip, inv[0] if pass_inv else np.float32(1), np.float32(1), math.inf)
+
+    def call_checkpoint(self, o):
+        if o.saved is not None and self.chance(0.5):
+            buffer, state, t, applied, skipped = o.saved
+            self.lib.must(self.lib.optimizer_load_sync(o.handle, buffer, len(buffer), None))
+            for s, arrays in zip(o.state, state, strict=True):
+                for m, a in zip(s.model, arrays, strict=True):
+                    m[:] = a
+            o.t, o.applied, o.skipped = list(t), applied, skipped
+            return
+        size = ctypes.c_int64()
+        self.lib.must(self.lib.optimizer_get_save_size(o.handle, ctypes.byref(size)))
+        buffer = ctypes.create_string_buffer(size.value)
+        self.lib.must(self.lib.optimizer_save_sync(o.handle, buffer, size.value, None))
+        o.saved = buffer, copy.deepcopy([s.model for s in o.state]), list(o.t), o.applied, o.skipped
+
+    def call_steps(self, o):
+        if self.chance(0.5):
+            o.applied, o.skipped = self.pick([0, 1, 7, 1000]), self.pick([0, 5])
+            self.lib.must(self.lib.optimizer_set_steps(o.handle, o.applied, o.skipped, None))
+            o.t = [o.applied] * len(o.t)
+        else:
+            o.t = [self.pick([0, 1, 3, 50]) for _ in o.t]
+            steps = (ctypes.c_int64 * len(o.t))(*o.t)
+            self.lib.must(self.lib.optimizer_set_tensor_steps(o.handle, steps, len(o.t), None))
+            o.applied = max(o.t)
+
+    def call_report(self, o):
+        if o.grads.check is not None and self.enabled and not o.grads.in_part():
+            self.take_norm(o.grads)
+
+    def call_history(self, _):
+        entries, count = (self.lib.gsc_history_entry * 64)(), ctypes.c_int64()
+        self.lib.must(self.lib.scaler_get_history_sync(self.scaler, entries, 64, ctypes.byref(count), None))
+        kept = self.history[len(self.history) - min(len(self.history), self.options.history_capacity):]
+        assert count.value == len(kept), (count.value, len(kept))
+        for entry, (number, checks, scale, overflow) in zip(entries, kept, strict=False):
+            norm = math.sqrt(sum(check.grad_norm ** 2 for check in checks))
+            nonfinite = sum(check.nonfinite_count for check in checks)
+            assert (entry.update, entry.nonfinite_count, np.float32(entry.scale), bool(entry.overflow)) == (
+                number, nonfinite, scale, overflow), (fields(entry), number, nonfinite, scale, overflow)
+            assert entry.grad_norm == norm or math.isnan(norm) and math.isnan(entry.grad_norm) or \
+                abs(entry.grad_norm - norm) <= 1e-12 * norm, (entry.grad_norm, norm)
+
+    def call_diagnose(self, o):
+        grads = o.grads
+        out = (self.lib.gsc_tensor_diagnosis * len(grads.counts))()
+        histogram = np.zeros((len(grads.counts), 288), np.int64)
+        self.lib.must(self.lib.tensor_list_diagnose_sync(grads.handle, out, histogram.ctypes.data, len(out), None))
+        for i, (stored, dtype) in enumerate(grads.tensors()):
+            x = oracle.widen(stored if stored is not None else np.zeros(0, STORED[dtype]), dtype).astype(np.float64)
+            bad, finite = ~np.isfinite(x), np.abs(x[np.isfinite(x) & (x != 0)])
+            tiny = 2.0 ** {FP16: -14, oracle.BF16: -126, FP32: -126, FP64: -1022}[dtype]
+            want = (x.size, int(np.isinf(x).sum()), int(np.isnan(x).sum()), int((x == 0).sum()),
+                    int((finite < tiny).sum()), int(bad.argmax()) if bad.any() else -1,
+                    finite.max(initial=0.0), finite.min(initial=math.inf) if finite.size else 0.0)
+            got = tuple(getattr(out[i], name) for name, _ in out[i]._fields_)
+            assert got[:-1] == want, (i, got, want)
+            norm = math.sqrt(oracle.sum_of_squares(finite))
+            assert abs(got[-1] - norm) <= 1e-12 * norm or got[-1] == norm, (got[-1], norm)
+            bins = np.bincount(np.clip(np.frexp(finite)[1] - 1 + 160, 0, 287), minlength=288)
+            assert (bins == histogram[i]).all(), i
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library", nargs="?", default=ROOT / "build" / "release" / "lib" / "libgradscaler.so")
+    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--programs", type=int, default=0)
+    arguments = parser.parse_args()
+    lib = Library(arguments.library, ROOT / "include" / "gradscaler" / "gradscaler.h")
+    np.seterr(all="ignore")
+    end, seed, calls = time.monotonic() + arguments.seconds, arguments.seed, 0
+    while seed < arguments.seed + arguments.programs or time.monotonic() < end:
+        world = Program(lib, seed)
+        for _ in range(60):
+            try:
+                world.call()
+            except AssertionError:
+                print("\n".join(world.log), f"\nseed {seed} fails:", sep="", file=sys.stderr)
+                raise
+            calls += 1
+        world.close()
+        seed += 1
+    print(f"oracle: {seed - arguments.seed} programs, {calls} calls")
+
+
+if __name__ == "__main__":
+    main()
