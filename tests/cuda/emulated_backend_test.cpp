@@ -38,8 +38,8 @@ TEST(EmulatedBackend, AStepIsTwoLaunchesWhateverTheNumberOfTensors) {
 /// With the same random bits as another step: they go by the steps applied, which the device counts.
 TEST(EmulatedBackend, AStepInCodesIsTwoLaunchesThatCanBeCapturedAndReplayed) {
   const Contexts contexts;
-  Training stepped(contexts.cuda, 3, 1000, GSC_BF16, GSC_STATE_8BIT, GSC_MASTER_SPLIT16);
-  Training replayed(contexts.cuda, 3, 1000, GSC_BF16, GSC_STATE_8BIT, GSC_MASTER_SPLIT16);
+  Training stepped(contexts.cuda, 3, 1000, GSC_BF16, GSC_STATE_BITS8, GSC_MASTER_SPLIT16);
+  Training replayed(contexts.cuda, 3, 1000, GSC_BF16, GSC_STATE_BITS8, GSC_MASTER_SPLIT16);
   const int64_t launches = emulation::launch_count(), waits = emulation::wait_count();
   std::vector<std::function<void()>> graph;
   {

@@ -276,7 +276,7 @@ TEST(CudaFormats, EveryKindWithEveryFormatOfStateAndMasters) {
   SKIP_WITHOUT_DEVICE();
   int number = 0;
   for (const int32_t kind : optimizer_kinds()) {
-    for (const int32_t state : {GSC_STATE_FULL, GSC_STATE_16BIT, GSC_STATE_8BIT}) {
+    for (const int32_t state : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
       for (const int32_t master : {GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8, GSC_MASTER_STOCHASTIC}) {
         for (const int32_t param : {GSC_FP16, GSC_BF16}) {
           if (state == GSC_STATE_FULL && master == GSC_MASTER_NONE) continue;
@@ -349,7 +349,7 @@ std::vector<StepCase> step_cases() {
        .kind = GSC_ADAMW,
        .param_dtype = GSC_FP16,
        .clip_norm = true,
-       .state_format = GSC_STATE_16BIT,
+       .state_format = GSC_STATE_BITS16,
        .master_format = GSC_MASTER_SPLIT16},
       {.name = "adamw_8bit_split8_misaligned",
        .kind = GSC_ADAMW,
@@ -357,14 +357,14 @@ std::vector<StepCase> step_cases() {
        .grad_dtype = GSC_BF16,
        .offset = 1,
        .groups = 3,
-       .state_format = GSC_STATE_8BIT,
+       .state_format = GSC_STATE_BITS8,
        .master_format = GSC_MASTER_SPLIT8},
       {.name = "amsgrad_8bit_stochastic",
        .kind = GSC_ADAM,
        .flags = GSC_OPTIMIZER_AMSGRAD | GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS,
        .param_dtype = GSC_BF16,
        .copy_dtype = GSC_FP64,
-       .state_format = GSC_STATE_8BIT,
+       .state_format = GSC_STATE_BITS8,
        .master_format = GSC_MASTER_STOCHASTIC},
       {.name = "adagrad_16bit_fp64_grads",
        .kind = GSC_ADAGRAD,
@@ -372,7 +372,7 @@ std::vector<StepCase> step_cases() {
        .grad_dtype = GSC_FP64,
        .copy_dtype = GSC_FP32,
        .clip_value = 0.0003,
-       .state_format = GSC_STATE_16BIT},
+       .state_format = GSC_STATE_BITS16},
       {.name = "momentum_8bit_many_groups",
        .kind = GSC_SGD,
        .flags = GSC_OPTIMIZER_WRITE_GRADS,
@@ -380,25 +380,25 @@ std::vector<StepCase> step_cases() {
        .offset = 3,
        .groups = 18,
        .clip_value = 0.0003,
-       .state_format = GSC_STATE_8BIT},
+       .state_format = GSC_STATE_BITS8},
       {.name = "lamb_8bit_split16",
        .kind = GSC_LAMB,
        .param_dtype = GSC_BF16,
        .groups = 18,
        .clip_norm = true,
-       .state_format = GSC_STATE_8BIT,
+       .state_format = GSC_STATE_BITS8,
        .master_format = GSC_MASTER_SPLIT16},
       {.name = "lamb_16bit_misaligned",
        .kind = GSC_LAMB,
        .flags = GSC_OPTIMIZER_ZERO_GRADS,
        .grad_dtype = GSC_FP64,
        .offset = 1,
-       .state_format = GSC_STATE_16BIT},
+       .state_format = GSC_STATE_BITS16},
       {.name = "lion_8bit_nan",
        .kind = GSC_LION,
        .copy_dtype = GSC_BF16,
        .params = Values::kWithNan,
-       .state_format = GSC_STATE_8BIT},
+       .state_format = GSC_STATE_BITS8},
   };
   return cases;
 }
