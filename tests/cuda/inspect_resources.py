@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks ptxas's report on the kernels (the .usage files of cmake/record_resources.sh): the same kernels on every
-architecture, no spills and no local memory, at most 64 registers for fp32 steps on sm_90 and 128 for steps over state
-in codes, and a library below 25 MB that needs neither libcuda nor libcudart. Usage: inspect_resources.py <readelf>
-<nvcc's version> <library> <usage files...>."""
+architecture, no spills and no local memory, on sm_90 at most 64 registers for fp32 steps and 128 for steps over state
+in codes. The library is below 25 MB and needs neither libcuda nor libcudart.
+Usage: inspect_resources.py <readelf> <nvcc's version> <library> <usage files...>."""
 import os
 import re
 import subprocess
