@@ -22,7 +22,7 @@ struct OptimizerOptions {
   uint32_t flags = 0;
   // gen-api: optional_fields gsc_optimizer_options
   /// StateFormat: the format of state that the library allocates. State lists of the caller have their own dtypes.
-  std::optional<int32_t> state_format = std::nullopt;
+  std::optional<StateFormat> state_format = std::nullopt;
   /// Learning rate, >= 0. All numbers here must be finite when converted to float. fp64 parameters use the doubles.
   std::optional<double> lr = std::nullopt;
   /// Decay of the first moment, in [0, 1).
@@ -44,7 +44,7 @@ struct OptimizerOptions {
   /// Seed of stochastic rounding. Default 0.
   std::optional<int64_t> seed = std::nullopt;
   /// MasterFormat. Other values than MasterFormat::none need fp16 or bf16 parameters.
-  std::optional<int32_t> master_format = std::nullopt;
+  std::optional<MasterFormat> master_format = std::nullopt;
   // gen-api: end
 
   gsc_optimizer_options to_c() const {
@@ -52,7 +52,7 @@ struct OptimizerOptions {
     detail::check(gsc_optimizer_options_init(&c, sizeof c, static_cast<int32_t>(kind)));
     c.flags = flags;
     // gen-api: optional_to_c gsc_optimizer_options
-    c.state_format = state_format.value_or(c.state_format);
+    if (state_format) c.state_format = static_cast<int32_t>(*state_format);
     c.lr = lr.value_or(c.lr);
     c.beta1 = beta1.value_or(c.beta1);
     c.beta2 = beta2.value_or(c.beta2);
@@ -63,7 +63,7 @@ struct OptimizerOptions {
     c.lr_decay = lr_decay.value_or(c.lr_decay);
     c.initial_accumulator_value = initial_accumulator_value.value_or(c.initial_accumulator_value);
     c.seed = seed.value_or(c.seed);
-    c.master_format = master_format.value_or(c.master_format);
+    if (master_format) c.master_format = static_cast<int32_t>(*master_format);
     // gen-api: end
     return c;
   }
