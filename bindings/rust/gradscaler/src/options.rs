@@ -3,7 +3,10 @@
 // `ScalerOptions::default().init_scale(1024.0)`.
 use crate::error::check;
 use crate::library::api;
-use crate::{FloorAction, GrowthTiming, HysteresisRefill, MasterFormat, OptimizerKind, Preset, Result, StateFormat};
+use crate::{
+    FloorAction, GrowthTiming, HysteresisRefill, MasterFormat, OptimizerKind, Preset, Result,
+    StateFormat,
+};
 use gradscaler_sys as sys;
 use std::mem::{size_of, MaybeUninit};
 
