@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What contexts with pools of their own cost beside a pool that they share, and a trainer with OpenMP threads beside a
-// pool that is not OpenMP's: threads, memory and times, on standard output. Not part of gradscaler_bench, because each
-// row wants a process that has no threads yet: gradscaler_job_systems <row>.
+// Prints threads, memory and times of contexts with separate pools against contexts that share one, and of a trainer
+// with OpenMP threads against one with a separate pool. Not part of gradscaler_bench, because each row needs a process
+// without threads: gradscaler_job_systems <row>.
 #include <gradscaler/adapters/openmp.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gradscaler_bench: the options of Google Benchmark, and --quick. Writes what the machine and the build are into the
-// JSON. Which benchmarks there are is said in the other files.
+// JSON. The other files have the benchmarks.
 #include <algorithm>
 #include <cstring>
 #include <fstream>

@@ -88,7 +88,7 @@ void measure(benchmark::State &state, const std::vector<Contender> &contenders) 
     double spent = 0.0;
     for (int round = 0; round < rounds; ++round) {
       if (round >= the_settings.min_rounds && spent > the_settings.case_seconds) break;
-      // There and back, so that nobody always comes after the one that leaves the least in the caches.
+      // There and back, so that none always follows the one that leaves the least in the caches.
       for (std::size_t k = 0; k < contenders.size(); ++k) {
         const std::size_t i = round % 2 == 0 ? k : contenders.size() - 1 - k;
         seconds[i].push_back(batch(contenders[i], calls[i]));

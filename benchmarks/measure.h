@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparing calls that take turns. Bare times say little: machines differ, and on a shared one the same call is half as
-// fast a moment later. So a benchmark here is one subject and the references it is held against, measured in short
-// batches in turn, and what counts is the ratio of their fastest batches: whatever disturbs a batch makes it slower.
-// Google Benchmark registers, filters and writes the JSON.
+// Compares calls that take turns. Times alone do not carry over: machines differ, and on a shared one the same call can
+// be half as fast a moment later. So a benchmark is one subject and its references, measured in short batches in turn.
+// The ratio of their fastest batches counts, since disturbances only make a batch slower. Google Benchmark registers,
+// filters and writes the JSON.
 #pragma once
 
 #include <benchmark/benchmark.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host pays besides the bytes: the calls of a step on one tiny tensor, and the making of plans. Times only.
+// The host's cost besides the bytes: the calls of a step on one tiny tensor, and the creation of plans. Times only.
 #include "measure.h"
 #include "training.h"
 

@@ -77,10 +77,14 @@ def unpack(columns):
         yield run | {name: value for name in references - run.keys() if (value := derived(run, name))}
 
 
+def opened(path, mode="rt"):
+    """A text file, which is compressed if its name ends in .xz."""
+    return lzma.open(path, mode) if path.suffix == ".xz" else path.open(mode)
+
+
 def load(path):
     """A run as Google Benchmark writes it, from its file or from cpu.json.xz."""
-    opened = lzma.open(path, "rt") if path.suffix == ".xz" else path.open()
-    with opened as file:
+    with opened(path) as file:
         raw = json.load(file)
     if "single" not in raw:
         return raw

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the library is held against: the fastest plain copy, read and fill that this file knows, of as many bytes as the
 // subject touches, with as many threads and in the same kind of pages. Each is offered in several
-// forms (one thread or all of them; one stream or four; the C library's function, with prefetching, or past the caches),
-// and the one that is fastest at that size is taken.
+// forms (one thread or all of them; one stream or four; the C library's function, with prefetching, or past the
+// caches), and the one that is fastest at that size is taken.
 #pragma once
 
 #include "measure.h"
@@ -14,9 +14,9 @@ constexpr int64_t kReferenceBytes = int64_t{1} << 28;
 
 /// Where a reference runs.
 enum class Over {
-  arrays,  ///< those of the subject at the start of the shared workspace: where memory lies decides up to a third of its
-           ///< speed. What a subject of one or two arrays reads stays noise; the rest may be overwritten.
-  own,     ///< memory of its own, where the reference would overwrite what the subject must keep
+  arrays,  ///< the subject's, at the start of the shared workspace: the place of memory decides up to a third of its
+           ///< speed. The noise that a subject of one or two arrays reads is kept; the rest may be overwritten.
+  own,     ///< separate memory, if the reference would overwrite data of the subject
 };
 
 /// A copy between two halves of point.bytes; counts a read and a write.

@@ -26,7 +26,7 @@ COPY = "vs_copy"
 CACHED_LOG2 = 20  # arrays of so many bytes fit in second-level caches
 OPERATIONS = ("unscale", "scale", "clip_norm", "clip_value", "cast", "axpby")  # element by element
 LAYOUTS = ("fp32", "fp16_master", "bf16_master")
-# What goals are about, but for the limits in cache, which one run shows well enough.
+# The benchmarks of goals, without those in cache, which one run shows well enough.
 GOALS_FILTER = (f"^(huge/)?(check|zero|diagnose|histogram|{'|'.join(OPERATIONS)}|step/adamw/({'|'.join(LAYOUTS)}))/"
                 ".*log2_bytes:28/|^model/10*x64/")
 
@@ -237,7 +237,7 @@ def machine(results):
                      f"{again['benchmarks']} benchmarks of {', '.join(again['groups'])}")
     runs = max(len(r.runs) for r in results.all)
     if runs > 1:
-        lines.append(f"- what goals are about was run {runs} times, each in a process of its own; here are the medians")
+        lines.append(f"- the benchmarks of goals ran {runs} times, each in a new process; here are the medians")
     if results.peers:
         lines.append(f"- PyTorch {results.peers['torch']}, NumPy {results.peers['numpy']}")
     return lines + [""]
@@ -302,7 +302,7 @@ def overheads(results):
 
 def markdown(results):
     out = ["# CPU results", "",
-           "Made by `scripts/bench`; [benchmarks/README.md](../../README.md) says what is measured and how.",
+           "Made by `scripts/bench`; [benchmarks/README.md](../../README.md) describes the measurements.",
            ""] + machine(results)
     out += ["## Goals", ""] + table(["goal", "case", "measured", "aims", "limit", "of the limit"],
                                          goal_lines(results))

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""AdamW of gradscaler.torch beside torch.optim's fused and foreach ones, through PyTorch, fp32 on the CPU.
+"""AdamW of gradscaler.torch against torch.optim's fused and foreach ones, through PyTorch, fp32 on the CPU.
 
-  benchmarks/torch_optimizers.py [--quick | --verify] [--model NAME...] [--output torch.json]
-  benchmarks/torch_optimizers.py --tables torch.json
+  benchmarks/torch_optimizers.py [--quick | --verify] [--model NAME...] [--output torch.json.xz]
+  benchmarks/torch_optimizers.py --tables torch.json.xz
 
 For every list of parameters, in turn and on the same tensors: `step` is optimizer.step() on gradients that stay where
 they are; `new gradients` the same after zero_grad() and new ones, as in training; `tail` is unscaling, clip_grad_norm_,
-step and update under a GradScaler, for gradscaler with max_grad_norm= and its own GradScaler. `bare` are the library's
-calls of it alone, when PyTorch's tensors have been looked at. Who is first changes from round to round. Before anything
-is timed, all are checked to take the same step; --verify does only that. --output adds to a file that is there, so that
-models can be measured one by one; --table writes the tables of all it has. Exit status 77: left out, a module is
+step and update under a GradScaler, for gradscaler with max_grad_norm= and its own GradScaler. `bare` are the
+library's calls alone, after it has read the addresses of PyTorch's tensors. The order changes from round to round.
+Before anything is timed, all are checked to take the same step; --verify does only that. --output adds to an existing
+file, so that models can be measured one by one; --tables prints its tables. Exit status 77: left out, a module is
 missing.
 """
 import argparse
@@ -31,6 +31,7 @@ except ImportError as error:
     print(f"torch_optimizers: left out, there is no module {error.name}")
     sys.exit(77)
 
+import records  # noqa: E402
 import table  # noqa: E402
 from torch_tail import MODELS  # noqa: E402
 
@@ -79,7 +80,7 @@ class Side:
 
 
 class Bare(Side):
-    """What of it is the library's: no tensor of PyTorch is looked at in what is timed."""
+    """The library's calls alone: the timed part reads no tensor of PyTorch."""
 
     def __init__(self, params):
         super().__init__("gradscaler", params)
@@ -176,7 +177,7 @@ def context():
 def tables(results):
     found = results["context"]
     lines = ["# AdamW through PyTorch", "", "Made by `scripts/bench --torch`, which"
-             " [benchmarks/README.md](../../README.md) describes; all times are in the JSON file beside this one.", "",
+             " [benchmarks/README.md](../../README.md) describes; all times are in the JSON file next to this one.", "",
              f"- {found['processor']}, {found['threads']} threads, load average at the start"
              f" {found['load average at the start']}, {found['date']}",
              f"- PyTorch {found['torch']}, its CPU code {found['cpu_code']}, OMP_WAIT_POLICY"
@@ -223,22 +224,25 @@ def main():
     parser.add_argument("--verify", action="store_true")
     parser.add_argument("--model", action="append", choices=MODELS)
     parser.add_argument("--output", type=pathlib.Path)
-    parser.add_argument("--tables", type=pathlib.Path, metavar="torch.json")
+    parser.add_argument("--tables", type=pathlib.Path, metavar="torch.json.xz")
     arguments = parser.parse_args()
     if arguments.tables:
-        print(tables(json.loads(arguments.tables.read_text())))
+        with records.opened(arguments.tables) as file:
+            print(tables(json.load(file)))
         return
     torch.set_num_threads(THREADS)
     results = {"context": context(), "memory in GB/s": {}, "models": {}}
     if arguments.output and arguments.output.exists():
-        results = json.loads(arguments.output.read_text())
+        with records.opened(arguments.output) as file:
+            results = json.load(file)
     rounds, seconds = (0, 0) if arguments.verify else (3, 1) if arguments.quick else (15, 30)
     for model in arguments.model or MODELS:
         found = measure(model, rounds, seconds)
         if found:
             results["models"][model], results["memory in GB/s"][model] = found
     if arguments.output and not arguments.verify:
-        arguments.output.write_text(compact(results))
+        with records.opened(arguments.output, "wt") as file:
+            file.write(compact(results))
     print("the same steps" if arguments.verify else tables(results))
 
 

@@ -178,14 +178,14 @@ def seconds_of(contender, calls):
 
 
 def compare(contenders, rounds, batch_seconds):
-    """Seconds of a step in the fastest batch of each: whatever disturbs a batch makes it slower."""
+    """Seconds of a step in the fastest batch of each: disturbances only make a batch slower."""
     calls = {name: max(1, int(batch_seconds / seconds_of(c, 1))) for name, c in contenders.items()}
     seconds = {name: [] for name in contenders}
     order = list(contenders)
     for _ in range(rounds):
         for name in order:
             seconds[name].append(seconds_of(contenders[name], calls[name]))
-        order.reverse()  # so that nobody always comes after the one that leaves the least in the caches
+        order.reverse()  # so that none always follows the one that leaves the least in the caches
     return {name: min(s) for name, s in seconds.items()}
 
 

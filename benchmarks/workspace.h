@@ -37,7 +37,7 @@ class Workspace {
   static Workspace shared(int64_t bytes, Pages pages = Pages::usual);
   /// Where the shared mapping begins.
   static char *shared_start(Pages pages);
-  /// A mapping of its own.
+  /// A separate mapping.
   explicit Workspace(int64_t bytes, Pages pages = Pages::usual);
   Workspace(const Workspace &) = delete;
   Workspace &operator=(const Workspace &) = delete;

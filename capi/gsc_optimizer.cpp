@@ -14,7 +14,7 @@ namespace {
 
 using Call = InCall<Optimizer>;
 
-/// For calls that only look.
+/// For calls that only read.
 Optimizer &optimizer_of(const gsc_optimizer *optimizer) { return object<Optimizer>(optimizer, "optimizer"); }
 
 }  // namespace
@@ -30,7 +30,7 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
     require(out_optimizer, "out_optimizer");
     const gsc_optimizer_options o =
         options != nullptr ? read_struct(options, "options") : optimizer_info(GSC_ADAMW).defaults;
-    std::optional<InReading<TensorList>> held[3 + kMaxStates];  // so that no callback moves what has been compared
+    std::optional<InReading<TensorList>> held[3 + kMaxSlots];  // no callback may move a list that has been compared
     auto *next = held;
     const auto hold = [&](const gsc_tensor_list *list, const Argument &name) {
       return Ref<TensorList>::share(&*next++->emplace(list, name));
@@ -39,8 +39,8 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
     lists.params = hold(params, "params");
     lists.grads = hold(grads, "grads");
     if (model_copy != nullptr) lists.model_copy = hold(model_copy, "model_copy");
-    if (state_count < 0 || state_count > kMaxStates) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, "state_count", "is %d; it must be in 0..%d", state_count, kMaxStates);
+    if (state_count < 0 || state_count > kMaxSlots) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, "state_count", "is %d; it must be in 0..%d", state_count, kMaxSlots);
     }
     if (state_count > 0) require(state, "state");
     const bool uncounted = state != nullptr && state_count == 0;
@@ -52,7 +52,7 @@ gsc_status gsc_optimizer_create(gsc_context *context, const gsc_optimizer_option
       lists.state[i] = hold(state[i], Argument("state").at(i));
     }
     Ref<Optimizer> made = Optimizer::create(shared<Context>(context, "context"), o, std::move(lists), state_count);
-    require_no_misuse();  // while it can be taken back: a caller that sees an error keeps no object
+    require_no_misuse();  // before *out_optimizer is set: a caller that gets an error has no object
     *out_optimizer = to_handle<gsc_optimizer>(made.detach());
   });
 }

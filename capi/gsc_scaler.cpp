@@ -15,7 +15,7 @@ namespace {
 using ScalerCall = InCall<Scaler>;
 using GradsCall = InCall<TensorList>;
 
-/// For calls that only look.
+/// For calls that only read.
 Scaler &scaler_of(const gsc_scaler *scaler) { return object<Scaler>(scaler, "scaler"); }
 TensorList *grads_or_null(const gsc_tensor_list *grads) {
   return grads != nullptr ? &object<TensorList>(grads, "grads") : nullptr;
@@ -117,7 +117,7 @@ gsc_status gsc_scaler_get_report_sync(gsc_scaler *scaler, const gsc_tensor_list 
                                       gsc_stream stream) {
   return guard(__func__, [&] {
     require_out_struct(out_report, "out_report");
-    // It may log, and the callback may destroy the scaler.
+    // The call may log, and the callback may destroy the scaler.
     if (shared<Scaler>(scaler, "scaler")->get_report_sync(grads_or_null(grads), out_report, stream)) {
       fail(GSC_ERROR_SCALE_FLOOR, kNoArgument,
            "the loss scale %s cannot be lowered any further and %d updates in a row were skipped",
@@ -138,7 +138,7 @@ gsc_status gsc_scaler_get_history_sync(gsc_scaler *scaler, gsc_history_entry *ou
                                        int64_t *out_count, gsc_stream stream) {
   return guard(__func__, [&] {
     require(out_count, "out_count");
-    // It may allocate, and the callback may destroy the scaler.
+    // The call may allocate, and the callback may destroy the scaler.
     *out_count = shared<Scaler>(scaler, "scaler")->history_sync(out_entries, capacity, stream);
   });
 }

@@ -55,6 +55,7 @@ gsc_status gsc_tensor_list_diagnose_sync(const gsc_tensor_list *list, gsc_tensor
            static_cast<long long>(l->plan().size()));
     }
     if (count > 0) require(out_diagnosis, "out_diagnosis");
+    l->require_elements("list");
     l->precede(CallStream(l->context()->backend(), stream));
     l->context()->backend().diagnose_sync({&l->plan(), out_diagnosis, out_histogram}, stream);
   });

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands around every entry point: exceptions become a status and this thread's message, the floating-point
-// environment is the library's own, handles are checked, and versioned structs are read and written by the size their
-// caller was compiled with.
+// The frame of every entry point. It turns exceptions into a status and this thread's message, sets the floating-point
+// environment, checks handles, and reads and writes versioned structs at the size that their caller was compiled with.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +15,14 @@
 
 namespace gsc::capi {
 
-/// Keeps what failed, and "function: what" as its message, for this thread; returns the status. `details` lacks the
+/// Stores the failure for this thread, with the message "function: what", and returns its status. `details` lacks the
 /// function.
 gsc_status set_error(const gsc_error &details, const char *function, const char *what) noexcept;
 
 /// Fails if a callback broke its contract during the call.
 void require_no_misuse();
 
-/// Keeps what was noted for the call whose callback makes this one.
+/// Saves the notes of the outer call, if this call comes from a callback.
 class OwnMisuse {
  public:
   OwnMisuse() = default;
@@ -38,7 +37,7 @@ class OwnMisuse {
   Misuse outer_ = take_misuse();
 };
 
-/// Runs `body`; whatever it throws becomes a status. `function` is the entry point's name.
+/// Runs `body` and turns any exception into a status. `function` is the entry point's name.
 template <typename F>
 gsc_status guard(const char *function, const F &body) noexcept {
   const FloatEnvironment environment;
@@ -75,7 +74,7 @@ T *aligned(T *pointer, const Argument &name) {
   return pointer;
 }
 
-/// The same where it must be given.
+/// The same, and NULL is an error.
 template <typename T>
 T *require_aligned(T *pointer, const Argument &name) {
   return aligned(require(pointer, name), name);
@@ -91,8 +90,8 @@ T &object(const Handle *handle, const Argument &name) {
   return static_cast<T &>(*base);
 }
 
-/// The object behind a handle, for a call that changes it or runs callbacks. While it lives no other such call gets the
-/// object, and it stays although a callback destroys it.
+/// The object behind a handle, for a call that changes it or runs callbacks. In this scope no other such call gets the
+/// object, and the object stays alive even if a callback destroys it.
 template <typename T>
 class InCall {
  public:
@@ -113,8 +112,8 @@ class InCall {
   Ref<T> object_;
 };
 
-/// The object behind a handle, for a call that reads it and runs callbacks: they cannot change it, nor end it. In a
-/// callback it may be an object of the call outside.
+/// The object behind a handle, for a call that reads it and runs callbacks, which can neither change nor end it. In a
+/// callback it may be an object of the outer call.
 template <typename T>
 class InReading {
  public:
@@ -150,7 +149,7 @@ void destroy(Handle *handle) noexcept {
   if (handle != nullptr) reinterpret_cast<Object *>(handle)->release();
 }
 
-/// Structs are read at the sizes they have had in released versions: so far one each.
+/// Structs are read at the sizes that released versions had: so far one each.
 template <typename S>
 void require_struct_size(uint32_t size, const Argument &name) {
   if (size == sizeof(S)) return;
@@ -162,14 +161,14 @@ void require_struct_size(uint32_t size, const Argument &name) {
        static_cast<unsigned>(sizeof(S)));
 }
 
-/// An options struct of the caller's. `name` is the argument's.
+/// Reads the caller's options struct. `name` is the argument's.
 template <typename S>
 S read_struct(const S *in, const Argument &name) {
   require_struct_size<S>(require(in, name)->struct_size, name.field("struct_size"));
   return *in;
 }
 
-/// Checks an output struct whose struct_size the caller has set.
+/// Checks the struct_size that the caller has set in an output struct.
 template <typename S>
 S *require_out_struct(S *out, const Argument &name) {
   require_struct_size<S>(require(out, name)->struct_size, name.field("struct_size"));

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# How everything here is compiled: language level, visibility, warnings, sanitizers, and the target gradscaler_internal
-# with what the library's own sources and the tests of its internals share. Which sources there are is said elsewhere.
+# Settings of all compilations: language level, visibility, warnings, sanitizers, and the target gradscaler_internal for
+# the library's sources and the tests of its internals.
 if(MSVC)
   message(FATAL_ERROR "The kernels use the vector extensions and flags of GCC and Clang, which cl and clang-cl do not take; on Windows build with MinGW's g++ or zig c++ (docs/reference/platforms.md). Programs compiled by MSVC can use the DLL that results.")
 endif()
@@ -22,7 +22,7 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
   set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
   if(WIN32)
-    # Programs find a DLL beside them.
+    # Programs find a DLL in their folder.
     set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   endif()
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic>")
@@ -36,7 +36,7 @@ if(GRADSCALER_SANITIZE)
   add_link_options(${GSC_SANITIZE_FLAGS})
 endif()
 
-# Not every distribution ships libstdc++.a. MinGW's threads are a library of their own, which only -static links in.
+# Not every distribution ships libstdc++.a. MinGW's threads are a separate library, which only -static links in.
 if(GRADSCALER_STATIC_RUNTIME)
   set(GSC_STATIC_RUNTIME_FLAGS -static-libstdc++ -static-libgcc)
   if(WIN32 AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -51,8 +51,8 @@ if(GRADSCALER_STATIC_RUNTIME)
   endif()
 endif()
 
-# What is distributed with such a runtime has its license beside its own. zig.cmake names those of zig's; the exception of
-# GCC's asks for nothing.
+# Packages with such a runtime also have its license. zig.cmake names those of zig's runtimes; GCC's has an exception that
+# requires nothing.
 set(GSC_LICENSES ${PROJECT_SOURCE_DIR}/LICENSE)
 if(GSC_RUNTIME_LICENSES)
   set(text "gradscaler is under the license in LICENSE. This build of it contains parts of the runtimes of its compiler, which are\nunder the following licenses.\n")

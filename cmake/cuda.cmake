@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Decides whether the CUDA backend is built, finds the compiler and the static runtime, and says for which
+# Decides whether the CUDA backend is built, finds the compiler and the static runtime, and prints the
 # architectures. Sets GSC_CUDA; core/cuda/ builds the backend. A CUDA compiler is needed, a GPU or a driver is not.
 #   GRADSCALER_CUDA=AUTO  if a CUDA compiler is found, and not in builds with sanitizers
 #   GRADSCALER_CUDA=ON    it must be found

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where: headers, libraries, the CMake package and the pkg-config file. The tree it makes
-# can be moved: the package and the pkg-config file find their prefix from where they lie.
+# Rules of `cmake --install` for headers, libraries, the CMake package and the pkg-config file. The installed tree can be
+# moved: the package and the pkg-config file find their prefix relative to themselves.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gradscaler)
 
@@ -28,8 +28,8 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradscaler-config-version
 install(FILES ${PROJECT_BINARY_DIR}/gradscaler-config.cmake ${PROJECT_BINARY_DIR}/gradscaler-config-version.cmake
         DESTINATION ${package_dir} COMPONENT dev)
 
-# Directories of the pkg-config file are relative to the prefix, and the prefix to the file; an absolute directory that
-# somebody configured stays as it is.
+# Directories of the pkg-config file are relative to the prefix, and the prefix to the file; a configured absolute
+# directory stays as it is.
 foreach(dir INCLUDEDIR LIBDIR)
   if(IS_ABSOLUTE ${CMAKE_INSTALL_${dir}})
     set(pc_${dir} ${CMAKE_INSTALL_${dir}})

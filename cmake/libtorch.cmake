@@ -33,7 +33,7 @@ function(gsc_find_libtorch what)
     # The libraries of a CUDA build name further ones, which they find by themselves.
     target_link_libraries(gsc_libtorch INTERFACE ${root}/lib/libtorch_cpu.so ${root}/lib/libc10.so)
     target_link_options(gsc_libtorch INTERFACE -Wl,--allow-shlib-undefined)
-    # Old wheels were built for GCC's old string; their package says so.
+    # Old wheels were built for GCC's old string, which their package declares.
     file(STRINGS ${root}/share/cmake/Torch/TorchConfig.cmake abi REGEX "_GLIBCXX_USE_CXX11_ABI=0")
     if(abi)
       target_compile_definitions(gsc_libtorch INTERFACE _GLIBCXX_USE_CXX11_ABI=0)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the Java and the C# binding build alike: a library of native methods that SWIG generates and that holds the whole
-# of gradscaler, exporting nothing but those methods. The caller's folder has generate.cmake, which runs SWIG, and
-# exports.map.
+# of gradscaler, exporting nothing but those methods. The caller's folder has generate.cmake, which runs SWIG.
 
 # Stops if `file`, which has the version a second time, has another one.
 function(gsc_require_version file)
@@ -49,7 +48,7 @@ function(gsc_add_native_binding target)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:gradscaler_operators>)
   endif()
   if(UNIX AND NOT APPLE)
-    set(map ${CMAKE_CURRENT_SOURCE_DIR}/exports.map)
+    set(map ${PROJECT_SOURCE_DIR}/bindings/swig/exports.map)
     set_target_properties(${target} PROPERTIES LINK_DEPENDS ${map})
     target_link_options(${target} PRIVATE LINKER:--version-script=${map} ${GSC_EXCLUDE_LIBS} LINKER:-z,now
                         LINKER:--no-undefined)

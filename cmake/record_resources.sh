@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Compiler launcher for nvcc: runs the command and puts what ptxas says about registers and spills into <object>.usage,
-# for the test that reads it, instead of on the screen. Everything else that the compiler says is passed on.
+# Compiler launcher for nvcc: runs the command and writes the messages of ptxas about registers and spills to
+# <object>.usage, for the test that reads them. All other output is passed on.
 output=
 previous=
 for argument in "$@"; do

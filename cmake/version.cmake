@@ -11,7 +11,7 @@ foreach(part VERSION_MAJOR VERSION_MINOR VERSION_PATCH ABI_VERSION)
   set(GSC_${part} ${CMAKE_MATCH_1})
 endforeach()
 set(GSC_VERSION ${GSC_VERSION_MAJOR}.${GSC_VERSION_MINOR}.${GSC_VERSION_PATCH})
-# Copies of the version, of which an archive of the sources may lack some.
+# Copies of the version. An archive of the sources may lack some.
 foreach(copy CITATION.cff packaging/conda/recipe.yaml packaging/vcpkg/gradscaler/vcpkg.json)
   set(file ${CMAKE_CURRENT_LIST_DIR}/../${copy})
   if(EXISTS ${file})

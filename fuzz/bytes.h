@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fuzzer's bytes as choices and numbers, and how a target says that an answer was wrong.
+// A fuzzer's bytes as choices and numbers, and how a target reports a wrong answer.
 #pragma once
 
 #include <cstdint>

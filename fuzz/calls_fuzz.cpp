@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes as a sequence of calls on a scaler, two lists and two optimizers, of one context or of two, with the model of
-// tests/support/stage_world.h beside it: an answer that the model does not give ends the run as a crash would.
+// tests/support/stage_world.h: any other answer ends the run as a crash would.
 #include "fuzz/bytes.h"
 #include "tests/support/stage_world.h"
 

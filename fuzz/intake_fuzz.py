@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes as arrays of all protocols that the Python package accepts, true and lying.
 
-What is accepted must be what the array says: its address, as many elements, in memory that is its own, writable if it
+An accepted array must have the address and the count that it reports, in its own memory, writable if it
 will be written. What is refused is a TypeError or ValueError that names the argument.
 """
 import array

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes as option structs and tensors. What is accepted must work: a scaler whose scale stays in its limits and does not
-// grow on an overflow, an optimizer that steps, a list that says what it was given.
+// Bytes as option structs and tensors. What is accepted must work: a scaler whose scale stays in its limits and does
+// not grow on an overflow, an optimizer that steps, a list that returns its tensors.
 #include <cmath>
 
 #include "fuzz/bytes.h"

@@ -251,7 +251,7 @@ class Bench {
   }
 
   /// Median time of the calling thread with an idle device. It spins first: a thread that has waited for milliseconds
-  /// takes tens of microseconds to run at its speed again, whatever it does.
+  /// takes tens of microseconds to reach its speed again.
   double time_host(const std::function<void()> &work) {
     std::vector<double> times;
     for (int run = -warmups(); run < runs(); ++run) {

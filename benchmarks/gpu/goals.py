@@ -4,9 +4,10 @@
 
   goals.py FOLDER
 
-Reads FOLDER/raw.jsonl, complete or not, and writes beside it goals.json, with every figure that a goal needs, and
-table.md. A goal whose rows are missing is "not measured". """
+Reads FOLDER/raw.jsonl or raw.jsonl.xz, complete or not, and writes goals.json, with every figure that a goal needs, and
+table.md there. A goal whose rows are missing is "not measured". """
 import json
+import lzma
 import os
 import sys
 
@@ -89,7 +90,8 @@ def main():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)
 
-    with open(os.path.join(folder, "raw.jsonl"), encoding="utf-8") as file:
+    raw = os.path.join(folder, "raw.jsonl")
+    with open(raw, encoding="utf-8") if os.path.exists(raw) else lzma.open(raw + ".xz", "rt") as file:
         rows = join(file)
     about = {}
     if os.path.exists(os.path.join(folder, "device.json")):

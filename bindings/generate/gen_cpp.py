@@ -54,7 +54,7 @@ def fields(struct):
 def optional_fields(struct):
     return [line for field in struct.fields
             for line in (*comment(struct, field),
-                         f"std::optional<{field.ctype}> {field.name} = std::nullopt;")]
+                         f"std::optional<{type_of(field)}> {field.name} = std::nullopt;")]
 
 
 def to_c(struct):
@@ -67,7 +67,12 @@ def to_c(struct):
 
 
 def optional_to_c(struct):
-    return [f"c.{field.name} = {field.name}.value_or(c.{field.name});" for field in struct.fields]
+    def statement(field):
+        if field.enum:
+            return f"if ({field.name}) c.{field.name} = static_cast<int32_t>(*{field.name});"
+        return f"c.{field.name} = {field.name}.value_or(c.{field.name});"
+
+    return [statement(field) for field in struct.fields]
 
 
 def from_c(struct):

@@ -15,7 +15,7 @@ PLAIN = {"void": "c_void", "char": "c_char", "int32_t": "i32", "int64_t": "i64",
 
 HEAD = f"""\
 // SPDX-License-Identifier: Apache-2.0
-// The types, constants and functions of gradscaler.h with their contracts.
+// The types, constants and functions of gradscaler.h, where their contracts are.
 // {NOTE}
 use core::ffi::c_void;
 use std::os::raw::c_char;
@@ -94,28 +94,25 @@ class Header:
             value = match[3].strip("()")
             if re.fullmatch(r"-?(0x)?[0-9a-fA-F]+u?", value):
                 kind = "u32" if value.endswith("u") else "i32"
-                lines += [*doc(text_of(match[1] or "")), f"pub const {match[2]}: {kind} = {value.rstrip('u')};"]
+                lines.append(f"pub const {match[2]}: {kind} = {value.rstrip('u')};")
         pattern = r"(/\*\*(?:(?!\*/).)*\*/)?\s*(?:typedef int32_t gsc_status;\s*)?^enum \{(.*?)\n\};"
         for match in re.finditer(pattern, self.text, re.M | re.S):
             kind = "u32" if match[1] and "Bits of" in match[1] else "i32"
             if "GSC_OK" in match[2]:
                 kind = "gsc_status"
-            items = re.findall(r"(/\*\*(?:(?!\*/).)*\*/)?\s*\b(GSC_\w+) = (-?\w+)", match[2], re.S)
-            for text, name, value in items:
-                lines += [*doc(text_of(text or "")), f"pub const {name}: {kind} = {value};"]
+            lines += [f"pub const {name}: {kind} = {value};"
+                      for name, value in re.findall(r"\b(GSC_\w+) = (-?\w+)", match[2])]
         return lines
 
     def struct(self, match):
-        comments = iter(re.findall(r"/\*\*(?:(?!\*/).)*\*/", match["body"], re.S))
-        body = re.sub(r"/\*\*(?:(?!\*/).)*\*/", "@", match["body"], flags=re.S)
+        body = re.sub(r"/\*\*(?:(?!\*/).)*\*/", "", match["body"], flags=re.S)
         lines = [*doc(text_of(match["comment"] or "")), "#[repr(C)]", "#[derive(Clone, Copy, Debug)]",
                  f"pub struct {match['name']} {{"]
         for field in body.replace("\n", " ").split(";")[:-1]:
-            has_comment = "@" in field
-            name, kind = declarator(field.replace("@", ""), self.names)
+            name, kind = declarator(field, self.names)
             if kind in self.callback_names:
                 kind = f"Option<{kind}>"
-            lines += [*doc(text_of(next(comments)) if has_comment else "", "    "), f"    pub {name}: {kind},"]
+            lines.append(f"    pub {name}: {kind},")
         return [*lines, "}"]
 
     def callback(self, match):
@@ -152,18 +149,14 @@ def make(header_text, functions, in_table):
     lines += ["", *doc("The function table: a pointer for every function of the header, without the `gsc_`. Fields are "
                        "only ever appended: a library whose `struct_size` is smaller lacks the last ones."),
               "#[repr(C)]", "#[derive(Clone, Copy, Debug)]", "pub struct gsc_api {",
-              "    /// Bytes of the table that the library has.", "    pub struct_size: u32,",
-              "    /// ABI number of the library.", "    pub abi_version: u32,"]
+              "    pub struct_size: u32,", "    pub abi_version: u32,"]
     for f in in_table:
         parameters, result = function(f, header)
-        lines += [*doc(f.text, "    "),
-                  *signature(f"pub {f.name[len('gsc_'):]}: unsafe extern \"C\" fn", parameters, result, "    ", ",")]
+        lines += signature(f"pub {f.name[len('gsc_'):]}: unsafe extern \"C\" fn", parameters, result, "    ", ",")
     lines += ["}", "", '#[cfg(feature = "link")]', 'extern "C" {']
     for f in functions:
         parameters, result = function(f, header)
-        field = f.name[len("gsc_"):]
-        lines += [f"    /// As [`gsc_api::{field}`]." if f in in_table else f"    /// {f.text}",
-                  *signature(f"pub fn {f.name}", parameters, result, "    ", ";")]
+        lines += signature(f"pub fn {f.name}", parameters, result, "    ", ";")
     lines += ["}", "", *layout(header, in_table)]
     return "\n".join(lines) + "\n"
 
@@ -214,7 +207,7 @@ def make_enums(header_text):
 def field_doc(struct, text, optional=False):
     text = words(text, struct, lambda name: f"`{name}`",
                  lambda kind, name: f"[`{kind}::{method(name)}`](crate::{kind}::{method(name)})",
-                 lambda kind, name: f"[`{kind}::{enum_pascal(name)}`]", "NULL")
+                 lambda kind, name: f"[`{kind}::{enum_pascal(name)}`](crate::{kind}::{enum_pascal(name)})", "NULL")
     for enum in struct.enums:
         text = re.sub(rf"(?<!\[`)\b{enum.name}\b(?!::)", f"[`{enum.name}`]", text)
     if optional:
@@ -287,9 +280,11 @@ def assignment(field, *chain):
 
 
 def optional_to_raw(struct):
-    return flags(struct) + [
-        line for field in struct.fields
-        for line in assignment(field, "self", field.name, f"unwrap_or(raw.{field.name})")]
+    def chain(field):
+        as_code = ["map(|value| value as i32)"] if field.enum else []
+        return ["self", field.name, *as_code, f"unwrap_or(raw.{field.name})"]
+
+    return flags(struct) + [line for field in struct.fields for line in assignment(field, *chain(field))]
 
 
 def defaults(struct):
@@ -322,8 +317,12 @@ def from_raw(struct):
 
 
 def optional_from_raw(struct):
-    return [f"{field.name}: {get(field, False) if field.constant else f'Some(raw.{field.name})'},"
-            for field in struct.all]
+    def value(field):
+        if field.constant:
+            return get(field, False)
+        return f"raw.{field.name}.try_into().ok()" if field.enum else f"Some(raw.{field.name})"
+
+    return [f"{field.name}: {value(field)}," for field in struct.all]
 
 
 def counted_from_raw(struct):

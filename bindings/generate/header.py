@@ -13,6 +13,8 @@ TYPES = {
     "GSC_OK": ("Status", "GSC_ERROR_"),
     "GSC_FP16": ("DType", "GSC_"),
     "GSC_SGD": ("OptimizerKind", "GSC_"),
+    "GSC_STATE_FULL": ("StateFormat", "GSC_STATE_"),
+    "GSC_MASTER_NONE": ("MasterFormat", "GSC_MASTER_"),
     "GSC_NORM_L2": ("Norm", "GSC_NORM_"),
     "GSC_REFILL_ON_GROWTH": ("HysteresisRefill", "GSC_REFILL_"),
     "GSC_GROWTH_AT_INTERVAL": ("GrowthTiming", "GSC_GROWTH_"),
@@ -28,7 +30,7 @@ SPELLING = {"ADAMW": "AdamW", "COLOSSALAI": "ColossalAI", "DEEPSPEED": "DeepSpee
             "ONEFLOW": "OneFlow", "TENSORFLOW": "TensorFlow"}
 
 # Not options: the caller, the constructors or nobody sets them. Flags become booleans.
-LEFT_OUT = ("struct_size", "reserved", "format", "flags", "kind", "state_dtype")
+LEFT_OUT = ("struct_size", "reserved", "format", "flags", "kind")
 CLASSES = {"gsc_scaler_options": "ScalerOptions", "gsc_optimizer_options": "OptimizerOptions", "gsc_report": "Report",
            "gsc_scaler_state": "ScalerState", "gsc_history_entry": "HistoryEntry", "gsc_device_state": "DeviceState",
            "gsc_tensor_diagnosis": "TensorDiagnosis"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes the jar of natives of one platform, a module of its own that the jar of classes has resolved, and puts it into
+# Makes the jar of natives of one platform, a separate module that the jar of classes has resolved, and puts it into
 # the folder for Maven, which attaches it. Arguments: JAVAC, JAR, VERSION, SOURCES (folder), CLASSES (the jar of
 # classes), PLATFORM, LIBRARY, LICENSES, WORK (folder), OUTPUT (file), PROJECT (the folder for Maven).
 include(${CMAKE_CURRENT_LIST_DIR}/jar.cmake)

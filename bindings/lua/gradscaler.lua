@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The library in LuaJIT: every function of gradscaler.h as gs.C.gsc_...; here is what Lua needs beside them: opening the
--- library, statuses as errors, objects and buffers that live as long as something uses them. docs/hosts.md has the rules.
+-- The library in LuaJIT: every function of gradscaler.h as gs.C.gsc_...; here is what Lua needs in addition: opening
+-- the library, statuses as errors, objects and buffers that live as long as they are used. docs/hosts.md has the rules.
 --
 --     local gs = require("gradscaler")
 --     gs.open()                                          -- GRADSCALER_LIBRARY, or the system's search
@@ -84,8 +84,8 @@ local function elements_of(dtype)
   if dtype == C.GSC_FP16 or dtype == C.GSC_BF16 then return 2, "unsigned short", "short" end
 end
 
--- What `data` is made of, as C calls it, whether it is memory of its own ("array"), a part of other memory ("part"), or a
--- "pointer", and whether it is const; nothing if it is none of them.
+-- The C type of the elements of `data`, whether it is an allocation ("array"), a part of one ("part") or a "pointer",
+-- and whether it is const. Returns nothing for anything else.
 local function content(data)
   local text = type(data) == "cdata" and tostring(ffi.typeof(data)):match("^ctype<(.*)>$") or ""
   local plain, const = text:gsub("^const ", "")
@@ -96,9 +96,9 @@ local function content(data)
   end
 end
 
--- Raises a sentence that names `what` unless `count` elements of `dtype` fit into `data`, of their type. A pointer says
--- nothing of its length, and the collector does not follow it: with `owned` it needs an owner, an array of C that it
--- points into, or else whatever keeps the memory.
+-- Raises a sentence that names `what` unless `count` elements of `dtype` fit into `data`, of their type. A pointer has
+-- no length, and the collector does not follow it: with `owned` it needs an owner, the C array that it points into or
+-- another object that keeps the memory.
 local function require_room(what, data, count, dtype, owned, owner)
   local function refuse(message, ...) error(what .. message:format(...), 0) end
   local element, kind, const = content(data)
@@ -134,7 +134,7 @@ end
 
 --- A list of {array, count, dtype, name, owner}. It keeps arrays of ffi.new alive, which need no owner. A pointer, or an
 --- array within a struct, keeps nothing alive: `owner` is the array that it is in, or what else keeps the memory; true
---- for memory that nobody frees. Errors count from 0, as the library's do.
+--- for memory that is never freed. Errors count from 0, as the library's do.
 function gs.list(context, tensors)
   local raw, names, held = ffi.new("gsc_tensor[?]", #tensors), ffi.new("const char *[?]", #tensors), {}
   for i, tensor in ipairs(tensors) do

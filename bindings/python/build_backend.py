@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """scikit-build-core with decisions that depend on the machine.
 
-On Python 3.11 or later the wheel is for all later versions of Python too (abi3), which takes SWIG 4.2: it comes from
-PyPI where the machine has none or an older one, as Debian 12 has. Where builds are not isolated nothing comes from
-PyPI, and a line says what an older SWIG costs. Metadata is made without compiling, a source distribution without
-looking into what it leaves out.
+On Python 3.11 or later the wheel is for all later versions of Python too (abi3). This needs SWIG 4.2, which comes from
+PyPI if the machine has none or an older one, as Debian 12 does. Builds without isolation take nothing from PyPI and
+print the cost of an older SWIG. Metadata needs no compilation, and a source distribution does not read what it leaves
+out.
 """
 
 import os

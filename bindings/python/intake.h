@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads arrays of other Python libraries without copying, through the buffer protocol and DLPack. Both functions return
- * a tuple whose first item holds the memory: while it lives, the owner cannot free or resize the array. look.py
- * validates the result (dtype, device, order).
+ * Reads arrays of other Python libraries without copying, through the buffer protocol and DLPack. gsc_buffer_view
+ * and gsc_dlpack_view return a tuple whose first item holds the memory: while it lives, the owner cannot free or resize
+ * the array. look.py validates the result (dtype, device, order).
  */
 #ifndef GRADSCALER_PYTHON_INTAKE_H
 #define GRADSCALER_PYTHON_INTAKE_H
@@ -27,5 +27,17 @@ PyObject *gsc_buffer_holders(PyObject *tensors, PyObject *array, PyObject *owner
  * readonly, shape, strides in elements, has_strides). Without strides the array is contiguous in C order.
  */
 PyObject *gsc_dlpack_view(PyObject *capsule);
+
+/*
+ * Many tensors at once, by the C functions of DLPack 1.2, for an optimizer that checks in every step whether its tensors
+ * are unchanged. `api` is a capsule of these functions, such as torch.Tensor.__dlpack_c_exchange_api__, `tensors` a list
+ * of tensors and None. Returns (layout, addresses, present) as bytes: `layout` is equal for two lists if and only if
+ * dtypes, devices, shapes, strides and the places of None are; the address of each tensor, NULL for None; and a byte for
+ * each, 0 for None. Returns None if the type of an entry is not one of the pair `types`, if `is_neg`, a callable or
+ * None, does not return False for it, if DLPack cannot describe it, or if the capsule's version is unknown. With a
+ * layout as `expected`, the tensors must have it, but each may be None; else None is returned. The caller holds
+ * `tensors`, and nothing else changes it meanwhile.
+ */
+PyObject *gsc_tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg, PyObject *expected);
 
 #endif /* GRADSCALER_PYTHON_INTAKE_H */

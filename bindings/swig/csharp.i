@@ -5,8 +5,8 @@
  *
  * Errors need no delegates: after a call that can fail, managed code asks on the same thread what it recorded. The two
  * callbacks (log, sum over ranks) are static functions that never go away; see CallbackSlot. SWIG
- * passes each proxy as a HandleRef, so that it is reachable until the call returns. Finalizers destroy what nobody
- * disposed. csharp_calls.i counts the calls on what users can dispose.
+ * passes each proxy as a HandleRef, so that it is reachable until the call returns. Finalizers destroy objects
+ * that were not disposed. csharp_calls.i counts the calls on what users can dispose.
  */
 %csconst(1);
 %pragma(csharp) moduleclassmodifiers="internal static class"
@@ -29,7 +29,7 @@
   internal static extern int SetLog(global::System.Runtime.InteropServices.HandleRef context,
                                     CallbackSlot.LogFunction log, global::System.IntPtr slot);
 
-  /// <summary>Has a scaler's sums over ranks made by a function with a number; null: by nobody.</summary>
+  /// <summary>Sets a function with a number as the scaler's reducer; null: none.</summary>
   [global::System.Runtime.InteropServices.DllImport("$dllimport", EntryPoint="CSharp_gsc_set_reducer")]
   internal static extern int SetReducer(global::System.Runtime.InteropServices.HandleRef scaler,
                                         CallbackSlot.SumFunction sum, global::System.IntPtr slot);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The SWIG interface of gradscaler, common to all languages: the C header's constants and structs, and its opaque
- * objects as classes. A language adds one file of typemaps, <language>.i, included below, and a facade of its own.
+ * objects as classes. A language adds one file of typemaps, <language>.i, included below, and a facade.
  *
  * What a language file must provide, for types that it spells differently:
  *   gsc_status, out             nothing if GSC_OK, else the language's exception with the status and the message
@@ -75,7 +75,6 @@ typedef void *gsc_stream;
 %ignore gsc_tensor::scale_block_rows;
 %ignore gsc_tensor::scale_block_columns;
 %ignore gsc_tensor::columns;
-%ignore gsc_optimizer_options::state_dtype;
 %ignore gsc_context_options::parallel_for;
 %ignore gsc_context_options::parallel_for_user;
 %ignore gsc_context_options::allocate;
@@ -91,7 +90,7 @@ typedef void *gsc_stream;
 %rename("$ignore", regexmatch$name="^struct_size$", %$isvariable) "";
 %rename("$ignore", regexmatch$name="^reserved$", %$isvariable) "";
 
-/* Structs with a size of their own, or with defaults. */
+/* Structs with a struct_size, or with defaults. */
 %define GSC_SIZED_STRUCT(TYPE)
 %extend TYPE {
   TYPE() {

@@ -30,10 +30,10 @@
   /** Makes memory of that size fit to receive a report. */
   static native void prepareReport(long address);
 
-  /** Has the context's messages sent to CallbackSlot.log with a number; 0: nowhere. */
+  /** Sends the context's messages to CallbackSlot.log with a number; 0: nowhere. */
   static native void setLog(NativeContext owner, long context, long slot);
 
-  /** Has the scaler's sums over ranks made by CallbackSlot.sum with a number; 0: by nobody. */
+  /** Sets CallbackSlot.sum with a number as the scaler's reducer; 0: none. */
   static native void setReducer(NativeScaler owner, long scaler, long slot);
 %}
 

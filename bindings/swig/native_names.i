@@ -23,7 +23,7 @@
 %rename(NativeOptimizerOptions) gsc_optimizer_options;
 %rename(NativeOptimizer) gsc_optimizer;
 
-/* The public layers have these as numbers of their own language. */
+/* The public layers have their own. */
 %ignore gsc_status_get_name;
 %ignore gsc_library_get_abi_version;
 %ignore GSC_ABI_VERSION;

@@ -6,8 +6,6 @@
  */
 %{
 #include "intake.h"
-#include "torch_look.h"
-#include "torch_raw.h"
 #include "torch_threads.h"
 
 /* Exception classes by status, set once by set_error_classes. */
@@ -44,7 +42,7 @@ static int32_t gsc_python_sum(void *user, double *values, int64_t count, gsc_str
 }
 
 static void gsc_raise(gsc_status status, const char *message, const gsc_error *details) {
-  /* KeyboardInterrupt and the like are for nobody who handles errors. */
+  /* KeyboardInterrupt and the like are not errors of the library: raise them unchanged. */
   if (gsc_cause && !PyErr_GivenExceptionMatches(gsc_cause, PyExc_Exception)) {
     PyErr_SetObject((PyObject *)Py_TYPE(gsc_cause), gsc_cause);
     Py_DECREF(gsc_cause);
@@ -56,7 +54,7 @@ static void gsc_raise(gsc_status status, const char *message, const gsc_error *d
     PyErr_Clear();
     type = PyExc_RuntimeError;
   }
-  /* The C function that found it says nothing to a user of Python. */
+  /* Python users do not know the C function: leave it out. */
   const char *rest = strncmp(message, "gsc_", 4) == 0 ? strstr(message, ": ") : NULL;
   PyObject *error = PyObject_CallFunction(type, "s", rest ? rest + 2 : message);
   if (!error) return;
@@ -104,6 +102,14 @@ static void gsc_raise(gsc_status status, const char *message, const gsc_error *d
 %thread gsc_optimizer::save_;
 %thread gsc_optimizer::load_;
 
+%init %{
+  /* What is static here, and in the library's callbacks, is of one interpreter. */
+  if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+    PyErr_SetString(PyExc_ImportError, "gradscaler does not work in subinterpreters; import it in the main one");
+    return NULL;
+  }
+%}
+
 %inline %{
 static PyObject *set_error_classes(PyObject *classes) {
   if (!PyTuple_Check(classes)) {
@@ -121,21 +127,9 @@ static PyObject *buffer_holders(PyObject *tensors, PyObject *array, PyObject *ow
   return gsc_buffer_holders(tensors, array, owners);
 }
 static PyObject *dlpack_view(PyObject *capsule) { return gsc_dlpack_view(capsule); }
-static PyObject *torch_look(PyObject *api, PyObject *tensors, PyObject *type, PyObject *parameter) {
-  return gsc_torch_look(api, tensors, type, parameter);
+static PyObject *tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg, PyObject *expected) {
+  return gsc_tensors_view(api, tensors, types, is_neg, expected);
 }
-static PyObject *torch_same(PyObject *api, PyObject *lists, PyObject *tensors, PyObject *params, PyObject *addresses,
-                            PyObject *grads, PyObject *type, PyObject *parameter) {
-  return gsc_torch_same(api, lists, tensors, params, addresses, grads, type, parameter);
-}
-static PyObject *torch_raw_address(PyObject *tensor) { return gsc_torch_raw_address(tensor); }
-static PyObject *torch_raw_fields(PyObject *tensor) { return gsc_torch_raw_fields(tensor); }
-static PyObject *torch_raw_behind(PyObject *tensor) { return gsc_torch_raw_behind(tensor); }
-static PyObject *torch_raw_record(PyObject *params, PyObject *types, PyObject *plain, PyObject *absent) {
-  return gsc_torch_raw_record(params, types, plain, absent);
-}
-static PyObject *torch_raw_same(PyObject *record, PyObject *lists) { return gsc_torch_raw_same(record, lists); }
-static PyObject *torch_raw_bump(PyObject *tensors) { return gsc_torch_raw_bump(tensors); }
 %}
 
 %define GSC_RAISE_PENDING
@@ -209,10 +203,18 @@ static PyObject *torch_raw_bump(PyObject *tensors) { return gsc_torch_raw_bump(t
   int32_t use_torch_threads_() { return gsc_use_torch_threads($self); }
 }
 
+%apply (const void *buffer, int64_t size) { (const void *present, int64_t count) };
 %extend gsc_tensor_list {
-  /* `buffer` holds the addresses, as torch_look gives them. */
+  /* `buffer` holds the addresses, and `present` a byte for each tensor, as tensors_view gives them. */
   gsc_status set_addresses_(const void *buffer, int64_t size, gsc_stream stream) {
     return gsc_tensor_list_set_pointers($self, (void *const *)buffer, size / (int64_t)sizeof(void *), stream);
+  }
+  gsc_status set_present_at_(const void *buffer, int64_t size, const void *present, int64_t count, gsc_stream stream) {
+    if (size < count * (int64_t)sizeof(void *)) {
+      gsc_record_error(GSC_ERROR_INVALID_ARGUMENT, "there are fewer addresses than tensors");
+      return gsc_pending;
+    }
+    return gsc_tensor_list_set_present($self, (const uint8_t *)present, (void *const *)buffer, count, stream);
   }
 }
 

@@ -32,8 +32,8 @@ static void gsc_record_error(gsc_status status, const char *message) {
   gsc_pending_message = message;
 }
 
-/* Takes what was recorded. If the status is not GSC_OK, *message is this thread's sentence and *details what it is
- * about, which the library says of its own failures only. */
+/* Returns and clears the recorded status. If it is not GSC_OK, *message is this thread's message and *details its parts,
+ * which are empty for failures that were found here. */
 static gsc_status gsc_take_pending(const char **message, gsc_error *details) {
   const gsc_error unknown = {(uint32_t)sizeof *details, gsc_pending, "", "", "", -1, -1};
   const gsc_status status = gsc_pending;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// operator new and delete of the library's own, for macOS with a C++ runtime that is linked in: the runtime's are weak
-// and exported whatever the visibility, and the dynamic linker would give them to the whole process. Compiled with
-// -fvisibility-global-new-delete=force-hidden. Without new-handlers, which belong to the process.
+// operator new and delete for macOS with a linked-in C++ runtime. The runtime's are weak and always exported, and the
+// dynamic linker would give them to the whole process. Compiled with -fvisibility-global-new-delete=force-hidden. They
+// call no new-handler: those belong to the process.
 #include <cstddef>
 #include <cstdlib>
 #include <new>

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Cross-compiles with `zig c++`: Clang with the headers and C libraries of every target in one package (PyPI: ziglang).
 #   cmake --toolchain cmake/toolchains/zig.cmake -DGRADSCALER_TARGET=x86_64-linux-gnu.2.17 [-DGRADSCALER_ZIG=<zig>]
-# The number after gnu is the oldest glibc that the result loads on. zig's C++ runtime, libc++, is linked in. What is
-# built is said elsewhere; scripts/platforms and scripts/package have the targets that are tested.
+# The number after gnu is the oldest glibc that the result loads on. zig's C++ runtime, libc++, is linked in. scripts/platforms
+# and scripts/package have the targets that are tested.
 set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES GRADSCALER_TARGET GRADSCALER_ZIG)
 if(NOT GRADSCALER_TARGET MATCHES "^([a-z0-9_]+)-(linux|windows|macos)(-gnu)?(\\.[0-9.]+)?$")
   message(FATAL_ERROR "GRADSCALER_TARGET is '${GRADSCALER_TARGET}'; it must be a target of zig such as x86_64-linux-gnu.2.17, x86_64-windows-gnu or aarch64-macos")

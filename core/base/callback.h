@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of the caller's callbacks: a C++ exception that leaves one ends here, and so does a floating-point environment
-// that one leaves behind.
+// Calls the caller's callbacks. Catches their C++ exceptions, and restores the floating-point environment after them.
 #pragma once
 
 #include <new>
@@ -15,8 +14,8 @@ namespace gsc {
 
 enum class CallbackEnd { kReturned, kOutOfMemory, kThrew };
 
-/// The library's copy of GCC's unwinder fills its tables when it is first used. The program's copy, which unwinds from
-/// the callback, calls functions of ours that abort if it has not been.
+/// The library's copy of GCC's unwinder fills its tables at first use. The program's copy, which unwinds from the
+/// callback, calls functions in our copy, and these abort if the tables are empty. So this uses our copy first.
 inline bool prepare_unwinder() {
 #if defined(__linux__)
   _Unwind_Backtrace([](_Unwind_Context *, void *) { return _URC_END_OF_STACK; }, nullptr);

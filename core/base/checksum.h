@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// XXH64, the published 64-bit hash (xxHash specification 0.1.1, seed 0): finds any flipped bit of a checkpoint at the
-// speed of memory, and every language has it, so that tools can check a file without this library.
+// XXH64, the published 64-bit hash (xxHash specification 0.1.1, seed 0). It runs at the speed of memory and finds any
+// flipped bit of a checkpoint. Every language has it, so tools can check a file without this library.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@ inline constexpr uint64_t kPrime5 = 0x27D4EB2F165667C5;
 
 constexpr uint64_t rotate(uint64_t x, int bits) { return (x << bits) | (x >> (64 - bits)); }
 
-/// Numbers are little-endian in the specification, whatever the machine.
+/// The specification has little-endian numbers on every machine.
 template <typename T>
 uint64_t read(const unsigned char *bytes) {
   if constexpr (std::endian::native == std::endian::little) {

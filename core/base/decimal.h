@@ -17,7 +17,7 @@ class Decimal {
  private:
   Decimal(double value, const char *format) {
     std::snprintf(text_, sizeof text_, format, value);
-    // The locale's separator is all that is not of a number; it can have several bytes.
+    // Everything that is not part of a number is the locale's separator, which can have several bytes.
     char *out = text_;
     for (const char *at = text_; *at != '\0'; ++at) {
       if (is_of_number(*at)) {
@@ -28,7 +28,7 @@ class Decimal {
     }
     *out = '\0';
   }
-  /// Letters are those of e, inf and nan; some systems write nan(ind).
+  /// The letters are those of e, inf and nan; some systems write nan(ind).
   static bool is_of_number(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '+' || c == '-' || c == '(' || c == ')';
   }

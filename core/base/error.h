@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one exception of the core: what failed, in the fields of gsc_error and as a sentence in a buffer of fixed size, so
-// that reporting an error needs no memory beyond the exception object. The C ABI turns it into a gsc_status
-// (capi/guard.h).
+// The only exception of the core. It has the fields of gsc_error, and a sentence in a buffer of fixed size, so
+// reporting an error needs no memory beyond the exception object. The C ABI turns it into a gsc_status (capi/guard.h).
 #pragma once
 
 #include <cstdarg>
@@ -13,7 +12,7 @@
 
 namespace gsc {
 
-/// Text with static storage. Errors keep addresses of names, and nothing but a literal converts to one.
+/// Text with static storage, for errors keep addresses of names. Only a literal converts to it.
 class Literal {
  public:
   consteval Literal(const char *text) : text_(text) {}  // NOLINT(google-explicit-constructor): meant to convert
@@ -23,37 +22,37 @@ class Literal {
   const char *text_;
 };
 
-/// What a failure is about, by the names of gradscaler.h: "grads", "options" with a field "lr", "state" at slot 1 with
-/// tensor 7. The sentence begins with it, so that it is said once: `options.lr`, `state[1][7]`.
+/// The subject of a failure, by the names of gradscaler.h: "grads", "options" with the field "lr", "state" at slot 1
+/// with tensor 7. The sentence begins with it: `options.lr`, `state[1][7]`.
 class Argument {
  public:
   consteval Argument(const char *name) : name_(name) {}  // NOLINT(google-explicit-constructor): meant to convert
-  /// Of an array that is no array of tensors: its entry.
+  /// The entry of an array other than tensors.
   [[nodiscard]] constexpr Argument at(int64_t index) const {
     Argument entry = *this;
     entry.index_ = index;
     return entry;
   }
-  /// Of a list, or an array of tensors.
+  /// The tensor of a list, or of an array of tensors.
   [[nodiscard]] constexpr Argument tensor(int64_t index) const {
     Argument entry = *this;
     entry.tensor_ = index;
     return entry;
   }
-  /// Of a struct.
+  /// The field of a struct.
   [[nodiscard]] constexpr Argument field(Literal name) const {
     Argument member = *this;
     if (has_fields_) member.field_ = name.text();
     return member;
   }
-  /// An array of what else is a field of structs: its entries stand for the field.
+  /// For an array whose entries are values of a field of tensors.
   [[nodiscard]] constexpr Argument without_fields() const {
     Argument bare = *this;
     bare.has_fields_ = false;
     return bare;
   }
 
-  /// As sentences write it: "state[1][7].dtype".
+  /// As it stands in sentences: "state[1][7].dtype".
   class Text {
    public:
     [[nodiscard]] const char *c_str() const { return text_; }
@@ -84,7 +83,7 @@ class Argument {
   bool has_fields_ = true;
 };
 
-/// For failures of a call as a whole.
+/// For failures of a whole call.
 inline constexpr Argument kNoArgument{""};
 
 class Error final : public std::exception {
@@ -95,7 +94,7 @@ class Error final : public std::exception {
     char *at = message_ + std::snprintf(message_, sizeof message_, *text.c_str() != '\0' ? "%s " : "%s", text.c_str());
     std::vsnprintf(at, static_cast<std::size_t>(message_ + sizeof message_ - at), format, arguments);
   }
-  /// All but the function, which the entry point knows.
+  /// All fields but the function, which the entry point adds.
   [[nodiscard]] const gsc_error &details() const noexcept { return details_; }
   [[nodiscard]] const char *what() const noexcept override { return message_; }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floating-point environment that results must not depend on: rounding mode, flushing of subnormals, traps. Every
-// entry point (capi/guard.h), every worker and every task on a thread of the caller's runs inside a FloatEnvironment.
-// Vector arithmetic and the mathematical functions of x86-64 obey MXCSR, those of AArch64 FPCR; the x87 unit is not
-// used.
+// Results must not depend on the caller's floating-point environment: rounding mode, flushing of subnormals, traps. So
+// every entry point (capi/guard.h), every worker and every task on a caller's thread runs inside a FloatEnvironment.
+// On x86-64 vector arithmetic and the mathematical functions obey MXCSR, on AArch64 FPCR. The x87 unit is not used.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +10,16 @@
 #include <xmmintrin.h>
 #endif
 
-// Everything is rounded to its own type, or the bits are others. Clang says -1 under -ffast-math.
+// Every result must be rounded to its type, or the bits differ. Clang defines -1 under -ffast-math.
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
 #error "gradscaler needs arithmetic in the types as declared: on 32-bit x86 add -msse2 -mfpmath=sse; never -ffast-math"
 #endif
 
 namespace gsc {
 
-/// In its scope, this thread rounds to nearest, keeps subnormals and takes no traps; afterwards as before. Exception
-/// flags may be raised as by any arithmetic. The registers are written only if they differ, so a call costs little
-/// more than reading one.
+/// In its scope, this thread rounds to nearest, keeps subnormals and takes no traps. The destructor restores the
+/// previous environment; exception flags may be raised, as by any arithmetic. A register is written only if it differs,
+/// so a call costs little more than reading one.
 class FloatEnvironment {
  public:
 #if defined(__SSE__) || defined(_M_X64)
@@ -30,13 +29,13 @@ class FloatEnvironment {
   ~FloatEnvironment() {
     if (!is_usual(saved_)) _mm_setcsr(saved_);
   }
-  /// After a callback, which may have left an environment of its own.
+  /// After a callback, which may have changed the environment.
   static void renew() noexcept {
     if (!is_usual(_mm_getcsr())) _mm_setcsr(kUsual);
   }
 
  private:
-  static constexpr uint32_t kUsual = 0x1f80;  // of a new thread: all six exceptions masked, nothing else
+  static constexpr uint32_t kUsual = 0x1f80;  // a new thread's: all six exceptions masked, nothing else
   static constexpr uint32_t kFlags = 0x3f;
   static bool is_usual(uint32_t word) { return (word & ~kFlags) == kUsual; }
   uint32_t saved_;
@@ -48,7 +47,7 @@ class FloatEnvironment {
   ~FloatEnvironment() {
     if (saved_ != 0) set(saved_);
   }
-  /// After a callback, which may have left an environment of its own.
+  /// After a callback, which may have changed the environment.
   static void renew() noexcept { set(0); }
 
  private:

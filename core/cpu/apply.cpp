@@ -4,6 +4,7 @@
 
 #include "core/cpu/backend.h"
 #include "core/device/join.h"
+#include "core/rules/state_codes.h"
 
 namespace gsc::cpu {
 namespace {
@@ -43,6 +44,7 @@ class TensorCoefficients {
 
 /// The end of the tensors from `t` that are adjacent in every array, of one group and have taken as many steps.
 int64_t end_of_run(const ApplyJob &job, int64_t t, int64_t limit) {
+  if (job.step.coded) return t + 1;  // a tensor's groups begin with it
   int64_t last = std::min({limit, job.grads->run_end(t), job.params->run_end(t)});
   if (job.model_copy != nullptr) last = std::min(last, job.model_copy->run_end(t));
   for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) last = std::min(last, job.state[i]->run_end(t));
@@ -53,6 +55,18 @@ int64_t end_of_run(const ApplyJob &job, int64_t t, int64_t limit) {
     ++next;
   }
   return next;
+}
+
+/// Points a span at what state in codes has besides.
+void aim_codes(ApplySpan &s, const ApplyJob &job, int64_t tensor, int64_t offset) {
+  s.first = job.step.offsets[tensor] + offset;
+  s.remainder = job.remainder != nullptr ? element(job.remainder->tensor(tensor), offset) : nullptr;
+  for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) {
+    s.state_dtype[i] = job.state[i]->tensor(tensor).dtype;
+    const bool has_scales = is_grouped(s.state_dtype[i]);
+    s.scales[i] =
+        has_scales ? static_cast<uint8_t *>(job.scales[i]->tensor(tensor).data) + offset / kStateGroup : nullptr;
+  }
 }
 
 }  // namespace
@@ -85,6 +99,10 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   base.prefetch = ahead_ == ReadAhead::kEightPages;  // of no use on Zen 4; not measured where a check reads otherwise
   base.streaming = job.params->total_bytes() > kStreamingBytes;
   base.ratio = 1.0;
+  base.coded = job.step.coded;
+  base.master = job.step.master;
+  base.seed = job.step.seed;
+  base.step = job.step.record->applied;
   // Fields that differ between chunks. Tensors may be tiny, so the others are set once per task.
   const auto aim = [&job](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n) {
     const auto place = [&](const Plan &plan) { return element(plan.tensor(tensor), offset); };
@@ -98,6 +116,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
       s.copy_dtype = job.model_copy->tensor(tensor).dtype;
     }
     for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) s.state[i] = place(*job.state[i]);
+    if (job.step.coded) aim_codes(s, job, tensor, offset);
     s.coefficients = coefficients.of(tensor);
   };
   // f(span, tensor, chunk) for every chunk of the tensors that are present.

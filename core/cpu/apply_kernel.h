@@ -5,121 +5,13 @@
 // norms of whole tensors run a sweep for the moments first, at the end of this file. Included by kernels.cpp only.
 #pragma once
 
+#include "core/cpu/apply_cursor.h"
+#include "core/cpu/coded_cursor.h"
 #include "core/cpu/columns.h"
-#include "core/cpu/convert.h"
-#include "core/cpu/kernels.h"
 #include "core/cpu/values.h"
-#include "core/rules/gradient.h"
 
 namespace gsc::cpu {
 namespace {
-
-/// Elements per block: 512 bytes of each array. With twice as many the arrays can conflict in L1, depending on their
-/// addresses, which halves the speed.
-template <typename T>
-constexpr int kStep = kRowBytes / static_cast<int>(sizeof(T));
-
-/// Prefetch distance, on processors that gain by it.
-constexpr int kPrefetchBytes = 1024;
-
-/// g = clamp((g * inv_scale) * clip) in P, the type that stand-alone unscale and clip use for this dtype, so that a
-/// fused step matches separate ones; then sign * g in T, the arithmetic type of the parameters.
-template <typename P, typename T>
-[[gnu::noinline]] void prepare_gradients(const ApplySpan &span, char *grad, int n, T *__restrict out) {
-  P buffer[kStep<T>];
-  const P *g = buffer;
-  if (dtype_bytes(span.grad_dtype) == static_cast<int64_t>(sizeof(P))) {
-    g = reinterpret_cast<const P *>(grad);
-  } else {
-    load_block(span.grad_dtype, grad, buffer, n);
-  }
-  const P inv_scale = static_cast<P>(span.inv_scale);
-  const P clip = static_cast<P>(span.clip);
-  const P limit = static_cast<P>(span.clip_value);
-  const T sign = static_cast<T>(span.coefficients->sign);
-  if (!is_clamped(limit) && !span.zero_grads && !span.write_grads) {
-    for (int i = 0; i < n; ++i) out[i] = sign * static_cast<T>(unscale_gradient(g[i], inv_scale, clip));
-    return;
-  }
-  for (int i = 0; i < n; ++i) buffer[i] = unscale_gradient(g[i], inv_scale, clip);
-  if (is_clamped(limit)) {
-    for (int i = 0; i < n; ++i) buffer[i] = clamp_magnitude(buffer[i], limit);
-  }
-  if (span.zero_grads) {
-    std::memset(grad, 0, byte_count(n, dtype_bytes(span.grad_dtype)));
-  } else if (span.write_grads) {
-    store_block(span.grad_dtype, grad, buffer, n);
-  }
-  for (int i = 0; i < n; ++i) out[i] = sign * static_cast<T>(buffer[i]);
-}
-
-/// The arrays of a span, block by block. 16-bit parameters pass through a buffer of T.
-template <typename T>
-class Cursor {
- public:
-  explicit Cursor(const ApplySpan &span, int states)
-      : span_(span),
-        states_(states),
-        grad_bytes_(dtype_bytes(span.grad_dtype)),
-        param_bytes_(dtype_bytes(span.param_dtype)),
-        copy_bytes_(dtype_bytes(span.copy_dtype)),
-        in_place_(param_bytes_ == static_cast<int64_t>(sizeof(T))) {}
-
-  /// Elements before the first cache line of the copy, if that is streamed.
-  int misaligned() const {
-    return streaming() ? min_int(span_.n, static_cast<int>(misaligned_elements(span_.model_copy, copy_bytes_))) : 0;
-  }
-
-  bool streaming() const { return span_.streaming && span_.model_copy != nullptr; }
-
-  /// Always inlined: GCC takes a function that only prefetches for one without effect, and drops its calls.
-  GSC_HD void prefetch_after(int64_t i, bool with_grads) const {
-    if (!span_.prefetch) return;
-    for (int k = 0; k < states_; ++k) prefetch(state(k, i), kPrefetchBytes, kRowBytes);
-    prefetch(at(span_.param, i * param_bytes_), kPrefetchBytes, kStep<T> * param_bytes_);
-    if (with_grads) prefetch(grad_address(i), kPrefetchBytes, kStep<T> * grad_bytes_);
-  }
-
-  T *state(int k, int64_t i) const { return k < states_ ? static_cast<T *>(span_.state[k]) + i : nullptr; }
-
-  /// Signed, unscaled and clipped gradients.
-  void gradients(int64_t i, int n, T *out) const {
-    if (is_wide(span_.grad_dtype)) {
-      prepare_gradients<double>(span_, grad_address(i), n, out);
-    } else {
-      prepare_gradients<float>(span_, grad_address(i), n, out);
-    }
-  }
-
-  /// Parameters as T: in place, or loaded into `buffer`.
-  T *params(int64_t i, int n, T *buffer) const {
-    if (in_place_) return static_cast<T *>(span_.param) + i;
-    load_block(span_.param_dtype, at(span_.param, i * param_bytes_), buffer, n);
-    return buffer;
-  }
-
-  /// Stores the parameters if they are in a buffer, and the model copy.
-  void store_params(int64_t i, int n, const T *params) const {
-    if (!in_place_) store_block(span_.param_dtype, at(span_.param, i * param_bytes_), params, n);
-    if (span_.model_copy == nullptr) return;
-    char *copy = at(span_.model_copy, i * copy_bytes_);
-    if (span_.streaming && n == kStep<T>) {
-      alignas(kCacheLine) char rounded[kStep<T> * sizeof(double)];
-      store_block(span_.copy_dtype, rounded, params, n);
-      stream_copy(copy, rounded, n * copy_bytes_);
-    } else {
-      store_block(span_.copy_dtype, copy, params, n);
-    }
-  }
-
- private:
-  char *grad_address(int64_t i) const { return at(span_.grad, i * grad_bytes_); }
-
-  const ApplySpan &span_;
-  const int states_;
-  const int64_t grad_bytes_, param_bytes_, copy_bytes_;
-  const bool in_place_;
-};
 
 /// One parameter, with its state at index i.
 template <typename F, typename T>
@@ -229,22 +121,35 @@ int64_t update_in_vectors(const ApplySpan &span, int64_t begin, const Coefficien
   });
 }
 
-/// Up to kStep elements from element i on.
-template <typename F, typename T>
-void apply_block(const ApplySpan &span, const Cursor<T> &cursor, int64_t i, int n, const Coefficients<T> &c) {
+/// Up to kStep elements from element i on. C: Cursor<T> or CodedCursor.
+template <typename F, typename T, typename C>
+void apply_block(const ApplySpan &span, const C &cursor, int64_t i, int n, const Coefficients<T> &c) {
   if (span.n - i > n) cursor.prefetch_after(i, !kNeedsNorms<F>);
+  T buffers[kMaxStates][kStep<T>];
+  T *state[kMaxStates];
+  for (int k = 0; k < kMaxStates; ++k) state[k] = cursor.load_state(k, i, n, buffers[k]);
   T buffer[kStep<T>];
   T *p;
   if constexpr (kNeedsNorms<F>) {
-    p = cursor.params(i, n, buffer);
-    move_block<F>(p, cursor.state(0, i), cursor.state(1, i), cursor.state(2, i), n, static_cast<T>(span.ratio), c);
+    p = cursor.load_params(i, n, buffer);
+    move_block<F>(p, state[0], state[1], state[2], n, static_cast<T>(span.ratio), c);
   } else {
     T g[kStep<T>];
     cursor.gradients(i, n, g);
-    p = cursor.params(i, n, buffer);
-    update_block<F>(p, cursor.state(0, i), cursor.state(1, i), cursor.state(2, i), g, n, c);
+    p = cursor.load_params(i, n, buffer);
+    update_block<F>(p, state[0], state[1], state[2], g, n, c);
+    cursor.store_states(i, n, state);
   }
   cursor.store_params(i, n, p);
+}
+
+template <typename F>
+CodedCursor coded_cursor(const ApplySpan &span, const Cursor<float> &plain, const Coefficients<float> &c) {
+  static_assert(kStep<float> == kCodedBlock);
+  return {span, plain, F::kStates, [&](int slot) {
+            if constexpr (F::kStates > 0) return F::rate(slot, c);
+            return 1.0F;
+          }};
 }
 
 /// The sweep that updates the parameters: the only one, or the last.
@@ -252,6 +157,13 @@ template <typename F, typename T>
 void apply_span(const ApplySpan &span) {
   const Coefficients<T> c = narrow<T>(*span.coefficients);
   const Cursor<T> cursor(span, F::kStates);
+  if constexpr (std::is_same_v<T, float>) {
+    if (span.coded) {
+      const CodedCursor coded = coded_cursor<F>(span, cursor, c);
+      for (int64_t i = 0; i < span.n; i += kStep<T>) apply_block<F>(span, coded, i, min_int(span.n - i, kStep<T>), c);
+      return;
+    }
+  }
   int64_t i = cursor.misaligned();
   if (i > 0) apply_block<F>(span, cursor, 0, static_cast<int>(i), c);
   if constexpr (kUpdatesInVectors<F, T>) i = update_in_vectors<F>(span, i, c);
@@ -285,27 +197,42 @@ template <typename F, typename T>
   }
 }
 
-/// The first sweep of a formula that needs norms.
-template <typename F, typename T>
-void moments_span(ApplySpan *span) {
+/// The first sweep of a formula that needs norms. C: Cursor<T> or CodedCursor.
+template <typename F, typename T, typename C>
+ChunkNorms moments_of(const ApplySpan &span, const C &cursor, const Coefficients<T> &c) {
   constexpr int kWidth = kGroupBytes / static_cast<int>(sizeof(T));
-  const Coefficients<T> c = narrow<T>(*span->coefficients);
-  const Cursor<T> cursor(*span, F::kStates);
   DoubleColumns<kWidth> param_squares;
   DoubleColumns<kWidth> direction_squares;
-  for (int64_t i = 0; i < span->n; i += kStep<T>) {
-    const int n = min_int(span->n - i, kStep<T>);
-    if (span->n - i > n) cursor.prefetch_after(i, true);
+  for (int64_t i = 0; i < span.n; i += kStep<T>) {
+    const int n = min_int(span.n - i, kStep<T>);
+    if (span.n - i > n) cursor.prefetch_after(i, true);
     T g[kStep<T>];
     T buffer[kStep<T>];
     T direction[kStep<T>];
+    T buffers[kMaxStates][kStep<T>];
+    T *state[kMaxStates];
+    for (int k = 0; k < kMaxStates; ++k) state[k] = cursor.load_state(k, i, n, buffers[k]);
     cursor.gradients(i, n, g);
-    const T *p = cursor.params(i, n, buffer);
-    moments_block<F>(p, cursor.state(0, i), cursor.state(1, i), cursor.state(2, i), g, direction, n, c);
+    const T *p = cursor.load_params(i, n, buffer);
+    moments_block<F>(p, state[0], state[1], state[2], g, direction, n, c);
+    cursor.store_states(i, n, state);
     param_squares.add_squares(p, n);
     direction_squares.add_squares(direction, n);
   }
-  span->norms = {param_squares.total(), direction_squares.total()};
+  return {param_squares.total(), direction_squares.total()};
+}
+
+template <typename F, typename T>
+void moments_span(ApplySpan *span) {
+  const Coefficients<T> c = narrow<T>(*span->coefficients);
+  const Cursor<T> cursor(*span, F::kStates);
+  if constexpr (std::is_same_v<T, float>) {
+    if (span->coded) {
+      span->norms = moments_of<F>(*span, coded_cursor<F>(*span, cursor, c), c);
+      return;
+    }
+  }
+  span->norms = moments_of<F>(*span, cursor, c);
 }
 
 template <typename F>

@@ -23,7 +23,7 @@ CpuBackend::CpuBackend(std::pmr::memory_resource *memory, const Kernels *kernels
     : memory_(memory), kernels_(kernels), parallel_(threads, parallel_for, parallel_for_user) {}
 
 void *CpuBackend::allocate(int64_t bytes) {
-  // On a 32-bit system the state of large 16-bit parameters does not.
+  // On a 32-bit system the state of large 16-bit parameters may not fit.
   if (!std::in_range<std::ptrdiff_t>(bytes)) throw std::bad_alloc();
   void *memory = memory_->allocate(static_cast<std::size_t>(bytes), kMaxAlignment);
   std::memset(memory, 0, static_cast<std::size_t>(bytes));

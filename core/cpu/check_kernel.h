@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // check and unscale: one pass over gradients that finds inf and NaN, the largest magnitude and the sum of squares. A
-// tile is first summed as if it were finite, keeping the largest magnitude. Multiplying and rounding are monotone, so
-// that one number tells whether anything in the tile is, or becomes, inf; the sum of squares is NaN only if an element
-// is. Only tiles that fail are examined element by element. Included by kernels.cpp only.
+// tile is first summed as if it were finite. Multiplying and rounding are monotone, so its largest magnitude tells
+// whether any element is, or becomes, inf. The sum of squares is NaN only if an element is. Only tiles that fail are
+// examined element by element. Included by kernels.cpp only.
 #pragma once
 
 #include <type_traits>
@@ -17,7 +17,7 @@
 namespace gsc::cpu {
 namespace {
 
-/// Vectors of column sums kept in registers: as many as fit beside the maxima.
+/// Vectors of column sums kept in registers: as many as fit next to the maxima.
 constexpr int kStrip = kVectorBytes == 64 ? 16 : 8;
 /// Independent maxima, to break the dependency chain.
 constexpr int kChains = 4;
@@ -69,8 +69,8 @@ struct Words : WordsOf<sizeof(typename D::Stored)> {
   GSC_HD static typename D::Value value(Word word) { return D::widen(__builtin_bit_cast(typename D::Stored, word)); }
 };
 
-/// Magnitudes for the extremes of a tile: as integers where an integer maximum is fast. 16-bit elements are twice as many
-/// a vector so.
+/// Magnitudes for the extremes of a tile: as integers where an integer maximum is fast. A vector then has twice as many
+/// 16-bit elements.
 #if defined(__AVX2__)
 constexpr int kOrderedAsWords = 4;
 #else
@@ -116,7 +116,7 @@ GSC_HD Vector add_square(Vector sum, Vector x) {
   return sum + x * x;
 }
 
-/// Column sums of squares of whole rows; returns the largest magnitude, of which NaN may be one.
+/// Column sums of squares of whole rows; returns the largest magnitude, which may be NaN.
 template <typename D, ReadAhead A>
 typename D::Value sum_rows(const typename D::Stored *x, int rows, typename D::Value *columns, Ahead<A> ahead) {
   using Value = typename D::Value;
@@ -133,7 +133,7 @@ typename D::Value sum_rows(const typename D::Stored *x, int rows, typename D::Va
       const auto *p = x + row * kColumns + strip;
       constexpr int kBytes = kVectors * kLanes * Shape<D>::kSize;
       ahead.template fetch<kBytes>((strip / kVectors / kLanes * rows + row) * kBytes);
-      // In turn, as two loops would read the row in two bursts, which is slower from memory.
+      // In turn: two loops would read the row in two bursts, which is slower from memory.
 #pragma GCC unroll 16
       for (int k = 0; k < kVectors; ++k) {
         sums[k] = add_square<D>(sums[k], load_squarable<D>(p + k * kLanes));

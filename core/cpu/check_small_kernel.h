@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// check_small: the check of many tensors of a tile or less in one call, which lists of thousands consist of. Sums and
-// decisions are those of check_kernel.h. Tensors of 128, 256 and 512 bytes, a row or part of one, are summed in
-// registers; of the first two sizes AVX-512 takes eight at a time. Included by kernels.cpp only.
+// check_small: checks many tensors of a tile or less in one call, for lists of thousands. Sums and decisions are those
+// of check_kernel.h. Tensors of 128, 256 and 512 bytes, a row or part of one, are summed in registers; AVX-512 takes
+// eight tensors of the first two sizes at a time. Included by kernels.cpp only.
 #pragma once
 
 #include <algorithm>
@@ -49,8 +49,8 @@ template <typename D, int Groups>
 }
 
 #if defined(__AVX512F__)
-// fp32 numbers of 0 and above as double times 2^-896: their bits moved to where a double has them, which takes half the
-// time of a conversion. Exact, and so are sums of them, as far as they would be: subnormals become normal or stay
+// fp32 numbers of 0 and above as double times 2^-896: their bits, moved to their places in a double. This takes half
+// the time of a conversion. It is exact, and so are sums wherever plain sums would be: subnormals become normal or stay
 // multiples of the smallest double. Inf and NaN become finite.
 constexpr double kUnshift = 0x1p+896;
 GSC_HD __m512d shifted_upper(__m512i pairs) {
@@ -133,7 +133,7 @@ GSC_HD float largest_magnitude(Int16Vector v) {
   return _mm_cvtss_f32(_mm_castsi128_ps(_mm_slli_epi32(largest, 16)));
 }
 
-/// A short row, or several, before their lanes are joined.
+/// One or several short rows before their lanes are joined.
 template <typename D>
 struct RowLanes {
   __m512d sums;  ///< of squares, times 2^-896; they hold if the largest magnitude is finite
@@ -232,7 +232,7 @@ template <typename D, int Groups>
 #endif
 
 /// tensors[0], tensors[1], ... that have `Groups` groups in one row, until one has another size or needs judge_tile.
-/// Lists of thousands consist of these.
+/// Most tensors of long lists are of these sizes.
 template <typename D, int Groups>
 [[gnu::noinline]] int64_t check_short_rows(const Tensor *tensors, int64_t count, ChunkPartial *out) {
 #if defined(__AVX512F__)
@@ -284,7 +284,7 @@ int64_t check_small_span(const Tensor *tensors, int64_t count, float inv_scale_w
   using Value = typename D::Value;
   const Value limit = finite_limit<D, false>(fp64_limit);
   const Value inv_scale = static_cast<Value>(inv_scale_word);
-  // Multiplying is monotone: what squares_fit takes is then finite, too.
+  // Multiplying is monotone: what squares_fit accepts is finite, too.
   const bool fits = __builtin_fabs(static_cast<Value>(kSafeMax) * inv_scale) < limit;
   for (int64_t i = 0; i < count; ++i) {
     if (const int64_t done = fits ? check_short<D>(tensors + i, count - i, out + i) : 0; done > 0) {

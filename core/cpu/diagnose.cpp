@@ -10,8 +10,9 @@
 namespace gsc::cpu {
 namespace {
 
-/// A task's histogram of one tensor at a time, added to the tensor's when the task turns to another. Not cleared for every
-/// chunk: compilers clear arrays of this size by rep stos, which on Zen 4 waits for the reads under way.
+/// A task's histogram of one tensor at a time, added to the tensor's when the task goes on to another. It is not
+/// cleared for every chunk: compilers clear arrays of this size by rep stos, which on Zen 4 waits for outstanding
+/// reads.
 class TensorBins {
  public:
   /// `histogram` has GSC_EXPONENT_BINS counters for each tensor.

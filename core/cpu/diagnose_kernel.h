@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// diagnose: statistics of one tensor, tile by tile. A tile is first summed as if all of it were finite and normal, with
-// the largest and the smallest magnitude; these and the sum tell whether it is. Only tiles with zeros, subnormals, inf
+// diagnose: statistics of one tensor, tile by tile. A tile is first summed as if all its elements were finite and
+// normal. The sum, the largest and the smallest magnitude tell whether they are. Only tiles with zeros, subnormals, inf
 // or NaN are counted element by element. Included by kernels.cpp only.
 #pragma once
 
@@ -127,7 +127,7 @@ TileView<typename D::Value> sum_tile_in_double(const typename D::Stored *x, int 
   return tile;
 }
 
-/// Counts what is not finite and normal among n elements, which begin at `offset` of the span. Returns the extremes.
+/// Counts the zeros, subnormals, inf and NaN of n elements, which begin at `offset` of the span. Returns the extremes.
 template <typename D>
 TileView<typename D::Value> count_kinds(const typename D::Stored *x, int n, int64_t offset, ChunkDiagnosis *out) {
   using Word = typename Words<D>::Word;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels this processor can run, and which ones a context uses.
+// Finds the kernels that this processor can run, and chooses those of a context.
 #pragma once
 
 #include "core/cpu/kernels.h"

@@ -7,8 +7,8 @@
 namespace gsc::cpu {
 namespace {
 
-/// Of the larger of two arrays, on processors that translate addresses slowly: a kernel's four places are then close
-/// enough for what the processor remembers of its page tables.
+/// Bytes of the larger of two arrays, for processors that translate addresses slowly: a kernel's four places are then
+/// so close that the processor's address cache covers them.
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
 }  // namespace

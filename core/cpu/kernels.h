@@ -15,8 +15,8 @@
 
 namespace gsc::cpu {
 
-/// What a check or a diagnosis prefetches while it reads. Processors differ in how far their own prefetchers reach; the best choice
-/// for each is measured (dispatch.cpp).
+/// How a check or a diagnosis prefetches while it reads. Processors differ in how far their prefetchers reach; the best
+/// choice for each is measured (dispatch.cpp).
 enum class ReadAhead : uint8_t {
   kNone,
   kPageStarts,  ///< the next tile's first lines and those a page on, into the second-level cache
@@ -42,12 +42,21 @@ struct ApplySpan {
   void *param;              ///< fp16, bf16, fp32: arithmetic in fp32; fp64: in fp64
   void *grad;               ///< any dtype; written only with zero_grads or write_grads
   void *model_copy;         ///< NULL: none
-  void *state[kMaxStates];  ///< fp32, or fp64 for fp64 parameters
+  void *state[kMaxStates];  ///< fp32, or fp64 for fp64 parameters, or codes
   const Coefficients<double> *coefficients;
   float inv_scale;  ///< g = clamp((g * inv_scale) * clip, clip_value), two multiplications, as in unscale and clip
   float clip;
   double clip_value;  ///< +inf: none
   int32_t param_dtype, grad_dtype, copy_dtype;
+  // Only if `coded`: see StepParams.
+  int32_t state_dtype[kMaxStates];
+  uint8_t *scales[kMaxStates];  ///< of the groups from the span's first element on; NULL: none
+  void *remainder;              ///< NULL: none
+  int32_t master;
+  uint64_t seed;
+  int64_t first;  ///< index of the span's first element in stochastic rounding, a multiple of kStateGroup
+  int64_t step;   ///< the applied step, counted from 1
+  bool coded;
   bool zero_grads, write_grads;
   bool streaming;  ///< the step exceeds the caches: non-temporal stores for the model copy
   bool prefetch;   ///< read every array ahead

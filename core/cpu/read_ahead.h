@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes that only read prefetch while they read a tile. Hardware prefetchers stop at the end of a page, and one
-// stream of lines does not fill a processor's memory requests; dispatch.cpp has what was measured. Included by
-// kernels.cpp only.
+// Prefetching in passes that only read. Hardware prefetchers stop at the end of a page, and one stream of lines does
+// not fill a processor's memory requests. dispatch.cpp has the measurements. Included by kernels.cpp only.
 #pragma once
 
 #include <type_traits>
@@ -69,7 +68,7 @@ struct Ahead {
   }
 
   /// Touches the eight pages after those, if the tile begins a group of eight: the processor then translates their
-  /// addresses side by side, where it would do so one by one.
+  /// addresses in parallel, not one by one.
   GSC_HD void translate_pages() const {
     constexpr uintptr_t kGroup = kPages * kPageBytes;
     const auto address = reinterpret_cast<uintptr_t>(tile);

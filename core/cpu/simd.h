@@ -29,6 +29,7 @@ using Int16Vector [[gnu::vector_size(kVectorBytes)]] = int16_t;
 using Int32Vector [[gnu::vector_size(kVectorBytes)]] = int32_t;
 using Uint32Vector [[gnu::vector_size(kVectorBytes)]] = uint32_t;
 using Int64Vector [[gnu::vector_size(kVectorBytes)]] = int64_t;
+using Uint64Vector [[gnu::vector_size(kVectorBytes)]] = uint64_t;
 using HalfVector [[gnu::vector_size(kVectorBytes / 2)]] = uint16_t;
 
 /// Keeps a load apart from the instruction that uses it: Zen 4 converts faster from memory that way
@@ -223,6 +224,64 @@ GSC_HD HalfVector upper_halves(Uint32Vector lanes) {
 #endif
 }
 #endif
+
+/// The products of the lower halves of 64-bit lanes with `factor`. Intrinsics, because GCC 12 multiplies 64 bits.
+GSC_HD Uint64Vector multiply_lower(Uint64Vector v, uint32_t factor) {
+#if defined(__AVX512F__)
+  const __m512i factors = _mm512_set1_epi32(static_cast<int>(factor));
+  return reinterpret_cast<Uint64Vector>(_mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(v), factors));
+#elif defined(__AVX2__)
+  const __m256i factors = _mm256_set1_epi32(static_cast<int>(factor));
+  return reinterpret_cast<Uint64Vector>(_mm256_mul_epu32(reinterpret_cast<__m256i>(v), factors));
+#elif defined(__SSE2__)
+  const __m128i factors = _mm_set1_epi32(static_cast<int>(factor));
+  return reinterpret_cast<Uint64Vector>(_mm_mul_epu32(reinterpret_cast<__m128i>(v), factors));
+#else
+  return (v & 0xffffffffU) * uint64_t{factor};
+#endif
+}
+
+/// The upper and the lower 32 bits of each lane times `factor`.
+GSC_HD void multiply_wide(Uint32Vector v, uint32_t factor, Uint32Vector &upper, Uint32Vector &lower) {
+  constexpr uint64_t kLower = 0xffffffffU;
+  const auto pairs = reinterpret_cast<Uint64Vector>(v);
+  const Uint64Vector even = multiply_lower(pairs, factor);
+  const Uint64Vector odd = multiply_lower(pairs >> 32, factor);
+  upper = reinterpret_cast<Uint32Vector>(even >> 32 | (odd & ~kLower));
+  lower = reinterpret_cast<Uint32Vector>((even & kLower) | odd << 32);
+}
+
+/// Turns four vectors into rows of four: within each 16 bytes, element k of vector r becomes element r of vector k.
+GSC_HD void transpose_fours(Uint32Vector (&v)[4]) {
+#if defined(__AVX512F__)
+  using V = __m512i;
+#define GSC_UNPACK(which, bits, a, b) _mm512_maskz_unpack##which##_epi##bits(0xffff >> (bits / 32 - 1) * 8, a, b)
+#elif defined(__AVX2__)
+  using V = __m256i;
+#define GSC_UNPACK(which, bits, a, b) _mm256_unpack##which##_epi##bits(a, b)
+#elif defined(__SSE2__)
+  using V = __m128i;
+#define GSC_UNPACK(which, bits, a, b) _mm_unpack##which##_epi##bits(a, b)
+#endif
+#if defined(GSC_UNPACK)
+  const auto x = [&](int i) { return reinterpret_cast<V>(v[i]); };
+  const V low01 = GSC_UNPACK(lo, 32, x(0), x(1)), high01 = GSC_UNPACK(hi, 32, x(0), x(1));
+  const V low23 = GSC_UNPACK(lo, 32, x(2), x(3)), high23 = GSC_UNPACK(hi, 32, x(2), x(3));
+  v[0] = reinterpret_cast<Uint32Vector>(GSC_UNPACK(lo, 64, low01, low23));
+  v[1] = reinterpret_cast<Uint32Vector>(GSC_UNPACK(hi, 64, low01, low23));
+  v[2] = reinterpret_cast<Uint32Vector>(GSC_UNPACK(lo, 64, high01, high23));
+  v[3] = reinterpret_cast<Uint32Vector>(GSC_UNPACK(hi, 64, high01, high23));
+#undef GSC_UNPACK
+#else
+  for (int r = 0; r < 4; ++r) {
+    for (int k = 0; k < r; ++k) {
+      const uint32_t one = v[r][k];
+      v[r][k] = v[k][r];
+      v[k][r] = one;
+    }
+  }
+#endif
+}
 
 /// Magnitudes of the next vector of elements of dtype D, in its arithmetic type. Generic; the specialisations below are
 /// faster.

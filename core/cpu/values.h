@@ -101,7 +101,7 @@ struct Values<Bf16, float> {
   GSC_HD static auto narrow(FloatVector v) { return upper_halves(round_to_bf16(v)); }
 };
 
-/// The next elements for arithmetic or narrowing, which quiet NaN themselves: of bf16 NaN as it is.
+/// The next elements for arithmetic or narrowing, both of which quiet NaN: so a NaN of bf16 is passed as it is.
 template <typename D>
 GSC_HD FloatVector load_operand(const typename D::Stored *p) {
   if constexpr (std::is_same_v<D, Bf16>) {
@@ -121,8 +121,8 @@ struct Step {
   }
 };
 
-/// Pairs of bf16 are split and joined within their lanes, which is cheaper than moving them across lanes. NaN is quieted
-/// only where it is rounded.
+/// Pairs of bf16 are split and joined within their lanes, which is cheaper than moving them across lanes. NaN is
+/// quieted only where it is rounded.
 template <>
 struct Step<Bf16, Bf16, float> {
   static constexpr int kElements = kVectorBytes / 2;

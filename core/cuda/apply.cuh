@@ -258,11 +258,9 @@ GSC_DEVICE void for_chunks_backwards(const PlanView &plan, const F &f) {
   }
 }
 
-template <typename F, typename T>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
-    apply_kernel(const __grid_constant__ ApplyParams p) {
-  __shared__ Coefficients<T> table[kMaxSharedGroups];
-  __shared__ Arrays<T, F::kStates> all_arrays[kWarps];
+/// A sweep over the parameters of arithmetic type T: the whole of a kernel. chunk(in, place, team) works on a chunk.
+template <typename T, typename F>
+GSC_DEVICE void sweep_params(const ApplyParams &p, Coefficients<T> *table, const F &chunk) {
   const StepInput in = read_scalars(p);
   if (in.skip) {
     if (p.step.zero_grads) {
@@ -270,29 +268,37 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
     }
   } else {
     fill_group_table(p, table);
-    for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) {
-      Arrays<T, F::kStates> &arrays = all_arrays[warp_index()];
-      if (place.n == 0 || !find_arrays<true>(p, place, arrays)) return;
-      const volatile auto &a = arrays;
-      const Coefficients<T> &c = tensor_coefficients(p, table, place.tensor);
-      [[maybe_unused]] T ratio = T(1);
-      if constexpr (kNeedsNorms<F>) ratio = static_cast<T>(p.step.ratios[place.tensor]);
-      for_packs<T>(a.n, a.head, team, [&]<int Width>(int i) {
-        Pack<T, Width, F::kStates> x;
-        x.template load<!kNeedsNorms<F>>(p, in, a, i, c.sign);
-        if constexpr (kNeedsNorms<F>) {
-#pragma unroll
-          for (int k = 0; k < Width; ++k) F::apply(x.param[k], x.state[k], ratio, c);
-        } else {
-#pragma unroll
-          for (int k = 0; k < Width; ++k) F::update(x.param[k], x.state[k], x.grad[k], c);
-          x.store_state(a, i);
-        }
-        x.store_param(a, i);
-      });
-    });
+    for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) { chunk(in, place, team); });
   }
   finish_step(p, in.skip);
+}
+
+template <typename F, typename T>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
+    apply_kernel(const __grid_constant__ ApplyParams p) {
+  __shared__ Coefficients<T> table[kMaxSharedGroups];
+  __shared__ Arrays<T, F::kStates> all_arrays[kWarps];
+  sweep_params(p, table, [&](const StepInput &in, const Place &place, const Team &team) {
+    Arrays<T, F::kStates> &arrays = all_arrays[warp_index()];
+    if (place.n == 0 || !find_arrays<true>(p, place, arrays)) return;
+    const volatile auto &a = arrays;
+    const Coefficients<T> &c = tensor_coefficients(p, table, place.tensor);
+    [[maybe_unused]] T ratio = T(1);
+    if constexpr (kNeedsNorms<F>) ratio = static_cast<T>(p.step.ratios[place.tensor]);
+    for_packs<T>(a.n, a.head, team, [&]<int Width>(int i) {
+      Pack<T, Width, F::kStates> x;
+      x.template load<!kNeedsNorms<F>>(p, in, a, i, c.sign);
+      if constexpr (kNeedsNorms<F>) {
+#pragma unroll
+        for (int k = 0; k < Width; ++k) F::apply(x.param[k], x.state[k], ratio, c);
+      } else {
+#pragma unroll
+        for (int k = 0; k < Width; ++k) F::update(x.param[k], x.state[k], x.grad[k], c);
+        x.store_state(a, i);
+      }
+      x.store_param(a, i);
+    });
+  });
 }
 
 /// The moments of one pack; its columns collect the squares of parameters and directions.
@@ -312,13 +318,15 @@ GSC_DEVICE void update_moments(const ApplyParams &p, const StepInput &in, const 
 }
 
 /// The first sweep of a formula that needs norms: the moments and, per chunk, the sums of squares of parameters and
-/// directions. A warp takes whole tiles of T, a lane one group of each row.
-template <typename F, typename T>
-__global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_constant__ ApplyParams p) {
+/// directions. A warp takes whole tiles of T, a lane one group of each row. A: the arrays of a chunk, which find(place,
+/// arrays) fills in. tile(in, arrays, coefficients, begin, end, param_columns, direction_columns) works on this lane's
+/// groups of the tile [begin, end).
+template <typename T, typename A, typename Find, typename Tile>
+GSC_DEVICE void sweep_moments(const ApplyParams &p, const Find &find, const Tile &tile) {
   constexpr int kWidth = kPackWidth<T>;
   constexpr int kTile = kTileBytes / static_cast<int>(sizeof(T));
   __shared__ Coefficients<T> table[kMaxSharedGroups];
-  __shared__ Arrays<T, F::kStates> all_arrays[kWarps];
+  __shared__ A all_arrays[kWarps];
   __shared__ double param_sums[2][kWarps][kMaxTiles];
   __shared__ double direction_sums[2][kWarps][kMaxTiles];
   const StepInput in = read_scalars(p);
@@ -329,25 +337,16 @@ __global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_const
   for (int64_t base = static_cast<int64_t>(blockIdx.x) * team.count; base < p.grads.chunk_count;
        base += static_cast<int64_t>(gridDim.x) * team.count, half ^= 1) {
     const int64_t chunk = p.grads.chunk_count - 1 - (base + team.index);
-    Arrays<T, F::kStates> &arrays = all_arrays[warp_index()];
+    A &arrays = all_arrays[warp_index()];
     const Place place = chunk >= 0 ? place_of(p.grads, chunk) : Place{};
-    const bool active = place.n > 0 && find_arrays<false>(p, place, arrays);
+    const bool active = place.n > 0 && find(place, arrays);
     const volatile auto &a = arrays;
     if (active) {
       const Coefficients<T> &c = tensor_coefficients(p, table, place.tensor);
       for (int t = team.warp; t * kTile < a.n; t += team.warps) {
         double param_columns[kWidth] = {};
         double direction_columns[kWidth] = {};
-        for (int i = t * kTile + team.lane * kWidth; i < min_of(a.n, (t + 1) * kTile); i += kGroups * kWidth) {
-          if (a.head == 0 && a.n - i >= kWidth) {
-            update_moments<F, T, kWidth>(p, in, a, i, c, param_columns, direction_columns);
-            continue;
-          }
-#pragma unroll
-          for (int k = 0; k < kWidth; ++k) {
-            if (i + k < a.n) update_moments<F, T, 1>(p, in, a, i + k, c, param_columns + k, direction_columns + k);
-          }
-        }
+        tile(in, a, c, t * kTile, min_of(a.n, (t + 1) * kTile), param_columns, direction_columns);
         const double param_sum = fold<kWidth>(param_columns);
         const double direction_sum = fold<kWidth>(direction_columns);
         if (team.lane == 0) {
@@ -368,20 +367,55 @@ __global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_const
   }
 }
 
-/// Launches the kernels in arithmetic type T, picking the instance for the formula.
-template <typename T>
-struct ApplyLauncher {
-  static constexpr int kBlocks = sizeof(T) == 4 ? 4 : 2;  ///< per multiprocessor, as in the kernels' launch bounds
-  using Kernel = void (*)(ApplyParams);
+template <typename F, typename T>
+__global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_constant__ ApplyParams p) {
+  using A = Arrays<T, F::kStates>;
+  sweep_moments<T, A>(
+      p, [&](const Place &place, A &arrays) { return find_arrays<false>(p, place, arrays); },
+      [&](const StepInput &in, const volatile A &a, const Coefficients<T> &c, int begin, int end, double *param_columns,
+          double *direction_columns) {
+        constexpr int kWidth = kPackWidth<T>;
+        for (int i = begin + lane_index() * kWidth; i < end; i += kGroups * kWidth) {
+          if (a.head == 0 && a.n - i >= kWidth) {
+            update_moments<F, T, kWidth>(p, in, a, i, c, param_columns, direction_columns);
+            continue;
+          }
+#pragma unroll
+          for (int k = 0; k < kWidth; ++k) {
+            if (i + k < a.n) update_moments<F, T, 1>(p, in, a, i + k, c, param_columns + k, direction_columns + k);
+          }
+        }
+      });
+}
 
-  static Kernel kernel(Variant variant) {
-    return with_variant(variant, [](auto formula) -> Kernel { return apply_kernel<decltype(formula), T>; });
+using ApplyKernel = void (*)(ApplyParams);
+
+/// The kernels in arithmetic type T.
+template <typename T>
+struct PlainKernels {
+  static constexpr int kBlocks = sizeof(T) == 4 ? 4 : 2;  ///< per multiprocessor, as in the kernels' launch bounds
+  template <typename F>
+  static ApplyKernel apply() {
+    return apply_kernel<F, T>;
+  }
+  template <typename F>
+  static ApplyKernel moments() {
+    return moments_kernel<F, T>;
+  }
+};
+
+/// Launches kernels, picking the instance for the formula.
+template <typename Kernels>
+struct ApplyLauncher {
+  static ApplyKernel kernel(Variant variant) {
+    return with_variant(variant,
+                        [](auto formula) -> ApplyKernel { return Kernels::template apply<decltype(formula)>(); });
   }
 
   /// NULL for single-sweep formulas.
-  static Kernel moments(Variant variant) {
-    return with_variant(variant, [](auto formula) -> Kernel {
-      if constexpr (kNeedsNorms<decltype(formula)>) return moments_kernel<decltype(formula), T>;
+  static ApplyKernel moments(Variant variant) {
+    return with_variant(variant, [](auto formula) -> ApplyKernel {
+      if constexpr (kNeedsNorms<decltype(formula)>) return Kernels::template moments<decltype(formula)>();
       return nullptr;
     });
   }
@@ -401,7 +435,7 @@ struct ApplyLauncher {
   }
 
   static cudaError_t launch(const ApplyParams &p, int units, cudaStream_t stream) {
-    return enqueue(kernel(p.step.variant), blocks(p, units, kBlocks), kThreads, stream, p);
+    return enqueue(kernel(p.step.variant), blocks(p, units, Kernels::kBlocks), kThreads, stream, p);
   }
 
   static cudaError_t launch_moments(const ApplyParams &p, int units, cudaStream_t stream) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer step: parameters and launchers. The fp32 and fp64 kernels are in separate files, so that they compile
-// in parallel.
+// The optimizer step: parameters and launchers. The kernels in fp32, in fp64, and in fp32 with state in codes are in
+// separate files, so that they compile in parallel.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,7 +20,9 @@ struct ApplyParams {
   ChunkPartial *partials;
   CheckCounters *counters;
   StepParams step;
-  bool finish;  ///< count the step and update the scaler: the last launch of the job
+  bool finish;                             ///< count the step and update the scaler: the last launch of the job
+  const DeviceTensor *scales[kMaxStates];  ///< NULL: no tensor of the slot has any
+  const DeviceTensor *remainder;           ///< NULL: none
 };
 
 /// Whether each block works out the coefficients of all groups, and not prepare_kernel before.
@@ -31,11 +33,14 @@ GSC_HD bool shares_groups(const ApplyParams &p) {
 cudaError_t preload_apply();
 cudaError_t preload_apply_fp32();
 cudaError_t preload_apply_fp64();
+cudaError_t preload_apply_coded();
 cudaError_t launch_prepare(const ApplyParams &p, cudaStream_t stream);
 cudaError_t launch_apply_fp32(const ApplyParams &p, int units, cudaStream_t stream);
 cudaError_t launch_apply_fp64(const ApplyParams &p, int units, cudaStream_t stream);
+cudaError_t launch_apply_coded(const ApplyParams &p, int units, cudaStream_t stream);
 cudaError_t launch_moments_fp32(const ApplyParams &p, int units, cudaStream_t stream);
 cudaError_t launch_moments_fp64(const ApplyParams &p, int units, cudaStream_t stream);
+cudaError_t launch_moments_coded(const ApplyParams &p, int units, cudaStream_t stream);
 cudaError_t launch_ratios(const ApplyParams &p, cudaStream_t stream);
 
 }  // namespace gsc::cuda

@@ -4,14 +4,14 @@
 
 namespace gsc::cuda {
 
-cudaError_t preload_apply_fp32() { return ApplyLauncher<float>::preload(); }
+cudaError_t preload_apply_fp32() { return ApplyLauncher<PlainKernels<float>>::preload(); }
 
 cudaError_t launch_apply_fp32(const ApplyParams &p, int units, cudaStream_t stream) {
-  return ApplyLauncher<float>::launch(p, units, stream);
+  return ApplyLauncher<PlainKernels<float>>::launch(p, units, stream);
 }
 
 cudaError_t launch_moments_fp32(const ApplyParams &p, int units, cudaStream_t stream) {
-  return ApplyLauncher<float>::launch_moments(p, units, stream);
+  return ApplyLauncher<PlainKernels<float>>::launch_moments(p, units, stream);
 }
 
 }  // namespace gsc::cuda

@@ -4,14 +4,14 @@
 
 namespace gsc::cuda {
 
-cudaError_t preload_apply_fp64() { return ApplyLauncher<double>::preload(); }
+cudaError_t preload_apply_fp64() { return ApplyLauncher<PlainKernels<double>>::preload(); }
 
 cudaError_t launch_apply_fp64(const ApplyParams &p, int units, cudaStream_t stream) {
-  return ApplyLauncher<double>::launch(p, units, stream);
+  return ApplyLauncher<PlainKernels<double>>::launch(p, units, stream);
 }
 
 cudaError_t launch_moments_fp64(const ApplyParams &p, int units, cudaStream_t stream) {
-  return ApplyLauncher<double>::launch_moments(p, units, stream);
+  return ApplyLauncher<PlainKernels<double>>::launch_moments(p, units, stream);
 }
 
 }  // namespace gsc::cuda

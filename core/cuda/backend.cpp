@@ -26,8 +26,9 @@ namespace {
 
 /// Names the device and the driver if kernels cannot be loaded: they may be the reason.
 void load_kernels(int device) {
-  for (const auto preload : {preload_check, preload_norm, preload_apply, preload_apply_fp32, preload_apply_fp64,
-                             preload_elementwise, preload_diagnose, preload_records, preload_plan, preload_memory}) {
+  for (const auto preload :
+       {preload_check, preload_norm, preload_apply, preload_apply_fp32, preload_apply_fp64, preload_apply_coded,
+        preload_elementwise, preload_diagnose, preload_records, preload_plan, preload_memory}) {
     const cudaError_t error = preload();
     if (error == cudaSuccess) continue;
     int major = 0, minor = 0, driver = 0;
@@ -214,20 +215,22 @@ void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, bool 
   } else if (!shares_groups(p)) {
     check_launch(launch_prepare(p, stream), "the step");
   }
+  const auto launch_apply_others = p.step.coded ? launch_apply_coded : launch_apply_fp32;
   if (needs_norms(p.step.variant)) {
-    if (params.has_others) launched(launch_moments_fp32(p, units_, stream));
+    const auto launch_moments_others = p.step.coded ? launch_moments_coded : launch_moments_fp32;
+    if (params.has_others) launched(launch_moments_others(p, units_, stream));
     if (params.has_fp64) launched(launch_moments_fp64(p, units_, stream));
     launched(launch_ratios(p, stream));
   }
   ApplyParams last = p;
   if (params.has_others && params.has_fp64) {
-    launched(launch_apply_fp32(p, units_, stream));
+    launched(launch_apply_others(p, units_, stream));
     last.finish = true;
     launched(launch_apply_fp64(last, units_, stream));
     return;
   }
   last.finish = true;
-  launched((params.has_fp64 ? launch_apply_fp64 : launch_apply_fp32)(last, units_, stream));
+  launched((params.has_fp64 ? launch_apply_fp64 : launch_apply_others)(last, units_, stream));
 }
 
 void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
@@ -240,7 +243,9 @@ void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
   if (job.model_copy != nullptr) p.model_copy = mirror_of(*job.model_copy)->tensors;
   for (int s = 0; s < kMaxStates; ++s) {
     if (job.state[s] != nullptr) p.state[s] = mirror_of(*job.state[s])->tensors;
+    if (job.scales[s] != nullptr) p.scales[s] = mirror_of(*job.scales[s])->tensors;
   }
+  if (job.remainder != nullptr) p.remainder = mirror_of(*job.remainder)->tensors;
   p.partials = grads.partials;
   p.counters = grads.counters;
   p.step = job.step;

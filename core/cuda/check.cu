@@ -9,8 +9,8 @@
 
 namespace gsc::cuda {
 
-// Resident blocks, and loads in flight per lane. Before Hopper the kernel needs too many registers for four blocks. With
-// more of either the code for sm_120 spills, whose multiprocessors have less than half of Hopper's bandwidth each.
+// Resident blocks, and loads in flight per lane. Before Hopper the kernel needs too many registers for four blocks.
+// With more of either the code for sm_120 spills, whose multiprocessors have less than half of Hopper's bandwidth each.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
 inline constexpr int kCheckResident = 3;
 inline constexpr int kLoadsInFlight = 2;
@@ -22,7 +22,7 @@ inline constexpr int kCheckResident = 4;
 inline constexpr int kLoadsInFlight = 4;
 #endif
 
-// Of tiles that are misaligned or end in mid-row. With as many as above they would spill.
+// For tiles that are misaligned or end in mid-row, which would spill with as many as above.
 inline constexpr int kUnevenBatch = kLoadsInFlight - 1;
 
 // Whether an instruction compares two 16-bit numbers with two others.
@@ -32,7 +32,7 @@ inline constexpr bool kMaxOfHalves = false;
 inline constexpr bool kMaxOfHalves = true;
 #endif
 
-/// What a warp found in its tiles of a chunk.
+/// A warp's results for its tiles of a chunk.
 struct WarpStat {
   double amax;  ///< largest finite magnitude
   bool inf;
@@ -214,8 +214,8 @@ GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &
   const Value limit = finite_limit<D, Write>(p.fp64_limit);
   WarpStat stat = {0.0, false, false};
   if (n == 0) return stat;
-  // Teams begin at different rounds of their chunks: else the addresses in flight agree in a bit or two, and the memory's
-  // channels are not equally busy. The order of the tiles does not matter, only that of their sums.
+  // Teams begin at different rounds of their chunks: else the addresses in flight agree in a bit or two, and the
+  // memory's channels are not equally busy. The order of the tiles does not matter, only that of their sums.
   const int rounds = ((n + kElements - 1) / kElements + team.warps - 1) / team.warps;
   int round = static_cast<int>(static_cast<unsigned>(chunk) % static_cast<unsigned>(rounds));
   for (int i = 0; i < rounds; ++i, round = round + 1 < rounds ? round + 1 : 0) {
@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(kThreads, kCheckResident) check_kernel(const _
   join_chunks(p, inv_scale);
 }
 
-/// Clears what an unfinished check has counted.
+/// Clears the counts of an unfinished check.
 static __global__ void reset_counters_kernel(CheckCounters *counters) {
   counters->inf = 0;
   counters->nan = 0;

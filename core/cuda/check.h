@@ -30,7 +30,7 @@ cudaError_t preload_check();
 cudaError_t count_check_blocks(int &blocks);
 /// `slots`: resident blocks of the whole device.
 cudaError_t launch_check(const CheckParams &p, bool unscale, int64_t slots, cudaStream_t stream);
-/// Clears what an unfinished check has counted.
+/// Clears the counts of an unfinished check.
 cudaError_t launch_reset_counters(CheckCounters *counters, cudaStream_t stream);
 
 }  // namespace gsc::cuda

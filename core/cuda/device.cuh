@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The primitives of the kernels: memory access with cache hints, warp reductions, and hardware conversions. With
 // GSC_CUDA_EMULATION a host compiler builds the same kernels, and a shim included before this file provides threads,
-// barriers and shuffles; only this file has code of its own for that case.
+// barriers and shuffles; only this file has separate code for that case.
 #pragma once
 
 #include <cstdint>
@@ -186,36 +186,46 @@ struct Converter<Bf16> : Bf16 {
 #endif
 };
 
+/// Element `k` of a pack as it is stored. S: float, double or an unsigned integer of up to 16 bits.
+template <typename S, int Bytes>
+GSC_DEVICE S stored_of(const Words<Bytes> &g, int k) {
+  if constexpr (sizeof(S) == 8) {
+    return from_bits(static_cast<uint64_t>(g.w[2 * k]) | static_cast<uint64_t>(g.w[2 * k + 1]) << 32);
+  } else if constexpr (sizeof(S) == 4) {
+    return from_bits(g.w[k]);
+  } else {
+    constexpr int kSize = sizeof(S);
+    constexpr int kEach = 4 / kSize;
+    return static_cast<S>(g.w[k / kEach] >> (8 * kSize * (k % kEach)));
+  }
+}
+
+/// Inserts element `k` into a pack of zeros.
+template <typename S, int Bytes>
+GSC_DEVICE void put_stored(Words<Bytes> &g, int k, S stored) {
+  if constexpr (sizeof(S) == 8) {
+    const uint64_t bits = to_bits(stored);
+    g.w[2 * k] = static_cast<uint32_t>(bits);
+    g.w[2 * k + 1] = static_cast<uint32_t>(bits >> 32);
+  } else if constexpr (sizeof(S) == 4) {
+    g.w[k] = to_bits(stored);
+  } else {
+    constexpr int kSize = sizeof(S);
+    constexpr int kEach = 4 / kSize;
+    g.w[k / kEach] |= static_cast<uint32_t>(stored) << (8 * kSize * (k % kEach));
+  }
+}
+
 /// Element `k` of dtype D in a pack.
 template <typename D, int Bytes>
 GSC_DEVICE typename D::Value element_of(const Words<Bytes> &g, int k) {
-  constexpr int kSize = sizeof(typename D::Stored);
-  if constexpr (kSize == 8) {
-    return Converter<D>::widen(
-        from_bits(static_cast<uint64_t>(g.w[2 * k]) | static_cast<uint64_t>(g.w[2 * k + 1]) << 32));
-  } else if constexpr (kSize == 4) {
-    return Converter<D>::widen(from_bits(g.w[k]));
-  } else {
-    constexpr int kEach = 4 / kSize;
-    return Converter<D>::widen(static_cast<typename D::Stored>(g.w[k / kEach] >> (8 * kSize * (k % kEach))));
-  }
+  return Converter<D>::widen(stored_of<typename D::Stored>(g, k));
 }
 
 /// Inserts a value, rounded once, as element `k` of a pack of zeros.
 template <typename D, int Bytes, typename T>
 GSC_DEVICE void put_element(Words<Bytes> &g, int k, T x) {
-  constexpr int kSize = sizeof(typename D::Stored);
-  const auto stored = narrow_to<Converter<D>>(x);
-  if constexpr (kSize == 8) {
-    const uint64_t bits = to_bits(stored);
-    g.w[2 * k] = static_cast<uint32_t>(bits);
-    g.w[2 * k + 1] = static_cast<uint32_t>(bits >> 32);
-  } else if constexpr (kSize == 4) {
-    g.w[k] = to_bits(stored);
-  } else {
-    constexpr int kEach = 4 / kSize;
-    g.w[k / kEach] |= static_cast<uint32_t>(stored) << (8 * kSize * (k % kEach));
-  }
+  put_stored<typename D::Stored>(g, k, narrow_to<Converter<D>>(x));
 }
 
 template <typename T>

@@ -39,7 +39,7 @@ GSC_DEVICE int first_pack(unsigned heads, int n) {
 
 template <typename T, int Width>
 struct Elements {
-  static_assert(Width == 1 || Width == kPackWidth<T>);
+  static_assert(Width == 1 || Width % kPackWidth<T> == 0);
   static constexpr bool kWide = sizeof(T) == 8;
   /// Bits of a pack, elements packed from the lowest word up.
   using Raw = Words<Width *static_cast<int>(sizeof(T))>;

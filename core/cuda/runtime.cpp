@@ -50,8 +50,7 @@ const char *needs_of(cudaError_t error) {
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
       return "; this library holds " GSC_CUDA_ARCHITECTURES
-             ", of which ptx is for devices without code of their own and needs a driver for CUDA " GSC_CUDA_RELEASE
-             " or later";
+             "; the ptx is for all other devices and needs a driver for CUDA " GSC_CUDA_RELEASE " or later";
     default:
       return "";
   }

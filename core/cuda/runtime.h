@@ -24,8 +24,7 @@ void check(cudaError_t error, const char *what, const char *call);
 /// The same for a launcher.
 inline void check_launch(cudaError_t error, const char *what) { check(error, what, "cudaLaunchKernel"); }
 
-/// What the library was built with and what it requires of the machine, as the end of a message; "" for unrelated
-/// errors.
+/// The end of a message: how the library was built and which driver it needs; "" for unrelated errors.
 const char *needs_of(cudaError_t error);
 
 /// The location of an address, according to the driver.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Estimates how long a pass takes with teams of a given number of warps. Teams take the chunks in turn, so each team's
 // share is known beforehand. A third of the resident warps saturates the memory bus: idle teams cost nothing until
-// fewer than that are busy. benchmarks/gpu/model.py simulates the same passes chunk by chunk and shows what a choice
-// loses.
+// fewer than that are busy. benchmarks/gpu/model.py simulates the same passes chunk by chunk and shows the loss of a
+// choice.
 #include "core/cuda/teams.h"
 
 #include <algorithm>

@@ -32,6 +32,8 @@ struct ApplyJob {
   const Plan *params;
   const Plan *model_copy;  ///< NULL: none
   const Plan *state[kMaxStates];
+  const Plan *scales[kMaxStates];  ///< NULL: no tensor of the slot has any
+  const Plan *remainder;           ///< NULL: none
   StepParams step;
   bool *half_done;  ///< becomes true if the job fails after a part of it that must not be done twice
 };

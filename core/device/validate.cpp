@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/rules/dtypes.h"
+#include "core/rules/state_codes.h"
 
 namespace gsc {
 namespace {
@@ -16,12 +17,13 @@ constexpr int64_t kMaxElements = int64_t{1} << 40;
 // Tensors of a list. An uninitialized count is caught here, not by reading that many tensors.
 constexpr int64_t kMaxTensors = int64_t{1} << 24;
 
-/// The first field that is not 0 of those that are for later versions; NULL: none.
-std::optional<Literal> later_field(const gsc_tensor &t) {
-  if (t.scale_dtype != 0) return Literal("scale_dtype");
-  if (t.scale != nullptr) return Literal("scale");
-  if (t.scale_block_rows != 0) return Literal("scale_block_rows");
-  if (t.scale_block_columns != 0) return Literal("scale_block_columns");
+/// The first field that does not describe the scales of this dtype, or is for later versions; none if all are right.
+std::optional<Literal> wrong_field(const gsc_tensor &t) {
+  const bool grouped = is_grouped(t.dtype);
+  if (t.scale_dtype != (grouped ? GSC_FP8_E8M0 : 0)) return Literal("scale_dtype");
+  if ((t.scale != nullptr) != (grouped && t.count != 0)) return Literal("scale");
+  if (t.scale_block_rows != (grouped ? 1 : 0)) return Literal("scale_block_rows");
+  if (t.scale_block_columns != (grouped ? kStateGroup : 0)) return Literal("scale_block_columns");
   if (t.columns != 0) return Literal("columns");
   if (t.reserved[0] != 0) return Literal("reserved[0]");
   if (t.reserved[1] != 0) return Literal("reserved[1]");
@@ -59,19 +61,24 @@ void validate_tensor_count(int64_t count) {
        static_cast<long long>(count));
 }
 
-void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names) {
+void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &what, StateDtypes state_dtypes,
+                      const Names *names) {
   validate_tensor_count(count);
   if (count > 0 && tensors == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, what, "is NULL");
   int64_t total = 0;
   for (int64_t i = 0; i < count; ++i) {
     const gsc_tensor &t = tensors[i];
     const int64_t size = dtype_bytes(t.dtype);
-    if (size == 0) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("dtype"), "is %d; it must be %s%s", t.dtype,
-           DtypeChoices().c_str(), NameSuffix(names, i).c_str());
+    const bool is_state = size > 0 && !is_element_dtype(t.dtype) && t.dtype != GSC_FP8_E8M0;
+    if (!is_element_dtype(t.dtype) && !(is_state && state_dtypes == StateDtypes::kAccepted)) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("dtype"), "is %d; it must be %s%s%s", t.dtype,
+           DtypeChoices().c_str(), is_state ? "; only optimizer state may have it" : "", NameSuffix(names, i).c_str());
     }
-    if (const auto field = later_field(t)) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field(*field), "is not 0; this version does not support it%s",
+    if (const auto field = wrong_field(t)) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field(*field), "%s%s",
+           is_grouped(t.dtype)
+               ? "is wrong; this dtype has a scale of dtype GSC_FP8_E8M0 for each block of 1 x 32 elements"
+               : "is not 0; this version does not support it",
            NameSuffix(names, i).c_str());
     }
     if (t.count < 0 || t.count > kMaxElements) {

@@ -23,8 +23,12 @@ class DtypeChoices {
 /// Checks a number of tensors before anything of that number is read or allocated.
 void validate_tensor_count(int64_t count);
 
+/// Whether tensors may have the dtypes and scales of optimizer state.
+enum class StateDtypes : uint8_t { kRefused, kAccepted };
+
 /// Checks the fields of tensors[0..count) and the alignment of their data. `what` is the argument's name, `names`
 /// (may be NULL) what the tensors are called.
-void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names = nullptr);
+void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &what, StateDtypes state_dtypes,
+                      const Names *names = nullptr);
 
 }  // namespace gsc

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A context: the device with its backend, the host memory everything comes from, and the log callback. Every other
-// object keeps its context alive.
+// A context: the device with its backend, the host memory of all its objects, and the log callback. Every other object
+// keeps its context alive.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ class Context final : public Object {
   [[nodiscard]] std::pmr::memory_resource *memory() { return &memory_; }
   [[nodiscard]] Backend &backend() { return *backend_; }
   [[nodiscard]] int32_t device_type() const { return row_.device_type; }
-  /// Of its kind: "CPU".
+  /// Its kind, such as "CPU".
   [[nodiscard]] const char *device_name() const { return row_.name; }
   [[nodiscard]] int32_t device_index() const { return device_index_; }
   [[nodiscard]] int32_t cpu_target() const { return cpu_target_; }
@@ -42,17 +42,17 @@ class Context final : public Object {
     const ScratchLock lock(scratch_taken_);
     if (lock.is_mine) {
       f(scratch_[0], scratch_[1]);
-    } else {  // by another thread, or by the call whose callback this is
+    } else {  // in use by another thread, or by the call that runs this callback
       Plan first(&memory_);
       Plan second(&memory_);
       f(first, second);
     }
   }
 
-  /// Guards which optimizers use which lists, and the addresses of lists that have one.
+  /// Guards the uses of lists by optimizers, and the addresses of lists in use.
   [[nodiscard]] std::mutex &uses_mutex() { return uses_mutex_; }
 
-  /// Makes an object in this context's memory; it must give itself back with unmake().
+  /// Makes an object in this context's memory. The object frees itself with unmake().
   template <typename T, typename... Args>
   Ref<T> make(Args &&...args) {
     void *memory = memory_.allocate(sizeof(T), alignof(T));
@@ -63,7 +63,7 @@ class Context final : public Object {
       throw;
     }
   }
-  /// Ends an object made by make(), the context last.
+  /// Ends an object made by make(), and releases its context last.
   template <typename T>
   static void unmake(T *object) noexcept {
     const Ref<Context> context = object->context();

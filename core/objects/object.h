@@ -9,7 +9,7 @@
 
 namespace gsc {
 
-/// Base of what handles point at. The tag tells kinds of handle apart: bindings pass untyped pointers.
+/// Base of the objects behind handles. The tag names the kind: bindings pass untyped pointers.
 class Object {
  public:
   enum class Tag : uint32_t {
@@ -28,8 +28,8 @@ class Object {
   }
   [[nodiscard]] Tag tag() const noexcept { return tag_; }
 
-  /// Marks a call that changes the object. False if one is under way already: that of the callback that asks, or another
-  /// thread's. Found in the first case for certain, in the second mostly; a lock would cost more than it is worth.
+  /// Marks a call that changes the object. False if such a call is running: the outer call of this callback, or another
+  /// thread's. The first case is always found, the second usually; a lock would cost more than it is worth.
   bool begin_call() noexcept {
     if (in_call_.load(std::memory_order_relaxed)) return false;
     in_call_.store(true, std::memory_order_relaxed);
@@ -43,7 +43,7 @@ class Object {
   virtual ~Object() { tag_ = Tag::kGone; }
 
  private:
-  /// Runs the destructor and gives the memory back to the resource it came from.
+  /// Runs the destructor and returns the memory to its resource.
   virtual void destroy() noexcept = 0;
 
   Tag tag_;

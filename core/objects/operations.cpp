@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stateless operations: validate, plan in the context's scratch, hand to the backend.
+// Stateless operations: validate, plan in the context's scratch memory, call the backend.
 #include "core/objects/operations.h"
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace gsc::ops {
 namespace {
 
 void validate_one(Context &context, const gsc_tensor *tensors, int64_t count, const Argument &what) {
-  validate_tensors(tensors, count, what);
+  validate_tensors(tensors, count, what, StateDtypes::kRefused);
   context.backend().validate_memory(tensors, count, what);
 }
 
@@ -28,7 +28,7 @@ struct Span {
   }
 };
 
-/// Device scalars outside of the tensors: a GPU would read and write both at once.
+/// Requires device scalars outside of the tensors: a GPU would read and write both at once.
 template <typename T>
 void require_apart(const T *scalars, int64_t scalar_count, const Argument &name, const gsc_tensor *tensors,
                    int64_t count, const Argument &what) {
@@ -39,7 +39,7 @@ void require_apart(const T *scalars, int64_t scalar_count, const Argument &name,
   }
 }
 
-/// A scalar and one or more others, of which at least one is written.
+/// The same for a scalar and others, at least one of which is written.
 template <typename T, typename U>
 void require_apart(const T *scalar, const Argument &name, const U *others, const char *other_name, int64_t count = 1) {
   if (others == nullptr) return;
@@ -158,7 +158,7 @@ Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float cur
     fail(GSC_ERROR_INVALID_ARGUMENT, "current_scale", "is %s; it must be finite and > 0",
          Decimal(current_scale).c_str());
   }
-  const auto is_narrow = [](int32_t d) { return dtype_bytes(d) > 0 && !is_wide(d); };
+  const auto is_narrow = [](int32_t d) { return is_element_dtype(d) && !is_wide(d); };
   if (!is_narrow(dtype)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "dtype", "is %d; it must be %s", dtype, DtypeChoices(is_narrow).c_str());
   }
@@ -176,7 +176,7 @@ Recommendation recommend_scale(const int64_t *histogram, int64_t bins, float cur
   }
   if (total == 0.0) return {current_scale, 0.0};
 
-  // Exponents are of gradients times current_scale. The largest shall land two binades below `largest`.
+  // The exponents are those of gradients times current_scale. The largest should be two binades below `largest`.
   const int current = std::ilogb(current_scale);
   const int wanted = largest - 2 - (top + GSC_EXPONENT_MIN) + current;
   const int exponent = wanted < -126 ? -126 : (wanted > 127 ? 127 : wanted);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/rules/state_codes.h"
 
 namespace gsc {
 namespace {
@@ -39,16 +40,61 @@ void require_usable(const TensorList &list, const Ref<Context> &context, const A
   }
 }
 
-void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, int32_t state_count, int32_t slots) {
+/// Of dtypes that hold what the slot does.
+void require_state_dtypes(const TensorList &state_list, const TensorList &param_list, Slot holds,
+                          const Argument &what) {
+  const Plan &state = state_list.plan();
+  for (int64_t i = 0; i < state.size(); ++i) {
+    const int32_t param = param_list.plan().tensor(i).dtype;
+    const int32_t dtype = state.tensor(i).dtype;
+    const auto fits = [&](auto code) { return decltype(code)::kSlot == holds; };
+    if (dtype == state_dtype(param)) continue;
+    if (!is_wide(param) && is_state_code(dtype) && with_state_code(dtype, fits)) continue;
+    const bool is_code = is_state_code(dtype) && !is_wide(param);
+    fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "is %s, but the state of a parameter of dtype %s is %s%s%s",
+         dtype_name(dtype), dtype_name(param), dtype_name(state_dtype(param)),
+         is_code ? (holds == Slot::kMoment ? ", or bf16 or fp8_e4m3 in this slot"
+                                           : ", or ufp16_e5m11 or ufp8_e4m4 in this slot")
+                 : "",
+         NameSuffix(&param_list.names(), i).c_str());
+  }
+}
+
+/// Masters and small state need parameters that are computed in fp32, and masters of 16 bits need 16-bit parameters.
+void require_formats(const TensorList &param_list, const gsc_optimizer_options &options) {
+  const Plan &params = param_list.plan();
+  for (int64_t i = 0; i < params.size(); ++i) {
+    const int32_t dtype = params.tensor(i).dtype;
+    if (options.state_format != GSC_STATE_FULL && is_wide(dtype)) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("state_format"),
+           "is %d, but params[%lld] is fp64, whose state is fp64%s", options.state_format, static_cast<long long>(i),
+           NameSuffix(&param_list.names(), i).c_str());
+    }
+    if (options.master_format != GSC_MASTER_NONE && dtype != GSC_FP16 && dtype != GSC_BF16) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("master_format"),
+           "is %d, but params[%lld] is %s; it needs fp16 or bf16%s", options.master_format, static_cast<long long>(i),
+           dtype_name(dtype), NameSuffix(&param_list.names(), i).c_str());
+    }
+  }
+}
+
+void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, int32_t state_count,
+                    const gsc_optimizer_options &options) {
   require_usable(*lists.params, context, "params");
   require_usable(*lists.grads, context, "grads");
-  const Plan &params = lists.params->plan();
+  lists.params->require_elements("params");
+  lists.grads->require_elements("grads");
+  require_formats(*lists.params, options);
+  const int32_t slots = Optimizer::slots_of(options);
+  const Kind &kind = optimizer_info(options.kind).kind;
+  const int32_t remainder = gsc::remainder_dtype(options.master_format);
   require_same_shapes(*lists.params, lists.grads->plan(), "grads");
   OverlapCheck overlap(context->memory());
   overlap.add(*lists.params, "params");
   overlap.add(*lists.grads, "grads");
   if (lists.model_copy) {
     require_usable(*lists.model_copy, context, "model_copy");
+    lists.model_copy->require_elements("model_copy");
     require_same_shapes(*lists.params, lists.model_copy->plan(), "model_copy");
     overlap.add(*lists.model_copy, "model_copy");
   }
@@ -61,12 +107,14 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
     require_usable(*lists.state[s], context, kState.at(s));
     const Plan &state = lists.state[s]->plan();
     require_same_shapes(*lists.params, state, kState.at(s));
-    for (int64_t i = 0; i < state.size(); ++i) {
-      if (state.tensor(i).dtype != state_dtype(params.tensor(i).dtype)) {
+    if (remainder == 0 || s < slots - 1) {
+      require_state_dtypes(*lists.state[s], *lists.params, kind.slots[s].holds, kState.at(s));
+    } else {
+      for (int64_t i = 0; i < state.size(); ++i) {
+        if (state.tensor(i).dtype == remainder) continue;
         fail(GSC_ERROR_INVALID_ARGUMENT, kState.at(s).tensor(i),
-             "is %s, but the state of a parameter of dtype %s is %s%s", dtype_name(state.tensor(i).dtype),
-             dtype_name(params.tensor(i).dtype), dtype_name(state_dtype(params.tensor(i).dtype)),
-             NameSuffix(&lists.params->names(), i).c_str());
+             "is %s, but the remainder of this master_format is %s%s", dtype_name(state.tensor(i).dtype),
+             dtype_name(remainder), NameSuffix(&lists.params->names(), i).c_str());
       }
     }
     overlap.add(*lists.state[s], kState.at(s));
@@ -76,12 +124,18 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
 
 }  // namespace
 
-int32_t Optimizer::slots_of(const gsc_optimizer_options &options) { return gsc::state_count(variant_of(options)); }
+int32_t Optimizer::slots_of(const gsc_optimizer_options &options) {
+  return gsc::state_count(variant_of(options)) + (gsc::remainder_dtype(options.master_format) != 0 ? 1 : 0);
+}
+
+const char *Optimizer::slot_name(int32_t slot) const {
+  return slot < gsc::state_count(variant_) ? optimizer_info(options_[0].kind).kind.slots[slot].name : "remainder";
+}
 
 Ref<Optimizer> Optimizer::create(const Ref<Context> &context, const gsc_optimizer_options &options, Lists lists,
                                  int32_t state_count) {
   validate(options);
-  validate_lists(context, lists, state_count, slots_of(options));
+  validate_lists(context, lists, state_count, options);
   return context->make<Optimizer>(context, options, std::move(lists));
 }
 
@@ -90,7 +144,7 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
       context_(std::move(context)),
       lists_(std::move(lists)),
       variant_(variant_of(options)),
-      slot_count_(gsc::state_count(variant_)),
+      slot_count_(slots_of(options)),
       first_sum_(options.initial_accumulator_value),
       options_(1, options, context_->memory()),
       device_lrs_(1, nullptr, context_->memory()),
@@ -104,6 +158,7 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
   groups_ = DeviceMemory(backend, sizeof(GroupRecord));
   coefficients_ = make_coefficients(1, false);
   upload_groups();
+  if (is_coded()) upload_offsets();
   // Last, because it changes the caller's lists.
   converts_gradients_ = converts_gradients();
   if (converts_gradients_) lists_.grads->plan().add_fp32_optimizers(1);
@@ -143,13 +198,53 @@ bool Optimizer::converts_gradients() const {
   return false;
 }
 
+bool Optimizer::is_coded() const {
+  if (options_[0].master_format != GSC_MASTER_NONE) return true;
+  for (int32_t slot = 0; slot < slot_count_; ++slot) {
+    const Plan &state = lists_.state[slot]->plan();
+    for (int64_t i = 0; i < state.size(); ++i) {
+      if (is_state_code(state.tensor(i).dtype)) return true;
+    }
+  }
+  return false;
+}
+
+void Optimizer::upload_offsets() {
+  const Plan &params = lists_.params->plan();
+  Vec<int64_t> offsets(context_->memory());
+  offsets.reserve(static_cast<std::size_t>(params.size()));
+  int64_t elements = 0;
+  for (int64_t i = 0; i < params.size(); ++i) {
+    offsets.push_back(elements);
+    elements += state_groups(params.tensor(i).count) * kStateGroup;
+  }
+  Backend &backend = context_->backend();
+  offsets_ = DeviceMemory(backend, params.size() * static_cast<int64_t>(sizeof(int64_t)));
+  if (!offsets.empty()) backend.write(offsets_.as<int64_t>(), offsets.data(), offsets_.bytes(), backend.setup_stream());
+  backend.finish_setup();
+}
+
 void Optimizer::make_state() {
+  const gsc_optimizer_options &options = options_[0];
+  const int32_t remainder = gsc::remainder_dtype(options.master_format);
+  const Kind &kind = optimizer_info(options.kind).kind;
+  for (int32_t slot = 0; slot < slot_count_; ++slot) {
+    lists_.state[slot] = make_slot([&](int32_t param_dtype) {
+      if (remainder != 0 && slot == slot_count_ - 1) return remainder;
+      return state_dtype(options.state_format, kind.slots[slot].holds, param_dtype);
+    });
+  }
+  made_state_ = true;
+  if (options.initial_accumulator_value != 0.0) fill_first_state(0, lists_.params->plan().size(), options);
+}
+
+template <typename F>
+Ref<TensorList> Optimizer::make_slot(const F &dtype_of) const {
   const Plan &params = lists_.params->plan();
   // A tensor's state begins as many elements past a cache line as its parameters do: then packs of elements are aligned
   // in all arrays or in none, and neighbours in memory have neighbouring state.
-  const auto place = [](const Tensor &param, int64_t offset) {
+  const auto place = [](const Tensor &param, int64_t state_size, int64_t offset) {
     const int64_t size = dtype_bytes(param.dtype);
-    const int64_t state_size = dtype_bytes(state_dtype(param.dtype));
     // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): validated dtypes have a size
     const int64_t period = 64 / size * state_size;
     const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(param.data) % 64) / size * state_size;
@@ -159,28 +254,37 @@ void Optimizer::make_state() {
   tensors.reserve(static_cast<std::size_t>(params.size()));
   Vec<int64_t> begins(context_->memory());
   begins.reserve(static_cast<std::size_t>(params.size()));
-  int64_t slot_bytes = 0;
+  int64_t bytes = 0;
+  int64_t groups = 0;
   for (int64_t i = 0; i < params.size(); ++i) {
     const Tensor &param = params.tensor(i);
-    const int32_t dtype = state_dtype(param.dtype);
-    begins.push_back(place(param, slot_bytes));
+    const int32_t dtype = dtype_of(param.dtype);
+    begins.push_back(place(param, dtype_bytes(dtype), bytes));
     tensors.push_back(GSC_TENSOR_INIT(nullptr, param.count, dtype));
-    slot_bytes = begins.back() + param.count * dtype_bytes(dtype);
+    bytes = begins.back() + param.count * dtype_bytes(dtype);
+    if (is_grouped(dtype)) groups += state_groups(param.count);
   }
-  slot_bytes = (slot_bytes + 63) & ~int64_t{63};
-  for (int32_t slot = 0; slot < slot_count_; ++slot) {
-    DeviceMemory memory(context_->backend(), slot_bytes);
-    for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].data = memory.as<char>() + begins[i];
-    // The list owns it, since another optimizer may take the list up and outlive this one.
-    lists_.state[slot] = context_->make<TensorList>(context_, tensors.data(), params.size(), Names(context_->memory()),
-                                                    std::move(memory));
+  const int64_t scales = (bytes + 63) & ~int64_t{63};
+  DeviceMemory memory(context_->backend(), scales + ((groups + 63) & ~int64_t{63}));
+  char *scale = memory.as<char>() + scales;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    gsc_tensor &t = tensors[i];
+    t.data = memory.as<char>() + begins[i];
+    if (!is_grouped(t.dtype)) continue;
+    t.scale_dtype = GSC_FP8_E8M0;
+    t.scale_block_rows = 1;
+    t.scale_block_columns = kStateGroup;
+    t.scale = t.count > 0 ? scale : nullptr;
+    scale += state_groups(t.count);
   }
-  made_state_ = true;
-  if (options_[0].initial_accumulator_value != 0.0) fill_first_state(0, params.size(), options_[0]);
+  // The list owns it, since another optimizer may take the list up and outlive this one.
+  return context_->make<TensorList>(context_, tensors.data(), params.size(), Names(context_->memory()),
+                                    std::move(memory));
 }
 
 void Optimizer::fill_first_state(int64_t first, int64_t count, const gsc_optimizer_options &options) {
   if (variant_ != Variant::kAdagrad) return;
+  if (options.state_format != GSC_STATE_FULL) return fill_first_codes(first, count, options);
   Vec<gsc_tensor> sums(context_->memory());
   sums.reserve(static_cast<std::size_t>(count));
   for (int64_t i = first; i < first + count; ++i) sums.push_back(lists_.state[0]->at(i));
@@ -189,6 +293,29 @@ void Optimizer::fill_first_state(int64_t first, int64_t count, const gsc_optimiz
   plan.build(sums.data(), count, backend.wanted_tasks());
   backend.elementwise({Elementwise::kFill, nullptr, &plan, options.initial_accumulator_value, 0.0, nullptr},
                       backend.setup_stream());
+  backend.finish_setup();
+}
+
+void Optimizer::fill_first_codes(int64_t first, int64_t count, const gsc_optimizer_options &options) {
+  Backend &backend = context_->backend();
+  const auto value = static_cast<float>(options.initial_accumulator_value);
+  for (int64_t i = first; i < first + count; ++i) {
+    const Tensor &t = lists_.state[0]->plan().tensor(i);
+    with_state_code(t.dtype, [&](auto code) {
+      using C = decltype(code);
+      if constexpr (C::kSlot == Slot::kSecondMoment) {
+        const uint32_t scale = C::scale_for(to_bits(value));
+        const Vec<typename C::Stored> codes(static_cast<std::size_t>(t.count), C::encode(value, scale, kToNearest),
+                                            context_->memory());
+        const Vec<uint8_t> scales(static_cast<std::size_t>(state_groups(t.count)), static_cast<uint8_t>(scale),
+                                  context_->memory());
+        if (t.count == 0) return;
+        const gsc_stream stream = backend.setup_stream();
+        backend.write_sync(t.data, codes.data(), t.count * static_cast<int64_t>(sizeof codes[0]), stream);
+        backend.write_sync(lists_.state[0]->scales()->tensor(i).data, scales.data(), state_groups(t.count), stream);
+      }
+    });
+  }
   backend.finish_setup();
 }
 

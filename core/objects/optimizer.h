@@ -12,6 +12,9 @@
 
 namespace gsc {
 
+/// State slots of an optimizer: those of its formula, then the remainder of split masters.
+inline constexpr int kMaxSlots = kMaxStates + 1;
+
 class Optimizer final : public Object {
  public:
   static constexpr Tag kTag = Tag::kOptimizer;
@@ -20,7 +23,7 @@ class Optimizer final : public Object {
     Ref<TensorList> params;
     Ref<TensorList> grads;
     Ref<TensorList> model_copy;  ///< may be empty
-    Ref<TensorList> state[kMaxStates];
+    Ref<TensorList> state[kMaxSlots];
   };
 
   /// `state` NULL with state_count 0: made here.
@@ -41,7 +44,7 @@ class Optimizer final : public Object {
   [[nodiscard]] int32_t slot_count() const { return slot_count_; }
   /// NULL for a slot that does not exist.
   [[nodiscard]] TensorList *state(int32_t slot) const { return lists_.state[slot].get(); }
-  [[nodiscard]] const char *slot_name(int32_t slot) const { return optimizer_info(options_[0].kind).kind.slots[slot]; }
+  [[nodiscard]] const char *slot_name(int32_t slot) const;
 
   int32_t add_group(int64_t first, int64_t count, const gsc_optimizer_options &options);
   [[nodiscard]] int32_t group_count() const { return static_cast<int32_t>(options_.size()); }
@@ -72,7 +75,7 @@ class Optimizer final : public Object {
   void set_tensor_steps(const int64_t *steps, int64_t count, gsc_stream stream);
 
   // Checkpoints: optimizer_checkpoint.cpp.
-  [[nodiscard]] int64_t save_size() const { return save_size(counts_each_tensor()); }
+  [[nodiscard]] int64_t save_size() const;
   void save_sync(void *buffer, int64_t size, gsc_stream stream) const;
   void load_sync(const void *buffer, int64_t size, gsc_stream stream);
 
@@ -90,7 +93,8 @@ class Optimizer final : public Object {
   [[nodiscard]] bool counts_each_tensor() const { return lags_.bytes() > 0; }
   /// Writes step counts to the record, and `lags`, which may be empty; half of it would be as of a load.
   void write_counts(void *to, const void *counts, int64_t bytes, const Vec<int64_t> &lags, const CallStream &call);
-  [[nodiscard]] int64_t save_size(bool has_lags) const;
+  /// Whether saved state of this dtype can be converted to that of a tensor.
+  [[nodiscard]] bool is_loadable(int32_t dtype, int32_t slot, int64_t tensor) const;
   /// Room for what a job writes.
   [[nodiscard]] DeviceMemory make_coefficients(std::size_t groups, bool each_tensor) const;
   void validate_group(const gsc_optimizer_options &options) const;
@@ -103,13 +107,21 @@ class Optimizer final : public Object {
     f(*lists_.params, Argument("params"));
     f(*lists_.grads, Argument("grads"));
     if (lists_.model_copy) f(*lists_.model_copy, Argument("model_copy"));
-    for (int32_t slot = 0; slot < kMaxStates; ++slot) {
+    for (int32_t slot = 0; slot < kMaxSlots; ++slot) {
       if (lists_.state[slot]) f(*lists_.state[slot], Argument("state").at(slot));
     }
   }
   void make_state();
+  /// Allocates one slot; dtype_of(param) gives the dtype of a tensor of it.
+  template <typename F>
+  [[nodiscard]] Ref<TensorList> make_slot(const F &dtype_of) const;
+  [[nodiscard]] bool splits_masters() const { return slot_count_ > gsc::state_count(variant_); }
+  /// Some state is in codes, or parameters are not rounded to nearest.
+  [[nodiscard]] bool is_coded() const;
   /// What the state of tensors [first, first + count) begins with, if that is not 0.
   void fill_first_state(int64_t first, int64_t count, const gsc_optimizer_options &options);
+  void fill_first_codes(int64_t first, int64_t count, const gsc_optimizer_options &options);
+  void upload_offsets();
   void change_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
   /// Writes a group to the device and leaves options_ and device_lrs_ as they are.
   void write_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
@@ -138,7 +150,8 @@ class Optimizer final : public Object {
   DeviceMemory ratios_;
   DeviceMemory lags_;  ///< per tensor: applied steps that it was absent from; empty as long as all take all steps
   DeviceMemory record_;
-  ListUse uses_[3 + kMaxStates];
+  DeviceMemory offsets_;  ///< per tensor: index of its first element in stochastic rounding; empty unless is_coded()
+  ListUse uses_[3 + kMaxSlots];
 };
 
 }  // namespace gsc

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizer checkpoints: a header, one shape per tensor, the state tensors slot after slot, the lags if tensors are
-// counted, and a checksum, in the byte order of this machine. docs/reference/abi.md has every offset. Hyper-parameters are the caller's and not part of it.
+// counted, and a checksum, in the byte order of this machine. docs/reference/abi.md has every offset. State in another
+// format than the optimizer's is converted. Hyper-parameters are the caller's and not part of it.
+#include <algorithm>
 #include <cstring>
 
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/objects/optimizer.h"
+#include "core/objects/state_conversion.h"
+#include "core/rules/state_codes.h"
 
 namespace gsc {
 namespace {
@@ -29,34 +33,42 @@ static_assert(sizeof(Header) == 56);
 
 struct Shape {
   int64_t count;
-  int64_t dtype;
+  int64_t dtypes;  ///< see packed_dtypes
 };
-
-int64_t tensor_bytes(const Tensor &t) { return t.count * dtype_bytes(t.dtype); }
 
 using Checksum = uint64_t;
 
-/// Calls f(tensor, position) for every state tensor of a checkpoint; returns the position of the checksum.
-template <typename F>
-int64_t for_each_state(const Optimizer &optimizer, int64_t tensors, const F &f) {
-  int64_t position = static_cast<int64_t>(sizeof(Header)) + tensors * static_cast<int64_t>(sizeof(Shape));
+/// The dtypes of a tensor's slots as Shape has them: one for all slots, or a byte for each, that of slot 0 lowest.
+int64_t packed_dtypes(const Optimizer &optimizer, int64_t tensor, int32_t param_dtype) {
+  int64_t packed = 0;
+  bool is_full = true;
   for (int32_t slot = 0; slot < optimizer.slot_count(); ++slot) {
-    const Plan &plan = optimizer.state(slot)->plan();
-    for (int64_t i = 0; i < plan.size(); ++i) {
-      f(plan.tensor(i), position);
-      position += tensor_bytes(plan.tensor(i));
-    }
+    const int32_t dtype = optimizer.state(slot)->plan().tensor(tensor).dtype;
+    packed |= int64_t{dtype} << (8 * slot);
+    is_full = is_full && dtype == state_dtype(param_dtype);
   }
-  return position;
+  return is_full ? state_dtype(param_dtype) : packed;
+}
+int32_t unpacked_dtype(const Shape &shape, int32_t slot) {
+  return static_cast<int32_t>(shape.dtypes < 256 ? shape.dtypes : shape.dtypes >> (8 * slot) & 255);
+}
+
+/// Where a checkpoint's state begins.
+int64_t state_begin(int64_t tensors) {
+  return static_cast<int64_t>(sizeof(Header)) + tensors * static_cast<int64_t>(sizeof(Shape));
 }
 
 }  // namespace
 
-int64_t Optimizer::save_size(bool has_lags) const {
-  const int64_t tensors = lists_.params->plan().size();
-  const int64_t end = for_each_state(*this, tensors, [](const Tensor &, int64_t) {});
-  return end + (has_lags ? tensors * static_cast<int64_t>(sizeof(int64_t)) : 0) +
-         static_cast<int64_t>(sizeof(Checksum));
+int64_t Optimizer::save_size() const {
+  const Plan &params = lists_.params->plan();
+  int64_t size = state_begin(params.size()) + lags_.bytes() + static_cast<int64_t>(sizeof(Checksum));
+  for (int32_t slot = 0; slot < slot_count_; ++slot) {
+    for (int64_t i = 0; i < params.size(); ++i) {
+      size += stored_bytes(lists_.state[slot]->plan().tensor(i).dtype, params.tensor(i).count);
+    }
+  }
+  return size;
 }
 
 void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
@@ -82,16 +94,34 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
   header.bytes = needed;
   std::memcpy(out, &header, sizeof header);
   for (int64_t i = 0; i < params.size(); ++i) {
-    const Shape shape{params.tensor(i).count, state_dtype(params.tensor(i).dtype)};
+    const Shape shape{params.tensor(i).count, packed_dtypes(*this, i, params.tensor(i).dtype)};
     std::memcpy(out + sizeof header + static_cast<std::size_t>(i) * sizeof shape, &shape, sizeof shape);
   }
-  const int64_t lags = for_each_state(*this, params.size(), [&](const Tensor &t, int64_t position) {
-    if (t.count > 0) backend.read_sync(out + position, t.data, tensor_bytes(t), stream);
-  });
-  if (counts_each_tensor()) backend.read_sync(out + lags, lags_.as<int64_t>(), lags_.bytes(), stream);
-  const int64_t end = lags + lags_.bytes();
+  int64_t end = state_begin(params.size());
+  const auto read = [&](const void *from, int64_t bytes) {
+    if (bytes > 0) backend.read_sync(out + end, from, bytes, stream);
+    end += bytes;
+  };
+  for (int32_t slot = 0; slot < slot_count_; ++slot) {
+    const TensorList &list = *lists_.state[slot];
+    for (int64_t i = 0; i < params.size(); ++i) {
+      const Tensor &t = list.plan().tensor(i);
+      read(t.data, t.count * dtype_bytes(t.dtype));
+      if (is_grouped(t.dtype)) read(list.scales()->tensor(i).data, state_groups(t.count));
+    }
+  }
+  read(lags_.as<int64_t>(), lags_.bytes());
   const Checksum sum = checksum(out, end);
   std::memcpy(out + end, &sum, sizeof sum);
+}
+
+bool Optimizer::is_loadable(int32_t dtype, int32_t slot, int64_t tensor) const {
+  const int32_t own = lists_.state[slot]->plan().tensor(tensor).dtype;
+  if (dtype == own) return true;
+  if (is_wide(own)) return false;
+  const Slot holds = optimizer_info(options_[0].kind).kind.slots[slot].holds;
+  const auto fits = [&](auto code) { return decltype(code)::kSlot == holds; };
+  return dtype == GSC_FP32 || (is_state_code(dtype) && with_state_code(dtype, fits));
 }
 
 void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
@@ -117,29 +147,54 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "was saved by a newer version, or is damaged: its flags are %d",
          header.has_lags);
   }
-  if (header.kind != options_[0].kind || header.slots != slot_count_) {
+  const int32_t states = gsc::state_count(variant_);
+  const bool has_remainders = header.slots == states + 1;
+  if (header.kind != options_[0].kind || (header.slots != states && !has_remainders)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds kind %d with %d state slots; this optimizer is kind %d with %d",
          header.kind, header.slots, options_[0].kind, slot_count_);
+  }
+  if (has_remainders && !splits_masters()) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer",
+         "holds the remainders of split masters, but this optimizer's master_format has none");
   }
   if (header.tensors != params.size()) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds %lld tensors, but the optimizer has %lld",
          static_cast<long long>(header.tensors), static_cast<long long>(params.size()));
   }
+  if (size < state_begin(params.size())) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is truncated: size is %lld bytes, less than the shapes of its tensors",
+         static_cast<long long>(size));
+  }
+  Vec<Shape> shapes(static_cast<std::size_t>(params.size()), Shape{}, context_->memory());
+  if (!shapes.empty()) std::memcpy(shapes.data(), in + sizeof header, shapes.size() * sizeof(Shape));
+  int64_t needed = state_begin(params.size()) + static_cast<int64_t>(sizeof(Checksum));
+  int64_t largest = 0;
+  for (int64_t i = 0; i < params.size(); ++i) {
+    const Shape &shape = shapes[static_cast<std::size_t>(i)];
+    const Tensor &param = params.tensor(i);
+    bool fits = shape.count == param.count && shape.dtypes >= 0 && shape.dtypes >> (8 * kMaxSlots) == 0;
+    for (int32_t slot = 0; fits && slot < header.slots; ++slot) {
+      const int32_t dtype = unpacked_dtype(shape, slot);
+      fits = slot < states ? is_loadable(dtype, slot, i) : dtype == GSC_INT16 || dtype == GSC_INT8;
+      if (fits) needed += stored_bytes(dtype, shape.count);
+    }
+    for (int32_t slot = 0; slot < slot_count_; ++slot) {
+      largest = std::max(largest, stored_bytes(lists_.state[slot]->plan().tensor(i).dtype, param.count));
+    }
+    if (header.slots == 0) fits = fits && shape.dtypes == state_dtype(param.dtype);
+    if (fits) continue;
+    fail(
+        GSC_ERROR_INVALID_ARGUMENT, Argument("buffer").tensor(i),
+        "has %lld elements with state of dtypes 0x%llx; here it has %lld, and the dtypes cannot be converted to 0x%llx",
+        static_cast<long long>(shape.count), static_cast<long long>(shape.dtypes), static_cast<long long>(param.count),
+        static_cast<long long>(packed_dtypes(*this, i, param.dtype)));
+  }
   const bool has_lags = header.has_lags != 0;
-  const int64_t needed = save_size(has_lags);
+  const int64_t lag_bytes = has_lags ? params.size() * static_cast<int64_t>(sizeof(int64_t)) : 0;
+  needed += lag_bytes;
   if (size < needed) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is truncated: size is %lld of %lld bytes", static_cast<long long>(size),
          static_cast<long long>(needed));
-  }
-  for (int64_t i = 0; i < params.size(); ++i) {
-    Shape shape;
-    std::memcpy(&shape, in + sizeof header + static_cast<std::size_t>(i) * sizeof shape, sizeof shape);
-    if (shape.count != params.tensor(i).count || shape.dtype != state_dtype(params.tensor(i).dtype)) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, Argument("buffer").tensor(i),
-           "has %lld elements of dtype %lld; here it has %lld of %d", static_cast<long long>(shape.count),
-           static_cast<long long>(shape.dtype), static_cast<long long>(params.tensor(i).count),
-           state_dtype(params.tensor(i).dtype));
-    }
   }
   if (size != needed || header.bytes != needed) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "size", "is %lld, but this optimizer's state has %lld bytes",
@@ -157,7 +212,6 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds %lld applied and %lld skipped steps; they must be in 0..2^53",
          static_cast<long long>(header.applied), static_cast<long long>(header.skipped));
   }
-  const int64_t lag_bytes = has_lags ? params.size() * static_cast<int64_t>(sizeof(int64_t)) : 0;
   for (int64_t i = 0; has_lags && i < params.size(); ++i) {
     int64_t lag;
     std::memcpy(&lag, in + end - lag_bytes + i * static_cast<int64_t>(sizeof lag), sizeof lag);
@@ -166,6 +220,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
          static_cast<long long>(lag), static_cast<long long>(header.applied));
   }
   if (has_lags) count_each_tensor();
+  Vec<char> converted(static_cast<std::size_t>(largest), 0, context_->memory());
   const OptimizerRecord steps{header.applied, header.skipped};
   // There is no memory for a second copy of the state: if the device fails in between, nothing but another load is
   // allowed.
@@ -173,9 +228,26 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   half_loaded_ = true;
   used_state_ = true;
   backend.write_sync(record_.as<OptimizerRecord>(), &steps, sizeof steps, stream);
-  for_each_state(*this, params.size(), [&](const Tensor &t, int64_t position) {
-    if (t.count > 0) backend.write_sync(t.data, in + position, tensor_bytes(t), stream);
-  });
+  int64_t position = state_begin(params.size());
+  for (int32_t slot = 0; slot < slot_count_; ++slot) {
+    const TensorList &list = *lists_.state[slot];
+    for (int64_t i = 0; i < params.size(); ++i) {
+      const Tensor &t = list.plan().tensor(i);
+      if (t.count == 0) continue;
+      if (slot >= header.slots) {  // masters that are the weights themselves
+        std::fill(converted.begin(), converted.end(), char{0});
+      } else {
+        const int32_t from = unpacked_dtype(shapes[static_cast<std::size_t>(i)], slot);
+        convert_state(from, in + position, t.dtype, converted.data(), t.count);
+        position += stored_bytes(from, t.count);
+      }
+      const int64_t bytes = t.count * dtype_bytes(t.dtype);
+      backend.write_sync(t.data, converted.data(), bytes, stream);
+      if (is_grouped(t.dtype)) {
+        backend.write_sync(list.scales()->tensor(i).data, converted.data() + bytes, state_groups(t.count), stream);
+      }
+    }
+  }
   if (has_lags) {
     backend.write_sync(lags_.as<int64_t>(), in + end - lag_bytes, lag_bytes, stream);
   } else if (counts_each_tensor()) {

@@ -32,6 +32,14 @@ void Optimizer::validate_group(const gsc_optimizer_options &options) const {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("flags"), "is 0x%x, but the optimizer's is 0x%x",
          options.flags, first.flags);
   }
+  const auto require_same = [](Literal field, int64_t value, int64_t expected) {
+    if (value == expected) return;
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field(field), "is %lld, but the optimizer's is %lld",
+         static_cast<long long>(value), static_cast<long long>(expected));
+  };
+  require_same("state_format", options.state_format, first.state_format);
+  require_same("master_format", options.master_format, first.master_format);
+  require_same("seed", options.seed, first.seed);
   if (variant_ == Variant::kSgd && options.momentum != 0.0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
          "is %s, but the optimizer was created without a momentum buffer", Decimal(options.momentum).c_str());

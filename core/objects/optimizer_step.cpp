@@ -94,11 +94,20 @@ void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
   job.grads = &lists_.grads->plan();
   job.params = &lists_.params->plan();
   job.model_copy = lists_.model_copy ? &lists_.model_copy->plan() : nullptr;
-  for (int32_t s = 0; s < slot_count_; ++s) job.state[s] = &lists_.state[s]->plan();
+  const int32_t states = gsc::state_count(variant_);
+  for (int32_t s = 0; s < states; ++s) {
+    job.state[s] = &lists_.state[s]->plan();
+    job.scales[s] = lists_.state[s]->scales();
+  }
+  if (splits_masters()) job.remainder = &lists_.state[states]->plan();
   job.half_done = &half_stepped_;
   StepParams &step = job.step;
   static_cast<StepScalars &>(step) = scalars;
   step.variant = variant_;
+  step.master = options_[0].master_format;
+  step.coded = offsets_.bytes() > 0;
+  step.seed = static_cast<uint64_t>(options_[0].seed);
+  step.offsets = offsets_.as<int64_t>();
   step.group_of = device_group_of_.as<int32_t>();
   step.groups = groups_.as<GroupRecord>();
   step.coefficients = coefficients_.as<Coefficients<double>>();

@@ -23,10 +23,15 @@ constexpr uint32_t flags_of(int32_t code) {
 }
 
 constexpr OptimizerInfo info_of(const Kind &kind) {
-  const auto &d = kind.defaults;
-  return {kind,
-          {sizeof(gsc_optimizer_options), 0, kind.code, 0, d.lr, d.beta1, d.beta2, d.eps, d.weight_decay, 0, 0, 0, 0},
-          flags_of(kind.code)};
+  gsc_optimizer_options defaults{};
+  defaults.struct_size = sizeof defaults;
+  defaults.kind = kind.code;
+  defaults.lr = kind.defaults.lr;
+  defaults.beta1 = kind.defaults.beta1;
+  defaults.beta2 = kind.defaults.beta2;
+  defaults.eps = kind.defaults.eps;
+  defaults.weight_decay = kind.defaults.weight_decay;
+  return {kind, defaults, flags_of(kind.code)};
 }
 
 /// A row for each formula, in the order of the kinds. Those of one kind are alike.
@@ -81,16 +86,28 @@ Variant variant_of(const gsc_optimizer_options &o) {
   return found;
 }
 
+int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype) {
+  if (format == GSC_STATE_BITS16) return holds == Slot::kMoment ? GSC_BF16 : GSC_UFP16_E5M11;
+  if (format == GSC_STATE_BITS8) return holds == Slot::kMoment ? GSC_FP8_E4M3 : GSC_UFP8_E4M4;
+  return state_dtype(param_dtype);
+}
+
 void validate(const gsc_optimizer_options &o) {
   const OptimizerInfo &info = optimizer_info(o.kind);
   if ((o.flags & ~info.flags) != 0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has bits that %s does not take: 0x%x", info.kind.name,
          o.flags & ~info.flags);
   }
-  if (o.state_dtype != 0) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("state_dtype"),
-         "is %d; this version supports 0 only: fp32, and fp64 for fp64 parameters", o.state_dtype);
+  if (o.state_format < GSC_STATE_FULL || o.state_format > GSC_STATE_BITS8) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("state_format"),
+         "is %d; it must be GSC_STATE_FULL, GSC_STATE_BITS16 or GSC_STATE_BITS8", o.state_format);
   }
+  if (o.master_format < GSC_MASTER_NONE || o.master_format > GSC_MASTER_STOCHASTIC) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("master_format"),
+         "is %d; it must be GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8 or GSC_MASTER_STOCHASTIC",
+         o.master_format);
+  }
+  if (o.reserved != 0) fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("reserved"), "is %d; it must be 0", o.reserved);
   if ((o.flags & GSC_OPTIMIZER_ZERO_GRADS) != 0 && (o.flags & GSC_OPTIMIZER_WRITE_GRADS) != 0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has both ZERO_GRADS and WRITE_GRADS");
   }

@@ -21,6 +21,12 @@ const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name = Argumen
 Variant variant_of(const gsc_optimizer_options &options);
 /// State is fp32, or fp64 for fp64 parameters.
 constexpr int32_t state_dtype(int32_t param_dtype) { return is_wide(param_dtype) ? GSC_FP64 : GSC_FP32; }
+/// The dtype of a slot in state that the library allocates.
+int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype);
+/// The dtype of the remainders of split masters; 0 if there are none.
+constexpr int32_t remainder_dtype(int32_t master) {
+  return master == GSC_MASTER_SPLIT16 ? GSC_INT16 : (master == GSC_MASTER_SPLIT8 ? GSC_INT8 : 0);
+}
 /// Throws naming the first option out of range for its kind.
 void validate(const gsc_optimizer_options &options);
 /// Throws naming the argument unless the number is finite, in fp32 too, and >= 0.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a list needs when its scaler is of another context, and so perhaps on another device: a copy of the scaler's state
-// on the list's device, and a copy of the list's record on the scaler's. Used by scaler_devices.cpp.
+// For a list whose scaler is of another context, and so perhaps on another device: a copy of the scaler's state on the
+// list's device, and a copy of the list's record on the scaler's. Used by scaler_devices.cpp.
 #pragma once
 
 #include <utility>
@@ -11,8 +11,8 @@
 
 namespace gsc {
 
-/// Members go in reverse order, `home` last: it may be all that keeps the memory and the backend of the others alive. A
-/// memberwise assignment would give it back first, so assignment swaps.
+/// Members are destroyed in reverse order, `home` last: it may be the only owner of the others' memory and backend. A
+/// memberwise assignment would release it first, so assignment swaps.
 struct OtherContext {
   OtherContext() = default;
   OtherContext(OtherContext &&other) noexcept = default;
@@ -26,10 +26,10 @@ struct OtherContext {
   }
   ~OtherContext() = default;
 
-  Ref<Context> home;         ///< the scaler's context; empty: it has always been the list's
+  Ref<Context> home;         ///< the scaler's context; empty: never another than the list's
   DeviceMemory state;        ///< PolicyState, on the list's device
   DeviceMemory record_copy;  ///< ListRecord, on the scaler's
-  mutable StreamOrder read;  ///< what reads the list's record on the scaler's device; the next check writes it
+  mutable StreamOrder read;  ///< work on the scaler's device that reads the list's record; the next check writes it
   uint64_t scaler = 0;       ///< id of the scaler that `state` is a copy of
 };
 

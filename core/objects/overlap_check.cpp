@@ -31,6 +31,7 @@ void OverlapCheck::add(const gsc_tensor *tensors, int64_t count, const Argument 
 
 void OverlapCheck::add(const TensorList &list, const Argument &what) {
   add_all(list.plan().bounds(), list.plan().size(), what, &list.names());
+  if (const Plan *scales = list.scales()) add_all(scales->bounds(), scales->size(), what, &list.names());
 }
 
 void OverlapCheck::run() {
@@ -45,13 +46,18 @@ void OverlapCheck::run() {
 
 void OverlapCheck::run_against(const TensorList &list, const Argument &what) const {
   const Source of_list{what, &list.names()};
+  run_against(list.plan(), of_list);
+  if (const Plan *scales = list.scales()) run_against(*scales, of_list);
+}
+
+void OverlapCheck::run_against(const Plan &plan, const Source &of_list) const {
   std::size_t after = 0;  // the first span that begins at the end of the tensor or later
-  for (int64_t i = 0; i < list.plan().size(); ++i) {
-    const Tensor &t = list.plan().bound(i);
+  for (int64_t i = 0; i < plan.size(); ++i) {
+    const Tensor &t = plan.bound(i);
     if (t.count == 0 || t.data == nullptr) continue;
     const auto begin = reinterpret_cast<uintptr_t>(t.data);
     const Span other{begin, begin + static_cast<uintptr_t>(t.count * dtype_bytes(t.dtype)), static_cast<int32_t>(i), 0};
-    // Where it was for the tensor before, or one on, unless the list jumps about.
+    // Usually the same place as for the previous tensor, or the next one.
     if (after < spans_.size() && spans_[after].begin < other.end) ++after;
     if ((after < spans_.size() && spans_[after].begin < other.end) ||
         (after > 0 && spans_[after - 1].begin >= other.end)) {
@@ -60,7 +66,7 @@ void OverlapCheck::run_against(const TensorList &list, const Argument &what) con
                                                     [](const Span &span, uintptr_t end) { return span.begin < end; }) -
                                    spans_.begin());
     }
-    // The last that begins before the end of `other` is the only one that can reach into it.
+    // Only the last span that begins before the end of `other` can reach into it.
     if (after > 0 && spans_[after - 1].end > other.begin) {
       fail_on(source(spans_[after - 1]), spans_[after - 1], of_list, other);
     }

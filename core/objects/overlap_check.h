@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds two buffers that share memory, over any number of lists: when objects are made and when lists move.
+// Finds two buffers that share memory, among any number of lists. Used when objects are made and when lists move.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +11,27 @@
 
 namespace gsc {
 
+class Plan;
 class TensorList;
 
 class OverlapCheck {
  public:
   explicit OverlapCheck(std::pmr::memory_resource *memory) : sources_(memory), spans_(memory) {}
-  /// Forgets what was added and keeps the memory.
+  /// Removes all lists and keeps the memory.
   void clear() {
     sources_.clear();
     spans_.clear();
   }
   void add(const gsc_tensor *tensors, int64_t count, const Argument &what, const Names *names = nullptr);
   void add(const TensorList &list, const Argument &what);
-  /// Throws naming both.
+  /// Throws if two overlap, and names both.
   void run();
-  /// After run(): throws if a tensor of `list` lies in what was added. Allocates nothing. Fast where addresses rise from
-  /// tensor to tensor, as those of one arena do.
+  /// After run(): throws if a tensor of `list` overlaps one that was added. Allocates nothing. Fast if addresses rise
+  /// from tensor to tensor, as in one arena.
   void run_against(const TensorList &list, const Argument &what) const;
 
  private:
-  /// A list, or array of tensors, that was added.
+  /// A list or an array of tensors that was added.
   struct Source {
     Argument what;
     const Names *names;
@@ -42,6 +43,7 @@ class OverlapCheck {
     int32_t index;  ///< lists have at most 2^24 tensors
     int32_t source;
   };
+  void run_against(const Plan &plan, const Source &of_list) const;
   [[noreturn]] static void fail_on(const Source &a_source, const Span &a, const Source &b_source, const Span &b);
   [[nodiscard]] const Source &source(const Span &span) const { return sources_[static_cast<std::size_t>(span.source)]; }
   template <typename T>

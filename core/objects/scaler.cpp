@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One iteration, but for its checks (scaler_check.cpp): clip, step, update.
+// One iteration: clip, step, update. scaler_check.cpp has its checks.
 #include "core/objects/scaler.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace gsc {
 namespace {
 
-// Lists that an iteration can hold before its vectors grow: optimizers are few.
+// Lists of an iteration before its vectors grow: programs have few optimizers.
 constexpr std::size_t kUsualLists = 16;
 
 uint64_t next_id() {
@@ -166,7 +166,7 @@ StepScalars Scaler::step_scalars(const TensorList &grads) const {
   const ListRecord *list = grads.record();
   StepScalars step;
   step.found_inf = &list->found_inf;
-  // As in run_check: there is nothing that the inverse of a collapsed scale could spoil.
+  // As in run_check: without elements the inverse of a collapsed scale must not count.
   if (!it.unscaled && grads.plan().total_elements() > 0) {
     step.inv_scale = &state_on(grads)->inv_scale;
   }
@@ -196,7 +196,7 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
          "is on another context than scaler; call step with a stream of its device, then update with a stream of the "
          "scaler's");
   }
-  require_whole_checks(&optimizer.grads());  // what update would refuse after the step
+  require_whole_checks(&optimizer.grads());  // else update would fail after the step
   const CallStream call(context_->backend(), stream);
   begin_step(optimizer, call);
   if (!enabled() || lists_.size() > 1) {
@@ -204,19 +204,19 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
     update(stream);
     return;
   }
-  // The only list of the iteration: the update rides along with the step.
+  // The only list of the iteration: the step's job includes the update.
   TensorList &grads = optimizer.grads();
   complete(grads, call);
   StepScalars scalars = step_scalars(grads);
   scalars.update = record();
   wait_for_lists(call);
   optimizer.step(scalars, call);
-  grads.iteration.stage = Stage::kStepped;  // should the rest fail
+  grads.iteration.stage = Stage::kStepped;  // in case the rest fails
   leave(grads, call);
   finish_update(call);
 }
 
-/// Nothing is checked: only a clip that is waiting needs the norm, at scale 1.
+/// Checks nothing. Only a pending clip needs the norm, at scale 1.
 void Scaler::step_disabled(Optimizer &optimizer, const CallStream &call) {
   TensorList &grads = optimizer.grads();
   Iteration &it = grads.iteration;
@@ -267,7 +267,7 @@ void Scaler::update(gsc_stream stream) {
   const CallStream call(context_->backend(), stream);
   if (!enabled()) {
     discard_all();
-    wait_for_lists(call);  // which lets go of them
+    wait_for_lists(call);  // and releases them
     return;
   }
   require_whole_checks(nullptr);
@@ -298,7 +298,7 @@ void Scaler::finish_update(const CallStream &call) {
 }
 
 void Scaler::discard(TensorList &grads) {
-  require_kind(grads);
+  require_usable(grads);
   if (grads.iteration.scaler != id_) return;
   remember_stray(grads);
   grads.reset_iteration();

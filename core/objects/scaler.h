@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scaler: its record in device memory, and the stage machine that takes lists of gradients through an iteration
 //     READY -> CHECKED or UNSCALED -> STEPPED -> (update) READY.
-// scaler.cpp has the iteration, scaler_check.cpp its checks, scaler_devices.cpp lists of other devices, scaler_state.cpp
-// the reports, options and checkpoints.
+// scaler.cpp has the iteration, scaler_check.cpp its checks, scaler_devices.cpp lists of other devices,
+// scaler_state.cpp the reports, options and checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class Scaler final : public Object {
   void set_scale(float scale, gsc_stream stream);
   void set_reducer(const gsc_reducer *reducer);
 
-  // Looking at it.
+  // Reports, options, state.
   [[nodiscard]] float get_scale(gsc_stream stream) const;
   /// Returns whether the scale is at its floor and GSC_FLOOR_ERROR asks for an error.
   bool get_report_sync(const TensorList *grads, gsc_report *out, gsc_stream stream);
@@ -57,40 +57,40 @@ class Scaler final : public Object {
   void destroy() noexcept override { Context::unmake(this); }
 
   [[nodiscard]] ScalerRecord *record() const { return record_.as<ScalerRecord>(); }
-  /// A device of the same kind, and in no other scaler's iteration; makes the list part of this one's. Errors name the
-  /// list, or the optimizer that it was taken from.
+  /// Makes the list part of this scaler's iteration. Requires a device of the same kind, and no other scaler's
+  /// iteration. Errors name the list, or its optimizer.
   enum class From { kCaller, kOptimizer };
   void enter(TensorList &grads, const CallStream &call, From from = From::kCaller);
-  /// Looks at tensors [first, last) of a list, and finishes the check once all have been.
+  /// Checks tensors [first, last) of a list, and concludes the check if they were the last.
   void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, const CallStream &call);
-  /// All tensors have been looked at: joins ranks if there is a reducer, and moves the stage.
+  /// Concludes a check of all tensors: joins ranks if there is a reducer, and sets the stage.
   void conclude_check(TensorList &grads, const CallStream &call);
-  /// What the reducer did wrong, if anything.
+  /// The reducer's failure, if there is one.
   struct Complaint {
     gsc_status status = GSC_OK;
     const char *text = "";
   };
-  /// Adds up the sums of all ranks and concludes the check.
+  /// Adds the sums of all ranks and concludes the check.
   Complaint join_ranks(TensorList &grads, bool is_written, gsc_stream stream);
-  /// No tensor has been looked at.
+  /// Marks all tensors as not checked.
   static void forget_ranges(TensorList &grads);
-  /// A check came to nothing. What is left of the iteration is a clip that is waiting, if there is one.
+  /// Takes back a failed check. Only a pending clip stays in the iteration.
   void forget_check(TensorList &grads);
   void check_whole(TensorList &grads, bool unscale, const CallStream &call);
-  /// Checks what has not been checked and works out the clip factor.
+  /// Checks the tensors that have not been checked, and computes the clip factor.
   void complete(TensorList &grads, const CallStream &call);
   /// Multiplies the gradients in memory by the factor in the record.
   static void apply_norm(TensorList &grads, const CallStream &call);
-  /// The iteration is over: all lists back to READY, the log told of a scale at its floor.
+  /// Ends the iteration: all lists become READY, and a scale at its floor is logged.
   void finish_update(const CallStream &call);
   void reset_lists();
-  /// Refuses an update while check_range has seen only a part of a list other than `except`.
+  /// Refuses an update if check_range has checked only a part of a list other than `except`.
   void require_whole_checks(const TensorList *except) const;
   void begin_step(Optimizer &optimizer, const CallStream &call);
   [[nodiscard]] StepScalars step_scalars(const TensorList &grads) const;
   void step_disabled(Optimizer &optimizer, const CallStream &call);
   void require_checked(const TensorList *grads) const;
-  /// Under the options, without a state and with an empty history.
+  /// A record with these options, no state and an empty history.
   [[nodiscard]] ScalerRecord new_record(const gsc_scaler_options &options) const;
   [[nodiscard]] ScalerRecord read_record(const CallStream &call) const;
   void log_floor(const gsc_report &report) const;
@@ -99,19 +99,19 @@ class Scaler final : public Object {
   [[nodiscard]] bool is_of_other_context(const TensorList &grads) const {
     return grads.context().get() != context_.get();
   }
-  void require_kind(const TensorList &grads, const Argument &name = "grads") const;
+  void require_usable(const TensorList &grads, const Argument &name = "grads") const;
   /// Copies the scaler's state to a list of another context. Allocates the first time.
   void send_state(TensorList &grads, const CallStream &call);
-  /// Ends a call that enqueued work of a list, for which the scaler's may have to wait.
+  /// Ends a call that enqueued work on a list. Later work of the scaler waits for it.
   static void leave(TensorList &grads, const CallStream &call);
   /// The state that work on the list's device reads.
   [[nodiscard]] const PolicyState *state_on(const TensorList &grads) const;
   /// The list's record on the scaler's device, until release_record; `stream` is one of that device.
   [[nodiscard]] const ListRecord *record_here(const TensorList &grads, const CallStream &call) const;
   void release_record(const TensorList &grads, const CallStream &call) const;
-  /// A list leaves the iteration without an update.
+  /// Remembers a list that leaves the iteration without an update.
   void remember_stray(TensorList &grads);
-  /// Before the scaler's state changes; order_.mark(call) follows.
+  /// Call it before the scaler's state changes, and order_.mark(call) after.
   void wait_for_lists(const CallStream &call);
   /// Waits on the host until no device reads the scaler's state any more.
   void finish_lists() noexcept;
@@ -123,9 +123,9 @@ class Scaler final : public Object {
   DeviceMemory record_;
   DeviceMemory history_;
   Vec<Ref<TensorList>> lists_;            ///< in this iteration
-  Vec<Ref<TensorList>> discarded_;        ///< discarded: they may still be reading the scaler's state
+  Vec<Ref<TensorList>> discarded_;        ///< their work may still read the scaler's state
   Vec<const ListRecord *> list_records_;  ///< scratch for update
-  mutable StreamOrder order_;             ///< of changes of the state, and of what reads it without a list
+  mutable StreamOrder order_;             ///< of changes of the state, and of reads of it without a list
 };
 
 }  // namespace gsc

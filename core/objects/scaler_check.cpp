@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a list enters an iteration and is looked at: check, check_range, unscale. A call that fails leaves the list as it
-// was, or, if its gradients have been written already, lost: then nothing but discard takes it.
+// How a list enters an iteration and is checked: check, check_range, unscale. A call that fails leaves the list as it
+// was. If it has written gradients already, the list is lost: only discard takes it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,7 +14,7 @@ namespace gsc {
 void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
   const bool is_given = from == From::kCaller;
   const Argument name = is_given ? Argument("grads") : Argument("optimizer");
-  require_kind(grads, name);
+  require_usable(grads, name);
   const uint64_t owner = grads.owner();
   if (owner == id_ && grads.iteration.lost) {
     fail(GSC_ERROR_BAD_STATE, name, "%s left half done by a call that failed; discard %s",
@@ -27,7 +27,7 @@ void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
   grads.precede(call);
   if (!is_of_other_context(grads)) order_.precede(call);
   if (owner == id_) return;
-  // All that the iteration and discard need, so that neither can fail for want of memory in the middle.
+  // Reserve for the whole iteration and for discard, so that neither can run out of memory in the middle.
   list_records_.reserve(lists_.size() + 1);
   discarded_.reserve(discarded_.size() + lists_.size() + 1);
   lists_.reserve(lists_.size() + 1);
@@ -44,7 +44,7 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   CheckJob job{};
   job.plan = &plan;
   job.record = grads.record();
-  // No elements, no products: 0 times an inverse scale of inf would be one.
+  // Without elements there is no product: 0 times an inverse scale of inf would be NaN.
   if (plan.total_elements() > 0) job.inv_scale = &state_on(grads)->inv_scale;
   job.first_chunk = plan.first_chunk(first);
   job.last_chunk = plan.first_chunk(last);
@@ -107,7 +107,7 @@ Scaler::Complaint Scaler::join_ranks(TensorList &grads, bool is_written, gsc_str
   }
   if (complaint.status != GSC_OK) {
     if (!is_written) fail(complaint.status, Argument("reducer").field("all_reduce"), "%s", complaint.text);
-    // Whatever the other ranks saw, this one must not step.
+    // The other ranks' results are unknown: this one must not step.
     const double overflow[2] = {1.0, std::numeric_limits<double>::infinity()};
     backend.write(list->reduce, overflow, sizeof overflow, stream);
   }
@@ -137,7 +137,7 @@ void Scaler::check_whole(TensorList &grads, bool unscale, const CallStream &call
     run_check(grads, 0, size, unscale, call);
     return;
   }
-  // Ranges have been checked already: look at the runs between them.
+  // Some ranges have been checked: check those between them.
   for (int64_t first = 0; first < size;) {
     if (grads.is_tensor_checked[static_cast<std::size_t>(first)] != 0) {
       ++first;
@@ -168,7 +168,7 @@ void Scaler::unscale(TensorList &grads, gsc_stream stream) {
 }
 
 void Scaler::check(TensorList &grads, gsc_stream stream) {
-  if (!enabled()) return require_kind(grads);
+  if (!enabled()) return require_usable(grads);
   const CallStream call(grads.context()->backend(), stream);
   enter(grads, call);
   if (grads.iteration.stage != Stage::kReady) {
@@ -183,7 +183,7 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
     fail(GSC_ERROR_INVALID_ARGUMENT, "first", "is %lld and count is %lld, but grads has %lld tensors",
          static_cast<long long>(first), static_cast<long long>(count), static_cast<long long>(size));
   }
-  if (!enabled()) return require_kind(grads);
+  if (!enabled()) return require_usable(grads);
   const CallStream call(grads.context()->backend(), stream);
   enter(grads, call);
   if (grads.iteration.stage != Stage::kReady) {

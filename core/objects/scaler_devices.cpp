@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of other streams and devices under one scaler. Their work and the scaler's are ordered by events: nothing waits on
-// the host. A list of another device works with a copy of the scaler's state there, which it fetches when it enters an
-// iteration; update brings its record over to the scaler's device. Nothing is allocated after a list's first iteration.
+// Lists of other streams and devices under one scaler. Events order their work and the scaler's; the host does not
+// wait. A list of another device fetches a copy of the scaler's state when it enters an iteration, and update copies
+// its record to the scaler's device. Nothing is allocated after a list's first iteration.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -9,7 +9,8 @@
 
 namespace gsc {
 
-void Scaler::require_kind(const TensorList &grads, const Argument &name) const {
+void Scaler::require_usable(const TensorList &grads, const Argument &name) const {
+  grads.require_elements(name);
   if (grads.context()->device_type() != context_->device_type()) {
     fail(GSC_ERROR_INVALID_ARGUMENT, name,
          "is on a %s device and scaler is on a %s device; lists of several devices under one scaler must be of the "
@@ -21,7 +22,7 @@ void Scaler::require_kind(const TensorList &grads, const Argument &name) const {
 void Scaler::send_state(TensorList &grads, const CallStream &call) {
   OtherContext &other = grads.other_context;
   if (!is_of_other_context(grads)) {
-    other.scaler = id_;  // a state that an earlier scaler sent is no longer that of the list's iteration
+    other.scaler = id_;  // a copy of an earlier scaler's state no longer counts
     return;
   }
   Backend &there = grads.context()->backend();
@@ -37,11 +38,11 @@ void Scaler::send_state(TensorList &grads, const CallStream &call) {
   there.copy_from(other.state.as<PolicyState>(), context_->backend(), &record()->state, sizeof(PolicyState),
                   call.stream);
   grads.mark(call);
-  other.scaler = id_;  // whose state it is now
+  other.scaler = id_;  // the copy is of this scaler
 }
 
 void Scaler::leave(TensorList &grads, const CallStream &call) {
-  grads.iteration.lost = true;  // an update that does not wait for the work would read half of it
+  grads.iteration.lost = true;  // if mark fails, an update would not wait for the work
   grads.mark(call);
   grads.iteration.lost = false;
 }
@@ -90,7 +91,7 @@ void Scaler::finish_lists() noexcept {
   try {
     wait_for_lists(CallStream(here, here.setup_stream()));
     here.finish_setup();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): a device that fails runs nothing any more
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a device that fails runs nothing more
   }
 }
 

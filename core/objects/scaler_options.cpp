@@ -11,16 +11,6 @@
 namespace gsc {
 namespace {
 
-static_assert(policy::kRefillOnGrowth == GSC_REFILL_ON_GROWTH &&
-              policy::kRefillOnCleanStep == GSC_REFILL_ON_CLEAN_STEP &&
-              policy::kRefillConsecutive == GSC_REFILL_CONSECUTIVE);
-static_assert(policy::kGrowthAtInterval == GSC_GROWTH_AT_INTERVAL && policy::kGrowthOneLater == GSC_GROWTH_ONE_LATER &&
-              policy::kGrowthFirstOneLater == GSC_GROWTH_FIRST_ONE_LATER);
-static_assert(policy::kGrowOnEqual == GSC_SCALER_GROW_ON_EQUAL &&
-              policy::kNoFiniteGuard == GSC_SCALER_NO_FINITE_GUARD &&
-              policy::kFloorExclusive == GSC_SCALER_FLOOR_EXCLUSIVE &&
-              policy::kFp32Products == GSC_SCALER_FP32_PRODUCTS);
-
 constexpr uint32_t kAllFlags =
     GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE | GSC_SCALER_FP32_PRODUCTS;
 constexpr int32_t kMaxHistory = 1 << 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a scaler: scale, reports, history, addresses; and changing its options and state as a whole.
+// Reads a scaler's scale, reports, history and addresses, and sets its options and state.
 #include <algorithm>
 #include <cmath>
 
@@ -24,7 +24,7 @@ ScalerRecord Scaler::read_record(const CallStream &call) const {
 
 void Scaler::require_checked(const TensorList *grads) const {
   if (grads == nullptr) return;
-  require_kind(*grads);
+  require_usable(*grads);
   if (grads->checked_by != id_) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has not been checked by this scaler");
   }
@@ -58,7 +58,7 @@ bool Scaler::get_report_sync(const TensorList *grads, gsc_report *out, gsc_strea
   if (grads != nullptr) call.backend.read_sync(&list, record_here(*grads, call), sizeof list, stream);
   pack_report(scaler, grads != nullptr ? &list : nullptr, *out);
   const bool is_error = options_.floor_action == GSC_FLOOR_ERROR && (out->flags & GSC_REPORT_AT_FLOOR) != 0;
-  if (!context_->backend().host_visible()) log_floor(*out);  // last: the callback may do what it likes
+  if (!context_->backend().host_visible()) log_floor(*out);  // last: the callback may use and destroy objects
   return is_error;
 }
 
@@ -94,7 +94,7 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
   };
   if (backend.host_visible()) {
     read(out);
-  } else {  // which may fail half-way
+  } else {  // may fail half-way
     Vec<gsc_history_entry> entries(static_cast<std::size_t>(count), context_->memory());
     read(entries.data());
     std::copy(entries.begin(), entries.end(), out);
@@ -104,7 +104,7 @@ int64_t Scaler::history_sync(gsc_history_entry *out, int64_t capacity, gsc_strea
 
 void Scaler::device_state(const TensorList *grads, gsc_device_state *out) const {
   if (grads != nullptr) {
-    require_kind(*grads);
+    require_usable(*grads);
     if (is_of_other_context(*grads) && grads->other_context.scaler != id_) {
       fail(GSC_ERROR_BAD_STATE, "grads", "is of another device and was not used with this scaler last");
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Orders the calls that use an object, whatever their streams: each waits on the device for the one before. Calls on one
-// stream need no event, so the default stream costs nothing and another stream one event per call and object.
+// Orders the calls that use an object, on any streams: each waits on the device for the one before. Calls on one stream
+// need no event. So the default stream costs nothing, and another stream costs one event per call and object.
 #pragma once
 
 #include <utility>
@@ -12,7 +12,7 @@ namespace gsc {
 /// The stream of one call.
 struct CallStream {
   CallStream(Backend &of, gsc_stream given) : backend(of), stream(given), id(of.identify(given)) {}
-  /// There is nothing to wait for: a backend's work is done when a call returns.
+  /// True if the backend's work is done when a call returns, so that nothing has to wait.
   [[nodiscard]] bool is_done_on_return() const { return id.stream == 0; }
 
   Backend &backend;
@@ -32,17 +32,17 @@ class StreamOrder {
   }
   ~StreamOrder();
 
-  /// What `call` enqueues from now on comes after the object's work. A captured call waits for work of the same capture
-  /// only, and other calls for work outside captures only.
+  /// Makes the further work of `call` wait for the object's work. A captured call waits only for work of the same
+  /// capture, and other calls only for work outside captures.
   void precede(const CallStream &call);
-  /// What `call` has enqueued is the object's work. The stream is one of the object's own backend.
+  /// Makes the enqueued work of `call` the object's work. The stream belongs to the object's backend.
   void mark(const CallStream &call);
 
  private:
   struct Last {
     StreamId id;
     void *event = nullptr;  ///< made when it is first needed
-    bool recorded = false;  ///< false: on the default stream, where it is recorded once another stream has to wait
+    bool recorded = false;  ///< false: on the default stream, where it is recorded when another stream has to wait
   };
   [[nodiscard]] Last &last(const StreamId &id) { return id.capture == 0 ? outside_ : captured_; }
   void record(Last &last, gsc_stream stream);

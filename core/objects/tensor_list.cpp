@@ -8,8 +8,27 @@
 #include "core/base/error.h"
 #include "core/device/validate.h"
 #include "core/objects/optimizer.h"
+#include "core/rules/state_codes.h"
 
 namespace gsc {
+
+namespace {
+
+/// The scales as tensors of bytes, one per tensor; empty if no tensor has any.
+Vec<gsc_tensor> scales_of(const gsc_tensor *tensors, int64_t count, std::pmr::memory_resource *memory) {
+  Vec<gsc_tensor> scales(memory);
+  const auto has_scales = [](const gsc_tensor &t) { return t.scale != nullptr; };
+  if (std::none_of(tensors, tensors + count, has_scales)) return scales;
+  scales.reserve(static_cast<std::size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const gsc_tensor &t = tensors[i];
+    scales.push_back(
+        GSC_TENSOR_INIT(const_cast<void *>(t.scale), has_scales(t) ? state_groups(t.count) : 0, GSC_FP8_E8M0));
+  }
+  return scales;
+}
+
+}  // namespace
 
 Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
                                    const char *const *names) {
@@ -19,10 +38,13 @@ Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor
     copied.reserve(static_cast<std::size_t>(count));
     for (int64_t i = 0; i < count; ++i) copied.emplace_back(names[i] != nullptr ? names[i] : "");
   }
-  validate_tensors(tensors, count, "tensors", &copied);
+  validate_tensors(tensors, count, "tensors", StateDtypes::kAccepted, &copied);
   context->backend().validate_memory(tensors, count, "tensors");
   OverlapCheck overlap(context->memory());
   overlap.add(tensors, count, "tensors", &copied);
+  const Vec<gsc_tensor> scales = scales_of(tensors, count, context->memory());
+  context->backend().validate_memory(scales.data(), static_cast<int64_t>(scales.size()), "tensors");
+  overlap.add(scales.data(), static_cast<int64_t>(scales.size()), "tensors", &copied);
   overlap.run();
   return context->make<TensorList>(context, tensors, count, std::move(copied));
 }
@@ -33,6 +55,7 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
       context_(std::move(context)),
       owned_(std::move(owned)),
       plan_(context_->memory()),
+      scales_(context_->memory()),
       names_(std::move(names)),
       record_(context_->backend(), sizeof(ListRecord)),
       moved_(context_->memory()),
@@ -41,14 +64,20 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
       order_(context_->backend()) {
   plan_.build(tensors, count, context_->backend().wanted_tasks());
   plan_.need_partials();
+  holds_state_ = std::any_of(tensors, tensors + count, [](const gsc_tensor &t) { return !is_element_dtype(t.dtype); });
   is_tensor_checked.resize(static_cast<std::size_t>(count));
+  const Vec<gsc_tensor> scales = scales_of(tensors, count, context_->memory());
   context_->backend().bind(plan_);
+  if (scales.empty()) return;
+  scales_.build(scales.data(), count, 1);
+  context_->backend().bind(scales_);
 }
 
 TensorList::~TensorList() {
-  // First of all: giving back the record_copy waits for the scaler's device, which may still be reading the record.
+  // First: freeing record_copy waits for the scaler's device, which may still be reading the record.
   other_context = OtherContext{};
   context_->backend().unbind(plan_);
+  if (has_scales()) context_->backend().unbind(scales_);
 }
 
 void TensorList::require_count(int64_t count) const {
@@ -105,12 +134,13 @@ void TensorList::move(const P &is_present, void *const *data, gsc_stream stream,
     const Tensor &t = plan_.bound(i);
     void *const address = data != nullptr ? data[i] : t.data;
     const bool is_nowhere = address == nullptr && !is_present(i);
-    moved_.push_back(GSC_TENSOR_INIT(address, is_nowhere ? 0 : t.count, t.dtype));
+    moved_.push_back(is_nowhere ? gsc_tensor GSC_TENSOR_INIT(nullptr, 0, t.dtype) : at(i));
+    moved_.back().data = address;
     addresses_.push_back(is_present(i) ? address : nullptr);
   }
   if (data != nullptr) {
     constexpr Argument kData = Argument("data").without_fields();
-    validate_tensors(moved_.data(), count, kData, &names_);
+    validate_tensors(moved_.data(), count, kData, StateDtypes::kAccepted, &names_);
     context_->backend().validate_memory(moved_.data(), count, kData);
     overlap_.add(moved_.data(), count, kData, &names_);
     overlap_.run();
@@ -143,7 +173,23 @@ const char *TensorList::name(int64_t index) const {
 gsc_tensor TensorList::at(int64_t index) const {
   require_index(index);
   const Tensor &t = plan_.bound(index);
-  return GSC_TENSOR_INIT(t.data, t.count, t.dtype);
+  gsc_tensor tensor = GSC_TENSOR_INIT(t.data, t.count, t.dtype);
+  if (is_grouped(t.dtype)) {
+    tensor.scale_dtype = GSC_FP8_E8M0;
+    tensor.scale = has_scales() ? scales_.tensor(index).data : nullptr;
+    tensor.scale_block_rows = 1;
+    tensor.scale_block_columns = kStateGroup;
+  }
+  return tensor;
+}
+
+void TensorList::require_elements(const Argument &what) const {
+  for (int64_t i = 0; holds_state_ && i < plan_.size(); ++i) {
+    const int32_t dtype = plan_.bound(i).dtype;
+    if (is_element_dtype(dtype)) continue;
+    fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "is of dtype %s, which only optimizer state may have%s",
+         dtype_name(dtype), NameSuffix(&names_, i).c_str());
+  }
 }
 
 void TensorList::add_use(ListUse &use) {
@@ -159,7 +205,7 @@ void TensorList::remove_use(ListUse &use) noexcept {
 }
 
 void TensorList::precede(const CallStream &call) const {
-  if (call.is_done_on_return()) return;  // without the lock: every step on the CPU comes here for each list
+  if (call.is_done_on_return()) return;  // before the lock: every step on the CPU gets here for each list
   const std::lock_guard lock(order_mutex_);
   order_.precede(call);
 }

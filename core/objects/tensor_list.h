@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A list of tensors: a plan over them, their names, the record of the last check in device memory, and how far the list
-// has come in the iteration under way. The stages are moved by Scaler.
+// A list of tensors: a plan over them, their names, the record of the last check in device memory, and the list's state
+// in the current iteration. Scaler changes its stage.
 #pragma once
 
 #include <atomic>
@@ -21,23 +21,23 @@ namespace gsc {
 
 enum class Stage : int32_t { kReady, kChecked, kUnscaled, kStepped };
 
-/// What has happened to a list since its scaler's last update.
+/// A list's state since its scaler's last update.
 struct Iteration {
-  uint64_t scaler = 0;  ///< id of the scaler whose iteration it is; 0: none
+  uint64_t scaler = 0;  ///< id of its scaler; 0: none
   Stage stage = Stage::kReady;
   bool unscaled = false;        ///< the gradients in memory are no longer multiplied by the scale
   bool concluded = false;       ///< the record answers the rule below
   bool norm_applied = false;    ///< the rule's norm has been applied in memory
   bool value_applied = false;   ///< the rule's value has been applied in memory
-  bool left_scaled = false;     ///< stepped on by the scaler, and not written by that step
+  bool left_scaled = false;     ///< the scaler has stepped, and that step did not write the gradients
   bool lost = false;            ///< a call failed after it had done a part that cannot be undone
-  int64_t tensors_checked = 0;  ///< all: the stage has moved on, or the list is lost
-  double fp64_limit = 0.0;      ///< the greatest of Plan::fp64_limit() that they were held against
+  int64_t tensors_checked = 0;  ///< if all: the list is CHECKED or later, or lost
+  double fp64_limit = 0.0;      ///< the greatest Plan::fp64_limit() of its checks
   ClipRule rule{kNoClip, std::numeric_limits<double>::infinity(), false};
 
-  /// check_range has looked at some tensors and not at all.
+  /// check_range has checked some of the tensors.
   [[nodiscard]] bool is_checked_in_part() const { return stage == Stage::kReady && tensors_checked > 0 && !lost; }
-  /// A clip is folded into the scaler's step.
+  /// The scaler's step has to clip.
   [[nodiscard]] bool is_clip_pending() const {
     return (rule.max_norm >= 0.0 && !norm_applied) || (std::isfinite(rule.value) && !value_applied);
   }
@@ -46,12 +46,12 @@ struct Iteration {
 class Optimizer;
 class TensorList;
 
-/// One place of a list in an optimizer, in the list's chain of uses.
+/// One use of a list by an optimizer, in the list's chain of uses.
 struct ListUse {
   TensorList *list = nullptr;
   const Optimizer *user = nullptr;
   ListUse *next = nullptr;
-  ListUse **place = nullptr;  ///< the pointer to this one: the next of the use before it, or the list's first
+  ListUse **place = nullptr;  ///< the pointer to this use: `next` of the previous one, or the list's first
 };
 
 class TensorList final : public Object {
@@ -62,12 +62,16 @@ class TensorList final : public Object {
   static Ref<TensorList> create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
                                 const char *const *names);
 
-  /// `names` is empty or has an entry per tensor. `owned` is memory of the tensors that goes with the list.
+  /// `names` is empty or has an entry per tensor. `owned` is memory of the tensors that the list frees.
   TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, Names names, DeviceMemory owned = {});
 
   [[nodiscard]] const Ref<Context> &context() const { return context_; }
   [[nodiscard]] const Plan &plan() const { return plan_; }
   [[nodiscard]] Plan &plan() { return plan_; }
+  /// The scales of optimizer state, a tensor of bytes for each tensor of the list; NULL if none has any.
+  [[nodiscard]] const Plan *scales() const { return has_scales() ? &scales_ : nullptr; }
+  /// Throws if a tensor has a dtype that only optimizer state may have.
+  void require_elements(const Argument &what) const;
   [[nodiscard]] ListRecord *record() const { return record_.as<ListRecord>(); }
 
   void set_pointers(void *const *data, int64_t count, gsc_stream stream);
@@ -82,11 +86,11 @@ class TensorList final : public Object {
   void remove_use(ListUse &use) noexcept;
   [[nodiscard]] ListUse *first_use() const { return uses_; }
 
-  /// Id of the scaler in whose iteration the list is; 0: none. Ends the iteration of a scaler that has been destroyed.
+  /// Id of the list's scaler in this iteration; 0: none. Ends the iteration of a destroyed scaler.
   uint64_t owner();
-  /// The scaler `id` is being destroyed, maybe by a finalizer, while other threads use the list.
+  /// Called when scaler `id` is destroyed, maybe by a finalizer, while other threads use the list.
   void abandon(uint64_t id) noexcept { abandoned_by_.store(id, std::memory_order_release); }
-  /// The order of the calls that use the list, those of optimizers on its gradients included.
+  /// Order the calls that use the list, also those of optimizers.
   void precede(const CallStream &call) const;
   void mark(const CallStream &call) const;
 
@@ -102,26 +106,29 @@ class TensorList final : public Object {
   ~TensorList() override;
   friend class Context;
   void destroy() noexcept override { Context::unmake(this); }
+  [[nodiscard]] bool has_scales() const { return scales_.size() > 0; }
   void require_index(int64_t index) const;
   void require_count(int64_t count) const;
-  /// No scaler is in the middle of an iteration with it.
+  /// Fails while the list is in a scaler's iteration.
   void require_no_owner();
-  /// Points present tensors at `data`, or where they are bound if that is NULL, and absent ones at nothing; `commit`
-  /// changes the plan once nothing can fail any more. is_present(i) tells which are present from now on.
+  /// Sets the addresses of present tensors to `data`, or leaves them if that is NULL; absent ones get NULL. `commit`
+  /// changes the plan when nothing can fail any more. is_present(i): whether tensor i is present from now on.
   template <typename P, typename F>
   void move(const P &is_present, void *const *data, gsc_stream stream, const F &commit);
 
   Ref<Context> context_;
   DeviceMemory owned_;
   Plan plan_;
-  Names names_;  ///< empty if no tensor has a name
+  Plan scales_;               ///< empty if no tensor has any
+  bool holds_state_ = false;  ///< some dtype is one that only optimizer state may have
+  Names names_;               ///< empty if no tensor has a name
   DeviceMemory record_;
   ListUse *uses_ = nullptr;
   // For move(); kept, so that moving the list again allocates nothing.
   Vec<gsc_tensor> moved_;
   Vec<void *> addresses_;
   OverlapCheck overlap_;
-  mutable std::mutex order_mutex_;  ///< a scaler that had the list may be ended by any thread
+  mutable std::mutex order_mutex_;  ///< any thread may destroy a scaler that had the list
   mutable StreamOrder order_;
   std::atomic<uint64_t> abandoned_by_{0};
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a check decides: from which magnitude on a gradient is not finite, and what the totals of a list are once all of
-// its chunks have been looked at. Compiled for host and device.
+// The decisions of a check: from which magnitude a gradient is not finite, and how the totals of a list's chunks
+// conclude it. Compiled for host and device.
 #pragma once
 
 #include "core/rules/dtypes.h"
@@ -8,13 +8,13 @@
 
 namespace gsc {
 
-/// The smallest magnitude of fp64 gradients that overflows: if they stay fp64, and if an optimizer with narrower
-/// parameters converts them to fp32. The latter is the largest fp32 number and half a step, which rounds to inf.
+/// The smallest magnitude of fp64 gradients that overflows if they stay fp64, and if an optimizer with narrower
+/// parameters converts them to fp32. The second is the largest fp32 number plus half a step, which rounds to inf.
 inline constexpr double kFp64Limit = __builtin_inf();
 inline constexpr double kFp64AsFp32Limit = 0x1.ffffffp+127;
 
-/// The smallest magnitude, as stored or multiplied by the inverse scale, that is not finite: to a check, which writes
-/// nothing, or to unscale, which rounds the product to the dtype.
+/// The smallest magnitude, as stored or multiplied by the inverse scale, that counts as not finite. A check writes
+/// nothing; unscale rounds the product to the dtype.
 template <typename D, bool Write>
 GSC_HD typename D::Value finite_limit([[maybe_unused]] double fp64_limit) {
   if constexpr (is_wide(D::kCode)) {
@@ -24,13 +24,14 @@ GSC_HD typename D::Value finite_limit([[maybe_unused]] double fp64_limit) {
   }
 }
 
-/// The bits of inf, as the integer in which a backend compares magnitudes: they have the order of their bits, and NaN is
-/// above inf.
+/// The bits of inf as an integer. Backends compare magnitudes as integers, since they have the order of their bits,
+/// with NaN above inf.
 template <typename Value, typename Bits>
 inline constexpr Bits kInfinityBits = sizeof(Value) == 4 ? Bits{0x7f800000} : static_cast<Bits>(0x7ffLL << 52);
 
 /// The verdicts on an element: `bits` are those of its magnitude, `scaled` is the magnitude of its product with the
-/// inverse scale. Without branches, so that they vectorize. A product of a finite element that is NaN counts as NaN.
+/// inverse scale. They have no branches, so that they vectorize. If a finite element has the product NaN, it counts as
+/// NaN.
 template <typename Value, typename Bits>
 GSC_HD bool is_nonfinite(Bits bits, Value scaled, Value limit) {
   return static_cast<bool>(static_cast<int>(bits >= kInfinityBits<Value, Bits>) | static_cast<int>(!(scaled < limit)));
@@ -41,8 +42,8 @@ GSC_HD bool counts_as_nan(Bits bits, Value scaled) {
   return static_cast<bool>(static_cast<int>(bits > kInf) |
                            (static_cast<int>(bits < kInf) & static_cast<int>(scaled != scaled)));
 }
-/// The verdict on a tile, from its largest magnitude times the inverse scale, NaN if it has one: multiplying and
-/// rounding are monotone.
+/// The verdict on a tile, from its largest magnitude times the inverse scale. One number is enough: multiplying and
+/// rounding are monotone. It is NaN if the tile has a NaN.
 template <typename Value>
 GSC_HD bool is_finite_tile(Value largest_scaled, Value limit) {
   return largest_scaled < limit;
@@ -65,7 +66,7 @@ struct CheckTotals {
   int64_t first_element;
 };
 
-/// Writes the totals to the list's record, as of the gradients multiplied by the inverse scale.
+/// Writes the totals of the gradients, multiplied by the inverse scale, to the list's record.
 GSC_HD void finish_check(ListRecord &r, const CheckTotals &totals, float inv_scale) {
   const auto inv = static_cast<double>(inv_scale);
   r.reduce[0] = static_cast<double>(totals.inf_count + totals.nan_count);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversions of one value between the tensor dtypes and the two arithmetic types, compiled for host and device. All
-// round once, to nearest even, and turn a signalling NaN into a quiet one with the top of its payload kept, as x86
-// hardware does. Backends have instructions of their own for some of them.
+// round once, to nearest even. A signalling NaN becomes a quiet one that keeps the top of its payload, as on x86. For
+// some of these a backend uses instructions instead.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,9 @@ GSC_HD uint16_t fp32_to_bf16(float x) {
   return static_cast<uint16_t>((x != x ? bits | 0x00400000U : rounded) >> 16);
 }
 
-/// Rounds to fp32 so that a second rounding to 16 bits gives what a single one would: towards zero, with the last bit
-/// set if anything was lost. fp32 has more than two bits to spare over either 16-bit format, subnormals included.
+/// Rounds to fp32 so that a second rounding to 16 bits gives the result of a single one: rounds towards zero, and sets
+/// the last bit if anything was lost. fp32 has more than two bits to spare over either 16-bit format, subnormals
+/// included.
 GSC_HD float round_to_odd(double x) {
   const float nearest = static_cast<float>(x);
   const double back = static_cast<double>(nearest);

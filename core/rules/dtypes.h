@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dtypes as a table: what kernels, plans and messages have to know of each. Code that depends on the dtype is
-// instantiated from GSC_FOR_EACH_DTYPE, so that a row is all it takes, and one that is missing somewhere does not compile.
+// The table of dtypes, for kernels, plans and messages. Code that depends on the dtype is instantiated from
+// GSC_FOR_EACH_DTYPE, so a new dtype needs only a row, and a dtype that is missing somewhere does not compile.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace gsc {
   X(Fp32)                     \
   X(Fp64)
 
-/// Traits. Stored is an element in memory, Value the arithmetic type it is computed in: float, or double. Where Value is
-/// float and Stored is smaller, float needs at least two bits more than the dtype, for round_to_odd.
+/// Traits. Stored is an element in memory. Value is the arithmetic type, float or double. If Value is float and Stored
+/// is smaller, float must have at least two bits more than the dtype, for round_to_odd.
 struct Fp16 {
   using Stored = uint16_t;
   using Value = float;
@@ -75,13 +75,32 @@ struct Fp64 {
   GSC_HD static Stored narrow(Value x) { return x; }
 };
 
-/// Bytes of an element; 0 for a dtype that is not supported. Looked up in one number, four bits a code: a chain of
-/// comparisons takes registers that CUDA kernels do not have.
+/// X(code, name, bytes) for the dtypes that only optimizer state has: codes, remainders and scales. Nothing but an
+/// optimizer reads or writes them (core/rules/state_codes.h, split.h).
+#define GSC_FOR_EACH_STATE_DTYPE(X)    \
+  X(GSC_FP8_E4M3, "fp8_e4m3", 1)       \
+  X(GSC_UFP8_E4M4, "ufp8_e4m4", 1)     \
+  X(GSC_UFP16_E5M11, "ufp16_e5m11", 2) \
+  X(GSC_INT8, "int8", 1)               \
+  X(GSC_INT16, "int16", 2)             \
+  X(GSC_FP8_E8M0, "fp8_e8m0", 1)
+
+/// Bytes of an element; 0 for an unsupported dtype. One number has them all, four bits a code: a chain of comparisons
+/// would take registers that CUDA kernels do not have.
 GSC_HD constexpr int64_t dtype_bytes(int32_t dtype) {
 #define GSC_BYTES(D) | uint64_t{sizeof(D::Stored)} << (4 * D::kCode)
-  constexpr uint64_t kBytes = 0 GSC_FOR_EACH_DTYPE(GSC_BYTES);
+#define GSC_STATE_BYTES(code, name, bytes) | uint64_t{bytes} << (4 * (code))
+  constexpr uint64_t kBytes = 0 GSC_FOR_EACH_DTYPE(GSC_BYTES) GSC_FOR_EACH_STATE_DTYPE(GSC_STATE_BYTES);
+#undef GSC_STATE_BYTES
 #undef GSC_BYTES
   return dtype >= 0 && dtype < 16 ? static_cast<int64_t>(kBytes >> (4 * dtype) & 15) : 0;
+}
+
+/// Whether a dtype has values that every operation takes.
+GSC_HD constexpr bool is_element_dtype(int32_t dtype) {
+#define GSC_IS(D) dtype == D::kCode ||
+  return GSC_FOR_EACH_DTYPE(GSC_IS) false;
+#undef GSC_IS
 }
 
 /// Whether a tensor is computed in fp64; in fp32 if not.
@@ -122,7 +141,9 @@ GSC_HD typename D::Stored narrow_to(double x) {
 /// "fp16", "bf16" and so on, or "unknown dtype".
 constexpr const char *dtype_name(int32_t dtype) {
 #define GSC_NAME(D) dtype == D::kCode ? D::kName:
-  return GSC_FOR_EACH_DTYPE(GSC_NAME) "unknown dtype";
+#define GSC_STATE_NAME(code, name, bytes) dtype == (code) ? name:
+  return GSC_FOR_EACH_DTYPE(GSC_NAME) GSC_FOR_EACH_STATE_DTYPE(GSC_STATE_NAME) "unknown dtype";
+#undef GSC_STATE_NAME
 #undef GSC_NAME
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element-wise operations between a source and a destination tensor: dst = f(src, dst), in fp32, or in fp64 if either
-// tensor is computed in fp64, rounded to nearest even.
+// The element-wise operations between a source and a destination tensor: dst = f(src, dst), in fp32, or in fp64 if
+// either tensor is computed in fp64, rounded to nearest even.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ GSC_HD T clamp_magnitude(T x, T limit) {
   return low > limit ? limit : low;
 }
 
-/// One element. Which values count, the operation says.
+/// One element. The operation decides which of the values count.
 template <Elementwise Op, typename T>
 GSC_HD T compute_element(T a, [[maybe_unused]] T b, [[maybe_unused]] T x, [[maybe_unused]] T y) {
   if constexpr (Op == Elementwise::kCast) return x;
@@ -56,16 +56,16 @@ GSC_HD void with_operation(Elementwise op, const F &f) {
   }
 }
 
-/// An operation with its numbers, the special cases taken out.
+/// An operation with its numbers, without the special cases.
 struct ElementwiseRule {
   Elementwise op;
   double a;
   double b;
-  bool nothing;  ///< the result is what is there already
+  bool nothing;  ///< the result is already there
 };
 
-/// `factor`, for kScale, is a device scalar and stands for a. With b = 0, dst is only written, so that NaN in it does not
-/// spread. Scaling by 1 in place is left out.
+/// `factor`, for kScale, is a device scalar and replaces a. With b = 0, dst is only written, so that its NaN do not
+/// spread. Scaling by 1 in place does nothing.
 GSC_HD ElementwiseRule resolve(Elementwise op, double a, double b, const float *factor, bool in_place) {
   ElementwiseRule r = {op, op == Elementwise::kScale ? static_cast<double>(*factor) : a, b, false};
   r.nothing = op == Elementwise::kScale && in_place && r.a == 1.0;
@@ -73,7 +73,7 @@ GSC_HD ElementwiseRule resolve(Elementwise op, double a, double b, const float *
   return r;
 }
 
-/// Whether elements can be copied as they are, NaN and all.
+/// Whether elements can be copied unchanged, NaN included.
 GSC_HD bool is_copy(Elementwise op, int32_t src_dtype, int32_t dst_dtype) {
   return op == Elementwise::kCast && src_dtype == dst_dtype;
 }

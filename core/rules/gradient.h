@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of one gradient on its way into an optimizer, in P, the type that its dtype is computed in: two
-// multiplications and a clamp, as unscale, clip_grad_norm and clip_grad_value in memory do them one after the other.
+// One gradient on its way into an optimizer: two multiplications and a clamp, as unscale, clip_grad_norm and
+// clip_grad_value do in memory, one after the other. P is the type that its dtype is computed in.
 #pragma once
 
 #include "core/rules/elementwise.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GSC_HD marks functions that are compiled for the host and for CUDA devices from one source, so that both backends
-// follow the same rule to the bit. Such functions use IEEE arithmetic in one written order, fused only where they say so:
+// follow the same rule to the bit. Such functions use IEEE arithmetic in one written order, fused only by multiply_add:
 // the host build has -ffp-contract=off, the device build --fmad=false.
 #pragma once
 

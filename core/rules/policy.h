@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/rules/hd.h"
+#include "gradscaler/gradscaler.h"
 
 namespace gsc {
 
@@ -37,39 +38,33 @@ struct PolicyState {
   int32_t overflows_since_rescale;
   int32_t updates_since_rescale;
   int32_t consecutive_skips;
-  int32_t skips_at_floor;  ///< consecutive overflows that found the scale unable to go lower
+  int32_t skips_at_floor;  ///< consecutive overflows that could not lower the scale
   int64_t updates;
   int64_t skipped;
 };
 
-/// The value of gsc_scaler_options constants that the policy tests, repeated here so that device code needs no C header;
-/// scaler_options.cpp asserts that they are equal.
 namespace policy {
-inline constexpr int32_t kRefillOnGrowth = 0, kRefillOnCleanStep = 1, kRefillConsecutive = 2;
-inline constexpr int32_t kGrowthAtInterval = 0, kGrowthOneLater = 1, kGrowthFirstOneLater = 2;
-inline constexpr uint32_t kGrowOnEqual = 1, kNoFiniteGuard = 2, kFloorExclusive = 4, kFp32Products = 8;
-
 inline constexpr float kFloatMax = 3.402823466e+38F;
 GSC_HD bool is_finite(float x) { return x >= -kFloatMax && x <= kFloatMax; }
 }  // namespace policy
 
-/// PyTorch's rule: the inverse is formed in double and narrowed.
+/// PyTorch's rule: the inverse is computed in double and rounded to float.
 GSC_HD float inverse_scale(float scale) { return static_cast<float>(1.0 / static_cast<double>(scale)); }
 
-/// A new scale has not been found at its floor yet.
+/// Sets the scale and its inverse. No overflow has found the new scale at its floor.
 GSC_HD void store_scale(PolicyState &s, float scale) {
   s.scale = scale;
   s.inv_scale = inverse_scale(scale);
   s.skips_at_floor = 0;
 }
 
-/// Counters stay at their largest value: a restored state may begin there.
+/// Counters saturate: a restored state may begin at their largest value.
 GSC_HD int32_t one_more(int32_t count) { return count < INT32_MAX ? count + 1 : count; }
 GSC_HD int64_t one_more(int64_t count) { return count < INT64_MAX ? count + 1 : count; }
 
-/// scale * factor, formed in double and narrowed as PyTorch does, or in fp32.
+/// scale * factor, in double and rounded, as in PyTorch, or in fp32.
 GSC_HD float multiply_scale(const Policy &p, float scale, double factor) {
-  if ((p.flags & policy::kFp32Products) != 0) return scale * static_cast<float>(factor);
+  if ((p.flags & GSC_SCALER_FP32_PRODUCTS) != 0) return scale * static_cast<float>(factor);
   return static_cast<float>(static_cast<double>(scale) * factor);
 }
 
@@ -77,8 +72,8 @@ GSC_HD int32_t active_interval(const Policy &p, float scale) {
   return scale < p.recovery_threshold ? p.recovery_interval : p.growth_interval;
 }
 
-/// What an overflow does. Hysteresis: the counter falls at every overflow and the scale is lowered once it is used up;
-/// tolerance (fairseq): only if the overflow rate since the last rescale has reached it.
+/// An overflow. Hysteresis: every overflow lowers the counter, and at 0 the scale is lowered. Tolerance (fairseq): the
+/// scale is lowered only if the rate of overflows since the last rescale has reached it.
 GSC_HD void on_overflow(const Policy &p, PolicyState &s) {
   s.growth_tracker = 0;
   s.skipped = one_more(s.skipped);
@@ -93,45 +88,45 @@ GSC_HD void on_overflow(const Policy &p, PolicyState &s) {
   float lowered = multiply_scale(p, s.scale, p.backoff_factor);
   bool at_floor = lowered == s.scale;  // inf, or a few subnormals
   if (p.min_scale > 0.0F) {
-    const bool exclusive = (p.flags & policy::kFloorExclusive) != 0;
+    const bool exclusive = (p.flags & GSC_SCALER_FLOOR_EXCLUSIVE) != 0;
     at_floor = at_floor || (exclusive ? lowered : s.scale) <= p.min_scale;
     if (at_floor) {
-      lowered = s.scale;  // set_scale and set_options may leave it below: an overflow does not raise it
+      lowered = s.scale;  // below the floor after set_scale or set_options: an overflow does not raise it
     } else if (lowered < p.min_scale) {
       lowered = p.min_scale;
     }
   } else {
-    at_floor = at_floor || lowered == 0.0F;  // collapsed: nothing can be scaled any more
+    at_floor = at_floor || lowered == 0.0F;  // collapsed to 0
   }
   const int32_t skips_at_floor = at_floor ? one_more(s.skips_at_floor) : 0;
   store_scale(s, lowered);
   s.skips_at_floor = skips_at_floor;
   s.overflows_since_rescale = 0;
   s.updates_since_rescale = 0;
-  if (p.hysteresis_refill == policy::kRefillConsecutive) s.hysteresis_left = p.hysteresis;
+  if (p.hysteresis_refill == GSC_REFILL_CONSECUTIVE) s.hysteresis_left = p.hysteresis;
 }
 
-/// What a clean step does.
+/// A clean step.
 GSC_HD void on_clean_step(const Policy &p, PolicyState &s) {
   s.consecutive_skips = 0;
   s.skips_at_floor = 0;
-  if (p.hysteresis_refill != policy::kRefillOnGrowth) s.hysteresis_left = p.hysteresis;
+  if (p.hysteresis_refill != GSC_REFILL_ON_GROWTH) s.hysteresis_left = p.hysteresis;
 
   // AT_INTERVAL tests the tracker with this step counted, the others without it.
   const int32_t interval = active_interval(p, s.scale);
-  const int32_t tested = p.growth_timing == policy::kGrowthAtInterval ? one_more(s.growth_tracker) : s.growth_tracker;
-  const bool grow = (p.flags & policy::kGrowOnEqual) != 0 ? tested == interval : tested >= interval;
+  const int32_t tested = p.growth_timing == GSC_GROWTH_AT_INTERVAL ? one_more(s.growth_tracker) : s.growth_tracker;
+  const bool grow = (p.flags & GSC_SCALER_GROW_ON_EQUAL) != 0 ? tested == interval : tested >= interval;
   if (!grow) {
     s.growth_tracker = one_more(s.growth_tracker);
     return;
   }
-  s.growth_tracker = p.growth_timing == policy::kGrowthFirstOneLater ? 1 : 0;
+  s.growth_tracker = p.growth_timing == GSC_GROWTH_FIRST_ONE_LATER ? 1 : 0;
   s.hysteresis_left = p.hysteresis;
   float grown = multiply_scale(p, s.scale, p.growth_factor);
   if (p.max_scale > 0.0F && grown > p.max_scale) grown = p.max_scale;
-  if (!policy::is_finite(grown) && (p.flags & policy::kNoFiniteGuard) == 0) return;
+  if (!policy::is_finite(grown) && (p.flags & GSC_SCALER_NO_FINITE_GUARD) == 0) return;
   store_scale(s, grown);
-  s.updates_since_rescale = 0;  // fairseq counts updates, but not overflows, anew
+  s.updates_since_rescale = 0;  // fairseq resets the count of updates, not that of overflows
 }
 
 /// One update. `overflow`: some list checked since the last update had a non-finite gradient.
@@ -145,7 +140,7 @@ GSC_HD void policy_update(const Policy &p, PolicyState &s, bool overflow) {
   }
 }
 
-/// The same on two device scalars of the caller's, under a policy that needs no more state.
+/// The same on two of the caller's device scalars, under a policy that needs no more state.
 GSC_HD void update_scale(const Policy &p, float &scale, int32_t &growth_tracker, bool overflow) {
   PolicyState state{};
   state.scale = scale;

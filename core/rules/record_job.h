@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on records alone, as one job with a kind. Compiled for host and device.
+// Work on records only, as one job with a kind. Compiled for host and device.
 #pragma once
 
 #include "core/rules/report.h"
 
 namespace gsc {
 
-/// Which fields count, the function that makes the job says.
+/// The functions that make a job set the fields that its kind uses.
 struct RecordJob {
   enum class Kind : int32_t { kConclude, kUpdate, kSetPolicy, kSetScale, kReport, kUpdateScale };
 
@@ -59,7 +59,7 @@ struct RecordJob {
     job.out = out;
     return job;
   }
-  /// An update of the caller's own device scalars.
+  /// An update of the caller's device scalars.
   static RecordJob update_scale(const Policy &policy, float *scale, int32_t *tracker, const float *found_inf) {
     RecordJob job = of(Kind::kUpdateScale);
     job.policy = policy;
@@ -77,7 +77,7 @@ struct RecordJob {
   }
 };
 
-/// Does the job where the records are. `summary` is that of a kUpdate's lists.
+/// Runs the job on the records' device. `summary` is that of the lists of a kUpdate.
 GSC_HD void run_record_job(const RecordJob &job, const UpdateSummary &summary) {
   switch (job.kind) {
     case RecordJob::Kind::kConclude:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lives in device memory: one record per tensor list, scaler and optimizer, and the functions that conclude a
-// check and an update on them. Compiled for host and device, so both backends agree by construction.
+// The records in device memory, one per tensor list, scaler and optimizer, and the functions that conclude a check and
+// an update on them. Compiled for host and device, so both backends agree by construction.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace gsc {
 /// No limit on the norm.
 inline constexpr double kNoClip = -1.0;
 
-/// How gradients are to be clipped in the iteration under way.
+/// How to clip gradients in the current iteration.
 struct ClipRule {
   double max_norm;  ///< kNoClip: not by norm
   double value;     ///< +inf: not by value
@@ -32,23 +32,23 @@ struct ListRecord {
   int64_t first_element;
   float found_inf;  ///< reduce[0] as a float: 0 if all are finite
   float clip;       ///< factor that the rule asks for, 1 if none
-  // Counted while chunks are being looked at, in any order:
+  // Counted while chunks are checked, in any order:
   int64_t seen_inf;
   int64_t seen_nan;
   int64_t seen_first;  ///< smallest offender_key (check.h), kNoOffender if none
 };
 
-/// What an all-reduce can leave behind: a count of elements, and a sum of squares. Counts end where doubles do not hold
-/// every integer any more.
+/// Whether an all-reduce can have this result: a count of elements and a sum of squares. Above the limit for counts a
+/// double does not hold every integer.
 inline constexpr double kMostCounted = 0x1p53;
 GSC_HD bool are_joined_sums(const double (&reduce)[2]) {
   const bool is_count = reduce[0] >= 0.0 && reduce[0] <= kMostCounted;
-  const bool is_nan = reduce[1] != reduce[1];  // only a NaN among the gradients may give one
+  const bool is_nan = reduce[1] != reduce[1];  // possible only with a non-finite gradient
   return is_count && !(reduce[1] < 0.0) && !(is_nan && reduce[0] == 0.0);
 }
 
-/// Turns the joined sums into what a step reads. 1e-6 is PyTorch's clip_grad_norm_. Impossible sums count as an
-/// overflow.
+/// Computes the fields that a step reads from the joined sums. 1e-6 is from PyTorch's clip_grad_norm_. Impossible sums
+/// count as an overflow.
 GSC_HD void conclude_check(ListRecord &r, const ClipRule &rule) {
   if (!are_joined_sums(r.reduce)) {
     r.reduce[0] = kMostCounted;
@@ -102,13 +102,13 @@ struct ScalerRecord {
   Policy policy;
   PolicyState state;
   UpdateSummary last;
-  UpdateSummary running;  ///< what an update that takes several launches has added up so far
+  UpdateSummary running;  ///< the sums so far of an update that takes several launches
   HistoryEntry *history;  ///< ring of history_capacity entries; entry of update u at u % capacity
   int64_t history_capacity;
   int64_t history_begin;  ///< first update that the ring may hold: the one after creation or restore
 };
 
-/// New rules for a scaler. The hysteresis counter does not stay above what it can be filled up to.
+/// Sets new rules for a scaler. Lowers a hysteresis counter that is above the new hysteresis.
 GSC_HD void replace_policy(ScalerRecord &r, const Policy &policy) {
   r.policy = policy;
   if (r.state.hysteresis_left > policy.hysteresis) r.state.hysteresis_left = policy.hysteresis;
@@ -141,7 +141,7 @@ GSC_HD double learning_rate(const GroupRecord &group) {
   return group.device_lr != nullptr ? static_cast<double>(*group.device_lr) : group.hyper.lr;
 }
 
-/// A number that was found in device memory can be a learning rate, or an inverse scale.
+/// Whether a number from device memory is valid as a learning rate or an inverse scale.
 GSC_HD bool is_multiplier(float x) { return x >= 0.0F && x <= policy::kFloatMax; }
 
 }  // namespace gsc

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sums over gradients are ordered, so that every backend, instruction set and thread count gives the same bits.
+// The order of sums over gradients, in which every backend, instruction set and thread count gives the same bits.
 //
 // A tile is 8 KiB of contiguous elements in 16 rows of 512 bytes: one row is one 16-byte load of a 32-lane warp. Every
-// column of a tile is summed on its own, top to bottom; the columns of one 16-byte group are then added left to right
-// in double, and the 32 group sums by halving (t += t + 16, + 8, ... + 1). Tile sums are added in order to the chunk's,
-// and chunk sums to the list's over kFinishLanes interleaved lanes, again joined by halving.
+// column of a tile is summed separately, top to bottom. The columns of one 16-byte group are then added left to right
+// in double, and the 32 group sums by halving (t += t + 16, + 8, ... + 1). Tile sums are added in order within a chunk.
+// Chunk sums are added over kFinishLanes interleaved lanes, which are again joined by halving.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ inline constexpr int kTileBytes = kRows * kRowBytes;
 inline constexpr int kFinishLanes = 256;  ///< lanes that join the chunks of a list
 
 /// fp32 column sums are exact enough while the largest magnitude of the tile lies in this range: 16 squares cannot
-/// overflow, and what underflows is too small to count. Other tiles are summed in double from the start.
+/// overflow, and squares that underflow are too small to count. Other tiles are summed in double from the start.
 inline constexpr float kSafeMin = 0x1p-50F;
 inline constexpr float kSafeMax = 0x1p+60F;
 
@@ -31,7 +31,7 @@ GSC_HD bool squares_fit(Value amax) {
   return amax == Value(0) || (amax >= static_cast<Value>(kSafeMin) && amax <= static_cast<Value>(kSafeMax));
 }
 
-/// What one pass over a chunk of a tensor finds. Offsets count from the start of the chunk.
+/// The results of a pass over a chunk. Offsets count from the start of the chunk.
 struct ChunkStat {
   double sum_sq;      ///< of the gradients as stored; NaN if a NaN was found, else inf if an inf was
   double amax;        ///< largest finite magnitude as stored
@@ -40,19 +40,19 @@ struct ChunkStat {
   int64_t first;  ///< first element counted above, -1 if none
 };
 
-/// What of it a chunk leaves behind for the list's totals.
+/// The part of them that the list's totals need.
 struct ChunkSum {
   double sum_sq;
   double amax;
 };
 
-/// What a chunk leaves behind in the first sweep of an optimizer that needs norms of whole tensors: sums of squares.
+/// A chunk's sums of squares, from the first sweep of an optimizer that needs norms of whole tensors.
 struct ChunkNorms {
   double param;
   double direction;
 };
 
-/// The place of a chunk among a plan's partial results: of a check, or, once that has been concluded, of a step.
+/// A chunk's entry in a plan's partial results: those of a check or, after its conclusion, of a step.
 union ChunkPartial {
   ChunkSum sum;
   ChunkNorms norms;

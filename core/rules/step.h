@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of an optimizer step, but for its tensors. The optimizer fills them in; a backend passes them on to its
-// kernels as they are.
+// The parameters of an optimizer step, except its tensors. The optimizer fills them in; a backend passes them unchanged
+// to its kernels.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace gsc {
 
-/// What a scaler, or the caller of a step without one, tells a step.
+/// Set by a scaler, or by the caller of a step without one.
 struct StepScalars {
   const float *inv_scale = nullptr;  ///< device scalars; NULL stands for 1, 1 and 0
   const float *clip = nullptr;
@@ -22,6 +22,10 @@ struct StepScalars {
 
 /// Pointers are to device memory.
 struct StepParams : StepScalars {
+  int32_t master = GSC_MASTER_NONE;
+  bool coded = false;                ///< some state is in codes, or parameters are not rounded to nearest
+  uint64_t seed = 0;                 ///< of stochastic rounding
+  const int64_t *offsets = nullptr;  ///< per tensor, if coded: the index of its first element in stochastic rounding
   Variant variant = {};
   const int32_t *group_of = nullptr;  ///< per tensor; NULL: all are in group 0
   const GroupRecord *groups = nullptr;

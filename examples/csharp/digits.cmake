@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Steps of run_outside.cmake: the digits example in C# on the packed nupkg. Arguments: MCS, RID, MONO, or DOTNET (the
-# host of a .NET runtime) and RETARGET (what makes an assembly of mcs fit for it). Without an SDK nobody puts the
-# package's files next to the program, so this does.
+# host of a .NET runtime) and RETARGET (what makes an assembly of mcs fit for it). An SDK would copy
+# the package's files next to the program; this does so without one.
 file(GLOB sources ${folder}/*.cs)
 file(GLOB package ${folder}/*.nupkg)
 file(ARCHIVE_EXTRACT INPUT ${package} DESTINATION ${folder}/package)

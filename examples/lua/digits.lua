@@ -32,7 +32,7 @@ local function read(path)
   return images, labels
 end
 
--- Memory in fp16 and in fp32, of which the network computes with the latter.
+-- Memory in fp16 and in fp32; the network computes in fp32.
 local function buffer(count, name)
   return {count = count, name = name, half = ffi.new("uint16_t[?]", count), full = ffi.new("float[?]", count)}
 end

@@ -235,22 +235,34 @@ enum {
    * optimizer tests all its fp64 gradients against fp32's range.
    */
   GSC_FP64 = 4,
-  /** Reserved; refused by this version. */
+  /** OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as all codes from here on. */
   GSC_FP8_E4M3 = 5,
   /** Reserved; refused by this version. */
-  GSC_FP8_E5M2 = 6
+  GSC_FP8_E5M2 = 6,
+  /** Unsigned, 4 bits of exponent and 4 of mantissa, no subnormals: docs/reference/semantics.md. */
+  GSC_UFP8_E4M4 = 7,
+  /** Unsigned, 5 bits of exponent and 11 of mantissa, no subnormals. */
+  GSC_UFP16_E5M11 = 8,
+  /** A remainder of 8 bits: the part of a master that its 16-bit weight leaves out. */
+  GSC_INT8 = 9,
+  /** A remainder of 16 bits. */
+  GSC_INT16 = 10,
+  /** A power of two, 2^(byte - 127). For scales only. */
+  GSC_FP8_E8M0 = 11
 };
 
 /**
  * A contiguous buffer in device memory. The library copies this struct, whose size never changes. The fields after
- * `dtype` are for later versions (scaled FP8, factored state). Set them to 0: this version refuses anything else.
+ * `dtype` are 0, but for the scales of optimizer state in GSC_FP8_E4M3, GSC_UFP8_E4M4 or GSC_UFP16_E5M11: scale_dtype
+ * GSC_FP8_E8M0 with one byte for each 32 elements, scale_block_rows 1 and scale_block_columns 32. This version refuses
+ * anything else.
  */
 typedef struct gsc_tensor {
   /** First element, aligned to its dtype's size. May be NULL if count is 0. */
   void *data;
   /** Number of elements, 0..2^40. A whole list has the same limit. */
   int64_t count;
-  /** GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64. */
+  /** GSC_FP16, GSC_BF16, GSC_FP32 or GSC_FP64; of optimizer state also the codes after them. */
   int32_t dtype;
   /** Dtype of the scales; 0 if there are none. */
   int32_t scale_dtype;
@@ -318,7 +330,7 @@ GSC_API gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint
 
 /**
  * Kinds of optimizer. Each state slot has one tensor per parameter, of the same count, in fp32 (fp64 for fp64
- * parameters). Later versions may have smaller slots or other dtypes: take both from gsc_optimizer_get_state.
+ * parameters) or in the dtypes of a GSC_STATE_* format: take them from gsc_optimizer_get_state.
  */
 enum {
   /**
@@ -371,6 +383,34 @@ enum {
   GSC_OPTIMIZER_WRITE_GRADS = 16
 };
 
+/**
+ * Formats of the state that the library allocates. Smaller state is read and written faster and takes less memory. A
+ * step computes the update in fp32 from the new moments before it rounds them. docs/state.md compares the formats.
+ */
+enum {
+  /** fp32; fp64 for fp64 parameters. */
+  GSC_STATE_FULL = 0,
+  /** Means of gradients in bf16; means and sums of squares in GSC_UFP16_E5M11. Not for fp64 parameters. */
+  GSC_STATE_BITS16 = 1,
+  /** Means of gradients in GSC_FP8_E4M3; means and sums of squares in GSC_UFP8_E4M4. Not for fp64 parameters. */
+  GSC_STATE_BITS8 = 2
+};
+
+/** Where the precision of fp16 and bf16 parameters beyond 16 bits is kept. */
+enum {
+  /** Nowhere: parameters are rounded to nearest. For fp32 master weights with a model_copy, and without masters. */
+  GSC_MASTER_NONE = 0,
+  /**
+   * The parameters are the upper part of fp32 masters; the last state slot, `remainder`, is GSC_INT16 and holds the
+   * rest. Exact for bf16, and for fp16 from 2^-17 to 65504, where masters end.
+   */
+  GSC_MASTER_SPLIT16 = 1,
+  /** The same with a remainder in GSC_INT8: masters have 8 bits more than the parameters. */
+  GSC_MASTER_SPLIT8 = 2,
+  /** No master: parameters are rounded stochastically. */
+  GSC_MASTER_STOCHASTIC = 3
+};
+
 /** Hyper-parameters of an optimizer. Start from gsc_optimizer_options_init, which writes the defaults of a kind. */
 typedef struct gsc_optimizer_options {
   /** Set by the caller: sizeof(gsc_optimizer_options). */
@@ -379,8 +419,8 @@ typedef struct gsc_optimizer_options {
   uint32_t flags;
   /** GSC_SGD or another kind. */
   int32_t kind;
-  /** Dtype of the state. 0: fp32, and fp64 for fp64 parameters. This version refuses other values. */
-  int32_t state_dtype;
+  /** GSC_STATE_*: the format of state that the library allocates. State lists of the caller have their own dtypes. */
+  int32_t state_format;
   /** Learning rate, >= 0. All numbers here must be finite when converted to float. fp64 parameters use the doubles. */
   double lr;
   /** Decay of the first moment, in [0, 1). */
@@ -399,6 +439,12 @@ typedef struct gsc_optimizer_options {
   double lr_decay;
   /** Adagrad: initial value of a group's `sum` in state that the library allocates, >= 0. Default 0. */
   double initial_accumulator_value;
+  /** Seed of stochastic rounding. Default 0. */
+  int64_t seed;
+  /** GSC_MASTER_*. Other values than GSC_MASTER_NONE need fp16 or bf16 parameters. */
+  int32_t master_format;
+  /** 0. */
+  int32_t reserved;
 } gsc_optimizer_options;
 
 /**
@@ -416,7 +462,8 @@ GSC_API gsc_status gsc_optimizer_options_init(gsc_optimizer_options *options, ui
  *   model_copy  NULL, or the 16-bit weights of the next forward pass: the step writes every updated parameter here,
  *               rounded to this list's dtype, in the same pass.
  *   state       NULL with state_count 0: the library allocates the state, zeroed (Adagrad's `sum` at its initial
- *               value). Otherwise `state_count` lists, one per slot of the kind, which you own and have initialized.
+ *               value). Otherwise `state_count` lists, one per slot of the kind, which you own and have initialized;
+ *               their dtypes may differ from tensor to tensor, such as fp32 for embeddings and 8 bits for matrices.
  *
  * The optimizer keeps the lists alive, not their buffers. Free *out_optimizer with gsc_optimizer_destroy.
  * Errors: INVALID_ARGUMENT naming list and index: different lengths, counts or contexts, state of a wrong dtype,

@@ -46,7 +46,7 @@
 #define GSC_LIBRARY_NAME "libgradscaler.so.1"
 #endif
 
-/** A loaded library. Both are NULL when none is loaded. */
+/** A loaded library. Both fields are NULL if no library is loaded. */
 typedef struct gsc_library {
   /** From dlopen or LoadLibrary. */
   void *handle;
@@ -94,8 +94,8 @@ static inline void gsc_library_unload_(void *handle) {
 }
 
 #if defined(__linux__)
-/* Whether a file ends before what would be mapped of it. dlopen does not look, and touches pages that are not there: the
- * process ends with SIGBUS. What is no library at all is left to dlopen, which says why. */
+/* Whether a file is shorter than its segments. dlopen does not check this and touches missing pages, which ends the
+ * process with SIGBUS. Returns 0 for files that are no libraries: dlopen reports those. */
 static inline int gsc_library_is_cut_off_(const char *path) {
   ElfW(Ehdr) header;
   ElfW(Phdr) segment;
@@ -221,7 +221,7 @@ static inline int gsc_library_open(gsc_library *library, const char *path, char 
 
 /**
  * Unloads the library. Destroy every object first and let every stream finish; the table and all strings of the library
- * become invalid. Does nothing if none is loaded.
+ * become invalid. Does nothing if no library is loaded.
  */
 static inline void gsc_library_close(gsc_library *library) {
   if (library->handle != NULL) gsc_library_unload_(library->handle);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Loads the shared library (argv[1]) at run time through <gradscaler/loader.h>, uses it with several threads, unloads
- * it, and checks that it is really gone: 50 times. Then what the loader says when it fails. It proves that nothing in
+ * it, and checks that it is really gone: 50 times. Then the loader's messages when it fails. It proves that nothing in
  * the library (thread-local destructors, threads, exit handlers, unique symbols) keeps it mapped; not that its results
  * are right, beyond a look at one training step.
  */

@@ -116,7 +116,9 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
     ASSERT_EQ(gsc_optimizer_options_init(&o, sizeof o, expected.kind), GSC_OK) << expected.kind;
     EXPECT_EQ(o.kind, expected.kind);
     EXPECT_EQ(o.flags, 0u);
-    EXPECT_EQ(o.state_dtype, 0);
+    EXPECT_EQ(o.state_format, GSC_STATE_FULL);
+    EXPECT_EQ(o.master_format, GSC_MASTER_NONE);
+    EXPECT_EQ(o.seed, 0);
     EXPECT_EQ(o.lr, expected.lr) << expected.kind;
     if (expected.beta1 != 0) {
       EXPECT_EQ(o.beta1, expected.beta1) << expected.kind;

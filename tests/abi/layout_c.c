@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The written-out layout against the headers, in C99. Nothing runs: what is wrong does not compile. C99 has no
+ * The written-out layout against the headers, in C99. Nothing runs: a mistake does not compile. C99 has no
  * _Static_assert, so a false condition makes an array of negative size.
  */
 #include <gradscaler/api.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The written-out layout against the headers, in C++20. Nothing runs: what is wrong does not compile.
+// The written-out layout against the headers, in C++20. Nothing runs: a mistake does not compile.
 #include <gradscaler/api.h>
 
 #include <cstddef>

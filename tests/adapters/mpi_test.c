@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two real ranks under the MPI adapter: an overflow on one skips the step on both, and clipping uses the norm over both.
- * Every rank checks for itself and says what failed.
+ * Every rank checks its results and prints what failed.
  */
 #include <gradscaler/adapters/mpi.h>
 #include <math.h>

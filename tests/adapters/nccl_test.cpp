@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The NCCL adapter with an ncclAllReduce of the test's own, which notes what it was asked for: one call a check, of two
+// The NCCL adapter with the test's ncclAllReduce, which notes its arguments: one call a check, of two
 // doubles in place, on the communicator and stream given, and its failure reaches the caller.
 #include <gradscaler/adapters/nccl.h>
 

@@ -54,7 +54,9 @@ std::vector<BadOption> bad_options() {
     add("flags", kind, [](Options &o) { o.flags = GSC_OPTIMIZER_AMSGRAD; });
   }
   add("flags", GSC_SGD, [](Options &o) { o.flags = GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS; });
-  add("state_dtype", GSC_SGD, [](Options &o) { o.state_dtype = GSC_FP32; });
+  add("state_format", GSC_SGD, [](Options &o) { o.state_format = 3; });
+  add("master_format", GSC_SGD, [](Options &o) { o.master_format = 4; });
+  add("reserved", GSC_SGD, [](Options &o) { o.reserved = 1; });
   for (const uint32_t v : {0u, 5u, static_cast<uint32_t>(sizeof(Options)) + 8u}) {
     add("struct_size", GSC_SGD, [v](Options &o) { o.struct_size = v; });
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The same bits whatever does the work: 1, 2, 3 or 8 threads, the caller's parallel-for in any order, and every
+// The same bits from 1, 2, 3 or 8 threads, the caller's parallel-for in any order, and every
 // instruction set that this machine has. One script calls every operation of the ABI and keeps a hash of each result's
 // bytes in a transcript; the transcripts must be equal.
 #include <algorithm>

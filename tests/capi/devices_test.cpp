@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Lists of several devices under one scaler, with CPU contexts as the devices: the same results, bit for bit, as with
-// all lists on the scaler's own device, whichever calls an iteration is made of, and no device is special but one.
+// all lists on the scaler's own device, for any calls of an iteration, and only the scaler's device is special.
 #include <functional>
 #include <new>
 

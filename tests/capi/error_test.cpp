@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// gsc_error: what a failure is about, in fields. That fields and message agree, and that every INVALID_ARGUMENT names an
-// argument, EXPECT_GSC_ERROR asks in every suite; here is what the fields are, one kind of argument after the other.
+// gsc_error: what a failure is about, in fields. That fields and message agree, and that every INVALID_ARGUMENT names
+// an argument, EXPECT_GSC_ERROR checks in every suite. This file has the values of the fields for each kind of
+// argument.
 #include <thread>
 
 #include "tests/support/objects.h"

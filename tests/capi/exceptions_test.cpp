@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // C++ exceptions that leave a callback of the caller's: no call passes one on or ends the process. std::bad_alloc of an
-// allocator or a reducer is OUT_OF_MEMORY, anything else CALLBACK; what the call had done is as after any other failure.
+// allocator or a reducer is OUT_OF_MEMORY, anything else CALLBACK; the call leaves the same state as after any other
+// failure.
 #include <new>
 #include <stdexcept>
 #include <thread>

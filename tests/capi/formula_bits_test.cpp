@@ -4,7 +4,7 @@
 // nothing with the library: the same bits after many steps.
 #include <cmath>
 
-#include "tests/support/fma.h"
+#include "tests/support/oracle.h"
 #include "tests/support/trainer.h"
 
 namespace gsc_test {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts about the machine below that docs/dev/reliability.md states: threads that cannot be made, how many there may be,
-// signals, stack. A program of its own, because it takes pthread_create over.
+// Facts about the machine below that docs/dev/reliability.md states: threads that cannot be made, how many there may
+// be, signals, stack. A separate program, because it replaces pthread_create.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>

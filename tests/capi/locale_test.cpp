@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers in messages have a decimal point, whatever the locale of the process. Where the system has no locale with a
+// Numbers in messages have a decimal point in every locale of the process. Where the system has no locale with a
 // comma, one is made in a temporary folder; without localedef the test is skipped.
 #include <clocale>
 #include <cmath>

@@ -2,7 +2,7 @@
 //
 // "On error nothing changes", for every fallible function in every stage that a list and a scaler can be in. Two worlds
 // are brought into one stage. In the first a call is made; if it fails, both must hold the same bytes, and must go on
-// in the same way whatever is called next: what is not a byte, such as a stage, shows then.
+// in the same way for any next call: this shows state that is not bytes, such as a stage.
 #include <fstream>
 #include <functional>
 #include <set>

@@ -115,7 +115,9 @@ TEST(OptionLimits, Optimizer) {
   const std::vector<double> numbers = {0, kTiny, below(kNotAFloat)}, no_numbers = {-kTiny, kNotAFloat, kInf};
   const std::vector<Limits<O>> table = {
       {GSC_FIELD(O, kind), {GSC_SGD, GSC_LAMB}, {-1, GSC_LAMB + 1}},
-      {GSC_FIELD(O, state_dtype), {0}, {-1, GSC_FP16, GSC_FP32}},
+      {GSC_FIELD(O, state_format), {GSC_STATE_FULL, GSC_STATE_BITS8}, {-1, GSC_STATE_BITS8 + 1}},
+      {GSC_FIELD(O, master_format), {GSC_MASTER_NONE}, {-1, GSC_MASTER_STOCHASTIC + 1}},
+      {GSC_FIELD(O, reserved), {0}, {-1, 1}},
       {GSC_FIELD(O, lr), numbers, no_numbers},
       {GSC_FIELD(O, beta1), {0, below(1)}, {-kTiny, 1}},
       {GSC_FIELD(O, beta2), {0, below(1)}, {-kTiny, 1}},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks as threads under a reducer: one overflows and all skip, clipping uses the norm over all ranks, one all-reduce a
-// step whichever way the step is made, and a callback that fails changes nothing.
+// step with every kind of step, and a callback that fails changes nothing.
 #include <condition_variable>
 #include <functional>
 #include <mutex>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reads the conformance files, strictly: a key that stands twice, an unknown word and a number of the wrong kind are
-// exceptions with a sentence, so that a mistake in a file fails its test. Names tests after what is in the files.
+// exceptions with a sentence, so that a mistake in a file fails its test. Names tests after the files' contents.
 #ifndef GRADSCALER_TESTS_CONFORMANCE_FILES_H
 #define GRADSCALER_TESTS_CONFORMANCE_FILES_H
 #include <gtest/gtest.h>

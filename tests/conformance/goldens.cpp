@@ -44,25 +44,30 @@ void replay(const Json &run, const gsc_scaler_options &base) {
   gsc_scaler_options options = base;
   for (const auto &[key, value] : run.at("options").items()) read_option(options, key, value);
   Replay library(options);
-  const Json &changes = run.at("scale");
-  ASSERT_EQ(changes.size() % 2, 0U);
+  const Json &scales = run.at("scale");
+  const Json &held = run.at("held");
+  ASSERT_EQ(scales.size(), held.size());
   int64_t update = 0;
+  int64_t left = 0;
   size_t next = 0;
   float expected = NAN;
   bool overflow = false;
   for (const Json &length : run.at("overflow")) {
     for (int64_t i = 0; i < integer(length); ++i, ++update) {
-      if (next < changes.size() && integer(changes[next]) == update) {
-        expected = decode_scale(changes[next + 1]);
-        next += 2;
+      if (left == 0) {
+        ASSERT_LT(next, scales.size()) << "the trajectory is shorter than the run";
+        expected = decode_scale(scales[next]);
+        left = integer(held[next++]);
       }
+      --left;
       const float scale = library.update(overflow);
       ASSERT_EQ(std::bit_cast<uint32_t>(scale), std::bit_cast<uint32_t>(expected))
           << "update " << update << ": scale " << scale << ", the original has " << expected;
     }
     overflow = !overflow;
   }
-  ASSERT_EQ(next, changes.size()) << "the run is shorter than its trajectory";
+  ASSERT_EQ(next, scales.size()) << "the run is shorter than its trajectory";
+  ASSERT_EQ(left, 0) << "the run is shorter than its trajectory";
 }
 
 std::vector<std::filesystem::path> golden_files() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// multiply_add in fp32 rounds once: beside the C library's fmaf, over random bit patterns, over sums that nearly cancel,
-// and over sums that lie at or next to the middle of two floats, where a double in between would round twice. Compiled
-// without the instruction on x86-64, so that it is the routine that is tested; elsewhere both are the processor's.
+// multiply_add in fp32 rounds once: compared with the C library's fmaf over random bit patterns, over sums that nearly
+// cancel, and over sums that lie at or next to the middle of two floats, where a double in between would round twice.
+// Compiled without the instruction on x86-64, so that it is the routine that is tested; elsewhere both are the
+// processor's.
 #include "core/rules/optim/coefficients.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +12,7 @@
 #include <cmath>
 #include <random>
 
-#include "tests/support/fma.h"
+#include "tests/support/oracle.h"
 
 namespace gsc {
 namespace {

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if a floor of core/ includes a floor above or beside it, if capi/ knows a backend, if more than one file asks
-whether the build has CUDA, or if a number gets into a message by printf alone, which follows the locale. Usage:
-floors_test.py <root of the sources>. First it shows that it sees a backend that includes core/objects."""
+"""Fails if a floor of core/ includes a floor above it or another backend, if capi/ knows a backend, if more than one
+file asks whether the build has CUDA, or if a number gets into a message by printf alone, which follows the locale.
+Usage: floors_test.py <root of the sources>. First it shows that it sees a backend that includes core/objects."""
 import pathlib
 import re
 import sys
 import tempfile
 
-# What a folder may include, besides the public header. Of device/, capi/ needs two headers.
+# The folders that a folder may include, in addition to the public header. capi/ may include two headers of device/.
 FLOORS = {
     "core/base": {"core/base"},
     "core/rules": {"core/rules"},

@@ -125,6 +125,7 @@ TEST(OptimizerOptions, DefaultsAreThoseOfTheKind) {
 TEST(OptimizerOptions, EveryFieldArrivesAndReturns) {
   const OptimizerOptions options = {.kind = OptimizerKind::adam,
                                     .flags = GSC_OPTIMIZER_AMSGRAD,
+                                    .state_format = StateFormat::bits8,
                                     .lr = 1.0,
                                     .beta1 = 0.5,
                                     .beta2 = 0.25,
@@ -133,11 +134,13 @@ TEST(OptimizerOptions, EveryFieldArrivesAndReturns) {
                                     .momentum = 3.0,
                                     .dampening = 4.0,
                                     .lr_decay = 5.0,
-                                    .initial_accumulator_value = 6.0};
+                                    .initial_accumulator_value = 6.0,
+                                    .seed = 7,
+                                    .master_format = MasterFormat::split8};
   const gsc_optimizer_options expected = {sizeof(gsc_optimizer_options),
                                           GSC_OPTIMIZER_AMSGRAD,
                                           GSC_ADAM,
-                                          0,
+                                          GSC_STATE_BITS8,
                                           1.0,
                                           0.5,
                                           0.25,
@@ -146,7 +149,10 @@ TEST(OptimizerOptions, EveryFieldArrivesAndReturns) {
                                           3.0,
                                           4.0,
                                           5.0,
-                                          6.0};
+                                          6.0,
+                                          7,
+                                          GSC_MASTER_SPLIT8,
+                                          0};
   EXPECT_TRUE(same_bytes(options.to_c(), expected));
   EXPECT_TRUE(same_bytes(OptimizerOptions::from_c(expected).to_c(), expected));
 }

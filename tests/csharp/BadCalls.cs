@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the calls that the rows of tests/conformance/bad_input.json name, on a world of their own.
+// Makes the calls of the rows of tests/conformance/bad_input.json, each on a separate world.
 using System;
 using System.Collections.Generic;
 using System.Linq;

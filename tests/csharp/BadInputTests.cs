@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Wrong arguments that only C# has, such as unfit arrays and unknown enumerators, are refused with the right exception,
-// whose message says what is wrong. Those that every language has are in BadInputTableTests.
+// whose message names the mistake. BadInputTableTests has those of every language.
 using System;
 using System.Linq;
 using NUnit.Framework;

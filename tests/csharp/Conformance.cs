@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the conformance files: numbers, enumerations and scaler options as they are written there. Unknown
-// names are errors, so that a misspelt one cannot pass unnoticed. The environment says where the files are.
+// names are errors, so that a misspelt one cannot pass unnoticed. The environment has their path.
 using System;
 using System.Collections.Generic;
 using System.IO;

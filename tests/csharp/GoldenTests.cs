@@ -41,21 +41,24 @@ namespace Gradscaler.Tests
     {
       string where = run["case"] + ", seed " + run["seed"];
       var gradient = new float[1];
-      var changes = (object[])run["scale"];
+      var scales = (object[])run["scale"];
+      var held = (object[])run["held"];
       using (var grads = new TensorList(context, Tensor.Of(gradient)))
       using (var scaler = new GradScaler(context, Conformance.Read((Object)run["options"], options)))
       {
         int update = 0, next = 0, expected = 0;
+        long left = 0;
         bool overflow = false;
         foreach (object length in (object[])run["overflow"])
         {
           for (int i = 0; i < Conformance.Integer(length); i++, update++)
           {
-            if (next < changes.Length && Conformance.Integer(changes[next]) == update)
+            if (left == 0)
             {
-              expected = Bits(changes[next + 1]);
-              next += 2;
+              expected = Bits(scales[next]);
+              left = Conformance.Integer(held[next++]);
             }
+            left--;
             gradient[0] = overflow ? float.PositiveInfinity : 1;
             scaler.CheckGrads(grads);
             scaler.Update();
@@ -67,7 +70,8 @@ namespace Gradscaler.Tests
           }
           overflow = !overflow;
         }
-        Assert.That(next, Is.EqualTo(changes.Length), where + ": the run is shorter than its trajectory");
+        Assert.That(next, Is.EqualTo(scales.Length), where + ": the run is shorter than its trajectory");
+        Assert.That(left, Is.EqualTo(0), where + ": the run is shorter than its trajectory");
       }
     }
 

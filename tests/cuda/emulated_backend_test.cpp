@@ -35,6 +35,37 @@ TEST(EmulatedBackend, AStepIsTwoLaunchesWhateverTheNumberOfTensors) {
   }
 }
 
+/// With the same random bits as another step: they go by the steps applied, which the device counts.
+TEST(EmulatedBackend, AStepInCodesIsTwoLaunchesThatCanBeCapturedAndReplayed) {
+  const Contexts contexts;
+  Training stepped(contexts.cuda, 3, 1000, GSC_BF16, GSC_STATE_BITS8, GSC_MASTER_SPLIT16);
+  Training replayed(contexts.cuda, 3, 1000, GSC_BF16, GSC_STATE_BITS8, GSC_MASTER_SPLIT16);
+  const int64_t launches = emulation::launch_count(), waits = emulation::wait_count();
+  std::vector<std::function<void()>> graph;
+  {
+    const Capturing capturing;
+    emulation::keep_work(true);
+    ASSERT_GSC_OK(replayed.step());
+    graph = emulation::keep_work(false);
+  }
+  EXPECT_EQ(emulation::launch_count() - launches, 2);
+  EXPECT_EQ(emulation::wait_count(), waits);
+  const auto saved = [](const Training &training) {
+    int64_t bytes = 0;
+    EXPECT_GSC_OK(gsc_optimizer_get_save_size(training.optimizer.get(), &bytes));
+    std::vector<unsigned char> result(static_cast<size_t>(bytes));
+    EXPECT_GSC_OK(gsc_optimizer_save_sync(training.optimizer.get(), result.data(), bytes, nullptr));
+    return result;
+  };
+  ASSERT_GSC_OK(stepped.step());
+  EXPECT_EQ(saved(stepped), saved(replayed));
+  const std::vector<unsigned char> once = saved(stepped);
+  ASSERT_GSC_OK(stepped.step());
+  for (const auto &work : graph) work();
+  EXPECT_EQ(saved(stepped), saved(replayed));
+  EXPECT_NE(saved(stepped), once);
+}
+
 TEST(EmulatedBackend, SomeStepsTakeMoreLaunches) {
   struct Case {
     int32_t kind;

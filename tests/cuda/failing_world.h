@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared by the tests of failing calls: the objects that operations work on, counted by allocators of their own, and
+// Shared by the tests of failing calls: the objects that operations work on, counted by separate allocators, and
 // the operations themselves, a table (failing_operations.cpp) that failing_calls_test.cpp walks through.
 #ifndef GRADSCALER_TESTS_CUDA_FAILING_WORLD_H
 #define GRADSCALER_TESTS_CUDA_FAILING_WORLD_H

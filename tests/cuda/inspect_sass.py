@@ -3,7 +3,7 @@
 """Checks the machine code of the kernels that move most of the bytes against a budget: instructions per element on the
 shortest path through the inner loop, 128-bit loads and stores, no local memory.
 
-  inspect_sass.py CUOBJDUMP OBJECT...   of which it reads check.cu.o, apply_fp32.cu.o and elementwise.cu.o, for sm_90
+  inspect_sass.py CUOBJDUMP OBJECT...   of which it reads those of BUDGETS, such as check.cu.o, for sm_90
   inspect_sass.py --self-test           code that breaks each rule is detected
 
 nvdisasm must be beside cuobjdump or in PATH. The shortest path is that of the cheapest dtypes with the loads and stores
@@ -153,6 +153,11 @@ BUDGETS = [
     Budget("AdamW, fp32 gradients", "apply_fp32", "apply_kernel.*AdamFamilyILb1ELb0EEEfE", {LOAD: 4, STORE: 3}, 4, 90),
     Budget("AdamW, 16-bit gradients and copy", "apply_fp32", "apply_kernel.*AdamFamilyILb1ELb0EEEfE",
            {LOAD: 3, ("load", 8): 1, STORE: 3, ("store", 8): 1}, 4, 90),
+    # Without Philox and the bytes of the scales, which are behind branches. The first with split masters or in fp32.
+    Budget("AdamW, 16-bit state", "apply_coded", "apply_coded_kernel.*AdamFamilyILb1ELb0EE",
+           {LOAD: 5, STORE: 4}, 8, 90),
+    Budget("AdamW, 8-bit state and remainders", "apply_coded", "apply_coded_kernel.*AdamFamilyILb1ELb0EE",
+           {LOAD: 2, ("load", 8): 3, STORE: 1, ("store", 8): 3}, 8, 95),
     Budget("cast fp16 to fp32", "elementwise", "elementwise_kernel", {("load", 8): 6, STORE: 6}, 24, 20),
     Budget("scale fp32", "elementwise", "elementwise_kernel", {LOAD: 3, STORE: 3}, 12, 20),
 ]
@@ -243,7 +248,7 @@ def main():
         sys.exit(__doc__)
     cuobjdump, *objects = sys.argv[1:]
     sources = {os.path.basename(file).removesuffix(".cu.o"): file for file in objects}
-    functions = {source: disassemble(cuobjdump, sources[source]) for source in ("check", "apply_fp32", "elementwise")}
+    functions = {source: disassemble(cuobjdump, sources[source]) for source in {budget.source for budget in BUDGETS}}
     errors = inspect(functions, BUDGETS)
     for error in errors:
         print("error:", error)

@@ -3,7 +3,7 @@
 # The part of scripts/gpu that runs the GPU tests under the tools of compute-sanitizer. Sourced by it.
 # shellcheck disable=SC2154 # variables of scripts/gpu
 
-# compute-sanitizer in PATH or beside the nvcc that CMake found.
+# compute-sanitizer in PATH or next to the nvcc that CMake found.
 find_sanitizer() {
   local nvcc
   command -v compute-sanitizer && return

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole steps on the device against the CPU backend: every optimizer, dtype, flag and kind of clipping, with groups,
-// misaligned and absent tensors and skipped steps. Parameters, state, gradients, copies, reports and histories have the same bits.
+// Whole steps on the device against the CPU backend: every optimizer, dtype, flag, kind of clipping and format of state
+// and masters, with groups, misaligned and absent tensors and skipped steps. Parameters, state, gradients, copies,
+// reports and histories have the same bits.
+#include "core/rules/dtypes.h"
+#include "core/rules/state_codes.h"
 #include "tests/cuda/twin.h"
 
 namespace gsc_test {
@@ -20,6 +23,8 @@ struct StepCase {
   bool clip_norm = false;
   double clip_value = 0.0;  ///< 0: none
   Values params = Values::kOrdinary;
+  int32_t state_format = GSC_STATE_FULL;
+  int32_t master_format = GSC_MASTER_NONE;
 };
 
 void PrintTo(const StepCase &c, std::ostream *stream) { *stream << c.name; }
@@ -37,6 +42,9 @@ struct Side {
     options.lr = 0.01;
     options.weight_decay = 0.02;
     options.momentum = c.momentum;
+    options.state_format = c.state_format;
+    options.master_format = c.master_format;
+    options.seed = 0x123456789abcdef;
     if (c.kind == GSC_ADAGRAD) options.initial_accumulator_value = 0.1;
     optimizer = make_optimizer(context, options, params, grads, copy);
     for (int group = 1; group < c.groups; ++group) {
@@ -68,9 +76,9 @@ struct Side {
 
 /// Both sides over the same tensors.
 struct Pair {
-  explicit Pair(const StepCase &c) : step_case(c) {
-    const std::vector<int64_t> counts = {1, 3,    4,     5,     127, 129, 515, 2047, 2049,
-                                         0, 4100, 16383, 16385, 300, 64,  64,  64,   64};
+  explicit Pair(const StepCase &c, const std::vector<int64_t> &counts = {1, 3, 4, 5, 127, 129, 515, 2047, 2049, 0, 4100,
+                                                                         16383, 16385, 300, 64, 64, 64, 64})
+      : step_case(c) {
     for (const int64_t count : counts) {
       // Every third tensor is where it likes to be, whatever the others do.
       const int64_t offset = params.size() % 3 == 2 ? 0 : c.offset;
@@ -179,6 +187,127 @@ TEST_P(CudaStep, SameBitsWithAbsentTensors) {
   for (const Twin &twin : pair.grads) ASSERT_TRUE(twin.same());
 }
 
+/// A state slot for each kind of tensor in turn, in formats and at addresses of the caller's choice.
+struct OwnState {
+  OwnState(const Contexts &contexts, const std::vector<int32_t> &dtypes, const std::vector<int64_t> &counts) {
+    std::vector<gsc_tensor> on_host, on_device;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const int64_t bytes = counts[i] * gsc::dtype_bytes(dtypes[i]);
+      const bool has_scales = gsc::is_grouped(dtypes[i]);
+      // Codes begin behind an element that is not theirs, so that some are misaligned.
+      const int64_t begin = gsc::dtype_bytes(dtypes[i]) * static_cast<int64_t>(i % 3);
+      const int64_t scales = begin + bytes;
+      host.emplace_back(static_cast<size_t>(scales + gsc::state_groups(counts[i]) + 8), 0);
+      device.emplace_back(static_cast<int64_t>(host.back().size()));
+      copy_to_device(device.back().data(), host.back().data(), static_cast<int64_t>(host.back().size()));
+      for (const auto &[tensors, memory] : {std::pair(&on_host, reinterpret_cast<char *>(host.back().data())),
+                                            std::pair(&on_device, device.back().data())}) {
+        gsc_tensor t = GSC_TENSOR_INIT(memory + begin, counts[i], dtypes[i]);
+        if (has_scales) {
+          t.scale = memory + scales;
+          t.scale_dtype = GSC_FP8_E8M0;
+          t.scale_block_rows = 1;
+          t.scale_block_columns = gsc::kStateGroup;
+        }
+        tensors->push_back(t);
+      }
+    }
+    host_list = make_list(contexts.cpu, on_host);
+    device_list = make_list(contexts.cuda, on_device);
+  }
+  ::testing::AssertionResult same() const {
+    for (size_t i = 0; i < host.size(); ++i) {
+      std::vector<unsigned char> bytes(host[i].size());
+      copy_to_host(bytes.data(), device[i].data(), static_cast<int64_t>(bytes.size()));
+      if (bytes != host[i]) return ::testing::AssertionFailure() << "tensor " << i;
+    }
+    return ::testing::AssertionSuccess();
+  }
+  std::vector<std::vector<unsigned char>> host;
+  std::vector<DeviceBytes> device;
+  List host_list, device_list;
+};
+
+/// Tensors of one list with different formats, and a parameter in fp64 between them.
+TEST(CudaFormats, ListsOfTheCallersMayMixThem) {
+  SKIP_WITHOUT_DEVICE();
+  for (const int32_t kind : {GSC_ADAMW, GSC_LAMB}) {
+    const Contexts contexts;
+    const std::vector<int64_t> counts = {700, 33, 2100, 16400, 5, 1000};
+    const std::vector<int32_t> params = {GSC_FP32, GSC_BF16, GSC_FP64, GSC_FP16, GSC_FP32, GSC_FP32};
+    const std::vector<int32_t> moments = {GSC_BF16, GSC_FP8_E4M3, GSC_FP64, GSC_FP32, GSC_FP8_E4M3, GSC_FP8_E4M3};
+    const std::vector<int32_t> squares = {GSC_UFP8_E4M4, GSC_FP32, GSC_FP64, GSC_UFP16_E5M11, GSC_UFP8_E4M4, GSC_FP32};
+    Twins p, g;
+    Random random(11);
+    for (size_t i = 0; i < counts.size(); ++i) {
+      p.emplace_back(params[i], counts[i]);
+      p.back().fill(Values::kOrdinary, random);
+      g.emplace_back(i % 2 == 0 ? GSC_FP32 : GSC_FP16, counts[i]);
+    }
+    const OwnState m(contexts, moments, counts), v(contexts, squares, counts);
+    gsc_optimizer_options options = optimizer_options(kind);
+    options.lr = 0.01;
+    Optimizer optimizers[2];
+    List param_lists[2] = {make_list(contexts.cpu, host_tensors(p)), make_list(contexts.cuda, device_tensors(p))};
+    List grad_lists[2] = {make_list(contexts.cpu, host_tensors(g)), make_list(contexts.cuda, device_tensors(g))};
+    for (int side = 0; side < 2; ++side) {
+      gsc_tensor_list *state[] = {(side == 0 ? m.host_list : m.device_list).get(),
+                                  (side == 0 ? v.host_list : v.device_list).get()};
+      gsc_optimizer *optimizer = nullptr;
+      ASSERT_GSC_OK(gsc_optimizer_create((side == 0 ? contexts.cpu : contexts.cuda).get(), &options,
+                                         param_lists[side].get(), grad_lists[side].get(), nullptr, state, 2,
+                                         &optimizer));
+      optimizers[side] = Optimizer(optimizer);
+    }
+    for (int step = 0; step < 4; ++step) {
+      SCOPED_TRACE(text("kind ", kind, " step ", step));
+      set_order(static_cast<unsigned>(step));
+      for (Twin &grad : g) grad.fill(Values::kOrdinary, random);
+      for (const Optimizer &optimizer : optimizers) ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+      for (const Twin &twin : p) ASSERT_TRUE(twin.same());
+      ASSERT_TRUE(m.same());
+      ASSERT_TRUE(v.same());
+    }
+    set_order(0);
+  }
+}
+
+TEST(CudaFormats, EveryKindWithEveryFormatOfStateAndMasters) {
+  SKIP_WITHOUT_DEVICE();
+  int number = 0;
+  for (const int32_t kind : optimizer_kinds()) {
+    for (const int32_t state : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
+      for (const int32_t master : {GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8, GSC_MASTER_STOCHASTIC}) {
+        for (const int32_t param : {GSC_FP16, GSC_BF16}) {
+          if (state == GSC_STATE_FULL && master == GSC_MASTER_NONE) continue;
+          ++number;
+          SCOPED_TRACE(text("kind ", kind, " state ", state, " master ", master, " param ", param));
+          Pair pair({.name = "",
+                     .kind = kind,
+                     .momentum = kind == GSC_SGD ? 0.9 : 0.0,
+                     .param_dtype = param,
+                     .grad_dtype = number % 3 == 0 ? GSC_FP32 : (number % 3 == 1 ? GSC_FP16 : GSC_BF16),
+                     .copy_dtype = master == GSC_MASTER_NONE ? GSC_FP16 : 0,
+                     .offset = number % 5 == 0 ? 1 : 0,
+                     .clip_norm = number % 2 == 0,
+                     .state_format = state,
+                     .master_format = master},
+                    {1, 31, 33, 0, 300, 64, 520});
+          for (int step = 0; step < 3; ++step) {
+            set_order(static_cast<unsigned>(step));
+            pair.fill_grads();
+            if (step == 1) pair.grads[2].fill(Values::kWithInf, pair.random);
+            pair.step_and_compare();
+          }
+          set_order(0);
+          if (::testing::Test::HasFailure()) return;
+          EXPECT_EQ(applied_steps(pair.device->optimizer), 2);
+        }
+      }
+    }
+  }
+}
+
 std::vector<StepCase> step_cases() {
   std::vector<StepCase> cases = {
       {.name = "sgd", .kind = GSC_SGD},
@@ -216,6 +345,60 @@ std::vector<StepCase> step_cases() {
       {.name = "write_grads", .kind = GSC_ADAMW, .flags = GSC_OPTIMIZER_WRITE_GRADS, .clip_norm = true},
       {.name = "write_fp64_grads", .kind = GSC_SGD, .flags = GSC_OPTIMIZER_WRITE_GRADS, .grad_dtype = GSC_FP64},
       {.name = "zero_fp64_grads", .kind = GSC_SGD, .flags = GSC_OPTIMIZER_ZERO_GRADS, .grad_dtype = GSC_FP64},
+      {.name = "adamw_16bit_split16",
+       .kind = GSC_ADAMW,
+       .param_dtype = GSC_FP16,
+       .clip_norm = true,
+       .state_format = GSC_STATE_BITS16,
+       .master_format = GSC_MASTER_SPLIT16},
+      {.name = "adamw_8bit_split8_misaligned",
+       .kind = GSC_ADAMW,
+       .param_dtype = GSC_BF16,
+       .grad_dtype = GSC_BF16,
+       .offset = 1,
+       .groups = 3,
+       .state_format = GSC_STATE_BITS8,
+       .master_format = GSC_MASTER_SPLIT8},
+      {.name = "amsgrad_8bit_stochastic",
+       .kind = GSC_ADAM,
+       .flags = GSC_OPTIMIZER_AMSGRAD | GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS,
+       .param_dtype = GSC_BF16,
+       .copy_dtype = GSC_FP64,
+       .state_format = GSC_STATE_BITS8,
+       .master_format = GSC_MASTER_STOCHASTIC},
+      {.name = "adagrad_16bit_fp64_grads",
+       .kind = GSC_ADAGRAD,
+       .flags = GSC_OPTIMIZER_WRITE_GRADS,
+       .grad_dtype = GSC_FP64,
+       .copy_dtype = GSC_FP32,
+       .clip_value = 0.0003,
+       .state_format = GSC_STATE_BITS16},
+      {.name = "momentum_8bit_many_groups",
+       .kind = GSC_SGD,
+       .flags = GSC_OPTIMIZER_WRITE_GRADS,
+       .momentum = 0.9,
+       .offset = 3,
+       .groups = 18,
+       .clip_value = 0.0003,
+       .state_format = GSC_STATE_BITS8},
+      {.name = "lamb_8bit_split16",
+       .kind = GSC_LAMB,
+       .param_dtype = GSC_BF16,
+       .groups = 18,
+       .clip_norm = true,
+       .state_format = GSC_STATE_BITS8,
+       .master_format = GSC_MASTER_SPLIT16},
+      {.name = "lamb_16bit_misaligned",
+       .kind = GSC_LAMB,
+       .flags = GSC_OPTIMIZER_ZERO_GRADS,
+       .grad_dtype = GSC_FP64,
+       .offset = 1,
+       .state_format = GSC_STATE_BITS16},
+      {.name = "lion_8bit_nan",
+       .kind = GSC_LION,
+       .copy_dtype = GSC_BF16,
+       .params = Values::kWithNan,
+       .state_format = GSC_STATE_BITS8},
   };
   return cases;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# One step of the installation tests; run with cmake -P. STEP says which: install, move, or a way to use the installed
+# One step of the installation tests; run with cmake -P. STEP is one of: install, move, or a way to use the installed
 # TREE from outside. WORK is this step's own folder. A step that fails stops with the command's output.
 cmake_minimum_required(VERSION 3.25)
 set(lib ${TREE}/${LIBDIR})

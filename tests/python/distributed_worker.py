@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of two processes of test_distributed.py: trains with this package's GradScaler beside PyTorch's own.
+"""One of two processes of test_distributed.py: trains with this package's GradScaler and with PyTorch's.
 
 Usage: distributed_worker.py CASE RANK FILE. Both models see the same batches, and an inf in one rank's gradients in
 step 2. Exit status 0 if scale, skips and every shard of every parameter were the same after each step.

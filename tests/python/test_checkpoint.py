@@ -97,9 +97,8 @@ def test_torch_save():
         return torch.load(file, weights_only=True)
 
     continues(save, lambda o, s: o.load_state_dict(s))
-    p = torch.ones(2, 3, requires_grad=True)
-    p.sum().backward()
-    own = gs.Adam({"p": p})
+    grads = {"p": torch.ones(2, 3)}
+    own = gs.Adam({"p": torch.ones(2, 3)}, grads)
     own.step()
     found = own.state_dict()["state"]
     assert isinstance(found["exp_avg.p"], torch.Tensor) and found["exp_avg.p"].shape == (2, 3)

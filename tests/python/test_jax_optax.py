@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradscaler.jax.optax beside optax. Each step is made from the same state, gradients and parameters, under jit, and
+"""gradscaler.jax.optax against optax. Each step is made from the same state, gradients and parameters, under jit, and
 both results are compared with the equations in float64: what rounding can do to each is counted, in units of u = 2^-24.
 Where the operations are the same, so must be the bits."""
 
@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from conftest import library, on_cpu
+from conftest import DECAY, LR, MAKERS, library, on_cpu
 
 jax = library("jax")
 optax = library("optax")
@@ -17,7 +17,6 @@ jnp = jax.numpy
 import gradscaler as gs  # noqa: E402
 import gradscaler.jax as gj  # noqa: E402
 import gradscaler.jax.optax as go  # noqa: E402
-from makers_of_optax import DECAY, LR, MAKERS  # noqa: E402
 
 U = 2.0**-24
 SHAPES = {"b": (7,), "w": (6, 9)}

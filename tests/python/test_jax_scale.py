@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DynamicScale: its policies beside the object interface's, bit for bit, and flax's own; flax and Orbax save it."""
+"""DynamicScale: its policies against the object interface's, bit for bit, and flax's; flax and Orbax save it."""
 
 import dataclasses
 import functools

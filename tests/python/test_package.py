@@ -36,6 +36,26 @@ print(sorted(name for name in extra if not name.startswith("swig_runtime_data"))
     assert found.stdout.strip() == "[]", found.stdout + found.stderr
 
 
+@pytest.mark.programs
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="subinterpreters are CPython's")
+def test_subinterpreters_are_refused():
+    script = """
+import sys
+interpreters = __import__("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
+own = interpreters.create()
+run = getattr(interpreters, "exec", None) or interpreters.run_string
+try:
+    print(run(own, f"import sys; sys.path[:] = {sys.path!r}; import gradscaler; print('imported')").formatted)
+except interpreters.RunFailedError as error:
+    print(error)
+"""
+    path = str(pathlib.Path(gs.__file__).parents[1])
+    found = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, text=True,
+                           capture_output=True).stdout
+    # Those with a GIL of their own are refused by Python itself.
+    assert "ImportError" in found and "subinterpreters" in found and "imported" not in found
+
+
 def imports_of(path, package, modules):
     """Modules of the package that a file imports when it runs, in functions too."""
     tree = ast.parse(path.read_text())

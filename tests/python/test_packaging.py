@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the build of wheels decides before it compiles, and what is said of the package on PyPI."""
+"""The decisions of the build of wheels before it compiles, and the package's description on PyPI."""
 
 import importlib.util
 import re

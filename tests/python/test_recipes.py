@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of docs/recipes.md, each in a process of its own; and with fused=False what trainers see of a skip."""
+"""The examples of docs/recipes.md, each in a separate process; and with fused=False what trainers see of a skip."""
 
 import os
 import re

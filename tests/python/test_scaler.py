@@ -5,6 +5,7 @@ import copy
 import fractions
 import math
 import pickle
+import sys
 import types
 
 import numpy as np
@@ -374,3 +375,24 @@ def test_a_loss_of_cupy_in_16_bits_becomes_float32():
     # Others keep theirs.
     assert scaler.scale(ndarray(np.ones(2, np.float16))).dtype == np.float16
     assert float(scaler.scale(ndarray(np.array(2.0))).values) == 131072.0
+
+
+@pytest.mark.parametrize("call", ["step", "step_and_update"])
+def test_a_step_is_a_short_way_to_c(world, call):
+    """However many arrays: a few functions of Python in a few files."""
+    scaler, optimizer, *held = world()
+    way = []
+
+    def enter(frame, event, _):
+        if event == "call":
+            way.append(frame.f_code)
+
+    for _ in range(4):
+        way.clear()
+        sys.setprofile(enter)
+        getattr(scaler, call)(optimizer)
+        sys.setprofile(None)
+        if call == "step":
+            scaler.update()
+    assert len(way) <= 8 and len({code.co_filename for code in way}) <= 4, way
+    assert held

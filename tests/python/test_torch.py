@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradscaler.torch.GradScaler beside torch.amp.GradScaler: what PyTorch's tests of it assert, asserted of both.
+"""gradscaler.torch.GradScaler against torch.amp.GradScaler: the assertions of PyTorch's tests, for both.
 
 Every test runs once with each class, so that it is known to describe PyTorch's behaviour and not only ours.
 """

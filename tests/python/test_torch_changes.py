@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users change between two steps of the optimizers of gradscaler.torch, behind their back: none may be missed.
+"""Changes by users between two steps of the optimizers of gradscaler.torch: none may be missed.
 
-The reference is torch.optim, or where that refuses, the same optimizer made to look at everything anew in every step.
+The reference is torch.optim or, where that refuses, the same optimizer, which then inspects everything in every step.
 """
 
 import functools
@@ -13,19 +13,18 @@ from conftest import DEVICE, library
 torch = library("torch")
 
 from gradscaler import torch as gst  # noqa: E402
-from gradscaler.torch import _raw  # noqa: E402
+from gradscaler.torch import _plan  # noqa: E402
 from torch_params import close, params_of, set_grads  # noqa: E402
 
 
-@pytest.fixture(autouse=True, params=["raw", "asked"])
+@pytest.fixture(autouse=True, params=["DLPack", "by hand"])
 def inspected(request, monkeypatch):
-    """Tensors inspected in memory, where that is known, and by asking PyTorch."""
-    if request.param == "asked":
-        monkeypatch.setattr(_raw, "known", lambda: None)
+    """Tensors described by DLPack's functions for C, and as before PyTorch 2.10."""
+    if request.param == "by hand":
+        monkeypatch.setattr(_plan, "exchange_api", lambda: None)
 
 
-#: Three blocks of torch_look.c, of which these are the edges; torch_raw.c's are half as long.
-MANY, EDGES = 130, (0, 63, 64, 129)
+MANY, EDGES = 130, (0, 129)
 
 
 def zero(tensor):
@@ -213,7 +212,7 @@ def test_copies_of_gradients_are_not_held():
     for _ in range(2):
         p.grad = torch.ones(4, 3).t()
         optimizer.step()
-        assert not optimizer._seen._made
+        assert not optimizer._grads
 
 
 def test_parameters_that_change_their_order():
@@ -357,5 +356,55 @@ def test_groups_that_are_rearranged(how):
             elif step == 2:
                 optimizer.param_groups[1]["params"].insert(0, optimizer.param_groups[0]["params"].pop())
             optimizer.step()
+        found.append(params)
+    close(*found)
+
+
+@pytest.mark.parametrize("scaler_of", [None, gst.GradScaler], ids=["alone", "scaled"])
+@pytest.mark.parametrize("kind, options", [("SGD", {}), ("SGD", {"momentum": 0.5}), ("AdamW", {}), ("Adagrad", {})])
+def test_gradients_that_come_and_go(kind, options, scaler_of):
+    """In no pattern that repeats, as of routed experts: in one plan, from the first gradient of each parameter on."""
+    present = torch.rand(12, 6, generator=torch.Generator("cpu").manual_seed(0)) < 0.5
+    present[:3, 5] = False
+    found = []
+    for module in (gst, torch.optim):
+        params = params_of([(2, 3)] * 6)
+        groups = [{"params": params[:4]}, {"params": params[4:], "lr": 0.02}]
+        optimizer = getattr(module, kind)(groups, lr=0.1, **options)
+        scaler = scaler_of and (gst if module is gst else torch.amp).GradScaler(DEVICE, init_scale=2.0)
+        plans = {}
+        for step, here in enumerate(present.tolist()):
+            versions = [p._version for p in params]
+            set_grads(params, step)
+            for p, is_here in zip(params, here, strict=True):
+                p.grad = p.grad if is_here else None
+            if scaler:
+                scaler.scale(torch.ones(1))
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                optimizer.step()
+            assert [p._version > version for p, version in zip(params, versions, strict=True)] == here
+            plans.setdefault(int(present[:step + 1].any(0).sum()), set()).update(
+                map(id, optimizer._active if module is gst else ()))
+        assert all(len(made) <= 1 for made in plans.values())
+        state = optimizer.state_dict()["state"]
+        found.append((params, {index: entry.get("step") for index, entry in state.items()}))
+    close(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
+def test_state_of_an_absent_gradient_may_be_dropped():
+    found = []
+    for kind in (gst.AdamW, torch.optim.AdamW):
+        params = params_of()
+        optimizer = kind(params, lr=0.1)
+        for step in range(5):
+            set_grads(params, step)
+            if step in (2, 3):
+                optimizer.state.clear()
+                params[0].grad = None
+            optimizer.step()
+            assert (params[0] in optimizer.state) == (step not in (2, 3))
         found.append(params)
     close(*found)

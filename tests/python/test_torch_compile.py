@@ -39,3 +39,39 @@ def test_a_compiled_step_is_the_step(kind, unscale):
             run(torch.ones(2, 4))
         trained.append((own.weight.tolist(), scaler.get_scale()))
     assert trained[0] == trained[1] and trained[0][1] == 16.0
+
+
+def breaks(kind, scaler_of, unscale):
+    """Where Dynamo leaves a compiled training step."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model = torch.nn.Linear(4, 3)
+    optimizer = kind(model.parameters(), lr=0.1)
+    scaler = scaler_of and scaler_of(DEVICE, init_scale=8.0)
+
+    @torch.compile(backend="eager")
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        if scaler is None:
+            loss.backward()
+            optimizer.step()
+            return
+        scaler.scale(loss).backward()
+        if unscale:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+
+    for _ in range(3):
+        step(torch.ones(2, 4))
+    return sum(torch._dynamo.utils.counters["graph_break"].values())
+
+
+# Of PyTorch, where it traces its own optimizer.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor", "ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("scaled, unscale", [(False, False), (True, False), (True, True)])
+def test_no_more_graph_breaks_than_with_pytorchs_own(scaled, unscale):
+    theirs = breaks(torch.optim.AdamW, torch.amp.GradScaler if scaled else None, unscale)
+    for kind in (gst.AdamW, torch.optim.AdamW):
+        assert 0 < breaks(kind, gst.GradScaler if scaled else None, unscale) <= theirs

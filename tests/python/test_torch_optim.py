@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers of gradscaler.torch beside those of torch.optim: the same constructor, groups, state and steps.
+"""The optimizers of gradscaler.torch against those of torch.optim: the same constructor, groups, state and steps.
 
 That parameters and state have the same bits is asserted in tests/conformance/python/test_optimizers.py. Here fp64 is
 compared to 1e-12, or what must be equal is equal for another reason, such as SGD without momentum.

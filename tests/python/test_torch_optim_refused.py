@@ -2,6 +2,7 @@
 """What the optimizers of gradscaler.torch refuse, with nothing changed."""
 
 import copy
+import inspect
 
 import pytest
 
@@ -65,7 +66,7 @@ class Observed(torch.nn.Parameter):
         return super().__torch_function__(function, types, arguments, keywords or {})
 
 
-@pytest.mark.parametrize("kind", [gst.AdamW, gst.LAMB, gs.AdamW])
+@pytest.mark.parametrize("kind", [gst.AdamW, gst.LAMB])
 def test_subclasses_of_parameter_are_stepped_on_where_pytorch_keeps_their_elements(kind):
     found = []
     for make in (torch.nn.Parameter, Renamed):
@@ -82,14 +83,14 @@ def test_subclasses_of_parameter_are_stepped_on_where_pytorch_keeps_their_elemen
             kind([other], lr=0.1)
 
 
-@pytest.mark.parametrize("kind", [gst.AdamW, gs.AdamW])
+@pytest.mark.parametrize("kind", [gst.AdamW, gs.TensorList])
 @pytest.mark.filterwarnings("ignore:Lazy modules")
 def test_lazy_parameters_need_a_forward_pass_first(kind):
     model = torch.nn.LazyLinear(3)
     with pytest.raises(ValueError, match="weight'?.?.? is a lazy parameter.*; run a forward pass first"):
         kind(model.named_parameters())
-    model(torch.ones(2, 4)).sum().backward()
-    kind(model.named_parameters()).step()
+    model(torch.ones(2, 4))
+    kind(model.named_parameters())
 
 
 def test_bad_gradients_are_refused_and_nothing_changes():
@@ -145,7 +146,7 @@ def test_the_scaler_of_arrays_names_the_one_of_pytorch(kind, call):
 @pytest.mark.parametrize("started", [False, True])
 def test_the_scaler_of_pytorch_names_the_one_of_arrays(call, started):
     p = torch.nn.Parameter(torch.ones(2))
-    optimizer, scaler = gs.AdamW([p], lr=0.1), gst.GradScaler("cpu")
+    optimizer, scaler = gs.AdamW([p], [torch.ones(2)], lr=0.1), gst.GradScaler("cpu")
     if started:
         scaler.scale(p.sum()).backward()
     with pytest.raises(TypeError, match="optimizer is gradscaler.AdamW; use gradscaler.GradScaler with it, or"
@@ -155,7 +156,7 @@ def test_the_scaler_of_pytorch_names_the_one_of_arrays(call, started):
 
 def test_pytorchs_own_scaler_is_told_where_its_optimizers_are():
     p = torch.nn.Parameter(torch.ones(2))
-    optimizer, scaler = gs.AdamW([p], lr=0.1), torch.amp.GradScaler("cpu")
+    optimizer, scaler = gs.AdamW([p], [torch.ones(2)], lr=0.1), torch.amp.GradScaler("cpu")
     scaler.scale(p.sum()).backward()
     with pytest.raises(KeyError, match="'params'; .*gradscaler.torch.AdamW has PyTorch's param groups"):
         scaler.step(optimizer)
@@ -167,3 +168,21 @@ def test_a_learning_rate_in_the_place_of_gradients():
         with pytest.raises(TypeError, match=r"grads is \w+, .*; pass the learning rate by name, lr=.*, or use"
                                             r" gradscaler.torch.AdamW, which has the arguments of torch.optim"):
             gs.AdamW(params_of(), lr)
+
+
+#: What only lists of gradients have: calls on them, the native object, and its stream.
+OF_ARRAYS = {"check", "check_range", "clip_grad_norm_", "clip_grad_value_", "close", "closed", "context",
+             "device_words", "discard", "set_options", "set_reducer", "should_step", "step_and_update", "stream"}
+
+
+def test_both_families_offer_the_same():
+    """Whatever one scaler gets, the other gets too, or it is noted here; and they have the same optimizers."""
+    scalers = gs.GradScaler, gst.GradScaler
+    ours, theirs = ({name for name in dir(kind) if not name.startswith("_")} for kind in scalers)
+    assert ours - theirs == OF_ARRAYS
+    assert theirs - ours == {"applied", "overflowed"}
+    assert inspect.signature(gs.GradScaler).parameters.keys() == inspect.signature(gst.GradScaler).parameters.keys()
+    assert gs.GradScaler().options.keys() == gst.GradScaler("cpu").options.keys()
+    kinds = [{name for name in module.__all__ if isinstance(getattr(module, name), type) and issubclass(
+        getattr(module, name), base)} for module, base in ((gs, gs.Optimizer), (gst, torch.optim.Optimizer))]
+    assert kinds[0] - {"Optimizer"} == kinds[1] - {"FusedOptimizer"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the optimizers of gradscaler.torch remember of tensors they have looked at."""
+"""What the optimizers of gradscaler.torch remember of tensors that they have inspected."""
 
 import pytest
 
@@ -7,48 +7,138 @@ from conftest import library
 
 torch = library("torch")
 
-from torch_params import params_of, set_grads  # noqa: E402
+from gradscaler import torch as gst  # noqa: E402
+from gradscaler.torch import _plan  # noqa: E402
+from gradscaler.torch._plan import look  # noqa: E402
+from gradscaler.torch._seen import Seen  # noqa: E402
 
 
-def test_layouts_say_what_differs():
-    from gradscaler.torch._plan import look
+@pytest.fixture(params=["DLPack", "Python"])
+def inspected(request, monkeypatch):
+    if request.param == "Python":
+        monkeypatch.setattr(_plan, "exchange_api", lambda: None)
+    return request.param
+
+
+def test_layouts_say_what_differs(inspected):
     base = torch.zeros(2, 3)
     kinds = [base, base.half(), base[:, :2], base.t(), torch.zeros(6), torch.zeros(2, 3, 1), None, torch.zeros(0, 3)]
     layouts = [look([tensor]).layout for tensor in kinds]
     assert all(layouts[i] != layouts[j] for i in range(len(kinds)) for j in range(i))
     assert look([base]) == look([base.view(2, 3)]) != look([base.clone()])
-    assert look([torch._neg_view(torch.ones(1))]).layout != look([torch.ones(1)]).layout
+    assert look([]).addresses == b""
+    many = look(kinds * 30)
+    assert list(many.each()) == 30 * [0 if tensor is None else tensor.data_ptr() for tensor in kinds]
 
 
-@pytest.mark.parametrize("exchange", [True, False])
-def test_what_was_seen_says_whether_it_is_still_so(exchange, monkeypatch):
-    from gradscaler.torch._seen import Seen
-    if not exchange:
-        monkeypatch.delattr(torch.Tensor, "__dlpack_c_exchange_api__", raising=False)
-    params = params_of([(2, 3)] * 40)
-    set_grads(params, 1, missing=(3,))
-    groups = [{"params": params[:30]}, {"params": params[30:]}]
-    seen = Seen(list(params), [p.grad for p in params], None)
-    pointers = [p.grad.data_ptr() if p.grad is not None else 0 for p in params]
+@pytest.mark.parametrize("tensor", [torch._neg_view(torch.ones(3)), torch._neg_view(torch.ones(1)),
+                                    torch.ones(3).as_subclass(type("Sub", (torch.Tensor,), {})),
+                                    torch.ones(3).to_sparse()], ids=["negated", "one", "class", "sparse"])
+def test_what_dlpack_does_not_know_is_looked_at_by_hand(tensor):
+    found = look([torch.ones(3), tensor])
+    assert isinstance(found.layout, list) and found != look([torch.ones(3), torch.ones(3)])
+
+
+def test_info_says_how_tensors_are_looked_at(inspected, capsys):
+    from gradscaler.__main__ import main
+    assert main(["info"]) == 0
+    assert f"PyTorch {torch.__version__}: tensors are looked at by {inspected}" in capsys.readouterr().out
+
+
+def give(p, grad):
+    p.grad_dtype = None
+    p.grad = grad
+
+
+def swap(p):
+    p.grad = None
+    torch.utils.swap_tensors(p, torch.nn.Parameter(torch.ones(2, 3)))
+    p.grad = torch.ones(2, 3)
+
+
+def in_place(p, change):
+    p.requires_grad_(False)
+    change()
+
+
+def inference():
+    with torch.inference_mode():
+        return torch.ones(2, 3)
+
+
+NOTICED = {
+    "data": lambda p: setattr(p, "data", torch.ones(2, 3)),
+    "dtype": lambda p: setattr(p, "data", torch.ones(2, 3, dtype=torch.float64)),
+    "shape": lambda p: in_place(p, lambda: p.resize_(3, 2)),
+    "strides": lambda p: in_place(p, lambda: p.as_strided_((2, 3), (1, 2))),
+    "set": lambda p: in_place(p, lambda: p.set_(torch.ones(2, 3))),
+    "swapped": swap,
+    "class": lambda p: setattr(p, "__class__", type("Sub", (torch.nn.Parameter,), {})),
+    "storage": lambda p: p.untyped_storage().resize_(0),
+    "gradient's dtype": lambda p: give(p, torch.ones(2, 3, dtype=torch.float16)),
+    "gradient's strides": lambda p: give(p, torch.ones(3, 2).t()),
+    "gradient's class": lambda p: give(p, torch.ones(2, 3).as_subclass(type("Sub", (torch.Tensor,), {}))),
+    "sparse": lambda p: give(p, torch.ones(2, 3).to_sparse()),
+    "negated": lambda p: give(p, torch._neg_view(torch.ones(2, 3))),
+}
+UNNOTICED = {
+    "no gradient": lambda p: setattr(p, "grad", None),
+    "new": lambda p: give(p, torch.ones(2, 3)),
+    "view": lambda p: give(p, torch.ones(64, 2, 3)[5]),
+    "detached": lambda p: give(p, torch.ones(2, 3).detach()),
+    "parameter": lambda p: give(p, torch.nn.Parameter(torch.ones(2, 3))),
+    "of inference": lambda p: give(p, inference()),
+    "frozen": lambda p: p.requires_grad_(False),
+    "written": lambda p: p.data.fill_(2.0),
+}
+
+
+@pytest.mark.parametrize("index", [0, 17])
+@pytest.mark.parametrize("change", [*NOTICED, *UNNOTICED])
+def test_what_is_noticed(change, index, inspected):
+    params = [torch.nn.Parameter(torch.ones(2, 3)) for _ in range(18)]
+    for p in params:
+        p.grad = torch.ones_like(p)
+    seen = Seen(params, [p.grad for p in params], None)
 
     def found():
-        addresses = seen.addresses(groups)
-        return addresses and list(memoryview(addresses).cast("N"))
+        return seen.look([p.grad for p in params])
 
-    assert found() == pointers
-    # New gradients of the same kind are an answer, everything else is None.
-    params[35].grad = torch.ones(2, 3, dtype=torch.float64)
-    assert found() == [*pointers[:35], params[35].grad.data_ptr(), *pointers[36:]]
-    for change, undo in [
-            (lambda: setattr(params[3], "grad", torch.ones(2, 3, dtype=torch.float64)),
-             lambda: setattr(params[3], "grad", None)),
-            (lambda: setattr(params[39], "grad", None), lambda: set_grads(params, 1, missing=(3,))),
-            (lambda: groups[1]["params"].append(params[0]), lambda: groups[1]["params"].pop()),
-            (lambda: groups[0]["params"].reverse(), lambda: groups[0]["params"].reverse()),
-            (lambda: groups.reverse(), lambda: groups.reverse()),
-            (lambda: groups.append({"params": []}), lambda: groups.pop()),
-            (lambda: setattr(params[38], "data", params[38].data.clone()), lambda: None)]:
-        change()
-        assert (found() is None) == (groups[-1]["params"] != [])
-        undo()
-    assert found() is None
+    def expected():
+        grads = [p.grad for p in params]
+        return [0 if grad is None else grad.data_ptr() for grad in grads], bytes(grad is not None for grad in grads)
+
+    assert (list(found().each()), found().present) == expected()
+    {**NOTICED, **UNNOTICED}[change](params[index])
+    if change in NOTICED:
+        assert found() is None
+    elif (change, inspected) != ("parameter", "Python"):  # Another class.
+        assert (list(found().each()), found().present) == expected()
+
+
+def test_first_gradients_are_noticed(inspected):
+    params = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
+    grads = [torch.ones(2), None, torch.ones(2)]
+    seen = Seen(params, grads, None)
+    assert seen.look(grads).present == b"\1\0\1" and seen.look([None] * 3).present == bytes(3)
+    assert seen.look([torch.ones(2)] * 3) is None
+
+
+def test_other_parameters_are_noticed():
+    params = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
+    seen = Seen(params, [None] * 3, None)
+    assert seen.is_of(list(params))
+    assert not any(map(seen.is_of, ([], params[:2], params * 2, params[::-1])))
+
+
+def test_a_gradient_whose_storage_was_freed():
+    p = torch.nn.Parameter(torch.ones(2))
+    optimizer = gst.SGD([p])
+    for freed in (False, True):
+        p.grad = torch.ones(2)
+        if freed:
+            p.grad.untyped_storage().resize_(0)
+            with pytest.raises(ValueError, match=r"\['params'\]\[0\]\.grad is NULL|was freed or resized"):
+                optimizer.step()
+        else:
+            optimizer.step()

@@ -2,7 +2,7 @@
 """Steps of gradscaler.torch on PyTorch's own threads: the same bits on any number of them, in forked children, and in
 several Python threads at once.
 
-Each test is a script in a process of its own, which has not forked and has no threads yet.
+Each test is a script in a new process, which has not forked and has no threads yet.
 """
 
 import os
@@ -16,7 +16,7 @@ from conftest import library
 torch = library("torch")
 
 START = """
-import os, threading, torch
+import os, threading, torch, weakref
 from gradscaler.torch import AdamW
 
 # PyTorch works alone on tensors of this size, so that children can make some.
@@ -142,14 +142,12 @@ params, optimizer = make()
 take(params, optimizer)
 bind = optimizer._bind
 p = params[1]
-for name, owner, value in ((".grad", p, torch.ones(4096)), (".grad", p, None), ("", p, torch.ones(4096)),
+for name, owner, value in (("", p, torch.ones(4096)), (".grad", p.grad, torch.ones(4096)),
                            ("'s state 'exp_avg'", optimizer.state[p]["exp_avg"], torch.ones(4096))):
     def meanwhile():
         bind()
-        setattr(owner, "grad" if name == ".grad" else "data", value)
+        owner.data = value
     optimizer._bind = meanwhile
-    for p in params:
-        p.grad = torch.ones(p.shape)
     try:
         optimizer.step()
     except RuntimeError as error:
@@ -157,9 +155,16 @@ for name, owner, value in ((".grad", p, torch.ones(4096)), (".grad", p, None), (
     else:
         raise AssertionError(name)
     optimizer._bind = bind
-    for p in params:
-        p.grad = torch.ones(p.shape)
     optimizer.step()
+# Gradients are those of the beginning of the step.
+held = weakref.ref(p.grad)
+def meanwhile():
+    bind()
+    for p in params:
+        p.grad = None
+optimizer._bind, before = meanwhile, p.detach().clone()
+optimizer.step()
+assert held() is None and not torch.equal(p, before)
 stop.set()
 """)
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Double-precision reference for the element-wise operations, norms and clipping, written from the public header.
-// Products are formed in double, which is exact for the product of two fp32 numbers, and rounded as the header says:
+// Products are formed in double, which is exact for the product of two fp32 numbers, and rounded as in the header:
 // first to the arithmetic type (fp32, or fp64 where an fp64 tensor takes part), then to the dtype that is stored.
 #ifndef GRADSCALER_TESTS_SUPPORT_ORACLE_H
 #define GRADSCALER_TESTS_SUPPORT_ORACLE_H
@@ -13,6 +13,18 @@
 namespace gsc_test {
 
 inline int32_t arithmetic_dtype(int32_t a, int32_t b) { return a == GSC_FP64 || b == GSC_FP64 ? GSC_FP64 : GSC_FP32; }
+
+/// fmaf for tests that compare bits: the C library's, or where that rounds twice, one that does not.
+inline float fmaf_rounded_once(float a, float b, float c) {
+#if defined(__MINGW32__) && !defined(__clang__)
+  // MinGW-w64's computes in long double, whose 64 bits do not hold every sum. A quad holds the product and has 65 bits
+  // left for the sum.
+  __extension__ using Quad = __float128;
+  return static_cast<float>(static_cast<Quad>(a) * b + c);
+#else
+  return std::fmaf(a, b, c);
+#endif
+}
 
 /// 1 / scale as the scaler keeps it.
 inline float inverse_of(float scale) { return static_cast<float>(1.0 / static_cast<double>(scale)); }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every block of code on a page is code of a test: its lines stand in one of the files, whatever the indentation.
+"""Every block of code on a page is code of a test: its lines stand in one of the files, with any indentation.
 
 Usage: page_snippets.py <page> <file>...
 """

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The stage machine under any calls: two optimizers on two lists under one scaler, driven in any order, sensible or
-// not, beside a model that keeps the table of docs/concepts.md in a few plain fields. Status, gradients, parameters,
+// not, against a model that keeps the table of docs/concepts.md in a few plain fields. Status, gradients, parameters,
 // steps, scale and tracker must agree after every call; a refused call must change nothing. The arithmetic itself is
 // judged elsewhere: here it is one step of SGD with lr 1, so that the parameter shows the gradient that was used.
 #ifndef GRADSCALER_TESTS_SUPPORT_STAGE_WORLD_H

@@ -111,7 +111,7 @@ namespace Gradscaler
       }
       catch (Exception)
       {
-        // It must not reach native code, and there is nobody to tell.
+        // It must not reach native code, and no caller can receive it.
       }
     }
 

@@ -48,8 +48,8 @@ namespace Gradscaler
 
     /// <summary>
     /// A CUDA device. useCurrentContext: work in the CUDA context that is current on this thread, not in the device's
-    /// primary one, for libraries that make contexts of their own (ILGPU, ManagedCUDA): their memory and streams are of
-    /// no use in the primary one. That context must outlive this one and its objects. Throws UnavailableException if
+    /// primary one, for libraries that create contexts (ILGPU, ManagedCUDA): their memory and streams are invalid in
+    /// the primary one. That context must outlive this one and its objects. Throws UnavailableException if
     /// there is no such device, InvalidArgumentException if no CUDA context is current, or one of another device.
     /// </summary>
     public static Context Cuda(int index = 0, bool useCurrentContext = false)

@@ -87,7 +87,7 @@ namespace Gradscaler
       return AddressOf(scalar, Kind.Int, 1, name);
     }
 
-    /// <summary>Zero for null: the library says whether that is allowed.</summary>
+    /// <summary>Zero for null, which the library allows or refuses.</summary>
     private static IntPtr AddressOf(DeviceScalar scalar, Kind kind, long count, string name)
     {
       if (scalar == null)

@@ -39,6 +39,20 @@ namespace Gradscaler
     /// optimizer tests all its fp64 gradients against fp32's range.
     /// </summary>
     Fp64 = NativeCalls.FP64,
+    /// <summary>
+    /// OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as all codes from here on.
+    /// </summary>
+    Fp8E4m3 = NativeCalls.FP8_E4M3,
+    /// <summary>Unsigned, 4 bits of exponent and 4 of mantissa, no subnormals: docs/reference/semantics.md.</summary>
+    Ufp8E4m4 = NativeCalls.UFP8_E4M4,
+    /// <summary>Unsigned, 5 bits of exponent and 11 of mantissa, no subnormals.</summary>
+    Ufp16E5m11 = NativeCalls.UFP16_E5M11,
+    /// <summary>A remainder of 8 bits: the part of a master that its 16-bit weight leaves out.</summary>
+    Int8 = NativeCalls.INT8,
+    /// <summary>A remainder of 16 bits.</summary>
+    Int16 = NativeCalls.INT16,
+    /// <summary>A power of two, 2^(byte - 127). For scales only.</summary>
+    Fp8E8m0 = NativeCalls.FP8_E8M0,
   }
 
   internal static class DTypes
@@ -55,6 +69,18 @@ namespace Gradscaler
           return 4;
         case DType.Fp64:
           return 8;
+        case DType.Fp8E4m3:
+          return 1;
+        case DType.Ufp8E4m4:
+          return 1;
+        case DType.Ufp16E5m11:
+          return 2;
+        case DType.Int8:
+          return 1;
+        case DType.Int16:
+          return 2;
+        case DType.Fp8E8m0:
+          return 1;
         default:
           throw new InvalidArgumentException("dtype " + (int)dtype + " is unknown");
       }
@@ -94,6 +120,39 @@ namespace Gradscaler
     /// eps 1e-6, weight_decay 1e-2.
     /// </summary>
     Lamb = NativeCalls.LAMB,
+  }
+
+  /// <summary>Formats of the state that the library allocates.</summary>
+  public enum StateFormat
+  {
+    /// <summary>fp32; fp64 for fp64 parameters.</summary>
+    Full = NativeCalls.STATE_FULL,
+    /// <summary>
+    /// Means of gradients in bf16; means and sums of squares in DType.Ufp16E5m11. Not for fp64 parameters.
+    /// </summary>
+    Bits16 = NativeCalls.STATE_BITS16,
+    /// <summary>
+    /// Means of gradients in DType.Fp8E4m3; means and sums of squares in DType.Ufp8E4m4. Not for fp64 parameters.
+    /// </summary>
+    Bits8 = NativeCalls.STATE_BITS8,
+  }
+
+  /// <summary>Where the precision of fp16 and bf16 parameters beyond 16 bits is kept.</summary>
+  public enum MasterFormat
+  {
+    /// <summary>
+    /// Nowhere: parameters are rounded to nearest. For fp32 master weights with a model_copy, and without masters.
+    /// </summary>
+    None = NativeCalls.MASTER_NONE,
+    /// <summary>
+    /// The parameters are the upper part of fp32 masters; the last state slot, `remainder`, is DType.Int16 and holds
+    /// the rest. Exact for bf16, and for fp16 from 2^-17 to 65504, where masters end.
+    /// </summary>
+    Split16 = NativeCalls.MASTER_SPLIT16,
+    /// <summary>The same with a remainder in DType.Int8: masters have 8 bits more than the parameters.</summary>
+    Split8 = NativeCalls.MASTER_SPLIT8,
+    /// <summary>No master: parameters are rounded stochastically.</summary>
+    Stochastic = NativeCalls.MASTER_STOCHASTIC,
   }
 
   /// <summary>Norms over all elements of all tensors of a list.</summary>

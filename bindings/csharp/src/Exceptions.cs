@@ -5,8 +5,8 @@ using System;
 
 namespace Gradscaler
 {
-  /// <summary>A call that failed, with the library's sentence for it. The subclasses say what kind it is.
-  /// What a callback threw is the inner exception.</summary>
+  /// <summary>A call that failed, with the library's message. The subclasses are the kinds of failure.
+  /// A callback's exception is the inner exception.</summary>
   public class GradScalerException : Exception
   {
     internal GradScalerException(Status status, string message, Exception inner = null)

@@ -127,7 +127,7 @@ namespace Gradscaler
       Handle.Step(Check.NotNull(optimizer, "optimizer").Handle, stream);
     }
 
-    /// <summary>For an optimizer of your own: whether the step should be applied. Blocks.</summary>
+    /// <summary>For your own optimizer: whether to apply the step. Blocks.</summary>
     public bool ShouldStep(TensorList grads, IntPtr stream = default(IntPtr))
     {
       return Handle.ShouldStep(TensorList.HandleOf(grads, "grads"), stream) != 0;
@@ -147,7 +147,7 @@ namespace Gradscaler
       Handle.StepAndUpdate(Check.NotNull(optimizer, "optimizer").Handle, stream);
     }
 
-    /// <summary>Returns a list, or with null all lists, to ready as if they had not been looked at.</summary>
+    /// <summary>Returns a list, or with null all lists, to READY as if they had not been checked.</summary>
     public void Discard(TensorList grads = null)
     {
       Handle.Discard(grads == null ? null : grads.Handle);

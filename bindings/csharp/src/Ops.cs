@@ -5,7 +5,7 @@ using System.Runtime.InteropServices;
 namespace Gradscaler
 {
   /// <summary>
-  /// Stateless operations, for loops that keep the scaler's state in memory of their own. Device scalars are single numbers in
+  /// Stateless operations, for loops that keep the scaler's state themselves. Device scalars are single numbers in
   /// memory of the device. `stream` is the CUDA stream to enqueue on; it is ignored on the CPU.
   /// </summary>
   public static class Ops

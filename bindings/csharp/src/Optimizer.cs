@@ -62,7 +62,7 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// Gives some tensors hyper-parameters of their own and returns the number of the group: 1, 2, ...
+    /// Gives some tensors separate hyper-parameters and returns the number of the group: 1, 2, ...
     /// </summary>
     public int AddGroup(long first, long count, OptimizerOptions options)
     {
@@ -129,7 +129,7 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// Applies a step under floats of your own: gradients times invScale, skipped if foundInf is not 0. Both may be
+    /// Applies a step with your own device scalars: gradients times invScale, skipped if foundInf is not 0. Both may be
     /// null.
     /// </summary>
     public void StepScaled(DeviceScalar invScale, DeviceScalar foundInf, IntPtr stream = default(IntPtr))

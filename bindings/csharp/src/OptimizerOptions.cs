@@ -20,6 +20,15 @@ namespace Gradscaler
 
     // gen-api: properties gsc_optimizer_options
     /// <summary>
+    /// StateFormat: the format of state that the library allocates. State lists of the caller have their own dtypes.
+    /// </summary>
+    public StateFormat StateFormat
+    {
+      get { return (StateFormat)Handle.StateFormat; }
+      set { Handle.StateFormat = (int)value; }
+    }
+
+    /// <summary>
     /// Learning rate, &gt;= 0. All numbers here must be finite when converted to float. fp64 parameters use the
     /// doubles.
     /// </summary>
@@ -85,6 +94,20 @@ namespace Gradscaler
     {
       get { return Handle.InitialAccumulatorValue; }
       set { Handle.InitialAccumulatorValue = value; }
+    }
+
+    /// <summary>Seed of stochastic rounding. Default 0.</summary>
+    public long Seed
+    {
+      get { return Handle.Seed; }
+      set { Handle.Seed = value; }
+    }
+
+    /// <summary>MasterFormat. Other values than MasterFormat.None need fp16 or bf16 parameters.</summary>
+    public MasterFormat MasterFormat
+    {
+      get { return (MasterFormat)Handle.MasterFormat; }
+      set { Handle.MasterFormat = (int)value; }
     }
 
     /// <summary>SGD: Nesterov momentum; needs momentum &gt; 0 and dampening 0.</summary>

@@ -12,7 +12,7 @@ namespace Gradscaler
     /// <summary>Null if the caller owns the memory.</summary>
     private readonly Pin pin;
 
-    /// <summary>Memory of its own, for scalers on the CPU.</summary>
+    /// <summary>Allocates the memory, for scalers on the CPU.</summary>
     public ReportBuffer()
     {
       // Longs, because a report is aligned as they are.

@@ -158,7 +158,7 @@ namespace Gradscaler
     // gen-api: end
   }
 
-  /// <summary>A loss scale for the gradients looked at.</summary>
+  /// <summary>A recommended loss scale.</summary>
   public sealed class Recommendation
   {
     internal Recommendation(NativeRecommendation from)

@@ -224,7 +224,7 @@ namespace Gradscaler
 
     private static class Element<T> where T : struct
     {
-      // Marshal.SizeOf says what a structure has outside, not what lies in an array.
+      // Marshal.SizeOf is the size of a structure in native code, not in an array.
       internal static readonly int Size = MemoryMarshal.AsBytes(new Span<T>(new T[1])).Length;
     }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import platform
 import sys
@@ -26,7 +27,18 @@ def _info() -> int:
         memory = f", {found.memory_bytes / 2**30:.0f} GiB" if found.memory_bytes else ""
         print(f"{found.device}: {found.name}, {found.units} {'threads' if found.device == 'cpu' else 'processors'}"
               f"{memory}")
+    if importlib.util.find_spec("torch") is not None:
+        print(_torch())
     return 0
+
+
+def _torch() -> str:
+    """How the optimizers of gradscaler.torch look at tensors."""
+    import torch  # type: ignore[import-not-found, unused-ignore]
+
+    from .torch._plan import exchange_api
+    how = "Python attributes, slowly: it has no DLPack functions for C, which are of PyTorch 2.10 and later"
+    return f"PyTorch {torch.__version__}: tensors are looked at by {'DLPack' if exchange_api() is not None else how}"
 
 
 def _demo(log: str) -> int:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizer state as arrays by name, for torch.save, safetensors, npz and Orbax, and back.
 
-A state array is called ``<slot>.<parameter>``, such as ``exp_avg.layer.weight``; ``steps`` and ``skipped_steps`` are
-numbers beside them, and ``steps.<parameter>`` is one where a parameter was absent from some. Everything is checked
-before anything is changed. How PyTorch's optimizers keep their state is in :mod:`.torch_state`.
+A state array is called ``<slot>.<parameter>``, such as ``exp_avg.layer.weight``. ``steps`` and ``skipped_steps`` are
+numbers, and so is ``steps.<parameter>``, for a parameter that was absent from some steps. Everything is checked before
+anything is changed. :mod:`.torch_state` has the format of PyTorch's optimizers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def save(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argument: str) -> None:
-    """Restores :func:`save`'s, paired by name, whatever the order."""
+    """Restores the arrays of :func:`save`, paired by name, in any order."""
     if not hasattr(arrays, "items"):
         raise InvalidArgumentError(f"{argument} is {type(arrays).__name__}; it must be a mapping from names to arrays")
     given = _renamed(arrays, rename, argument)

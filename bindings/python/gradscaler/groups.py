@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What belongs together in an optimizer: parameters, gradients and copies of all param groups, paired by name.
 
-Everything becomes one list each, in the order of the parameters. Gradients may also be those that PyTorch keeps in
-``.grad``; which tensors they are read from is settled here, reading them in :mod:`.torch_grads`.
+Everything becomes one list each, in the order of the parameters.
 """
 
 from __future__ import annotations
@@ -26,13 +25,8 @@ class Parts:
     """The arrays of an optimizer, all in the order of the parameters."""
 
     params: Source
-    #: None: all gradients are those in ``.grad`` of `grad_of`.
-    grads: Source | None
+    grads: Source
     model_copy: Source | None
-    #: For each parameter the PyTorch tensor whose ``.grad`` is its gradient, None where it was passed otherwise.
-    grad_of: list[Any | None]
-    #: Tensors that were left out because they do not require gradients, with what they are called.
-    frozen: list[tuple[str, Any]]
     #: First tensor, number and hyper-parameters of each group; none without groups.
     ranges: list[tuple[int, int, dict[str, Any]]] = field(default_factory=list)
 
@@ -51,7 +45,7 @@ def pair_list(found: Source, argument: str, reference: Source, reference_argumen
     """`found` in the order of `reference`. A TensorList has its order for good, so another one is refused."""
     own, other = _named(found, argument), _named(reference, reference_argument)
     if own.named != other.named:
-        # The `names` of a list of arrays are labels, of which the other side need not know.
+        # The `names` of a list of arrays are labels, which the other side need not have.
         own, other = _labelled(found, argument), _labelled(reference, reference_argument)
     order = trees.pair(own, other)
     if isinstance(found, trees.Leaves):
@@ -105,51 +99,14 @@ def _leaves(arrays: Any, argument: str) -> Source:
 
 def _parts(params: Any, grads: Any, model_copy: Any, *arguments: str) -> Parts:
     found = _leaves(params, arguments[0])
-    copies = None
-    if model_copy is not None:
-        copies = pair_list(_leaves(model_copy, arguments[2]), arguments[2], found, arguments[0])
-    if grads is not None:
-        paired = pair_list(_leaves(grads, arguments[1]), arguments[1], found, arguments[0])
-        return Parts(found, paired, copies, _owners(paired, found, copies), [])
-    # PyTorch's: of what the forward pass reads.
-    owners = copies if copies is not None else found
-    if not isinstance(owners, trees.Leaves) or not owners.values or not all(
-            torch_memory.is_torch(value) for value in owners.values):
-        raise TypeError(f"{arguments[1]} is missing; only tensors of PyTorch bring gradients along")
-    live = [i for i, value in enumerate(owners.values) if value.requires_grad]
-    for i in live:
-        if not owners.values[i].is_leaf:
-            raise ValueError(f"{owners.label(i)} is no leaf of autograd and has no gradient; pass the tensor itself")
-    frozen = [(owners.label(i), value) for i, value in enumerate(owners.values) if not value.requires_grad]
-    if not live:
-        raise ValueError(f"no tensor of {owners.argument} requires gradients, and {arguments[1]} is missing")
-    if frozen and isinstance(found, TensorList):
-        raise ValueError(f"{frozen[0][0]} does not require gradients; leave it out of the TensorList")
-    if isinstance(found, trees.Leaves):
-        found = trees.reorder(found, live)
-    if isinstance(copies, trees.Leaves):
-        copies = trees.reorder(copies, live)
-    return Parts(found, None, copies, [owners.values[i] for i in live], frozen)
-
-
-def _owners(grads: Source, params: Source, copies: Source | None) -> list[Any | None]:
-    """For each gradient the tensor whose ``.grad`` it is: backward may put another one there."""
-    found: list[Any | None] = []
-    for i in range(len(grads)):
-        grad = grads.values[i] if isinstance(grads, trees.Leaves) else _source(grads._keep[i])
-        owner = None
-        for candidates in (copies, params):
-            if candidates is None or grad is None or not torch_memory.is_torch(grad):
-                continue
-            other = candidates.values[i] if isinstance(candidates, trees.Leaves) else _source(candidates._keep[i])
-            if other is not None and torch_memory.is_torch(other) and other.is_leaf and other.grad is grad:
-                owner = other
-        found.append(owner)
-    return found
-
-
-def _source(tensor: Any) -> Any:
-    return tensor.source() if tensor.source is not None else None
+    if grads is None:
+        is_torch = isinstance(found, trees.Leaves) and any(map(torch_memory.is_torch, found.values))
+        instead = "; tensors of PyTorch that have .grad are for the optimizers of gradscaler.torch" if is_torch else ""
+        raise TypeError(f"{arguments[1]} is missing{instead}")
+    paired = pair_list(_leaves(grads, arguments[1]), arguments[1], found, arguments[0])
+    if model_copy is None:
+        return Parts(found, paired, None)
+    return Parts(found, paired, pair_list(_leaves(model_copy, arguments[2]), arguments[2], found, arguments[0]))
 
 
 def _group(number: int, group: Any) -> Parts:
@@ -167,8 +124,6 @@ def _group(number: int, group: Any) -> Parts:
 def _join(groups: list[Parts]) -> Parts:
     if len({parts.model_copy is None for parts in groups}) > 1:
         raise ValueError("either every param group or none has a 'model_copy'")
-    if len({parts.grads is None for parts in groups}) > 1:
-        raise TypeError("either every param group or none has 'grads'")
     joined: dict[str, trees.Leaves] = {}
     for what in ("params", "grads", "model_copy"):
         whole, taken = trees.Leaves(""), set()
@@ -190,7 +145,5 @@ def _join(groups: list[Parts]) -> Parts:
     for parts in groups:
         ranges.append((first, len(parts.params), parts.ranges[0][2]))
         first += len(parts.params)
-    return Parts(joined["params"], None if groups[0].grads is None else joined["grads"],
-                 None if groups[0].model_copy is None else joined["model_copy"],
-                 [owner for parts in groups for owner in parts.grad_of],
-                 [entry for parts in groups for entry in parts.frozen], ranges)
+    return Parts(joined["params"], joined["grads"], None if groups[0].model_copy is None else joined["model_copy"],
+                 ranges)

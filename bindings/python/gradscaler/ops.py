@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stateless operations, for programs that keep the scaler's state in arrays of their own; and clipping of plain arrays.
+"""Stateless operations, for programs that keep the scaler's state in their own arrays; and clipping of plain arrays.
 
 Device scalars such as `found_inf` are arrays of one element in memory of the tensors' device. On the CPU a plain number
 will do for one that is only read. Collections are arrays, several, or a mapping from names to arrays, as everywhere, of

@@ -14,14 +14,12 @@ import ctypes
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from . import checkpoint, groups, hyper, torch_state, trees
+from . import checkpoint, groups, hyper, torch_state
 from ._native import Closeable, integer, native, real
 from .arrays import Tensor, common_stream, leaves_of, numbers
 from .device import Context, DeviceLike
 from .messages import counted, named_errors
 from .tensors import TensorList, native_tensor
-from .torch_grads import TorchGrads
-from .torch_memory import mark_written
 
 
 class ParamGroup(MutableMapping[str, Any]):
@@ -81,8 +79,8 @@ class Optimizer(Closeable):
     """What all optimizers have; make one of the classes below.
 
     `params`, `grads`, `model_copy` and the entries of `state` are arrays or collections of arrays, paired by name: two
-    mappings by key, two sequences by position. Shapes must be the same; dtypes may differ. For parameters of PyTorch
-    leave `grads` out: gradients are then read from ``.grad`` at every step, of `model_copy` if that is given.
+    mappings by key, two sequences by position. Shapes must be the same; dtypes may differ. For PyTorch's ``.grad``
+    there are the optimizers of ``gradscaler.torch``.
 
     Arrays are float16, bfloat16, float32 or float64. They are held, not copied, and written by steps only.
 
@@ -98,7 +96,7 @@ class Optimizer(Closeable):
     """
 
     __slots__ = ("params", "grads", "model_copy", "stream", "context", "_kind", "_keys", "_owners", "_groups",
-                 "_torch_grads", "_written", "_state", "_stepped_on", "names")
+                 "_written", "_taken", "_stepped_on", "names")
 
     _KIND = -1
     _KEYS: tuple[str, ...] = ()
@@ -124,23 +122,14 @@ class Optimizer(Closeable):
         labels = self.params.leaves("params")
         #: The parameters' names: keys, or else positions. State and checkpoints are by name.
         self.names: list[str] = labels.names
-        self._torch_grads: TorchGrads | None = None
-        if any(owner is not None for owner in parts.grad_of):
-            owned = self.params.labels("params") if model_copy is None else trees.Leaves(
-                "model_copy", labels.names, labels.paths, [None] * len(self.names))
-            self._torch_grads = TorchGrads(parts.grad_of, owned, parts.frozen)
-        if parts.grads is None:
-            assert self._torch_grads is not None
-            parts.grads = trees.Leaves("", labels.names, [f"{labels.label(i)}.grad" for i in range(len(self.names))],
-                                       self._torch_grads.first(), labels.named)
         #: The gradients stepped on.
         self.grads: TensorList = _list_of(parts.grads, "grads", self.context, writes_to=writes)
-        if self._torch_grads is not None:
-            self.grads._follow = self._torch_grads.bind
         #: The 16-bit weights written along with the parameters, if any.
         self.model_copy: TensorList | None = (
             None if parts.model_copy is None else _list_of(parts.model_copy, "model_copy", self.context,
                                                            writes_to=True))
+        # Steps taken, and the gradients of the last by how often the list had been pointed elsewhere.
+        self._taken = 0
         self._stepped_on: int | None = None
         for argument, found in (("grads", self.grads), ("model_copy", self.model_copy)):
             if found is not None:
@@ -199,24 +188,33 @@ class Optimizer(Closeable):
 
     def _gradients(self) -> TensorList:
         """The gradients of now, for what is about to read or write them."""
-        if self._torch_grads is not None:
-            self._torch_grads.bind(self.grads)
-        self.grads.refresh(gradients=True, again=self._stepped_on == self.grads._bound)
-        return self.grads
+        grads = self.grads
+        grads._refresh(gradients=True, uses=self._taken if self._stepped_on == grads._bound else 0)
+        return grads
 
-    def _parameters(self) -> None:
-        """Follows tensors whose memory was replaced, before a step."""
-        self.params.refresh()
-        if self.model_copy is not None:
-            self.model_copy.refresh()
-        if self._stepped_on is not None:
-            # Masters beside a copy need no other holder.
-            (self.params if self.model_copy is None else self.model_copy).require_readers()
+    def _ready(self) -> None:
+        """Before a step: follows tensors whose memory was replaced, and refuses arrays that nobody else holds.
+
+        Where all arrays are held as they were passed, and can be written, this is done at once.
+        """
+        grads, params, taken = self.grads, self.params, self._taken
+        # Masters beside a copy need no other holder.
+        read = params if self.model_copy is None else self.model_copy
+        if not (taken >= grads._next or taken >= read._next or grads._torch or params._torch or read._torch
+                or grads._immutable is not None):
+            return
+        self._gradients()
+        if taken:
+            read._require_readers(taken)
+        params._refresh()
+        read._refresh()
 
     def _stepped(self) -> None:
         self._stepped_on = self.grads._bound
+        self._taken += 1
         for found in self._written:
-            mark_written(found._keep)
+            if found._torch:
+                found._mark_written()
 
     @property
     def param_groups(self) -> tuple[ParamGroup, ...]:
@@ -252,29 +250,23 @@ class Optimizer(Closeable):
     def step(self) -> None:
         """Applies a step without a scaler: no check, no unscaling.
 
-        InvalidArgumentError for a missing gradient; BadStateError if a scaler has checked the gradients and not
-        unscaled them, or a clip is pending.
+        InvalidArgumentError for arrays that nobody else holds any more; BadStateError if a scaler has checked the
+        gradients and not unscaled them, or a clip is pending.
         """
-        self._gradients()
-        self._parameters()
+        self._ready()
         self._handle.step(self.stream)
         self._stepped()
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Sets the gradients to zero, in the optimizer's stream.
-
-        PyTorch's in ``.grad``, if you did not pass others, become None with `set_to_none`. ValueError where that cannot
-        be, and for gradients that are read-only.
-        """
-        if self._torch_grads is not None and self._torch_grads.zero(set_to_none):
-            return
+        """Sets the gradients to zero, in the optimizer's stream. ValueError for gradients that are read-only, and for
+        `set_to_none`."""
         if set_to_none:
             raise ValueError("set_to_none is not possible: the gradients are arrays of yours")
         if self.grads.read_only:
             raise ValueError("grads are read-only")
         self._gradients()
         self._handle.zero_grads(self.stream)
-        mark_written(self.grads._keep)
+        self.grads._mark_written()
 
     @property
     def state(self) -> dict[str, list[Tensor]]:

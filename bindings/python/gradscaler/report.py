@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scaler says about itself: reports and history entries, as plain immutable values."""
+"""Reports and history entries of a scaler, as plain immutable values."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class GradScaler(Closeable):
         if grads.read_only:
             raise ValueError("the gradients are read-only; step() unscales them without writing")
         self._handle.unscale(grads._handle, self._on(optimizer))
-        mark_written(grads._keep)
+        grads._mark_written()
 
     def check(self, optimizer: Gradients) -> None:
         """Looks for inf and NaN in the gradients of `optimizer` without writing them; :meth:`step` does by itself."""
@@ -166,7 +166,7 @@ class GradScaler(Closeable):
         grads = self._grads(optimizer)
         self._handle.clip_grad_norm(grads._handle, real("max_norm", max_norm), norm_code(norm_type),
                                     self._on(optimizer))
-        mark_written(grads._keep)
+        grads._mark_written()
 
     def clip_grad_value_(self, optimizer: Gradients, clip_value: float) -> None:
         """Clamps the elements of the unscaled gradients of `optimizer` to ``[-clip_value, clip_value]``.
@@ -175,7 +175,7 @@ class GradScaler(Closeable):
         """
         grads = self._grads(optimizer)
         self._handle.clip_grad_value(grads._handle, real("clip_value", clip_value), self._on(optimizer))
-        mark_written(grads._keep)
+        grads._mark_written()
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
         """Unscales, clips and applies the gradients of `optimizer` in one pass, or skips it if one is inf or NaN.
@@ -186,11 +186,8 @@ class GradScaler(Closeable):
         """
         if args or kwargs:
             raise RuntimeError("step() takes the optimizer alone; closures are not supported")
-        if not isinstance(optimizer, Optimizer):
-            raise _no_optimizer(optimizer, "one of gradscaler's. For one of your own ask should_step() with a"
-                                           " TensorList of its gradients")
-        self._prepare(optimizer)
-        self._handle.step(optimizer._handle, self._on(optimizer))
+        stream = self._ready(optimizer)
+        self._handle.step(optimizer._handle, stream)
         optimizer._stepped()
 
     def should_step(self, grads: TensorList) -> bool:
@@ -215,16 +212,21 @@ class GradScaler(Closeable):
 
     def step_and_update(self, optimizer: Optimizer) -> None:
         """:meth:`step` of `optimizer` and :meth:`update` in one call, with the errors of both."""
-        if not isinstance(optimizer, Optimizer):
-            raise _no_optimizer(optimizer, "one of gradscaler's")
-        self._prepare(optimizer)
-        self._handle.step_and_update(optimizer._handle, self._on(optimizer))
+        stream = self._ready(optimizer)
+        self._handle.step_and_update(optimizer._handle, stream)
         self._iteration += 1
         optimizer._stepped()
 
-    def _prepare(self, optimizer: Optimizer) -> None:
-        self._grads(optimizer)
-        optimizer._parameters()
+    def _ready(self, optimizer: Optimizer) -> int:
+        """Before a step of `optimizer`: its stream."""
+        if not isinstance(optimizer, Optimizer):
+            raise _no_optimizer(optimizer, "one of gradscaler's. For one of your own ask should_step() with a"
+                                           " TensorList of its gradients")
+        grads = optimizer.grads
+        if grads._iteration is None:
+            grads._iteration = self._iteration
+        optimizer._ready()
+        return self._on(optimizer)
 
     def _grads(self, value: Any) -> TensorList:
         """The list of gradients, as they are now."""
@@ -235,8 +237,8 @@ class GradScaler(Closeable):
         if grads._iteration is None:
             grads._iteration = self._iteration
         if grads is value:
-            again = grads._iteration != self._iteration
-            grads.refresh(gradients=again, again=again)
+            uses = abs(self._iteration - grads._iteration)
+            grads._refresh(gradients=uses != 0, uses=uses)
         return grads
 
     def discard(self, optimizer: Gradients | None = None) -> None:
@@ -254,7 +256,7 @@ class GradScaler(Closeable):
         stream = optimizer.stream
         if optimizer.context.device != self.context.device:
             return stream
-        if self._adopted and stream != self.stream and self.context.device != "cpu":
+        if self._adopted and stream != self._stream and self.context.device != "cpu":
             raise InvalidArgumentError(f"the gradients are worked on in stream {stream:#x}, but this scaler works in"
                                        f" {self.stream:#x}: two streams are not ordered; set optimizer.stream, or"
                                        " scaler.stream once the other has done its work")

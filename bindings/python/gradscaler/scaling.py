@@ -87,7 +87,7 @@ def _jax(outputs: Any, scale: float, argument: str) -> Any:
     jax: Any = sys.modules["jax"]
     value = outputs
     while isinstance(value, jax.core.Tracer):
-        # Under jax.grad alone there is a value, and the function runs anew for each.
+        # Under jax.grad alone there is a value, and the function runs again for each.
         value = getattr(value, "primal", None)
     if value is None:
         raise ValueError(f"{argument} is traced by JAX (jit, vmap, scan), and the scale would be a constant of the"

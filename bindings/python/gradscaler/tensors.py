@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +84,7 @@ class TensorList(Closeable):
     """
 
     __slots__ = ("context", "read_only", "stream", "_keep", "_names", "_leaves", "_dtype", "_iteration", "_bound",
-                 "_shown", "_immutable", "_follow")
+                 "_next", "_shown", "_immutable", "_torch")
 
     def __init__(self, arrays: Arrays | trees.Leaves, *, names: Sequence[str | None] | None = None,
                  dtype: object = None, read_only: bool = False, device: DeviceLike = None,
@@ -116,11 +116,13 @@ class TensorList(Closeable):
         self._iteration: int | None = None
         # How often it was pointed at other arrays, by which its users know whether they have seen these before.
         self._bound = 0
+        # After how many uses references to the arrays are counted next.
+        self._next = 1
         # Whether a tensor was handed out, through whose address it can be written.
         self._shown = False
         self._immutable = _first_immutable(tensors)
-        # Points an optimizer's list at the gradients of now, if those are PyTorch's.
-        self._follow: Callable[[TensorList], None] | None = None
+        # Those of PyTorch, whose memory may be replaced and which count writes.
+        self._torch = _torchs(tensors)
         with named_errors(tensors=leaves):
             handle = native.TensorList(self.context._handle, tensor_array(tensors, found_names))
         # A call that is still running when the list is closed holds the handle, and so the memory that it works on.
@@ -170,6 +172,7 @@ class TensorList(Closeable):
         self._immutable = _first_immutable(self._keep)
         self._iteration = None
         self._bound += 1
+        self._next = 1
 
     def set_present(self, present: Sequence[bool] | None) -> None:
         """Sets which tensors of a list of gradients take part from now on.
@@ -194,47 +197,62 @@ class TensorList(Closeable):
         with named_errors(data=leaves):
             self._handle.set_pointers(tensor_array(tensors), self.stream)
         self._keep[:] = tensors
+        self._torch = _torchs(tensors)
 
-    def refresh(self, *, gradients: bool = False, again: bool = False) -> None:
+    def _refresh(self, *, gradients: bool = False, uses: int = 0) -> None:
         """Follows PyTorch's tensors whose memory was replaced (``p.data = ...``) since the last call.
 
         With ``gradients=True`` it is an InvalidArgumentError if a tensor is held by nobody else any more, as after
-        ``zero_grad()``, which sets gradients to None: new ones would not be seen. With ``again=True``, for arrays that
-        were used in a step before, the same goes for those of other libraries, and for those that cannot be written.
+        ``zero_grad()``, which sets gradients to None: new ones would not be seen. With `uses`, the number of steps that
+        the arrays were used in, the same goes for arrays that cannot be written, and for those of other libraries
+        where references are counted: after 1, 2, 4, 8 uses and so on, since it takes longer than a step.
         """
-        if again:
-            self._require_writers()
+        if uses:
+            self._require_writers(uses)
         moved = {}
-        for i, tensor in enumerate(self._keep):
-            if tensor.source is None:
-                continue
+        for i in self._torch:
+            tensor = self._keep[i]
             source = torch_memory.moved(tensor)
             if source is not None:
                 moved[i] = source
             elif gradients and torch_memory.is_orphan(tensor):
                 raise InvalidArgumentError(
                     f"{self._leaves.label(i)} was freed by its owner, as zero_grad() does: gradients made since are not"
-                    " seen; pass parameters that have .grad and no grads, zero_grad(set_to_none=False), or rebind")
+                    " seen; use an optimizer of gradscaler.torch, zero_grad(set_to_none=False), or rebind")
         if moved:
             self._point_at(self._leaves, [
                 as_tensor(moved[i], argument=self._leaves.label(i), dtype=self._dtype, any_order=True,
                           writable=not self.read_only) if i in moved else tensor
                 for i, tensor in enumerate(self._keep)])
 
-    def _require_writers(self) -> None:
+    def _mark_written(self) -> None:
+        """Tells autograd of a write."""
+        if self._torch:
+            torch_memory.mark_written(self._keep[i] for i in self._torch)
+
+    def _orphans(self, uses: int) -> list[int]:
+        """The arrays that nobody else holds, if it is time to count."""
+        if uses < self._next:
+            return []
+        # No tensor may be in a variable meanwhile, which would hold it.
+        found = [] if self._shown else orphans(self._keep)
+        if not found:
+            self._next = 2 * uses
+        return found
+
+    def _require_writers(self, uses: int) -> None:
         """InvalidArgumentError for arrays that nobody can have written since they were used."""
         remedy = "gradients made since are not seen; pass them to rebind() of the list, such as optimizer.grads"
         if self._immutable is not None:
             raise InvalidArgumentError(f"{self._leaves.label(self._immutable)} is immutable and was used in a step"
                                        f" before: {remedy}")
-        # No tensor may be in a variable meanwhile, which would hold it.
-        for i in [] if self._shown else orphans(self._keep):
+        for i in self._orphans(uses):
             raise InvalidArgumentError(f"{self._leaves.label(i)} was used in a step before and is held by nobody else"
                                        f" any more: {remedy}, or write them into the array that was passed")
 
-    def require_readers(self) -> None:
+    def _require_readers(self, uses: int) -> None:
         """InvalidArgumentError for arrays that nobody can read once they are written, since nobody else holds them."""
-        for i in [] if self._shown else orphans(self._keep):
+        for i in self._orphans(uses):
             raise InvalidArgumentError(
                 f"{self._leaves.label(i)} is held by nobody else any more: what the step writes would not be seen;"
                 " write new values into the array that was passed, or make an optimizer of the new arrays")
@@ -242,7 +260,6 @@ class TensorList(Closeable):
     def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:
         """What is in the elements, a :class:`Diagnosis` for each tensor. Blocks.
 
-        Gradients that PyTorch keeps in ``.grad`` are those of now; one that is None is an InvalidArgumentError.
         `histogram` fills in :attr:`Diagnosis.histogram`.
         """
         found = self._looked_at()
@@ -260,10 +277,7 @@ class TensorList(Closeable):
         return Recommendation(found.scale, found.flushed)
 
     def _looked_at(self) -> Any:
-        if self._follow is not None:
-            self._follow(self)
-        else:
-            self.refresh()
+        self._refresh()
         return self._handle.diagnose(self.stream)
 
     def close(self) -> None:
@@ -276,6 +290,10 @@ class TensorList(Closeable):
 
     def __repr__(self) -> str:
         return f"<gradscaler.TensorList {counted(len(self._keep), 'tensor')}{' closed' if self.closed else ''}>"
+
+
+def _torchs(tensors: Sequence[Tensor]) -> list[int]:
+    return [i for i, tensor in enumerate(tensors) if tensor.source is not None]
 
 
 def _gradients(arrays: Any, argument: str) -> TensorList:

@@ -17,7 +17,7 @@ from .memory import Tensor, dense_order
 
 
 def is_torch(array: Any) -> bool:
-    """Whether it is a tensor of PyTorch, of whatever class."""
+    """Whether it is a tensor of PyTorch, of any class."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
 
@@ -103,9 +103,9 @@ def moved(tensor: Tensor) -> Any | None:
 
 
 def is_orphan(tensor: Tensor) -> bool:
-    """Whether nothing but this library holds the memory any more, so that nobody can write it again.
+    """Whether only this library still holds the memory, so that it cannot be written again.
 
-    That is what ``zero_grad()`` makes of gradients. Backward then fills new ones, and these stay as they are for ever.
+    ``zero_grad()`` does this to gradients: backward then fills new ones, and the old ones never change.
     """
     if tensor.source is None or tensor.source() is not None or not tensor.count:
         return False

@@ -9,13 +9,18 @@
 namespace gsc::optim {
 
 struct Adagrad {
-  static constexpr Kind kKind = {GSC_ADAGRAD, "Adagrad", {.lr = 1e-2, .eps = 1e-10}, {"sum"}};
+  static constexpr Kind kKind = {GSC_ADAGRAD, "Adagrad", {.lr = 1e-2, .eps = 1e-10}, {{"sum", Slot::kSecondMoment}}};
   static constexpr int kStates = 1;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
     c.lr = lr / (1.0 + static_cast<double>(step - 1) * h.lr_decay);
     return c;
+  }
+
+  template <typename T>
+  GSC_HD static T rate(int /*slot*/, const Coefficients<T> & /*c*/) {
+    return T(0);
   }
 
   template <typename T>

@@ -16,6 +16,10 @@ struct AdamRule {
     c.sqrt_bias2 = square_root(1.0 - power(h.beta2, step));
     return c;
   }
+  template <typename T>
+  GSC_HD static T rate(int slot, const Coefficients<T> &c) {
+    return slot == 0 ? c.one_minus_beta1 : (slot == 1 ? c.one_minus_beta2 : T(1));
+  }
 };
 
 template <bool Decoupled, bool Amsgrad>
@@ -24,7 +28,7 @@ struct AdamFamily : AdamRule {
       Decoupled ? GSC_ADAMW : GSC_ADAM,
       Decoupled ? "AdamW" : "Adam",
       {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = Decoupled ? 1e-2 : 0.0},
-      {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}};
+      {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}, {"max_exp_avg_sq", Slot::kSecondMoment}}};
   static constexpr int kStates = Amsgrad ? 3 : 2;
   static constexpr uint32_t kFlag = Amsgrad ? GSC_OPTIMIZER_AMSGRAD : 0;
   template <typename T>

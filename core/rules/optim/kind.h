@@ -9,6 +9,12 @@
 
 namespace gsc {
 
+/// What a state slot holds, which decides how it can be stored in fewer bits.
+enum class Slot : uint8_t {
+  kMoment,        ///< a mean of gradients, of either sign
+  kSecondMoment,  ///< a mean or sum of squares, >= 0
+};
+
 inline constexpr int kMaxStates = 3;
 
 /// A kind of optimizer. Several formulas can be of one: flags or momentum pick one of them (see variants.h).
@@ -18,7 +24,10 @@ struct Kind {
   struct {
     double lr, beta1 = 0.0, beta2 = 0.0, eps = 0.0, weight_decay = 0.0;
   } defaults;
-  const char *slots[kMaxStates];  ///< names of the state, of the formula with the most
+  struct {
+    const char *name;
+    Slot holds;
+  } slots[kMaxStates];  ///< of the formula with the most
 };
 
 }  // namespace gsc

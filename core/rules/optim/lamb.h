@@ -13,7 +13,7 @@ struct Lamb {
   static constexpr Kind kKind = {GSC_LAMB,
                                  "LAMB",
                                  {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6, .weight_decay = 1e-2},
-                                 {"exp_avg", "exp_avg_sq"}};
+                                 {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}}};
   static constexpr int kStates = 2;
   static constexpr bool kNeedsNorms = true;
 
@@ -22,6 +22,11 @@ struct Lamb {
     c.inv_bias1 = 1.0 / (1.0 - power(h.beta1, step));
     c.inv_sqrt_bias2 = 1.0 / square_root(1.0 - power(h.beta2, step));
     return c;
+  }
+
+  template <typename T>
+  GSC_HD static T rate(int slot, const Coefficients<T> &c) {
+    return slot == 0 ? c.one_minus_beta1 : c.one_minus_beta2;
   }
 
   template <typename T>

@@ -8,11 +8,17 @@
 namespace gsc::optim {
 
 struct Lion {
-  static constexpr Kind kKind = {GSC_LION, "Lion", {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99}, {"exp_avg"}};
+  static constexpr Kind kKind = {
+      GSC_LION, "Lion", {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99}, {{"exp_avg", Slot::kMoment}}};
   static constexpr int kStates = 1;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {
     return common_coefficients(h, lr, maximize);
+  }
+
+  template <typename T>
+  GSC_HD static T rate(int /*slot*/, const Coefficients<T> &c) {
+    return c.one_minus_beta2;
   }
 
   template <typename T>

@@ -9,12 +9,16 @@
 namespace gsc::optim {
 
 struct SgdRule {
-  static constexpr Kind kKind = {GSC_SGD, "SGD", {.lr = 1e-3}, {"momentum_buffer"}};
+  static constexpr Kind kKind = {GSC_SGD, "SGD", {.lr = 1e-3}, {{"momentum_buffer", Slot::kMoment}}};
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
     // The first step takes the gradient whole: PyTorch starts the buffer as a copy of it.
     c.grad_weight = step == 1 ? 1.0 : 1.0 - h.dampening;
     return c;
+  }
+  template <typename T>
+  GSC_HD static T rate(int /*slot*/, const Coefficients<T> &c) {
+    return T(1) - c.momentum;
   }
 };
 

@@ -64,6 +64,9 @@ GSC_HD decltype(auto) with_variant(Variant variant, const F &f) {
   __builtin_unreachable();
 }
 
+/// `rate(slot, coefficients)` of a formula is 1 minus the factor by which a step multiplies the old value of a slot. It
+/// decides how the slot is rounded where it is stored in fewer bits (core/rules/state_codes.h).
+
 /// A formula with `kNeedsNorms = true` scales its update of a tensor by a ratio that takes norms of the whole tensor. It
 /// takes two sweeps: `moments` updates the state and returns the element's direction; `ratio` makes the tensor's factor
 /// from the sums of squares of its parameters and of its directions; `apply` computes the direction again from the state

@@ -8,7 +8,7 @@
 #include <gradscaler/api.h>
 #include <stddef.h>
 
-#include "real.h"
+#include "product.h"
 
 /** The loaded library and an open context of it. */
 typedef struct device {
@@ -20,7 +20,7 @@ typedef struct device {
 void device_open(device *d, const gsc_api *api, int threads);
 void device_close(device *d);
 
-/** Ends the program with the library's message unless status is GSC_OK. `what` says what was tried. */
+/** Ends the program with the library's message unless status is GSC_OK. `what` names the attempt. */
 void require(const device *d, gsc_status status, const char *what);
 
 /** Zeroed memory, or the end of the program. */

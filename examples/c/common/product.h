@@ -2,10 +2,19 @@
 #ifndef EXAMPLE_PRODUCT_H
 #define EXAMPLE_PRODUCT_H
 /*
- * Products of small row-major matrices. Sums run in the order of k for every element, so that results do not depend on
- * the instruction set the compiler chose.
+ * The type that the examples compute in, and products of small row-major matrices. The type is fp32, or fp64 where a test
+ * compares gradients with finite differences, for which fp32 is too coarse. Sums run in the order of k for every element,
+ * so that results do not depend on the compiler's instruction set.
  */
-#include "real.h"
+#include <gradscaler/gradscaler.h>
+
+#ifdef EXAMPLE_FP64
+typedef double real;
+#define REAL_DTYPE GSC_FP64
+#else
+typedef float real;
+#define REAL_DTYPE GSC_FP32
+#endif
 
 /** out (n x m) = a (n x k) * b (k x m). */
 void product(const real *a, const real *b, real *out, int n, int k, int m);

@@ -37,31 +37,19 @@ static void summarise(cell *c, int seeds) {
   }
 }
 
-static void run_labelled(const experiment *e, const device *d, const dataset *all, progress *p, run_settings s,
-                         run_result *out) {
-  char label[64];
-  snprintf(label, sizeof label, "%s, loss x %g, seed %d", arm_names[s.arm], (double)s.magnitude, (int)s.seed);
-  progress_label(p, label);
-  s.steps = e->steps;
-  run_training(d, all, &s, p, out);
-}
-
 void experiment_run(experiment *e, const device *d, const dataset *all) {
-  progress p;
-  progress_start(&p, (long long)e->steps * (e->magnitude_count * ARM_COUNT * e->seeds + 1));
   for (int m = 0; m < e->magnitude_count; m++) {
     for (int a = 0; a < ARM_COUNT; a++) {
       cell *c = &e->cells[m][a];
       for (int seed = 0; seed < e->seeds; seed++) {
-        const run_settings s = {(arm)a, e->magnitudes[m], (uint64_t)seed, 0, USUAL_SCALE};
-        run_labelled(e, d, all, &p, s, &c->runs[seed]);
+        const run_settings s = {(arm)a, e->magnitudes[m], (uint64_t)seed, e->steps, USUAL_SCALE};
+        run_training(d, all, &s, &c->runs[seed]);
       }
       summarise(c, e->seeds);
     }
   }
-  const run_settings excessive = {ARM_SCALED, 1.0f, 0, 0, EXCESSIVE_SCALE};
-  run_labelled(e, d, all, &p, excessive, &e->settling);
-  progress_finish(&p);
+  const run_settings excessive = {ARM_SCALED, 1.0f, 0, e->steps, EXCESSIVE_SCALE};
+  run_training(d, all, &excessive, &e->settling);
 }
 
 static int complain_unless(int holds, const char *claim) {

@@ -38,8 +38,8 @@ void experiment_plan(experiment *e, int quick);
 /** Runs it all and fills the results in. */
 void experiment_run(experiment *e, const device *d, const dataset *all);
 /**
- * Says on stderr what does not hold of: scaled fp16 is as good as fp32 everywhere and loses no gradients, unscaled fp16
- * fails at 1e-5, the run from an excessive scale skips, settles and learns. Returns the number of complaints.
+ * Checks that scaled fp16 is as good as fp32 everywhere and loses no gradients, that unscaled fp16 fails at 1e-5, and that
+ * the run from an excessive scale skips, settles and learns. Prints what fails to stderr and returns the count.
  */
 int experiment_check(const experiment *e);
 void experiment_free(experiment *e);

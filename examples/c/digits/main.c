@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Trains a small network on handwritten digits in fp32, in fp16, and in fp16 with loss scaling, with losses of several
- * magnitudes. Prints a table; writes results.csv, scale_history.csv, accuracy.svg and scale.svg.
+ * magnitudes. Prints a table; writes results.csv and scale_history.csv.
  *
  *     digits --data digits.csv [--library libgradscaler.so.1] [--output FOLDER] [--quick] [--check]
  *
- * The library is loaded at run time; nothing of it is linked. How it is used is in training.c.
+ * The library is loaded at run time, not linked. training.c uses it.
  */
 #include <gradscaler/loader.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static int usage(void) {
           "usage: digits --data FILE [--library FILE] [--output FOLDER] [--quick] [--check]\n"
           "  --data     the digits as text: 64 pixels and a label in each line\n"
           "  --library  the library to load; without it $GRADSCALER_LIBRARY, then the system's search\n"
-          "  --output   where results and plots go; without it the current folder\n"
+          "  --output   where results go; without it the current folder\n"
           "  --quick    one seed, few steps, two magnitudes\n"
           "  --check    fail if scaling does not do what it should\n");
   return EXIT_FAILURE;
@@ -68,8 +68,7 @@ static int report(const experiment *e, const options *o) {
   report_table(e);
   printf("\nWritten:\n");
   return write_file(report_results, e, o->output, "results.csv") &
-         write_file(report_history, e, o->output, "scale_history.csv") &
-         write_file(plot_accuracy, e, o->output, "accuracy.svg") & write_file(plot_scale, e, o->output, "scale.svg");
+         write_file(report_history, e, o->output, "scale_history.csv");
 }
 
 static int run(const gsc_api *api, const dataset *all, const options *o) {

@@ -112,7 +112,7 @@ static void read_scaler(trainer *t, run_result *out) {
           "history");
 }
 
-void run_training(const device *d, const dataset *all, const run_settings *settings, progress *p, run_result *out) {
+void run_training(const device *d, const dataset *all, const run_settings *settings, run_result *out) {
   float pixels[BATCH_ROWS * DIGITS_PIXELS];
   int labels[BATCH_ROWS];
   const int sample_every = settings->steps > FLUSHED_SAMPLES ? settings->steps / FLUSHED_SAMPLES : 1;
@@ -131,7 +131,6 @@ void run_training(const device *d, const dataset *all, const run_settings *setti
       flushed_sample(&flushed, &t.network, pixels, labels, BATCH_ROWS, settings->magnitude);
     }
     apply_gradients(&t);
-    progress_advance(p, 1);
   }
 
   memset(out, 0, sizeof *out);

@@ -7,7 +7,6 @@
  */
 #include "dataset.h"
 #include "device.h"
-#include "progress.h"
 
 /** How a network is trained. */
 typedef enum arm { ARM_FP32 = 0, ARM_FP16 = 1, ARM_SCALED = 2, ARM_COUNT = 3 } arm;
@@ -43,7 +42,7 @@ typedef struct run_result {
   int64_t history_count;
 } run_result;
 
-void run_training(const device *d, const dataset *all, const run_settings *settings, progress *p, run_result *out);
+void run_training(const device *d, const dataset *all, const run_settings *settings, run_result *out);
 void run_result_free(run_result *result);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A checkpoint: recipe, step and batches, then the state of the scaler, of the optimizer, and the master weights. The
- * fp16 weights are the master weights rounded, and are made again.
+ * A checkpoint: recipe, step and batches, then the state of the scaler, of the optimizer, and what the optimizer updates.
+ * If that is fp32 master weights, the fp16 weights are made again by rounding them.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static const char magic[8] = "GPTCKPT";
 typedef struct header {
   char magic[8];
   gpt_shape shape;
-  int32_t arm, batch, accumulate, steps, step, reserved;
+  int32_t arm, batch, accumulate, steps, step, state_format, master_format, reserved;
   double mean_over;
   uint64_t seed, batches;
   int64_t optimizer_bytes;
@@ -33,12 +33,16 @@ static header header_of(trainer *t) {
   h.accumulate = r->accumulate;
   h.steps = r->steps;
   h.step = t->step;
+  h.state_format = r->state_format;
+  h.master_format = r->master_format;
   h.mean_over = r->mean_over;
   h.seed = r->seed;
   h.batches = t->batches.state;
   require(t->device, t->gsc->optimizer_get_save_size(t->optimizer, &h.optimizer_bytes), "size of the state");
   return h;
 }
+
+static size_t bytes_of(const gsc_tensor *t) { return (size_t)t->count * (t->dtype == GSC_FP16 ? 2 : sizeof(float)); }
 
 int trainer_save(trainer *t, const char *path) {
   const header h = header_of(t);
@@ -54,8 +58,8 @@ int trainer_save(trainer *t, const char *path) {
   int good = file != NULL && fwrite(&h, sizeof h, 1, file) == 1 && fwrite(&scaler, sizeof scaler, 1, file) == 1 &&
              fwrite(optimizer, (size_t)h.optimizer_bytes, 1, file) == 1;
   for (int i = 0; good && i < t->model.tensors; i++) {
-    const size_t count = (size_t)t->masters[i].count;
-    good = fwrite(t->masters[i].data, sizeof(float), count, file) == count;
+    const gsc_tensor *p = &t->params_of_step[i];
+    good = fwrite(p->data, bytes_of(p), 1, file) == 1;
   }
   if (file != NULL && fclose(file) != 0) good = 0;
   if (!good) fprintf(stderr, "cannot write %s: %s\n", path, strerror(errno));
@@ -84,9 +88,9 @@ int trainer_load(trainer *t, const char *path) {
   int good = fread(&h, sizeof h, 1, file) == 1 && fits(&h, &own) && fread(&scaler, sizeof scaler, 1, file) == 1 &&
              fread(optimizer, (size_t)own.optimizer_bytes, 1, file) == 1;
   for (int i = 0; good && i < t->model.tensors; i++) {
-    const size_t count = (size_t)t->masters[i].count;
-    good = fread(t->masters[i].data, sizeof(float), count, file) == count;
-    if (good && t->model.dtype != GSC_FP32) tensor_cast(t->device, t->masters[i], t->model.weights[i]);
+    const gsc_tensor *p = &t->params_of_step[i];
+    good = fread(p->data, bytes_of(p), 1, file) == 1;
+    if (good && t->model_copy != NULL) tensor_cast(t->device, *p, t->model.weights[i]);
   }
   fclose(file);
   if (good) {

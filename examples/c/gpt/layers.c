@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Written for reading: but for the products, which take nearly all of the time, these are plain loops over the formulas.
+ * Written for reading: plain loops over the formulas, except for the products, which take nearly all of the time.
  */
 #include "layers.h"
 

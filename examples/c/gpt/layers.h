@@ -5,7 +5,7 @@
  * The functions of a transformer and their derivatives, on arrays of reals: nothing here knows how anything is stored.
  * `rows` are tokens. Gradients of parameters are written, not added to.
  */
-#include "real.h"
+#include "product.h"
 
 /** out = (x - mean) / sqrt(variance + 1e-5) * gain + bias, over each row of `width`. */
 void norm_forward(const real *x, const real *gain, const real *bias, real *out, int rows, int width);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Drives a trainer and writes down what happens.
+ * Drives a trainer and records its losses, scale and speed.
  */
 #include "run.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -29,30 +27,18 @@ void run_training(trainer *t, const text *source, int until, int verbose, run_re
   const clock_t start = clock();
   memset(out, 0, sizeof *out);
   out->recipe = *r;
-  out->losses = allocate((size_t)r->steps, sizeof *out->losses);
-  out->scales = allocate((size_t)r->steps, sizeof *out->scales);
-  out->overflows = allocate((size_t)r->steps, 1);
-  int64_t skipped = skipped_of(t);
   for (int step = first; step < until; step++) {
-    out->scales[step] = scale_of(t);
-    out->losses[step] = trainer_step(t, source);
-    out->overflows[step] = skipped_of(t) > skipped;
-    skipped = skipped_of(t);
-    if (step >= r->steps - every) out->last_loss += out->losses[step] / every;
+    out->scale = scale_of(t);
+    const double loss = trainer_step(t, source);
+    if (step == first) out->first_loss = loss;
+    if (step >= r->steps - every) out->last_loss += loss / every;
+    out->skipped = skipped_of(t);
     /* Time of the processor: the library and the model run in this thread. */
     out->tokens_per_second = tokens * (step + 1 - first) * CLOCKS_PER_SEC / (double)(clock() - start);
     if (!verbose || ((step + 1) % every != 0 && step + 1 != until)) continue;
-    printf("step %4d  loss %6.3f  %6.0f tokens/s  scale %-8g  skipped %lld\n", step + 1, out->losses[step],
-           out->tokens_per_second, (double)out->scales[step], (long long)skipped);
+    printf("step %4d  loss %6.3f  %6.0f tokens/s  scale %-8g  skipped %lld\n", step + 1, loss, out->tokens_per_second,
+           (double)out->scale, (long long)out->skipped);
     fflush(stdout);
   }
-  out->skipped = skipped;
   out->held_out = trainer_evaluate(t, source);
-}
-
-void run_free(run_result *r) {
-  free(r->losses);
-  free(r->scales);
-  free(r->overflows);
-  memset(r, 0, sizeof *r);
 }

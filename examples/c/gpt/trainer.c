@@ -42,6 +42,9 @@ static void make_optimizer(trainer *t) {
   matrices.beta2 = 0.99;
   matrices.eps = 1e-8 * share(&t->recipe);
   matrices.weight_decay = WEIGHT_DECAY;
+  matrices.state_format = t->recipe.state_format;
+  matrices.master_format = t->recipe.master_format;
+  matrices.seed = (int64_t)t->recipe.seed;
   vectors = matrices;
   vectors.weight_decay = 0.0;
   require(
@@ -65,9 +68,11 @@ void trainer_create(trainer *t, const device *d, const recipe *r) {
   t->recipe = *r;
   gpt_create(&t->model, d, &r->shape, r->arm == ARM_FP32 ? GSC_FP32 : GSC_FP16, r->batch);
   make_weights(t);
-  t->params = make_list(t, t->masters);
+  const int has_fp32_masters = r->master_format == GSC_MASTER_NONE;
+  t->params_of_step = has_fp32_masters ? t->masters : t->model.weights;
+  t->params = make_list(t, t->params_of_step);
   t->grads = make_list(t, t->sums);
-  if (r->arm != ARM_FP32) t->model_copy = make_list(t, t->model.weights);
+  if (r->arm != ARM_FP32 && has_fp32_masters) t->model_copy = make_list(t, t->model.weights);
   make_optimizer(t);
   require(d, t->gsc->scaler_options_init(&policy, sizeof policy, GSC_PRESET_TORCH), "scaler options");
   policy.enabled = r->arm == ARM_SCALED;

@@ -31,6 +31,8 @@ typedef struct recipe {
    */
   double mean_over;
   uint64_t seed;
+  /** GSC_STATE_* of AdamW, and GSC_MASTER_*: with GSC_MASTER_NONE the masters of fp16 weights are fp32 tensors. */
+  int32_t state_format, master_format;
 } recipe;
 
 typedef struct trainer {
@@ -41,6 +43,8 @@ typedef struct trainer {
   /** fp32 master weights, and fp32 sums of the gradients of an update. */
   gsc_tensor masters[MAX_TENSORS];
   gsc_tensor sums[MAX_TENSORS];
+  /** What the optimizer updates: the masters, or fp16 weights whose masters are split or missing. */
+  const gsc_tensor *params_of_step;
   gsc_tensor_list *params, *grads, *model_copy;
   gsc_optimizer *optimizer;
   gsc_scaler *scaler;

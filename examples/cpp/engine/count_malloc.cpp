@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts every allocation of the process, the library's included, by standing before the C library's functions. Without
 // glibc, and under sanitizers, which stand there already, nothing is counted.
-#include "count_malloc.h"
-
 #include <atomic>
 #include <cstddef>
+
+#include "arena.h"
 
 namespace engine {
 static std::atomic<int64_t> g_mallocs{0};

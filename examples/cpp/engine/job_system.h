@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An engine's job system: one thread per processor, each with a queue of ranges of its own, from which idle threads
-// steal. A thread that waits for its own jobs takes no others, because they might use what it is in the middle of.
+// An engine's job system: one thread per processor, each with a queue of ranges, from which idle threads steal. A
+// thread that waits for its jobs takes no others, because they might use data that it is changing.
 #pragma once
 
 #include <gradscaler/api.h>

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "arena.h"
-#include "count_malloc.h"
 #include "frame_times.h"
 #include "job_system.h"
 #include "plain_run.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policy's forward and backward pass. Sums run in one order, whatever the compiler makes of the loops.
+// The policy's forward and backward pass. Sums run in one order, on every compiler.
 #include "policy.h"
 
 #include <algorithm>

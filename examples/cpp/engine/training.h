@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A training step of the policy in slices of a fraction of a millisecond, for a host whose frames must not wait: some
-// gradients, the check of one layer, the optimizer of one layer. Each layer is a list and an optimizer of its own; one
-// scaler decides for all of them, because no layer is stepped before all have been checked.
+// gradients, the check of one layer, the optimizer of one layer. Each layer has a list and an optimizer. One
+// scaler decides for all of them: no layer is stepped before all have been checked.
 //
-// save() and close() put everything that the library holds into memory of the host's, so that the library can be
-// unloaded between two frames and training goes on with the next one, bit for bit.
+// save() and close() put everything that the library holds into the host's memory. So the library can be unloaded
+// between two frames, and training continues with the next one, bit for bit.
 #pragma once
 
 #include <gradscaler/api.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A native extension for Godot 3: a node that trains the policy of ../engine within a budget of each frame. The library
-// is loaded by loader.h, and gets Godot's allocator and Godot's threads. It shows scale and loss, and when it is done
-// the frame times and whether the weights are those of a plain run; the exit code of the engine says so too.
+// is loaded by loader.h, and gets Godot's allocator and Godot's threads. It shows scale and loss, and at the end
+// the frame times and whether the weights equal those of a plain run. If they do not, the engine's exit code is not 0.
 #include <gradscaler/loader.h>
 
 #include <atomic>

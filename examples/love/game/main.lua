@@ -85,7 +85,7 @@ function love.update()
   if training.steps == STEPS then finish() end
 end
 
--- Without a window LOVE's own handler would wait for nobody.
+-- Without a window LOVE's handler would wait forever.
 function love.errorhandler(message)
   io.stderr:write("error: ", tostring(message), "\n")
   os.exit(1)

@@ -8,7 +8,7 @@
  *     gsc_tensor t;
  *     if (gsc_dlpack_tensor(&managed->dl_tensor, &t) == GSC_OK) ...
  *
- * These functions do not set gsc_error_get_message(); each comment says what a status means.
+ * These functions do not set gsc_error_get_message(); each comment explains the statuses.
  */
 #include <dlpack/dlpack.h>
 #include <gradscaler/gradscaler.h>
@@ -75,8 +75,8 @@ static inline gsc_status gsc_dlpack_device(DLDevice device, int32_t *out_type, i
 
 #if defined(DLPACK_MAJOR_VERSION) && DLPACK_MAJOR_VERSION >= 1
 /**
- * As gsc_dlpack_tensor, for tensors that will be written: UNSUPPORTED also if the tensor is read-only, or a copy that
- * its producer made, in which nobody would see what is written.
+ * As gsc_dlpack_tensor, for tensors that will be written: UNSUPPORTED also if the tensor is read-only, or a copy, whose
+ * changes the producer would not see.
  */
 static inline gsc_status gsc_dlpack_writable_tensor(const DLManagedTensorVersioned *dl, gsc_tensor *out_tensor) {
   if (dl == NULL) return GSC_ERROR_INVALID_ARGUMENT;

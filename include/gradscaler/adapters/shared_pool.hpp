@@ -44,7 +44,7 @@ class WorkQueue {
     options.parallel_for_user = this;
   }
 
-  /// Runs tasks until stop(). Call it on a thread of your own.
+  /// Runs tasks until stop(). Call it on your own thread.
   void work() {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {

@@ -37,7 +37,7 @@ inline void tbb_parallel_for(void *user, int32_t count, gsc_task_fn body, void *
   try {
     run_there();
   } catch (...) {
-    // No memory for TBB's tasks. The library runs those that were left out, and says so.
+    // No memory for TBB's tasks. The library runs the tasks that were left out, and its call fails.
   }
 #else
   run_there();

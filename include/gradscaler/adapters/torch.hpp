@@ -2,7 +2,7 @@
 #ifndef GRADSCALER_ADAPTERS_TORCH_HPP
 #define GRADSCALER_ADAPTERS_TORCH_HPP
 //
-// Loss scaling for the C++ frontend of PyTorch (libtorch), which has none of its own. Header-only over gradscaler.hpp;
+// Loss scaling for the C++ frontend of PyTorch (libtorch), which has no GradScaler. Header-only over gradscaler.hpp;
 // the library itself does not depend on libtorch; a program that includes this header needs <torch/torch.h> and links
 // libtorch.
 //

@@ -20,7 +20,19 @@ enum class DType : int32_t {
   fp32 = GSC_FP32,
   /// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. A list that has such an
   /// optimizer tests all its fp64 gradients against fp32's range.
-  fp64 = GSC_FP64
+  fp64 = GSC_FP64,
+  /// OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as all codes from here on.
+  fp8_e4m3 = GSC_FP8_E4M3,
+  /// Unsigned, 4 bits of exponent and 4 of mantissa, no subnormals: docs/reference/semantics.md.
+  ufp8_e4m4 = GSC_UFP8_E4M4,
+  /// Unsigned, 5 bits of exponent and 11 of mantissa, no subnormals.
+  ufp16_e5m11 = GSC_UFP16_E5M11,
+  /// A remainder of 8 bits: the part of a master that its 16-bit weight leaves out.
+  int8 = GSC_INT8,
+  /// A remainder of 16 bits.
+  int16 = GSC_INT16,
+  /// A power of two, 2^(byte - 127). For scales only.
+  fp8_e8m0 = GSC_FP8_E8M0
 };
 
 /// Kinds of optimizer.
@@ -43,6 +55,29 @@ enum class OptimizerKind : int32_t {
   /// LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq. Defaults: lr 1e-3, beta1 0.9, beta2 0.999,
   /// eps 1e-6, weight_decay 1e-2.
   lamb = GSC_LAMB
+};
+
+/// Formats of the state that the library allocates.
+enum class StateFormat : int32_t {
+  /// fp32; fp64 for fp64 parameters.
+  full = GSC_STATE_FULL,
+  /// Means of gradients in bf16; means and sums of squares in GSC_UFP16_E5M11. Not for fp64 parameters.
+  bits16 = GSC_STATE_BITS16,
+  /// Means of gradients in GSC_FP8_E4M3; means and sums of squares in GSC_UFP8_E4M4. Not for fp64 parameters.
+  bits8 = GSC_STATE_BITS8
+};
+
+/// Where the precision of fp16 and bf16 parameters beyond 16 bits is kept.
+enum class MasterFormat : int32_t {
+  /// Nowhere: parameters are rounded to nearest. For fp32 master weights with a model_copy, and without masters.
+  none = GSC_MASTER_NONE,
+  /// The parameters are the upper part of fp32 masters; the last state slot, `remainder`, is GSC_INT16 and holds the
+  /// rest. Exact for bf16, and for fp16 from 2^-17 to 65504, where masters end.
+  split16 = GSC_MASTER_SPLIT16,
+  /// The same with a remainder in GSC_INT8: masters have 8 bits more than the parameters.
+  split8 = GSC_MASTER_SPLIT8,
+  /// No master: parameters are rounded stochastically.
+  stochastic = GSC_MASTER_STOCHASTIC
 };
 
 /// Norms over all elements of all tensors of a list.

@@ -21,6 +21,8 @@ struct OptimizerOptions {
   /// GSC_OPTIMIZER_* bits.
   uint32_t flags = 0;
   // gen-api: optional_fields gsc_optimizer_options
+  /// StateFormat: the format of state that the library allocates. State lists of the caller have their own dtypes.
+  std::optional<StateFormat> state_format = std::nullopt;
   /// Learning rate, >= 0. All numbers here must be finite when converted to float. fp64 parameters use the doubles.
   std::optional<double> lr = std::nullopt;
   /// Decay of the first moment, in [0, 1).
@@ -39,6 +41,10 @@ struct OptimizerOptions {
   std::optional<double> lr_decay = std::nullopt;
   /// Adagrad: initial value of a group's `sum` in state that the library allocates, >= 0. Default 0.
   std::optional<double> initial_accumulator_value = std::nullopt;
+  /// Seed of stochastic rounding. Default 0.
+  std::optional<int64_t> seed = std::nullopt;
+  /// MasterFormat. Other values than MasterFormat::none need fp16 or bf16 parameters.
+  std::optional<MasterFormat> master_format = std::nullopt;
   // gen-api: end
 
   gsc_optimizer_options to_c() const {
@@ -46,6 +52,7 @@ struct OptimizerOptions {
     detail::check(gsc_optimizer_options_init(&c, sizeof c, static_cast<int32_t>(kind)));
     c.flags = flags;
     // gen-api: optional_to_c gsc_optimizer_options
+    if (state_format) c.state_format = static_cast<int32_t>(*state_format);
     c.lr = lr.value_or(c.lr);
     c.beta1 = beta1.value_or(c.beta1);
     c.beta2 = beta2.value_or(c.beta2);
@@ -55,6 +62,8 @@ struct OptimizerOptions {
     c.dampening = dampening.value_or(c.dampening);
     c.lr_decay = lr_decay.value_or(c.lr_decay);
     c.initial_accumulator_value = initial_accumulator_value.value_or(c.initial_accumulator_value);
+    c.seed = seed.value_or(c.seed);
+    if (master_format) c.master_format = static_cast<int32_t>(*master_format);
     // gen-api: end
     return c;
   }
@@ -63,6 +72,7 @@ struct OptimizerOptions {
     options.kind = static_cast<OptimizerKind>(c.kind);
     options.flags = c.flags;
     // gen-api: from_c gsc_optimizer_options
+    options.state_format = static_cast<StateFormat>(c.state_format);
     options.lr = c.lr;
     options.beta1 = c.beta1;
     options.beta2 = c.beta2;
@@ -72,6 +82,8 @@ struct OptimizerOptions {
     options.dampening = c.dampening;
     options.lr_decay = c.lr_decay;
     options.initial_accumulator_value = c.initial_accumulator_value;
+    options.seed = c.seed;
+    options.master_format = static_cast<MasterFormat>(c.master_format);
     // gen-api: end
     return options;
   }

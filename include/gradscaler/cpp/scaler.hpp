@@ -146,7 +146,7 @@ class GradScaler : public detail::Handle<gsc_scaler> {
   void step(Optimizer &optimizer, gsc_stream stream = nullptr) {
     detail::check(gsc_scaler_step(get(), optimizer.get(), stream));
   }
-  /// For an optimizer of your own: true if the step must be applied.
+  /// For your own optimizer: true if you must apply the step.
   [[nodiscard]] bool should_step_sync(TensorListRef grads, gsc_stream stream = nullptr) {
     int32_t apply = 0;
     detail::check(gsc_scaler_should_step_sync(get(), grads.get(), &apply, stream));

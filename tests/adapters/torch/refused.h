@@ -8,7 +8,7 @@
 #include <gradscaler/gradscaler.hpp>
 #include <string>
 
-/// What the error of `call` says, or "no error".
+/// The message of the error of `call`, or "no error".
 inline std::string message_of(const std::function<void()> &call) {
   try {
     call();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The adapter of libtorch beside libtorch itself and, through the file that reference.py writes, beside PyTorch in
+// The adapter of libtorch against libtorch itself and, by the file that reference.py writes, against PyTorch in
 // Python. One translation unit: the headers of libtorch take half a minute.
 #include <gtest/gtest.h>
 

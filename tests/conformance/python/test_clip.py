@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clipping by norm beside torch.nn.utils.clip_grad_norm_, both measured against the same in fp64.
+"""Clipping by norm against torch.nn.utils.clip_grad_norm_, both measured against the same in fp64.
 
 The norm and every clipped gradient lie within 2 ulp of it, and never further from it than PyTorch's, or than rounding
 alone can take an exact result: half an ulp for the norm; for a gradient one and a half, as the factor is rounded too.

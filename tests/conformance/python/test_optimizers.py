@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SGD, Adam, AdamW and Adagrad in fp32 beside PyTorch's single-tensor path (foreach=False, fused=False), 1000 steps.
+"""SGD, Adam, AdamW and Adagrad in fp32 against PyTorch's single-tensor path (foreach=False, fused=False), 1000 steps.
 
 The formulas are PyTorch's, operation for operation, so parameters and state have the same bits after every step. That
 is asserted with PyTorch's square root rounded to nearest. As it comes, in builds with MKL, one root in five is off by

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unscaling beside torch._amp_foreach_non_finite_check_and_unscale_: the same bits for every pattern of 16 bits, and
+"""Unscaling against torch._amp_foreach_non_finite_check_and_unscale_: the same bits for every pattern of 16 bits, and
 for random patterns of 32 and 64, and the same verdict.
 
 The one difference is on purpose and asserted here: a finite value whose product is not finite counts as an overflow.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scale update beside torch._amp_update_scale_: the same bits of the scale and the same tracker, update for update,
+"""The scale update against torch._amp_update_scale_: the same bits of the scale and the same tracker after each update,
 over random sequences with random factors and intervals, from ordinary scales and from both ends of the range."""
 
 import random

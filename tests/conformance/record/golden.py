@@ -2,6 +2,7 @@
 """The golden files: trajectories of loss scales under overflow patterns, one JSON file a system, all in goldens.tar.xz.
 README.md in the folder above documents the format. Writer and reader are both here."""
 
+import itertools
 import json
 import math
 import pathlib
@@ -47,15 +48,10 @@ def encode_scale(x):
     return struct.pack(">f", x).hex()
 
 
-def changes(scales):
-    """[update, scale, update, scale, ...]: the scale after the first update, and after each that changed it."""
-    out, last = [], None
-    for i, scale in enumerate(scales):
-        encoded = encode_scale(scale)
-        if encoded != last:
-            out += [i, encoded]
-            last = encoded
-    return out
+def held_scales(scales):
+    """Two lists: the scales in turn, and for how many updates each was held."""
+    found = [(scale, len(list(updates))) for scale, updates in itertools.groupby(map(encode_scale, scales))]
+    return [scale for scale, _ in found], [updates for _, updates in found]
 
 
 def decode_scale(encoded):
@@ -65,12 +61,10 @@ def decode_scale(encoded):
 
 
 def scales(run):
-    """The scale after each update of a run: what `changes` shortened."""
-    length = sum(run["overflow"])
-    starts, values = run["scale"][::2], run["scale"][1::2]
+    """The scale after each update of a run: the inverse of `held_scales`."""
     out = []
-    for start, end, value in zip(starts, starts[1:] + [length], values, strict=True):
-        out += [decode_scale(value)] * (end - start)
+    for scale, updates in zip(run["scale"], run["held"], strict=True):
+        out += [decode_scale(scale)] * updates
     return out
 
 

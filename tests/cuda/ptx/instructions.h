@@ -84,11 +84,19 @@ inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
 }
 
 /// cvt.rzi.s64: towards zero, saturated. NaN is what the hardware gives.
-inline int64_t truncate(double x) {
+inline int64_t truncate_to_s64(double x) {
   if (std::isnan(x)) return std::numeric_limits<int64_t>::min();
   if (x >= 0x1p63) return std::numeric_limits<int64_t>::max();
   if (x < -0x1p63) return std::numeric_limits<int64_t>::min();
   return static_cast<int64_t>(x);
+}
+
+/// cvt.rzi.s32.f32: towards zero, saturated. NaN becomes 0.
+inline int32_t truncate_to_s32(float x) {
+  if (std::isnan(x)) return 0;
+  if (x >= 0x1p31F) return std::numeric_limits<int32_t>::max();
+  if (x < -0x1p31F) return std::numeric_limits<int32_t>::min();
+  return static_cast<int32_t>(x);
 }
 
 /// cvt.f32.f16. A signalling NaN is made quiet.

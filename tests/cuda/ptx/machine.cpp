@@ -14,7 +14,6 @@
 #include <string>
 
 #include "block.h"
-#include "symbols.h"
 #include "tests/cuda/shim/emulation.h"
 
 namespace gsc::cuda::ptx {

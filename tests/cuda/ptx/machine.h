@@ -16,8 +16,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "tests/cuda/shim/fiber.h"
+
+/// Function names from this program's symbol table (symbols.cpp): how a launcher's kernel finds its PTX.
+namespace gsc::cuda::ptx::symbols {
+
+/// Demangled name of the function at `address`, without marks of internal linkage; "" if there is none.
+std::string name_of(const void *address);
+std::string demangle(const char *name);
+
+}  // namespace gsc::cuda::ptx::symbols
 
 namespace gsc::cuda::ptx {
 

@@ -26,12 +26,16 @@ TIMEOUT = 900
 SEEDS = ("1", "2", "3", "4")
 # Tests that reach a kernel often, in seconds. All tests run only for mutants that survive these without a reason.
 FIRST = {
+    "apply_coded_kernel": "*8bit*:*16bit*",
     "apply_kernel": "All/Teams*:*many_groups*",
     "check_kernel": "Ticket*:All/Teams*",
     "diagnose_kernel": "*Diagnos*",
+    "moments_coded_kernel": "*lamb_8bit*:*lamb_16bit*",
     "moments_kernel": "All/Teams*lamb:*groups_lamb",
     "norm_kernel": "*Norm/*",
 }
+# Kernels that mutants.md does not cover yet: `scripts/ptx mutants` adds their rows.
+NOT_REPORTED = {"apply_coded_kernel", "moments_coded_kernel"}
 # Kernel, source line and the next -> why no test can notice that it is left out.
 NOTHING_SHARED = ("the last block of a step reads nothing that other blocks of the launch write, and they have used "
                   "what it writes before they take a ticket")
@@ -100,7 +104,7 @@ def missing_rows(executable):
     section = REPORT.read_text().partition(f"## compute_{executable.rsplit('.', 1)[-1]}\n")[2].partition("\n## ")[0]
     reported = collections.Counter(re.findall(r"^\| (\S+):\d+ \| (`.*?`) \| (\w+) \|", section, flags=re.M))
     present = collections.Counter((place.rsplit(":", 1)[0], f"`{text_of(place)}`", kernel)
-                                  for place, _, kernel in sites(executable))
+                                  for place, _, kernel in sites(executable) if kernel not in NOT_REPORTED)
     return sorted(" ".join(row) for row in present - reported)
 
 

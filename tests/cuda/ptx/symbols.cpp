@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "symbols.h"
-
 #include <cxxabi.h>
 #include <elf.h>
 #include <link.h>
@@ -9,6 +7,8 @@
 #include <fstream>
 #include <map>
 #include <vector>
+
+#include "machine.h"
 
 namespace gsc::cuda::ptx::symbols {
 namespace {

@@ -554,9 +554,9 @@ class Writer:
                 raise Unknown("cvt." + ".".join(modifiers))
             return self.write(operands[0], value, target)
         if is_float(source):
-            if rounding != ["rzi"] or target != "s64":
+            if rounding != ["rzi"] or (source, target) not in (("f64", "s64"), ("f32", "s64"), ("f32", "s32")):
                 raise Unknown("cvt." + ".".join(modifiers))
-            return self.write(operands[0], f"truncate({value})", target)
+            return self.write(operands[0], f"truncate_to_{target}({value})", target)
         if rounding != (["rn"] if is_float(target) else []):
             raise Unknown("cvt." + ".".join(modifiers))
         return self.write(operands[0], value, target)

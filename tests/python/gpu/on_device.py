@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests on a GPU share: when to skip, and comparisons that say what differs.
+"""Shared by the tests on a GPU: when to skip, and comparisons that name the difference.
 
 With GRADSCALER_TEST_DEVICE=cpu those that need no stream run on the CPU, which tests the tests.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of CuPy: the scaler, the optimizers and the stateless operations beside NumPy's, bit for bit; streams, orders
+"""Arrays of CuPy: the scaler, the optimizers and the stateless operations against NumPy's, bit for bit; streams, orders
 in memory, DLPack, graphs, and the example."""
 
 import os

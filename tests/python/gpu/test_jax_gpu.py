@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradscaler.jax on a GPU: the handlers under jit beside the CPU's, bit for bit, and beside optax; overflows, donated
+"""gradscaler.jax on a GPU: the handlers under jit against the CPU's, bit for bit, and optax; overflows, donated
 buffers, many calls, and what docs/jax.md says is different on CUDA."""
 
 import collections
@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from conftest import ROOT, library
+from conftest import LR, MAKERS, ROOT, library
 
 jax = library("jax")
 jnp = jax.numpy
@@ -18,7 +18,6 @@ from on_device import ON_GPU, alone_and_together, on_host, require_device, same_
 
 import gradscaler as gs  # noqa: E402
 import gradscaler.jax as gj  # noqa: E402
-from makers_of_optax import LR, MAKERS  # noqa: E402
 
 
 def gpus():

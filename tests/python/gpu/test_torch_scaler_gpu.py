@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradscaler.torch on a GPU: GradScaler beside PyTorch's, and the optimizers beside PyTorch's and the CPU's."""
+"""gradscaler.torch on a GPU: GradScaler against PyTorch's, and the optimizers against PyTorch's and the CPU's."""
 
 import copy
 import io

@@ -134,5 +134,5 @@ def _step(kind: str, count: int, slots: int, options: Options) -> Any:
                     **{name: np.float64(value) for name, value in numbers.items()})
 
     leaves = tuple(range(count))
-    # The order of the operands makes state lie where it lies, and the rest beside it.
+    # With this order of the operands the state keeps its sharding, and the others get the same.
     return jax.jit(per_shard(body, (None,) * 4 + leaves * (2 + slots), leaves * (1 + slots)), inline=True)

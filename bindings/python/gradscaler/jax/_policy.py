@@ -105,9 +105,9 @@ def _is_below(part: Any, whole: Any, limit: float) -> Any:
     """Whether the quotient of two int32 > 0, rounded to double, is below `limit`. Exact, in integers."""
     if limit == 0.0:
         return False
-    # Quotients round to less than `limit` below this bound. Its denominator is larger than theirs: none is the bound.
+    # Quotients below this bound round to less than `limit`. No quotient is the bound: its denominator is larger.
     bound = (Fraction(limit) + Fraction(math.nextafter(limit, 0.0))) / 2
-    # Of their denominators, the nearest fraction to the bound. None of theirs is between the two.
+    # The nearest fraction to the bound with a denominator as theirs. No quotient lies between the two.
     nearest = bound.limit_denominator(_LARGEST)
     left, right = _product(part, nearest.denominator), _product(nearest.numerator, whole)
     below = (left[0] < right[0]) | ((left[0] == right[0]) & (left[1] < right[1]))

@@ -66,7 +66,7 @@ class DynamicScale:
     #: What other policies than PyTorch's count, int32[4]: hysteresis tracker, overflows and updates since the scale
     #: changed, skips at the floor. None under PyTorch's rule, which counts none of them.
     counters: Any = None
-    #: The library's options, not traced, so that changing them compiles anew.
+    #: The library's options, not traced, so that a change compiles again.
     policy: tuple[tuple[str, Any], ...] = field(default=(), metadata={"static": True})
 
     def __post_init__(self) -> None:
@@ -81,8 +81,8 @@ class DynamicScale:
         """A scale with the policy of `preset`, one of ``gradscaler.PRESETS``, and of the arguments over it.
 
         `init_scale`, `growth_factor`, `backoff_factor` and `growth_interval` are those of ``GradScaler``; None is the
-        preset's. `policy` takes what ``gradscaler.GradScaler`` takes beyond these: ``min_scale``, ``max_scale``,
-        ``hysteresis`` and so on; not what would act outside of the compiled step. Errors are those of ``GradScaler``.
+        preset's. `policy` has the other arguments of ``gradscaler.GradScaler``, such as ``min_scale``, ``max_scale``
+        and ``hysteresis``, except those that act outside of the compiled step. Errors are those of ``GradScaler``.
         """
         for name, instead in _HOST_ONLY.items():
             if name in policy:

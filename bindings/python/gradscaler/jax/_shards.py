@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of handlers that run on each shard as it lies, and under vmap.
 
-XLA takes a custom call for a black box: it would gather sharded operands on every device first. What the handlers do
-is elementwise, but for a flag that is joined over all shards, so each device can call them on what it has. Here XLA's
-partitioner is told so (Shardy, or GSPMD); inside of shard_map and pmap the arrays are shards already.
+XLA does not look into a custom call: it would gather sharded operands on every device first. The handlers work
+elementwise, except for a flag that is joined over all shards, so each device can call them on its shards. This module
+tells XLA's partitioner (Shardy, or GSPMD). Inside shard_map and pmap the arrays are shards already.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Leaves = tuple[int | None, ...]
 
 
 def per_shard(body: Callable[..., Sequence[Any]], operands: Leaves, results: Leaves) -> Any:
-    """`body` as a function that leaves shards where they are; `operands` and `results` say what it takes and returns.
+    """`body` as a function that leaves shards where they are, with these `operands` and `results`.
 
-    `body` is elementwise in the leaves. A word among its results says whether one of its leaves holds inf or NaN, as
-    1.0 or 0.0. A leaf lies as the last operand of its number does, to which the others are brought.
+    `body` is elementwise in the leaves. A word among its results is 1.0 if one of its leaves holds inf or NaN, else
+    0.0. A leaf has the sharding of the last operand of its number, and the others are brought to it.
     """
     lies_as = {leaf: i for i, leaf in enumerate(operands) if leaf is not None}
 

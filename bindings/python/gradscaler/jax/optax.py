@@ -14,12 +14,11 @@ optax's, in the middle of a run too. ``update`` takes two more arguments, which 
 0, the state stays as it is and the updates leave every parameter as it is, bit for bit; gradients that are still scaled
 are multiplied by `inv_scale` first.
 
-The moments and the division by their root are the library's, in the order of PyTorch, whatever the number of threads,
-and its bias corrections are formed in double; weight decay, trust ratio and learning rate are optax's. Numbers differ
-from optax's by rounding. Moments are float32 also for 16-bit parameters, and updates are float32.
+The library computes the moments and the division by their root, in the order of PyTorch and with the same bits for any
+number of threads, and bias corrections in double. Weight decay, trust ratio and learning rate are optax's. Numbers
+differ from optax's by rounding. Moments are float32 also for 16-bit parameters, and updates are float32.
 
-What optax puts around them has state of its own, which knows nothing of `found_inf`: wrap the whole in
-:func:`skip_if_found_inf`.
+Wrappers of optax have state that `found_inf` does not stop: wrap the whole in :func:`skip_if_found_inf`.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def lion(learning_rate: Any, b1: float = 0.9, b2: float = 0.99, *, weight_decay:
 
 def lamb(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-6, *, weight_decay: Any = 0.0,
          mask: Any = None) -> Any:
-    """As ``optax.lamb``; `update` needs the parameters. Norms are over whole parameters, whatever their shards."""
+    """As ``optax.lamb``; `update` needs the parameters. Norms are over whole parameters, not their shards."""
     return _skipping(scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay, mask),
                      optax.scale_by_trust_ratio(), optax.scale_by_learning_rate(learning_rate))
 
@@ -82,10 +81,9 @@ def skip_if_found_inf(inner: Any) -> Any:
     """Any transformation of optax, or ``optax.MultiSteps``, with `found_inf` and `inv_scale` as arguments of `update`.
 
     Where `found_inf` is not 0 its whole state stays as it is, and the updates are -0.0, which leaves every parameter as
-    it is. Gradients are multiplied by `inv_scale` first; other arguments are `inner`'s. Put it outermost, around what
-    has state besides the transformations here: of ``MultiSteps`` a micro-step that overflowed is left out of the mean
-    and not counted, of ``inject_hyperparams`` a schedule does not advance, ``ema`` and others in a chain take no inf
-    in.
+    it is. Gradients are multiplied by `inv_scale` first; other arguments are `inner`'s. Put it outermost, around
+    everything else that has state: ``MultiSteps`` then leaves a micro-step that overflowed out of its mean and count, a
+    schedule of ``inject_hyperparams`` does not advance, and ``ema`` and others in a chain take in no inf.
     """
     inner_update = inner.update
     if isinstance(inner, optax.GradientTransformation):
@@ -104,7 +102,7 @@ def skip_if_found_inf(inner: Any) -> Any:
 
 
 def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
-    """As ``optax.scale_by_adam``, for a chain of your own; the updates are 0 where `found_inf` is not 0."""
+    """As ``optax.scale_by_adam``, for your own chain; the updates are 0 where `found_inf` is not 0."""
     options = _fixed(beta1=("b1", b1), beta2=("b2", b2), eps=("eps", eps))
 
     def init(params: Any) -> Any:
@@ -119,7 +117,7 @@ def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
 
 
 def scale_by_lion(b1: float = 0.9, b2: float = 0.99) -> Any:
-    """As ``optax.scale_by_lion``, for a chain of your own; the updates are 0 where `found_inf` is not 0."""
+    """As ``optax.scale_by_lion``, for your own chain; the updates are 0 where `found_inf` is not 0."""
     options = _fixed(beta1=("b1", b1), beta2=("b2", b2))
 
     def init(params: Any) -> Any:
@@ -133,7 +131,7 @@ def scale_by_lion(b1: float = 0.9, b2: float = 0.99) -> Any:
 
 
 def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> Any:
-    """As ``optax.scale_by_rss``, for a chain of your own; the updates are 0 where `found_inf` is not 0.
+    """As ``optax.scale_by_rss``, for your own chain; the updates are 0 where `found_inf` is not 0.
 
     `eps`, which stands under the root, is in the state from the beginning: the sum of squares starts at
     ``initial_accumulator_value + eps``, and a state made by optax goes on without it.
@@ -154,7 +152,7 @@ def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> A
 
 
 def trace(decay: float, nesterov: bool = False) -> Any:
-    """As ``optax.trace``, for a chain of your own; the updates are 0 where `found_inf` is not 0."""
+    """As ``optax.trace``, for your own chain; the updates are 0 where `found_inf` is not 0."""
     options = _fixed(momentum=("decay", decay))
     if nesterov:
         options["nesterov"] = True
@@ -196,7 +194,7 @@ def _transformation(init: Callable[[Any], Any], update: Callable[..., tuple[Any,
 
 
 def _skipping(first: Any, *rest: Any) -> Any:
-    """``optax.chain`` of these, of which the first skips by itself, so that the others and the updates do so too."""
+    """``optax.chain`` of these. The first skips by itself; this makes the others and the updates skip too."""
     chain = optax.chain(first, *rest)
 
     def update(updates: Any, state: Any, params: Any = None, *, found_inf: Any = 0.0, **others: Any

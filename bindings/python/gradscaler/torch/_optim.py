@@ -3,8 +3,8 @@
 
 What PyTorch's base class does is left to it: param groups, hooks, pickling, ``zero_grad``, the form of a state dict.
 ``state`` holds plain tensors, as with PyTorch; the library steps on their memory. Parameters that step together are in
-one :class:`~gradscaler.torch._plan.Plan`; which these are is looked at in every step, and settled anew when something
-has changed: a gradient that is None now, other memory, another count of steps.
+one :class:`~gradscaler.torch._plan.Plan`. Whether these are still the same is looked at in every step, and plans are
+made anew if not: for other memory, or the first gradient of a parameter. Later it may be None and is absent then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 import operator
 import os
 import sys
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -23,11 +23,10 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper, torch_memory
 from .._enums import SLOTS
 from .._native import native, real
-from . import _raw
 from ._alive import hold, is_alone
 from ._check import Check, Checker, StepReport, clip_factor, is_lost
 from ._held import is_counted, is_direct, is_state_held
-from ._plan import Key, Member, Plan, look
+from ._plan import Key, Member, Plan
 from ._seen import Seen, in_order, is_in_order, placed_grads
 from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, mesh_groups, overflow_groups, shards_of
 
@@ -37,8 +36,6 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NARROW = (torch.float16, torch.bfloat16)
 #: Group keys that decide what steps together. The last two are refused.
 _STRUCTURE = ("nesterov", "amsgrad", "maximize", "momentum", "decoupled_weight_decay", "differentiable", "capturable")
-#: Plans that are kept for gradients that come and go.
-_MOST_PLANS = 8
 #: What works on memory: torch.compile would follow it call by call, for minutes, and gain nothing.
 untraced: Any = getattr(torch, "_disable_dynamo", lambda function: function)
 
@@ -68,11 +65,16 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def _forget(self) -> None:
         """As if no step had been taken yet; the state in tensors stays."""
-        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._plans: list[Plan] = []
         self._process = (0, 0)
+        # Those that have a gradient now.
         self._active: list[Plan] = []
+        # The parameters that have had a gradient.
+        self._used: set[Any] = set()
         self._members: list[tuple[Member, dict[str, Any]]] = []
         self._seen: Any = None
+        # The gradients that the plans point at, by parameter: held until the end of the step.
+        self._grads: list[Any] = []
         # Whether somebody else may have state, and change it.
         self._lent = True
         # Whether the counts in the state are behind those of the plans.
@@ -136,14 +138,12 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         if not self._behind:
             return
         self._behind = False
-        members = iter(self._members)
-        for plan in self._active:
-            steps = plan.steps()
-            for member, entry in itertools.islice(members, len(plan.indices)):
-                if "step" in entry:
-                    entry["step"].fill_(steps)
-                if steps:
-                    entry.update(member.made)
+        counts = itertools.chain.from_iterable(plan.steps() for plan in self._plans)
+        for (member, entry), steps in zip(self._members, counts, strict=True):
+            if "step" in entry:
+                entry["step"].fill_(steps)
+            if steps:
+                entry.update(member.made)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_max_grad_norm": self._max_grad_norm,
@@ -293,7 +293,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._behind = True
         # Before the step, which leaves nothing of them in the caches.
         for plan in self._active:
-            _raw.increment_version(plan.written)
+            torch.autograd.graph.increment_version(plan.written)
         # A CUDA graph would keep the addresses of the copies.
         in_double = factor is not None and not self._is_captured()
         for plan in self._active:
@@ -304,8 +304,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                 plan.step(_product(inv_scale, factor), found_inf)
         del held
         self._mark_written()
-        if self._seen is not None:
-            self._seen.let_go()
+        self._grads = []
         if self._lent and not self._is_captured():
             # Whoever has it reads it, and what he writes there must not be overwritten later.
             self._write_counts()
@@ -354,8 +353,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         """A step that this package's GradScaler does not call."""
         self._last_check, self._check = self._check, None
         self._last_found, self._has_stepped = found_inf, True
-        if self._seen is not None:
-            self._seen.let_go()
+        self._grads = []
 
     # What steps together.
 
@@ -373,75 +371,82 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         if self._lent:
             if self._seen is not None and not self._is_state_same():
                 self._seen = None
-            self._lent = is_state_held(self._entries, self._members, self._plans.values())
-        known = self._seen
-        addresses = None if known is None or known.structure != structure else known.addresses(groups)
-        if known is None or addresses is None:
+            self._lent = is_state_held(self._entries, self._members, self._plans)
+        params = [p for group in groups for p in group["params"]]
+        known = self._seen if self._seen is not None and self._seen.is_of(params) else None
+        placed = placed_grads(params, any(map(is_dtensor, params)) if known is None else known.sharded)
+        grads = list(map(in_order, placed, params)) if known is None or known.copied else placed
+        found = None if known is None or known.structure != structure else known.look(grads)
+        if found is None:
             self._write_counts()
             self._seen = None
-            params = [p for group in groups for p in group["params"]]
-            placed = placed_grads(params, any(map(is_dtensor, params)))
-            grads = list(map(in_order, placed, params))
-            self._settle(params, grads)
-            self._seen = Seen(params, grads, structure, not all(map(operator.is_, grads, placed)))
-            return
-        if len(self._active) == 1 and len(self._active[0].indices) == len(known.tensors):
-            self._active[0].point_at(addresses)
-            return
-        for plan in self._active:
-            plan.point_at(b"".join(addresses[8 * i:8 * i + 8] for i in plan.indices))
+            grads = list(map(in_order, grads, params))
+            all_grads = self._settle(params, grads)
+            self._seen = Seen(params, all_grads, structure, not all(map(operator.is_, grads, placed)))
+            found = self._seen.look(grads)
+        self._grads = grads
+        for plan in self._plans:
+            plan.point_at(found if len(plan.indices) == len(params) else found.pick(plan.indices))
+        self._active = [plan for plan in self._plans if not plan.is_absent]
 
     def _hold(self) -> list[Any]:
         """What keeps the memory of the plans while the library works on it and other threads run."""
         return [] if is_alone() else [hold(plan, self._grads_of(plan)) for plan in self._active]
 
     def _grads_of(self, plan: Plan) -> list[Any]:
-        found: list[Any] = self._seen.grads(plan)
-        return found
+        """The gradients of a plan, as plain tensors."""
+        return [local(self._grads[index]) for index in plan.indices]
 
     def _is_state_same(self) -> bool:
         """Whether the state is what the plans step on. Blocks on a CUDA device."""
         if self._seen.sharded:
             return False
-        members = iter(self._members)
-        for plan in self._active:
-            if plan.look() != plan.seen:
+        if any(plan.look() != plan.seen for plan in self._plans):
+            return False
+        counts = itertools.chain.from_iterable(plan.steps() for plan in self._plans)
+        for (member, entry), steps in zip(self._members, counts, strict=True):
+            if self._entries.get(self._seen.tensors[member.index], {}) is not entry and (entry or member.state):
                 return False
-            steps = plan.steps()
-            for member, entry in itertools.islice(members, len(plan.indices)):
-                if self._entries.get(self._seen.tensors[member.index], {}) is not entry and (entry or member.state):
-                    return False
-                tensors = {**member.state, **({MASTER: member.param} if plan.key.master else {})}
-                if not all(entry.get(slot) is value for slot, value in tensors.items()):
-                    return False
-                if plan.key.kind != native.SGD and float(entry.get("step", -1)) != steps:
-                    return False
+            tensors = {**member.state, **({MASTER: member.param} if member.copy is not None else {})}
+            if not all(entry.get(slot) is value for slot, value in tensors.items()):
+                return False
+            if self._KIND != native.SGD and float(entry.get("step", -1)) != steps:
+                return False
         return True
 
-    def _settle(self, params: list[Any], grads: list[Any]) -> None:
-        """Makes the plans, or takes those that were made for the same tensors before."""
-        sets: dict[Any, list[tuple[Member, dict[str, Any]]]] = {}
+    def _settle(self, params: list[Any], grads: list[Any]) -> list[Any]:
+        """Makes the plans, and returns the gradients that they are made of.
+
+        A parameter that has had a gradient is in one; if it has none now, memory like it stands for it.
+        """
+        sets: dict[Any, list[tuple[Member, dict[str, Any], int]]] = {}
         fresh = [p for p in params if p not in self._entries]
-        index = -1
+        found: list[Any] = []
         try:
             for number, group in enumerate(self.param_groups):
                 _require_options(group, f"param_groups[{number}]")
                 for position, p in enumerate(group["params"]):
-                    index += 1
-                    if grads[index] is not None:
-                        member = Member(index, number, label_of(group, number, position), p, grads[index], None)
+                    grad = grads[len(found)]
+                    if grad is None and p in self._used and (self._KIND == native.SGD or p in self._entries):
+                        grad = torch.empty_like(p, requires_grad=False)
+                    found.append(grad)
+                    if grad is not None:
+                        member = Member(len(found) - 1, number, label_of(group, number, position), p, grad, None)
                         key, steps, entry = self._member(member, group)
-                        sets.setdefault((key, steps), []).append((member, entry))
-            active = [self._plan(key, [member for member, _ in found], steps) for (key, steps), found in sets.items()]
+                        sets.setdefault(key, []).append((member, entry, steps))
+            plans = [self._plan(key, [member for member, _, _ in members], [steps for _, _, steps in members])
+                     for key, members in sets.items()]
         except BaseException:
             for p in fresh:
                 self._entries.pop(p, None)
             raise
-        self._active = active
-        self._members = [entry for found in sets.values() for entry in found]
+        self._plans = plans
+        self._members = [(member, entry) for members in sets.values() for member, entry, _ in members]
+        self._used.update(params[member.index] for member, _ in self._members)
         for member, _ in self._members:
             # zero_grad() is to free it.
             member.grad = None
+        return found
 
     def _member(self, member: Member, group: dict[str, Any]) -> tuple[Key, int, dict[str, Any]]:
         """Fills a member in: the key of its plan, its count of steps, and its entry in the state."""
@@ -511,21 +516,12 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         member.state = {slot: entry[slot] for slot in slots}
         return int(entry["step"])
 
-    def _plan(self, key: Key, members: list[Member], steps: int) -> Plan:
-        # With the groups: a plan keeps which of its members are in which.
-        where = (key, tuple((member.index, member.group) for member in members))
-        plan = self._plans.pop(where, None)
-        if plan is None or not plan.fits(members):
-            plan = Plan(key, members, self.param_groups)
-            for copy in plan.copies:
-                # In other memory there may be other values, as after p.data = ...
-                self._versions.pop(copy, None)
-        else:
-            plan.point_at(look([member.grad for member in members]).addresses)
-        self._plans[where] = plan
-        while len(self._plans) > _MOST_PLANS:
-            self._plans.popitem(last=False)
+    def _plan(self, key: Key, members: list[Member], steps: list[int]) -> Plan:
+        plan = Plan(key, members, self.param_groups)
         plan.set_steps(steps)
+        for copy in plan.copies:
+            # In other memory there may be other values, as after p.data = ...
+            self._versions.pop(copy, None)
         return plan
 
     # 16-bit parameters with masters.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One optimizer of the library over tensors of PyTorch that step together: same device, formula, flags and step count.
+"""One optimizer of the library over tensors of PyTorch that step together: same device, formula and flags.
 
 Which these are is settled in :mod:`._optim`. Here the memory is looked at once, when a plan is made; afterwards
-:func:`look` sees cheaply whether it is still the same.
+:func:`look` sees cheaply whether it is still the same. Gradients that are None are absent from a step.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper, torch_memory, trees
 from .._native import native
 from ..arrays import as_tensor, common_device, tensor_array
+from ..arrays import numbers as native_numbers
 from ..device import Context
 from ..errors import InvalidArgumentError
 from ..memory import Tensor, same_order
@@ -56,10 +57,18 @@ class Looked(NamedTuple):
 
     layout: Any
     addresses: bytes
+    #: A byte for each, 0 for None.
+    present: bytes
 
     def each(self) -> Sequence[int]:
         """The addresses as numbers."""
         return memoryview(self.addresses).cast("Q")
+
+    def pick(self, indices: Sequence[int]) -> Looked:
+        """Some of them, without a layout."""
+        each = self.each()
+        return Looked(None, struct.pack(f"={len(indices)}Q", *(each[i] for i in indices)),
+                      bytes(self.present[i] for i in indices))
 
 
 def exchange_api() -> Any:
@@ -67,16 +76,40 @@ def exchange_api() -> Any:
     return getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 
 
-def look(tensors: list[Any]) -> Looked:
-    """Looks at every tensor of a list, at some 30 ns each."""
-    exchange = exchange_api()
-    if exchange is not None:
-        found = native.torch_look(exchange, tensors, torch.Tensor, torch.nn.Parameter)
-        if found is not None:
-            return Looked(*found)
+#: What DLPack knows all of, but whether they are negated.
+_TYPES = (torch.Tensor, torch.nn.Parameter)
+
+
+def look(tensors: list[Any], asks: bool = True) -> Looked:
+    """Looks at every tensor of a list, at some 100 ns each.
+
+    Half of it goes to asking whether it is negated, for which no tensor has to be asked that is where it was.
+    """
+    found = _viewed(tensors, asks, None)
     # Before PyTorch 2.10, or a tensor that DLPack does not know: one that was let in once is looked at by hand.
-    return Looked([_described(tensor) for tensor in tensors],
-                  struct.pack(f"={len(tensors)}Q", *(_address(tensor) for tensor in tensors)))
+    return _looked(tensors, list(map(_described, tensors))) if found is None else found
+
+
+def look_again(tensors: list[Any], layout: Any) -> Looked | None:
+    """The same of tensors that have a layout, but that each may be None; None if one has another."""
+    found = _viewed(tensors, True, layout) if isinstance(layout, bytes) else None
+    if found is not None or isinstance(layout, bytes):
+        return found
+    same = all(tensor is None or _described(tensor) == own for tensor, own in zip(tensors, layout, strict=True))
+    return _looked(tensors, layout) if same else None
+
+
+def _viewed(tensors: list[Any], asks: bool, layout: bytes | None) -> Looked | None:
+    exchange = exchange_api()
+    if exchange is None:
+        return None
+    found = native.tensors_view(exchange, tensors, _TYPES, torch.Tensor.is_neg if asks else None, layout)
+    return None if found is None else Looked(*found)
+
+
+def _looked(tensors: list[Any], layout: Any) -> Looked:
+    return Looked(layout, struct.pack(f"={len(tensors)}Q", *map(_address, tensors)),
+                  bytes(tensor is not None for tensor in tensors))
 
 
 def _described(tensor: Any) -> Any:
@@ -120,11 +153,11 @@ class Plan:
         #: What the library writes, held as long as it may.
         self.params = [member.param for member in members]
         self.copies: list[Any] = [member.copy for member in members] if key.master else []
-        #: What autograd is told of. Backwards: the last ones looked at are still in the caches.
-        self.written: list[Any] = (self.copies or self.params)[::-1]
+        #: Those whose gradient is there, of which autograd is told.
+        self.written: list[Any] = self.copies or self.params
         self.state = {slot: [member.state[slot] for member in members] for slot in key.slots}
         self.seen = self.look()
-        self.grads_seen = look([member.grad for member in members])
+        self.grads_seen = look([member.grad for member in members])._replace(layout=None)
         params = self._tensors(self.params, "", self.seen[0])
         grads = self._tensors([member.grad for member in members], ".grad", self.grads_seen)
         _require_alike(grads, params, self.labels)
@@ -157,7 +190,6 @@ class Plan:
         for position, (first, count, _) in enumerate(self._groups[1:], 1):
             with named_errors():
                 self.handle.add_group(first, count, self._options(position))
-        self._steps = 0
 
     def _leaves(self, suffix: str) -> trees.Leaves:
         return trees.Leaves("", self.labels, [label + suffix for label in self.labels], self.labels)
@@ -186,15 +218,6 @@ class Plan:
         """What the tensors that are written are now."""
         return tuple(look(tensors) for tensors in (self.params, self.copies, *self.state.values()))
 
-    def fits(self, members: Sequence[Member]) -> bool:
-        """Whether this is still a plan over these tensors, but for the addresses of gradients."""
-        if [member.index for member in members] != self.indices:
-            return False
-        tensors = [[member.param for member in members], [member.copy for member in members] if self.key.master else [],
-                   *([member.state[slot] for member in members] for slot in self.key.slots)]
-        return (tuple(look(found) for found in tensors) == self.seen and
-                look([member.grad for member in members]).layout == self.grads_seen.layout)
-
     @property
     def stream(self) -> int:
         """CUDA stream of now."""
@@ -202,12 +225,24 @@ class Plan:
             return 0
         return int(torch.cuda.current_stream(self.context.device).cuda_stream)
 
-    def point_at(self, addresses: bytes) -> None:
-        """Points the gradients at those of now, of unchanged layout."""
-        if addresses != self.grads_seen.addresses:
-            with named_errors(data=self._grad_leaves):
-                self.grads.set_addresses(addresses, self.stream)
-            self.grads_seen = Looked(self.grads_seen.layout, addresses)
+    @property
+    def is_absent(self) -> bool:
+        """Whether all gradients are None."""
+        return not any(self.grads_seen.present)
+
+    def point_at(self, seen: Looked) -> None:
+        """Points the gradients at those of now."""
+        before, self.grads_seen = self.grads_seen, seen._replace(layout=None)
+        if self.grads_seen == before:
+            return
+        with named_errors(data=self._grad_leaves):
+            if 0 in before.present or 0 in seen.present:
+                self.grads.set_present_at(seen.addresses, seen.present, self.stream)
+            else:
+                self.grads.set_addresses(seen.addresses, self.stream)
+        if seen.present != before.present:
+            written = self.copies or self.params
+            self.written = [tensor for tensor, here in zip(written, seen.present, strict=True) if here]
 
     def use(self, groups: Sequence[dict[str, Any]]) -> None:
         """Hands changed hyper-parameters on."""
@@ -223,14 +258,14 @@ class Plan:
                 self._values[position] = before
                 raise
 
-    def set_steps(self, steps: int) -> None:
-        """Sets the count that bias corrections go by."""
-        self._steps = steps
-        self.handle.set_steps(steps, 0, self.stream)
+    def set_steps(self, steps: list[int]) -> None:
+        """Sets the counts that bias corrections go by."""
+        self.handle.set_tensor_steps(native_numbers(steps), self.stream)
 
-    def steps(self) -> int:
-        """Steps applied. Blocks on a CUDA device."""
-        return int(self.handle.steps_applied(self.stream))
+    def steps(self) -> list[int]:
+        """Steps applied of each tensor. Blocks on a CUDA device."""
+        found = self.handle.tensor_steps(self.stream)
+        return [found.get(i) for i in range(found.count())]
 
     def step(self, inv_scale: Any, found_inf: Any) -> None:
         """Steps; with device scalars, which are tensors of one element, or None."""
@@ -249,9 +284,10 @@ class Plan:
     def clip(self, grads: list[Any], inv_scale: Any, factor: Any) -> list[Any]:
         """Points at copies of `grads` times 1/scale and a float64 `factor`, which the library does not take; the caller
         holds them during the step."""
-        found = [grad if inv_scale is None else grad * self._scalar(inv_scale).double() for grad in grads]
-        found = [grad * factor.to(grad.device) for grad in found]
-        self.point_at(look(found).addresses)
+        inverse = None if inv_scale is None else self._scalar(inv_scale).double()
+        factor = factor.to(self.params[0].device)
+        found = [grad if grad is None else (grad if inverse is None else grad * inverse) * factor for grad in grads]
+        self.point_at(look(found))
         return found
 
 

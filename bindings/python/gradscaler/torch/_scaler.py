@@ -129,7 +129,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
             return None if self._is_skipped(optimizer) else super().step(optimizer, *args, **kwargs)
         finally:
             # If the step was not reached, the next one must not go by this check.
-            optimizer._check, optimizer._skips_outside = None, False
+            optimizer._check, optimizer._skips_outside, optimizer._grads = None, False, []
 
     def _is_skipped(self, optimizer: FusedOptimizer) -> bool:
         """Whether a step that is counted must not be called. Waits for a CUDA device if it is."""

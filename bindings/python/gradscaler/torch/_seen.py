@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gradients of now, for :mod:`._optim`: whether all is what it was when the plans were made, and where they are.
-
-Gradients that do not stand as their parameter does are made anew for the step, and held until its end.
-"""
+"""The parameters and gradients that the plans of :mod:`._optim` were made of, and whether those of now are the same."""
 
 from __future__ import annotations
 
@@ -12,9 +9,7 @@ from typing import Any
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import torch_memory
-from .._native import native
-from . import _raw
-from ._plan import Looked, Plan, exchange_api, look
+from ._plan import Looked, look, look_again
 from ._shards import is_dtensor, local, placed_as
 
 
@@ -22,65 +17,27 @@ class Seen:
     """What the parameters and gradients were when the plans were made."""
 
     def __init__(self, params: list[Any], grads: list[Any], structure: Any, copied: bool = False) -> None:
-        """`copied` says whether some of `grads` are copies, as of :func:`in_order`."""
+        """`grads` may be None later; where they are None here, they may be nothing else."""
         self.tensors = params
-        # Gradients by index, of those that are not .grad, which nobody else may hold.
-        self._made: dict[int, Any] = {}
-        self._copied = copied
+        #: Whether some of `grads` are copies, as of :func:`in_order`.
+        self.copied = copied
         self.sharded = any(map(is_dtensor, params))
         self.structure = structure
-        self._params, grads_seen = self._look(params, grads)
-        self._grads = grads_seen.layout
-        self._record = None
-        if not self.sharded and not copied:
-            self._record = _raw.record(params, self._params.addresses, grads_seen.addresses)
-        self._keep_made(params, grads, _raw.are_grads_replaced())
+        self._params = look(self._local(params))
+        self._grads = look(self._local(grads)).layout
 
-    def let_go(self) -> None:
-        """After the step, for which alone gradients were made."""
-        self._made = {}
+    def _local(self, tensors: list[Any]) -> list[Any]:
+        return list(map(local, tensors)) if self.sharded else tensors
 
-    def grads(self, plan: Plan) -> list[Any]:
-        """The gradients of a plan now, as plain tensors; None for those that are gone."""
-        return [local(self._made.get(index, self.tensors[index].grad)) for index in plan.indices]
+    def is_of(self, params: list[Any]) -> bool:
+        """Whether these are the parameters."""
+        return len(params) == len(self.tensors) and all(map(operator.is_, self.tensors, params))
 
-    def _keep_made(self, params: list[Any], grads: list[Any], replaced: bool) -> None:
-        self._made = {}
-        if replaced or self.sharded or self._copied:
-            self._made = {index: grad for index, (p, grad) in enumerate(zip(params, grads, strict=True))
-                          if replaced or grad is not p.grad}
-
-    def _look(self, params: list[Any], grads: list[Any]) -> tuple[Looked, Looked]:
-        if self.sharded:
-            params, grads = [local(p) for p in params], [local(grad) for grad in grads]
-        return look(params), look(grads)
-
-    def addresses(self, groups: list[dict[str, Any]]) -> bytes | None:
-        """Where the gradients are now; None if anything else is not what it was."""
-        lists = [group["params"] for group in groups]
-        self._made = {}
-        replaced = _raw.are_grads_replaced()
-        unchanged = None if self._record is None or replaced else _raw.same(self._record, lists)
-        if unchanged is not None:
-            return unchanged
-        # In doubt PyTorch is asked.
-        exchange = exchange_api()
-        if exchange is not None and not replaced and not self.sharded and not self._copied and (
-                isinstance(self._params.layout, bytes) and isinstance(self._grads, bytes)):
-            found: bytes | None = native.torch_same(exchange, lists, self.tensors, *self._params, self._grads,
-                                                    torch.Tensor, torch.nn.Parameter)
-            # DLPack does not tell that a view is negated.
-            now = (p.grad for params in lists for p in params)
-            return None if any(grad is not None and grad.is_neg() for grad in now) else found
-        params = [p for found in lists for p in found]
-        if len(params) != len(self.tensors) or not all(map(operator.is_, self.tensors, params)):
-            return None
-        grads = placed_grads(params, self.sharded)
-        if self._copied:
-            grads = list(map(in_order, grads, params))
-        self._keep_made(params, grads, replaced)
-        params_seen, grads_seen = self._look(params, grads)
-        return grads_seen.addresses if params_seen == self._params and grads_seen.layout == self._grads else None
+    def look(self, grads: list[Any]) -> Looked | None:
+        """Looks at `grads`, of now; None if anything but their places is not what it was."""
+        found = look_again(self._local(grads), self._grads)
+        same = found is not None and look(self._local(self.tensors), asks=False) == self._params
+        return found if same else None
 
 
 def placed_grads(params: list[Any], sharded: bool) -> list[Any]:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The C interface of gradscaler, as it is: handles, structs, constants, and the function table [`gsc_api`], whose
-//! fields carry the contracts of `gradscaler.h`. The crate `gradscaler` is the safe one.
+//! The C interface of gradscaler, as it is: handles, structs, constants, and the function table [`gsc_api`]. The
+//! contracts are in `gradscaler.h`. The crate `gradscaler` is the safe one.
 //!
 //! The table comes from a library that is loaded at run time, which needs nothing at build time:
 //!
@@ -46,7 +46,7 @@ macro_rules! fields {
     };
 }
 
-#[allow(missing_docs)] // where the header says nothing of a field
+#[allow(missing_docs)] // they are in gradscaler.h
 #[rustfmt::skip]
 mod bindings;
 mod load;

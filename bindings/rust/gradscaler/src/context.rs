@@ -62,8 +62,7 @@ impl ContextOptions {
         self
     }
 
-    /// CUDA: works in the CUDA context that is current on the thread that makes this one, for programs that make
-    /// contexts of their own.
+    /// CUDA: works in the CUDA context that is current on the calling thread, for programs that create CUDA contexts.
     ///
     /// # Safety
     /// That context outlives this one and everything made with it.

@@ -61,6 +61,19 @@ pub enum DType {
     /// IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. A list
     /// that has such an optimizer tests all its fp64 gradients against fp32's range.
     Fp64 = sys::GSC_FP64,
+    /// OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as all codes from
+    /// here on.
+    Fp8E4m3 = sys::GSC_FP8_E4M3,
+    /// Unsigned, 4 bits of exponent and 4 of mantissa, no subnormals: docs/reference/semantics.md.
+    Ufp8E4m4 = sys::GSC_UFP8_E4M4,
+    /// Unsigned, 5 bits of exponent and 11 of mantissa, no subnormals.
+    Ufp16E5m11 = sys::GSC_UFP16_E5M11,
+    /// A remainder of 8 bits: the part of a master that its 16-bit weight leaves out.
+    Int8 = sys::GSC_INT8,
+    /// A remainder of 16 bits.
+    Int16 = sys::GSC_INT16,
+    /// A power of two, 2^(byte - 127). For scales only.
+    Fp8E8m0 = sys::GSC_FP8_E8M0,
 }
 
 impl TryFrom<i32> for DType {
@@ -73,6 +86,12 @@ impl TryFrom<i32> for DType {
             sys::GSC_BF16 => Ok(Self::Bf16),
             sys::GSC_FP32 => Ok(Self::Fp32),
             sys::GSC_FP64 => Ok(Self::Fp64),
+            sys::GSC_FP8_E4M3 => Ok(Self::Fp8E4m3),
+            sys::GSC_UFP8_E4M4 => Ok(Self::Ufp8E4m4),
+            sys::GSC_UFP16_E5M11 => Ok(Self::Ufp16E5m11),
+            sys::GSC_INT8 => Ok(Self::Int8),
+            sys::GSC_INT16 => Ok(Self::Int16),
+            sys::GSC_FP8_E8M0 => Ok(Self::Fp8E8m0),
             _ => Err(code),
         }
     }
@@ -86,6 +105,12 @@ impl DType {
             Self::Bf16 => 2,
             Self::Fp32 => 4,
             Self::Fp64 => 8,
+            Self::Fp8E4m3 => 1,
+            Self::Ufp8E4m4 => 1,
+            Self::Ufp16E5m11 => 2,
+            Self::Int8 => 1,
+            Self::Int16 => 2,
+            Self::Fp8E8m0 => 1,
         }
     }
 }
@@ -129,6 +154,68 @@ impl TryFrom<i32> for OptimizerKind {
             sys::GSC_ADAGRAD => Ok(Self::Adagrad),
             sys::GSC_LION => Ok(Self::Lion),
             sys::GSC_LAMB => Ok(Self::Lamb),
+            _ => Err(code),
+        }
+    }
+}
+
+/// Formats of the state that the library allocates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(i32)]
+pub enum StateFormat {
+    /// fp32; fp64 for fp64 parameters.
+    Full = sys::GSC_STATE_FULL,
+    /// Means of gradients in bf16; means and sums of squares in [`DType::Ufp16E5m11`]. Not for fp64
+    /// parameters.
+    Bits16 = sys::GSC_STATE_BITS16,
+    /// Means of gradients in [`DType::Fp8E4m3`]; means and sums of squares in [`DType::Ufp8E4m4`]. Not for fp64
+    /// parameters.
+    Bits8 = sys::GSC_STATE_BITS8,
+}
+
+impl TryFrom<i32> for StateFormat {
+    /// The code that is none of these.
+    type Error = i32;
+
+    fn try_from(code: i32) -> Result<Self, i32> {
+        match code {
+            sys::GSC_STATE_FULL => Ok(Self::Full),
+            sys::GSC_STATE_BITS16 => Ok(Self::Bits16),
+            sys::GSC_STATE_BITS8 => Ok(Self::Bits8),
+            _ => Err(code),
+        }
+    }
+}
+
+/// Where the precision of fp16 and bf16 parameters beyond 16 bits is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(i32)]
+pub enum MasterFormat {
+    /// Nowhere: parameters are rounded to nearest. For fp32 master weights with a model_copy, and
+    /// without masters.
+    None = sys::GSC_MASTER_NONE,
+    /// The parameters are the upper part of fp32 masters; the last state slot, `remainder`, is
+    /// [`DType::Int16`] and holds the rest. Exact for bf16, and for fp16 from 2^-17 to 65504, where
+    /// masters end.
+    Split16 = sys::GSC_MASTER_SPLIT16,
+    /// The same with a remainder in [`DType::Int8`]: masters have 8 bits more than the parameters.
+    Split8 = sys::GSC_MASTER_SPLIT8,
+    /// No master: parameters are rounded stochastically.
+    Stochastic = sys::GSC_MASTER_STOCHASTIC,
+}
+
+impl TryFrom<i32> for MasterFormat {
+    /// The code that is none of these.
+    type Error = i32;
+
+    fn try_from(code: i32) -> Result<Self, i32> {
+        match code {
+            sys::GSC_MASTER_NONE => Ok(Self::None),
+            sys::GSC_MASTER_SPLIT16 => Ok(Self::Split16),
+            sys::GSC_MASTER_SPLIT8 => Ok(Self::Split8),
+            sys::GSC_MASTER_STOCHASTIC => Ok(Self::Stochastic),
             _ => Err(code),
         }
     }

@@ -13,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// What a callback may fail with.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// A failed call. Nothing has changed, except where a function says so.
+/// A failed call. Nothing has changed, unless the function documents an exception.
 #[derive(Debug)]
 pub struct Error(Box<Inner>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library that this process uses, one for all objects, and what it says about itself and its devices.
+// The library that this process uses, one for all objects: its version, its build and its devices.
 use crate::error::{check, text};
 use crate::{CpuTarget, DType, DeviceType, Error, Result, Status};
 use gradscaler_sys as sys;

@@ -188,7 +188,7 @@ impl<'a> Optimizer<'a> {
         self.check(unsafe { call(self.as_ptr(), self.stream()) })
     }
 
-    /// Steps with numbers of your own: gradients are multiplied by `inv_scale`; the step is skipped if `found_inf`.
+    /// Steps with your own numbers: gradients are multiplied by `inv_scale`; the step is skipped if `found_inf`.
     /// Errors: `Unsupported` on a CUDA device.
     pub fn step_scaled(&mut self, inv_scale: f32, found_inf: bool) -> Result<()> {
         self.handle.context.require_cpu("step_scaled")?;
@@ -204,7 +204,7 @@ impl<'a> Optimizer<'a> {
         self.check(unsafe { call(self.as_ptr(), self.stream()) })
     }
 
-    /// Gives a range of tensors hyper-parameters of their own, and returns the number of the group: 1, 2, ... Kind and
+    /// Gives a range of tensors separate hyper-parameters, and returns the number of the group: 1, 2, ... Kind and
     /// flags must be the optimizer's. A tensor can be moved out of group 0 once.
     pub fn add_group(
         &mut self,

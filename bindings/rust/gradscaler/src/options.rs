@@ -3,7 +3,10 @@
 // `ScalerOptions::default().init_scale(1024.0)`.
 use crate::error::check;
 use crate::library::api;
-use crate::{FloorAction, GrowthTiming, HysteresisRefill, OptimizerKind, Preset, Result};
+use crate::{
+    FloorAction, GrowthTiming, HysteresisRefill, MasterFormat, OptimizerKind, Preset, Result,
+    StateFormat,
+};
 use gradscaler_sys as sys;
 use std::mem::{size_of, MaybeUninit};
 
@@ -57,9 +60,10 @@ pub struct ScalerOptions {
     /// Overflows until the scale backs off, >= 1. Default 1: each overflow.
     pub hysteresis: i32,
     /// When the count of overflows starts again: [`HysteresisRefill`]. Default
-    /// [`HysteresisRefill::OnGrowth`].
+    /// [`HysteresisRefill::OnGrowth`](crate::HysteresisRefill::OnGrowth).
     pub hysteresis_refill: HysteresisRefill,
-    /// The clean step that grows: [`GrowthTiming`]. Default [`GrowthTiming::AtInterval`].
+    /// The clean step that grows: [`GrowthTiming`]. Default
+    /// [`GrowthTiming::AtInterval`](crate::GrowthTiming::AtInterval).
     pub growth_timing: GrowthTiming,
     /// Back off only if overflows / updates since the last rescale >= this, in \[0, 1\] (fairseq).
     /// Default 0.
@@ -69,7 +73,8 @@ pub struct ScalerOptions {
     pub recovery_threshold: f32,
     /// See `recovery_threshold`; >= 1 if that is set. Default 0.
     pub recovery_interval: i32,
-    /// What happens at the floor: [`FloorAction`]. Default [`FloorAction::Clamp`].
+    /// What happens at the floor: [`FloorAction`]. Default
+    /// [`FloorAction::Clamp`](crate::FloorAction::Clamp).
     pub floor_action: FloorAction,
     /// Consecutive skipped updates at the floor until it is reported, >= 1. Default 1.
     pub floor_patience: i32,
@@ -235,6 +240,9 @@ pub struct OptimizerOptions {
     /// The update formula.
     pub kind: OptimizerKind,
     // gen-api: optional_fields gsc_optimizer_options
+    /// [`StateFormat`]: the format of state that the library allocates. State lists of the caller
+    /// have their own dtypes.
+    pub state_format: Option<StateFormat>,
     /// Learning rate, >= 0. All numbers here must be finite when converted to float. fp64
     /// parameters use the doubles.
     pub lr: Option<f64>,
@@ -255,6 +263,11 @@ pub struct OptimizerOptions {
     /// Adagrad: initial value of a group's `sum` in state that the library allocates, >= 0. Default
     /// 0.
     pub initial_accumulator_value: Option<f64>,
+    /// Seed of stochastic rounding. Default 0.
+    pub seed: Option<i64>,
+    /// [`MasterFormat`]. Other values than [`MasterFormat::None`](crate::MasterFormat::None) need
+    /// fp16 or bf16 parameters.
+    pub master_format: Option<MasterFormat>,
     /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
     pub nesterov: bool,
     /// Adam, AdamW: the step is normalized by the largest exp_avg_sq so far.
@@ -272,9 +285,10 @@ pub struct OptimizerOptions {
 
 // gen-api: setters gsc_optimizer_options
 setters!(OptimizerOptions:
-    lr: f64, beta1: f64, beta2: f64, eps: f64, weight_decay: f64, momentum: f64, dampening: f64,
-    lr_decay: f64, initial_accumulator_value: f64, nesterov: bool, amsgrad: bool, maximize:
-    bool, zero_grads: bool, write_grads: bool);
+    state_format: StateFormat, lr: f64, beta1: f64, beta2: f64, eps: f64, weight_decay: f64,
+    momentum: f64, dampening: f64, lr_decay: f64, initial_accumulator_value: f64, seed: i64,
+    master_format: MasterFormat, nesterov: bool, amsgrad: bool, maximize: bool, zero_grads:
+    bool, write_grads: bool);
 // gen-api: end
 
 /// AdamW with its defaults.
@@ -290,6 +304,7 @@ impl OptimizerOptions {
         OptimizerOptions {
             kind,
             // gen-api: none gsc_optimizer_options
+            state_format: None,
             lr: None,
             beta1: None,
             beta2: None,
@@ -299,6 +314,8 @@ impl OptimizerOptions {
             dampening: None,
             lr_decay: None,
             initial_accumulator_value: None,
+            seed: None,
+            master_format: None,
             nesterov: false,
             amsgrad: false,
             maximize: false,
@@ -357,6 +374,10 @@ impl OptimizerOptions {
                 (self.zero_grads, sys::GSC_OPTIMIZER_ZERO_GRADS),
                 (self.write_grads, sys::GSC_OPTIMIZER_WRITE_GRADS),
             ]),
+            state_format: self
+                .state_format
+                .map(|value| value as i32)
+                .unwrap_or(raw.state_format),
             lr: self.lr.unwrap_or(raw.lr),
             beta1: self.beta1.unwrap_or(raw.beta1),
             beta2: self.beta2.unwrap_or(raw.beta2),
@@ -368,6 +389,11 @@ impl OptimizerOptions {
             initial_accumulator_value: self
                 .initial_accumulator_value
                 .unwrap_or(raw.initial_accumulator_value),
+            seed: self.seed.unwrap_or(raw.seed),
+            master_format: self
+                .master_format
+                .map(|value| value as i32)
+                .unwrap_or(raw.master_format),
             // gen-api: end
             ..raw
         })
@@ -377,6 +403,7 @@ impl OptimizerOptions {
         OptimizerOptions {
             kind: raw.kind.try_into().unwrap_or(OptimizerKind::AdamW),
             // gen-api: optional_from_raw gsc_optimizer_options
+            state_format: raw.state_format.try_into().ok(),
             lr: Some(raw.lr),
             beta1: Some(raw.beta1),
             beta2: Some(raw.beta2),
@@ -386,6 +413,8 @@ impl OptimizerOptions {
             dampening: Some(raw.dampening),
             lr_decay: Some(raw.lr_decay),
             initial_accumulator_value: Some(raw.initial_accumulator_value),
+            seed: Some(raw.seed),
+            master_format: raw.master_format.try_into().ok(),
             nesterov: raw.flags & sys::GSC_OPTIMIZER_NESTEROV != 0,
             amsgrad: raw.flags & sys::GSC_OPTIMIZER_AMSGRAD != 0,
             maximize: raw.flags & sys::GSC_OPTIMIZER_MAXIMIZE != 0,

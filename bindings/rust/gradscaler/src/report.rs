@@ -13,7 +13,8 @@ pub struct Report {
     /// An inf or NaN was found: the step was, or will be, skipped.
     pub overflow: bool,
     /// The scale cannot be lowered further and `floor_patience` has run out (needs
-    /// [`FloorAction::Report`] or [`FloorAction::Error`]).
+    /// [`FloorAction::Report`](crate::FloorAction::Report) or
+    /// [`FloorAction::Error`](crate::FloorAction::Error)).
     pub at_floor: bool,
     /// The scale now.
     pub scale: f32,
@@ -102,7 +103,7 @@ impl From<&sys::gsc_history_entry> for HistoryEntry {
     }
 }
 
-/// Addresses of numbers in memory of the scaler's device, for kernels of your own. Valid as long as the scaler.
+/// Addresses of numbers in memory of the scaler's device, for your own kernels. Valid as long as the scaler.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct DeviceState {

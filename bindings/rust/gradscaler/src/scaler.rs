@@ -19,7 +19,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 /// The scale, its policy, counters and history. Gradients are those of an [`Optimizer`], or a
-/// [`TensorList`](crate::TensorList) for an optimizer of your own.
+/// [`TensorList`](crate::TensorList) for your own optimizer.
 ///
 /// ```
 /// use gradscaler::{Context, GradScaler, Optimizer, OptimizerOptions, ScalerOptions, TensorList};
@@ -205,9 +205,9 @@ impl GradScaler {
         })
     }
 
-    /// In place of [`GradScaler::step`] if the optimizer is your own: checks the gradients unless that has been done,
-    /// and says whether the step should be applied. Your optimizer divides by the scale itself unless the gradients were
-    /// unscaled. A pending `clip_grad_norm` is applied now. Disabled: always true. Errors: as `step`; `BadState` if a
+    /// Replaces [`GradScaler::step`] for your own optimizer: checks the gradients unless they have been checked, and
+    /// returns whether to apply the step. Your optimizer divides by the scale unless the gradients were unscaled. A
+    /// pending `clip_grad_norm` is applied now. Disabled: always true. Errors: as `step`; `BadState` if a
     /// `clip_grad_value` is pending: call `unscale` before it.
     pub fn should_step(&mut self, grads: &mut impl Gradients) -> Result<bool> {
         let mut apply = 0;
@@ -232,7 +232,7 @@ impl GradScaler {
     }
 
     /// Replaces the scale (finite, > 0), as PyTorch's `update(new_scale)`: the growth tracker is kept, the iteration
-    /// starts anew, `min_scale` and `max_scale` do not apply. Disabled: does nothing.
+    /// starts again, `min_scale` and `max_scale` do not apply. Disabled: does nothing.
     pub fn set_scale(&mut self, scale: f32) -> Result<()> {
         let call = self.api().scaler_set_scale;
         self.with_iteration(|scaler, stream| unsafe { call(scaler, scale, stream) })
@@ -295,7 +295,7 @@ impl GradScaler {
         Ok(entries.iter().map(HistoryEntry::from).collect())
     }
 
-    /// Addresses of the scaler's numbers in device memory, for kernels of your own.
+    /// Addresses of the scaler's numbers in device memory, for your own kernels.
     pub fn device_state(&self) -> Result<DeviceState> {
         self.read_device_state(ptr::null())
     }
@@ -337,7 +337,7 @@ impl GradScaler {
         Ok(ScalerState::from_raw(&raw))
     }
 
-    /// Restores a state, its factors and interval included; the iteration and the history start anew. It is validated as
+    /// Restores a state, its factors and interval included; the iteration and the history start again. It is validated as
     /// a whole first. Errors: `InvalidArgument` for a value out of range. Disabled: does nothing.
     pub fn set_state(&mut self, state: &ScalerState) -> Result<()> {
         let state = state.to_raw();

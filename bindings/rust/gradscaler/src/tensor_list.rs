@@ -240,7 +240,7 @@ impl<'a> TensorList<'a> {
             .collect()
     }
 
-    /// Replaces the buffers by others of the same lengths and dtypes; names stay. For memory that is allocated anew in
+    /// Replaces the buffers by others of the same lengths and dtypes; names stay. For memory that is reallocated in
     /// every step. On error the list keeps its old ones. Errors: `InvalidArgument` naming the index; `BadState` if the
     /// list was checked or unscaled since the last update.
     pub fn set_tensors<T: Into<Tensor<'a>>>(

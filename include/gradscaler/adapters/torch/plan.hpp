@@ -189,7 +189,7 @@ class Plan {
     for (const Member &member : cohorts_.back()->members()) cohort_of_[member.key()] = cohorts_.back().get();
   }
 
-  /// Cohorts of which some members have a gradient and others have none become two.
+  /// Splits each cohort in which some members have a gradient and others do not.
   void split(const std::unordered_map<const void *, std::size_t> &present, gsc_stream stream) {
     for (std::size_t i = 0, count = cohorts_.size(); i < count; ++i) {
       std::vector<Member> with, without;

@@ -37,8 +37,8 @@ class GradScaler {
     return scaled;
   }
 
-  /// Divides the gradients of the optimizer's parameters by the scale, in place, so that they can be looked at and
-  /// changed before step(). Once between two updates, and before step().
+  /// Divides the gradients of the optimizer's parameters by the scale, in place, so that you can read and change them
+  /// before step(). Call it at most once between two updates.
   void unscale_(::torch::optim::Optimizer &optimizer) {
     if (!is_enabled()) return;
     Iteration &iteration = at_stage(optimizer, "unscale_");

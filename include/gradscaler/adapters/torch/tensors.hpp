@@ -93,7 +93,7 @@ inline Tensor buffer_of(const at::Tensor &tensor, const Place &place) {
                    "; it must be Half, BFloat16, Float or Double");
   }
   if (tensor.is_neg()) bad_argument(place.str() + " is a lazily negated view; call resolve_neg()");
-  if (!tensor.has_storage()) bad_argument(place.str() + " has no memory of its own");
+  if (!tensor.has_storage()) bad_argument(place.str() + " has no storage");
   if (!tensor.is_non_overlapping_and_dense()) {
     bad_argument(place.str() + c10::str(" has sizes ", tensor.sizes(), " and strides ", tensor.strides(),
                                         ", which leave gaps or overlap; call contiguous()"));

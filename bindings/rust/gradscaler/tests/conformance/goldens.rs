@@ -21,13 +21,16 @@ fn replay(context: &Context, preset: &Json, run: &Json) -> usize {
     );
     let mut grads = TensorList::new(context, [vec![0.0f32]]).unwrap();
     let mut scaler = GradScaler::new(context, options).unwrap();
-    let mut changes = run.at("scale").array().chunks(2).peekable();
-    let (mut update, mut expected) = (0, 0);
+    let mut scales = run.at("scale").array().iter();
+    let mut held = run.at("held").array().iter();
+    let (mut update, mut left, mut expected) = (0, 0, 0);
     for (i, length) in run.at("overflow").array().iter().enumerate() {
         for _ in 0..length.index() {
-            if let Some(change) = changes.next_if(|change| change[0].index() == update) {
-                expected = bits(&change[1]);
+            if left == 0 {
+                expected = bits(scales.next().expect(&place));
+                left = held.next().expect(&place).index();
             }
+            left -= 1;
             grads.get_mut::<f32>(0).unwrap()[0] = if i % 2 == 1 { f32::INFINITY } else { 1.0 };
             scaler.check(&mut grads).unwrap();
             scaler.update().unwrap();
@@ -41,8 +44,8 @@ fn replay(context: &Context, preset: &Json, run: &Json) -> usize {
         }
     }
     assert_eq!(
-        changes.next(),
-        None,
+        (scales.next(), held.next(), left),
+        (None, None, 0),
         "{}: the run is shorter than its trajectory",
         place
     );

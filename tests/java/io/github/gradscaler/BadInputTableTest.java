@@ -18,7 +18,7 @@ import org.junit.jupiter.api.TestFactory;
 class BadInputTableTest {
   @TestFactory
   Stream<DynamicTest> rows() throws IOException {
-    final Map<String, Object> file = Conformance.read(Conformance.path("bad_input.json"));
+    final Map<String, Object> file = Json.read(Json.path("bad_input.json"));
     assertEquals(1.0, file.get("format"));
     final List<Object> rows = Json.list(file.get("rows"));
     assertFalse(rows.isEmpty());

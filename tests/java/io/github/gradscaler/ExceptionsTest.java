@@ -98,7 +98,7 @@ class ExceptionsTest {
         .stream().filter(line -> line.startsWith("gsc_")).collect(Collectors.toList());
     assertTrue(functions.size() > 70);
     return functions.stream().filter(f -> !NOT_IN_JAVA.contains(f)).map(function -> DynamicTest.dynamicTest(function,
-        () -> exists(MethodNames.inMessage(function))));
+        () -> exists(MethodNames.of(function))));
   }
 
   private static void exists(String name) throws ClassNotFoundException {

@@ -24,12 +24,12 @@ class GoldenTest {
   @TestFactory
   Stream<DynamicTest> goldens() throws IOException {
     final List<Path> files;
-    try (Stream<Path> all = Files.list(Conformance.path("goldens"))) {
+    try (Stream<Path> all = Files.list(Json.path("goldens"))) {
       files = all.sorted().collect(Collectors.toList());
     }
     assertFalse(files.isEmpty());
     return files.stream().map(
-        f -> DynamicTest.dynamicTest(f.getFileName().toString(), () -> sameTrajectory(Conformance.read(f))));
+        f -> DynamicTest.dynamicTest(f.getFileName().toString(), () -> sameTrajectory(Json.read(f))));
   }
 
   private static void sameTrajectory(Map<String, Object> file) {
@@ -48,19 +48,22 @@ class GoldenTest {
     final ScalerOptions options = OptionReader.read(Json.object(run.get("options")), preset);
     final Tensor gradient = Tensor.allocate(DType.FP32, 1);
     final FloatBuffer value = gradient.floats();
-    final List<Object> changes = Json.list(run.get("scale"));
+    final List<Object> scales = Json.list(run.get("scale"));
+    final List<Object> held = Json.list(run.get("held"));
     try (TensorList grads = new TensorList(context, gradient);
         GradScaler scaler = new GradScaler(context, options)) {
       int update = 0;
       int next = 0;
+      long left = 0;
       int expected = 0;
       boolean overflow = false;
       for (Object length : Json.list(run.get("overflow"))) {
         for (int i = 0; i < Json.number(length); i++, update++) {
-          if (next < changes.size() && Json.number(changes.get(next)) == update) {
-            expected = bits(changes.get(next + 1));
-            next += 2;
+          if (left == 0) {
+            expected = bits(scales.get(next));
+            left = (long) Json.number(held.get(next++));
           }
+          left--;
           value.put(0, overflow ? Float.POSITIVE_INFINITY : 1);
           scaler.check(grads);
           scaler.update();
@@ -71,7 +74,8 @@ class GoldenTest {
         }
         overflow = !overflow;
       }
-      assertEquals(changes.size(), next, where + ": the run is shorter than its trajectory");
+      assertEquals(scales.size(), next, where + ": the run is shorter than its trajectory");
+      assertEquals(0, left, where + ": the run is shorter than its trajectory");
     }
   }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -23,6 +26,15 @@ final class Json {
       throw json.error("more after the end");
     }
     return result;
+  }
+
+  static Map<String, Object> read(Path path) throws IOException {
+    return parse(Files.readString(path));
+  }
+
+  /** One of the conformance files that every language reads. */
+  static Path path(String name) {
+    return Path.of(System.getProperty("gradscaler.test.conformance"), name);
   }
 
   @SuppressWarnings("unchecked")

@@ -15,7 +15,7 @@ import org.junit.jupiter.api.TestFactory;
 class ScenarioTest {
   @TestFactory
   Stream<DynamicTest> scenarios() throws IOException {
-    final Map<String, Object> file = Conformance.read(Conformance.path("scenarios.json"));
+    final Map<String, Object> file = Json.read(Json.path("scenarios.json"));
     assertEquals(1.0, file.get("format"));
     final List<Object> scenarios = Json.list(file.get("scenarios"));
     assertFalse(scenarios.isEmpty());

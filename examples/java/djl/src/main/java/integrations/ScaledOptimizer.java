@@ -85,8 +85,8 @@ public final class ScaledOptimizer extends ai.djl.training.optimizer.Optimizer i
     final Tensor[] now = new Tensor[parameterCount];
     final NDArray[] arrays = weights.values().toArray(new NDArray[0]);
     for (int i = 0; i < now.length; i++) {
-      // An array of DJL's is a handle of its own to the memory, which belongs to the weight. Before the first backward
-      // pass there is none, and each call makes an array of zeros that goes when it is closed.
+      // Each call returns a new handle to the gradient's memory, which belongs to the weight. Before the first backward
+      // pass there is no gradient, and each call makes an array of zeros, which is freed when it is closed.
       try (NDArray gradient = arrays[i].getGradient(); NDArray again = arrays[i].getGradient()) {
         now[i] = DjlArrays.tensor(gradient);
         if (now[i].address() != DjlArrays.tensor(again).address()) {

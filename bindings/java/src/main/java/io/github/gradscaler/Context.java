@@ -69,7 +69,7 @@ public final class Context implements AutoCloseable {
    *
    * @param index its number
    * @param useCurrentContext work in the CUDA context that is current on this thread, not in the device's primary one:
-   *     for programs that make CUDA contexts of their own, whose memory and streams are of no use in the primary one;
+   *     for programs that create CUDA contexts, whose memory and streams are invalid in the primary one;
    *     that context must outlive this one and its objects
    * @return a new context
    * @throws UnavailableException if there is no such device
@@ -194,7 +194,7 @@ public final class Context implements AutoCloseable {
   }
 
   /**
-   * For messages of your own.
+   * A short description, for messages.
    *
    * @return such as {@code Context(CPU, AVX2, 8 threads)} or {@code Context(CUDA 0)}
    */

@@ -14,7 +14,19 @@ public enum DType {
    * IEEE binary64. An optimizer converts fp64 gradients of narrower parameters to fp32. A list that has such an
    * optimizer tests all its fp64 gradients against fp32's range.
    */
-  FP64(NativeCalls.FP64, 8);
+  FP64(NativeCalls.FP64, 8),
+  /** OCP FP8, 4 bits of exponent and 3 of mantissa. For optimizer state only, as all codes from here on. */
+  FP8_E4M3(NativeCalls.FP8_E4M3, 1),
+  /** Unsigned, 4 bits of exponent and 4 of mantissa, no subnormals: docs/reference/semantics.md. */
+  UFP8_E4M4(NativeCalls.UFP8_E4M4, 1),
+  /** Unsigned, 5 bits of exponent and 11 of mantissa, no subnormals. */
+  UFP16_E5M11(NativeCalls.UFP16_E5M11, 2),
+  /** A remainder of 8 bits: the part of a master that its 16-bit weight leaves out. */
+  INT8(NativeCalls.INT8, 1),
+  /** A remainder of 16 bits. */
+  INT16(NativeCalls.INT16, 2),
+  /** A power of two, 2^(byte - 127). For scales only. */
+  FP8_E8M0(NativeCalls.FP8_E8M0, 1);
 
   private final int code;
   private final int size;

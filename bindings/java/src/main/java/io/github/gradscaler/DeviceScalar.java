@@ -106,7 +106,7 @@ public final class DeviceScalar {
   }
 
   /**
-   * For messages of your own.
+   * A short description, for messages.
    *
    * @return such as {@code DeviceScalar(FLOAT at 0x7f0012345680)}
    */
@@ -127,7 +127,7 @@ public final class DeviceScalar {
     return addressOf(scalar, Kind.INT, 1, name);
   }
 
-  /** 0 for null: the library says whether that is allowed. */
+  /** 0 for null, which the library allows or refuses. */
   private static long addressOf(DeviceScalar scalar, Kind kind, long count, String name) {
     if (scalar == null) {
       return 0;

@@ -250,7 +250,7 @@ public final class GradScaler implements AutoCloseable {
   }
 
   /**
-   * For an optimizer of your own: whether the step should be applied. Blocks.
+   * For your own optimizer: whether to apply the step. Blocks.
    *
    * @param grads list of gradients
    * @return false if the step must be skipped
@@ -261,7 +261,7 @@ public final class GradScaler implements AutoCloseable {
   }
 
   /**
-   * For an optimizer of your own: whether the step should be applied. Blocks.
+   * For your own optimizer: whether to apply the step. Blocks.
    *
    * @param grads list of gradients
    * @param stream CUDA stream to enqueue on; ignored on the CPU
@@ -275,7 +275,7 @@ public final class GradScaler implements AutoCloseable {
   /**
    * Ends the iteration: backs the scale off after an overflow, else counts a clean step and perhaps grows.
    *
-   * @throws BadStateException if no list was looked at since the last update
+   * @throws BadStateException if no list was checked since the last update
    */
   public void update() {
     update(0);
@@ -285,7 +285,7 @@ public final class GradScaler implements AutoCloseable {
    * Ends the iteration: backs the scale off after an overflow, else counts a clean step and perhaps grows.
    *
    * @param stream CUDA stream to enqueue on; ignored on the CPU
-   * @throws BadStateException if no list was looked at since the last update
+   * @throws BadStateException if no list was checked since the last update
    */
   public void update(long stream) {
     handle().update(stream);
@@ -311,7 +311,7 @@ public final class GradScaler implements AutoCloseable {
   }
 
   /**
-   * Returns a list to ready as if it had not been looked at. Nothing is done to the scale or the gradients.
+   * Returns a list to READY as if it had not been checked. The scale and the gradients stay as they are.
    *
    * @param grads list of gradients
    */
@@ -320,7 +320,7 @@ public final class GradScaler implements AutoCloseable {
   }
 
   /**
-   * Returns all lists to ready as if they had not been looked at.
+   * Returns all lists to READY as if they had not been checked.
    */
   public void discardAll() {
     handle().discard(null);
@@ -386,7 +386,7 @@ public final class GradScaler implements AutoCloseable {
   /**
    * The scaler's state now, and what the last check of a list found. Blocks.
    *
-   * @param grads a list that this scaler has looked at
+   * @param grads a list that this scaler has checked
    * @return a new report
    * @throws BadStateException if it never has
    */
@@ -661,7 +661,7 @@ public final class GradScaler implements AutoCloseable {
   }
 
   /**
-   * For messages of your own. Blocks on a CUDA device.
+   * A short description, for messages. Blocks on a CUDA device.
    *
    * @return such as {@code GradScaler(scale 65536.0)}
    */

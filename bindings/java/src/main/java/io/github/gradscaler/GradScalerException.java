@@ -2,13 +2,13 @@
 package io.github.gradscaler;
 
 /**
- * A call that failed for a reason that is neither an argument's nor the state's: memory, device, callback. As its cause
- * it has what a callback threw. {@link #status()} says what kind of failure it is.
+ * A call that failed because of memory, a device or a callback, not because of an argument or the state. The exception
+ * of a callback is its cause. {@link #status()} is the kind of failure.
  */
 public class GradScalerException extends RuntimeException implements GradScalerFailure {
   private static final long serialVersionUID = 1;
 
-  /** What kind of failure it is. */
+  /** The kind of failure. */
   private final Status status;
 
   /** Null if the failure is not about one. */

@@ -2,12 +2,12 @@
 package io.github.gradscaler;
 
 /**
- * What every exception of this package is, whatever Java class it extends: an {@link IllegalArgumentException}, an
+ * Implemented by every exception of this package. Each is an {@link IllegalArgumentException}, an
  * {@link IllegalStateException}, an {@link UnsupportedOperationException} or a {@link GradScalerException}.
  */
 public interface GradScalerFailure {
   /**
-   * What kind of failure it is.
+   * The kind of failure.
    *
    * @return never null
    */

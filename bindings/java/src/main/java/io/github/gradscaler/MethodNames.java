@@ -3,16 +3,13 @@ package io.github.gradscaler;
 
 import java.util.HashMap;
 import java.util.Map;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 
-/** The library's messages with this package's methods in the place of C functions. */
+/** The names of this package's methods for C functions. */
 final class MethodNames {
-  private static final Pattern FUNCTION = Pattern.compile("gsc_[a-z0-9_]+");
   private static final String[][] OBJECTS = {{"gsc_context_", "Context"}, {"gsc_tensor_list_", "TensorList"},
       {"gsc_scaler_options_", "ScalerOptions"}, {"gsc_scaler_", "GradScaler"},
       {"gsc_optimizer_options_", "OptimizerOptions"}, {"gsc_optimizer_", "Optimizer"}, {"gsc_ops_", "Ops"}};
-  /** What is not the C name in Java's spelling. */
+  /** Methods that are not the C name in Java's spelling. */
   private static final Map<String, String> EXCEPTIONS = new HashMap<>();
 
   static {
@@ -45,17 +42,14 @@ final class MethodNames {
 
   private MethodNames() {}
 
+  /** A message begins with the function that failed, unless the failure was found in this package. */
   static String inMessage(String message) {
-    final Matcher functions = FUNCTION.matcher(message);
-    final StringBuilder text = new StringBuilder();
-    while (functions.find()) {
-      functions.appendReplacement(text, Matcher.quoteReplacement(of(functions.group())));
-    }
-    return functions.appendTail(text).toString();
+    final int end = message.indexOf(": ");
+    return message.startsWith("gsc_") && end > 0 ? of(message.substring(0, end)) + message.substring(end) : message;
   }
 
-  /** Such as GradScaler.clipGradNorm; a constructor is its class. What is no function of an object stays as it is. */
-  private static String of(String function) {
+  /** Such as GradScaler.clipGradNorm; a constructor is its class. Other functions stay as they are. */
+  static String of(String function) {
     final String plain = function.endsWith("_sync") ? function.substring(0, function.length() - 5) : function;
     final String exception = EXCEPTIONS.get(plain);
     if (exception != null) {

@@ -19,7 +19,7 @@ final class NativeLibrary {
   /** A file, or a folder that holds it. */
   static final String PROPERTY = "gradscaler.library.path";
 
-  /** Destroys what nobody closed. */
+  /** Destroys objects that were not closed. */
   static final Cleaner CLEANER = Cleaner.create();
 
   private static final String NAME = "gradscaler_jni";

@@ -4,7 +4,7 @@ package io.github.gradscaler;
 import java.lang.ref.Reference;
 
 /**
- * Stateless operations, for loops that keep the scaler's state in memory of their own. Device scalars are single numbers in
+ * Stateless operations, for loops that keep the scaler's state themselves. Device scalars are single numbers in
  * memory of the device. Methods with a stream enqueue on it; those without use the default stream.
  */
 public final class Ops {

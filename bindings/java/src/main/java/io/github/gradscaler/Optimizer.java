@@ -80,7 +80,7 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
-   * Gives some tensors hyper-parameters of their own. All groups run in the same pass.
+   * Gives some tensors separate hyper-parameters. All groups run in the same pass.
    *
    * @param first index of the first tensor
    * @param count number of tensors
@@ -222,7 +222,7 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
-   * Applies a step with device scalars of your own: gradients times invScale, skipped if foundInf is not 0.
+   * Applies a step with your own device scalars: gradients times invScale, skipped if foundInf is not 0.
    *
    * @param invScale a float; null: 1
    * @param foundInf a float; null: 0
@@ -232,7 +232,7 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
-   * Applies a step with device scalars of your own: gradients times invScale, skipped if foundInf is not 0.
+   * Applies a step with your own device scalars: gradients times invScale, skipped if foundInf is not 0.
    *
    * @param invScale a float; null: 1
    * @param foundInf a float; null: 0
@@ -446,7 +446,7 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
-   * For messages of your own.
+   * A short description, for messages.
    *
    * @return such as {@code Optimizer(ADAMW, 1 group)}
    */

@@ -85,6 +85,26 @@ public final class OptimizerOptions {
 
   // gen-api: accessors gsc_optimizer_options
   /**
+   * StateFormat: the format of state that the library allocates. State lists of the caller have their own dtypes.
+   *
+   * @return the value
+   */
+  public StateFormat stateFormat() {
+    return StateFormat.of(handle.getStateFormat());
+  }
+
+  /**
+   * Sets {@link #stateFormat()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions stateFormat(StateFormat value) {
+    handle.setStateFormat(Check.notNull(value, "stateFormat").code());
+    return this;
+  }
+
+  /**
    * Learning rate, &gt;= 0. All numbers here must be finite when converted to float. fp64 parameters use the doubles.
    *
    * @return the value
@@ -265,6 +285,46 @@ public final class OptimizerOptions {
   }
 
   /**
+   * Seed of stochastic rounding. Default 0.
+   *
+   * @return the value
+   */
+  public long seed() {
+    return handle.getSeed();
+  }
+
+  /**
+   * Sets {@link #seed()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions seed(long value) {
+    handle.setSeed(value);
+    return this;
+  }
+
+  /**
+   * MasterFormat. Other values than {@link MasterFormat#NONE} need fp16 or bf16 parameters.
+   *
+   * @return the value
+   */
+  public MasterFormat masterFormat() {
+    return MasterFormat.of(handle.getMasterFormat());
+  }
+
+  /**
+   * Sets {@link #masterFormat()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions masterFormat(MasterFormat value) {
+    handle.setMasterFormat(Check.notNull(value, "masterFormat").code());
+    return this;
+  }
+
+  /**
    * SGD: Nesterov momentum; needs momentum &gt; 0 and dampening 0.
    *
    * @return the value
@@ -376,12 +436,12 @@ public final class OptimizerOptions {
    */
   @Override
   public String toString() {
-    return "OptimizerOptions(kind=" + kind() + ", lr=" + lr() + ", beta1=" + beta1() + ", beta2=" + beta2()
-        + ", eps=" + eps() + ", weightDecay=" + weightDecay() + ", momentum=" + momentum()
-        + ", dampening=" + dampening() + ", lrDecay=" + lrDecay()
-        + ", initialAccumulatorValue=" + initialAccumulatorValue() + ", nesterov=" + nesterov()
-        + ", amsgrad=" + amsgrad() + ", maximize=" + maximize() + ", zeroGrads=" + zeroGrads()
-        + ", writeGrads=" + writeGrads() + ")";
+    return "OptimizerOptions(kind=" + kind() + ", stateFormat=" + stateFormat() + ", lr=" + lr()
+        + ", beta1=" + beta1() + ", beta2=" + beta2() + ", eps=" + eps() + ", weightDecay=" + weightDecay()
+        + ", momentum=" + momentum() + ", dampening=" + dampening() + ", lrDecay=" + lrDecay()
+        + ", initialAccumulatorValue=" + initialAccumulatorValue() + ", seed=" + seed()
+        + ", masterFormat=" + masterFormat() + ", nesterov=" + nesterov() + ", amsgrad=" + amsgrad()
+        + ", maximize=" + maximize() + ", zeroGrads=" + zeroGrads() + ", writeGrads=" + writeGrads() + ")";
   }
   // gen-api: end
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
-/** A loss scale for the gradients looked at. From {@link Diagnosis#recommend}. */
+/** A recommended loss scale. From {@link Diagnosis#recommend}. */
 public final class Recommendation {
   private final float scale;
   private final double flushed;

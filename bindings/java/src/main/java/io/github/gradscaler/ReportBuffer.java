@@ -10,7 +10,7 @@ public final class ReportBuffer {
   /** Null if the caller owns the memory. */
   private final ByteBuffer memory;
 
-  /** Memory of its own, for scalers on the CPU. */
+  /** Allocates the memory, for scalers on the CPU. */
   public ReportBuffer() {
     memory = ByteBuffer.allocateDirect(size()).order(ByteOrder.nativeOrder());
     address = NativeCallsJNI.bufferAddress(memory);

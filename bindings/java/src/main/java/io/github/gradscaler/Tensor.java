@@ -263,7 +263,7 @@ public final class Tensor extends SegmentTensors {
   }
 
   /**
-   * For messages of your own.
+   * A short description, for messages.
    *
    * @return such as {@code Tensor(weight: 1000 x FP16 at 0x7f0012345680)}
    */

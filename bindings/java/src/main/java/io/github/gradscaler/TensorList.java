@@ -164,7 +164,7 @@ public final class TensorList implements AutoCloseable {
   }
 
   /**
-   * For messages of your own.
+   * A short description, for messages.
    *
    * @return such as {@code TensorList(2 tensors)}
    */

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arrays of a span in an optimizer step, block by block: gradients unscaled and clipped into a buffer that stays in
+// L1, parameters and state in place or through a buffer, and the model copy. Included by apply_kernel.h only.
+#pragma once
+
+#include "core/cpu/convert.h"
+#include "core/cpu/kernels.h"
+#include "core/rules/gradient.h"
+
+namespace gsc::cpu {
+namespace {
+
+/// Elements per block: 512 bytes of each array. With twice as many the arrays can conflict in L1, depending on their
+/// addresses, which halves the speed.
+template <typename T>
+constexpr int kStep = kRowBytes / static_cast<int>(sizeof(T));
+
+/// Prefetch distance, on processors that gain by it.
+constexpr int kPrefetchBytes = 1024;
+
+/// g = clamp((g * inv_scale) * clip) in P, the type that stand-alone unscale and clip use for this dtype, so that a
+/// fused step matches separate ones; then sign * g in T, the arithmetic type of the parameters.
+template <typename P, typename T>
+[[gnu::noinline]] void prepare_gradients(const ApplySpan &span, char *grad, int n, T *__restrict out) {
+  P buffer[kStep<T>];
+  const P *g = buffer;
+  if (dtype_bytes(span.grad_dtype) == static_cast<int64_t>(sizeof(P))) {
+    g = reinterpret_cast<const P *>(grad);
+  } else {
+    load_block(span.grad_dtype, grad, buffer, n);
+  }
+  const P inv_scale = static_cast<P>(span.inv_scale);
+  const P clip = static_cast<P>(span.clip);
+  const P limit = static_cast<P>(span.clip_value);
+  const T sign = static_cast<T>(span.coefficients->sign);
+  if (!is_clamped(limit) && !span.zero_grads && !span.write_grads) {
+    for (int i = 0; i < n; ++i) out[i] = sign * static_cast<T>(unscale_gradient(g[i], inv_scale, clip));
+    return;
+  }
+  for (int i = 0; i < n; ++i) buffer[i] = unscale_gradient(g[i], inv_scale, clip);
+  if (is_clamped(limit)) {
+    for (int i = 0; i < n; ++i) buffer[i] = clamp_magnitude(buffer[i], limit);
+  }
+  if (span.zero_grads) {
+    std::memset(grad, 0, byte_count(n, dtype_bytes(span.grad_dtype)));
+  } else if (span.write_grads) {
+    store_block(span.grad_dtype, grad, buffer, n);
+  }
+  for (int i = 0; i < n; ++i) out[i] = sign * static_cast<T>(buffer[i]);
+}
+
+/// The arrays of a span, block by block. 16-bit parameters pass through a buffer of T.
+template <typename T>
+class Cursor {
+ public:
+  explicit Cursor(const ApplySpan &span, int states)
+      : span_(span),
+        states_(states),
+        grad_bytes_(dtype_bytes(span.grad_dtype)),
+        param_bytes_(dtype_bytes(span.param_dtype)),
+        copy_bytes_(dtype_bytes(span.copy_dtype)),
+        in_place_(param_bytes_ == static_cast<int64_t>(sizeof(T))) {}
+
+  /// Elements before the first cache line of the copy, if that is streamed.
+  int misaligned() const {
+    return streaming() ? min_int(span_.n, static_cast<int>(misaligned_elements(span_.model_copy, copy_bytes_))) : 0;
+  }
+
+  bool streaming() const { return span_.streaming && span_.model_copy != nullptr; }
+
+  /// Always inlined: GCC takes a function that only prefetches for one without effect, and drops its calls.
+  GSC_HD void prefetch_after(int64_t i, bool with_grads) const {
+    if (!span_.prefetch) return;
+    for (int k = 0; k < states_; ++k) prefetch(state(k, i), kPrefetchBytes, kRowBytes);
+    prefetch(at(span_.param, i * param_bytes_), kPrefetchBytes, kStep<T> * param_bytes_);
+    if (with_grads) prefetch(grad_address(i), kPrefetchBytes, kStep<T> * grad_bytes_);
+  }
+
+  /// Slot k from element i on; NULL if there is no such slot. State in fp32 or fp64 is worked on in place.
+  T *load_state(int k, int64_t i, int /*n*/, T * /*buffer*/) const { return state(k, i); }
+  void store_states(int64_t /*i*/, int /*n*/, T *const * /*state*/) const {}
+
+  /// Signed, unscaled and clipped gradients.
+  void gradients(int64_t i, int n, T *out) const {
+    if (is_wide(span_.grad_dtype)) {
+      prepare_gradients<double>(span_, grad_address(i), n, out);
+    } else {
+      prepare_gradients<float>(span_, grad_address(i), n, out);
+    }
+  }
+
+  /// Parameters as T: in place, or loaded into `buffer`.
+  T *load_params(int64_t i, int n, T *buffer) const {
+    if (in_place_) return static_cast<T *>(span_.param) + i;
+    load_block(span_.param_dtype, at(span_.param, i * param_bytes_), buffer, n);
+    return buffer;
+  }
+
+  /// Stores the parameters if they are in a buffer, and the model copy.
+  void store_params(int64_t i, int n, const T *params) const {
+    if (!in_place_) store_block(span_.param_dtype, at(span_.param, i * param_bytes_), params, n);
+    if (span_.model_copy == nullptr) return;
+    char *copy = at(span_.model_copy, i * copy_bytes_);
+    if (span_.streaming && n == kStep<T>) {
+      alignas(kCacheLine) char rounded[kStep<T> * sizeof(double)];
+      store_block(span_.copy_dtype, rounded, params, n);
+      stream_copy(copy, rounded, n * copy_bytes_);
+    } else {
+      store_block(span_.copy_dtype, copy, params, n);
+    }
+  }
+
+ private:
+  T *state(int k, int64_t i) const { return k < states_ ? static_cast<T *>(span_.state[k]) + i : nullptr; }
+  char *grad_address(int64_t i) const { return at(span_.grad, i * grad_bytes_); }
+
+  const ApplySpan &span_;
+  const int states_;
+  const int64_t grad_bytes_, param_bytes_, copy_bytes_;
+  const bool in_place_;
+};
+
+}  // namespace
+}  // namespace gsc::cpu

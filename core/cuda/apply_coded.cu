@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizer kernels for parameters computed in fp32 whose state is in codes (core/rules/state_codes.h), or which are
+// parts of split masters or rounded stochastically (split.h, random.h). A lane works on Width consecutive elements,
+// the first at a multiple of Width in its tensor, so that neighbouring lanes have the elements of a scale. The dtypes of
+// a tensor are dispatched where its arrays are loaded and stored.
+#include "core/cuda/apply.cuh"
+#include "core/rules/random.h"
+#include "core/rules/split.h"
+#include "core/rules/state_codes.h"
+
+namespace gsc::cuda {
+
+/// Elements of a lane in the sweep over the parameters: one call of philox.
+inline constexpr int kLaneElements = kPhiloxElements;
+/// Per multiprocessor. With three, Adam would spill.
+inline constexpr int kCodedBlocks = 2;
+
+/// Elements of `Size` bytes, of which the first `valid` exist; the others are 0, and are not read. In one piece if they
+/// are aligned.
+template <int Size, int Width>
+GSC_DEVICE Words<Size * Width> load_part(const char *p, int valid) {
+  using S = std::conditional_t<Size == 1, uint8_t, std::conditional_t<Size == 2, uint16_t, float>>;
+  constexpr int kPiece = Size * Width < 16 ? Size * Width : 16;
+  Words<Size *Width> r = {};
+  if (valid == Width && is_aligned(p, kPiece)) {
+#pragma unroll
+    for (int i = 0; i < Size * Width; i += kPiece) {
+      const Words<kPiece> piece = load_streaming<kPiece>(p + i);
+#pragma unroll
+      for (int j = 0; j < kPiece / 4; ++j) r.w[i / 4 + j] = piece.w[j];
+    }
+    return r;
+  }
+#pragma unroll
+  for (int k = 0; k < Width; ++k) {
+    if (k < valid) put_stored<S>(r, k, stored_of<S>(load_words<Size>(p + k * Size), 0));
+  }
+  return r;
+}
+
+template <int Size, int Width>
+GSC_DEVICE void store_part(char *p, const Words<Size * Width> &x, int valid) {
+  constexpr int kPiece = Size * Width < 16 ? Size * Width : 16;
+  if (valid == Width && is_aligned(p, kPiece)) {
+#pragma unroll
+    for (int i = 0; i < Size * Width; i += kPiece) {
+      Words<kPiece> piece;
+#pragma unroll
+      for (int j = 0; j < kPiece / 4; ++j) piece.w[j] = x.w[i / 4 + j];
+      store_words<kPiece>(p + i, piece);
+    }
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < Width; ++k) {
+    Words<Size> one;
+    if constexpr (Size == 8) {
+      one.w[0] = x.w[2 * k];
+      one.w[1] = x.w[2 * k + 1];
+    } else {
+      one.w[0] = x.w[k * Size / 4] >> (k * Size % 4 * 8);
+    }
+    if (k < valid) store_words<Size>(p + k * Size, one);
+  }
+}
+
+/// Elements of up to 4 bytes, of a size known at run time.
+template <int Width>
+GSC_DEVICE Words<4 * Width> load_sized(int64_t size, const char *p, int valid) {
+  Words<4 *Width> r = {};
+  const auto widen = [&](const auto &part) {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof part / 4); ++i) r.w[i] = part.w[i];
+  };
+  if (size == 1) {
+    widen(load_part<1, Width>(p, valid));
+  } else if (size == 2) {
+    widen(load_part<2, Width>(p, valid));
+  } else {
+    widen(load_part<4, Width>(p, valid));
+  }
+  return r;
+}
+
+/// As any dtype, rounded to nearest even.
+template <bool Wide, int Width>
+GSC_DEVICE void store_values(int32_t dtype, char *p, const float (&x)[Width], int valid) {
+  with_dtype(dtype, [&](auto d) {
+    using D = decltype(d);
+    constexpr int kSize = sizeof(typename D::Stored);
+    if constexpr (Wide || kSize < 8) {
+      Words<kSize *Width> w = {};
+#pragma unroll
+      for (int k = 0; k < Width; ++k) put_element<D>(w, k, x[k]);
+      store_part<kSize, Width>(p, w, valid);
+    } else {
+      __builtin_unreachable();
+    }
+  });
+}
+
+/// The arrays of a chunk: Arrays has those that are not in codes.
+template <int States>
+struct CodedArrays : Arrays<float, 0> {
+  static constexpr int kSlots = States > 0 ? States : 1;
+  char *codes[kSlots];
+  uint8_t *scales[kSlots];
+  char *remainder;  ///< NULL: none
+  int64_t first;    ///< index of the first element in stochastic rounding
+  int64_t step;     ///< number of this step there
+  int32_t state_dtype[kSlots];
+
+  GSC_DEVICE char *codes_at(int s, int i) const volatile {
+    return codes[s] + i * static_cast<int>(dtype_bytes(state_dtype[s]));
+  }
+};
+
+template <int States>
+GSC_DEVICE bool find_coded_arrays(const ApplyParams &p, const Place &place, CodedArrays<States> &a) {
+  if (!find_arrays<false>(p, place, a)) return false;
+  if (lane_index() == 0) {
+    a.step = p.step.record->applied + 1;
+    a.first = p.step.offsets[place.tensor] + place.offset;
+    a.remainder = p.remainder != nullptr ? address(p.remainder[place.tensor], place.offset) : nullptr;
+#pragma unroll
+    for (int s = 0; s < States; ++s) {
+      const DeviceTensor &t = p.state[s][place.tensor];
+      a.codes[s] = address(t, place.offset);
+      a.state_dtype[s] = t.dtype;
+      a.scales[s] = nullptr;
+      if (is_grouped(t.dtype)) {
+        a.scales[s] = static_cast<uint8_t *>(p.scales[s][place.tensor].data) + place.offset / kStateGroup;
+      }
+    }
+  }
+  __syncwarp();
+  return true;
+}
+
+/// f.template operator()<slot>() for the slots of formula F.
+template <typename F, typename G>
+GSC_DEVICE void for_slots(const G &f) {
+  if constexpr (F::kStates > 0) f.template operator()<0>();
+  if constexpr (F::kStates > 1) f.template operator()<1>();
+  if constexpr (F::kStates > 2) f.template operator()<2>();
+}
+
+/// f(code's struct) for a dtype in codes of slot S of formula F.
+template <typename F, int S, typename G>
+GSC_DEVICE void with_code_of_slot(int32_t dtype, const G &f) {
+  with_state_code(dtype, [&](auto code) {
+    if constexpr (decltype(code)::kSlot == F::kKind.slots[S].holds) {
+      f(code);
+    } else {
+      __builtin_unreachable();
+    }
+  });
+}
+
+/// Bit s: slot s is rounded stochastically.
+template <typename F>
+GSC_DEVICE unsigned random_slots(const volatile CodedArrays<F::kStates> &a, const Coefficients<float> &c) {
+  unsigned result = 0;
+  if constexpr (F::kStates > 0) {
+#pragma unroll
+    for (int s = 0; s < F::kStates; ++s) {
+      const int32_t dtype = a.state_dtype[s];
+      if (is_state_code(dtype) && rounds_stochastically(dtype, F::rate(s, c))) result |= 1U << s;
+    }
+  }
+  return result;
+}
+
+/// The elements of a lane.
+template <typename F, int Width>
+struct CodedPack {
+  using A = CodedArrays<F::kStates>;
+  using Raw = Words<4 * Width>;
+  /// 16 bits of each element.
+  using Halves = Words<2 * Width>;
+  static constexpr int kSlots = A::kSlots;
+
+  float param[Width];
+  float grad[Width];
+  float state[Width][kMaxStates];
+
+  /// From element i on; `valid` of them exist.
+  template <bool WithGradients>
+  GSC_DEVICE void load(const ApplyParams &p, const StepInput &in, const volatile A &a, int i, int valid, float sign) {
+    Raw raw_state[kSlots];
+    uint32_t scale[kSlots];
+    for_slots<F>([&]<int S>() {
+      raw_state[S] = load_sized<Width>(dtype_bytes(a.state_dtype[S]), a.codes_at(S, i), valid);
+      scale[S] = valid > 0 && is_grouped(a.state_dtype[S]) ? a.scales[S][i / kStateGroup] : 0;
+    });
+    const Raw raw_param = load_sized<Width>(dtype_bytes(a.param_dtype), a.param_at(i), valid);
+    Halves raw_remainder = {};
+    if (a.remainder != nullptr) {
+      if (p.step.master == GSC_MASTER_SPLIT16) {
+        raw_remainder = load_part<2, Width>(a.remainder + 2 * i, valid);
+      } else {
+        const Words<Width> part = load_part<1, Width>(a.remainder + i, valid);
+#pragma unroll
+        for (int k = 0; k < Width / 4; ++k) raw_remainder.w[k] = part.w[k];
+      }
+    }
+    if constexpr (WithGradients) load_gradients(p, in, a, i, valid, sign);
+    join_params(p, a, raw_param, raw_remainder);
+    for_slots<F>([&]<int S>() { decode<S>(a.state_dtype[S], raw_state[S], scale[S]); });
+  }
+
+  GSC_DEVICE void load_gradients(const ApplyParams &p, const StepInput &in, const volatile A &a, int i, int valid,
+                                 float sign) {
+    if (is_wide(a.grad_dtype)) return load_wide_gradients(p, in, a, i, valid, sign);
+    const Raw raw = load_sized<Width>(dtype_bytes(a.grad_dtype), a.grad_at(i), valid);
+    float x[Width];
+    unpack(a.grad_dtype, raw, x);
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      x[k] = unscale_and_clip(p, in, x[k]);
+      grad[k] = sign * x[k];
+      if (p.step.zero_grads) x[k] = 0.0F;
+    }
+    if (p.step.zero_grads || p.step.write_grads) store_values<false>(a.grad_dtype, a.grad_at(i), x, valid);
+  }
+
+  /// In a loop, because they are rare and take much code.
+  GSC_DEVICE void load_wide_gradients(const ApplyParams &p, const StepInput &in, const volatile A &a, int i, int valid,
+                                      float sign) {
+#pragma unroll
+    for (int k = 0; k < Width; ++k) grad[k] = 0.0F;
+#pragma unroll 1
+    for (int k = 0; k < valid; ++k) {
+      float g[1];
+      prepare_wide_gradients(p, in, a, i + k, sign, g);
+      if (p.step.zero_grads) *reinterpret_cast<double *>(a.grad_at(i + k)) = 0.0;
+#pragma unroll
+      for (int j = 0; j < Width; ++j) grad[j] = j == k ? g[0] : grad[j];
+    }
+  }
+
+  GSC_DEVICE static void unpack(int32_t dtype, const Raw &raw, float (&x)[Width]) {
+    Elements<float, Width>::unpack(dtype, raw, x);
+  }
+
+  GSC_DEVICE void join_params(const ApplyParams &p, const volatile A &a, const Raw &raw, const Halves &raw_remainder) {
+    if (a.remainder == nullptr) return unpack(a.param_dtype, raw, param);
+    with_split(p, a.param_dtype, [&](auto dtype, auto remainder) {
+      using R = decltype(remainder);
+#pragma unroll
+      for (int k = 0; k < Width; ++k) {
+        const auto rest = static_cast<R>(stored_of<std::make_unsigned_t<R>>(raw_remainder, k));
+        param[k] = Split<decltype(dtype), R>::join(stored_of<uint16_t>(raw, k), rest);
+      }
+    });
+  }
+
+  /// f(D, R) for the dtypes of a parameter and its remainder.
+  template <typename G>
+  GSC_DEVICE static void with_split(const ApplyParams &p, int32_t dtype, const G &f) {
+    const auto with_weight = [&](auto remainder) {
+      if (dtype == GSC_FP16) return f(Fp16{}, remainder);
+      f(Bf16{}, remainder);
+    };
+    if (p.step.master == GSC_MASTER_SPLIT16) return with_weight(int16_t{});
+    with_weight(int8_t{});
+  }
+
+  template <int S>
+  GSC_DEVICE void decode(int32_t dtype, const Raw &raw, uint32_t scale) {
+    if (dtype == GSC_FP32) {
+#pragma unroll
+      for (int k = 0; k < Width; ++k) state[k][S] = stored_of<float>(raw, k);
+      return;
+    }
+    with_code_of_slot<F, S>(dtype, [&](auto code) {
+      using C = decltype(code);
+#pragma unroll
+      for (int k = 0; k < Width; ++k) state[k][S] = C::decode(stored_of<typename C::Stored>(raw, k), scale);
+    });
+  }
+
+  /// The random bits of this lane's elements. A lane of four takes half of a call.
+  GSC_DEVICE static Halves draw(const ApplyParams &p, const volatile A &a, int i, Draw purpose) {
+    const int64_t element = a.first + i;
+    const Philox x = philox(p.step.seed, element / kPhiloxElements, a.step, purpose);
+    Halves r;
+    const bool upper = element % kPhiloxElements >= Width;
+#pragma unroll
+    for (int k = 0; k < Width / 2; ++k) r.w[k] = upper ? x.word[k + 4 - Width / 2] : x.word[k];
+    return r;
+  }
+
+  /// `random`: see random_slots. Called by all lanes of a warp.
+  GSC_DEVICE void store_state(const ApplyParams &p, const volatile A &a, int i, int valid, unsigned random) const {
+    Halves bits = {};
+    if (random != 0) bits = draw(p, a, i, Draw::kState);
+    __syncwarp();  // every lane of a group has read its scale, which one lane writes
+    for_slots<F>([&]<int S>() { encode<S>(a, i, valid, (random >> S & 1) != 0, bits); });
+  }
+
+  template <int S>
+  GSC_DEVICE void encode(const volatile A &a, int i, int valid, bool is_random, const Halves &random) const {
+    const int32_t dtype = a.state_dtype[S];
+    char *to = a.codes_at(S, i);
+    if (dtype == GSC_FP32) {
+      Raw raw;
+#pragma unroll
+      for (int k = 0; k < Width; ++k) raw.w[k] = to_bits(state[k][S]);
+      store_part<4, Width>(to, raw, valid);
+      return;
+    }
+    with_code_of_slot<F, S>(dtype, [&](auto code) {
+      using C = decltype(code);
+      using Stored = typename C::Stored;
+      uint32_t scale = 0;
+      if constexpr (C::kGrouped) {
+        scale = C::scale_for(largest_of_group<S>(valid));
+        if (valid > 0 && i % kStateGroup == 0) a.scales[S][i / kStateGroup] = static_cast<uint8_t>(scale);
+      }
+      Words<static_cast<int>(sizeof(Stored)) *Width> codes = {};
+#pragma unroll
+      for (int k = 0; k < Width; ++k) {
+        const uint32_t bias = is_random ? bias_of<C>(stored_of<uint16_t>(random, k)) : kToNearest;
+        put_stored<Stored>(codes, k, C::encode(state[k][S], scale, bias));
+      }
+      store_part<sizeof(Stored), Width>(to, codes, valid);
+    });
+  }
+
+  /// The bits of the largest finite magnitude of the lanes that share a scale. Lanes beyond the end take part.
+  template <int S>
+  GSC_DEVICE uint32_t largest_of_group(int valid) const {
+    int32_t largest = 0;
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      const auto magnitude = static_cast<int32_t>(magnitude_of(state[k][S]));
+      largest = max_of(largest, k < valid && magnitude < 0x7f800000 ? magnitude : 0);
+    }
+#pragma unroll
+    for (int lanes = 1; lanes < kStateGroup / Width; lanes *= 2) {
+      largest = max_of(largest, __shfl_xor_sync(kFullMask, largest, lanes));
+    }
+    return static_cast<uint32_t>(largest);
+  }
+
+  GSC_DEVICE void store_param(const ApplyParams &p, const volatile A &a, int i, int valid) const {
+    if (a.remainder != nullptr || p.step.master == GSC_MASTER_STOCHASTIC) {
+      store_part<2, Width>(a.param_at(i), a.remainder != nullptr ? divide(p, a, i, valid) : round(p, a, i), valid);
+    } else {
+      store_values<false>(a.param_dtype, a.param_at(i), param, valid);
+    }
+    if (a.copy != nullptr) store_values<true>(a.copy_dtype, a.copy_at(i), param, valid);
+  }
+
+  /// The weights of split masters, whose remainders it stores.
+  GSC_DEVICE Halves divide(const ApplyParams &p, const volatile A &a, int i, int valid) const {
+    Halves weights = {};
+    with_split(p, a.param_dtype, [&](auto dtype, auto remainder) {
+      using R = decltype(remainder);
+      Words<static_cast<int>(sizeof(R)) *Width> remainders = {};
+#pragma unroll
+      for (int k = 0; k < Width; ++k) {
+        uint16_t weight = 0;
+        R rest = 0;
+        Split<decltype(dtype), R>::divide(param[k], weight, rest);
+        put_stored<uint16_t>(weights, k, weight);
+        put_stored<std::make_unsigned_t<R>>(remainders, k, static_cast<std::make_unsigned_t<R>>(rest));
+      }
+      store_part<sizeof(R), Width>(a.remainder + i * static_cast<int>(sizeof(R)), remainders, valid);
+    });
+    return weights;
+  }
+
+  /// Weights without masters.
+  GSC_DEVICE Halves round(const ApplyParams &p, const volatile A &a, int i) const {
+    const Halves random = draw(p, a, i, Draw::kParam);
+    Halves weights = {};
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      const uint32_t bits = stored_of<uint16_t>(random, k);
+      const uint16_t weight = a.param_dtype == GSC_FP16 ? round_stochastically<Fp16>(param[k], bits)
+                                                        : round_stochastically<Bf16>(param[k], bits);
+      put_stored<uint16_t>(weights, k, weight);
+    }
+    return weights;
+  }
+};
+
+/// Of Width elements from i on, how many are before `end`.
+template <int Width>
+GSC_DEVICE int valid_elements(int i, int end) {
+  return min_of(max_of(end - i, 0), Width);
+}
+
+template <typename F>
+__global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(const __grid_constant__ ApplyParams p) {
+  using Pack = CodedPack<F, kLaneElements>;
+  __shared__ Coefficients<float> table[kMaxSharedGroups];
+  __shared__ typename Pack::A all_arrays[kWarps];
+  sweep_params(p, table, [&](const StepInput &in, const Place &place, const Team &team) {
+    auto &arrays = all_arrays[warp_index()];
+    if (place.n == 0 || !find_coded_arrays(p, place, arrays)) return;
+    const volatile auto &a = arrays;
+    const Coefficients<float> &c = tensor_coefficients(p, table, place.tensor);
+    // A warp's lanes stay together, for the shuffles.
+    constexpr int kWarpElements = 32 * kLaneElements;
+    [[maybe_unused]] const unsigned random = random_slots<F>(a, c);
+    [[maybe_unused]] float ratio = 1.0F;
+    if constexpr (kNeedsNorms<F>) ratio = static_cast<float>(p.step.ratios[place.tensor]);
+    for (int first = team.warp * kWarpElements; first < a.n; first += team.warps * kWarpElements) {
+      const int i = first + team.lane * kLaneElements;
+      const int valid = valid_elements<kLaneElements>(i, a.n);
+      Pack x;
+      x.template load<!kNeedsNorms<F>>(p, in, a, i, valid, c.sign);
+      if constexpr (kNeedsNorms<F>) {
+#pragma unroll
+        for (int k = 0; k < kLaneElements; ++k) F::apply(x.param[k], x.state[k], ratio, c);
+      } else {
+#pragma unroll
+        for (int k = 0; k < kLaneElements; ++k) F::update(x.param[k], x.state[k], x.grad[k], c);
+        x.store_state(p, a, i, valid, random);
+      }
+      x.store_param(p, a, i, valid);
+    }
+  });
+}
+
+/// A lane has as many elements as in the plain kernel, because the order of the sums is the same.
+template <typename F>
+__global__ void __launch_bounds__(kThreads, kCodedBlocks) moments_coded_kernel(const __grid_constant__ ApplyParams p) {
+  constexpr int kWidth = kPackWidth<float>;
+  using Pack = CodedPack<F, kWidth>;
+  using A = typename Pack::A;
+  sweep_moments<float, A>(
+      p, [&](const Place &place, A &arrays) { return find_coded_arrays(p, place, arrays); },
+      [&](const StepInput &in, const volatile A &a, const Coefficients<float> &c, int begin, int end,
+          double *param_columns, double *direction_columns) {
+        const unsigned random = random_slots<F>(a, c);
+        for (int first = begin; first < end; first += 32 * kWidth) {
+          const int i = first + lane_index() * kWidth;
+          const int valid = valid_elements<kWidth>(i, a.n);
+          Pack x;
+          x.template load<true>(p, in, a, i, valid, c.sign);
+#pragma unroll
+          for (int k = 0; k < kWidth; ++k) {
+            const auto direction = static_cast<double>(F::moments(x.param[k], x.state[k], x.grad[k], c));
+            const auto param = static_cast<double>(x.param[k]);
+            if (k >= valid) continue;
+            param_columns[k] += param * param;
+            direction_columns[k] += direction * direction;
+          }
+          x.store_state(p, a, i, valid, random);
+        }
+      });
+}
+
+struct CodedKernels {
+  static constexpr int kBlocks = kCodedBlocks;
+  template <typename F>
+  static ApplyKernel apply() {
+    return apply_coded_kernel<F>;
+  }
+  template <typename F>
+  static ApplyKernel moments() {
+    return moments_coded_kernel<F>;
+  }
+};
+
+cudaError_t preload_apply_coded() { return ApplyLauncher<CodedKernels>::preload(); }
+
+cudaError_t launch_apply_coded(const ApplyParams &p, int units, cudaStream_t stream) {
+  return ApplyLauncher<CodedKernels>::launch(p, units, stream);
+}
+
+cudaError_t launch_moments_coded(const ApplyParams &p, int units, cudaStream_t stream) {
+  return ApplyLauncher<CodedKernels>::launch_moments(p, units, stream);
+}
+
+}  // namespace gsc::cuda

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/objects/state_conversion.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/rules/dtypes.h"
+#include "core/rules/state_codes.h"
+
+namespace gsc {
+namespace {
+
+/// Elements at `data` are aligned to nothing: they lie in a caller's buffer.
+template <typename T>
+T read_at(const void *data, int64_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const char *>(data) + i * static_cast<int64_t>(sizeof value), sizeof value);
+  return value;
+}
+template <typename T>
+void write_at(void *data, int64_t i, T value) {
+  std::memcpy(static_cast<char *>(data) + i * static_cast<int64_t>(sizeof value), &value, sizeof value);
+}
+
+uint8_t *scales_of(void *data, int32_t dtype, int64_t count) {
+  return static_cast<uint8_t *>(data) + count * dtype_bytes(dtype);
+}
+const uint8_t *scales_of(const void *data, int32_t dtype, int64_t count) {
+  return static_cast<const uint8_t *>(data) + count * dtype_bytes(dtype);
+}
+
+/// A group of `n` elements from element `first` on.
+void decode_group(int32_t dtype, const void *data, int64_t count, int64_t first, int n, float *out) {
+  if (dtype == GSC_FP32) {
+    for (int i = 0; i < n; ++i) out[i] = read_at<float>(data, first + i);
+    return;
+  }
+  with_state_code(dtype, [&](auto code) {
+    using C = decltype(code);
+    const uint32_t scale = C::kGrouped ? scales_of(data, dtype, count)[first / kStateGroup] : 0;
+    for (int i = 0; i < n; ++i) out[i] = C::decode(read_at<typename C::Stored>(data, first + i), scale);
+  });
+}
+
+void encode_group(int32_t dtype, void *data, int64_t count, int64_t first, int n, const float *x) {
+  if (dtype == GSC_FP32) {
+    for (int i = 0; i < n; ++i) write_at(data, first + i, x[i]);
+    return;
+  }
+  with_state_code(dtype, [&](auto code) {
+    using C = decltype(code);
+    uint32_t scale = 0;
+    if constexpr (C::kGrouped) {
+      uint32_t largest = 0;
+      for (int i = 0; i < n; ++i) {
+        const uint32_t magnitude = magnitude_of(x[i]);
+        if (magnitude < 0x7f800000U) largest = std::max(largest, magnitude);
+      }
+      scale = C::scale_for(largest);
+      scales_of(data, dtype, count)[first / kStateGroup] = static_cast<uint8_t>(scale);
+    }
+    for (int i = 0; i < n; ++i) write_at(data, first + i, C::encode(x[i], scale, kToNearest));
+  });
+}
+
+/// Remainders differ in how many bits of the same fraction they keep.
+void convert_remainders(int32_t from_dtype, const void *from, int32_t to_dtype, void *to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int fraction = from_dtype == GSC_INT16 ? read_at<int16_t>(from, i) : read_at<int8_t>(from, i) * 256;
+    if (to_dtype == GSC_INT16) {
+      write_at(to, i, static_cast<int16_t>(fraction));
+    } else {
+      write_at(to, i, static_cast<int8_t>(std::min((fraction + 128) >> 8, 127)));
+    }
+  }
+}
+
+}  // namespace
+
+int64_t stored_bytes(int32_t dtype, int64_t count) {
+  return count * dtype_bytes(dtype) + (is_grouped(dtype) ? state_groups(count) : 0);
+}
+
+void convert_state(int32_t from_dtype, const void *from, int32_t to_dtype, void *to, int64_t count) {
+  if (from_dtype == to_dtype) {
+    std::memcpy(to, from, static_cast<std::size_t>(stored_bytes(from_dtype, count)));
+    return;
+  }
+  if (from_dtype == GSC_INT16 || from_dtype == GSC_INT8) {
+    convert_remainders(from_dtype, from, to_dtype, to, count);
+    return;
+  }
+  float values[kStateGroup];
+  for (int64_t first = 0; first < count; first += kStateGroup) {
+    const auto n = static_cast<int>(std::min<int64_t>(kStateGroup, count - first));
+    decode_group(from_dtype, from, count, first, n, values);
+    encode_group(to_dtype, to, count, first, n, values);
+  }
+}
+
+}  // namespace gsc

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizer state in 16 and 8 bits: how a value becomes a code, and back, compiled for host and device. Integers and
+// exact products with powers of two alone, so every backend and instruction set has the same codes.
+//
+// encode() finds the code of a magnitude as a fixed-point number with 16 fraction bits. Adding `bias` and dropping the
+// fraction rounds it: kToNearest gives the nearest code, ties away from zero; 16 random bits round stochastically. For a
+// grouped code, kStateGroup elements share a byte, which stands for a power of two: 2^(byte - 127), IEEE's E8M0.
+// docs/reference/semantics.md states each code for users.
+#pragma once
+
+#include <cstdint>
+
+#include "core/rules/convert.h"
+#include "core/rules/hd.h"
+#include "core/rules/optim/kind.h"
+#include "gradscaler/gradscaler.h"
+
+namespace gsc {
+
+inline constexpr int kStateGroup = 32;  ///< elements that share a scale, counted from the start of their tensor
+inline constexpr uint32_t kToNearest = 0x8000U;
+
+GSC_HD uint32_t magnitude_of(float x) { return to_bits(x) & 0x7fffffffU; }
+
+/// X(code) for every code.
+#define GSC_FOR_EACH_STATE_CODE(X) \
+  X(MomentBf16)                    \
+  X(MomentE4m3)                    \
+  X(SquareE5m11)                   \
+  X(SquareE4m4)
+
+/// bfloat16, the upper half of an fp32. Not grouped.
+struct MomentBf16 {
+  using Stored = uint16_t;
+  static constexpr int32_t kCode = GSC_BF16;
+  static constexpr Slot kSlot = Slot::kMoment;
+  static constexpr bool kGrouped = false;
+  static constexpr int kMantissa = 7;
+  GSC_HD static Stored encode(float x, uint32_t /*scale*/, uint32_t bias) {
+    const uint32_t bits = to_bits(x);
+    const uint32_t magnitude = bits & 0x7fffffffU;
+    const uint32_t code = magnitude > 0x7f800000U ? 0x7fc0U : (magnitude + bias) >> 16;
+    return static_cast<Stored>((bits >> 16 & 0x8000U) | code);
+  }
+  GSC_HD static float decode(Stored code, uint32_t /*scale*/) { return from_bits(uint32_t{code} << 16); }
+};
+
+/// OCP FP8 E4M3 times the group's scale. The largest magnitude of a group is scaled into [2^7, 2^8), which leaves
+/// room to round it up. inf becomes NaN, which is 0x7f.
+struct MomentE4m3 {
+  using Stored = uint8_t;
+  static constexpr int32_t kCode = GSC_FP8_E4M3;
+  static constexpr Slot kSlot = Slot::kMoment;
+  static constexpr bool kGrouped = true;
+  static constexpr int kMantissa = 3;
+  /// `largest` has the bits of the group's largest finite magnitude.
+  GSC_HD static uint32_t scale_for(uint32_t largest) {
+    const auto exponent = static_cast<int32_t>(largest >> 23);
+    return exponent > 8 ? static_cast<uint32_t>(exponent - 7) : 1U;
+  }
+  GSC_HD static Stored encode(float x, uint32_t scale, uint32_t bias) {
+    const uint32_t bits = to_bits(x);
+    const float scaled = from_bits(bits & 0x7fffffffU) * from_bits((254U - scale) << 23);
+    const uint32_t magnitude = to_bits(scaled);
+    const uint32_t subnormal = static_cast<uint32_t>(static_cast<int32_t>(scaled < 0x1p-6F ? scaled * 0x1p25F : 0.0F));
+    const uint32_t fixed = magnitude < 121U << 23 ? subnormal : (magnitude - (120U << 23)) >> 4;
+    const uint32_t code = (bits & 0x7fffffffU) >= 0x7f800000U ? 0x7fU : (fixed + bias) >> 16;
+    return static_cast<Stored>((bits >> 24 & 0x80U) | code);
+  }
+  GSC_HD static float decode(Stored code, uint32_t scale) {
+    const auto magnitude = static_cast<int32_t>(code & 0x7fU);
+    const uint32_t subnormal = to_bits(static_cast<float>(magnitude) * 0x1p-9F);
+    const uint32_t normal = (static_cast<uint32_t>(magnitude) << 20) + (120U << 23);
+    uint32_t bits = magnitude < 8 ? subnormal : normal;
+    bits = magnitude == 0x7f ? 0x7fc00000U : bits;
+    return from_bits(bits | (uint32_t{code} & 0x80U) << 24) * from_bits(scale << 23);
+  }
+};
+
+/// An unsigned float of `Exponent` and `Mantissa` bits without subnormals. Its exponent field counts from the group's
+/// scale, so a code is a piece of the fp32: (code << (23 - Mantissa)) + (scale << 23). The largest magnitude has the
+/// field before the last, which leaves room to round it up. 0 stands for 0 alone: smaller magnitudes than code 1 become
+/// code 1, because a second moment of 0 would make an update without bound. inf becomes NaN, all ones.
+template <int Exponent, int Mantissa, typename S, int32_t Code>
+struct Square {
+  using Stored = S;
+  static constexpr int32_t kCode = Code;
+  static constexpr Slot kSlot = Slot::kSecondMoment;
+  static constexpr bool kGrouped = true;
+  static constexpr int kMantissa = Mantissa;
+  static constexpr uint32_t kNan = (1U << (Exponent + Mantissa)) - 1;
+  GSC_HD static uint32_t scale_for(uint32_t largest) {
+    constexpr int32_t kTop = (1 << Exponent) - 2;
+    const auto exponent = static_cast<int32_t>(largest >> 23);
+    return exponent > kTop ? static_cast<uint32_t>(exponent - kTop) : 0U;
+  }
+  GSC_HD static Stored encode(float x, uint32_t scale, uint32_t bias) {
+    const uint32_t magnitude = to_bits(x) & 0x7fffffffU;
+    const auto above = static_cast<int32_t>(magnitude) - static_cast<int32_t>(scale << 23);
+    const uint32_t distance = above > 0 ? static_cast<uint32_t>(above) : 0U;
+    constexpr int kShift = 23 - Mantissa - 16;
+    const uint32_t fixed = kShift >= 0 ? distance >> (kShift & 31) : distance << (-kShift & 31);
+    const uint32_t rounded = (fixed + bias) >> 16;
+    const uint32_t code = rounded > 1U ? rounded : 1U;
+    const uint32_t finite = magnitude == 0 ? 0U : code;
+    return static_cast<Stored>(magnitude >= 0x7f800000U ? kNan : finite);
+  }
+  GSC_HD static float decode(Stored code, uint32_t scale) {
+    const uint32_t bits = (uint32_t{code} << (23 - Mantissa)) + (scale << 23);
+    const uint32_t finite = code == 0 ? 0U : bits;
+    return from_bits(code == kNan ? 0x7fc00000U : finite);
+  }
+};
+using SquareE5m11 = Square<5, 11, uint16_t, GSC_UFP16_E5M11>;
+using SquareE4m4 = Square<4, 4, uint8_t, GSC_UFP8_E4M4>;
+
+/// f(code's struct) for a state dtype other than fp32 and fp64.
+GSC_ANY_SPACE
+template <typename F>
+GSC_HD decltype(auto) with_state_code(int32_t dtype, const F &f) {
+  switch (dtype) {
+#define GSC_CASE(C) \
+  case C::kCode:    \
+    return f(C{});
+    GSC_FOR_EACH_STATE_CODE(GSC_CASE)
+#undef GSC_CASE
+  }
+  __builtin_unreachable();
+}
+
+GSC_HD constexpr bool is_state_code(int32_t dtype) {
+#define GSC_IS(C) dtype == C::kCode ||
+  return GSC_FOR_EACH_STATE_CODE(GSC_IS) false;
+#undef GSC_IS
+}
+GSC_HD constexpr bool is_grouped(int32_t dtype) {
+#define GSC_GROUPED(C) (dtype == C::kCode && C::kGrouped) ||
+  return GSC_FOR_EACH_STATE_CODE(GSC_GROUPED) false;
+#undef GSC_GROUPED
+}
+/// Groups of a tensor, the last of which may be shorter.
+GSC_HD constexpr int64_t state_groups(int64_t elements) { return (elements + kStateGroup - 1) / kStateGroup; }
+
+/// What stochastic rounding adds, from an element's 16 random bits. Slots of one element differ in the order of its bytes.
+template <typename C>
+GSC_HD uint32_t bias_of(uint32_t random) {
+  return C::kSlot == Slot::kMoment ? (random >> 8 | random << 8) & 0xffffU : random;
+}
+
+/// Whether a slot is rounded stochastically. `rate` is 1 minus the factor by which a step multiplies the old value.
+/// Rounded to nearest, a value that a step changes by less than half a unit in the last place never changes. Means of
+/// squares take four times that: they move in one direction for long, and the halves that are lost add up.
+GSC_HD bool rounds_stochastically(int32_t dtype, float rate) {
+  return with_state_code(dtype, [&](auto code) {
+    using C = decltype(code);
+    constexpr float kHalfUnit = 0.5F / static_cast<float>(1 << C::kMantissa);
+    return rate < (C::kSlot == Slot::kMoment ? kHalfUnit : 4.0F * kHalfUnit);
+  });
+}
+
+}  // namespace gsc

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+// The codes of optimizer state, split masters and random bits of core/rules, against definitions that share nothing with
+// them: values of codes by ldexp on doubles, rounding by comparing distances, Philox by the known answers of Random123.
+// All codes with all scales. Of fp32 every pattern with GSC_TEST_ALL_BITS set, else every 61st.
+#include "core/rules/state_codes.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+#include "core/rules/random.h"
+#include "core/rules/split.h"
+
+namespace gsc {
+namespace {
+
+uint32_t stride() { return std::getenv("GSC_TEST_ALL_BITS") != nullptr ? 1 : 61; }
+
+/// f(x) for patterns of fp32; false stops.
+template <typename F>
+void for_patterns(const F &f) {
+  const uint64_t step = stride();
+  for (uint64_t bits = 0; bits <= 0xffffffffULL; bits += step) {
+    if (!f(from_bits(static_cast<uint32_t>(bits)))) return;
+  }
+}
+
+template <typename D>
+double weight_value(uint16_t weight) {
+  return static_cast<double>(D::widen(weight));
+}
+
+/// The distance between a weight and its neighbour away from 0.
+template <typename D>
+double unit_of(uint16_t weight) {
+  const uint16_t magnitude = weight & 0x7fff;
+  const bool is_last = magnitude + 1U >= Fraction<D>::kInf;
+  const uint16_t below = static_cast<uint16_t>(is_last ? magnitude - 1 : magnitude);
+  return weight_value<D>(static_cast<uint16_t>(below + 1)) - weight_value<D>(below);
+}
+
+/// Weights are rounded half away from 0, which differs from a conversion in ties alone.
+template <typename D>
+bool is_nearest(float master, uint16_t weight) {
+  const uint16_t even = D::narrow(master);
+  if (weight == even) return true;
+  const double distance = std::fabs(static_cast<double>(master) - weight_value<D>(weight));
+  return distance == std::fabs(static_cast<double>(master) - weight_value<D>(even)) &&
+         std::fabs(weight_value<D>(weight)) > std::fabs(weight_value<D>(even));
+}
+
+TEST(Split, Bf16With16BitsIsExact) {
+  for_patterns([](float master) {
+    uint16_t weight;
+    int16_t remainder;
+    Split<Bf16, int16_t>::divide(master, weight, remainder);
+    const float back = Split<Bf16, int16_t>::join(weight, remainder);
+    if (master != master) {
+      EXPECT_TRUE(back != back && weight_value<Bf16>(weight) != weight_value<Bf16>(weight)) << to_bits(master);
+    } else {
+      EXPECT_EQ(to_bits(back), to_bits(master));
+      EXPECT_TRUE(is_nearest<Bf16>(master, weight)) << std::hexfloat << master;
+    }
+    return !::testing::Test::HasFailure();
+  });
+}
+
+TEST(Split, Fp16With16BitsIsExactInItsRange) {
+  for_patterns([](float master) {
+    uint16_t weight;
+    int16_t remainder;
+    Split<Fp16, int16_t>::divide(master, weight, remainder);
+    const float back = Split<Fp16, int16_t>::join(weight, remainder);
+    const float magnitude = std::fabs(master);
+    EXPECT_EQ(std::signbit(master), std::signbit(back));
+    if (master != master) {
+      EXPECT_TRUE(back != back && weight_value<Fp16>(weight) != weight_value<Fp16>(weight)) << to_bits(master);
+    } else if (std::isinf(master)) {
+      EXPECT_EQ(back, master);
+    } else if (magnitude > 65504.0F) {
+      EXPECT_EQ(back, std::copysign(65504.0F, master));
+    } else if (magnitude >= 0x1p-17F) {
+      EXPECT_EQ(to_bits(back), to_bits(master));
+      EXPECT_TRUE(is_nearest<Fp16>(master, weight)) << std::hexfloat << master;
+    } else {
+      EXPECT_LE(std::fabs(static_cast<double>(back) - static_cast<double>(master)), 0x1p-41) << std::hexfloat << master;
+      EXPECT_LE(std::fabs(weight_value<Fp16>(weight) - static_cast<double>(master)), 0x1p-25 + 0x1p-41);
+    }
+    return !::testing::Test::HasFailure();
+  });
+}
+
+/// With 8 bits the error is at most 2^-9 of the weight's unit.
+template <typename D>
+void expect_eight_bits() {
+  constexpr double kLargest = Fraction<D>::kInf == 0x7c00U ? 65504.0 : 0x1.fep127;
+  for_patterns([](float master) {
+    uint16_t weight;
+    int8_t remainder;
+    Split<D, int8_t>::divide(master, weight, remainder);
+    const float back = Split<D, int8_t>::join(weight, remainder);
+    if (master != master) {
+      EXPECT_TRUE(back != back);
+    } else if (std::isinf(master)) {
+      EXPECT_EQ(back, master);
+    } else if (std::fabs(master) <= kLargest) {
+      const double unit = unit_of<D>(weight);
+      // fp16 rounds twice below 2^-17, first to a multiple of 2^-40.
+      const double first = Fraction<D>::kInf == 0x7c00U && std::fabs(master) < 0x1p-17F ? 0x1p-41 : 0.0;
+      EXPECT_LE(std::fabs(static_cast<double>(back) - static_cast<double>(master)), unit * 0x1p-9 + first);
+      EXPECT_LE(std::fabs(weight_value<D>(weight) - static_cast<double>(master)), unit * (0.5 + 0x1p-9) + first);
+      EXPECT_EQ(std::signbit(master), std::signbit(back));
+    }
+    return !::testing::Test::HasFailure();
+  });
+}
+TEST(Split, Bf16With8Bits) { expect_eight_bits<Bf16>(); }
+TEST(Split, Fp16With8Bits) { expect_eight_bits<Fp16>(); }
+
+/// Every pair of weight and remainder is a master, and that master divides into a pair of the same value.
+template <typename D, typename R>
+void expect_pairs_to_be_masters() {
+  for (uint32_t weight = 0; weight < 0x10000; ++weight) {
+    for (int32_t remainder = std::numeric_limits<R>::min(); remainder <= std::numeric_limits<R>::max();
+         remainder += sizeof(R) == 1 ? 1 : 997) {
+      const float master = Split<D, R>::join(static_cast<uint16_t>(weight), static_cast<R>(remainder));
+      uint16_t again;
+      R rest;
+      Split<D, R>::divide(master, again, rest);
+      const float back = Split<D, R>::join(again, rest);
+      if (master != master) {
+        ASSERT_TRUE(back != back);
+      } else {
+        ASSERT_EQ(back, std::fabs(master) > 65504.0F && Fraction<D>::kInf == 0x7c00U && !std::isinf(master)
+                            ? std::copysign(65504.0F, master)
+                            : master)
+            << weight << ' ' << remainder;
+      }
+    }
+  }
+}
+TEST(Split, PairsAreMasters) {
+  expect_pairs_to_be_masters<Bf16, int16_t>();
+  expect_pairs_to_be_masters<Bf16, int8_t>();
+  expect_pairs_to_be_masters<Fp16, int16_t>();
+  expect_pairs_to_be_masters<Fp16, int8_t>();
+}
+
+TEST(Split, StochasticRoundingTakesEachNeighbourAsOftenAsItIsNear) {
+  const auto expect = [](auto dtype, float x) {
+    using D = decltype(dtype);
+    const uint32_t fixed = Fraction<D>::from(to_bits(std::fabs(x)));
+    uint32_t ups = 0;
+    for (uint32_t random = 0; random < 0x10000; ++random) {
+      const uint16_t weight = round_stochastically<D>(x, random);
+      const uint32_t down = fixed >> 16;
+      ASSERT_TRUE((weight & 0x7fffU) == down || (weight & 0x7fffU) == down + 1);
+      ups += (weight & 0x7fffU) - down;
+    }
+    EXPECT_EQ(ups, fixed & 0xffffU) << x;
+  };
+  for (const float x : {1.0F, -1.001F, 3.14159F, 1e-3F, 0x1.8p-20F, -65000.0F, 0.0F}) {
+    expect(Fp16{}, x);
+    expect(Bf16{}, x);
+  }
+  EXPECT_EQ(round_stochastically<Fp16>(70000.0F, 0xffff), 0x7bff);  // ends at 65504
+  for (const float x : {INFINITY, -INFINITY, NAN}) {
+    EXPECT_EQ(Bf16::narrow(x), round_stochastically<Bf16>(x, 0xffff));
+    EXPECT_EQ(Fp16::narrow(x), round_stochastically<Fp16>(x, 0xffff));
+  }
+}
+
+/// The value of a code by the definition of its format.
+template <typename C>
+double value_of(uint32_t code, int scale) {
+  if constexpr (C::kCode == GSC_BF16) {
+    const int field = static_cast<int>(code >> 7 & 0xff);
+    const double mantissa = static_cast<double>(code & 0x7f);
+    const double magnitude = field == 0 ? std::ldexp(mantissa, -133) : std::ldexp(mantissa + 128, field - 134);
+    return (code & 0x8000) != 0 ? -magnitude : magnitude;
+  } else if constexpr (C::kCode == GSC_FP8_E4M3) {
+    const int field = static_cast<int>(code >> 3 & 15);
+    const double mantissa = static_cast<double>(code & 7);
+    const double magnitude = field == 0 ? std::ldexp(mantissa, -9) : std::ldexp(mantissa + 8, field - 10);
+    return std::ldexp((code & 0x80) != 0 ? -magnitude : magnitude, scale - 127);
+  } else {
+    const int field = static_cast<int>(code >> C::kMantissa);
+    const double mantissa = static_cast<double>(code & ((1U << C::kMantissa) - 1));
+    const int exponent = field + scale;
+    if (code == 0) return 0.0;
+    if (exponent == 0) return std::ldexp(mantissa, -126 - C::kMantissa);  // as fp32 below 2^-126
+    return std::ldexp(mantissa + std::ldexp(1.0, C::kMantissa), exponent - 127 - C::kMantissa);
+  }
+}
+
+template <typename C>
+uint32_t code_count() {
+  return 1U << (8 * sizeof(typename C::Stored));
+}
+
+template <typename C>
+bool is_nan_code(uint32_t code) {
+  if constexpr (C::kCode == GSC_BF16) return (code & 0x7fff) > 0x7f80;
+  if constexpr (C::kCode == GSC_FP8_E4M3) return (code & 0x7f) == 0x7f;
+  return code + 1 == code_count<C>();
+}
+
+template <typename C>
+class StateCode : public ::testing::Test {};
+using Codes = ::testing::Types<MomentBf16, MomentE4m3, SquareE5m11, SquareE4m4>;
+TYPED_TEST_SUITE(StateCode, Codes);
+
+/// The scales that scale_for can give.
+template <typename C>
+std::vector<int> scales() {
+  if constexpr (!C::kGrouped) {
+    return {0};
+  } else {
+    std::vector<int> result;
+    for (uint32_t exponent = 0; exponent < 255; ++exponent) {
+      const auto scale = static_cast<int>(C::scale_for(exponent << 23));
+      if (result.empty() || result.back() != scale) result.push_back(scale);
+    }
+    return result;
+  }
+}
+
+TYPED_TEST(StateCode, EveryCodeHasTheValueOfItsFormat) {
+  using C = TypeParam;
+  for (const int scale : scales<C>()) {
+    for (uint32_t code = 0; code < code_count<C>(); ++code) {
+      const float value = C::decode(static_cast<typename C::Stored>(code), static_cast<uint32_t>(scale));
+      if (is_nan_code<C>(code)) {
+        ASSERT_TRUE(value != value) << code;
+      } else if (std::fabs(value_of<C>(code, scale)) < 0x1p128) {
+        ASSERT_EQ(static_cast<double>(value), value_of<C>(code, scale)) << code << " scale " << scale;
+      }
+    }
+  }
+}
+
+/// Magnitudes of a group whose largest is 1 <= x < 2, from far below the smallest code up.
+template <typename F>
+void for_magnitudes(const F &f) {
+  for (uint32_t bits = to_bits(0x1p-40F); bits < to_bits(2.0F); bits += 977) f(from_bits(bits));
+}
+
+TYPED_TEST(StateCode, EncodesToTheNearestCode) {
+  using C = TypeParam;
+  uint32_t scale = 0;
+  if constexpr (C::kGrouped) scale = C::scale_for(to_bits(1.5F));
+  const auto value = [&](uint32_t code) { return value_of<C>(code, static_cast<int>(scale)); };
+  for_magnitudes([&](float x) {
+    const uint32_t code = C::encode(x, scale, kToNearest);
+    const double exact = static_cast<double>(x);
+    const double error = std::fabs(value(code) - exact);
+    ASSERT_FALSE(is_nan_code<C>(code));
+    ASSERT_LE(error, std::fabs(value(code + 1) - exact)) << std::hexfloat << x;
+    // Code 0 stands for 0 alone in second moments.
+    const bool may_be_less = code > (C::kSlot == Slot::kSecondMoment ? 1U : 0U);
+    if (may_be_less) {
+      ASSERT_LE(error, std::fabs(value(code - 1) - exact)) << std::hexfloat << x;
+    }
+    if (C::kSlot == Slot::kSecondMoment) {
+      ASSERT_GT(code, 0U);
+    }
+    if (C::kSlot == Slot::kMoment) {
+      const uint32_t negative = C::encode(-x, scale, kToNearest);
+      ASSERT_EQ(negative, code | code_count<C>() / 2);
+    }
+  });
+  EXPECT_EQ(C::encode(0.0F, scale, kToNearest), 0);
+  EXPECT_EQ(C::encode(0.0F, scale, 0xffff), 0);
+  EXPECT_TRUE(is_nan_code<C>(C::encode(NAN, scale, kToNearest)));
+  const float inf = C::decode(C::encode(INFINITY, scale, 0xffff), scale);
+  EXPECT_TRUE(C::kGrouped ? inf != inf : inf == INFINITY);
+}
+
+TYPED_TEST(StateCode, StochasticRoundingTakesEachNeighbourAsOftenAsItIsNear) {
+  using C = TypeParam;
+  uint32_t scale = 0;
+  if constexpr (C::kGrouped) scale = C::scale_for(to_bits(1.5F));
+  for (const float x : {1.0F, 1.0001F, 1.99F, 0.3F, 0x1.234p-5F, 0x1.8p-7F, 0x1.6p-12F}) {
+    const uint32_t down = C::encode(x, scale, 0);
+    const double below = value_of<C>(down, static_cast<int>(scale));
+    const double above = value_of<C>(down + 1, static_cast<int>(scale));
+    if (below > static_cast<double>(x)) continue;  // the smallest code of a second moment
+    uint32_t ups = 0;
+    for (uint32_t random = 0; random < 0x10000; ++random) {
+      const uint32_t code = C::encode(x, scale, random);
+      ASSERT_TRUE(code == down || code == down + 1) << x;
+      ups += code - down;
+    }
+    const double chance = (static_cast<double>(x) - below) / (above - below);
+    EXPECT_EQ(ups, static_cast<uint32_t>(chance * 0x1p16)) << std::hexfloat << x;
+  }
+}
+
+TYPED_TEST(StateCode, CodesOfAGroupAreEncodedAsThemselves) {
+  using C = TypeParam;
+  if constexpr (C::kGrouped) {
+    for (const int scale : scales<C>()) {
+      for (uint32_t code = 0; code < code_count<C>(); ++code) {
+        const float x = C::decode(static_cast<typename C::Stored>(code), static_cast<uint32_t>(scale));
+        if (!std::isfinite(x)) continue;
+        if (C::scale_for(to_bits(std::fabs(x))) > static_cast<uint32_t>(scale)) continue;  // of a larger group
+        const float back =
+            C::decode(C::encode(x, static_cast<uint32_t>(scale), kToNearest), static_cast<uint32_t>(scale));
+        ASSERT_EQ(to_bits(back), to_bits(x)) << code << " scale " << scale;
+      }
+    }
+  }
+}
+
+TYPED_TEST(StateCode, TheLargestOfAGroupFitsForEveryExponent) {
+  using C = TypeParam;
+  if constexpr (C::kGrouped) {
+    for (uint32_t exponent = 0; exponent < 255; ++exponent) {
+      for (const uint32_t mantissa : {0U, 1U, 0x400000U, 0x7fffffU}) {
+        const float x = from_bits(exponent << 23 | mantissa);
+        const uint32_t scale = C::scale_for(to_bits(x));
+        for (const uint32_t bias : {0U, kToNearest, 0xffffU}) {
+          const uint32_t code = C::encode(x, scale, bias);
+          ASSERT_FALSE(is_nan_code<C>(code)) << exponent << ' ' << mantissa;
+          const double error = std::fabs(value_of<C>(code, static_cast<int>(scale)) - static_cast<double>(x));
+          const double unit = std::ldexp(static_cast<double>(x), -C::kMantissa);
+          if (exponent > 40) {
+            ASSERT_LE(error, unit) << exponent << ' ' << mantissa;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(StateCodes, SlowSlotsAreRoundedStochastically) {
+  EXPECT_FALSE(rounds_stochastically(GSC_BF16, 0.1F));  // beta1 0.9
+  EXPECT_FALSE(rounds_stochastically(GSC_BF16, 0x1p-8F));
+  EXPECT_TRUE(rounds_stochastically(GSC_BF16, 0x1.fp-9F));
+  EXPECT_FALSE(rounds_stochastically(GSC_FP8_E4M3, 0.1F));
+  EXPECT_TRUE(rounds_stochastically(GSC_FP8_E4M3, 0.05F));
+  EXPECT_FALSE(rounds_stochastically(GSC_UFP16_E5M11, 0x1p-10F));
+  EXPECT_TRUE(rounds_stochastically(GSC_UFP16_E5M11, 0.0005F));
+  EXPECT_TRUE(rounds_stochastically(GSC_UFP8_E4M4, 0.05F));   // beta2 0.95
+  EXPECT_FALSE(rounds_stochastically(GSC_UFP8_E4M4, 1.0F));   // a maximum
+  EXPECT_TRUE(rounds_stochastically(GSC_UFP16_E5M11, 0.0F));  // a sum
+}
+
+TEST(Philox, HasTheKnownAnswersOfRandom123) {
+  const auto expect = [](uint64_t seed, uint64_t block, uint32_t step, uint32_t draw, std::vector<uint32_t> words) {
+    const Philox x = philox(seed, static_cast<int64_t>(block), step, static_cast<Draw>(draw));
+    for (size_t w = 0; w < 4; ++w) EXPECT_EQ(x.word[w], words[w]) << w;
+  };
+  expect(0, 0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  expect(~0ULL, ~0ULL, ~0U, ~0U, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  expect(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x13198a2e, 0x03707344,
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+}  // namespace
+}  // namespace gsc

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the measured figures on the pages with benchmarks/results. FIGURES lists sentences with their figures left
+out, and the figures as the results have them. Fails if a page has other figures, or if docs/performance.md has a ratio,
+a share or a time that no sentence of the list covers. benchmarks/compare.py checks the table of CPU goals.
+"""
+import json
+import lzma
+import pathlib
+import re
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks/gpu")]
+
+import goals  # noqa: E402
+import records  # noqa: E402
+import table  # noqa: E402
+
+RESULTS = ROOT / "benchmarks/results"
+ZEN4, ZEN5 = "amd-epyc-family-25-model-17", "amd-epyc-family-26-model-2"
+INTEL = ("intel-xeon-processor-family-6-model-167", "intel-xeon-processor-family-6-model-207")
+CPU = {name: table.Results(records.load(RESULTS / name / "cpu.json.xz"), None) for name in (ZEN4, ZEN5, *INTEL)}
+HALF = "fp16 grads, 16-bit copy"
+XL, LLAMA = goals.MODELS
+
+
+def h200(name="raw"):
+    with lzma.open(RESULTS / f"nvidia-h200/{name}.jsonl.xz", "rt") as file:
+        return goals.join(file)
+
+
+GPU = h200()
+
+
+def cell(case, column, digits):
+    return f"{GPU[case][column]:.{digits}f}"
+
+
+def spread(values, digits=0):
+    """The least and the greatest, rounded."""
+    return f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+
+
+def tails(way, model, grads):
+    return cell(f"tail, {way}: {model}, {grads}", "times torch", 2)
+
+
+def times_torch(name, model):
+    return [case["vs_torch"] for case in CPU[name].cases if case["model"] == model]
+
+
+def percent(name, key, counter, threads=(1, 2)):
+    found = CPU[name]
+    return [100 * found.find(key, t, found.sizes[-1] if counter != "vs_flat" else None)[counter] for t in threads]
+
+
+def all_times(prefix):
+    return [row["us"] for case, row in GPU.items() if case.startswith(prefix)]
+
+
+def lost_by_misalignment(prefix):
+    return [100 - 100 * row["GB/s"] / GPU[case.removesuffix(", misaligned")]["GB/s"] for case, row in GPU.items()
+            if case.startswith(prefix) and case.endswith("misaligned")]
+
+
+def through_pytorch(model):
+    with lzma.open(RESULTS / ZEN4 / "torch.json.xz", "rt") as file:
+        cases = json.load(file)["models"][model]
+    ratios = [statistics.median(cases[case]["torch fused"]) / statistics.median(cases[case]["gradscaler"])
+              for case in ("step", "tail")]
+    return [f"{ratio:.0f}" if ratio >= 20 else f"{ratio:.1f}" if ratio >= 2 else f"{ratio:.2f}" for ratio in ratios]
+
+
+def bytes_of(case, elements):
+    return f"{GPU[case]['bytes'] / elements:g}"
+
+
+ALL_TAILS = [float(tails(way, model, grads)) for way in ("eager", "graph") for model in (XL, LLAMA)
+             for grads in ("fp32 grads", HALF)]
+GPT2 = [ratio for name in (ZEN4, ZEN5, INTEL[0]) for ratio in times_torch(name, "gpt2_124m")]
+SMALL = ("model/10000x64/fp32", "model/10000x64/fp16_master")
+PERFORMANCE, README, GOALS = "docs/performance.md", "README.md", "docs/dev/goals.md"
+
+
+def demo(factor):
+    """Mean accuracies of a row of docs/demo.md."""
+    row = re.search(rf"^\| {factor} \|.*$", (ROOT / "docs/demo.md").read_text(), re.M)[0]
+    return re.findall(r"([\d.]+) % \(", row)
+
+
+FIGURES = [
+    (README, "{} to {} times PyTorch's step tail on an H200, {} to {} times on one or two cores of a CPU.",
+     [*spread(ALL_TAILS, 1), *spread(GPT2, 1)]),
+    *[(README, f"| {factor} | {{}} % | {{}} % | {{}} % |", demo(factor)) for factor in ("1", "3e-5", "1e-5", "1e-6")],
+    *[(PERFORMANCE, f"{model} | {label} | {{}}; {{}} |", [tails("eager", key, grads), tails("graph", key, grads)])
+      for model, key in (("GPT-2 XL", XL), ("1/8 of Llama 7B", LLAMA))
+      for label, grads in (("fp32", "fp32 grads"), ("fp16, with copy", HALF))],
+    *[(PERFORMANCE, f"| {label} | GPT-2 124M | fp32 | {{}}; {{}} |",
+       [f"{ratio:.2f}" for ratio in times_torch(name, "gpt2_124m")])
+      for label, name in (("Zen 4, 1 and 2 threads", ZEN4), ("Zen 5, 1 and 2 threads", ZEN5),
+                          ("Intel family 6 model 167, 1 and 2 threads", INTEL[0]))],
+    (PERFORMANCE, "With 1000 tensors of 1024 elements the CPU tail is {} to {} times as fast",
+     spread([ratio for name in (ZEN4, ZEN5, INTEL[0]) for ratio in times_torch(name, "1000x1024")])),
+    *[(PERFORMANCE, f"| {label} | {{}} | {{}} |", through_pytorch(model))
+      for label, model in (("1000 x 1024", "1000x1024"), ("10000 x 64", "10000x64"), ("ResNet-50", "resnet50"),
+                           ("GPT-2 124M", "gpt2_124m"))],
+    (PERFORMANCE, "AdamW's 30 bytes are {} for the check of the gradient and {} for the step",
+     [bytes_of("check, fp16 grads", 2**29), bytes_of(f"AdamW apply, {HALF}", 2**29)]),
+    (PERFORMANCE, "On an H200 a tail costs {} to {} us of host time, a replay of a CUDA graph {} to {} us",
+     [*spread(all_times("tail, host:")), *spread(all_times("tail, graph host:"))]),
+    (PERFORMANCE, "On an H200 they cost up to {} % of a check and {} % of an AdamW step",
+     [f"{max(lost_by_misalignment(prefix)):.0f}" for prefix in ("check", "AdamW")]),
+    (PERFORMANCE, "10000 tensors of 64 elements reach {} to {} % of the speed of one flat tensor",
+     spread([value for name in CPU for key in SMALL for value in percent(name, key, "vs_flat")])),
+    (PERFORMANCE, "`unscale` of bf16 with one thread reaches {} % of copy speed on Zen 4 and {} to {} % on Intel,"
+     " `unscale` of fp16 {} % on Zen 4",
+     [f"{percent(ZEN4, 'unscale/bf16', 'vs_copy', [1])[0]:.0f}",
+      *spread([percent(name, "unscale/bf16", "vs_copy", [1])[0] for name in INTEL]),
+      f"{percent(ZEN4, 'unscale/fp16', 'vs_copy', [1])[0]:.0f}"]),
+    (PERFORMANCE, "In huge pages, a check on Intel reaches {} to {} % of the fastest plain read",
+     spread([value for name in INTEL for dtype in ("fp16", "bf16", "fp32")
+             for value in percent(name, f"huge/check/{dtype}", "vs_read")])),
+    (PERFORMANCE, "Diagnosis of 16-bit gradients reaches {} % of read speed on Zen 4 with one thread",
+     [f"{min(percent(ZEN4, f'diagnose/{dtype}', 'vs_read', [1])[0] for dtype in ('fp16', 'bf16')):.0f}"]),
+    (PERFORMANCE, "the tail of 10000 x 64 takes {} us", [cell("tail, eager: 10000 x 64, fp32 grads", "us", 0)]),
+    (GOALS, "device to device in the same run: {} TB/s", [f"{GPU['ceiling: copy']['GB/s'] / 1000:.2f}"]),
+    (GOALS, "| G1: check of 1 GiB, fp16, bf16, fp32 | 1.00 of the copy | {}, {}, {} |",
+     [cell(f"check, {dtype} grads", "of copy", 2) for dtype in ("fp16", "bf16", "fp32")]),
+    (GOALS, "1.0 times PyTorch's fused | {}, {} |",
+     [cell("AdamW apply, fp32 grads", column, 2) for column in ("of copy", "times torch")]),
+    (GOALS, "| 0.90 of the copy | {} |", [cell(f"AdamW apply, {HALF}", "of copy", 2)]),
+    *[(GOALS, f"{times} times PyTorch | eager {{}} and {{}}, in a graph {{}} and {{}} |",
+       [tails(way, model, grads) for way in ("eager", "graph") for model in (XL, LLAMA)])
+      for times, grads in (("1.5", "fp32 grads"), ("1.9", HALF))],
+    (GOALS, "15 us on the host | {} us, {} us |", [cell("tail, eager: ResNet-50, fp32 grads", "us", 0),
+                                                   cell("tail, host: ResNet-50, fp32 grads", "us", 1)]),
+    (GOALS, "25 us, 60 us | {} us, {} us |",
+     [cell(f"tail, eager: {model}, fp32 grads", "us", 0) for model in ("1000 x 1024", "10000 x 64")]),
+    (GOALS, "0.77 of the copy | {} to {}; {}; {} |",
+     [*spread([GPU[f"check, {dtype} grads, misaligned"]["of copy"] for dtype in ("fp16", "bf16", "fp32")], 2),
+      *[cell(f"AdamW apply, {grads}, misaligned", "of copy", 2) for grads in ("fp32 grads", HALF)]]),
+    (GOALS, "10 us; 5 us | **{} us**, missed; {} us |",
+     [cell(f"tail, host: {XL}, fp32 grads", "us", 0), cell(f"tail, graph host: {XL}, fp32 grads", "us", 1)]),
+    (GOALS, "| G11: a skipped step | {} us | {} us |",
+     [f"{1.05 * GPU['check, with an inf']['us'] + 6:.0f}", cell("skipped step", "us", 0)]),
+    (GOALS, "| 1.00, 0.92 of the copy | {}, {} |",
+     [cell(f"{what}, 2^31 elements", "of copy", 2) for what in ("check", "AdamW apply")]),
+    (GOALS, "The host time of the tails is {} to {} us over all models", spread(all_times("tail, host:"), 1)),
+    (GOALS, "a check of gradients with an inf ({} us in the same run)", [cell("check, with an inf", "us", 0)]),
+]
+# On docs/performance.md: ratios, shares and times. The bytes of an optimizer are whole numbers.
+MEASURED = re.compile(r"\d+\.\d+|\d+ (?:%|us\b|times\b)")
+NOT_MEASURED = re.compile(r"PyTorch \d+\.\d+|the test fails above 2 us")
+
+
+def main():
+    pages = {page: re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8")) for page, _, _ in FIGURES}
+    found = []
+    for page, sentence, expected in FIGURES:
+        pattern = re.escape(sentence).replace(r"\{\}", r"([\d.]+)").replace(r"\ ", " ")
+        matches = list(re.finditer(pattern, pages[page]))
+        if len(matches) != 1:
+            found.append(f"{page}: {len(matches)} times: {sentence}")
+        elif list(matches[0].groups()) != list(expected):
+            found.append(f"{page}: {matches[0][0]}: the results have {', '.join(expected)}")
+        if page == PERFORMANCE:
+            pages[page] = re.sub(pattern, " # ", pages[page])
+    rest = NOT_MEASURED.sub("", pages[PERFORMANCE])
+    found += [f"{PERFORMANCE}: nothing compares `{rest[max(0, m.start() - 60):m.end()]}`"
+              for m in MEASURED.finditer(rest)]
+    folder = RESULTS / "nvidia-h200"
+    about = json.loads((folder / "device.json").read_text())
+    if goals.table(about, goals.judge(GPU), GPU) != (folder / "table.md").read_text():
+        found.append("benchmarks/results/nvidia-h200/table.md: not what benchmarks/gpu/goals.py writes")
+    print(f"{sum(len(expected) for _, _, expected in FIGURES)} figures compared")
+    print("\n".join(found))
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
