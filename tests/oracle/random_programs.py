@@ -290,8 +290,7 @@ class Program(World):
         all_groups = o.groups[0]
         momenta = [0.0] if not all_groups.momentum else [0.9, 0.5, 0.5 if all_groups.flags & oracle.NESTEROV else 0.0]
         self.hyper(options, all_groups.kind, all_groups.flags, momenta)
-        used = o.applied + o.skipped > 0 or any(o.t) or o.saved is not None
-        if o.owns or used:
+        if o.owns or o.used:
             options.initial_accumulator_value = o.groups[0].initial_accumulator_value
         number = ctypes.c_int32()
         status = self.lib.optimizer_add_group(o.handle, first, count, ctypes.byref(options), ctypes.byref(number))
@@ -302,7 +301,7 @@ class Program(World):
         o.groups.append(fields(options))
         assert number.value == len(o.groups) - 1
         o.group_of[first:first + count] = [number.value] * count
-        if o.groups[0].kind == oracle.ADAGRAD and not o.owns and not used:
+        if o.groups[0].kind == oracle.ADAGRAD and not o.owns and not o.used:
             for m in o.state[0].model[first:first + count]:
                 m[:] = options.initial_accumulator_value
         self.note(first, count, vars(o.groups[-1]))
@@ -369,7 +368,7 @@ class Program(World):
             for s, arrays in zip(o.state, state, strict=True):
                 for m, a in zip(s.model, arrays, strict=True):
                     m[:] = a
-            o.t, o.applied, o.skipped = list(t), applied, skipped
+            o.t, o.applied, o.skipped, o.used = list(t), applied, skipped, True
             return
         size = ctypes.c_int64()
         self.lib.must(self.lib.optimizer_get_save_size(o.handle, ctypes.byref(size)))
@@ -378,6 +377,7 @@ class Program(World):
         o.saved = buffer, copy.deepcopy([s.model for s in o.state]), list(o.t), o.applied, o.skipped
 
     def call_steps(self, o):
+        o.used = True
         if self.chance(0.5):
             o.applied, o.skipped = self.pick([0, 1, 7, 1000]), self.pick([0, 5])
             self.lib.must(self.lib.optimizer_set_steps(o.handle, o.applied, o.skipped, None))

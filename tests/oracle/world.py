@@ -231,7 +231,8 @@ class World:
         common = pick([1, 2, 3, 3, 3, 4])
         param_dtypes = [pick([1, 2, 3, 4]) if self.chance(0.1) else common for _ in counts]
         grad_dtypes = [pick([1, 2, 3, 4]) for _ in counts] if self.chance(0.5) else [pick([1, 2, 3, 4])] * len(counts)
-        o = types.SimpleNamespace(number=len(self.optimizers), applied=0, skipped=0, device_lr={}, saved=None)
+        o = types.SimpleNamespace(number=len(self.optimizers), applied=0, skipped=0, used=False, device_lr={},
+                                  saved=None)
         o.params = List(self, param_dtypes, counts, lambda d, n: self.numbers(d, n, 2.0))
         o.grads = List(self, grad_dtypes, counts, lambda d, n: np.zeros(n, STORED[d]))
         o.copy = [List(self, [pick([1, 2]) for _ in counts], counts, lambda d, n: np.zeros(n, STORED[d]))
@@ -314,7 +315,7 @@ class World:
         return float(scalar[0]) if scalar is not None else o.groups[group].lr
 
     def step_model(self, o, overflow, inv, clip, value):
-        flags = o.groups[0].flags
+        flags, o.used = o.groups[0].flags, True
         if overflow:
             o.skipped += 1
         else:
