@@ -23,6 +23,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper, torch_memory
 from .._enums import SLOTS
 from .._native import native, real
+from ..arrays import as_tensor
 from ._alive import hold, is_alone
 from ._check import Check, Checker, StepReport, clip_factor, is_lost
 from ._held import is_counted, is_direct, is_state_held
@@ -445,7 +446,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._used.update(params[member.index] for member, _ in self._members)
         for member, _ in self._members:
             # zero_grad() is to free it.
-            member.grad = None
+            member.grad = member.memory = None
         return found
 
     def _member(self, member: Member, group: dict[str, Any]) -> tuple[Key, int, dict[str, Any]]:
@@ -460,8 +461,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             raise ValueError(f"{label}.grad is sparse; make it dense, as of nn.Embedding with sparse=False, or use"
                              " torch.optim with gradscaler.torch.GradScaler")
         # Before state is made for it.
-        for tensor, argument in ((p, label), (grad, f"{label}.grad")):
-            torch_memory.look(local(tensor), argument, writable=tensor is p)
+        member.memory = (as_tensor(local(p), argument=label, any_order=True),
+                         as_tensor(local(grad), argument=f"{label}.grad", any_order=True, writable=False))
         kind = native.ADAMW if self._KIND == native.ADAM and group.get("decoupled_weight_decay") else self._KIND
         flags = sum(hyper.FLAGS[name] for name in ("nesterov", "amsgrad", "maximize") if group.get(name))
         slots = SLOTS[kind]

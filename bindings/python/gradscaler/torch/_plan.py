@@ -136,6 +136,8 @@ class Member:
     grad: Any
     #: The 16-bit parameter that is written along, if there is a master.
     copy: Any | None
+    #: The memory of the parameter and its gradient.
+    memory: Any = None
     #: State by slot.
     state: dict[str, Any] = field(default_factory=dict)
     #: State that the parameter has from the first applied step on.
@@ -158,20 +160,18 @@ class Plan:
         self.state = {slot: [member.state[slot] for member in members] for slot in key.slots}
         self.seen = self.look()
         self.grads_seen = look([member.grad for member in members])._replace(layout=None)
-        params = self._tensors(self.params, "", self.seen[0])
-        grads = self._tensors([member.grad for member in members], ".grad", self.grads_seen)
+        params = self._in_place([member.memory[0] for member in members], "", self.seen[int(key.master)])
+        grads = self._in_place([member.memory[1] for member in members], ".grad", self.grads_seen)
         _require_alike(grads, params, self.labels)
-        lists = {"params": self._list(params, ""), "grads": self._list(grads, ".grad")}
+        common_device(grads, self._leaves(".grad"), self.context.device)
         copy = None
         if key.master:
-            copies = self._tensors(self.copies, "", self.seen[1])
-            _require_alike(copies, params, self.labels)
-            copy = self._list(copies, "")
+            copy, params = self._list(params, ""), self._like(params, self.params, "", self.seen[0], self.seen[1])
+        lists = {"params": self._list(params, ""), "grads": self._list(grads, ".grad")}
         slots = []
         for (slot, tensors), seen in zip(self.state.items(), self.seen[2:], strict=True):
-            found = self._tensors(tensors, f"'s state {slot!r}", seen)
-            _require_alike(found, params, self.labels, f"'s state {slot!r}")
-            slots.append(self._list(found, f"'s state {slot!r}"))
+            suffix = f"'s state {slot!r}"
+            slots.append(self._list(self._like(params, tensors, suffix, seen, self.seen[0]), suffix))
         self.grads = lists["grads"]
         #: First member, number of members, number of the param group and the values that were set, of each group here.
         self._groups: list[tuple[int, int, int]] = []
@@ -194,13 +194,22 @@ class Plan:
     def _leaves(self, suffix: str) -> trees.Leaves:
         return trees.Leaves("", self.labels, [label + suffix for label in self.labels], self.labels)
 
-    def _tensors(self, tensors: Sequence[Any], suffix: str, looked: Looked) -> list[Tensor]:
-        found = [as_tensor(tensor, argument=label + suffix, any_order=True, writable=suffix != ".grad")
-                 for tensor, label in zip(tensors, self.labels, strict=True)]
-        common_device(found, self._leaves(suffix), self.context.device)
-        for tensor, address, label in zip(found, looked.each(), self.labels, strict=True):
+    def _in_place(self, tensors: list[Tensor], suffix: str, looked: Looked) -> list[Tensor]:
+        """The tensors, which must be where they were looked at."""
+        for tensor, address, label in zip(tensors, looked.each(), self.labels, strict=True):
             if tensor.count and tensor.address != address:
                 raise replaced(label + suffix)
+        return tensors
+
+    def _like(self, params: list[Tensor], tensors: list[Any], suffix: str, looked: Looked, own: Looked) -> list[Tensor]:
+        """Tensors like the parameters, which were looked at as `own`."""
+        if looked.layout == own.layout and isinstance(own.layout, bytes):
+            return [Tensor(address, param.count, param.dtype)
+                    for address, param in zip(looked.each(), params, strict=True)]
+        found = self._in_place([as_tensor(tensor, argument=label + suffix, any_order=True)
+                                for tensor, label in zip(tensors, self.labels, strict=True)], suffix, looked)
+        common_device(found, self._leaves(suffix), self.context.device)
+        _require_alike(found, params, self.labels, suffix)
         return found
 
     def _list(self, tensors: list[Tensor], suffix: str) -> Any:
