@@ -93,10 +93,12 @@ def torch_arm(kind, dtype, scaler):
 
 def fused_arm(kind, dtype):
     model, generator = make(kind), torch.Generator().manual_seed(1)
-    optimizer = gs.AdamW(model.named_parameters(), **ADAM)
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer = gs.AdamW(model.named_parameters(), {name: p.grad for name, p in model.named_parameters()}, **ADAM)
     scaler = gs.GradScaler(**POLICY)
     for _ in range(STEPS):
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         loss, small = losses_of(model, dtype, generator)
         scaler.scale(small).backward()
         scaler.step_and_update(optimizer)
