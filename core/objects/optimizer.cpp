@@ -245,10 +245,11 @@ Ref<TensorList> Optimizer::make_slot(const F &dtype_of) const {
   // in all arrays or in none, and neighbours in memory have neighbouring state.
   const auto place = [](const Tensor &param, int64_t state_size, int64_t offset) {
     const int64_t size = dtype_bytes(param.dtype);
-    // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): validated dtypes have a size
+    // NOLINTBEGIN(clang-analyzer-core.DivideZero): validated dtypes have a size
     const int64_t period = 64 / size * state_size;
     const int64_t past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(param.data) % 64) / size * state_size;
     return offset + (past + period - offset % period) % period;
+    // NOLINTEND(clang-analyzer-core.DivideZero)
   };
   Vec<gsc_tensor> tensors(context_->memory());
   tensors.reserve(static_cast<std::size_t>(params.size()));
