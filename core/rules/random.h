@@ -40,7 +40,7 @@ GSC_HD Philox philox(uint64_t seed, int64_t block, int64_t step, Draw draw) {
                static_cast<uint32_t>(draw)}};
   auto key0 = static_cast<uint32_t>(seed);
   auto key1 = static_cast<uint32_t>(seed >> 32);
-#if defined(__CUDACC__)
+#if defined(__CUDA_ARCH__)
 #pragma unroll
 #endif
   for (int round = 0; round < kPhiloxRounds; ++round) {
