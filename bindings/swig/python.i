@@ -102,15 +102,9 @@ static void gsc_raise(gsc_status status, const char *message, const gsc_error *d
 %thread gsc_optimizer::save_;
 %thread gsc_optimizer::load_;
 
-%init %{
-  /* What is static here, and in the library's callbacks, is of one interpreter. */
-  if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
-    PyErr_SetString(PyExc_ImportError, "gradscaler does not work in subinterpreters; import it in the main one");
-    return NULL;
-  }
-%}
-
 %inline %{
+/* What is static here, and in the library's callbacks, is of one interpreter. */
+static int is_in_main_interpreter(void) { return PyInterpreterState_GetID(PyInterpreterState_Get()) == 0; }
 static PyObject *set_error_classes(PyObject *classes) {
   if (!PyTuple_Check(classes)) {
     PyErr_SetString(PyExc_TypeError, "classes must be a tuple");

@@ -18,6 +18,8 @@ from .errors import BY_STATUS, ClosedError, InvalidArgumentError
 #: The generated module.
 native: Any = _swig
 
+if not native.is_in_main_interpreter():
+    raise ImportError("gradscaler does not work in subinterpreters; import it in the main one")
 if native.abi_version() != native.ABI_VERSION:
     raise ImportError(
         f"gradscaler was built for ABI {native.ABI_VERSION} of libgradscaler, "
