@@ -179,7 +179,9 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
       if (fits) needed += stored_bytes(dtype, shape.count);
     }
     for (int32_t slot = 0; slot < slot_count_; ++slot) {
-      largest = std::max(largest, stored_bytes(lists_.state[slot]->plan().tensor(i).dtype, param.count));
+      const int32_t dtype = lists_.state[slot]->plan().tensor(i).dtype;
+      const bool is_converted = slot >= header.slots || unpacked_dtype(shape, slot) != dtype;
+      if (is_converted) largest = std::max(largest, stored_bytes(dtype, param.count));
     }
     if (header.slots == 0) fits = fits && shape.dtypes == state_dtype(param.dtype);
     if (fits) continue;
@@ -234,17 +236,22 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     for (int64_t i = 0; i < params.size(); ++i) {
       const Tensor &t = list.plan().tensor(i);
       if (t.count == 0) continue;
+      const char *stored = converted.data();
       if (slot >= header.slots) {  // masters that are the weights themselves
         std::fill(converted.begin(), converted.end(), char{0});
       } else {
         const int32_t from = unpacked_dtype(shapes[static_cast<std::size_t>(i)], slot);
-        convert_state(from, in + position, t.dtype, converted.data(), t.count);
+        if (from == t.dtype) {
+          stored = in + position;
+        } else {
+          convert_state(from, in + position, t.dtype, converted.data(), t.count);
+        }
         position += stored_bytes(from, t.count);
       }
       const int64_t bytes = t.count * dtype_bytes(t.dtype);
-      backend.write_sync(t.data, converted.data(), bytes, stream);
+      backend.write_sync(t.data, stored, bytes, stream);
       if (is_grouped(t.dtype)) {
-        backend.write_sync(list.scales()->tensor(i).data, converted.data() + bytes, state_groups(t.count), stream);
+        backend.write_sync(list.scales()->tensor(i).data, stored + bytes, state_groups(t.count), stream);
       }
     }
   }

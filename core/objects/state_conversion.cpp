@@ -82,10 +82,6 @@ int64_t stored_bytes(int32_t dtype, int64_t count) {
 }
 
 void convert_state(int32_t from_dtype, const void *from, int32_t to_dtype, void *to, int64_t count) {
-  if (from_dtype == to_dtype) {
-    std::memcpy(to, from, static_cast<std::size_t>(stored_bytes(from_dtype, count)));
-    return;
-  }
   if (from_dtype == GSC_INT16 || from_dtype == GSC_INT8) {
     convert_remainders(from_dtype, from, to_dtype, to, count);
     return;

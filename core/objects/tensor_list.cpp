@@ -55,7 +55,6 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
       context_(std::move(context)),
       owned_(std::move(owned)),
       plan_(context_->memory()),
-      scales_(context_->memory()),
       names_(std::move(names)),
       record_(context_->backend(), sizeof(ListRecord)),
       moved_(context_->memory()),
@@ -67,17 +66,14 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
   holds_state_ = std::any_of(tensors, tensors + count, [](const gsc_tensor &t) { return !is_element_dtype(t.dtype); });
   is_tensor_checked.resize(static_cast<std::size_t>(count));
   const Vec<gsc_tensor> scales = scales_of(tensors, count, context_->memory());
+  if (!scales.empty()) scales_ = context_->make<TensorList>(context_, scales.data(), count, Names(context_->memory()));
   context_->backend().bind(plan_);
-  if (scales.empty()) return;
-  scales_.build(scales.data(), count, 1);
-  context_->backend().bind(scales_);
 }
 
 TensorList::~TensorList() {
   // First: freeing record_copy waits for the scaler's device, which may still be reading the record.
   other_context = OtherContext{};
   context_->backend().unbind(plan_);
-  if (has_scales()) context_->backend().unbind(scales_);
 }
 
 void TensorList::require_count(int64_t count) const {
@@ -176,7 +172,7 @@ gsc_tensor TensorList::at(int64_t index) const {
   gsc_tensor tensor = GSC_TENSOR_INIT(t.data, t.count, t.dtype);
   if (is_grouped(t.dtype)) {
     tensor.scale_dtype = GSC_FP8_E8M0;
-    tensor.scale = has_scales() ? scales_.tensor(index).data : nullptr;
+    tensor.scale = scales_ ? scales()->tensor(index).data : nullptr;
     tensor.scale_block_rows = 1;
     tensor.scale_block_columns = kStateGroup;
   }

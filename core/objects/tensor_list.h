@@ -69,7 +69,7 @@ class TensorList final : public Object {
   [[nodiscard]] const Plan &plan() const { return plan_; }
   [[nodiscard]] Plan &plan() { return plan_; }
   /// The scales of optimizer state, a tensor of bytes for each tensor of the list; NULL if none has any.
-  [[nodiscard]] const Plan *scales() const { return has_scales() ? &scales_ : nullptr; }
+  [[nodiscard]] const Plan *scales() const { return scales_ ? &scales_->plan() : nullptr; }
   /// Throws if a tensor has a dtype that only optimizer state may have.
   void require_elements(const Argument &what) const;
   [[nodiscard]] ListRecord *record() const { return record_.as<ListRecord>(); }
@@ -106,7 +106,6 @@ class TensorList final : public Object {
   ~TensorList() override;
   friend class Context;
   void destroy() noexcept override { Context::unmake(this); }
-  [[nodiscard]] bool has_scales() const { return scales_.size() > 0; }
   void require_index(int64_t index) const;
   void require_count(int64_t count) const;
   /// Fails while the list is in a scaler's iteration.
@@ -119,7 +118,7 @@ class TensorList final : public Object {
   Ref<Context> context_;
   DeviceMemory owned_;
   Plan plan_;
-  Plan scales_;               ///< empty if no tensor has any
+  Ref<TensorList> scales_;    ///< empty if no tensor has any
   bool holds_state_ = false;  ///< some dtype is one that only optimizer state may have
   Names names_;               ///< empty if no tensor has a name
   DeviceMemory record_;
