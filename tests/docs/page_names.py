@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that names of C on the pages exist: every gsc_* and GSC_*, and in docs/reference/abi.md every name in
-backticks with an underscore, must stand in the headers, in the library's sources or in the tests of the ABI.
+backticks with an underscore, must stand in the headers, in the library's sources, in the tests of the ABI or in what
+all tests share.
 """
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SOURCES = ("include", "core", "capi", "tests/abi", "CMakeLists.txt")
+SOURCES = ("include", "core", "capi", "tests/abi", "tests/support", "CMakeLists.txt")
 
 
 def sources(name):

@@ -122,7 +122,7 @@ class ExceptionsTest {
     final String scalerOptions = new ScalerOptions().initScale(4).toString();
     assertTrue(scalerOptions.startsWith("ScalerOptions(initScale=4.0, "), scalerOptions);
     final String options = OptimizerOptions.adamW().lr(0.5).toString();
-    assertTrue(options.startsWith("OptimizerOptions(kind=ADAMW, lr=0.5, "), options);
+    assertTrue(options.startsWith("OptimizerOptions(kind=ADAMW, stateFormat=FULL, lr=0.5, "), options);
     w.close();
     for (Object object : List.of(w.params, w.context, w.optimizer, w.scaler)) {
       assertEquals(object.getClass().getSimpleName() + "(closed)", object.toString());
