@@ -73,7 +73,9 @@ fn every_option_of_an_optimizer_arrives() {
             OptimizerOptions::adamw()
                 .eps(1e-3)
                 .weight_decay(0.5)
-                .write_grads(true),
+                .write_grads(true)
+                .state_format(StateFormat::Bits8)
+                .seed(7),
             OptimizerKind::AdamW,
         ),
         (
@@ -93,6 +95,7 @@ fn every_option_of_an_optimizer_arrives() {
         assert_eq!(found.kind, field);
         // What was not given has a default now; what was given is as it was.
         let completed = OptimizerOptions {
+            state_format: options.state_format.or(found.state_format),
             lr: options.lr.or(found.lr),
             beta1: options.beta1.or(found.beta1),
             beta2: options.beta2.or(found.beta2),
@@ -104,6 +107,8 @@ fn every_option_of_an_optimizer_arrives() {
             initial_accumulator_value: options
                 .initial_accumulator_value
                 .or(found.initial_accumulator_value),
+            seed: options.seed.or(found.seed),
+            master_format: options.master_format.or(found.master_format),
             ..options
         };
         assert_eq!(found, completed);
