@@ -12,8 +12,8 @@ mod with_half;
 
 use gradscaler::{
     ops, Context, ContextOptions, DType, Error, FloorAction, GradScaler, Lists, LogLevel, Norm,
-    Optimizer, OptimizerKind, OptimizerOptions, Preset, Result, ScalerOptions, ScalerState, Status,
-    Steps, Tensor, TensorList, TensorRef,
+    Optimizer, OptimizerKind, OptimizerOptions, Preset, Result, ScalerOptions, ScalerState,
+    StateFormat, Status, Steps, Tensor, TensorList, TensorRef,
 };
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
