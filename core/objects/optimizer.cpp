@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/objects/state_conversion.h"
 #include "core/rules/state_codes.h"
 
 namespace gsc {
@@ -47,9 +48,8 @@ void require_state_dtypes(const TensorList &state_list, const TensorList &param_
   for (int64_t i = 0; i < state.size(); ++i) {
     const int32_t param = param_list.plan().tensor(i).dtype;
     const int32_t dtype = state.tensor(i).dtype;
-    const auto fits = [&](auto code) { return decltype(code)::kSlot == holds; };
     if (dtype == state_dtype(param)) continue;
-    if (!is_wide(param) && is_state_code(dtype) && with_state_code(dtype, fits)) continue;
+    if (!is_wide(param) && is_code_of(dtype, holds)) continue;
     const bool is_code = is_state_code(dtype) && !is_wide(param);
     fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "is %s, but the state of a parameter of dtype %s is %s%s%s",
          dtype_name(dtype), dtype_name(param), dtype_name(state_dtype(param)),
@@ -302,22 +302,23 @@ void Optimizer::fill_first_codes(int64_t first, int64_t count, const gsc_optimiz
   const auto value = static_cast<float>(options.initial_accumulator_value);
   for (int64_t i = first; i < first + count; ++i) {
     const Tensor &t = lists_.state[0]->plan().tensor(i);
-    with_state_code(t.dtype, [&](auto code) {
-      using C = decltype(code);
-      if constexpr (C::kSlot == Slot::kSecondMoment) {
-        const uint32_t scale = C::scale_for(to_bits(value));
-        const Vec<typename C::Stored> codes(static_cast<std::size_t>(t.count), C::encode(value, scale, kToNearest),
-                                            context_->memory());
-        const Vec<uint8_t> scales(static_cast<std::size_t>(state_groups(t.count)), static_cast<uint8_t>(scale),
-                                  context_->memory());
-        if (t.count == 0) return;
-        const gsc_stream stream = backend.setup_stream();
-        backend.write_sync(t.data, codes.data(), t.count * static_cast<int64_t>(sizeof codes[0]), stream);
-        backend.write_sync(lists_.state[0]->scales()->tensor(i).data, scales.data(), state_groups(t.count), stream);
-      }
-    });
+    const Vec<float> values(static_cast<std::size_t>(t.count), value, context_->memory());
+    Vec<char> stored(static_cast<std::size_t>(stored_bytes(t.dtype, t.count)), 0, context_->memory());
+    convert_state(GSC_FP32, values.data(), t.dtype, stored.data(), t.count);
+    write_stored(0, i, stored.data(), backend.setup_stream());
   }
   backend.finish_setup();
+}
+
+void Optimizer::write_stored(int32_t slot, int64_t tensor, const char *stored, gsc_stream stream) {
+  const TensorList &list = *lists_.state[slot];
+  const Tensor &t = list.plan().tensor(tensor);
+  if (t.count == 0) return;
+  Backend &backend = context_->backend();
+  const int64_t bytes = t.count * dtype_bytes(t.dtype);
+  backend.write_sync(t.data, stored, bytes, stream);
+  if (!is_grouped(t.dtype)) return;
+  backend.write_sync(list.scales()->tensor(tensor).data, stored + bytes, state_groups(t.count), stream);
 }
 
 }  // namespace gsc

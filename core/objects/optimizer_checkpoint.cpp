@@ -120,8 +120,7 @@ bool Optimizer::is_loadable(int32_t dtype, int32_t slot, int64_t tensor) const {
   if (dtype == own) return true;
   if (is_wide(own)) return false;
   const Slot holds = optimizer_info(options_[0].kind).kind.slots[slot].holds;
-  const auto fits = [&](auto code) { return decltype(code)::kSlot == holds; };
-  return dtype == GSC_FP32 || (is_state_code(dtype) && with_state_code(dtype, fits));
+  return dtype == GSC_FP32 || is_code_of(dtype, holds);
 }
 
 void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
@@ -248,11 +247,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
         }
         position += stored_bytes(from, t.count);
       }
-      const int64_t bytes = t.count * dtype_bytes(t.dtype);
-      backend.write_sync(t.data, stored, bytes, stream);
-      if (is_grouped(t.dtype)) {
-        backend.write_sync(list.scales()->tensor(i).data, stored + bytes, state_groups(t.count), stream);
-      }
+      write_stored(slot, i, stored, stream);
     }
   }
   if (has_lags) {

@@ -133,6 +133,12 @@ GSC_HD constexpr bool is_state_code(int32_t dtype) {
   return GSC_FOR_EACH_STATE_CODE(GSC_IS) false;
 #undef GSC_IS
 }
+/// Whether the code is for what a slot holds.
+GSC_HD constexpr bool is_code_of(int32_t dtype, Slot holds) {
+#define GSC_IS_OF(C) (dtype == C::kCode && C::kSlot == holds) ||
+  return GSC_FOR_EACH_STATE_CODE(GSC_IS_OF) false;
+#undef GSC_IS_OF
+}
 GSC_HD constexpr bool is_grouped(int32_t dtype) {
 #define GSC_GROUPED(C) (dtype == C::kCode && C::kGrouped) ||
   return GSC_FOR_EACH_STATE_CODE(GSC_GROUPED) false;

@@ -193,7 +193,7 @@ class Optimizer(Closeable):
         return grads
 
     def _ready(self) -> None:
-        """Before a step: follows tensors whose memory was replaced, and refuses arrays that nobody else holds.
+        """Before a step: follows tensors whose memory was replaced, and refuses arrays without another reference.
 
         Where all arrays are held as they were passed, and can be written, this is done at once.
         """
@@ -250,7 +250,7 @@ class Optimizer(Closeable):
     def step(self) -> None:
         """Applies a step without a scaler: no check, no unscaling.
 
-        InvalidArgumentError for arrays that nobody else holds any more; BadStateError if a scaler has checked the
+        InvalidArgumentError for arrays to which no other reference is left; BadStateError if a scaler has checked the
         gradients and not unscaled them, or a clip is pending.
         """
         self._ready()

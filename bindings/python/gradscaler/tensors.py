@@ -231,7 +231,7 @@ class TensorList(Closeable):
             torch_memory.mark_written(self._keep[i] for i in self._torch)
 
     def _orphans(self, uses: int) -> list[int]:
-        """The arrays that nobody else holds, if it is time to count."""
+        """The arrays to which there is no other reference, if it is time to count."""
         if uses < self._next:
             return []
         # No tensor may be in a variable meanwhile, which would hold it.

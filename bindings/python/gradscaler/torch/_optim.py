@@ -4,7 +4,7 @@
 What PyTorch's base class does is left to it: param groups, hooks, pickling, ``zero_grad``, the form of a state dict.
 ``state`` holds plain tensors, as with PyTorch; the library steps on their memory. Parameters that step together are in
 one :class:`~gradscaler.torch._plan.Plan`. Whether these are still the same is looked at in every step, and plans are
-made anew if not: for other memory, or the first gradient of a parameter. Later it may be None and is absent then.
+rebuilt if not: for other memory, or the first gradient of a parameter. Later it may be None and is absent then.
 """
 
 from __future__ import annotations
