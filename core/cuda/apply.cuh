@@ -408,8 +408,8 @@ struct PlainKernels {
 template <typename Kernels>
 struct ApplyLauncher {
   static ApplyKernel kernel(Variant variant) {
-    return with_variant(variant,
-                        [](auto formula) -> ApplyKernel { return Kernels::template apply<SweepOf<decltype(formula)>>(); });
+    return with_variant(
+        variant, [](auto formula) -> ApplyKernel { return Kernels::template apply<SweepOf<decltype(formula)>>(); });
   }
 
   /// NULL for single-sweep formulas.

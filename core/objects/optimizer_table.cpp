@@ -141,9 +141,19 @@ Hyper make_hyper(const gsc_optimizer_options &o) {
   // Without momentum PyTorch's SGD takes the gradient whole, whatever the dampening.
   const double dampening = o.momentum != 0.0 ? o.dampening : 0.0;
   const bool decoupled = (o.flags & GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY) != 0;
-  return {o.lr,       o.beta1,  o.beta2,    o.eps, o.weight_decay,
-          o.momentum, dampening, o.lr_decay, o.alpha, o.rho,
-          std::pow(0.96, o.momentum_decay), o.eps_root, decoupled};
+  return {o.lr,
+          o.beta1,
+          o.beta2,
+          o.eps,
+          o.weight_decay,
+          o.momentum,
+          dampening,
+          o.lr_decay,
+          o.alpha,
+          o.rho,
+          std::pow(0.96, o.momentum_decay),
+          o.eps_root,
+          decoupled};
 }
 
 }  // namespace gsc

@@ -242,8 +242,7 @@ class OptimizerOracle {
   Real adabelief(Element &element, Real g) const {
     element.state[0] = moment(element.state[0], g, o_.beta1);
     const Real surprise = f_.sub(g, element.state[0]);
-    element.state[1] =
-        f_.add(moment(element.state[1], f_.mul(surprise, surprise), o_.beta2), f_.constant(o_.eps_root));
+    element.state[1] = f_.add(moment(element.state[1], f_.mul(surprise, surprise), o_.beta2), f_.constant(o_.eps_root));
     return f_.div(corrected(element.state[0], o_.beta1),
                   f_.add(f_.sqrt(corrected(element.state[1], o_.beta2)), f_.constant(o_.eps)));
   }

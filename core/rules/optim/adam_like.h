@@ -53,11 +53,10 @@ struct AdamLike {
 };
 
 struct Nadam : AdamLike {
-  static constexpr Kind kKind = {
-      GSC_NADAM,
-      "NAdam",
-      {.lr = 2e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .momentum_decay = 4e-3},
-      {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}}};
+  static constexpr Kind kKind = {GSC_NADAM,
+                                 "NAdam",
+                                 {.lr = 2e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .momentum_decay = 4e-3},
+                                 {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}}};
   static constexpr uint32_t kOwnFlags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
 
   /// mu(1) * ... * mu(step), where mu(i) = beta1 (1 - decay^i / 2), which PyTorch keeps as state; rounded to fp32 at
@@ -103,8 +102,8 @@ struct Radam : AdamLike {
     const double length = most - 2.0 * static_cast<double>(step) * beta2_power / bias2;
     c.lr = lr / (1.0 - power(h.beta1, step));
     if (length > 5.0) {
-      c.lr = c.lr * square_root(bias2 * ((length - 4.0) * (length - 2.0) * most) /
-                                ((most - 4.0) * (most - 2.0) * length));
+      c.lr =
+          c.lr * square_root(bias2 * ((length - 4.0) * (length - 2.0) * most) / ((most - 4.0) * (most - 2.0) * length));
     } else {  // the divisor is 1
       c.sqrt_bias2 = kInfinity;
       c.eps = 1.0;
@@ -130,11 +129,10 @@ struct Adamax : AdamLike {
 
 struct AdaBelief : AdamLike {
   using Sweep = Nadam;
-  static constexpr Kind kKind = {
-      GSC_ADABELIEF,
-      "AdaBelief",
-      {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-16, .eps_root = 1e-16},
-      {{"exp_avg", Slot::kMoment}, {"exp_avg_var", Slot::kSecondMoment}}};
+  static constexpr Kind kKind = {GSC_ADABELIEF,
+                                 "AdaBelief",
+                                 {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-16, .eps_root = 1e-16},
+                                 {{"exp_avg", Slot::kMoment}, {"exp_avg_var", Slot::kSecondMoment}}};
   static constexpr uint32_t kOwnFlags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {

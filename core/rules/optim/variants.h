@@ -52,7 +52,7 @@ struct SweepOfFormula {
   using Type = F;
 };
 template <typename F>
-  requires requires { typename F::Sweep; }
+requires requires { typename F::Sweep; }
 struct SweepOfFormula<F> {
   using Type = typename F::Sweep;
 };
