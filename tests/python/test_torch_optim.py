@@ -100,7 +100,8 @@ def test_state_goes_both_ways(ours_of, theirs_of, options):
         set_grads(second, step)
         again.step()
         ours.step()
-    close(second, third)
+    # Loading gives PyTorch's mu_product the dtype of the parameter; before and here it is rounded to float32.
+    close(second, third, 1e-9 if theirs_of is torch.optim.NAdam else 1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS, **ids)
