@@ -12,8 +12,8 @@ from conftest import library
 
 KINDS = {"SGD": dict(lr=0.1, momentum=0.9, dampening=0.25), "Adam": dict(lr=0.1, weight_decay=0.1),
          "AdamW": dict(lr=0.1, amsgrad=True), "Adagrad": dict(lr=0.1, lr_decay=0.1, initial_accumulator_value=0.5),
-         "RMSprop": dict(lr=0.1, momentum=0.9, centered=True), "Adadelta": dict(lr=0.1, rho=0.8), "Adamax": dict(lr=0.1),
-         "NAdam": dict(lr=0.1, momentum_decay=0.1), "RAdam": dict(lr=0.1, betas=(0.8, 0.99))}
+         "RMSprop": dict(lr=0.1, momentum=0.9, centered=True), "Adadelta": dict(lr=0.1, rho=0.8),
+         "Adamax": dict(lr=0.1), "NAdam": dict(lr=0.1, momentum_decay=0.1), "RAdam": dict(lr=0.1, betas=(0.8, 0.99))}
 SHAPES = {"layer.weight": (4, 3), "layer.bias": (4,), "scalar": ()}
 
 

@@ -75,7 +75,8 @@ def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rena
         # Centered, RMSprop has a buffer here that PyTorch's has with momentum alone.
         wanted = [slot for slot in slots if slot != "momentum_buffer" or own["momentum"]]
         # It may be a tensor there. PyTorch has eps outside of the root alone.
-        groups.append({"eps_root": 0.0, **own, "lr": float(own["lr"]), "params": [names[index] for index in group["params"]]})
+        members = [names[index] for index in group["params"]]
+        groups.append({"eps_root": 0.0, **own, "lr": float(own["lr"]), "params": members})
         for index in group["params"]:
             label, name = f"state_dict['state'][{index}]", names[index]
             entry = state_dict["state"].get(index, {})

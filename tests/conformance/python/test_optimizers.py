@@ -165,4 +165,5 @@ def test_stays_close_to_pytorch_as_it_is(case, measured, pytorch_fuses):
         if step in CHECKPOINTS:
             off = np.abs(ours.param.astype(np.float64) - theirs.param) / ulp(peak)
             measured(title(case), f"ulp after {step}", round(float(off.max()), 1))
-            assert off.max() <= LIMIT[step] * (2 if kind == "Adadelta" or kind == "RMSprop" and options.get("momentum") else 1)
+            twice = kind == "Adadelta" or (kind == "RMSprop" and options.get("momentum"))
+            assert off.max() <= LIMIT[step] * (2 if twice else 1)
