@@ -114,51 +114,43 @@ struct Page {
         p = fma_(-LR, d, p);
         return;
       }
-      case GSC_ADAMAX: {
-        decay();
-        s[0] = lerp(s[0], g, B1);
-        s[1] = std::max(times(b2, s[1]), std::fabs(g) + eps);
-        p = p - times(static_cast<T>(o.lr / (1 - power(o.beta1, t))), s[0]) / s[1];
-        return;
-      }
-      case GSC_NADAM: {
-        const double D = std::pow(0.96, o.momentum_decay);
-        const auto mu = [&](double decayed) { return o.beta1 * (1 - decayed / 2); };
-        float product = 1;
-        double decayed = 1;
-        for (int64_t i = 1; i <= t; ++i) product = times(product, static_cast<float>(mu(decayed = times(decayed, D))));
-        const double wide = static_cast<double>(product), next = mu(power(D, t + 1));
-        const T G = static_cast<T>(times(o.lr, 1 - mu(power(D, t))) / (1 - wide));
-        const T M = static_cast<T>(times(o.lr, next) / (1 - times(wide, next)));
-        decay();
-        s[0] = lerp(s[0], g, B1);
-        s[1] = fma_(times(B2, g), g, times(b2, s[1]));
-        const T root = std::sqrt(s[1] / static_cast<T>(1 - power(o.beta2, t))) + eps;
-        p = (p - times(G, g) / root) - times(M, s[0]) / root;
-        return;
-      }
-      case GSC_RADAM: {
-        const double P = power(o.beta2, t), N = 2 / (1 - o.beta2) - 1;
-        const double n = N - times(2.0 * static_cast<double>(t), P) / (1 - P);
-        const double square = times(times(n - 4, n - 2), N) / times(times(N - 4, N - 2), n);
-        decay();
-        s[0] = lerp(s[0], g, B1);
-        s[1] = fma_(times(B2, g), g, times(b2, s[1]));
-        T d = times(s[0] / static_cast<T>(1 - power(o.beta1, t)), LR);
-        if (n > 5) {
-          d = times(d, times(1 / (std::sqrt(s[1]) + eps), static_cast<T>(std::sqrt(1 - P))));
-          d = times(d, static_cast<T>(std::sqrt(square)));
-        }
-        p = p - d;
-        return;
-      }
+      case GSC_ADAMAX:
+      case GSC_NADAM:
+      case GSC_RADAM:
       case GSC_ADABELIEF: {
+        const double of_mean = o.lr / (1 - power(o.beta1, t)), P = power(o.beta2, t);
+        double G = 0, M = of_mean, V = 1, S = 1, E = o.eps;
+        if (o.kind == GSC_NADAM) {
+          const double D = std::pow(0.96, o.momentum_decay);
+          const auto mu = [&](double decayed) { return o.beta1 * (1 - decayed / 2); };
+          float product = 1;
+          double decayed = 1;
+          for (int64_t i = 1; i <= t; ++i)
+            product = times(product, static_cast<float>(mu(decayed = times(decayed, D))));
+          const double wide = static_cast<double>(product), next = mu(power(D, t + 1));
+          G = times(o.lr, 1 - mu(power(D, t))) / (1 - wide);
+          M = times(o.lr, next) / (1 - times(wide, next));
+          V = 1 - P;
+        } else if (o.kind == GSC_RADAM) {
+          const double N = 2 / (1 - o.beta2) - 1, n = N - times(2.0 * static_cast<double>(t), P) / (1 - P);
+          const double square = times(1 - P, times(times(n - 4, n - 2), N)) / times(times(N - 4, N - 2), n);
+          if (n > 5) M = times(of_mean, std::sqrt(square));
+          if (n <= 5) S = kInf, E = 1;
+        } else if (o.kind == GSC_ADABELIEF) {
+          S = std::sqrt(1 - P);
+        }
         decay();
-        s[0] = fma_(B1, g, times(b1, s[0]));
-        const T d = g - s[0];
-        s[1] = fma_(times(B2, d), d, times(b2, s[1])) + eps_root;
-        const T S = static_cast<T>(std::sqrt(1 - power(o.beta2, t)));
-        p = p - times(static_cast<T>(o.lr / (1 - power(o.beta1, t))), s[0]) / (std::sqrt(s[1]) / S + eps);
+        s[0] = lerp(s[0], g, B1);
+        const T d = o.kind == GSC_ADABELIEF ? g - s[0] : g;
+        if (o.kind == GSC_ADAMAX) {
+          s[1] = std::max(times(b2, s[1]), std::fabs(g) + eps);
+        } else {
+          s[1] = fma_(times(B2, d), d, times(b2, s[1]));
+        }
+        if (o.kind == GSC_ADABELIEF) s[1] = s[1] + eps_root;
+        T q = std::sqrt(s[1] / static_cast<T>(V)) / static_cast<T>(S) + static_cast<T>(E);
+        if (o.kind == GSC_ADAMAX) q = s[1];
+        p = (p - times(static_cast<T>(G), g) / q) - times(static_cast<T>(M), s[0]) / q;
         return;
       }
       default: {
@@ -292,13 +284,13 @@ TEST(FormulaBits, AreThoseOfThePage) {
     if (kind == GSC_RMSPROP) {
       o.alpha = 0.4;
       o.eps_root = 1e-3;
-      for (const uint32_t flags : {0, GSC_OPTIMIZER_CENTERED, GSC_OPTIMIZER_CENTERED}) {
+      for (const uint32_t flags : {uint32_t{0}, uint32_t{GSC_OPTIMIZER_CENTERED}}) {
         o.flags = flags;
         all.push_back(o);
         o.momentum = 0.9;
         all.push_back(o);
         o.momentum = 0.0;
-        o.alpha = 0.95;
+        o.alpha = 0.95;  // the other half of lerp
       }
     }
     if (kind != GSC_SGD) continue;

@@ -74,6 +74,10 @@ Arrays make_arrays(const Case &c, std::mt19937_64 &random) {
     const bool first_moment = with_variant(c.variant, [&](auto f) { return f.kKind.slots[k].holds == Slot::kMoment; });
     for (int64_t i = 0; i < c.n && !first_moment; ++i) state.set(i, std::fabs(state.get(i)));
   }
+  // A mean of squares is at least the square of the mean.
+  for (int64_t i = 0; i < c.n && c.variant == Variant::kRmspropCentered; ++i) {
+    a.state[0].set(i, a.state[0].get(i) + 2.0 * a.state[2].get(i) * a.state[2].get(i));
+  }
   return a;
 }
 
