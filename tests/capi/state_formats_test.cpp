@@ -255,13 +255,15 @@ class Pair {
     uint16_t result = 0;
     if (case_.master_format == GSC_MASTER_STOCHASTIC) {
       const uint32_t random = random_bits(options_, first + i, step, gsc::Draw::kParam);
-      return is_half ? gsc::round_stochastically<gsc::Fp16>(master, random)
-                     : gsc::round_stochastically<gsc::Bf16>(master, random);
+      return static_cast<uint16_t>(is_half ? gsc::round_stochastically<gsc::Fp16>(master, random)
+                                           : gsc::round_stochastically<gsc::Bf16>(master, random));
     }
     with_split([&](auto dtype, auto remainder) {
       using R = decltype(remainder);
-      gsc::Split<decltype(dtype), R>::divide(master, result, remainder);
-      EXPECT_EQ(static_cast<const R *>(coded.slots.back()[t].data)[i], remainder) << t << ' ' << i;
+      const auto parts = gsc::Split<decltype(dtype), R>::divide(master);
+      result = static_cast<uint16_t>(parts.weight);
+      EXPECT_EQ(static_cast<const R *>(coded.slots.back()[t].data)[i], static_cast<R>(parts.remainder))
+          << t << ' ' << i;
     });
     return result;
   }
