@@ -48,12 +48,12 @@ TRIALS = {
          lambda read: read("core/rules/optim/lion.h").replace("Lion", "Trial").replace("GSC_LION", "GSC_TRIAL")),
         ("core/rules/optim/variants.h", '#include "core/rules/optim/sgd.h"\n',
          '#include "core/rules/optim/sgd.h"\n#include "core/rules/optim/trial.h"\n'),
-        ("core/rules/optim/variants.h", "  X(kLamb, optim::Lamb)\n",
-         "  X(kLamb, optim::Lamb) X(kTrial, optim::Trial)\n"),
-        (HEADER, "  GSC_LAMB = 5\n", "  GSC_LAMB = 5,\n  /** A trial. State: exp_avg. Defaults: lr 1e-4, beta1 0.9, "
-         "beta2 0.99. */\n  GSC_TRIAL = 6\n"),
-        ("bindings/generate/gen_python.py", '    "LAMB": "lr betas eps weight_decay",\n',
-         '    "LAMB": "lr betas eps weight_decay",\n    "Trial": "lr betas weight_decay",\n'),
+        ("core/rules/optim/variants.h", "  X(kAdaBelief, optim::AdaBelief)\n",
+         "  X(kAdaBelief, optim::AdaBelief) X(kTrial, optim::Trial)\n"),
+        (HEADER, "  GSC_ADABELIEF = 11\n",
+         "  GSC_ADABELIEF = 11,\n  /** A trial. State: exp_avg. Defaults: lr 1e-4, beta1 0.9, beta2 0.99. */\n  GSC_TRIAL = 12\n"),
+        ("bindings/generate/gen_python.py", "ARGUMENTS = {\n",
+         'ARGUMENTS = {\n    "Trial": "lr betas weight_decay",\n'),
     ], f"abi.(header|layout)|capi_fused|capi_bad_input|KernelApply|{LANGUAGES}"),
     "dtype": (3, [
         ("core/rules/convert.h", "GSC_HD float bf16_to_fp32(uint16_t value) {",

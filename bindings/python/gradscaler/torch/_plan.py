@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
-from .. import hyper, torch_memory, trees
+from .. import hyper, optimizers, torch_memory, trees
 from .._native import native
 from ..arrays import as_tensor, common_device, tensor_array
 from ..arrays import numbers as native_numbers
@@ -26,18 +26,8 @@ from ._threads import context_of
 
 #: Group keys that are options of the library, by kind. Those that are flags, and whether there is momentum, are in the
 #: key of a plan.
-NUMBERS = {native.SGD: ("lr", "momentum", "dampening", "weight_decay"),
-           native.ADAM: ("lr", "betas", "eps", "weight_decay"),
-           native.ADAMW: ("lr", "betas", "eps", "weight_decay"),
-           native.ADAGRAD: ("lr", "lr_decay", "weight_decay", "eps"),
-           native.LION: ("lr", "betas", "weight_decay"),
-           native.LAMB: ("lr", "betas", "eps", "weight_decay"),
-           native.RMSPROP: ("lr", "alpha", "eps", "weight_decay", "momentum"),
-           native.ADADELTA: ("lr", "rho", "eps", "weight_decay"),
-           native.ADAMAX: ("lr", "betas", "eps", "weight_decay"),
-           native.NADAM: ("lr", "betas", "eps", "weight_decay", "momentum_decay"),
-           native.RADAM: ("lr", "betas", "eps", "weight_decay"),
-           native.ADABELIEF: ("lr", "betas", "eps", "weight_decay", "eps_root")}
+NUMBERS = {kind._KIND: tuple(key for key in kind._KEYS if key not in hyper.FLAGS)
+           for kind in (getattr(optimizers, name) for name in optimizers.__all__)}
 
 
 class Key(NamedTuple):
@@ -313,7 +303,8 @@ def replaced(name: str) -> RuntimeError:
 
 def numbers(kind: int, group: dict[str, Any]) -> tuple[Any, ...]:
     """The hyper-parameters of a group; of tensors, such as the lr of a compiled schedule, their value now."""
-    return tuple(_number(group[name]) for name in NUMBERS[kind])
+    # PyTorch's RMSprop has no eps_root.
+    return tuple(_number(group.get(name, 0.0) if name == "eps_root" else group[name]) for name in NUMBERS[kind])
 
 
 def _number(value: Any) -> Any:
