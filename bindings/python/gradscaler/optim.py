@@ -145,7 +145,7 @@ class Optimizer(Closeable):
             own = native.OptimizerOptions(self._kind)
             hyper.apply(own, {**arguments, **self._checked(overrides)})
             group_options.append((first, count, own))
-        lists = [slot._handle for slot in slots] + [None] * (3 - len(slots))
+        lists = [slot._handle for slot in slots] + [None] * (4 - len(slots))
         copied = self.model_copy
         copy = copied._handle if copied is not None else None
         with named_errors(
