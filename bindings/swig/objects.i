@@ -272,6 +272,15 @@
     const gsc_status status = gsc_optimizer_get_state($self, slot, &list, NULL);
     return status == GSC_OK ? gsc_tensor_list_get_tensor(list, index, out_tensor) : status;
   }
+  /* The address of the scales of a slot's tensor, 0 if it has none. */
+  int64_t state_scales_(int32_t slot, int64_t index) {
+    gsc_tensor_list *list = NULL;
+    gsc_tensor tensor = {0};
+    if (gsc_record(gsc_optimizer_get_state($self, slot, &list, NULL))) {
+      gsc_record(gsc_tensor_list_get_tensor(list, index, &tensor));
+    }
+    return (int64_t)(intptr_t)tensor.scale;
+  }
   int64_t steps_applied_(gsc_stream stream) {
     int64_t value = 0;
     gsc_record(gsc_optimizer_get_steps_sync($self, &value, NULL, stream));

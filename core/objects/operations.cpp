@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/base/decimal.h"
 #include "core/base/error.h"
@@ -218,7 +219,9 @@ void convert_state_sync(Context &context, const gsc_tensor *src, const gsc_tenso
     for (int64_t first = 0; first < source.count; first += part) {
       const int64_t n = std::min(part, source.count - first);
       move_part(context.backend(), source, first, n, from.data(), true, stream);
-      if (is_master) {
+      if (source.dtype == target.dtype) {
+        std::swap(from, to);
+      } else if (is_master) {
         move_part(context.backend(), weights[i], first, n, weight.data(), true, stream);
         Vec<char> &remainders = is_split ? to : from, &masters = is_split ? from : to;
         convert_masters(weights[i].dtype, weight.data(), (is_split ? target : source).dtype, remainders.data(),

@@ -1299,10 +1299,10 @@ GSC_API gsc_status gsc_ops_cast(gsc_context *context, const gsc_tensor *src, con
                                 gsc_stream stream);
 /**
  * Converts optimizer state between its formats, rounded to nearest, as gsc_optimizer_load_sync does: dst[i] = src[i].
- * Both are fp32 or codes of one kind of slot, or both are remainders. If one is fp32 and the other a remainder, the fp32
- * tensor holds masters, and weights[i] their fp16 or bf16 weights, which are only read; a remainder of a master that
- * does not round to its weight is that of the weight it rounds to. Else `weights` may be NULL. src[i] and dst[i] do not
- * overlap. Works in host memory of a few MB.
+ * Both are fp32 or codes of one kind of slot, or both are remainders; equal dtypes keep their bits. If one is fp32 and
+ * the other a remainder, the fp32 tensor holds masters, and weights[i] their fp16 or bf16 weights, which are only read;
+ * a master that does not round to its weight has the remainder of the weight it rounds to. Else `weights` may be NULL.
+ * src[i] and dst[i] do not overlap. Works in host memory of a few MB.
  */
 GSC_API gsc_status gsc_ops_convert_state_sync(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
                                               const gsc_tensor *dst, int64_t count, gsc_stream stream);

@@ -11,7 +11,7 @@ from ._native import native
 from .device import DeviceLike
 from .optim import Optimizer
 
-_State = Mapping[str, Any] | None
+_State = Mapping[str, Any] | str
 
 
 # gen-api: optimizers gsc_optimizer_options
@@ -31,12 +31,12 @@ class SGD(Optimizer):
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
                  weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False, model_copy: Any = None,
-                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
-                 device: DeviceLike = None) -> None:
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
                                              nesterov=nesterov, maximize=maximize, zero_grads=zero_grads,
                                              write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class Adam(Optimizer):
@@ -52,11 +52,11 @@ class Adam(Optimizer):
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False,
-                 model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = None,
-                 device: DeviceLike = None) -> None:
+                 model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32",
+                 master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
                                              maximize=maximize, zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class AdamW(Optimizer):
@@ -72,11 +72,11 @@ class AdamW(Optimizer):
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
-                 model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = None,
-                 device: DeviceLike = None) -> None:
+                 model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32",
+                 master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
                                              maximize=maximize, zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class Adagrad(Optimizer):
@@ -93,11 +93,11 @@ class Adagrad(Optimizer):
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-2, lr_decay: float = 0.0,
                  weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, *,
                  maximize: bool = False, model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
-                 state: _State = None, device: DeviceLike = None) -> None:
+                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay,
                                              initial_accumulator_value=initial_accumulator_value, eps=eps,
                                              maximize=maximize, zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class Lion(Optimizer):
@@ -113,10 +113,11 @@ class Lion(Optimizer):
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
                  weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None, zero_grads: bool = False,
-                 write_grads: bool = False, state: _State = None, device: DeviceLike = None) -> None:
+                 write_grads: bool = False, state: _State = "fp32", master: str | None = None, seed: int = 0,
+                 device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class LAMB(Optimizer):
@@ -132,9 +133,9 @@ class LAMB(Optimizer):
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-6, weight_decay: float = 1e-2, *, maximize: bool = False, model_copy: Any = None,
-                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
-                 device: DeviceLike = None) -> None:
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 # gen-api: end

@@ -8,8 +8,6 @@ dtype for are integers. Of a DTensor each rank has the codes and scales of its s
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,42 +17,16 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper
 from .._enums import SLOTS
 from .._native import native
+from ..formats import GROUP, GROUPED, REMAINDER, SCALE, STORED, codes_of, held_code
 from ._seen import is_in_order
 from ._shards import dtensor, is_dtensor, local
 from ._threads import context_of
 
-#: The fp32 master of a 16-bit parameter, and the rest of a split one.
-MASTER, REMAINDER = "master_param", "remainder"
-_SCALE = "_scale"
-_GROUP = 32
+#: The fp32 master of a 16-bit parameter.
+MASTER = "master_param"
 _NARROW = (torch.float16, torch.bfloat16)
-_DTYPES = {native.BF16: torch.bfloat16, native.FP32: torch.float32, native.FP8_E4M3: torch.uint8,
-           native.UFP8_E4M4: torch.uint8, native.UFP16_E5M11: torch.int16, native.INT8: torch.int8,
-           native.INT16: torch.int16}
-_GROUPED = (native.FP8_E4M3, native.UFP8_E4M4, native.UFP16_E5M11)
-
-
-@functools.cache
-def codes_of(kind: int, state: str, master: str | None) -> dict[str, int]:
-    """The slots that state of this format may have, and the library's dtype of each."""
-    options = native.OptimizerOptions(kind)
-    options.state_format, options.master_format = hyper.STATE[state], hyper.MASTER[master]
-    if "momentum_buffer" in SLOTS[kind]:
-        options.momentum = 0.5
-    if "max_exp_avg_sq" in SLOTS[kind]:
-        options.flags = native.OPTIMIZER_AMSGRAD
-    memory = (ctypes.c_uint16 * 2)()
-    context, lists = context_of("cpu")._handle, []
-    for element in range(2):
-        array = native.TensorArray(1)
-        array.add(ctypes.addressof(memory) + 2 * element, 1, native.BF16, None)
-        lists.append(native.TensorList(context, array))
-    optimizer, tensor = native.Optimizer(context, options, *lists, None, None, None, None, None), native.Tensor()
-    found = {}
-    for slot in range(optimizer.state_count()):
-        optimizer.state_tensor(slot, 0, tensor)
-        found[optimizer.state_name(slot)] = int(tensor.dtype)
-    return found
+_DTYPES = {native.FP16: torch.float16, native.BF16: torch.bfloat16, native.FP32: torch.float32,
+           **{code: getattr(torch, name) for code, name in STORED.items()}}
 
 
 def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | None]:
@@ -73,12 +45,12 @@ def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | 
 
 def names_of(slot: str, code: int) -> tuple[str, ...]:
     """The tensors of a slot."""
-    return (slot, slot + _SCALE) if code in _GROUPED else (slot,)
+    return (slot, slot + SCALE) if code in GROUPED else (slot,)
 
 
 def all_names(kind: int) -> set[str]:
     """The names of all tensors that state may have, in whatever format."""
-    return {MASTER, REMAINDER, *SLOTS[kind], *(slot + _SCALE for slot in SLOTS[kind])}
+    return {MASTER, REMAINDER, *SLOTS[kind], *(slot + SCALE for slot in SLOTS[kind])}
 
 
 def fresh(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str, Any]:
@@ -89,8 +61,8 @@ def fresh(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str, Any]:
     if value != 0.0:
         return _encoded(p, slot, code, torch.full_like(p, value, dtype=torch.float32, requires_grad=False))
     found = {slot: torch.zeros_like(p, dtype=_DTYPES[code], requires_grad=False)}
-    if code in _GROUPED:
-        found[slot + _SCALE] = _scales(p)
+    if code in GROUPED:
+        found[slot + SCALE] = _scales(p)
     return found
 
 
@@ -103,21 +75,22 @@ def fit(entry: dict[str, Any], p: Any, kind: int, codes: Mapping[str, int], labe
         if slot == REMAINDER or entry.get(slot) is None or _is_fit(entry, p, slot, code, kind):
             continue
         values = fitted(_decoded(entry, slot, kind, label), p)
-        entry.pop(slot + _SCALE, None)
+        entry.pop(slot + SCALE, None)
         if code != native.FP32 and values.shape != p.shape:
             raise ValueError(f"{label}'s state {slot!r} has shape {tuple(values.shape)}, but {label} has"
                              f" {tuple(p.shape)}")
         entry.update({slot: values} if code == native.FP32 else _encoded(p, slot, code, values))
-    _fit_master(entry, p, codes.get(REMAINDER), has_master)
+    _fit_master(entry, p, kind, codes.get(REMAINDER), has_master)
 
 
-def _fit_master(entry: dict[str, Any], p: Any, code: int | None, has_master: bool) -> None:
+def _fit_master(entry: dict[str, Any], p: Any, kind: int, code: int | None, has_master: bool) -> None:
     held = entry.get(REMAINDER)
+    own = None if held is None else _held_code(entry, REMAINDER, kind)
     if code is None:
         entry.pop(REMAINDER, None)
         if held is not None and has_master and entry.get(MASTER) is None:
             entry[MASTER] = torch.empty_like(p, dtype=torch.float32, requires_grad=False)
-            _convert(_in_order(held, p), _code_of(held), None, entry[MASTER], native.FP32, None, p)
+            _convert(_in_order(held, p), own, None, entry[MASTER], native.FP32, None, p)
         return
     master = entry.pop(MASTER, None)
     if master is not None:
@@ -127,9 +100,9 @@ def _fit_master(entry: dict[str, Any], p: Any, code: int | None, has_master: boo
         entry.update(fresh(p, REMAINDER, code))
     else:
         entry[REMAINDER] = _in_order(held, p)
-        if _code_of(held) != code:
+        if own != code:
             held, entry[REMAINDER] = entry[REMAINDER], torch.empty_like(p, dtype=_DTYPES[code], requires_grad=False)
-            _convert(held, _code_of(held), None, entry[REMAINDER], code, None)
+            _convert(held, own, None, entry[REMAINDER], code, None)
 
 
 def fitted(value: Any, p: Any) -> Any:
@@ -144,34 +117,29 @@ def _in_order(value: Any, p: Any, dtype: Any = None) -> Any:
     return torch.empty_like(p, dtype=dtype or value.dtype, requires_grad=False).copy_(value)
 
 
-def _code_of(remainder: Any) -> int:
-    return int(native.INT8 if remainder.dtype == torch.int8 else native.INT16)
-
-
 def _held_code(entry: Mapping[str, Any], slot: str, kind: int) -> int:
     """The library's dtype of a slot as it is."""
-    if slot + _SCALE not in entry:
-        return int(native.BF16 if entry[slot].dtype == torch.bfloat16 else native.FP32)
-    return codes_of(kind, "8bit" if entry[slot].dtype == torch.uint8 else "16bit", None)[slot]
+    dtype = str(entry[slot].dtype).rpartition(".")[2]
+    return held_code(kind, slot, dtype, slot + SCALE in entry) or int(native.FP32)
 
 
 def _is_fit(entry: dict[str, Any], p: Any, slot: str, code: int, kind: int) -> bool:
-    value, scales = entry[slot], entry.get(slot + _SCALE)
+    value, scales = entry[slot], entry.get(slot + SCALE)
     if _held_code(entry, slot, kind) != code or value.shape != p.shape or not is_in_order(value, p):
         return False
     if scales is not None and not is_dtensor(p) and scales.shape != _layout(p)[0]:
         if scales.numel() != math.prod(_layout(p)[0]):
             return False
-        entry[slot + _SCALE] = scales.reshape(_layout(p)[0])
+        entry[slot + SCALE] = scales.reshape(_layout(p)[0])
     return value.dtype == _DTYPES[code] or (code == native.FP32 and value.dtype == torch.float64)
 
 
 def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
     """The values of a slot, in the order that it is in."""
-    value, scales = entry[slot], entry.get(slot + _SCALE)
+    value, scales = entry[slot], entry.get(slot + SCALE)
     if scales is None:
         return value
-    needed, name = -(-local(value).numel() // _GROUP), slot + _SCALE
+    needed, name = -(-local(value).numel() // GROUP), slot + SCALE
     if scales.dtype != torch.uint8 or local(scales).numel() < needed or not local(scales).is_contiguous():
         raise ValueError(f"{label}'s state {name!r} is {local(scales).numel()} x {scales.dtype}; it must be a contiguous"
                          f" uint8 tensor of {needed} scales")
@@ -182,7 +150,7 @@ def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
 
 def _encoded(p: Any, slot: str, code: int, values: Any) -> dict[str, Any]:
     found = fresh(p, slot, code)
-    _convert(values.float(), native.FP32, None, found[slot], code, found.get(slot + _SCALE))
+    _convert(values.float(), native.FP32, None, found[slot], code, found.get(slot + SCALE))
     return found
 
 
@@ -198,9 +166,11 @@ def _convert(source: Any, source_code: int, source_scales: Any, target: Any, tar
 
 
 def _native(tensor: Any, code: int, scales: Any) -> Any:
+    if local(tensor).dtype != _DTYPES[code]:
+        raise ValueError(f"state of dtype {local(tensor).dtype} is not state of this package; it must be {_DTYPES[code]}")
     array = native.TensorArray(1)
     array.add(local(tensor).data_ptr(), local(tensor).numel(), code, None)
-    if code in _GROUPED:
+    if code in GROUPED:
         array.set_scales(local(scales).data_ptr())
     return array
 
@@ -215,20 +185,20 @@ def _layout(p: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
     number of ranks has the same. Else they are flat, and each shard has its own.
     """
     shape, own = tuple(p.shape), local(p)
-    axis = next((axis for axis in reversed(range(len(shape))) if math.prod(shape[axis:]) % _GROUP == 0), None)
+    axis = next((axis for axis in reversed(range(len(shape))) if math.prod(shape[axis:]) % GROUP == 0), None)
     placements = p.placements if is_dtensor(p) else ()
     sharded = [(placement.dim % len(shape), p.device_mesh.size(dim)) for dim, placement in enumerate(placements)
                if placement.is_shard()]
     if axis is not None and own.is_contiguous() and all(_keeps_groups(shape, axis, dim, ranks)
                                                         for dim, ranks in sharded):
         own_rows, rows = own.shape[:axis], shape[:axis]
-        return ((*rows, math.prod(shape[axis:]) // _GROUP), (*own_rows, math.prod(own.shape[axis:]) // _GROUP),
+        return ((*rows, math.prod(shape[axis:]) // GROUP), (*own_rows, math.prod(own.shape[axis:]) // GROUP),
                 placements)
     largest, ranks = list(shape), 1
     for dim, count in sharded:
         largest[dim] = -(-largest[dim] // count)
         ranks *= count
-    groups = -(-math.prod(largest) // _GROUP)
+    groups = -(-math.prod(largest) // GROUP)
     shard = torch.distributed.tensor.Shard if placements else None
     return (ranks * groups,), (groups,), tuple(shard(0) if placement.is_shard() else placement  # type: ignore[misc]
                                                for placement in placements)
@@ -237,7 +207,7 @@ def _layout(p: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
 def _keeps_groups(shape: tuple[int, ...], axis: int, dim: int, ranks: int) -> bool:
     """Whether parts of a dimension begin at multiples of a group."""
     return dim < axis or (dim == axis and shape[axis] % ranks == 0
-                          and math.prod(shape[axis:]) // ranks % _GROUP == 0)
+                          and math.prod(shape[axis:]) // ranks % GROUP == 0)
 
 
 def _scales(p: Any) -> Any:
@@ -261,8 +231,8 @@ def offsets_of(params: Iterable[Any]) -> list[int]:
     """Where each parameter begins in the whole, for stochastic rounding; of a DTensor, where its shard does."""
     found, whole = [], 0
     for p in params:
-        found.append(whole + _first_of_shard(p) // _GROUP * _GROUP)
-        whole += -(-p.numel() // _GROUP) * _GROUP
+        found.append(whole + _first_of_shard(p) // GROUP * GROUP)
+        whole += -(-p.numel() // GROUP) * GROUP
     return found
 
 

@@ -24,11 +24,11 @@ from .. import hyper, torch_memory
 from .._enums import SLOTS
 from .._native import integer, native, real
 from ..arrays import as_tensor
+from ..formats import REMAINDER, codes_of
 from ._alive import hold, is_alone
 from ._check import Check, Checker, StepReport, clip_factor, is_lost
 from ._held import is_counted, is_direct, is_state_held
-from ._formats import (MASTER, REMAINDER, all_names, codes_of, fit, fitted, format_of, fresh, names_of, offsets_of,
-                       require_scales)
+from ._formats import MASTER, all_names, fit, fitted, format_of, fresh, names_of, offsets_of, require_scales
 from ._plan import Key, Member, Plan
 from ._seen import Seen, in_order, placed_grads
 from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, mesh_groups, overflow_groups, shards_of
