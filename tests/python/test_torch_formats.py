@@ -308,3 +308,19 @@ def test_bad_state_is_named():
     set_grads(params, 7)
     with pytest.raises(ValueError, match="exp_avg"):
         optimizer.step()
+
+
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_memory_is_what_state_takes(kind):
+    with torch.device("meta"):
+        model = torch.nn.Sequential(torch.nn.Linear(100, 64), torch.nn.Linear(64, 3))
+    table = gst.memory(model, kind)
+    elements = sum(p.numel() for p in model.parameters())
+    assert table[0].weights == 4 * elements and str(table).count("\n") == len(table)
+    for row, (state, master) in zip(table[2:], [("fp32", "split"), ("16bit", "split"), ("8bit", "split"),
+                                                ("8bit", "split24"), ("8bit", "stochastic")], strict=True):
+        assert row.name == f"{kind.__name__}(state={state!r}, master={master!r})"
+        optimizer, _ = made(kind, shapes=[p.shape for p in model.parameters()], steps=1, state=state, master=master)
+        held = [value for (_, name), value in tensors(optimizer).items() if name != "step"]
+        assert row.optimizer == sum(value.numel() * value.element_size() for value in held)
+        assert row.weights == row.gradients == 2 * elements

@@ -169,6 +169,8 @@ def _encoded(value: Any, scales: Any, name: str, target: Tensor, argument: str, 
         groups = -(-target.count // formats.GROUP)
         found[_scales_of(name)] = make.empty(Tensor(0, groups, "uint8", target.device, shape=(groups,)))
     if value is None:
+        if hasattr(found[name], "shape"):
+            found[name][...] = 0
         return found
     value, scales = (None if each is None else _sent(each, target.device, make) for each in (value, scales))
     source = look(value, argument, None, False, None)
@@ -318,7 +320,7 @@ class _Cupy(_Numpy):
     def empty(self, tensor: Tensor) -> Any:
         cupy: Any = sys.modules["cupy"]
         with _cupy_device(tensor.device):
-            flat = cupy.zeros(tensor.count, tensor.dtype.replace("bfloat16", "uint16"))
+            flat = cupy.empty(tensor.count, tensor.dtype.replace("bfloat16", "uint16"))
             if tensor.strides is None or tensor.shape is None:
                 return flat.reshape(tensor.shape if tensor.shape is not None else -1)
             strides = [stride * flat.itemsize for stride in tensor.strides]
@@ -352,8 +354,8 @@ class _Torch(_Plain):
         dtype = getattr(torch, tensor.dtype)
         shape = tensor.shape if tensor.shape is not None else (tensor.count,)
         if tensor.strides is None:
-            return torch.zeros(shape, dtype=dtype, device=tensor.device)
-        return torch.empty_strided(shape, tensor.strides, dtype=dtype, device=tensor.device).zero_()
+            return torch.empty(shape, dtype=dtype, device=tensor.device)
+        return torch.empty_strided(shape, tensor.strides, dtype=dtype, device=tensor.device)
 
     def settle(self, device: str) -> None:
         if device != "cpu":

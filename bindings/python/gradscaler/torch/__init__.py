@@ -20,13 +20,14 @@ from typing import Any
 from .. import torch_state
 from ..optim import Optimizer
 from ._check import StepReport
+from ._memory import MemoryRow, MemoryTable, memory
 from ._optim import FusedOptimizer
 from ._optimizers import LAMB, SGD, Adagrad, Adam, AdamW, Lion
 from ._scaler import GradScaler
 from ._schedule import AppliedLR
 
 __all__ = ["LAMB", "SGD", "Adagrad", "Adam", "AdamW", "AppliedLR", "FusedOptimizer", "GradScaler", "Lion",
-           "StepReport", "optimizer_state_dict"]
+           "MemoryRow", "MemoryTable", "StepReport", "memory", "optimizer_state_dict"]
 
 
 def optimizer_state_dict(optimizer: Optimizer) -> dict[str, Any]:
