@@ -169,7 +169,7 @@ def optimizers(struct):
                   f"    _SLOTS = SLOTS[native.{kind.constant}]", "",
                   *packed("    def __init__(", parameters, ") -> None:"),
                   *packed("        super().__init__(params, grads, dict(", assigned, "),"),
-                  "                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)"]
+                  f"{'':25}model_copy=model_copy, state=state, master=master, seed=seed, device=device)"]
     return [*packed("__all__ = [", [f'"{name}"' for name in ARGUMENTS], "]"), *lines]
 
 

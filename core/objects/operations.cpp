@@ -170,17 +170,19 @@ void validate_conversion(const gsc_tensor &src, const gsc_tensor *weights, const
          static_cast<long long>(dst.count), static_cast<long long>(i), static_cast<long long>(src.count));
   }
   if (!is_convertible(src.dtype, dst.dtype)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("dst").tensor(i), "is %s, into which %s is not converted", dtype_name(dst.dtype),
-         dtype_name(src.dtype));
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("dst").tensor(i), "is %s, into which %s is not converted",
+         dtype_name(dst.dtype), dtype_name(src.dtype));
   }
   if (Span(src).overlaps(Span(dst))) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("src").tensor(i), "overlaps dst[%lld] in memory", static_cast<long long>(i));
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("src").tensor(i), "overlaps dst[%lld] in memory",
+         static_cast<long long>(i));
   }
   if (is_remainder(src.dtype) == is_remainder(dst.dtype)) return;
   if (weights == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "weights", "is NULL, but masters need their weights");
   if (weights[i].count != src.count || (weights[i].dtype != GSC_FP16 && weights[i].dtype != GSC_BF16)) {
-    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("weights").tensor(i), "has %lld elements of dtype %s; it must have %lld of fp16 or bf16",
-         static_cast<long long>(weights[i].count), dtype_name(weights[i].dtype), static_cast<long long>(src.count));
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("weights").tensor(i),
+         "has %lld elements of dtype %s; it must have %lld of fp16 or bf16", static_cast<long long>(weights[i].count),
+         dtype_name(weights[i].dtype), static_cast<long long>(src.count));
   }
 }
 

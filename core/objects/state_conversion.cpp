@@ -105,8 +105,8 @@ void convert_masters_of(const uint16_t *weights, R *remainders, float *masters, 
 
 }  // namespace
 
-void convert_masters(int32_t weight_dtype, const void *weights, int32_t remainder_dtype, void *remainders, float *masters,
-                     int64_t count, bool is_split) {
+void convert_masters(int32_t weight_dtype, const void *weights, int32_t remainder_dtype, void *remainders,
+                     float *masters, int64_t count, bool is_split) {
   const auto convert = [&](auto dtype, auto remainder) {
     convert_masters_of<decltype(dtype)>(static_cast<const uint16_t *>(weights),
                                         static_cast<decltype(remainder) *>(remainders), masters, count, is_split);

@@ -70,7 +70,8 @@ gsc_status convert(const Context &context, const Stored &from, const gsc_tensor 
 std::vector<float> magnitudes(int64_t count) {
   Random random(5);
   std::vector<float> x(static_cast<size_t>(count));
-  for (float &v : x) v = static_cast<float>(std::ldexp(random.uniform(0.0, 1.0), static_cast<int>(random.below(24)) - 30));
+  for (float &v : x)
+    v = static_cast<float>(std::ldexp(random.uniform(0.0, 1.0), static_cast<int>(random.below(24)) - 30));
   return x;
 }
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """State in 16 and 8 bits of FSDP2's shards: the bits of the whole, on every number of ranks, also after resharding.
 
-Run as a script, this file is one process: RANK WORLD FOLDER. It takes the steps of an optimizer of whole parameters beside
-those of its shards, loads what other numbers of ranks have saved in FOLDER, and saves its own there.
+Run as a script, this file is one process: RANK WORLD FOLDER. It takes the steps of an optimizer of whole parameters and
+of one of their shards, loads what other numbers of ranks have saved in FOLDER, and saves its own there.
 """
 
 import os

@@ -19,8 +19,8 @@ SHAPES = ((8, 64), (5,), (16, 4, 3, 3), (7, 9))
 FORMATS = [(state, master) for state in STATES for master in MASTERS if (state, master) != ("fp32", None)]
 
 
-def made(kind=gst.AdamW, dtype=torch.bfloat16, shapes=SHAPES, steps=3, seed=0, **options):
-    params = params_of(shapes, dtype, seed)
+def made(kind=gst.AdamW, dtype=torch.bfloat16, shapes=SHAPES, steps=3, **options):
+    params = params_of(shapes, dtype)
     options.setdefault("lr", 0.01)
     if kind is gst.SGD:
         options.setdefault("momentum", 0.9)
@@ -63,8 +63,7 @@ def test_state_is_small_tensors_and_training_goes_on_from_every_copy(kind, state
     torch.save(optimizer.state_dict(), saved)
     others = [(copy.deepcopy(optimizer), None), (pickle.loads(pickle.dumps(optimizer)), None)]
     again = [torch.nn.Parameter(p.detach().clone()) for p in params]
-    loaded = kind(again, lr=0.5, state=state, master=master, seed=0, **({"momentum": 0.9} if kind is gst.SGD else {}))
-    loaded._seed = optimizer._seed
+    loaded = kind(again, lr=0.5, state=state, master=master, seed=3, **({"momentum": 0.9} if kind is gst.SGD else {}))
     loaded.load_state_dict(torch.load(io.BytesIO(saved.getvalue())))
     same(tensors(loaded), found)
     others.append((loaded, again))
@@ -106,7 +105,8 @@ def test_it_trains_as_fp32_does(state, master, dtype):
 def test_a_skipped_step_changes_no_bit(kind, state, master):
     optimizer, params = made(kind, torch.float16, state=state, master=master)
     scaler = gst.GradScaler(DEVICE, init_scale=4.0)
-    before, weights = {key: value.clone() for key, value in tensors(optimizer).items()}, [p.detach().clone() for p in params]
+    before = {key: value.clone() for key, value in tensors(optimizer).items()}
+    weights = [p.detach().clone() for p in params]
     scaler.scale(torch.ones(()))
     set_grads(params, 9)
     params[1].grad[2] = float("inf")
@@ -210,17 +210,13 @@ def test_bits_do_not_depend_on_which_parameters_step_together():
 
 
 def test_seeds_differ():
-    first, second = (made(state="8bit", master="stochastic", seed=seed)[1] for seed in (1, 2))
-    params = [made(state="8bit", master="stochastic")[1][0] for _ in range(2)]
-    assert torch.equal(*params)
-    del first, second
     runs = []
-    for seed in (1, 2):
+    for seed in (1, 1, 2):
         params = params_of(SHAPES, torch.bfloat16)
         optimizer = gst.AdamW(params, lr=0.01, state="8bit", seed=seed, master="stochastic")
         step(optimizer, params, range(3))
         runs.append(params[0].detach())
-    assert not torch.equal(*runs)
+    assert torch.equal(*runs[:2]) and not torch.equal(*runs[1:])
 
 
 def test_memory_order_of_parameters_may_change():

@@ -181,8 +181,8 @@ def _encoded(value: Any, scales: Any, name: str, target: Tensor, argument: str, 
     code = formats.held_code(optimizer._kind, slot, source.dtype, scales is not None)
     looked = None if scales is None else look(scales, argument, None, False, None)
     if code is None or (looked is not None and (looked.dtype, looked.count) != ("uint8", -(-source.count // 32))):
-        raise TypeError(f"{argument} has dtype {source.dtype}{' and scales' * (scales is not None)}, which is no format of"
-                        f" {slot}")
+        found_scales = "" if looked is None else f" and {looked.count} scales"
+        raise TypeError(f"{argument} has dtype {source.dtype}{found_scales}, which is no format of {slot}")
     make.settle(target.device)
     into = found.get(_scales_of(name))
     optimizer.context._handle.convert_state(

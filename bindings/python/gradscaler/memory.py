@@ -23,7 +23,8 @@ from ._native import native
 DTYPES = {"float16": native.FP16, "bfloat16": native.BF16, "float32": native.FP32, "float64": native.FP64}
 DTYPE_NAMES = {code: name for name, code in DTYPES.items()}
 #: Bytes of an element.
-SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "uint16": 2, "int16": 2, "uint8": 1, "int8": 1}
+SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "uint16": 2, "int16": 2,
+         "uint8": 1, "int8": 1}
 _TYPESTR = {"float16": "<f2", "float32": "<f4", "float64": "<f8", "int32": "<i4", "uint16": "<u2", "int16": "<i2",
             "uint8": "|u1", "int8": "|i1"}
 _ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",

@@ -89,8 +89,8 @@ class Optimizer(Closeable):
     takes its own. With ``zero_grads=True`` a step clears the gradients in the same pass; with ``write_grads=True`` it
     writes the unscaled and clipped gradients back. `state` maps slot names to arrays of yours, in the parameters'
     shapes, or is the format of the library's: ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit
-    parameters ``"split"``, ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md. `device` is a context or a device's name, by default the
-    parameters'.
+    parameters ``"split"``, ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md.
+    `device` is a context or a device's name, by default the     parameters'.
 
     Raises ValueError and TypeError naming the array that cannot be used, and InvalidArgumentError for pairs that do not
     fit, memory that overlaps, and hyper-parameters out of range.
@@ -104,7 +104,8 @@ class Optimizer(Closeable):
     _SLOTS: tuple[str, ...] = ()
 
     def __init__(self, params: Any, grads: Any, arguments: dict[str, Any], *, model_copy: Any = None,
-                 state: Mapping[str, Any] | str = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
+                 state: Mapping[str, Any] | str = "fp32", master: str | None = None, seed: int = 0,
+                 device: DeviceLike = None) -> None:
         if self._KIND < 0:
             raise TypeError("Optimizer is a base class; use SGD, Adam, AdamW, Adagrad, Lion or LAMB")
         self._kind = self._KIND
@@ -158,7 +159,8 @@ class Optimizer(Closeable):
         copied = self.model_copy
         copy = copied._handle if copied is not None else None
         with named_errors(
-                {"state_format": "state", "master_format": "master"}, params=self.params.labels("params"), grads=self.grads.labels("grads"),
+                {"state_format": "state", "master_format": "master"},
+                params=self.params.labels("params"), grads=self.grads.labels("grads"),
                 model_copy=copied.labels("model_copy") if copied is not None else "model_copy",
                 state=[slot.labels("state") for slot in slots]):
             super().__init__(native.Optimizer(self.context._handle, group_options[0][2],
@@ -279,8 +281,8 @@ class Optimizer(Closeable):
 
     @property
     def state(self) -> dict[str, list[Tensor]]:
-        """The state tensors by slot, such as ``exp_avg``. They hold the optimizer. Of a slot in codes, ``exp_avg_scale``
-        has the scales."""
+        """The state tensors by slot, such as ``exp_avg``. They hold the optimizer. ``exp_avg_scale`` has the scales of
+        codes."""
         found: dict[str, list[Tensor]] = {}
         for slot in range(self._handle.state_count()):
             name = self._h.state_name(slot)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """State in 16 and 8 bits as tensors of PyTorch. Every conversion is the library's; here is where the tensors lie.
 
-A slot in codes has two tensors: `exp_avg` in the parameter's shape and order, and `exp_avg_scale` with a byte for each 32
-elements in the order of memory. `remainder` is what split masters have beyond their weights. Codes that PyTorch has no
-dtype for are integers. Of a DTensor each rank has the codes and scales of its shard.
+A slot in codes has two tensors: `exp_avg` in the parameter's shape and order, and `exp_avg_scale` with a byte for each
+32 elements in the order of memory. `remainder` is what split masters have beyond their weights. Codes that PyTorch has
+no dtype for are integers. Of a DTensor each rank has the codes and scales of its shard.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper
 from .._enums import SLOTS
 from .._native import native
-from ..formats import GROUP, GROUPED, REMAINDER, SCALE, STORED, codes_of, held_code
+from ..formats import GROUP, GROUPED, REMAINDER, SCALE, STORED, held_code
 from ._seen import is_in_order
 from ._shards import dtensor, is_dtensor, local
 from ._threads import context_of
@@ -38,8 +38,8 @@ def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | 
         raise ValueError(f"state is {state!r}, but {label} is float64, whose state is float64; put it into a param"
                          " group with state='fp32'")
     if master is not None and p.dtype not in _NARROW:
-        raise ValueError(f"master is {master!r}, but {label} is {str(p.dtype).rpartition('.')[2]}; it must be float16 or"
-                         " bfloat16: put it into a param group with master=None")
+        raise ValueError(f"master is {master!r}, but {label} is {str(p.dtype).rpartition('.')[2]}; it must be float16"
+                         " or bfloat16: put it into a param group with master=None")
     return state, master
 
 
@@ -141,8 +141,8 @@ def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
         return value
     needed, name = -(-local(value).numel() // GROUP), slot + SCALE
     if scales.dtype != torch.uint8 or local(scales).numel() < needed or not local(scales).is_contiguous():
-        raise ValueError(f"{label}'s state {name!r} is {local(scales).numel()} x {scales.dtype}; it must be a contiguous"
-                         f" uint8 tensor of {needed} scales")
+        raise ValueError(f"{label}'s state {name!r} is {local(scales).numel()} x {scales.dtype}; it must be a"
+                         f" contiguous uint8 tensor of {needed} scales")
     full = torch.empty_like(value, dtype=torch.float32)
     _convert(value, _held_code(entry, slot, kind), scales, full, native.FP32, None)
     return full
@@ -167,7 +167,7 @@ def _convert(source: Any, source_code: int, source_scales: Any, target: Any, tar
 
 def _native(tensor: Any, code: int, scales: Any) -> Any:
     if local(tensor).dtype != _DTYPES[code]:
-        raise ValueError(f"state of dtype {local(tensor).dtype} is not state of this package; it must be {_DTYPES[code]}")
+        raise ValueError(f"state of dtype {local(tensor).dtype} is not of this package; it must be {_DTYPES[code]}")
     array = native.TensorArray(1)
     array.add(local(tensor).data_ptr(), local(tensor).numel(), code, None)
     if code in GROUPED:
@@ -223,8 +223,8 @@ def _scales(p: Any) -> Any:
 def require_scales(value: Any, p: Any, label: str) -> None:
     """ValueError for saved scales that are not those of a parameter's shards."""
     if is_dtensor(p) and tuple(value.shape) != _layout(p)[0]:
-        raise ValueError(f"{label} has shape {tuple(value.shape)}, but here the shards have {_layout(p)[0]}: their groups"
-                         " of 32 elements are others; save fp32_state_dict() to load it into any number of ranks")
+        raise ValueError(f"{label} has shape {tuple(value.shape)}, but here the shards have {_layout(p)[0]}: their"
+                         " groups of 32 elements are others; save fp32_state_dict() to load it into any number of ranks")
 
 
 def offsets_of(params: Iterable[Any]) -> list[int]:

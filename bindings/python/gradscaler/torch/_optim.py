@@ -27,8 +27,8 @@ from ..arrays import as_tensor
 from ..formats import REMAINDER, codes_of
 from ._alive import hold, is_alone
 from ._check import Check, Checker, StepReport, clip_factor, is_lost
-from ._held import is_counted, is_direct, is_state_held
 from ._formats import MASTER, all_names, fit, fitted, format_of, fresh, names_of, offsets_of, require_scales
+from ._held import is_counted, is_direct, is_state_held
 from ._plan import Key, Member, Plan
 from ._seen import Seen, in_order, placed_grads
 from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, mesh_groups, overflow_groups, shards_of
@@ -47,9 +47,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     `params` are tensors, named ones or param groups, as in ``torch.optim``: float16, bfloat16, float32 or float64,
     plain or DTensor. `max_grad_norm` (finite, >= 0) limits the L2 norm of all gradients together, in the pass of the
     step; None does not. `master_weights` keeps a float32 master of every float16 and bfloat16 parameter in its state
-    and steps on that. `state`, `master` and `seed` are of :mod:`._optimizers`. With ``fused=False`` a GradScaler unscales the gradients itself and does not call ``step`` when
-    it skips; `fused` else, and `foreach`, change nothing. Raises ValueError for `capturable` and `differentiable`, and
-    TypeError naming a parameter that cannot be used. Steps are enqueued in the current stream.
+    and steps on that. `state`, `master` and `seed` are of :mod:`._optimizers`. With ``fused=False`` a GradScaler
+    unscales the gradients itself and does not call ``step`` when it skips; `fused` else, and `foreach`, change nothing.
+    Raises ValueError for `capturable` and `differentiable`, and TypeError naming a parameter that cannot be used. Steps
+    are enqueued in the current stream.
     """
 
     _KIND = -1
@@ -548,8 +549,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         member.state = {slot: local(value) for slot, value in member.state.items()}
         device = member.param.device
         ranks = mesh_groups(p) if is_dtensor(p) else ()
-        key = Key(kind, flags, slots, tuple(codes[slot] for slot in slots), hyper.MASTER[master_format], master, grad.dtype == torch.float64,
-                  "cpu" if device.type == "cpu" else str(device), shards, ranks)
+        key = Key(kind, flags, slots, tuple(codes[slot] for slot in slots), hyper.MASTER[master_format], master,
+                  grad.dtype == torch.float64, "cpu" if device.type == "cpu" else str(device), shards, ranks)
         return key, steps, entry
 
     def _state_of(self, member: Member, entry: dict[str, Any], slots: tuple[str, ...], codes: dict[str, int],

@@ -6,9 +6,9 @@ All take some arguments more. `max_grad_norm` limits the L2 norm of all gradient
 of the optimizer, not of a param group.
 
 Smaller state (docs/state.md): `state` is ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for float16 and
-bfloat16 parameters ``"split"`` or ``"split24"``, which keep what the parameters leave out of float32 masters or of 24 of
-their bits, or ``"stochastic"``, which rounds parameters stochastically. Both may be in a param group. `seed` is that of
-stochastic rounding.
+bfloat16 parameters ``"split"`` or ``"split24"``, which keep what the parameters leave out of float32 masters or of 24
+of their bits, or ``"stochastic"``, which rounds parameters stochastically. Both may be in a param group. `seed` is
+that of stochastic rounding.
 
 `foreach`, and `fused=True`, ask PyTorch for an implementation with the same results, and change nothing here. With
 ``fused=False`` a GradScaler unscales the gradients itself and does not call ``step`` at all when it skips. Refused are
