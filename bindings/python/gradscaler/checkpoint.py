@@ -41,9 +41,9 @@ def save(optimizer: Optimizer, full: bool = False) -> dict[str, Any]:
     With `full` codes become float32, and remainders are left out.
     """
     make = _maker(optimizer)
-    places, codes = _places(optimizer), optimizer._codes()
+    sources, held = _places(optimizer), optimizer._codes()
+    places, codes = sources, held
     if full:
-        sources, held = places, codes
         codes = {slot: code if code == native.FP64 else native.FP32 for slot, code in held.items()
                  if slot != formats.REMAINDER}
         places = {name: tensor if tensor.dtype == "float64" else replace(tensor, dtype="float32")

@@ -114,7 +114,7 @@ class Optimizer(Closeable):
             raise TypeError(f"grads is {type(grads).__name__}, {grads}; pass the learning rate by name, lr={grads}, or"
                             f" use gradscaler.torch.{type(self).__name__}, which has the arguments of torch.optim")
         #: The formats of the state that the library makes, and of masters.
-        self._formats = ("fp32" if hasattr(state, "keys") or state is None else state, master)
+        self._formats = (state if isinstance(state, str) else "fp32", master)
 
         def options_of(values: Mapping[str, Any]) -> Any:
             found = native.OptimizerOptions(self._kind)
@@ -150,7 +150,7 @@ class Optimizer(Closeable):
                 common_stream([*streams[:1], *streams[-1:]], ["params", argument].__getitem__)
         #: CUDA stream that steps are enqueued on, 0 for the default stream. The producer's, unless you set it.
         self.stream: int = self.params.stream
-        slots = self._state_lists(options, state if hasattr(state, "keys") else None)
+        slots = self._state_lists(options, None if state is None or isinstance(state, str) else state)
         ranges = parts.ranges or [(0, len(self.params), {})]
         group_options = []
         for first, count, overrides in ranges:

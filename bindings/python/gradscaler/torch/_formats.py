@@ -9,6 +9,7 @@ no dtype for are integers. Of a DTensor each rank has the codes and scales of it
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -85,7 +86,7 @@ def fit(entry: dict[str, Any], p: Any, kind: int, codes: Mapping[str, int], labe
 
 def _fit_master(entry: dict[str, Any], p: Any, kind: int, code: int | None, has_master: bool) -> None:
     held = entry.get(REMAINDER)
-    own = None if held is None else _held_code(entry, REMAINDER, kind)
+    own = int(native.INT16) if held is None else _held_code(entry, REMAINDER, kind)
     if code is None:
         entry.pop(REMAINDER, None)
         if held is not None and has_master and entry.get(MASTER) is None:
@@ -131,7 +132,7 @@ def _is_fit(entry: dict[str, Any], p: Any, slot: str, code: int, kind: int) -> b
         if scales.numel() != math.prod(_layout(p)[0]):
             return False
         entry[slot + SCALE] = scales.reshape(_layout(p)[0])
-    return value.dtype == _DTYPES[code] or (code == native.FP32 and value.dtype == torch.float64)
+    return bool(value.dtype == _DTYPES[code] or (code == native.FP32 and value.dtype == torch.float64))
 
 
 def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
@@ -199,9 +200,10 @@ def _layout(p: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
         largest[dim] = -(-largest[dim] // count)
         ranks *= count
     groups = -(-math.prod(largest) // GROUP)
-    shard = torch.distributed.tensor.Shard if placements else None
-    return (ranks * groups,), (groups,), tuple(shard(0) if placement.is_shard() else placement  # type: ignore[misc]
-                                               for placement in placements)
+    if placements:
+        shard = sys.modules["torch.distributed.tensor"].Shard(0)
+        placements = tuple(shard if placement.is_shard() else placement for placement in placements)
+    return (ranks * groups,), (groups,), placements
 
 
 def _keeps_groups(shape: tuple[int, ...], axis: int, dim: int, ranks: int) -> bool:
@@ -224,7 +226,7 @@ def require_scales(value: Any, p: Any, label: str) -> None:
     """ValueError for saved scales that are not those of a parameter's shards."""
     if is_dtensor(p) and tuple(value.shape) != _layout(p)[0]:
         raise ValueError(f"{label} has shape {tuple(value.shape)}, but here the shards have {_layout(p)[0]}: their"
-                         " groups of 32 elements are others; save fp32_state_dict() to load it into any number of ranks")
+                         " groups of 32 elements are others; save fp32_state_dict() to load it on any number of ranks")
 
 
 def offsets_of(params: Iterable[Any]) -> list[int]:

@@ -18,7 +18,7 @@ _FORMATS = (("fp32", "split"), ("16bit", "split"), ("8bit", "split"), ("8bit", "
 
 
 class MemoryRow(NamedTuple):
-    """Bytes."""
+    """Bytes of what a model is trained with."""
 
     name: str
     weights: int
