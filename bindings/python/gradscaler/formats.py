@@ -27,8 +27,8 @@ def codes_of(kind: int, state: str, master: str | None) -> dict[str, int]:
     options.state_format, options.master_format = hyper.STATE[state], hyper.MASTER[master]
     if "momentum_buffer" in SLOTS[kind]:
         options.momentum = 0.5
-    if "max_exp_avg_sq" in SLOTS[kind]:
-        options.flags = native.OPTIMIZER_AMSGRAD
+    options.flags = sum(flag for slot, flag in (("max_exp_avg_sq", native.OPTIMIZER_AMSGRAD),
+                                                ("grad_avg", native.OPTIMIZER_CENTERED)) if slot in SLOTS[kind])
     memory = (ctypes.c_uint16 * 2)()
     context, lists = default_context("cpu")._handle, []
     for element in range(2):

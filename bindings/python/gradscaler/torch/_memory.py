@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
+from .. import hyper
+from .._native import native
 from ..formats import codes_of
 from ._formats import fresh
 from ._optim import FusedOptimizer
@@ -63,7 +65,8 @@ def memory(model: torch.nn.Module, optimizer: type[FusedOptimizer] = AdamW) -> M
 
 
 def _state_bytes(params: list[Any], kind: int, state: str, master: str | None) -> int:
-    slots = {slot: code for slot, code in codes_of(kind, state, master).items() if slot != "max_exp_avg_sq"}
+    slots = {slot: code for slot, code in codes_of(kind, state, master).items()
+             if hyper.has_slot(slot, kind == native.SGD, 0)}
     return sum(_bytes(tuple(p.shape), slot, code) for p in params for slot, code in slots.items())
 
 
