@@ -42,7 +42,7 @@ TRIALS = {
         ("tests/capi/nothing_changed_test.cpp", "    CALL(gsc_optimizer_get_group_count, nullptr, &OUT.i32[0]),\n",
          "    CALL(gsc_optimizer_get_group_count, nullptr, &OUT.i32[0]),\n"
          "    CALL(gsc_optimizer_get_trial, nullptr, &OUT.i32[0]),\n"),
-    ], f"abi|cpp_|capi_reliability|{LANGUAGES}"),
+    ], f"abi|cpp_|capi_reliability|capi_contracts|{LANGUAGES}"),
     "optimizer": (4, [
         ("core/rules/optim/trial.h", None,
          lambda read: read("core/rules/optim/lion.h").replace("Lion", "Trial").replace("GSC_LION", "GSC_TRIAL")),
