@@ -20,6 +20,14 @@ constexpr Recipe kRecipes[] = {
     {"adagrad", {.kind = OptimizerKind::adagrad}, 1},
     {"lion", {.kind = OptimizerKind::lion}, 1},
     {"lamb", {.kind = OptimizerKind::lamb}, 2},
+    {"rmsprop", {.kind = OptimizerKind::rmsprop}, 1},
+    {"rmsprop_momentum", {.kind = OptimizerKind::rmsprop, .momentum = 0.9}, 2},
+    {"rmsprop_centered", {.kind = OptimizerKind::rmsprop, .flags = GSC_OPTIMIZER_CENTERED}, 3},
+    {"adadelta", {.kind = OptimizerKind::adadelta}, 2},
+    {"adamax", {.kind = OptimizerKind::adamax}, 2},
+    {"nadam", {.kind = OptimizerKind::nadam}, 2},
+    {"radam", {.kind = OptimizerKind::radam}, 2},
+    {"adabelief", {.kind = OptimizerKind::adabelief}, 2},
 };
 
 // Without master weights; fp64 throughout; fp32 gradients of 16-bit weights, as summed over micro-batches.

@@ -122,8 +122,9 @@ def kinds(struct):
     lines = []
     for kind in header.kinds_of(struct.enums):
         name = header.enum_pascal(kind.constant)
+        name = name.lower() if name[:2].isupper() else name[0].lower() + name[1:]
         lines += ["", "/**", *header.wrapped(comment(struct, kind.text), " * "), " *", " * @return its defaults", " */",
-                  f"public static OptimizerOptions {name[0].lower()}{name[1:]}() {{",
+                  f"public static OptimizerOptions {name}() {{",
                   f"  return new OptimizerOptions(OptimizerKind.{kind.constant});", "}"]
     return lines[1:]
 

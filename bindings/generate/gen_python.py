@@ -137,6 +137,12 @@ ARGUMENTS = {
     "Adagrad": "lr lr_decay weight_decay initial_accumulator_value eps",
     "Lion": "lr betas weight_decay",
     "LAMB": "lr betas eps weight_decay",
+    "RMSprop": "lr alpha eps weight_decay momentum centered eps_root",
+    "Adadelta": "lr rho eps weight_decay",
+    "Adamax": "lr betas eps weight_decay",
+    "NAdam": "lr betas eps weight_decay momentum_decay decoupled_weight_decay",
+    "RAdam": "lr betas eps weight_decay decoupled_weight_decay",
+    "AdaBelief": "lr betas eps weight_decay eps_root decoupled_weight_decay",
 }
 
 

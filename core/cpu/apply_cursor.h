@@ -5,6 +5,7 @@
 
 #include "core/cpu/convert.h"
 #include "core/cpu/kernels.h"
+#include "core/cpu/values.h"
 #include "core/rules/gradient.h"
 
 namespace gsc::cpu {
@@ -49,6 +50,18 @@ template <typename P, typename T>
   for (int i = 0; i < n; ++i) out[i] = sign * static_cast<T>(buffer[i]);
 }
 
+/// prepare_gradients for 16-bit gradients that are only read, in vectors.
+template <typename D>
+[[gnu::noinline]] void read_gradients(const ApplySpan &span, const typename D::Stored *grad, int n,
+                                      float *__restrict out) {
+  constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(float));
+  const float inv_scale = span.inv_scale;
+  const float clip = static_cast<float>(span.coefficients->sign) * span.clip;  // exact
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store_vector(out + i, load_operand<D>(grad + i) * inv_scale * clip);
+  for (; i < n; ++i) out[i] = unscale_gradient(D::widen(grad[i]), inv_scale, clip);
+}
+
 /// The arrays of a span, block by block. 16-bit parameters pass through a buffer of T.
 template <typename T>
 class Cursor {
@@ -82,6 +95,19 @@ class Cursor {
 
   /// Signed, unscaled and clipped gradients.
   void gradients(int64_t i, int n, T *out) const {
+    if constexpr (std::is_same_v<T, float>) {
+      const bool only_reads = !is_clamped(span_.clip_value) && !span_.zero_grads && !span_.write_grads;
+      if (only_reads && grad_bytes_ == 2 && with_dtype(span_.grad_dtype, [&](auto d) {
+            using D = decltype(d);
+            constexpr bool kInVectors = sizeof(typename D::Stored) == 2 && Values<D, float>::kInVectors;
+            if constexpr (kInVectors) {
+              read_gradients<D>(span_, reinterpret_cast<const typename D::Stored *>(grad_address(i)), n, out);
+            }
+            return kInVectors;
+          })) {
+        return;
+      }
+    }
     if (is_wide(span_.grad_dtype)) {
       prepare_gradients<double>(span_, grad_address(i), n, out);
     } else {

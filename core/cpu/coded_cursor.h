@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "core/cpu/apply_cursor.h"
+#include "core/cpu/lanes.h"
 #include "core/rules/random.h"
 #include "core/rules/split.h"
 #include "core/rules/state_codes.h"
@@ -14,43 +15,39 @@
 namespace gsc::cpu {
 namespace {
 
-/// Elements of a block: 16 calls of philox, which fill the lanes of the widest vectors.
+/// Elements of a block.
 constexpr int kCodedBlock = 128;
-constexpr int kPhiloxCalls = kCodedBlock / kPhiloxElements;
 
-/// 16 random bits for each of the block's elements; the first has index `first`, a multiple of kPhiloxElements. The calls
-/// of philox fill the lanes of vectors.
-[[gnu::noinline]] void draw(uint64_t seed, int64_t first, int64_t step, Draw purpose, uint16_t *__restrict out) {
-  constexpr int kLanes = kVectorBytes / 4;
-  const auto block = static_cast<uint64_t>(first / kPhiloxElements);
-  for (int j = 0; j < kPhiloxCalls; j += kLanes) {
-    Uint32Vector x[4];
-    for (int lane = 0; lane < kLanes; ++lane) {
-      // In the order that transpose_fours leaves.
-      const uint64_t index = block + static_cast<uint64_t>(j + lane % 4 * (kLanes / 4) + lane / 4);
-      x[0][lane] = static_cast<uint32_t>(index);
-      x[1][lane] = static_cast<uint32_t>(index >> 32);
-    }
-    x[2] = broadcast<Uint32Vector>(static_cast<uint32_t>(step));
-    x[3] = broadcast<Uint32Vector>(static_cast<uint32_t>(purpose));
+/// 16 random bits for each of n elements of a block, and what fills a vector of calls; the first has index `first`, a
+/// multiple of kPhiloxElements. A vector
+/// has a call of philox in each 64 bits, of which products take the lower half: words keep what they like in the upper.
+[[gnu::noinline]] void draw(uint64_t seed, int64_t first, int64_t step, Draw purpose, int n, uint16_t *__restrict out) {
+  constexpr int kCalls = kVectorBytes / 8;
+  constexpr uint64_t kLower = 0xffffffffU;
+  Uint64Vector order;  // of calls, so that interleaving leaves them in theirs
+  for (int lane = 0; lane < kCalls; ++lane) order[lane] = static_cast<uint64_t>(lane / 2 + lane % 2 * (kCalls / 2));
+  for (int j = 0; kPhiloxElements * j < n; j += kCalls) {
+    const Uint64Vector index = order + static_cast<uint64_t>(first / kPhiloxElements + j);
+    Uint64Vector x[4] = {index, index >> 32, Uint64Vector{} + static_cast<uint32_t>(step),
+                         Uint64Vector{} + static_cast<uint64_t>(purpose)};
     auto key0 = static_cast<uint32_t>(seed);
     auto key1 = static_cast<uint32_t>(seed >> 32);
+#pragma GCC unroll 10
     for (int round = 0; round < kPhiloxRounds; ++round) {
-      Uint32Vector upper0, lower0, upper2, lower2;
-      multiply_wide(x[0], kPhiloxMultiplier0, upper0, lower0);
-      multiply_wide(x[2], kPhiloxMultiplier1, upper2, lower2);
-      x[0] = upper2 ^ x[1] ^ key0;
-      x[1] = lower2;
-      x[2] = upper0 ^ x[3] ^ key1;
-      x[3] = lower0;
+      const Uint64Vector a = multiply_lower(x[0], kPhiloxMultiplier0);
+      const Uint64Vector b = multiply_lower(x[2], kPhiloxMultiplier1);
+      x[0] = b >> 32 ^ x[1] ^ key0;
+      x[1] = b;
+      x[2] = a >> 32 ^ x[3] ^ key1;
+      x[3] = a;
       key0 += kPhiloxKeyStep0;
       key1 += kPhiloxKeyStep1;
     }
-    transpose_fours(x);
-    for (int w = 0; w < 4; ++w) {
-      static_assert(std::endian::native == std::endian::little);  // lower halves first
-      store_vector(out + kPhiloxElements * j + 2 * kLanes * w, x[w]);
-    }
+    static_assert(std::endian::native == std::endian::little);  // lower halves first
+    const Uint64Vector words01 = (x[0] & kLower) | x[1] << 32;
+    const Uint64Vector words23 = (x[2] & kLower) | x[3] << 32;
+    store_vector(out + kPhiloxElements * j, interleaved<0>(words01, words23));
+    store_vector(out + kPhiloxElements * (j + kCalls / 2), interleaved<1>(words01, words23));
   }
 }
 
@@ -66,9 +63,30 @@ template <typename C>
 [[gnu::noinline]] void decode_block(const typename C::Stored *__restrict codes, const uint8_t *__restrict scales,
                                     float *__restrict out, int n) {
   for_groups(n, [&](int first, auto size) {
+    const auto *from = codes + first;
+    float *to = out + first;
     const uint32_t scale = C::kGrouped ? scales[first / kStateGroup] : 0;
-    for (int i = first; i < first + size; ++i) out[i] = C::decode(codes[i], scale);
+    for_lanes(size, [&](auto lanes, int i) {
+      using L = decltype(lanes);
+      L::store(to + i, C::template decode<L>(L::load(from + i), L::all(scale)));
+    });
   });
+}
+
+/// The bits of the largest finite magnitude, in all lanes.
+GSC_HD VectorLanes::Uint largest_finite(const float *x, int n) {
+  VectorLanes::Int vector{};
+  int32_t rest = 0;
+  for_lanes(n, [&](auto lanes, int i) {
+    using L = decltype(lanes);
+    const auto magnitude = finite_magnitude<L>(L::load(x + i));
+    if constexpr (std::is_same_v<L, VectorLanes>) {
+      vector = greatest(vector, magnitude);
+    } else {
+      rest = greatest(rest, magnitude);
+    }
+  });
+  return VectorLanes::as_uint(largest_in_all(greatest(vector, VectorLanes::Int{} + rest)));
 }
 
 /// `random` is NULL to round to nearest.
@@ -76,21 +94,28 @@ template <typename C>
 [[gnu::noinline]] void encode_block(const float *__restrict x, const uint16_t *__restrict random,
                                     typename C::Stored *__restrict codes, uint8_t *__restrict scales, int n) {
   for_groups(n, [&](int first, auto size) {
-    uint32_t scale = 0;
+    const float *from = x + first;
+    auto *to = codes + first;
+    VectorLanes::Uint scale{};
     if constexpr (C::kGrouped) {
-      int32_t largest = 0;
-      for (int i = first; i < first + size; ++i) {
-        const auto magnitude = static_cast<int32_t>(to_bits(x[i]) & 0x7fffffffU);
-        const int32_t finite = magnitude < 0x7f800000 ? magnitude : 0;
-        largest = largest > finite ? largest : finite;
-      }
-      scale = C::scale_for(static_cast<uint32_t>(largest));
-      scales[first / kStateGroup] = static_cast<uint8_t>(scale);
+      scale = C::template scale_for<VectorLanes>(largest_finite(from, size));
+      scales[first / kStateGroup] = static_cast<uint8_t>(scale[0]);
     }
+    const auto encode = [&](const auto &bias) {
+      for_lanes(size, [&](auto lanes, int i) {
+        using L = decltype(lanes);
+        if constexpr (std::is_same_v<L, VectorLanes>) {
+          L::store_low(to + i, C::template encode<L>(L::load(from + i), scale, bias(lanes, i)));
+        } else {
+          L::store_low(to + i, C::template encode<L>(L::load(from + i), scale[0], bias(lanes, i)));
+        }
+      });
+    };
     if (random == nullptr) {
-      for (int i = first; i < first + size; ++i) codes[i] = C::encode(x[i], scale, kToNearest);
+      encode([](auto lanes, int /*i*/) { return decltype(lanes)::all(kToNearest); });
     } else {
-      for (int i = first; i < first + size; ++i) codes[i] = C::encode(x[i], scale, bias_of<C>(random[i]));
+      const uint16_t *drawn = random + first;
+      encode([&](auto lanes, int i) { return bias_of<C>(decltype(lanes)::load(drawn + i)); });
     }
   });
 }
@@ -98,19 +123,30 @@ template <typename C>
 template <typename D, typename R>
 [[gnu::noinline]] void join_block(const uint16_t *__restrict weights, const R *__restrict remainders,
                                   float *__restrict out, int n) {
-  for (int i = 0; i < n; ++i) out[i] = Split<D, R>::join(weights[i], remainders[i]);
+  for_lanes(n, [&](auto lanes, int i) {
+    using L = decltype(lanes);
+    L::store(out + i, Split<D, R>::template join<L>(L::load(weights + i), L::load(remainders + i)));
+  });
 }
 
 template <typename D, typename R>
 [[gnu::noinline]] void divide_block(const float *__restrict masters, uint16_t *__restrict weights,
                                     R *__restrict remainders, int n) {
-  for (int i = 0; i < n; ++i) Split<D, R>::divide(masters[i], weights[i], remainders[i]);
+  for_lanes(n, [&](auto lanes, int i) {
+    using L = decltype(lanes);
+    const auto parts = Split<D, R>::template divide<L>(L::load(masters + i));
+    L::store_low(weights + i, parts.weight);
+    L::store_low(remainders + i, parts.remainder);
+  });
 }
 
 template <typename D>
 [[gnu::noinline]] void round_block(const float *__restrict x, const uint16_t *__restrict random,
                                    uint16_t *__restrict weights, int n) {
-  for (int i = 0; i < n; ++i) weights[i] = round_stochastically<D>(x[i], random[i]);
+  for_lanes(n, [&](auto lanes, int i) {
+    using L = decltype(lanes);
+    L::store_low(weights + i, round_stochastically<D, L>(L::load(x + i), L::load(random + i)));
+  });
 }
 
 /// f(D, R) for the dtypes of a parameter and its remainder.
@@ -135,23 +171,18 @@ class CodedCursor {
       is_code_[k] = is_state_code(span.state_dtype[k]);
       is_random_[k] = is_code_[k] && rounds_stochastically(span.state_dtype[k], rate(k));
       draws_state_ = draws_state_ || is_random_[k];
+      will_read(span.state[k], dtype_bytes(span.state_dtype[k]));
     }
+    will_read(span.param, dtype_bytes(span.param_dtype));
+    if (span.remainder != nullptr) will_read(span.remainder, span.master == GSC_MASTER_SPLIT16 ? 2 : 1);
+    will_read(span.grad, dtype_bytes(span.grad_dtype));
   }
 
   /// Blocks take so many instructions that processors see few of the next one's loads.
   GSC_HD void prefetch_after(int64_t i, bool with_grads) const {
-    for (int k = 0; k < states_; ++k) {
-      const int64_t size = dtype_bytes(span_.state_dtype[k]);
-      prefetch(at(span_.state[k], i * size), kAhead * size, kCodedBlock * size);
+    for (int k = 0; k < arrays_ - (with_grads ? 0 : 1); ++k) {
+      prefetch(at(address_[k], i * size_[k]), kAhead * size_[k], kCodedBlock * size_[k]);
     }
-    const int64_t param_size = dtype_bytes(span_.param_dtype);
-    prefetch(at(span_.param, i * param_size), kAhead * param_size, kCodedBlock * param_size);
-    if (span_.remainder != nullptr) {
-      const int64_t size = span_.master == GSC_MASTER_SPLIT16 ? 2 : 1;
-      prefetch(at(span_.remainder, i * size), kAhead * size, kCodedBlock * size);
-    }
-    const int64_t grad_size = dtype_bytes(span_.grad_dtype);
-    if (with_grads) prefetch(at(span_.grad, i * grad_size), kAhead * grad_size, kCodedBlock * grad_size);
   }
   void gradients(int64_t i, int n, float *out) const { plain_.gradients(i, n, out); }
 
@@ -169,7 +200,7 @@ class CodedCursor {
   /// Stores what load_state has decoded.
   void store_states(int64_t i, int n, float *const *state) const {
     uint16_t random[kCodedBlock];
-    if (draws_state_) draw(span_.seed, span_.first + i, span_.step, Draw::kState, random);
+    if (draws_state_) draw(span_.seed, span_.first + i, span_.step, Draw::kState, n, random);
     for (int k = 0; k < states_; ++k) {
       if (!is_code_[k]) continue;
       with_state_code(span_.state_dtype[k], [&](auto code) {
@@ -202,7 +233,7 @@ class CodedCursor {
       });
     } else if (span_.master == GSC_MASTER_STOCHASTIC) {
       uint16_t random[kCodedBlock];
-      draw(span_.seed, span_.first + i, span_.step, Draw::kParam, random);
+      draw(span_.seed, span_.first + i, span_.step, Draw::kParam, n, random);
       if (span_.param_dtype == GSC_FP16) {
         round_block<Fp16>(params, random, static_cast<uint16_t *>(param(i)), n);
       } else {
@@ -219,6 +250,10 @@ class CodedCursor {
  private:
   static constexpr int64_t kAhead = 4 * kCodedBlock;  ///< elements
 
+  void will_read(const void *address, int64_t size) {
+    address_[arrays_] = address;
+    size_[arrays_++] = size;
+  }
   void *param(int64_t i) const { return at(span_.param, i * dtype_bytes(span_.param_dtype)); }
   uint8_t *scales(int k, int64_t i) const {
     return span_.scales[k] != nullptr ? span_.scales[k] + i / kStateGroup : nullptr;
@@ -230,6 +265,10 @@ class CodedCursor {
   bool is_code_[kMaxStates] = {};
   bool is_random_[kMaxStates] = {};
   bool draws_state_ = false;
+  // What a step reads, gradients last, and the bytes of an element.
+  const void *address_[kMaxStates + 3];
+  int64_t size_[kMaxStates + 3];
+  int arrays_ = 0;
 };
 
 }  // namespace

@@ -23,8 +23,8 @@
 namespace gsc::cpu {
 
 const Kernels *GSC_JOIN(GSC_CPU_TARGET, _kernels)() {
-#define GSC_MOMENTS(name, formula) moments_kernel<formula>(),
-#define GSC_APPLY(name, formula) apply<formula>,
+#define GSC_MOMENTS(name, formula) moments_kernel<SweepOf<formula>>(),
+#define GSC_APPLY(name, formula) apply<SweepOf<formula>>,
   static constexpr Kernels kTable = {GSC_QUOTE(GSC_CPU_TARGET),
                                      check,
                                      check_small,

@@ -31,6 +31,7 @@ using Uint32Vector [[gnu::vector_size(kVectorBytes)]] = uint32_t;
 using Int64Vector [[gnu::vector_size(kVectorBytes)]] = int64_t;
 using Uint64Vector [[gnu::vector_size(kVectorBytes)]] = uint64_t;
 using HalfVector [[gnu::vector_size(kVectorBytes / 2)]] = uint16_t;
+using ByteVector [[gnu::vector_size(kVectorBytes / 4)]] = uint8_t;
 
 /// Keeps a load apart from the instruction that uses it: Zen 4 converts faster from memory that way
 /// (docs/dev/notebook/cpu.md).
@@ -185,6 +186,40 @@ GSC_HD Int32Vector widen_bits(const uint16_t *p) {
 #endif
 }
 
+/// Bytes, zero-extended to 32-bit lanes.
+GSC_HD Int32Vector widen_bytes(const uint8_t *p) {
+#if defined(__AVX512F__)
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
+  return reinterpret_cast<Int32Vector>(_mm512_maskz_cvtepu8_epi32(kAllLanes, bytes));
+#elif defined(__AVX2__)
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
+  return reinterpret_cast<Int32Vector>(_mm256_cvtepu8_epi32(bytes));
+#elif defined(__SSE2__)
+  const __m128i bytes = _mm_unpacklo_epi8(_mm_loadu_si32(p), _mm_setzero_si128());
+  return reinterpret_cast<Int32Vector>(_mm_unpacklo_epi16(bytes, _mm_setzero_si128()));
+#else
+  return __builtin_convertvector(load_vector<ByteVector>(p), Int32Vector);
+#endif
+}
+
+/// The lower 8 bits of each lane.
+GSC_HD auto lower_bytes(Uint32Vector lanes) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_cvtepi32_epi8(kAllLanes, reinterpret_cast<__m512i>(lanes));
+#elif defined(__AVX2__)
+  const __m256i first = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
+                                         0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+  const __m256i bytes = _mm256_shuffle_epi8(reinterpret_cast<__m256i>(lanes), first);
+  const __m256i joined = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 1, 1, 1, 1, 1));
+  return _mm_cvtsi128_si64(_mm256_castsi256_si128(joined));
+#elif defined(__SSE2__)
+  const __m128i words = _mm_packs_epi32(reinterpret_cast<__m128i>(lanes & 0xffU), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+#else
+  return __builtin_convertvector(lanes, ByteVector);
+#endif
+}
+
 /// bf16 elements as fp32, NaN as it is.
 GSC_HD FloatVector bf16_as_fp32(const uint16_t *p) {
 #if defined(__AVX512F__)
@@ -225,6 +260,18 @@ GSC_HD HalfVector upper_halves(Uint32Vector lanes) {
 }
 #endif
 
+/// The lower 16 bits of each lane.
+GSC_HD auto lower_halves(Uint32Vector lanes) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_cvtepi32_epi16(kAllLanes, reinterpret_cast<__m512i>(lanes));
+#elif defined(__AVX2__)
+  const auto v = reinterpret_cast<__m256i>(lanes & 0xffffU);
+  return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(v, v), 0x08));
+#else
+  return upper_halves(lanes << 16);
+#endif
+}
+
 /// The products of the lower halves of 64-bit lanes with `factor`. Intrinsics, because GCC 12 multiplies 64 bits.
 GSC_HD Uint64Vector multiply_lower(Uint64Vector v, uint32_t factor) {
 #if defined(__AVX512F__)
@@ -241,45 +288,42 @@ GSC_HD Uint64Vector multiply_lower(Uint64Vector v, uint32_t factor) {
 #endif
 }
 
-/// The upper and the lower 32 bits of each lane times `factor`.
-GSC_HD void multiply_wide(Uint32Vector v, uint32_t factor, Uint32Vector &upper, Uint32Vector &lower) {
-  constexpr uint64_t kLower = 0xffffffffU;
-  const auto pairs = reinterpret_cast<Uint64Vector>(v);
-  const Uint64Vector even = multiply_lower(pairs, factor);
-  const Uint64Vector odd = multiply_lower(pairs >> 32, factor);
-  upper = reinterpret_cast<Uint32Vector>(even >> 32 | (odd & ~kLower));
-  lower = reinterpret_cast<Uint32Vector>((even & kLower) | odd << 32);
+/// The largest lane, in all lanes.
+GSC_HD Int32Vector largest_in_all(Int32Vector v) {
+#if defined(__AVX512F__)
+  const auto with = [&](__m512i other) { v = larger(v, reinterpret_cast<Int32Vector>(other)); };
+  with(_mm512_maskz_shuffle_i64x2(0xff, reinterpret_cast<__m512i>(v), reinterpret_cast<__m512i>(v), 0x4e));
+  with(_mm512_maskz_shuffle_i64x2(0xff, reinterpret_cast<__m512i>(v), reinterpret_cast<__m512i>(v), 0xb1));
+  with(_mm512_maskz_shuffle_epi32(kAllLanes, reinterpret_cast<__m512i>(v), _MM_PERM_BADC));
+  with(_mm512_maskz_shuffle_epi32(kAllLanes, reinterpret_cast<__m512i>(v), _MM_PERM_CDAB));
+#elif defined(__AVX2__)
+  const auto with = [&](__m256i other) { v = larger(v, reinterpret_cast<Int32Vector>(other)); };
+  with(_mm256_permute4x64_epi64(reinterpret_cast<__m256i>(v), 0x4e));
+  with(_mm256_shuffle_epi32(reinterpret_cast<__m256i>(v), 0x4e));
+  with(_mm256_shuffle_epi32(reinterpret_cast<__m256i>(v), 0xb1));
+#else
+  int32_t largest = v[0];
+  for (int i = 1; i < kVectorBytes / 4; ++i) largest = largest > v[i] ? largest : v[i];
+  v = Int32Vector{} + largest;
+#endif
+  return v;
 }
 
-/// Turns four vectors into rows of four: within each 16 bytes, element k of vector r becomes element r of vector k.
-GSC_HD void transpose_fours(Uint32Vector (&v)[4]) {
+/// Lane 0 or 1, by Which, of each two 64-bit lanes of a, each followed by b's.
+template <int Which>
+GSC_HD Uint64Vector interleaved(Uint64Vector a, Uint64Vector b) {
 #if defined(__AVX512F__)
-  using V = __m512i;
-#define GSC_UNPACK(which, bits, a, b) _mm512_maskz_unpack##which##_epi##bits(0xffff >> (bits / 32 - 1) * 8, a, b)
+  const auto x = reinterpret_cast<__m512i>(a), y = reinterpret_cast<__m512i>(b);
+  return reinterpret_cast<Uint64Vector>(Which == 0 ? _mm512_maskz_unpacklo_epi64(0xff, x, y)
+                                                   : _mm512_maskz_unpackhi_epi64(0xff, x, y));
 #elif defined(__AVX2__)
-  using V = __m256i;
-#define GSC_UNPACK(which, bits, a, b) _mm256_unpack##which##_epi##bits(a, b)
-#elif defined(__SSE2__)
-  using V = __m128i;
-#define GSC_UNPACK(which, bits, a, b) _mm_unpack##which##_epi##bits(a, b)
-#endif
-#if defined(GSC_UNPACK)
-  const auto x = [&](int i) { return reinterpret_cast<V>(v[i]); };
-  const V low01 = GSC_UNPACK(lo, 32, x(0), x(1)), high01 = GSC_UNPACK(hi, 32, x(0), x(1));
-  const V low23 = GSC_UNPACK(lo, 32, x(2), x(3)), high23 = GSC_UNPACK(hi, 32, x(2), x(3));
-  v[0] = reinterpret_cast<Uint32Vector>(GSC_UNPACK(lo, 64, low01, low23));
-  v[1] = reinterpret_cast<Uint32Vector>(GSC_UNPACK(hi, 64, low01, low23));
-  v[2] = reinterpret_cast<Uint32Vector>(GSC_UNPACK(lo, 64, high01, high23));
-  v[3] = reinterpret_cast<Uint32Vector>(GSC_UNPACK(hi, 64, high01, high23));
-#undef GSC_UNPACK
+  const auto x = reinterpret_cast<__m256i>(a), y = reinterpret_cast<__m256i>(b);
+  return reinterpret_cast<Uint64Vector>(Which == 0 ? _mm256_unpacklo_epi64(x, y) : _mm256_unpackhi_epi64(x, y));
 #else
-  for (int r = 0; r < 4; ++r) {
-    for (int k = 0; k < r; ++k) {
-      const uint32_t one = v[r][k];
-      v[r][k] = v[k][r];
-      v[k][r] = one;
-    }
-  }
+  Uint64Vector v = a;
+  v[0] = a[Which];
+  v[1] = b[Which];
+  return v;
 #endif
 }
 

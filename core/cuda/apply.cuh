@@ -408,14 +408,14 @@ struct PlainKernels {
 template <typename Kernels>
 struct ApplyLauncher {
   static ApplyKernel kernel(Variant variant) {
-    return with_variant(variant,
-                        [](auto formula) -> ApplyKernel { return Kernels::template apply<decltype(formula)>(); });
+    return with_variant(
+        variant, [](auto formula) -> ApplyKernel { return Kernels::template apply<SweepOf<decltype(formula)>>(); });
   }
 
   /// NULL for single-sweep formulas.
   static ApplyKernel moments(Variant variant) {
     return with_variant(variant, [](auto formula) -> ApplyKernel {
-      if constexpr (kNeedsNorms<decltype(formula)>) return Kernels::template moments<decltype(formula)>();
+      if constexpr (kNeedsNorms<decltype(formula)>) return Kernels::template moments<SweepOf<decltype(formula)>>();
       return nullptr;
     });
   }

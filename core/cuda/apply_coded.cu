@@ -322,7 +322,7 @@ struct CodedPack {
 #pragma unroll
       for (int k = 0; k < Width; ++k) {
         const uint32_t bias = is_random ? bias_of<C>(stored_of<uint16_t>(random, k)) : kToNearest;
-        put_stored<Stored>(codes, k, C::encode(state[k][S], scale, bias));
+        put_stored<Stored>(codes, k, static_cast<Stored>(C::encode(state[k][S], scale, bias)));
       }
       store_part<sizeof(Stored), Width>(to, codes, valid);
     });
@@ -361,11 +361,9 @@ struct CodedPack {
       Words<static_cast<int>(sizeof(R)) *Width> remainders = {};
 #pragma unroll
       for (int k = 0; k < Width; ++k) {
-        uint16_t weight = 0;
-        R rest = 0;
-        Split<decltype(dtype), R>::divide(param[k], weight, rest);
-        put_stored<uint16_t>(weights, k, weight);
-        put_stored<std::make_unsigned_t<R>>(remainders, k, static_cast<std::make_unsigned_t<R>>(rest));
+        const auto parts = Split<decltype(dtype), R>::divide(param[k]);
+        put_stored<uint16_t>(weights, k, static_cast<uint16_t>(parts.weight));
+        put_stored<std::make_unsigned_t<R>>(remainders, k, static_cast<std::make_unsigned_t<R>>(parts.remainder));
       }
       store_part<sizeof(R), Width>(a.remainder + i * static_cast<int>(sizeof(R)), remainders, valid);
     });
@@ -379,9 +377,9 @@ struct CodedPack {
 #pragma unroll
     for (int k = 0; k < Width; ++k) {
       const uint32_t bits = stored_of<uint16_t>(random, k);
-      const uint16_t weight = a.param_dtype == GSC_FP16 ? round_stochastically<Fp16>(param[k], bits)
+      const uint32_t weight = a.param_dtype == GSC_FP16 ? round_stochastically<Fp16>(param[k], bits)
                                                         : round_stochastically<Bf16>(param[k], bits);
-      put_stored<uint16_t>(weights, k, weight);
+      put_stored<uint16_t>(weights, k, static_cast<uint16_t>(weight));
     }
     return weights;
   }

@@ -40,7 +40,7 @@ void Optimizer::validate_group(const gsc_optimizer_options &options) const {
   require_same("state_format", options.state_format, first.state_format);
   require_same("master_format", options.master_format, first.master_format);
   require_same("seed", options.seed, first.seed);
-  if (variant_ == Variant::kSgd && options.momentum != 0.0) {
+  if (variant_ != variant_of(options) && options.momentum != 0.0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
          "is %s, but the optimizer was created without a momentum buffer", Decimal(options.momentum).c_str());
   }

@@ -16,7 +16,7 @@ constexpr uint32_t kCommonFlags = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GR
 constexpr uint32_t flags_of(int32_t code) {
   uint32_t flags = kCommonFlags;
 #define GSC_FLAGS(enumerator, formula) \
-  if (formula::kKind.code == code) flags |= kFlag<formula>;
+  if (formula::kKind.code == code) flags |= kFlag<formula> | kOwnFlags<formula>;
   GSC_FOR_EACH_VARIANT(GSC_FLAGS)
 #undef GSC_FLAGS
   return flags;
@@ -31,6 +31,10 @@ constexpr OptimizerInfo info_of(const Kind &kind) {
   defaults.beta2 = kind.defaults.beta2;
   defaults.eps = kind.defaults.eps;
   defaults.weight_decay = kind.defaults.weight_decay;
+  defaults.alpha = kind.defaults.alpha;
+  defaults.rho = kind.defaults.rho;
+  defaults.momentum_decay = kind.defaults.momentum_decay;
+  defaults.eps_root = kind.defaults.eps_root;
   return {kind, defaults, flags_of(kind.code)};
 }
 
@@ -124,6 +128,10 @@ void validate(const gsc_optimizer_options &o) {
   require_fp32(kOptions.field("dampening"), o.dampening);
   require_at_least_zero(kOptions.field("lr_decay"), o.lr_decay);
   require_at_least_zero(kOptions.field("initial_accumulator_value"), o.initial_accumulator_value);
+  require_beta("alpha", o.alpha);
+  require_beta("rho", o.rho);
+  require_at_least_zero(kOptions.field("momentum_decay"), o.momentum_decay);
+  require_at_least_zero(kOptions.field("eps_root"), o.eps_root);
   if ((o.flags & GSC_OPTIMIZER_NESTEROV) != 0 && (o.momentum <= 0.0 || o.dampening != 0.0)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has NESTEROV, which needs momentum > 0 and dampening 0");
   }
@@ -132,7 +140,20 @@ void validate(const gsc_optimizer_options &o) {
 Hyper make_hyper(const gsc_optimizer_options &o) {
   // Without momentum PyTorch's SGD takes the gradient whole, whatever the dampening.
   const double dampening = o.momentum != 0.0 ? o.dampening : 0.0;
-  return {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.momentum, dampening, o.lr_decay};
+  const bool decoupled = (o.flags & GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY) != 0;
+  return {o.lr,
+          o.beta1,
+          o.beta2,
+          o.eps,
+          o.weight_decay,
+          o.momentum,
+          dampening,
+          o.lr_decay,
+          o.alpha,
+          o.rho,
+          std::pow(0.96, o.momentum_decay),
+          o.eps_root,
+          decoupled};
 }
 
 }  // namespace gsc

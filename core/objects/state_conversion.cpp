@@ -59,7 +59,8 @@ void encode_group(int32_t dtype, void *data, int64_t count, int64_t first, int n
       scale = C::scale_for(largest);
       scales_of(data, dtype, count)[first / kStateGroup] = static_cast<uint8_t>(scale);
     }
-    for (int i = 0; i < n; ++i) write_at(data, first + i, C::encode(x[i], scale, kToNearest));
+    for (int i = 0; i < n; ++i)
+      write_at(data, first + i, static_cast<typename C::Stored>(C::encode(x[i], scale, kToNearest)));
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/rules/dtypes.h"
 #include "core/rules/hd.h"
+#include "core/rules/lanes.h"
 
 namespace gsc {
 
@@ -22,8 +23,14 @@ template <>
 struct Fraction<Bf16> {
   static constexpr uint32_t kInf = 0x7f80U;
   static constexpr uint32_t kNan = 0x7fc0U;
-  GSC_HD static uint32_t from(uint32_t magnitude) { return magnitude; }
-  GSC_HD static uint32_t to(uint32_t fixed) { return fixed; }
+  template <typename L = OneLane>
+  GSC_HD static typename L::Uint from(typename L::Uint magnitude) {
+    return magnitude;
+  }
+  template <typename L = OneLane>
+  GSC_HD static typename L::Uint to(typename L::Uint fixed) {
+    return fixed;
+  }
 };
 
 /// Exact for 0 and from 2^-17 to 65504. Below, a multiple of 2^-40; above, 65504, because fp16 ends there.
@@ -31,36 +38,40 @@ template <>
 struct Fraction<Fp16> {
   static constexpr uint32_t kInf = 0x7c00U;
   static constexpr uint32_t kNan = 0x7e00U;
-  static constexpr int32_t kSmallestNormal = 0x38800000;  ///< 2^-14
-  static constexpr int32_t kLargest = 0x477fe000;         ///< 65504
-  /// Below kSmallestNormal the first summand counts, above it the second; the other is what both are there. Compilers
-  /// vectorise this and not a choice between the two.
-  GSC_HD static uint32_t from(uint32_t magnitude) {
-    const auto bits = static_cast<int32_t>(magnitude);
-    const int32_t small = bits < kSmallestNormal ? bits : kSmallestNormal;
-    const float scaled = from_bits(static_cast<uint32_t>(small)) * 0x1p40F;
-    const auto whole = static_cast<int32_t>(scaled);
-    const int32_t subnormal = whole + (scaled - static_cast<float>(whole) >= 0.5F ? 1 : 0);
-    const int32_t large = bits > kSmallestNormal ? (bits < kLargest ? bits : kLargest) : kSmallestNormal;
-    return static_cast<uint32_t>(subnormal) + (static_cast<uint32_t>(large - kSmallestNormal) << 3);
+  static constexpr uint32_t kSmallestNormal = 0x38800000U;  ///< 2^-14
+  static constexpr uint32_t kLargest = 0x477fe000U;         ///< 65504
+  /// Below kSmallestNormal the first summand counts, above it the second; the other is what both are there.
+  template <typename L = OneLane>
+  GSC_HD static typename L::Uint from(typename L::Uint magnitude) {
+    using Int = typename L::Int;
+    const Int bits = L::as_int(magnitude);
+    const Int border = L::as_int(L::all(kSmallestNormal));
+    const auto scaled = L::value(L::as_uint(least(bits, border))) * 0x1p40F;
+    const Int whole = L::to_int(scaled);
+    const Int half = scaled - L::to_float(whole) >= 0.5F ? L::as_int(L::all(1)) : Int{};
+    const Int above = least(greatest(bits, border), L::as_int(L::all(kLargest))) - border;
+    return L::as_uint(whole + half) + (L::as_uint(above) << 3);
   }
-  GSC_HD static uint32_t to(uint32_t fixed) {
-    const auto code = static_cast<int32_t>(fixed);
-    const uint32_t subnormal = to_bits(static_cast<float>(code) * 0x1p-40F);
-    const uint32_t normal = (fixed >> 3) + 0x38000000U;
-    const uint32_t special = code > 0x7c000000 ? 0x7fc00000U : 0x7f800000U;
-    const uint32_t finite = code < 0x04000000 ? subnormal : normal;
+  template <typename L = OneLane>
+  GSC_HD static typename L::Uint to(typename L::Uint fixed) {
+    using Uint = typename L::Uint;
+    const typename L::Int code = L::as_int(fixed);
+    const Uint subnormal = L::bits(L::to_float(code) * 0x1p-40F);
+    const Uint normal = (fixed >> 3) + 0x38000000U;
+    const Uint finite = code < 0x04000000 ? subnormal : normal;
+    const Uint special = code > 0x7c000000 ? L::all(0x7fc00000U) : L::all(0x7f800000U);
     return code >= 0x7c000000 ? special : finite;
   }
 };
 
 /// A weight's bits from its rounded code, unless the value is inf or NaN.
-template <typename D>
-GSC_HD uint16_t weight_of(float value, uint32_t rounded) {
-  const uint32_t bits = to_bits(value);
-  const auto magnitude = static_cast<int32_t>(bits & 0x7fffffffU);
-  const uint32_t special = magnitude > 0x7f800000 ? Fraction<D>::kNan : Fraction<D>::kInf;
-  return static_cast<uint16_t>((bits >> 16 & 0x8000U) | (magnitude >= 0x7f800000 ? special : rounded));
+template <typename D, typename L>
+GSC_HD typename L::Uint weight_of(typename L::Float value, typename L::Uint rounded) {
+  using Uint = typename L::Uint;
+  const Uint bits = L::bits(value);
+  const typename L::Int magnitude = L::as_int(bits & 0x7fffffffU);
+  const Uint special = magnitude > 0x7f800000 ? L::all(Fraction<D>::kNan) : L::all(Fraction<D>::kInf);
+  return (bits >> 16 & 0x8000U) | (magnitude >= 0x7f800000 ? special : rounded);
 }
 
 /// R: int16_t or int8_t.
@@ -69,25 +80,35 @@ struct Split {
   static constexpr int kBits = static_cast<int>(sizeof(R)) * 8;
   static constexpr int kDropped = 16 - kBits;  ///< fraction bits that the remainder has no room for
 
-  GSC_HD static void divide(float master, uint16_t &weight, R &remainder) {
-    const uint32_t magnitude = to_bits(master) & 0x7fffffffU;
-    const uint32_t kept = (Fraction<D>::from(magnitude) + ((1U << kDropped) >> 1)) >> kDropped;
-    weight = weight_of<D>(master, (kept + (1U << (kBits - 1))) >> kBits);
-    remainder = static_cast<R>(static_cast<int32_t>(magnitude) < 0x7f800000 ? kept : 0U);
+  /// The lower 16 bits of `weight` and the lower kBits of `remainder` count.
+  template <typename L>
+  struct Parts {
+    typename L::Uint weight, remainder;
+  };
+
+  template <typename L = OneLane>
+  GSC_HD static Parts<L> divide(typename L::Float master) {
+    using Uint = typename L::Uint;
+    const Uint magnitude = L::bits(master) & 0x7fffffffU;
+    const Uint kept = (Fraction<D>::template from<L>(magnitude) + ((1U << kDropped) >> 1)) >> kDropped;
+    return {weight_of<D, L>(master, (kept + (1U << (kBits - 1))) >> kBits),
+            L::as_int(magnitude) < 0x7f800000 ? kept : Uint{}};
   }
 
-  GSC_HD static float join(uint16_t weight, R remainder) {
+  /// `remainder` is sign-extended.
+  template <typename L = OneLane>
+  GSC_HD static typename L::Float join(typename L::Uint weight, typename L::Int remainder) {
     // Not below 0, where it would be if the caller had set a weight to 0 and left its remainder.
-    const int32_t sum = (int32_t{weight} & 0x7fff) * (1 << kBits) + int32_t{remainder};
-    const uint32_t kept = static_cast<uint32_t>(sum > 0 ? sum : 0);
-    return from_bits(Fraction<D>::to(kept << kDropped) | (uint32_t{weight} & 0x8000U) << 16);
+    const typename L::Int sum = L::as_int((weight & 0x7fffU) << kBits) + remainder;
+    const typename L::Uint kept = L::as_uint(greatest(sum, typename L::Int{}));
+    return L::value(Fraction<D>::template to<L>(kept << kDropped) | (weight & 0x8000U) << 16);
   }
 };
 
 /// A 16-bit weight without a master, rounded stochastically by 16 random bits.
-template <typename D>
-GSC_HD uint16_t round_stochastically(float value, uint32_t random) {
-  return weight_of<D>(value, (Fraction<D>::from(to_bits(value) & 0x7fffffffU) + random) >> 16);
+template <typename D, typename L = OneLane>
+GSC_HD typename L::Uint round_stochastically(typename L::Float value, typename L::Uint random) {
+  return weight_of<D, L>(value, (Fraction<D>::template from<L>(L::bits(value) & 0x7fffffffU) + random) >> 16);
 }
 
 }  // namespace gsc

@@ -12,6 +12,7 @@
 
 #include "core/rules/convert.h"
 #include "core/rules/hd.h"
+#include "core/rules/lanes.h"
 #include "core/rules/optim/kind.h"
 #include "gradscaler/gradscaler.h"
 
@@ -21,6 +22,12 @@ inline constexpr int kStateGroup = 32;  ///< elements that share a scale, counte
 inline constexpr uint32_t kToNearest = 0x8000U;
 
 GSC_HD uint32_t magnitude_of(float x) { return to_bits(x) & 0x7fffffffU; }
+/// The bits of a finite magnitude, 0 for inf and NaN: a group's scale is that of the largest.
+template <typename L = OneLane>
+GSC_HD typename L::Int finite_magnitude(typename L::Float x) {
+  const typename L::Int magnitude = L::as_int(L::bits(x) & 0x7fffffffU);
+  return magnitude < 0x7f800000 ? magnitude : typename L::Int{};
+}
 
 /// X(code) for every code.
 #define GSC_FOR_EACH_STATE_CODE(X) \
@@ -36,13 +43,17 @@ struct MomentBf16 {
   static constexpr Slot kSlot = Slot::kMoment;
   static constexpr bool kGrouped = false;
   static constexpr int kMantissa = 7;
-  GSC_HD static Stored encode(float x, uint32_t /*scale*/, uint32_t bias) {
-    const uint32_t bits = to_bits(x);
-    const uint32_t magnitude = bits & 0x7fffffffU;
-    const uint32_t code = magnitude > 0x7f800000U ? 0x7fc0U : (magnitude + bias) >> 16;
-    return static_cast<Stored>((bits >> 16 & 0x8000U) | code);
+  template <typename L = OneLane>
+  GSC_HD static typename L::Uint encode(typename L::Float x, typename L::Uint /*scale*/, typename L::Uint bias) {
+    const typename L::Uint bits = L::bits(x);
+    const typename L::Uint magnitude = bits & 0x7fffffffU;
+    const typename L::Uint code = L::as_int(magnitude) > 0x7f800000 ? L::all(0x7fc0U) : (magnitude + bias) >> 16;
+    return (bits >> 16 & 0x8000U) | code;
   }
-  GSC_HD static float decode(Stored code, uint32_t /*scale*/) { return from_bits(uint32_t{code} << 16); }
+  template <typename L = OneLane>
+  GSC_HD static typename L::Float decode(typename L::Uint code, typename L::Uint /*scale*/) {
+    return L::value(code << 16);
+  }
 };
 
 /// OCP FP8 E4M3 times the group's scale. The largest magnitude of a group is scaled into [2^7, 2^8), which leaves
@@ -53,27 +64,36 @@ struct MomentE4m3 {
   static constexpr Slot kSlot = Slot::kMoment;
   static constexpr bool kGrouped = true;
   static constexpr int kMantissa = 3;
+  static constexpr uint32_t kNan = 0x7fU;
+  static constexpr int32_t kSmallestNormal = 121 << 23;  ///< 2^-6, whose code is 8
   /// `largest` has the bits of the group's largest finite magnitude.
-  GSC_HD static uint32_t scale_for(uint32_t largest) {
-    const auto exponent = static_cast<int32_t>(largest >> 23);
-    return exponent > 8 ? static_cast<uint32_t>(exponent - 7) : 1U;
+  template <typename L = OneLane>
+  GSC_HD static typename L::Uint scale_for(typename L::Uint largest) {
+    return L::as_uint(greatest(L::as_int(largest >> 23) - 7, L::as_int(L::all(1))));
   }
-  GSC_HD static Stored encode(float x, uint32_t scale, uint32_t bias) {
-    const uint32_t bits = to_bits(x);
-    const float scaled = from_bits(bits & 0x7fffffffU) * from_bits((254U - scale) << 23);
-    const uint32_t magnitude = to_bits(scaled);
-    const uint32_t subnormal = static_cast<uint32_t>(static_cast<int32_t>(scaled < 0x1p-6F ? scaled * 0x1p25F : 0.0F));
-    const uint32_t fixed = magnitude < 121U << 23 ? subnormal : (magnitude - (120U << 23)) >> 4;
-    const uint32_t code = (bits & 0x7fffffffU) >= 0x7f800000U ? 0x7fU : (fixed + bias) >> 16;
-    return static_cast<Stored>((bits >> 24 & 0x80U) | code);
+  /// Below kSmallestNormal the first summand counts, above it the second. inf and NaN are above all codes.
+  template <typename L = OneLane>
+  GSC_HD static typename L::Uint encode(typename L::Float x, typename L::Uint scale, typename L::Uint bias) {
+    using Int = typename L::Int;
+    const typename L::Uint bits = L::bits(x);
+    const Int magnitude = L::as_int(bits & 0x7fffffffU);
+    const Int scaled = L::as_int(L::bits(L::value(L::as_uint(magnitude)) * L::value((254U - scale) << 23)));
+    const Int border = L::as_int(L::all(kSmallestNormal));
+    const Int subnormal = L::to_int(L::value(L::as_uint(least(scaled, border))) * 0x1p25F);
+    const Int above = greatest(scaled, border) - border;
+    const Int rounded = L::as_int((L::as_uint(subnormal) + (L::as_uint(above) >> 4) + bias) >> 16);
+    const Int code = least(rounded, L::as_int(L::all(kNan)));
+    return (bits >> 24 & 0x80U) | L::as_uint(code);
   }
-  GSC_HD static float decode(Stored code, uint32_t scale) {
-    const auto magnitude = static_cast<int32_t>(code & 0x7fU);
-    const uint32_t subnormal = to_bits(static_cast<float>(magnitude) * 0x1p-9F);
-    const uint32_t normal = (static_cast<uint32_t>(magnitude) << 20) + (120U << 23);
-    uint32_t bits = magnitude < 8 ? subnormal : normal;
-    bits = magnitude == 0x7f ? 0x7fc00000U : bits;
-    return from_bits(bits | (uint32_t{code} & 0x80U) << 24) * from_bits(scale << 23);
+  template <typename L = OneLane>
+  GSC_HD static typename L::Float decode(typename L::Uint code, typename L::Uint scale) {
+    using Uint = typename L::Uint;
+    const typename L::Int magnitude = L::as_int(code & 0x7fU);
+    const Uint subnormal = L::bits(L::to_float(magnitude) * 0x1p-9F);
+    const Uint normal = (L::as_uint(magnitude) << 20) + (120U << 23);
+    const Uint finite = magnitude < 8 ? subnormal : normal;
+    const Uint bits = magnitude == static_cast<int32_t>(kNan) ? L::all(0x7fc00000U) : finite;
+    return L::value(bits | (code & 0x80U) << 24) * L::value(scale << 23);
   }
 };
 
@@ -89,26 +109,30 @@ struct Square {
   static constexpr bool kGrouped = true;
   static constexpr int kMantissa = Mantissa;
   static constexpr uint32_t kNan = (1U << (Exponent + Mantissa)) - 1;
-  GSC_HD static uint32_t scale_for(uint32_t largest) {
+  template <typename L = OneLane>
+  GSC_HD static typename L::Uint scale_for(typename L::Uint largest) {
     constexpr int32_t kTop = (1 << Exponent) - 2;
-    const auto exponent = static_cast<int32_t>(largest >> 23);
-    return exponent > kTop ? static_cast<uint32_t>(exponent - kTop) : 0U;
+    return L::as_uint(greatest(L::as_int(largest >> 23) - kTop, typename L::Int{}));
   }
-  GSC_HD static Stored encode(float x, uint32_t scale, uint32_t bias) {
-    const uint32_t magnitude = to_bits(x) & 0x7fffffffU;
-    const auto above = static_cast<int32_t>(magnitude) - static_cast<int32_t>(scale << 23);
-    const uint32_t distance = above > 0 ? static_cast<uint32_t>(above) : 0U;
+  template <typename L = OneLane>
+  GSC_HD static typename L::Uint encode(typename L::Float x, typename L::Uint scale, typename L::Uint bias) {
+    using Uint = typename L::Uint;
+    using Int = typename L::Int;
+    const Int magnitude = L::as_int(L::bits(x) & 0x7fffffffU);
+    const Uint distance = L::as_uint(greatest(magnitude - L::as_int(scale << 23), Int{}));
     constexpr int kShift = 23 - Mantissa - 16;
-    const uint32_t fixed = kShift >= 0 ? distance >> (kShift & 31) : distance << (-kShift & 31);
-    const uint32_t rounded = (fixed + bias) >> 16;
-    const uint32_t code = rounded > 1U ? rounded : 1U;
-    const uint32_t finite = magnitude == 0 ? 0U : code;
-    return static_cast<Stored>(magnitude >= 0x7f800000U ? kNan : finite);
+    const Uint fixed = kShift >= 0 ? distance >> (kShift & 31) : distance << (-kShift & 31);
+    const Int rounded = L::as_int((fixed + bias) >> 16);
+    const Int smallest = least(magnitude, L::as_int(L::all(1)));
+    const Uint code = L::as_uint(greatest(rounded, smallest));
+    return magnitude >= 0x7f800000 ? L::all(kNan) : code;
   }
-  GSC_HD static float decode(Stored code, uint32_t scale) {
-    const uint32_t bits = (uint32_t{code} << (23 - Mantissa)) + (scale << 23);
-    const uint32_t finite = code == 0 ? 0U : bits;
-    return from_bits(code == kNan ? 0x7fc00000U : finite);
+  template <typename L = OneLane>
+  GSC_HD static typename L::Float decode(typename L::Uint code, typename L::Uint scale) {
+    using Uint = typename L::Uint;
+    const Uint bits = (code << (23 - Mantissa)) + (scale << 23);
+    const Uint finite = code == 0U ? Uint{} : bits;
+    return L::value(code == kNan ? L::all(0x7fc00000U) : finite);
   }
 };
 using SquareE5m11 = Square<5, 11, uint16_t, GSC_UFP16_E5M11>;
@@ -148,8 +172,8 @@ GSC_HD constexpr bool is_grouped(int32_t dtype) {
 GSC_HD constexpr int64_t state_groups(int64_t elements) { return (elements + kStateGroup - 1) / kStateGroup; }
 
 /// What stochastic rounding adds, from an element's 16 random bits. Slots of one element differ in the order of its bytes.
-template <typename C>
-GSC_HD uint32_t bias_of(uint32_t random) {
+template <typename C, typename Uint>
+GSC_HD Uint bias_of(Uint random) {
   return C::kSlot == Slot::kMoment ? (random >> 8 | random << 8) & 0xffffU : random;
 }
 

@@ -363,7 +363,38 @@ enum {
    * LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq.
    * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 1e-2.
    */
-  GSC_LAMB = 5
+  GSC_LAMB = 5,
+  /**
+   * RMSprop, as torch.optim.RMSprop; with eps_root in place of eps as TensorFlow's and Keras's.
+   * State: square_avg, momentum_buffer, grad_avg, which depend on momentum and centered.
+   * Defaults: lr 1e-2, alpha 0.99, eps 1e-8; no momentum or weight decay.
+   */
+  GSC_RMSPROP = 6,
+  /**
+   * Adadelta (Zeiler 2012, arXiv:1212.5701), as torch.optim.Adadelta. State: square_avg, acc_delta.
+   * Defaults: lr 1.0, rho 0.9, eps 1e-6, no weight decay.
+   */
+  GSC_ADADELTA = 7,
+  /**
+   * Adamax (Kingma and Ba 2015), as torch.optim.Adamax. State: exp_avg, exp_inf.
+   * Defaults: lr 2e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
+   */
+  GSC_ADAMAX = 8,
+  /**
+   * NAdam (Dozat 2016), as torch.optim.NAdam. State: exp_avg, exp_avg_sq.
+   * Defaults: lr 2e-3, beta1 0.9, beta2 0.999, eps 1e-8, momentum_decay 4e-3, no weight decay.
+   */
+  GSC_NADAM = 9,
+  /**
+   * RAdam (Liu et al. 2020, arXiv:1908.03265), as torch.optim.RAdam. State: exp_avg, exp_avg_sq.
+   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
+   */
+  GSC_RADAM = 10,
+  /**
+   * AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief. State: exp_avg, exp_avg_var.
+   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-16, eps_root 1e-16, no weight decay.
+   */
+  GSC_ADABELIEF = 11
 };
 
 /** Bits of gsc_optimizer_options.flags. */
@@ -380,7 +411,11 @@ enum {
    * Write the unscaled and clipped gradients back in the same pass, unless the step is skipped. Refused with
    * ZERO_GRADS.
    */
-  GSC_OPTIMIZER_WRITE_GRADS = 16
+  GSC_OPTIMIZER_WRITE_GRADS = 16,
+  /** RMSprop: the root is of the estimated variance. */
+  GSC_OPTIMIZER_CENTERED = 32,
+  /** NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient. */
+  GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY = 64
 };
 
 /**
@@ -431,7 +466,7 @@ typedef struct gsc_optimizer_options {
   double eps;
   /** Weight decay, >= 0; decoupled or added to the gradient, as the kind says. */
   double weight_decay;
-  /** SGD: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum. */
+  /** SGD, RMSprop: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum. */
   double momentum;
   /** SGD: dampening of the momentum. Default 0. */
   double dampening;
@@ -445,6 +480,14 @@ typedef struct gsc_optimizer_options {
   int32_t master_format;
   /** 0. */
   int32_t reserved;
+  /** RMSprop: decay of the means, in [0, 1). */
+  double alpha;
+  /** Adadelta: decay of the means, in [0, 1). */
+  double rho;
+  /** NAdam: how fast the momentum grows, >= 0. */
+  double momentum_decay;
+  /** RMSprop: added inside the root, >= 0. Default 0. AdaBelief: added to the second moment at each step. */
+  double eps_root;
 } gsc_optimizer_options;
 
 /**

@@ -102,7 +102,7 @@ TEST(InitMacro, ScalerEqualsTorchPreset) {
 TEST(InitKinds, EveryKindKnowsItsDefaults) {
   struct Expected {
     int32_t kind;
-    double lr, beta1, beta2, eps, weight_decay;
+    double lr, beta1, beta2, eps, weight_decay, alpha = 0, rho = 0, momentum_decay = 0, eps_root = 0;
   };
   // As the comments of gsc_optimizer_options say; 0 for a hyper-parameter the kind does not use is not checked.
   const Expected all[] = {{GSC_SGD, 1e-3, 0, 0, 0, 0},
@@ -110,7 +110,13 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
                           {GSC_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 1e-2},
                           {GSC_ADAGRAD, 1e-2, 0, 0, 1e-10, 0},
                           {GSC_LION, 1e-4, 0.9, 0.99, 0, 0},
-                          {GSC_LAMB, 1e-3, 0.9, 0.999, 1e-6, 1e-2}};
+                          {GSC_LAMB, 1e-3, 0.9, 0.999, 1e-6, 1e-2},
+                          {GSC_RMSPROP, 1e-2, 0, 0, 1e-8, 0, 0.99},
+                          {GSC_ADADELTA, 1.0, 0, 0, 1e-6, 0, 0, 0.9},
+                          {GSC_ADAMAX, 2e-3, 0.9, 0.999, 1e-8, 0},
+                          {GSC_NADAM, 2e-3, 0.9, 0.999, 1e-8, 0, 0, 0, 4e-3},
+                          {GSC_RADAM, 1e-3, 0.9, 0.999, 1e-8, 0},
+                          {GSC_ADABELIEF, 1e-3, 0.9, 0.999, 1e-16, 0, 0, 0, 0, 1e-16}};
   for (const Expected &expected : all) {
     gsc_optimizer_options o;
     ASSERT_EQ(gsc_optimizer_options_init(&o, sizeof o, expected.kind), GSC_OK) << expected.kind;
@@ -134,11 +140,15 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
     EXPECT_EQ(o.dampening, 0.0);
     EXPECT_EQ(o.lr_decay, 0.0);
     EXPECT_EQ(o.initial_accumulator_value, 0.0);
+    EXPECT_EQ(o.alpha, expected.alpha) << expected.kind;
+    EXPECT_EQ(o.rho, expected.rho) << expected.kind;
+    EXPECT_EQ(o.momentum_decay, expected.momentum_decay) << expected.kind;
+    EXPECT_EQ(o.eps_root, expected.eps_root) << expected.kind;
   }
 }
 
 TEST(InitKinds, UnknownKindOrPresetIsRefused) {
-  for (int32_t bad : {-1, GSC_LAMB + 1, 1000, INT32_MIN, INT32_MAX}) {
+  for (int32_t bad : {-1, GSC_ADABELIEF + 1, 1000, INT32_MIN, INT32_MAX}) {
     gsc_optimizer_options o;
     std::memset(&o, kFill, sizeof o);
     const gsc_optimizer_options before = o;

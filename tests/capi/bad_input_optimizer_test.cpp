@@ -26,15 +26,19 @@ std::vector<BadOption> bad_options() {
       add("lr", kind, [v](Options &o) { o.lr = v; });
       add("weight_decay", kind, [v](Options &o) { o.weight_decay = v; });
     }
-    for (const int32_t kind : {GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LAMB}) {
+    for (const int32_t kind : optimizer_kinds()) {
       add("eps", kind, [v](Options &o) { o.eps = v; });
     }
     add("momentum", GSC_SGD, [v](Options &o) { o.momentum = v; });
+    add("momentum_decay", GSC_NADAM, [v](Options &o) { o.momentum_decay = v; });
+    add("eps_root", GSC_RMSPROP, [v](Options &o) { o.eps_root = v; });
     add("lr_decay", GSC_ADAGRAD, [v](Options &o) { o.lr_decay = v; });
     add("initial_accumulator_value", GSC_ADAGRAD, [v](Options &o) { o.initial_accumulator_value = v; });
   }
   for (const double v : {-0.1, 1.0, 1.5, kInf, kNan}) {
-    for (const int32_t kind : {GSC_ADAM, GSC_ADAMW, GSC_LION, GSC_LAMB}) {
+    add("alpha", GSC_RMSPROP, [v](Options &o) { o.alpha = v; });
+    add("rho", GSC_ADADELTA, [v](Options &o) { o.rho = v; });
+    for (const int32_t kind : {GSC_ADAM, GSC_ADAMW, GSC_LION, GSC_LAMB, GSC_ADAMAX, GSC_NADAM, GSC_RADAM}) {
       add("beta1", kind, [v](Options &o) { o.beta1 = v; });
       add("beta2", kind, [v](Options &o) { o.beta2 = v; });
     }
@@ -47,11 +51,12 @@ std::vector<BadOption> bad_options() {
   add("momentum", GSC_SGD, [](Options &o) { o.flags = GSC_OPTIMIZER_NESTEROV; });
   add("dampening", GSC_SGD, [](Options &o) { o.flags = GSC_OPTIMIZER_NESTEROV, o.momentum = 0.9, o.dampening = 0.1; });
   // Flags that belong to another kind, and two that contradict each other.
-  for (const int32_t kind : {GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION, GSC_LAMB}) {
-    add("flags", kind, [](Options &o) { o.flags = GSC_OPTIMIZER_NESTEROV; });
-  }
-  for (const int32_t kind : {GSC_SGD, GSC_ADAGRAD, GSC_LION, GSC_LAMB}) {
-    add("flags", kind, [](Options &o) { o.flags = GSC_OPTIMIZER_AMSGRAD; });
+  for (const int32_t kind : optimizer_kinds()) {
+    const auto add_flag = [&](uint32_t flag) { add("flags", kind, [flag](Options &o) { o.flags = flag; }); };
+    if (kind != GSC_SGD) add_flag(GSC_OPTIMIZER_NESTEROV);
+    if (kind != GSC_ADAM && kind != GSC_ADAMW) add_flag(GSC_OPTIMIZER_AMSGRAD);
+    if (kind != GSC_RMSPROP) add_flag(GSC_OPTIMIZER_CENTERED);
+    if (kind <= GSC_ADAMAX) add_flag(GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY);
   }
   add("flags", GSC_SGD, [](Options &o) { o.flags = GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS; });
   add("state_format", GSC_SGD, [](Options &o) { o.state_format = 3; });

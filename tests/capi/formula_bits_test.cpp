@@ -48,10 +48,16 @@ struct Page {
     const T eps = static_cast<T>(o.eps), momentum = static_cast<T>(o.momentum);
     const T B1 = static_cast<T>(1 - o.beta1), B2 = static_cast<T>(1 - o.beta2);
     const T K = static_cast<T>(1 - times(o.lr, o.weight_decay));
+    const T eps_root = static_cast<T>(o.eps_root), LR = static_cast<T>(o.lr);
     if ((o.flags & GSC_OPTIMIZER_MAXIMIZE) != 0) g = -g;
+    const auto decay = [&] {
+      const bool decoupled = (o.flags & GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY) != 0;
+      if (decoupled) p = times(p, K);
+      if (!decoupled && wd != 0) g = fma_(wd, p, g);
+    };
     switch (o.kind) {
       case GSC_SGD: {
-        const T LR = static_cast<T>(o.lr), W = static_cast<T>(t == 1 || o.momentum == 0 ? 1 : 1 - o.dampening);
+        const T W = static_cast<T>(t == 1 || o.momentum == 0 ? 1 : 1 - o.dampening);
         if (wd != 0) g = fma_(wd, p, g);
         T b = g;
         if (o.momentum != 0) b = s[0] = fma_(W, g, times(momentum, s[0]));
@@ -60,7 +66,7 @@ struct Page {
       }
       case GSC_ADAM:
       case GSC_ADAMW: {
-        const T LR = static_cast<T>(o.lr / (1 - power(o.beta1, t)));
+        const T R = static_cast<T>(o.lr / (1 - power(o.beta1, t)));
         const T S = static_cast<T>(std::sqrt(1 - power(o.beta2, t)));
         if (o.kind == GSC_ADAM && wd != 0) g = fma_(wd, p, g);
         if (o.kind == GSC_ADAMW) p = times(p, K);
@@ -68,26 +74,87 @@ struct Page {
         s[1] = fma_(times(B2, g), g, times(b2, s[1]));
         T w = s[1];
         if ((o.flags & GSC_OPTIMIZER_AMSGRAD) != 0) w = s[2] = s[1] <= s[2] ? s[2] : s[1];
-        p = p - times(LR, s[0]) / (std::sqrt(w) / S + eps);
+        p = p - times(R, s[0]) / (std::sqrt(w) / S + eps);
         return;
       }
       case GSC_ADAGRAD: {
-        const T LR = static_cast<T>(o.lr / (1 + times(static_cast<double>(t - 1), o.lr_decay)));
+        const T R = static_cast<T>(o.lr / (1 + times(static_cast<double>(t - 1), o.lr_decay)));
         if (wd != 0) g = fma_(wd, p, g);
         s[0] = fma_(g, g, s[0]);
-        p = p - times(LR, g) / (std::sqrt(s[0]) + eps);
+        p = p - times(R, g) / (std::sqrt(s[0]) + eps);
         return;
       }
       case GSC_LION: {
-        const T LR = static_cast<T>(o.lr);
         const T blend = times(b1, s[0]) + times(B1, g);
         const T d = blend > 0 ? T(1) : blend < 0 ? T(-1) : blend;
         p = times(p, K) - times(LR, d);
         s[0] = times(b2, s[0]) + times(B2, g);
         return;
       }
+      case GSC_RMSPROP: {
+        const T a = static_cast<T>(o.alpha), A = static_cast<T>(1 - o.alpha);
+        decay();
+        s[0] = fma_(times(A, g), g, times(a, s[0]));
+        T w = s[0];
+        if ((o.flags & GSC_OPTIMIZER_CENTERED) != 0) {
+          s[2] = lerp(s[2], g, A);
+          w = fma_(-s[2], s[2], w);
+        }
+        const T root = std::sqrt(w + eps_root) + eps;
+        if (o.momentum != 0) s[1] = times(momentum, s[1]) + g / root;
+        p = o.momentum != 0 ? fma_(-LR, s[1], p) : p - times(LR, g) / root;
+        return;
+      }
+      case GSC_ADADELTA: {
+        const T r = static_cast<T>(o.rho), R = static_cast<T>(1 - o.rho);
+        decay();
+        s[0] = fma_(times(R, g), g, times(r, s[0]));
+        const T d = times(std::sqrt(s[1] + eps) / std::sqrt(s[0] + eps), g);
+        s[1] = fma_(times(R, d), d, times(r, s[1]));
+        p = fma_(-LR, d, p);
+        return;
+      }
+      case GSC_ADAMAX:
+      case GSC_NADAM:
+      case GSC_RADAM:
+      case GSC_ADABELIEF: {
+        const double of_mean = o.lr / (1 - power(o.beta1, t)), P = power(o.beta2, t);
+        double G = 0, M = of_mean, V = 1, S = 1, E = o.eps;
+        if (o.kind == GSC_NADAM) {
+          const double D = std::pow(0.96, o.momentum_decay);
+          const auto mu = [&](double decayed) { return o.beta1 * (1 - decayed / 2); };
+          float product = 1;
+          double decayed = 1;
+          for (int64_t i = 1; i <= t; ++i)
+            product = times(product, static_cast<float>(mu(decayed = times(decayed, D))));
+          const double wide = static_cast<double>(product), next = mu(power(D, t + 1));
+          G = times(o.lr, 1 - mu(power(D, t))) / (1 - wide);
+          M = times(o.lr, next) / (1 - times(wide, next));
+          V = 1 - P;
+        } else if (o.kind == GSC_RADAM) {
+          const double N = 2 / (1 - o.beta2) - 1, n = N - times(2.0 * static_cast<double>(t), P) / (1 - P);
+          const double square = times(1 - P, times(times(n - 4, n - 2), N)) / times(times(N - 4, N - 2), n);
+          if (n > 5) M = times(of_mean, std::sqrt(square));
+          if (n <= 5) S = kInf, E = 1;
+        } else if (o.kind == GSC_ADABELIEF) {
+          S = std::sqrt(1 - P);
+        }
+        decay();
+        s[0] = lerp(s[0], g, B1);
+        const T d = o.kind == GSC_ADABELIEF ? g - s[0] : g;
+        if (o.kind == GSC_ADAMAX) {
+          s[1] = std::max(times(b2, s[1]), std::fabs(g) + eps);
+        } else {
+          s[1] = fma_(times(B2, d), d, times(b2, s[1]));
+        }
+        if (o.kind == GSC_ADABELIEF) s[1] = s[1] + eps_root;
+        T q = std::sqrt(s[1] / static_cast<T>(V)) / static_cast<T>(S) + static_cast<T>(E);
+        if (o.kind == GSC_ADAMAX) q = s[1];
+        p = (p - times(static_cast<T>(G), g) / q) - times(static_cast<T>(M), s[0]) / q;
+        return;
+      }
       default: {
-        const T LR = static_cast<T>(o.lr), M = static_cast<T>(1 / (1 - power(o.beta1, t)));
+        const T M = static_cast<T>(1 / (1 - power(o.beta1, t)));
         const T V = static_cast<T>(1 / std::sqrt(1 - power(o.beta2, t)));
         s[0] = times(b1, s[0]) + times(B1, g);
         s[1] = times(b2, s[1]) + times(B2, times(g, g));
@@ -211,6 +278,21 @@ TEST(FormulaBits, AreThoseOfThePage) {
     o.flags = 0;
     o.beta1 = 0.4;  // the other half of lerp
     if (kind != GSC_SGD && kind != GSC_ADAGRAD) all.push_back(o);
+    o.flags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
+    if (kind == GSC_NADAM || kind == GSC_RADAM || kind == GSC_ADABELIEF) all.push_back(o);
+    o.flags = 0;
+    if (kind == GSC_RMSPROP) {
+      o.alpha = 0.4;
+      o.eps_root = 1e-3;
+      for (const uint32_t flags : {uint32_t{0}, uint32_t{GSC_OPTIMIZER_CENTERED}}) {
+        o.flags = flags;
+        all.push_back(o);
+        o.momentum = 0.9;
+        all.push_back(o);
+        o.momentum = 0.0;
+        o.alpha = 0.95;  // the other half of lerp
+      }
+    }
     if (kind != GSC_SGD) continue;
     o.momentum = 0.9;
     o.dampening = 0.3;

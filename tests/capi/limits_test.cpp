@@ -237,7 +237,7 @@ TEST(Memory, AFailingCallTakesLittleAndCanDoWithout) {
 
 /// What a thread does on a small stack: objects, every optimizer, every list operation, failures with long messages.
 void everything(const Context &context) {
-  for (int32_t kind = GSC_SGD; kind <= GSC_LAMB; ++kind) {
+  for (const int32_t kind : optimizer_kinds()) {
     Buffer params(GSC_FP32, 5000), wide(GSC_FP64, 3000), grads(GSC_BF16, 5000), wide_grads(GSC_FP64, 3000);
     std::vector<gsc_tensor> p = {params.tensor(), wide.tensor()}, g = {grads.tensor(), wide_grads.tensor()};
     const std::string name(4000, '\n');

@@ -22,14 +22,21 @@ std::vector<Kind> kinds() {
           {"Amsgrad", GSC_ADAMW, GSC_OPTIMIZER_AMSGRAD, {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
           {"Adagrad", GSC_ADAGRAD, 0, {"sum"}},
           {"Lion", GSC_LION, 0, {"exp_avg"}},
-          {"Lamb", GSC_LAMB, 0, {"exp_avg", "exp_avg_sq"}}};
+          {"Lamb", GSC_LAMB, 0, {"exp_avg", "exp_avg_sq"}},
+          {"Rmsprop", GSC_RMSPROP, 0, {"square_avg", "momentum_buffer"}},
+          {"RmspropCentered", GSC_RMSPROP, GSC_OPTIMIZER_CENTERED, {"square_avg", "momentum_buffer", "grad_avg"}},
+          {"Adadelta", GSC_ADADELTA, 0, {"square_avg", "acc_delta"}},
+          {"Adamax", GSC_ADAMAX, 0, {"exp_avg", "exp_inf"}},
+          {"Nadam", GSC_NADAM, 0, {"exp_avg", "exp_avg_sq"}},
+          {"Radam", GSC_RADAM, 0, {"exp_avg", "exp_avg_sq"}},
+          {"AdaBelief", GSC_ADABELIEF, 0, {"exp_avg", "exp_avg_var"}}};
 }
 
 gsc_optimizer_options options_of(const Kind &kind) {
   gsc_optimizer_options options = optimizer_options(kind.kind);
   options.lr = 0.01;
   options.flags = kind.flags;
-  if (kind.kind == GSC_SGD) options.momentum = 0.9;
+  if (kind.kind == GSC_SGD || kind.kind == GSC_RMSPROP) options.momentum = 0.9;
   return options;
 }
 

@@ -114,7 +114,7 @@ TEST(OptionLimits, Optimizer) {
   using O = gsc_optimizer_options;
   const std::vector<double> numbers = {0, kTiny, below(kNotAFloat)}, no_numbers = {-kTiny, kNotAFloat, kInf};
   const std::vector<Limits<O>> table = {
-      {GSC_FIELD(O, kind), {GSC_SGD, GSC_LAMB}, {-1, GSC_LAMB + 1}},
+      {GSC_FIELD(O, kind), {GSC_SGD, GSC_ADABELIEF}, {-1, GSC_ADABELIEF + 1}},
       {GSC_FIELD(O, state_format), {GSC_STATE_FULL, GSC_STATE_BITS8}, {-1, GSC_STATE_BITS8 + 1}},
       {GSC_FIELD(O, master_format), {GSC_MASTER_NONE}, {-1, GSC_MASTER_STOCHASTIC + 1}},
       {GSC_FIELD(O, reserved), {0}, {-1, 1}},
@@ -127,6 +127,10 @@ TEST(OptionLimits, Optimizer) {
       {GSC_FIELD(O, dampening), {-below(kNotAFloat), below(kNotAFloat)}, {-kNotAFloat, kNotAFloat, kInf}},
       {GSC_FIELD(O, lr_decay), numbers, no_numbers},
       {GSC_FIELD(O, initial_accumulator_value), numbers, no_numbers},
+      {GSC_FIELD(O, alpha), {0, below(1)}, {-kTiny, 1}},
+      {GSC_FIELD(O, rho), {0, below(1)}, {-kTiny, 1}},
+      {GSC_FIELD(O, momentum_decay), numbers, no_numbers},
+      {GSC_FIELD(O, eps_root), numbers, no_numbers},
       {"momentum", GSC_SET(O, o.flags = GSC_OPTIMIZER_NESTEROV; o.momentum = v), {kTiny}, {0}},
       {"dampening",
        GSC_SET(O, o.flags = GSC_OPTIMIZER_NESTEROV; o.momentum = 0.9; o.dampening = v),
@@ -145,10 +149,12 @@ TEST(OptionLimits, Optimizer) {
   };
   expect_limits<O>(table, optimizer_options(GSC_SGD), create);
 
-  for (int32_t kind = GSC_SGD; kind <= GSC_LAMB; ++kind) {
+  for (const int32_t kind : optimizer_kinds()) {
     uint32_t known = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS;
     if (kind == GSC_SGD) known |= GSC_OPTIMIZER_NESTEROV;
     if (kind == GSC_ADAM || kind == GSC_ADAMW) known |= GSC_OPTIMIZER_AMSGRAD;
+    if (kind == GSC_RMSPROP) known |= GSC_OPTIMIZER_CENTERED;
+    if (kind == GSC_NADAM || kind == GSC_RADAM || kind == GSC_ADABELIEF) known |= GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
     for (int bit = 0; bit < 32; ++bit) {
       O options = optimizer_options(kind);
       options.flags = uint32_t{1} << bit;

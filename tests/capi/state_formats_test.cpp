@@ -59,6 +59,10 @@ float rate_of(const gsc_optimizer_options &o, int slot) {
       return 0.0f;
     case GSC_LION:
       return static_cast<float>(1.0 - o.beta2);
+    case GSC_RMSPROP:
+      return static_cast<float>(slot == 1 ? 1.0 - o.momentum : 1.0 - o.alpha);
+    case GSC_ADADELTA:
+      return static_cast<float>(1.0 - o.rho);
     default:
       return slot == 0 ? static_cast<float>(1.0 - o.beta1) : (slot == 1 ? static_cast<float>(1.0 - o.beta2) : 1.0f);
   }
@@ -121,7 +125,7 @@ gsc_optimizer_options options_of(const Case &c) {
   o.lr = 0.01;
   o.weight_decay = 0.1;
   o.seed = 0x123456789abcdef;
-  if (c.kind == GSC_SGD) o.momentum = 0.9;
+  if (c.kind == GSC_SGD || c.kind == GSC_RMSPROP) o.momentum = 0.9;
   return o;
 }
 
@@ -251,13 +255,15 @@ class Pair {
     uint16_t result = 0;
     if (case_.master_format == GSC_MASTER_STOCHASTIC) {
       const uint32_t random = random_bits(options_, first + i, step, gsc::Draw::kParam);
-      return is_half ? gsc::round_stochastically<gsc::Fp16>(master, random)
-                     : gsc::round_stochastically<gsc::Bf16>(master, random);
+      return static_cast<uint16_t>(is_half ? gsc::round_stochastically<gsc::Fp16>(master, random)
+                                           : gsc::round_stochastically<gsc::Bf16>(master, random));
     }
     with_split([&](auto dtype, auto remainder) {
       using R = decltype(remainder);
-      gsc::Split<decltype(dtype), R>::divide(master, result, remainder);
-      EXPECT_EQ(static_cast<const R *>(coded.slots.back()[t].data)[i], remainder) << t << ' ' << i;
+      const auto parts = gsc::Split<decltype(dtype), R>::divide(master);
+      result = static_cast<uint16_t>(parts.weight);
+      EXPECT_EQ(static_cast<const R *>(coded.slots.back()[t].data)[i], static_cast<R>(parts.remainder))
+          << t << ' ' << i;
     });
     return result;
   }
@@ -282,7 +288,8 @@ void run(const Case &c, int32_t target, int32_t threads) {
 // LAMB has its own test: its second sweep reads the moments that the first has stored.
 TEST(StateFormats, AStepIsTheFp32StepOfDecodedValuesEncoded) {
   for (const int32_t target : usable_cpu_targets()) {
-    for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_ADAGRAD, GSC_LION}) {
+    for (const int32_t kind : optimizer_kinds()) {
+      if (kind == GSC_LAMB) continue;
       for (const int32_t state : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
         for (const int32_t master : {GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8, GSC_MASTER_STOCHASTIC}) {
           for (const int32_t param : {GSC_FP16, GSC_BF16}) {
@@ -294,6 +301,7 @@ TEST(StateFormats, AStepIsTheFp32StepOfDecodedValuesEncoded) {
     }
     run({GSC_ADAMW, GSC_STATE_BITS8, GSC_MASTER_SPLIT16, GSC_BF16, GSC_BF16, 0, GSC_OPTIMIZER_AMSGRAD}, target, 1);
     run({GSC_ADAM, GSC_STATE_BITS16, GSC_MASTER_SPLIT8, GSC_FP16, GSC_FP32, 0, GSC_OPTIMIZER_AMSGRAD}, target, 1);
+    run({GSC_RMSPROP, GSC_STATE_BITS8, GSC_MASTER_SPLIT8, GSC_FP16, GSC_FP16, 0, GSC_OPTIMIZER_CENTERED}, target, 1);
     run({GSC_ADAMW, GSC_STATE_BITS8, GSC_MASTER_STOCHASTIC, GSC_BF16, GSC_FP16, GSC_FP16,
          GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS},
         target, 3);

@@ -39,7 +39,18 @@ struct Case {
 
   int32_t arithmetic() const { return param_dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32; }
   Coefficients<double> coefficients() const {
-    const Hyper h{1e-2, 0.9, 0.99, 1e-8, 0.05, 0.8, variant == Variant::kSgdMomentum ? 0.25 : 0.0, 0.1};
+    const Hyper h{.lr = 1e-2,
+                  .beta1 = 0.9,
+                  .beta2 = 0.99,
+                  .eps = 1e-8,
+                  .weight_decay = 0.05,
+                  .momentum = 0.8,
+                  .dampening = variant == Variant::kSgdMomentum ? 0.25 : 0.0,
+                  .lr_decay = 0.1,
+                  .alpha = 0.95,
+                  .rho = 0.9,
+                  .mu_decay = 0.99,
+                  .eps_root = 1e-9};
     return make_coefficients(variant, h, h.lr, maximize, 3);
   }
   std::string text() const {
@@ -60,8 +71,12 @@ Arrays make_arrays(const Case &c, std::mt19937_64 &random) {
     Buffer &state = a.state.emplace_back(c.arithmetic(), c.n, k + c.shift);
     fill(state, Fill::kOrdinary, random);
     // Second moments and sums of squares are never negative.
-    const bool first_moment = k == 0 && c.variant != Variant::kAdagrad;
+    const bool first_moment = with_variant(c.variant, [&](auto f) { return f.kKind.slots[k].holds == Slot::kMoment; });
     for (int64_t i = 0; i < c.n && !first_moment; ++i) state.set(i, std::fabs(state.get(i)));
+  }
+  // A mean of squares is at least the square of the mean.
+  for (int64_t i = 0; i < c.n && c.variant == Variant::kRmspropCentered; ++i) {
+    a.state[0].set(i, a.state[0].get(i) + 2.0 * a.state[2].get(i) * a.state[2].get(i));
   }
   return a;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The codes of optimizer state, split masters and random bits of core/rules, against definitions that share nothing with
 // them: values of codes by ldexp on doubles, rounding by comparing distances, Philox by the known answers of Random123.
-// All codes with all scales. Of fp32 every pattern with GSC_TEST_ALL_BITS set, else every 61st.
+// All codes with all scales. Of fp32 every pattern with GSC_TEST_ALL_BITS set, else every 509th.
 #include "core/rules/state_codes.h"
 
 #include <gtest/gtest.h>
@@ -11,13 +11,14 @@
 #include <cstdlib>
 #include <vector>
 
+#include "core/cpu/lanes.h"
 #include "core/rules/random.h"
 #include "core/rules/split.h"
 
 namespace gsc {
 namespace {
 
-uint32_t stride() { return std::getenv("GSC_TEST_ALL_BITS") != nullptr ? 1 : 61; }
+uint32_t stride() { return std::getenv("GSC_TEST_ALL_BITS") != nullptr ? 1 : 509; }
 
 /// f(x) for patterns of fp32; false stops.
 template <typename F>
@@ -52,11 +53,18 @@ bool is_nearest(float master, uint16_t weight) {
          std::fabs(weight_value<D>(weight)) > std::fabs(weight_value<D>(even));
 }
 
+template <typename D, typename R>
+void divide(float master, uint16_t &weight, R &remainder) {
+  const auto parts = Split<D, R>::divide(master);
+  weight = static_cast<uint16_t>(parts.weight);
+  remainder = static_cast<R>(parts.remainder);
+}
+
 TEST(Split, Bf16With16BitsIsExact) {
   for_patterns([](float master) {
     uint16_t weight;
     int16_t remainder;
-    Split<Bf16, int16_t>::divide(master, weight, remainder);
+    divide<Bf16, int16_t>(master, weight, remainder);
     const float back = Split<Bf16, int16_t>::join(weight, remainder);
     if (master != master) {
       EXPECT_TRUE(back != back && weight_value<Bf16>(weight) != weight_value<Bf16>(weight)) << to_bits(master);
@@ -72,7 +80,7 @@ TEST(Split, Fp16With16BitsIsExactInItsRange) {
   for_patterns([](float master) {
     uint16_t weight;
     int16_t remainder;
-    Split<Fp16, int16_t>::divide(master, weight, remainder);
+    divide<Fp16, int16_t>(master, weight, remainder);
     const float back = Split<Fp16, int16_t>::join(weight, remainder);
     const float magnitude = std::fabs(master);
     EXPECT_EQ(std::signbit(master), std::signbit(back));
@@ -100,7 +108,7 @@ void expect_eight_bits() {
   for_patterns([](float master) {
     uint16_t weight;
     int8_t remainder;
-    Split<D, int8_t>::divide(master, weight, remainder);
+    divide<D, int8_t>(master, weight, remainder);
     const float back = Split<D, int8_t>::join(weight, remainder);
     if (master != master) {
       EXPECT_TRUE(back != back);
@@ -120,6 +128,31 @@ void expect_eight_bits() {
 TEST(Split, Bf16With8Bits) { expect_eight_bits<Bf16>(); }
 TEST(Split, Fp16With8Bits) { expect_eight_bits<Fp16>(); }
 
+/// Vectors divide, join and round as single elements do.
+template <typename D, typename R>
+void expect_vectors_to_split_alike() {
+  using V = cpu::VectorLanes;
+  for_patterns([](float master) {
+    const auto one = Split<D, R>::divide(master);
+    const auto vector = Split<D, R>::template divide<V>(V::value(V::all(to_bits(master))));
+    uint16_t weights[V::kCount];
+    R remainders[V::kCount];
+    V::store_low(weights, vector.weight);
+    V::store_low(remainders, vector.remainder);
+    EXPECT_EQ(weights[V::kCount - 1], static_cast<uint16_t>(one.weight)) << to_bits(master);
+    EXPECT_EQ(remainders[V::kCount - 1], static_cast<R>(one.remainder)) << to_bits(master);
+    const float back = Split<D, R>::join(weights[0], remainders[0]);
+    const auto backs = V::bits(Split<D, R>::template join<V>(V::load(weights), V::load(remainders)));
+    EXPECT_EQ(backs[V::kCount - 1], to_bits(back)) << to_bits(master);
+    const uint32_t random = to_bits(master) * 0x9E3779B1U >> 16;
+    const auto rounded = round_stochastically<D, V>(V::value(V::all(to_bits(master))), V::all(random));
+    EXPECT_EQ(rounded[0], round_stochastically<D>(master, random)) << to_bits(master);
+    return !::testing::Test::HasFailure();
+  });
+}
+TEST(Split, VectorsOfBf16With16Bits) { expect_vectors_to_split_alike<Bf16, int16_t>(); }
+TEST(Split, VectorsOfFp16With8Bits) { expect_vectors_to_split_alike<Fp16, int8_t>(); }
+
 /// Every pair of weight and remainder is a master, and that master divides into a pair of the same value.
 template <typename D, typename R>
 void expect_pairs_to_be_masters() {
@@ -129,7 +162,7 @@ void expect_pairs_to_be_masters() {
       const float master = Split<D, R>::join(static_cast<uint16_t>(weight), static_cast<R>(remainder));
       uint16_t again;
       R rest;
-      Split<D, R>::divide(master, again, rest);
+      divide<D, R>(master, again, rest);
       const float back = Split<D, R>::join(again, rest);
       if (master != master) {
         ASSERT_TRUE(back != back);
@@ -277,6 +310,29 @@ TYPED_TEST(StateCode, EncodesToTheNearestCode) {
   EXPECT_TRUE(is_nan_code<C>(C::encode(NAN, scale, kToNearest)));
   const float inf = C::decode(C::encode(INFINITY, scale, 0xffff), scale);
   EXPECT_TRUE(C::kGrouped ? inf != inf : inf == INFINITY);
+}
+
+TYPED_TEST(StateCode, VectorsAreCodedAsSingleElements) {
+  using C = TypeParam;
+  using V = cpu::VectorLanes;
+  const std::vector<int> all_scales = scales<C>();
+  size_t next = 0;
+  for_patterns([&](float x) {
+    const auto scale = static_cast<uint32_t>(all_scales[next++ % all_scales.size()]);
+    if constexpr (C::kGrouped) {
+      if (C::scale_for(static_cast<uint32_t>(finite_magnitude(x))) > scale) return true;  // of a larger group
+    }
+    const uint32_t bias = to_bits(x) * 0x9E3779B1U >> 16;
+    const uint32_t code = C::encode(x, scale, bias);
+    const auto codes = C::template encode<V>(V::value(V::all(to_bits(x))), V::all(scale), V::all(bias));
+    EXPECT_EQ(codes[V::kCount - 1], code) << to_bits(x) << ' ' << scale;
+    const auto values = V::bits(C::template decode<V>(codes, V::all(scale)));
+    EXPECT_EQ(values[0], to_bits(C::decode(code, scale))) << code << ' ' << scale;
+    typename C::Stored stored[V::kCount];
+    V::store_low(stored, codes);
+    EXPECT_EQ(V::load(stored)[V::kCount - 1], code);
+    return !::testing::Test::HasFailure();
+  });
 }
 
 TYPED_TEST(StateCode, StochasticRoundingTakesEachNeighbourAsOftenAsItIsNear) {

@@ -11,7 +11,9 @@ import gradscaler as gs
 from conftest import library
 
 KINDS = {"SGD": dict(lr=0.1, momentum=0.9, dampening=0.25), "Adam": dict(lr=0.1, weight_decay=0.1),
-         "AdamW": dict(lr=0.1, amsgrad=True), "Adagrad": dict(lr=0.1, lr_decay=0.1, initial_accumulator_value=0.5)}
+         "AdamW": dict(lr=0.1, amsgrad=True), "Adagrad": dict(lr=0.1, lr_decay=0.1, initial_accumulator_value=0.5),
+         "RMSprop": dict(lr=0.1, momentum=0.9, centered=True), "Adadelta": dict(lr=0.1, rho=0.8),
+         "Adamax": dict(lr=0.1), "NAdam": dict(lr=0.1, momentum_decay=0.1), "RAdam": dict(lr=0.1, betas=(0.8, 0.99))}
 SHAPES = {"layer.weight": (4, 3), "layer.bias": (4,), "scalar": ()}
 
 
@@ -63,7 +65,7 @@ def test_names_shapes_and_counts():
     assert set(listed.state_arrays()) == {"steps", "skipped_steps", "momentum_buffer.0"}
 
 
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad", "Lion", "LAMB"])
+@pytest.mark.parametrize("kind", gs.optimizers.__all__)
 def test_state_dicts_load_in_another_order(kind):
     continues(lambda o: o.state_dict(), lambda o, s: o.load_state_dict(s), kind)
 

@@ -6,7 +6,7 @@ import pytest
 
 import gradscaler as gs
 
-KINDS = [gs.SGD, gs.Adam, gs.AdamW, gs.Adagrad, gs.Lion, gs.LAMB]
+KINDS = [getattr(gs, name) for name in gs.optimizers.__all__]
 
 
 def adam(p, g, t, state, lr, decay, coupled):

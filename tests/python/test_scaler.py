@@ -33,7 +33,7 @@ def test_positional_arguments_are_pytorchs():
 
 
 @pytest.mark.parametrize("unscale", [False, True])
-@pytest.mark.parametrize("kind", [gs.SGD, gs.Adam, gs.AdamW, gs.Adagrad, gs.Lion, gs.LAMB])
+@pytest.mark.parametrize("kind", [getattr(gs, name) for name in gs.optimizers.__all__])
 def test_standard_case_equals_a_control_run(kind, unscale):
     rng = np.random.default_rng(1)
     start = [rng.normal(size=n).astype(np.float32) for n in (8, 33)]

@@ -70,6 +70,8 @@ inline int state_slots(const gsc_optimizer_options &o) {
     case GSC_ADAGRAD:
     case GSC_LION:
       return 1;
+    case GSC_RMSPROP:
+      return (o.flags & GSC_OPTIMIZER_CENTERED) != 0 ? 3 : (o.momentum != 0.0 ? 2 : 1);
     default:
       return 2;
   }
@@ -106,19 +108,36 @@ class OptimizerOracle {
   /// The direction that the learning rate multiplies; advances the element's state.
   Real update(Element &element, Real g) const {
     if (has(GSC_OPTIMIZER_MAXIMIZE)) g.v = -g.v;
+    if (has(GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY)) {
+      element_decay(element);
+    } else if (o_.kind != GSC_ADAMW && o_.kind != GSC_LION && o_.kind != GSC_LAMB) {
+      g = decayed(g, element.param);
+    }
     switch (o_.kind) {
       case GSC_SGD:
-        return sgd(element, decayed(g, element.param));
+        return sgd(element, g);
       case GSC_ADAM:
-        return adam(element, decayed(g, element.param));
+        return adam(element, g);
       case GSC_ADAMW: {
         element_decay(element);
         return adam(element, g);
       }
       case GSC_ADAGRAD:
-        return adagrad(element, decayed(g, element.param));
+        return adagrad(element, g);
       case GSC_LION:
         return lion(element, g);
+      case GSC_RMSPROP:
+        return rmsprop(element, g);
+      case GSC_ADADELTA:
+        return adadelta(element, g);
+      case GSC_ADAMAX:
+        return adamax(element, g);
+      case GSC_NADAM:
+        return nadam(element, g);
+      case GSC_RADAM:
+        return radam(element, g);
+      case GSC_ADABELIEF:
+        return adabelief(element, g);
       default:
         return decayed(adam(element, g), element.param);
     }
@@ -160,6 +179,80 @@ class OptimizerOracle {
     m = moment(m, g, o_.beta2);
     return decayed(direction, element.param);
   }
+  Real rmsprop(Element &element, Real g) const {
+    Real &square = element.state[0];
+    square = moment(square, f_.mul(g, g), o_.alpha);
+    Real variance = square;
+    if (has(GSC_OPTIMIZER_CENTERED)) {
+      Real &mean = element.state[2];
+      mean = moment(mean, g, o_.alpha);
+      variance = f_.sub(square, f_.mul(mean, mean));
+    }
+    const Real root = f_.add(f_.sqrt(f_.add(variance, f_.constant(o_.eps_root))), f_.constant(o_.eps));
+    const Real direction = f_.div(g, root);
+    if (o_.momentum == 0.0) return direction;
+    Real &buffer = element.state[1];
+    return buffer = f_.add(f_.mul(f_.constant(o_.momentum), buffer), direction);
+  }
+  Real adadelta(Element &element, Real g) const {
+    const Real eps = f_.constant(o_.eps);
+    element.state[0] = moment(element.state[0], f_.mul(g, g), o_.rho);
+    const Real step = f_.sqrt(f_.add(element.state[1], eps));
+    const Real delta = f_.mul(f_.div(step, f_.sqrt(f_.add(element.state[0], eps))), g);
+    element.state[1] = moment(element.state[1], f_.mul(delta, delta), o_.rho);
+    return delta;
+  }
+  Real adamax(Element &element, Real g) const {
+    element.state[0] = moment(element.state[0], g, o_.beta1);
+    const Real magnitude = f_.add({std::fabs(g.v), g.e}, f_.constant(o_.eps));
+    element.state[1] = f_.max(f_.mul(f_.constant(o_.beta2), element.state[1]), magnitude);
+    return f_.div(corrected(element.state[0], o_.beta1), element.state[1]);
+  }
+  Real nadam(Element &element, Real g) const {
+    const auto momentum = [&](double step) {
+      return o_.beta1 * (1.0 - 0.5 * std::pow(0.96, step * o_.momentum_decay));
+    };
+    double product = 1.0;
+    for (double i = 1.0; i <= step_; ++i) product *= momentum(i);
+    const double next = momentum(step_ + 1.0);
+    const Real root = second_root(element, g);
+    // PyTorch rounds the product to fp32 at each step.
+    const double single = product * step_ * 0x1p-24;
+    const auto weight = [&](double numerator, double complement, double error) {
+      Real found = f_.constant(numerator / complement);
+      found.e += std::fabs(found.v) * error / complement;
+      return found;
+    };
+    const Real of_gradient = weight(1.0 - momentum(step_), 1.0 - product, single);
+    const Real of_moment = weight(next, 1.0 - product * next, single * next);
+    return f_.add(f_.div(f_.mul(of_gradient, g), root), f_.div(f_.mul(of_moment, element.state[0]), root));
+  }
+  Real radam(Element &element, Real g) const {
+    const double power = std::pow(o_.beta2, step_);
+    const double most = 2.0 / (1.0 - o_.beta2) - 1.0;
+    const double length = most - 2.0 * step_ * power / (1.0 - power);
+    element.state[0] = moment(element.state[0], g, o_.beta1);
+    element.state[1] = moment(element.state[1], f_.mul(g, g), o_.beta2);
+    const Real mean = corrected(element.state[0], o_.beta1);
+    if (length <= 5.0) return mean;
+    const double r = std::sqrt((length - 4.0) * (length - 2.0) * most / ((most - 4.0) * (most - 2.0) * length));
+    const Real root = f_.add(f_.sqrt(element.state[1]), f_.constant(o_.eps));
+    return f_.mul(f_.mul(mean, f_.div(f_.constant(std::sqrt(1.0 - power)), root)), f_.constant(r));
+  }
+  Real adabelief(Element &element, Real g) const {
+    element.state[0] = moment(element.state[0], g, o_.beta1);
+    const Real surprise = f_.sub(g, element.state[0]);
+    element.state[1] = f_.add(moment(element.state[1], f_.mul(surprise, surprise), o_.beta2), f_.constant(o_.eps_root));
+    return f_.div(corrected(element.state[0], o_.beta1),
+                  f_.add(f_.sqrt(corrected(element.state[1], o_.beta2)), f_.constant(o_.eps)));
+  }
+  /// Advances both moments; sqrt(v / (1 - beta2^t)) + eps.
+  Real second_root(Element &element, Real g) const {
+    element.state[0] = moment(element.state[0], g, o_.beta1);
+    element.state[1] = moment(element.state[1], f_.mul(g, g), o_.beta2);
+    return f_.add(f_.sqrt(corrected(element.state[1], o_.beta2)), f_.constant(o_.eps));
+  }
+  Real corrected(Real mean, double beta) const { return f_.div(mean, f_.constant(1.0 - std::pow(beta, step_))); }
   /// |param| / |update| over the tensor, 1 if either is 0. The sums may go on in a wider type, but each term has its
   /// element's error, and a tile of them may be added in fp32 (see kNormTolerance).
   Real trust_ratio(const std::vector<Element> &elements, const std::vector<Real> &updates) const {

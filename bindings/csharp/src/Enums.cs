@@ -120,6 +120,37 @@ namespace Gradscaler
     /// eps 1e-6, weight_decay 1e-2.
     /// </summary>
     Lamb = NativeCalls.LAMB,
+    /// <summary>
+    /// RMSprop, as torch.optim.RMSprop; with eps_root in place of eps as TensorFlow's and Keras's. State: square_avg,
+    /// momentum_buffer, grad_avg, which depend on momentum and centered. Defaults: lr 1e-2, alpha 0.99, eps 1e-8; no
+    /// momentum or weight decay.
+    /// </summary>
+    RMSprop = NativeCalls.RMSPROP,
+    /// <summary>
+    /// Adadelta (Zeiler 2012, arXiv:1212.5701), as torch.optim.Adadelta. State: square_avg, acc_delta. Defaults: lr
+    /// 1.0, rho 0.9, eps 1e-6, no weight decay.
+    /// </summary>
+    Adadelta = NativeCalls.ADADELTA,
+    /// <summary>
+    /// Adamax (Kingma and Ba 2015), as torch.optim.Adamax. State: exp_avg, exp_inf. Defaults: lr 2e-3, beta1 0.9, beta2
+    /// 0.999, eps 1e-8, no weight decay.
+    /// </summary>
+    Adamax = NativeCalls.ADAMAX,
+    /// <summary>
+    /// NAdam (Dozat 2016), as torch.optim.NAdam. State: exp_avg, exp_avg_sq. Defaults: lr 2e-3, beta1 0.9, beta2 0.999,
+    /// eps 1e-8, momentum_decay 4e-3, no weight decay.
+    /// </summary>
+    NAdam = NativeCalls.NADAM,
+    /// <summary>
+    /// RAdam (Liu et al. 2020, arXiv:1908.03265), as torch.optim.RAdam. State: exp_avg, exp_avg_sq. Defaults: lr 1e-3,
+    /// beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
+    /// </summary>
+    RAdam = NativeCalls.RADAM,
+    /// <summary>
+    /// AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief. State: exp_avg, exp_avg_var. Defaults: lr
+    /// 1e-3, beta1 0.9, beta2 0.999, eps 1e-16, eps_root 1e-16, no weight decay.
+    /// </summary>
+    AdaBelief = NativeCalls.ADABELIEF,
   }
 
   /// <summary>Formats of the state that the library allocates.</summary>

@@ -66,7 +66,9 @@ namespace Gradscaler
       set { Handle.WeightDecay = value; }
     }
 
-    /// <summary>SGD: momentum, &gt;= 0. Default 0. There is a momentum buffer if group 0 has momentum.</summary>
+    /// <summary>
+    /// SGD, RMSprop: momentum, &gt;= 0. Default 0. There is a momentum buffer if group 0 has momentum.
+    /// </summary>
     public double Momentum
     {
       get { return Handle.Momentum; }
@@ -108,6 +110,36 @@ namespace Gradscaler
     {
       get { return (MasterFormat)Handle.MasterFormat; }
       set { Handle.MasterFormat = (int)value; }
+    }
+
+    /// <summary>RMSprop: decay of the means, in [0, 1).</summary>
+    public double Alpha
+    {
+      get { return Handle.Alpha; }
+      set { Handle.Alpha = value; }
+    }
+
+    /// <summary>Adadelta: decay of the means, in [0, 1).</summary>
+    public double Rho
+    {
+      get { return Handle.Rho; }
+      set { Handle.Rho = value; }
+    }
+
+    /// <summary>NAdam: how fast the momentum grows, &gt;= 0.</summary>
+    public double MomentumDecay
+    {
+      get { return Handle.MomentumDecay; }
+      set { Handle.MomentumDecay = value; }
+    }
+
+    /// <summary>
+    /// RMSprop: added inside the root, &gt;= 0. Default 0. AdaBelief: added to the second moment at each step.
+    /// </summary>
+    public double EpsRoot
+    {
+      get { return Handle.EpsRoot; }
+      set { Handle.EpsRoot = value; }
     }
 
     /// <summary>SGD: Nesterov momentum; needs momentum &gt; 0 and dampening 0.</summary>
@@ -162,6 +194,28 @@ namespace Gradscaler
       set
       {
         Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_WRITE_GRADS : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_WRITE_GRADS;
+      }
+    }
+
+    /// <summary>RMSprop: the root is of the estimated variance.</summary>
+    public bool Centered
+    {
+      get { return (Handle.Flags & NativeCalls.OPTIMIZER_CENTERED) != 0; }
+      set
+      {
+        Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_CENTERED : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_CENTERED;
+      }
+    }
+
+    /// <summary>
+    /// NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient.
+    /// </summary>
+    public bool DecoupledWeightDecay
+    {
+      get { return (Handle.Flags & NativeCalls.OPTIMIZER_DECOUPLED_WEIGHT_DECAY) != 0; }
+      set
+      {
+        Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_DECOUPLED_WEIGHT_DECAY : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
       }
     }
     // gen-api: end

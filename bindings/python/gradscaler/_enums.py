@@ -26,4 +26,10 @@ SLOTS: dict[int, tuple[str, ...]] = {
     native.ADAGRAD: ("sum",),
     native.LION: ("exp_avg",),
     native.LAMB: ("exp_avg", "exp_avg_sq"),
+    native.RMSPROP: ("square_avg", "momentum_buffer", "grad_avg"),
+    native.ADADELTA: ("square_avg", "acc_delta"),
+    native.ADAMAX: ("exp_avg", "exp_inf"),
+    native.NADAM: ("exp_avg", "exp_avg_sq"),
+    native.RADAM: ("exp_avg", "exp_avg_sq"),
+    native.ADABELIEF: ("exp_avg", "exp_avg_var"),
 }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ctypes import c_float
 from typing import Any
 
 from ._native import flag, native, real
@@ -16,6 +17,8 @@ FLAGS = {
     "maximize": native.OPTIMIZER_MAXIMIZE,
     "zero_grads": native.OPTIMIZER_ZERO_GRADS,
     "write_grads": native.OPTIMIZER_WRITE_GRADS,
+    "centered": native.OPTIMIZER_CENTERED,
+    "decoupled_weight_decay": native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
     # gen-api: end
 }
 #: The flags with which a step writes gradients.
@@ -52,8 +55,19 @@ def apply(options: Any, arguments: Mapping[str, Any]) -> None:
         write(options, key, value)
 
 
-def has_slot(slot: str, options: Any) -> bool:
+def has_slot(slot: str, momentum: float, flags: int) -> bool:
     """Whether an optimizer with these options keeps a state slot of its kind."""
     if slot == "momentum_buffer":
-        return bool(options.momentum)
-    return slot != "max_exp_avg_sq" or bool(options.flags & native.OPTIMIZER_AMSGRAD)
+        return bool(momentum or flags & native.OPTIMIZER_CENTERED)
+    if slot == "grad_avg":
+        return bool(flags & native.OPTIMIZER_CENTERED)
+    return slot != "max_exp_avg_sq" or bool(flags & native.OPTIMIZER_AMSGRAD)
+
+
+def momentum_product(beta1: float, momentum_decay: float, steps: int) -> float:
+    """NAdam's mu_product after so many steps, rounded to float32 at each as PyTorch's."""
+    product, step = 1.0, 0
+    while step < steps and product:
+        step += 1
+        product = c_float(product * c_float(beta1 * (1.0 - 0.5 * 0.96 ** (step * momentum_decay))).value).value
+    return product

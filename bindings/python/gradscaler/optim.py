@@ -85,8 +85,9 @@ class Optimizer(Closeable):
     Arrays are float16, bfloat16, float32 or float64. They are held, not copied, and written by steps only.
 
     Hyper-parameters have the names and the meaning of ``torch.optim``: `lr`, `momentum`, `dampening`, `weight_decay`,
-    `nesterov`, `betas`, `eps`, `amsgrad`, `lr_decay`, `initial_accumulator_value` and `maximize`, of which each class
-    takes its own. With ``zero_grads=True`` a step clears the gradients in the same pass; with ``write_grads=True`` it
+    `nesterov`, `betas`, `eps`, `amsgrad`, `lr_decay`, `initial_accumulator_value`, `alpha`, `centered`, `rho`,
+    `momentum_decay`, `decoupled_weight_decay` and `maximize`, of which each class takes its own, and optax's
+    `eps_root`. With ``zero_grads=True`` a step clears the gradients in the same pass; with ``write_grads=True`` it
     writes the unscaled and clipped gradients back. `state` maps slot names to arrays of yours, in the parameters'
     shapes; by default the library makes the state. `device` is a context or a device's name, by default the
     parameters'.
@@ -105,7 +106,7 @@ class Optimizer(Closeable):
     def __init__(self, params: Any, grads: Any, arguments: dict[str, Any], *, model_copy: Any = None,
                  state: Mapping[str, Any] | None = None, device: DeviceLike = None) -> None:
         if self._KIND < 0:
-            raise TypeError("Optimizer is a base class; use SGD, Adam, AdamW, Adagrad, Lion or LAMB")
+            raise TypeError("Optimizer is a base class; use one of gradscaler.optimizers")
         self._kind = self._KIND
         self._keys = self._KEYS + tuple(flag for flag in ("zero_grads", "write_grads") if flag in arguments)
         if type(grads) in (int, float):
@@ -167,7 +168,7 @@ class Optimizer(Closeable):
     def _state_lists(self, options: Any, state: Mapping[str, Any] | None) -> list[TensorList]:
         if state is None:
             return []
-        wanted = [slot for slot in self._SLOTS if hyper.has_slot(slot, options)]
+        wanted = [slot for slot in self._SLOTS if hyper.has_slot(slot, options.momentum, options.flags)]
         if sorted(state) != sorted(wanted):
             raise ValueError(f"state has {sorted(state)}; this optimizer keeps {sorted(wanted)}")
         found = []

@@ -15,7 +15,8 @@ _State = Mapping[str, Any] | None
 
 
 # gen-api: optimizers gsc_optimizer_options
-__all__ = ["SGD", "Adam", "AdamW", "Adagrad", "Lion", "LAMB"]
+__all__ = ["SGD", "Adam", "AdamW", "Adagrad", "Lion", "LAMB", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam",
+           "AdaBelief"]
 
 
 class SGD(Optimizer):
@@ -135,6 +136,132 @@ class LAMB(Optimizer):
                  zero_grads: bool = False, write_grads: bool = False, state: _State = None,
                  device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
+                                             zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, device=device)
+
+
+class RMSprop(Optimizer):
+    """RMSprop, as torch.optim.RMSprop; with eps_root in place of eps as TensorFlow's and Keras's.
+
+    State: ``square_avg``, ``momentum_buffer``, ``grad_avg``, which depend on momentum and centered.
+    """
+
+    __slots__ = ()
+    _KIND = native.RMSPROP
+    _KEYS = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered", "eps_root", "maximize")
+    _SLOTS = SLOTS[native.RMSPROP]
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+                 weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, eps_root: float = 0.0, *,
+                 maximize: bool = False, model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
+                 state: _State = None, device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
+                                             centered=centered, eps_root=eps_root, maximize=maximize,
+                                             zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, device=device)
+
+
+class Adadelta(Optimizer):
+    """Adadelta (Zeiler 2012, arXiv:1212.5701), as torch.optim.Adadelta.
+
+    State: ``square_avg``, ``acc_delta``.
+    """
+
+    __slots__ = ()
+    _KIND = native.ADADELTA
+    _KEYS = ("lr", "rho", "eps", "weight_decay", "maximize")
+    _SLOTS = SLOTS[native.ADADELTA]
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
+                 weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None, zero_grads: bool = False,
+                 write_grads: bool = False, state: _State = None, device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize,
+                                             zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, device=device)
+
+
+class Adamax(Optimizer):
+    """Adamax (Kingma and Ba 2015), as torch.optim.Adamax.
+
+    State: ``exp_avg``, ``exp_inf``.
+    """
+
+    __slots__ = ()
+    _KIND = native.ADAMAX
+    _KEYS = ("lr", "betas", "eps", "weight_decay", "maximize")
+    _SLOTS = SLOTS[native.ADAMAX]
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None,
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
+                 device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
+                                             zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, device=device)
+
+
+class NAdam(Optimizer):
+    """NAdam (Dozat 2016), as torch.optim.NAdam.
+
+    State: ``exp_avg``, ``exp_avg_sq``.
+    """
+
+    __slots__ = ()
+    _KIND = native.NADAM
+    _KEYS = ("lr", "betas", "eps", "weight_decay", "momentum_decay", "decoupled_weight_decay", "maximize")
+    _SLOTS = SLOTS[native.NADAM]
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 0.0, momentum_decay: float = 4e-3,
+                 decoupled_weight_decay: bool = False, *, maximize: bool = False, model_copy: Any = None,
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
+                 device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                                             momentum_decay=momentum_decay,
+                                             decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
+                                             zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, device=device)
+
+
+class RAdam(Optimizer):
+    """RAdam (Liu et al. 2020, arXiv:1908.03265), as torch.optim.RAdam.
+
+    State: ``exp_avg``, ``exp_avg_sq``.
+    """
+
+    __slots__ = ()
+    _KIND = native.RADAM
+    _KEYS = ("lr", "betas", "eps", "weight_decay", "decoupled_weight_decay", "maximize")
+    _SLOTS = SLOTS[native.RADAM]
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *,
+                 maximize: bool = False, model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
+                 state: _State = None, device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                                             decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
+                                             zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, device=device)
+
+
+class AdaBelief(Optimizer):
+    """AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief.
+
+    State: ``exp_avg``, ``exp_avg_var``.
+    """
+
+    __slots__ = ()
+    _KIND = native.ADABELIEF
+    _KEYS = ("lr", "betas", "eps", "weight_decay", "eps_root", "decoupled_weight_decay", "maximize")
+    _SLOTS = SLOTS[native.ADABELIEF]
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-16, weight_decay: float = 0.0, eps_root: float = 1e-16,
+                 decoupled_weight_decay: bool = False, *, maximize: bool = False, model_copy: Any = None,
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
+                 device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, eps_root=eps_root,
+                                             decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
                          model_copy=model_copy, state=state, device=device)
 # gen-api: end

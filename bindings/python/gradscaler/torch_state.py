@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State of ``torch.optim`` optimizers, to and from: SGD, Adam, AdamW and Adagrad.
+"""State of ``torch.optim`` optimizers, to and from.
 
 SGD counts no steps: what matters is whether it has taken its first one.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import checkpoint
+from . import checkpoint, hyper
 from .checkpoint import Rename
 from .errors import InvalidArgumentError
 from .messages import counted
@@ -17,11 +17,8 @@ from .messages import counted
 if TYPE_CHECKING:
     from .optim import Optimizer
 
-#: Group keys that tell the kinds apart.
-_NEEDED = {"SGD": ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"),
-           "Adam": ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize"),
-           "AdamW": ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize"),
-           "Adagrad": ("lr", "lr_decay", "eps", "weight_decay", "initial_accumulator_value", "maximize")}
+#: The optimizers that PyTorch has, too.
+_KINDS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam")
 
 
 def is_torch_state(state_dict: Mapping[str, Any]) -> bool:
@@ -43,12 +40,18 @@ def to_torch(optimizer: Optimizer) -> dict[str, Any]:
         for slot in slots:
             if kind != "SGD" or steps:
                 entry[slot] = torch.as_tensor(arrays[f"{slot}.{name}"])
+        if kind == "NAdam":
+            group = next(group for group in optimizer.param_groups if index in group.tensors)
+            product = hyper.momentum_product(group["betas"][0], group["momentum_decay"], steps)
+            entry["mu_product"] = torch.tensor(product)
         # PyTorch makes Adagrad's state at once, the others' at the first step.
         if entry and (steps or kind == "Adagrad"):
             state[index] = entry
     groups = []
     for group in optimizer.param_groups:
-        own = {key: group[key] for key in _NEEDED[kind]}
+        if group.get("eps_root"):
+            raise InvalidArgumentError(f"torch.optim.{kind} has no eps_root, but it is {group['eps_root']}")
+        own = {key: group[key] for key in _needed(optimizer)}
         made: Any = getattr(torch.optim, kind)([torch.zeros(1)], **own)
         found = made.state_dict()["param_groups"][0]
         found["params"] = list(group.tensors)
@@ -67,20 +70,22 @@ def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rena
     slots = list(optimizer.state)
     names = _names(optimizer, state_dict["param_groups"], rename)
     for number, group in enumerate(state_dict["param_groups"]):
-        _require_kind(kind, group, f"state_dict['param_groups'][{number}]")
-        own: dict[str, Any] = {key: group[key] for key in _NEEDED[kind]}
-        # It may be a tensor there.
-        groups.append({**own, "lr": float(own["lr"]), "params": [names[index] for index in group["params"]]})
+        _require_kind(optimizer, group, f"state_dict['param_groups'][{number}]")
+        own: dict[str, Any] = {key: group[key] for key in _needed(optimizer)}
+        # Centered, RMSprop has a buffer here that PyTorch's has with momentum alone.
+        wanted = [slot for slot in slots if slot != "momentum_buffer" or own["momentum"]]
+        # It may be a tensor there. PyTorch has eps outside of the root alone.
+        members = [names[index] for index in group["params"]]
+        groups.append({"eps_root": 0.0, **own, "lr": float(own["lr"]), "params": members})
         for index in group["params"]:
             label, name = f"state_dict['state'][{index}]", names[index]
             entry = state_dict["state"].get(index, {})
             present = [slot for slot in slots if entry.get(slot) is not None]
-            if present and present != slots:
-                raise InvalidArgumentError(f"{label} has no {[s for s in slots if s not in present][0]!r}")
+            missing = [slot for slot in wanted if slot not in present]
+            if present and missing:
+                raise InvalidArgumentError(f"{label} has no {missing[0]!r}")
             steps[name] = int(entry["step"]) if "step" in entry else int(bool(present))
-            for slot in slots:
-                if present:
-                    arrays[f"{slot}.{name}"] = entry[slot]
+            arrays.update({f"{slot}.{name}": entry[slot] for slot in present})
     places = [f"{slot}.{name}" for slot in slots for name in optimizer.names]
     if any(place not in arrays for place in places):
         # Before the first step of a parameter: what its state begins with.
@@ -93,13 +98,19 @@ def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rena
 
 def _kind(optimizer: Optimizer) -> str:
     kind = type(optimizer).__name__
-    if kind not in _NEEDED:
+    if kind not in _KINDS:
         raise InvalidArgumentError(f"torch.optim has no {kind}")
     return kind
 
 
-def _require_kind(kind: str, group: Mapping[str, Any], label: str) -> None:
-    for key in _NEEDED[kind]:
+def _needed(optimizer: Optimizer) -> list[str]:
+    """Group keys that tell the kinds apart."""
+    return [key for key in optimizer._KEYS if key != "eps_root"]
+
+
+def _require_kind(optimizer: Optimizer, group: Mapping[str, Any], label: str) -> None:
+    kind = _kind(optimizer)
+    for key in _needed(optimizer):
         if key not in group:
             raise InvalidArgumentError(f"{label} has no {key!r}; it is not one of torch.optim.{kind}")
     decoupled = group.get("decoupled_weight_decay")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adagrad (Duchi et al. 2011) with learning-rate decay, as torch.optim.Adagrad.
-// Operations stand in PyTorch's order, so that both round alike.
+// Operations stand in PyTorch's order, so that both round alike. RMSprop without momentum (rmsprop.h) is the same
+// formula with a mean in place of the sum: Adagrad's old sum and new square both count once.
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
@@ -15,20 +16,23 @@ struct Adagrad {
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
     Coefficients<double> c = common_coefficients(h, lr, maximize);
     c.lr = lr / (1.0 + static_cast<double>(step - 1) * h.lr_decay);
+    c.beta2 = 1.0;
+    c.one_minus_beta2 = 1.0;
+    c.eps_root = 0.0;
     return c;
   }
 
   template <typename T>
-  GSC_HD static T rate(int /*slot*/, const Coefficients<T> & /*c*/) {
-    return T(0);
+  GSC_HD static T rate(int /*slot*/, const Coefficients<T> &c) {
+    return T(1) - c.beta2;
   }
 
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
     g = decay_gradient(g, p, c);
-    const T sum = multiply_add(g, g, state[0]);
+    const T sum = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[0]);
     state[0] = sum;
-    p = p - (c.lr * g) / (square_root(sum) + c.eps);
+    p = p - (c.lr * g) / (square_root(sum + c.eps_root) + c.eps);
   }
 };
 

@@ -11,7 +11,10 @@ namespace gsc {
 
 /// Hyper-parameters of one group as the caller gave them (see gsc_optimizer_options).
 struct Hyper {
-  double lr, beta1, beta2, eps, weight_decay, momentum, dampening, lr_decay;
+  double lr, beta1, beta2, eps, weight_decay, momentum, dampening, lr_decay, alpha, rho;
+  double mu_decay;  ///< 0.96^momentum_decay
+  double eps_root;
+  bool decoupled;  ///< GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY
 };
 
 template <typename T>
@@ -28,24 +31,26 @@ struct Coefficients {
   T keep;  ///< 1 - lr * weight_decay
   T momentum;
   T grad_weight;  ///< 1 - dampening; 1 at the first step
+  T bias2;        ///< 1 - beta2^t
+  T eps_root;
+  T lr_of_gradient;               ///< where `lr` is that of the mean alone
+  T nesterov, surprise, largest;  ///< 1 for a formula that does so, else 0
 };
 
+/// Every field, rounded once.
 template <typename To, typename From>
 GSC_HD Coefficients<To> narrow(const Coefficients<From> &c) {
-  return {static_cast<To>(c.sign),
-          static_cast<To>(c.lr),
-          static_cast<To>(c.beta1),
-          static_cast<To>(c.beta2),
-          static_cast<To>(c.one_minus_beta1),
-          static_cast<To>(c.one_minus_beta2),
-          static_cast<To>(c.inv_bias1),
-          static_cast<To>(c.inv_sqrt_bias2),
-          static_cast<To>(c.sqrt_bias2),
-          static_cast<To>(c.eps),
-          static_cast<To>(c.weight_decay),
-          static_cast<To>(c.keep),
-          static_cast<To>(c.momentum),
-          static_cast<To>(c.grad_weight)};
+  constexpr int kFields = sizeof c / sizeof(From);
+  struct FromFields {
+    From field[kFields];
+  };
+  struct ToFields {
+    To field[kFields];
+  };
+  const auto from = __builtin_bit_cast(FromFields, c);
+  ToFields to{};
+  for (int i = 0; i < kFields; ++i) to.field[i] = static_cast<To>(from.field[i]);
+  return __builtin_bit_cast(Coefficients<To>, to);
 }
 
 /// base^n by repeated squaring: the same bits on host and device, where pow() is not.
@@ -108,12 +113,23 @@ GSC_HD Coefficients<double> common_coefficients(const Hyper &h, double lr, bool 
   c.inv_bias1 = 1.0;
   c.inv_sqrt_bias2 = 1.0;
   c.sqrt_bias2 = 1.0;
+  c.bias2 = 1.0;
   c.eps = h.eps;
   c.weight_decay = h.weight_decay;
   c.keep = 1.0 - lr * h.weight_decay;
   c.momentum = h.momentum;
   c.grad_weight = 1.0;
+  c.eps_root = h.eps_root;
   return c;
+}
+
+/// For an optimizer that decays either the parameter (`decoupled`) or the gradient: the other decay changes no bits.
+GSC_HD void decay_once(Coefficients<double> &c, bool decoupled) {
+  if (decoupled) {
+    c.weight_decay = 0.0;
+  } else {
+    c.keep = 1.0;
+  }
 }
 
 }  // namespace gsc

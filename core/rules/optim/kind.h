@@ -12,7 +12,7 @@ namespace gsc {
 /// What a state slot holds, which decides how it can be stored in fewer bits.
 enum class Slot : uint8_t {
   kMoment,        ///< a mean of gradients, of either sign
-  kSecondMoment,  ///< a mean or sum of squares, >= 0
+  kSecondMoment,  ///< a mean or sum of squares, or another measure of magnitude, >= 0
 };
 
 inline constexpr int kMaxStates = 3;
@@ -22,7 +22,8 @@ struct Kind {
   int32_t code;      ///< GSC_SGD and so on
   const char *name;  ///< in messages
   struct {
-    double lr, beta1 = 0.0, beta2 = 0.0, eps = 0.0, weight_decay = 0.0;
+    double lr, beta1 = 0.0, beta2 = 0.0, eps = 0.0, weight_decay = 0.0, alpha = 0.0, rho = 0.0, momentum_decay = 0.0,
+               eps_root = 0.0;
   } defaults;
   struct {
     const char *name;

@@ -3,26 +3,37 @@
 // Which kind of optimizer a formula is, and what sweeps it takes, the formula says.
 #pragma once
 
+#include "core/rules/optim/adadelta.h"
 #include "core/rules/optim/adagrad.h"
 #include "core/rules/optim/adam.h"
+#include "core/rules/optim/adam_like.h"
 #include "core/rules/optim/lamb.h"
 #include "core/rules/optim/lion.h"
+#include "core/rules/optim/rmsprop.h"
 #include "core/rules/optim/sgd.h"
 
 namespace gsc {
 
 /// X(enumerator, formula) for every variant.
-#define GSC_FOR_EACH_VARIANT(X)              \
-  X(kSgd, optim::Sgd)                        \
-  X(kSgdMomentum, optim::SgdMomentum<false>) \
-  X(kSgdNesterov, optim::SgdMomentum<true>)  \
-  X(kAdam, optim::Adam)                      \
-  X(kAdamAmsgrad, optim::AdamAmsgrad)        \
-  X(kAdamW, optim::AdamW)                    \
-  X(kAdamWAmsgrad, optim::AdamWAmsgrad)      \
-  X(kAdagrad, optim::Adagrad)                \
-  X(kLion, optim::Lion)                      \
-  X(kLamb, optim::Lamb)
+#define GSC_FOR_EACH_VARIANT(X)                      \
+  X(kSgd, optim::Sgd)                                \
+  X(kSgdMomentum, optim::SgdMomentum<false>)         \
+  X(kSgdNesterov, optim::SgdMomentum<true>)          \
+  X(kAdam, optim::Adam)                              \
+  X(kAdamAmsgrad, optim::AdamAmsgrad)                \
+  X(kAdamW, optim::AdamW)                            \
+  X(kAdamWAmsgrad, optim::AdamWAmsgrad)              \
+  X(kAdagrad, optim::Adagrad)                        \
+  X(kLion, optim::Lion)                              \
+  X(kLamb, optim::Lamb)                              \
+  X(kRmsprop, optim::Rmsprop)                        \
+  X(kRmspropMomentum, optim::RmspropMomentum<false>) \
+  X(kRmspropCentered, optim::RmspropMomentum<true>)  \
+  X(kAdadelta, optim::Adadelta)                      \
+  X(kAdamax, optim::Adamax)                          \
+  X(kNadam, optim::Nadam)                            \
+  X(kRadam, optim::Radam)                            \
+  X(kAdaBelief, optim::AdaBelief)
 
 enum class Variant : int32_t {
 #define GSC_ENUMERATOR(enumerator, formula) enumerator,
@@ -33,7 +44,28 @@ enum class Variant : int32_t {
 #define GSC_ONE(enumerator, formula) +1
 inline constexpr int kVariantCount = 0 GSC_FOR_EACH_VARIANT(GSC_ONE);
 #undef GSC_ONE
-#define GSC_ASSERT(enumerator, formula) static_assert(formula::kStates <= kMaxStates);
+
+/// Formulas that differ in their coefficients alone share kernels: those of `Sweep`, a formula whose `update` and `rate`
+/// are the same.
+template <typename F>
+struct SweepOfFormula {
+  using Type = F;
+};
+template <typename F>
+requires requires { typename F::Sweep; }
+struct SweepOfFormula<F> {
+  using Type = typename F::Sweep;
+};
+template <typename F>
+using SweepOf = typename SweepOfFormula<F>::Type;
+
+template <typename F>
+constexpr bool is_consistent() {
+  bool result = F::kStates <= kMaxStates && F::kStates == SweepOf<F>::kStates;
+  for (int s = 0; s < F::kStates; ++s) result &= F::kKind.slots[s].holds == SweepOf<F>::kKind.slots[s].holds;
+  return result;
+}
+#define GSC_ASSERT(enumerator, formula) static_assert(is_consistent<formula>());
 GSC_FOR_EACH_VARIANT(GSC_ASSERT)
 #undef GSC_ASSERT
 
@@ -48,6 +80,12 @@ template <typename F>
 inline constexpr bool kNeedsMomentum = [] {
   if constexpr (requires { F::kNeedsMomentum; }) return F::kNeedsMomentum;
   return false;
+}();
+/// `kOwnFlags` of a formula are those that only its coefficients depend on.
+template <typename F>
+inline constexpr uint32_t kOwnFlags = [] {
+  if constexpr (requires { F::kOwnFlags; }) return uint32_t{F::kOwnFlags};
+  return uint32_t{0};
 }();
 
 /// f(formula) for a variant.

@@ -33,7 +33,7 @@ struct OptimizerOptions {
   std::optional<double> eps = std::nullopt;
   /// Weight decay, >= 0; decoupled or added to the gradient, as the kind says.
   std::optional<double> weight_decay = std::nullopt;
-  /// SGD: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum.
+  /// SGD, RMSprop: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum.
   std::optional<double> momentum = std::nullopt;
   /// SGD: dampening of the momentum. Default 0.
   std::optional<double> dampening = std::nullopt;
@@ -45,6 +45,14 @@ struct OptimizerOptions {
   std::optional<int64_t> seed = std::nullopt;
   /// MasterFormat. Other values than MasterFormat::none need fp16 or bf16 parameters.
   std::optional<MasterFormat> master_format = std::nullopt;
+  /// RMSprop: decay of the means, in [0, 1).
+  std::optional<double> alpha = std::nullopt;
+  /// Adadelta: decay of the means, in [0, 1).
+  std::optional<double> rho = std::nullopt;
+  /// NAdam: how fast the momentum grows, >= 0.
+  std::optional<double> momentum_decay = std::nullopt;
+  /// RMSprop: added inside the root, >= 0. Default 0. AdaBelief: added to the second moment at each step.
+  std::optional<double> eps_root = std::nullopt;
   // gen-api: end
 
   gsc_optimizer_options to_c() const {
@@ -64,6 +72,10 @@ struct OptimizerOptions {
     c.initial_accumulator_value = initial_accumulator_value.value_or(c.initial_accumulator_value);
     c.seed = seed.value_or(c.seed);
     if (master_format) c.master_format = static_cast<int32_t>(*master_format);
+    c.alpha = alpha.value_or(c.alpha);
+    c.rho = rho.value_or(c.rho);
+    c.momentum_decay = momentum_decay.value_or(c.momentum_decay);
+    c.eps_root = eps_root.value_or(c.eps_root);
     // gen-api: end
     return c;
   }
@@ -84,6 +96,10 @@ struct OptimizerOptions {
     options.initial_accumulator_value = c.initial_accumulator_value;
     options.seed = c.seed;
     options.master_format = static_cast<MasterFormat>(c.master_format);
+    options.alpha = c.alpha;
+    options.rho = c.rho;
+    options.momentum_decay = c.momentum_decay;
+    options.eps_root = c.eps_root;
     // gen-api: end
     return options;
   }

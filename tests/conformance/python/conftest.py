@@ -46,6 +46,7 @@ def rounded_roots(pytorch_fuses, monkeypatch):
     """Makes torch.Tensor.sqrt round to nearest, which that of MKL does not."""
     root = pytest.importorskip("torch").Tensor.sqrt
     monkeypatch.setattr("torch.Tensor.sqrt", lambda x: root(x.double()).to(x.dtype))
+    monkeypatch.setattr("torch.Tensor.sqrt_", lambda x: x.copy_(root(x.double())))
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -8,8 +8,9 @@ they are unscaled count as overflow, and growth is tested with >=. Of a DTensor 
 checks its shard, and the ranks agree on inf as with PyTorch's class. On devices that the library does not have, and for
 other subclasses of tensors, PyTorch's own kernels do the work.
 
-``SGD``, ``Adam``, ``AdamW``, ``Adagrad``, ``Lion`` and ``LAMB`` are optimizers of ``torch.optim``'s kind; under either
-GradScaler they check, unscale, clip and step on the gradients where they lie. Importing this module imports torch;
+``SGD``, ``Adam``, ``AdamW``, ``Adagrad``, ``RMSprop``, ``Adadelta``, ``Adamax``, ``NAdam``, ``RAdam``, ``Lion``,
+``LAMB`` and ``AdaBelief`` are optimizers of ``torch.optim``'s kind; under either GradScaler they check, unscale, clip
+and step on the gradients where they lie. Importing this module imports torch;
 nothing else in the package does.
 """
 
@@ -21,17 +22,30 @@ from .. import torch_state
 from ..optim import Optimizer
 from ._check import StepReport
 from ._optim import FusedOptimizer
-from ._optimizers import LAMB, SGD, Adagrad, Adam, AdamW, Lion
+from ._optimizers import (
+    LAMB,
+    SGD,
+    AdaBelief,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Lion,
+    NAdam,
+    RAdam,
+    RMSprop,
+)
 from ._scaler import GradScaler
 from ._schedule import AppliedLR
 
-__all__ = ["LAMB", "SGD", "Adagrad", "Adam", "AdamW", "AppliedLR", "FusedOptimizer", "GradScaler", "Lion",
-           "StepReport", "optimizer_state_dict"]
+__all__ = ["LAMB", "SGD", "AdaBelief", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "AppliedLR", "FusedOptimizer",
+           "GradScaler", "Lion", "NAdam", "RAdam", "RMSprop", "StepReport", "optimizer_state_dict"]
 
 
 def optimizer_state_dict(optimizer: Optimizer) -> dict[str, Any]:
-    """The state of `optimizer`, a SGD, Adam, AdamW or Adagrad of ``gradscaler``, as ``torch.optim``'s loads it. Blocks.
+    """The state of `optimizer`, of ``gradscaler``, as ``torch.optim``'s of the same name loads it. Blocks.
 
-    The way back is the optimizer's own ``load_state_dict``. InvalidArgumentError for Lion and LAMB.
+    The way back is the optimizer's own ``load_state_dict``. InvalidArgumentError for Lion, LAMB and AdaBelief.
     """
     return torch_state.to_torch(optimizer)

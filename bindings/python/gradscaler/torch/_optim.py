@@ -36,7 +36,8 @@ MASTER = "master_param"
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NARROW = (torch.float16, torch.bfloat16)
 #: Group keys that decide what steps together. The last two are refused.
-_STRUCTURE = ("nesterov", "amsgrad", "maximize", "momentum", "decoupled_weight_decay", "differentiable", "capturable")
+_STRUCTURE = ("nesterov", "amsgrad", "maximize", "momentum", "centered", "decoupled_weight_decay", "differentiable",
+              "capturable")
 #: What works on memory: torch.compile would follow it call by call, for minutes, and gain nothing.
 untraced: Any = getattr(torch, "_disable_dynamo", lambda function: function)
 
@@ -143,6 +144,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         for (member, entry), steps in zip(self._members, counts, strict=True):
             if "step" in entry:
                 entry["step"].fill_(steps)
+            if self._KIND == native.NADAM and "mu_product" in entry:
+                group = self.param_groups[member.group]
+                entry["mu_product"].fill_(hyper.momentum_product(group["betas"][0], group["momentum_decay"], steps))
             if steps:
                 entry.update(member.made)
 
@@ -464,12 +468,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         member.memory = (as_tensor(local(p), argument=label, any_order=True),
                          as_tensor(local(grad), argument=f"{label}.grad", any_order=True, writable=False))
         kind = native.ADAMW if self._KIND == native.ADAM and group.get("decoupled_weight_decay") else self._KIND
-        flags = sum(hyper.FLAGS[name] for name in ("nesterov", "amsgrad", "maximize") if group.get(name))
-        slots = SLOTS[kind]
-        if kind == native.SGD and not group["momentum"]:
-            slots = ()
-        elif "max_exp_avg_sq" in slots and not group.get("amsgrad"):
-            slots = slots[:2]
+        flags = sum(bit for name, bit in hyper.FLAGS.items() if group.get(name))
+        if kind in (native.ADAM, native.ADAMW):
+            flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
+        slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(slot, group.get("momentum", 0), flags))
         entry = self._entries.get(p, {})
         steps = self._state_of(member, entry, kind, slots, group)
         master = self._master_weights and p.dtype in _NARROW
@@ -506,9 +508,14 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             return int(known)
         if not entry or set(entry) == {MASTER}:
             entry["step"] = _count(0.0)
+            if kind == native.NADAM:
+                entry["mu_product"] = torch.tensor(1.0, device="cpu")
             for slot in slots:
                 entry[slot] = torch.full_like(p, group.get("initial_accumulator_value", 0.0), dtype=dtype,
                                               requires_grad=False)
+        if kind == native.RMSPROP and "momentum_buffer" in slots and not group["momentum"]:
+            # Centered, the library has a buffer that PyTorch has with momentum alone.
+            entry.setdefault("momentum_buffer", torch.zeros_like(p, dtype=dtype, requires_grad=False))
         for slot in ("step", *slots):
             if slot not in entry:
                 raise ValueError(f"the state of {member.label} has no {slot!r}; it has {', '.join(map(str, entry))}")

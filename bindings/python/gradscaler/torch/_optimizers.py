@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The six optimizers of :mod:`gradscaler.torch`, with the constructors of ``torch.optim``. See :mod:`._optim`.
+"""The optimizers of :mod:`gradscaler.torch`, with the constructors of ``torch.optim``. See :mod:`._optim`.
 
 All take two arguments more. `max_grad_norm` limits the L2 norm of all gradients together, in the pass of the step.
 `master_weights` keeps a float32 master of every float16 and bfloat16 parameter in its state and steps on that. Both are
@@ -118,6 +118,100 @@ class LAMB(FusedOptimizer):
         self._setup(max_grad_norm, master_weights, fused)
         _require_ranges(lr, betas, eps, weight_decay)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+                                  "maximize": maximize, "fused": fused})
+
+
+class RMSprop(FusedOptimizer, torch.optim.RMSprop):  # type: ignore[misc, unused-ignore]
+    """RMSprop, as ``torch.optim.RMSprop``. Centered, its state has a ``momentum_buffer`` without momentum, too."""
+
+    _KIND = native.RMSPROP
+
+    def __init__(self, params: Any, lr: _Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
+                 momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
+                 maximize: bool = False, differentiable: bool = False, *, max_grad_norm: float | None = None,
+                 master_weights: bool = False) -> None:
+        self._setup(max_grad_norm, master_weights, None)
+        super().__init__(params, lr, alpha, eps, weight_decay, momentum, centered, capturable, foreach, maximize,
+                         differentiable)
+
+
+class Adadelta(FusedOptimizer, torch.optim.Adadelta):  # type: ignore[misc, unused-ignore]
+    """Adadelta, as ``torch.optim.Adadelta``."""
+
+    _KIND = native.ADADELTA
+
+    def __init__(self, params: Any, lr: _Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
+                 foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False,
+                 differentiable: bool = False, max_grad_norm: float | None = None,
+                 master_weights: bool = False) -> None:
+        self._setup(max_grad_norm, master_weights, None)
+        super().__init__(params, lr, rho, eps, weight_decay, foreach, capturable=capturable, maximize=maximize,
+                         differentiable=differentiable)
+
+
+class Adamax(FusedOptimizer, torch.optim.Adamax):  # type: ignore[misc, unused-ignore]
+    """Adamax, as ``torch.optim.Adamax``."""
+
+    _KIND = native.ADAMAX
+
+    def __init__(self, params: Any, lr: _Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
+                 differentiable: bool = False, capturable: bool = False, max_grad_norm: float | None = None,
+                 master_weights: bool = False) -> None:
+        self._setup(max_grad_norm, master_weights, None)
+        super().__init__(params, lr, betas, eps, weight_decay, foreach, maximize=maximize,
+                         differentiable=differentiable, capturable=capturable)
+
+
+class NAdam(FusedOptimizer, torch.optim.NAdam):  # type: ignore[misc, unused-ignore]
+    """NAdam, as ``torch.optim.NAdam``.
+
+    ``mu_product`` is worked out from the count of steps, as if betas and momentum_decay had always been those of now.
+    """
+
+    _KIND = native.NADAM
+
+    def __init__(self, params: Any, lr: _Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
+                 foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
+                 differentiable: bool = False, max_grad_norm: float | None = None,
+                 master_weights: bool = False) -> None:
+        self._setup(max_grad_norm, master_weights, None)
+        super().__init__(params, lr, betas, eps, weight_decay, momentum_decay, decoupled_weight_decay, foreach=foreach,
+                         maximize=maximize, capturable=capturable, differentiable=differentiable)
+
+
+class RAdam(FusedOptimizer, torch.optim.RAdam):  # type: ignore[misc, unused-ignore]
+    """RAdam, as ``torch.optim.RAdam``."""
+
+    _KIND = native.RADAM
+
+    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
+                 maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+                 max_grad_norm: float | None = None, master_weights: bool = False) -> None:
+        self._setup(max_grad_norm, master_weights, None)
+        super().__init__(params, lr, betas, eps, weight_decay, decoupled_weight_decay, foreach=foreach,
+                         maximize=maximize, capturable=capturable, differentiable=differentiable)
+
+
+class AdaBelief(FusedOptimizer):
+    """AdaBelief (Zhuang et al. 2020, arXiv:2010.07468). State: ``step``, ``exp_avg`` and ``exp_avg_var``.
+
+    `lr`, `eps`, `weight_decay` and `eps_root` are >= 0, `betas` in [0, 1). `maximize` steps up the gradient.
+    """
+
+    _KIND = native.ADABELIEF
+
+    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-16,
+                 weight_decay: float = 0, eps_root: float = 1e-16, decoupled_weight_decay: bool = False, *,
+                 maximize: bool = False, fused: bool | None = None, max_grad_norm: float | None = None,
+                 master_weights: bool = False) -> None:
+        self._setup(max_grad_norm, master_weights, fused)
+        _require_ranges(lr, betas, eps, weight_decay)
+        _require_ranges(lr, betas, eps_root, weight_decay)
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+                                  "eps_root": eps_root, "decoupled_weight_decay": decoupled_weight_decay,
                                   "maximize": maximize, "fused": fused})
 
 

@@ -31,7 +31,13 @@ NUMBERS = {native.SGD: ("lr", "momentum", "dampening", "weight_decay"),
            native.ADAMW: ("lr", "betas", "eps", "weight_decay"),
            native.ADAGRAD: ("lr", "lr_decay", "weight_decay", "eps"),
            native.LION: ("lr", "betas", "weight_decay"),
-           native.LAMB: ("lr", "betas", "eps", "weight_decay")}
+           native.LAMB: ("lr", "betas", "eps", "weight_decay"),
+           native.RMSPROP: ("lr", "alpha", "eps", "weight_decay", "momentum"),
+           native.ADADELTA: ("lr", "rho", "eps", "weight_decay"),
+           native.ADAMAX: ("lr", "betas", "eps", "weight_decay"),
+           native.NADAM: ("lr", "betas", "eps", "weight_decay", "momentum_decay"),
+           native.RADAM: ("lr", "betas", "eps", "weight_decay"),
+           native.ADABELIEF: ("lr", "betas", "eps", "weight_decay", "eps_root")}
 
 
 class Key(NamedTuple):

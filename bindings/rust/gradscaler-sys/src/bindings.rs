@@ -43,11 +43,19 @@ pub const GSC_ADAMW: i32 = 2;
 pub const GSC_ADAGRAD: i32 = 3;
 pub const GSC_LION: i32 = 4;
 pub const GSC_LAMB: i32 = 5;
+pub const GSC_RMSPROP: i32 = 6;
+pub const GSC_ADADELTA: i32 = 7;
+pub const GSC_ADAMAX: i32 = 8;
+pub const GSC_NADAM: i32 = 9;
+pub const GSC_RADAM: i32 = 10;
+pub const GSC_ADABELIEF: i32 = 11;
 pub const GSC_OPTIMIZER_NESTEROV: u32 = 1;
 pub const GSC_OPTIMIZER_AMSGRAD: u32 = 2;
 pub const GSC_OPTIMIZER_MAXIMIZE: u32 = 4;
 pub const GSC_OPTIMIZER_ZERO_GRADS: u32 = 8;
 pub const GSC_OPTIMIZER_WRITE_GRADS: u32 = 16;
+pub const GSC_OPTIMIZER_CENTERED: u32 = 32;
+pub const GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY: u32 = 64;
 pub const GSC_STATE_FULL: i32 = 0;
 pub const GSC_STATE_BITS16: i32 = 1;
 pub const GSC_STATE_BITS8: i32 = 2;
@@ -228,6 +236,10 @@ pub struct gsc_optimizer_options {
     pub seed: i64,
     pub master_format: i32,
     pub reserved: i32,
+    pub alpha: f64,
+    pub rho: f64,
+    pub momentum_decay: f64,
+    pub eps_root: f64,
 }
 
 /// The state of a scaler, and the result of the last check of its gradients.
@@ -1166,7 +1178,7 @@ pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
         scale_block_columns, columns, reserved);
     fields!(all, gsc_optimizer_options, struct_size, flags, kind, state_format, lr, beta1, beta2,
         eps, weight_decay, momentum, dampening, lr_decay, initial_accumulator_value, seed,
-        master_format, reserved);
+        master_format, reserved, alpha, rho, momentum_decay, eps_root);
     fields!(all, gsc_report, struct_size, flags, scale, growth_tracker, hysteresis_tracker,
         consecutive_skips, updates, skipped, grad_norm, grad_amax, nonfinite_count, inf_count,
         nan_count, first_tensor, first_element);

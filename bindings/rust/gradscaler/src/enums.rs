@@ -140,6 +140,26 @@ pub enum OptimizerKind {
     /// LAMB (You et al. 2020, arXiv:1904.00962). State: exp_avg, exp_avg_sq. Defaults: lr 1e-3,
     /// beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 1e-2.
     Lamb = sys::GSC_LAMB,
+    /// RMSprop, as torch.optim.RMSprop; with eps_root in place of eps as TensorFlow's and Keras's.
+    /// State: square_avg, momentum_buffer, grad_avg, which depend on momentum and centered.
+    /// Defaults: lr 1e-2, alpha 0.99, eps 1e-8; no momentum or weight decay.
+    RMSprop = sys::GSC_RMSPROP,
+    /// Adadelta (Zeiler 2012, arXiv:1212.5701), as torch.optim.Adadelta. State: square_avg,
+    /// acc_delta. Defaults: lr 1.0, rho 0.9, eps 1e-6, no weight decay.
+    Adadelta = sys::GSC_ADADELTA,
+    /// Adamax (Kingma and Ba 2015), as torch.optim.Adamax. State: exp_avg, exp_inf. Defaults: lr
+    /// 2e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
+    Adamax = sys::GSC_ADAMAX,
+    /// NAdam (Dozat 2016), as torch.optim.NAdam. State: exp_avg, exp_avg_sq. Defaults: lr 2e-3,
+    /// beta1 0.9, beta2 0.999, eps 1e-8, momentum_decay 4e-3, no weight decay.
+    NAdam = sys::GSC_NADAM,
+    /// RAdam (Liu et al. 2020, arXiv:1908.03265), as torch.optim.RAdam. State: exp_avg, exp_avg_sq.
+    /// Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, no weight decay.
+    RAdam = sys::GSC_RADAM,
+    /// AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief. State: exp_avg,
+    /// exp_avg_var. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-16, eps_root 1e-16, no weight
+    /// decay.
+    AdaBelief = sys::GSC_ADABELIEF,
 }
 
 impl TryFrom<i32> for OptimizerKind {
@@ -154,6 +174,12 @@ impl TryFrom<i32> for OptimizerKind {
             sys::GSC_ADAGRAD => Ok(Self::Adagrad),
             sys::GSC_LION => Ok(Self::Lion),
             sys::GSC_LAMB => Ok(Self::Lamb),
+            sys::GSC_RMSPROP => Ok(Self::RMSprop),
+            sys::GSC_ADADELTA => Ok(Self::Adadelta),
+            sys::GSC_ADAMAX => Ok(Self::Adamax),
+            sys::GSC_NADAM => Ok(Self::NAdam),
+            sys::GSC_RADAM => Ok(Self::RAdam),
+            sys::GSC_ADABELIEF => Ok(Self::AdaBelief),
             _ => Err(code),
         }
     }

@@ -254,7 +254,7 @@ pub struct OptimizerOptions {
     pub eps: Option<f64>,
     /// Weight decay, >= 0; decoupled or added to the gradient, as the kind says.
     pub weight_decay: Option<f64>,
-    /// SGD: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum.
+    /// SGD, RMSprop: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum.
     pub momentum: Option<f64>,
     /// SGD: dampening of the momentum. Default 0.
     pub dampening: Option<f64>,
@@ -268,6 +268,15 @@ pub struct OptimizerOptions {
     /// [`MasterFormat`]. Other values than [`MasterFormat::None`](crate::MasterFormat::None) need
     /// fp16 or bf16 parameters.
     pub master_format: Option<MasterFormat>,
+    /// RMSprop: decay of the means, in \[0, 1).
+    pub alpha: Option<f64>,
+    /// Adadelta: decay of the means, in \[0, 1).
+    pub rho: Option<f64>,
+    /// NAdam: how fast the momentum grows, >= 0.
+    pub momentum_decay: Option<f64>,
+    /// RMSprop: added inside the root, >= 0. Default 0. AdaBelief: added to the second moment at
+    /// each step.
+    pub eps_root: Option<f64>,
     /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
     pub nesterov: bool,
     /// Adam, AdamW: the step is normalized by the largest exp_avg_sq so far.
@@ -280,6 +289,11 @@ pub struct OptimizerOptions {
     /// Write the unscaled and clipped gradients back in the same pass, unless the step is skipped.
     /// Refused with `zero_grads`.
     pub write_grads: bool,
+    /// RMSprop: the root is of the estimated variance.
+    pub centered: bool,
+    /// NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the
+    /// gradient.
+    pub decoupled_weight_decay: bool,
     // gen-api: end
 }
 
@@ -287,8 +301,9 @@ pub struct OptimizerOptions {
 setters!(OptimizerOptions:
     state_format: StateFormat, lr: f64, beta1: f64, beta2: f64, eps: f64, weight_decay: f64,
     momentum: f64, dampening: f64, lr_decay: f64, initial_accumulator_value: f64, seed: i64,
-    master_format: MasterFormat, nesterov: bool, amsgrad: bool, maximize: bool, zero_grads:
-    bool, write_grads: bool);
+    master_format: MasterFormat, alpha: f64, rho: f64, momentum_decay: f64, eps_root: f64,
+    nesterov: bool, amsgrad: bool, maximize: bool, zero_grads: bool, write_grads: bool,
+    centered: bool, decoupled_weight_decay: bool);
 // gen-api: end
 
 /// AdamW with its defaults.
@@ -316,11 +331,17 @@ impl OptimizerOptions {
             initial_accumulator_value: None,
             seed: None,
             master_format: None,
+            alpha: None,
+            rho: None,
+            momentum_decay: None,
+            eps_root: None,
             nesterov: false,
             amsgrad: false,
             maximize: false,
             zero_grads: false,
             write_grads: false,
+            centered: false,
+            decoupled_weight_decay: false,
             // gen-api: end
         }
     }
@@ -355,6 +376,37 @@ impl OptimizerOptions {
     pub const fn lamb() -> Self {
         Self::new(OptimizerKind::Lamb)
     }
+
+    /// RMSprop, as torch.optim.RMSprop; with `eps_root` in place of eps as TensorFlow's and
+    /// Keras's.
+    pub const fn rmsprop() -> Self {
+        Self::new(OptimizerKind::RMSprop)
+    }
+
+    /// Adadelta (Zeiler 2012, arXiv:1212.5701), as torch.optim.Adadelta.
+    pub const fn adadelta() -> Self {
+        Self::new(OptimizerKind::Adadelta)
+    }
+
+    /// Adamax (Kingma and Ba 2015), as torch.optim.Adamax.
+    pub const fn adamax() -> Self {
+        Self::new(OptimizerKind::Adamax)
+    }
+
+    /// NAdam (Dozat 2016), as torch.optim.NAdam.
+    pub const fn nadam() -> Self {
+        Self::new(OptimizerKind::NAdam)
+    }
+
+    /// RAdam (Liu et al. 2020, arXiv:1908.03265), as torch.optim.RAdam.
+    pub const fn radam() -> Self {
+        Self::new(OptimizerKind::RAdam)
+    }
+
+    /// AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief.
+    pub const fn adabelief() -> Self {
+        Self::new(OptimizerKind::AdaBelief)
+    }
     // gen-api: end
 
     pub(crate) fn to_raw(self) -> Result<sys::gsc_optimizer_options> {
@@ -373,6 +425,8 @@ impl OptimizerOptions {
                 (self.maximize, sys::GSC_OPTIMIZER_MAXIMIZE),
                 (self.zero_grads, sys::GSC_OPTIMIZER_ZERO_GRADS),
                 (self.write_grads, sys::GSC_OPTIMIZER_WRITE_GRADS),
+                (self.centered, sys::GSC_OPTIMIZER_CENTERED),
+                (self.decoupled_weight_decay, sys::GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY),
             ]),
             state_format: self
                 .state_format
@@ -394,6 +448,10 @@ impl OptimizerOptions {
                 .master_format
                 .map(|value| value as i32)
                 .unwrap_or(raw.master_format),
+            alpha: self.alpha.unwrap_or(raw.alpha),
+            rho: self.rho.unwrap_or(raw.rho),
+            momentum_decay: self.momentum_decay.unwrap_or(raw.momentum_decay),
+            eps_root: self.eps_root.unwrap_or(raw.eps_root),
             // gen-api: end
             ..raw
         })
@@ -415,11 +473,17 @@ impl OptimizerOptions {
             initial_accumulator_value: Some(raw.initial_accumulator_value),
             seed: Some(raw.seed),
             master_format: raw.master_format.try_into().ok(),
+            alpha: Some(raw.alpha),
+            rho: Some(raw.rho),
+            momentum_decay: Some(raw.momentum_decay),
+            eps_root: Some(raw.eps_root),
             nesterov: raw.flags & sys::GSC_OPTIMIZER_NESTEROV != 0,
             amsgrad: raw.flags & sys::GSC_OPTIMIZER_AMSGRAD != 0,
             maximize: raw.flags & sys::GSC_OPTIMIZER_MAXIMIZE != 0,
             zero_grads: raw.flags & sys::GSC_OPTIMIZER_ZERO_GRADS != 0,
             write_grads: raw.flags & sys::GSC_OPTIMIZER_WRITE_GRADS != 0,
+            centered: raw.flags & sys::GSC_OPTIMIZER_CENTERED != 0,
+            decoupled_weight_decay: raw.flags & sys::GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY != 0,
             // gen-api: end
         }
     }

@@ -89,6 +89,26 @@ fn every_option_of_an_optimizer_arrives() {
             OptimizerKind::Lion,
         ),
         (OptimizerOptions::lamb(), OptimizerKind::Lamb),
+        (
+            OptimizerOptions::rmsprop()
+                .alpha(0.5)
+                .eps_root(1e-3)
+                .centered(true),
+            OptimizerKind::RMSprop,
+        ),
+        (
+            OptimizerOptions::adadelta().rho(0.5),
+            OptimizerKind::Adadelta,
+        ),
+        (OptimizerOptions::adamax(), OptimizerKind::Adamax),
+        (
+            OptimizerOptions::nadam()
+                .momentum_decay(0.5)
+                .decoupled_weight_decay(true),
+            OptimizerKind::NAdam,
+        ),
+        (OptimizerOptions::radam(), OptimizerKind::RAdam),
+        (OptimizerOptions::adabelief(), OptimizerKind::AdaBelief),
     ] {
         let optimizer = Optimizer::new(options, (list(&context, 2), list(&context, 2))).unwrap();
         let found = optimizer.options(0).unwrap();
@@ -109,6 +129,10 @@ fn every_option_of_an_optimizer_arrives() {
                 .or(found.initial_accumulator_value),
             seed: options.seed.or(found.seed),
             master_format: options.master_format.or(found.master_format),
+            alpha: options.alpha.or(found.alpha),
+            rho: options.rho.or(found.rho),
+            momentum_decay: options.momentum_decay.or(found.momentum_decay),
+            eps_root: options.eps_root.or(found.eps_root),
             ..options
         };
         assert_eq!(found, completed);

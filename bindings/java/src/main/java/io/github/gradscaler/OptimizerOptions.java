@@ -68,6 +68,60 @@ public final class OptimizerOptions {
   public static OptimizerOptions lamb() {
     return new OptimizerOptions(OptimizerKind.LAMB);
   }
+
+  /**
+   * RMSprop, as torch.optim.RMSprop; with epsRoot in place of eps as TensorFlow's and Keras's.
+   *
+   * @return its defaults
+   */
+  public static OptimizerOptions rmsprop() {
+    return new OptimizerOptions(OptimizerKind.RMSPROP);
+  }
+
+  /**
+   * Adadelta (Zeiler 2012, arXiv:1212.5701), as torch.optim.Adadelta.
+   *
+   * @return its defaults
+   */
+  public static OptimizerOptions adadelta() {
+    return new OptimizerOptions(OptimizerKind.ADADELTA);
+  }
+
+  /**
+   * Adamax (Kingma and Ba 2015), as torch.optim.Adamax.
+   *
+   * @return its defaults
+   */
+  public static OptimizerOptions adamax() {
+    return new OptimizerOptions(OptimizerKind.ADAMAX);
+  }
+
+  /**
+   * NAdam (Dozat 2016), as torch.optim.NAdam.
+   *
+   * @return its defaults
+   */
+  public static OptimizerOptions nadam() {
+    return new OptimizerOptions(OptimizerKind.NADAM);
+  }
+
+  /**
+   * RAdam (Liu et al. 2020, arXiv:1908.03265), as torch.optim.RAdam.
+   *
+   * @return its defaults
+   */
+  public static OptimizerOptions radam() {
+    return new OptimizerOptions(OptimizerKind.RADAM);
+  }
+
+  /**
+   * AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief.
+   *
+   * @return its defaults
+   */
+  public static OptimizerOptions adaBelief() {
+    return new OptimizerOptions(OptimizerKind.ADABELIEF);
+  }
   // gen-api: end
 
   NativeOptimizerOptions handle() {
@@ -205,7 +259,7 @@ public final class OptimizerOptions {
   }
 
   /**
-   * SGD: momentum, &gt;= 0. Default 0. There is a momentum buffer if group 0 has momentum.
+   * SGD, RMSprop: momentum, &gt;= 0. Default 0. There is a momentum buffer if group 0 has momentum.
    *
    * @return the value
    */
@@ -325,6 +379,86 @@ public final class OptimizerOptions {
   }
 
   /**
+   * RMSprop: decay of the means, in [0, 1).
+   *
+   * @return the value
+   */
+  public double alpha() {
+    return handle.getAlpha();
+  }
+
+  /**
+   * Sets {@link #alpha()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions alpha(double value) {
+    handle.setAlpha(value);
+    return this;
+  }
+
+  /**
+   * Adadelta: decay of the means, in [0, 1).
+   *
+   * @return the value
+   */
+  public double rho() {
+    return handle.getRho();
+  }
+
+  /**
+   * Sets {@link #rho()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions rho(double value) {
+    handle.setRho(value);
+    return this;
+  }
+
+  /**
+   * NAdam: how fast the momentum grows, &gt;= 0.
+   *
+   * @return the value
+   */
+  public double momentumDecay() {
+    return handle.getMomentumDecay();
+  }
+
+  /**
+   * Sets {@link #momentumDecay()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions momentumDecay(double value) {
+    handle.setMomentumDecay(value);
+    return this;
+  }
+
+  /**
+   * RMSprop: added inside the root, &gt;= 0. Default 0. AdaBelief: added to the second moment at each step.
+   *
+   * @return the value
+   */
+  public double epsRoot() {
+    return handle.getEpsRoot();
+  }
+
+  /**
+   * Sets {@link #epsRoot()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions epsRoot(double value) {
+    handle.setEpsRoot(value);
+    return this;
+  }
+
+  /**
    * SGD: Nesterov momentum; needs momentum &gt; 0 and dampening 0.
    *
    * @return the value
@@ -425,6 +559,46 @@ public final class OptimizerOptions {
     return this;
   }
 
+  /**
+   * RMSprop: the root is of the estimated variance.
+   *
+   * @return the value
+   */
+  public boolean centered() {
+    return (handle.getFlags() & NativeCalls.OPTIMIZER_CENTERED) != 0;
+  }
+
+  /**
+   * Sets {@link #centered()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions centered(boolean value) {
+    set(NativeCalls.OPTIMIZER_CENTERED, value);
+    return this;
+  }
+
+  /**
+   * NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient.
+   *
+   * @return the value
+   */
+  public boolean decoupledWeightDecay() {
+    return (handle.getFlags() & NativeCalls.OPTIMIZER_DECOUPLED_WEIGHT_DECAY) != 0;
+  }
+
+  /**
+   * Sets {@link #decoupledWeightDecay()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions decoupledWeightDecay(boolean value) {
+    set(NativeCalls.OPTIMIZER_DECOUPLED_WEIGHT_DECAY, value);
+    return this;
+  }
+
   private void set(int bit, boolean value) {
     handle.setFlags(value ? handle.getFlags() | bit : handle.getFlags() & ~bit);
   }
@@ -440,8 +614,11 @@ public final class OptimizerOptions {
         + ", beta1=" + beta1() + ", beta2=" + beta2() + ", eps=" + eps() + ", weightDecay=" + weightDecay()
         + ", momentum=" + momentum() + ", dampening=" + dampening() + ", lrDecay=" + lrDecay()
         + ", initialAccumulatorValue=" + initialAccumulatorValue() + ", seed=" + seed()
-        + ", masterFormat=" + masterFormat() + ", nesterov=" + nesterov() + ", amsgrad=" + amsgrad()
-        + ", maximize=" + maximize() + ", zeroGrads=" + zeroGrads() + ", writeGrads=" + writeGrads() + ")";
+        + ", masterFormat=" + masterFormat() + ", alpha=" + alpha() + ", rho=" + rho()
+        + ", momentumDecay=" + momentumDecay() + ", epsRoot=" + epsRoot() + ", nesterov=" + nesterov()
+        + ", amsgrad=" + amsgrad() + ", maximize=" + maximize() + ", zeroGrads=" + zeroGrads()
+        + ", writeGrads=" + writeGrads() + ", centered=" + centered()
+        + ", decoupledWeightDecay=" + decoupledWeightDecay() + ")";
   }
   // gen-api: end
 }
