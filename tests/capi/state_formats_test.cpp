@@ -31,7 +31,7 @@ gsc_optimizer_options options_of(const Case &c) {
   return o;
 }
 
-/// An optimizer with codes beside one over fp32 masters and fp32 state, both stepped on the same gradients.
+/// An optimizer with codes and one over fp32 masters and fp32 state, both stepped on the same gradients.
 class Pair {
  public:
   Pair(const Context &context, const Case &c)

@@ -6,7 +6,7 @@
 namespace gsc_test {
 namespace {
 
-/// The rows of docs/state.md: bytes moved per parameter by AdamW with 16-bit gradients, and memory beside the weights.
+/// The rows of docs/state.md: bytes moved per parameter by AdamW with 16-bit gradients, and memory in addition to the weights.
 TEST(StateFormats, BytesOfAParameter) {
   const Context context = make_context();
   const auto expect = [&](int32_t state, int32_t master, double moved, double memory) {

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def device_or(default):
-    """The device of the tests: `default`, or what GRADSCALER_TEST_DEVICE says."""
+    """The device of the tests: `default`, or the value of GRADSCALER_TEST_DEVICE."""
     return os.environ.get("GRADSCALER_TEST_DEVICE", default)
 
 
@@ -37,7 +37,7 @@ def library(name, default_device=DEVICE):
 
 
 def has_gpu():
-    """Whether the library has one: made-up addresses are then looked up, and found to be nobody's."""
+    """Whether the library has one: made-up addresses are then looked up, and found to be unallocated."""
     return any(info.device.startswith("cuda") for info in gs.devices())
 
 

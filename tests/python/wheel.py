@@ -6,7 +6,7 @@ found, mypy and pyright see the types, and what is changed in the sources is wha
 those of the Python that runs this, where it has them.
 
 Usage: wheel.py SOURCE WORK. The compiler's results are kept in WORK for the next time. CUDA is left out and the library
-is optimised little: both would take minutes, and what is tested here is the packaging. Exit status 0 if everything passed.
+is optimised little: both would take minutes, and the packaging is what is tested. Exit status 0 if everything passed.
 """
 
 import importlib.util
@@ -31,7 +31,7 @@ def settings(work):
 def main(source, work):
     source, work = pathlib.Path(source).resolve(), pathlib.Path(work).resolve()
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    # A path with a blank and not under the sources, where nothing but what was installed can be found.
+    # A path with a blank and not under the sources, where only what was installed can be found.
     home, shelf = work / "clean environment", work / "wheel"
     shutil.rmtree(shelf, ignore_errors=True)
     venv.create(home, clear=True, with_pip=True)
