@@ -251,7 +251,7 @@ class TensorList(Closeable):
                                        f" holds it any more: {remedy}, or write them into the array that was passed")
 
     def _require_readers(self, uses: int) -> None:
-        """InvalidArgumentError for arrays that no caller can read once they are written, since nothing else holds them."""
+        """InvalidArgumentError for arrays that no caller can read after a write, since nothing else holds them."""
         for i in self._orphans(uses):
             raise InvalidArgumentError(
                 f"{self._leaves.label(i)} is held by nothing else any more: what the step writes would not be seen;"
