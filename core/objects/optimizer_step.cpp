@@ -35,19 +35,19 @@ void Optimizer::require_no_scaler_at_work(const StepScalars &scalars) const {
   if (it.is_checked_in_part()) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
          "has gradients of which check_range has covered %lld of %lld tensors; check the rest or discard the list",
-         static_cast<long long>(it.tensors_checked), static_cast<long long>(lists_.grads->plan().size()));
+         static_cast<long long>(it.tensors_checked()), static_cast<long long>(lists_.grads->plan().size()));
   }
-  if (it.left_scaled && scalars.inv_scale == nullptr) {
+  if (it.is_left_scaled() && scalars.inv_scale == nullptr) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
          "has gradients that a scaler has stepped on and not unscaled; step with an inverse scale, or unscale before");
   }
-  if (it.stage == Stage::kStepped) return;
+  if (it.stage() == Stage::kStepped) return;
   if (it.is_clip_pending()) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
          "has gradients with a pending clip, which only the scaler's step applies; step with it, or unscale before you "
          "clip");
   }
-  if (it.stage == Stage::kChecked && scalars.inv_scale == nullptr) {
+  if (it.stage() == Stage::kChecked && scalars.inv_scale == nullptr) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
          "has gradients that a scaler has checked and not unscaled; step with the scaler, or unscale before");
   }

@@ -53,12 +53,9 @@ void encode_group(int32_t dtype, void *data, int64_t count, int64_t first, int n
     using C = decltype(code);
     uint32_t scale = 0;
     if constexpr (C::kGrouped) {
-      uint32_t largest = 0;
-      for (int i = 0; i < n; ++i) {
-        const uint32_t magnitude = magnitude_of(x[i]);
-        if (magnitude < 0x7f800000U) largest = std::max(largest, magnitude);
-      }
-      scale = C::scale_for(largest);
+      int32_t largest = 0;
+      for (int i = 0; i < n; ++i) largest = std::max(largest, finite_magnitude(x[i]));
+      scale = C::scale_for(static_cast<uint32_t>(largest));
       scales_of(data, dtype, count)[first / kStateGroup] = static_cast<uint8_t>(scale);
     }
     for (int i = 0; i < n; ++i)

@@ -483,7 +483,7 @@ const std::function<std::string(World &)> kWaysOn[] = {
 #undef CALL
 
 /// unscale has written the gradients by the time the ranks are joined: the one call that cannot take its work back. Its
-/// contract says what holds instead (reducer_test.cpp).
+/// contract describes what holds instead (reducer_test.cpp).
 bool is_exempt(const Call &call, gsc_status status) {
   return status == GSC_ERROR_CALLBACK && std::string(call.function) == "gsc_scaler_unscale";
 }

@@ -50,7 +50,7 @@ class Tensor:
     stream: int | None = None
     #: Keeps the memory alive; None for raw pointers.
     owner: Any = field(default=None, compare=False, repr=False)
-    #: Extents; None if nobody said, as for raw pointers.
+    #: Extents; None if unknown, as for raw pointers.
     shape: tuple[int, ...] | None = None
     #: Strides in elements of a dense array in another than C order, such as PyTorch's channels_last; else None.
     strides: tuple[int, ...] | None = None
@@ -134,7 +134,7 @@ def same_order(a: Tensor, b: Tensor) -> bool:
 
 
 def orphans(tensors: list[Tensor]) -> list[int]:
-    """Those whose memory nothing but `tensors` holds any more, so that nobody can write it again.
+    """The tensors whose memory only `tensors` holds, so that no caller can write it again.
 
     Known of arrays that own their memory: NumPy's, also through views of them, ``array.array`` and ``bytearray``.
     """

@@ -90,7 +90,7 @@ def look(tensors: list[Any], asks: bool = True) -> Looked:
     Half of it goes to asking whether it is negated, for which no tensor has to be asked that is where it was.
     """
     found = _viewed(tensors, asks, None)
-    # Before PyTorch 2.10, or a tensor that DLPack does not know: one that was let in once is looked at by hand.
+    # Before PyTorch 2.10, or a tensor that DLPack does not know: one that was accepted is read by attributes.
     return _looked(tensors, list(map(_described, tensors))) if found is None else found
 
 
