@@ -79,9 +79,9 @@ void convert_remainders(int32_t from_dtype, const void *from, int32_t to_dtype, 
 template <typename D, typename R>
 R remainder_of(float master, uint16_t weight) {
   using S = Split<D, R>;
-  uint16_t rounded;
-  R remainder;
-  S::divide(master, rounded, remainder);
+  const auto parts = S::divide(master);
+  const auto rounded = static_cast<uint16_t>(parts.weight);
+  const auto remainder = static_cast<R>(parts.remainder);
   if (rounded == weight) return remainder;
   constexpr int32_t kHalf = 1 << (S::kBits - 1);
   const int32_t whole = (int32_t{rounded} & 0x7fff) * (1 << S::kBits) + int32_t{remainder};

@@ -141,9 +141,7 @@ TEST(StateConversion, AMasterOfAnotherWeightHasTheRemainderOfItsOwn) {
   for (int i = 0; i < 3; ++i) weights.as<uint16_t>()[i] = 0x4080;  // 4
   ASSERT_GSC_OK(convert(context, masters, &weights.tensor, remainders));
   for (int i = 0; i < 3; ++i) {
-    uint16_t weight;
-    int16_t remainder;
-    gsc::Split<gsc::Bf16, int16_t>::divide(values[i], weight, remainder);
+    const auto remainder = static_cast<int16_t>(gsc::Split<gsc::Bf16, int16_t>::divide(values[i]).remainder);
     EXPECT_EQ(remainders.as<int16_t>()[i], remainder) << i;
   }
 }

@@ -10,7 +10,7 @@ import pytest
 import gradscaler as gs
 from conftest import library
 
-KINDS = [gs.SGD, gs.Adam, gs.AdamW, gs.Adagrad, gs.Lion, gs.LAMB]
+KINDS = [getattr(gs, name) for name in gs.optimizers.__all__]
 COUNTS = (100, 7)
 FORMATS = [(state, master) for state in ("fp32", "16bit", "8bit")
            for master in (None, "split", "split24", "stochastic")]

@@ -12,6 +12,7 @@ from conftest import DEVICE, library
 torch = library("torch")
 
 from gradscaler import torch as gst  # noqa: E402
+from gradscaler._enums import SLOTS  # noqa: E402
 from torch_params import KINDS, ids, params_of, set_grads  # noqa: E402
 
 STATES, MASTERS = ["fp32", "16bit", "8bit"], [None, "split", "split24", "stochastic"]
@@ -52,8 +53,8 @@ def same(left, right):
 def test_state_is_small_tensors_and_training_goes_on_from_every_copy(kind, state, master):
     optimizer, params = made(kind, state=state, master=master, seed=3)
     found = tensors(optimizer)
-    first = ("momentum_buffer" if kind is gst.SGD else "sum" if kind is gst.Adagrad else "exp_avg")
-    is_moment = first != "sum"
+    first = SLOTS[kind._KIND][0]
+    is_moment = first in ("exp_avg", "momentum_buffer")
     assert found[0, first].dtype == {"fp32": torch.float32, "16bit": torch.bfloat16 if is_moment else torch.int16,
                                      "8bit": torch.uint8}[state]
     assert ((0, first + "_scale") in found) == (state == "8bit" or (state == "16bit" and not is_moment))
@@ -317,6 +318,6 @@ def test_memory_is_what_state_takes(kind):
                                                 ("8bit", "split24"), ("8bit", "stochastic")], strict=True):
         assert row.name == f"{kind.__name__}(state={state!r}, master={master!r})"
         optimizer, _ = made(kind, shapes=[p.shape for p in model.parameters()], steps=1, state=state, master=master)
-        held = [value for (_, name), value in tensors(optimizer).items() if name != "step"]
+        held = [value for (_, name), value in tensors(optimizer).items() if name not in ("step", "mu_product")]
         assert row.optimizer == sum(value.numel() * value.element_size() for value in held)
         assert row.weights == row.gradients == 2 * elements
