@@ -51,7 +51,8 @@ TRIALS = {
         ("core/rules/optim/variants.h", "  X(kAdaBelief, optim::AdaBelief)\n",
          "  X(kAdaBelief, optim::AdaBelief) X(kTrial, optim::Trial)\n"),
         (HEADER, "  GSC_ADABELIEF = 11\n",
-         "  GSC_ADABELIEF = 11,\n  /** A trial. State: exp_avg. Defaults: lr 1e-4, beta1 0.9, beta2 0.99. */\n  GSC_TRIAL = 12\n"),
+         "  GSC_ADABELIEF = 11,\n  /** A trial. State: exp_avg. Defaults: lr 1e-4, beta1 0.9, beta2 0.99. */\n"
+         "  GSC_TRIAL = 12\n"),
         ("bindings/generate/gen_python.py", "ARGUMENTS = {\n",
          'ARGUMENTS = {\n    "Trial": "lr betas weight_decay",\n'),
     ], f"abi.(header|layout)|capi_fused|capi_bad_input|KernelApply|{LANGUAGES}"),
