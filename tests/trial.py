@@ -10,6 +10,7 @@ failed or costs more files than `most`.
 """
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -18,7 +19,15 @@ COPY = ROOT / "build/trial"
 HEADER, LAYOUT = "include/gradscaler/gradscaler.h", "tests/abi/layout.inc"
 LANGUAGES = "java.(Exceptions|Scaler|PublicApi)Test|csharp.ScalerTests|rust.tests|python.(optim|scaler|package)$"
 
-# By name: the most files by hand; edits (file, anchor, what replaces it; a new file has no anchor); tests.
+
+
+def after_the_last_kind(last):
+    comment = "/** A trial. State: exp_avg. Defaults: lr 1e-4, beta1 0.9, beta2 0.99. */"
+    head = f" = {last[1]},\n  {comment}\n  GSC_TRIAL = {int(last[1]) + 1}\n"
+    return head + last[0].partition("\n")[2]
+
+
+# By name: the most files by hand; edits (file, anchor, what replaces it; without an anchor the whole file); tests.
 TRIALS = {
     "field": (4, [
         (HEADER, "  /** 0. */\n  int32_t reserved;\n};", "  /** A trial, >= 0. Default 0. */\n  int32_t trial;\n};"),
@@ -42,19 +51,18 @@ TRIALS = {
         ("tests/capi/nothing_changed_test.cpp", "    CALL(gsc_optimizer_get_group_count, nullptr, &OUT.i32[0]),\n",
          "    CALL(gsc_optimizer_get_group_count, nullptr, &OUT.i32[0]),\n"
          "    CALL(gsc_optimizer_get_trial, nullptr, &OUT.i32[0]),\n"),
-    ], f"abi|cpp_|capi_reliability|{LANGUAGES}"),
+    ], f"abi|cpp_|capi_reliability|capi_contracts|{LANGUAGES}"),
     "optimizer": (4, [
         ("core/rules/optim/trial.h", None,
          lambda read: read("core/rules/optim/lion.h").replace("Lion", "Trial").replace("GSC_LION", "GSC_TRIAL")),
         ("core/rules/optim/variants.h", '#include "core/rules/optim/sgd.h"\n',
          '#include "core/rules/optim/sgd.h"\n#include "core/rules/optim/trial.h"\n'),
-        ("core/rules/optim/variants.h", "  X(kAdaBelief, optim::AdaBelief)\n",
-         "  X(kAdaBelief, optim::AdaBelief) X(kTrial, optim::Trial)\n"),
-        (HEADER, "  GSC_ADABELIEF = 11\n",
-         "  GSC_ADABELIEF = 11,\n  /** A trial. State: exp_avg. Defaults: lr 1e-4, beta1 0.9, beta2 0.99. */\n"
-         "  GSC_TRIAL = 12\n"),
-        ("bindings/generate/gen_python.py", "ARGUMENTS = {\n",
-         'ARGUMENTS = {\n    "Trial": "lr betas weight_decay",\n'),
+        ("core/rules/optim/variants.h", None, lambda read: re.sub(
+            r"(X\(k\w+, optim::\w+\))\n\n", r"\1 X(kTrial, optim::Trial)\n\n", read("core/rules/optim/variants.h"))),
+        (HEADER, None, lambda read: re.sub(
+            r" = (\d+)\n};\n\n/\*\* Bits of gsc_optimizer_options.flags", after_the_last_kind, read(HEADER))),
+        ("bindings/generate/gen_python.py", '    "LAMB": "lr betas eps weight_decay",\n',
+         '    "LAMB": "lr betas eps weight_decay",\n    "Trial": "lr betas weight_decay",\n'),
     ], f"abi.(header|layout)|capi_fused|capi_bad_input|KernelApply|{LANGUAGES}"),
     "dtype": (3, [
         ("core/rules/convert.h", "GSC_HD float bf16_to_fp32(uint16_t value) {",

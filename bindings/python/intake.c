@@ -105,7 +105,7 @@ static int is_true(PyObject *object, const char *name, const char *inner) {
   return found;
 }
 
-/* Finds the object that has the memory of a buffer of `at`, and the references to it. 1 if nobody else holds what lies
+/* Finds the object that has the memory of a buffer of `at`, and the references to it. 1 if nothing else holds what lies
  * between them; 0 if somebody does, or if it may be written without a reference to it; -1 with an exception. */
 static int sole_root(const Counter *counter, PyObject *at, PyObject *array, PyObject *owners, void **root,
                      long *references) {

@@ -334,8 +334,7 @@ struct CodedPack {
     int32_t largest = 0;
 #pragma unroll
     for (int k = 0; k < Width; ++k) {
-      const auto magnitude = static_cast<int32_t>(magnitude_of(state[k][S]));
-      largest = max_of(largest, k < valid && magnitude < 0x7f800000 ? magnitude : 0);
+      largest = max_of(largest, k < valid ? finite_magnitude(state[k][S]) : 0);
     }
 #pragma unroll
     for (int lanes = 1; lanes < kStateGroup / Width; lanes *= 2) {

@@ -6,6 +6,7 @@
 #include "core/base/decimal.h"
 #include "core/base/error.h"
 #include "core/objects/optimizer.h"
+#include "core/rules/state_codes.h"
 
 namespace gsc {
 
@@ -34,19 +35,19 @@ void Optimizer::require_no_scaler_at_work(const StepScalars &scalars) const {
   if (it.is_checked_in_part()) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
          "has gradients of which check_range has covered %lld of %lld tensors; check the rest or discard the list",
-         static_cast<long long>(it.tensors_checked), static_cast<long long>(lists_.grads->plan().size()));
+         static_cast<long long>(it.tensors_checked()), static_cast<long long>(lists_.grads->plan().size()));
   }
-  if (it.left_scaled && scalars.inv_scale == nullptr) {
+  if (it.is_left_scaled() && scalars.inv_scale == nullptr) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
          "has gradients that a scaler has stepped on and not unscaled; step with an inverse scale, or unscale before");
   }
-  if (it.stage == Stage::kStepped) return;
+  if (it.stage() == Stage::kStepped) return;
   if (it.is_clip_pending()) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
          "has gradients with a pending clip, which only the scaler's step applies; step with it, or unscale before you "
          "clip");
   }
-  if (it.stage == Stage::kChecked && scalars.inv_scale == nullptr) {
+  if (it.stage() == Stage::kChecked && scalars.inv_scale == nullptr) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
          "has gradients that a scaler has checked and not unscaled; step with the scaler, or unscale before");
   }
@@ -193,6 +194,19 @@ void Optimizer::set_tensor_steps(const int64_t *steps, int64_t count, gsc_stream
   used_state_ = true;
   const CallStream call = begin(stream);
   write_counts(&record_.as<OptimizerRecord>()->applied, &most, sizeof most, lags, call);
+}
+
+void Optimizer::set_offsets(const int64_t *offsets, int64_t count, gsc_stream stream) {
+  require_tensors(count);
+  for (int64_t i = 0; i < count; ++i) {
+    if (offsets[i] >= 0 && offsets[i] <= kMostSteps && offsets[i] % kStateGroup == 0) continue;
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("offsets").tensor(i), "is %lld; it must be a multiple of 32 in 0..2^53%s",
+         static_cast<long long>(offsets[i]), NameSuffix(&lists_.params->names(), i).c_str());
+  }
+  if (offsets_.bytes() == 0) return;
+  const CallStream call = begin(stream);
+  call.backend.write(offsets_.as<int64_t>(), offsets, offsets_.bytes(), call.stream);
+  grads().mark(call);
 }
 
 }  // namespace gsc

@@ -78,7 +78,7 @@ void Scaler::scale(const gsc_tensor *src, const gsc_tensor *dst, int64_t count, 
 void Scaler::apply_norm(TensorList &grads, const CallStream &call) {
   Plan &plan = grads.plan();
   call.backend.elementwise({Elementwise::kScale, &plan, &plan, 0.0, 0.0, &grads.record()->clip}, call.stream);
-  grads.iteration.norm_applied = true;
+  grads.iteration.norm_was_applied();
 }
 
 void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_type, gsc_stream stream) {
@@ -94,26 +94,24 @@ void Scaler::clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_typ
   const CallStream call(grads.context()->backend(), stream);
   enter(grads, call);
   Iteration &it = grads.iteration;
-  if (it.stage == Stage::kStepped) {
+  if (it.stage() == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped; call clip_grad_norm before step");
   }
-  if (it.rule.max_norm >= 0.0) {
+  if (it.has_norm()) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been clipped by clip_grad_norm since the last update");
   }
-  if (std::isfinite(it.rule.value)) {
+  if (it.has_value()) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been clipped by clip_grad_value; call clip_grad_norm first");
   }
-  const Iteration before = it;
-  it.rule.max_norm = max_norm;
-  it.rule.by_amax = norm_type == GSC_NORM_INF;
-  it.concluded = false;
-  if (!it.unscaled) return;
+  const auto before = it.save();
+  it.ask_norm(max_norm, norm_type == GSC_NORM_INF);
+  if (!it.is_unscaled()) return;
   try {
     if (!enabled()) run_check(grads, 0, grads.plan().size(), false, call);
     complete(grads, call);
     apply_norm(grads, call);
   } catch (...) {
-    it = before;
+    it.restore(before);
     throw;
   }
   leave(grads, call);
@@ -126,21 +124,21 @@ void Scaler::clip_grad_value(TensorList &grads, double clip_value, gsc_stream st
   const CallStream call(grads.context()->backend(), stream);
   enter(grads, call);
   Iteration &it = grads.iteration;
-  if (it.stage == Stage::kStepped) {
+  if (it.stage() == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped; call clip_grad_value before step");
   }
-  const double value = std::min(it.rule.value, clip_value);
-  if (it.unscaled && std::isfinite(value)) {
-    if (it.rule.max_norm >= 0.0 && !it.norm_applied) {  // asked for before unscale
+  const double value = std::min(it.rule().value, clip_value);
+  if (it.is_unscaled() && std::isfinite(value)) {
+    if (it.is_norm_pending()) {  // asked for before unscale
       complete(grads, call);
       apply_norm(grads, call);
     }
     Plan &plan = grads.plan();
     call.backend.elementwise({Elementwise::kClamp, &plan, &plan, value, 0.0, nullptr}, stream);
-    it.value_applied = true;
+    it.value_was_applied();
   }
-  it.rule.value = value;
-  if (it.value_applied) leave(grads, call);
+  it.ask_value(value);
+  if (it.is_value_applied()) leave(grads, call);
 }
 
 void Scaler::begin_step(Optimizer &optimizer, const CallStream &call) {
@@ -148,16 +146,15 @@ void Scaler::begin_step(Optimizer &optimizer, const CallStream &call) {
   optimizer.require_whole_state();
   TensorList &grads = optimizer.grads();
   enter(grads, call, From::kOptimizer);
-  if (grads.iteration.stage == Stage::kStepped) {
+  if (grads.iteration.stage() == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "optimizer", "has gradients that have already been stepped since the last update");
   }
   const Iteration &it = grads.iteration;
-  const bool is_looked_at = it.stage != Stage::kReady || it.tensors_checked > 0;
-  if (enabled() && is_looked_at && it.fp64_limit > grads.plan().fp64_limit()) {
+  if (enabled() && it.was_read() && it.fp64_limit() > grads.plan().fp64_limit()) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
          "converts fp64 gradients to fp32, but was created after %s, which looked for what overflows fp64; %s",
-         it.unscaled ? "they were unscaled" : "their check",
-         it.unscaled ? "discard the list, and compute them again" : "discard the list and check it again");
+         it.is_unscaled() ? "they were unscaled" : "their check",
+         it.is_unscaled() ? "discard the list, and compute them again" : "discard the list and check it again");
   }
 }
 
@@ -167,11 +164,11 @@ StepScalars Scaler::step_scalars(const TensorList &grads) const {
   StepScalars step;
   step.found_inf = &list->found_inf;
   // As in run_check: without elements the inverse of a collapsed scale must not count.
-  if (!it.unscaled && grads.plan().total_elements() > 0) {
+  if (!it.is_unscaled() && grads.plan().total_elements() > 0) {
     step.inv_scale = &state_on(grads)->inv_scale;
   }
-  if (it.rule.max_norm >= 0.0 && !it.norm_applied) step.clip = &list->clip;
-  if (!it.value_applied) step.clip_value = it.rule.value;
+  if (it.is_norm_pending()) step.clip = &list->clip;
+  if (it.is_value_pending()) step.clip_value = it.rule().value;
   return step;
 }
 
@@ -185,8 +182,7 @@ void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
   }
   complete(grads, call);
   optimizer.step(step_scalars(grads), call);
-  grads.iteration.stage = Stage::kStepped;
-  grads.iteration.left_scaled = !grads.iteration.unscaled && !optimizer.writes_grads();
+  grads.iteration.was_stepped(!optimizer.writes_grads());
   leave(grads, call);
 }
 
@@ -211,7 +207,7 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
   scalars.update = record();
   wait_for_lists(call);
   optimizer.step(scalars, call);
-  grads.iteration.stage = Stage::kStepped;  // in case the rest fails
+  grads.iteration.was_stepped(false);  // in case the rest fails
   leave(grads, call);
   finish_update(call);
 }
@@ -221,11 +217,11 @@ void Scaler::step_disabled(Optimizer &optimizer, const CallStream &call) {
   TensorList &grads = optimizer.grads();
   Iteration &it = grads.iteration;
   StepScalars scalars;
-  if (it.rule.max_norm >= 0.0 && !it.norm_applied) {
+  if (it.is_norm_pending()) {
     complete(grads, call);
     scalars.clip = &grads.record()->clip;
   }
-  if (!it.value_applied) scalars.clip_value = it.rule.value;
+  if (it.is_value_pending()) scalars.clip_value = it.rule().value;
   optimizer.step(scalars, call);
   leave(grads, call);
   discard(grads);
@@ -235,23 +231,22 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
   const CallStream call(grads.context()->backend(), stream);
   enter(grads, call);
   Iteration &it = grads.iteration;
-  if (it.stage == Stage::kStepped) {
+  if (it.stage() == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped since the last update");
   }
-  const bool value_waits = std::isfinite(it.rule.value) && !it.value_applied;
-  if (value_waits && enabled()) {
+  if (it.is_value_pending() && enabled()) {
     fail(GSC_ERROR_BAD_STATE, "grads",
          "has a clip_grad_value that is pending until step; call unscale before clip_grad_value");
   }
-  if (enabled() || it.rule.max_norm >= 0.0) complete(grads, call);
-  if (it.rule.max_norm >= 0.0 && !it.norm_applied) {
+  if (enabled() || it.has_norm()) complete(grads, call);
+  if (it.is_norm_pending()) {
     apply_norm(grads, call);
     leave(grads, call);
   }
   if (!enabled()) {
-    if (value_waits) {
+    if (it.is_value_pending()) {
       Plan &plan = grads.plan();
-      call.backend.elementwise({Elementwise::kClamp, &plan, &plan, it.rule.value, 0.0, nullptr}, stream);
+      call.backend.elementwise({Elementwise::kClamp, &plan, &plan, it.rule().value, 0.0, nullptr}, stream);
       leave(grads, call);
     }
     discard(grads);
@@ -259,7 +254,7 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
   }
   float found_inf = 0.0F;
   call.backend.read_sync(&found_inf, &grads.record()->found_inf, sizeof found_inf, stream);
-  it.stage = Stage::kStepped;
+  it.was_stepped(false);
   return found_inf == 0.0F;
 }
 
@@ -271,7 +266,7 @@ void Scaler::update(gsc_stream stream) {
     return;
   }
   require_whole_checks(nullptr);
-  const auto was_checked = [](const auto &list) { return list->iteration.stage != Stage::kReady; };
+  const auto was_checked = [](const auto &list) { return list->iteration.stage() != Stage::kReady; };
   if (std::none_of(lists_.begin(), lists_.end(), was_checked)) {
     fail(GSC_ERROR_BAD_STATE, kNoArgument, "no list was checked, unscaled or stepped since the last update");
   }
@@ -299,9 +294,9 @@ void Scaler::finish_update(const CallStream &call) {
 
 void Scaler::discard(TensorList &grads) {
   require_usable(grads);
-  if (grads.iteration.scaler != id_) return;
+  if (grads.iteration.scaler() != id_) return;
   remember_stray(grads);
-  grads.reset_iteration();
+  grads.iteration.end();
   const auto it = std::find_if(lists_.begin(), lists_.end(), [&](const auto &list) { return list.get() == &grads; });
   lists_.erase(it);
 }
@@ -312,7 +307,7 @@ void Scaler::discard_all() {
 }
 
 void Scaler::reset_lists() {
-  for (const Ref<TensorList> &list : lists_) list->reset_iteration();
+  for (const Ref<TensorList> &list : lists_) list->iteration.end();
   lists_.clear();
 }
 

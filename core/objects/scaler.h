@@ -72,8 +72,6 @@ class Scaler final : public Object {
   };
   /// Adds the sums of all ranks and concludes the check.
   Complaint join_ranks(TensorList &grads, bool is_written, gsc_stream stream);
-  /// Marks all tensors as not checked.
-  static void forget_ranges(TensorList &grads);
   /// Takes back a failed check. Only a pending clip stays in the iteration.
   void forget_check(TensorList &grads);
   void check_whole(TensorList &grads, bool unscale, const CallStream &call);

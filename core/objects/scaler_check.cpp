@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a list enters an iteration and is checked: check, check_range, unscale. A call that fails leaves the list as it
 // was. If it has written gradients already, the list is lost: only discard takes it.
-#include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "core/base/callback.h"
@@ -16,7 +14,7 @@ void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
   const Argument name = is_given ? Argument("grads") : Argument("optimizer");
   require_usable(grads, name);
   const uint64_t owner = grads.owner();
-  if (owner == id_ && grads.iteration.lost) {
+  if (owner == id_ && grads.iteration.is_lost()) {
     fail(GSC_ERROR_BAD_STATE, name, "%s left half done by a call that failed; discard %s",
          is_given ? "was" : "has gradients that were", is_given ? "it" : "them");
   }
@@ -33,14 +31,13 @@ void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
   lists_.reserve(lists_.size() + 1);
   send_state(grads, call);
   lists_.push_back(Ref<TensorList>::share(&grads));
-  grads.iteration.scaler = id_;
+  grads.iteration.begin(id_);
 }
 
 void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, const CallStream &call) {
   Plan &plan = grads.plan();
   Iteration &it = grads.iteration;
   const double fp64_limit = plan.fp64_limit();
-  const int64_t tensors_checked = it.tensors_checked + (last - first);
   CheckJob job{};
   job.plan = &plan;
   job.record = grads.record();
@@ -49,31 +46,28 @@ void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unsc
   job.first_chunk = plan.first_chunk(first);
   job.last_chunk = plan.first_chunk(last);
   job.unscale = unscale;
-  job.begin = it.tensors_checked == 0;
-  job.finish = tensors_checked == plan.size();
+  job.begin = it.tensors_checked() == 0;
+  job.finish = it.tensors_checked() + (last - first) == plan.size();
   job.conclude = reducer_.all_reduce == nullptr;
-  job.rule = it.rule;
+  job.rule = it.rule();
   grads.other_context.read.precede(call);
   call.backend.check(job, call.stream);
-  it.fp64_limit = job.begin ? fp64_limit : std::max(it.fp64_limit, fp64_limit);
-  it.tensors_checked = tensors_checked;
-  if (unscale) it.unscaled = true;
+  it.ranges_were_checked(first, last, fp64_limit, !job.finish);
+  if (unscale) it.was_unscaled();
   if (job.finish) {
     conclude_check(grads, call);
   } else {
-    std::fill(grads.is_tensor_checked.begin() + first, grads.is_tensor_checked.begin() + last, uint8_t{1});
     leave(grads, call);
   }
 }
 
 void Scaler::conclude_check(TensorList &grads, const CallStream &call) {
   Iteration &it = grads.iteration;
-  const bool is_written = it.unscaled && enabled();
+  const bool is_written = it.is_unscaled() && enabled();
   Complaint complaint;
   try {
     if (reducer_.all_reduce != nullptr) complaint = join_ranks(grads, is_written, call.stream);
-    it.concluded = true;
-    it.stage = it.unscaled ? Stage::kUnscaled : Stage::kChecked;
+    it.check_ended();
     grads.checked_by = id_;
     leave(grads, call);
   } catch (const Error &e) {
@@ -81,7 +75,7 @@ void Scaler::conclude_check(TensorList &grads, const CallStream &call) {
       forget_check(grads);
       throw;
     }
-    it.lost = true;
+    it.set_lost(true);
     grads.checked_by = 0;
     fail(e.details().status, kNoArgument, "%s; grads is unscaled: discard it", e.what());
   }
@@ -111,40 +105,33 @@ Scaler::Complaint Scaler::join_ranks(TensorList &grads, bool is_written, gsc_str
     const double overflow[2] = {1.0, std::numeric_limits<double>::infinity()};
     backend.write(list->reduce, overflow, sizeof overflow, stream);
   }
-  backend.record(RecordJob::conclude(list, grads.iteration.rule), stream);
+  backend.record(RecordJob::conclude(list, grads.iteration.rule()), stream);
   return complaint;
-}
-
-void Scaler::forget_ranges(TensorList &grads) {
-  grads.iteration.tensors_checked = 0;
-  std::fill(grads.is_tensor_checked.begin(), grads.is_tensor_checked.end(), uint8_t{0});
 }
 
 void Scaler::forget_check(TensorList &grads) {
   Iteration &it = grads.iteration;
   grads.checked_by = 0;  // the record is half of this check
-  forget_ranges(grads);
-  it.stage = Stage::kReady;
-  it.concluded = false;
-  it.lost = false;
-  if (!it.unscaled && it.rule.max_norm < 0.0 && !std::isfinite(it.rule.value)) discard(grads);
+  it.forget_check();
+  if (!it.is_unscaled() && !it.has_norm() && !it.has_value()) discard(grads);
 }
 
 void Scaler::check_whole(TensorList &grads, bool unscale, const CallStream &call) {
   const int64_t size = grads.plan().size();
-  if (unscale) forget_ranges(grads);
-  if (grads.iteration.tensors_checked == 0) {
+  Iteration &it = grads.iteration;
+  if (unscale) it.forget_ranges();
+  if (it.tensors_checked() == 0) {
     run_check(grads, 0, size, unscale, call);
     return;
   }
   // Some ranges have been checked: check those between them.
   for (int64_t first = 0; first < size;) {
-    if (grads.is_tensor_checked[static_cast<std::size_t>(first)] != 0) {
+    if (it.is_checked(first)) {
       ++first;
       continue;
     }
     int64_t last = first;
-    while (last < size && grads.is_tensor_checked[static_cast<std::size_t>(last)] == 0) ++last;
+    while (last < size && !it.is_checked(last)) ++last;
     run_check(grads, first, last, false, call);
     first = last;
   }
@@ -155,13 +142,13 @@ void Scaler::unscale(TensorList &grads, gsc_stream stream) {
   enter(grads, call);
   Iteration &it = grads.iteration;
   if (!enabled()) {
-    it.unscaled = true;
+    it.was_unscaled();
     return;
   }
-  if (it.stage == Stage::kUnscaled) {
+  if (it.stage() == Stage::kUnscaled) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been unscaled since the last update");
   }
-  if (it.stage == Stage::kStepped) {
+  if (it.stage() == Stage::kStepped) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been stepped; call unscale before step, or after update");
   }
   check_whole(grads, true, call);
@@ -171,7 +158,7 @@ void Scaler::check(TensorList &grads, gsc_stream stream) {
   if (!enabled()) return require_usable(grads);
   const CallStream call(grads.context()->backend(), stream);
   enter(grads, call);
-  if (grads.iteration.stage != Stage::kReady) {
+  if (grads.iteration.stage() != Stage::kReady) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
   }
   check_whole(grads, false, call);
@@ -186,15 +173,13 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
   if (!enabled()) return require_usable(grads);
   const CallStream call(grads.context()->backend(), stream);
   enter(grads, call);
-  if (grads.iteration.stage != Stage::kReady) {
+  if (grads.iteration.stage() != Stage::kReady) {
     fail(GSC_ERROR_BAD_STATE, "grads", "has already been checked, unscaled or stepped since the last update");
   }
-  const auto begin = grads.is_tensor_checked.begin() + first;
-  const auto seen = std::find(begin, begin + count, uint8_t{1});
-  if (seen != begin + count) {
-    fail(GSC_ERROR_BAD_STATE, Argument("grads").tensor(seen - grads.is_tensor_checked.begin()),
-         "has already been checked since the last update%s",
-         NameSuffix(&grads.names(), seen - grads.is_tensor_checked.begin()).c_str());
+  for (int64_t i = first; i < first + count; ++i) {
+    if (!grads.iteration.is_checked(i)) continue;
+    fail(GSC_ERROR_BAD_STATE, Argument("grads").tensor(i), "has already been checked since the last update%s",
+         NameSuffix(&grads.names(), i).c_str());
   }
   if (count == 0 && size > 0) return;
   run_check(grads, first, first + count, false, call);
@@ -202,21 +187,21 @@ void Scaler::check_range(TensorList &grads, int64_t first, int64_t count, gsc_st
 
 void Scaler::complete(TensorList &grads, const CallStream &call) {
   Iteration &it = grads.iteration;
-  if (it.stage == Stage::kReady) check_whole(grads, false, call);
-  if (!it.concluded) call.backend.record(RecordJob::conclude(grads.record(), it.rule), call.stream);
-  it.concluded = true;
+  if (it.stage() == Stage::kReady) check_whole(grads, false, call);
+  if (!it.is_concluded()) call.backend.record(RecordJob::conclude(grads.record(), it.rule()), call.stream);
+  it.conclude();
 }
 
 void Scaler::require_whole_checks(const TensorList *except) const {
   for (const Ref<TensorList> &list : lists_) {
     const Iteration &it = list->iteration;
-    if (it.lost) {
+    if (it.is_lost()) {
       fail(GSC_ERROR_BAD_STATE, kNoArgument, "a list was left half done by a call that failed; discard it");
     }
     if (list.get() == except || !it.is_checked_in_part()) continue;
     fail(GSC_ERROR_BAD_STATE, kNoArgument,
          "check_range has covered %lld of %lld tensors of a list; check the rest or discard the list",
-         static_cast<long long>(it.tensors_checked), static_cast<long long>(list->plan().size()));
+         static_cast<long long>(it.tensors_checked()), static_cast<long long>(list->plan().size()));
   }
 }
 

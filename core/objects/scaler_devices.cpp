@@ -42,9 +42,9 @@ void Scaler::send_state(TensorList &grads, const CallStream &call) {
 }
 
 void Scaler::leave(TensorList &grads, const CallStream &call) {
-  grads.iteration.lost = true;  // if mark fails, an update would not wait for the work
+  grads.iteration.set_lost(true);  // if mark fails, an update would not wait for the work
   grads.mark(call);
-  grads.iteration.lost = false;
+  grads.iteration.set_lost(false);
 }
 
 const PolicyState *Scaler::state_on(const TensorList &grads) const {

@@ -51,7 +51,7 @@ Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor
 
 TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, Names names, DeviceMemory owned)
     : Object(kTag),
-      is_tensor_checked(context->memory()),
+      iteration(context->memory()),
       context_(std::move(context)),
       owned_(std::move(owned)),
       plan_(context_->memory()),
@@ -64,7 +64,7 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
   plan_.build(tensors, count, context_->backend().wanted_tasks());
   plan_.need_partials();
   holds_state_ = std::any_of(tensors, tensors + count, [](const gsc_tensor &t) { return !is_element_dtype(t.dtype); });
-  is_tensor_checked.resize(static_cast<std::size_t>(count));
+  iteration.reserve(count);
   const Vec<gsc_tensor> scales = scales_of(tensors, count, context_->memory());
   if (!scales.empty()) scales_ = context_->make<TensorList>(context_, scales.data(), count, Names(context_->memory()));
   context_->backend().bind(plan_);
@@ -213,13 +213,9 @@ void TensorList::mark(const CallStream &call) const {
 }
 
 uint64_t TensorList::owner() {
-  if (iteration.scaler != 0 && iteration.scaler == abandoned_by_.load(std::memory_order_acquire)) reset_iteration();
-  return iteration.scaler;
-}
-
-void TensorList::reset_iteration() {
-  std::fill(is_tensor_checked.begin(), is_tensor_checked.end(), uint8_t{0});
-  iteration = Iteration{};
+  const uint64_t scaler = iteration.scaler();
+  if (scaler != 0 && scaler == abandoned_by_.load(std::memory_order_acquire)) iteration.end();
+  return iteration.scaler();
 }
 
 }  // namespace gsc

@@ -4,44 +4,19 @@
 #pragma once
 
 #include <atomic>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 #include <mutex>
 
 #include "core/base/error.h"
 #include "core/device/names.h"
 #include "core/device/plan.h"
 #include "core/objects/context.h"
+#include "core/objects/iteration.h"
 #include "core/objects/other_context.h"
 #include "core/objects/overlap_check.h"
 #include "core/rules/records.h"
 
 namespace gsc {
-
-enum class Stage : int32_t { kReady, kChecked, kUnscaled, kStepped };
-
-/// A list's state since its scaler's last update.
-struct Iteration {
-  uint64_t scaler = 0;  ///< id of its scaler; 0: none
-  Stage stage = Stage::kReady;
-  bool unscaled = false;        ///< the gradients in memory are no longer multiplied by the scale
-  bool concluded = false;       ///< the record answers the rule below
-  bool norm_applied = false;    ///< the rule's norm has been applied in memory
-  bool value_applied = false;   ///< the rule's value has been applied in memory
-  bool left_scaled = false;     ///< the scaler has stepped, and that step did not write the gradients
-  bool lost = false;            ///< a call failed after it had done a part that cannot be undone
-  int64_t tensors_checked = 0;  ///< if all: the list is CHECKED or later, or lost
-  double fp64_limit = 0.0;      ///< the greatest Plan::fp64_limit() of its checks
-  ClipRule rule{kNoClip, std::numeric_limits<double>::infinity(), false};
-
-  /// check_range has checked some of the tensors.
-  [[nodiscard]] bool is_checked_in_part() const { return stage == Stage::kReady && tensors_checked > 0 && !lost; }
-  /// The scaler's step has to clip.
-  [[nodiscard]] bool is_clip_pending() const {
-    return (rule.max_norm >= 0.0 && !norm_applied) || (std::isfinite(rule.value) && !value_applied);
-  }
-};
 
 class Optimizer;
 class TensorList;
@@ -94,13 +69,9 @@ class TensorList final : public Object {
   void precede(const CallStream &call) const;
   void mark(const CallStream &call) const;
 
-  /// Back to READY, in no scaler's iteration.
-  void reset_iteration();
-
   Iteration iteration;
-  Vec<uint8_t> is_tensor_checked;  ///< per tensor: by check_range in this iteration
-  uint64_t checked_by = 0;         ///< id of the scaler that wrote the record; 0: none yet
-  OtherContext other_context;      ///< used while the scaler is of another context
+  uint64_t checked_by = 0;     ///< id of the scaler that wrote the record; 0: none yet
+  OtherContext other_context;  ///< used while the scaler is of another context
 
  private:
   ~TensorList() override;

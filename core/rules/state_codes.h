@@ -21,7 +21,6 @@ namespace gsc {
 inline constexpr int kStateGroup = 32;  ///< elements that share a scale, counted from the start of their tensor
 inline constexpr uint32_t kToNearest = 0x8000U;
 
-GSC_HD uint32_t magnitude_of(float x) { return to_bits(x) & 0x7fffffffU; }
 /// The bits of a finite magnitude, 0 for inf and NaN: a group's scale is that of the largest.
 template <typename L = OneLane>
 GSC_HD typename L::Int finite_magnitude(typename L::Float x) {

@@ -114,7 +114,7 @@ def altered(work, name, edit):
     if after == before:
         sys.exit(f"abi-baseline: the self-test `{name}` no longer finds what it edits in {HEADER}")
     (tree / HEADER).write_text(after)
-    # A function that is gone stops gen-api as well; take it off the list to see what abidiff alone says.
+    # A function that is gone stops gen-api as well; take it off the list to see abidiff's message.
     functions = tree / "capi/functions.txt"
     lines = [line for line in functions.read_text().splitlines() if not line.startswith("gsc_") or f"{line}(" in after]
     functions.write_text("\n".join(lines) + "\n")

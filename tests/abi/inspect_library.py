@@ -9,7 +9,6 @@ needed:  it needs only libc, libm, libpthread and libdl (and libstdc++ and libgc
          on Windows kernel32 and the C runtime, on macOS libSystem. There its install name is relative to the folders
          that its user names, it names none itself, and for arm64 it is signed, without which it would not be loaded.
 floor:   it, or any other ELF file, asks for no symbol newer than those of glibc --glibc.
-Exit status 77 means that the check does not apply, with the reason printed.
 """
 import argparse
 import re
@@ -77,9 +76,6 @@ def macho_problems(library):
 
 
 def needed(arguments):
-    if arguments.sanitizers:
-        print(f"left out: this build links the run time of sanitizers ({arguments.sanitizers})")
-        sys.exit(77)
     kind = format_of(arguments.library)
     if kind != "elf":
         _, libraries = (read_pe if kind == "pe" else read_macho)(arguments.library)
@@ -121,7 +117,6 @@ def main():
     parser.add_argument("--nm", default="nm")
     parser.add_argument("--readelf", default="readelf")
     parser.add_argument("--run-time", choices=["static", "shared"], default="static")
-    parser.add_argument("--sanitizers", default="")
     parser.add_argument("--glibc")
     parser.add_argument("check", choices=["exports", "needed", "floor"])
     arguments = parser.parse_args()

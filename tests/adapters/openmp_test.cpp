@@ -41,7 +41,7 @@ TEST(OpenMp, ThreadsOfTheRegionHelp) {
   EXPECT_TRUE(met);
 }
 
-/// Every thread of a region trains with objects of its own on one context.
+/// Every thread of a region trains with its own objects on one context.
 TEST(OpenMp, EveryThreadOfARegionCalls) {
   const Context context = make_context(openmp_options()), alone = make_context(1);
   std::vector<Snapshot> got(kThreads);

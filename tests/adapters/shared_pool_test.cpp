@@ -59,7 +59,7 @@ TEST(SharedPool, ManyContextsShareItsThreads) {
   std::vector<Context> contexts;
   for (int i = 0; i < 12; ++i) contexts.push_back(make_context(pool_options(pool)));
   for (const Context &context : contexts) EXPECT_TRUE(train(context, GSC_ADAMW, 1) == expected);
-  // A sanitizer may have started a thread of its own meanwhile.
+  // A sanitizer may have started a thread meanwhile.
   if (before > 0) {
     EXPECT_LE(thread_count(), before + 3);
   }

@@ -44,7 +44,7 @@ TEST_F(Tbb, OptionsOfTheCppLayer) {
 }
 
 /// A thread that waits inside a call must not begin another of the program's tasks: it could use the objects of that
-/// call. Here it waits for a task that another thread has taken, while a third offers tasks to whoever is idle.
+/// call. Here it waits for a task that another thread has taken, while a third offers tasks to idle threads.
 TEST_F(Tbb, NoOtherTaskInsideACall) {
   tbb::task_arena arena(4);
   std::atomic<bool> inside{false}, done{false};

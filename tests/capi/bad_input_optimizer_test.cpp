@@ -242,7 +242,7 @@ TEST_F(BadInputOptimizer, WhatMustStay) {
   expect_bad("kind", [](gsc_optimizer_options &o) { o.kind = GSC_LION; });
 }
 
-/// A buffer without momentum holds no average: PyTorch would begin it anew.
+/// A buffer without momentum holds no average: PyTorch would restart it.
 TEST_F(BadInputOptimizer, MomentumStaysOrStaysOutInEveryGroup) {
   gsc_optimizer_options options = optimizer_options(GSC_SGD), plain = options;
   options.momentum = 0.9;

@@ -236,7 +236,7 @@ TEST_P(CheckEach, RangesInAnyOrderEqualOneCheck) {
   }
 }
 
-/// What a report says of the gradients of one list, or of all lists of an update.
+/// The report of the gradients of one list, or of all lists of an update.
 struct Totals {
   gsc_report report = {};
   std::vector<double> values;

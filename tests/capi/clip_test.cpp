@@ -47,7 +47,7 @@ TEST_P(ClipNorm, ScalesByPyTorchsFactor) {
   }
 }
 
-/// The 1e-6 beside the norm shows where the norm is as small: 1e-6 / (1e-6 + 1e-6). In place and folded into a step.
+/// The 1e-6 that is added to the norm shows where the norm is as small: 1e-6 / (1e-6 + 1e-6). In place and folded into a step.
 TEST(ClipNorm, AddsPyTorchsEpsilonToTheNorm) {
   const Context context = make_context();
   for (const bool unscale_first : {true, false}) {

@@ -242,7 +242,7 @@ TEST(Devices, DisabledScaler) {
   EXPECT_EQ(applied_steps(job.trainers[0]->optimizer()), 1);
 }
 
-/// Lists that are made anew in every iteration would else stay until the scaler goes.
+/// Lists that are rebuilt in every iteration would otherwise stay until the scaler is destroyed.
 TEST(Devices, ADisabledScalerLetsGoOfItsListsAtUpdate) {
   int64_t live = 0;
   gsc_context_options counting = GSC_CONTEXT_OPTIONS_INIT;

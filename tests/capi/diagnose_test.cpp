@@ -91,7 +91,7 @@ TEST_P(Diagnose, RandomBits) {
       buffer.as<unsigned char>()[i] = static_cast<unsigned char>(random.bits());
   }
   if (GetParam() == GSC_FP64) {
-    // Squares of arbitrary fp64 values overflow fp64 itself, which nobody promises; stay within +-2^300.
+    // Squares of arbitrary fp64 values overflow fp64 itself; stay within +-2^300.
     for (Buffer &buffer : buffers) {
       for (int64_t i = 0; i < buffer.count(); ++i) {
         const double value = random.uniform(-1.0, 1.0) * std::ldexp(1.0, static_cast<int>(random.below(600)) - 300);

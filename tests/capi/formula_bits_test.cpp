@@ -206,7 +206,7 @@ void follow_the_page(const gsc_optimizer_options &options, int32_t dtype, float 
   }
 }
 
-/// The trust ratio of a tensor of zeros is 1, as the page says: it must be able to leave zero.
+/// The trust ratio of a tensor of zeros is 1, as documented: it must be able to leave zero.
 TEST(FormulaBits, LambMovesZeros) {
   const Context context = make_context();
   gsc_optimizer_options options = optimizer_options(GSC_LAMB);

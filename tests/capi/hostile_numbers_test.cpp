@@ -44,7 +44,7 @@ TEST(Misaligned, DeviceScalarsAreRefusedByName) {
   EXPECT_TRUE(trainer.snapshot().same_with_grads(before));
 }
 
-/// A count from memory that nobody wrote: refused by arithmetic, with no tensor or name read.
+/// A count from uninitialised memory: refused by arithmetic, with no tensor or name read.
 TEST(AbsurdCounts, AreRefusedBeforeAnythingIsRead) {
   const Context context = make_context();
   Buffer buffer(GSC_FP32, 4);
@@ -462,7 +462,7 @@ TEST(Aliasing, OfBuffersAndScalarsIsRefused) {
   EXPECT_EQ(norm, 7.0);
   EXPECT_EQ(words[0], 4.0f);
 
-  // Neighbours, the same buffer, and scalars beside it.
+  // Neighbours, the same buffer, and scalars next to it.
   EXPECT_GSC_OK(gsc_ops_axpby(c, 1.0, &left, 1.0, &beside, 1, nullptr));
   EXPECT_GSC_OK(gsc_ops_scale(c, &left, &left, 1, f + 500, nullptr));
   EXPECT_EQ(f[0], 18.0f);

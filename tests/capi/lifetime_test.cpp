@@ -16,7 +16,7 @@
 namespace gsc_test {
 namespace {
 
-/// Host memory in pages of its own, which nobody can touch once they were given back.
+/// Host memory in separate pages. Touching them after they were freed is a fault.
 struct Pages {
   static int64_t size_of(int64_t bytes) { return (bytes + 4095) & ~int64_t{4095}; }
   static void *allocate(void *, int64_t bytes, int64_t) {

@@ -31,7 +31,7 @@ namespace {
 /// pthread_create calls that still succeed; negative: all.
 std::atomic<int> threads_left{-1};
 
-/// How many processors the machine says it has; 0: those it has.
+/// The number of processors that the machine reports; 0: the real one.
 std::atomic<int> processors{0};
 
 /// malloc on this thread: refused while set, and what was asked for since it was watched.

@@ -178,7 +178,7 @@ TEST(AllocationFailure, AtEverySiteOfOperatorNew) {
   }
 }
 
-/// fp64 gradients of smaller parameters overflow where fp32 does, but not before the optimizer that says so exists.
+/// fp64 gradients of smaller parameters overflow where fp32 does, but only once their optimizer exists.
 TEST(AllocationFailure, LeavesTheListsOfAnOptimizerAsTheyWere) {
   Buffer param(GSC_FP32, 4), grad(GSC_FP64, 4);
   grad.fill(1e100);

@@ -14,7 +14,7 @@ struct Sequence {
   int32_t hysteresis;
 };
 
-/// Runs the preset, changed by `s`, beside the model and compares the scale after every update.
+/// Runs the preset, changed by `s`, and the model, and compares the scale after every update.
 template <typename MakeModel>
 void expect_trajectory(int32_t preset, float init_scale, const Sequence &s, MakeModel &&make_model,
                        double tolerance = 0.0, int updates = 1500) {

@@ -234,7 +234,7 @@ TEST(Reducer, FailureChangesNothingAndCanBeRetried) {
                    "checked");
 }
 
-/// A check by ranges whose all-reduce failed begins anew: every range may, and must, be checked again. Also when a clip
+/// A check by ranges whose all-reduce failed starts over: every range can and must be checked again. Also when a clip
 /// is waiting, which keeps the list in the iteration.
 TEST(Reducer, FailureForgetsTheRanges) {
   for (const bool clip : {false, true}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stage machine: which call is allowed when, what the message says, that a refused call changes nothing, and what
+// The stage machine: which call is allowed when, its message, that a refused call changes nothing, and what
 // brings a list back to READY. Also discard and the disabled scaler.
 #include <functional>
 
@@ -80,7 +80,7 @@ TEST_F(Stages, StepTwice) {
 
 TEST_F(Stages, UpdateWithoutACheck) {
   expect_bad_state([&] { return update(); }, "update");
-  // A clip that is folded into a later step has looked at nothing.
+  // A clip that is folded into a later step has read no gradient.
   ASSERT_GSC_OK(clip_norm(1.0));
   expect_bad_state([&] { return update(); }, "update");
   ASSERT_GSC_OK(step());

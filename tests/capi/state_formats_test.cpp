@@ -5,112 +5,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/rules/random.h"
 #include "core/rules/split.h"
-#include "core/rules/state_codes.h"
-#include "tests/support/objects.h"
 #include "tests/support/oracle.h"
+#include "tests/support/state_slots.h"
 
 namespace gsc_test {
 namespace {
 
 const std::vector<int64_t> kCounts = {1, 31, 33, 1000, 0, 17000, 64};
-
-/// The slots of an optimizer, as its lists describe them.
-struct Slots {
-  std::vector<std::vector<gsc_tensor>> slots;
-  explicit Slots(const Optimizer &optimizer) {
-    int32_t count = 0;
-    EXPECT_GSC_OK(gsc_optimizer_get_state_count(optimizer.get(), &count));
-    for (int32_t slot = 0; slot < count; ++slot) {
-      gsc_tensor_list *list = nullptr;
-      EXPECT_GSC_OK(gsc_optimizer_get_state(optimizer.get(), slot, &list, nullptr));
-      int64_t tensors = 0;
-      EXPECT_GSC_OK(gsc_tensor_list_get_count(list, &tensors));
-      slots.emplace_back(static_cast<size_t>(tensors));
-      for (int64_t i = 0; i < tensors; ++i) {
-        EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, i, &slots.back()[static_cast<size_t>(i)]));
-      }
-    }
-  }
-  /// All bytes, of codes and scales.
-  std::vector<unsigned char> image() const {
-    std::vector<unsigned char> bytes;
-    const auto append = [&](const void *from, int64_t size) {
-      const auto *first = static_cast<const unsigned char *>(from);
-      bytes.insert(bytes.end(), first, first + size);
-    };
-    for (const std::vector<gsc_tensor> &slot : slots) {
-      for (const gsc_tensor &t : slot) {
-        append(t.data, t.count * gsc::dtype_bytes(t.dtype));
-        if (t.scale != nullptr) append(t.scale, gsc::state_groups(t.count));
-      }
-    }
-    return bytes;
-  }
-};
-
-/// 1 minus the factor of a slot's old value, from the equations of the semantics page.
-float rate_of(const gsc_optimizer_options &o, int slot) {
-  switch (o.kind) {
-    case GSC_SGD:
-      return 1.0f - static_cast<float>(o.momentum);
-    case GSC_ADAGRAD:
-      return 0.0f;
-    case GSC_LION:
-      return static_cast<float>(1.0 - o.beta2);
-    case GSC_RMSPROP:
-      return static_cast<float>(slot == 1 ? 1.0 - o.momentum : 1.0 - o.alpha);
-    case GSC_ADADELTA:
-      return static_cast<float>(1.0 - o.rho);
-    default:
-      return slot == 0 ? static_cast<float>(1.0 - o.beta1) : (slot == 1 ? static_cast<float>(1.0 - o.beta2) : 1.0f);
-  }
-}
-
-uint32_t random_bits(const gsc_optimizer_options &o, int64_t element, int64_t step, gsc::Draw draw) {
-  return gsc::philox(static_cast<uint64_t>(o.seed), element / 8, step, draw).half(static_cast<int>(element % 8));
-}
-
-std::vector<float> decode(const gsc_tensor &t) {
-  std::vector<float> values(static_cast<size_t>(t.count));
-  gsc::with_state_code(t.dtype, [&](auto code) {
-    using C = decltype(code);
-    for (int64_t i = 0; i < t.count; ++i) {
-      const uint32_t scale = C::kGrouped ? static_cast<const uint8_t *>(t.scale)[i / 32] : 0;
-      values[static_cast<size_t>(i)] = C::decode(static_cast<const typename C::Stored *>(t.data)[i], scale);
-    }
-  });
-  return values;
-}
-
-/// Expects the codes and scales of `t` to be those of `x`; `first` is the index of its first element.
-void expect_encoded(const gsc_tensor &t, const float *x, const gsc_optimizer_options &o, int slot, int64_t first,
-                    int64_t step) {
-  const bool is_random = gsc::rounds_stochastically(t.dtype, rate_of(o, slot));
-  gsc::with_state_code(t.dtype, [&](auto code) {
-    using C = decltype(code);
-    for (int64_t group = 0; group < t.count; group += 32) {
-      const int64_t end = std::min<int64_t>(group + 32, t.count);
-      uint32_t largest = 0;
-      for (int64_t i = group; i < end; ++i) {
-        if (std::isfinite(x[i])) largest = std::max(largest, gsc::to_bits(std::fabs(x[i])));
-      }
-      uint32_t scale = 0;
-      if constexpr (C::kGrouped) {
-        scale = C::scale_for(largest);
-        ASSERT_EQ(static_cast<const uint8_t *>(t.scale)[group / 32], scale)
-            << "slot " << slot << " group " << group / 32;
-      }
-      for (int64_t i = group; i < end; ++i) {
-        uint32_t bias = gsc::kToNearest;
-        if (is_random) bias = gsc::bias_of<C>(random_bits(o, first + i, step, gsc::Draw::kState));
-        ASSERT_EQ(static_cast<const typename C::Stored *>(t.data)[i], C::encode(x[i], scale, bias))
-            << "slot " << slot << " element " << i << " of " << t.count << " step " << step;
-      }
-    }
-  });
-}
 
 struct Case {
   int32_t kind, state_format, master_format, param_dtype, grad_dtype, copy_dtype;
@@ -129,7 +31,7 @@ gsc_optimizer_options options_of(const Case &c) {
   return o;
 }
 
-/// An optimizer with codes beside one over fp32 masters and fp32 state, both stepped on the same gradients.
+/// An optimizer with codes and one over fp32 masters and fp32 state, both stepped on the same gradients.
 class Pair {
  public:
   Pair(const Context &context, const Case &c)
@@ -309,121 +211,6 @@ TEST(StateFormats, AStepIsTheFp32StepOfDecodedValuesEncoded) {
   }
 }
 
-/// A few parameters of one dtype with one optimizer, which takes steps on random gradients.
-struct Small {
-  Small(const Context &context, const gsc_optimizer_options &options, int32_t dtype,
-        const std::vector<int64_t> &counts = {100, 7})
-      : params(make_buffers(dtype, counts)), grads(make_buffers(GSC_FP32, counts)) {
-    Random random(3);
-    for (Buffer &p : params) p.fill_random(random, -1.0, 1.0);
-    param_list = make_list(context, params);
-    grad_list = make_list(context, grads);
-    optimizer = make_optimizer(context, options, param_list, grad_list);
-  }
-  void step(Random &random, double size = 1.0) {
-    for (Buffer &g : grads) g.fill_random(random, -size, size);
-    ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
-  }
-  std::vector<unsigned char> save() const {
-    int64_t size = 0;
-    EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer.get(), &size));
-    std::vector<unsigned char> image(static_cast<size_t>(size));
-    EXPECT_GSC_OK(gsc_optimizer_save_sync(optimizer.get(), image.data(), size, nullptr));
-    return image;
-  }
-  gsc_status load(const std::vector<unsigned char> &image) const {
-    return gsc_optimizer_load_sync(optimizer.get(), image.data(), static_cast<int64_t>(image.size()), nullptr);
-  }
-
-  std::vector<Buffer> params, grads;
-  List param_list, grad_list;
-  Optimizer optimizer;
-};
-
-gsc_optimizer_options adamw(int32_t state_format, int32_t master_format) {
-  gsc_optimizer_options o = optimizer_options(GSC_ADAMW);
-  o.state_format = state_format;
-  o.master_format = master_format;
-  return o;
-}
-
-TEST(StateFormats, CheckpointsLoadIntoEveryFormat) {
-  const Context context = make_context();
-  for (const int32_t from : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
-    for (const int32_t to : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
-      Small a(context, adamw(from, GSC_MASTER_SPLIT16), GSC_BF16), b(context, adamw(to, GSC_MASTER_SPLIT16), GSC_BF16);
-      Random random(1);
-      for (int i = 0; i < 3; ++i) a.step(random);
-      ASSERT_GSC_OK(b.load(a.save())) << from << ' ' << to;
-      EXPECT_EQ(applied_steps(b.optimizer), 3);
-      const Slots source(a.optimizer), target(b.optimizer);
-      for (size_t slot = 0; slot < 2; ++slot) {
-        for (size_t t = 0; t < a.params.size(); ++t) {
-          const gsc_tensor &x = source.slots[slot][t], &y = target.slots[slot][t];
-          const auto *full = static_cast<const float *>(x.data);
-          const std::vector<float> values =
-              from == GSC_STATE_FULL ? std::vector<float>(full, full + x.count) : decode(x);
-          if (to == GSC_STATE_FULL) {
-            ASSERT_TRUE(std::equal(values.begin(), values.end(), static_cast<const float *>(y.data)));
-          } else {
-            gsc_optimizer_options nearest = optimizer_options(GSC_ADAMW);
-            nearest.beta1 = nearest.beta2 = 0.0;
-            expect_encoded(y, values.data(), nearest, static_cast<int>(slot), 0, 0);
-          }
-        }
-      }
-      for (size_t t = 0; t < a.params.size(); ++t) {
-        EXPECT_EQ(
-            std::memcmp(source.slots[2][t].data, target.slots[2][t].data, static_cast<size_t>(a.params[t].bytes())), 0);
-      }
-      if (from == to) {
-        EXPECT_EQ(b.save(), a.save());
-      }
-    }
-  }
-}
-
-TEST(StateFormats, CheckpointsWithoutMastersBeginThemAndMastersAreNotDropped) {
-  const Context context = make_context();
-  Small none(context, adamw(GSC_STATE_BITS8, GSC_MASTER_NONE), GSC_BF16);
-  Small split16(context, adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT16), GSC_BF16);
-  Small split8(context, adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT8), GSC_BF16);
-  Random random(1);
-  none.step(random);
-  split16.step(random);
-  ASSERT_GSC_OK(split8.load(split16.save()));
-  const auto remainders = [](const Small &small) { return Slots(small.optimizer).slots[2][0].data; };
-  for (int64_t i = 0; i < split8.params[0].count(); ++i) {
-    const int exact = static_cast<const int16_t *>(remainders(split16))[i];
-    const int kept = static_cast<const int8_t *>(remainders(split8))[i];
-    ASSERT_LE(std::abs(exact - kept * 256), kept == 127 ? 255 : 128);
-  }
-  EXPECT_GSC_ERROR(none.load(split16.save()), GSC_ERROR_INVALID_ARGUMENT, "remainders");
-  ASSERT_GSC_OK(split16.load(none.save()));
-  for (int64_t i = 0; i < split16.params[0].count(); ++i) {
-    ASSERT_EQ(static_cast<const int16_t *>(remainders(split16))[i], 0);
-  }
-}
-
-TEST(StateFormats, NoDamagedCheckpointLoads) {
-  const Context context = make_context();
-  Small small(context, adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT8), GSC_FP16, {5, 3});
-  Random random(1);
-  small.step(random);
-  const std::vector<unsigned char> image = small.save();
-  for (size_t bit = 0; bit < image.size() * 8; ++bit) {
-    std::vector<unsigned char> damaged = image;
-    damaged[bit / 8] = static_cast<unsigned char>(damaged[bit / 8] ^ (1u << (bit % 8)));
-    ASSERT_EQ(small.load(damaged), GSC_ERROR_INVALID_ARGUMENT) << bit;
-  }
-  for (size_t size = 0; size < image.size(); ++size) {
-    ASSERT_EQ(small.load({image.begin(), image.begin() + static_cast<std::ptrdiff_t>(size)}),
-              GSC_ERROR_INVALID_ARGUMENT);
-  }
-  ASSERT_GSC_OK(small.load(image));
-  EXPECT_EQ(small.save(), image);
-}
-
 /// sqrt(v) stays near the exact value over 2500 steps, and after gradients have become ten times smaller; no update is
 /// much larger than the exact one.
 TEST(StateFormats, SecondMomentsDoNotFreeze) {
@@ -491,26 +278,6 @@ TEST(StateFormats, HostileGroups) {
   }
 }
 
-/// The rows of docs/state.md: bytes moved per parameter by AdamW with 16-bit gradients, and memory beside the weights.
-TEST(StateFormats, BytesOfAParameter) {
-  const Context context = make_context();
-  const auto expect = [&](int32_t state, int32_t master, double moved, double memory) {
-    const Small small(context, adamw(state, master), GSC_BF16, {3200});
-    double bytes = 0.0;
-    const Slots slots(small.optimizer);
-    for (const std::vector<gsc_tensor> &slot : slots.slots) {
-      bytes += static_cast<double>(gsc::dtype_bytes(slot[0].dtype)) + (slot[0].scale != nullptr ? 1.0 / 32 : 0.0);
-    }
-    EXPECT_NEAR(bytes, memory, 0.005);
-    EXPECT_NEAR(2 * 2 + 2 * 2 + 2 * bytes, moved, 0.05);  // the gradient twice, the weight and the state there and back
-  };
-  expect(GSC_STATE_FULL, GSC_MASTER_SPLIT16, 28, 10);
-  expect(GSC_STATE_BITS16, GSC_MASTER_SPLIT16, 20.1, 6.03);
-  expect(GSC_STATE_BITS8, GSC_MASTER_SPLIT16, 16.1, 4.06);
-  expect(GSC_STATE_BITS8, GSC_MASTER_SPLIT8, 14.1, 3.06);
-  expect(GSC_STATE_BITS8, GSC_MASTER_STOCHASTIC, 12.1, 2.06);
-}
-
 /// LAMB takes its ratio from the new moments and its step from the stored ones.
 TEST(StateFormats, LambStepsOnStoredMoments) {
   const Context context = make_context(2);
@@ -571,20 +338,6 @@ TEST(StateFormats, LambStepsOnStoredMoments) {
   }
 }
 
-TEST(StateFormats, AdagradsSumBeginsWhereItIsTold) {
-  const Context context = make_context();
-  for (const int32_t format : {GSC_STATE_BITS16, GSC_STATE_BITS8}) {
-    gsc_optimizer_options o = optimizer_options(GSC_ADAGRAD);
-    o.state_format = format;
-    o.initial_accumulator_value = 0.5;
-    const Small small(context, o, GSC_FP32);
-    const Slots slots(small.optimizer);
-    for (const gsc_tensor &t : slots.slots[0]) {
-      for (const float x : decode(t)) EXPECT_EQ(x, 0.5f);
-    }
-  }
-}
-
 TEST(StateFormats, MastersMoveByLessThanTheWeightsSpacing) {
   const Context context = make_context();
   for (const int32_t master : {GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8, GSC_MASTER_STOCHASTIC}) {
@@ -599,119 +352,6 @@ TEST(StateFormats, MastersMoveByLessThanTheWeightsSpacing) {
     for (const double w : small.params[0].values()) mean += w / 1000;
     // 1000 steps of 1e-4, each far below half of bf16's spacing at 1. SPLIT8 rounds each to 7 of its units of 2^-16.
     EXPECT_NEAR(mean, master == GSC_MASTER_NONE ? 1.0 : 0.9, master == GSC_MASTER_SPLIT8 ? 0.008 : 0.004) << master;
-  }
-}
-
-class StateLists : public ::testing::Test {
- protected:
-  StateLists() : context_(make_context()), params_(GSC_BF16, 100), grads_(GSC_BF16, 100) {
-    params_list_ = make_list(context_, params_);
-    grads_list_ = make_list(context_, grads_);
-  }
-  gsc_tensor grouped(int32_t dtype) {
-    gsc_tensor t = GSC_TENSOR_INIT(codes_, 100, dtype);
-    t.scale_dtype = GSC_FP8_E8M0;
-    t.scale = scales_;
-    t.scale_block_rows = 1;
-    t.scale_block_columns = 32;
-    return t;
-  }
-  gsc_status create(const gsc_optimizer_options &o, const std::vector<gsc_tensor_list *> &state) {
-    gsc_optimizer *optimizer = nullptr;
-    const gsc_status status = gsc_optimizer_create(context_.get(), &o, params_list_.get(), grads_list_.get(), nullptr,
-                                                   state.data(), static_cast<int32_t>(state.size()), &optimizer);
-    optimizer_.reset(optimizer);
-    return status;
-  }
-  Context context_;
-  Buffer params_, grads_;
-  List params_list_, grads_list_;
-  Optimizer optimizer_;
-  alignas(64) unsigned char codes_[400] = {};
-  alignas(64) unsigned char scales_[64] = {};
-  alignas(64) unsigned char more_[400] = {};
-};
-
-TEST_F(StateLists, TheCallersOwnSayTheirFormat) {
-  const gsc_tensor m = GSC_TENSOR_INIT(more_, 100, GSC_BF16);
-  const List first = make_list(context_, {m});
-  const List second = make_list(context_, {grouped(GSC_UFP8_E4M4)});
-  ASSERT_GSC_OK(create(optimizer_options(GSC_ADAMW), {first.get(), second.get()}));
-  grads_.fill(1.0);
-  ASSERT_GSC_OK(gsc_optimizer_step(optimizer_.get(), nullptr));
-  for (int i = 0; i < 100; ++i) {
-    EXPECT_NE(reinterpret_cast<const uint16_t *>(more_)[i], 0);
-    EXPECT_NE(codes_[i], 0);
-  }
-  EXPECT_EQ(codes_[100], 0);
-  EXPECT_NE(scales_[3], 0);
-  EXPECT_EQ(scales_[4], 0);
-}
-
-TEST_F(StateLists, WhatDoesNotFitIsRefusedByName) {
-  const List moments = make_list(context_, {grouped(GSC_FP8_E4M3)});
-  const List squares = make_list(context_, {GSC_TENSOR_INIT(more_, 100, GSC_FP32)});
-  const gsc_optimizer_options o = optimizer_options(GSC_ADAMW);
-  EXPECT_GSC_ERROR(create(o, {squares.get(), moments.get()}), GSC_ERROR_INVALID_ARGUMENT, "state[1][0]", "fp8_e4m3",
-                   "ufp8_e4m4");
-  gsc_optimizer_options split = o;
-  split.master_format = GSC_MASTER_SPLIT8;
-  EXPECT_GSC_ERROR(create(split, {moments.get(), squares.get()}), GSC_ERROR_INVALID_ARGUMENT, "state_count");
-  // In the place of parameters, gradients, and by a scaler.
-  const Scaler scaler = make_scaler(context_, 1.0f);
-  EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler.get(), moments.get(), nullptr), GSC_ERROR_INVALID_ARGUMENT, "grads[0]",
-                   "fp8_e4m3");
-  gsc_tensor_diagnosis diagnosis;
-  EXPECT_GSC_ERROR(gsc_tensor_list_diagnose_sync(moments.get(), &diagnosis, nullptr, 1, nullptr),
-                   GSC_ERROR_INVALID_ARGUMENT, "list[0]");
-  for (const bool as_params : {true, false}) {
-    gsc_optimizer *optimizer = nullptr;
-    EXPECT_GSC_ERROR(
-        gsc_optimizer_create(context_.get(), &o, as_params ? moments.get() : params_list_.get(),
-                             as_params ? grads_list_.get() : moments.get(), nullptr, nullptr, 0, &optimizer),
-        GSC_ERROR_INVALID_ARGUMENT, as_params ? "params[0]" : "grads[0]");
-  }
-}
-
-TEST_F(StateLists, ScalesAreChecked) {
-  const auto expect_refused = [&](auto edit, const char *field) {
-    gsc_tensor t = grouped(GSC_FP8_E4M3);
-    edit(t);
-    gsc_tensor_list *list = nullptr;
-    EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), &t, 1, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
-                     "tensors[0]", field);
-  };
-  expect_refused([](gsc_tensor &t) { t.scale = nullptr; }, "scale");
-  expect_refused([](gsc_tensor &t) { t.scale_dtype = GSC_FP32; }, "scale_dtype");
-  expect_refused([](gsc_tensor &t) { t.scale_block_rows = 2; }, "scale_block_rows");
-  expect_refused([](gsc_tensor &t) { t.scale_block_columns = 64; }, "scale_block_columns");
-  expect_refused([](gsc_tensor &t) { t.dtype = GSC_BF16; }, "scale");
-  expect_refused([](gsc_tensor &t) { t.scale = static_cast<const char *>(t.data) + 98; }, "overlaps");
-}
-
-TEST_F(StateLists, FormatsNeedTheirParameters) {
-  Buffer wide(GSC_FP64, 100), full(GSC_FP32, 100);
-  const List wide_list = make_list(context_, wide), full_list = make_list(context_, full);
-  gsc_optimizer *optimizer = nullptr;
-  gsc_optimizer_options o = adamw(GSC_STATE_BITS8, GSC_MASTER_NONE);
-  EXPECT_GSC_ERROR(
-      gsc_optimizer_create(context_.get(), &o, wide_list.get(), grads_list_.get(), nullptr, nullptr, 0, &optimizer),
-      GSC_ERROR_INVALID_ARGUMENT, "state_format", "params[0]", "fp64");
-  o = adamw(GSC_STATE_FULL, GSC_MASTER_SPLIT16);
-  EXPECT_GSC_ERROR(
-      gsc_optimizer_create(context_.get(), &o, full_list.get(), grads_list_.get(), nullptr, nullptr, 0, &optimizer),
-      GSC_ERROR_INVALID_ARGUMENT, "master_format", "params[0]", "fp32");
-  ASSERT_GSC_OK(create(adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT16), {}));
-  for (const auto &[edit, field] :
-       {std::pair<void (*)(gsc_optimizer_options &), const char *>{[](auto &g) { g.state_format = 0; }, "state_format"},
-        {[](auto &g) { g.master_format = 0; }, "master_format"},
-        {[](auto &g) { g.seed = 1; }, "seed"}}) {
-    gsc_optimizer_options group = adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT16);
-    edit(group);
-    EXPECT_GSC_ERROR(gsc_optimizer_add_group(optimizer_.get(), 0, 1, &group, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                     field);
-    EXPECT_GSC_ERROR(gsc_optimizer_set_options(optimizer_.get(), 0, &group, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                     field);
   }
 }
 

@@ -165,7 +165,7 @@ TEST(Lifetime, FromOtherThreads) {
   for (std::thread &thread : threads) thread.join();
 }
 
-/// A collector may end a scaler while the list that it had is used with another, each of a context of its own.
+/// A collector may destroy a scaler while its list is used with another. Each has a separate context.
 TEST(Lifetime, AScalerGoesWhileItsListGoesOn) {
   const Context own = make_context(), contexts[] = {make_context(), make_context()};
   Buffer grads(GSC_FP32, 100);
@@ -213,7 +213,7 @@ TEST(Fork, ChildDoesNotHang) {
     bool same = train(context, 1) == expected;
 #if defined(__linux__)
     const std::filesystem::directory_iterator tasks("/proc/self/task");
-    same = same && std::distance(begin(tasks), end(tasks)) >= 3;  // threads of its own
+    same = same && std::distance(begin(tasks), end(tasks)) >= 3;  // its own threads
 #endif
     {
       const Context own = make_context(2);

@@ -201,7 +201,7 @@ TEST_P(KernelStat, RowsOfManyMagnitudes) {
 }
 
 TEST_P(KernelStat, ManyRowsOfOneSize) {
-  // More than two times as many as check_small takes at a time, each with values of its own; then one of them with an
+  // More than two times as many as check_small takes at a time, each with different values; then one of them with an
   // element that decides about all of its row, and one of another size.
   constexpr int kTensors = 19;
   std::mt19937_64 random(10);

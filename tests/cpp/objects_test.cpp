@@ -60,7 +60,7 @@ TEST(Handle, MovesReleasesAndAdopts) {
   gsc_context *raw = first.get();
   ASSERT_NE(raw, nullptr);
   Context second = std::move(first);
-  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): what a moved-from handle says is the point
+  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): the state of a moved-from handle is tested
   EXPECT_TRUE(second);
   EXPECT_EQ(second.get(), raw);
   gsc_context *released = second.release();

@@ -13,7 +13,7 @@ namespace Gradscaler.Tests
     internal readonly World World = new World(4);
     private readonly Tensor memory = Tensor.Allocate(DType.Fp64, 8);
 
-    /// <summary>nothing: the argument that is null; null if none is.</summary>
+    /// <summary>The argument that is null; null if there is no such argument.</summary>
     internal void Make(string call, string nothing, Object with)
     {
       Context context = nothing == "context" ? null : World.Context;

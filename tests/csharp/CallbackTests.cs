@@ -53,7 +53,7 @@ namespace Gradscaler.Tests
       internal int Count;
     }
 
-    /// <summary>The receiver hears what a scaler says after its context is disposed and forgotten.</summary>
+    /// <summary>The receiver gets the messages of a scaler whose context was disposed and forgotten.</summary>
     [Test]
     public void ReceiverLivesAsLongAsTheObjects()
     {

@@ -156,7 +156,7 @@ namespace Gradscaler.Tests
       GC.WaitForPendingFinalizers();
     }
 
-    /// <summary>What nobody disposed is destroyed by the finalizer thread, and what it kept alive can go.</summary>
+    /// <summary>The finalizer thread destroys objects that were not disposed, and what they kept alive is freed.</summary>
     [Test]
     public void ForgottenObjectsAreFinalized()
     {

@@ -34,7 +34,7 @@ TEST_F(Driverless, AContextIsUnavailableWithTheReason) {
     EXPECT_EQ(context, untouched);
     const std::string message = gsc_error_get_message();
     if (message.find("cudaErrorInsufficientDriver") != std::string::npos) {
-      // The library says with what it was built; the toolkit's generation says which driver that takes.
+      // The library knows its toolkit, whose generation decides which driver it needs.
       const bool twelve = message.find("built with CUDA 12.") != std::string::npos;
       const std::string need = std::string("this library needs NVIDIA's driver ") + (twelve ? "525" : "580");
       EXPECT_NE(message.find(need), std::string::npos) << message;

@@ -70,7 +70,7 @@ TEST(EmulatedBackend, AStepInCodesIsTwoLaunchesThatCanBeCapturedAndReplayed) {
 TEST(EmulatedBackend, SomeStepsTakeMoreLaunches) {
   struct Case {
     int32_t kind;
-    bool mixed;  ///< fp64 beside fp32
+    bool mixed;  ///< fp64 and fp32 in one list
     int groups;
     int64_t launches;
   };

@@ -281,7 +281,7 @@ TEST(FailingCalls, AHalfLoadedOptimizerWaitsForAnotherLoad) {
   emulation::fail_call(-1);
   EXPECT_GSC_ERROR(w.training.step(), GSC_ERROR_BAD_STATE, "part of a checkpoint");
   EXPECT_GSC_ERROR(gsc_scaler_step(w.scaler(), w.optimizer(), nullptr), GSC_ERROR_BAD_STATE, "part of a checkpoint");
-  // Nothing was checked: the next step must look at the gradients of its own iteration.
+  // Nothing was checked: the next step must check the gradients of its iteration.
   EXPECT_GSC_ERROR(gsc_scaler_update(w.scaler(), nullptr), GSC_ERROR_BAD_STATE, "no list was checked");
   EXPECT_GSC_ERROR(gsc_optimizer_save_sync(w.optimizer(), w.saved.data(), w.saved_bytes, nullptr), GSC_ERROR_BAD_STATE,
                    "load it again");

@@ -143,7 +143,7 @@ struct Operation {
   std::function<gsc_status(World &)> run;
   std::function<void(World &)> prepare = nullptr;
   bool creates = false;          ///< an object, and nothing else
-  const char *partly = nullptr;  ///< what the message says if it has been done in part; "": any failure may leave it so
+  const char *partly = nullptr;  ///< the message if it has been done in part; "": any failure may leave it so
   bool pools = true;             ///< whether the device has memory pools
 };
 inline void PrintTo(const Operation &o, std::ostream *out) { *out << o.name; }

@@ -247,7 +247,7 @@ TEST_F(Gpu, TheCurrentDeviceAndPendingErrorsStayAsTheyAre) {
   EXPECT_NE(cudaSetDevice(1000), cudaSuccess);
   const Scaler scaler = make_scaler(contexts_->cuda, 2.0f);
   EXPECT_EQ(scale_of(scaler), 2.0f);
-  // The error is this program's; the library has a runtime of its own and must not take it away.
+  // The error is this program's; the library has a separate runtime and must not clear it.
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
   int after = -1;
   ASSERT_CUDA(cudaGetDevice(&after));

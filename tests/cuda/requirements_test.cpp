@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A driver that is too old, and a device that the library has no code for: the error says what was found and what is
+// A driver that is too old, and a device that the library has no code for: the error names what was found and what is
 // needed, nothing leaks, and everything works once the cause is gone.
 #include <cstdio>
 #include <cstdlib>
@@ -62,7 +62,7 @@ TEST(Requirements, ADeviceThatThereIsNoCodeFor) {
   }
 }
 
-/// In a process of its own, because the driver's functions are looked up once.
+/// In a separate process, because the driver's functions are looked up once.
 TEST(RequirementsDeathTest, ADriverThatLacksAFunction) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto open = [] {

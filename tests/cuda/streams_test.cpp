@@ -100,7 +100,7 @@ TEST_P(TwoDevices, AReportWaitsForItsList) {
   expect_same_report(report, report_of(host_, parts_[1].host_grads.get()));
 }
 
-/// The next check of a list waits until the one before has been read: by a report that nobody has waited for ...
+/// The next check of a list waits until the one before has been read: by a report without a wait ...
 TEST_P(TwoDevices, ACheckWaitsForAReportOfTheOneBefore) {
   unscale(host_, parts_[1].host_grads, nullptr);
   const gsc_report before = report_of(host_, parts_[1].host_grads.get());

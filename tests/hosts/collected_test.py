@@ -167,7 +167,7 @@ class Finalizers(unittest.TestCase):
 
 class LastError(unittest.TestCase):
     def test_belongs_to_the_thread(self):
-        """A call on one thread, its message read on another: somebody else's sentence, or none."""
+        """A call on one thread, its message read on another: that thread's message, or none."""
         library = Library()
         with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
             status = first.submit(library.cdll.gsc_scaler_update, None, None).result()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the Python package share. They need NumPy; other array libraries are tested where they are."""
 
+import functools
 import os
 import pathlib
 
@@ -16,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def device_or(default):
-    """The device of the tests: `default`, or what GRADSCALER_TEST_DEVICE says."""
+    """The device of the tests: `default`, or the value of GRADSCALER_TEST_DEVICE."""
     return os.environ.get("GRADSCALER_TEST_DEVICE", default)
 
 
@@ -36,7 +37,7 @@ def library(name, default_device=DEVICE):
 
 
 def has_gpu():
-    """Whether the library has one: made-up addresses are then looked up, and found to be nobody's."""
+    """Whether the library has one: made-up addresses are then looked up, and found to be unallocated."""
     return any(info.device.startswith("cuda") for info in gs.devices())
 
 
@@ -54,8 +55,9 @@ def _schedule(module):
     return module.adam(optax.linear_schedule(LR, 0.0, 10))
 
 
-#: Transformations that optax and gradscaler.jax.optax both have, made of either module by the same arguments.
-MAKERS = {
+#: Transformations that optax and gradscaler.jax.optax both have, made of either module by the same arguments. Each is
+#: made once, so that JAX compiles it once for all tests.
+MAKERS = {name: functools.cache(make) for name, make in {
     "sgd": lambda m: m.sgd(LR),
     "momentum": lambda m: m.sgd(LR, 0.9),
     "nesterov": lambda m: m.sgd(LR, 0.9, True),
@@ -65,7 +67,7 @@ MAKERS = {
     "lion": lambda m: m.lion(LR, weight_decay=DECAY),
     "lamb": lambda m: m.lamb(LR, weight_decay=DECAY),
     "schedule": _schedule,
-}
+}.items()}
 
 
 @pytest.fixture

@@ -211,7 +211,7 @@ def flattened(rank, world):
         refused(lambda scaler=scaler, optimizer=optimizer: scaler.step(optimizer) if scaler else optimizer.step(),
                 message)
     refused(lambda: LAMB(model.parameters()).step(), "is sharded, but LAMB needs the norms")
-    # A part of the parameters, of which nobody can see that it is one.
+    # A part of the parameters that cannot be recognised as a part.
     params = list(model_of().parameters())
     ZeroRedundancyOptimizer(params, AdamW, lr=0.1)
     refused(lambda: ZeroRedundancyOptimizer(params, AdamW, lr=0.1, max_grad_norm=1.0),

@@ -27,7 +27,7 @@ def frozen(values):
 
 
 class Cuda:
-    """An array that says it is on a GPU."""
+    """An array that claims to be on a GPU."""
 
     def __init__(self, **changes):
         self.__cuda_array_interface__ = {"shape": (2, 3), "typestr": "<f4", "data": (4096, False), "version": 3,

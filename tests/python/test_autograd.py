@@ -54,7 +54,7 @@ def test_several_losses_nested(torch):
     assert [loss.item() for loss in generated] == [SCALE, 2 * SCALE]
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Dynamo says that it leaves the call to Python.
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Dynamo warns that it leaves the call to Python.
 def test_torch_func_and_compile(torch):
     ours = scaler()
     gradient = torch.func.grad(lambda w: ours.scale((w * w).sum()))

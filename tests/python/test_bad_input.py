@@ -184,7 +184,7 @@ def four():
     return {"w": np.ones(4, np.float32)}
 
 
-# What the library says of arguments of C, in those of Python: from the fields of the error.
+# The messages name Python's arguments, which are made from the fields of the error.
 NAMED = [
     (lambda: gs.SGD(four(), four(), momentum=0.9, state={"momentum_buffer": {"w": CROOKED}}),
      rf"the address of state\['momentum_buffer'\]\['w'\] {AT}"),

@@ -159,7 +159,7 @@ def test_vmap_of_adamw():
     expected, after = gj.adamw(params, grads, gj.adamw_init(params), lr=0.1)
     states = jax.vmap(gj.adamw_init)(stacked(params))
 
-    # Each with words of its own: the second is skipped.
+    # Each with separate flags: the second is skipped.
     def step(params, grads, state, found_inf):
         return gj.adamw(params, grads, state, lr=0.1, found_inf=found_inf)
 

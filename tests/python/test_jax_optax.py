@@ -201,7 +201,7 @@ def test_in_a_chain_with_masks_and_several_steps():
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-4 * LR)
 
 
-# What docs/jax.md says can stand around these transformations, as it is or wrapped.
+# What can be put around these transformations (docs/jax.md), as it is or wrapped.
 AROUND = {
     "chain": lambda m: optax.chain(optax.clip_by_global_norm(1.0), m.adam(LR)),
     "multi_transform": lambda m: optax.multi_transform({"a": m.adam(LR), "s": m.sgd(LR, 0.9)}, {"b": "s", "w": "a"}),

@@ -70,14 +70,24 @@ class NnxTransformer(nnx.Module):
         return self.out((x + self.down(nnx.gelu(self.up(x)))).mean(1))
 
 
+# Parameters are float32 whatever a model computes in: they are made, and compiled, once.
+@functools.cache
+def linen_params():
+    return jax.jit(LinenConv("float32").init)(jax.random.key(0), digits()[0][0])
+
+
+@functools.cache
+def nnx_params():
+    return nnx.state(nnx.jit(lambda: NnxTransformer("float32", nnx.Rngs(0)))())
+
+
 def linen_conv(dtype):
-    model = LinenConv(dtype)
-    return jax.jit(model.init)(jax.random.key(0), digits()[0][0]), model.apply
+    return linen_params(), LinenConv(dtype).apply
 
 
 def nnx_transformer(dtype):
-    graph, params = nnx.split(nnx.jit(lambda: NnxTransformer(dtype, nnx.Rngs(0)))())
-    return params, lambda params, x: nnx.merge(graph, params)(x)
+    graph = nnx.graphdef(nnx.eval_shape(lambda: NnxTransformer(dtype, nnx.Rngs(0))))
+    return nnx_params(), lambda params, x: nnx.merge(graph, params)(x)
 
 
 MODELS = {"linen conv": linen_conv, "nnx transformer": nnx_transformer}
@@ -102,7 +112,8 @@ def train(make, dtype, scale):
         return (optax.apply_updates(params, updates), state, scale), (loss / LOSS_WEIGHT, found_inf)
 
     run = jax.jit(functools.partial(jax.lax.scan, step), donate_argnums=0)
-    carry = params, tx.init(params), jax.tree_util.tree_map(jnp.copy, scale)
+    params, scale = jax.tree_util.tree_map(jnp.copy, (params, scale))
+    carry = params, tx.init(params), scale
     (_, _, scale), (losses, found) = run(carry, digits())
     return np.asarray(losses), float(scale.scale), int(found.sum())
 
@@ -187,8 +198,8 @@ def test_gradient_accumulation():
 
     scale = gj.DynamicScale.create(2.0**10)
     whole = jax.jit(jax.grad(loss))(params, x, y)
-    kept = jax.tree_util.tree_map(jnp.copy, params)
-    carry, (grads, found_inf) = step((params, tx.init(params), scale), parts)
+    kept = params
+    carry, (grads, found_inf) = step((jax.tree_util.tree_map(jnp.copy, kept), tx.init(kept), scale), parts)
     assert found_inf == 0.0
     for one, other in zip(*map(jax.tree_util.tree_leaves, (grads, whole)), strict=True):
         # Sums over 64 instead of 4 times 16: as many roundings as terms, in each order.
@@ -227,7 +238,7 @@ def test_linen_train_state():
         scale: gj.DynamicScale
 
     model = LinenConv("float16")
-    params = jax.jit(model.init)(jax.random.key(0), digits()[0][0])
+    params = jax.tree_util.tree_map(jnp.copy, linen_params())
     state = TrainState.create(apply_fn=model.apply, params=params, tx=go.adamw(LR, eps=EPS),
                               scale=gj.DynamicScale.create(2.0**38))
 

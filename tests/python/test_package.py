@@ -112,7 +112,7 @@ def test_a_c_program_builds_from_the_package(tmp_path):
 
 EXAMPLES = [pytest.param(page, example, id=f"{page.name}-{number}")
             for page in (ROOT / "bindings" / "python" / "README.md", ROOT / "docs" / "python.md",
-                         ROOT / "docs" / "pytorch.md", ROOT / "docs" / "jax.md")
+                         ROOT / "docs" / "pytorch.md", ROOT / "docs" / "jax.md", ROOT / "docs" / "state.md")
             for number, example in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))]
 
 
@@ -122,7 +122,7 @@ def test_the_examples_of_the_documentation_run(page, example, tmp_path, monkeypa
         library(name)
     monkeypatch.chdir(tmp_path)
     exec(compile(example, page.name, "exec"), {})
-    # What an example prints, its comments say.
+    # The comments of an example have what it prints.
     printed = capsys.readouterr().out
     expected = re.findall(r"^print\(.*  # (.*)$", example, re.M)
     assert expected and all(line in printed for line in expected), printed
@@ -171,7 +171,7 @@ def documentation(path, thing):
 
 
 def originals(text):
-    """The parameters of what the documentation says that it is as: ``torch.optim.SGD``, ``optax.adam``."""
+    """The parameters of the original that the documentation names: ``torch.optim.SGD``, ``optax.adam``."""
     found = set()
     for name in re.findall(r"\b[Aa]s ``((?:torch|optax)\.[\w.]+)``", text):
         module, _, word = name.rpartition(".")

@@ -75,5 +75,5 @@ def test_the_description_is_the_readme_of_the_package_and_stands_alone():
     project = (ROOT / "pyproject.toml").read_text()
     assert 'readme = "bindings/python/README.md"' in project and "authors = " in project
     text = (ROOT / "bindings" / "python" / "README.md").read_text()
-    # PyPI has no files beside it.
+    # PyPI has no files next to it.
     assert "```python" in text and not re.findall(r"\]\((?!https?://)", text)

@@ -25,7 +25,7 @@ def sgd(grads):
 
 
 def replaced(optimizer, step):
-    """Steps once, and says whether the second step was refused."""
+    """Steps once; returns whether the second step was refused."""
     step(optimizer)
     try:
         step(optimizer)
@@ -59,7 +59,7 @@ def test_numpy_gradients_that_were_replaced(step):
     step(optimizer)
     before = params["w"].copy()
     grads["w"] = ones()
-    with pytest.raises(gs.InvalidArgumentError, match=r"grads\['w'\] was used in a step before and is held by nobody"):
+    with pytest.raises(gs.InvalidArgumentError, match=r"grads\['w'\] was used in a step before and nothing"):
         step(optimizer)
     assert np.array_equal(params["w"], before)
     for _ in range(3):
@@ -114,7 +114,7 @@ def test_views_of_one_array_that_nobody_holds():
 
 
 class Foreign:
-    """An array over memory that somebody else writes, as C programs hand them out."""
+    """An array over memory that other code writes, as C programs pass them."""
 
     def __init__(self, memory):
         self.__array_interface__ = {"data": (ctypes.addressof(memory), False), "shape": (3,), "typestr": "<f4",
@@ -213,7 +213,7 @@ def test_two_optimizers_on_one_list():
         first.step()
 
 
-NOBODY = "held by nobody else any more: what the step writes would not be seen"
+NOBODY = "held by nothing else any more: what the step writes would not be seen"
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -321,7 +321,7 @@ def test_betas_of_tensors_that_change_in_place():
 
 
 def test_modes_may_make_other_gradients():
-    """Which nobody holds but who read them."""
+    """Entries that only the reader holds."""
     class Twice(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
             found = function(*args, **(kwargs or {}))

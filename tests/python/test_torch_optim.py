@@ -348,7 +348,7 @@ def test_channels_last_is_a_dense_order():
 
 
 def test_threads_are_pytorchs_and_a_child_steps_too():
-    """In a process of its own, which may fork."""
+    """In a separate process, which may fork."""
     script = """
 import os, torch
 from gradscaler.torch import SGD
@@ -374,7 +374,7 @@ assert p[0] == -4.25
 
 
 def test_without_the_functions_for_c(monkeypatch):
-    """PyTorch before 2.10 has no table of functions for C; tensors are then looked at one by one."""
+    """PyTorch before 2.10 has no table of functions for C; tensors are then read one by one."""
     monkeypatch.delattr(torch.Tensor, "__dlpack_c_exchange_api__", raising=False)
     test_every_step_is_torchs(gst.AdamW, torch.optim.AdamW, {})
     test_memory_that_moves_is_followed()

@@ -47,7 +47,7 @@ class Renamed(torch.nn.Parameter):
 
 
 class Elsewhere(torch.nn.Parameter):
-    """Has no storage of its own, as quantized parameters and others that are wrapped."""
+    """Has no storage, as quantized parameters and others that are wrapped."""
 
     @staticmethod
     def __new__(cls, values):

@@ -69,7 +69,7 @@ def test_applied_and_overflowed(optimizer_of):
     assert pickle.loads(pickle.dumps(scaler)).get_scale() == scaler.get_scale()
 
 
-# So says PyTorch of copies of its schedules.
+# PyTorch warns of this for copies of its schedules.
 @pytest.mark.filterwarnings("ignore:Seems like `optimizer.step")
 @pytest.mark.parametrize("optimizer_of", OPTIMIZERS)
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda found: pickle.loads(pickle.dumps(found))],

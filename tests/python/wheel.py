@@ -5,8 +5,8 @@ Then once more as a developer does, editable, without isolation of the build: li
 found, mypy and pyright see the types, and what is changed in the sources is what is imported. JAX and the checkers are
 those of the Python that runs this, where it has them.
 
-Usage: wheel.py SOURCE WORK. The compiler's results are kept in WORK for the next time. CUDA is left out: it would take
-minutes, and what is tested here is the packaging. Exit status 0 if everything passed.
+Usage: wheel.py SOURCE WORK. The compiler's results are kept in WORK for the next time. CUDA is left out and the library
+is optimised little: both would take minutes, and the packaging is what is tested. Exit status 0 if everything passed.
 """
 
 import importlib.util
@@ -22,10 +22,16 @@ import venv
 PARTS = ["_gradscaler*.so", "_jax_ffi.so", "lib/libgradscaler.so.*", "include/gradscaler/gradscaler.h", "py.typed"]
 
 
+def settings(work):
+    defines = ("GRADSCALER_CUDA=OFF", "CMAKE_CXX_FLAGS_RELEASE=-O1")
+    return [f"--config-settings=build-dir={work / 'build'}",
+            *(f"--config-settings=cmake.define.{each}" for each in defines)]
+
+
 def main(source, work):
     source, work = pathlib.Path(source).resolve(), pathlib.Path(work).resolve()
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    # A path with a blank and not under the sources, where nothing but what was installed can be found.
+    # A path with a blank and not under the sources, where only what was installed can be found.
     home, shelf = work / "clean environment", work / "wheel"
     shutil.rmtree(shelf, ignore_errors=True)
     venv.create(home, clear=True, with_pip=True)
@@ -38,7 +44,7 @@ def main(source, work):
     python = home / "bin" / "python"
     # Not -C: the pip of Debian 12 knows the long name only.
     run(python, "-m", "pip", "wheel", "-q", "--no-deps", "-w", shelf, source,
-        f"--config-settings=build-dir={work / 'build'}", "--config-settings=cmake.define.GRADSCALER_CUDA=OFF")
+        *settings(work))
     (wheel,) = shelf.glob("*.whl")
     run(python, "-m", "pip", "install", "-q", wheel)
     run(python, "-m", "gradscaler", "info")
@@ -70,8 +76,7 @@ def editable(source, work, run):
     run(python, "-m", "pip", "install", "-q", "scikit-build-core>=0.10", "ninja", "swig>=4.2")
     # As for the wheel: what was compiled there is not compiled again.
     run(python, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "-e", source,
-        f"--config-settings=build-dir={work / 'build'}", "--config-settings=cmake.define.GRADSCALER_CUDA=OFF",
-        more={"PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"})
+        *settings(work), more={"PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"})
     run(python, "-m", "gradscaler", "info")
     script = work / "found.py"
     script.write_text("import gradscaler, gradscaler.build\n"

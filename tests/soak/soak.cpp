@@ -151,7 +151,7 @@ class Training {
   int64_t steps_ = 0, faults_ = 0;
 };
 
-/// `share` cycles of everything on `shared` and, every 16th, on a context of its own; then `steps` steps.
+/// `share` cycles of everything on `shared` and, every 16th, on a separate context; then `steps` steps.
 void work(gsc_context *shared, int64_t cycles, int64_t steps, uint64_t random, std::atomic<int64_t> *faults) {
   for (int64_t i = 0; i < cycles; ++i) {
     gsc_context *own = nullptr;

@@ -161,7 +161,7 @@ class Trainer {
       Real g = f.exact(grads_[t].get(static_cast<int64_t>(i)));
       if (grads_[t].dtype() == GSC_FP64) g.e = std::fabs(g.v) * std::ldexp(1.0, -format_of(arithmetic).precision);
       if (inverse != 1.0) g = f.mul(g, f.constant(inverse));
-      // The factor depends on the norm, which has an error of its own.
+      // The factor depends on the norm, which has a separate error.
       if (clip != 1.0) g = f.mul(g, {clip, clip * kNormTolerance});
       g.v = std::clamp(g.v, -limit, limit);
       result[i] = g;

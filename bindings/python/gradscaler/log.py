@@ -193,7 +193,7 @@ def _record(line: bytes) -> dict[str, Any]:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of the log at `path`, a dictionary each. ValueError, with its number, for a line that is none.
+    """The records of the log at `path`, a dictionary each. ValueError with the number of a line that is not a record.
 
     A last line that was cut short is dropped.
     """

@@ -199,7 +199,7 @@ def _from_cuda(array: Any, interface: Mapping[str, Any], argument: str, override
     if interface.get("mask") is not None:
         raise TypeError(f"{argument} has a mask, which would be ignored; pass an array without")
     if stream is None and is_jax(array):
-        # It has streams of its own, and tells nobody.
+        # JAX has separate streams and does not export them.
         array.block_until_ready()
     # Of two bytes, V2 may be anything; '>' is the other byte order, and '|' is for what has none.
     known = typestr[0] == "<" or (typestr[0] == "|" and typestr[1:] == "V2")

@@ -57,8 +57,8 @@ class GradScaler(Closeable):
     UnavailableError for a device that is not there.
 
     Where a method takes `optimizer`, it is one of this package, or a :class:`gradscaler.TensorList` of gradients. On
-    CUDA work is enqueued in the stream of the gradients; what blocks says so. Arrays stay yours. Use a scaler from one
-    thread at a time.
+    CUDA work is enqueued in the stream of the gradients; calls that block are marked. Arrays stay yours. Use a scaler
+    from one thread at a time.
     """
 
     __slots__ = ("context", "_stream", "_adopted", "_iteration", "_reduce")

@@ -26,6 +26,7 @@ from .arrays import (
 )
 from .device import Context, DeviceLike, resolve_context
 from .errors import InvalidArgumentError
+from .formats import STORED
 from .memory import orphans, same_order
 from .messages import counted, named_errors
 
@@ -202,7 +203,7 @@ class TensorList(Closeable):
     def _refresh(self, *, gradients: bool = False, uses: int = 0) -> None:
         """Follows PyTorch's tensors whose memory was replaced (``p.data = ...``) since the last call.
 
-        With ``gradients=True`` it is an InvalidArgumentError if a tensor is held by nobody else any more, as after
+        With ``gradients=True`` it is an InvalidArgumentError if nothing else holds a tensor any more, as after
         ``zero_grad()``, which sets gradients to None: new ones would not be seen. With `uses`, the number of steps that
         the arrays were used in, the same goes for arrays that cannot be written, and for those of other libraries
         where references are counted: after 1, 2, 4, 8 uses and so on, since it takes longer than a step.
@@ -241,20 +242,20 @@ class TensorList(Closeable):
         return found
 
     def _require_writers(self, uses: int) -> None:
-        """InvalidArgumentError for arrays that nobody can have written since they were used."""
+        """InvalidArgumentError for arrays that no caller can have written since they were used."""
         remedy = "gradients made since are not seen; pass them to rebind() of the list, such as optimizer.grads"
         if self._immutable is not None:
             raise InvalidArgumentError(f"{self._leaves.label(self._immutable)} is immutable and was used in a step"
                                        f" before: {remedy}")
         for i in self._orphans(uses):
-            raise InvalidArgumentError(f"{self._leaves.label(i)} was used in a step before and is held by nobody else"
-                                       f" any more: {remedy}, or write them into the array that was passed")
+            raise InvalidArgumentError(f"{self._leaves.label(i)} was used in a step before and nothing else"
+                                       f" holds it any more: {remedy}, or write them into the array that was passed")
 
     def _require_readers(self, uses: int) -> None:
-        """InvalidArgumentError for arrays that nobody can read once they are written, since nobody else holds them."""
+        """InvalidArgumentError for arrays that no caller can read after a write, since nothing else holds them."""
         for i in self._orphans(uses):
             raise InvalidArgumentError(
-                f"{self._leaves.label(i)} is held by nobody else any more: what the step writes would not be seen;"
+                f"{self._leaves.label(i)} is held by nothing else any more: what the step writes would not be seen;"
                 " write new values into the array that was passed, or make an optimizer of the new arrays")
 
     def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:
@@ -339,8 +340,8 @@ def _diagnosis(all_found: Any, index: int, name: str | None, histogram: bool) ->
 
 def native_tensor(tensor: Any, owner: Any, device: str, like: Tensor) -> Tensor:
     """A :class:`Tensor` of what the library says about memory that `owner` holds, of the shape and order of `like`."""
-    return Tensor(tensor.data or 0, tensor.count, DTYPE_NAMES[tensor.dtype], device, False, None, owner, like.shape,
-                  like.strides)
+    dtype = STORED.get(tensor.dtype) or DTYPE_NAMES[tensor.dtype]
+    return Tensor(tensor.data or 0, tensor.count, dtype, device, False, None, owner, like.shape, like.strides)
 
 
 def _require_name(name: object, label: str) -> None:

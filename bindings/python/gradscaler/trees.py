@@ -32,7 +32,7 @@ class Leaves:
     names: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
-    #: Whether the names come from keys; indices say nothing but the position.
+    #: Whether the names come from keys; indices give the position alone.
     named: bool = False
     #: Paths of entries that are None where that means nothing, by name.
     empty: list[str] = field(default_factory=list)
@@ -154,7 +154,7 @@ def _walk(value: Any, keys: tuple[str, ...], path: str, found: Leaves, is_leaf: 
 
 
 def _children(value: Any) -> tuple[bool, Iterator[_Child]] | None:
-    """The children of a container, and whether it is a registered pytree; None if it is none."""
+    """The children of a container, and whether it is a registered pytree; None for a leaf."""
     if is_mapping(value):
         return False, ((str(key), f"[{key!r}]", True, value[key]) for key in value.keys())
     fields = getattr(value, "_fields", None)

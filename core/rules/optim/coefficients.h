@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The numbers that an update formula needs, one set per parameter group and step, worked out once in double and then
-// narrowed to the arithmetic type T. Which fields an optimizer uses, its own file says.
+// narrowed to the arithmetic type T. The file of an optimizer shows which fields it uses.
 #pragma once
 
 #include <cstdint>
@@ -94,7 +94,7 @@ GSC_HD T interpolate(T from, T to, T weight) {
   return multiply_add(near ? weight : weight - T(1), to - from, near ? from : to);
 }
 
-/// The gradient with weight decay in it. None is none: 0 times a parameter of inf would be NaN.
+/// The gradient with weight decay in it. A decay of 0 changes nothing: 0 times a parameter of inf would be NaN.
 template <typename T>
 GSC_HD T decay_gradient(T g, T param, const Coefficients<T> &c) {
   const T decayed = multiply_add(c.weight_decay, param, g);

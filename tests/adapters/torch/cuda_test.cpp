@@ -52,7 +52,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 
-/// Makes a stream of its own the current one of a device.
+/// Makes a new stream the current one of a device.
 class CurrentStream {
  public:
   explicit CurrentStream(int index) : index_(static_cast<std::size_t>(index)) {
@@ -123,7 +123,7 @@ TEST(TorchCuda, CurrentStreamAndDevice) {
   EXPECT_EQ(scaler.get_scale(), 16.0f);
   emulation::end_capture(other.get());
 
-  // All of that was on device 1, and nobody has noticed.
+  // All of that was on device 1; device 0 is still the current one.
   EXPECT_EQ(c10::impl::VirtualGuardImpl(at::kCUDA).getDevice(), cuda(0));
   EXPECT_EQ(gt::detail::resolve(at::kCUDA), cuda(0));
 }

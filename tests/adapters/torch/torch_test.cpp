@@ -111,7 +111,7 @@ class BesidePython : public testing::Test {
     return at::cross_entropy_loss(at::linear(hidden, w[2], w[3]).to(at::kFloat), labels_[i]);
   }
 
-  /// Trains as reference.py does, each optimizer on weights of its own, and compares every step with the file.
+  /// Trains as reference.py does, each optimizer on separate weights, and compares every step with the file.
   template <class... Optimizers, class Options>
   void repeat(const Options &options) {
     (optimizers_.push_back(make<Optimizers>(options)), ...);

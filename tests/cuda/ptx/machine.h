@@ -125,7 +125,7 @@ GSC_PTX_ATOMIC(inc, old >= value ? 0 : old + 1)
 // Other threads.
 void block_barrier(Thread &t, int site);
 void warp_barrier(Thread &t, uint32_t mask, int site);
-/// `value` of another lane; *ok says whether that lane is in range, else it is the own value.
+/// `value` of another lane; *ok: whether that lane is in range; if not, the lane's own value.
 uint32_t shuffle_bfly(Thread &t, uint32_t value, uint32_t b, uint32_t c, uint32_t mask, bool &ok, int site);
 uint32_t shuffle_down(Thread &t, uint32_t value, uint32_t b, uint32_t c, uint32_t mask, bool &ok, int site);
 uint32_t shuffle_idx(Thread &t, uint32_t value, uint32_t b, uint32_t c, uint32_t mask, bool &ok, int site);

@@ -52,7 +52,7 @@ EXPECTED = {
 
 
 def run(executable, tests="*", **environment):
-    """How one run ends: ("", "") if it passes, else the test that was running and what it says."""
+    """How one run ends: ("", "") if it passes, else the test that was running and its message."""
     command = [executable, "--gtest_fail_fast", "--gtest_filter=" + tests]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT,
@@ -73,7 +73,7 @@ def last_test(output):
 
 
 def shorten(line):
-    """What the machine says, without kernel, address and thread."""
+    """The machine's message, without kernel, address and thread."""
     line = re.sub(r"^ptx: .*?: (?=race|deadlock|a |not |access|misaligned)", "", line)
     return re.sub(r": \d+ bytes at .*? in ", ", ", line)
 

@@ -185,7 +185,7 @@ class Module:
             elif line == "}":
                 depth -= 1
             elif line and not line.startswith(DROPPED_DIRECTIVES):
-                # Inline assembly stands in braces of its own.
+                # Inline assembly stands in separate braces.
                 match = re.fullmatch(r"\{\s*(cvt[^;{}]*);\s*\}|([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);", line)
                 if not match:
                     raise self.unknown(line)

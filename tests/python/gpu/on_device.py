@@ -26,7 +26,7 @@ needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 
 
 def require_device(has_one, package):
-    """Skips the file unless `package` has a GPU, as `has_one` says, and the library too."""
+    """Skips the file unless `package` has a GPU (`has_one`), and the library too."""
     if not ON_GPU:
         return
     if not has_one:

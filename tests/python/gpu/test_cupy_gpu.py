@@ -314,7 +314,7 @@ def test_the_default_streams():
 
 
 class Interface:
-    """An array as ``__cuda_array_interface__`` alone has it, in a stream of its own choice."""
+    """An array as ``__cuda_array_interface__`` alone has it, in a stream that it chooses."""
 
     def __init__(self, array, stream):
         self.array = array

@@ -58,7 +58,7 @@ def require_overflows(recorder):
     assert fallen > 3 and grown > 3, f"the training shows nothing: scales {scales}"
 
 
-# GradScaler beside PyTorch's.
+# GradScaler compared with PyTorch's.
 
 
 def train(scaler_class, optimizer_of, variant, dtype=torch.float32, steps=STEPS):
@@ -202,7 +202,7 @@ def test_the_current_device_is_the_default():
         assert gs.GradScaler(device).context.device == ("cuda:0" if ON_GPU else "cpu")
 
 
-# The optimizers, beside the CPU and beside PyTorch's.
+# The optimizers, compared with the CPU and with PyTorch's.
 
 def optimizer_steps(kind, dtype, device, scaled, **options):
     params = params_of(SHAPES, dtype, device=device)

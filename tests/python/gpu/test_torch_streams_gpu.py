@@ -162,7 +162,7 @@ def stream_run(scaler, optimizer_of, stream, delay):
 @needs_gpu
 @pytest.mark.parametrize("kind", ["SGD", "AdamW", "LAMB", "torch fused"])
 def test_work_in_a_side_stream_is_ordered(kind):
-    """Gradients that come late, and memory that is freed and filled anew right after the step was enqueued."""
+    """Gradients that come late, and memory that is freed and refilled right after the step was enqueued."""
     def optimizer_of(params):
         if kind == "torch fused":
             return torch.optim.AdamW(params, lr=0.01, fused=True)

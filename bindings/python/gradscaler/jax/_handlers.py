@@ -48,7 +48,7 @@ def word(name: str, value: Any, dtype: Any = jnp.float32) -> Any:
 
 
 def fixed(name: str, value: Any, remedy: str = "") -> float:
-    """A number that a handler is compiled with; TypeError naming the argument for what is traced, or is none."""
+    """A number that a handler is compiled with; TypeError naming the argument if it is traced or not a number."""
     if isinstance(value, jax.core.Tracer):
         raise TypeError(f"{name} is traced, but it must be a number{remedy}")
     return real(name, value)

@@ -172,7 +172,7 @@ def trace(decay: float, nesterov: bool = False) -> Any:
 
 
 def _unscaled() -> Any:
-    """Plain SGD: nothing but the multiplication, which XLA joins with what follows."""
+    """Plain SGD: the multiplication alone, which XLA joins with what follows."""
     def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
         return _multiplied(updates, found_inf, inv_scale), state
 

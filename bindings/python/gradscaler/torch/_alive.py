@@ -31,7 +31,7 @@ def hold(plan: Plan, grads: list[Any]) -> list[Any]:
 
 
 def _storages(tensors: list[Any], looked: Looked, labels: list[str], suffix: str) -> list[Any]:
-    """The storages of tensors, which nobody can point elsewhere; the addresses that were taken must be in them."""
+    """The storages of tensors, which cannot be pointed elsewhere. The addresses that were taken must be in them."""
     storages = [None if tensor is None else tensor.untyped_storage() for tensor in tensors]
     for storage, address, label in zip(storages, looked.each(), labels, strict=False):
         if address and (storage is None or not 0 <= address - storage.data_ptr() < storage.nbytes()):

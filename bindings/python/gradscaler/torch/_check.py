@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The check pass of :mod:`._optim`: inf and NaN, the norm for clipping, and the names of what overflowed.
 
-It reads the gradients and writes nothing. What it finds stays on the device until somebody asks.
+It reads the gradients and writes nothing. What it finds stays on the device until it is asked for.
 """
 
 from __future__ import annotations

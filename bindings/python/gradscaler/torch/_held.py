@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What others hold of an optimizer: its state, which they may then change without asking for it, and its ``step``.
 
-References are counted, so that a step looks at state only as long as somebody else has it.
+References are counted, so that a step reads state only while other code has it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _references(objects: Iterable[Any]) -> list[int]:
     return [sys.getrefcount(found) for found in objects]
 
 
-#: Of an object that nothing but one container holds; versions of Python differ.
+#: Of an object that only one container holds; versions of Python differ.
 _ALONE = _references([object()])[0] if hasattr(sys, "getrefcount") else 0
 
 
@@ -39,7 +39,7 @@ def _own(members: Iterable[tuple[Member, dict[str, Any]]], plans: Iterable[Plan]
 
 
 def is_state_held(entries: Any, members: Iterable[tuple[Member, dict[str, Any]]], plans: Iterable[Plan]) -> bool:
-    """Whether somebody else has `entries`, state by parameter, or anything in it. In doubt he has."""
+    """Whether other code has `entries`, state by parameter, or anything in it. True in doubt."""
     if not _ALONE:
         return True
     own = _own(members, plans)
@@ -55,7 +55,7 @@ def is_state_held(entries: Any, members: Iterable[tuple[Member, dict[str, Any]]]
 
 
 def is_counted(optimizer: Any) -> bool:
-    """Whether somebody counts the calls of ``optimizer.step``, to learn whether a GradScaler has skipped it."""
+    """Whether other code counts the calls of ``optimizer.step``, to learn whether a GradScaler has skipped it."""
     step = vars(optimizer).get("step")
     return getattr(step, "__globals__", {}).get("__name__") in _COUNTERS
 

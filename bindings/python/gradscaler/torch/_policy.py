@@ -93,7 +93,7 @@ class Policy:
         return {name: getattr(state, name) for name in COUNTERS}
 
     def report(self) -> Report:
-        """The scaler's state after the last update; what it says of gradients is about the probe. Blocks."""
+        """The scaler's state after the last update; its numbers of gradients are those of the probe. Blocks."""
         found = native.Report()
         try:
             self._handle.get_report(None, found, self.stream)

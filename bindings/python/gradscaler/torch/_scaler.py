@@ -44,7 +44,7 @@ class GradScaler(torch.amp.GradScaler):  # type: ignore[misc, unused-ignore]
     :meth:`from_preset` has the policies of other systems.
     """
 
-    # found_inf of each optimizer's last step, which stays where it is until somebody asks.
+    # found_inf of each optimizer's last step, which stays on the device until it is asked for.
     _found: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
     # Those of the iteration under way, or of the last one.
     _latest: list[weakref.ref[Any]] = []

@@ -2,7 +2,7 @@
 """Parameters of which a rank has a part: DTensors, as FSDP2 and tensor parallel make them, and what ranks agree on.
 
 Every rank has the same DTensors in the same order, so that all call the same collectives. Of the parts that FSDP1 and
-ZeroRedundancyOptimizer make nobody can say which ranks have the others: they are recognized to be refused.
+ZeroRedundancyOptimizer make it is unknown which ranks have the others: they are recognized to be refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 
 def dtensor() -> Any:
-    """The class; None as long as nobody has imported it."""
+    """The class; None until it has been imported."""
     return getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
 
 

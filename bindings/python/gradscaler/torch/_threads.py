@@ -19,7 +19,7 @@ _contexts: dict[tuple[int, int], Context] = {}
 
 
 class _TorchContext(Context):
-    """A context on PyTorch's threads, or with a pool of its own where they cannot be had."""
+    """A context on PyTorch's threads, or with a separate pool where they are not available."""
 
     __slots__ = ("on_torch_threads",)
 
@@ -42,8 +42,8 @@ def context_of(device: str) -> Context:
 def _may_use_openmp() -> bool:
     """Whether PyTorch computes with OpenMP, and this process may too.
 
-    GNU's runtime waits for ever for its threads in the child of a fork, and nobody can ask whether it had any in the
-    parent. So children do without, unless they have become another program since.
+    GNU's runtime waits for ever for its threads in the child of a fork, and whether it had any in the
+    parent is unknown. So children do without, unless they have become another program since.
     """
     if not sys.platform.startswith("linux") or "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
         return False

@@ -787,6 +787,20 @@ pub struct gsc_api {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status,
+    pub optimizer_set_offsets: unsafe extern "C" fn(
+        optimizer: *mut gsc_optimizer,
+        offsets: *const i64,
+        count: i64,
+        stream: gsc_stream,
+    ) -> gsc_status,
+    pub ops_convert_state_sync: unsafe extern "C" fn(
+        context: *mut gsc_context,
+        src: *const gsc_tensor,
+        weights: *const gsc_tensor,
+        dst: *const gsc_tensor,
+        count: i64,
+        stream: gsc_stream,
+    ) -> gsc_status,
 }
 
 #[cfg(feature = "link")]
@@ -1034,6 +1048,12 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
+    pub fn gsc_optimizer_set_offsets(
+        optimizer: *mut gsc_optimizer,
+        offsets: *const i64,
+        count: i64,
+        stream: gsc_stream,
+    ) -> gsc_status;
     pub fn gsc_optimizer_get_save_size(
         optimizer: *const gsc_optimizer,
         out_bytes: *mut i64,
@@ -1155,6 +1175,14 @@ extern "C" {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
+    pub fn gsc_ops_convert_state_sync(
+        context: *mut gsc_context,
+        src: *const gsc_tensor,
+        weights: *const gsc_tensor,
+        dst: *const gsc_tensor,
+        count: i64,
+        stream: gsc_stream,
+    ) -> gsc_status;
     pub fn gsc_ops_norm(
         context: *mut gsc_context,
         tensors: *const gsc_tensor,
@@ -1220,6 +1248,6 @@ pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
         ops_unscale_check, ops_update_scale, ops_scale, ops_axpby, ops_cast, ops_norm,
         library_get_version, library_get_abi_version, library_get_build_info, error_get_last,
         error_clear, tensor_list_set_present, optimizer_get_tensor_steps_sync,
-        optimizer_set_tensor_steps);
+        optimizer_set_tensor_steps, optimizer_set_offsets, ops_convert_state_sync);
     all
 }

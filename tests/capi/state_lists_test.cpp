@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// What state in codes is between steps: its first values, its bytes, its checkpoints, which load into every format, and
+// lists of it that a caller passes. state_formats_test.cpp has the steps.
+#include "tests/support/state_slots.h"
+
+namespace gsc_test {
+namespace {
+
+/// The rows of docs/state.md: bytes moved per parameter by AdamW with 16-bit gradients, and memory in addition to the weights.
+TEST(StateFormats, BytesOfAParameter) {
+  const Context context = make_context();
+  const auto expect = [&](int32_t state, int32_t master, double moved, double memory) {
+    const Small small(context, adamw(state, master), GSC_BF16, {3200});
+    double bytes = 0.0;
+    const Slots slots(small.optimizer);
+    for (const std::vector<gsc_tensor> &slot : slots.slots) {
+      bytes += static_cast<double>(gsc::dtype_bytes(slot[0].dtype)) + (slot[0].scale != nullptr ? 1.0 / 32 : 0.0);
+    }
+    EXPECT_NEAR(bytes, memory, 0.005);
+    EXPECT_NEAR(2 * 2 + 2 * 2 + 2 * bytes, moved, 0.05);  // the gradient twice, the weight and the state there and back
+  };
+  expect(GSC_STATE_FULL, GSC_MASTER_SPLIT16, 28, 10);
+  expect(GSC_STATE_BITS16, GSC_MASTER_SPLIT16, 20.1, 6.03);
+  expect(GSC_STATE_BITS8, GSC_MASTER_SPLIT16, 16.1, 4.06);
+  expect(GSC_STATE_BITS8, GSC_MASTER_SPLIT8, 14.1, 3.06);
+  expect(GSC_STATE_BITS8, GSC_MASTER_STOCHASTIC, 12.1, 2.06);
+}
+
+TEST(StateFormats, AdagradsSumBeginsWhereItIsTold) {
+  const Context context = make_context();
+  for (const int32_t format : {GSC_STATE_BITS16, GSC_STATE_BITS8}) {
+    gsc_optimizer_options o = optimizer_options(GSC_ADAGRAD);
+    o.state_format = format;
+    o.initial_accumulator_value = 0.5;
+    const Small small(context, o, GSC_FP32);
+    const Slots slots(small.optimizer);
+    for (const gsc_tensor &t : slots.slots[0]) {
+      for (const float x : decode(t)) EXPECT_EQ(x, 0.5f);
+    }
+  }
+}
+
+TEST(StateFormats, CheckpointsLoadIntoEveryFormat) {
+  const Context context = make_context();
+  for (const int32_t from : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
+    for (const int32_t to : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
+      Small a(context, adamw(from, GSC_MASTER_SPLIT16), GSC_BF16), b(context, adamw(to, GSC_MASTER_SPLIT16), GSC_BF16);
+      Random random(1);
+      for (int i = 0; i < 3; ++i) a.step(random);
+      ASSERT_GSC_OK(b.load(a.save())) << from << ' ' << to;
+      EXPECT_EQ(applied_steps(b.optimizer), 3);
+      const Slots source(a.optimizer), target(b.optimizer);
+      for (size_t slot = 0; slot < 2; ++slot) {
+        for (size_t t = 0; t < a.params.size(); ++t) {
+          const gsc_tensor &x = source.slots[slot][t], &y = target.slots[slot][t];
+          const auto *full = static_cast<const float *>(x.data);
+          const std::vector<float> values =
+              from == GSC_STATE_FULL ? std::vector<float>(full, full + x.count) : decode(x);
+          if (to == GSC_STATE_FULL) {
+            ASSERT_TRUE(std::equal(values.begin(), values.end(), static_cast<const float *>(y.data)));
+          } else {
+            gsc_optimizer_options nearest = optimizer_options(GSC_ADAMW);
+            nearest.beta1 = nearest.beta2 = 0.0;
+            expect_encoded(y, values.data(), nearest, static_cast<int>(slot), 0, 0);
+          }
+        }
+      }
+      for (size_t t = 0; t < a.params.size(); ++t) {
+        EXPECT_EQ(
+            std::memcmp(source.slots[2][t].data, target.slots[2][t].data, static_cast<size_t>(a.params[t].bytes())), 0);
+      }
+      if (from == to) {
+        EXPECT_EQ(b.save(), a.save());
+      }
+    }
+  }
+}
+
+TEST(StateFormats, CheckpointsWithoutMastersBeginThemAndMastersAreNotDropped) {
+  const Context context = make_context();
+  Small none(context, adamw(GSC_STATE_BITS8, GSC_MASTER_NONE), GSC_BF16);
+  Small split16(context, adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT16), GSC_BF16);
+  Small split8(context, adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT8), GSC_BF16);
+  Random random(1);
+  none.step(random);
+  split16.step(random);
+  ASSERT_GSC_OK(split8.load(split16.save()));
+  const auto remainders = [](const Small &small) { return Slots(small.optimizer).slots[2][0].data; };
+  for (int64_t i = 0; i < split8.params[0].count(); ++i) {
+    const int exact = static_cast<const int16_t *>(remainders(split16))[i];
+    const int kept = static_cast<const int8_t *>(remainders(split8))[i];
+    ASSERT_LE(std::abs(exact - kept * 256), kept == 127 ? 255 : 128);
+  }
+  EXPECT_GSC_ERROR(none.load(split16.save()), GSC_ERROR_INVALID_ARGUMENT, "remainders");
+  ASSERT_GSC_OK(split16.load(none.save()));
+  for (int64_t i = 0; i < split16.params[0].count(); ++i) {
+    ASSERT_EQ(static_cast<const int16_t *>(remainders(split16))[i], 0);
+  }
+}
+
+TEST(StateFormats, NoDamagedCheckpointLoads) {
+  const Context context = make_context();
+  Small small(context, adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT8), GSC_FP16, {5, 3});
+  Random random(1);
+  small.step(random);
+  const std::vector<unsigned char> image = small.save();
+  for (size_t bit = 0; bit < image.size() * 8; ++bit) {
+    std::vector<unsigned char> damaged = image;
+    damaged[bit / 8] = static_cast<unsigned char>(damaged[bit / 8] ^ (1u << (bit % 8)));
+    ASSERT_EQ(small.load(damaged), GSC_ERROR_INVALID_ARGUMENT) << bit;
+  }
+  for (size_t size = 0; size < image.size(); ++size) {
+    ASSERT_EQ(small.load({image.begin(), image.begin() + static_cast<std::ptrdiff_t>(size)}),
+              GSC_ERROR_INVALID_ARGUMENT);
+  }
+  ASSERT_GSC_OK(small.load(image));
+  EXPECT_EQ(small.save(), image);
+}
+
+class StateLists : public ::testing::Test {
+ protected:
+  StateLists() : context_(make_context()), params_(GSC_BF16, 100), grads_(GSC_BF16, 100) {
+    params_list_ = make_list(context_, params_);
+    grads_list_ = make_list(context_, grads_);
+  }
+  gsc_tensor grouped(int32_t dtype) {
+    gsc_tensor t = GSC_TENSOR_INIT(codes_, 100, dtype);
+    t.scale_dtype = GSC_FP8_E8M0;
+    t.scale = scales_;
+    t.scale_block_rows = 1;
+    t.scale_block_columns = 32;
+    return t;
+  }
+  gsc_status create(const gsc_optimizer_options &o, const std::vector<gsc_tensor_list *> &state) {
+    gsc_optimizer *optimizer = nullptr;
+    const gsc_status status = gsc_optimizer_create(context_.get(), &o, params_list_.get(), grads_list_.get(), nullptr,
+                                                   state.data(), static_cast<int32_t>(state.size()), &optimizer);
+    optimizer_.reset(optimizer);
+    return status;
+  }
+  Context context_;
+  Buffer params_, grads_;
+  List params_list_, grads_list_;
+  Optimizer optimizer_;
+  alignas(64) unsigned char codes_[400] = {};
+  alignas(64) unsigned char scales_[64] = {};
+  alignas(64) unsigned char more_[400] = {};
+};
+
+TEST_F(StateLists, TheCallersOwnSayTheirFormat) {
+  const gsc_tensor m = GSC_TENSOR_INIT(more_, 100, GSC_BF16);
+  const List first = make_list(context_, {m});
+  const List second = make_list(context_, {grouped(GSC_UFP8_E4M4)});
+  ASSERT_GSC_OK(create(optimizer_options(GSC_ADAMW), {first.get(), second.get()}));
+  grads_.fill(1.0);
+  ASSERT_GSC_OK(gsc_optimizer_step(optimizer_.get(), nullptr));
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_NE(reinterpret_cast<const uint16_t *>(more_)[i], 0);
+    EXPECT_NE(codes_[i], 0);
+  }
+  EXPECT_EQ(codes_[100], 0);
+  EXPECT_NE(scales_[3], 0);
+  EXPECT_EQ(scales_[4], 0);
+}
+
+TEST_F(StateLists, WhatDoesNotFitIsRefusedByName) {
+  const List moments = make_list(context_, {grouped(GSC_FP8_E4M3)});
+  const List squares = make_list(context_, {GSC_TENSOR_INIT(more_, 100, GSC_FP32)});
+  const gsc_optimizer_options o = optimizer_options(GSC_ADAMW);
+  EXPECT_GSC_ERROR(create(o, {squares.get(), moments.get()}), GSC_ERROR_INVALID_ARGUMENT, "state[1][0]", "fp8_e4m3",
+                   "ufp8_e4m4");
+  gsc_optimizer_options split = o;
+  split.master_format = GSC_MASTER_SPLIT8;
+  EXPECT_GSC_ERROR(create(split, {moments.get(), squares.get()}), GSC_ERROR_INVALID_ARGUMENT, "state_count");
+  // In the place of parameters, gradients, and by a scaler.
+  const Scaler scaler = make_scaler(context_, 1.0f);
+  EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler.get(), moments.get(), nullptr), GSC_ERROR_INVALID_ARGUMENT, "grads[0]",
+                   "fp8_e4m3");
+  gsc_tensor_diagnosis diagnosis;
+  EXPECT_GSC_ERROR(gsc_tensor_list_diagnose_sync(moments.get(), &diagnosis, nullptr, 1, nullptr),
+                   GSC_ERROR_INVALID_ARGUMENT, "list[0]");
+  for (const bool as_params : {true, false}) {
+    gsc_optimizer *optimizer = nullptr;
+    EXPECT_GSC_ERROR(
+        gsc_optimizer_create(context_.get(), &o, as_params ? moments.get() : params_list_.get(),
+                             as_params ? grads_list_.get() : moments.get(), nullptr, nullptr, 0, &optimizer),
+        GSC_ERROR_INVALID_ARGUMENT, as_params ? "params[0]" : "grads[0]");
+  }
+}
+
+TEST_F(StateLists, ScalesAreChecked) {
+  const auto expect_refused = [&](auto edit, const char *field) {
+    gsc_tensor t = grouped(GSC_FP8_E4M3);
+    edit(t);
+    gsc_tensor_list *list = nullptr;
+    EXPECT_GSC_ERROR(gsc_tensor_list_create(context_.get(), &t, 1, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+                     "tensors[0]", field);
+  };
+  expect_refused([](gsc_tensor &t) { t.scale = nullptr; }, "scale");
+  expect_refused([](gsc_tensor &t) { t.scale_dtype = GSC_FP32; }, "scale_dtype");
+  expect_refused([](gsc_tensor &t) { t.scale_block_rows = 2; }, "scale_block_rows");
+  expect_refused([](gsc_tensor &t) { t.scale_block_columns = 64; }, "scale_block_columns");
+  expect_refused([](gsc_tensor &t) { t.dtype = GSC_BF16; }, "scale");
+  expect_refused([](gsc_tensor &t) { t.scale = static_cast<const char *>(t.data) + 98; }, "overlaps");
+}
+
+TEST_F(StateLists, FormatsNeedTheirParameters) {
+  Buffer wide(GSC_FP64, 100), full(GSC_FP32, 100);
+  const List wide_list = make_list(context_, wide), full_list = make_list(context_, full);
+  gsc_optimizer *optimizer = nullptr;
+  gsc_optimizer_options o = adamw(GSC_STATE_BITS8, GSC_MASTER_NONE);
+  EXPECT_GSC_ERROR(
+      gsc_optimizer_create(context_.get(), &o, wide_list.get(), grads_list_.get(), nullptr, nullptr, 0, &optimizer),
+      GSC_ERROR_INVALID_ARGUMENT, "state_format", "params[0]", "fp64");
+  o = adamw(GSC_STATE_FULL, GSC_MASTER_SPLIT16);
+  EXPECT_GSC_ERROR(
+      gsc_optimizer_create(context_.get(), &o, full_list.get(), grads_list_.get(), nullptr, nullptr, 0, &optimizer),
+      GSC_ERROR_INVALID_ARGUMENT, "master_format", "params[0]", "fp32");
+  ASSERT_GSC_OK(create(adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT16), {}));
+  for (const auto &[edit, field] :
+       {std::pair<void (*)(gsc_optimizer_options &), const char *>{[](auto &g) { g.state_format = 0; }, "state_format"},
+        {[](auto &g) { g.master_format = 0; }, "master_format"},
+        {[](auto &g) { g.seed = 1; }, "seed"}}) {
+    gsc_optimizer_options group = adamw(GSC_STATE_BITS8, GSC_MASTER_SPLIT16);
+    edit(group);
+    EXPECT_GSC_ERROR(gsc_optimizer_add_group(optimizer_.get(), 0, 1, &group, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                     field);
+    EXPECT_GSC_ERROR(gsc_optimizer_set_options(optimizer_.get(), 0, &group, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                     field);
+  }
+}
+
+}  // namespace
+}  // namespace gsc_test

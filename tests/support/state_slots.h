@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// State in codes, for the tests of it: the slots of an optimizer, what they decode to, whether they are the codes of
+// given values by the rules of core/rules, and a small optimizer that has such state.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/rules/dtypes.h"
+#include "core/rules/random.h"
+#include "core/rules/state_codes.h"
+#include "tests/support/objects.h"
+
+namespace gsc_test {
+
+/// The slots of an optimizer, as its lists describe them.
+struct Slots {
+  std::vector<std::vector<gsc_tensor>> slots;
+  explicit Slots(const Optimizer &optimizer) {
+    int32_t count = 0;
+    EXPECT_GSC_OK(gsc_optimizer_get_state_count(optimizer.get(), &count));
+    for (int32_t slot = 0; slot < count; ++slot) {
+      gsc_tensor_list *list = nullptr;
+      EXPECT_GSC_OK(gsc_optimizer_get_state(optimizer.get(), slot, &list, nullptr));
+      int64_t tensors = 0;
+      EXPECT_GSC_OK(gsc_tensor_list_get_count(list, &tensors));
+      slots.emplace_back(static_cast<size_t>(tensors));
+      for (int64_t i = 0; i < tensors; ++i) {
+        EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, i, &slots.back()[static_cast<size_t>(i)]));
+      }
+    }
+  }
+  /// All bytes, of codes and scales.
+  std::vector<unsigned char> image() const {
+    std::vector<unsigned char> bytes;
+    const auto append = [&](const void *from, int64_t size) {
+      const auto *first = static_cast<const unsigned char *>(from);
+      bytes.insert(bytes.end(), first, first + size);
+    };
+    for (const std::vector<gsc_tensor> &slot : slots) {
+      for (const gsc_tensor &t : slot) {
+        append(t.data, t.count * gsc::dtype_bytes(t.dtype));
+        if (t.scale != nullptr) append(t.scale, gsc::state_groups(t.count));
+      }
+    }
+    return bytes;
+  }
+};
+
+/// 1 minus the factor of a slot's old value, from the equations of the semantics page.
+inline float rate_of(const gsc_optimizer_options &o, int slot) {
+  switch (o.kind) {
+    case GSC_SGD:
+      return 1.0f - static_cast<float>(o.momentum);
+    case GSC_ADAGRAD:
+      return 0.0f;
+    case GSC_LION:
+      return static_cast<float>(1.0 - o.beta2);
+    case GSC_RMSPROP:
+      return static_cast<float>(slot == 1 ? 1.0 - o.momentum : 1.0 - o.alpha);
+    case GSC_ADADELTA:
+      return static_cast<float>(1.0 - o.rho);
+    default:
+      return slot == 0 ? static_cast<float>(1.0 - o.beta1) : (slot == 1 ? static_cast<float>(1.0 - o.beta2) : 1.0f);
+  }
+}
+
+inline uint32_t random_bits(const gsc_optimizer_options &o, int64_t element, int64_t step, gsc::Draw draw) {
+  return gsc::philox(static_cast<uint64_t>(o.seed), element / 8, step, draw).half(static_cast<int>(element % 8));
+}
+
+inline std::vector<float> decode(const gsc_tensor &t) {
+  std::vector<float> values(static_cast<size_t>(t.count));
+  gsc::with_state_code(t.dtype, [&](auto code) {
+    using C = decltype(code);
+    for (int64_t i = 0; i < t.count; ++i) {
+      const uint32_t scale = C::kGrouped ? static_cast<const uint8_t *>(t.scale)[i / 32] : 0;
+      values[static_cast<size_t>(i)] = C::decode(static_cast<const typename C::Stored *>(t.data)[i], scale);
+    }
+  });
+  return values;
+}
+
+/// Expects the codes and scales of `t` to be those of `x`; `first` is the index of its first element.
+inline void expect_encoded(const gsc_tensor &t, const float *x, const gsc_optimizer_options &o, int slot, int64_t first,
+                           int64_t step) {
+  const bool is_random = gsc::rounds_stochastically(t.dtype, rate_of(o, slot));
+  gsc::with_state_code(t.dtype, [&](auto code) {
+    using C = decltype(code);
+    for (int64_t group = 0; group < t.count; group += 32) {
+      const int64_t end = std::min<int64_t>(group + 32, t.count);
+      uint32_t largest = 0;
+      for (int64_t i = group; i < end; ++i) {
+        if (std::isfinite(x[i])) largest = std::max(largest, gsc::to_bits(std::fabs(x[i])));
+      }
+      uint32_t scale = 0;
+      if constexpr (C::kGrouped) {
+        scale = C::scale_for(largest);
+        ASSERT_EQ(static_cast<const uint8_t *>(t.scale)[group / 32], scale)
+            << "slot " << slot << " group " << group / 32;
+      }
+      for (int64_t i = group; i < end; ++i) {
+        uint32_t bias = gsc::kToNearest;
+        if (is_random) bias = gsc::bias_of<C>(random_bits(o, first + i, step, gsc::Draw::kState));
+        ASSERT_EQ(static_cast<const typename C::Stored *>(t.data)[i], C::encode(x[i], scale, bias))
+            << "slot " << slot << " element " << i << " of " << t.count << " step " << step;
+      }
+    }
+  });
+}
+
+/// A few parameters of one dtype with one optimizer, which takes steps on random gradients.
+struct Small {
+  Small(const Context &context, const gsc_optimizer_options &options, int32_t dtype,
+        const std::vector<int64_t> &counts = {100, 7})
+      : params(make_buffers(dtype, counts)), grads(make_buffers(GSC_FP32, counts)) {
+    Random random(3);
+    for (Buffer &p : params) p.fill_random(random, -1.0, 1.0);
+    param_list = make_list(context, params);
+    grad_list = make_list(context, grads);
+    optimizer = make_optimizer(context, options, param_list, grad_list);
+  }
+  void step(Random &random, double size = 1.0) {
+    for (Buffer &g : grads) g.fill_random(random, -size, size);
+    ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+  }
+  std::vector<unsigned char> save() const {
+    int64_t size = 0;
+    EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer.get(), &size));
+    std::vector<unsigned char> image(static_cast<size_t>(size));
+    EXPECT_GSC_OK(gsc_optimizer_save_sync(optimizer.get(), image.data(), size, nullptr));
+    return image;
+  }
+  gsc_status load(const std::vector<unsigned char> &image) const {
+    return gsc_optimizer_load_sync(optimizer.get(), image.data(), static_cast<int64_t>(image.size()), nullptr);
+  }
+
+  std::vector<Buffer> params, grads;
+  List param_list, grad_list;
+  Optimizer optimizer;
+};
+
+inline gsc_optimizer_options adamw(int32_t state_format, int32_t master_format) {
+  gsc_optimizer_options o = optimizer_options(GSC_ADAMW);
+  o.state_format = state_format;
+  o.master_format = master_format;
+  return o;
+}
+
+}  // namespace gsc_test
