@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of two processes of test_distributed.py: trains with this package's GradScaler and with PyTorch's.
 
-Usage: distributed_worker.py CASE RANK FILE. Both models see the same batches, and an inf in one rank's gradients in
-step 2. Exit status 0 if scale, skips and every shard of every parameter were the same after each step.
+Usage: distributed_worker.py RANK FILE. Both models see the same batches, and an inf in one rank's gradients in step 2.
+Prints each case before it runs. Exit status 0 if scale, skips and every shard of every parameter were the same after
+each step.
 """
 
 import os
@@ -87,15 +88,16 @@ def check_flags(rank, mesh):
     assert local(params[0]).eq(-1.0).all() and params[1].eq(-1.0).all()
 
 
-def main(case, rank, file):
+def main(rank, file):
     warnings.simplefilter("ignore")
     rank = int(rank)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
     mesh = init_device_mesh("cpu", (2,))
-    if case == "mixed":
-        check_flags(rank, mesh)
-    else:
+    for case in ("fsdp2", "tensor_parallel", "ddp"):
+        print(case, flush=True)
         train(case, rank, mesh)
+    print("mixed", flush=True)
+    check_flags(rank, mesh)
     dist.barrier()
     dist.destroy_process_group()
 

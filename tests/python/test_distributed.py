@@ -14,12 +14,11 @@ from conftest import library
 WORKER = pathlib.Path(__file__).with_name("distributed_worker.py")
 
 
-@pytest.mark.parametrize("case", ["fsdp2", "tensor_parallel", "ddp", "mixed"])
-def test_two_processes(case, tmp_path):
+def test_two_processes(tmp_path):
     library("torch")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1",
                    "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [subprocess.Popen([sys.executable, "-B", str(WORKER), case, str(rank), str(tmp_path / "store")],
+    ranks = [subprocess.Popen([sys.executable, "-B", str(WORKER), str(rank), str(tmp_path / "store")],
                               env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
              for rank in range(2)]
     try:
