@@ -41,10 +41,13 @@ GSC_DEVICE Coefficients<double> coefficients_of(const ApplyParams &p, int32_t gr
                            p.step.record->applied + 1 - lag);
 }
 
-template <typename T>
+/// F: the sweep's formula.
+template <typename F, typename T>
 GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
   if (shares_groups(p) && static_cast<int32_t>(threadIdx.x) < p.step.group_count) {
-    table[threadIdx.x] = narrow<T>(coefficients_of(p, static_cast<int32_t>(threadIdx.x), 0));
+    const GroupRecord &g = p.step.groups[threadIdx.x];
+    table[threadIdx.x] = narrow<T>(make_coefficients_of<F>(p.step.variant, g.hyper, learning_rate(g), p.step.maximize,
+                                                           p.step.record->applied + 1));
   }
   __syncthreads();
 }
@@ -258,16 +261,17 @@ GSC_DEVICE void for_chunks_backwards(const PlanView &plan, const F &f) {
   }
 }
 
-/// A sweep over the parameters of arithmetic type T: the whole of a kernel. chunk(in, place, team) works on a chunk.
-template <typename T, typename F>
-GSC_DEVICE void sweep_params(const ApplyParams &p, Coefficients<T> *table, const F &chunk) {
+/// A sweep of formula F over the parameters of arithmetic type T: the whole of a kernel. chunk(in, place, team) works on
+/// a chunk.
+template <typename F, typename T, typename Chunk>
+GSC_DEVICE void sweep_params(const ApplyParams &p, Coefficients<T> *table, const Chunk &chunk) {
   const StepInput in = read_scalars(p);
   if (in.skip) {
     if (p.step.zero_grads) {
       for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) { zero_chunk<T>(p, place, team); });
     }
   } else {
-    fill_group_table(p, table);
+    fill_group_table<F>(p, table);
     for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) { chunk(in, place, team); });
   }
   finish_step(p, in.skip);
@@ -278,7 +282,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
     apply_kernel(const __grid_constant__ ApplyParams p) {
   __shared__ Coefficients<T> table[kMaxSharedGroups];
   __shared__ Arrays<T, F::kStates> all_arrays[kWarps];
-  sweep_params(p, table, [&](const StepInput &in, const Place &place, const Team &team) {
+  sweep_params<F>(p, table, [&](const StepInput &in, const Place &place, const Team &team) {
     Arrays<T, F::kStates> &arrays = all_arrays[warp_index()];
     if (place.n == 0 || !find_arrays<true>(p, place, arrays)) return;
     const volatile auto &a = arrays;
@@ -321,7 +325,7 @@ GSC_DEVICE void update_moments(const ApplyParams &p, const StepInput &in, const 
 /// directions. A warp takes whole tiles of T, a lane one group of each row. A: the arrays of a chunk, which find(place,
 /// arrays) fills in. tile(in, arrays, coefficients, begin, end, param_columns, direction_columns) works on this lane's
 /// groups of the tile [begin, end).
-template <typename T, typename A, typename Find, typename Tile>
+template <typename F, typename T, typename A, typename Find, typename Tile>
 GSC_DEVICE void sweep_moments(const ApplyParams &p, const Find &find, const Tile &tile) {
   constexpr int kWidth = kPackWidth<T>;
   constexpr int kTile = kTileBytes / static_cast<int>(sizeof(T));
@@ -331,7 +335,7 @@ GSC_DEVICE void sweep_moments(const ApplyParams &p, const Find &find, const Tile
   __shared__ double direction_sums[2][kWarps][kMaxTiles];
   const StepInput in = read_scalars(p);
   if (in.skip) return;
-  fill_group_table(p, table);
+  fill_group_table<F>(p, table);
   const Team team = make_team(p.grads.warps_per_chunk);
   int half = 0;
   for (int64_t base = static_cast<int64_t>(blockIdx.x) * team.count; base < p.grads.chunk_count;
@@ -370,7 +374,7 @@ GSC_DEVICE void sweep_moments(const ApplyParams &p, const Find &find, const Tile
 template <typename F, typename T>
 __global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_constant__ ApplyParams p) {
   using A = Arrays<T, F::kStates>;
-  sweep_moments<T, A>(
+  sweep_moments<F, T, A>(
       p, [&](const Place &place, A &arrays) { return find_arrays<false>(p, place, arrays); },
       [&](const StepInput &in, const volatile A &a, const Coefficients<T> &c, int begin, int end, double *param_columns,
           double *direction_columns) {

@@ -395,7 +395,7 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(con
   using Pack = CodedPack<F, kLaneElements>;
   __shared__ Coefficients<float> table[kMaxSharedGroups];
   __shared__ typename Pack::A all_arrays[kWarps];
-  sweep_params(p, table, [&](const StepInput &in, const Place &place, const Team &team) {
+  sweep_params<F>(p, table, [&](const StepInput &in, const Place &place, const Team &team) {
     auto &arrays = all_arrays[warp_index()];
     if (place.n == 0 || !find_coded_arrays(p, place, arrays)) return;
     const volatile auto &a = arrays;
@@ -429,7 +429,7 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) moments_coded_kernel(c
   constexpr int kWidth = kPackWidth<float>;
   using Pack = CodedPack<F, kWidth>;
   using A = typename Pack::A;
-  sweep_moments<float, A>(
+  sweep_moments<F, float, A>(
       p, [&](const Place &place, A &arrays) { return find_coded_arrays(p, place, arrays); },
       [&](const StepInput &in, const volatile A &a, const Coefficients<float> &c, int begin, int end,
           double *param_columns, double *direction_columns) {

@@ -14,9 +14,10 @@ MAX_BYTES = 25 << 20
 FORMULAS = {r"apply_kernel.*I\w*fE": ("fp32 apply", 14, 64), "apply_coded_kernel": ("coded apply", 14, 128)}
 # nvcc's major version, part of a kernel's name -> bytes that it may spill. Adagrad and Adam with AMSGrad: one register,
 # written once per launch and read once per chunk, outside the loops over elements; alone in its file Adagrad's kernel
-# does not spill.
+# does not spill. Centered RMSprop, with the most arrays and operations: two registers.
 KNOWN_SPILLS = {("12", "apply_kernelINS_5optim7AdagradEfE"): 4,
-                ("12", "apply_kernelINS_5optim10AdamFamilyILb0ELb1EEEfE"): 4}
+                ("12", "apply_kernelINS_5optim10AdamFamilyILb0ELb1EEEfE"): 4,
+                ("13", "apply_kernelINS_5optim15RmspropMomentumILb1EEEfE"): 8}
 
 
 def run(*command):

@@ -3,6 +3,8 @@
 // Which kind of optimizer a formula is, and what sweeps it takes, the formula says.
 #pragma once
 
+#include <type_traits>
+
 #include "core/rules/optim/adadelta.h"
 #include "core/rules/optim/adagrad.h"
 #include "core/rules/optim/adam.h"
@@ -126,6 +128,22 @@ GSC_HD int32_t state_count(Variant variant) {
 /// The coefficients of a group for step `step` (counted from 1).
 GSC_HD Coefficients<double> make_coefficients(Variant variant, const Hyper &h, double lr, bool maximize, int64_t step) {
   return with_variant(variant, [&](auto formula) { return decltype(formula)::coefficients(h, lr, maximize, step); });
+}
+
+/// The same in a kernel of the sweep S, which needs no others.
+template <typename S>
+GSC_HD Coefficients<double> make_coefficients_of(Variant variant, const Hyper &h, double lr, bool maximize,
+                                                 int64_t step) {
+  Coefficients<double> result{};
+  const auto take = [&](Variant own, auto formula) {
+    if constexpr (std::is_same_v<SweepOf<decltype(formula)>, S>) {
+      if (variant == own) result = decltype(formula)::coefficients(h, lr, maximize, step);
+    }
+  };
+#define GSC_TAKE(enumerator, formula) take(Variant::enumerator, formula{});
+  GSC_FOR_EACH_VARIANT(GSC_TAKE)
+#undef GSC_TAKE
+  return result;
 }
 
 /// A tensor's factor from its sums of squares, for a formula that needs norms.
