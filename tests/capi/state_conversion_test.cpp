@@ -51,7 +51,7 @@ void expect_nearest(Stored &s, const std::vector<float> &x) {
     for (size_t i = 0; i < x.size(); ++i) {
       uint32_t largest = 0;
       for (size_t k = i / 32 * 32; k < std::min(i / 32 * 32 + 32, x.size()); ++k) {
-        largest = std::max(largest, gsc::magnitude_of(x[k]));
+        largest = std::max(largest, gsc::to_bits(std::fabs(x[k])));
       }
       uint32_t scale = 0;
       if constexpr (C::kGrouped) {

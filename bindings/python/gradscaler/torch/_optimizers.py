@@ -217,7 +217,8 @@ class RAdam(FusedOptimizer, torch.optim.RAdam):  # type: ignore[misc, unused-ign
 class AdaBelief(FusedOptimizer):
     """AdaBelief (Zhuang et al. 2020, arXiv:2010.07468). State: ``step``, ``exp_avg`` and ``exp_avg_var``.
 
-    `lr`, `eps`, `weight_decay` and `eps_root` are >= 0, `betas` in [0, 1). `maximize` steps up the gradient.
+    `lr`, `eps`, `weight_decay`, which `decoupled_weight_decay` decouples, and `eps_root` are >= 0, `betas` in [0, 1).
+    `maximize` steps up the gradient.
     """
 
     _KIND = native.ADABELIEF
