@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers on one flat tensor, by dtypes and size, against a copy: `step`, the apply pass alone, for every kind, and
-// `tail`, clip_grad_norm and step_and_update, which is the check pass and the apply pass.
+// `tail`, clip_grad_norm and step_and_update, which is the check pass and the apply pass. `state`: AdamW with smaller
+// state against the step with fp32 masters and state, in turn.
 #include "measure.h"
 #include "reference.h"
 #include "training.h"
@@ -8,7 +9,11 @@
 namespace bench {
 namespace {
 
+using gradscaler::MasterFormat;
+using gradscaler::Optimizer;
 using gradscaler::OptimizerKind;
+using gradscaler::StateFormat;
+using gradscaler::TensorList;
 
 constexpr Recipe kRecipes[] = {
     {"sgd", {.kind = OptimizerKind::sgd}, 0},
@@ -28,6 +33,20 @@ constexpr Recipe kRecipes[] = {
     {"nadam", {.kind = OptimizerKind::nadam}, 2},
     {"radam", {.kind = OptimizerKind::radam}, 2},
     {"adabelief", {.kind = OptimizerKind::adabelief}, 2},
+};
+
+/// Masters and state of AdamW with bf16 weights and gradients.
+struct Format {
+  const char *name;
+  StateFormat state;
+  MasterFormat master;
+};
+constexpr Format kFormats[] = {
+    {"split16_fp32", StateFormat::full, MasterFormat::split16},
+    {"split16_16bit", StateFormat::bits16, MasterFormat::split16},
+    {"split16_8bit", StateFormat::bits8, MasterFormat::split16},
+    {"split8_8bit", StateFormat::bits8, MasterFormat::split8},
+    {"stochastic_8bit", StateFormat::bits8, MasterFormat::stochastic},
 };
 
 // Without master weights; fp64 throughout; fp32 gradients of 16-bit weights, as summed over micro-batches.
@@ -65,6 +84,20 @@ void tail(benchmark::State &state, const Point &point, const Layout &layout) {
   measure(state, {contender("tail", bytes, call), copy_reference(point, Over::own)});
 }
 
+void smaller_state(benchmark::State &state, int threads, const Format &format, int64_t elements) {
+  Workspace workspace = Workspace::shared(elements * 8 + 3 * Workspace::kSkewBytes);
+  gradscaler::Context &ctx = context(threads);
+  const auto list = [&](DType dtype) {
+    return TensorList(ctx, std::vector{workspace.array(dtype, elements, Fill::noise)});
+  };
+  const TensorList masters = list(DType::fp32), weights = list(DType::bf16), grads = list(DType::bf16);
+  Optimizer fp32(ctx, {.kind = OptimizerKind::adamw}, masters, grads, weights);
+  Optimizer smaller(ctx, {.kind = OptimizerKind::adamw, .state_format = format.state, .master_format = format.master},
+                    weights, grads);
+  state.counters["parameters"] = static_cast<double>(elements);
+  measure(state, {contender("step", 0.0, [&] { smaller.step(); }), contender("fp32", 0.0, [&] { fp32.step(); })});
+}
+
 void add_step(const Recipe &recipe, const Layout &layout) {
   add_sweep(std::string("step/") + recipe.name + "/" + layout.name,
             [=](benchmark::State &state, const Point &point) { step(state, point, recipe, layout); });
@@ -75,6 +108,14 @@ void add_step(const Recipe &recipe, const Layout &layout) {
 void add_optimizers() {
   for (const Recipe &recipe : kRecipes) {
     for (const Layout &layout : {kFp32, kFp16Master, kBf16Master}) add_step(recipe, layout);
+  }
+  for (const Format &format : kFormats) {
+    for (const int log2_elements : {14, 24}) {
+      add_threads(std::string("state/adamw/") + format.name + "/log2_elements:" + std::to_string(log2_elements),
+                  [=](benchmark::State &state, const Point &point) {
+                    smaller_state(state, point.threads, format, int64_t{1} << log2_elements);
+                  });
+    }
   }
   for (const Layout &layout : {kFp16Direct, kBf16Direct, kFp64, kWidened}) add_step(kAdamw, layout);
   for (const Layout &layout : {kFp32, kFp16Master, kBf16Master}) {

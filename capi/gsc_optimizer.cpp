@@ -165,6 +165,14 @@ gsc_status gsc_optimizer_set_tensor_steps(gsc_optimizer *optimizer, const int64_
   });
 }
 
+gsc_status gsc_optimizer_set_offsets(gsc_optimizer *optimizer, const int64_t *offsets, int64_t count,
+                                     gsc_stream stream) {
+  return guard(__func__, [&] {
+    if (count > 0) require(offsets, "offsets");
+    Call(optimizer, "optimizer")->set_offsets(offsets, count, stream);
+  });
+}
+
 gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes) {
   return guard(__func__, [&] { *require(out_bytes, "out_bytes") = optimizer_of(optimizer).save_size(); });
 }

@@ -28,11 +28,11 @@ LEFT_OUT = {
         "gsc_optimizer_set_device_lr": "the learning rate is a number of param_groups",
         "gsc_optimizer_get_save_size": "state_dict has the arrays", "gsc_optimizer_save_sync": "state_dict",
         "gsc_optimizer_load_sync": "load_state_dict", "gsc_status_get_name": "errors are classes",
-        "state_format": "Python's optimizers have fp32 state", "master_format": "and fp32 masters",
-        "seed": "and no use for it",
     },
     "C#": {"gsc_status_get_name": "Status is an enumeration",
-           "gsc_library_get_abi_version": "the package has its library"},
+           "gsc_library_get_abi_version": "the package has its library",
+           "gsc_ops_convert_state_sync": "an optimizer has its state, and load_sync converts it",
+           "gsc_optimizer_set_offsets": "no shards"},
 }
 # Options that are not the caller's, and words of another name.
 NOT_OPTIONS = {"struct_size", "flags", "reserved"}

@@ -61,8 +61,8 @@ TRIALS = {
             r"(X\(k\w+, optim::\w+\))\n\n", r"\1 X(kTrial, optim::Trial)\n\n", read("core/rules/optim/variants.h"))),
         (HEADER, None, lambda read: re.sub(
             r" = (\d+)\n};\n\n/\*\* Bits of gsc_optimizer_options.flags", after_the_last_kind, read(HEADER))),
-        ("bindings/generate/gen_python.py", '    "LAMB": "lr betas eps weight_decay",\n',
-         '    "LAMB": "lr betas eps weight_decay",\n    "Trial": "lr betas weight_decay",\n'),
+        ("bindings/generate/gen_python.py", "ARGUMENTS = {\n",
+         'ARGUMENTS = {\n    "Trial": "lr betas weight_decay",\n'),
     ], f"abi.(header|layout)|capi_fused|capi_bad_input|KernelApply|{LANGUAGES}"),
     "dtype": (3, [
         ("core/rules/convert.h", "GSC_HD float bf16_to_fp32(uint16_t value) {",

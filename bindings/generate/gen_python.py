@@ -165,7 +165,8 @@ def optimizers(struct):
         keys = ARGUMENTS[name].split()
         parameters = ["self", "params: Any", "grads: Any = None", *map(argument, keys), "*", "maximize: bool = False",
                       "model_copy: Any = None", "zero_grads: bool = False", "write_grads: bool = False",
-                      "state: _State = None", "device: DeviceLike = None"]
+                      'state: _State = "fp32"', "master: str | None = None", "seed: int = 0",
+                      "device: DeviceLike = None"]
         assigned = [f"{key}={key}" for key in (*keys, "maximize", "zero_grads", "write_grads")]
         state = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b|^sum\b", lambda m: f"``{m[0]}``", kind.state)
         lines += ["", "", f"class {name}(Optimizer):", f'    """{kind.text}', "", f"    State: {state}.", '    """', "",
@@ -174,7 +175,7 @@ def optimizers(struct):
                   f"    _SLOTS = SLOTS[native.{kind.constant}]", "",
                   *packed("    def __init__(", parameters, ") -> None:"),
                   *packed("        super().__init__(params, grads, dict(", assigned, "),"),
-                  "                         model_copy=model_copy, state=state, device=device)"]
+                  f"{'':25}model_copy=model_copy, state=state, master=master, seed=seed, device=device)"]
     return [*packed("__all__ = [", [f'"{name}"' for name in ARGUMENTS], "]"), *lines]
 
 

@@ -282,7 +282,11 @@ def setters(struct):
 
 
 def flags(struct):
-    return ["flags: flags(&[", *(f"    (self.{flag.name}, sys::GSC_{flag.constant})," for flag in struct.flags), "]),"]
+    rows = ((f"self.{flag.name}", f"sys::GSC_{flag.constant}") for flag in struct.flags)
+    # At the depth where it stands rustfmt breaks longer ones.
+    return ["flags: flags(&[", *(line for row in rows for line in (
+        [f"    ({', '.join(row)}),"] if len(", ".join(row)) <= WIDTH - 19
+        else ["    (", *(f"        {part}," for part in row), "    ),"])), "]),"]
 
 
 def to_raw(struct):

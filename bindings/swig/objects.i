@@ -55,6 +55,14 @@
     if (gsc_tensor_items_count(src) != gsc_tensor_items_count(dst)) return gsc_lengths_differ();
     return gsc_ops_cast($self, gsc_tensor_items(src), gsc_tensor_items(dst), gsc_tensor_items_count(src), stream);
   }
+  /* `weights` may be null. */
+  gsc_status convert_state_(const gsc_tensor_array *src, const gsc_tensor_array *weights, const gsc_tensor_array *dst,
+                            gsc_stream stream) {
+    if (gsc_tensor_items_count(src) != gsc_tensor_items_count(dst)) return gsc_lengths_differ();
+    if (weights && weights->count != src->count) return gsc_lengths_differ();
+    return gsc_ops_convert_state_sync($self, gsc_tensor_items(src), gsc_tensor_items(weights), gsc_tensor_items(dst),
+                                      gsc_tensor_items_count(src), stream);
+  }
   gsc_status norm_(const gsc_tensor_array *tensors, int32_t norm_type, void *out_norm, void *out_tensor_norms,
                   gsc_stream stream) {
     return gsc_ops_norm($self, gsc_tensor_items(tensors), gsc_tensor_items_count(tensors), norm_type,
@@ -70,6 +78,8 @@
     gsc_tensor_array_add($self, data, count, dtype, name);
     return gsc_pending;
   }
+  /* Of the last tensor: a byte for each 32 elements. */
+  void set_scales_(void *data) { gsc_tensor_array_set_scales($self, data); }
 }
 
 %extend gsc_numbers {
@@ -203,16 +213,17 @@
 }
 
 %extend gsc_optimizer {
-  /* model_copy may be null. state0..state2: the lists of the kind's slots in order, or all null. */
+  /* model_copy may be null. state0..state3: the lists of the kind's slots in order, or all null. */
   gsc_optimizer(gsc_context *context, const gsc_optimizer_options *options, gsc_tensor_list *params,
                 gsc_tensor_list *grads, gsc_tensor_list *model_copy, gsc_tensor_list *state0, gsc_tensor_list *state1,
-                gsc_tensor_list *state2) {
+                gsc_tensor_list *state2, gsc_tensor_list *state3) {
     gsc_optimizer *self = NULL;
-    gsc_tensor_list *state[3];
+    gsc_tensor_list *state[4];
     state[0] = state0;
     state[1] = state1;
     state[2] = state2;
-    const int32_t count = state2 ? 3 : state1 ? 2 : state0 ? 1 : 0;
+    state[3] = state3;
+    const int32_t count = state3 ? 4 : state2 ? 3 : state1 ? 2 : state0 ? 1 : 0;
     gsc_record(
         gsc_optimizer_create(context, options, params, grads, model_copy, count ? state : NULL, count, &self));
     return self;
@@ -261,6 +272,15 @@
     const gsc_status status = gsc_optimizer_get_state($self, slot, &list, NULL);
     return status == GSC_OK ? gsc_tensor_list_get_tensor(list, index, out_tensor) : status;
   }
+  /* The address of the scales of a slot's tensor, 0 if it has none. */
+  int64_t state_scales_(int32_t slot, int64_t index) {
+    gsc_tensor_list *list = NULL;
+    gsc_tensor tensor = {0};
+    if (gsc_record(gsc_optimizer_get_state($self, slot, &list, NULL))) {
+      gsc_record(gsc_tensor_list_get_tensor(list, index, &tensor));
+    }
+    return (int64_t)(intptr_t)tensor.scale;
+  }
   int64_t steps_applied_(gsc_stream stream) {
     int64_t value = 0;
     gsc_record(gsc_optimizer_get_steps_sync($self, &value, NULL, stream));
@@ -275,6 +295,9 @@
   gsc_numbers *tensor_steps_(gsc_stream stream) { return gsc_tensor_steps_read($self, stream); }
   gsc_status set_tensor_steps_(const gsc_numbers *steps, gsc_stream stream) {
     return gsc_optimizer_set_tensor_steps($self, steps->items, steps->count, stream);
+  }
+  gsc_status set_offsets_(const gsc_numbers *offsets, gsc_stream stream) {
+    return gsc_optimizer_set_offsets($self, offsets->items, offsets->count, stream);
   }
   gsc_status save_(void *buffer, int64_t size, gsc_stream stream) {
     return gsc_optimizer_save_sync($self, buffer, size, stream);

@@ -104,6 +104,14 @@ static void gsc_tensor_array_add(gsc_tensor_array *array, void *data, int64_t co
   ++array->count;
 }
 
+static void gsc_tensor_array_set_scales(gsc_tensor_array *array, void *scales) {
+  gsc_tensor *last = &array->items[array->count - 1];
+  last->scale_dtype = GSC_FP8_E8M0;
+  last->scale = last->count > 0 ? scales : NULL;
+  last->scale_block_rows = 1;
+  last->scale_block_columns = 32;
+}
+
 static const gsc_tensor *gsc_tensor_items(const gsc_tensor_array *array) { return array ? array->items : NULL; }
 static int64_t gsc_tensor_items_count(const gsc_tensor_array *array) { return array ? array->count : 0; }
 

@@ -2,12 +2,16 @@
 // Stateless operations: validate, plan in the context's scratch memory, call the backend.
 #include "core/objects/operations.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/base/decimal.h"
 #include "core/base/error.h"
 #include "core/device/validate.h"
 #include "core/objects/scaler_options.h"
+#include "core/objects/state_conversion.h"
+#include "core/rules/state_codes.h"
 
 namespace gsc::ops {
 namespace {
@@ -133,6 +137,103 @@ void axpby(Context &context, double a, const gsc_tensor *x, double b, const gsc_
 
 void cast(Context &context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count, gsc_stream stream) {
   elementwise(context, Elementwise::kCast, src, "src", dst, "dst", count, 0.0, 0.0, nullptr, stream);
+}
+
+namespace {
+
+/// A list of optimizer state, its scales included.
+void validate_state(Context &context, const gsc_tensor *tensors, int64_t count, const Argument &what) {
+  validate_tensors(tensors, count, what, StateDtypes::kAccepted);
+  context.backend().validate_memory(tensors, count, what);
+  for (int64_t i = 0; i < count; ++i) {
+    if (!is_grouped(tensors[i].dtype)) continue;
+    const gsc_tensor scales =
+        GSC_TENSOR_INIT(const_cast<void *>(tensors[i].scale), state_groups(tensors[i].count), GSC_FP8_E8M0);
+    context.backend().validate_memory(&scales, 1, what);
+  }
+}
+
+bool is_remainder(int32_t dtype) { return dtype == GSC_INT16 || dtype == GSC_INT8; }
+
+bool is_convertible(int32_t from, int32_t to) {
+  const auto holds = [](int32_t dtype, Slot slot) { return dtype == GSC_FP32 || is_code_of(dtype, slot); };
+  if (is_remainder(from) || is_remainder(to)) {
+    return (is_remainder(from) || from == GSC_FP32) && (is_remainder(to) || to == GSC_FP32);
+  }
+  return (holds(from, Slot::kMoment) && holds(to, Slot::kMoment)) ||
+         (holds(from, Slot::kSecondMoment) && holds(to, Slot::kSecondMoment));
+}
+
+void validate_conversion(const gsc_tensor &src, const gsc_tensor *weights, const gsc_tensor &dst, int64_t i) {
+  if (src.count != dst.count) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("dst").tensor(i), "has %lld elements, but src[%lld] has %lld",
+         static_cast<long long>(dst.count), static_cast<long long>(i), static_cast<long long>(src.count));
+  }
+  if (!is_convertible(src.dtype, dst.dtype)) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("dst").tensor(i), "is %s, into which %s is not converted",
+         dtype_name(dst.dtype), dtype_name(src.dtype));
+  }
+  if (Span(src).overlaps(Span(dst))) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("src").tensor(i), "overlaps dst[%lld] in memory",
+         static_cast<long long>(i));
+  }
+  if (is_remainder(src.dtype) == is_remainder(dst.dtype)) return;
+  if (weights == nullptr) fail(GSC_ERROR_INVALID_ARGUMENT, "weights", "is NULL, but masters need their weights");
+  if (weights[i].count != src.count || (weights[i].dtype != GSC_FP16 && weights[i].dtype != GSC_BF16)) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("weights").tensor(i),
+         "has %lld elements of dtype %s; it must have %lld of fp16 or bf16", static_cast<long long>(weights[i].count),
+         dtype_name(weights[i].dtype), static_cast<long long>(src.count));
+  }
+}
+
+/// Part of a tensor, in host memory as stored_bytes() counts it.
+void move_part(Backend &backend, const gsc_tensor &t, int64_t first, int64_t count, char *host, bool is_read,
+               gsc_stream stream) {
+  const auto move = [&](const void *device, int64_t offset, void *at, int64_t bytes) {
+    void *place = const_cast<char *>(static_cast<const char *>(device)) + offset;
+    is_read ? backend.read_sync(at, place, bytes, stream) : backend.write_sync(place, at, bytes, stream);
+  };
+  const int64_t size = dtype_bytes(t.dtype);
+  move(t.data, first * size, host, count * size);
+  if (is_grouped(t.dtype)) move(t.scale, first / kStateGroup, host + count * size, state_groups(count));
+}
+
+}  // namespace
+
+void convert_state_sync(Context &context, const gsc_tensor *src, const gsc_tensor *weights, const gsc_tensor *dst,
+                        int64_t count, gsc_stream stream) {
+  validate_state(context, src, count, "src");
+  validate_state(context, dst, count, "dst");
+  if (weights != nullptr) validate_one(context, weights, count, "weights");
+  int64_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    validate_conversion(src[i], weights, dst[i], i);
+    largest = std::max(largest, src[i].count);
+  }
+  constexpr int64_t kPart = int64_t{1} << 20;  // elements, whole groups
+  const int64_t part = std::min(kPart, largest);
+  const auto room = [&](int64_t size) { return Vec<char>(static_cast<std::size_t>(part * size), 0, context.memory()); };
+  Vec<char> from = room(5), to = room(5), weight = room(weights != nullptr ? 2 : 0);
+  for (int64_t i = 0; i < count; ++i) {
+    const gsc_tensor &source = src[i], &target = dst[i];
+    const bool is_split = is_remainder(target.dtype);
+    const bool is_master = is_split != is_remainder(source.dtype);
+    for (int64_t first = 0; first < source.count; first += part) {
+      const int64_t n = std::min(part, source.count - first);
+      move_part(context.backend(), source, first, n, from.data(), true, stream);
+      if (source.dtype == target.dtype) {
+        std::swap(from, to);
+      } else if (is_master) {
+        move_part(context.backend(), weights[i], first, n, weight.data(), true, stream);
+        Vec<char> &remainders = is_split ? to : from, &masters = is_split ? from : to;
+        convert_masters(weights[i].dtype, weight.data(), (is_split ? target : source).dtype, remainders.data(),
+                        reinterpret_cast<float *>(masters.data()), n, is_split);
+      } else {
+        convert_state(source.dtype, from.data(), target.dtype, to.data(), n);
+      }
+      move_part(context.backend(), target, first, n, to.data(), false, stream);
+    }
+  }
 }
 
 void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t norm_type, double *out_norm,

@@ -73,6 +73,8 @@ class Optimizer final : public Object {
   /// Applied steps of each tensor, in host memory.
   void tensor_steps(int64_t *steps, int64_t count, gsc_stream stream) const;
   void set_tensor_steps(const int64_t *steps, int64_t count, gsc_stream stream);
+  /// Where each tensor begins in stochastic rounding.
+  void set_offsets(const int64_t *offsets, int64_t count, gsc_stream stream);
 
   // Checkpoints: optimizer_checkpoint.cpp.
   [[nodiscard]] int64_t save_size() const;

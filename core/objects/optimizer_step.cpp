@@ -6,6 +6,7 @@
 #include "core/base/decimal.h"
 #include "core/base/error.h"
 #include "core/objects/optimizer.h"
+#include "core/rules/state_codes.h"
 
 namespace gsc {
 
@@ -193,6 +194,19 @@ void Optimizer::set_tensor_steps(const int64_t *steps, int64_t count, gsc_stream
   used_state_ = true;
   const CallStream call = begin(stream);
   write_counts(&record_.as<OptimizerRecord>()->applied, &most, sizeof most, lags, call);
+}
+
+void Optimizer::set_offsets(const int64_t *offsets, int64_t count, gsc_stream stream) {
+  require_tensors(count);
+  for (int64_t i = 0; i < count; ++i) {
+    if (offsets[i] >= 0 && offsets[i] <= kMostSteps && offsets[i] % kStateGroup == 0) continue;
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("offsets").tensor(i), "is %lld; it must be a multiple of 32 in 0..2^53%s",
+         static_cast<long long>(offsets[i]), NameSuffix(&lists_.params->names(), i).c_str());
+  }
+  if (offsets_.bytes() == 0) return;
+  const CallStream call = begin(stream);
+  call.backend.write(offsets_.as<int64_t>(), offsets, offsets_.bytes(), call.stream);
+  grads().mark(call);
 }
 
 }  // namespace gsc

@@ -2,9 +2,11 @@
 #include "core/objects/state_conversion.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "core/rules/dtypes.h"
+#include "core/rules/split.h"
 #include "core/rules/state_codes.h"
 
 namespace gsc {
@@ -73,7 +75,45 @@ void convert_remainders(int32_t from_dtype, const void *from, int32_t to_dtype, 
   }
 }
 
+/// The remainder of a master, of which the weight is the upper part. In a tie the weight may have been rounded down.
+template <typename D, typename R>
+R remainder_of(float master, uint16_t weight) {
+  using S = Split<D, R>;
+  const auto parts = S::divide(master);
+  const auto rounded = static_cast<uint16_t>(parts.weight);
+  const auto remainder = static_cast<R>(parts.remainder);
+  if (rounded == weight) return remainder;
+  constexpr int32_t kHalf = 1 << (S::kBits - 1);
+  const int32_t whole = (int32_t{rounded} & 0x7fff) * (1 << S::kBits) + int32_t{remainder};
+  const int32_t above = whole - (int32_t{weight} & 0x7fff) * (1 << S::kBits);
+  const bool is_tie = ((rounded ^ weight) & 0x8000) == 0 && above == kHalf && std::isfinite(master);
+  return is_tie ? static_cast<R>(kHalf - 1) : remainder;
+}
+
+template <typename D, typename R>
+void convert_masters_of(const uint16_t *weights, R *remainders, float *masters, int64_t count, bool is_split) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (is_split) {
+      remainders[i] = remainder_of<D, R>(masters[i], weights[i]);
+    } else {
+      masters[i] = Split<D, R>::join(weights[i], remainders[i]);
+    }
+  }
+}
+
 }  // namespace
+
+void convert_masters(int32_t weight_dtype, const void *weights, int32_t remainder_dtype, void *remainders,
+                     float *masters, int64_t count, bool is_split) {
+  const auto convert = [&](auto dtype, auto remainder) {
+    convert_masters_of<decltype(dtype)>(static_cast<const uint16_t *>(weights),
+                                        static_cast<decltype(remainder) *>(remainders), masters, count, is_split);
+  };
+  const auto with_dtype = [&](auto remainder) {
+    weight_dtype == GSC_FP16 ? convert(Fp16{}, remainder) : convert(Bf16{}, remainder);
+  };
+  remainder_dtype == GSC_INT16 ? with_dtype(int16_t{}) : with_dtype(int8_t{});
+}
 
 int64_t stored_bytes(int32_t dtype, int64_t count) {
   return count * dtype_bytes(dtype) + (is_grouped(dtype) ? state_groups(count) : 0);

@@ -13,4 +13,8 @@ int64_t stored_bytes(int32_t dtype, int64_t count);
 /// first of a group. `from` and `to` are as stored_bytes() counts them.
 void convert_state(int32_t from_dtype, const void *from, int32_t to_dtype, void *to, int64_t count);
 
+/// Masters of 16-bit weights to remainders, if `is_split`, or back.
+void convert_masters(int32_t weight_dtype, const void *weights, int32_t remainder_dtype, void *remainders,
+                     float *masters, int64_t count, bool is_split);
+
 }  // namespace gsc

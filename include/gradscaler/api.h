@@ -232,6 +232,17 @@ struct gsc_api {
   /** Sets the applied steps of each tensor, 0..2^53. */
   gsc_status (*optimizer_set_tensor_steps)(gsc_optimizer *optimizer, const int64_t *steps, int64_t count,
                                            gsc_stream stream);
+  /**
+   * Sets where each tensor begins in the whole that its optimizer has a shard of, for stochastic rounding, from the
+   * next step on, stream-ordered.
+   */
+  gsc_status (*optimizer_set_offsets)(gsc_optimizer *optimizer, const int64_t *offsets, int64_t count,
+                                      gsc_stream stream);
+  /**
+   * Converts optimizer state between its formats, rounded to nearest, as gsc_optimizer_load_sync does: dst[i] = src[i].
+   */
+  gsc_status (*ops_convert_state_sync)(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
+                                       const gsc_tensor *dst, int64_t count, gsc_stream stream);
 };
 
 /** 1 if the table `api` of a loaded library has `field`, which a release after the first may have appended; else 0. */

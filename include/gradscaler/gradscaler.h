@@ -905,6 +905,14 @@ GSC_API gsc_status gsc_optimizer_set_steps(gsc_optimizer *optimizer, int64_t app
  */
 GSC_API gsc_status gsc_optimizer_set_tensor_steps(gsc_optimizer *optimizer, const int64_t *steps, int64_t count,
                                                   gsc_stream stream);
+/**
+ * Sets where each tensor begins in the whole that its optimizer has a shard of, for stochastic rounding, from the next
+ * step on, stream-ordered. `offsets` has `count` numbers in host memory, one per tensor: multiples of 32, 0..2^53, by
+ * which a shard draws the random bits that the same elements of the whole draw. They are not saved. Default: the number
+ * of elements in the tensors before it, each rounded up to a multiple of 32.
+ */
+GSC_API gsc_status gsc_optimizer_set_offsets(gsc_optimizer *optimizer, const int64_t *offsets, int64_t count,
+                                             gsc_stream stream);
 /** Bytes that gsc_optimizer_save_sync writes. */
 GSC_API gsc_status gsc_optimizer_get_save_size(const gsc_optimizer *optimizer, int64_t *out_bytes);
 /**
@@ -1332,6 +1340,15 @@ GSC_API gsc_status gsc_ops_axpby(gsc_context *context, double a, const gsc_tenso
 /** dst[i] = src[i], converted to dst's dtype, rounded to nearest even. A plain copy for equal dtypes. */
 GSC_API gsc_status gsc_ops_cast(gsc_context *context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count,
                                 gsc_stream stream);
+/**
+ * Converts optimizer state between its formats, rounded to nearest, as gsc_optimizer_load_sync does: dst[i] = src[i].
+ * Both are fp32 or codes of one kind of slot, or both are remainders; equal dtypes keep their bits. If one is fp32 and
+ * the other a remainder, the fp32 tensor holds masters, and weights[i] their fp16 or bf16 weights, which are only read;
+ * a master that does not round to its weight has the remainder of the weight it rounds to. Else `weights` may be NULL.
+ * src[i] and dst[i] do not overlap. Works in host memory of a few MB.
+ */
+GSC_API gsc_status gsc_ops_convert_state_sync(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
+                                              const gsc_tensor *dst, int64_t count, gsc_stream stream);
 /**
  * Writes the norm over all tensors to the device scalar *out_norm. Writes the norm of each tensor to
  * out_tensor_norms[0..count) in device memory, unless that is NULL. NaN and inf propagate. The sums of tiles of a few

@@ -144,7 +144,7 @@ TEST(BadInputContext, OptionInitialisers) {
   EXPECT_GSC_ERROR(gsc_context_options_init(&context, 0), GSC_ERROR_INVALID_ARGUMENT, "struct_size");
   EXPECT_GSC_ERROR(gsc_scaler_options_init(&scaler, sizeof scaler + 8, GSC_PRESET_TORCH), GSC_ERROR_INVALID_ARGUMENT,
                    "struct_size");
-  for (const int32_t kind : {-1, GSC_ADABELIEF + 1, 1000}) {
+  for (const int32_t kind : {-1, static_cast<int32_t>(optimizer_kinds().size()), 1000}) {
     EXPECT_GSC_ERROR(gsc_optimizer_options_init(&optimizer, sizeof optimizer, kind), GSC_ERROR_INVALID_ARGUMENT,
                      "kind");
   }

@@ -410,6 +410,11 @@ const Call kCalls[] = {
        const int64_t steps[2] = {5, -1};
        return gsc_optimizer_set_tensor_steps(O, steps, 2, nullptr);
      }},
+    {"gsc_optimizer_set_offsets",
+     [](World &w) {
+       const int64_t offsets[2] = {32, 33};
+       return gsc_optimizer_set_offsets(O, offsets, 2, nullptr);
+     }},
     CALL(gsc_optimizer_get_tensor_steps_sync, O, OUT.i64, 3, nullptr),
     CALL(gsc_optimizer_get_save_size, nullptr, &OUT.i64[0]),
     CALL(gsc_optimizer_save_sync, O, OUT.histogram, 17, nullptr),
@@ -428,6 +433,11 @@ const Call kCalls[] = {
             w) { return gsc_ops_axpby(C, 1.0, tensors_of(w.extra.grads()).data(), 1.0, w.spares().data(), 2, nullptr); }},
     {"gsc_ops_cast",
      [](World &w) { return gsc_ops_cast(C, tensors_of(w.extra.grads()).data(), w.spares().data(), 2, nullptr); }},
+    {"gsc_ops_convert_state_sync",
+     [](World &w) {
+       const std::vector<gsc_tensor> grads = tensors_of(w.extra.grads());
+       return gsc_ops_convert_state_sync(C, grads.data(), nullptr, w.spares().data(), 2, nullptr);
+     }},
     {"gsc_ops_norm",
      [](World &w) { return gsc_ops_norm(C, w.spares().data(), 2, 1, &w.norms[0], &w.norms[1], nullptr); }},
 };

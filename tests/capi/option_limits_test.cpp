@@ -113,8 +113,9 @@ TEST(OptionLimits, Scaler) {
 TEST(OptionLimits, Optimizer) {
   using O = gsc_optimizer_options;
   const std::vector<double> numbers = {0, kTiny, below(kNotAFloat)}, no_numbers = {-kTiny, kNotAFloat, kInf};
+  const auto kinds = static_cast<double>(optimizer_kinds().size());
   const std::vector<Limits<O>> table = {
-      {GSC_FIELD(O, kind), {GSC_SGD, GSC_ADABELIEF}, {-1, GSC_ADABELIEF + 1}},
+      {GSC_FIELD(O, kind), {GSC_SGD, kinds - 1}, {-1, kinds}},
       {GSC_FIELD(O, state_format), {GSC_STATE_FULL, GSC_STATE_BITS8}, {-1, GSC_STATE_BITS8 + 1}},
       {GSC_FIELD(O, master_format), {GSC_MASTER_NONE}, {-1, GSC_MASTER_STOCHASTIC + 1}},
       {GSC_FIELD(O, reserved), {0}, {-1, 1}},

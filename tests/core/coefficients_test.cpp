@@ -3,15 +3,17 @@
 // multiply_add in fp32 rounds once: compared with the C library's fmaf over random bit patterns, over sums that nearly
 // cancel, and over sums that lie at or next to the middle of two floats, where a double in between would round twice.
 // Compiled without the instruction on x86-64, so that it is the routine that is tested; elsewhere both are the
-// processor's.
+// processor's. And NAdam's product of momenta, worked out from the number of the step, against all its factors.
 #include "core/rules/optim/coefficients.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <random>
 
+#include "core/rules/optim/adam_like.h"
 #include "tests/support/oracle.h"
 
 namespace gsc {
@@ -76,6 +78,31 @@ TEST(Interpolate, ExactAtBothEnds) {
       EXPECT_EQ(interpolate(from, to, 0.0F), from);
       EXPECT_EQ(interpolate(from, to, 1.0F), to);
     }
+  }
+}
+
+TEST(NadamProduct, IsThatOfAllFactors) {
+  for (const double beta1 : {0.0, 0.5, 0.9, 0.999, 0.999999}) {
+    for (const double momentum_decay : {0.0, 4e-3, 0.3, 2.0, 50.0, 1e6}) {
+      const double decay = std::pow(0.96, momentum_decay);
+      double product = 1.0, decayed = 1.0;
+      for (int64_t step = 1; step <= 5000; ++step) {
+        decayed *= decay;
+        product *= beta1 * (1.0 - 0.5 * decayed);
+        // One rounding to fp32 for each factor, and what 1 - product does not show.
+        const double error = product * static_cast<double>(std::min<int64_t>(step, 2300)) * 0x1p-23 + 0x1p-54;
+        ASSERT_NEAR(optim::Nadam::momentum_product(beta1, decay, step), product, error)
+            << beta1 << ' ' << momentum_decay << ' ' << step;
+      }
+    }
+  }
+}
+
+/// As after a checkpoint of many steps. Multiplying all factors would take years.
+TEST(NadamProduct, EndsAfterAFewFactors) {
+  for (const double momentum_decay : {0.0, 4e-3, 0.4, 1.0, 1e6}) {
+    const double product = optim::Nadam::momentum_product(0.999999, std::pow(0.96, momentum_decay), int64_t{1} << 53);
+    EXPECT_LT(product, 0x1p-53) << momentum_decay;
   }
 }
 

@@ -39,18 +39,8 @@ struct Case {
 
   int32_t arithmetic() const { return param_dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32; }
   Coefficients<double> coefficients() const {
-    const Hyper h{.lr = 1e-2,
-                  .beta1 = 0.9,
-                  .beta2 = 0.99,
-                  .eps = 1e-8,
-                  .weight_decay = 0.05,
-                  .momentum = 0.8,
-                  .dampening = variant == Variant::kSgdMomentum ? 0.25 : 0.0,
-                  .lr_decay = 0.1,
-                  .alpha = 0.95,
-                  .rho = 0.9,
-                  .mu_decay = 0.99,
-                  .eps_root = 1e-9};
+    const double dampening = variant == Variant::kSgdMomentum ? 0.25 : 0.0;
+    const Hyper h{1e-2, 0.9, 0.99, 1e-8, 0.05, 0.8, dampening, 0.1, 0.95, 0.9, 0.99, 1e-9, false};
     return make_coefficients(variant, h, h.lr, maximize, 3);
   }
   std::string text() const {

@@ -112,7 +112,7 @@ def test_a_c_program_builds_from_the_package(tmp_path):
 
 EXAMPLES = [pytest.param(page, example, id=f"{page.name}-{number}")
             for page in (ROOT / "bindings" / "python" / "README.md", ROOT / "docs" / "python.md",
-                         ROOT / "docs" / "pytorch.md", ROOT / "docs" / "jax.md")
+                         ROOT / "docs" / "pytorch.md", ROOT / "docs" / "jax.md", ROOT / "docs" / "state.md")
             for number, example in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))]
 
 

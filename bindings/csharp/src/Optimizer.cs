@@ -24,11 +24,11 @@ namespace Gradscaler
                      TensorList modelCopy = null, params TensorList[] state)
     {
       Check.NotNull(state, "state");
-      if (state.Length > 3)
+      if (state.Length > 4)
       {
-        throw new InvalidArgumentException("state has " + state.Length + " lists, no optimizer has more than 3 slots");
+        throw new InvalidArgumentException("state has " + state.Length + " lists, no optimizer has more than 4 slots");
       }
-      var slots = new NativeTensorList[3];
+      var slots = new NativeTensorList[4];
       for (int i = 0; i < state.Length; i++)
       {
         slots[i] = TensorList.HandleOf(state[i], "state[" + i + "]");
@@ -36,7 +36,8 @@ namespace Gradscaler
       }
       handle = new NativeOptimizer(Context.HandleOf(context), Check.NotNull(options, "options").Handle,
                                    TensorList.HandleOf(parameters, "parameters"), TensorList.HandleOf(grads, "grads"),
-                                   modelCopy == null ? null : modelCopy.Handle, slots[0], slots[1], slots[2]);
+                                   modelCopy == null ? null : modelCopy.Handle, slots[0], slots[1], slots[2],
+                                   slots[3]);
       lists.Add(parameters.Owners);
       lists.Add(grads.Owners);
       if (modelCopy != null)

@@ -12,12 +12,14 @@ import array
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from . import torch_memory
-from ._native import integer
+from . import formats, torch_memory
+from ._native import integer, native
 from .arrays import as_tensor, tensor_array
 from .errors import InvalidArgumentError
+from .look import look
 from .memory import SIZES, Tensor, same_order
 from .scaling import is_cupy
 
@@ -29,15 +31,30 @@ Rename = Mapping[str, str] | Callable[[str], str] | None
 
 _COUNTS = ("steps", "skipped_steps")
 _MOST = 1 << 53
+#: What arrays have dtypes for.
+_PLAIN = (native.FP32, native.FP64)
 
 
-def save(optimizer: Optimizer) -> dict[str, Any]:
-    """Copies of all state, in tensors of PyTorch, arrays of NumPy or ``array.array``, by what the parameters are of."""
+def save(optimizer: Optimizer, full: bool = False) -> dict[str, Any]:
+    """Copies of all state, in tensors of PyTorch, arrays of NumPy or ``array.array``, by what the parameters are of.
+
+    With `full` codes become float32, and remainders are left out.
+    """
     make = _maker(optimizer)
-    places = _places(optimizer)
+    sources, held = _places(optimizer), optimizer._codes()
+    places, codes = sources, held
+    if full:
+        codes = {slot: code if code == native.FP64 else native.FP32 for slot, code in held.items()
+                 if slot != formats.REMAINDER}
+        places = {name: tensor if tensor.dtype == "float64" else replace(tensor, dtype="float32")
+                  for name, tensor in places.items() if name.partition(".")[0] in codes}
     copies = {name: make.empty(tensor) for name, tensor in places.items()}
     make.settle(optimizer.context.device)
-    _cast(optimizer, list(places.values()), [_look(copy, name) for name, copy in copies.items()])
+    looked = {name: _look(copy, name) for name, copy in copies.items()}
+    if full:
+        _decode(optimizer, sources, held, looked)
+    else:
+        _copy(optimizer, places, looked, codes)
     # After the copies, whose stream these wait for.
     applied = optimizer.steps
     found: dict[str, Any] = {"steps": make.number(applied), "skipped_steps": make.number(optimizer.skipped_steps)}
@@ -54,10 +71,13 @@ def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argume
     if not hasattr(arrays, "items"):
         raise InvalidArgumentError(f"{argument} is {type(arrays).__name__}; it must be a mapping from names to arrays")
     given = _renamed(arrays, rename, argument)
-    places = _places(optimizer)
+    places = {name: tensor for name, tensor in _places(optimizer).items() if not _is_scale(name)}
+    # Scales go with their slots, and masters may begin as their weights.
+    of_slot = {name for name in given if _is_scale(name) and name.replace(formats.SCALE + ".", ".", 1) in places}
+    optional = {name for name in places if name.startswith(formats.REMAINDER + ".")}
     own = {f"steps.{name}" for name in optimizer.names}
-    names = [name for name in given if name not in _COUNTS and name not in own]
-    missing = [name for name in [*_COUNTS[:1], *places] if name not in given]
+    names = [name for name in given if name not in _COUNTS and name not in own | of_slot]
+    missing = [name for name in [*_COUNTS[:1], *places] if name not in given and name not in optional]
     unknown = [name for name in names if name not in places]
     if missing:
         extra = f"; unknown there is {unknown[0]!r}" if unknown else ""
@@ -69,11 +89,16 @@ def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argume
     each = [integer(f"{argument}['steps.{name}']", given[f"steps.{name}"], 0, counts[0])
             if f"steps.{name}" in given else counts[0] for name in optimizer.names]
     make = _maker(optimizer)
-    staged = [_converted(given[name], tensor, f"{argument}[{name!r}]", make, optimizer)
-              for name, tensor in places.items()]
+    codes, staged = optimizer._codes(), {}
+    for name, tensor in places.items():
+        scales = given.get(_scales_of(name))
+        if codes[name.partition(".")[0]] in _PLAIN and scales is None and not _has_bits(given[name]):
+            staged[name] = _converted(given[name], tensor, f"{argument}[{name!r}]", make, optimizer)
+        else:
+            staged.update(_encoded(given.get(name), scales, name, tensor, f"{argument}[{name!r}]", make, optimizer))
     make.settle(optimizer.context.device)
     # From here on nothing can be wrong.
-    _cast(optimizer, [_look(value, argument) for value in staged], list(places.values()))
+    _copy(optimizer, {name: _look(value, argument) for name, value in staged.items()}, _places(optimizer), codes)
     optimizer._handle.set_steps(*counts, optimizer.stream)
     if any(steps != counts[0] for steps in each):
         # The largest count of a tensor may be less than that of the optimizer.
@@ -86,8 +111,94 @@ def _places(optimizer: Optimizer) -> dict[str, Tensor]:
             for name, tensor in zip(optimizer.names, found, strict=True)}
 
 
+def _has_bits(value: Any) -> bool:
+    """Whether an array has the bits of bfloat16, which NumPy does not have."""
+    return getattr(value, "typecode", str(getattr(value, "dtype", ""))) in ("H", "uint16")
+
+
+def _is_scale(name: str) -> bool:
+    return name.partition(".")[0].endswith(formats.SCALE)
+
+
+def _scales_of(name: str) -> str:
+    return name.replace(".", formats.SCALE + ".", 1)
+
+
 def _look(value: Any, argument: str) -> Tensor:
-    return as_tensor(value, argument=argument, any_order=True)
+    return look(value, argument, None, True, None)
+
+
+def _copy(optimizer: Optimizer, sources: Mapping[str, Tensor], targets: Mapping[str, Tensor],
+          codes: Mapping[str, int]) -> None:
+    """Copies state of the same names and dtypes."""
+    slots = {name: codes[name.partition(".")[0]] for name in targets if not _is_scale(name)}
+    plain = [name for name, code in slots.items() if code in _PLAIN]
+    _cast(optimizer, [sources[name] for name in plain], [targets[name] for name in plain])
+    for name, code in slots.items():
+        if name not in plain:
+            optimizer.context._handle.convert_state(*(_native(found[name], code, found.get(_scales_of(name)))
+                                                      if found else None for found in (sources, None, targets)),
+                                                    optimizer.stream)
+
+
+def _decode(optimizer: Optimizer, sources: Mapping[str, Tensor], codes: Mapping[str, int],
+            targets: Mapping[str, Tensor]) -> None:
+    for name, target in targets.items():
+        code = codes[name.partition(".")[0]]
+        if code == native.FP64:
+            _cast(optimizer, [sources[name]], [target])
+        else:
+            optimizer.context._handle.convert_state(_native(sources[name], code, sources.get(_scales_of(name))), None,
+                                                    _native(target, native.FP32, None), optimizer.stream)
+
+
+def _native(tensor: Tensor, code: int, scales: Tensor | None) -> Any:
+    array = native.TensorArray(1)
+    array.add(tensor.address, tensor.count, code, None)
+    if scales is not None:
+        array.set_scales(scales.address)
+    return array
+
+
+def _encoded(value: Any, scales: Any, name: str, target: Tensor, argument: str, make: _Plain,
+             optimizer: Optimizer) -> dict[str, Any]:
+    """A slot in the format that the optimizer has it in, of what was saved in any; None is zeros."""
+    slot, codes = name.partition(".")[0], optimizer._codes()
+    found = {name: make.empty(target)}
+    if codes[slot] in formats.GROUPED:
+        groups = -(-target.count // formats.GROUP)
+        found[_scales_of(name)] = make.empty(Tensor(0, groups, "uint8", target.device, shape=(groups,)))
+    if value is None:
+        if hasattr(found[name], "shape"):
+            found[name][...] = 0
+        return found
+    value, scales = (None if each is None else _sent(each, target.device, make) for each in (value, scales))
+    source = look(value, argument, None, False, None)
+    if source.count != target.count or None not in (source.shape, target.shape) and source.shape != target.shape:
+        raise InvalidArgumentError(f"{argument} has shape {source.shape}, but the parameter has {target.shape}")
+    if not same_order(source, target):
+        raise ValueError(f"{argument} has its elements in another order than the parameter; pass a copy in that order")
+    code = formats.held_code(optimizer._kind, slot, source.dtype, scales is not None)
+    looked = None if scales is None else look(scales, argument, None, False, None)
+    if code is None or (looked is not None and (looked.dtype, looked.count) != ("uint8", -(-source.count // 32))):
+        found_scales = "" if looked is None else f" and {looked.count} scales"
+        raise TypeError(f"{argument} has dtype {source.dtype}{found_scales}, which is no format of {slot}")
+    make.settle(target.device)
+    into = found.get(_scales_of(name))
+    optimizer.context._handle.convert_state(
+        _native(source, code, looked), None,
+        _native(_look(found[name], argument), codes[slot], None if into is None else _look(into, argument)),
+        optimizer.stream)
+    return found
+
+
+def _sent(value: Any, device: str, make: _Plain) -> Any:
+    """An array on a device."""
+    if torch_memory.is_torch(value):
+        return value.detach().to(device)
+    if is_cupy(value):
+        return value.get() if device == "cpu" else value
+    return value if device == "cpu" else make.sent(value, device)
 
 
 def _cast(optimizer: Optimizer, sources: list[Tensor], targets: list[Tensor]) -> None:
@@ -163,7 +274,8 @@ class _Plain:
             raise _out_of_reach(tensor.device)
         if tensor.strides is not None:
             raise ValueError("the state is not in C order; import numpy or torch first, which copies it")
-        return array.array("d" if tensor.dtype == "float64" else "f", bytes(tensor.nbytes))
+        codes = {"float64": "d", "float32": "f", "bfloat16": "H", "int16": "h", "int8": "b"}
+        return array.array(codes.get(tensor.dtype, "B"), bytes(tensor.nbytes))
 
     def settle(self, device: str) -> None:
         """Waits until nothing that the library of the arrays has enqueued uses the memory of :meth:`empty` any more."""
@@ -189,7 +301,7 @@ class _Numpy(_Plain):
         numpy: Any = sys.modules["numpy"]
         if tensor.device != "cpu":
             return super().empty(tensor)
-        flat = numpy.zeros(tensor.count, tensor.dtype)
+        flat = numpy.zeros(tensor.count, tensor.dtype.replace("bfloat16", "uint16"))
         if tensor.strides is None or tensor.shape is None:
             return flat.reshape(tensor.shape if tensor.shape is not None else -1)
         strides = [stride * flat.itemsize for stride in tensor.strides]
@@ -208,7 +320,7 @@ class _Cupy(_Numpy):
     def empty(self, tensor: Tensor) -> Any:
         cupy: Any = sys.modules["cupy"]
         with _cupy_device(tensor.device):
-            flat = cupy.empty(tensor.count, tensor.dtype)
+            flat = cupy.empty(tensor.count, tensor.dtype.replace("bfloat16", "uint16"))
             if tensor.strides is None or tensor.shape is None:
                 return flat.reshape(tensor.shape if tensor.shape is not None else -1)
             strides = [stride * flat.itemsize for stride in tensor.strides]

@@ -21,6 +21,10 @@ FLAGS = {
     "decoupled_weight_decay": native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
     # gen-api: end
 }
+#: The words of `state` and `master`.
+STATE = {"fp32": native.STATE_FULL, "16bit": native.STATE_BITS16, "8bit": native.STATE_BITS8}
+MASTER = {None: native.MASTER_NONE, "split": native.MASTER_SPLIT16, "split24": native.MASTER_SPLIT8,
+          "stochastic": native.MASTER_STOCHASTIC}
 #: The flags with which a step writes gradients.
 WRITING = native.OPTIMIZER_ZERO_GRADS | native.OPTIMIZER_WRITE_GRADS
 
@@ -53,6 +57,13 @@ def apply(options: Any, arguments: Mapping[str, Any]) -> None:
     """Sets several."""
     for key, value in arguments.items():
         write(options, key, value)
+
+
+def format_code(argument: str, value: object, words: Mapping[Any, int]) -> int:
+    """The library's number of a word of STATE or MASTER; ValueError naming the argument for another."""
+    if not isinstance(value, (str, type(None))) or value not in words:
+        raise ValueError(f"{argument} is {value!r}; it must be one of {', '.join(map(repr, words))}")
+    return words[value]
 
 
 def has_slot(slot: str, momentum: float, flags: int) -> bool:

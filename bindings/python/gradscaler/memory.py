@@ -23,8 +23,10 @@ from ._native import native
 DTYPES = {"float16": native.FP16, "bfloat16": native.BF16, "float32": native.FP32, "float64": native.FP64}
 DTYPE_NAMES = {code: name for name, code in DTYPES.items()}
 #: Bytes of an element.
-SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "uint16": 2}
-_TYPESTR = {"float16": "<f2", "float32": "<f4", "float64": "<f8", "int32": "<i4", "uint16": "<u2"}
+SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "uint16": 2, "int16": 2,
+         "uint8": 1, "int8": 1}
+_TYPESTR = {"float16": "<f2", "float32": "<f4", "float64": "<f8", "int32": "<i4", "uint16": "<u2", "int16": "<i2",
+            "uint8": "|u1", "int8": "|i1"}
 _ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
             "fp64": "float64", "double": "float64"}
 #: Elements that may stand for bits of another dtype.
@@ -39,7 +41,7 @@ class Tensor:
     address: int
     #: Number of elements.
     count: int
-    #: ``"float16"``, ``"bfloat16"``, ``"float32"`` or ``"float64"``.
+    #: ``"float16"``, ``"bfloat16"``, ``"float32"`` or ``"float64"``; of state in codes an integer of their size.
     dtype: str
     #: ``"cpu"`` or ``"cuda:<n>"``.
     device: str = "cpu"

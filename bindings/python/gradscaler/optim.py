@@ -14,7 +14,7 @@ import ctypes
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from . import checkpoint, groups, hyper, torch_state
+from . import checkpoint, formats, groups, hyper, torch_state
 from ._native import Closeable, integer, native, real
 from .arrays import Tensor, common_stream, leaves_of, numbers
 from .device import Context, DeviceLike
@@ -89,22 +89,24 @@ class Optimizer(Closeable):
     `momentum_decay`, `decoupled_weight_decay` and `maximize`, of which each class takes its own, and optax's
     `eps_root`. With ``zero_grads=True`` a step clears the gradients in the same pass; with ``write_grads=True`` it
     writes the unscaled and clipped gradients back. `state` maps slot names to arrays of yours, in the parameters'
-    shapes; by default the library makes the state. `device` is a context or a device's name, by default the
-    parameters'.
+    shapes, or is the format of the library's: ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit
+    parameters ``"split"``, ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md.
+    `device` is a context or a device's name, by default the     parameters'.
 
     Raises ValueError and TypeError naming the array that cannot be used, and InvalidArgumentError for pairs that do not
     fit, memory that overlaps, and hyper-parameters out of range.
     """
 
     __slots__ = ("params", "grads", "model_copy", "stream", "context", "_kind", "_keys", "_owners", "_groups",
-                 "_written", "_taken", "_stepped_on", "names")
+                 "_written", "_taken", "_stepped_on", "_formats", "names")
 
     _KIND = -1
     _KEYS: tuple[str, ...] = ()
     _SLOTS: tuple[str, ...] = ()
 
     def __init__(self, params: Any, grads: Any, arguments: dict[str, Any], *, model_copy: Any = None,
-                 state: Mapping[str, Any] | None = None, device: DeviceLike = None) -> None:
+                 state: Mapping[str, Any] | str = "fp32", master: str | None = None, seed: int = 0,
+                 device: DeviceLike = None) -> None:
         if self._KIND < 0:
             raise TypeError("Optimizer is a base class; use one of gradscaler.optimizers")
         self._kind = self._KIND
@@ -112,8 +114,18 @@ class Optimizer(Closeable):
         if type(grads) in (int, float):
             raise TypeError(f"grads is {type(grads).__name__}, {grads}; pass the learning rate by name, lr={grads}, or"
                             f" use gradscaler.torch.{type(self).__name__}, which has the arguments of torch.optim")
-        options = native.OptimizerOptions(self._kind)
-        hyper.apply(options, arguments)
+        #: The formats of the state that the library makes, and of masters.
+        self._formats = (state if isinstance(state, str) else "fp32", master)
+
+        def options_of(values: Mapping[str, Any]) -> Any:
+            found = native.OptimizerOptions(self._kind)
+            found.state_format = hyper.format_code("state", self._formats[0], hyper.STATE)
+            found.master_format = hyper.format_code("master", master, hyper.MASTER)
+            found.seed = integer("seed", seed, -(1 << 63), (1 << 63) - 1)
+            hyper.apply(found, values)
+            return found
+
+        options = options_of(arguments)
         parts = groups.collect(params, grads, model_copy)
         writes = bool(options.flags & hyper.WRITING)
         #: What is updated.
@@ -139,17 +151,16 @@ class Optimizer(Closeable):
                 common_stream([*streams[:1], *streams[-1:]], ["params", argument].__getitem__)
         #: CUDA stream that steps are enqueued on, 0 for the default stream. The producer's, unless you set it.
         self.stream: int = self.params.stream
-        slots = self._state_lists(options, state)
+        slots = self._state_lists(options, None if state is None or isinstance(state, str) else state)
         ranges = parts.ranges or [(0, len(self.params), {})]
         group_options = []
         for first, count, overrides in ranges:
-            own = native.OptimizerOptions(self._kind)
-            hyper.apply(own, {**arguments, **self._checked(overrides)})
-            group_options.append((first, count, own))
-        lists = [slot._handle for slot in slots] + [None] * (3 - len(slots))
+            group_options.append((first, count, options_of({**arguments, **self._checked(overrides)})))
+        lists = [slot._handle for slot in slots] + [None] * (4 - len(slots))
         copied = self.model_copy
         copy = copied._handle if copied is not None else None
         with named_errors(
+                {"state_format": "state", "master_format": "master"},
                 params=self.params.labels("params"), grads=self.grads.labels("grads"),
                 model_copy=copied.labels("model_copy") if copied is not None else "model_copy",
                 state=[slot.labels("state") for slot in slots]):
@@ -271,15 +282,27 @@ class Optimizer(Closeable):
 
     @property
     def state(self) -> dict[str, list[Tensor]]:
-        """The state tensors by slot, such as ``exp_avg``. They hold the optimizer."""
+        """The state tensors by slot, such as ``exp_avg``. They hold the optimizer. ``exp_avg_scale`` has the scales of
+        codes."""
         found: dict[str, list[Tensor]] = {}
         for slot in range(self._handle.state_count()):
-            tensors = []
+            name = self._h.state_name(slot)
             for index, like in enumerate(self.params._keep):
                 tensor = native.Tensor()
                 self._h.state_tensor(slot, index, tensor)
-                tensors.append(native_tensor(tensor, self._h, self.context.device, like))
-            found[self._h.state_name(slot)] = tensors
+                found.setdefault(name, []).append(native_tensor(tensor, self._h, self.context.device, like))
+                if tensor.dtype in formats.GROUPED:
+                    found.setdefault(name + formats.SCALE, []).append(Tensor(
+                        self._h.state_scales(slot, index), -(-tensor.count // formats.GROUP), "uint8",
+                        self.context.device, owner=self._h, shape=(-(-tensor.count // formats.GROUP),)))
+        return found
+
+    def _codes(self) -> dict[str, int]:
+        """The library's dtype of each slot."""
+        found, tensor = {}, native.Tensor()
+        for slot in range(self._handle.state_count() if len(self.params) else 0):
+            self._h.state_tensor(slot, 0, tensor)
+            found[self._h.state_name(slot)] = int(tensor.dtype)
         return found
 
     def state_view(self, slot: str, index: int) -> memoryview:
@@ -298,7 +321,8 @@ class Optimizer(Closeable):
         """Copies of the state by name: ``exp_avg.<parameter>`` ..., and ``steps`` and ``skipped_steps``. Blocks.
 
         What ``numpy.savez``, safetensors and Orbax take. Of the parameters' library if that is PyTorch, of NumPy where
-        it was imported, else ``array.array``; contiguous, float32 or float64, in the parameters' shapes. State on a
+        it was imported, else ``array.array``; contiguous, in the parameters' shapes: float32, float64 or
+        codes, whose scales are ``exp_avg_scale.<parameter>``. State on a
         CUDA device needs PyTorch or CuPy to be imported; of parameters of CuPy it comes as arrays of NumPy.
         """
         return checkpoint.save(self)
@@ -317,6 +341,11 @@ class Optimizer(Closeable):
         for group in self.param_groups:
             found.append({**group, "params": [self.names[index] for index in group.tensors]})
         return {"kind": type(self).__name__, "param_groups": found, "state": self.state_arrays()}
+
+    def fp32_state_dict(self) -> dict[str, Any]:
+        """:meth:`state_dict` with all state in float32, which optimizers of every format load. Split masters are left
+        out: they begin as their weights."""
+        return {**self.state_dict(), "state": checkpoint.save(self, full=True)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, rename: checkpoint.Rename = None) -> None:
         """Restores `state_dict`, of :meth:`state_dict` or of the optimizer of this name in ``torch.optim``. Blocks.
@@ -392,7 +421,7 @@ def _require_groups(state_dict: Mapping[str, Any]) -> None:
 
 def host_view(tensor: Tensor) -> memoryview:
     """Memory of the CPU as a writable view that holds it; 16-bit elements as their bits."""
-    code = {"float32": "f", "float64": "d"}.get(tensor.dtype, "H")
+    code = {"float32": "f", "float64": "d", "uint8": "B", "int8": "b", "int16": "h"}.get(tensor.dtype, "H")
     raw = (ctypes.c_char * tensor.nbytes).from_address(tensor.address)
     # A view of the array holds the array, which holds the memory.
     raw._gradscaler_owner = tensor.owner  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from ._native import native
 from .device import DeviceLike
 from .optim import Optimizer
 
-_State = Mapping[str, Any] | None
+_State = Mapping[str, Any] | str
 
 
 # gen-api: optimizers gsc_optimizer_options
@@ -32,12 +32,12 @@ class SGD(Optimizer):
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
                  weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False, model_copy: Any = None,
-                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
-                 device: DeviceLike = None) -> None:
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
                                              nesterov=nesterov, maximize=maximize, zero_grads=zero_grads,
                                              write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class Adam(Optimizer):
@@ -53,11 +53,11 @@ class Adam(Optimizer):
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False,
-                 model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = None,
-                 device: DeviceLike = None) -> None:
+                 model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32",
+                 master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
                                              maximize=maximize, zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class AdamW(Optimizer):
@@ -73,11 +73,11 @@ class AdamW(Optimizer):
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
-                 model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = None,
-                 device: DeviceLike = None) -> None:
+                 model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32",
+                 master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
                                              maximize=maximize, zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class Adagrad(Optimizer):
@@ -94,11 +94,11 @@ class Adagrad(Optimizer):
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-2, lr_decay: float = 0.0,
                  weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, *,
                  maximize: bool = False, model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
-                 state: _State = None, device: DeviceLike = None) -> None:
+                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay,
                                              initial_accumulator_value=initial_accumulator_value, eps=eps,
                                              maximize=maximize, zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class Lion(Optimizer):
@@ -114,10 +114,11 @@ class Lion(Optimizer):
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
                  weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None, zero_grads: bool = False,
-                 write_grads: bool = False, state: _State = None, device: DeviceLike = None) -> None:
+                 write_grads: bool = False, state: _State = "fp32", master: str | None = None, seed: int = 0,
+                 device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class LAMB(Optimizer):
@@ -133,11 +134,11 @@ class LAMB(Optimizer):
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-6, weight_decay: float = 1e-2, *, maximize: bool = False, model_copy: Any = None,
-                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
-                 device: DeviceLike = None) -> None:
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class RMSprop(Optimizer):
@@ -154,11 +155,11 @@ class RMSprop(Optimizer):
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
                  weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, eps_root: float = 0.0, *,
                  maximize: bool = False, model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
-                 state: _State = None, device: DeviceLike = None) -> None:
+                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
                                              centered=centered, eps_root=eps_root, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class Adadelta(Optimizer):
@@ -174,10 +175,11 @@ class Adadelta(Optimizer):
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
                  weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None, zero_grads: bool = False,
-                 write_grads: bool = False, state: _State = None, device: DeviceLike = None) -> None:
+                 write_grads: bool = False, state: _State = "fp32", master: str | None = None, seed: int = 0,
+                 device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class Adamax(Optimizer):
@@ -193,11 +195,11 @@ class Adamax(Optimizer):
 
     def __init__(self, params: Any, grads: Any = None, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, *, maximize: bool = False, model_copy: Any = None,
-                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
-                 device: DeviceLike = None) -> None:
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class NAdam(Optimizer):
@@ -214,13 +216,13 @@ class NAdam(Optimizer):
     def __init__(self, params: Any, grads: Any = None, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, momentum_decay: float = 4e-3,
                  decoupled_weight_decay: bool = False, *, maximize: bool = False, model_copy: Any = None,
-                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
-                 device: DeviceLike = None) -> None:
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
                                              momentum_decay=momentum_decay,
                                              decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class RAdam(Optimizer):
@@ -237,11 +239,11 @@ class RAdam(Optimizer):
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *,
                  maximize: bool = False, model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
-                 state: _State = None, device: DeviceLike = None) -> None:
+                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
                                              decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 
 
 class AdaBelief(Optimizer):
@@ -258,10 +260,10 @@ class AdaBelief(Optimizer):
     def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-16, weight_decay: float = 0.0, eps_root: float = 1e-16,
                  decoupled_weight_decay: bool = False, *, maximize: bool = False, model_copy: Any = None,
-                 zero_grads: bool = False, write_grads: bool = False, state: _State = None,
-                 device: DeviceLike = None) -> None:
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, eps_root=eps_root,
                                              decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
-                         model_copy=model_copy, state=state, device=device)
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 # gen-api: end

@@ -26,6 +26,7 @@ from .arrays import (
 )
 from .device import Context, DeviceLike, resolve_context
 from .errors import InvalidArgumentError
+from .formats import STORED
 from .memory import orphans, same_order
 from .messages import counted, named_errors
 
@@ -339,8 +340,8 @@ def _diagnosis(all_found: Any, index: int, name: str | None, histogram: bool) ->
 
 def native_tensor(tensor: Any, owner: Any, device: str, like: Tensor) -> Tensor:
     """A :class:`Tensor` of what the library says about memory that `owner` holds, of the shape and order of `like`."""
-    return Tensor(tensor.data or 0, tensor.count, DTYPE_NAMES[tensor.dtype], device, False, None, owner, like.shape,
-                  like.strides)
+    dtype = STORED.get(tensor.dtype) or DTYPE_NAMES[tensor.dtype]
+    return Tensor(tensor.data or 0, tensor.count, dtype, device, False, None, owner, like.shape, like.strides)
 
 
 def _require_name(name: object, label: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import checkpoint, hyper
 from .checkpoint import Rename
 from .errors import InvalidArgumentError
+from .formats import REMAINDER
 from .messages import counted
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ def to_torch(optimizer: Optimizer) -> dict[str, Any]:
     import torch  # type: ignore[import-not-found, unused-ignore]
 
     kind = _kind(optimizer)
-    arrays = checkpoint.save(optimizer)
+    arrays = checkpoint.save(optimizer, full=True)
     counts = optimizer.tensor_steps
     state: dict[int, dict[str, Any]] = {}
-    slots = list(optimizer.state)
+    slots = [slot for slot in optimizer._codes() if slot != REMAINDER]
     for index, (name, steps) in enumerate(zip(optimizer.names, counts, strict=True)):
         entry: dict[str, Any] = {} if kind == "SGD" else {"step": torch.tensor(float(steps))}
         for slot in slots:
@@ -67,7 +68,7 @@ def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rena
     groups = []
     arrays: dict[str, Any] = {}
     steps: dict[str, int] = {}
-    slots = list(optimizer.state)
+    slots = [slot for slot in optimizer._codes() if slot != REMAINDER]
     names = _names(optimizer, state_dict["param_groups"], rename)
     for number, group in enumerate(state_dict["param_groups"]):
         _require_kind(optimizer, group, f"state_dict['param_groups'][{number}]")
@@ -89,7 +90,7 @@ def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rena
     places = [f"{slot}.{name}" for slot in slots for name in optimizer.names]
     if any(place not in arrays for place in places):
         # Before the first step of a parameter: what its state begins with.
-        fresh = checkpoint.save(optimizer)
+        fresh = checkpoint.save(optimizer, full=True)
         first = float(groups[0]["initial_accumulator_value"]) if kind == "Adagrad" else 0.0
         arrays = {place: arrays[place] if place in arrays else fresh[place] * 0 + first for place in places}
     each = {f"steps.{name}": count for name, count in steps.items()}

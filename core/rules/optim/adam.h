@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adam (Kingma and Ba 2015, arXiv:1412.6980) and AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101), both with
-// AMSGrad (Reddi et al. 2018), as torch.optim.Adam and AdamW: the only difference is where weight decay enters, which
-// the coefficients decide.
+// AMSGrad (Reddi et al. 2018), as torch.optim.Adam and AdamW: the only difference is where weight decay enters.
 // Operations stand in PyTorch's order, so that both round alike.
 #pragma once
 
@@ -10,9 +9,21 @@
 
 namespace gsc::optim {
 
+struct AdamRule {
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    c.lr = lr / (1.0 - power(h.beta1, step));
+    c.sqrt_bias2 = square_root(1.0 - power(h.beta2, step));
+    return c;
+  }
+  template <typename T>
+  GSC_HD static T rate(int slot, const Coefficients<T> &c) {
+    return slot == 0 ? c.one_minus_beta1 : (slot == 1 ? c.one_minus_beta2 : T(1));
+  }
+};
+
 template <bool Decoupled, bool Amsgrad>
-struct AdamFamily {
-  using Sweep = AdamFamily<false, Amsgrad>;
+struct AdamFamily : AdamRule {
   static constexpr Kind kKind = {
       Decoupled ? GSC_ADAMW : GSC_ADAM,
       Decoupled ? "AdamW" : "Adam",
@@ -20,24 +31,14 @@ struct AdamFamily {
       {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}, {"max_exp_avg_sq", Slot::kSecondMoment}}};
   static constexpr int kStates = Amsgrad ? 3 : 2;
   static constexpr uint32_t kFlag = Amsgrad ? GSC_OPTIMIZER_AMSGRAD : 0;
-
-  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
-    Coefficients<double> c = common_coefficients(h, lr, maximize);
-    decay_once(c, Decoupled);
-    c.lr = lr / (1.0 - power(h.beta1, step));
-    c.sqrt_bias2 = square_root(1.0 - power(h.beta2, step));
-    return c;
-  }
-
-  template <typename T>
-  GSC_HD static T rate(int slot, const Coefficients<T> &c) {
-    return slot == 0 ? c.one_minus_beta1 : (slot == 1 ? c.one_minus_beta2 : T(1));
-  }
-
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
-    const T weight = p * c.keep;
-    g = decay_gradient(g, weight, c);
+    T weight = p;
+    if (Decoupled) {
+      weight = weight * c.keep;
+    } else {
+      g = decay_gradient(g, weight, c);
+    }
     const T m = interpolate(state[0], g, c.one_minus_beta1);
     T v = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[1]);
     state[0] = m;

@@ -34,7 +34,7 @@ struct Coefficients {
   T bias2;        ///< 1 - beta2^t
   T eps_root;
   T lr_of_gradient;               ///< where `lr` is that of the mean alone
-  T nesterov, surprise, largest;  ///< 1 for a formula that does so, else 0
+  T surprise, largest;  ///< 1 for a formula that does so, else 0
 };
 
 /// Every field, rounded once.

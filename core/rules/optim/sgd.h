@@ -33,21 +33,15 @@ struct Sgd : SgdRule {
 
 template <bool Nesterov>
 struct SgdMomentum : SgdRule {
-  using Sweep = SgdMomentum<false>;
   static constexpr int kStates = 1;
   static constexpr bool kNeedsMomentum = true;
   static constexpr uint32_t kFlag = Nesterov ? GSC_OPTIMIZER_NESTEROV : 0;
-  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
-    Coefficients<double> c = SgdRule::coefficients(h, lr, maximize, step);
-    c.nesterov = Nesterov ? 1.0 : 0.0;
-    return c;
-  }
   template <typename T>
   GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
     g = decay_gradient(g, p, c);
     const T buffer = multiply_add(c.grad_weight, g, c.momentum * state[0]);
     state[0] = buffer;
-    p = multiply_add(-c.lr, c.nesterov != T(0) ? multiply_add(c.momentum, buffer, g) : buffer, p);
+    p = multiply_add(-c.lr, Nesterov ? multiply_add(c.momentum, buffer, g) : buffer, p);
   }
 };
 

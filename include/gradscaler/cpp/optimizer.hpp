@@ -213,6 +213,9 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   void set_tensor_steps(std::span<const int64_t> steps, gsc_stream stream = nullptr) {
     detail::check(gsc_optimizer_set_tensor_steps(get(), steps.data(), std::ssize(steps), stream));
   }
+  void set_offsets(std::span<const int64_t> offsets, gsc_stream stream = nullptr) {
+    detail::check(gsc_optimizer_set_offsets(get(), offsets.data(), std::ssize(offsets), stream));
+  }
   std::vector<std::byte> save_sync(gsc_stream stream = nullptr) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(get_save_size()));
     detail::check(gsc_optimizer_save_sync(get(), bytes.data(), std::ssize(bytes), stream));

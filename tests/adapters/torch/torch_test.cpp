@@ -307,6 +307,13 @@ TEST(TorchOptimizers, AreThoseOfLibtorch) {
     EXPECT_LE((distance<gt::Adagrad, torch::optim::Adagrad>(
                   torch::optim::AdagradOptions(1e-2).initial_accumulator_value(0.1), 20, present)),
               4.0);
+    const torch::optim::RMSpropOptions rmsprop = torch::optim::RMSpropOptions(1e-3).alpha(0.9).weight_decay(0.1);
+    for (const double momentum : {0.0, 0.9}) {
+      for (const bool centered : {false, true}) {
+        const auto options = torch::optim::RMSpropOptions(rmsprop).momentum(momentum).centered(centered);
+        EXPECT_LE((distance<gt::RMSprop, torch::optim::RMSprop>(options, 20, present)), 8.0);
+      }
+    }
   }
 }
 
@@ -597,6 +604,9 @@ TEST(TorchArchives, OptimizersOfBothKindsReadEachOther) {
   const auto adagrad = torch::optim::AdagradOptions(1e-2).initial_accumulator_value(0.1);
   EXPECT_LE((handed_over<gt::Adagrad, torch::optim::Adagrad>(adagrad, 5, 1)), 4.0);
   EXPECT_LE((handed_over<torch::optim::Adagrad, gt::Adagrad>(adagrad, 5, 1)), 4.0);
+  const auto rmsprop = torch::optim::RMSpropOptions(1e-3).centered(true).momentum(0.9);
+  EXPECT_LE((handed_over<gt::RMSprop, torch::optim::RMSprop>(rmsprop, 5, 1)), 8.0);
+  EXPECT_LE((handed_over<torch::optim::RMSprop, gt::RMSprop>(rmsprop, 5, 1)), 8.0);
 }
 
 }  // namespace

@@ -15,24 +15,24 @@ import operator
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper, torch_memory
 from .._enums import SLOTS
-from .._native import native, real
+from .._native import integer, native, real
 from ..arrays import as_tensor
+from ..formats import REMAINDER, codes_of
 from ._alive import hold, is_alone
 from ._check import Check, Checker, StepReport, clip_factor, is_lost
+from ._formats import MASTER, all_names, fit, fitted, format_of, fresh, names_of, offsets_of, require_scales
 from ._held import is_counted, is_direct, is_state_held
 from ._plan import Key, Member, Plan
-from ._seen import Seen, in_order, is_in_order, placed_grads
+from ._seen import Seen, in_order, placed_grads
 from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, mesh_groups, overflow_groups, shards_of
 
-#: The master of a 16-bit parameter in its state.
-MASTER = "master_param"
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NARROW = (torch.float16, torch.bfloat16)
 #: Group keys that decide what steps together. The last two are refused.
@@ -48,15 +48,23 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     `params` are tensors, named ones or param groups, as in ``torch.optim``: float16, bfloat16, float32 or float64,
     plain or DTensor. `max_grad_norm` (finite, >= 0) limits the L2 norm of all gradients together, in the pass of the
     step; None does not. `master_weights` keeps a float32 master of every float16 and bfloat16 parameter in its state
-    and steps on that. With ``fused=False`` a GradScaler unscales the gradients itself and does not call ``step`` when
-    it skips; `fused` else, and `foreach`, change nothing. Raises ValueError for `capturable` and `differentiable`, and
-    TypeError naming a parameter that cannot be used. Steps are enqueued in the current stream.
+    and steps on that. `state`, `master` and `seed` are of :mod:`._optimizers`. With ``fused=False`` a GradScaler
+    unscales the gradients itself and does not call ``step`` when it skips; `fused` else, and `foreach`, change nothing.
+    Raises ValueError for `capturable` and `differentiable`, and TypeError naming a parameter that cannot be used. Steps
+    are enqueued in the current stream.
     """
 
     _KIND = -1
 
-    def _setup(self, max_grad_norm: float | None, master_weights: bool, fused: bool | None) -> None:
+    def _setup(self, max_grad_norm: float | None, master_weights: bool, fused: bool | None, state: str,
+               master: str | None, seed: int) -> None:
         """Before the constructor of PyTorch's class, which adds the groups."""
+        hyper.format_code("state", state, hyper.STATE)
+        if hyper.format_code("master", master, hyper.MASTER) != native.MASTER_NONE and master_weights:
+            raise ValueError(f"master is {master!r}, and master_weights is True; a parameter has one kind of master")
+        self._formats = {**({"state": state} if state != "fp32" else {}),
+                         **({"master": master} if master is not None else {})}
+        self._seed = integer("seed", seed, -(1 << 63), (1 << 63) - 1)
         if max_grad_norm is not None and is_made_for_a_part():
             raise ValueError(f"max_grad_norm is {max_grad_norm}, but ZeroRedundancyOptimizer gives each rank only some"
                              " of the parameters, whose norm is not that of all; call clip_grad_norm_ before the step")
@@ -152,25 +160,33 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_max_grad_norm": self._max_grad_norm,
-                "_master_weights": self._master_weights}
+                "_master_weights": self._master_weights, "_formats": self._formats, "_seed": self._seed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         entries = state.pop("state", None)
         loading = self.__dict__.get("_loading")
         if loading is not None:
+            # Formats are of this optimizer, whatever was saved.
+            for group, own in zip(state["param_groups"], self.param_groups, strict=True):
+                for key in ("state", "master"):
+                    group.pop(key, None)
+                    if key in own:
+                        group[key] = own[key]
             entries = self._loaded(loading)
         self._forget()
         if entries is not None:
             self._entries = entries
+        self.__dict__.setdefault("_formats", {})
+        self.__dict__.setdefault("_seed", 0)
         super().__setstate__(state)
         self._step_supports_amp_scaling = self.defaults.get("fused") is not False
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads `state_dict`, of :meth:`state_dict` here or of the optimizer of this name in ``torch.optim``.
 
-        Tensors are copied; state of 16-bit parameters becomes float32. ValueError, before anything changes, for state
-        of other shapes.
+        Tensors are copied, and converted to the format that the parameter's group has here. Masters that were saved
+        are dropped where there are none. ValueError, before anything changes, for state of other shapes.
         """
 
         def take(_: Any, found: dict[str, Any]) -> None:
@@ -191,22 +207,31 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         saved = [key for group in state_dict["param_groups"] for key in group["params"]]
         return list(zip(own, saved, strict=False))
 
+    def _labelled(self) -> Iterator[tuple[Any, dict[str, Any], str]]:
+        """The parameters with their groups and what they are called."""
+        for number, group in enumerate(self.param_groups):
+            for position, p in enumerate(group["params"]):
+                yield p, group, label_of(group, number, position)
+
     def _require_loadable(self, state_dict: dict[str, Any]) -> None:
         for number, group in enumerate(state_dict["param_groups"]):
             _require_options(group, f"state_dict['param_groups'][{number}]")
-        slots = {*SLOTS[self._KIND], MASTER}
+        slots, names = {*SLOTS[self._KIND], MASTER, REMAINDER}, all_names(self._KIND)
         for p, key in self._pairs(state_dict):
             for slot, value in state_dict["state"].get(key, {}).items():
-                if slot in slots and value is not None and tuple(value.shape) != tuple(p.shape):
+                if slot in names - slots:
+                    require_scales(value, p, f"state_dict['state'][{key}][{slot!r}]")
+                elif slot in slots and value is not None and tuple(value.shape) != tuple(p.shape):
                     raise ValueError(f"state_dict['state'][{key}][{slot!r}] has shape {tuple(value.shape)}, but the"
                                      f" parameter has {tuple(p.shape)}")
 
     def _loaded(self, state_dict: dict[str, Any]) -> Any:
         """The state of a dict: PyTorch's would have the dtype of 16-bit parameters, and share memory with the dict."""
-        pairs, slots = self._pairs(state_dict), {*SLOTS[self._KIND], MASTER}
+        pairs, names = self._pairs(state_dict), all_names(self._KIND)
         entries: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         entries.update({key: value for key, value in state_dict["state"].items()
                         if key not in {saved for _, saved in pairs}})
+        labels = {p: (group, label) for p, group, label in self._labelled()}
         for p, key in pairs:
             if key not in state_dict["state"]:
                 continue
@@ -214,15 +239,37 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             for slot, value in state_dict["state"][key].items():
                 if slot == "step":
                     own[slot] = _count(float(value))
-                elif isinstance(value, torch.Tensor) and slot not in slots:
-                    # The user's own.
+                elif isinstance(value, torch.Tensor) and (slot not in names or not value.dtype.is_floating_point
+                                                          or f"{slot}_scale" in state_dict["state"][key]):
+                    # The user's own, and codes.
                     own[slot] = value.detach().to(p.device, copy=True)
                 elif isinstance(value, torch.Tensor):
                     dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
                     own[slot] = torch.empty_like(p, dtype=dtype, requires_grad=False).copy_(value.detach())
                 else:
                     own[slot] = value
+            self._fit(own, p, *labels[p])
         return entries
+
+    def _fit(self, entry: dict[str, Any], p: Any, group: dict[str, Any], label: str) -> None:
+        """Converts the state of a parameter to the format of its group."""
+        state, master = format_of(group, p, label)
+        fit(entry, p, self._KIND, codes_of(self._KIND, state, master), label, self._master_weights)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+    def fp32_state_dict(self) -> dict[str, Any]:
+        """:meth:`state_dict` with all state in float32, and split masters as ``master_param``: what every format here,
+        every number of ranks and the optimizer of this name in ``torch.optim`` load."""
+        found = self.state_dict()
+        codes = codes_of(self._KIND, "fp32", None)
+        for p, key in self._pairs(found):
+            if key in found["state"]:
+                entry = found["state"][key] = dict(found["state"][key])
+                fit(entry, p, self._KIND, codes, f"state[{key}]", True)
+        for group in found["param_groups"]:
+            group.pop("state", None)
+            group.pop("master", None)
+        return found
 
     def __repr__(self) -> str:
         groups = super().__repr__().removesuffix(")")
@@ -231,6 +278,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds `param_group`, as PyTorch's does. TypeError and ValueError for what a step would refuse, or ignore."""
+        for key, value in self._formats.items():
+            param_group.setdefault(key, value)
         super().add_param_group(param_group)
         number = len(self.param_groups) - 1
         try:
@@ -244,6 +293,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                                     " For others use torch.optim with gradscaler.torch.GradScaler")
                 if is_flattened(p):
                     self._flattened = label
+                _, master = format_of(param_group, p, label)
+                if master is not None and self._master_weights:
+                    raise ValueError(f"master is {master!r} in the group of {label}, and master_weights is True; a"
+                                     " parameter has one kind of master")
         except BaseException:
             self.param_groups.pop()
             raise
@@ -365,7 +418,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
     def _bind(self) -> None:
         """Sees to it that the plans are those of the parameters and gradients of now."""
         groups = self.param_groups
-        structure = [(len(group["params"]), *(bool(group.get(key)) for key in _STRUCTURE)) for group in groups]
+        structure = [(len(group["params"]), group.get("state"), group.get("master"),
+                      *(bool(group.get(key)) for key in _STRUCTURE)) for group in groups]
         if self._process != (os.getpid(), torch.get_num_threads()):
             # Those of a process that forked would wait for threads that are not here.
             self._write_counts()
@@ -425,8 +479,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         A parameter that has had a gradient is in one; if it has none now, memory like it stands for it.
         """
         sets: dict[Any, list[tuple[Member, dict[str, Any], int]]] = {}
-        fresh = [p for p in params if p not in self._entries]
+        unseen = [p for p in params if p not in self._entries]
         found: list[Any] = []
+        offsets = offsets_of(params)
         try:
             for number, group in enumerate(self.param_groups):
                 _require_options(group, f"param_groups[{number}]")
@@ -436,13 +491,14 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                         grad = torch.empty_like(p, requires_grad=False)
                     found.append(grad)
                     if grad is not None:
-                        member = Member(len(found) - 1, number, label_of(group, number, position), p, grad, None)
+                        member = Member(len(found) - 1, number, label_of(group, number, position), p, grad, None,
+                                        offset=offsets[len(found) - 1])
                         key, steps, entry = self._member(member, group)
                         sets.setdefault(key, []).append((member, entry, steps))
             plans = [self._plan(key, [member for member, _, _ in members], [steps for _, _, steps in members])
                      for key, members in sets.items()]
         except BaseException:
-            for p in fresh:
+            for p in unseen:
                 self._entries.pop(p, None)
             raise
         self._plans = plans
@@ -473,10 +529,17 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
         slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(slot, group.get("momentum", 0), flags))
         entry = self._entries.get(p, {})
-        steps = self._state_of(member, entry, kind, slots, group)
+        state, master_format = format_of(group, p, label)
+        codes = codes_of(kind, state, master_format)
+        slots += (REMAINDER,) * (REMAINDER in codes)
+        steps = self._state_of(member, entry, slots, codes, group)
+        if master_format is not None or state != "fp32":
+            # By which random bits go, of SGD too.
+            entry.setdefault("step", _count(float(steps)))
+            steps = int(entry["step"])
         master = self._master_weights and p.dtype in _NARROW
         if master:
-            entry[MASTER] = p.detach().float() if entry.get(MASTER) is None else _fitted(entry[MASTER], p)
+            entry[MASTER] = p.detach().float() if entry.get(MASTER) is None else fitted(entry[MASTER], p)
         if entry or slots:
             self._entries[p] = entry
         for slot, value in member.state.items():
@@ -488,44 +551,45 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         member.state = {slot: local(value) for slot, value in member.state.items()}
         device = member.param.device
         ranks = mesh_groups(p) if is_dtensor(p) else ()
-        key = Key(kind, flags, slots, master, grad.dtype == torch.float64,
-                  "cpu" if device.type == "cpu" else str(device), shards, ranks)
+        key = Key(kind, flags, slots, tuple(codes[slot] for slot in slots), hyper.MASTER[master_format], master,
+                  grad.dtype == torch.float64, "cpu" if device.type == "cpu" else str(device), shards, ranks)
         return key, steps, entry
 
-    def _state_of(self, member: Member, entry: dict[str, Any], kind: int, slots: tuple[str, ...],
+    def _state_of(self, member: Member, entry: dict[str, Any], slots: tuple[str, ...], codes: dict[str, int],
                   group: dict[str, Any]) -> int:
         """Makes the state of a parameter that has none, and returns its count of steps."""
-        p = member.param
-        dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
-        if kind == native.SGD:
+        p, names = member.param, {slot: names_of(slot, codes[slot]) for slot in slots}
+        fit(entry, p, self._KIND, codes, member.label, self._master_weights)
+        if self._KIND == native.SGD:
             # PyTorch has a buffer from the first applied step on, and none before.
             known = entry.get("momentum_buffer") is not None
-            if slots and known:
-                entry["momentum_buffer"] = _fitted(entry["momentum_buffer"], p)
-            elif slots:
-                member.made["momentum_buffer"] = torch.zeros_like(p, dtype=dtype, requires_grad=False)
-            member.state = {slot: (entry if known else member.made)[slot] for slot in slots}
-            return int(known)
-        if not entry or set(entry) == {MASTER}:
-            entry["step"] = _count(0.0)
-            if kind == native.NADAM:
-                entry["mu_product"] = torch.tensor(1.0, device="cpu")
-            for slot in slots:
-                entry[slot] = torch.full_like(p, group.get("initial_accumulator_value", 0.0), dtype=dtype,
-                                              requires_grad=False)
-        if kind == native.RMSPROP and "momentum_buffer" in slots and not group["momentum"]:
-            # Centered, the library has a buffer that PyTorch has with momentum alone.
-            entry.setdefault("momentum_buffer", torch.zeros_like(p, dtype=dtype, requires_grad=False))
-        for slot in ("step", *slots):
-            if slot not in entry:
-                raise ValueError(f"the state of {member.label} has no {slot!r}; it has {', '.join(map(str, entry))}")
-        for slot in slots:
-            entry[slot] = _fitted(entry[slot], p)
-        member.state = {slot: entry[slot] for slot in slots}
-        return int(entry["step"])
+            if "momentum_buffer" in slots and not known:
+                member.made.update(fresh(p, "momentum_buffer", codes["momentum_buffer"]))
+                if "step" in entry:
+                    entry["step"].zero_()
+            steps = int(entry.get("step", known))
+        else:
+            if not set(entry) - {MASTER, REMAINDER}:
+                entry["step"] = _count(0.0)
+                if self._KIND == native.NADAM:
+                    entry["mu_product"] = torch.tensor(1.0, device="cpu")
+                for slot in slots:
+                    if slot != REMAINDER:
+                        entry.update(fresh(p, slot, codes[slot], group.get("initial_accumulator_value", 0.0)))
+            if self._KIND == native.RMSPROP and "momentum_buffer" in slots and entry.get("momentum_buffer") is None:
+                # Centered, the library has a buffer that PyTorch has with momentum alone.
+                entry.update(fresh(p, "momentum_buffer", codes["momentum_buffer"]))
+            for name in ("step", *itertools.chain.from_iterable(names.values())):
+                if name not in entry:
+                    raise ValueError(f"the state of {member.label} has no {name!r}; it has"
+                                     f" {', '.join(map(str, entry))}")
+            steps = int(entry["step"])
+        state = {**entry, **member.made}
+        member.state = {name: state[name] for name in itertools.chain.from_iterable(names.values())}
+        return steps
 
     def _plan(self, key: Key, members: list[Member], steps: list[int]) -> Plan:
-        plan = Plan(key, members, self.param_groups)
+        plan = Plan(key, members, self.param_groups, self._seed)
         plan.set_steps(steps)
         for copy in plan.copies:
             # In other memory there may be other values, as after p.data = ...
@@ -557,14 +621,6 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
 
 _OWN_STEP = FusedOptimizer.step
-
-
-def _fitted(value: Any, p: Any) -> Any:
-    """State of a parameter, with 32 bits or more and in the memory order that the parameter has now."""
-    dtype = torch.float32 if value.dtype in _NARROW else value.dtype
-    if value.shape == p.shape and not is_in_order(value, p) and is_dtensor(value) == is_dtensor(p):
-        return torch.empty_like(p, dtype=dtype, requires_grad=False).copy_(value)
-    return value.to(dtype)
 
 
 def _global_pre_hooks() -> Any:

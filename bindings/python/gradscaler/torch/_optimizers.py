@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The optimizers of :mod:`gradscaler.torch`, with the constructors of ``torch.optim``. See :mod:`._optim`.
 
-All take two arguments more. `max_grad_norm` limits the L2 norm of all gradients together, in the pass of the step.
+All take some arguments more. `max_grad_norm` limits the L2 norm of all gradients together, in the pass of the step.
 `master_weights` keeps a float32 master of every float16 and bfloat16 parameter in its state and steps on that. Both are
 of the optimizer, not of a param group.
+
+Smaller state (docs/state.md): `state` is ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for float16 and
+bfloat16 parameters ``"split"`` or ``"split24"``, which keep what the parameters leave out of float32 masters or of 24
+of their bits, or ``"stochastic"``, which rounds parameters stochastically. Both may be in a param group. `seed` is
+that of stochastic rounding.
 
 `foreach`, and `fused=True`, ask PyTorch for an implementation with the same results, and change nothing here. With
 ``fused=False`` a GradScaler unscales the gradients itself and does not call ``step`` at all when it skips. Refused are
@@ -31,8 +36,9 @@ class SGD(FusedOptimizer, torch.optim.SGD):  # type: ignore[misc, unused-ignore]
     def __init__(self, params: Any, lr: _Rate = 1e-3, momentum: float = 0, dampening: float = 0,
                  weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
                  foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False) -> None:
-        self._setup(max_grad_norm, master_weights, fused)
+                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
+                 master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
         super().__init__(params, lr, momentum, dampening, weight_decay, nesterov, maximize=maximize, foreach=foreach,
                          differentiable=differentiable, fused=fused)
 
@@ -46,8 +52,9 @@ class Adam(FusedOptimizer, torch.optim.Adam):  # type: ignore[misc, unused-ignor
                  weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False,
                  fused: bool | None = None, decoupled_weight_decay: bool = False,
-                 max_grad_norm: float | None = None, master_weights: bool = False) -> None:
-        self._setup(max_grad_norm, master_weights, fused)
+                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
+                 master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize,
                          capturable=capturable, differentiable=differentiable, fused=fused,
                          decoupled_weight_decay=decoupled_weight_decay)
@@ -62,8 +69,9 @@ class AdamW(FusedOptimizer, torch.optim.AdamW):  # type: ignore[misc, unused-ign
     def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
                  foreach: bool | None = None, capturable: bool = False, differentiable: bool = False,
-                 fused: bool | None = None, max_grad_norm: float | None = None, master_weights: bool = False) -> None:
-        self._setup(max_grad_norm, master_weights, fused)
+                 fused: bool | None = None, max_grad_norm: float | None = None, master_weights: bool = False,
+                 state: str = "fp32", master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, foreach=foreach,
                          capturable=capturable, differentiable=differentiable, fused=fused)
 
@@ -76,14 +84,18 @@ class Adagrad(FusedOptimizer, torch.optim.Adagrad):  # type: ignore[misc, unused
     def __init__(self, params: Any, lr: _Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
                  initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
                  maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False) -> None:
-        self._setup(max_grad_norm, master_weights, fused)
+                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
+                 master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
         super().__init__(params, lr, lr_decay, weight_decay, initial_accumulator_value, eps, foreach,
                          maximize=maximize, differentiable=differentiable, fused=fused)
-        for p, entry in self.state.items():
+        for p, group, label in self._labelled():
+            entry = self.state[p]
             if p.dtype in (torch.float16, torch.bfloat16):
                 # PyTorch's has 16 bits.
                 entry["sum"] = torch.full_like(p, initial_accumulator_value, dtype=torch.float32, requires_grad=False)
+            if p.device.type != "meta":
+                self._fit(entry, p, group, label)
 
 
 class Lion(FusedOptimizer):
@@ -96,8 +108,9 @@ class Lion(FusedOptimizer):
 
     def __init__(self, params: Any, lr: _Rate = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
                  weight_decay: float = 0, *, maximize: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False) -> None:
-        self._setup(max_grad_norm, master_weights, fused)
+                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
+                 master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
         _require_ranges(lr, betas, 0.0, weight_decay)
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize,
                                   "fused": fused})
@@ -114,8 +127,9 @@ class LAMB(FusedOptimizer):
 
     def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
                  weight_decay: float = 1e-2, *, maximize: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False) -> None:
-        self._setup(max_grad_norm, master_weights, fused)
+                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
+                 master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
         _require_ranges(lr, betas, eps, weight_decay)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
                                   "maximize": maximize, "fused": fused})
@@ -129,8 +143,9 @@ class RMSprop(FusedOptimizer, torch.optim.RMSprop):  # type: ignore[misc, unused
     def __init__(self, params: Any, lr: _Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
                  momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
                  maximize: bool = False, differentiable: bool = False, *, max_grad_norm: float | None = None,
-                 master_weights: bool = False) -> None:
-        self._setup(max_grad_norm, master_weights, None)
+                 master_weights: bool = False, state: str = "fp32", master: str | None = None,
+                 seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, None, state, master, seed)
         super().__init__(params, lr, alpha, eps, weight_decay, momentum, centered, capturable, foreach, maximize,
                          differentiable)
 
@@ -143,8 +158,9 @@ class Adadelta(FusedOptimizer, torch.optim.Adadelta):  # type: ignore[misc, unus
     def __init__(self, params: Any, lr: _Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
                  foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False,
                  differentiable: bool = False, max_grad_norm: float | None = None,
-                 master_weights: bool = False) -> None:
-        self._setup(max_grad_norm, master_weights, None)
+                 master_weights: bool = False, state: str = "fp32", master: str | None = None,
+                 seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, None, state, master, seed)
         super().__init__(params, lr, rho, eps, weight_decay, foreach, capturable=capturable, maximize=maximize,
                          differentiable=differentiable)
 
@@ -157,8 +173,9 @@ class Adamax(FusedOptimizer, torch.optim.Adamax):  # type: ignore[misc, unused-i
     def __init__(self, params: Any, lr: _Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
                  differentiable: bool = False, capturable: bool = False, max_grad_norm: float | None = None,
-                 master_weights: bool = False) -> None:
-        self._setup(max_grad_norm, master_weights, None)
+                 master_weights: bool = False, state: str = "fp32", master: str | None = None,
+                 seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, None, state, master, seed)
         super().__init__(params, lr, betas, eps, weight_decay, foreach, maximize=maximize,
                          differentiable=differentiable, capturable=capturable)
 
@@ -175,8 +192,9 @@ class NAdam(FusedOptimizer, torch.optim.NAdam):  # type: ignore[misc, unused-ign
                  weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
                  foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
                  differentiable: bool = False, max_grad_norm: float | None = None,
-                 master_weights: bool = False) -> None:
-        self._setup(max_grad_norm, master_weights, None)
+                 master_weights: bool = False, state: str = "fp32", master: str | None = None,
+                 seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, None, state, master, seed)
         super().__init__(params, lr, betas, eps, weight_decay, momentum_decay, decoupled_weight_decay, foreach=foreach,
                          maximize=maximize, capturable=capturable, differentiable=differentiable)
 
@@ -189,8 +207,9 @@ class RAdam(FusedOptimizer, torch.optim.RAdam):  # type: ignore[misc, unused-ign
     def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False,
-                 max_grad_norm: float | None = None, master_weights: bool = False) -> None:
-        self._setup(max_grad_norm, master_weights, None)
+                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
+                 master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, None, state, master, seed)
         super().__init__(params, lr, betas, eps, weight_decay, decoupled_weight_decay, foreach=foreach,
                          maximize=maximize, capturable=capturable, differentiable=differentiable)
 
@@ -206,8 +225,9 @@ class AdaBelief(FusedOptimizer):
     def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-16,
                  weight_decay: float = 0, eps_root: float = 1e-16, decoupled_weight_decay: bool = False, *,
                  maximize: bool = False, fused: bool | None = None, max_grad_norm: float | None = None,
-                 master_weights: bool = False) -> None:
-        self._setup(max_grad_norm, master_weights, fused)
+                 master_weights: bool = False, state: str = "fp32", master: str | None = None,
+                 seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
         _require_ranges(lr, betas, eps, weight_decay)
         _require_ranges(lr, betas, eps_root, weight_decay)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
-from .. import hyper, torch_memory, trees
+from .. import hyper, optimizers, torch_memory, trees
 from .._native import native
 from ..arrays import as_tensor, common_device, tensor_array
 from ..arrays import numbers as native_numbers
@@ -26,18 +26,8 @@ from ._threads import context_of
 
 #: Group keys that are options of the library, by kind. Those that are flags, and whether there is momentum, are in the
 #: key of a plan.
-NUMBERS = {native.SGD: ("lr", "momentum", "dampening", "weight_decay"),
-           native.ADAM: ("lr", "betas", "eps", "weight_decay"),
-           native.ADAMW: ("lr", "betas", "eps", "weight_decay"),
-           native.ADAGRAD: ("lr", "lr_decay", "weight_decay", "eps"),
-           native.LION: ("lr", "betas", "weight_decay"),
-           native.LAMB: ("lr", "betas", "eps", "weight_decay"),
-           native.RMSPROP: ("lr", "alpha", "eps", "weight_decay", "momentum"),
-           native.ADADELTA: ("lr", "rho", "eps", "weight_decay"),
-           native.ADAMAX: ("lr", "betas", "eps", "weight_decay"),
-           native.NADAM: ("lr", "betas", "eps", "weight_decay", "momentum_decay"),
-           native.RADAM: ("lr", "betas", "eps", "weight_decay"),
-           native.ADABELIEF: ("lr", "betas", "eps", "weight_decay", "eps_root")}
+NUMBERS = {kind._KIND: tuple(key for key in kind._KEYS if key not in hyper.FLAGS)
+           for kind in (getattr(optimizers, name) for name in optimizers.__all__)}
 
 
 class Key(NamedTuple):
@@ -45,8 +35,11 @@ class Key(NamedTuple):
 
     kind: int
     flags: int
-    #: State slots in the library's order.
+    #: State slots in the library's order, and their dtypes there.
     slots: tuple[str, ...]
+    codes: tuple[int, ...]
+    #: GSC_MASTER_*.
+    master_format: int
     #: Whether what is stepped on are masters of 16-bit parameters.
     master: bool
     #: Whether the gradients are float64.
@@ -56,6 +49,11 @@ class Key(NamedTuple):
     shards: tuple[Any, ...]
     #: Those whose ranks take the same steps: of these, and of replicas.
     ranks: tuple[Any, ...]
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether a step may round stochastically."""
+        return bool(self.master_format) or any(code != native.FP32 for code in self.codes)
 
 
 class Looked(NamedTuple):
@@ -144,7 +142,9 @@ class Member:
     copy: Any | None
     #: The memory of the parameter and its gradient.
     memory: Any = None
-    #: State by slot.
+    #: Index of its first element in stochastic rounding.
+    offset: int = 0
+    #: State by name: slots, and the scales of those in codes.
     state: dict[str, Any] = field(default_factory=dict)
     #: State that the parameter has from the first applied step on.
     made: dict[str, Any] = field(default_factory=dict)
@@ -153,8 +153,9 @@ class Member:
 class Plan:
     """A native optimizer over `members`, which are in the order of their groups."""
 
-    def __init__(self, key: Key, members: Sequence[Member], groups: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, key: Key, members: Sequence[Member], groups: Sequence[dict[str, Any]], seed: int) -> None:
         self.key = key
+        self._seed = seed
         self.context: Context = context_of(key.device)
         self.indices = [member.index for member in members]
         self.labels = [member.label for member in members]
@@ -163,7 +164,7 @@ class Plan:
         self.copies: list[Any] = [member.copy for member in members] if key.master else []
         #: Those whose gradient is there, of which autograd is told.
         self.written: list[Any] = self.copies or self.params
-        self.state = {slot: [member.state[slot] for member in members] for slot in key.slots}
+        self.state = {name: [member.state[name] for member in members] for name in members[0].state}
         self.seen = self.look()
         self.grads_seen = look([member.grad for member in members])._replace(layout=None)
         params = self._in_place([member.memory[0] for member in members], "", self.seen[int(key.master)])
@@ -174,10 +175,7 @@ class Plan:
         if key.master:
             copy, params = self._list(params, ""), self._like(params, self.params, "", self.seen[0], self.seen[1])
         lists = {"params": self._list(params, ""), "grads": self._list(grads, ".grad")}
-        slots = []
-        for (slot, tensors), seen in zip(self.state.items(), self.seen[2:], strict=True):
-            suffix = f"'s state {slot!r}"
-            slots.append(self._list(self._like(params, tensors, suffix, seen, self.seen[0]), suffix))
+        slots = [self._slot(slot, code, params) for slot, code in zip(key.slots, key.codes, strict=True)]
         self.grads = lists["grads"]
         #: First member, number of members, number of the param group and the values that were set, of each group here.
         self._groups: list[tuple[int, int, int]] = []
@@ -192,7 +190,9 @@ class Plan:
         with named_errors(params=self._leaves(""), grads=self._grad_leaves, model_copy=self._leaves(""),
                           state=[self._leaves(f"'s state {slot!r}") for slot in self.state]):
             self.handle: Any = native.Optimizer(self.context._handle, self._options(0), lists["params"], self.grads,
-                                                copy, *slots, *[None] * (3 - len(slots)))
+                                                copy, *slots, *[None] * (4 - len(slots)))
+        if key.is_rounded:
+            self.handle.set_offsets(native_numbers(member.offset for member in members), self.stream)
         for position, (first, count, _) in enumerate(self._groups[1:], 1):
             with named_errors():
                 self.handle.add_group(first, count, self._options(position))
@@ -218,13 +218,35 @@ class Plan:
         _require_alike(found, params, self.labels, suffix)
         return found
 
+    def _slot(self, slot: str, code: int, params: list[Tensor]) -> Any:
+        suffix, seen = f"'s state {slot!r}", dict(zip(self.state, self.seen[2:], strict=True))
+        if code == native.FP32:
+            return self._list(self._like(params, self.state[slot], suffix, seen[slot], self.seen[0]), suffix)
+        found: list[list[Tensor]] = []
+        for name in (name for name in (slot, f"{slot}_scale") if name in seen):
+            own = f"'s state {name!r}"
+            found.append(self._in_place([torch_memory.look(tensor, label + own, True) for tensor, label in
+                                         zip(self.state[name], self.labels, strict=True)], own, seen[name]))
+            common_device(found[-1], self._leaves(own), self.context.device)
+        _require_alike(found[0], params, self.labels, suffix)
+        array = native.TensorArray(len(params))
+        for i, tensor in enumerate(found[0]):
+            array.add(tensor.address, tensor.count, code, None)
+            for scales in found[1:]:
+                if scales[i].count * 32 < tensor.count:
+                    raise InvalidArgumentError(f"{self.labels[i]}{suffix} has {scales[i].count} scales for"
+                                               f" {tensor.count} elements; it needs one for each 32")
+                array.set_scales(scales[i].address)
+        with named_errors(tensors=self._leaves(suffix)):
+            return native.TensorList(self.context._handle, array)
+
     def _list(self, tensors: list[Tensor], suffix: str) -> Any:
         with named_errors(tensors=self._leaves(suffix)):
             return native.TensorList(self.context._handle, tensor_array(tensors))
 
     def _options(self, position: int) -> Any:
         options = native.OptimizerOptions(self.key.kind)
-        options.flags = self.key.flags
+        options.flags, options.master_format, options.seed = self.key.flags, self.key.master_format, self._seed
         for name, value in zip(NUMBERS[self.key.kind], self._values[position], strict=True):
             hyper.write(options, name, value)
         return options
@@ -313,7 +335,8 @@ def replaced(name: str) -> RuntimeError:
 
 def numbers(kind: int, group: dict[str, Any]) -> tuple[Any, ...]:
     """The hyper-parameters of a group; of tensors, such as the lr of a compiled schedule, their value now."""
-    return tuple(_number(group[name]) for name in NUMBERS[kind])
+    # PyTorch's RMSprop has no eps_root.
+    return tuple(_number(group.get(name, 0.0) if name == "eps_root" else group[name]) for name in NUMBERS[kind])
 
 
 def _number(value: Any) -> Any:

@@ -798,6 +798,20 @@ functions! {
         count: i64,
         stream: gsc_stream,
     ) -> gsc_status;
+    optimizer_set_offsets gsc_optimizer_set_offsets(
+        optimizer: *mut gsc_optimizer,
+        offsets: *const i64,
+        count: i64,
+        stream: gsc_stream,
+    ) -> gsc_status;
+    ops_convert_state_sync gsc_ops_convert_state_sync(
+        context: *mut gsc_context,
+        src: *const gsc_tensor,
+        weights: *const gsc_tensor,
+        dst: *const gsc_tensor,
+        count: i64,
+        stream: gsc_stream,
+    ) -> gsc_status;
 }
 
 #[cfg(feature = "link")]
@@ -855,6 +869,6 @@ pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
         ops_unscale_check, ops_update_scale, ops_scale, ops_axpby, ops_cast, ops_norm,
         library_get_version, library_get_abi_version, library_get_build_info, error_get_last,
         error_clear, tensor_list_set_present, optimizer_get_tensor_steps_sync,
-        optimizer_set_tensor_steps);
+        optimizer_set_tensor_steps, optimizer_set_offsets, ops_convert_state_sync);
     all
 }

@@ -2,7 +2,7 @@
 #ifndef GRADSCALER_ADAPTERS_TORCH_OPTIMIZERS_HPP
 #define GRADSCALER_ADAPTERS_TORCH_OPTIMIZERS_HPP
 //
-// AdamW, Adam, SGD and Adagrad: the classes of torch::optim with a step() of this library. Constructors, options,
+// AdamW, Adam, SGD, Adagrad and RMSprop: the classes of torch::optim with a step() of this library. Constructors, options,
 // parameter groups, schedulers, zero_grad() and archives are libtorch's own; an archive of one class can be loaded by the
 // other. Parameters without a gradient are left out, as there, and so are their step counts.
 //
@@ -92,6 +92,30 @@ struct Traits<::torch::optim::Adagrad> {
   }
   static std::vector<at::Tensor *> slots(State &state, const Options &) { return {&state.sum()}; }
   static double first_value(const Options &o) { return o.initial_accumulator_value(); }
+  static int64_t steps(const State &state) { return state.step(); }
+  static void set_steps(State &state, int64_t steps) { state.step(steps); }
+};
+
+template <>
+struct Traits<::torch::optim::RMSprop> {
+  using Options = ::torch::optim::RMSpropOptions;
+  using State = ::torch::optim::RMSpropParamState;
+  static OptimizerOptions options(const Options &o) {
+    return {.kind = OptimizerKind::rmsprop,
+            .flags = o.centered() ? static_cast<uint32_t>(GSC_OPTIMIZER_CENTERED) : 0u,
+            .lr = o.lr(),
+            .eps = o.eps(),
+            .weight_decay = o.weight_decay(),
+            .momentum = o.momentum(),
+            .alpha = o.alpha()};
+  }
+  static std::vector<at::Tensor *> slots(State &state, const Options &o) {
+    std::vector<at::Tensor *> found = {&state.square_avg()};
+    if (o.momentum() > 0 || o.centered()) found.push_back(&state.momentum_buffer());
+    if (o.centered()) found.push_back(&state.grad_avg());
+    return found;
+  }
+  static double first_value(const Options &) { return 0.0; }
   static int64_t steps(const State &state) { return state.step(); }
   static void set_steps(State &state, int64_t steps) { state.step(steps); }
 };
@@ -242,6 +266,7 @@ using AdamW = FusedOptimizer<::torch::optim::AdamW>;
 using Adam = FusedOptimizer<::torch::optim::Adam>;
 using SGD = FusedOptimizer<::torch::optim::SGD>;
 using Adagrad = FusedOptimizer<::torch::optim::Adagrad>;
+using RMSprop = FusedOptimizer<::torch::optim::RMSprop>;
 
 }  // namespace gradscaler::torch
 

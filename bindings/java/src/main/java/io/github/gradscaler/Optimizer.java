@@ -44,17 +44,18 @@ public final class Optimizer implements AutoCloseable {
    */
   public Optimizer(Context context, OptimizerOptions options, TensorList params, TensorList grads,
       @Nullable TensorList modelCopy, TensorList... state) {
-    if (Check.notNull(state, "state").length > 3) {
-      throw new InvalidArgumentException("state has " + state.length + " lists, no optimizer has more than 3 slots");
+    if (Check.notNull(state, "state").length > 4) {
+      throw new InvalidArgumentException("state has " + state.length + " lists, no optimizer has more than 4 slots");
     }
-    final NativeTensorList[] slots = new NativeTensorList[3];
+    final NativeTensorList[] slots = new NativeTensorList[4];
     for (int i = 0; i < state.length; i++) {
       slots[i] = TensorList.handleOf(state[i], "state[" + i + "]");
     }
     NativeMemory.beforeAllocation();
     handle = new NativeOptimizer(Context.handleOf(context), Check.notNull(options, "options").handle(),
         TensorList.handleOf(params, "params"), TensorList.handleOf(grads, "grads"),
-        modelCopy == null ? null : modelCopy.handle(), slots[0], slots[1], slots[2]);
+        modelCopy == null ? null : modelCopy.handle(), slots[0], slots[1], slots[2],
+        slots[3]);
     lists.add(params.owners());
     lists.add(grads.owners());
     if (modelCopy != null) {

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State in 16 and 8 bits: the library's dtypes by slot. Scales of a slot `exp_avg` are called `exp_avg_scale`."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+from . import hyper
+from ._enums import SLOTS
+from ._native import native
+from .device import default_context
+
+REMAINDER, SCALE = "remainder", "_scale"
+#: Elements that share a scale, and the dtypes that have scales.
+GROUP = 32
+GROUPED = (native.FP8_E4M3, native.UFP8_E4M4, native.UFP16_E5M11)
+#: What elements are stored as, where arrays have no such dtype.
+STORED = {native.FP8_E4M3: "uint8", native.UFP8_E4M4: "uint8", native.UFP16_E5M11: "int16", native.INT8: "int8",
+          native.INT16: "int16"}
+
+
+@functools.cache
+def codes_of(kind: int, state: str, master: str | None) -> dict[str, int]:
+    """The slots that state of this format may have, and the library's dtype of each."""
+    options = native.OptimizerOptions(kind)
+    options.state_format, options.master_format = hyper.STATE[state], hyper.MASTER[master]
+    if "momentum_buffer" in SLOTS[kind]:
+        options.momentum = 0.5
+    options.flags = sum(flag for slot, flag in (("max_exp_avg_sq", native.OPTIMIZER_AMSGRAD),
+                                                ("grad_avg", native.OPTIMIZER_CENTERED)) if slot in SLOTS[kind])
+    memory = (ctypes.c_uint16 * 2)()
+    context, lists = default_context("cpu")._handle, []
+    for element in range(2):
+        array = native.TensorArray(1)
+        array.add(ctypes.addressof(memory) + 2 * element, 1, native.BF16, None)
+        lists.append(native.TensorList(context, array))
+    optimizer, tensor = native.Optimizer(context, options, *lists, None, None, None, None, None), native.Tensor()
+    found = {}
+    for slot in range(optimizer.state_count()):
+        optimizer.state_tensor(slot, 0, tensor)
+        found[optimizer.state_name(slot)] = int(tensor.dtype)
+    return found
+
+
+def held_code(kind: int, slot: str, dtype: str, has_scales: bool) -> int | None:
+    """The library's dtype of a slot that is saved in elements of `dtype`; None if it has none."""
+    if slot == REMAINDER:
+        return {"int8": native.INT8, "int16": native.INT16}.get(dtype)
+    if has_scales:
+        state = {"uint8": "8bit", "int16": "16bit"}.get(dtype)
+        return None if state is None else codes_of(kind, state, None)[slot]
+    # Bits of bfloat16 are uint16 in NumPy.
+    return {"bfloat16": native.BF16, "uint16": native.BF16, "float32": native.FP32}.get(dtype)

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State in 16 and 8 bits as tensors of PyTorch. Every conversion is the library's; here is where the tensors lie.
+
+A slot in codes has two tensors: `exp_avg` in the parameter's shape and order, and `exp_avg_scale` with a byte for each
+32 elements in the order of memory. `remainder` is what split masters have beyond their weights. Codes that PyTorch has
+no dtype for are integers. Of a DTensor each rank has the codes and scales of its shard.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+
+from .. import hyper
+from .._enums import SLOTS
+from .._native import native
+from ..formats import GROUP, GROUPED, REMAINDER, SCALE, STORED, held_code
+from ._seen import is_in_order
+from ._shards import dtensor, is_dtensor, local
+from ._threads import context_of
+
+#: The fp32 master of a 16-bit parameter.
+MASTER = "master_param"
+_NARROW = (torch.float16, torch.bfloat16)
+_DTYPES = {native.FP16: torch.float16, native.BF16: torch.bfloat16, native.FP32: torch.float32,
+           **{code: getattr(torch, name) for code, name in STORED.items()}}
+
+
+def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | None]:
+    """`state` and `master` of a param group; ValueError naming both and the parameter if it cannot have them."""
+    state, master = group.get("state", "fp32"), group.get("master")
+    hyper.format_code("state", state, hyper.STATE)
+    hyper.format_code("master", master, hyper.MASTER)
+    if state != "fp32" and p.dtype == torch.float64:
+        raise ValueError(f"state is {state!r}, but {label} is float64, whose state is float64; put it into a param"
+                         " group with state='fp32'")
+    if master is not None and p.dtype not in _NARROW:
+        raise ValueError(f"master is {master!r}, but {label} is {str(p.dtype).rpartition('.')[2]}; it must be float16"
+                         " or bfloat16: put it into a param group with master=None")
+    return state, master
+
+
+def names_of(slot: str, code: int) -> tuple[str, ...]:
+    """The tensors of a slot."""
+    return (slot, slot + SCALE) if code in GROUPED else (slot,)
+
+
+def all_names(kind: int) -> set[str]:
+    """The names of all tensors that state may have, in whatever format."""
+    return {MASTER, REMAINDER, *SLOTS[kind], *(slot + SCALE for slot in SLOTS[kind])}
+
+
+def fresh(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str, Any]:
+    """The tensors of a slot of a parameter, with one value."""
+    if code == native.FP32:
+        dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
+        return {slot: torch.full_like(p, value, dtype=dtype, requires_grad=False)}
+    if value != 0.0:
+        return _encoded(p, slot, code, torch.full_like(p, value, dtype=torch.float32, requires_grad=False))
+    found = {slot: torch.zeros_like(p, dtype=_DTYPES[code], requires_grad=False)}
+    if code in GROUPED:
+        found[slot + SCALE] = _scales(p)
+    return found
+
+
+def fit(entry: dict[str, Any], p: Any, kind: int, codes: Mapping[str, int], label: str, has_master: bool) -> None:
+    """Converts the state of a parameter to `codes`, in its memory order.
+
+    Masters become remainders, and remainders masters if there are to be any (`has_master`).
+    """
+    for slot, code in codes.items():
+        if slot == REMAINDER or entry.get(slot) is None or _is_fit(entry, p, slot, code, kind):
+            continue
+        values = fitted(_decoded(entry, slot, kind, label), p)
+        entry.pop(slot + SCALE, None)
+        if code != native.FP32 and values.shape != p.shape:
+            raise ValueError(f"{label}'s state {slot!r} has shape {tuple(values.shape)}, but {label} has"
+                             f" {tuple(p.shape)}")
+        entry.update({slot: values} if code == native.FP32 else _encoded(p, slot, code, values))
+    _fit_master(entry, p, kind, codes.get(REMAINDER), has_master)
+
+
+def _fit_master(entry: dict[str, Any], p: Any, kind: int, code: int | None, has_master: bool) -> None:
+    held = entry.get(REMAINDER)
+    own = int(native.INT16) if held is None else _held_code(entry, REMAINDER, kind)
+    if code is None:
+        entry.pop(REMAINDER, None)
+        if held is not None and has_master and entry.get(MASTER) is None:
+            entry[MASTER] = torch.empty_like(p, dtype=torch.float32, requires_grad=False)
+            _convert(_in_order(held, p), own, None, entry[MASTER], native.FP32, None, p)
+        return
+    master = entry.pop(MASTER, None)
+    if master is not None:
+        held, entry[REMAINDER] = fitted(master, p), torch.empty_like(p, dtype=_DTYPES[code], requires_grad=False)
+        _convert(held, native.FP32, None, entry[REMAINDER], code, None, p)
+    elif held is None:
+        entry.update(fresh(p, REMAINDER, code))
+    else:
+        entry[REMAINDER] = _in_order(held, p)
+        if own != code:
+            held, entry[REMAINDER] = entry[REMAINDER], torch.empty_like(p, dtype=_DTYPES[code], requires_grad=False)
+            _convert(held, own, None, entry[REMAINDER], code, None)
+
+
+def fitted(value: Any, p: Any) -> Any:
+    """State of a parameter, with 32 bits or more and in the memory order that the parameter has now."""
+    dtype = torch.float32 if value.dtype in _NARROW else value.dtype
+    return _in_order(value, p, dtype).to(dtype)
+
+
+def _in_order(value: Any, p: Any, dtype: Any = None) -> Any:
+    if value.shape != p.shape or is_in_order(value, p) or is_dtensor(value) != is_dtensor(p):
+        return value
+    return torch.empty_like(p, dtype=dtype or value.dtype, requires_grad=False).copy_(value)
+
+
+def _held_code(entry: Mapping[str, Any], slot: str, kind: int) -> int:
+    """The library's dtype of a slot as it is."""
+    dtype = str(entry[slot].dtype).rpartition(".")[2]
+    return held_code(kind, slot, dtype, slot + SCALE in entry) or int(native.FP32)
+
+
+def _is_fit(entry: dict[str, Any], p: Any, slot: str, code: int, kind: int) -> bool:
+    value, scales = entry[slot], entry.get(slot + SCALE)
+    if _held_code(entry, slot, kind) != code or value.shape != p.shape or not is_in_order(value, p):
+        return False
+    if scales is not None and not is_dtensor(p) and scales.shape != _layout(p)[0]:
+        if scales.numel() != math.prod(_layout(p)[0]):
+            return False
+        entry[slot + SCALE] = scales.reshape(_layout(p)[0])
+    return bool(value.dtype == _DTYPES[code] or (code == native.FP32 and value.dtype == torch.float64))
+
+
+def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
+    """The values of a slot, in the order that it is in."""
+    value, scales = entry[slot], entry.get(slot + SCALE)
+    if scales is None:
+        return value
+    needed, name = -(-local(value).numel() // GROUP), slot + SCALE
+    if scales.dtype != torch.uint8 or local(scales).numel() < needed or not local(scales).is_contiguous():
+        raise ValueError(f"{label}'s state {name!r} is {local(scales).numel()} x {scales.dtype}; it must be a"
+                         f" contiguous uint8 tensor of {needed} scales")
+    full = torch.empty_like(value, dtype=torch.float32)
+    _convert(value, _held_code(entry, slot, kind), scales, full, native.FP32, None)
+    return full
+
+
+def _encoded(p: Any, slot: str, code: int, values: Any) -> dict[str, Any]:
+    found = fresh(p, slot, code)
+    _convert(values.float(), native.FP32, None, found[slot], code, found.get(slot + SCALE))
+    return found
+
+
+def _convert(source: Any, source_code: int, source_scales: Any, target: Any, target_code: int, target_scales: Any,
+             weights: Any = None) -> None:
+    """Converts one tensor, or one shard; they are in one order."""
+    context: Any = context_of("cpu" if local(source).device.type == "cpu" else str(local(source).device))
+    stream = 0 if context.device == "cpu" else int(torch.cuda.current_stream(context.device).cuda_stream)
+    codes = {torch.float16: native.FP16, torch.bfloat16: native.BF16}
+    weight = None if weights is None else _native(weights.detach(), codes[weights.dtype], None)
+    context._handle.convert_state(_native(source, source_code, source_scales), weight,
+                                  _native(target, target_code, target_scales), stream)
+
+
+def _native(tensor: Any, code: int, scales: Any) -> Any:
+    if local(tensor).dtype != _DTYPES[code]:
+        raise ValueError(f"state of dtype {local(tensor).dtype} is not of this package; it must be {_DTYPES[code]}")
+    array = native.TensorArray(1)
+    array.add(local(tensor).data_ptr(), local(tensor).numel(), code, None)
+    if code in GROUPED:
+        array.set_scales(local(scales).data_ptr())
+    return array
+
+
+# Where scales lie.
+
+
+def _layout(p: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+    """Shape of the scales of a parameter, of those of its shard here, and their placements.
+
+    Where rows are multiples of 32 elements, scales have the parameter's rows: then they are sharded as it is, and every
+    number of ranks has the same. Else they are flat, and each shard has its own.
+    """
+    shape, own = tuple(p.shape), local(p)
+    axis = next((axis for axis in reversed(range(len(shape))) if math.prod(shape[axis:]) % GROUP == 0), None)
+    placements = p.placements if is_dtensor(p) else ()
+    sharded = [(placement.dim % len(shape), p.device_mesh.size(dim)) for dim, placement in enumerate(placements)
+               if placement.is_shard()]
+    if axis is not None and own.is_contiguous() and all(_keeps_groups(shape, axis, dim, ranks)
+                                                        for dim, ranks in sharded):
+        own_rows, rows = own.shape[:axis], shape[:axis]
+        return ((*rows, math.prod(shape[axis:]) // GROUP), (*own_rows, math.prod(own.shape[axis:]) // GROUP),
+                placements)
+    largest, ranks = list(shape), 1
+    for dim, count in sharded:
+        largest[dim] = -(-largest[dim] // count)
+        ranks *= count
+    groups = -(-math.prod(largest) // GROUP)
+    if placements:
+        shard = sys.modules["torch.distributed.tensor"].Shard(0)
+        placements = tuple(shard if placement.is_shard() else placement for placement in placements)
+    return (ranks * groups,), (groups,), placements
+
+
+def _keeps_groups(shape: tuple[int, ...], axis: int, dim: int, ranks: int) -> bool:
+    """Whether parts of a dimension begin at multiples of a group."""
+    return dim < axis or (dim == axis and shape[axis] % ranks == 0
+                          and math.prod(shape[axis:]) // ranks % GROUP == 0)
+
+
+def _scales(p: Any) -> Any:
+    shape, own, placements = _layout(p)
+    found = torch.zeros(own, dtype=torch.uint8, device=local(p).device)
+    if not is_dtensor(p):
+        return found
+    strides = [math.prod(shape[dim + 1:]) for dim in range(len(shape))]
+    return dtensor().from_local(found, p.device_mesh, placements, run_check=False, shape=torch.Size(shape),
+                                stride=tuple(strides))
+
+
+def require_scales(value: Any, p: Any, label: str) -> None:
+    """ValueError for saved scales that are not those of a parameter's shards."""
+    if is_dtensor(p) and tuple(value.shape) != _layout(p)[0]:
+        raise ValueError(f"{label} has shape {tuple(value.shape)}, but here the shards have {_layout(p)[0]}: their"
+                         " groups of 32 elements are others; save fp32_state_dict() to load it on any number of ranks")
+
+
+def offsets_of(params: Iterable[Any]) -> list[int]:
+    """Where each parameter begins in the whole, for stochastic rounding; of a DTensor, where its shard does."""
+    found, whole = [], 0
+    for p in params:
+        found.append(whole + _first_of_shard(p) // GROUP * GROUP)
+        whole += -(-p.numel() // GROUP) * GROUP
+    return found
+
+
+def _first_of_shard(p: Any) -> int:
+    """The index of a shard's first element in the parameter."""
+    if not is_dtensor(p) or p.device_mesh.get_coordinate() is None:
+        return 0
+    extents, first = list(p.shape), [0] * p.dim()
+    for placement, rank, ranks in zip(p.placements, p.device_mesh.get_coordinate(), p.device_mesh.shape, strict=True):
+        if placement.is_shard():
+            dim = placement.dim % p.dim()
+            part = -(-extents[dim] // ranks)
+            begin = min(part * rank, extents[dim])
+            first[dim] += begin
+            extents[dim] = min(part, extents[dim] - begin)
+    return sum(index * math.prod(p.shape[dim + 1:]) for dim, index in enumerate(first))

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State in 16 and 8 bits of the optimizers over arrays: NumPy, array.array and PyTorch's tensors."""
+
+import array
+import copy
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+from conftest import library
+
+KINDS = [getattr(gs, name) for name in gs.optimizers.__all__]
+COUNTS = (100, 7)
+FORMATS = [(state, master) for state in ("fp32", "16bit", "8bit")
+           for master in (None, "split", "split24", "stochastic")]
+
+
+def made(kind=gs.AdamW, steps=3, **options):
+    if kind is gs.SGD:
+        options.setdefault("momentum", 0.9)
+    params = {f"p{n}": np.linspace(-1, 1, n).astype(np.float16) for n in COUNTS}
+    grads = {name: np.zeros(p.shape, np.float32) for name, p in params.items()}
+    optimizer = kind(params, grads, lr=0.01, **options)
+    step(optimizer, grads, range(steps))
+    return optimizer, params, grads
+
+
+def step(optimizer, grads, seeds):
+    for seed in seeds:
+        for name, grad in grads.items():
+            grad[...] = np.random.default_rng([seed, len(name)]).standard_normal(grad.shape)
+        optimizer.step()
+
+
+def same(left, right):
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        assert np.asarray(value).dtype == np.asarray(right[name]).dtype and np.array_equal(value, right[name]), name
+
+
+@pytest.mark.parametrize("state, master", FORMATS)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_codes_are_arrays_that_training_goes_on_from(kind, state, master):
+    optimizer, params, grads = made(kind, state=state, master=master, seed=4)
+    saved = copy.deepcopy(optimizer.state_dict())
+    slot = next(iter(saved["state"].keys() - {"steps", "skipped_steps"})).partition(".")[0].removesuffix("_scale")
+    assert slot in {*optimizer.state}
+    other, others, other_grads = made(kind, steps=0, state=state, master=master, seed=4)
+    for name, p in params.items():
+        others[name][...] = p
+    other.load_state_dict(saved)
+    step(optimizer, grads, range(3, 5))
+    step(other, other_grads, range(3, 5))
+    same(other.state_arrays(), optimizer.state_arrays())
+    same(others, params)
+
+
+@pytest.mark.parametrize("source", ["fp32", "16bit", "8bit"])
+@pytest.mark.parametrize("target", ["fp32", "16bit", "8bit"])
+def test_every_format_loads_every_other(source, target):
+    optimizer, params, _ = made(state=source)
+    other, _, grads = made(steps=0, state=target)
+    other.load_state_dict(optimizer.state_dict())
+    bound = {"fp32": 0.0, "16bit": 2.0 ** -8, "8bit": 2.0 ** -4}[target]
+    left, right = (each.fp32_state_dict()["state"] for each in (optimizer, other))
+    for name in ("exp_avg.p100", "exp_avg_sq.p100", "exp_avg.p7", "exp_avg_sq.p7"):
+        assert right[name].dtype == np.float32
+        room = np.abs(left[name]).max() * 2.0 ** -10 if target == "8bit" else 0.0
+        assert (np.abs(left[name] - right[name]) <= bound * np.abs(left[name]) + room).all()
+    assert other.steps == 3
+    step(other, grads, [5])
+    again, _, _ = made(steps=0)
+    again.load_state_dict(other.fp32_state_dict())
+    assert again.steps == 4
+
+
+def test_masters_begin_as_their_weights_and_are_not_dropped():
+    plain, _, _ = made(state="8bit")
+    split, _, _ = made(state="8bit", master="split")
+    few, _, _ = made(steps=0, state="16bit", master="split24")
+    few.load_state_dict(split.state_dict())
+    wide, narrow = split.state_arrays()["remainder.p100"], few.state_arrays()["remainder.p100"]
+    assert wide.dtype == np.int16 and narrow.dtype == np.int8
+    assert (np.abs(wide - narrow.astype(int) * 256) <= 255).all() and narrow.any()
+    with pytest.raises(gs.InvalidArgumentError, match=r"'remainder.p100'\] is unknown"):
+        plain.load_state_dict(split.state_dict())
+    split.load_state_dict(plain.state_dict())
+    assert not split.state_arrays()["remainder.p100"].any()
+
+
+def test_state_of_plain_arrays_and_views():
+    params, grads = array.array("f", [1.0] * 40), array.array("f", [0.5] * 40)
+    optimizer = gs.AdamW([params], [grads], state="8bit")
+    optimizer.step()
+    assert {slot: tensors[0].dtype for slot, tensors in optimizer.state.items()} == {
+        "exp_avg": "uint8", "exp_avg_scale": "uint8", "exp_avg_sq": "uint8", "exp_avg_sq_scale": "uint8"}
+    codes, scales = optimizer.state_view("exp_avg", 0), optimizer.state_view("exp_avg_scale", 0)
+    assert codes.format == "B" and len(codes) == 40 and len(scales) == 2 and len(set(codes)) == 1 and codes[0]
+
+
+def test_pytorchs_tensors_and_torch_optim_both_ways():
+    torch = library("torch", "cpu")
+    from gradscaler.torch import optimizer_state_dict
+    p = torch.nn.Parameter(torch.ones(4, 16))
+    theirs = torch.optim.AdamW([p], lr=0.1)
+    p.grad = torch.randn(4, 16, generator=torch.Generator().manual_seed(0))
+    theirs.step()
+    q, grad = p.detach().clone(), p.grad.clone()
+    optimizer = gs.AdamW([q], [grad], state="8bit")
+    optimizer.load_state_dict(theirs.state_dict())
+    assert optimizer.state_arrays()["exp_avg.0"].dtype == torch.uint8 and optimizer.param_groups[0]["lr"] == 0.1
+    back = optimizer_state_dict(optimizer)
+    for slot in ("exp_avg", "exp_avg_sq"):
+        expected = theirs.state[p][slot]
+        torch.testing.assert_close(back["state"][0][slot], expected, rtol=2 ** -4, atol=1e-3 * expected.max().item())
+
+
+@pytest.mark.parametrize("options, message", [
+    (dict(state="4bit"), "state is '4bit'; it must be one of 'fp32', '16bit', '8bit'"),
+    (dict(master="fp32"), "master is 'fp32'; it must be one of None, 'split', 'split24', 'stochastic'"),
+    (dict(master="split"), "master is 1, but params['w'] is fp32; it needs fp16 or bf16"),
+    (dict(seed=1 << 63), "seed is 9223372036854775808; it must be in"),
+])
+def test_bad_options_are_named(options, message):
+    with pytest.raises(ValueError) as caught:
+        gs.AdamW({"w": np.ones(3, np.float32)}, {"w": np.ones(3, np.float32)}, **options)
+    assert message in str(caught.value)
+
+
+def test_bad_state_is_named():
+    optimizer, _, _ = made(state="8bit")
+    for name, value, message in [("exp_avg_scale.p7", np.zeros(2, np.uint8), "is no format of"),
+                                 ("exp_avg.p7", np.zeros(7, np.float16), "is no format of"),
+                                 ("exp_avg.p7", np.zeros(6, np.uint8), "has shape"),
+                                 ("exp_avg_scale.p8", np.zeros(1, np.uint8), "is unknown")]:
+        saved = optimizer.state_dict()
+        saved["state"][name] = value
+        before = optimizer.state_arrays()
+        with pytest.raises((gs.InvalidArgumentError, TypeError), match=message):
+            optimizer.load_state_dict(saved)
+        same(optimizer.state_arrays(), before)

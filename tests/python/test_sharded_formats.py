@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State in 16 and 8 bits of FSDP2's shards: the bits of the whole, on every number of ranks, also after resharding.
+
+Run as a script, this file is one process: RANK WORLD FOLDER. It takes the steps of an optimizer of whole parameters and
+of one of their shards, loads what other numbers of ranks have saved in FOLDER, and saves its own there.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import warnings
+
+STEPS = 3
+FORMATS = [("8bit", "split"), ("16bit", "stochastic"), ("8bit", "stochastic")]
+
+
+def model_of(torch, bias=False):
+    torch.manual_seed(0)
+    # Rows of 64 and 32 elements; 10 rows are no multiple of the ranks.
+    return torch.nn.Sequential(torch.nn.Linear(64, 32, bias=bias), torch.nn.Linear(32, 10, bias=False),
+                               torch.nn.LayerNorm(256)).to(torch.bfloat16)
+
+
+def local(value):
+    return value.to_local() if hasattr(value, "to_local") else value
+
+
+def shard_of(torch, whole, value):
+    """The part of a whole tensor that a DTensor has here."""
+    if not hasattr(value, "placements"):
+        return whole
+    rank = value.device_mesh.get_local_rank()
+    parts = whole.chunk(value.device_mesh.size())
+    return parts[rank] if rank < len(parts) else whole[:0]
+
+
+def process(rank, world, folder):
+    import torch
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+    from torch.distributed.tensor import distribute_tensor
+
+    from gradscaler.torch import AdamW
+
+    warnings.simplefilter("ignore")
+    mesh = None
+    if world > 1:
+        from torch.distributed.fsdp import fully_shard
+        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store{world}", rank=rank,
+                                             world_size=world)
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (world,))
+
+    def sharded(**options):
+        model = model_of(torch, **options)
+        return fully_shard(model, mesh=mesh) if world > 1 else model
+
+    def step(optimizer, model, seed):
+        torch.manual_seed(seed)
+        for p in model.parameters():
+            grad = torch.randn(p.shape).to(p.dtype)
+            p.grad = distribute_tensor(grad, mesh, p.placements) if hasattr(p, "placements") else grad
+        optimizer.step()
+
+    def require_equal(optimizer, model, whole, whole_model):
+        for p, q in zip(model.parameters(), whole_model.parameters(), strict=True):
+            assert torch.equal(local(p.detach()), shard_of(torch, q.detach(), p))
+            for name, value in whole.state[q].items():
+                own = optimizer.state[p][name]
+                assert own.shape == value.shape and torch.equal(local(own), shard_of(torch, value, own)), name
+
+    for state, master in FORMATS:
+        options = dict(lr=0.01, state=state, master=master, seed=11)
+        whole_model, model = model_of(torch), sharded()
+        whole, optimizer = AdamW(whole_model.parameters(), **options), AdamW(model.parameters(), **options)
+        for seed in range(STEPS):
+            step(whole, whole_model, seed)
+            step(optimizer, model, seed)
+        require_equal(optimizer, model, whole, whole_model)
+        # get_optimizer_state_dict makes the state of an optimizer that has none, unless there are gradients.
+        optimizer.zero_grad()
+        file = pathlib.Path(folder, f"{state}-{master}")
+        for saved in sorted(file.glob("*")):
+            other = AdamW(model.parameters(), **options)
+            found = {"optimizer": get_optimizer_state_dict(model, other)}
+            dcp.load(found, checkpoint_id=saved)
+            set_optimizer_state_dict(model, other, found["optimizer"])
+            require_equal(other, model, whole, whole_model)
+            # In float32 it goes anywhere too.
+            theirs = torch.optim.AdamW(model.parameters())
+            theirs.load_state_dict(other.fp32_state_dict())
+        dcp.save({"optimizer": get_optimizer_state_dict(model, optimizer)}, checkpoint_id=file / str(world))
+    if world == 4:
+        # Shards of 8 elements: each has its own scale, and other numbers of ranks have others.
+        model = sharded(bias=True)
+        optimizer = AdamW(model.parameters(), state="8bit")
+        step(optimizer, model, 0)
+        saved = optimizer.state_dict()
+        assert saved["state"][1]["exp_avg_scale"].shape == (4,)
+        saved["state"][1]["exp_avg_scale"] = torch.zeros(1, dtype=torch.uint8)
+        try:
+            optimizer.load_state_dict(saved)
+        except ValueError as error:
+            assert "'exp_avg_scale'] has shape (1,), but here the shards have (4,)" in str(error), error
+        else:
+            raise AssertionError("scales of other shards were loaded")
+    if world > 1:
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
+def test_shards_have_the_bits_of_the_whole_on_every_number_of_ranks(tmp_path):
+    from conftest import library
+    library("torch")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1",
+                   "GLOO_SOCKET_IFNAME": "lo"}
+    for world in (2, 4, 1):
+        ranks = [subprocess.Popen([sys.executable, "-B", __file__, str(rank), str(world), str(tmp_path)],
+                                  env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                 for rank in range(world)]
+        try:
+            said = [rank.communicate(timeout=300)[0] for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        assert [rank.returncode for rank in ranks] == [0] * world, "\n".join(said)
+
+
+if __name__ == "__main__":
+    process(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    # As in sharded_worker.py.
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers of gradscaler.torch with state in 16 and 8 bits: trains, saves, loads, converts, in torch's ways."""
+
+import copy
+import io
+import pickle
+
+import pytest
+
+from conftest import DEVICE, library
+
+torch = library("torch")
+
+from gradscaler import torch as gst  # noqa: E402
+from gradscaler._enums import SLOTS  # noqa: E402
+from torch_params import KINDS, ids, params_of, set_grads  # noqa: E402
+
+STATES, MASTERS = ["fp32", "16bit", "8bit"], [None, "split", "split24", "stochastic"]
+SHAPES = ((8, 64), (5,), (16, 4, 3, 3), (7, 9))
+FORMATS = [(state, master) for state in STATES for master in MASTERS if (state, master) != ("fp32", None)]
+
+
+def made(kind=gst.AdamW, dtype=torch.bfloat16, shapes=SHAPES, steps=3, **options):
+    params = params_of(shapes, dtype)
+    options.setdefault("lr", 0.01)
+    if kind is gst.SGD:
+        options.setdefault("momentum", 0.9)
+    optimizer = kind(params, **options)
+    step(optimizer, params, range(steps))
+    return optimizer, params
+
+
+def step(optimizer, params, seeds):
+    for seed in seeds:
+        set_grads(params, seed)
+        optimizer.step()
+
+
+def tensors(optimizer):
+    """Everything in the state, by parameter and name."""
+    return {(key, name): value for key, entry in optimizer.state_dict()["state"].items()
+            for name, value in entry.items() if value is not None}
+
+
+def same(left, right):
+    assert left.keys() == right.keys()
+    for key, value in left.items():
+        assert value.dtype == right[key].dtype and torch.equal(value, right[key]), key
+
+
+@pytest.mark.parametrize("state, master", FORMATS)
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_state_is_small_tensors_and_training_goes_on_from_every_copy(kind, state, master):
+    optimizer, params = made(kind, state=state, master=master, seed=3)
+    found = tensors(optimizer)
+    first = SLOTS[kind._KIND][0]
+    is_moment = first in ("exp_avg", "momentum_buffer")
+    assert found[0, first].dtype == {"fp32": torch.float32, "16bit": torch.bfloat16 if is_moment else torch.int16,
+                                     "8bit": torch.uint8}[state]
+    assert ((0, first + "_scale") in found) == (state == "8bit" or (state == "16bit" and not is_moment))
+    assert found.get((0, "remainder"), params[0]).dtype == {"split": torch.int16, "split24": torch.int8}.get(
+        master, torch.bfloat16)
+    saved = io.BytesIO()
+    torch.save(optimizer.state_dict(), saved)
+    others = [(copy.deepcopy(optimizer), None), (pickle.loads(pickle.dumps(optimizer)), None)]
+    again = [torch.nn.Parameter(p.detach().clone()) for p in params]
+    loaded = kind(again, lr=0.5, state=state, master=master, seed=3, **({"momentum": 0.9} if kind is gst.SGD else {}))
+    loaded.load_state_dict(torch.load(io.BytesIO(saved.getvalue())))
+    same(tensors(loaded), found)
+    others.append((loaded, again))
+    step(optimizer, params, range(3, 6))
+    for other, own in others:
+        own = own or [p for group in other.param_groups for p in group["params"]]
+        step(other, own, range(3, 6))
+        same(tensors(other), tensors(optimizer))
+        assert all(torch.equal(p, q) for p, q in zip(own, params, strict=True))
+
+
+@pytest.mark.parametrize("state, master", FORMATS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], **ids)
+def test_it_trains_as_fp32_does(state, master, dtype):
+    torch.manual_seed(0)
+    x, wanted = torch.randn(64, 16), torch.randn(64, 1)
+
+    def losses(seed, **options):
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)).to(dtype)
+        optimizer = gst.AdamW(model.parameters(), lr=3e-3, **options)
+        for _ in range(150):
+            optimizer.zero_grad()
+            loss = (model(x.to(dtype)).float() - wanted).square().mean()
+            loss.backward()
+            optimizer.step()
+        return loss.item()
+
+    full = [losses(seed, master_weights=True) for seed in range(3)]
+    mean = sum(full) / 3
+    spread = max(full) - min(full)
+    # fp32 state without masters loses updates that are smaller than half a unit of a weight.
+    room = 0.25 if master is None else 0.05
+    assert max(full) < 0.25 and losses(0, state=state, master=master) < mean + spread + room
+
+
+@pytest.mark.parametrize("kind", KINDS, **ids)
+@pytest.mark.parametrize("state, master", FORMATS)
+def test_a_skipped_step_changes_no_bit(kind, state, master):
+    optimizer, params = made(kind, torch.float16, state=state, master=master)
+    scaler = gst.GradScaler(DEVICE, init_scale=4.0)
+    before = {key: value.clone() for key, value in tensors(optimizer).items()}
+    weights = [p.detach().clone() for p in params]
+    scaler.scale(torch.ones(()))
+    set_grads(params, 9)
+    params[1].grad[2] = float("inf")
+    scaler.step(optimizer)
+    assert not optimizer.applied
+    same(tensors(optimizer), before)
+    assert all(torch.equal(p, q) for p, q in zip(params, weights, strict=True))
+
+
+@pytest.mark.parametrize("source", STATES)
+@pytest.mark.parametrize("target", STATES)
+def test_every_format_loads_every_other(source, target):
+    optimizer, params = made(state=source, master="split")
+    again = [torch.nn.Parameter(p.detach().clone()) for p in params]
+    other = gst.AdamW(again, state=target, master="split", amsgrad=False)
+    other.load_state_dict(optimizer.state_dict())
+    assert "state" not in other.param_groups[0] if target == "fp32" else other.param_groups[0]["state"] == target
+    values, found = (each.fp32_state_dict()["state"] for each in (optimizer, other))
+    bound = {"fp32": 0.0, "16bit": 2.0 ** -8, "8bit": 2.0 ** -4}[target]
+    for key, entry in values.items():
+        for slot in ("exp_avg", "exp_avg_sq", "master_param"):
+            assert found[key][slot].dtype == torch.float32
+            off = (found[key][slot] - entry[slot]).abs()
+            # Codes of means of gradients have subnormals: 2^-10 of the largest of 32, at most.
+            limit = bound * entry[slot].abs() + (entry[slot].abs().max() * 2.0 ** -10 if target == "8bit" else 0.0)
+            assert (off <= (limit if slot != "master_param" else 0.0)).all(), slot
+    step(other, again, [5])
+    assert other.state[again[0]]["step"] == 4.0
+
+
+@pytest.mark.parametrize("state, master", FORMATS)
+def test_torchs_state_goes_in_and_comes_out(state, master):
+    theirs_params, params = params_of(SHAPES, torch.float32), params_of(SHAPES, torch.float16)
+    theirs = torch.optim.AdamW(theirs_params, lr=0.02, weight_decay=0.1)
+    step(theirs, theirs_params, range(3))
+    ours = gst.AdamW(params, state=state, master=master)
+    ours.load_state_dict(theirs.state_dict())
+    assert ours.param_groups[0]["lr"] == 0.02 and ours.param_groups[0].get("state", "fp32") == state
+    assert ours.param_groups[0].get("master") == master
+    back = torch.optim.AdamW(theirs_params)
+    saved = ours.fp32_state_dict()
+    assert not {"state", "master"} & set(saved["param_groups"][0])
+    back.load_state_dict(saved)
+    for p in theirs_params:
+        for slot in ("exp_avg", "exp_avg_sq"):
+            close = {"fp32": 0.0, "16bit": 2.0 ** -8, "8bit": 2.0 ** -4}[state]
+            torch.testing.assert_close(back.state[p][slot], theirs.state[p][slot], rtol=close,
+                                       atol=2.0 ** -10 * theirs.state[p][slot].abs().max().item() * (state == "8bit"))
+    step(ours, params, [4])
+    assert all(ours.state[p]["step"] == 4.0 for p in params)
+
+
+@pytest.mark.parametrize("master", ["split", "split24"])
+def test_masters_become_remainders_and_remainders_masters(master):
+    wide, params = made(master_weights=True)
+    narrow = gst.AdamW(params, master=master)
+    narrow.load_state_dict(wide.state_dict())
+    assert "master_param" not in narrow.state[params[0]]
+    back = gst.AdamW(params, master_weights=True)
+    back.load_state_dict(narrow.state_dict())
+    for p in params:
+        before, after = wide.state[p]["master_param"], back.state[p]["master_param"]
+        if master == "split":
+            assert torch.equal(before, after)
+        else:
+            assert ((before - after).abs() <= before.abs() * 2.0 ** -15).all() and not torch.equal(before, after)
+        assert "remainder" not in back.state[p]
+
+
+def test_formats_by_group_and_later():
+    params = params_of(SHAPES, torch.bfloat16)
+    optimizer = gst.AdamW([{"params": params[:1], "state": "fp32", "master": None}, {"params": params[1:3]}],
+                          state="8bit", master="split")
+    optimizer.add_param_group({"params": params[3:], "state": "16bit", "master": "stochastic"})
+    step(optimizer, params, range(2))
+    found = [optimizer.state[p] for p in params]
+    assert [entry["exp_avg"].dtype for entry in found] == [torch.float32, torch.uint8, torch.uint8, torch.bfloat16]
+    assert ["remainder" in entry for entry in found] == [False, True, True, False]
+    optimizer.param_groups[0]["state"] = "8bit"
+    before = optimizer.state[params[0]]["exp_avg"].clone()
+    step(optimizer, params, [2])
+    entry = optimizer.state[params[0]]
+    assert entry["exp_avg"].dtype == torch.uint8 and entry["exp_avg_scale"].shape == (8, 2)
+    # One step further, and rounded.
+    full = optimizer.fp32_state_dict()["state"][0]["exp_avg"]
+    expected = before * 0.9 + 0.1 * params[0].grad.float()
+    assert ((full - expected).abs() <= 0.07 * (expected.abs() + before.abs()) + 1e-3).all()
+
+
+def test_bits_do_not_depend_on_which_parameters_step_together():
+    """Random bits go by the place among all parameters."""
+    results = []
+    for missing in ((), (0,)):
+        params = params_of(SHAPES, torch.bfloat16)
+        optimizer = gst.AdamW(params, lr=0.01, state="8bit", master="stochastic", seed=5)
+        for seed in range(3):
+            set_grads(params, seed, missing)
+            optimizer.step()
+        results.append([tensors(optimizer)[1, name] for name in ("exp_avg", "exp_avg_sq")] + [params[1].detach()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_seeds_differ():
+    runs = []
+    for seed in (1, 1, 2):
+        params = params_of(SHAPES, torch.bfloat16)
+        optimizer = gst.AdamW(params, lr=0.01, state="8bit", seed=seed, master="stochastic")
+        step(optimizer, params, range(3))
+        runs.append(params[0].detach())
+    assert torch.equal(*runs[:2]) and not torch.equal(*runs[1:])
+
+
+def test_memory_order_of_parameters_may_change():
+    shape = ((8, 4, 5, 5),)
+    optimizer, params = made(shapes=shape, state="8bit", master="split")
+    full = optimizer.fp32_state_dict()["state"][0]
+    params[0].data = params[0].data.contiguous(memory_format=torch.channels_last)
+    before = params[0].detach().clone()
+    params[0].grad = torch.zeros_like(params[0])
+    optimizer.param_groups[0].update(lr=0.0)
+    optimizer.step()
+    entry = optimizer.state[params[0]]
+    assert entry["exp_avg"].is_contiguous(memory_format=torch.channels_last) and entry["exp_avg_scale"].shape == (25,)
+    now = optimizer.fp32_state_dict()["state"][0]
+    assert ((now["exp_avg"] - 0.9 * full["exp_avg"]).abs() <= 0.14 * full["exp_avg"].abs() + 1e-3).all()
+    assert torch.equal(params[0], before) and torch.equal(now["master_param"], full["master_param"])
+
+
+def test_amsgrad_with_masters_has_four_slots():
+    optimizer, params = made(state="8bit", master="split24", amsgrad=True)
+    assert set(optimizer.state[params[0]]) == {"step", "exp_avg", "exp_avg_scale", "exp_avg_sq", "exp_avg_sq_scale",
+                                               "max_exp_avg_sq", "max_exp_avg_sq_scale", "remainder"}
+    assert list(optimizer.fp32_state_dict()["state"][0]) == ["step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq",
+                                                             "master_param"]
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_distributed_checkpoint_without_ranks(tmp_path):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+    model, again = (torch.nn.Linear(64, 32, dtype=torch.bfloat16) for _ in range(2))
+    optimizers = [gst.AdamW(each.parameters(), lr=0.01, state="8bit", master="split") for each in (model, again)]
+    step(optimizers[0], list(model.parameters()), range(3))
+    saved = {"optimizer": get_optimizer_state_dict(model, optimizers[0])}
+    dcp.save(saved, checkpoint_id=tmp_path)
+    loaded = {"optimizer": get_optimizer_state_dict(again, optimizers[1])}
+    dcp.load(loaded, checkpoint_id=tmp_path)
+    set_optimizer_state_dict(again, optimizers[1], loaded["optimizer"])
+    same(tensors(optimizers[1]), tensors(optimizers[0]))
+
+
+@pytest.mark.parametrize("options, dtype, message", [
+    (dict(state="4bit"), torch.float32, "state is '4bit'; it must be one of 'fp32', '16bit', '8bit'"),
+    (dict(state=None), torch.float32, "state is None; it must be one of"),
+    (dict(state=[]), torch.float32, "state is []; it must be one of"),
+    (dict(master="fp32"), torch.bfloat16, "master is 'fp32'; it must be one of None, 'split', 'split24', 'stochastic'"),
+    (dict(master="split"), torch.float32, "master is 'split', but first is float32; it must be float16 or bfloat16"),
+    (dict(state="8bit"), torch.float64, "state is '8bit', but first is float64, whose state is float64"),
+    (dict(master="split", master_weights=True), torch.bfloat16, "master is 'split', and master_weights is True"),
+    (dict(seed=1 << 63), torch.bfloat16, "seed is 9223372036854775808; it must be in"),
+])
+def test_bad_options_are_named(options, dtype, message):
+    with pytest.raises(ValueError) as caught:
+        gst.AdamW([("first", params_of(((3,),), dtype)[0])], **options)
+    assert message in str(caught.value)
+
+
+def test_bad_groups_are_named():
+    wide, narrow = params_of(((3,),), torch.float32), params_of(((3,),), torch.bfloat16)
+    optimizer = gst.AdamW(narrow, master="split")
+    with pytest.raises(ValueError, match=r"master is 'split', but param_groups\[1\]\['params'\]\[0\] is float32"):
+        optimizer.add_param_group({"params": wide})
+    assert len(optimizer.param_groups) == 1
+    optimizer.add_param_group({"params": wide, "master": None})
+    optimizer.param_groups[1]["state"] = "4bit"
+    set_grads(narrow + wide, 0)
+    with pytest.raises(ValueError, match="state is '4bit'"):
+        optimizer.step()
+    with pytest.raises(ValueError, match="in the group of"):
+        gst.AdamW([{"params": narrow, "master": "split"}], master_weights=True)
+
+
+def test_bad_state_is_named():
+    optimizer, params = made(shapes=((64,),), state="8bit", master="split")
+    for name, value, message in [("exp_avg", torch.zeros(63, dtype=torch.uint8), "'exp_avg'"),
+                                 ("remainder", torch.zeros(63, dtype=torch.int16), "'remainder'"),
+                                 ("exp_avg_scale", torch.zeros(1, dtype=torch.uint8), "'exp_avg_scale'")]:
+        saved = copy.deepcopy(optimizer.state_dict())
+        saved["state"][0][name] = value
+        other = gst.AdamW(params_of(((64,),), torch.bfloat16), state="8bit", master="split")
+        with pytest.raises(ValueError, match=message):
+            other.load_state_dict(saved)
+        assert not other.state
+    optimizer.state[params[0]]["exp_avg_scale"] = torch.zeros(1, dtype=torch.uint8)
+    set_grads(params, 7)
+    with pytest.raises(ValueError, match="exp_avg"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("kind", KINDS, **ids)
+def test_memory_is_what_state_takes(kind):
+    with torch.device("meta"):
+        model = torch.nn.Sequential(torch.nn.Linear(100, 64), torch.nn.Linear(64, 3))
+    table = gst.memory(model, kind)
+    elements = sum(p.numel() for p in model.parameters())
+    assert table[0].weights == 4 * elements and str(table).count("\n") == len(table)
+    for row, (state, master) in zip(table[2:], [("fp32", "split"), ("16bit", "split"), ("8bit", "split"),
+                                                ("8bit", "split24"), ("8bit", "stochastic")], strict=True):
+        assert row.name == f"{kind.__name__}(state={state!r}, master={master!r})"
+        optimizer, _ = made(kind, shapes=[p.shape for p in model.parameters()], steps=1, state=state, master=master)
+        held = [value for (_, name), value in tensors(optimizer).items() if name not in ("step", "mu_product")]
+        assert row.optimizer == sum(value.numel() * value.element_size() for value in held)
+        assert row.weights == row.gradients == 2 * elements
