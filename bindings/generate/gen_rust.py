@@ -283,9 +283,9 @@ def setters(struct):
 
 def flags(struct):
     rows = ((f"self.{flag.name}", f"sys::GSC_{flag.constant}") for flag in struct.flags)
-    # At the depth where it stands rustfmt breaks longer ones.
+    # rustfmt breaks longer tuples.
     return ["flags: flags(&[", *(line for row in rows for line in (
-        [f"    ({', '.join(row)}),"] if len(", ".join(row)) <= WIDTH - 19
+        [f"    ({', '.join(row)}),"] if len(", ".join(row)) <= 60
         else ["    (", *(f"        {part}," for part in row), "    ),"])), "]),"]
 
 

@@ -426,7 +426,10 @@ impl OptimizerOptions {
                 (self.zero_grads, sys::GSC_OPTIMIZER_ZERO_GRADS),
                 (self.write_grads, sys::GSC_OPTIMIZER_WRITE_GRADS),
                 (self.centered, sys::GSC_OPTIMIZER_CENTERED),
-                (self.decoupled_weight_decay, sys::GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY),
+                (
+                    self.decoupled_weight_decay,
+                    sys::GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
+                ),
             ]),
             state_format: self
                 .state_format
