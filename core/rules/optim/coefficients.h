@@ -33,7 +33,7 @@ struct Coefficients {
   T grad_weight;  ///< 1 - dampening; 1 at the first step
   T bias2;        ///< 1 - beta2^t
   T eps_root;
-  T lr_of_gradient;               ///< where `lr` is that of the mean alone
+  T lr_of_gradient;     ///< where `lr` is that of the mean alone
   T surprise, largest;  ///< 1 for a formula that does so, else 0
 };
 
