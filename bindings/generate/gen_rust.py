@@ -131,6 +131,28 @@ def function(function, names):
     return parameters, "" if result == "void" else rust_type(result, names.names)
 
 
+FUNCTIONS_MACRO = """\
+/// From a name in the table, a name in C and a signature: the table, and the functions of the library that is linked.
+macro_rules! functions {
+    ($($field:ident $name:ident($($parameter:ident: $kind:ty),* $(,)?) -> $result:ty;)*) => {
+        /// The function table: a pointer for every function of the header, without the `gsc_`. Fields are only ever
+        /// appended: a library whose `struct_size` is smaller lacks the last ones.
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug)]
+        pub struct gsc_api {
+            pub struct_size: u32,
+            pub abi_version: u32,
+            $(pub $field: unsafe extern "C" fn($($parameter: $kind),*) -> $result,)*
+        }
+
+        #[cfg(feature = "link")]
+        extern "C" {
+            $(pub fn $name($($parameter: $kind),*) -> $result;)*
+        }
+    };
+}"""
+
+
 def make(header_text, functions, in_table):
     """`functions`: of the header; `in_table`: those of the table in its order."""
     header = Header(header_text)
@@ -146,17 +168,15 @@ def make(header_text, functions, in_table):
         lines += ["", *header.callback(callback)]
     for struct in header.structs:
         lines += ["", *header.struct(struct)]
-    lines += ["", *doc("The function table: a pointer for every function of the header, without the `gsc_`. Fields are "
-                       "only ever appended: a library whose `struct_size` is smaller lacks the last ones."),
-              "#[repr(C)]", "#[derive(Clone, Copy, Debug)]", "pub struct gsc_api {",
-              "    pub struct_size: u32,", "    pub abi_version: u32,"]
+    lines += ["", *FUNCTIONS_MACRO.splitlines(), "", "functions! {"]
     for f in in_table:
         parameters, result = function(f, header)
-        lines += signature(f"pub {f.name[len('gsc_'):]}: unsafe extern \"C\" fn", parameters, result, "    ", ",")
+        lines += signature(f"{f.name[len('gsc_'):]} {f.name}", parameters, result or "()", "    ", ";")
     lines += ["}", "", '#[cfg(feature = "link")]', 'extern "C" {']
     for f in functions:
-        parameters, result = function(f, header)
-        lines += signature(f"pub fn {f.name}", parameters, result, "    ", ";")
+        if f not in in_table:
+            parameters, result = function(f, header)
+            lines += signature(f"pub fn {f.name}", parameters, result, "    ", ";")
     lines += ["}", "", *layout(header, in_table)]
     return "\n".join(lines) + "\n"
 
@@ -262,7 +282,11 @@ def setters(struct):
 
 
 def flags(struct):
-    return ["flags: flags(&[", *(f"    (self.{flag.name}, sys::GSC_{flag.constant})," for flag in struct.flags), "]),"]
+    rows = ((f"self.{flag.name}", f"sys::GSC_{flag.constant}") for flag in struct.flags)
+    # rustfmt breaks longer tuples.
+    return ["flags: flags(&[", *(line for row in rows for line in (
+        [f"    ({', '.join(row)}),"] if len(", ".join(row)) <= 60
+        else ["    (", *(f"        {part}," for part in row), "    ),"])), "]),"]
 
 
 def to_raw(struct):

@@ -36,7 +36,7 @@ TEST_F(Driverless, AContextIsUnavailableWithTheReason) {
     if (message.find("cudaErrorInsufficientDriver") != std::string::npos) {
       // The library knows its toolkit, whose generation decides which driver it needs.
       const bool twelve = message.find("built with CUDA 12.") != std::string::npos;
-      const std::string need = std::string("this library needs NVIDIA's driver ") + (twelve ? "525" : "580");
+      const std::string need = text("this library needs NVIDIA's driver ", twelve ? 525 : 580);
       EXPECT_NE(message.find(need), std::string::npos) << message;
     }
   }
