@@ -133,6 +133,30 @@ pub fn cast<'s, 'd>(
     context.check(unsafe { call(context.as_ptr(), src.raw(), dst.raw(), 1, context.stream()) })
 }
 
+/// Converts optimizer state between its formats, rounded to nearest: `dst = src`. Both are fp32 or codes of one kind of
+/// slot, or remainders. If one is fp32 and the other a remainder, the fp32 tensor has masters and `weights` their 16-bit
+/// weights.
+///
+/// # Safety
+/// The tensors and their scales are valid memory of the context's device, and `src` and `dst` do not overlap.
+pub unsafe fn convert_state(
+    context: &Context,
+    src: &sys::gsc_tensor,
+    weights: Option<&sys::gsc_tensor>,
+    dst: &sys::gsc_tensor,
+) -> Result<()> {
+    let call = context.api().ops_convert_state_sync;
+    let weights = weights.map_or(std::ptr::null(), |weights| weights as *const _);
+    context.check(call(
+        context.as_ptr(),
+        src,
+        weights,
+        dst,
+        1,
+        context.stream(),
+    ))
+}
+
 /// The norm over all tensors. NaN and inf propagate.
 pub fn norm(context: &Context, tensors: &[TensorRef<'_>], norm: Norm) -> Result<f64> {
     norms(context, tensors, norm, std::ptr::null_mut())

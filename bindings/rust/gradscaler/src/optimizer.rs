@@ -329,6 +329,15 @@ impl<'a> Optimizer<'a> {
         self.check(unsafe { call(self.as_ptr(), steps.as_ptr(), count, self.stream()) })
     }
 
+    /// Where each tensor begins in the whole that this optimizer has a shard of: multiples of 32, one per tensor, by which
+    /// a shard draws the random bits of stochastic rounding that the whole draws. They are not saved. Default: the number
+    /// of elements in the tensors before it, each rounded up to a multiple of 32.
+    pub fn set_offsets(&mut self, offsets: &[i64]) -> Result<()> {
+        let call = self.api().optimizer_set_offsets;
+        let count = offsets.len() as i64;
+        self.check(unsafe { call(self.as_ptr(), offsets.as_ptr(), count, self.stream()) })
+    }
+
     /// Step counts and all state tensors, with a header that describes them and a checksum.
     pub fn save(&mut self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.save_size()?];

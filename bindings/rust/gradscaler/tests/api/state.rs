@@ -216,6 +216,9 @@ fn absent_tensors_keep_their_parameters_and_counts() {
     assert_eq!(optimizer.params().get::<f32>(1).unwrap(), [1.0]);
     assert_eq!(optimizer.tensor_steps().unwrap(), [1, 0]);
     assert!(optimizer.grads_mut().set_present(&[true]).is_err());
+    optimizer.set_offsets(&[64, 32]).unwrap();
+    assert!(optimizer.set_offsets(&[64, 33]).is_err());
+    assert!(optimizer.set_offsets(&[64]).is_err());
     optimizer.set_tensor_steps(&[3, 9]).unwrap();
     assert_eq!(optimizer.tensor_steps().unwrap(), [3, 9]);
     assert_eq!(optimizer.steps().unwrap().applied, 9);
@@ -292,4 +295,23 @@ fn reports_are_read_into_memory_of_the_callers() {
     let found = scaler.device_state_of(&grads).unwrap();
     assert_eq!(unsafe { *found.found_inf }, 1.0);
     assert!(scaler.device_state().unwrap().found_inf.is_null());
+}
+
+#[test]
+fn state_is_converted_between_formats() {
+    let context = Context::cpu().unwrap();
+    let tensor = |data: *mut std::ffi::c_void, dtype| {
+        let mut raw: gradscaler_sys::gsc_tensor = unsafe { std::mem::zeroed() };
+        (raw.data, raw.count, raw.dtype) = (data, 3, dtype);
+        raw
+    };
+    let mut values = [1.0f32, -0.5, 3.0];
+    let mut codes = [0u16; 3];
+    let full = tensor(values.as_mut_ptr().cast(), gradscaler_sys::GSC_FP32);
+    let half = tensor(codes.as_mut_ptr().cast(), gradscaler_sys::GSC_BF16);
+    unsafe { gradscaler::ops::convert_state(&context, &full, None, &half) }.unwrap();
+    assert_eq!(codes, [0x3f80, 0xbf00, 0x4040]);
+    // A remainder belongs to weights.
+    let remainder = tensor(codes.as_mut_ptr().cast(), gradscaler_sys::GSC_INT16);
+    assert!(unsafe { gradscaler::ops::convert_state(&context, &full, None, &remainder) }.is_err());
 }
