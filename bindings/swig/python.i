@@ -77,6 +77,7 @@ static void gsc_raise(gsc_status status, const char *message, const gsc_error *d
 %thread gsc_context::scale_;
 %thread gsc_context::axpby_;
 %thread gsc_context::cast_;
+%thread gsc_context::convert_state_;
 %thread gsc_context::norm_;
 %thread gsc_tensor_list::diagnose_;
 %thread gsc_scaler::scale_;
