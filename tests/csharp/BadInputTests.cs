@@ -126,8 +126,8 @@ namespace Gradscaler.Tests
         Null("parameters", () => new Optimizer(w.Context, adamw, null, w.Grads));
         Null("state[0]", () => new Optimizer(w.Context, adamw, w.Params, w.Grads, null, (TensorList)null));
         Refused("kind", () => new OptimizerOptions((OptimizerKind)99));
-        Refused("4 lists", () => new Optimizer(w.Context, adamw, w.Params, w.Grads, null, shorter, shorter, shorter,
-                                               shorter));
+        Refused("5 lists", () => new Optimizer(w.Context, adamw, w.Params, w.Grads, null, shorter, shorter, shorter,
+                                               shorter, shorter));
         Refused("lr is a device scalar of kind Int", () => w.Optimizer.SetDeviceLr(0, whole));
         Refused("buffer", () => w.Optimizer.Save(IntPtr.Zero, w.Optimizer.SaveSize));
         Refused("growthTracker is a device scalar of kind Float",

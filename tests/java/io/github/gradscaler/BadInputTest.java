@@ -94,8 +94,8 @@ class BadInputTest {
     final DeviceScalar real = DeviceScalar.of(World.direct(4).asFloatBuffer());
     final DeviceScalar whole = DeviceScalar.of(World.direct(4).asIntBuffer());
     refused("params", () -> new Optimizer(w.context, OptimizerOptions.adamW(), null, w.grads));
-    refused("4 lists", () -> new Optimizer(w.context, OptimizerOptions.sgd(), w.params, w.grads, null, shorter,
-        shorter, shorter, shorter));
+    refused("5 lists", () -> new Optimizer(w.context, OptimizerOptions.sgd(), w.params, w.grads, null, shorter,
+        shorter, shorter, shorter, shorter));
     refused("state[0] is null", () -> new Optimizer(w.context, OptimizerOptions.sgd(), w.params, w.grads, null,
         (TensorList) null));
     refused("lr is a device scalar of kind INT", () -> w.optimizer.setDeviceLr(0, whole));
