@@ -25,7 +25,7 @@ constexpr int kCodedBlock = 128;
   constexpr int kCalls = kVectorBytes / 8;
   constexpr uint64_t kLower = 0xffffffffU;
   Uint64Vector order;  // of calls, so that interleaving leaves them in theirs
-  for (int lane = 0; lane < kCalls; ++lane) order[lane] = static_cast<uint64_t>(lane / 2 + lane % 2 * (kCalls / 2));
+  for (uint64_t lane = 0; lane < kCalls; ++lane) order[lane] = lane / 2 + lane % 2 * (kCalls / 2);
   for (int j = 0; kPhiloxElements * j < n; j += kCalls) {
     const Uint64Vector index = order + static_cast<uint64_t>(first / kPhiloxElements + j);
     Uint64Vector x[4] = {index, index >> 32, Uint64Vector{} + static_cast<uint32_t>(step),
