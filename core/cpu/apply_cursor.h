@@ -95,19 +95,7 @@ class Cursor {
 
   /// Signed, unscaled and clipped gradients.
   void gradients(int64_t i, int n, T *out) const {
-    if constexpr (std::is_same_v<T, float>) {
-      const bool only_reads = !is_clamped(span_.clip_value) && !span_.zero_grads && !span_.write_grads;
-      if (only_reads && grad_bytes_ == 2 && with_dtype(span_.grad_dtype, [&](auto d) {
-            using D = decltype(d);
-            constexpr bool kInVectors = sizeof(typename D::Stored) == 2 && Values<D, float>::kInVectors;
-            if constexpr (kInVectors) {
-              read_gradients<D>(span_, reinterpret_cast<const typename D::Stored *>(grad_address(i)), n, out);
-            }
-            return kInVectors;
-          })) {
-        return;
-      }
-    }
+    if (read_in_vectors(i, n, out)) return;
     if (is_wide(span_.grad_dtype)) {
       prepare_gradients<double>(span_, grad_address(i), n, out);
     } else {
@@ -137,6 +125,18 @@ class Cursor {
   }
 
  private:
+  /// read_gradients where it serves.
+  bool read_in_vectors(int64_t i, int n, T *out) const {
+    if (is_clamped(span_.clip_value) || span_.zero_grads || span_.write_grads) return false;
+    return with_dtype(span_.grad_dtype, [&](auto d) {
+      using D = decltype(d);
+      if constexpr (std::is_same_v<T, float> && sizeof(typename D::Stored) == 2 && Values<D, float>::kInVectors) {
+        read_gradients<D>(span_, reinterpret_cast<const typename D::Stored *>(grad_address(i)), n, out);
+        return true;
+      }
+      return false;
+    });
+  }
   T *state(int k, int64_t i) const { return k < states_ ? static_cast<T *>(span_.state[k]) + i : nullptr; }
   char *grad_address(int64_t i) const { return at(span_.grad, i * grad_bytes_); }
 

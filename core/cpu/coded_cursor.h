@@ -18,9 +18,9 @@ namespace {
 /// Elements of a block.
 constexpr int kCodedBlock = 128;
 
-/// 16 random bits for each of n elements of a block, and what fills a vector of calls; the first has index `first`, a
-/// multiple of kPhiloxElements. A vector
-/// has a call of philox in each 64 bits, of which products take the lower half: words keep what they like in the upper.
+/// 16 random bits for each of n elements of a block, rounded up to a vector of calls. The first element has index `first`,
+/// a multiple of kPhiloxElements. A vector has a call of philox in each 64 bits. Products take the lower half of them, so
+/// the upper half of a word is not cleared.
 [[gnu::noinline]] void draw(uint64_t seed, int64_t first, int64_t step, Draw purpose, int n, uint16_t *__restrict out) {
   constexpr int kCalls = kVectorBytes / 8;
   constexpr uint64_t kLower = 0xffffffffU;
@@ -104,11 +104,7 @@ template <typename C>
     const auto encode = [&](const auto &bias) {
       for_lanes(size, [&](auto lanes, int i) {
         using L = decltype(lanes);
-        if constexpr (std::is_same_v<L, VectorLanes>) {
-          L::store_low(to + i, C::template encode<L>(L::load(from + i), scale, bias(lanes, i)));
-        } else {
-          L::store_low(to + i, C::template encode<L>(L::load(from + i), scale[0], bias(lanes, i)));
-        }
+        L::store_low(to + i, C::template encode<L>(L::load(from + i), L::from_all(scale), bias(lanes, i)));
       });
     };
     if (random == nullptr) {

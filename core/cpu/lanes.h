@@ -8,20 +8,6 @@
 
 namespace gsc::cpu {
 
-/// One element, with the loads and stores of VectorLanes.
-struct SingleLane : OneLane {
-  GSC_HD static Float load(const float *p) { return *p; }
-  GSC_HD static Uint load(const uint16_t *p) { return *p; }
-  GSC_HD static Int load(const int16_t *p) { return *p; }
-  GSC_HD static Uint load(const uint8_t *p) { return *p; }
-  GSC_HD static Int load(const int8_t *p) { return *p; }
-  GSC_HD static void store(float *p, Float x) { *p = x; }
-  template <typename T>
-  GSC_HD static void store_low(T *p, Uint x) {
-    *p = static_cast<T>(x);
-  }
-};
-
 struct VectorLanes {
   using Float = FloatVector;
   using Uint = Uint32Vector;
@@ -35,6 +21,7 @@ struct VectorLanes {
   GSC_HD static Float to_float(Int x) { return __builtin_convertvector(x, Float); }
   GSC_HD static Int to_int(Float x) { return __builtin_convertvector(x, Int); }
   GSC_HD static Uint all(uint32_t value) { return Uint{} + value; }
+  GSC_HD static Uint from_all(Uint x) { return x; }
 
   GSC_HD static Float load(const float *p) { return load_vector<Float>(p); }
   GSC_HD static Uint load(const uint16_t *p) { return as_uint(widen_bits(p)); }
@@ -46,6 +33,23 @@ struct VectorLanes {
   GSC_HD static void store_low(int16_t *p, Uint x) { store_vector(p, lower_halves(x)); }
   GSC_HD static void store_low(uint8_t *p, Uint x) { store_vector(p, lower_bytes(x)); }
   GSC_HD static void store_low(int8_t *p, Uint x) { store_vector(p, lower_bytes(x)); }
+};
+
+/// One element, with the loads and stores of VectorLanes.
+struct SingleLane : OneLane {
+  /// Of a vector whose lanes are all alike.
+  GSC_HD static Uint from_all(VectorLanes::Uint x) { return x[0]; }
+
+  GSC_HD static Float load(const float *p) { return *p; }
+  GSC_HD static Uint load(const uint16_t *p) { return *p; }
+  GSC_HD static Int load(const int16_t *p) { return *p; }
+  GSC_HD static Uint load(const uint8_t *p) { return *p; }
+  GSC_HD static Int load(const int8_t *p) { return *p; }
+  GSC_HD static void store(float *p, Float x) { *p = x; }
+  template <typename T>
+  GSC_HD static void store_low(T *p, Uint x) {
+    *p = static_cast<T>(x);
+  }
 };
 
 /// f(lanes, i) for vectors of elements, then for single ones, until n.

@@ -13,7 +13,7 @@
 namespace gsc_test {
 namespace {
 
-/// A tensor of state in memory of its own.
+/// A tensor of state with its memory.
 struct Stored {
   std::vector<unsigned char> data, scales;
   gsc_tensor tensor;

@@ -213,7 +213,7 @@ def test_two_optimizers_on_one_list():
         first.step()
 
 
-NOBODY = "held by nothing else any more: what the step writes would not be seen"
+NOBODY = "held by nothing else: the result of the step would be lost"
 
 
 @pytest.mark.parametrize("step", STEPS)

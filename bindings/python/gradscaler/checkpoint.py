@@ -153,11 +153,7 @@ def _decode(optimizer: Optimizer, sources: Mapping[str, Tensor], codes: Mapping[
 
 
 def _native(tensor: Tensor, code: int, scales: Tensor | None) -> Any:
-    array = native.TensorArray(1)
-    array.add(tensor.address, tensor.count, code, None)
-    if scales is not None:
-        array.set_scales(scales.address)
-    return array
+    return formats.state_array(tensor.address, tensor.count, code, None if scales is None else scales.address)
 
 
 def _encoded(value: Any, scales: Any, name: str, target: Tensor, argument: str, make: _Plain,
@@ -166,7 +162,7 @@ def _encoded(value: Any, scales: Any, name: str, target: Tensor, argument: str, 
     slot, codes = name.partition(".")[0], optimizer._codes()
     found = {name: make.empty(target)}
     if codes[slot] in formats.GROUPED:
-        groups = -(-target.count // formats.GROUP)
+        groups = formats.groups_of(target.count)
         found[_scales_of(name)] = make.empty(Tensor(0, groups, "uint8", target.device, shape=(groups,)))
     if value is None:
         if hasattr(found[name], "shape"):
@@ -180,7 +176,8 @@ def _encoded(value: Any, scales: Any, name: str, target: Tensor, argument: str, 
         raise ValueError(f"{argument} has its elements in another order than the parameter; pass a copy in that order")
     code = formats.held_code(optimizer._kind, slot, source.dtype, scales is not None)
     looked = None if scales is None else look(scales, argument, None, False, None)
-    if code is None or (looked is not None and (looked.dtype, looked.count) != ("uint8", -(-source.count // 32))):
+    wanted = ("uint8", formats.groups_of(source.count))
+    if code is None or (looked is not None and (looked.dtype, looked.count) != wanted):
         found_scales = "" if looked is None else f" and {looked.count} scales"
         raise TypeError(f"{argument} has dtype {source.dtype}{found_scales}, which is no format of {slot}")
     make.settle(target.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from typing import Any
 
 from . import hyper
 from ._enums import SLOTS
@@ -20,6 +21,20 @@ STORED = {native.FP8_E4M3: "uint8", native.UFP8_E4M4: "uint8", native.UFP16_E5M1
           native.INT16: "int16"}
 
 
+def groups_of(elements: int) -> int:
+    """The scales of so many elements."""
+    return -(-elements // GROUP)
+
+
+def state_array(address: int, count: int, code: int, scales: int | None = None) -> Any:
+    """One tensor of state for the library, by its address and that of its scales."""
+    array = native.TensorArray(1)
+    array.add(address, count, code, None)
+    if scales is not None:
+        array.set_scales(scales)
+    return array
+
+
 @functools.cache
 def codes_of(kind: int, state: str, master: str | None) -> dict[str, int]:
     """The slots that state of this format may have, and the library's dtype of each."""
@@ -32,9 +47,7 @@ def codes_of(kind: int, state: str, master: str | None) -> dict[str, int]:
     memory = (ctypes.c_uint16 * 2)()
     context, lists = default_context("cpu")._handle, []
     for element in range(2):
-        array = native.TensorArray(1)
-        array.add(ctypes.addressof(memory) + 2 * element, 1, native.BF16, None)
-        lists.append(native.TensorList(context, array))
+        lists.append(native.TensorList(context, state_array(ctypes.addressof(memory) + 2 * element, 1, native.BF16)))
     optimizer, tensor = native.Optimizer(context, options, *lists, None, None, None, None, None), native.Tensor()
     found = {}
     for slot in range(optimizer.state_count()):

@@ -91,7 +91,7 @@ class Optimizer(Closeable):
     writes the unscaled and clipped gradients back. `state` maps slot names to arrays of yours, in the parameters'
     shapes, or is the format of the library's: ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit
     parameters ``"split"``, ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md.
-    `device` is a context or a device's name, by default the     parameters'.
+    `device` is a context or a device's name, by default the parameters'.
 
     Raises ValueError and TypeError naming the array that cannot be used, and InvalidArgumentError for pairs that do not
     fit, memory that overlaps, and hyper-parameters out of range.
@@ -292,9 +292,10 @@ class Optimizer(Closeable):
                 self._h.state_tensor(slot, index, tensor)
                 found.setdefault(name, []).append(native_tensor(tensor, self._h, self.context.device, like))
                 if tensor.dtype in formats.GROUPED:
+                    scales = formats.groups_of(tensor.count)
                     found.setdefault(name + formats.SCALE, []).append(Tensor(
-                        self._h.state_scales(slot, index), -(-tensor.count // formats.GROUP), "uint8",
-                        self.context.device, owner=self._h, shape=(-(-tensor.count // formats.GROUP),)))
+                        self._h.state_scales(slot, index), scales, "uint8", self.context.device, owner=self._h,
+                        shape=(scales,)))
         return found
 
     def _codes(self) -> dict[str, int]:

@@ -255,7 +255,7 @@ class TensorList(Closeable):
         """InvalidArgumentError for arrays that no caller can read after a write, since nothing else holds them."""
         for i in self._orphans(uses):
             raise InvalidArgumentError(
-                f"{self._leaves.label(i)} is held by nothing else any more: what the step writes would not be seen;"
+                f"{self._leaves.label(i)} is held by nothing else: the result of the step would be lost;"
                 " write new values into the array that was passed, or make an optimizer of the new arrays")
 
     def diagnose(self, *, histogram: bool = False) -> list[Diagnosis]:

@@ -33,8 +33,9 @@ struct Coefficients {
   T grad_weight;  ///< 1 - dampening; 1 at the first step
   T bias2;        ///< 1 - beta2^t
   T eps_root;
-  T lr_of_gradient;     ///< where `lr` is that of the mean alone
-  T surprise, largest;  ///< 1 for a formula that does so, else 0
+  T lr_of_gradient;  ///< where `lr` is that of the mean alone
+  T surprise;        ///< 1: the second moment is of g - m (AdaBelief), 0: of g
+  T largest;         ///< 1: of the larger of it and |g| (Adamax), 0: a mean
 };
 
 /// Every field, rounded once.

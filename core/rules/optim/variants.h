@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every update formula by number. The kernels of each backend and the table of optimizers are made from this list.
-// Which kind of optimizer a formula is, and what sweeps it takes, the formula says.
+// A formula states its kind of optimizer and the sweeps that it takes.
 #pragma once
 
 #include <type_traits>

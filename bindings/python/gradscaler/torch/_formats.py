@@ -18,7 +18,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper
 from .._enums import SLOTS
 from .._native import native
-from ..formats import GROUP, GROUPED, REMAINDER, SCALE, STORED, held_code
+from ..formats import GROUP, GROUPED, REMAINDER, SCALE, STORED, groups_of, held_code, state_array
 from ._seen import is_in_order
 from ._shards import dtensor, is_dtensor, local
 from ._threads import context_of
@@ -140,7 +140,7 @@ def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
     value, scales = entry[slot], entry.get(slot + SCALE)
     if scales is None:
         return value
-    needed, name = -(-local(value).numel() // GROUP), slot + SCALE
+    needed, name = groups_of(local(value).numel()), slot + SCALE
     if scales.dtype != torch.uint8 or local(scales).numel() < needed or not local(scales).is_contiguous():
         raise ValueError(f"{label}'s state {name!r} is {local(scales).numel()} x {scales.dtype}; it must be a"
                          f" contiguous uint8 tensor of {needed} scales")
@@ -169,11 +169,8 @@ def _convert(source: Any, source_code: int, source_scales: Any, target: Any, tar
 def _native(tensor: Any, code: int, scales: Any) -> Any:
     if local(tensor).dtype != _DTYPES[code]:
         raise ValueError(f"state of dtype {local(tensor).dtype} is not of this package; it must be {_DTYPES[code]}")
-    array = native.TensorArray(1)
-    array.add(local(tensor).data_ptr(), local(tensor).numel(), code, None)
-    if code in GROUPED:
-        array.set_scales(local(scales).data_ptr())
-    return array
+    return state_array(local(tensor).data_ptr(), local(tensor).numel(), code,
+                       local(scales).data_ptr() if code in GROUPED else None)
 
 
 # Where scales lie.
@@ -199,7 +196,7 @@ def _layout(p: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
     for dim, count in sharded:
         largest[dim] = -(-largest[dim] // count)
         ranks *= count
-    groups = -(-math.prod(largest) // GROUP)
+    groups = groups_of(math.prod(largest))
     if placements:
         shard = sys.modules["torch.distributed.tensor"].Shard(0)
         placements = tuple(shard if placement.is_shard() else placement for placement in placements)
@@ -234,7 +231,7 @@ def offsets_of(params: Iterable[Any]) -> list[int]:
     found, whole = [], 0
     for p in params:
         found.append(whole + _first_of_shard(p) // GROUP * GROUP)
-        whole += -(-p.numel() // GROUP) * GROUP
+        whole += groups_of(p.numel()) * GROUP
     return found
 
 

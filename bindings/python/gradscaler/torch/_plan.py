@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 
-from .. import hyper, optimizers, torch_memory, trees
+from .. import formats, hyper, optimizers, torch_memory, trees
 from .._native import native
 from ..arrays import as_tensor, common_device, tensor_array
 from ..arrays import numbers as native_numbers
@@ -223,7 +223,7 @@ class Plan:
         if code == native.FP32:
             return self._list(self._like(params, self.state[slot], suffix, seen[slot], self.seen[0]), suffix)
         found: list[list[Tensor]] = []
-        for name in (name for name in (slot, f"{slot}_scale") if name in seen):
+        for name in (name for name in (slot, slot + formats.SCALE) if name in seen):
             own = f"'s state {name!r}"
             found.append(self._in_place([torch_memory.look(tensor, label + own, True) for tensor, label in
                                          zip(self.state[name], self.labels, strict=True)], own, seen[name]))
@@ -233,7 +233,7 @@ class Plan:
         for i, tensor in enumerate(found[0]):
             array.add(tensor.address, tensor.count, code, None)
             for scales in found[1:]:
-                if scales[i].count * 32 < tensor.count:
+                if scales[i].count < formats.groups_of(tensor.count):
                     raise InvalidArgumentError(f"{self.labels[i]}{suffix} has {scales[i].count} scales for"
                                                f" {tensor.count} elements; it needs one for each 32")
                 array.set_scales(scales[i].address)
