@@ -30,7 +30,7 @@ SPELLING = {"ADABELIEF": "AdaBelief", "ADAMW": "AdamW", "NADAM": "NAdam", "RADAM
             "COLOSSALAI": "ColossalAI", "DEEPSPEED": "DeepSpeed", "MINDSPORE": "MindSpore",
             "ONEFLOW": "OneFlow", "TENSORFLOW": "TensorFlow"}
 
-# Not options: the caller, the constructors or nobody sets them. Flags become booleans.
+# Not options: fixed, or set by the constructors or by the caller. Flags become booleans.
 LEFT_OUT = ("struct_size", "reserved", "format", "flags", "kind")
 CLASSES = {"gsc_scaler_options": "ScalerOptions", "gsc_optimizer_options": "OptimizerOptions", "gsc_report": "Report",
            "gsc_scaler_state": "ScalerState", "gsc_history_entry": "HistoryEntry", "gsc_device_state": "DeviceState",
@@ -101,7 +101,7 @@ def enums_of(header):
         first = items[0][1]
         if first not in TYPES:
             if not all(re.search(rf"\b{name} = \d+", match[2]) for _, name in items) or "Bits of" not in match[1]:
-                raise SystemExit(f"gen-api: the enumeration that begins with {first} is not in py")
+                raise SystemExit(f"gen-api: the enumeration that begins with {first} is not in header.py")
             continue
         name, prefix = TYPES[first]
         members = [(item, text_of(text)) for text, item in items]
