@@ -61,10 +61,11 @@ void expect_limits(const std::vector<Limits<Options>> &table, const Options &def
 TEST(OptionLimits, Context) {
   using O = gsc_context_options;
   const std::vector<Limits<O>> table = {
+      {GSC_FIELD(O, struct_size), {sizeof(O)}, {0, 1, 7, sizeof(O) + 8, 0xffffffffU}},
       {GSC_FIELD(O, flags), {0}, {1, 2, 0x80000000U}},
-      {GSC_FIELD(O, device_type), {GSC_DEVICE_CPU}, {-1, 2}},
+      {GSC_FIELD(O, device_type), {GSC_DEVICE_CPU}, {-1, 2, 17}},
       {GSC_FIELD(O, num_threads), {0, 1, 1024}, {-1, 1025}},
-      {GSC_FIELD(O, cpu_target), {GSC_CPU_BEST, GSC_CPU_BASELINE}, {-1, GSC_CPU_AVX512 + 1}},
+      {GSC_FIELD(O, cpu_target), {GSC_CPU_BEST, GSC_CPU_BASELINE}, {-1, GSC_CPU_AVX512 + 1, 99}},
   };
   const auto create = [](const O &options) {
     gsc_context *context = untouched<gsc_context>();
