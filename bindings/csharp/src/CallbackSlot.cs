@@ -7,8 +7,8 @@ namespace Gradscaler
 {
   /// <summary>
   /// Replaces the doubles at an address in device memory by their sums over the ranks of a job. On a CUDA device it
-  /// enqueues the work on the stream; on the CPU it has finished when it returns. An exception becomes the inner exception
-  /// of the one that the call throws.
+  /// enqueues the work on the stream; on the CPU it has finished when it returns. An exception becomes the inner
+  /// exception of the one that the call throws.
   /// </summary>
   public delegate void DeviceReducer(IntPtr values, long count, IntPtr stream);
 

@@ -34,7 +34,8 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// The CPU. threads: how many a call may use, the calling one included; 0: all. target: the required instruction set.
+    /// The CPU. threads: how many a call may use, the calling one included; 0: all. target: the required instruction
+    /// set.
     /// </summary>
     public static Context Cpu(int threads = 0, CpuTarget target = CpuTarget.Best)
     {
