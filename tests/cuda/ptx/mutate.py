@@ -101,7 +101,8 @@ def nvcc_of(executable):
 
 def missing_rows(executable):
     """Mutants of which the report has no row, as "file `text` kernel"."""
-    section = REPORT.read_text().partition(f"## compute_{executable.rsplit('.', 1)[-1]}\n")[2].partition("\n## ")[0]
+    heading = rf"^## .*\bcompute_{executable.rsplit('.', 1)[-1]}\b.*$"
+    section = re.split(heading, REPORT.read_text(), maxsplit=1, flags=re.M)[1].partition("\n## ")[0]
     reported = collections.Counter(re.findall(r"^\| (\S+):\d+ \| (`.*?`) \| (\w+) \|", section, flags=re.M))
     present = collections.Counter((place.rsplit(":", 1)[0], f"`{text_of(place)}`", kernel)
                                   for place, _, kernel in sites(executable) if kernel not in NOT_REPORTED)
@@ -170,6 +171,7 @@ def main():
     if not arguments or arguments[0].startswith("-"):
         sys.exit(__doc__)
     wrong = mutants = 0
+    targets = {}  # by their rows: those with the same rows share a table
     table = ["# Barriers and fences left out one by one", "",
              f"Written by `scripts/ptx mutants`, with nvcc {nvcc_of(arguments[0])}. A mutant dies if a test fails or",
              "the machine stops it; the run that did so is named. A kernel stands for all instances of its template.",
@@ -181,8 +183,7 @@ def main():
         alive = next(filter(None, (run(executable, tests, PTX_SEED=SEEDS[0], PTX_WEAK=w)[1] for w in "01")), "")
         if alive:
             sys.exit(f"{executable} fails without a mutation: {alive}")
-        table += [f"## compute_{target}", "", "| source line | left out | of | | noticed by | as | memory, seed |",
-                  "|---|---|---|---|---|---|---|"]
+        rows = []
         mutated = sites(executable)
         outcomes = workers.map(lambda site, executable=executable: kill(executable, *site), mutated)
         for (place, what, kernel), killed in zip(mutated, outcomes, strict=True):
@@ -193,10 +194,13 @@ def main():
                 wrong += 1
                 verdict += ", UNEXPECTED"
             test, outcome, memory, seed = killed or ("", reason or "", "", "")
-            table.append(f"| {place} | `{text_of(place)}` | {kernel} | {verdict} | {test} | {outcome} | "
-                         f"{memory} {seed} |")
+            rows.append(f"| {place} | `{text_of(place)}` | {kernel} | {verdict} | {test} | {outcome} | "
+                        f"{memory} {seed} |")
             print(f"{target}  {place:<28} {what:<9} {kernel:<16} {verdict:<18} {test} {outcome}", flush=True)
-        table.append("")
+        targets.setdefault(tuple(rows), []).append(f"compute_{target}")
+    for rows, names in targets.items():
+        table += [f"## {', '.join(names)}", "", "| source line | left out | of | | noticed by | as | memory, seed |",
+                  "|---|---|---|---|---|---|---|", *rows, ""]
     table.append(f"{mutants} mutants, {wrong} not as expected.")
     print(table[-1])
     if report is not None:
