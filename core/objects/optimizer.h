@@ -144,7 +144,7 @@ class Optimizer final : public Object {
   bool half_stepped_ = false;           ///< a step did, after a part of it that must not be done twice
   bool made_state_ = false;             ///< the state is not the caller's ...
   bool used_state_ = false;             ///< ... and may hold more than it began with
-  double first_sum_;                    ///< what it began with, Adagrad's, but for groups of their own
+  double first_sum_;                    ///< Adagrad's initial value in group 0
   Vec<gsc_optimizer_options> options_;  ///< per group
   Vec<const float *> device_lrs_;       ///< per group
   Vec<int32_t> group_of_;               ///< per tensor

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers over your arrays: SGD, Adam, AdamW, Adagrad, Lion and LAMB.
+"""What the optimizers over your arrays share; their classes are in :mod:`.optimizers`.
 
-Each steps on `params` with gradients `grads`, entry by entry, in place. What PyTorch's optimizers call param groups
-works the same here: pass mappings with ``"params"``, ``"grads"`` and hyper-parameters of their own instead of arrays,
-and change ``optimizer.param_groups[0]["lr"]`` at any time. Parameters may be fp32 or fp64 master weights, or 16-bit
-weights directly; arithmetic is in fp32 (fp64 for fp64). `model_copy` receives the updated parameters rounded to its
-own dtype in the same pass. The arrays are held as long as the optimizer lives.
+Each steps on `params` with gradients `grads`, entry by entry, in place. Parameter groups work as in PyTorch: instead of
+arrays pass mappings with ``"params"``, ``"grads"`` and the hyper-parameters of the group, and change
+``optimizer.param_groups[0]["lr"]`` at any time. Parameters may be fp32 or fp64 master weights, or 16-bit weights
+directly; arithmetic is in fp32 (fp64 for fp64). `model_copy` receives the updated parameters, rounded to its dtype, in
+the same pass. The optimizer keeps the arrays alive.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class Optimizer(Closeable):
         Where all arrays are held as they were passed, and can be written, this is done at once.
         """
         grads, params, taken = self.grads, self.params, self._taken
-        # Masters beside a copy need no other holder.
+        # With a copy, the masters need no other reference.
         read = params if self.model_copy is None else self.model_copy
         if not (taken >= grads._next or taken >= read._next or grads._torch or params._torch or read._torch
                 or grads._immutable is not None):

@@ -76,7 +76,7 @@ class TensorList(Closeable):
     """A validated plan over arrays of one device. The arrays are held, not copied.
 
     `arrays` is an array, several, a mapping from names to arrays, or nested ones; `names` name them in messages and
-    reports instead. `dtype` says what 16-bit integers are the bits of. With ``read_only=True`` arrays that cannot be
+    reports instead. `dtype` is the type whose bits 16-bit integers hold. With ``read_only=True`` arrays that cannot be
     written are taken too, for gradients that are only checked, diagnosed or stepped on. `device` is a context or a
     device's name; by default it is theirs. Messages call the arrays `argument`.
 
@@ -339,7 +339,7 @@ def _diagnosis(all_found: Any, index: int, name: str | None, histogram: bool) ->
 
 
 def native_tensor(tensor: Any, owner: Any, device: str, like: Tensor) -> Tensor:
-    """A :class:`Tensor` of what the library says about memory that `owner` holds, of the shape and order of `like`."""
+    """A :class:`Tensor` for memory of `owner` that the library describes, with the shape and order of `like`."""
     dtype = STORED.get(tensor.dtype) or DTYPE_NAMES[tensor.dtype]
     return Tensor(tensor.data or 0, tensor.count, dtype, device, False, None, owner, like.shape, like.strides)
 

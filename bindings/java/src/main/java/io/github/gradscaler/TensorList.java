@@ -144,19 +144,11 @@ public final class TensorList implements AutoCloseable {
     }
   }
 
+  // gen-api: overload
   /**
-   * Looks at every element of every tensor. Blocks.
+   * Counts what is in every element of every tensor. Blocks.
    *
-   * @return what was found
-   */
-  public Diagnosis diagnose() {
-    return diagnose(0);
-  }
-
-  /**
-   * As {@link #diagnose()}, after the work on a stream.
-   *
-   * @param stream a CUDA stream
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
    * @return what was found
    */
   public Diagnosis diagnose(long stream) {
