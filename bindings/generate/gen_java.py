@@ -142,6 +142,12 @@ def getters(handle):
     return lines[1:]
 
 
+def getter_names(handle):
+    """Entries {function, method} of MethodNames."""
+    return [f'{{"{getter.function}", "{header.pascal(handle.name.removeprefix("gsc_"))}.{header.camel(getter.name)}"}},'
+            for getter in handle.getters]
+
+
 def make_class(struct):
     """A class that has nothing by hand."""
     lines = [*doc(comment(struct, struct.text), ""), f"public final class {header.CLASSES[struct.name]} {{",
@@ -150,7 +156,7 @@ def make_class(struct):
         header.indented(lines, "")
 
 
-EMITTERS = {"getters": getters, "accessors": accessors, "kinds": kinds, "values": values}
+EMITTERS = {"getters": getters, "getter_names": getter_names, "accessors": accessors, "kinds": kinds, "values": values}
 MARKED = re.compile(header.MARK, re.M)
 OVERLOAD = re.compile(r"^  // gen-api: overload\n(?P<doc>  /\*\*\n.*?   \*/\n)(?P<head>  public .*?) \{\n", re.S | re.M)
 STREAM = "   * @param stream CUDA stream to enqueue on; ignored on the CPU\n"
