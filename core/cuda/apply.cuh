@@ -350,7 +350,7 @@ GSC_DEVICE void sweep_moments(const ApplyParams &p, const Find &find, const Tile
       for (int t = team.warp; t * kTile < a.n; t += team.warps) {
         double param_columns[kWidth] = {};
         double direction_columns[kWidth] = {};
-        tile(in, a, c, t * kTile, min_of(a.n, (t + 1) * kTile), param_columns, direction_columns);
+        tile(in, a, c, t * kTile, least(a.n, (t + 1) * kTile), param_columns, direction_columns);
         const double param_sum = fold<kWidth>(param_columns);
         const double direction_sum = fold<kWidth>(direction_columns);
         if (team.lane == 0) {

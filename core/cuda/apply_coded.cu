@@ -334,11 +334,11 @@ struct CodedPack {
     int32_t largest = 0;
 #pragma unroll
     for (int k = 0; k < Width; ++k) {
-      largest = max_of(largest, k < valid ? finite_magnitude(state[k][S]) : 0);
+      largest = greatest(largest, k < valid ? finite_magnitude(state[k][S]) : 0);
     }
 #pragma unroll
     for (int lanes = 1; lanes < kStateGroup / Width; lanes *= 2) {
-      largest = max_of(largest, __shfl_xor_sync(kFullMask, largest, lanes));
+      largest = greatest(largest, __shfl_xor_sync(kFullMask, largest, lanes));
     }
     return static_cast<uint32_t>(largest);
   }
@@ -387,7 +387,7 @@ struct CodedPack {
 /// Of Width elements from i on, how many are before `end`.
 template <int Width>
 GSC_DEVICE int valid_elements(int i, int end) {
-  return min_of(max_of(end - i, 0), Width);
+  return least(greatest(end - i, 0), Width);
 }
 
 template <typename F>
