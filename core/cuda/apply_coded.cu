@@ -352,6 +352,19 @@ struct CodedPack {
     if (a.copy != nullptr) store_values<true>(a.copy_dtype, a.copy_at(i), param, valid);
   }
 
+  GSC_DEVICE void store_counted(const ApplyParams &p, const volatile A &a, int i, int valid) const {
+    const bool counts = p.step.count_unchanged;
+    const int bytes = static_cast<int>(dtype_bytes(a.param_dtype));
+    const int rest_bytes = a.remainder == nullptr ? 0 : (p.step.master == GSC_MASTER_SPLIT16 ? 2 : 1);
+    const char *rest = a.remainder + i * rest_bytes;
+    ParamBits<Width> before, now;
+    if (counts) before.read(a.param_at(i), bytes, rest, rest_bytes, valid);
+    store_param(p, a, i, valid);
+    if (!counts) return;
+    now.read(a.param_at(i), bytes, rest, rest_bytes, valid);
+    before.count(now, valid, &p.step.record->unchanged);
+  }
+
   /// The weights of split masters, whose remainders it stores.
   GSC_DEVICE Halves divide(const ApplyParams &p, const volatile A &a, int i, int valid) const {
     Halves weights = {};
@@ -418,7 +431,7 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(con
         for (int k = 0; k < kLaneElements; ++k) F::update(x.param[k], x.state[k], x.grad[k], c);
         x.store_state(p, a, i, valid, random);
       }
-      x.store_param(p, a, i, valid);
+      x.store_counted(p, a, i, valid);
     }
   });
 }

@@ -34,6 +34,7 @@ final class MethodNames {
         {"gsc_optimizer_get_state", "Optimizer.stateTensor"},
         {"gsc_optimizer_get_steps", "Optimizer.stepsApplied"},
         {"gsc_optimizer_get_tensor_steps", "Optimizer.tensorSteps"},
+        {"gsc_optimizer_get_unchanged", "Optimizer.unchanged"},
         {"gsc_optimizer_get_save_size", "Optimizer.saveSize"}};
     for (String[] name : names) {
       EXCEPTIONS.put(name[0], name[1]);
