@@ -107,7 +107,8 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   base.step = job.step.record->applied;
   // Tasks count apart.
   const auto add_unchanged = [&job](const ApplySpan &s) {
-    if (s.count_unchanged) std::atomic_ref(job.step.record->unchanged).fetch_add(s.unchanged, std::memory_order_relaxed);
+    if (s.count_unchanged)
+      std::atomic_ref(job.step.record->unchanged).fetch_add(s.unchanged, std::memory_order_relaxed);
   };
   // Fields that differ between chunks. Tensors may be tiny, so the others are set once per task.
   const auto aim = [&job](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n) {

@@ -44,8 +44,8 @@ Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor
   return context->make<TensorList>(context, tensors, count, scales, std::move(copied));
 }
 
-TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count,
-                       const Vec<gsc_tensor> &scales, Names names, DeviceMemory owned)
+TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, const Vec<gsc_tensor> &scales,
+                       Names names, DeviceMemory owned)
     : Object(kTag),
       iteration(context->memory()),
       context_(std::move(context)),

@@ -39,7 +39,7 @@ struct StepParams : StepScalars {
   bool zero_grads = false;
   bool write_grads = false;
   bool count_unchanged = false;  ///< elements whose parameter and remainder stay the same, into the record
-  bool device_lrs = false;  ///< some group's learning rate is read from device memory
+  bool device_lrs = false;       ///< some group's learning rate is read from device memory
 };
 
 }  // namespace gsc
