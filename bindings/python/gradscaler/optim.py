@@ -257,9 +257,9 @@ class Optimizer(Closeable):
 
     @property
     def unchanged(self) -> int:
-        """Elements whose parameter an applied step left as it was, summed over the steps; 0 unless the optimizer was made
-        with ``count_unchanged=True``. If nearly all are, updates are too small for the parameters' format. Blocks on a
-        CUDA device.
+        """Elements whose parameter an applied step left as it was, summed over the steps. 0 without
+        ``count_unchanged=True``. If nearly all are, updates are too small for the parameters' format. Blocks on a CUDA
+        device.
         """
         return int(self._handle.unchanged(self.stream))
 
