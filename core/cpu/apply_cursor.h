@@ -95,12 +95,12 @@ void mark_changed(const char *a, const char *b, int n, uint8_t *changed) {
 template <typename T>
 class ParamBits {
  public:
-  ParamBits(const ApplySpan &span, int64_t first, int n) : span_(span), first_(first), n_(n) {
+  [[gnu::noinline]] ParamBits(const ApplySpan &span, int64_t first, int n) : span_(span), first_(first), n_(n) {
     std::memcpy(params_, params(), byte_count(n, param_bytes()));
     if (remainder_bytes() > 0) std::memcpy(remainders_, remainders(), byte_count(n, remainder_bytes()));
   }
   /// How many are still the same.
-  [[nodiscard]] int64_t unchanged() const {
+  [[nodiscard, gnu::noinline]] int64_t unchanged() const {
     uint8_t changed[kStep<T>]{};
     mark(param_bytes(), params_, params(), changed);
     mark(remainder_bytes(), remainders_, remainders(), changed);
@@ -108,7 +108,7 @@ class ParamBits {
   }
 
  private:
-  void mark(int64_t bytes, const char *before, const char *now, uint8_t *changed) const {
+  [[gnu::noinline]] void mark(int64_t bytes, const char *before, const char *now, uint8_t *changed) const {
     if (bytes == 1) mark_changed<uint8_t>(before, now, n_, changed);
     if (bytes == 2) mark_changed<uint16_t>(before, now, n_, changed);
     if (bytes == 4) mark_changed<uint32_t>(before, now, n_, changed);

@@ -108,7 +108,7 @@ int64_t update_in_vectors(const ApplySpan &span, int64_t begin, const Coefficien
 
 /// Up to kStep elements from element i on. C: Cursor<T> or CodedCursor.
 template <typename F, typename T, typename C>
-void apply_block(const ApplySpan &span, const C &cursor, int64_t i, int n, const Coefficients<T> &c) {
+GSC_HD void apply_block(const ApplySpan &span, const C &cursor, int64_t i, int n, const Coefficients<T> &c) {
   if (span.n - i > n) cursor.prefetch_after(i, !kNeedsNorms<F>);
   T buffers[kMaxStates][kStep<T>];
   T *state[kMaxStates];

@@ -88,8 +88,9 @@ class Optimizer(Closeable):
     `nesterov`, `betas`, `eps`, `amsgrad`, `lr_decay`, `initial_accumulator_value`, `alpha`, `centered`, `rho`,
     `momentum_decay`, `decoupled_weight_decay` and `maximize`, of which each class takes its own, and optax's
     `eps_root`. With ``zero_grads=True`` a step clears the gradients in the same pass; with ``write_grads=True`` it
-    writes the unscaled and clipped gradients back; with ``count_unchanged=True`` `unchanged` has a count. `state` maps slot names to arrays of yours, in the parameters'
-    shapes, or is the format of the library's: ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit
+    writes the unscaled and clipped gradients back; with ``count_unchanged=True`` `unchanged` has a count. `state` maps
+    slot names to arrays of yours, in the parameters' shapes, or is the format of the library's: ``"fp32"``,
+    ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit
     parameters ``"split"``, ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md.
     `device` is a context or a device's name, by default the parameters'.
 
