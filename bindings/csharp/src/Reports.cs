@@ -19,7 +19,7 @@ namespace Gradscaler
     public double Flushed { get; private set; }
   }
 
-  /// <summary>What a device is.</summary>
+  /// <summary>The properties of a device.</summary>
   public sealed class DeviceInfo
   {
     internal DeviceInfo(NativeDeviceInfo from)

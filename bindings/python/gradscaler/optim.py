@@ -10,7 +10,6 @@ the same pass. The optimizer keeps the arrays alive.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -134,7 +133,7 @@ class Optimizer(Closeable):
         self.params: TensorList = _list_of(parts.params, "params", device, writes_to=True)
         #: The context that everything lies on.
         self.context: Context = self.params.context
-        labels = self.params.leaves("params")
+        labels = self.params._named_leaves("params")
         #: The parameters' names: keys, or else positions. State and checkpoints are by name.
         self.names: list[str] = labels.names
         #: The gradients stepped on.
@@ -163,9 +162,9 @@ class Optimizer(Closeable):
         copy = copied._handle if copied is not None else None
         with named_errors(
                 {"state_format": "state", "master_format": "master"},
-                params=self.params.labels("params"), grads=self.grads.labels("grads"),
-                model_copy=copied.labels("model_copy") if copied is not None else "model_copy",
-                state=[slot.labels("state") for slot in slots]):
+                params=self.params._labels("params"), grads=self.grads._labels("grads"),
+                model_copy=copied._labels("model_copy") if copied is not None else "model_copy",
+                state=[slot._labels("state") for slot in slots]):
             super().__init__(native.Optimizer(self.context._handle, group_options[0][2],
                                               self.params._handle, self.grads._handle, copy, *lists))
         # The memory itself, also when the lists are closed.
@@ -252,7 +251,7 @@ class Optimizer(Closeable):
 
     @tensor_steps.setter
     def tensor_steps(self, values: Sequence[int]) -> None:
-        with named_errors(steps=self.params.labels("params")):
+        with named_errors(steps=self.params._labels("params")):
             self._handle.set_tensor_steps(numbers(integer(f"tensor_steps[{i}]", value, 0, 1 << 53)
                                                   for i, value in enumerate(values)), self.stream)
 
@@ -315,18 +314,6 @@ class Optimizer(Closeable):
             self._h.state_tensor(slot, 0, tensor)
             found[self._h.state_name(slot)] = int(tensor.dtype)
         return found
-
-    def state_view(self, slot: str, index: int) -> memoryview:
-        """State of parameter `index` in `slot`, such as ``"exp_avg"``, as a flat writable view that holds the memory.
-
-        On the CPU only: ValueError elsewhere, and for a slot that is not kept.
-        """
-        if self.context.device != "cpu":
-            raise ValueError(f"the state is on {self.context.device}; a view needs the CPU")
-        tensors = self.state
-        if slot not in tensors:
-            raise ValueError(f"slot is {slot!r}; this optimizer keeps {', '.join(tensors)}")
-        return host_view(tensors[slot][index])
 
     def state_arrays(self) -> dict[str, Any]:
         """Copies of the state by name: ``exp_avg.<parameter>`` ..., and ``steps`` and ``skipped_steps``. Blocks.
@@ -428,15 +415,6 @@ def _require_groups(state_dict: Mapping[str, Any]) -> None:
         if "params" in group and not isinstance(group["params"], (list, tuple)):
             raise TypeError(f"state_dict['param_groups'][{number}]['params'] is {type(group['params']).__name__}; it"
                             " must be a list")
-
-
-def host_view(tensor: Tensor) -> memoryview:
-    """Memory of the CPU as a writable view that holds it; 16-bit elements as their bits."""
-    code = {"float32": "f", "float64": "d", "uint8": "B", "int8": "b", "int16": "h"}.get(tensor.dtype, "H")
-    raw = (ctypes.c_char * tensor.nbytes).from_address(tensor.address)
-    # A view of the array holds the array, which holds the memory.
-    raw._gradscaler_owner = tensor.owner  # type: ignore[attr-defined]
-    return memoryview(raw).cast("B").cast(code)  # type: ignore[call-overload, no-any-return]
 
 
 def _list_of(arrays: groups.Source, argument: str, device: DeviceLike, *, writes_to: bool) -> TensorList:

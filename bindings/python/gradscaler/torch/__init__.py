@@ -21,7 +21,7 @@ from typing import Any
 from .. import torch_state
 from ..optim import Optimizer
 from ._check import StepReport
-from ._memory import MemoryRow, MemoryTable, memory
+from ._memory import memory
 from ._optim import FusedOptimizer
 from ._optimizers import (
     LAMB,
@@ -41,7 +41,7 @@ from ._scaler import GradScaler
 from ._schedule import AppliedLR
 
 __all__ = ["LAMB", "SGD", "AdaBelief", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "AppliedLR", "FusedOptimizer",
-           "GradScaler", "Lion", "MemoryRow", "MemoryTable", "NAdam", "RAdam", "RMSprop", "StepReport", "memory",
+           "GradScaler", "Lion", "NAdam", "RAdam", "RMSprop", "StepReport", "memory",
            "optimizer_state_dict"]
 
 

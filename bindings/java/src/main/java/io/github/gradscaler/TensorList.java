@@ -165,7 +165,7 @@ public final class TensorList implements AutoCloseable {
     return handle == null ? "TensorList(closed)" : "TensorList(" + owners.count() + " tensors)";
   }
 
-  /** Gives up the list, after the calls that other threads have in progress. Does nothing the second time. */
+  /** Closes the list after the calls that other threads have in progress. Does nothing the second time. */
   @Override
   public void close() {
     final NativeTensorList was = handle;
