@@ -14,6 +14,7 @@
 
 #include "core/cuda/plan.h"
 #include "core/rules/dtypes.h"
+#include "core/rules/lanes.h"
 #include "core/rules/reduction.h"
 #include "gradscaler/gradscaler.h"
 
@@ -228,16 +229,6 @@ GSC_DEVICE void put_element(Words<Bytes> &g, int k, T x) {
   put_stored<typename D::Stored>(g, k, narrow_to<Converter<D>>(x));
 }
 
-template <typename T>
-GSC_DEVICE T min_of(T a, T b) {
-  return a < b ? a : b;
-}
-
-template <typename T>
-GSC_DEVICE T max_of(T a, T b) {
-  return a > b ? a : b;
-}
-
 /// The location of a chunk.
 struct Place {
   int64_t tensor;
@@ -250,7 +241,7 @@ GSC_DEVICE Place place_of(const PlanView &plan, int64_t chunk) {
   r.tensor = plan.tensor_of[chunk];
   const DeviceTensor &t = plan.tensors[r.tensor];
   r.offset = (chunk - t.first_chunk) << plan.chunk_shift;
-  r.n = t.data == nullptr ? 0 : static_cast<int>(min_of(t.count - r.offset, int64_t{1} << plan.chunk_shift));
+  r.n = t.data == nullptr ? 0 : static_cast<int>(least(t.count - r.offset, int64_t{1} << plan.chunk_shift));
   return r;
 }
 
