@@ -5,7 +5,7 @@
 # cycles of loading and unloading.
 cd "$(dirname "$0")/../.." || exit 1
 { cmake --preset release -DGRADSCALER_BUILD_TESTS=ON && cmake --build --preset release --target soak gradscaler; } \
-  >build/soak.log 2>&1 || { tail -n 30 build/soak.log; exit 1; }
+  >build/soak_build.log 2>&1 || { tail -n 30 build/soak_build.log; exit 1; }
 { tests/oracle/random_programs.py --seconds 3600 && build/release/tests/capi/soak 1000000 10000000 24; } || exit
 if cmake --build --preset release --target abi_dlopen_leak >/dev/null 2>&1; then
   build/release/tests/abi/abi_dlopen_leak build/release/lib/libgradscaler.so 10000
