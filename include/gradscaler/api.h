@@ -133,7 +133,6 @@ struct gsc_api {
                                       gsc_stream stream);
   gsc_status (*ops_convert_state_sync)(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
                                        const gsc_tensor *dst, int64_t count, gsc_stream stream);
-  /** Elements whose parameter an applied step left as it was, summed over the steps. */
   gsc_status (*optimizer_get_unchanged_sync)(const gsc_optimizer *optimizer, int64_t *out_unchanged, gsc_stream stream);
 };
 
