@@ -276,12 +276,13 @@ GSC_DEVICE Team make_team(int warps) {
 }
 
 /// Whether this block is the last of the grid to get here. Earlier writes of the other blocks are visible to it. The
-/// ticket is 0 again afterwards, so that a captured launch can be replayed.
+/// ticket is 0 again afterwards, so that a captured launch can be replayed. The fence is cumulative: it releases what the
+/// barrier has gathered of the block.
 GSC_DEVICE bool is_last_block(uint32_t *ticket) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();  // releases what the barrier has gathered of the block, as PTX's memory model wants it
+    __threadfence();
     last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
     __threadfence();
   }
