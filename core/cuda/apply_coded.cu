@@ -171,6 +171,31 @@ GSC_DEVICE unsigned random_slots(const volatile CodedArrays<F::kStates> &a, cons
   return result;
 }
 
+/// The bits of the parameters of a lane, and of their remainders, before a step stores others, if it counts what it leaves
+/// unchanged. A parameter with a remainder has 16 bits.
+template <int Width>
+struct ParamBits {
+  uint32_t of[Width];
+
+  /// `valid` elements from p on, and their remainders of `rest_bytes` from `rest` on, if that is not 0.
+  GSC_DEVICE void read(const char *p, int bytes, const char *rest, int rest_bytes, int valid) {
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      of[k] = 0;
+      if (k >= valid) continue;
+      of[k] = bytes == 4 ? load_words<4>(p + k * 4).w[0] : load_words<2>(p + k * 2).w[0];
+      if (rest_bytes == 0) continue;
+      of[k] |= (rest_bytes == 2 ? load_words<2>(rest + k * 2).w[0] : load_words<1>(rest + k).w[0]) << 16;
+    }
+  }
+  GSC_DEVICE void count(const ParamBits &now, int valid, int64_t *unchanged) const {
+    int same = 0;
+#pragma unroll
+    for (int k = 0; k < Width; ++k) same += k < valid && of[k] == now.of[k] ? 1 : 0;
+    if (same > 0) add_to(unchanged, same);
+  }
+};
+
 /// The elements of a lane.
 template <typename F, int Width>
 struct CodedPack {
