@@ -33,6 +33,7 @@ constexpr Recipe kRecipes[] = {
     {"nadam", {.kind = OptimizerKind::nadam}, 2},
     {"radam", {.kind = OptimizerKind::radam}, 2},
     {"adabelief", {.kind = OptimizerKind::adabelief}, 2},
+    {"ademamix", {.kind = OptimizerKind::ademamix}, 3},
 };
 
 /// Masters and state of AdamW with bf16 weights and gradients.

@@ -143,30 +143,20 @@ ARGUMENTS = {
     "NAdam": "lr betas eps weight_decay momentum_decay decoupled_weight_decay",
     "RAdam": "lr betas eps weight_decay decoupled_weight_decay",
     "AdaBelief": "lr betas eps weight_decay eps_root decoupled_weight_decay",
+    "AdEMAMix": "lr betas eps weight_decay beta3 alpha warmup_steps beta3_warmup",
 }
 
 
 def optimizers(struct):
     """The class of each kind."""
     lines = []
-    flags = {flag.name for flag in struct.flags}
     for kind in header.kinds_of(struct.enums):
-        name = next((name for name in ARGUMENTS if name.upper() == kind.constant), None)
-        if name is None:
-            raise SystemExit(f"gen-api: {kind.constant} has no arguments in gen_python.py")
-
-        def argument(key, kind=kind):
-            if key in flags:
-                return f"{key}: bool = False"
-            if key == "betas":
-                return f"betas: tuple[float, float] = ({kind.defaults['beta1']}, {kind.defaults['beta2']})"
-            return f"{key}: float = {kind.defaults.get(key, '0.0')}"
-
+        name = class_of(kind)
         keys = ARGUMENTS[name].split()
-        parameters = ["self", "params: Any", "grads: Any = None", *map(argument, keys), "*", "maximize: bool = False",
-                      "model_copy: Any = None", "zero_grads: bool = False", "write_grads: bool = False",
-                      'state: _State = "fp32"', "master: str | None = None", "seed: int = 0",
-                      "device: DeviceLike = None"]
+        parameters = ["self", "params: Any", "grads: Any = None", *(argument(struct, kind, key) for key in keys), "*",
+                      "maximize: bool = False", "model_copy: Any = None", "zero_grads: bool = False",
+                      "write_grads: bool = False", 'state: _State = "fp32"', "master: str | None = None",
+                      "seed: int = 0", "device: DeviceLike = None"]
         assigned = [f"{key}={key}" for key in (*keys, "maximize", "zero_grads", "write_grads")]
         state = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b|^sum\b", lambda m: f"``{m[0]}``", kind.state)
         lines += ["", "", f"class {name}(Optimizer):", f'    """{kind.text}', "", f"    State: {state}.", '    """', "",
@@ -177,6 +167,61 @@ def optimizers(struct):
                   *packed("        super().__init__(params, grads, dict(", assigned, "),"),
                   f"{'':25}model_copy=model_copy, state=state, master=master, seed=seed, device=device)"]
     return [*packed("__all__ = [", [f'"{name}"' for name in ARGUMENTS], "]"), *lines]
+
+
+# The kinds whose classes in gradscaler.torch are written by hand: subclasses of torch.optim's.
+IN_TORCH = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam")
+
+
+def torch_optimizers(struct):
+    """The class in gradscaler.torch of each kind that torch.optim does not have."""
+    lines = []
+    for kind in header.kinds_of(struct.enums):
+        name = class_of(kind)
+        if name in IN_TORCH:
+            continue
+        keys = ARGUMENTS[name].split()
+        parameters = ["self", "params: Any", *(argument(struct, kind, key) for key in keys), "*",
+                      "maximize: bool = False", "fused: bool | None = None", "max_grad_norm: float | None = None",
+                      "master_weights: bool = False", 'state: str = "fp32"', "master: str | None = None",
+                      "seed: int = 0"]
+        parameters[2] = parameters[2].replace("float", "_Rate")
+        options = [f"{key}={key}" for key in (*keys, "maximize", "fused")]
+        slots = [f"``{slot}``" for slot in kind.slots]
+        state = ", ".join(["``step``", *slots[:-1]]) + f" and {slots[-1]}"
+        lines += ["", "", f"class {name}(FusedOptimizer):", f'    """{kind.text}', "", f"    State: {state}.",
+                  *header.wrapped(f"{', '.join(f'`{key}`' for key in (*keys, 'maximize'))}: see"
+                                  " :class:`gradscaler.Optimizer`.", "    "),
+                  '    """', "", f"    _KIND = native.{kind.constant}", "",
+                  *packed("    def __init__(", parameters, ") -> None:"),
+                  "        self._setup(max_grad_norm, master_weights, fused, state, master, seed)",
+                  *packed("        super().__init__(params, _checked(", options, "))")]
+    return lines
+
+
+def torch_names(struct):
+    """__all__ of the module with these classes."""
+    names = sorted(map(class_of, header.kinds_of(struct.enums)), key=lambda name: (not name.isupper(), name))
+    return packed("__all__ = [", [f'"{name}"' for name in names], "]")
+
+
+def class_of(kind):
+    """The name of a kind's class."""
+    name = next((name for name in ARGUMENTS if name.upper() == kind.constant), None)
+    if name is None:
+        raise SystemExit(f"gen-api: {kind.constant} has no arguments in gen_python.py")
+    return name
+
+
+def argument(struct, kind, key):
+    """A parameter of a constructor."""
+    if key in {flag.name for flag in struct.flags}:
+        return f"{key}: bool = False"
+    if key == "betas":
+        return f"betas: tuple[float, float] = ({kind.defaults['beta1']}, {kind.defaults['beta2']})"
+    if key in {field.name for field in struct.fields if field.ctype == "int64_t"}:
+        return f"{key}: int = {kind.defaults.get(key, 0)}"
+    return f"{key}: float = {kind.defaults.get(key, '0.0')}"
 
 
 def packed(head, pieces, tail):
@@ -192,12 +237,14 @@ def packed(head, pieces, tail):
     return [*lines[:-1], lines[-1] + tail]
 
 
-EMITTERS = {"optimizers": optimizers, "tables": tables, "keywords": keywords, "flags": flags, "counters": counters,
-            "values": values, "read": read}
+EMITTERS = {"optimizers": optimizers, "torch_optimizers": torch_optimizers, "torch_names": torch_names,
+            "tables": tables, "keywords": keywords, "flags": flags, "counters": counters, "values": values,
+            "read": read}
 
 
 def files(text, root):
     """{path: text} of the files that this language generates; none where `root` does not have it."""
     if not (root / FOLDER).is_dir():
         return {}
-    return {f"{FOLDER}/_enums.py": make_python(header.enums_of(text)), **header.regions(text, root, FOLDER, EMITTERS)}
+    return {f"{FOLDER}/_enums.py": make_python(header.enums_of(text)), **header.regions(text, root, FOLDER, EMITTERS),
+            **header.regions(text, root, f"{FOLDER}/torch", EMITTERS)}

@@ -26,8 +26,8 @@ TYPES = {
 }
 
 # Names of C# that are not written as their parts.
-SPELLING = {"ADABELIEF": "AdaBelief", "ADAMW": "AdamW", "NADAM": "NAdam", "RADAM": "RAdam", "RMSPROP": "RMSprop",
-            "COLOSSALAI": "ColossalAI", "DEEPSPEED": "DeepSpeed", "MINDSPORE": "MindSpore",
+SPELLING = {"ADABELIEF": "AdaBelief", "ADAMW": "AdamW", "ADEMAMIX": "AdEMAMix", "NADAM": "NAdam", "RADAM": "RAdam",
+            "RMSPROP": "RMSprop", "COLOSSALAI": "ColossalAI", "DEEPSPEED": "DeepSpeed", "MINDSPORE": "MindSpore",
             "ONEFLOW": "OneFlow", "TENSORFLOW": "TensorFlow"}
 
 # Not options: the caller, the constructors or nobody sets them. Flags become booleans.

@@ -66,8 +66,6 @@ class Optimizer final : public Object {
   void require_whole_state() const;
   void zero_grads(gsc_stream stream);
 
-  /// What coefficients are worked out from in double. No training comes near it; a spoilt checkpoint may.
-  static constexpr int64_t kMostSteps = int64_t{1} << 53;
   [[nodiscard]] OptimizerRecord steps(gsc_stream stream) const;
   void set_steps(int64_t applied, int64_t skipped, gsc_stream stream);
   /// Applied steps of each tensor, in host memory.

@@ -35,6 +35,7 @@ constexpr OptimizerInfo info_of(const Kind &kind) {
   defaults.rho = kind.defaults.rho;
   defaults.momentum_decay = kind.defaults.momentum_decay;
   defaults.eps_root = kind.defaults.eps_root;
+  defaults.beta3 = kind.defaults.beta3;
   return {kind, defaults, flags_of(kind.code)};
 }
 
@@ -58,6 +59,16 @@ void require_beta(Literal name, double value) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %s; it must be in [0, 1)", Decimal(value).c_str());
   }
 }
+
+void require_steps(Literal name, int64_t value) {
+  if (value < 0 || value > kMostSteps) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %lld; it must be in 0..2^53",
+         static_cast<long long>(value));
+  }
+}
+
+/// Steps in which a mean that decays by `beta` loses half.
+double half_life(double beta) { return std::log(0.5) / std::log(beta); }
 
 }  // namespace
 
@@ -128,10 +139,17 @@ void validate(const gsc_optimizer_options &o) {
   require_fp32(kOptions.field("dampening"), o.dampening);
   require_at_least_zero(kOptions.field("lr_decay"), o.lr_decay);
   require_at_least_zero(kOptions.field("initial_accumulator_value"), o.initial_accumulator_value);
-  require_beta("alpha", o.alpha);
+  if (o.kind == GSC_RMSPROP) {
+    require_beta("alpha", o.alpha);
+  } else {
+    require_at_least_zero(kOptions.field("alpha"), o.alpha);
+  }
   require_beta("rho", o.rho);
   require_at_least_zero(kOptions.field("momentum_decay"), o.momentum_decay);
   require_at_least_zero(kOptions.field("eps_root"), o.eps_root);
+  require_beta("beta3", o.beta3);
+  require_steps("warmup_steps", o.warmup_steps);
+  require_steps("beta3_warmup", o.beta3_warmup);
   if ((o.flags & GSC_OPTIMIZER_NESTEROV) != 0 && (o.momentum <= 0.0 || o.dampening != 0.0)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has NESTEROV, which needs momentum > 0 and dampening 0");
   }
@@ -153,6 +171,11 @@ Hyper make_hyper(const gsc_optimizer_options &o) {
           o.rho,
           std::pow(0.96, o.momentum_decay),
           o.eps_root,
+          o.beta3,
+          half_life(o.beta1),
+          half_life(o.beta3),
+          o.warmup_steps,
+          o.beta3_warmup,
           decoupled};
 }
 

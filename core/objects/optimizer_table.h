@@ -9,6 +9,9 @@
 
 namespace gsc {
 
+/// What coefficients are worked out from in double. No training comes near it; a spoilt checkpoint may.
+inline constexpr int64_t kMostSteps = int64_t{1} << 53;
+
 struct OptimizerInfo {
   Kind kind;
   gsc_optimizer_options defaults;

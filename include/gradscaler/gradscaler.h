@@ -394,7 +394,12 @@ enum {
    * AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief. State: exp_avg, exp_avg_var.
    * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-16, eps_root 1e-16, no weight decay.
    */
-  GSC_ADABELIEF = 11
+  GSC_ADABELIEF = 11,
+  /**
+   * AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137). State: exp_avg, exp_avg_sq, exp_avg_slow.
+   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, beta3 0.9999, alpha 5.0, eps 1e-8, weight_decay 1e-2, no warm-up.
+   */
+  GSC_ADEMAMIX = 12
 };
 
 /** Bits of gsc_optimizer_options.flags. */
@@ -480,7 +485,7 @@ typedef struct gsc_optimizer_options {
   int32_t master_format;
   /** 0. */
   int32_t reserved;
-  /** RMSprop: decay of the means, in [0, 1). */
+  /** RMSprop: decay of the means, in [0, 1). AdEMAMix: weight of the slow mean, >= 0. */
   double alpha;
   /** Adadelta: decay of the means, in [0, 1). */
   double rho;
@@ -488,6 +493,12 @@ typedef struct gsc_optimizer_options {
   double momentum_decay;
   /** RMSprop: added inside the root, >= 0. Default 0. AdaBelief: added to the second moment at each step. */
   double eps_root;
+  /** AdEMAMix: decay of the slow mean of gradients, in [0, 1). */
+  double beta3;
+  /** AdEMAMix: steps over which alpha grows from 0, in 0..2^53. Default 0. */
+  int64_t warmup_steps;
+  /** AdEMAMix: steps over which the half-life of the slow mean grows from that of beta1, in 0..2^53. Default 0. */
+  int64_t beta3_warmup;
 } gsc_optimizer_options;
 
 /**

@@ -102,7 +102,7 @@ TEST(InitMacro, ScalerEqualsTorchPreset) {
 TEST(InitKinds, EveryKindKnowsItsDefaults) {
   struct Expected {
     int32_t kind;
-    double lr, beta1, beta2, eps, weight_decay, alpha = 0, rho = 0, momentum_decay = 0, eps_root = 0;
+    double lr, beta1, beta2, eps, weight_decay, alpha = 0, rho = 0, momentum_decay = 0, eps_root = 0, beta3 = 0;
   };
   // As the comments of gsc_optimizer_options say; 0 for a hyper-parameter the kind does not use is not checked.
   const Expected all[] = {{GSC_SGD, 1e-3, 0, 0, 0, 0},
@@ -116,7 +116,8 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
                           {GSC_ADAMAX, 2e-3, 0.9, 0.999, 1e-8, 0},
                           {GSC_NADAM, 2e-3, 0.9, 0.999, 1e-8, 0, 0, 0, 4e-3},
                           {GSC_RADAM, 1e-3, 0.9, 0.999, 1e-8, 0},
-                          {GSC_ADABELIEF, 1e-3, 0.9, 0.999, 1e-16, 0, 0, 0, 0, 1e-16}};
+                          {GSC_ADABELIEF, 1e-3, 0.9, 0.999, 1e-16, 0, 0, 0, 0, 1e-16},
+                          {GSC_ADEMAMIX, 1e-3, 0.9, 0.999, 1e-8, 1e-2, 5, 0, 0, 0, 0.9999}};
   for (const Expected &expected : all) {
     gsc_optimizer_options o;
     ASSERT_EQ(gsc_optimizer_options_init(&o, sizeof o, expected.kind), GSC_OK) << expected.kind;
@@ -148,7 +149,7 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
 }
 
 TEST(InitKinds, UnknownKindOrPresetIsRefused) {
-  for (int32_t bad : {-1, GSC_ADABELIEF + 1, 1000, INT32_MIN, INT32_MAX}) {
+  for (int32_t bad : {-1, GSC_ADEMAMIX + 1, 1000, INT32_MIN, INT32_MAX}) {
     gsc_optimizer_options o;
     std::memset(&o, kFill, sizeof o);
     const gsc_optimizer_options before = o;

@@ -153,6 +153,30 @@ struct Page {
         p = (p - times(static_cast<T>(G), g) / q) - times(static_cast<T>(M), s[0]) / q;
         return;
       }
+      case GSC_ADEMAMIX: {
+        const auto way = [&](int64_t steps) {
+          return t < steps ? static_cast<double>(t) / static_cast<double>(steps) : 1.0;
+        };
+        const T A = static_cast<T>(times(way(o.warmup_steps), o.alpha));
+        double rest = 1 - o.beta3;
+        if (t < o.beta3_warmup) {
+          const double a = way(o.beta3_warmup), life1 = std::log(0.5) / std::log(o.beta1);
+          const double life3 = std::log(0.5) / std::log(o.beta3);
+          double y = times(1 / (times(1 - a, life1) + times(a, life3)), 0.69314718055994530942), r = 0;
+          int halved = 0;
+          for (; y > 0.5; ++halved) y /= 2;
+          for (int n = 16; n > 0; --n) r = times(y / n, 1 - r);
+          for (; halved > 0; --halved) r = times(r, 2 - r);
+          rest = r;
+        }
+        p = times(p, K);
+        s[0] = lerp(s[0], g, B1);
+        s[1] = fma_(times(B2, g), g, times(b2, s[1]));
+        s[2] = lerp(s[2], g, static_cast<T>(rest));
+        const T sum = fma_(A, s[2], s[0] / static_cast<T>(1 - power(o.beta1, t)));
+        p = p - times(LR, sum) / (std::sqrt(s[1]) / static_cast<T>(std::sqrt(1 - power(o.beta2, t))) + eps);
+        return;
+      }
       default: {
         const T M = static_cast<T>(1 / (1 - power(o.beta1, t)));
         const T V = static_cast<T>(1 / std::sqrt(1 - power(o.beta2, t)));
@@ -281,6 +305,11 @@ TEST(FormulaBits, AreThoseOfThePage) {
     o.flags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
     if (kind == GSC_NADAM || kind == GSC_RADAM || kind == GSC_ADABELIEF) all.push_back(o);
     o.flags = 0;
+    if (kind == GSC_ADEMAMIX) {
+      o.warmup_steps = 7;
+      o.beta3_warmup = 9;
+      all.push_back(o);
+    }
     if (kind == GSC_RMSPROP) {
       o.alpha = 0.4;
       o.eps_root = 1e-3;

@@ -29,7 +29,8 @@ std::vector<Kind> kinds() {
           {"Adamax", GSC_ADAMAX, 0, {"exp_avg", "exp_inf"}},
           {"Nadam", GSC_NADAM, 0, {"exp_avg", "exp_avg_sq"}},
           {"Radam", GSC_RADAM, 0, {"exp_avg", "exp_avg_sq"}},
-          {"AdaBelief", GSC_ADABELIEF, 0, {"exp_avg", "exp_avg_var"}}};
+          {"AdaBelief", GSC_ADABELIEF, 0, {"exp_avg", "exp_avg_var"}},
+          {"AdEMAMix", GSC_ADEMAMIX, 0, {"exp_avg", "exp_avg_sq", "exp_avg_slow"}}};
 }
 
 gsc_optimizer_options options_of(const Kind &kind) {

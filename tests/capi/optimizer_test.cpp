@@ -68,6 +68,9 @@ std::vector<Variant> variants() {
       {"AdaBelief", with(GSC_ADABELIEF, 0, [](O &o) { o.weight_decay = 0.1; })},
       {"AdaBeliefDecoupled", with(GSC_ADABELIEF, GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_MAXIMIZE,
                                   [](O &o) { o.weight_decay = 0.1, o.eps = 1e-8, o.eps_root = 1e-6; })},
+      {"AdEMAMix", with(GSC_ADEMAMIX, 0, [](O &o) { o.weight_decay = 0.1; })},
+      {"AdEMAMixWarmUp",
+       with(GSC_ADEMAMIX, GSC_OPTIMIZER_MAXIMIZE, [](O &o) { o.warmup_steps = 3, o.beta3_warmup = 3; })},
   };
 }
 

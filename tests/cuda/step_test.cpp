@@ -329,6 +329,7 @@ std::vector<StepCase> step_cases() {
       {.name = "nadam_fp64", .kind = GSC_NADAM, .param_dtype = GSC_FP64, .grad_dtype = GSC_FP64, .groups = 18},
       {.name = "radam", .kind = GSC_RADAM, .flags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY, .offset = 3},
       {.name = "adabelief", .kind = GSC_ADABELIEF, .copy_dtype = GSC_BF16},
+      {.name = "ademamix", .kind = GSC_ADEMAMIX, .copy_dtype = GSC_FP16, .groups = 3, .clip_norm = true},
       {.name = "lamb_misaligned", .kind = GSC_LAMB, .copy_dtype = GSC_FP16, .offset = 1, .groups = 3},
       {.name = "lamb_fp64", .kind = GSC_LAMB, .param_dtype = GSC_FP64, .grad_dtype = GSC_FP64, .offset = 1},
       {.name = "lamb_zero", .kind = GSC_LAMB, .flags = GSC_OPTIMIZER_ZERO_GRADS},

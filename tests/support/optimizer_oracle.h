@@ -72,6 +72,8 @@ inline int state_slots(const gsc_optimizer_options &o) {
       return 1;
     case GSC_RMSPROP:
       return (o.flags & GSC_OPTIMIZER_CENTERED) != 0 ? 3 : (o.momentum != 0.0 ? 2 : 1);
+    case GSC_ADEMAMIX:
+      return 3;
     default:
       return 2;
   }
@@ -110,7 +112,7 @@ class OptimizerOracle {
     if (has(GSC_OPTIMIZER_MAXIMIZE)) g.v = -g.v;
     if (has(GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY)) {
       element_decay(element);
-    } else if (o_.kind != GSC_ADAMW && o_.kind != GSC_LION && o_.kind != GSC_LAMB) {
+    } else if (o_.kind != GSC_ADAMW && o_.kind != GSC_LION && o_.kind != GSC_LAMB && o_.kind != GSC_ADEMAMIX) {
       g = decayed(g, element.param);
     }
     switch (o_.kind) {
@@ -138,6 +140,9 @@ class OptimizerOracle {
         return radam(element, g);
       case GSC_ADABELIEF:
         return adabelief(element, g);
+      case GSC_ADEMAMIX:
+        element_decay(element);
+        return ademamix(element, g);
       default:
         return decayed(adam(element, g), element.param);
     }
@@ -245,6 +250,19 @@ class OptimizerOracle {
     element.state[1] = f_.add(moment(element.state[1], f_.mul(surprise, surprise), o_.beta2), f_.constant(o_.eps_root));
     return f_.div(corrected(element.state[0], o_.beta1),
                   f_.add(f_.sqrt(corrected(element.state[1], o_.beta2)), f_.constant(o_.eps)));
+  }
+  Real ademamix(Element &element, Real g) const {
+    const auto part = [&](int64_t warmup) {
+      return static_cast<double>(warmup) > step_ ? step_ / static_cast<double>(warmup) : 1.0;
+    };
+    const double alpha = o_.alpha * part(o_.warmup_steps);
+    const double fast = std::log(o_.beta1), slow = std::log(o_.beta3), way = part(o_.beta3_warmup);
+    const double log_beta3 =
+        way < 1.0 ? fast * slow / ((1.0 - way) * slow + way * fast) : slow;  // the paper's equation
+    const Real root = second_root(element, g);
+    element.state[2] = f_.add(f_.mul(f_.constant(std::exp(log_beta3)), element.state[2]),
+                              f_.mul(f_.constant(-std::expm1(log_beta3)), g));
+    return f_.div(f_.add(corrected(element.state[0], o_.beta1), f_.mul(f_.constant(alpha), element.state[2])), root);
   }
   /// Advances both moments; sqrt(v / (1 - beta2^t)) + eps.
   Real second_root(Element &element, Real g) const {

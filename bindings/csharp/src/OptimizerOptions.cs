@@ -112,7 +112,7 @@ namespace Gradscaler
       set { Handle.MasterFormat = (int)value; }
     }
 
-    /// <summary>RMSprop: decay of the means, in [0, 1).</summary>
+    /// <summary>RMSprop: decay of the means, in [0, 1). AdEMAMix: weight of the slow mean, &gt;= 0.</summary>
     public double Alpha
     {
       get { return Handle.Alpha; }
@@ -140,6 +140,29 @@ namespace Gradscaler
     {
       get { return Handle.EpsRoot; }
       set { Handle.EpsRoot = value; }
+    }
+
+    /// <summary>AdEMAMix: decay of the slow mean of gradients, in [0, 1).</summary>
+    public double Beta3
+    {
+      get { return Handle.Beta3; }
+      set { Handle.Beta3 = value; }
+    }
+
+    /// <summary>AdEMAMix: steps over which alpha grows from 0, in 0..2^53. Default 0.</summary>
+    public long WarmupSteps
+    {
+      get { return Handle.WarmupSteps; }
+      set { Handle.WarmupSteps = value; }
+    }
+
+    /// <summary>
+    /// AdEMAMix: steps over which the half-life of the slow mean grows from that of beta1, in 0..2^53. Default 0.
+    /// </summary>
+    public long Beta3Warmup
+    {
+      get { return Handle.Beta3Warmup; }
+      set { Handle.Beta3Warmup = value; }
     }
 
     /// <summary>SGD: Nesterov momentum; needs momentum &gt; 0 and dampening 0.</summary>

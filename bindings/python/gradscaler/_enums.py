@@ -32,4 +32,5 @@ SLOTS: dict[int, tuple[str, ...]] = {
     native.NADAM: ("exp_avg", "exp_avg_sq"),
     native.RADAM: ("exp_avg", "exp_avg_sq"),
     native.ADABELIEF: ("exp_avg", "exp_avg_var"),
+    native.ADEMAMIX: ("exp_avg", "exp_avg_sq", "exp_avg_slow"),
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ctypes import c_float
 from typing import Any
 
-from ._native import flag, native, real
+from ._native import flag, integer, native, real
 
 #: Options that are flags. They are fixed when an optimizer is made.
 FLAGS = {
@@ -50,7 +50,8 @@ def write(options: Any, key: str, value: Any) -> None:
         bit = FLAGS[key]
         options.flags = options.flags | bit if flag(key, value) else options.flags & ~bit
     else:
-        setattr(options, key, real(key, value))
+        counts = isinstance(getattr(options, key), int)
+        setattr(options, key, integer(key, value, 0, 2**53) if counts else real(key, value))
 
 
 def apply(options: Any, arguments: Mapping[str, Any]) -> None:

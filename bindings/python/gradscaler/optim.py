@@ -87,11 +87,12 @@ class Optimizer(Closeable):
     Hyper-parameters have the names and the meaning of ``torch.optim``: `lr`, `momentum`, `dampening`, `weight_decay`,
     `nesterov`, `betas`, `eps`, `amsgrad`, `lr_decay`, `initial_accumulator_value`, `alpha`, `centered`, `rho`,
     `momentum_decay`, `decoupled_weight_decay` and `maximize`, of which each class takes its own, and optax's
-    `eps_root`. With ``zero_grads=True`` a step clears the gradients in the same pass; with ``write_grads=True`` it
-    writes the unscaled and clipped gradients back. `state` maps slot names to arrays of yours, in the parameters'
-    shapes, or is the format of the library's: ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit
-    parameters ``"split"``, ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md.
-    `device` is a context or a device's name, by default the parameters'.
+    `eps_root`. AdEMAMix has the slow mean's decay `beta3` and weight `alpha`, which grow over `beta3_warmup` and
+    `warmup_steps` steps. With ``zero_grads=True`` a step clears the gradients in the same pass; with
+    ``write_grads=True`` it writes the unscaled and clipped gradients back. `state` maps slot names to arrays of yours,
+    in the parameters' shapes, or is the format of the library's: ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is
+    None, or for 16-bit parameters ``"split"``, ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic
+    rounding: docs/state.md. `device` is a context or a device's name, by default the parameters'.
 
     Raises ValueError and TypeError naming the array that cannot be used, and InvalidArgumentError for pairs that do not
     fit, memory that overlaps, and hyper-parameters out of range.

@@ -16,7 +16,7 @@ _State = Mapping[str, Any] | str
 
 # gen-api: optimizers gsc_optimizer_options
 __all__ = ["SGD", "Adam", "AdamW", "Adagrad", "Lion", "LAMB", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam",
-           "AdaBelief"]
+           "AdaBelief", "AdEMAMix"]
 
 
 class SGD(Optimizer):
@@ -265,5 +265,27 @@ class AdaBelief(Optimizer):
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, eps_root=eps_root,
                                              decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
                                              zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
+
+
+class AdEMAMix(Optimizer):
+    """AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137).
+
+    State: ``exp_avg``, ``exp_avg_sq``, ``exp_avg_slow``.
+    """
+
+    __slots__ = ()
+    _KIND = native.ADEMAMIX
+    _KEYS = ("lr", "betas", "eps", "weight_decay", "beta3", "alpha", "warmup_steps", "beta3_warmup", "maximize")
+    _SLOTS = SLOTS[native.ADEMAMIX]
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 1e-2, beta3: float = 0.9999, alpha: float = 5.0,
+                 warmup_steps: int = 0, beta3_warmup: int = 0, *, maximize: bool = False, model_copy: Any = None,
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, beta3=beta3,
+                                             alpha=alpha, warmup_steps=warmup_steps, beta3_warmup=beta3_warmup,
+                                             maximize=maximize, zero_grads=zero_grads, write_grads=write_grads),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 # gen-api: end

@@ -14,6 +14,9 @@ struct Hyper {
   double lr, beta1, beta2, eps, weight_decay, momentum, dampening, lr_decay, alpha, rho;
   double mu_decay;  ///< 0.96^momentum_decay
   double eps_root;
+  double beta3;
+  double half_life1, half_life3;  ///< of means that decay by beta1 and beta3, in steps
+  int64_t warmup_steps, beta3_warmup;
   bool decoupled;  ///< GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY
 };
 
@@ -36,6 +39,9 @@ struct Coefficients {
   T lr_of_gradient;  ///< where `lr` is that of the mean alone
   T surprise;        ///< 1: the second moment is of g - m (AdaBelief), 0: of g
   T largest;         ///< 1: of the larger of it and |g| (Adamax), 0: a mean
+  T bias1;           ///< 1 - beta1^t
+  T one_minus_beta3;
+  T alpha;  ///< weight of a slow mean
 };
 
 /// Every field, rounded once.
@@ -62,6 +68,19 @@ GSC_HD double power(double base, int64_t n) {
     base *= base;
   }
   return result;
+}
+
+/// 1 - 0.5^x for x in [0, inf]: the same bits on host and device, where exp2() is not.
+GSC_HD double one_minus_half_to(double x) {
+  if (!(x < 64.0)) return 1.0;
+  double y = x * 0.69314718055994530942;
+  int halvings = 0;
+  for (; y > 0.5; y *= 0.5) ++halvings;
+  // 1 - exp(-y) = y - y^2/2! + y^3/3! - ...; doubled, r becomes r (2 - r).
+  double r = 0.0;
+  for (int n = 16; n > 0; --n) r = y / n * (1.0 - r);
+  for (; halvings > 0; --halvings) r *= 2.0 - r;
+  return r;
 }
 
 GSC_HD float square_root(float x) { return __builtin_sqrtf(x); }

@@ -23,7 +23,7 @@ struct Kind {
   const char *name;  ///< in messages
   struct {
     double lr, beta1 = 0.0, beta2 = 0.0, eps = 0.0, weight_decay = 0.0, alpha = 0.0, rho = 0.0, momentum_decay = 0.0,
-               eps_root = 0.0;
+               eps_root = 0.0, beta3 = 0.0;
   } defaults;
   struct {
     const char *name;

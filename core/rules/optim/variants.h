@@ -5,13 +5,12 @@
 
 #include <type_traits>
 
-#include "core/rules/optim/adadelta.h"
 #include "core/rules/optim/adagrad.h"
 #include "core/rules/optim/adam.h"
 #include "core/rules/optim/adam_like.h"
+#include "core/rules/optim/ademamix.h"
 #include "core/rules/optim/lamb.h"
 #include "core/rules/optim/lion.h"
-#include "core/rules/optim/rmsprop.h"
 #include "core/rules/optim/sgd.h"
 
 namespace gsc {
@@ -35,7 +34,8 @@ namespace gsc {
   X(kAdamax, optim::Adamax)                          \
   X(kNadam, optim::Nadam)                            \
   X(kRadam, optim::Radam)                            \
-  X(kAdaBelief, optim::AdaBelief)
+  X(kAdaBelief, optim::AdaBelief)                    \
+  X(kAdemamix, optim::AdEMAMix)
 
 enum class Variant : int32_t {
 #define GSC_ENUMERATOR(enumerator, formula) enumerator,

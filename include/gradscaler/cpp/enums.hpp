@@ -73,7 +73,10 @@ enum class OptimizerKind : int32_t {
   radam = GSC_RADAM,
   /// AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief. State: exp_avg, exp_avg_var. Defaults: lr
   /// 1e-3, beta1 0.9, beta2 0.999, eps 1e-16, eps_root 1e-16, no weight decay.
-  adabelief = GSC_ADABELIEF
+  adabelief = GSC_ADABELIEF,
+  /// AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137). State: exp_avg, exp_avg_sq, exp_avg_slow. Defaults: lr 1e-3,
+  /// beta1 0.9, beta2 0.999, beta3 0.9999, alpha 5.0, eps 1e-8, weight_decay 1e-2, no warm-up.
+  ademamix = GSC_ADEMAMIX
 };
 
 /// Formats of the state that the library allocates.

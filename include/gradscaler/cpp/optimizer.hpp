@@ -45,7 +45,7 @@ struct OptimizerOptions {
   std::optional<int64_t> seed = std::nullopt;
   /// MasterFormat. Other values than MasterFormat::none need fp16 or bf16 parameters.
   std::optional<MasterFormat> master_format = std::nullopt;
-  /// RMSprop: decay of the means, in [0, 1).
+  /// RMSprop: decay of the means, in [0, 1). AdEMAMix: weight of the slow mean, >= 0.
   std::optional<double> alpha = std::nullopt;
   /// Adadelta: decay of the means, in [0, 1).
   std::optional<double> rho = std::nullopt;
@@ -53,6 +53,12 @@ struct OptimizerOptions {
   std::optional<double> momentum_decay = std::nullopt;
   /// RMSprop: added inside the root, >= 0. Default 0. AdaBelief: added to the second moment at each step.
   std::optional<double> eps_root = std::nullopt;
+  /// AdEMAMix: decay of the slow mean of gradients, in [0, 1).
+  std::optional<double> beta3 = std::nullopt;
+  /// AdEMAMix: steps over which alpha grows from 0, in 0..2^53. Default 0.
+  std::optional<int64_t> warmup_steps = std::nullopt;
+  /// AdEMAMix: steps over which the half-life of the slow mean grows from that of beta1, in 0..2^53. Default 0.
+  std::optional<int64_t> beta3_warmup = std::nullopt;
   // gen-api: end
 
   gsc_optimizer_options to_c() const {
@@ -76,6 +82,9 @@ struct OptimizerOptions {
     c.rho = rho.value_or(c.rho);
     c.momentum_decay = momentum_decay.value_or(c.momentum_decay);
     c.eps_root = eps_root.value_or(c.eps_root);
+    c.beta3 = beta3.value_or(c.beta3);
+    c.warmup_steps = warmup_steps.value_or(c.warmup_steps);
+    c.beta3_warmup = beta3_warmup.value_or(c.beta3_warmup);
     // gen-api: end
     return c;
   }
@@ -100,6 +109,9 @@ struct OptimizerOptions {
     options.rho = c.rho;
     options.momentum_decay = c.momentum_decay;
     options.eps_root = c.eps_root;
+    options.beta3 = c.beta3;
+    options.warmup_steps = c.warmup_steps;
+    options.beta3_warmup = c.beta3_warmup;
     // gen-api: end
     return options;
   }

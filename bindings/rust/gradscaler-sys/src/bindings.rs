@@ -49,6 +49,7 @@ pub const GSC_ADAMAX: i32 = 8;
 pub const GSC_NADAM: i32 = 9;
 pub const GSC_RADAM: i32 = 10;
 pub const GSC_ADABELIEF: i32 = 11;
+pub const GSC_ADEMAMIX: i32 = 12;
 pub const GSC_OPTIMIZER_NESTEROV: u32 = 1;
 pub const GSC_OPTIMIZER_AMSGRAD: u32 = 2;
 pub const GSC_OPTIMIZER_MAXIMIZE: u32 = 4;
@@ -240,6 +241,9 @@ pub struct gsc_optimizer_options {
     pub rho: f64,
     pub momentum_decay: f64,
     pub eps_root: f64,
+    pub beta3: f64,
+    pub warmup_steps: i64,
+    pub beta3_warmup: i64,
 }
 
 /// The state of a scaler, and the result of the last check of its gradients.
@@ -827,7 +831,8 @@ pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
         scale_block_columns, columns, reserved);
     fields!(all, gsc_optimizer_options, struct_size, flags, kind, state_format, lr, beta1, beta2,
         eps, weight_decay, momentum, dampening, lr_decay, initial_accumulator_value, seed,
-        master_format, reserved, alpha, rho, momentum_decay, eps_root);
+        master_format, reserved, alpha, rho, momentum_decay, eps_root, beta3, warmup_steps,
+        beta3_warmup);
     fields!(all, gsc_report, struct_size, flags, scale, growth_tracker, hysteresis_tracker,
         consecutive_skips, updates, skipped, grad_norm, grad_amax, nonfinite_count, inf_count,
         nan_count, first_tensor, first_element);

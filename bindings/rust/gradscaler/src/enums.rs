@@ -160,6 +160,10 @@ pub enum OptimizerKind {
     /// exp_avg_var. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-16, eps_root 1e-16, no weight
     /// decay.
     AdaBelief = sys::GSC_ADABELIEF,
+    /// AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137). State: exp_avg, exp_avg_sq,
+    /// exp_avg_slow. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, beta3 0.9999, alpha 5.0, eps 1e-8,
+    /// weight_decay 1e-2, no warm-up.
+    AdEMAMix = sys::GSC_ADEMAMIX,
 }
 
 impl TryFrom<i32> for OptimizerKind {
@@ -180,6 +184,7 @@ impl TryFrom<i32> for OptimizerKind {
             sys::GSC_NADAM => Ok(Self::NAdam),
             sys::GSC_RADAM => Ok(Self::RAdam),
             sys::GSC_ADABELIEF => Ok(Self::AdaBelief),
+            sys::GSC_ADEMAMIX => Ok(Self::AdEMAMix),
             _ => Err(code),
         }
     }

@@ -268,7 +268,7 @@ pub struct OptimizerOptions {
     /// [`MasterFormat`]. Other values than [`MasterFormat::None`](crate::MasterFormat::None) need
     /// fp16 or bf16 parameters.
     pub master_format: Option<MasterFormat>,
-    /// RMSprop: decay of the means, in \[0, 1).
+    /// RMSprop: decay of the means, in \[0, 1). AdEMAMix: weight of the slow mean, >= 0.
     pub alpha: Option<f64>,
     /// Adadelta: decay of the means, in \[0, 1).
     pub rho: Option<f64>,
@@ -277,6 +277,13 @@ pub struct OptimizerOptions {
     /// RMSprop: added inside the root, >= 0. Default 0. AdaBelief: added to the second moment at
     /// each step.
     pub eps_root: Option<f64>,
+    /// AdEMAMix: decay of the slow mean of gradients, in \[0, 1).
+    pub beta3: Option<f64>,
+    /// AdEMAMix: steps over which alpha grows from 0, in 0..2^53. Default 0.
+    pub warmup_steps: Option<i64>,
+    /// AdEMAMix: steps over which the half-life of the slow mean grows from that of beta1, in
+    /// 0..2^53. Default 0.
+    pub beta3_warmup: Option<i64>,
     /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
     pub nesterov: bool,
     /// Adam, AdamW: the step is normalized by the largest exp_avg_sq so far.
@@ -302,8 +309,8 @@ setters!(OptimizerOptions:
     state_format: StateFormat, lr: f64, beta1: f64, beta2: f64, eps: f64, weight_decay: f64,
     momentum: f64, dampening: f64, lr_decay: f64, initial_accumulator_value: f64, seed: i64,
     master_format: MasterFormat, alpha: f64, rho: f64, momentum_decay: f64, eps_root: f64,
-    nesterov: bool, amsgrad: bool, maximize: bool, zero_grads: bool, write_grads: bool,
-    centered: bool, decoupled_weight_decay: bool);
+    beta3: f64, warmup_steps: i64, beta3_warmup: i64, nesterov: bool, amsgrad: bool, maximize:
+    bool, zero_grads: bool, write_grads: bool, centered: bool, decoupled_weight_decay: bool);
 // gen-api: end
 
 /// AdamW with its defaults.
@@ -335,6 +342,9 @@ impl OptimizerOptions {
             rho: None,
             momentum_decay: None,
             eps_root: None,
+            beta3: None,
+            warmup_steps: None,
+            beta3_warmup: None,
             nesterov: false,
             amsgrad: false,
             maximize: false,
@@ -407,6 +417,11 @@ impl OptimizerOptions {
     pub const fn adabelief() -> Self {
         Self::new(OptimizerKind::AdaBelief)
     }
+
+    /// AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137).
+    pub const fn ademamix() -> Self {
+        Self::new(OptimizerKind::AdEMAMix)
+    }
     // gen-api: end
 
     pub(crate) fn to_raw(self) -> Result<sys::gsc_optimizer_options> {
@@ -455,6 +470,9 @@ impl OptimizerOptions {
             rho: self.rho.unwrap_or(raw.rho),
             momentum_decay: self.momentum_decay.unwrap_or(raw.momentum_decay),
             eps_root: self.eps_root.unwrap_or(raw.eps_root),
+            beta3: self.beta3.unwrap_or(raw.beta3),
+            warmup_steps: self.warmup_steps.unwrap_or(raw.warmup_steps),
+            beta3_warmup: self.beta3_warmup.unwrap_or(raw.beta3_warmup),
             // gen-api: end
             ..raw
         })
@@ -480,6 +498,9 @@ impl OptimizerOptions {
             rho: Some(raw.rho),
             momentum_decay: Some(raw.momentum_decay),
             eps_root: Some(raw.eps_root),
+            beta3: Some(raw.beta3),
+            warmup_steps: Some(raw.warmup_steps),
+            beta3_warmup: Some(raw.beta3_warmup),
             nesterov: raw.flags & sys::GSC_OPTIMIZER_NESTEROV != 0,
             amsgrad: raw.flags & sys::GSC_OPTIMIZER_AMSGRAD != 0,
             maximize: raw.flags & sys::GSC_OPTIMIZER_MAXIMIZE != 0,

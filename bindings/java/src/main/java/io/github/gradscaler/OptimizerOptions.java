@@ -122,6 +122,15 @@ public final class OptimizerOptions {
   public static OptimizerOptions adaBelief() {
     return new OptimizerOptions(OptimizerKind.ADABELIEF);
   }
+
+  /**
+   * AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137).
+   *
+   * @return its defaults
+   */
+  public static OptimizerOptions adEMAMix() {
+    return new OptimizerOptions(OptimizerKind.ADEMAMIX);
+  }
   // gen-api: end
 
   NativeOptimizerOptions handle() {
@@ -379,7 +388,7 @@ public final class OptimizerOptions {
   }
 
   /**
-   * RMSprop: decay of the means, in [0, 1).
+   * RMSprop: decay of the means, in [0, 1). AdEMAMix: weight of the slow mean, &gt;= 0.
    *
    * @return the value
    */
@@ -455,6 +464,66 @@ public final class OptimizerOptions {
    */
   public OptimizerOptions epsRoot(double value) {
     handle.setEpsRoot(value);
+    return this;
+  }
+
+  /**
+   * AdEMAMix: decay of the slow mean of gradients, in [0, 1).
+   *
+   * @return the value
+   */
+  public double beta3() {
+    return handle.getBeta3();
+  }
+
+  /**
+   * Sets {@link #beta3()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions beta3(double value) {
+    handle.setBeta3(value);
+    return this;
+  }
+
+  /**
+   * AdEMAMix: steps over which alpha grows from 0, in 0..2^53. Default 0.
+   *
+   * @return the value
+   */
+  public long warmupSteps() {
+    return handle.getWarmupSteps();
+  }
+
+  /**
+   * Sets {@link #warmupSteps()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions warmupSteps(long value) {
+    handle.setWarmupSteps(value);
+    return this;
+  }
+
+  /**
+   * AdEMAMix: steps over which the half-life of the slow mean grows from that of beta1, in 0..2^53. Default 0.
+   *
+   * @return the value
+   */
+  public long beta3Warmup() {
+    return handle.getBeta3Warmup();
+  }
+
+  /**
+   * Sets {@link #beta3Warmup()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions beta3Warmup(long value) {
+    handle.setBeta3Warmup(value);
     return this;
   }
 
@@ -615,7 +684,8 @@ public final class OptimizerOptions {
         + ", momentum=" + momentum() + ", dampening=" + dampening() + ", lrDecay=" + lrDecay()
         + ", initialAccumulatorValue=" + initialAccumulatorValue() + ", seed=" + seed()
         + ", masterFormat=" + masterFormat() + ", alpha=" + alpha() + ", rho=" + rho()
-        + ", momentumDecay=" + momentumDecay() + ", epsRoot=" + epsRoot() + ", nesterov=" + nesterov()
+        + ", momentumDecay=" + momentumDecay() + ", epsRoot=" + epsRoot() + ", beta3=" + beta3()
+        + ", warmupSteps=" + warmupSteps() + ", beta3Warmup=" + beta3Warmup() + ", nesterov=" + nesterov()
         + ", amsgrad=" + amsgrad() + ", maximize=" + maximize() + ", zeroGrads=" + zeroGrads()
         + ", writeGrads=" + writeGrads() + ", centered=" + centered()
         + ", decoupledWeightDecay=" + decoupledWeightDecay() + ")";
