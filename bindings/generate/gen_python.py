@@ -144,6 +144,10 @@ ARGUMENTS = {
     "RAdam": "lr betas eps weight_decay decoupled_weight_decay",
     "AdaBelief": "lr betas eps weight_decay eps_root decoupled_weight_decay",
     "AdEMAMix": "lr betas eps weight_decay beta3 alpha warmup_steps beta3_warmup",
+    "AdamWScheduleFree": "lr betas eps weight_decay warmup_steps weight_step_power weight_lr_power",
+    "SGDScheduleFree": "lr momentum weight_decay warmup_steps weight_step_power weight_lr_power",
+    "LARS": "lr momentum weight_decay trust_coefficient eps nesterov",
+    "NovoGrad": "lr betas eps weight_decay dampening decoupled_weight_decay bias_correction",
 }
 
 
@@ -187,9 +191,11 @@ def torch_optimizers(struct):
                       "seed: int = 0"]
         parameters[2] = parameters[2].replace("float", "_Rate")
         options = [f"{key}={key}" for key in (*keys, "maximize", "fused")]
+        options += ["train_mode=True"] * ("average" in kind.slots)
         slots = [f"``{slot}``" for slot in kind.slots]
+        base = "ScheduleFree" if "average" in kind.slots else "FusedOptimizer"
         state = ", ".join(["``step``", *slots[:-1]]) + f" and {slots[-1]}"
-        lines += ["", "", f"class {name}(FusedOptimizer):", f'    """{kind.text}', "", f"    State: {state}.",
+        lines += ["", "", f"class {name}({base}):", f'    """{kind.text}', "", f"    State: {state}.",
                   *header.wrapped(f"{', '.join(f'`{key}`' for key in (*keys, 'maximize'))}: see"
                                   " :class:`gradscaler.Optimizer`.", "    "),
                   '    """', "", f"    _KIND = native.{kind.constant}", "",
@@ -207,7 +213,7 @@ def torch_names(struct):
 
 def class_of(kind):
     """The name of a kind's class."""
-    name = next((name for name in ARGUMENTS if name.upper() == kind.constant), None)
+    name = next((name for name in ARGUMENTS if name.upper() == kind.constant.replace("_", "")), None)
     if name is None:
         raise SystemExit(f"gen-api: {kind.constant} has no arguments in gen_python.py")
     return name

@@ -26,9 +26,9 @@ TYPES = {
 }
 
 # Names of C# that are not written as their parts.
-SPELLING = {"ADABELIEF": "AdaBelief", "ADAMW": "AdamW", "ADEMAMIX": "AdEMAMix", "NADAM": "NAdam", "RADAM": "RAdam",
-            "RMSPROP": "RMSprop", "COLOSSALAI": "ColossalAI", "DEEPSPEED": "DeepSpeed", "MINDSPORE": "MindSpore",
-            "ONEFLOW": "OneFlow", "TENSORFLOW": "TensorFlow"}
+SPELLING = {"ADABELIEF": "AdaBelief", "ADAMW": "AdamW", "ADEMAMIX": "AdEMAMix", "NADAM": "NAdam",
+            "NOVOGRAD": "NovoGrad", "RADAM": "RAdam", "RMSPROP": "RMSprop", "COLOSSALAI": "ColossalAI",
+            "DEEPSPEED": "DeepSpeed", "MINDSPORE": "MindSpore", "ONEFLOW": "OneFlow", "TENSORFLOW": "TensorFlow"}
 
 # Not options: the caller, the constructors or nobody sets them. Flags become booleans.
 LEFT_OUT = ("struct_size", "reserved", "format", "flags", "kind")

@@ -71,7 +71,7 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
   options_.reserve(groups);
   device_lrs_.reserve(groups);
   DeviceMemory group_records(context_->backend(), static_cast<int64_t>(groups * sizeof(GroupRecord)));
-  DeviceMemory coefficients = make_coefficients(groups, counts_each_tensor());
+  DeviceMemory coefficients = make_coefficients(groups);
   DeviceMemory group_of(context_->backend(), device_group_of_.bytes());
   const auto swap_arrays = [&] {
     std::swap(groups_, group_records);

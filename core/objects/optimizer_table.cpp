@@ -36,6 +36,9 @@ constexpr OptimizerInfo info_of(const Kind &kind) {
   defaults.momentum_decay = kind.defaults.momentum_decay;
   defaults.eps_root = kind.defaults.eps_root;
   defaults.beta3 = kind.defaults.beta3;
+  defaults.momentum = kind.defaults.momentum;
+  defaults.weight_lr_power = kind.defaults.weight_lr_power;
+  defaults.trust_coefficient = kind.defaults.trust_coefficient;
   return {kind, defaults, flags_of(kind.code)};
 }
 
@@ -57,6 +60,13 @@ void require_fp32(const Argument &name, double value) {
 void require_beta(Literal name, double value) {
   if (!(value >= 0.0 && value < 1.0)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %s; it must be in [0, 1)", Decimal(value).c_str());
+  }
+}
+
+void require_open(Literal name, double value) {
+  if (!(value > 0.0 && value < 1.0)) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %s; it must be in (0, 1) for a Schedule-Free optimizer",
+         Decimal(value).c_str());
   }
 }
 
@@ -102,9 +112,10 @@ Variant variant_of(const gsc_optimizer_options &o) {
 }
 
 int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype) {
+  if (holds != Slot::kMoment && holds != Slot::kSecondMoment) return full_dtype(holds, param_dtype);
   if (format == GSC_STATE_BITS16) return holds == Slot::kMoment ? GSC_BF16 : GSC_UFP16_E5M11;
   if (format == GSC_STATE_BITS8) return holds == Slot::kMoment ? GSC_FP8_E4M3 : GSC_UFP8_E4M4;
-  return state_dtype(param_dtype);
+  return full_dtype(holds, param_dtype);
 }
 
 void validate(const gsc_optimizer_options &o) {
@@ -150,6 +161,12 @@ void validate(const gsc_optimizer_options &o) {
   require_beta("beta3", o.beta3);
   require_steps("warmup_steps", o.warmup_steps);
   require_steps("beta3_warmup", o.beta3_warmup);
+  require_at_least_zero(kOptions.field("weight_step_power"), o.weight_step_power);
+  require_at_least_zero(kOptions.field("weight_lr_power"), o.weight_lr_power);
+  require_at_least_zero(kOptions.field("trust_coefficient"), o.trust_coefficient);
+  // The averaged weights are found by a division by it.
+  if (o.kind == GSC_ADAMW_SCHEDULE_FREE) require_open("beta1", o.beta1);
+  if (o.kind == GSC_SGD_SCHEDULE_FREE) require_open("momentum", o.momentum);
   if ((o.flags & GSC_OPTIMIZER_NESTEROV) != 0 && (o.momentum <= 0.0 || o.dampening != 0.0)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has NESTEROV, which needs momentum > 0 and dampening 0");
   }
@@ -157,7 +174,7 @@ void validate(const gsc_optimizer_options &o) {
 
 Hyper make_hyper(const gsc_optimizer_options &o) {
   // Without momentum PyTorch's SGD takes the gradient whole, whatever the dampening.
-  const double dampening = o.momentum != 0.0 ? o.dampening : 0.0;
+  const double dampening = o.kind == GSC_SGD && o.momentum == 0.0 ? 0.0 : o.dampening;
   const bool decoupled = (o.flags & GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY) != 0;
   return {o.lr,
           o.beta1,
@@ -176,7 +193,12 @@ Hyper make_hyper(const gsc_optimizer_options &o) {
           half_life(o.beta3),
           o.warmup_steps,
           o.beta3_warmup,
-          decoupled};
+          o.weight_step_power,
+          o.weight_lr_power,
+          o.trust_coefficient,
+          decoupled,
+          (o.flags & GSC_OPTIMIZER_NESTEROV) != 0,
+          (o.flags & GSC_OPTIMIZER_BIAS_CORRECTION) != 0};
 }
 
 }  // namespace gsc

@@ -53,7 +53,8 @@ std::vector<BadOption> bad_options() {
   // Flags that belong to another kind, and two that contradict each other.
   for (const int32_t kind : optimizer_kinds()) {
     const auto add_flag = [&](uint32_t flag) { add("flags", kind, [flag](Options &o) { o.flags = flag; }); };
-    if (kind != GSC_SGD) add_flag(GSC_OPTIMIZER_NESTEROV);
+    if (kind != GSC_SGD && kind != GSC_LARS) add_flag(GSC_OPTIMIZER_NESTEROV);
+    if (kind != GSC_NOVOGRAD) add_flag(GSC_OPTIMIZER_BIAS_CORRECTION);
     if (kind != GSC_ADAM && kind != GSC_ADAMW) add_flag(GSC_OPTIMIZER_AMSGRAD);
     if (kind != GSC_RMSPROP) add_flag(GSC_OPTIMIZER_CENTERED);
     if (kind <= GSC_ADAMAX) add_flag(GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY);

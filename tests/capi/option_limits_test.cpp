@@ -136,6 +136,11 @@ TEST(OptionLimits, Optimizer) {
       {GSC_FIELD(O, beta3), {0, below(1)}, {-kTiny, 1}},
       {GSC_FIELD(O, warmup_steps), {0, 0x1p53}, {-1, 0x1p54}},
       {GSC_FIELD(O, beta3_warmup), {0, 0x1p53}, {-1, 0x1p54}},
+      {GSC_FIELD(O, weight_step_power), numbers, no_numbers},
+      {GSC_FIELD(O, weight_lr_power), numbers, no_numbers},
+      {GSC_FIELD(O, trust_coefficient), numbers, no_numbers},
+      {"beta1", GSC_SET(O, o.kind = GSC_ADAMW_SCHEDULE_FREE; o.beta1 = v), {kTiny, below(1)}, {0, 1}},
+      {"momentum", GSC_SET(O, o.kind = GSC_SGD_SCHEDULE_FREE; o.momentum = v), {kTiny, below(1)}, {0, 1}},
       {"momentum", GSC_SET(O, o.flags = GSC_OPTIMIZER_NESTEROV; o.momentum = v), {kTiny}, {0}},
       {"dampening",
        GSC_SET(O, o.flags = GSC_OPTIMIZER_NESTEROV; o.momentum = 0.9; o.dampening = v),
@@ -156,9 +161,10 @@ TEST(OptionLimits, Optimizer) {
 
   for (const int32_t kind : optimizer_kinds()) {
     uint32_t known = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS;
-    if (kind == GSC_SGD) known |= GSC_OPTIMIZER_NESTEROV;
+    if (kind == GSC_SGD || kind == GSC_LARS) known |= GSC_OPTIMIZER_NESTEROV;
     if (kind == GSC_ADAM || kind == GSC_ADAMW) known |= GSC_OPTIMIZER_AMSGRAD;
     if (kind == GSC_RMSPROP) known |= GSC_OPTIMIZER_CENTERED;
+    if (kind == GSC_NOVOGRAD) known |= GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_BIAS_CORRECTION;
     if (kind == GSC_NADAM || kind == GSC_RADAM || kind == GSC_ADABELIEF) known |= GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
     for (int bit = 0; bit < 32; ++bit) {
       O options = optimizer_options(kind);

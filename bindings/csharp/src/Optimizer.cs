@@ -77,6 +77,12 @@ namespace Gradscaler
       get { return Handle.GroupCount(); }
     }
 
+    /// <summary>1 while the parameters are the averaged weights, else 0.</summary>
+    public int Evaluating
+    {
+      get { return Handle.Evaluating(); }
+    }
+
     /// <summary>Number of state slots.</summary>
     public int StateCount
     {
@@ -109,6 +115,14 @@ namespace Gradscaler
     {
       Handle.SetLr(group, lr, stream);
       deviceLrs.Remove(group);
+    }
+
+    /// <summary>
+    /// Takes the parameters of a Schedule-Free optimizer to the averaged weights, or back. Steps fail while evaluating.
+    /// </summary>
+    public void SetEvaluating(bool evaluating, IntPtr stream = default(IntPtr))
+    {
+      Handle.SetEvaluating(evaluating ? 1 : 0, stream);
     }
 
     /// <summary>

@@ -67,7 +67,8 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// SGD, RMSprop: momentum, &gt;= 0. Default 0. There is a momentum buffer if group 0 has momentum.
+    /// SGD, RMSprop: momentum, &gt;= 0. Default 0. There is a momentum buffer if group 0 has momentum. LARS: also.
+    /// Schedule-Free SGD: in (0, 1).
     /// </summary>
     public double Momentum
     {
@@ -75,7 +76,9 @@ namespace Gradscaler
       set { Handle.Momentum = value; }
     }
 
-    /// <summary>SGD: dampening of the momentum. Default 0.</summary>
+    /// <summary>
+    /// SGD: dampening of the momentum. Default 0. NovoGrad: exp_avg gets 1 - dampening of a gradient.
+    /// </summary>
     public double Dampening
     {
       get { return Handle.Dampening; }
@@ -149,7 +152,7 @@ namespace Gradscaler
       set { Handle.Beta3 = value; }
     }
 
-    /// <summary>AdEMAMix: steps over which alpha grows from 0, in 0..2^53. Default 0.</summary>
+    /// <summary>AdEMAMix: steps over which alpha grows from 0; Schedule-Free: lr. In 0..2^53. Default 0.</summary>
     public long WarmupSteps
     {
       get { return Handle.WarmupSteps; }
@@ -165,7 +168,30 @@ namespace Gradscaler
       set { Handle.Beta3Warmup = value; }
     }
 
-    /// <summary>SGD: Nesterov momentum; needs momentum &gt; 0 and dampening 0.</summary>
+    /// <summary>
+    /// Schedule-Free: step t counts as t to this power in the average, &gt;= 0. Default 0. The package calls it r.
+    /// </summary>
+    public double WeightStepPower
+    {
+      get { return Handle.WeightStepPower; }
+      set { Handle.WeightStepPower = value; }
+    }
+
+    /// <summary>Schedule-Free: and as the largest learning rate so far to this power, &gt;= 0.</summary>
+    public double WeightLrPower
+    {
+      get { return Handle.WeightLrPower; }
+      set { Handle.WeightLrPower = value; }
+    }
+
+    /// <summary>LARS: factor of the ratio of norms, &gt;= 0.</summary>
+    public double TrustCoefficient
+    {
+      get { return Handle.TrustCoefficient; }
+      set { Handle.TrustCoefficient = value; }
+    }
+
+    /// <summary>SGD, LARS: Nesterov momentum; needs momentum &gt; 0 and dampening 0.</summary>
     public bool Nesterov
     {
       get { return (Handle.Flags & NativeCalls.OPTIMIZER_NESTEROV) != 0; }
@@ -231,7 +257,8 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient.
+    /// NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad:
+    /// also, exp_avg is the mean of gradients, and divided after that.
     /// </summary>
     public bool DecoupledWeightDecay
     {
@@ -239,6 +266,16 @@ namespace Gradscaler
       set
       {
         Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_DECOUPLED_WEIGHT_DECAY : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
+      }
+    }
+
+    /// <summary>NovoGrad: both moments are divided by 1 - beta^t.</summary>
+    public bool BiasCorrection
+    {
+      get { return (Handle.Flags & NativeCalls.OPTIMIZER_BIAS_CORRECTION) != 0; }
+      set
+      {
+        Handle.Flags = value ? Handle.Flags | (uint)NativeCalls.OPTIMIZER_BIAS_CORRECTION : Handle.Flags & ~(uint)NativeCalls.OPTIMIZER_BIAS_CORRECTION;
       }
     }
     // gen-api: end

@@ -33,4 +33,8 @@ SLOTS: dict[int, tuple[str, ...]] = {
     native.RADAM: ("exp_avg", "exp_avg_sq"),
     native.ADABELIEF: ("exp_avg", "exp_avg_var"),
     native.ADEMAMIX: ("exp_avg", "exp_avg_sq", "exp_avg_slow"),
+    native.ADAMW_SCHEDULE_FREE: ("z", "exp_avg_sq", "average"),
+    native.SGD_SCHEDULE_FREE: ("z", "average"),
+    native.LARS: ("momentum_buffer",),
+    native.NOVOGRAD: ("exp_avg", "exp_avg_sq"),
 }

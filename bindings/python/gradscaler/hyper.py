@@ -19,6 +19,7 @@ FLAGS = {
     "write_grads": native.OPTIMIZER_WRITE_GRADS,
     "centered": native.OPTIMIZER_CENTERED,
     "decoupled_weight_decay": native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
+    "bias_correction": native.OPTIMIZER_BIAS_CORRECTION,
     # gen-api: end
 }
 #: The words of `state` and `master`.

@@ -88,7 +88,9 @@ class Optimizer(Closeable):
     `nesterov`, `betas`, `eps`, `amsgrad`, `lr_decay`, `initial_accumulator_value`, `alpha`, `centered`, `rho`,
     `momentum_decay`, `decoupled_weight_decay` and `maximize`, of which each class takes its own, and optax's
     `eps_root`. AdEMAMix has the slow mean's decay `beta3` and weight `alpha`, which grow over `beta3_warmup` and
-    `warmup_steps` steps. With ``zero_grads=True`` a step clears the gradients in the same pass; with
+    `warmup_steps` steps. Of Schedule-Free optimizers `warmup_steps` is that of the learning rate, and
+    `weight_step_power` (the package's r) and `weight_lr_power` weigh the average. LARS has `trust_coefficient`, and
+    NovoGrad `bias_correction`. With ``zero_grads=True`` a step clears the gradients in the same pass; with
     ``write_grads=True`` it writes the unscaled and clipped gradients back. `state` maps slot names to arrays of yours,
     in the parameters' shapes, or is the format of the library's: ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is
     None, or for 16-bit parameters ``"split"``, ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic
@@ -190,7 +192,8 @@ class Optimizer(Closeable):
             source = given if isinstance(given, TensorList) else leaves_of(given, argument)
             paired = groups.pair_list(source, argument, self.params, "params")
             found.append(_list_of(paired, argument, self.context, writes_to=True))
-            groups.require_alike(found[-1], argument, self.params)
+            if slot not in formats.numbers_of(self._kind):
+                groups.require_alike(found[-1], argument, self.params)
         return found
 
     def _checked(self, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -269,6 +272,29 @@ class Optimizer(Closeable):
         self._ready()
         self._handle.step(self.stream)
         self._stepped()
+
+    def eval(self) -> None:
+        """Takes the parameters of a Schedule-Free optimizer, and model copies, to the averaged weights.
+
+        Evaluate and save the model with these. Steps fail until :meth:`train`.
+        """
+        self._set_evaluating(True)
+
+    def train(self) -> None:
+        """Takes the parameters of a Schedule-Free optimizer back to those at which gradients are taken."""
+        self._set_evaluating(False)
+
+    @property
+    def evaluating(self) -> bool:
+        """Whether the parameters are the averaged weights."""
+        return bool(self._handle.evaluating())
+
+    def _set_evaluating(self, evaluating: bool) -> None:
+        self._ready()
+        self._handle.set_evaluating(int(evaluating), self.stream)
+        for found in self._written:
+            if found._torch:
+                found._mark_written()
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Sets the gradients to zero, in the optimizer's stream. ValueError for gradients that are read-only, and for

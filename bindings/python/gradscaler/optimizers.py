@@ -16,7 +16,7 @@ _State = Mapping[str, Any] | str
 
 # gen-api: optimizers gsc_optimizer_options
 __all__ = ["SGD", "Adam", "AdamW", "Adagrad", "Lion", "LAMB", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam",
-           "AdaBelief", "AdEMAMix"]
+           "AdaBelief", "AdEMAMix", "AdamWScheduleFree", "SGDScheduleFree", "LARS", "NovoGrad"]
 
 
 class SGD(Optimizer):
@@ -287,5 +287,95 @@ class AdEMAMix(Optimizer):
         super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, beta3=beta3,
                                              alpha=alpha, warmup_steps=warmup_steps, beta3_warmup=beta3_warmup,
                                              maximize=maximize, zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
+
+
+class AdamWScheduleFree(Optimizer):
+    """Schedule-Free AdamW (Defazio et al. 2024, arXiv:2405.15682), as in the package schedulefree.
+
+    State: z, ``exp_avg_sq``, average.
+    """
+
+    __slots__ = ()
+    _KIND = native.ADAMW_SCHEDULE_FREE
+    _KEYS = ("lr", "betas", "eps", "weight_decay", "warmup_steps", "weight_step_power", "weight_lr_power", "maximize")
+    _SLOTS = SLOTS[native.ADAMW_SCHEDULE_FREE]
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 2.5e-3, betas: tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 0.0, warmup_steps: int = 0, weight_step_power: float = 0.0,
+                 weight_lr_power: float = 2.0, *, maximize: bool = False, model_copy: Any = None,
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                                             warmup_steps=warmup_steps, weight_step_power=weight_step_power,
+                                             weight_lr_power=weight_lr_power, maximize=maximize, zero_grads=zero_grads,
+                                             write_grads=write_grads),
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
+
+
+class SGDScheduleFree(Optimizer):
+    """Schedule-Free SGD (Defazio et al. 2024), as in the package schedulefree.
+
+    State: z, average.
+    """
+
+    __slots__ = ()
+    _KIND = native.SGD_SCHEDULE_FREE
+    _KEYS = ("lr", "momentum", "weight_decay", "warmup_steps", "weight_step_power", "weight_lr_power", "maximize")
+    _SLOTS = SLOTS[native.SGD_SCHEDULE_FREE]
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1.0, momentum: float = 0.9,
+                 weight_decay: float = 0.0, warmup_steps: int = 0, weight_step_power: float = 0.0,
+                 weight_lr_power: float = 2.0, *, maximize: bool = False, model_copy: Any = None,
+                 zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32", master: str | None = None,
+                 seed: int = 0, device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, momentum=momentum, weight_decay=weight_decay,
+                                             warmup_steps=warmup_steps, weight_step_power=weight_step_power,
+                                             weight_lr_power=weight_lr_power, maximize=maximize, zero_grads=zero_grads,
+                                             write_grads=write_grads),
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
+
+
+class LARS(Optimizer):
+    """LARS (You et al. 2017, arXiv:1708.03888), as optax.lars.
+
+    State: ``momentum_buffer``.
+    """
+
+    __slots__ = ()
+    _KIND = native.LARS
+    _KEYS = ("lr", "momentum", "weight_decay", "trust_coefficient", "eps", "nesterov", "maximize")
+    _SLOTS = SLOTS[native.LARS]
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1.0, momentum: float = 0.9,
+                 weight_decay: float = 0.0, trust_coefficient: float = 1e-3, eps: float = 0.0, nesterov: bool = False,
+                 *, maximize: bool = False, model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False,
+                 state: _State = "fp32", master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, momentum=momentum, weight_decay=weight_decay,
+                                             trust_coefficient=trust_coefficient, eps=eps, nesterov=nesterov,
+                                             maximize=maximize, zero_grads=zero_grads, write_grads=write_grads),
+                         model_copy=model_copy, state=state, master=master, seed=seed, device=device)
+
+
+class NovoGrad(Optimizer):
+    """NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd.
+
+    State: ``exp_avg``, ``exp_avg_sq``.
+    """
+
+    __slots__ = ()
+    _KIND = native.NOVOGRAD
+    _KEYS = ("lr", "betas", "eps", "weight_decay", "dampening", "decoupled_weight_decay", "bias_correction", "maximize")
+    _SLOTS = SLOTS[native.NOVOGRAD]
+
+    def __init__(self, params: Any, grads: Any = None, lr: float = 1e-2, betas: tuple[float, float] = (0.95, 0.98),
+                 eps: float = 1e-8, weight_decay: float = 0.0, dampening: float = 0.0,
+                 decoupled_weight_decay: bool = False, bias_correction: bool = False, *, maximize: bool = False,
+                 model_copy: Any = None, zero_grads: bool = False, write_grads: bool = False, state: _State = "fp32",
+                 master: str | None = None, seed: int = 0, device: DeviceLike = None) -> None:
+        super().__init__(params, grads, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                                             dampening=dampening, decoupled_weight_decay=decoupled_weight_decay,
+                                             bias_correction=bias_correction, maximize=maximize, zero_grads=zero_grads,
+                                             write_grads=write_grads),
                          model_copy=model_copy, state=state, master=master, seed=seed, device=device)
 # gen-api: end

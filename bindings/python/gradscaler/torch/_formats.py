@@ -28,6 +28,8 @@ MASTER = "master_param"
 _NARROW = (torch.float16, torch.bfloat16)
 _DTYPES = {native.FP16: torch.float16, native.BF16: torch.bfloat16, native.FP32: torch.float32,
            **{code: getattr(torch, name) for code, name in STORED.items()}}
+# Numbers per tensor of a slot that has more than one.
+_NUMBERS = {"average": 2}
 
 
 def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | None]:
@@ -56,6 +58,8 @@ def all_names(kind: int) -> set[str]:
 
 def fresh(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str, Any]:
     """The tensors of a slot of a parameter, with one value."""
+    if code == native.FP64:  # numbers per tensor
+        return {slot: torch.zeros(_NUMBERS.get(slot, 1), dtype=torch.float64, device=local(p).device)}
     if code == native.FP32:
         dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
         return {slot: torch.full_like(p, value, dtype=dtype, requires_grad=False)}
@@ -73,6 +77,9 @@ def fit(entry: dict[str, Any], p: Any, kind: int, codes: Mapping[str, int], labe
     Masters become remainders, and remainders masters if there are to be any (`has_master`).
     """
     for slot, code in codes.items():
+        if code == native.FP64 and entry.get(slot) is not None:
+            entry[slot] = entry[slot].to(torch.float64).reshape(-1)
+            continue
         if slot == REMAINDER or entry.get(slot) is None or _is_fit(entry, p, slot, code, kind):
             continue
         values = fitted(_decoded(entry, slot, kind, label), p)

@@ -24,7 +24,7 @@ from .. import hyper, torch_memory
 from .._enums import SLOTS
 from .._native import integer, native, real
 from ..arrays import as_tensor
-from ..formats import REMAINDER, codes_of
+from ..formats import REMAINDER, codes_of, numbers_of
 from ._alive import hold, is_alone
 from ._check import Check, Checker, StepReport, clip_factor, is_lost
 from ._formats import MASTER, all_names, fit, fitted, format_of, fresh, names_of, offsets_of, require_scales
@@ -217,11 +217,15 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         for number, group in enumerate(state_dict["param_groups"]):
             _require_options(group, f"state_dict['param_groups'][{number}]")
         slots, names = {*SLOTS[self._KIND], MASTER, REMAINDER}, all_names(self._KIND)
+        numbers = numbers_of(self._KIND)
         for p, key in self._pairs(state_dict):
             for slot, value in state_dict["state"].get(key, {}).items():
                 if slot in names - slots:
                     require_scales(value, p, f"state_dict['state'][{key}][{slot!r}]")
-                elif slot in slots and value is not None and tuple(value.shape) != tuple(p.shape):
+                elif slot in numbers and value is not None and value.numel() != numbers[slot]:
+                    raise ValueError(f"state_dict['state'][{key}][{slot!r}] has {value.numel()} numbers; it must have"
+                                     f" {numbers[slot]}")
+                elif slot in slots - set(numbers) and value is not None and tuple(value.shape) != tuple(p.shape):
                     raise ValueError(f"state_dict['state'][{key}][{slot!r}] has shape {tuple(value.shape)}, but the"
                                      f" parameter has {tuple(p.shape)}")
 
@@ -239,9 +243,10 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             for slot, value in state_dict["state"][key].items():
                 if slot == "step":
                     own[slot] = _count(float(value))
-                elif isinstance(value, torch.Tensor) and (slot not in names or not value.dtype.is_floating_point
+                elif isinstance(value, torch.Tensor) and (slot not in names or slot in numbers_of(self._KIND)
+                                                          or not value.dtype.is_floating_point
                                                           or f"{slot}_scale" in state_dict["state"][key]):
-                    # The user's own, and codes.
+                    # The user's own, codes, and numbers per tensor.
                     own[slot] = value.detach().to(p.device, copy=True)
                 elif isinstance(value, torch.Tensor):
                     dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
@@ -515,8 +520,9 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         shards = shards_of(p, grad, label)
         if is_flattened(p):
             self._flattened = label
-        if (shards or is_flattened(p)) and self._KIND == native.LAMB:
-            raise ValueError(f"{label} is sharded, but LAMB needs the norms of whole tensors; use another optimizer")
+        if (shards or is_flattened(p)) and self._KIND in (native.LAMB, native.LARS, native.NOVOGRAD):
+            raise ValueError(f"{label} is sharded, but {type(self).__name__} needs the norms of whole tensors; use"
+                             " another optimizer")
         if grad.is_sparse:
             raise ValueError(f"{label}.grad is sparse; make it dense, as of nn.Embedding with sparse=False, or use"
                              " torch.optim with gradscaler.torch.GradScaler")
@@ -543,7 +549,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         if entry or slots:
             self._entries[p] = entry
         for slot, value in member.state.items():
-            if is_dtensor(p) != is_dtensor(value):
+            if is_dtensor(p) != is_dtensor(value) and slot not in numbers_of(kind):
                 raise TypeError(f"{label}'s state {slot!r} is a {type(value).__name__}, but the parameter is a"
                                 f" {type(p).__name__}; load sharded state by torch.distributed.checkpoint")
         member.param, member.copy = (local(entry[MASTER]), local(p)) if master else (local(p), None)

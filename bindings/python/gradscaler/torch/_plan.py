@@ -228,7 +228,8 @@ class Plan:
             found.append(self._in_place([torch_memory.look(tensor, label + own, True) for tensor, label in
                                          zip(self.state[name], self.labels, strict=True)], own, seen[name]))
             common_device(found[-1], self._leaves(own), self.context.device)
-        _require_alike(found[0], params, self.labels, suffix)
+        if code != native.FP64:
+            _require_alike(found[0], params, self.labels, suffix)
         array = native.TensorArray(len(params))
         for i, tensor in enumerate(found[0]):
             array.add(tensor.address, tensor.count, code, None)

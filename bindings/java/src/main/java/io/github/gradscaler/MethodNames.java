@@ -30,6 +30,7 @@ final class MethodNames {
         {"gsc_scaler_get_history", "GradScaler.history"},
         {"gsc_scaler_get_device_state", "GradScaler.deviceState"},
         {"gsc_optimizer_get_group_count", "Optimizer.groupCount"},
+        {"gsc_optimizer_get_evaluating", "Optimizer.evaluating"},
         {"gsc_optimizer_get_state_count", "Optimizer.stateCount"},
         {"gsc_optimizer_get_state", "Optimizer.stateTensor"},
         {"gsc_optimizer_get_steps", "Optimizer.stepsApplied"},

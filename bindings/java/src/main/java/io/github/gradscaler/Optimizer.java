@@ -104,6 +104,15 @@ public final class Optimizer implements AutoCloseable {
   }
 
   /**
+   * 1 while the parameters are the averaged weights, else 0.
+   *
+   * @return the value
+   */
+  public int evaluating() {
+    return handle().evaluating();
+  }
+
+  /**
    * Number of state slots.
    *
    * @return the value
@@ -175,6 +184,25 @@ public final class Optimizer implements AutoCloseable {
   public void setLr(int group, double lr, long stream) {
     handle().setLr(group, lr, stream);
     deviceLrs.remove(group);
+  }
+
+  /**
+   * Takes the parameters of a Schedule-Free optimizer to the averaged weights, or back.
+   *
+   * @param evaluating whether to evaluate; steps fail meanwhile
+   */
+  public void setEvaluating(boolean evaluating) {
+    setEvaluating(evaluating, 0);
+  }
+
+  /**
+   * Takes the parameters of a Schedule-Free optimizer to the averaged weights, or back.
+   *
+   * @param evaluating whether to evaluate; steps fail meanwhile
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setEvaluating(boolean evaluating, long stream) {
+    handle().setEvaluating(evaluating ? 1 : 0, stream);
   }
 
   /**

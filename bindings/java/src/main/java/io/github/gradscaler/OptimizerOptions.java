@@ -131,6 +131,42 @@ public final class OptimizerOptions {
   public static OptimizerOptions adEMAMix() {
     return new OptimizerOptions(OptimizerKind.ADEMAMIX);
   }
+
+  /**
+   * Schedule-Free AdamW (Defazio et al. 2024, arXiv:2405.15682), as in the package schedulefree.
+   *
+   * @return its defaults
+   */
+  public static OptimizerOptions adamwScheduleFree() {
+    return new OptimizerOptions(OptimizerKind.ADAMW_SCHEDULE_FREE);
+  }
+
+  /**
+   * Schedule-Free SGD (Defazio et al. 2024), as in the package schedulefree.
+   *
+   * @return its defaults
+   */
+  public static OptimizerOptions sgdScheduleFree() {
+    return new OptimizerOptions(OptimizerKind.SGD_SCHEDULE_FREE);
+  }
+
+  /**
+   * LARS (You et al. 2017, arXiv:1708.03888), as optax.lars.
+   *
+   * @return its defaults
+   */
+  public static OptimizerOptions lars() {
+    return new OptimizerOptions(OptimizerKind.LARS);
+  }
+
+  /**
+   * NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd.
+   *
+   * @return its defaults
+   */
+  public static OptimizerOptions novoGrad() {
+    return new OptimizerOptions(OptimizerKind.NOVOGRAD);
+  }
   // gen-api: end
 
   NativeOptimizerOptions handle() {
@@ -268,7 +304,8 @@ public final class OptimizerOptions {
   }
 
   /**
-   * SGD, RMSprop: momentum, &gt;= 0. Default 0. There is a momentum buffer if group 0 has momentum.
+   * SGD, RMSprop: momentum, &gt;= 0. Default 0. There is a momentum buffer if group 0 has momentum. LARS: also.
+   * Schedule-Free SGD: in (0, 1).
    *
    * @return the value
    */
@@ -288,7 +325,7 @@ public final class OptimizerOptions {
   }
 
   /**
-   * SGD: dampening of the momentum. Default 0.
+   * SGD: dampening of the momentum. Default 0. NovoGrad: exp_avg gets 1 - dampening of a gradient.
    *
    * @return the value
    */
@@ -488,7 +525,7 @@ public final class OptimizerOptions {
   }
 
   /**
-   * AdEMAMix: steps over which alpha grows from 0, in 0..2^53. Default 0.
+   * AdEMAMix: steps over which alpha grows from 0; Schedule-Free: lr. In 0..2^53. Default 0.
    *
    * @return the value
    */
@@ -528,7 +565,67 @@ public final class OptimizerOptions {
   }
 
   /**
-   * SGD: Nesterov momentum; needs momentum &gt; 0 and dampening 0.
+   * Schedule-Free: step t counts as t to this power in the average, &gt;= 0. Default 0. The package calls it r.
+   *
+   * @return the value
+   */
+  public double weightStepPower() {
+    return handle.getWeightStepPower();
+  }
+
+  /**
+   * Sets {@link #weightStepPower()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions weightStepPower(double value) {
+    handle.setWeightStepPower(value);
+    return this;
+  }
+
+  /**
+   * Schedule-Free: and as the largest learning rate so far to this power, &gt;= 0.
+   *
+   * @return the value
+   */
+  public double weightLrPower() {
+    return handle.getWeightLrPower();
+  }
+
+  /**
+   * Sets {@link #weightLrPower()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions weightLrPower(double value) {
+    handle.setWeightLrPower(value);
+    return this;
+  }
+
+  /**
+   * LARS: factor of the ratio of norms, &gt;= 0.
+   *
+   * @return the value
+   */
+  public double trustCoefficient() {
+    return handle.getTrustCoefficient();
+  }
+
+  /**
+   * Sets {@link #trustCoefficient()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions trustCoefficient(double value) {
+    handle.setTrustCoefficient(value);
+    return this;
+  }
+
+  /**
+   * SGD, LARS: Nesterov momentum; needs momentum &gt; 0 and dampening 0.
    *
    * @return the value
    */
@@ -649,7 +746,8 @@ public final class OptimizerOptions {
   }
 
   /**
-   * NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient.
+   * NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad:
+   * also, exp_avg is the mean of gradients, and divided after that.
    *
    * @return the value
    */
@@ -665,6 +763,26 @@ public final class OptimizerOptions {
    */
   public OptimizerOptions decoupledWeightDecay(boolean value) {
     set(NativeCalls.OPTIMIZER_DECOUPLED_WEIGHT_DECAY, value);
+    return this;
+  }
+
+  /**
+   * NovoGrad: both moments are divided by 1 - beta^t.
+   *
+   * @return the value
+   */
+  public boolean biasCorrection() {
+    return (handle.getFlags() & NativeCalls.OPTIMIZER_BIAS_CORRECTION) != 0;
+  }
+
+  /**
+   * Sets {@link #biasCorrection()}.
+   *
+   * @param value the new value
+   * @return this
+   */
+  public OptimizerOptions biasCorrection(boolean value) {
+    set(NativeCalls.OPTIMIZER_BIAS_CORRECTION, value);
     return this;
   }
 
@@ -685,10 +803,12 @@ public final class OptimizerOptions {
         + ", initialAccumulatorValue=" + initialAccumulatorValue() + ", seed=" + seed()
         + ", masterFormat=" + masterFormat() + ", alpha=" + alpha() + ", rho=" + rho()
         + ", momentumDecay=" + momentumDecay() + ", epsRoot=" + epsRoot() + ", beta3=" + beta3()
-        + ", warmupSteps=" + warmupSteps() + ", beta3Warmup=" + beta3Warmup() + ", nesterov=" + nesterov()
-        + ", amsgrad=" + amsgrad() + ", maximize=" + maximize() + ", zeroGrads=" + zeroGrads()
-        + ", writeGrads=" + writeGrads() + ", centered=" + centered()
-        + ", decoupledWeightDecay=" + decoupledWeightDecay() + ")";
+        + ", warmupSteps=" + warmupSteps() + ", beta3Warmup=" + beta3Warmup()
+        + ", weightStepPower=" + weightStepPower() + ", weightLrPower=" + weightLrPower()
+        + ", trustCoefficient=" + trustCoefficient() + ", nesterov=" + nesterov() + ", amsgrad=" + amsgrad()
+        + ", maximize=" + maximize() + ", zeroGrads=" + zeroGrads() + ", writeGrads=" + writeGrads()
+        + ", centered=" + centered() + ", decoupledWeightDecay=" + decoupledWeightDecay()
+        + ", biasCorrection=" + biasCorrection() + ")";
   }
   // gen-api: end
 }
