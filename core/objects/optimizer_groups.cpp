@@ -101,7 +101,7 @@ void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options,
   validate_group(options);
   const auto g = static_cast<std::size_t>(group);
   const gsc_optimizer_options &old = options_[g];
-  if ((old.momentum == 0.0) != (options.momentum == 0.0)) {
+  if (momentum_picks_formula(old.kind) && (old.momentum == 0.0) != (options.momentum == 0.0)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
          "is %s, but whether group %d has momentum is fixed at creation", Decimal(options.momentum).c_str(), group);
   }

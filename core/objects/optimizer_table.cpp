@@ -111,6 +111,12 @@ Variant variant_of(const gsc_optimizer_options &o) {
   return found;
 }
 
+bool momentum_picks_formula(int32_t kind) {
+#define GSC_PICKS(enumerator, formula) (formula::kKind.code == kind && kNeedsMomentum<formula>) ||
+  return GSC_FOR_EACH_VARIANT(GSC_PICKS) false;
+#undef GSC_PICKS
+}
+
 int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype) {
   if (holds != Slot::kMoment && holds != Slot::kSecondMoment) return full_dtype(holds, param_dtype);
   if (format == GSC_STATE_BITS16) return holds == Slot::kMoment ? GSC_BF16 : GSC_UFP16_E5M11;

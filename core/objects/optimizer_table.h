@@ -22,6 +22,8 @@ struct OptimizerInfo {
 const OptimizerInfo &optimizer_info(int32_t kind, const Argument &name = Argument("options").field("kind"));
 /// The formula that kind, flags and momentum select. Throws for an unknown kind.
 Variant variant_of(const gsc_optimizer_options &options);
+/// Whether a formula of the kind is for momentum other than 0: then that cannot change.
+bool momentum_picks_formula(int32_t kind);
 /// State is fp32, or fp64 for fp64 parameters.
 constexpr int32_t state_dtype(int32_t param_dtype) { return is_wide(param_dtype) ? GSC_FP64 : GSC_FP32; }
 /// That of a slot that is not in codes.
@@ -30,8 +32,7 @@ constexpr int32_t full_dtype(Slot holds, int32_t param_dtype) {
 }
 /// Elements of a slot's tensor, of a parameter with `count`.
 constexpr int64_t slot_elements(Slot holds, int64_t count) {
-  const int64_t numbers = numbers_of(holds);
-  return numbers == 0 || count == 0 ? count : numbers;
+  return numbers_of(holds) > 0 ? numbers_of(holds) : count;
 }
 /// The dtype of a slot in state that the library allocates.
 int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype);

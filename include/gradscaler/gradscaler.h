@@ -331,7 +331,7 @@ GSC_API gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint
 /**
  * Kinds of optimizer. Each state slot has one tensor per parameter, of the same count, in fp32 (fp64 for fp64
  * parameters) or in the dtypes of a GSC_STATE_* format: take them from gsc_optimizer_get_state. `average` and NovoGrad's
- * exp_avg_sq have 2 and 1 numbers per tensor, in fp64, and none for an empty tensor.
+ * exp_avg_sq have 2 and 1 numbers per tensor, in fp64.
  */
 enum {
   /**

@@ -68,7 +68,7 @@ inline int64_t numbers_of(int32_t kind, int32_t slot) {
 }
 /// Elements of a slot's tensor.
 inline int64_t slot_count(int32_t kind, int32_t slot, int64_t count) {
-  return numbers_of(kind, slot) == 0 || count == 0 ? count : numbers_of(kind, slot);
+  return numbers_of(kind, slot) > 0 ? numbers_of(kind, slot) : count;
 }
 
 /// State slots that a kind with these options has.

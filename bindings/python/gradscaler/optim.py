@@ -182,7 +182,7 @@ class Optimizer(Closeable):
     def _state_lists(self, options: Any, state: Mapping[str, Any] | None) -> list[TensorList]:
         if state is None:
             return []
-        wanted = [slot for slot in self._SLOTS if hyper.has_slot(slot, options.momentum, options.flags)]
+        wanted = [slot for slot in self._SLOTS if hyper.has_slot(self._kind, slot, options.momentum, options.flags)]
         if sorted(state) != sorted(wanted):
             raise ValueError(f"state has {sorted(state)}; this optimizer keeps {sorted(wanted)}")
         found = []

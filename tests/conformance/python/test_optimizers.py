@@ -11,6 +11,7 @@ there does not shrink when the parameter crosses zero.
 """
 
 import copy
+import itertools
 from typing import ClassVar
 
 import numpy as np
@@ -67,12 +68,17 @@ def title(case):
 
 
 # Reference packages of PyPI: arguments there that are called otherwise here, besides these.
-PACKAGES = {"AdEMAMix": "pytorch_optimizer"}
-THERE = {"t_alpha_beta3": ("warmup_steps", "beta3_warmup"), "weight_decouple": ()}
+PACKAGES = {"AdEMAMix": "pytorch_optimizer", "AdamWScheduleFree": "schedulefree", "SGDScheduleFree": "schedulefree"}
+THERE = {"t_alpha_beta3": ("warmup_steps", "beta3_warmup"), "weight_decouple": (), "r": ("weight_step_power",)}
 PACKAGE_CASES = [
     ("AdEMAMix", 1e-3, {"weight_decouple": True, "weight_decay": 0.0}),
     ("AdEMAMix", 1e-3, {"weight_decouple": True, "weight_decay": 0.1, "alpha": 8.0, "betas": (0.8, 0.99, 0.999)}),
     ("AdEMAMix", 1e-3, {"weight_decouple": True, "weight_decay": 0.0, "t_alpha_beta3": 700, "maximize": True}),
+    ("AdamWScheduleFree", 2.5e-3, {}),
+    ("AdamWScheduleFree", 1e-2, {"weight_decay": 0.1, "warmup_steps": 300, "betas": (0.95, 0.99)}),
+    ("AdamWScheduleFree", 1e-2, {"r": 0.75, "weight_lr_power": 1.5, "warmup_steps": 100}),
+    ("SGDScheduleFree", 0.1, {}),
+    ("SGDScheduleFree", 0.1, {"momentum": 0.8, "weight_decay": 0.01, "warmup_steps": 100}),
 ]
 
 
@@ -111,6 +117,8 @@ class Package(Theirs):
     def __init__(self, kind, start, lr, options):
         self.FROM = pytest.importorskip(PACKAGES[kind])
         super().__init__(kind, start, lr, options)
+        if hasattr(self.optimizer, "train"):
+            self.optimizer.train()
 
 
 class OursInTorch(Theirs):
@@ -159,8 +167,21 @@ def test_same_bits_as_the_package(case, rounded_roots):
         for side in sides:
             side.step(grad)
         assert np.array_equal(sides[0].param, theirs.param) and np.array_equal(sides[1].param, theirs.param), step
-        for slot, array in sides[0].state.items():
-            assert np.array_equal(array, theirs.slot(slot)), (step, slot)
+        for slot in sides[0].state.keys() - {"average"}:
+            assert np.array_equal(sides[0].state[slot], theirs.slot(slot)), (step, slot)
+        if "average" in sides[0].state and step in (10, 500):
+            for switch in ("eval", "train"):
+                for side in sides:
+                    getattr(side.optimizer, switch)()
+                assert all(np.array_equal(side.param, theirs.param) for side in sides[:2]), (step, switch)
+    if "average" in sides[0].state:
+        group = theirs.optimizer.param_groups[0]
+        np.testing.assert_allclose(sides[0].state["average"], [group["lr_max"], group["weight_sum"]], rtol=1e-12)
+        sides[1].optimizer.load_state_dict(theirs.optimizer.state_dict())
+        for grad in itertools.islice(stream(9), 1, 6):
+            for side in sides[1:]:
+                side.step(grad)
+            assert np.array_equal(sides[1].param, theirs.param)
 
 
 @pytest.mark.parametrize("case", CASES, ids=title)

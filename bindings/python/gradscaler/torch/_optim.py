@@ -533,7 +533,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         flags = sum(bit for name, bit in hyper.FLAGS.items() if group.get(name))
         if kind in (native.ADAM, native.ADAMW):
             flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
-        slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(slot, group.get("momentum", 0), flags))
+        slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
         entry = self._entries.get(p, {})
         state, master_format = format_of(group, p, label)
         codes = codes_of(kind, state, master_format)
