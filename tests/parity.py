@@ -12,6 +12,10 @@ import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
+HEADER = (ROOT / "include/gradscaler/gradscaler.h").read_text(encoding="utf-8")
+sys.path.insert(0, str(ROOT / "bindings/generate"))
+import gen_csharp  # noqa: E402
+
 # Where the sources are, how they spell a method, and how a call of the native layer begins.
 LANGUAGES = {
     "Python": ("bindings/python/gradscaler", "*.py", lambda method: method,
@@ -40,7 +44,9 @@ PYTHON_WORDS = {"beta1": "betas", "beta2": "betas", "kind": "_KIND"}
 
 
 def sources(folder, pattern):
-    return "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / folder).rglob(pattern)))
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / folder).rglob(pattern))]
+    # The build adds what C# has from the header.
+    return "\n".join(texts + [*gen_csharp.sources(HEADER, ROOT).values()] * pattern.endswith(".cs"))
 
 
 def bodies(text):
@@ -104,10 +110,9 @@ def missing_options(language, fields):
 
 
 def main():
-    header = (ROOT / "include/gradscaler/gradscaler.h").read_text(encoding="utf-8")
     listed = (ROOT / "capi/functions.txt").read_text(encoding="utf-8").splitlines()
     functions = [line for line in listed if line.startswith("gsc_")]
-    fields = fields_of("gsc_scaler_options", header) + fields_of("gsc_optimizer_options", header)
+    fields = fields_of("gsc_scaler_options", HEADER) + fields_of("gsc_optimizer_options", HEADER)
     errors = []
     for language in LANGUAGES:
         if missing_functions(language, ["gsc_scaler_trial"]) != ["gsc_scaler_trial"]:

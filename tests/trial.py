@@ -20,7 +20,6 @@ HEADER, LAYOUT = "include/gradscaler/gradscaler.h", "tests/abi/layout.inc"
 LANGUAGES = "java.(Exceptions|Scaler|PublicApi)Test|csharp.ScalerTests|rust.tests|python.(optim|scaler|package)$"
 
 
-
 def after_the_last_kind(last):
     comment = "/** A trial. State: exp_avg. Defaults: lr 1e-4, beta1 0.9, beta2 0.99. */"
     head = f" = {last[1]},\n  {comment}\n  GSC_TRIAL = {int(last[1]) + 1}\n"
@@ -34,8 +33,8 @@ TRIALS = {
         (LAYOUT, "(gsc_scaler_options, reserved", "(gsc_scaler_options, trial"),
         ("core/objects/scaler_options.cpp", 'if (o.reserved != 0) reject(kOptions.field("reserved"), o.reserved, "0");',
          'if (o.trial < 0) reject(kOptions.field("trial"), o.trial, ">= 0");'),
-        ("tests/capi/bad_input_scaler_test.cpp", 'add("reserved", [](gsc_scaler_options &o) { o.reserved = 1; });',
-         'add("trial", [](gsc_scaler_options &o) { o.trial = -1; });'),
+        ("tests/capi/option_limits_test.cpp", "{GSC_FIELD(O, reserved), {0}, {-1, 1}},\n  };\n  // The first",
+         "{GSC_FIELD(O, trial), {0, kMaxInt}, {-1}},\n  };\n  // The first"),
     ], f"abi|capi_bad_input|cpp_|{LANGUAGES}"),
     "getter": (5, [
         (HEADER, "/** Number of state slots. */\n", "/** Seven. */\nGSC_API gsc_status gsc_optimizer_get_trial(const "
@@ -126,7 +125,8 @@ def trial(name):
     for step in steps:
         fine, said = run(*step)
         if not fine:
-            said = f"{' '.join(step[:3])} FAILED\n{said[-3000:]}"
+            why = re.findall(r"^(?:FAILED:|.*\berror:|.*\*\*\*Failed|.*\*\*\*Not Run).*", said, re.M)
+            said = f"{' '.join(step[:3])} FAILED\n" + "\n".join(why[:40] or [said[-3000:]])
             break
     else:
         said = next(line for line in said.splitlines() if "tests passed" in line)

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The bandwidth that the CUDA backend's launch shapes lose, by a model of the memory bus: needs no device, and nothing
-here has been measured on one.
+"""The bandwidth that the CUDA backend's launch shapes lose, by a model of the memory bus. Needs no device.
 
   model.py LAUNCH_SHAPES [--warps]
 
@@ -12,8 +11,9 @@ smaller one what it reached before (FORMER); exit status 1 if one does not. --wa
 choice.
 
 The model: a team of warps takes its chunks in turn, as the kernels do, needs OVERHEAD to find each, and then moves its
-bytes. A warp has 2 KB of loads in flight, with a latency of 0.6 us: 3.4 KB/us. All teams together move no more than the
-bus does, and share it evenly.
+bytes. A warp has 2 KB of loads in flight, in a check on sm_120 half of that, with a latency of 0.6 us: 3.4 KB/us. All
+teams together move no more than the bus does, and share it evenly. Bandwidths are nominal ones times what an H200
+reaches of its own; no other device was measured.
 """
 import argparse
 import heapq
@@ -24,11 +24,16 @@ import shapes
 
 LEAST = 0.95
 OVERHEAD = 0.6  # us
-MULTIPROCESSORS = {"H200": 132, "B200": 148}
-# Bytes per element, bytes that a warp moves per us, and what the bus moves per multiprocessor of the device: an H200
-# reads 4.5 TB/s, and reads and writes 4.3.
-PASSES = {"check fp16": (2, 3374.0, 4.5e6 / 132), "check fp32": (4, 3856.0, 4.5e6 / 132),
-          "AdamW, 28 bytes": (28, 3388.0, 4.3e6 / 132)}
+COPY = 0.81  # of the nominal bandwidth: an H200 copies 3.9 TB/s of 4.8
+READ = 1.1  # of a copy, measured there too
+
+# Multiprocessors, resident blocks of a check (of 80 registers before Hopper and on sm_120), 16-byte loads in flight per
+# lane of it, and the nominal bandwidth in TB/s.
+DEVICES = {"H200": (132, 4, 4, 4.8), "B200": (148, 4, 4, 8.0), "A100": (108, 3, 4, 2.04), "L40S": (142, 3, 4, 0.864),
+           "RTX 4090": (128, 3, 4, 1.008), "RTX 5090": (170, 3, 2, 1.792), "T4": (40, 3, 4, 0.32)}
+STEP_BLOCKS = 4  # by the launch bounds, on every device
+# Bytes per element, and bytes that a warp moves per us with four loads in flight.
+PASSES = {"check fp16": (2, 3374.0), "check fp32": (4, 3856.0), "AdamW, 28 bytes": (28, 3388.0)}
 SHAPES = {**shapes.SETS, "4 x 2^26": [1 << 26] * 4, "2^31": [(1 << 31) + 4096]}
 # Of an H200, before choose_warps considered partial rounds.
 FORMER = {"ResNet-50": (0.910, 0.953, 0.994), "1000 x 1024": (0.431, 0.603, 0.917),
@@ -41,9 +46,11 @@ class Library:
     def __init__(self, program):
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def launch(self, counts, units):
+    def launch(self, counts, device, name):
         """(chunks, warps that share one, teams)"""
-        self.process.stdin.write(" ".join(map(str, [units, *counts])) + "\n")
+        units, blocks, _, bandwidth = DEVICES[device]
+        slots = units * (STEP_BLOCKS if name.startswith("AdamW") else blocks)
+        self.process.stdin.write(" ".join(map(str, [slots, bandwidth * COPY * 1e6, PASSES[name][0], *counts])) + "\n")
         self.process.stdin.flush()
         size, warps, teams = map(int, self.process.stdout.readline().split())
         chunks = []
@@ -73,11 +80,16 @@ def simulate(chunks, teams, team_rate, bus_rate):
     return now
 
 
-def figure(name, chunks, warps, teams, units):
-    size, warp_rate, bus_rate = PASSES[name]
-    bus_rate *= units / size
-    ordered = chunks[::-1] if name.startswith("AdamW") else chunks  # a step walks the other way
-    return sum(chunks) / bus_rate / simulate(ordered, teams, warps * warp_rate / size, bus_rate)
+def figure(name, device, chunks, warps, teams):
+    units, _, loads, bandwidth = DEVICES[device]
+    size, warp_rate = PASSES[name]
+    bus_rate = bandwidth * COPY * 1e6 / size
+    if name.startswith("AdamW"):
+        chunks = chunks[::-1]  # a step walks the other way
+    else:
+        bus_rate *= READ
+        warp_rate *= loads / 4
+    return sum(chunks) / bus_rate / simulate(chunks, teams, warps * warp_rate / size, bus_rate)
 
 
 def main():
@@ -87,20 +99,23 @@ def main():
     options = parser.parse_args()
     library = Library(options.launch_shapes)
     failed = []
-    for device, units in MULTIPROCESSORS.items():
-        print(f"\n| {device} | warps a chunk | " + " | ".join(PASSES) + " |\n|---|---|" + "---|" * len(PASSES))
+    for device, (units, blocks, _, _) in DEVICES.items():
+        print(f"\n| {device}: figure (warps a chunk) | " + " | ".join(PASSES) + " |\n|---|" + "---|" * len(PASSES))
         for shape, counts in SHAPES.items():
-            chunks, warps, teams = library.launch(counts, units)
-            figures = [round(figure(name, chunks, warps, teams, units), 3) for name in PASSES]
-            print(f"| {shape} | {warps} | " + " | ".join(f"{x:.3f}" for x in figures) + " |")
-            for i, (name, (size, _, _)) in enumerate(PASSES.items()):
+            row, others = [], {1: [], 2: [], 4: [], 8: []}
+            for i, (name, (size, _)) in enumerate(PASSES.items()):
+                chunks, warps, teams = library.launch(counts, device, name)
+                result = round(figure(name, device, chunks, warps, teams), 3)
+                row.append(f"{result:.3f} ({warps})")
                 least = LEAST if sum(counts) * size >= 1e8 else FORMER[shape][i] if device == "H200" else 0.0
-                if figures[i] < least:
-                    failed.append(f"{device}, {shape}, {name}: {figures[i]:.3f}, at least {least}")
-            for other in (1, 2, 4, 8) if options.warps else ():
-                at = units * 32 // other
-                print(f"|  | if {other} | "
-                      + " | ".join(f"{figure(name, chunks, other, at, units):.3f}" for name in PASSES) + " |")
+                if result < least:
+                    failed.append(f"{device}, {shape}, {name}: {result:.3f}, at least {least}")
+                resident = STEP_BLOCKS if name.startswith("AdamW") else blocks
+                for other in others if options.warps else ():
+                    others[other].append(f"{figure(name, device, chunks, other, units * resident * 8 // other):.3f}")
+            print(f"| {shape} | " + " | ".join(row) + " |")
+            for other in others if options.warps else ():
+                print(f"| if {other} | " + " | ".join(others[other]) + " |")
     for line in failed:
         print("below the floor:", line)
     return 1 if failed else 0

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes an assembly that mcs has compiled fit for .NET: under Mono the types of spans are in mscorlib, everywhere else
-// in System.Memory. Run by the build and the tests: Retarget.exe <input> <output>. What the input refers to lies beside
-// it.
+// in System.Memory. Run by the build and the tests: Retarget.exe <input> <output>. The assemblies
+// that the input refers to are in its folder.
 using System;
 using System.IO;
 using System.Linq;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C#: the enumerations, and the fields of options, reports and states. Part of scripts/gen-api."""
+"""C#: the enumerations, and the fields of options, reports and states, which the build makes. Part of
+scripts/gen-api."""
 import header
 
-FOLDER = "bindings/csharp/src"
 TYPES = {"float": "float", "double": "double", "int32_t": "int", "int64_t": "long"}
 
 
@@ -25,29 +25,34 @@ def spell_enum(kind, name):
     return f"{kind}.{header.enum_pascal(name)}"
 
 
-def make_csharp(enums):
-    lines = ["// SPDX-License-Identifier: Apache-2.0",
-             f"// The constants of the library as enumerations. {header.NOTE}", "namespace Gradscaler", "{"]
+def make_enum(enum, enums):
+    def documented(text):
+        return summary(header.translate(text, enums, spell_enum))
 
-    def documented(text, indent):
-        return [indent + line for line in summary(header.translate(text, enums, spell_enum))]
+    lines = ["", *documented(enum.comment), f"public enum {enum.name}", "{"]
+    for constant, name, text in enum.items:
+        lines += [*(f"  {line}" for line in documented(text)),
+                  f"  {header.enum_pascal(name)} = NativeCalls.{constant[len('GSC_'):]},"]
+    return [*lines, "}"]
 
-    for i, enum in enumerate(enums):
-        lines += ([""] if i else []) + [*documented(enum.comment, "  "), f"  public enum {enum.name}", "  {"]
-        for constant, name, text in enum.items:
-            lines += [*documented(text, "    "),
-                      f"    {header.enum_pascal(name)} = NativeCalls.{constant[len('GSC_'):]},"]
-        lines.append("  }")
-        if enum.name == "DType":
-            lines += ["", "  internal static class DTypes", "  {", "    internal static int SizeOf(DType dtype)",
-                      "    {", "      switch (dtype)", "      {"]
-            for _, name, _ in enum.items:
-                lines += [f"        case DType.{header.enum_pascal(name)}:",
-                          f"          return {header.bytes_of(name)};"]
-            lines += ["        default:",
-                      '          throw new InvalidArgumentException("dtype " + (int)dtype + " is unknown");', "      }",
-                      "    }", "  }"]
-    return "\n".join([*lines, "}", ""])
+
+def make_sizes(enum):
+    lines = ["", "internal static class DTypes", "{", "  internal static int SizeOf(DType dtype)",
+             "  {", "    switch (dtype)", "    {"]
+    for _, name, _ in enum.items:
+        lines += [f"      case DType.{header.enum_pascal(name)}:", f"        return {header.bytes_of(name)};"]
+    return [*lines, "      default:",
+            '        throw new InvalidArgumentException("dtype " + (int)dtype + " is unknown");', "    }", "  }", "}"]
+
+
+def make_class(text, name, emitter):
+    """A class of values, or the part of another class that comes from the header."""
+    kind = header.type_of(text, name)
+    if emitter == values:
+        first = [*comment(kind, kind.text), f"public sealed class {header.CLASSES[name]}"]
+    else:
+        first = [f"partial class {header.CLASSES.get(name, 'Optimizer')}"]
+    return ["", *first, "{", *(f"  {line}" for line in emitter(kind)), "}"]
 
 
 def type_of(field):
@@ -105,11 +110,18 @@ def getters(handle):
     return lines[1:]
 
 
-EMITTERS = {"getters": getters, "properties": properties, "values": values}
+CLASSES = {"gsc_scaler_options": properties, "gsc_optimizer_options": properties, "gsc_scaler_state": properties,
+           "gsc_report": values, "gsc_history_entry": values, "gsc_device_state": values,
+           "gsc_tensor_diagnosis": values, "gsc_optimizer": getters}
 
 
-def files(text, root):
-    """{path: text} of the files that this language generates; none where `root` does not have it."""
-    if not (root / FOLDER).is_dir():
-        return {}
-    return {f"{FOLDER}/Enums.cs": make_csharp(header.enums_of(text)), **header.regions(text, root, FOLDER, EMITTERS)}
+def sources(text, _):
+    """{name: text} of the files that the build adds to those of bindings/csharp/src."""
+    enums = header.enums_of(text)
+    lines = ["using System;", "", "namespace Gradscaler", "{"]
+    body = [line for enum in enums for line in make_enum(enum, enums)]
+    body += make_sizes(next(enum for enum in enums if enum.name == "DType"))
+    for name, emitter in CLASSES.items():
+        body += make_class(text, name, emitter)
+    head = f"// SPDX-License-Identifier: Apache-2.0\n// {header.NOTE}\n"
+    return {"FromHeader.cs": head + header.indented(lines, "") + header.indented(body[1:], "  ") + "}\n"}

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java: the enumerations, and the fields of options, reports and states. Part of scripts/gen-api."""
+"""Java: what the build makes: the enumerations, the fields of options, reports and states, and the overloads without a
+stream. Part of scripts/gen-api."""
+import re
 import textwrap
 
 import header
 
+# Classes that have nothing by hand.
+WHOLE = ("gsc_history_entry", "gsc_device_state", "gsc_tensor_diagnosis")
 FOLDER = "bindings/java/src/main/java/io/github/gradscaler"
 TYPES = {"float": "float", "double": "double", "int32_t": "int", "int64_t": "long"}
 
@@ -138,13 +142,45 @@ def getters(handle):
     return lines[1:]
 
 
+def make_class(struct):
+    """A class that has nothing by hand."""
+    lines = [*doc(comment(struct, struct.text), ""), f"public final class {header.CLASSES[struct.name]} {{",
+             *(f"  {line}" for line in values(struct)), "}"]
+    return f"// SPDX-License-Identifier: Apache-2.0\n// {header.NOTE}\npackage io.github.gradscaler;\n\n" + \
+        header.indented(lines, "")
+
+
 EMITTERS = {"getters": getters, "accessors": accessors, "kinds": kinds, "values": values}
+MARKED = re.compile(header.MARK, re.M)
+OVERLOAD = re.compile(r"^  // gen-api: overload\n(?P<doc>  /\*\*\n.*?   \*/\n)(?P<head>  public .*?) \{\n", re.S | re.M)
+STREAM = "   * @param stream CUDA stream to enqueue on; ignored on the CPU\n"
 
 
-def files(text, root):
-    """{path: text} of the files that this language generates; none where `root` does not have it."""
-    if not (root / FOLDER).is_dir():
-        return {}
+def overload(match):
+    """A method whose last parameter is a stream, after one without, which takes the default stream."""
+    text, head = match["doc"], match["head"]
+    short = re.sub(r"(,\s+)?long stream\)$", ")", head)
+    words = re.fullmatch(r"public (?:static )?(\S+) (\w+)\((.*)\)", " ".join(short.split()))
+    if STREAM not in text or short == head or not words:
+        raise SystemExit(f"gen-api: no overload of {head.strip()}")
+    result, name, parameters = words.groups()
+    arguments = [parameter.split()[-1] for parameter in parameters.split(", ") if parameter] + ["0"]
+    body = f"{'return ' * (result != 'void')}{name}({', '.join(arguments)});"
+    return f"{text.replace(STREAM, '')}{short} {{\n    {body}\n  }}\n\n{text}{head} {{\n"
+
+
+def sources(text, root):
+    """{name: text} of the files of the package: those by hand with what they mark filled in, and the generated."""
+    def fill(match):
+        return header.indented(header.lines_of(text, EMITTERS, match[3], match[4]), match[1])
+
     enums = header.enums_of(text)
-    return {**{f"{FOLDER}/{enum.name}.java": make_java(enum, enums) for enum in enums},
-            **header.regions(text, root, FOLDER, EMITTERS)}
+    found = {f"{enum.name}.java": make_java(enum, enums) for enum in enums}
+    found |= {f"{header.CLASSES[name]}.java": make_class(header.Struct(name, text, enums)) for name in WHOLE}
+    for path in (root / FOLDER).glob("*.java"):
+        if path.name in found:
+            raise SystemExit(f"gen-api: the build makes {path.name}")
+        found[path.name] = OVERLOAD.sub(overload, MARKED.sub(fill, path.read_text()))
+        if "gen-api:" in found[path.name]:
+            raise SystemExit(f"gen-api: {path} has a mark that is not understood")
+    return found

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python: the words for enumerations, and the fields of options, reports and states. Part of scripts/gen-api."""
+"""Python: the words for enumerations and the optimizers, which the build makes, and the fields of options, reports and
+states. Part of scripts/gen-api."""
 import re
 import textwrap
 
@@ -151,7 +152,27 @@ ARGUMENTS = {
 }
 
 
-def optimizers(struct):
+OPTIMIZERS_HEAD = f'''\
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizers: their arguments, with PyTorch's names and defaults. What they share is in :mod:`.optim`.
+{header.NOTE}"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ._enums import SLOTS
+from ._native import native
+from .device import DeviceLike
+from .optim import Optimizer
+
+_State = Mapping[str, Any] | str
+
+'''
+
+
+def make_optimizers(struct):
     """The class of each kind."""
     lines = []
     for kind in header.kinds_of(struct.enums):
@@ -170,7 +191,8 @@ def optimizers(struct):
                   *packed("    def __init__(", parameters, ") -> None:"),
                   *packed("        super().__init__(params, grads, dict(", assigned, "),"),
                   f"{'':25}model_copy=model_copy, state=state, master=master, seed=seed, device=device)"]
-    return [*packed("__all__ = [", [f'"{name}"' for name in ARGUMENTS], "]"), *lines]
+    lines = [*packed("__all__ = [", [f'"{name}"' for name in ARGUMENTS], "]"), *lines]
+    return OPTIMIZERS_HEAD + "\n".join([*lines, ""])
 
 
 # The kinds whose classes in gradscaler.torch are written by hand: subclasses of torch.optim's.
@@ -243,14 +265,19 @@ def packed(head, pieces, tail):
     return [*lines[:-1], lines[-1] + tail]
 
 
-EMITTERS = {"optimizers": optimizers, "torch_optimizers": torch_optimizers, "torch_names": torch_names,
-            "tables": tables, "keywords": keywords, "flags": flags, "counters": counters, "values": values,
+EMITTERS = {"torch_optimizers": torch_optimizers, "torch_names": torch_names, "tables": tables,
+            "keywords": keywords, "flags": flags, "counters": counters, "values": values,
             "read": read}
 
 
 def files(text, root):
-    """{path: text} of the files that this language generates; none where `root` does not have it."""
-    if not (root / FOLDER).is_dir():
-        return {}
-    return {f"{FOLDER}/_enums.py": make_python(header.enums_of(text)), **header.regions(text, root, FOLDER, EMITTERS),
-            **header.regions(text, root, f"{FOLDER}/torch", EMITTERS)}
+    """{path: text} of the files that have parts from the header; none where `root` does not have them."""
+    return {**header.regions(text, root, FOLDER, EMITTERS),
+            **header.regions(text, root, f"{FOLDER}/torch", EMITTERS)} if (root / FOLDER).is_dir() else {}
+
+
+def sources(text, _):
+    """{name: text} of the modules that the build adds to the package."""
+    enums = header.enums_of(text)
+    return {"_enums.py": make_python(enums),
+            "optimizers.py": make_optimizers(header.Struct("gsc_optimizer_options", text, enums))}

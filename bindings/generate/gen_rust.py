@@ -134,7 +134,7 @@ def function(function, names):
 FUNCTIONS_MACRO = """\
 /// From a name in the table, a name in C and a signature: the table, and the functions of the library that is linked.
 macro_rules! functions {
-    ($($field:ident $name:ident($($parameter:ident: $kind:ty),* $(,)?) -> $result:ty;)*) => {
+    ($($field:ident $name:ident($($parameter:ident: $kind:ty),*) -> $result:ty;)*) => {
         /// The function table: a pointer for every function of the header, without the `gsc_`. Fields are only ever
         /// appended: a library whose `struct_size` is smaller lacks the last ones.
         #[repr(C)]
@@ -148,6 +148,11 @@ macro_rules! functions {
         #[cfg(feature = "link")]
         extern "C" {
             $(pub fn $name($($parameter: $kind),*) -> $result;)*
+        }
+
+        #[cfg(test)]
+        fn layout_of_table(all: &mut Vec<(&'static str, &'static str, usize, usize)>) {
+            fields!(all, gsc_api, struct_size, abi_version, $($field),*);
         }
     };
 }"""
@@ -171,29 +176,75 @@ def make(header_text, functions, in_table):
     lines += ["", *FUNCTIONS_MACRO.splitlines(), "", "functions! {"]
     for f in in_table:
         parameters, result = function(f, header)
-        lines += signature(f"{f.name[len('gsc_'):]} {f.name}", parameters, result or "()", "    ", ";")
+        listed = ", ".join(f"{name}: {kind}".replace(" ", "~") for name, kind in parameters)
+        wrapped = textwrap.wrap(f"{f.name[len('gsc_'):]} {f.name}({listed}) -> {result or '()'};", WIDTH,
+                                initial_indent="    ", subsequent_indent="        ")
+        lines += [line.replace("~", " ") for line in wrapped]
     lines += ["}", "", '#[cfg(feature = "link")]', 'extern "C" {']
     for f in functions:
         if f not in in_table:
             parameters, result = function(f, header)
             lines += signature(f"pub fn {f.name}", parameters, result, "    ", ";")
-    lines += ["}", "", *layout(header, in_table)]
+    lines += ["}", "", *layout(header)]
     return "\n".join(lines) + "\n"
 
 
-def layout(header, in_table):
+def layout(header):
     """Sizes and offsets as the compiler sees them, for the test that compares them with the recorded ones."""
     structs = {}
     for struct in header.structs:
         body = re.sub(r"/\*\*(?:(?!\*/).)*\*/", "", struct["body"], flags=re.S)
         structs[struct["name"]] = [declarator(f, header.names)[0] for f in body.replace("\n", " ").split(";")[:-1]]
-    structs["gsc_api"] = ["struct_size", "abi_version", *(f.name[len("gsc_"):] for f in in_table)]
     lines = ["#[cfg(test)]", "pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {",
              "    let mut all = Vec::new();"]
     for name, fields in structs.items():
         lines += textwrap.wrap(f"fields!(all, {name}, {', '.join(fields)});", WIDTH, initial_indent="    ",
                                subsequent_indent="        ")
-    return [*lines, "    all", "}"]
+    return [*lines, "    layout_of_table(&mut all);", "    all", "}"]
+
+
+ENUMS = """\
+// SPDX-License-Identifier: Apache-2.0
+// The constants of the library as enumerations. {note}
+use gradscaler_sys as sys;
+
+macro_rules! enumerations {{
+    ($($(#[$doc:meta])* $name:ident {{ $($(#[$text:meta])* $variant:ident = $constant:ident,)* }})*) => {{$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        #[repr(i32)]
+        pub enum $name {{
+            $($(#[$text])* $variant = sys::$constant,)*
+        }}
+
+        impl TryFrom<i32> for $name {{
+            /// The code that is none of these.
+            type Error = i32;
+
+            fn try_from(code: i32) -> Result<Self, i32> {{
+                match code {{
+                    $(sys::$constant => Ok(Self::$variant),)*
+                    _ => Err(code),
+                }}
+            }}
+        }}
+    )*}};
+}}
+
+enumerations! {{
+{enums}
+}}
+
+impl DType {{
+    /// Bytes of an element.
+    pub(crate) const fn bytes(self) -> usize {{
+        match self {{
+{sizes}
+        }}
+    }}
+}}
+"""
 
 
 def make_enums(header_text):
@@ -203,25 +254,15 @@ def make_enums(header_text):
         return [translate(line, enums, lambda kind, name: f"[`{kind}::{enum_pascal(name)}`]")
                 for line in doc(text, indent)]
 
-    lines = ["// SPDX-License-Identifier: Apache-2.0",
-             f"// The constants of the library as enumerations. {NOTE}", "use gradscaler_sys as sys;"]
+    lines = []
     for enum in enums:
-        names = [(constant, enum_pascal(name), text) for constant, name, text in enum.items]
-        lines += ["", *words(enum.comment, ""), "#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]",
-                  "#[non_exhaustive]", "#[repr(i32)]", f"pub enum {enum.name} {{"]
-        for constant, name, text in names:
-            lines += [*words(text, "    "), f"    {name} = sys::{constant},"]
-        lines += ["}", "", f"impl TryFrom<i32> for {enum.name} {{", "    /// The code that is none of these.",
-                  "    type Error = i32;", "",
-                  "    fn try_from(code: i32) -> Result<Self, i32> {", "        match code {",
-                  *(f"            sys::{constant} => Ok(Self::{name})," for constant, name, _ in names),
-                  "            _ => Err(code),", "        }", "    }", "}"]
-        if enum.name == "DType":
-            sizes = [f"            Self::{name} => {bytes_of(name)}," for _, name, _ in names]
-            lines += ["", "impl DType {", "    /// Bytes of an element.",
-                      "    pub(crate) const fn bytes(self) -> usize {", "        match self {", *sizes, "        }",
-                      "    }", "}"]
-    return "\n".join(lines) + "\n"
+        lines += ["", *words(enum.comment, "    "), f"    {enum.name} {{"]
+        for constant, name, text in enum.items:
+            lines += [*words(text, "        "), f"        {enum_pascal(name)} = {constant},"]
+        lines.append("    }")
+    sizes = [f"            Self::{enum_pascal(name)} => {bytes_of(name)},"
+             for _, name, _ in next(enum for enum in enums if enum.name == "DType").items]
+    return ENUMS.format(note=NOTE, enums="\n".join(lines[1:]), sizes="\n".join(sizes))
 
 
 def field_doc(struct, text, optional=False):

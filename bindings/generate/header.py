@@ -30,7 +30,7 @@ SPELLING = {"ADABELIEF": "AdaBelief", "ADAMW": "AdamW", "ADEMAMIX": "AdEMAMix", 
             "NOVOGRAD": "NovoGrad", "RADAM": "RAdam", "RMSPROP": "RMSprop", "COLOSSALAI": "ColossalAI",
             "DEEPSPEED": "DeepSpeed", "MINDSPORE": "MindSpore", "ONEFLOW": "OneFlow", "TENSORFLOW": "TensorFlow"}
 
-# Not options: the caller, the constructors or nobody sets them. Flags become booleans.
+# Not options: fixed, or set by the constructors or by the caller. Flags become booleans.
 LEFT_OUT = ("struct_size", "reserved", "format", "flags", "kind")
 CLASSES = {"gsc_scaler_options": "ScalerOptions", "gsc_optimizer_options": "OptimizerOptions", "gsc_report": "Report",
            "gsc_scaler_state": "ScalerState", "gsc_history_entry": "HistoryEntry", "gsc_device_state": "DeviceState",
@@ -101,7 +101,7 @@ def enums_of(header):
         first = items[0][1]
         if first not in TYPES:
             if not all(re.search(rf"\b{name} = \d+", match[2]) for _, name in items) or "Bits of" not in match[1]:
-                raise SystemExit(f"gen-api: the enumeration that begins with {first} is not in py")
+                raise SystemExit(f"gen-api: the enumeration that begins with {first} is not in header.py")
             continue
         name, prefix = TYPES[first]
         members = [(item, text_of(text)) for text, item in items]
@@ -147,6 +147,7 @@ class Struct:
     def __init__(self, name, header, enums):
         self.name, self.header, self.enums = name, header, enums
         comment = r"(?:/\*\*((?:(?!\*/).)*)\*/\s*)?"
+        self.text = text_of(re.search(comment + rf"(?:typedef )?struct {name} \{{", header, re.S)[1] or "")
         body = re.search(rf"struct {name} \{{(.*?)^\}}", header, re.S | re.M)[1]
         self.fields, self.names = [], []
         for text, ctype, field in re.findall(comment + r"((?:const )?\w+ \*?)(\w+)(?:\[\d+\])?;", body, re.S):
@@ -273,7 +274,20 @@ def addressed(field):
     return f"Address ({kind}): {field.text[0].lower()}{field.text[1:]}"
 
 
-REGION = re.compile(r"^( *)(//|#) gen-api: (\w+) (gsc_\w+)\n.*?^ *(?://|#) gen-api: end\n", re.S | re.M)
+# With an end the lines stand in the file; without, the build puts them there.
+MARK = r"^( *)(//|#) gen-api: (\w+) (gsc_\w+)\n"
+REGION = re.compile(MARK + r".*?^ *(?://|#) gen-api: end\n", re.S | re.M)
+
+
+def type_of(header, name):
+    """The Struct or the Handle of that name."""
+    return (Struct if re.search(rf"struct {name} \{{", header) else Handle)(name, header, enums_of(header))
+
+
+def lines_of(header, emitters, emitter, name):
+    if emitter not in emitters:
+        raise SystemExit(f"gen-api: no emitter {emitter} for this language")
+    return emitters[emitter](type_of(header, name))
 
 
 def regions(header, root, folder, emitters):
@@ -284,19 +298,19 @@ def regions(header, root, folder, emitters):
         // gen-api: end
 
     `emitters` are functions by name, which make lines of a Struct or Handle."""
-    enums, found = enums_of(header), {}
+    found = {}
 
     def fill(match):
         indent, mark, emitter, name = match.groups()
-        if emitter not in emitters:
-            raise SystemExit(f"gen-api: {folder}: no emitter {emitter} for this language")
-        kind = Struct if re.search(rf"struct {name} \{{", header) else Handle
-        lines = emitters[emitter](kind(name, header, enums))
-        lines = [f"{mark} gen-api: {emitter} {name}", *lines, f"{mark} gen-api: end"]
-        return "".join(f"{indent}{line}".rstrip() + "\n" for line in lines)
+        lines = lines_of(header, emitters, emitter, name)
+        return indented([f"{mark} gen-api: {emitter} {name}", *lines, f"{mark} gen-api: end"], indent)
 
     for path in sorted((root / folder).glob("*.*")):
         text = path.read_text()
         if "gen-api: " in text:
             found[str(path.relative_to(root))] = REGION.sub(fill, text)
     return found
+
+
+def indented(lines, indent):
+    return "".join(f"{indent}{line}".rstrip() + "\n" for line in lines)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes the jars of classes, sources and Javadoc from the hand-written and the generated Java files, and the folder that
-# Maven builds the same from. Arguments: JAVAC, JAR, JAVADOC, VERSION, SOURCES (folder of hand-written files), GENERATED
-# (folder), POM, LICENSE, OUTPUT (folder), JAVAC22 (of a JDK of version 22 or later, or empty: then what is for those
-# versions is left out) and SOURCES22. Javadoc covers what is public, and a warning in it is an error.
+# Makes the jars of classes, sources and Javadoc, and the folder that Maven builds the same from. Arguments: JAVAC, JAR,
+# JAVADOC, VERSION, GENERATED (folders of the package's files), MODULE (module-info.java), POM, LICENSE, OUTPUT (folder),
+# JAVAC22 (of a JDK of version 22 or later, or empty: then what is for those versions is left out) and SOURCES22. Javadoc
+# covers what is public, and a warning in it is an error.
 set(package io/github/gradscaler)
 set(project ${OUTPUT}/project)
 set(classes ${OUTPUT}/classes)
@@ -10,12 +10,24 @@ set(javadoc ${OUTPUT}/javadoc)
 set(versioned ${project}/src/main/resources/META-INF/versions/22)
 file(REMOVE_RECURSE ${project} ${classes} ${javadoc})
 file(MAKE_DIRECTORY ${classes} ${javadoc})
-file(GLOB sources ${SOURCES}/${package}/*.java ${GENERATED}/*.java)
+list(TRANSFORM GENERATED APPEND /*.java)
+file(GLOB sources ${GENERATED})
 file(COPY ${sources} DESTINATION ${project}/src/main/java/${package})
-file(COPY ${SOURCES}/module-info.java DESTINATION ${project}/src/main/java)
+file(COPY ${MODULE} DESTINATION ${project}/src/main/java)
 file(COPY ${LICENSE} DESTINATION ${project}/src/main/resources/META-INF)
-file(COPY ${POM} DESTINATION ${project})
-list(APPEND sources ${SOURCES}/module-info.java)
+file(READ ${POM} pom)
+string(REGEX MATCH "    <!-- natives[^\n]*\n(.*)    <!-- end -->\n" marked "${pom}")
+set(profile "${CMAKE_MATCH_1}")
+set(profiles)
+foreach(system linux macos windows)
+  foreach(processor x86_64 aarch64)
+    string(REPLACE "@platform@" ${system}-${processor} text "${profile}")
+    string(APPEND profiles "${text}")
+  endforeach()
+endforeach()
+string(REPLACE "${marked}" "${profiles}" pom "${pom}")
+file(WRITE ${project}/pom.xml "${pom}")
+list(APPEND sources ${MODULE})
 
 include(${CMAKE_CURRENT_LIST_DIR}/jar.cmake)
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "dlpack.h"
+#include "gradscaler/gradscaler.h"
 
 static const char kBufferHolder[] = "gradscaler.buffer";
 static const char kDlHolder[] = "gradscaler.dlpack";
@@ -362,4 +363,40 @@ PyObject *gsc_tensors_view(PyObject *api, PyObject *tensors, PyObject *types, Py
   free(addresses);
   free(layout.items);
   return result;
+}
+
+/* Whether elements fill the memory between the first and the last, in whatever order of dimensions. */
+static int is_dense(const int64_t *extents, const int64_t *strides, int32_t rank, int64_t elements) {
+  int64_t expected = 1;
+  int64_t inner = 1;
+  for (int32_t i = rank - 1; i >= 0 && (extents[i] == 1 || strides[i] == inner); --i) inner *= extents[i];
+  if (inner == elements) return 1;
+  for (int32_t found = 1; found && expected < elements;) {
+    found = 0;
+    for (int32_t i = 0; i < rank && !found; ++i) {
+      found = extents[i] != 1 && strides[i] == expected;
+      if (found) expected *= extents[i];
+    }
+  }
+  return expected == elements || elements == 0;
+}
+
+int gsc_layout_next(const int64_t **rest, int64_t *rest_count, LayoutEntry *out) {
+  const int64_t *words = *rest;
+  if (*rest_count < 3 || words[0] == 0 || *rest_count < 3 + 2 * words[2]) return 0;
+  const int64_t type = words[0] >> 8;
+  const int64_t kFloat = 2, kBfloat = 4;
+  out->dtype = type == (kFloat | 16 << 8 | 1 << 16)    ? GSC_FP16
+               : type == (kBfloat | 16 << 8 | 1 << 16) ? GSC_BF16
+               : type == (kFloat | 32 << 8 | 1 << 16)  ? GSC_FP32
+               : type == (kFloat | 64 << 8 | 1 << 16)  ? GSC_FP64
+                                                       : -1;
+  out->bits = (int32_t)(type >> 8 & 0xff);
+  out->rank = (int32_t)words[2];
+  out->words = words + 1;
+  out->elements = 1;
+  for (int32_t i = 0; i < out->rank; ++i) out->elements *= words[3 + i];
+  *rest += 3 + 2 * out->rank;
+  *rest_count -= 3 + 2 * out->rank;
+  return is_dense(words + 3, words + 3 + out->rank, out->rank, out->elements);
 }

@@ -40,4 +40,17 @@ PyObject *gsc_dlpack_view(PyObject *capsule);
  */
 PyObject *gsc_tensors_view(PyObject *api, PyObject *tensors, PyObject *types, PyObject *is_neg, PyObject *expected);
 
+/* One tensor of a layout. */
+typedef struct LayoutEntry {
+  int64_t elements;
+  int32_t dtype; /* GSC_*; -1 if the library has none */
+  int32_t bits;  /* of an element */
+  int32_t rank;
+  const int64_t *words; /* device, rank, extents and strides */
+} LayoutEntry;
+
+/* Reads the next tensor of a layout; `rest` is the words that are left, and is moved on. 0 at the end, and for a tensor
+ * that has gaps or repeats elements. */
+int gsc_layout_next(const int64_t **rest, int64_t *rest_count, LayoutEntry *out);
+
 #endif /* GRADSCALER_PYTHON_INTAKE_H */

@@ -199,7 +199,67 @@ static PyObject *tensors_view(PyObject *api, PyObject *tensors, PyObject *types,
   int32_t use_torch_threads_() { return gsc_use_torch_threads($self); }
 }
 
-%apply (const void *buffer, int64_t size) { (const void *present, int64_t count) };
+%{
+/* Layouts of gsc_tensors_view, and what is left of them. */
+typedef struct Layout {
+  const int64_t *rest;
+  int64_t count;
+} Layout;
+
+static Layout gsc_layout(const void *bytes, int64_t size) {
+  const Layout layout = {(const int64_t *)bytes, size / (int64_t)sizeof(int64_t)};
+  return layout;
+}
+
+/* Reads the next tensor, which must have the device, extents and strides of the next of `like`. */
+static int gsc_next_alike(Layout *layout, Layout *like, LayoutEntry *entry) {
+  LayoutEntry model;
+  return gsc_layout_next(&layout->rest, &layout->count, entry) && gsc_layout_next(&like->rest, &like->count, &model) &&
+         entry->rank == model.rank &&
+         memcmp(entry->words, model.words, (2 + 2 * (size_t)model.rank) * sizeof *model.words) == 0;
+}
+
+/* Reads the next tensor, which must have a byte for each 32 of so many elements. */
+static int gsc_next_scales(Layout *layout, int64_t elements) {
+  LayoutEntry entry;
+  return gsc_layout_next(&layout->rest, &layout->count, &entry) && entry.bits == 8 &&
+         entry.elements >= (elements + 31) / 32;
+}
+%}
+
+%apply (const void *buffer, int64_t size) {
+  (const void *layout, int64_t layout_size), (const void *addresses, int64_t size), (const void *like, int64_t like_size),
+  (const void *scale_layout, int64_t scale_layout_size), (const void *scales, int64_t scales_size),
+  (const void *present, int64_t count)
+};
+%newobject tensors_array;
+%inline %{
+/* The tensors of a layout, of dtype `dtype`, 0 for their own. Empty `scales` are none. None unless all are dense, have
+ * the devices, extents and strides of `like`, and scales enough. */
+static gsc_tensor_array *tensors_array(const void *layout, int64_t layout_size, const void *addresses, int64_t size,
+                                       const void *like, int64_t like_size, int32_t dtype, const void *scale_layout,
+                                       int64_t scale_layout_size, const void *scales, int64_t scales_size) {
+  const int64_t count = size / (int64_t)sizeof(void *);
+  Layout own = gsc_layout(layout, layout_size), model = gsc_layout(like, like_size);
+  Layout scaled = gsc_layout(scale_layout, scale_layout_size);
+  gsc_tensor_array *array = gsc_tensor_array_new(count);
+  if (!array) return NULL;
+  int fits = scales_size == 0 || scales_size == size;
+  for (int64_t i = 0; fits && i < count; ++i) {
+    LayoutEntry entry;
+    void *data = ((void *const *)addresses)[i];
+    fits = gsc_next_alike(&own, &model, &entry) && (dtype != 0 || entry.dtype > 0) && (data || entry.elements == 0) &&
+           (scales_size == 0 || gsc_next_scales(&scaled, entry.elements));
+    if (!fits) break;
+    gsc_tensor_array_add(array, data, entry.elements, dtype != 0 ? dtype : entry.dtype, NULL);
+    if (scales_size != 0) gsc_tensor_array_set_scales(array, ((void *const *)scales)[i]);
+  }
+  if (fits) return array;
+  gsc_tensor_array_free(array);
+  return NULL;
+}
+%}
+
 %extend gsc_tensor_list {
   /* `buffer` holds the addresses, and `present` a byte for each tensor, as tensors_view gives them. */
   gsc_status set_addresses_(const void *buffer, int64_t size, gsc_stream stream) {

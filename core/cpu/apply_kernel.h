@@ -7,27 +7,12 @@
 
 #include "core/cpu/apply_cursor.h"
 #include "core/cpu/coded_cursor.h"
+#include "core/cpu/coded_groups.h"
 #include "core/cpu/columns.h"
 #include "core/cpu/values.h"
 
 namespace gsc::cpu {
 namespace {
-
-/// One parameter, with its state at index i.
-template <typename F, typename T>
-[[gnu::always_inline]] inline void update_element(T &p, T *__restrict s0, T *__restrict s1, T *__restrict s2, T g,
-                                                  int64_t i, const Coefficients<T> &c, T ratio) {
-  T state[kMaxStates]{};
-  if constexpr (F::kStates > 0) state[0] = s0[i];
-  if constexpr (F::kStates > 1) state[1] = s1[i];
-  if constexpr (F::kStates > 2) state[2] = s2[i];
-  T param = p;
-  update_of<F>(param, state, g, c, ratio);
-  p = param;
-  if constexpr (F::kStates > 0) s0[i] = state[0];
-  if constexpr (F::kStates > 1) s1[i] = state[1];
-  if constexpr (F::kStates > 2) s2[i] = state[2];
-}
 
 template <typename F, typename T>
 [[gnu::noinline]] void update_block(T *__restrict p, T *__restrict s0, T *__restrict s1, T *__restrict s2,
@@ -162,7 +147,9 @@ void apply_span(const ApplySpan &span) {
   if constexpr (std::is_same_v<T, float>) {
     if (span.coded) {
       const CodedCursor coded = coded_cursor<F>(span, cursor, c);
-      for (int64_t i = 0; i < span.n; i += kStep<T>) apply_block<F>(span, coded, i, min_int(span.n - i, kStep<T>), c);
+      int64_t i = 0;
+      if constexpr (kUpdatesInGroups<F>) i = update_in_groups<F>(span, coded, c);
+      for (; i < span.n; i += kStep<T>) apply_block<F>(span, coded, i, min_int(span.n - i, kStep<T>), c);
       return;
     }
   }

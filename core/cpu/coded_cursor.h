@@ -4,6 +4,7 @@
 // apply_kernel.h only.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 
 #include "core/cpu/apply_cursor.h"
@@ -18,36 +19,71 @@ namespace {
 /// Elements of a block.
 constexpr int kCodedBlock = 128;
 
-/// 16 random bits for each of n elements of a block, rounded up to a vector of calls. The first element has index `first`,
-/// a multiple of kPhiloxElements. A vector has a call of philox in each 64 bits. Products take the lower half of them, so
-/// the upper half of a word is not cleared.
-[[gnu::noinline]] void draw(uint64_t seed, int64_t first, int64_t step, Draw purpose, int n, uint16_t *__restrict out) {
-  constexpr int kCalls = kVectorBytes / 8;
-  constexpr uint64_t kLower = 0xffffffffU;
-  Uint64Vector order;  // of calls, so that interleaving leaves them in theirs
-  for (uint64_t lane = 0; lane < kCalls; ++lane) order[lane] = lane / 2 + lane % 2 * (kCalls / 2);
-  for (int j = 0; kPhiloxElements * j < n; j += kCalls) {
-    const Uint64Vector index = order + static_cast<uint64_t>(first / kPhiloxElements + j);
-    Uint64Vector x[4] = {index, index >> 32, Uint64Vector{} + static_cast<uint32_t>(step),
-                         Uint64Vector{} + static_cast<uint64_t>(purpose)};
+/// The keys of philox's rounds in every lane, for one seed.
+struct Keys {
+  Uint64Vector of[kPhiloxRounds][2];
+
+  explicit Keys(uint64_t seed) {
     auto key0 = static_cast<uint32_t>(seed);
     auto key1 = static_cast<uint32_t>(seed >> 32);
-#pragma GCC unroll 10
-    for (int round = 0; round < kPhiloxRounds; ++round) {
-      const Uint64Vector a = multiply_lower(x[0], kPhiloxMultiplier0);
-      const Uint64Vector b = multiply_lower(x[2], kPhiloxMultiplier1);
-      x[0] = b >> 32 ^ x[1] ^ key0;
-      x[1] = b;
-      x[2] = a >> 32 ^ x[3] ^ key1;
-      x[3] = a;
+    for (auto &key : of) {
+      key[0] = Uint64Vector{} + uint64_t{key0};
+      key[1] = Uint64Vector{} + uint64_t{key1};
       key0 += kPhiloxKeyStep0;
       key1 += kPhiloxKeyStep1;
     }
+  }
+};
+
+constexpr int kCalls = kVectorBytes / 8;  ///< of philox in a vector
+/// Vectors of calls at a time: a call is a chain of operations, each of which waits for the one before.
+constexpr int kMaxChains = 4;
+/// Elements that they serve.
+constexpr int drawn(int chains) { return chains * kCalls * kPhiloxElements; }
+
+/// 16 random bits for each of n elements of a block, rounded up to a multiple of drawn(Chains). The first element has
+/// index `first`, a multiple of kPhiloxElements. A vector has a call of philox in each 64 bits. Products take the lower
+/// half of them, so the upper half of a word is not cleared.
+template <int Chains>
+[[gnu::noinline]] void draw(const Keys &keys, int64_t first, int64_t step, Draw purpose, int n,
+                            uint16_t *__restrict out) {
+  constexpr uint64_t kLower = 0xffffffffU;
+  Uint64Vector order;  // of calls, so that interleaving leaves them in theirs
+  for (uint64_t lane = 0; lane < kCalls; ++lane) order[lane] = lane / 2 + lane % 2 * (kCalls / 2);
+  order += static_cast<uint64_t>(first / kPhiloxElements);
+#pragma GCC unroll 1
+  for (int i = 0; i < n; i += drawn(Chains)) {
+    Uint64Vector x[Chains][4];
+#pragma GCC unroll 4
+    for (auto &chain : x) {
+      chain[0] = order;
+      chain[1] = order >> 32;
+      chain[2] = Uint64Vector{} + static_cast<uint32_t>(step);
+      chain[3] = Uint64Vector{} + static_cast<uint64_t>(purpose);
+      order += static_cast<uint64_t>(kCalls);
+    }
+#pragma GCC unroll 10
+    for (int round = 0; round < kPhiloxRounds; ++round) {
+#pragma GCC unroll 4
+      for (auto &chain : x) {
+        const Uint64Vector a = multiply_lower(chain[0], kPhiloxMultiplier0);
+        const Uint64Vector b = multiply_lower(chain[2], kPhiloxMultiplier1);
+        chain[0] = b >> 32 ^ chain[1] ^ keys.of[round][0];
+        chain[1] = b;
+        chain[2] = a >> 32 ^ chain[3] ^ keys.of[round][1];
+        chain[3] = a;
+      }
+    }
     static_assert(std::endian::native == std::endian::little);  // lower halves first
-    const Uint64Vector words01 = (x[0] & kLower) | x[1] << 32;
-    const Uint64Vector words23 = (x[2] & kLower) | x[3] << 32;
-    store_vector(out + kPhiloxElements * j, interleaved<0>(words01, words23));
-    store_vector(out + kPhiloxElements * (j + kCalls / 2), interleaved<1>(words01, words23));
+    uint16_t *to = out + i;
+#pragma GCC unroll 4
+    for (const auto &chain : x) {
+      const Uint64Vector words01 = (chain[0] & kLower) | chain[1] << 32;
+      const Uint64Vector words23 = (chain[2] & kLower) | chain[3] << 32;
+      store_vector(to, interleaved<0>(words01, words23));
+      store_vector(to + kPhiloxElements * (kCalls / 2), interleaved<1>(words01, words23));
+      to += kPhiloxElements * kCalls;
+    }
   }
 }
 
@@ -162,7 +198,7 @@ class CodedCursor {
   /// rate(slot): see rounds_stochastically.
   template <typename R>
   CodedCursor(const ApplySpan &span, const Cursor<float> &plain, int states, const R &rate)
-      : span_(span), plain_(plain), states_(states) {
+      : span_(span), plain_(plain), states_(states), keys_(span.seed) {
     for (int k = 0; k < states; ++k) {
       is_code_[k] = is_state_code(span.state_dtype[k]);
       is_random_[k] = is_code_[k] && rounds_stochastically(span.state_dtype[k], rate(k));
@@ -180,6 +216,13 @@ class CodedCursor {
       prefetch(at(address_[k], i * size_[k]), kAhead * size_[k], kCodedBlock * size_[k]);
     }
   }
+  /// Whether slot k is rounded stochastically.
+  bool is_random(int k) const { return is_random_[k]; }
+  /// Random bits for n elements from i on.
+  template <int Chains>
+  void draw_for(Draw purpose, int64_t i, int n, uint16_t *out) const {
+    draw<Chains>(keys_, span_.first + i, span_.step, purpose, n, out);
+  }
   void gradients(int64_t i, int n, float *out) const { plain_.gradients(i, n, out); }
 
   /// Slot k of n elements from i on as fp32: in place, or decoded into `buffer`; NULL if there is no such slot.
@@ -196,7 +239,7 @@ class CodedCursor {
   /// Stores what load_state has decoded.
   void store_states(int64_t i, int n, float *const *state) const {
     uint16_t random[kCodedBlock];
-    if (draws_state_) draw(span_.seed, span_.first + i, span_.step, Draw::kState, n, random);
+    if (draws_state_) draw_for<kBlockChains>(Draw::kState, i, n, random);
     for (int k = 0; k < states_; ++k) {
       if (!is_code_[k]) continue;
       with_state_code(span_.state_dtype[k], [&](auto code) {
@@ -229,7 +272,7 @@ class CodedCursor {
       });
     } else if (span_.master == GSC_MASTER_STOCHASTIC) {
       uint16_t random[kCodedBlock];
-      draw(span_.seed, span_.first + i, span_.step, Draw::kParam, n, random);
+      draw_for<kBlockChains>(Draw::kParam, i, n, random);
       if (span_.param_dtype == GSC_FP16) {
         round_block<Fp16>(params, random, static_cast<uint16_t *>(param(i)), n);
       } else {
@@ -244,6 +287,7 @@ class CodedCursor {
   }
 
  private:
+  static constexpr int kBlockChains = std::min(kMaxChains, kCodedBlock / drawn(1));
   static constexpr int64_t kAhead = 4 * kCodedBlock;  ///< elements
 
   void will_read(const void *address, int64_t size) {
@@ -258,6 +302,7 @@ class CodedCursor {
   const ApplySpan &span_;
   const Cursor<float> &plain_;
   const int states_;
+  const Keys keys_;
   bool is_code_[kMaxStates] = {};
   bool is_random_[kMaxStates] = {};
   bool draws_state_ = false;

@@ -25,7 +25,7 @@ struct VectorLanes {
 
   GSC_HD static Float load(const float *p) { return load_vector<Float>(p); }
   GSC_HD static Uint load(const uint16_t *p) { return as_uint(widen_bits(p)); }
-  GSC_HD static Int load(const int16_t *p) { return widen_bits(reinterpret_cast<const uint16_t *>(p)) << 16 >> 16; }
+  GSC_HD static Int load(const int16_t *p) { return widen_signed(p); }
   GSC_HD static Uint load(const uint8_t *p) { return as_uint(widen_bytes(p)); }
   GSC_HD static Int load(const int8_t *p) { return widen_bytes(reinterpret_cast<const uint8_t *>(p)) << 24 >> 24; }
   GSC_HD static void store(float *p, Float x) { store_vector(p, x); }
@@ -33,6 +33,21 @@ struct VectorLanes {
   GSC_HD static void store_low(int16_t *p, Uint x) { store_vector(p, lower_halves(x)); }
   GSC_HD static void store_low(uint8_t *p, Uint x) { store_vector(p, lower_bytes(x)); }
   GSC_HD static void store_low(int8_t *p, Uint x) { store_vector(p, lower_bytes(x)); }
+
+  /// store_low of neighbouring vectors.
+  template <typename T, size_t N>
+  GSC_HD static void store_neighbours(T *p, const Uint (&x)[N]) {
+#if defined(__AVX512F__)
+    static_assert(N == 2);
+    if constexpr (sizeof(T) == 2) {
+      store_vector(p, lower_halves(x[0], x[1]));
+    } else {
+      store_vector(p, lower_bytes(x[0], x[1]));
+    }
+#else
+    for (size_t k = 0; k < N; ++k) store_low(p + k * kCount, x[k]);
+#endif
+  }
 };
 
 /// One element, with the loads and stores of VectorLanes.

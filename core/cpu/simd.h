@@ -186,6 +186,18 @@ GSC_HD Int32Vector widen_bits(const uint16_t *p) {
 #endif
 }
 
+/// 16-bit elements, sign-extended to 32-bit lanes.
+GSC_HD Int32Vector widen_signed(const int16_t *p) {
+#if defined(__AVX512F__)
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
+  return reinterpret_cast<Int32Vector>(_mm512_maskz_cvtepi16_epi32(kAllLanes, halves));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Int32Vector>(_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))));
+#else
+  return widen_bits(reinterpret_cast<const uint16_t *>(p)) << 16 >> 16;
+#endif
+}
+
 /// Bytes, zero-extended to 32-bit lanes.
 GSC_HD Int32Vector widen_bytes(const uint8_t *p) {
 #if defined(__AVX512F__)
@@ -271,6 +283,18 @@ GSC_HD auto lower_halves(Uint32Vector lanes) {
   return upper_halves(lanes << 16);
 #endif
 }
+
+#if defined(__AVX512F__)
+/// The lower 16 or 8 bits of each lane of a, then of b.
+GSC_HD __m512i lower_halves(Uint32Vector a, Uint32Vector b) {
+  const __m512i lower = _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32,  //
+                                         30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  return _mm512_permutex2var_epi16(reinterpret_cast<__m512i>(a), lower, reinterpret_cast<__m512i>(b));
+}
+GSC_HD __m256i lower_bytes(Uint32Vector a, Uint32Vector b) {
+  return _mm512_maskz_cvtepi16_epi8(0xffffffff, lower_halves(a, b));
+}
+#endif
 
 /// The products of the lower halves of 64-bit lanes with `factor`. Intrinsics, because GCC 12 multiplies 64 bits.
 GSC_HD Uint64Vector multiply_lower(Uint64Vector v, uint32_t factor) {

@@ -13,7 +13,8 @@ static __global__ void prepare_kernel(const __grid_constant__ ApplyParams p) {
     if (row < p.step.group_count) p.step.coefficients[row] = coefficients_of(p, static_cast<int32_t>(row), 0);
     return;
   }
-  if (row >= p.grads.size || read_scalars(p).skip) return;
+  const bool skip = read_scalars(p).skip;
+  if (row >= p.grads.size || skip) return;
   const DeviceTensor &t = p.grads.tensors[row];
   if (t.data == nullptr && t.count > 0) {
     p.step.lags[row] += 1;

@@ -20,6 +20,7 @@ struct StepInput {
   bool skip;
 };
 
+/// By all lanes of a warp together.
 GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
   StepInput r;
   r.inv_scale = p.step.inv_scale != nullptr ? *p.step.inv_scale : 1.0F;
@@ -27,9 +28,13 @@ GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
   r.skip = p.step.found_inf != nullptr && *p.step.found_inf != 0.0F;
   // An invalid learning rate or inverse scale skips the step: an error could not be reported from here.
   if (!is_multiplier(r.inv_scale)) r.skip = true;
-  for (int32_t g = 0; p.step.device_lrs && g < p.step.group_count; ++g) {
-    const float *lr = p.step.groups[g].device_lr;
-    if (lr != nullptr && !is_multiplier(*lr)) r.skip = true;
+  if (p.step.device_lrs) {
+    int32_t invalid = 0;
+    for (int32_t g = lane_index(); g < p.step.group_count; g += 32) {
+      const float *lr = p.step.groups[g].device_lr;
+      if (lr != nullptr && !is_multiplier(*lr)) invalid = 1;
+    }
+    if (warp_max(invalid) != 0) r.skip = true;
   }
   return r;
 }

@@ -16,6 +16,7 @@
 #include "core/cuda/norm.h"
 #include "core/cuda/plan_on_device.h"
 #include "core/cuda/records.h"
+#include "core/cuda/teams.h"
 #include "core/device/join.h"
 
 namespace gsc::cuda {
@@ -56,6 +57,12 @@ CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool
   int blocks = 0;
   cuda::check(count_check_blocks(blocks), what, "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   check_slots_ = int64_t{units_} * blocks;
+  int kilohertz = 0, bits = 0;
+  GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &kilohertz, cudaDevAttrMemoryClockRate, device);
+  GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &bits, cudaDevAttrGlobalMemoryBusWidth, device);
+  // Two transfers a cycle, of which a copy reaches 0.8 on an H200. A device that shares the host's memory may report 0.
+  const double bytes_per_us = 0.8 * 2.0 * kilohertz / 1e3 * bits / 8.0;
+  saturating_ = saturating_warps(bytes_per_us > 0.0 ? bytes_per_us : kH200BytesPerUs * units_);
   int has_pools = 0;
   GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &has_pools, cudaDevAttrMemoryPoolsSupported, device);
   GSC_CUDA_CALL("creating a stream", cudaStreamCreateWithFlags, &setup_stream_, cudaStreamNonBlocking);
@@ -190,6 +197,7 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   if (job.begin && !job.finish) check_launch(launch_reset_counters(counters, to_stream(stream)), "the check");
   CheckParams p{};
   p.plan = mirror->view;
+  p.plan.warps_per_chunk = mirror->check_warps;
   p.inv_scale = job.inv_scale;
   p.first_chunk = job.first_chunk;
   p.last_chunk = job.last_chunk;
@@ -301,7 +309,7 @@ void CudaBackend::elementwise(const ElementwiseJob &job, gsc_stream stream) {
   if (job.dst->chunk_count() == 0) return;
   const bool filling = job.op == Elementwise::kFill;
   const char *what = filling ? "filling" : "the operation";
-  const PlanOnDevice dst(*this, *job.dst, false, to_stream(stream));
+  const PlanOnDevice dst(*this, *job.dst, PlanOnDevice::Use::kElementwise, to_stream(stream));
   ElementwiseParams p{};
   p.dst = dst.view();
   p.factor = job.factor;
@@ -314,7 +322,7 @@ void CudaBackend::elementwise(const ElementwiseJob &job, gsc_stream stream) {
     check_launch(launch_elementwise(p, units_, to_stream(stream)), what);
     return;
   }
-  const PlanOnDevice src(*this, *job.src, false, to_stream(stream));
+  const PlanOnDevice src(*this, *job.src, PlanOnDevice::Use::kElementwise, to_stream(stream));
   p.src = src.view().tensors;
   check_launch(launch_elementwise(p, units_, to_stream(stream)), what);
 }
@@ -322,7 +330,7 @@ void CudaBackend::elementwise(const ElementwiseJob &job, gsc_stream stream) {
 void CudaBackend::norm(const NormJob &job, gsc_stream stream) {
   const DeviceGuard guard(context_);
   const Plan &plan = *job.plan;
-  const PlanOnDevice on_device(*this, plan, true, to_stream(stream));
+  const PlanOnDevice on_device(*this, plan, PlanOnDevice::Use::kNorm, to_stream(stream));
   CheckParams p{};
   p.plan = on_device.view();
   p.last_chunk = plan.chunk_count();
@@ -338,7 +346,7 @@ void CudaBackend::check_alone(const CheckJob &job, gsc_stream stream) {
   const DeviceGuard guard(context_);
   const Plan &plan = *job.plan;
   if (plan.chunk_count() == 0) return;
-  const PlanOnDevice on_device(*this, plan, false, to_stream(stream));
+  const PlanOnDevice on_device(*this, plan, PlanOnDevice::Use::kCheck, to_stream(stream));
   CheckParams p{};
   p.plan = on_device.view();
   p.inv_scale = job.inv_scale;
@@ -362,7 +370,7 @@ void CudaBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream stream) {
   std::pmr::vector<int64_t> counts(static_cast<std::size_t>(bins), 0, memory_);
   if (plan.chunk_count() > 0) {
     const cudaStream_t s = to_stream(stream);
-    const PlanOnDevice on_device(*this, plan, false, s);
+    const PlanOnDevice on_device(*this, plan, PlanOnDevice::Use::kElementwise, s);
     const Scratch scratch(*this, chunk_bytes + bin_bytes, s);
     DiagnoseParams p{on_device.view(), static_cast<ChunkDiagnosis *>(scratch.data()), nullptr};
     if (histogram != nullptr) p.histogram = reinterpret_cast<int64_t *>(p.out + plan.chunk_count());

@@ -17,6 +17,7 @@ namespace gsc::cuda {
 /// A list's plan on the device.
 struct Mirror {
   PlanView view;
+  int32_t check_warps;  ///< that share a chunk in a check; `view` has those of a step
   DeviceTensor *tensors;
   const void **staged;  ///< room for an address of each tensor, if they are more than one launch can write
   ChunkPartial *partials;
@@ -86,6 +87,9 @@ class CudaBackend final : public Backend {
   void check_alone(const CheckJob &job, gsc_stream stream);
   void update(const RecordJob &job, cudaStream_t stream);
   void report(const RecordJob &job, cudaStream_t stream);
+  /// How many warps of a block share a chunk of the plan. `shares` is scratch memory.
+  [[nodiscard]] int32_t check_warps(const Plan &plan, Vec<int64_t> &shares) const;
+  [[nodiscard]] int32_t step_warps(const Plan &plan, Vec<int64_t> &shares) const;
   void launch_apply(const ApplyParams &p, const Mirror &params, bool *half_done, cudaStream_t stream);
 
   static std::atomic<int32_t> live_;
@@ -93,6 +97,7 @@ class CudaBackend final : public Backend {
   DeviceContext context_;
   int32_t units_ = 1;        ///< multiprocessors
   int64_t check_slots_ = 1;  ///< resident blocks of a check on the whole device
+  double saturating_ = 1.0;  ///< warps that saturate the memory bus
   cudaStream_t setup_stream_ = nullptr;
   cudaMemPool_t pool_ = nullptr;  ///< NULL: the device has none
 };

@@ -288,11 +288,13 @@ GSC_DEVICE Team make_team(int warps) {
 /// ticket is 0 again afterwards, so that a captured launch can be replayed.
 GSC_DEVICE bool is_last_block(uint32_t *ticket) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
+  if (threadIdx.x == 0) {
+    __threadfence();  // releases what the barrier has gathered of the block, as PTX's memory model wants it
+    last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
+    __threadfence();
+  }
   __syncthreads();
-  if (last) __threadfence();
   return last;
 }
 

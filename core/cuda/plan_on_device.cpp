@@ -63,24 +63,36 @@ Scratch::~Scratch() {
   (void)cudaGetLastError();
 }
 
-int64_t PlanOnDevice::scratch_bytes(const Plan &plan, bool with_partials) {
-  return plan.mirror() != nullptr ? 0 : TableLayout(plan, with_partials).bytes;
+int32_t CudaBackend::check_warps(const Plan &plan, Vec<int64_t> &shares) const {
+  const int64_t bytes = plan.size() > 0 ? dtype_bytes(plan.tensor(0).dtype) : 1;
+  return choose_warps(plan, {check_slots_, saturating_, static_cast<double>(bytes)}, shares);
 }
 
-PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, bool with_partials, cudaStream_t stream)
-    : scratch_(backend, scratch_bytes(plan, with_partials), stream) {
+int32_t CudaBackend::step_warps(const Plan &plan, Vec<int64_t> &shares) const {
+  constexpr int64_t kBlocks = 4;   // resident per multiprocessor, of steps in fp32 and of element-wise operations
+  constexpr double kBytes = 28.0;  // of AdamW with 16-bit gradients and a model copy
+  return choose_warps(plan, {units_ * kBlocks, saturating_, kBytes}, shares);
+}
+
+int64_t PlanOnDevice::scratch_bytes(const Plan &plan, Use use) {
+  return plan.mirror() != nullptr ? 0 : TableLayout(plan, use == Use::kNorm).bytes;
+}
+
+PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, Use use, cudaStream_t stream)
+    : scratch_(backend, scratch_bytes(plan, use), stream) {
   if (const Mirror *mirror = mirror_of(plan)) {
     view_ = mirror->view;
+    if (use != Use::kElementwise) view_.warps_per_chunk = mirror->check_warps;
     partials_ = mirror->partials;
     return;
   }
-  const TableLayout layout(plan, with_partials);
+  const TableLayout layout(plan, use == Use::kNorm);
   auto *tensors = at<DeviceTensor>(scratch_.data(), 0);
   auto *tensor_of = at<int32_t>(scratch_.data(), layout.tensor_of);
-  view_ = {tensors,        tensor_of,
-           plan.size(),    plan.chunk_count(),
-           shift_of(plan), choose_warps(plan, backend.units_, plan.backend_memory())};
-  if (with_partials) partials_ = at<ChunkPartial>(scratch_.data(), layout.partials);
+  Vec<int64_t> &shares = plan.backend_memory();
+  const int32_t warps = use == Use::kElementwise ? backend.step_warps(plan, shares) : backend.check_warps(plan, shares);
+  view_ = {tensors, tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), warps};
+  if (use == Use::kNorm) partials_ = at<ChunkPartial>(scratch_.data(), layout.partials);
   for (int64_t first = 0; first < plan.size(); first += TensorBatch::kCount) {
     TensorBatch batch{};
     const auto count = static_cast<int>(std::min<int64_t>(plan.size() - first, TensorBatch::kCount));
@@ -111,8 +123,8 @@ void CudaBackend::bind(Plan &plan) {
     m.counters = at<CheckCounters>(m.memory, layout.counters);
     m.staged = at<const void *>(m.memory, layout.staged);
     auto *device_tensor_of = at<int32_t>(m.memory, layout.tensor_of);
-    m.view = {m.tensors,          device_tensor_of, plan.size(),
-              plan.chunk_count(), shift_of(plan),   choose_warps(plan, units_, shares)};
+    m.view = {m.tensors, device_tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), step_warps(plan, shares)};
+    m.check_warps = check_warps(plan, shares);
     const DeviceGuard guard(context_);
     const RelaxedCapture relaxed;
     const char *what = "uploading the list";

@@ -26,12 +26,13 @@ class Scratch {
 /// A plan as kernels see it: its mirror, or tables sent along for this call.
 class PlanOnDevice {
  public:
-  PlanOnDevice(CudaBackend &backend, const Plan &plan, bool with_partials, cudaStream_t stream);
+  enum class Use { kElementwise, kCheck, kNorm };  ///< kNorm: a check with partials
+  PlanOnDevice(CudaBackend &backend, const Plan &plan, Use use, cudaStream_t stream);
   [[nodiscard]] const PlanView &view() const { return view_; }
   [[nodiscard]] ChunkPartial *partials() const { return partials_; }
 
  private:
-  static int64_t scratch_bytes(const Plan &plan, bool with_partials);
+  static int64_t scratch_bytes(const Plan &plan, Use use);
 
   Scratch scratch_;
   PlanView view_{};

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Estimates how long a pass takes with teams of a given number of warps. Teams take the chunks in turn, so each team's
-// share is known beforehand. A third of the resident warps saturates the memory bus: idle teams cost nothing until
-// fewer than that are busy. benchmarks/gpu/model.py simulates the same passes chunk by chunk and shows the loss of a
-// choice.
+// share is known beforehand. A part of the resident warps saturates the memory bus: idle teams cost nothing until fewer
+// than that are busy. benchmarks/gpu/model.py simulates the same passes chunk by chunk and shows the loss of a choice.
 #include "core/cuda/teams.h"
 
 #include <algorithm>
@@ -14,14 +13,8 @@
 namespace gsc::cuda {
 namespace {
 
-// Per multiprocessor: warps in the four blocks of a pass, and how many of them saturate the memory bus, with 16-byte
-// loads in flight.
-constexpr int64_t kResidentWarps = 32;
-constexpr int64_t kSaturatingWarps = 10;
-
-// Time for a team to find its next chunk, in elements that one warp moves meanwhile: 0.6 us at 3.4 KB/us and 16 bytes
-// per element, a value between check and step.
-constexpr double kOverhead = 128.0;
+// Time for a team to find its next chunk, in bytes that one warp moves meanwhile: 0.6 us.
+constexpr double kOverheadBytes = 2048.0;
 
 /// shares[t]: elements of all chunks of team t.
 void fill_shares(const Plan &plan, Vec<int64_t> &shares) {
@@ -51,9 +44,9 @@ void fill_shares(const Plan &plan, Vec<int64_t> &shares) {
 }
 
 /// Estimated time of a pass, in elements that one warp moves meanwhile.
-double estimate(Vec<int64_t> &shares, int64_t chunks, int64_t units, int32_t warps) {
+double estimate(Vec<int64_t> &shares, int64_t chunks, const Pass &pass, int32_t warps) {
   const auto teams = static_cast<int64_t>(shares.size());
-  const int64_t saturating = std::clamp<int64_t>(units * kSaturatingWarps / warps, 1, teams);
+  const int64_t saturating = std::clamp<int64_t>(static_cast<int64_t>(pass.saturating) / warps, 1, teams);
   const auto nth = shares.begin() + (saturating - 1);
   std::nth_element(shares.begin(), nth, shares.end(), std::greater<>());
   // The bus stays full while enough teams are busy to saturate it; at the end the longest of these runs alone.
@@ -63,20 +56,21 @@ double estimate(Vec<int64_t> &shares, int64_t chunks, int64_t units, int32_t war
   const int64_t longest = *std::max_element(shares.begin(), nth + 1) - level;
   const int64_t rounds = (chunks + teams - 1) / teams;
   return static_cast<double>(shared) / static_cast<double>(saturating * warps) +
-         static_cast<double>(longest) / static_cast<double>(warps) + kOverhead * static_cast<double>(rounds);
+         static_cast<double>(longest) / static_cast<double>(warps) +
+         kOverheadBytes / pass.element_bytes * static_cast<double>(rounds);
 }
 
 }  // namespace
 
-int32_t choose_warps(const Plan &plan, int64_t units, Vec<int64_t> &shares) {
+int32_t choose_warps(const Plan &plan, const Pass &pass, Vec<int64_t> &shares) {
   const int64_t chunks = plan.chunk_count();
   int32_t best = kWarps;
   if (chunks == 0) return best;
   double least = std::numeric_limits<double>::infinity();
   for (int32_t warps = kWarps; warps >= 1; warps /= 2) {
-    shares.resize(static_cast<std::size_t>(std::min(units * kResidentWarps / warps, chunks)));
+    shares.resize(static_cast<std::size_t>(std::min(pass.slots * kWarps / warps, chunks)));
     fill_shares(plan, shares);
-    const double time = estimate(shares, chunks, units, warps);
+    const double time = estimate(shares, chunks, pass, warps);
     if (time < least) {
       least = time;
       best = warps;

@@ -113,7 +113,7 @@ class Plan {
     const int64_t limit = tensor_of(end - 1) + 1;
     for (int64_t t = tensor_of(begin); t < limit;) {
       if (tensor(t).count == 0) {
-        ++t;  // or absent; its address says nothing
+        ++t;  // or absent, without a valid address
         continue;
       }
       const int64_t next = run_end(t, limit);

@@ -150,7 +150,7 @@ class Optimizer final : public Object {
   bool evaluating_ = false;             ///< the parameters are the averages of their iterates
   bool made_state_ = false;             ///< the state is not the caller's ...
   bool used_state_ = false;             ///< ... and may hold more than it began with
-  double first_sum_;                    ///< what it began with, Adagrad's, but for groups of their own
+  double first_sum_;                    ///< Adagrad's initial value in group 0
   Vec<gsc_optimizer_options> options_;  ///< per group
   Vec<const float *> device_lrs_;       ///< per group
   Vec<int32_t> group_of_;               ///< per tensor

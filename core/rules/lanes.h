@@ -35,4 +35,11 @@ GSC_HD T greatest(T a, T b) {
   return a > b ? a : b;
 }
 
+/// The bits of x, of NaN only its sign.
+template <typename L = OneLane>
+GSC_HD typename L::Uint canonical_bits(typename L::Float x) {
+  const typename L::Uint bits = L::bits(x);
+  return x != x ? (bits & 0x80000000U) | 0x7fc00000U : bits;
+}
+
 }  // namespace gsc

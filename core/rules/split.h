@@ -46,11 +46,9 @@ struct Fraction<Fp16> {
     using Int = typename L::Int;
     const Int bits = L::as_int(magnitude);
     const Int border = L::as_int(L::all(kSmallestNormal));
-    const auto scaled = L::value(L::as_uint(least(bits, border))) * 0x1p40F;
-    const Int whole = L::to_int(scaled);
-    const Int half = scaled - L::to_float(whole) >= 0.5F ? L::as_int(L::all(1)) : Int{};
+    const Int halves = L::to_int(L::value(L::as_uint(least(bits, border))) * 0x1p41F);
     const Int above = least(greatest(bits, border), L::as_int(L::all(kLargest))) - border;
-    return L::as_uint(whole + half) + (L::as_uint(above) << 3);
+    return ((L::as_uint(halves) + 1U) >> 1) + (L::as_uint(above) << 3);
   }
   template <typename L = OneLane>
   GSC_HD static typename L::Uint to(typename L::Uint fixed) {
@@ -89,26 +87,38 @@ struct Split {
   template <typename L = OneLane>
   GSC_HD static Parts<L> divide(typename L::Float master) {
     using Uint = typename L::Uint;
-    const Uint magnitude = L::bits(master) & 0x7fffffffU;
-    const Uint kept = (Fraction<D>::template from<L>(magnitude) + ((1U << kDropped) >> 1)) >> kDropped;
-    return {weight_of<D, L>(master, (kept + (1U << (kBits - 1))) >> kBits),
-            L::as_int(magnitude) < 0x7f800000 ? kept : Uint{}};
+    constexpr uint32_t kHalf = (1U << kDropped) >> 1;
+    if constexpr (std::is_same_v<D, Bf16>) {  // the sign stays where it is: no sum reaches it
+      const Uint kept = (canonical_bits<L>(master) + kHalf) >> kDropped;
+      return {(kept + (1U << (kBits - 1))) >> kBits, kept};
+    } else {
+      const Uint magnitude = L::bits(master) & 0x7fffffffU;
+      const Uint kept = (Fraction<D>::template from<L>(magnitude) + kHalf) >> kDropped;
+      return {weight_of<D, L>(master, (kept + (1U << (kBits - 1))) >> kBits),
+              L::as_int(magnitude) < 0x7f800000 ? kept : Uint{}};
+    }
   }
 
   /// `remainder` is sign-extended.
   template <typename L = OneLane>
   GSC_HD static typename L::Float join(typename L::Uint weight, typename L::Int remainder) {
+    using Uint = typename L::Uint;
+    const Uint upper = weight << 16;
+    const Uint magnitude = (upper & 0x7fffffffU) >> kDropped;
     // Not below 0, where it would be if the caller had set a weight to 0 and left its remainder.
-    const typename L::Int sum = L::as_int((weight & 0x7fffU) << kBits) + remainder;
-    const typename L::Uint kept = L::as_uint(greatest(sum, typename L::Int{}));
-    return L::value(Fraction<D>::template to<L>(kept << kDropped) | (weight & 0x8000U) << 16);
+    const Uint kept = L::as_uint(greatest(L::as_int(magnitude) + remainder, typename L::Int{}));
+    return L::value(Fraction<D>::template to<L>(kept << kDropped) | (upper & 0x80000000U));
   }
 };
 
 /// A 16-bit weight without a master, rounded stochastically by 16 random bits.
 template <typename D, typename L = OneLane>
 GSC_HD typename L::Uint round_stochastically(typename L::Float value, typename L::Uint random) {
-  return weight_of<D, L>(value, (Fraction<D>::template from<L>(L::bits(value) & 0x7fffffffU) + random) >> 16);
+  if constexpr (std::is_same_v<D, Bf16>) {
+    return (canonical_bits<L>(value) + random) >> 16;
+  } else {
+    return weight_of<D, L>(value, (Fraction<D>::template from<L>(L::bits(value) & 0x7fffffffU) + random) >> 16);
+  }
 }
 
 }  // namespace gsc

@@ -44,10 +44,7 @@ struct MomentBf16 {
   static constexpr int kMantissa = 7;
   template <typename L = OneLane>
   GSC_HD static typename L::Uint encode(typename L::Float x, typename L::Uint /*scale*/, typename L::Uint bias) {
-    const typename L::Uint bits = L::bits(x);
-    const typename L::Uint magnitude = bits & 0x7fffffffU;
-    const typename L::Uint code = L::as_int(magnitude) > 0x7f800000 ? L::all(0x7fc0U) : (magnitude + bias) >> 16;
-    return (bits >> 16 & 0x8000U) | code;
+    return (canonical_bits<L>(x) + bias) >> 16;  // no sum reaches the sign
   }
   template <typename L = OneLane>
   GSC_HD static typename L::Float decode(typename L::Uint code, typename L::Uint /*scale*/) {
@@ -119,9 +116,9 @@ struct Square {
     using Int = typename L::Int;
     const Int magnitude = L::as_int(L::bits(x) & 0x7fffffffU);
     const Uint distance = L::as_uint(greatest(magnitude - L::as_int(scale << 23), Int{}));
-    constexpr int kShift = 23 - Mantissa - 16;
-    const Uint fixed = kShift >= 0 ? distance >> (kShift & 31) : distance << (-kShift & 31);
-    const Int rounded = L::as_int((fixed + bias) >> 16);
+    constexpr int kShift = 23 - Mantissa - 16;  // as if `distance` were shifted by it, and then by 16
+    const Uint added = kShift >= 0 ? bias << (kShift & 31) : bias >> (-kShift & 31);
+    const Int rounded = L::as_int((distance + added) >> (16 + kShift));
     const Int smallest = least(magnitude, L::as_int(L::all(1)));
     const Uint code = L::as_uint(greatest(rounded, smallest));
     return magnitude >= 0x7f800000 ? L::all(kNan) : code;

@@ -496,7 +496,7 @@ typedef struct gsc_optimizer_options {
   double beta2;
   /** Added to the denominator, >= 0. */
   double eps;
-  /** Weight decay, >= 0; decoupled or added to the gradient, as the kind says. */
+  /** Weight decay, >= 0; decoupled or added to the gradient, depending on the kind. */
   double weight_decay;
   /**
    * SGD, RMSprop: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum. LARS: also. Schedule-Free

@@ -1,73 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bad input to optimizers: options out of range, lists that do not fit each other, buffers that overlap between lists,
-// state of the wrong shape, groups, and saved state that is truncated or foreign.
-#include <functional>
-
+// Bad input to optimizers: lists that do not fit each other, buffers that overlap between lists, state of the wrong
+// shape, groups, and saved state that is truncated or foreign. Options are in option_limits_test.cpp.
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
 namespace {
-
-struct BadOption {
-  const char *option;
-  int32_t kind;
-  std::function<void(gsc_optimizer_options &)> spoil;
-};
-
-std::vector<BadOption> bad_options() {
-  using Options = gsc_optimizer_options;
-  std::vector<BadOption> result;
-  const auto add = [&](const char *option, int32_t kind, std::function<void(Options &)> spoil) {
-    result.push_back({option, kind, std::move(spoil)});
-  };
-  for (const double v : {-1e-3, kInf, kNan, 3.5e38}) {
-    for (const int32_t kind : optimizer_kinds()) {
-      add("lr", kind, [v](Options &o) { o.lr = v; });
-      add("weight_decay", kind, [v](Options &o) { o.weight_decay = v; });
-    }
-    for (const int32_t kind : optimizer_kinds()) {
-      add("eps", kind, [v](Options &o) { o.eps = v; });
-    }
-    add("momentum", GSC_SGD, [v](Options &o) { o.momentum = v; });
-    add("momentum_decay", GSC_NADAM, [v](Options &o) { o.momentum_decay = v; });
-    add("eps_root", GSC_RMSPROP, [v](Options &o) { o.eps_root = v; });
-    add("lr_decay", GSC_ADAGRAD, [v](Options &o) { o.lr_decay = v; });
-    add("initial_accumulator_value", GSC_ADAGRAD, [v](Options &o) { o.initial_accumulator_value = v; });
-  }
-  for (const double v : {-0.1, 1.0, 1.5, kInf, kNan}) {
-    add("alpha", GSC_RMSPROP, [v](Options &o) { o.alpha = v; });
-    add("rho", GSC_ADADELTA, [v](Options &o) { o.rho = v; });
-    for (const int32_t kind : {GSC_ADAM, GSC_ADAMW, GSC_LION, GSC_LAMB, GSC_ADAMAX, GSC_NADAM, GSC_RADAM}) {
-      add("beta1", kind, [v](Options &o) { o.beta1 = v; });
-      add("beta2", kind, [v](Options &o) { o.beta2 = v; });
-    }
-  }
-  for (const double v : {kInf, kNan, -3.5e38})
-    add("dampening", GSC_SGD, [v](Options &o) { o.dampening = v, o.momentum = 0.9; });
-  for (const int32_t v : {-1, static_cast<int32_t>(optimizer_kinds().size()), 77})
-    add("kind", GSC_SGD, [v](Options &o) { o.kind = v; });
-  add("flags", GSC_SGD, [](Options &o) { o.flags = 1u << 30; });
-  add("momentum", GSC_SGD, [](Options &o) { o.flags = GSC_OPTIMIZER_NESTEROV; });
-  add("dampening", GSC_SGD, [](Options &o) { o.flags = GSC_OPTIMIZER_NESTEROV, o.momentum = 0.9, o.dampening = 0.1; });
-  // Flags that belong to another kind, and two that contradict each other.
-  for (const int32_t kind : optimizer_kinds()) {
-    const auto add_flag = [&](uint32_t flag) { add("flags", kind, [flag](Options &o) { o.flags = flag; }); };
-    if (kind != GSC_SGD && kind != GSC_LARS) add_flag(GSC_OPTIMIZER_NESTEROV);
-    if (kind != GSC_NOVOGRAD) add_flag(GSC_OPTIMIZER_BIAS_CORRECTION);
-    if (kind != GSC_ADAM && kind != GSC_ADAMW) add_flag(GSC_OPTIMIZER_AMSGRAD);
-    if (kind != GSC_RMSPROP) add_flag(GSC_OPTIMIZER_CENTERED);
-    if (kind <= GSC_ADAMAX) add_flag(GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY);
-  }
-  add("flags", GSC_SGD, [](Options &o) { o.flags = GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS; });
-  add("state_format", GSC_SGD, [](Options &o) { o.state_format = 3; });
-  add("master_format", GSC_SGD, [](Options &o) { o.master_format = 4; });
-  add("reserved", GSC_SGD, [](Options &o) { o.reserved = 1; });
-  for (const uint32_t v : {0u, 5u, static_cast<uint32_t>(sizeof(Options)) + 8u}) {
-    add("struct_size", GSC_SGD, [v](Options &o) { o.struct_size = v; });
-  }
-  return result;
-}
 
 class BadInputOptimizer : public ::testing::Test {
  protected:
@@ -94,33 +32,6 @@ class BadInputOptimizer : public ::testing::Test {
   std::vector<Buffer> param_buffers_, grad_buffers_;
   List params_, grads_;
 };
-
-TEST_F(BadInputOptimizer, Options) {
-  for (const BadOption &bad : bad_options()) {
-    gsc_optimizer_options options = optimizer_options(bad.kind);
-    bad.spoil(options);
-    SCOPED_TRACE(text("kind ", bad.kind));
-    expect_refused(&options, params_.get(), grads_.get(), nullptr, {}, {bad.option});
-  }
-}
-
-TEST_F(BadInputOptimizer, OptionsLaterAndInGroups) {
-  for (const BadOption &bad : bad_options()) {
-    const Optimizer optimizer = make_optimizer(context_, optimizer_options(bad.kind), params_, grads_);
-    gsc_optimizer_options options = optimizer_options(bad.kind);
-    bad.spoil(options);
-    int32_t group = -7;
-    EXPECT_GSC_ERROR(gsc_optimizer_add_group(optimizer.get(), 0, 1, &options, &group), GSC_ERROR_INVALID_ARGUMENT,
-                     "options");
-    EXPECT_EQ(group, -7);
-    EXPECT_GSC_ERROR(gsc_optimizer_set_options(optimizer.get(), 0, &options, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                     "options");
-    gsc_optimizer_options now = optimizer_options(bad.kind);
-    const gsc_optimizer_options defaults = now;
-    ASSERT_GSC_OK(gsc_optimizer_get_options(optimizer.get(), 0, &now));
-    EXPECT_EQ(std::memcmp(&now, &defaults, sizeof now), 0) << bad.option;
-  }
-}
 
 TEST_F(BadInputOptimizer, CreateArguments) {
   gsc_optimizer *out = nullptr;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bad input to the scaler: every option out of range, null and foreign objects, values that are not numbers, and
-// states that are truncated or of another kind. Wrong order of calls is in stages_test.cpp.
-#include <functional>
-
+// Bad input to the scaler: null and foreign objects, values that are not numbers, and states that are truncated or of
+// another kind. Options are in option_limits_test.cpp, wrong order of calls in stages_test.cpp.
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
@@ -11,69 +9,6 @@ namespace {
 
 const float kInfF = std::numeric_limits<float>::infinity();
 const float kNanF = std::numeric_limits<float>::quiet_NaN();
-
-struct BadOption {
-  const char *option;
-  std::function<void(gsc_scaler_options &)> spoil;
-};
-
-std::vector<BadOption> bad_options() {
-  std::vector<BadOption> result;
-  const auto add = [&](const char *option, std::function<void(gsc_scaler_options &)> spoil) {
-    result.push_back({option, std::move(spoil)});
-  };
-  for (const float v : {0.0f, -0.0f, -1.0f, kInfF, -kInfF, kNanF}) {
-    add("init_scale", [v](gsc_scaler_options &o) { o.init_scale = v; });
-  }
-  for (const float v : {-1.0f, kInfF, kNanF}) {
-    add("min_scale", [v](gsc_scaler_options &o) { o.min_scale = v; });
-    add("max_scale", [v](gsc_scaler_options &o) { o.max_scale = v; });
-    add("recovery_threshold", [v](gsc_scaler_options &o) { o.recovery_threshold = v, o.recovery_interval = 1; });
-  }
-  add("min_scale", [](gsc_scaler_options &o) { o.min_scale = 65537.0f, o.max_scale = 65536.0f; });
-  for (const double v : {1.0, 0.5, 0.0, -2.0, kInf, kNan}) {
-    add("growth_factor", [v](gsc_scaler_options &o) { o.growth_factor = v; });
-  }
-  for (const double v : {0.0, 1.0, 1.5, -0.5, kInf, kNan}) {
-    add("backoff_factor", [v](gsc_scaler_options &o) { o.backoff_factor = v; });
-  }
-  for (const int32_t v : {0, -1, INT32_MIN}) {
-    add("growth_interval", [v](gsc_scaler_options &o) { o.growth_interval = v; });
-    add("hysteresis", [v](gsc_scaler_options &o) { o.hysteresis = v; });
-    add("floor_patience", [v](gsc_scaler_options &o) { o.floor_patience = v; });
-    add("recovery_interval", [v](gsc_scaler_options &o) { o.recovery_threshold = 1.0f, o.recovery_interval = v; });
-  }
-  for (const int32_t v : {-1, 3}) {
-    add("hysteresis_refill", [v](gsc_scaler_options &o) { o.hysteresis_refill = v; });
-    add("growth_timing", [v](gsc_scaler_options &o) { o.growth_timing = v; });
-    add("floor_action", [v](gsc_scaler_options &o) { o.floor_action = v; });
-  }
-  for (const double v : {-0.1, 1.1, kNan}) {
-    add("overflow_tolerance", [v](gsc_scaler_options &o) { o.overflow_tolerance = v; });
-  }
-  for (const int32_t v : {-1, (1 << 20) + 1}) {
-    add("history_capacity", [v](gsc_scaler_options &o) { o.history_capacity = v; });
-  }
-  add("flags", [](gsc_scaler_options &o) { o.flags = 1u << 31; });
-  add("enabled", [](gsc_scaler_options &o) { o.enabled = 2; });
-  add("reserved", [](gsc_scaler_options &o) { o.reserved = 1; });
-  for (const uint32_t v : {0u, 9u, static_cast<uint32_t>(sizeof(gsc_scaler_options)) + 8u}) {
-    add("struct_size", [v](gsc_scaler_options &o) { o.struct_size = v; });
-  }
-  return result;
-}
-
-TEST(BadInputScaler, OptionsAtCreation) {
-  const Context context = make_context();
-  gsc_scaler *const untouched = reinterpret_cast<gsc_scaler *>(uintptr_t{0x10});
-  for (const BadOption &bad : bad_options()) {
-    gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
-    bad.spoil(options);
-    gsc_scaler *scaler = untouched;
-    EXPECT_GSC_ERROR(gsc_scaler_create(context.get(), &options, &scaler), GSC_ERROR_INVALID_ARGUMENT, bad.option);
-    EXPECT_EQ(scaler, untouched) << bad.option;
-  }
-}
 
 TEST(BadInputScaler, MessagesOfLimitsNameBothNumbers) {
   const Context context = make_context();
@@ -90,20 +25,9 @@ TEST(BadInputScaler, MessagesOfLimitsNameBothNumbers) {
   refused(1.0F, 0.0F, 0.5F, "init_scale is 1, above options.max_scale, which is 0.5");
 }
 
-TEST(BadInputScaler, OptionsLater) {
+TEST(BadInputScaler, OptionsThatAreFixedAtCreation) {
   const Context context = make_context();
   const Scaler scaler = make_scaler(context, 65536.0f);
-  gsc_scaler_options before = GSC_SCALER_OPTIONS_INIT;
-  ASSERT_GSC_OK(gsc_scaler_get_options(scaler.get(), &before));
-  for (const BadOption &bad : bad_options()) {
-    gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
-    bad.spoil(options);
-    EXPECT_GSC_ERROR(gsc_scaler_set_options(scaler.get(), &options, nullptr), GSC_ERROR_INVALID_ARGUMENT, bad.option);
-    gsc_scaler_options after = GSC_SCALER_OPTIONS_INIT;
-    ASSERT_GSC_OK(gsc_scaler_get_options(scaler.get(), &after));
-    EXPECT_EQ(std::memcmp(&before, &after, sizeof after), 0) << bad.option;
-  }
-  // Fixed at creation.
   gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
   options.init_scale = 2.0f;
   EXPECT_GSC_ERROR(gsc_scaler_set_options(scaler.get(), &options, nullptr), GSC_ERROR_INVALID_ARGUMENT, "init_scale");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every numeric option at its limits and one step beyond them: the last values that are taken, and the first that are
-// refused with the option's name. Values far outside are in bad_input_*_test.cpp.
+// Every numeric option at its limits, one step beyond them and far outside: the last values that are taken, and those
+// that are refused with the option's name, when an object is made and later, with nothing changed.
 #include <cfloat>
+#include <cstring>
 
 #include "tests/support/objects.h"
 
@@ -28,20 +29,28 @@ double below(double x) { return std::nextafter(x, -kInf); }
 float above_float(float x) { return std::nextafter(x, std::numeric_limits<float>::infinity()); }
 float below_float(float x) { return std::nextafter(x, 0.0f); }
 
-/// `create` makes the object and destroys it again.
-template <typename Options, typename Create>
-void expect_limits(const std::vector<Limits<Options>> &table, const Options &defaults, const Create &create) {
+/// What an out parameter is before a call that must leave it alone.
+template <typename T>
+T *untouched() {
+  return reinterpret_cast<T *>(uintptr_t{0x10});
+}
+
+/// `create` makes the object and destroys it again; `change` gives the options to one that exists.
+template <typename Options, typename Create, typename Change>
+void expect_limits(const std::vector<Limits<Options>> &table, const Options &defaults, const Create &create,
+                   const Change &change) {
   for (const Limits<Options> &limits : table) {
-    const auto status_of = [&](double value) {
+    const auto with = [&](double value) {
       Options options = defaults;
       limits.set(options, value);
-      return create(options);
+      return options;
     };
     for (const double value : limits.inside) {
-      EXPECT_GSC_OK(status_of(value)) << limits.option << " = " << value;
+      EXPECT_GSC_OK(create(with(value))) << limits.option << " = " << value;
     }
     for (const double value : limits.outside) {
-      EXPECT_GSC_ERROR(status_of(value), GSC_ERROR_INVALID_ARGUMENT, "options.", limits.option) << value;
+      EXPECT_GSC_ERROR(create(with(value)), GSC_ERROR_INVALID_ARGUMENT, "options.", limits.option) << value;
+      EXPECT_GSC_ERROR(change(with(value)), GSC_ERROR_INVALID_ARGUMENT, "options.", limits.option) << value;
     }
   }
 }
@@ -52,88 +61,125 @@ void expect_limits(const std::vector<Limits<Options>> &table, const Options &def
 TEST(OptionLimits, Context) {
   using O = gsc_context_options;
   const std::vector<Limits<O>> table = {
+      {GSC_FIELD(O, struct_size), {sizeof(O)}, {0, 1, 7, sizeof(O) + 8, 0xffffffffU}},
       {GSC_FIELD(O, flags), {0}, {1, 2, 0x80000000U}},
-      {GSC_FIELD(O, device_type), {GSC_DEVICE_CPU}, {-1, 2}},
+      {GSC_FIELD(O, device_type), {GSC_DEVICE_CPU}, {-1, 2, 17}},
       {GSC_FIELD(O, num_threads), {0, 1, 1024}, {-1, 1025}},
-      {GSC_FIELD(O, cpu_target), {GSC_CPU_BEST, GSC_CPU_BASELINE}, {-1, GSC_CPU_AVX512 + 1}},
+      {GSC_FIELD(O, cpu_target), {GSC_CPU_BEST, GSC_CPU_BASELINE}, {-1, GSC_CPU_AVX512 + 1, 99}},
   };
-  expect_limits<O>(table, GSC_CONTEXT_OPTIONS_INIT, [](const O &options) {
-    gsc_context *context = nullptr;
+  const auto create = [](const O &options) {
+    gsc_context *context = untouched<gsc_context>();
     const gsc_status status = gsc_context_create(&options, &context);
-    gsc_context_destroy(context);
+    if (status == GSC_OK) {
+      gsc_context_destroy(context);
+    } else {
+      EXPECT_EQ(context, untouched<gsc_context>());
+    }
     return status;
-  });
+  };
+  expect_limits<O>(table, GSC_CONTEXT_OPTIONS_INIT, create, create);
+}
+
+gsc_scaler_options options_of(const Scaler &scaler) {
+  gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
+  EXPECT_GSC_OK(gsc_scaler_get_options(scaler.get(), &options));
+  return options;
 }
 
 TEST(OptionLimits, Scaler) {
   using O = gsc_scaler_options;
   // 65536 times 1 + 2^-24 lies in the middle between two floats and rounds to 65536; so does 1 - 2^-25.
   const double still = 1.0 + 0x1p-24, still_below = 1.0 - 0x1p-25;
+  const std::vector<double> none_or_negative = {0, -1, INT32_MIN};
   const std::vector<Limits<O>> table = {
+      {GSC_FIELD(O, struct_size), {sizeof(O)}, {0, 9, sizeof(O) + 8}},
       {GSC_FIELD(O, flags), {15}, {16, 0x80000000U}},
-      {GSC_FIELD(O, init_scale), {kTinyF, kMaxF}, {0, -kTinyF, kInf}},
-      {GSC_FIELD(O, min_scale), {0, kTinyF, 65536}, {-kTinyF, above_float(65536), kInf}},
-      {GSC_FIELD(O, max_scale), {0, 65536, kMaxF}, {-kTinyF, below_float(65536), kInf}},
+      {GSC_FIELD(O, init_scale), {kTinyF, kMaxF}, {0, -0.0, -kTinyF, -1, kInf, -kInf, kNan}},
+      {GSC_FIELD(O, min_scale), {0, kTinyF, 65536}, {-kTinyF, -1, kInf, kNan}},
+      {GSC_FIELD(O, max_scale), {0, 65536, kMaxF}, {-kTinyF, -1, kInf, kNan}},
       {"min_scale",
        GSC_SET(O, o.max_scale = 65536; o.min_scale = static_cast<float>(v)),
        {65536},
        {above_float(65536)}},
-      {GSC_FIELD(O, growth_interval), {1, kMaxInt}, {0}},
-      {GSC_FIELD(O, growth_factor), {above(still), DBL_MAX}, {1, above(1), still, kInf}},
+      {GSC_FIELD(O, growth_interval), {1, kMaxInt}, none_or_negative},
+      {GSC_FIELD(O, growth_factor), {above(still), DBL_MAX}, {1, above(1), still, 0.5, 0, -2, kInf, kNan}},
       {"growth_factor", GSC_SET(O, o.flags = GSC_SCALER_FP32_PRODUCTS; o.growth_factor = v), {kMaxF}, {above(kMaxF)}},
-      {GSC_FIELD(O, backoff_factor), {kTiny, below(still_below)}, {0, -kTiny, still_below, below(1), 1}},
+      {GSC_FIELD(O, backoff_factor),
+       {kTiny, below(still_below)},
+       {0, -kTiny, -0.5, still_below, below(1), 1, 1.5, kInf, kNan}},
       {GSC_FIELD(O, enabled), {0, 1}, {-1, 2}},
-      {GSC_FIELD(O, hysteresis), {1, kMaxInt}, {0}},
+      {GSC_FIELD(O, hysteresis), {1, kMaxInt}, none_or_negative},
       {GSC_FIELD(O, hysteresis_refill), {GSC_REFILL_ON_GROWTH, GSC_REFILL_CONSECUTIVE}, {-1, 3}},
       {GSC_FIELD(O, growth_timing), {GSC_GROWTH_AT_INTERVAL, GSC_GROWTH_FIRST_ONE_LATER}, {-1, 3}},
-      {GSC_FIELD(O, overflow_tolerance), {0, 1}, {-kTiny, above(1)}},
+      {GSC_FIELD(O, overflow_tolerance), {0, 1}, {-kTiny, -0.1, above(1), 1.1, kNan}},
       {"recovery_threshold",
        GSC_SET(O, o.recovery_interval = 1; o.recovery_threshold = static_cast<float>(v)),
        {0, kTinyF, kMaxF},
-       {-kTinyF, kInf}},
+       {-kTinyF, -1, kInf, kNan}},
       {GSC_FIELD(O, recovery_interval), {kMaxInt, 0, -kMaxInt}, {}},
       {"recovery_interval",
        GSC_SET(O, o.recovery_threshold = 1; o.recovery_interval = static_cast<int32_t>(v)),
        {1, kMaxInt},
-       {0}},
+       none_or_negative},
       {GSC_FIELD(O, floor_action), {GSC_FLOOR_CLAMP, GSC_FLOOR_ERROR}, {-1, 3}},
-      {GSC_FIELD(O, floor_patience), {1, kMaxInt}, {0}},
+      {GSC_FIELD(O, floor_patience), {1, kMaxInt}, none_or_negative},
       {GSC_FIELD(O, history_capacity), {0, 1 << 20}, {-1, (1 << 20) + 1}},
       {GSC_FIELD(O, reserved), {0}, {-1, 1}},
   };
+  // The first scale lies within the limits; later they may leave it outside.
+  const std::vector<Limits<O>> of_the_first = {
+      {GSC_FIELD(O, min_scale), {}, {above_float(65536)}},
+      {GSC_FIELD(O, max_scale), {}, {below_float(65536)}},
+  };
   const Context context = make_context();
-  expect_limits<O>(table, GSC_SCALER_OPTIONS_INIT, [&](const O &options) {
-    gsc_scaler *scaler = nullptr;
+  const auto create = [&](const O &options) {
+    gsc_scaler *scaler = untouched<gsc_scaler>();
     const gsc_status status = gsc_scaler_create(context.get(), &options, &scaler);
-    gsc_scaler_destroy(scaler);
+    if (status == GSC_OK) {
+      gsc_scaler_destroy(scaler);
+    } else {
+      EXPECT_EQ(scaler, untouched<gsc_scaler>());
+    }
     return status;
-  });
+  };
+  const Scaler scaler = make_scaler(context, 65536.0f);
+  const O before = options_of(scaler);
+  const auto change = [&](const O &options) {
+    const gsc_status status = gsc_scaler_set_options(scaler.get(), &options, nullptr);
+    const O after = options_of(scaler);
+    EXPECT_EQ(std::memcmp(&before, &after, sizeof after), 0);
+    return status;
+  };
+  expect_limits<O>(table, GSC_SCALER_OPTIONS_INIT, create, change);
+  expect_limits<O>(of_the_first, GSC_SCALER_OPTIONS_INIT, create, create);
 }
 
 TEST(OptionLimits, Optimizer) {
   using O = gsc_optimizer_options;
-  const std::vector<double> numbers = {0, kTiny, below(kNotAFloat)}, no_numbers = {-kTiny, kNotAFloat, kInf};
+  const std::vector<double> numbers = {0, kTiny, below(kNotAFloat)},
+                            no_numbers = {-kTiny, -1e-3, kNotAFloat, 3.5e38, kInf, kNan};
+  const std::vector<double> decays = {0, below(1)}, no_decays = {-kTiny, -0.1, 1, 1.5, kInf, kNan};
   const auto kinds = static_cast<double>(optimizer_kinds().size());
   const std::vector<Limits<O>> table = {
-      {GSC_FIELD(O, kind), {GSC_SGD, kinds - 1}, {-1, kinds}},
+      {GSC_FIELD(O, struct_size), {sizeof(O)}, {0, 5, sizeof(O) + 8}},
       {GSC_FIELD(O, state_format), {GSC_STATE_FULL, GSC_STATE_BITS8}, {-1, GSC_STATE_BITS8 + 1}},
       {GSC_FIELD(O, master_format), {GSC_MASTER_NONE}, {-1, GSC_MASTER_STOCHASTIC + 1}},
       {GSC_FIELD(O, reserved), {0}, {-1, 1}},
       {GSC_FIELD(O, lr), numbers, no_numbers},
-      {GSC_FIELD(O, beta1), {0, below(1)}, {-kTiny, 1}},
-      {GSC_FIELD(O, beta2), {0, below(1)}, {-kTiny, 1}},
+      {GSC_FIELD(O, beta1), decays, no_decays},
+      {GSC_FIELD(O, beta2), decays, no_decays},
       {GSC_FIELD(O, eps), numbers, no_numbers},
       {GSC_FIELD(O, weight_decay), numbers, no_numbers},
       {GSC_FIELD(O, momentum), numbers, no_numbers},
-      {GSC_FIELD(O, dampening), {-below(kNotAFloat), below(kNotAFloat)}, {-kNotAFloat, kNotAFloat, kInf}},
+      {GSC_FIELD(O, dampening), {-below(kNotAFloat), below(kNotAFloat)}, {-kNotAFloat, kNotAFloat, kInf, kNan}},
       {GSC_FIELD(O, lr_decay), numbers, no_numbers},
       {GSC_FIELD(O, initial_accumulator_value), numbers, no_numbers},
-      {"alpha", GSC_SET(O, o.kind = GSC_RMSPROP; o.alpha = v), {0, below(1)}, {-kTiny, 1}},
-      {GSC_FIELD(O, alpha), numbers, no_numbers},
-      {GSC_FIELD(O, rho), {0, below(1)}, {-kTiny, 1}},
+      {"alpha", GSC_SET(O, o.kind = GSC_RMSPROP; o.alpha = v), decays, no_decays},
+      {"alpha", GSC_SET(O, o.kind = GSC_ADEMAMIX; o.alpha = v), numbers, no_numbers},
+      {GSC_FIELD(O, rho), decays, no_decays},
       {GSC_FIELD(O, momentum_decay), numbers, no_numbers},
       {GSC_FIELD(O, eps_root), numbers, no_numbers},
-      {GSC_FIELD(O, beta3), {0, below(1)}, {-kTiny, 1}},
+      {GSC_FIELD(O, beta3), decays, no_decays},
       {GSC_FIELD(O, warmup_steps), {0, 0x1p53}, {-1, 0x1p54}},
       {GSC_FIELD(O, beta3_warmup), {0, 0x1p53}, {-1, 0x1p54}},
       {GSC_FIELD(O, weight_step_power), numbers, no_numbers},
@@ -141,23 +187,51 @@ TEST(OptionLimits, Optimizer) {
       {GSC_FIELD(O, trust_coefficient), numbers, no_numbers},
       {"beta1", GSC_SET(O, o.kind = GSC_ADAMW_SCHEDULE_FREE; o.beta1 = v), {kTiny, below(1)}, {0, 1}},
       {"momentum", GSC_SET(O, o.kind = GSC_SGD_SCHEDULE_FREE; o.momentum = v), {kTiny, below(1)}, {0, 1}},
+  };
+  const std::vector<Limits<O>> of_sgd = {
+      {GSC_FIELD(O, kind), {GSC_SGD, kinds - 1}, {-1, kinds, 77}},
       {"momentum", GSC_SET(O, o.flags = GSC_OPTIMIZER_NESTEROV; o.momentum = v), {kTiny}, {0}},
       {"dampening",
        GSC_SET(O, o.flags = GSC_OPTIMIZER_NESTEROV; o.momentum = 0.9; o.dampening = v),
        {0},
-       {-kTiny, kTiny}},
+       {-kTiny, kTiny, 0.1}},
+      {"flags",
+       GSC_SET(O, o.flags = static_cast<uint32_t>(v)),
+       {},
+       {GSC_OPTIMIZER_ZERO_GRADS + GSC_OPTIMIZER_WRITE_GRADS}},
   };
   const Context context = make_context();
   Buffer param_buffer(GSC_FP32, 2), grad_buffer(GSC_FP32, 2);
   const List params = make_list(context, param_buffer), grads = make_list(context, grad_buffer);
   const auto create = [&](const O &options) {
-    gsc_optimizer *optimizer = nullptr;
+    gsc_optimizer *optimizer = untouched<gsc_optimizer>();
     const gsc_status status =
         gsc_optimizer_create(context.get(), &options, params.get(), grads.get(), nullptr, nullptr, 0, &optimizer);
-    gsc_optimizer_destroy(optimizer);
+    if (status == GSC_OK) {
+      gsc_optimizer_destroy(optimizer);
+    } else {
+      EXPECT_EQ(optimizer, untouched<gsc_optimizer>());
+    }
     return status;
   };
-  expect_limits<O>(table, optimizer_options(GSC_SGD), create);
+  for (const int32_t kind : optimizer_kinds()) {
+    SCOPED_TRACE(text("kind ", kind));
+    const O defaults = optimizer_options(kind);
+    const Optimizer made = make_optimizer(context, defaults, params, grads);
+    // A group is refused with the same words.
+    const auto change = [&](const O &options) {
+      int32_t group = -7;
+      EXPECT_EQ(gsc_optimizer_add_group(made.get(), 0, 1, &options, &group), GSC_ERROR_INVALID_ARGUMENT);
+      EXPECT_EQ(group, -7);
+      const gsc_status status = gsc_optimizer_set_options(made.get(), 0, &options, nullptr);
+      O now = defaults;
+      EXPECT_GSC_OK(gsc_optimizer_get_options(made.get(), 0, &now));
+      EXPECT_EQ(std::memcmp(&now, &defaults, sizeof now), 0);
+      return status;
+    };
+    expect_limits<O>(table, defaults, create, change);
+    if (kind == GSC_SGD) expect_limits<O>(of_sgd, defaults, create, change);
+  }
 
   for (const int32_t kind : optimizer_kinds()) {
     uint32_t known = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS;

@@ -214,7 +214,7 @@ TEST(ChosenTeams, AreOfEverySize) {
   const Contexts contexts;
   std::set<int> seen;
   int64_t most_rounds = 0;
-  for (const int per_multiprocessor : {2, 8, 16, 32, 64}) {
+  for (const int per_multiprocessor : {2, 8, 16, 36, 64}) {
     const std::vector<int64_t> sizes(static_cast<std::size_t>(per_multiprocessor * emulation::multiprocessor_count()),
                                      1024);
     Steps steps(contexts, sizes, GSC_SGD, 0, 43);

@@ -357,7 +357,7 @@ def test_diagnose_and_recommend():
     found = gs.diagnose({"w": values}, histogram=True)[0]
     assert (found.name, found.count, found.inf_count, found.nan_count, found.zero_count) == ("w", 6, 1, 1, 1)
     assert (found.subnormal_count, found.first_nonfinite, found.amax) == (1, 2, 4.0)
-    assert len(found.histogram) == gs.EXPONENT_BINS and sum(found.histogram) == 3
+    assert sum(found.histogram) == 3
     assert found.histogram[2 - gs.EXPONENT_MIN] == 1 and found.histogram[0 - gs.EXPONENT_MIN] == 1
     assert gs.diagnose([frozen(np.ones(3))])[0].histogram == ()
     recommended = gs.recommend_scale([np.full(8, 2.0**-20, np.float16)], 1.0)

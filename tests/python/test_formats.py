@@ -95,8 +95,8 @@ def test_state_of_plain_arrays_and_views():
     optimizer.step()
     assert {slot: tensors[0].dtype for slot, tensors in optimizer.state.items()} == {
         "exp_avg": "uint8", "exp_avg_scale": "uint8", "exp_avg_sq": "uint8", "exp_avg_sq_scale": "uint8"}
-    codes, scales = optimizer.state_view("exp_avg", 0), optimizer.state_view("exp_avg_scale", 0)
-    assert codes.format == "B" and len(codes) == 40 and len(scales) == 2 and len(set(codes)) == 1 and codes[0]
+    codes, scales = (np.asarray(optimizer.state[slot][0]) for slot in ("exp_avg", "exp_avg_scale"))
+    assert codes.dtype == np.uint8 and codes.size == 40 and scales.size == 2 and len(set(codes)) == 1 and codes[0]
 
 
 def test_pytorchs_tensors_and_torch_optim_both_ways():

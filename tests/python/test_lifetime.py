@@ -16,6 +16,7 @@ import pytest
 
 import gradscaler as gs
 from gradscaler._native import native
+from gradscaler.device import default_context
 
 needs_proc = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
@@ -124,7 +125,7 @@ def test_no_leak_over_many_lives(pair):
             native.buffer_view(word)
             native.dlpack_view(word.__dlpack__())
 
-    context = gs.default_context()._handle
+    context = default_context()._handle
     references = sys.getrefcount(word), sys.getrefcount(grads[0])
     live(2000), objects(2000)
     before = resident_bytes()

@@ -133,7 +133,6 @@ def test_devices():
     assert cpu.device == "cpu" and cpu.units >= 1 and cpu.name
     assert gs.Context(threads=1).threads == 1
     assert gs.Context(cpu_target="baseline").cpu_target == "baseline"
-    assert gs.default_context() is gs.default_context("cpu")
 
 
 MODULES = [pytest.param(name, needs, id=name) for name, needs in (
@@ -159,6 +158,15 @@ def public(name, needs):
             if (made or not attribute.startswith("_")) and (
                     inspect.isfunction(member) or isinstance(member, property)):
                 yield f"{name}.{word}.{attribute}", member
+
+
+def test_number_of_public_names():
+    """What users choose from, without constructors and the classes of the optimizers, which have one name a kind."""
+    kinds = {*gs.optimizers.__all__}
+    names = [path for module in MODULES for path, _ in public(*module.values)
+             if path.rpartition(".")[2] not in kinds | {"__init__"}]
+    print(len(names))
+    assert len(names) <= 150, sorted(names)
 
 
 def documentation(path, thing):

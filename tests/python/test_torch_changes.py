@@ -13,7 +13,7 @@ from conftest import DEVICE, library
 torch = library("torch")
 
 from gradscaler import torch as gst  # noqa: E402
-from gradscaler.torch import _plan  # noqa: E402
+from gradscaler.torch import _seen  # noqa: E402
 from torch_params import close, params_of, set_grads  # noqa: E402
 
 
@@ -21,7 +21,7 @@ from torch_params import close, params_of, set_grads  # noqa: E402
 def inspected(request, monkeypatch):
     """Tensors described by DLPack's functions for C, and as before PyTorch 2.10."""
     if request.param == "by hand":
-        monkeypatch.setattr(_plan, "exchange_api", lambda: None)
+        monkeypatch.setattr(_seen, "exchange_api", lambda: None)
 
 
 MANY, EDGES = 130, (0, 129)

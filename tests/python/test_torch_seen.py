@@ -8,15 +8,14 @@ from conftest import library
 torch = library("torch")
 
 from gradscaler import torch as gst  # noqa: E402
-from gradscaler.torch import _plan  # noqa: E402
-from gradscaler.torch._plan import look  # noqa: E402
-from gradscaler.torch._seen import Seen  # noqa: E402
+from gradscaler.torch import _seen  # noqa: E402
+from gradscaler.torch._seen import Seen, look  # noqa: E402
 
 
 @pytest.fixture(params=["DLPack", "Python"])
 def inspected(request, monkeypatch):
     if request.param == "Python":
-        monkeypatch.setattr(_plan, "exchange_api", lambda: None)
+        monkeypatch.setattr(_seen, "exchange_api", lambda: None)
     return request.param
 
 
@@ -99,7 +98,8 @@ def test_what_is_noticed(change, index, inspected):
     params = [torch.nn.Parameter(torch.ones(2, 3)) for _ in range(18)]
     for p in params:
         p.grad = torch.ones_like(p)
-    seen = Seen(params, [p.grad for p in params], None)
+    seen = Seen(params, None)
+    seen.use([p.grad for p in params])
 
     def found():
         return seen.look([p.grad for p in params])
@@ -119,14 +119,15 @@ def test_what_is_noticed(change, index, inspected):
 def test_first_gradients_are_noticed(inspected):
     params = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
     grads = [torch.ones(2), None, torch.ones(2)]
-    seen = Seen(params, grads, None)
+    seen = Seen(params, None)
+    seen.use(grads)
     assert seen.look(grads).present == b"\1\0\1" and seen.look([None] * 3).present == bytes(3)
     assert seen.look([torch.ones(2)] * 3) is None
 
 
 def test_other_parameters_are_noticed():
     params = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
-    seen = Seen(params, [None] * 3, None)
+    seen = Seen(params, None)
     assert seen.is_of(list(params))
     assert not any(map(seen.is_of, ([], params[:2], params * 2, params[::-1])))
 

@@ -10,6 +10,7 @@ from conftest import DEVICE, library
 
 torch = library("torch")
 
+import gradscaler as gs  # noqa: E402
 from gradscaler import torch as gst  # noqa: E402
 from torch_params import ids  # noqa: E402
 
@@ -136,3 +137,12 @@ def test_disabled_scalers_apply_everything():
     step_of(scaler, optimizer, p, 1.0)
     schedule.step()
     assert scaler.applied(optimizer) and optimizer.applied and schedule.get_last_lr() == [0.5]
+
+
+def test_what_is_no_schedule_is_refused_by_name():
+    p = torch.nn.Parameter(torch.ones(2))
+    arrays = gs.AdamW([p.detach()], [torch.ones(2)])
+    for given, called in ((gst.AdamW([p]), "gradscaler.torch._optimizers.AdamW"),
+                          (arrays, "gradscaler.optimizers.AdamW"), (0.1, "builtins.float")):
+        with pytest.raises(TypeError, match=rf"^scheduler is {called}; it must be a scheduler of torch.optim"):
+            gst.AppliedLR(given)

@@ -6,8 +6,9 @@ using System.Runtime.InteropServices;
 namespace Gradscaler
 {
   /// <summary>
-  /// Replaces the doubles at an address in device memory by their sums over the ranks of a job: enqueues that on the
-  /// stream of a CUDA device, is done on return on the CPU. An exception becomes the inner one of the failing call's.
+  /// Replaces the doubles at an address in device memory by their sums over the ranks of a job. On a CUDA device it
+  /// enqueues the work on the stream; on the CPU it has finished when it returns. An exception becomes the inner
+  /// exception of the one that the call throws.
   /// </summary>
   public delegate void DeviceReducer(IntPtr values, long count, IntPtr stream);
 

@@ -34,7 +34,8 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// The CPU. threads: that a call may use, the calling one included; 0: all. target: to insist on.
+    /// The CPU. threads: how many a call may use, the calling one included; 0: all. target: the required instruction
+    /// set.
     /// </summary>
     public static Context Cpu(int threads = 0, CpuTarget target = CpuTarget.Best)
     {
@@ -69,7 +70,7 @@ namespace Gradscaler
       return NativeCalls.DeviceCount((int)type);
     }
 
-    /// <summary>What a device is. Throws UnavailableException if there is no such device.</summary>
+    /// <summary>The properties of a device. Throws UnavailableException if there is no such device.</summary>
     public static DeviceInfo GetDeviceInfo(DeviceType type, int index)
     {
       using (var info = new NativeDeviceInfo())
@@ -116,7 +117,7 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// Sends the library's messages somewhere; it is silent otherwise, and with null. receiver is called on the thread
+    /// Sets the receiver of the library's messages; with null the library is silent. receiver is called on the thread
     /// whose call caused the message; it must not use that call's objects, and what it throws is dropped. Not while
     /// another thread uses the context.
     /// </summary>
@@ -140,7 +141,7 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// Gives up the device, after the calls that other threads have in progress. Does nothing the second time.
+    /// Closes the device after the calls that other threads have in progress. Does nothing the second time.
     /// </summary>
     public void Dispose()
     {

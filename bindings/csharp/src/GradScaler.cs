@@ -209,7 +209,7 @@ namespace Gradscaler
     /// <summary>
     /// Joins the ranks of a job, on the CPU: if one overflows all skip, and clipping uses the norm over all. sum
     /// replaces each value by its sum over all ranks; it is called on the thread that checks or steps, by every rank
-    /// equally often. null: none. An exception becomes the inner one of the failing call's.
+    /// equally often. null: none. An exception becomes the inner exception of the one that the call throws.
     /// </summary>
     public void SetReducer(Action<double[]> sum)
     {

@@ -5,9 +5,9 @@ using System.Threading;
 namespace Gradscaler
 {
   /// <summary>
-  /// Tells the collector what the library allocates, nearly. It sees an object as a few bytes, so that a program that forgets to
-  /// dispose them would never make it run. Mono's collector does not listen: there it is asked to run when as much has
-  /// been allocated since the last time as was left then.
+  /// Tells the collector roughly how much the library allocates. The collector sees an object as a few bytes, and would
+  /// never run in a program that forgets to dispose them. Mono's collector ignores this: there it is asked to run when
+  /// as much has been allocated since its last run as was left after it.
   /// </summary>
   internal static class NativeMemory
   {

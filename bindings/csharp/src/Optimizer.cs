@@ -9,7 +9,7 @@ namespace Gradscaler
   /// AdamW, SGD or another kind over a list of parameters and a list of gradients. Keeps the lists and
   /// their arrays alive, also after the lists are disposed. Use it from one thread at a time.
   /// </summary>
-  public sealed class Optimizer : IDisposable
+  public sealed partial class Optimizer : IDisposable
   {
     private readonly Dictionary<int, DeviceScalar> deviceLrs = new Dictionary<int, DeviceScalar>();
     private readonly List<Owners> lists = new List<Owners>();
@@ -69,32 +69,6 @@ namespace Gradscaler
     {
       return Handle.AddGroup(first, count, Check.NotNull(options, "options").Handle);
     }
-
-    // gen-api: getters gsc_optimizer
-    /// <summary>Number of groups, &gt;= 1.</summary>
-    public int GroupCount
-    {
-      get { return Handle.GroupCount(); }
-    }
-
-    /// <summary>1 while the parameters are the averaged weights, else 0.</summary>
-    public int Evaluating
-    {
-      get { return Handle.Evaluating(); }
-    }
-
-    /// <summary>Number of state slots.</summary>
-    public int StateCount
-    {
-      get { return Handle.StateCount(); }
-    }
-
-    /// <summary>Bytes that Optimizer.Save writes.</summary>
-    public long SaveSize
-    {
-      get { return Handle.SaveSize(); }
-    }
-    // gen-api: end
 
     /// <summary>A copy of the hyper-parameters of a group.</summary>
     public OptimizerOptions GetOptions(int group = 0)

@@ -4,9 +4,10 @@ using System;
 namespace Gradscaler
 {
   /// <summary>
-  /// What the memory of a list's tensors belongs to. Shared by the list and the optimizers made of it: what they step on
-  /// is exchanged with what the list points at. Optimizers whose state is among the memory are not destroyed before all
-  /// holders have released it: a call in progress may go on with the state of an optimizer that was disposed.
+  /// The owners of the memory of a list's tensors. The list and the optimizers made of it share this object, so that it
+  /// changes for all when the list gets other memory. Optimizers whose state is among the memory are not destroyed
+  /// before all holders have released it: a call in progress may go on with the state of an optimizer that was
+  /// disposed.
   /// </summary>
   internal sealed class Owners
   {

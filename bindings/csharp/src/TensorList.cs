@@ -28,7 +28,7 @@ namespace Gradscaler
       handle.Uses.Count(NativeMemory.OfList(tensors.Length));
     }
 
-    /// <summary>Shared with the optimizers made of the list: exchanged with what the list points at.</summary>
+    /// <summary>Shared with the optimizers made of the list; replaced when the list gets other memory.</summary>
     internal Owners Owners { get; private set; }
 
     internal NativeTensorList Handle
@@ -119,7 +119,7 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// Gives up the list, after the calls that other threads have in progress. Does nothing the second time.
+    /// Disposes the list after the calls that other threads have in progress. Does nothing the second time.
     /// </summary>
     public void Dispose()
     {
@@ -154,7 +154,7 @@ namespace Gradscaler
       get { return diagnoses.Count(); }
     }
 
-    /// <summary>What is in one tensor.</summary>
+    /// <summary>Statistics of one tensor.</summary>
     public TensorDiagnosis this[long index]
     {
       get

@@ -9,7 +9,7 @@ from . import ops, reducers
 from ._native import native as _native
 from .arrays import Tensor, as_tensor
 from .build import build_info, get_include, get_library
-from .device import Context, DeviceInfo, default_context, devices
+from .device import Context, devices
 from .errors import (
     BadStateError,
     CallbackError,
@@ -29,20 +29,20 @@ from .optim import Optimizer, ParamGroup
 from .optimizers import *  # noqa: F403
 from .optimizers import __all__ as _optimizers
 from .policy import PRESETS
-from .report import HistoryEntry, Report
+from .report import Report
 from .scaler import GradScaler
-from .tensors import EXPONENT_BINS, EXPONENT_MIN, Diagnosis, Recommendation, TensorList, diagnose, recommend_scale
+from .tensors import EXPONENT_MIN, Diagnosis, TensorList, diagnose, recommend_scale
 
 __version__: str = _native.version()
 
 __all__ = [
     *_optimizers, "Optimizer", "ParamGroup",
-    "GradScaler", "HistoryEntry", "PRESETS", "Report",
-    "Diagnosis", "EXPONENT_BINS", "EXPONENT_MIN", "Recommendation", "Tensor", "TensorList", "as_tensor", "diagnose",
+    "GradScaler", "PRESETS", "Report",
+    "Diagnosis", "EXPONENT_MIN", "Tensor", "TensorList", "as_tensor", "diagnose",
     "recommend_scale",
     "clip_grad_norm_", "clip_grad_value_", "ops", "reducers",
     "LogWriter", "read_log",
-    "Context", "DeviceInfo", "default_context", "devices",
+    "Context", "devices",
     "build_info", "get_include", "get_library",
     "BadStateError", "CallbackError", "ClosedError", "DeviceError", "GradscalerError", "InternalError",
     "InvalidArgumentError", "OutOfMemoryError", "ScaleFloorError", "UnavailableError", "UnsupportedError",

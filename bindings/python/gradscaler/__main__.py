@@ -36,7 +36,7 @@ def _torch() -> str:
     """How the optimizers of gradscaler.torch look at tensors."""
     import torch  # type: ignore[import-not-found, unused-ignore]
 
-    from .torch._plan import exchange_api
+    from .torch._seen import exchange_api
     how = "Python attributes, slowly: it has no DLPack functions for C, which are of PyTorch 2.10 and later"
     return f"PyTorch {torch.__version__}: tensors are looked at by {'DLPack' if exchange_api() is not None else how}"
 

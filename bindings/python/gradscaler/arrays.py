@@ -5,9 +5,9 @@ Accepted are objects with the buffer protocol (NumPy, JAX on the CPU, array.arra
 ``__dlpack__`` (JAX, CuPy, ...) or ``__cuda_array_interface__``, a :class:`Tensor`, and raw ``(pointer, count, dtype[,
 device])``. What is accepted is held: its memory cannot be freed as long as the :class:`Tensor` lives.
 
-Refused, with an error that names the argument and says what to do: arrays with gaps, read-only ones where the library
-writes (``ValueError``), other dtypes and byte orders, masks, subclasses that are not known, and things that are no
-arrays (``TypeError``). docs/python.md has the table.
+Refused with an error that names the argument and what to pass instead: with ``ValueError`` arrays with gaps, and
+read-only ones where the library writes; with ``TypeError`` other dtypes and byte orders, masks, unknown subclasses, and
+things that are no arrays. docs/python.md has the table.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def is_whole(value: object) -> bool:
 
 def as_tensor(array: ArrayLike, *, argument: str = "array", dtype: object = None, writable: bool = True,
               stream: int | None = None, any_order: bool = False) -> Tensor:
-    """Looks into `array`. `argument` is its name in errors; `dtype` says what 8- or 16-bit integers are the bits of.
+    """The tensor of `array`. `argument` is its name in errors. `dtype` is the type whose bits 8- and 16-bit integers
+    hold.
 
     `writable` refuses read-only arrays, and tensors that autograd computed. With `any_order` a dense array in another
     than C order will do too, such as PyTorch's channels_last; :attr:`Tensor.strides` then has its order. `stream` is

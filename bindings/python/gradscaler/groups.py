@@ -58,7 +58,7 @@ def pair_list(found: Source, argument: str, reference: Source, reference_argumen
 
 def require_alike(found: TensorList, argument: str, params: TensorList) -> None:
     """InvalidArgumentError unless the tensors of a list have the shapes and orders in memory of the parameters."""
-    own, reference = found.labels(argument), params.labels("params")
+    own, reference = found._labels(argument), params._labels("params")
     trees.require_shapes(own, [tensor.shape for tensor in found._keep], reference,
                          [tensor.shape for tensor in params._keep])
     for i, (tensor, other) in enumerate(zip(found._keep, params._keep, strict=True)):
@@ -72,11 +72,11 @@ def require_alike(found: TensorList, argument: str, params: TensorList) -> None:
 
 
 def _named(source: Source, argument: str) -> trees.Leaves:
-    return source.leaves(argument) if isinstance(source, TensorList) else source
+    return source._named_leaves(argument) if isinstance(source, TensorList) else source
 
 
 def _labelled(source: Source, argument: str) -> trees.Leaves:
-    return source.labels(argument) if isinstance(source, TensorList) else source
+    return source._labels(argument) if isinstance(source, TensorList) else source
 
 
 def _groups(params: Any) -> Any:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks into one array of whatever library, by the protocols that say everything about its memory.
+"""Inspects an array of any library, by the protocols that describe its memory.
 
-Accepted is only what is known for sure: dtype and byte order, order in memory, mask, device, and whether autograd
-follows it. Everything else is a ValueError or TypeError that names the argument and says what to do.
+It accepts an array only if its dtype and byte order, order in memory, mask, device and autograd state are known. For
+anything else it raises a ValueError or TypeError that names the argument and what to pass instead.
 """
 
 from __future__ import annotations

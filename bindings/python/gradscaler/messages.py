@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Union
 
 from .errors import GradscalerError
 from .trees import Leaves
 
-#: What an argument of C was made of: tensors, those of each state slot, or one thing that messages call so.
-Named = Union[Leaves, "list[Leaves]", str]
+#: What an argument of C was made of: tensors, or what gives them, those of each state slot, or one thing that messages
+#: call so.
+Named = Union[Leaves, Callable[[], Leaves], "list[Leaves | Callable[[], Leaves]]", str]
 #: Arguments of C that are one struct, whose fields are arguments of Python; and what the fields are called there.
 _STRUCTS = ("options", "state")
 _FIELDS = {"beta1": "betas[0]", "beta2": "betas[1]", "flags": "the optimizer"}
@@ -70,6 +71,8 @@ def _name(argument: str, entries: list[int], field: str | None, arguments: Mappi
     given = arguments.get(argument)
     if isinstance(given, list):
         given, entries = (given[entries[0]], entries[1:]) if entries and entries[0] < len(given) else (None, entries)
+    if callable(given):
+        given = given()
     if isinstance(given, Leaves):
         if not entries or entries[0] >= len(given.paths):
             return given.argument or argument

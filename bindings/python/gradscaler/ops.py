@@ -34,8 +34,7 @@ from .messages import named_errors
 from .scaler import norm_code
 from .torch_memory import mark_written
 
-__all__ = ["unscale_check", "update_scale", "scale", "axpby", "cast", "norm", "norms", "clip_grad_norm_",
-           "clip_grad_value_"]
+__all__ = ["unscale_check", "update_scale", "scale", "axpby", "cast", "norm", "norms"]
 
 Number = float | Any
 

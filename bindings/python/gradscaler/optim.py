@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers over your arrays: SGD, Adam, AdamW, Adagrad, Lion and LAMB.
+"""What the optimizers over your arrays share; their classes are in :mod:`.optimizers`.
 
-Each steps on `params` with gradients `grads`, entry by entry, in place. What PyTorch's optimizers call param groups
-works the same here: pass mappings with ``"params"``, ``"grads"`` and hyper-parameters of their own instead of arrays,
-and change ``optimizer.param_groups[0]["lr"]`` at any time. Parameters may be fp32 or fp64 master weights, or 16-bit
-weights directly; arithmetic is in fp32 (fp64 for fp64). `model_copy` receives the updated parameters rounded to its
-own dtype in the same pass. The arrays are held as long as the optimizer lives.
+Each steps on `params` with gradients `grads`, entry by entry, in place. Parameter groups work as in PyTorch: instead of
+arrays pass mappings with ``"params"``, ``"grads"`` and the hyper-parameters of the group, and change
+``optimizer.param_groups[0]["lr"]`` at any time. Parameters may be fp32 or fp64 master weights, or 16-bit weights
+directly; arithmetic is in fp32 (fp64 for fp64). `model_copy` receives the updated parameters, rounded to its dtype, in
+the same pass. The optimizer keeps the arrays alive.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -135,7 +134,7 @@ class Optimizer(Closeable):
         self.params: TensorList = _list_of(parts.params, "params", device, writes_to=True)
         #: The context that everything lies on.
         self.context: Context = self.params.context
-        labels = self.params.leaves("params")
+        labels = self.params._named_leaves("params")
         #: The parameters' names: keys, or else positions. State and checkpoints are by name.
         self.names: list[str] = labels.names
         #: The gradients stepped on.
@@ -164,9 +163,9 @@ class Optimizer(Closeable):
         copy = copied._handle if copied is not None else None
         with named_errors(
                 {"state_format": "state", "master_format": "master"},
-                params=self.params.labels("params"), grads=self.grads.labels("grads"),
-                model_copy=copied.labels("model_copy") if copied is not None else "model_copy",
-                state=[slot.labels("state") for slot in slots]):
+                params=self.params._labels("params"), grads=self.grads._labels("grads"),
+                model_copy=copied._labels("model_copy") if copied is not None else "model_copy",
+                state=[slot._labels("state") for slot in slots]):
             super().__init__(native.Optimizer(self.context._handle, group_options[0][2],
                                               self.params._handle, self.grads._handle, copy, *lists))
         # The memory itself, also when the lists are closed.
@@ -214,7 +213,7 @@ class Optimizer(Closeable):
         Where all arrays are held as they were passed, and can be written, this is done at once.
         """
         grads, params, taken = self.grads, self.params, self._taken
-        # Masters beside a copy need no other holder.
+        # With a copy, the masters need no other reference.
         read = params if self.model_copy is None else self.model_copy
         if not (taken >= grads._next or taken >= read._next or grads._torch or params._torch or read._torch
                 or grads._immutable is not None):
@@ -254,7 +253,7 @@ class Optimizer(Closeable):
 
     @tensor_steps.setter
     def tensor_steps(self, values: Sequence[int]) -> None:
-        with named_errors(steps=self.params.labels("params")):
+        with named_errors(steps=self.params._labels("params")):
             self._handle.set_tensor_steps(numbers(integer(f"tensor_steps[{i}]", value, 0, 1 << 53)
                                                   for i, value in enumerate(values)), self.stream)
 
@@ -332,18 +331,6 @@ class Optimizer(Closeable):
             self._h.state_tensor(slot, 0, tensor)
             found[self._h.state_name(slot)] = int(tensor.dtype)
         return found
-
-    def state_view(self, slot: str, index: int) -> memoryview:
-        """State of parameter `index` in `slot`, such as ``"exp_avg"``, as a flat writable view that holds the memory.
-
-        On the CPU only: ValueError elsewhere, and for a slot that is not kept.
-        """
-        if self.context.device != "cpu":
-            raise ValueError(f"the state is on {self.context.device}; a view needs the CPU")
-        tensors = self.state
-        if slot not in tensors:
-            raise ValueError(f"slot is {slot!r}; this optimizer keeps {', '.join(tensors)}")
-        return host_view(tensors[slot][index])
 
     def state_arrays(self) -> dict[str, Any]:
         """Copies of the state by name: ``exp_avg.<parameter>`` ..., and ``steps`` and ``skipped_steps``. Blocks.
@@ -445,15 +432,6 @@ def _require_groups(state_dict: Mapping[str, Any]) -> None:
         if "params" in group and not isinstance(group["params"], (list, tuple)):
             raise TypeError(f"state_dict['param_groups'][{number}]['params'] is {type(group['params']).__name__}; it"
                             " must be a list")
-
-
-def host_view(tensor: Tensor) -> memoryview:
-    """Memory of the CPU as a writable view that holds it; 16-bit elements as their bits."""
-    code = {"float32": "f", "float64": "d", "uint8": "B", "int8": "b", "int16": "h"}.get(tensor.dtype, "H")
-    raw = (ctypes.c_char * tensor.nbytes).from_address(tensor.address)
-    # A view of the array holds the array, which holds the memory.
-    raw._gradscaler_owner = tensor.owner  # type: ignore[attr-defined]
-    return memoryview(raw).cast("B").cast(code)  # type: ignore[call-overload, no-any-return]
 
 
 def _list_of(arrays: groups.Source, argument: str, device: DeviceLike, *, writes_to: bool) -> TensorList:

@@ -15,6 +15,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+__all__ = ["mpi", "torch_distributed"]
+
 #: Replaces float64 values by their sums over all ranks, in place.
 Reducer = Callable[[Any], None]
 

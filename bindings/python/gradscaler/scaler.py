@@ -191,7 +191,7 @@ class GradScaler(Closeable):
         optimizer._stepped()
 
     def should_step(self, grads: TensorList) -> bool:
-        """For an optimizer of your own: whether to step, that is, whether `grads` have no inf or NaN. Blocks.
+        """For your own optimizer: whether to step, that is, whether `grads` have no inf or NaN. Blocks.
 
         Your optimizer divides by the scale itself unless you called :meth:`unscale_`.
         """
@@ -337,7 +337,7 @@ class GradScaler(Closeable):
 
     @property
     def device_words(self) -> dict[str, int]:
-        """Addresses of the scaler's device scalars, for kernels of your own. Valid as long as the scaler."""
+        """Addresses of the scaler's device scalars, for your own kernels. Valid as long as the scaler."""
         found = native.DeviceState()
         self._handle.device_state(None, found)
         return {name: getattr(found, name)

@@ -76,7 +76,7 @@ class TensorList(Closeable):
     """A validated plan over arrays of one device. The arrays are held, not copied.
 
     `arrays` is an array, several, a mapping from names to arrays, or nested ones; `names` name them in messages and
-    reports instead. `dtype` says what 16-bit integers are the bits of. With ``read_only=True`` arrays that cannot be
+    reports instead. `dtype` is the type whose bits 16-bit integers hold. With ``read_only=True`` arrays that cannot be
     written are taken too, for gradients that are only checked, diagnosed or stepped on. `device` is a context or a
     device's name; by default it is theirs. Messages call the arrays `argument`.
 
@@ -146,16 +146,16 @@ class TensorList(Closeable):
         """The tensors' names."""
         return list(self._names)
 
-    def labels(self, argument: str) -> trees.Leaves:
+    def _labels(self, argument: str) -> trees.Leaves:
         """The tensors as they were passed: keys or indices, and what messages call them, `argument` by default."""
         own = self._leaves
         called = argument if own.argument == "arrays" else own.argument
         return trees.Leaves(called, own.names, own.paths, list(self._keep), own.named)
 
-    def leaves(self, argument: str) -> trees.Leaves:
-        """:meth:`labels` of `argument`, but without keys `names` are the keys, if every tensor has its own."""
+    def _named_leaves(self, argument: str) -> trees.Leaves:
+        """:meth:`_labels` of `argument`, but without keys `names` are the keys, if every tensor has its own."""
         if self._leaves.named or not all(self._names) or len(set(self._names)) < len(self._names) or not self._names:
-            return self.labels(argument)
+            return self._labels(argument)
         names = [str(name) for name in self._names]
         return trees.Leaves(argument, names, [f"[{name!r}]" for name in names], list(self._keep), True)
 
@@ -167,7 +167,7 @@ class TensorList(Closeable):
         that ends the iteration, and the constructor's errors; the list keeps its arrays then.
         """
         leaves = leaves_of(arrays, "arrays")
-        own = self.leaves("the list") if leaves.named else self.labels("the list")
+        own = self._named_leaves("the list") if leaves.named else self._labels("the list")
         leaves = trees.reorder(leaves, trees.pair(leaves, own))
         self._point_at(leaves, as_tensors(leaves, dtype=dtype or self._dtype, writable=not self.read_only))
         self._immutable = _first_immutable(self._keep)
@@ -339,7 +339,7 @@ def _diagnosis(all_found: Any, index: int, name: str | None, histogram: bool) ->
 
 
 def native_tensor(tensor: Any, owner: Any, device: str, like: Tensor) -> Tensor:
-    """A :class:`Tensor` of what the library says about memory that `owner` holds, of the shape and order of `like`.
+    """A :class:`Tensor` for memory of `owner` that the library describes, with the shape and order of `like`.
 
     Where counts differ it has one dimension: a slot with numbers per tensor.
     """

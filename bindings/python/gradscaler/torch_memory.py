@@ -88,10 +88,16 @@ def look(array: Any, argument: str, writable: bool) -> Tensor:
 
 def require_storage(array: Any, argument: str) -> None:
     """ValueError for a plain dense tensor whose storage was freed, which PyTorch itself reads without looking."""
-    held = array.untyped_storage().nbytes()
-    needed = (array.storage_offset() + array.numel()) * array.element_size()
-    if array.numel() and array.is_contiguous() and held < needed:
-        raise ValueError(f"{argument} was freed or resized: its storage has {held} bytes, but it needs {needed}")
+    if array.numel() and array.is_contiguous() and not has_storage(array):
+        needed = (array.storage_offset() + array.numel()) * array.element_size()
+        raise ValueError(f"{argument} was freed or resized: its storage has {array.untyped_storage().nbytes()} bytes,"
+                         f" but it needs {needed}")
+
+
+def has_storage(tensor: Any) -> bool:
+    """Whether the storage of a plain dense tensor is as large as it needs."""
+    needed = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    return bool(tensor.untyped_storage().nbytes() >= needed)
 
 
 def moved(tensor: Tensor) -> Any | None:

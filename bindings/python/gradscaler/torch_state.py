@@ -53,7 +53,7 @@ def to_torch(optimizer: Optimizer) -> dict[str, Any]:
         made: Any = getattr(torch.optim, kind)([torch.zeros(1)], **own)
         found = made.state_dict()["param_groups"][0]
         found["params"] = list(group.tensors)
-        if optimizer.params.leaves("params").named:
+        if optimizer.params._named_leaves("params").named:
             found["param_names"] = [optimizer.names[index] for index in group.tensors]
         groups.append(found)
     return {"state": state, "param_groups": groups}
@@ -123,7 +123,7 @@ def _names(optimizer: Optimizer, groups: Any, rename: Rename) -> dict[Any, str]:
     """What the numbers of PyTorch's parameters are called here."""
     indices = [index for group in groups for index in group["params"]]
     given = [name for group in groups for name in group.get("param_names", [])]
-    if len(given) == len(indices) and optimizer.params.leaves("params").named:
+    if len(given) == len(indices) and optimizer.params._named_leaves("params").named:
         own = [checkpoint.renamed(str(name), rename) for name in given]
         missing = sorted(set(optimizer.names) - set(own))
         unknown = sorted(set(own) - set(optimizer.names))

@@ -50,9 +50,9 @@ def flatten(tree: Any, argument: str, *, is_leaf: Callable[[Any], bool] | None =
     """The leaves of mappings, lists, tuples, named tuples and pytrees registered with JAX or PyTorch, however nested.
 
     At the top any other iterable will do but a set, which has no order; one of pairs ``(name, array)``, such as
-    ``named_parameters()``, is a mapping. `is_leaf` says what is not looked into. With ``none_is_leaf=False`` None is
-    nothing, as in JAX; in registered pytrees it always is. Raises TypeError and InvalidArgumentError for sets and for
-    two leaves of one name.
+    ``named_parameters()``, is a mapping. Where `is_leaf` is true, the value is a leaf. With ``none_is_leaf=False`` None
+    is nothing, as in JAX; in registered pytrees it always is. Raises TypeError and InvalidArgumentError for sets and
+    for two leaves of one name.
     """
     found = Leaves(argument)
     _walk(_top(tree, argument, is_leaf), (), "", found, is_leaf, none_is_leaf)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the file of a formula says of its optimizer besides the formula. From it and the list in variants.h the table of
-// optimizers is made (core/objects/optimizer_table.cpp).
+// What the file of a formula has besides the formula: the kind of its optimizer. core/objects/optimizer_table.cpp makes
+// the table of optimizers from it and the list in variants.h.
 #pragma once
 
 #include <cstdint>

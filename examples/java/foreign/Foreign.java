@@ -25,7 +25,7 @@ import java.nio.file.Path;
  * <p>Every function but the destructors returns a status, which is 0 or an error whose sentence this thread can ask for.
  */
 public final class Foreign implements AutoCloseable {
-  /** docs/reference/layout.md has sizes and offsets; the fields for later versions stay 0. */
+  /** tests/abi/layout.inc has sizes and offsets; the fields for later versions stay 0. */
   private static final StructLayout TENSOR = MemoryLayout.structLayout(ADDRESS.withName("data"), JAVA_LONG.withName("count"),
       JAVA_INT.withName("dtype"), MemoryLayout.paddingLayout(64 - 20));
 

@@ -31,7 +31,7 @@ struct OptimizerOptions {
   std::optional<double> beta2 = std::nullopt;
   /// Added to the denominator, >= 0.
   std::optional<double> eps = std::nullopt;
-  /// Weight decay, >= 0; decoupled or added to the gradient, as the kind says.
+  /// Weight decay, >= 0; decoupled or added to the gradient, depending on the kind.
   std::optional<double> weight_decay = std::nullopt;
   /// SGD, RMSprop: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum. LARS: also.
   /// Schedule-Free SGD: in (0, 1).

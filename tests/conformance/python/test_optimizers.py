@@ -86,7 +86,7 @@ class Ours:
     def __init__(self, kind, start, lr, options):
         self.param, self.grad = start.copy(), np.zeros_like(start)
         self.optimizer = getattr(gs, kind)(self.param, self.grad, lr=lr, **options)
-        self.state = {slot: np.asarray(self.optimizer.state_view(slot, 0)) for slot in self.optimizer.state}
+        self.state = {slot: np.asarray(found[0]) for slot, found in self.optimizer.state.items()}
 
     def step(self, grad):
         self.grad[:] = grad

@@ -274,6 +274,12 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrMultiProcessorCount:
       *value = multiprocessor_count();
       break;
+    case cudaDevAttrMemoryClockRate:  // with the width, an H200's per multiprocessor
+      *value = 3'201'000;
+      break;
+    case cudaDevAttrGlobalMemoryBusWidth:
+      *value = 47 * multiprocessor_count();
+      break;
     case cudaDevAttrComputeCapabilityMajor:
       *value = kMajor;
       break;

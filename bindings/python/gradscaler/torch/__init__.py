@@ -21,13 +21,13 @@ from .. import torch_state
 from ..optim import Optimizer
 from . import _optimizers
 from ._check import StepReport
-from ._memory import MemoryRow, MemoryTable, memory
+from ._memory import memory
 from ._optim import FusedOptimizer
 from ._optimizers import *  # noqa: F403 - its __all__ comes from the header
 from ._scaler import GradScaler
 from ._schedule import AppliedLR
 
-__all__ = ["AppliedLR", "FusedOptimizer", "GradScaler", "MemoryRow", "MemoryTable", "StepReport", "memory",
+__all__ = ["AppliedLR", "FusedOptimizer", "GradScaler", "StepReport", "memory",
            "optimizer_state_dict"]
 __all__ += _optimizers.__all__
 

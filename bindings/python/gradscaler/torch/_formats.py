@@ -18,14 +18,15 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper
 from .._enums import SLOTS
 from .._native import native
-from ..formats import GROUP, GROUPED, REMAINDER, SCALE, STORED, groups_of, held_code, state_array
+from ..formats import GROUP, GROUPED, REMAINDER, SCALE, STORED, groups_of, held_code, numbers_of, state_array
 from ._seen import is_in_order
 from ._shards import dtensor, is_dtensor, local
 from ._threads import context_of
 
 #: The fp32 master of a 16-bit parameter.
 MASTER = "master_param"
-_NARROW = (torch.float16, torch.bfloat16)
+#: Dtypes that have masters.
+NARROW = (torch.float16, torch.bfloat16)
 _DTYPES = {native.FP16: torch.float16, native.BF16: torch.bfloat16, native.FP32: torch.float32,
            **{code: getattr(torch, name) for code, name in STORED.items()}}
 # Numbers per tensor of a slot that has more than one.
@@ -40,7 +41,7 @@ def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | 
     if state != "fp32" and p.dtype == torch.float64:
         raise ValueError(f"state is {state!r}, but {label} is float64, whose state is float64; put it into a param"
                          " group with state='fp32'")
-    if master is not None and p.dtype not in _NARROW:
+    if master is not None and p.dtype not in NARROW:
         raise ValueError(f"master is {master!r}, but {label} is {str(p.dtype).rpartition('.')[2]}; it must be float16"
                          " or bfloat16: put it into a param group with master=None")
     return state, master
@@ -49,6 +50,12 @@ def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | 
 def names_of(slot: str, code: int) -> tuple[str, ...]:
     """The tensors of a slot."""
     return (slot, slot + SCALE) if code in GROUPED else (slot,)
+
+
+def counter(steps: float) -> Any:
+    """A count of steps, of the dtype that PyTorch's have."""
+    return torch.tensor(steps, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32,
+                        device="cpu")
 
 
 def all_names(kind: int) -> set[str]:
@@ -62,7 +69,9 @@ def fresh(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str, Any]:
         return {slot: torch.zeros(_NUMBERS.get(slot, 1), dtype=torch.float64, device=local(p).device)}
     if code == native.FP32:
         dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
-        return {slot: torch.full_like(p, value, dtype=dtype, requires_grad=False)}
+        # Of zeros, which take half the time of other values.
+        return {slot: torch.full_like(p, value, dtype=dtype, requires_grad=False) if value else
+                torch.zeros_like(p, dtype=dtype, requires_grad=False)}
     if value != 0.0:
         return _encoded(p, slot, code, torch.full_like(p, value, dtype=torch.float32, requires_grad=False))
     found = {slot: torch.zeros_like(p, dtype=_DTYPES[code], requires_grad=False)}
@@ -80,7 +89,7 @@ def fit(entry: dict[str, Any], p: Any, kind: int, codes: Mapping[str, int], labe
         if code == native.FP64 and entry.get(slot) is not None:
             entry[slot] = entry[slot].to(torch.float64).reshape(-1)
             continue
-        if slot == REMAINDER or entry.get(slot) is None or _is_fit(entry, p, slot, code, kind):
+        if slot == REMAINDER or entry.get(slot) is None or _is_fit(entry, p, slot, code):
             continue
         values = fitted(_decoded(entry, slot, kind, label), p)
         entry.pop(slot + SCALE, None)
@@ -115,7 +124,7 @@ def _fit_master(entry: dict[str, Any], p: Any, kind: int, code: int | None, has_
 
 def fitted(value: Any, p: Any) -> Any:
     """State of a parameter, with 32 bits or more and in the memory order that the parameter has now."""
-    dtype = torch.float32 if value.dtype in _NARROW else value.dtype
+    dtype = torch.float32 if value.dtype in NARROW else value.dtype
     return _in_order(value, p, dtype).to(dtype)
 
 
@@ -131,15 +140,16 @@ def _held_code(entry: Mapping[str, Any], slot: str, kind: int) -> int:
     return held_code(kind, slot, dtype, slot + SCALE in entry) or int(native.FP32)
 
 
-def _is_fit(entry: dict[str, Any], p: Any, slot: str, code: int, kind: int) -> bool:
+def _is_fit(entry: dict[str, Any], p: Any, slot: str, code: int) -> bool:
     value, scales = entry[slot], entry.get(slot + SCALE)
-    if _held_code(entry, slot, kind) != code or value.shape != p.shape or not is_in_order(value, p):
+    if (value.dtype != _DTYPES[code] and not (code == native.FP32 and value.dtype == torch.float64)) or (
+            (scales is not None) != (code in GROUPED)) or value.shape != p.shape or not is_in_order(value, p):
         return False
     if scales is not None and not is_dtensor(p) and scales.shape != _layout(p)[0]:
         if scales.numel() != math.prod(_layout(p)[0]):
             return False
         entry[slot + SCALE] = scales.reshape(_layout(p)[0])
-    return bool(value.dtype == _DTYPES[code] or (code == native.FP32 and value.dtype == torch.float64))
+    return True
 
 
 def _decoded(entry: Mapping[str, Any], slot: str, kind: int, label: str) -> Any:
@@ -226,13 +236,6 @@ def _scales(p: Any) -> Any:
                                 stride=tuple(strides))
 
 
-def require_scales(value: Any, p: Any, label: str) -> None:
-    """ValueError for saved scales that are not those of a parameter's shards."""
-    if is_dtensor(p) and tuple(value.shape) != _layout(p)[0]:
-        raise ValueError(f"{label} has shape {tuple(value.shape)}, but here the shards have {_layout(p)[0]}: their"
-                         " groups of 32 elements are others; save fp32_state_dict() to load it on any number of ranks")
-
-
 def offsets_of(params: Iterable[Any]) -> list[int]:
     """Where each parameter begins in the whole, for stochastic rounding; of a DTensor, where its shard does."""
     found, whole = [], 0
@@ -255,3 +258,40 @@ def _first_of_shard(p: Any) -> int:
             first[dim] += begin
             extents[dim] = min(part, extents[dim] - begin)
     return sum(index * math.prod(p.shape[dim + 1:]) for dim, index in enumerate(first))
+
+
+# State dicts.
+
+
+def require_loadable(kind: int, p: Any, saved: Mapping[str, Any], label: str) -> None:
+    """ValueError unless `saved`, state of a parameter, has its shape."""
+    slots, names, numbers = {*SLOTS[kind], MASTER, REMAINDER}, all_names(kind), numbers_of(kind)
+    for slot, value in saved.items():
+        own = f"{label}[{slot!r}]"
+        if slot in names - slots and is_dtensor(p) and tuple(value.shape) != _layout(p)[0]:
+            raise ValueError(f"{own} has shape {tuple(value.shape)}, but here the shards have {_layout(p)[0]}: their"
+                             " groups of 32 elements are others; save fp32_state_dict() to load it on any number of"
+                             " ranks")
+        if slot in numbers and value is not None:
+            if value.numel() != numbers[slot]:
+                raise ValueError(f"{own} has {value.numel()} numbers; it must have {numbers[slot]}")
+        elif slot in slots and value is not None and tuple(value.shape) != tuple(p.shape):
+            raise ValueError(f"{own} has shape {tuple(value.shape)}, but the parameter has {tuple(p.shape)}")
+
+
+def loaded(kind: int, p: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of saved state of a parameter, where it is: PyTorch's would have the dtype of 16-bit parameters."""
+    found: dict[str, Any] = {}
+    floats = all_names(kind) - set(numbers_of(kind))
+    for slot, value in saved.items():
+        if slot == "step":
+            found[slot] = counter(float(value))
+        elif not isinstance(value, torch.Tensor):
+            found[slot] = value
+        elif slot in floats and value.dtype.is_floating_point and slot + SCALE not in saved:
+            dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
+            found[slot] = torch.empty_like(p, dtype=dtype, requires_grad=False).copy_(value.detach())
+        else:
+            # The user's own, codes, and numbers per tensor.
+            found[slot] = value.detach().to(p.device, copy=True)
+    return found

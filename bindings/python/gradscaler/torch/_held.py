@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What others hold of an optimizer: its state, which they may then change without asking for it, and its ``step``.
 
-References are counted, so that a step reads state only while other code has it.
+References are counted, so that a step reads state only while other code has it. Other threads of Python may free or
+replace tensors while the library works on them: :func:`hold` keeps their memory.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from ._plan import Member, Plan
+from ._plan import Plan, replaced
+from ._seen import Looked
 
 #: Modules whose wrappers around ``step`` leave gradients alone.
 _WRAPPERS = ("torch.optim.optimizer", "torch.optim.lr_scheduler", "torch.utils._contextlib")
@@ -27,22 +29,20 @@ def _references(objects: Iterable[Any]) -> list[int]:
 _ALONE = _references([object()])[0] if hasattr(sys, "getrefcount") else 0
 
 
-def _own(members: Iterable[tuple[Member, dict[str, Any]]], plans: Iterable[Plan]) -> Counter[int]:
+def _own(plans: Iterable[Plan]) -> Counter[int]:
     """References of the optimizer itself, by id, besides those in its state."""
     own: Counter[int] = Counter()
     for plan in plans:
-        for tensors in (plan.params, *plan.state.values()):
-            own.update(map(id, tensors))
-    for member, entry in members:
-        own.update(map(id, (entry, member.param, *member.state.values(), *member.made.values())))
+        for objects in (plan.params, plan.entries, *plan.state.values(), *(made.values() for made in plan.made)):
+            own.update(map(id, objects))
     return own
 
 
-def is_state_held(entries: Any, members: Iterable[tuple[Member, dict[str, Any]]], plans: Iterable[Plan]) -> bool:
+def is_state_held(entries: Any, plans: Iterable[Plan]) -> bool:
     """Whether other code has `entries`, state by parameter, or anything in it. True in doubt."""
     if not _ALONE:
         return True
-    own = _own(members, plans)
+    own = _own(plans)
     # The optimizer and the parameter here are two that hold the whole.
     if _references([entries])[0] > _ALONE + 2:
         return True
@@ -71,3 +71,32 @@ def is_direct(step: Any, own: Any) -> bool:
             return False
         step = getattr(step, "__wrapped__", None)
     return True
+
+
+# While the library works.
+
+
+def is_alone() -> bool:
+    """Whether there is no other thread of Python in this process."""
+    return len(sys._current_frames()) == 1
+
+
+def hold(plan: Plan, grads: list[Any]) -> list[Any]:
+    """What keeps all memory of a plan. RuntimeError names a tensor that has been replaced.
+
+    `grads` are its gradients, as plain tensors; None for those that are gone.
+    """
+    lists = [("", plan.params), ("", plan.copies)]
+    lists += [(f"'s state {slot!r}", tensors) for slot, tensors in plan.state.items()]
+    held = [_storages(tensors, looked, plan.labels, suffix)
+            for (suffix, tensors), looked in zip(lists, plan.seen, strict=True)]
+    return [*held, _storages(grads, plan.grads_seen, plan.labels, ".grad")]
+
+
+def _storages(tensors: list[Any], looked: Looked, labels: list[str], suffix: str) -> list[Any]:
+    """The storages of tensors, which cannot be pointed elsewhere. The addresses that were taken must be in them."""
+    storages = [None if tensor is None else tensor.untyped_storage() for tensor in tensors]
+    for storage, address, label in zip(storages, looked.each(), labels, strict=False):
+        if address and (storage is None or not 0 <= address - storage.data_ptr() < storage.nbytes()):
+            raise replaced(label + suffix)
+    return storages

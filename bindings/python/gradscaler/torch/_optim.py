@@ -3,13 +3,12 @@
 
 What PyTorch's base class does is left to it: param groups, hooks, pickling, ``zero_grad``, the form of a state dict.
 ``state`` holds plain tensors, as with PyTorch; the library steps on their memory. Parameters that step together are in
-one :class:`~gradscaler.torch._plan.Plan`. Whether these are still the same is looked at in every step, and plans are
-rebuilt if not: for other memory, or the first gradient of a parameter. Later it may be None and is absent then.
+one :class:`~gradscaler.torch._plan.Plan`. Every step checks whether these are still the same, and :mod:`._settle`
+makes new ones if not: for other memory, or the first gradient of a parameter. Later it may be None and is absent then.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 import os
@@ -21,20 +20,17 @@ from typing import Any
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .. import hyper, torch_memory
-from .._enums import SLOTS
 from .._native import integer, native, real
-from ..arrays import as_tensor
-from ..formats import REMAINDER, codes_of, numbers_of
-from ._alive import hold, is_alone
+from ..formats import codes_of
 from ._check import Check, Checker, StepReport, clip_factor, is_lost
-from ._formats import MASTER, all_names, fit, fitted, format_of, fresh, names_of, offsets_of, require_scales
-from ._held import is_counted, is_direct, is_state_held
-from ._plan import Key, Member, Plan
+from ._formats import MASTER, fit, format_of, loaded, require_loadable
+from ._held import hold, is_alone, is_counted, is_direct, is_state_held
+from ._plan import Plan
 from ._seen import Seen, in_order, placed_grads
-from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, mesh_groups, overflow_groups, shards_of
+from ._settle import Settlement, label_of, require_options
+from ._shards import is_dtensor, is_flattened, is_made_for_a_part, local, overflow_groups
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_NARROW = (torch.float16, torch.bfloat16)
 #: Group keys that decide what steps together. The last two are refused.
 _STRUCTURE = ("nesterov", "amsgrad", "maximize", "momentum", "centered", "decoupled_weight_decay", "differentiable",
               "capturable")
@@ -81,7 +77,6 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._active: list[Plan] = []
         # The parameters that have had a gradient.
         self._used: set[Any] = set()
-        self._members: list[tuple[Member, dict[str, Any]]] = []
         self._seen: Any = None
         # The gradients that the plans point at, by parameter: held until the end of the step.
         self._grads: list[Any] = []
@@ -148,15 +143,16 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         if not self._behind:
             return
         self._behind = False
-        counts = itertools.chain.from_iterable(plan.steps() for plan in self._plans)
-        for (member, entry), steps in zip(self._members, counts, strict=True):
-            if "step" in entry:
-                entry["step"].fill_(steps)
-            if self._KIND == native.NADAM and "mu_product" in entry:
-                group = self.param_groups[member.group]
-                entry["mu_product"].fill_(hyper.momentum_product(group["betas"][0], group["momentum_decay"], steps))
-            if steps:
-                entry.update(member.made)
+        for plan in self._plans:
+            for entry, number, made, steps in zip(plan.entries, plan.groups, plan.made, plan.steps(), strict=True):
+                if "step" in entry:
+                    entry["step"].fill_(steps)
+                if self._KIND == native.NADAM and "mu_product" in entry:
+                    group = self.param_groups[number]
+                    entry["mu_product"].fill_(
+                        hyper.momentum_product(group["betas"][0], group["momentum_decay"], steps))
+                if steps:
+                    entry.update(made)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_max_grad_norm": self._max_grad_norm,
@@ -215,45 +211,21 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
 
     def _require_loadable(self, state_dict: dict[str, Any]) -> None:
         for number, group in enumerate(state_dict["param_groups"]):
-            _require_options(group, f"state_dict['param_groups'][{number}]")
-        slots, names = {*SLOTS[self._KIND], MASTER, REMAINDER}, all_names(self._KIND)
-        numbers = numbers_of(self._KIND)
+            require_options(group, f"state_dict['param_groups'][{number}]")
         for p, key in self._pairs(state_dict):
-            for slot, value in state_dict["state"].get(key, {}).items():
-                if slot in names - slots:
-                    require_scales(value, p, f"state_dict['state'][{key}][{slot!r}]")
-                elif slot in numbers and value is not None and value.numel() != numbers[slot]:
-                    raise ValueError(f"state_dict['state'][{key}][{slot!r}] has {value.numel()} numbers; it must have"
-                                     f" {numbers[slot]}")
-                elif slot in slots - set(numbers) and value is not None and tuple(value.shape) != tuple(p.shape):
-                    raise ValueError(f"state_dict['state'][{key}][{slot!r}] has shape {tuple(value.shape)}, but the"
-                                     f" parameter has {tuple(p.shape)}")
+            require_loadable(self._KIND, p, state_dict["state"].get(key, {}), f"state_dict['state'][{key}]")
 
     def _loaded(self, state_dict: dict[str, Any]) -> Any:
-        """The state of a dict: PyTorch's would have the dtype of 16-bit parameters, and share memory with the dict."""
-        pairs, names = self._pairs(state_dict), all_names(self._KIND)
+        """The state of a dict, copied and in this optimizer's formats."""
+        pairs = self._pairs(state_dict)
         entries: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         entries.update({key: value for key, value in state_dict["state"].items()
                         if key not in {saved for _, saved in pairs}})
         labels = {p: (group, label) for p, group, label in self._labelled()}
         for p, key in pairs:
-            if key not in state_dict["state"]:
-                continue
-            own = entries[p] = {}
-            for slot, value in state_dict["state"][key].items():
-                if slot == "step":
-                    own[slot] = _count(float(value))
-                elif isinstance(value, torch.Tensor) and (slot not in names or slot in numbers_of(self._KIND)
-                                                          or not value.dtype.is_floating_point
-                                                          or f"{slot}_scale" in state_dict["state"][key]):
-                    # The user's own, codes, and numbers per tensor.
-                    own[slot] = value.detach().to(p.device, copy=True)
-                elif isinstance(value, torch.Tensor):
-                    dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
-                    own[slot] = torch.empty_like(p, dtype=dtype, requires_grad=False).copy_(value.detach())
-                else:
-                    own[slot] = value
-            self._fit(own, p, *labels[p])
+            if key in state_dict["state"]:
+                entries[p] = loaded(self._KIND, p, state_dict["state"][key])
+                self._fit(entries[p], p, *labels[p])
         return entries
 
     def _fit(self, entry: dict[str, Any], p: Any, group: dict[str, Any], label: str) -> None:
@@ -288,7 +260,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         super().add_param_group(param_group)
         number = len(self.param_groups) - 1
         try:
-            _require_options(param_group, f"param_groups[{number}]")
+            require_options(param_group, f"param_groups[{number}]")
             for position, p in enumerate(param_group["params"]):
                 label = label_of(param_group, number, position)
                 if not is_dtensor(p):
@@ -435,23 +407,39 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         if self._lent:
             if self._seen is not None and not self._is_state_same():
                 self._seen = None
-            self._lent = is_state_held(self._entries, self._members, self._plans)
+            self._lent = is_state_held(self._entries, self._plans)
         params = [p for group in groups for p in group["params"]]
         known = self._seen if self._seen is not None and self._seen.is_of(params) else None
         placed = placed_grads(params, any(map(is_dtensor, params)) if known is None else known.sharded)
-        grads = list(map(in_order, placed, params)) if known is None or known.copied else placed
+        grads = list(map(in_order, placed, params)) if known is not None and known.copied else placed
         found = None if known is None or known.structure != structure else known.look(grads)
         if found is None:
             self._write_counts()
-            self._seen = None
-            grads = list(map(in_order, grads, params))
-            all_grads = self._settle(params, grads)
-            self._seen = Seen(params, all_grads, structure, not all(map(operator.is_, grads, placed)))
-            found = self._seen.look(grads)
+            self._seen, seen = None, Seen(params, structure)
+            alike = seen.are_alike(grads)
+            grads = grads if alike else list(map(in_order, grads, params))
+            seen.use(self._settle(grads, alike), not all(map(operator.is_, grads, placed)))
+            self._seen = seen
+            found = seen.look(grads)
+        if found is None:
+            raise RuntimeError("parameters or gradients were replaced by another thread during the step")
         self._grads = grads
         for plan in self._plans:
             plan.point_at(found if len(plan.indices) == len(params) else found.pick(plan.indices))
         self._active = [plan for plan in self._plans if not plan.is_absent]
+
+    def _settle(self, grads: list[Any], alike: bool) -> list[Any]:
+        """Makes the plans, and returns the gradients that they are made of."""
+        params = [p for group in self.param_groups for p in group["params"]]
+        settlement = Settlement(self._KIND, self.param_groups, self._entries, self._master_weights)
+        self._plans = settlement.plans(grads, self._used, alike, self._seed)
+        self._flattened = settlement.flattened or self._flattened
+        for plan in self._plans:
+            self._used.update(map(params.__getitem__, plan.indices))
+            for copy in plan.copies:
+                # In other memory there may be other values, as after p.data = ...
+                self._versions.pop(copy, None)
+        return settlement.grads
 
     def _hold(self) -> list[Any]:
         """What keeps the memory of the plans while the library works on it and other threads run."""
@@ -467,140 +455,16 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
             return False
         if any(plan.look() != plan.seen for plan in self._plans):
             return False
-        counts = itertools.chain.from_iterable(plan.steps() for plan in self._plans)
-        for (member, entry), steps in zip(self._members, counts, strict=True):
-            if self._entries.get(self._seen.tensors[member.index], {}) is not entry and (entry or member.state):
-                return False
-            tensors = {**member.state, **({MASTER: member.param} if member.copy is not None else {})}
-            if not all(entry.get(slot) is value for slot, value in tensors.items()):
-                return False
-            if self._KIND != native.SGD and float(entry.get("step", -1)) != steps:
-                return False
+        for plan in self._plans:
+            for i, (index, entry, steps) in enumerate(zip(plan.indices, plan.entries, plan.steps(), strict=True)):
+                if self._entries.get(self._seen.tensors[index], {}) is not entry and (entry or plan.state):
+                    return False
+                if any(entry.get(name) is not values[i] for name, values in plan.state.items()) or (
+                        plan.key.master and entry.get(MASTER) is not plan.params[i]):
+                    return False
+                if self._KIND != native.SGD and float(entry.get("step", -1)) != steps:
+                    return False
         return True
-
-    def _settle(self, params: list[Any], grads: list[Any]) -> list[Any]:
-        """Makes the plans, and returns the gradients that they are made of.
-
-        A parameter that has had a gradient is in one; if it has none now, memory like it stands for it.
-        """
-        sets: dict[Any, list[tuple[Member, dict[str, Any], int]]] = {}
-        unseen = [p for p in params if p not in self._entries]
-        found: list[Any] = []
-        offsets = offsets_of(params)
-        try:
-            for number, group in enumerate(self.param_groups):
-                _require_options(group, f"param_groups[{number}]")
-                for position, p in enumerate(group["params"]):
-                    grad = grads[len(found)]
-                    if grad is None and p in self._used and (self._KIND == native.SGD or p in self._entries):
-                        grad = torch.empty_like(p, requires_grad=False)
-                    found.append(grad)
-                    if grad is not None:
-                        member = Member(len(found) - 1, number, label_of(group, number, position), p, grad, None,
-                                        offset=offsets[len(found) - 1])
-                        key, steps, entry = self._member(member, group)
-                        sets.setdefault(key, []).append((member, entry, steps))
-            plans = [self._plan(key, [member for member, _, _ in members], [steps for _, _, steps in members])
-                     for key, members in sets.items()]
-        except BaseException:
-            for p in unseen:
-                self._entries.pop(p, None)
-            raise
-        self._plans = plans
-        self._members = [(member, entry) for members in sets.values() for member, entry, _ in members]
-        self._used.update(params[member.index] for member, _ in self._members)
-        for member, _ in self._members:
-            # zero_grad() is to free it.
-            member.grad = member.memory = None
-        return found
-
-    def _member(self, member: Member, group: dict[str, Any]) -> tuple[Key, int, dict[str, Any]]:
-        """Fills a member in: the key of its plan, its count of steps, and its entry in the state."""
-        p, grad, label = member.param, member.grad, member.label
-        shards = shards_of(p, grad, label)
-        if is_flattened(p):
-            self._flattened = label
-        if (shards or is_flattened(p)) and self._KIND in (native.LAMB, native.LARS, native.NOVOGRAD):
-            raise ValueError(f"{label} is sharded, but {type(self).__name__} needs the norms of whole tensors; use"
-                             " another optimizer")
-        if grad.is_sparse:
-            raise ValueError(f"{label}.grad is sparse; make it dense, as of nn.Embedding with sparse=False, or use"
-                             " torch.optim with gradscaler.torch.GradScaler")
-        # Before state is made for it.
-        member.memory = (as_tensor(local(p), argument=label, any_order=True),
-                         as_tensor(local(grad), argument=f"{label}.grad", any_order=True, writable=False))
-        kind = native.ADAMW if self._KIND == native.ADAM and group.get("decoupled_weight_decay") else self._KIND
-        flags = sum(bit for name, bit in hyper.FLAGS.items() if group.get(name))
-        if kind in (native.ADAM, native.ADAMW):
-            flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
-        slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
-        entry = self._entries.get(p, {})
-        state, master_format = format_of(group, p, label)
-        codes = codes_of(kind, state, master_format)
-        slots += (REMAINDER,) * (REMAINDER in codes)
-        steps = self._state_of(member, entry, slots, codes, group)
-        if master_format is not None or state != "fp32":
-            # By which random bits go, of SGD too.
-            entry.setdefault("step", _count(float(steps)))
-            steps = int(entry["step"])
-        master = self._master_weights and p.dtype in _NARROW
-        if master:
-            entry[MASTER] = p.detach().float() if entry.get(MASTER) is None else fitted(entry[MASTER], p)
-        if entry or slots:
-            self._entries[p] = entry
-        for slot, value in member.state.items():
-            if is_dtensor(p) != is_dtensor(value) and slot not in numbers_of(kind):
-                raise TypeError(f"{label}'s state {slot!r} is a {type(value).__name__}, but the parameter is a"
-                                f" {type(p).__name__}; load sharded state by torch.distributed.checkpoint")
-        member.param, member.copy = (local(entry[MASTER]), local(p)) if master else (local(p), None)
-        member.grad = local(grad)
-        member.state = {slot: local(value) for slot, value in member.state.items()}
-        device = member.param.device
-        ranks = mesh_groups(p) if is_dtensor(p) else ()
-        key = Key(kind, flags, slots, tuple(codes[slot] for slot in slots), hyper.MASTER[master_format], master,
-                  grad.dtype == torch.float64, "cpu" if device.type == "cpu" else str(device), shards, ranks)
-        return key, steps, entry
-
-    def _state_of(self, member: Member, entry: dict[str, Any], slots: tuple[str, ...], codes: dict[str, int],
-                  group: dict[str, Any]) -> int:
-        """Makes the state of a parameter that has none, and returns its count of steps."""
-        p, names = member.param, {slot: names_of(slot, codes[slot]) for slot in slots}
-        fit(entry, p, self._KIND, codes, member.label, self._master_weights)
-        if self._KIND == native.SGD:
-            # PyTorch has a buffer from the first applied step on, and none before.
-            known = entry.get("momentum_buffer") is not None
-            if "momentum_buffer" in slots and not known:
-                member.made.update(fresh(p, "momentum_buffer", codes["momentum_buffer"]))
-                if "step" in entry:
-                    entry["step"].zero_()
-            steps = int(entry.get("step", known))
-        else:
-            if not set(entry) - {MASTER, REMAINDER}:
-                entry["step"] = _count(0.0)
-                if self._KIND == native.NADAM:
-                    entry["mu_product"] = torch.tensor(1.0, device="cpu")
-                for slot in slots:
-                    if slot != REMAINDER:
-                        entry.update(fresh(p, slot, codes[slot], group.get("initial_accumulator_value", 0.0)))
-            if self._KIND == native.RMSPROP and "momentum_buffer" in slots and entry.get("momentum_buffer") is None:
-                # Centered, the library has a buffer that PyTorch has with momentum alone.
-                entry.update(fresh(p, "momentum_buffer", codes["momentum_buffer"]))
-            for name in ("step", *itertools.chain.from_iterable(names.values())):
-                if name not in entry:
-                    raise ValueError(f"the state of {member.label} has no {name!r}; it has"
-                                     f" {', '.join(map(str, entry))}")
-            steps = int(entry["step"])
-        state = {**entry, **member.made}
-        member.state = {name: state[name] for name in itertools.chain.from_iterable(names.values())}
-        return steps
-
-    def _plan(self, key: Key, members: list[Member], steps: list[int]) -> Plan:
-        plan = Plan(key, members, self.param_groups, self._seed)
-        plan.set_steps(steps)
-        for copy in plan.copies:
-            # In other memory there may be other values, as after p.data = ...
-            self._versions.pop(copy, None)
-        return plan
 
     # 16-bit parameters with masters.
 
@@ -631,25 +495,6 @@ _OWN_STEP = FusedOptimizer.step
 
 def _global_pre_hooks() -> Any:
     return getattr(sys.modules["torch.optim.optimizer"], "_global_optimizer_pre_hooks", None)
-
-
-def _count(steps: float) -> Any:
-    # The dtype that PyTorch's have.
-    return torch.tensor(steps, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32,
-                        device="cpu")
-
-
-def label_of(group: dict[str, Any], number: int, position: int) -> str:
-    """What messages and reports call a parameter."""
-    names = group.get("param_names")
-    return str(names[position]) if names else f"param_groups[{number}]['params'][{position}]"
-
-
-def _require_options(group: dict[str, Any], label: str) -> None:
-    for key, why in (("differentiable", "autograd does not follow the step"),
-                     ("capturable", "its counts of steps are not on the device")):
-        if group.get(key):
-            raise ValueError(f"{label} has {key}=True, which is not supported: {why}; use torch.optim")
 
 
 def _product(inv_scale: Any, factor: Any) -> Any:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """One optimizer of the library over tensors of PyTorch that step together: same device, formula and flags.
 
-Which these are is settled in :mod:`._optim`. Here the memory is looked at once, when a plan is made; afterwards
-:func:`look` sees cheaply whether it is still the same. Gradients that are None are absent from a step.
+:mod:`._settle` decides which these are. The memory is checked here once, when a plan is made, in C for all tensors
+together; what cannot be used there is checked one by one, for an error that names it. Gradients that are None are
+absent from a step.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from ..device import Context
 from ..errors import InvalidArgumentError
 from ..memory import Tensor, same_order
 from ..messages import named_errors
+from ._seen import Looked, look
 from ._threads import context_of
 
 #: Group keys that are options of the library, by kind. Those that are flags, and whether there is momentum, are in the
@@ -56,181 +57,145 @@ class Key(NamedTuple):
         return bool(self.master_format) or any(code != native.FP32 for code in self.codes)
 
 
-class Looked(NamedTuple):
-    """A list of tensors. `layout` is equal if dtypes, devices, shapes, strides and places of None are."""
-
-    layout: Any
-    addresses: bytes
-    #: A byte for each, 0 for None.
-    present: bytes
-
-    def each(self) -> Sequence[int]:
-        """The addresses as numbers."""
-        return memoryview(self.addresses).cast("Q")
-
-    def pick(self, indices: Sequence[int]) -> Looked:
-        """Some of them, without a layout."""
-        each = self.each()
-        return Looked(None, struct.pack(f"={len(indices)}Q", *(each[i] for i in indices)),
-                      bytes(self.present[i] for i in indices))
-
-
-def exchange_api() -> Any:
-    """PyTorch's functions for C, which it has since 2.10; None before."""
-    return getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-
-
-#: What DLPack knows all of, but whether they are negated.
-_TYPES = (torch.Tensor, torch.nn.Parameter)
-
-
-def look(tensors: list[Any], asks: bool = True) -> Looked:
-    """Looks at every tensor of a list, at some 100 ns each.
-
-    Half of it goes to asking whether it is negated, for which no tensor has to be asked that is where it was.
-    """
-    found = _viewed(tensors, asks, None)
-    # Before PyTorch 2.10, or a tensor that DLPack does not know: one that was accepted is read by attributes.
-    return _looked(tensors, list(map(_described, tensors))) if found is None else found
-
-
-def look_again(tensors: list[Any], layout: Any) -> Looked | None:
-    """The same of tensors that have a layout, but that each may be None; None if one has another."""
-    found = _viewed(tensors, True, layout) if isinstance(layout, bytes) else None
-    if found is not None or isinstance(layout, bytes):
-        return found
-    same = all(tensor is None or _described(tensor) == own for tensor, own in zip(tensors, layout, strict=True))
-    return _looked(tensors, layout) if same else None
-
-
-def _viewed(tensors: list[Any], asks: bool, layout: bytes | None) -> Looked | None:
-    exchange = exchange_api()
-    if exchange is None:
-        return None
-    found = native.tensors_view(exchange, tensors, _TYPES, torch.Tensor.is_neg if asks else None, layout)
-    return None if found is None else Looked(*found)
-
-
-def _looked(tensors: list[Any], layout: Any) -> Looked:
-    return Looked(layout, struct.pack(f"={len(tensors)}Q", *map(_address, tensors)),
-                  bytes(tensor is not None for tensor in tensors))
-
-
-def _described(tensor: Any) -> Any:
-    if tensor is None or tensor.layout is not torch.strided:
-        return tensor if tensor is None else tensor.layout
-    return type(tensor), tensor.dtype, tensor.device, tensor.shape, tensor.stride(), tensor.is_neg()
-
-
-def _address(tensor: Any) -> int:
-    return int(tensor.data_ptr()) if tensor is not None and torch_memory.is_plain(tensor) and (
-        tensor.layout is torch.strided) else 0
-
-
 @dataclass
-class Member:
-    """A parameter with its gradient, as plain tensors: of a DTensor the shard of this rank."""
+class Members:
+    """The parameters of a plan in columns, as plain tensors: of a DTensor the shard of this rank."""
 
-    index: int
-    group: int
-    #: What messages and reports call it.
-    label: str
-    #: What is stepped on: the parameter, or its master.
-    param: Any
-    grad: Any
-    #: The 16-bit parameter that is written along, if there is a master.
-    copy: Any | None
-    #: The memory of the parameter and its gradient.
-    memory: Any = None
-    #: Index of its first element in stochastic rounding.
-    offset: int = 0
-    #: State by name: slots, and the scales of those in codes.
-    state: dict[str, Any] = field(default_factory=dict)
-    #: State that the parameter has from the first applied step on.
-    made: dict[str, Any] = field(default_factory=dict)
+    #: Names of the tensors of state: slots, and the scales of those in codes.
+    state: dict[str, list[Any]]
+    #: Places among all parameters, and numbers of their param groups.
+    indices: list[int] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    #: What messages and reports call them.
+    labels: list[str] = field(default_factory=list)
+    #: What is stepped on: the parameters, or their masters. Then `copies` are the parameters, which are written along.
+    params: list[Any] = field(default_factory=list)
+    copies: list[Any] = field(default_factory=list)
+    grads: list[Any] = field(default_factory=list)
+    #: Steps taken.
+    steps: list[int] = field(default_factory=list)
+    #: The optimizer's state of each, and what becomes a part of it with the first applied step.
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    made: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Plan:
     """A native optimizer over `members`, which are in the order of their groups."""
 
-    def __init__(self, key: Key, members: Sequence[Member], groups: Sequence[dict[str, Any]], seed: int) -> None:
+    def __init__(self, key: Key, members: Members, groups: Sequence[dict[str, Any]], seed: int,
+                 offsets: Sequence[int]) -> None:
+        """`offsets` are the indices of all parameters' first elements in stochastic rounding, where there is any."""
         self.key = key
         self._seed = seed
         self.context: Context = context_of(key.device)
-        self.indices = [member.index for member in members]
-        self.labels = [member.label for member in members]
+        self.indices, self.labels = members.indices, members.labels
         #: What the library writes, held as long as it may.
-        self.params = [member.param for member in members]
-        self.copies: list[Any] = [member.copy for member in members] if key.master else []
+        self.params, self.copies, self.state = members.params, members.copies, members.state
+        self.entries, self.made, self.groups = members.entries, members.made, members.groups
         #: Those whose gradient is there, of which autograd is told.
         self.written: list[Any] = self.copies or self.params
-        self.state = {name: [member.state[name] for member in members] for name in members[0].state}
         self.seen = self.look()
-        self.grads_seen = look([member.grad for member in members])._replace(layout=None)
-        params = self._in_place([member.memory[0] for member in members], "", self.seen[int(key.master)])
-        grads = self._in_place([member.memory[1] for member in members], ".grad", self.grads_seen)
-        _require_alike(grads, params, self.labels)
-        common_device(grads, self._leaves(".grad"), self.context.device)
-        copy = None
-        if key.master:
-            copy, params = self._list(params, ""), self._like(params, self.params, "", self.seen[0], self.seen[1])
-        lists = {"params": self._list(params, ""), "grads": self._list(grads, ".grad")}
-        slots = [self._slot(slot, code, params) for slot, code in zip(key.slots, key.codes, strict=True)]
-        self.grads = lists["grads"]
-        #: First member, number of members, number of the param group and the values that were set, of each group here.
+        grads_seen = look(members.grads)
+        self.grads_seen = grads_seen._replace(layout=None)
+        # What all else has to be like: the parameters themselves.
+        self._model = self.seen[int(key.master)]
+        self._tensors: list[Tensor] = []
+        own = self._array(self.written, self._model, "", is_theirs=True)
+        grads = self._array(members.grads, grads_seen, ".grad", writable=False, is_theirs=True)
+        params = self._array(self.params, self.seen[0], "'s state 'master_param'") if key.master else own
+        self.grads = self._list(grads, ".grad")
+        copy = self._list(own, "") if key.master else None
+        stepped_on = self._list(params, "")
+        slots = [self._slot(slot, code) for slot, code in zip(key.slots, key.codes, strict=True)]
+        #: First member, number of members and number of the param group, of each group here.
         self._groups: list[tuple[int, int, int]] = []
-        for position, member in enumerate(members):
-            if not self._groups or self._groups[-1][2] != member.group:
-                self._groups.append((position, 0, member.group))
-            first, count, number = self._groups[-1]
+        for position, number in enumerate(members.groups):
+            if not self._groups or self._groups[-1][2] != number:
+                self._groups.append((position, 0, number))
+            first, count, _ = self._groups[-1]
             self._groups[-1] = (first, count + 1, number)
         self._values = [numbers(key.kind, groups[number]) for _, _, number in self._groups]
-        # Kept: gradients may move in every step.
-        self._grad_leaves = self._leaves(".grad")
-        with named_errors(params=self._leaves(""), grads=self._grad_leaves, model_copy=self._leaves(""),
+        with named_errors(params=self._leaves(""), grads=self._leaves(".grad"), model_copy=self._leaves(""),
                           state=[self._leaves(f"'s state {slot!r}") for slot in self.state]):
-            self.handle: Any = native.Optimizer(self.context._handle, self._options(0), lists["params"], self.grads,
-                                                copy, *slots, *[None] * (4 - len(slots)))
+            self.handle: Any = native.Optimizer(self.context._handle, self._options(0), stepped_on, self.grads, copy,
+                                                *slots, *[None] * (4 - len(slots)))
         if key.is_rounded:
-            self.handle.set_offsets(native_numbers(member.offset for member in members), self.stream)
+            self.handle.set_offsets(native_numbers(offsets[index] for index in self.indices), self.stream)
         for position, (first, count, _) in enumerate(self._groups[1:], 1):
             with named_errors():
                 self.handle.add_group(first, count, self._options(position))
+        if any(members.steps):
+            self.handle.set_tensor_steps(native_numbers(members.steps), self.stream)
+        # zero_grad() is to free them.
+        members.grads.clear()
+        self._tensors.clear()
 
-    def _leaves(self, suffix: str) -> trees.Leaves:
-        return trees.Leaves("", self.labels, [label + suffix for label in self.labels], self.labels)
+    def _leaves(self, suffix: str) -> Callable[[], trees.Leaves]:
+        """What errors call the tensors, worked out when there is one."""
+        return lambda: trees.Leaves("", self.labels, [label + suffix for label in self.labels], self.labels)
 
-    def _in_place(self, tensors: list[Tensor], suffix: str, looked: Looked) -> list[Tensor]:
-        """The tensors, which must be where they were looked at."""
+    def _list(self, array: Any, suffix: str) -> Any:
+        with named_errors(tensors=self._leaves(suffix)):
+            return native.TensorList(self.context._handle, array)
+
+    def _array(self, tensors: list[Any], looked: Looked, suffix: str, writable: bool = True,
+               is_theirs: bool = False) -> Any:
+        """Tensors like the parameters, for the library. `suffix` follows the parameter's name in errors.
+
+        `is_theirs` if users made them, who may have freed them.
+        """
+        if _is_known(looked, self._model) and (not is_theirs or all(map(torch_memory.has_storage, tensors))):
+            found = native.tensors_array(looked.layout, looked.addresses, self._model.layout, 0, b"", b"")
+            if found is not None:
+                return found
+        each = [as_tensor(tensor, argument=label + suffix, any_order=True, writable=writable)
+                for tensor, label in zip(tensors, self.labels, strict=True)]
+        self._require_in_place(each, looked, suffix)
+        if looked is self._model:
+            self._tensors = each
+        else:
+            _require_alike(each, self._own_tensors(), self.labels, suffix)
+        return tensor_array(each)
+
+    def _own_tensors(self) -> list[Tensor]:
+        """The parameters, looked at one by one."""
+        if not self._tensors:
+            self._tensors = [as_tensor(p, argument=label, any_order=True)
+                             for p, label in zip(self.copies or self.params, self.labels, strict=True)]
+        return self._tensors
+
+    def _require_in_place(self, tensors: list[Tensor], looked: Looked, suffix: str) -> None:
+        """The tensors must be where they were seen, and on one device."""
         for tensor, address, label in zip(tensors, looked.each(), self.labels, strict=True):
             if tensor.count and tensor.address != address:
                 raise replaced(label + suffix)
-        return tensors
+        common_device(tensors, self._leaves(suffix)(), self.context.device)
 
-    def _like(self, params: list[Tensor], tensors: list[Any], suffix: str, looked: Looked, own: Looked) -> list[Tensor]:
-        """Tensors like the parameters, which were looked at as `own`."""
-        if looked.layout == own.layout and isinstance(own.layout, bytes):
-            return [Tensor(address, param.count, param.dtype)
-                    for address, param in zip(looked.each(), params, strict=True)]
-        found = self._in_place([as_tensor(tensor, argument=label + suffix, any_order=True)
-                                for tensor, label in zip(tensors, self.labels, strict=True)], suffix, looked)
-        common_device(found, self._leaves(suffix), self.context.device)
-        _require_alike(found, params, self.labels, suffix)
-        return found
-
-    def _slot(self, slot: str, code: int, params: list[Tensor]) -> Any:
+    def _slot(self, slot: str, code: int) -> Any:
         suffix, seen = f"'s state {slot!r}", dict(zip(self.state, self.seen[2:], strict=True))
-        if code == native.FP32:
-            return self._list(self._like(params, self.state[slot], suffix, seen[slot], self.seen[0]), suffix)
+        array = (self._array(self.state[slot], seen[slot], suffix) if code == native.FP32
+                 else self._codes(slot, code, seen[slot], seen.get(slot + formats.SCALE)))
+        return self._list(array, suffix)
+
+    def _codes(self, slot: str, code: int, looked: Looked, scales_looked: Looked | None) -> Any:
+        """A slot in codes, for the library."""
+        suffix, name = f"'s state {slot!r}", slot + formats.SCALE
+        if code != native.FP64 and _is_known(looked, self._model) and (
+                scales_looked is None or isinstance(scales_looked.layout, bytes)):
+            with_scales = (b"", b"") if scales_looked is None else scales_looked[:2]
+            array = native.tensors_array(looked.layout, looked.addresses, self._model.layout, code, *with_scales)
+            if array is not None:
+                return array
         found: list[list[Tensor]] = []
-        for name in (name for name in (slot, slot + formats.SCALE) if name in seen):
-            own = f"'s state {name!r}"
-            found.append(self._in_place([torch_memory.look(tensor, label + own, True) for tensor, label in
-                                         zip(self.state[name], self.labels, strict=True)], own, seen[name]))
-            common_device(found[-1], self._leaves(own), self.context.device)
-        if code != native.FP64:
-            _require_alike(found[0], params, self.labels, suffix)
-        array = native.TensorArray(len(params))
+        for own, seen in ((slot, looked), (name, scales_looked)):
+            if seen is not None:
+                own_suffix = f"'s state {own!r}"
+                found.append([torch_memory.look(tensor, label + own_suffix, True)
+                              for tensor, label in zip(self.state[own], self.labels, strict=True)])
+                self._require_in_place(found[-1], seen, own_suffix)
+        if code != native.FP64:  # of numbers per tensor
+            _require_alike(found[0], self._own_tensors(), self.labels, suffix)
+        array = native.TensorArray(len(self.labels))
         for i, tensor in enumerate(found[0]):
             array.add(tensor.address, tensor.count, code, None)
             for scales in found[1:]:
@@ -238,12 +203,7 @@ class Plan:
                     raise InvalidArgumentError(f"{self.labels[i]}{suffix} has {scales[i].count} scales for"
                                                f" {tensor.count} elements; it needs one for each 32")
                 array.set_scales(scales[i].address)
-        with named_errors(tensors=self._leaves(suffix)):
-            return native.TensorList(self.context._handle, array)
-
-    def _list(self, tensors: list[Tensor], suffix: str) -> Any:
-        with named_errors(tensors=self._leaves(suffix)):
-            return native.TensorList(self.context._handle, tensor_array(tensors))
+        return array
 
     def _options(self, position: int) -> Any:
         options = native.OptimizerOptions(self.key.kind)
@@ -273,7 +233,7 @@ class Plan:
         before, self.grads_seen = self.grads_seen, seen._replace(layout=None)
         if self.grads_seen == before:
             return
-        with named_errors(data=self._grad_leaves):
+        with named_errors(data=self._leaves(".grad")):
             if 0 in before.present or 0 in seen.present:
                 self.grads.set_present_at(seen.addresses, seen.present, self.stream)
             else:
@@ -295,10 +255,6 @@ class Plan:
             except BaseException:
                 self._values[position] = before
                 raise
-
-    def set_steps(self, steps: list[int]) -> None:
-        """Sets the counts that bias corrections go by."""
-        self.handle.set_tensor_steps(native_numbers(steps), self.stream)
 
     def steps(self) -> list[int]:
         """Steps applied of each tensor. Blocks on a CUDA device."""
@@ -329,6 +285,11 @@ class Plan:
         return found
 
 
+def _is_known(*looked: Looked) -> bool:
+    """Whether all tensors are known in C."""
+    return all(isinstance(found.layout, bytes) for found in looked)
+
+
 def replaced(name: str) -> RuntimeError:
     """The error for a tensor that is not where it was looked at."""
     return RuntimeError(f"{name} was replaced by another thread during the step")
@@ -347,7 +308,8 @@ def _number(value: Any) -> Any:
     return float(value) if isinstance(value, torch.Tensor) else value
 
 
-def _require_alike(found: list[Tensor], params: list[Tensor], labels: list[str], suffix: str = ".grad") -> None:
+def _require_alike(found: list[Tensor], params: list[Tensor], labels: list[str],
+                   suffix: str) -> None:
     for tensor, param, label in zip(found, params, labels, strict=True):
         if tensor.shape != param.shape:
             raise InvalidArgumentError(f"{label}{suffix} has shape {tensor.shape}, but {label} has {param.shape}")

@@ -26,8 +26,9 @@ from ..report import HistoryEntry, Report, history_of, report_of
 from ..tensors import TensorList
 from ._check import Totals, is_lost
 from ._held import is_counted
-from ._optim import FusedOptimizer, label_of, untraced
+from ._optim import FusedOptimizer, untraced
 from ._policy import COUNTERS, Policy, is_pytorchs
+from ._settle import label_of
 from ._shards import dtensor, is_flattened, mesh_groups, overflow_groups
 from ._threads import context_of
 

@@ -11,14 +11,19 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 class AppliedLR(torch.optim.lr_scheduler.LRScheduler):  # type: ignore[misc, unused-ignore]
     """A scheduler whose ``step`` does nothing unless the optimizer has applied one since the last call.
 
-    `scheduler` is any of ``torch.optim.lr_scheduler``; its optimizer may be one of PyTorch's or of this package, and be
-    stepped by any GradScaler or by none. On a CUDA device ``step`` waits for the answer if the optimizer itself decides
-    there, as those with ``fused=True`` and those of this package do. The state dict is that of `scheduler`.
+    `scheduler` is any of ``torch.optim.lr_scheduler``, else TypeError; its optimizer may be one of PyTorch's or of this
+    package, and be stepped by any GradScaler or by none. On a CUDA device ``step`` waits for the answer if the
+    optimizer itself decides there, as those with ``fused=True`` and those of this package do. The state dict is that of
+    `scheduler`.
 
     Not for ``Accelerator.prepare``, which steps a schedule once for each process and skips by itself: pass `scheduler`.
     """
 
     def __init__(self, scheduler: Any) -> None:
+        if not hasattr(getattr(scheduler, "optimizer", None), "register_step_post_hook"):
+            raise TypeError(f"scheduler is {type(scheduler).__module__}.{type(scheduler).__name__}; it must be a"
+                            " scheduler of torch.optim.lr_scheduler, over an optimizer of torch.optim or"
+                            " gradscaler.torch")
         # PyTorch's constructor would take the first step.
         self.scheduler = scheduler
         self.optimizer = scheduler.optimizer

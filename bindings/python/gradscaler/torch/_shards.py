@@ -21,6 +21,8 @@ def dtensor() -> Any:
 
 def is_dtensor(tensor: Any) -> bool:
     """Whether it is one, or of a subclass."""
+    if type(tensor) is torch.nn.Parameter or type(tensor) is torch.Tensor:
+        return False
     kind = dtensor()
     return kind is not None and isinstance(tensor, kind)
 

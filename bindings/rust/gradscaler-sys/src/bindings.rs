@@ -409,7 +409,7 @@ pub struct gsc_tensor_diagnosis {
 
 /// From a name in the table, a name in C and a signature: the table, and the functions of the library that is linked.
 macro_rules! functions {
-    ($($field:ident $name:ident($($parameter:ident: $kind:ty),* $(,)?) -> $result:ty;)*) => {
+    ($($field:ident $name:ident($($parameter:ident: $kind:ty),*) -> $result:ty;)*) => {
         /// The function table: a pointer for every function of the header, without the `gsc_`. Fields are only ever
         /// appended: a library whose `struct_size` is smaller lacks the last ones.
         #[repr(C)]
@@ -424,415 +424,176 @@ macro_rules! functions {
         extern "C" {
             $(pub fn $name($($parameter: $kind),*) -> $result;)*
         }
+
+        #[cfg(test)]
+        fn layout_of_table(all: &mut Vec<(&'static str, &'static str, usize, usize)>) {
+            fields!(all, gsc_api, struct_size, abi_version, $($field),*);
+        }
     };
 }
 
 functions! {
     error_get_message gsc_error_get_message() -> *const c_char;
     status_get_name gsc_status_get_name(status: gsc_status) -> *const c_char;
-    context_create gsc_context_create(
-        options: *const gsc_context_options,
-        out_context: *mut *mut gsc_context,
-    ) -> gsc_status;
+    context_create gsc_context_create(options: *const gsc_context_options,
+        out_context: *mut *mut gsc_context) -> gsc_status;
     context_destroy gsc_context_destroy(context: *mut gsc_context) -> ();
-    tensor_list_create gsc_tensor_list_create(
-        context: *mut gsc_context,
-        tensors: *const gsc_tensor,
-        count: i64,
-        names: *const *const c_char,
-        out_list: *mut *mut gsc_tensor_list,
-    ) -> gsc_status;
+    tensor_list_create gsc_tensor_list_create(context: *mut gsc_context, tensors: *const gsc_tensor,
+        count: i64, names: *const *const c_char, out_list: *mut *mut gsc_tensor_list) -> gsc_status;
     tensor_list_destroy gsc_tensor_list_destroy(list: *mut gsc_tensor_list) -> ();
-    tensor_list_get_count gsc_tensor_list_get_count(
-        list: *const gsc_tensor_list,
-        out_count: *mut i64,
-    ) -> gsc_status;
-    tensor_list_get_tensor gsc_tensor_list_get_tensor(
-        list: *const gsc_tensor_list,
-        index: i64,
-        out_tensor: *mut gsc_tensor,
-    ) -> gsc_status;
-    tensor_list_get_name gsc_tensor_list_get_name(
-        list: *const gsc_tensor_list,
-        index: i64,
-        out_name: *mut *const c_char,
-    ) -> gsc_status;
-    tensor_list_set_pointers gsc_tensor_list_set_pointers(
-        list: *mut gsc_tensor_list,
-        data: *const *mut c_void,
-        count: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_options_init gsc_optimizer_options_init(
-        options: *mut gsc_optimizer_options,
-        struct_size: u32,
-        kind: i32,
-    ) -> gsc_status;
-    optimizer_create gsc_optimizer_create(
-        context: *mut gsc_context,
-        options: *const gsc_optimizer_options,
-        params: *mut gsc_tensor_list,
-        grads: *mut gsc_tensor_list,
-        model_copy: *mut gsc_tensor_list,
-        state: *const *mut gsc_tensor_list,
-        state_count: i32,
-        out_optimizer: *mut *mut gsc_optimizer,
-    ) -> gsc_status;
+    tensor_list_get_count gsc_tensor_list_get_count(list: *const gsc_tensor_list,
+        out_count: *mut i64) -> gsc_status;
+    tensor_list_get_tensor gsc_tensor_list_get_tensor(list: *const gsc_tensor_list, index: i64,
+        out_tensor: *mut gsc_tensor) -> gsc_status;
+    tensor_list_get_name gsc_tensor_list_get_name(list: *const gsc_tensor_list, index: i64,
+        out_name: *mut *const c_char) -> gsc_status;
+    tensor_list_set_pointers gsc_tensor_list_set_pointers(list: *mut gsc_tensor_list,
+        data: *const *mut c_void, count: i64, stream: gsc_stream) -> gsc_status;
+    optimizer_options_init gsc_optimizer_options_init(options: *mut gsc_optimizer_options,
+        struct_size: u32, kind: i32) -> gsc_status;
+    optimizer_create gsc_optimizer_create(context: *mut gsc_context,
+        options: *const gsc_optimizer_options, params: *mut gsc_tensor_list,
+        grads: *mut gsc_tensor_list, model_copy: *mut gsc_tensor_list,
+        state: *const *mut gsc_tensor_list, state_count: i32,
+        out_optimizer: *mut *mut gsc_optimizer) -> gsc_status;
     optimizer_destroy gsc_optimizer_destroy(optimizer: *mut gsc_optimizer) -> ();
-    scaler_create gsc_scaler_create(
-        context: *mut gsc_context,
-        options: *const gsc_scaler_options,
-        out_scaler: *mut *mut gsc_scaler,
-    ) -> gsc_status;
+    scaler_create gsc_scaler_create(context: *mut gsc_context, options: *const gsc_scaler_options,
+        out_scaler: *mut *mut gsc_scaler) -> gsc_status;
     scaler_destroy gsc_scaler_destroy(scaler: *mut gsc_scaler) -> ();
-    scaler_get_scale_sync gsc_scaler_get_scale_sync(
-        scaler: *const gsc_scaler,
-        out_scale: *mut f32,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_scale gsc_scaler_scale(
-        scaler: *mut gsc_scaler,
-        src: *const gsc_tensor,
-        dst: *const gsc_tensor,
-        count: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_step gsc_scaler_step(
-        scaler: *mut gsc_scaler,
-        optimizer: *mut gsc_optimizer,
-        stream: gsc_stream,
-    ) -> gsc_status;
+    scaler_get_scale_sync gsc_scaler_get_scale_sync(scaler: *const gsc_scaler, out_scale: *mut f32,
+        stream: gsc_stream) -> gsc_status;
+    scaler_scale gsc_scaler_scale(scaler: *mut gsc_scaler, src: *const gsc_tensor,
+        dst: *const gsc_tensor, count: i64, stream: gsc_stream) -> gsc_status;
+    scaler_step gsc_scaler_step(scaler: *mut gsc_scaler, optimizer: *mut gsc_optimizer,
+        stream: gsc_stream) -> gsc_status;
     scaler_update gsc_scaler_update(scaler: *mut gsc_scaler, stream: gsc_stream) -> gsc_status;
-    scaler_step_and_update gsc_scaler_step_and_update(
-        scaler: *mut gsc_scaler,
-        optimizer: *mut gsc_optimizer,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_zero_grads gsc_optimizer_zero_grads(
-        optimizer: *mut gsc_optimizer,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_get_report_sync gsc_scaler_get_report_sync(
-        scaler: *mut gsc_scaler,
-        grads: *const gsc_tensor_list,
-        out_report: *mut gsc_report,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_read_report_async gsc_scaler_read_report_async(
-        scaler: *mut gsc_scaler,
-        grads: *const gsc_tensor_list,
-        out_report: *mut gsc_report,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_get_history_sync gsc_scaler_get_history_sync(
-        scaler: *mut gsc_scaler,
-        out_entries: *mut gsc_history_entry,
-        capacity: i64,
-        out_count: *mut i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_get_device_state gsc_scaler_get_device_state(
-        scaler: *mut gsc_scaler,
-        grads: *const gsc_tensor_list,
-        out_state: *mut gsc_device_state,
-    ) -> gsc_status;
-    optimizer_get_steps_sync gsc_optimizer_get_steps_sync(
-        optimizer: *const gsc_optimizer,
-        out_applied: *mut i64,
-        out_skipped: *mut i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_unscale gsc_scaler_unscale(
-        scaler: *mut gsc_scaler,
-        grads: *mut gsc_tensor_list,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_check gsc_scaler_check(
-        scaler: *mut gsc_scaler,
-        grads: *mut gsc_tensor_list,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_clip_grad_norm gsc_scaler_clip_grad_norm(
-        scaler: *mut gsc_scaler,
-        grads: *mut gsc_tensor_list,
-        max_norm: f64,
-        norm_type: i32,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_clip_grad_value gsc_scaler_clip_grad_value(
-        scaler: *mut gsc_scaler,
-        grads: *mut gsc_tensor_list,
-        clip_value: f64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_should_step_sync gsc_scaler_should_step_sync(
-        scaler: *mut gsc_scaler,
-        grads: *mut gsc_tensor_list,
-        out_apply: *mut i32,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_step gsc_optimizer_step(
-        optimizer: *mut gsc_optimizer,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_step_scaled gsc_optimizer_step_scaled(
-        optimizer: *mut gsc_optimizer,
-        inv_scale: *const f32,
-        found_inf: *const f32,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_add_group gsc_optimizer_add_group(
-        optimizer: *mut gsc_optimizer,
-        first: i64,
-        count: i64,
-        options: *const gsc_optimizer_options,
-        out_group: *mut i32,
-    ) -> gsc_status;
-    optimizer_get_group_count gsc_optimizer_get_group_count(
-        optimizer: *const gsc_optimizer,
-        out_count: *mut i32,
-    ) -> gsc_status;
-    optimizer_get_options gsc_optimizer_get_options(
-        optimizer: *const gsc_optimizer,
-        group: i32,
-        out_options: *mut gsc_optimizer_options,
-    ) -> gsc_status;
-    optimizer_set_options gsc_optimizer_set_options(
-        optimizer: *mut gsc_optimizer,
-        group: i32,
-        options: *const gsc_optimizer_options,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_set_lr gsc_optimizer_set_lr(
-        optimizer: *mut gsc_optimizer,
-        group: i32,
-        lr: f64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_set_device_lr gsc_optimizer_set_device_lr(
-        optimizer: *mut gsc_optimizer,
-        group: i32,
-        device_lr: *const f32,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_get_grads gsc_optimizer_get_grads(
-        optimizer: *const gsc_optimizer,
-        out_grads: *mut *mut gsc_tensor_list,
-    ) -> gsc_status;
-    scaler_check_range gsc_scaler_check_range(
-        scaler: *mut gsc_scaler,
-        grads: *mut gsc_tensor_list,
-        first: i64,
-        count: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_discard gsc_scaler_discard(
-        scaler: *mut gsc_scaler,
-        grads: *mut gsc_tensor_list,
-    ) -> gsc_status;
-    scaler_get_state_sync gsc_scaler_get_state_sync(
-        scaler: *mut gsc_scaler,
-        out_state: *mut gsc_scaler_state,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_set_state gsc_scaler_set_state(
-        scaler: *mut gsc_scaler,
-        state: *const gsc_scaler_state,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_get_state_count gsc_optimizer_get_state_count(
-        optimizer: *const gsc_optimizer,
-        out_count: *mut i32,
-    ) -> gsc_status;
-    optimizer_get_state gsc_optimizer_get_state(
-        optimizer: *const gsc_optimizer,
-        slot: i32,
-        out_list: *mut *mut gsc_tensor_list,
-        out_name: *mut *const c_char,
-    ) -> gsc_status;
-    optimizer_set_steps gsc_optimizer_set_steps(
-        optimizer: *mut gsc_optimizer,
-        applied: i64,
-        skipped: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_get_save_size gsc_optimizer_get_save_size(
-        optimizer: *const gsc_optimizer,
-        out_bytes: *mut i64,
-    ) -> gsc_status;
-    optimizer_save_sync gsc_optimizer_save_sync(
-        optimizer: *mut gsc_optimizer,
-        buffer: *mut c_void,
-        size: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_load_sync gsc_optimizer_load_sync(
-        optimizer: *mut gsc_optimizer,
-        buffer: *const c_void,
-        size: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_options_init gsc_scaler_options_init(
-        options: *mut gsc_scaler_options,
-        struct_size: u32,
-        preset: i32,
-    ) -> gsc_status;
-    scaler_get_options gsc_scaler_get_options(
-        scaler: *const gsc_scaler,
-        out_options: *mut gsc_scaler_options,
-    ) -> gsc_status;
-    scaler_set_options gsc_scaler_set_options(
-        scaler: *mut gsc_scaler,
-        options: *const gsc_scaler_options,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_set_scale gsc_scaler_set_scale(
-        scaler: *mut gsc_scaler,
-        scale: f32,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    scaler_set_reducer gsc_scaler_set_reducer(
-        scaler: *mut gsc_scaler,
-        reducer: *const gsc_reducer,
-    ) -> gsc_status;
+    scaler_step_and_update gsc_scaler_step_and_update(scaler: *mut gsc_scaler,
+        optimizer: *mut gsc_optimizer, stream: gsc_stream) -> gsc_status;
+    optimizer_zero_grads gsc_optimizer_zero_grads(optimizer: *mut gsc_optimizer, stream: gsc_stream)
+        -> gsc_status;
+    scaler_get_report_sync gsc_scaler_get_report_sync(scaler: *mut gsc_scaler,
+        grads: *const gsc_tensor_list, out_report: *mut gsc_report, stream: gsc_stream) ->
+        gsc_status;
+    scaler_read_report_async gsc_scaler_read_report_async(scaler: *mut gsc_scaler,
+        grads: *const gsc_tensor_list, out_report: *mut gsc_report, stream: gsc_stream) ->
+        gsc_status;
+    scaler_get_history_sync gsc_scaler_get_history_sync(scaler: *mut gsc_scaler,
+        out_entries: *mut gsc_history_entry, capacity: i64, out_count: *mut i64, stream: gsc_stream)
+        -> gsc_status;
+    scaler_get_device_state gsc_scaler_get_device_state(scaler: *mut gsc_scaler,
+        grads: *const gsc_tensor_list, out_state: *mut gsc_device_state) -> gsc_status;
+    optimizer_get_steps_sync gsc_optimizer_get_steps_sync(optimizer: *const gsc_optimizer,
+        out_applied: *mut i64, out_skipped: *mut i64, stream: gsc_stream) -> gsc_status;
+    scaler_unscale gsc_scaler_unscale(scaler: *mut gsc_scaler, grads: *mut gsc_tensor_list,
+        stream: gsc_stream) -> gsc_status;
+    scaler_check gsc_scaler_check(scaler: *mut gsc_scaler, grads: *mut gsc_tensor_list,
+        stream: gsc_stream) -> gsc_status;
+    scaler_clip_grad_norm gsc_scaler_clip_grad_norm(scaler: *mut gsc_scaler,
+        grads: *mut gsc_tensor_list, max_norm: f64, norm_type: i32, stream: gsc_stream) ->
+        gsc_status;
+    scaler_clip_grad_value gsc_scaler_clip_grad_value(scaler: *mut gsc_scaler,
+        grads: *mut gsc_tensor_list, clip_value: f64, stream: gsc_stream) -> gsc_status;
+    scaler_should_step_sync gsc_scaler_should_step_sync(scaler: *mut gsc_scaler,
+        grads: *mut gsc_tensor_list, out_apply: *mut i32, stream: gsc_stream) -> gsc_status;
+    optimizer_step gsc_optimizer_step(optimizer: *mut gsc_optimizer, stream: gsc_stream) ->
+        gsc_status;
+    optimizer_step_scaled gsc_optimizer_step_scaled(optimizer: *mut gsc_optimizer,
+        inv_scale: *const f32, found_inf: *const f32, stream: gsc_stream) -> gsc_status;
+    optimizer_add_group gsc_optimizer_add_group(optimizer: *mut gsc_optimizer, first: i64,
+        count: i64, options: *const gsc_optimizer_options, out_group: *mut i32) -> gsc_status;
+    optimizer_get_group_count gsc_optimizer_get_group_count(optimizer: *const gsc_optimizer,
+        out_count: *mut i32) -> gsc_status;
+    optimizer_get_options gsc_optimizer_get_options(optimizer: *const gsc_optimizer, group: i32,
+        out_options: *mut gsc_optimizer_options) -> gsc_status;
+    optimizer_set_options gsc_optimizer_set_options(optimizer: *mut gsc_optimizer, group: i32,
+        options: *const gsc_optimizer_options, stream: gsc_stream) -> gsc_status;
+    optimizer_set_lr gsc_optimizer_set_lr(optimizer: *mut gsc_optimizer, group: i32, lr: f64,
+        stream: gsc_stream) -> gsc_status;
+    optimizer_set_device_lr gsc_optimizer_set_device_lr(optimizer: *mut gsc_optimizer, group: i32,
+        device_lr: *const f32, stream: gsc_stream) -> gsc_status;
+    optimizer_get_grads gsc_optimizer_get_grads(optimizer: *const gsc_optimizer,
+        out_grads: *mut *mut gsc_tensor_list) -> gsc_status;
+    scaler_check_range gsc_scaler_check_range(scaler: *mut gsc_scaler, grads: *mut gsc_tensor_list,
+        first: i64, count: i64, stream: gsc_stream) -> gsc_status;
+    scaler_discard gsc_scaler_discard(scaler: *mut gsc_scaler, grads: *mut gsc_tensor_list) ->
+        gsc_status;
+    scaler_get_state_sync gsc_scaler_get_state_sync(scaler: *mut gsc_scaler,
+        out_state: *mut gsc_scaler_state, stream: gsc_stream) -> gsc_status;
+    scaler_set_state gsc_scaler_set_state(scaler: *mut gsc_scaler, state: *const gsc_scaler_state,
+        stream: gsc_stream) -> gsc_status;
+    optimizer_get_state_count gsc_optimizer_get_state_count(optimizer: *const gsc_optimizer,
+        out_count: *mut i32) -> gsc_status;
+    optimizer_get_state gsc_optimizer_get_state(optimizer: *const gsc_optimizer, slot: i32,
+        out_list: *mut *mut gsc_tensor_list, out_name: *mut *const c_char) -> gsc_status;
+    optimizer_set_steps gsc_optimizer_set_steps(optimizer: *mut gsc_optimizer, applied: i64,
+        skipped: i64, stream: gsc_stream) -> gsc_status;
+    optimizer_get_save_size gsc_optimizer_get_save_size(optimizer: *const gsc_optimizer,
+        out_bytes: *mut i64) -> gsc_status;
+    optimizer_save_sync gsc_optimizer_save_sync(optimizer: *mut gsc_optimizer, buffer: *mut c_void,
+        size: i64, stream: gsc_stream) -> gsc_status;
+    optimizer_load_sync gsc_optimizer_load_sync(optimizer: *mut gsc_optimizer,
+        buffer: *const c_void, size: i64, stream: gsc_stream) -> gsc_status;
+    scaler_options_init gsc_scaler_options_init(options: *mut gsc_scaler_options, struct_size: u32,
+        preset: i32) -> gsc_status;
+    scaler_get_options gsc_scaler_get_options(scaler: *const gsc_scaler,
+        out_options: *mut gsc_scaler_options) -> gsc_status;
+    scaler_set_options gsc_scaler_set_options(scaler: *mut gsc_scaler,
+        options: *const gsc_scaler_options, stream: gsc_stream) -> gsc_status;
+    scaler_set_scale gsc_scaler_set_scale(scaler: *mut gsc_scaler, scale: f32, stream: gsc_stream)
+        -> gsc_status;
+    scaler_set_reducer gsc_scaler_set_reducer(scaler: *mut gsc_scaler, reducer: *const gsc_reducer)
+        -> gsc_status;
     device_get_count gsc_device_get_count(device_type: i32, out_count: *mut i32) -> gsc_status;
-    device_get_info gsc_device_get_info(
-        device_type: i32,
-        device_index: i32,
-        out_info: *mut gsc_device_info,
-    ) -> gsc_status;
-    context_options_init gsc_context_options_init(
-        options: *mut gsc_context_options,
-        struct_size: u32,
-    ) -> gsc_status;
-    context_get_device gsc_context_get_device(
-        context: *const gsc_context,
-        out_device_type: *mut i32,
-        out_device_index: *mut i32,
-    ) -> gsc_status;
-    context_get_cpu gsc_context_get_cpu(
-        context: *const gsc_context,
-        out_cpu_target: *mut i32,
-        out_num_threads: *mut i32,
-    ) -> gsc_status;
-    context_set_log gsc_context_set_log(
-        context: *mut gsc_context,
-        log: Option<gsc_log_fn>,
-        user: *mut c_void,
-    ) -> gsc_status;
-    tensor_list_diagnose_sync gsc_tensor_list_diagnose_sync(
-        list: *const gsc_tensor_list,
-        out_diagnosis: *mut gsc_tensor_diagnosis,
-        out_histogram: *mut i64,
-        count: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    histogram_recommend_scale gsc_histogram_recommend_scale(
-        histogram: *const i64,
-        bins: i64,
-        current_scale: f32,
-        dtype: i32,
-        out_scale: *mut f32,
-        out_flushed: *mut f64,
-    ) -> gsc_status;
-    ops_unscale_check gsc_ops_unscale_check(
-        context: *mut gsc_context,
-        tensors: *const gsc_tensor,
-        count: i64,
-        found_inf: *mut f32,
-        inv_scale: *const f32,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    ops_update_scale gsc_ops_update_scale(
-        context: *mut gsc_context,
-        scale: *mut f32,
-        growth_tracker: *mut i32,
-        found_inf: *const f32,
-        growth_factor: f64,
-        backoff_factor: f64,
-        growth_interval: i32,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    ops_scale gsc_ops_scale(
-        context: *mut gsc_context,
-        src: *const gsc_tensor,
-        dst: *const gsc_tensor,
-        count: i64,
-        factor: *const f32,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    ops_axpby gsc_ops_axpby(
-        context: *mut gsc_context,
-        a: f64,
-        x: *const gsc_tensor,
-        b: f64,
-        y: *const gsc_tensor,
-        count: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    ops_cast gsc_ops_cast(
-        context: *mut gsc_context,
-        src: *const gsc_tensor,
-        dst: *const gsc_tensor,
-        count: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    ops_norm gsc_ops_norm(
-        context: *mut gsc_context,
-        tensors: *const gsc_tensor,
-        count: i64,
-        norm_type: i32,
-        out_norm: *mut f64,
-        out_tensor_norms: *mut f64,
-        stream: gsc_stream,
-    ) -> gsc_status;
+    device_get_info gsc_device_get_info(device_type: i32, device_index: i32,
+        out_info: *mut gsc_device_info) -> gsc_status;
+    context_options_init gsc_context_options_init(options: *mut gsc_context_options,
+        struct_size: u32) -> gsc_status;
+    context_get_device gsc_context_get_device(context: *const gsc_context,
+        out_device_type: *mut i32, out_device_index: *mut i32) -> gsc_status;
+    context_get_cpu gsc_context_get_cpu(context: *const gsc_context, out_cpu_target: *mut i32,
+        out_num_threads: *mut i32) -> gsc_status;
+    context_set_log gsc_context_set_log(context: *mut gsc_context, log: Option<gsc_log_fn>,
+        user: *mut c_void) -> gsc_status;
+    tensor_list_diagnose_sync gsc_tensor_list_diagnose_sync(list: *const gsc_tensor_list,
+        out_diagnosis: *mut gsc_tensor_diagnosis, out_histogram: *mut i64, count: i64,
+        stream: gsc_stream) -> gsc_status;
+    histogram_recommend_scale gsc_histogram_recommend_scale(histogram: *const i64, bins: i64,
+        current_scale: f32, dtype: i32, out_scale: *mut f32, out_flushed: *mut f64) -> gsc_status;
+    ops_unscale_check gsc_ops_unscale_check(context: *mut gsc_context, tensors: *const gsc_tensor,
+        count: i64, found_inf: *mut f32, inv_scale: *const f32, stream: gsc_stream) -> gsc_status;
+    ops_update_scale gsc_ops_update_scale(context: *mut gsc_context, scale: *mut f32,
+        growth_tracker: *mut i32, found_inf: *const f32, growth_factor: f64, backoff_factor: f64,
+        growth_interval: i32, stream: gsc_stream) -> gsc_status;
+    ops_scale gsc_ops_scale(context: *mut gsc_context, src: *const gsc_tensor,
+        dst: *const gsc_tensor, count: i64, factor: *const f32, stream: gsc_stream) -> gsc_status;
+    ops_axpby gsc_ops_axpby(context: *mut gsc_context, a: f64, x: *const gsc_tensor, b: f64,
+        y: *const gsc_tensor, count: i64, stream: gsc_stream) -> gsc_status;
+    ops_cast gsc_ops_cast(context: *mut gsc_context, src: *const gsc_tensor, dst: *const gsc_tensor,
+        count: i64, stream: gsc_stream) -> gsc_status;
+    ops_norm gsc_ops_norm(context: *mut gsc_context, tensors: *const gsc_tensor, count: i64,
+        norm_type: i32, out_norm: *mut f64, out_tensor_norms: *mut f64, stream: gsc_stream) ->
+        gsc_status;
     library_get_version gsc_library_get_version() -> *const c_char;
     library_get_abi_version gsc_library_get_abi_version() -> u32;
     library_get_build_info gsc_library_get_build_info() -> *const c_char;
     error_get_last gsc_error_get_last(out_error: *mut gsc_error) -> gsc_status;
     error_clear gsc_error_clear() -> ();
-    tensor_list_set_present gsc_tensor_list_set_present(
-        list: *mut gsc_tensor_list,
-        present: *const u8,
-        data: *const *mut c_void,
-        count: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_get_tensor_steps_sync gsc_optimizer_get_tensor_steps_sync(
-        optimizer: *const gsc_optimizer,
-        out_steps: *mut i64,
-        count: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_set_tensor_steps gsc_optimizer_set_tensor_steps(
-        optimizer: *mut gsc_optimizer,
-        steps: *const i64,
-        count: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_set_offsets gsc_optimizer_set_offsets(
-        optimizer: *mut gsc_optimizer,
-        offsets: *const i64,
-        count: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    ops_convert_state_sync gsc_ops_convert_state_sync(
-        context: *mut gsc_context,
-        src: *const gsc_tensor,
-        weights: *const gsc_tensor,
-        dst: *const gsc_tensor,
-        count: i64,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_set_evaluating gsc_optimizer_set_evaluating(
-        optimizer: *mut gsc_optimizer,
-        evaluating: i32,
-        stream: gsc_stream,
-    ) -> gsc_status;
-    optimizer_get_evaluating gsc_optimizer_get_evaluating(
-        optimizer: *const gsc_optimizer,
-        out_evaluating: *mut i32,
-    ) -> gsc_status;
+    tensor_list_set_present gsc_tensor_list_set_present(list: *mut gsc_tensor_list,
+        present: *const u8, data: *const *mut c_void, count: i64, stream: gsc_stream) -> gsc_status;
+    optimizer_get_tensor_steps_sync
+        gsc_optimizer_get_tensor_steps_sync(optimizer: *const gsc_optimizer, out_steps: *mut i64,
+        count: i64, stream: gsc_stream) -> gsc_status;
+    optimizer_set_tensor_steps gsc_optimizer_set_tensor_steps(optimizer: *mut gsc_optimizer,
+        steps: *const i64, count: i64, stream: gsc_stream) -> gsc_status;
+    optimizer_set_offsets gsc_optimizer_set_offsets(optimizer: *mut gsc_optimizer,
+        offsets: *const i64, count: i64, stream: gsc_stream) -> gsc_status;
+    ops_convert_state_sync gsc_ops_convert_state_sync(context: *mut gsc_context,
+        src: *const gsc_tensor, weights: *const gsc_tensor, dst: *const gsc_tensor, count: i64,
+        stream: gsc_stream) -> gsc_status;
+    optimizer_set_evaluating gsc_optimizer_set_evaluating(optimizer: *mut gsc_optimizer,
+        evaluating: i32, stream: gsc_stream) -> gsc_status;
+    optimizer_get_evaluating gsc_optimizer_get_evaluating(optimizer: *const gsc_optimizer,
+        out_evaluating: *mut i32) -> gsc_status;
 }
 
 #[cfg(feature = "link")]
@@ -871,27 +632,6 @@ pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
         log_user);
     fields!(all, gsc_tensor_diagnosis, count, inf_count, nan_count, zero_count, subnormal_count,
         first_nonfinite, amax, amin, l2_norm);
-    fields!(all, gsc_api, struct_size, abi_version, error_get_message, status_get_name,
-        context_create, context_destroy, tensor_list_create, tensor_list_destroy,
-        tensor_list_get_count, tensor_list_get_tensor, tensor_list_get_name,
-        tensor_list_set_pointers, optimizer_options_init, optimizer_create, optimizer_destroy,
-        scaler_create, scaler_destroy, scaler_get_scale_sync, scaler_scale, scaler_step,
-        scaler_update, scaler_step_and_update, optimizer_zero_grads, scaler_get_report_sync,
-        scaler_read_report_async, scaler_get_history_sync, scaler_get_device_state,
-        optimizer_get_steps_sync, scaler_unscale, scaler_check, scaler_clip_grad_norm,
-        scaler_clip_grad_value, scaler_should_step_sync, optimizer_step, optimizer_step_scaled,
-        optimizer_add_group, optimizer_get_group_count, optimizer_get_options,
-        optimizer_set_options, optimizer_set_lr, optimizer_set_device_lr, optimizer_get_grads,
-        scaler_check_range, scaler_discard, scaler_get_state_sync, scaler_set_state,
-        optimizer_get_state_count, optimizer_get_state, optimizer_set_steps,
-        optimizer_get_save_size, optimizer_save_sync, optimizer_load_sync, scaler_options_init,
-        scaler_get_options, scaler_set_options, scaler_set_scale, scaler_set_reducer,
-        device_get_count, device_get_info, context_options_init, context_get_device,
-        context_get_cpu, context_set_log, tensor_list_diagnose_sync, histogram_recommend_scale,
-        ops_unscale_check, ops_update_scale, ops_scale, ops_axpby, ops_cast, ops_norm,
-        library_get_version, library_get_abi_version, library_get_build_info, error_get_last,
-        error_clear, tensor_list_set_present, optimizer_get_tensor_steps_sync,
-        optimizer_set_tensor_steps, optimizer_set_offsets, ops_convert_state_sync,
-        optimizer_set_evaluating, optimizer_get_evaluating);
+    layout_of_table(&mut all);
     all
 }

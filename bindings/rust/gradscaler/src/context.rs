@@ -77,7 +77,7 @@ impl ContextOptions {
         self
     }
 
-    /// An instruction set to insist on. All give the same bits.
+    /// The required instruction set. All give the same bits.
     pub fn cpu_target(mut self, cpu_target: CpuTarget) -> Self {
         self.cpu_target = cpu_target;
         self

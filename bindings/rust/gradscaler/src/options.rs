@@ -252,7 +252,7 @@ pub struct OptimizerOptions {
     pub beta2: Option<f64>,
     /// Added to the denominator, >= 0.
     pub eps: Option<f64>,
-    /// Weight decay, >= 0; decoupled or added to the gradient, as the kind says.
+    /// Weight decay, >= 0; decoupled or added to the gradient, depending on the kind.
     pub weight_decay: Option<f64>,
     /// SGD, RMSprop: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum.
     /// LARS: also. Schedule-Free SGD: in (0, 1).

@@ -38,7 +38,7 @@ public final class Context implements AutoCloseable {
   }
 
   /**
-   * The CPU with an instruction set to insist on.
+   * The CPU with a required instruction set.
    *
    * @param threads threads a call may use, the calling one included; 0: as many as this process may run on
    * @param target an instruction set
@@ -95,7 +95,7 @@ public final class Context implements AutoCloseable {
   }
 
   /**
-   * What a device is.
+   * The properties of a device.
    *
    * @param type which type
    * @param index which one of that type
@@ -177,7 +177,8 @@ public final class Context implements AutoCloseable {
   }
 
   /**
-   * Sends the library's messages somewhere; it is silent otherwise. Not while another thread uses the context.
+   * Sets the receiver of the library's messages; without one the library is silent. Not while another thread uses the
+   * context.
    *
    * @param receiver called on the thread whose call caused the message, and must not use that call's objects; what it
    *     throws is dropped; null silences
@@ -208,7 +209,7 @@ public final class Context implements AutoCloseable {
     }
   }
 
-  /** Gives up the device, after the calls that other threads have in progress. Does nothing the second time. */
+  /** Closes the device after the calls that other threads have in progress. Does nothing the second time. */
   @Override
   public void close() {
     final NativeContext was = handle;

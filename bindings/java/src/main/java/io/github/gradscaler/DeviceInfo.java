@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
-/** What a device is. From {@link Context#deviceInfo}. */
+/** The properties of a device. From {@link Context#deviceInfo}. */
 public final class DeviceInfo {
   private final DeviceType type;
   private final int index;

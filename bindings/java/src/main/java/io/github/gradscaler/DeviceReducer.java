@@ -5,8 +5,9 @@ package io.github.gradscaler;
 @FunctionalInterface
 public interface DeviceReducer {
   /**
-   * Replaces each value by its sum over all ranks: enqueues that on a CUDA device, is done on return on the CPU. Called
-   * on the thread that checks or steps; every rank calls it the same number of times in the same order.
+   * Replaces each value by its sum over all ranks. On a CUDA device it enqueues the work; on the CPU it has finished
+   * when it returns. It is called on the thread that checks or steps. Every rank calls it the same number of times in
+   * the same order.
    *
    * @param values address of the doubles; valid during the call and the work it enqueues
    * @param count how many

@@ -24,7 +24,7 @@ public final class Diagnosis {
   }
 
   /**
-   * What is in one tensor.
+   * Statistics of one tensor.
    *
    * @param index which one
    * @return its diagnosis

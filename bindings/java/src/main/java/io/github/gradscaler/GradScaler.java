@@ -55,16 +55,7 @@ public final class GradScaler implements AutoCloseable {
     return Check.open(handle, GradScaler.class);
   }
 
-  /**
-   * dst = src * scale, rounded to nearest even; dtypes may differ. For the loss or the first gradient.
-   *
-   * @param src what to multiply
-   * @param dst where to write it; may be the same memory
-   */
-  public void scale(Tensor src, Tensor dst) {
-    scale(src, dst, 0);
-  }
-
+  // gen-api: overload
   /**
    * dst = src * scale, rounded to nearest even; dtypes may differ. For the loss or the first gradient.
    *
@@ -76,16 +67,7 @@ public final class GradScaler implements AutoCloseable {
     scale(new Tensor[] {src}, new Tensor[] {dst}, stream);
   }
 
-  /**
-   * dst[i] = src[i] * scale, rounded to nearest even; dtypes may differ.
-   *
-   * @param src what to multiply
-   * @param dst where to write it, of equal counts
-   */
-  public void scale(Tensor[] src, Tensor[] dst) {
-    scale(src, dst, 0);
-  }
-
+  // gen-api: overload
   /**
    * dst[i] = src[i] * scale, rounded to nearest even; dtypes may differ.
    *
@@ -101,16 +83,7 @@ public final class GradScaler implements AutoCloseable {
     }
   }
 
-  /**
-   * Multiplies the gradients by 1 / scale in place, and records whether any is inf or NaN, and their norms.
-   *
-   * @param grads list of gradients
-   * @throws BadStateException if already unscaled or stepped since the last update
-   */
-  public void unscale(TensorList grads) {
-    unscale(grads, 0);
-  }
-
+  // gen-api: overload
   /**
    * Multiplies the gradients by 1 / scale in place, and records whether any is inf or NaN, and their norms.
    *
@@ -122,16 +95,7 @@ public final class GradScaler implements AutoCloseable {
     handle().unscale(TensorList.handleOf(grads, "grads"), stream);
   }
 
-  /**
-   * Records the same as unscale without writing the gradients; step then folds the unscaling in.
-   *
-   * @param grads list of gradients
-   * @throws BadStateException unless the list is ready
-   */
-  public void check(TensorList grads) {
-    check(grads, 0);
-  }
-
+  // gen-api: overload
   /**
    * Records the same as unscale without writing the gradients; step then folds the unscaling in.
    *
@@ -143,18 +107,7 @@ public final class GradScaler implements AutoCloseable {
     handle().check(TensorList.handleOf(grads, "grads"), stream);
   }
 
-  /**
-   * The same as check for some of the tensors, while a backward pass still makes the others.
-   *
-   * @param grads list of gradients
-   * @param first index of the first tensor
-   * @param count number of tensors
-   * @throws BadStateException if a tensor was checked already
-   */
-  public void checkRange(TensorList grads, long first, long count) {
-    checkRange(grads, first, count, 0);
-  }
-
+  // gen-api: overload
   /**
    * The same as check for some of the tensors, while a backward pass still makes the others.
    *
@@ -168,18 +121,7 @@ public final class GradScaler implements AutoCloseable {
     handle().checkRange(TensorList.handleOf(grads, "grads"), first, count, stream);
   }
 
-  /**
-   * Limits the norm of the unscaled gradients, by PyTorch's rule. Folded into step unless the list is unscaled.
-   *
-   * @param grads list of gradients
-   * @param maxNorm finite, at least 0
-   * @param norm which norm
-   * @throws BadStateException after step, or after another clip in this iteration
-   */
-  public void clipGradNorm(TensorList grads, double maxNorm, Norm norm) {
-    clipGradNorm(grads, maxNorm, norm, 0);
-  }
-
+  // gen-api: overload
   /**
    * Limits the norm of the unscaled gradients, by PyTorch's rule. Folded into step unless the list is unscaled.
    *
@@ -203,17 +145,7 @@ public final class GradScaler implements AutoCloseable {
     clipGradNorm(grads, maxNorm, Norm.L2);
   }
 
-  /**
-   * Clamps every unscaled gradient, after clipGradNorm if both are used. NaN stays NaN.
-   *
-   * @param grads list of gradients
-   * @param clipValue at least 0
-   * @throws BadStateException after step
-   */
-  public void clipGradValue(TensorList grads, double clipValue) {
-    clipGradValue(grads, clipValue, 0);
-  }
-
+  // gen-api: overload
   /**
    * Clamps every unscaled gradient, after clipGradNorm if both are used. NaN stays NaN.
    *
@@ -226,17 +158,7 @@ public final class GradScaler implements AutoCloseable {
     handle().clipGradValue(TensorList.handleOf(grads, "grads"), clipValue, stream);
   }
 
-  /**
-   * Checks the gradients if need be; if all are finite unscales, clips and applies them in one pass, else skips the
-   * step.
-   *
-   * @param optimizer whose gradients and parameters
-   * @throws BadStateException if stepped since the last update
-   */
-  public void step(Optimizer optimizer) {
-    step(optimizer, 0);
-  }
-
+  // gen-api: overload
   /**
    * Checks the gradients if need be; if all are finite unscales, clips and applies them in one pass, else skips the
    * step.
@@ -249,17 +171,7 @@ public final class GradScaler implements AutoCloseable {
     handle().step(Check.notNull(optimizer, "optimizer").handle(), stream);
   }
 
-  /**
-   * For your own optimizer: whether to apply the step. Blocks.
-   *
-   * @param grads list of gradients
-   * @return false if the step must be skipped
-   * @throws BadStateException if stepped, or if a clipGradValue is waiting
-   */
-  public boolean shouldStep(TensorList grads) {
-    return shouldStep(grads, 0);
-  }
-
+  // gen-api: overload
   /**
    * For your own optimizer: whether to apply the step. Blocks.
    *
@@ -272,15 +184,7 @@ public final class GradScaler implements AutoCloseable {
     return handle().shouldStep(TensorList.handleOf(grads, "grads"), stream) != 0;
   }
 
-  /**
-   * Ends the iteration: backs the scale off after an overflow, else counts a clean step and perhaps grows.
-   *
-   * @throws BadStateException if no list was checked since the last update
-   */
-  public void update() {
-    update(0);
-  }
-
+  // gen-api: overload
   /**
    * Ends the iteration: backs the scale off after an overflow, else counts a clean step and perhaps grows.
    *
@@ -291,15 +195,7 @@ public final class GradScaler implements AutoCloseable {
     handle().update(stream);
   }
 
-  /**
-   * Step and update in one call.
-   *
-   * @param optimizer the only one of the loop
-   */
-  public void stepAndUpdate(Optimizer optimizer) {
-    stepAndUpdate(optimizer, 0);
-  }
-
+  // gen-api: overload
   /**
    * Step and update in one call.
    *
@@ -326,15 +222,7 @@ public final class GradScaler implements AutoCloseable {
     handle().discard(null);
   }
 
-  /**
-   * Replaces the scale, as PyTorch's update(new_scale). All lists return to ready.
-   *
-   * @param scale finite, greater than 0
-   */
-  public void setScale(float scale) {
-    setScale(scale, 0);
-  }
-
+  // gen-api: overload
   /**
    * Replaces the scale, as PyTorch's update(new_scale). All lists return to ready.
    *
@@ -345,15 +233,7 @@ public final class GradScaler implements AutoCloseable {
     handle().setScale(scale, stream);
   }
 
-  /**
-   * The scale as of the work enqueued so far; 1 if disabled. Blocks on a CUDA device.
-   *
-   * @return the scale
-   */
-  public float getScale() {
-    return getScale(0);
-  }
-
+  // gen-api: overload
   /**
    * The scale as of the work enqueued so far; 1 if disabled. Blocks on a CUDA device.
    *
@@ -460,15 +340,7 @@ public final class GradScaler implements AutoCloseable {
     }
   }
 
-  /**
-   * The updates still kept, oldest first. Blocks.
-   *
-   * @return a new list
-   */
-  public List<HistoryEntry> history() {
-    return history(0);
-  }
-
+  // gen-api: overload
   /**
    * The updates still kept, oldest first. Blocks.
    *
@@ -502,16 +374,7 @@ public final class GradScaler implements AutoCloseable {
     }
   }
 
-  /**
-   * Everything a checkpoint needs. Blocks.
-   *
-   * @return a new state
-   * @throws BadStateException if the scaler is disabled
-   */
-  public ScalerState getState() {
-    return getState(0);
-  }
-
+  // gen-api: overload
   /**
    * Everything a checkpoint needs. Blocks.
    *
@@ -525,16 +388,7 @@ public final class GradScaler implements AutoCloseable {
     return state;
   }
 
-  /**
-   * Restores a state, its factors and interval included.
-   *
-   * @param state what getState returned
-   * @throws InvalidArgumentException for a foreign state or a value out of range; nothing changes then
-   */
-  public void setState(ScalerState state) {
-    setState(state, 0);
-  }
-
+  // gen-api: overload
   /**
    * Restores a state, its factors and interval included.
    *
@@ -557,15 +411,7 @@ public final class GradScaler implements AutoCloseable {
     return options;
   }
 
-  /**
-   * Replaces the policy; scale, trackers and history stay.
-   *
-   * @param options initScale, enabled and historyCapacity must be as at creation
-   */
-  public void setOptions(ScalerOptions options) {
-    setOptions(options, 0);
-  }
-
+  // gen-api: overload
   /**
    * Replaces the policy; scale, trackers and history stay.
    *
@@ -585,15 +431,7 @@ public final class GradScaler implements AutoCloseable {
     return handle().getGrowthFactor();
   }
 
-  /**
-   * Changes the growthFactor of the policy.
-   *
-   * @param value greater than 1
-   */
-  public void setGrowthFactor(double value) {
-    setGrowthFactor(value, 0);
-  }
-
+  // gen-api: overload
   /**
    * Changes the growthFactor of the policy.
    *
@@ -613,15 +451,7 @@ public final class GradScaler implements AutoCloseable {
     return handle().getBackoffFactor();
   }
 
-  /**
-   * Changes the backoffFactor of the policy.
-   *
-   * @param value in (0, 1)
-   */
-  public void setBackoffFactor(double value) {
-    setBackoffFactor(value, 0);
-  }
-
+  // gen-api: overload
   /**
    * Changes the backoffFactor of the policy.
    *
@@ -641,15 +471,7 @@ public final class GradScaler implements AutoCloseable {
     return handle().getGrowthInterval();
   }
 
-  /**
-   * Changes the growthInterval of the policy.
-   *
-   * @param value at least 1
-   */
-  public void setGrowthInterval(int value) {
-    setGrowthInterval(value, 0);
-  }
-
+  // gen-api: overload
   /**
    * Changes the growthInterval of the policy.
    *

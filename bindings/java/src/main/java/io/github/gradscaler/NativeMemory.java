@@ -4,9 +4,9 @@ package io.github.gradscaler;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Counts what the library allocates for objects, nearly. The collector sees an object as a few bytes, so that a program
- * which forgets to close them would never make it run; as for direct buffers, it is asked to run when much has been
- * allocated since it last was.
+ * Counts roughly what the library allocates for objects. The collector sees an object as a few bytes, and would never
+ * run in a program that forgets to close them. As for direct buffers, it is asked to run when much has been allocated
+ * since its last run.
  */
 final class NativeMemory {
   private static final AtomicLong HELD = new AtomicLong();

@@ -10,18 +10,7 @@ import java.lang.ref.Reference;
 public final class Ops {
   private Ops() {}
 
-  /**
-   * tensors[i] *= invScale in place, as PyTorch's _amp_foreach_non_finite_check_and_unscale_.
-   *
-   * @param context the device of all memory
-   * @param tensors any number
-   * @param foundInf a float that becomes 1 if any element is inf or NaN
-   * @param invScale a float
-   */
-  public static void unscaleCheck(Context context, Tensor[] tensors, DeviceScalar foundInf, DeviceScalar invScale) {
-    unscaleCheck(context, tensors, foundInf, invScale, 0);
-  }
-
+  // gen-api: overload
   /**
    * tensors[i] *= invScale in place, as PyTorch's _amp_foreach_non_finite_check_and_unscale_.
    *
@@ -40,22 +29,7 @@ public final class Ops {
     Reference.reachabilityFence(invScale);
   }
 
-  /**
-   * PyTorch's _amp_update_scale_.
-   *
-   * @param context the device of all memory
-   * @param scale a float
-   * @param growthTracker a 32-bit integer
-   * @param foundInf a float
-   * @param growthFactor greater than 1
-   * @param backoffFactor in (0, 1)
-   * @param growthInterval at least 1
-   */
-  public static void updateScale(Context context, DeviceScalar scale, DeviceScalar growthTracker, DeviceScalar foundInf,
-      double growthFactor, double backoffFactor, int growthInterval) {
-    updateScale(context, scale, growthTracker, foundInf, growthFactor, backoffFactor, growthInterval, 0);
-  }
-
+  // gen-api: overload
   /**
    * PyTorch's _amp_update_scale_.
    *
@@ -77,18 +51,7 @@ public final class Ops {
     Reference.reachabilityFence(foundInf);
   }
 
-  /**
-   * dst[i] = src[i] * factor; dtypes may differ, and src and dst may be the same memory.
-   *
-   * @param context the device of all memory
-   * @param src what to read
-   * @param dst where to write, of equal counts
-   * @param factor a float
-   */
-  public static void scale(Context context, Tensor[] src, Tensor[] dst, DeviceScalar factor) {
-    scale(context, src, dst, factor, 0);
-  }
-
+  // gen-api: overload
   /**
    * dst[i] = src[i] * factor; dtypes may differ, and src and dst may be the same memory.
    *
@@ -107,19 +70,7 @@ public final class Ops {
     Reference.reachabilityFence(factor);
   }
 
-  /**
-   * y[i] = a * x[i] + b * y[i] in fp32, or fp64 if either is: gradient accumulation.
-   *
-   * @param context the device of all memory
-   * @param a factor of x
-   * @param x what to add
-   * @param b factor of y; with 0 y is only written
-   * @param y what to add to, of equal counts
-   */
-  public static void axpby(Context context, double a, Tensor[] x, double b, Tensor[] y) {
-    axpby(context, a, x, b, y, 0);
-  }
-
+  // gen-api: overload
   /**
    * y[i] = a * x[i] + b * y[i] in fp32, or fp64 if either is: gradient accumulation.
    *
@@ -138,17 +89,7 @@ public final class Ops {
     }
   }
 
-  /**
-   * dst[i] = src[i], converted to dst's dtype, rounded to nearest even.
-   *
-   * @param context the device of all memory
-   * @param src what to read
-   * @param dst where to write, of equal counts
-   */
-  public static void cast(Context context, Tensor[] src, Tensor[] dst) {
-    cast(context, src, dst, 0);
-  }
-
+  // gen-api: overload
   /**
    * dst[i] = src[i], converted to dst's dtype, rounded to nearest even.
    *
@@ -165,17 +106,7 @@ public final class Ops {
     }
   }
 
-  /**
-   * dst = src, converted to dst's dtype, rounded to nearest even.
-   *
-   * @param context the device of all memory
-   * @param src what to read
-   * @param dst where to write, of equal count
-   */
-  public static void cast(Context context, Tensor src, Tensor dst) {
-    cast(context, src, dst, 0);
-  }
-
+  // gen-api: overload
   /**
    * dst = src, converted to dst's dtype, rounded to nearest even.
    *
@@ -188,19 +119,7 @@ public final class Ops {
     cast(context, new Tensor[] {src}, new Tensor[] {dst}, stream);
   }
 
-  /**
-   * Norms. NaN and inf propagate.
-   *
-   * @param context the device of all memory
-   * @param tensors any number
-   * @param norm which norm
-   * @param total a double that receives the norm over all tensors
-   * @param each doubles that receive the norm of each tensor; may be null
-   */
-  public static void norm(Context context, Tensor[] tensors, Norm norm, DeviceScalar total, @Nullable DeviceScalar each) {
-    norm(context, tensors, norm, total, each, 0);
-  }
-
+  // gen-api: overload
   /**
    * Norms. NaN and inf propagate.
    *

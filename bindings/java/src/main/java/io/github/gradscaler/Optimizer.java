@@ -94,42 +94,6 @@ public final class Optimizer implements AutoCloseable {
   }
 
   // gen-api: getters gsc_optimizer
-  /**
-   * Number of groups, &gt;= 1.
-   *
-   * @return the value
-   */
-  public int groupCount() {
-    return handle().groupCount();
-  }
-
-  /**
-   * 1 while the parameters are the averaged weights, else 0.
-   *
-   * @return the value
-   */
-  public int evaluating() {
-    return handle().evaluating();
-  }
-
-  /**
-   * Number of state slots.
-   *
-   * @return the value
-   */
-  public int stateCount() {
-    return handle().stateCount();
-  }
-
-  /**
-   * Bytes that {@link Optimizer#save} writes.
-   *
-   * @return the value
-   */
-  public long saveSize() {
-    return handle().saveSize();
-  }
-  // gen-api: end
 
   /**
    * Hyper-parameters of a group.
@@ -143,16 +107,7 @@ public final class Optimizer implements AutoCloseable {
     return options;
   }
 
-  /**
-   * Replaces the hyper-parameters of a group from the next step on.
-   *
-   * @param group which group
-   * @param options of the same kind and flags
-   */
-  public void setOptions(int group, OptimizerOptions options) {
-    setOptions(group, options, 0);
-  }
-
+  // gen-api: overload
   /**
    * Replaces the hyper-parameters of a group from the next step on.
    *
@@ -164,16 +119,7 @@ public final class Optimizer implements AutoCloseable {
     handle().setOptions(group, Check.notNull(options, "options").handle(), stream);
   }
 
-  /**
-   * Sets a group's learning rate from the next step on.
-   *
-   * @param group which group
-   * @param lr finite, at least 0
-   */
-  public void setLr(int group, double lr) {
-    setLr(group, lr, 0);
-  }
-
+  // gen-api: overload
   /**
    * Sets a group's learning rate from the next step on.
    *
@@ -231,15 +177,7 @@ public final class Optimizer implements AutoCloseable {
     }
   }
 
-  /**
-   * Applies a step without a scaler: no check, no unscaling.
-   *
-   * @throws BadStateException if a scaler has checked the gradients and not unscaled them, or a clip is pending
-   */
-  public void step() {
-    step(0);
-  }
-
+  // gen-api: overload
   /**
    * Applies a step without a scaler: no check, no unscaling.
    *
@@ -250,16 +188,7 @@ public final class Optimizer implements AutoCloseable {
     handle().step(stream);
   }
 
-  /**
-   * Applies a step with your own device scalars: gradients times invScale, skipped if foundInf is not 0.
-   *
-   * @param invScale a float; null: 1
-   * @param foundInf a float; null: 0
-   */
-  public void stepScaled(@Nullable DeviceScalar invScale, @Nullable DeviceScalar foundInf) {
-    stepScaled(invScale, foundInf, 0);
-  }
-
+  // gen-api: overload
   /**
    * Applies a step with your own device scalars: gradients times invScale, skipped if foundInf is not 0.
    *
@@ -315,15 +244,7 @@ public final class Optimizer implements AutoCloseable {
     }
   }
 
-  /**
-   * Steps applied so far. Blocks on a CUDA device.
-   *
-   * @return the number
-   */
-  public long stepsApplied() {
-    return stepsApplied(0);
-  }
-
+  // gen-api: overload
   /**
    * Steps applied so far. Blocks on a CUDA device.
    *
@@ -334,15 +255,7 @@ public final class Optimizer implements AutoCloseable {
     return handle().stepsApplied(stream);
   }
 
-  /**
-   * Steps skipped so far. Blocks on a CUDA device.
-   *
-   * @return the number
-   */
-  public long stepsSkipped() {
-    return stepsSkipped(0);
-  }
-
+  // gen-api: overload
   /**
    * Steps skipped so far. Blocks on a CUDA device.
    *
@@ -353,16 +266,7 @@ public final class Optimizer implements AutoCloseable {
     return handle().stepsSkipped(stream);
   }
 
-  /**
-   * Sets the numbers of steps, for a restored checkpoint.
-   *
-   * @param applied at least 0
-   * @param skipped at least 0
-   */
-  public void setSteps(long applied, long skipped) {
-    setSteps(applied, skipped, 0);
-  }
-
+  // gen-api: overload
   /**
    * Sets the numbers of steps, for a restored checkpoint.
    *
@@ -374,15 +278,7 @@ public final class Optimizer implements AutoCloseable {
     handle().setSteps(applied, skipped, stream);
   }
 
-  /**
-   * Steps applied so far in which each tensor was present. Blocks on a CUDA device.
-   *
-   * @return one number per tensor
-   */
-  public long[] tensorSteps() {
-    return tensorSteps(0);
-  }
-
+  // gen-api: overload
   /**
    * Steps applied so far in which each tensor was present. Blocks on a CUDA device.
    *
@@ -423,15 +319,7 @@ public final class Optimizer implements AutoCloseable {
     }
   }
 
-  /**
-   * Writes the step counts and all state tensors to host memory. Blocks.
-   *
-   * @param buffer direct, with saveSize() bytes remaining; its position stays
-   */
-  public void save(ByteBuffer buffer) {
-    save(buffer, 0);
-  }
-
+  // gen-api: overload
   /**
    * Writes the step counts and all state tensors to host memory. Blocks.
    *
@@ -442,16 +330,7 @@ public final class Optimizer implements AutoCloseable {
     handle().save(remaining(buffer, false), stream);
   }
 
-  /**
-   * Restores what save wrote. On error nothing changes. Blocks.
-   *
-   * @param buffer direct, with exactly what save wrote remaining; its position stays
-   * @throws InvalidArgumentException for truncated or foreign data, another kind, other counts or dtypes
-   */
-  public void load(ByteBuffer buffer) {
-    load(buffer, 0);
-  }
-
+  // gen-api: overload
   /**
    * Restores what save wrote. On error nothing changes. Blocks.
    *

@@ -5,8 +5,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * What the memory of a list's tensors belongs to. Shared by the list and the optimizers made of it: what they step on is
- * exchanged with what the list points at.
+ * The owners of the memory of a list's tensors. The list and the optimizers made of it share this object, so that it
+ * changes for all when the list gets other memory.
  */
 final class Owners {
   private final Object[] owners;

@@ -144,19 +144,11 @@ public final class TensorList implements AutoCloseable {
     }
   }
 
+  // gen-api: overload
   /**
-   * Looks at every element of every tensor. Blocks.
+   * Counts what is in every element of every tensor. Blocks.
    *
-   * @return what was found
-   */
-  public Diagnosis diagnose() {
-    return diagnose(0);
-  }
-
-  /**
-   * As {@link #diagnose()}, after the work on a stream.
-   *
-   * @param stream a CUDA stream
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
    * @return what was found
    */
   public Diagnosis diagnose(long stream) {
@@ -173,7 +165,7 @@ public final class TensorList implements AutoCloseable {
     return handle == null ? "TensorList(closed)" : "TensorList(" + owners.count() + " tensors)";
   }
 
-  /** Gives up the list, after the calls that other threads have in progress. Does nothing the second time. */
+  /** Closes the list after the calls that other threads have in progress. Does nothing the second time. */
   @Override
   public void close() {
     final NativeTensorList was = handle;

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parameters of an optimizer step together, in one plan, and the state of those that have none.
+
+What parameters of one param group, dtype and device have in common is worked out once (:class:`Recipe`): a model may
+have 100 000 parameters, and in its first step each costs some microseconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch  # type: ignore[import-not-found, unused-ignore]
+
+from .. import hyper
+from .._enums import SLOTS
+from .._native import native
+from ..arrays import as_tensor
+from ..formats import REMAINDER, codes_of, numbers_of
+from ._formats import MASTER, NARROW, counter, fit, fitted, format_of, fresh, names_of, offsets_of
+from ._plan import Key, Members, Plan
+from ._shards import is_dtensor, is_flattened, local, mesh_groups, shards_of
+
+#: Optimizers that take norms of whole tensors.
+_LAYERWISE = {native.LAMB: "LAMB", native.LARS: "LARS", native.NOVOGRAD: "NovoGrad"}
+#: What most entries get with the first applied step.
+_NOTHING: dict[str, Any] = {}
+
+
+class Recipe(NamedTuple):
+    """What parameters of one group, dtype and device have in common."""
+
+    key: Key
+    #: The library's dtypes of the slots that state of this format may have.
+    codes: Mapping[str, int]
+    #: The names of the tensors of state, by slot and together.
+    slots: Mapping[str, tuple[str, ...]]
+    names: tuple[str, ...]
+    #: What the slots begin with.
+    initial: float
+    #: Whether steps are counted in the state: of SGD only where random bits go by them.
+    counts: bool
+
+
+def label_of(group: Mapping[str, Any], number: int, position: int) -> str:
+    """What messages and reports call a parameter."""
+    names = group.get("param_names")
+    return str(names[position]) if names else f"param_groups[{number}]['params'][{position}]"
+
+
+def require_options(group: Mapping[str, Any], label: str) -> None:
+    """ValueError for options of a param group that are not supported."""
+    for key, why in (("differentiable", "autograd does not follow the step"),
+                     ("capturable", "its counts of steps are not on the device")):
+        if group.get(key):
+            raise ValueError(f"{label} has {key}=True, which is not supported: {why}; use torch.optim")
+
+
+class Settlement:
+    """Makes the plans of the parameters in `groups`, whose state is in `entries`."""
+
+    def __init__(self, kind: int, groups: Sequence[dict[str, Any]], entries: dict[Any, dict[str, Any]],
+                 master_weights: bool) -> None:
+        self._kind, self._groups, self._entries, self._master_weights = kind, groups, entries, master_weights
+        self._sets: dict[Key, Members] = {}
+        # Parameters whose entries were made here.
+        self._new: list[Any] = []
+        self._zero = counter(0.0)
+        #: The gradients that the plans are made of. Memory like a parameter stands for one that is absent.
+        self.grads: list[Any] = []
+        #: A parameter of which FSDP1 has made this rank's part.
+        self.flattened: str | None = None
+
+    def plans(self, grads: Sequence[Any], used: set[Any], alike: bool, seed: int) -> list[Plan]:
+        """The plans for parameters with these gradients, and for those of `used`, which had one before.
+
+        `alike` says that all are plain, each gradient like its parameter. On errors state is what it was.
+        """
+        try:
+            for number, group in enumerate(self._groups):
+                require_options(group, f"param_groups[{number}]")
+                recipes: dict[Any, Recipe] = {}
+                labels = group.get("param_names") or (
+                    f"param_groups[{number}]['params'][{position}]" for position in itertools.count())
+                for p, label in zip(group["params"], labels, strict=False):
+                    grad = grads[len(self.grads)]
+                    if grad is None and p in used and (self._kind == native.SGD or p in self._entries):
+                        grad = torch.empty_like(p, requires_grad=False)
+                    self.grads.append(grad)
+                    if grad is None:
+                        continue
+                    ranks = None if alike else self._ranks(p, grad, label)
+                    kinds = p.dtype, grad.dtype, p.device
+                    if kinds not in recipes:
+                        recipes[kinds] = self._recipe(group, p, grad, label)
+                    self._add(recipes[kinds], ranks, number, label, p, grad)
+            offsets: Sequence[int] = ()
+            if any(key.is_rounded for key in self._sets):
+                offsets = offsets_of([p for group in self._groups for p in group["params"]])
+            return [Plan(key, members, self._groups, seed, offsets) for key, members in self._sets.items()]
+        except BaseException:
+            for p in self._new:
+                self._entries.pop(p, None)
+            raise
+
+    def _recipe(self, group: dict[str, Any], p: Any, grad: Any, label: str) -> Recipe:
+        """That of the first such parameter, which is checked one by one: its device may not be supported."""
+        as_tensor(local(p), argument=label, any_order=True)
+        as_tensor(local(grad), argument=f"{label}.grad", any_order=True, writable=False)
+        kind = native.ADAMW if self._kind == native.ADAM and group.get("decoupled_weight_decay") else self._kind
+        flags = sum(bit for name, bit in hyper.FLAGS.items() if group.get(name))
+        if kind in (native.ADAM, native.ADAMW):
+            flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
+        state, master_format = format_of(group, p, label)
+        codes = codes_of(kind, state, master_format)
+        slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
+        slots += (REMAINDER,) * (REMAINDER in codes)
+        names = {slot: names_of(slot, codes[slot]) for slot in slots}
+        device = local(p).device
+        key = Key(kind, flags, slots, tuple(codes[slot] for slot in slots), hyper.MASTER[master_format],
+                  self._master_weights and p.dtype in NARROW, grad.dtype == torch.float64,
+                  "cpu" if device.type == "cpu" else str(device), (), ())
+        return Recipe(key, codes, names, tuple(itertools.chain.from_iterable(names.values())),
+                      group.get("initial_accumulator_value", 0.0), master_format is not None or state != "fp32")
+
+    def _add(self, recipe: Recipe, ranks: tuple[Any, Any] | None, number: int, label: str, p: Any, grad: Any) -> None:
+        """Adds a parameter to those that step with it. `ranks` is None if it is plain, and like its gradient."""
+        key = recipe.key if ranks is None else recipe.key._replace(shards=ranks[0], ranks=ranks[1])
+        entry = self._entries.get(p)
+        is_new = entry is None
+        entry = {} if entry is None else entry
+        steps, made = self._state(recipe, entry, p, label)
+        if key.master:
+            entry[MASTER] = p.detach().float() if entry.get(MASTER) is None else fitted(entry[MASTER], p)
+        if is_new and (entry or recipe.slots):
+            self._entries[p] = entry
+            self._new.append(p)
+        members = self._sets.get(key)
+        if members is None:
+            members = self._sets[key] = Members({name: [] for name in recipe.names})
+        for name, column in members.state.items():
+            value = entry.get(name) if name in entry else made[name]
+            if ranks is not None and is_dtensor(p) != is_dtensor(value) and name not in numbers_of(self._kind):
+                raise TypeError(f"{label}'s state {name!r} is a {type(value).__name__}, but the parameter is a"
+                                f" {type(p).__name__}; load sharded state by torch.distributed.checkpoint")
+            column.append(value if ranks is None else local(value))
+        members.indices.append(len(self.grads) - 1)
+        members.groups.append(number)
+        members.labels.append(label)
+        members.params.append(local(entry[MASTER] if key.master else p))
+        if key.master:
+            members.copies.append(local(p))
+        members.grads.append(local(grad))
+        members.steps.append(steps)
+        members.entries.append(entry)
+        members.made.append(made)
+
+    def _ranks(self, p: Any, grad: Any, label: str) -> tuple[Any, Any]:
+        """`shards` and `ranks` of the key of a parameter that may be a shard, or unlike its gradient."""
+        shards, flattened = shards_of(p, grad, label), is_flattened(p)
+        if flattened:
+            self.flattened = label
+        if (shards or flattened) and self._kind in _LAYERWISE:
+            raise ValueError(f"{label} is sharded, but {_LAYERWISE[self._kind]} needs the norms of whole tensors; use"
+                             " another optimizer")
+        if grad.is_sparse:
+            raise ValueError(f"{label}.grad is sparse; make it dense, as of nn.Embedding with sparse=False, or use"
+                             " torch.optim with gradscaler.torch.GradScaler")
+        return shards, mesh_groups(p) if is_dtensor(p) else ()
+
+    def _state(self, recipe: Recipe, entry: dict[str, Any], p: Any, label: str) -> tuple[int, dict[str, Any]]:
+        """Makes the state of a parameter that has none. Returns its count of steps, and what its entry gets with the
+        first applied one."""
+        codes, slots = recipe.codes, recipe.slots
+        if entry or REMAINDER in codes:
+            fit(entry, p, self._kind, codes, label, self._master_weights)
+        if self._kind == native.SGD:
+            # PyTorch has a buffer from the first applied step on, and none before.
+            known = entry.get("momentum_buffer") is not None
+            made = _NOTHING
+            if "momentum_buffer" in slots and not known:
+                made = fresh(p, "momentum_buffer", codes["momentum_buffer"])
+                if "step" in entry:
+                    entry["step"].zero_()
+            if recipe.counts:
+                entry.setdefault("step", counter(float(known)))
+            return int(entry.get("step", known)), made
+        if not entry or not set(entry) - {MASTER, REMAINDER}:
+            entry["step"] = self._zero.clone()
+            if self._kind == native.NADAM:
+                entry["mu_product"] = torch.tensor(1.0, device="cpu")
+            for slot in slots:
+                if slot != REMAINDER:
+                    entry.update(fresh(p, slot, codes[slot], recipe.initial))
+            return 0, _NOTHING
+        if self._kind == native.RMSPROP and "momentum_buffer" in slots and entry.get("momentum_buffer") is None:
+            # Centered, the library has a buffer that PyTorch has with momentum alone.
+            entry.update(fresh(p, "momentum_buffer", codes["momentum_buffer"]))
+        for name in ("step", *recipe.names):
+            if name not in entry:
+                raise ValueError(f"the state of {label} has no {name!r}; it has {', '.join(map(str, entry))}")
+        return int(entry["step"]), _NOTHING
