@@ -100,9 +100,8 @@ gsc_status gsc_optimizer_set_evaluating(gsc_optimizer *optimizer, int32_t evalua
 }
 
 gsc_status gsc_optimizer_get_evaluating(const gsc_optimizer *optimizer, int32_t *out_evaluating) {
-  return guard(__func__, [&] {
-    *require(out_evaluating, "out_evaluating") = optimizer_of(optimizer).is_evaluating() ? 1 : 0;
-  });
+  return guard(__func__,
+               [&] { *require(out_evaluating, "out_evaluating") = optimizer_of(optimizer).is_evaluating() ? 1 : 0; });
 }
 
 gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream) {

@@ -88,8 +88,8 @@ void prepare_averages(const ApplyJob &job) {
     }
     known = t;
     before = average;
-    job.step.coefficients[t] = average_coefficients(job.step, job.step.groups[job.step.group_of[t]],
-                                                    job.step.record->applied - lag, average);
+    job.step.coefficients[t] =
+        average_coefficients(job.step, job.step.groups[job.step.group_of[t]], job.step.record->applied - lag, average);
   }
 }
 
@@ -194,9 +194,9 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
                        ? static_cast<double *>(job.numbers->tensor(t).data)
                        : nullptr;
     if (job.numbers != nullptr && number == nullptr) continue;
-    job.step.ratios[t] = make_ratio(job.step.variant, join(chunks, [&](int64_t i) { return first[i].norms.param; }),
-                                    join(chunks, [&](int64_t i) { return first[i].norms.direction; }),
-                                    *coefficients.of(t), number);
+    job.step.ratios[t] =
+        make_ratio(job.step.variant, join(chunks, [&](int64_t i) { return first[i].norms.param; }),
+                   join(chunks, [&](int64_t i) { return first[i].norms.direction; }), *coefficients.of(t), number);
   }
   for_spans(base, [&](ApplySpan &s, int64_t tensor, int64_t /*chunk*/) {
     s.ratio = job.step.ratios[tensor];

@@ -82,7 +82,7 @@ template <typename F, typename T>
 
 /// Not with short vectors: compilers leave loops over so few lanes scalar.
 template <typename F, typename T>
-constexpr bool kUpdatesInVectors = kUpdatesLast<F> && std::is_same_v<T, float> && kVectorBytes >= 32;
+constexpr bool kUpdatesInVectors = kUpdatesLast<F> &&std::is_same_v<T, float> &&kVectorBytes >= 32;
 
 /// update_vectors where it serves: 16-bit gradients that are not clamped or written, parameters of fp32 or of the same
 /// dtype.

@@ -41,9 +41,9 @@ static __global__ void __launch_bounds__(kThreads) ratios_kernel(const __grid_co
   const double direction_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].norms.direction; });
   const DeviceTensor &grad = p.grads.tensors[t];
   if (lane_index() != 0 || grad.data == nullptr || grad.count == 0) return;
-  const Coefficients<double> c =
-      shares_groups(p) ? coefficients_of(p, p.step.group_of[t], 0)
-                       : p.step.coefficients[p.step.lags != nullptr ? t : p.step.group_of[t]];
+  const Coefficients<double> c = shares_groups(p)
+                                     ? coefficients_of(p, p.step.group_of[t], 0)
+                                     : p.step.coefficients[p.step.lags != nullptr ? t : p.step.group_of[t]];
   double *number = p.numbers != nullptr ? static_cast<double *>(p.numbers[t].data) : nullptr;
   p.step.ratios[t] = make_ratio(p.step.variant, param_sum, direction_sum, c, number);
 }

@@ -322,8 +322,10 @@ inline constexpr int kFirstStates = kGradientsLast<F> ? 0 : F::kStates;
 /// The first sweep on an element; its direction.
 template <typename F, typename T>
 GSC_DEVICE double direction_of(T param, T *state, T grad, const Coefficients<T> &c) {
-  if constexpr (kGradientsLast<F>) return static_cast<double>(F::direction(param, grad, c));
-  else return static_cast<double>(F::moments(param, state, grad, c));
+  if constexpr (kGradientsLast<F>)
+    return static_cast<double>(F::direction(param, grad, c));
+  else
+    return static_cast<double>(F::moments(param, state, grad, c));
 }
 
 /// The moments of one pack; its columns collect the squares of parameters and directions.

@@ -57,7 +57,8 @@ void require_state_dtypes(const TensorList &state_list, const TensorList &param_
     const int32_t dtype = state.tensor(i).dtype;
     if (dtype == full_dtype(holds, param)) continue;
     if (!is_wide(param) && is_code_of(dtype, holds)) continue;
-    const bool is_code = is_state_code(dtype) && !is_wide(param) && (holds == Slot::kMoment || holds == Slot::kSecondMoment);
+    const bool is_code =
+        is_state_code(dtype) && !is_wide(param) && (holds == Slot::kMoment || holds == Slot::kSecondMoment);
     fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "is %s, but the state of a parameter of dtype %s is %s%s%s",
          dtype_name(dtype), dtype_name(param), dtype_name(full_dtype(holds, param)),
          is_code ? (holds == Slot::kMoment ? ", or bf16 or fp8_e4m3 in this slot"

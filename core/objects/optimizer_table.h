@@ -31,9 +31,7 @@ constexpr int32_t full_dtype(Slot holds, int32_t param_dtype) {
   return numbers_of(holds) > 0 ? GSC_FP64 : state_dtype(param_dtype);
 }
 /// Elements of a slot's tensor, of a parameter with `count`.
-constexpr int64_t slot_elements(Slot holds, int64_t count) {
-  return numbers_of(holds) > 0 ? numbers_of(holds) : count;
-}
+constexpr int64_t slot_elements(Slot holds, int64_t count) { return numbers_of(holds) > 0 ? numbers_of(holds) : count; }
 /// The dtype of a slot in state that the library allocates.
 int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype);
 /// The dtype of the remainders of split masters; 0 if there are none.

@@ -102,8 +102,8 @@ TEST(InitMacro, ScalerEqualsTorchPreset) {
 TEST(InitKinds, EveryKindKnowsItsDefaults) {
   struct Expected {
     int32_t kind;
-    double lr, beta1, beta2, eps, weight_decay, alpha = 0, rho = 0, momentum_decay = 0, eps_root = 0, beta3 = 0, momentum = 0, weight_lr_power = 0,
-           trust_coefficient = 0;
+    double lr, beta1, beta2, eps, weight_decay, alpha = 0, rho = 0, momentum_decay = 0, eps_root = 0, beta3 = 0,
+                                                momentum = 0, weight_lr_power = 0, trust_coefficient = 0;
   };
   // As the comments of gsc_optimizer_options say; 0 for a hyper-parameter the kind does not use is not checked.
   const Expected all[] = {{GSC_SGD, 1e-3, 0, 0, 0, 0},

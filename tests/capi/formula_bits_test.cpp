@@ -210,7 +210,8 @@ struct Page {
         if (lars && pp > 0 && dd > 0) ratio = times(o.trust_coefficient, std::sqrt(pp)) / (std::sqrt(dd) + o.eps);
         if (!lars) {
           n[0] = t == 1 ? dd : times(o.beta2, n[0]) + times(1 - o.beta2, dd);
-          if ((o.flags & GSC_OPTIMIZER_BIAS_CORRECTION) != 0) R = o.lr / (1 - power(o.beta1, t)), S = std::sqrt(1 - power(o.beta2, t));
+          if ((o.flags & GSC_OPTIMIZER_BIAS_CORRECTION) != 0)
+            R = o.lr / (1 - power(o.beta1, t)), S = std::sqrt(1 - power(o.beta2, t));
           const double root = std::sqrt(n[0]) / S + o.eps;
           ratio = root > 0 ? 1 / root : 0;
         }

@@ -257,7 +257,8 @@ TEST_P(EachKind, EvaluatesWithAveragedWeights) {
     }
   }
   EXPECT_EQ(trainer.snapshot().params, restored.snapshot().params);
-  EXPECT_GSC_ERROR(gsc_optimizer_set_evaluating(trainer.get(), 2, nullptr), GSC_ERROR_INVALID_ARGUMENT, "evaluating is 2");
+  EXPECT_GSC_ERROR(gsc_optimizer_set_evaluating(trainer.get(), 2, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "evaluating is 2");
 }
 
 TEST_P(EachKind, SetStepsContinuesABiasCorrection) {

@@ -175,8 +175,7 @@ class OptimizerOracle {
         const Real added = f_.mul(f_.constant(lr), f_.mul(factor, directions[i]));
         buffer = f_.add(f_.mul(f_.constant(o_.momentum), buffer), added);
         const bool ahead = has(GSC_OPTIMIZER_NESTEROV);
-        element.param = f_.sub(element.param,
-                               ahead ? f_.add(added, f_.mul(f_.constant(o_.momentum), buffer)) : buffer);
+        element.param = f_.sub(element.param, ahead ? f_.add(added, f_.mul(f_.constant(o_.momentum), buffer)) : buffer);
         continue;
       }
       const Real term = decoupled ? directions[i] : decayed(f_.mul(factor, directions[i]), element.param);

@@ -61,8 +61,8 @@ struct Coefficients {
   T largest;         ///< 1: of the larger of it and |g| (Adamax), 0: a mean
   T bias1;           ///< 1 - beta1^t
   T one_minus_beta3;
-  T first;     ///< 1 at a tensor's first step, else 0
-  T to_state;  ///< how far the parameters move towards the state (Schedule-Free)
+  T first;        ///< 1 at a tensor's first step, else 0
+  T to_state;     ///< how far the parameters move towards the state (Schedule-Free)
   T later_decay;  ///< weight decay that the tensor's ratio does not multiply
   T look_ahead;   ///< 1: Nesterov momentum (LARS)
   T ratio_last;   ///< 1: the ratio multiplies the update (NovoGrad), 0: the gradient
@@ -99,7 +99,8 @@ GSC_HD double power(double base, int64_t n) {
 /// base^exponent for base and exponent >= 0: the same bits on host and device, where pow() is not.
 GSC_HD double real_power(double base, double exponent) {
   const auto whole = exponent < 0x1p53 ? static_cast<int64_t>(exponent) : 0;
-  if (static_cast<double>(whole) == exponent || base == 0.0) return exponent > 0.0 ? power(base, whole > 0 ? whole : 1) : 1.0;
+  if (static_cast<double>(whole) == exponent || base == 0.0)
+    return exponent > 0.0 ? power(base, whole > 0 ? whole : 1) : 1.0;
   // The natural logarithm of base = m * 2^e with m from sqrt(0.5) to sqrt(2): 2 (s + s^3/3 + ...), s = (m - 1)/(m + 1).
   int64_t e = 0;
   double m = base;
@@ -176,8 +177,8 @@ GSC_HD T decay_gradient(T g, T param, const Coefficients<T> &c) {
 GSC_HD Averaging advance_average(const Hyper &h, double lr, int64_t step, Average &average) {
   if (step < h.warmup_steps) lr = lr * (static_cast<double>(step) / static_cast<double>(h.warmup_steps));
   if (lr > average.lr_max) average.lr_max = lr;
-  const double weight = real_power(static_cast<double>(step), h.weight_step_power) *
-                        real_power(average.lr_max, h.weight_lr_power);
+  const double weight =
+      real_power(static_cast<double>(step), h.weight_step_power) * real_power(average.lr_max, h.weight_lr_power);
   average.weight_sum += weight;
   return {Phase::kStep, lr, average.weight_sum > 0.0 ? weight / average.weight_sum : 0.0};
 }

@@ -87,10 +87,8 @@ struct ScaledMomentum {
 };
 
 struct Lars : ScaledMomentum {
-  static constexpr Kind kKind = {GSC_LARS,
-                                 "LARS",
-                                 {.lr = 1.0, .momentum = 0.9, .trust_coefficient = 1e-3},
-                                 {{"momentum_buffer", Slot::kMoment}}};
+  static constexpr Kind kKind = {
+      GSC_LARS, "LARS", {.lr = 1.0, .momentum = 0.9, .trust_coefficient = 1e-3}, {{"momentum_buffer", Slot::kMoment}}};
   static constexpr uint32_t kOwnFlags = GSC_OPTIMIZER_NESTEROV;
 
   GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {

@@ -123,7 +123,9 @@ inline constexpr bool kNeedsNorms = [] {
   return false;
 }();
 template <typename F>
-inline constexpr bool kGradientsLast = requires { F::kGradientsLast; };
+inline constexpr bool kGradientsLast = requires {
+  F::kGradientsLast;
+};
 /// The last sweep, or the only one, takes gradients and updates state.
 template <typename F>
 inline constexpr bool kUpdatesLast = !kNeedsNorms<F> || kGradientsLast<F>;
@@ -142,7 +144,9 @@ GSC_HD void update_of(T &p, T *state, T g, const Coefficients<T> &c, T ratio) {
 /// A formula with `kAverages = true` averages the iterates of each tensor. Its coefficients are those of a tensor, not of
 /// a group, and its last slot is an Average.
 template <typename F>
-inline constexpr bool kAverages = requires { F::kAverages; };
+inline constexpr bool kAverages = requires {
+  F::kAverages;
+};
 GSC_HD bool averages(Variant variant) {
   return with_variant(variant, [](auto formula) { return kAverages<decltype(formula)>; });
 }
@@ -167,8 +171,10 @@ inline bool has_numbers(Variant variant) {
 template <typename F>
 GSC_HD Coefficients<double> coefficients_of_formula(const Hyper &h, double lr, bool maximize, int64_t step,
                                                     const Averaging &averaging) {
-  if constexpr (kAverages<F>) return F::coefficients(h, lr, maximize, step, averaging);
-  else return F::coefficients(h, lr, maximize, step);
+  if constexpr (kAverages<F>)
+    return F::coefficients(h, lr, maximize, step, averaging);
+  else
+    return F::coefficients(h, lr, maximize, step);
 }
 
 /// The coefficients of a group, or of a tensor in it, for step `step` (counted from 1).
