@@ -56,7 +56,6 @@ class Function:
         self.name = name
         self.parameters = parameters  # list of strings such as "gsc_context *context"
         self.text = text  # the contract on one line, "" if there is none
-        self.comment = first_sentence(text)
 
 
 def functions_of(text):

@@ -66,7 +66,7 @@ def test_torch_func_and_compile(torch):
     assert compiled(torch.tensor([3.0])).item() == 72.0
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_traces_would_keep_the_scale_of_now(torch):
     ours = scaler()
     with pytest.raises(ValueError, match="outputs is traced by PyTorch"):

@@ -5,6 +5,7 @@ The reference is torch.optim or, where that refuses, the same optimizer, which t
 """
 
 import functools
+import sys
 
 import pytest
 
@@ -408,3 +409,25 @@ def test_state_of_an_absent_gradient_may_be_dropped():
             assert (params[0] in optimizer.state) == (step not in (2, 3))
         found.append(params)
     close(*found)
+
+
+def test_a_first_step_does_little_for_each_parameter():
+    """Models of routed experts have 100 000 of them."""
+    if _seen.exchange_api() is None:
+        pytest.skip("before PyTorch 2.10 each tensor is asked for its parts")
+    many = 500
+    params = [torch.nn.Parameter(torch.ones(3)) for _ in range(many)]
+    for p in params:
+        p.grad = torch.ones(3)
+    optimizer, calls = gst.AdamW(params), 0
+
+    def count(frame, event, _):
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        optimizer.step()
+    finally:
+        sys.setprofile(None)
+    assert calls <= 25 * many, calls / many

@@ -20,6 +20,7 @@ FLAGS = {
     "centered": native.OPTIMIZER_CENTERED,
     "decoupled_weight_decay": native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
     "bias_correction": native.OPTIMIZER_BIAS_CORRECTION,
+    "count_unchanged": native.OPTIMIZER_COUNT_UNCHANGED,
     # gen-api: end
 }
 #: The words of `state` and `master`.

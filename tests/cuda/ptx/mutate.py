@@ -40,10 +40,9 @@ NOT_REPORTED = {"apply_coded_kernel", "moments_coded_kernel"}
 NOTHING_SHARED = ("the last block of a step reads nothing that other blocks of the launch write, and they have used "
                   "what it writes before they take a ticket")
 EXPECTED = {
-    ("apply_kernel", "__threadfence(); __syncthreads();"): NOTHING_SHARED,
-    ("apply_kernel", "if (last) __threadfence(); return last;"): NOTHING_SHARED,
-    ("apply_kernel",
-     "__syncthreads(); if (threadIdx.x == 0) last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;"):
+    ("apply_kernel", "__threadfence(); last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;"): NOTHING_SHARED,
+    ("apply_kernel", "__threadfence(); }"): NOTHING_SHARED,
+    ("apply_kernel", "__syncthreads(); if (threadIdx.x == 0) {"):
         "what the last block of a step writes, the others have read before the barrier after fill_group_table, or, if "
         "the step is skipped, do not use",
     ("moments_kernel", "__syncwarp(); if (lane_index() == 0) {"):
@@ -101,7 +100,8 @@ def nvcc_of(executable):
 
 def missing_rows(executable):
     """Mutants of which the report has no row, as "file `text` kernel"."""
-    section = REPORT.read_text().partition(f"## compute_{executable.rsplit('.', 1)[-1]}\n")[2].partition("\n## ")[0]
+    heading = rf"^## .*\bcompute_{executable.rsplit('.', 1)[-1]}\b.*$"
+    section = re.split(heading, REPORT.read_text(), maxsplit=1, flags=re.M)[1].partition("\n## ")[0]
     reported = collections.Counter(re.findall(r"^\| (\S+):\d+ \| (`.*?`) \| (\w+) \|", section, flags=re.M))
     present = collections.Counter((place.rsplit(":", 1)[0], f"`{text_of(place)}`", kernel)
                                   for place, _, kernel in sites(executable) if kernel not in NOT_REPORTED)
@@ -170,6 +170,7 @@ def main():
     if not arguments or arguments[0].startswith("-"):
         sys.exit(__doc__)
     wrong = mutants = 0
+    targets = {}  # by their rows: those with the same rows share a table
     table = ["# Barriers and fences left out one by one", "",
              f"Written by `scripts/ptx mutants`, with nvcc {nvcc_of(arguments[0])}. A mutant dies if a test fails or",
              "the machine stops it; the run that did so is named. A kernel stands for all instances of its template.",
@@ -181,8 +182,7 @@ def main():
         alive = next(filter(None, (run(executable, tests, PTX_SEED=SEEDS[0], PTX_WEAK=w)[1] for w in "01")), "")
         if alive:
             sys.exit(f"{executable} fails without a mutation: {alive}")
-        table += [f"## compute_{target}", "", "| source line | left out | of | | noticed by | as | memory, seed |",
-                  "|---|---|---|---|---|---|---|"]
+        rows = []
         mutated = sites(executable)
         outcomes = workers.map(lambda site, executable=executable: kill(executable, *site), mutated)
         for (place, what, kernel), killed in zip(mutated, outcomes, strict=True):
@@ -193,10 +193,13 @@ def main():
                 wrong += 1
                 verdict += ", UNEXPECTED"
             test, outcome, memory, seed = killed or ("", reason or "", "", "")
-            table.append(f"| {place} | `{text_of(place)}` | {kernel} | {verdict} | {test} | {outcome} | "
-                         f"{memory} {seed} |")
+            rows.append(f"| {place} | `{text_of(place)}` | {kernel} | {verdict} | {test} | {outcome} | "
+                        f"{memory} {seed} |")
             print(f"{target}  {place:<28} {what:<9} {kernel:<16} {verdict:<18} {test} {outcome}", flush=True)
-        table.append("")
+        targets.setdefault(tuple(rows), []).append(f"compute_{target}")
+    for rows, names in targets.items():
+        table += [f"## {', '.join(names)}", "", "| source line | left out | of | | noticed by | as | memory, seed |",
+                  "|---|---|---|---|---|---|---|", *rows, ""]
     table.append(f"{mutants} mutants, {wrong} not as expected.")
     print(table[-1])
     if report is not None:

@@ -312,6 +312,9 @@ pub struct OptimizerOptions {
     pub decoupled_weight_decay: bool,
     /// NovoGrad: both moments are divided by 1 - beta^t.
     pub bias_correction: bool,
+    /// Count the elements that a step leaves as they were: see
+    /// [`Optimizer::get_unchanged`](crate::Optimizer::get_unchanged). Steps take longer.
+    pub count_unchanged: bool,
     // gen-api: end
 }
 
@@ -323,7 +326,7 @@ setters!(OptimizerOptions:
     beta3: f64, warmup_steps: i64, beta3_warmup: i64, weight_step_power: f64, weight_lr_power:
     f64, trust_coefficient: f64, nesterov: bool, amsgrad: bool, maximize: bool, zero_grads:
     bool, write_grads: bool, centered: bool, decoupled_weight_decay: bool, bias_correction:
-    bool);
+    bool, count_unchanged: bool);
 // gen-api: end
 
 /// AdamW with its defaults.
@@ -369,6 +372,7 @@ impl OptimizerOptions {
             centered: false,
             decoupled_weight_decay: false,
             bias_correction: false,
+            count_unchanged: false,
             // gen-api: end
         }
     }
@@ -483,6 +487,7 @@ impl OptimizerOptions {
                     sys::GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
                 ),
                 (self.bias_correction, sys::GSC_OPTIMIZER_BIAS_CORRECTION),
+                (self.count_unchanged, sys::GSC_OPTIMIZER_COUNT_UNCHANGED),
             ]),
             state_format: self
                 .state_format
@@ -553,6 +558,7 @@ impl OptimizerOptions {
             centered: raw.flags & sys::GSC_OPTIMIZER_CENTERED != 0,
             decoupled_weight_decay: raw.flags & sys::GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY != 0,
             bias_correction: raw.flags & sys::GSC_OPTIMIZER_BIAS_CORRECTION != 0,
+            count_unchanged: raw.flags & sys::GSC_OPTIMIZER_COUNT_UNCHANGED != 0,
             // gen-api: end
         }
     }
