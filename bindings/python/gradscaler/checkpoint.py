@@ -109,7 +109,7 @@ def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argume
 
 
 def _require_training(optimizer: Optimizer) -> None:
-    if optimizer.evaluating:
+    if optimizer._handle.evaluating():
         raise BadStateError("the parameters are averaged weights; call train() before state is saved or loaded")
 
 

@@ -293,11 +293,6 @@ class Optimizer(Closeable):
         """Takes the parameters of a Schedule-Free optimizer back to those at which gradients are taken."""
         self._set_evaluating(False)
 
-    @property
-    def evaluating(self) -> bool:
-        """Whether the parameters are the averaged weights."""
-        return bool(self._handle.evaluating())
-
     def _set_evaluating(self, evaluating: bool) -> None:
         self._ready()
         self._handle.set_evaluating(int(evaluating), self.stream)
