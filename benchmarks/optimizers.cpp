@@ -33,6 +33,11 @@ constexpr Recipe kRecipes[] = {
     {"nadam", {.kind = OptimizerKind::nadam}, 2},
     {"radam", {.kind = OptimizerKind::radam}, 2},
     {"adabelief", {.kind = OptimizerKind::adabelief}, 2},
+    {"ademamix", {.kind = OptimizerKind::ademamix}, 3},
+    {"adamw_schedule_free", {.kind = OptimizerKind::adamw_schedule_free}, 2},
+    {"sgd_schedule_free", {.kind = OptimizerKind::sgd_schedule_free}, 1},
+    {"lars", {.kind = OptimizerKind::lars}, 1},
+    {"novograd", {.kind = OptimizerKind::novograd}, 1},
 };
 
 /// Masters and state of AdamW with bf16 weights and gradients.

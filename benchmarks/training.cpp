@@ -17,8 +17,12 @@ Traffic traffic_of(const Recipe &recipe, const Layout &layout) {
   const int64_t copy = layout.copy ? size_of(*layout.copy) : 0;
   const int64_t state = recipe.states * (layout.param == DType::fp64 ? 8 : 4);
   Traffic t{grad + param + copy + state, grad, grad + 2 * param + copy + 2 * state};
-  // LAMB's first pass reads the parameters without writing them; its second reads them and the state once more.
+  // LAMB's first pass reads the parameters without writing them; its second reads them and the state once more. That of
+  // LARS and NovoGrad reads parameters and gradients.
   if (recipe.options.kind == OptimizerKind::lamb) t.apply += param + state;
+  if (recipe.options.kind == OptimizerKind::lars || recipe.options.kind == OptimizerKind::novograd) {
+    t.apply += param + grad;
+  }
   return t;
 }
 

@@ -14,10 +14,10 @@ namespace {
 constexpr std::size_t field_offset(std::size_t index) { return 8 + index * sizeof(void (*)()); }
 
 static_assert(offsetof(gsc_api, struct_size) == 0 && offsetof(gsc_api, abi_version) == 4);
-// Release 0.1: fields 0 to 79.
+// Release 0.1: fields 0 to 81.
 static_assert(offsetof(gsc_api, error_get_message) == field_offset(0));
-static_assert(offsetof(gsc_api, optimizer_get_unchanged_sync) == field_offset(79));
-static_assert(sizeof(gsc_api) == field_offset(80));
+static_assert(offsetof(gsc_api, optimizer_get_evaluating) == field_offset(81));
+static_assert(sizeof(gsc_api) == field_offset(82));
 
 constexpr gsc_api table = {
     sizeof(gsc_api),
@@ -102,6 +102,8 @@ constexpr gsc_api table = {
     gsc_optimizer_set_offsets,
     gsc_ops_convert_state_sync,
     gsc_optimizer_get_unchanged_sync,
+    gsc_optimizer_set_evaluating,
+    gsc_optimizer_get_evaluating,
 };
 
 }  // namespace

@@ -95,6 +95,15 @@ gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, 
                [&] { Call(optimizer, "optimizer")->set_device_lr(group, aligned(device_lr, "device_lr"), stream); });
 }
 
+gsc_status gsc_optimizer_set_evaluating(gsc_optimizer *optimizer, int32_t evaluating, gsc_stream stream) {
+  return guard(__func__, [&] { Call(optimizer, "optimizer")->set_evaluating(evaluating, stream); });
+}
+
+gsc_status gsc_optimizer_get_evaluating(const gsc_optimizer *optimizer, int32_t *out_evaluating) {
+  return guard(__func__,
+               [&] { *require(out_evaluating, "out_evaluating") = optimizer_of(optimizer).is_evaluating() ? 1 : 0; });
+}
+
 gsc_status gsc_optimizer_step(gsc_optimizer *optimizer, gsc_stream stream) {
   return guard(__func__, [&] { StepCall(optimizer)->step_alone({}, stream); });
 }

@@ -144,6 +144,11 @@ ARGUMENTS = {
     "NAdam": "lr betas eps weight_decay momentum_decay decoupled_weight_decay",
     "RAdam": "lr betas eps weight_decay decoupled_weight_decay",
     "AdaBelief": "lr betas eps weight_decay eps_root decoupled_weight_decay",
+    "AdEMAMix": "lr betas eps weight_decay beta3 alpha warmup_steps beta3_warmup",
+    "AdamWScheduleFree": "lr betas eps weight_decay warmup_steps weight_step_power weight_lr_power",
+    "SGDScheduleFree": "lr momentum weight_decay warmup_steps weight_step_power weight_lr_power",
+    "LARS": "lr momentum weight_decay trust_coefficient eps nesterov",
+    "NovoGrad": "lr betas eps weight_decay dampening decoupled_weight_decay bias_correction",
 }
 
 
@@ -170,26 +175,15 @@ _State = Mapping[str, Any] | str
 def make_optimizers(struct):
     """The class of each kind."""
     lines = []
-    flags = {flag.name for flag in struct.flags}
     for kind in header.kinds_of(struct.enums):
-        name = next((name for name in ARGUMENTS if name.upper() == kind.constant), None)
-        if name is None:
-            raise SystemExit(f"gen-api: {kind.constant} has no arguments in gen_python.py")
-
-        def argument(key, kind=kind):
-            if key in flags:
-                return f"{key}: bool = False"
-            if key == "betas":
-                return f"betas: tuple[float, float] = ({kind.defaults['beta1']}, {kind.defaults['beta2']})"
-            return f"{key}: float = {kind.defaults.get(key, '0.0')}"
-
+        name = class_of(kind)
         keys = ARGUMENTS[name].split()
-        parameters = ["self", "params: Any", "grads: Any = None", *map(argument, keys), "*", "maximize: bool = False",
-                      "model_copy: Any = None", "zero_grads: bool = False", "write_grads: bool = False",
-                      "count_unchanged: bool = False",
-                      'state: _State = "fp32"', "master: str | None = None", "seed: int = 0",
-                      "device: DeviceLike = None"]
-        assigned = [f"{key}={key}" for key in (*keys, "maximize", "zero_grads", "write_grads", "count_unchanged")]
+        parameters = ["self", "params: Any", "grads: Any = None", *(argument(struct, kind, key) for key in keys), "*",
+                      "maximize: bool = False", "model_copy: Any = None", "zero_grads: bool = False",
+                      "write_grads: bool = False", "count_unchanged: bool = False", 'state: _State = "fp32"',
+                      "master: str | None = None", "seed: int = 0", "device: DeviceLike = None"]
+        taken = (*keys, "maximize", "zero_grads", "write_grads", "count_unchanged")
+        assigned = [f"{key}={key}" for key in taken]
         state = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b|^sum\b", lambda m: f"``{m[0]}``", kind.state)
         lines += ["", "", f"class {name}(Optimizer):", f'    """{kind.text}', "", f"    State: {state}.", '    """', "",
                   "    __slots__ = ()", f"    _KIND = native.{kind.constant}",
@@ -200,6 +194,63 @@ def make_optimizers(struct):
                   f"{'':25}model_copy=model_copy, state=state, master=master, seed=seed, device=device)"]
     lines = [*packed("__all__ = [", [f'"{name}"' for name in ARGUMENTS], "]"), *lines]
     return OPTIMIZERS_HEAD + "\n".join([*lines, ""])
+
+
+# The kinds whose classes in gradscaler.torch are written by hand: subclasses of torch.optim's.
+IN_TORCH = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam")
+
+
+def torch_optimizers(struct):
+    """The class in gradscaler.torch of each kind that torch.optim does not have."""
+    lines = []
+    for kind in header.kinds_of(struct.enums):
+        name = class_of(kind)
+        if name in IN_TORCH:
+            continue
+        keys = ARGUMENTS[name].split()
+        parameters = ["self", "params: Any", *(argument(struct, kind, key) for key in keys), "*",
+                      "maximize: bool = False", "fused: bool | None = None", "max_grad_norm: float | None = None",
+                      "master_weights: bool = False", 'state: str = "fp32"', "master: str | None = None",
+                      "seed: int = 0"]
+        parameters[2] = parameters[2].replace("float", "_Rate")
+        options = [f"{key}={key}" for key in (*keys, "maximize", "fused")]
+        options += ["train_mode=True"] * ("average" in kind.slots)
+        slots = [f"``{slot}``" for slot in kind.slots]
+        base = "ScheduleFree" if "average" in kind.slots else "FusedOptimizer"
+        state = ", ".join(["``step``", *slots[:-1]]) + f" and {slots[-1]}"
+        lines += ["", "", f"class {name}({base}):", f'    """{kind.text}', "", f"    State: {state}.",
+                  *header.wrapped(f"{', '.join(f'`{key}`' for key in (*keys, 'maximize'))}: see"
+                                  " :class:`gradscaler.Optimizer`.", "    "),
+                  '    """', "", f"    _KIND = native.{kind.constant}", "",
+                  *packed("    def __init__(", parameters, ") -> None:"),
+                  "        self._setup(max_grad_norm, master_weights, fused, state, master, seed)",
+                  *packed("        super().__init__(params, _checked(", options, "))")]
+    return lines
+
+
+def torch_names(struct):
+    """__all__ of the module with these classes."""
+    names = sorted(map(class_of, header.kinds_of(struct.enums)), key=lambda name: (not name.isupper(), name))
+    return packed("__all__ = [", [f'"{name}"' for name in names], "]")
+
+
+def class_of(kind):
+    """The name of a kind's class."""
+    name = next((name for name in ARGUMENTS if name.upper() == kind.constant.replace("_", "")), None)
+    if name is None:
+        raise SystemExit(f"gen-api: {kind.constant} has no arguments in gen_python.py")
+    return name
+
+
+def argument(struct, kind, key):
+    """A parameter of a constructor."""
+    if key in {flag.name for flag in struct.flags}:
+        return f"{key}: bool = False"
+    if key == "betas":
+        return f"betas: tuple[float, float] = ({kind.defaults['beta1']}, {kind.defaults['beta2']})"
+    if key in {field.name for field in struct.fields if field.ctype == "int64_t"}:
+        return f"{key}: int = {kind.defaults.get(key, 0)}"
+    return f"{key}: float = {kind.defaults.get(key, '0.0')}"
 
 
 def packed(head, pieces, tail):
@@ -215,13 +266,15 @@ def packed(head, pieces, tail):
     return [*lines[:-1], lines[-1] + tail]
 
 
-EMITTERS = {"tables": tables, "keywords": keywords, "flags": flags, "counters": counters, "values": values,
+EMITTERS = {"torch_optimizers": torch_optimizers, "torch_names": torch_names, "tables": tables,
+            "keywords": keywords, "flags": flags, "counters": counters, "values": values,
             "read": read}
 
 
 def files(text, root):
     """{path: text} of the files that have parts from the header; none where `root` does not have them."""
-    return header.regions(text, root, FOLDER, EMITTERS) if (root / FOLDER).is_dir() else {}
+    return {**header.regions(text, root, FOLDER, EMITTERS),
+            **header.regions(text, root, f"{FOLDER}/torch", EMITTERS)} if (root / FOLDER).is_dir() else {}
 
 
 def sources(text, _):

@@ -26,9 +26,9 @@ TYPES = {
 }
 
 # Names of C# that are not written as their parts.
-SPELLING = {"ADABELIEF": "AdaBelief", "ADAMW": "AdamW", "NADAM": "NAdam", "RADAM": "RAdam", "RMSPROP": "RMSprop",
-            "COLOSSALAI": "ColossalAI", "DEEPSPEED": "DeepSpeed", "MINDSPORE": "MindSpore",
-            "ONEFLOW": "OneFlow", "TENSORFLOW": "TensorFlow"}
+SPELLING = {"ADABELIEF": "AdaBelief", "ADAMW": "AdamW", "ADEMAMIX": "AdEMAMix", "NADAM": "NAdam",
+            "NOVOGRAD": "NovoGrad", "RADAM": "RAdam", "RMSPROP": "RMSprop", "COLOSSALAI": "ColossalAI",
+            "DEEPSPEED": "DeepSpeed", "MINDSPORE": "MindSpore", "ONEFLOW": "OneFlow", "TENSORFLOW": "TensorFlow"}
 
 # Not options: fixed, or set by the constructors or by the caller. Flags become booleans.
 LEFT_OUT = ("struct_size", "reserved", "format", "flags", "kind")

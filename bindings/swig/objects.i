@@ -240,6 +240,11 @@
     gsc_record(gsc_optimizer_get_group_count($self, &value));
     return value;
   }
+  int32_t evaluating_() {
+    int32_t value = 0;
+    gsc_record(gsc_optimizer_get_evaluating($self, &value));
+    return value;
+  }
   int32_t state_count_() {
     int32_t value = 0;
     gsc_record(gsc_optimizer_get_state_count($self, &value));
@@ -257,6 +262,7 @@
   gsc_status set_device_lr_(int32_t group, void *device_lr, gsc_stream stream) {
     return gsc_optimizer_set_device_lr($self, group, (const float *)device_lr, stream);
   }
+  gsc_status set_evaluating(int32_t evaluating, gsc_stream stream);
   gsc_status step(gsc_stream stream);
   gsc_status step_scaled_(void *inv_scale, void *found_inf, gsc_stream stream) {
     return gsc_optimizer_step_scaled($self, (const float *)inv_scale, (const float *)found_inf, stream);

@@ -94,6 +94,7 @@ static void gsc_raise(gsc_status status, const char *message, const gsc_error *d
 %thread gsc_scaler::history_;
 %thread gsc_scaler::get_state_;
 %thread gsc_optimizer::gsc_optimizer;
+%thread gsc_optimizer::set_evaluating;
 %thread gsc_optimizer::step;
 %thread gsc_optimizer::step_scaled_;
 %thread gsc_optimizer::zero_grads;

@@ -16,6 +16,7 @@ class TensorCoefficients {
   explicit TensorCoefficients(const ApplyJob &job) : job_(job) {}
 
   const Coefficients<double> *of(int64_t tensor) {
+    if (averages(job_.step.variant)) return &job_.step.coefficients[tensor];
     const int32_t group = job_.step.group_of[tensor];
     if (job_.step.lags == nullptr) return &job_.step.coefficients[group];
     const int64_t step = job_.step.record->applied - job_.step.lags[tensor];
@@ -49,6 +50,7 @@ int64_t end_of_run(const ApplyJob &job, int64_t t, int64_t limit) {
   int64_t last = std::min({limit, job.grads->run_end(t), job.params->run_end(t)});
   if (job.model_copy != nullptr) last = std::min(last, job.model_copy->run_end(t));
   for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) last = std::min(last, job.state[i]->run_end(t));
+  if (averages(job.step.variant)) return t + 1;
   if (job.step.group_count == 1 && job.step.lags == nullptr) return last;
   int64_t next = t + 1;
   while (next < last && job.step.group_of[next] == job.step.group_of[t] &&
@@ -70,6 +72,28 @@ void aim_codes(ApplySpan &s, const ApplyJob &job, int64_t tensor, int64_t offset
   }
 }
 
+/// Coefficients of all tensors that are present, for a formula that averages.
+void prepare_averages(const ApplyJob &job) {
+  Average before{};  // of the tensor before, which most are like
+  int64_t known = -1;
+  for (int64_t t = 0; t < job.grads->size(); ++t) {
+    if (job.grads->tensor(t).count == 0 || job.grads->is_absent(t)) continue;
+    auto &average = *static_cast<Average *>(job.numbers->tensor(t).data);
+    const int64_t lag = job.step.lags != nullptr ? job.step.lags[t] : 0;
+    if (known >= 0 && job.step.group_of[t] == job.step.group_of[known] &&
+        (job.step.lags == nullptr || lag == job.step.lags[known]) && average.lr_max == before.lr_max &&
+        average.weight_sum == before.weight_sum) {
+      average = *static_cast<Average *>(job.numbers->tensor(known).data);
+      job.step.coefficients[t] = job.step.coefficients[known];
+      continue;
+    }
+    known = t;
+    before = average;
+    job.step.coefficients[t] =
+        average_coefficients(job.step, job.step.groups[job.step.group_of[t]], job.step.record->applied - lag, average);
+  }
+}
+
 }  // namespace
 
 void CpuBackend::apply(const ApplyJob &job, gsc_stream stream) {
@@ -83,14 +107,15 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     if (job.step.zero_grads) elementwise({Elementwise::kFill, nullptr, job.grads, 0.0, 0.0, nullptr}, stream);
     return;
   }
-  job.step.record->applied += 1;
-  if (job.step.lags == nullptr) {
+  if (job.step.phase == Phase::kStep) job.step.record->applied += 1;
+  if (job.step.lags == nullptr && !averages(job.step.variant)) {
     for (int32_t g = 0; g < job.step.group_count; ++g) {
       job.step.coefficients[g] = TensorCoefficients::coefficients_of(job, g, job.step.record->applied);
     }
-  } else if (job.grads->has_absent()) {
+  } else if (job.step.lags != nullptr && job.grads->has_absent()) {
     for (int64_t t = 0; t < job.grads->size(); ++t) job.step.lags[t] += job.grads->is_absent(t) ? 1 : 0;
   }
+  if (averages(job.step.variant)) prepare_averages(job);
   ApplySpan base{};
   base.inv_scale = job.step.inv_scale != nullptr ? *job.step.inv_scale : 1.0F;
   base.clip = job.step.clip != nullptr ? *job.step.clip : 1.0F;
@@ -127,10 +152,10 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     s.coefficients = coefficients.of(tensor);
   };
   // f(span, tensor, chunk) for every chunk of the tensors that are present.
-  const auto for_spans = [&](const auto &f) {
+  const auto for_spans = [&](const ApplySpan &first, const auto &f) {
     const Plan &plan = *job.grads;
     parallel_.run(plan.task_count(), [&](int32_t task) {
-      ApplySpan s = base;
+      ApplySpan s = first;
       TensorCoefficients coefficients(job);
       plan.for_chunks(plan.split(task), plan.split(task + 1),
                       [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
@@ -163,17 +188,26 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   // The moments of all chunks, then each tensor's ratio, then the parameters. The check is concluded by now, so the
   // plan's partials are free for the norms.
   ChunkPartial *partials = plan.partials();
-  for_spans([&](ApplySpan &s, int64_t /*tensor*/, int64_t chunk) {
+  ApplySpan reading = base;
+  if (gradients_last(job.step.variant)) reading.zero_grads = reading.write_grads = false;
+  for_spans(reading, [&](ApplySpan &s, int64_t /*tensor*/, int64_t chunk) {
     moments(&s);
     partials[chunk].norms = s.norms;
   });
+  TensorCoefficients coefficients(job);
   for (int64_t t = 0; t < plan.size(); ++t) {
+    if (plan.is_absent(t)) continue;
     const ChunkPartial *first = partials + plan.first_chunk(t);
     const int64_t chunks = plan.first_chunk(t + 1) - plan.first_chunk(t);
-    job.step.ratios[t] = make_ratio(job.step.variant, join(chunks, [&](int64_t i) { return first[i].norms.param; }),
-                                    join(chunks, [&](int64_t i) { return first[i].norms.direction; }));
+    auto *number = job.numbers != nullptr && plan.tensor(t).count > 0
+                       ? static_cast<double *>(job.numbers->tensor(t).data)
+                       : nullptr;
+    if (job.numbers != nullptr && number == nullptr) continue;
+    job.step.ratios[t] =
+        make_ratio(job.step.variant, join(chunks, [&](int64_t i) { return first[i].norms.param; }),
+                   join(chunks, [&](int64_t i) { return first[i].norms.direction; }), *coefficients.of(t), number);
   }
-  for_spans([&](ApplySpan &s, int64_t tensor, int64_t /*chunk*/) {
+  for_spans(base, [&](ApplySpan &s, int64_t tensor, int64_t /*chunk*/) {
     s.ratio = job.step.ratios[tensor];
     apply(&s);
   });

@@ -67,13 +67,13 @@ template <typename D>
 /// One parameter, with its state at index i.
 template <typename F, typename T>
 [[gnu::always_inline]] inline void update_element(T &p, T *__restrict s0, T *__restrict s1, T *__restrict s2, T g,
-                                                  int64_t i, const Coefficients<T> &c) {
+                                                  int64_t i, const Coefficients<T> &c, T ratio = T(1)) {
   T state[kMaxStates]{};
   if constexpr (F::kStates > 0) state[0] = s0[i];
   if constexpr (F::kStates > 1) state[1] = s1[i];
   if constexpr (F::kStates > 2) state[2] = s2[i];
   T param = p;
-  F::update(param, state, g, c);
+  update_of<F>(param, state, g, c, ratio);
   p = param;
   if constexpr (F::kStates > 0) s0[i] = state[0];
   if constexpr (F::kStates > 1) s1[i] = state[1];

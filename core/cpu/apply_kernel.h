@@ -16,9 +16,9 @@ namespace {
 
 template <typename F, typename T>
 [[gnu::noinline]] void update_block(T *__restrict p, T *__restrict s0, T *__restrict s1, T *__restrict s2,
-                                    const T *__restrict g, int n, const Coefficients<T> &coefficients) {
+                                    const T *__restrict g, int n, T ratio, const Coefficients<T> &coefficients) {
   const Coefficients<T> c = coefficients;  // local: the stores below cannot alias it
-  for (int i = 0; i < n; ++i) update_element<F>(p[i], s0, s1, s2, g[i], i, c);
+  for (int i = 0; i < n; ++i) update_element<F>(p[i], s0, s1, s2, g[i], i, c, ratio);
 }
 
 /// Whole vectors from element i on, each in registers from its gradients to the model copy; returns where they end.
@@ -31,6 +31,7 @@ template <typename F, typename G, typename P>
   auto *grad = static_cast<typename G::Stored *>(span.grad);
   auto *param = static_cast<typename P::Stored *>(span.param);
   const float clip = c.sign * span.clip;  // exact: a sign does not change how products round
+  const auto ratio = static_cast<float>(span.ratio);
   for (; i + kLanes <= span.n; i += kLanes) {
     if (span.prefetch) {
       prefetch(grad + i, kPrefetchBytes, kLanes * sizeof *grad);
@@ -46,7 +47,7 @@ template <typename F, typename G, typename P>
     store_vector(p, load_operand<P>(param + i));
 #pragma GCC unroll 1  // unrolled, it would no longer be vectorised
     for (int k = 0; k < kLanes; ++k) {
-      update_element<F>(p[k], s0, s1, s2, unscale_gradient(g[k], span.inv_scale, clip), i + k, c);
+      update_element<F>(p[k], s0, s1, s2, unscale_gradient(g[k], span.inv_scale, clip), i + k, c, ratio);
     }
     const auto updated = load_vector<FloatVector>(p);
     store_vector(param + i, Values<P, float>::narrow(updated));
@@ -81,7 +82,7 @@ template <typename F, typename T>
 
 /// Not with short vectors: compilers leave loops over so few lanes scalar.
 template <typename F, typename T>
-constexpr bool kUpdatesInVectors = !kNeedsNorms<F> && std::is_same_v<T, float> && kVectorBytes >= 32;
+constexpr bool kUpdatesInVectors = kUpdatesLast<F> &&std::is_same_v<T, float> &&kVectorBytes >= 32;
 
 /// update_vectors where it serves: 16-bit gradients that are not clamped or written, parameters of fp32 or of the same
 /// dtype.
@@ -109,20 +110,21 @@ int64_t update_in_vectors(const ApplySpan &span, int64_t begin, const Coefficien
 /// Up to kStep elements from element i on. C: Cursor<T> or CodedCursor.
 template <typename F, typename T, typename C>
 GSC_HD void apply_block(const ApplySpan &span, const C &cursor, int64_t i, int n, const Coefficients<T> &c) {
-  if (span.n - i > n) cursor.prefetch_after(i, !kNeedsNorms<F>);
+  if (span.n - i > n) cursor.prefetch_after(i, kUpdatesLast<F>);
   T buffers[kMaxStates][kStep<T>];
   T *state[kMaxStates];
   for (int k = 0; k < kMaxStates; ++k) state[k] = cursor.load_state(k, i, n, buffers[k]);
   T buffer[kStep<T>];
+  const T ratio = static_cast<T>(span.ratio);
   T *p;
-  if constexpr (kNeedsNorms<F>) {
+  if constexpr (!kUpdatesLast<F>) {
     p = cursor.load_params(i, n, buffer);
-    move_block<F>(p, state[0], state[1], state[2], n, static_cast<T>(span.ratio), c);
+    move_block<F>(p, state[0], state[1], state[2], n, ratio, c);
   } else {
     T g[kStep<T>];
     cursor.gradients(i, n, g);
     p = cursor.load_params(i, n, buffer);
-    update_block<F>(p, state[0], state[1], state[2], g, n, c);
+    update_block<F>(p, state[0], state[1], state[2], g, n, ratio, c);
     cursor.store_states(i, n, state);
   }
   cursor.store_params(i, n, p);
@@ -204,6 +206,13 @@ template <typename F, typename T>
   }
 }
 
+template <typename F, typename T>
+[[gnu::noinline]] void direction_block(const T *__restrict p, const T *__restrict g, T *__restrict direction, int n,
+                                       const Coefficients<T> &coefficients) {
+  const Coefficients<T> c = coefficients;
+  for (int i = 0; i < n; ++i) direction[i] = F::direction(p[i], g[i], c);
+}
+
 /// The first sweep of a formula that needs norms. C: Cursor<T> or CodedCursor.
 template <typename F, typename T, typename C>
 ChunkNorms moments_of(const ApplySpan &span, const C &cursor, const Coefficients<T> &c) {
@@ -216,13 +225,17 @@ ChunkNorms moments_of(const ApplySpan &span, const C &cursor, const Coefficients
     T g[kStep<T>];
     T buffer[kStep<T>];
     T direction[kStep<T>];
-    T buffers[kMaxStates][kStep<T>];
-    T *state[kMaxStates];
-    for (int k = 0; k < kMaxStates; ++k) state[k] = cursor.load_state(k, i, n, buffers[k]);
+    [[maybe_unused]] T buffers[kMaxStates][kStep<T>];
     cursor.gradients(i, n, g);
     const T *p = cursor.load_params(i, n, buffer);
-    moments_block<F>(p, state[0], state[1], state[2], g, direction, n, c);
-    cursor.store_states(i, n, state);
+    if constexpr (kGradientsLast<F>) {
+      direction_block<F>(p, g, direction, n, c);
+    } else {
+      T *state[kMaxStates];
+      for (int k = 0; k < kMaxStates; ++k) state[k] = cursor.load_state(k, i, n, buffers[k]);
+      moments_block<F>(p, state[0], state[1], state[2], g, direction, n, c);
+      cursor.store_states(i, n, state);
+    }
     param_squares.add_squares(p, n);
     direction_squares.add_squares(direction, n);
   }

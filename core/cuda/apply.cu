@@ -5,10 +5,11 @@
 
 namespace gsc::cuda {
 
-/// Only for steps with more groups than each block computes by itself, or with lags, which it raises.
+/// Only for steps with more groups than each block computes by itself, or with coefficients of each tensor. It raises
+/// lags, and advances averages.
 static __global__ void prepare_kernel(const __grid_constant__ ApplyParams p) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (p.step.lags == nullptr) {
+  if (!has_tensor_coefficients(p.step)) {
     if (row < p.step.group_count) p.step.coefficients[row] = coefficients_of(p, static_cast<int32_t>(row), 0);
     return;
   }
@@ -17,8 +18,15 @@ static __global__ void prepare_kernel(const __grid_constant__ ApplyParams p) {
   const DeviceTensor &t = p.grads.tensors[row];
   if (t.data == nullptr && t.count > 0) {
     p.step.lags[row] += 1;
-  } else {
-    p.step.coefficients[row] = coefficients_of(p, p.step.group_of[row], p.step.lags[row]);
+    return;
+  }
+  const int32_t group = p.step.group_of[row];
+  const int64_t lag = p.step.lags != nullptr ? p.step.lags[row] : 0;
+  if (!averages(p.step.variant)) {
+    p.step.coefficients[row] = coefficients_of(p, group, lag);
+  } else if (t.count > 0) {
+    p.step.coefficients[row] = average_coefficients(p.step, p.step.groups[group], step_number(p) - lag,
+                                                    *static_cast<Average *>(p.numbers[row].data));
   }
 }
 
@@ -31,13 +39,19 @@ static __global__ void __launch_bounds__(kThreads) ratios_kernel(const __grid_co
   const ChunkPartial *partials = p.partials + begin;
   const double param_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].norms.param; });
   const double direction_sum = warp_join(end - begin, [&](int64_t i) { return partials[i].norms.direction; });
-  if (lane_index() == 0) p.step.ratios[t] = make_ratio(p.step.variant, param_sum, direction_sum);
+  const DeviceTensor &grad = p.grads.tensors[t];
+  if (lane_index() != 0 || grad.data == nullptr || grad.count == 0) return;
+  const Coefficients<double> c = shares_groups(p)
+                                     ? coefficients_of(p, p.step.group_of[t], 0)
+                                     : p.step.coefficients[p.step.lags != nullptr ? t : p.step.group_of[t]];
+  double *number = p.numbers != nullptr ? static_cast<double *>(p.numbers[t].data) : nullptr;
+  p.step.ratios[t] = make_ratio(p.step.variant, param_sum, direction_sum, c, number);
 }
 
 cudaError_t preload_apply() { return preload_all(prepare_kernel, ratios_kernel); }
 
 cudaError_t launch_prepare(const ApplyParams &p, cudaStream_t stream) {
-  const int64_t rows = p.step.lags != nullptr ? p.grads.size : p.step.group_count;
+  const int64_t rows = has_tensor_coefficients(p.step) ? p.grads.size : p.step.group_count;
   return enqueue(prepare_kernel, (rows + kThreads - 1) / kThreads, kThreads, stream, p);
 }
 

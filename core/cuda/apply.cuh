@@ -39,6 +39,11 @@ GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
   return r;
 }
 
+/// The applied step, this one included.
+GSC_DEVICE int64_t step_number(const ApplyParams &p) {
+  return p.step.record->applied + (p.step.phase == Phase::kStep ? 1 : 0);
+}
+
 /// Of a tensor that was absent from `lag` of the steps so far.
 GSC_DEVICE Coefficients<double> coefficients_of(const ApplyParams &p, int32_t group, int64_t lag) {
   const GroupRecord &g = p.step.groups[group];
@@ -62,7 +67,7 @@ GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
 /// since the previous chunk.
 template <typename T>
 GSC_DEVICE const Coefficients<T> &tensor_coefficients(const ApplyParams &p, Coefficients<T> *table, int64_t tensor) {
-  const int64_t row = p.step.lags != nullptr ? tensor : p.step.group_of[tensor];
+  const int64_t row = has_tensor_coefficients(p.step) ? tensor : p.step.group_of[tensor];
   if (shares_groups(p)) return table[row];
   static_assert(kWarps <= kMaxSharedGroups, "a place for every warp");
   Coefficients<T> &own = table[warp_index()];
@@ -267,7 +272,7 @@ GSC_DEVICE void zero_chunk(const ApplyParams &p, const Place &place, const Team 
 /// Counts the step and updates the scaler, in the last block.
 GSC_DEVICE void finish_step(const ApplyParams &p, bool skip) {
   if (!p.finish || !is_last_block(&p.counters->apply_ticket)) return;
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x != 0 || p.step.phase != Phase::kStep) return;
   if (skip) {
     p.step.record->skipped += 1;
   } else {
@@ -319,13 +324,13 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
     if constexpr (kNeedsNorms<F>) ratio = static_cast<T>(p.step.ratios[place.tensor]);
     for_packs<T>(a.n, a.head, team, [&]<int Width>(int i) {
       Pack<T, Width, F::kStates> x;
-      x.template load<!kNeedsNorms<F>>(p, in, a, i, c.sign);
-      if constexpr (kNeedsNorms<F>) {
+      x.template load<kUpdatesLast<F>>(p, in, a, i, c.sign);
+      if constexpr (!kUpdatesLast<F>) {
 #pragma unroll
         for (int k = 0; k < Width; ++k) F::apply(x.param[k], x.state[k], ratio, c);
       } else {
 #pragma unroll
-        for (int k = 0; k < Width; ++k) F::update(x.param[k], x.state[k], x.grad[k], c);
+        for (int k = 0; k < Width; ++k) update_of<F>(x.param[k], x.state[k], x.grad[k], c, ratio);
         x.store_state(a, i);
       }
       if (p.step.count_unchanged) x.count_unchanged(p, a, i);
@@ -334,15 +339,28 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
   });
 }
 
+/// State slots of the first sweep.
+template <typename F>
+inline constexpr int kFirstStates = kGradientsLast<F> ? 0 : F::kStates;
+
+/// The first sweep on an element; its direction.
+template <typename F, typename T>
+GSC_DEVICE double direction_of(T param, T *state, T grad, const Coefficients<T> &c) {
+  if constexpr (kGradientsLast<F>)
+    return static_cast<double>(F::direction(param, grad, c));
+  else
+    return static_cast<double>(F::moments(param, state, grad, c));
+}
+
 /// The moments of one pack; its columns collect the squares of parameters and directions.
 template <typename F, typename T, int Width>
-GSC_DEVICE void update_moments(const ApplyParams &p, const StepInput &in, const volatile Arrays<T, F::kStates> &a,
+GSC_DEVICE void update_moments(const ApplyParams &p, const StepInput &in, const volatile Arrays<T, kFirstStates<F>> &a,
                                int i, const Coefficients<T> &c, double *param_columns, double *direction_columns) {
-  Pack<T, Width, F::kStates> x;
+  Pack<T, Width, kFirstStates<F>> x;
   x.template load<true>(p, in, a, i, c.sign);
 #pragma unroll
   for (int k = 0; k < Width; ++k) {
-    const auto direction = static_cast<double>(F::moments(x.param[k], x.state[k], x.grad[k], c));
+    const double direction = direction_of<F>(x.param[k], x.state[k], x.grad[k], c);
     const auto param = static_cast<double>(x.param[k]);
     param_columns[k] += param * param;
     direction_columns[k] += direction * direction;
@@ -402,7 +420,7 @@ GSC_DEVICE void sweep_moments(const ApplyParams &p, const Find &find, const Tile
 
 template <typename F, typename T>
 __global__ void __launch_bounds__(kThreads, 2) moments_kernel(const __grid_constant__ ApplyParams p) {
-  using A = Arrays<T, F::kStates>;
+  using A = Arrays<T, kFirstStates<F>>;
   sweep_moments<F, T, A>(
       p, [&](const Place &place, A &arrays) { return find_arrays<false>(p, place, arrays); },
       [&](const StepInput &in, const volatile A &a, const Coefficients<T> &c, int begin, int end, double *param_columns,

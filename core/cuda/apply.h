@@ -23,11 +23,12 @@ struct ApplyParams {
   bool finish;                             ///< count the step and update the scaler: the last launch of the job
   const DeviceTensor *scales[kMaxStates];  ///< NULL: no tensor of the slot has any
   const DeviceTensor *remainder;           ///< NULL: none
+  const DeviceTensor *numbers;             ///< the slot with numbers per tensor; NULL: none
 };
 
 /// Whether each block works out the coefficients of all groups, and not prepare_kernel before.
 GSC_HD bool shares_groups(const ApplyParams &p) {
-  return p.step.lags == nullptr && p.step.group_count <= kMaxSharedGroups;
+  return !has_tensor_coefficients(p.step) && p.step.group_count <= kMaxSharedGroups;
 }
 
 cudaError_t preload_apply();

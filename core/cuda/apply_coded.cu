@@ -119,7 +119,7 @@ template <int States>
 GSC_DEVICE bool find_coded_arrays(const ApplyParams &p, const Place &place, CodedArrays<States> &a) {
   if (!find_arrays<false>(p, place, a)) return false;
   if (lane_index() == 0) {
-    a.step = p.step.record->applied + 1;
+    a.step = step_number(p);
     a.first = p.step.offsets[place.tensor] + place.offset;
     a.remainder = p.remainder != nullptr ? address(p.remainder[place.tensor], place.offset) : nullptr;
 #pragma unroll
@@ -447,13 +447,13 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(con
       const int i = first + team.lane * kLaneElements;
       const int valid = valid_elements<kLaneElements>(i, a.n);
       Pack x;
-      x.template load<!kNeedsNorms<F>>(p, in, a, i, valid, c.sign);
-      if constexpr (kNeedsNorms<F>) {
+      x.template load<kUpdatesLast<F>>(p, in, a, i, valid, c.sign);
+      if constexpr (!kUpdatesLast<F>) {
 #pragma unroll
         for (int k = 0; k < kLaneElements; ++k) F::apply(x.param[k], x.state[k], ratio, c);
       } else {
 #pragma unroll
-        for (int k = 0; k < kLaneElements; ++k) F::update(x.param[k], x.state[k], x.grad[k], c);
+        for (int k = 0; k < kLaneElements; ++k) update_of<F>(x.param[k], x.state[k], x.grad[k], c, ratio);
         x.store_state(p, a, i, valid, random);
       }
       x.store_counted(p, a, i, valid);
@@ -479,13 +479,13 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) moments_coded_kernel(c
           x.template load<true>(p, in, a, i, valid, c.sign);
 #pragma unroll
           for (int k = 0; k < kWidth; ++k) {
-            const auto direction = static_cast<double>(F::moments(x.param[k], x.state[k], x.grad[k], c));
+            const double direction = direction_of<F>(x.param[k], x.state[k], x.grad[k], c);
             const auto param = static_cast<double>(x.param[k]);
             if (k >= valid) continue;
             param_columns[k] += param * param;
             direction_columns[k] += direction * direction;
           }
-          x.store_state(p, a, i, valid, random);
+          if constexpr (!kGradientsLast<F>) x.store_state(p, a, i, valid, random);
         }
       });
 }

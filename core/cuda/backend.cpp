@@ -218,7 +218,7 @@ void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, bool 
     check_launch(error, has_begun ? "the rest of the step, of which a part has been done," : "the step");
     has_begun = true;
   };
-  if (p.step.lags != nullptr) {
+  if (has_tensor_coefficients(p.step)) {
     launched(launch_prepare(p, stream));
   } else if (!shares_groups(p)) {
     check_launch(launch_prepare(p, stream), "the step");
@@ -226,8 +226,10 @@ void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, bool 
   const auto launch_apply_others = p.step.coded ? launch_apply_coded : launch_apply_fp32;
   if (needs_norms(p.step.variant)) {
     const auto launch_moments_others = p.step.coded ? launch_moments_coded : launch_moments_fp32;
-    if (params.has_others) launched(launch_moments_others(p, units_, stream));
-    if (params.has_fp64) launched(launch_moments_fp64(p, units_, stream));
+    ApplyParams first = p;
+    if (gradients_last(p.step.variant)) first.step.zero_grads = first.step.write_grads = false;
+    if (params.has_others) launched(launch_moments_others(first, units_, stream));
+    if (params.has_fp64) launched(launch_moments_fp64(first, units_, stream));
     launched(launch_ratios(p, stream));
   }
   ApplyParams last = p;
@@ -254,6 +256,7 @@ void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
     if (job.scales[s] != nullptr) p.scales[s] = mirror_of(*job.scales[s])->tensors;
   }
   if (job.remainder != nullptr) p.remainder = mirror_of(*job.remainder)->tensors;
+  if (job.numbers != nullptr) p.numbers = mirror_of(*job.numbers)->tensors;
   p.partials = grads.partials;
   p.counters = grads.counters;
   p.step = job.step;

@@ -13,18 +13,25 @@ namespace {
 
 constexpr Argument kState{"state"};
 
-void require_same_shapes(const TensorList &param_list, const Plan &other, const Argument &what) {
+/// `holds`: of the slot if it is state.
+void require_same_shapes(const TensorList &param_list, const Plan &other, const Argument &what,
+                         Slot holds = Slot::kMoment) {
   const Plan &params = param_list.plan();
   if (params.size() != other.size()) {
     fail(GSC_ERROR_INVALID_ARGUMENT, what, "has %lld tensors, but params has %lld",
          static_cast<long long>(other.size()), static_cast<long long>(params.size()));
   }
   for (int64_t i = 0; i < params.size(); ++i) {
-    if (params.tensor(i).count != other.tensor(i).count) {
-      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "has %lld elements, but params[%lld] has %lld%s",
-           static_cast<long long>(other.tensor(i).count), static_cast<long long>(i),
-           static_cast<long long>(params.tensor(i).count), NameSuffix(&param_list.names(), i).c_str());
+    const int64_t count = params.tensor(i).count, own = other.tensor(i).count;
+    if (own == slot_elements(holds, count)) continue;
+    if (numbers_of(holds) > 0) {
+      fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "has %lld elements; this slot has %lld per tensor%s",
+           static_cast<long long>(own), static_cast<long long>(slot_elements(holds, count)),
+           NameSuffix(&param_list.names(), i).c_str());
     }
+    fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "has %lld elements, but params[%lld] has %lld%s",
+         static_cast<long long>(own), static_cast<long long>(i), static_cast<long long>(count),
+         NameSuffix(&param_list.names(), i).c_str());
   }
 }
 
@@ -48,11 +55,12 @@ void require_state_dtypes(const TensorList &state_list, const TensorList &param_
   for (int64_t i = 0; i < state.size(); ++i) {
     const int32_t param = param_list.plan().tensor(i).dtype;
     const int32_t dtype = state.tensor(i).dtype;
-    if (dtype == state_dtype(param)) continue;
+    if (dtype == full_dtype(holds, param)) continue;
     if (!is_wide(param) && is_code_of(dtype, holds)) continue;
-    const bool is_code = is_state_code(dtype) && !is_wide(param);
+    const bool is_code =
+        is_state_code(dtype) && !is_wide(param) && (holds == Slot::kMoment || holds == Slot::kSecondMoment);
     fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i), "is %s, but the state of a parameter of dtype %s is %s%s%s",
-         dtype_name(dtype), dtype_name(param), dtype_name(state_dtype(param)),
+         dtype_name(dtype), dtype_name(param), dtype_name(full_dtype(holds, param)),
          is_code ? (holds == Slot::kMoment ? ", or bf16 or fp8_e4m3 in this slot"
                                            : ", or ufp16_e5m11 or ufp8_e4m4 in this slot")
                  : "",
@@ -106,8 +114,9 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
     // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage)
     require_usable(*lists.state[s], context, kState.at(s));
     const Plan &state = lists.state[s]->plan();
-    require_same_shapes(*lists.params, state, kState.at(s));
-    if (remainder == 0 || s < slots - 1) {
+    const bool is_remainder = remainder != 0 && s == slots - 1;
+    require_same_shapes(*lists.params, state, kState.at(s), is_remainder ? Slot::kMoment : kind.slots[s].holds);
+    if (!is_remainder) {
       require_state_dtypes(*lists.state[s], *lists.params, kind.slots[s].holds, kState.at(s));
     } else {
       for (int64_t i = 0; i < state.size(); ++i) {
@@ -125,11 +134,15 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
 }  // namespace
 
 int32_t Optimizer::slots_of(const gsc_optimizer_options &options) {
-  return gsc::state_count(variant_of(options)) + (gsc::remainder_dtype(options.master_format) != 0 ? 1 : 0);
+  return gsc::slot_count(variant_of(options)) + (gsc::remainder_dtype(options.master_format) != 0 ? 1 : 0);
 }
 
 const char *Optimizer::slot_name(int32_t slot) const {
-  return slot < gsc::state_count(variant_) ? optimizer_info(options_[0].kind).kind.slots[slot].name : "remainder";
+  return slot < gsc::slot_count(variant_) ? optimizer_info(options_[0].kind).kind.slots[slot].name : "remainder";
+}
+
+Slot Optimizer::slot_holds(int32_t slot) const {
+  return slot < gsc::slot_count(variant_) ? optimizer_info(options_[0].kind).kind.slots[slot].holds : Slot::kMoment;
 }
 
 Ref<Optimizer> Optimizer::create(const Ref<Context> &context, const gsc_optimizer_options &options, Lists lists,
@@ -156,7 +169,7 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
   if (needs_norms(variant_)) ratios_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(double)));
   device_group_of_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(int32_t)));
   groups_ = DeviceMemory(backend, sizeof(GroupRecord));
-  coefficients_ = make_coefficients(1, false);
+  coefficients_ = make_coefficients(1);
   upload_groups();
   if (is_coded()) upload_offsets();
   // Last, because it changes the caller's lists.
@@ -229,7 +242,7 @@ void Optimizer::make_state() {
   const int32_t remainder = gsc::remainder_dtype(options.master_format);
   const Kind &kind = optimizer_info(options.kind).kind;
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
-    lists_.state[slot] = make_slot([&](int32_t param_dtype) {
+    lists_.state[slot] = make_slot(slot_holds(slot), [&](int32_t param_dtype) {
       if (remainder != 0 && slot == slot_count_ - 1) return remainder;
       return state_dtype(options.state_format, kind.slots[slot].holds, param_dtype);
     });
@@ -239,7 +252,7 @@ void Optimizer::make_state() {
 }
 
 template <typename F>
-Ref<TensorList> Optimizer::make_slot(const F &dtype_of) const {
+Ref<TensorList> Optimizer::make_slot(Slot holds, const F &dtype_of) const {
   const Plan &params = lists_.params->plan();
   // A tensor's state begins as many elements past a cache line as its parameters do: then packs of elements are aligned
   // in all arrays or in none, and neighbours in memory have neighbouring state.
@@ -260,9 +273,10 @@ Ref<TensorList> Optimizer::make_slot(const F &dtype_of) const {
   for (int64_t i = 0; i < params.size(); ++i) {
     const Tensor &param = params.tensor(i);
     const int32_t dtype = dtype_of(param.dtype);
-    begins.push_back(place(param, dtype_bytes(dtype), bytes));
-    tensors.push_back(GSC_TENSOR_INIT(nullptr, param.count, dtype));
-    bytes = begins.back() + param.count * dtype_bytes(dtype);
+    const int64_t count = slot_elements(holds, param.count);
+    begins.push_back(numbers_of(holds) > 0 ? bytes : place(param, dtype_bytes(dtype), bytes));
+    tensors.push_back(GSC_TENSOR_INIT(nullptr, count, dtype));
+    bytes = begins.back() + count * dtype_bytes(dtype);
     if (is_grouped(dtype)) groups += state_groups(param.count);
   }
   const int64_t scales = (bytes + 63) & ~int64_t{63};

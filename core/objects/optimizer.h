@@ -45,6 +45,7 @@ class Optimizer final : public Object {
   /// NULL for a slot that does not exist.
   [[nodiscard]] TensorList *state(int32_t slot) const { return lists_.state[slot].get(); }
   [[nodiscard]] const char *slot_name(int32_t slot) const;
+  [[nodiscard]] Slot slot_holds(int32_t slot) const;
 
   int32_t add_group(int64_t first, int64_t count, const gsc_optimizer_options &options);
   [[nodiscard]] int32_t group_count() const { return static_cast<int32_t>(options_.size()); }
@@ -65,9 +66,10 @@ class Optimizer final : public Object {
   /// Refuses an optimizer that the device left half loaded or half stepped.
   void require_whole_state() const;
   void zero_grads(gsc_stream stream);
+  /// Takes parameters to the averages of their iterates, or back.
+  void set_evaluating(int32_t evaluating, gsc_stream stream);
+  [[nodiscard]] bool is_evaluating() const { return evaluating_; }
 
-  /// What coefficients are worked out from in double. No training comes near it; a spoilt checkpoint may.
-  static constexpr int64_t kMostSteps = int64_t{1} << 53;
   [[nodiscard]] OptimizerRecord steps(gsc_stream stream) const;
   void set_steps(int64_t applied, int64_t skipped, gsc_stream stream);
   /// Applied steps of each tensor, in host memory.
@@ -98,6 +100,7 @@ class Optimizer final : public Object {
   /// Whether saved state of this dtype can be converted to that of a tensor.
   [[nodiscard]] bool is_loadable(int32_t dtype, int32_t slot, int64_t tensor) const;
   /// Room for what a job writes.
+  [[nodiscard]] DeviceMemory make_coefficients(std::size_t groups) const;
   [[nodiscard]] DeviceMemory make_coefficients(std::size_t groups, bool each_tensor) const;
   void validate_group(const gsc_optimizer_options &options) const;
   /// Whether fp64 gradients of smaller parameters are used in fp32: what does not fit there must count as an overflow
@@ -116,8 +119,10 @@ class Optimizer final : public Object {
   void make_state();
   /// Allocates one slot; dtype_of(param) gives the dtype of a tensor of it.
   template <typename F>
-  [[nodiscard]] Ref<TensorList> make_slot(const F &dtype_of) const;
-  [[nodiscard]] bool splits_masters() const { return slot_count_ > gsc::state_count(variant_); }
+  [[nodiscard]] Ref<TensorList> make_slot(Slot holds, const F &dtype_of) const;
+  [[nodiscard]] bool splits_masters() const { return slot_count_ > gsc::slot_count(variant_); }
+  /// A step, but for its scalars.
+  [[nodiscard]] ApplyJob make_job();
   /// Some state is in codes, or parameters are not rounded to nearest.
   [[nodiscard]] bool is_coded() const;
   /// What the state of tensors [first, first + count) begins with, if that is not 0.
@@ -140,6 +145,7 @@ class Optimizer final : public Object {
   bool converts_gradients_ = false;
   bool half_loaded_ = false;            ///< the last load_sync failed on the device
   bool half_stepped_ = false;           ///< a step did, after a part of it that must not be done twice
+  bool evaluating_ = false;             ///< the parameters are the averages of their iterates
   bool made_state_ = false;             ///< the state is not the caller's ...
   bool used_state_ = false;             ///< ... and may hold more than it began with
   double first_sum_;                    ///< Adagrad's initial value in group 0

@@ -23,13 +23,16 @@ struct Header {
   uint32_t byte_order;
   int32_t kind;
   int32_t slots;
-  int32_t has_lags;  ///< 0 or 1
+  int32_t flags;  ///< kHasLags, kEvaluating
   int64_t tensors;
   int64_t applied;
   int64_t skipped;
   int64_t bytes;  ///< of the whole, header and checksum included
 };
 static_assert(sizeof(Header) == 56);
+
+constexpr int32_t kHasLags = 1;
+constexpr int32_t kEvaluating = 2;  ///< the parameters were averages
 
 struct Shape {
   int64_t count;
@@ -41,7 +44,7 @@ using Checksum = uint64_t;
 /// The dtypes of a tensor's slots as Shape has them: one for all slots, or a byte for each, that of slot 0 lowest.
 int64_t packed_dtypes(const Optimizer &optimizer, int64_t tensor, int32_t param_dtype) {
   int64_t packed = 0;
-  bool is_full = true;
+  bool is_full = true;  // of one dtype
   for (int32_t slot = 0; slot < optimizer.slot_count(); ++slot) {
     const int32_t dtype = optimizer.state(slot)->plan().tensor(tensor).dtype;
     packed |= int64_t{dtype} << (8 * slot);
@@ -65,7 +68,8 @@ int64_t Optimizer::save_size() const {
   int64_t size = state_begin(params.size()) + lags_.bytes() + static_cast<int64_t>(sizeof(Checksum));
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
     for (int64_t i = 0; i < params.size(); ++i) {
-      size += stored_bytes(lists_.state[slot]->plan().tensor(i).dtype, params.tensor(i).count);
+      const Tensor &t = lists_.state[slot]->plan().tensor(i);
+      size += stored_bytes(t.dtype, t.count);
     }
   }
   return size;
@@ -87,7 +91,7 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
   header.byte_order = kByteOrder;
   header.kind = options_[0].kind;
   header.slots = slot_count_;
-  header.has_lags = counts_each_tensor() ? 1 : 0;
+  header.flags = (counts_each_tensor() ? kHasLags : 0) | (evaluating_ ? kEvaluating : 0);
   header.tensors = params.size();
   header.applied = record.applied;
   header.skipped = record.skipped;
@@ -138,11 +142,11 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     }
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is damaged: its byte-order mark is invalid");
   }
-  if (header.has_lags != 0 && header.has_lags != 1) {
+  if ((header.flags & ~(kHasLags | (averages(variant_) ? kEvaluating : 0))) != 0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "was saved by a newer version, or is damaged: its flags are %d",
-         header.has_lags);
+         header.flags);
   }
-  const int32_t states = gsc::state_count(variant_);
+  const int32_t states = gsc::slot_count(variant_);
   const bool has_remainders = header.slots == states + 1;
   if (header.kind != options_[0].kind || (header.slots != states && !has_remainders)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds kind %d with %d state slots; this optimizer is kind %d with %d",
@@ -171,12 +175,13 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     for (int32_t slot = 0; fits && slot < header.slots; ++slot) {
       const int32_t dtype = unpacked_dtype(shape, slot);
       fits = slot < states ? is_loadable(dtype, slot, i) : dtype == GSC_INT16 || dtype == GSC_INT8;
-      if (fits) needed += stored_bytes(dtype, shape.count);
+      const Slot holds = slot < states ? slot_holds(slot) : Slot::kMoment;
+      if (fits) needed += stored_bytes(dtype, slot_elements(holds, shape.count));
     }
     for (int32_t slot = 0; slot < slot_count_; ++slot) {
-      const int32_t dtype = lists_.state[slot]->plan().tensor(i).dtype;
-      const bool is_converted = slot >= header.slots || unpacked_dtype(shape, slot) != dtype;
-      if (is_converted) largest = std::max(largest, stored_bytes(dtype, param.count));
+      const Tensor &t = lists_.state[slot]->plan().tensor(i);
+      const bool is_converted = slot >= header.slots || unpacked_dtype(shape, slot) != t.dtype;
+      if (is_converted) largest = std::max(largest, stored_bytes(t.dtype, t.count));
     }
     if (header.slots == 0) fits = fits && shape.dtypes == state_dtype(param.dtype);
     if (fits) continue;
@@ -186,7 +191,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
         static_cast<long long>(shape.count), static_cast<long long>(shape.dtypes), static_cast<long long>(param.count),
         static_cast<long long>(packed_dtypes(*this, i, param.dtype)));
   }
-  const bool has_lags = header.has_lags != 0;
+  const bool has_lags = (header.flags & kHasLags) != 0;
   const int64_t lag_bytes = has_lags ? params.size() * static_cast<int64_t>(sizeof(int64_t)) : 0;
   needed += lag_bytes;
   if (size < needed) {
@@ -254,6 +259,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   }
   half_loaded_ = false;
   half_stepped_ = false;
+  evaluating_ = (header.flags & kEvaluating) != 0;
 }
 
 }  // namespace gsc

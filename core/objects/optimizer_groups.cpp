@@ -71,7 +71,7 @@ int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_o
   options_.reserve(groups);
   device_lrs_.reserve(groups);
   DeviceMemory group_records(context_->backend(), static_cast<int64_t>(groups * sizeof(GroupRecord)));
-  DeviceMemory coefficients = make_coefficients(groups, counts_each_tensor());
+  DeviceMemory coefficients = make_coefficients(groups);
   DeviceMemory group_of(context_->backend(), device_group_of_.bytes());
   const auto swap_arrays = [&] {
     std::swap(groups_, group_records);
@@ -101,7 +101,7 @@ void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options,
   validate_group(options);
   const auto g = static_cast<std::size_t>(group);
   const gsc_optimizer_options &old = options_[g];
-  if ((old.momentum == 0.0) != (options.momentum == 0.0)) {
+  if (momentum_picks_formula(old.kind) && (old.momentum == 0.0) != (options.momentum == 0.0)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
          "is %s, but whether group %d has momentum is fixed at creation", Decimal(options.momentum).c_str(), group);
   }

@@ -71,6 +71,10 @@ void Optimizer::step_alone(const StepScalars &scalars, gsc_stream stream) {
   grads().mark(call);
 }
 
+DeviceMemory Optimizer::make_coefficients(std::size_t groups) const {
+  return make_coefficients(groups, counts_each_tensor() || averages(variant_));
+}
+
 DeviceMemory Optimizer::make_coefficients(std::size_t groups, bool each_tensor) const {
   const auto tensors = each_tensor ? static_cast<std::size_t>(lists_.params->plan().size()) : 0;
   return {context_->backend(), static_cast<int64_t>(std::max(groups, tensors) * sizeof(Coefficients<double>))};
@@ -88,8 +92,42 @@ void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
   require_learning_rates();
   require_inverse_scale(scalars);
   require_whole_state();
+  if (evaluating_) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has averaged weights as parameters; go back with gsc_optimizer_set_evaluating before the step");
+  }
   if (lists_.grads->plan().can_be_absent()) count_each_tensor();
   used_state_ = true;
+  ApplyJob job = make_job();
+  static_cast<StepScalars &>(job.step) = scalars;
+  for_each_list([&](const TensorList &list, const Argument &) { list.precede(call); });
+  call.backend.apply(job, call.stream);
+}
+
+void Optimizer::set_evaluating(int32_t evaluating, gsc_stream stream) {
+  if (evaluating != 0 && evaluating != 1) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "evaluating", "is %d; it must be 0 or 1", evaluating);
+  }
+  if (!averages(variant_)) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "optimizer", "is %s, which does not average its weights",
+         optimizer_info(options_[0].kind).kind.name);
+  }
+  require_whole_state();
+  if (evaluating_ == (evaluating != 0)) return;
+  const CallStream call = begin(stream);
+  // The pass of a step with a learning rate of 0. It reads parameters in place of gradients, which may be anything now.
+  ApplyJob job = make_job();
+  job.grads = &lists_.params->plan();
+  job.step.phase = evaluating != 0 ? Phase::kToAverage : Phase::kToTraining;
+  job.step.maximize = job.step.zero_grads = job.step.write_grads = job.step.device_lrs = false;
+  job.step.count_unchanged = false;
+  for_each_list([&](const TensorList &list, const Argument &) { list.precede(call); });
+  call.backend.apply(job, call.stream);
+  evaluating_ = evaluating != 0;
+  grads().mark(call);
+}
+
+ApplyJob Optimizer::make_job() {
   const uint32_t flags = options_[0].flags;
   ApplyJob job{};
   job.grads = &lists_.grads->plan();
@@ -100,10 +138,10 @@ void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
     job.state[s] = &lists_.state[s]->plan();
     job.scales[s] = lists_.state[s]->scales();
   }
-  if (splits_masters()) job.remainder = &lists_.state[states]->plan();
+  if (has_numbers(variant_)) job.numbers = &lists_.state[states]->plan();
+  if (splits_masters()) job.remainder = &lists_.state[slot_count_ - 1]->plan();
   job.half_done = &half_stepped_;
   StepParams &step = job.step;
-  static_cast<StepScalars &>(step) = scalars;
   step.variant = variant_;
   step.master = options_[0].master_format;
   step.coded = offsets_.bytes() > 0;
@@ -122,8 +160,7 @@ void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
   step.write_grads = (flags & GSC_OPTIMIZER_WRITE_GRADS) != 0;
   step.count_unchanged = (flags & GSC_OPTIMIZER_COUNT_UNCHANGED) != 0;
   step.device_lrs = std::any_of(device_lrs_.begin(), device_lrs_.end(), [](const float *lr) { return lr != nullptr; });
-  for_each_list([&](const TensorList &list, const Argument &) { list.precede(call); });
-  call.backend.apply(job, call.stream);
+  return job;
 }
 
 void Optimizer::zero_grads(gsc_stream stream) {

@@ -36,6 +36,10 @@ constexpr OptimizerInfo info_of(const Kind &kind) {
   defaults.rho = kind.defaults.rho;
   defaults.momentum_decay = kind.defaults.momentum_decay;
   defaults.eps_root = kind.defaults.eps_root;
+  defaults.beta3 = kind.defaults.beta3;
+  defaults.momentum = kind.defaults.momentum;
+  defaults.weight_lr_power = kind.defaults.weight_lr_power;
+  defaults.trust_coefficient = kind.defaults.trust_coefficient;
   return {kind, defaults, flags_of(kind.code)};
 }
 
@@ -59,6 +63,23 @@ void require_beta(Literal name, double value) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %s; it must be in [0, 1)", Decimal(value).c_str());
   }
 }
+
+void require_open(Literal name, double value) {
+  if (!(value > 0.0 && value < 1.0)) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %s; it must be in (0, 1) for a Schedule-Free optimizer",
+         Decimal(value).c_str());
+  }
+}
+
+void require_steps(Literal name, int64_t value) {
+  if (value < 0 || value > kMostSteps) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field(name), "is %lld; it must be in 0..2^53",
+         static_cast<long long>(value));
+  }
+}
+
+/// Steps in which a mean that decays by `beta` loses half.
+double half_life(double beta) { return std::log(0.5) / std::log(beta); }
 
 }  // namespace
 
@@ -91,10 +112,17 @@ Variant variant_of(const gsc_optimizer_options &o) {
   return found;
 }
 
+bool momentum_picks_formula(int32_t kind) {
+#define GSC_PICKS(enumerator, formula) (formula::kKind.code == kind && kNeedsMomentum<formula>) ||
+  return GSC_FOR_EACH_VARIANT(GSC_PICKS) false;
+#undef GSC_PICKS
+}
+
 int32_t state_dtype(int32_t format, Slot holds, int32_t param_dtype) {
+  if (holds != Slot::kMoment && holds != Slot::kSecondMoment) return full_dtype(holds, param_dtype);
   if (format == GSC_STATE_BITS16) return holds == Slot::kMoment ? GSC_BF16 : GSC_UFP16_E5M11;
   if (format == GSC_STATE_BITS8) return holds == Slot::kMoment ? GSC_FP8_E4M3 : GSC_UFP8_E4M4;
-  return state_dtype(param_dtype);
+  return full_dtype(holds, param_dtype);
 }
 
 void validate(const gsc_optimizer_options &o) {
@@ -129,10 +157,23 @@ void validate(const gsc_optimizer_options &o) {
   require_fp32(kOptions.field("dampening"), o.dampening);
   require_at_least_zero(kOptions.field("lr_decay"), o.lr_decay);
   require_at_least_zero(kOptions.field("initial_accumulator_value"), o.initial_accumulator_value);
-  require_beta("alpha", o.alpha);
+  if (o.kind == GSC_RMSPROP) {
+    require_beta("alpha", o.alpha);
+  } else {
+    require_at_least_zero(kOptions.field("alpha"), o.alpha);
+  }
   require_beta("rho", o.rho);
   require_at_least_zero(kOptions.field("momentum_decay"), o.momentum_decay);
   require_at_least_zero(kOptions.field("eps_root"), o.eps_root);
+  require_beta("beta3", o.beta3);
+  require_steps("warmup_steps", o.warmup_steps);
+  require_steps("beta3_warmup", o.beta3_warmup);
+  require_at_least_zero(kOptions.field("weight_step_power"), o.weight_step_power);
+  require_at_least_zero(kOptions.field("weight_lr_power"), o.weight_lr_power);
+  require_at_least_zero(kOptions.field("trust_coefficient"), o.trust_coefficient);
+  // The averaged weights are found by a division by it.
+  if (o.kind == GSC_ADAMW_SCHEDULE_FREE) require_open("beta1", o.beta1);
+  if (o.kind == GSC_SGD_SCHEDULE_FREE) require_open("momentum", o.momentum);
   if ((o.flags & GSC_OPTIMIZER_NESTEROV) != 0 && (o.momentum <= 0.0 || o.dampening != 0.0)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, kOptions.field("flags"), "has NESTEROV, which needs momentum > 0 and dampening 0");
   }
@@ -140,7 +181,7 @@ void validate(const gsc_optimizer_options &o) {
 
 Hyper make_hyper(const gsc_optimizer_options &o) {
   // Without momentum PyTorch's SGD takes the gradient whole, whatever the dampening.
-  const double dampening = o.momentum != 0.0 ? o.dampening : 0.0;
+  const double dampening = o.kind == GSC_SGD && o.momentum == 0.0 ? 0.0 : o.dampening;
   const bool decoupled = (o.flags & GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY) != 0;
   return {o.lr,
           o.beta1,
@@ -154,7 +195,17 @@ Hyper make_hyper(const gsc_optimizer_options &o) {
           o.rho,
           std::pow(0.96, o.momentum_decay),
           o.eps_root,
-          decoupled};
+          o.beta3,
+          half_life(o.beta1),
+          half_life(o.beta3),
+          o.warmup_steps,
+          o.beta3_warmup,
+          o.weight_step_power,
+          o.weight_lr_power,
+          o.trust_coefficient,
+          decoupled,
+          (o.flags & GSC_OPTIMIZER_NESTEROV) != 0,
+          (o.flags & GSC_OPTIMIZER_BIAS_CORRECTION) != 0};
 }
 
 }  // namespace gsc

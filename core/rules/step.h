@@ -27,9 +27,11 @@ struct StepParams : StepScalars {
   uint64_t seed = 0;                 ///< of stochastic rounding
   const int64_t *offsets = nullptr;  ///< per tensor, if coded: the index of its first element in stochastic rounding
   Variant variant = {};
+  Phase phase = Phase::kStep;
   const int32_t *group_of = nullptr;  ///< per tensor; NULL: all are in group 0
   const GroupRecord *groups = nullptr;
-  Coefficients<double> *coefficients = nullptr;  ///< written by the job: one per group, or with lags per tensor
+  /// Written by the job: one per group, or with lags and for a formula that averages one per tensor.
+  Coefficients<double> *coefficients = nullptr;
   int64_t *lags = nullptr;   ///< per tensor: applied steps that it was absent from; NULL: no tensor ever was
   double *ratios = nullptr;  ///< per tensor, for formulas that need norms
   OptimizerRecord *record = nullptr;
@@ -41,5 +43,16 @@ struct StepParams : StepScalars {
   bool count_unchanged = false;  ///< elements whose parameter and remainder stay the same, into the record
   bool device_lrs = false;       ///< some group's learning rate is read from device memory
 };
+
+/// Whether each tensor has coefficients of its own.
+GSC_HD bool has_tensor_coefficients(const StepParams &p) { return p.lags != nullptr || averages(p.variant); }
+
+/// The coefficients of a tensor of group `g` in its step `step`, if the formula averages. A step advances `average`.
+GSC_HD Coefficients<double> average_coefficients(const StepParams &p, const GroupRecord &g, int64_t step,
+                                                 Average &average) {
+  Averaging a{p.phase};
+  if (p.phase == Phase::kStep) a = advance_average(g.hyper, learning_rate(g), step, average);
+  return make_coefficients(p.variant, g.hyper, a.lr, p.maximize, step, a);
+}
 
 }  // namespace gsc

@@ -330,7 +330,8 @@ GSC_API gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint
 
 /**
  * Kinds of optimizer. Each state slot has one tensor per parameter, of the same count, in fp32 (fp64 for fp64
- * parameters) or in the dtypes of a GSC_STATE_* format: take them from gsc_optimizer_get_state.
+ * parameters) or in the dtypes of a GSC_STATE_* format: take them from gsc_optimizer_get_state. `average` and NovoGrad's
+ * exp_avg_sq have 2 and 1 numbers per tensor, in fp64.
  */
 enum {
   /**
@@ -394,12 +395,38 @@ enum {
    * AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief. State: exp_avg, exp_avg_var.
    * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-16, eps_root 1e-16, no weight decay.
    */
-  GSC_ADABELIEF = 11
+  GSC_ADABELIEF = 11,
+  /**
+   * AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137). State: exp_avg, exp_avg_sq, exp_avg_slow.
+   * Defaults: lr 1e-3, beta1 0.9, beta2 0.999, beta3 0.9999, alpha 5.0, eps 1e-8, weight_decay 1e-2, no warm-up.
+   */
+  GSC_ADEMAMIX = 12,
+  /**
+   * Schedule-Free AdamW (Defazio et al. 2024, arXiv:2405.15682), as in the package schedulefree.
+   * State: z, exp_avg_sq, average.
+   * Defaults: lr 2.5e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_lr_power 2.0, no weight decay.
+   */
+  GSC_ADAMW_SCHEDULE_FREE = 13,
+  /**
+   * Schedule-Free SGD (Defazio et al. 2024), as in the package schedulefree. State: z, average.
+   * Defaults: lr 1.0, momentum 0.9, weight_lr_power 2.0, no weight decay.
+   */
+  GSC_SGD_SCHEDULE_FREE = 14,
+  /**
+   * LARS (You et al. 2017, arXiv:1708.03888), as optax.lars. State: momentum_buffer.
+   * Defaults: lr 1.0, momentum 0.9, trust_coefficient 1e-3, no weight decay.
+   */
+  GSC_LARS = 15,
+  /**
+   * NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd. State: exp_avg, exp_avg_sq.
+   * Defaults: lr 1e-2, beta1 0.95, beta2 0.98, eps 1e-8, no weight decay.
+   */
+  GSC_NOVOGRAD = 16
 };
 
 /** Bits of gsc_optimizer_options.flags. */
 enum {
-  /** SGD: Nesterov momentum; needs momentum > 0 and dampening 0. */
+  /** SGD, LARS: Nesterov momentum; needs momentum > 0 and dampening 0. */
   GSC_OPTIMIZER_NESTEROV = 1,
   /** Adam, AdamW: the step is normalized by the largest exp_avg_sq so far. */
   GSC_OPTIMIZER_AMSGRAD = 2,
@@ -414,8 +441,13 @@ enum {
   GSC_OPTIMIZER_WRITE_GRADS = 16,
   /** RMSprop: the root is of the estimated variance. */
   GSC_OPTIMIZER_CENTERED = 32,
-  /** NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient. */
+  /**
+   * NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient. NovoGrad: also,
+   * exp_avg is the mean of gradients, and divided after that.
+   */
   GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY = 64,
+  /** NovoGrad: both moments are divided by 1 - beta^t. */
+  GSC_OPTIMIZER_BIAS_CORRECTION = 128,
   /** Count the elements that a step leaves as they were: see gsc_optimizer_get_unchanged_sync. Steps take longer. */
   GSC_OPTIMIZER_COUNT_UNCHANGED = 256
 };
@@ -468,9 +500,12 @@ typedef struct gsc_optimizer_options {
   double eps;
   /** Weight decay, >= 0; decoupled or added to the gradient, depending on the kind. */
   double weight_decay;
-  /** SGD, RMSprop: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum. */
+  /**
+   * SGD, RMSprop: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum. LARS: also. Schedule-Free
+   * SGD: in (0, 1).
+   */
   double momentum;
-  /** SGD: dampening of the momentum. Default 0. */
+  /** SGD: dampening of the momentum. Default 0. NovoGrad: exp_avg gets 1 - dampening of a gradient. */
   double dampening;
   /** Adagrad: decay of the learning rate, >= 0. Default 0. */
   double lr_decay;
@@ -482,7 +517,7 @@ typedef struct gsc_optimizer_options {
   int32_t master_format;
   /** 0. */
   int32_t reserved;
-  /** RMSprop: decay of the means, in [0, 1). */
+  /** RMSprop: decay of the means, in [0, 1). AdEMAMix: weight of the slow mean, >= 0. */
   double alpha;
   /** Adadelta: decay of the means, in [0, 1). */
   double rho;
@@ -490,6 +525,18 @@ typedef struct gsc_optimizer_options {
   double momentum_decay;
   /** RMSprop: added inside the root, >= 0. Default 0. AdaBelief: added to the second moment at each step. */
   double eps_root;
+  /** AdEMAMix: decay of the slow mean of gradients, in [0, 1). */
+  double beta3;
+  /** AdEMAMix: steps over which alpha grows from 0; Schedule-Free: lr. In 0..2^53. Default 0. */
+  int64_t warmup_steps;
+  /** AdEMAMix: steps over which the half-life of the slow mean grows from that of beta1, in 0..2^53. Default 0. */
+  int64_t beta3_warmup;
+  /** Schedule-Free: step t counts as t to this power in the average, >= 0. Default 0. The package calls it r. */
+  double weight_step_power;
+  /** Schedule-Free: and as the largest learning rate so far to this power, >= 0. */
+  double weight_lr_power;
+  /** LARS: factor of the ratio of norms, >= 0. */
+  double trust_coefficient;
 } gsc_optimizer_options;
 
 /**
@@ -824,6 +871,15 @@ GSC_API gsc_status gsc_optimizer_set_lr(gsc_optimizer *optimizer, int32_t group,
  */
 GSC_API gsc_status gsc_optimizer_set_device_lr(gsc_optimizer *optimizer, int32_t group, const float *device_lr,
                                                gsc_stream stream);
+/**
+ * Takes the parameters of a Schedule-Free optimizer, and model copies, to the averaged weights (1), or back to those at
+ * which gradients are taken (0), stream-ordered. Evaluate and save models in between. Does nothing if they are there.
+ * Tensors that have not taken a step stay as they are. While evaluating, steps fail with BAD_STATE.
+ * Errors: INVALID_ARGUMENT for another kind of optimizer, or a value other than 0 and 1.
+ */
+GSC_API gsc_status gsc_optimizer_set_evaluating(gsc_optimizer *optimizer, int32_t evaluating, gsc_stream stream);
+/** 1 while the parameters are the averaged weights, else 0. */
+GSC_API gsc_status gsc_optimizer_get_evaluating(const gsc_optimizer *optimizer, int32_t *out_evaluating);
 /** The optimizer's list of gradients, borrowed: valid as long as the optimizer. */
 GSC_API gsc_status gsc_optimizer_get_grads(const gsc_optimizer *optimizer, gsc_tensor_list **out_grads);
 

@@ -102,7 +102,8 @@ TEST(InitMacro, ScalerEqualsTorchPreset) {
 TEST(InitKinds, EveryKindKnowsItsDefaults) {
   struct Expected {
     int32_t kind;
-    double lr, beta1, beta2, eps, weight_decay, alpha = 0, rho = 0, momentum_decay = 0, eps_root = 0;
+    double lr, beta1, beta2, eps, weight_decay, alpha = 0, rho = 0, momentum_decay = 0, eps_root = 0, beta3 = 0,
+                                                momentum = 0, weight_lr_power = 0, trust_coefficient = 0;
   };
   // As the comments of gsc_optimizer_options say; 0 for a hyper-parameter the kind does not use is not checked.
   const Expected all[] = {{GSC_SGD, 1e-3, 0, 0, 0, 0},
@@ -116,7 +117,12 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
                           {GSC_ADAMAX, 2e-3, 0.9, 0.999, 1e-8, 0},
                           {GSC_NADAM, 2e-3, 0.9, 0.999, 1e-8, 0, 0, 0, 4e-3},
                           {GSC_RADAM, 1e-3, 0.9, 0.999, 1e-8, 0},
-                          {GSC_ADABELIEF, 1e-3, 0.9, 0.999, 1e-16, 0, 0, 0, 0, 1e-16}};
+                          {GSC_ADABELIEF, 1e-3, 0.9, 0.999, 1e-16, 0, 0, 0, 0, 1e-16},
+                          {GSC_ADEMAMIX, 1e-3, 0.9, 0.999, 1e-8, 1e-2, 5, 0, 0, 0, 0.9999},
+                          {GSC_ADAMW_SCHEDULE_FREE, 2.5e-3, 0.9, 0.999, 1e-8, 0, 0, 0, 0, 0, 0, 0, 2},
+                          {GSC_SGD_SCHEDULE_FREE, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.9, 2},
+                          {GSC_LARS, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.9, 0, 1e-3},
+                          {GSC_NOVOGRAD, 1e-2, 0.95, 0.98, 1e-8, 0}};
   for (const Expected &expected : all) {
     gsc_optimizer_options o;
     ASSERT_EQ(gsc_optimizer_options_init(&o, sizeof o, expected.kind), GSC_OK) << expected.kind;
@@ -136,7 +142,7 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
       EXPECT_EQ(o.eps, expected.eps) << expected.kind;
     }
     EXPECT_EQ(o.weight_decay, expected.weight_decay) << expected.kind;
-    EXPECT_EQ(o.momentum, 0.0);
+    EXPECT_EQ(o.momentum, expected.momentum) << expected.kind;
     EXPECT_EQ(o.dampening, 0.0);
     EXPECT_EQ(o.lr_decay, 0.0);
     EXPECT_EQ(o.initial_accumulator_value, 0.0);
@@ -144,11 +150,14 @@ TEST(InitKinds, EveryKindKnowsItsDefaults) {
     EXPECT_EQ(o.rho, expected.rho) << expected.kind;
     EXPECT_EQ(o.momentum_decay, expected.momentum_decay) << expected.kind;
     EXPECT_EQ(o.eps_root, expected.eps_root) << expected.kind;
+    EXPECT_EQ(o.beta3, expected.beta3) << expected.kind;
+    EXPECT_EQ(o.weight_lr_power, expected.weight_lr_power) << expected.kind;
+    EXPECT_EQ(o.trust_coefficient, expected.trust_coefficient) << expected.kind;
   }
 }
 
 TEST(InitKinds, UnknownKindOrPresetIsRefused) {
-  for (int32_t bad : {-1, GSC_ADABELIEF + 1, 1000, INT32_MIN, INT32_MAX}) {
+  for (int32_t bad : {-1, GSC_NOVOGRAD + 1, 1000, INT32_MIN, INT32_MAX}) {
     gsc_optimizer_options o;
     std::memset(&o, kFill, sizeof o);
     const gsc_optimizer_options before = o;

@@ -2,6 +2,7 @@
 //
 // The optimizers as docs/reference/semantics.md writes them, operation by operation, in plain scalar code that shares
 // nothing with the library: the same bits after many steps.
+#include <array>
 #include <cmath>
 
 #include "tests/support/oracle.h"
@@ -43,7 +44,8 @@ struct Page {
   gsc_optimizer_options o;
   int64_t t;
 
-  void step(T &p, T *s, T g) const {
+  /// n: the numbers of the tensor.
+  void step(T &p, T *s, T g, double *n = nullptr) const {
     const T wd = static_cast<T>(o.weight_decay), b1 = static_cast<T>(o.beta1), b2 = static_cast<T>(o.beta2);
     const T eps = static_cast<T>(o.eps), momentum = static_cast<T>(o.momentum);
     const T B1 = static_cast<T>(1 - o.beta1), B2 = static_cast<T>(1 - o.beta2);
@@ -153,6 +155,76 @@ struct Page {
         p = (p - times(static_cast<T>(G), g) / q) - times(static_cast<T>(M), s[0]) / q;
         return;
       }
+      case GSC_ADEMAMIX: {
+        const auto way = [&](int64_t steps) {
+          return t < steps ? static_cast<double>(t) / static_cast<double>(steps) : 1.0;
+        };
+        const T A = static_cast<T>(times(way(o.warmup_steps), o.alpha));
+        double rest = 1 - o.beta3;
+        if (t < o.beta3_warmup) {
+          const double a = way(o.beta3_warmup), life1 = std::log(0.5) / std::log(o.beta1);
+          const double life3 = std::log(0.5) / std::log(o.beta3);
+          double y = times(1 / (times(1 - a, life1) + times(a, life3)), 0.69314718055994530942), r = 0;
+          int halved = 0;
+          for (; y > 0.5; ++halved) y /= 2;
+          for (int n = 16; n > 0; --n) r = times(y / n, 1 - r);
+          for (; halved > 0; --halved) r = times(r, 2 - r);
+          rest = r;
+        }
+        p = times(p, K);
+        s[0] = lerp(s[0], g, B1);
+        s[1] = fma_(times(B2, g), g, times(b2, s[1]));
+        s[2] = lerp(s[2], g, static_cast<T>(rest));
+        const T sum = fma_(A, s[2], s[0] / static_cast<T>(1 - power(o.beta1, t)));
+        p = p - times(LR, sum) / (std::sqrt(s[1]) / static_cast<T>(std::sqrt(1 - power(o.beta2, t))) + eps);
+        return;
+      }
+      case GSC_ADAMW_SCHEDULE_FREE:
+      case GSC_SGD_SCHEDULE_FREE: {
+        const double warm = times(o.lr, static_cast<double>(t) / static_cast<double>(o.warmup_steps));
+        const double lr = t < o.warmup_steps ? warm : o.lr;
+        const double beta = o.kind == GSC_ADAMW_SCHEDULE_FREE ? o.beta1 : o.momentum;
+        n[0] = std::max(n[0], lr);
+        const double weight = times(power(static_cast<double>(t), static_cast<int64_t>(o.weight_step_power)),
+                                    power(n[0], static_cast<int64_t>(o.weight_lr_power)));
+        n[1] = n[1] + weight;
+        const double part = n[1] > 0 ? weight / n[1] : 0;
+        const T y = p, z = t == 1 ? p : s[0];
+        T d = g;
+        if (o.kind == GSC_ADAMW_SCHEDULE_FREE) {
+          s[1] = fma_(times(B2, g), g, times(b2, s[1]));
+          d = g / (std::sqrt(s[1] / static_cast<T>(1 - power(o.beta2, t))) + eps);
+        }
+        if (wd != 0) d = fma_(wd, y, d);
+        p = fma_(static_cast<T>(times(lr, times(beta, 1 - part) - 1)), d, lerp(y, z, static_cast<T>(part)));
+        s[0] = fma_(-static_cast<T>(lr), d, z);
+        return;
+      }
+      case GSC_LARS:
+      case GSC_NOVOGRAD: {
+        const bool lars = o.kind == GSC_LARS, late = (o.flags & GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY) != 0;
+        const T first = lars && wd != 0 ? fma_(wd, p, g) : g;
+        const double pp = static_cast<double>(p) * static_cast<double>(p);
+        const double dd = static_cast<double>(first) * static_cast<double>(first);
+        double ratio = 1, R = o.lr, S = 1;
+        if (lars && pp > 0 && dd > 0) ratio = times(o.trust_coefficient, std::sqrt(pp)) / (std::sqrt(dd) + o.eps);
+        if (!lars) {
+          n[0] = t == 1 ? dd : times(o.beta2, n[0]) + times(1 - o.beta2, dd);
+          if ((o.flags & GSC_OPTIMIZER_BIAS_CORRECTION) != 0)
+            R = o.lr / (1 - power(o.beta1, t)), S = std::sqrt(1 - power(o.beta2, t));
+          const double root = std::sqrt(n[0]) / S + o.eps;
+          ratio = root > 0 ? 1 / root : 0;
+        }
+        const T r = static_cast<T>(ratio), W = static_cast<T>(lars ? o.lr : 1 - o.dampening);
+        T scaled = late ? first : times(first, r);
+        if (!lars && !late && wd != 0) scaled = scaled + times(wd, p);
+        const T added = times(W, scaled), beta = lars ? momentum : b1;
+        s[0] = times(beta, s[0]) + added;
+        T step = (o.flags & GSC_OPTIMIZER_NESTEROV) != 0 ? added + times(beta, s[0]) : s[0];
+        if (late) step = times(step, r);
+        p = times(p, late ? K : T(1)) - times(lars ? T(1) : static_cast<T>(R), step);
+        return;
+      }
       default: {
         const T M = static_cast<T>(1 / (1 - power(o.beta1, t)));
         const T V = static_cast<T>(1 / std::sqrt(1 - power(o.beta2, t)));
@@ -172,17 +244,19 @@ struct Page {
 template <typename T>
 void follow_the_page(const gsc_optimizer_options &options, int32_t dtype, float scale) {
   SCOPED_TRACE(text("kind ", options.kind, " flags ", options.flags, " dtype ", dtype));
-  const bool lamb = options.kind == GSC_LAMB;
+  const bool lamb = options.kind == GSC_LAMB || options.kind == GSC_LARS || options.kind == GSC_NOVOGRAD;
   const Context context = make_context();
   Trainer trainer(context, {.options = options,
                             .counts = lamb ? std::vector<int64_t>(200, 1) : std::vector<int64_t>{2000},
                             .param_dtype = dtype,
                             .grad_dtypes = {GSC_FP32}});
   std::vector<std::vector<T>> params, state;
+  std::vector<std::array<double, 2>> numbers;  // of tensors that all elements share, a copy for each
   for (Buffer &buffer : trainer.params()) {
     for (int64_t i = 0; i < buffer.count(); ++i) {
       params.push_back({static_cast<T>(buffer.get(i))});
       state.push_back({T(0), T(0), T(0)});
+      numbers.push_back({0.0, 0.0});
     }
   }
   Random random(7);
@@ -193,7 +267,7 @@ void follow_the_page(const gsc_optimizer_options &options, int32_t dtype, float 
     for (Buffer &buffer : trainer.grads()) {
       for (int64_t i = 0; i < buffer.count(); ++i, ++k) {
         const float g = static_cast<float>(buffer.get(i)) * inverse;
-        Page<T>{options, t}.step(params[k][0], state[k].data(), static_cast<T>(g));
+        Page<T>{options, t}.step(params[k][0], state[k].data(), static_cast<T>(g), numbers[k].data());
       }
     }
     ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer.get(), &inverse, nullptr, nullptr));
@@ -281,6 +355,27 @@ TEST(FormulaBits, AreThoseOfThePage) {
     o.flags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
     if (kind == GSC_NADAM || kind == GSC_RADAM || kind == GSC_ADABELIEF) all.push_back(o);
     o.flags = 0;
+    if (is_schedule_free(kind)) {
+      o.warmup_steps = 4;
+      o.weight_step_power = 2.0;
+      all.push_back(o);
+    }
+    if (kind == GSC_LARS) {
+      o.flags = GSC_OPTIMIZER_NESTEROV;
+      o.eps = 1e-3;
+      all.push_back(o);
+    }
+    if (kind == GSC_NOVOGRAD) {
+      o.dampening = 0.4;
+      all.push_back(o);
+      o.flags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_BIAS_CORRECTION;
+      all.push_back(o);
+    }
+    if (kind == GSC_ADEMAMIX) {
+      o.warmup_steps = 7;
+      o.beta3_warmup = 9;
+      all.push_back(o);
+    }
     if (kind == GSC_RMSPROP) {
       o.alpha = 0.4;
       o.eps_root = 1e-3;

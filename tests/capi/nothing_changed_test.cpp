@@ -395,6 +395,8 @@ const Call kCalls[] = {
      [](World &w) { return set_group(w, 0, [](gsc_optimizer_options &o) { o.lr = kInf; }); }},
     CALL(gsc_optimizer_set_lr, O, 0, -1.0, nullptr),
     CALL(gsc_optimizer_set_lr, O, 1, 1.0, nullptr),
+    CALL(gsc_optimizer_set_evaluating, O, 1, nullptr),
+    CALL(gsc_optimizer_get_evaluating, O, nullptr),
     CALL(gsc_optimizer_set_device_lr, O, 1, w.words, nullptr),
     CALL(gsc_optimizer_step, reinterpret_cast<gsc_optimizer *>(S), nullptr),
     CALL(gsc_optimizer_step_scaled, nullptr, w.words, w.words + 1, nullptr),

@@ -29,7 +29,12 @@ std::vector<Kind> kinds() {
           {"Adamax", GSC_ADAMAX, 0, {"exp_avg", "exp_inf"}},
           {"Nadam", GSC_NADAM, 0, {"exp_avg", "exp_avg_sq"}},
           {"Radam", GSC_RADAM, 0, {"exp_avg", "exp_avg_sq"}},
-          {"AdaBelief", GSC_ADABELIEF, 0, {"exp_avg", "exp_avg_var"}}};
+          {"AdaBelief", GSC_ADABELIEF, 0, {"exp_avg", "exp_avg_var"}},
+          {"AdEMAMix", GSC_ADEMAMIX, 0, {"exp_avg", "exp_avg_sq", "exp_avg_slow"}},
+          {"AdamWScheduleFree", GSC_ADAMW_SCHEDULE_FREE, 0, {"z", "exp_avg_sq", "average"}},
+          {"SgdScheduleFree", GSC_SGD_SCHEDULE_FREE, 0, {"z", "average"}},
+          {"Lars", GSC_LARS, 0, {"momentum_buffer"}},
+          {"NovoGrad", GSC_NOVOGRAD, 0, {"exp_avg", "exp_avg_sq"}}};
 }
 
 gsc_optimizer_options options_of(const Kind &kind) {
@@ -69,8 +74,9 @@ TEST_P(EachKind, SlotsHaveNamesAndShapes) {
       ASSERT_EQ(count, static_cast<int64_t>(s.counts.size()));
       for (size_t i = 0; i < s.counts.size(); ++i) {
         const gsc_tensor tensor = trainer.state_tensor(slot, i);
-        EXPECT_EQ(tensor.count, s.counts[i]);
-        EXPECT_EQ(tensor.dtype, dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32);
+        EXPECT_EQ(tensor.count, slot_count(GetParam().kind, slot, s.counts[i]));
+        const bool is_wide = dtype == GSC_FP64 || numbers_of(GetParam().kind, slot) > 0;
+        EXPECT_EQ(tensor.dtype, is_wide ? GSC_FP64 : GSC_FP32);
         for (int64_t j = 0; j < tensor.count; ++j) {
           ASSERT_EQ(load(static_cast<unsigned char *>(tensor.data) + j * dtype_size(tensor.dtype), tensor.dtype), 0.0);
         }
@@ -121,7 +127,12 @@ TEST_P(EachKind, StateOfTheCallerEqualsStateOfTheLibrary) {
   std::vector<List> lists;
   std::vector<gsc_tensor_list *> handles;
   for (size_t slot = 0; slot < GetParam().slots.size(); ++slot) {
-    state.push_back(make_buffers(GSC_FP32, spec().counts, 1));
+    std::vector<int64_t> counts;
+    for (const int64_t count : spec().counts) {
+      counts.push_back(slot_count(GetParam().kind, static_cast<int32_t>(slot), count));
+    }
+    const bool is_wide = numbers_of(GetParam().kind, static_cast<int32_t>(slot)) > 0;
+    state.push_back(make_buffers(is_wide ? GSC_FP64 : GSC_FP32, counts, 1));
     lists.push_back(make_list(context, state.back()));
     handles.push_back(lists.back().get());
   }
@@ -177,6 +188,77 @@ TEST_P(EachKind, SaveAndLoadContinueBitForBit) {
     ASSERT_GSC_OK(gsc_optimizer_step(restored.get(), nullptr));
   }
   EXPECT_TRUE(restored.snapshot() == original.snapshot());
+}
+
+/// x = y + (1 - 1 / beta) (z - y), and back; state, counts and tensors without a step stay as they are.
+TEST_P(EachKind, EvaluatesWithAveragedWeights) {
+  const Context context = make_context(2);
+  TrainerSpec s = spec();
+  Trainer trainer(context, s);
+  int32_t evaluating = -1;
+  ASSERT_GSC_OK(gsc_optimizer_get_evaluating(trainer.get(), &evaluating));
+  EXPECT_EQ(evaluating, 0);
+  if (!is_schedule_free(GetParam().kind)) {
+    EXPECT_GSC_ERROR(gsc_optimizer_set_evaluating(trainer.get(), 1, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                     "optimizer is", "does not average");
+    return;
+  }
+  const Snapshot start = trainer.snapshot();
+  ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer.get(), 1, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer.get(), 0, nullptr));
+  EXPECT_EQ(trainer.snapshot().params, start.params);  // no step yet
+  Random random(85);
+  const uint8_t present[] = {1, 1, 0, 1};
+  for (int step = 0; step < 4; ++step) {
+    trainer.fill_grads(random, 1.0);
+    // Gradients of the switch must not matter.
+    ASSERT_GSC_OK(gsc_tensor_list_set_present(trainer.grad_list(), step == 3 ? present : nullptr, nullptr, 4, nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+  }
+  trainer.grads()[3].fill(kNan);
+  const Snapshot training = trainer.snapshot();
+  const double beta = GetParam().kind == GSC_SGD_SCHEDULE_FREE ? s.options.momentum : s.options.beta1;
+  std::vector<std::vector<double>> y, z;
+  for (size_t t = 0; t < s.counts.size(); ++t) {
+    y.push_back(trainer.params()[t].values());
+    const gsc_tensor state = trainer.state_tensor(0, t);
+    const float *first = static_cast<const float *>(state.data);
+    z.emplace_back(first, first + state.count);
+  }
+  ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer.get(), 1, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer.get(), 1, nullptr));  // is there
+  for (size_t t = 0; t < s.counts.size(); ++t) {
+    for (int64_t i = 0; i < s.counts[t]; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const double x = y[t][at] + (1.0 - 1.0 / beta) * (z[t][at] - y[t][at]);
+      ASSERT_NEAR(trainer.params()[t].get(i), x, 1e-6);
+      ASSERT_EQ(trainer.copies()[t].get(i), round_to(trainer.params()[t].get(i), GSC_BF16));
+    }
+  }
+  EXPECT_EQ(trainer.snapshot().state, training.state);
+  EXPECT_EQ(trainer.snapshot().applied, training.applied);
+  EXPECT_GSC_ERROR(gsc_optimizer_step(trainer.get(), nullptr), GSC_ERROR_BAD_STATE, "averaged weights");
+  // A checkpoint remembers which weights the parameters were.
+  int64_t size = 0;
+  ASSERT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
+  std::vector<unsigned char> saved(static_cast<size_t>(size));
+  ASSERT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), saved.data(), size, nullptr));
+  Trainer restored(context, s);
+  for (size_t t = 0; t < s.counts.size(); ++t) restored.params()[t].restore(trainer.params()[t].image());
+  ASSERT_GSC_OK(gsc_optimizer_load_sync(restored.get(), saved.data(), size, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_get_evaluating(restored.get(), &evaluating));
+  EXPECT_EQ(evaluating, 1);
+  for (Trainer *each : {&trainer, &restored}) {
+    ASSERT_GSC_OK(gsc_optimizer_set_evaluating(each->get(), 0, nullptr));
+    for (size_t t = 0; t < s.counts.size(); ++t) {
+      for (int64_t i = 0; i < s.counts[t]; ++i) {
+        ASSERT_NEAR(each->params()[t].get(i), y[t][static_cast<size_t>(i)], 1e-6);
+      }
+    }
+  }
+  EXPECT_EQ(trainer.snapshot().params, restored.snapshot().params);
+  EXPECT_GSC_ERROR(gsc_optimizer_set_evaluating(trainer.get(), 2, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+                   "evaluating is 2");
 }
 
 TEST_P(EachKind, SetStepsContinuesABiasCorrection) {

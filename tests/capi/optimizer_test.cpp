@@ -68,6 +68,22 @@ std::vector<Variant> variants() {
       {"AdaBelief", with(GSC_ADABELIEF, 0, [](O &o) { o.weight_decay = 0.1; })},
       {"AdaBeliefDecoupled", with(GSC_ADABELIEF, GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_MAXIMIZE,
                                   [](O &o) { o.weight_decay = 0.1, o.eps = 1e-8, o.eps_root = 1e-6; })},
+      {"AdEMAMix", with(GSC_ADEMAMIX, 0, [](O &o) { o.weight_decay = 0.1; })},
+      {"AdamWScheduleFree", with(GSC_ADAMW_SCHEDULE_FREE, 0, nullptr)},
+      {"AdamWScheduleFreeWarmUp",
+       with(GSC_ADAMW_SCHEDULE_FREE, GSC_OPTIMIZER_MAXIMIZE,
+            [](O &o) { o.warmup_steps = 3, o.weight_decay = 0.1, o.weight_step_power = 0.5; })},
+      {"SgdScheduleFree", with(GSC_SGD_SCHEDULE_FREE, 0, [](O &o) { o.weight_decay = 0.1; })},
+      {"SgdScheduleFreeUniform",
+       with(GSC_SGD_SCHEDULE_FREE, 0, [](O &o) { o.momentum = 0.5, o.weight_lr_power = 0.0, o.warmup_steps = 2; })},
+      {"Lars", with(GSC_LARS, 0, [](O &o) { o.weight_decay = 0.1, o.trust_coefficient = 0.5; })},
+      {"LarsNesterov", with(GSC_LARS, GSC_OPTIMIZER_NESTEROV | GSC_OPTIMIZER_MAXIMIZE, [](O &o) { o.eps = 1e-3; })},
+      {"NovoGrad", with(GSC_NOVOGRAD, 0, [](O &o) { o.weight_decay = 0.1; })},
+      {"NovoGradDecoupled", with(GSC_NOVOGRAD, GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_BIAS_CORRECTION,
+                                 [](O &o) { o.weight_decay = 0.1, o.dampening = 0.95; })},
+      {"NovoGradCorrected", with(GSC_NOVOGRAD, GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_BIAS_CORRECTION, nullptr)},
+      {"AdEMAMixWarmUp",
+       with(GSC_ADEMAMIX, GSC_OPTIMIZER_MAXIMIZE, [](O &o) { o.warmup_steps = 3, o.beta3_warmup = 3; })},
   };
 }
 
@@ -274,7 +290,8 @@ TEST(OptimizerWeightDecay, OfZeroDoesNotReadTheParameter) {
     SCOPED_TRACE(name);
     gsc_optimizer_options options = given;
     options.weight_decay = 0.0;
-    if (options.kind == GSC_LAMB) continue;  // whose norms are of all parameters
+    if (options.kind == GSC_LAMB || options.kind == GSC_LARS) continue;  // whose norms are of all parameters
+    if (is_schedule_free(options.kind)) continue;                        // which takes differences of weights
     for (const int32_t dtype : {GSC_FP32, GSC_FP64, GSC_FP16}) {
       Trainer trainer(context, {.options = options, .counts = {130}, .param_dtype = dtype});
       trainer.params()[0].set(0, -kInf);

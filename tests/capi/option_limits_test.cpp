@@ -174,11 +174,21 @@ TEST(OptionLimits, Optimizer) {
       {GSC_FIELD(O, dampening), {-below(kNotAFloat), below(kNotAFloat)}, {-kNotAFloat, kNotAFloat, kInf, kNan}},
       {GSC_FIELD(O, lr_decay), numbers, no_numbers},
       {GSC_FIELD(O, initial_accumulator_value), numbers, no_numbers},
-      {GSC_FIELD(O, alpha), decays, no_decays},
+      {"alpha", GSC_SET(O, o.kind = GSC_RMSPROP; o.alpha = v), decays, no_decays},
+      {"alpha", GSC_SET(O, o.kind = GSC_ADEMAMIX; o.alpha = v), numbers, no_numbers},
       {GSC_FIELD(O, rho), decays, no_decays},
       {GSC_FIELD(O, momentum_decay), numbers, no_numbers},
       {GSC_FIELD(O, eps_root), numbers, no_numbers},
+      {GSC_FIELD(O, beta3), decays, no_decays},
+      {GSC_FIELD(O, warmup_steps), {0, 0x1p53}, {-1, 0x1p54}},
+      {GSC_FIELD(O, beta3_warmup), {0, 0x1p53}, {-1, 0x1p54}},
+      {GSC_FIELD(O, weight_step_power), numbers, no_numbers},
+      {GSC_FIELD(O, weight_lr_power), numbers, no_numbers},
+      {GSC_FIELD(O, trust_coefficient), numbers, no_numbers},
   };
+  // In the place of those above.
+  const std::vector<Limits<O>> of_averages = {{GSC_FIELD(O, beta1), {kTiny, below(1)}, {0, 1}},
+                                              {GSC_FIELD(O, momentum), {kTiny, below(1)}, {0, 1}}};
   const std::vector<Limits<O>> of_sgd = {
       {GSC_FIELD(O, kind), {GSC_SGD, kinds - 1}, {-1, kinds, 77}},
       {"momentum", GSC_SET(O, o.flags = GSC_OPTIMIZER_NESTEROV; o.momentum = v), {kTiny}, {0}},
@@ -220,16 +230,24 @@ TEST(OptionLimits, Optimizer) {
       EXPECT_EQ(std::memcmp(&now, &defaults, sizeof now), 0);
       return status;
     };
-    expect_limits<O>(table, defaults, create, change);
+    std::vector<Limits<O>> own = table;
+    for (const Limits<O> &limits : of_averages) {
+      const bool is_adamw = std::string(limits.option) == "beta1";
+      if (kind != (is_adamw ? GSC_ADAMW_SCHEDULE_FREE : GSC_SGD_SCHEDULE_FREE)) continue;
+      std::erase_if(own, [&](const Limits<O> &each) { return std::string(each.option) == limits.option; });
+      own.push_back(limits);
+    }
+    expect_limits<O>(own, defaults, create, change);
     if (kind == GSC_SGD) expect_limits<O>(of_sgd, defaults, create, change);
   }
 
   for (const int32_t kind : optimizer_kinds()) {
     uint32_t known =
         GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS | GSC_OPTIMIZER_COUNT_UNCHANGED;
-    if (kind == GSC_SGD) known |= GSC_OPTIMIZER_NESTEROV;
+    if (kind == GSC_SGD || kind == GSC_LARS) known |= GSC_OPTIMIZER_NESTEROV;
     if (kind == GSC_ADAM || kind == GSC_ADAMW) known |= GSC_OPTIMIZER_AMSGRAD;
     if (kind == GSC_RMSPROP) known |= GSC_OPTIMIZER_CENTERED;
+    if (kind == GSC_NOVOGRAD) known |= GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_BIAS_CORRECTION;
     if (kind == GSC_NADAM || kind == GSC_RADAM || kind == GSC_ADABELIEF) known |= GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY;
     for (int bit = 0; bit < 32; ++bit) {
       O options = optimizer_options(kind);

@@ -132,7 +132,7 @@ class Pair {
       for (int slot = 0; slot < states(coded); ++slot) {
         const gsc_tensor &from = coded.slots[static_cast<size_t>(slot)][t];
         const gsc_tensor &to = plain.slots[static_cast<size_t>(slot)][t];
-        if (from.dtype == GSC_FP32) continue;
+        if (from.dtype == GSC_FP32 || from.dtype == GSC_FP64) continue;
         const std::vector<float> values = decode(from);
         std::copy(values.begin(), values.end(), static_cast<float *>(to.data));
       }
@@ -157,8 +157,8 @@ class Pair {
       for (int slot = 0; slot < states(coded); ++slot) {
         const gsc_tensor &from = coded.slots[static_cast<size_t>(slot)][t];
         const auto *x = static_cast<const float *>(plain.slots[static_cast<size_t>(slot)][t].data);
-        if (from.dtype == GSC_FP32) {
-          ASSERT_EQ(std::memcmp(x, from.data, static_cast<size_t>(from.count) * sizeof *x), 0);
+        if (from.dtype == GSC_FP32 || from.dtype == GSC_FP64) {
+          ASSERT_EQ(std::memcmp(x, from.data, static_cast<size_t>(from.count * dtype_size(from.dtype))), 0);
         } else {
           expect_encoded(from, x, options_, slot, first, step);
         }

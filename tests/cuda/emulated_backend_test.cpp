@@ -173,9 +173,12 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
   ASSERT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &bytes));
   saved.resize(static_cast<size_t>(bytes));
   ASSERT_GSC_OK(gsc_optimizer_save_sync(optimizer, saved.data(), bytes, nullptr));
+  const Optimizer averaging =
+      make_optimizer(contexts.cuda, optimizer_options(GSC_SGD_SCHEDULE_FREE), training.params, training.grads);
   const int64_t waits = emulation::wait_count();
   {
     const Capturing capturing;
+    EXPECT_GSC_OK(gsc_optimizer_set_evaluating(averaging.get(), 1, nullptr));
     EXPECT_GSC_OK(
         gsc_tensor_list_set_present(grads, present.data(), nullptr, static_cast<int64_t>(present.size()), nullptr));
     EXPECT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));

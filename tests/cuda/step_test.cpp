@@ -278,6 +278,38 @@ TEST(CudaFormats, ListsOfTheCallersMayMixThem) {
   }
 }
 
+TEST(CudaStep, EvaluatesAsTheCpuDoes) {
+  SKIP_WITHOUT_DEVICE();
+  for (const int32_t kind : {GSC_ADAMW_SCHEDULE_FREE, GSC_SGD_SCHEDULE_FREE}) {
+    for (const int32_t master : {GSC_MASTER_NONE, GSC_MASTER_SPLIT16, GSC_MASTER_STOCHASTIC}) {
+      SCOPED_TRACE(text("kind ", kind, " master ", master));
+      Pair pair({.name = "",
+                 .kind = kind,
+                 .momentum = 0.9,
+                 .param_dtype = master == GSC_MASTER_NONE ? GSC_FP32 : GSC_BF16,
+                 .copy_dtype = master == GSC_MASTER_NONE ? GSC_FP16 : 0,
+                 .groups = 3,
+                 .master_format = master});
+      for (int step = 0; step < 4; ++step) {
+        set_order(static_cast<unsigned>(step));
+        pair.fill_grads();
+        pair.step_and_compare();
+        if (::testing::Test::HasFailure()) return;
+        if (step % 2 == 0) continue;
+        for (const int32_t evaluating : {1, 0}) {
+          for (const auto *side : {&pair.host, &pair.device}) {
+            ASSERT_GSC_OK(gsc_optimizer_set_evaluating((*side)->optimizer.get(), evaluating, nullptr));
+          }
+          for (const Twin &twin : pair.params) ASSERT_TRUE(twin.same());
+          for (const Twin &twin : pair.copies) ASSERT_TRUE(twin.same());
+          ASSERT_EQ(pair.device->checkpoint(), pair.host->checkpoint());
+        }
+      }
+      set_order(0);
+    }
+  }
+}
+
 TEST(CudaFormats, EveryKindWithEveryFormatOfStateAndMasters) {
   SKIP_WITHOUT_DEVICE();
   int number = 0;
@@ -290,7 +322,7 @@ TEST(CudaFormats, EveryKindWithEveryFormatOfStateAndMasters) {
           SCOPED_TRACE(text("kind ", kind, " state ", state, " master ", master, " param ", param));
           Pair pair({.name = "",
                      .kind = kind,
-                     .momentum = kind == GSC_SGD || kind == GSC_RMSPROP ? 0.9 : 0.0,
+                     .momentum = kind == GSC_SGD || kind == GSC_RMSPROP || kind == GSC_SGD_SCHEDULE_FREE ? 0.9 : 0.0,
                      .param_dtype = param,
                      .grad_dtype = number % 3 == 0 ? GSC_FP32 : (number % 3 == 1 ? GSC_FP16 : GSC_BF16),
                      .copy_dtype = master == GSC_MASTER_NONE ? GSC_FP16 : 0,
@@ -335,6 +367,21 @@ std::vector<StepCase> step_cases() {
       {.name = "nadam_fp64", .kind = GSC_NADAM, .param_dtype = GSC_FP64, .grad_dtype = GSC_FP64, .groups = 18},
       {.name = "radam", .kind = GSC_RADAM, .flags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY, .offset = 3},
       {.name = "adabelief", .kind = GSC_ADABELIEF, .copy_dtype = GSC_BF16},
+      {.name = "ademamix", .kind = GSC_ADEMAMIX, .copy_dtype = GSC_FP16, .groups = 3, .clip_norm = true},
+      {.name = "adamw_schedule_free", .kind = GSC_ADAMW_SCHEDULE_FREE, .copy_dtype = GSC_FP16, .groups = 3},
+      {.name = "sgd_schedule_free", .kind = GSC_SGD_SCHEDULE_FREE, .momentum = 0.9, .clip_norm = true},
+      {.name = "lars", .kind = GSC_LARS, .momentum = 0.9, .copy_dtype = GSC_BF16, .groups = 3, .clip_norm = true},
+      {.name = "lars_zero",
+       .kind = GSC_LARS,
+       .flags = GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_NESTEROV,
+       .momentum = 0.9},
+      {.name = "novograd", .kind = GSC_NOVOGRAD, .flags = GSC_OPTIMIZER_WRITE_GRADS, .grad_dtype = GSC_FP32},
+      {.name = "novograd_fp64",
+       .kind = GSC_NOVOGRAD,
+       .flags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_BIAS_CORRECTION,
+       .param_dtype = GSC_FP64,
+       .grad_dtype = GSC_FP64,
+       .groups = 18},
       {.name = "lamb_misaligned", .kind = GSC_LAMB, .copy_dtype = GSC_FP16, .offset = 1, .groups = 3},
       {.name = "lamb_fp64", .kind = GSC_LAMB, .param_dtype = GSC_FP64, .grad_dtype = GSC_FP64, .offset = 1},
       {.name = "lamb_zero", .kind = GSC_LAMB, .flags = GSC_OPTIMIZER_ZERO_GRADS},

@@ -7,8 +7,8 @@ torch = library("torch")
 
 from gradscaler import torch as gst  # noqa: E402
 
-KINDS = [gst.SGD, gst.Adam, gst.AdamW, gst.Adagrad, gst.Lion, gst.LAMB, gst.RMSprop, gst.Adadelta, gst.Adamax,
-         gst.NAdam, gst.RAdam, gst.AdaBelief]
+KINDS = [kind for name, kind in vars(gst).items() if isinstance(kind, type) and issubclass(kind, gst.FusedOptimizer)
+         and kind is not gst.FusedOptimizer]
 ids = dict(ids=lambda value: getattr(value, "__name__", ""))
 
 

@@ -56,8 +56,20 @@ class Arithmetic {
 /// What one element is before and after a step.
 struct Element {
   Real param;
-  std::array<Real, 3> state;
+  std::array<Real, 3> state;  ///< of a slot with numbers per tensor the first
+  double weight_sum = 0.0;    ///< the second number of `average`
 };
+
+inline bool is_schedule_free(int32_t kind) { return kind == GSC_ADAMW_SCHEDULE_FREE || kind == GSC_SGD_SCHEDULE_FREE; }
+/// Numbers per tensor of a slot; 0 for one number per element.
+inline int64_t numbers_of(int32_t kind, int32_t slot) {
+  if (kind == GSC_NOVOGRAD && slot == 1) return 1;
+  return (kind == GSC_ADAMW_SCHEDULE_FREE && slot == 2) || (kind == GSC_SGD_SCHEDULE_FREE && slot == 1) ? 2 : 0;
+}
+/// Elements of a slot's tensor.
+inline int64_t slot_count(int32_t kind, int32_t slot, int64_t count) {
+  return numbers_of(kind, slot) > 0 ? numbers_of(kind, slot) : count;
+}
 
 /// State slots that a kind with these options has.
 inline int state_slots(const gsc_optimizer_options &o) {
@@ -69,9 +81,13 @@ inline int state_slots(const gsc_optimizer_options &o) {
       return (o.flags & GSC_OPTIMIZER_AMSGRAD) != 0 ? 3 : 2;
     case GSC_ADAGRAD:
     case GSC_LION:
+    case GSC_LARS:
       return 1;
     case GSC_RMSPROP:
       return (o.flags & GSC_OPTIMIZER_CENTERED) != 0 ? 3 : (o.momentum != 0.0 ? 2 : 1);
+    case GSC_ADEMAMIX:
+    case GSC_ADAMW_SCHEDULE_FREE:
+      return 3;
     default:
       return 2;
   }
@@ -85,6 +101,11 @@ class OptimizerOracle {
 
   /// Steps one tensor: `elements` holds params and state, `grads` the unscaled and clipped gradients with their errors.
   void step(std::vector<Element> &elements, const std::vector<Real> &grads) const {
+    if (is_schedule_free(o_.kind)) {
+      for (size_t i = 0; i < elements.size(); ++i) schedule_free(elements[i], signed_gradient(grads[i]));
+      return;
+    }
+    if (o_.kind == GSC_LARS || o_.kind == GSC_NOVOGRAD) return layerwise(elements, grads);
     std::vector<Real> updates(elements.size());
     for (size_t i = 0; i < elements.size(); ++i) updates[i] = update(elements[i], grads[i]);
     const Real ratio = o_.kind == GSC_LAMB ? trust_ratio(elements, updates) : f_.exact(1.0);
@@ -96,6 +117,74 @@ class OptimizerOracle {
   }
 
  private:
+  Real signed_gradient(Real g) const { return has(GSC_OPTIMIZER_MAXIMIZE) ? Real{-g.v, g.e} : g; }
+  /// schedulefree's step, from y in `param` and z in state[0].
+  void schedule_free(Element &element, Real g) const {
+    const bool is_adamw = o_.kind == GSC_ADAMW_SCHEDULE_FREE;
+    const double beta = is_adamw ? o_.beta1 : o_.momentum, warmup = static_cast<double>(o_.warmup_steps);
+    const double lr = o_.lr * (step_ < warmup ? step_ / warmup : 1.0);
+    Real &average = element.state[is_adamw ? 2 : 1];
+    average.v = std::max(average.v, lr);
+    average.e = average.v * 1e-12;
+    const double weight = std::pow(step_, o_.weight_step_power) * std::pow(average.v, o_.weight_lr_power);
+    element.weight_sum += weight;
+    const double part = element.weight_sum > 0.0 ? weight / element.weight_sum : 0.0;
+    const Real z = step_ == 1.0 ? element.param : element.state[0];
+    if (is_adamw) {
+      element.state[1] = moment(element.state[1], f_.mul(g, g), o_.beta2);
+      g = f_.div(g, f_.add(f_.sqrt(corrected(element.state[1], o_.beta2)), f_.constant(o_.eps)));
+    }
+    const Real direction = decayed(g, element.param);
+    const Real moved = f_.add(element.param, f_.mul(f_.constant(part), f_.sub(z, element.param)));
+    element.param = f_.add(moved, f_.mul(f_.constant(lr * (beta * (1.0 - part) - 1.0)), direction));
+    element.state[0] = f_.sub(z, f_.mul(f_.constant(lr), direction));
+  }
+  void layerwise(std::vector<Element> &elements, const std::vector<Real> &grads) const {
+    const bool is_lars = o_.kind == GSC_LARS, decoupled = has(GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY);
+    std::vector<Real> directions(elements.size());
+    double params = 0.0, squares = 0.0, error = 0.0;
+    for (size_t i = 0; i < elements.size(); ++i) {
+      const Real g = signed_gradient(grads[i]);
+      directions[i] = is_lars ? decayed(g, elements[i].param) : g;
+      params += elements[i].param.v * elements[i].param.v;
+      squares += directions[i].v * directions[i].v;
+      error += directions[i].e * directions[i].e;
+    }
+    const double off = (squares > 0.0 ? std::sqrt(error / squares) : 0.0) + 2e-5;
+    double ratio = 1.0;
+    if (is_lars && params > 0.0 && squares > 0.0) {
+      ratio = o_.trust_coefficient * std::sqrt(params) / (std::sqrt(squares) + o_.eps);
+    }
+    double lr = o_.lr;
+    if (!is_lars) {
+      double bias2 = 1.0;
+      if (has(GSC_OPTIMIZER_BIAS_CORRECTION)) {
+        lr /= 1.0 - std::pow(o_.beta1, step_);
+        bias2 = 1.0 - std::pow(o_.beta2, step_);
+      }
+      const double old = elements.empty() ? 0.0 : elements[0].state[1].v;
+      const double v = step_ == 1.0 ? squares : o_.beta2 * old + (1.0 - o_.beta2) * squares;
+      for (Element &element : elements) element.state[1] = {v, 2.0 * off * v};
+      ratio = 1.0 / (std::sqrt(v / bias2) + o_.eps);
+    }
+    const Real factor = {ratio, ratio * off};
+    for (size_t i = 0; i < elements.size(); ++i) {
+      Element &element = elements[i];
+      Real &buffer = element.state[0];
+      if (is_lars) {
+        const Real added = f_.mul(f_.constant(lr), f_.mul(factor, directions[i]));
+        buffer = f_.add(f_.mul(f_.constant(o_.momentum), buffer), added);
+        const bool ahead = has(GSC_OPTIMIZER_NESTEROV);
+        element.param = f_.sub(element.param, ahead ? f_.add(added, f_.mul(f_.constant(o_.momentum), buffer)) : buffer);
+        continue;
+      }
+      const Real term = decoupled ? directions[i] : decayed(f_.mul(factor, directions[i]), element.param);
+      buffer = f_.add(f_.mul(f_.constant(o_.beta1), buffer), f_.mul(f_.constant(1.0 - o_.dampening), term));
+      if (decoupled) element_decay(element);
+      const Real step = decoupled ? f_.mul(factor, buffer) : buffer;
+      element.param = f_.sub(element.param, f_.mul(f_.constant(lr), step));
+    }
+  }
   bool has(uint32_t flag) const { return (o_.flags & flag) != 0; }
   Real rate() const {
     if (o_.kind == GSC_ADAGRAD) return f_.constant(o_.lr / (1.0 + (step_ - 1.0) * o_.lr_decay));
@@ -110,7 +199,7 @@ class OptimizerOracle {
     if (has(GSC_OPTIMIZER_MAXIMIZE)) g.v = -g.v;
     if (has(GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY)) {
       element_decay(element);
-    } else if (o_.kind != GSC_ADAMW && o_.kind != GSC_LION && o_.kind != GSC_LAMB) {
+    } else if (o_.kind != GSC_ADAMW && o_.kind != GSC_LION && o_.kind != GSC_LAMB && o_.kind != GSC_ADEMAMIX) {
       g = decayed(g, element.param);
     }
     switch (o_.kind) {
@@ -138,6 +227,9 @@ class OptimizerOracle {
         return radam(element, g);
       case GSC_ADABELIEF:
         return adabelief(element, g);
+      case GSC_ADEMAMIX:
+        element_decay(element);
+        return ademamix(element, g);
       default:
         return decayed(adam(element, g), element.param);
     }
@@ -245,6 +337,19 @@ class OptimizerOracle {
     element.state[1] = f_.add(moment(element.state[1], f_.mul(surprise, surprise), o_.beta2), f_.constant(o_.eps_root));
     return f_.div(corrected(element.state[0], o_.beta1),
                   f_.add(f_.sqrt(corrected(element.state[1], o_.beta2)), f_.constant(o_.eps)));
+  }
+  Real ademamix(Element &element, Real g) const {
+    const auto part = [&](int64_t warmup) {
+      return static_cast<double>(warmup) > step_ ? step_ / static_cast<double>(warmup) : 1.0;
+    };
+    const double alpha = o_.alpha * part(o_.warmup_steps);
+    const double fast = std::log(o_.beta1), slow = std::log(o_.beta3), way = part(o_.beta3_warmup);
+    const double log_beta3 =
+        way < 1.0 ? fast * slow / ((1.0 - way) * slow + way * fast) : slow;  // the paper's equation
+    const Real root = second_root(element, g);
+    element.state[2] = f_.add(f_.mul(f_.constant(std::exp(log_beta3)), element.state[2]),
+                              f_.mul(f_.constant(-std::expm1(log_beta3)), g));
+    return f_.div(f_.add(corrected(element.state[0], o_.beta1), f_.mul(f_.constant(alpha), element.state[2])), root);
   }
   /// Advances both moments; sqrt(v / (1 - beta2^t)) + eps.
   Real second_root(Element &element, Real g) const {

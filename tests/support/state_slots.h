@@ -53,7 +53,10 @@ struct Slots {
 inline float rate_of(const gsc_optimizer_options &o, int slot) {
   switch (o.kind) {
     case GSC_SGD:
+    case GSC_LARS:
       return 1.0f - static_cast<float>(o.momentum);
+    case GSC_ADEMAMIX:
+      return static_cast<float>(1.0 - (slot == 0 ? o.beta1 : (slot == 1 ? o.beta2 : o.beta3)));
     case GSC_ADAGRAD:
       return 0.0f;
     case GSC_LION:

@@ -145,10 +145,12 @@ class Trainer {
     for (size_t i = 0; i < result.size(); ++i) result[i].param.v = params_[t].get(static_cast<int64_t>(i));
     for (int32_t slot = 0; slot < slot_count; ++slot) {
       const gsc_tensor state = state_tensor(slot, t);
+      const auto *first = static_cast<const unsigned char *>(state.data);
+      const int64_t numbers = numbers_of(spec_.options.kind, slot);
       for (size_t i = 0; i < result.size(); ++i) {
-        const auto *address =
-            static_cast<const unsigned char *>(state.data) + static_cast<int64_t>(i) * dtype_size(state.dtype);
+        const unsigned char *address = first + (numbers > 0 ? 0 : static_cast<int64_t>(i) * dtype_size(state.dtype));
         result[i].state[static_cast<size_t>(slot)].v = load(address, state.dtype);
+        if (numbers == 2) result[i].weight_sum = load(first + dtype_size(state.dtype), state.dtype);
       }
     }
     return result;
@@ -186,6 +188,7 @@ class Trainer {
         ASSERT_NEAR(got[i].state[static_cast<size_t>(slot)].v, state.v, allowed(state, GSC_FP32))
             << where() << " slot " << slot;
       }
+      ASSERT_NEAR(got[i].weight_sum, expected[i].weight_sum, 1e-12 * expected[i].weight_sum) << where();
       if (spec_.copy_dtype != 0) {
         const int64_t index = static_cast<int64_t>(i);
         ASSERT_EQ(copies_[t].get(index), round_to(params_[t].get(index), spec_.copy_dtype)) << where() << " model copy";

@@ -92,6 +92,14 @@ namespace Gradscaler
     }
 
     /// <summary>
+    /// Takes the parameters of a Schedule-Free optimizer to the averaged weights, or back. Steps fail while evaluating.
+    /// </summary>
+    public void SetEvaluating(bool evaluating, IntPtr stream = default(IntPtr))
+    {
+      Handle.SetEvaluating(evaluating ? 1 : 0, stream);
+    }
+
+    /// <summary>
     /// Reads a group's learning rate from a float in device memory at every step; null returns to the host value.
     /// </summary>
     public void SetDeviceLr(int group, DeviceScalar lr, IntPtr stream = default(IntPtr))

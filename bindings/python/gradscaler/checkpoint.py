@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from . import formats, torch_memory
 from ._native import integer, native
 from .arrays import as_tensor, tensor_array
-from .errors import InvalidArgumentError
+from .errors import BadStateError, InvalidArgumentError
 from .look import look
 from .memory import SIZES, Tensor, same_order
 from .scaling import is_cupy
@@ -40,6 +40,7 @@ def save(optimizer: Optimizer, full: bool = False) -> dict[str, Any]:
 
     With `full` codes become float32, and remainders are left out.
     """
+    _require_training(optimizer)
     make = _maker(optimizer)
     sources, held = _places(optimizer), optimizer._codes()
     places, codes = sources, held
@@ -68,6 +69,7 @@ def save(optimizer: Optimizer, full: bool = False) -> dict[str, Any]:
 
 def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argument: str) -> None:
     """Restores the arrays of :func:`save`, paired by name, in any order."""
+    _require_training(optimizer)
     if not hasattr(arrays, "items"):
         raise InvalidArgumentError(f"{argument} is {type(arrays).__name__}; it must be a mapping from names to arrays")
     given = _renamed(arrays, rename, argument)
@@ -104,6 +106,11 @@ def load(optimizer: Optimizer, arrays: Mapping[str, Any], rename: Rename, argume
         # The largest count of a tensor may be less than that of the optimizer.
         optimizer.tensor_steps = each
     _wait(optimizer)
+
+
+def _require_training(optimizer: Optimizer) -> None:
+    if optimizer._handle.evaluating():
+        raise BadStateError("the parameters are averaged weights; call train() before state is saved or loaded")
 
 
 def _places(optimizer: Optimizer) -> dict[str, Tensor]:

@@ -35,24 +35,39 @@ def state_array(address: int, count: int, code: int, scales: int | None = None) 
     return array
 
 
-@functools.cache
 def codes_of(kind: int, state: str, master: str | None) -> dict[str, int]:
     """The slots that state of this format may have, and the library's dtype of each."""
+    return {slot: code for slot, (code, _) in _slots_of(kind, state, master).items()}
+
+
+def numbers_of(kind: int) -> dict[str, int]:
+    """The slots that have numbers per tensor, in float64, and how many."""
+    return {slot: count for slot, (_, count) in _slots_of(kind, "fp32", None).items() if count != _PROBE}
+
+
+#: Elements of the tensor that _slots_of asks with.
+_PROBE = 7
+
+
+@functools.cache
+def _slots_of(kind: int, state: str, master: str | None) -> dict[str, tuple[int, int]]:
+    """The library's dtype and the elements of each slot."""
     options = native.OptimizerOptions(kind)
     options.state_format, options.master_format = hyper.STATE[state], hyper.MASTER[master]
     if "momentum_buffer" in SLOTS[kind]:
         options.momentum = 0.5
     options.flags = sum(flag for slot, flag in (("max_exp_avg_sq", native.OPTIMIZER_AMSGRAD),
                                                 ("grad_avg", native.OPTIMIZER_CENTERED)) if slot in SLOTS[kind])
-    memory = (ctypes.c_uint16 * 2)()
+    memory = (ctypes.c_uint16 * (2 * _PROBE))()
     context, lists = default_context("cpu")._handle, []
     for element in range(2):
-        lists.append(native.TensorList(context, state_array(ctypes.addressof(memory) + 2 * element, 1, native.BF16)))
+        array = state_array(ctypes.addressof(memory) + 2 * _PROBE * element, _PROBE, native.BF16)
+        lists.append(native.TensorList(context, array))
     optimizer, tensor = native.Optimizer(context, options, *lists, None, None, None, None, None), native.Tensor()
     found = {}
     for slot in range(optimizer.state_count()):
         optimizer.state_tensor(slot, 0, tensor)
-        found[optimizer.state_name(slot)] = int(tensor.dtype)
+        found[optimizer.state_name(slot)] = int(tensor.dtype), int(tensor.count)
     return found
 
 

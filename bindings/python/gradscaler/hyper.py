@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ctypes import c_float
 from typing import Any
 
-from ._native import flag, native, real
+from ._native import flag, integer, native, real
 
 #: Options that are flags. They are fixed when an optimizer is made.
 FLAGS = {
@@ -19,6 +19,7 @@ FLAGS = {
     "write_grads": native.OPTIMIZER_WRITE_GRADS,
     "centered": native.OPTIMIZER_CENTERED,
     "decoupled_weight_decay": native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
+    "bias_correction": native.OPTIMIZER_BIAS_CORRECTION,
     "count_unchanged": native.OPTIMIZER_COUNT_UNCHANGED,
     # gen-api: end
 }
@@ -51,7 +52,8 @@ def write(options: Any, key: str, value: Any) -> None:
         bit = FLAGS[key]
         options.flags = options.flags | bit if flag(key, value) else options.flags & ~bit
     else:
-        setattr(options, key, real(key, value))
+        counts = isinstance(getattr(options, key), int)
+        setattr(options, key, integer(key, value, 0, 2**53) if counts else real(key, value))
 
 
 def apply(options: Any, arguments: Mapping[str, Any]) -> None:
@@ -67,10 +69,10 @@ def format_code(argument: str, value: object, words: Mapping[Any, int]) -> int:
     return words[value]
 
 
-def has_slot(slot: str, momentum: float, flags: int) -> bool:
+def has_slot(kind: int, slot: str, momentum: float, flags: int) -> bool:
     """Whether an optimizer with these options keeps a state slot of its kind."""
     if slot == "momentum_buffer":
-        return bool(momentum or flags & native.OPTIMIZER_CENTERED)
+        return bool(kind == native.LARS or momentum or flags & native.OPTIMIZER_CENTERED)
     if slot == "grad_avg":
         return bool(flags & native.OPTIMIZER_CENTERED)
     return slot != "max_exp_avg_sq" or bool(flags & native.OPTIMIZER_AMSGRAD)

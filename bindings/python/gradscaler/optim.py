@@ -86,12 +86,15 @@ class Optimizer(Closeable):
     Hyper-parameters have the names and the meaning of ``torch.optim``: `lr`, `momentum`, `dampening`, `weight_decay`,
     `nesterov`, `betas`, `eps`, `amsgrad`, `lr_decay`, `initial_accumulator_value`, `alpha`, `centered`, `rho`,
     `momentum_decay`, `decoupled_weight_decay` and `maximize`, of which each class takes its own, and optax's
-    `eps_root`. With ``zero_grads=True`` a step clears the gradients in the same pass; with ``write_grads=True`` it
-    writes the unscaled and clipped gradients back; with ``count_unchanged=True`` `unchanged` has a count. `state` maps
-    slot names to arrays of yours, in the parameters' shapes, or is the format of the library's: ``"fp32"``,
-    ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit
-    parameters ``"split"``, ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md.
-    `device` is a context or a device's name, by default the parameters'.
+    `eps_root`. AdEMAMix has the slow mean's decay `beta3` and weight `alpha`, which grow over `beta3_warmup` and
+    `warmup_steps` steps. Of Schedule-Free optimizers `warmup_steps` is that of the learning rate, and
+    `weight_step_power` (the package's r) and `weight_lr_power` weigh the average. LARS has `trust_coefficient`, and
+    NovoGrad `bias_correction`. With ``zero_grads=True`` a step clears the gradients in the same pass; with
+    ``write_grads=True`` it writes the unscaled and clipped gradients back; with ``count_unchanged=True`` `unchanged`
+    has a count. `state` maps slot names to arrays of yours, in the parameters' shapes, or is the format of the
+    library's: ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit parameters ``"split"``,
+    ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md. `device` is a context or a
+    device's name, by default the parameters'.
 
     Raises ValueError and TypeError naming the array that cannot be used, and InvalidArgumentError for pairs that do not
     fit, memory that overlaps, and hyper-parameters out of range.
@@ -180,7 +183,7 @@ class Optimizer(Closeable):
     def _state_lists(self, options: Any, state: Mapping[str, Any] | None) -> list[TensorList]:
         if state is None:
             return []
-        wanted = [slot for slot in self._SLOTS if hyper.has_slot(slot, options.momentum, options.flags)]
+        wanted = [slot for slot in self._SLOTS if hyper.has_slot(self._kind, slot, options.momentum, options.flags)]
         if sorted(state) != sorted(wanted):
             raise ValueError(f"state has {sorted(state)}; this optimizer keeps {sorted(wanted)}")
         found = []
@@ -190,7 +193,8 @@ class Optimizer(Closeable):
             source = given if isinstance(given, TensorList) else leaves_of(given, argument)
             paired = groups.pair_list(source, argument, self.params, "params")
             found.append(_list_of(paired, argument, self.context, writes_to=True))
-            groups.require_alike(found[-1], argument, self.params)
+            if slot not in formats.numbers_of(self._kind):
+                groups.require_alike(found[-1], argument, self.params)
         return found
 
     def _checked(self, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -277,6 +281,24 @@ class Optimizer(Closeable):
         self._ready()
         self._handle.step(self.stream)
         self._stepped()
+
+    def eval(self) -> None:
+        """Takes the parameters of a Schedule-Free optimizer, and model copies, to the averaged weights.
+
+        Evaluate and save the model with these. Steps fail until :meth:`train`.
+        """
+        self._set_evaluating(True)
+
+    def train(self) -> None:
+        """Takes the parameters of a Schedule-Free optimizer back to those at which gradients are taken."""
+        self._set_evaluating(False)
+
+    def _set_evaluating(self, evaluating: bool) -> None:
+        self._ready()
+        self._handle.set_evaluating(int(evaluating), self.stream)
+        for found in self._written:
+            if found._torch:
+                found._mark_written()
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Sets the gradients to zero, in the optimizer's stream. ValueError for gradients that are read-only, and for

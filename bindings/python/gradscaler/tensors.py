@@ -339,9 +339,13 @@ def _diagnosis(all_found: Any, index: int, name: str | None, histogram: bool) ->
 
 
 def native_tensor(tensor: Any, owner: Any, device: str, like: Tensor) -> Tensor:
-    """A :class:`Tensor` for memory of `owner` that the library describes, with the shape and order of `like`."""
+    """A :class:`Tensor` for memory of `owner` that the library describes, with the shape and order of `like`.
+
+    Where counts differ it has one dimension: a slot with numbers per tensor.
+    """
     dtype = STORED.get(tensor.dtype) or DTYPE_NAMES[tensor.dtype]
-    return Tensor(tensor.data or 0, tensor.count, dtype, device, False, None, owner, like.shape, like.strides)
+    shape, strides = (like.shape, like.strides) if tensor.count == like.count else ((tensor.count,), None)
+    return Tensor(tensor.data or 0, tensor.count, dtype, device, False, None, owner, shape, strides)
 
 
 def _require_name(name: object, label: str) -> None:

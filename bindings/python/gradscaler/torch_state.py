@@ -18,9 +18,6 @@ from .messages import counted
 if TYPE_CHECKING:
     from .optim import Optimizer
 
-#: The optimizers that PyTorch has, too.
-_KINDS = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam")
-
 
 def is_torch_state(state_dict: Mapping[str, Any]) -> bool:
     """Whether a state dict is one of ``torch.optim``."""
@@ -98,8 +95,10 @@ def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rena
 
 
 def _kind(optimizer: Optimizer) -> str:
+    import torch  # type: ignore[import-not-found, unused-ignore]
+
     kind = type(optimizer).__name__
-    if kind not in _KINDS:
+    if not hasattr(torch.optim, kind):
         raise InvalidArgumentError(f"torch.optim has no {kind}")
     return kind
 

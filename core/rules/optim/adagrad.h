@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adagrad (Duchi et al. 2011) with learning-rate decay, as torch.optim.Adagrad.
-// Operations stand in PyTorch's order, so that both round alike. RMSprop without momentum (rmsprop.h) is the same
-// formula with a mean in place of the sum: Adagrad's old sum and new square both count once.
+// Optimizers that divide the gradient by the root of a sum or mean of its squares, as in torch.optim:
+//   Adagrad (Duchi et al. 2011) with learning-rate decay;
+//   RMSprop (Tieleman and Hinton 2012; centered: Graves 2013, arXiv:1308.0850). `eps_root` stands inside the root, as
+//   TensorFlow's and Keras's epsilon, `eps` outside. Without momentum it is Adagrad's formula with a mean in place of the
+//   sum: Adagrad's old sum and new square both count once. Centered, there is a momentum buffer in any case: it is rare,
+//   and one formula less is compiled;
+//   Adadelta (Zeiler 2012, arXiv:1212.5701).
+// Operations stand in PyTorch's order, so that both round alike.
 #pragma once
 
 #include "core/rules/optim/coefficients.h"
@@ -33,6 +38,97 @@ struct Adagrad {
     const T sum = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[0]);
     state[0] = sum;
     p = p - (c.lr * g) / (square_root(sum + c.eps_root) + c.eps);
+  }
+};
+
+struct RmspropRule {
+  static constexpr Kind kKind = {
+      GSC_RMSPROP,
+      "RMSprop",
+      {.lr = 1e-2, .eps = 1e-8, .alpha = 0.99},
+      {{"square_avg", Slot::kSecondMoment}, {"momentum_buffer", Slot::kMoment}, {"grad_avg", Slot::kMoment}}};
+
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    c.beta2 = h.alpha;
+    c.one_minus_beta2 = 1.0 - h.alpha;
+    return c;
+  }
+};
+
+struct Rmsprop : RmspropRule {
+  using Sweep = Adagrad;
+  static constexpr int kStates = 1;
+
+  template <typename T>
+  GSC_HD static T rate(int slot, const Coefficients<T> &c) {
+    return Adagrad::rate(slot, c);
+  }
+
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
+    Adagrad::update(p, state, g, c);
+  }
+};
+
+template <bool Centered>
+struct RmspropMomentum : RmspropRule {
+  static constexpr int kStates = Centered ? 3 : 2;
+  static constexpr bool kNeedsMomentum = !Centered;
+  static constexpr uint32_t kFlag = Centered ? GSC_OPTIMIZER_CENTERED : 0;
+
+  template <typename T>
+  GSC_HD static T rate(int slot, const Coefficients<T> &c) {
+    return slot == 1 ? T(1) - c.momentum : c.one_minus_beta2;
+  }
+
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
+    g = decay_gradient(g, p, c);
+    T square = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[0]);
+    state[0] = square;
+    if constexpr (Centered) {
+      const T mean = interpolate(state[2], g, c.one_minus_beta2);
+      state[2] = mean;
+      square = multiply_add(-mean, mean, square);
+    }
+    const T root = square_root(square + c.eps_root) + c.eps;
+    // Without momentum, PyTorch multiplies by the learning rate before the division, and there is no buffer.
+    const bool has_momentum = c.momentum != T(0);
+    const T quotient = (has_momentum ? g : c.lr * g) / root;
+    const T buffer = c.momentum * state[1] + quotient;
+    state[1] = has_momentum ? buffer : state[1];
+    p = has_momentum ? multiply_add(-c.lr, buffer, p) : p - quotient;
+  }
+};
+
+struct Adadelta {
+  static constexpr Kind kKind = {GSC_ADADELTA,
+                                 "Adadelta",
+                                 {.lr = 1.0, .eps = 1e-6, .rho = 0.9},
+                                 {{"square_avg", Slot::kSecondMoment}, {"acc_delta", Slot::kSecondMoment}}};
+  static constexpr int kStates = 2;
+
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    c.beta2 = h.rho;
+    c.one_minus_beta2 = 1.0 - h.rho;
+    return c;
+  }
+
+  template <typename T>
+  GSC_HD static T rate(int /*slot*/, const Coefficients<T> &c) {
+    return c.one_minus_beta2;
+  }
+
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
+    g = decay_gradient(g, p, c);
+    const T square = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[0]);
+    const T delta = square_root(state[1] + c.eps) / square_root(square + c.eps) * g;
+    state[0] = square;
+    state[1] = multiply_add(c.one_minus_beta2 * delta, delta, c.beta2 * state[1]);
+    p = multiply_add(-c.lr, delta, p);
   }
 };
 

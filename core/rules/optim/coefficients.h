@@ -14,7 +14,30 @@ struct Hyper {
   double lr, beta1, beta2, eps, weight_decay, momentum, dampening, lr_decay, alpha, rho;
   double mu_decay;  ///< 0.96^momentum_decay
   double eps_root;
-  bool decoupled;  ///< GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY
+  double beta3;
+  double half_life1, half_life3;  ///< of means that decay by beta1 and beta3, in steps
+  int64_t warmup_steps, beta3_warmup;
+  double weight_step_power, weight_lr_power;
+  double trust_coefficient;
+  bool decoupled;      ///< GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY
+  bool nesterov;       ///< GSC_OPTIMIZER_NESTEROV
+  bool corrects_bias;  ///< GSC_OPTIMIZER_BIAS_CORRECTION
+};
+
+/// What a step does. The others take parameters to the average of their iterates, and back.
+enum class Phase : int32_t { kStep, kToAverage, kToTraining };
+
+/// The state of a tensor whose iterates are averaged.
+struct Average {
+  double lr_max;
+  double weight_sum;
+};
+
+/// A step of such a tensor.
+struct Averaging {
+  Phase phase = Phase::kStep;
+  double lr = 0.0;    ///< warmed up
+  double part = 0.0;  ///< the share of the new iterate in the average
 };
 
 template <typename T>
@@ -36,6 +59,15 @@ struct Coefficients {
   T lr_of_gradient;  ///< where `lr` is that of the mean alone
   T surprise;        ///< 1: the second moment is of g - m (AdaBelief), 0: of g
   T largest;         ///< 1: of the larger of it and |g| (Adamax), 0: a mean
+  T bias1;           ///< 1 - beta1^t
+  T one_minus_beta3;
+  T first;        ///< 1 at a tensor's first step, else 0
+  T to_state;     ///< how far the parameters move towards the state (Schedule-Free)
+  T later_decay;  ///< weight decay that the tensor's ratio does not multiply
+  T look_ahead;   ///< 1: Nesterov momentum (LARS)
+  T ratio_last;   ///< 1: the ratio multiplies the update (NovoGrad), 0: the gradient
+  T trust_coefficient;
+  T alpha;  ///< weight of a slow mean
 };
 
 /// Every field, rounded once.
@@ -62,6 +94,45 @@ GSC_HD double power(double base, int64_t n) {
     base *= base;
   }
   return result;
+}
+
+/// base^exponent for base and exponent >= 0: the same bits on host and device, where pow() is not.
+GSC_HD double real_power(double base, double exponent) {
+  const auto whole = exponent < 0x1p53 ? static_cast<int64_t>(exponent) : 0;
+  if (static_cast<double>(whole) == exponent || base == 0.0)
+    return exponent > 0.0 ? power(base, whole > 0 ? whole : 1) : 1.0;
+  // The natural logarithm of base = m * 2^e with m from sqrt(0.5) to sqrt(2): 2 (s + s^3/3 + ...), s = (m - 1)/(m + 1).
+  int64_t e = 0;
+  double m = base;
+  for (; m > 1.4142135623730951; m *= 0.5) ++e;
+  for (; m < 0.7071067811865476; m *= 2.0) --e;
+  const double s = (m - 1.0) / (m + 1.0);
+  double sum = 0.0;
+  for (int n = 31; n > 0; n -= 2) sum = sum * (s * s) + 1.0 / n;
+  const double log2 = static_cast<double>(e) + 2.0 * s * sum / 0.69314718055994530942;
+  const double wanted = log2 * exponent;
+  if (!(wanted > -1080.0)) return 0.0;
+  if (!(wanted < 1030.0)) return __builtin_inf();
+  const auto floor = static_cast<int64_t>(wanted) - (wanted < 0.0 ? 1 : 0);
+  const double y = (wanted - static_cast<double>(floor)) * 0.69314718055994530942;
+  double x = 1.0;
+  for (int n = 24; n > 0; --n) x = 1.0 + y / n * x;
+  for (int64_t i = 0; i < floor; ++i) x *= 2.0;
+  for (int64_t i = 0; i > floor; --i) x *= 0.5;
+  return x;
+}
+
+/// 1 - 0.5^x for x in [0, inf]: the same bits on host and device, where exp2() is not.
+GSC_HD double one_minus_half_to(double x) {
+  if (!(x < 64.0)) return 1.0;
+  double y = x * 0.69314718055994530942;
+  int halvings = 0;
+  for (; y > 0.5; y *= 0.5) ++halvings;
+  // 1 - exp(-y) = y - y^2/2! + y^3/3! - ...; doubled, r becomes r (2 - r).
+  double r = 0.0;
+  for (int n = 16; n > 0; --n) r = y / n * (1.0 - r);
+  for (; halvings > 0; --halvings) r *= 2.0 - r;
+  return r;
 }
 
 GSC_HD float square_root(float x) { return __builtin_sqrtf(x); }
@@ -100,6 +171,16 @@ template <typename T>
 GSC_HD T decay_gradient(T g, T param, const Coefficients<T> &c) {
   const T decayed = multiply_add(c.weight_decay, param, g);
   return c.weight_decay != T(0) ? decayed : g;
+}
+
+/// Adds the iterate of step `step` to an average, as the package schedulefree does.
+GSC_HD Averaging advance_average(const Hyper &h, double lr, int64_t step, Average &average) {
+  if (step < h.warmup_steps) lr = lr * (static_cast<double>(step) / static_cast<double>(h.warmup_steps));
+  if (lr > average.lr_max) average.lr_max = lr;
+  const double weight =
+      real_power(static_cast<double>(step), h.weight_step_power) * real_power(average.lr_max, h.weight_lr_power);
+  average.weight_sum += weight;
+  return {Phase::kStep, lr, average.weight_sum > 0.0 ? weight / average.weight_sum : 0.0};
 }
 
 /// The fields every optimizer shares; `step` counts from 1.

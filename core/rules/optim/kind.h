@@ -13,7 +13,12 @@ namespace gsc {
 enum class Slot : uint8_t {
   kMoment,        ///< a mean of gradients, of either sign
   kSecondMoment,  ///< a mean or sum of squares, or another measure of magnitude, >= 0
+  kWeight,        ///< weights, which are not stored in fewer bits
+  kNumber,        ///< one fp64 number per tensor
+  kAverage,       ///< an Average per tensor: two fp64 numbers
 };
+/// Numbers per tensor that are not numbers per element; 0 for a slot of elements.
+constexpr int64_t numbers_of(Slot holds) { return holds == Slot::kNumber ? 1 : (holds == Slot::kAverage ? 2 : 0); }
 
 inline constexpr int kMaxStates = 3;
 
@@ -23,7 +28,7 @@ struct Kind {
   const char *name;  ///< in messages
   struct {
     double lr, beta1 = 0.0, beta2 = 0.0, eps = 0.0, weight_decay = 0.0, alpha = 0.0, rho = 0.0, momentum_decay = 0.0,
-               eps_root = 0.0;
+               eps_root = 0.0, beta3 = 0.0, momentum = 0.0, weight_lr_power = 0.0, trust_coefficient = 0.0;
   } defaults;
   struct {
     const char *name;

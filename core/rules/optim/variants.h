@@ -5,13 +5,13 @@
 
 #include <type_traits>
 
-#include "core/rules/optim/adadelta.h"
 #include "core/rules/optim/adagrad.h"
 #include "core/rules/optim/adam.h"
 #include "core/rules/optim/adam_like.h"
-#include "core/rules/optim/lamb.h"
+#include "core/rules/optim/ademamix.h"
+#include "core/rules/optim/layerwise.h"
 #include "core/rules/optim/lion.h"
-#include "core/rules/optim/rmsprop.h"
+#include "core/rules/optim/schedule_free.h"
 #include "core/rules/optim/sgd.h"
 
 namespace gsc {
@@ -35,7 +35,12 @@ namespace gsc {
   X(kAdamax, optim::Adamax)                          \
   X(kNadam, optim::Nadam)                            \
   X(kRadam, optim::Radam)                            \
-  X(kAdaBelief, optim::AdaBelief)
+  X(kAdaBelief, optim::AdaBelief)                    \
+  X(kAdemamix, optim::AdEMAMix)                      \
+  X(kAdamWScheduleFree, optim::ScheduleFreeAdamW)    \
+  X(kSgdScheduleFree, optim::ScheduleFreeSgd)        \
+  X(kLars, optim::Lars)                              \
+  X(kNovograd, optim::Novograd)
 
 enum class Variant : int32_t {
 #define GSC_ENUMERATOR(enumerator, formula) enumerator,
@@ -110,24 +115,74 @@ GSC_HD decltype(auto) with_variant(Variant variant, const F &f) {
 /// A formula with `kNeedsNorms = true` scales its update of a tensor by a ratio that takes norms of the whole tensor. It
 /// takes two sweeps: `moments` updates the state and returns the element's direction; `ratio` makes the tensor's factor
 /// from the sums of squares of its parameters and of its directions; `apply` computes the direction again from the state
-/// and moves the parameter. Any other formula does it all in `update`.
+/// and moves the parameter. With `kGradientsLast = true` the first sweep only takes norms: it calls `direction`, and the
+/// second `update`, with the ratio as its last argument. Any other formula does it all in `update`.
 template <typename F>
 inline constexpr bool kNeedsNorms = [] {
   if constexpr (requires { F::kNeedsNorms; }) return F::kNeedsNorms;
   return false;
 }();
+template <typename F>
+inline constexpr bool kGradientsLast = requires {
+  F::kGradientsLast;
+};
+/// The last sweep, or the only one, takes gradients and updates state.
+template <typename F>
+inline constexpr bool kUpdatesLast = !kNeedsNorms<F> || kGradientsLast<F>;
+GSC_HD bool gradients_last(Variant variant) {
+  return with_variant(variant, [](auto formula) { return kGradientsLast<decltype(formula)>; });
+}
+template <typename F, typename T>
+GSC_HD void update_of(T &p, T *state, T g, const Coefficients<T> &c, T ratio) {
+  if constexpr (kNeedsNorms<F>) {
+    F::update(p, state, g, c, ratio);
+  } else {
+    F::update(p, state, g, c);
+  }
+}
+
+/// A formula with `kAverages = true` averages the iterates of each tensor. Its coefficients are those of a tensor, not of
+/// a group, and its last slot is an Average.
+template <typename F>
+inline constexpr bool kAverages = requires {
+  F::kAverages;
+};
+GSC_HD bool averages(Variant variant) {
+  return with_variant(variant, [](auto formula) { return kAverages<decltype(formula)>; });
+}
+
 GSC_HD bool needs_norms(Variant variant) {
   return with_variant(variant, [](auto formula) { return kNeedsNorms<decltype(formula)>; });
 }
 
-/// State slots of a formula.
+/// State slots of a formula with a number per element.
 GSC_HD int32_t state_count(Variant variant) {
   return with_variant(variant, [](auto formula) { return int32_t{decltype(formula)::kStates}; });
 }
+/// Whether a slot with numbers per tensor follows.
+inline bool has_numbers(Variant variant) {
+  return with_variant(variant, [](auto formula) {
+    using F = decltype(formula);
+    if constexpr (F::kStates < kMaxStates) return numbers_of(F::kKind.slots[F::kStates].holds) > 0;
+    return false;
+  });
+}
 
-/// The coefficients of a group for step `step` (counted from 1).
-GSC_HD Coefficients<double> make_coefficients(Variant variant, const Hyper &h, double lr, bool maximize, int64_t step) {
-  return with_variant(variant, [&](auto formula) { return decltype(formula)::coefficients(h, lr, maximize, step); });
+template <typename F>
+GSC_HD Coefficients<double> coefficients_of_formula(const Hyper &h, double lr, bool maximize, int64_t step,
+                                                    const Averaging &averaging) {
+  if constexpr (kAverages<F>)
+    return F::coefficients(h, lr, maximize, step, averaging);
+  else
+    return F::coefficients(h, lr, maximize, step);
+}
+
+/// The coefficients of a group, or of a tensor in it, for step `step` (counted from 1).
+GSC_HD Coefficients<double> make_coefficients(Variant variant, const Hyper &h, double lr, bool maximize, int64_t step,
+                                              const Averaging &averaging = {}) {
+  return with_variant(variant, [&](auto formula) {
+    return coefficients_of_formula<decltype(formula)>(h, lr, maximize, step, averaging);
+  });
 }
 
 /// The same in a kernel of the sweep S, which needs no others.
@@ -137,7 +192,7 @@ GSC_HD Coefficients<double> make_coefficients_of(Variant variant, const Hyper &h
   Coefficients<double> result{};
   const auto take = [&](Variant own, auto formula) {
     if constexpr (std::is_same_v<SweepOf<decltype(formula)>, S>) {
-      if (variant == own) result = decltype(formula)::coefficients(h, lr, maximize, step);
+      if (variant == own) result = coefficients_of_formula<decltype(formula)>(h, lr, maximize, step, {});
     }
   };
 #define GSC_TAKE(enumerator, formula) take(Variant::enumerator, formula{});
@@ -146,11 +201,12 @@ GSC_HD Coefficients<double> make_coefficients_of(Variant variant, const Hyper &h
   return result;
 }
 
-/// A tensor's factor from its sums of squares, for a formula that needs norms.
-GSC_HD double make_ratio(Variant variant, double param_sum_sq, double direction_sum_sq) {
+/// A tensor's factor from its sums of squares, for a formula that needs norms. `number`: of the slot with one per tensor.
+GSC_HD double make_ratio(Variant variant, double param_sum_sq, double direction_sum_sq, const Coefficients<double> &c,
+                         double *number) {
   return with_variant(variant, [&](auto formula) {
     using F = decltype(formula);
-    if constexpr (kNeedsNorms<F>) return F::ratio(param_sum_sq, direction_sum_sq);
+    if constexpr (kNeedsNorms<F>) return F::ratio(param_sum_sq, direction_sum_sq, c, number);
     return 1.0;
   });
 }

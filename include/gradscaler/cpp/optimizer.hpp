@@ -33,9 +33,10 @@ struct OptimizerOptions {
   std::optional<double> eps = std::nullopt;
   /// Weight decay, >= 0; decoupled or added to the gradient, depending on the kind.
   std::optional<double> weight_decay = std::nullopt;
-  /// SGD, RMSprop: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum.
+  /// SGD, RMSprop: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum. LARS: also.
+  /// Schedule-Free SGD: in (0, 1).
   std::optional<double> momentum = std::nullopt;
-  /// SGD: dampening of the momentum. Default 0.
+  /// SGD: dampening of the momentum. Default 0. NovoGrad: exp_avg gets 1 - dampening of a gradient.
   std::optional<double> dampening = std::nullopt;
   /// Adagrad: decay of the learning rate, >= 0. Default 0.
   std::optional<double> lr_decay = std::nullopt;
@@ -45,7 +46,7 @@ struct OptimizerOptions {
   std::optional<int64_t> seed = std::nullopt;
   /// MasterFormat. Other values than MasterFormat::none need fp16 or bf16 parameters.
   std::optional<MasterFormat> master_format = std::nullopt;
-  /// RMSprop: decay of the means, in [0, 1).
+  /// RMSprop: decay of the means, in [0, 1). AdEMAMix: weight of the slow mean, >= 0.
   std::optional<double> alpha = std::nullopt;
   /// Adadelta: decay of the means, in [0, 1).
   std::optional<double> rho = std::nullopt;
@@ -53,6 +54,18 @@ struct OptimizerOptions {
   std::optional<double> momentum_decay = std::nullopt;
   /// RMSprop: added inside the root, >= 0. Default 0. AdaBelief: added to the second moment at each step.
   std::optional<double> eps_root = std::nullopt;
+  /// AdEMAMix: decay of the slow mean of gradients, in [0, 1).
+  std::optional<double> beta3 = std::nullopt;
+  /// AdEMAMix: steps over which alpha grows from 0; Schedule-Free: lr. In 0..2^53. Default 0.
+  std::optional<int64_t> warmup_steps = std::nullopt;
+  /// AdEMAMix: steps over which the half-life of the slow mean grows from that of beta1, in 0..2^53. Default 0.
+  std::optional<int64_t> beta3_warmup = std::nullopt;
+  /// Schedule-Free: step t counts as t to this power in the average, >= 0. Default 0. The package calls it r.
+  std::optional<double> weight_step_power = std::nullopt;
+  /// Schedule-Free: and as the largest learning rate so far to this power, >= 0.
+  std::optional<double> weight_lr_power = std::nullopt;
+  /// LARS: factor of the ratio of norms, >= 0.
+  std::optional<double> trust_coefficient = std::nullopt;
   // gen-api: end
 
   gsc_optimizer_options to_c() const {
@@ -76,6 +89,12 @@ struct OptimizerOptions {
     c.rho = rho.value_or(c.rho);
     c.momentum_decay = momentum_decay.value_or(c.momentum_decay);
     c.eps_root = eps_root.value_or(c.eps_root);
+    c.beta3 = beta3.value_or(c.beta3);
+    c.warmup_steps = warmup_steps.value_or(c.warmup_steps);
+    c.beta3_warmup = beta3_warmup.value_or(c.beta3_warmup);
+    c.weight_step_power = weight_step_power.value_or(c.weight_step_power);
+    c.weight_lr_power = weight_lr_power.value_or(c.weight_lr_power);
+    c.trust_coefficient = trust_coefficient.value_or(c.trust_coefficient);
     // gen-api: end
     return c;
   }
@@ -100,6 +119,12 @@ struct OptimizerOptions {
     options.rho = c.rho;
     options.momentum_decay = c.momentum_decay;
     options.eps_root = c.eps_root;
+    options.beta3 = c.beta3;
+    options.warmup_steps = c.warmup_steps;
+    options.beta3_warmup = c.beta3_warmup;
+    options.weight_step_power = c.weight_step_power;
+    options.weight_lr_power = c.weight_lr_power;
+    options.trust_coefficient = c.trust_coefficient;
     // gen-api: end
     return options;
   }
@@ -136,6 +161,12 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
     detail::check(gsc_optimizer_get_group_count(get(), &value));
     return value;
   }
+  /// 1 while the parameters are the averaged weights, else 0.
+  int32_t get_evaluating() const {
+    int32_t value = 0;
+    detail::check(gsc_optimizer_get_evaluating(get(), &value));
+    return value;
+  }
   /// Number of state slots.
   int32_t get_state_count() const {
     int32_t value = 0;
@@ -164,6 +195,9 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   }
   void set_device_lr(const float *device_lr, int32_t group = 0, gsc_stream stream = nullptr) {
     detail::check(gsc_optimizer_set_device_lr(get(), group, device_lr, stream));
+  }
+  void set_evaluating(bool evaluating, gsc_stream stream = nullptr) {
+    detail::check(gsc_optimizer_set_evaluating(get(), evaluating ? 1 : 0, stream));
   }
   void step(gsc_stream stream = nullptr) { detail::check(gsc_optimizer_step(get(), stream)); }
   void step_scaled(const float *inv_scale, const float *found_inf, gsc_stream stream = nullptr) {

@@ -11,6 +11,8 @@ there does not shrink when the parameter crosses zero.
 """
 
 import copy
+import itertools
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -65,6 +67,21 @@ def title(case):
     return " ".join([kind, *(key if value is True else f"{key}={value}" for key, value in options.items())])
 
 
+# Reference packages of PyPI: arguments there that are called otherwise here, besides these.
+PACKAGES = {"AdEMAMix": "pytorch_optimizer", "AdamWScheduleFree": "schedulefree", "SGDScheduleFree": "schedulefree"}
+THERE = {"t_alpha_beta3": ("warmup_steps", "beta3_warmup"), "weight_decouple": (), "r": ("weight_step_power",)}
+PACKAGE_CASES = [
+    ("AdEMAMix", 1e-3, {"weight_decouple": True, "weight_decay": 0.0}),
+    ("AdEMAMix", 1e-3, {"weight_decouple": True, "weight_decay": 0.1, "alpha": 8.0, "betas": (0.8, 0.99, 0.999)}),
+    ("AdEMAMix", 1e-3, {"weight_decouple": True, "weight_decay": 0.0, "t_alpha_beta3": 700, "maximize": True}),
+    ("AdamWScheduleFree", 2.5e-3, {}),
+    ("AdamWScheduleFree", 1e-2, {"weight_decay": 0.1, "warmup_steps": 300, "betas": (0.95, 0.99)}),
+    ("AdamWScheduleFree", 1e-2, {"r": 0.75, "weight_lr_power": 1.5, "warmup_steps": 100}),
+    ("SGDScheduleFree", 0.1, {}),
+    ("SGDScheduleFree", 0.1, {"momentum": 0.8, "weight_decay": 0.01, "warmup_steps": 100}),
+]
+
+
 class Ours:
     def __init__(self, kind, start, lr, options):
         self.param, self.grad = start.copy(), np.zeros_like(start)
@@ -78,11 +95,12 @@ class Ours:
 
 class Theirs:
     FROM = torch.optim
+    SLOW: ClassVar = {"foreach": False}
 
     def __init__(self, kind, start, lr, options):
         self.tensor = torch.from_numpy(start.copy()).requires_grad_()
         self.tensor.grad = torch.zeros_like(self.tensor)
-        self.optimizer = getattr(self.FROM, kind)([self.tensor], lr=lr, foreach=False, **options)
+        self.optimizer = getattr(self.FROM, kind)([self.tensor], lr=lr, **self.SLOW, **options)
         self.param = self.tensor.detach().numpy()
 
     def step(self, grad):
@@ -95,8 +113,17 @@ class Theirs:
         return np.float32(0) if found is None else found.numpy()
 
 
+class Package(Theirs):
+    def __init__(self, kind, start, lr, options):
+        self.FROM = pytest.importorskip(PACKAGES[kind])
+        super().__init__(kind, start, lr, options)
+        if hasattr(self.optimizer, "train"):
+            self.optimizer.train()
+
+
 class OursInTorch(Theirs):
     FROM = gradscaler_torch
+    SLOW: ClassVar = {}
 
 
 def stream(seed):
@@ -124,6 +151,37 @@ def test_same_bits(case, measured, rounded_roots):
             different += int((array != theirs.slot(slot)).sum())
     measured(title(case), "different in 1000 steps", moved + different)
     assert different == 0 and (moved == 0 or kind in SAME_STATE_ALONE)
+
+
+@pytest.mark.parametrize("case", PACKAGE_CASES, ids=title)
+def test_same_bits_as_the_package(case, rounded_roots):
+    kind, lr, options = case
+    numbers = stream(1)
+    start = next(numbers)
+    own = {name: value for key, value in options.items() for name in THERE.get(key, (key,))}
+    if len(own.get("betas", ())) == 3:
+        *own["betas"], own["beta3"] = own["betas"]
+    theirs = Package(kind, start, lr, options)
+    sides = [Ours(kind, start, lr, own), OursInTorch(kind, start, lr, own), theirs]
+    for step, grad in enumerate(numbers):
+        for side in sides:
+            side.step(grad)
+        assert np.array_equal(sides[0].param, theirs.param) and np.array_equal(sides[1].param, theirs.param), step
+        for slot in sides[0].state.keys() - {"average"}:
+            assert np.array_equal(sides[0].state[slot], theirs.slot(slot)), (step, slot)
+        if "average" in sides[0].state and step in (10, 500):
+            for switch in ("eval", "train"):
+                for side in sides:
+                    getattr(side.optimizer, switch)()
+                assert all(np.array_equal(side.param, theirs.param) for side in sides[:2]), (step, switch)
+    if "average" in sides[0].state:
+        group = theirs.optimizer.param_groups[0]
+        np.testing.assert_allclose(sides[0].state["average"], [group["lr_max"], group["weight_sum"]], rtol=1e-12)
+        sides[1].optimizer.load_state_dict(theirs.optimizer.state_dict())
+        for grad in itertools.islice(stream(9), 1, 6):
+            for side in sides[1:]:
+                side.step(grad)
+            assert np.array_equal(sides[1].param, theirs.param)
 
 
 @pytest.mark.parametrize("case", CASES, ids=title)

@@ -8,10 +8,9 @@ they are unscaled count as overflow, and growth is tested with >=. Of a DTensor 
 checks its shard, and the ranks agree on inf as with PyTorch's class. On devices that the library does not have, and for
 other subclasses of tensors, PyTorch's own kernels do the work.
 
-``SGD``, ``Adam``, ``AdamW``, ``Adagrad``, ``RMSprop``, ``Adadelta``, ``Adamax``, ``NAdam``, ``RAdam``, ``Lion``,
-``LAMB`` and ``AdaBelief`` are optimizers of ``torch.optim``'s kind; under either GradScaler they check, unscale, clip
-and step on the gradients where they lie. Importing this module imports torch;
-nothing else in the package does.
+The optimizers, ``AdamW`` and the others of ``gradscaler``, are of ``torch.optim``'s kind; under either GradScaler they
+check, unscale, clip and step on the gradients where they lie. Importing this module imports torch; nothing else in the
+package does.
 """
 
 from __future__ import annotations
@@ -20,34 +19,23 @@ from typing import Any
 
 from .. import torch_state
 from ..optim import Optimizer
+from . import _optimizers
 from ._check import StepReport
 from ._memory import memory
 from ._optim import FusedOptimizer
-from ._optimizers import (
-    LAMB,
-    SGD,
-    AdaBelief,
-    Adadelta,
-    Adagrad,
-    Adam,
-    Adamax,
-    AdamW,
-    Lion,
-    NAdam,
-    RAdam,
-    RMSprop,
-)
+from ._optimizers import *  # noqa: F403 - its __all__ comes from the header
 from ._scaler import GradScaler
 from ._schedule import AppliedLR
 
-__all__ = ["LAMB", "SGD", "AdaBelief", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "AppliedLR", "FusedOptimizer",
-           "GradScaler", "Lion", "NAdam", "RAdam", "RMSprop", "StepReport", "memory",
+__all__ = ["AppliedLR", "FusedOptimizer", "GradScaler", "StepReport", "memory",
            "optimizer_state_dict"]
+__all__ += _optimizers.__all__
 
 
 def optimizer_state_dict(optimizer: Optimizer) -> dict[str, Any]:
     """The state of `optimizer`, of ``gradscaler``, as ``torch.optim``'s of the same name loads it. Blocks.
 
-    The way back is the optimizer's own ``load_state_dict``. InvalidArgumentError for Lion, LAMB and AdaBelief.
+    The way back is the optimizer's own ``load_state_dict``. InvalidArgumentError for a kind that ``torch.optim`` does
+    not have.
     """
     return torch_state.to_torch(optimizer)

@@ -18,7 +18,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper
 from .._enums import SLOTS
 from .._native import native
-from ..formats import GROUP, GROUPED, REMAINDER, SCALE, STORED, groups_of, held_code, state_array
+from ..formats import GROUP, GROUPED, REMAINDER, SCALE, STORED, groups_of, held_code, numbers_of, state_array
 from ._seen import is_in_order
 from ._shards import dtensor, is_dtensor, local
 from ._threads import context_of
@@ -29,6 +29,8 @@ MASTER = "master_param"
 NARROW = (torch.float16, torch.bfloat16)
 _DTYPES = {native.FP16: torch.float16, native.BF16: torch.bfloat16, native.FP32: torch.float32,
            **{code: getattr(torch, name) for code, name in STORED.items()}}
+# Numbers per tensor of a slot that has more than one.
+_NUMBERS = {"average": 2}
 
 
 def format_of(group: Mapping[str, Any], p: Any, label: str) -> tuple[str, str | None]:
@@ -63,6 +65,8 @@ def all_names(kind: int) -> set[str]:
 
 def fresh(p: Any, slot: str, code: int, value: float = 0.0) -> dict[str, Any]:
     """The tensors of a slot of a parameter, with one value."""
+    if code == native.FP64:  # numbers per tensor
+        return {slot: torch.zeros(_NUMBERS.get(slot, 1), dtype=torch.float64, device=local(p).device)}
     if code == native.FP32:
         dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
         # Of zeros, which take half the time of other values.
@@ -82,6 +86,9 @@ def fit(entry: dict[str, Any], p: Any, kind: int, codes: Mapping[str, int], labe
     Masters become remainders, and remainders masters if there are to be any (`has_master`).
     """
     for slot, code in codes.items():
+        if code == native.FP64 and entry.get(slot) is not None:
+            entry[slot] = entry[slot].to(torch.float64).reshape(-1)
+            continue
         if slot == REMAINDER or entry.get(slot) is None or _is_fit(entry, p, slot, code):
             continue
         values = fitted(_decoded(entry, slot, kind, label), p)
@@ -258,29 +265,33 @@ def _first_of_shard(p: Any) -> int:
 
 def require_loadable(kind: int, p: Any, saved: Mapping[str, Any], label: str) -> None:
     """ValueError unless `saved`, state of a parameter, has its shape."""
-    slots, names = {*SLOTS[kind], MASTER, REMAINDER}, all_names(kind)
+    slots, names, numbers = {*SLOTS[kind], MASTER, REMAINDER}, all_names(kind), numbers_of(kind)
     for slot, value in saved.items():
         own = f"{label}[{slot!r}]"
         if slot in names - slots and is_dtensor(p) and tuple(value.shape) != _layout(p)[0]:
             raise ValueError(f"{own} has shape {tuple(value.shape)}, but here the shards have {_layout(p)[0]}: their"
                              " groups of 32 elements are others; save fp32_state_dict() to load it on any number of"
                              " ranks")
-        if slot in slots and value is not None and tuple(value.shape) != tuple(p.shape):
+        if slot in numbers and value is not None:
+            if value.numel() != numbers[slot]:
+                raise ValueError(f"{own} has {value.numel()} numbers; it must have {numbers[slot]}")
+        elif slot in slots and value is not None and tuple(value.shape) != tuple(p.shape):
             raise ValueError(f"{own} has shape {tuple(value.shape)}, but the parameter has {tuple(p.shape)}")
 
 
 def loaded(kind: int, p: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of saved state of a parameter, where it is: PyTorch's would have the dtype of 16-bit parameters."""
     found: dict[str, Any] = {}
+    floats = all_names(kind) - set(numbers_of(kind))
     for slot, value in saved.items():
         if slot == "step":
             found[slot] = counter(float(value))
         elif not isinstance(value, torch.Tensor):
             found[slot] = value
-        elif slot in all_names(kind) and value.dtype.is_floating_point and slot + SCALE not in saved:
+        elif slot in floats and value.dtype.is_floating_point and slot + SCALE not in saved:
             dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
             found[slot] = torch.empty_like(p, dtype=dtype, requires_grad=False).copy_(value.detach())
         else:
-            # The user's own, and codes.
+            # The user's own, codes, and numbers per tensor.
             found[slot] = value.detach().to(p.device, copy=True)
     return found

@@ -13,6 +13,9 @@ that of stochastic rounding.
 `foreach`, and `fused=True`, ask PyTorch for an implementation with the same results, and change nothing here. With
 ``fused=False`` a GradScaler unscales the gradients itself and does not call ``step`` at all when it skips. Refused are
 `capturable` and `differentiable`.
+
+The classes at the end are those that torch.optim does not have. Their numbers are >= 0, decays in [0, 1), and
+`maximize` steps up the gradient. LAMB takes no sharded parameters, whose norms no rank knows.
 """
 
 from __future__ import annotations
@@ -22,10 +25,19 @@ from typing import Any
 import torch  # type: ignore[import-not-found, unused-ignore]
 
 from .._native import native
+from ..formats import REMAINDER
+from ._formats import MASTER
 from ._optim import FusedOptimizer
+
+# gen-api: torch_names gsc_optimizer_options
+__all__ = ["LAMB", "LARS", "SGD", "AdEMAMix", "AdaBelief", "Adadelta", "Adagrad", "Adam", "AdamW", "AdamWScheduleFree",
+           "Adamax", "Lion", "NAdam", "NovoGrad", "RAdam", "RMSprop", "SGDScheduleFree"]
+# gen-api: end
 
 #: A learning rate: a number, or a tensor of one, which is read in every step.
 _Rate = Any
+#: Hyper-parameters below 1.
+_FRACTIONS = ("beta3",)
 
 
 class SGD(FusedOptimizer, torch.optim.SGD):  # type: ignore[misc, unused-ignore]
@@ -96,43 +108,6 @@ class Adagrad(FusedOptimizer, torch.optim.Adagrad):  # type: ignore[misc, unused
                 entry["sum"] = torch.full_like(p, initial_accumulator_value, dtype=torch.float32, requires_grad=False)
             if p.device.type != "meta":
                 self._fit(entry, p, group, label)
-
-
-class Lion(FusedOptimizer):
-    """Lion (Chen et al. 2023, arXiv:2302.06675). State: ``step`` and ``exp_avg``.
-
-    `lr` and `weight_decay`, which is decoupled, are >= 0, `betas` in [0, 1). `maximize` steps up the gradient.
-    """
-
-    _KIND = native.LION
-
-    def __init__(self, params: Any, lr: _Rate = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
-                 weight_decay: float = 0, *, maximize: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
-                 master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
-        _require_ranges(lr, betas, 0.0, weight_decay)
-        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize,
-                                  "fused": fused})
-
-
-class LAMB(FusedOptimizer):
-    """LAMB (You et al. 2020, arXiv:1904.00962). State: ``step``, ``exp_avg`` and ``exp_avg_sq``.
-
-    `lr`, `eps` and `weight_decay` are >= 0, `betas` in [0, 1). `maximize` steps up the gradient. Not of sharded
-    parameters, whose norms no rank knows.
-    """
-
-    _KIND = native.LAMB
-
-    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
-                 weight_decay: float = 1e-2, *, maximize: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
-                 master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
-        _require_ranges(lr, betas, eps, weight_decay)
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-                                  "maximize": maximize, "fused": fused})
 
 
 class RMSprop(FusedOptimizer, torch.optim.RMSprop):  # type: ignore[misc, unused-ignore]
@@ -214,35 +189,241 @@ class RAdam(FusedOptimizer, torch.optim.RAdam):  # type: ignore[misc, unused-ign
                          maximize=maximize, capturable=capturable, differentiable=differentiable)
 
 
-class AdaBelief(FusedOptimizer):
-    """AdaBelief (Zhuang et al. 2020, arXiv:2010.07468). State: ``step``, ``exp_avg`` and ``exp_avg_var``.
+class ScheduleFree(FusedOptimizer):
+    """A Schedule-Free optimizer, as those of the package schedulefree, whose state dicts load.
 
-    `lr`, `eps`, `weight_decay`, which `decoupled_weight_decay` decouples, and `eps_root` are >= 0, `betas` in [0, 1).
-    `maximize` steps up the gradient.
+    It begins in training mode, and the sums of weights are state of each parameter, ``average``.
+    """
+
+    def eval(self) -> None:
+        """Takes the parameters to the averaged weights, to evaluate or to save the model. Steps fail until
+        :meth:`train`."""
+        self._switch(False)
+
+    def train(self) -> None:
+        """Takes the parameters back to those at which gradients are taken."""
+        self._switch(True)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore]
+    def _switch(self, training: bool) -> None:
+        for group in self.param_groups:
+            if group["train_mode"] == training:
+                continue
+            beta = group["betas"][0] if "betas" in group else group["momentum"]
+            for p in group["params"]:
+                entry = self.state.get(p, {})
+                if not entry.get("step", 0):
+                    continue
+                if REMAINDER in entry:
+                    raise ValueError("split masters cannot be switched in place; use master_weights=True")
+                weights = entry.get(MASTER, p)
+                moved = weights.to(entry["z"].dtype).lerp(entry["z"], 1.0 - (beta if training else 1.0 / beta))
+                weights.copy_(moved)
+                if weights is not p:
+                    p.copy_(moved)
+            group["train_mode"] = training
+
+    def _step(self, closure: Any) -> Any:
+        if not all(group["train_mode"] for group in self.param_groups):
+            raise RuntimeError("the parameters are averaged weights; call train() of the optimizer before the step")
+        return super()._step(closure)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores a state dict, also one of the package schedulefree, which has counts and sums per group."""
+        if any("weight_sum" in group for group in state_dict["param_groups"]):
+            state_dict = self._converted(state_dict)
+        super().load_state_dict(state_dict)
+
+    def _converted(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        state, groups = dict(state_dict["state"]), []
+        for group in state_dict["param_groups"]:
+            known = {key: value for key, value in group.items() if key in self.defaults or key == "params"}
+            groups.append({**self.defaults, **known, "weight_step_power": group["r"]})
+            sums = torch.tensor([max(group["lr_max"], 0.0), group["weight_sum"]], dtype=torch.float64)
+            for key in group["params"]:
+                if "z" in state.get(key, {}):
+                    state[key] = {**state[key], "average": sums.clone(), "step": torch.tensor(float(group["k"]))}
+        return {**state_dict, "state": state, "param_groups": groups}
+
+
+def _checked(**options: Any) -> dict[str, Any]:
+    """`options`, or a ValueError with the words of PyTorch's own constructors."""
+    lr = options["lr"]
+    if isinstance(lr, torch.Tensor) and lr.numel() != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    words = {"lr": "learning rate", "eps": "epsilon value"}
+    for key, value in options.items():
+        if key == "betas":
+            for index, beta in enumerate(value):
+                if not 0.0 <= beta < 1.0:
+                    raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
+        elif key in _FRACTIONS and not 0.0 <= value < 1.0:
+            raise ValueError(f"Invalid {key} value: {value}")
+        elif value is not None and not isinstance(value, bool) and not 0.0 <= value:
+            raise ValueError(f"Invalid {words.get(key, f'{key} value')}: {value}")
+    return options
+
+
+# gen-api: torch_optimizers gsc_optimizer_options
+
+
+class Lion(FusedOptimizer):
+    """Lion (Chen et al. 2023, arXiv:2302.06675).
+
+    State: ``step`` and ``exp_avg``.
+    `lr`, `betas`, `weight_decay`, `maximize`: see :class:`gradscaler.Optimizer`.
+    """
+
+    _KIND = native.LION
+
+    def __init__(self, params: Any, lr: _Rate = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
+                 weight_decay: float = 0.0, *, maximize: bool = False, fused: bool | None = None,
+                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
+                 master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
+        super().__init__(params, _checked(lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize,
+                                          fused=fused))
+
+
+class LAMB(FusedOptimizer):
+    """LAMB (You et al. 2020, arXiv:1904.00962).
+
+    State: ``step``, ``exp_avg`` and ``exp_avg_sq``.
+    `lr`, `betas`, `eps`, `weight_decay`, `maximize`: see :class:`gradscaler.Optimizer`.
+    """
+
+    _KIND = native.LAMB
+
+    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
+                 weight_decay: float = 1e-2, *, maximize: bool = False, fused: bool | None = None,
+                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
+                 master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
+        super().__init__(params, _checked(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
+                                          fused=fused))
+
+
+class AdaBelief(FusedOptimizer):
+    """AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief.
+
+    State: ``step``, ``exp_avg`` and ``exp_avg_var``.
+    `lr`, `betas`, `eps`, `weight_decay`, `eps_root`, `decoupled_weight_decay`, `maximize`: see
+    :class:`gradscaler.Optimizer`.
     """
 
     _KIND = native.ADABELIEF
 
     def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-16,
-                 weight_decay: float = 0, eps_root: float = 1e-16, decoupled_weight_decay: bool = False, *,
+                 weight_decay: float = 0.0, eps_root: float = 1e-16, decoupled_weight_decay: bool = False, *,
                  maximize: bool = False, fused: bool | None = None, max_grad_norm: float | None = None,
-                 master_weights: bool = False, state: str = "fp32", master: str | None = None,
-                 seed: int = 0) -> None:
+                 master_weights: bool = False, state: str = "fp32", master: str | None = None, seed: int = 0) -> None:
         self._setup(max_grad_norm, master_weights, fused, state, master, seed)
-        _require_ranges(lr, betas, eps, weight_decay)
-        _require_ranges(lr, betas, eps_root, weight_decay)
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-                                  "eps_root": eps_root, "decoupled_weight_decay": decoupled_weight_decay,
-                                  "maximize": maximize, "fused": fused})
+        super().__init__(params, _checked(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, eps_root=eps_root,
+                                          decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
+                                          fused=fused))
 
 
-def _require_ranges(lr: Any, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
-    """The words of PyTorch's own constructors."""
-    if isinstance(lr, torch.Tensor) and lr.numel() != 1:
-        raise ValueError("Tensor lr must be 1-element")
-    for value, what in ((lr, "learning rate"), (eps, "epsilon value"), (weight_decay, "weight_decay value")):
-        if not 0.0 <= value:
-            raise ValueError(f"Invalid {what}: {value}")
-    for index, beta in enumerate(betas):
-        if not 0.0 <= beta < 1.0:
-            raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
+class AdEMAMix(FusedOptimizer):
+    """AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137).
+
+    State: ``step``, ``exp_avg``, ``exp_avg_sq`` and ``exp_avg_slow``.
+    `lr`, `betas`, `eps`, `weight_decay`, `beta3`, `alpha`, `warmup_steps`, `beta3_warmup`, `maximize`: see
+    :class:`gradscaler.Optimizer`.
+    """
+
+    _KIND = native.ADEMAMIX
+
+    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 1e-2, beta3: float = 0.9999, alpha: float = 5.0, warmup_steps: int = 0,
+                 beta3_warmup: int = 0, *, maximize: bool = False, fused: bool | None = None,
+                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
+                 master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
+        super().__init__(params, _checked(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, beta3=beta3,
+                                          alpha=alpha, warmup_steps=warmup_steps, beta3_warmup=beta3_warmup,
+                                          maximize=maximize, fused=fused))
+
+
+class AdamWScheduleFree(ScheduleFree):
+    """Schedule-Free AdamW (Defazio et al. 2024, arXiv:2405.15682), as in the package schedulefree.
+
+    State: ``step``, ``z``, ``exp_avg_sq`` and ``average``.
+    `lr`, `betas`, `eps`, `weight_decay`, `warmup_steps`, `weight_step_power`, `weight_lr_power`, `maximize`: see
+    :class:`gradscaler.Optimizer`.
+    """
+
+    _KIND = native.ADAMW_SCHEDULE_FREE
+
+    def __init__(self, params: Any, lr: _Rate = 2.5e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0.0, warmup_steps: int = 0, weight_step_power: float = 0.0,
+                 weight_lr_power: float = 2.0, *, maximize: bool = False, fused: bool | None = None,
+                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
+                 master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
+        super().__init__(params, _checked(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                                          warmup_steps=warmup_steps, weight_step_power=weight_step_power,
+                                          weight_lr_power=weight_lr_power, maximize=maximize, fused=fused,
+                                          train_mode=True))
+
+
+class SGDScheduleFree(ScheduleFree):
+    """Schedule-Free SGD (Defazio et al. 2024), as in the package schedulefree.
+
+    State: ``step``, ``z`` and ``average``.
+    `lr`, `momentum`, `weight_decay`, `warmup_steps`, `weight_step_power`, `weight_lr_power`, `maximize`: see
+    :class:`gradscaler.Optimizer`.
+    """
+
+    _KIND = native.SGD_SCHEDULE_FREE
+
+    def __init__(self, params: Any, lr: _Rate = 1.0, momentum: float = 0.9, weight_decay: float = 0.0,
+                 warmup_steps: int = 0, weight_step_power: float = 0.0, weight_lr_power: float = 2.0, *,
+                 maximize: bool = False, fused: bool | None = None, max_grad_norm: float | None = None,
+                 master_weights: bool = False, state: str = "fp32", master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
+        super().__init__(params, _checked(lr=lr, momentum=momentum, weight_decay=weight_decay,
+                                          warmup_steps=warmup_steps, weight_step_power=weight_step_power,
+                                          weight_lr_power=weight_lr_power, maximize=maximize, fused=fused,
+                                          train_mode=True))
+
+
+class LARS(FusedOptimizer):
+    """LARS (You et al. 2017, arXiv:1708.03888), as optax.lars.
+
+    State: ``step`` and ``momentum_buffer``.
+    `lr`, `momentum`, `weight_decay`, `trust_coefficient`, `eps`, `nesterov`, `maximize`: see
+    :class:`gradscaler.Optimizer`.
+    """
+
+    _KIND = native.LARS
+
+    def __init__(self, params: Any, lr: _Rate = 1.0, momentum: float = 0.9, weight_decay: float = 0.0,
+                 trust_coefficient: float = 1e-3, eps: float = 0.0, nesterov: bool = False, *, maximize: bool = False,
+                 fused: bool | None = None, max_grad_norm: float | None = None, master_weights: bool = False,
+                 state: str = "fp32", master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
+        super().__init__(params, _checked(lr=lr, momentum=momentum, weight_decay=weight_decay,
+                                          trust_coefficient=trust_coefficient, eps=eps, nesterov=nesterov,
+                                          maximize=maximize, fused=fused))
+
+
+class NovoGrad(FusedOptimizer):
+    """NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd.
+
+    State: ``step``, ``exp_avg`` and ``exp_avg_sq``.
+    `lr`, `betas`, `eps`, `weight_decay`, `dampening`, `decoupled_weight_decay`, `bias_correction`, `maximize`: see
+    :class:`gradscaler.Optimizer`.
+    """
+
+    _KIND = native.NOVOGRAD
+
+    def __init__(self, params: Any, lr: _Rate = 1e-2, betas: tuple[float, float] = (0.95, 0.98), eps: float = 1e-8,
+                 weight_decay: float = 0.0, dampening: float = 0.0, decoupled_weight_decay: bool = False,
+                 bias_correction: bool = False, *, maximize: bool = False, fused: bool | None = None,
+                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
+                 master: str | None = None, seed: int = 0) -> None:
+        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
+        super().__init__(params, _checked(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, dampening=dampening,
+                                          decoupled_weight_decay=decoupled_weight_decay,
+                                          bias_correction=bias_correction, maximize=maximize, fused=fused))
+# gen-api: end

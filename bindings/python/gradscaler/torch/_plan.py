@@ -180,7 +180,8 @@ class Plan:
     def _codes(self, slot: str, code: int, looked: Looked, scales_looked: Looked | None) -> Any:
         """A slot in codes, for the library."""
         suffix, name = f"'s state {slot!r}", slot + formats.SCALE
-        if _is_known(looked, self._model) and (scales_looked is None or isinstance(scales_looked.layout, bytes)):
+        if code != native.FP64 and _is_known(looked, self._model) and (
+                scales_looked is None or isinstance(scales_looked.layout, bytes)):
             with_scales = (b"", b"") if scales_looked is None else scales_looked[:2]
             array = native.tensors_array(looked.layout, looked.addresses, self._model.layout, code, *with_scales)
             if array is not None:
@@ -192,7 +193,8 @@ class Plan:
                 found.append([torch_memory.look(tensor, label + own_suffix, True)
                               for tensor, label in zip(self.state[own], self.labels, strict=True)])
                 self._require_in_place(found[-1], seen, own_suffix)
-        _require_alike(found[0], self._own_tensors(), self.labels, suffix)
+        if code != native.FP64:  # of numbers per tensor
+            _require_alike(found[0], self._own_tensors(), self.labels, suffix)
         array = native.TensorArray(len(self.labels))
         for i, tensor in enumerate(found[0]):
             array.add(tensor.address, tensor.count, code, None)

@@ -17,11 +17,13 @@ from .. import hyper
 from .._enums import SLOTS
 from .._native import native
 from ..arrays import as_tensor
-from ..formats import REMAINDER, codes_of
+from ..formats import REMAINDER, codes_of, numbers_of
 from ._formats import MASTER, NARROW, counter, fit, fitted, format_of, fresh, names_of, offsets_of
 from ._plan import Key, Members, Plan
 from ._shards import is_dtensor, is_flattened, local, mesh_groups, shards_of
 
+#: Optimizers that take norms of whole tensors.
+_LAYERWISE = {native.LAMB: "LAMB", native.LARS: "LARS", native.NOVOGRAD: "NovoGrad"}
 #: What most entries get with the first applied step.
 _NOTHING: dict[str, Any] = {}
 
@@ -112,7 +114,7 @@ class Settlement:
             flags &= ~native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY
         state, master_format = format_of(group, p, label)
         codes = codes_of(kind, state, master_format)
-        slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(slot, group.get("momentum", 0), flags))
+        slots = tuple(slot for slot in SLOTS[kind] if hyper.has_slot(kind, slot, group.get("momentum", 0), flags))
         slots += (REMAINDER,) * (REMAINDER in codes)
         names = {slot: names_of(slot, codes[slot]) for slot in slots}
         device = local(p).device
@@ -139,7 +141,7 @@ class Settlement:
             members = self._sets[key] = Members({name: [] for name in recipe.names})
         for name, column in members.state.items():
             value = entry.get(name) if name in entry else made[name]
-            if ranks is not None and is_dtensor(p) != is_dtensor(value):
+            if ranks is not None and is_dtensor(p) != is_dtensor(value) and name not in numbers_of(self._kind):
                 raise TypeError(f"{label}'s state {name!r} is a {type(value).__name__}, but the parameter is a"
                                 f" {type(p).__name__}; load sharded state by torch.distributed.checkpoint")
             column.append(value if ranks is None else local(value))
@@ -159,8 +161,9 @@ class Settlement:
         shards, flattened = shards_of(p, grad, label), is_flattened(p)
         if flattened:
             self.flattened = label
-        if (shards or flattened) and self._kind == native.LAMB:
-            raise ValueError(f"{label} is sharded, but LAMB needs the norms of whole tensors; use another optimizer")
+        if (shards or flattened) and self._kind in _LAYERWISE:
+            raise ValueError(f"{label} is sharded, but {_LAYERWISE[self._kind]} needs the norms of whole tensors; use"
+                             " another optimizer")
         if grad.is_sparse:
             raise ValueError(f"{label}.grad is sparse; make it dense, as of nn.Embedding with sparse=False, or use"
                              " torch.optim with gradscaler.torch.GradScaler")

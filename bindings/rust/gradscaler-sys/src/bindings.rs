@@ -49,6 +49,11 @@ pub const GSC_ADAMAX: i32 = 8;
 pub const GSC_NADAM: i32 = 9;
 pub const GSC_RADAM: i32 = 10;
 pub const GSC_ADABELIEF: i32 = 11;
+pub const GSC_ADEMAMIX: i32 = 12;
+pub const GSC_ADAMW_SCHEDULE_FREE: i32 = 13;
+pub const GSC_SGD_SCHEDULE_FREE: i32 = 14;
+pub const GSC_LARS: i32 = 15;
+pub const GSC_NOVOGRAD: i32 = 16;
 pub const GSC_OPTIMIZER_NESTEROV: u32 = 1;
 pub const GSC_OPTIMIZER_AMSGRAD: u32 = 2;
 pub const GSC_OPTIMIZER_MAXIMIZE: u32 = 4;
@@ -56,6 +61,7 @@ pub const GSC_OPTIMIZER_ZERO_GRADS: u32 = 8;
 pub const GSC_OPTIMIZER_WRITE_GRADS: u32 = 16;
 pub const GSC_OPTIMIZER_CENTERED: u32 = 32;
 pub const GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY: u32 = 64;
+pub const GSC_OPTIMIZER_BIAS_CORRECTION: u32 = 128;
 pub const GSC_OPTIMIZER_COUNT_UNCHANGED: u32 = 256;
 pub const GSC_STATE_FULL: i32 = 0;
 pub const GSC_STATE_BITS16: i32 = 1;
@@ -241,6 +247,12 @@ pub struct gsc_optimizer_options {
     pub rho: f64,
     pub momentum_decay: f64,
     pub eps_root: f64,
+    pub beta3: f64,
+    pub warmup_steps: i64,
+    pub beta3_warmup: i64,
+    pub weight_step_power: f64,
+    pub weight_lr_power: f64,
+    pub trust_coefficient: f64,
 }
 
 /// The state of a scaler, and the result of the last check of its gradients.
@@ -581,6 +593,10 @@ functions! {
         stream: gsc_stream) -> gsc_status;
     optimizer_get_unchanged_sync gsc_optimizer_get_unchanged_sync(optimizer: *const gsc_optimizer,
         out_unchanged: *mut i64, stream: gsc_stream) -> gsc_status;
+    optimizer_set_evaluating gsc_optimizer_set_evaluating(optimizer: *mut gsc_optimizer,
+        evaluating: i32, stream: gsc_stream) -> gsc_status;
+    optimizer_get_evaluating gsc_optimizer_get_evaluating(optimizer: *const gsc_optimizer,
+        out_evaluating: *mut i32) -> gsc_status;
 }
 
 #[cfg(feature = "link")]
@@ -596,7 +612,8 @@ pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
         scale_block_columns, columns, reserved);
     fields!(all, gsc_optimizer_options, struct_size, flags, kind, state_format, lr, beta1, beta2,
         eps, weight_decay, momentum, dampening, lr_decay, initial_accumulator_value, seed,
-        master_format, reserved, alpha, rho, momentum_decay, eps_root);
+        master_format, reserved, alpha, rho, momentum_decay, eps_root, beta3, warmup_steps,
+        beta3_warmup, weight_step_power, weight_lr_power, trust_coefficient);
     fields!(all, gsc_report, struct_size, flags, scale, growth_tracker, hysteresis_tracker,
         consecutive_skips, updates, skipped, grad_norm, grad_amax, nonfinite_count, inf_count,
         nan_count, first_tensor, first_element);

@@ -118,6 +118,23 @@ enumerations! {
         /// exp_avg_var. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-16, eps_root 1e-16, no
         /// weight decay.
         AdaBelief = GSC_ADABELIEF,
+        /// AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137). State: exp_avg, exp_avg_sq,
+        /// exp_avg_slow. Defaults: lr 1e-3, beta1 0.9, beta2 0.999, beta3 0.9999, alpha 5.0, eps
+        /// 1e-8, weight_decay 1e-2, no warm-up.
+        AdEMAMix = GSC_ADEMAMIX,
+        /// Schedule-Free AdamW (Defazio et al. 2024, arXiv:2405.15682), as in the package
+        /// schedulefree. State: z, exp_avg_sq, average. Defaults: lr 2.5e-3, beta1 0.9, beta2
+        /// 0.999, eps 1e-8, weight_lr_power 2.0, no weight decay.
+        AdamwScheduleFree = GSC_ADAMW_SCHEDULE_FREE,
+        /// Schedule-Free SGD (Defazio et al. 2024), as in the package schedulefree. State: z,
+        /// average. Defaults: lr 1.0, momentum 0.9, weight_lr_power 2.0, no weight decay.
+        SgdScheduleFree = GSC_SGD_SCHEDULE_FREE,
+        /// LARS (You et al. 2017, arXiv:1708.03888), as optax.lars. State: momentum_buffer.
+        /// Defaults: lr 1.0, momentum 0.9, trust_coefficient 1e-3, no weight decay.
+        Lars = GSC_LARS,
+        /// NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd. State: exp_avg,
+        /// exp_avg_sq. Defaults: lr 1e-2, beta1 0.95, beta2 0.98, eps 1e-8, no weight decay.
+        NovoGrad = GSC_NOVOGRAD,
     }
 
     /// Formats of the state that the library allocates.

@@ -228,6 +228,14 @@ impl<'a> Optimizer<'a> {
         Ok(value as usize)
     }
 
+    /// 1 while the parameters are the averaged weights, else 0.
+    pub fn evaluating(&self) -> Result<usize> {
+        let mut value = 0;
+        let call = self.api().optimizer_get_evaluating;
+        self.check(unsafe { call(self.as_ptr(), &mut value) })?;
+        Ok(value as usize)
+    }
+
     /// Number of state slots.
     pub fn state_count(&self) -> Result<usize> {
         let mut value = 0;
@@ -266,6 +274,12 @@ impl<'a> Optimizer<'a> {
     pub fn set_lr(&mut self, group: usize, lr: f64) -> Result<()> {
         let call = self.api().optimizer_set_lr;
         self.check(unsafe { call(self.as_ptr(), number(group), lr, self.stream()) })
+    }
+
+    /// Takes the parameters of a Schedule-Free optimizer to the averaged weights, or back. Steps fail while evaluating.
+    pub fn set_evaluating(&mut self, evaluating: bool) -> Result<()> {
+        let call = self.api().optimizer_set_evaluating;
+        self.check(unsafe { call(self.as_ptr(), i32::from(evaluating), self.stream()) })
     }
 
     /// Reads the learning rate of a group from device memory at every step; NULL returns to the last one that was set.

@@ -255,8 +255,10 @@ pub struct OptimizerOptions {
     /// Weight decay, >= 0; decoupled or added to the gradient, depending on the kind.
     pub weight_decay: Option<f64>,
     /// SGD, RMSprop: momentum, >= 0. Default 0. There is a momentum buffer if group 0 has momentum.
+    /// LARS: also. Schedule-Free SGD: in (0, 1).
     pub momentum: Option<f64>,
-    /// SGD: dampening of the momentum. Default 0.
+    /// SGD: dampening of the momentum. Default 0. NovoGrad: exp_avg gets 1 - dampening of a
+    /// gradient.
     pub dampening: Option<f64>,
     /// Adagrad: decay of the learning rate, >= 0. Default 0.
     pub lr_decay: Option<f64>,
@@ -268,7 +270,7 @@ pub struct OptimizerOptions {
     /// [`MasterFormat`]. Other values than [`MasterFormat::None`](crate::MasterFormat::None) need
     /// fp16 or bf16 parameters.
     pub master_format: Option<MasterFormat>,
-    /// RMSprop: decay of the means, in \[0, 1).
+    /// RMSprop: decay of the means, in \[0, 1). AdEMAMix: weight of the slow mean, >= 0.
     pub alpha: Option<f64>,
     /// Adadelta: decay of the means, in \[0, 1).
     pub rho: Option<f64>,
@@ -277,7 +279,21 @@ pub struct OptimizerOptions {
     /// RMSprop: added inside the root, >= 0. Default 0. AdaBelief: added to the second moment at
     /// each step.
     pub eps_root: Option<f64>,
-    /// SGD: Nesterov momentum; needs momentum > 0 and dampening 0.
+    /// AdEMAMix: decay of the slow mean of gradients, in \[0, 1).
+    pub beta3: Option<f64>,
+    /// AdEMAMix: steps over which alpha grows from 0; Schedule-Free: lr. In 0..2^53. Default 0.
+    pub warmup_steps: Option<i64>,
+    /// AdEMAMix: steps over which the half-life of the slow mean grows from that of beta1, in
+    /// 0..2^53. Default 0.
+    pub beta3_warmup: Option<i64>,
+    /// Schedule-Free: step t counts as t to this power in the average, >= 0. Default 0. The package
+    /// calls it r.
+    pub weight_step_power: Option<f64>,
+    /// Schedule-Free: and as the largest learning rate so far to this power, >= 0.
+    pub weight_lr_power: Option<f64>,
+    /// LARS: factor of the ratio of norms, >= 0.
+    pub trust_coefficient: Option<f64>,
+    /// SGD, LARS: Nesterov momentum; needs momentum > 0 and dampening 0.
     pub nesterov: bool,
     /// Adam, AdamW: the step is normalized by the largest exp_avg_sq so far.
     pub amsgrad: bool,
@@ -292,8 +308,10 @@ pub struct OptimizerOptions {
     /// RMSprop: the root is of the estimated variance.
     pub centered: bool,
     /// NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the
-    /// gradient.
+    /// gradient. NovoGrad: also, exp_avg is the mean of gradients, and divided after that.
     pub decoupled_weight_decay: bool,
+    /// NovoGrad: both moments are divided by 1 - beta^t.
+    pub bias_correction: bool,
     /// Count the elements that a step leaves as they were: see
     /// [`Optimizer::get_unchanged`](crate::Optimizer::get_unchanged). Steps take longer.
     pub count_unchanged: bool,
@@ -305,8 +323,10 @@ setters!(OptimizerOptions:
     state_format: StateFormat, lr: f64, beta1: f64, beta2: f64, eps: f64, weight_decay: f64,
     momentum: f64, dampening: f64, lr_decay: f64, initial_accumulator_value: f64, seed: i64,
     master_format: MasterFormat, alpha: f64, rho: f64, momentum_decay: f64, eps_root: f64,
-    nesterov: bool, amsgrad: bool, maximize: bool, zero_grads: bool, write_grads: bool,
-    centered: bool, decoupled_weight_decay: bool, count_unchanged: bool);
+    beta3: f64, warmup_steps: i64, beta3_warmup: i64, weight_step_power: f64, weight_lr_power:
+    f64, trust_coefficient: f64, nesterov: bool, amsgrad: bool, maximize: bool, zero_grads:
+    bool, write_grads: bool, centered: bool, decoupled_weight_decay: bool, bias_correction:
+    bool, count_unchanged: bool);
 // gen-api: end
 
 /// AdamW with its defaults.
@@ -338,6 +358,12 @@ impl OptimizerOptions {
             rho: None,
             momentum_decay: None,
             eps_root: None,
+            beta3: None,
+            warmup_steps: None,
+            beta3_warmup: None,
+            weight_step_power: None,
+            weight_lr_power: None,
+            trust_coefficient: None,
             nesterov: false,
             amsgrad: false,
             maximize: false,
@@ -345,6 +371,7 @@ impl OptimizerOptions {
             write_grads: false,
             centered: false,
             decoupled_weight_decay: false,
+            bias_correction: false,
             count_unchanged: false,
             // gen-api: end
         }
@@ -411,6 +438,31 @@ impl OptimizerOptions {
     pub const fn adabelief() -> Self {
         Self::new(OptimizerKind::AdaBelief)
     }
+
+    /// AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137).
+    pub const fn ademamix() -> Self {
+        Self::new(OptimizerKind::AdEMAMix)
+    }
+
+    /// Schedule-Free AdamW (Defazio et al. 2024, arXiv:2405.15682), as in the package schedulefree.
+    pub const fn adamw_schedule_free() -> Self {
+        Self::new(OptimizerKind::AdamwScheduleFree)
+    }
+
+    /// Schedule-Free SGD (Defazio et al. 2024), as in the package schedulefree.
+    pub const fn sgd_schedule_free() -> Self {
+        Self::new(OptimizerKind::SgdScheduleFree)
+    }
+
+    /// LARS (You et al. 2017, arXiv:1708.03888), as optax.lars.
+    pub const fn lars() -> Self {
+        Self::new(OptimizerKind::Lars)
+    }
+
+    /// NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd.
+    pub const fn novograd() -> Self {
+        Self::new(OptimizerKind::NovoGrad)
+    }
     // gen-api: end
 
     pub(crate) fn to_raw(self) -> Result<sys::gsc_optimizer_options> {
@@ -434,6 +486,7 @@ impl OptimizerOptions {
                     self.decoupled_weight_decay,
                     sys::GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
                 ),
+                (self.bias_correction, sys::GSC_OPTIMIZER_BIAS_CORRECTION),
                 (self.count_unchanged, sys::GSC_OPTIMIZER_COUNT_UNCHANGED),
             ]),
             state_format: self
@@ -460,6 +513,12 @@ impl OptimizerOptions {
             rho: self.rho.unwrap_or(raw.rho),
             momentum_decay: self.momentum_decay.unwrap_or(raw.momentum_decay),
             eps_root: self.eps_root.unwrap_or(raw.eps_root),
+            beta3: self.beta3.unwrap_or(raw.beta3),
+            warmup_steps: self.warmup_steps.unwrap_or(raw.warmup_steps),
+            beta3_warmup: self.beta3_warmup.unwrap_or(raw.beta3_warmup),
+            weight_step_power: self.weight_step_power.unwrap_or(raw.weight_step_power),
+            weight_lr_power: self.weight_lr_power.unwrap_or(raw.weight_lr_power),
+            trust_coefficient: self.trust_coefficient.unwrap_or(raw.trust_coefficient),
             // gen-api: end
             ..raw
         })
@@ -485,6 +544,12 @@ impl OptimizerOptions {
             rho: Some(raw.rho),
             momentum_decay: Some(raw.momentum_decay),
             eps_root: Some(raw.eps_root),
+            beta3: Some(raw.beta3),
+            warmup_steps: Some(raw.warmup_steps),
+            beta3_warmup: Some(raw.beta3_warmup),
+            weight_step_power: Some(raw.weight_step_power),
+            weight_lr_power: Some(raw.weight_lr_power),
+            trust_coefficient: Some(raw.trust_coefficient),
             nesterov: raw.flags & sys::GSC_OPTIMIZER_NESTEROV != 0,
             amsgrad: raw.flags & sys::GSC_OPTIMIZER_AMSGRAD != 0,
             maximize: raw.flags & sys::GSC_OPTIMIZER_MAXIMIZE != 0,
@@ -492,6 +557,7 @@ impl OptimizerOptions {
             write_grads: raw.flags & sys::GSC_OPTIMIZER_WRITE_GRADS != 0,
             centered: raw.flags & sys::GSC_OPTIMIZER_CENTERED != 0,
             decoupled_weight_decay: raw.flags & sys::GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY != 0,
+            bias_correction: raw.flags & sys::GSC_OPTIMIZER_BIAS_CORRECTION != 0,
             count_unchanged: raw.flags & sys::GSC_OPTIMIZER_COUNT_UNCHANGED != 0,
             // gen-api: end
         }

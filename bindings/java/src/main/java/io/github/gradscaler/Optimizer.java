@@ -132,7 +132,35 @@ public final class Optimizer implements AutoCloseable {
     deviceLrs.remove(group);
   }
 
-  // gen-api: overload
+  /**
+   * Takes the parameters of a Schedule-Free optimizer to the averaged weights, or back.
+   *
+   * @param evaluating whether to evaluate; steps fail meanwhile
+   */
+  public void setEvaluating(boolean evaluating) {
+    setEvaluating(evaluating, 0);
+  }
+
+  /**
+   * Takes the parameters of a Schedule-Free optimizer to the averaged weights, or back.
+   *
+   * @param evaluating whether to evaluate; steps fail meanwhile
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setEvaluating(boolean evaluating, long stream) {
+    handle().setEvaluating(evaluating ? 1 : 0, stream);
+  }
+
+  /**
+   * Reads a group's learning rate from device memory at every step.
+   *
+   * @param group which group
+   * @param lr a float in device memory; null returns to the host value
+   */
+  public void setDeviceLr(int group, @Nullable DeviceScalar lr) {
+    setDeviceLr(group, lr, 0);
+  }
+
   /**
    * Reads a group's learning rate from device memory at every step.
    *

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers that scale the update of a tensor by norms over all of it:
+//   LAMB (You et al. 2020, arXiv:1904.00962, algorithm 2, with bias correction): Adam's direction plus weight decay times
+//   |p| / |direction| (1 unless both norms are > 0). The direction is computed again from the state instead of being read
+//   back, which saves a buffer and its traffic;
+//   LARS (You et al. 2017, arXiv:1708.03888), as optax.lars: SGD with momentum of g times trust_coefficient |p| / |g|;
+//   NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd: a mean of g / sqrt(v), where v is a mean of |g|^2;
+//   decoupled, the mean is of g and divided by sqrt(v) later, as Apex's with reg_inside_moment=False.
+#pragma once
+
+#include "core/rules/optim/coefficients.h"
+#include "core/rules/optim/kind.h"
+
+namespace gsc::optim {
+
+struct Lamb {
+  static constexpr Kind kKind = {GSC_LAMB,
+                                 "LAMB",
+                                 {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6, .weight_decay = 1e-2},
+                                 {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kSecondMoment}}};
+  static constexpr int kStates = 2;
+  static constexpr bool kNeedsNorms = true;
+
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    c.inv_bias1 = 1.0 / (1.0 - power(h.beta1, step));
+    c.inv_sqrt_bias2 = 1.0 / square_root(1.0 - power(h.beta2, step));
+    return c;
+  }
+
+  template <typename T>
+  GSC_HD static T rate(int slot, const Coefficients<T> &c) {
+    return slot == 0 ? c.one_minus_beta1 : c.one_minus_beta2;
+  }
+
+  template <typename T>
+  GSC_HD static T direction(T p, const T *state, const Coefficients<T> &c) {
+    return (state[0] * c.inv_bias1) / (square_root(state[1]) * c.inv_sqrt_bias2 + c.eps) + c.weight_decay * p;
+  }
+
+  template <typename T>
+  GSC_HD static T moments(T p, T *state, T g, const Coefficients<T> &c) {
+    state[0] = c.beta1 * state[0] + c.one_minus_beta1 * g;
+    state[1] = c.beta2 * state[1] + c.one_minus_beta2 * (g * g);
+    return direction(p, state, c);
+  }
+
+  template <typename T>
+  GSC_HD static void apply(T &p, const T *state, T ratio, const Coefficients<T> &c) {
+    p = p - (c.lr * ratio) * direction(p, state, c);
+  }
+
+  /// The trust ratio.
+  GSC_HD static double ratio(double param_sum_sq, double direction_sum_sq, const Coefficients<double> & /*c*/,
+                             double * /*number*/) {
+    if (!(param_sum_sq > 0.0 && direction_sum_sq > 0.0)) return 1.0;
+    return square_root(param_sum_sq) / square_root(direction_sum_sq);
+  }
+};
+
+/// LARS and NovoGrad: momentum of gradients that a tensor's ratio multiplies. The second sweep reads the gradients again.
+struct ScaledMomentum {
+  static constexpr int kStates = 1;
+  static constexpr bool kNeedsNorms = true;
+  static constexpr bool kGradientsLast = true;
+
+  template <typename T>
+  GSC_HD static T rate(int /*slot*/, const Coefficients<T> &c) {
+    return T(1) - c.momentum;
+  }
+
+  template <typename T>
+  GSC_HD static T direction(T p, T g, const Coefficients<T> &c) {
+    return decay_gradient(g, p, c);
+  }
+
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c, T ratio) {
+    const bool late = c.ratio_last != T(0);
+    const T scaled = direction(p, g, c) * (late ? T(1) : ratio);
+    const T added = c.grad_weight * (c.later_decay != T(0) ? scaled + c.later_decay * p : scaled);
+    const T buffer = c.momentum * state[0] + added;
+    state[0] = buffer;
+    const T step = c.look_ahead != T(0) ? added + c.momentum * buffer : buffer;
+    p = p * c.keep - c.lr * (step * (late ? ratio : T(1)));
+  }
+};
+
+struct Lars : ScaledMomentum {
+  static constexpr Kind kKind = {
+      GSC_LARS, "LARS", {.lr = 1.0, .momentum = 0.9, .trust_coefficient = 1e-3}, {{"momentum_buffer", Slot::kMoment}}};
+  static constexpr uint32_t kOwnFlags = GSC_OPTIMIZER_NESTEROV;
+
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t /*step*/) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    decay_once(c, false);
+    c.grad_weight = lr;  // in the buffer, as in the paper
+    c.lr = 1.0;
+    c.look_ahead = h.nesterov ? 1.0 : 0.0;
+    c.trust_coefficient = h.trust_coefficient;
+    return c;
+  }
+
+  GSC_HD static double ratio(double param_sum_sq, double direction_sum_sq, const Coefficients<double> &c,
+                             double * /*number*/) {
+    if (!(param_sum_sq > 0.0 && direction_sum_sq > 0.0)) return 1.0;
+    return c.trust_coefficient * square_root(param_sum_sq) / (square_root(direction_sum_sq) + c.eps);
+  }
+};
+
+struct Novograd : ScaledMomentum {
+  using Sweep = Lars;
+  static constexpr Kind kKind = {GSC_NOVOGRAD,
+                                 "NovoGrad",
+                                 {.lr = 1e-2, .beta1 = 0.95, .beta2 = 0.98, .eps = 1e-8},
+                                 {{"exp_avg", Slot::kMoment}, {"exp_avg_sq", Slot::kNumber}}};
+  static constexpr uint32_t kOwnFlags = GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY | GSC_OPTIMIZER_BIAS_CORRECTION;
+
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double lr, bool maximize, int64_t step) {
+    Coefficients<double> c = common_coefficients(h, lr, maximize);
+    decay_once(c, h.decoupled);
+    c.later_decay = c.weight_decay;
+    c.weight_decay = 0.0;
+    c.momentum = h.beta1;
+    c.grad_weight = 1.0 - h.dampening;
+    c.ratio_last = h.decoupled ? 1.0 : 0.0;
+    c.first = step == 1 ? 1.0 : 0.0;
+    if (h.corrects_bias) {
+      c.lr = lr / (1.0 - power(h.beta1, step));
+      c.sqrt_bias2 = square_root(1.0 - power(h.beta2, step));
+    }
+    return c;
+  }
+
+  /// `number` is v.
+  GSC_HD static double ratio(double /*param_sum_sq*/, double direction_sum_sq, const Coefficients<double> &c,
+                             double *number) {
+    const double v = c.first != 0.0 ? direction_sum_sq : c.beta2 * *number + c.one_minus_beta2 * direction_sum_sq;
+    *number = v;
+    const double root = square_root(v) / c.sqrt_bias2 + c.eps;
+    return root > 0.0 ? 1.0 / root : 0.0;
+  }
+};
+
+}  // namespace gsc::optim

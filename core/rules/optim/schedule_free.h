@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedule-Free AdamW and SGD (Defazio et al. 2024, arXiv:2405.15682), as the package schedulefree 1.4. Gradients are
+// taken at the parameters y, steps are made from z, which is state, and the weights to evaluate are x, the weighted mean
+// of all z. x is on the line through y and z: y = beta x + (1 - beta) z. So a switch to x and back is one interpolation
+// towards z, which is this formula with a learning rate of 0. The sums of the weights are state of each tensor: then
+// checkpoints, state lists and absent tensors need no rule for them. z begins as the parameter at a tensor's first step.
+#pragma once
+
+#include "core/rules/optim/coefficients.h"
+#include "core/rules/optim/kind.h"
+
+namespace gsc::optim {
+
+struct ScheduleFree {
+  static constexpr bool kAverages = true;
+
+  /// `beta`: the share of x in y.
+  GSC_HD static Coefficients<double> average(const Hyper &h, double beta, bool maximize, int64_t step,
+                                             const Averaging &a) {
+    Coefficients<double> c = common_coefficients(h, a.lr, maximize);
+    c.first = step == (a.phase == Phase::kStep ? 1 : 0) ? 1.0 : 0.0;
+    c.to_state = a.part;
+    c.lr_of_gradient = a.lr * (beta * (1.0 - a.part) - 1.0);
+    if (a.phase == Phase::kStep) return c;
+    c.to_state = a.phase == Phase::kToAverage ? 1.0 - 1.0 / beta : 1.0 - beta;
+    c.lr = 0.0;
+    c.lr_of_gradient = 0.0;
+    c.weight_decay = 0.0;
+    c.eps = 1.0;
+    c.beta2 = 1.0;
+    c.one_minus_beta2 = 0.0;
+    return c;
+  }
+
+  /// z and y after a step in direction d, which is taken from y.
+  template <typename T>
+  GSC_HD static void move(T &p, T &z, T d, const Coefficients<T> &c) {
+    const T from = c.first != T(0) ? p : z;
+    p = multiply_add(c.lr_of_gradient, d, interpolate(p, from, c.to_state));
+    z = multiply_add(-c.lr, d, from);
+  }
+};
+
+struct ScheduleFreeAdamW : ScheduleFree {
+  static constexpr Kind kKind = {
+      GSC_ADAMW_SCHEDULE_FREE,
+      "AdamWScheduleFree",
+      {.lr = 2.5e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_lr_power = 2.0},
+      {{"z", Slot::kWeight}, {"exp_avg_sq", Slot::kSecondMoment}, {"average", Slot::kAverage}}};
+  static constexpr int kStates = 2;
+
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double /*lr*/, bool maximize, int64_t step,
+                                                  const Averaging &a) {
+    Coefficients<double> c = average(h, h.beta1, maximize, step, a);
+    c.bias2 = a.phase == Phase::kStep ? 1.0 - power(h.beta2, step) : 1.0;
+    return c;
+  }
+
+  template <typename T>
+  GSC_HD static T rate(int slot, const Coefficients<T> &c) {
+    return slot == 0 ? T(1) : c.one_minus_beta2;
+  }
+
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
+    const T v = multiply_add(c.one_minus_beta2 * g, g, c.beta2 * state[1]);
+    state[1] = v;
+    move(p, state[0], decay_gradient(g / (square_root(v / c.bias2) + c.eps), p, c), c);
+  }
+};
+
+struct ScheduleFreeSgd : ScheduleFree {
+  static constexpr Kind kKind = {GSC_SGD_SCHEDULE_FREE,
+                                 "SGDScheduleFree",
+                                 {.lr = 1.0, .momentum = 0.9, .weight_lr_power = 2.0},
+                                 {{"z", Slot::kWeight}, {"average", Slot::kAverage}}};
+  static constexpr int kStates = 1;
+
+  GSC_HD static Coefficients<double> coefficients(const Hyper &h, double /*lr*/, bool maximize, int64_t step,
+                                                  const Averaging &a) {
+    return average(h, h.momentum, maximize, step, a);
+  }
+
+  template <typename T>
+  GSC_HD static T rate(int /*slot*/, const Coefficients<T> & /*c*/) {
+    return T(1);
+  }
+
+  template <typename T>
+  GSC_HD static void update(T &p, T *state, T g, const Coefficients<T> &c) {
+    move(p, state[0], decay_gradient(g, p, c), c);
+  }
+};
+
+}  // namespace gsc::optim
