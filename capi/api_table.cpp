@@ -14,10 +14,10 @@ namespace {
 constexpr std::size_t field_offset(std::size_t index) { return 8 + index * sizeof(void (*)()); }
 
 static_assert(offsetof(gsc_api, struct_size) == 0 && offsetof(gsc_api, abi_version) == 4);
-// Release 0.1: fields 0 to 78.
+// Release 0.1: fields 0 to 79.
 static_assert(offsetof(gsc_api, error_get_message) == field_offset(0));
-static_assert(offsetof(gsc_api, ops_convert_state_sync) == field_offset(78));
-static_assert(sizeof(gsc_api) == field_offset(79));
+static_assert(offsetof(gsc_api, optimizer_get_unchanged_sync) == field_offset(79));
+static_assert(sizeof(gsc_api) == field_offset(80));
 
 constexpr gsc_api table = {
     sizeof(gsc_api),
@@ -101,6 +101,7 @@ constexpr gsc_api table = {
     gsc_optimizer_set_tensor_steps,
     gsc_optimizer_set_offsets,
     gsc_ops_convert_state_sync,
+    gsc_optimizer_get_unchanged_sync,
 };
 
 }  // namespace

@@ -157,6 +157,13 @@ gsc_status gsc_optimizer_get_tensor_steps_sync(const gsc_optimizer *optimizer, i
   });
 }
 
+gsc_status gsc_optimizer_get_unchanged_sync(const gsc_optimizer *optimizer, int64_t *out_unchanged, gsc_stream stream) {
+  return guard(__func__, [&] {
+    require(out_unchanged, "out_unchanged");
+    *out_unchanged = optimizer_of(optimizer).steps(stream).unchanged;
+  });
+}
+
 gsc_status gsc_optimizer_set_tensor_steps(gsc_optimizer *optimizer, const int64_t *steps, int64_t count,
                                           gsc_stream stream) {
   return guard(__func__, [&] {

@@ -46,9 +46,15 @@ def doc(text, indent):
     return [f"{indent}/**", *body, f"{indent} */"]
 
 
+# C function without _sync -> class and method, where that is not the C name in Java's spelling: from MethodNames.java.
+METHODS = {}
+
+
 def comment(struct, text):
     def member(kind, name):
-        return f"{{@link {kind}#{header.camel(header.method(name))}}}"
+        function = f"gsc_{kind.removeprefix('Grad').lower()}_{header.method(name)}"
+        kind, name = METHODS.get(function, (kind, header.camel(header.method(name))))
+        return f"{{@link {kind}#{name}}}"
 
     text = header.words(text, struct, header.camel, member, "{{@link {}#{}}}".format, "0")
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -180,6 +186,9 @@ def sources(text, root):
     def fill(match):
         return header.indented(header.lines_of(text, EMITTERS, match[3], match[4]), match[1])
 
+    names = (root / FOLDER / "MethodNames.java").read_text()
+    METHODS.update({function: (kind, name)
+                    for function, kind, name in re.findall(r'"(gsc_\w+)", "(\w+)\.(\w+)"', names)})
     enums = header.enums_of(text)
     found = {f"{enum.name}.java": make_java(enum, enums) for enum in enums}
     found |= {f"{header.CLASSES[name]}.java": make_class(header.Struct(name, text, enums)) for name in WHOLE}

@@ -291,6 +291,11 @@
     gsc_record(gsc_optimizer_get_steps_sync($self, NULL, &value, stream));
     return value;
   }
+  int64_t unchanged_(gsc_stream stream) {
+    int64_t value = 0;
+    gsc_record(gsc_optimizer_get_unchanged_sync($self, &value, stream));
+    return value;
+  }
   gsc_status set_steps(int64_t applied, int64_t skipped, gsc_stream stream);
   gsc_numbers *tensor_steps_(gsc_stream stream) { return gsc_tensor_steps_read($self, stream); }
   gsc_status set_tensor_steps_(const gsc_numbers *steps, gsc_stream stream) {

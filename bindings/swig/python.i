@@ -98,6 +98,7 @@ static void gsc_raise(gsc_status status, const char *message, const gsc_error *d
 %thread gsc_optimizer::step_scaled_;
 %thread gsc_optimizer::zero_grads;
 %thread gsc_optimizer::steps_applied_;
+%thread gsc_optimizer::unchanged_;
 %thread gsc_optimizer::steps_skipped_;
 %thread gsc_optimizer::tensor_steps_;
 %thread gsc_optimizer::save_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizer step: spans in parallel, with the norms between two sweeps if the formula needs them.
 #include <algorithm>
+#include <atomic>
 
 #include "core/cpu/backend.h"
 #include "core/device/join.h"
@@ -96,6 +97,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   base.clip_value = job.step.clip_value;
   base.zero_grads = job.step.zero_grads;
   base.write_grads = job.step.write_grads;
+  base.count_unchanged = job.step.count_unchanged;
   base.prefetch = ahead_ == ReadAhead::kEightPages;  // of no use on Zen 4; not measured where a check reads otherwise
   base.streaming = job.params->total_bytes() > kStreamingBytes;
   base.ratio = 1.0;
@@ -103,6 +105,11 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   base.master = job.step.master;
   base.seed = job.step.seed;
   base.step = job.step.record->applied;
+  // Tasks count apart.
+  const auto add_unchanged = [&job](const ApplySpan &s) {
+    if (s.count_unchanged)
+      std::atomic_ref(job.step.record->unchanged).fetch_add(s.unchanged, std::memory_order_relaxed);
+  };
   // Fields that differ between chunks. Tensors may be tiny, so the others are set once per task.
   const auto aim = [&job](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n) {
     const auto place = [&](const Plan &plan) { return element(plan.tensor(tensor), offset); };
@@ -131,6 +138,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
                         aim(s, coefficients, tensor, offset, n);
                         f(s, tensor, chunk);
                       });
+      add_unchanged(s);
     });
   };
 
@@ -147,6 +155,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
             aim(s, coefficients, tensor, offset, n);
             apply(&s);
           });
+      add_unchanged(s);
     });
     return;
   }

@@ -3,6 +3,8 @@
 // L1, parameters and state in place or through a buffer, and the model copy. Included by apply_kernel.h only.
 #pragma once
 
+#include <algorithm>
+
 #include "core/cpu/convert.h"
 #include "core/cpu/kernels.h"
 #include "core/cpu/values.h"
@@ -77,6 +79,55 @@ template <typename F, typename T>
   if constexpr (F::kStates > 1) s1[i] = state[1];
   if constexpr (F::kStates > 2) s2[i] = state[2];
 }
+
+/// changed[k] is set where element k differs.
+template <typename E>
+void mark_changed(const char *a, const char *b, int n, uint8_t *changed) {
+  for (int k = 0; k < n; ++k) {
+    E x, y;
+    std::memcpy(&x, a + k * static_cast<int>(sizeof x), sizeof x);
+    std::memcpy(&y, b + k * static_cast<int>(sizeof y), sizeof y);
+    changed[k] |= static_cast<uint8_t>(x != y);
+  }
+}
+
+/// The bits of the parameters of a block, and of their remainders, before a step.
+template <typename T>
+class ParamBits {
+ public:
+  [[gnu::noinline]] ParamBits(const ApplySpan &span, int64_t first, int n) : span_(span), first_(first), n_(n) {
+    std::memcpy(params_, params(), byte_count(n, param_bytes()));
+    if (remainder_bytes() > 0) std::memcpy(remainders_, remainders(), byte_count(n, remainder_bytes()));
+  }
+  /// How many are still the same.
+  [[nodiscard, gnu::noinline]] int64_t unchanged() const {
+    uint8_t changed[kStep<T>]{};
+    mark(param_bytes(), params_, params(), changed);
+    mark(remainder_bytes(), remainders_, remainders(), changed);
+    return std::count(changed, changed + n_, uint8_t{0});
+  }
+
+ private:
+  [[gnu::noinline]] void mark(int64_t bytes, const char *before, const char *now, uint8_t *changed) const {
+    if (bytes == 1) mark_changed<uint8_t>(before, now, n_, changed);
+    if (bytes == 2) mark_changed<uint16_t>(before, now, n_, changed);
+    if (bytes == 4) mark_changed<uint32_t>(before, now, n_, changed);
+    if (bytes == 8) mark_changed<uint64_t>(before, now, n_, changed);
+  }
+  [[nodiscard]] int64_t param_bytes() const { return dtype_bytes(span_.param_dtype); }
+  [[nodiscard]] int64_t remainder_bytes() const {
+    if (!span_.coded || span_.remainder == nullptr) return 0;
+    return span_.master == GSC_MASTER_SPLIT16 ? 2 : 1;
+  }
+  [[nodiscard]] const char *params() const { return at(span_.param, first_ * param_bytes()); }
+  [[nodiscard]] const char *remainders() const { return at(span_.remainder, first_ * remainder_bytes()); }
+
+  const ApplySpan &span_;
+  const int64_t first_;
+  const int n_;
+  char params_[kStep<T> * sizeof(T)];
+  char remainders_[kStep<T> * sizeof(int16_t)];
+};
 
 /// The arrays of a span, block by block. 16-bit parameters pass through a buffer of T.
 template <typename T>

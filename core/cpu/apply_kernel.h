@@ -108,7 +108,7 @@ int64_t update_in_vectors(const ApplySpan &span, int64_t begin, const Coefficien
 
 /// Up to kStep elements from element i on. C: Cursor<T> or CodedCursor.
 template <typename F, typename T, typename C>
-void apply_block(const ApplySpan &span, const C &cursor, int64_t i, int n, const Coefficients<T> &c) {
+GSC_HD void apply_block(const ApplySpan &span, const C &cursor, int64_t i, int n, const Coefficients<T> &c) {
   if (span.n - i > n) cursor.prefetch_after(i, !kNeedsNorms<F>);
   T buffers[kMaxStates][kStep<T>];
   T *state[kMaxStates];
@@ -137,24 +137,44 @@ CodedCursor coded_cursor(const ApplySpan &span, const Cursor<float> &plain, cons
           }};
 }
 
+/// apply_block of a step that counts what it leaves unchanged; returns how many.
+template <typename F, typename T, typename C>
+[[gnu::noinline]] int64_t apply_counted(const ApplySpan &span, const C &cursor, int64_t i, int n,
+                                        const Coefficients<T> &c) {
+  const ParamBits<T> before(span, i, n);
+  apply_block<F>(span, cursor, i, n, c);
+  return before.unchanged();
+}
+
 /// The sweep that updates the parameters: the only one, or the last.
 template <typename F, typename T>
-void apply_span(const ApplySpan &span) {
+void apply_span(ApplySpan &span) {
   const Coefficients<T> c = narrow<T>(*span.coefficients);
   const Cursor<T> cursor(span, F::kStates);
+  const auto blocks = [&](const auto &of, int64_t i, int64_t end) {
+    for (; i < end; i += kStep<T>) {
+      const int n = min_int(end - i, kStep<T>);
+      if (span.count_unchanged) {
+        span.unchanged += apply_counted<F>(span, of, i, n, c);
+      } else {
+        apply_block<F>(span, of, i, n, c);
+      }
+    }
+  };
+  const bool in_vectors = !span.count_unchanged;
   if constexpr (std::is_same_v<T, float>) {
     if (span.coded) {
       const CodedCursor coded = coded_cursor<F>(span, cursor, c);
       int64_t i = 0;
-      if constexpr (kUpdatesInGroups<F>) i = update_in_groups<F>(span, coded, c);
-      for (; i < span.n; i += kStep<T>) apply_block<F>(span, coded, i, min_int(span.n - i, kStep<T>), c);
+      if constexpr (kUpdatesInGroups<F>) i = in_vectors ? update_in_groups<F>(span, coded, c) : i;
+      blocks(coded, i, span.n);
       return;
     }
   }
   int64_t i = cursor.misaligned();
-  if (i > 0) apply_block<F>(span, cursor, 0, static_cast<int>(i), c);
-  if constexpr (kUpdatesInVectors<F, T>) i = update_in_vectors<F>(span, i, c);
-  for (; i < span.n; i += kStep<T>) apply_block<F>(span, cursor, i, min_int(span.n - i, kStep<T>), c);
+  blocks(cursor, 0, i);
+  if constexpr (kUpdatesInVectors<F, T>) i = in_vectors ? update_in_vectors<F>(span, i, c) : i;
+  blocks(cursor, i, span.n);
   if (cursor.streaming()) stream_fence();
 }
 

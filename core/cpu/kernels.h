@@ -60,6 +60,8 @@ struct ApplySpan {
   bool zero_grads, write_grads;
   bool streaming;  ///< the step exceeds the caches: non-temporal stores for the model copy
   bool prefetch;   ///< read every array ahead
+  bool count_unchanged;
+  int64_t unchanged;  ///< in and out: elements whose parameter and remainder have the bits that they had
   // Only for formulas that need norms
   double ratio;      ///< for the last sweep
   ChunkNorms norms;  ///< out, of the first sweep, in reduction.h's order

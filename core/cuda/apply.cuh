@@ -169,6 +169,37 @@ GSC_DEVICE void prepare_wide_gradients(const ApplyParams &p, const StepInput &in
   }
 }
 
+/// The bits of the parameters of a lane, and of their remainders, before a step stores others, if it counts what it leaves
+/// unchanged.
+template <int Width>
+struct ParamBits {
+  uint64_t of[Width];
+
+  /// `valid` elements from p on, and their remainders of `rest_bytes` from `rest` on, if that is not 0.
+  GSC_DEVICE void read(const char *p, int bytes, const char *rest, int rest_bytes, int valid) {
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      of[k] = 0;
+      if (k >= valid) continue;
+      if (bytes == 8) {
+        const Words<8> w = load_words<8>(p + k * 8);
+        of[k] = uint64_t{w.w[1]} << 32 | w.w[0];
+      } else {
+        of[k] = bytes == 4 ? load_words<4>(p + k * 4).w[0] : load_words<2>(p + k * 2).w[0];
+      }
+      if (rest_bytes == 0) continue;
+      const uint32_t remainder = rest_bytes == 2 ? load_words<2>(rest + k * 2).w[0] : load_words<1>(rest + k).w[0];
+      of[k] |= uint64_t{remainder} << 32;
+    }
+  }
+  GSC_DEVICE void count(const ParamBits &now, int valid, int64_t *unchanged) const {
+    int same = 0;
+#pragma unroll
+    for (int k = 0; k < Width; ++k) same += k < valid && of[k] == now.of[k] ? 1 : 0;
+    if (same > 0) add_to(unchanged, same);
+  }
+};
+
 /// One pack of every array.
 template <typename T, int Width, int States>
 struct Pack {
@@ -230,6 +261,17 @@ struct Pack {
   GSC_DEVICE void store_param(const volatile Arrays<T, States> &a, int i) const {
     store_elements<T, Width>(a.param_dtype, a.param_at(i), param);
     if (a.copy != nullptr) store_elements<T, Width>(a.copy_dtype, a.copy_at(i), param);
+  }
+
+  GSC_DEVICE void store_counted(const ApplyParams &p, const volatile Arrays<T, States> &a, int i) const {
+    const bool counts = p.step.count_unchanged;
+    const int bytes = static_cast<int>(dtype_bytes(a.param_dtype));
+    ParamBits<Width> before, now;
+    if (counts) before.read(a.param_at(i), bytes, nullptr, 0, Width);
+    store_param(a, i);
+    if (!counts) return;
+    now.read(a.param_at(i), bytes, nullptr, 0, Width);
+    before.count(now, Width, &p.step.record->unchanged);
   }
 };
 
@@ -305,7 +347,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
         for (int k = 0; k < Width; ++k) F::update(x.param[k], x.state[k], x.grad[k], c);
         x.store_state(a, i);
       }
-      x.store_param(a, i);
+      x.store_counted(p, a, i);
     });
   });
 }
@@ -355,7 +397,7 @@ GSC_DEVICE void sweep_moments(const ApplyParams &p, const Find &find, const Tile
       for (int t = team.warp; t * kTile < a.n; t += team.warps) {
         double param_columns[kWidth] = {};
         double direction_columns[kWidth] = {};
-        tile(in, a, c, t * kTile, min_of(a.n, (t + 1) * kTile), param_columns, direction_columns);
+        tile(in, a, c, t * kTile, least(a.n, (t + 1) * kTile), param_columns, direction_columns);
         const double param_sum = fold<kWidth>(param_columns);
         const double direction_sum = fold<kWidth>(direction_columns);
         if (team.lane == 0) {

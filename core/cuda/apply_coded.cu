@@ -334,11 +334,11 @@ struct CodedPack {
     int32_t largest = 0;
 #pragma unroll
     for (int k = 0; k < Width; ++k) {
-      largest = max_of(largest, k < valid ? finite_magnitude(state[k][S]) : 0);
+      largest = greatest(largest, k < valid ? finite_magnitude(state[k][S]) : 0);
     }
 #pragma unroll
     for (int lanes = 1; lanes < kStateGroup / Width; lanes *= 2) {
-      largest = max_of(largest, __shfl_xor_sync(kFullMask, largest, lanes));
+      largest = greatest(largest, __shfl_xor_sync(kFullMask, largest, lanes));
     }
     return static_cast<uint32_t>(largest);
   }
@@ -350,6 +350,19 @@ struct CodedPack {
       store_values<false>(a.param_dtype, a.param_at(i), param, valid);
     }
     if (a.copy != nullptr) store_values<true>(a.copy_dtype, a.copy_at(i), param, valid);
+  }
+
+  GSC_DEVICE void store_counted(const ApplyParams &p, const volatile A &a, int i, int valid) const {
+    const bool counts = p.step.count_unchanged;
+    const int bytes = static_cast<int>(dtype_bytes(a.param_dtype));
+    const int rest_bytes = a.remainder == nullptr ? 0 : (p.step.master == GSC_MASTER_SPLIT16 ? 2 : 1);
+    const char *rest = a.remainder + i * rest_bytes;
+    ParamBits<Width> before, now;
+    if (counts) before.read(a.param_at(i), bytes, rest, rest_bytes, valid);
+    store_param(p, a, i, valid);
+    if (!counts) return;
+    now.read(a.param_at(i), bytes, rest, rest_bytes, valid);
+    before.count(now, valid, &p.step.record->unchanged);
   }
 
   /// The weights of split masters, whose remainders it stores.
@@ -387,7 +400,7 @@ struct CodedPack {
 /// Of Width elements from i on, how many are before `end`.
 template <int Width>
 GSC_DEVICE int valid_elements(int i, int end) {
-  return min_of(max_of(end - i, 0), Width);
+  return least(greatest(end - i, 0), Width);
 }
 
 template <typename F>
@@ -418,7 +431,7 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(con
         for (int k = 0; k < kLaneElements; ++k) F::update(x.param[k], x.state[k], x.grad[k], c);
         x.store_state(p, a, i, valid, random);
       }
-      x.store_param(p, a, i, valid);
+      x.store_counted(p, a, i, valid);
     }
   });
 }

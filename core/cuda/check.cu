@@ -62,7 +62,7 @@ struct Largest<D, true> {
     for (int i = 0; i < 4; ++i) halves = max_halves(halves, g.w[i] & 0x7fff7fffU);
   }
   GSC_DEVICE typename Tile<D>::Bits of_warp() const {
-    const uint32_t one = warp_max(max_of(halves & 0xffffU, halves >> 16));
+    const uint32_t one = warp_max(greatest(halves & 0xffffU, halves >> 16));
     return magnitude_bits(Converter<D>::widen(static_cast<uint16_t>(one)));
   }
 };
@@ -154,7 +154,7 @@ GSC_DEVICE void count_nonfinite(const Tile<D> &tile, int offset, int64_t chunk, 
       nonfinite += bad ? 1 : 0;
       nans += counts_as_nan(bits, scaled) ? 1 : 0;
       if (bits < Tile<D>::kInf && bits > largest) largest = bits;
-      if (bad) first = min_of(first, offset + (row * kGroups + tile.lane) * kWidth + k);
+      if (bad) first = least(first, offset + (row * kGroups + tile.lane) * kWidth + k);
     }
   }
   nonfinite = warp_sum(nonfinite);
@@ -221,7 +221,7 @@ GSC_DEVICE WarpStat look_at_chunk(char *data, int n, int64_t chunk, const Team &
   for (int i = 0; i < rounds; ++i, round = round + 1 < rounds ? round + 1 : 0) {
     const int t = round * team.warps + team.warp;
     if (t * kElements >= n) continue;
-    const Tile<D> tile{data + t * kTileBytes, min_of(n - t * kElements, kElements), team.lane, Tile<D>::shift_of(data)};
+    const Tile<D> tile{data + t * kTileBytes, least(n - t * kElements, kElements), team.lane, Tile<D>::shift_of(data)};
     Value columns[Tile<D>::kWidth] = {};
     const auto bits = sum_columns<D, !Write>(tile, columns);
     const Value largest = magnitude(bits);

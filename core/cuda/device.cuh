@@ -14,6 +14,7 @@
 
 #include "core/cuda/plan.h"
 #include "core/rules/dtypes.h"
+#include "core/rules/lanes.h"
 #include "core/rules/reduction.h"
 #include "gradscaler/gradscaler.h"
 
@@ -228,16 +229,6 @@ GSC_DEVICE void put_element(Words<Bytes> &g, int k, T x) {
   put_stored<typename D::Stored>(g, k, narrow_to<Converter<D>>(x));
 }
 
-template <typename T>
-GSC_DEVICE T min_of(T a, T b) {
-  return a < b ? a : b;
-}
-
-template <typename T>
-GSC_DEVICE T max_of(T a, T b) {
-  return a > b ? a : b;
-}
-
 /// The location of a chunk.
 struct Place {
   int64_t tensor;
@@ -250,7 +241,7 @@ GSC_DEVICE Place place_of(const PlanView &plan, int64_t chunk) {
   r.tensor = plan.tensor_of[chunk];
   const DeviceTensor &t = plan.tensors[r.tensor];
   r.offset = (chunk - t.first_chunk) << plan.chunk_shift;
-  r.n = t.data == nullptr ? 0 : static_cast<int>(min_of(t.count - r.offset, int64_t{1} << plan.chunk_shift));
+  r.n = t.data == nullptr ? 0 : static_cast<int>(least(t.count - r.offset, int64_t{1} << plan.chunk_shift));
   return r;
 }
 
@@ -285,12 +276,13 @@ GSC_DEVICE Team make_team(int warps) {
 }
 
 /// Whether this block is the last of the grid to get here. Earlier writes of the other blocks are visible to it. The
-/// ticket is 0 again afterwards, so that a captured launch can be replayed.
+/// ticket is 0 again afterwards, so that a captured launch can be replayed. The fence is cumulative: it releases what the
+/// barrier has gathered of the block.
 GSC_DEVICE bool is_last_block(uint32_t *ticket) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();  // releases what the barrier has gathered of the block, as PTX's memory model wants it
+    __threadfence();
     last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
     __threadfence();
   }

@@ -24,7 +24,7 @@ GSC_DEVICE ChunkDiagnosis diagnose_chunk(char *data, int n, int lane, unsigned *
   int64_t smallest = inf_bits;
   double total = 0.0;
   for (int t = 0; t * kElements < n; ++t) {
-    const Tile<D> tile{data + t * kTileBytes, min_of(n - t * kElements, kElements), lane, Tile<D>::shift_of(data)};
+    const Tile<D> tile{data + t * kTileBytes, least(n - t * kElements, kElements), lane, Tile<D>::shift_of(data)};
     double columns[kWidth] = {};
     for (int row = 0; row < tile.rows(); ++row) {
       const Words<16> g = tile.load(row);
@@ -37,7 +37,7 @@ GSC_DEVICE ChunkDiagnosis diagnose_chunk(char *data, int n, int lane, unsigned *
         if (bits >= inf_bits) {
           infs += bits == inf_bits ? 1 : 0;
           nans += bits > inf_bits ? 1 : 0;
-          first = min_of(first, t * kElements + (row * kGroups + lane) * kWidth + k);
+          first = least(first, t * kElements + (row * kGroups + lane) * kWidth + k);
           continue;
         }
         columns[k] += x * x;

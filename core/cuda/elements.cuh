@@ -23,7 +23,7 @@ GSC_DEVICE unsigned pack_heads(const void *p, int32_t dtype) {
   static_assert(Width == 2 || Width == 4);
   const int64_t size = dtype_bytes(dtype);
   const unsigned shift = size == 1 ? 0 : (size == 2 ? 1 : (size == 4 ? 2 : 3));
-  const unsigned bytes = min_of(unsigned{Width} << shift, 16U);
+  const unsigned bytes = least(unsigned{Width} << shift, 16U);
   const unsigned period = bytes >> shift;
   const unsigned first = ((0U - static_cast<unsigned>(reinterpret_cast<uintptr_t>(p))) & (bytes - 1)) >> shift;
   const unsigned every = period == 4 ? 0x1U : (period == 2 ? 0x5U : 0xfU);
@@ -34,7 +34,7 @@ GSC_DEVICE int first_pack(unsigned heads, int n) {
   if (heads == 0) return n;
   int head = 0;
   while ((heads >> head & 1) == 0) ++head;
-  return min_of(head, n);
+  return least(head, n);
 }
 
 template <typename T, int Width>

@@ -186,18 +186,6 @@ void validate_conversion(const gsc_tensor &src, const gsc_tensor *weights, const
   }
 }
 
-/// Part of a tensor, in host memory as stored_bytes() counts it.
-void move_part(Backend &backend, const gsc_tensor &t, int64_t first, int64_t count, char *host, bool is_read,
-               gsc_stream stream) {
-  const auto move = [&](const void *device, int64_t offset, void *at, int64_t bytes) {
-    void *place = const_cast<char *>(static_cast<const char *>(device)) + offset;
-    is_read ? backend.read_sync(at, place, bytes, stream) : backend.write_sync(place, at, bytes, stream);
-  };
-  const int64_t size = dtype_bytes(t.dtype);
-  move(t.data, first * size, host, count * size);
-  if (is_grouped(t.dtype)) move(t.scale, first / kStateGroup, host + count * size, state_groups(count));
-}
-
 }  // namespace
 
 void convert_state_sync(Context &context, const gsc_tensor *src, const gsc_tensor *weights, const gsc_tensor *dst,
@@ -220,18 +208,18 @@ void convert_state_sync(Context &context, const gsc_tensor *src, const gsc_tenso
     const bool is_master = is_split != is_remainder(source.dtype);
     for (int64_t first = 0; first < source.count; first += part) {
       const int64_t n = std::min(part, source.count - first);
-      move_part(context.backend(), source, first, n, from.data(), true, stream);
+      read_stored(context.backend(), source, first, n, from.data(), stream);
       if (source.dtype == target.dtype) {
         std::swap(from, to);
       } else if (is_master) {
-        move_part(context.backend(), weights[i], first, n, weight.data(), true, stream);
+        read_stored(context.backend(), weights[i], first, n, weight.data(), stream);
         Vec<char> &remainders = is_split ? to : from, &masters = is_split ? from : to;
         convert_masters(weights[i].dtype, weight.data(), (is_split ? target : source).dtype, remainders.data(),
                         reinterpret_cast<float *>(masters.data()), n, is_split);
       } else {
         convert_state(source.dtype, from.data(), target.dtype, to.data(), n);
       }
-      move_part(context.backend(), target, first, n, to.data(), false, stream);
+      write_stored(context.backend(), target, first, n, to.data(), stream);
     }
   }
 }

@@ -279,8 +279,9 @@ Ref<TensorList> Optimizer::make_slot(const F &dtype_of) const {
     scale += state_groups(t.count);
   }
   // The list owns it, since another optimizer may take the list up and outlive this one.
-  return context_->make<TensorList>(context_, tensors.data(), params.size(), Names(context_->memory()),
-                                    std::move(memory));
+  return context_->make<TensorList>(context_, tensors.data(), params.size(),
+                                    TensorList::scales_of(tensors.data(), params.size(), context_->memory()),
+                                    Names(context_->memory()), std::move(memory));
 }
 
 void Optimizer::fill_first_state(int64_t first, int64_t count, const gsc_optimizer_options &options) {
@@ -301,24 +302,13 @@ void Optimizer::fill_first_codes(int64_t first, int64_t count, const gsc_optimiz
   Backend &backend = context_->backend();
   const auto value = static_cast<float>(options.initial_accumulator_value);
   for (int64_t i = first; i < first + count; ++i) {
-    const Tensor &t = lists_.state[0]->plan().tensor(i);
+    const gsc_tensor t = lists_.state[0]->at(i);
     const Vec<float> values(static_cast<std::size_t>(t.count), value, context_->memory());
     Vec<char> stored(static_cast<std::size_t>(stored_bytes(t.dtype, t.count)), 0, context_->memory());
     convert_state(GSC_FP32, values.data(), t.dtype, stored.data(), t.count);
-    write_stored(0, i, stored.data(), backend.setup_stream());
+    write_stored(backend, t, 0, t.count, stored.data(), backend.setup_stream());
   }
   backend.finish_setup();
-}
-
-void Optimizer::write_stored(int32_t slot, int64_t tensor, const char *stored, gsc_stream stream) {
-  const TensorList &list = *lists_.state[slot];
-  const Tensor &t = list.plan().tensor(tensor);
-  if (t.count == 0) return;
-  Backend &backend = context_->backend();
-  const int64_t bytes = t.count * dtype_bytes(t.dtype);
-  backend.write_sync(t.data, stored, bytes, stream);
-  if (!is_grouped(t.dtype)) return;
-  backend.write_sync(list.scales()->tensor(tensor).data, stored + bytes, state_groups(t.count), stream);
 }
 
 }  // namespace gsc

@@ -98,19 +98,15 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
     std::memcpy(out + sizeof header + static_cast<std::size_t>(i) * sizeof shape, &shape, sizeof shape);
   }
   int64_t end = state_begin(params.size());
-  const auto read = [&](const void *from, int64_t bytes) {
-    if (bytes > 0) backend.read_sync(out + end, from, bytes, stream);
-    end += bytes;
-  };
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
-    const TensorList &list = *lists_.state[slot];
     for (int64_t i = 0; i < params.size(); ++i) {
-      const Tensor &t = list.plan().tensor(i);
-      read(t.data, t.count * dtype_bytes(t.dtype));
-      if (is_grouped(t.dtype)) read(list.scales()->tensor(i).data, state_groups(t.count));
+      const gsc_tensor t = lists_.state[slot]->at(i);
+      read_stored(backend, t, 0, t.count, out + end, stream);
+      end += stored_bytes(t.dtype, t.count);
     }
   }
-  read(lags_.as<int64_t>(), lags_.bytes());
+  if (lags_.bytes() > 0) backend.read_sync(out + end, lags_.as<int64_t>(), lags_.bytes(), stream);
+  end += lags_.bytes();
   const Checksum sum = checksum(out, end);
   std::memcpy(out + end, &sum, sizeof sum);
 }
@@ -247,7 +243,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
         }
         position += stored_bytes(from, t.count);
       }
-      write_stored(slot, i, stored, stream);
+      write_stored(backend, list.at(i), 0, t.count, stored, stream);
     }
   }
   if (has_lags) {

@@ -120,6 +120,7 @@ void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
   step.maximize = (flags & GSC_OPTIMIZER_MAXIMIZE) != 0;
   step.zero_grads = (flags & GSC_OPTIMIZER_ZERO_GRADS) != 0;
   step.write_grads = (flags & GSC_OPTIMIZER_WRITE_GRADS) != 0;
+  step.count_unchanged = (flags & GSC_OPTIMIZER_COUNT_UNCHANGED) != 0;
   step.device_lrs = std::any_of(device_lrs_.begin(), device_lrs_.end(), [](const float *lr) { return lr != nullptr; });
   for_each_list([&](const TensorList &list, const Argument &) { list.precede(call); });
   call.backend.apply(job, call.stream);
@@ -135,7 +136,7 @@ OptimizerRecord Optimizer::steps(gsc_stream stream) const {
   OptimizerRecord record;
   begin(stream).backend.read_sync(&record, record_.as<OptimizerRecord>(), sizeof record, stream);
   // set_steps may have begun there: what is saved can be loaded again.
-  return {std::min(record.applied, kMostSteps), std::min(record.skipped, kMostSteps)};
+  return {std::min(record.applied, kMostSteps), std::min(record.skipped, kMostSteps), record.unchanged};
 }
 
 void Optimizer::set_steps(int64_t applied, int64_t skipped, gsc_stream stream) {

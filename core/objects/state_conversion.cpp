@@ -119,6 +119,32 @@ int64_t stored_bytes(int32_t dtype, int64_t count) {
   return count * dtype_bytes(dtype) + (is_grouped(dtype) ? state_groups(count) : 0);
 }
 
+namespace {
+
+/// f(device, offset in host memory, bytes) for the elements and for their scales.
+template <typename F>
+void for_stored(const gsc_tensor &t, int64_t first, int64_t count, const F &f) {
+  const int64_t size = dtype_bytes(t.dtype);
+  if (count > 0) f(static_cast<char *>(t.data) + first * size, int64_t{0}, count * size);
+  if (count == 0 || !is_grouped(t.dtype)) return;
+  f(static_cast<char *>(const_cast<void *>(t.scale)) + first / kStateGroup, count * size, state_groups(count));
+}
+
+}  // namespace
+
+void read_stored(Backend &backend, const gsc_tensor &t, int64_t first, int64_t count, void *host, gsc_stream stream) {
+  for_stored(t, first, count, [&](void *device, int64_t offset, int64_t bytes) {
+    backend.read_sync(static_cast<char *>(host) + offset, device, bytes, stream);
+  });
+}
+
+void write_stored(Backend &backend, const gsc_tensor &t, int64_t first, int64_t count, const void *host,
+                  gsc_stream stream) {
+  for_stored(t, first, count, [&](void *device, int64_t offset, int64_t bytes) {
+    backend.write_sync(device, static_cast<const char *>(host) + offset, bytes, stream);
+  });
+}
+
 void convert_state(int32_t from_dtype, const void *from, int32_t to_dtype, void *to, int64_t count) {
   if (from_dtype == GSC_INT16 || from_dtype == GSC_INT8) {
     convert_remainders(from_dtype, from, to_dtype, to, count);

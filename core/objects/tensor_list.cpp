@@ -12,10 +12,7 @@
 
 namespace gsc {
 
-namespace {
-
-/// The scales as tensors of bytes, one per tensor; empty if no tensor has any.
-Vec<gsc_tensor> scales_of(const gsc_tensor *tensors, int64_t count, std::pmr::memory_resource *memory) {
+Vec<gsc_tensor> TensorList::scales_of(const gsc_tensor *tensors, int64_t count, std::pmr::memory_resource *memory) {
   Vec<gsc_tensor> scales(memory);
   const auto has_scales = [](const gsc_tensor &t) { return t.scale != nullptr; };
   if (std::none_of(tensors, tensors + count, has_scales)) return scales;
@@ -27,8 +24,6 @@ Vec<gsc_tensor> scales_of(const gsc_tensor *tensors, int64_t count, std::pmr::me
   }
   return scales;
 }
-
-}  // namespace
 
 Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
                                    const char *const *names) {
@@ -46,10 +41,11 @@ Ref<TensorList> TensorList::create(const Ref<Context> &context, const gsc_tensor
   context->backend().validate_memory(scales.data(), static_cast<int64_t>(scales.size()), "tensors");
   overlap.add(scales.data(), static_cast<int64_t>(scales.size()), "tensors", &copied);
   overlap.run();
-  return context->make<TensorList>(context, tensors, count, std::move(copied));
+  return context->make<TensorList>(context, tensors, count, scales, std::move(copied));
 }
 
-TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, Names names, DeviceMemory owned)
+TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, const Vec<gsc_tensor> &scales,
+                       Names names, DeviceMemory owned)
     : Object(kTag),
       iteration(context->memory()),
       context_(std::move(context)),
@@ -65,8 +61,10 @@ TensorList::TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t 
   plan_.need_partials();
   holds_state_ = std::any_of(tensors, tensors + count, [](const gsc_tensor &t) { return !is_element_dtype(t.dtype); });
   iteration.reserve(count);
-  const Vec<gsc_tensor> scales = scales_of(tensors, count, context_->memory());
-  if (!scales.empty()) scales_ = context_->make<TensorList>(context_, scales.data(), count, Names(context_->memory()));
+  if (!scales.empty()) {
+    const Vec<gsc_tensor> none(context_->memory());
+    scales_ = context_->make<TensorList>(context_, scales.data(), count, none, Names(context_->memory()));
+  }
   context_->backend().bind(plan_);
 }
 

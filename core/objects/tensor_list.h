@@ -37,8 +37,12 @@ class TensorList final : public Object {
   static Ref<TensorList> create(const Ref<Context> &context, const gsc_tensor *tensors, int64_t count,
                                 const char *const *names);
 
-  /// `names` is empty or has an entry per tensor. `owned` is memory of the tensors that the list frees.
-  TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, Names names, DeviceMemory owned = {});
+  /// `scales` is scales_of(tensors). `names` is empty or has an entry per tensor. `owned` is memory of the tensors that
+  /// the list frees.
+  TensorList(Ref<Context> context, const gsc_tensor *tensors, int64_t count, const Vec<gsc_tensor> &scales, Names names,
+             DeviceMemory owned = {});
+  /// The scales as tensors of bytes, one per tensor; empty if no tensor has any.
+  static Vec<gsc_tensor> scales_of(const gsc_tensor *tensors, int64_t count, std::pmr::memory_resource *memory);
 
   [[nodiscard]] const Ref<Context> &context() const { return context_; }
   [[nodiscard]] const Plan &plan() const { return plan_; }

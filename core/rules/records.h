@@ -129,6 +129,7 @@ GSC_HD void conclude_update(ScalerRecord &r, const UpdateSummary &summary) {
 struct OptimizerRecord {
   int64_t applied;
   int64_t skipped;
+  int64_t unchanged = 0;  ///< elements that applied steps left as they were, if steps count them
 };
 
 /// One parameter group.

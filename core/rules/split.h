@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/rules/dtypes.h"
 #include "core/rules/hd.h"
@@ -22,7 +23,6 @@ struct Fraction;
 template <>
 struct Fraction<Bf16> {
   static constexpr uint32_t kInf = 0x7f80U;
-  static constexpr uint32_t kNan = 0x7fc0U;
   template <typename L = OneLane>
   GSC_HD static typename L::Uint from(typename L::Uint magnitude) {
     return magnitude;
@@ -62,13 +62,13 @@ struct Fraction<Fp16> {
   }
 };
 
-/// A weight's bits from its rounded code, unless the value is inf or NaN.
-template <typename D, typename L>
-GSC_HD typename L::Uint weight_of(typename L::Float value, typename L::Uint rounded) {
+/// The bits of an fp16 weight from its rounded code, unless the value is inf or NaN.
+template <typename L>
+GSC_HD typename L::Uint fp16_weight(typename L::Float value, typename L::Uint rounded) {
   using Uint = typename L::Uint;
   const Uint bits = L::bits(value);
   const typename L::Int magnitude = L::as_int(bits & 0x7fffffffU);
-  const Uint special = magnitude > 0x7f800000 ? L::all(Fraction<D>::kNan) : L::all(Fraction<D>::kInf);
+  const Uint special = magnitude > 0x7f800000 ? L::all(Fraction<Fp16>::kNan) : L::all(Fraction<Fp16>::kInf);
   return (bits >> 16 & 0x8000U) | (magnitude >= 0x7f800000 ? special : rounded);
 }
 
@@ -93,8 +93,8 @@ struct Split {
       return {(kept + (1U << (kBits - 1))) >> kBits, kept};
     } else {
       const Uint magnitude = L::bits(master) & 0x7fffffffU;
-      const Uint kept = (Fraction<D>::template from<L>(magnitude) + kHalf) >> kDropped;
-      return {weight_of<D, L>(master, (kept + (1U << (kBits - 1))) >> kBits),
+      const Uint kept = (Fraction<Fp16>::from<L>(magnitude) + kHalf) >> kDropped;
+      return {fp16_weight<L>(master, (kept + (1U << (kBits - 1))) >> kBits),
               L::as_int(magnitude) < 0x7f800000 ? kept : Uint{}};
     }
   }
@@ -117,7 +117,7 @@ GSC_HD typename L::Uint round_stochastically(typename L::Float value, typename L
   if constexpr (std::is_same_v<D, Bf16>) {
     return (canonical_bits<L>(value) + random) >> 16;
   } else {
-    return weight_of<D, L>(value, (Fraction<D>::template from<L>(L::bits(value) & 0x7fffffffU) + random) >> 16);
+    return fp16_weight<L>(value, (Fraction<Fp16>::from<L>(L::bits(value) & 0x7fffffffU) + random) >> 16);
   }
 }
 

@@ -38,7 +38,8 @@ struct StepParams : StepScalars {
   bool maximize = false;
   bool zero_grads = false;
   bool write_grads = false;
-  bool device_lrs = false;  ///< some group's learning rate is read from device memory
+  bool count_unchanged = false;  ///< elements whose parameter and remainder stay the same, into the record
+  bool device_lrs = false;       ///< some group's learning rate is read from device memory
 };
 
 }  // namespace gsc

@@ -133,6 +133,7 @@ struct gsc_api {
                                       gsc_stream stream);
   gsc_status (*ops_convert_state_sync)(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
                                        const gsc_tensor *dst, int64_t count, gsc_stream stream);
+  gsc_status (*optimizer_get_unchanged_sync)(const gsc_optimizer *optimizer, int64_t *out_unchanged, gsc_stream stream);
 };
 
 /** 1 if the table `api` of a loaded library has `field`, which a release after the first may have appended; else 0. */

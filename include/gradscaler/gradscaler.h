@@ -415,7 +415,9 @@ enum {
   /** RMSprop: the root is of the estimated variance. */
   GSC_OPTIMIZER_CENTERED = 32,
   /** NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the gradient. */
-  GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY = 64
+  GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY = 64,
+  /** Count the elements that a step leaves as they were: see gsc_optimizer_get_unchanged_sync. Steps take longer. */
+  GSC_OPTIMIZER_COUNT_UNCHANGED = 256
 };
 
 /**
@@ -693,6 +695,14 @@ GSC_API gsc_status gsc_optimizer_get_steps_sync(const gsc_optimizer *optimizer, 
  */
 GSC_API gsc_status gsc_optimizer_get_tensor_steps_sync(const gsc_optimizer *optimizer, int64_t *out_steps,
                                                        int64_t count, gsc_stream stream);
+/**
+ * Elements whose parameter an applied step left as it was, summed over the steps. A parameter is the same if all its bits
+ * are, with its remainder if masters are split. Use it to see when learning stops: if nearly all elements of each step
+ * are unchanged, updates have become too small for the parameters' format. Elements that had no gradient so far count
+ * too. gsc_optimizer_set_steps and gsc_optimizer_load_sync set it to 0. It is 0 without GSC_OPTIMIZER_COUNT_UNCHANGED.
+ */
+GSC_API gsc_status gsc_optimizer_get_unchanged_sync(const gsc_optimizer *optimizer, int64_t *out_unchanged,
+                                                    gsc_stream stream);
 
 /* ---------------------------------------------------------------------------------------------------------------
  * 4. Clipping, and your own optimizer

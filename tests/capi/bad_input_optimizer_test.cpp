@@ -191,6 +191,8 @@ TEST_F(BadInputOptimizer, NullHandles) {
   EXPECT_GSC_ERROR(gsc_optimizer_get_state_count(o, nullptr), bad, "out_count");
   for (const int32_t slot : {-1, 2}) EXPECT_GSC_ERROR(gsc_optimizer_get_state(o, slot, &list, nullptr), bad, "slot");
   EXPECT_GSC_ERROR(gsc_optimizer_get_steps_sync(nullptr, &steps, nullptr, nullptr), bad, "optimizer");
+  EXPECT_GSC_ERROR(gsc_optimizer_get_unchanged_sync(nullptr, &steps, nullptr), bad, "optimizer");
+  EXPECT_GSC_ERROR(gsc_optimizer_get_unchanged_sync(o, nullptr, nullptr), bad, "out_unchanged");
   EXPECT_GSC_ERROR(gsc_optimizer_set_steps(o, -1, 0, nullptr), bad, "applied");
   EXPECT_GSC_ERROR(gsc_optimizer_set_steps(o, 0, -1, nullptr), bad, "skipped");
   EXPECT_GSC_ERROR(gsc_optimizer_set_steps(o, INT64_MAX, 0, nullptr), bad, "applied");

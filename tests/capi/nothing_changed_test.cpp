@@ -404,6 +404,7 @@ const Call kCalls[] = {
     CALL(gsc_optimizer_get_state_count, nullptr, &OUT.i32[0]),
     CALL(gsc_optimizer_get_state, O, 2, reinterpret_cast<gsc_tensor_list **>(&OUT.pointer[0]), &OUT.text[0]),
     CALL(gsc_optimizer_get_steps_sync, nullptr, &OUT.i64[0], &OUT.i64[1], nullptr),
+    CALL(gsc_optimizer_get_unchanged_sync, nullptr, &OUT.i64[0], nullptr),
     CALL(gsc_optimizer_set_steps, O, 5, -1, nullptr),
     {"gsc_optimizer_set_tensor_steps",
      [](World &w) {

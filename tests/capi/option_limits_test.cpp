@@ -225,7 +225,8 @@ TEST(OptionLimits, Optimizer) {
   }
 
   for (const int32_t kind : optimizer_kinds()) {
-    uint32_t known = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS;
+    uint32_t known =
+        GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS | GSC_OPTIMIZER_COUNT_UNCHANGED;
     if (kind == GSC_SGD) known |= GSC_OPTIMIZER_NESTEROV;
     if (kind == GSC_ADAM || kind == GSC_ADAMW) known |= GSC_OPTIMIZER_AMSGRAD;
     if (kind == GSC_RMSPROP) known |= GSC_OPTIMIZER_CENTERED;

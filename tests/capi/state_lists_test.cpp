@@ -1,29 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
 // What state in codes is between steps: its first values, its bytes, its checkpoints, which load into every format, and
 // lists of it that a caller passes. state_formats_test.cpp has the steps.
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+
 #include "tests/support/state_slots.h"
 
 namespace gsc_test {
 namespace {
 
-/// The rows of docs/state.md: bytes moved per parameter by AdamW with 16-bit gradients, and memory in addition to the weights.
-TEST(StateFormats, BytesOfAParameter) {
+std::string page(const char *name) {
+  std::ifstream file(std::string(GSC_PAGES) + '/' + name);
+  EXPECT_TRUE(file) << name;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Bytes of the state of a parameter, its remainder included, in the lists that an optimizer makes.
+double state_bytes(const Context &context, gsc_optimizer_options options, int32_t state, int32_t master) {
+  options.state_format = state;
+  options.master_format = master;
+  const Small small(context, options, GSC_BF16, {3200});
+  const Slots slots(small.optimizer);
+  double bytes = 0.0;
+  for (const std::vector<gsc_tensor> &slot : slots.slots) {
+    bytes += static_cast<double>(gsc::dtype_bytes(slot[0].dtype)) + (slot[0].scale != nullptr ? 1.0 / 32 : 0.0);
+  }
+  return bytes;
+}
+
+/// The gradient twice, with that of the check; the weight and the state there and back.
+double moved_bytes(double state) { return 2 * 2 + 2 * 2 + 2 * state; }
+
+std::string digits(double value) {
+  char digits[16];
+  std::snprintf(digits, sizeof digits, "%.3g", value);
+  return digits;
+}
+
+/// Of docs/state.md and docs/performance.md.
+constexpr struct {
+  const char *name;
+  int32_t state, master;
+} kColumns[] = {{"`SPLIT16`, fp32 state", GSC_STATE_FULL, GSC_MASTER_SPLIT16},
+                {"`SPLIT16`, `BITS16`", GSC_STATE_BITS16, GSC_MASTER_SPLIT16},
+                {"`SPLIT16`, `BITS8`", GSC_STATE_BITS8, GSC_MASTER_SPLIT16},
+                {"`SPLIT8`, `BITS8`", GSC_STATE_BITS8, GSC_MASTER_SPLIT8},
+                {"`STOCHASTIC`, `BITS8`", GSC_STATE_BITS8, GSC_MASTER_STOCHASTIC}};
+
+TEST(StateFormats, ThePagesHaveTheBytesOfTheLists) {
   const Context context = make_context();
-  const auto expect = [&](int32_t state, int32_t master, double moved, double memory) {
-    const Small small(context, adamw(state, master), GSC_BF16, {3200});
-    double bytes = 0.0;
-    const Slots slots(small.optimizer);
-    for (const std::vector<gsc_tensor> &slot : slots.slots) {
-      bytes += static_cast<double>(gsc::dtype_bytes(slot[0].dtype)) + (slot[0].scale != nullptr ? 1.0 / 32 : 0.0);
+  const std::string state_page = page("state.md");
+  for (const auto &c : kColumns) {
+    const double bytes = state_bytes(context, optimizer_options(GSC_ADAMW), c.state, c.master);
+    const std::string row = text("| ", c.name, " | ", digits(moved_bytes(bytes)), " | ", digits(bytes), " |\n");
+    EXPECT_NE(state_page.find(row), std::string::npos) << row;
+  }
+  const std::string performance = page("performance.md");
+  const auto expect_row = [&](const char *name, const std::vector<gsc_optimizer_options> &kinds) {
+    for (const gsc_optimizer_options &options : kinds) {
+      std::string row = text("| ", name, " |");
+      for (const auto &c : kColumns) {
+        row += text(' ', digits(moved_bytes(state_bytes(context, options, c.state, c.master))), " |");
+      }
+      EXPECT_NE(performance.find(row + '\n'), std::string::npos) << row << " of kind " << options.kind;
     }
-    EXPECT_NEAR(bytes, memory, 0.005);
-    EXPECT_NEAR(2 * 2 + 2 * 2 + 2 * bytes, moved, 0.05);  // the gradient twice, the weight and the state there and back
   };
-  expect(GSC_STATE_FULL, GSC_MASTER_SPLIT16, 28, 10);
-  expect(GSC_STATE_BITS16, GSC_MASTER_SPLIT16, 20.1, 6.03);
-  expect(GSC_STATE_BITS8, GSC_MASTER_SPLIT16, 16.1, 4.06);
-  expect(GSC_STATE_BITS8, GSC_MASTER_SPLIT8, 14.1, 3.06);
-  expect(GSC_STATE_BITS8, GSC_MASTER_STOCHASTIC, 12.1, 2.06);
+  gsc_optimizer_options momentum = optimizer_options(GSC_SGD), amsgrad = optimizer_options(GSC_ADAMW);
+  momentum.momentum = 0.9;
+  amsgrad.flags = GSC_OPTIMIZER_AMSGRAD;
+  expect_row("SGD with momentum, Lion", {momentum, optimizer_options(GSC_LION)});
+  expect_row("Adagrad, RMSprop", {optimizer_options(GSC_ADAGRAD), optimizer_options(GSC_RMSPROP)});
+  expect_row("Adam, AdamW", {optimizer_options(GSC_ADAM), optimizer_options(GSC_ADAMW)});
+  expect_row("Adam, AdamW with AMSGrad", {amsgrad});
 }
 
 TEST(StateFormats, AdagradsSumBeginsWhereItIsTold) {

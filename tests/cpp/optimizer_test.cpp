@@ -35,6 +35,7 @@ TEST_F(OptimizerTest, StepsWithAndWithoutWords) {
   EXPECT_EQ(a_, (Floats{-0.5f, 0.5f}));
   EXPECT_EQ(sgd_.get_steps_sync().applied, 2);
   EXPECT_EQ(sgd_.get_steps_sync().skipped, 1);
+  EXPECT_EQ(sgd_.get_unchanged_sync(), 0);  // not counted
   sgd_.set_steps({.applied = 10, .skipped = 3});
   EXPECT_EQ(sgd_.get_steps_sync().applied, 10);
   EXPECT_EQ(sgd_.get_steps_sync().skipped, 3);

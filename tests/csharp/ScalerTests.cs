@@ -20,6 +20,7 @@ namespace Gradscaler.Tests
         Assert.That(w.Scaler.GetScale(), Is.EqualTo(2048f));
         Assert.That(w.Weights[4], Is.EqualTo(-0.5f));
         Assert.That(w.Optimizer.GetStepsApplied(), Is.EqualTo(1));
+        Assert.That(w.Optimizer.GetUnchanged(), Is.EqualTo(0));
       }
     }
 

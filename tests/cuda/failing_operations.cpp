@@ -259,6 +259,11 @@ const Operation kOperations[] = {
        int64_t applied = 0, skipped = 0;
        return gsc_optimizer_get_steps_sync(w.optimizer(), &applied, &skipped, nullptr);
      }},
+    {"optimizer_get_unchanged",
+     [](World &w) {
+       int64_t unchanged = 0;
+       return gsc_optimizer_get_unchanged_sync(w.optimizer(), &unchanged, nullptr);
+     }},
     {"optimizer_load",
      [](World &w) { return gsc_optimizer_load_sync(w.optimizer(), w.saved.data(), w.saved_bytes, nullptr); },
      [](World &w) { EXPECT_GSC_OK(w.training.step()); }, false, ""},

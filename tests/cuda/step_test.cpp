@@ -69,6 +69,11 @@ struct Side {
     EXPECT_GSC_OK(gsc_optimizer_save_sync(optimizer.get(), result.data(), bytes, nullptr));
     return result;
   }
+  int64_t unchanged() const {
+    int64_t count = -1;
+    EXPECT_GSC_OK(gsc_optimizer_get_unchanged_sync(optimizer.get(), &count, nullptr));
+    return count;
+  }
   List params, grads, copy;
   Scaler scaler;
   Optimizer optimizer;
@@ -102,6 +107,7 @@ struct Pair {
     for (const Twin &twin : copies) ASSERT_TRUE(twin.same());
     expect_same_report(report_of(device->scaler, device->grads.get()), report_of(host->scaler, host->grads.get()));
     ASSERT_EQ(device->checkpoint(), host->checkpoint());
+    ASSERT_EQ(device->unchanged(), host->unchanged());
   }
   const StepCase step_case;
   const Contexts contexts;
@@ -352,6 +358,34 @@ std::vector<StepCase> step_cases() {
       {.name = "maximize", .kind = GSC_ADAM, .flags = GSC_OPTIMIZER_MAXIMIZE, .clip_value = 0.0003},
       {.name = "zero_grads", .kind = GSC_ADAMW, .flags = GSC_OPTIMIZER_ZERO_GRADS, .offset = 1},
       {.name = "write_grads", .kind = GSC_ADAMW, .flags = GSC_OPTIMIZER_WRITE_GRADS, .clip_norm = true},
+      {.name = "counted",
+       .kind = GSC_ADAMW,
+       .flags = GSC_OPTIMIZER_COUNT_UNCHANGED,
+       .copy_dtype = GSC_FP16,
+       .offset = 1},
+      {.name = "counted_bf16",
+       .kind = GSC_LAMB,
+       .flags = GSC_OPTIMIZER_COUNT_UNCHANGED,
+       .param_dtype = GSC_BF16,
+       .grad_dtype = GSC_BF16},
+      {.name = "counted_fp64",
+       .kind = GSC_SGD,
+       .flags = GSC_OPTIMIZER_COUNT_UNCHANGED,
+       .param_dtype = GSC_FP64,
+       .grad_dtype = GSC_FP64},
+      {.name = "counted_16bit_split16",
+       .kind = GSC_ADAMW,
+       .flags = GSC_OPTIMIZER_COUNT_UNCHANGED,
+       .param_dtype = GSC_BF16,
+       .offset = 1,
+       .state_format = GSC_STATE_BITS16,
+       .master_format = GSC_MASTER_SPLIT16},
+      {.name = "counted_8bit_split8",
+       .kind = GSC_LION,
+       .flags = GSC_OPTIMIZER_COUNT_UNCHANGED,
+       .param_dtype = GSC_FP16,
+       .state_format = GSC_STATE_BITS8,
+       .master_format = GSC_MASTER_SPLIT8},
       {.name = "write_fp64_grads", .kind = GSC_SGD, .flags = GSC_OPTIMIZER_WRITE_GRADS, .grad_dtype = GSC_FP64},
       {.name = "zero_fp64_grads", .kind = GSC_SGD, .flags = GSC_OPTIMIZER_ZERO_GRADS, .grad_dtype = GSC_FP64},
       {.name = "adamw_16bit_split16",

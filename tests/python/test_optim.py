@@ -149,6 +149,17 @@ def test_write_grads_writes_the_clipped_gradients(pair):
     np.testing.assert_allclose(grads[0], 0.5, rtol=1e-5)
 
 
+def test_unchanged_elements_are_counted():
+    weights, grads = [np.array([1.0, 1.0, 0.0], np.float16)], [np.array([1.0, 0.0, 1.0], np.float16)]
+    optimizer = gs.SGD(weights, grads, lr=2.0**-12, count_unchanged=True)
+    optimizer.step()
+    assert weights[0].tolist() == [1.0, 1.0, -2.0**-12]
+    assert optimizer.unchanged == 2
+    optimizer.step()
+    assert optimizer.unchanged == 4
+    assert gs.SGD(weights, grads, lr=1.0).unchanged == 0
+
+
 def test_zero_grad(pair):
     params, grads = pair(8.0)
     optimizer = gs.SGD(params, grads)

@@ -158,6 +158,13 @@ namespace Gradscaler
       return Handle.StepsSkipped(stream);
     }
 
+    /// <summary>Elements whose parameter an applied step left as it was, summed over the steps; 0 without the flag
+    /// CountUnchanged. Blocks on a CUDA device.</summary>
+    public long GetUnchanged(IntPtr stream = default(IntPtr))
+    {
+      return Handle.Unchanged(stream);
+    }
+
     /// <summary>Sets the numbers of steps, for a restored checkpoint.</summary>
     public void SetSteps(long applied, long skipped, IntPtr stream = default(IntPtr))
     {

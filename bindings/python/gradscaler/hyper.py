@@ -19,6 +19,7 @@ FLAGS = {
     "write_grads": native.OPTIMIZER_WRITE_GRADS,
     "centered": native.OPTIMIZER_CENTERED,
     "decoupled_weight_decay": native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
+    "count_unchanged": native.OPTIMIZER_COUNT_UNCHANGED,
     # gen-api: end
 }
 #: The words of `state` and `master`.

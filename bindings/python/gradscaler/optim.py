@@ -87,8 +87,9 @@ class Optimizer(Closeable):
     `nesterov`, `betas`, `eps`, `amsgrad`, `lr_decay`, `initial_accumulator_value`, `alpha`, `centered`, `rho`,
     `momentum_decay`, `decoupled_weight_decay` and `maximize`, of which each class takes its own, and optax's
     `eps_root`. With ``zero_grads=True`` a step clears the gradients in the same pass; with ``write_grads=True`` it
-    writes the unscaled and clipped gradients back. `state` maps slot names to arrays of yours, in the parameters'
-    shapes, or is the format of the library's: ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit
+    writes the unscaled and clipped gradients back; with ``count_unchanged=True`` `unchanged` has a count. `state` maps
+    slot names to arrays of yours, in the parameters' shapes, or is the format of the library's: ``"fp32"``,
+    ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit
     parameters ``"split"``, ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md.
     `device` is a context or a device's name, by default the parameters'.
 
@@ -109,7 +110,8 @@ class Optimizer(Closeable):
         if self._KIND < 0:
             raise TypeError("Optimizer is a base class; use one of gradscaler.optimizers")
         self._kind = self._KIND
-        self._keys = self._KEYS + tuple(flag for flag in ("zero_grads", "write_grads") if flag in arguments)
+        self._keys = self._KEYS + tuple(flag for flag in ("zero_grads", "write_grads", "count_unchanged")
+                                         if flag in arguments)
         if type(grads) in (int, float):
             raise TypeError(f"grads is {type(grads).__name__}, {grads}; pass the learning rate by name, lr={grads}, or"
                             f" use gradscaler.torch.{type(self).__name__}, which has the arguments of torch.optim")
@@ -252,6 +254,14 @@ class Optimizer(Closeable):
         with named_errors(steps=self.params._labels("params")):
             self._handle.set_tensor_steps(numbers(integer(f"tensor_steps[{i}]", value, 0, 1 << 53)
                                                   for i, value in enumerate(values)), self.stream)
+
+    @property
+    def unchanged(self) -> int:
+        """Elements whose parameter an applied step left as it was, summed over the steps. 0 without
+        ``count_unchanged=True``. If nearly all are, updates are too small for the parameters' format. Blocks on a CUDA
+        device.
+        """
+        return int(self._handle.unchanged(self.stream))
 
     @property
     def skipped_steps(self) -> int:

@@ -200,6 +200,12 @@ class Optimizer : public detail::Handle<gsc_optimizer> {
   void set_steps(Steps steps, gsc_stream stream = nullptr) {
     detail::check(gsc_optimizer_set_steps(get(), steps.applied, steps.skipped, stream));
   }
+  /// Elements that applied steps left as they were, if `count_unchanged` is set.
+  int64_t get_unchanged_sync(gsc_stream stream = nullptr) const {
+    int64_t unchanged = 0;
+    detail::check(gsc_optimizer_get_unchanged_sync(get(), &unchanged, stream));
+    return unchanged;
+  }
   /// Applied steps of each tensor.
   std::vector<int64_t> get_tensor_steps_sync(gsc_stream stream = nullptr) const {
     gsc_tensor_list *grads = nullptr;

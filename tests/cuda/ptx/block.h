@@ -48,6 +48,7 @@ struct Touch {
 struct Pending {
   uint8_t value;
   uint32_t thread;
+  uint32_t epoch;  ///< of the block
 };
 
 struct Block {

@@ -4,8 +4,8 @@
 // least one writes, and neither a block barrier nor, within a warp, a warp barrier lies between. With PTX_WEAK, global
 // memory is as weak as PTX allows for the library's uses: a block's stores wait in a buffer and reach memory late and
 // in any order, each multiprocessor has a cache that may return stale data, and a load may take place early. Only a
-// fence empties the thread's part of the buffer and the cache, and holds later loads back; atomics act on memory
-// itself.
+// fence empties the cache and, of the buffer, what the thread wrote and what its block wrote before the last barrier, and
+// holds later loads back; atomics act on memory itself.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -217,7 +217,7 @@ void weak_store(Thread &t, uintptr_t address, const uint8_t *from, std::size_t b
   Cache &cache = multiprocessors[static_cast<std::size_t>(block.multiprocessor)].l1;
   for (std::size_t i = 0; i < bytes; ++i) {
     const uintptr_t a = address + i;
-    const Pending store{from[i], t.index};
+    const Pending store{from[i], t.index, block.epoch};
     if (block.pending.insert_or_assign(a, store).second) {
       block.order.push_back(a);
       ++block.pending_near(a);
@@ -327,7 +327,9 @@ void *atomic_place_shared(Thread &t, uintptr_t offset, std::size_t bytes, int si
 void fence(Thread &t, int site) {
   tick(t);
   if (!options().weak || is_dropped(site)) return;
-  drain_if(*t.block, [&](uintptr_t, const Pending &store) { return store.thread == t.index; });
+  // Fences are cumulative: also what other threads wrote before a barrier at which this one met them.
+  drain_if(*t.block,
+           [&](uintptr_t, const Pending &store) { return store.thread == t.index || store.epoch != t.block->epoch; });
   multiprocessors[static_cast<std::size_t>(t.block->multiprocessor)].l1.sectors.clear();
   t.fenced_at = history.size();
 }

@@ -40,10 +40,9 @@ NOT_REPORTED = {"apply_coded_kernel", "moments_coded_kernel"}
 NOTHING_SHARED = ("the last block of a step reads nothing that other blocks of the launch write, and they have used "
                   "what it writes before they take a ticket")
 EXPECTED = {
-    ("apply_kernel", "__threadfence(); __syncthreads();"): NOTHING_SHARED,
-    ("apply_kernel", "if (last) __threadfence(); return last;"): NOTHING_SHARED,
-    ("apply_kernel",
-     "__syncthreads(); if (threadIdx.x == 0) last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;"):
+    ("apply_kernel", "__threadfence(); last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;"): NOTHING_SHARED,
+    ("apply_kernel", "__threadfence(); }"): NOTHING_SHARED,
+    ("apply_kernel", "__syncthreads(); if (threadIdx.x == 0) {"):
         "what the last block of a step writes, the others have read before the barrier after fill_group_table, or, if "
         "the step is skipped, do not use",
     ("moments_kernel", "__syncwarp(); if (lane_index() == 0) {"):

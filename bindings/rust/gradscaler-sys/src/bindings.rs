@@ -56,6 +56,7 @@ pub const GSC_OPTIMIZER_ZERO_GRADS: u32 = 8;
 pub const GSC_OPTIMIZER_WRITE_GRADS: u32 = 16;
 pub const GSC_OPTIMIZER_CENTERED: u32 = 32;
 pub const GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY: u32 = 64;
+pub const GSC_OPTIMIZER_COUNT_UNCHANGED: u32 = 256;
 pub const GSC_STATE_FULL: i32 = 0;
 pub const GSC_STATE_BITS16: i32 = 1;
 pub const GSC_STATE_BITS8: i32 = 2;
@@ -578,6 +579,8 @@ functions! {
     ops_convert_state_sync gsc_ops_convert_state_sync(context: *mut gsc_context,
         src: *const gsc_tensor, weights: *const gsc_tensor, dst: *const gsc_tensor, count: i64,
         stream: gsc_stream) -> gsc_status;
+    optimizer_get_unchanged_sync gsc_optimizer_get_unchanged_sync(optimizer: *const gsc_optimizer,
+        out_unchanged: *mut i64, stream: gsc_stream) -> gsc_status;
 }
 
 #[cfg(feature = "link")]

@@ -305,6 +305,14 @@ impl<'a> Optimizer<'a> {
         })
     }
 
+    /// Elements whose parameter an applied step left as it was, summed over the steps; 0 unless `count_unchanged` is set.
+    pub fn unchanged(&self) -> Result<u64> {
+        let mut unchanged = 0;
+        let call = self.api().optimizer_get_unchanged_sync;
+        self.check(unsafe { call(self.as_ptr(), &mut unchanged, self.stream()) })?;
+        Ok(unchanged as u64)
+    }
+
     /// Sets the step counts, for a checkpoint that was kept field by field.
     pub fn set_steps(&mut self, steps: Steps) -> Result<()> {
         let call = self.api().optimizer_set_steps;

@@ -294,6 +294,9 @@ pub struct OptimizerOptions {
     /// NAdam, RAdam, AdaBelief: weight decay shrinks the parameter, instead of being added to the
     /// gradient.
     pub decoupled_weight_decay: bool,
+    /// Count the elements that a step leaves as they were: see
+    /// [`Optimizer::get_unchanged`](crate::Optimizer::get_unchanged). Steps take longer.
+    pub count_unchanged: bool,
     // gen-api: end
 }
 
@@ -303,7 +306,7 @@ setters!(OptimizerOptions:
     momentum: f64, dampening: f64, lr_decay: f64, initial_accumulator_value: f64, seed: i64,
     master_format: MasterFormat, alpha: f64, rho: f64, momentum_decay: f64, eps_root: f64,
     nesterov: bool, amsgrad: bool, maximize: bool, zero_grads: bool, write_grads: bool,
-    centered: bool, decoupled_weight_decay: bool);
+    centered: bool, decoupled_weight_decay: bool, count_unchanged: bool);
 // gen-api: end
 
 /// AdamW with its defaults.
@@ -342,6 +345,7 @@ impl OptimizerOptions {
             write_grads: false,
             centered: false,
             decoupled_weight_decay: false,
+            count_unchanged: false,
             // gen-api: end
         }
     }
@@ -430,6 +434,7 @@ impl OptimizerOptions {
                     self.decoupled_weight_decay,
                     sys::GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
                 ),
+                (self.count_unchanged, sys::GSC_OPTIMIZER_COUNT_UNCHANGED),
             ]),
             state_format: self
                 .state_format
@@ -487,6 +492,7 @@ impl OptimizerOptions {
             write_grads: raw.flags & sys::GSC_OPTIMIZER_WRITE_GRADS != 0,
             centered: raw.flags & sys::GSC_OPTIMIZER_CENTERED != 0,
             decoupled_weight_decay: raw.flags & sys::GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY != 0,
+            count_unchanged: raw.flags & sys::GSC_OPTIMIZER_COUNT_UNCHANGED != 0,
             // gen-api: end
         }
     }

@@ -74,6 +74,7 @@ fn every_option_of_an_optimizer_arrives() {
                 .eps(1e-3)
                 .weight_decay(0.5)
                 .write_grads(true)
+                .count_unchanged(true)
                 .state_format(StateFormat::Bits8)
                 .seed(7),
             OptimizerKind::AdamW,
@@ -222,6 +223,7 @@ fn absent_tensors_keep_their_parameters_and_counts() {
     optimizer.set_tensor_steps(&[3, 9]).unwrap();
     assert_eq!(optimizer.tensor_steps().unwrap(), [3, 9]);
     assert_eq!(optimizer.steps().unwrap().applied, 9);
+    assert_eq!(optimizer.unchanged().unwrap(), 0);
 }
 
 #[test]

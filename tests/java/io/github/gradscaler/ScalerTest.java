@@ -23,6 +23,7 @@ class ScalerTest {
       assertEquals(2048f, w.scaler.getScale());
       assertEquals(-0.5f, w.weights.floats().get(4));
       assertEquals(1, w.optimizer.stepsApplied());
+      assertEquals(0, w.optimizer.unchanged());
     }
   }
 

@@ -32,7 +32,8 @@ final class MethodNames {
         // gen-api: getter_names gsc_optimizer
         {"gsc_optimizer_get_state", "Optimizer.stateTensor"},
         {"gsc_optimizer_get_steps", "Optimizer.stepsApplied"},
-        {"gsc_optimizer_get_tensor_steps", "Optimizer.tensorSteps"}};
+        {"gsc_optimizer_get_tensor_steps", "Optimizer.tensorSteps"},
+        {"gsc_optimizer_get_unchanged", "Optimizer.unchanged"}};
     for (String[] name : names) {
       EXCEPTIONS.put(name[0], name[1]);
     }

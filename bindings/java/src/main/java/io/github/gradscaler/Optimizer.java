@@ -240,6 +240,18 @@ public final class Optimizer implements AutoCloseable {
 
   // gen-api: overload
   /**
+   * Elements whose parameter an applied step left as it was, summed over the steps; 0 without the flag COUNT_UNCHANGED.
+   * Blocks on a CUDA device.
+   *
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @return the number
+   */
+  public long unchanged(long stream) {
+    return handle().unchanged(stream);
+  }
+
+  // gen-api: overload
+  /**
    * Sets the numbers of steps, for a restored checkpoint.
    *
    * @param applied at least 0
