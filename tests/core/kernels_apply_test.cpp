@@ -40,7 +40,11 @@ struct Case {
   int32_t arithmetic() const { return param_dtype == GSC_FP64 ? GSC_FP64 : GSC_FP32; }
   Coefficients<double> coefficients() const {
     const double dampening = variant == Variant::kSgdMomentum ? 0.25 : 0.0;
-    const Hyper h{1e-2, 0.9, 0.99, 1e-8, 0.05, 0.8, dampening, 0.1, 0.95, 0.9, 0.99, 1e-9, false};
+    const Hyper h{1e-2,  0.9,     0.99,                      // lr, betas
+                  1e-8,  0.05,    0.8,   dampening, 0.1,     // eps, weight_decay, momentum, dampening, lr_decay
+                  0.95,  0.9,     0.99,  1e-9,      0.9999,  // alpha, rho, mu_decay, eps_root, beta3
+                  5.579, 6930.12, 0,     0,         0.0,     // half lives, warm-ups, weight_step_power
+                  2.0,   0.5,     false, false,     false};  // weight_lr_power, trust_coefficient, flags
     return make_coefficients(variant, h, h.lr, maximize, 3);
   }
   std::string text() const {

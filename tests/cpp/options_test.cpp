@@ -139,7 +139,13 @@ TEST(OptimizerOptions, EveryFieldArrivesAndReturns) {
                                     .alpha = 0.75,
                                     .rho = 0.625,
                                     .momentum_decay = 8.0,
-                                    .eps_root = 9.0};
+                                    .eps_root = 9.0,
+                                    .beta3 = 0.375,
+                                    .warmup_steps = 10,
+                                    .beta3_warmup = 11,
+                                    .weight_step_power = 12.0,
+                                    .weight_lr_power = 13.0,
+                                    .trust_coefficient = 14.0};
   const gsc_optimizer_options expected = {sizeof(gsc_optimizer_options),
                                           GSC_OPTIMIZER_AMSGRAD,
                                           GSC_ADAM,
@@ -159,7 +165,13 @@ TEST(OptimizerOptions, EveryFieldArrivesAndReturns) {
                                           0.75,
                                           0.625,
                                           8.0,
-                                          9.0};
+                                          9.0,
+                                          0.375,
+                                          10,
+                                          11,
+                                          12.0,
+                                          13.0,
+                                          14.0};
   EXPECT_TRUE(same_bytes(options.to_c(), expected));
   EXPECT_TRUE(same_bytes(OptimizerOptions::from_c(expected).to_c(), expected));
 }
