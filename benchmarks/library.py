@@ -24,7 +24,8 @@ class ContextOptions(ctypes.Structure):
 class OptimizerOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("kind", ctypes.c_int32),
                 ("state_format", ctypes.c_int32), ("values", ctypes.c_double * 9), ("seed", ctypes.c_int64),
-                ("master_format", ctypes.c_int32), ("reserved", ctypes.c_int32), ("more", ctypes.c_double * 4)]
+                ("master_format", ctypes.c_int32), ("reserved", ctypes.c_int32), ("more", ctypes.c_double * 5),
+                ("warmups", ctypes.c_int64 * 2), ("last", ctypes.c_double * 3)]
 
 
 class Library:

@@ -265,9 +265,13 @@ def make_enums(header_text):
     return ENUMS.format(note=NOTE, enums="\n".join(lines[1:]), sizes="\n".join(sizes))
 
 
+def getter(name):
+    return name.removeprefix("get_")
+
+
 def field_doc(struct, text, optional=False):
     text = words(text, struct, lambda name: f"`{name}`",
-                 lambda kind, name: f"[`{kind}::{method(name)}`](crate::{kind}::{method(name)})",
+                 lambda kind, name: f"[`{kind}::{getter(method(name))}`](crate::{kind}::{getter(method(name))})",
                  lambda kind, name: f"[`{kind}::{enum_pascal(name)}`](crate::{kind}::{enum_pascal(name)})", "NULL")
     for enum in struct.enums:
         text = re.sub(rf"(?<!\[`)\b{enum.name}\b(?!::)", f"[`{enum.name}`]", text)

@@ -94,6 +94,25 @@ void prepare_averages(const ApplyJob &job) {
   }
 }
 
+/// Each tensor's ratio, from the norms in the plan's partials. Not inlined: its table of coefficients would take as much
+/// of the stack during the sweeps.
+[[gnu::noinline]] void make_ratios(const ApplyJob &job) {
+  const Plan &plan = *job.grads;
+  TensorCoefficients coefficients(job);
+  for (int64_t t = 0; t < plan.size(); ++t) {
+    if (plan.is_absent(t)) continue;
+    const ChunkPartial *first = job.grads->partials() + plan.first_chunk(t);
+    const int64_t chunks = plan.first_chunk(t + 1) - plan.first_chunk(t);
+    auto *number = job.numbers != nullptr && plan.tensor(t).count > 0
+                       ? static_cast<double *>(job.numbers->tensor(t).data)
+                       : nullptr;
+    if (job.numbers != nullptr && number == nullptr) continue;
+    job.step.ratios[t] =
+        make_ratio(job.step.variant, join(chunks, [&](int64_t i) { return first[i].norms.param; }),
+                   join(chunks, [&](int64_t i) { return first[i].norms.direction; }), *coefficients.of(t), number);
+  }
+}
+
 }  // namespace
 
 void CpuBackend::apply(const ApplyJob &job, gsc_stream stream) {
@@ -194,19 +213,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     moments(&s);
     partials[chunk].norms = s.norms;
   });
-  TensorCoefficients coefficients(job);
-  for (int64_t t = 0; t < plan.size(); ++t) {
-    if (plan.is_absent(t)) continue;
-    const ChunkPartial *first = partials + plan.first_chunk(t);
-    const int64_t chunks = plan.first_chunk(t + 1) - plan.first_chunk(t);
-    auto *number = job.numbers != nullptr && plan.tensor(t).count > 0
-                       ? static_cast<double *>(job.numbers->tensor(t).data)
-                       : nullptr;
-    if (job.numbers != nullptr && number == nullptr) continue;
-    job.step.ratios[t] =
-        make_ratio(job.step.variant, join(chunks, [&](int64_t i) { return first[i].norms.param; }),
-                   join(chunks, [&](int64_t i) { return first[i].norms.direction; }), *coefficients.of(t), number);
-  }
+  make_ratios(job);
   for_spans(base, [&](ApplySpan &s, int64_t tensor, int64_t /*chunk*/) {
     s.ratio = job.step.ratios[tensor];
     apply(&s);

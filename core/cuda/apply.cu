@@ -22,7 +22,7 @@ static __global__ void prepare_kernel(const __grid_constant__ ApplyParams p) {
   }
   const int32_t group = p.step.group_of[row];
   const int64_t lag = p.step.lags != nullptr ? p.step.lags[row] : 0;
-  if (!averages(p.step.variant)) {
+  if (!p.step.averages) {
     p.step.coefficients[row] = coefficients_of(p, group, lag);
   } else if (t.count > 0) {
     p.step.coefficients[row] = average_coefficients(p.step, p.step.groups[group], step_number(p) - lag,

@@ -143,6 +143,7 @@ ApplyJob Optimizer::make_job() {
   job.half_done = &half_stepped_;
   StepParams &step = job.step;
   step.variant = variant_;
+  step.averages = averages(variant_);
   step.master = options_[0].master_format;
   step.coded = offsets_.bytes() > 0;
   step.seed = static_cast<uint64_t>(options_[0].seed);

@@ -41,11 +41,12 @@ struct StepParams : StepScalars {
   bool zero_grads = false;
   bool write_grads = false;
   bool count_unchanged = false;  ///< elements whose parameter and remainder stay the same, into the record
+  bool averages = false;         ///< averages(variant): a kernel that asked would hold the answer in registers
   bool device_lrs = false;       ///< some group's learning rate is read from device memory
 };
 
 /// Whether each tensor has coefficients of its own.
-GSC_HD bool has_tensor_coefficients(const StepParams &p) { return p.lags != nullptr || averages(p.variant); }
+GSC_HD bool has_tensor_coefficients(const StepParams &p) { return p.lags != nullptr || p.averages; }
 
 /// The coefficients of a tensor of group `g` in its step `step`, if the formula averages. A step advances `average`.
 GSC_HD Coefficients<double> average_coefficients(const StepParams &p, const GroupRecord &g, int64_t step,

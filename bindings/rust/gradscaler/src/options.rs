@@ -313,7 +313,7 @@ pub struct OptimizerOptions {
     /// NovoGrad: both moments are divided by 1 - beta^t.
     pub bias_correction: bool,
     /// Count the elements that a step leaves as they were: see
-    /// [`Optimizer::get_unchanged`](crate::Optimizer::get_unchanged). Steps take longer.
+    /// [`Optimizer::unchanged`](crate::Optimizer::unchanged). Steps take longer.
     pub count_unchanged: bool,
     // gen-api: end
 }

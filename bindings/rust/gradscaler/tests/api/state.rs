@@ -134,6 +134,12 @@ fn every_option_of_an_optimizer_arrives() {
             rho: options.rho.or(found.rho),
             momentum_decay: options.momentum_decay.or(found.momentum_decay),
             eps_root: options.eps_root.or(found.eps_root),
+            beta3: options.beta3.or(found.beta3),
+            warmup_steps: options.warmup_steps.or(found.warmup_steps),
+            beta3_warmup: options.beta3_warmup.or(found.beta3_warmup),
+            weight_step_power: options.weight_step_power.or(found.weight_step_power),
+            weight_lr_power: options.weight_lr_power.or(found.weight_lr_power),
+            trust_coefficient: options.trust_coefficient.or(found.trust_coefficient),
             ..options
         };
         assert_eq!(found, completed);
