@@ -103,10 +103,9 @@ void prepare_averages(const ApplyJob &job) {
     if (plan.is_absent(t)) continue;
     const ChunkPartial *first = job.grads->partials() + plan.first_chunk(t);
     const int64_t chunks = plan.first_chunk(t + 1) - plan.first_chunk(t);
-    auto *number = job.numbers != nullptr && plan.tensor(t).count > 0
-                       ? static_cast<double *>(job.numbers->tensor(t).data)
-                       : nullptr;
-    if (job.numbers != nullptr && number == nullptr) continue;
+    if (job.numbers != nullptr && plan.tensor(t).count == 0) continue;
+    double none = 0.0;
+    double *number = job.numbers != nullptr ? static_cast<double *>(job.numbers->tensor(t).data) : &none;
     job.step.ratios[t] =
         make_ratio(job.step.variant, join(chunks, [&](int64_t i) { return first[i].norms.param; }),
                    join(chunks, [&](int64_t i) { return first[i].norms.direction; }), *coefficients.of(t), number);
