@@ -12,8 +12,8 @@ import sys
 MAX_BYTES = 25 << 20
 # A kernel's name -> what its instances are called, how many there are, and the registers that they may need on sm_90.
 FORMULAS = {r"apply_kernel.*I\w*fE": ("fp32 apply", 18, 64), "apply_coded_kernel": ("coded apply", 18, 128)}
-# nvcc's major version, part of a kernel's name -> bytes that it may spill: one or two registers, written once per launch
-# and read once per chunk, outside the loops over elements. Alone in its file Adagrad's kernel does not spill.
+# nvcc's major version, part of a kernel's name -> bytes that it may spill: one or two registers, written once per
+# launch and read once per chunk, outside the loops over elements. Alone in its file Adagrad's kernel does not spill.
 KNOWN_SPILLS = {("12", "apply_kernelINS_5optim7AdagradEfE"): 4,
                 ("12", "apply_kernelINS_5optim10AdamFamilyILb0ELb1EEEfE"): 4,
                 ("13", "apply_kernelINS_5optim10AdamFamilyILb0ELb1EEEfE"): 4,
