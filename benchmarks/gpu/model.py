@@ -12,8 +12,8 @@ choice.
 
 The model: a team of warps takes its chunks in turn, as the kernels do, needs OVERHEAD to find each, and then moves its
 bytes. A warp has 2 KB of loads in flight, in a check on sm_120 half of that, with a latency of 0.6 us: 3.4 KB/us. All
-teams together move no more than the bus does, and share it evenly. Bandwidths are nominal ones times what an H200
-reaches of its own; no other device was measured.
+teams together move no more than the bus does, and share it evenly. Bandwidths are nominal ones times the part that
+an H200 reaches; no other device was measured.
 """
 import argparse
 import heapq

@@ -45,7 +45,7 @@ struct StepParams : StepScalars {
   bool device_lrs = false;       ///< some group's learning rate is read from device memory
 };
 
-/// Whether each tensor has coefficients of its own.
+/// Whether coefficients are one per tensor, not one per group.
 GSC_HD bool has_tensor_coefficients(const StepParams &p) { return p.lags != nullptr || p.averages; }
 
 /// The coefficients of a tensor of group `g` in its step `step`, if the formula averages. A step advances `average`.
