@@ -16,7 +16,7 @@ class TensorCoefficients {
   explicit TensorCoefficients(const ApplyJob &job) : job_(job) {}
 
   const Coefficients<double> *of(int64_t tensor) {
-    if (averages(job_.step.variant)) return &job_.step.coefficients[tensor];
+    if (job_.step.averages) return &job_.step.coefficients[tensor];
     const int32_t group = job_.step.group_of[tensor];
     if (job_.step.lags == nullptr) return &job_.step.coefficients[group];
     const int64_t step = job_.step.record->applied - job_.step.lags[tensor];
@@ -46,11 +46,11 @@ class TensorCoefficients {
 
 /// The end of the tensors from `t` that are adjacent in every array, of one group and have taken as many steps.
 int64_t end_of_run(const ApplyJob &job, int64_t t, int64_t limit) {
-  if (job.step.coded) return t + 1;  // a tensor's groups begin with it
+  // Groups of codes begin with their tensor, and formulas that average have coefficients for each tensor.
+  if (job.step.coded || job.step.averages) return t + 1;
   int64_t last = std::min({limit, job.grads->run_end(t), job.params->run_end(t)});
   if (job.model_copy != nullptr) last = std::min(last, job.model_copy->run_end(t));
   for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) last = std::min(last, job.state[i]->run_end(t));
-  if (averages(job.step.variant)) return t + 1;
   if (job.step.group_count == 1 && job.step.lags == nullptr) return last;
   int64_t next = t + 1;
   while (next < last && job.step.group_of[next] == job.step.group_of[t] &&
@@ -126,14 +126,14 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     return;
   }
   if (job.step.phase == Phase::kStep) job.step.record->applied += 1;
-  if (job.step.lags == nullptr && !averages(job.step.variant)) {
+  if (!has_tensor_coefficients(job.step)) {
     for (int32_t g = 0; g < job.step.group_count; ++g) {
       job.step.coefficients[g] = TensorCoefficients::coefficients_of(job, g, job.step.record->applied);
     }
   } else if (job.step.lags != nullptr && job.grads->has_absent()) {
     for (int64_t t = 0; t < job.grads->size(); ++t) job.step.lags[t] += job.grads->is_absent(t) ? 1 : 0;
   }
-  if (averages(job.step.variant)) prepare_averages(job);
+  if (job.step.averages) prepare_averages(job);
   ApplySpan base{};
   base.inv_scale = job.step.inv_scale != nullptr ? *job.step.inv_scale : 1.0F;
   base.clip = job.step.clip != nullptr ? *job.step.clip : 1.0F;
