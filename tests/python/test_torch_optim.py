@@ -29,6 +29,8 @@ PAIRS = [(gst.SGD, torch.optim.SGD, dict(momentum=0.9, dampening=0.1, weight_dec
          (gst.Adam, torch.optim.Adam, dict(weight_decay=0.1)),
          (gst.Adam, torch.optim.Adam, dict(weight_decay=0.1, decoupled_weight_decay=True)),
          (gst.AdamW, torch.optim.AdamW, dict(amsgrad=True)),
+         (gst.AdamW, torch.optim.AdamW, dict(fused=True)),
+         (gst.SGD, torch.optim.SGD, dict(fused=True, momentum=0.9)),
          (gst.Adagrad, torch.optim.Adagrad, dict(lr_decay=0.1, initial_accumulator_value=0.5)),
          (gst.RMSprop, torch.optim.RMSprop, {}),
          (gst.RMSprop, torch.optim.RMSprop, dict(alpha=0.9, momentum=0.9, centered=True)),

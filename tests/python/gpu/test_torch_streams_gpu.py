@@ -4,7 +4,6 @@
 import contextlib
 import gc
 import warnings
-import weakref
 
 import pytest
 from on_device import DEVICE, all_same_bits, alone_and_together, needs_gpu, same_bits
@@ -486,13 +485,3 @@ def test_objects_that_are_gone_give_their_memory_back():
     assert after[0] == before[0], f"PyTorch's memory grew from {before[0]} to {after[0]}"
     # The state of one optimizer is 64 MB; pools keep some.
     assert before[1] - after[1] < 2 * (64 << 20), f"the device's free memory fell from {before[1]} to {after[1]}"
-
-
-def test_gradients_are_not_held():
-    p = torch.nn.Parameter(torch.zeros(4, device=DEVICE))
-    optimizer = gst.AdamW([p], max_grad_norm=1.0)
-    p.grad = torch.ones(4, device=DEVICE)
-    grad = weakref.ref(p.grad)
-    optimizer.step()
-    optimizer.zero_grad()
-    assert p.grad is None and grad() is None
