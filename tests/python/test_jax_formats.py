@@ -105,7 +105,7 @@ def test_shards_lie_where_the_parameters_do_and_have_their_bits(state, master):
     for name, p in spread.items():
         for slot in (params, found.exp_avg, found.exp_avg_sq, found.exp_avg_sq_scale, found.remainder):
             if slot is not None:
-                assert slot[name].sharding.spec[:1] == (p.sharding.spec[:1] or (None,)), name
+                assert (slot[name].sharding.spec[:1] or (None,)) == (p.sharding.spec[:1] or (None,)), name
     same((params, found), whole)
     # As many shards or none later.
     same(gj.adamw_convert(params, found, dtype="float32"), gj.adamw_convert(*whole, dtype="float32"))
