@@ -27,8 +27,6 @@ class AdamWState(NamedTuple):
     exp_avg_sq: Any
 
 
-@functools.partial(jax.tree_util.register_dataclass, meta_fields=("state", "master", "seed"), data_fields=(
-    "step", "exp_avg", "exp_avg_sq", "exp_avg_scale", "exp_avg_sq_scale", "remainder"))
 @dataclasses.dataclass(frozen=True)
 class SmallAdamWState:
     """The same in 16 or 8 bits, and what split masters have beyond 16-bit parameters (docs/state.md).
@@ -47,6 +45,10 @@ class SmallAdamWState:
     state: str
     master: str | None
     seed: int
+
+
+jax.tree_util.register_dataclass(SmallAdamWState, meta_fields=("state", "master", "seed"), data_fields=(
+    "step", "exp_avg", "exp_avg_sq", "exp_avg_scale", "exp_avg_sq_scale", "remainder"))
 
 
 def _codes(state: str, master: str | None) -> dict[str, int]:
@@ -148,10 +150,10 @@ def _columns(state: Any, params: Any) -> tuple[dict[str, int], dict[str, list[An
 
 def adamw_convert(params: Any, held: Any, *, dtype: Any = None, state: str = "fp32", master: str | None = None,
                   seed: int = 0) -> tuple[Any, Any]:
-    """Parameters and their state `held`, of any format, with parameters of `dtype` and state in another format.
+    """`params` in another `dtype`, and their state `held` in another format. Loads a checkpoint of any format into any.
 
-    Moments are rounded to nearest. Masters go along: float32 parameters become 16-bit ones with remainders, and back;
-    without masters in `held` they begin as the parameters. Use it to load a checkpoint of one format into another.
+    `state`, `master` and `seed` are of :func:`adamw_init`. Moments are rounded to nearest. Masters go along: float32
+    parameters become 16-bit ones with remainders, and back; without masters in `held` they begin as the parameters.
     Raises as :func:`adamw_init` does.
     """
     require_floating("params", params)

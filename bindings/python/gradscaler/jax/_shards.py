@@ -16,8 +16,8 @@ from typing import Any
 from ..formats import GROUP, groups_of
 from ._untyped import custom_partitioning, jax, jnp
 
-#: For each operand or result the number of the leaf whose shape and shards it has; None for a word. ~number stands for an
-#: array of :func:`groups_shape` of that leaf, such as its scales.
+#: For each operand or result the number of the leaf whose shape and shards it has; None for a word. ~number is an array
+#: of :func:`groups_shape` of that leaf, such as its scales.
 Leaves = tuple[int | None, ...]
 
 
