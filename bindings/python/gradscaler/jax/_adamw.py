@@ -91,10 +91,10 @@ def adamw_init(params: Any, *, state: str = "fp32", master: str | None = None, s
     if state == "fp32" and master is None:
         return AdamWState(step, zeros(), zeros())
     _require_narrow(params, master)
-    return SmallAdamWState(step, *(zeros(_DTYPES[codes[slot]]) for slot in _SLOTS),
-                           *(zeros("uint8", True) if codes[slot] in GROUPED else None for slot in _SLOTS),
-                           zeros(_DTYPES[codes[REMAINDER]]) if REMAINDER in codes else None, state, master,
-                           integer("seed", seed, 0, 2**53))
+    slots = {slot: zeros(_DTYPES[code]) for slot, code in codes.items()}
+    scales = {slot + SCALE: zeros("uint8", True) if codes[slot] in GROUPED else None for slot in _SLOTS}
+    return SmallAdamWState(step=step, **{REMAINDER: None, **slots, **scales}, state=state, master=master,
+                           seed=integer("seed", seed, 0, 2**53))
 
 
 def adamw(params: Any, grads: Any, state: Any, *, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
@@ -158,7 +158,7 @@ def adamw_convert(params: Any, held: Any, *, dtype: Any = None, state: str = "fp
     """
     require_floating("params", params)
     if not isinstance(held, SmallAdamWState):
-        held = SmallAdamWState(*held, None, None, None, "fp32", None, 0)
+        held = SmallAdamWState(held.step, held.exp_avg, held.exp_avg_sq, None, None, None, "fp32", None, 0)
     leaves, tree = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, params))
     codes, columns, scales = _columns(held, params)
     # What the parameters are in float32, with their masters.
