@@ -161,6 +161,14 @@ def test_masters_begin_as_the_parameters():
     same(after, params)
 
 
+@pytest.mark.parametrize("master", ["split", "split24"])
+@pytest.mark.parametrize("dtype, half", [("bfloat16", 2.0**-8), ("float16", 2.0**-11)])
+def test_masters_between_two_weights_keep_their_bits(dtype, half, master):
+    wide = {"w": jnp.asarray([1 + half, -1 - half, 1 + 3 * half, 1.0, 0.0, half], jnp.float32)}
+    narrow = gj.adamw_convert(wide, gj.adamw_init(wide), dtype=dtype, master=master)
+    same(gj.adamw_convert(*narrow, dtype="float32")[0], wide)
+
+
 def test_vmap():
     params = tree(0, "bfloat16")
     stack = functools.partial(jax.tree_util.tree_map, lambda *leaves: jnp.stack(leaves))
