@@ -25,7 +25,8 @@ def sees_one():
 
 require_device(sees_one(), "CuPy")
 
-KINDS = {"SGD": dict(lr=0.05, momentum=0.9, nesterov=True), "AdamW": dict(lr=0.01, amsgrad=True), "LAMB": dict(lr=0.01)}
+KINDS = {"SGD": dict(lr=0.05, momentum=0.9, nesterov=True), "AdamW": dict(lr=0.01, amsgrad=True), "LAMB": dict(lr=0.01),
+         "AdamW in 8 bits": dict(lr=0.01, state="8bit", seed=3)}
 DTYPES = ["float16", "float32", "float64"]
 SHAPES = {"a": (1,), "b": (33, 65), "c": (0, 5), "d": (70_001,)}
 #: Reads the clock for that many cycles.
@@ -63,7 +64,7 @@ def training(kind, grad_dtype, order="C"):
         params = {name: xp.asarray(values, order=order) for name, values in values_of(0, "float32").items()}
         grads = {name: xp.zeros_like(p, dtype=grad_dtype) for name, p in params.items()}
         model = {name: p.astype(grad_dtype) for name, p in params.items()}
-        optimizer = getattr(gs, kind)(params, grads, **KINDS[kind], model_copy=model)
+        optimizer = getattr(gs, kind.split()[0])(params, grads, **KINDS[kind], model_copy=model)
         scaler = gs.GradScaler(device, init_scale=8.0, growth_interval=3)
         log = []
         for step in range(15):
@@ -88,7 +89,8 @@ def training(kind, grad_dtype, order="C"):
     return run
 
 
-@pytest.mark.parametrize("kind, grad_dtype", [("AdamW", "float16"), ("LAMB", "float32"), ("SGD", "float16")])
+@pytest.mark.parametrize("kind, grad_dtype", [("AdamW", "float16"), ("LAMB", "float32"), ("SGD", "float16"),
+                                              ("AdamW in 8 bits", "float16")])
 def test_training_has_the_bits_of_numpy(kind, grad_dtype):
     (ours, log), (theirs, wanted) = both(training(kind, grad_dtype))
     for number, (one, other) in enumerate(zip(log, wanted, strict=True)):
