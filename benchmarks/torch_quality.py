@@ -21,20 +21,17 @@ import time
 import records
 import table
 import torch
+import torch_state
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BATCH, LENGTH, WIDTH, LAYERS, HEADS = 8, 64, 128, 3, 4
 LR, WARMUP, BETAS, MAX_NORM = 2e-3, 20, (0.9, 0.999), 1.0
-#: Name: package and arguments of AdamW.
-ROWS = {"torch, fp32 weights": ("torch", {"fused": True}),
-        "torch": ("torch", {"fused": True}),
-        "gradscaler fp32, split": ("gradscaler", {"master": "split"}),
-        "gradscaler 16bit, split": ("gradscaler", {"state": "16bit", "master": "split"}),
-        "gradscaler 8bit, split": ("gradscaler", {"state": "8bit", "master": "split"}),
-        "gradscaler 8bit, split24": ("gradscaler", {"state": "8bit", "master": "split24"}),
-        "gradscaler 8bit, stochastic": ("gradscaler", {"state": "8bit", "master": "stochastic"}),
-        "torchao AdamW8bit, stochastic": ("torchao", {"bf16_stochastic_round": True}),
-        "torchao AdamW8bit, fp32 weights": ("torchao", {})}
+#: Package, class and arguments of those of torch_state.py that differ in what they train.
+ROWS = {"torch, fp32 weights": torch_state.ROWS["torch fused"], "torch": torch_state.ROWS["torch fused"],
+        **{row: torch_state.ROWS[row] for row in torch_state.ROWS
+           if row.startswith("gradscaler") and row.endswith(("split", "split24", "stochastic"))},
+        "torchao AdamW8bit, stochastic": torch_state.ROWS["torchao AdamW8bit, stochastic"],
+        "torchao AdamW8bit, fp32 weights": torch_state.ROWS["torchao AdamW8bit"]}
 
 
 class Block(torch.nn.Module):
@@ -65,14 +62,8 @@ class Model(torch.nn.Module):
 
 
 def optimizer(row, params, **options):
-    package, own = ROWS[row]
-    if package == "gradscaler":
-        from gradscaler.torch import AdamW as kind
-    elif package == "torchao":
-        from torchao.optim import AdamW8bit as kind
-    else:
-        kind = torch.optim.AdamW
-    return kind(params, **options, **own)
+    package, name, own = ROWS[row]
+    return getattr(torch_state.module_of(package), name)(params, **options, **own)
 
 
 def text():

@@ -260,19 +260,6 @@ def test_the_examples_of_the_page_run(number, capsys):
     assert expected and all(line in printed for line in expected), printed
 
 
-def test_arrays_are_read_by_pointer():
-    for dtype in DTYPES:
-        values = jnp.full((40, 3), 8.0, dtype)
-        tensor = gs.as_tensor(values, writable=False)
-        assert (tensor.address, tensor.count, tensor.dtype) == (values.unsafe_buffer_pointer(), 120, dtype)
-        assert tensor.device == ("cuda:0" if ON_GPU else "cpu") and tensor.readonly
-        assert gs.diagnose([values])[0].amax == 8.0
-        with pytest.raises(ValueError, match=r"params\[0\] is read-only"):
-            gs.SGD([values], [jnp.ones((40, 3))])
-    scaled = gs.GradScaler("cuda" if ON_GPU else "cpu", init_scale=1024.0).scale(jnp.full(2, 2.0**-20, "float16"))
-    assert scaled.dtype == "float16" and scaled.tolist() == [2.0**-10] * 2
-
-
 def test_shards_of_one_device():
     mesh = jax.sharding.Mesh(np.array([HERE]), ("data",))
     spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))

@@ -145,10 +145,11 @@ def optimizer_steps(kind, dtype, device, scaled, **options):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [{}, {"max_grad_norm": 0.5}, {"master_weights": True}],
-                         ids=lambda o: "+".join(o) or "plain")
+@pytest.mark.parametrize("options", [{}, {"max_grad_norm": 0.5}, {"master_weights": True},
+                                     {"state": "8bit", "master": "split"}, {"state": "16bit", "master": "stochastic"}],
+                         ids=lambda o: "+".join(map(str, o.values())) or "plain")
 def test_steps_have_the_bits_of_the_cpu(kind, dtype, options):
-    if "master_weights" in options and dtype.itemsize > 2:
+    if options.keys() & {"master_weights", "master"} and dtype.itemsize > 2:
         pytest.skip("has no masters")
     for scaled in (True, False):
         ours, optimizer, applied, reports, scale = optimizer_steps(kind, dtype, DEVICE, scaled, **options)
