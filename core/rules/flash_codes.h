@@ -32,6 +32,12 @@ GSC_HD float flash_value(float share, uint32_t scale) {
   return x != x ? from_bits(0x7fc00000U) : x;
 }
 
+/// Of a number >= 0; halves become larger.
+GSC_HD int32_t flash_round(float x) {
+  const float next = x + 0.5F;
+  return static_cast<int32_t>(next);
+}
+
 /// Means of gradients: y = 2 x / (1 + |x|) of x in units of the scale, times 127.
 struct FlashMoment {
   using Stored = uint8_t;
@@ -43,7 +49,7 @@ struct FlashMoment {
     const uint32_t bits = to_bits(x);
     const float share = flash_share(from_bits(bits & 0x7fffffffU), scale);
     const float softsign = 2.0F * share / (1.0F + share);
-    const auto code = static_cast<int32_t>(softsign * 127.0F + 0.5F);
+    const int32_t code = flash_round(softsign * 127.0F);
     return static_cast<uint32_t>(bits >> 31 != 0 ? -code : code) & 0xffU;
   }
   GSC_HD static float decode(uint32_t code, uint32_t scale) {
@@ -61,7 +67,7 @@ struct FlashSquare {
   GSC_HD static uint32_t scale_for(uint32_t largest) { return flash_scale(square_root(from_bits(largest))); }
   GSC_HD static uint32_t encode(float x, uint32_t scale) {
     const float share = flash_share(square_root(from_bits(to_bits(x) & 0x7fffffffU)), scale);
-    const auto code = static_cast<int32_t>(share * 255.0F + 0.5F);
+    const int32_t code = flash_round(share * 255.0F);
     return static_cast<uint32_t>(share > 0.0F ? greatest(code, 1) : code);
   }
   GSC_HD static float decode(uint32_t code, uint32_t scale) {
