@@ -281,7 +281,7 @@ def require_loadable(kind: int, p: Any, saved: Mapping[str, Any], label: str) ->
 
 def _from_flashoptim(p: Any, saved: Mapping[str, Any], master_bytes: int | None, label: str) -> dict[str, Any]:
     """Saved state whose codes and errors of FlashOptim (arXiv 2602.23349) became fp32 and masters."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in saved.items():
         slot, _, part = name.partition("::")
         if part == "quantized":
