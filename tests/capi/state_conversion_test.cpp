@@ -95,12 +95,15 @@ TEST(StateConversion, EveryCodeFromFp32AndBack) {
 TEST(StateConversion, CodesOfOneSlotIntoEachOther) {
   const Context context = make_context();
   const std::vector<float> x = magnitudes(100);
-  for (const auto &[wide, narrow] : {std::pair(GSC_BF16, GSC_FP8_E4M3), std::pair(GSC_UFP16_E5M11, GSC_UFP8_E4M4)}) {
-    Stored full(GSC_FP32, 100), from(wide, 100), to(narrow, 100);
+  for (const auto &[first, second] :
+       {std::pair(GSC_BF16, GSC_FP8_E4M3), std::pair(GSC_UFP16_E5M11, GSC_UFP8_E4M4),
+        std::pair(GSC_INT8_SOFTSIGN, GSC_BF16), std::pair(GSC_UINT8_SQRT, GSC_UFP8_E4M4)}) {
+    Stored full(GSC_FP32, 100), from(first, 100), to(second, 100);
     std::memcpy(full.data.data(), x.data(), full.data.size());
     ASSERT_GSC_OK(convert(context, full, nullptr, from));
+    ASSERT_GSC_OK(convert(context, from, nullptr, full));
     ASSERT_GSC_OK(convert(context, from, nullptr, to));
-    expect_nearest(to, decoded(from));
+    expect_nearest(to, {full.as<float>(), full.as<float>() + 100});
   }
 }
 
@@ -127,7 +130,7 @@ TEST(FlashCodes, AreFlashOptims) {
     for (const int32_t dtype : {GSC_INT8_SOFTSIGN, GSC_UINT8_SQRT}) {
       const bool is_moment = dtype == GSC_INT8_SOFTSIGN;
       const int smallest = is_moment ? -127 : 0, largest = is_moment ? 127 : 255;
-      Stored codes(dtype, 256), back(GSC_FP32, 256), again(dtype, 256);
+      Stored codes(dtype, 256), back(GSC_FP32, 256);
       const auto code_of = [&](int i) { return i % 32 == 0 ? largest : std::min(smallest + i, largest); };
       for (int i = 0; i < 256; ++i) codes.data[static_cast<size_t>(i)] = static_cast<unsigned char>(code_of(i));
       for (int g = 0; g < 8; ++g) {
@@ -140,10 +143,6 @@ TEST(FlashCodes, AreFlashOptims) {
         const double value = is_moment ? y / (2.0 - std::fabs(y)) * scale : y * scale * (y * scale);
         ASSERT_NEAR(back.as<float>()[i], value, std::fabs(value) * 0x1p-21) << i << " " << scale;
       }
-      // What was decoded has the code and the scale that it came from.
-      ASSERT_GSC_OK(convert(context, back, nullptr, again));
-      ASSERT_EQ(again.data, codes.data) << scale;
-      ASSERT_EQ(again.scales, codes.scales) << scale;
     }
   }
 }
@@ -188,25 +187,6 @@ TEST(FlashCodes, OfGroupsWithoutAnOrdinaryScale) {
       FlashGroup lost(context, dtype, {1.0f, bad, 2.0f});
       EXPECT_EQ(lost.scale, kFp16Nan);
       for (int i = 0; i < 32; ++i) EXPECT_TRUE(std::isnan(lost.back.as<float>()[i])) << i;
-    }
-  }
-}
-
-TEST(FlashCodes, IntoFormatsOfThisLibraryAndBack) {
-  const Context context = make_context();
-  const std::vector<float> x = magnitudes(1000);
-  for (const auto &[flash, wide, narrow] : {std::tuple(GSC_INT8_SOFTSIGN, GSC_BF16, GSC_FP8_E4M3),
-                                            std::tuple(GSC_UINT8_SQRT, GSC_UFP16_E5M11, GSC_UFP8_E4M4)}) {
-    Stored full(GSC_FP32, 1000), from(flash, 1000), between(GSC_FP32, 1000);
-    std::memcpy(full.data.data(), x.data(), full.data.size());
-    ASSERT_GSC_OK(convert(context, full, nullptr, from));
-    ASSERT_GSC_OK(convert(context, from, nullptr, between));
-    const std::vector<float> values(between.as<float>(), between.as<float>() + 1000);
-    for (const int32_t dtype : {wide, narrow}) {
-      Stored to(dtype, 1000), back(flash, 1000);
-      ASSERT_GSC_OK(convert(context, from, nullptr, to));
-      expect_nearest(to, values);
-      ASSERT_GSC_OK(convert(context, to, nullptr, back));
     }
   }
 }
