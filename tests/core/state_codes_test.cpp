@@ -422,7 +422,8 @@ TEST(FlashCodes, AreEncodedAsTheyWereDecoded) {
   for (uint32_t scale = 1; scale < 0x7c00U; ++scale) {
     for (uint32_t code = 0; code < 256; ++code) {
       const bool is_used = code != 0x80U;
-      ASSERT_TRUE(!is_used || FlashMoment::encode(FlashMoment::decode(code, scale), scale) == code) << code << ' ' << scale;
+      ASSERT_TRUE(!is_used || FlashMoment::encode(FlashMoment::decode(code, scale), scale) == code)
+          << code << ' ' << scale;
       ASSERT_EQ(FlashSquare::encode(FlashSquare::decode(code, scale), scale), code) << scale;
     }
     ASSERT_EQ(FlashMoment::scale_for(to_bits(FlashMoment::decode(0x7f, scale))), scale);
