@@ -343,7 +343,7 @@ void convert(const Call &call) {
   const gsc_tensor source = in_code(call.tensor(0), from, &scales),
                    target = in_code(call.result(0), to, &target_scales);
   const gsc_tensor weights = call.tensor(call.arg_count() - 1);
-  check(gsc_ops_convert_state_sync(call.context(), &source, weighted ? &weights : nullptr, &target, 1, call.stream()));
+  check(gsc_ops_convert_state(call.context(), &source, weighted ? &weights : nullptr, &target, 1, call.stream()));
 }
 
 xla_ffi::Error *error(const xla_ffi::CallFrame &frame, xla_ffi::ErrorCode code, const char *message) {
