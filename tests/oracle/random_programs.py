@@ -276,7 +276,9 @@ class Program(World):
             return
         options = self.lib.struct("gsc_optimizer_options")
         old = o.groups[group]
-        self.hyper(options, old.kind, old.flags, [0.9, 0.5] if old.momentum else [0.0])
+        averages = o.groups[0].ema_decay > 0
+        self.hyper(options, old.kind, old.flags, [0.9, 0.5] if old.momentum else [0.0],
+                   [0.5, 0.99] if averages and group == 0 else [0.0, 0.9] if averages else [0.0])
         self.lib.must(self.lib.optimizer_set_options(o.handle, group, ctypes.byref(options), None))
         o.groups[group] = fields(options)
         o.groups[group].initial_accumulator_value = old.initial_accumulator_value
@@ -289,7 +291,7 @@ class Program(World):
         options = self.lib.struct("gsc_optimizer_options")
         all_groups = o.groups[0]
         momenta = [0.0] if not all_groups.momentum else [0.9, 0.5, 0.5 if all_groups.flags & oracle.NESTEROV else 0.0]
-        self.hyper(options, all_groups.kind, all_groups.flags, momenta)
+        self.hyper(options, all_groups.kind, all_groups.flags, momenta, [0.0, 0.9] if all_groups.ema_decay else [0.0])
         if o.owns or o.used:
             options.initial_accumulator_value = o.groups[0].initial_accumulator_value
         number = ctypes.c_int32()

@@ -16,7 +16,7 @@ from oracle import FP32, FP64, STORED
 OK, INVALID, BAD_STATE, SCALE_FLOOR = 0, 1, 2, 7
 # A column is summed over 16 rows in fp32; what follows is fp64.
 NORM_ERROR = 17 * 2.0 ** -24
-LAMB_BITS = 8
+RATIO_BITS = 8
 READY, CHECKED, UNSCALED, STEPPED = "READY", "CHECKED", "UNSCALED", "STEPPED"
 
 
@@ -197,7 +197,7 @@ class World:
         self.options = fields(options)
         self.policy = oracle.Policy(self.options)
 
-    def hyper(self, options, kind, flags=None, momenta=(0.0, 0.9, 0.5)):
+    def hyper(self, options, kind, flags=None, momenta=(0.0, 0.9, 0.5), decays=(0.0, 0.0, 0.5, 0.99)):
         """Random options of a kind, with given flags for the groups of an optimizer."""
         pick, o = self.pick, options
         self.lib.must(self.lib.optimizer_options_init(ctypes.byref(o), o.struct_size, kind))
@@ -206,10 +206,25 @@ class World:
             o.beta1, o.beta2 = pick([0.0, 0.9, 0.3, 0.5, 0.95]), pick([0.0, 0.999, 0.99, 0.7])
             o.eps = pick([0.0, 1e-8, 1e-6, 1e-3])
             o.weight_decay = pick([0.0, 0.01, 0.1, 1.0])
-        o.momentum = 0.0
-        if kind == oracle.SGD:
+        o.ema_decay = pick(decays)
+        schedule_free = kind in (oracle.ADAMW_SCHEDULE_FREE, oracle.SGD_SCHEDULE_FREE)
+        if kind in (oracle.SGD, oracle.RMSPROP, oracle.LARS):
             o.momentum = pick(momenta)
+        elif kind == oracle.SGD_SCHEDULE_FREE:
+            o.momentum = pick([0.9, 0.5])
+        if kind in (oracle.SGD, oracle.NOVOGRAD):
             o.dampening = pick([0.0, 0.1, 0.5])
+        if schedule_free:
+            o.beta1 = o.beta1 or 0.5
+            o.weight_step_power, o.weight_lr_power = pick([0.0, 1.0, 2.0]), pick([0.0, 1.0, 2.0])
+        if schedule_free or kind == oracle.ADEMAMIX:
+            o.warmup_steps, o.beta3_warmup = pick([0, 1, 5]), 0 if schedule_free else pick([0, 5, 100])
+        if kind in (oracle.RMSPROP, oracle.ADABELIEF) and self.chance(0.5):
+            o.eps_root = pick([0.0, 1e-12, 1e-3])
+        if kind == oracle.NADAM:
+            o.momentum_decay = pick([0.0, 4e-3, 1.0])
+        if kind == oracle.LARS:
+            o.trust_coefficient = pick([0.0, 1e-3, 1.0])
         if kind == oracle.ADAGRAD:
             o.lr_decay, o.initial_accumulator_value = pick([0.0, 0.1]), pick([0.0, 0.1, 1.0])
         if flags is not None:
@@ -219,8 +234,12 @@ class World:
                 [0, 0, 0, oracle.ZERO_GRADS, oracle.WRITE_GRADS])
             if kind in (oracle.ADAM, oracle.ADAMW) and self.chance(0.3):
                 o.flags |= oracle.AMSGRAD
-            if o.momentum and self.chance(0.4):
+            if o.momentum and kind in (oracle.SGD, oracle.LARS) and self.chance(0.4):
                 o.flags |= oracle.NESTEROV
+            decoupled = (oracle.NADAM, oracle.RADAM, oracle.ADABELIEF, oracle.NOVOGRAD)
+            for flag, kinds in ((oracle.CENTERED, (oracle.RMSPROP,)), (oracle.DECOUPLED, decoupled),
+                                (oracle.BIAS_CORRECTION, (oracle.NOVOGRAD,)), (oracle.EMA_WARMUP, oracle.KINDS)):
+                o.flags |= flag if kind in kinds and self.chance(0.4) else 0
         if o.flags & oracle.NESTEROV:
             o.dampening = 0.0
 
@@ -238,28 +257,30 @@ class World:
         o.copy = [List(self, [pick([1, 2]) for _ in counts], counts, lambda d, n: np.zeros(n, STORED[d]))
                   for _ in range(pick([0, 1]))]
         options = lib.struct("gsc_optimizer_options")
-        self.hyper(options, pick(range(6)))
+        self.hyper(options, pick(oracle.KINDS))
         o.groups, o.group_of = [fields(options)], [0] * len(counts)
-        state_dtypes = [FP64 if d == FP64 else FP32 for d in param_dtypes]
-        names = oracle.state_names(o.groups[0])
+        names = oracle.state_names(o.groups[0]) + ["ema"] * (options.ema_decay > 0)
+        shapes = [([FP64] * len(counts), [numbers] * len(counts)) if numbers else
+                  ([FP64 if d == FP64 else FP32 for d in param_dtypes], counts)
+                  for numbers in (oracle.numbers_of(o.groups[0], name) for name in names)]
         o.state = []
         o.owns = self.chance(0.3)
         if o.owns:
-            o.state = [List(self, state_dtypes, counts, lambda d, n: np.abs(self.numbers(d, n, 2.0))) for _ in names]
-        handles = (ctypes.c_void_p * 4)(*[s.handle for s in o.state])
+            o.state = [List(self, *shape, lambda d, n: np.abs(self.numbers(d, n, 2.0))) for shape in shapes]
+        handles = (ctypes.c_void_p * 5)(*[s.handle for s in o.state])
         o.handle = ctypes.c_void_p()
         lib.must(lib.optimizer_create(self.context, ctypes.byref(options), o.params.handle, o.grads.handle,
                                       o.copy[0].handle if o.copy else None, handles if o.state else None,
                                       len(o.state), ctypes.byref(o.handle)))
         if not o.owns:
-            o.state = [self.borrowed_state(o, slot, state_dtypes, name) for slot, name in enumerate(names)]
+            o.state = [self.borrowed_state(o, slot, *shapes[slot], name) for slot, name in enumerate(names)]
         o.t = [0] * len(counts)
         # An optimizer that narrows fp64 gradients makes the whole list overflow at fp32's limit.
         o.grads.fp32_limit = any(g == FP64 and p != FP64 for g, p in zip(grad_dtypes, param_dtypes, strict=True))
         self.optimizers.append(o)
         self.lists.append(o.grads)
 
-    def borrowed_state(self, o, slot, dtypes, name):
+    def borrowed_state(self, o, slot, dtypes, counts, name):
         """The state that the library allocated, as arrays over its memory."""
         handle, got, tensor = ctypes.c_void_p(), ctypes.c_char_p(), self.lib.gsc_tensor()
         self.lib.must(self.lib.optimizer_get_state(o.handle, slot, ctypes.byref(handle), ctypes.byref(got)))
@@ -268,7 +289,7 @@ class World:
         state = types.SimpleNamespace(arrays=[], model=[])
         for i, dtype in enumerate(dtypes):
             self.lib.must(self.lib.tensor_list_get_tensor(handle, i, ctypes.byref(tensor)))
-            assert tensor.dtype == dtype and tensor.count == o.params.counts[i]
+            assert tensor.dtype == dtype and tensor.count == counts[i]
             kind = np.ctypeslib.as_ctypes_type(STORED[dtype])
             memory = (kind * tensor.count).from_address(tensor.data) if tensor.count else np.zeros(0, STORED[dtype])
             state.arrays.append(np.asarray(memory))
@@ -335,20 +356,33 @@ class World:
     def apply_model(self, o, i, g):
         group, dtype = o.groups[o.group_of[i]], o.params.dtypes[i]
         p = oracle.widen(o.params.model[i], dtype)
-        state = [s.model[i] for s in o.state]
+        averages = o.groups[0].ema_decay > 0
+        formula = o.state[:-1] if averages else o.state
+        state = [s.model[i] for s in formula]
         rate = self.rate(o, o.group_of[i])
+        if group.kind == oracle.NOVOGRAD and p.size:
+            state[1] = self.near_number(formula[1].arrays[i], oracle.novograd_number(group, o.t[i], g, state[1][0]))
         new, after = oracle.apply(group, rate, o.t[i], p, g, state)
-        if group.kind == oracle.LAMB:
-            # The last bits of LAMB's sums depend on their order, which the pages leave to the code: a ratio that is
-            # a few bits off will do.
-            for bits in range(-LAMB_BITS, LAMB_BITS + 1):
-                if not same(oracle.narrow(new, dtype), o.params.arrays[i]):
-                    new, _ = oracle.apply(group, rate, o.t[i], p, g, state, off_by=bits)
-        for s, array in zip(o.state, after, strict=True):
+        if group.kind in (oracle.LAMB, oracle.LARS):
+            # The last bits of sums depend on their order, which the pages leave to the code: a ratio that is a few bits
+            # off will do.
+            for bits in range(-RATIO_BITS, RATIO_BITS + 1):
+                if not same(oracle.narrow(new, dtype), o.params.arrays[i]) or not same(after[0], formula[0].arrays[i]):
+                    new, after = oracle.apply(group, rate, o.t[i], p, g, state, off_by=bits)
+        for s, array in zip(formula, after if p.size else state, strict=True):
             s.model[i][:] = array
         o.params.model[i][:] = oracle.narrow(new, dtype)
+        if averages:
+            stored = oracle.widen(o.params.model[i], dtype)
+            o.state[-1].model[i][:] = oracle.average(group, o.t[i], stored, o.state[-1].model[i])
         for c in o.copy:
             c.model[i][:] = oracle.narrow(new, c.dtypes[i])
+
+    @staticmethod
+    def near_number(got, want):
+        """A sum of squares of the library's, whose last bits are as those of a norm's."""
+        assert abs(got[0] - want) <= 1e-12 * want, f"a sum of squares is {got[0]}, the oracle has {want}"
+        return got.copy()
 
     def expect(self, name, status, wanted):
         assert status == wanted, f"{name}: status {status}, the oracle has {wanted}: {self.lib.message().decode()}"

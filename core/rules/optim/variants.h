@@ -171,10 +171,13 @@ inline bool has_numbers(Variant variant) {
 template <typename F>
 GSC_HD Coefficients<double> coefficients_of_formula(const Hyper &h, double lr, bool maximize, int64_t step,
                                                     const Averaging &averaging) {
+  Coefficients<double> c;
   if constexpr (kAverages<F>)
-    return F::coefficients(h, lr, maximize, step, averaging);
+    c = F::coefficients(h, lr, maximize, step, averaging);
   else
-    return F::coefficients(h, lr, maximize, step);
+    c = F::coefficients(h, lr, maximize, step);
+  c.ema_weight = ema_weight(h, step);
+  return c;
 }
 
 /// The coefficients of a group, or of a tensor in it, for step `step` (counted from 1).
