@@ -348,16 +348,15 @@ def apply(o, lr, t, p, g, state, off_by=0):
         A = T(1.0 - o.alpha)
         g = decay(g, wd, p)
         w = s = fma(A * g, g, T(o.alpha) * state[0])
-        after = [s]
+        after = [s, *state[1:]]
         if o.flags & CENTERED:
-            a = lerp(state[2], g, A)
-            w = fma(-a, a, s)
-            after = [s, None, a]
+            after[2] = lerp(state[2], g, A)
+            w = fma(-after[2], after[2], s)
         q = np.sqrt(w + T(o.eps_root)) + eps
-        if len(state) == 1:
+        if o.momentum == 0:
             return p - (LR * g) / q, after
-        b = T(o.momentum) * state[1] + g / q
-        return fma(b, -LR, p), [s, b, *after[2:]]
+        after[1] = T(o.momentum) * state[1] + g / q
+        return fma(after[1], -LR, p), after
     if o.kind == ADADELTA:
         rho, R = T(o.rho), T(1.0 - o.rho)
         g = decay(g, wd, p)
@@ -372,7 +371,8 @@ def apply(o, lr, t, p, g, state, off_by=0):
             g = decay(g, wd, p)
         m = lerp(state[0], g, B1)
         if o.kind == ADAMAX:
-            q = v = np.maximum(b2 * state[1], np.abs(g) + eps)
+            old, size = b2 * state[1], np.abs(g) + eps
+            q = v = np.where(size <= old, old, size)
         else:
             d = g - m if o.kind == ADABELIEF else g
             v = fma(B2 * d, d, b2 * state[1])
@@ -407,7 +407,9 @@ def apply(o, lr, t, p, g, state, off_by=0):
         momentum = T(o.momentum)
         d = decay(g, wd, p)
         sums = sum_of_squares(p), sum_of_squares(d)
-        r = o.trust_coefficient * math.sqrt(sums[0]) / (math.sqrt(sums[1]) + o.eps) if min(sums) > 0 else 1.0
+        r = 1.0
+        if sums[0] > 0 and sums[1] > 0:
+            r = o.trust_coefficient * math.sqrt(sums[0]) / (math.sqrt(sums[1]) + o.eps)
         a = LR * (d * further(r, T, off_by))
         b = momentum * state[0] + a
         return p - (a + momentum * b if o.flags & NESTEROV else b), [b]
