@@ -172,7 +172,7 @@ GSC_HD T interpolate(T from, T to, T weight) {
 /// The weight of the parameter in its average at a tensor's step `step`, counted from 1: the first step copies, as
 /// torch.optim.swa_utils.AveragedModel, Keras and timm do. The warm-up is that of TensorFlow's ExponentialMovingAverage.
 GSC_HD double ema_weight(const Hyper &h, int64_t step) {
-  if (step <= 1) return 1.0;
+  if (step <= 1 || h.ema_decay == 0.0) return 1.0;
   const auto before = static_cast<double>(step - 1);
   const double limit = (1.0 + before) / (10.0 + before);
   return 1.0 - (h.warms_up_ema && limit < h.ema_decay ? limit : h.ema_decay);

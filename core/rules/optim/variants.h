@@ -171,11 +171,12 @@ inline bool has_numbers(Variant variant) {
 template <typename F>
 GSC_HD Coefficients<double> coefficients_of_formula(const Hyper &h, double lr, bool maximize, int64_t step,
                                                     const Averaging &averaging) {
-  Coefficients<double> c;
-  if constexpr (kAverages<F>)
-    c = F::coefficients(h, lr, maximize, step, averaging);
-  else
-    c = F::coefficients(h, lr, maximize, step);
+  Coefficients<double> c = [&] {
+    if constexpr (kAverages<F>)
+      return F::coefficients(h, lr, maximize, step, averaging);
+    else
+      return F::coefficients(h, lr, maximize, step);
+  }();
   c.ema_weight = ema_weight(h, step);
   return c;
 }

@@ -6,8 +6,8 @@ LAMB: You et al. 2020, "Large Batch Optimization for Deep Learning: Training BER
 algorithm 2 with phi(z) = z and one layer a tensor; its m_t / (1 - beta_1^t) and v_t / (1 - beta_2^t) included.
 AdaBelief: Zhuang et al. 2020, arXiv:2010.07468, algorithm 2, with the epsilon of optax under the root.
 LARS: You et al. 2017, arXiv:1708.03888, algorithm 1, in the order of optax: the ratio, the learning rate, momentum.
-NovoGrad: Ginsburg et al. 2019, arXiv:1905.11286, algorithm 1; and as Apex has it in multi_tensor_novograd.cu, whose state
-is the norm, not its square.
+NovoGrad: Ginsburg et al. 2019, arXiv:1905.11286, algorithm 1; and as Apex has it in multi_tensor_novograd.cu, whose
+state is the norm, not its square.
 
 With fp64 parameters the whole trajectory of 1000 steps is compared. With fp32 parameters every step is made from the
 reference's values rounded to fp32, so that nothing adds up, and judged in ulp at the larger of the parameter and the

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformations for optax: its SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, AdaBelief, AdEMAMix, Lion and LAMB,
-stepped by the library's handlers.
+"""Transformations for optax: its SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, AdaBelief, AdEMAMix, Lion and
+LAMB, stepped by the library's handlers.
 
 ::
 
@@ -36,8 +36,8 @@ from . import _handlers
 from ._trees import paired, require_floating
 from ._untyped import jax, jnp
 
-__all__ = ["adabelief", "adadelta", "adagrad", "adam", "adamax", "adamaxw", "adamw", "ademamix", "lamb", "lion", "rmsprop",
-           "scale_by_adadelta", "scale_by_adam", "scale_by_adamax", "scale_by_ademamix", "scale_by_belief",
+__all__ = ["adabelief", "adadelta", "adagrad", "adam", "adamax", "adamaxw", "adamw", "ademamix", "lamb", "lion",
+           "rmsprop", "scale_by_adadelta", "scale_by_adam", "scale_by_adamax", "scale_by_ademamix", "scale_by_belief",
            "scale_by_lion", "scale_by_rms", "scale_by_rss", "sgd", "skip_if_found_inf", "trace"]
 
 optax: Any = importlib.import_module("optax")
