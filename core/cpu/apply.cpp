@@ -2,7 +2,6 @@
 // The optimizer step: spans in parallel, with the norms between two sweeps if the formula needs them.
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 
 #include "core/cpu/backend.h"
 #include "core/device/join.h"
@@ -11,9 +10,9 @@
 namespace gsc::cpu {
 namespace {
 
-/// Elements of a step whose parameters are still in a second-level cache when their average reads them.
-const int64_t kEmaSlice = getenv("EMA_SLICE") ? atoi(getenv("EMA_SLICE")) : 8192;  // EXPERIMENT
-const int64_t kEmaAhead = getenv("EMA_AHEAD") ? atoi(getenv("EMA_AHEAD")) : 0;  // EXPERIMENT
+/// Elements of a step whose parameters are still in a cache when their average reads them. With fewer, memory streams
+/// start anew so often that a pass of its own would be as fast.
+constexpr int64_t kEmaSlice = 65536;
 
 /// The coefficients of each tensor, for one task. Tensors of a group mostly have taken as many steps as some before.
 class TensorCoefficients {
@@ -182,10 +181,6 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
     const int64_t slice = job.ema != nullptr ? std::min(n, kEmaSlice) : n;
     for (int64_t i = 0; i < n; i += slice) {
       aim(s, coefficients, tensor, offset + i, std::min(slice, n - i));
-      if (job.ema != nullptr && kEmaAhead) {
-        const char *e = static_cast<const char *>(s.ema);
-        for (int64_t b = 0; b < s.n * 4; b += 64) __builtin_prefetch(e + b, 1, 2);
-      }
       apply(&s);
       if (job.ema != nullptr) kernels_->average_weights(&s);
     }

@@ -10,9 +10,8 @@
 namespace gsc {
 namespace {
 
-constexpr uint32_t kCommonFlags =
-    GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS | GSC_OPTIMIZER_COUNT_UNCHANGED |
-    GSC_OPTIMIZER_EMA_WARMUP;
+constexpr uint32_t kCommonFlags = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS |
+                                  GSC_OPTIMIZER_COUNT_UNCHANGED | GSC_OPTIMIZER_EMA_WARMUP;
 
 /// The flags of the formulas of a kind, and those that every kind has.
 constexpr uint32_t flags_of(int32_t code) {

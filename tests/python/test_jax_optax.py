@@ -127,7 +127,7 @@ def expected(name, grads, state, params):
         elif name in OTHERS:
             own = state[1] if name == "adadelta" else first
             d, bound, more = other_step(name, g, lambda field, own=own, key=key: np.asarray(
-                getattr(own, field)[key], np.float64), int(getattr(own, "count", 0)) + 1)
+                getattr(own, field)[key], np.float64), int(own.count if "count" in own._fields else 0) + 1)
         else:
             b = (0.9, 0.999, 1e-6) if name == "lamb" else (0.9, 0.999, 1e-8)
             mu, nu = (np.asarray(found[key], np.float64) for found in (first.mu, first.nu))

@@ -77,7 +77,8 @@ def test_every_argument_shows_in_the_group(kind):
     assert len(optimizer.param_groups) == 1 and group.tensors == range(0, 1)
     for key in group:
         if isinstance(group[key], float):
-            value = 0.0 if key == "momentum" and kind in (gs.SGD, gs.RMSprop) else 0.125
+            fixed = key == "ema_decay" or (key == "momentum" and kind in (gs.SGD, gs.RMSprop))
+            value = 0.0 if fixed else 0.125
             group[key] = value
             assert group[key] == value
     if "betas" in group:

@@ -226,7 +226,7 @@ def _scale_by(kind: str, made: Any, slots: tuple[str, ...], *, start: tuple[str,
 
     def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
         before = {f"state.{name}": getattr(state, name) for name in slots}
-        updates, after = _direct(kind, updates, before, found_inf, inv_scale, getattr(state, "count", 0), options)
+        updates, after = _direct(kind, updates, before, found_inf, inv_scale, state.count if counts else 0, options)
         counted = {name: _counted(getattr(state, name), found_inf) for name in counts}
         return updates, made(**counted, **dict(zip(slots, after, strict=True)))
 
