@@ -56,8 +56,10 @@ template <typename F, typename T>
 GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
   if (shares_groups(p) && static_cast<int32_t>(threadIdx.x) < p.step.group_count) {
     const GroupRecord &g = p.step.groups[threadIdx.x];
-    table[threadIdx.x] = narrow<T>(make_coefficients_of<F>(p.step.variant, g.hyper, learning_rate(g), p.step.maximize,
-                                                           p.step.record->applied + 1));
+    const int64_t step = p.step.record->applied + 1;
+    Coefficients<T> &c = table[threadIdx.x];
+    c = narrow<T>(make_coefficients_of<F>(p.step.variant, g.hyper, learning_rate(g), p.step.maximize, step));
+    if (p.ema != nullptr) c.ema_weight = static_cast<T>(ema_weight(g.hyper, step));
   }
   __syncthreads();
 }
@@ -361,7 +363,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
       }
       if (p.step.count_unchanged) x.count_unchanged(p, a, i);
       x.store_param(a, i);
-      if (a.ema != nullptr) x.average_weights(a, i, c.ema_weight);
+      if (p.ema != nullptr) x.average_weights(a, i, c.ema_weight);
     });
   });
 }
