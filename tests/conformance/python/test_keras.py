@@ -52,6 +52,7 @@ def test_same_equations(case):
         theirs.apply([keras.ops.convert_to_tensor(grad, dtype="float64")], [variable])
         ours.step()
         # Keras narrows hyper-parameters to fp32 here and there.
-        np.testing.assert_allclose(param, keras.ops.convert_to_numpy(variable), rtol=0, atol=1e-7 * (step + 1), err_msg=str(step))
+        stepped = keras.ops.convert_to_numpy(variable)
+        np.testing.assert_allclose(param, stepped, rtol=0, atol=1e-7 * (step + 1), err_msg=str(step))
         average = keras.ops.convert_to_numpy(theirs._model_variables_moving_average[0])
         np.testing.assert_allclose(np.asarray(ours.state["ema"][0]), average, rtol=0, atol=1e-7 * (step + 1))
