@@ -422,7 +422,7 @@ def apply(o, lr, t, p, g, state, off_by=0):
     if o.flags & DECOUPLED:
         m = b1 * state[0] + W * g
         return p * K - LR * (m * r), [m, v]
-    m = b1 * state[0] + W * (g * r + wd * p)
+    m = b1 * state[0] + W * (g * r + wd * p if wd else g * r)
     return p - LR * m, [m, v]
 
 
