@@ -36,9 +36,8 @@ from . import _handlers
 from ._trees import paired, require_floating
 from ._untyped import jax, jnp
 
-__all__ = ["adabelief", "adadelta", "adagrad", "adam", "adamax", "adamaxw", "adamw", "ademamix", "lamb", "lion",
-           "rmsprop", "scale_by_adadelta", "scale_by_adam", "scale_by_adamax", "scale_by_ademamix", "scale_by_belief",
-           "scale_by_lion", "scale_by_rms", "scale_by_rss", "sgd", "skip_if_found_inf", "trace"]
+__all__ = ["adabelief", "adadelta", "adagrad", "adam", "adamax", "adamw", "ademamix", "lamb", "lion", "rmsprop",
+           "scale_by_adam", "scale_by_lion", "scale_by_rss", "sgd", "skip_if_found_inf", "trace"]
 
 optax: Any = importlib.import_module("optax")
 _contrib: Any = importlib.import_module("optax.contrib")
@@ -74,37 +73,40 @@ def adagrad(learning_rate: Any, initial_accumulator_value: float = 0.1, eps: flo
 def rmsprop(learning_rate: Any, decay: float = 0.9, eps: float = 1e-8, initial_scale: float = 0.0,
             eps_in_sqrt: bool = True, momentum: float | None = None, nesterov: bool = False) -> Any:
     """As ``optax.rmsprop``, neither centered nor with a bias correction."""
-    return _skipping(scale_by_rms(decay, eps, initial_scale, eps_in_sqrt), optax.scale_by_learning_rate(learning_rate),
+    scaled = _scale_by("RMSPROP", optax.ScaleByRmsState, ("nu",), start=("initial_scale", initial_scale),
+                       alpha=("decay", decay), eps=("eps", 0.0 if eps_in_sqrt else eps),
+                       eps_root=("eps", eps if eps_in_sqrt else 0.0))
+    return _skipping(scaled, optax.scale_by_learning_rate(learning_rate),
                      optax.identity() if momentum is None else optax.trace(momentum, nesterov))
 
 
 def adadelta(learning_rate: Any, rho: float = 0.9, eps: float = 1e-6) -> Any:
     """As ``optax.adadelta`` without weight decay."""
-    return _skipping(optax.identity(), scale_by_adadelta(rho, eps), optax.scale_by_learning_rate(learning_rate))
+    scaled = _scale_by("ADADELTA", optax.ScaleByAdaDeltaState, ("e_g", "e_x"), rho=("rho", rho), eps=("eps", eps))
+    return _skipping(optax.identity(), scaled, optax.scale_by_learning_rate(learning_rate))
 
 
 def adamax(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
     """As ``optax.adamax``."""
-    return _skipping(scale_by_adamax(b1, b2, eps), optax.scale_by_learning_rate(learning_rate))
-
-
-def adamaxw(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: Any = 1e-4,
-            mask: Any = None) -> Any:
-    """As ``optax.adamaxw``; `update` needs the parameters."""
-    return _skipping(scale_by_adamax(b1, b2, eps), optax.add_decayed_weights(weight_decay, mask),
-                     optax.scale_by_learning_rate(learning_rate))
+    scaled = _scale_by("ADAMAX", optax.ScaleByAdamState, ("mu", "nu"), beta1=("b1", b1), beta2=("b2", b2),
+                       eps=("eps", eps))
+    return _skipping(scaled, optax.scale_by_learning_rate(learning_rate))
 
 
 def adabelief(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-16, eps_root: float = 1e-16
               ) -> Any:
     """As ``optax.adabelief``."""
-    return _skipping(scale_by_belief(b1, b2, eps, eps_root), optax.scale_by_learning_rate(learning_rate))
+    scaled = _scale_by("ADABELIEF", optax.ScaleByBeliefState, ("mu", "nu"), beta1=("b1", b1), beta2=("b2", b2),
+                       eps=("eps", eps), eps_root=("eps_root", eps_root))
+    return _skipping(scaled, optax.scale_by_learning_rate(learning_rate))
 
 
 def ademamix(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, b3: float = 0.9999, alpha: float = 5.0,
              eps: float = 1e-8, *, weight_decay: Any = 0.0, mask: Any = None) -> Any:
     """As ``optax.contrib.ademamix``, with numbers for `b3` and `alpha`; `update` needs the parameters."""
-    return _skipping(scale_by_ademamix(b1, b2, b3, alpha, eps), optax.add_decayed_weights(weight_decay, mask),
+    scaled = _scale_by("ADEMAMIX", _contrib.ScaleByAdemamixState, ("m1", "nu", "m2"), beta1=("b1", b1),
+                       beta2=("b2", b2), beta3=("b3", b3), alpha=("alpha", alpha), eps=("eps", eps))
+    return _skipping(scaled, optax.add_decayed_weights(weight_decay, mask),
                      optax.scale_by_learning_rate(learning_rate))
 
 
@@ -150,39 +152,9 @@ def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
     return _scale_by("ADAM", optax.ScaleByAdamState, ("mu", "nu"), beta1=("b1", b1), beta2=("b2", b2), eps=("eps", eps))
 
 
-def scale_by_adamax(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
-    """As ``optax.scale_by_adamax``, for your own chain; the updates are 0 where `found_inf` is not 0."""
-    return _scale_by("ADAMAX", optax.ScaleByAdamState, ("mu", "nu"), beta1=("b1", b1), beta2=("b2", b2),
-                     eps=("eps", eps))
-
-
-def scale_by_belief(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-16, eps_root: float = 1e-16) -> Any:
-    """As ``optax.scale_by_belief``, for your own chain; the updates are 0 where `found_inf` is not 0."""
-    return _scale_by("ADABELIEF", optax.ScaleByBeliefState, ("mu", "nu"), beta1=("b1", b1), beta2=("b2", b2),
-                     eps=("eps", eps), eps_root=("eps_root", eps_root))
-
-
-def scale_by_ademamix(b1: float = 0.9, b2: float = 0.999, b3: float = 0.9999, alpha: float = 6.0, eps: float = 1e-8
-                      ) -> Any:
-    """As ``optax.contrib.scale_by_ademamix``, for your own chain; the updates are 0 where `found_inf` is not 0."""
-    return _scale_by("ADEMAMIX", _contrib.ScaleByAdemamixState, ("m1", "nu", "m2"), beta1=("b1", b1), beta2=("b2", b2),
-                     beta3=("b3", b3), alpha=("alpha", alpha), eps=("eps", eps))
-
-
 def scale_by_lion(b1: float = 0.9, b2: float = 0.99) -> Any:
     """As ``optax.scale_by_lion``, for your own chain; the updates are 0 where `found_inf` is not 0."""
     return _scale_by("LION", optax.ScaleByLionState, ("mu",), beta1=("b1", b1), beta2=("b2", b2))
-
-
-def scale_by_rms(decay: float = 0.9, eps: float = 1e-8, initial_scale: float = 0.0, eps_in_sqrt: bool = True) -> Any:
-    """As ``optax.scale_by_rms``, for your own chain; the updates are 0 where `found_inf` is not 0."""
-    return _scale_by("RMSPROP", optax.ScaleByRmsState, ("nu",), start=("initial_scale", initial_scale),
-                     alpha=("decay", decay), **{"eps_root" if eps_in_sqrt else "eps": ("eps", eps)})
-
-
-def scale_by_adadelta(rho: float = 0.9, eps: float = 1e-6) -> Any:
-    """As ``optax.scale_by_adadelta``, for your own chain; the updates are 0 where `found_inf` is not 0."""
-    return _scale_by("ADADELTA", optax.ScaleByAdaDeltaState, ("e_g", "e_x"), rho=("rho", rho), eps=("eps", eps))
 
 
 def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> Any:
