@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer step over whole groups of coded state in registers, from the codes and gradients to the new codes and
-// weights. It serves the formulas and formats named in update_in_groups; others go block by block (coded_cursor.h). A
-// group is stored one round after it was computed, so its divisions run beside the codes of its neighbours. Included by
-// apply_kernel.h only.
+// The optimizer step over batches of coded state in registers, from the codes and gradients to the new codes and
+// weights. It serves the formulas and formats named in update_in_batches; others go block by block (coded_cursor.h). So
+// does a batch with NaN, inf, or magnitudes near the ends of fp32, which the short forms of the codes here get wrong:
+// nothing is stored before that is known. Included by apply_kernel.h only.
 #pragma once
 
-#include "core/cpu/coded_cursor.h"
+#include "core/cpu/batch.h"
 
 namespace gsc::cpu {
 namespace {
 
-constexpr int kGroupVectors = kStateGroup / VectorLanes::kCount;
-using GroupFloats = FloatVector[kGroupVectors];
+/// The formulas of large models: each adds 50 KB to the library.
+template <typename F>
+constexpr bool kUpdatesInBatches = kVectorBytes >= 32 &&
+                                   (std::is_same_v<F, optim::Adam> || std::is_same_v<F, optim::AdamW> ||
+                                    std::is_same_v<F, optim::Lion> || std::is_same_v<F, optim::SgdMomentum<false>>);
 
+#if defined(__AVX2__)
 /// A slot in fp32.
 struct PlainSlot {
   using Stored = float;
   static constexpr int32_t kCode = GSC_FP32;
+  static constexpr bool kGrouped = false;
 };
 
 /// The codes of a format's slots.
@@ -33,67 +38,263 @@ struct Format16 {
 struct Format8 {
   using Moment = MomentE4m3;
   using Square = SquareE4m4;
-  static constexpr bool kDraws = true;
+  static constexpr bool kDraws = true;  ///< for means of squares always, for means of gradients with larger betas
 };
 
 /// Without a remainder: the weights are rounded stochastically.
 struct NoRemainder {};
-
-/// f(vector) for the vectors of a group.
-template <typename F>
-GSC_HD void for_vectors(const F &f) {
-#pragma GCC unroll 8
-  for (int k = 0; k < kGroupVectors; ++k) f(k);
-}
 
 /// f(constant slot) for the slots of a formula.
 template <typename Formula, typename F>
 GSC_HD void for_slots(const F &f) {
   if constexpr (Formula::kStates > 0) f(std::integral_constant<int, 0>{});
   if constexpr (Formula::kStates > 1) f(std::integral_constant<int, 1>{});
-  if constexpr (Formula::kStates > 2) f(std::integral_constant<int, 2>{});
+  static_assert(Formula::kStates <= 2);
 }
 
 template <typename Formula, typename Format, int K>
 using CodeOf = std::conditional_t<Formula::kKind.slots[K].holds == Slot::kMoment, typename Format::Moment,
                                   typename Format::Square>;
 
+/// The bits of 2^(s - 119) for a scale s, by which E4M3 codes read as fp16 are multiplied: those are 2^8 times too small.
+/// NaN where fp32 has no such number.
+struct E4m3Factors {
+  uint32_t of[256];
+  constexpr E4m3Factors() : of() {
+    for (uint32_t s = 1; s < 256; ++s) of[s] = s < 247 ? (s + 8U) << 23 : 0x7fc00000U;
+  }
+};
+constexpr E4m3Factors kE4m3Factors;
+
+/// How codes of a batch are read and written. `peak` is what the scale of a group comes from: e is (peak >> kPeakShift);
+/// it must not exceed kLargest, and the scale is max(e - kBelow, kSmallest). `number` is
+/// what encode takes of a scale, number_of(k) for vector k.
 template <typename C>
-GSC_HD void decode_group(const typename C::Stored *codes, const uint8_t *scale, GroupFloats &out) {
-  using L = VectorLanes;
-  for_vectors([&](int k) {
-    if constexpr (std::is_same_v<C, PlainSlot>) {
-      out[k] = L::load(codes + k * L::kCount);
-    } else {
-      out[k] = C::template decode<L>(L::load(codes + k * L::kCount), L::all(C::kGrouped ? *scale : 0));
+struct BatchCode;
+
+template <>
+struct BatchCode<PlainSlot> {
+  GSC_HD static void decode(const float *from, const uint8_t * /*scales*/, Floats &out, Special & /*special*/) {
+    load_floats(from, out);
+    load_floats(from + kBatch / 2, out + 2);
+  }
+  template <typename N>
+  GSC_HD static void encode(const Floats &x, const N & /*number_of*/, float *to) {
+    store_floats(to, x);
+    store_floats(to + kBatch / 2, x + 2);
+  }
+};
+
+template <>
+struct BatchCode<MomentBf16> {
+  GSC_HD static void decode(const uint16_t *from, const uint8_t * /*scales*/, Floats &out, Special & /*special*/) {
+    Words words;
+    Lane32s bits;
+    load_words(from, words);
+    unpack({}, words, bits);
+    for_vectors([&](int k) { out[k] = Lanes::value(bits[k]); });
+  }
+  template <typename N>
+  GSC_HD static void encode(const Floats &x, const N & /*number_of*/, uint16_t *to) {
+    Words words;
+    for (int w = 0; w < 2; ++w) {
+      words[w] = upper_words(Lanes::bits(x[2 * w]) + kToNearest, Lanes::bits(x[2 * w + 1]) + kToNearest);
     }
-  });
+    store_words(to, words);
+  }
+};
+
+template <>
+struct BatchCode<MomentE4m3> {
+  static constexpr uint32_t kPeakShift = 24, kLargest = 252, kBelow = 7, kSmallest = 1;
+  GSC_HD static Uint32Vector peak(FloatVector x) { return Lanes::bits(x) << 1; }
+  /// The bits of 2^(119 - s), by which a magnitude becomes one of fp16.
+  GSC_HD static Uint32Vector number(Uint32Vector scale) { return (246U - scale) << 23; }
+
+  GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, Floats &out, Special &special) {
+    special.if_equal_bytes(load_vector<Uint32Vector>(from) | 0x80808080U, Uint32Vector{} - 1U);
+    Words words;
+    load_words(reinterpret_cast<const int8_t *>(from), words);
+    for (int w = 0; w < 2; ++w) widen_fp16(words[w] << 7 & all_words(0xbf80), out + 2 * w);
+    for_vectors([&](int k) {
+      out[k] *= Lanes::value(Lanes::all(kE4m3Factors.of[scales[k * kBatchGroups / kBatchVectors]]));
+    });
+  }
+  /// To nearest: fp16 has seven bits more, of which the first is added to what it cuts off.
+  template <typename N>
+  GSC_HD static void encode(const Floats &x, const N &number_of, uint8_t *to) {
+    Words words;
+    for (int w = 0; w < 2; ++w) {
+      const auto scaled = [&](int k) { return x[k] * Lanes::value(number_of(k)); };
+      const WordVector half = narrow_down(scaled(2 * w), scaled(2 * w + 1));
+      const WordVector rounded = half + all_words(0x40);
+      words[w] = chosen(all_words(0x8000), half, rounded + rounded) >> 8;
+    }
+    store_narrowed(to, words);
+  }
+  template <typename N>
+  GSC_HD static void encode(const Floats &x, const N &number_of, const BatchDraw &draw,
+                            uint8_t *to) {
+    const BatchDraw exchanged = draw.exchanged();
+    const auto code = [&](int k) {
+      const Uint32Vector scale = 246U - (number_of(k) >> 23);
+      return MomentE4m3::encode<Lanes>(x[k], scale, exchanged[k]);
+    };
+    const Words words = {lower_words(code(0), code(1)), lower_words(code(2), code(3))};
+    store_words(to, words);
+  }
+};
+
+/// Of numbers that are not negative: a negative one is above kLargest.
+template <int32_t Below>
+struct BatchSquare {
+  static constexpr uint32_t kPeakShift = 23, kLargest = 254, kBelow = Below, kSmallest = 0;
+  GSC_HD static Uint32Vector peak(FloatVector x) { return Lanes::bits(x); }
+};
+
+template <>
+struct BatchCode<SquareE5m11> : BatchSquare<30> {
+  GSC_HD static Uint32Vector number(Uint32Vector scale) { return scale << 23; }
+  GSC_HD static void decode(const uint16_t *from, const uint8_t *scales, Floats &out, Special &special) {
+    Words words;
+    Lane32s codes;
+    load_words(from, words);
+    for (const WordVector &w : words) special.if_equal(w, all_words(0xffff));
+    unpack({}, words, codes);
+    for_vectors([&](int k) {
+      const Uint32Vector scale = Lanes::all(static_cast<uint32_t>(scales[k * kBatchGroups / kBatchVectors]) << 23);
+      out[k] = Lanes::value(codes[k] == 0U ? Uint32Vector{} : (codes[k] >> 4) + scale);
+    });
+  }
+  template <typename N>
+  GSC_HD static void encode(const Floats &x, const N &number_of, uint16_t *to) {
+    const auto code = [&](int k) {
+      const Uint32Vector bits = Lanes::bits(x[k]);
+      const auto above = as<Int32Vector>(bits + (kToNearest >> 4) - number_of(k));
+      const Uint32Vector rounded = as<Uint32Vector>(larger(above, Int32Vector{})) >> 12;
+      return larger_lane(rounded, smaller_lane(bits, Lanes::all(1)));
+    };
+    const Words words = {lower_words(code(0), code(1)), lower_words(code(2), code(3))};
+    store_words(to, words);
+  }
+};
+
+template <>
+struct BatchCode<SquareE4m4> : BatchSquare<14> {
+  GSC_HD static Uint32Vector number(Uint32Vector scale) { return scale << 23 | scale << 7; }
+  GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, Floats &out, Special &special) {
+    special.if_equal_bytes(load_vector<Uint32Vector>(from), Uint32Vector{} - 1U);
+    Words words;
+    load_words(from, words);
+    for (int w = 0; w < 2; ++w) {
+      const WordVector scale = all_words(scales[w * kBatchGroups / 2] << 7);
+      words[w] = words[w] == 0 ? WordVector{} : (words[w] << 3) + scale;
+    }
+    Lane32s bits;
+    unpack({}, words, bits);
+    for_vectors([&](int k) { out[k] = Lanes::value(bits[k]); });
+  }
+  template <typename N>
+  GSC_HD static void encode(const Floats &x, const N &number_of, const BatchDraw &draw,
+                            uint8_t *to) {
+    Words words;
+    for (int w = 0; w < 2; ++w) {
+      const Uint32Vector even = Lanes::bits(x[2 * w]), odd = Lanes::bits(x[2 * w + 1]);
+      const WordVector sum = upper_words(even + (draw[2 * w] << 3), odd + (draw[2 * w + 1] << 3));
+      const WordVector code = positive_difference(sum, as<WordVector>(number_of(2 * w))) >> 3;
+      words[w] = larger_word(code, smaller_word(words_not_zero(even, odd), all_words(1)));
+    }
+    store_words(to, words);
+  }
+};
+
+template <typename D>
+GSC_HD void load_halves(const uint16_t *from, Floats &out) {
+  Words words;
+  load_words(from, words);
+  if constexpr (std::is_same_v<D, Bf16>) {
+    Lane32s bits;
+    unpack({}, words, bits);
+    for_vectors([&](int k) { out[k] = Lanes::value(bits[k]); });
+  } else {
+    for (int w = 0; w < 2; ++w) widen_fp16(words[w], out + 2 * w);
+  }
 }
 
-/// bias(k): what vector k is rounded by.
-template <typename C, typename B>
-GSC_HD void encode_group(const GroupFloats &x, const B &bias, typename C::Stored *codes, uint8_t *scale) {
-  using L = VectorLanes;
-  if constexpr (std::is_same_v<C, PlainSlot>) {
-    for_vectors([&](int k) { L::store(codes + k * L::kCount, x[k]); });
-  } else {
-    L::Uint all{};
-    if constexpr (C::kGrouped) {
-      L::Int largest{};
-      for_vectors([&](int k) { largest = greatest(largest, finite_magnitude<L>(x[k])); });
-      all = C::template scale_for<L>(L::as_uint(largest_in_all(largest)));
-      *scale = static_cast<uint8_t>(all[0]);
+/// Remainders as 16-bit numbers, and back.
+GSC_HD void load_remainders(const int16_t *p, Words &out) { load_words(reinterpret_cast<const uint16_t *>(p), out); }
+GSC_HD void load_remainders(const int8_t *p, Words &out) {
+  load_words(reinterpret_cast<const uint8_t *>(p), out);
+  for (WordVector &words : out) words <<= 8;
+}
+GSC_HD void store_remainders(int16_t *p, const Words &x) { store_words(reinterpret_cast<uint16_t *>(p), x); }
+GSC_HD void store_remainders(int8_t *p, const Words &x) {
+  store_words(reinterpret_cast<uint8_t *>(p), {x[0] >> 8, x[1] >> 8});
+}
+
+/// Weights of a batch with their remainders. For bf16 the two are added by halves, as words; see Split.
+template <typename D, typename R>
+GSC_HD void load_masters(const uint16_t *weights, const R *remainders, Floats &out) {
+  Words upper, lower;
+  Lane32s bits;
+  load_words(weights, upper);
+  load_remainders(remainders, lower);
+  if constexpr (std::is_same_v<D, Bf16>) {
+    for (int w = 0; w < 2; ++w) {
+      lower[w] = (upper[w] & 0x7fff) == 0 ? larger_signed(lower[w], WordVector{}) : lower[w];
+      upper[w] += as<WordVector>(as<Int16Vector>(lower[w]) >> 15);
     }
-    L::Uint code[kGroupVectors];
-    for_vectors([&](int k) { code[k] = C::template encode<L>(x[k], all, bias(k)); });
-    L::store_neighbours(codes, code);
+    unpack(lower, upper, bits);
+    for_vectors([&](int k) { out[k] = Lanes::value(bits[k]); });
+  } else {
+    constexpr int kShift = 32 - 8 * static_cast<int>(sizeof(R));
+    Lane32s signed_remainders;
+    unpack(upper, {}, bits);
+    unpack({}, lower, signed_remainders);
+    for_vectors([&](int k) {
+      out[k] = Split<D, R>::template join<Lanes>(bits[k], as<Int32Vector>(signed_remainders[k]) >> kShift);
+    });
   }
+}
+
+template <typename D, typename R>
+GSC_HD void store_masters(const Floats &x, uint16_t *weights, R *remainders) {
+  Words upper, lower;
+  for (int w = 0; w < 2; ++w) {
+    if constexpr (std::is_same_v<D, Bf16>) {
+      constexpr uint32_t kHalf = (1U << Split<D, R>::kDropped) >> 1;
+      const Uint32Vector even = Lanes::bits(x[2 * w]) + kHalf, odd = Lanes::bits(x[2 * w + 1]) + kHalf;
+      lower[w] = lower_words(even, odd);
+      upper[w] = upper_words(even, odd) + (lower[w] >> 15);
+    } else {
+      const auto even = Split<D, R>::template divide<Lanes>(x[2 * w]);
+      const auto odd = Split<D, R>::template divide<Lanes>(x[2 * w + 1]);
+      upper[w] = lower_words(even.weight, odd.weight);
+      lower[w] = lower_words(even.remainder << Split<D, R>::kDropped, odd.remainder << Split<D, R>::kDropped);
+    }
+  }
+  store_words(weights, upper);
+  store_remainders(remainders, lower);
+}
+
+template <typename D>
+GSC_HD void store_rounded(const Floats &x, const BatchDraw &draw, uint16_t *weights) {
+  Words words;
+  for (int w = 0; w < 2; ++w) {
+    const int even = 2 * w, odd = 2 * w + 1;
+    if constexpr (std::is_same_v<D, Bf16>) {
+      words[w] = upper_words(Lanes::bits(x[even]) + draw[even], Lanes::bits(x[odd]) + draw[odd]);
+    } else {
+      words[w] = lower_words(round_stochastically<D, Lanes>(x[even], draw[even]),
+                             round_stochastically<D, Lanes>(x[odd], draw[odd]));
+    }
+  }
+  store_words(weights, words);
 }
 
 /// F::update of a vector, whose slots are state[...][k].
 template <typename F>
-GSC_HD void update_vector(FloatVector &param, GroupFloats *state, int k, FloatVector grad,
-                          const Coefficients<float> &c) {
+GSC_HD void update_vector(FloatVector &param, Floats *state, int k, FloatVector grad, const Coefficients<float> &c) {
   constexpr int kLanes = VectorLanes::kCount;
   float p[kLanes];
   float g[kLanes];
@@ -107,130 +308,187 @@ GSC_HD void update_vector(FloatVector &param, GroupFloats *state, int k, FloatVe
   for_slots<F>([&](auto slot) { state[slot][k] = load_vector<FloatVector>(s[slot]); });
 }
 
-/// What slots of one kind are rounded by: 16 random bits, or half a unit.
-struct Bias {
-  VectorLanes::Uint keep, add;
-  explicit Bias(bool is_random)
-      : keep(VectorLanes::all(is_random ? 0xffffU : 0U)), add(VectorLanes::all(is_random ? 0U : kToNearest)) {}
+/// The scales of a batch's groups, whose slots have codes A and B, or one of them. Lanes of A's groups come first.
+template <typename A, typename B>
+class BatchScales {
+ public:
+  GSC_HD BatchScales(const Floats &a, const Floats &b, Special &special) {
+    Lane32s peaks[2];
+    for_vectors([&](int k) {
+      peaks[0][k] = BatchCode<A>::peak(a[k]);
+      peaks[1][k] = BatchCode<B>::peak(b[k]);
+    });
+    const Uint32Vector e = largest_of_groups(peaks[0], peaks[1]) >> load_vector<Uint32Vector>(kRows.shift);
+    special.if_greater(as<Int32Vector>(e), load_vector<Int32Vector>(kRows.largest));
+    const Int32Vector scale = larger(as<Int32Vector>(e - load_vector<Uint32Vector>(kRows.below)),
+                                     load_vector<Int32Vector>(kRows.smallest));
+    store_vector(scale_, scale);
+    store_vector(number_[0], BatchCode<A>::number(as<Uint32Vector>(scale)));
+    store_vector(number_[1], BatchCode<B>::number(as<Uint32Vector>(scale)));
+  }
+  /// For vector k. Slot: 0 for A, 1 for B.
+  template <int Slot>
+  [[nodiscard]] GSC_HD Uint32Vector number(int k) const {
+    return Lanes::all(number_[Slot][lane(Slot, k * kBatchGroups / kBatchVectors)]);
+  }
+  template <int Slot>
+  GSC_HD void store(uint8_t *scales) const {
+    for (int g = 0; g < kBatchGroups; ++g) scales[g] = static_cast<uint8_t>(scale_[lane(Slot, g)]);
+  }
+
+ private:
+  static constexpr int kLanes = kBatch / 4;
+  GSC_HD static constexpr int lane(int slot, int group) { return (slot * kBatchGroups + group) * 4; }
+  struct Rows {
+    alignas(kVectorBytes) uint32_t shift[kLanes], largest[kLanes], below[kLanes], smallest[kLanes];
+    constexpr Rows() : shift(), largest(), below(), smallest() {
+      for (int i = 0; i < kLanes; ++i) {
+        const bool is_a = i < kLanes / 2;
+        shift[i] = is_a ? BatchCode<A>::kPeakShift : BatchCode<B>::kPeakShift;
+        largest[i] = is_a ? BatchCode<A>::kLargest : BatchCode<B>::kLargest;
+        below[i] = is_a ? BatchCode<A>::kBelow : BatchCode<B>::kBelow;
+        smallest[i] = is_a ? BatchCode<A>::kSmallest : BatchCode<B>::kSmallest;
+      }
+    }
+  };
+  static constexpr Rows kRows{};
+
+  alignas(kVectorBytes) uint32_t scale_[kLanes];
+  alignas(kVectorBytes) uint32_t number_[2][kLanes];
+};
+struct NoScales {
+  template <int Slot>
+  GSC_HD Uint32Vector number(int /*k*/) const {
+    return Uint32Vector{};
+  }
 };
 
-/// Whole groups of a span: formula F, weights and gradients of dtype D, remainders of type R. Returns where they end.
-template <typename F, typename D, typename R, typename Format>
-[[gnu::noinline]] int64_t update_groups(const ApplySpan &arrays, const CodedCursor &cursor,
-                                        const Coefficients<float> &coefficients) {
-  using L = VectorLanes;
+/// The scales of the new state, for the slots of a format that have any.
+template <typename Formula, typename Format>
+GSC_HD auto scales_of(const Floats *state, Special &special) {
+  constexpr int kLast = Formula::kStates - 1;
+  using First = CodeOf<Formula, Format, 0>;
+  using Last = CodeOf<Formula, Format, kLast>;
+  static_assert(!First::kGrouped || Last::kGrouped);
+  if constexpr (First::kGrouped) {
+    return BatchScales<First, Last>(state[0], state[kLast], special);
+  } else if constexpr (Last::kGrouped) {
+    return BatchScales<Last, Last>(state[kLast], state[kLast], special);
+  } else {
+    static_cast<void>(state), static_cast<void>(special);
+    return NoScales{};
+  }
+}
+
+/// Whole batches of a span: formula F, weights and gradients of dtype D, remainders of type R. by_blocks(i) does the batch
+/// at element i in the long way. Returns where they end.
+template <typename F, typename D, typename R, typename Format, typename B>
+[[gnu::noinline]] int64_t update_batches(const ApplySpan &arrays, const CodedCursor &cursor,
+                                         const Coefficients<float> &coefficients, const B &by_blocks) {
   constexpr bool kIsSplit = !std::is_same_v<R, NoRemainder>;
-  constexpr int kPeriod = drawn(kMaxChains);
-  constexpr int kKept = 2 * kPeriod;  // of this group and of the one before
-  const ApplySpan span = arrays;      // local, as are the coefficients: the stores below cannot alias them
+  const ApplySpan span = arrays;  // local, as are the coefficients: the stores below cannot alias them
   const Coefficients<float> c = coefficients;
   const float clip = c.sign * span.clip;  // exact
-  const Bias biases[kMaxStates] = {Bias(cursor.is_random(0)), Bias(cursor.is_random(1)), Bias(cursor.is_random(2))};
-  const auto *grad = static_cast<const typename D::Stored *>(span.grad);
+  const auto *grad = static_cast<const uint16_t *>(span.grad);
   auto *weight = static_cast<uint16_t *>(span.param);
   auto *remainder = static_cast<R *>(span.remainder);
-  alignas(kCacheLine) uint16_t state_bits[kKept];
-  alignas(kCacheLine) uint16_t param_bits[kKept];
   const auto codes = [&](auto slot, int64_t i) {
     return static_cast<typename CodeOf<F, Format, slot>::Stored *>(span.state[slot]) + i;
   };
   const auto scale = [&](auto slot, int64_t i) { return span.scales[slot] + i / kStateGroup; };
-  const int64_t end = span.n / kStateGroup * kStateGroup;
-  GroupFloats state[kMaxStates] = {};
-  GroupFloats params = {};
+  const int64_t end = span.n / kBatch * kBatch;
 #pragma GCC unroll 1
-  for (int64_t i = 0; i <= end; i += kStateGroup) {
-    GroupFloats next_state[kMaxStates] = {};
-    GroupFloats next_params = {};
-    if (i < end) {
-      // 8 bits take so long that most processors keep up by themselves.
-      if ((span.prefetch || !Format::kDraws) && i % kCodedBlock == 0) cursor.prefetch_after(i, true);
-      if (i % kPeriod == 0) {
-        if constexpr (Format::kDraws)
-          cursor.template draw_for<kMaxChains>(Draw::kState, i, kPeriod, state_bits + i % kKept);
-        if constexpr (!kIsSplit) cursor.template draw_for<kMaxChains>(Draw::kParam, i, kPeriod, param_bits + i % kKept);
-      }
-      for_slots<F>(
-          [&](auto slot) { decode_group<CodeOf<F, Format, slot>>(codes(slot, i), scale(slot, i), next_state[slot]); });
-      for_vectors([&](int k) {
-        const int64_t e = i + k * L::kCount;
-        if constexpr (kIsSplit) {
-          next_params[k] = Split<D, R>::template join<L>(L::load(weight + e), L::load(remainder + e));
-        } else {
-          next_params[k] = load_operand<D>(weight + e);
-        }
-        update_vector<F>(next_params[k], next_state, k, load_operand<D>(grad + e) * span.inv_scale * clip, c);
-      });
+  for (int64_t i = 0; i < end; i += kBatch) {
+    if (span.prefetch && i % kCodedBlock == 0) cursor.prefetch_after(i, true);
+    Special special;
+    Floats state[F::kStates];
+    Floats params;
+    Floats grads;
+    for_slots<F>([&](auto slot) {
+      BatchCode<CodeOf<F, Format, slot>>::decode(codes(slot, i), scale(slot, i), state[slot], special);
+    });
+    if constexpr (kIsSplit) {
+      load_masters<D>(weight + i, remainder + i, params);
+    } else {
+      load_halves<D>(weight + i, params);
     }
-    if (i > 0) {
-      const int64_t last = i - kStateGroup;
-      const auto drawn_for = [&](const uint16_t *bits, int k) { return L::load(bits + last % kKept + k * L::kCount); };
+    load_halves<D>(grad + i, grads);
+    for_vectors([&](int k) { update_vector<F>(params[k], state, k, grads[k] * span.inv_scale * clip, c); });
+    const auto scales = scales_of<F, Format>(state, special);
+    special.if_nan(params[0], params[1]);
+    special.if_nan(params[2], params[3]);
+    for_slots<F>([&](auto slot) {
+      if constexpr (std::is_same_v<CodeOf<F, Format, slot>, MomentBf16>) {
+        special.if_nan(state[slot][0], state[slot][1]);
+        special.if_nan(state[slot][2], state[slot][3]);
+      }
+    });
+    if (special.any()) [[unlikely]] {
+      by_blocks(i);
+      continue;
+    }
+    const auto draw = [&](Draw purpose) {
+      return BatchDraw(cursor.keys(), span.first + i, span.step, purpose);
+    };
+    const auto encode = [&](const auto &...drawn) {
       for_slots<F>([&](auto slot) {
         using C = CodeOf<F, Format, slot>;
-        const auto bias = [&](int k) {
-          if constexpr (!Format::kDraws) {
-            return L::all(kToNearest);
-          } else {
-            return (bias_of<C>(drawn_for(state_bits, k)) & biases[slot].keep) | biases[slot].add;
-          }
-        };
-        encode_group<C>(state[slot], bias, codes(slot, last), scale(slot, last));
+        const auto number = [&](int k) { return scales.template number<slot>(k); };
+        if constexpr (C::kGrouped) scales.template store<slot>(scale(slot, i));
+        if constexpr (std::is_same_v<C, MomentE4m3>) {
+          if (!cursor.is_random(slot)) return BatchCode<C>::encode(state[slot], number, codes(slot, i));
+        }
+        BatchCode<C>::encode(state[slot], number, drawn..., codes(slot, i));
       });
-      L::Uint weights[kGroupVectors];
-      if constexpr (kIsSplit) {
-        L::Uint remainders[kGroupVectors];
-        for_vectors([&](int k) {
-          const auto parts = Split<D, R>::template divide<L>(params[k]);
-          weights[k] = parts.weight;
-          remainders[k] = parts.remainder;
-        });
-        L::store_neighbours(remainder + last, remainders);
-      } else {
-        for_vectors([&](int k) { weights[k] = round_stochastically<D, L>(params[k], drawn_for(param_bits, k)); });
-      }
-      L::store_neighbours(weight + last, weights);
+    };
+    if constexpr (Format::kDraws) {
+      encode(draw(Draw::kState));
+    } else {
+      encode();
     }
-    for_vectors([&](int k) {
-      for_slots<F>([&](auto slot) { state[slot][k] = next_state[slot][k]; });
-      params[k] = next_params[k];
-    });
+    if constexpr (kIsSplit) {
+      store_masters<D>(params, weight + i, remainder + i);
+    } else {
+      store_rounded<D>(params, draw(Draw::kParam), weight + i);
+    }
   }
   return end;
 }
 
-/// Only with many vector registers, and for the formulas of large models: each adds 50 KB to the library.
-template <typename F>
-constexpr bool kUpdatesInGroups = kVectorBytes == 64 &&
-                                  (std::is_same_v<F, optim::Adam> || std::is_same_v<F, optim::AdamW> ||
-                                   std::is_same_v<F, optim::Lion> || std::is_same_v<F, optim::SgdMomentum<false>>);
-
-/// update_groups where it serves: weights and gradients of one 16-bit dtype, in the formats of docs/state.md.
-template <typename F>
-int64_t update_in_groups(const ApplySpan &span, const CodedCursor &cursor, const Coefficients<float> &c) {
+/// update_batches where it serves: weights and gradients of one 16-bit dtype, in the formats of docs/state.md.
+template <typename F, typename B>
+int64_t update_in_batches(const ApplySpan &span, const CodedCursor &cursor, const Coefficients<float> &c,
+                          const B &by_blocks) {
   if (is_clamped(span.clip_value) || span.zero_grads || span.write_grads || span.model_copy != nullptr) return 0;
   if (span.grad_dtype != span.param_dtype || span.param_dtype == GSC_FP32) return 0;
   const auto is_in = [&](auto format) {
     bool result = true;
     for_slots<F>([&](auto slot) {
-      result = result && span.state_dtype[slot] == CodeOf<F, decltype(format), slot>::kCode;
-      result = result && (decltype(format)::kDraws || !cursor.is_random(slot));
+      using C = CodeOf<F, decltype(format), slot>;
+      result = result && span.state_dtype[slot] == C::kCode;
+      if constexpr (!decltype(format)::kDraws) result = result && !cursor.is_random(slot);
+      if constexpr (std::is_same_v<C, SquareE4m4>) result = result && cursor.is_random(slot);
     });
     return result;
   };
   const auto update = [&](auto d) -> int64_t {
     using D = decltype(d);
+    const auto with = [&](auto remainder, auto format) {
+      return update_batches<F, D, decltype(remainder), decltype(format)>(span, cursor, c, by_blocks);
+    };
     if (is_in(Format8{})) {
-      if (span.master == GSC_MASTER_SPLIT16) return update_groups<F, D, int16_t, Format8>(span, cursor, c);
-      if (span.master == GSC_MASTER_SPLIT8) return update_groups<F, D, int8_t, Format8>(span, cursor, c);
-      if (span.master == GSC_MASTER_STOCHASTIC) return update_groups<F, D, NoRemainder, Format8>(span, cursor, c);
+      if (span.master == GSC_MASTER_SPLIT16) return with(int16_t{}, Format8{});
+      if (span.master == GSC_MASTER_SPLIT8) return with(int8_t{}, Format8{});
+      if (span.master == GSC_MASTER_STOCHASTIC) return with(NoRemainder{}, Format8{});
     }
     if (span.master != GSC_MASTER_SPLIT16) return 0;
-    if (is_in(Format16{})) return update_groups<F, D, int16_t, Format16>(span, cursor, c);
-    if (is_in(Format32{})) return update_groups<F, D, int16_t, Format32>(span, cursor, c);
+    if (is_in(Format16{})) return with(int16_t{}, Format16{});
+    if (is_in(Format32{})) return with(int16_t{}, Format32{});
     return 0;
   };
   return span.param_dtype == GSC_FP16 ? update(Fp16{}) : update(Bf16{});
 }
+#endif
 
 }  // namespace
 }  // namespace gsc::cpu
