@@ -267,15 +267,27 @@ GSC_HD Uint32Vector largest_of_groups(const Lane32s &a, const Lane32s &b) {
 #endif
 }
 
-/// 16 random bits for each lane of a batch: one call of philox in each 64 bits.
+/// Batches whose random bits are drawn together: as many chains of operations.
+constexpr int kDrawn = 4;
+/// The words of BatchDraw for kDrawn batches from the one at `first` on: one call of philox in each 64 bits.
+[[gnu::noinline]] void draw_words(const Keys &keys, int64_t first, int64_t step, Draw purpose, uint32_t *words) {
+  Uint64Vector x[kDrawn][4];
+  start_calls(first, step, purpose, x);
+  if (!NODRAW) run_rounds(keys, x);
+#pragma GCC unroll 4
+  for (const auto &chain : x) {
+    store_vector(words, lower_joined(chain[0], chain[1]));
+    store_vector(words + kBatch / 4, lower_joined(chain[2], chain[3]));
+    words += kBatch / 2;
+  }
+}
+
+/// 16 random bits for each lane of a batch.
 class BatchDraw {
  public:
-  GSC_HD BatchDraw(const Keys &keys, int64_t first, int64_t step, Draw purpose) {
-    Uint64Vector x[1][4];
-    start_calls(first, step, purpose, x);
-    run_rounds(keys, x);
-    words_[0] = as<WordVector>(lower_joined(x[0][0], x[0][1]));
-    words_[1] = as<WordVector>(lower_joined(x[0][2], x[0][3]));
+  /// From `words`, which draw_words has filled for this batch.
+  GSC_HD explicit BatchDraw(const uint32_t *words) {
+    for (int k = 0; k < 2; ++k) words_[k] = load_vector<WordVector>(words + k * kBatch / 4);
   }
   /// The same with the bytes of each exchanged.
   [[nodiscard]] GSC_HD BatchDraw exchanged() const {

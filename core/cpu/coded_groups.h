@@ -312,6 +312,7 @@ GSC_HD void update_vector(FloatVector &param, Floats *state, int k, FloatVector 
 template <typename A, typename B>
 class BatchScales {
  public:
+  BatchScales() = default;
   GSC_HD BatchScales(const Floats &a, const Floats &b, Special &special) {
     Lane32s peaks[2];
     for_vectors([&](int k) {
@@ -380,6 +381,7 @@ GSC_HD auto scales_of(const Floats *state, Special &special) {
   }
 }
 
+constexpr int kAhead = AHEAD;
 /// Whole batches of a span: formula F, weights and gradients of dtype D, remainders of type R. by_blocks(i) does the batch
 /// at element i in the long way. Returns where they end.
 template <typename F, typename D, typename R, typename Format, typename B>
@@ -397,9 +399,26 @@ template <typename F, typename D, typename R, typename Format, typename B>
   };
   const auto scale = [&](auto slot, int64_t i) { return span.scales[slot] + i / kStateGroup; };
   const int64_t end = span.n / kBatch * kBatch;
+  using AllScales = decltype(scales_of<F, Format>(static_cast<const Floats *>(nullptr), std::declval<Special &>()));
+  struct Batch {
+    Floats state[F::kStates];
+    Floats params;
+    AllScales scales;
+    bool special;
+  };
+  Batch batches[kAhead];
+  alignas(kCacheLine) uint32_t state_bits[kAhead * kBatch / 2], param_bits[kAhead * kBatch / 2];
+  for (int64_t start = 0; start < end; start += kAhead * kBatch) {
+    const int count = min_int((end - start) / kBatch, kAhead);
+    for (int n = 0; n < count; n += kDrawn) {
+      if constexpr (Format::kDraws) draw_words(cursor.keys(), span.first + start + n * kBatch, span.step, Draw::kState, state_bits + n * kBatch / 2);
+      if constexpr (!kIsSplit) draw_words(cursor.keys(), span.first + start + n * kBatch, span.step, Draw::kParam, param_bits + n * kBatch / 2);
+    }
 #pragma GCC unroll 1
-  for (int64_t i = 0; i < end; i += kBatch) {
+  for (int n = 0; n < count; ++n) {
+    const int64_t i = start + n * kBatch;
     if (span.prefetch && i % kCodedBlock == 0) cursor.prefetch_after(i, true);
+    Batch &b = batches[n];
     Special special;
     Floats state[F::kStates];
     Floats params;
@@ -413,8 +432,10 @@ template <typename F, typename D, typename R, typename Format, typename B>
       load_halves<D>(weight + i, params);
     }
     load_halves<D>(grad + i, grads);
-    for_vectors([&](int k) { update_vector<F>(params[k], state, k, grads[k] * span.inv_scale * clip, c); });
-    const auto scales = scales_of<F, Format>(state, special);
+    if constexpr (!NOUPD) for_vectors([&](int k) { update_vector<F>(params[k], state, k, grads[k] * span.inv_scale * clip, c); });
+    for_vectors([&](int k) { b.params[k] = params[k]; });
+    for_slots<F>([&](auto slot) { for_vectors([&](int k) { b.state[slot][k] = state[slot][k]; }); });
+    b.scales = scales_of<F, Format>(state, special);
     special.if_nan(params[0], params[1]);
     special.if_nan(params[2], params[3]);
     for_slots<F>([&](auto slot) {
@@ -423,34 +444,38 @@ template <typename F, typename D, typename R, typename Format, typename B>
         special.if_nan(state[slot][2], state[slot][3]);
       }
     });
-    if (special.any()) [[unlikely]] {
+    b.special = special.any();
+  }
+#pragma GCC unroll 1
+  for (int n = 0; n < count; ++n) {
+    const int64_t i = start + n * kBatch;
+    const Batch &b = batches[n];
+    if (b.special) [[unlikely]] {
       by_blocks(i);
       continue;
     }
-    const auto draw = [&](Draw purpose) {
-      return BatchDraw(cursor.keys(), span.first + i, span.step, purpose);
-    };
     const auto encode = [&](const auto &...drawn) {
       for_slots<F>([&](auto slot) {
         using C = CodeOf<F, Format, slot>;
-        const auto number = [&](int k) { return scales.template number<slot>(k); };
-        if constexpr (C::kGrouped) scales.template store<slot>(scale(slot, i));
+        const auto number = [&](int k) { return b.scales.template number<slot>(k); };
+        if constexpr (C::kGrouped) b.scales.template store<slot>(scale(slot, i));
         if constexpr (std::is_same_v<C, MomentE4m3>) {
-          if (!cursor.is_random(slot)) return BatchCode<C>::encode(state[slot], number, codes(slot, i));
+          if (!cursor.is_random(slot)) return BatchCode<C>::encode(b.state[slot], number, codes(slot, i));
         }
-        BatchCode<C>::encode(state[slot], number, drawn..., codes(slot, i));
+        BatchCode<C>::encode(b.state[slot], number, drawn..., codes(slot, i));
       });
     };
     if constexpr (Format::kDraws) {
-      encode(draw(Draw::kState));
+      encode(BatchDraw(state_bits + n * kBatch / 2));
     } else {
       encode();
     }
     if constexpr (kIsSplit) {
-      store_masters<D>(params, weight + i, remainder + i);
+      store_masters<D>(b.params, weight + i, remainder + i);
     } else {
-      store_rounded<D>(params, draw(Draw::kParam), weight + i);
+      store_rounded<D>(b.params, BatchDraw(param_bits + n * kBatch / 2), weight + i);
     }
+  }
   }
   return end;
 }
