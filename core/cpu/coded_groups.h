@@ -292,9 +292,10 @@ GSC_HD void store_rounded(const Floats &x, const BatchDraw &draw, uint16_t *weig
   store_words(weights, words);
 }
 
-/// F::update of a vector, whose slots are state[...][k].
+/// F::update of a vector. Results go to memory, from where the encoding takes them: GCC 12 would store them twice.
 template <typename F>
-GSC_HD void update_vector(FloatVector &param, Floats *state, int k, FloatVector grad, const Coefficients<float> &c) {
+GSC_HD void update_vector(FloatVector param, const Floats *state, int k, FloatVector grad, const Coefficients<float> &c,
+                          float *__restrict to, float *__restrict to0, float *__restrict to1) {
   constexpr int kLanes = VectorLanes::kCount;
   float p[kLanes];
   float g[kLanes];
@@ -303,9 +304,14 @@ GSC_HD void update_vector(FloatVector &param, Floats *state, int k, FloatVector 
   store_vector(g, grad);
   for_slots<F>([&](auto slot) { store_vector(s[slot], state[slot][k]); });
 #pragma GCC unroll 1  // unrolled, it would no longer be vectorised
-  for (int i = 0; i < kLanes; ++i) update_element<F>(p[i], s[0], s[1], s[2], g[i], i, c);
-  param = load_vector<FloatVector>(p);
-  for_slots<F>([&](auto slot) { state[slot][k] = load_vector<FloatVector>(s[slot]); });
+  for (int i = 0; i < kLanes; ++i) {
+    float one[kMaxStates] = {s[0][i], s[1][i]};
+    float x = p[i];
+    update_of<F>(x, one, g[i], c, 1.0F);
+    to[i] = x;
+    to0[i] = one[0];
+    if constexpr (F::kStates > 1) to1[i] = one[1];
+  }
 }
 
 /// The scales of a batch's groups, whose slots have codes A and B, or one of them. Lanes of A's groups come first.
@@ -401,8 +407,14 @@ template <typename F, typename D, typename R, typename Format, typename B>
   const int64_t end = span.n / kBatch * kBatch;
   using AllScales = decltype(scales_of<F, Format>(static_cast<const Floats *>(nullptr), std::declval<Special &>()));
   struct Batch {
+    union {
     Floats state[F::kStates];
+    float s[F::kStates][kBatch];
+    };
+    union {
     Floats params;
+    float p[kBatch];
+    };
     AllScales scales;
     bool special;
   };
@@ -417,7 +429,7 @@ template <typename F, typename D, typename R, typename Format, typename B>
 #pragma GCC unroll 1
   for (int n = 0; n < count; ++n) {
     const int64_t i = start + n * kBatch;
-    if (span.prefetch && i % kCodedBlock == 0) cursor.prefetch_after(i, true);
+    if ((span.prefetch || std::is_same_v<Format, Format32>) && i % kCodedBlock == 0) cursor.prefetch_after(i, true);
     Batch &b = batches[n];
     Special special;
     Floats state[F::kStates];
@@ -432,16 +444,14 @@ template <typename F, typename D, typename R, typename Format, typename B>
       load_halves<D>(weight + i, params);
     }
     load_halves<D>(grad + i, grads);
-    if constexpr (!NOUPD) for_vectors([&](int k) { update_vector<F>(params[k], state, k, grads[k] * span.inv_scale * clip, c); });
-    for_vectors([&](int k) { b.params[k] = params[k]; });
-    for_slots<F>([&](auto slot) { for_vectors([&](int k) { b.state[slot][k] = state[slot][k]; }); });
-    b.scales = scales_of<F, Format>(state, special);
-    special.if_nan(params[0], params[1]);
-    special.if_nan(params[2], params[3]);
+    if constexpr (!NOUPD) for_vectors([&](int k) { update_vector<F>(params[k], state, k, grads[k] * span.inv_scale * clip, c, b.p + k * Lanes::kCount, b.s[0] + k * Lanes::kCount, b.s[F::kStates - 1] + k * Lanes::kCount); });
+    b.scales = scales_of<F, Format>(b.state, special);
+    special.if_nan(b.params[0], b.params[1]);
+    special.if_nan(b.params[2], b.params[3]);
     for_slots<F>([&](auto slot) {
       if constexpr (std::is_same_v<CodeOf<F, Format, slot>, MomentBf16>) {
-        special.if_nan(state[slot][0], state[slot][1]);
-        special.if_nan(state[slot][2], state[slot][3]);
+        special.if_nan(b.state[slot][0], b.state[slot][1]);
+        special.if_nan(b.state[slot][2], b.state[slot][3]);
       }
     });
     b.special = special.any();
