@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A batch: as many elements as a vector has bytes, in registers. 16-bit elements are two vectors of words, and fp32 four
 // vectors in the order that unpacking words gives, which costs one instruction a vector either way: each 128 bits of
-// words k become four lanes of vector 2k, then four of vector 2k + 1. Included by coded_groups.h only.
+// words k become four lanes of vector 2k, then four of vector 2k + 1. Included by batch_codes.h.
 #pragma once
 
 #include "core/cpu/coded_cursor.h"
@@ -187,12 +187,8 @@ GSC_HD WordVector smaller_word(WordVector a, WordVector b) {
 GSC_HD WordVector larger_signed(WordVector a, WordVector b) {
   return as<WordVector>(GSC_BY_WIDTH(max_epi16, as<Register>(a), as<Register>(b)));
 }
-GSC_HD Uint32Vector larger_lane(Uint32Vector a, Uint32Vector b) {
-  return a > b ? a : b;
-}
-GSC_HD Uint32Vector smaller_lane(Uint32Vector a, Uint32Vector b) {
-  return a < b ? a : b;
-}
+GSC_HD Uint32Vector greatest(Uint32Vector a, Uint32Vector b) { return a > b ? a : b; }
+GSC_HD Uint32Vector smaller_lane(Uint32Vector a, Uint32Vector b) { return a < b ? a : b; }
 /// Words that are 0 where the lanes of vectors 2k and 2k + 1 are, which are below 2^31.
 GSC_HD WordVector words_not_zero(Uint32Vector even, Uint32Vector odd) {
   return as<WordVector>(GSC_BY_WIDTH(packs_epi32, as<Register>(even), as<Register>(odd)));
@@ -248,55 +244,57 @@ class Special {
 /// The largest lanes of each group of `a` and of `b`: four lanes of a's first group, of its second if there is one, then
 /// of b's.
 GSC_HD Uint32Vector largest_of_groups(const Lane32s &a, const Lane32s &b) {
-  const auto pair = [](const Lane32s &x, int k) { return larger_lane(x[k], x[k + 1]); };
+  const auto pair = [](const Lane32s &x, int k) { return greatest(x[k], x[k + 1]); };
 #if defined(__AVX512F__)
   const auto fold = [](Uint32Vector x, Uint32Vector y) {
     const auto i = as<__m512i>(x), j = as<__m512i>(y);
-    return larger_lane(as<Uint32Vector>(_mm512_maskz_shuffle_i32x4(kAllLanes, i, j, 0x88)),
-                       as<Uint32Vector>(_mm512_maskz_shuffle_i32x4(kAllLanes, i, j, 0xdd)));
+    return greatest(as<Uint32Vector>(_mm512_maskz_shuffle_i32x4(kAllLanes, i, j, 0x88)),
+                    as<Uint32Vector>(_mm512_maskz_shuffle_i32x4(kAllLanes, i, j, 0xdd)));
   };
   Uint32Vector v = fold(fold(pair(a, 0), pair(a, 2)), fold(pair(b, 0), pair(b, 2)));
-  v = larger_lane(v, as<Uint32Vector>(_mm512_maskz_shuffle_epi32(kAllLanes, as<__m512i>(v), _MM_PERM_BADC)));
-  return larger_lane(v, as<Uint32Vector>(_mm512_maskz_shuffle_epi32(kAllLanes, as<__m512i>(v), _MM_PERM_CDAB)));
+  v = greatest(v, as<Uint32Vector>(_mm512_maskz_shuffle_epi32(kAllLanes, as<__m512i>(v), _MM_PERM_BADC)));
+  return greatest(v, as<Uint32Vector>(_mm512_maskz_shuffle_epi32(kAllLanes, as<__m512i>(v), _MM_PERM_CDAB)));
 #else
-  const auto x = as<__m256i>(larger_lane(pair(a, 0), pair(a, 2))), y = as<__m256i>(larger_lane(pair(b, 0), pair(b, 2)));
-  Uint32Vector v = larger_lane(as<Uint32Vector>(_mm256_permute2x128_si256(x, y, 0x20)),
-                               as<Uint32Vector>(_mm256_permute2x128_si256(x, y, 0x31)));
-  v = larger_lane(v, as<Uint32Vector>(_mm256_shuffle_epi32(as<__m256i>(v), 0x4e)));
-  return larger_lane(v, as<Uint32Vector>(_mm256_shuffle_epi32(as<__m256i>(v), 0xb1)));
+  const auto x = as<__m256i>(greatest(pair(a, 0), pair(a, 2))), y = as<__m256i>(greatest(pair(b, 0), pair(b, 2)));
+  Uint32Vector v = greatest(as<Uint32Vector>(_mm256_permute2x128_si256(x, y, 0x20)),
+                            as<Uint32Vector>(_mm256_permute2x128_si256(x, y, 0x31)));
+  v = greatest(v, as<Uint32Vector>(_mm256_shuffle_epi32(as<__m256i>(v), 0x4e)));
+  return greatest(v, as<Uint32Vector>(_mm256_shuffle_epi32(as<__m256i>(v), 0xb1)));
 #endif
 }
 
-/// Batches whose random bits are drawn together: as many chains of operations.
-constexpr int kDrawn = 4;
-/// The words of BatchDraw for kDrawn batches from the one at `first` on: one call of philox in each 64 bits.
-[[gnu::noinline]] void draw_words(const Keys &keys, int64_t first, int64_t step, Draw purpose, uint32_t *words) {
+/// Batches whose random bits are drawn together, a vector of calls of philox each.
+constexpr int kDrawn = kMaxChains;
+struct DrawnWords {
+  alignas(kVectorBytes) uint32_t of[kDrawn][2][kBatch / 4];
+};
+
+/// The bits of kDrawn batches from element `first` on.
+[[gnu::noinline]] void draw_words(const Keys &keys, int64_t first, int64_t step, Draw purpose, DrawnWords &out) {
   Uint64Vector x[kDrawn][4];
   start_calls(first, step, purpose, x);
-  if (!NODRAW) run_rounds(keys, x);
+  run_rounds(keys, x);
 #pragma GCC unroll 4
-  for (const auto &chain : x) {
-    store_vector(words, lower_joined(chain[0], chain[1]));
-    store_vector(words + kBatch / 4, lower_joined(chain[2], chain[3]));
-    words += kBatch / 2;
+  for (int n = 0; n < kDrawn; ++n) {
+    store_vector(out.of[n][0], lower_joined(x[n][0], x[n][1]));
+    store_vector(out.of[n][1], lower_joined(x[n][2], x[n][3]));
   }
 }
 
 /// 16 random bits for each lane of a batch.
 class BatchDraw {
  public:
-  /// From `words`, which draw_words has filled for this batch.
-  GSC_HD explicit BatchDraw(const uint32_t *words) {
-    for (int k = 0; k < 2; ++k) words_[k] = load_vector<WordVector>(words + k * kBatch / 4);
-  }
-  /// The same with the bytes of each exchanged.
+  /// Those of batch n.
+  GSC_HD BatchDraw(const DrawnWords &drawn, int n)
+      : words_{load_vector<WordVector>(drawn.of[n][0]), load_vector<WordVector>(drawn.of[n][1])} {}
+  /// The same with the bytes of each exchanged: bias_of a mean of gradients.
   [[nodiscard]] GSC_HD BatchDraw exchanged() const {
     BatchDraw other = *this;
     for (WordVector &words : other.words_) words = words >> 8 | words << 8;
     return other;
   }
-  /// For vector k.
-  [[nodiscard]] GSC_HD Uint32Vector operator[](int k) const {
+  /// For vector k. The two halves of 128 bits are of calls for one vector and the next but one.
+  GSC_HD Uint32Vector operator[](int k) const {
     return k < 2 ? unpacked<0>(words_[k], WordVector{}) : unpacked<1>(words_[k % 2], WordVector{});
   }
 
