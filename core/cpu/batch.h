@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A batch: as many elements as a vector has bytes, in registers. 16-bit elements are two vectors of words, and fp32 four
-// vectors in the order that unpacking words gives, which costs one instruction a vector either way: each 128 bits of
-// words k become four lanes of vector 2k, then four of vector 2k + 1. Included by batch_codes.h.
+// A batch: as many elements as a vector has bytes, in registers. 16-bit elements are two vectors of words. fp32 elements
+// are four vectors in the order that unpacking words gives, which costs one instruction a vector either way: each 128
+// bits of words k become four lanes of vector 2k, then four of vector 2k + 1. Included by batch_codes.h.
 #pragma once
 
 #include "core/cpu/coded_cursor.h"
@@ -241,8 +241,8 @@ class Special {
 #endif
 };
 
-/// The largest lanes of each group of `a` and of `b`: four lanes of a's first group, of its second if there is one, then
-/// of b's.
+/// The largest lanes of each group of `a` and of `b`: four lanes of a's first group, of its second if there is one,
+/// then of b's.
 GSC_HD Uint32Vector largest_of_groups(const Lane32s &a, const Lane32s &b) {
   const auto pair = [](const Lane32s &x, int k) { return greatest(x[k], x[k + 1]); };
 #if defined(__AVX512F__)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // State and masters of a batch, from their codes and back. The codes are those of core/rules/state_codes.h and split.h,
-// in the fewest operations: on bytes and words where those do, and without the cases that `Special` is told of (NaN, inf,
-// magnitudes near the ends of fp32). Those go block by block. Included by coded_groups.h only.
+// in the fewest operations: on bytes and words where those do, and without the cases that `Special` is told of (NaN,
+// inf, magnitudes near the ends of fp32). Those go block by block. Included by coded_groups.h only.
 #pragma once
 
 #include "core/cpu/batch.h"
@@ -25,9 +25,9 @@ GSC_HD void load_bf16(const uint16_t *from, Floats &out) {
   for_vectors([&](int k) { out[k] = Lanes::value(bits[k]); });
 }
 
-/// How the codes of a batch are read and written. A grouped code has e = peak >> kPeakShift, whose maximum in a group must
-/// not exceed kLargest; the scale is max(e - kBelow, kSmallest), and encode() takes number_of(k), the number() of the
-/// scale of vector k. `draw` is NULL to round to nearest.
+/// How the codes of a batch are read and written. Of a grouped code, e is the largest peak() of a group >> kPeakShift. A
+/// batch is special where it exceeds kLargest. The scale is max(e - kBelow, kSmallest), and encode() takes number_of(k),
+/// the number() of the scale of vector k. `draw` is NULL to round to nearest.
 template <typename C>
 struct BatchCode;
 

@@ -51,8 +51,8 @@ GSC_HD Uint64Vector lower_joined(Uint64Vector a, Uint64Vector b) {
 /// Elements that they serve.
 constexpr int drawn(int chains) { return chains * kCalls * kPhiloxElements; }
 
-/// Counters of `Chains` vectors of calls from the one for element `first` on, a multiple of kPhiloxElements. A vector has
-/// a call in each 64 bits: of its first half those with even numbers, so that interleaving leaves calls in their order.
+/// Counters of `Chains` vectors of calls, from that for element `first` on, a multiple of kPhiloxElements. A vector has a
+/// call in each 64 bits, of the first half and of the second in turn, so that interleaving leaves them in order.
 template <int Chains>
 GSC_HD void start_calls(int64_t first, int64_t step, Draw purpose, Uint64Vector (&x)[Chains][4]) {
   Uint64Vector order;

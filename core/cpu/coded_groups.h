@@ -104,8 +104,8 @@ GSC_HD void update_vector(FloatVector param, const Floats *state, int k, FloatVe
   }
 }
 
-/// Whole batches of a span: formula F, weights and gradients of dtype D, remainders of type R. by_blocks(i) does the batch
-/// at element i the long way. Returns where they end.
+/// Whole batches of a span: formula F, weights and gradients of dtype D, remainders of type R. by_blocks(i) does the
+/// batch at element i the long way. Returns where they end.
 template <typename F, typename D, typename R, typename Format, typename B>
 [[gnu::noinline]] int64_t update_batches(const ApplySpan &arrays, const CodedCursor &cursor,
                                          const Coefficients<float> &coefficients, const B &by_blocks) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random bits for stochastic rounding: Philox4x32-7 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3";
-// seven rounds are the fewest with which it passes BigCrush there, and ten cost a third more). They depend on the seed, the step and the element's index alone, so every thread count, instruction set, launch
-// shape and device rounds alike, and a shard rounds as the whole tensor does.
+// Random bits for stochastic rounding: Philox4x32 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3")
+// with seven rounds, the fewest with which it passes BigCrush there. They depend on the seed, the step and the element's
+// index alone, so every thread count, instruction set, launch shape and device rounds alike, and a shard rounds as the
+// whole tensor does.
 #pragma once
 
 #include <cstdint>
