@@ -175,7 +175,7 @@ void apply_span(ApplySpan &span) {
       const CodedCursor coded = coded_cursor<F>(span, cursor, c);
       int64_t i = 0;
       if constexpr (kUpdatesInBatches<F>) {
-        const auto by_blocks = [&](int64_t at) { apply_uncounted<F>(span, coded, at, kBatch, c); };
+        const auto by_blocks = [&](int64_t at, int n) { apply_uncounted<F>(span, coded, at, n, c); };
         if (in_vectors) i = update_in_batches<F>(span, coded, c, by_blocks);
       }
       blocks(coded, i, span.n);

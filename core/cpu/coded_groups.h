@@ -104,8 +104,8 @@ GSC_HD void update_vector(FloatVector param, const Floats *state, int k, FloatVe
   }
 }
 
-/// Whole batches of a span: formula F, weights and gradients of dtype D, remainders of type R. by_blocks(i) does the
-/// batch at element i the long way. Returns where they end.
+/// Whole batches of a span: formula F, weights and gradients of dtype D, remainders of type R. by_blocks(i, n)
+/// does n elements from element i on the long way. Returns where they end.
 template <typename F, typename D, typename R, typename Format, typename B>
 [[gnu::noinline]] int64_t update_batches(const ApplySpan &arrays, const CodedCursor &cursor,
                                          const Coefficients<float> &coefficients, const B &by_blocks) {
@@ -181,7 +181,7 @@ template <typename F, typename D, typename R, typename Format, typename B>
     for (int n = 0; n < count; ++n) {
       const int64_t i = start + n * kBatch;
       if (batches[n].is_special) [[unlikely]] {
-        by_blocks(i);
+        by_blocks(i, kBatch);
       } else {
         store(i, batches[n], BatchDraw(state_words, n), BatchDraw(param_words, n));
       }
