@@ -187,8 +187,6 @@ GSC_HD WordVector smaller_word(WordVector a, WordVector b) {
 GSC_HD WordVector larger_signed(WordVector a, WordVector b) {
   return as<WordVector>(GSC_BY_WIDTH(max_epi16, as<Register>(a), as<Register>(b)));
 }
-GSC_HD Uint32Vector greatest(Uint32Vector a, Uint32Vector b) { return a > b ? a : b; }
-GSC_HD Uint32Vector smaller_lane(Uint32Vector a, Uint32Vector b) { return a < b ? a : b; }
 /// Words that are 0 where the lanes of vectors 2k and 2k + 1 are, which are below 2^31.
 GSC_HD WordVector words_not_zero(Uint32Vector even, Uint32Vector odd) {
   return as<WordVector>(GSC_BY_WIDTH(packs_epi32, as<Register>(even), as<Register>(odd)));

@@ -239,9 +239,8 @@ class CodedCursor {
   /// Whether slot k is rounded stochastically.
   bool is_random(int k) const { return is_random_[k]; }
   /// Random bits for n elements from i on.
-  template <int Chains>
   void draw_for(Draw purpose, int64_t i, int n, uint16_t *out) const {
-    draw<Chains>(keys_, span_.first + i, span_.step, purpose, n, out);
+    draw<kBlockChains>(keys_, span_.first + i, span_.step, purpose, n, out);
   }
   GSC_HD const Keys &keys() const { return keys_; }
   void gradients(int64_t i, int n, float *out) const { plain_.gradients(i, n, out); }
@@ -260,7 +259,7 @@ class CodedCursor {
   /// Stores what load_state has decoded.
   void store_states(int64_t i, int n, float *const *state) const {
     uint16_t random[kCodedBlock];
-    if (draws_state_) draw_for<kBlockChains>(Draw::kState, i, n, random);
+    if (draws_state_) draw_for(Draw::kState, i, n, random);
     for (int k = 0; k < states_; ++k) {
       if (!is_code_[k]) continue;
       with_state_code(span_.state_dtype[k], [&](auto code) {
@@ -293,7 +292,7 @@ class CodedCursor {
       });
     } else if (span_.master == GSC_MASTER_STOCHASTIC) {
       uint16_t random[kCodedBlock];
-      draw_for<kBlockChains>(Draw::kParam, i, n, random);
+      draw_for(Draw::kParam, i, n, random);
       if (span_.param_dtype == GSC_FP16) {
         round_block<Fp16>(params, random, static_cast<uint16_t *>(param(i)), n);
       } else {
