@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/cpu/lanes.h"
+#include "core/rules/flash_codes.h"
 #include "core/rules/random.h"
 #include "core/rules/split.h"
 
@@ -414,6 +415,20 @@ TEST(Philox, HasTheKnownAnswersOfRandom123) {
   expect(~0ULL, ~0ULL, ~0U, ~0U, {0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662});
   expect(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x13198a2e, 0x03707344,
          {0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a});
+}
+
+/// Every code of FlashOptim with every scale; it does not use 0x80.
+TEST(FlashCodes, AreEncodedAsTheyWereDecoded) {
+  for (uint32_t scale = 1; scale < 0x7c00U; ++scale) {
+    for (uint32_t code = 0; code < 256; ++code) {
+      const bool is_used = code != 0x80U;
+      ASSERT_TRUE(!is_used || FlashMoment::encode(FlashMoment::decode(code, scale), scale) == code)
+          << code << ' ' << scale;
+      ASSERT_EQ(FlashSquare::encode(FlashSquare::decode(code, scale), scale), code) << scale;
+    }
+    ASSERT_EQ(FlashMoment::scale_for(to_bits(FlashMoment::decode(0x7f, scale))), scale);
+    ASSERT_EQ(FlashSquare::scale_for(to_bits(FlashSquare::decode(0xff, scale))), scale);
+  }
 }
 
 }  // namespace
