@@ -37,11 +37,11 @@ def of_elements(scales, count):
 # -- Random bits ------------------------------------------------------------------------------------------------------
 
 def philox(block, step, purpose, seed):
-    """Philox4x32-10: the four words of each block."""
+    """Philox4x32-7: the four words of each block."""
     low = np.uint64(0xffffffff)
     c = [block & low, block >> np.uint64(32), np.full_like(block, step), np.full_like(block, purpose)]
     key = [seed & 0xffffffff, seed >> 32 & 0xffffffff]
-    for _ in range(10):
+    for _ in range(7):
         a, b = c[0] * np.uint64(0xd2511f53), c[2] * np.uint64(0xcd9e8d57)
         high = np.uint64(32)
         c = [b >> high ^ c[1] ^ np.uint64(key[0]), b & low, a >> high ^ c[3] ^ np.uint64(key[1]), a & low]
