@@ -32,6 +32,8 @@ for _name in NAMES:
     for _platform, _suffix in _platforms.items():
         jax.ffi.register_ffi_target(_name, jax.ffi.pycapsule(library[_name + _suffix]), platform=_platform)
 
+#: Those of gsc_optimizer_options that the handler takes.
+_NUMBERS = ("beta1", "beta2", "beta3", "eps", "eps_root", "weight_decay", "momentum", "alpha", "rho")
 #: Options of an optimizer that are fixed when a step is traced: name and value, sorted.
 Options = tuple[tuple[str, Any], ...]
 
@@ -124,7 +126,7 @@ def direction(kind: str, grads: Sequence[Any], slots: Sequence[Sequence[Any]], *
 
 @functools.lru_cache(maxsize=256)
 def _step(kind: str, count: int, slots: int, options: Options) -> Any:
-    numbers = {"beta1": 0.0, "beta2": 0.0, "eps": 0.0, "weight_decay": 0.0, "momentum": 0.0, **dict(options)}
+    numbers = {**dict.fromkeys(_NUMBERS, 0.0), **dict(options)}
     flags = native.OPTIMIZER_NESTEROV if numbers.pop("nesterov", False) else 0
     own = {"kind": getattr(native, kind), "flags": flags, "state_format": 0, "master_format": 0, "seed": np.float64(0),
            **{f"code{slot}": 0 for slot in range(slots)}}
@@ -186,7 +188,7 @@ def coded_step(kind: str, form: Format, grads: Sequence[Any], params: Sequence[A
 
 @functools.lru_cache(maxsize=256)
 def _coded_step(kind: str, count: int, form: Format, options: Options) -> Any:
-    numbers = {"beta1": 0.0, "beta2": 0.0, "eps": 0.0, "weight_decay": 0.0, "momentum": 0.0, **dict(options)}
+    numbers = {**dict.fromkeys(_NUMBERS, 0.0), **dict(options)}
     own = {"kind": getattr(native, kind), "flags": 0, "state_format": form.state_format,
            "master_format": form.master_format, "seed": np.float64(form.seed),
            **{f"code{slot}": code for slot, code in enumerate(form.codes)}}
