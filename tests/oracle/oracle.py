@@ -7,6 +7,7 @@ core/. Where the library differs, the library or the page is wrong.
 """
 import math
 
+import codes
 import numpy as np
 
 FP16, BF16, FP32, FP64 = 1, 2, 3, 4
@@ -224,6 +225,27 @@ def numbers_of(o, name):
     return 2 if name == "average" else 1 if (o.kind, name) == (NOVOGRAD, "exp_avg_sq") else 0
 
 
+SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "sum", "square_avg", "acc_delta", "exp_inf", "exp_avg_var")
+
+
+def state_dtype(state_format, name, param_dtype):
+    """Of a slot that the library makes, in GSC_STATE_*."""
+    if state_format == 0 or name in ("z", "ema"):
+        return FP64 if param_dtype == FP64 else FP32
+    return {1: (codes.BF16, codes.E5M11), 2: (codes.E4M3, codes.E4M4)}[state_format][name in SQUARES]
+
+
+def state_rate(o, name, t):
+    """1 minus the factor by which a step multiplies the old value of a slot."""
+    if name == "exp_avg":
+        return 1.0 - (o.beta2 if o.kind == LION else o.beta1)
+    if name == "exp_avg_slow":
+        return slow_rate(o, t)
+    if o.kind in (RMSPROP, ADADELTA) and name != "momentum_buffer":
+        return 1.0 - (o.alpha if o.kind == RMSPROP else o.rho)
+    return {"momentum_buffer": 1.0 - o.momentum, "max_exp_avg_sq": 1.0, "sum": 0.0}.get(name, 1.0 - o.beta2)
+
+
 def decay(g, wd, p):
     return g if wd == 0 else fma(p, wd, g)
 
@@ -298,9 +320,10 @@ def further(r, T, off_by):
     return np.array(r.view(f"i{r.itemsize}") + off_by).view(T)[()] if off_by and r > 16 * np.finfo(T).tiny else r
 
 
-def apply(o, lr, t, p, g, state, off_by=0):
+def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
     """One step of a tensor in the type T of `p`: new parameters and new state. `g` is unscaled, clipped, not negated.
-    A ratio of norms is taken so many numbers further. NovoGrad's `exp_avg_sq` is the new one."""
+    A ratio of norms is taken so many numbers further. NovoGrad's `exp_avg_sq` is the new one. `stored` gives moments as
+    they are read back."""
     T = p.dtype.type
     g = g.astype(p.dtype)
     if o.flags & MAXIMIZE:
@@ -342,8 +365,9 @@ def apply(o, lr, t, p, g, state, off_by=0):
         M, V = T(1.0 / (1.0 - power(o.beta1, t))), T(1.0 / math.sqrt(1.0 - power(o.beta2, t)))
         m = b1 * state[0] + B1 * g
         v = b2 * state[1] + B2 * (g * g)
-        d = (m * M) / (np.sqrt(v) * V + eps) + wd * p
-        return p - (LR * further(ratio(p, d), T, off_by)) * d, [m, v]
+        direction = lambda m, v: (m * M) / (np.sqrt(v) * V + eps) + wd * p  # noqa: E731
+        r = further(ratio(p, direction(m, v)), T, off_by)
+        return p - (LR * r) * direction(*stored(m, v)), [m, v]
     if o.kind == RMSPROP:
         A = T(1.0 - o.alpha)
         g = decay(g, wd, p)
