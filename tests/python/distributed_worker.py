@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of two processes of test_distributed.py: trains with this package's GradScaler and with PyTorch's.
 
-Usage: distributed_worker.py RANK FILE. Both models see the same batches, and an inf in one rank's gradients in step 2.
-Prints each case before it runs. Exit status 0 if scale, skips and every shard of every parameter were the same after
-each step.
+Usage: distributed_worker.py RANK FILE gloo|nccl, with nccl on one GPU each. Both models see the same batches, and an
+inf in one rank's gradients in step 2. Prints each case before it runs. Exit status 0 if scale, skips and every shard of
+every parameter were the same after each step.
 """
 
 import os
@@ -17,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+import gradscaler as gs
 from gradscaler.torch import GradScaler
 
 STEPS, BAD_STEP = 5, 2
@@ -48,8 +49,8 @@ def poison(model, rank):
 
 
 def train(case, rank, mesh):
-    scalers = [GradScaler("cpu", init_scale=1024.0, growth_interval=2),
-               torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)]
+    scalers = [kind(mesh.device_type, init_scale=1024.0, growth_interval=2)
+               for kind in (GradScaler, torch.amp.GradScaler)]
     models = [model_of(case, mesh) for _ in scalers]
     optimizers = [torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False) for model in models]
     skipped = 0
@@ -77,7 +78,7 @@ def train(case, rank, mesh):
 
 def check_flags(rank, mesh):
     """Sharded, replicated and plain gradients in one optimizer; an inf in the shard of one rank alone."""
-    scaler = GradScaler("cpu", init_scale=4.0)
+    scaler = GradScaler(mesh.device_type, init_scale=4.0)
     params = [torch.nn.Parameter(distribute_tensor(torch.ones(4, 2), mesh)), torch.nn.Parameter(torch.ones(3))]
     params[0].grad = distribute_tensor(torch.full((4, 2), 8.0), mesh, params[0].placements)
     params[1].grad = torch.full((3,), 8.0)
@@ -88,16 +89,46 @@ def check_flags(rank, mesh):
     assert local(params[0]).eq(-1.0).all() and params[1].eq(-1.0).all()
 
 
-def main(rank, file):
+def check_reducer(rank, mesh):
+    """Half of the tensors on each rank, with one norm and one verdict, against all of them in one process."""
+    results = []
+    for whole in (False, True):
+        params = [torch.ones(1000), torch.ones(300)]
+        grads = [torch.zeros_like(p) for p in params]
+        mine = slice(None) if whole else slice(rank, rank + 1)
+        optimizer = gs.SGD(params[mine], grads[mine], lr=1.0)
+        scaler = gs.GradScaler(str(params[0].device), init_scale=4.0, growth_interval=2)
+        if not whole:
+            scaler.set_reducer(gs.reducers.torch_distributed())
+        for step in range(STEPS):
+            torch.manual_seed(step)
+            for grad in grads:
+                grad.copy_(torch.randint(-8, 9, grad.shape).float())  # sums of squares are exact
+            if step == BAD_STEP:
+                grads[1][0] = float("inf")
+            scaler.clip_grad_norm_(optimizer, 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+        results.append((params[rank].tolist(), scaler.get_scale(), optimizer.steps))
+    assert results[0] == results[1], f"rank {rank}"
+
+
+def main(rank, file, backend):
     warnings.simplefilter("ignore")
     rank = int(rank)
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
-    mesh = init_device_mesh("cpu", (2,))
+    kind = "cuda" if backend == "nccl" else "cpu"
+    if kind == "cuda":
+        torch.cuda.set_device(rank)
+        torch.set_default_device(f"cuda:{rank}")
+    dist.init_process_group(backend, init_method=f"file://{file}", rank=rank, world_size=2)
+    mesh = init_device_mesh(kind, (2,))
     for case in ("fsdp2", "tensor_parallel", "ddp"):
         print(case, flush=True)
         train(case, rank, mesh)
     print("mixed", flush=True)
     check_flags(rank, mesh)
+    print("reducer", flush=True)
+    check_reducer(rank, mesh)
     dist.barrier()
     dist.destroy_process_group()
 

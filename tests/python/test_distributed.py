@@ -14,11 +14,14 @@ from conftest import library
 WORKER = pathlib.Path(__file__).with_name("distributed_worker.py")
 
 
-def test_two_processes(tmp_path):
-    library("torch")
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_two_processes(tmp_path, backend):
+    torch = library("torch")
+    if backend == "nccl" and (torch.cuda.device_count() < 2 or not torch.distributed.is_nccl_available()):
+        pytest.skip("needs two GPUs and a PyTorch with NCCL")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1",
                    "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [subprocess.Popen([sys.executable, "-B", str(WORKER), str(rank), str(tmp_path / "store")],
+    ranks = [subprocess.Popen([sys.executable, "-B", str(WORKER), str(rank), str(tmp_path / "store"), backend],
                               env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
              for rank in range(2)]
     try:
