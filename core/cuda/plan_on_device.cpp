@@ -41,17 +41,23 @@ Scratch::Scratch(CudaBackend &backend, int64_t bytes, cudaStream_t stream) : bac
   if (bytes == 0) return;
   const char *what = "allocating scratch memory";
   const auto size = static_cast<std::size_t>(bytes);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  GSC_CUDA_CALL(what, cudaStreamIsCapturing, stream, &status);
+  kept_ = status != cudaStreamCaptureStatusNone;
+  if (kept_) {
+    data_ = backend.keep_for_graph(bytes);
+    return;
+  }
   if (backend.pool_ != nullptr) {
     GSC_CUDA_CALL(what, cudaMallocFromPoolAsync, &data_, size, backend.pool_, stream);
     return;
   }
   const RelaxedCapture relaxed;
-  backend.require_not_capturing(stream, "on a CUDA device without memory pools this operation");
   GSC_CUDA_CALL(what, cudaMalloc, &data_, size);
 }
 
 Scratch::~Scratch() {
-  if (data_ == nullptr) return;
+  if (data_ == nullptr || kept_) return;
   if (backend_.pool_ != nullptr) {
     if (cudaFreeAsync(data_, stream_) != cudaSuccess) (void)cudaGetLastError();
     return;
@@ -90,7 +96,12 @@ PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, Use use, cuda
   auto *tensors = at<DeviceTensor>(scratch_.data(), 0);
   auto *tensor_of = at<int32_t>(scratch_.data(), layout.tensor_of);
   Vec<int64_t> &shares = plan.backend_memory();
-  const int32_t warps = use == Use::kElementwise ? backend.step_warps(plan, shares) : backend.check_warps(plan, shares);
+  int32_t warps = 1;
+  if (use == Use::kElementwise) {
+    warps = backend.step_warps(plan, shares);
+  } else if (use != Use::kDiagnose) {
+    warps = backend.check_warps(plan, shares);
+  }
   view_ = {tensors, tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), warps};
   if (use == Use::kNorm) partials_ = at<ChunkPartial>(scratch_.data(), layout.partials);
   for (int64_t first = 0; first < plan.size(); first += TensorBatch::kCount) {

@@ -157,17 +157,23 @@ bool end_capture(cudaStream_t stream);
 bool is_capture_relaxed();
 /// Whether the devices have memory pools; true by default.
 void set_memory_pools(bool there);
-/// Device allocations (except stream-ordered ones) and waits so far.
+/// Whether kernels reach all host memory, as on Grace; false by default.
+void set_host_page_tables(bool used);
+/// How far from its own address pinned memory is mapped on the devices; 0 by default.
+void set_mapping_distance(int64_t bytes);
+/// Device allocations (except stream-ordered ones) and waits so far; freeing waits too, unless in stream order.
 int64_t allocation_count();
 int64_t wait_count();
+/// Nodes of graphs that are not kernels: copies, fills, and memory.
+int64_t other_node_count();
 /// Waits of streams for events.
 int64_t event_wait_count();
 /// Bytes currently allocated on the device, including stream-ordered ones.
 int64_t bytes_in_use();
 /// Existing streams, events and pools.
 int64_t objects_in_use();
-/// Whether all of these bytes belong to one allocation on a device.
-bool is_device_memory(const void *address, std::size_t bytes);
+/// Whether all of these bytes belong to one allocation, on a device or of pinned memory.
+bool is_cuda_memory(const void *address, std::size_t bytes);
 /// Per device; the environment variable EMULATED_MULTIPROCESSORS, 2 by default.
 int multiprocessor_count();
 /// Contexts: a device's primary one and its retain count, others that tests create, and the calling thread's current
