@@ -64,7 +64,7 @@ CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool
   GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &bits, cudaDevAttrGlobalMemoryBusWidth, device);
   // Two transfers a cycle, of which a copy reaches 0.8 on an H200. A device that shares the host's memory may report 0.
   const double bytes_per_us = 0.8 * 2.0 * kilohertz / 1e3 * bits / 8.0;
-  saturating_ = saturating_warps(bytes_per_us > 0.0 ? bytes_per_us : kH200BytesPerUs * units_);
+  bytes_per_us_ = bytes_per_us > 0.0 ? bytes_per_us : kH200BytesPerUs * units_;
   int uses_host_tables = 0;
   GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &uses_host_tables, cudaDevAttrPageableMemoryAccessUsesHostPageTables,
                 device);

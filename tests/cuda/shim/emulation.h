@@ -67,8 +67,9 @@ struct Walk {
 };
 /// Those since the previous call.
 std::vector<Walk> take_walks();
-/// Overrides how many warps share a chunk; 0: the backend's choice. The grid size is unchanged.
-void set_team(int warps);
+/// Overrides how many warps share a chunk, and into how many parts (2^split) passes without sums cut it; 0 warps: the
+/// backend's choice of both. The grid size is unchanged.
+void set_team(int warps, int split = 0);
 
 /// Records a walk, and gives it the teams that set_team requests.
 void note_walk(PlanView &plan, int64_t chunks, int64_t warps);
@@ -77,7 +78,7 @@ P with_team(P parameter, int64_t warps) {
   if constexpr (requires { parameter.first_chunk; }) {
     note_walk(parameter.plan, parameter.last_chunk - parameter.first_chunk, warps);
   } else if constexpr (requires { parameter.grads.warps_per_chunk; }) {
-    note_walk(parameter.grads, parameter.grads.chunk_count, warps);
+    note_walk(parameter.grads, parameter.grads.part_count(), warps);
   }
   return parameter;
 }

@@ -222,9 +222,15 @@ int reference_count(CUcontext context) { return context->references; }
 CUcontext current_context() { return this_thread().current; }
 void set_current_context(CUcontext context) { this_thread().current = context; }
 std::vector<Walk> take_walks() { return std::exchange(state().walks, {}); }
-void set_team(int warps) { state().team = warps; }
+void set_team(int warps, int split) {
+  state().team = warps;
+  state().split = split;
+}
 void note_walk(PlanView &plan, int64_t chunks, int64_t warps) {
-  if (state().team != 0) plan.warps_per_chunk = state().team;
+  if (state().team != 0) {
+    plan.warps_per_chunk = state().team;
+    plan.split = state().split;
+  }
   state().walks.push_back({plan.warps_per_chunk, chunks, warps / plan.warps_per_chunk});
 }
 int64_t implicit_context_count() { return state().implicit_contexts; }

@@ -81,6 +81,7 @@ struct State {
   cudaError_t failure = cudaErrorUnknown;
   std::vector<Walk> walks;
   int team = 0;
+  int split = 0;
 };
 State &state();
 
