@@ -3,10 +3,10 @@
 """Evaluates the rows of gradscaler_gpu_bench and bench.py against goals G1 to G12 of docs/dev/goals.md, and against the
 next ones: H1 and H2, tails over smaller state, H7, small lists, and H8, lists whose chunks fill the device badly.
 
-  goals.py FOLDER
+  goals.py [--tables] FOLDER
 
 Reads FOLDER/raw.jsonl or raw.jsonl.xz, complete or not, and writes goals.json, with every figure that a goal needs, and
-table.md there. A goal whose rows are missing is "not measured". """
+table.md there; with --tables it prints the tables instead. A goal whose rows are missing is "not measured". """
 import json
 import lzma
 import os
@@ -112,9 +112,9 @@ def table(about, judged, rows):
 
 
 def main():
-    if len(sys.argv) != 2:
+    *options, folder = sys.argv[1:] or [""]
+    if not folder or options not in ([], ["--tables"]):
         sys.exit(__doc__)
-    folder = sys.argv[1]
 
     def write(name, text):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
@@ -128,6 +128,9 @@ def main():
         with open(os.path.join(folder, "device.json"), encoding="utf-8") as file:
             about = json.load(file)
     judged = judge(rows)
+    if options:
+        print(table(about, judged, rows))
+        return
     write("goals.json", json.dumps({"about": about, "goals": judged}, indent=1) + "\n")
     write("table.md", table(about, judged, rows))
 
