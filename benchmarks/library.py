@@ -64,9 +64,10 @@ class Library:
 
 
 class Step:
-    """A scaler and an optimizer over lists of arrays. states: the caller's own, one list of arrays each."""
+    """A scaler and an optimizer over lists of arrays. states: the caller's own, one list of arrays each; formats: those
+    of the library's own state and of master weights."""
 
-    def __init__(self, library, kind, params, grads, copies=None, states=()):
+    def __init__(self, library, kind, params, grads, copies=None, states=(), formats=(0, 0)):
         self.library = library
         self.params, self.grads = library.list(params), library.list(grads)
         self.copies = library.list(copies) if copies else None
@@ -74,6 +75,7 @@ class Step:
         options = OptimizerOptions()
         library.call("optimizer_options_init", ctypes.byref(options), ctypes.c_uint32(ctypes.sizeof(options)),
                      ctypes.c_int32(kind))
+        options.state_format, options.master_format = formats
         self.optimizer, self.scaler = ctypes.c_void_p(), ctypes.c_void_p()
         library.call("optimizer_create", library.context, ctypes.byref(options), self.params, self.grads, self.copies,
                      (ctypes.c_void_p * len(states))(*(state.value for state in self.states)) if states else None,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Benchmarks of the CUDA backend alone: memory ceilings, single passes, and whole tails over the shapes of models.
 // Calls and graph replays are timed from C++, arrays hold noise, and the cache is flushed by reading before every run.
-// Rows are written as soon as they are measured. goals.py evaluates them; bench.py loads this as a library and adds
-// PyTorch's times. Needs only a driver.
+// Rows are written as soon as they are measured: medians, with the tenth and ninetieth percentile. goals.py evaluates
+// them; bench.py compares with PyTorch and others. Needs only a driver.
 //
 //   gradscaler_gpu_bench --rows raw.jsonl --shapes shapes.txt [--seconds 200] [--only TEXT] [--small]
 //
@@ -159,10 +159,16 @@ class Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
+/// Microseconds of all runs of a case.
+struct Times {
+  explicit Times(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    median = values[values.size() / 2];
+    p10 = values[values.size() / 10];
+    p90 = values[values.size() - 1 - values.size() / 10];
+  }
+  double median, p10, p90;
+};
 
 class Bench {
  public:
@@ -209,16 +215,21 @@ class Bench {
     return name.find(settings_.only) != std::string::npos && Clock::now() < deadline_;
   }
 
-  /// Writes a row. `bytes` 0: no bandwidth.
-  void add(const std::string &name, double microseconds, int64_t bytes) {
-    const double rate = static_cast<double>(bytes) / microseconds / 1e3;
+  /// Writes a row. `bytes` 0: no bandwidth. `read_us`: of a plain read of the same bytes; 0: none.
+  void add(const std::string &name, const Times &times, int64_t bytes, double read_us = 0.0) {
+    const double rate = static_cast<double>(bytes) / times.median / 1e3;
     if (name == "ceiling: copy") copy_rate_ = rate;
-    char line[256];
-    int length = std::snprintf(line, sizeof line, R"({"case": "%s", "us": %.2f)", name.c_str(), microseconds);
+    char line[320];
+    int length = std::snprintf(line, sizeof line, R"({"case": "%s", "us": %.2f, "p10": %.2f, "p90": %.2f)",
+                               name.c_str(), times.median, times.p10, times.p90);
     if (bytes != 0) {
       length += std::snprintf(line + length, sizeof line - static_cast<std::size_t>(length),
                               R"(, "bytes": %lld, "GB/s": %.1f, "of copy": %.3f)", static_cast<long long>(bytes), rate,
                               rate / copy_rate_);
+    }
+    if (read_us != 0.0) {
+      std::snprintf(line + length, sizeof line - static_cast<std::size_t>(length), R"(, "of read": %.3f)",
+                    read_us / times.median);
     }
     std::fprintf(rows_, "%s}\n", line);
     std::fflush(rows_);
@@ -229,9 +240,9 @@ class Bench {
   [[nodiscard]] int warmups() const { return settings_.small ? 1 : 5; }
   [[nodiscard]] int runs() const { return settings_.small ? 1 : 30; }
 
-  /// Median time on the device with a cold cache. The host runs ahead: it enqueues while the cache is being flushed.
+  /// Times on the device with a cold cache. The host runs ahead: it enqueues while the cache is being flushed.
   /// First the device works for 50 ms: its clocks have fallen while the arrays were allocated.
-  double time(const std::function<void()> &work) {
+  Times time(const std::function<void()> &work) {
     std::vector<double> times;
     const auto warm = Clock::now() + std::chrono::milliseconds(settings_.small ? 0 : 50);
     while (Clock::now() < warm) {
@@ -248,12 +259,12 @@ class Bench {
       check(cudaEventElapsedTime(&milliseconds, begin_, end_));
       if (run >= 0) times.push_back(static_cast<double>(milliseconds) * 1e3);
     }
-    return median(times);
+    return Times(times);
   }
 
-  /// Median time of the calling thread with an idle device. It spins first: a thread that has waited for milliseconds
+  /// Times of the calling thread with an idle device. It spins first: a thread that has waited for milliseconds
   /// takes tens of microseconds to reach its speed again.
-  double time_host(const std::function<void()> &work) {
+  Times time_host(const std::function<void()> &work) {
     std::vector<double> times;
     for (int run = -warmups(); run < runs(); ++run) {
       check(cudaStreamSynchronize(stream_));
@@ -266,7 +277,7 @@ class Bench {
       if (run >= 0) times.push_back(time.count());
     }
     check(cudaStreamSynchronize(stream_));
-    return median(times);
+    return Times(times);
   }
 
   void ceilings() {
@@ -277,7 +288,12 @@ class Bench {
       array = memory.take(bytes);
       check(bench::fill_noise(array, GSC_FP32, bytes, 2, stream_));
     }
-    add("ceiling: copy", time([&] { check(bench::copy(arrays[0], arrays[1], bytes, stream_)); }), 2 * bytes);
+    std::optional<Times> best;
+    for (const int loads : {0, 2, 4, 8}) {
+      const Times times = time([&] { check(bench::copy(loads, arrays[0], arrays[1], bytes, stream_)); });
+      if (!best || times.median < best->median) best = times;
+    }
+    add("ceiling: copy", *best, 2 * bytes);
     add("ceiling: read only", time([&] { check(bench::read(arrays[0], bytes, stream_)); }), bytes);
     add("ceiling: read 3, write 3",
         time([&] { check(bench::update(arrays[0], arrays[1], arrays[2], bytes, stream_)); }), 6 * bytes);
@@ -294,8 +310,11 @@ class Bench {
       // How fast these bytes can be read depends on where they are.
       const gsc_tensor &first = training.grad_tensors.front();
       const int64_t bytes = elements * layout.check_bytes();
-      if (offset == 0) add("read only, " + name, time([&] { check(bench::read(first.data, bytes, stream_)); }), bytes);
-      add("check, " + name, time([&] { training.check(); }), bytes);
+      // 16 bytes at a time: misaligned data are read from the address before.
+      const auto *from = reinterpret_cast<const char *>(reinterpret_cast<uintptr_t>(first.data) & ~uintptr_t{15});
+      const Times read = time([&] { check(bench::read(from, bytes, stream_)); });
+      if (offset == 0) add("read only, " + name, read, bytes);
+      add("check, " + name, time([&] { training.check(); }), bytes, read.median);
     }
     add("AdamW apply, " + name, time([&] { training.apply(); }), elements * layout.apply_bytes());
   }
@@ -390,7 +409,7 @@ class Bench {
   double copy_rate_ = 1.0;
 };
 
-Settings settings_of(int count, const char *const *arguments) {
+Settings settings_of(int count, char **arguments) {
   Settings settings;
   for (int i = 1; i < count; ++i) {
     const std::string argument = arguments[i];
@@ -417,8 +436,7 @@ Settings settings_of(int count, const char *const *arguments) {
 
 }  // namespace
 
-/// Also for bench.py, which loads this as a shared library.
-extern "C" __attribute__((visibility("default"))) int gradscaler_gpu_bench(int count, const char *const *arguments) {
+int main(int count, char **arguments) {
   try {
     Bench(settings_of(count, arguments)).run();
   } catch (const std::exception &error) {
@@ -427,5 +445,3 @@ extern "C" __attribute__((visibility("default"))) int gradscaler_gpu_bench(int c
   }
   return 0;
 }
-
-int main(int count, char **arguments) { return gradscaler_gpu_bench(count, arguments); }

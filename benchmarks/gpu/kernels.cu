@@ -17,13 +17,14 @@ constexpr int kBatch = 4;  // loads in flight
 GSC_DEVICE int64_t first_group() { return static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; }
 GSC_DEVICE int64_t stride() { return static_cast<int64_t>(gridDim.x) * kThreads; }
 
+template <int Loads>
 __global__ void copy_kernel(char *to, const char *from, int64_t groups) {
-  for (int64_t i = first_group(); i < groups; i += stride() * kBatch) {
-    Words<16> w[kBatch];
+  for (int64_t i = first_group(); i < groups; i += stride() * Loads) {
+    Words<16> w[Loads];
 #pragma unroll
-    for (int r = 0; r < kBatch; ++r) w[r] = load_once(from + (i + r * stride() < groups ? i + r * stride() : i) * 16);
+    for (int r = 0; r < Loads; ++r) w[r] = load_once(from + (i + r * stride() < groups ? i + r * stride() : i) * 16);
 #pragma unroll
-    for (int r = 0; r < kBatch; ++r) {
+    for (int r = 0; r < Loads; ++r) {
       if (i + r * stride() < groups) store_words<16>(to + (i + r * stride()) * 16, w[r]);
     }
   }
@@ -87,9 +88,12 @@ int64_t blocks() {
 
 }  // namespace
 
-cudaError_t copy(void *to, const void *from, int64_t bytes, cudaStream_t stream) {
-  return gsc::cuda::enqueue(copy_kernel, blocks(), kThreads, stream, static_cast<char *>(to),
-                            static_cast<const char *>(from), bytes / 16);
+cudaError_t copy(int loads, void *to, const void *from, int64_t bytes, cudaStream_t stream) {
+  if (loads == 0) {
+    return cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream);
+  }
+  return gsc::cuda::enqueue(loads == 2 ? copy_kernel<2> : (loads == 4 ? copy_kernel<4> : copy_kernel<8>), blocks(),
+                            kThreads, stream, static_cast<char *>(to), static_cast<const char *>(from), bytes / 16);
 }
 cudaError_t read(const void *from, int64_t bytes, cudaStream_t stream) {
   return gsc::cuda::enqueue(read_kernel, blocks(), kThreads, stream, static_cast<const char *>(from),

@@ -9,7 +9,8 @@
 namespace bench {
 
 /// Bytes and addresses must be multiples of 16. Each returns the launch's error.
-cudaError_t copy(void *to, const void *from, int64_t bytes, cudaStream_t stream);
+/// By a kernel with 2, 4 or 8 loads of 16 bytes in flight, or for 0 by the runtime.
+cudaError_t copy(int loads, void *to, const void *from, int64_t bytes, cudaStream_t stream);
 /// Reads all of it. Evicts everything else from the cache and leaves no dirty lines.
 cudaError_t read(const void *from, int64_t bytes, cudaStream_t stream);
 /// Reads and writes three arrays.

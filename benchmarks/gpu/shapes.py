@@ -49,6 +49,7 @@ SETS = {
     "ResNet-50": resnet50(),
     "1000 x 1024": [1024] * 1000,
     "10000 x 64": [64] * 10000,
+    "network of 10^4": [64 * 100, 100, 100 * 32, 32, 32 * 10, 10],
     "GPT-2 XL": transformer(48, 1600, 50257),
     "Llama 7B, 1 of 8": llama_shard(),
     "GPT-2 124M": transformer(12, 768, 50257),

@@ -312,13 +312,13 @@ GSC_DEVICE void finish_step(const ApplyParams &p, bool skip) {
   conclude_update(*p.step.update, summary);
 }
 
-/// Calls f(place, team) for every chunk of this thread's team, last chunk first.
+/// Calls f(place, team) for every part of a chunk of this thread's team, last part first.
 template <typename F>
-GSC_DEVICE void for_chunks_backwards(const PlanView &plan, const F &f) {
+GSC_DEVICE void for_parts_backwards(const PlanView &plan, const F &f) {
   const Team team = make_team(plan.warps_per_chunk);
   const int64_t step = static_cast<int64_t>(gridDim.x) * team.count;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * team.count + team.index; i < plan.chunk_count; i += step) {
-    f(place_of(plan, plan.chunk_count - 1 - i), team);
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * team.count + team.index; i < plan.part_count(); i += step) {
+    f(place_of_part(plan, plan.part_count() - 1 - i), team);
   }
 }
 
@@ -329,11 +329,11 @@ GSC_DEVICE void sweep_params(const ApplyParams &p, Coefficients<T> *table, const
   const StepInput in = read_scalars(p);
   if (in.skip) {
     if (p.step.zero_grads) {
-      for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) { zero_chunk<T>(p, place, team); });
+      for_parts_backwards(p.grads, [&](const Place &place, const Team &team) { zero_chunk<T>(p, place, team); });
     }
   } else {
     fill_group_table<F>(p, table);
-    for_chunks_backwards(p.grads, [&](const Place &place, const Team &team) { chunk(in, place, team); });
+    for_parts_backwards(p.grads, [&](const Place &place, const Team &team) { chunk(in, place, team); });
   }
   finish_step(p, in.skip);
 }
@@ -511,7 +511,7 @@ struct ApplyLauncher {
   }
 
   static int64_t blocks(const ApplyParams &p, int units, int per_unit) {
-    return blocks_for(p.grads.chunk_count, p.grads.warps_per_chunk, int64_t{units} * per_unit);
+    return blocks_for(p.grads.part_count(), p.grads.warps_per_chunk, int64_t{units} * per_unit);
   }
 
   static cudaError_t launch(const ApplyParams &p, int units, cudaStream_t stream) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <new>
 #include <vector>
 
 #include "core/cuda/apply.h"
@@ -47,7 +48,8 @@ void load_kernels(int device) {
 }  // namespace
 
 CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool use_current)
-    : memory_(memory), context_(device, use_current) {
+    : memory_(memory), context_(device, use_current), released_(memory), graph_memory_(memory) {
+  released_.reserve(64);
   const DeviceGuard guard(context_);
   const RelaxedCapture relaxed;
   load_kernels(device);
@@ -63,7 +65,11 @@ CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool
   GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &bits, cudaDevAttrGlobalMemoryBusWidth, device);
   // Two transfers a cycle, of which a copy reaches 0.8 on an H200. A device that shares the host's memory may report 0.
   const double bytes_per_us = 0.8 * 2.0 * kilohertz / 1e3 * bits / 8.0;
-  saturating_ = saturating_warps(bytes_per_us > 0.0 ? bytes_per_us : kH200BytesPerUs * units_);
+  bytes_per_us_ = bytes_per_us > 0.0 ? bytes_per_us : kH200BytesPerUs * units_;
+  int uses_host_tables = 0;
+  GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &uses_host_tables, cudaDevAttrPageableMemoryAccessUsesHostPageTables,
+                device);
+  reads_pageable_ = uses_host_tables != 0;
   int has_pools = 0;
   GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &has_pools, cudaDevAttrMemoryPoolsSupported, device);
   GSC_CUDA_CALL("creating a stream", cudaStreamCreateWithFlags, &setup_stream_, cudaStreamNonBlocking);
@@ -93,13 +99,16 @@ void CudaBackend::create_pool() {
 
 CudaBackend::~CudaBackend() {
   live_.fetch_sub(1, std::memory_order_relaxed);
+  free_released();
   tidy_up([&] {
+    for (void *memory : graph_memory_) cudaFree(memory);
     cudaStreamDestroy(setup_stream_);
     if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
   });
 }
 
 void *CudaBackend::allocate(int64_t bytes) {
+  free_released();
   const DeviceGuard guard(context_);
   const RelaxedCapture relaxed;
   void *memory = nullptr;
@@ -118,9 +127,48 @@ void *CudaBackend::allocate(int64_t bytes) {
   return memory;
 }
 
-void CudaBackend::release(void *memory, int64_t /*bytes*/) noexcept {
-  // cudaFree waits for work that may still use the memory.
-  tidy_up([&] { cudaFree(memory); });
+void CudaBackend::release(void *memory, int64_t bytes) noexcept {
+  // cudaFree waits for all work of the device, replays of graphs among them, and holds up other threads' calls
+  // meanwhile. A finalizer must not: the next creation frees the memory, unless it is worth having at once.
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  try {
+    const std::lock_guard<std::mutex> lock(memory_mutex_);
+    released_.push_back(memory);
+    released_bytes_ += bytes;
+    if (released_bytes_ <= kMostBytes) return;
+  } catch (const std::bad_alloc &) {
+    tidy_up([&] { cudaFree(memory); });
+    return;
+  }
+  free_released();
+}
+
+void CudaBackend::free_released() noexcept {
+  std::pmr::vector<void *> freed(memory_);
+  {
+    const std::lock_guard<std::mutex> lock(memory_mutex_);
+    if (released_.empty()) return;
+    freed.swap(released_);
+    released_bytes_ = 0;
+  }
+  tidy_up([&] {
+    for (void *memory : freed) cudaFree(memory);
+    freed.clear();
+  });
+  if (freed.empty()) return;
+  const std::lock_guard<std::mutex> lock(memory_mutex_);
+  if (released_.empty()) released_.swap(freed);  // for the next time
+}
+
+void *CudaBackend::keep_for_graph(int64_t bytes) {
+  const RelaxedCapture relaxed;
+  const std::lock_guard<std::mutex> lock(memory_mutex_);
+  graph_memory_.push_back(nullptr);
+  const cudaError_t error = cudaMalloc(&graph_memory_.back(), static_cast<std::size_t>(bytes));
+  if (error == cudaSuccess) return graph_memory_.back();
+  graph_memory_.pop_back();
+  cuda::check(error, "allocating scratch memory", "cudaMalloc");
+  return nullptr;
 }
 
 void CudaBackend::require_not_capturing(gsc_stream stream, const char *what) const {
@@ -170,10 +218,21 @@ void CudaBackend::validate_memory(const gsc_tensor *tensors, int64_t count, cons
     if (tensors[i].count == 0) continue;
     const Place place = place_of(tensors[i].data);
     if (place.kind == Place::Kind::kManaged) continue;
+    if (place.kind == Place::Kind::kUnknown && reads_pageable_) continue;
+    if (place.kind == Place::Kind::kHost) {
+      const DeviceGuard guard(context_);
+      const void *there = device_address(tensors[i].data);
+      if (there == tensors[i].data) continue;
+      if (there != nullptr) {
+        fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
+             "is %p, which is pinned host memory that CUDA device %d has at %p: pass that address", tensors[i].data,
+             context_.device(), there);
+      }
+    }
     if (place.kind != Place::Kind::kDevice) {
       fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
-           "is %p, which is host memory or has been freed; the context is for CUDA device %d", tensors[i].data,
-           context_.device());
+           "is %p, which is host memory that is not pinned, or has been freed; the context is for CUDA device %d",
+           tensors[i].data, context_.device());
     }
     if (place.device != context_.device()) {
       fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("data"),
@@ -275,17 +334,16 @@ void CudaBackend::update(const RecordJob &job, cudaStream_t stream) {
   }
 }
 
-void CudaBackend::report(const RecordJob &job, cudaStream_t stream) {
-  if (place_of(job.out).kind != Place::Kind::kHost) {
+void CudaBackend::report(RecordJob job, cudaStream_t stream) {
+  const Place::Kind kind = place_of(job.out).kind;
+  void *there = kind == Place::Kind::kHost ? device_address(job.out) : nullptr;
+  if (kind == Place::Kind::kUnknown && reads_pageable_) there = job.out;
+  if (there == nullptr) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "out_report", "is %p, which is not pinned host memory",
          static_cast<void *>(job.out));
   }
-  const Scratch scratch(*this, sizeof(gsc_report), stream);
-  RecordJob on_device = job;
-  on_device.out = static_cast<gsc_report *>(scratch.data());
-  check_launch(launch_record(on_device, stream), "the report");
-  GSC_CUDA_CALL("the report", cudaMemcpyAsync, job.out, scratch.data(), sizeof *job.out, cudaMemcpyDeviceToHost,
-                stream);
+  job.out = static_cast<gsc_report *>(there);
+  check_launch(launch_record(job, stream), "the report");
 }
 
 void CudaBackend::record(const RecordJob &job, gsc_stream stream) {
@@ -377,7 +435,7 @@ void CudaBackend::diagnose_sync(const DiagnoseJob &job, gsc_stream stream) {
   std::pmr::vector<int64_t> counts(static_cast<std::size_t>(bins), 0, memory_);
   if (plan.chunk_count() > 0) {
     const cudaStream_t s = to_stream(stream);
-    const PlanOnDevice on_device(*this, plan, PlanOnDevice::Use::kElementwise, s);
+    const PlanOnDevice on_device(*this, plan, PlanOnDevice::Use::kDiagnose, s);
     const Scratch scratch(*this, chunk_bytes + bin_bytes, s);
     DiagnoseParams p{on_device.view(), static_cast<ChunkDiagnosis *>(scratch.data()), nullptr};
     if (histogram != nullptr) p.histogram = reinterpret_cast<int64_t *>(p.out + plan.chunk_count());

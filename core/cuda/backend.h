@@ -6,10 +6,13 @@
 
 #include <atomic>
 #include <memory_resource>
+#include <mutex>
+#include <vector>
 
 #include "core/cuda/apply.h"
 #include "core/cuda/plan.h"
 #include "core/cuda/runtime.h"
+#include "core/cuda/teams.h"
 #include "core/device/backend.h"
 
 namespace gsc::cuda {
@@ -82,25 +85,35 @@ class CudaBackend final : public Backend {
     }
   }
   void create_pool();
+  /// Frees what has been released.
+  void free_released() noexcept;
+  /// Memory for a captured call, whose graph may use it as long as this backend lives.
+  void *keep_for_graph(int64_t bytes);
   void copy_sync(void *to, const void *from, int64_t bytes, cudaMemcpyKind kind, gsc_stream stream, const char *what);
   void require_not_capturing(gsc_stream stream, const char *what) const;
   /// A check without a record, for plans without a mirror.
   void check_alone(const CheckJob &job, gsc_stream stream);
   void update(const RecordJob &job, cudaStream_t stream);
-  void report(const RecordJob &job, cudaStream_t stream);
-  /// How many warps of a block share a chunk of the plan. `shares` is scratch memory.
+  void report(RecordJob job, cudaStream_t stream);
+  /// How many warps of a block share a chunk of the plan in a check, and how a step is cut. `shares` is scratch memory.
   [[nodiscard]] int32_t check_warps(const Plan &plan, Vec<int64_t> &shares) const;
-  [[nodiscard]] int32_t step_warps(const Plan &plan, Vec<int64_t> &shares) const;
+  [[nodiscard]] Cut step_cut(const Plan &plan, Vec<int64_t> &shares) const;
   void launch_apply(const ApplyParams &p, const Mirror &params, bool *half_done, cudaStream_t stream);
 
   static std::atomic<int32_t> live_;
   std::pmr::memory_resource *memory_;
   DeviceContext context_;
-  int32_t units_ = 1;        ///< multiprocessors
-  int64_t check_slots_ = 1;  ///< resident blocks of a check on the whole device
-  double saturating_ = 1.0;  ///< warps that saturate the memory bus
+  int32_t units_ = 1;          ///< multiprocessors
+  int64_t check_slots_ = 1;    ///< resident blocks of a check on the whole device
+  double bytes_per_us_ = 1.0;  ///< that the memory bus moves
   cudaStream_t setup_stream_ = nullptr;
   cudaMemPool_t pool_ = nullptr;  ///< NULL: the device has none
+  bool reads_pageable_ = false;   ///< kernels reach all host memory, by the host's page tables
+
+  std::mutex memory_mutex_;
+  std::pmr::vector<void *> released_;  ///< and not freed yet
+  int64_t released_bytes_ = 0;
+  std::pmr::vector<void *> graph_memory_;
 };
 
 }  // namespace gsc::cuda

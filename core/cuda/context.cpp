@@ -133,6 +133,15 @@ Place place_of(const void *address) {
   return place;
 }
 
+void *device_address(const void *pinned) {
+  CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_DEVICE_POINTER;
+  CUdeviceptr result = 0;
+  void *out[] = {&result};
+  check_driver(driver().get_attributes(1, &attribute, out, reinterpret_cast<CUdeviceptr>(pinned)),
+               "looking up an address", "cuPointerGetAttributes");
+  return reinterpret_cast<void *>(result);
+}
+
 DeviceGuard::DeviceGuard(const DeviceContext &context) {
   CUcontext previous{};
   check_driver(driver().get_current(&previous), "looking up the current CUDA context", "cuCtxGetCurrent");

@@ -245,6 +245,16 @@ GSC_DEVICE Place place_of(const PlanView &plan, int64_t chunk) {
   return r;
 }
 
+/// A part of a chunk; 0 elements: it is absent, or begins after the tensor's end.
+GSC_DEVICE Place place_of_part(const PlanView &plan, int64_t part) {
+  Place r = place_of(plan, part >> plan.split);
+  const int elements = 1 << (plan.chunk_shift - plan.split);
+  const int begin = static_cast<int>(part & ((int64_t{1} << plan.split) - 1)) * elements;
+  r.offset += begin;
+  r.n = least(greatest(r.n - begin, 0), elements);
+  return r;
+}
+
 GSC_DEVICE char *address(const DeviceTensor &t, int64_t element) {
   return static_cast<char *>(t.data) + element * dtype_bytes(t.dtype);
 }

@@ -9,14 +9,14 @@ namespace gsc::cuda {
 
 constexpr int kBlocks = 4;  // per multiprocessor
 
-/// Calls f(place, team) for every chunk of this thread's team.
+/// Calls f(place, team) for every part of a chunk of this thread's team.
 template <typename F>
-GSC_DEVICE void for_chunks(const PlanView &plan, const F &f) {
+GSC_DEVICE void for_parts(const PlanView &plan, const F &f) {
   const Team team = make_team(plan.warps_per_chunk);
   const int64_t step = static_cast<int64_t>(gridDim.x) * team.count;
-  for (int64_t chunk = static_cast<int64_t>(blockIdx.x) * team.count + team.index; chunk < plan.chunk_count;
-       chunk += step) {
-    f(place_of(plan, chunk), team);
+  for (int64_t part = static_cast<int64_t>(blockIdx.x) * team.count + team.index; part < plan.part_count();
+       part += step) {
+    f(place_of_part(plan, part), team);
   }
 }
 
@@ -116,7 +116,7 @@ GSC_DEVICE void copy_span(const char *src, char *dst, int bytes, const Team &tea
 static __global__ void __launch_bounds__(kThreads, 4) elementwise_kernel(const __grid_constant__ ElementwiseParams p) {
   const ElementwiseRule rule = resolve(p.op, p.a, p.b, p.factor, p.same);
   if (rule.nothing) return;
-  for_chunks(p.dst, [&](const Place &place, const Team &team) {
+  for_parts(p.dst, [&](const Place &place, const Team &team) {
     const DeviceTensor &src = p.src[place.tensor];
     const DeviceTensor &dst = p.dst.tensors[place.tensor];
     const char *from = address(src, place.offset);
@@ -134,7 +134,7 @@ static __global__ void __launch_bounds__(kThreads, 4) elementwise_kernel(const _
 }
 
 static __global__ void __launch_bounds__(kThreads) fill_kernel(const __grid_constant__ ElementwiseParams p) {
-  for_chunks(p.dst, [&](const Place &place, const Team &team) {
+  for_parts(p.dst, [&](const Place &place, const Team &team) {
     const DeviceTensor &t = p.dst.tensors[place.tensor];
     fill_span(address(t, place.offset), t.dtype, place.n, p.a, team);
   });
@@ -144,7 +144,7 @@ cudaError_t preload_elementwise() { return preload_all(elementwise_kernel, fill_
 
 cudaError_t launch_elementwise(const ElementwiseParams &p, int units, cudaStream_t stream) {
   return enqueue(p.op == Elementwise::kFill ? fill_kernel : elementwise_kernel,
-                 blocks_for(p.dst.chunk_count, p.dst.warps_per_chunk, int64_t{units} * kBlocks), kThreads, stream, p);
+                 blocks_for(p.dst.part_count(), p.dst.warps_per_chunk, int64_t{units} * kBlocks), kThreads, stream, p);
 }
 
 }  // namespace gsc::cuda

@@ -41,17 +41,23 @@ Scratch::Scratch(CudaBackend &backend, int64_t bytes, cudaStream_t stream) : bac
   if (bytes == 0) return;
   const char *what = "allocating scratch memory";
   const auto size = static_cast<std::size_t>(bytes);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  GSC_CUDA_CALL(what, cudaStreamIsCapturing, stream, &status);
+  kept_ = status != cudaStreamCaptureStatusNone;
+  if (kept_) {
+    data_ = backend.keep_for_graph(bytes);
+    return;
+  }
   if (backend.pool_ != nullptr) {
     GSC_CUDA_CALL(what, cudaMallocFromPoolAsync, &data_, size, backend.pool_, stream);
     return;
   }
   const RelaxedCapture relaxed;
-  backend.require_not_capturing(stream, "on a CUDA device without memory pools this operation");
   GSC_CUDA_CALL(what, cudaMalloc, &data_, size);
 }
 
 Scratch::~Scratch() {
-  if (data_ == nullptr) return;
+  if (data_ == nullptr || kept_) return;
   if (backend_.pool_ != nullptr) {
     if (cudaFreeAsync(data_, stream_) != cudaSuccess) (void)cudaGetLastError();
     return;
@@ -65,13 +71,13 @@ Scratch::~Scratch() {
 
 int32_t CudaBackend::check_warps(const Plan &plan, Vec<int64_t> &shares) const {
   const int64_t bytes = plan.size() > 0 ? dtype_bytes(plan.tensor(0).dtype) : 1;
-  return choose_warps(plan, {check_slots_, saturating_, static_cast<double>(bytes)}, shares);
+  return choose_cut(plan, {check_slots_, bytes_per_us_, static_cast<double>(bytes), false}, shares).warps;
 }
 
-int32_t CudaBackend::step_warps(const Plan &plan, Vec<int64_t> &shares) const {
+Cut CudaBackend::step_cut(const Plan &plan, Vec<int64_t> &shares) const {
   constexpr int64_t kBlocks = 4;   // resident per multiprocessor, of steps in fp32 and of element-wise operations
   constexpr double kBytes = 28.0;  // of AdamW with 16-bit gradients and a model copy
-  return choose_warps(plan, {units_ * kBlocks, saturating_, kBytes}, shares);
+  return choose_cut(plan, {units_ * kBlocks, bytes_per_us_, kBytes, true}, shares);
 }
 
 int64_t PlanOnDevice::scratch_bytes(const Plan &plan, Use use) {
@@ -90,8 +96,13 @@ PlanOnDevice::PlanOnDevice(CudaBackend &backend, const Plan &plan, Use use, cuda
   auto *tensors = at<DeviceTensor>(scratch_.data(), 0);
   auto *tensor_of = at<int32_t>(scratch_.data(), layout.tensor_of);
   Vec<int64_t> &shares = plan.backend_memory();
-  const int32_t warps = use == Use::kElementwise ? backend.step_warps(plan, shares) : backend.check_warps(plan, shares);
-  view_ = {tensors, tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), warps};
+  Cut cut = {1, 0};
+  if (use == Use::kElementwise) {
+    cut = backend.step_cut(plan, shares);
+  } else if (use != Use::kDiagnose) {
+    cut.warps = backend.check_warps(plan, shares);
+  }
+  view_ = {tensors, tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), cut.warps, cut.split};
   if (use == Use::kNorm) partials_ = at<ChunkPartial>(scratch_.data(), layout.partials);
   for (int64_t first = 0; first < plan.size(); first += TensorBatch::kCount) {
     TensorBatch batch{};
@@ -123,7 +134,8 @@ void CudaBackend::bind(Plan &plan) {
     m.counters = at<CheckCounters>(m.memory, layout.counters);
     m.staged = at<const void *>(m.memory, layout.staged);
     auto *device_tensor_of = at<int32_t>(m.memory, layout.tensor_of);
-    m.view = {m.tensors, device_tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), step_warps(plan, shares)};
+    const Cut cut = step_cut(plan, shares);
+    m.view = {m.tensors, device_tensor_of, plan.size(), plan.chunk_count(), shift_of(plan), cut.warps, cut.split};
     m.check_warps = check_warps(plan, shares);
     const DeviceGuard guard(context_);
     const RelaxedCapture relaxed;

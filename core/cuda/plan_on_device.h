@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory for one call: scratch allocated and freed in stream order, and a plan's tables in it. Both can be
-// captured in a graph, where they become memory nodes.
+// Device memory for one call: scratch memory, and a plan's tables in it.
 #pragma once
 
 #include "core/cuda/backend.h"
 
 namespace gsc::cuda {
 
-/// Stream-ordered memory, freed in stream order with the object. On a device without memory pools it is allocated
-/// synchronously, freed once the stream has reached that point, and cannot be captured.
+/// Stream-ordered memory, freed in stream order with the object. A captured call gets memory that the backend keeps, as
+/// bodies of conditional nodes take no memory nodes. On a device without memory pools it is allocated synchronously, and
+/// freed once the stream has reached that point.
 class Scratch {
  public:
   Scratch(CudaBackend &backend, int64_t bytes, cudaStream_t stream);
@@ -21,12 +21,13 @@ class Scratch {
   CudaBackend &backend_;
   cudaStream_t stream_;
   void *data_ = nullptr;
+  bool kept_ = false;  ///< by the backend
 };
 
 /// A plan as kernels see it: its mirror, or tables sent along for this call.
 class PlanOnDevice {
  public:
-  enum class Use { kElementwise, kCheck, kNorm };  ///< kNorm: a check with partials
+  enum class Use { kElementwise, kCheck, kNorm, kDiagnose };  ///< kNorm: a check with partials; kDiagnose: no teams
   PlanOnDevice(CudaBackend &backend, const Plan &plan, Use use, cudaStream_t stream);
   [[nodiscard]] const PlanView &view() const { return view_; }
   [[nodiscard]] ChunkPartial *partials() const { return partials_; }

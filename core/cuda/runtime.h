@@ -37,6 +37,8 @@ struct Place {
 /// Asks the driver, which neither needs a current context nor creates one. Requires that the library has opened a
 /// context.
 Place place_of(const void *address);
+/// The address by which kernels of the current CUDA context reach pinned host memory; NULL: they do not.
+void *device_address(const void *pinned);
 
 /// The CUDA context of a backend, for its lifetime.
 class DeviceContext {

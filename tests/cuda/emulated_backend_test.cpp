@@ -176,7 +176,7 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
   ASSERT_GSC_OK(gsc_optimizer_save_sync(optimizer, saved.data(), bytes, nullptr));
   const Optimizer averaging =
       make_optimizer(contexts.cuda, optimizer_options(GSC_SGD_SCHEDULE_FREE), training.params, training.grads);
-  const int64_t waits = emulation::wait_count();
+  const int64_t waits = emulation::wait_count(), other_nodes = emulation::other_node_count();
   {
     const Capturing capturing;
     EXPECT_GSC_OK(gsc_optimizer_set_evaluating(averaging.get(), 1, nullptr));
@@ -223,6 +223,7 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
     EXPECT_GSC_OK(gsc_ops_norm(contexts.cuda.get(), &x, 1, GSC_NORM_L2,
                                static_cast<double *>(sums.device_tensor().data), nullptr, nullptr));
     EXPECT_EQ(emulation::wait_count(), waits) << "a function waits without _sync in its name";
+    EXPECT_EQ(emulation::other_node_count(), other_nodes) << "a conditional node's body takes kernels, not memory";
     // What waits is refused, with a sentence.
     float scale = 0.0f;
     EXPECT_GSC_ERROR(gsc_scaler_get_scale_sync(scaler, &scale, nullptr), GSC_ERROR_BAD_STATE, "captured");

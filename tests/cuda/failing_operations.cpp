@@ -171,7 +171,6 @@ const Operation kOperations[] = {
      },
      step},
     {"read_report", read_report, step},
-    {"read_report_without_pools", read_report, step, false, nullptr, false},
     {"get_history",
      [](World &w) {
        gsc_history_entry entries[2] = {};

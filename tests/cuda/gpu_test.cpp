@@ -4,6 +4,7 @@
 // elements, and coexistence with this program's own CUDA runtime. Skipped without a device.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "tests/cuda/twin.h"
@@ -265,6 +266,19 @@ TEST_F(Gpu, AReportArrivesInPinnedMemory) {
   ASSERT_CUDA(cudaStreamSynchronize(stream.get()));
   EXPECT_EQ(report->scale, 32.0f);
   cudaFreeHost(report);
+}
+
+TEST_F(Gpu, PinnedMemoryIsTaken) {
+  const Stream stream;
+  float *floats = nullptr;
+  ASSERT_CUDA(cudaMallocHost(reinterpret_cast<void **>(&floats), 1000 * sizeof *floats));
+  std::fill_n(floats, 1000, 3.0F);
+  const TwinWord<float> factor(0.5F);
+  const gsc_tensor tensor = GSC_TENSOR_INIT(floats, 1000, GSC_FP32);
+  ASSERT_GSC_OK(gsc_ops_scale(contexts_->cuda.get(), &tensor, &tensor, 1, factor.device(), stream.get()));
+  ASSERT_CUDA(cudaStreamSynchronize(stream.get()));
+  EXPECT_EQ(std::count(floats, floats + 1000, 1.5F), 1000);
+  cudaFreeHost(floats);
 }
 
 }  // namespace

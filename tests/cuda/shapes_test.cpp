@@ -28,11 +28,12 @@ class Shapes : public ::testing::TestWithParam<Shape> {};
 struct Side {
   Side(const Context &context, const std::vector<gsc_tensor> &param_tensors,
        const std::vector<gsc_tensor> &grad_tensors, const std::vector<gsc_tensor> &copy_tensors,
-       int32_t kind = GSC_ADAMW)
+       int32_t kind = GSC_ADAMW, int32_t state_format = GSC_STATE_FULL)
       : params(make_list(context, param_tensors)), grads(make_list(context, grad_tensors)) {
     if (!copy_tensors.empty()) copies = make_list(context, copy_tensors);
     gsc_optimizer_options options = optimizer_options(kind);
     options.lr = 0.01;
+    options.state_format = state_format;
     optimizer = make_optimizer(context, options, params, grads, copies);
     scaler = make_scaler(context, scaler_options(1024.0F, 3));
   }
@@ -116,13 +117,14 @@ namespace emulation = gsc::cuda::emulation;
 /// Lists of tensors within one allocation, and steps on them, some with an overflow.
 class Steps {
  public:
-  Steps(const Contexts &contexts, const std::vector<int64_t> &sizes, int32_t kind, int64_t misaligned, uint64_t seed)
+  Steps(const Contexts &contexts, const std::vector<int64_t> &sizes, int32_t kind, int64_t misaligned, uint64_t seed,
+        int32_t state_format = GSC_STATE_FULL)
       : random_(seed), tensors_(place(sizes, misaligned)), params_(GSC_FP32, end()), grads_(GSC_FP16, end()) {
     params_.fill(Values::kOrdinary, random_);
     host_ = std::make_unique<Side>(contexts.cpu, parts(params_.host_tensor()), parts(grads_.host_tensor()),
-                                   std::vector<gsc_tensor>{}, kind);
+                                   std::vector<gsc_tensor>{}, kind, state_format);
     device_ = std::make_unique<Side>(contexts.cuda, parts(params_.device_tensor()), parts(grads_.device_tensor()),
-                                     std::vector<gsc_tensor>{}, kind);
+                                     std::vector<gsc_tensor>{}, kind, state_format);
   }
   void run(bool unscale, bool overflow) {
     grads_.fill(Values::kOrdinary, random_);
@@ -169,17 +171,20 @@ class Steps {
   std::unique_ptr<Side> host_, device_;
 };
 
-/// Forces one team size for all launches, whatever the backend would choose.
-class Teams : public ::testing::TestWithParam<std::tuple<int, int32_t>> {
+/// Forces one team size for all launches, whatever the backend would choose, and for larger ones parts of chunks.
+class Teams : public ::testing::TestWithParam<std::tuple<int, int32_t, int32_t>> {
  protected:
-  void SetUp() override { emulation::set_team(std::get<0>(GetParam())); }
+  void SetUp() override {
+    const int warps = std::get<0>(GetParam());
+    emulation::set_team(warps, warps >= 4 ? 2 : 0);
+  }
   void TearDown() override { emulation::set_team(0); }
 };
 
 /// Small tensors for many rounds, one of several chunks with a short last one, misaligned ones, and the three kernels
 /// that have teams: check, unscale, the step, and with LAMB the moments sweep.
 TEST_P(Teams, SameBitsInSeveralRounds) {
-  const auto &[warps, kind] = GetParam();
+  const auto &[warps, kind, state_format] = GetParam();
   const Contexts contexts;
   Random random(41);  // of sizes
   // A grid has four blocks of eight warps for each multiprocessor at most, in all kernels.
@@ -190,7 +195,7 @@ TEST_P(Teams, SameBitsInSeveralRounds) {
   sizes[40] = 9000;
   for (const int64_t misaligned : {0, 1}) {
     SCOPED_TRACE(misaligned);
-    Steps steps(contexts, sizes, kind, misaligned, 42);
+    Steps steps(contexts, sizes, kind, misaligned, 42, state_format);
     emulation::take_walks();
     for (const bool overflow : {false, true}) steps.run(misaligned != 0, overflow);
     const std::vector<emulation::Walk> walks = emulation::take_walks();
@@ -203,10 +208,12 @@ TEST_P(Teams, SameBitsInSeveralRounds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Teams,
-                         ::testing::Combine(::testing::Values(1, 2, 4, 8), ::testing::Values(GSC_ADAMW, GSC_LAMB)),
+                         ::testing::Combine(::testing::Values(1, 2, 4, 8), ::testing::Values(GSC_ADAMW, GSC_LAMB),
+                                            ::testing::Values(GSC_STATE_FULL, GSC_STATE_BITS8)),
                          [](const auto &info) {
                            return std::to_string(std::get<0>(info.param)) +
-                                  (std::get<1>(info.param) == GSC_LAMB ? "_lamb" : "_adamw");
+                                  (std::get<1>(info.param) == GSC_LAMB ? "_lamb" : "_adamw") +
+                                  (std::get<2>(info.param) == GSC_STATE_BITS8 ? "_in_codes" : "");
                          });
 
 /// From few tensors per multiprocessor to many, the backend chooses each team size at some point.

@@ -63,7 +63,7 @@ bool is_constant(uintptr_t address) {
 
 void require_global(const Thread &t, uintptr_t address, std::size_t bytes, int site) {
   require_aligned(t, address, bytes, site);
-  if (!emulation::is_device_memory(reinterpret_cast<const void *>(address), bytes) && !is_constant(address)) {
+  if (!emulation::is_cuda_memory(reinterpret_cast<const void *>(address), bytes) && !is_constant(address)) {
     fault(t, site, "access outside of any allocation", address, bytes);
   }
 }

@@ -67,8 +67,9 @@ struct Walk {
 };
 /// Those since the previous call.
 std::vector<Walk> take_walks();
-/// Overrides how many warps share a chunk; 0: the backend's choice. The grid size is unchanged.
-void set_team(int warps);
+/// Overrides how many warps share a chunk, and into how many parts (2^split) passes without sums cut it; 0 warps: the
+/// backend's choice of both. The grid size is unchanged.
+void set_team(int warps, int split = 0);
 
 /// Records a walk, and gives it the teams that set_team requests.
 void note_walk(PlanView &plan, int64_t chunks, int64_t warps);
@@ -77,7 +78,7 @@ P with_team(P parameter, int64_t warps) {
   if constexpr (requires { parameter.first_chunk; }) {
     note_walk(parameter.plan, parameter.last_chunk - parameter.first_chunk, warps);
   } else if constexpr (requires { parameter.grads.warps_per_chunk; }) {
-    note_walk(parameter.grads, parameter.grads.chunk_count, warps);
+    note_walk(parameter.grads, parameter.grads.part_count(), warps);
   }
   return parameter;
 }
@@ -157,17 +158,23 @@ bool end_capture(cudaStream_t stream);
 bool is_capture_relaxed();
 /// Whether the devices have memory pools; true by default.
 void set_memory_pools(bool there);
-/// Device allocations (except stream-ordered ones) and waits so far.
+/// Whether kernels reach all host memory, as on Grace; false by default.
+void set_host_page_tables(bool used);
+/// How far from its own address pinned memory is mapped on the devices; 0 by default.
+void set_mapping_distance(int64_t bytes);
+/// Device allocations (except stream-ordered ones) and waits so far; freeing waits too, unless in stream order.
 int64_t allocation_count();
 int64_t wait_count();
+/// Nodes of graphs that are not kernels: copies, fills, and memory.
+int64_t other_node_count();
 /// Waits of streams for events.
 int64_t event_wait_count();
 /// Bytes currently allocated on the device, including stream-ordered ones.
 int64_t bytes_in_use();
 /// Existing streams, events and pools.
 int64_t objects_in_use();
-/// Whether all of these bytes belong to one allocation on a device.
-bool is_device_memory(const void *address, std::size_t bytes);
+/// Whether all of these bytes belong to one allocation, on a device or of pinned memory.
+bool is_cuda_memory(const void *address, std::size_t bytes);
 /// Per device; the environment variable EMULATED_MULTIPROCESSORS, 2 by default.
 int multiprocessor_count();
 /// Contexts: a device's primary one and its retain count, others that tests create, and the calling thread's current

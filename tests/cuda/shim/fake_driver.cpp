@@ -56,6 +56,10 @@ CUresult get_attributes(unsigned count, CUpointer_attribute *attributes, void **
         *static_cast<unsigned *>(data[i]) =
             found == nullptr ? 0 : (found->second.device < 0 ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
         break;
+      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *static_cast<CUdeviceptr *>(data[i]) =
+            found == nullptr || this_thread().current == nullptr ? 0 : address + state().mapping_distance;
+        break;
       case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         *static_cast<unsigned *>(data[i]) = 0;
         break;

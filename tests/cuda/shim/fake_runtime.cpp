@@ -190,17 +190,20 @@ bool end_capture(cudaStream_t stream) {
   return !state().capture_disturbed;
 }
 void set_memory_pools(bool there) { state().has_pools = there; }
+void set_host_page_tables(bool used) { state().host_page_tables = used; }
+void set_mapping_distance(int64_t bytes) { state().mapping_distance = bytes; }
 int64_t allocation_count() { return state().allocation_count; }
 int64_t wait_count() { return state().wait_count; }
+int64_t other_node_count() { return state().other_nodes; }
 int64_t event_wait_count() { return state().event_waits; }
 int64_t bytes_in_use() { return state().bytes_in_use; }
 int64_t objects_in_use() {
   const State &s = state();
   return static_cast<int64_t>(s.streams.size() + s.events.size() + s.pools.size());
 }
-bool is_device_memory(const void *address, std::size_t bytes) {
+bool is_cuda_memory(const void *address, std::size_t bytes) {
   const auto *found = find_allocation(address);
-  if (found == nullptr || found->second.device < 0) return false;
+  if (found == nullptr) return false;
   return found->second.bytes - static_cast<std::size_t>(static_cast<const char *>(address) - found->first) >= bytes;
 }
 int multiprocessor_count() {
@@ -219,9 +222,15 @@ int reference_count(CUcontext context) { return context->references; }
 CUcontext current_context() { return this_thread().current; }
 void set_current_context(CUcontext context) { this_thread().current = context; }
 std::vector<Walk> take_walks() { return std::exchange(state().walks, {}); }
-void set_team(int warps) { state().team = warps; }
+void set_team(int warps, int split) {
+  state().team = warps;
+  state().split = split;
+}
 void note_walk(PlanView &plan, int64_t chunks, int64_t warps) {
-  if (state().team != 0) plan.warps_per_chunk = state().team;
+  if (state().team != 0) {
+    plan.warps_per_chunk = state().team;
+    plan.split = state().split;
+  }
   state().walks.push_back({plan.warps_per_chunk, chunks, warps / plan.warps_per_chunk});
 }
 int64_t implicit_context_count() { return state().implicit_contexts; }
@@ -286,6 +295,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrComputeCapabilityMinor:
       *value = 0;
       break;
+    case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
+      *value = state().host_page_tables ? 1 : 0;
+      break;
     case cudaDevAttrMemoryPoolsSupported:
       *value = state().has_pools ? 1 : 0;
       break;
@@ -323,6 +335,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 static bool is_capturing(cudaStream_t stream) { return state().capturing || state().captured.count(stream) != 0; }
+/// What the stream is given is no kernel.
+static void note_node(cudaStream_t stream) { state().other_nodes += is_capturing(stream) ? 1 : 0; }
 static cudaError_t capture_status(cudaStream_t stream, cudaStreamCaptureStatus *status) {
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   *status = is_capturing(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
@@ -394,12 +408,14 @@ cudaError_t cudaMallocFromPoolAsync(void **memory, std::size_t bytes, cudaMemPoo
   if (fails(__func__)) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
   if (state().pools.count(pool) == 0) return cudaErrorInvalidValue;
+  note_node(stream);
   *memory = take(bytes, working_context()->device, nullptr);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
   const bool known = memory == nullptr || state().allocations.count(static_cast<char *>(memory)) != 0;
   const cudaError_t error = is_stream(stream) && known ? cudaSuccess : cudaErrorInvalidResourceHandle;
+  note_node(stream);
   if (error == cudaSuccess) enqueue_work(stream, [=] { give_back(memory); });
   return fails(__func__) ? failure() : error;
 }
@@ -415,18 +431,21 @@ cudaError_t cudaFree(void *memory) {
   working_context();
   if (disturbs_capture()) return cudaErrorStreamCaptureUnsupported;
   finish_all();
+  ++state().wait_count;
   const cudaError_t error = give_back(memory);
   return fails(__func__) ? failure() : error;
 }
 cudaError_t cudaMemsetAsync(void *memory, int value, std::size_t bytes, cudaStream_t stream) {
   if (fails(__func__)) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  note_node(stream);
   enqueue_work(stream, [=] { std::memset(reach(memory), value, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   if (fails(__func__)) return failure();
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  note_node(stream);
   // With pageable memory it may wait.
   const bool pageable = find_allocation(to) == nullptr || find_allocation(from) == nullptr;
   if (pageable && disturbs_capture()) return cudaErrorStreamCaptureUnsupported;

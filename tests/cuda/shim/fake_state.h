@@ -64,11 +64,14 @@ struct State {
   std::set<cudaMemPool_t> pools;
   CUctx_st primary[kDevices] = {{0, 0}, {1, 0}};
   bool has_pools = true;
+  bool host_page_tables = false;
+  int64_t mapping_distance = 0;     ///< from the address of pinned memory to its address on a device
   bool capturing = false;           ///< every stream
   std::set<cudaStream_t> captured;  ///< these streams
   bool capture_disturbed = false;
   int64_t allocation_count = 0;
   int64_t wait_count = 0;
+  int64_t other_nodes = 0;
   int64_t bytes_in_use = 0;
   int64_t implicit_contexts = 0;
   int64_t calls = 0;
@@ -78,6 +81,7 @@ struct State {
   cudaError_t failure = cudaErrorUnknown;
   std::vector<Walk> walks;
   int team = 0;
+  int split = 0;
 };
 State &state();
 
