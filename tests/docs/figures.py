@@ -170,10 +170,6 @@ def main():
     rest = NOT_MEASURED.sub("", pages[PERFORMANCE])
     found += [f"{PERFORMANCE}: nothing compares `{rest[max(0, m.start() - 60):m.end()]}`"
               for m in MEASURED.finditer(rest)]
-    folder = RESULTS / "nvidia-h200"
-    about = json.loads((folder / "device.json").read_text())
-    if goals.table(about, goals.judge(GPU), GPU) != (folder / "table.md").read_text():
-        found.append("benchmarks/results/nvidia-h200/table.md: not what benchmarks/gpu/goals.py writes")
     print(f"{sum(len(expected) for _, _, expected in FIGURES)} figures compared")
     print("\n".join(found))
     sys.exit(bool(found))
