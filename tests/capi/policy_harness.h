@@ -25,6 +25,7 @@ class Policy {
   gsc_tensor_list *list() const { return list_.get(); }
   float scale() const { return scale_of(scaler_); }
   gsc_report report() const { return report_of(scaler_); }
+  bool at_floor() const { return (report().flags & GSC_REPORT_AT_FLOOR) != 0; }
 
   void update(bool overflow) {
     grad_.set(0, overflow ? kInf : 1.0);
