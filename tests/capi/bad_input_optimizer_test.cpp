@@ -220,40 +220,27 @@ std::vector<unsigned char> saved(const Context &context, const TrainerSpec &spec
   return bytes;
 }
 
-TEST(BadInputOptimizerLoad, TruncatedAndForeign) {
+/// Damage, too, is in checkpoint_test.cpp.
+TEST(BadInputOptimizerLoad, OtherSizesAndOptimizers) {
   const Context context = make_context();
   const TrainerSpec spec = {.options = optimizer_options(GSC_ADAMW), .counts = {3, 5}};
-  std::vector<unsigned char> bytes = saved(context, spec);
+  TrainerSpec of_adam = spec, of_other_counts = spec, of_doubles = spec;
+  of_adam.options = optimizer_options(GSC_ADAM);
+  of_other_counts.counts = {5, 3};
+  of_doubles.param_dtype = GSC_FP64;
+  std::vector<unsigned char> bytes = saved(context, spec), longer = bytes;
+  longer.push_back(0);
   Trainer trainer(context, spec);
   const Snapshot before = trainer.snapshot();
-  const auto expect_refused = [&](const std::vector<unsigned char> &data, int64_t size, const std::string &what) {
-    EXPECT_EQ(gsc_optimizer_load_sync(trainer.get(), data.data(), size, nullptr), GSC_ERROR_INVALID_ARGUMENT) << what;
-    EXPECT_TRUE(trainer.snapshot() == before) << what;
-  };
-  const int64_t size = static_cast<int64_t>(bytes.size());
-  for (int64_t shorter = 0; shorter < size; ++shorter) {
-    // An exact copy, so that AddressSanitizer sees a read past the end.
-    const std::vector<unsigned char> cut(bytes.begin(), bytes.begin() + shorter);
-    expect_refused(cut.empty() ? bytes : cut, shorter, text("truncated to ", shorter));
+  const auto size = static_cast<int64_t>(bytes.size());
+  EXPECT_EQ(gsc_optimizer_load_sync(trainer.get(), bytes.data(), -1, nullptr), GSC_ERROR_INVALID_ARGUMENT);
+  for (const std::vector<unsigned char> &foreign :
+       {longer, std::vector<unsigned char>(bytes.size(), 0), std::vector<unsigned char>(bytes.size(), 0xff),
+        saved(context, of_adam), saved(context, of_other_counts), saved(context, of_doubles)}) {
+    EXPECT_EQ(gsc_optimizer_load_sync(trainer.get(), foreign.data(), static_cast<int64_t>(foreign.size()), nullptr),
+              GSC_ERROR_INVALID_ARGUMENT);
+    EXPECT_TRUE(trainer.snapshot() == before) << gsc_error_get_message();
   }
-  std::vector<unsigned char> longer = bytes;
-  longer.push_back(0);
-  expect_refused(longer, size + 1, "one byte too many");
-  expect_refused(bytes, -1, "negative size");
-  expect_refused(std::vector<unsigned char>(bytes.size(), 0), size, "zeros");
-  expect_refused(std::vector<unsigned char>(bytes.size(), 0xff), size, "ones");
-  TrainerSpec other = spec;
-  other.options = optimizer_options(GSC_ADAM);
-  const std::vector<unsigned char> adam = saved(context, other);
-  expect_refused(adam, static_cast<int64_t>(adam.size()), "another kind");
-  other = spec;
-  other.counts = {5, 3};
-  const std::vector<unsigned char> counts = saved(context, other);
-  expect_refused(counts, static_cast<int64_t>(counts.size()), "other counts");
-  other = spec;
-  other.param_dtype = GSC_FP64;
-  const std::vector<unsigned char> doubles = saved(context, other);
-  expect_refused(doubles, static_cast<int64_t>(doubles.size()), "other dtypes");
   EXPECT_GSC_OK(gsc_optimizer_load_sync(trainer.get(), bytes.data(), size, nullptr));
   EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
   EXPECT_GSC_ERROR(gsc_optimizer_save_sync(trainer.get(), bytes.data(), size - 1, nullptr), GSC_ERROR_INVALID_ARGUMENT,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finding inf and NaN: at every position of small tensors, at every chunk, tile, row, vector and tail boundary +-1 of
-// large ones, at misaligned addresses, in every dtype and for every instruction set; with the first offender, the
-// counts and amax of the report. Also check over ranges, empty tensors and empty lists.
+// Finding inf and NaN in lists of tensors of several chunks, in every dtype and for every instruction set, with the first
+// offender, the counts and amax of the report. Also check over ranges, empty tensors and empty lists. Every position of a
+// span is in tests/core/kernels_test.cpp.
 #include <algorithm>
-#include <set>
 
 #include "tests/support/objects.h"
 #include "tests/support/oracle.h"
@@ -48,86 +47,10 @@ class Check : public ::testing::TestWithParam<Case> {
     return report;
   }
 
-  /// Plants one value in a tensor of ones and expects the report to find exactly it.
-  void expect_found(const List &list, Buffer &buffer, int64_t tensor, int64_t at, double planted) {
-    const double kept = buffer.get(at);
-    buffer.set(at, planted);
-    const gsc_report report = look(list);
-    EXPECT_EQ(report.flags & GSC_REPORT_OVERFLOW, static_cast<uint32_t>(GSC_REPORT_OVERFLOW));
-    EXPECT_EQ(report.nonfinite_count, 1);
-    EXPECT_EQ(report.inf_count, std::isinf(planted) ? 1 : 0);
-    EXPECT_EQ(report.nan_count, std::isnan(planted) ? 1 : 0);
-    EXPECT_EQ(report.first_tensor, tensor);
-    EXPECT_EQ(report.first_element, at);
-    EXPECT_EQ(std::isnan(report.grad_norm), std::isnan(planted));
-    EXPECT_FALSE(std::isfinite(report.grad_norm));
-    buffer.set(at, kept);
-  }
-
-  void expect_clean(const List &list) {
-    const gsc_report report = look(list);
-    EXPECT_EQ(report.flags & GSC_REPORT_OVERFLOW, 0u);
-    EXPECT_EQ(report.nonfinite_count, 0);
-    EXPECT_EQ(report.inf_count, 0);
-    EXPECT_EQ(report.nan_count, 0);
-    EXPECT_EQ(report.first_tensor, -1);
-    EXPECT_EQ(report.first_element, -1);
-    EXPECT_TRUE(std::isfinite(report.grad_norm));
-  }
-
   Context context_;
   Scaler scaler_;
 };
 INSTANTIATE_TEST_SUITE_P(All, Check, ::testing::ValuesIn(cases()), case_name);
-
-TEST_P(Check, EveryPositionOfSmallTensors) {
-  for (const int64_t count : {1, 2, 3, 7, 8, 9, 16, 31, 33, 65}) {
-    for (const int64_t offset : {0, 1, 2, 3, 5, 7}) {
-      Buffer buffer(GetParam().dtype, count, offset);
-      buffer.fill(1.0);
-      const List list = make_list(context_, buffer);
-      expect_clean(list);
-      for (int64_t at = 0; at < count; ++at) {
-        expect_found(list, buffer, 0, at, at % 3 == 0 ? kInf : (at % 3 == 1 ? -kInf : kNan));
-      }
-      ASSERT_FALSE(HasFailure()) << "count " << count << " offset " << offset;
-      ASSERT_TRUE(buffer.guards_intact());
-    }
-  }
-}
-
-/// Positions worth a look in a tensor: around every power-of-two boundary a kernel may use, and both ends.
-std::set<int64_t> boundaries(int64_t count, int64_t element_size) {
-  std::set<int64_t> result = {0, 1, count - 2, count - 1};
-  const int64_t row = 512 / element_size, tile = 8192 / element_size;
-  for (const int64_t block : {int64_t{8}, int64_t{16}, row, tile, int64_t{4096}, int64_t{8192}, int64_t{16384},
-                              int64_t{32768}, int64_t{65536}}) {
-    for (int64_t delta = -1; delta <= 1; ++delta) {
-      result.insert(block + delta);
-      result.insert((count - 1) / block * block + delta);
-      result.insert(3 * block + delta);
-    }
-  }
-  std::erase_if(result, [count](int64_t at) { return at < 0 || at >= count; });
-  return result;
-}
-
-TEST_P(Check, EveryBoundaryOfLargeTensors) {
-  const int64_t counts[] = {4095, 4096, 4097, 65535, 65536, 65537, 3 * 65536 + 1};
-  for (const int64_t count : counts) {
-    const int64_t offset = count % 8;
-    Buffer buffer(GetParam().dtype, count, offset);
-    buffer.fill(1.0);
-    const std::vector<unsigned char> ones = buffer.image();
-    const List list = make_list(context_, buffer);
-    bool nan = false;
-    for (const int64_t at : boundaries(count, dtype_size(GetParam().dtype))) {
-      expect_found(list, buffer, 0, at, (nan = !nan) ? kNan : -kInf);
-      if (GetParam().way == kUnscale) buffer.restore(ones);
-      ASSERT_FALSE(HasFailure()) << "count " << count << " at " << at;
-    }
-  }
-}
 
 TEST_P(Check, AllNonFinite) {
   Buffer buffer(GetParam().dtype, 10001, 1);

@@ -102,26 +102,6 @@ TEST_P(Diagnose, RandomBits) {
   expect_diagnosis(context, buffers);
 }
 
-TEST_P(Diagnose, OneOfEachKind) {
-  const Context context = make_context();
-  const Format format = format_of(GetParam());
-  std::vector<Buffer> buffers = make_buffers(GetParam(), {9, 3, 2});
-  const double values[] = {0.0, -0.0, format.min_subnormal(), -format.min_normal(), 1.0, -2.0, kInf, -kInf, kNan};
-  for (int64_t i = 0; i < 9; ++i) buffers[0].set(i, values[i]);
-  buffers[1].set(1, kNan);
-  expect_diagnosis(context, buffers);
-}
-
-TEST_P(Diagnose, EveryPosition) {
-  const Context context = make_context();
-  for (int64_t at = 0; at < 70; ++at) {
-    std::vector<Buffer> buffers = make_buffers(GetParam(), {70}, at % 8);
-    buffers[0].fill(1.0);
-    buffers[0].set(at, at % 2 == 0 ? kInf : kNan);
-    expect_diagnosis(context, buffers);
-  }
-}
-
 TEST_P(Diagnose, ManyChunks) {
   const Context context = make_context(2);
   Random random(52);

@@ -234,16 +234,6 @@ TEST_P(Elementwise, UnscaleCheckSeesWhatUnscalingMakesInfinite) {
   EXPECT_EQ(grads.get(4), kInf);
 }
 
-TEST_P(Elementwise, SameBufferForSourceAndDestination) {
-  const Context context = make_context();
-  Buffer buffer(GetParam(), 5000);
-  buffer.fill(1.5);
-  const gsc_tensor tensor = buffer.tensor();
-  const float factor = 2.0f;
-  ASSERT_GSC_OK(gsc_ops_scale(context.get(), &tensor, &tensor, 1, &factor, nullptr));
-  for (const double value : buffer.values()) ASSERT_EQ(value, 3.0);
-}
-
 TEST(StatelessUpdateScale, PyTorchTrajectory) {
   const Context context = make_context();
   float scale = 4.0f, found_inf = 0.0f;
