@@ -29,14 +29,6 @@ std::vector<int64_t> tensor_steps(const gsc_optimizer *optimizer, size_t count) 
   return steps;
 }
 
-std::vector<unsigned char> saved(const gsc_optimizer *optimizer) {
-  int64_t bytes = 0;
-  EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &bytes));
-  std::vector<unsigned char> result(static_cast<size_t>(bytes));
-  EXPECT_GSC_OK(gsc_optimizer_save_sync(const_cast<gsc_optimizer *>(optimizer), result.data(), bytes, nullptr));
-  return result;
-}
-
 // A tensor of several chunks, one without elements, and small ones.
 const std::vector<int64_t> kCounts = {3, 40000, 0, 1, 64, 65, 1000, 64, 5000};
 
@@ -152,17 +144,17 @@ TEST_P(Absent, CheckpointsKeepTheCountOfEachTensor) {
   Twins restored(context, GetParam());
   Random random(6);
   Mask mask(kCounts.size(), 1);
-  const int64_t plain = static_cast<int64_t>(saved(twins.all.get()).size());
+  const int64_t plain = static_cast<int64_t>(saved_image(twins.all.get()).size());
   for (int step = 0; step < 4; ++step) {
     mask = random_mask(random, kCounts.size());
     ASSERT_GSC_OK(set_present(twins.all.grad_list(), mask));
     twins.fill_grads(random);
     twins.step(mask, 0.0F);
   }
-  std::vector<unsigned char> image = saved(twins.all.get());
+  std::vector<unsigned char> image = saved_image(twins.all.get());
   EXPECT_EQ(static_cast<int64_t>(image.size()), plain + 8 * static_cast<int64_t>(kCounts.size()));
-  ASSERT_GSC_OK(gsc_optimizer_load_sync(restored.all.get(), image.data(), static_cast<int64_t>(image.size()), nullptr));
-  EXPECT_EQ(saved(restored.all.get()), image);
+  ASSERT_GSC_OK(load_image(restored.all.get(), image));
+  EXPECT_EQ(saved_image(restored.all.get()), image);
   EXPECT_EQ(tensor_steps(restored.all.get(), kCounts.size()), tensor_steps(twins.all.get(), kCounts.size()));
   // What lies in the parameters is the caller's to save.
   for (size_t i = 0; i < kCounts.size(); ++i) {
@@ -202,9 +194,7 @@ TEST(AbsentInOneArena, GradientsThatCloseTheGap) {
   };
   const List p = make_list(context, {tensor(params, 0), tensor(params, 10), tensor(params, 20)});
   const List g = make_list(context, {tensor(grads, 0), tensor(grads, 10), tensor(grads, 20)});
-  gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
-  sgd.lr = 1.0;
-  const Optimizer optimizer = make_optimizer(context, sgd, p, g);
+  const Optimizer optimizer = make_optimizer(context, sgd_options(), p, g);
   void *const data[] = {grads.as<float>(), nullptr, grads.as<float>() + 10};
   ASSERT_GSC_OK(set_present(g, {1, 0, 1}, data));
   ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
@@ -460,14 +450,13 @@ TEST(TensorSteps, Errors) {
 
 TEST(TensorSteps, OfCheckpointsWithAndWithoutThem) {
   Small s;
-  const std::vector<unsigned char> plain = saved(s.trainer.get());
+  const std::vector<unsigned char> plain = saved_image(s.trainer.get());
   const int64_t steps[] = {7, 0, 3};
   ASSERT_GSC_OK(gsc_optimizer_set_tensor_steps(s.trainer.get(), steps, 3, nullptr));
-  const std::vector<unsigned char> counted = saved(s.trainer.get());
-  ASSERT_GSC_OK(gsc_optimizer_load_sync(s.trainer.get(), plain.data(), static_cast<int64_t>(plain.size()), nullptr));
+  const std::vector<unsigned char> counted = saved_image(s.trainer.get());
+  ASSERT_GSC_OK(load_image(s.trainer.get(), plain));
   EXPECT_EQ(tensor_steps(s.trainer.get(), 3), (std::vector<int64_t>{0, 0, 0}));
-  ASSERT_GSC_OK(
-      gsc_optimizer_load_sync(s.trainer.get(), counted.data(), static_cast<int64_t>(counted.size()), nullptr));
+  ASSERT_GSC_OK(load_image(s.trainer.get(), counted));
   EXPECT_EQ(tensor_steps(s.trainer.get(), 3), (std::vector<int64_t>{7, 0, 3}));
   EXPECT_EQ(applied_steps(s.trainer.optimizer()), 7);
 }

@@ -213,11 +213,7 @@ std::vector<unsigned char> saved(const Context &context, const TrainerSpec &spec
   Random random(5);
   trainer.fill_grads(random, 1.0);
   EXPECT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
-  int64_t size = 0;
-  EXPECT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
-  std::vector<unsigned char> bytes(static_cast<size_t>(size));
-  EXPECT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), bytes.data(), size, nullptr));
-  return bytes;
+  return saved_image(trainer.get());
 }
 
 /// Damage, too, is in checkpoint_test.cpp.
@@ -237,11 +233,10 @@ TEST(BadInputOptimizerLoad, OtherSizesAndOptimizers) {
   for (const std::vector<unsigned char> &foreign :
        {longer, std::vector<unsigned char>(bytes.size(), 0), std::vector<unsigned char>(bytes.size(), 0xff),
         saved(context, of_adam), saved(context, of_other_counts), saved(context, of_doubles)}) {
-    EXPECT_EQ(gsc_optimizer_load_sync(trainer.get(), foreign.data(), static_cast<int64_t>(foreign.size()), nullptr),
-              GSC_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(load_image(trainer.get(), foreign), GSC_ERROR_INVALID_ARGUMENT);
     EXPECT_TRUE(trainer.snapshot() == before) << gsc_error_get_message();
   }
-  EXPECT_GSC_OK(gsc_optimizer_load_sync(trainer.get(), bytes.data(), size, nullptr));
+  EXPECT_GSC_OK(load_image(trainer.get(), bytes));
   EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
   EXPECT_GSC_ERROR(gsc_optimizer_save_sync(trainer.get(), bytes.data(), size - 1, nullptr), GSC_ERROR_INVALID_ARGUMENT,
                    "size");

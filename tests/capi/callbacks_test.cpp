@@ -142,15 +142,7 @@ struct Jobs {
       for (const int32_t index : {-1, count, INT32_MAX}) body(argument, index);
     }
   }
-  Context context() {
-    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-    options.num_threads = 4;
-    options.parallel_for = &Jobs::run;
-    options.parallel_for_user = this;
-    gsc_context *made = nullptr;
-    EXPECT_GSC_OK(gsc_context_create(&options, &made));
-    return Context(made);
-  }
+  Context context() { return make_context(&Jobs::run, this); }
 };
 
 TrainerSpec large() {

@@ -54,9 +54,7 @@ TEST(ClipNorm, AddsPyTorchsEpsilonToTheNorm) {
     std::vector<Buffer> params = make_buffers(GSC_FP32, {4}), grads = make_buffers(GSC_FP32, {4});
     grads[0].set(2, -4e-6);
     const List param_list = make_list(context, params), list = make_list(context, grads);
-    gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
-    sgd.lr = 1.0;
-    const Optimizer optimizer = make_optimizer(context, sgd, param_list, list);
+    const Optimizer optimizer = make_optimizer(context, sgd_options(), param_list, list);
     const Scaler scaler = make_scaler(context, 4.0f);
     if (unscale_first) {
       ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
@@ -74,9 +72,7 @@ TEST(ClipNorm, RoundsTwice) {
   Random random(11);
   for (int64_t i = 0; i < 1000; ++i) grads[0].set(i, random.uniform(-3.0, 3.0));
   const List param_list = make_list(context, params), list = make_list(context, grads);
-  gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
-  sgd.lr = 1.0;
-  const Optimizer optimizer = make_optimizer(context, sgd, param_list, list);
+  const Optimizer optimizer = make_optimizer(context, sgd_options(), param_list, list);
   const Scaler scaler = make_scaler(context, 3.0f);
   ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 0.7, GSC_NORM_L2, nullptr));
   ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
@@ -117,19 +113,15 @@ TEST(ClipNorm, OfZeroLeavesNothing) {
 
 TEST(ClipNorm, DisabledScalerClipsWithScaleOne) {
   const Context context = make_context();
-  gsc_scaler_options options = scaler_options(1024.0f);
-  options.enabled = 0;
-  const Scaler scaler = make_scaler(context, options);
+  const Scaler scaler = make_scaler(context, disabled_options());
   Buffer grads(GSC_FP32, 4);
   grads.fill(2.0);
   const List list = make_list(context, grads);
   ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
   ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 1.0, GSC_NORM_L2, nullptr));
   std::vector<Buffer> params = make_buffers(GSC_FP32, {4});
-  gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
-  sgd.lr = 1.0;
   const List param_list = make_list(context, params);
-  const Optimizer optimizer = make_optimizer(context, sgd, param_list, list);
+  const Optimizer optimizer = make_optimizer(context, sgd_options(), param_list, list);
   ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
   for (const double value : params[0].values()) EXPECT_NEAR(value, -0.5, 1e-6);
 }

@@ -107,8 +107,7 @@ TEST(Devices, AListReadsTheScaleOfItsIteration) {
   Job job(2);
   Trainer &away = *job.trainers[1];
   gsc_scaler *const s = job.scaler.get();
-  gsc_device_state state{};
-  state.struct_size = sizeof state;
+  auto state = with_size<gsc_device_state>();
   EXPECT_GSC_ERROR(gsc_scaler_get_device_state(s, away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
   for (const float scale : {8.0f, 32.0f}) {
     for (Buffer &buffer : away.grads()) buffer.fill(2.0 * scale);
@@ -119,8 +118,7 @@ TEST(Devices, AListReadsTheScaleOfItsIteration) {
     EXPECT_EQ(*state.scale, scale);
     EXPECT_EQ(*state.inv_scale, 1.0f / scale);
     EXPECT_EQ(*state.found_inf, 0.0f);
-    gsc_device_state home{};
-    home.struct_size = sizeof home;
+    auto home = with_size<gsc_device_state>();
     ASSERT_GSC_OK(gsc_scaler_get_device_state(s, nullptr, &home));
     EXPECT_NE(state.scale, home.scale);
   }
@@ -169,8 +167,7 @@ TEST(Devices, TheLastScalerToTakeAListHasItsState) {
   const double norm = report_of(job.scaler, away.grad_list()).grad_norm;
   EXPECT_GT(norm, 0.0);
   ASSERT_GSC_OK(gsc_scaler_update(first, nullptr));
-  gsc_device_state state{};
-  state.struct_size = sizeof state;
+  auto state = with_size<gsc_device_state>();
   ASSERT_GSC_OK(gsc_scaler_get_device_state(first, away.grad_list(), &state));
   const float *const scale = state.scale;
   EXPECT_EQ(*scale, 1024.0f);
@@ -190,10 +187,7 @@ TEST(Devices, TheLastScalerToTakeAListHasItsState) {
   const Context third = make_context();
   const Scaler other = make_scaler(third, 8.0f);
   ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(other.get(), away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
-  gsc_report report{};
-  report.struct_size = sizeof report;
-  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(first, away.grad_list(), &report, nullptr), GSC_ERROR_BAD_STATE, "grads",
-                   "third");
+  EXPECT_GSC_ERROR(report_status(job.scaler, away.grad_list()), GSC_ERROR_BAD_STATE, "grads", "third");
 }
 
 bool is_out_of_memory = false;
@@ -209,19 +203,13 @@ TEST(Devices, AnAppliedStepDoesNotRunOutOfMemory) {
   options.release = [](void *, void *memory, int64_t, int64_t alignment) {
     ::operator delete(memory, std::align_val_t(static_cast<size_t>(alignment)));
   };
-  gsc_context *created = nullptr;
-  ASSERT_GSC_OK(gsc_context_create(&options, &created));
-  const Context home(created);
+  const Context home = make_context(options);
   const Context there = make_context();
   Buffer params(GSC_FP32, 2), grads(GSC_FP32, 2);
   grads.fill(1.0);
-  gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
-  sgd.lr = 1.0;
   const List p = make_list(there, params), g = make_list(there, grads);
-  const Optimizer optimizer = make_optimizer(there, sgd, p, g);
-  gsc_scaler_options disabled = scaler_options();
-  disabled.enabled = 0;
-  const Scaler scaler = make_scaler(home, disabled);
+  const Optimizer optimizer = make_optimizer(there, sgd_options(), p, g);
+  const Scaler scaler = make_scaler(home, disabled_options());
   ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), g.get(), nullptr));
   is_out_of_memory = true;
   EXPECT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
@@ -231,9 +219,7 @@ TEST(Devices, AnAppliedStepDoesNotRunOutOfMemory) {
 
 TEST(Devices, DisabledScaler) {
   const Context context = make_context();
-  gsc_scaler_options options = scaler_options();
-  options.enabled = 0;
-  const Scaler scaler = make_scaler(context, options);
+  const Scaler scaler = make_scaler(context, disabled_options());
   Job job(1);
   for (Buffer &buffer : job.trainers[0]->grads()) buffer.fill(1.0);
   ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), job.trainers[0]->grad_list(), 0.5, GSC_NORM_L2, nullptr));
@@ -259,9 +245,7 @@ TEST(Devices, ADisabledScalerLetsGoOfItsListsAtUpdate) {
   gsc_context *created = nullptr;
   ASSERT_GSC_OK(gsc_context_create(&counting, &created));
   const Context home = make_context(), there(created);
-  gsc_scaler_options disabled = scaler_options();
-  disabled.enabled = 0;
-  const Scaler scaler = make_scaler(home, disabled);
+  const Scaler scaler = make_scaler(home, disabled_options());
   const int64_t before = live;
   for (int iteration = 0; iteration < 3; ++iteration) {
     Buffer grads(GSC_FP32, 4);

@@ -197,13 +197,7 @@ TEST(Exceptions, OfAParallelForLeaveNoTaskOut) {
     for (const int32_t tasks : {0, 2, 1000}) {
       SCOPED_TRACE(tasks);
       ThrowingJobs jobs{thrown.raise, tasks, {}};
-      gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-      options.num_threads = 4;
-      options.parallel_for = &ThrowingJobs::run;
-      options.parallel_for_user = &jobs;
-      gsc_context *made = nullptr;
-      ASSERT_GSC_OK(gsc_context_create(&options, &made));
-      const Context context(made);
+      const Context context = make_context(&ThrowingJobs::run, &jobs);
       Trainer trainer(context, spec);
       Random random(2);
       trainer.fill_grads(random, 1.0, 4.0);
@@ -228,9 +222,7 @@ TEST(Exceptions, OfALogAreDropped) {
     throw std::runtime_error("the disk is full");
   };
   options.log_user = &messages;
-  gsc_context *made = nullptr;
-  ASSERT_GSC_OK(gsc_context_create(&options, &made));
-  const Context context(made);
+  const Context context = make_context(options);
   EXPECT_EQ(messages, 1);
   gsc_scaler_options policy = scaler_options(1.0f);
   policy.min_scale = 1.0f;
@@ -249,10 +241,7 @@ TEST(Exceptions, OfALogAreDropped) {
 TEST(Exceptions, OnSeveralThreads) {
   ThrowingAllocator allocator{.raise = kThrown[1].raise};
   {
-    const gsc_context_options options = allocator.options();
-    gsc_context *made = nullptr;
-    ASSERT_GSC_OK(gsc_context_create(&options, &made));
-    const Context context(made);
+    const Context context = make_context(allocator.options());
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&, t] {

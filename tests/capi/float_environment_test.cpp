@@ -154,24 +154,13 @@ TEST(FloatEnvironment, ResultsDoNotDependOnItAndCallsRestoreIt) {
   }
 }
 
-template <typename J>
-Context context_of(J &jobs) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.num_threads = 4;
-  options.parallel_for = &J::run;
-  options.parallel_for_user = &jobs;
-  gsc_context *made = nullptr;
-  EXPECT_GSC_OK(gsc_context_create(&options, &made));
-  return Context(made);
-}
-
 TEST(FloatEnvironment, OfAJobSystem) {
   const std::vector<uint64_t> words = environments();
   bool same = false;
   const Results expected = results_in(words[0], make_context(1), &same);
   for (const uint64_t word : words) {
     Jobs jobs{word};
-    const Context context = context_of(jobs);
+    const Context context = make_context(&Jobs::run, &jobs);
     EXPECT_TRUE(results_in(words[0], context, &same) == expected) << word;
     EXPECT_TRUE(same) << word;
   }
@@ -195,7 +184,7 @@ TEST(FloatEnvironment, ThatCallbacksLeaveBehind) {
   };
   for (const uint64_t word : words) {
     CarelessJobs jobs{word};
-    const Context context = context_of(jobs);
+    const Context context = make_context(&CarelessJobs::run, &jobs);
     EXPECT_TRUE(results_in(words[0], context, &same) == expected) << word;
     EXPECT_TRUE(same) << word;
     EXPECT_TRUE(clipped(context, &jobs) == clipped(context, nullptr)) << word;

@@ -161,9 +161,7 @@ TEST_P(Fused, StepScaledEqualsTheScalersStep) {
 TEST_P(Fused, DisabledScalerEqualsAPlainStep) {
   const Context context = make_context();
   Trainer with(context, spec()), without(context, spec());
-  gsc_scaler_options options = scaler_options(1024.0f);
-  options.enabled = 0;
-  const Scaler scaler = make_scaler(context, options);
+  const Scaler scaler = make_scaler(context, disabled_options());
   Random random(96);
   with.fill_grads(random, 1.0);
   copy_grads(with, without);

@@ -43,9 +43,7 @@ Context make_paged_context() {
   options.num_threads = 1;
   options.allocate = &Pages::allocate;
   options.release = &Pages::release;
-  gsc_context *context = nullptr;
-  EXPECT_GSC_OK(gsc_context_create(&options, &context));
-  return Context(context);
+  return make_context(options);
 }
 
 /// A list that a scaler of another context has used, and that is the last to hold this context.

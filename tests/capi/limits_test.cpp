@@ -253,8 +253,7 @@ void everything(const Context &context) {
     EXPECT_EQ(gsc_scaler_unscale(scaler.get(), named, nullptr), GSC_OK);
     EXPECT_EQ(gsc_scaler_check_range(scaler.get(), named, 1, 1, nullptr), GSC_ERROR_BAD_STATE);
     EXPECT_EQ(gsc_scaler_update(scaler.get(), nullptr), GSC_OK);
-    gsc_report report{};
-    report.struct_size = sizeof report;
+    auto report = with_size<gsc_report>();
     EXPECT_EQ(gsc_scaler_get_report_sync(scaler.get(), named, &report, nullptr), GSC_OK);
     g[1].dtype = 77;
     EXPECT_EQ(gsc_tensor_list_create(context.get(), g.data(), 2, names, &named), GSC_ERROR_INVALID_ARGUMENT);

@@ -88,9 +88,7 @@ TEST_F(Locale, NumbersInTheLogHaveAPoint) {
   std::string said;
   options.log = [](void *user, int32_t, const char *message) { *static_cast<std::string *>(user) += message; };
   options.log_user = &said;
-  gsc_context *created = nullptr;
-  ASSERT_GSC_OK(gsc_context_create(&options, &created));
-  const Context context(created);
+  const Context context = make_context(options);
   Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {4}});
   gsc_scaler_options floor = scaler_options(0.5f);
   floor.min_scale = 0.5f;
@@ -99,10 +97,7 @@ TEST_F(Locale, NumbersInTheLogHaveAPoint) {
   const Scaler scaler = make_scaler(context, floor);
   trainer.grads()[0].set(0, INFINITY);
   ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
-  gsc_report report{};
-  report.struct_size = sizeof report;
-  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler.get(), nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR,
-                   "the loss scale 0.5 cannot be lowered");
+  EXPECT_GSC_ERROR(report_status(scaler), GSC_ERROR_SCALE_FLOOR, "the loss scale 0.5 cannot be lowered");
   EXPECT_NE(said.find("loss scale 0.5 cannot be lowered"), std::string::npos) << said;
 }
 

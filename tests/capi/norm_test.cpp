@@ -119,8 +119,7 @@ TEST_P(Norm, CheckAndUnscaleRecordTheUnscaledNorm) {
     const Norms expected = ref_norms(all, 1.0 / scale);
     expect_close(report.grad_norm, expected.l2);
     EXPECT_EQ(report.grad_amax, expected.inf);
-    gsc_device_state words;
-    words.struct_size = sizeof words;
+    auto words = with_size<gsc_device_state>();
     ASSERT_GSC_OK(gsc_scaler_get_device_state(scaler.get(), list.get(), &words));
     EXPECT_EQ(*words.grad_norm, report.grad_norm);
     EXPECT_EQ(*words.found_inf, 0.0f);

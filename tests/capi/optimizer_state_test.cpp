@@ -171,15 +171,12 @@ TEST_P(EachKind, SaveAndLoadContinueBitForBit) {
     original.fill_grads(random, 1.0);
     ASSERT_GSC_OK(gsc_optimizer_step(original.get(), nullptr));
   }
-  int64_t size = 0;
-  ASSERT_GSC_OK(gsc_optimizer_get_save_size(original.get(), &size));
-  std::vector<unsigned char> saved(static_cast<size_t>(size));
-  ASSERT_GSC_OK(gsc_optimizer_save_sync(original.get(), saved.data(), size, nullptr));
+  const std::vector<unsigned char> saved = saved_image(original.get());
   TrainerSpec s = spec();
   s.seed = 99;
   Trainer restored(context, s);
   for (size_t i = 0; i < s.counts.size(); ++i) restored.params()[i].restore(original.params()[i].image());
-  ASSERT_GSC_OK(gsc_optimizer_load_sync(restored.get(), saved.data(), size, nullptr));
+  ASSERT_GSC_OK(load_image(restored.get(), saved));
   EXPECT_EQ(restored.snapshot().state, original.snapshot().state);
   for (int step = 0; step < 3; ++step) {
     original.fill_grads(random, 1.0);
@@ -239,13 +236,10 @@ TEST_P(EachKind, EvaluatesWithAveragedWeights) {
   EXPECT_EQ(trainer.snapshot().applied, training.applied);
   EXPECT_GSC_ERROR(gsc_optimizer_step(trainer.get(), nullptr), GSC_ERROR_BAD_STATE, "averaged weights");
   // A checkpoint remembers which weights the parameters were.
-  int64_t size = 0;
-  ASSERT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
-  std::vector<unsigned char> saved(static_cast<size_t>(size));
-  ASSERT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), saved.data(), size, nullptr));
+  const std::vector<unsigned char> saved = saved_image(trainer.get());
   Trainer restored(context, s);
   for (size_t t = 0; t < s.counts.size(); ++t) restored.params()[t].restore(trainer.params()[t].image());
-  ASSERT_GSC_OK(gsc_optimizer_load_sync(restored.get(), saved.data(), size, nullptr));
+  ASSERT_GSC_OK(load_image(restored.get(), saved));
   ASSERT_GSC_OK(gsc_optimizer_get_evaluating(restored.get(), &evaluating));
   EXPECT_EQ(evaluating, 1);
   for (Trainer *each : {&trainer, &restored}) {
@@ -354,7 +348,7 @@ TEST(OptimizerState, SgdWithoutMomentumHasNone) {
   ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
   ASSERT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), saved.data(), size, nullptr));
   ASSERT_GSC_OK(gsc_optimizer_set_steps(trainer.get(), 7, 0, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_load_sync(trainer.get(), saved.data(), size, nullptr));
+  ASSERT_GSC_OK(load_image(trainer.get(), saved));
   EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
 }
 
@@ -368,21 +362,16 @@ TEST(OptimizerState, CountsEndWhereACheckpointCanHoldThem) {
   ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer.get(), nullptr, &overflow, nullptr));
   EXPECT_EQ(applied_steps(trainer.optimizer()), kMost);
   EXPECT_EQ(skipped_steps(trainer.optimizer()), kMost);
-  int64_t size = 0;
-  ASSERT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
-  std::vector<unsigned char> saved(static_cast<size_t>(size));
-  ASSERT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), saved.data(), size, nullptr));
-  EXPECT_GSC_OK(gsc_optimizer_load_sync(trainer.get(), saved.data(), size, nullptr));
+  const std::vector<unsigned char> saved = saved_image(trainer.get());
+  EXPECT_GSC_OK(load_image(trainer.get(), saved));
 }
 
 TEST(OptimizerState, ReboundParametersAndGradients) {
   const Context context = make_context();
-  gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
-  sgd.lr = 1.0;
   std::vector<Buffer> params = make_buffers(GSC_FP32, {8}), grads = make_buffers(GSC_FP16, {8});
   std::vector<Buffer> new_params = make_buffers(GSC_FP32, {8}), new_grads = make_buffers(GSC_FP16, {8});
   const List p = make_list(context, params), g = make_list(context, grads);
-  const Optimizer optimizer = make_optimizer(context, sgd, p, g);
+  const Optimizer optimizer = make_optimizer(context, sgd_options(), p, g);
   void *param = new_params[0].data();
   void *grad = new_grads[0].data();
   ASSERT_GSC_OK(gsc_tensor_list_set_pointers(p.get(), &param, 1, nullptr));

@@ -187,9 +187,7 @@ TEST(PolicyFloor, ErrorFillsTheReport) {
   policy.run("x");
   EXPECT_EQ(policy.report().scale, 1.0f);
   policy.run("x");
-  gsc_report report;
-  std::memset(&report, 0, sizeof report);
-  report.struct_size = sizeof report;
+  auto report = with_size<gsc_report>();
   EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(policy.get(), nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR, "scale");
   EXPECT_EQ(report.scale, 1.0f);
   EXPECT_EQ(report.skipped, 2);
@@ -218,10 +216,7 @@ TEST(PolicyFloor, IsZeroWithoutAnother) {
     ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
     ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
     updates_at_zero += scale_of(scaler) == 0.0f ? 1 : 0;
-    gsc_report report{};
-    report.struct_size = sizeof report;
-    ASSERT_GSC_OK(gsc_scaler_get_report_sync(scaler.get(), nullptr, &report, nullptr));
-    EXPECT_EQ((report.flags & GSC_REPORT_AT_FLOOR) != 0, updates_at_zero >= 2) << i;
+    EXPECT_EQ((report_of(scaler).flags & GSC_REPORT_AT_FLOOR) != 0, updates_at_zero >= 2) << i;
     EXPECT_EQ(state_of(scaler).skips_at_floor, updates_at_zero) << i;
   }
   EXPECT_GE(updates_at_zero, 3);
@@ -246,9 +241,7 @@ TEST(PolicyFloor, IsWhereTheScaleCannotMove) {
       ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
       ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
       EXPECT_EQ(scale_of(scaler), stuck);
-      gsc_report report{};
-      report.struct_size = sizeof report;
-      EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler.get(), nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR);
+      EXPECT_GSC_ERROR(report_status(scaler), GSC_ERROR_SCALE_FLOOR);
     }
   }
 }

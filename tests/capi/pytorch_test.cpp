@@ -6,12 +6,6 @@
 namespace gsc_test {
 namespace {
 
-gsc_optimizer_options sgd(double lr) {
-  gsc_optimizer_options options = optimizer_options(GSC_SGD);
-  options.lr = lr;
-  return options;
-}
-
 /// Four batches, an overflow in the third; afterwards all must equal a control run that never saw that batch.
 TEST(PyTorch, StandardCase) {
   for (const int32_t kind : {GSC_SGD, GSC_ADAM, GSC_ADAMW, GSC_LION}) {
@@ -66,7 +60,7 @@ TEST(PyTorch, UnscaleGivesExactlyOne) {
 /// Two scaled micro-batches added up, then one step, equals the step on the sum of the unscaled ones.
 TEST(PyTorch, AccumulationOverTwoMicroBatches) {
   const Context context = make_context();
-  Trainer trainer(context, {.options = sgd(1.0), .counts = {16}, .grad_dtypes = {GSC_FP32}});
+  Trainer trainer(context, {.options = sgd_options(), .counts = {16}, .grad_dtypes = {GSC_FP32}});
   const Scaler scaler = make_scaler(context, scaler_options(64.0f, 1));
   Buffer micro(GSC_FP16, 16);
   Random random(102);

@@ -68,10 +68,8 @@ struct Rank {
     EXPECT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), &reducer));
   }
   static TrainerSpec spec(int index) {
-    gsc_optimizer_options options = optimizer_options(GSC_SGD);
-    options.lr = 1.0;
     // Ranks hold shards of different sizes; what they must agree on is only the verdict and the norm.
-    return {.options = options, .counts = {4, 10 * (index + 1)}, .grad_dtypes = {GSC_FP16}};
+    return {.options = sgd_options(), .counts = {4, 10 * (index + 1)}, .grad_dtypes = {GSC_FP16}};
   }
   Context context;
   Trainer trainer;
@@ -207,10 +205,7 @@ TEST(Reducer, FailureChangesNothingAndCanBeRetried) {
     EXPECT_EQ(std::memcmp(&state, &now, sizeof now), 0);
     EXPECT_EQ(skipped_steps(rank.trainer.optimizer()), 0);
     EXPECT_GSC_ERROR(gsc_scaler_update(s, nullptr), GSC_ERROR_BAD_STATE, "update");
-    gsc_report report{};
-    report.struct_size = sizeof report;
-    EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(s, rank.trainer.grad_list(), &report, nullptr), GSC_ERROR_BAD_STATE,
-                     "checked");
+    EXPECT_GSC_ERROR(report_status(rank.scaler, rank.trainer.grad_list()), GSC_ERROR_BAD_STATE, "checked");
   };
   all_reduce.fail_next();
   EXPECT_GSC_ERROR(gsc_scaler_step(s, rank.trainer.get(), nullptr), GSC_ERROR_CALLBACK, "all_reduce");
@@ -225,13 +220,10 @@ TEST(Reducer, FailureChangesNothingAndCanBeRetried) {
   EXPECT_EQ(applied_steps(rank.trainer.optimizer()), 1);
   EXPECT_EQ(rank.trainer.grads()[0].get(0), 8.0);
   // The report of that step goes too when the next check fails half way.
-  gsc_report report{};
-  report.struct_size = sizeof report;
-  EXPECT_GSC_OK(gsc_scaler_get_report_sync(s, rank.trainer.grad_list(), &report, nullptr));
+  EXPECT_GSC_OK(report_status(rank.scaler, rank.trainer.grad_list()));
   all_reduce.fail_next();
   EXPECT_GSC_ERROR(gsc_scaler_check(s, rank.trainer.grad_list(), nullptr), GSC_ERROR_CALLBACK, "all_reduce");
-  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(s, rank.trainer.grad_list(), &report, nullptr), GSC_ERROR_BAD_STATE,
-                   "checked");
+  EXPECT_GSC_ERROR(report_status(rank.scaler, rank.trainer.grad_list()), GSC_ERROR_BAD_STATE, "checked");
 }
 
 /// A check by ranges whose all-reduce failed starts over: every range can and must be checked again. Also when a clip

@@ -194,8 +194,7 @@ TEST(DeviceState, FoundInfCounts) {
   const List list = make_list(context, grads);
   for (int64_t i = 0; i < 5; ++i) grads.set(i * 20, i % 2 == 0 ? kInf : kNan);
   ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-  gsc_device_state words;
-  words.struct_size = sizeof words;
+  auto words = with_size<gsc_device_state>();
   ASSERT_GSC_OK(gsc_scaler_get_device_state(scaler.get(), list.get(), &words));
   EXPECT_EQ(*words.found_inf, 5.0f);
   EXPECT_TRUE(std::isnan(*words.grad_norm));

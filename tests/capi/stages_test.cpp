@@ -16,14 +16,9 @@ class Stages : public ::testing::Test {
 
   Stages()
       : context_(make_context()),
-        trainer_(context_, {.options = sgd(), .counts = {4, 4, 4}, .grad_dtypes = {GSC_FP16}}),
+        trainer_(context_, {.options = sgd_options(), .counts = {4, 4, 4}, .grad_dtypes = {GSC_FP16}}),
         scaler_(make_scaler(context_, kScale)) {
     for (Buffer &buffer : trainer_.grads()) buffer.fill(16.0);
-  }
-  static gsc_optimizer_options sgd() {
-    gsc_optimizer_options options = optimizer_options(GSC_SGD);
-    options.lr = 1.0;
-    return options;
   }
   gsc_scaler *scaler() const { return scaler_.get(); }
   gsc_tensor_list *grads() const { return trainer_.grad_list(); }
@@ -110,7 +105,7 @@ TEST_F(Stages, RefusedCalls) {
 }
 
 TEST_F(Stages, AListWithoutTensorsSteps) {
-  Trainer empty(context_, {.options = sgd(), .counts = {}});
+  Trainer empty(context_, {.options = sgd_options(), .counts = {}});
   ASSERT_GSC_OK(gsc_scaler_step(scaler(), empty.get(), nullptr));
   ASSERT_GSC_OK(update());
   EXPECT_EQ(applied_steps(empty.optimizer()), 1);
@@ -139,12 +134,7 @@ class Disabled : public ::testing::Test {
   Disabled()
       : context_(make_context()),
         trainer_(context_, {.options = optimizer_options(GSC_SGD), .counts = {4}}),
-        scaler_(make_scaler(context_, options())) {}
-  static gsc_scaler_options options() {
-    gsc_scaler_options result = scaler_options(1024.0f, 1);
-    result.enabled = 0;
-    return result;
-  }
+        scaler_(make_scaler(context_, disabled_options())) {}
   Context context_;
   Trainer trainer_;
   Scaler scaler_;
@@ -154,10 +144,7 @@ TEST_F(Disabled, HasNeitherAScaleNorReportsOfLists) {
   EXPECT_GSC_OK(gsc_scaler_set_scale(scaler_.get(), 5.0f, nullptr));
   EXPECT_EQ(scale_of(scaler_), 1.0f);
   ASSERT_GSC_OK(gsc_scaler_check(scaler_.get(), trainer_.grad_list(), nullptr));
-  gsc_report report{};
-  report.struct_size = sizeof report;
-  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler_.get(), trainer_.grad_list(), &report, nullptr),
-                   GSC_ERROR_BAD_STATE, "grads");
+  EXPECT_GSC_ERROR(report_status(scaler_, trainer_.grad_list()), GSC_ERROR_BAD_STATE, "grads");
 }
 
 TEST_F(Disabled, ScaleIsACopy) {
@@ -169,9 +156,7 @@ TEST_F(Disabled, ScaleIsACopy) {
 }
 
 TEST_F(Disabled, HasNoState) {
-  gsc_scaler_state state;
-  std::memset(&state, 0, sizeof state);
-  state.struct_size = sizeof state;
+  auto state = with_size<gsc_scaler_state>();
   EXPECT_GSC_ERROR(gsc_scaler_get_state_sync(scaler_.get(), &state, nullptr), GSC_ERROR_BAD_STATE, "disabled");
   const Scaler other = make_scaler(context_, 64.0f);
   state = state_of(other);
@@ -228,7 +213,7 @@ TEST_F(Stages, StepWithoutAScalerAfterItsStep) {
   ASSERT_GSC_OK(step());
   EXPECT_GSC_OK(gsc_optimizer_step(trainer_.get(), nullptr));
   for (const uint32_t flag : {GSC_OPTIMIZER_WRITE_GRADS, GSC_OPTIMIZER_ZERO_GRADS}) {
-    gsc_optimizer_options options = sgd();
+    gsc_optimizer_options options = sgd_options();
     options.flags = flag;
     const Trainer writes(context_, {.options = options, .counts = {4}, .grad_dtypes = {GSC_FP16}});
     ASSERT_GSC_OK(gsc_scaler_step(scaler(), writes.get(), nullptr));
@@ -257,7 +242,7 @@ TEST_F(Stages, AnOptimizerThatNarrowsWhatHasBeenChecked) {
   for (const bool whole : {true, false}) {
     ASSERT_GSC_OK(whole ? gsc_scaler_check(scaler(), g.get(), nullptr)
                         : gsc_scaler_clip_grad_norm(scaler(), g.get(), 1.0, GSC_NORM_L2, nullptr));
-    const Optimizer optimizer = make_optimizer(context_, sgd(), p, g);
+    const Optimizer optimizer = make_optimizer(context_, sgd_options(), p, g);
     if (whole) {
       EXPECT_GSC_ERROR(gsc_scaler_step(scaler(), optimizer.get(), nullptr), GSC_ERROR_BAD_STATE, "optimizer", "fp64",
                        "check it again");
@@ -270,7 +255,7 @@ TEST_F(Stages, AnOptimizerThatNarrowsWhatHasBeenChecked) {
   }
   // Unscaled gradients cannot be checked again: they would be divided twice.
   ASSERT_GSC_OK(gsc_scaler_unscale(scaler(), g.get(), nullptr));
-  const Optimizer optimizer = make_optimizer(context_, sgd(), p, g);
+  const Optimizer optimizer = make_optimizer(context_, sgd_options(), p, g);
   EXPECT_GSC_ERROR(gsc_scaler_step(scaler(), optimizer.get(), nullptr), GSC_ERROR_BAD_STATE, "optimizer", "unscaled",
                    "compute them again");
 }
@@ -282,11 +267,11 @@ TEST_F(Stages, RangesCheckedUnderDifferentLimits) {
   for (const bool narrow_first : {false, true}) {
     wide[narrow_first ? 1 : 0].fill(1e300);
     wide[narrow_first ? 0 : 1].fill(1.0);
-    Optimizer optimizer = narrow_first ? make_optimizer(context_, sgd(), p, g) : nullptr;
+    Optimizer optimizer = narrow_first ? make_optimizer(context_, sgd_options(), p, g) : nullptr;
     ASSERT_GSC_OK(gsc_scaler_check_range(scaler(), g.get(), 0, 1, nullptr));
-    optimizer = narrow_first ? nullptr : make_optimizer(context_, sgd(), p, g);
+    optimizer = narrow_first ? nullptr : make_optimizer(context_, sgd_options(), p, g);
     ASSERT_GSC_OK(gsc_scaler_check_range(scaler(), g.get(), 1, 1, nullptr));
-    if (narrow_first) optimizer = make_optimizer(context_, sgd(), p, g);
+    if (narrow_first) optimizer = make_optimizer(context_, sgd_options(), p, g);
     EXPECT_GSC_ERROR(gsc_scaler_step(scaler(), optimizer.get(), nullptr), GSC_ERROR_BAD_STATE, "optimizer", "fp64",
                      "check it again");
     for (const Buffer &buffer : params) EXPECT_EQ(buffer.get(0), 0.0);
@@ -307,9 +292,7 @@ TEST_F(Stages, AfterTheScalerIsDestroyed) {
 
 TEST(DisabledScaler, ACheckLeavesTheListAlone) {
   const Context context = make_context();
-  gsc_scaler_options options = scaler_options();
-  options.enabled = 0;
-  const Scaler disabled = make_scaler(context, options), scaler = make_scaler(context, 4.0f);
+  const Scaler disabled = make_scaler(context, disabled_options()), scaler = make_scaler(context, 4.0f);
   Buffer grads(GSC_FP32, 3);
   const List list = make_list(context, grads);
   EXPECT_GSC_OK(gsc_scaler_check(disabled.get(), list.get(), nullptr));

@@ -39,8 +39,7 @@ class StageWorld {
  public:
   explicit StageWorld(Choices choices)
       : random_(std::move(choices)), context_(make_context()), scaler_(make_scaler(context_, options())) {
-    gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
-    sgd.lr = 1.0;
+    const gsc_optimizer_options sgd = sgd_options();
     away_ = random_.below(2) == 0;
     if (away_) other_ = make_context();
     for (int i = 0; i < kLists; ++i) {

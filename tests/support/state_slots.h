@@ -130,15 +130,10 @@ struct Small {
     ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
   }
   std::vector<unsigned char> save() const {
-    int64_t size = 0;
-    EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer.get(), &size));
-    std::vector<unsigned char> image(static_cast<size_t>(size));
-    EXPECT_GSC_OK(gsc_optimizer_save_sync(optimizer.get(), image.data(), size, nullptr));
+    const std::vector<unsigned char> image = saved_image(optimizer.get());
     return image;
   }
-  gsc_status load(const std::vector<unsigned char> &image) const {
-    return gsc_optimizer_load_sync(optimizer.get(), image.data(), static_cast<int64_t>(image.size()), nullptr);
-  }
+  gsc_status load(const std::vector<unsigned char> &image) const { return load_image(optimizer.get(), image); }
 
   std::vector<Buffer> params, grads;
   List param_list, grad_list;
