@@ -11,7 +11,7 @@ namespace {
 
 void cast(const Context &context, Buffer &src, Buffer &dst) {
   const gsc_tensor s = src.tensor(), d = dst.tensor();
-  ASSERT_GSC_OK(gsc_ops_cast(context.get(), &s, &d, 1, nullptr));
+  ASSERT_GSC_OK(gsc_ops_cast(context, &s, &d, 1, nullptr));
 }
 
 TEST(Cast, Fp64ToFp32) {
@@ -53,7 +53,7 @@ TEST(Cast, ManyTensorsOfMixedDtypesInOneCall) {
     dst.emplace_back(kAllDtypes[static_cast<size_t>(random.below(4))], src.back().count(), random.below(8));
     src.back().fill_random(random, -100.0, 100.0);
   }
-  ASSERT_GSC_OK(gsc_ops_cast(context.get(), tensors_of(src).data(), tensors_of(dst).data(), 300, nullptr));
+  ASSERT_GSC_OK(gsc_ops_cast(context, tensors_of(src).data(), tensors_of(dst).data(), 300, nullptr));
   for (size_t t = 0; t < src.size(); ++t) {
     ASSERT_TRUE(dst[t].guards_intact());
     for (int64_t i = 0; i < src[t].count(); ++i) {

@@ -40,10 +40,10 @@ class Check : public ::testing::TestWithParam<Case> {
   Check() : context_(make_context(2, GetParam().target)), scaler_(make_scaler(context_, 4.0f)) {}
 
   gsc_report look(const List &list) {
-    EXPECT_GSC_OK(GetParam().way == kCheck ? gsc_scaler_check(scaler_.get(), list.get(), nullptr)
-                                           : gsc_scaler_unscale(scaler_.get(), list.get(), nullptr));
-    const gsc_report report = report_of(scaler_, list.get());
-    EXPECT_GSC_OK(gsc_scaler_discard(scaler_.get(), nullptr));
+    EXPECT_GSC_OK(GetParam().way == kCheck ? gsc_scaler_check(scaler_, list, nullptr)
+                                           : gsc_scaler_unscale(scaler_, list, nullptr));
+    const gsc_report report = report_of(scaler_, list);
+    EXPECT_GSC_OK(gsc_scaler_discard(scaler_, nullptr));
     return report;
   }
 
@@ -89,8 +89,8 @@ TEST_P(CheckEach, UnscalingCanCreateInf) {
     buffer.fill(1.0);
     buffer.set(20, format_of(GetParam()).max());
     const List list = make_list(context, buffer);
-    ASSERT_GSC_OK((in_place ? gsc_scaler_unscale : gsc_scaler_check)(scaler.get(), list.get(), nullptr));
-    const gsc_report report = report_of(scaler, list.get());
+    ASSERT_GSC_OK((in_place ? gsc_scaler_unscale : gsc_scaler_check)(scaler, list, nullptr));
+    const gsc_report report = report_of(scaler, list);
     const bool overflows = in_place || GetParam() != GSC_FP16;
     EXPECT_EQ((report.flags & GSC_REPORT_OVERFLOW) != 0, overflows);
     EXPECT_EQ(report.inf_count, overflows ? 1 : 0);
@@ -115,21 +115,21 @@ TEST_P(CheckEach, RangesInAnyOrderEqualOneCheck) {
     const List whole = make_list(context, buffers);
     const List parts = make_list(context, buffers);
     const Scaler scaler = make_scaler(context, 32.0f);
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), whole.get(), nullptr));
-    const gsc_report expected = report_of(scaler, whole.get());
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, whole, nullptr));
+    const gsc_report expected = report_of(scaler, whole);
     for (const auto &order : orders) {
       for (int i = 0; i < 6; i += 2) {
-        ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), parts.get(), order[i], order[i + 1], nullptr));
+        ASSERT_GSC_OK(gsc_scaler_check_range(scaler, parts, order[i], order[i + 1], nullptr));
       }
-      const gsc_report report = report_of(scaler, parts.get());
+      const gsc_report report = report_of(scaler, parts);
       EXPECT_EQ(std::memcmp(&report, &expected, sizeof report), 0)
           << "norm " << report.grad_norm << " and " << expected.grad_norm;
-      ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), parts.get()));
+      ASSERT_GSC_OK(gsc_scaler_discard(scaler, parts));
     }
     // A part by range, the rest by check.
-    ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), parts.get(), 4, 2, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), parts.get(), nullptr));
-    const gsc_report report = report_of(scaler, parts.get());
+    ASSERT_GSC_OK(gsc_scaler_check_range(scaler, parts, 4, 2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, parts, nullptr));
+    const gsc_report report = report_of(scaler, parts);
     EXPECT_EQ(std::memcmp(&report, &expected, sizeof report), 0);
   }
 }
@@ -219,28 +219,28 @@ TEST_P(CheckMany, ChunksAndLists) {
     for (const List &list : lists) {
       const int64_t way = random.below(3);
       int64_t size = 0;
-      ASSERT_GSC_OK(gsc_tensor_list_get_count(list.get(), &size));
+      ASSERT_GSC_OK(gsc_tensor_list_get_count(list, &size));
       const int64_t first = random.below(size + 1);
       if (way == 0) {
-        ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+        ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
       } else if (way == 1) {
-        ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+        ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
       } else {
-        ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), list.get(), first, size - first, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_check_range(scaler, list, first, size - first, nullptr));
         if (first > 0) {
-          ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), list.get(), 0, first, nullptr));
+          ASSERT_GSC_OK(gsc_scaler_check_range(scaler, list, 0, first, nullptr));
         }
       }
     }
     for (size_t l = 0; l < list_count; ++l) {
       SCOPED_TRACE(text("list ", l));
-      expect_report(report_of(scaler, lists[l].get()), totals[l]);
+      expect_report(report_of(scaler, lists[l]), totals[l]);
     }
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
     expect_report(report_of(scaler), all);
     gsc_history_entry entry{};
     int64_t entries = 0;
-    ASSERT_GSC_OK(gsc_scaler_get_history_sync(scaler.get(), &entry, 1, &entries, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_get_history_sync(scaler, &entry, 1, &entries, nullptr));
     EXPECT_EQ(entry.nonfinite_count, all.report.inf_count + all.report.nan_count);
     expect_norm(entry.grad_norm, ref_norms(all.values).l2);
     if (HasFailure()) return;
@@ -254,14 +254,14 @@ TEST(CheckEmpty, ListsAndTensorsWithoutElements) {
        {std::vector<gsc_tensor>{},
         std::vector<gsc_tensor>{GSC_TENSOR_INIT(nullptr, 0, GSC_FP16), GSC_TENSOR_INIT(nullptr, 0, GSC_FP32)}}) {
     const List list = make_list(context, tensors);
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-    const gsc_report report = report_of(scaler, list.get());
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+    const gsc_report report = report_of(scaler, list);
     EXPECT_EQ(report.nonfinite_count, 0);
     EXPECT_EQ(report.grad_norm, 0.0);
     EXPECT_EQ(report.grad_amax, 0.0);
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   }
   EXPECT_EQ(report_of(scaler).updates, 4);
 }
@@ -272,11 +272,11 @@ TEST(Check, OfNothingAtAScaleWithoutAnInverse) {
   const Scaler scaler = make_scaler(context, 1e-40f);
   std::vector<Buffer> none = make_buffers(GSC_FP16, {0, 0}), zero = make_buffers(GSC_FP16, {1});
   const List empty = make_list(context, none), of_zero = make_list(context, zero);
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), empty.get(), nullptr));
-  EXPECT_EQ(report_of(scaler, empty.get()).flags & GSC_REPORT_OVERFLOW, 0u);
-  EXPECT_EQ(report_of(scaler, empty.get()).nonfinite_count, 0);
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), of_zero.get(), nullptr));
-  EXPECT_NE(report_of(scaler, of_zero.get()).flags & GSC_REPORT_OVERFLOW, 0u);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, empty, nullptr));
+  EXPECT_EQ(report_of(scaler, empty).flags & GSC_REPORT_OVERFLOW, 0u);
+  EXPECT_EQ(report_of(scaler, empty).nonfinite_count, 0);
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, of_zero, nullptr));
+  EXPECT_NE(report_of(scaler, of_zero).flags & GSC_REPORT_OVERFLOW, 0u);
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ TEST_P(ClipNorm, ScalesByPyTorchsFactor) {
     }
     const List list = make_list(context, grads);
     const Scaler scaler = make_scaler(context, scale);
-    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), max_norm, type, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, list, max_norm, type, nullptr));
     const Norms norms = ref_norms(unscaled);
     const double factor = ref_clip(max_norm, type == GSC_NORM_L2 ? norms.l2 : norms.inf);
     size_t at = 0;
@@ -57,10 +57,10 @@ TEST(ClipNorm, AddsPyTorchsEpsilonToTheNorm) {
     const Optimizer optimizer = make_optimizer(context, sgd_options(), param_list, list);
     const Scaler scaler = make_scaler(context, 4.0f);
     if (unscale_first) {
-      ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+      ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
     }
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 1e-6, GSC_NORM_L2, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, list, 1e-6, GSC_NORM_L2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step(scaler, optimizer, nullptr));
     EXPECT_NEAR(params[0].get(2), 0.5e-6, 1e-12) << (unscale_first ? "unscaled" : "folded");
   }
 }
@@ -74,10 +74,10 @@ TEST(ClipNorm, RoundsTwice) {
   const List param_list = make_list(context, params), list = make_list(context, grads);
   const Optimizer optimizer = make_optimizer(context, sgd_options(), param_list, list);
   const Scaler scaler = make_scaler(context, 3.0f);
-  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 0.7, GSC_NORM_L2, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, list, 0.7, GSC_NORM_L2, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(scaler, optimizer, nullptr));
   const auto inverse = static_cast<float>(1.0 / 3.0);
-  const auto clip = static_cast<float>(0.7 / (report_of(scaler, list.get()).grad_norm + 1e-6));
+  const auto clip = static_cast<float>(0.7 / (report_of(scaler, list).grad_norm + 1e-6));
   int told_apart = 0;
   for (int64_t i = 0; i < 1000; ++i) {
     const float g = grads[0].as<float>()[i];
@@ -100,12 +100,12 @@ TEST(ClipNorm, OfZeroLeavesNothing) {
     grads.fill(3.0);
     const List p = make_list(context, params), g = make_list(context, grads);
     const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_SGD), p, g);
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), g.get(), 0.0, GSC_NORM_L2, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, g, 0.0, GSC_NORM_L2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, optimizer, nullptr));
     EXPECT_EQ(params.get(1), 2.0);
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), g.get(), 0.0, GSC_NORM_L2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, g, 0.0, GSC_NORM_L2, nullptr));
     int32_t apply = 0;
-    ASSERT_GSC_OK(gsc_scaler_should_step_sync(scaler.get(), g.get(), &apply, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_should_step_sync(scaler, g, &apply, nullptr));
     EXPECT_EQ(apply, 1);
     EXPECT_EQ(grads.get(1), 0.0);
   }
@@ -117,12 +117,12 @@ TEST(ClipNorm, DisabledScalerClipsWithScaleOne) {
   Buffer grads(GSC_FP32, 4);
   grads.fill(2.0);
   const List list = make_list(context, grads);
-  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), list.get(), 1.0, GSC_NORM_L2, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, list, 1.0, GSC_NORM_L2, nullptr));
   std::vector<Buffer> params = make_buffers(GSC_FP32, {4});
   const List param_list = make_list(context, params);
   const Optimizer optimizer = make_optimizer(context, sgd_options(), param_list, list);
-  ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(scaler, optimizer, nullptr));
   for (const double value : params[0].values()) EXPECT_NEAR(value, -0.5, 1e-6);
 }
 
@@ -142,8 +142,8 @@ TEST_P(ClipValue, ClampsInPlace) {
     }
     const List list = make_list(context, grads);
     const Scaler scaler = make_scaler(context, 4.0f);
-    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler.get(), list.get(), limit, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler, list, limit, nullptr));
     for (size_t t = 0; t < grads.size(); ++t) {
       ASSERT_TRUE(grads[t].guards_intact());
       for (int64_t i = 0; i < grads[t].count(); ++i) {

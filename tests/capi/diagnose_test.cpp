@@ -50,9 +50,9 @@ void expect_diagnosis(const Context &context, std::vector<Buffer> &buffers) {
   std::vector<int64_t> histogram(buffers.size() * GSC_EXPONENT_BINS, -1);
   std::vector<std::vector<unsigned char>> images;
   for (const Buffer &buffer : buffers) images.push_back(buffer.image());
-  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), got.data(), histogram.data(), count, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list, got.data(), histogram.data(), count, nullptr));
   std::vector<gsc_tensor_diagnosis> without(buffers.size());
-  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), without.data(), nullptr, count, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list, without.data(), nullptr, count, nullptr));
   for (size_t t = 0; t < buffers.size(); ++t) {
     SCOPED_TRACE(text(dtype_name(buffers[t].dtype()), " tensor ", t));
     const Expected expected = diagnose_by_hand(buffers[t]);
@@ -140,7 +140,7 @@ TEST(DiagnoseTile, EndsWithItsTensor) {
   const List list = make_list(context, {tensor});
   gsc_tensor_diagnosis diagnosis;
   std::vector<int64_t> bins(GSC_EXPONENT_BINS);
-  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), &diagnosis, bins.data(), 1, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list, &diagnosis, bins.data(), 1, nullptr));
   EXPECT_EQ(bins[-GSC_EXPONENT_MIN], 2999);
 }
 
@@ -152,7 +152,7 @@ TEST(DiagnoseTile, CountsTheLargestExponent) {
   const List list = make_list(context, {tensor});
   gsc_tensor_diagnosis diagnosis;
   std::vector<int64_t> bins(GSC_EXPONENT_BINS);
-  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), &diagnosis, bins.data(), 1, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list, &diagnosis, bins.data(), 1, nullptr));
   EXPECT_EQ(bins[127 - GSC_EXPONENT_MIN], 5);
 }
 
@@ -217,7 +217,7 @@ TEST(RecommendScale, FromADiagnosis) {
   const List list = make_list(context, grads);
   gsc_tensor_diagnosis diagnosis;
   std::vector<int64_t> histogram(GSC_EXPONENT_BINS);
-  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), &diagnosis, histogram.data(), 1, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list, &diagnosis, histogram.data(), 1, nullptr));
   EXPECT_EQ(recommend(histogram, 2.0f, GSC_FP16).scale, 2.0f * 16384.0f);
 }
 

@@ -122,10 +122,10 @@ Results results_in(uint64_t word, const Context &context, bool *same_environment
   gsc_status status[4];
   const std::vector<gsc_tensor> grads = tensors_of(trainer.grads());
   *same_environment = run_in(word, [&] {
-    status[0] = gsc_ops_norm(context.get(), grads.data(), 2, GSC_NORM_L2, &results.norm, nullptr, nullptr);
-    status[1] = gsc_scaler_step(scaler.get(), trainer.get(), nullptr);
-    status[2] = gsc_scaler_update(scaler.get(), nullptr);
-    status[3] = gsc_scaler_update(scaler.get(), nullptr);  // refused
+    status[0] = gsc_ops_norm(context, grads.data(), 2, GSC_NORM_L2, &results.norm, nullptr, nullptr);
+    status[1] = gsc_scaler_step(scaler, trainer, nullptr);
+    status[2] = gsc_scaler_update(scaler, nullptr);
+    status[3] = gsc_scaler_update(scaler, nullptr);  // refused
   });
   for (const int i : {0, 1, 2}) EXPECT_EQ(status[i], GSC_OK) << i;
   EXPECT_EQ(status[3], GSC_ERROR_BAD_STATE);
@@ -175,10 +175,10 @@ TEST(FloatEnvironment, ThatCallbacksLeaveBehind) {
     trainer.grads()[0].fill(0.3);
     const Scaler scaler = make_scaler(context, 3.0f);
     const gsc_reducer reducer = {sizeof(gsc_reducer), 0, &CarelessJobs::reduce, jobs};
-    EXPECT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), jobs != nullptr ? &reducer : nullptr));
-    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), trainer.grad_list(), 0.07, GSC_NORM_L2, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_set_reducer(scaler, jobs != nullptr ? &reducer : nullptr));
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, trainer.grad_list(), 0.07, GSC_NORM_L2, nullptr));
     gsc_status status = GSC_ERROR_INTERNAL;
-    EXPECT_TRUE(run_in(environments()[0], [&] { status = gsc_scaler_step(scaler.get(), trainer.get(), nullptr); }));
+    EXPECT_TRUE(run_in(environments()[0], [&] { status = gsc_scaler_step(scaler, trainer, nullptr); }));
     EXPECT_EQ(status, GSC_OK);
     return trainer.snapshot();
   };
@@ -200,9 +200,9 @@ TEST(FloatEnvironment, AnOverflowDoesNotTrap) {
     trainer.grads()[0].set(199999, value);
     gsc_status status = GSC_ERROR_INTERNAL;
 #if defined(__SSE__)
-    run_in(0, [&] { status = gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr); });
+    run_in(0, [&] { status = gsc_scaler_step_and_update(scaler, trainer, nullptr); });
 #else
-    status = gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr);
+    status = gsc_scaler_step_and_update(scaler, trainer, nullptr);
 #endif
     EXPECT_EQ(status, GSC_OK);
   }

@@ -17,7 +17,7 @@ struct Result {
 Result norm(const Context &context, std::vector<Buffer> &buffers, int32_t type) {
   Result result;
   result.each.assign(buffers.size(), -1.0);
-  EXPECT_GSC_OK(gsc_ops_norm(context.get(), tensors_of(buffers).data(), static_cast<int64_t>(buffers.size()), type,
+  EXPECT_GSC_OK(gsc_ops_norm(context, tensors_of(buffers).data(), static_cast<int64_t>(buffers.size()), type,
                              &result.total, result.each.data(), nullptr));
   return result;
 }
@@ -113,14 +113,13 @@ TEST_P(Norm, CheckAndUnscaleRecordTheUnscaledNorm) {
     }
     const List list = make_list(context_, buffers);
     const Scaler scaler = make_scaler(context_, scale);
-    ASSERT_GSC_OK(in_place ? gsc_scaler_unscale(scaler.get(), list.get(), nullptr)
-                           : gsc_scaler_check(scaler.get(), list.get(), nullptr));
-    const gsc_report report = report_of(scaler, list.get());
+    ASSERT_GSC_OK(in_place ? gsc_scaler_unscale(scaler, list, nullptr) : gsc_scaler_check(scaler, list, nullptr));
+    const gsc_report report = report_of(scaler, list);
     const Norms expected = ref_norms(all, 1.0 / scale);
     expect_close(report.grad_norm, expected.l2);
     EXPECT_EQ(report.grad_amax, expected.inf);
     auto words = with_size<gsc_device_state>();
-    ASSERT_GSC_OK(gsc_scaler_get_device_state(scaler.get(), list.get(), &words));
+    ASSERT_GSC_OK(gsc_scaler_get_device_state(scaler, list, &words));
     EXPECT_EQ(*words.grad_norm, report.grad_norm);
     EXPECT_EQ(*words.found_inf, 0.0f);
   }
@@ -133,8 +132,8 @@ TEST(NormOfAll, FiniteGradientsWhoseSquaresOverflowAreNotAnOverflow) {
     grads.fill(1e30);
     const List list = make_list(context, grads);
     const Scaler scaler = make_scaler(context, 1.0f);
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-    const gsc_report report = report_of(scaler, list.get());
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+    const gsc_report report = report_of(scaler, list);
     EXPECT_EQ(report.flags & GSC_REPORT_OVERFLOW, 0u);
     EXPECT_EQ(report.nonfinite_count, 0);
     expect_close(report.grad_norm, ref_norms(grads.values()).l2);

@@ -121,7 +121,7 @@ TEST(PolicyHysteresis, LoweredLaterLowersTheTracker) {
   o.hysteresis = 5;
   Policy policy(o);
   o.hysteresis = 1;
-  ASSERT_GSC_OK(gsc_scaler_set_options(policy.get(), &o, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_options(policy, &o, nullptr));
   EXPECT_EQ(policy.report().hysteresis_tracker, 1);
   EXPECT_EQ(policy.run("x"), "32");
 }
@@ -131,7 +131,7 @@ TEST(PolicyCeiling, AScaleSetAboveItFallsAtTheNextGrowth) {
   o.max_scale = 16.0f;
   for (const float above : {17.0f, 64.0f, std::numeric_limits<float>::max()}) {
     Policy policy(o);
-    ASSERT_GSC_OK(gsc_scaler_set_scale(policy.get(), above, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_set_scale(policy, above, nullptr));
     policy.run(".");
     EXPECT_EQ(policy.scale(), above);
     EXPECT_EQ(policy.run("..."), "16 16 16");
@@ -165,7 +165,7 @@ TEST(PolicyFloor, ReportAfterItsPatience) {
   o.floor_patience = 3;
   Policy policy(o);
   Log log;
-  ASSERT_GSC_OK(gsc_context_set_log(policy.context().get(), count_warnings, &log));
+  ASSERT_GSC_OK(gsc_context_set_log(policy.context(), count_warnings, &log));
   policy.run("xx");
   EXPECT_FALSE(policy.at_floor());
   EXPECT_EQ(log.warnings, 0);
@@ -188,13 +188,13 @@ TEST(PolicyFloor, ErrorFillsTheReport) {
   EXPECT_EQ(policy.report().scale, 1.0f);
   policy.run("x");
   auto report = with_size<gsc_report>();
-  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(policy.get(), nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR, "scale");
+  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(policy, nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR, "scale");
   EXPECT_EQ(report.scale, 1.0f);
   EXPECT_EQ(report.skipped, 2);
   EXPECT_EQ(report.flags & GSC_REPORT_AT_FLOOR, static_cast<uint32_t>(GSC_REPORT_AT_FLOOR));
   std::memset(&report, 0, sizeof report);
   report.struct_size = sizeof report;
-  EXPECT_GSC_OK(gsc_scaler_read_report_async(policy.get(), nullptr, &report, nullptr)) << "never SCALE_FLOOR";
+  EXPECT_GSC_OK(gsc_scaler_read_report_async(policy, nullptr, &report, nullptr)) << "never SCALE_FLOOR";
   EXPECT_EQ(report.skipped, 2);
   policy.run(".");
   EXPECT_FALSE(policy.at_floor());
@@ -209,12 +209,12 @@ TEST(PolicyFloor, IsZeroWithoutAnother) {
   options.floor_action = GSC_FLOOR_REPORT;
   options.floor_patience = 2;
   const Scaler scaler = make_scaler(context, options);
-  ASSERT_GSC_OK(gsc_scaler_set_scale(scaler.get(), 1e-44f, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_scale(scaler, 1e-44f, nullptr));
   grads.fill(kInf);
   int64_t updates_at_zero = 0;
   for (int i = 0; i < 8; ++i) {
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
     updates_at_zero += scale_of(scaler) == 0.0f ? 1 : 0;
     EXPECT_EQ((report_of(scaler).flags & GSC_REPORT_AT_FLOOR) != 0, updates_at_zero >= 2) << i;
     EXPECT_EQ(state_of(scaler).skips_at_floor, updates_at_zero) << i;
@@ -237,9 +237,9 @@ TEST(PolicyFloor, IsWhereTheScaleCannotMove) {
       const Scaler scaler = make_scaler(context, options);
       gsc_scaler_state state = state_of(scaler);
       state.scale = stuck;
-      ASSERT_GSC_OK(gsc_scaler_set_state(scaler.get(), &state, nullptr));
-      ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-      ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+      ASSERT_GSC_OK(gsc_scaler_set_state(scaler, &state, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
       EXPECT_EQ(scale_of(scaler), stuck);
       EXPECT_GSC_ERROR(report_status(scaler), GSC_ERROR_SCALE_FLOOR);
     }
@@ -252,7 +252,7 @@ TEST(PolicyFloor, ANewScaleEndsIt) {
   o.floor_action = GSC_FLOOR_ERROR;
   Policy policy(o);
   policy.update(true);
-  ASSERT_GSC_OK(gsc_scaler_set_scale(policy.get(), 4.0f, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_scale(policy, 4.0f, nullptr));
   EXPECT_FALSE(policy.at_floor()) << "4 can be lowered";
 }
 
@@ -262,10 +262,10 @@ TEST(PolicySetters, OptionsTakeEffectAtTheNextUpdate) {
   o.growth_factor = 4.0;
   o.backoff_factor = 0.125;
   o.growth_interval = 2;
-  ASSERT_GSC_OK(gsc_scaler_set_options(policy.get(), &o, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_options(policy, &o, nullptr));
   EXPECT_EQ(policy.run("..x"), "8 32 4");
   gsc_scaler_options now = GSC_SCALER_OPTIONS_INIT;
-  ASSERT_GSC_OK(gsc_scaler_get_options(policy.get(), &now));
+  ASSERT_GSC_OK(gsc_scaler_get_options(policy, &now));
   EXPECT_EQ(now.growth_factor, 4.0);
   EXPECT_EQ(now.backoff_factor, 0.125);
   EXPECT_EQ(now.growth_interval, 2);
@@ -278,7 +278,7 @@ TEST(PolicySetters, SetScaleIgnoresTheLimits) {
   o.max_scale = 16.0f;
   Policy policy(o);
   policy.run(".");
-  ASSERT_GSC_OK(gsc_scaler_set_scale(policy.get(), 1024.0f, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_scale(policy, 1024.0f, nullptr));
   EXPECT_EQ(policy.scale(), 1024.0f);
   EXPECT_EQ(policy.report().growth_tracker, 1);
   EXPECT_EQ(policy.run("x"), "512");

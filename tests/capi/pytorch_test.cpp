@@ -26,15 +26,15 @@ TEST(PyTorch, StandardCase) {
         }
         if (batch == 2) scaled.grads()[1].set(3, kInf);
         if (unscale) {
-          ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), scaled.grad_list(), nullptr));
+          ASSERT_GSC_OK(gsc_scaler_unscale(scaler, scaled.grad_list(), nullptr));
         }
-        ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), scaled.get(), nullptr));
-        ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+        ASSERT_GSC_OK(gsc_scaler_step(scaler, scaled, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
         if (batch == 2) {
           ++skipped;
         } else {
           ++unskipped;
-          ASSERT_GSC_OK(gsc_optimizer_step(control.get(), nullptr));
+          ASSERT_GSC_OK(gsc_optimizer_step(control, nullptr));
         }
       }
       EXPECT_EQ(scale_of(scaler), 128.0 * std::pow(2.0, unskipped) * std::pow(0.5, skipped));
@@ -50,7 +50,7 @@ TEST(PyTorch, UnscaleGivesExactlyOne) {
     for (Buffer &buffer : grads) buffer.fill(4.0);
     const List list = make_list(context, grads);
     const Scaler scaler = make_scaler(context, 4.0f);
-    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
     for (const Buffer &buffer : grads) {
       for (const double value : buffer.values()) ASSERT_EQ(value, 1.0);
     }
@@ -74,9 +74,9 @@ TEST(PyTorch, AccumulationOverTwoMicroBatches) {
         micro.set(i, gradient * scale);
         expected[static_cast<size_t>(i)] -= gradient;
       }
-      ASSERT_GSC_OK(gsc_ops_axpby(context.get(), 1.0, &from, batch == 0 ? 0.0 : 1.0, &to, 1, nullptr));
+      ASSERT_GSC_OK(gsc_ops_axpby(context, 1.0, &from, batch == 0 ? 0.0 : 1.0, &to, 1, nullptr));
     }
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
     for (int64_t i = 0; i < 16; ++i) {
       EXPECT_NEAR(trainer.params()[0].get(i), expected[static_cast<size_t>(i)], 1e-6);
     }
@@ -98,15 +98,15 @@ TEST(Apex, AllDtypePairsAtBothEndsAroundEveryChunk) {
           for (const int64_t at : {int64_t{0}, count - 1}) {
             for (const double planted : {kInf, kNan}) {
               grads[0].set(at, planted);
-              ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
-              EXPECT_EQ(report_of(scaler, list.get()).first_element, at);
-              ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
+              ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
+              EXPECT_EQ(report_of(scaler, list).first_element, at);
+              ASSERT_GSC_OK(gsc_scaler_discard(scaler, nullptr));
               grads[0].set(at, 0.0);
             }
           }
-          ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), list.get(), nullptr));
-          EXPECT_EQ(report_of(scaler, list.get()).nonfinite_count, 0);
-          ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
+          ASSERT_GSC_OK(gsc_scaler_unscale(scaler, list, nullptr));
+          EXPECT_EQ(report_of(scaler, list).nonfinite_count, 0);
+          ASSERT_GSC_OK(gsc_scaler_discard(scaler, nullptr));
         }
       }
     }

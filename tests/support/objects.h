@@ -21,22 +21,20 @@
 
 namespace gsc_test {
 
-struct ContextDelete {
-  void operator()(gsc_context *p) const { gsc_context_destroy(p); }
+/// An object, and the pointer to it wherever the C interface takes one.
+template <typename T, void (*destroy)(T *)>
+struct Destroy {
+  void operator()(T *object) const { destroy(object); }
 };
-struct ListDelete {
-  void operator()(gsc_tensor_list *p) const { gsc_tensor_list_destroy(p); }
+template <typename T, void (*destroy)(T *)>
+struct Owner : std::unique_ptr<T, Destroy<T, destroy>> {
+  using std::unique_ptr<T, Destroy<T, destroy>>::unique_ptr;
+  operator T *() const { return this->get(); }
 };
-struct ScalerDelete {
-  void operator()(gsc_scaler *p) const { gsc_scaler_destroy(p); }
-};
-struct OptimizerDelete {
-  void operator()(gsc_optimizer *p) const { gsc_optimizer_destroy(p); }
-};
-using Context = std::unique_ptr<gsc_context, ContextDelete>;
-using List = std::unique_ptr<gsc_tensor_list, ListDelete>;
-using Scaler = std::unique_ptr<gsc_scaler, ScalerDelete>;
-using Optimizer = std::unique_ptr<gsc_optimizer, OptimizerDelete>;
+using Context = Owner<gsc_context, gsc_context_destroy>;
+using List = Owner<gsc_tensor_list, gsc_tensor_list_destroy>;
+using Scaler = Owner<gsc_scaler, gsc_scaler_destroy>;
+using Optimizer = Owner<gsc_optimizer, gsc_optimizer_destroy>;
 
 /// The parts one after the other, for messages and names.
 template <typename... Parts>
@@ -127,6 +125,8 @@ inline ::testing::AssertionResult is_error(gsc_status got, gsc_status status,
   return ::testing::AssertionSuccess();
 }
 #define EXPECT_GSC_ERROR(call, status, ...) EXPECT_TRUE(::gsc_test::is_error(call, status, {__VA_ARGS__})) << #call
+#define EXPECT_INVALID(call, ...) EXPECT_GSC_ERROR(call, GSC_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
+#define EXPECT_BAD_STATE(call, ...) EXPECT_GSC_ERROR(call, GSC_ERROR_BAD_STATE, __VA_ARGS__)
 
 inline Context make_context(const gsc_context_options &options) {
   gsc_context *context = nullptr;

@@ -56,7 +56,7 @@ class StageWorld {
     const int i = static_cast<int>(random_.below(kLists));
     ListModel &list = lists_[static_cast<size_t>(i)];
     gsc_tensor_list *grads = trainers_[static_cast<size_t>(i)]->grad_list();
-    gsc_scaler *scaler = scaler_.get();
+    gsc_scaler *scaler = scaler_;
     for (auto &trainer : trainers_) {
       for (Buffer &param : trainer->params()) param.fill(0.0);
     }
@@ -154,7 +154,7 @@ class StageWorld {
     switch (random_.below(4)) {
       case 0: {
         const float scale = std::ldexp(1.0f, static_cast<int>(random_.below(12)));
-        return judge("set_scale", gsc_scaler_set_scale(scaler_.get(), scale, nullptr), true, [&] {
+        return judge("set_scale", gsc_scaler_set_scale(scaler_, scale, nullptr), true, [&] {
           scale_ = scale;
           forget_all();
         });
@@ -163,14 +163,14 @@ class StageWorld {
         saved_ = state_of(scaler_);
         return;
       case 2:
-        return judge("set_state", gsc_scaler_set_state(scaler_.get(), &saved_, nullptr), true, [&] {
+        return judge("set_state", gsc_scaler_set_state(scaler_, &saved_, nullptr), true, [&] {
           scale_ = saved_.scale;
           tracker_ = saved_.growth_tracker;
           forget_all();
         });
       default: {
         const Scaler other = make_scaler(context_, 2.0f);  // returns the list when it goes
-        return judge("check of another scaler", gsc_scaler_check(other.get(), grads, nullptr), !list.used, [] {});
+        return judge("check of another scaler", gsc_scaler_check(other, grads, nullptr), !list.used, [] {});
       }
     }
   }

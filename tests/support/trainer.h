@@ -58,6 +58,7 @@ class Trainer {
   std::vector<Buffer> &copies() { return copies_; }
   gsc_tensor_list *grad_list() const { return grad_list_.get(); }
   gsc_optimizer *get() const { return optimizer_.get(); }
+  operator gsc_optimizer *() const { return get(); }
   const Optimizer &optimizer() const { return optimizer_; }
 
   void add_group(int64_t first, int64_t count, const gsc_optimizer_options &options) {
