@@ -156,7 +156,7 @@ TEST_P(Absent, CheckpointsKeepTheCountOfEachTensor) {
   ASSERT_GSC_OK(load_image(restored.all, image));
   EXPECT_EQ(saved_image(restored.all), image);
   EXPECT_EQ(tensor_steps(restored.all, kCounts.size()), tensor_steps(twins.all, kCounts.size()));
-  // What lies in the parameters is the caller's to save.
+  // The caller saves the parameters.
   for (size_t i = 0; i < kCounts.size(); ++i) {
     restored.all.params()[i].restore(twins.all.params()[i].image());
     restored.all.copies().empty() ? void() : restored.all.copies()[i].restore(twins.all.copies()[i].image());
@@ -215,7 +215,7 @@ class AbsentInScaler : public ::testing::Test {
     for (size_t i = 0; i < kCounts.size(); ++i) {
       full[i].fill_random(random, -kScale, kScale);
       if (mask[i] == 0) {
-        // Nobody looks there.
+        // Absent tensors are not read.
         full[i].fill(i % 2 == 0 ? kNan : kInf);
       } else {
         zeros[i].restore(full[i].image());
@@ -338,7 +338,7 @@ TEST(SetPresent, AddressesOfTheAbsent) {
   Small s;
   gsc_tensor_list *grads = s.trainer.grad_list();
   Buffer other(GSC_FP32, 6);
-  // It may be somewhere, or nowhere.
+  // An absent tensor may have an address or none.
   void *const nowhere[] = {s.at(0), nullptr, other.data()};
   ASSERT_GSC_OK(set_present(grads, {1, 0, 0}, nowhere));
   EXPECT_EQ(s.tensor(1).data, nullptr);
@@ -347,7 +347,7 @@ TEST(SetPresent, AddressesOfTheAbsent) {
   EXPECT_INVALID(set_present(grads, {1, 1, 1}), "present[1]", "no address");
   EXPECT_INVALID(gsc_tensor_list_set_present(grads, nullptr, nullptr, 3, nullptr), "present[1]", "no address");
   ASSERT_GSC_OK(set_present(grads, {1, 0, 1}));
-  // set_pointers takes who is absent for absent.
+  // set_pointers takes NULL for an absent tensor.
   ASSERT_GSC_OK(gsc_tensor_list_set_pointers(grads, nowhere, 3, nullptr));
   void *const all[] = {s.at(0), s.at(1), s.at(2)};
   ASSERT_GSC_OK(gsc_tensor_list_set_pointers(grads, all, 3, nullptr));

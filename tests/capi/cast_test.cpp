@@ -49,8 +49,8 @@ TEST(Cast, ManyTensorsOfMixedDtypesInOneCall) {
   std::vector<Buffer> src, dst;
   Random random(23);
   for (int64_t i = 0; i < 300; ++i) {
-    src.emplace_back(kAllDtypes[static_cast<size_t>(random.below(4))], random.below(200), random.below(8));
-    dst.emplace_back(kAllDtypes[static_cast<size_t>(random.below(4))], src.back().count(), random.below(8));
+    src.emplace_back(kAllDtypes[random.below(4)], random.below(200), random.below(8));
+    dst.emplace_back(kAllDtypes[random.below(4)], src.back().count(), random.below(8));
     src.back().fill_random(random, -100.0, 100.0);
   }
   ASSERT_GSC_OK(gsc_ops_cast(context, tensors_of(src).data(), tensors_of(dst).data(), 300, nullptr));

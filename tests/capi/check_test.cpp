@@ -210,7 +210,7 @@ TEST_P(CheckMany, ChunksAndLists) {
     Totals all;
     for (std::vector<Buffer> &list : buffers) {
       for (int64_t t = random.below(5); t >= 0; --t) {
-        list.push_back(planted_buffer(random, kAllDtypes[static_cast<size_t>(random.below(4))], round % 3 != 0));
+        list.push_back(planted_buffer(random, kAllDtypes[random.below(4)], round % 3 != 0));
       }
       lists.push_back(make_list(context, list));
       totals.push_back(totals_of(list, 1.0 / static_cast<double>(kScale)));

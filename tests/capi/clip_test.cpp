@@ -147,7 +147,7 @@ TEST_P(ClipValue, ClampsInPlace) {
     for (size_t t = 0; t < grads.size(); ++t) {
       ASSERT_TRUE(grads[t].guards_intact());
       for (int64_t i = 0; i < grads[t].count(); ++i) {
-        const double unscaled = before[t][static_cast<size_t>(i)] / 4.0;
+        const double unscaled = before[t][i] / 4.0;
         ASSERT_EQ(grads[t].get(i), std::clamp(round_to(unscaled, GetParam()), -limit, limit));
       }
     }

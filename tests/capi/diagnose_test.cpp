@@ -37,7 +37,7 @@ Expected diagnose_by_hand(const Buffer &buffer) {
     d.amax = std::max(d.amax, magnitude);
     d.amin = d.amin == 0.0 ? magnitude : std::min(d.amin, magnitude);
     const int bin = std::clamp(std::ilogb(magnitude) - GSC_EXPONENT_MIN, 0, GSC_EXPONENT_BINS - 1);
-    ++result.histogram[static_cast<size_t>(bin)];
+    ++result.histogram[bin];
   }
   d.l2_norm = ref_norms(finite).l2;
   return result;
@@ -69,8 +69,7 @@ void expect_diagnosis(const Context &context, std::vector<Buffer> &buffers) {
     // Summed in fp64: a few thousand roundings of 1e-16 at most.
     EXPECT_NEAR(g.l2_norm, e.l2_norm, e.l2_norm * 1e-11);
     for (int bin = 0; bin < GSC_EXPONENT_BINS; ++bin) {
-      EXPECT_EQ(histogram[t * GSC_EXPONENT_BINS + static_cast<size_t>(bin)],
-                expected.histogram[static_cast<size_t>(bin)])
+      EXPECT_EQ(histogram[t * GSC_EXPONENT_BINS + static_cast<size_t>(bin)], expected.histogram[bin])
           << "exponent " << bin + GSC_EXPONENT_MIN;
     }
     EXPECT_EQ(std::memcmp(&without[t], &g, sizeof g), 0) << "the histogram changes nothing else";
@@ -116,7 +115,7 @@ TEST_P(Diagnose, ManyChunks) {
 
 std::vector<int64_t> histogram_of(std::initializer_list<std::pair<int, int64_t>> exponents) {
   std::vector<int64_t> result(GSC_EXPONENT_BINS, 0);
-  for (const auto &[exponent, count] : exponents) result[static_cast<size_t>(exponent - GSC_EXPONENT_MIN)] = count;
+  for (const auto &[exponent, count] : exponents) result[exponent - GSC_EXPONENT_MIN] = count;
   return result;
 }
 

@@ -153,7 +153,7 @@ TEST_P(DtypePair, AxpbyIsCorrectlyRounded) {
     for (size_t t = 0; t < x.size(); ++t) {
       ASSERT_TRUE(y[t].guards_intact());
       for (int64_t i = 0; i < x[t].count(); ++i) {
-        const double sum = round_to(a * x[t].get(i) + b * before[t][static_cast<size_t>(i)], arithmetic);
+        const double sum = round_to(a * x[t].get(i) + b * before[t][i], arithmetic);
         ASSERT_EQ(y[t].get(i), round_to(sum, dst_dtype())) << "count " << x[t].count() << " element " << i;
       }
     }
@@ -188,7 +188,7 @@ TEST_P(Elementwise, UnscaleIsCorrectlyRounded) {
     for (size_t t = 0; t < grads.size(); ++t) {
       ASSERT_TRUE(grads[t].guards_intact());
       for (int64_t i = 0; i < grads[t].count(); ++i) {
-        const double expected = ref_scale(before[t][static_cast<size_t>(i)], GetParam(), inverse_of(scale), GetParam());
+        const double expected = ref_scale(before[t][i], GetParam(), inverse_of(scale), GetParam());
         ASSERT_TRUE(same(grads[t].get(i), expected))
             << "scale " << scale << " count " << grads[t].count() << " element " << i;
       }

@@ -145,7 +145,7 @@ TEST(NormOfAll, ThousandsOfTinyTensors) {
   Random random(33);
   std::vector<Buffer> buffers;
   for (int64_t i = 0; i < 3000; ++i) {
-    buffers.emplace_back(kAllDtypes[static_cast<size_t>(i % 4)], 1 + i % 9, i % 7);
+    buffers.emplace_back(kAllDtypes[i % 4], 1 + i % 9, i % 7);
     buffers.back().fill_random(random, -1.0, 1.0);
   }
   expect_norms(context, buffers);

@@ -68,7 +68,7 @@ TEST_P(EachKind, SlotsHaveNamesAndShapes) {
       const char *name = nullptr;
       gsc_tensor_list *list = nullptr;
       ASSERT_GSC_OK(gsc_optimizer_get_state(trainer, slot, &list, &name));
-      EXPECT_STREQ(name, GetParam().slots[static_cast<size_t>(slot)]);
+      EXPECT_STREQ(name, GetParam().slots[slot]);
       int64_t count = 0;
       ASSERT_GSC_OK(gsc_tensor_list_get_count(list, &count));
       ASSERT_EQ(count, static_cast<int64_t>(s.counts.size()));
@@ -245,7 +245,7 @@ TEST_P(EachKind, EvaluatesWithAveragedWeights) {
     ASSERT_GSC_OK(gsc_optimizer_set_evaluating(each->get(), 0, nullptr));
     for (size_t t = 0; t < s.counts.size(); ++t) {
       for (int64_t i = 0; i < s.counts[t]; ++i) {
-        ASSERT_NEAR(each->params()[t].get(i), y[t][static_cast<size_t>(i)], 1e-6);
+        ASSERT_NEAR(each->params()[t].get(i), y[t][i], 1e-6);
       }
     }
   }

@@ -72,13 +72,13 @@ TEST(PyTorch, AccumulationOverTwoMicroBatches) {
       for (int64_t i = 0; i < 16; ++i) {
         const double gradient = static_cast<double>(random.below(512) - 256) / 256.0;
         micro.set(i, gradient * scale);
-        expected[static_cast<size_t>(i)] -= gradient;
+        expected[i] -= gradient;
       }
       ASSERT_GSC_OK(gsc_ops_axpby(context, 1.0, &from, batch == 0 ? 0.0 : 1.0, &to, 1, nullptr));
     }
     ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
     for (int64_t i = 0; i < 16; ++i) {
-      EXPECT_NEAR(trainer.params()[0].get(i), expected[static_cast<size_t>(i)], 1e-6);
+      EXPECT_NEAR(trainer.params()[0].get(i), expected[i], 1e-6);
     }
   }
   EXPECT_EQ(scale_of(scaler), 512.0f);

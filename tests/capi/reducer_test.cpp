@@ -35,7 +35,7 @@ class AllReduce {
       return 7;
     }
     if (arrived_ == 0) total_.assign(static_cast<size_t>(count), 0.0);
-    for (int64_t i = 0; i < count; ++i) total_[static_cast<size_t>(i)] += values[i];
+    for (int64_t i = 0; i < count; ++i) total_[i] += values[i];
     const int64_t round = round_;
     if (++arrived_ == ranks_) {
       result_ = total_;
@@ -45,7 +45,7 @@ class AllReduce {
     } else {
       all_here_.wait(lock, [&] { return round_ != round; });
     }
-    for (int64_t i = 0; i < count; ++i) values[i] = result_[static_cast<size_t>(i)];
+    for (int64_t i = 0; i < count; ++i) values[i] = result_[i];
     return 0;
   }
 

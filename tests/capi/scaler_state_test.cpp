@@ -111,7 +111,7 @@ TEST(History, KeepsEveryUpdateInOrder) {
   const float scales[] = {8.0f, 16.0f, 8.0f, 8.0f};
   const float before[] = {8.0f, 8.0f, 16.0f, 8.0f};
   for (int64_t i = 0; i < 4; ++i) {
-    const gsc_history_entry &entry = entries[static_cast<size_t>(i)];
+    const gsc_history_entry &entry = entries[i];
     EXPECT_EQ(entry.update, i);
     EXPECT_EQ(entry.scale, scales[i]);
     EXPECT_EQ(entry.overflow, i == 2 ? 1 : 0);

@@ -78,11 +78,11 @@ TEST(Threads, DistinctScalersOnOneContext) {
     const Context shared = make_context(pool);
     std::vector<std::thread> threads;
     for (int worker = 0; worker < kWorkers; ++worker) {
-      threads.emplace_back([&, worker] { got[static_cast<size_t>(worker)] = train(shared, worker); });
+      threads.emplace_back([&, worker] { got[worker] = train(shared, worker); });
     }
     for (std::thread &thread : threads) thread.join();
     for (int worker = 0; worker < kWorkers; ++worker) {
-      EXPECT_TRUE(got[static_cast<size_t>(worker)] == expected[static_cast<size_t>(worker)]) << worker;
+      EXPECT_TRUE(got[worker] == expected[worker]) << worker;
     }
   }
 }
