@@ -13,9 +13,6 @@ using Mask = std::vector<uint8_t>;
 gsc_status set_present(gsc_tensor_list *list, const Mask &mask, void *const *data = nullptr) {
   return gsc_tensor_list_set_present(list, mask.data(), data, static_cast<int64_t>(mask.size()), nullptr);
 }
-gsc_status set_present(const List &list, const Mask &mask, void *const *data = nullptr) {
-  return set_present(list, mask, data);
-}
 
 Mask random_mask(Random &random, size_t count) {
   Mask mask(count);
