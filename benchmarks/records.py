@@ -24,7 +24,7 @@ def canonical(name):
 
 
 def rounded(value):
-    value = float(f"{value:.5g}")
+    value = float(f"{value:.4g}")
     return int(value) if value == int(value) else value
 
 

@@ -13,9 +13,6 @@ using Mask = std::vector<uint8_t>;
 gsc_status set_present(gsc_tensor_list *list, const Mask &mask, void *const *data = nullptr) {
   return gsc_tensor_list_set_present(list, mask.data(), data, static_cast<int64_t>(mask.size()), nullptr);
 }
-gsc_status set_present(const List &list, const Mask &mask, void *const *data = nullptr) {
-  return set_present(list.get(), mask, data);
-}
 
 Mask random_mask(Random &random, size_t count) {
   Mask mask(count);
@@ -27,14 +24,6 @@ std::vector<int64_t> tensor_steps(const gsc_optimizer *optimizer, size_t count) 
   std::vector<int64_t> steps(count, -1);
   EXPECT_GSC_OK(gsc_optimizer_get_tensor_steps_sync(optimizer, steps.data(), static_cast<int64_t>(count), nullptr));
   return steps;
-}
-
-std::vector<unsigned char> saved(const gsc_optimizer *optimizer) {
-  int64_t bytes = 0;
-  EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &bytes));
-  std::vector<unsigned char> result(static_cast<size_t>(bytes));
-  EXPECT_GSC_OK(gsc_optimizer_save_sync(const_cast<gsc_optimizer *>(optimizer), result.data(), bytes, nullptr));
-  return result;
 }
 
 // A tensor of several chunks, one without elements, and small ones.
@@ -88,7 +77,7 @@ struct Twins {
   }
   void step(const Mask &mask, float found_inf) {
     const float inverse = 1.0F / 128.0F;
-    ASSERT_GSC_OK(gsc_optimizer_step_scaled(all.get(), &inverse, &found_inf, nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step_scaled(all, &inverse, &found_inf, nullptr));
     for (size_t i = 0; i < each.size(); ++i) {
       if (mask[i] == 0 && kCounts[i] > 0) continue;
       ASSERT_GSC_OK(gsc_optimizer_step_scaled(each[i]->get(), &inverse, &found_inf, nullptr));
@@ -97,7 +86,7 @@ struct Twins {
   void expect_same() const {
     const Snapshot together = all.snapshot();
     const size_t count = each.size();
-    const std::vector<int64_t> steps = tensor_steps(all.get(), count);
+    const std::vector<int64_t> steps = tensor_steps(all, count);
     for (size_t i = 0; i < count; ++i) {
       const Snapshot alone = each[i]->snapshot();
       ASSERT_EQ(together.params[i], alone.params[0]) << i;
@@ -152,19 +141,19 @@ TEST_P(Absent, CheckpointsKeepTheCountOfEachTensor) {
   Twins restored(context, GetParam());
   Random random(6);
   Mask mask(kCounts.size(), 1);
-  const int64_t plain = static_cast<int64_t>(saved(twins.all.get()).size());
+  const int64_t plain = static_cast<int64_t>(saved_image(twins.all).size());
   for (int step = 0; step < 4; ++step) {
     mask = random_mask(random, kCounts.size());
     ASSERT_GSC_OK(set_present(twins.all.grad_list(), mask));
     twins.fill_grads(random);
     twins.step(mask, 0.0F);
   }
-  std::vector<unsigned char> image = saved(twins.all.get());
+  std::vector<unsigned char> image = saved_image(twins.all);
   EXPECT_EQ(static_cast<int64_t>(image.size()), plain + 8 * static_cast<int64_t>(kCounts.size()));
-  ASSERT_GSC_OK(gsc_optimizer_load_sync(restored.all.get(), image.data(), static_cast<int64_t>(image.size()), nullptr));
-  EXPECT_EQ(saved(restored.all.get()), image);
-  EXPECT_EQ(tensor_steps(restored.all.get(), kCounts.size()), tensor_steps(twins.all.get(), kCounts.size()));
-  // What lies in the parameters is the caller's to save.
+  ASSERT_GSC_OK(load_image(restored.all, image));
+  EXPECT_EQ(saved_image(restored.all), image);
+  EXPECT_EQ(tensor_steps(restored.all, kCounts.size()), tensor_steps(twins.all, kCounts.size()));
+  // The caller saves the parameters.
   for (size_t i = 0; i < kCounts.size(); ++i) {
     restored.all.params()[i].restore(twins.all.params()[i].image());
     restored.all.copies().empty() ? void() : restored.all.copies()[i].restore(twins.all.copies()[i].image());
@@ -202,17 +191,15 @@ TEST(AbsentInOneArena, GradientsThatCloseTheGap) {
   };
   const List p = make_list(context, {tensor(params, 0), tensor(params, 10), tensor(params, 20)});
   const List g = make_list(context, {tensor(grads, 0), tensor(grads, 10), tensor(grads, 20)});
-  gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
-  sgd.lr = 1.0;
-  const Optimizer optimizer = make_optimizer(context, sgd, p, g);
+  const Optimizer optimizer = make_optimizer(context, sgd_options(), p, g);
   void *const data[] = {grads.as<float>(), nullptr, grads.as<float>() + 10};
   ASSERT_GSC_OK(set_present(g, {1, 0, 1}, data));
-  ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
   for (int64_t i = 0; i < 30; ++i) {
     const double want = i < 10 ? 1.0 - (i + 1) : (i < 20 ? 1.0 : 1.0 - (i - 9));
     EXPECT_EQ(params.get(i), want) << i;
   }
-  ASSERT_GSC_OK(gsc_optimizer_zero_grads(optimizer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_zero_grads(optimizer, nullptr));
   for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(grads.get(i), i < 20 ? 0.0 : static_cast<double>(i + 1)) << i;
 }
 
@@ -225,7 +212,7 @@ class AbsentInScaler : public ::testing::Test {
     for (size_t i = 0; i < kCounts.size(); ++i) {
       full[i].fill_random(random, -kScale, kScale);
       if (mask[i] == 0) {
-        // Nobody looks there.
+        // Absent tensors are not read.
         full[i].fill(i % 2 == 0 ? kNan : kInf);
       } else {
         zeros[i].restore(full[i].image());
@@ -245,8 +232,8 @@ class AbsentInScaler : public ::testing::Test {
     }
   }
   void expect_same_reports() {
-    const gsc_report got = report_of(scaler, list.get());
-    const gsc_report want = report_of(other, zero_list.get());
+    const gsc_report got = report_of(scaler, list);
+    const gsc_report want = report_of(other, zero_list);
     EXPECT_EQ(got.grad_norm, want.grad_norm);
     EXPECT_GT(got.grad_norm, 0.0);
     EXPECT_EQ(got.grad_amax, want.grad_amax);
@@ -264,12 +251,12 @@ class AbsentInScaler : public ::testing::Test {
 };
 
 TEST_F(AbsentInScaler, CheckAndCheckRange) {
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_check(other.get(), zero_list.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(other, zero_list, nullptr));
   expect_same_reports();
-  ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_discard(scaler, nullptr));
   for (const int64_t first : {6, 3, 0}) {
-    ASSERT_GSC_OK(gsc_scaler_check_range(scaler.get(), list.get(), first, 3, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check_range(scaler, list, first, 3, nullptr));
   }
   expect_same_reports();
   expect_same_values();
@@ -283,25 +270,25 @@ TEST_F(AbsentInScaler, UnscaleAndBothClips) {
   }
   expect_same_reports();
   expect_same_values();
-  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   EXPECT_EQ(report_of(scaler).flags, 0U);
 }
 
 TEST_F(AbsentInScaler, AnOffenderIsOneThatIsPresent) {
   full[5].set(64, kInf);
   zeros[5].set(64, kInf);
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_check(other.get(), zero_list.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(other, zero_list, nullptr));
   expect_same_reports();
-  EXPECT_EQ(report_of(scaler, list.get()).first_tensor, 5);
+  EXPECT_EQ(report_of(scaler, list).first_tensor, 5);
 }
 
 TEST_F(AbsentInScaler, NobodyPresentIsNoOverflow) {
   ASSERT_GSC_OK(set_present(list, Mask(kCounts.size(), 0)));
   int32_t apply = 0;
-  ASSERT_GSC_OK(gsc_scaler_should_step_sync(scaler.get(), list.get(), &apply, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_should_step_sync(scaler, list, &apply, nullptr));
   EXPECT_EQ(apply, 1);
-  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   const gsc_report report = report_of(scaler);
   EXPECT_EQ(report.flags, 0U);
   EXPECT_EQ(report.grad_norm, 0.0);
@@ -312,8 +299,8 @@ TEST_F(AbsentInScaler, NobodyPresentIsNoOverflow) {
 TEST_F(AbsentInScaler, DiagnosisCountsNothing) {
   std::vector<gsc_tensor_diagnosis> found(kCounts.size());
   std::vector<int64_t> bins(kCounts.size() * GSC_EXPONENT_BINS, -1);
-  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), found.data(), bins.data(),
-                                              static_cast<int64_t>(kCounts.size()), nullptr));
+  ASSERT_GSC_OK(
+      gsc_tensor_list_diagnose_sync(list, found.data(), bins.data(), static_cast<int64_t>(kCounts.size()), nullptr));
   for (size_t i = 0; i < kCounts.size(); ++i) {
     EXPECT_EQ(found[i].count, mask[i] == 0 ? 0 : kCounts[i]) << i;
     EXPECT_EQ(found[i].first_nonfinite, -1) << i;
@@ -325,9 +312,9 @@ TEST_F(AbsentInScaler, DiagnosisCountsNothing) {
 }
 
 TEST_F(AbsentInScaler, IsRefusedWhileTheListIsInUse) {
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-  EXPECT_GSC_ERROR(set_present(list, mask), GSC_ERROR_BAD_STATE, "list", "update or discard");
-  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+  EXPECT_BAD_STATE(set_present(list, mask), "list", "update or discard");
+  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   EXPECT_GSC_OK(set_present(list, mask));
 }
 
@@ -348,27 +335,25 @@ TEST(SetPresent, AddressesOfTheAbsent) {
   Small s;
   gsc_tensor_list *grads = s.trainer.grad_list();
   Buffer other(GSC_FP32, 6);
-  // It may be somewhere, or nowhere.
+  // An absent tensor may have an address or none.
   void *const nowhere[] = {s.at(0), nullptr, other.data()};
   ASSERT_GSC_OK(set_present(grads, {1, 0, 0}, nowhere));
   EXPECT_EQ(s.tensor(1).data, nullptr);
   EXPECT_EQ(s.tensor(1).count, 5);
   EXPECT_EQ(s.tensor(2).data, other.data());
-  EXPECT_GSC_ERROR(set_present(grads, {1, 1, 1}), GSC_ERROR_INVALID_ARGUMENT, "present[1]", "no address");
-  EXPECT_GSC_ERROR(gsc_tensor_list_set_present(grads, nullptr, nullptr, 3, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                   "present[1]", "no address");
+  EXPECT_INVALID(set_present(grads, {1, 1, 1}), "present[1]", "no address");
+  EXPECT_INVALID(gsc_tensor_list_set_present(grads, nullptr, nullptr, 3, nullptr), "present[1]", "no address");
   ASSERT_GSC_OK(set_present(grads, {1, 0, 1}));
-  // set_pointers takes who is absent for absent.
+  // set_pointers takes NULL for an absent tensor.
   ASSERT_GSC_OK(gsc_tensor_list_set_pointers(grads, nowhere, 3, nullptr));
   void *const all[] = {s.at(0), s.at(1), s.at(2)};
   ASSERT_GSC_OK(gsc_tensor_list_set_pointers(grads, all, 3, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_step(s.trainer.get(), nullptr));
-  EXPECT_EQ(tensor_steps(s.trainer.get(), 3), (std::vector<int64_t>{1, 0, 1}));
+  ASSERT_GSC_OK(gsc_optimizer_step(s.trainer, nullptr));
+  EXPECT_EQ(tensor_steps(s.trainer, 3), (std::vector<int64_t>{1, 0, 1}));
   ASSERT_GSC_OK(set_present(grads, {1, 1, 1}));
-  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(grads, nowhere, 3, nullptr), GSC_ERROR_INVALID_ARGUMENT, "data[1]",
-                   "is NULL");
-  ASSERT_GSC_OK(gsc_optimizer_step(s.trainer.get(), nullptr));
-  EXPECT_EQ(tensor_steps(s.trainer.get(), 3), (std::vector<int64_t>{2, 1, 2}));
+  EXPECT_INVALID(gsc_tensor_list_set_pointers(grads, nowhere, 3, nullptr), "data[1]", "is NULL");
+  ASSERT_GSC_OK(gsc_optimizer_step(s.trainer, nullptr));
+  EXPECT_EQ(tensor_steps(s.trainer, 3), (std::vector<int64_t>{2, 1, 2}));
 }
 
 TEST(SetPresent, Errors) {
@@ -378,20 +363,18 @@ TEST(SetPresent, Errors) {
   void *const null_of_present[] = {s.at(0), nullptr, s.at(2)};
   void *const overlap[] = {s.at(0), s.trainer.params()[1].data(), s.at(2)};
   const Mask mask = {1, 1, 0};
-  EXPECT_GSC_ERROR(gsc_tensor_list_set_present(nullptr, mask.data(), nullptr, 3, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                   "list");
-  EXPECT_GSC_ERROR(gsc_tensor_list_set_present(grads, mask.data(), nullptr, 2, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                   "count is 2");
-  EXPECT_GSC_ERROR(set_present(grads, mask, null_of_present), GSC_ERROR_INVALID_ARGUMENT, "data[1]", "is NULL");
-  EXPECT_GSC_ERROR(set_present(grads, mask, overlap), GSC_ERROR_INVALID_ARGUMENT, "overlaps params[1]");
+  EXPECT_INVALID(gsc_tensor_list_set_present(nullptr, mask.data(), nullptr, 3, nullptr), "list");
+  EXPECT_INVALID(gsc_tensor_list_set_present(grads, mask.data(), nullptr, 2, nullptr), "count is 2");
+  EXPECT_INVALID(set_present(grads, mask, null_of_present), "data[1]", "is NULL");
+  EXPECT_INVALID(set_present(grads, mask, overlap), "overlaps params[1]");
   // An absent tensor that has an address must not lie in another either: it may be present again without a new one.
-  EXPECT_GSC_ERROR(set_present(grads, {1, 0, 1}, overlap), GSC_ERROR_INVALID_ARGUMENT, "overlaps params[1]");
-  ASSERT_GSC_OK(gsc_optimizer_step(s.trainer.get(), nullptr));
-  EXPECT_EQ(tensor_steps(s.trainer.get(), 3), (std::vector<int64_t>{1, 1, 1})) << "all are present still";
+  EXPECT_INVALID(set_present(grads, {1, 0, 1}, overlap), "overlaps params[1]");
+  ASSERT_GSC_OK(gsc_optimizer_step(s.trainer, nullptr));
+  EXPECT_EQ(tensor_steps(s.trainer, 3), (std::vector<int64_t>{1, 1, 1})) << "all are present still";
 
   gsc_tensor_list *state = nullptr;
-  ASSERT_GSC_OK(gsc_optimizer_get_state(s.trainer.get(), 0, &state, nullptr));
-  EXPECT_GSC_ERROR(set_present(state, mask), GSC_ERROR_BAD_STATE, "list", "state");
+  ASSERT_GSC_OK(gsc_optimizer_get_state(s.trainer, 0, &state, nullptr));
+  EXPECT_BAD_STATE(set_present(state, mask), "list", "state");
   // Nor can an optimizer begin without them.
   const Context context = make_context(1);
   std::vector<Buffer> p = make_buffers(GSC_FP32, {4, 5, 6});
@@ -400,22 +383,20 @@ TEST(SetPresent, Errors) {
   const List absent = make_list(context, g);
   ASSERT_GSC_OK(set_present(absent, mask));
   gsc_optimizer *optimizer = nullptr;
-  EXPECT_GSC_ERROR(
-      gsc_optimizer_create(context.get(), nullptr, params.get(), absent.get(), nullptr, nullptr, 0, &optimizer),
-      GSC_ERROR_INVALID_ARGUMENT, "grads[2]", "is absent");
-  EXPECT_GSC_ERROR(
-      gsc_optimizer_create(context.get(), nullptr, absent.get(), params.get(), nullptr, nullptr, 0, &optimizer),
-      GSC_ERROR_INVALID_ARGUMENT, "params[2]", "is absent");
+  EXPECT_INVALID(gsc_optimizer_create(context, nullptr, params, absent, nullptr, nullptr, 0, &optimizer), "grads[2]",
+                 "is absent");
+  EXPECT_INVALID(gsc_optimizer_create(context, nullptr, absent, params, nullptr, nullptr, 0, &optimizer), "params[2]",
+                 "is absent");
   EXPECT_EQ(before.grads, s.trainer.snapshot().grads);
 }
 
 TEST(TensorSteps, SetAndGet) {
   Small s;
-  EXPECT_EQ(tensor_steps(s.trainer.get(), 3), (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_EQ(tensor_steps(s.trainer, 3), (std::vector<int64_t>{0, 0, 0}));
   const int64_t steps[] = {7, 0, 3};
-  ASSERT_GSC_OK(gsc_optimizer_set_steps(s.trainer.get(), 1, 9, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_set_tensor_steps(s.trainer.get(), steps, 3, nullptr));
-  EXPECT_EQ(tensor_steps(s.trainer.get(), 3), (std::vector<int64_t>{7, 0, 3}));
+  ASSERT_GSC_OK(gsc_optimizer_set_steps(s.trainer, 1, 9, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_tensor_steps(s.trainer, steps, 3, nullptr));
+  EXPECT_EQ(tensor_steps(s.trainer, 3), (std::vector<int64_t>{7, 0, 3}));
   EXPECT_EQ(applied_steps(s.trainer.optimizer()), 7);
   EXPECT_EQ(skipped_steps(s.trainer.optimizer()), 9);
 
@@ -426,49 +407,42 @@ TEST(TensorSteps, SetAndGet) {
   for (size_t i = 0; i < 3; ++i) {
     Small alone;
     for (size_t k = 0; k < 3; ++k) alone.trainer.grads()[k].restore(s.trainer.grads()[k].image());
-    ASSERT_GSC_OK(gsc_optimizer_set_steps(alone.trainer.get(), steps[i], 0, nullptr));
-    ASSERT_GSC_OK(gsc_optimizer_step(alone.trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_set_steps(alone.trainer, steps[i], 0, nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(alone.trainer, nullptr));
     want.push_back(alone.trainer.params()[i].image());
   }
-  ASSERT_GSC_OK(gsc_optimizer_step(s.trainer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(s.trainer, nullptr));
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(s.trainer.params()[i].image(), want[i]) << i;
   EXPECT_NE(want[0], want[1]);
 
   // One count again.
-  ASSERT_GSC_OK(gsc_optimizer_set_steps(s.trainer.get(), 2, 0, nullptr));
-  EXPECT_EQ(tensor_steps(s.trainer.get(), 3), (std::vector<int64_t>{2, 2, 2}));
+  ASSERT_GSC_OK(gsc_optimizer_set_steps(s.trainer, 2, 0, nullptr));
+  EXPECT_EQ(tensor_steps(s.trainer, 3), (std::vector<int64_t>{2, 2, 2}));
 }
 
 TEST(TensorSteps, Errors) {
   Small s;
   int64_t steps[] = {1, -1, 1};
-  EXPECT_GSC_ERROR(gsc_optimizer_set_tensor_steps(s.trainer.get(), steps, 3, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                   "steps[1]", "is -1");
+  EXPECT_INVALID(gsc_optimizer_set_tensor_steps(s.trainer, steps, 3, nullptr), "steps[1]", "is -1");
   steps[1] = (int64_t{1} << 53) + 1;
-  EXPECT_GSC_ERROR(gsc_optimizer_set_tensor_steps(s.trainer.get(), steps, 3, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                   "steps[1]", "2^53");
-  EXPECT_GSC_ERROR(gsc_optimizer_set_tensor_steps(s.trainer.get(), steps, 2, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                   "count is 2");
-  EXPECT_GSC_ERROR(gsc_optimizer_set_tensor_steps(s.trainer.get(), nullptr, 3, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                   "steps");
-  EXPECT_GSC_ERROR(gsc_optimizer_get_tensor_steps_sync(s.trainer.get(), steps, 4, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                   "count is 4");
-  EXPECT_GSC_ERROR(gsc_optimizer_get_tensor_steps_sync(s.trainer.get(), nullptr, 3, nullptr),
-                   GSC_ERROR_INVALID_ARGUMENT, "out_steps");
-  EXPECT_EQ(tensor_steps(s.trainer.get(), 3), (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_INVALID(gsc_optimizer_set_tensor_steps(s.trainer, steps, 3, nullptr), "steps[1]", "2^53");
+  EXPECT_INVALID(gsc_optimizer_set_tensor_steps(s.trainer, steps, 2, nullptr), "count is 2");
+  EXPECT_INVALID(gsc_optimizer_set_tensor_steps(s.trainer, nullptr, 3, nullptr), "steps");
+  EXPECT_INVALID(gsc_optimizer_get_tensor_steps_sync(s.trainer, steps, 4, nullptr), "count is 4");
+  EXPECT_INVALID(gsc_optimizer_get_tensor_steps_sync(s.trainer, nullptr, 3, nullptr), "out_steps");
+  EXPECT_EQ(tensor_steps(s.trainer, 3), (std::vector<int64_t>{0, 0, 0}));
 }
 
 TEST(TensorSteps, OfCheckpointsWithAndWithoutThem) {
   Small s;
-  const std::vector<unsigned char> plain = saved(s.trainer.get());
+  const std::vector<unsigned char> plain = saved_image(s.trainer);
   const int64_t steps[] = {7, 0, 3};
-  ASSERT_GSC_OK(gsc_optimizer_set_tensor_steps(s.trainer.get(), steps, 3, nullptr));
-  const std::vector<unsigned char> counted = saved(s.trainer.get());
-  ASSERT_GSC_OK(gsc_optimizer_load_sync(s.trainer.get(), plain.data(), static_cast<int64_t>(plain.size()), nullptr));
-  EXPECT_EQ(tensor_steps(s.trainer.get(), 3), (std::vector<int64_t>{0, 0, 0}));
-  ASSERT_GSC_OK(
-      gsc_optimizer_load_sync(s.trainer.get(), counted.data(), static_cast<int64_t>(counted.size()), nullptr));
-  EXPECT_EQ(tensor_steps(s.trainer.get(), 3), (std::vector<int64_t>{7, 0, 3}));
+  ASSERT_GSC_OK(gsc_optimizer_set_tensor_steps(s.trainer, steps, 3, nullptr));
+  const std::vector<unsigned char> counted = saved_image(s.trainer);
+  ASSERT_GSC_OK(load_image(s.trainer, plain));
+  EXPECT_EQ(tensor_steps(s.trainer, 3), (std::vector<int64_t>{0, 0, 0}));
+  ASSERT_GSC_OK(load_image(s.trainer, counted));
+  EXPECT_EQ(tensor_steps(s.trainer, 3), (std::vector<int64_t>{7, 0, 3}));
   EXPECT_EQ(applied_steps(s.trainer.optimizer()), 7);
 }
 

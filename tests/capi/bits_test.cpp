@@ -238,16 +238,6 @@ TEST(Bits, EveryInstructionSet) {
 
 using ParallelFor = gsc_parallel_for_fn;
 
-Context context_with(ParallelFor parallel_for, int32_t pieces, int *calls) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.num_threads = pieces;
-  options.parallel_for = parallel_for;
-  options.parallel_for_user = calls;
-  gsc_context *context = nullptr;
-  EXPECT_GSC_OK(gsc_context_create(&options, &context));
-  return Context(context);
-}
-
 TEST(Bits, TheCallersParallelFor) {
   const ParallelFor forward = [](void *user, int32_t count, gsc_task_fn body, void *argument) {
     ++*static_cast<int *>(user);
@@ -266,7 +256,7 @@ TEST(Bits, TheCallersParallelFor) {
   for (const ParallelFor parallel_for : {forward, backward, threaded}) {
     for (const int32_t pieces : {2, 5}) {
       int calls = 0;
-      const Context context = context_with(parallel_for, pieces, &calls);
+      const Context context = make_context(parallel_for, &calls, pieces);
       expect_equal(Script(context).run(), reference());
       EXPECT_GT(calls, 0);
     }

@@ -29,8 +29,8 @@ TEST(Callbacks, AReducerCannotUseTheObjectsOfItsCall) {
   Random random(1);
   trainer.fill_grads(random, 1.0, 4.0);
   const Scaler scaler = make_scaler(context, 4.0f);
-  gsc_scaler *const s = scaler.get();
-  gsc_optimizer *const o = trainer.get();
+  gsc_scaler *const s = scaler;
+  gsc_optimizer *const o = trainer;
   gsc_tensor_list *const g = trainer.grad_list();
   Reducer reducer;
   const gsc_reducer registered = reducer.get();
@@ -62,7 +62,7 @@ TEST(Callbacks, AReducerCannotUseTheObjectsOfItsCall) {
                 gsc_optimizer_set_steps(o, 9, 9, nullptr),
                 gsc_optimizer_save_sync(o, saved.data(), static_cast<int64_t>(saved.size()), nullptr),
                 gsc_tensor_list_set_pointers(g, data, 2, nullptr)};
-    EXPECT_GSC_ERROR(gsc_scaler_discard(s, g), GSC_ERROR_BAD_STATE, "scaler is in use", "callbacks");
+    EXPECT_BAD_STATE(gsc_scaler_discard(s, g), "scaler is in use", "callbacks");
     EXPECT_EQ(scale_of(scaler), 4.0f) << "looking is allowed";
     gsc_tensor_diagnosis diagnosis[2];
     EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(g, diagnosis, nullptr, 2, nullptr));
@@ -72,7 +72,7 @@ TEST(Callbacks, AReducerCannotUseTheObjectsOfItsCall) {
   Random same(1);
   plain.fill_grads(same, 1.0, 4.0);
   const Scaler other = make_scaler(context, 4.0f);
-  ASSERT_GSC_OK(gsc_scaler_step_and_update(other.get(), plain.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(other, plain, nullptr));
   ASSERT_GSC_OK(gsc_scaler_step_and_update(s, o, nullptr));
   EXPECT_EQ(reducer.calls, 1);
   EXPECT_EQ(statuses.size(), 20u);
@@ -100,12 +100,12 @@ TEST(Callbacks, AReducerDestroysEverything) {
       context.reset();
     };
     const gsc_reducer registered = reducer.get();
-    ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), &registered));
+    ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler, &registered));
     if (unscale) {
-      EXPECT_GSC_OK(gsc_scaler_unscale(scaler.get(), g.get(), nullptr));
+      EXPECT_GSC_OK(gsc_scaler_unscale(scaler, g, nullptr));
       EXPECT_EQ(grads.get(99), 1.0);
     } else {
-      EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+      EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler, optimizer, nullptr));
       EXPECT_NE(params.get(99), 0.0);
     }
   }
@@ -142,15 +142,7 @@ struct Jobs {
       for (const int32_t index : {-1, count, INT32_MAX}) body(argument, index);
     }
   }
-  Context context() {
-    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-    options.num_threads = 4;
-    options.parallel_for = &Jobs::run;
-    options.parallel_for_user = this;
-    gsc_context *made = nullptr;
-    EXPECT_GSC_OK(gsc_context_create(&options, &made));
-    return Context(made);
-  }
+  Context context() { return make_context(&Jobs::run, this); }
 };
 
 TrainerSpec large() {
@@ -173,9 +165,9 @@ TEST(ParallelFor, ThatBreaksItsContractIsFoundOutAndDoesNoHarm) {
     Trainer expected(plain_context, large());
     expected.fill_grads(same, 1.0, 4.0);
     const Scaler expected_scaler = make_scaler(plain_context, 4.0f);
-    ASSERT_GSC_OK(gsc_scaler_step(expected_scaler.get(), expected.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_update(expected_scaler.get(), nullptr));
-    const gsc_status status = gsc_scaler_step(scaler.get(), trainer.get(), nullptr);
+    ASSERT_GSC_OK(gsc_scaler_step(expected_scaler, expected, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(expected_scaler, nullptr));
+    const gsc_status status = gsc_scaler_step(scaler, trainer, nullptr);
     EXPECT_GT(jobs.regions, 1);
     if (way == Jobs::kRight) {
       EXPECT_EQ(status, GSC_OK);
@@ -186,7 +178,7 @@ TEST(ParallelFor, ThatBreaksItsContractIsFoundOutAndDoesNoHarm) {
       const std::string count = text("ran ", jobs.regions, " twice");
       EXPECT_NE(std::string(gsc_error_get_message()).find(count), std::string::npos) << gsc_error_get_message();
     }
-    EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr)) << "the list is stepped";
+    EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr)) << "the list is stepped";
     EXPECT_TRUE(trainer.snapshot().same_with_grads(expected.snapshot()));
     for (std::thread &thread : jobs.late) thread.join();
     jobs.late.clear();
@@ -204,12 +196,12 @@ TEST(ParallelFor, CannotUseTheObjectsOfItsCall) {
   double norm = 0.0;
   const gsc_tensor other = trainer.params()[1].tensor();
   jobs.inside = [&] {
-    statuses.push_back(gsc_scaler_discard(scaler.get(), nullptr));
-    statuses.push_back(gsc_optimizer_set_lr(trainer.get(), 0, 0.5, nullptr));
+    statuses.push_back(gsc_scaler_discard(scaler, nullptr));
+    statuses.push_back(gsc_optimizer_set_lr(trainer, 0, 0.5, nullptr));
     // The context may be used: an engine's thread that waits runs another job meanwhile.
-    EXPECT_GSC_OK(gsc_ops_norm(context.get(), &other, 1, GSC_NORM_L2, &norm, nullptr, nullptr));
+    EXPECT_GSC_OK(gsc_ops_norm(context, &other, 1, GSC_NORM_L2, &norm, nullptr, nullptr));
   };
-  EXPECT_GSC_OK(gsc_scaler_step(scaler.get(), trainer.get(), nullptr));
+  EXPECT_GSC_OK(gsc_scaler_step(scaler, trainer, nullptr));
   EXPECT_GT(statuses.size(), 3u);
   for (const gsc_status status : statuses) EXPECT_EQ(status, GSC_ERROR_BAD_STATE);
   jobs.inside = nullptr;
@@ -218,10 +210,8 @@ TEST(ParallelFor, CannotUseTheObjectsOfItsCall) {
   const List p = make_list(context, params), g = make_list(context, grads);
   const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_LION), p, g);
   void *address[] = {params.data()};
-  jobs.inside = [&] {
-    EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(p.get(), address, 1, nullptr), GSC_ERROR_BAD_STATE, "list is in use");
-  };
-  EXPECT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+  jobs.inside = [&] { EXPECT_BAD_STATE(gsc_tensor_list_set_pointers(p, address, 1, nullptr), "list is in use"); };
+  EXPECT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
 }
 
 /// An operation inside an operation on the same context and thread.
@@ -233,10 +223,8 @@ TEST(ParallelFor, OperationsNest) {
   little.fill(2.0);
   const gsc_tensor tensors[2] = {big.tensor(), little.tensor()};
   double norm = 0.0, inner = 0.0;
-  jobs.inside = [&] {
-    EXPECT_GSC_OK(gsc_ops_norm(context.get(), &tensors[1], 1, GSC_NORM_L2, &inner, nullptr, nullptr));
-  };
-  EXPECT_GSC_OK(gsc_ops_norm(context.get(), &tensors[0], 1, GSC_NORM_L2, &norm, nullptr, nullptr));
+  jobs.inside = [&] { EXPECT_GSC_OK(gsc_ops_norm(context, &tensors[1], 1, GSC_NORM_L2, &inner, nullptr, nullptr)); };
+  EXPECT_GSC_OK(gsc_ops_norm(context, &tensors[0], 1, GSC_NORM_L2, &norm, nullptr, nullptr));
   EXPECT_EQ(norm, std::sqrt(300000.0));
   EXPECT_EQ(inner, std::sqrt(12.0));
 }
@@ -252,19 +240,19 @@ TEST(ParallelFor, CannotChangeTheGradientsOfItsCall) {
   const Scaler scaler = make_scaler(context, 4.0f);
   int refused = 0;
   jobs.inside = [&] {
-    EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler.get(), g.get(), nullptr), GSC_ERROR_BAD_STATE, "grads is in use");
+    EXPECT_BAD_STATE(gsc_scaler_unscale(scaler, g, nullptr), "grads is in use");
     ++refused;
   };
-  EXPECT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
-  EXPECT_GSC_OK(gsc_optimizer_zero_grads(optimizer.get(), nullptr));
+  EXPECT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
+  EXPECT_GSC_OK(gsc_optimizer_zero_grads(optimizer, nullptr));
   EXPECT_GT(refused, 1);
   grads.fill(4.0);
   jobs.inside = [&] {
-    EXPECT_GSC_ERROR(gsc_optimizer_zero_grads(optimizer.get(), nullptr), GSC_ERROR_BAD_STATE, "optimizer is in use");
-    EXPECT_GSC_ERROR(gsc_optimizer_step(optimizer.get(), nullptr), GSC_ERROR_BAD_STATE, "optimizer is in use");
+    EXPECT_BAD_STATE(gsc_optimizer_zero_grads(optimizer, nullptr), "optimizer is in use");
+    EXPECT_BAD_STATE(gsc_optimizer_step(optimizer, nullptr), "optimizer is in use");
   };
-  EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), g.get(), nullptr));
-  EXPECT_GT(report_of(scaler, g.get()).grad_norm, 1.0);
+  EXPECT_GSC_OK(gsc_scaler_check(scaler, g, nullptr));
+  EXPECT_GT(report_of(scaler, g).grad_norm, 1.0);
 }
 
 /// What a diagnosis reads may be read meanwhile, but not changed.
@@ -278,13 +266,12 @@ TEST(ParallelFor, CannotChangeWhatADiagnosisReads) {
   void *address[] = {elsewhere.data()};
   gsc_tensor_diagnosis diagnosis{};
   jobs.inside = [&] {
-    EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(list.get(), address, 1, nullptr), GSC_ERROR_BAD_STATE,
-                     "list is in use");
-    EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler.get(), list.get(), nullptr), GSC_ERROR_BAD_STATE, "grads is in use");
+    EXPECT_BAD_STATE(gsc_tensor_list_set_pointers(list, address, 1, nullptr), "list is in use");
+    EXPECT_BAD_STATE(gsc_scaler_unscale(scaler, list, nullptr), "grads is in use");
     gsc_tensor tensor{};
-    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list.get(), 0, &tensor));
+    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, 0, &tensor));
   };
-  EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), &diagnosis, nullptr, 1, nullptr));
+  EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(list, &diagnosis, nullptr, 1, nullptr));
   EXPECT_GT(jobs.regions, 0);
   EXPECT_EQ(diagnosis.amax, 4.0);
   // In a callback of a call that holds the list.
@@ -292,14 +279,13 @@ TEST(ParallelFor, CannotChangeWhatADiagnosisReads) {
   jobs.inside = [&] {
     if (is_inside) return;
     is_inside = true;
-    EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), &diagnosis, nullptr, 1, nullptr));
-    EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(list.get(), address, 1, nullptr), GSC_ERROR_BAD_STATE,
-                     "list is in use");
+    EXPECT_GSC_OK(gsc_tensor_list_diagnose_sync(list, &diagnosis, nullptr, 1, nullptr));
+    EXPECT_BAD_STATE(gsc_tensor_list_set_pointers(list, address, 1, nullptr), "list is in use");
   };
-  EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
+  EXPECT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
   jobs.inside = nullptr;
-  ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
-  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(list.get(), address, 1, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_discard(scaler, nullptr));
+  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(list, address, 1, nullptr));
 }
 
 /// The lists of an optimizer in the making: it has compared their addresses.
@@ -312,18 +298,17 @@ TEST(ParallelFor, CannotChangeTheListsOfAnOptimizerInTheMaking) {
   options.initial_accumulator_value = 0.5;
   void *address[] = {params.data()};
   jobs.inside = [&] {
-    EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(g.get(), address, 1, nullptr), GSC_ERROR_BAD_STATE, "list is in use");
+    EXPECT_BAD_STATE(gsc_tensor_list_set_pointers(g, address, 1, nullptr), "list is in use");
     gsc_tensor tensor{};
-    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(g.get(), 0, &tensor));
+    EXPECT_GSC_OK(gsc_tensor_list_get_tensor(g, 0, &tensor));
   };
   const Optimizer optimizer = make_optimizer(context, options, p, g);
   EXPECT_GT(jobs.regions, 0);
   jobs.inside = nullptr;
   address[0] = grads.data();
-  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g.get(), address, 1, nullptr)) << "afterwards it is free";
+  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g, address, 1, nullptr)) << "afterwards it is free";
   gsc_optimizer *none = nullptr;
-  EXPECT_GSC_ERROR(gsc_optimizer_create(context.get(), &options, p.get(), p.get(), nullptr, nullptr, 0, &none),
-                   GSC_ERROR_INVALID_ARGUMENT, "overlaps");
+  EXPECT_INVALID(gsc_optimizer_create(context, &options, p, p, nullptr, nullptr, 0, &none), "overlaps");
 }
 
 /// An object that its caller would not know of.
@@ -335,8 +320,8 @@ TEST(ParallelFor, ThatBreaksItsContractLeavesNoOptimizerBehind) {
   gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
   options.initial_accumulator_value = 0.5;
   gsc_optimizer *made = nullptr;
-  EXPECT_GSC_ERROR(gsc_optimizer_create(context.get(), &options, p.get(), g.get(), nullptr, nullptr, 0, &made),
-                   GSC_ERROR_CALLBACK, "options.parallel_for");
+  EXPECT_GSC_ERROR(gsc_optimizer_create(context, &options, p, g, nullptr, nullptr, 0, &made), GSC_ERROR_CALLBACK,
+                   "options.parallel_for");
   EXPECT_EQ(made, nullptr);
   gsc_optimizer_destroy(made);
 }
@@ -350,7 +335,7 @@ TEST(ParallelFor, ThatBreaksItsContractIsFoundOutByItsOwnCall) {
   trainer.fill_grads(random, 1.0, 4.0);
   const Scaler scaler = make_scaler(context, 4.0f);
   jobs.inside = [&] { EXPECT_EQ(scale_of(scaler), 4.0f); };
-  EXPECT_GSC_ERROR(gsc_scaler_step(scaler.get(), trainer.get(), nullptr), GSC_ERROR_CALLBACK, "options.parallel_for");
+  EXPECT_GSC_ERROR(gsc_scaler_step(scaler, trainer, nullptr), GSC_ERROR_CALLBACK, "options.parallel_for");
   EXPECT_GT(jobs.regions, 1);
 }
 

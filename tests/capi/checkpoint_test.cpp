@@ -19,18 +19,6 @@ TEST(Checksum, IsXxh64) {
   for (const auto &[size, hash] : kKnown) EXPECT_EQ(gsc::checksum(bytes, size), hash) << size;
 }
 
-std::vector<unsigned char> save(const Trainer &trainer) {
-  int64_t size = 0;
-  EXPECT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
-  std::vector<unsigned char> image(static_cast<size_t>(size));
-  EXPECT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), image.data(), size, nullptr));
-  return image;
-}
-
-gsc_status load(const Trainer &trainer, const std::vector<unsigned char> &image) {
-  return gsc_optimizer_load_sync(trainer.get(), image.data(), static_cast<int64_t>(image.size()), nullptr);
-}
-
 template <typename T>
 T at(const std::vector<unsigned char> &image, size_t offset) {
   T value;
@@ -53,7 +41,7 @@ Trainer trained(const Context &context) {
   Random random(1);
   for (int i = 0; i < 2; ++i) {
     trainer.fill_grads(random, 1.0);
-    EXPECT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+    EXPECT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
   }
   return trainer;
 }
@@ -61,7 +49,7 @@ Trainer trained(const Context &context) {
 TEST(Checkpoint, HasTheLayoutThatIsDescribed) {
   const Context context = make_context();
   const Trainer trainer = trained(context);
-  const std::vector<unsigned char> image = save(trainer);
+  const std::vector<unsigned char> image = saved_image(trainer);
   ASSERT_EQ(image.size(), 56u + 2 * 16 + 2 * (3 + 5) * 4 + 8);
   EXPECT_EQ(std::memcmp(image.data(), "GSCOPT2\n", 8), 0);
   EXPECT_EQ(at<uint32_t>(image, 8), 0x01020304u);
@@ -95,7 +83,7 @@ TEST(Checkpoint, HasAChecksumOfAnyLength) {
   gsc_optimizer_options options = optimizer_options(GSC_SGD);
   options.momentum = 0.9;
   const Trainer trainer(context, {.options = options, .counts = {3}});
-  const std::vector<unsigned char> image = save(trainer);
+  const std::vector<unsigned char> image = saved_image(trainer);
   ASSERT_EQ(image.size(), 56u + 16 + 3 * 4 + 8);
   EXPECT_EQ(at<uint64_t>(image, image.size() - 8), gsc::checksum(image.data(), static_cast<int64_t>(image.size()) - 8));
 }
@@ -103,22 +91,22 @@ TEST(Checkpoint, HasAChecksumOfAnyLength) {
 TEST(Checkpoint, NoFlippedBitLoads) {
   const Context context = make_context();
   const Trainer trainer = trained(context);
-  const std::vector<unsigned char> image = save(trainer);
-  ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+  const std::vector<unsigned char> image = saved_image(trainer);
+  ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
   const Snapshot before = trainer.snapshot();
   for (size_t bit = 0; bit < image.size() * 8; ++bit) {
     std::vector<unsigned char> damaged = image;
     damaged[bit / 8] = static_cast<unsigned char>(damaged[bit / 8] ^ (1u << (bit % 8)));
-    ASSERT_EQ(load(trainer, damaged), GSC_ERROR_INVALID_ARGUMENT) << bit;
+    ASSERT_EQ(load_image(trainer, damaged), GSC_ERROR_INVALID_ARGUMENT) << bit;
   }
   for (size_t size = 0; size < image.size(); ++size) {
-    ASSERT_EQ(
-        load(trainer, std::vector<unsigned char>(image.begin(), image.begin() + static_cast<std::ptrdiff_t>(size))),
-        GSC_ERROR_INVALID_ARGUMENT)
+    ASSERT_EQ(load_image(trainer,
+                         std::vector<unsigned char>(image.begin(), image.begin() + static_cast<std::ptrdiff_t>(size))),
+              GSC_ERROR_INVALID_ARGUMENT)
         << size;
   }
   EXPECT_TRUE(trainer.snapshot() == before);
-  EXPECT_GSC_OK(load(trainer, image));
+  EXPECT_GSC_OK(load_image(trainer, image));
   EXPECT_EQ(applied_steps(trainer.optimizer()), 2);
 }
 
@@ -126,12 +114,12 @@ TEST(Checkpoint, NoFlippedBitLoads) {
 TEST(Checkpoint, ForeignOnesAreNamed) {
   const Context context = make_context();
   const Trainer trainer = trained(context);
-  const std::vector<unsigned char> image = save(trainer);
+  const std::vector<unsigned char> image = saved_image(trainer);
   const auto refused = [&](size_t offset, auto value, const char *words) {
     std::vector<unsigned char> foreign = image;
     put(foreign, offset, value);
     sign(foreign);
-    EXPECT_GSC_ERROR(load(trainer, foreign), GSC_ERROR_INVALID_ARGUMENT, words);
+    EXPECT_INVALID(load_image(trainer, foreign), words);
     EXPECT_STREQ(last_error().argument, "buffer");
   };
   refused(6, '1', "format 2");
@@ -147,9 +135,9 @@ TEST(Checkpoint, ForeignOnesAreNamed) {
   char words[40];
   const auto sum = static_cast<unsigned long long>(at<uint64_t>(edited, edited.size() - 8));
   std::snprintf(words, sizeof words, "its checksum is %016llx", sum);
-  EXPECT_GSC_ERROR(load(trainer, edited), GSC_ERROR_INVALID_ARGUMENT, words);
+  EXPECT_INVALID(load_image(trainer, edited), words);
   sign(edited);
-  EXPECT_GSC_OK(load(trainer, edited));
+  EXPECT_GSC_OK(load_image(trainer, edited));
 }
 
 }  // namespace

@@ -38,20 +38,20 @@ struct Job {
 using Way = std::function<void(gsc_scaler *, Trainer &)>;
 
 const Way kWays[] = {
-    [](gsc_scaler *s, Trainer &t) { EXPECT_GSC_OK(gsc_scaler_step(s, t.get(), nullptr)); },
+    [](gsc_scaler *s, Trainer &t) { EXPECT_GSC_OK(gsc_scaler_step(s, t, nullptr)); },
     [](gsc_scaler *s, Trainer &t) {
       EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(s, t.grad_list(), 0.5, GSC_NORM_L2, nullptr));
       EXPECT_GSC_OK(gsc_scaler_clip_grad_value(s, t.grad_list(), 0.01, nullptr));
-      EXPECT_GSC_OK(gsc_scaler_step(s, t.get(), nullptr));
+      EXPECT_GSC_OK(gsc_scaler_step(s, t, nullptr));
     },
     [](gsc_scaler *s, Trainer &t) {
       EXPECT_GSC_OK(gsc_scaler_unscale(s, t.grad_list(), nullptr));
       EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(s, t.grad_list(), 0.5, GSC_NORM_INF, nullptr));
-      EXPECT_GSC_OK(gsc_scaler_step(s, t.get(), nullptr));
+      EXPECT_GSC_OK(gsc_scaler_step(s, t, nullptr));
     },
     [](gsc_scaler *s, Trainer &t) {
       EXPECT_GSC_OK(gsc_scaler_check_range(s, t.grad_list(), 1, 1, nullptr));
-      EXPECT_GSC_OK(gsc_scaler_step(s, t.get(), nullptr));
+      EXPECT_GSC_OK(gsc_scaler_step(s, t, nullptr));
     },
     [](gsc_scaler *s, Trainer &t) {
       int32_t apply = -1;
@@ -86,13 +86,13 @@ TEST(Devices, SameBitsAsOnOneDevice) {
           trainer.fill_grads(random, 0.25, scale_of(job->scaler));
           // One device after the other overflows, then none.
           if (iteration % 4 == static_cast<int>(i)) trainer.grads()[1].set(5, i == 1 ? kNan : kInf);
-          way(job->scaler.get(), trainer);
+          way(job->scaler, trainer);
         }
         expect_same_reports(report_of(many.scaler, many.trainers[i]->grad_list()),
                             report_of(one.scaler, one.trainers[i]->grad_list()));
         EXPECT_TRUE(many.trainers[i]->snapshot().same_with_grads(one.trainers[i]->snapshot()));
       }
-      for (const Job *job : {&one, &many}) EXPECT_GSC_OK(gsc_scaler_update(job->scaler.get(), nullptr));
+      for (const Job *job : {&one, &many}) EXPECT_GSC_OK(gsc_scaler_update(job->scaler, nullptr));
       expect_same_reports(report_of(many.scaler), report_of(one.scaler));
       EXPECT_EQ(report_of(many.scaler).nonfinite_count, iteration % 4 == 3 ? 0 : 1);
     }
@@ -106,10 +106,9 @@ TEST(Devices, SameBitsAsOnOneDevice) {
 TEST(Devices, AListReadsTheScaleOfItsIteration) {
   Job job(2);
   Trainer &away = *job.trainers[1];
-  gsc_scaler *const s = job.scaler.get();
-  gsc_device_state state{};
-  state.struct_size = sizeof state;
-  EXPECT_GSC_ERROR(gsc_scaler_get_device_state(s, away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
+  gsc_scaler *const s = job.scaler;
+  auto state = with_size<gsc_device_state>();
+  EXPECT_BAD_STATE(gsc_scaler_get_device_state(s, away.grad_list(), &state), "grads");
   for (const float scale : {8.0f, 32.0f}) {
     for (Buffer &buffer : away.grads()) buffer.fill(2.0 * scale);
     ASSERT_GSC_OK(gsc_scaler_set_scale(s, scale, nullptr));
@@ -119,8 +118,7 @@ TEST(Devices, AListReadsTheScaleOfItsIteration) {
     EXPECT_EQ(*state.scale, scale);
     EXPECT_EQ(*state.inv_scale, 1.0f / scale);
     EXPECT_EQ(*state.found_inf, 0.0f);
-    gsc_device_state home{};
-    home.struct_size = sizeof home;
+    auto home = with_size<gsc_device_state>();
     ASSERT_GSC_OK(gsc_scaler_get_device_state(s, nullptr, &home));
     EXPECT_NE(state.scale, home.scale);
   }
@@ -129,13 +127,13 @@ TEST(Devices, AListReadsTheScaleOfItsIteration) {
 TEST(Devices, DiscardAndRestore) {
   Job job(2);
   Trainer &away = *job.trainers[1];
-  gsc_scaler *const s = job.scaler.get();
+  gsc_scaler *const s = job.scaler;
   const gsc_scaler_state saved = state_of(job.scaler);
   away.grads()[0].set(0, kInf);
   ASSERT_GSC_OK(gsc_scaler_check(s, away.grad_list(), nullptr));
   ASSERT_GSC_OK(gsc_scaler_discard(s, away.grad_list()));
-  EXPECT_GSC_ERROR(gsc_scaler_update(s, nullptr), GSC_ERROR_BAD_STATE, "update");
-  ASSERT_GSC_OK(gsc_scaler_step(s, away.get(), nullptr));
+  EXPECT_BAD_STATE(gsc_scaler_update(s, nullptr), "update");
+  ASSERT_GSC_OK(gsc_scaler_step(s, away, nullptr));
   ASSERT_GSC_OK(gsc_scaler_update(s, nullptr));
   EXPECT_EQ(skipped_steps(away.optimizer()), 1);
   EXPECT_EQ(scale_of(job.scaler), 512.0f);
@@ -153,7 +151,7 @@ TEST(Devices, ListsChangeScalersAndOutliveThem) {
   for (const Context *context : std::initializer_list<const Context *>{&home, &other, &home, &job.contexts[1]}) {
     const Scaler scaler = make_scaler(*context, 4.0f);
     for (Buffer &buffer : away.grads()) buffer.fill(4.0);
-    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), away.grad_list(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler, away.grad_list(), nullptr));
     EXPECT_EQ(away.grads()[0].get(1), 1.0);
   }
 }
@@ -163,37 +161,33 @@ TEST(Devices, TheLastScalerToTakeAListHasItsState) {
   Job job(2);
   Trainer &away = *job.trainers[1];
   for (Buffer &buffer : away.grads()) buffer.fill(4.0);
-  gsc_scaler *const first = job.scaler.get();
+  gsc_scaler *const first = job.scaler;
   Scaler second = make_scaler(job.contexts[0], 2.0f);
   ASSERT_GSC_OK(gsc_scaler_check(first, away.grad_list(), nullptr));
   const double norm = report_of(job.scaler, away.grad_list()).grad_norm;
   EXPECT_GT(norm, 0.0);
   ASSERT_GSC_OK(gsc_scaler_update(first, nullptr));
-  gsc_device_state state{};
-  state.struct_size = sizeof state;
+  auto state = with_size<gsc_device_state>();
   ASSERT_GSC_OK(gsc_scaler_get_device_state(first, away.grad_list(), &state));
   const float *const scale = state.scale;
   EXPECT_EQ(*scale, 1024.0f);
-  EXPECT_GSC_ERROR(gsc_scaler_get_device_state(second.get(), away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
-  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(second.get(), away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
-  EXPECT_GSC_ERROR(gsc_scaler_get_device_state(first, away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
+  EXPECT_BAD_STATE(gsc_scaler_get_device_state(second, away.grad_list(), &state), "grads");
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(second, away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
+  EXPECT_BAD_STATE(gsc_scaler_get_device_state(first, away.grad_list(), &state), "grads");
   // One of the list's own context, too, is the last to use it.
-  ASSERT_GSC_OK(gsc_scaler_discard(second.get(), away.grad_list()));
+  ASSERT_GSC_OK(gsc_scaler_discard(second, away.grad_list()));
   const Scaler own = make_scaler(job.contexts[1], 4.0f);
-  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(own.get(), away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
-  EXPECT_GSC_ERROR(gsc_scaler_get_device_state(second.get(), away.grad_list(), &state), GSC_ERROR_BAD_STATE, "grads");
-  ASSERT_GSC_OK(gsc_scaler_discard(own.get(), away.grad_list()));
-  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(second.get(), away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(own, away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
+  EXPECT_BAD_STATE(gsc_scaler_get_device_state(second, away.grad_list(), &state), "grads");
+  ASSERT_GSC_OK(gsc_scaler_discard(own, away.grad_list()));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(second, away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
   second.reset();
   EXPECT_EQ(report_of(job.scaler, away.grad_list()).grad_norm, norm);
   EXPECT_EQ(*scale, 2.0f) << "valid as long as the list";
   const Context third = make_context();
   const Scaler other = make_scaler(third, 8.0f);
-  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(other.get(), away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
-  gsc_report report{};
-  report.struct_size = sizeof report;
-  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(first, away.grad_list(), &report, nullptr), GSC_ERROR_BAD_STATE, "grads",
-                   "third");
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(other, away.grad_list(), 1.0, GSC_NORM_L2, nullptr));
+  EXPECT_BAD_STATE(report_status(job.scaler, away.grad_list()), "grads", "third");
 }
 
 bool is_out_of_memory = false;
@@ -209,36 +203,28 @@ TEST(Devices, AnAppliedStepDoesNotRunOutOfMemory) {
   options.release = [](void *, void *memory, int64_t, int64_t alignment) {
     ::operator delete(memory, std::align_val_t(static_cast<size_t>(alignment)));
   };
-  gsc_context *created = nullptr;
-  ASSERT_GSC_OK(gsc_context_create(&options, &created));
-  const Context home(created);
+  const Context home = make_context(options);
   const Context there = make_context();
   Buffer params(GSC_FP32, 2), grads(GSC_FP32, 2);
   grads.fill(1.0);
-  gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
-  sgd.lr = 1.0;
   const List p = make_list(there, params), g = make_list(there, grads);
-  const Optimizer optimizer = make_optimizer(there, sgd, p, g);
-  gsc_scaler_options disabled = scaler_options();
-  disabled.enabled = 0;
-  const Scaler scaler = make_scaler(home, disabled);
-  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), g.get(), nullptr));
+  const Optimizer optimizer = make_optimizer(there, sgd_options(), p, g);
+  const Scaler scaler = make_scaler(home, disabled_options());
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler, g, nullptr));
   is_out_of_memory = true;
-  EXPECT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
+  EXPECT_GSC_OK(gsc_scaler_step(scaler, optimizer, nullptr));
   is_out_of_memory = false;
   EXPECT_EQ(params.get(0), -1.0);
 }
 
 TEST(Devices, DisabledScaler) {
   const Context context = make_context();
-  gsc_scaler_options options = scaler_options();
-  options.enabled = 0;
-  const Scaler scaler = make_scaler(context, options);
+  const Scaler scaler = make_scaler(context, disabled_options());
   Job job(1);
   for (Buffer &buffer : job.trainers[0]->grads()) buffer.fill(1.0);
-  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), job.trainers[0]->grad_list(), 0.5, GSC_NORM_L2, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), job.trainers[0]->get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, job.trainers[0]->grad_list(), 0.5, GSC_NORM_L2, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(scaler, job.trainers[0]->get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   EXPECT_EQ(applied_steps(job.trainers[0]->optimizer()), 1);
 }
 
@@ -259,26 +245,23 @@ TEST(Devices, ADisabledScalerLetsGoOfItsListsAtUpdate) {
   gsc_context *created = nullptr;
   ASSERT_GSC_OK(gsc_context_create(&counting, &created));
   const Context home = make_context(), there(created);
-  gsc_scaler_options disabled = scaler_options();
-  disabled.enabled = 0;
-  const Scaler scaler = make_scaler(home, disabled);
+  const Scaler scaler = make_scaler(home, disabled_options());
   const int64_t before = live;
   for (int iteration = 0; iteration < 3; ++iteration) {
     Buffer grads(GSC_FP32, 4);
     const List g = make_list(there, grads);
-    ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), g.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_unscale(scaler, g, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   }
   EXPECT_EQ(live, before);
 }
 
 TEST(Devices, StepAndUpdateNeedsTheScalersOwnDevice) {
   Job job(2);
-  EXPECT_GSC_ERROR(gsc_scaler_step_and_update(job.scaler.get(), job.trainers[1]->get(), nullptr),
-                   GSC_ERROR_INVALID_ARGUMENT, "context", "update");
+  EXPECT_INVALID(gsc_scaler_step_and_update(job.scaler, job.trainers[1]->get(), nullptr), "context", "update");
   EXPECT_EQ(applied_steps(job.trainers[1]->optimizer()), 0);
-  ASSERT_GSC_OK(gsc_scaler_step(job.scaler.get(), job.trainers[1]->get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_step_and_update(job.scaler.get(), job.trainers[0]->get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(job.scaler, job.trainers[1]->get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(job.scaler, job.trainers[0]->get(), nullptr));
   EXPECT_EQ(report_of(job.scaler).updates, 1);
 }
 

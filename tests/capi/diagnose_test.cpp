@@ -37,7 +37,7 @@ Expected diagnose_by_hand(const Buffer &buffer) {
     d.amax = std::max(d.amax, magnitude);
     d.amin = d.amin == 0.0 ? magnitude : std::min(d.amin, magnitude);
     const int bin = std::clamp(std::ilogb(magnitude) - GSC_EXPONENT_MIN, 0, GSC_EXPONENT_BINS - 1);
-    ++result.histogram[static_cast<size_t>(bin)];
+    ++result.histogram[bin];
   }
   d.l2_norm = ref_norms(finite).l2;
   return result;
@@ -50,9 +50,9 @@ void expect_diagnosis(const Context &context, std::vector<Buffer> &buffers) {
   std::vector<int64_t> histogram(buffers.size() * GSC_EXPONENT_BINS, -1);
   std::vector<std::vector<unsigned char>> images;
   for (const Buffer &buffer : buffers) images.push_back(buffer.image());
-  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), got.data(), histogram.data(), count, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list, got.data(), histogram.data(), count, nullptr));
   std::vector<gsc_tensor_diagnosis> without(buffers.size());
-  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), without.data(), nullptr, count, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list, without.data(), nullptr, count, nullptr));
   for (size_t t = 0; t < buffers.size(); ++t) {
     SCOPED_TRACE(text(dtype_name(buffers[t].dtype()), " tensor ", t));
     const Expected expected = diagnose_by_hand(buffers[t]);
@@ -69,8 +69,7 @@ void expect_diagnosis(const Context &context, std::vector<Buffer> &buffers) {
     // Summed in fp64: a few thousand roundings of 1e-16 at most.
     EXPECT_NEAR(g.l2_norm, e.l2_norm, e.l2_norm * 1e-11);
     for (int bin = 0; bin < GSC_EXPONENT_BINS; ++bin) {
-      EXPECT_EQ(histogram[t * GSC_EXPONENT_BINS + static_cast<size_t>(bin)],
-                expected.histogram[static_cast<size_t>(bin)])
+      EXPECT_EQ(histogram[t * GSC_EXPONENT_BINS + static_cast<size_t>(bin)], expected.histogram[bin])
           << "exponent " << bin + GSC_EXPONENT_MIN;
     }
     EXPECT_EQ(std::memcmp(&without[t], &g, sizeof g), 0) << "the histogram changes nothing else";
@@ -102,26 +101,6 @@ TEST_P(Diagnose, RandomBits) {
   expect_diagnosis(context, buffers);
 }
 
-TEST_P(Diagnose, OneOfEachKind) {
-  const Context context = make_context();
-  const Format format = format_of(GetParam());
-  std::vector<Buffer> buffers = make_buffers(GetParam(), {9, 3, 2});
-  const double values[] = {0.0, -0.0, format.min_subnormal(), -format.min_normal(), 1.0, -2.0, kInf, -kInf, kNan};
-  for (int64_t i = 0; i < 9; ++i) buffers[0].set(i, values[i]);
-  buffers[1].set(1, kNan);
-  expect_diagnosis(context, buffers);
-}
-
-TEST_P(Diagnose, EveryPosition) {
-  const Context context = make_context();
-  for (int64_t at = 0; at < 70; ++at) {
-    std::vector<Buffer> buffers = make_buffers(GetParam(), {70}, at % 8);
-    buffers[0].fill(1.0);
-    buffers[0].set(at, at % 2 == 0 ? kInf : kNan);
-    expect_diagnosis(context, buffers);
-  }
-}
-
 TEST_P(Diagnose, ManyChunks) {
   const Context context = make_context(2);
   Random random(52);
@@ -136,7 +115,7 @@ TEST_P(Diagnose, ManyChunks) {
 
 std::vector<int64_t> histogram_of(std::initializer_list<std::pair<int, int64_t>> exponents) {
   std::vector<int64_t> result(GSC_EXPONENT_BINS, 0);
-  for (const auto &[exponent, count] : exponents) result[static_cast<size_t>(exponent - GSC_EXPONENT_MIN)] = count;
+  for (const auto &[exponent, count] : exponents) result[exponent - GSC_EXPONENT_MIN] = count;
   return result;
 }
 
@@ -160,7 +139,7 @@ TEST(DiagnoseTile, EndsWithItsTensor) {
   const List list = make_list(context, {tensor});
   gsc_tensor_diagnosis diagnosis;
   std::vector<int64_t> bins(GSC_EXPONENT_BINS);
-  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), &diagnosis, bins.data(), 1, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list, &diagnosis, bins.data(), 1, nullptr));
   EXPECT_EQ(bins[-GSC_EXPONENT_MIN], 2999);
 }
 
@@ -172,7 +151,7 @@ TEST(DiagnoseTile, CountsTheLargestExponent) {
   const List list = make_list(context, {tensor});
   gsc_tensor_diagnosis diagnosis;
   std::vector<int64_t> bins(GSC_EXPONENT_BINS);
-  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), &diagnosis, bins.data(), 1, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list, &diagnosis, bins.data(), 1, nullptr));
   EXPECT_EQ(bins[127 - GSC_EXPONENT_MIN], 5);
 }
 
@@ -237,7 +216,7 @@ TEST(RecommendScale, FromADiagnosis) {
   const List list = make_list(context, grads);
   gsc_tensor_diagnosis diagnosis;
   std::vector<int64_t> histogram(GSC_EXPONENT_BINS);
-  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list.get(), &diagnosis, histogram.data(), 1, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_diagnose_sync(list, &diagnosis, histogram.data(), 1, nullptr));
   EXPECT_EQ(recommend(histogram, 2.0f, GSC_FP16).scale, 2.0f * 16384.0f);
 }
 

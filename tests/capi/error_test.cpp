@@ -55,10 +55,10 @@ TEST_F(ErrorTest, AFieldOfAStruct) {
   gsc_scaler_options options = GSC_SCALER_OPTIONS_INIT;
   options.init_scale = 0.0F;
   gsc_scaler *scaler = nullptr;
-  expect_last(gsc_scaler_create(context.get(), &options, &scaler), GSC_ERROR_INVALID_ARGUMENT,
+  expect_last(gsc_scaler_create(context, &options, &scaler), GSC_ERROR_INVALID_ARGUMENT,
               {"gsc_scaler_create", "options", "init_scale"});
   options.struct_size = 3;
-  expect_last(gsc_scaler_create(context.get(), &options, &scaler), GSC_ERROR_INVALID_ARGUMENT,
+  expect_last(gsc_scaler_create(context, &options, &scaler), GSC_ERROR_INVALID_ARGUMENT,
               {"gsc_scaler_create", "options", "struct_size"});
 }
 
@@ -66,25 +66,25 @@ TEST_F(ErrorTest, ATensorOfAnArray) {
   std::vector<gsc_tensor> tensors = {weights.tensor(), gradients.tensor()};
   tensors[1].dtype = 0;
   gsc_tensor_list *list = nullptr;
-  expect_last(gsc_tensor_list_create(context.get(), tensors.data(), 2, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+  expect_last(gsc_tensor_list_create(context, tensors.data(), 2, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
               {"gsc_tensor_list_create", "tensors", "dtype", -1, 1});
-  expect_last(gsc_ops_cast(context.get(), tensors.data(), tensors.data(), 2, nullptr), GSC_ERROR_INVALID_ARGUMENT,
+  expect_last(gsc_ops_cast(context, tensors.data(), tensors.data(), 2, nullptr), GSC_ERROR_INVALID_ARGUMENT,
               {"gsc_ops_cast", "src", "dtype", -1, 1});
   tensors[1].dtype = GSC_FP32;
   tensors[1].columns = 4;
-  expect_last(gsc_tensor_list_create(context.get(), tensors.data(), 2, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
+  expect_last(gsc_tensor_list_create(context, tensors.data(), 2, nullptr, &list), GSC_ERROR_INVALID_ARGUMENT,
               {"gsc_tensor_list_create", "tensors", "columns", -1, 1});
 }
 
 TEST_F(ErrorTest, ATensorOfAListInASlot) {
   Buffer small(GSC_FP32, 7);
   const List good = make_list(context, slots), bad = make_list(context, small);
-  gsc_tensor_list *state[] = {good.get(), bad.get()};
+  gsc_tensor_list *state[] = {good, bad};
   gsc_optimizer *optimizer = nullptr;
-  expect_last(gsc_optimizer_create(context.get(), nullptr, params.get(), grads.get(), nullptr, state, 2, &optimizer),
+  expect_last(gsc_optimizer_create(context, nullptr, params, grads, nullptr, state, 2, &optimizer),
               GSC_ERROR_INVALID_ARGUMENT, {"gsc_optimizer_create", "state", "", 1, 0});
   state[1] = nullptr;
-  expect_last(gsc_optimizer_create(context.get(), nullptr, params.get(), grads.get(), nullptr, state, 2, &optimizer),
+  expect_last(gsc_optimizer_create(context, nullptr, params, grads, nullptr, state, 2, &optimizer),
               GSC_ERROR_INVALID_ARGUMENT, {"gsc_optimizer_create", "state", "", 1, -1});
 }
 
@@ -100,14 +100,14 @@ TEST_F(ErrorTest, SomethingGivenEarlier) {
   const Scaler scaler = make_scaler(context, 4.0F);
   const gsc_reducer reducer = {sizeof reducer, 0, [](void *, double *, int64_t, gsc_stream) { return int32_t{1}; },
                                nullptr};
-  ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), &reducer));
-  expect_last(gsc_scaler_check(scaler.get(), grads.get(), nullptr), GSC_ERROR_CALLBACK,
+  ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler, &reducer));
+  expect_last(gsc_scaler_check(scaler, grads, nullptr), GSC_ERROR_CALLBACK,
               {"gsc_scaler_check", "reducer", "all_reduce"});
 }
 
 TEST_F(ErrorTest, TheCallAsAWhole) {
   const Scaler scaler = make_scaler(context, 4.0F);
-  expect_last(gsc_scaler_update(scaler.get(), nullptr), GSC_ERROR_BAD_STATE, {"gsc_scaler_update", ""});
+  expect_last(gsc_scaler_update(scaler, nullptr), GSC_ERROR_BAD_STATE, {"gsc_scaler_update", ""});
 }
 
 TEST_F(ErrorTest, StaysUntilTheNextFailureOrClear) {

@@ -134,14 +134,14 @@ TEST(Exceptions, OfAReducerLeaveTheListReady) {
     const Scaler scaler = make_scaler(context, 4.0f);
     ThrowingReducer reducer{thrown.raise};
     const gsc_reducer registered = reducer.get();
-    ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), &registered));
+    ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler, &registered));
     const Snapshot before = trainer.snapshot();
-    EXPECT_GSC_ERROR(gsc_scaler_check(scaler.get(), trainer.grad_list(), nullptr), thrown.status, "all_reduce");
-    EXPECT_GSC_ERROR(gsc_scaler_step(scaler.get(), trainer.get(), nullptr), thrown.status, "all_reduce");
-    EXPECT_GSC_ERROR(gsc_scaler_update(scaler.get(), nullptr), GSC_ERROR_BAD_STATE, "no list");
+    EXPECT_GSC_ERROR(gsc_scaler_check(scaler, trainer.grad_list(), nullptr), thrown.status, "all_reduce");
+    EXPECT_GSC_ERROR(gsc_scaler_step(scaler, trainer, nullptr), thrown.status, "all_reduce");
+    EXPECT_BAD_STATE(gsc_scaler_update(scaler, nullptr), "no list");
     EXPECT_TRUE(trainer.snapshot().same_with_grads(before));
-    ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), nullptr)) << "the list is in no iteration";
-    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler, nullptr)) << "the list is in no iteration";
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
     EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
     EXPECT_EQ(scale_of(scaler), 4.0f);
   }
@@ -155,11 +155,11 @@ TEST(Exceptions, OfAReducerInUnscaleSkipTheStep) {
     const Scaler scaler = make_scaler(context, 4.0f);
     ThrowingReducer reducer{thrown.raise};
     const gsc_reducer registered = reducer.get();
-    ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), &registered));
-    EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler.get(), trainer.grad_list(), nullptr), thrown.status, "all_reduce",
+    ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler, &registered));
+    EXPECT_GSC_ERROR(gsc_scaler_unscale(scaler, trainer.grad_list(), nullptr), thrown.status, "all_reduce",
                      "will be skipped");
     EXPECT_EQ(trainer.grads()[1].get(39), 1.0);
-    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
     EXPECT_EQ(skipped_steps(trainer.optimizer()), 1);
     EXPECT_EQ(scale_of(scaler), 2.0f);
   }
@@ -192,28 +192,22 @@ TEST(Exceptions, OfAParallelForLeaveNoTaskOut) {
   Random same(2);
   expected.fill_grads(same, 1.0, 4.0);
   const Scaler expected_scaler = make_scaler(plain_context, 4.0f);
-  ASSERT_GSC_OK(gsc_scaler_step(expected_scaler.get(), expected.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(expected_scaler, expected, nullptr));
   for (const Thrown &thrown : kThrown) {
     for (const int32_t tasks : {0, 2, 1000}) {
       SCOPED_TRACE(tasks);
       ThrowingJobs jobs{thrown.raise, tasks, {}};
-      gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-      options.num_threads = 4;
-      options.parallel_for = &ThrowingJobs::run;
-      options.parallel_for_user = &jobs;
-      gsc_context *made = nullptr;
-      ASSERT_GSC_OK(gsc_context_create(&options, &made));
-      const Context context(made);
+      const Context context = make_context(&ThrowingJobs::run, &jobs);
       Trainer trainer(context, spec);
       Random random(2);
       trainer.fill_grads(random, 1.0, 4.0);
       const Scaler scaler = make_scaler(context, 4.0f);
-      EXPECT_GSC_ERROR(gsc_scaler_step(scaler.get(), trainer.get(), nullptr), GSC_ERROR_CALLBACK,
-                       "options.parallel_for", "threw", "has done its work");
+      EXPECT_GSC_ERROR(gsc_scaler_step(scaler, trainer, nullptr), GSC_ERROR_CALLBACK, "options.parallel_for", "threw",
+                       "has done its work");
       EXPECT_TRUE(trainer.snapshot().same_with_grads(expected.snapshot()));
-      EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr)) << "the list is stepped";
+      EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr)) << "the list is stepped";
       for (int i = 0; i < 10; ++i) {  // more often than there are regions
-        EXPECT_GSC_ERROR(gsc_optimizer_zero_grads(trainer.get(), nullptr), GSC_ERROR_CALLBACK, "threw");
+        EXPECT_GSC_ERROR(gsc_optimizer_zero_grads(trainer, nullptr), GSC_ERROR_CALLBACK, "threw");
       }
       jobs.join();  // while there is a context that late tasks find closed
     }
@@ -228,9 +222,7 @@ TEST(Exceptions, OfALogAreDropped) {
     throw std::runtime_error("the disk is full");
   };
   options.log_user = &messages;
-  gsc_context *made = nullptr;
-  ASSERT_GSC_OK(gsc_context_create(&options, &made));
-  const Context context(made);
+  const Context context = make_context(options);
   EXPECT_EQ(messages, 1);
   gsc_scaler_options policy = scaler_options(1.0f);
   policy.min_scale = 1.0f;
@@ -239,8 +231,8 @@ TEST(Exceptions, OfALogAreDropped) {
   Buffer grads(GSC_FP32, 3);
   grads.fill(kInf);
   const List list = make_list(context, grads);
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-  EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   EXPECT_EQ(messages, 2);
   EXPECT_EQ(state_of(scaler).updates, 1);
 }
@@ -249,10 +241,7 @@ TEST(Exceptions, OfALogAreDropped) {
 TEST(Exceptions, OnSeveralThreads) {
   ThrowingAllocator allocator{.raise = kThrown[1].raise};
   {
-    const gsc_context_options options = allocator.options();
-    gsc_context *made = nullptr;
-    ASSERT_GSC_OK(gsc_context_create(&options, &made));
-    const Context context(made);
+    const Context context = make_context(allocator.options());
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&, t] {
@@ -264,8 +253,8 @@ TEST(Exceptions, OnSeveralThreads) {
           const Scaler scaler = make_scaler(context, 4.0f);
           ThrowingReducer reducer{thrown.raise};
           const gsc_reducer registered = reducer.get();
-          ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), &registered));
-          ASSERT_EQ(gsc_scaler_check(scaler.get(), list.get(), nullptr), thrown.status);
+          ASSERT_GSC_OK(gsc_scaler_set_reducer(scaler, &registered));
+          ASSERT_EQ(gsc_scaler_check(scaler, list, nullptr), thrown.status);
           ASSERT_EQ(last_error().status, thrown.status);
         }
       });

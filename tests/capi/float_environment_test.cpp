@@ -122,10 +122,10 @@ Results results_in(uint64_t word, const Context &context, bool *same_environment
   gsc_status status[4];
   const std::vector<gsc_tensor> grads = tensors_of(trainer.grads());
   *same_environment = run_in(word, [&] {
-    status[0] = gsc_ops_norm(context.get(), grads.data(), 2, GSC_NORM_L2, &results.norm, nullptr, nullptr);
-    status[1] = gsc_scaler_step(scaler.get(), trainer.get(), nullptr);
-    status[2] = gsc_scaler_update(scaler.get(), nullptr);
-    status[3] = gsc_scaler_update(scaler.get(), nullptr);  // refused
+    status[0] = gsc_ops_norm(context, grads.data(), 2, GSC_NORM_L2, &results.norm, nullptr, nullptr);
+    status[1] = gsc_scaler_step(scaler, trainer, nullptr);
+    status[2] = gsc_scaler_update(scaler, nullptr);
+    status[3] = gsc_scaler_update(scaler, nullptr);  // refused
   });
   for (const int i : {0, 1, 2}) EXPECT_EQ(status[i], GSC_OK) << i;
   EXPECT_EQ(status[3], GSC_ERROR_BAD_STATE);
@@ -154,24 +154,13 @@ TEST(FloatEnvironment, ResultsDoNotDependOnItAndCallsRestoreIt) {
   }
 }
 
-template <typename J>
-Context context_of(J &jobs) {
-  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
-  options.num_threads = 4;
-  options.parallel_for = &J::run;
-  options.parallel_for_user = &jobs;
-  gsc_context *made = nullptr;
-  EXPECT_GSC_OK(gsc_context_create(&options, &made));
-  return Context(made);
-}
-
 TEST(FloatEnvironment, OfAJobSystem) {
   const std::vector<uint64_t> words = environments();
   bool same = false;
   const Results expected = results_in(words[0], make_context(1), &same);
   for (const uint64_t word : words) {
     Jobs jobs{word};
-    const Context context = context_of(jobs);
+    const Context context = make_context(&Jobs::run, &jobs);
     EXPECT_TRUE(results_in(words[0], context, &same) == expected) << word;
     EXPECT_TRUE(same) << word;
   }
@@ -186,16 +175,16 @@ TEST(FloatEnvironment, ThatCallbacksLeaveBehind) {
     trainer.grads()[0].fill(0.3);
     const Scaler scaler = make_scaler(context, 3.0f);
     const gsc_reducer reducer = {sizeof(gsc_reducer), 0, &CarelessJobs::reduce, jobs};
-    EXPECT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), jobs != nullptr ? &reducer : nullptr));
-    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), trainer.grad_list(), 0.07, GSC_NORM_L2, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_set_reducer(scaler, jobs != nullptr ? &reducer : nullptr));
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, trainer.grad_list(), 0.07, GSC_NORM_L2, nullptr));
     gsc_status status = GSC_ERROR_INTERNAL;
-    EXPECT_TRUE(run_in(environments()[0], [&] { status = gsc_scaler_step(scaler.get(), trainer.get(), nullptr); }));
+    EXPECT_TRUE(run_in(environments()[0], [&] { status = gsc_scaler_step(scaler, trainer, nullptr); }));
     EXPECT_EQ(status, GSC_OK);
     return trainer.snapshot();
   };
   for (const uint64_t word : words) {
     CarelessJobs jobs{word};
-    const Context context = context_of(jobs);
+    const Context context = make_context(&CarelessJobs::run, &jobs);
     EXPECT_TRUE(results_in(words[0], context, &same) == expected) << word;
     EXPECT_TRUE(same) << word;
     EXPECT_TRUE(clipped(context, &jobs) == clipped(context, nullptr)) << word;
@@ -211,9 +200,9 @@ TEST(FloatEnvironment, AnOverflowDoesNotTrap) {
     trainer.grads()[0].set(199999, value);
     gsc_status status = GSC_ERROR_INTERNAL;
 #if defined(__SSE__)
-    run_in(0, [&] { status = gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr); });
+    run_in(0, [&] { status = gsc_scaler_step_and_update(scaler, trainer, nullptr); });
 #else
-    status = gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr);
+    status = gsc_scaler_step_and_update(scaler, trainer, nullptr);
 #endif
     EXPECT_EQ(status, GSC_OK);
   }

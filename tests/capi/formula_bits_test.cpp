@@ -270,7 +270,7 @@ void follow_the_page(const gsc_optimizer_options &options, int32_t dtype, float 
         Page<T>{options, t}.step(params[k][0], state[k].data(), static_cast<T>(g), numbers[k].data());
       }
     }
-    ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer.get(), &inverse, nullptr, nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer, &inverse, nullptr, nullptr));
     k = 0;
     for (Buffer &buffer : trainer.params()) {
       for (int64_t i = 0; i < buffer.count(); ++i, ++k) {
@@ -288,13 +288,13 @@ TEST(FormulaBits, LambMovesZeros) {
   Trainer trainer(context, {.options = options, .counts = {10}});
   trainer.params()[0].fill(0.0);
   trainer.grads()[0].fill(2.0);
-  ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
   for (const double value : trainer.params()[0].values()) EXPECT_NEAR(value, -options.lr, 1e-5 * options.lr);
   // Without gradients no tensor moves.
   Trainer still(context, {.options = options, .counts = {10}});
   still.params()[0].fill(3.0);
   still.grads()[0].fill(0.0);
-  ASSERT_GSC_OK(gsc_optimizer_step(still.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(still, nullptr));
   for (const double value : still.params()[0].values()) EXPECT_EQ(value, 3.0);
 }
 
@@ -310,7 +310,7 @@ TEST(FormulaBits, LambMovesWhatIsNotNan) {
     params.set(1, 1.0);
     params.set(2, -2.0);
     trainer.grads()[0].fill(2.0);
-    ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
     EXPECT_TRUE(std::isnan(params.get(0)));
     EXPECT_NEAR(params.get(1), 1.0 - options.lr * (1.0 + weight_decay), 1e-6);
     EXPECT_NEAR(params.get(2), -2.0 - options.lr * (1.0 - 2.0 * weight_decay), 1e-6);
@@ -328,7 +328,7 @@ TEST(FormulaBits, LionKeepsTheSignOfZero) {
     float param = -0.0f;
     trainer.params()[0].fill(-0.0);
     trainer.grads()[0].fill(g);
-    ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
     Page<float>{options, 1}.step(param, &state, static_cast<float>(g));
     for (const double value : trainer.params()[0].values()) {
       EXPECT_EQ(value, static_cast<double>(param));

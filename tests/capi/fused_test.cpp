@@ -67,11 +67,11 @@ TEST_P(Fused, EqualsUnscaleThenStep) {
         }
       }
       copy_grads(fused, apart);
-      ASSERT_GSC_OK(gsc_scaler_step(a.get(), fused.get(), nullptr));
-      ASSERT_GSC_OK(gsc_scaler_update(a.get(), nullptr));
-      ASSERT_GSC_OK(gsc_scaler_unscale(b.get(), apart.grad_list(), nullptr));
-      ASSERT_GSC_OK(gsc_scaler_step(b.get(), apart.get(), nullptr));
-      ASSERT_GSC_OK(gsc_scaler_update(b.get(), nullptr));
+      ASSERT_GSC_OK(gsc_scaler_step(a, fused, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_update(a, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_unscale(b, apart.grad_list(), nullptr));
+      ASSERT_GSC_OK(gsc_scaler_step(b, apart, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_update(b, nullptr));
       ASSERT_TRUE(fused.snapshot().same_with_grads(apart.snapshot())) << "scale " << scale << " step " << step;
       const gsc_report first = report_of(a, fused.grad_list()), second = report_of(b, apart.grad_list());
       EXPECT_EQ(std::memcmp(&first, &second, sizeof first), 0) << first.grad_norm << " and " << second.grad_norm;
@@ -91,15 +91,15 @@ TEST_P(Fused, EqualsUnscaleClipAndStep) {
         fused.fill_grads(random, 1.0, 4096.0);
         copy_grads(fused, apart);
         if (check_first) {
-          ASSERT_GSC_OK(gsc_scaler_check(a.get(), fused.grad_list(), nullptr));
+          ASSERT_GSC_OK(gsc_scaler_check(a, fused.grad_list(), nullptr));
         }
-        ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(a.get(), fused.grad_list(), 0.7, norm_type, nullptr));
-        ASSERT_GSC_OK(gsc_scaler_clip_grad_value(a.get(), fused.grad_list(), 0.01, nullptr));
-        ASSERT_GSC_OK(gsc_scaler_step_and_update(a.get(), fused.get(), nullptr));
-        ASSERT_GSC_OK(gsc_scaler_unscale(b.get(), apart.grad_list(), nullptr));
-        ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(b.get(), apart.grad_list(), 0.7, norm_type, nullptr));
-        ASSERT_GSC_OK(gsc_scaler_clip_grad_value(b.get(), apart.grad_list(), 0.01, nullptr));
-        ASSERT_GSC_OK(gsc_scaler_step_and_update(b.get(), apart.get(), nullptr));
+        ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(a, fused.grad_list(), 0.7, norm_type, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_clip_grad_value(a, fused.grad_list(), 0.01, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_step_and_update(a, fused, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_unscale(b, apart.grad_list(), nullptr));
+        ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(b, apart.grad_list(), 0.7, norm_type, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_clip_grad_value(b, apart.grad_list(), 0.01, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_step_and_update(b, apart, nullptr));
         ASSERT_TRUE(fused.snapshot().same_with_grads(apart.snapshot()))
             << "norm type " << norm_type << " step " << step;
       }
@@ -117,11 +117,11 @@ TEST_P(Fused, ClippedSixteenBitGradientsAgreeToAUnit) {
   Random random(93);
   fused.fill_grads(random, 1.0, 64.0);
   copy_grads(fused, apart);
-  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(a.get(), fused.grad_list(), 3.0, GSC_NORM_L2, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_step(a.get(), fused.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_unscale(b.get(), apart.grad_list(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(b.get(), apart.grad_list(), 3.0, GSC_NORM_L2, nullptr));
-  ASSERT_GSC_OK(gsc_scaler_step(b.get(), apart.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(a, fused.grad_list(), 3.0, GSC_NORM_L2, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(a, fused, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_unscale(b, apart.grad_list(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(b, apart.grad_list(), 3.0, GSC_NORM_L2, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(b, apart, nullptr));
   for (size_t t = 0; t < fused.grads().size(); ++t) {
     for (int64_t i = 0; i < fused.grads()[t].count(); ++i) {
       const double expected = apart.grads()[t].get(i);
@@ -138,9 +138,9 @@ TEST_P(Fused, CheckedEqualsUnchecked) {
   for (int step = 0; step < 3; ++step) {
     direct.fill_grads(random, 1.0, 100.0);
     copy_grads(direct, checked);
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(a.get(), direct.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_check_range(b.get(), checked.grad_list(), 2, 1, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(b.get(), checked.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(a, direct, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check_range(b, checked.grad_list(), 2, 1, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(b, checked, nullptr));
     ASSERT_TRUE(direct.snapshot().same_with_grads(checked.snapshot()));
   }
 }
@@ -153,24 +153,22 @@ TEST_P(Fused, StepScaledEqualsTheScalersStep) {
   scaled.fill_grads(random, 1.0, 1000.0);
   copy_grads(scaled, words);
   const float inverse = inverse_of(1000.0f);
-  ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), scaled.get(), nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_step_scaled(words.get(), &inverse, nullptr, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(scaler, scaled, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step_scaled(words, &inverse, nullptr, nullptr));
   EXPECT_TRUE(scaled.snapshot().same_with_grads(words.snapshot()));
 }
 
 TEST_P(Fused, DisabledScalerEqualsAPlainStep) {
   const Context context = make_context();
   Trainer with(context, spec()), without(context, spec());
-  gsc_scaler_options options = scaler_options(1024.0f);
-  options.enabled = 0;
-  const Scaler scaler = make_scaler(context, options);
+  const Scaler scaler = make_scaler(context, disabled_options());
   Random random(96);
   with.fill_grads(random, 1.0);
   copy_grads(with, without);
-  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), with.grad_list(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), with.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_step(without.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler, with.grad_list(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step(scaler, with, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(without, nullptr));
   EXPECT_TRUE(with.snapshot().same_with_grads(without.snapshot()));
 }
 
@@ -184,7 +182,7 @@ TEST(FusedRange, Fp64GradientsOverflowWhereTheyRoundToInf) {
     Trainer trainer(context, {.options = sgd, .counts = {40}, .grad_dtypes = {GSC_FP64}});
     const Scaler scaler = make_scaler(context, 1.0f);
     trainer.grads()[0].set(7, value);
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
     EXPECT_EQ(applied_steps(trainer.optimizer()), std::abs(value) < limit ? 1 : 0) << value;
     EXPECT_TRUE(std::isfinite(trainer.params()[0].get(7))) << value;
   }
@@ -203,11 +201,11 @@ TEST(FusedRange, Fp64GradientsBeyondFp32AreAnOverflow) {
       trainer.grads()[1].set(4321, 1e300);
       const Snapshot before = trainer.snapshot();
       if (std::string(way) == "check") {
-        ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), trainer.grad_list(), nullptr));
+        ASSERT_GSC_OK(gsc_scaler_check(scaler, trainer.grad_list(), nullptr));
       } else if (std::string(way) == "unscale") {
-        ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), trainer.grad_list(), nullptr));
+        ASSERT_GSC_OK(gsc_scaler_unscale(scaler, trainer.grad_list(), nullptr));
       }
-      ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+      ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
       if (param_dtype == GSC_FP64) {
         EXPECT_EQ(applied_steps(trainer.optimizer()), 1) << way;
         EXPECT_TRUE(std::isfinite(trainer.params()[1].get(4321))) << way;
@@ -230,9 +228,9 @@ TEST(FusedRange, AnOptimizerThatIsGoneNarrowsNothing) {
   const List grad_list = make_list(context, grads);
   const Scaler scaler = make_scaler(context, 2.0f);
   const auto counted = [&] {
-    EXPECT_TRUE(is_ok(gsc_scaler_check(scaler.get(), grad_list.get(), nullptr)));
-    const int64_t inf_count = report_of(scaler, grad_list.get()).inf_count;
-    EXPECT_TRUE(is_ok(gsc_scaler_discard(scaler.get(), grad_list.get())));
+    EXPECT_TRUE(is_ok(gsc_scaler_check(scaler, grad_list, nullptr)));
+    const int64_t inf_count = report_of(scaler, grad_list).inf_count;
+    EXPECT_TRUE(is_ok(gsc_scaler_discard(scaler, grad_list)));
     return inf_count;
   };
   EXPECT_EQ(counted(), 0);

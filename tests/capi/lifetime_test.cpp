@@ -43,9 +43,7 @@ Context make_paged_context() {
   options.num_threads = 1;
   options.allocate = &Pages::allocate;
   options.release = &Pages::release;
-  gsc_context *context = nullptr;
-  EXPECT_GSC_OK(gsc_context_create(&options, &context));
-  return Context(context);
+  return make_context(options);
 }
 
 /// A list that a scaler of another context has used, and that is the last to hold this context.
@@ -56,8 +54,8 @@ struct Left {
   Left() {
     const Context other = make_paged_context();
     const Scaler scaler = make_scaler(other, 4.0f);
-    EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-    EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   }
 };
 
@@ -71,8 +69,8 @@ TEST(Lifetime, AListAwayGoesToAThirdContext) {
   const Context third = make_paged_context();
   const Scaler scaler = make_scaler(third, 2.0f);
   left.grads.fill(2.0);
-  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), left.list.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler, left.list, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   EXPECT_EQ(left.grads.get(99), 1.0);
 }
 
@@ -83,8 +81,8 @@ TEST(Lifetime, AListAwayIsDiscardedAndTheScalerGoes) {
   {
     const Context other = make_paged_context();
     Scaler scaler = make_scaler(other, 4.0f);
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), list.get()));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_discard(scaler, list));
     own.reset();
     list.reset();  // the scaler holds it as a stray
   }
@@ -100,16 +98,16 @@ TEST(Lifetime, StateThatAnotherOptimizerTookUp) {
                                            make_list(context, trainer.grads()));
     gsc_tensor_list *state[2] = {nullptr, nullptr};
     for (int32_t slot = 0; slot < 2; ++slot) {
-      ASSERT_GSC_OK(gsc_optimizer_get_state(first.get(), slot, &state[slot], nullptr));
+      ASSERT_GSC_OK(gsc_optimizer_get_state(first, slot, &state[slot], nullptr));
     }
     const List params = make_list(context, trainer.params());
     const List grads = make_list(context, trainer.grads());
     const gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
     gsc_optimizer *made = nullptr;
-    ASSERT_GSC_OK(gsc_optimizer_create(context.get(), &options, params.get(), grads.get(), nullptr, state, 2, &made));
+    ASSERT_GSC_OK(gsc_optimizer_create(context, &options, params, grads, nullptr, state, 2, &made));
     second.reset(made);
   }
-  ASSERT_GSC_OK(gsc_optimizer_step(second.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(second, nullptr));
   EXPECT_EQ(applied_steps(second), 1);
 }
 
@@ -123,11 +121,11 @@ TEST(Lifetime, ManyOptimizersOfOnePairOfListsGoOldestFirst) {
   for (size_t i = 0; i + 1 < optimizers.size(); ++i) optimizers[i].reset();
   Buffer elsewhere(GSC_FP32, 4);
   void *address[] = {elsewhere.data()};
-  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g.get(), address, 1, nullptr));
+  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g, address, 1, nullptr));
   address[0] = params.data();
-  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(g.get(), address, 1, nullptr), GSC_ERROR_INVALID_ARGUMENT, "overlaps");
+  EXPECT_INVALID(gsc_tensor_list_set_pointers(g, address, 1, nullptr), "overlaps");
   optimizers.clear();
-  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g.get(), address, 1, nullptr)) << "no optimizer is left that objects";
+  EXPECT_GSC_OK(gsc_tensor_list_set_pointers(g, address, 1, nullptr)) << "no optimizer is left that objects";
 }
 
 }  // namespace

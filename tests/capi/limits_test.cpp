@@ -97,8 +97,8 @@ std::vector<float> train(const Context &context) {
   for (int step = 0; step < 3; ++step) {
     for (int64_t i = 0; i < kCount; i += 1000) trainer.grads()[0].set(i, static_cast<double>(i % 7) - 3.0);
     if (step == 1) trainer.grads()[0].set(kCount - 1, kInf);
-    EXPECT_GSC_OK(gsc_scaler_step(scaler.get(), trainer.get(), nullptr));
-    EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_step(scaler, trainer, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
     trainer.grads()[0].set(kCount - 1, 0.0);
   }
   EXPECT_EQ(scale_of(scaler), 2.0f);
@@ -135,7 +135,7 @@ TEST(Threads, UpTo1024) {
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   gsc_context *made = nullptr;
   options.num_threads = 1025;
-  EXPECT_GSC_ERROR(gsc_context_create(&options, &made), GSC_ERROR_INVALID_ARGUMENT, "num_threads", "1024");
+  EXPECT_INVALID(gsc_context_create(&options, &made), "num_threads", "1024");
   if (GSC_SANITIZED) return;
   const std::vector<float> expected = train(make_context(1));
   const size_t before = threads_of_process().size();
@@ -220,19 +220,19 @@ TEST(Memory, AFailingCallTakesLittleAndCanDoWithout) {
   if (GSC_SANITIZED) GTEST_SKIP() << "sanitizers need malloc for themselves";
   const Context context = make_context();
   const Scaler scaler = make_scaler(context, 4.0f);
-  const auto fails = [&] { return gsc_scaler_set_scale(scaler.get(), -1.0f, nullptr); };
-  EXPECT_GSC_ERROR(fails(), GSC_ERROR_INVALID_ARGUMENT, "scale");  // what the C library makes once is there
+  const auto fails = [&] { return gsc_scaler_set_scale(scaler, -1.0f, nullptr); };
+  EXPECT_INVALID(fails(), "scale");  // what the C library makes once is there
   watch_malloc = true;
   const gsc_status watched = fails();
   watch_malloc = false;
-  EXPECT_GSC_ERROR(watched, GSC_ERROR_INVALID_ARGUMENT, "scale");
+  EXPECT_INVALID(watched, "scale");
   EXPECT_EQ(malloc_calls, 1u) << "the exception";
   EXPECT_LE(malloc_bytes, 1024u);
   gsc_error_clear();
   refuse_malloc = true;
   const gsc_status refused = fails();
   refuse_malloc = false;
-  EXPECT_GSC_ERROR(refused, GSC_ERROR_INVALID_ARGUMENT, "gsc_scaler_set_scale: scale is -1");
+  EXPECT_INVALID(refused, "gsc_scaler_set_scale: scale is -1");
 }
 
 /// What a thread does on a small stack: objects, every optimizer, every list operation, failures with long messages.
@@ -244,33 +244,32 @@ void everything(const Context &context) {
     const char *names[] = {name.c_str(), name.c_str()};
     const List param_list = make_list(context, p);
     gsc_tensor_list *named = nullptr;
-    EXPECT_EQ(gsc_tensor_list_create(context.get(), g.data(), 2, names, &named), GSC_OK);
+    EXPECT_EQ(gsc_tensor_list_create(context, g.data(), 2, names, &named), GSC_OK);
     const List grad_list(named);
     const Optimizer optimizer = make_optimizer(context, optimizer_options(kind), param_list, grad_list);
     const Scaler scaler = make_scaler(context, 1024.0f);
-    EXPECT_EQ(gsc_scaler_clip_grad_norm(scaler.get(), named, 1.0, GSC_NORM_L2, nullptr), GSC_OK);
-    EXPECT_EQ(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr), GSC_OK);
-    EXPECT_EQ(gsc_scaler_unscale(scaler.get(), named, nullptr), GSC_OK);
-    EXPECT_EQ(gsc_scaler_check_range(scaler.get(), named, 1, 1, nullptr), GSC_ERROR_BAD_STATE);
-    EXPECT_EQ(gsc_scaler_update(scaler.get(), nullptr), GSC_OK);
-    gsc_report report{};
-    report.struct_size = sizeof report;
-    EXPECT_EQ(gsc_scaler_get_report_sync(scaler.get(), named, &report, nullptr), GSC_OK);
+    EXPECT_EQ(gsc_scaler_clip_grad_norm(scaler, named, 1.0, GSC_NORM_L2, nullptr), GSC_OK);
+    EXPECT_EQ(gsc_scaler_step_and_update(scaler, optimizer, nullptr), GSC_OK);
+    EXPECT_EQ(gsc_scaler_unscale(scaler, named, nullptr), GSC_OK);
+    EXPECT_EQ(gsc_scaler_check_range(scaler, named, 1, 1, nullptr), GSC_ERROR_BAD_STATE);
+    EXPECT_EQ(gsc_scaler_update(scaler, nullptr), GSC_OK);
+    auto report = with_size<gsc_report>();
+    EXPECT_EQ(gsc_scaler_get_report_sync(scaler, named, &report, nullptr), GSC_OK);
     g[1].dtype = 77;
-    EXPECT_EQ(gsc_tensor_list_create(context.get(), g.data(), 2, names, &named), GSC_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(gsc_tensor_list_create(context, g.data(), 2, names, &named), GSC_ERROR_INVALID_ARGUMENT);
     std::vector<gsc_tensor_diagnosis> found(2);
     std::vector<int64_t> histogram(2 * GSC_EXPONENT_BINS);
-    EXPECT_EQ(gsc_tensor_list_diagnose_sync(grad_list.get(), found.data(), histogram.data(), 2, nullptr), GSC_OK);
+    EXPECT_EQ(gsc_tensor_list_diagnose_sync(grad_list, found.data(), histogram.data(), 2, nullptr), GSC_OK);
     double norm = 0.0;
-    EXPECT_EQ(gsc_ops_norm(context.get(), p.data(), 2, GSC_NORM_L2, &norm, nullptr, nullptr), GSC_OK);
-    EXPECT_EQ(gsc_ops_cast(context.get(), p.data(), p.data(), 2, nullptr), GSC_OK);
+    EXPECT_EQ(gsc_ops_norm(context, p.data(), 2, GSC_NORM_L2, &norm, nullptr, nullptr), GSC_OK);
+    EXPECT_EQ(gsc_ops_cast(context, p.data(), p.data(), 2, nullptr), GSC_OK);
     int64_t bytes = 0;
-    EXPECT_EQ(gsc_optimizer_get_save_size(optimizer.get(), &bytes), GSC_OK);
+    EXPECT_EQ(gsc_optimizer_get_save_size(optimizer, &bytes), GSC_OK);
     std::vector<char> image(static_cast<size_t>(bytes));
-    EXPECT_EQ(gsc_optimizer_save_sync(optimizer.get(), image.data(), bytes, nullptr), GSC_OK);
-    EXPECT_EQ(gsc_optimizer_load_sync(optimizer.get(), image.data(), bytes, nullptr), GSC_OK);
+    EXPECT_EQ(gsc_optimizer_save_sync(optimizer, image.data(), bytes, nullptr), GSC_OK);
+    EXPECT_EQ(gsc_optimizer_load_sync(optimizer, image.data(), bytes, nullptr), GSC_OK);
     image[60] ^= 1;
-    EXPECT_EQ(gsc_optimizer_load_sync(optimizer.get(), image.data(), bytes, nullptr), GSC_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(gsc_optimizer_load_sync(optimizer, image.data(), bytes, nullptr), GSC_ERROR_INVALID_ARGUMENT);
   }
 }
 

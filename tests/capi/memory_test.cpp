@@ -69,8 +69,7 @@ class Session {
     call([&] { return gsc_optimizer_save_sync(optimizer_, data_.checkpoint.data(), size, nullptr); });
     call([&] { return gsc_optimizer_load_sync(optimizer_, data_.checkpoint.data(), size, nullptr); });
     call([&] { return gsc_tensor_list_diagnose_sync(grads_, data_.diagnosis.data(), nullptr, 4, nullptr); });
-    gsc_report report;
-    report.struct_size = sizeof report;
+    auto report = with_size<gsc_report>();
     call([&] { return gsc_scaler_get_report_sync(scaler_, grads_, &report, nullptr); });
     float factor = 0.5f;
     double norm = 0.0;
@@ -183,10 +182,7 @@ TEST(AllocationFailure, LeavesTheListsOfAnOptimizerAsTheyWere) {
   Buffer param(GSC_FP32, 4), grad(GSC_FP64, 4);
   grad.fill(1e100);
   Allocator allocator;
-  gsc_context_options options = allocator.options(1);
-  gsc_context *opened = nullptr;
-  ASSERT_GSC_OK(gsc_context_create(&options, &opened));
-  const Context context(opened);
+  const Context context = make_context(allocator.options(1));
   const List params = make_list(context, param), grads = make_list(context, grad);
   const Scaler scaler = make_scaler(context, 1.0f);
   int failures = 0;
@@ -231,13 +227,10 @@ TEST(Allocations, NoneAfterTheFirstIteration) {
     float word = 0.5f, found_inf = 0.0f;
     int32_t tracker = 0, apply = 0;
     double norms[5];
-    gsc_report report;
-    report.struct_size = sizeof report;
+    auto report = with_size<gsc_report>();
     gsc_history_entry history[4];
     int64_t entries = 0;
-    gsc_scaler_state state;
-    std::memset(&state, 0, sizeof state);
-    state.struct_size = sizeof state;
+    auto state = with_size<gsc_scaler_state>();
     uint8_t present[] = {0, 1, 2, 0};
     void *addresses[4];
     for (size_t i = 0; i < 4; ++i) addresses[i] = data.g[i].data;

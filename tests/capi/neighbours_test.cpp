@@ -72,10 +72,9 @@ struct Training {
         second_list(make_list(context, second.tensors())),
         scaler(make_scaler(context, scaler_options(256.0f))) {
     gsc_optimizer_options options = optimizer_options(GSC_ADAMW);
-    gsc_tensor_list *state[] = {first_list.get(), second_list.get()};
+    gsc_tensor_list *state[] = {first_list, second_list};
     gsc_optimizer *created = nullptr;
-    EXPECT_GSC_OK(gsc_optimizer_create(context.get(), &options, param_list.get(), grad_list.get(), copy_list.get(),
-                                       state, 2, &created));
+    EXPECT_GSC_OK(gsc_optimizer_create(context, &options, param_list, grad_list, copy_list, state, 2, &created));
     optimizer.reset(created);
     options.lr = 0.5;
     const auto size = static_cast<int64_t>(counts.size());
@@ -87,10 +86,10 @@ struct Training {
   }
 
   gsc_report step() {
-    EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), grad_list.get(), nullptr));
-    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), grad_list.get(), 1.0, GSC_NORM_L2, nullptr));
-    const gsc_report report = report_of(scaler, grad_list.get());
-    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_check(scaler, grad_list, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, grad_list, 1.0, GSC_NORM_L2, nullptr));
+    const gsc_report report = report_of(scaler, grad_list);
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler, optimizer, nullptr));
     for (const Arena *arena : {&grads, &params, &copies, &first, &second}) EXPECT_TRUE(arena->guards_intact());
     return report;
   }
@@ -181,11 +180,11 @@ TEST(Neighbours, DoNotShowInOperations) {
       const gsc_tensor *from = src.tensors().data(), *to = dst.tensors().data();
       const auto size = static_cast<int64_t>(counts.size());
       const float factor = 0.7f;
-      EXPECT_GSC_OK(gsc_ops_axpby(context.get(), 0.3, from, 0.6, to, size, nullptr));
+      EXPECT_GSC_OK(gsc_ops_axpby(context, 0.3, from, 0.6, to, size, nullptr));
       std::vector<std::vector<std::vector<unsigned char>>> images = {dst.image()};
-      EXPECT_GSC_OK(gsc_ops_scale(context.get(), from, from, size, &factor, nullptr));
+      EXPECT_GSC_OK(gsc_ops_scale(context, from, from, size, &factor, nullptr));
       images.push_back(src.image());
-      EXPECT_GSC_OK(gsc_ops_cast(context.get(), from, to, size, nullptr));
+      EXPECT_GSC_OK(gsc_ops_cast(context, from, to, size, nullptr));
       images.push_back(dst.image());
       EXPECT_TRUE(src.guards_intact() && dst.guards_intact());
       return images;
@@ -213,7 +212,7 @@ TEST(Neighbours, MayBeMovedApart) {
     std::vector<void *> data;
     for (const gsc_tensor &t : elsewhere.tensors()) data.push_back(t.data);
     ASSERT_GSC_OK(
-        gsc_tensor_list_set_pointers(moved.grad_list.get(), data.data(), static_cast<int64_t>(data.size()), nullptr));
+        gsc_tensor_list_set_pointers(moved.grad_list, data.data(), static_cast<int64_t>(data.size()), nullptr));
     std::swap(moved.grads, elsewhere);
   }
 }

@@ -19,13 +19,6 @@ const float kNoFactor = static_cast<float>(kNan);
 int32_t refuse(void *, double *, int64_t, gsc_stream) { return 1; }
 const gsc_reducer kRefusing = {sizeof(gsc_reducer), 0, &refuse, nullptr};
 
-template <typename T>
-T with_size() {
-  T value{};
-  value.struct_size = sizeof value;
-  return value;
-}
-
 /// What calls write: compared too, since outputs of a failed call are untouched.
 struct Outputs {
   int64_t i64[4] = {77, 77, 77, 77};
@@ -61,7 +54,7 @@ struct World {
   Trainer main{context, spec(40)}, extra{context, spec(7)}, away{other, spec(9)};
   Scaler scaler = make_scaler(context, scaler_options(kScale, 3));
   Scaler rival = make_scaler(context, scaler_options(2.0f, 3));
-  Scaler disabled;
+  Scaler disabled = make_scaler(context, disabled_options());
   std::vector<unsigned char> saved;  ///< of main's optimizer, before anything happened
   Buffer spare[2] = {Buffer(GSC_FP16, 5), Buffer(GSC_FP32, 40)};
   float words[4] = {1.0f, 0.0f, 2.0f, 0.0f};
@@ -70,20 +63,9 @@ struct World {
   Outputs out;
 
   World() {
-    gsc_scaler_options options = scaler_options(kScale);
-    options.enabled = 0;
-    disabled = make_scaler(context, options);
     Random random(3);
     for (Trainer *trainer : {&main, &extra, &away}) trainer->fill_grads(random, 1.0, kScale);
-    saved = save(main);
-  }
-
-  static std::vector<unsigned char> save(const Trainer &trainer) {
-    int64_t size = 0;
-    EXPECT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
-    std::vector<unsigned char> result(static_cast<size_t>(size));
-    EXPECT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), result.data(), size, nullptr));
-    return result;
+    saved = saved_image(main.get());
   }
 
   /// Everything that has bytes, in one string. Addresses differ between worlds and are left out.
@@ -91,7 +73,7 @@ struct World {
     std::string result;
     const auto add = [&](const void *data, size_t size) { result.append(static_cast<const char *>(data), size); };
     for (Trainer *trainer : {&main, &extra, &away}) {
-      const std::vector<unsigned char> image = save(*trainer);
+      const std::vector<unsigned char> image = saved_image(trainer->get());
       add(image.data(), image.size());
       for (auto *buffers : {&trainer->params(), &trainer->grads(), &trainer->copies()}) {
         for (Buffer &buffer : *buffers) add(buffer.data(), static_cast<size_t>(buffer.bytes()));
@@ -99,8 +81,7 @@ struct World {
       int32_t groups = 0;
       EXPECT_GSC_OK(gsc_optimizer_get_group_count(trainer->get(), &groups));
       for (int32_t group = 0; group < groups; ++group) {
-        gsc_optimizer_options options{};
-        options.struct_size = sizeof options;
+        auto options = with_size<gsc_optimizer_options>();
         EXPECT_GSC_OK(gsc_optimizer_get_options(trainer->get(), group, &options));
         add(&options, sizeof options);
       }
@@ -115,12 +96,10 @@ struct World {
     for (const Scaler *s : {&scaler, &rival}) {
       const gsc_scaler_state state = state_of(*s);
       add(&state, sizeof state);
-      gsc_report report{};
-      report.struct_size = sizeof report;
+      auto report = with_size<gsc_report>();
       EXPECT_GSC_OK(gsc_scaler_get_report_sync(s->get(), nullptr, &report, nullptr));
       add(&report, sizeof report);
-      gsc_scaler_options options{};
-      options.struct_size = sizeof options;
+      auto options = with_size<gsc_scaler_options>();
       EXPECT_GSC_OK(gsc_scaler_get_options(s->get(), &options));
       add(&options, sizeof options);
       int64_t count = 0;
@@ -249,7 +228,7 @@ gsc_status add_group(World &w, int64_t first, int64_t count,
 gsc_status load(World &w, const std::function<void(std::vector<unsigned char> &)> &change) {
   std::vector<unsigned char> image = w.saved;
   change(image);
-  return gsc_optimizer_load_sync(O, image.data(), static_cast<int64_t>(image.size()), nullptr);
+  return load_image(O, image);
 }
 template <typename Change>
 gsc_status create_optimizer(World &w, const Change &change) {

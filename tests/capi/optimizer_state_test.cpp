@@ -67,8 +67,8 @@ TEST_P(EachKind, SlotsHaveNamesAndShapes) {
     for (int32_t slot = 0; slot < trainer.slots(); ++slot) {
       const char *name = nullptr;
       gsc_tensor_list *list = nullptr;
-      ASSERT_GSC_OK(gsc_optimizer_get_state(trainer.get(), slot, &list, &name));
-      EXPECT_STREQ(name, GetParam().slots[static_cast<size_t>(slot)]);
+      ASSERT_GSC_OK(gsc_optimizer_get_state(trainer, slot, &list, &name));
+      EXPECT_STREQ(name, GetParam().slots[slot]);
       int64_t count = 0;
       ASSERT_GSC_OK(gsc_tensor_list_get_count(list, &count));
       ASSERT_EQ(count, static_cast<int64_t>(s.counts.size()));
@@ -91,22 +91,22 @@ TEST_P(EachKind, SkippedStepsLeaveEveryBit) {
   const Scaler scaler = make_scaler(context, 1024.0f);
   Random random(81);
   trainer.fill_grads(random, 1.0, 1024.0);
-  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
   for (const double planted : {kInf, -kInf, kNan}) {
     for (const int64_t at : {int64_t{0}, int64_t{2500}, int64_t{4999}}) {
       for (const bool unscale_first : {false, true}) {
         trainer.fill_grads(random, 1.0, 512.0);
         trainer.grads()[3].set(at, planted);
         if (unscale_first) {
-          ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), trainer.grad_list(), nullptr));
+          ASSERT_GSC_OK(gsc_scaler_unscale(scaler, trainer.grad_list(), nullptr));
         }
         const Snapshot before = trainer.snapshot();
         const int64_t skipped = skipped_steps(trainer.optimizer());
-        ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), trainer.get(), nullptr));
+        ASSERT_GSC_OK(gsc_scaler_step(scaler, trainer, nullptr));
         EXPECT_TRUE(trainer.snapshot().same_with_grads(before)) << planted << " at " << at;
         EXPECT_EQ(skipped_steps(trainer.optimizer()), skipped + 1);
-        ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
-        ASSERT_GSC_OK(gsc_scaler_set_scale(scaler.get(), 512.0f, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_set_scale(scaler, 512.0f, nullptr));
       }
     }
   }
@@ -134,19 +134,19 @@ TEST_P(EachKind, StateOfTheCallerEqualsStateOfTheLibrary) {
     const bool is_wide = numbers_of(GetParam().kind, static_cast<int32_t>(slot)) > 0;
     state.push_back(make_buffers(is_wide ? GSC_FP64 : GSC_FP32, counts, 1));
     lists.push_back(make_list(context, state.back()));
-    handles.push_back(lists.back().get());
+    handles.push_back(lists.back());
   }
   const List p = make_list(context, params), g = make_list(context, grads), c = make_list(context, copies);
   gsc_optimizer_options options = spec().options;
   gsc_optimizer *raw = nullptr;
-  ASSERT_GSC_OK(gsc_optimizer_create(context.get(), &options, p.get(), g.get(), c.get(), handles.data(),
-                                     static_cast<int32_t>(handles.size()), &raw));
+  ASSERT_GSC_OK(
+      gsc_optimizer_create(context, &options, p, g, c, handles.data(), static_cast<int32_t>(handles.size()), &raw));
   const Optimizer optimizer(raw);
   Random random(82);
   for (int step = 0; step < 3; ++step) {
     own.fill_grads(random, 1.0);
     for (size_t i = 0; i < grads.size(); ++i) grads[i].restore(own.grads()[i].image());
-    ASSERT_GSC_OK(gsc_optimizer_step(own.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(own, nullptr));
     ASSERT_GSC_OK(gsc_optimizer_step(raw, nullptr));
   }
   const Snapshot expected = own.snapshot();
@@ -169,23 +169,20 @@ TEST_P(EachKind, SaveAndLoadContinueBitForBit) {
   Random random(83);
   for (int step = 0; step < 3; ++step) {
     original.fill_grads(random, 1.0);
-    ASSERT_GSC_OK(gsc_optimizer_step(original.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(original, nullptr));
   }
-  int64_t size = 0;
-  ASSERT_GSC_OK(gsc_optimizer_get_save_size(original.get(), &size));
-  std::vector<unsigned char> saved(static_cast<size_t>(size));
-  ASSERT_GSC_OK(gsc_optimizer_save_sync(original.get(), saved.data(), size, nullptr));
+  const std::vector<unsigned char> saved = saved_image(original);
   TrainerSpec s = spec();
   s.seed = 99;
   Trainer restored(context, s);
   for (size_t i = 0; i < s.counts.size(); ++i) restored.params()[i].restore(original.params()[i].image());
-  ASSERT_GSC_OK(gsc_optimizer_load_sync(restored.get(), saved.data(), size, nullptr));
+  ASSERT_GSC_OK(load_image(restored, saved));
   EXPECT_EQ(restored.snapshot().state, original.snapshot().state);
   for (int step = 0; step < 3; ++step) {
     original.fill_grads(random, 1.0);
     for (size_t i = 0; i < s.counts.size(); ++i) restored.grads()[i].restore(original.grads()[i].image());
-    ASSERT_GSC_OK(gsc_optimizer_step(original.get(), nullptr));
-    ASSERT_GSC_OK(gsc_optimizer_step(restored.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(original, nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(restored, nullptr));
   }
   EXPECT_TRUE(restored.snapshot() == original.snapshot());
 }
@@ -196,16 +193,15 @@ TEST_P(EachKind, EvaluatesWithAveragedWeights) {
   TrainerSpec s = spec();
   Trainer trainer(context, s);
   int32_t evaluating = -1;
-  ASSERT_GSC_OK(gsc_optimizer_get_evaluating(trainer.get(), &evaluating));
+  ASSERT_GSC_OK(gsc_optimizer_get_evaluating(trainer, &evaluating));
   EXPECT_EQ(evaluating, 0);
   if (!is_schedule_free(GetParam().kind)) {
-    EXPECT_GSC_ERROR(gsc_optimizer_set_evaluating(trainer.get(), 1, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                     "optimizer is", "does not average");
+    EXPECT_INVALID(gsc_optimizer_set_evaluating(trainer, 1, nullptr), "optimizer is", "does not average");
     return;
   }
   const Snapshot start = trainer.snapshot();
-  ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer.get(), 1, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer.get(), 0, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer, 1, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer, 0, nullptr));
   EXPECT_EQ(trainer.snapshot().params, start.params);  // no step yet
   Random random(85);
   const uint8_t present[] = {1, 1, 0, 1};
@@ -213,7 +209,7 @@ TEST_P(EachKind, EvaluatesWithAveragedWeights) {
     trainer.fill_grads(random, 1.0);
     // Gradients of the switch must not matter.
     ASSERT_GSC_OK(gsc_tensor_list_set_present(trainer.grad_list(), step == 3 ? present : nullptr, nullptr, 4, nullptr));
-    ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
   }
   trainer.grads()[3].fill(kNan);
   const Snapshot training = trainer.snapshot();
@@ -225,8 +221,8 @@ TEST_P(EachKind, EvaluatesWithAveragedWeights) {
     const float *first = static_cast<const float *>(state.data);
     z.emplace_back(first, first + state.count);
   }
-  ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer.get(), 1, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer.get(), 1, nullptr));  // is there
+  ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer, 1, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_evaluating(trainer, 1, nullptr));  // is there
   for (size_t t = 0; t < s.counts.size(); ++t) {
     for (int64_t i = 0; i < s.counts[t]; ++i) {
       const auto at = static_cast<size_t>(i);
@@ -237,28 +233,24 @@ TEST_P(EachKind, EvaluatesWithAveragedWeights) {
   }
   EXPECT_EQ(trainer.snapshot().state, training.state);
   EXPECT_EQ(trainer.snapshot().applied, training.applied);
-  EXPECT_GSC_ERROR(gsc_optimizer_step(trainer.get(), nullptr), GSC_ERROR_BAD_STATE, "averaged weights");
+  EXPECT_BAD_STATE(gsc_optimizer_step(trainer, nullptr), "averaged weights");
   // A checkpoint remembers which weights the parameters were.
-  int64_t size = 0;
-  ASSERT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
-  std::vector<unsigned char> saved(static_cast<size_t>(size));
-  ASSERT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), saved.data(), size, nullptr));
+  const std::vector<unsigned char> saved = saved_image(trainer);
   Trainer restored(context, s);
   for (size_t t = 0; t < s.counts.size(); ++t) restored.params()[t].restore(trainer.params()[t].image());
-  ASSERT_GSC_OK(gsc_optimizer_load_sync(restored.get(), saved.data(), size, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_get_evaluating(restored.get(), &evaluating));
+  ASSERT_GSC_OK(load_image(restored, saved));
+  ASSERT_GSC_OK(gsc_optimizer_get_evaluating(restored, &evaluating));
   EXPECT_EQ(evaluating, 1);
   for (Trainer *each : {&trainer, &restored}) {
     ASSERT_GSC_OK(gsc_optimizer_set_evaluating(each->get(), 0, nullptr));
     for (size_t t = 0; t < s.counts.size(); ++t) {
       for (int64_t i = 0; i < s.counts[t]; ++i) {
-        ASSERT_NEAR(each->params()[t].get(i), y[t][static_cast<size_t>(i)], 1e-6);
+        ASSERT_NEAR(each->params()[t].get(i), y[t][i], 1e-6);
       }
     }
   }
   EXPECT_EQ(trainer.snapshot().params, restored.snapshot().params);
-  EXPECT_GSC_ERROR(gsc_optimizer_set_evaluating(trainer.get(), 2, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                   "evaluating is 2");
+  EXPECT_INVALID(gsc_optimizer_set_evaluating(trainer, 2, nullptr), "evaluating is 2");
 }
 
 TEST_P(EachKind, SetStepsContinuesABiasCorrection) {
@@ -267,11 +259,11 @@ TEST_P(EachKind, SetStepsContinuesABiasCorrection) {
   Random random(84);
   a.fill_grads(random, 1.0);
   for (size_t i = 0; i < spec().counts.size(); ++i) b.grads()[i].restore(a.grads()[i].image());
-  for (int step = 0; step < 2; ++step) ASSERT_GSC_OK(gsc_optimizer_step(a.get(), nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_step(b.get(), nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_set_steps(b.get(), 1, 5, nullptr));
+  for (int step = 0; step < 2; ++step) ASSERT_GSC_OK(gsc_optimizer_step(a, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(b, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_steps(b, 1, 5, nullptr));
   EXPECT_EQ(skipped_steps(b.optimizer()), 5);
-  ASSERT_GSC_OK(gsc_optimizer_step(b.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(b, nullptr));
   EXPECT_TRUE(a.snapshot() == b.snapshot());
 }
 
@@ -300,14 +292,14 @@ TEST(OptimizerState, AdagradStartsAtTheInitialValueOfTheGroup) {
     }
   };
   other.initial_accumulator_value = 4.0;
-  ASSERT_GSC_OK(gsc_optimizer_add_group(trainer.get(), 1, 2, &other, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_add_group(trainer, 1, 2, &other, nullptr));
   expect_sums({0.25f, 4.0f, 0.0f, 0.25f});
   // Once there are sums, another beginning would throw them away.
-  ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
-  EXPECT_GSC_ERROR(gsc_optimizer_add_group(trainer.get(), 3, 1, &other, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                   "options.initial_accumulator_value is 4", "0.25");
+  ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
+  EXPECT_INVALID(gsc_optimizer_add_group(trainer, 3, 1, &other, nullptr), "options.initial_accumulator_value is 4",
+                 "0.25");
   other.initial_accumulator_value = 0.25;
-  ASSERT_GSC_OK(gsc_optimizer_add_group(trainer.get(), 3, 1, &other, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_add_group(trainer, 3, 1, &other, nullptr));
   expect_sums({0.25f, 4.0f, 0.0f, 0.25f});
 }
 
@@ -318,15 +310,15 @@ TEST(OptimizerState, AdagradKnowsWhatItBeganWith) {
   options.initial_accumulator_value = 0.25;
   Trainer trainer(context, {.options = options, .counts = {3, 5}});
   options.initial_accumulator_value = 4.0;
-  ASSERT_GSC_OK(gsc_optimizer_set_options(trainer.get(), 0, &options, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_add_group(trainer.get(), 0, 1, &options, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_options(trainer, 0, &options, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_add_group(trainer, 0, 1, &options, nullptr));
   EXPECT_EQ(static_cast<float *>(trainer.state_tensor(0, 0).data)[2], 4.0f);
   EXPECT_EQ(static_cast<float *>(trainer.state_tensor(0, 1).data)[4], 0.25f);
-  ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
-  EXPECT_GSC_ERROR(gsc_optimizer_add_group(trainer.get(), 1, 1, &options, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                   "options.initial_accumulator_value is 4", "began at 0.25");
+  ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
+  EXPECT_INVALID(gsc_optimizer_add_group(trainer, 1, 1, &options, nullptr), "options.initial_accumulator_value is 4",
+                 "began at 0.25");
   options.initial_accumulator_value = 0.25;
-  EXPECT_GSC_OK(gsc_optimizer_add_group(trainer.get(), 1, 1, &options, nullptr));
+  EXPECT_GSC_OK(gsc_optimizer_add_group(trainer, 1, 1, &options, nullptr));
 }
 
 TEST(OptimizerState, AdagradLeavesTheCallersStateAsItIs) {
@@ -334,10 +326,10 @@ TEST(OptimizerState, AdagradLeavesTheCallersStateAsItIs) {
   Buffer params(GSC_FP32, 4), grads(GSC_FP32, 4), sums(GSC_FP32, 4);
   sums.fill(2.0);
   const List p = make_list(context, params), g = make_list(context, grads), s = make_list(context, sums);
-  gsc_tensor_list *state[] = {s.get()};
+  gsc_tensor_list *state[] = {s};
   gsc_optimizer_options options = optimizer_options(GSC_ADAGRAD);
   gsc_optimizer *made = nullptr;
-  ASSERT_GSC_OK(gsc_optimizer_create(context.get(), &options, p.get(), g.get(), nullptr, state, 1, &made));
+  ASSERT_GSC_OK(gsc_optimizer_create(context, &options, p, g, nullptr, state, 1, &made));
   const Optimizer optimizer(made);
   options.initial_accumulator_value = 4.0;
   ASSERT_GSC_OK(gsc_optimizer_add_group(made, 0, 1, &options, nullptr));
@@ -349,12 +341,12 @@ TEST(OptimizerState, SgdWithoutMomentumHasNone) {
   Trainer trainer(context, {.options = optimizer_options(GSC_SGD), .counts = {3}});
   EXPECT_EQ(trainer.slots(), 0);
   int64_t size = 0;
-  ASSERT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
+  ASSERT_GSC_OK(gsc_optimizer_get_save_size(trainer, &size));
   std::vector<unsigned char> saved(static_cast<size_t>(size));
-  ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), saved.data(), size, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_set_steps(trainer.get(), 7, 0, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_load_sync(trainer.get(), saved.data(), size, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_save_sync(trainer, saved.data(), size, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_steps(trainer, 7, 0, nullptr));
+  ASSERT_GSC_OK(load_image(trainer, saved));
   EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
 }
 
@@ -363,33 +355,28 @@ TEST(OptimizerState, CountsEndWhereACheckpointCanHoldThem) {
   Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .counts = {3}});
   constexpr int64_t kMost = int64_t{1} << 53;
   const float overflow = 1.0f;
-  ASSERT_GSC_OK(gsc_optimizer_set_steps(trainer.get(), kMost, kMost, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer.get(), nullptr, &overflow, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_steps(trainer, kMost, kMost, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer, nullptr, &overflow, nullptr));
   EXPECT_EQ(applied_steps(trainer.optimizer()), kMost);
   EXPECT_EQ(skipped_steps(trainer.optimizer()), kMost);
-  int64_t size = 0;
-  ASSERT_GSC_OK(gsc_optimizer_get_save_size(trainer.get(), &size));
-  std::vector<unsigned char> saved(static_cast<size_t>(size));
-  ASSERT_GSC_OK(gsc_optimizer_save_sync(trainer.get(), saved.data(), size, nullptr));
-  EXPECT_GSC_OK(gsc_optimizer_load_sync(trainer.get(), saved.data(), size, nullptr));
+  const std::vector<unsigned char> saved = saved_image(trainer);
+  EXPECT_GSC_OK(load_image(trainer, saved));
 }
 
 TEST(OptimizerState, ReboundParametersAndGradients) {
   const Context context = make_context();
-  gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
-  sgd.lr = 1.0;
   std::vector<Buffer> params = make_buffers(GSC_FP32, {8}), grads = make_buffers(GSC_FP16, {8});
   std::vector<Buffer> new_params = make_buffers(GSC_FP32, {8}), new_grads = make_buffers(GSC_FP16, {8});
   const List p = make_list(context, params), g = make_list(context, grads);
-  const Optimizer optimizer = make_optimizer(context, sgd, p, g);
+  const Optimizer optimizer = make_optimizer(context, sgd_options(), p, g);
   void *param = new_params[0].data();
   void *grad = new_grads[0].data();
-  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(p.get(), &param, 1, nullptr));
-  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(g.get(), &grad, 1, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(p, &param, 1, nullptr));
+  ASSERT_GSC_OK(gsc_tensor_list_set_pointers(g, &grad, 1, nullptr));
   grads[0].fill(1.0);
   new_grads[0].fill(2.0);
-  ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
   for (const double value : params[0].values()) EXPECT_EQ(value, 0.0);
   for (const double value : new_params[0].values()) EXPECT_EQ(value, -2.0);
 }

@@ -99,12 +99,12 @@ void expect_steps(const TrainerSpec &spec, float scale, int steps = 4) {
   Random random(spec.seed + 1);
   for (int step = 0; step < steps; ++step) {
     trainer.fill_grads(random, std::ldexp(1.0, -step), scale);
-    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler.get(), trainer.get(), nullptr); }, 1.0 / scale);
+    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler, trainer, nullptr); }, 1.0 / scale);
     if (::testing::Test::HasFailure()) {
       ADD_FAILURE() << "step " << step;
       return;
     }
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   }
 }
 
@@ -136,7 +136,7 @@ TEST_P(EachVariant, WithoutAScaler) {
   Random random(71);
   for (int step = 0; step < 3; ++step) {
     trainer.fill_grads(random, 1.0);
-    trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer.get(), nullptr); });
+    trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
   }
 }
 
@@ -148,7 +148,7 @@ TEST_P(EachVariant, UnderTheCallersWords) {
   float found_inf = 0.0f;
   for (int step = 0; step < 2; ++step) {
     trainer.fill_grads(random, 1.0, 256.0);
-    trainer.expect_step_matches([&] { return gsc_optimizer_step_scaled(trainer.get(), &inverse, &found_inf, nullptr); },
+    trainer.expect_step_matches([&] { return gsc_optimizer_step_scaled(trainer, &inverse, &found_inf, nullptr); },
                                 1.0 / 256.0);
   }
   // Any found_inf but 0 skips: it may be a sum over devices or ranks, or not a number at all.
@@ -156,13 +156,13 @@ TEST_P(EachVariant, UnderTheCallersWords) {
     found_inf = found;
     trainer.fill_grads(random, 1.0, 256.0);
     const Snapshot before = trainer.snapshot();
-    ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer.get(), &inverse, &found_inf, nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step_scaled(trainer, &inverse, &found_inf, nullptr));
     EXPECT_TRUE(trainer.snapshot().same_with_grads(before)) << found;
   }
   EXPECT_EQ(applied_steps(trainer.optimizer()), 2);
   EXPECT_EQ(skipped_steps(trainer.optimizer()), 6);
   trainer.fill_grads(random, 1.0);
-  trainer.expect_step_matches([&] { return gsc_optimizer_step_scaled(trainer.get(), nullptr, nullptr, nullptr); });
+  trainer.expect_step_matches([&] { return gsc_optimizer_step_scaled(trainer, nullptr, nullptr, nullptr); });
 }
 
 TEST_P(EachVariant, ClippedInTheSamePass) {
@@ -177,11 +177,11 @@ TEST_P(EachVariant, ClippedInTheSamePass) {
       const std::vector<double> values = buffer.values();
       all.insert(all.end(), values.begin(), values.end());
     }
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), trainer.grad_list(), max_norm, GSC_NORM_L2, nullptr));
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler.get(), trainer.grad_list(), 0.01, nullptr));
-    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler.get(), trainer.get(), nullptr); }, 1.0 / 32.0,
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, trainer.grad_list(), max_norm, GSC_NORM_L2, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler, trainer.grad_list(), 0.01, nullptr));
+    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler, trainer, nullptr); }, 1.0 / 32.0,
                                 ref_clip(max_norm, ref_norms(all, 1.0 / 32.0).l2), 0.01);
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   }
 }
 
@@ -196,9 +196,8 @@ TEST_P(EachVariant, WritesOrZeroesGradients) {
     trainer.fill_grads(random, 1.0, 16.0);
     std::vector<std::vector<double>> before;
     for (const Buffer &buffer : trainer.grads()) before.push_back(buffer.values());
-    ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler.get(), trainer.grad_list(), 0.5, nullptr));
-    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler.get(), trainer.get(), nullptr); }, 1.0 / 16.0, 1.0,
-                                0.5);
+    ASSERT_GSC_OK(gsc_scaler_clip_grad_value(scaler, trainer.grad_list(), 0.5, nullptr));
+    trainer.expect_step_matches([&] { return gsc_scaler_step(scaler, trainer, nullptr); }, 1.0 / 16.0, 1.0, 0.5);
     for (size_t t = 0; t < before.size(); ++t) {
       for (size_t i = 0; i < before[t].size(); ++i) {
         const double written = std::clamp(before[t][i] / 16.0, -0.5, 0.5);
@@ -206,11 +205,11 @@ TEST_P(EachVariant, WritesOrZeroesGradients) {
       }
     }
     // When the step is skipped, gradients are still zeroed but not written.
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
     trainer.fill_grads(random, 1.0, 16.0);
     trainer.grads()[1].set(3, kInf);
     const Snapshot skipped = trainer.snapshot();
-    ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step(scaler, trainer, nullptr));
     const Snapshot after = trainer.snapshot();
     EXPECT_TRUE(after == skipped);
     EXPECT_EQ(after.grads == skipped.grads, flag == GSC_OPTIMIZER_WRITE_GRADS);
@@ -229,7 +228,7 @@ TEST_P(EachVariant, ZeroGradientsGiveFiniteUpdates) {
   for (const int32_t dtype : {GSC_FP16, GSC_BF16, GSC_FP32}) {
     Trainer trainer(context, {.options = options, .counts = {50}, .param_dtype = dtype, .grad_dtypes = {GSC_FP16}});
     const Snapshot before = trainer.snapshot();
-    ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
     EXPECT_EQ(trainer.snapshot().params, before.params) << dtype_name(dtype);
   }
 }
@@ -248,7 +247,7 @@ TEST(OptimizerGroups, EachHasItsOwnHyperParameters) {
     Random random(75);
     for (int step = 0; step < 3; ++step) {
       trainer.fill_grads(random, 1.0);
-      trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer.get(), nullptr); });
+      trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
     }
   }
 }
@@ -263,22 +262,22 @@ TEST(OptimizerLearningRate, FromHostAndFromADeviceWord) {
     options.lr = lr;
     trainer.assume_options(options);
     trainer.fill_grads(random, 1.0);
-    trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer.get(), nullptr); });
+    trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
   };
   expect_rate(1e-3);
-  ASSERT_GSC_OK(gsc_optimizer_set_lr(trainer.get(), 0, 0.5, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_lr(trainer, 0, 0.5, nullptr));
   expect_rate(0.5);
-  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer.get(), 0, &word, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer, 0, &word, nullptr));
   expect_rate(0.25);
   word = 0.0625f;
   expect_rate(0.0625);
-  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer.get(), 0, nullptr, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer, 0, nullptr, nullptr));
   expect_rate(0.5);
-  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer.get(), 0, &word, nullptr));
-  ASSERT_GSC_OK(gsc_optimizer_set_lr(trainer.get(), 0, 0.125, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_device_lr(trainer, 0, &word, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_lr(trainer, 0, 0.125, nullptr));
   expect_rate(0.125);
   options.lr = 0.01, options.beta1 = 0.3, options.weight_decay = 0.2;
-  ASSERT_GSC_OK(gsc_optimizer_set_options(trainer.get(), 0, &options, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_options(trainer, 0, &options, nullptr));
   expect_rate(0.01);
 }
 
@@ -298,7 +297,7 @@ TEST(OptimizerWeightDecay, OfZeroDoesNotReadTheParameter) {
       trainer.params()[0].set(129, kInf);
       trainer.grads()[0].fill(1.0);
       for (const int64_t i : {0, 129}) trainer.grads()[0].set(i, 0.0);
-      for (int step = 0; step < 2; ++step) ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+      for (int step = 0; step < 2; ++step) ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
       EXPECT_EQ(trainer.params()[0].get(0), -kInf) << dtype_name(dtype);
       EXPECT_EQ(trainer.params()[0].get(129), kInf) << dtype_name(dtype);
     }
@@ -313,9 +312,9 @@ TEST(OptimizerAmsgrad, KeepsANan) {
     options.flags = GSC_OPTIMIZER_AMSGRAD;
     Trainer trainer(context, {.options = options, .counts = {70}});
     trainer.grads()[0].fill(1.0);
-    ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
     trainer.grads()[0].set(69, kNan);
-    ASSERT_GSC_OK(gsc_optimizer_step(trainer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_step(trainer, nullptr));
     const auto *largest = static_cast<const float *>(trainer.state_tensor(2, 0).data);
     EXPECT_TRUE(std::isnan(largest[69]));
     EXPECT_GT(largest[68], 0.0f);
@@ -344,7 +343,7 @@ TEST(OptimizerLamb, NormsOfManyChunks) {
         for (int64_t i = first; i < std::min(first + kChunk, param.count()); ++i) param.set(i, 300.0);
         for (int64_t i = other; i < std::min(other + kChunk, param.count()); ++i) grad.set(i, random.uniform(1.0, 2.0));
       }
-      trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer.get(), nullptr); });
+      trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
       ASSERT_FALSE(::testing::Test::HasFailure()) << dtype_name(dtype) << " step " << step;
     }
   }
@@ -355,7 +354,7 @@ TEST(OptimizerZeroGrads, ZeroesAndNothingElse) {
   Trainer trainer(context, {.options = optimizer_options(GSC_ADAMW), .grad_dtypes = kAllDtypes});
   for (Buffer &buffer : trainer.grads()) buffer.fill(kNan);
   const Snapshot before = trainer.snapshot();
-  ASSERT_GSC_OK(gsc_optimizer_zero_grads(trainer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_zero_grads(trainer, nullptr));
   EXPECT_TRUE(trainer.snapshot() == before);
   for (const Buffer &buffer : trainer.grads()) {
     for (const unsigned char byte : buffer.image()) ASSERT_EQ(byte, 0);
@@ -370,7 +369,7 @@ TEST(OptimizerEmpty, TensorsAndLists) {
       Trainer trainer(context, {.options = optimizer_options(kind), .counts = counts});
       Random random(77);
       trainer.fill_grads(random, 1.0);
-      trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer.get(), nullptr); });
+      trainer.expect_step_matches([&] { return gsc_optimizer_step(trainer, nullptr); });
       EXPECT_EQ(applied_steps(trainer.optimizer()), 1);
     }
   }
@@ -387,9 +386,9 @@ TEST(OptimizerGroup, WithoutMomentumTakesTheGradientWhole) {
   options.lr = 1.0;
   const Optimizer optimizer = make_optimizer(context, options, p, g);
   options.momentum = 0.0;
-  ASSERT_GSC_OK(gsc_optimizer_add_group(optimizer.get(), 1, 1, &options, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_add_group(optimizer, 1, 1, &options, nullptr));
   for (size_t i = 0; i < 2; ++i) grads[i].fill(2.0);
-  for (int step = 0; step < 2; ++step) ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
+  for (int step = 0; step < 2; ++step) ASSERT_GSC_OK(gsc_optimizer_step(optimizer, nullptr));
   EXPECT_EQ(params[0].get(0), -2.0 - (0.5 * 2.0 + 0.5 * 2.0));
   EXPECT_EQ(params[1].get(0), -2.0 - 2.0);
 }
@@ -399,7 +398,7 @@ TEST(OptimizerNull, OptionsMeanAdamW) {
   std::vector<Buffer> params = make_buffers(GSC_FP32, {4}), grads = make_buffers(GSC_FP32, {4});
   const List p = make_list(context, params), g = make_list(context, grads);
   gsc_optimizer *raw = nullptr;
-  ASSERT_GSC_OK(gsc_optimizer_create(context.get(), nullptr, p.get(), g.get(), nullptr, nullptr, 0, &raw));
+  ASSERT_GSC_OK(gsc_optimizer_create(context, nullptr, p, g, nullptr, nullptr, 0, &raw));
   const Optimizer optimizer(raw);
   gsc_optimizer_options options = optimizer_options(GSC_SGD);
   ASSERT_GSC_OK(gsc_optimizer_get_options(raw, 0, &options));

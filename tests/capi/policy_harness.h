@@ -19,17 +19,18 @@ class Policy {
         list_(make_list(context_, grad_)),
         scaler_(make_scaler(context_, options)) {}
 
-  gsc_scaler *get() const { return scaler_.get(); }
+  operator gsc_scaler *() const { return scaler_; }
   const Scaler &scaler() const { return scaler_; }
   Context &context() { return context_; }
-  gsc_tensor_list *list() const { return list_.get(); }
+  gsc_tensor_list *list() const { return list_; }
   float scale() const { return scale_of(scaler_); }
   gsc_report report() const { return report_of(scaler_); }
+  bool at_floor() const { return (report().flags & GSC_REPORT_AT_FLOOR) != 0; }
 
   void update(bool overflow) {
     grad_.set(0, overflow ? kInf : 1.0);
-    ASSERT_GSC_OK(gsc_scaler_check(scaler_.get(), list_.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_update(scaler_.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler_, list_, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler_, nullptr));
   }
   /// One update for each letter: '.' is clean, 'x' is an overflow. Returns the scales after each as text, "8 8 16".
   std::string run(const std::string &pattern) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The policy options one by one, each as a short sequence whose scales are written out by hand. Whole systems are in
-// presets_test.cpp.
+// The policy options one by one, each as a short sequence whose scales are written out by hand, and the numbers of the
+// presets. Whole systems are in tests/conformance.
 #include "policy_harness.h"
 
 namespace gsc_test {
@@ -9,14 +9,69 @@ namespace {
 
 gsc_scaler_options options(float scale, int32_t interval) { return scaler_options(scale, interval); }
 
-TEST(PolicyDefault, GrowsAndBacksOff) {
-  Policy policy(options(8.0f, 2));
-  EXPECT_EQ(policy.run("....x.x..xx..."), "8 16 16 32 16 16 8 8 16 8 4 4 8 8");
-  const gsc_report report = policy.report();
-  EXPECT_EQ(report.updates, 14);
-  EXPECT_EQ(report.skipped, 4);
-  EXPECT_EQ(report.growth_tracker, 1);
-  EXPECT_EQ(report.consecutive_skips, 0);
+/// Scales after each update, '.' a clean one and 'x' an overflow. Other sequences are in tests/conformance.
+struct Row {
+  const char *what;
+  float scale;
+  int32_t interval;
+  void (*change)(gsc_scaler_options &);
+  const char *pattern, *scales;
+};
+
+const Row kRows[] = {
+    {"default", 8, 2, [](auto &) {}, "....x.x..xx...", "8 16 16 32 16 16 8 8 16 8 4 4 8 8"},
+    {"no floor", 4, 1000, [](auto &) {}, "xxxx", "2 1 0.5 0.25"},
+    {"min_scale", 8, 2, [](auto &o) { o.min_scale = 3; }, "xxx..x", "4 3 3 3 6 3"},
+    {"max_scale", 8, 1, [](auto &o) { o.max_scale = 20; }, "...x.", "16 20 20 10 20"},
+    {"max_scale, the largest float", 0x1p126F, 1, [](auto &o) { o.max_scale = std::numeric_limits<float>::max(); },
+     "...", "1.70141183e+38 3.40282347e+38 3.40282347e+38"},
+    // One overflow is forgiven until the next growth, clean steps in between or not.
+    {"hysteresis refilled by growth", 64, 2, [](auto &o) { o.hysteresis = 2; }, "x.xx..x.xx",
+     "64 64 32 16 16 32 32 32 16 8"},
+    {"hysteresis refilled by a clean step", 64, 100,
+     [](auto &o) {
+       o.hysteresis = 2;
+       o.hysteresis_refill = GSC_REFILL_ON_CLEAN_STEP;
+     },
+     "x.x.xxxx.x", "64 64 64 64 64 32 16 8 8 8"},
+    {"every second overflow in a row", 64, 100,
+     [](auto &o) {
+       o.hysteresis = 2;
+       o.hysteresis_refill = GSC_REFILL_CONSECUTIVE;
+     },
+     "x.xxxx.xxx", "64 64 64 32 32 16 16 16 8 8"},
+    {"growth at the interval", 1, 2, [](auto &) {}, "........x....", "1 2 2 4 4 8 8 16 8 8 16 16 32"},
+    {"growth one later", 1, 2, [](auto &o) { o.growth_timing = GSC_GROWTH_ONE_LATER; }, "........x....",
+     "1 1 2 2 2 4 4 4 2 2 2 4 4"},
+    {"first growth one later", 1, 2, [](auto &o) { o.growth_timing = GSC_GROWTH_FIRST_ONE_LATER; }, "........x....",
+     "1 1 2 2 4 4 8 8 4 4 4 8 8"},
+    {"growth at an interval of 1", 1, 1, [](auto &) {}, "....x...", "2 4 8 16 8 16 32 64"},
+    {"growth one later, interval 1", 1, 1, [](auto &o) { o.growth_timing = GSC_GROWTH_ONE_LATER; }, "....x...",
+     "1 2 2 4 2 2 4 4"},
+    {"first growth one later, interval 1", 1, 1, [](auto &o) { o.growth_timing = GSC_GROWTH_FIRST_ONE_LATER; },
+     "....x...", "1 2 4 8 4 4 8 16"},
+    // 1/1; then 1/2 since that rescale; then 1/3 and 2/4.
+    {"tolerance", 64, 1000, [](auto &o) { o.overflow_tolerance = 0.5; }, "x.x..xx", "32 32 16 16 16 16 8"},
+    {"recovery", 16, 4,
+     [](auto &o) {
+       o.recovery_threshold = 8;
+       o.recovery_interval = 1;
+     },
+     "xxx......", "8 4 2 4 8 8 8 8 16"},
+    {"recovery at the threshold", 8, 5,
+     [](auto &o) {
+       o.recovery_threshold = 8;
+       o.recovery_interval = 3;
+     },
+     "x........", "4 4 4 8 8 8 8 8 16"},
+};
+
+TEST(Policy, Scales) {
+  for (const Row &row : kRows) {
+    gsc_scaler_options o = options(row.scale, row.interval);
+    row.change(o);
+    EXPECT_EQ(Policy(o).run(row.pattern), row.scales) << row.what;
+  }
 }
 
 TEST(PolicyDefault, FactorsAreAppliedInDouble) {
@@ -33,41 +88,6 @@ TEST(PolicyDefault, FactorsAreAppliedInDouble) {
   }
 }
 
-TEST(PolicyDefault, StaysFinite) {
-  gsc_scaler_options o = options(1e38f, 1);
-  o.growth_factor = 16.0;
-  Policy policy(o);
-  EXPECT_EQ(policy.run(".."), "9.99999968e+37 9.99999968e+37");
-  EXPECT_EQ(policy.report().growth_tracker, 0);
-}
-
-TEST(PolicyDefault, WithoutAFloorTheScaleFalls) {
-  Policy policy(options(4.0f, 1000));
-  EXPECT_EQ(policy.run("xxxx"), "2 1 0.5 0.25");
-}
-
-TEST(PolicyFlags, NoFiniteGuardStoresInf) {
-  gsc_scaler_options o = options(1e38f, 1);
-  o.growth_factor = 16.0;
-  o.flags = GSC_SCALER_NO_FINITE_GUARD;
-  Policy policy(o);
-  policy.update(false);
-  EXPECT_EQ(policy.scale(), std::numeric_limits<float>::infinity());
-}
-
-TEST(PolicyFlags, GrowOnEqualAgainstGrowAtLeast) {
-  for (const bool on_equal : {false, true}) {
-    gsc_scaler_options o = options(8.0f, 5);
-    o.flags = on_equal ? GSC_SCALER_GROW_ON_EQUAL : 0;
-    Policy policy(o);
-    EXPECT_EQ(policy.run("..."), "8 8 8");
-    o.growth_interval = 2;
-    ASSERT_GSC_OK(gsc_scaler_set_options(policy.get(), &o, nullptr));
-    // PyTorch's exact rule never meets the lowered interval again.
-    EXPECT_EQ(policy.run("...."), on_equal ? "8 8 8 8" : "16 16 32 32");
-  }
-}
-
 TEST(PolicyFlags, FloorExclusiveKeepsTheOldScale) {
   gsc_scaler_options o = options(8.0f, 1000);
   o.min_scale = 2.0f;
@@ -75,55 +95,9 @@ TEST(PolicyFlags, FloorExclusiveKeepsTheOldScale) {
   o.floor_action = GSC_FLOOR_REPORT;
   Policy policy(o);
   EXPECT_EQ(policy.run("x"), "4");
-  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u);
+  EXPECT_FALSE(policy.at_floor());
   EXPECT_EQ(policy.run("xx"), "4 4");
-  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, static_cast<uint32_t>(GSC_REPORT_AT_FLOOR));
-}
-
-TEST(PolicyLimits, MinScale) {
-  gsc_scaler_options o = options(8.0f, 2);
-  o.min_scale = 3.0f;
-  Policy policy(o);
-  EXPECT_EQ(policy.run("xxx..x"), "4 3 3 3 6 3");
-}
-
-TEST(PolicyLimits, MaxScale) {
-  gsc_scaler_options o = options(8.0f, 1);
-  o.max_scale = 20.0f;
-  Policy policy(o);
-  EXPECT_EQ(policy.run("...x."), "16 20 20 10 20");
-}
-
-TEST(PolicyLimits, MaxScaleAtTheLargestFloat) {
-  gsc_scaler_options o = options(std::ldexp(1.0f, 126), 1);
-  o.max_scale = std::numeric_limits<float>::max();
-  Policy policy(o);
-  policy.run("...");
-  EXPECT_EQ(policy.scale(), std::numeric_limits<float>::max());
-}
-
-TEST(PolicyHysteresis, RefilledByGrowth) {
-  gsc_scaler_options o = options(64.0f, 2);
-  o.hysteresis = 2;
-  Policy policy(o);
-  // One overflow is forgiven until the next growth, clean steps in between or not.
-  EXPECT_EQ(policy.run("x.xx..x.xx"), "64 64 32 16 16 32 32 32 16 8");
-}
-
-TEST(PolicyHysteresis, RefilledByACleanStep) {
-  gsc_scaler_options o = options(64.0f, 100);
-  o.hysteresis = 2;
-  o.hysteresis_refill = GSC_REFILL_ON_CLEAN_STEP;
-  Policy policy(o);
-  EXPECT_EQ(policy.run("x.x.xxxx.x"), "64 64 64 64 64 32 16 8 8 8");
-}
-
-TEST(PolicyHysteresis, EveryNthConsecutive) {
-  gsc_scaler_options o = options(64.0f, 100);
-  o.hysteresis = 2;
-  o.hysteresis_refill = GSC_REFILL_CONSECUTIVE;
-  Policy policy(o);
-  EXPECT_EQ(policy.run("x.xxxx.xxx"), "64 64 64 32 32 16 16 16 8 8");
+  EXPECT_TRUE(policy.at_floor());
 }
 
 TEST(PolicyHysteresis, CountsDownInTheReportAndResetsGrowth) {
@@ -147,57 +121,9 @@ TEST(PolicyHysteresis, LoweredLaterLowersTheTracker) {
   o.hysteresis = 5;
   Policy policy(o);
   o.hysteresis = 1;
-  ASSERT_GSC_OK(gsc_scaler_set_options(policy.get(), &o, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_options(policy, &o, nullptr));
   EXPECT_EQ(policy.report().hysteresis_tracker, 1);
   EXPECT_EQ(policy.run("x"), "32");
-}
-
-TEST(PolicyGrowthTiming, AllThree) {
-  const auto run = [](int32_t timing) {
-    gsc_scaler_options o = options(1.0f, 2);
-    o.growth_timing = timing;
-    return Policy(o).run("........x....");
-  };
-  EXPECT_EQ(run(GSC_GROWTH_AT_INTERVAL), "1 2 2 4 4 8 8 16 8 8 16 16 32");
-  EXPECT_EQ(run(GSC_GROWTH_ONE_LATER), "1 1 2 2 2 4 4 4 2 2 2 4 4");
-  EXPECT_EQ(run(GSC_GROWTH_FIRST_ONE_LATER), "1 1 2 2 4 4 8 8 4 4 4 8 8");
-}
-
-TEST(PolicyGrowthTiming, IntervalOne) {
-  const auto run = [](int32_t timing) {
-    gsc_scaler_options o = options(1.0f, 1);
-    o.growth_timing = timing;
-    return Policy(o).run("....x...");
-  };
-  EXPECT_EQ(run(GSC_GROWTH_AT_INTERVAL), "2 4 8 16 8 16 32 64");
-  EXPECT_EQ(run(GSC_GROWTH_ONE_LATER), "1 2 2 4 2 2 4 4");
-  EXPECT_EQ(run(GSC_GROWTH_FIRST_ONE_LATER), "1 2 4 8 4 4 8 16");
-}
-
-TEST(PolicyTolerance, BacksOffOnlyAboveTheRate) {
-  gsc_scaler_options o = options(64.0f, 1000);
-  o.overflow_tolerance = 0.5;
-  Policy policy(o);
-  // 1/1; then 1/2 since that rescale; then 1/3 and 2/4.
-  EXPECT_EQ(policy.run("x.x..xx"), "32 32 16 16 16 16 8");
-}
-
-TEST(PolicyRecovery, ShorterIntervalBelowTheThreshold) {
-  gsc_scaler_options o = options(16.0f, 4);
-  o.recovery_threshold = 8.0f;
-  o.recovery_interval = 1;
-  Policy policy(o);
-  EXPECT_EQ(policy.run("xxx"), "8 4 2");
-  EXPECT_EQ(policy.run("......"), "4 8 8 8 8 16");
-}
-
-TEST(PolicyRecovery, HoldsItsInterval) {
-  gsc_scaler_options o = options(8.0f, 5);
-  o.recovery_threshold = 8.0f;
-  o.recovery_interval = 3;
-  Policy policy(o);
-  EXPECT_EQ(policy.run("x...."), "4 4 4 8 8");
-  EXPECT_EQ(policy.run("...."), "8 8 8 16");
 }
 
 TEST(PolicyCeiling, AScaleSetAboveItFallsAtTheNextGrowth) {
@@ -205,7 +131,7 @@ TEST(PolicyCeiling, AScaleSetAboveItFallsAtTheNextGrowth) {
   o.max_scale = 16.0f;
   for (const float above : {17.0f, 64.0f, std::numeric_limits<float>::max()}) {
     Policy policy(o);
-    ASSERT_GSC_OK(gsc_scaler_set_scale(policy.get(), above, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_set_scale(policy, above, nullptr));
     policy.run(".");
     EXPECT_EQ(policy.scale(), above);
     EXPECT_EQ(policy.run("..."), "16 16 16");
@@ -217,7 +143,7 @@ TEST(PolicyFloor, ClampSaysNothing) {
   o.min_scale = 1.0f;
   Policy policy(o);
   policy.run("xxx");
-  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u);
+  EXPECT_FALSE(policy.at_floor());
 }
 
 struct Log {
@@ -239,18 +165,18 @@ TEST(PolicyFloor, ReportAfterItsPatience) {
   o.floor_patience = 3;
   Policy policy(o);
   Log log;
-  ASSERT_GSC_OK(gsc_context_set_log(policy.context().get(), count_warnings, &log));
+  ASSERT_GSC_OK(gsc_context_set_log(policy.context(), count_warnings, &log));
   policy.run("xx");
-  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u);
+  EXPECT_FALSE(policy.at_floor());
   EXPECT_EQ(log.warnings, 0);
   policy.run("x");
-  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, static_cast<uint32_t>(GSC_REPORT_AT_FLOOR));
+  EXPECT_TRUE(policy.at_floor());
   EXPECT_GE(log.warnings, 1);
   EXPECT_NE(log.last, "");
   policy.run(".");
-  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u) << "a clean step ends it";
+  EXPECT_FALSE(policy.at_floor()) << "a clean step ends it";
   policy.run("x.x.x");
-  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u) << "the skips must be consecutive";
+  EXPECT_FALSE(policy.at_floor()) << "the skips must be consecutive";
 }
 
 TEST(PolicyFloor, ErrorFillsTheReport) {
@@ -261,19 +187,17 @@ TEST(PolicyFloor, ErrorFillsTheReport) {
   policy.run("x");
   EXPECT_EQ(policy.report().scale, 1.0f);
   policy.run("x");
-  gsc_report report;
-  std::memset(&report, 0, sizeof report);
-  report.struct_size = sizeof report;
-  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(policy.get(), nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR, "scale");
+  auto report = with_size<gsc_report>();
+  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(policy, nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR, "scale");
   EXPECT_EQ(report.scale, 1.0f);
   EXPECT_EQ(report.skipped, 2);
   EXPECT_EQ(report.flags & GSC_REPORT_AT_FLOOR, static_cast<uint32_t>(GSC_REPORT_AT_FLOOR));
   std::memset(&report, 0, sizeof report);
   report.struct_size = sizeof report;
-  EXPECT_GSC_OK(gsc_scaler_read_report_async(policy.get(), nullptr, &report, nullptr)) << "never SCALE_FLOOR";
+  EXPECT_GSC_OK(gsc_scaler_read_report_async(policy, nullptr, &report, nullptr)) << "never SCALE_FLOOR";
   EXPECT_EQ(report.skipped, 2);
   policy.run(".");
-  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u);
+  EXPECT_FALSE(policy.at_floor());
 }
 
 /// A scale that an overflow has brought to 0 cannot be lowered: that is the floor where none was set.
@@ -285,17 +209,14 @@ TEST(PolicyFloor, IsZeroWithoutAnother) {
   options.floor_action = GSC_FLOOR_REPORT;
   options.floor_patience = 2;
   const Scaler scaler = make_scaler(context, options);
-  ASSERT_GSC_OK(gsc_scaler_set_scale(scaler.get(), 1e-44f, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_scale(scaler, 1e-44f, nullptr));
   grads.fill(kInf);
   int64_t updates_at_zero = 0;
   for (int i = 0; i < 8; ++i) {
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
     updates_at_zero += scale_of(scaler) == 0.0f ? 1 : 0;
-    gsc_report report{};
-    report.struct_size = sizeof report;
-    ASSERT_GSC_OK(gsc_scaler_get_report_sync(scaler.get(), nullptr, &report, nullptr));
-    EXPECT_EQ((report.flags & GSC_REPORT_AT_FLOOR) != 0, updates_at_zero >= 2) << i;
+    EXPECT_EQ((report_of(scaler).flags & GSC_REPORT_AT_FLOOR) != 0, updates_at_zero >= 2) << i;
     EXPECT_EQ(state_of(scaler).skips_at_floor, updates_at_zero) << i;
   }
   EXPECT_GE(updates_at_zero, 3);
@@ -316,13 +237,11 @@ TEST(PolicyFloor, IsWhereTheScaleCannotMove) {
       const Scaler scaler = make_scaler(context, options);
       gsc_scaler_state state = state_of(scaler);
       state.scale = stuck;
-      ASSERT_GSC_OK(gsc_scaler_set_state(scaler.get(), &state, nullptr));
-      ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-      ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+      ASSERT_GSC_OK(gsc_scaler_set_state(scaler, &state, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
       EXPECT_EQ(scale_of(scaler), stuck);
-      gsc_report report{};
-      report.struct_size = sizeof report;
-      EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(scaler.get(), nullptr, &report, nullptr), GSC_ERROR_SCALE_FLOOR);
+      EXPECT_GSC_ERROR(report_status(scaler), GSC_ERROR_SCALE_FLOOR);
     }
   }
 }
@@ -333,8 +252,8 @@ TEST(PolicyFloor, ANewScaleEndsIt) {
   o.floor_action = GSC_FLOOR_ERROR;
   Policy policy(o);
   policy.update(true);
-  ASSERT_GSC_OK(gsc_scaler_set_scale(policy.get(), 4.0f, nullptr));
-  EXPECT_EQ(policy.report().flags & GSC_REPORT_AT_FLOOR, 0u) << "4 can be lowered";
+  ASSERT_GSC_OK(gsc_scaler_set_scale(policy, 4.0f, nullptr));
+  EXPECT_FALSE(policy.at_floor()) << "4 can be lowered";
 }
 
 TEST(PolicySetters, OptionsTakeEffectAtTheNextUpdate) {
@@ -343,10 +262,10 @@ TEST(PolicySetters, OptionsTakeEffectAtTheNextUpdate) {
   o.growth_factor = 4.0;
   o.backoff_factor = 0.125;
   o.growth_interval = 2;
-  ASSERT_GSC_OK(gsc_scaler_set_options(policy.get(), &o, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_options(policy, &o, nullptr));
   EXPECT_EQ(policy.run("..x"), "8 32 4");
   gsc_scaler_options now = GSC_SCALER_OPTIONS_INIT;
-  ASSERT_GSC_OK(gsc_scaler_get_options(policy.get(), &now));
+  ASSERT_GSC_OK(gsc_scaler_get_options(policy, &now));
   EXPECT_EQ(now.growth_factor, 4.0);
   EXPECT_EQ(now.backoff_factor, 0.125);
   EXPECT_EQ(now.growth_interval, 2);
@@ -359,10 +278,53 @@ TEST(PolicySetters, SetScaleIgnoresTheLimits) {
   o.max_scale = 16.0f;
   Policy policy(o);
   policy.run(".");
-  ASSERT_GSC_OK(gsc_scaler_set_scale(policy.get(), 1024.0f, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_scale(policy, 1024.0f, nullptr));
   EXPECT_EQ(policy.scale(), 1024.0f);
   EXPECT_EQ(policy.report().growth_tracker, 1);
   EXPECT_EQ(policy.run("x"), "512");
+}
+
+struct Numbers {
+  int32_t preset;
+  float init_scale;
+  double growth, backoff;
+  int32_t interval, hysteresis;
+  float min_scale, max_scale;
+};
+
+/// How a preset behaves is recorded from its system (tests/conformance): here are numbers alone.
+TEST(Presets, Numbers) {
+  const float largest = std::numeric_limits<float>::max();
+  const Numbers table[] = {
+      {GSC_PRESET_TORCH, 65536, 2, .5, 2000, 1, 0, 0},
+      {GSC_PRESET_APEX, 65536, 2, .5, 2000, 1, 0, 16777216},
+      {GSC_PRESET_MEGATRON, 4294967296.0f, 2, .5, 1000, 2, 1, 0},
+      {GSC_PRESET_DEEPSPEED, 65536, 2, .5, 1000, 2, 1, 0},
+      {GSC_PRESET_TENSORFLOW, 32768, 2, .5, 2000, 1, 1, 0},
+      {GSC_PRESET_KERAS, 32768, 2, .5, 2000, 1, 0, 0},
+      {GSC_PRESET_FLAX, 65536, 2, .5, 2000, 1, std::numeric_limits<float>::min(), largest},
+      {GSC_PRESET_JMP, 32768, 2, .5, 2000, 1, 1, 0},
+      {GSC_PRESET_FAIRSEQ, 32768, 2, .5, 2000, 1, 1e-4f, 0},
+      {GSC_PRESET_ONEFLOW, 65536, 2, .5, 2000, 1, 1, largest},
+      {GSC_PRESET_COLOSSALAI, 65536, 2, .5, 1000, 2, 0, 0},
+  };
+  for (const Numbers &n : table) {
+    SCOPED_TRACE(n.preset);
+    const gsc_scaler_options o = preset_options(n.preset);
+    EXPECT_EQ(o.struct_size, sizeof o);
+    EXPECT_EQ(o.init_scale, n.init_scale);
+    EXPECT_EQ(o.growth_factor, n.growth);
+    EXPECT_EQ(o.backoff_factor, n.backoff);
+    EXPECT_EQ(o.growth_interval, n.interval);
+    EXPECT_EQ(o.hysteresis, n.hysteresis);
+    EXPECT_EQ(o.min_scale, n.min_scale);
+    EXPECT_EQ(o.max_scale, n.max_scale);
+    EXPECT_EQ(o.enabled, 1);
+  }
+  const gsc_scaler_options torch = preset_options(GSC_PRESET_TORCH);
+  const gsc_scaler_options defaults = GSC_SCALER_OPTIONS_INIT;
+  EXPECT_EQ(torch.init_scale, defaults.init_scale);
+  EXPECT_EQ(torch.growth_interval, defaults.growth_interval);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ class AllReduce {
       return 7;
     }
     if (arrived_ == 0) total_.assign(static_cast<size_t>(count), 0.0);
-    for (int64_t i = 0; i < count; ++i) total_[static_cast<size_t>(i)] += values[i];
+    for (int64_t i = 0; i < count; ++i) total_[i] += values[i];
     const int64_t round = round_;
     if (++arrived_ == ranks_) {
       result_ = total_;
@@ -45,7 +45,7 @@ class AllReduce {
     } else {
       all_here_.wait(lock, [&] { return round_ != round; });
     }
-    for (int64_t i = 0; i < count; ++i) values[i] = result_[static_cast<size_t>(i)];
+    for (int64_t i = 0; i < count; ++i) values[i] = result_[i];
     return 0;
   }
 
@@ -65,13 +65,11 @@ struct Rank {
   explicit Rank(AllReduce &all_reduce, const gsc_scaler_options &options, int index)
       : context(make_context()), trainer(context, spec(index)), scaler(make_scaler(context, options)) {
     const gsc_reducer reducer = all_reduce.reducer();
-    EXPECT_GSC_OK(gsc_scaler_set_reducer(scaler.get(), &reducer));
+    EXPECT_GSC_OK(gsc_scaler_set_reducer(scaler, &reducer));
   }
   static TrainerSpec spec(int index) {
-    gsc_optimizer_options options = optimizer_options(GSC_SGD);
-    options.lr = 1.0;
     // Ranks hold shards of different sizes; what they must agree on is only the verdict and the norm.
-    return {.options = options, .counts = {4, 10 * (index + 1)}, .grad_dtypes = {GSC_FP16}};
+    return {.options = sgd_options(), .counts = {4, 10 * (index + 1)}, .grad_dtypes = {GSC_FP16}};
   }
   Context context;
   Trainer trainer;
@@ -102,10 +100,10 @@ TEST(Reducer, OneOverflowsAllSkip) {
       if (iteration == 1 && index == 0) rank.trainer.grads()[1].set(3, kInf);
       if (iteration == 3 && index == 2) rank.trainer.grads()[0].set(0, kNan);
       const Snapshot before = rank.trainer.snapshot();
-      EXPECT_GSC_OK(gsc_scaler_step(rank.scaler.get(), rank.trainer.get(), nullptr));
+      EXPECT_GSC_OK(gsc_scaler_step(rank.scaler, rank.trainer, nullptr));
       EXPECT_EQ(rank.trainer.snapshot() == before, iteration % 2 == 1)
           << "iteration " << iteration << " rank " << index;
-      EXPECT_GSC_OK(gsc_scaler_update(rank.scaler.get(), nullptr));
+      EXPECT_GSC_OK(gsc_scaler_update(rank.scaler, nullptr));
     });
     for (const auto &rank : ranks) EXPECT_EQ(scale_of(rank->scaler), scale_of(ranks[0]->scaler));
   }
@@ -124,7 +122,7 @@ TEST(Reducer, ReportsSayWhatIsOwnAndWhatIsShared) {
   on_all(ranks, [](Rank &rank, int index) {
     for (Buffer &buffer : rank.trainer.grads()) buffer.fill(index == 0 ? 2.0 : 6.0);
     if (index == 1) rank.trainer.grads()[1].set(7, kInf);
-    EXPECT_GSC_OK(gsc_scaler_check(rank.scaler.get(), rank.trainer.grad_list(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_check(rank.scaler, rank.trainer.grad_list(), nullptr));
     const gsc_report report = report_of(rank.scaler, rank.trainer.grad_list());
     EXPECT_NE(report.flags & GSC_REPORT_OVERFLOW, 0u);
     EXPECT_EQ(report.nonfinite_count, 1);
@@ -145,13 +143,13 @@ TEST(Reducer, ClipsByTheNormOverAllRanks) {
     on_all(ranks, [&](Rank &rank, int) {
       for (Buffer &buffer : rank.trainer.grads()) buffer.fill(8.0);
       const std::vector<double> before = rank.trainer.params()[0].values();
-      gsc_scaler *const s = rank.scaler.get();
+      gsc_scaler *const s = rank.scaler;
       gsc_tensor_list *const grads = rank.trainer.grad_list();
       if (unscale_first) {
         EXPECT_GSC_OK(gsc_scaler_unscale(s, grads, nullptr));
       }
       EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(s, grads, 1.0, GSC_NORM_L2, nullptr));
-      EXPECT_GSC_OK(gsc_scaler_step(s, rank.trainer.get(), nullptr));
+      EXPECT_GSC_OK(gsc_scaler_step(s, rank.trainer, nullptr));
       EXPECT_GSC_OK(gsc_scaler_update(s, nullptr));
       EXPECT_NEAR(report_of(rank.scaler, grads).grad_norm, norm, 1e-9);
       const double expected = 2.0 / (norm + 1e-6);
@@ -165,23 +163,23 @@ TEST(Reducer, ClipsByTheNormOverAllRanks) {
 
 TEST(Reducer, OneAllReduceWhicheverWay) {
   const std::function<void(Rank &)> ways[] = {
-      [](Rank &r) { EXPECT_GSC_OK(gsc_scaler_step(r.scaler.get(), r.trainer.get(), nullptr)); },
+      [](Rank &r) { EXPECT_GSC_OK(gsc_scaler_step(r.scaler, r.trainer, nullptr)); },
       [](Rank &r) {
-        EXPECT_GSC_OK(gsc_scaler_check(r.scaler.get(), r.trainer.grad_list(), nullptr));
-        EXPECT_GSC_OK(gsc_scaler_step(r.scaler.get(), r.trainer.get(), nullptr));
+        EXPECT_GSC_OK(gsc_scaler_check(r.scaler, r.trainer.grad_list(), nullptr));
+        EXPECT_GSC_OK(gsc_scaler_step(r.scaler, r.trainer, nullptr));
       },
       [](Rank &r) {
-        EXPECT_GSC_OK(gsc_scaler_unscale(r.scaler.get(), r.trainer.grad_list(), nullptr));
-        EXPECT_GSC_OK(gsc_scaler_step(r.scaler.get(), r.trainer.get(), nullptr));
+        EXPECT_GSC_OK(gsc_scaler_unscale(r.scaler, r.trainer.grad_list(), nullptr));
+        EXPECT_GSC_OK(gsc_scaler_step(r.scaler, r.trainer, nullptr));
       },
       [](Rank &r) {
-        EXPECT_GSC_OK(gsc_scaler_check_range(r.scaler.get(), r.trainer.grad_list(), 1, 1, nullptr));
-        EXPECT_GSC_OK(gsc_scaler_check_range(r.scaler.get(), r.trainer.grad_list(), 0, 1, nullptr));
-        EXPECT_GSC_OK(gsc_scaler_step(r.scaler.get(), r.trainer.get(), nullptr));
+        EXPECT_GSC_OK(gsc_scaler_check_range(r.scaler, r.trainer.grad_list(), 1, 1, nullptr));
+        EXPECT_GSC_OK(gsc_scaler_check_range(r.scaler, r.trainer.grad_list(), 0, 1, nullptr));
+        EXPECT_GSC_OK(gsc_scaler_step(r.scaler, r.trainer, nullptr));
       },
       [](Rank &r) {
         int32_t apply = 0;
-        EXPECT_GSC_OK(gsc_scaler_should_step_sync(r.scaler.get(), r.trainer.grad_list(), &apply, nullptr));
+        EXPECT_GSC_OK(gsc_scaler_should_step_sync(r.scaler, r.trainer.grad_list(), &apply, nullptr));
         EXPECT_EQ(apply, 1);
       },
   };
@@ -189,7 +187,7 @@ TEST(Reducer, OneAllReduceWhicheverWay) {
     AllReduce all_reduce(1);
     Rank rank(all_reduce, scaler_options(4.0f), 0);
     way(rank);
-    EXPECT_GSC_OK(gsc_scaler_update(rank.scaler.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(rank.scaler, nullptr));
     EXPECT_EQ(all_reduce.calls(), 1);
   }
 }
@@ -197,7 +195,7 @@ TEST(Reducer, OneAllReduceWhicheverWay) {
 TEST(Reducer, FailureChangesNothingAndCanBeRetried) {
   AllReduce all_reduce(1);
   Rank rank(all_reduce, scaler_options(4.0f), 0);
-  gsc_scaler *const s = rank.scaler.get();
+  gsc_scaler *const s = rank.scaler;
   for (Buffer &buffer : rank.trainer.grads()) buffer.fill(8.0);
   const Snapshot before = rank.trainer.snapshot();
   const gsc_scaler_state state = state_of(rank.scaler);
@@ -206,32 +204,26 @@ TEST(Reducer, FailureChangesNothingAndCanBeRetried) {
     const gsc_scaler_state now = state_of(rank.scaler);
     EXPECT_EQ(std::memcmp(&state, &now, sizeof now), 0);
     EXPECT_EQ(skipped_steps(rank.trainer.optimizer()), 0);
-    EXPECT_GSC_ERROR(gsc_scaler_update(s, nullptr), GSC_ERROR_BAD_STATE, "update");
-    gsc_report report{};
-    report.struct_size = sizeof report;
-    EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(s, rank.trainer.grad_list(), &report, nullptr), GSC_ERROR_BAD_STATE,
-                     "checked");
+    EXPECT_BAD_STATE(gsc_scaler_update(s, nullptr), "update");
+    EXPECT_BAD_STATE(report_status(rank.scaler, rank.trainer.grad_list()), "checked");
   };
   all_reduce.fail_next();
-  EXPECT_GSC_ERROR(gsc_scaler_step(s, rank.trainer.get(), nullptr), GSC_ERROR_CALLBACK, "all_reduce");
+  EXPECT_GSC_ERROR(gsc_scaler_step(s, rank.trainer, nullptr), GSC_ERROR_CALLBACK, "all_reduce");
   expect_nothing();
   all_reduce.fail_next();
-  EXPECT_GSC_ERROR(gsc_scaler_step_and_update(s, rank.trainer.get(), nullptr), GSC_ERROR_CALLBACK, "all_reduce");
+  EXPECT_GSC_ERROR(gsc_scaler_step_and_update(s, rank.trainer, nullptr), GSC_ERROR_CALLBACK, "all_reduce");
   expect_nothing();
   all_reduce.fail_next();
   EXPECT_GSC_ERROR(gsc_scaler_check(s, rank.trainer.grad_list(), nullptr), GSC_ERROR_CALLBACK, "all_reduce");
   expect_nothing();
-  EXPECT_GSC_OK(gsc_scaler_step_and_update(s, rank.trainer.get(), nullptr));
+  EXPECT_GSC_OK(gsc_scaler_step_and_update(s, rank.trainer, nullptr));
   EXPECT_EQ(applied_steps(rank.trainer.optimizer()), 1);
   EXPECT_EQ(rank.trainer.grads()[0].get(0), 8.0);
   // The report of that step goes too when the next check fails half way.
-  gsc_report report{};
-  report.struct_size = sizeof report;
-  EXPECT_GSC_OK(gsc_scaler_get_report_sync(s, rank.trainer.grad_list(), &report, nullptr));
+  EXPECT_GSC_OK(report_status(rank.scaler, rank.trainer.grad_list()));
   all_reduce.fail_next();
   EXPECT_GSC_ERROR(gsc_scaler_check(s, rank.trainer.grad_list(), nullptr), GSC_ERROR_CALLBACK, "all_reduce");
-  EXPECT_GSC_ERROR(gsc_scaler_get_report_sync(s, rank.trainer.grad_list(), &report, nullptr), GSC_ERROR_BAD_STATE,
-                   "checked");
+  EXPECT_BAD_STATE(report_status(rank.scaler, rank.trainer.grad_list()), "checked");
 }
 
 /// A check by ranges whose all-reduce failed starts over: every range can and must be checked again. Also when a clip
@@ -240,7 +232,7 @@ TEST(Reducer, FailureForgetsTheRanges) {
   for (const bool clip : {false, true}) {
     AllReduce all_reduce(1);
     Rank rank(all_reduce, scaler_options(4.0f), 0);
-    gsc_scaler *const s = rank.scaler.get();
+    gsc_scaler *const s = rank.scaler;
     gsc_tensor_list *const grads = rank.trainer.grad_list();
     int64_t count = 0;
     ASSERT_GSC_OK(gsc_tensor_list_get_count(grads, &count));
@@ -251,7 +243,7 @@ TEST(Reducer, FailureForgetsTheRanges) {
     all_reduce.fail_next();
     EXPECT_GSC_ERROR(gsc_scaler_check_range(s, grads, 1, count - 1, nullptr), GSC_ERROR_CALLBACK, "all_reduce");
     ASSERT_GSC_OK(gsc_scaler_check_range(s, grads, 0, 1, nullptr));
-    EXPECT_GSC_ERROR(gsc_scaler_update(s, nullptr), GSC_ERROR_BAD_STATE, "check_range has covered 1");
+    EXPECT_BAD_STATE(gsc_scaler_update(s, nullptr), "check_range has covered 1");
     ASSERT_GSC_OK(gsc_scaler_check_range(s, grads, 1, count - 1, nullptr));
     EXPECT_GSC_OK(gsc_scaler_update(s, nullptr));
   }
@@ -260,15 +252,15 @@ TEST(Reducer, FailureForgetsTheRanges) {
 TEST(Reducer, CanBeRemoved) {
   AllReduce all_reduce(1);
   Rank rank(all_reduce, scaler_options(4.0f), 0);
-  ASSERT_GSC_OK(gsc_scaler_set_reducer(rank.scaler.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_step_and_update(rank.scaler.get(), rank.trainer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_reducer(rank.scaler, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(rank.scaler, rank.trainer, nullptr));
   EXPECT_EQ(all_reduce.calls(), 0);
 }
 
 TEST(Reducer, NoInfNorm) {
   AllReduce all_reduce(1);
   Rank rank(all_reduce, scaler_options(4.0f), 0);
-  EXPECT_GSC_ERROR(gsc_scaler_clip_grad_norm(rank.scaler.get(), rank.trainer.grad_list(), 1.0, GSC_NORM_INF, nullptr),
+  EXPECT_GSC_ERROR(gsc_scaler_clip_grad_norm(rank.scaler, rank.trainer.grad_list(), 1.0, GSC_NORM_INF, nullptr),
                    GSC_ERROR_UNSUPPORTED, "GSC_NORM_INF");
 }
 

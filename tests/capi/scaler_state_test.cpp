@@ -15,23 +15,23 @@ TEST(Report, OfOneListAndOfAll) {
   b[0].set(0, 12.0);
   b[0].set(1, 16.0);
   const List first = make_list(context, a), second = make_list(context, b);
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), first.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_unscale(scaler.get(), second.get(), nullptr));
-  EXPECT_DOUBLE_EQ(report_of(scaler, first.get()).grad_norm, std::sqrt(8.0));
-  EXPECT_DOUBLE_EQ(report_of(scaler, second.get()).grad_norm, 5.0);
-  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, first, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_unscale(scaler, second, nullptr));
+  EXPECT_DOUBLE_EQ(report_of(scaler, first).grad_norm, std::sqrt(8.0));
+  EXPECT_DOUBLE_EQ(report_of(scaler, second).grad_norm, 5.0);
+  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   gsc_report all = report_of(scaler);
   EXPECT_DOUBLE_EQ(all.grad_norm, std::sqrt(33.0));
   EXPECT_EQ(all.grad_amax, 4.0);
   EXPECT_EQ(all.first_tensor, -1);
   EXPECT_EQ(all.struct_size, sizeof all);
-  EXPECT_DOUBLE_EQ(report_of(scaler, second.get()).grad_norm, 5.0) << "also after update, until the next check";
+  EXPECT_DOUBLE_EQ(report_of(scaler, second).grad_norm, 5.0) << "also after update, until the next check";
 
   a[1].set(2, kNan);
   b[0].set(1, kInf);
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), first.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), second.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, first, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, second, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   all = report_of(scaler);
   EXPECT_EQ(all.flags & GSC_REPORT_OVERFLOW, static_cast<uint32_t>(GSC_REPORT_OVERFLOW));
   EXPECT_EQ(all.nonfinite_count, 2);
@@ -42,7 +42,7 @@ TEST(Report, OfOneListAndOfAll) {
   EXPECT_EQ(all.skipped, 1);
   EXPECT_EQ(all.consecutive_skips, 1);
   EXPECT_EQ(all.scale, 2.0f);
-  const gsc_report own = report_of(scaler, second.get());
+  const gsc_report own = report_of(scaler, second);
   EXPECT_EQ(own.first_tensor, 0);
   EXPECT_EQ(own.first_element, 1);
   EXPECT_EQ(own.nan_count, 0);
@@ -56,9 +56,9 @@ TEST(Report, TheLargestMagnitudeIsThatOfAllLists) {
   large.fill(8.0);
   const List small_list = make_list(context, small), large_list = make_list(context, large);
   for (const bool large_first : {false, true}) {
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), (large_first ? large_list : small_list).get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), (large_first ? small_list : large_list).get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, (large_first ? large_list : small_list), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, (large_first ? small_list : large_list), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
     EXPECT_EQ(report_of(scaler).grad_amax, 8.0);
   }
 }
@@ -70,7 +70,7 @@ TEST(Report, WithoutWaitingSaysTheSame) {
   gsc_report copied;
   std::memset(&copied, 0x5a, sizeof copied);
   copied.struct_size = sizeof copied;
-  ASSERT_GSC_OK(gsc_scaler_read_report_async(policy.get(), nullptr, &copied, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_read_report_async(policy, nullptr, &copied, nullptr));
   EXPECT_EQ(std::memcmp(&waited, &copied, sizeof waited), 0);
 }
 
@@ -88,7 +88,7 @@ TEST(Report, OfANewScaler) {
 std::vector<gsc_history_entry> history_of(const Policy &policy, int64_t capacity) {
   std::vector<gsc_history_entry> entries(static_cast<size_t>(capacity));
   int64_t count = -1;
-  EXPECT_GSC_OK(gsc_scaler_get_history_sync(policy.get(), entries.data(), capacity, &count, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_get_history_sync(policy, entries.data(), capacity, &count, nullptr));
   EXPECT_LE(count, capacity);
   entries.resize(static_cast<size_t>(std::max<int64_t>(count, 0)));
   return entries;
@@ -96,7 +96,7 @@ std::vector<gsc_history_entry> history_of(const Policy &policy, int64_t capacity
 
 int64_t history_count(const Policy &policy) {
   int64_t count = -1;
-  EXPECT_GSC_OK(gsc_scaler_get_history_sync(policy.get(), nullptr, 0, &count, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_get_history_sync(policy, nullptr, 0, &count, nullptr));
   return count;
 }
 
@@ -111,7 +111,7 @@ TEST(History, KeepsEveryUpdateInOrder) {
   const float scales[] = {8.0f, 16.0f, 8.0f, 8.0f};
   const float before[] = {8.0f, 8.0f, 16.0f, 8.0f};
   for (int64_t i = 0; i < 4; ++i) {
-    const gsc_history_entry &entry = entries[static_cast<size_t>(i)];
+    const gsc_history_entry &entry = entries[i];
     EXPECT_EQ(entry.update, i);
     EXPECT_EQ(entry.scale, scales[i]);
     EXPECT_EQ(entry.overflow, i == 2 ? 1 : 0);
@@ -170,7 +170,7 @@ TEST(DeviceState, FollowsTheScaler) {
   gsc_device_state words;
   std::memset(&words, 0x5a, sizeof words);
   words.struct_size = sizeof words;
-  ASSERT_GSC_OK(gsc_scaler_get_device_state(policy.get(), nullptr, &words));
+  ASSERT_GSC_OK(gsc_scaler_get_device_state(policy, nullptr, &words));
   EXPECT_EQ(words.found_inf, nullptr);
   EXPECT_EQ(words.grad_norm, nullptr);
   ASSERT_NE(words.scale, nullptr);
@@ -182,7 +182,7 @@ TEST(DeviceState, FollowsTheScaler) {
   policy.run(".");
   EXPECT_EQ(*words.scale, 6.0f);
   EXPECT_EQ(*words.inv_scale, static_cast<float>(1.0 / 6.0));
-  ASSERT_GSC_OK(gsc_scaler_set_scale(policy.get(), 7.0f, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_scale(policy, 7.0f, nullptr));
   EXPECT_EQ(*words.scale, 7.0f);
   EXPECT_EQ(*words.inv_scale, static_cast<float>(1.0 / 7.0));
 }
@@ -193,10 +193,9 @@ TEST(DeviceState, FoundInfCounts) {
   Buffer grads(GSC_FP16, 100);
   const List list = make_list(context, grads);
   for (int64_t i = 0; i < 5; ++i) grads.set(i * 20, i % 2 == 0 ? kInf : kNan);
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-  gsc_device_state words;
-  words.struct_size = sizeof words;
-  ASSERT_GSC_OK(gsc_scaler_get_device_state(scaler.get(), list.get(), &words));
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+  auto words = with_size<gsc_device_state>();
+  ASSERT_GSC_OK(gsc_scaler_get_device_state(scaler, list, &words));
   EXPECT_EQ(*words.found_inf, 5.0f);
   EXPECT_TRUE(std::isnan(*words.grad_norm));
 }
@@ -228,7 +227,7 @@ TEST(ScalerState, ContinuesWhereItWasSaved) {
       std::string got = before.run(pattern.substr(0, cut));
       const gsc_scaler_state state = state_of(before.scaler());
       after.run("x..xx");
-      ASSERT_GSC_OK(gsc_scaler_set_state(after.get(), &state, nullptr));
+      ASSERT_GSC_OK(gsc_scaler_set_state(after, &state, nullptr));
       const std::string rest = after.run(pattern.substr(cut));
       got = text(got, got.empty() || rest.empty() ? "" : " ", rest);
       EXPECT_EQ(got, expected) << "cut at " << cut;
@@ -248,7 +247,7 @@ TEST(ScalerState, ContinuesCountingSkipsAtTheFloor) {
     Policy before(options), after(options);
     before.run(std::string(cut, 'x'));
     const gsc_scaler_state state = state_of(before.scaler());
-    ASSERT_GSC_OK(gsc_scaler_set_state(after.get(), &state, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_set_state(after, &state, nullptr));
     for (size_t update = cut; update < 5; ++update) {
       before.update(true);
       after.update(true);
@@ -270,7 +269,7 @@ TEST(ScalerState, RestoresEveryCounter) {
   EXPECT_EQ(state.updates, 6);
   EXPECT_EQ(state.skipped, 3);
   Policy other(options);
-  ASSERT_GSC_OK(gsc_scaler_set_state(other.get(), &state, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_state(other, &state, nullptr));
   const gsc_report report = other.report();
   EXPECT_EQ(report.scale, 32.0f);
   EXPECT_EQ(report.updates, 6);
@@ -288,14 +287,14 @@ TEST(ScalerState, CountersStopAtTheirLargest) {
   state.growth_tracker = state.overflows_since_rescale = state.updates_since_rescale = kMost;
   state.consecutive_skips = state.skips_at_floor = kMost;
   state.updates = state.skipped = std::numeric_limits<int64_t>::max();
-  ASSERT_GSC_OK(gsc_scaler_set_state(policy.get(), &state, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_state(policy, &state, nullptr));
   policy.update(true);
   gsc_scaler_state now = state_of(policy.scaler());
   EXPECT_EQ(now.consecutive_skips, kMost);
   EXPECT_EQ(now.skips_at_floor, kMost);
   EXPECT_EQ(now.updates, state.updates);
   EXPECT_EQ(now.skipped, state.skipped);
-  ASSERT_GSC_OK(gsc_scaler_set_state(policy.get(), &state, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_state(policy, &state, nullptr));
   policy.update(false);
   EXPECT_EQ(policy.scale(), 16.0f) << "the tracker has reached the interval";
 }
@@ -303,10 +302,10 @@ TEST(ScalerState, CountersStopAtTheirLargest) {
 TEST(ScalerState, RestoringReturnsListsToReady) {
   Policy policy(scaler_options(8.0f, 2));
   const gsc_scaler_state state = state_of(policy.scaler());
-  ASSERT_GSC_OK(gsc_scaler_check(policy.get(), policy.list(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_set_state(policy.get(), &state, nullptr));
-  EXPECT_GSC_ERROR(gsc_scaler_update(policy.get(), nullptr), GSC_ERROR_BAD_STATE, "update");
-  EXPECT_GSC_OK(gsc_scaler_check(policy.get(), policy.list(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(policy, policy.list(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_state(policy, &state, nullptr));
+  EXPECT_BAD_STATE(gsc_scaler_update(policy, nullptr), "update");
+  EXPECT_GSC_OK(gsc_scaler_check(policy, policy.list(), nullptr));
 }
 
 /// The ring is not part of the state: a restored scaler has no history of updates that it did not make.
@@ -318,18 +317,18 @@ TEST(ScalerState, HistoryBeginsAfterARestore) {
   Buffer grads(GSC_FP32, 3);
   const List list = make_list(context, grads);
   const auto update = [&](const Scaler &scaler) {
-    EXPECT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-    EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   };
   for (int i = 0; i < 3; ++i) update(first);
   const gsc_scaler_state state = state_of(first);
-  ASSERT_GSC_OK(gsc_scaler_set_state(second.get(), &state, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_set_state(second, &state, nullptr));
   gsc_history_entry entries[4] = {};
   int64_t count = -1;
-  ASSERT_GSC_OK(gsc_scaler_get_history_sync(second.get(), entries, 4, &count, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_get_history_sync(second, entries, 4, &count, nullptr));
   EXPECT_EQ(count, 0);
   update(second);
-  ASSERT_GSC_OK(gsc_scaler_get_history_sync(second.get(), entries, 4, &count, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_get_history_sync(second, entries, 4, &count, nullptr));
   EXPECT_EQ(count, 1);
   EXPECT_EQ(entries[0].update, 3);
 }
@@ -339,8 +338,7 @@ TEST(State, IsHeldAgainstTheOptionsOfTheScaler) {
   const Scaler scaler = make_scaler(context, preset_options(GSC_PRESET_MEGATRON));
   gsc_scaler_state state = state_of(scaler);
   state.growth_factor = 1e300;
-  EXPECT_GSC_ERROR(gsc_scaler_set_state(scaler.get(), &state, nullptr), GSC_ERROR_INVALID_ARGUMENT,
-                   "state.growth_factor", "FP32_PRODUCTS");
+  EXPECT_INVALID(gsc_scaler_set_state(scaler, &state, nullptr), "state.growth_factor", "FP32_PRODUCTS");
 }
 
 }  // namespace

@@ -37,12 +37,11 @@ Snapshot train(const Context &context, int worker) {
   for (int step = 0; step < 10; ++step) {
     trainer.fill_grads(random, 1.0, 8.0);
     if (step % 4 == 3) trainer.grads()[0].set(29999, kNan);
-    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler.get(), trainer.grad_list(), 1.0, GSC_NORM_L2, nullptr));
-    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
+    EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, trainer.grad_list(), 1.0, GSC_NORM_L2, nullptr));
+    EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler, trainer, nullptr));
     // The stateless operations keep their plan in the context, which everybody shares.
     double norm = 0.0;
-    EXPECT_GSC_OK(
-        gsc_ops_norm(context.get(), tensors_of(trainer.params()).data(), 3, GSC_NORM_L2, &norm, nullptr, nullptr));
+    EXPECT_GSC_OK(gsc_ops_norm(context, tensors_of(trainer.params()).data(), 3, GSC_NORM_L2, &norm, nullptr, nullptr));
     EXPECT_GT(norm, 0.0);
   }
   return trainer.snapshot();
@@ -56,15 +55,15 @@ TEST(Threads, AnAbandonedListIsFree) {
   const Scaler scaler = make_scaler(context, 4.0f);
   for (int i = 0; i < 50; ++i) {
     Scaler abandoned = make_scaler(context, 4.0f);
-    ASSERT_GSC_OK(gsc_scaler_check_range(abandoned.get(), list.get(), 0, 1, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_check_range(abandoned, list, 0, 1, nullptr));
     std::thread finalizer([&] { abandoned.reset(); });
     gsc_status status = GSC_OK;
-    while ((status = gsc_scaler_check(scaler.get(), list.get(), nullptr)) == GSC_ERROR_BAD_STATE) {
+    while ((status = gsc_scaler_check(scaler, list, nullptr)) == GSC_ERROR_BAD_STATE) {
       std::this_thread::yield();
     }
     EXPECT_GSC_OK(status);
     finalizer.join();
-    ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
   }
 }
 
@@ -79,11 +78,11 @@ TEST(Threads, DistinctScalersOnOneContext) {
     const Context shared = make_context(pool);
     std::vector<std::thread> threads;
     for (int worker = 0; worker < kWorkers; ++worker) {
-      threads.emplace_back([&, worker] { got[static_cast<size_t>(worker)] = train(shared, worker); });
+      threads.emplace_back([&, worker] { got[worker] = train(shared, worker); });
     }
     for (std::thread &thread : threads) thread.join();
     for (int worker = 0; worker < kWorkers; ++worker) {
-      EXPECT_TRUE(got[static_cast<size_t>(worker)] == expected[static_cast<size_t>(worker)]) << worker;
+      EXPECT_TRUE(got[worker] == expected[worker]) << worker;
     }
   }
 }
@@ -126,7 +125,7 @@ TEST(Lifetime, AnyOrderOfDestruction) {
     List param_list = make_list(context, params), grad_list = make_list(context, grads);
     Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), param_list, grad_list);
     Scaler scaler = make_scaler(context, 4.0f);
-    ASSERT_GSC_OK(gsc_scaler_step(scaler.get(), optimizer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step(scaler, optimizer, nullptr));
     for (const int which : order) {
       if (which == 0) context.reset();
       if (which == 1) param_list.reset();
@@ -134,15 +133,15 @@ TEST(Lifetime, AnyOrderOfDestruction) {
       if (which == 3) optimizer.reset();
       if (which == 4) scaler.reset();
       if (optimizer != nullptr) {
-        ASSERT_GSC_OK(gsc_optimizer_step_scaled(optimizer.get(), &inverse, nullptr, nullptr));
+        ASSERT_GSC_OK(gsc_optimizer_step_scaled(optimizer, &inverse, nullptr, nullptr));
       }
       if (scaler != nullptr) {
         float scale = 0.0f;
-        ASSERT_GSC_OK(gsc_scaler_get_scale_sync(scaler.get(), &scale, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_get_scale_sync(scaler, &scale, nullptr));
       }
       if (scaler != nullptr && optimizer != nullptr) {
-        ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), nullptr));
-        ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+        ASSERT_GSC_OK(gsc_scaler_discard(scaler, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, optimizer, nullptr));
       }
     }
   } while (std::next_permutation(std::begin(order), std::end(order)));
@@ -154,7 +153,7 @@ TEST(Lifetime, FromOtherThreads) {
   List param_list = make_list(context, params), grad_list = make_list(context, grads);
   Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), param_list, grad_list);
   Scaler scaler = make_scaler(context, 4.0f);
-  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, optimizer, nullptr));
   std::thread threads[] = {
       std::thread([c = std::move(context)]() mutable { c.reset(); }),
       std::thread([l = std::move(param_list)]() mutable { l.reset(); }),
@@ -173,8 +172,8 @@ TEST(Lifetime, AScalerGoesWhileItsListGoesOn) {
   std::vector<std::thread> collectors;
   for (int i = 0; i < 20; ++i) {
     Scaler scaler = make_scaler(contexts[i % 2], 4.0f);
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr));
-    ASSERT_GSC_OK(gsc_scaler_discard(scaler.get(), list.get()));
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr));
+    ASSERT_GSC_OK(gsc_scaler_discard(scaler, list));
     collectors.emplace_back([s = std::move(scaler)]() mutable { s.reset(); });
   }
   for (std::thread &collector : collectors) collector.join();
@@ -187,14 +186,14 @@ TEST(Lifetime, ListsComeAndGoUnderOneScaler) {
   Buffer grads(GSC_FP16, 100);
   for (int i = 0; i < 200; ++i) {
     const List list = make_list(context, grads);
-    ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), list.get(), nullptr)) << i;
+    ASSERT_GSC_OK(gsc_scaler_check(scaler, list, nullptr)) << i;
     if (i % 3 != 0) {
-      ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr)) << i;
+      ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr)) << i;
     }
   }
   const List last = make_list(context, grads);
-  ASSERT_GSC_OK(gsc_scaler_check(scaler.get(), last.get(), nullptr));
-  ASSERT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
+  ASSERT_GSC_OK(gsc_scaler_check(scaler, last, nullptr));
+  ASSERT_GSC_OK(gsc_scaler_update(scaler, nullptr));
 }
 
 #if !defined(_WIN32)

@@ -49,7 +49,7 @@ class Trained {
       }
     }
     if (overflows) grads.back().set(7, INFINITY);
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), optimizer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(scaler, optimizer, nullptr));
   }
 
   /// The bytes of each element, with its remainder.
@@ -74,7 +74,7 @@ class Trained {
 
   [[nodiscard]] int64_t unchanged() const {
     int64_t count = -1;
-    EXPECT_GSC_OK(gsc_optimizer_get_unchanged_sync(optimizer.get(), &count, nullptr));
+    EXPECT_GSC_OK(gsc_optimizer_get_unchanged_sync(optimizer, &count, nullptr));
     return count;
   }
 
@@ -131,7 +131,7 @@ TEST(Unchanged, ShowsWhereLearningStops) {
     for (Buffer &g : trained.grads) {
       for (int64_t i = 0; i < g.count(); ++i) g.set(i, 1024.0);
     }
-    ASSERT_GSC_OK(gsc_scaler_step_and_update(trained.scaler.get(), trained.optimizer.get(), nullptr));
+    ASSERT_GSC_OK(gsc_scaler_step_and_update(trained.scaler, trained.optimizer, nullptr));
     EXPECT_EQ(trained.unchanged(), master == GSC_MASTER_NONE ? elements : 0);
   }
 }
@@ -141,7 +141,7 @@ TEST(Unchanged, IsZeroAfterStepCountsAreRestored) {
   Trained trained(context, {GSC_SGD, GSC_BF16}, GSC_OPTIMIZER_COUNT_UNCHANGED);
   trained.step(1, false);
   ASSERT_GT(trained.unchanged(), 0);
-  ASSERT_GSC_OK(gsc_optimizer_set_steps(trained.optimizer.get(), 1, 0, nullptr));
+  ASSERT_GSC_OK(gsc_optimizer_set_steps(trained.optimizer, 1, 0, nullptr));
   EXPECT_EQ(trained.unchanged(), 0);
 }
 

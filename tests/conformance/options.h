@@ -4,7 +4,9 @@
 // misspelt option cannot pass unnoticed.
 #ifndef GRADSCALER_TESTS_CONFORMANCE_OPTIONS_H
 #define GRADSCALER_TESTS_CONFORMANCE_OPTIONS_H
+#include <map>
 #include <utility>
+#include <variant>
 
 #include "files.h"
 #include "tests/support/objects.h"
@@ -59,29 +61,36 @@ inline uint32_t flags_of(const Json &words) {
   return flags;
 }
 
+/// Writes one option. Enumerations are words.
 inline void read_option(gsc_scaler_options &o, const std::string &key, const Json &value) {
-  const auto integer32 = [&] {
-    const int64_t wide = integer(value);
-    if (wide != static_cast<int32_t>(wide)) throw std::runtime_error("expected an integer of 32 bits");
-    return static_cast<int32_t>(wide);
+  const std::map<std::string, std::variant<float *, double *, int32_t *>> numbers = {
+      {"init_scale", &o.init_scale},
+      {"min_scale", &o.min_scale},
+      {"max_scale", &o.max_scale},
+      {"growth_interval", &o.growth_interval},
+      {"growth_factor", &o.growth_factor},
+      {"backoff_factor", &o.backoff_factor},
+      {"enabled", &o.enabled},
+      {"hysteresis", &o.hysteresis},
+      {"overflow_tolerance", &o.overflow_tolerance},
+      {"recovery_threshold", &o.recovery_threshold},
+      {"recovery_interval", &o.recovery_interval},
+      {"floor_patience", &o.floor_patience},
+      {"history_capacity", &o.history_capacity},
   };
-  const auto single = [&] { return static_cast<float>(number(value)); };
-  if (key == "init_scale") {
-    o.init_scale = single();
-  } else if (key == "min_scale") {
-    o.min_scale = single();
-  } else if (key == "max_scale") {
-    o.max_scale = single();
-  } else if (key == "growth_interval") {
-    o.growth_interval = integer32();
-  } else if (key == "growth_factor") {
-    o.growth_factor = number(value);
-  } else if (key == "backoff_factor") {
-    o.backoff_factor = number(value);
-  } else if (key == "enabled") {
-    o.enabled = integer32();
-  } else if (key == "hysteresis") {
-    o.hysteresis = integer32();
+  if (const auto found = numbers.find(key); found != numbers.end()) {
+    std::visit(
+        [&](auto *field) {
+          using T = std::remove_pointer_t<decltype(field)>;
+          if constexpr (std::is_integral_v<T>) {
+            const int64_t wide = integer(value);
+            if (wide != static_cast<T>(wide)) throw std::runtime_error("expected an integer of 32 bits");
+            *field = static_cast<T>(wide);
+          } else {
+            *field = static_cast<T>(number(value));
+          }
+        },
+        found->second);
   } else if (key == "hysteresis_refill") {
     o.hysteresis_refill = word_value(word(value), {{"on_growth", GSC_REFILL_ON_GROWTH},
                                                    {"on_clean_step", GSC_REFILL_ON_CLEAN_STEP},
@@ -90,19 +99,9 @@ inline void read_option(gsc_scaler_options &o, const std::string &key, const Jso
     o.growth_timing = word_value(word(value), {{"at_interval", GSC_GROWTH_AT_INTERVAL},
                                                {"one_later", GSC_GROWTH_ONE_LATER},
                                                {"first_one_later", GSC_GROWTH_FIRST_ONE_LATER}});
-  } else if (key == "overflow_tolerance") {
-    o.overflow_tolerance = number(value);
-  } else if (key == "recovery_threshold") {
-    o.recovery_threshold = single();
-  } else if (key == "recovery_interval") {
-    o.recovery_interval = integer32();
   } else if (key == "floor_action") {
     o.floor_action =
         word_value(word(value), {{"clamp", GSC_FLOOR_CLAMP}, {"report", GSC_FLOOR_REPORT}, {"error", GSC_FLOOR_ERROR}});
-  } else if (key == "floor_patience") {
-    o.floor_patience = integer32();
-  } else if (key == "history_capacity") {
-    o.history_capacity = integer32();
   } else if (key == "flags") {
     o.flags = flags_of(value);
   } else {

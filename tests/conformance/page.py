@@ -76,6 +76,21 @@ def numbers(name, first):
                                      for row, cells in rows.items()])
 
 
+def by_kind(name):
+    """The largest numbers of each optimizer, over all its options."""
+    kinds = {}
+    for row, cells in measured(name).items():
+        kinds.setdefault(row.split()[0].rstrip(","), []).append(cells)
+    columns = list(next(iter(kinds.values()))[0])
+
+    def largest(rows, column):
+        found = [cells[column] for cells in rows if column in cells]
+        return thousands(max(found)) if found else ""
+
+    return table(["optimizer", "option sets", *columns],
+                 [[kind, len(rows), *(largest(rows, c) for c in columns)] for kind, rows in kinds.items()])
+
+
 def generated():
     environment = ", ".join(f"{key} {value}" for key, value in measured("environment").items())
     return "\n".join([
@@ -85,7 +100,7 @@ def generated():
         "**Update of the scale**, `torch._amp_update_scale_`\n", numbers("update_scale", ""),
         "**Clipping by norm**, `torch.nn.utils.clip_grad_norm_`: largest distance from fp64, in ulp of fp32\n",
         numbers("clip", "what, of which gradients"),
-        "**Optimizers**, PyTorch's single-tensor path in fp32\n", numbers("optimizers", "options"),
+        "**Optimizers**, PyTorch's single-tensor path in fp32, the largest of all options\n", by_kind("optimizers"),
         "**Others**, the published equations in fp64\n", numbers("papers", "options"),
         "**Training**, digits in fp16 with `torch.amp.GradScaler` and `torch.optim.AdamW`\n",
         numbers("training", ""),

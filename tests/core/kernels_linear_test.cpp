@@ -198,7 +198,7 @@ Diagnosis reference_diagnosis(const Buffer &data) {
       d.found.amax = std::max(d.found.amax, x);
       d.found.amin = d.found.amin == 0.0 ? x : std::min(d.found.amin, x);
       const int bin = std::ilogb(x) - GSC_EXPONENT_MIN;
-      ++d.histogram[static_cast<size_t>(std::clamp(bin, 0, GSC_EXPONENT_BINS - 1))];
+      ++d.histogram[std::clamp(bin, 0, GSC_EXPONENT_BINS - 1)];
     }
   }
   return d;

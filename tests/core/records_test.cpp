@@ -59,7 +59,7 @@ TEST(Join, HasItsOrder) {
     for (size_t width = 128; width > 0; width /= 2) {
       for (size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
     }
-    EXPECT_EQ(join(count, [&](int64_t i) { return values[static_cast<size_t>(i)]; }), lanes[0]) << count;
+    EXPECT_EQ(join(count, [&](int64_t i) { return values[i]; }), lanes[0]) << count;
   }
 }
 

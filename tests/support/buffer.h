@@ -65,7 +65,7 @@ class Buffer {
 
   std::vector<double> values() const {
     std::vector<double> result(static_cast<size_t>(count_));
-    for (int64_t i = 0; i < count_; ++i) result[static_cast<size_t>(i)] = get(i);
+    for (int64_t i = 0; i < count_; ++i) result[i] = get(i);
     return result;
   }
   /// The contents bit for bit.

@@ -21,22 +21,20 @@
 
 namespace gsc_test {
 
-struct ContextDelete {
-  void operator()(gsc_context *p) const { gsc_context_destroy(p); }
+/// An object, and the pointer to it wherever the C interface takes one.
+template <typename T, void (*destroy)(T *)>
+struct Destroy {
+  void operator()(T *object) const { destroy(object); }
 };
-struct ListDelete {
-  void operator()(gsc_tensor_list *p) const { gsc_tensor_list_destroy(p); }
+template <typename T, void (*destroy)(T *)>
+struct Owner : std::unique_ptr<T, Destroy<T, destroy>> {
+  using std::unique_ptr<T, Destroy<T, destroy>>::unique_ptr;
+  operator T *() const { return this->get(); }
 };
-struct ScalerDelete {
-  void operator()(gsc_scaler *p) const { gsc_scaler_destroy(p); }
-};
-struct OptimizerDelete {
-  void operator()(gsc_optimizer *p) const { gsc_optimizer_destroy(p); }
-};
-using Context = std::unique_ptr<gsc_context, ContextDelete>;
-using List = std::unique_ptr<gsc_tensor_list, ListDelete>;
-using Scaler = std::unique_ptr<gsc_scaler, ScalerDelete>;
-using Optimizer = std::unique_ptr<gsc_optimizer, OptimizerDelete>;
+using Context = Owner<gsc_context, gsc_context_destroy>;
+using List = Owner<gsc_tensor_list, gsc_tensor_list_destroy>;
+using Scaler = Owner<gsc_scaler, gsc_scaler_destroy>;
+using Optimizer = Owner<gsc_optimizer, gsc_optimizer_destroy>;
 
 /// The parts one after the other, for messages and names.
 template <typename... Parts>
@@ -73,9 +71,16 @@ inline ::testing::AssertionResult is_ok(gsc_status status) {
 #define EXPECT_GSC_OK(call) EXPECT_TRUE(::gsc_test::is_ok(call)) << #call
 #define ASSERT_GSC_OK(call) ASSERT_TRUE(::gsc_test::is_ok(call)) << #call
 
+/// A struct of zeros but for its struct_size.
+template <typename T>
+T with_size() {
+  T value{};
+  value.struct_size = sizeof value;
+  return value;
+}
+
 inline gsc_error last_error() {
-  gsc_error error{};
-  error.struct_size = sizeof error;
+  auto error = with_size<gsc_error>();
   EXPECT_EQ(gsc_error_get_last(&error), GSC_OK);
   return error;
 }
@@ -120,6 +125,8 @@ inline ::testing::AssertionResult is_error(gsc_status got, gsc_status status,
   return ::testing::AssertionSuccess();
 }
 #define EXPECT_GSC_ERROR(call, status, ...) EXPECT_TRUE(::gsc_test::is_error(call, status, {__VA_ARGS__})) << #call
+#define EXPECT_INVALID(call, ...) EXPECT_GSC_ERROR(call, GSC_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
+#define EXPECT_BAD_STATE(call, ...) EXPECT_GSC_ERROR(call, GSC_ERROR_BAD_STATE, __VA_ARGS__)
 
 inline Context make_context(const gsc_context_options &options) {
   gsc_context *context = nullptr;
@@ -131,6 +138,14 @@ inline Context make_context(int32_t threads = 1, int32_t target = GSC_CPU_BEST) 
   gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
   options.num_threads = threads;
   options.cpu_target = target;
+  return make_context(options);
+}
+/// A CPU context whose regions are run by the caller's parallel-for.
+inline Context make_context(gsc_parallel_for_fn parallel_for, void *user, int32_t threads = 4) {
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.num_threads = threads;
+  options.parallel_for = parallel_for;
+  options.parallel_for_user = user;
   return make_context(options);
 }
 
@@ -153,6 +168,12 @@ inline gsc_scaler_options scaler_options(float init_scale = 65536.0f, int32_t gr
   options.growth_interval = growth_interval;
   return options;
 }
+/// Of a scaler that does nothing.
+inline gsc_scaler_options disabled_options() {
+  gsc_scaler_options options = scaler_options(1024.0f, 1);
+  options.enabled = 0;
+  return options;
+}
 inline gsc_scaler_options preset_options(int32_t preset) {
   gsc_scaler_options options;
   EXPECT_GSC_OK(gsc_scaler_options_init(&options, sizeof options, preset));
@@ -172,6 +193,12 @@ inline gsc_optimizer_options optimizer_options(int32_t kind) {
   EXPECT_GSC_OK(gsc_optimizer_options_init(&options, sizeof options, kind));
   return options;
 }
+/// SGD, whose parameters show the gradients that it used.
+inline gsc_optimizer_options sgd_options(double lr = 1.0) {
+  gsc_optimizer_options options = optimizer_options(GSC_SGD);
+  options.lr = lr;
+  return options;
+}
 /// Every kind of optimizer that the library has.
 inline std::vector<int32_t> optimizer_kinds() {
   std::vector<int32_t> kinds;
@@ -182,9 +209,11 @@ inline std::vector<int32_t> optimizer_kinds() {
   return kinds;
 }
 inline Optimizer make_optimizer(const Context &context, const gsc_optimizer_options &options, const List &params,
-                                const List &grads, const List &model_copy = nullptr) {
+                                const List &grads, const List &model_copy = nullptr,
+                                const std::vector<gsc_tensor_list *> &state = {}) {
   gsc_optimizer *optimizer = nullptr;
-  EXPECT_GSC_OK(gsc_optimizer_create(context.get(), &options, params.get(), grads.get(), model_copy.get(), nullptr, 0,
+  EXPECT_GSC_OK(gsc_optimizer_create(context.get(), &options, params.get(), grads.get(), model_copy.get(),
+                                     state.empty() ? nullptr : state.data(), static_cast<int32_t>(state.size()),
                                      &optimizer));
   return Optimizer(optimizer);
 }
@@ -195,16 +224,17 @@ inline float scale_of(const Scaler &scaler) {
   return scale;
 }
 inline gsc_report report_of(const Scaler &scaler, const gsc_tensor_list *grads = nullptr) {
-  gsc_report report;
-  std::memset(&report, 0, sizeof report);
-  report.struct_size = sizeof report;
+  auto report = with_size<gsc_report>();
   EXPECT_GSC_OK(gsc_scaler_get_report_sync(scaler.get(), grads, &report, nullptr));
   return report;
 }
+/// The status of reading a report.
+inline gsc_status report_status(const Scaler &scaler, const gsc_tensor_list *grads = nullptr) {
+  auto report = with_size<gsc_report>();
+  return gsc_scaler_get_report_sync(scaler.get(), grads, &report, nullptr);
+}
 inline gsc_scaler_state state_of(const Scaler &scaler) {
-  gsc_scaler_state state;
-  std::memset(&state, 0, sizeof state);
-  state.struct_size = sizeof state;
+  auto state = with_size<gsc_scaler_state>();
   EXPECT_GSC_OK(gsc_scaler_get_state_sync(scaler.get(), &state, nullptr));
   return state;
 }
@@ -217,6 +247,18 @@ inline int64_t skipped_steps(const Optimizer &optimizer) {
   int64_t skipped = -1;
   EXPECT_GSC_OK(gsc_optimizer_get_steps_sync(optimizer.get(), nullptr, &skipped, nullptr));
   return skipped;
+}
+
+/// The saved state of an optimizer.
+inline std::vector<unsigned char> saved_image(const gsc_optimizer *optimizer) {
+  int64_t size = 0;
+  EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &size));
+  std::vector<unsigned char> image(static_cast<size_t>(size));
+  EXPECT_GSC_OK(gsc_optimizer_save_sync(const_cast<gsc_optimizer *>(optimizer), image.data(), size, nullptr));
+  return image;
+}
+inline gsc_status load_image(gsc_optimizer *optimizer, const std::vector<unsigned char> &image) {
+  return gsc_optimizer_load_sync(optimizer, image.data(), static_cast<int64_t>(image.size()), nullptr);
 }
 
 /// Every GSC_CPU_* target that this processor and this build accept.

@@ -39,8 +39,7 @@ class StageWorld {
  public:
   explicit StageWorld(Choices choices)
       : random_(std::move(choices)), context_(make_context()), scaler_(make_scaler(context_, options())) {
-    gsc_optimizer_options sgd = optimizer_options(GSC_SGD);
-    sgd.lr = 1.0;
+    const gsc_optimizer_options sgd = sgd_options();
     away_ = random_.below(2) == 0;
     if (away_) other_ = make_context();
     for (int i = 0; i < kLists; ++i) {
@@ -55,9 +54,9 @@ class StageWorld {
 
   void call() {
     const int i = static_cast<int>(random_.below(kLists));
-    ListModel &list = lists_[static_cast<size_t>(i)];
-    gsc_tensor_list *grads = trainers_[static_cast<size_t>(i)]->grad_list();
-    gsc_scaler *scaler = scaler_.get();
+    ListModel &list = lists_[i];
+    gsc_tensor_list *grads = trainers_[i]->grad_list();
+    gsc_scaler *scaler = scaler_;
     for (auto &trainer : trainers_) {
       for (Buffer &param : trainer->params()) param.fill(0.0);
     }
@@ -71,10 +70,10 @@ class StageWorld {
       case 1: {
         const int64_t first = random_.below(kTensors), count = 1 + random_.below(kTensors - first);
         bool fresh = list.stage == Stage::kReady;
-        for (int64_t t = first; t < first + count; ++t) fresh = fresh && !list.covered[static_cast<size_t>(t)];
+        for (int64_t t = first; t < first + count; ++t) fresh = fresh && !list.covered[t];
         return judge("check_range", gsc_scaler_check_range(scaler, grads, first, count, nullptr), fresh, [&] {
           list.used = true;
-          for (int64_t t = first; t < first + count; ++t) list.covered[static_cast<size_t>(t)] = true;
+          for (int64_t t = first; t < first + count; ++t) list.covered[t] = true;
           if (list.covered[0] && list.covered[1]) look(i, false);
         });
       }
@@ -104,8 +103,8 @@ class StageWorld {
       }
       case 6:
       case 7:
-        return judge("step", gsc_scaler_step(scaler, trainers_[static_cast<size_t>(i)]->get(), nullptr),
-                     list.stage != Stage::kStepped, [&] { step(i); });
+        return judge("step", gsc_scaler_step(scaler, trainers_[i]->get(), nullptr), list.stage != Stage::kStepped,
+                     [&] { step(i); });
       case 8: {
         int32_t apply = -7;
         const gsc_status status = gsc_scaler_should_step_sync(scaler, grads, &apply, nullptr);
@@ -122,7 +121,7 @@ class StageWorld {
       case 10:
         return judge("update", gsc_scaler_update(scaler, nullptr), can_update(), [&] { update(); });
       case 11: {
-        const gsc_status status = gsc_scaler_step_and_update(scaler, trainers_[static_cast<size_t>(i)]->get(), nullptr);
+        const gsc_status status = gsc_scaler_step_and_update(scaler, trainers_[i]->get(), nullptr);
         if (is_away(i)) {
           EXPECT_EQ(status, GSC_ERROR_INVALID_ARGUMENT);
           return judge("step_and_update of a list away", GSC_OK, true, [] {});
@@ -155,7 +154,7 @@ class StageWorld {
     switch (random_.below(4)) {
       case 0: {
         const float scale = std::ldexp(1.0f, static_cast<int>(random_.below(12)));
-        return judge("set_scale", gsc_scaler_set_scale(scaler_.get(), scale, nullptr), true, [&] {
+        return judge("set_scale", gsc_scaler_set_scale(scaler_, scale, nullptr), true, [&] {
           scale_ = scale;
           forget_all();
         });
@@ -164,14 +163,14 @@ class StageWorld {
         saved_ = state_of(scaler_);
         return;
       case 2:
-        return judge("set_state", gsc_scaler_set_state(scaler_.get(), &saved_, nullptr), true, [&] {
+        return judge("set_state", gsc_scaler_set_state(scaler_, &saved_, nullptr), true, [&] {
           scale_ = saved_.scale;
           tracker_ = saved_.growth_tracker;
           forget_all();
         });
       default: {
         const Scaler other = make_scaler(context_, 2.0f);  // returns the list when it goes
-        return judge("check of another scaler", gsc_scaler_check(other.get(), grads, nullptr), !list.used, [] {});
+        return judge("check of another scaler", gsc_scaler_check(other, grads, nullptr), !list.used, [] {});
       }
     }
   }
@@ -205,7 +204,7 @@ class StageWorld {
   }
 
   void refill(int i) {
-    for (Buffer &buffer : trainers_[static_cast<size_t>(i)]->grads()) {
+    for (Buffer &buffer : trainers_[i]->grads()) {
       const int64_t kind = random_.below(16);
       buffer.set(0, kind == 0   ? kInf
                     : kind == 1 ? kNan
@@ -219,11 +218,11 @@ class StageWorld {
   }
 
   void look(int i, bool unscale) {
-    ListModel &list = lists_[static_cast<size_t>(i)];
+    ListModel &list = lists_[i];
     list.used = true;
     list.overflow = false;
     double sum = 0.0;
-    for (double &g : grads_[static_cast<size_t>(i)]) {
+    for (double &g : grads_[i]) {
       const double value = g / static_cast<double>(scale_);
       list.overflow = list.overflow || !std::isfinite(value);
       sum += value * value;
@@ -234,13 +233,13 @@ class StageWorld {
     list.stage = unscale ? Stage::kUnscaled : Stage::kChecked;
   }
   void apply_norm(int i) {
-    ListModel &list = lists_[static_cast<size_t>(i)];
-    for (double &g : grads_[static_cast<size_t>(i)]) g *= list.clip();
+    ListModel &list = lists_[i];
+    for (double &g : grads_[i]) g *= list.clip();
     list.norm_applied = true;
   }
   void clamp(int i) {
-    ListModel &list = lists_[static_cast<size_t>(i)];
-    for (double &g : grads_[static_cast<size_t>(i)]) g = std::isnan(g) ? g : std::clamp(g, -list.value, list.value);
+    ListModel &list = lists_[i];
+    for (double &g : grads_[i]) g = std::isnan(g) ? g : std::clamp(g, -list.value, list.value);
     list.value_applied = list.value;
   }
   void step(int i) {
@@ -259,7 +258,7 @@ class StageWorld {
       params_[at][t] = -std::clamp(g, -list.value, list.value);
     }
   }
-  const ListModel &other(int i) const { return lists_[static_cast<size_t>(1 - i)]; }
+  const ListModel &other(int i) const { return lists_[1 - i]; }
   bool can_update() const {
     const auto looked_at = [](const ListModel &list) { return list.stage != Stage::kReady; };
     return std::any_of(lists_.begin(), lists_.end(), looked_at) &&

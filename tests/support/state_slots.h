@@ -28,7 +28,7 @@ struct Slots {
       EXPECT_GSC_OK(gsc_tensor_list_get_count(list, &tensors));
       slots.emplace_back(static_cast<size_t>(tensors));
       for (int64_t i = 0; i < tensors; ++i) {
-        EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, i, &slots.back()[static_cast<size_t>(i)]));
+        EXPECT_GSC_OK(gsc_tensor_list_get_tensor(list, i, &slots.back()[i]));
       }
     }
   }
@@ -80,7 +80,7 @@ inline std::vector<float> decode(const gsc_tensor &t) {
     using C = decltype(code);
     for (int64_t i = 0; i < t.count; ++i) {
       const uint32_t scale = C::kGrouped ? static_cast<const uint8_t *>(t.scale)[i / 32] : 0;
-      values[static_cast<size_t>(i)] = C::decode(static_cast<const typename C::Stored *>(t.data)[i], scale);
+      values[i] = C::decode(static_cast<const typename C::Stored *>(t.data)[i], scale);
     }
   });
   return values;
@@ -130,15 +130,10 @@ struct Small {
     ASSERT_GSC_OK(gsc_optimizer_step(optimizer.get(), nullptr));
   }
   std::vector<unsigned char> save() const {
-    int64_t size = 0;
-    EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer.get(), &size));
-    std::vector<unsigned char> image(static_cast<size_t>(size));
-    EXPECT_GSC_OK(gsc_optimizer_save_sync(optimizer.get(), image.data(), size, nullptr));
+    const std::vector<unsigned char> image = saved_image(optimizer.get());
     return image;
   }
-  gsc_status load(const std::vector<unsigned char> &image) const {
-    return gsc_optimizer_load_sync(optimizer.get(), image.data(), static_cast<int64_t>(image.size()), nullptr);
-  }
+  gsc_status load(const std::vector<unsigned char> &image) const { return load_image(optimizer.get(), image); }
 
   std::vector<Buffer> params, grads;
   List param_list, grad_list;

@@ -58,13 +58,14 @@ class Trainer {
   std::vector<Buffer> &copies() { return copies_; }
   gsc_tensor_list *grad_list() const { return grad_list_.get(); }
   gsc_optimizer *get() const { return optimizer_.get(); }
+  operator gsc_optimizer *() const { return get(); }
   const Optimizer &optimizer() const { return optimizer_; }
 
   void add_group(int64_t first, int64_t count, const gsc_optimizer_options &options) {
     int32_t group = -1;
     EXPECT_GSC_OK(gsc_optimizer_add_group(get(), first, count, &options, &group));
     EXPECT_GE(group, 1);
-    for (int64_t i = first; i < first + count; ++i) group_of_[static_cast<size_t>(i)] = options;
+    for (int64_t i = first; i < first + count; ++i) group_of_[i] = options;
   }
   /// Tells the oracle, not the library, what the options of every tensor are from now on.
   void assume_options(const gsc_optimizer_options &options) { group_of_.assign(group_of_.size(), options); }
@@ -149,7 +150,7 @@ class Trainer {
       const int64_t numbers = numbers_of(spec_.options.kind, slot);
       for (size_t i = 0; i < result.size(); ++i) {
         const unsigned char *address = first + (numbers > 0 ? 0 : static_cast<int64_t>(i) * dtype_size(state.dtype));
-        result[i].state[static_cast<size_t>(slot)].v = load(address, state.dtype);
+        result[i].state[slot].v = load(address, state.dtype);
         if (numbers == 2) result[i].weight_sum = load(first + dtype_size(state.dtype), state.dtype);
       }
     }
@@ -184,9 +185,8 @@ class Trainer {
       const auto where = [&] { return text("tensor ", t, " element ", i); };
       ASSERT_NEAR(got[i].param.v, expected[i].param.v, allowed(expected[i].param, spec_.param_dtype)) << where();
       for (int32_t slot = 0; slot < slot_count; ++slot) {
-        const Real &state = expected[i].state[static_cast<size_t>(slot)];
-        ASSERT_NEAR(got[i].state[static_cast<size_t>(slot)].v, state.v, allowed(state, GSC_FP32))
-            << where() << " slot " << slot;
+        const Real &state = expected[i].state[slot];
+        ASSERT_NEAR(got[i].state[slot].v, state.v, allowed(state, GSC_FP32)) << where() << " slot " << slot;
       }
       ASSERT_NEAR(got[i].weight_sum, expected[i].weight_sum, 1e-12 * expected[i].weight_sum) << where();
       if (spec_.copy_dtype != 0) {

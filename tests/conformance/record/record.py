@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import golden  # noqa: E402
 
 # Overflow patterns: which of a run's updates find an inf or NaN. Deterministic for a seed and a length; the same seeds
-# serve every system. The kinds alternate, so that twenty seeds hold rare and frequent overflows, bursts, none and all.
+# serve every system. The kinds alternate, so that eight seeds hold rare and frequent overflows, bursts, none and all.
 KINDS = ("rare", "frequent", "bursts", "settling", "edge", "dense")
 
 

@@ -8,8 +8,9 @@ import os
 import sys
 import types
 
-ALL_SEEDS = tuple(range(20))
-SOME_SEEDS = tuple(range(0, 20, 3))
+# No overflow, nothing else, and one of each kind of pattern (KINDS in record.py); of these, three.
+ALL_SEEDS = tuple(range(8))
+SOME_SEEDS = (0, 3, 6)
 STEPS = 5000
 SHORT = 1000
 
