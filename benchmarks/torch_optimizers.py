@@ -35,8 +35,7 @@ import records  # noqa: E402
 import table  # noqa: E402
 from torch_tail import MODELS  # noqa: E402
 
-from gradscaler.torch._check import Check, clip_factor  # noqa: E402
-from gradscaler.torch._optim import _product  # noqa: E402
+from gradscaler.torch._check import Check, clip_factor, product  # noqa: E402
 
 THREADS, SCALE, MAX_NORM = 2, 2.0, 1.0
 # Parameter, gradient and both moments are read, all but the gradient written.
@@ -96,7 +95,7 @@ class Bare(Side):
     def tail(self):
         scale = torch.tensor(SCALE)
         check = Check(self.optimizer._checker, self.optimizer._active, scale)
-        factor = _product(scale.double().reciprocal(), clip_factor(check, MAX_NORM))
+        factor = product(scale.double().reciprocal(), clip_factor(check, MAX_NORM))
         for plan in self.optimizer._active:
             plan.step(factor, check.found_inf[plan.params[0].device])
 

@@ -12,6 +12,7 @@ and step under a GradScaler, for gradscaler its own with max_grad_norm=; both in
 the steps in a process. Rows whose package is missing are left out with one line.
 """
 import argparse
+import importlib
 import json
 import os
 import pathlib
@@ -56,20 +57,18 @@ def timed(act, seconds):
     return found
 
 
+def module_of(package):
+    """Where a package has its optimizers."""
+    return importlib.import_module(f"{package}.{'torch' if package == 'gradscaler' else 'optim'}")
+
+
 def measure(row, model, seconds):
     """One process's numbers."""
     import torch
 
     package, name, options = ROWS[row]
     torch.set_num_threads(THREADS)
-    if package == "gradscaler":
-        import gradscaler.torch as module
-    elif package == "torchao":
-        import torchao.optim as module
-    elif package == "bitsandbytes":
-        import bitsandbytes.optim as module
-    else:
-        module = torch.optim
+    module = module_of(package)
     dtype = torch.float32 if row.endswith("fp32 weights") else torch.bfloat16
     # What the libraries keep for themselves, and not by the parameter, is there before it is counted.
     warm = torch.nn.Parameter(torch.ones(8192, dtype=dtype))

@@ -180,9 +180,10 @@ def make_optimizers(struct):
         keys = ARGUMENTS[name].split()
         parameters = ["self", "params: Any", "grads: Any = None", *(argument(struct, kind, key) for key in keys), "*",
                       "maximize: bool = False", "model_copy: Any = None", "zero_grads: bool = False",
-                      "write_grads: bool = False", "count_unchanged: bool = False", 'state: _State = "fp32"',
+                      "write_grads: bool = False", "count_unchanged: bool = False", "ema_decay: float = 0.0",
+                      "ema_warmup: bool = False", 'state: _State = "fp32"',
                       "master: str | None = None", "seed: int = 0", "device: DeviceLike = None"]
-        taken = (*keys, "maximize", "zero_grads", "write_grads", "count_unchanged")
+        taken = (*keys, "maximize", "zero_grads", "write_grads", "count_unchanged", "ema_decay", "ema_warmup")
         assigned = [f"{key}={key}" for key in taken]
         state = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b|^sum\b", lambda m: f"``{m[0]}``", kind.state)
         lines += ["", "", f"class {name}(Optimizer):", f'    """{kind.text}', "", f"    State: {state}.", '    """', "",
@@ -196,23 +197,43 @@ def make_optimizers(struct):
     return OPTIMIZERS_HEAD + "\n".join([*lines, ""])
 
 
+OTHERS_HEAD = f'''\
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizers that torch.optim does not have. What all have in common is in :mod:`._optimizers`.
+{header.NOTE}
+
+Their numbers are >= 0, decays in [0, 1), and `maximize` steps up the gradient. LAMB takes no sharded parameters, whose
+norms no rank knows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._native import native
+from ._optim import FusedOptimizer
+from ._optimizers import Rate, ScheduleFree, checked
+
+'''
+
 # The kinds whose classes in gradscaler.torch are written by hand: subclasses of torch.optim's.
 IN_TORCH = ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam")
 
 
-def torch_optimizers(struct):
+def make_others(struct):
     """The class in gradscaler.torch of each kind that torch.optim does not have."""
-    lines = []
+    lines, names = [], []
     for kind in header.kinds_of(struct.enums):
         name = class_of(kind)
         if name in IN_TORCH:
             continue
+        names.append(f'"{name}"')
         keys = ARGUMENTS[name].split()
         parameters = ["self", "params: Any", *(argument(struct, kind, key) for key in keys), "*",
                       "maximize: bool = False", "fused: bool | None = None", "max_grad_norm: float | None = None",
                       "master_weights: bool = False", 'state: str = "fp32"', "master: str | None = None",
                       "seed: int = 0"]
-        parameters[2] = parameters[2].replace("float", "_Rate")
+        parameters[2] = parameters[2].replace("float", "Rate")
         options = [f"{key}={key}" for key in (*keys, "maximize", "fused")]
         options += ["train_mode=True"] * ("average" in kind.slots)
         slots = [f"``{slot}``" for slot in kind.slots]
@@ -224,14 +245,8 @@ def torch_optimizers(struct):
                   '    """', "", f"    _KIND = native.{kind.constant}", "",
                   *packed("    def __init__(", parameters, ") -> None:"),
                   "        self._setup(max_grad_norm, master_weights, fused, state, master, seed)",
-                  *packed("        super().__init__(params, _checked(", options, "))")]
-    return lines
-
-
-def torch_names(struct):
-    """__all__ of the module with these classes."""
-    names = sorted(map(class_of, header.kinds_of(struct.enums)), key=lambda name: (not name.isupper(), name))
-    return packed("__all__ = [", [f'"{name}"' for name in names], "]")
+                  *packed("        super().__init__(params, checked(", options, "))")]
+    return OTHERS_HEAD + "\n".join([*packed("__all__ = [", names, "]"), *lines, ""])
 
 
 def class_of(kind):
@@ -266,19 +281,18 @@ def packed(head, pieces, tail):
     return [*lines[:-1], lines[-1] + tail]
 
 
-EMITTERS = {"torch_optimizers": torch_optimizers, "torch_names": torch_names, "tables": tables,
-            "keywords": keywords, "flags": flags, "counters": counters, "values": values,
+EMITTERS = {"tables": tables, "keywords": keywords, "flags": flags, "counters": counters, "values": values,
             "read": read}
 
 
 def files(text, root):
     """{path: text} of the files that have parts from the header; none where `root` does not have them."""
-    return {**header.regions(text, root, FOLDER, EMITTERS),
-            **header.regions(text, root, f"{FOLDER}/torch", EMITTERS)} if (root / FOLDER).is_dir() else {}
+    return header.regions(text, root, FOLDER, EMITTERS) if (root / FOLDER).is_dir() else {}
 
 
 def sources(text, _):
     """{name: text} of the modules that the build adds to the package."""
     enums = header.enums_of(text)
-    return {"_enums.py": make_python(enums),
-            "optimizers.py": make_optimizers(header.Struct("gsc_optimizer_options", text, enums))}
+    options = header.Struct("gsc_optimizer_options", text, enums)
+    return {"_enums.py": make_python(enums), "optimizers.py": make_optimizers(options),
+            "torch/_others.py": make_others(options)}

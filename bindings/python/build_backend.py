@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 
 from scikit_build_core import build as _backend
 
@@ -35,7 +36,8 @@ def _extra_requirements():
 def _settings(config_settings):
     settings = dict(config_settings or {})
     version = _swig_version()
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11) or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        # A free-threaded CPython has no abi3.
         return settings
     if version is not None and version >= _ABI3_SWIG:
         settings.setdefault("wheel.py-api", "cp311")

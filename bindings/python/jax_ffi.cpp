@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XLA FFI handlers over the C ABI, for the CPU and CUDA: unscale and check, the update of a scale by PyTorch's rule, and
-// an optimizer step. Outputs alias the operands that they replace; XLA copies an operand first where it is still needed.
-// Only one context per device is kept between calls, so handlers may run concurrently. gradscaler/jax/ defines the
-// operands; the ABI is in xla_ffi.h.
+// XLA FFI handlers over the C ABI, for the CPU and CUDA: unscale and check, the update of a scale by PyTorch's rule, an
+// optimizer step, and the conversion of its state. Outputs alias the operands that they replace, except those of a
+// conversion; XLA copies an operand first where it is still needed. Only one context per device is kept between calls,
+// so handlers may run concurrently. gradscaler/jax/ defines the operands; the ABI is in xla_ffi.h.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -105,6 +105,8 @@ class Call {
 
   [[nodiscard]] gsc_tensor tensor(int64_t arg) const { return tensor_of(*frame_.args.buffers[arg]); }
 
+  [[nodiscard]] gsc_tensor result(int64_t ret) const { return tensor_of(*frame_.rets.buffers[ret]); }
+
   [[nodiscard]] gsc_tensor in_place(int64_t arg, int64_t ret) const {
     const gsc_tensor to = tensor_of(*frame_.rets.buffers[ret]);
     require(to.count == 0 || to.data == frame_.args.buffers[arg]->data,
@@ -112,8 +114,8 @@ class Call {
     return to;
   }
 
-  // The value of a non-negative float. Waits for the device unless it is the CPU.
-  [[nodiscard]] double value(int64_t arg) const;
+  // The values of non-negative floats. Waits for the device unless it is the CPU.
+  [[nodiscard]] std::vector<double> values(int64_t arg) const;
 
   template <typename T>
   [[nodiscard]] T attribute(const char *name) const {
@@ -162,14 +164,34 @@ List make_list(gsc_context *context, const std::vector<gsc_tensor> &tensors) {
   return List(list);
 }
 
-double Call::value(int64_t arg) const {
-  const float *value = word<float>(arg);
-  if (on_host_) return *value;
-  // The C ABI's only way to read a number from any device's memory.
-  const List list = make_list(context_, {tensor(arg)});
-  gsc_tensor_diagnosis found;
-  check(gsc_tensor_list_diagnose_sync(list.get(), &found, nullptr, 1, stream_));
-  return found.amax;
+std::vector<double> Call::values(int64_t arg) const {
+  const gsc_tensor all = tensor(arg);
+  require(all.dtype == GSC_FP32, "an operand that must be numbers in float32 is not");
+  auto *first = static_cast<float *>(all.data);
+  if (on_host_) return {first, first + all.count};
+  // The C ABI's only way to read numbers from any device's memory.
+  std::vector<gsc_tensor> each;
+  for (int64_t i = 0; i < all.count; ++i) each.push_back(GSC_TENSOR_INIT(first + i, 1, GSC_FP32));
+  std::vector<gsc_tensor_diagnosis> found(each.size());
+  check(gsc_tensor_list_diagnose_sync(make_list(context_, each).get(), found.data(), nullptr, all.count, stream_));
+  std::vector<double> values;
+  for (const gsc_tensor_diagnosis &one : found) values.push_back(one.amax);
+  return values;
+}
+
+// The dtypes of optimizer state that have a scale for each 32 elements.
+bool has_scales(int32_t code) { return code == GSC_FP8_E4M3 || code == GSC_UFP8_E4M4 || code == GSC_UFP16_E5M11; }
+
+// `tensor` in a dtype of optimizer state, which XLA has in elements of the same size. `scales` may be nullptr.
+gsc_tensor in_code(gsc_tensor tensor, int32_t code, const gsc_tensor *scales) {
+  tensor.dtype = code;
+  if (!has_scales(code)) return tensor;
+  require(scales != nullptr && scales->count >= (tensor.count + 31) / 32, "state has too few scales");
+  tensor.scale_dtype = GSC_FP8_E8M0;
+  tensor.scale = tensor.count == 0 ? nullptr : scales->data;
+  tensor.scale_block_rows = 1;
+  tensor.scale_block_columns = 32;
+  return tensor;
 }
 
 // inv_scale, found_inf, tensors... -> found_inf, tensors...
@@ -192,12 +214,12 @@ void update_scale(const Call &call) {
 }
 
 // XLA keeps equal gradients in one buffer, but in a list memory may stand once. The parameters in as few parts as that
-// takes; each is stepped on for itself.
-std::vector<std::vector<int64_t>> apart_by_gradient(const Call &call, int64_t count) {
+// takes; each is stepped on for itself. `first` is the operand of the first gradient.
+std::vector<std::vector<int64_t>> apart_by_gradient(const Call &call, int64_t first, int64_t count) {
   std::vector<std::vector<int64_t>> parts(1);
   std::map<const void *, size_t> seen;
   for (int64_t i = 0; i < count; ++i) {
-    const gsc_tensor grad = call.tensor(4 + i);
+    const gsc_tensor grad = call.tensor(first + i);
     const size_t part = grad.count == 0 ? 0 : seen[grad.data]++;
     if (part == parts.size()) parts.emplace_back();
     parts[part].push_back(i);
@@ -205,43 +227,129 @@ std::vector<std::vector<int64_t>> apart_by_gradient(const Call &call, int64_t co
   return parts;
 }
 
-// lr, inv_scale, found_inf, step, grads..., params..., state slot after state slot... -> params..., slots...
+// What a step takes and gives: columns with an array for each parameter. Operands are words, gradients, parameters,
+// slot after slot of state, and the scales of those that have any; results are the same from the parameters on.
+class Columns {
+ public:
+  explicit Columns(const Call &call) : call_(call) {
+    const int64_t slots = call.attribute<int32_t>("slots");
+    for (int64_t slot = 0; slot < slots; ++slot) {
+      codes_.push_back(call.attribute<int32_t>(("code" + std::to_string(slot)).c_str()));
+      is_coded_ = is_coded_ || codes_.back() != 0;
+      if (has_scales(codes_.back())) scaled_.push_back(slot);
+    }
+    words_ = is_coded_ ? 5 : 4;
+    const int64_t written = 1 + slots + static_cast<int64_t>(scaled_.size());
+    count_ = call.ret_count() / written;
+    require(call.ret_count() == written * count_ && call.arg_count() == words_ + (1 + written) * count_,
+            "for each parameter its gradient, its state and a result for all but the gradient are needed");
+  }
+
+  [[nodiscard]] int64_t words() const { return words_; }
+  [[nodiscard]] int64_t count() const { return count_; }
+  [[nodiscard]] int64_t slots() const { return static_cast<int64_t>(codes_.size()); }
+  // Whether state has dtypes that XLA does not know.
+  [[nodiscard]] bool is_coded() const { return is_coded_; }
+
+  [[nodiscard]] gsc_tensor grad(int64_t param) const { return call_.tensor(words_ + param); }
+  [[nodiscard]] gsc_tensor param(int64_t param) const { return written(0, param); }
+  [[nodiscard]] gsc_tensor state(int64_t slot, int64_t param) const {
+    const gsc_tensor found = written(1 + slot, param);
+    const int32_t code = codes_[static_cast<size_t>(slot)];
+    const auto scales = std::find(scaled_.begin(), scaled_.end(), slot);
+    if (scales == scaled_.end()) return code == 0 ? found : in_code(found, code, nullptr);
+    const gsc_tensor own = written(1 + slots() + (scales - scaled_.begin()), param);
+    return in_code(found, code, &own);
+  }
+
+ private:
+  [[nodiscard]] gsc_tensor written(int64_t column, int64_t param) const {
+    const int64_t result = column * count_ + param;
+    return call_.in_place(words_ + count_ + result, result);
+  }
+
+  const Call &call_;
+  std::vector<int32_t> codes_;
+  std::vector<int64_t> scaled_;
+  int64_t words_ = 4;
+  int64_t count_ = 0;
+  bool is_coded_ = false;
+};
+
+// Where the parameters begin in the whole: operand 4 has the upper and then the lower 12 bits of their groups' numbers.
+std::vector<int64_t> offsets_of(const Call &call, const std::vector<int64_t> &params) {
+  const std::vector<double> words = call.values(4);
+  std::vector<int64_t> found;
+  for (const int64_t param : params) {
+    const auto at = static_cast<size_t>(param);
+    found.push_back(32 * (static_cast<int64_t>(words[at]) * 4096 + static_cast<int64_t>(words[words.size() / 2 + at])));
+  }
+  return found;
+}
+
+// lr, inv_scale, found_inf, step, offsets where state is coded, and the columns
 void step(const Call &call) {
-  const int64_t slots = call.attribute<int32_t>("slots");
-  const int64_t count = call.ret_count() / (1 + slots);
-  require(call.ret_count() == (1 + slots) * count && call.arg_count() == 4 + (2 + slots) * count,
-          "four operands, and for each parameter its gradient and a result for it and each of its states are needed");
+  const Columns columns(call);
   gsc_optimizer_options options;
   check(gsc_optimizer_options_init(&options, sizeof options, call.attribute<int32_t>("kind")));
   options.flags = static_cast<uint32_t>(call.attribute<int32_t>("flags"));
-  options.beta1 = call.attribute<double>("beta1");
-  options.beta2 = call.attribute<double>("beta2");
-  options.eps = call.attribute<double>("eps");
-  options.weight_decay = call.attribute<double>("weight_decay");
-  options.momentum = call.attribute<double>("momentum");
-  const auto steps = static_cast<int64_t>(call.value(3));
+  for (const auto &[name, field] : {std::pair("beta1", &options.beta1),
+                                    {"beta2", &options.beta2},
+                                    {"beta3", &options.beta3},
+                                    {"eps", &options.eps},
+                                    {"eps_root", &options.eps_root},
+                                    {"weight_decay", &options.weight_decay},
+                                    {"momentum", &options.momentum},
+                                    {"alpha", &options.alpha},
+                                    {"rho", &options.rho}}) {
+    *field = call.attribute<double>(name);
+  }
+  options.state_format = call.attribute<int32_t>("state_format");
+  options.master_format = call.attribute<int32_t>("master_format");
+  options.seed = static_cast<int64_t>(call.attribute<double>("seed"));
+  const auto steps = static_cast<int64_t>(call.values(3).at(0));
 
-  for (const std::vector<int64_t> &params : apart_by_gradient(call, count)) {
-    // Gradients, then the outputs: parameters and state.
+  for (const std::vector<int64_t> &params : apart_by_gradient(call, columns.words(), columns.count())) {
     std::vector<List> lists;
-    for (int64_t kind = 0; kind < 2 + slots; ++kind) {
+    const auto add = [&](const auto &tensor_of_param) {
       std::vector<gsc_tensor> tensors;
-      for (const int64_t param : params) {
-        const int64_t i = kind * count + param;
-        tensors.push_back(kind == 0 ? call.tensor(4 + i) : call.in_place(4 + i, i - count));
-      }
+      for (const int64_t param : params) tensors.push_back(tensor_of_param(param));
       lists.push_back(make_list(call.context(), tensors));
-    }
+      return lists.back().get();
+    };
+    gsc_tensor_list *grads = add([&](int64_t param) { return columns.grad(param); });
+    gsc_tensor_list *own = add([&](int64_t param) { return columns.param(param); });
     std::vector<gsc_tensor_list *> state;
-    for (int64_t slot = 0; slot < slots; ++slot) state.push_back(lists[2 + slot].get());
+    for (int64_t slot = 0; slot < columns.slots(); ++slot) {
+      state.push_back(add([&](int64_t param) { return columns.state(slot, param); }));
+    }
     gsc_optimizer *made = nullptr;
-    check(gsc_optimizer_create(call.context(), &options, lists[1].get(), lists[0].get(), nullptr, state.data(),
-                               static_cast<int32_t>(slots), &made));
+    check(gsc_optimizer_create(call.context(), &options, own, grads, nullptr, state.data(),
+                               static_cast<int32_t>(columns.slots()), &made));
     const std::unique_ptr<gsc_optimizer, Destroy> optimizer(made);
     check(gsc_optimizer_set_device_lr(made, 0, call.word<float>(0), call.stream()));
     check(gsc_optimizer_set_steps(made, steps, 0, call.stream()));
+    if (columns.is_coded()) {
+      const std::vector<int64_t> offsets = offsets_of(call, params);
+      check(gsc_optimizer_set_offsets(made, offsets.data(), static_cast<int64_t>(offsets.size()), call.stream()));
+    }
     check(gsc_optimizer_step_scaled(made, call.word<float>(1), call.word<float>(2), call.stream()));
   }
+}
+
+// source, its scales if it has any, weights if `weighted` -> the same values in another dtype, and their scales
+void convert(const Call &call) {
+  const int32_t from = call.attribute<int32_t>("from"), to = call.attribute<int32_t>("to");
+  const bool weighted = call.attribute<int32_t>("weighted") != 0;
+  const int64_t first_weight = has_scales(from) ? 2 : 1;
+  require(
+      call.arg_count() == first_weight + static_cast<int64_t>(weighted) && call.ret_count() == (has_scales(to) ? 2 : 1),
+      "a source and a result, each with its scales, are needed");
+  const gsc_tensor scales = call.tensor(first_weight - 1), target_scales = call.result(call.ret_count() - 1);
+  const gsc_tensor source = in_code(call.tensor(0), from, &scales),
+                   target = in_code(call.result(0), to, &target_scales);
+  const gsc_tensor weights = call.tensor(call.arg_count() - 1);
+  check(gsc_ops_convert_state(call.context(), &source, weighted ? &weights : nullptr, &target, 1, call.stream()));
 }
 
 xla_ffi::Error *error(const xla_ffi::CallFrame &frame, xla_ffi::ErrorCode code, const char *message) {
@@ -288,3 +396,4 @@ xla_ffi::Error *handle(xla_ffi::CallFrame *frame, int32_t device_type) noexcept 
 GSC_FFI_HANDLERS(unscale_check)
 GSC_FFI_HANDLERS(update_scale)
 GSC_FFI_HANDLERS(step)
+GSC_FFI_HANDLERS(convert)

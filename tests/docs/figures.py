@@ -81,7 +81,9 @@ ALL_TAILS = [float(tails(way, model, grads)) for way in ("eager", "graph") for m
              for grads in ("fp32 grads", HALF)]
 GPT2 = [ratio for name in (ZEN4, ZEN5, INTEL[0]) for ratio in times_torch(name, "gpt2_124m")]
 SMALL = ("model/10000x64/fp32", "model/10000x64/fp16_master")
-PERFORMANCE, README, GOALS = "docs/performance.md", "README.md", "docs/dev/goals.md"
+PERFORMANCE, README, GOALS, STATE = "docs/performance.md", "README.md", "docs/dev/goals.md", "docs/state.md"
+with records.opened(RESULTS / ZEN5 / "quality.json.xz") as quality:
+    QUALITY = json.load(quality)
 
 
 def demo(factor):
@@ -90,7 +92,15 @@ def demo(factor):
     return re.findall(r"([\d.]+) % \(", row)
 
 
+def trained(row):
+    """A row of docs/state.md: the losses of all seeds, their mean, and two ratios of second moments."""
+    found = QUALITY["loss"][row].values()
+    return [*(f"{loss:.3f}" for loss in (*found, statistics.fmean(found))),
+            *(f"{ratio:.2f}" for ratio in QUALITY["freeze"][row])]
+
+
 FIGURES = [
+    *[(STATE, f"| {row} | {' | '.join(['{}'] * 8)} |", trained(row)) for row in QUALITY["loss"]],
     (README, "{} to {} times PyTorch's step tail on an H200, {} to {} times on one or two cores of a CPU.",
      [*spread(ALL_TAILS, 1), *spread(GPT2, 1)]),
     *[(README, f"| {factor} | {{}} % | {{}} % | {{}} % |", demo(factor)) for factor in ("1", "3e-5", "1e-5", "1e-6")],

@@ -4,6 +4,8 @@
 import functools
 import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -44,6 +46,21 @@ def has_gpu():
 def on_cpu(jax):
     """Within it JAX makes its arrays in host memory, on a machine with a GPU too."""
     return jax.default_device(jax.devices("cpu")[0])
+
+
+def run_ranks(script, world, *arguments, timeout=400):
+    """Runs a script as a process for each rank, with the rank, `world` and `arguments`; all must end well."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1",
+                   "GLOO_SOCKET_IFNAME": "lo"}
+    ranks = [subprocess.Popen([sys.executable, "-B", str(script), str(rank), str(world), *map(str, arguments)],
+                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+             for rank in range(world)]
+    try:
+        said = [rank.communicate(timeout=timeout)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0] * world, "\n".join(said)
 
 
 LR, DECAY = 0.05, 0.1

@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 
 import gradscaler as gs
@@ -31,13 +31,13 @@ OPTIMIZERS = [(AdamW, dict(lr=0.05, eps=1e-2)), (AdamW, dict(lr=0.05, eps=1e-2, 
               (SGD, dict(lr=0.1, momentum=0.9, nesterov=True, max_grad_norm=0.1))]
 
 
-def model_of():
+def model_of(dtype=torch.float64):
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Tanh(), torch.nn.Linear(12, 4)).double()
+    return torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Tanh(), torch.nn.Linear(12, 4)).to(dtype)
 
 
-def parallel(case, mesh):
-    model = model_of()
+def parallel(case, mesh, dtype=torch.float64):
+    model = model_of(dtype)
     if case == "fsdp2":
         for layer in (model[0], model[2]):
             fully_shard(layer, mesh=mesh)
@@ -50,6 +50,10 @@ def parallel(case, mesh):
     elif case == "ddp":
         model = torch.nn.parallel.DistributedDataParallel(model)
     return model
+
+
+def local(tensor):
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def full(p):
@@ -109,6 +113,44 @@ def train(case, rank, world, mesh, kind, options, scaler_of=GradScaler):
     assert scaler.get_scale() == 2048.0 * 0.5 * 2.0, scaler.get_scale()
     if case == "fsdp2":
         restore(model, ours, kind, options, mesh)
+
+
+def beside_torchs_scaler(case, rank, world, mesh):
+    """This package's GradScaler and PyTorch's, each with PyTorch's AdamW: the same bits, scale and skips."""
+    scalers = [kind("cpu", init_scale=1024.0, growth_interval=2) for kind in (GradScaler, torch.amp.GradScaler)]
+    models = [parallel(case, mesh, torch.float32) for _ in scalers]
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False) for model in models]
+    for step in range(STEPS):
+        x = batch(step, 0 if case == "tensor_parallel" else rank).float()
+        for scaler, model, optimizer in zip(scalers, models, optimizers, strict=True):
+            optimizer.zero_grad()
+            first = next(model.parameters())
+            before = local(first).clone()
+            scaler.scale(model(x).square().mean()).backward()
+            if step == BAD_STEP and (case == "ddp" or rank == world - 1):
+                local(first.grad).view(-1)[0] = float("inf")
+            if step % 2:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            assert torch.equal(before, local(first)) == (step == BAD_STEP), f"{case}, step {step}"
+        assert scalers[0].get_scale() == scalers[1].get_scale(), f"{case}, step {step}"
+        for p, q in zip(*(model.parameters() for model in models), strict=True):
+            assert torch.equal(local(p), local(q)), f"{case}, step {step}"
+    assert scalers[0].get_scale() == 2048.0, scalers[0].get_scale()
+
+
+def mixed(mesh):
+    """A sharded and a plain gradient in one optimizer of PyTorch's."""
+    scaler = GradScaler("cpu", init_scale=4.0)
+    params = [torch.nn.Parameter(distribute_tensor(torch.ones(4, 2), mesh)), torch.nn.Parameter(torch.ones(3))]
+    params[0].grad = distribute_tensor(torch.full((4, 2), 8.0), mesh, params[0].placements)
+    params[1].grad = torch.full((3,), 8.0)
+    optimizer = torch.optim.SGD(params, lr=1.0, foreach=False)
+    scaler.scale(torch.ones(1))
+    scaler.step(optimizer)
+    scaler.update()
+    assert local(params[0]).eq(-1.0).all() and params[1].eq(-1.0).all()
 
 
 def restore(model, ours, kind, options, mesh):
@@ -257,6 +299,9 @@ def main(rank, world, file):
     for case, where in cases:
         for kind, options in OPTIMIZERS:
             train(case, rank, world, where, kind, options)
+        if case != "fsdp2_and_tensor_parallel":
+            beside_torchs_scaler(case, rank, world, where)
+    mixed(mesh)
     train("fsdp2", rank, world, mesh, *OPTIMIZERS[1], scaler_of=torch.amp.GradScaler)
     if world == 4:
         one_replica_alone(rank, init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard")))

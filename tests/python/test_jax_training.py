@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real training under jit, on the digits: a convolutional network (linen, nnx) and a small transformer (nnx), in fp16
-and bf16. Three arms: float32, 16 bits without a scale, 16 bits with one. The loss is made small on purpose, as a mean
-over many more outputs would be. And each step beside flax's DynamicScale with optax.adamw, from the same state."""
+"""Real training under jit, on the digits: a convolutional network (linen) and a small transformer (nnx), in fp16 and
+bf16. Three arms: float32, 16 bits without a scale, 16 bits with one. The loss is made small on purpose, as a mean over
+many more outputs would be. And each step beside flax's DynamicScale with optax.adamw, from the same state. Gradient
+accumulation, flax's TrainState and nnx.Optimizer are examples of docs/jax.md, which test_package.py runs."""
 
 import functools
 import gzip
@@ -40,16 +41,6 @@ class LinenConv(linen.Module):
         x = linen.relu(linen.Conv(8, (3, 3), dtype=self.dtype)(x.reshape(-1, 8, 8, 1)))
         x = linen.avg_pool(x, (2, 2), (2, 2)).reshape(len(x), -1)
         return linen.Dense(10, dtype=self.dtype)(x)
-
-
-class NnxConv(nnx.Module):
-    def __init__(self, dtype, rngs):
-        self.conv = nnx.Conv(1, 8, (3, 3), dtype=dtype, rngs=rngs)
-        self.out = nnx.Linear(128, 10, dtype=dtype, rngs=rngs)
-
-    def __call__(self, x):
-        x = nnx.relu(self.conv(x.reshape(-1, 8, 8, 1)))
-        return self.out(nnx.avg_pool(x, (2, 2), (2, 2)).reshape(len(x), -1))
 
 
 class NnxTransformer(nnx.Module):
@@ -175,85 +166,3 @@ def test_step_by_step_beside_flax_and_optax(model, dtype):
         for one, reference in zip(*map(jax.tree_util.tree_leaves, (state, their_state)), strict=True):
             np.testing.assert_allclose(one, reference, rtol=rtol, atol=2.0**-22 * float(jnp.abs(one).max()))
     assert (skipped > 0) == (dtype == "float16")
-
-
-def test_gradient_accumulation():
-    params, apply = MODELS["linen conv"]("float32")
-    tx, loss = go.adamw(LR, eps=EPS), loss_of(apply)
-    x, y = (part[0] for part in digits())
-    parts = x.reshape(4, 16, -1), y.reshape(4, 16)
-
-    @functools.partial(jax.jit, donate_argnums=0)
-    def step(carry, parts):
-        params, state, scale = carry
-
-        def add(total, part):
-            grads = jax.grad(lambda p: loss(p, *part) * scale.scale)(params)
-            return jax.tree_util.tree_map(jnp.add, total, grads), None
-
-        total, _ = jax.lax.scan(add, jax.tree_util.tree_map(jnp.zeros_like, params), parts)
-        grads, found_inf = gj.unscale_check(total, 1.0 / (4.0 * scale.scale))
-        updates, state = tx.update(grads, state, params, found_inf=found_inf)
-        return (optax.apply_updates(params, updates), state, scale.update(found_inf)), (grads, found_inf)
-
-    scale = gj.DynamicScale.create(2.0**10)
-    whole = jax.jit(jax.grad(loss))(params, x, y)
-    kept = params
-    carry, (grads, found_inf) = step((jax.tree_util.tree_map(jnp.copy, kept), tx.init(kept), scale), parts)
-    assert found_inf == 0.0
-    for one, other in zip(*map(jax.tree_util.tree_leaves, (grads, whole)), strict=True):
-        # Sums over 64 instead of 4 times 16: as many roundings as terms, in each order.
-        most = float(jnp.abs(other).max()) + LOSS_WEIGHT
-        np.testing.assert_allclose(one, other, rtol=0, atol=2 * 64 * 2.0**-24 * most)
-    poisoned = parts[0].at[2, 3].set(jnp.inf), parts[1]
-    before = jax.tree_util.tree_map(np.array, carry)
-    (params, state, scale), (_, found_inf) = step(carry, poisoned)
-    assert found_inf == 1.0 and scale.scale == 2.0**9
-    for one, other in zip(*map(jax.tree_util.tree_leaves, ((params, state), before[:2])), strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert not jnp.array_equal(jax.tree_util.tree_leaves(kept)[1], jax.tree_util.tree_leaves(params)[1])
-
-
-def test_nnx_optimizer():
-    model = nnx.jit(lambda: NnxConv("float16", nnx.Rngs(0)))()
-    optimizer = nnx.Optimizer(model, go.adamw(LR, eps=EPS), wrt=nnx.Param)
-
-    @nnx.jit
-    def step(model, optimizer, scale, x, y):
-        graph, params = nnx.split(model)
-        loss = loss_of(lambda params, x: nnx.merge(graph, params)(x))
-        scale, found_inf, value, grads = scale.value_and_grad(loss)(params, x, y)
-        optimizer.update(model, grads, found_inf=found_inf)
-        return scale, value / LOSS_WEIGHT
-
-    scale, losses = gj.DynamicScale.create(2.0**38), []
-    for x, y in zip(*digits(), strict=True):
-        scale, value = step(model, optimizer, scale, x, y)
-        losses.append(float(value))
-    assert np.mean(losses[-10:]) < 1.0 and scale.scale < 2.0**38
-
-
-def test_linen_train_state():
-    class TrainState(library("flax.training.train_state").TrainState):
-        scale: gj.DynamicScale
-
-    model = LinenConv("float16")
-    params = jax.tree_util.tree_map(jnp.copy, linen_params())
-    state = TrainState.create(apply_fn=model.apply, params=params, tx=go.adamw(LR, eps=EPS),
-                              scale=gj.DynamicScale.create(2.0**38))
-
-    @functools.partial(jax.jit, donate_argnums=0)
-    def step(state, x, y):
-        scale, found_inf, value, grads = state.scale.value_and_grad(loss_of(state.apply_fn))(state.params, x, y)
-        updates, opt_state = state.tx.update(grads, state.opt_state, state.params, found_inf=found_inf)
-        return state.replace(step=state.step + 1, params=optax.apply_updates(state.params, updates),
-                             opt_state=opt_state, scale=scale), value / LOSS_WEIGHT
-
-    losses = []
-    for x, y in zip(*digits(), strict=True):
-        state, value = step(state, x, y)
-        losses.append(float(value))
-    assert np.mean(losses[-10:]) < 1.0 and 1.0 < state.scale.scale < 2.0**38
-    serialization = library("flax.serialization")
-    restored = serialization.from_bytes(state, serialization.to_bytes(state))
-    assert restored.scale.scale == state.scale.scale and restored.opt_state[0].count == state.opt_state[0].count

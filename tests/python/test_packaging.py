@@ -53,6 +53,9 @@ def test_an_old_swig_does_not_cost_abi3_silently(backend, monkeypatch, capsys, v
     backend.build_wheel("there", {"build-dir": "x"})
     name, arguments = backend.asked[-1]
     assert name == "build_wheel" and arguments[1].get("wheel.py-api") == tag and arguments[1]["build-dir"] == "x"
+    monkeypatch.setattr(backend.sysconfig, "get_config_var", {"Py_GIL_DISABLED": 1}.get)
+    backend.build_wheel("there")
+    assert "wheel.py-api" not in backend.asked[-1][1][1]
     said = capsys.readouterr().err
     assert ("SWIG 4.1 is older than 4.2, so the wheel is for Python 3.12 alone" in said) == (version == (4, 1))
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2, DDP and tensor parallel with the optimizers of gradscaler.torch, and the reducers, in 2 and 4 processes."""
+"""FSDP2, DDP and tensor parallel with the classes of gradscaler.torch in 2 and 4 processes; tensors that are not plain;
+and the reducers."""
 
 import os
 import pathlib
@@ -9,7 +10,7 @@ import sys
 import pytest
 
 import gradscaler as gs
-from conftest import library
+from conftest import library, run_ranks
 
 WORKER = pathlib.Path(__file__).with_name("sharded_worker.py")
 
@@ -17,17 +18,44 @@ WORKER = pathlib.Path(__file__).with_name("sharded_worker.py")
 @pytest.mark.parametrize("world", [2, 4])
 def test_as_one_process(world, tmp_path):
     library("torch")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1",
-                   "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [subprocess.Popen([sys.executable, "-B", str(WORKER), str(rank), str(world), str(tmp_path / "store")],
-                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-             for rank in range(world)]
+    run_ranks(WORKER, world, tmp_path / "store")
+
+
+def test_unknown_subclasses_take_pytorchs_own_path():
+    torch = library("torch")
+    from gradscaler.torch import GradScaler
+    two_tensor = pytest.importorskip("torch.testing._internal.two_tensor")
+    kind = two_tensor.TwoTensor
+    for value, moves in ((8.0, True), (float("inf"), False)):
+        scaler = GradScaler("cpu", init_scale=4.0)
+        p = torch.nn.Parameter(kind(torch.ones(3), torch.ones(3)))
+        p.grad = kind(torch.full((3,), value), torch.full((3,), value))
+        optimizer = torch.optim.SGD([p], lr=1.0, foreach=False)
+        scaler.scale(torch.ones(1))
+        scaler.step(optimizer)
+        scaler.update()
+        assert p.a.tolist() == p.b.tolist() == ([-1.0] * 3 if moves else [1.0] * 3)
+        assert scaler.get_scale() == (4.0 if moves else 2.0)
+    # With the optimizers of this package there is no such path.
+    with pytest.raises(TypeError, match=r"params\[0\] is a TwoTensor, a subclass of torch.Tensor whose memory"):
+        gs.SGD([p], [torch.ones(3)])
+
+
+def test_dtensors_are_refused_by_the_fused_step_with_what_to_do():
+    torch = library("torch")
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import distribute_tensor
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
-        said = [rank.communicate(timeout=400)[0] for rank in ranks]
+        values = distribute_tensor(torch.ones(4), init_device_mesh("cpu", (1,)))
+        with pytest.raises(TypeError, match=r"params\[0\] is a DTensor.*pass its to_local\(\)"):
+            gs.SGD([values], [torch.ones(4)])
+        shard = values.to_local()
+        grad = torch.ones(4)
+        gs.SGD([shard], [grad], lr=1.0).step()
+        assert values.full_tensor().tolist() == [0.0] * 4
     finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0] * world, "\n".join(said)
+        torch.distributed.destroy_process_group()
 
 
 def world_of_two(pair, reduce):

@@ -7,7 +7,6 @@ of one of their shards, loads what other numbers of ranks have saved in FOLDER, 
 
 import os
 import pathlib
-import subprocess
 import sys
 import warnings
 
@@ -112,20 +111,10 @@ def process(rank, world, folder):
 
 
 def test_shards_have_the_bits_of_the_whole_on_every_number_of_ranks(tmp_path):
-    from conftest import library
+    from conftest import library, run_ranks
     library("torch")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1",
-                   "GLOO_SOCKET_IFNAME": "lo"}
     for world in WORLDS:
-        ranks = [subprocess.Popen([sys.executable, "-B", __file__, str(rank), str(world), str(tmp_path)],
-                                  env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                 for rank in range(world)]
-        try:
-            said = [rank.communicate(timeout=300)[0] for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-        assert [rank.returncode for rank in ranks] == [0] * world, "\n".join(said)
+        run_ranks(__file__, world, tmp_path)
 
 
 if __name__ == "__main__":

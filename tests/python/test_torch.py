@@ -136,44 +136,46 @@ def test_two_models_with_the_overflow_in_one(make):
     assert steps == [3, 4] and scaler.get_scale() == 128.0 * 2.0**3 * 0.5
 
 
+LAYOUTS = {"contiguous": lambda: torch.randn(3, 5, 7, 11), "offset": lambda: torch.randn(1156)[1:].view(3, 5, 7, 11),
+           "transposed": lambda: torch.randn(11, 7, 5, 3).permute(3, 2, 1, 0),
+           "strided": lambda: torch.randn(3, 5, 7, 22)[..., ::2],
+           "channels_last": lambda: torch.randn(3, 5, 7, 11).to(memory_format=torch.channels_last)}
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_unscale(make, dtype):
-    scaler = make(init_scale=4.0)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_unscale(make, dtype, layout):
+    scaler = make(init_scale=3.0)
     if DEVICE != "cpu" and dtype is torch.bfloat16 and type(scaler) is torch.amp.GradScaler:
         pytest.skip("PyTorch's kernel for CUDA does not take bfloat16")
     scaler.scale(torch.ones(()))
-    params = [torch.zeros(20, 20, dtype=dtype, requires_grad=True) for _ in range(2)]
+    torch.manual_seed(1)
+    whole = [LAYOUTS[layout]() for _ in range(2)]
+    # 16 bits are multiplied in 32.
+    wide = [grad.to(dtype).to(torch.promote_types(dtype, torch.float32)) for grad in whole]
+    expected = [(grad * torch.tensor(1 / 3).to(grad.dtype)).to(dtype) for grad in wide]
+    params = [torch.zeros(grad.shape, dtype=dtype, requires_grad=True) for grad in whole]
     optimizer = torch.optim.SGD(params, lr=1.0)
 
     def unscale(*planted):
-        for param in params:
-            param.grad = torch.full((20, 20), 4.0, dtype=dtype)
+        for param, grad in zip(params, whole, strict=True):
+            param.grad = grad.to(dtype)
+            if layout == "offset":
+                param.grad = torch.empty(grad.numel() + 1, dtype=dtype)[1:].view(grad.shape).copy_(grad)
+            if layout == "strided":
+                param.grad = torch.empty(3, 5, 7, 22, dtype=dtype)[..., ::2].copy_(grad)
         for index, element, value in planted:
-            params[index].grad.view(-1)[element] = value
-        flags = scaler._unscale_grads_(optimizer, torch.tensor(0.25), torch.tensor(0.0), True)
+            params[index].grad[element] = value
+        strides = [param.grad.stride() for param in params]
+        flags = scaler._unscale_grads_(optimizer, torch.tensor(1 / 3), torch.tensor(0.0), True)
+        assert [param.grad.stride() for param in params] == strides
         return sum(flag.item() for flag in flags.values())
 
-    assert unscale() == 0.0 and all((param.grad == 1.0).all() for param in params)
+    assert unscale() == 0.0 and all(torch.equal(param.grad, grad) for param, grad in zip(params, expected, strict=True))
     for index in range(2):
-        for element in (0, 17, 399):
+        for element in ((0, 0, 0, 0), (1, 2, 3, 4), (2, 4, 6, 10)):
             for value in (float("inf"), -float("inf"), float("nan")):
                 assert unscale((index, element, value)) == 1.0
-
-
-@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "channels_last"])
-def test_layouts(make, layout):
-    scaler = make(init_scale=4.0)
-    scaler.scale(torch.ones(()))
-    grad = {"contiguous": lambda: torch.randn(2, 3, 4, 5),
-            "transposed": lambda: torch.randn(5, 4, 3, 2).permute(3, 2, 1, 0),
-            "strided": lambda: torch.randn(2, 3, 4, 10)[..., ::2],
-            "channels_last": lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)}[layout]()
-    expected = grad.clone() / 4
-    param = torch.zeros(grad.shape, requires_grad=True)
-    param.grad = grad
-    optimizer = torch.optim.SGD([param], lr=1.0)
-    scaler.unscale_(optimizer)
-    assert torch.equal(param.grad, expected) and param.grad.stride() == grad.stride()
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
@@ -232,10 +234,11 @@ def test_values_that_become_nan_after_unscale_reach_the_params(make):
     assert torch.isnan(param).tolist() == [True, False]
 
 
-def test_state_dict(make):
+@pytest.mark.parametrize("other", CLASSES, ids=["to torch", "to ours"])
+def test_state_dict(make, other):
     for lazy in (True, False):
         first = make(init_scale=3.0, growth_factor=4.0, backoff_factor=0.5, growth_interval=2)
-        second = make(init_scale=6.0, growth_factor=7.0, backoff_factor=0.8, growth_interval=1)
+        second = other(DEVICE, init_scale=6.0, growth_factor=7.0, backoff_factor=0.8, growth_interval=1)
         if not lazy:
             second.scale(torch.ones(()))
         second.load_state_dict(first.state_dict())

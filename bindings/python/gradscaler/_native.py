@@ -7,6 +7,7 @@ The rest of the package reaches the library through here only.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from operator import index
 from types import TracebackType
@@ -20,6 +21,9 @@ native: Any = _swig
 
 if not native.is_in_main_interpreter():
     raise ImportError("gradscaler does not work in subinterpreters; import it in the main one")
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    # A free-threaded CPython turns the GIL on for this package, unless its user has turned it off.
+    raise ImportError("gradscaler needs the GIL; start Python without PYTHON_GIL=0 and -X gil=0")
 if native.abi_version() != native.ABI_VERSION:
     raise ImportError(
         f"gradscaler was built for ABI {native.ABI_VERSION} of libgradscaler, "

@@ -4,7 +4,6 @@
 import contextlib
 import gc
 import warnings
-import weakref
 
 import pytest
 from on_device import DEVICE, all_same_bits, alone_and_together, needs_gpu, same_bits
@@ -62,36 +61,8 @@ def scaled_iteration(scaler, optimizer, params, grads):
     scaler.update()
 
 
-@needs_gpu
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [{}, {"max_grad_norm": 0.5}], ids=["plain", "clipped"])
-@pytest.mark.parametrize("scaler_class", CLASSES, ids=["torch", "ours"])
-def test_a_step_of_the_optimizers_does_not_wait(kind, options, scaler_class):
-    params = params_of(SHAPES, torch.float32)
-    optimizer = getattr(gst, kind)(params, **{**KINDS[kind], **options})
+def does_not_wait(optimizer, params, scaler_class, torchs=False):
     scaler = scaler_class(DEVICE)
-    scaler.scale(torch.ones((), device=DEVICE))
-    sets = [[torch.randn_like(p) for p in params] for _ in range(6)]
-    for grads in sets[:3]:
-        scaled_iteration(scaler, optimizer, params, grads)
-    with no_synchronisation():
-        for grads in sets[3:]:
-            scaled_iteration(scaler, optimizer, params, grads)
-    with no_synchronisation():
-        optimizer.step()
-    with no_synchronisation():
-        # A schedule.
-        optimizer.param_groups[0]["lr"] *= 0.5
-        scaled_iteration(scaler, optimizer, params, sets[0])
-
-
-@needs_gpu
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
-def test_the_scaler_does_not_wait_with_torchs_fused_optimizers(kind):
-    skip_unless_there(kind, "fused")
-    params = params_of(SHAPES, torch.float32)
-    optimizer = getattr(torch.optim, kind)(params, lr=0.01, fused=True)
-    scaler = gst.GradScaler(DEVICE)
     scaler.scale(torch.ones((), device=DEVICE))
     sets = [[torch.randn_like(p) for p in params] for _ in range(6)]
     for grads in sets[:3]:
@@ -101,9 +72,34 @@ def test_the_scaler_does_not_wait_with_torchs_fused_optimizers(kind):
             scaled_iteration(scaler, optimizer, params, grads)
         for p, grad in zip(params, sets[5], strict=True):
             p.grad = grad
-        scaler.unscale_(optimizer)
+        if torchs:
+            scaler.unscale_(optimizer)
         scaler.step(optimizer)
         scaler.update()
+    if not torchs:
+        with no_synchronisation():
+            optimizer.step()
+        with no_synchronisation():
+            # A schedule.
+            optimizer.param_groups[0]["lr"] *= 0.5
+            scaled_iteration(scaler, optimizer, params, sets[0])
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{}, {"max_grad_norm": 0.5}], ids=["plain", "clipped"])
+@pytest.mark.parametrize("scaler_class", CLASSES, ids=["torch", "ours"])
+def test_a_step_of_the_optimizers_does_not_wait(kind, options, scaler_class):
+    params = params_of(SHAPES, torch.float32)
+    does_not_wait(getattr(gst, kind)(params, **{**KINDS[kind], **options}), params, scaler_class)
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_the_scaler_does_not_wait_with_torchs_fused_optimizers(kind):
+    skip_unless_there(kind, "fused")
+    params = params_of(SHAPES, torch.float32)
+    does_not_wait(getattr(torch.optim, kind)(params, lr=0.01, fused=True), params, gst.GradScaler, torchs=True)
 
 
 @needs_gpu
@@ -486,13 +482,3 @@ def test_objects_that_are_gone_give_their_memory_back():
     assert after[0] == before[0], f"PyTorch's memory grew from {before[0]} to {after[0]}"
     # The state of one optimizer is 64 MB; pools keep some.
     assert before[1] - after[1] < 2 * (64 << 20), f"the device's free memory fell from {before[1]} to {after[1]}"
-
-
-def test_gradients_are_not_held():
-    p = torch.nn.Parameter(torch.zeros(4, device=DEVICE))
-    optimizer = gst.AdamW([p], max_grad_norm=1.0)
-    p.grad = torch.ones(4, device=DEVICE)
-    grad = weakref.ref(p.grad)
-    optimizer.step()
-    optimizer.zero_grad()
-    assert p.grad is None and grad() is None

@@ -21,7 +21,8 @@ for the device once. Needs jax 0.5, for CUDA 0.6. Importing this module imports 
 
 from __future__ import annotations
 
-from ._adamw import AdamWState, adamw, adamw_init
+from ._adamw import AdamWState, SmallAdamWState, adamw, adamw_convert, adamw_init
 from ._scale import DynamicScale, unscale_check, update_scale
 
-__all__ = ["AdamWState", "DynamicScale", "adamw", "adamw_init", "unscale_check", "update_scale"]
+__all__ = ["AdamWState", "DynamicScale", "SmallAdamWState", "adamw", "adamw_convert", "adamw_init", "unscale_check",
+           "update_scale"]

@@ -3,11 +3,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import Any, NamedTuple
 
+from .. import hyper
+from .._native import integer, native
+from ..formats import GROUPED, REMAINDER, SCALE, STORED, codes_of
 from . import _handlers
+from ._shards import groups_shape
 from ._trees import paired, require_floating
 from ._untyped import jax, jnp
+
+_SLOTS = ("exp_avg", "exp_avg_sq")
+_DTYPES = {native.BF16: "bfloat16", native.FP32: "float32", **STORED}
 
 
 class AdamWState(NamedTuple):
@@ -18,30 +27,86 @@ class AdamWState(NamedTuple):
     exp_avg_sq: Any
 
 
-def adamw_init(params: Any) -> AdamWState:
+@dataclasses.dataclass(frozen=True)
+class SmallAdamWState:
+    """The same in 16 or 8 bits, and what split masters have beyond 16-bit parameters (docs/state.md).
+
+    Codes have the shapes of the parameters, and scales the leading dimensions with one byte for 32 elements; None where
+    the format has none. Both are sharded as the parameters are. `state`, `master` and `seed` are fixed when a function
+    is compiled.
+    """
+
+    step: Any
+    exp_avg: Any
+    exp_avg_sq: Any
+    exp_avg_scale: Any
+    exp_avg_sq_scale: Any
+    remainder: Any
+    state: str
+    master: str | None
+    seed: int
+
+
+jax.tree_util.register_dataclass(SmallAdamWState, meta_fields=("state", "master", "seed"), data_fields=(
+    "step", "exp_avg", "exp_avg_sq", "exp_avg_scale", "exp_avg_sq_scale", "remainder"))
+
+
+def _codes(state: str, master: str | None) -> dict[str, int]:
+    """The library's dtype of each slot of a format; ValueError for one that there is not."""
+    hyper.format_code("state", state, hyper.STATE)
+    hyper.format_code("master", master, hyper.MASTER)
+    found = codes_of(native.ADAMW, state, master)
+    return {slot: found[slot] for slot in (*_SLOTS, REMAINDER) if slot in found}
+
+
+def _require_narrow(params: Any, master: str | None) -> None:
+    leaves = require_floating("params", params)
+    for i, leaf in enumerate(leaves.values):
+        dtype = str(jnp.result_type(leaf))
+        if dtype == "float64" or (master is not None and dtype == "float32"):
+            raise ValueError(f"{leaves.label(i)} has dtype {dtype}; with master={master!r} it must be "
+                             + ("float16 or bfloat16" if master else "float32, float16 or bfloat16"))
+
+
+def adamw_init(params: Any, *, state: str = "fp32", master: str | None = None, seed: int = 0) -> Any:
     """The state of :func:`adamw` before the first step, on the devices and in the shards of `params`.
 
-    TypeError, naming the leaf, for what :func:`adamw` does not take.
+    An :class:`AdamWState`, or with another `state` ("16bit", "8bit") or a `master` of 16-bit parameters ("split",
+    "split24", "stochastic") a :class:`SmallAdamWState`. `seed` is that of stochastic rounding. TypeError or ValueError,
+    naming the leaf, for what :func:`adamw` does not take.
     """
     require_floating("params", params)
+    step = jnp.zeros((), jnp.int32)
 
-    def zeros() -> Any:
-        return jax.tree_util.tree_map(lambda p: jnp.zeros_like(p, jnp.promote_types(jnp.result_type(p), jnp.float32)),
-                                      params)
+    def zeros(dtype: Any = None, groups: bool = False) -> Any:
+        def zero(p: Any) -> Any:
+            own = jnp.promote_types(jnp.result_type(p), jnp.float32) if dtype is None else dtype
+            found = jnp.zeros_like(p, own)
+            # Of the parameter, in whose shards it lies then.
+            return _handlers.groups_like(found) if groups else found
 
-    return AdamWState(jnp.zeros((), jnp.int32), zeros(), zeros())
+        return jax.tree_util.tree_map(zero, params)
+
+    codes = _codes(state, master)
+    if state == "fp32" and master is None:
+        return AdamWState(step, zeros(), zeros())
+    _require_narrow(params, master)
+    slots = {slot: zeros(_DTYPES[code]) for slot, code in codes.items()}
+    scales = {slot + SCALE: zeros("uint8", True) if codes[slot] in GROUPED else None for slot in _SLOTS}
+    return SmallAdamWState(step=step, **{REMAINDER: None, **slots, **scales}, state=state, master=master,
+                           seed=integer("seed", seed, 0, 2**53))
 
 
-def adamw(params: Any, grads: Any, state: AdamWState, *, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+def adamw(params: Any, grads: Any, state: Any, *, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
           eps: float = 1e-8, weight_decay: float = 1e-2, inv_scale: Any = 1.0, found_inf: Any = 0.0
-          ) -> tuple[Any, AdamWState]:
+          ) -> tuple[Any, Any]:
     """One step of AdamW in one pass; nothing changes where `found_inf` is not 0.
 
-    `params` is a pytree of float32, float64 or 16-bit arrays; `grads`, of any floating dtype, and the averages of
-    `state` have its leaves, by key and shape. Gradients are multiplied by `inv_scale` first. `lr`, `inv_scale` and
-    `found_inf` may be traced; `betas`, `eps` and `weight_decay` are numbers of Python. Donate `params` and `state` to
-    have them updated in place. Sharded arrays stay as they are; gradients that lie elsewhere are brought to the
-    parameters.
+    `params` is a pytree of float32, float64 or 16-bit arrays; `grads`, of any floating dtype, and `state`, of
+    :func:`adamw_init`, have its leaves, by key and shape. Gradients are multiplied by `inv_scale` first. `lr`,
+    `inv_scale` and `found_inf` may be traced; `betas`, `eps` and `weight_decay` are numbers of Python. Donate `params`
+    and `state` to have them updated in place. Sharded arrays stay as they are; gradients that lie elsewhere are brought
+    to the parameters.
 
     ValueError, naming the first leaf that is missing, superfluous or of another shape; TypeError for one of another
     dtype, and for options that are traced or no numbers.
@@ -52,11 +117,80 @@ def adamw(params: Any, grads: Any, state: AdamWState, *, lr: Any = 1e-3, betas: 
                "eps": _handlers.fixed("eps", eps), "weight_decay": _handlers.fixed("weight_decay", weight_decay)}
     require_floating("params", params)
     leaves, tree = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, params))
-    columns = [paired(name, found, params) for name, found in
-               (("grads", grads), ("state.exp_avg", state.exp_avg), ("state.exp_avg_sq", state.exp_avg_sq))]
-    found = _handlers.word("found_inf", found_inf)
-    new, slots = _handlers.step("ADAMW", columns[0], leaves, columns[1:], lr=lr, inv_scale=inv_scale, found_inf=found,
-                                steps=state.step, **options)
-    first, second = (jax.tree_util.tree_unflatten(tree, slot) for slot in slots)
+    gradients, found = paired("grads", grads, params), _handlers.word("found_inf", found_inf)
+    options.update(lr=lr, inv_scale=inv_scale, found_inf=found, steps=state.step)
     applied = state.step + (found == 0).astype(jnp.int32)
-    return jax.tree_util.tree_unflatten(tree, new), AdamWState(applied, first, second)
+
+    def whole(column: Any) -> Any:
+        return jax.tree_util.tree_unflatten(tree, column)
+
+    if not isinstance(state, SmallAdamWState):
+        slots = [paired(f"state.{slot}", getattr(state, slot), params) for slot in _SLOTS]
+        new, slots = _handlers.step("ADAMW", gradients, leaves, slots, **options)
+        return whole(new), AdamWState(applied, *map(whole, slots))
+    _require_narrow(params, state.master)
+    codes, columns, scales = _columns(state, params)
+    form = _handlers.Format(hyper.STATE[state.state], hyper.MASTER[state.master], state.seed, tuple(codes.values()))
+    new, slots, after = _handlers.coded_step("ADAMW", form, gradients, leaves, list(columns.values()),
+                                             list(scales.values()), **options)
+    changed = {**dict(zip(columns, slots, strict=True)), **dict(zip(scales, after, strict=True))}
+    return whole(new), dataclasses.replace(state, step=applied,
+                                           **{name: whole(column) for name, column in changed.items()})
+
+
+def _columns(state: Any, params: Any) -> tuple[dict[str, int], dict[str, list[Any]], dict[str, list[Any]]]:
+    """The library's dtypes of a state's slots, and the leaves of the slots and of their scales, by name."""
+    codes = _codes(state.state, state.master)
+    columns = {slot: paired(f"state.{slot}", getattr(state, slot), params, dtype=_DTYPES[code])
+               for slot, code in codes.items()}
+    scales = {slot + SCALE: paired(f"state.{slot}{SCALE}", getattr(state, slot + SCALE), params, dtype="uint8",
+                                   shape_of=groups_shape) for slot, code in codes.items() if code in GROUPED}
+    return codes, columns, scales
+
+
+def adamw_convert(params: Any, held: Any, *, dtype: Any = None, state: str = "fp32", master: str | None = None,
+                  seed: int = 0) -> tuple[Any, Any]:
+    """`params` in another `dtype`, and their state `held` in another format. Loads a checkpoint of any format into any.
+
+    `state`, `master` and `seed` are of :func:`adamw_init`. Moments are rounded to nearest. Masters go along: float32
+    parameters become 16-bit ones with remainders, and back; without masters in `held` they begin as the parameters.
+    Raises as :func:`adamw_init` does.
+    """
+    require_floating("params", params)
+    if not isinstance(held, SmallAdamWState):
+        held = SmallAdamWState(held.step, held.exp_avg, held.exp_avg_sq, None, None, None, "fp32", None, 0)
+    leaves, tree = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, params))
+    codes, columns, scales = _columns(held, params)
+    # What the parameters are in float32, with their masters.
+    wide = [leaf.astype(jnp.float32) for leaf in leaves]
+    if REMAINDER in columns:
+        wide = [_handlers.convert(held_remainder, None, leaf, codes[REMAINDER], native.FP32, "float32")[0]
+                for held_remainder, leaf in zip(columns[REMAINDER], leaves, strict=True)]
+    weights = leaves if dtype is None else [_rounded(one, jnp.dtype(dtype)) for one in wide]
+    new = jax.tree_util.tree_unflatten(tree, weights)
+    made = adamw_init(new, state=state, master=master, seed=seed)
+    targets, changed = _codes(state, master), {"step": held.step}
+    for slot in _SLOTS:
+        found = [_handlers.convert(column, None if codes[slot] not in GROUPED else scales[slot + SCALE][i], None,
+                                   codes[slot], targets[slot], _DTYPES[targets[slot]])
+                 for i, column in enumerate(columns[slot])]
+        changed[slot] = jax.tree_util.tree_unflatten(tree, [values for values, _ in found])
+        if targets[slot] in GROUPED:
+            changed[slot + SCALE] = jax.tree_util.tree_unflatten(tree, [scale for _, scale in found])
+    if REMAINDER in targets:
+        found = [_handlers.convert(one, None, weight, native.FP32, targets[REMAINDER], _DTYPES[targets[REMAINDER]])
+                 for one, weight in zip(wide, weights, strict=True)]
+        changed[REMAINDER] = jax.tree_util.tree_unflatten(tree, [values for values, _ in found])
+    replace: Any = made._replace if isinstance(made, AdamWState) else functools.partial(dataclasses.replace, made)
+    return new, replace(**changed)
+
+
+def _rounded(wide: Any, dtype: Any) -> Any:
+    """float32 in another dtype; to 16 bits, ties away from 0 as in the split of a master."""
+    near = wide.astype(dtype)
+    if dtype.itemsize > 2:
+        return near
+    bits = jax.lax.bitcast_convert_type(near, jnp.uint16)
+    away = jax.lax.bitcast_convert_type(bits + jnp.uint16(1), dtype)
+    is_tie = (wide - near.astype(jnp.float32) == away.astype(jnp.float32) - wide) & (abs(wide) > abs(near))
+    return jnp.where(is_tie, away, near)

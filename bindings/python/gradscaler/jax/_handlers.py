@@ -10,18 +10,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np  # type: ignore[import-not-found, unused-ignore]
 
 from .._native import native, real
 from ..build import PACKAGE
 from ..errors import InvalidArgumentError
-from ._shards import alike, per_shard
+from ..formats import GROUPED, groups_of
+from ._shards import alike, groups_shape, per_shard
 from ._untyped import jax, jnp
 
-NAMES = ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler_step")
+NAMES = ("gradscaler_unscale_check", "gradscaler_update_scale", "gradscaler_step", "gradscaler_convert")
 
 library = ctypes.CDLL(str(PACKAGE / ("_jax_ffi.dll" if os.name == "nt" else "_jax_ffi.so")))
 _platforms = {"cpu": ""}
@@ -31,6 +32,8 @@ for _name in NAMES:
     for _platform, _suffix in _platforms.items():
         jax.ffi.register_ffi_target(_name, jax.ffi.pycapsule(library[_name + _suffix]), platform=_platform)
 
+#: Those of gsc_optimizer_options that the handler takes.
+_NUMBERS = ("beta1", "beta2", "beta3", "eps", "eps_root", "weight_decay", "momentum", "alpha", "rho")
 #: Options of an optimizer that are fixed when a step is traced: name and value, sorted.
 Options = tuple[tuple[str, Any], ...]
 
@@ -123,16 +126,118 @@ def direction(kind: str, grads: Sequence[Any], slots: Sequence[Sequence[Any]], *
 
 @functools.lru_cache(maxsize=256)
 def _step(kind: str, count: int, slots: int, options: Options) -> Any:
-    numbers = {"beta1": 0.0, "beta2": 0.0, "eps": 0.0, "weight_decay": 0.0, "momentum": 0.0, **dict(options)}
+    numbers = {**dict.fromkeys(_NUMBERS, 0.0), **dict(options)}
     flags = native.OPTIMIZER_NESTEROV if numbers.pop("nesterov", False) else 0
+    own = {"kind": getattr(native, kind), "flags": flags, "state_format": 0, "master_format": 0, "seed": np.float64(0),
+           **{f"code{slot}": 0 for slot in range(slots)}}
 
     def body(*operands: Any) -> Any:
-        written = operands[4 + count:]
-        call = jax.ffi.ffi_call("gradscaler_step", written, vmap_method="sequential",
-                                input_output_aliases={4 + count + i: i for i in range(len(written))})
-        return call(*operands, kind=np.int32(getattr(native, kind)), slots=np.int32(slots), flags=np.int32(flags),
-                    **{name: np.float64(value) for name, value in numbers.items()})
+        return _step_call(operands, 4, count, slots, own, numbers)
 
     leaves = tuple(range(count))
     # With this order of the operands the state keeps its sharding, and the others get the same.
     return jax.jit(per_shard(body, (None,) * 4 + leaves * (2 + slots), leaves * (1 + slots)), inline=True)
+
+
+def _step_call(operands: Sequence[Any], words: int, count: int, slots: int, own: Mapping[str, Any],
+               numbers: Mapping[str, Any]) -> Any:
+    """The handler on `words` words, the gradients of `count` parameters, and what it writes."""
+    written = operands[words + count:]
+    call = jax.ffi.ffi_call("gradscaler_step", written, vmap_method="sequential",
+                            input_output_aliases={words + count + i: i for i in range(len(written))})
+    return call(*operands, slots=np.int32(slots),
+                **{name: np.int32(value) if isinstance(value, int) else value for name, value in own.items()},
+                **{name: np.float64(value) for name, value in numbers.items()})
+
+
+class Format(NamedTuple):
+    """How an optimizer keeps its state: numbers of gsc_optimizer_options, and the library's dtype of each slot."""
+
+    state_format: int
+    master_format: int
+    seed: int
+    codes: tuple[int, ...]
+
+    @property
+    def scaled(self) -> int:
+        """How many slots have scales."""
+        return sum(code in GROUPED for code in self.codes)
+
+
+def coded_step(kind: str, form: Format, grads: Sequence[Any], params: Sequence[Any], slots: Sequence[Sequence[Any]],
+               scales: Sequence[Sequence[Any]], *, lr: Any, inv_scale: Any, found_inf: Any, steps: Any, **options: Any
+               ) -> tuple[list[Any], list[list[Any]], list[list[Any]]]:
+    """:func:`step` on state in codes: parameters, slots, and the scales of those slots that have any."""
+    words = (word("lr", lr), word("inv_scale", inv_scale), word("found_inf", found_inf), word("the step count", steps))
+    # The numbers of the groups in the whole, by which random bits are drawn; each shard gets its own.
+    numbers, first = [], 0
+    for p in params:
+        shape = groups_shape(p.shape)
+        numbers.append(first + jnp.arange(groups_of(p.size), dtype=jnp.int32).reshape(shape))
+        first += groups_of(p.size)
+    columns = (grads, params, *slots, *scales, numbers)
+    written: list[list[Any]] = [[None] * len(grads) for _ in columns[1:-1]]
+    for leaves in alike(zip(*columns, strict=True)):
+        call = _coded_step(kind, len(leaves), form, tuple(sorted(options.items())))
+        flat = call(*words, *(column[i] for column in columns for i in leaves))
+        for column, results in zip(written, _parts(flat, len(leaves)), strict=True):
+            for i, result in zip(leaves, results, strict=True):
+                column[i] = result
+    return written[0], written[1:1 + len(slots)], written[1 + len(slots):]
+
+
+@functools.lru_cache(maxsize=256)
+def _coded_step(kind: str, count: int, form: Format, options: Options) -> Any:
+    numbers = {**dict.fromkeys(_NUMBERS, 0.0), **dict(options)}
+    own = {"kind": getattr(native, kind), "flags": 0, "state_format": form.state_format,
+           "master_format": form.master_format, "seed": np.float64(form.seed),
+           **{f"code{slot}": code for slot, code in enumerate(form.codes)}}
+
+    def body(*operands: Any) -> Any:
+        operands, groups = operands[:-count], operands[-count:]
+        # The handler takes floats, which hold 24 bits.
+        firsts = jnp.stack([group.reshape(-1)[0] if group.size else jnp.int32(0) for group in groups])
+        offsets = jnp.concatenate([firsts >> 12, firsts & 4095]).astype(jnp.float32)
+        return _step_call((*operands[:4], offsets, *operands[4:]), 5, count, len(form.codes), own, numbers)
+
+    leaves = tuple(range(count))
+    groups = tuple(~leaf for leaf in leaves)
+    kept = leaves * (1 + len(form.codes)) + groups * form.scaled
+    return jax.jit(per_shard(body, (None,) * 4 + leaves + kept + groups, kept), inline=True)
+
+
+def groups_like(array: Any) -> Any:
+    """Zeros of uint8, one for each group of 32 of an array, and sharded as it is."""
+    return _groups_like()(array)[0]
+
+
+@functools.cache
+def _groups_like() -> Any:
+    def body(array: Any) -> Any:
+        return [jnp.zeros(groups_shape(array.shape), jnp.uint8)]
+
+    return jax.jit(per_shard(body, (0,), (~0,)), inline=True)
+
+
+def convert(source: Any, scales: Any, weights: Any, code: int, target: int, dtype: Any) -> tuple[Any, Any]:
+    """State of one parameter in the library's dtype `target`, an array of `dtype`, and its scales or None.
+
+    `source` is in `code`. `weights` are those of masters or remainders, else None.
+    """
+    given = [array for array in (source, scales, weights) if array is not None]
+    found = _convert(code, target, jnp.dtype(dtype).name, scales is not None, weights is not None)(*given)
+    return (found[0], found[1]) if target in GROUPED else (found[0], None)
+
+
+@functools.lru_cache(maxsize=256)
+def _convert(code: int, target: int, dtype: str, is_scaled: bool, is_weighted: bool) -> Any:
+    results = (0, ~0) if target in GROUPED else (0,)
+
+    def body(*operands: Any) -> Any:
+        shape = operands[0].shape
+        out = [jax.ShapeDtypeStruct(shape, dtype), jax.ShapeDtypeStruct(groups_shape(shape), jnp.uint8)][:len(results)]
+        call = jax.ffi.ffi_call("gradscaler_convert", out, vmap_method="sequential")
+        return call(*operands, **{"from": np.int32(code), "to": np.int32(target), "weighted": np.int32(is_weighted)})
+
+    operands = (0, *(~0,) * is_scaled, *(0,) * is_weighted)
+    return jax.jit(per_shard(body, operands, results), inline=True)

@@ -9,13 +9,45 @@ tells XLA's partitioner (Shardy, or GSPMD). Inside shard_map and pmap the arrays
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ..formats import GROUP, groups_of
 from ._untyped import custom_partitioning, jax, jnp
 
-#: For each operand or result the number of the leaf whose shape and shards it has; None for a word.
+#: For each operand or result the number of the leaf whose shape and shards it has; None for a word. ~number is an array
+#: of :func:`groups_shape` of that leaf, such as its scales.
 Leaves = tuple[int | None, ...]
+
+
+def groups_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an array with one element for each group of 32 of an array, in the order of memory.
+
+    It has the leading dimensions of the array as far as the rest is a multiple of 32, and is sharded as these are.
+    """
+    axis = _groups_axis(shape)
+    return (groups_of(math.prod(shape)),) if axis is None else (*shape[:axis], math.prod(shape[axis:]) // GROUP)
+
+
+def _groups_axis(shape: tuple[int, ...]) -> int | None:
+    """The last dimension from which on the rest is a multiple of 32."""
+    return next((axis for axis in reversed(range(len(shape))) if math.prod(shape[axis:]) % GROUP == 0), None)
+
+
+def _grouped(mesh: Any, sharding: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """The sharding of a leaf with groups, all of whose elements have to lie on one device, and that of the groups."""
+    axis = _groups_axis(shape)
+    found = [*sharding.spec, *[None] * (len(shape) - len(sharding.spec))]
+    if axis is None:
+        found, groups = [None] * len(shape), [None]
+    else:
+        names = found[axis] if isinstance(found[axis], tuple) else (found[axis],) * (found[axis] is not None)
+        ranks = math.prod(mesh.shape[name] for name in names)
+        if any(found[axis + 1:]) or shape[axis] % ranks or math.prod(shape[axis:]) // ranks % GROUP:
+            found[axis:] = [None] * (len(shape) - axis)
+        groups = [*found[:axis], found[axis]]
+    return tuple(jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec)) for spec in (found, groups))
 
 
 def per_shard(body: Callable[..., Sequence[Any]], operands: Leaves, results: Leaves) -> Any:
@@ -24,13 +56,16 @@ def per_shard(body: Callable[..., Sequence[Any]], operands: Leaves, results: Lea
     `body` is elementwise in the leaves. A word among its results is 1.0 if one of its leaves holds inf or NaN, else
     0.0. A leaf has the sharding of the last operand of its number, and the others are brought to it.
     """
-    lies_as = {leaf: i for i, leaf in enumerate(operands) if leaf is not None}
+    lies_as = {leaf: i for i, leaf in enumerate(operands) if leaf is not None and leaf >= 0}
+    grouped = {~leaf for leaf in (*operands, *results) if leaf is not None and leaf < 0}
 
     def whole(*arrays: Any) -> list[Any]:
         return list(body(*_same_variance(arrays)))
 
     def shardings(mesh: Any, arg_shapes: Any) -> tuple[Any, Any]:
         found: dict[int | None, Any] = {leaf: arg_shapes[i].sharding for leaf, i in lies_as.items()}
+        for leaf in grouped:
+            found[leaf], found[~leaf] = _grouped(mesh, found[leaf], arg_shapes[lies_as[leaf]].shape)
         found[None] = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
         return [found[leaf] for leaf in results], tuple(found[leaf] for leaf in operands)
 
@@ -47,22 +82,38 @@ def per_shard(body: Callable[..., Sequence[Any]], operands: Leaves, results: Lea
 
         return (mesh, shard, *shardings(mesh, arg_shapes))
 
-    def rule(mesh: Any, operand_types: Any, result_types: Any) -> str:
-        del mesh
+    def rule(mesh: Any, operand_types: Any, result_types: Any) -> Any:
+        sizes: dict[str, int] = {}
+
+        def factors(leaf: int | None, found: Any) -> str:
+            # One for each dimension of each leaf, the same wherever that leaf is. The last one of groups is a part of
+            # that of the leaf where they have one dimension in common, and any number of shards divides it.
+            if leaf is None:
+                return ""
+            own = f"l{leaf if leaf >= 0 else ~leaf}"
+            names = [f"{own}d{d}" for d in range(len(found.shape))]
+            if leaf < 0:
+                names[-1:] = [own + "g"]
+            elif leaf in grouped and _groups_axis(tuple(found.shape)) == len(names) - 1 and (
+                    found.shape[-1] // GROUP % mesh.size == 0):
+                sizes[own + "e"] = GROUP
+                names[-1] = f"({own}g {own}e)"
+            return " ".join(names)
 
         def side(leaves: Leaves, types: Any) -> str:
-            # A factor for each dimension of each leaf, the same wherever that leaf is.
-            return ", ".join(" ".join(f"l{leaf}d{d}" for d in range(len(found.shape))) if leaf is not None else ""
-                             for leaf, found in zip(leaves, types, strict=True))
+            return ", ".join(map(factors, leaves, types))
 
-        return f"{side(operands, operand_types)} -> {side(results, result_types)}"
+        text = f"{side(operands, operand_types)} -> {side(results, result_types)}"
+        return (text, sizes) if sizes else text
 
     partitioned = custom_partitioning(whole)
     partitioned.def_partition(partition, infer_sharding_from_operands=infer, sharding_rule=rule)
     batched_too = jax.custom_batching.custom_vmap(partitioned)
 
     def over_a_batch(axis_size: int, in_batched: Sequence[bool], *arrays: Any) -> Any:
-        words_batched = any(batched for batched, leaf in zip(in_batched, operands, strict=True) if leaf is None)
+        # The groups of a batch would not be those of its elements.
+        words_batched = bool(grouped) or any(
+            batched for batched, leaf in zip(in_batched, operands, strict=True) if leaf is None)
         # A word that all have in common is left as it is, where the leaves are.
         batch = [array if batched or (leaf is None and not words_batched)
                  else jnp.broadcast_to(array, (axis_size, *jnp.shape(array)))

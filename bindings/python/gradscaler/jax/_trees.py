@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np  # type: ignore[import-not-found, unused-ignore]
@@ -15,20 +16,32 @@ from ._untyped import jax, jnp
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
 
 
-def paired(name: str, found: Any, like: Any, like_name: str = "params") -> list[Any]:
-    """The leaves of `found` as JAX orders those of `like`. InvalidArgumentError unless keys and shapes are the same."""
+def paired(name: str, found: Any, like: Any, like_name: str = "params", dtype: Any = None,
+           shape_of: Callable[[Any], Any] = tuple) -> list[Any]:
+    """The leaves of `found` as JAX orders those of `like`. InvalidArgumentError unless keys and shapes are the same.
+
+    With `dtype` they must have that one, and the shapes that `shape_of` makes of those of `like`.
+    """
     structure = jax.tree_util.tree_structure(like)
     # Numbers in the place of the leaves, since JAX sorts keys.
     numbers = jax.tree_util.tree_unflatten(structure, range(structure.num_leaves))
     reference = trees.flatten(numbers, like_name, none_is_leaf=False)
-    leaves = require_floating(name, found)
+    leaves = require_floating(name, found) if dtype is None else _require_dtype(name, found, dtype)
     leaves = trees.reorder(leaves, trees.pair(leaves, reference))
-    wanted = [jnp.shape(leaf) for leaf in jax.tree_util.tree_leaves(like)]
+    wanted = [shape_of(jnp.shape(leaf)) for leaf in jax.tree_util.tree_leaves(like)]
     trees.require_shapes(leaves, [jnp.shape(leaf) for leaf in leaves.values], reference,
                          [wanted[number] for number in reference.values])
     # Numbers of Python are leaves too.
     of_number = dict(zip(reference.values, map(jnp.asarray, leaves.values), strict=True))
     return [of_number[number] for number in range(structure.num_leaves)]
+
+
+def _require_dtype(name: str, tree: Any, dtype: Any) -> trees.Leaves:
+    leaves = trees.flatten(tree, name, is_leaf=lambda value: isinstance(value, _ARRAYS), none_is_leaf=False)
+    for i, leaf in enumerate(leaves.values):
+        if jnp.result_type(leaf) != dtype:
+            raise TypeError(f"{leaves.label(i)} has dtype {jnp.result_type(leaf)}; it must be {jnp.dtype(dtype).name}")
+    return leaves
 
 
 def require_floating(name: str, tree: Any) -> trees.Leaves:

@@ -173,6 +173,13 @@ def clip_factor(check: Check, max_norm: float) -> Any:
                         device="cpu")
 
 
+def product(inv_scale: Any, factor: Any) -> Any:
+    """What a step multiplies gradients by, of which either may be None."""
+    if inv_scale is None or factor is None:
+        return factor if inv_scale is None else inv_scale
+    return inv_scale.to(factor.device) * factor
+
+
 def _over_ranks(square: Any, shards: Sequence[Any]) -> Any:
     if shards and not isinstance(square, torch.Tensor):
         square = torch.tensor(square, dtype=torch.float64, device="cpu")

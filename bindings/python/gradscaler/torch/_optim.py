@@ -22,7 +22,7 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 from .. import hyper, torch_memory
 from .._native import integer, native, real
 from ..formats import codes_of
-from ._check import Check, Checker, StepReport, clip_factor, is_lost
+from ._check import Check, Checker, StepReport, clip_factor, is_lost, product
 from ._formats import MASTER, fit, format_of, loaded, require_loadable
 from ._held import hold, is_alone, is_counted, is_direct, is_state_held
 from ._plan import Plan
@@ -340,7 +340,7 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
                 held.append(plan.clip(self._grads_of(plan), inv_scale, factor))
                 plan.step(None, found_inf)
             else:
-                plan.step(_product(inv_scale, factor), found_inf)
+                plan.step(product(inv_scale, factor), found_inf)
         del held
         self._mark_written()
         self._grads = []
@@ -499,9 +499,3 @@ _OWN_STEP = FusedOptimizer.step
 
 def _global_pre_hooks() -> Any:
     return getattr(sys.modules["torch.optim.optimizer"], "_global_optimizer_pre_hooks", None)
-
-
-def _product(inv_scale: Any, factor: Any) -> Any:
-    if inv_scale is None or factor is None:
-        return factor if inv_scale is None else inv_scale
-    return inv_scale.to(factor.device) * factor

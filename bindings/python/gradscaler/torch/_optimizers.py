@@ -14,8 +14,7 @@ that of stochastic rounding.
 ``fused=False`` a GradScaler unscales the gradients itself and does not call ``step`` at all when it skips. Refused are
 `capturable` and `differentiable`.
 
-The classes at the end are those that torch.optim does not have. Their numbers are >= 0, decays in [0, 1), and
-`maximize` steps up the gradient. LAMB takes no sharded parameters, whose norms no rank knows.
+The build adds the module `_others`, from the header: the classes that torch.optim does not have.
 """
 
 from __future__ import annotations
@@ -29,13 +28,10 @@ from ..formats import REMAINDER
 from ._formats import MASTER
 from ._optim import FusedOptimizer
 
-# gen-api: torch_names gsc_optimizer_options
-__all__ = ["LAMB", "LARS", "SGD", "AdEMAMix", "AdaBelief", "Adadelta", "Adagrad", "Adam", "AdamW", "AdamWScheduleFree",
-           "Adamax", "Lion", "NAdam", "NovoGrad", "RAdam", "RMSprop", "SGDScheduleFree"]
-# gen-api: end
+__all__ = ["SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop"]
 
 #: A learning rate: a number, or a tensor of one, which is read in every step.
-_Rate = Any
+Rate = Any
 #: Hyper-parameters below 1.
 _FRACTIONS = ("beta3",)
 
@@ -45,7 +41,7 @@ class SGD(FusedOptimizer, torch.optim.SGD):  # type: ignore[misc, unused-ignore]
 
     _KIND = native.SGD
 
-    def __init__(self, params: Any, lr: _Rate = 1e-3, momentum: float = 0, dampening: float = 0,
+    def __init__(self, params: Any, lr: Rate = 1e-3, momentum: float = 0, dampening: float = 0,
                  weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
                  foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
                  max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
@@ -60,7 +56,7 @@ class Adam(FusedOptimizer, torch.optim.Adam):  # type: ignore[misc, unused-ignor
 
     _KIND = native.ADAM
 
-    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: Any, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False,
                  fused: bool | None = None, decoupled_weight_decay: bool = False,
@@ -78,7 +74,7 @@ class AdamW(FusedOptimizer, torch.optim.AdamW):  # type: ignore[misc, unused-ign
     # PyTorch's is an Adam whose groups have decoupled_weight_decay.
     _KIND = native.ADAMW
 
-    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: Any, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
                  foreach: bool | None = None, capturable: bool = False, differentiable: bool = False,
                  fused: bool | None = None, max_grad_norm: float | None = None, master_weights: bool = False,
@@ -93,7 +89,7 @@ class Adagrad(FusedOptimizer, torch.optim.Adagrad):  # type: ignore[misc, unused
 
     _KIND = native.ADAGRAD
 
-    def __init__(self, params: Any, lr: _Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+    def __init__(self, params: Any, lr: Rate = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
                  initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
                  maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
                  max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
@@ -115,7 +111,7 @@ class RMSprop(FusedOptimizer, torch.optim.RMSprop):  # type: ignore[misc, unused
 
     _KIND = native.RMSPROP
 
-    def __init__(self, params: Any, lr: _Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
+    def __init__(self, params: Any, lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
                  momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
                  maximize: bool = False, differentiable: bool = False, *, max_grad_norm: float | None = None,
                  master_weights: bool = False, state: str = "fp32", master: str | None = None,
@@ -130,7 +126,7 @@ class Adadelta(FusedOptimizer, torch.optim.Adadelta):  # type: ignore[misc, unus
 
     _KIND = native.ADADELTA
 
-    def __init__(self, params: Any, lr: _Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
+    def __init__(self, params: Any, lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
                  foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False,
                  differentiable: bool = False, max_grad_norm: float | None = None,
                  master_weights: bool = False, state: str = "fp32", master: str | None = None,
@@ -145,7 +141,7 @@ class Adamax(FusedOptimizer, torch.optim.Adamax):  # type: ignore[misc, unused-i
 
     _KIND = native.ADAMAX
 
-    def __init__(self, params: Any, lr: _Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: Any, lr: Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
                  differentiable: bool = False, capturable: bool = False, max_grad_norm: float | None = None,
                  master_weights: bool = False, state: str = "fp32", master: str | None = None,
@@ -163,7 +159,7 @@ class NAdam(FusedOptimizer, torch.optim.NAdam):  # type: ignore[misc, unused-ign
 
     _KIND = native.NADAM
 
-    def __init__(self, params: Any, lr: _Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: Any, lr: Rate = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
                  foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
                  differentiable: bool = False, max_grad_norm: float | None = None,
@@ -179,7 +175,7 @@ class RAdam(FusedOptimizer, torch.optim.RAdam):  # type: ignore[misc, unused-ign
 
     _KIND = native.RADAM
 
-    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    def __init__(self, params: Any, lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False,
                  max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
@@ -246,7 +242,7 @@ class ScheduleFree(FusedOptimizer):
         return {**state_dict, "state": state, "param_groups": groups}
 
 
-def _checked(**options: Any) -> dict[str, Any]:
+def checked(**options: Any) -> dict[str, Any]:
     """`options`, or a ValueError with the words of PyTorch's own constructors."""
     lr = options["lr"]
     if isinstance(lr, torch.Tensor) and lr.numel() != 1:
@@ -262,168 +258,3 @@ def _checked(**options: Any) -> dict[str, Any]:
         elif value is not None and not isinstance(value, bool) and not 0.0 <= value:
             raise ValueError(f"Invalid {words.get(key, f'{key} value')}: {value}")
     return options
-
-
-# gen-api: torch_optimizers gsc_optimizer_options
-
-
-class Lion(FusedOptimizer):
-    """Lion (Chen et al. 2023, arXiv:2302.06675).
-
-    State: ``step`` and ``exp_avg``.
-    `lr`, `betas`, `weight_decay`, `maximize`: see :class:`gradscaler.Optimizer`.
-    """
-
-    _KIND = native.LION
-
-    def __init__(self, params: Any, lr: _Rate = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
-                 weight_decay: float = 0.0, *, maximize: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
-                 master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
-        super().__init__(params, _checked(lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize,
-                                          fused=fused))
-
-
-class LAMB(FusedOptimizer):
-    """LAMB (You et al. 2020, arXiv:1904.00962).
-
-    State: ``step``, ``exp_avg`` and ``exp_avg_sq``.
-    `lr`, `betas`, `eps`, `weight_decay`, `maximize`: see :class:`gradscaler.Optimizer`.
-    """
-
-    _KIND = native.LAMB
-
-    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
-                 weight_decay: float = 1e-2, *, maximize: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
-                 master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
-        super().__init__(params, _checked(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
-                                          fused=fused))
-
-
-class AdaBelief(FusedOptimizer):
-    """AdaBelief (Zhuang et al. 2020, arXiv:2010.07468), as optax.adabelief.
-
-    State: ``step``, ``exp_avg`` and ``exp_avg_var``.
-    `lr`, `betas`, `eps`, `weight_decay`, `eps_root`, `decoupled_weight_decay`, `maximize`: see
-    :class:`gradscaler.Optimizer`.
-    """
-
-    _KIND = native.ADABELIEF
-
-    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-16,
-                 weight_decay: float = 0.0, eps_root: float = 1e-16, decoupled_weight_decay: bool = False, *,
-                 maximize: bool = False, fused: bool | None = None, max_grad_norm: float | None = None,
-                 master_weights: bool = False, state: str = "fp32", master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
-        super().__init__(params, _checked(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, eps_root=eps_root,
-                                          decoupled_weight_decay=decoupled_weight_decay, maximize=maximize,
-                                          fused=fused))
-
-
-class AdEMAMix(FusedOptimizer):
-    """AdEMAMix (Pagliardini et al. 2024, arXiv:2409.03137).
-
-    State: ``step``, ``exp_avg``, ``exp_avg_sq`` and ``exp_avg_slow``.
-    `lr`, `betas`, `eps`, `weight_decay`, `beta3`, `alpha`, `warmup_steps`, `beta3_warmup`, `maximize`: see
-    :class:`gradscaler.Optimizer`.
-    """
-
-    _KIND = native.ADEMAMIX
-
-    def __init__(self, params: Any, lr: _Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 1e-2, beta3: float = 0.9999, alpha: float = 5.0, warmup_steps: int = 0,
-                 beta3_warmup: int = 0, *, maximize: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
-                 master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
-        super().__init__(params, _checked(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, beta3=beta3,
-                                          alpha=alpha, warmup_steps=warmup_steps, beta3_warmup=beta3_warmup,
-                                          maximize=maximize, fused=fused))
-
-
-class AdamWScheduleFree(ScheduleFree):
-    """Schedule-Free AdamW (Defazio et al. 2024, arXiv:2405.15682), as in the package schedulefree.
-
-    State: ``step``, ``z``, ``exp_avg_sq`` and ``average``.
-    `lr`, `betas`, `eps`, `weight_decay`, `warmup_steps`, `weight_step_power`, `weight_lr_power`, `maximize`: see
-    :class:`gradscaler.Optimizer`.
-    """
-
-    _KIND = native.ADAMW_SCHEDULE_FREE
-
-    def __init__(self, params: Any, lr: _Rate = 2.5e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 0.0, warmup_steps: int = 0, weight_step_power: float = 0.0,
-                 weight_lr_power: float = 2.0, *, maximize: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
-                 master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
-        super().__init__(params, _checked(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
-                                          warmup_steps=warmup_steps, weight_step_power=weight_step_power,
-                                          weight_lr_power=weight_lr_power, maximize=maximize, fused=fused,
-                                          train_mode=True))
-
-
-class SGDScheduleFree(ScheduleFree):
-    """Schedule-Free SGD (Defazio et al. 2024), as in the package schedulefree.
-
-    State: ``step``, ``z`` and ``average``.
-    `lr`, `momentum`, `weight_decay`, `warmup_steps`, `weight_step_power`, `weight_lr_power`, `maximize`: see
-    :class:`gradscaler.Optimizer`.
-    """
-
-    _KIND = native.SGD_SCHEDULE_FREE
-
-    def __init__(self, params: Any, lr: _Rate = 1.0, momentum: float = 0.9, weight_decay: float = 0.0,
-                 warmup_steps: int = 0, weight_step_power: float = 0.0, weight_lr_power: float = 2.0, *,
-                 maximize: bool = False, fused: bool | None = None, max_grad_norm: float | None = None,
-                 master_weights: bool = False, state: str = "fp32", master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
-        super().__init__(params, _checked(lr=lr, momentum=momentum, weight_decay=weight_decay,
-                                          warmup_steps=warmup_steps, weight_step_power=weight_step_power,
-                                          weight_lr_power=weight_lr_power, maximize=maximize, fused=fused,
-                                          train_mode=True))
-
-
-class LARS(FusedOptimizer):
-    """LARS (You et al. 2017, arXiv:1708.03888), as optax.lars.
-
-    State: ``step`` and ``momentum_buffer``.
-    `lr`, `momentum`, `weight_decay`, `trust_coefficient`, `eps`, `nesterov`, `maximize`: see
-    :class:`gradscaler.Optimizer`.
-    """
-
-    _KIND = native.LARS
-
-    def __init__(self, params: Any, lr: _Rate = 1.0, momentum: float = 0.9, weight_decay: float = 0.0,
-                 trust_coefficient: float = 1e-3, eps: float = 0.0, nesterov: bool = False, *, maximize: bool = False,
-                 fused: bool | None = None, max_grad_norm: float | None = None, master_weights: bool = False,
-                 state: str = "fp32", master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
-        super().__init__(params, _checked(lr=lr, momentum=momentum, weight_decay=weight_decay,
-                                          trust_coefficient=trust_coefficient, eps=eps, nesterov=nesterov,
-                                          maximize=maximize, fused=fused))
-
-
-class NovoGrad(FusedOptimizer):
-    """NovoGrad (Ginsburg et al. 2019, arXiv:1905.11286), as optax.novograd.
-
-    State: ``step``, ``exp_avg`` and ``exp_avg_sq``.
-    `lr`, `betas`, `eps`, `weight_decay`, `dampening`, `decoupled_weight_decay`, `bias_correction`, `maximize`: see
-    :class:`gradscaler.Optimizer`.
-    """
-
-    _KIND = native.NOVOGRAD
-
-    def __init__(self, params: Any, lr: _Rate = 1e-2, betas: tuple[float, float] = (0.95, 0.98), eps: float = 1e-8,
-                 weight_decay: float = 0.0, dampening: float = 0.0, decoupled_weight_decay: bool = False,
-                 bias_correction: bool = False, *, maximize: bool = False, fused: bool | None = None,
-                 max_grad_norm: float | None = None, master_weights: bool = False, state: str = "fp32",
-                 master: str | None = None, seed: int = 0) -> None:
-        self._setup(max_grad_norm, master_weights, fused, state, master, seed)
-        super().__init__(params, _checked(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, dampening=dampening,
-                                          decoupled_weight_decay=decoupled_weight_decay,
-                                          bias_correction=bias_correction, maximize=maximize, fused=fused))
-# gen-api: end

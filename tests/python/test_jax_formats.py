@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradscaler.jax.adamw with state in 16 and 8 bits: the bits of the optimizer over arrays, shards, and conversion."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import gradscaler as gs
+from conftest import library, on_cpu
+
+jax = library("jax")
+jnp = jax.numpy
+
+import gradscaler.jax as gj  # noqa: E402
+
+P = jax.sharding.PartitionSpec
+FORMATS = [(state, master) for state in ("fp32", "16bit", "8bit") for master in (None, "split", "split24", "stochastic")
+           if (state, master) != ("fp32", None)]
+SHAPES = {"b": (7,), "e": (0, 5), "f": (128,), "m": (4, 6, 3), "s": (), "w": (8, 64)}
+KEEPS_BITS = {"f": P("x"), "w": P("x")}
+
+
+@pytest.fixture(autouse=True)
+def cpu():
+    with on_cpu(jax):
+        yield
+
+
+def tree(seed, dtype="float32"):
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(rng.normal(size=shape), dtype) for name, shape in SHAPES.items()}
+
+
+def stepped(params, state, seeds, place=lambda tree: tree):
+    step = jax.jit(functools.partial(gj.adamw, lr=0.01, betas=(0.9, 0.999)))
+    for seed in seeds:
+        params, state = step(params, place(tree(seed)), state)
+    return params, state
+
+
+def same(found, expected):
+    one, other = jax.tree_util.tree_flatten(found), jax.tree_util.tree_flatten(expected)
+    assert one[1] == other[1]
+    for left, right in zip(one[0], other[0], strict=True):
+        assert left.dtype == right.dtype
+        np.testing.assert_array_equal(np.asarray(left), np.asarray(right))
+
+
+@pytest.mark.parametrize("state, master", FORMATS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_bits_are_those_of_the_optimizer_over_arrays(state, master, dtype):
+    params = tree(0, dtype)
+    # bfloat16 is a dtype of NumPy's where JAX is.
+    own = {name: np.array(p) for name, p in params.items()}
+    grads = {name: np.zeros(p.shape, np.float32) for name, p in own.items()}
+    optimizer = gs.AdamW(own, grads, lr=np.float32(0.01), state=state, master=master, seed=5)
+    found = gj.adamw_init(params, state=state, master=master, seed=5)
+    for seed in range(4):
+        params, found = stepped(params, found, [seed])
+        for name, grad in tree(seed).items():
+            grads[name][...] = grad
+        optimizer.step()
+    same(params, {name: jnp.asarray(p) for name, p in own.items()})
+    arrays = optimizer.state_arrays()
+    for slot in ("exp_avg", "exp_avg_sq", "exp_avg_scale", "exp_avg_sq_scale", "remainder"):
+        for name, values in (getattr(found, slot) or {}).items():
+            expected = np.asarray(arrays[f"{slot}.{name}"]).reshape(-1).view(np.uint8)
+            assert np.array_equal(np.asarray(values).reshape(-1).view(np.uint8), expected), (slot, name)
+    # A step that is skipped changes and draws nothing.
+    same(gj.adamw(params, tree(9), found, found_inf=1.0), (params, found))
+
+
+@pytest.mark.parametrize("state, master", [("8bit", "split"), ("8bit", "stochastic"), ("16bit", "split24")])
+def test_it_trains(state, master):
+    target = jnp.asarray(np.random.default_rng(1).normal(size=64), jnp.float32)
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1, 2))
+    def train_step(scale, params, found):
+        scale, found_inf, _, grads = scale.value_and_grad(
+            lambda p: jnp.mean((p["w"].astype(jnp.float32) - target) ** 2))(params)
+        params, found = gj.adamw(params, grads, found, lr=0.02, found_inf=found_inf, weight_decay=0.0)
+        return scale, params, found
+
+    params = {"w": jnp.zeros(64, jnp.bfloat16)}
+    scale, found = gj.DynamicScale.create(2.0**10), gj.adamw_init(params, state=state, master=master)
+    for _ in range(300):
+        scale, params, found = train_step(scale, params, found)
+    assert found.step == 300 and found.exp_avg_sq["w"].dtype == ("uint8" if state == "8bit" else "int16")
+    assert float(abs(params["w"].astype(jnp.float32) - target).max()) < 0.03
+
+
+@pytest.mark.parametrize("state, master", [("8bit", "stochastic"), ("16bit", "split")])
+def test_shards_lie_where_the_parameters_do_and_have_their_bits(state, master):
+    mesh = jax.make_mesh((4,), ("x",), devices=jax.devices("cpu"))
+
+    def place(values):
+        return {name: jax.device_put(p, jax.sharding.NamedSharding(mesh, KEEPS_BITS.get(name, P())))
+                for name, p in values.items()}
+
+    params = tree(0, "bfloat16")
+    whole = stepped(params, gj.adamw_init(params, state=state, master=master, seed=1), range(3))
+    spread = place(params)
+    params, found = stepped(spread, gj.adamw_init(spread, state=state, master=master, seed=1), range(3), place)
+    for name, p in spread.items():
+        for slot in (params, found.exp_avg, found.exp_avg_sq, found.exp_avg_sq_scale, found.remainder):
+            if slot is not None:
+                assert (slot[name].sharding.spec[:1] or (None,)) == (p.sharding.spec[:1] or (None,)), name
+    same((params, found), whole)
+    # As many shards or none later.
+    same(gj.adamw_convert(params, found, dtype="float32"), gj.adamw_convert(*whole, dtype="float32"))
+    text = jax.jit(gj.adamw).lower(params, place(tree(7)), found).compile().as_text()
+    assert "gradscaler" in text and "all-gather" not in text
+
+
+def test_shards_that_would_cut_a_group_are_brought_together():
+    mesh = jax.make_mesh((4,), ("x",), devices=jax.devices("cpu"))
+    params = {"m": tree(0, "bfloat16")["m"], "w": tree(0, "bfloat16")["w"]}
+    grads = {name: tree(1)[name] for name in params}
+    spread = {"m": jax.device_put(params["m"], jax.sharding.NamedSharding(mesh, P("x"))),
+              "w": jax.device_put(params["w"], jax.sharding.NamedSharding(mesh, P(None, "x")))}
+    one, other = (jax.jit(gj.adamw)(p, grads, gj.adamw_init(p, state="8bit", master="split")) for p in (params, spread))
+    same(other[0], one[0])
+    assert other[0]["m"].sharding.spec == P("x", None, None)
+
+
+@pytest.mark.parametrize("state, master", [("fp32", "split"), ("16bit", "split24"), ("8bit", "split"), ("8bit", None),
+                                           ("16bit", "stochastic")])
+def test_state_is_saved_loaded_and_converted(state, master, tmp_path):
+    params = tree(0, "bfloat16")
+    params, found = stepped(params, gj.adamw_init(params, state=state, master=master, seed=2), range(3))
+    leaves, structure = jax.tree_util.tree_flatten((params, found))
+    # NumPy's files do not know bfloat16.
+    np.savez(tmp_path / "saved.npz", *(np.asarray(leaf).view("u2") if leaf.dtype == "bfloat16" else leaf
+                                       for leaf in leaves))
+    with np.load(tmp_path / "saved.npz") as saved:
+        again = [jnp.asarray(saved[f"arr_{i}"].view(leaf.dtype)) for i, leaf in enumerate(leaves)]
+    loaded = jax.tree_util.tree_unflatten(structure, again)
+    same(stepped(*loaded, [3]), stepped(params, found, [3]))
+    wide, full = gj.adamw_convert(params, found, dtype="float32")
+    assert isinstance(full, gj.AdamWState) and full.step == 3
+    assert wide["w"].dtype == full.exp_avg["w"].dtype == "float32"
+    assert (wide["w"] != params["w"]).any() == (master in ("split", "split24"))
+    back, small = gj.adamw_convert(wide, full, dtype="bfloat16", state=state, master=master, seed=2)
+    same(back, params)
+    same(small.remainder, found.remainder)
+    same(gj.adamw_convert(back, small, dtype="float32")[0], wide)
+    bound = {"fp32": 0.0, "16bit": 2.0**-8, "8bit": 2.0**-4}[state]
+    for slot in ("exp_avg", "exp_avg_sq"):
+        for name, values in getattr(gj.adamw_convert(back, small)[1], slot).items():
+            expected = getattr(full, slot)[name]
+            largest = jnp.max(abs(expected), initial=0.0)
+            assert (abs(values - expected) <= bound * abs(expected) + bound * 2.0**-6 * largest).all()
+
+
+def test_masters_begin_as_the_parameters():
+    params = tree(0, "bfloat16")
+    _, plain = stepped(params, gj.adamw_init(params), range(2))
+    after, small = gj.adamw_convert(params, plain, state="8bit", master="split")
+    assert not any(map(np.any, small.remainder.values()))
+    same(after, params)
+
+
+@pytest.mark.parametrize("master", ["split", "split24"])
+@pytest.mark.parametrize("dtype, half", [("bfloat16", 2.0**-8), ("float16", 2.0**-11)])
+def test_masters_between_two_weights_keep_their_bits(dtype, half, master):
+    wide = {"w": jnp.asarray([1 + half, -1 - half, 1 + 3 * half, 1.0, 0.0, half], jnp.float32)}
+    narrow = gj.adamw_convert(wide, gj.adamw_init(wide), dtype=dtype, master=master)
+    same(gj.adamw_convert(*narrow, dtype="float32")[0], wide)
+
+
+def test_vmap():
+    params = tree(0, "bfloat16")
+    stack = functools.partial(jax.tree_util.tree_map, lambda *leaves: jnp.stack(leaves))
+    found = gj.adamw_init(params, state="8bit", master="split")
+    both = jax.vmap(gj.adamw)(stack(params, params), stack(tree(1), tree(2)), stack(found, found))
+    same(both, stack(*(gj.adamw(params, tree(seed), found) for seed in (1, 2))))
+
+
+@pytest.mark.parametrize("call, error, message", [
+    (lambda p: gj.adamw_init(p, state="4bit"), ValueError, "state is '4bit'; it must be one of 'fp32', '16bit'"),
+    (lambda p: gj.adamw_init(p, master="all"), ValueError, "master is 'all'"),
+    (lambda p: gj.adamw_init(tree(0), master="split"), ValueError, r"params\['b'\] has dtype float32; with master='"),
+    (lambda p: gj.adamw_init(p, state="8bit", seed=-1), ValueError, "seed is -1"),
+    (lambda p: gj.adamw(tree(0), p, gj.adamw_init(p, master="split")), ValueError, r"params\['b'\] has dtype float32"),
+    (lambda p: gj.adamw({"b": p["b"]}, {"b": p["b"]}, gj.adamw_init(p, state="8bit")), ValueError, "state.exp_avg"),
+    (lambda p: gj.adamw(p, p, gj.adamw_init(p, state="8bit").__class__(
+        0, *(p,) * 5, "8bit", None, 0)), TypeError, r"state.exp_avg\['b'\] has dtype bfloat16; it must be uint8"),
+])
+def test_what_does_not_fit_is_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call(tree(0, "bfloat16"))
