@@ -17,12 +17,12 @@ struct PlainSlot {
   static constexpr bool kGrouped = false;
 };
 
-GSC_HD void load_bf16(const uint16_t *from, Floats &out) {
-  Words words;
-  Lane32s bits;
+GSC_HD void load_bf16(const uint16_t *from, BatchFloats &out) {
+  BatchWords words;
+  BatchLanes bits;
   load_words(from, words);
   unpack({}, words, bits);
-  for_vectors([&](int k) { out[k] = Lanes::value(bits[k]); });
+  for_vectors([&](int k) { out[k] = BatchLane::value(bits[k]); });
 }
 
 /// How the codes of a batch are read and written. Of a grouped code, e is the largest peak() of a group >> kPeakShift. A
@@ -33,23 +33,23 @@ struct BatchCode;
 
 template <>
 struct BatchCode<PlainSlot> {
-  GSC_HD static void decode(const float *from, const uint8_t * /*scales*/, Floats &out, Special & /*special*/) {
+  GSC_HD static void decode(const float *from, const uint8_t * /*scales*/, BatchFloats &out, Special & /*special*/) {
     for (int w = 0; w < 2; ++w) load_floats(from + w * kBatch / 2, out + 2 * w);
   }
   template <typename N>
-  GSC_HD static void encode(const Floats &x, const N & /*number_of*/, const BatchDraw * /*draw*/, float *to) {
+  GSC_HD static void encode(const BatchFloats &x, const N & /*number_of*/, const BatchDraw * /*draw*/, float *to) {
     for (int w = 0; w < 2; ++w) store_floats(to + w * kBatch / 2, x + 2 * w);
   }
 };
 
 template <>
 struct BatchCode<MomentBf16> {
-  GSC_HD static void decode(const uint16_t *from, const uint8_t * /*scales*/, Floats &out, Special & /*special*/) {
+  GSC_HD static void decode(const uint16_t *from, const uint8_t * /*scales*/, BatchFloats &out, Special & /*special*/) {
     load_bf16(from, out);
   }
   template <typename N>
-  GSC_HD static void encode(const Floats &x, const N & /*number_of*/, const BatchDraw * /*draw*/, uint16_t *to) {
-    const auto rounded = [&](int k) { return Lanes::bits(x[k]) + kToNearest; };
+  GSC_HD static void encode(const BatchFloats &x, const N & /*number_of*/, const BatchDraw * /*draw*/, uint16_t *to) {
+    const auto rounded = [&](int k) { return BatchLane::bits(x[k]) + kToNearest; };
     store_words(to, {upper_words(rounded(0), rounded(1)), upper_words(rounded(2), rounded(3))});
   }
 };
@@ -76,22 +76,23 @@ GSC_HD int scale_of(const uint8_t *scales, int k) { return scales[k * kBatchGrou
 template <>
 struct BatchCode<MomentE4m3> {
   static constexpr uint32_t kPeakShift = 24, kLargest = 252, kBelow = 7, kSmallest = 1;
-  GSC_HD static Uint32Vector peak(FloatVector x) { return Lanes::bits(x) << 1; }
+  GSC_HD static Uint32Vector peak(FloatVector x) { return BatchLane::bits(x) << 1; }
   /// The bits of 2^(119 - s), by which a magnitude becomes one of fp16.
   GSC_HD static Uint32Vector number(Uint32Vector scale) { return (246U - scale) << 23; }
 
-  GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, Floats &out, Special &special) {
+  GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, BatchFloats &out, Special &special) {
     special.if_equal_bytes(load_vector<Uint32Vector>(from) | 0x80808080U, Uint32Vector{} - 1U);
-    Words words;
+    BatchWords words;
     load_words(reinterpret_cast<const int8_t *>(from), words);
     for (int w = 0; w < 2; ++w) widen_fp16(words[w] << 7 & all_words(0xbf80), out + 2 * w);
-    for_vectors([&](int k) { out[k] *= Lanes::value(Lanes::all(kScaleNumbers.of_moment[scale_of(scales, k)])); });
+    for_vectors(
+        [&](int k) { out[k] *= BatchLane::value(BatchLane::all(kScaleNumbers.of_moment[scale_of(scales, k)])); });
   }
   template <typename N>
-  GSC_HD static void encode(const Floats &x, const N &number_of, const BatchDraw *draw, uint8_t *to) {
+  GSC_HD static void encode(const BatchFloats &x, const N &number_of, const BatchDraw *draw, uint8_t *to) {
     if (draw != nullptr) return encode_stochastically(x, number_of, draw->exchanged(), to);
-    const auto scaled = [&](int k) { return x[k] * Lanes::value(number_of(k)); };
-    Words words;
+    const auto scaled = [&](int k) { return x[k] * BatchLane::value(number_of(k)); };
+    BatchWords words;
     for (int w = 0; w < 2; ++w) {
       const WordVector half = narrow_down(scaled(2 * w), scaled(2 * w + 1));
       const WordVector rounded = half + all_words(0x40);
@@ -102,8 +103,9 @@ struct BatchCode<MomentE4m3> {
 
  private:
   template <typename N>
-  GSC_HD static void encode_stochastically(const Floats &x, const N &number_of, const BatchDraw &draw, uint8_t *to) {
-    const auto code = [&](int k) { return MomentE4m3::encode<Lanes>(x[k], 246U - (number_of(k) >> 23), draw[k]); };
+  GSC_HD static void encode_stochastically(const BatchFloats &x, const N &number_of, const BatchDraw &draw,
+                                           uint8_t *to) {
+    const auto code = [&](int k) { return MomentE4m3::encode<BatchLane>(x[k], 246U - (number_of(k) >> 23), draw[k]); };
     store_words(to, {lower_words(code(0), code(1)), lower_words(code(2), code(3))});
   }
 };
@@ -112,30 +114,30 @@ struct BatchCode<MomentE4m3> {
 template <uint32_t Below>
 struct BatchSquare {
   static constexpr uint32_t kPeakShift = 23, kLargest = 254, kBelow = Below, kSmallest = 0;
-  GSC_HD static Uint32Vector peak(FloatVector x) { return Lanes::bits(x); }
+  GSC_HD static Uint32Vector peak(FloatVector x) { return BatchLane::bits(x); }
 };
 
 template <>
 struct BatchCode<SquareE5m11> : BatchSquare<30> {
   GSC_HD static Uint32Vector number(Uint32Vector scale) { return scale << 23; }
-  GSC_HD static void decode(const uint16_t *from, const uint8_t *scales, Floats &out, Special &special) {
-    Words words;
-    Lane32s codes;
+  GSC_HD static void decode(const uint16_t *from, const uint8_t *scales, BatchFloats &out, Special &special) {
+    BatchWords words;
+    BatchLanes codes;
     load_words(from, words);
     for (const WordVector &w : words) special.if_equal(w, all_words(0xffff));
     unpack({}, words, codes);
     for_vectors([&](int k) {
-      const Uint32Vector scale = Lanes::all(kScaleNumbers.of_square[scale_of(scales, k)] & 0xff800000U);
-      out[k] = Lanes::value(codes[k] == 0U ? Uint32Vector{} : (codes[k] >> 4) + scale);
+      const Uint32Vector scale = BatchLane::all(kScaleNumbers.of_square[scale_of(scales, k)] & 0xff800000U);
+      out[k] = BatchLane::value(codes[k] == 0U ? Uint32Vector{} : (codes[k] >> 4) + scale);
     });
   }
   template <typename N>
-  GSC_HD static void encode(const Floats &x, const N &number_of, const BatchDraw * /*draw*/, uint16_t *to) {
+  GSC_HD static void encode(const BatchFloats &x, const N &number_of, const BatchDraw * /*draw*/, uint16_t *to) {
     const auto code = [&](int k) {
-      const Uint32Vector bits = Lanes::bits(x[k]);
-      const Int32Vector distance = Lanes::as_int(bits + (kToNearest >> 4) - number_of(k));
-      const Uint32Vector rounded = Lanes::as_uint(larger(distance, Int32Vector{})) >> 12;
-      return greatest(rounded, least(bits, Lanes::all(1)));
+      const Uint32Vector bits = BatchLane::bits(x[k]);
+      const Int32Vector distance = BatchLane::as_int(bits + (kToNearest >> 4) - number_of(k));
+      const Uint32Vector rounded = BatchLane::as_uint(larger(distance, Int32Vector{})) >> 12;
+      return greatest(rounded, least(bits, BatchLane::all(1)));
     };
     store_words(to, {lower_words(code(0), code(1)), lower_words(code(2), code(3))});
   }
@@ -145,24 +147,24 @@ struct BatchCode<SquareE5m11> : BatchSquare<30> {
 template <>
 struct BatchCode<SquareE4m4> : BatchSquare<14> {
   GSC_HD static Uint32Vector number(Uint32Vector scale) { return scale << 23 | scale << 7; }
-  GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, Floats &out, Special &special) {
+  GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, BatchFloats &out, Special &special) {
     special.if_equal_bytes(load_vector<Uint32Vector>(from), Uint32Vector{} - 1U);
-    Words words;
-    Lane32s bits;
+    BatchWords words;
+    BatchLanes bits;
     load_words(from, words);
     for (int w = 0; w < 2; ++w) {
-      const auto scale = as<WordVector>(Lanes::all(kScaleNumbers.of_square[scale_of(scales, 2 * w)]));
+      const auto scale = as<WordVector>(BatchLane::all(kScaleNumbers.of_square[scale_of(scales, 2 * w)]));
       words[w] = words[w] == 0 ? WordVector{} : (words[w] << 3) + scale;
     }
     unpack({}, words, bits);
-    for_vectors([&](int k) { out[k] = Lanes::value(bits[k]); });
+    for_vectors([&](int k) { out[k] = BatchLane::value(bits[k]); });
   }
   /// Stochastically only.
   template <typename N>
-  GSC_HD static void encode(const Floats &x, const N &number_of, const BatchDraw *draw, uint8_t *to) {
-    Words words;
+  GSC_HD static void encode(const BatchFloats &x, const N &number_of, const BatchDraw *draw, uint8_t *to) {
+    BatchWords words;
     for (int w = 0; w < 2; ++w) {
-      const Uint32Vector even = Lanes::bits(x[2 * w]), odd = Lanes::bits(x[2 * w + 1]);
+      const Uint32Vector even = BatchLane::bits(x[2 * w]), odd = BatchLane::bits(x[2 * w + 1]);
       const WordVector sum = upper_words(even + ((*draw)[2 * w] << 3), odd + ((*draw)[2 * w + 1] << 3));
       const WordVector code = positive_difference(sum, as<WordVector>(number_of(2 * w))) >> 3;
       words[w] = larger_word(code, smaller_word(words_not_zero(even, odd), all_words(1)));
@@ -175,24 +177,24 @@ struct BatchCode<SquareE4m4> : BatchSquare<14> {
 template <typename A, typename B>
 class BatchScales {
  public:
-  GSC_HD void find(const Floats &a, const Floats &b, Special &special) {
-    Lane32s peaks[2];
+  GSC_HD void find(const BatchFloats &a, const BatchFloats &b, Special &special) {
+    BatchLanes peaks[2];
     for_vectors([&](int k) {
       peaks[0][k] = BatchCode<A>::peak(a[k]);
       peaks[1][k] = BatchCode<B>::peak(b[k]);
     });
     const Uint32Vector e = largest_of_groups(peaks[0], peaks[1]) >> load_vector<Uint32Vector>(kRows.shift);
-    special.if_greater(Lanes::as_int(e), load_vector<Int32Vector>(kRows.largest));
+    special.if_greater(BatchLane::as_int(e), load_vector<Int32Vector>(kRows.largest));
     const Int32Vector scale =
-        larger(Lanes::as_int(e - load_vector<Uint32Vector>(kRows.below)), load_vector<Int32Vector>(kRows.smallest));
+        larger(BatchLane::as_int(e - load_vector<Uint32Vector>(kRows.below)), load_vector<Int32Vector>(kRows.smallest));
     store_vector(scale_, scale);
-    store_vector(number_[0], BatchCode<A>::number(Lanes::as_uint(scale)));
-    store_vector(number_[1], BatchCode<B>::number(Lanes::as_uint(scale)));
+    store_vector(number_[0], BatchCode<A>::number(BatchLane::as_uint(scale)));
+    store_vector(number_[1], BatchCode<B>::number(BatchLane::as_uint(scale)));
   }
   /// Slot: 0 for A, 1 for B.
   template <int Slot>
   [[nodiscard]] GSC_HD Uint32Vector number(int k) const {
-    return Lanes::all(number_[Slot][lane(Slot, k * kBatchGroups / kBatchVectors)]);
+    return BatchLane::all(number_[Slot][lane(Slot, k * kBatchGroups / kBatchVectors)]);
   }
   template <int Slot>
   GSC_HD void store(uint8_t *scales) const {
@@ -221,7 +223,7 @@ class BatchScales {
 };
 /// Of slots without groups.
 struct NoScales {
-  GSC_HD void find(const Floats & /*a*/, const Floats & /*b*/, Special & /*special*/) {}
+  GSC_HD void find(const BatchFloats & /*a*/, const BatchFloats & /*b*/, Special & /*special*/) {}
   template <int Slot>
   [[nodiscard]] GSC_HD Uint32Vector number(int /*k*/) const {
     return Uint32Vector{};
@@ -229,32 +231,34 @@ struct NoScales {
 };
 
 template <typename D>
-GSC_HD void load_halves(const uint16_t *from, Floats &out) {
+GSC_HD void load_halves(const uint16_t *from, BatchFloats &out) {
   if constexpr (std::is_same_v<D, Bf16>) {
     load_bf16(from, out);
   } else {
-    Words words;
+    BatchWords words;
     load_words(from, words);
     for (int w = 0; w < 2; ++w) widen_fp16(words[w], out + 2 * w);
   }
 }
 
 /// Remainders in the upper bits of words, and back.
-GSC_HD void load_remainders(const int16_t *p, Words &out) { load_words(reinterpret_cast<const uint16_t *>(p), out); }
-GSC_HD void load_remainders(const int8_t *p, Words &out) {
+GSC_HD void load_remainders(const int16_t *p, BatchWords &out) {
+  load_words(reinterpret_cast<const uint16_t *>(p), out);
+}
+GSC_HD void load_remainders(const int8_t *p, BatchWords &out) {
   load_words(reinterpret_cast<const uint8_t *>(p), out);
   for (WordVector &words : out) words <<= 8;
 }
-GSC_HD void store_remainders(int16_t *p, const Words &x) { store_words(reinterpret_cast<uint16_t *>(p), x); }
-GSC_HD void store_remainders(int8_t *p, const Words &x) {
+GSC_HD void store_remainders(int16_t *p, const BatchWords &x) { store_words(reinterpret_cast<uint16_t *>(p), x); }
+GSC_HD void store_remainders(int8_t *p, const BatchWords &x) {
   store_words(reinterpret_cast<uint8_t *>(p), {x[0] >> 8, x[1] >> 8});
 }
 
 /// Masters of a batch, joined as words: a remainder below 0 takes 1 from the weight.
 template <typename D, typename R>
-GSC_HD void load_masters(const uint16_t *weights, const R *remainders, Floats &out) {
-  Words upper, lower;
-  Lane32s fixed;
+GSC_HD void load_masters(const uint16_t *weights, const R *remainders, BatchFloats &out) {
+  BatchWords upper, lower;
+  BatchLanes fixed;
   load_words(weights, upper);
   load_remainders(remainders, lower);
   for (int w = 0; w < 2; ++w) {
@@ -264,20 +268,20 @@ GSC_HD void load_masters(const uint16_t *weights, const R *remainders, Floats &o
   unpack(lower, upper, fixed);
   for_vectors([&](int k) {
     if constexpr (std::is_same_v<D, Fp16>) {
-      fixed[k] = Fraction<D>::template to<Lanes>(fixed[k] & 0x7fffffffU) | (fixed[k] & 0x80000000U);
+      fixed[k] = Fraction<D>::template to<BatchLane>(fixed[k] & 0x7fffffffU) | (fixed[k] & 0x80000000U);
     }
-    out[k] = Lanes::value(fixed[k]);
+    out[k] = BatchLane::value(fixed[k]);
   });
 }
 
 /// Halves 2w and 2w + 1 of weights as words and their 16 fraction bits, `add`(k) added. fp16: without inf.
 template <typename D, typename F>
-GSC_HD void divide_words(const Floats &x, int w, const F &add, WordVector &weights, WordVector &fraction) {
-  const Uint32Vector bits[2] = {Lanes::bits(x[2 * w]), Lanes::bits(x[2 * w + 1])};
+GSC_HD void divide_words(const BatchFloats &x, int w, const F &add, WordVector &weights, WordVector &fraction) {
+  const Uint32Vector bits[2] = {BatchLane::bits(x[2 * w]), BatchLane::bits(x[2 * w + 1])};
   Uint32Vector fixed[2];
   for (int k = 0; k < 2; ++k) {
     fixed[k] = bits[k];
-    if constexpr (std::is_same_v<D, Fp16>) fixed[k] = Fraction<D>::template from<Lanes>(bits[k] & 0x7fffffffU);
+    if constexpr (std::is_same_v<D, Fp16>) fixed[k] = Fraction<D>::template from<BatchLane>(bits[k] & 0x7fffffffU);
     fixed[k] += add(2 * w + k);
   }
   fraction = lower_words(fixed[0], fixed[1]);
@@ -286,12 +290,12 @@ GSC_HD void divide_words(const Floats &x, int w, const F &add, WordVector &weigh
 }
 
 template <typename D, typename R>
-GSC_HD void store_masters(const Floats &x, uint16_t *weights, R *remainders) {
+GSC_HD void store_masters(const BatchFloats &x, uint16_t *weights, R *remainders) {
   constexpr uint32_t kHalf = (1U << Split<D, R>::kDropped) >> 1;
-  Words upper, lower;
+  BatchWords upper, lower;
   for (int w = 0; w < 2; ++w) {
     divide_words<D>(
-        x, w, [](int /*k*/) { return Lanes::all(kHalf); }, upper[w], lower[w]);
+        x, w, [](int /*k*/) { return BatchLane::all(kHalf); }, upper[w], lower[w]);
     upper[w] += lower[w] >> 15;
   }
   store_words(weights, upper);
@@ -300,8 +304,8 @@ GSC_HD void store_masters(const Floats &x, uint16_t *weights, R *remainders) {
 
 /// Weights without masters, rounded stochastically.
 template <typename D>
-GSC_HD void store_rounded(const Floats &x, const BatchDraw &draw, uint16_t *weights) {
-  Words upper, lower;
+GSC_HD void store_rounded(const BatchFloats &x, const BatchDraw &draw, uint16_t *weights) {
+  BatchWords upper, lower;
   for (int w = 0; w < 2; ++w)
     divide_words<D>(
         x, w, [&](int k) { return draw[k]; }, upper[w], lower[w]);

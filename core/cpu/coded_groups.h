@@ -62,8 +62,8 @@ struct Batch {
   using A = CodeOf<Formula, Format, kGrouped>;
   using Scales = std::conditional_t<Last::kGrouped, BatchScales<A, Last>, NoScales>;
 
-  Floats state[Formula::kStates];
-  Floats params;
+  BatchFloats state[Formula::kStates];
+  BatchFloats params;
   Scales scales;
   bool is_special;
 
@@ -76,7 +76,7 @@ struct Batch {
   }
 
  private:
-  GSC_HD static void find_nan(const Floats &x, Special &special) {
+  GSC_HD static void find_nan(const BatchFloats &x, Special &special) {
     special.if_nan(x[0], x[1]);
     special.if_nan(x[2], x[3]);
   }
@@ -84,8 +84,9 @@ struct Batch {
 
 /// F::update of a vector. Results go to memory, from where encoding takes them: GCC 12 stores them in any case.
 template <typename F>
-GSC_HD void update_vector(FloatVector param, const Floats *state, int k, FloatVector grad, const Coefficients<float> &c,
-                          float *__restrict new_param, float *__restrict first, float *__restrict last) {
+GSC_HD void update_vector(FloatVector param, const BatchFloats *state, int k, FloatVector grad,
+                          const Coefficients<float> &c, float *__restrict new_param, float *__restrict first,
+                          float *__restrict last) {
   constexpr int kLanes = VectorLanes::kCount;
   float p[kLanes];
   float g[kLanes];
@@ -123,9 +124,9 @@ template <typename F, typename D, typename R, typename Format, typename B>
   const auto scales = [&](auto slot, int64_t i) { return span.scales[slot] + i / kStateGroup; };
   const auto update = [&](int64_t i, Batch<F, Format> &b) {
     Special special;
-    Floats state[F::kStates];
-    Floats params;
-    Floats grads;
+    BatchFloats state[F::kStates];
+    BatchFloats params;
+    BatchFloats grads;
     for_slots<F>([&](auto slot) {
       BatchCode<CodeOf<F, Format, slot>>::decode(codes(slot, i), scales(slot, i), state[slot], special);
     });
@@ -136,7 +137,7 @@ template <typename F, typename D, typename R, typename Format, typename B>
     }
     load_halves<D>(grad + i, grads);
     for_vectors([&](int k) {
-      const auto lanes_of = [k](Floats &x) { return reinterpret_cast<float *>(x + k); };
+      const auto lanes_of = [k](BatchFloats &x) { return reinterpret_cast<float *>(x + k); };
       update_vector<F>(params[k], state, k, grads[k] * span.inv_scale * clip, c, lanes_of(b.params),
                        lanes_of(b.state[0]), lanes_of(b.state[F::kStates - 1]));
     });
