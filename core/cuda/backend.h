@@ -29,7 +29,8 @@ struct Mirror {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool use_current);
+  /// `pool`: the caller's cudaMemPool_t for all memory, or NULL.
+  CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool use_current, void *pool);
   ~CudaBackend() override;
 
   /// Number of backends in this process.
@@ -37,6 +38,7 @@ class CudaBackend final : public Backend {
 
   void *allocate(int64_t bytes) override;
   void release(void *memory, int64_t bytes) noexcept override;
+  [[nodiscard]] int64_t device_bytes() const override { return held_.load(std::memory_order_relaxed); }
   void write(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
   void write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
   void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) override;
@@ -90,7 +92,8 @@ class CudaBackend final : public Backend {
   /// How many warps of a block share a chunk of the plan. `shares` is scratch memory.
   [[nodiscard]] int32_t check_warps(const Plan &plan, Vec<int64_t> &shares) const;
   [[nodiscard]] int32_t step_warps(const Plan &plan, Vec<int64_t> &shares) const;
-  void launch_apply(const ApplyParams &p, const Mirror &params, bool *half_done, cudaStream_t stream);
+  void launch_apply(const ApplyParams &p, const StepPart &part, const Mirror &params, bool *half_done,
+                    cudaStream_t stream);
 
   static std::atomic<int32_t> live_;
   std::pmr::memory_resource *memory_;
@@ -99,7 +102,9 @@ class CudaBackend final : public Backend {
   int64_t check_slots_ = 1;  ///< resident blocks of a check on the whole device
   double saturating_ = 1.0;  ///< warps that saturate the memory bus
   cudaStream_t setup_stream_ = nullptr;
-  cudaMemPool_t pool_ = nullptr;  ///< NULL: the device has none
+  const bool is_pool_given_;
+  cudaMemPool_t pool_ = nullptr;  ///< for scratch, or given and for all memory; NULL: the device has none
+  std::atomic<int64_t> held_{0};  ///< bytes of allocate
 };
 
 }  // namespace gsc::cuda

@@ -163,7 +163,8 @@ bool run(const Arguments &arguments) {
                 static_cast<long long>(training.steps()), static_cast<long long>(totals.frames),
                 arguments.budget_us / 1000.0, static_cast<long long>(training.skipped()),
                 static_cast<long long>(totals.reloads), double{training.scale()});
-    std::printf("loss %.4f to %.4f\n", totals.first_loss, training.loss());
+    std::printf("loss %.4f to %.4f; the longest slice of an optimizer's step took %.3f ms\n", totals.first_loss,
+                training.loss(), training.worst_step_ms());
     std::printf("arena: %lld of %lld KiB at most; %lld requests and %lld mallocs in %lld settled frames\n",
                 static_cast<long long>(arena.peak() / 1024), static_cast<long long>(arena.limit() / 1024),
                 static_cast<long long>(totals.arena_requests), static_cast<long long>(totals.mallocs),
