@@ -143,7 +143,7 @@ void add_optimizers() {
     }
   }
   for (const Recipe &recipe : {kAdamw, Recipe{"lamb", {.kind = OptimizerKind::lamb}, 2}}) {
-    for (const int log2_elements : {18, 24}) {
+    for (const int log2_elements : {20, 24}) {
       add_threads(std::string("slices/") + recipe.name + "/log2_elements:" + std::to_string(log2_elements),
                   [=](benchmark::State &state, const Point &point) {
                     slices(state, point.threads, recipe, int64_t{1} << log2_elements);

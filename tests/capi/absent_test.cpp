@@ -29,14 +29,6 @@ std::vector<int64_t> tensor_steps(const gsc_optimizer *optimizer, size_t count) 
   return steps;
 }
 
-std::vector<unsigned char> saved(const gsc_optimizer *optimizer) {
-  int64_t bytes = 0;
-  EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &bytes));
-  std::vector<unsigned char> result(static_cast<size_t>(bytes));
-  EXPECT_GSC_OK(gsc_optimizer_save_sync(const_cast<gsc_optimizer *>(optimizer), result.data(), bytes, nullptr));
-  return result;
-}
-
 // A tensor of several chunks, one without elements, and small ones.
 const std::vector<int64_t> kCounts = {3, 40000, 0, 1, 64, 65, 1000, 64, 5000};
 

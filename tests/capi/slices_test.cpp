@@ -55,10 +55,15 @@ struct Training {
   gsc_status slice(int64_t max_bytes, int64_t *left) const {
     return gsc_scaler_step_slice(scaler.get(), trainer.get(), max_bytes, left, nullptr);
   }
-  void expect_same(const Training &other) const {
-    const Snapshot mine = trainer.snapshot(), theirs = other.trainer.snapshot();
-    ASSERT_TRUE(mine.same_with_grads(theirs));
-    ASSERT_EQ(skipped_steps(trainer.optimizer()), skipped_steps(other.trainer.optimizer()));
+  void expect_same(Training &other) {
+    for (size_t i = 0; i < kCounts.size(); ++i) {
+      ASSERT_EQ(trainer.params()[i].image(), other.trainer.params()[i].image()) << i;
+      ASSERT_EQ(trainer.grads()[i].image(), other.trainer.grads()[i].image()) << i;
+      if (!trainer.copies().empty()) {
+        ASSERT_EQ(trainer.copies()[i].image(), other.trainer.copies()[i].image()) << i;
+      }
+    }
+    ASSERT_EQ(saved(trainer.get()), saved(other.trainer.get()));
     ASSERT_EQ(scale_of(scaler), scale_of(other.scaler));
     ASSERT_TRUE(trainer.guards_intact());
   }
@@ -189,16 +194,11 @@ std::vector<Case> cases() {
        true},
       {"absent_lamb", GSC_LAMB, 0, GSC_FP32, {GSC_FP16}, 0, GSC_STATE_FULL, GSC_MASTER_NONE, true},
       {"disabled", GSC_ADAMW, 0, GSC_FP32, {GSC_FP32}, 0, GSC_STATE_FULL, GSC_MASTER_NONE, false, false}};
-  static const char *const kNames[] = {"sgd", "adam",  "adamw",    "adagrad", "lion",    "lamb",
-                                       "rms", "delta", "adamax",   "nadam",   "radam",   "adabelief",
-                                       "mix", "free",  "free_sgd", "lars",    "novograd"};
-  for (const int32_t kind : optimizer_kinds()) {
-    result.push_back({static_cast<size_t>(kind) < std::size(kNames) ? kNames[kind] : "other", kind});
-  }
+  for (const int32_t kind : optimizer_kinds()) result.push_back({"kind", kind});
   return result;
 }
 INSTANTIATE_TEST_SUITE_P(All, Slices, ::testing::ValuesIn(cases()),
-                         [](const auto &info) { return text(info.index, '_', info.param.name); });
+                         [](const auto &info) { return text(info.param.name, info.param.kind, '_', info.index); });
 
 const Case kAdamw = {"adamw", GSC_ADAMW};
 

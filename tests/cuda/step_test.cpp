@@ -69,13 +69,7 @@ struct Side {
     }
     EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
   }
-  std::vector<unsigned char> checkpoint() const {
-    int64_t bytes = 0;
-    EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer.get(), &bytes));
-    std::vector<unsigned char> result(static_cast<size_t>(bytes));
-    EXPECT_GSC_OK(gsc_optimizer_save_sync(optimizer.get(), result.data(), bytes, nullptr));
-    return result;
-  }
+  std::vector<unsigned char> checkpoint() const { return saved(optimizer.get()); }
   int64_t unchanged() const {
     int64_t count = -1;
     EXPECT_GSC_OK(gsc_optimizer_get_unchanged_sync(optimizer.get(), &count, nullptr));

@@ -85,6 +85,7 @@ bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &j
   FrameTimes reload_times("save, unload, load, restore", room);
   int64_t settled = 1;  // steps; the library has made its plans once one whole step is done
   while (training.steps() < arguments.steps) {
+    if (totals.first_loss == 0.0) totals.first_loss = training.loss();
     const int64_t requests = arena.requests(), mallocs = engine::malloc_count(), before = training.steps();
     const Clock::time_point start = Clock::now();
     scene.update(jobs);
@@ -99,7 +100,6 @@ bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &j
     scene_times.add(scene_ms);
     training_times.add(frame_ms - scene_ms);
     frame_times.add(frame_ms);
-    if (before == 0 && training.steps() > 0) totals.first_loss = training.loss();
 
     if (++totals.frames % std::max(arguments.reload_every, 1) != 0 || arguments.reload_every <= 0) continue;
     const Clock::time_point reload = Clock::now();
