@@ -122,7 +122,9 @@ void Optimizer::prepare_step() {
 void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
   require_inverse_scale(scalars);
   prepare_step();
-  run(scalars, make_job().part, call);
+  StepPart whole;
+  whole.last_chunk = grads().plan().chunk_count();
+  run(scalars, whole, call);
 }
 
 void Optimizer::run(const StepScalars &scalars, const StepPart &part, const CallStream &call) {
