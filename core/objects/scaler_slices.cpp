@@ -179,7 +179,7 @@ void Scaler::run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const
     work.finish = work.apply && s.is_closed;
     optimizer.run(s.scalars, work, call);
   }
-  leave(grads, call);
+  if (!call.is_done_on_return()) leave(grads, call);  // on the CPU other threads are at work on the list
 }
 
 void Scaler::end_phase(Optimizer &optimizer, const CallStream &call) {
