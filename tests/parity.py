@@ -35,7 +35,7 @@ LEFT_OUT = {
     },
     "C#": {"gsc_status_get_name": "Status is an enumeration",
            "gsc_library_get_abi_version": "the package has its library",
-           "gsc_ops_convert_state_sync": "an optimizer has its state, and load_sync converts it",
+           "gsc_ops_convert_state": "an optimizer has its state, and load_sync converts it",
            "gsc_optimizer_set_offsets": "no shards"},
 }
 # Options that are not the caller's, and words of another name.
