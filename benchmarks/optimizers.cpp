@@ -38,6 +38,7 @@ constexpr Recipe kRecipes[] = {
     {"sgd_schedule_free", {.kind = OptimizerKind::sgd_schedule_free}, 1},
     {"lars", {.kind = OptimizerKind::lars}, 1},
     {"novograd", {.kind = OptimizerKind::novograd}, 1},
+    {"adamw_ema", {.kind = OptimizerKind::adamw, .ema_decay = 0.999}, 3},
 };
 
 /// Masters and state of AdamW with bf16 weights and gradients.

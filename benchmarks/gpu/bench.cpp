@@ -98,7 +98,7 @@ constexpr Layout kFp16Copy{"fp16 grads, 16-bit copy", GSC_FP16, GSC_FP16};
 /// An optimizer with a scaler over its own tensors.
 struct Training {
   Training(gradscaler::Context &context, cudaStream_t stream, OptimizerKind kind, const std::vector<int64_t> &counts,
-           const Layout &layout, int64_t offset = 0)
+           const Layout &layout, int64_t offset = 0, double ema_decay = 0.0)
       : stream(stream),
         grad_tensors(memory.tensors(counts, layout.grad, stream, offset)),
         params(context, memory.tensors(counts, GSC_FP32, stream, offset)),
@@ -107,6 +107,7 @@ struct Training {
     if (layout.copy != 0) copies.emplace(context, memory.tensors(counts, layout.copy, stream, offset));
     gradscaler::OptimizerOptions options;
     options.kind = kind;
+    options.ema_decay = ema_decay;
     optimizer.emplace(context, options, params, grads,
                       copies ? gradscaler::TensorListRef(*copies) : gradscaler::TensorListRef());
   }
@@ -356,14 +357,23 @@ class Bench {
       const char *name;
       OptimizerKind kind;
       int64_t bytes;
+      double ema_decay = 0.0;
     };
-    for (const Entry &entry : {Entry{"SGD", OptimizerKind::sgd, 12}, Entry{"Adam", OptimizerKind::adam, 28},
-                               Entry{"Adagrad", OptimizerKind::adagrad, 20}, Entry{"Lion", OptimizerKind::lion, 20},
-                               Entry{"LAMB", OptimizerKind::lamb, 40}}) {
+    // With default options: RMSprop has one state, Schedule-Free SGD and LARS have momentum.
+    for (const Entry &entry :
+         {Entry{"SGD", OptimizerKind::sgd, 12}, Entry{"Adam", OptimizerKind::adam, 28},
+          Entry{"Adagrad", OptimizerKind::adagrad, 20}, Entry{"Lion", OptimizerKind::lion, 20},
+          Entry{"LAMB", OptimizerKind::lamb, 40}, Entry{"RMSprop", OptimizerKind::rmsprop, 20},
+          Entry{"Adadelta", OptimizerKind::adadelta, 28}, Entry{"Adamax", OptimizerKind::adamax, 28},
+          Entry{"NAdam", OptimizerKind::nadam, 28}, Entry{"RAdam", OptimizerKind::radam, 28},
+          Entry{"AdaBelief", OptimizerKind::adabelief, 28}, Entry{"AdEMAMix", OptimizerKind::ademamix, 36},
+          Entry{"Schedule-Free AdamW", OptimizerKind::adamw_schedule_free, 28},
+          Entry{"Schedule-Free SGD", OptimizerKind::sgd_schedule_free, 20}, Entry{"LARS", OptimizerKind::lars, 26},
+          Entry{"NovoGrad", OptimizerKind::novograd, 26}, Entry{"AdamW, average", OptimizerKind::adamw, 36, 0.999}}) {
       const std::string name = std::string(entry.name) + " apply, " + kFp16Copy.name;
       if (!wanted(name)) continue;
       const std::vector<int64_t> counts = large(4);
-      Training training(context_, stream_, entry.kind, counts, kFp16Copy);
+      Training training(context_, stream_, entry.kind, counts, kFp16Copy, 0, entry.ema_decay);
       add(name, time([&] { training.apply(); }), 4 * counts[0] * entry.bytes);
     }
   }

@@ -180,9 +180,10 @@ def make_optimizers(struct):
         keys = ARGUMENTS[name].split()
         parameters = ["self", "params: Any", "grads: Any = None", *(argument(struct, kind, key) for key in keys), "*",
                       "maximize: bool = False", "model_copy: Any = None", "zero_grads: bool = False",
-                      "write_grads: bool = False", "count_unchanged: bool = False", 'state: _State = "fp32"',
+                      "write_grads: bool = False", "count_unchanged: bool = False", "ema_decay: float = 0.0",
+                      "ema_warmup: bool = False", 'state: _State = "fp32"',
                       "master: str | None = None", "seed: int = 0", "device: DeviceLike = None"]
-        taken = (*keys, "maximize", "zero_grads", "write_grads", "count_unchanged")
+        taken = (*keys, "maximize", "zero_grads", "write_grads", "count_unchanged", "ema_decay", "ema_warmup")
         assigned = [f"{key}={key}" for key in taken]
         state = re.sub(r"\b[a-z]+(?:_[a-z]+)+\b|^sum\b", lambda m: f"``{m[0]}``", kind.state)
         lines += ["", "", f"class {name}(Optimizer):", f'    """{kind.text}', "", f"    State: {state}.", '    """', "",

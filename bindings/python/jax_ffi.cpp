@@ -214,11 +214,17 @@ void step(const Call &call) {
   gsc_optimizer_options options;
   check(gsc_optimizer_options_init(&options, sizeof options, call.attribute<int32_t>("kind")));
   options.flags = static_cast<uint32_t>(call.attribute<int32_t>("flags"));
-  options.beta1 = call.attribute<double>("beta1");
-  options.beta2 = call.attribute<double>("beta2");
-  options.eps = call.attribute<double>("eps");
-  options.weight_decay = call.attribute<double>("weight_decay");
-  options.momentum = call.attribute<double>("momentum");
+  for (const auto &[name, field] : {std::pair("beta1", &options.beta1),
+                                    {"beta2", &options.beta2},
+                                    {"beta3", &options.beta3},
+                                    {"eps", &options.eps},
+                                    {"eps_root", &options.eps_root},
+                                    {"weight_decay", &options.weight_decay},
+                                    {"momentum", &options.momentum},
+                                    {"alpha", &options.alpha},
+                                    {"rho", &options.rho}}) {
+    *field = call.attribute<double>(name);
+  }
   const auto steps = static_cast<int64_t>(call.value(3));
 
   for (const std::vector<int64_t> &params : apart_by_gradient(call, count)) {

@@ -10,6 +10,10 @@
 namespace gsc::cpu {
 namespace {
 
+/// Elements of a step whose parameters are still in a cache when their average reads them. With fewer, memory streams
+/// start anew so often that a pass of its own would be as fast.
+constexpr int64_t kEmaSlice = 65536;
+
 /// The coefficients of each tensor, for one task. Tensors of a group mostly have taken as many steps as some before.
 class TensorCoefficients {
  public:
@@ -50,6 +54,7 @@ int64_t end_of_run(const ApplyJob &job, int64_t t, int64_t limit) {
   if (job.step.coded || job.step.averages) return t + 1;
   int64_t last = std::min({limit, job.grads->run_end(t), job.params->run_end(t)});
   if (job.model_copy != nullptr) last = std::min(last, job.model_copy->run_end(t));
+  if (job.ema != nullptr) last = std::min(last, job.ema->run_end(t));
   for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) last = std::min(last, job.state[i]->run_end(t));
   if (job.step.group_count == 1 && job.step.lags == nullptr) return last;
   int64_t next = t + 1;
@@ -185,25 +190,33 @@ void CpuBackend::run_apply(const ApplyJob &job) {
       s.copy_dtype = job.model_copy->tensor(tensor).dtype;
     }
     for (int i = 0; i < kMaxStates && job.state[i] != nullptr; ++i) s.state[i] = place(*job.state[i]);
+    if (job.ema != nullptr) s.ema = place(*job.ema);
     if (job.step.coded) aim_codes(s, job, tensor, offset);
     s.coefficients = coefficients.of(tensor);
   };
-  // f(span, tensor, chunk) for every chunk of the tensors that are present.
+  // The last sweep over n elements, and their average.
+  const auto apply = kernels_->apply[static_cast<int>(job.step.variant)];
+  const auto step = [&](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n) {
+    const int64_t slice = job.ema != nullptr ? std::min(n, kEmaSlice) : n;
+    for (int64_t i = 0; i < n; i += slice) {
+      aim(s, coefficients, tensor, offset + i, std::min(slice, n - i));
+      apply(&s);
+      if (job.ema != nullptr) kernels_->average_weights(&s);
+    }
+  };
+  // f(span, coefficients, tensor, offset, n, chunk) for every chunk of the tensors that are present.
   const auto for_spans = [&](const ApplySpan &first, const auto &f) {
     for_tasks(*job.grads, part.first_chunk, part.last_chunk, [&](int64_t begin, int64_t end) {
       ApplySpan s = first;
       TensorCoefficients coefficients(job);
       job.grads->for_chunks(begin, end, [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
-        if (n == 0) return;
-        aim(s, coefficients, tensor, offset, n);
-        f(s, tensor, chunk);
+        if (n > 0) f(s, coefficients, tensor, offset, n, chunk);
       });
       add_unchanged(s);
     });
   };
 
   Plan &plan = *job.grads;
-  const auto apply = kernels_->apply[static_cast<int>(job.step.variant)];
   const auto moments = kernels_->moments[static_cast<int>(job.step.variant)];
   if (moments == nullptr) {
     if (!part.apply) return;
@@ -212,10 +225,7 @@ void CpuBackend::run_apply(const ApplyJob &job) {
       TensorCoefficients coefficients(job);
       plan.for_runs(
           begin, end, [&](int64_t t, int64_t limit) { return end_of_run(job, t, limit); },
-          [&](int64_t tensor, int64_t offset, int64_t n) {
-            aim(s, coefficients, tensor, offset, n);
-            apply(&s);
-          });
+          [&](int64_t tensor, int64_t offset, int64_t n) { step(s, coefficients, tensor, offset, n); });
       add_unchanged(s);
     });
     return;
@@ -227,16 +237,19 @@ void CpuBackend::run_apply(const ApplyJob &job) {
   ApplySpan reading = base;
   if (gradients_last(job.step.variant)) reading.zero_grads = reading.write_grads = false;
   if (part.moments) {
-    for_spans(reading, [&](ApplySpan &s, int64_t /*tensor*/, int64_t chunk) {
+    for_spans(reading, [&](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n,
+                           int64_t chunk) {
+      aim(s, coefficients, tensor, offset, n);
       moments(&s);
       partials[chunk].norms = s.norms;
     });
   }
   if (part.ratios) make_ratios(job);
   if (!part.apply) return;
-  for_spans(base, [&](ApplySpan &s, int64_t tensor, int64_t /*chunk*/) {
+  for_spans(base, [&](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n,
+                      int64_t /*chunk*/) {
     s.ratio = job.step.ratios[tensor];
-    apply(&s);
+    step(s, coefficients, tensor, offset, n);
   });
 }
 

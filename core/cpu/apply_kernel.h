@@ -148,6 +148,12 @@ template <typename F, typename T, typename C>
   return before.unchanged();
 }
 
+template <typename F, typename T, typename C>
+[[gnu::noinline]] void apply_uncounted(const ApplySpan &span, const C &cursor, int64_t i, int n,
+                                       const Coefficients<T> &c) {
+  apply_block<F>(span, cursor, i, n, c);
+}
+
 /// The sweep that updates the parameters: the only one, or the last.
 template <typename F, typename T>
 void apply_span(ApplySpan &span) {
@@ -168,7 +174,10 @@ void apply_span(ApplySpan &span) {
     if (span.coded) {
       const CodedCursor coded = coded_cursor<F>(span, cursor, c);
       int64_t i = 0;
-      if constexpr (kUpdatesInGroups<F>) i = in_vectors ? update_in_groups<F>(span, coded, c) : i;
+      if constexpr (kUpdatesInBatches<F>) {
+        const auto by_blocks = [&](int64_t at, int n) { apply_uncounted<F>(span, coded, at, n, c); };
+        if (in_vectors) i = update_in_batches<F>(span, coded, c, by_blocks);
+      }
       blocks(coded, i, span.n);
       return;
     }

@@ -38,48 +38,68 @@ struct Keys {
 constexpr int kCalls = kVectorBytes / 8;  ///< of philox in a vector
 /// Vectors of calls at a time: a call is a chain of operations, each of which waits for the one before.
 constexpr int kMaxChains = 4;
+/// The lower halves of 64-bit lanes of a, below those of b.
+GSC_HD Uint64Vector lower_joined(Uint64Vector a, Uint64Vector b) {
+#if defined(__AVX512F__)
+  const auto x = reinterpret_cast<__m512i>(a), y = reinterpret_cast<__m512i>(b);
+  return reinterpret_cast<Uint64Vector>(_mm512_mask_shuffle_epi32(x, 0xaaaa, y, _MM_PERM_CCAA));
+#else
+  return (a & 0xffffffffU) | b << 32;
+#endif
+}
+
 /// Elements that they serve.
 constexpr int drawn(int chains) { return chains * kCalls * kPhiloxElements; }
 
-/// 16 random bits for each of n elements of a block, rounded up to a multiple of drawn(Chains). The first element has
-/// index `first`, a multiple of kPhiloxElements. A vector has a call of philox in each 64 bits. Products take the lower
-/// half of them, so the upper half of a word is not cleared.
+/// Counters of `Chains` vectors of calls, from that for element `first` on, a multiple of kPhiloxElements. A vector has a
+/// call in each 64 bits, of the first half and of the second in turn, so that interleaving leaves them in order.
+template <int Chains>
+GSC_HD void start_calls(int64_t first, int64_t step, Draw purpose, Uint64Vector (&x)[Chains][4]) {
+  Uint64Vector order;
+  for (uint64_t lane = 0; lane < kCalls; ++lane) order[lane] = lane / 2 + lane % 2 * (kCalls / 2);
+  order += static_cast<uint64_t>(first / kPhiloxElements);
+#pragma GCC unroll 4
+  for (auto &chain : x) {
+    chain[0] = order;
+    chain[1] = order >> 32;
+    chain[2] = Uint64Vector{} + static_cast<uint32_t>(step);
+    chain[3] = Uint64Vector{} + static_cast<uint64_t>(purpose);
+    order += static_cast<uint64_t>(kCalls);
+  }
+}
+
+/// Philox's rounds. Products take the lower half of 64 bits, so the upper half of a word is not cleared.
+template <int Chains>
+GSC_HD void run_rounds(const Keys &keys, Uint64Vector (&x)[Chains][4]) {
+#pragma GCC unroll 10
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+#pragma GCC unroll 4
+    for (auto &chain : x) {
+      const Uint64Vector a = multiply_lower(chain[0], kPhiloxMultiplier0);
+      const Uint64Vector b = multiply_lower(chain[2], kPhiloxMultiplier1);
+      chain[0] = b >> 32 ^ chain[1] ^ keys.of[round][0];
+      chain[1] = b;
+      chain[2] = a >> 32 ^ chain[3] ^ keys.of[round][1];
+      chain[3] = a;
+    }
+  }
+}
+
+/// 16 random bits for each of n elements of a block, rounded up to a multiple of drawn(Chains).
 template <int Chains>
 [[gnu::noinline]] void draw(const Keys &keys, int64_t first, int64_t step, Draw purpose, int n,
                             uint16_t *__restrict out) {
-  constexpr uint64_t kLower = 0xffffffffU;
-  Uint64Vector order;  // of calls, so that interleaving leaves them in theirs
-  for (uint64_t lane = 0; lane < kCalls; ++lane) order[lane] = lane / 2 + lane % 2 * (kCalls / 2);
-  order += static_cast<uint64_t>(first / kPhiloxElements);
 #pragma GCC unroll 1
   for (int i = 0; i < n; i += drawn(Chains)) {
     Uint64Vector x[Chains][4];
-#pragma GCC unroll 4
-    for (auto &chain : x) {
-      chain[0] = order;
-      chain[1] = order >> 32;
-      chain[2] = Uint64Vector{} + static_cast<uint32_t>(step);
-      chain[3] = Uint64Vector{} + static_cast<uint64_t>(purpose);
-      order += static_cast<uint64_t>(kCalls);
-    }
-#pragma GCC unroll 10
-    for (int round = 0; round < kPhiloxRounds; ++round) {
-#pragma GCC unroll 4
-      for (auto &chain : x) {
-        const Uint64Vector a = multiply_lower(chain[0], kPhiloxMultiplier0);
-        const Uint64Vector b = multiply_lower(chain[2], kPhiloxMultiplier1);
-        chain[0] = b >> 32 ^ chain[1] ^ keys.of[round][0];
-        chain[1] = b;
-        chain[2] = a >> 32 ^ chain[3] ^ keys.of[round][1];
-        chain[3] = a;
-      }
-    }
+    start_calls(first + i, step, purpose, x);
+    run_rounds(keys, x);
     static_assert(std::endian::native == std::endian::little);  // lower halves first
     uint16_t *to = out + i;
 #pragma GCC unroll 4
     for (const auto &chain : x) {
-      const Uint64Vector words01 = (chain[0] & kLower) | chain[1] << 32;
-      const Uint64Vector words23 = (chain[2] & kLower) | chain[3] << 32;
+      const Uint64Vector words01 = lower_joined(chain[0], chain[1]);
+      const Uint64Vector words23 = lower_joined(chain[2], chain[3]);
       store_vector(to, interleaved<0>(words01, words23));
       store_vector(to + kPhiloxElements * (kCalls / 2), interleaved<1>(words01, words23));
       to += kPhiloxElements * kCalls;
@@ -219,10 +239,10 @@ class CodedCursor {
   /// Whether slot k is rounded stochastically.
   bool is_random(int k) const { return is_random_[k]; }
   /// Random bits for n elements from i on.
-  template <int Chains>
   void draw_for(Draw purpose, int64_t i, int n, uint16_t *out) const {
-    draw<Chains>(keys_, span_.first + i, span_.step, purpose, n, out);
+    draw<kBlockChains>(keys_, span_.first + i, span_.step, purpose, n, out);
   }
+  GSC_HD const Keys &keys() const { return keys_; }
   void gradients(int64_t i, int n, float *out) const { plain_.gradients(i, n, out); }
 
   /// Slot k of n elements from i on as fp32: in place, or decoded into `buffer`; NULL if there is no such slot.
@@ -239,7 +259,7 @@ class CodedCursor {
   /// Stores what load_state has decoded.
   void store_states(int64_t i, int n, float *const *state) const {
     uint16_t random[kCodedBlock];
-    if (draws_state_) draw_for<kBlockChains>(Draw::kState, i, n, random);
+    if (draws_state_) draw_for(Draw::kState, i, n, random);
     for (int k = 0; k < states_; ++k) {
       if (!is_code_[k]) continue;
       with_state_code(span_.state_dtype[k], [&](auto code) {
@@ -272,7 +292,7 @@ class CodedCursor {
       });
     } else if (span_.master == GSC_MASTER_STOCHASTIC) {
       uint16_t random[kCodedBlock];
-      draw_for<kBlockChains>(Draw::kParam, i, n, random);
+      draw_for(Draw::kParam, i, n, random);
       if (span_.param_dtype == GSC_FP16) {
         round_block<Fp16>(params, random, static_cast<uint16_t *>(param(i)), n);
       } else {

@@ -1,99 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer step over whole groups of coded state in registers, from the codes and gradients to the new codes and
-// weights. It serves the formulas and formats named in update_in_groups; others go block by block (coded_cursor.h). A
-// group is stored one round after it was computed, so its divisions run beside the codes of its neighbours. Included by
-// apply_kernel.h only.
+// The optimizer step over batches of coded state, from the codes and gradients to the new codes and weights. It serves
+// the formulas and formats named in update_in_batches; others go block by block (coded_cursor.h), and so do batches with
+// special numbers: nothing of a batch is stored before it is known to have none. A few batches are updated before the
+// first is encoded, so that the divisions of one run beside the codes of another. Included by apply_kernel.h only.
 #pragma once
 
-#include "core/cpu/coded_cursor.h"
+#include "core/cpu/batch_codes.h"
 
 namespace gsc::cpu {
 namespace {
 
-constexpr int kGroupVectors = kStateGroup / VectorLanes::kCount;
-using GroupFloats = FloatVector[kGroupVectors];
+/// The formulas of large models: each adds 50 KB to the library.
+template <typename F>
+constexpr bool kUpdatesInBatches = kVectorBytes >= 32 &&
+                                   (std::is_same_v<F, optim::Adam> || std::is_same_v<F, optim::AdamW> ||
+                                    std::is_same_v<F, optim::Lion> || std::is_same_v<F, optim::SgdMomentum<false>>);
 
-/// A slot in fp32.
-struct PlainSlot {
-  using Stored = float;
-  static constexpr int32_t kCode = GSC_FP32;
-};
-
-/// The codes of a format's slots.
+#if defined(__AVX2__)
+/// The codes of a format's slots, and how many batches are updated before the first is encoded.
 struct Format32 {
   using Moment = PlainSlot;
   using Square = PlainSlot;
+  static constexpr int kAhead = 1;
   static constexpr bool kDraws = false;
 };
 struct Format16 {
   using Moment = MomentBf16;
   using Square = SquareE5m11;
+  static constexpr int kAhead = 4;
   static constexpr bool kDraws = false;  ///< rounded to nearest: with larger betas go block by block
 };
 struct Format8 {
   using Moment = MomentE4m3;
   using Square = SquareE4m4;
+  static constexpr int kAhead = kDrawn;
   static constexpr bool kDraws = true;
 };
 
 /// Without a remainder: the weights are rounded stochastically.
 struct NoRemainder {};
 
-/// f(vector) for the vectors of a group.
-template <typename F>
-GSC_HD void for_vectors(const F &f) {
-#pragma GCC unroll 8
-  for (int k = 0; k < kGroupVectors; ++k) f(k);
-}
-
 /// f(constant slot) for the slots of a formula.
 template <typename Formula, typename F>
 GSC_HD void for_slots(const F &f) {
-  if constexpr (Formula::kStates > 0) f(std::integral_constant<int, 0>{});
+  f(std::integral_constant<int, 0>{});
   if constexpr (Formula::kStates > 1) f(std::integral_constant<int, 1>{});
-  if constexpr (Formula::kStates > 2) f(std::integral_constant<int, 2>{});
+  static_assert(Formula::kStates == 1 || Formula::kStates == 2);
 }
 
 template <typename Formula, typename Format, int K>
 using CodeOf = std::conditional_t<Formula::kKind.slots[K].holds == Slot::kMoment, typename Format::Moment,
                                   typename Format::Square>;
 
-template <typename C>
-GSC_HD void decode_group(const typename C::Stored *codes, const uint8_t *scale, GroupFloats &out) {
-  using L = VectorLanes;
-  for_vectors([&](int k) {
-    if constexpr (std::is_same_v<C, PlainSlot>) {
-      out[k] = L::load(codes + k * L::kCount);
-    } else {
-      out[k] = C::template decode<L>(L::load(codes + k * L::kCount), L::all(C::kGrouped ? *scale : 0));
-    }
-  });
-}
+/// A batch after its update.
+template <typename Formula, typename Format>
+struct Batch {
+  static constexpr int kLast = Formula::kStates - 1;
+  using First = CodeOf<Formula, Format, 0>;
+  using Last = CodeOf<Formula, Format, kLast>;
+  static constexpr int kGrouped = First::kGrouped ? 0 : kLast;  ///< the first slot that has groups, if any does
+  using A = CodeOf<Formula, Format, kGrouped>;
+  using Scales = std::conditional_t<Last::kGrouped, BatchScales<A, Last>, NoScales>;
 
-/// bias(k): what vector k is rounded by.
-template <typename C, typename B>
-GSC_HD void encode_group(const GroupFloats &x, const B &bias, typename C::Stored *codes, uint8_t *scale) {
-  using L = VectorLanes;
-  if constexpr (std::is_same_v<C, PlainSlot>) {
-    for_vectors([&](int k) { L::store(codes + k * L::kCount, x[k]); });
-  } else {
-    L::Uint all{};
-    if constexpr (C::kGrouped) {
-      L::Int largest{};
-      for_vectors([&](int k) { largest = greatest(largest, finite_magnitude<L>(x[k])); });
-      all = C::template scale_for<L>(L::as_uint(largest_in_all(largest)));
-      *scale = static_cast<uint8_t>(all[0]);
-    }
-    L::Uint code[kGroupVectors];
-    for_vectors([&](int k) { code[k] = C::template encode<L>(x[k], all, bias(k)); });
-    L::store_neighbours(codes, code);
+  Floats state[Formula::kStates];
+  Floats params;
+  Scales scales;
+  bool is_special;
+
+  /// Ends the search for special numbers.
+  GSC_HD void find_scales(Special special) {
+    scales.find(state[kGrouped], state[kLast], special);
+    find_nan(params, special);
+    if constexpr (std::is_same_v<First, MomentBf16>) find_nan(state[0], special);
+    is_special = special.any();
   }
-}
 
-/// F::update of a vector, whose slots are state[...][k].
+ private:
+  GSC_HD static void find_nan(const Floats &x, Special &special) {
+    special.if_nan(x[0], x[1]);
+    special.if_nan(x[2], x[3]);
+  }
+};
+
+/// F::update of a vector. Results go to memory, from where encoding takes them: GCC 12 stores them in any case.
 template <typename F>
-GSC_HD void update_vector(FloatVector &param, GroupFloats *state, int k, FloatVector grad,
-                          const Coefficients<float> &c) {
+GSC_HD void update_vector(FloatVector param, const Floats *state, int k, FloatVector grad, const Coefficients<float> &c,
+                          float *__restrict new_param, float *__restrict first, float *__restrict last) {
   constexpr int kLanes = VectorLanes::kCount;
   float p[kLanes];
   float g[kLanes];
@@ -102,135 +94,136 @@ GSC_HD void update_vector(FloatVector &param, GroupFloats *state, int k, FloatVe
   store_vector(g, grad);
   for_slots<F>([&](auto slot) { store_vector(s[slot], state[slot][k]); });
 #pragma GCC unroll 1  // unrolled, it would no longer be vectorised
-  for (int i = 0; i < kLanes; ++i) update_element<F>(p[i], s[0], s[1], s[2], g[i], i, c);
-  param = load_vector<FloatVector>(p);
-  for_slots<F>([&](auto slot) { state[slot][k] = load_vector<FloatVector>(s[slot]); });
+  for (int i = 0; i < kLanes; ++i) {
+    float of_element[kMaxStates] = {s[0][i], s[1][i]};
+    float x = p[i];
+    F::update(x, of_element, g[i], c);
+    new_param[i] = x;
+    first[i] = of_element[0];
+    if constexpr (F::kStates > 1) last[i] = of_element[1];
+  }
 }
 
-/// What slots of one kind are rounded by: 16 random bits, or half a unit.
-struct Bias {
-  VectorLanes::Uint keep, add;
-  explicit Bias(bool is_random)
-      : keep(VectorLanes::all(is_random ? 0xffffU : 0U)), add(VectorLanes::all(is_random ? 0U : kToNearest)) {}
-};
-
-/// Whole groups of a span: formula F, weights and gradients of dtype D, remainders of type R. Returns where they end.
-template <typename F, typename D, typename R, typename Format>
-[[gnu::noinline]] int64_t update_groups(const ApplySpan &arrays, const CodedCursor &cursor,
-                                        const Coefficients<float> &coefficients) {
-  using L = VectorLanes;
+/// Whole batches of a span: formula F, weights and gradients of dtype D, remainders of type R. by_blocks(i, n)
+/// does n elements from element i on the long way. Returns where they end.
+template <typename F, typename D, typename R, typename Format, typename B>
+[[gnu::noinline]] int64_t update_batches(const ApplySpan &arrays, const CodedCursor &cursor,
+                                         const Coefficients<float> &coefficients, const B &by_blocks) {
   constexpr bool kIsSplit = !std::is_same_v<R, NoRemainder>;
-  constexpr int kPeriod = drawn(kMaxChains);
-  constexpr int kKept = 2 * kPeriod;  // of this group and of the one before
-  const ApplySpan span = arrays;      // local, as are the coefficients: the stores below cannot alias them
+  constexpr int kAhead = std::is_same_v<D, Fp16> ? kDrawn : Format::kAhead;
+  const ApplySpan span = arrays;  // local, as are the coefficients: the stores below cannot alias them
   const Coefficients<float> c = coefficients;
   const float clip = c.sign * span.clip;  // exact
-  const Bias biases[kMaxStates] = {Bias(cursor.is_random(0)), Bias(cursor.is_random(1)), Bias(cursor.is_random(2))};
-  const auto *grad = static_cast<const typename D::Stored *>(span.grad);
+  const auto *grad = static_cast<const uint16_t *>(span.grad);
   auto *weight = static_cast<uint16_t *>(span.param);
   auto *remainder = static_cast<R *>(span.remainder);
-  alignas(kCacheLine) uint16_t state_bits[kKept];
-  alignas(kCacheLine) uint16_t param_bits[kKept];
   const auto codes = [&](auto slot, int64_t i) {
     return static_cast<typename CodeOf<F, Format, slot>::Stored *>(span.state[slot]) + i;
   };
-  const auto scale = [&](auto slot, int64_t i) { return span.scales[slot] + i / kStateGroup; };
-  const int64_t end = span.n / kStateGroup * kStateGroup;
-  GroupFloats state[kMaxStates] = {};
-  GroupFloats params = {};
-#pragma GCC unroll 1
-  for (int64_t i = 0; i <= end; i += kStateGroup) {
-    GroupFloats next_state[kMaxStates] = {};
-    GroupFloats next_params = {};
-    if (i < end) {
-      // 8 bits take so long that most processors keep up by themselves.
-      if ((span.prefetch || !Format::kDraws) && i % kCodedBlock == 0) cursor.prefetch_after(i, true);
-      if (i % kPeriod == 0) {
-        if constexpr (Format::kDraws)
-          cursor.template draw_for<kMaxChains>(Draw::kState, i, kPeriod, state_bits + i % kKept);
-        if constexpr (!kIsSplit) cursor.template draw_for<kMaxChains>(Draw::kParam, i, kPeriod, param_bits + i % kKept);
-      }
-      for_slots<F>(
-          [&](auto slot) { decode_group<CodeOf<F, Format, slot>>(codes(slot, i), scale(slot, i), next_state[slot]); });
-      for_vectors([&](int k) {
-        const int64_t e = i + k * L::kCount;
-        if constexpr (kIsSplit) {
-          next_params[k] = Split<D, R>::template join<L>(L::load(weight + e), L::load(remainder + e));
-        } else {
-          next_params[k] = load_operand<D>(weight + e);
-        }
-        update_vector<F>(next_params[k], next_state, k, load_operand<D>(grad + e) * span.inv_scale * clip, c);
-      });
-    }
-    if (i > 0) {
-      const int64_t last = i - kStateGroup;
-      const auto drawn_for = [&](const uint16_t *bits, int k) { return L::load(bits + last % kKept + k * L::kCount); };
-      for_slots<F>([&](auto slot) {
-        using C = CodeOf<F, Format, slot>;
-        const auto bias = [&](int k) {
-          if constexpr (!Format::kDraws) {
-            return L::all(kToNearest);
-          } else {
-            return (bias_of<C>(drawn_for(state_bits, k)) & biases[slot].keep) | biases[slot].add;
-          }
-        };
-        encode_group<C>(state[slot], bias, codes(slot, last), scale(slot, last));
-      });
-      L::Uint weights[kGroupVectors];
-      if constexpr (kIsSplit) {
-        L::Uint remainders[kGroupVectors];
-        for_vectors([&](int k) {
-          const auto parts = Split<D, R>::template divide<L>(params[k]);
-          weights[k] = parts.weight;
-          remainders[k] = parts.remainder;
-        });
-        L::store_neighbours(remainder + last, remainders);
-      } else {
-        for_vectors([&](int k) { weights[k] = round_stochastically<D, L>(params[k], drawn_for(param_bits, k)); });
-      }
-      L::store_neighbours(weight + last, weights);
-    }
-    for_vectors([&](int k) {
-      for_slots<F>([&](auto slot) { state[slot][k] = next_state[slot][k]; });
-      params[k] = next_params[k];
+  const auto scales = [&](auto slot, int64_t i) { return span.scales[slot] + i / kStateGroup; };
+  const auto update = [&](int64_t i, Batch<F, Format> &b) {
+    Special special;
+    Floats state[F::kStates];
+    Floats params;
+    Floats grads;
+    for_slots<F>([&](auto slot) {
+      BatchCode<CodeOf<F, Format, slot>>::decode(codes(slot, i), scales(slot, i), state[slot], special);
     });
+    if constexpr (kIsSplit) {
+      load_masters<D>(weight + i, remainder + i, params);
+    } else {
+      load_halves<D>(weight + i, params);
+    }
+    load_halves<D>(grad + i, grads);
+    for_vectors([&](int k) {
+      const auto lanes_of = [k](Floats &x) { return reinterpret_cast<float *>(x + k); };
+      update_vector<F>(params[k], state, k, grads[k] * span.inv_scale * clip, c, lanes_of(b.params),
+                       lanes_of(b.state[0]), lanes_of(b.state[F::kStates - 1]));
+    });
+    if constexpr (std::is_same_v<D, Fp16>) {  // inf
+      for (int k = 0; k < kBatchVectors; k += 2)
+        special.if_nan(b.params[k] - b.params[k], b.params[k + 1] - b.params[k + 1]);
+    }
+    b.find_scales(special);
+  };
+  const auto store = [&](int64_t i, const Batch<F, Format> &b, const BatchDraw &state_draw,
+                         const BatchDraw &param_draw) {
+    for_slots<F>([&](auto slot) {
+      using C = CodeOf<F, Format, slot>;
+      if constexpr (C::kGrouped) b.scales.template store<slot>(scales(slot, i));
+      BatchCode<C>::encode(
+          b.state[slot], [&](int k) { return b.scales.template number<slot>(k); },
+          Format::kDraws && cursor.is_random(slot) ? &state_draw : nullptr, codes(slot, i));
+    });
+    if constexpr (kIsSplit) {
+      store_masters<D>(b.params, weight + i, remainder + i);
+    } else {
+      store_rounded<D>(b.params, param_draw, weight + i);
+    }
+  };
+
+  Batch<F, Format> batches[kAhead];
+  DrawnWords state_words;
+  DrawnWords param_words;
+  const int64_t end = span.n / kBatch * kBatch;
+  for (int64_t start = 0; start < end; start += kAhead * kBatch) {
+    const int count = min_int((end - start) / kBatch, kAhead);
+    if constexpr (Format::kDraws) draw_words(cursor.keys(), span.first + start, span.step, Draw::kState, state_words);
+    if constexpr (!kIsSplit) draw_words(cursor.keys(), span.first + start, span.step, Draw::kParam, param_words);
+#pragma GCC unroll 1
+    for (int n = 0; n < count; ++n) {
+      const int64_t i = start + n * kBatch;
+      // Steps that are bound by arithmetic keep up by themselves on most processors.
+      if ((span.prefetch || std::is_same_v<Format, Format32>)&&i % kCodedBlock == 0) cursor.prefetch_after(i, true);
+      update(i, batches[n]);
+    }
+#pragma GCC unroll 1
+    for (int n = 0; n < count; ++n) {
+      const int64_t i = start + n * kBatch;
+      if (batches[n].is_special) [[unlikely]] {
+        by_blocks(i, kBatch);
+      } else {
+        store(i, batches[n], BatchDraw(state_words, n), BatchDraw(param_words, n));
+      }
+    }
   }
   return end;
 }
 
-/// Only with many vector registers, and for the formulas of large models: each adds 50 KB to the library.
-template <typename F>
-constexpr bool kUpdatesInGroups = kVectorBytes == 64 &&
-                                  (std::is_same_v<F, optim::Adam> || std::is_same_v<F, optim::AdamW> ||
-                                   std::is_same_v<F, optim::Lion> || std::is_same_v<F, optim::SgdMomentum<false>>);
-
-/// update_groups where it serves: weights and gradients of one 16-bit dtype, in the formats of docs/state.md.
-template <typename F>
-int64_t update_in_groups(const ApplySpan &span, const CodedCursor &cursor, const Coefficients<float> &c) {
+/// update_batches where it serves: weights and gradients of one 16-bit dtype, in the formats of docs/state.md.
+template <typename F, typename B>
+int64_t update_in_batches(const ApplySpan &span, const CodedCursor &cursor, const Coefficients<float> &c,
+                          const B &by_blocks) {
   if (is_clamped(span.clip_value) || span.zero_grads || span.write_grads || span.model_copy != nullptr) return 0;
   if (span.grad_dtype != span.param_dtype || span.param_dtype == GSC_FP32) return 0;
   const auto is_in = [&](auto format) {
     bool result = true;
     for_slots<F>([&](auto slot) {
-      result = result && span.state_dtype[slot] == CodeOf<F, decltype(format), slot>::kCode;
-      result = result && (decltype(format)::kDraws || !cursor.is_random(slot));
+      using Format = decltype(format);
+      using C = CodeOf<F, Format, slot>;
+      result = result && span.state_dtype[slot] == C::kCode;
+      if (!Format::kDraws) result = result && !cursor.is_random(slot);
+      if (std::is_same_v<C, SquareE4m4>) result = result && cursor.is_random(slot);
     });
     return result;
   };
   const auto update = [&](auto d) -> int64_t {
-    using D = decltype(d);
+    const auto with = [&](auto remainder, auto format) {
+      return update_batches<F, decltype(d), decltype(remainder), decltype(format)>(span, cursor, c, by_blocks);
+    };
     if (is_in(Format8{})) {
-      if (span.master == GSC_MASTER_SPLIT16) return update_groups<F, D, int16_t, Format8>(span, cursor, c);
-      if (span.master == GSC_MASTER_SPLIT8) return update_groups<F, D, int8_t, Format8>(span, cursor, c);
-      if (span.master == GSC_MASTER_STOCHASTIC) return update_groups<F, D, NoRemainder, Format8>(span, cursor, c);
+      if (span.master == GSC_MASTER_SPLIT16) return with(int16_t{}, Format8{});
+      if (span.master == GSC_MASTER_SPLIT8) return with(int8_t{}, Format8{});
+      if (span.master == GSC_MASTER_STOCHASTIC) return with(NoRemainder{}, Format8{});
     }
     if (span.master != GSC_MASTER_SPLIT16) return 0;
-    if (is_in(Format16{})) return update_groups<F, D, int16_t, Format16>(span, cursor, c);
-    if (is_in(Format32{})) return update_groups<F, D, int16_t, Format32>(span, cursor, c);
+    if (is_in(Format16{})) return with(int16_t{}, Format16{});
+    if (is_in(Format32{})) return with(int16_t{}, Format32{});
     return 0;
   };
   return span.param_dtype == GSC_FP16 ? update(Fp16{}) : update(Bf16{});
 }
+#endif
 
 }  // namespace
 }  // namespace gsc::cpu

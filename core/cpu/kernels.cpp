@@ -10,6 +10,7 @@
 #include "core/cpu/check_small_kernel.h"
 #include "core/cpu/diagnose_kernel.h"
 #include "core/cpu/elementwise_kernel.h"
+#include "core/cpu/ema_kernel.h"
 
 #if !defined(GSC_CPU_TARGET)
 #error "GSC_CPU_TARGET is not set: baseline, avx2 or avx512"
@@ -32,7 +33,8 @@ const Kernels *GSC_JOIN(GSC_CPU_TARGET, _kernels)() {
                                      elementwise,
                                      diagnose,
                                      {GSC_FOR_EACH_VARIANT(GSC_MOMENTS)},
-                                     {GSC_FOR_EACH_VARIANT(GSC_APPLY)}};
+                                     {GSC_FOR_EACH_VARIANT(GSC_APPLY)},
+                                     average_weights};
 #undef GSC_MOMENTS
 #undef GSC_APPLY
   return &kTable;

@@ -65,6 +65,7 @@ struct ApplySpan {
   // Only for formulas that need norms
   double ratio;      ///< for the last sweep
   ChunkNorms norms;  ///< out, of the first sweep, in reduction.h's order
+  void *ema;         ///< only for average_weights: fp32, or fp64 for fp64 parameters
 };
 
 struct Kernels {
@@ -85,6 +86,7 @@ struct Kernels {
                    ChunkDiagnosis *out);
   void (*moments[kVariantCount])(ApplySpan *span);  ///< the first sweep of formulas that need norms; NULL for others
   void (*apply[kVariantCount])(ApplySpan *span);
+  void (*average_weights)(const ApplySpan *span);  ///< after apply on the same span
 };
 
 const Kernels *baseline_kernels();

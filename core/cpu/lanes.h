@@ -33,21 +33,6 @@ struct VectorLanes {
   GSC_HD static void store_low(int16_t *p, Uint x) { store_vector(p, lower_halves(x)); }
   GSC_HD static void store_low(uint8_t *p, Uint x) { store_vector(p, lower_bytes(x)); }
   GSC_HD static void store_low(int8_t *p, Uint x) { store_vector(p, lower_bytes(x)); }
-
-  /// store_low of neighbouring vectors.
-  template <typename T, size_t N>
-  GSC_HD static void store_neighbours(T *p, const Uint (&x)[N]) {
-#if defined(__AVX512F__)
-    static_assert(N == 2);
-    if constexpr (sizeof(T) == 2) {
-      store_vector(p, lower_halves(x[0], x[1]));
-    } else {
-      store_vector(p, lower_bytes(x[0], x[1]));
-    }
-#else
-    for (size_t k = 0; k < N; ++k) store_low(p + k * kCount, x[k]);
-#endif
-  }
 };
 
 /// One element, with the loads and stores of VectorLanes.

@@ -293,18 +293,6 @@ GSC_HD auto lower_halves(Uint32Vector lanes) {
 #endif
 }
 
-#if defined(__AVX512F__)
-/// The lower 16 or 8 bits of each lane of a, then of b.
-GSC_HD __m512i lower_halves(Uint32Vector a, Uint32Vector b) {
-  const __m512i lower = _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32,  //
-                                         30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-  return _mm512_permutex2var_epi16(reinterpret_cast<__m512i>(a), lower, reinterpret_cast<__m512i>(b));
-}
-GSC_HD __m256i lower_bytes(Uint32Vector a, Uint32Vector b) {
-  return _mm512_maskz_cvtepi16_epi8(0xffffffff, lower_halves(a, b));
-}
-#endif
-
 /// The products of the lower halves of 64-bit lanes with `factor`. Intrinsics, because GCC 12 multiplies 64 bits.
 GSC_HD Uint64Vector multiply_lower(Uint64Vector v, uint32_t factor) {
 #if defined(__AVX512F__)

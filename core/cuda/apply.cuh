@@ -51,8 +51,10 @@ template <typename F, typename T>
 GSC_DEVICE void fill_group_table(const ApplyParams &p, Coefficients<T> *table) {
   if (shares_groups(p) && static_cast<int32_t>(threadIdx.x) < p.step.group_count) {
     const GroupRecord &g = p.step.groups[threadIdx.x];
-    table[threadIdx.x] = narrow<T>(make_coefficients_of<F>(p.step.variant, g.hyper, learning_rate(g), p.step.maximize,
-                                                           p.step.record->applied + 1));
+    const int64_t step = p.step.record->applied + 1;
+    Coefficients<T> &c = table[threadIdx.x];
+    c = narrow<T>(make_coefficients_of<F>(p.step.variant, g.hyper, learning_rate(g), p.step.maximize, step));
+    if (p.ema != nullptr) c.ema_weight = static_cast<T>(ema_weight(g.hyper, step));
   }
   __syncthreads();
 }
@@ -79,6 +81,7 @@ struct Arrays {
   char *param;
   char *copy;
   T *state[States > 0 ? States : 1];
+  T *ema;  ///< NULL: none
   int32_t grad_dtype;
   int32_t param_dtype;
   int32_t copy_dtype;
@@ -89,6 +92,7 @@ struct Arrays {
   GSC_DEVICE char *param_at(int i) const volatile { return param + i * static_cast<int>(dtype_bytes(param_dtype)); }
   GSC_DEVICE char *copy_at(int i) const volatile { return copy + i * static_cast<int>(dtype_bytes(copy_dtype)); }
   GSC_DEVICE char *state_at(int s, int i) const volatile { return reinterpret_cast<char *>(state[s] + i); }
+  GSC_DEVICE char *ema_at(int i) const volatile { return reinterpret_cast<char *>(ema + i); }
 };
 
 /// 16-bit elements in a line of 128 bytes. Where packs begin with a line, no line is written by two warps, which would
@@ -125,6 +129,11 @@ GSC_DEVICE bool find_arrays(const ApplyParams &p, const Place &place, Arrays<T, 
     for (int s = 0; s < States; ++s) {
       a.state[s] = static_cast<T *>(p.state[s][place.tensor].data) + place.offset;
       heads &= pack_heads<kWidth>(a.state[s], kArithmeticDtype<T>);
+    }
+    a.ema = nullptr;
+    if (p.ema != nullptr) {
+      a.ema = static_cast<T *>(p.ema[place.tensor].data) + place.offset;
+      heads &= pack_heads<kWidth>(a.ema, kArithmeticDtype<T>);
     }
     a.head = first_pack(heads, a.n);
     if (Lines && heads != 0 && a.n >= kMinLineChunk) {
@@ -232,6 +241,25 @@ struct Pack {
     if (a.copy != nullptr) store_elements<T, Width>(a.copy_dtype, a.copy_at(i), param);
   }
 
+  /// Averages the parameters as store_param rounds them.
+  GSC_DEVICE void average_weights(const volatile Arrays<T, States> &a, int i, T weight) const {
+    T average[Width];
+    E::unpack(kArithmeticDtype<T>, E::load(kArithmeticDtype<T>, a.ema_at(i)), average);
+    with_dtype(a.param_dtype, [&](auto d) {
+      using D = decltype(d);
+      if constexpr (is_wide(D::kCode) == (sizeof(T) == 8)) {
+#pragma unroll
+        for (int k = 0; k < Width; ++k) {
+          const T stored = Converter<D>::widen(narrow_to<Converter<D>>(param[k]));
+          average[k] = average_weight(average[k], stored, weight);
+        }
+      } else {
+        __builtin_unreachable();
+      }
+    });
+    store_elements<T, Width>(kArithmeticDtype<T>, a.ema_at(i), average);
+  }
+
   /// Counts the elements that store_param will leave as they are. One by one, because registers are short.
   GSC_DEVICE void count_unchanged(const ApplyParams &p, const volatile Arrays<T, States> &a, int i) const {
     int same = 0;
@@ -327,6 +355,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 2)
       }
       if (p.step.count_unchanged) x.count_unchanged(p, a, i);
       x.store_param(a, i);
+      if (p.ema != nullptr) x.average_weights(a, i, c.ema_weight);
     });
   });
 }

@@ -26,6 +26,7 @@ struct ApplyParams {
   const DeviceTensor *scales[kMaxStates];  ///< NULL: no tensor of the slot has any
   const DeviceTensor *remainder;           ///< NULL: none
   const DeviceTensor *numbers;             ///< the slot with numbers per tensor; NULL: none
+  const DeviceTensor *ema;                 ///< the average of the weights; NULL: none
 };
 
 /// Whether each block works out the coefficients of all groups, and not prepare_kernel before.

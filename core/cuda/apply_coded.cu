@@ -219,19 +219,20 @@ struct CodedPack {
       scale[S] = valid > 0 && is_grouped(a.state_dtype[S]) ? a.scales[S][i / kStateGroup] : 0;
     });
     const Raw raw_param = load_sized<Width>(dtype_bytes(a.param_dtype), a.param_at(i), valid);
-    Halves raw_remainder = {};
-    if (a.remainder != nullptr) {
-      if (p.step.master == GSC_MASTER_SPLIT16) {
-        raw_remainder = load_part<2, Width>(a.remainder + 2 * i, valid);
-      } else {
-        const Words<Width> part = load_part<1, Width>(a.remainder + i, valid);
-#pragma unroll
-        for (int k = 0; k < Width / 4; ++k) raw_remainder.w[k] = part.w[k];
-      }
-    }
+    const Halves raw_remainder = load_remainders(p, a, i, valid);
     if constexpr (WithGradients) load_gradients(p, in, a, i, valid, sign);
     join_params(p, a, raw_param, raw_remainder);
     for_slots<F>([&]<int S>() { decode<S>(a.state_dtype[S], raw_state[S], scale[S]); });
+  }
+
+  GSC_DEVICE static Halves load_remainders(const ApplyParams &p, const volatile A &a, int i, int valid) {
+    Halves raw = {};
+    if (a.remainder == nullptr) return raw;
+    if (p.step.master == GSC_MASTER_SPLIT16) return load_part<2, Width>(a.remainder + 2 * i, valid);
+    const Words<Width> part = load_part<1, Width>(a.remainder + i, valid);
+#pragma unroll
+    for (int k = 0; k < Width / 4; ++k) raw.w[k] = part.w[k];
+    return raw;
   }
 
   GSC_DEVICE void load_gradients(const ApplyParams &p, const StepInput &in, const volatile A &a, int i, int valid,
@@ -390,6 +391,18 @@ struct CodedPack {
     before.count(now, valid, &p.step.record->unchanged);
   }
 
+  /// Averages the parameters that have just been stored, which it reads again: rounding them once more takes more.
+  GSC_DEVICE void average_weights(const ApplyParams &p, const volatile A &a, int i, int valid, float weight) {
+    const Raw raw = load_sized<Width>(dtype_bytes(a.param_dtype), a.param_at(i), valid);
+    join_params(p, a, raw, load_remainders(p, a, i, valid));
+    Raw average = load_part<4, Width>(a.ema_at(i), valid);
+#pragma unroll
+    for (int k = 0; k < Width; ++k) {
+      average.w[k] = to_bits(average_weight(stored_of<float>(average, k), param[k], weight));
+    }
+    store_part<4, Width>(a.ema_at(i), average, valid);
+  }
+
   /// The weights of split masters, whose remainders it stores.
   GSC_DEVICE Halves divide(const ApplyParams &p, const volatile A &a, int i, int valid) const {
     Halves weights = {};
@@ -457,6 +470,7 @@ __global__ void __launch_bounds__(kThreads, kCodedBlocks) apply_coded_kernel(con
         x.store_state(p, a, i, valid, random);
       }
       x.store_counted(p, a, i, valid);
+      if (a.ema != nullptr) x.average_weights(p, a, i, valid, c.ema_weight);
     }
   });
 }

@@ -269,6 +269,7 @@ void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
   }
   if (job.remainder != nullptr) p.remainder = mirror_of(*job.remainder)->tensors;
   if (job.numbers != nullptr) p.numbers = mirror_of(*job.numbers)->tensors;
+  if (job.ema != nullptr) p.ema = mirror_of(*job.ema)->tensors;
   p.partials = grads.partials;
   p.counters = grads.counters;
   p.step = job.step;

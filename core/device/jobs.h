@@ -47,6 +47,7 @@ struct ApplyJob {
   const Plan *scales[kMaxStates];  ///< NULL: no tensor of the slot has any
   const Plan *remainder;           ///< NULL: none
   const Plan *numbers;             ///< the slot with numbers per tensor; NULL: none
+  const Plan *ema;                 ///< the average of the weights; NULL: none
   StepParams step;
   StepPart part;
   bool *half_done;  ///< becomes true if the job fails after a part of it that must not be done twice

@@ -94,7 +94,6 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
   lists.grads->require_elements("grads");
   require_formats(*lists.params, options);
   const int32_t slots = Optimizer::slots_of(options);
-  const Kind &kind = optimizer_info(options.kind).kind;
   const int32_t remainder = gsc::remainder_dtype(options.master_format);
   require_same_shapes(*lists.params, lists.grads->plan(), "grads");
   OverlapCheck overlap(context->memory());
@@ -115,9 +114,10 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
     require_usable(*lists.state[s], context, kState.at(s));
     const Plan &state = lists.state[s]->plan();
     const bool is_remainder = remainder != 0 && s == slots - 1;
-    require_same_shapes(*lists.params, state, kState.at(s), is_remainder ? Slot::kMoment : kind.slots[s].holds);
+    const Slot holds = Optimizer::slot_holds(options, s);
+    require_same_shapes(*lists.params, state, kState.at(s), holds);
     if (!is_remainder) {
-      require_state_dtypes(*lists.state[s], *lists.params, kind.slots[s].holds, kState.at(s));
+      require_state_dtypes(*lists.state[s], *lists.params, holds, kState.at(s));
     } else {
       for (int64_t i = 0; i < state.size(); ++i) {
         if (state.tensor(i).dtype == remainder) continue;
@@ -134,15 +134,20 @@ void validate_lists(const Ref<Context> &context, const Optimizer::Lists &lists, 
 }  // namespace
 
 int32_t Optimizer::slots_of(const gsc_optimizer_options &options) {
-  return gsc::slot_count(variant_of(options)) + (gsc::remainder_dtype(options.master_format) != 0 ? 1 : 0);
+  return gsc::slot_count(variant_of(options)) + (options.ema_decay > 0.0 ? 1 : 0) +
+         (gsc::remainder_dtype(options.master_format) != 0 ? 1 : 0);
 }
 
 const char *Optimizer::slot_name(int32_t slot) const {
-  return slot < gsc::slot_count(variant_) ? optimizer_info(options_[0].kind).kind.slots[slot].name : "remainder";
+  const int32_t own = gsc::slot_count(variant_);
+  if (slot < own) return optimizer_info(options_[0].kind).kind.slots[slot].name;
+  return slot == own && has_ema() ? "ema" : "remainder";
 }
 
-Slot Optimizer::slot_holds(int32_t slot) const {
-  return slot < gsc::slot_count(variant_) ? optimizer_info(options_[0].kind).kind.slots[slot].holds : Slot::kMoment;
+Slot Optimizer::slot_holds(const gsc_optimizer_options &options, int32_t slot) {
+  const int32_t own = gsc::slot_count(variant_of(options));
+  if (slot < own) return optimizer_info(options.kind).kind.slots[slot].holds;
+  return slot == own && options.ema_decay > 0.0 ? Slot::kWeight : Slot::kMoment;
 }
 
 Ref<Optimizer> Optimizer::create(const Ref<Context> &context, const gsc_optimizer_options &options, Lists lists,
@@ -240,11 +245,10 @@ void Optimizer::upload_offsets() {
 void Optimizer::make_state() {
   const gsc_optimizer_options &options = options_[0];
   const int32_t remainder = gsc::remainder_dtype(options.master_format);
-  const Kind &kind = optimizer_info(options.kind).kind;
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
     lists_.state[slot] = make_slot(slot_holds(slot), [&](int32_t param_dtype) {
       if (remainder != 0 && slot == slot_count_ - 1) return remainder;
-      return state_dtype(options.state_format, kind.slots[slot].holds, param_dtype);
+      return state_dtype(options.state_format, slot_holds(slot), param_dtype);
     });
   }
   made_state_ = true;

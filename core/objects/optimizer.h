@@ -13,8 +13,8 @@
 
 namespace gsc {
 
-/// State slots of an optimizer: those of its formula, then the remainder of split masters.
-inline constexpr int kMaxSlots = kMaxStates + 1;
+/// State slots of an optimizer: those of its formula, the average of the weights, the remainder of split masters.
+inline constexpr int kMaxSlots = kMaxStates + 2;
 
 class Optimizer final : public Object {
  public:
@@ -33,6 +33,8 @@ class Optimizer final : public Object {
 
   /// State slots that an optimizer with these options has.
   static int32_t slots_of(const gsc_optimizer_options &options);
+  /// What they hold; a remainder counts as a moment.
+  static Slot slot_holds(const gsc_optimizer_options &options, int32_t slot);
 
   Optimizer(Ref<Context> context, const gsc_optimizer_options &options, Lists lists);
 
@@ -47,7 +49,7 @@ class Optimizer final : public Object {
   /// NULL for a slot that does not exist.
   [[nodiscard]] TensorList *state(int32_t slot) const { return lists_.state[slot].get(); }
   [[nodiscard]] const char *slot_name(int32_t slot) const;
-  [[nodiscard]] Slot slot_holds(int32_t slot) const;
+  [[nodiscard]] Slot slot_holds(int32_t slot) const { return slot_holds(options_[0], slot); }
 
   int32_t add_group(int64_t first, int64_t count, const gsc_optimizer_options &options);
   [[nodiscard]] int32_t group_count() const { return static_cast<int32_t>(options_.size()); }
@@ -136,7 +138,8 @@ class Optimizer final : public Object {
   /// Allocates one slot; dtype_of(param) gives the dtype of a tensor of it.
   template <typename F>
   [[nodiscard]] Ref<TensorList> make_slot(Slot holds, const F &dtype_of) const;
-  [[nodiscard]] bool splits_masters() const { return slot_count_ > gsc::slot_count(variant_); }
+  [[nodiscard]] bool splits_masters() const { return remainder_dtype(options_[0].master_format) != 0; }
+  [[nodiscard]] bool has_ema() const { return options_[0].ema_decay > 0.0; }
   /// A step, but for its scalars.
   [[nodiscard]] ApplyJob make_job();
   /// Some state is in codes, or parameters are not rounded to nearest.

@@ -23,7 +23,7 @@ struct Header {
   uint32_t byte_order;
   int32_t kind;
   int32_t slots;
-  int32_t flags;  ///< kHasLags, kEvaluating
+  int32_t flags;  ///< kHasLags, kEvaluating, kHasEma
   int64_t tensors;
   int64_t applied;
   int64_t skipped;
@@ -33,6 +33,7 @@ static_assert(sizeof(Header) == 56);
 
 constexpr int32_t kHasLags = 1;
 constexpr int32_t kEvaluating = 2;  ///< the parameters were averages
+constexpr int32_t kHasEma = 4;      ///< the slot after those of the formula is the average of the weights
 
 struct Shape {
   int64_t count;
@@ -91,7 +92,7 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
   header.byte_order = kByteOrder;
   header.kind = options_[0].kind;
   header.slots = slot_count_;
-  header.flags = (counts_each_tensor() ? kHasLags : 0) | (evaluating_ ? kEvaluating : 0);
+  header.flags = (counts_each_tensor() ? kHasLags : 0) | (evaluating_ ? kEvaluating : 0) | (has_ema() ? kHasEma : 0);
   header.tensors = params.size();
   header.applied = record.applied;
   header.skipped = record.skipped;
@@ -119,8 +120,7 @@ bool Optimizer::is_loadable(int32_t dtype, int32_t slot, int64_t tensor) const {
   const int32_t own = lists_.state[slot]->plan().tensor(tensor).dtype;
   if (dtype == own) return true;
   if (is_wide(own)) return false;
-  const Slot holds = optimizer_info(options_[0].kind).kind.slots[slot].holds;
-  return dtype == GSC_FP32 || is_code_of(dtype, holds);
+  return dtype == GSC_FP32 || is_code_of(dtype, slot_holds(slot));
 }
 
 void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
@@ -142,11 +142,15 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     }
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "is damaged: its byte-order mark is invalid");
   }
-  if ((header.flags & ~(kHasLags | (averages(variant_) ? kEvaluating : 0))) != 0) {
+  if ((header.flags & ~(kHasLags | kHasEma | (averages(variant_) ? kEvaluating : 0))) != 0) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "was saved by a newer version, or is damaged: its flags are %d",
          header.flags);
   }
-  const int32_t states = gsc::slot_count(variant_);
+  if (((header.flags & kHasEma) != 0) != has_ema()) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "%s an average of the weights, and this optimizer %s",
+         has_ema() ? "has no" : "has", has_ema() ? "needs one" : "does not keep one");
+  }
+  const int32_t states = gsc::slot_count(variant_) + (has_ema() ? 1 : 0);
   const bool has_remainders = header.slots == states + 1;
   if (header.kind != options_[0].kind || (header.slots != states && !has_remainders)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, "buffer", "holds kind %d with %d state slots; this optimizer is kind %d with %d",

@@ -44,6 +44,10 @@ void Optimizer::validate_group(const gsc_optimizer_options &options) const {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
          "is %s, but the optimizer was created without a momentum buffer", Decimal(options.momentum).c_str());
   }
+  if (!has_ema() && options.ema_decay != 0.0) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("ema_decay"),
+         "is %s, but the optimizer was created without an average", Decimal(options.ema_decay).c_str());
+  }
 }
 
 int32_t Optimizer::add_group(int64_t first, int64_t count, const gsc_optimizer_options &options) {
@@ -104,6 +108,10 @@ void Optimizer::set_options(int32_t group, const gsc_optimizer_options &options,
   if (momentum_picks_formula(old.kind) && (old.momentum == 0.0) != (options.momentum == 0.0)) {
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("momentum"),
          "is %s, but whether group %d has momentum is fixed at creation", Decimal(options.momentum).c_str(), group);
+  }
+  if (group == 0 && (old.ema_decay == 0.0) != (options.ema_decay == 0.0)) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("ema_decay"),
+         "is %s, but whether there is an average is fixed at creation", Decimal(options.ema_decay).c_str());
   }
   change_group(group, options, device_lrs_[g], stream);
 }

@@ -162,6 +162,7 @@ void Optimizer::set_evaluating(int32_t evaluating, gsc_stream stream) {
   job.step.phase = evaluating != 0 ? Phase::kToAverage : Phase::kToTraining;
   job.step.maximize = job.step.zero_grads = job.step.write_grads = job.step.device_lrs = false;
   job.step.count_unchanged = false;
+  job.ema = nullptr;
   for_each_list([&](const TensorList &list, const Argument &) { list.precede(call); });
   call.backend.apply(job, call.stream);
   evaluating_ = evaluating != 0;
@@ -181,6 +182,7 @@ ApplyJob Optimizer::make_job() {
     job.scales[s] = lists_.state[s]->scales();
   }
   if (has_numbers(variant_)) job.numbers = &lists_.state[states]->plan();
+  if (has_ema()) job.ema = &lists_.state[gsc::slot_count(variant_)]->plan();
   if (splits_masters()) job.remainder = &lists_.state[slot_count_ - 1]->plan();
   job.half_done = &half_stepped_;
   StepParams &step = job.step;

@@ -10,8 +10,8 @@
 namespace gsc {
 namespace {
 
-constexpr uint32_t kCommonFlags =
-    GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS | GSC_OPTIMIZER_COUNT_UNCHANGED;
+constexpr uint32_t kCommonFlags = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS |
+                                  GSC_OPTIMIZER_COUNT_UNCHANGED | GSC_OPTIMIZER_EMA_WARMUP;
 
 /// The flags of the formulas of a kind, and those that every kind has.
 constexpr uint32_t flags_of(int32_t code) {
@@ -169,6 +169,7 @@ void validate(const gsc_optimizer_options &o) {
   require_at_least_zero(kOptions.field("weight_step_power"), o.weight_step_power);
   require_at_least_zero(kOptions.field("weight_lr_power"), o.weight_lr_power);
   require_at_least_zero(kOptions.field("trust_coefficient"), o.trust_coefficient);
+  require_beta("ema_decay", o.ema_decay);
   // The averaged weights are found by a division by it.
   if (o.kind == GSC_ADAMW_SCHEDULE_FREE) require_open("beta1", o.beta1);
   if (o.kind == GSC_SGD_SCHEDULE_FREE) require_open("momentum", o.momentum);
@@ -201,9 +202,11 @@ Hyper make_hyper(const gsc_optimizer_options &o) {
           o.weight_step_power,
           o.weight_lr_power,
           o.trust_coefficient,
+          o.ema_decay,
           decoupled,
           (o.flags & GSC_OPTIMIZER_NESTEROV) != 0,
-          (o.flags & GSC_OPTIMIZER_BIAS_CORRECTION) != 0};
+          (o.flags & GSC_OPTIMIZER_BIAS_CORRECTION) != 0,
+          (o.flags & GSC_OPTIMIZER_EMA_WARMUP) != 0};
 }
 
 }  // namespace gsc

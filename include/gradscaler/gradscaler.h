@@ -335,7 +335,8 @@ GSC_API gsc_status gsc_tensor_list_set_present(gsc_tensor_list *list, const uint
 /**
  * Kinds of optimizer. Each state slot has one tensor per parameter, of the same count, in fp32 (fp64 for fp64
  * parameters) or in the dtypes of a GSC_STATE_* format: take them from gsc_optimizer_get_state. `average` and NovoGrad's
- * exp_avg_sq have 2 and 1 numbers per tensor, in fp64.
+ * exp_avg_sq have 2 and 1 numbers per tensor, in fp64. With an ema_decay the slot `ema` follows, in fp32 or fp64: the
+ * first step of a tensor sets it to the new parameters, later ones average them in the same pass.
  */
 enum {
   /**
@@ -453,7 +454,12 @@ enum {
   /** NovoGrad: both moments are divided by 1 - beta^t. */
   GSC_OPTIMIZER_BIAS_CORRECTION = 128,
   /** Count the elements that a step leaves as they were: see gsc_optimizer_get_unchanged_sync. Steps take longer. */
-  GSC_OPTIMIZER_COUNT_UNCHANGED = 256
+  GSC_OPTIMIZER_COUNT_UNCHANGED = 256,
+  /**
+   * The decay of `ema` is at most (1 + n) / (10 + n) when a tensor has taken n steps before, as TensorFlow's
+   * ExponentialMovingAverage with num_updates.
+   */
+  GSC_OPTIMIZER_EMA_WARMUP = 512
 };
 
 /**
@@ -541,6 +547,11 @@ typedef struct gsc_optimizer_options {
   double weight_lr_power;
   /** LARS: factor of the ratio of norms, >= 0. */
   double trust_coefficient;
+  /**
+   * Any kind: decay of an exponential moving average of the parameters, in [0, 1). Default 0. The average is the state
+   * slot `ema` if group 0 has a decay above 0, and a copy of the parameters in a group where it is 0.
+   */
+  double ema_decay;
 } gsc_optimizer_options;
 
 /**

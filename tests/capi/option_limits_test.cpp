@@ -185,6 +185,7 @@ TEST(OptionLimits, Optimizer) {
       {GSC_FIELD(O, weight_step_power), numbers, no_numbers},
       {GSC_FIELD(O, weight_lr_power), numbers, no_numbers},
       {GSC_FIELD(O, trust_coefficient), numbers, no_numbers},
+      {GSC_FIELD(O, ema_decay), decays, no_decays},
   };
   // In the place of those above.
   const std::vector<Limits<O>> of_averages = {{GSC_FIELD(O, beta1), {kTiny, below(1)}, {0, 1}},
@@ -242,8 +243,8 @@ TEST(OptionLimits, Optimizer) {
   }
 
   for (const int32_t kind : optimizer_kinds()) {
-    uint32_t known =
-        GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS | GSC_OPTIMIZER_COUNT_UNCHANGED;
+    uint32_t known = GSC_OPTIMIZER_MAXIMIZE | GSC_OPTIMIZER_ZERO_GRADS | GSC_OPTIMIZER_WRITE_GRADS |
+                     GSC_OPTIMIZER_COUNT_UNCHANGED | GSC_OPTIMIZER_EMA_WARMUP;
     if (kind == GSC_SGD || kind == GSC_LARS) known |= GSC_OPTIMIZER_NESTEROV;
     if (kind == GSC_ADAM || kind == GSC_ADAMW) known |= GSC_OPTIMIZER_AMSGRAD;
     if (kind == GSC_RMSPROP) known |= GSC_OPTIMIZER_CENTERED;

@@ -50,6 +50,7 @@ struct Training {
     options.state_format = c.state_format;
     options.master_format = c.master_format;
     options.seed = 7;
+    if (c.flags != 0) options.ema_decay = 0.9;
     return options;
   }
   gsc_status slice(int64_t max_bytes, int64_t *left) const {

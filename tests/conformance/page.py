@@ -86,7 +86,7 @@ def generated():
         "**Clipping by norm**, `torch.nn.utils.clip_grad_norm_`: largest distance from fp64, in ulp of fp32\n",
         numbers("clip", "what, of which gradients"),
         "**Optimizers**, PyTorch's single-tensor path in fp32\n", numbers("optimizers", "options"),
-        "**Lion and LAMB**, the papers' equations in fp64\n", numbers("papers", "options"),
+        "**Others**, the published equations in fp64\n", numbers("papers", "options"),
         "**Training**, digits in fp16 with `torch.amp.GradScaler` and `torch.optim.AdamW`\n",
         numbers("training", ""),
     ])

@@ -44,7 +44,8 @@ struct Case {
                   1e-8,  0.05,    0.8,   dampening, 0.1,     // eps, weight_decay, momentum, dampening, lr_decay
                   0.95,  0.9,     0.99,  1e-9,      0.9999,  // alpha, rho, mu_decay, eps_root, beta3
                   5.579, 6930.12, 0,     0,         0.0,     // half lives, warm-ups, weight_step_power
-                  2.0,   0.5,     false, false,     false};  // weight_lr_power, trust_coefficient, flags
+                  2.0,   0.5,     0.0,                       // weight_lr_power, trust_coefficient, ema_decay
+                  false, false,   false, false};             // flags
     return make_coefficients(variant, h, h.lr, maximize, 3);
   }
   std::string text() const {

@@ -126,6 +126,25 @@ TEST_F(OptimizerTest, StateBelongsToEither) {
   EXPECT_THROW(Optimizer(context_, options, params_, grads_, {}, too_many), Error);
 }
 
+/// The averages of the iterates, between steps, and of the weights, in each step.
+TEST_F(OptimizerTest, AveragesWeights) {
+  Optimizer averaging(
+      context_,
+      {.kind = OptimizerKind::sgd_schedule_free, .lr = 1.0, .momentum = 0.5, .weight_lr_power = 0.0, .ema_decay = 0.5},
+      params_, grads_);
+  averaging.step();
+  averaging.step();
+  EXPECT_EQ(b_, (Floats{1.25f}));
+  ASSERT_STREQ(averaging.get_state(2).name, "ema");
+  EXPECT_EQ(*static_cast<const float *>(averaging.get_state(2).list.get_tensor(1).data), 1.625f);  // of 2 and 1.25
+  averaging.set_evaluating(true);
+  EXPECT_EQ(averaging.get_evaluating(), 1);
+  EXPECT_EQ(b_, (Floats{1.5f}));  // the mean of 2 and 1
+  EXPECT_THROW(averaging.step(), Error);
+  averaging.set_evaluating(false);
+  EXPECT_EQ(b_, (Floats{1.25f}));
+}
+
 TEST_F(OptimizerTest, SavesAndLoads) {
   const OptimizerOptions options = {.kind = OptimizerKind::sgd, .lr = 1.0, .momentum = 0.5};
   Optimizer first(context_, options, params_, grads_);

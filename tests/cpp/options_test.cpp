@@ -147,7 +147,8 @@ TEST(OptimizerOptions, EveryFieldArrivesAndReturns) {
                                     .beta3_warmup = 11,
                                     .weight_step_power = 12.0,
                                     .weight_lr_power = 13.0,
-                                    .trust_coefficient = 14.0};
+                                    .trust_coefficient = 14.0,
+                                    .ema_decay = 0.875};
   const gsc_optimizer_options expected = {sizeof(gsc_optimizer_options),
                                           GSC_OPTIMIZER_AMSGRAD,
                                           GSC_ADAM,
@@ -173,7 +174,8 @@ TEST(OptimizerOptions, EveryFieldArrivesAndReturns) {
                                           11,
                                           12.0,
                                           13.0,
-                                          14.0};
+                                          14.0,
+                                          0.875};
   EXPECT_TRUE(same_bytes(options.to_c(), expected));
   EXPECT_TRUE(same_bytes(OptimizerOptions::from_c(expected).to_c(), expected));
 }

@@ -24,6 +24,31 @@ namespace Gradscaler.Tests
       }
     }
 
+    /// <summary>The averages of the iterates, between steps, and of the weights, in each step.</summary>
+    [Test]
+    public void WeightsAreAveraged()
+    {
+      var options = new OptimizerOptions(OptimizerKind.SgdScheduleFree)
+                        { Lr = 1, Momentum = 0.5, WeightLrPower = 0, EmaDecay = 0.5 };
+      using (var w = new World(1))
+      using (var averaging = new Optimizer(w.Context, options, w.Params, w.Grads))
+      {
+        w.Gradients[0] = 1;
+        averaging.Step();
+        averaging.Step();
+        Assert.That(w.Weights[0], Is.EqualTo(-1.75f));
+        Assert.That(averaging.StateName(2), Is.EqualTo("ema"));
+        var ema = new float[1];
+        Ops.Cast(w.Context, averaging.StateTensor(2, 0), Tensor.Of(ema));
+        Assert.That(ema[0], Is.EqualTo(-1.375f)); // of -1 and -1.75
+        averaging.SetEvaluating(true);
+        Assert.That(w.Weights[0], Is.EqualTo(-1.5f)); // the mean of -1 and -2
+        Assert.Throws<BadStateException>(() => averaging.Step());
+        averaging.SetEvaluating(false);
+        Assert.That(w.Weights[0], Is.EqualTo(-1.75f));
+      }
+    }
+
     [Test]
     public void OverflowSkipsAndBacksOff()
     {

@@ -25,6 +25,7 @@ struct StepCase {
   Values params = Values::kOrdinary;
   int32_t state_format = GSC_STATE_FULL;
   int32_t master_format = GSC_MASTER_NONE;
+  double ema_decay = 0.0;
 };
 
 void PrintTo(const StepCase &c, std::ostream *stream) { *stream << c.name; }
@@ -45,6 +46,8 @@ struct Side {
     options.state_format = c.state_format;
     options.master_format = c.master_format;
     options.seed = 0x123456789abcdef;
+    options.ema_decay = c.ema_decay;
+    if (c.ema_decay > 0.0) options.flags |= GSC_OPTIMIZER_EMA_WARMUP;
     if (c.kind == GSC_ADAGRAD) options.initial_accumulator_value = 0.1;
     optimizer = make_optimizer(context, options, params, grads, copy);
     for (int group = 1; group < c.groups; ++group) {
@@ -161,11 +164,13 @@ TEST_P(CudaStep, SameBitsInSlices) {
   }
 }
 
-/// Gradients come and go, with memory of their own or without any. The CPU's steps are held to a model in
-/// tests/capi/absent_test.cpp.
-TEST_P(CudaStep, SameBitsWithAbsentTensors) {
+/// Gradients come and go, with memory of their own or without any, and weights are averaged. The CPU's steps are held to
+/// models in tests/capi/absent_test.cpp and ema_test.cpp.
+TEST_P(CudaStep, SameBitsWithAbsentTensorsAndAverages) {
   SKIP_WITHOUT_DEVICE();
-  Pair pair(GetParam());
+  StepCase averaging = GetParam();
+  averaging.ema_decay = 0.75;
+  Pair pair(averaging);
   const auto count = static_cast<int64_t>(pair.grads.size());
   for (int step = 0; step < 7; ++step) {
     SCOPED_TRACE(step);
@@ -372,7 +377,8 @@ TEST(CudaFormats, EveryKindWithEveryFormatOfStateAndMasters) {
                      .offset = number % 5 == 0 ? 1 : 0,
                      .clip_norm = number % 2 == 0,
                      .state_format = state,
-                     .master_format = master},
+                     .master_format = master,
+                     .ema_decay = number % 2 == 0 ? 0.75 : 0.0},
                     {1, 31, 33, 0, 300, 64, 520});
           for (int step = 0; step < 3; ++step) {
             set_order(static_cast<unsigned>(step));

@@ -7,12 +7,15 @@ core/. Where the library differs, the library or the page is wrong.
 """
 import math
 
+import codes
 import numpy as np
 
 FP16, BF16, FP32, FP64 = 1, 2, 3, 4
 STORED = {FP16: np.float16, BF16: np.uint16, FP32: np.float32, FP64: np.float64}
-SGD, ADAM, ADAMW, ADAGRAD, LION, LAMB = range(6)
-NESTEROV, AMSGRAD, MAXIMIZE, ZERO_GRADS, WRITE_GRADS = 1, 2, 4, 8, 16
+(SGD, ADAM, ADAMW, ADAGRAD, LION, LAMB, RMSPROP, ADADELTA, ADAMAX, NADAM, RADAM, ADABELIEF, ADEMAMIX,
+ ADAMW_SCHEDULE_FREE, SGD_SCHEDULE_FREE, LARS, NOVOGRAD) = KINDS = range(17)
+NESTEROV, AMSGRAD, MAXIMIZE, ZERO_GRADS, WRITE_GRADS, CENTERED, DECOUPLED, BIAS_CORRECTION = (2 ** i for i in range(8))
+EMA_WARMUP = 512
 GROW_ON_EQUAL, NO_FINITE_GUARD, FLOOR_EXCLUSIVE, FP32_PRODUCTS = 1, 2, 4, 8
 ON_GROWTH, ON_CLEAN_STEP, CONSECUTIVE = range(3)
 AT_INTERVAL, ONE_LATER, FIRST_ONE_LATER = range(3)
@@ -208,7 +211,39 @@ def state_names(o):
         return ["momentum_buffer"] if o.momentum else []
     if o.kind in (ADAM, ADAMW):
         return ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if o.flags & AMSGRAD else [])
-    return {ADAGRAD: ["sum"], LION: ["exp_avg"], LAMB: ["exp_avg", "exp_avg_sq"]}[o.kind]
+    if o.kind == RMSPROP:
+        centered = ["grad_avg"] if o.flags & CENTERED else []
+        return ["square_avg", *(["momentum_buffer"] if o.momentum or centered else []), *centered]
+    return {ADAGRAD: ["sum"], LION: ["exp_avg"], ADADELTA: ["square_avg", "acc_delta"], ADAMAX: ["exp_avg", "exp_inf"],
+            ADABELIEF: ["exp_avg", "exp_avg_var"], ADEMAMIX: ["exp_avg", "exp_avg_sq", "exp_avg_slow"],
+            ADAMW_SCHEDULE_FREE: ["z", "exp_avg_sq", "average"], SGD_SCHEDULE_FREE: ["z", "average"],
+            LARS: ["momentum_buffer"]}.get(o.kind, ["exp_avg", "exp_avg_sq"])
+
+
+def numbers_of(o, name):
+    """How many numbers a slot has per tensor, in fp64; 0 for one per element."""
+    return 2 if name == "average" else 1 if (o.kind, name) == (NOVOGRAD, "exp_avg_sq") else 0
+
+
+SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "sum", "square_avg", "acc_delta", "exp_inf", "exp_avg_var")
+
+
+def state_dtype(state_format, name, param_dtype):
+    """Of a slot that the library makes, in GSC_STATE_*."""
+    if state_format == 0 or name in ("z", "ema"):
+        return FP64 if param_dtype == FP64 else FP32
+    return {1: (codes.BF16, codes.E5M11), 2: (codes.E4M3, codes.E4M4)}[state_format][name in SQUARES]
+
+
+def state_rate(o, name, t):
+    """1 minus the factor by which a step multiplies the old value of a slot."""
+    if name == "exp_avg":
+        return 1.0 - (o.beta2 if o.kind == LION else o.beta1)
+    if name == "exp_avg_slow":
+        return slow_rate(o, t)
+    if o.kind in (RMSPROP, ADADELTA) and name != "momentum_buffer":
+        return 1.0 - (o.alpha if o.kind == RMSPROP else o.rho)
+    return {"momentum_buffer": 1.0 - o.momentum, "max_exp_avg_sq": 1.0, "sum": 0.0}.get(name, 1.0 - o.beta2)
 
 
 def decay(g, wd, p):
@@ -219,14 +254,76 @@ def lerp(a, b, w):
     return fma(b - a, w, a) if w < 0.5 else fma(b - a, w - w.dtype.type(1), b)
 
 
-def lamb_ratio(p, d):
+def ratio(p, d):
     sums = sum_of_squares(p), sum_of_squares(d)
     return float(np.float64(math.sqrt(sums[0])) / math.sqrt(sums[1])) if sums[0] > 0 and sums[1] > 0 else 1.0
 
 
-def apply(o, lr, t, p, g, state, off_by=0):
+def average(o, t, p, a):
+    """The moving average `a` of the weights after step t of a tensor, to the parameters `p` as they are stored."""
+    T = p.dtype.type
+    decay = min(o.ema_decay, t / (t + 9)) if o.flags & EMA_WARMUP else o.ema_decay
+    weight = T(1.0 if t == 1 else 1.0 - decay)
+    return p if weight == 1 else lerp(a, p, weight)
+
+
+def one_minus_half_to(x):
+    y, halvings = x * math.log(2), 0
+    while y > 0.5:
+        y, halvings = y * 0.5, halvings + 1
+    r = 0.0
+    for n in range(16, 0, -1):
+        r = y / n * (1.0 - r)
+    for _ in range(halvings):
+        r *= 2.0 - r
+    return r
+
+
+def nadam_rates(o, lr, t):
+    """G and M of NAdam."""
+    D, P = 0.96 ** o.momentum_decay, 1.0
+    mu = lambda i: o.beta1 * (1.0 - 0.5 * power(D, i))  # noqa: E731
+    for i in range(1, t + 1):
+        P = float(np.float32(P * float(np.float32(mu(i)))))
+    return lr * (1.0 - mu(t)) / (1.0 - P), lr * mu(t + 1) / (1.0 - P * mu(t + 1))
+
+
+def adam_like(o, lr, t, T):
+    """G, M, V, S and E of the page's table."""
+    fall1, fall2 = 1.0 - power(o.beta1, t), 1.0 - power(o.beta2, t)
+    if o.kind == NADAM:
+        return *map(T, nadam_rates(o, lr, t)), T(fall2), T(1), T(o.eps)
+    M = lr / fall1
+    if o.kind != RADAM:
+        return T(0), T(M), T(1), T(math.sqrt(fall2)), T(o.eps)
+    N = 2.0 / (1.0 - o.beta2) - 1.0
+    n = N - 2.0 * t * power(o.beta2, t) / fall2
+    if n > 5.0:
+        M = lr / fall1 * math.sqrt(fall2 * ((n - 4.0) * (n - 2.0) * N) / ((N - 4.0) * (N - 2.0) * n))
+        return T(0), T(M), T(1), T(1), T(o.eps)
+    return T(0), T(M), T(1), T(math.inf), T(1)
+
+
+def slow_rate(o, t):
+    """B3 of AdEMAMix."""
+    if t >= o.beta3_warmup:
+        return 1.0 - o.beta3
+    u = t / o.beta3_warmup
+    h1, h3 = (math.log(0.5) / math.log(b) if b else 0.0 for b in (o.beta1, o.beta3))
+    mean = (1.0 - u) * h1 + u * h3
+    return one_minus_half_to(1.0 / mean) if mean else 1.0
+
+
+def further(r, T, off_by):
+    """The ratio r so many numbers further."""
+    r = T(r)
+    return np.array(r.view(f"i{r.itemsize}") + off_by).view(T)[()] if off_by and r > 16 * np.finfo(T).tiny else r
+
+
+def apply(o, lr, t, p, g, state, off_by=0, stored=lambda *after: after):
     """One step of a tensor in the type T of `p`: new parameters and new state. `g` is unscaled, clipped, not negated.
-    LAMB's ratio is taken so many numbers further."""
+    A ratio of norms is taken so many numbers further. NovoGrad's `exp_avg_sq` is the new one. `stored` gives moments as
+    they are read back."""
     T = p.dtype.type
     g = g.astype(p.dtype)
     if o.flags & MAXIMIZE:
@@ -263,12 +360,97 @@ def apply(o, lr, t, p, g, state, off_by=0):
         blend = b1 * state[0] + B1 * g
         d = np.where(blend > 0, T(1), np.where(blend < 0, T(-1), blend))
         return p * K - T(lr) * d, [b2 * state[0] + B2 * g]
-    B1, B2 = T(1.0 - o.beta1), T(1.0 - o.beta2)
-    M, V = T(1.0 / (1.0 - power(o.beta1, t))), T(1.0 / math.sqrt(1.0 - power(o.beta2, t)))
-    m = b1 * state[0] + B1 * g
-    v = b2 * state[1] + B2 * (g * g)
-    d = (m * M) / (np.sqrt(v) * V + eps) + wd * p
-    r = T(lamb_ratio(p, d))
-    if off_by and r > 16 * np.finfo(T).tiny:
-        r = np.array(r.view(f"i{r.itemsize}") + off_by).view(T)
-    return p - (T(lr) * r) * d, [m, v]
+    B1, B2, K, LR = T(1.0 - o.beta1), T(1.0 - o.beta2), T(1.0 - lr * o.weight_decay), T(lr)
+    if o.kind == LAMB:
+        M, V = T(1.0 / (1.0 - power(o.beta1, t))), T(1.0 / math.sqrt(1.0 - power(o.beta2, t)))
+        m = b1 * state[0] + B1 * g
+        v = b2 * state[1] + B2 * (g * g)
+        direction = lambda m, v: (m * M) / (np.sqrt(v) * V + eps) + wd * p  # noqa: E731
+        r = further(ratio(p, direction(m, v)), T, off_by)
+        return p - (LR * r) * direction(*stored(m, v)), [m, v]
+    if o.kind == RMSPROP:
+        A = T(1.0 - o.alpha)
+        g = decay(g, wd, p)
+        w = s = fma(A * g, g, T(o.alpha) * state[0])
+        after = [s, *state[1:]]
+        if o.flags & CENTERED:
+            after[2] = lerp(state[2], g, A)
+            w = fma(-after[2], after[2], s)
+        q = np.sqrt(w + T(o.eps_root)) + eps
+        if o.momentum == 0:
+            return p - (LR * g) / q, after
+        after[1] = T(o.momentum) * state[1] + g / q
+        return fma(after[1], -LR, p), after
+    if o.kind == ADADELTA:
+        rho, R = T(o.rho), T(1.0 - o.rho)
+        g = decay(g, wd, p)
+        s = fma(R * g, g, rho * state[0])
+        d = np.sqrt(state[1] + eps) / np.sqrt(s + eps) * g
+        return fma(d, -LR, p), [s, fma(R * d, d, rho * state[1])]
+    if o.kind in (ADAMAX, NADAM, RADAM, ADABELIEF):
+        G, M, V, S, E = adam_like(o, lr, t, T)
+        if o.flags & DECOUPLED:
+            p = p * K
+        else:
+            g = decay(g, wd, p)
+        m = lerp(state[0], g, B1)
+        if o.kind == ADAMAX:
+            old, size = b2 * state[1], np.abs(g) + eps
+            q = v = np.where(size <= old, old, size)
+        else:
+            d = g - m if o.kind == ADABELIEF else g
+            v = fma(B2 * d, d, b2 * state[1])
+            if o.kind == ADABELIEF:
+                v = v + T(o.eps_root)
+            q = np.sqrt(v / V) / S + E
+        return (p - (G * g) / q) - (M * m) / q, [m, v]
+    if o.kind == ADEMAMIX:
+        V, S = T(1.0 - power(o.beta1, t)), T(math.sqrt(1.0 - power(o.beta2, t)))
+        A = T((min(t / o.warmup_steps, 1.0) if o.warmup_steps else 1.0) * o.alpha)
+        p = p * K
+        m = lerp(state[0], g, B1)
+        v = fma(B2 * g, g, b2 * state[1])
+        s = lerp(state[2], g, T(slow_rate(o, t)))
+        return p - (LR * fma(s, A, m / V)) / (np.sqrt(v) / S + eps), [m, v, s]
+    if o.kind in (ADAMW_SCHEDULE_FREE, SGD_SCHEDULE_FREE):
+        L = lr * (t / o.warmup_steps) if t < o.warmup_steps else lr
+        beta = o.beta1 if o.kind == ADAMW_SCHEDULE_FREE else o.momentum
+        lr_max = max(state[-1][0], L)
+        w = power(float(t), int(o.weight_step_power)) * power(lr_max, int(o.weight_lr_power))
+        total = state[-1][1] + w
+        part = w / total if total > 0 else 0.0
+        z = p if t == 1 else state[0]
+        d, after = g, []
+        if o.kind == ADAMW_SCHEDULE_FREE:
+            v = fma(B2 * g, g, b2 * state[1])
+            d, after = g / (np.sqrt(v / T(1.0 - power(o.beta2, t))) + eps), [v]
+        d = decay(d, wd, p)
+        new = fma(d, T(L * (beta * (1.0 - part) - 1.0)), lerp(p, z, T(part)))
+        return new, [fma(d, T(-L), z), *after, np.array([lr_max, total])]
+    if o.kind == LARS:
+        momentum = T(o.momentum)
+        d = decay(g, wd, p)
+        sums = sum_of_squares(p), sum_of_squares(d)
+        r = 1.0
+        if sums[0] > 0 and sums[1] > 0:
+            r = o.trust_coefficient * math.sqrt(sums[0]) / (math.sqrt(sums[1]) + o.eps)
+        a = LR * (d * further(r, T, off_by))
+        b = momentum * state[0] + a
+        return p - (a + momentum * b if o.flags & NESTEROV else b), [b]
+    v = state[1]
+    corrects = o.flags & BIAS_CORRECTION
+    S = math.sqrt(1.0 - power(o.beta2, t)) if corrects else 1.0
+    root = np.sqrt(v[0]) / S + o.eps
+    r, LR = T(1.0 / root if root else 0.0), T(lr / (1.0 - power(o.beta1, t)) if corrects else lr)
+    W = T(1.0 - o.dampening)
+    if o.flags & DECOUPLED:
+        m = b1 * state[0] + W * g
+        return p * K - LR * (m * r), [m, v]
+    m = b1 * state[0] + W * (g * r + wd * p if wd else g * r)
+    return p - LR * m, [m, v]
+
+
+def novograd_number(o, t, g, v):
+    """NovoGrad's exp_avg_sq after step t, but for the last bits of its sum."""
+    total = sum_of_squares(g)
+    return total if t == 1 else o.beta2 * v + (1.0 - o.beta2) * total

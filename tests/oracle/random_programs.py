@@ -27,7 +27,7 @@ class Program(World):
         choices = dict(backward=10, scale=2, check=3, check_range=3, unscale=4, clip_grad_norm=3, clip_grad_value=3,
                        step=12, step_and_update=4, should_step=2, update=14, discard=1, set_scale=1, set_options=1,
                        move_state=1, hyper=2, add_group=1, device_lr=1, present=3, zero_grads=1, own_step=2,
-                       step_scaled=2, checkpoint=1, steps=1, report=3, diagnose=1, history=2)
+                       step_scaled=2, checkpoint=1, steps=1, offsets=1, report=3, diagnose=1, history=2)
         name = self.random.choice(list(choices), p=np.array(list(choices.values())) / sum(choices.values()))
         o = self.pick(self.optimizers)
         self.log.append(f"{name} {o.number}")
@@ -266,6 +266,15 @@ class Program(World):
         for grads in self.lists:
             grads.ready()
 
+    @staticmethod
+    def same_formats(options, o):
+        for name in ("state_format", "master_format", "seed"):
+            setattr(options, name, getattr(o.groups[0], name))
+
+    def call_offsets(self, o):
+        o.offsets = [int(32 * at) for at in self.random.integers(0, 2 ** 48, len(o.t))]
+        self.lib.must(self.lib.optimizer_set_offsets(o.handle, (ctypes.c_int64 * len(o.t))(*o.offsets), len(o.t), None))
+
     def call_hyper(self, o):
         group = self.pick(range(len(o.groups)))
         if self.chance(0.5):
@@ -276,7 +285,10 @@ class Program(World):
             return
         options = self.lib.struct("gsc_optimizer_options")
         old = o.groups[group]
-        self.hyper(options, old.kind, old.flags, [0.9, 0.5] if old.momentum else [0.0])
+        averages = o.groups[0].ema_decay > 0
+        self.hyper(options, old.kind, old.flags, [0.9, 0.5] if old.momentum else [0.0],
+                   [0.5, 0.99] if averages and group == 0 else [0.0, 0.9] if averages else [0.0])
+        self.same_formats(options, o)
         self.lib.must(self.lib.optimizer_set_options(o.handle, group, ctypes.byref(options), None))
         o.groups[group] = fields(options)
         o.groups[group].initial_accumulator_value = old.initial_accumulator_value
@@ -289,9 +301,10 @@ class Program(World):
         options = self.lib.struct("gsc_optimizer_options")
         all_groups = o.groups[0]
         momenta = [0.0] if not all_groups.momentum else [0.9, 0.5, 0.5 if all_groups.flags & oracle.NESTEROV else 0.0]
-        self.hyper(options, all_groups.kind, all_groups.flags, momenta)
+        self.hyper(options, all_groups.kind, all_groups.flags, momenta, [0.0, 0.9] if all_groups.ema_decay else [0.0])
         if o.owns or o.used:
             options.initial_accumulator_value = o.groups[0].initial_accumulator_value
+        self.same_formats(options, o)
         number = ctypes.c_int32()
         status = self.lib.optimizer_add_group(o.handle, first, count, ctypes.byref(options), ctypes.byref(number))
         taken = any(o.group_of[first:first + count])
@@ -302,8 +315,9 @@ class Program(World):
         assert number.value == len(o.groups) - 1
         o.group_of[first:first + count] = [number.value] * count
         if o.groups[0].kind == oracle.ADAGRAD and not o.owns and not o.used:
-            for m in o.state[0].model[first:first + count]:
-                m[:] = options.initial_accumulator_value
+            for i in range(first, first + count):
+                number = o.state[0].get(i).dtype.type(options.initial_accumulator_value)
+                o.state[0].put(i, np.full(o.params.counts[i], number))
         self.note(first, count, vars(o.groups[-1]))
 
     def call_device_lr(self, o):
@@ -365,8 +379,8 @@ class Program(World):
         if o.saved is not None and self.chance(0.5):
             buffer, state, t, applied, skipped = o.saved
             self.lib.must(self.lib.optimizer_load_sync(o.handle, buffer, len(buffer), None))
-            for s, arrays in zip(o.state, state, strict=True):
-                for m, a in zip(s.model, arrays, strict=True):
+            for s, (arrays, scales) in zip(o.state, state, strict=True):
+                for m, a in zip([*s.model, *getattr(s, "scale_model", [])], [*arrays, *scales], strict=True):
                     m[:] = a
             o.t, o.applied, o.skipped, o.used = list(t), applied, skipped, True
             return
@@ -374,7 +388,8 @@ class Program(World):
         self.lib.must(self.lib.optimizer_get_save_size(o.handle, ctypes.byref(size)))
         buffer = ctypes.create_string_buffer(size.value)
         self.lib.must(self.lib.optimizer_save_sync(o.handle, buffer, size.value, None))
-        o.saved = buffer, copy.deepcopy([s.model for s in o.state]), list(o.t), o.applied, o.skipped
+        state = copy.deepcopy([(s.model, getattr(s, "scale_model", [])) for s in o.state])
+        o.saved = buffer, state, list(o.t), o.applied, o.skipped
 
     def call_steps(self, o):
         o.used = True

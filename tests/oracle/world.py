@@ -9,14 +9,15 @@ import math
 import re
 import types
 
+import codes
 import numpy as np
 import oracle
-from oracle import FP32, FP64, STORED
+from oracle import FP64, STORED
 
 OK, INVALID, BAD_STATE, SCALE_FLOOR = 0, 1, 2, 7
 # A column is summed over 16 rows in fp32; what follows is fp64.
 NORM_ERROR = 17 * 2.0 ** -24
-LAMB_BITS = 8
+RATIO_BITS = 8
 READY, CHECKED, UNSCALED, STEPPED = "READY", "CHECKED", "UNSCALED", "STEPPED"
 
 
@@ -62,12 +63,21 @@ def fields(struct):
     return types.SimpleNamespace(**{name: getattr(struct, name) for name, _ in struct._fields_})
 
 
-def same(a, b):
+def same(a, b, dtype=None):
     """Equal bits; all NaN are one."""
-    if a.dtype == np.uint16:
+    if dtype == codes.E4M3:
+        a, b = (np.where(x & 0x7f == 0x7f, 0x7f, x) for x in (a, b))
+    elif a.dtype == np.uint16 and dtype != codes.E5M11:
         a, b = oracle.widen(a, oracle.BF16), oracle.widen(b, oracle.BF16)
+    if a.dtype.kind != "f":
+        return bool((a == b).all())
     bits = f"i{a.dtype.itemsize}"
     return bool(((a.view(bits) == b.view(bits)) | (np.isnan(a) & np.isnan(b))).all())
+
+
+def memory(address, count, dtype):
+    kind = np.ctypeslib.as_ctypes_type(dtype)
+    return np.asarray((kind * count).from_address(address)) if count else np.zeros(0, dtype)
 
 
 class List:
@@ -111,10 +121,50 @@ class List:
             return np.float32(1)
         return oracle.clip_factor(self.max_norm, self.check.grad_amax if self.by_amax else self.check.grad_norm)
 
+    def get(self, i):
+        return self.model[i]
+
+    def put(self, i, numbers, _=None):
+        self.model[i][:] = numbers
+
     def rewrite(self, clip, value):
         for m, here, d in zip(self.model, self.present, self.dtypes, strict=True):
             if here:
                 m[:] = oracle.narrow(oracle.prepare(m, d, 1, clip, value), d)
+
+
+class State:
+    """A slot that the library made: its memory as arrays, and what the oracle expects there. Codes have scales."""
+
+    def __init__(self, world, o, slot, dtypes, counts, name):
+        handle, got, tensor = ctypes.c_void_p(), ctypes.c_char_p(), world.lib.gsc_tensor()
+        world.lib.must(world.lib.optimizer_get_state(o.handle, slot, ctypes.byref(handle), ctypes.byref(got)))
+        assert got.value.decode() == name, (got.value, name)
+        start = o.groups[0].initial_accumulator_value if name == "sum" else 0.0
+        self.dtypes, self.arrays, self.scales = dtypes, [], []
+        for i, dtype in enumerate(dtypes):
+            world.lib.must(world.lib.tensor_list_get_tensor(handle, i, ctypes.byref(tensor)))
+            assert tensor.dtype == dtype and tensor.count == counts[i]
+            self.arrays.append(memory(tensor.data, tensor.count, codes.STORED[dtype]))
+            self.scales.append(memory(tensor.scale, -(-tensor.count // 32) if tensor.scale else 0, np.uint8))
+        self.model = [np.zeros_like(a) for a in self.arrays]
+        self.scale_model = [s.copy() for s in self.scales]
+        for i, a in enumerate(self.arrays):
+            if start:
+                self.put(i, np.full(a.size, start, a.dtype if a.dtype.kind == "f" else np.float32))
+
+    def get(self, i):
+        if self.dtypes[i] not in codes.MANTISSA:
+            return self.model[i]
+        return codes.decode(self.dtypes[i], self.model[i], self.scale_model[i])
+
+    def put(self, i, numbers, draws=None):
+        if self.dtypes[i] not in codes.MANTISSA:
+            self.model[i][:] = numbers
+            return
+        self.model[i][:], scales = codes.encode(self.dtypes[i], numbers, draws)
+        if scales is not None:
+            self.scale_model[i][:] = scales
 
 
 class World:
@@ -197,7 +247,7 @@ class World:
         self.options = fields(options)
         self.policy = oracle.Policy(self.options)
 
-    def hyper(self, options, kind, flags=None, momenta=(0.0, 0.9, 0.5)):
+    def hyper(self, options, kind, flags=None, momenta=(0.0, 0.9, 0.5), decays=(0.0, 0.0, 0.5, 0.99)):
         """Random options of a kind, with given flags for the groups of an optimizer."""
         pick, o = self.pick, options
         self.lib.must(self.lib.optimizer_options_init(ctypes.byref(o), o.struct_size, kind))
@@ -206,10 +256,25 @@ class World:
             o.beta1, o.beta2 = pick([0.0, 0.9, 0.3, 0.5, 0.95]), pick([0.0, 0.999, 0.99, 0.7])
             o.eps = pick([0.0, 1e-8, 1e-6, 1e-3])
             o.weight_decay = pick([0.0, 0.01, 0.1, 1.0])
-        o.momentum = 0.0
-        if kind == oracle.SGD:
+        o.ema_decay = pick(decays)
+        schedule_free = kind in (oracle.ADAMW_SCHEDULE_FREE, oracle.SGD_SCHEDULE_FREE)
+        if kind in (oracle.SGD, oracle.RMSPROP, oracle.LARS):
             o.momentum = pick(momenta)
+        elif kind == oracle.SGD_SCHEDULE_FREE:
+            o.momentum = pick([0.9, 0.5])
+        if kind in (oracle.SGD, oracle.NOVOGRAD):
             o.dampening = pick([0.0, 0.1, 0.5])
+        if schedule_free:
+            o.beta1 = o.beta1 or 0.5
+            o.weight_step_power, o.weight_lr_power = pick([0.0, 1.0, 2.0]), pick([0.0, 1.0, 2.0])
+        if schedule_free or kind == oracle.ADEMAMIX:
+            o.warmup_steps, o.beta3_warmup = pick([0, 1, 5]), 0 if schedule_free else pick([0, 5, 100])
+        if kind in (oracle.RMSPROP, oracle.ADABELIEF) and self.chance(0.5):
+            o.eps_root = pick([0.0, 1e-12, 1e-3])
+        if kind == oracle.NADAM:
+            o.momentum_decay = pick([0.0, 4e-3, 1.0])
+        if kind == oracle.LARS:
+            o.trust_coefficient = pick([0.0, 1e-3, 1.0])
         if kind == oracle.ADAGRAD:
             o.lr_decay, o.initial_accumulator_value = pick([0.0, 0.1]), pick([0.0, 0.1, 1.0])
         if flags is not None:
@@ -219,8 +284,12 @@ class World:
                 [0, 0, 0, oracle.ZERO_GRADS, oracle.WRITE_GRADS])
             if kind in (oracle.ADAM, oracle.ADAMW) and self.chance(0.3):
                 o.flags |= oracle.AMSGRAD
-            if o.momentum and self.chance(0.4):
+            if o.momentum and kind in (oracle.SGD, oracle.LARS) and self.chance(0.4):
                 o.flags |= oracle.NESTEROV
+            decoupled = (oracle.NADAM, oracle.RADAM, oracle.ADABELIEF, oracle.NOVOGRAD)
+            for flag, kinds in ((oracle.CENTERED, (oracle.RMSPROP,)), (oracle.DECOUPLED, decoupled),
+                                (oracle.BIAS_CORRECTION, (oracle.NOVOGRAD,)), (oracle.EMA_WARMUP, oracle.KINDS)):
+                o.flags |= flag if kind in kinds and self.chance(0.4) else 0
         if o.flags & oracle.NESTEROV:
             o.dampening = 0.0
 
@@ -228,8 +297,10 @@ class World:
         lib, pick = self.lib, self.pick
         sizes = pick([[1, 2, 3, 17], [64, 100], [0, 5, 40, 129], [700, 33], [1000, 2047, 6000]])
         counts = [pick(sizes) for _ in range(pick([1, 2, 3, 6]))]
-        common = pick([1, 2, 3, 3, 3, 4])
-        param_dtypes = [pick([1, 2, 3, 4]) if self.chance(0.1) else common for _ in counts]
+        state_format, master_format = pick([0, 0, 0, 1, 2]), pick([0, 0, 0, 1, 2, 3])
+        usual = [1, 2, 3, 3, 3, 4][:2 if master_format else 5 if state_format else 6]
+        common = pick(usual)
+        param_dtypes = [pick(usual) if self.chance(0.1) else common for _ in counts]
         grad_dtypes = [pick([1, 2, 3, 4]) for _ in counts] if self.chance(0.5) else [pick([1, 2, 3, 4])] * len(counts)
         o = types.SimpleNamespace(number=len(self.optimizers), applied=0, skipped=0, used=False, device_lr={},
                                   saved=None)
@@ -238,42 +309,35 @@ class World:
         o.copy = [List(self, [pick([1, 2]) for _ in counts], counts, lambda d, n: np.zeros(n, STORED[d]))
                   for _ in range(pick([0, 1]))]
         options = lib.struct("gsc_optimizer_options")
-        self.hyper(options, pick(range(6)))
+        self.hyper(options, pick(oracle.KINDS))
+        options.state_format, options.master_format = state_format, master_format
+        options.seed = pick([0, 1, -5, 2 ** 63 - 1])
         o.groups, o.group_of = [fields(options)], [0] * len(counts)
-        state_dtypes = [FP64 if d == FP64 else FP32 for d in param_dtypes]
-        names = oracle.state_names(o.groups[0])
+        names = oracle.state_names(o.groups[0]) + ["ema"] * (options.ema_decay > 0)
+        shapes = [([FP64] * len(counts), [numbers] * len(counts)) if numbers else
+                  ([oracle.state_dtype(state_format, name, d) for d in param_dtypes], counts)
+                  for name, numbers in ((name, oracle.numbers_of(o.groups[0], name)) for name in names)]
+        if master_format in codes.REMAINDER:
+            names.append("remainder")
+            shapes.append(([codes.REMAINDER[master_format]] * len(counts), counts))
         o.state = []
-        o.owns = self.chance(0.3)
+        o.owns = self.chance(0.3) and state_format == 0 and master_format not in codes.REMAINDER
         if o.owns:
-            o.state = [List(self, state_dtypes, counts, lambda d, n: np.abs(self.numbers(d, n, 2.0))) for _ in names]
-        handles = (ctypes.c_void_p * 4)(*[s.handle for s in o.state])
+            o.state = [List(self, *shape, lambda d, n: np.abs(self.numbers(d, n, 2.0))) for shape in shapes]
+        handles = (ctypes.c_void_p * 5)(*[s.handle for s in o.state])
         o.handle = ctypes.c_void_p()
         lib.must(lib.optimizer_create(self.context, ctypes.byref(options), o.params.handle, o.grads.handle,
                                       o.copy[0].handle if o.copy else None, handles if o.state else None,
                                       len(o.state), ctypes.byref(o.handle)))
         if not o.owns:
-            o.state = [self.borrowed_state(o, slot, state_dtypes, name) for slot, name in enumerate(names)]
+            o.state = [State(self, o, slot, *shapes[slot], name) for slot, name in enumerate(names)]
+        o.names = names
+        o.offsets = [sum(-(-n // 32) * 32 for n in counts[:i]) for i in range(len(counts))]
         o.t = [0] * len(counts)
         # An optimizer that narrows fp64 gradients makes the whole list overflow at fp32's limit.
         o.grads.fp32_limit = any(g == FP64 and p != FP64 for g, p in zip(grad_dtypes, param_dtypes, strict=True))
         self.optimizers.append(o)
         self.lists.append(o.grads)
-
-    def borrowed_state(self, o, slot, dtypes, name):
-        """The state that the library allocated, as arrays over its memory."""
-        handle, got, tensor = ctypes.c_void_p(), ctypes.c_char_p(), self.lib.gsc_tensor()
-        self.lib.must(self.lib.optimizer_get_state(o.handle, slot, ctypes.byref(handle), ctypes.byref(got)))
-        assert got.value.decode() == name, (got.value, name)
-        start = o.groups[0].initial_accumulator_value if o.groups[0].kind == oracle.ADAGRAD else 0.0
-        state = types.SimpleNamespace(arrays=[], model=[])
-        for i, dtype in enumerate(dtypes):
-            self.lib.must(self.lib.tensor_list_get_tensor(handle, i, ctypes.byref(tensor)))
-            assert tensor.dtype == dtype and tensor.count == o.params.counts[i]
-            kind = np.ctypeslib.as_ctypes_type(STORED[dtype])
-            memory = (kind * tensor.count).from_address(tensor.data) if tensor.count else np.zeros(0, STORED[dtype])
-            state.arrays.append(np.asarray(memory))
-            state.model.append(np.full(tensor.count, start, STORED[dtype]))
-        return state
 
     # -- What the pages expect ---------------------------------------------------------------------------------------
 
@@ -333,22 +397,67 @@ class World:
                 g[:] = oracle.narrow(oracle.prepare(g, o.grads.dtypes[i], inv, clip, value), o.grads.dtypes[i])
 
     def apply_model(self, o, i, g):
-        group, dtype = o.groups[o.group_of[i]], o.params.dtypes[i]
-        p = oracle.widen(o.params.model[i], dtype)
-        state = [s.model[i] for s in o.state]
+        group, dtype, n = o.groups[o.group_of[i]], o.params.dtypes[i], g.size
+        splits, averages = o.names[-1:] == ["remainder"], "ema" in o.names
+        slots = [s for s, name in zip(o.state, o.names, strict=True) if name not in ("ema", "remainder")]
+        p = codes.join(dtype, o.params.model[i].view(np.uint16), o.state[-1].model[i]) if splits else \
+            oracle.widen(o.params.model[i], dtype)
+        state = [s.get(i).copy() for s in slots]
         rate = self.rate(o, o.group_of[i])
-        new, after = oracle.apply(group, rate, o.t[i], p, g, state)
-        if group.kind == oracle.LAMB:
-            # The last bits of LAMB's sums depend on their order, which the pages leave to the code: a ratio that is
-            # a few bits off will do.
-            for bits in range(-LAMB_BITS, LAMB_BITS + 1):
-                if not same(oracle.narrow(new, dtype), o.params.arrays[i]):
-                    new, _ = oracle.apply(group, rate, o.t[i], p, g, state, off_by=bits)
-        for s, array in zip(o.state, after, strict=True):
-            s.model[i][:] = array
-        o.params.model[i][:] = oracle.narrow(new, dtype)
+        if group.kind == oracle.NOVOGRAD and n:
+            wanted = oracle.novograd_number(group, o.t[i], g.astype(p.dtype), state[1][0])
+            state[1] = self.near_number(slots[1].arrays[i], wanted)
+        draws = codes.draw(o.offsets[i], n, o.applied, 0, group.seed)
+
+        def put(after):
+            for s, name, numbers in zip(slots, o.names[:len(slots)], after if n else state, strict=True):
+                code = s.dtypes[i]
+                nearest = code not in codes.MANTISSA or codes.rounds_to_nearest(
+                    code, oracle.state_rate(group, name, o.t[i]))
+                s.put(i, numbers, None if nearest else draws)
+
+        def stored(*after):
+            put(after)
+            return [s.get(i) for s in slots]
+
+        def weights(new):
+            if splits:
+                return codes.split(dtype, new, 8 * o.state[-1].model[i].itemsize)
+            if group.master_format == codes.STOCHASTIC:
+                return codes.round_weight(dtype, new, codes.draw(o.offsets[i], n, o.applied, 1, group.seed)), None
+            return oracle.narrow(new, dtype), None
+
+        def is_as_stored(new):
+            w, rest = weights(new)
+            return same(w.view(STORED[dtype]), o.params.arrays[i]) and \
+                (rest is None or same(rest, o.state[-1].arrays[i]))
+
+        new, after = oracle.apply(group, rate, o.t[i], p, g, state, stored=stored)
+        if group.kind in (oracle.LAMB, oracle.LARS):
+            # The last bits of sums depend on their order, which the pages leave to the code: a ratio that is a few bits
+            # off will do.
+            for bits in range(-RATIO_BITS, RATIO_BITS + 1):
+                put(after)
+                if not is_as_stored(new) or not same(slots[0].model[i], slots[0].arrays[i], slots[0].dtypes[i]):
+                    new, after = oracle.apply(group, rate, o.t[i], p, g, state, off_by=bits, stored=stored)
+        put(after)
+        w, rest = weights(new)
+        o.params.model[i][:] = w.view(STORED[dtype])
+        if splits:
+            o.state[-1].model[i][:] = rest
+        if averages:
+            average = o.state[o.names.index("ema")].model[i]
+            kept = codes.join(dtype, w, rest) if splits else oracle.widen(o.params.model[i], dtype)
+            average[:] = oracle.average(group, o.t[i], kept, average)
         for c in o.copy:
             c.model[i][:] = oracle.narrow(new, c.dtypes[i])
+
+    @staticmethod
+    def near_number(got, want):
+        """A sum of squares of the library's, whose last bits are as those of a norm's."""
+        near = got[0] == want or (math.isnan(got[0]) and math.isnan(want)) or abs(got[0] - want) <= 1e-12 * want
+        assert near, f"a sum of squares is {got[0]}, the oracle has {want}"
+        return got.copy()
 
     def expect(self, name, status, wanted):
         assert status == wanted, f"{name}: status {status}, the oracle has {wanted}: {self.lib.message().decode()}"
@@ -359,11 +468,15 @@ class World:
                 some = getattr(o, what)
                 for slot, each in enumerate(some if isinstance(some, list) else [some]):
                     for i, (a, m) in enumerate(zip(each.arrays, each.model, strict=True)):
-                        if not same(a, m):
+                        if not same(a, m, each.dtypes[i] if what == "state" else None):
                             at = int((a.view(f"i{a.itemsize}") != m.view(f"i{m.itemsize}")).argmax())
                             raise AssertionError(
                                 f"optimizer {o.number} {vars(o.groups[o.group_of[i]])}: {what} {slot}, tensor {i}, "
                                 f"element {at}: {a[at]!r}, the oracle has {m[at]!r}")
+            for s in o.state:
+                if isinstance(s, State):
+                    for i, (a, m) in enumerate(zip(s.scales, s.scale_model, strict=True)):
+                        assert np.array_equal(a, m), (f"optimizer {o.number}: scales of tensor {i}", a, m)
             counts = (ctypes.c_int64 * 2)()
             self.lib.must(self.lib.optimizer_get_steps_sync(o.handle, counts, ctypes.byref(counts, 8), None))
             assert list(counts) == [o.applied, o.skipped], ("steps", list(counts), o.applied, o.skipped)

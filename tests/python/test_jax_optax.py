@@ -3,6 +3,7 @@
 both results are compared with the equations in float64: what rounding can do to each is counted, in units of u = 2^-24.
 Where the operations are the same, so must be the bits."""
 
+import functools
 import re
 
 import numpy as np
@@ -20,7 +21,15 @@ import gradscaler.jax.optax as go  # noqa: E402
 
 U = 2.0**-24
 SHAPES = {"b": (7,), "w": (6, 9)}
-MAKERS = {**MAKERS, "masked decay": lambda m: m.adamw(LR, weight_decay=DECAY, mask={"w": True, "b": False})}
+OTHERS = {
+    "rmsprop": lambda m: m.rmsprop(LR),
+    "adadelta": lambda m: m.adadelta(LR),
+    "adamax": lambda m: m.adamax(LR),
+    "adabelief": lambda m: m.adabelief(LR),
+    "ademamix": lambda m: (m if m is go else optax.contrib).ademamix(LR, weight_decay=DECAY),
+}
+MAKERS = {**MAKERS, **{name: functools.cache(make) for name, make in OTHERS.items()},
+          "masked decay": lambda m: m.adamw(LR, weight_decay=DECAY, mask={"w": True, "b": False})}
 
 
 def tree(seed, dtype=jnp.float32):
@@ -63,6 +72,38 @@ def adam_step(g, m, v, t, b1, b2, eps):
     return d, bound, (corrections + 2 * U) * abs(d)
 
 
+def other_step(name, g, of, t):
+    """The same for those that go beyond Adam; of(field) is the state. An unbounded sum in the numerator can cancel, and
+    counts by its terms; every other operation counts once, those under a root half."""
+    b1, b2 = 0.9, 0.999
+    if name == "rmsprop":
+        d = g / np.sqrt(0.9 * of("nu") + 0.1 * g * g + 1e-8)
+        return d, 10 * U * abs(d), 8 * U * abs(d)
+    if name == "adadelta":
+        d = np.sqrt(of("e_x") + 1e-6) / np.sqrt(0.9 * of("e_g") + 0.1 * g * g + 1e-6) * g
+        return d, 14 * U * abs(d), 8 * U * abs(d)
+    mean = "m1" if name == "ademamix" else "mu"
+    m, terms = b1 * of(mean) + (1 - b1) * g, abs(b1 * of(mean)) + abs((1 - b1) * g)
+    fast, error = m / (1 - b1**t), 5 * U * terms / (1 - b1**t)
+    corrections = sum((t + 4) * U * b**t / (1 - b**t) * weight for b, weight in ((b1, 1.0), (b2, 0.5)))
+    if name == "adamax":
+        root, within = np.maximum(b2 * of("nu"), abs(g) + 1e-8), 3 * U
+    elif name == "adabelief":
+        far = g - m
+        s = b2 * of("nu") + (1 - b2) * far * far + 1e-16
+        root = np.sqrt(s / (1 - b2**t)) + 1e-16
+        within = 8 * U + (1 - b2) * abs(far) * (5 * U * terms + U * abs(far)) / s
+    else:
+        slow = 0.9999 * of("m2") + (1 - 0.9999) * g
+        fast, size = fast + 5.0 * slow, abs(fast) + abs(5.0 * slow)
+        error = error + 30 * U * (abs(0.9999 * of("m2")) + abs((1 - 0.9999) * g)) + 3 * U * size
+        root, within = np.sqrt((b2 * of("nu") + (1 - b2) * g * g) / (1 - b2**t)) + 1e-8, 8 * U
+    d = fast / root
+    # optax rounds 1 - 0.9999, too.
+    return d, error / root + (within + 6 * U) * abs(d), (corrections + 6 * U) * (abs(d) + error / root / U) + (
+        4 * U * abs(5.0 * slow) / root if name == "ademamix" else 0.0)
+
+
 def expected(name, grads, state, params):
     """Updates in float64 with their two bounds, by leaf. LAMB: d and p are whole tensors."""
     for key in SHAPES:
@@ -83,11 +124,15 @@ def expected(name, grads, state, params):
             bound = 6 * U * abs(d)
             # optax's own state has no eps, which it adds in float32; its rsqrt is good to a few units.
             more = (1e-7 / total * U + 6 * U) * abs(d)
+        elif name in OTHERS:
+            own = state[1] if name == "adadelta" else first
+            d, bound, more = other_step(name, g, lambda field, own=own, key=key: np.asarray(
+                getattr(own, field)[key], np.float64), int(own.count if "count" in own._fields else 0) + 1)
         else:
             b = (0.9, 0.999, 1e-6) if name == "lamb" else (0.9, 0.999, 1e-8)
             mu, nu = (np.asarray(found[key], np.float64) for found in (first.mu, first.nu))
             d, bound, more = adam_step(g, mu, nu, int(first.count) + 1, *b)
-        if name in ("adamw", "lamb"):
+        if name in ("adamw", "lamb", "ademamix"):
             d, bound = d + DECAY * p, bound + 4 * U * (abs(DECAY * p) + abs(d))
         if name == "lamb":
             ratio = np.linalg.norm(p) / np.linalg.norm(d)
@@ -99,7 +144,7 @@ def expected(name, grads, state, params):
 
 
 @pytest.mark.parametrize("steps", [0, 1, 7])
-@pytest.mark.parametrize("name", ["momentum", "nesterov", "adam", "adamw", "adagrad", "lamb"])
+@pytest.mark.parametrize("name", ["momentum", "nesterov", "adam", "adamw", "adagrad", "lamb", *OTHERS])
 def test_one_step_is_within_the_bound(name, steps):
     ours, theirs = MAKERS[name](go), MAKERS[name](optax)
     state, params = after(ours, steps)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import gradscaler as gs
+from conftest import library
 
 KINDS = [getattr(gs, name) for name in gs.optimizers.__all__]
 
@@ -76,7 +77,8 @@ def test_every_argument_shows_in_the_group(kind):
     assert len(optimizer.param_groups) == 1 and group.tensors == range(0, 1)
     for key in group:
         if isinstance(group[key], float):
-            value = 0.0 if key == "momentum" and kind in (gs.SGD, gs.RMSprop) else 0.125
+            fixed = key == "ema_decay" or (key == "momentum" and kind in (gs.SGD, gs.RMSprop))
+            value = 0.0 if fixed else 0.125
             group[key] = value
             assert group[key] == value
     if "betas" in group:
@@ -159,6 +161,29 @@ def test_unchanged_elements_are_counted():
     optimizer.step()
     assert optimizer.unchanged == 4
     assert gs.SGD(weights, grads, lr=1.0).unchanged == 0
+
+
+def test_the_average_of_the_weights(pair):
+    params, grads = pair(1.0)
+    optimizer = gs.SGD(params, grads, lr=1.0, ema_decay=0.75)
+    for _ in range(3):
+        optimizer.step()
+    # The weights were 0, -1 and -2.
+    assert np.asarray(optimizer.state["ema"][1]).tolist() == [-0.25 * 0.75 - 0.5] * 5
+    assert optimizer.param_groups[0]["ema_decay"] == 0.75 and not optimizer.param_groups[0]["ema_warmup"]
+    average = [np.zeros(3, np.float32), np.zeros(5, np.float32)]
+    other = gs.SGD(*pair(1.0), lr=1.0, ema_decay=0.5, ema_warmup=True, state={"ema": average})
+    other.load_state_dict({**optimizer.state_dict(), "param_groups": other.state_dict()["param_groups"]})
+    assert average[0].tolist() == [-0.6875] * 3 and other.steps == 3
+    other.step()
+    np.testing.assert_allclose(average[0], -0.6875 * 4 / 13, rtol=1e-6)
+    with pytest.raises(gs.InvalidArgumentError, match="ema.0.*unknown"):
+        gs.SGD(*pair(1.0)).load_state_arrays(optimizer.state_arrays())
+    with pytest.raises(gs.InvalidArgumentError, match="ema_decay"):
+        other.param_groups[0]["ema_decay"] = 0.0
+    library("torch")
+    with pytest.raises(gs.InvalidArgumentError, match="no average of the weights"):
+        other.load_state_dict({"state": {}, "param_groups": []})
 
 
 def test_zero_grad(pair):

@@ -12,7 +12,7 @@ from ._enums import SLOTS
 from ._native import native
 from .device import default_context
 
-REMAINDER, SCALE = "remainder", "_scale"
+EMA, REMAINDER, SCALE = "ema", "remainder", "_scale"
 #: Elements that share a scale, and the dtypes that have scales.
 GROUP = 32
 GROUPED = (native.FP8_E4M3, native.UFP8_E4M4, native.UFP16_E5M11, native.INT8_SOFTSIGN, native.UINT8_SQRT)

@@ -21,6 +21,7 @@ FLAGS = {
     "decoupled_weight_decay": native.OPTIMIZER_DECOUPLED_WEIGHT_DECAY,
     "bias_correction": native.OPTIMIZER_BIAS_CORRECTION,
     "count_unchanged": native.OPTIMIZER_COUNT_UNCHANGED,
+    "ema_warmup": native.OPTIMIZER_EMA_WARMUP,
     # gen-api: end
 }
 #: The words of `state` and `master`.

@@ -20,6 +20,9 @@ from .device import Context, DeviceLike
 from .messages import counted, named_errors
 from .tensors import TensorList, native_tensor
 
+#: What every class takes, apart from the hyper-parameters of its kind.
+_OF_ALL = ("zero_grads", "write_grads", "count_unchanged", "ema_decay", "ema_warmup")
+
 
 class ParamGroup(MutableMapping[str, Any]):
     """Hyper-parameters of a range of tensors, live: setting one takes effect with the next step.
@@ -91,10 +94,11 @@ class Optimizer(Closeable):
     `weight_step_power` (the package's r) and `weight_lr_power` weigh the average. LARS has `trust_coefficient`, and
     NovoGrad `bias_correction`. With ``zero_grads=True`` a step clears the gradients in the same pass; with
     ``write_grads=True`` it writes the unscaled and clipped gradients back; with ``count_unchanged=True`` `unchanged`
-    has a count. `state` maps slot names to arrays of yours, in the parameters' shapes, or is the format of the
-    library's: ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit parameters ``"split"``,
-    ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md. `device` is a context or a
-    device's name, by default the parameters'.
+    has a count. With an `ema_decay` above 0 the state has ``ema``, the moving average of the parameters, which
+    `ema_warmup` lets begin faster. `state` maps slot names to arrays of yours, in the parameters' shapes, or is the
+    format of the library's: ``"fp32"``, ``"16bit"`` or ``"8bit"``. `master` is None, or for 16-bit parameters
+    ``"split"``, ``"split24"`` or ``"stochastic"``, and `seed` that of stochastic rounding: docs/state.md. `device` is a
+    context or a device's name, by default the parameters'.
 
     Raises ValueError and TypeError naming the array that cannot be used, and InvalidArgumentError for pairs that do not
     fit, memory that overlaps, and hyper-parameters out of range.
@@ -113,8 +117,7 @@ class Optimizer(Closeable):
         if self._KIND < 0:
             raise TypeError("Optimizer is a base class; use one of gradscaler.optimizers")
         self._kind = self._KIND
-        self._keys = self._KEYS + tuple(flag for flag in ("zero_grads", "write_grads", "count_unchanged")
-                                         if flag in arguments)
+        self._keys = self._KEYS + tuple(key for key in _OF_ALL if key in arguments)
         if type(grads) in (int, float):
             raise TypeError(f"grads is {type(grads).__name__}, {grads}; pass the learning rate by name, lr={grads}, or"
                             f" use gradscaler.torch.{type(self).__name__}, which has the arguments of torch.optim")
@@ -184,6 +187,7 @@ class Optimizer(Closeable):
         if state is None:
             return []
         wanted = [slot for slot in self._SLOTS if hyper.has_slot(self._kind, slot, options.momentum, options.flags)]
+        wanted += [formats.EMA] * (options.ema_decay > 0)
         if sorted(state) != sorted(wanted):
             raise ValueError(f"state has {sorted(state)}; this optimizer keeps {sorted(wanted)}")
         found = []
@@ -408,7 +412,8 @@ class Optimizer(Closeable):
                     if key in hyper.FLAGS and key in values and bool(values[key]) != group[key]:
                         raise ValueError(f"the state dict has {key}={values[key]}, but here it is {group[key]}")
                 options = group._options()
-                hyper.apply(options, {key: values[key] for key in self._keys if key not in hyper.FLAGS})
+                hyper.apply(options, {key: values[key] for key in self._keys
+                                      if key not in hyper.FLAGS and (key in values or key not in _OF_ALL)})
                 self._handle.set_options(group._index, options, self.stream)
             checkpoint.load(self, arrays, rename, "state_dict['state']")
         except BaseException as error:

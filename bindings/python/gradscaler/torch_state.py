@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import checkpoint, hyper
 from .checkpoint import Rename
 from .errors import InvalidArgumentError
-from .formats import REMAINDER
+from .formats import EMA, REMAINDER
 from .messages import counted
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def to_torch(optimizer: Optimizer) -> dict[str, Any]:
     arrays = checkpoint.save(optimizer, full=True)
     counts = optimizer.tensor_steps
     state: dict[int, dict[str, Any]] = {}
-    slots = [slot for slot in optimizer._codes() if slot != REMAINDER]
+    slots = [slot for slot in optimizer._codes() if slot not in (EMA, REMAINDER)]
     for index, (name, steps) in enumerate(zip(optimizer.names, counts, strict=True)):
         entry: dict[str, Any] = {} if kind == "SGD" else {"step": torch.tensor(float(steps))}
         for slot in slots:
@@ -62,10 +62,12 @@ def to_torch(optimizer: Optimizer) -> dict[str, Any]:
 def from_torch(optimizer: Optimizer, state_dict: Mapping[str, Any], rename: Rename) -> None:
     """Restores a state dict of ``torch.optim``, hyper-parameters included. On error nothing changes."""
     kind = _kind(optimizer)
+    if EMA in optimizer._codes():
+        raise InvalidArgumentError("torch.optim has no average of the weights; an optimizer without ema_decay takes it")
     groups = []
     arrays: dict[str, Any] = {}
     steps: dict[str, int] = {}
-    slots = [slot for slot in optimizer._codes() if slot != REMAINDER]
+    slots = [slot for slot in optimizer._codes() if slot not in (EMA, REMAINDER)]
     names = _names(optimizer, state_dict["param_groups"], rename)
     for number, group in enumerate(state_dict["param_groups"]):
         _require_kind(optimizer, group, f"state_dict['param_groups'][{number}]")

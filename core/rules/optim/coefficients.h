@@ -19,9 +19,11 @@ struct Hyper {
   int64_t warmup_steps, beta3_warmup;
   double weight_step_power, weight_lr_power;
   double trust_coefficient;
+  double ema_decay;
   bool decoupled;      ///< GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY
   bool nesterov;       ///< GSC_OPTIMIZER_NESTEROV
   bool corrects_bias;  ///< GSC_OPTIMIZER_BIAS_CORRECTION
+  bool warms_up_ema;   ///< GSC_OPTIMIZER_EMA_WARMUP
 };
 
 /// What a step does. The others take parameters to the average of their iterates, and back.
@@ -67,7 +69,8 @@ struct Coefficients {
   T look_ahead;   ///< 1: Nesterov momentum (LARS)
   T ratio_last;   ///< 1: the ratio multiplies the update (NovoGrad), 0: the gradient
   T trust_coefficient;
-  T alpha;  ///< weight of a slow mean
+  T alpha;       ///< weight of a slow mean
+  T ema_weight;  ///< of the new parameter in the average of the weights
 };
 
 /// Every field, rounded once.
@@ -164,6 +167,22 @@ template <typename T>
 GSC_HD T interpolate(T from, T to, T weight) {
   const bool near = weight < T(0.5);
   return multiply_add(near ? weight : weight - T(1), to - from, near ? from : to);
+}
+
+/// The weight of the parameter in its average at a tensor's step `step`, counted from 1: the first step copies, as
+/// torch.optim.swa_utils.AveragedModel, Keras and timm do. The warm-up is that of TensorFlow's ExponentialMovingAverage.
+GSC_HD double ema_weight(const Hyper &h, int64_t step) {
+  if (step <= 1 || h.ema_decay == 0.0) return 1.0;
+  const auto before = static_cast<double>(step - 1);
+  const double limit = (1.0 + before) / (10.0 + before);
+  return 1.0 - (h.warms_up_ema && limit < h.ema_decay ? limit : h.ema_decay);
+}
+
+/// The average of the weights after a step. A weight of 1 copies, whatever the average was.
+template <typename T>
+GSC_HD T average_weight(T average, T param, T weight) {
+  const T next = interpolate(average, param, weight);
+  return weight == T(1) ? param : next;
 }
 
 /// The gradient with weight decay in it. A decay of 0 changes nothing: 0 times a parameter of inf would be NaN.

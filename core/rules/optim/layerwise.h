@@ -138,7 +138,7 @@ struct Novograd : ScaledMomentum {
     const double v = c.first != 0.0 ? direction_sum_sq : c.beta2 * *number + c.one_minus_beta2 * direction_sum_sq;
     *number = v;
     const double root = square_root(v) / c.sqrt_bias2 + c.eps;
-    return root > 0.0 ? 1.0 / root : 0.0;
+    return root == 0.0 ? 0.0 : 1.0 / root;  // NaN stays NaN: with 0 the tensor would silently stop
   }
 };
 

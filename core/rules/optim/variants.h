@@ -180,12 +180,14 @@ GSC_HD Coefficients<double> coefficients_of_formula(const Hyper &h, double lr, b
 /// The coefficients of a group, or of a tensor in it, for step `step` (counted from 1).
 GSC_HD Coefficients<double> make_coefficients(Variant variant, const Hyper &h, double lr, bool maximize, int64_t step,
                                               const Averaging &averaging = {}) {
-  return with_variant(variant, [&](auto formula) {
+  Coefficients<double> c = with_variant(variant, [&](auto formula) {
     return coefficients_of_formula<decltype(formula)>(h, lr, maximize, step, averaging);
   });
+  c.ema_weight = ema_weight(h, step);
+  return c;
 }
 
-/// The same in a kernel of the sweep S, which needs no others.
+/// The same in a kernel of the sweep S, which needs no others, but for `ema_weight`.
 template <typename S>
 GSC_HD Coefficients<double> make_coefficients_of(Variant variant, const Hyper &h, double lr, bool maximize,
                                                  int64_t step) {

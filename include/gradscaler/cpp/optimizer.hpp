@@ -66,6 +66,9 @@ struct OptimizerOptions {
   std::optional<double> weight_lr_power = std::nullopt;
   /// LARS: factor of the ratio of norms, >= 0.
   std::optional<double> trust_coefficient = std::nullopt;
+  /// Any kind: decay of an exponential moving average of the parameters, in [0, 1). Default 0. The average is the
+  /// state slot `ema` if group 0 has a decay above 0, and a copy of the parameters in a group where it is 0.
+  std::optional<double> ema_decay = std::nullopt;
   // gen-api: end
 
   gsc_optimizer_options to_c() const {
@@ -95,6 +98,7 @@ struct OptimizerOptions {
     c.weight_step_power = weight_step_power.value_or(c.weight_step_power);
     c.weight_lr_power = weight_lr_power.value_or(c.weight_lr_power);
     c.trust_coefficient = trust_coefficient.value_or(c.trust_coefficient);
+    c.ema_decay = ema_decay.value_or(c.ema_decay);
     // gen-api: end
     return c;
   }
@@ -125,6 +129,7 @@ struct OptimizerOptions {
     options.weight_step_power = c.weight_step_power;
     options.weight_lr_power = c.weight_lr_power;
     options.trust_coefficient = c.trust_coefficient;
+    options.ema_decay = c.ema_decay;
     // gen-api: end
     return options;
   }

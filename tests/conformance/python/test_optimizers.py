@@ -154,7 +154,7 @@ def test_same_bits(case, measured, rounded_roots):
 
 
 @pytest.mark.parametrize("case", PACKAGE_CASES, ids=title)
-def test_same_bits_as_the_package(case, rounded_roots):
+def test_same_bits_as_the_package(case, measured, rounded_roots):
     kind, lr, options = case
     numbers = stream(1)
     start = next(numbers)
@@ -174,6 +174,7 @@ def test_same_bits_as_the_package(case, rounded_roots):
                 for side in sides:
                     getattr(side.optimizer, switch)()
                 assert all(np.array_equal(side.param, theirs.param) for side in sides[:2]), (step, switch)
+    measured(f"{title(case)}, of {PACKAGES[kind]}", "different in 1000 steps", 0)
     if "average" in sides[0].state:
         group = theirs.optimizer.param_groups[0]
         np.testing.assert_allclose(sides[0].state["average"], [group["lr_max"], group["weight_sum"]], rtol=1e-12)
@@ -182,6 +183,25 @@ def test_same_bits_as_the_package(case, rounded_roots):
             for side in sides[1:]:
                 side.step(grad)
             assert np.array_equal(sides[1].param, theirs.param)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "AdamW"])
+def test_the_average_of_the_weights_has_the_bits_of_pytorchs(kind, measured, pytorch_fuses):
+    """The parameters that both average are the library's."""
+    from torch.optim import swa_utils
+
+    numbers = stream(4)
+    start = next(numbers)
+    ours = Ours(kind, start, 1e-2, {"ema_decay": 0.99})
+    average = swa_utils.AveragedModel(torch.nn.ParameterList([torch.from_numpy(ours.param)]),
+                                      multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.99))
+    different = 0
+    for grad in numbers:
+        ours.step(grad)
+        average.update_parameters(torch.nn.ParameterList([torch.from_numpy(ours.param)]))
+        different += int((ours.state["ema"] != average.module[0].detach().numpy()).sum())
+    measured(f"ema_decay=0.99 of {kind}", "different in 1000 steps", different)
+    assert different == 0
 
 
 @pytest.mark.parametrize("case", CASES, ids=title)

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lion and LAMB, which PyTorch does not have, against their papers' equations in fp64.
+"""Optimizers that PyTorch does not have, against their published equations in fp64.
 
 Lion: Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", arXiv:2302.06675, algorithm 2.
 LAMB: You et al. 2020, "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", arXiv:1904.00962,
 algorithm 2 with phi(z) = z and one layer a tensor; its m_t / (1 - beta_1^t) and v_t / (1 - beta_2^t) included.
+AdaBelief: Zhuang et al. 2020, arXiv:2010.07468, algorithm 2, with the epsilon of optax under the root.
+LARS: You et al. 2017, arXiv:1708.03888, algorithm 1, in the order of optax: the ratio, the learning rate, momentum.
+NovoGrad: Ginsburg et al. 2019, arXiv:1905.11286, algorithm 1; and as Apex has it in multi_tensor_novograd.cu, whose
+state is the norm, not its square.
 
 With fp64 parameters the whole trajectory of 1000 steps is compared. With fp32 parameters every step is made from the
 reference's values rounded to fp32, so that nothing adds up, and judged in ulp at the larger of the parameter and the
@@ -40,15 +44,74 @@ def lamb(p, state, g, t, lr, betas, weight_decay, eps=1e-6):
     return p - lr * trust * direction, (m, v), np.zeros(p.shape, bool)
 
 
-RULES = {"Lion": (lion, gs.Lion, ("exp_avg",)), "LAMB": (lamb, gs.LAMB, ("exp_avg", "exp_avg_sq"))}
+def adabelief(p, state, g, t, lr, betas, weight_decay, decoupled_weight_decay, eps=1e-16):
+    (m, s), (b1, b2) = state, betas
+    m = b1 * m + (1 - b1) * g
+    s = b2 * s + (1 - b2) * (g - m) ** 2 + eps
+    step = m / (1 - b1**t) / (np.sqrt(s / (1 - b2**t)) + eps)
+    return p - lr * (step + weight_decay * p), (m, s), np.zeros(p.shape, bool)
+
+
+def lars(p, state, g, t, lr, momentum, weight_decay, trust_coefficient=1e-3):
+    d = g + weight_decay * p
+    sizes = np.linalg.norm(p), np.linalg.norm(d)
+    trust = trust_coefficient * sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
+    m = momentum * state[0] + lr * trust * d
+    return p - m, (m,), np.zeros(p.shape, bool)
+
+
+def novograd(p, state, g, t, lr, betas, weight_decay, eps=1e-8):
+    (m, v), (b1, b2) = state, betas
+    squares = np.sum(g * g, keepdims=True)
+    v = squares if t == 1 else b2 * v + (1 - b2) * squares
+    m = b1 * m + (g / (np.sqrt(v) + eps) + weight_decay * p)
+    return p - lr * m, (m, v), np.zeros(p.shape, bool)
+
+
+def apex_novograd(p, state, g, t, lr, betas, weight_decay, dampening, eps=1e-8, bias_correction=False,
+                  decoupled_weight_decay=False):
+    """Its grad_averaging is a `dampening` of beta1, and its reg_inside_moment no `decoupled_weight_decay`."""
+    (m, v), (b1, b2) = state, betas
+    size = np.linalg.norm(g, keepdims=True)
+    norm = size if t == 1 else np.sqrt(b2 * np.sqrt(v) ** 2 + (1 - b2) * size**2)
+    corrections = (1 - b1**t, np.sqrt(1 - b2**t)) if bias_correction else (1, 1)
+    denominator = norm / corrections[1] + eps
+    if decoupled_weight_decay:
+        m = b1 * m + (1 - dampening) * g
+        update = m / corrections[0] / denominator + weight_decay * p
+    else:
+        m = b1 * m + (1 - dampening) * (g / denominator + weight_decay * p)
+        update = m / corrections[0]
+    return p - lr * update, (m, norm**2), np.zeros(p.shape, bool)
+
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+RULES = {"Lion": (lion, gs.Lion, ("exp_avg",)), "LAMB": (lamb, gs.LAMB, MOMENTS),
+         "AdaBelief": (adabelief, gs.AdaBelief, ("exp_avg", "exp_avg_var")),
+         "LARS": (lars, gs.LARS, ("momentum_buffer",)), "NovoGrad": (novograd, gs.NovoGrad, MOMENTS),
+         "NovoGrad of Apex": (apex_novograd, gs.NovoGrad, MOMENTS)}
 CASES = [("Lion", dict(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.0)),
          ("Lion", dict(lr=1e-3, betas=(0.95, 0.98), weight_decay=0.1)),
          ("LAMB", dict(lr=1e-2, betas=(0.9, 0.999), weight_decay=0.0)),
-         ("LAMB", dict(lr=1e-2, betas=(0.9, 0.999), weight_decay=0.01))]
+         ("LAMB", dict(lr=1e-2, betas=(0.9, 0.999), weight_decay=0.01)),
+         ("AdaBelief", dict(lr=1e-3, betas=(0.9, 0.999), weight_decay=0.0, decoupled_weight_decay=True)),
+         ("AdaBelief", dict(lr=1e-3, betas=(0.8, 0.99), weight_decay=0.1, decoupled_weight_decay=True)),
+         ("LARS", dict(lr=1.0, momentum=0.9, weight_decay=0.0)),
+         ("LARS", dict(lr=0.5, momentum=0.8, weight_decay=0.01, trust_coefficient=1e-2)),
+         ("NovoGrad", dict(lr=1e-3, betas=(0.95, 0.98), weight_decay=0.0)),
+         ("NovoGrad", dict(lr=1e-3, betas=(0.9, 0.5), weight_decay=0.01)),
+         ("NovoGrad of Apex", dict(lr=1e-3, betas=(0.95, 0.98), weight_decay=0.01, dampening=0.95,
+                                   bias_correction=True, decoupled_weight_decay=True)),
+         ("NovoGrad of Apex", dict(lr=1e-3, betas=(0.95, 0.98), weight_decay=0.01, dampening=0.95,
+                                   bias_correction=True)),
+         ("NovoGrad of Apex", dict(lr=1e-3, betas=(0.9, 0.5), weight_decay=0.1, dampening=0.0,
+                                   decoupled_weight_decay=True))]
 
 
 def title(case):
-    return f"{case[0]} weight_decay={case[1]['weight_decay']}"
+    kind, options = case
+    flags = [key for key, value in options.items() if value is True]
+    return " ".join([kind, f"weight_decay={options['weight_decay']}", *flags])
 
 
 class Run:
@@ -59,10 +122,13 @@ class Run:
         self.rule, optimizer, self.slots = RULES[name]
         self.rng = np.random.default_rng(7)
         self.exact = [self.rng.standard_normal(n).astype(np.float32).astype(np.float64) for n in COUNTS]
-        self.exact_state = [tuple(np.zeros(n) for _ in self.slots) for n in COUNTS]
+        # NovoGrad has a second moment for each tensor, in fp64.
+        shapes = {slot: (np.ones_like(COUNTS), float) if "NovoGrad" in name and slot == "exp_avg_sq" else
+                  (COUNTS, dtype) for slot in self.slots}
+        self.exact_state = [tuple(np.zeros(shapes[slot][0][i]) for slot in self.slots) for i in range(len(COUNTS))]
         self.params = [p.astype(dtype) for p in self.exact]
         self.grads = [np.zeros(n, dtype) for n in COUNTS]
-        self.state = {slot: [np.zeros(n, dtype) for n in COUNTS] for slot in self.slots}
+        self.state = {slot: [np.zeros(n, kind) for n in counts] for slot, (counts, kind) in shapes.items()}
         self.sign = -1.0 if maximize else 1.0
         self.optimizer = optimizer(self.params, self.grads, **self.options, maximize=maximize, state=self.state)
 
@@ -80,7 +146,8 @@ class Run:
         for i, grad in enumerate(self.grads):
             grad[:] = (self.rng.standard_normal(len(grad)) + 0.3 * np.sin(t / 30)).astype(np.float32)
             self.exact[i], self.exact_state[i], unsure = self.rule(
-                self.exact[i], self.exact_state[i], self.sign * grad.astype(np.float64), t, **self.options)
+                self.exact[i], self.exact_state[i], self.sign * grad.astype(np.float64), t,
+                **self.options)
             doubtful.append(unsure)
         self.optimizer.step()
         return doubtful

@@ -31,6 +31,8 @@ for _name in NAMES:
     for _platform, _suffix in _platforms.items():
         jax.ffi.register_ffi_target(_name, jax.ffi.pycapsule(library[_name + _suffix]), platform=_platform)
 
+#: Those of gsc_optimizer_options that the handler takes.
+_NUMBERS = ("beta1", "beta2", "beta3", "eps", "eps_root", "weight_decay", "momentum", "alpha", "rho")
 #: Options of an optimizer that are fixed when a step is traced: name and value, sorted.
 Options = tuple[tuple[str, Any], ...]
 
@@ -123,7 +125,7 @@ def direction(kind: str, grads: Sequence[Any], slots: Sequence[Sequence[Any]], *
 
 @functools.lru_cache(maxsize=256)
 def _step(kind: str, count: int, slots: int, options: Options) -> Any:
-    numbers = {"beta1": 0.0, "beta2": 0.0, "eps": 0.0, "weight_decay": 0.0, "momentum": 0.0, **dict(options)}
+    numbers = {**dict.fromkeys(_NUMBERS, 0.0), **dict(options)}
     flags = native.OPTIMIZER_NESTEROV if numbers.pop("nesterov", False) else 0
 
     def body(*operands: Any) -> Any:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformations for optax: its SGD, Adam, AdamW, Adagrad, Lion and LAMB, stepped by the library's handlers.
+"""Transformations for optax: its SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, AdaBelief, AdEMAMix, Lion and
+LAMB, stepped by the library's handlers.
 
 ::
 
@@ -19,6 +20,10 @@ number of threads, and bias corrections in double. Weight decay, trust ratio and
 differ from optax's by rounding. Moments are float32 also for 16-bit parameters, and updates are float32.
 
 Wrappers of optax have state that `found_inf` does not stop: wrap the whole in :func:`skip_if_found_inf`.
+
+Left out are those in which nothing but a mean of gradients would be the library's (LARS, NovoGrad), and those that are
+other optimizers there than in PyTorch: NAdam without its schedule, RAdam with eps elsewhere. Schedule-Free is a wrapper
+there, ``optax.contrib.schedule_free``, which takes these transformations.
 """
 
 from __future__ import annotations
@@ -31,10 +36,11 @@ from . import _handlers
 from ._trees import paired, require_floating
 from ._untyped import jax, jnp
 
-__all__ = ["adagrad", "adam", "adamw", "lamb", "lion", "scale_by_adam", "scale_by_lion", "scale_by_rss", "sgd",
-           "skip_if_found_inf", "trace"]
+__all__ = ["adabelief", "adadelta", "adagrad", "adam", "adamax", "adamw", "ademamix", "lamb", "lion", "rmsprop",
+           "scale_by_adam", "scale_by_lion", "scale_by_rss", "sgd", "skip_if_found_inf", "trace"]
 
 optax: Any = importlib.import_module("optax")
+_contrib: Any = importlib.import_module("optax.contrib")
 
 # Under a root that is 0 stands a gradient that is 0, whose update is 0.
 _TINY = 2.0**-126
@@ -62,6 +68,46 @@ def adamw(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1
 def adagrad(learning_rate: Any, initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> Any:
     """As ``optax.adagrad``; see :func:`scale_by_rss` for the one difference."""
     return _skipping(scale_by_rss(initial_accumulator_value, eps), optax.scale_by_learning_rate(learning_rate))
+
+
+def rmsprop(learning_rate: Any, decay: float = 0.9, eps: float = 1e-8, initial_scale: float = 0.0,
+            eps_in_sqrt: bool = True, momentum: float | None = None, nesterov: bool = False) -> Any:
+    """As ``optax.rmsprop``, neither centered nor with a bias correction."""
+    scaled = _scale_by("RMSPROP", optax.ScaleByRmsState, ("nu",), start=("initial_scale", initial_scale),
+                       alpha=("decay", decay), eps=("eps", 0.0 if eps_in_sqrt else eps),
+                       eps_root=("eps", eps if eps_in_sqrt else 0.0))
+    return _skipping(scaled, optax.scale_by_learning_rate(learning_rate),
+                     optax.identity() if momentum is None else optax.trace(momentum, nesterov))
+
+
+def adadelta(learning_rate: Any, rho: float = 0.9, eps: float = 1e-6) -> Any:
+    """As ``optax.adadelta`` without weight decay."""
+    scaled = _scale_by("ADADELTA", optax.ScaleByAdaDeltaState, ("e_g", "e_x"), rho=("rho", rho), eps=("eps", eps))
+    return _skipping(optax.identity(), scaled, optax.scale_by_learning_rate(learning_rate))
+
+
+def adamax(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
+    """As ``optax.adamax``."""
+    scaled = _scale_by("ADAMAX", optax.ScaleByAdamState, ("mu", "nu"), beta1=("b1", b1), beta2=("b2", b2),
+                       eps=("eps", eps))
+    return _skipping(scaled, optax.scale_by_learning_rate(learning_rate))
+
+
+def adabelief(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-16, eps_root: float = 1e-16
+              ) -> Any:
+    """As ``optax.adabelief``."""
+    scaled = _scale_by("ADABELIEF", optax.ScaleByBeliefState, ("mu", "nu"), beta1=("b1", b1), beta2=("b2", b2),
+                       eps=("eps", eps), eps_root=("eps_root", eps_root))
+    return _skipping(scaled, optax.scale_by_learning_rate(learning_rate))
+
+
+def ademamix(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, b3: float = 0.9999, alpha: float = 5.0,
+             eps: float = 1e-8, *, weight_decay: Any = 0.0, mask: Any = None) -> Any:
+    """As ``optax.contrib.ademamix``, with numbers for `b3` and `alpha`; `update` needs the parameters."""
+    scaled = _scale_by("ADEMAMIX", _contrib.ScaleByAdemamixState, ("m1", "nu", "m2"), beta1=("b1", b1),
+                       beta2=("b2", b2), beta3=("b3", b3), alpha=("alpha", alpha), eps=("eps", eps))
+    return _skipping(scaled, optax.add_decayed_weights(weight_decay, mask),
+                     optax.scale_by_learning_rate(learning_rate))
 
 
 def lion(learning_rate: Any, b1: float = 0.9, b2: float = 0.99, *, weight_decay: Any = 1e-3, mask: Any = None) -> Any:
@@ -103,31 +149,12 @@ def skip_if_found_inf(inner: Any) -> Any:
 
 def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Any:
     """As ``optax.scale_by_adam``, for your own chain; the updates are 0 where `found_inf` is not 0."""
-    options = _fixed(beta1=("b1", b1), beta2=("b2", b2), eps=("eps", eps))
-
-    def init(params: Any) -> Any:
-        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), _moments(params), _moments(params))
-
-    def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
-        updates, (mu, nu) = _direct("ADAM", updates, {"state.mu": state.mu, "state.nu": state.nu}, found_inf, inv_scale,
-                                    state.count, options)
-        return updates, optax.ScaleByAdamState(_counted(state.count, found_inf), mu, nu)
-
-    return _transformation(init, update)
+    return _scale_by("ADAM", optax.ScaleByAdamState, ("mu", "nu"), beta1=("b1", b1), beta2=("b2", b2), eps=("eps", eps))
 
 
 def scale_by_lion(b1: float = 0.9, b2: float = 0.99) -> Any:
     """As ``optax.scale_by_lion``, for your own chain; the updates are 0 where `found_inf` is not 0."""
-    options = _fixed(beta1=("b1", b1), beta2=("b2", b2))
-
-    def init(params: Any) -> Any:
-        return optax.ScaleByLionState(jnp.zeros([], jnp.int32), _moments(params))
-
-    def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
-        updates, (mu,) = _direct("LION", updates, {"state.mu": state.mu}, found_inf, inv_scale, state.count, options)
-        return updates, optax.ScaleByLionState(_counted(state.count, found_inf), mu)
-
-    return _transformation(init, update)
+    return _scale_by("LION", optax.ScaleByLionState, ("mu",), beta1=("b1", b1), beta2=("b2", b2))
 
 
 def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> Any:
@@ -136,37 +163,44 @@ def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> A
     `eps`, which stands under the root, is in the state from the beginning: the sum of squares starts at
     ``initial_accumulator_value + eps``, and a state made by optax goes on without it.
     """
-    numbers = _fixed(start=("initial_accumulator_value", initial_accumulator_value), eps=("eps", eps))
-    options = {"eps": _TINY}
-
-    def init(params: Any) -> Any:
-        start = jax.tree_util.tree_map(lambda p: jnp.full_like(p, numbers["start"] + numbers["eps"], _wide(p)), params)
-        return optax.ScaleByRssState(start)
-
-    def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
-        updates, (squares,) = _direct("ADAGRAD", updates, {"state.sum_of_squares": state.sum_of_squares}, found_inf,
-                                      inv_scale, 0, options)
-        return updates, optax.ScaleByRssState(squares)
-
-    return _transformation(init, update)
+    first = _fixed(value=("initial_accumulator_value", initial_accumulator_value), eps=("eps", eps))
+    return _scale_by("ADAGRAD", optax.ScaleByRssState, ("sum_of_squares",), start=("", sum(first.values())),
+                     eps=("", _TINY))
 
 
 def trace(decay: float, nesterov: bool = False) -> Any:
     """As ``optax.trace``, for your own chain; the updates are 0 where `found_inf` is not 0."""
-    options = _fixed(momentum=("decay", decay))
-    if nesterov:
-        options["nesterov"] = True
+    if _fixed(momentum=("decay", decay))["momentum"] != 0.0:
+        return _scale_by("SGD", optax.TraceState, ("trace",), nesterov=nesterov, momentum=("decay", decay))
+
+    # The library's SGD has no state then.
+    def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
+        updates = _multiplied(updates, found_inf, inv_scale)
+        return updates, optax.TraceState(jax.tree_util.tree_map(
+            lambda old, new: jnp.where(found_inf == 0, new, old), state.trace, updates))
+
+    return _transformation(lambda params: optax.TraceState(_filled(params, 0.0)), update)
+
+
+def _scale_by(kind: str, made: Any, slots: tuple[str, ...], *, start: tuple[str, Any] = ("", 0.0),
+              nesterov: bool = False, **numbers: tuple[str, Any]) -> Any:
+    """An optimizer of the library whose state is of optax's class `made`: slots in the library's order, and counts.
+
+    `start` is what the state begins with. Numbers are the library's options, with their names here.
+    """
+    options = {**_fixed(**numbers), **({"nesterov": True} if nesterov else {})}
+    first = _fixed(start=start)["start"]
+    counts = [name for name in made._fields if name not in slots]
 
     def init(params: Any) -> Any:
-        return optax.TraceState(_moments(params))
+        return made(**{name: jnp.zeros([], jnp.int32) for name in counts},
+                    **{name: _filled(params, first) for name in slots})
 
     def update(updates: Any, state: Any, found_inf: Any, inv_scale: Any) -> tuple[Any, Any]:
-        if options["momentum"] == 0.0:  # The library's SGD has no state then.
-            updates = _multiplied(updates, found_inf, inv_scale)
-            return updates, optax.TraceState(jax.tree_util.tree_map(
-                lambda old, new: jnp.where(found_inf == 0, new, old), state.trace, updates))
-        updates, (moved,) = _direct("SGD", updates, {"state.trace": state.trace}, found_inf, inv_scale, 0, options)
-        return updates, optax.TraceState(moved)
+        before = {f"state.{name}": getattr(state, name) for name in slots}
+        updates, after = _direct(kind, updates, before, found_inf, inv_scale, state.count if counts else 0, options)
+        counted = {name: _counted(getattr(state, name), found_inf) for name in counts}
+        return updates, made(**counted, **dict(zip(slots, after, strict=True)))
 
     return _transformation(init, update)
 
@@ -230,8 +264,8 @@ def _counted(count: Any, found_inf: Any) -> Any:
     return jnp.where(found_inf == 0, optax.safe_int32_increment(count), count)
 
 
-def _moments(params: Any) -> Any:
-    return jax.tree_util.tree_map(lambda p: jnp.zeros_like(p, _wide(p)), params)
+def _filled(params: Any, value: float) -> Any:
+    return jax.tree_util.tree_map(lambda p: jnp.full_like(p, value, _wide(p)), params)
 
 
 def _wide(array: Any) -> Any:

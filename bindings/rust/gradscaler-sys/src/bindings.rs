@@ -65,6 +65,7 @@ pub const GSC_OPTIMIZER_CENTERED: u32 = 32;
 pub const GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY: u32 = 64;
 pub const GSC_OPTIMIZER_BIAS_CORRECTION: u32 = 128;
 pub const GSC_OPTIMIZER_COUNT_UNCHANGED: u32 = 256;
+pub const GSC_OPTIMIZER_EMA_WARMUP: u32 = 512;
 pub const GSC_STATE_FULL: i32 = 0;
 pub const GSC_STATE_BITS16: i32 = 1;
 pub const GSC_STATE_BITS8: i32 = 2;
@@ -256,6 +257,7 @@ pub struct gsc_optimizer_options {
     pub weight_step_power: f64,
     pub weight_lr_power: f64,
     pub trust_coefficient: f64,
+    pub ema_decay: f64,
 }
 
 /// The state of a scaler, and the result of the last check of its gradients.
@@ -621,7 +623,7 @@ pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
     fields!(all, gsc_optimizer_options, struct_size, flags, kind, state_format, lr, beta1, beta2,
         eps, weight_decay, momentum, dampening, lr_decay, initial_accumulator_value, seed,
         master_format, reserved, alpha, rho, momentum_decay, eps_root, beta3, warmup_steps,
-        beta3_warmup, weight_step_power, weight_lr_power, trust_coefficient);
+        beta3_warmup, weight_step_power, weight_lr_power, trust_coefficient, ema_decay);
     fields!(all, gsc_report, struct_size, flags, scale, growth_tracker, hysteresis_tracker,
         consecutive_skips, updates, skipped, grad_norm, grad_amax, nonfinite_count, inf_count,
         nan_count, first_tensor, first_element);

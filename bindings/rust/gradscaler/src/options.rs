@@ -293,6 +293,10 @@ pub struct OptimizerOptions {
     pub weight_lr_power: Option<f64>,
     /// LARS: factor of the ratio of norms, >= 0.
     pub trust_coefficient: Option<f64>,
+    /// Any kind: decay of an exponential moving average of the parameters, in \[0, 1). Default 0.
+    /// The average is the state slot `ema` if group 0 has a decay above 0, and a copy of the
+    /// parameters in a group where it is 0.
+    pub ema_decay: Option<f64>,
     /// SGD, LARS: Nesterov momentum; needs momentum > 0 and dampening 0.
     pub nesterov: bool,
     /// Adam, AdamW: the step is normalized by the largest exp_avg_sq so far.
@@ -315,6 +319,9 @@ pub struct OptimizerOptions {
     /// Count the elements that a step leaves as they were: see
     /// [`Optimizer::unchanged`](crate::Optimizer::unchanged). Steps take longer.
     pub count_unchanged: bool,
+    /// The decay of `ema` is at most (1 + n) / (10 + n) when a tensor has taken n steps before, as
+    /// TensorFlow's ExponentialMovingAverage with num_updates.
+    pub ema_warmup: bool,
     // gen-api: end
 }
 
@@ -324,9 +331,9 @@ setters!(OptimizerOptions:
     momentum: f64, dampening: f64, lr_decay: f64, initial_accumulator_value: f64, seed: i64,
     master_format: MasterFormat, alpha: f64, rho: f64, momentum_decay: f64, eps_root: f64,
     beta3: f64, warmup_steps: i64, beta3_warmup: i64, weight_step_power: f64, weight_lr_power:
-    f64, trust_coefficient: f64, nesterov: bool, amsgrad: bool, maximize: bool, zero_grads:
-    bool, write_grads: bool, centered: bool, decoupled_weight_decay: bool, bias_correction:
-    bool, count_unchanged: bool);
+    f64, trust_coefficient: f64, ema_decay: f64, nesterov: bool, amsgrad: bool, maximize: bool,
+    zero_grads: bool, write_grads: bool, centered: bool, decoupled_weight_decay: bool,
+    bias_correction: bool, count_unchanged: bool, ema_warmup: bool);
 // gen-api: end
 
 /// AdamW with its defaults.
@@ -364,6 +371,7 @@ impl OptimizerOptions {
             weight_step_power: None,
             weight_lr_power: None,
             trust_coefficient: None,
+            ema_decay: None,
             nesterov: false,
             amsgrad: false,
             maximize: false,
@@ -373,6 +381,7 @@ impl OptimizerOptions {
             decoupled_weight_decay: false,
             bias_correction: false,
             count_unchanged: false,
+            ema_warmup: false,
             // gen-api: end
         }
     }
@@ -488,6 +497,7 @@ impl OptimizerOptions {
                 ),
                 (self.bias_correction, sys::GSC_OPTIMIZER_BIAS_CORRECTION),
                 (self.count_unchanged, sys::GSC_OPTIMIZER_COUNT_UNCHANGED),
+                (self.ema_warmup, sys::GSC_OPTIMIZER_EMA_WARMUP),
             ]),
             state_format: self
                 .state_format
@@ -519,6 +529,7 @@ impl OptimizerOptions {
             weight_step_power: self.weight_step_power.unwrap_or(raw.weight_step_power),
             weight_lr_power: self.weight_lr_power.unwrap_or(raw.weight_lr_power),
             trust_coefficient: self.trust_coefficient.unwrap_or(raw.trust_coefficient),
+            ema_decay: self.ema_decay.unwrap_or(raw.ema_decay),
             // gen-api: end
             ..raw
         })
@@ -550,6 +561,7 @@ impl OptimizerOptions {
             weight_step_power: Some(raw.weight_step_power),
             weight_lr_power: Some(raw.weight_lr_power),
             trust_coefficient: Some(raw.trust_coefficient),
+            ema_decay: Some(raw.ema_decay),
             nesterov: raw.flags & sys::GSC_OPTIMIZER_NESTEROV != 0,
             amsgrad: raw.flags & sys::GSC_OPTIMIZER_AMSGRAD != 0,
             maximize: raw.flags & sys::GSC_OPTIMIZER_MAXIMIZE != 0,
@@ -559,6 +571,7 @@ impl OptimizerOptions {
             decoupled_weight_decay: raw.flags & sys::GSC_OPTIMIZER_DECOUPLED_WEIGHT_DECAY != 0,
             bias_correction: raw.flags & sys::GSC_OPTIMIZER_BIAS_CORRECTION != 0,
             count_unchanged: raw.flags & sys::GSC_OPTIMIZER_COUNT_UNCHANGED != 0,
+            ema_warmup: raw.flags & sys::GSC_OPTIMIZER_EMA_WARMUP != 0,
             // gen-api: end
         }
     }

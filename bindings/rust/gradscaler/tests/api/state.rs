@@ -140,6 +140,7 @@ fn every_option_of_an_optimizer_arrives() {
             weight_step_power: options.weight_step_power.or(found.weight_step_power),
             weight_lr_power: options.weight_lr_power.or(found.weight_lr_power),
             trust_coefficient: options.trust_coefficient.or(found.trust_coefficient),
+            ema_decay: options.ema_decay.or(found.ema_decay),
             ..options
         };
         assert_eq!(found, completed);
@@ -210,6 +211,31 @@ fn state_of_ones_own_is_used() {
     optimizer.step().unwrap();
     assert_eq!(optimizer.state(0).unwrap().get::<f32>(0).unwrap(), [6.0; 2]);
     assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [-6.0; 2]);
+}
+
+/// The averages of the iterates, between steps, and of the weights, in each step.
+#[test]
+fn weights_are_averaged() {
+    let context = Context::cpu().unwrap();
+    let one = || TensorList::new(&context, [vec![1f32; 1]]).unwrap();
+    let options = OptimizerOptions::sgd_schedule_free()
+        .lr(1.0)
+        .momentum(0.5)
+        .weight_lr_power(0.0)
+        .ema_decay(0.5);
+    let mut optimizer = Optimizer::new(options, (one(), one())).unwrap();
+    optimizer.step().unwrap();
+    optimizer.step().unwrap();
+    assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [-0.75]);
+    let ema = optimizer.state(2).unwrap();
+    assert_eq!(ema.name().as_str(), "ema");
+    assert_eq!(ema.get::<f32>(0).unwrap(), [-0.375]); // of 0 and -0.75
+    optimizer.set_evaluating(true).unwrap();
+    assert_eq!(optimizer.evaluating().unwrap(), 1);
+    assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [-0.5]); // the mean of 0 and -1
+    refused(optimizer.step(), Status::BadState, "optimizer");
+    optimizer.set_evaluating(false).unwrap();
+    assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [-0.75]);
 }
 
 #[test]

@@ -27,6 +27,30 @@ class ScalerTest {
     }
   }
 
+  /** The averages of the iterates, between steps, and of the weights, in each step. */
+  @Test
+  void weightsAreAveraged() {
+    try (World w = new World(1);
+        Optimizer averaging =
+            new Optimizer(
+                w.context,
+                OptimizerOptions.sgdScheduleFree().lr(1).momentum(0.5).weightLrPower(0).emaDecay(0.5),
+                w.params,
+                w.grads)) {
+      w.gradients.floats().put(0, 1);
+      averaging.step();
+      averaging.step();
+      assertEquals(-1.75f, w.weights.floats().get(0));
+      assertEquals("ema", averaging.stateName(2));
+      assertEquals(-1.375f, averaging.stateTensor(2, 0).floats().get(0)); // of -1 and -1.75
+      averaging.setEvaluating(true);
+      assertEquals(-1.5f, w.weights.floats().get(0)); // the mean of -1 and -2
+      assertThrows(BadStateException.class, averaging::step);
+      averaging.setEvaluating(false);
+      assertEquals(-1.75f, w.weights.floats().get(0));
+    }
+  }
+
   @Test
   void overflowSkipsAndBacksOff() {
     try (World w = new World(5)) {

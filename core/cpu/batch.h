@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// A batch: as many elements as a vector has bytes, in registers. 16-bit elements are two vectors of words. fp32 elements
+// are four vectors in the order that unpacking words gives, which costs one instruction a vector either way: each 128
+// bits of words k become four lanes of vector 2k, then four of vector 2k + 1. Included by batch_codes.h.
+#pragma once
+
+#include "core/cpu/coded_cursor.h"
+
+#if defined(__AVX2__)
+namespace gsc::cpu {
+namespace {
+
+constexpr int kBatch = kVectorBytes;
+constexpr int kBatchVectors = 4;
+constexpr int kBatchGroups = kBatch / kStateGroup;
+using Lanes = VectorLanes;
+using WordVector [[gnu::vector_size(kVectorBytes)]] = uint16_t;
+using Floats = FloatVector[kBatchVectors];
+using Lane32s = Uint32Vector[kBatchVectors];
+using Words = WordVector[2];
+#if defined(__AVX512F__)
+using Register = __m512i;
+#define GSC_BY_WIDTH(name, ...) _mm512_##name(__VA_ARGS__)
+#else
+using Register = __m256i;
+#define GSC_BY_WIDTH(name, ...) _mm256_##name(__VA_ARGS__)
+#endif
+
+template <typename To, typename From>
+GSC_HD To as(From x) {
+  return __builtin_bit_cast(To, x);
+}
+GSC_HD WordVector all_words(int value) { return WordVector{} + static_cast<uint16_t>(value); }
+
+/// f(k) for the vectors of a batch.
+template <typename F>
+GSC_HD void for_vectors(const F &f) {
+#pragma GCC unroll 4
+  for (int k = 0; k < kBatchVectors; ++k) f(k);
+}
+
+/// Lanes of `upper` << 16 | `lower`: of vector 2k if High is 0, of vector 2k + 1 if it is 1.
+template <int High>
+GSC_HD Uint32Vector unpacked(WordVector lower, WordVector upper) {
+  const auto a = as<Register>(lower), b = as<Register>(upper);
+  return as<Uint32Vector>(High == 0 ? GSC_BY_WIDTH(unpacklo_epi16, a, b) : GSC_BY_WIDTH(unpackhi_epi16, a, b));
+}
+GSC_HD void unpack(const Words &lower, const Words &upper, Lane32s &out) {
+  out[0] = unpacked<0>(lower[0], upper[0]);
+  out[1] = unpacked<1>(lower[0], upper[0]);
+  out[2] = unpacked<0>(lower[1], upper[1]);
+  out[3] = unpacked<1>(lower[1], upper[1]);
+}
+
+/// The upper or lower halves of the lanes of vectors 2k and 2k + 1, as words k.
+GSC_HD WordVector upper_words(Uint32Vector even, Uint32Vector odd) {
+#if defined(__AVX512F__)
+  const __m512i order = _mm512_set_epi16(63, 61, 59, 57, 31, 29, 27, 25, 55, 53, 51, 49, 23, 21, 19, 17,  //
+                                         47, 45, 43, 41, 15, 13, 11, 9, 39, 37, 35, 33, 7, 5, 3, 1);
+  return as<WordVector>(_mm512_permutex2var_epi16(as<__m512i>(even), order, as<__m512i>(odd)));
+#else
+  return as<WordVector>(_mm256_packus_epi32(as<__m256i>(even >> 16), as<__m256i>(odd >> 16)));
+#endif
+}
+GSC_HD WordVector lower_words(Uint32Vector even, Uint32Vector odd) {
+#if defined(__AVX512F__)
+  const __m512i order = _mm512_set_epi16(62, 60, 58, 56, 30, 28, 26, 24, 54, 52, 50, 48, 22, 20, 18, 16,  //
+                                         46, 44, 42, 40, 14, 12, 10, 8, 38, 36, 34, 32, 6, 4, 2, 0);
+  return as<WordVector>(_mm512_permutex2var_epi16(as<__m512i>(even), order, as<__m512i>(odd)));
+#else
+  return as<WordVector>(_mm256_packus_epi32(as<__m256i>(even & 0xffffU), as<__m256i>(odd & 0xffffU)));
+#endif
+}
+
+GSC_HD void load_words(const uint16_t *p, Words &out) {
+  for (int k = 0; k < 2; ++k) out[k] = load_vector<WordVector>(p + k * kBatch / 2);
+}
+GSC_HD void load_words(const uint8_t *p, Words &out) {
+  for (int k = 0; k < 2; ++k) {
+#if defined(__AVX512F__)
+    out[k] = as<WordVector>(_mm512_maskz_cvtepu8_epi16(~0U, load_vector<__m256i>(p + k * kBatch / 2)));
+#else
+    out[k] = as<WordVector>(_mm256_cvtepu8_epi16(load_vector<__m128i>(p + k * kBatch / 2)));
+#endif
+  }
+}
+/// Sign-extended.
+GSC_HD void load_words(const int8_t *p, Words &out) {
+  for (int k = 0; k < 2; ++k) {
+#if defined(__AVX512F__)
+    out[k] = as<WordVector>(_mm512_maskz_cvtepi8_epi16(~0U, load_vector<__m256i>(p + k * kBatch / 2)));
+#else
+    out[k] = as<WordVector>(_mm256_cvtepi8_epi16(load_vector<__m128i>(p + k * kBatch / 2)));
+#endif
+  }
+}
+GSC_HD void store_words(uint16_t *p, const Words &x) {
+  for (int k = 0; k < 2; ++k) store_vector(p + k * kBatch / 2, x[k]);
+}
+/// Words below 256, as bytes.
+GSC_HD void store_words(uint8_t *p, const Words &x) {
+#if defined(__AVX512F__)
+  for (int k = 0; k < 2; ++k) store_vector(p + k * kBatch / 2, _mm512_maskz_cvtepi16_epi8(~0U, as<__m512i>(x[k])));
+#else
+  const __m256i bytes = _mm256_packus_epi16(as<__m256i>(x[0]), as<__m256i>(x[1]));
+  store_vector(p, _mm256_permute4x64_epi64(bytes, 0xd8));
+#endif
+}
+
+/// fp32 elements, 2 * kBatch / 4 of them, from their own order into that of a batch, and back.
+GSC_HD void load_floats(const float *p, FloatVector *out) {
+  const auto a = load_vector<FloatVector>(p), b = load_vector<FloatVector>(p + kBatch / 4);
+#if defined(__AVX512F__)
+  out[0] = _mm512_maskz_shuffle_f32x4(kAllLanes, a, b, 0x88);
+  out[1] = _mm512_maskz_shuffle_f32x4(kAllLanes, a, b, 0xdd);
+#else
+  out[0] = _mm256_permute2f128_ps(a, b, 0x20);
+  out[1] = _mm256_permute2f128_ps(a, b, 0x31);
+#endif
+}
+GSC_HD void store_floats(float *p, const FloatVector *x) {
+#if defined(__AVX512F__)
+  const auto a = as<__m512d>(x[0]), b = as<__m512d>(x[1]);
+  store_vector(p, _mm512_permutex2var_pd(a, _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0), b));
+  store_vector(p + kBatch / 4, _mm512_permutex2var_pd(a, _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4), b));
+#else
+  store_vector(p, _mm256_permute2f128_ps(x[0], x[1], 0x20));
+  store_vector(p + kBatch / 4, _mm256_permute2f128_ps(x[0], x[1], 0x31));
+#endif
+}
+
+/// Words of fp16 as vectors `out[0]` and `out[1]`.
+GSC_HD void widen_fp16(WordVector x, FloatVector *out) {
+#if defined(__AVX512F__)
+  const __m512i halves = _mm512_maskz_permutexvar_epi64(0xff, _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0), as<__m512i>(x));
+  out[0] = _mm512_maskz_cvtph_ps(kAllLanes, _mm512_maskz_extracti64x4_epi64(0xf, halves, 0));
+  out[1] = _mm512_maskz_cvtph_ps(kAllLanes, _mm512_maskz_extracti64x4_epi64(0xf, halves, 1));
+#else
+  const __m256i halves = _mm256_permute4x64_epi64(as<__m256i>(x), 0xd8);
+  out[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+  out[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+#endif
+}
+
+/// Two vectors as fp16, magnitudes rounded down: the first's lanes, then the second's.
+GSC_HD WordVector narrow_down(FloatVector first, FloatVector second) {
+#if defined(__AVX512F__)
+  const __m256i a = _mm512_maskz_cvtps_ph(kAllLanes, first, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  const __m256i b = _mm512_maskz_cvtps_ph(kAllLanes, second, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  return as<WordVector>(_mm512_maskz_inserti64x4(0xff, _mm512_castsi256_si512(a), b, 1));
+#else
+  const __m128i a = _mm256_cvtps_ph(first, _MM_FROUND_TO_ZERO), b = _mm256_cvtps_ph(second, _MM_FROUND_TO_ZERO);
+  return as<WordVector>(_mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1));
+#endif
+}
+/// Words below 256 in the order of narrow_down, as bytes.
+GSC_HD void store_narrowed(uint8_t *p, const Words &x) {
+#if defined(__AVX512F__)
+  const __m512i order = _mm512_set_epi32(15, 7, 14, 6, 11, 3, 10, 2, 13, 5, 12, 4, 9, 1, 8, 0);
+  const __m512i bytes = _mm512_packus_epi16(as<__m512i>(x[0]), as<__m512i>(x[1]));
+  store_vector(p, _mm512_maskz_permutexvar_epi32(kAllLanes, order, bytes));
+#else
+  const __m256i order = _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0);
+  const __m256i bytes = _mm256_packus_epi16(as<__m256i>(x[0]), as<__m256i>(x[1]));
+  store_vector(p, _mm256_permutevar8x32_epi32(bytes, order));
+#endif
+}
+
+/// a where the bits of `mask` are set, b elsewhere.
+GSC_HD WordVector chosen(WordVector mask, WordVector a, WordVector b) {
+#if defined(__AVX512F__)
+  return as<WordVector>(_mm512_ternarylogic_epi32(as<__m512i>(mask), as<__m512i>(a), as<__m512i>(b), 0xca));
+#else
+  return (a & mask) | (b & ~mask);
+#endif
+}
+/// a - b, not below 0.
+GSC_HD WordVector positive_difference(WordVector a, WordVector b) {
+  return as<WordVector>(GSC_BY_WIDTH(subs_epu16, as<Register>(a), as<Register>(b)));
+}
+GSC_HD WordVector larger_word(WordVector a, WordVector b) {
+  return as<WordVector>(GSC_BY_WIDTH(max_epu16, as<Register>(a), as<Register>(b)));
+}
+GSC_HD WordVector smaller_word(WordVector a, WordVector b) {
+  return as<WordVector>(GSC_BY_WIDTH(min_epu16, as<Register>(a), as<Register>(b)));
+}
+GSC_HD WordVector larger_signed(WordVector a, WordVector b) {
+  return as<WordVector>(GSC_BY_WIDTH(max_epi16, as<Register>(a), as<Register>(b)));
+}
+/// Words that are 0 where the lanes of vectors 2k and 2k + 1 are, which are below 2^31.
+GSC_HD WordVector words_not_zero(Uint32Vector even, Uint32Vector odd) {
+  return as<WordVector>(GSC_BY_WIDTH(packs_epi32, as<Register>(even), as<Register>(odd)));
+}
+
+/// Whether anything in a batch needs the long way.
+class Special {
+ public:
+  GSC_HD void if_equal_bytes(Uint32Vector a, Uint32Vector b) {
+#if defined(__AVX512F__)
+    any_ |= _mm512_cmpeq_epi8_mask(as<__m512i>(a), as<__m512i>(b));
+#else
+    any_ |= as<Uint32Vector>(_mm256_cmpeq_epi8(as<__m256i>(a), as<__m256i>(b)));
+#endif
+  }
+  GSC_HD void if_equal(WordVector a, WordVector b) {
+#if defined(__AVX512F__)
+    any_ |= _mm512_cmpeq_epi16_mask(as<__m512i>(a), as<__m512i>(b));
+#else
+    any_ |= as<Uint32Vector>(_mm256_cmpeq_epi16(as<__m256i>(a), as<__m256i>(b)));
+#endif
+  }
+  GSC_HD void if_nan(FloatVector a, FloatVector b) {
+#if defined(__AVX512F__)
+    any_ |= _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
+#else
+    any_ |= as<Uint32Vector>(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+#endif
+  }
+  GSC_HD void if_greater(Int32Vector a, Int32Vector b) {
+#if defined(__AVX512F__)
+    any_ |= _mm512_cmpgt_epi32_mask(as<__m512i>(a), as<__m512i>(b));
+#else
+    any_ |= as<Uint32Vector>(_mm256_cmpgt_epi32(as<__m256i>(a), as<__m256i>(b)));
+#endif
+  }
+  [[nodiscard]] GSC_HD bool any() const {
+#if defined(__AVX512F__)
+    return any_ != 0;
+#else
+    return _mm256_testz_si256(as<__m256i>(any_), as<__m256i>(any_)) == 0;
+#endif
+  }
+
+ private:
+#if defined(__AVX512F__)
+  uint64_t any_ = 0;
+#else
+  Uint32Vector any_{};
+#endif
+};
+
+/// The largest lanes of each group of `a` and of `b`: four lanes of a's first group, of its second if there is one,
+/// then of b's.
+GSC_HD Uint32Vector largest_of_groups(const Lane32s &a, const Lane32s &b) {
+  const auto pair = [](const Lane32s &x, int k) { return greatest(x[k], x[k + 1]); };
+#if defined(__AVX512F__)
+  const auto fold = [](Uint32Vector x, Uint32Vector y) {
+    const auto i = as<__m512i>(x), j = as<__m512i>(y);
+    return greatest(as<Uint32Vector>(_mm512_maskz_shuffle_i32x4(kAllLanes, i, j, 0x88)),
+                    as<Uint32Vector>(_mm512_maskz_shuffle_i32x4(kAllLanes, i, j, 0xdd)));
+  };
+  Uint32Vector v = fold(fold(pair(a, 0), pair(a, 2)), fold(pair(b, 0), pair(b, 2)));
+  v = greatest(v, as<Uint32Vector>(_mm512_maskz_shuffle_epi32(kAllLanes, as<__m512i>(v), _MM_PERM_BADC)));
+  return greatest(v, as<Uint32Vector>(_mm512_maskz_shuffle_epi32(kAllLanes, as<__m512i>(v), _MM_PERM_CDAB)));
+#else
+  const auto x = as<__m256i>(greatest(pair(a, 0), pair(a, 2))), y = as<__m256i>(greatest(pair(b, 0), pair(b, 2)));
+  Uint32Vector v = greatest(as<Uint32Vector>(_mm256_permute2x128_si256(x, y, 0x20)),
+                            as<Uint32Vector>(_mm256_permute2x128_si256(x, y, 0x31)));
+  v = greatest(v, as<Uint32Vector>(_mm256_shuffle_epi32(as<__m256i>(v), 0x4e)));
+  return greatest(v, as<Uint32Vector>(_mm256_shuffle_epi32(as<__m256i>(v), 0xb1)));
+#endif
+}
+
+/// Batches whose random bits are drawn together, a vector of calls of philox each.
+constexpr int kDrawn = kMaxChains;
+struct DrawnWords {
+  alignas(kVectorBytes) uint32_t of[kDrawn][2][kBatch / 4];
+};
+
+/// The bits of kDrawn batches from element `first` on.
+[[gnu::noinline]] void draw_words(const Keys &keys, int64_t first, int64_t step, Draw purpose, DrawnWords &out) {
+  Uint64Vector x[kDrawn][4];
+  start_calls(first, step, purpose, x);
+  run_rounds(keys, x);
+#pragma GCC unroll 4
+  for (int n = 0; n < kDrawn; ++n) {
+    store_vector(out.of[n][0], lower_joined(x[n][0], x[n][1]));
+    store_vector(out.of[n][1], lower_joined(x[n][2], x[n][3]));
+  }
+}
+
+/// 16 random bits for each lane of a batch.
+class BatchDraw {
+ public:
+  /// Those of batch n.
+  GSC_HD BatchDraw(const DrawnWords &drawn, int n)
+      : words_{load_vector<WordVector>(drawn.of[n][0]), load_vector<WordVector>(drawn.of[n][1])} {}
+  /// The same with the bytes of each exchanged: bias_of a mean of gradients.
+  [[nodiscard]] GSC_HD BatchDraw exchanged() const {
+    BatchDraw other = *this;
+    for (WordVector &words : other.words_) words = words >> 8 | words << 8;
+    return other;
+  }
+  /// For vector k. The two halves of 128 bits are of calls for one vector and the next but one.
+  GSC_HD Uint32Vector operator[](int k) const {
+    return k < 2 ? unpacked<0>(words_[k], WordVector{}) : unpacked<1>(words_[k % 2], WordVector{});
+  }
+
+ private:
+  WordVector words_[2];
+};
+
+}  // namespace
+}  // namespace gsc::cpu
+#endif

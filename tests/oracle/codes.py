@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizer state in 16 and 8 bits, split masters and stochastic rounding, from docs/reference/semantics.md alone.
+
+Codes are arrays of unsigned integers, remainders of signed ones; `scales` has a byte for each 32 elements. `draws` are
+the 16 random bits of each element, None to round to nearest. NaN has no sign here.
+"""
+import numpy as np
+
+FP16, BF16, FP32, FP64, E4M3, E4M4, E5M11, INT8, INT16 = 1, 2, 3, 4, 5, 7, 8, 9, 10
+MANTISSA = {BF16: 7, E4M3: 3, E4M4: 4, E5M11: 11}
+# Of a code of squares: how far its fp32 pattern is shifted, the code of NaN, and what a group's exponent is less.
+SQUARES = {E4M4: (19, 0xff, 14), E5M11: (12, 0xffff, 30)}
+NAN = {FP16: 0x7e00, BF16: 0x7fc0}
+INF = {FP16: 0x7c00, BF16: 0x7f80}
+SPLIT16, SPLIT8, STOCHASTIC = 1, 2, 3
+REMAINDER = {SPLIT16: INT16, SPLIT8: INT8}
+STORED = {FP16: np.float16, BF16: np.uint16, FP32: np.float32, FP64: np.float64, E4M3: np.uint8, E4M4: np.uint8,
+          E5M11: np.uint16, INT8: np.int8, INT16: np.int16}
+
+
+def magnitude(x):
+    return x.view(np.uint32).astype(np.int64) & 0x7fffffff
+
+
+def number(pattern):
+    return np.asarray(pattern).astype(np.uint32).view(np.float32)
+
+
+def sign(x):
+    return x.view(np.uint32).astype(np.int64) >> 31
+
+
+def of_elements(scales, count):
+    return np.repeat(scales.astype(np.int64), 32)[:count]
+
+
+# -- Random bits ------------------------------------------------------------------------------------------------------
+
+def philox(block, step, purpose, seed):
+    """Philox4x32-7: the four words of each block."""
+    low = np.uint64(0xffffffff)
+    c = [block & low, block >> np.uint64(32), np.full_like(block, step), np.full_like(block, purpose)]
+    key = [seed & 0xffffffff, seed >> 32 & 0xffffffff]
+    for _ in range(7):
+        a, b = c[0] * np.uint64(0xd2511f53), c[2] * np.uint64(0xcd9e8d57)
+        high = np.uint64(32)
+        c = [b >> high ^ c[1] ^ np.uint64(key[0]), b & low, a >> high ^ c[3] ^ np.uint64(key[1]), a & low]
+        key = [(key[0] + 0x9e3779b9) & 0xffffffff, (key[1] + 0xbb67ae85) & 0xffffffff]
+    return np.stack(c, -1)
+
+
+def draw(first, count, step, purpose, seed):
+    i = first + np.arange(count)
+    words = philox((i // 8).astype(np.uint64), step, purpose, seed)[np.arange(count), i % 8 // 2]
+    return (words >> (16 * (i % 2)).astype(np.uint64)).astype(np.int64) & 0xffff
+
+
+# -- State ------------------------------------------------------------------------------------------------------------
+
+def rounds_to_nearest(code, rate):
+    return rate >= 2.0 ** (1 - MANTISSA[code] if code in SQUARES else -MANTISSA[code] - 1)
+
+
+def encode(code, x, draws=None):
+    """Codes and scales of fp32 numbers."""
+    bias = 0x8000 if draws is None else draws
+    if draws is not None and code not in SQUARES:
+        bias = (draws & 0xff) << 8 | draws >> 8
+    finite, m = np.isfinite(x), magnitude(x)
+    if code == BF16:
+        rounded = np.where(finite, m + bias, m) >> 16 | sign(x) << 15
+        return np.where(np.isnan(x), 0x7fc0, rounded).astype(np.uint16), None
+    groups = np.zeros(-(-x.size // 32) * 32, np.int64)
+    groups[:x.size] = np.where(finite, m, 0)
+    E = groups.reshape(-1, 32).max(1) >> 23
+    if code == E4M3:
+        scales = np.maximum(E - 7, 1)
+        y = (np.abs(np.where(finite, x, 0)) * np.exp2(127.0 - of_elements(scales, x.size))).astype(np.float32)
+        small = np.floor(y * 2.0 ** 25).astype(np.int64)
+        f = np.where(y < 2.0 ** -6, small, (magnitude(y) - (120 << 23)) >> 4)
+        return np.where(finite, f + bias >> 16 | sign(x) << 7, 0x7f).astype(np.uint8), scales.astype(np.uint8)
+    shift, nan, below = SQUARES[code]
+    scales = np.maximum(E - below, 0)
+    f = np.maximum(m - (of_elements(scales, x.size) << 23), 0)
+    f = f << 16 - shift if shift < 16 else f >> shift - 16
+    result = np.where(finite, np.where(x > 0, np.maximum(f + bias >> 16, 1), 0), nan)
+    return result.astype(np.uint8 if code == E4M4 else np.uint16), scales.astype(np.uint8)
+
+
+def decode(code, codes, scales):
+    c = codes.astype(np.int64)
+    if code == BF16:
+        return number(c << 16)
+    s = of_elements(scales, c.size)
+    if code == E4M3:
+        exponent, fraction = c >> 3 & 15, c & 7
+        value = np.where(exponent == 0, fraction * 2.0 ** -9, (8 + fraction) * np.exp2(exponent - 10.0))
+        value = np.where(s == 0, 0, value * np.exp2(s - 127.0)) * np.where(c >> 7, -1, 1)
+        return np.where(c & 0x7f == 0x7f, np.nan, value).astype(np.float32)
+    shift, nan, _ = SQUARES[code]
+    return np.where(c == nan, np.float32(np.nan), np.where(c == 0, np.float32(0), number((c << shift) + (s << 23))))
+
+
+# -- Masters ----------------------------------------------------------------------------------------------------------
+
+def fixed(dtype, x):
+    """F: the magnitude as the weight's code with 16 fraction bits."""
+    m = magnitude(x)
+    if dtype == BF16:
+        return m
+    top = (magnitude(np.float32([65504]))[0] - (112 << 23)) << 3
+    small = np.floor(np.abs(np.where(np.isfinite(x), x, 0)).astype(np.float64) * 2.0 ** 40 + 0.5).astype(np.int64)
+    return np.where(m >= 113 << 23, np.minimum((m - (112 << 23)) << 3, top), small)
+
+
+def weight(dtype, x, codes):
+    """Codes of finite magnitudes with the sign of x; of its own code where x is not finite."""
+    return np.where(np.isnan(x), NAN[dtype], np.where(np.isinf(x), INF[dtype], codes) | sign(x) << 15).astype(np.uint16)
+
+
+def split(dtype, x, bits):
+    """Weights and remainders of fp32 masters."""
+    k = (fixed(dtype, x) + ((1 << 16 - bits) >> 1)) >> 16 - bits
+    w, half = (k + (1 << bits - 1)) >> bits, 1 << bits - 1
+    rest = (k + half & (1 << bits) - 1) - half
+    return weight(dtype, x, w), np.where(np.isfinite(x), rest, 0).astype(np.int8 if bits == 8 else np.int16)
+
+
+def join(dtype, weights, rest):
+    """Masters. `weights` are codes."""
+    w, bits = weights.astype(np.int64), 8 * rest.itemsize
+    f = np.maximum(((w & 0x7fff) << bits) + rest, 0) << 16 - bits
+    x = number(f)
+    if dtype == FP16:
+        x = np.where(f >= 1 << 26, number((f >> 3) + (112 << 23)), (f * 2.0 ** -40).astype(np.float32))
+    m = w & 0x7fff
+    x = np.where(m > INF[dtype], np.float32(np.nan), np.where(m == INF[dtype], np.float32(np.inf), x))
+    return np.where(w >> 15, -x, x)
+
+
+def round_weight(dtype, x, draws):
+    """Weights without masters, rounded stochastically."""
+    w = fixed(dtype, x) + draws >> 16
+    return weight(dtype, x, np.minimum(w, 0x7bff) if dtype == FP16 else w)
