@@ -35,7 +35,6 @@ struct StepPart {
   bool ratios = true;   ///< of all tensors, once the first sweep is done
   bool apply = true;    ///< the sweep that moves the parameters
   bool finish = true;   ///< count the step, and the scaler's update
-  [[nodiscard]] bool is_empty() const { return first_chunk == last_chunk; }
 };
 
 /// One optimizer step.
