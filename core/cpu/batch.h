@@ -17,7 +17,7 @@ using Lanes = VectorLanes;
 using WordVector [[gnu::vector_size(kVectorBytes)]] = uint16_t;
 using Floats = FloatVector[kBatchVectors];
 using Lane32s = Uint32Vector[kBatchVectors];
-using Words = WordVector[2];
+using WordPair = WordVector[2];
 #if defined(__AVX512F__)
 using Register = __m512i;
 #define GSC_BY_WIDTH(name, ...) _mm512_##name(__VA_ARGS__)
@@ -45,7 +45,7 @@ GSC_HD Uint32Vector unpacked(WordVector lower, WordVector upper) {
   const auto a = as<Register>(lower), b = as<Register>(upper);
   return as<Uint32Vector>(High == 0 ? GSC_BY_WIDTH(unpacklo_epi16, a, b) : GSC_BY_WIDTH(unpackhi_epi16, a, b));
 }
-GSC_HD void unpack(const Words &lower, const Words &upper, Lane32s &out) {
+GSC_HD void unpack(const WordPair &lower, const WordPair &upper, Lane32s &out) {
   out[0] = unpacked<0>(lower[0], upper[0]);
   out[1] = unpacked<1>(lower[0], upper[0]);
   out[2] = unpacked<0>(lower[1], upper[1]);
@@ -72,10 +72,10 @@ GSC_HD WordVector lower_words(Uint32Vector even, Uint32Vector odd) {
 #endif
 }
 
-GSC_HD void load_words(const uint16_t *p, Words &out) {
+GSC_HD void load_words(const uint16_t *p, WordPair &out) {
   for (int k = 0; k < 2; ++k) out[k] = load_vector<WordVector>(p + k * kBatch / 2);
 }
-GSC_HD void load_words(const uint8_t *p, Words &out) {
+GSC_HD void load_words(const uint8_t *p, WordPair &out) {
   for (int k = 0; k < 2; ++k) {
 #if defined(__AVX512F__)
     out[k] = as<WordVector>(_mm512_maskz_cvtepu8_epi16(~0U, load_vector<__m256i>(p + k * kBatch / 2)));
@@ -85,7 +85,7 @@ GSC_HD void load_words(const uint8_t *p, Words &out) {
   }
 }
 /// Sign-extended.
-GSC_HD void load_words(const int8_t *p, Words &out) {
+GSC_HD void load_words(const int8_t *p, WordPair &out) {
   for (int k = 0; k < 2; ++k) {
 #if defined(__AVX512F__)
     out[k] = as<WordVector>(_mm512_maskz_cvtepi8_epi16(~0U, load_vector<__m256i>(p + k * kBatch / 2)));
@@ -94,11 +94,11 @@ GSC_HD void load_words(const int8_t *p, Words &out) {
 #endif
   }
 }
-GSC_HD void store_words(uint16_t *p, const Words &x) {
+GSC_HD void store_words(uint16_t *p, const WordPair &x) {
   for (int k = 0; k < 2; ++k) store_vector(p + k * kBatch / 2, x[k]);
 }
-/// Words below 256, as bytes.
-GSC_HD void store_words(uint8_t *p, const Words &x) {
+/// WordPair below 256, as bytes.
+GSC_HD void store_words(uint8_t *p, const WordPair &x) {
 #if defined(__AVX512F__)
   for (int k = 0; k < 2; ++k) store_vector(p + k * kBatch / 2, _mm512_maskz_cvtepi16_epi8(~0U, as<__m512i>(x[k])));
 #else
@@ -129,7 +129,7 @@ GSC_HD void store_floats(float *p, const FloatVector *x) {
 #endif
 }
 
-/// Words of fp16 as vectors `out[0]` and `out[1]`.
+/// WordPair of fp16 as vectors `out[0]` and `out[1]`.
 GSC_HD void widen_fp16(WordVector x, FloatVector *out) {
 #if defined(__AVX512F__)
   const __m512i halves = _mm512_maskz_permutexvar_epi64(0xff, _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0), as<__m512i>(x));
@@ -153,8 +153,8 @@ GSC_HD WordVector narrow_down(FloatVector first, FloatVector second) {
   return as<WordVector>(_mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1));
 #endif
 }
-/// Words below 256 in the order of narrow_down, as bytes.
-GSC_HD void store_narrowed(uint8_t *p, const Words &x) {
+/// WordPair below 256 in the order of narrow_down, as bytes.
+GSC_HD void store_narrowed(uint8_t *p, const WordPair &x) {
 #if defined(__AVX512F__)
   const __m512i order = _mm512_set_epi32(15, 7, 14, 6, 11, 3, 10, 2, 13, 5, 12, 4, 9, 1, 8, 0);
   const __m512i bytes = _mm512_packus_epi16(as<__m512i>(x[0]), as<__m512i>(x[1]));
@@ -187,7 +187,7 @@ GSC_HD WordVector smaller_word(WordVector a, WordVector b) {
 GSC_HD WordVector larger_signed(WordVector a, WordVector b) {
   return as<WordVector>(GSC_BY_WIDTH(max_epi16, as<Register>(a), as<Register>(b)));
 }
-/// Words that are 0 where the lanes of vectors 2k and 2k + 1 are, which are below 2^31.
+/// WordPair that are 0 where the lanes of vectors 2k and 2k + 1 are, which are below 2^31.
 GSC_HD WordVector words_not_zero(Uint32Vector even, Uint32Vector odd) {
   return as<WordVector>(GSC_BY_WIDTH(packs_epi32, as<Register>(even), as<Register>(odd)));
 }

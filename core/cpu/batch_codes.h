@@ -18,7 +18,7 @@ struct PlainSlot {
 };
 
 GSC_HD void load_bf16(const uint16_t *from, Floats &out) {
-  Words words;
+  WordPair words;
   Lane32s bits;
   load_words(from, words);
   unpack({}, words, bits);
@@ -82,7 +82,7 @@ struct BatchCode<MomentE4m3> {
 
   GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, Floats &out, Special &special) {
     special.if_equal_bytes(load_vector<Uint32Vector>(from) | 0x80808080U, Uint32Vector{} - 1U);
-    Words words;
+    WordPair words;
     load_words(reinterpret_cast<const int8_t *>(from), words);
     for (int w = 0; w < 2; ++w) widen_fp16(words[w] << 7 & all_words(0xbf80), out + 2 * w);
     for_vectors([&](int k) { out[k] *= Lanes::value(Lanes::all(kScaleNumbers.of_moment[scale_of(scales, k)])); });
@@ -91,7 +91,7 @@ struct BatchCode<MomentE4m3> {
   GSC_HD static void encode(const Floats &x, const N &number_of, const BatchDraw *draw, uint8_t *to) {
     if (draw != nullptr) return encode_stochastically(x, number_of, draw->exchanged(), to);
     const auto scaled = [&](int k) { return x[k] * Lanes::value(number_of(k)); };
-    Words words;
+    WordPair words;
     for (int w = 0; w < 2; ++w) {
       const WordVector half = narrow_down(scaled(2 * w), scaled(2 * w + 1));
       const WordVector rounded = half + all_words(0x40);
@@ -119,7 +119,7 @@ template <>
 struct BatchCode<SquareE5m11> : BatchSquare<30> {
   GSC_HD static Uint32Vector number(Uint32Vector scale) { return scale << 23; }
   GSC_HD static void decode(const uint16_t *from, const uint8_t *scales, Floats &out, Special &special) {
-    Words words;
+    WordPair words;
     Lane32s codes;
     load_words(from, words);
     for (const WordVector &w : words) special.if_equal(w, all_words(0xffff));
@@ -147,7 +147,7 @@ struct BatchCode<SquareE4m4> : BatchSquare<14> {
   GSC_HD static Uint32Vector number(Uint32Vector scale) { return scale << 23 | scale << 7; }
   GSC_HD static void decode(const uint8_t *from, const uint8_t *scales, Floats &out, Special &special) {
     special.if_equal_bytes(load_vector<Uint32Vector>(from), Uint32Vector{} - 1U);
-    Words words;
+    WordPair words;
     Lane32s bits;
     load_words(from, words);
     for (int w = 0; w < 2; ++w) {
@@ -160,7 +160,7 @@ struct BatchCode<SquareE4m4> : BatchSquare<14> {
   /// Stochastically only.
   template <typename N>
   GSC_HD static void encode(const Floats &x, const N &number_of, const BatchDraw *draw, uint8_t *to) {
-    Words words;
+    WordPair words;
     for (int w = 0; w < 2; ++w) {
       const Uint32Vector even = Lanes::bits(x[2 * w]), odd = Lanes::bits(x[2 * w + 1]);
       const WordVector sum = upper_words(even + ((*draw)[2 * w] << 3), odd + ((*draw)[2 * w + 1] << 3));
@@ -233,27 +233,27 @@ GSC_HD void load_halves(const uint16_t *from, Floats &out) {
   if constexpr (std::is_same_v<D, Bf16>) {
     load_bf16(from, out);
   } else {
-    Words words;
+    WordPair words;
     load_words(from, words);
     for (int w = 0; w < 2; ++w) widen_fp16(words[w], out + 2 * w);
   }
 }
 
 /// Remainders in the upper bits of words, and back.
-GSC_HD void load_remainders(const int16_t *p, Words &out) { load_words(reinterpret_cast<const uint16_t *>(p), out); }
-GSC_HD void load_remainders(const int8_t *p, Words &out) {
+GSC_HD void load_remainders(const int16_t *p, WordPair &out) { load_words(reinterpret_cast<const uint16_t *>(p), out); }
+GSC_HD void load_remainders(const int8_t *p, WordPair &out) {
   load_words(reinterpret_cast<const uint8_t *>(p), out);
   for (WordVector &words : out) words <<= 8;
 }
-GSC_HD void store_remainders(int16_t *p, const Words &x) { store_words(reinterpret_cast<uint16_t *>(p), x); }
-GSC_HD void store_remainders(int8_t *p, const Words &x) {
+GSC_HD void store_remainders(int16_t *p, const WordPair &x) { store_words(reinterpret_cast<uint16_t *>(p), x); }
+GSC_HD void store_remainders(int8_t *p, const WordPair &x) {
   store_words(reinterpret_cast<uint8_t *>(p), {x[0] >> 8, x[1] >> 8});
 }
 
 /// Masters of a batch, joined as words: a remainder below 0 takes 1 from the weight.
 template <typename D, typename R>
 GSC_HD void load_masters(const uint16_t *weights, const R *remainders, Floats &out) {
-  Words upper, lower;
+  WordPair upper, lower;
   Lane32s fixed;
   load_words(weights, upper);
   load_remainders(remainders, lower);
@@ -288,7 +288,7 @@ GSC_HD void divide_words(const Floats &x, int w, const F &add, WordVector &weigh
 template <typename D, typename R>
 GSC_HD void store_masters(const Floats &x, uint16_t *weights, R *remainders) {
   constexpr uint32_t kHalf = (1U << Split<D, R>::kDropped) >> 1;
-  Words upper, lower;
+  WordPair upper, lower;
   for (int w = 0; w < 2; ++w) {
     divide_words<D>(
         x, w, [](int /*k*/) { return Lanes::all(kHalf); }, upper[w], lower[w]);
@@ -301,7 +301,7 @@ GSC_HD void store_masters(const Floats &x, uint16_t *weights, R *remainders) {
 /// Weights without masters, rounded stochastically.
 template <typename D>
 GSC_HD void store_rounded(const Floats &x, const BatchDraw &draw, uint16_t *weights) {
-  Words upper, lower;
+  WordPair upper, lower;
   for (int w = 0; w < 2; ++w)
     divide_words<D>(
         x, w, [&](int k) { return draw[k]; }, upper[w], lower[w]);
