@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers on one flat tensor, by dtypes and size, against a copy: `step`, the apply pass alone, for every kind, and
 // `tail`, clip_grad_norm and step_and_update, which is the check pass and the apply pass. `state`: AdamW with smaller
-// state against the step with fp32 masters and state, in turn.
+// state against the step with fp32 masters and state, in turn. `slices`: a step in 16 slices against one call.
 #include "measure.h"
 #include "reference.h"
 #include "training.h"
@@ -104,6 +104,26 @@ void smaller_state(benchmark::State &state, int threads, const Format &format, i
   measure(state, {contender("step", 0.0, [&] { smaller.step(); }), contender("fp32", 0.0, [&] { fp32.step(); })});
 }
 
+/// A scaler's step in 16 slices against one call.
+void slices(benchmark::State &state, int threads, const Recipe &recipe, int64_t elements) {
+  const Traffic traffic = traffic_of(recipe, kFp16Master);
+  const Training training(recipe, kFp16Master, elements);
+  auto lists = training.lists_of(threads, {{elements}});
+  gradscaler::GradScaler scaler(context(threads), constant_scale(1024.0F));
+  const int64_t bytes = elements * (traffic.check + traffic.apply);
+  const auto sliced = [&] {
+    while (scaler.step_slice(lists.optimizer, bytes / 16) > 0) {
+    }
+    scaler.update();
+  };
+  const auto whole = [&] {
+    scaler.step(lists.optimizer);
+    scaler.update();
+  };
+  const auto moved = static_cast<double>(bytes);
+  measure(state, {contender("slices", moved, sliced), contender("one_call", moved, whole)});
+}
+
 void add_step(const Recipe &recipe, const Layout &layout) {
   add_sweep(std::string("step/") + recipe.name + "/" + layout.name,
             [=](benchmark::State &state, const Point &point) { step(state, point, recipe, layout); });
@@ -120,6 +140,14 @@ void add_optimizers() {
       add_threads(std::string("state/adamw/") + format.name + "/log2_elements:" + std::to_string(log2_elements),
                   [=](benchmark::State &state, const Point &point) {
                     smaller_state(state, point.threads, format, int64_t{1} << log2_elements);
+                  });
+    }
+  }
+  for (const Recipe &recipe : {kAdamw, Recipe{"lamb", {.kind = OptimizerKind::lamb}, 2}}) {
+    for (const int log2_elements : {20, 24}) {
+      add_threads(std::string("slices/") + recipe.name + "/log2_elements:" + std::to_string(log2_elements),
+                  [=](benchmark::State &state, const Point &point) {
+                    slices(state, point.threads, recipe, int64_t{1} << log2_elements);
                   });
     }
   }

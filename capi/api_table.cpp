@@ -14,10 +14,10 @@ namespace {
 constexpr std::size_t field_offset(std::size_t index) { return 8 + index * sizeof(void (*)()); }
 
 static_assert(offsetof(gsc_api, struct_size) == 0 && offsetof(gsc_api, abi_version) == 4);
-// Release 0.1: fields 0 to 81.
+// Release 0.1: fields 0 to 83.
 static_assert(offsetof(gsc_api, error_get_message) == field_offset(0));
-static_assert(offsetof(gsc_api, optimizer_get_evaluating) == field_offset(81));
-static_assert(sizeof(gsc_api) == field_offset(82));
+static_assert(offsetof(gsc_api, context_get_memory) == field_offset(83));
+static_assert(sizeof(gsc_api) == field_offset(84));
 
 constexpr gsc_api table = {
     sizeof(gsc_api),
@@ -104,6 +104,8 @@ constexpr gsc_api table = {
     gsc_optimizer_get_unchanged_sync,
     gsc_optimizer_set_evaluating,
     gsc_optimizer_get_evaluating,
+    gsc_scaler_step_slice,
+    gsc_context_get_memory,
 };
 
 }  // namespace

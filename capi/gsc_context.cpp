@@ -45,6 +45,14 @@ gsc_status gsc_context_get_cpu(const gsc_context *context, int32_t *out_cpu_targ
   });
 }
 
+gsc_status gsc_context_get_memory(const gsc_context *context, int64_t *out_host_bytes, int64_t *out_device_bytes) {
+  return guard(__func__, [&] {
+    const auto &c = object<Context>(context, "context");
+    if (out_host_bytes != nullptr) *out_host_bytes = c.host_bytes();
+    if (out_device_bytes != nullptr) *out_device_bytes = c.device_bytes();
+  });
+}
+
 gsc_status gsc_context_set_log(gsc_context *context, gsc_log_fn log, void *user) {
   return guard(__func__, [&] { object<Context>(context, "context").set_log(log, user); });
 }

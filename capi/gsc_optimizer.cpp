@@ -12,7 +12,11 @@ using namespace gsc::capi;
 
 namespace {
 
-using Call = InCall<Optimizer>;
+/// For calls that change or save an optimizer, which is not possible between the slices of a step.
+class Call : public InCall<Optimizer> {
+ public:
+  Call(const gsc_optimizer *optimizer, const Argument &name) : InCall(optimizer, name) { (*this)->require_no_slices(); }
+};
 
 /// For calls that only read.
 Optimizer &optimizer_of(const gsc_optimizer *optimizer) { return object<Optimizer>(optimizer, "optimizer"); }

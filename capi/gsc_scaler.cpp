@@ -75,6 +75,16 @@ gsc_status gsc_scaler_step(gsc_scaler *scaler, gsc_optimizer *optimizer, gsc_str
   return guard(__func__, [&] { ScalerCall(scaler, "scaler")->step(*StepCall(optimizer), stream); });
 }
 
+gsc_status gsc_scaler_step_slice(gsc_scaler *scaler, gsc_optimizer *optimizer, int64_t max_bytes, int64_t *out_left,
+                                 gsc_stream stream) {
+  return guard(__func__, [&] {
+    require(out_left, "out_left");
+    // The scaler keeps other calls off the objects: several of these calls run at once.
+    const Ref<Scaler> s = shared<Scaler>(scaler, "scaler");
+    *out_left = s->step_slice(*shared<Optimizer>(optimizer, "optimizer"), max_bytes, stream);
+  });
+}
+
 gsc_status gsc_scaler_should_step_sync(gsc_scaler *scaler, gsc_tensor_list *grads, int32_t *out_apply,
                                        gsc_stream stream) {
   return guard(__func__, [&] {

@@ -82,6 +82,7 @@ typedef void *gsc_stream;
 %ignore gsc_context_options::allocator_user;
 %ignore gsc_context_options::log;
 %ignore gsc_context_options::log_user;
+%ignore gsc_context_options::device_pool;
 %ignore GSC_API;
 %ignore GSC_TENSOR_INIT;
 %ignore GSC_CONTEXT_OPTIONS_INIT;

@@ -32,6 +32,16 @@
     gsc_record(gsc_context_get_cpu($self, NULL, &value));
     return value;
   }
+  int64_t host_bytes_() {
+    int64_t value = 0;
+    gsc_record(gsc_context_get_memory($self, &value, NULL));
+    return value;
+  }
+  int64_t device_bytes_() {
+    int64_t value = 0;
+    gsc_record(gsc_context_get_memory($self, NULL, &value));
+    return value;
+  }
   /* Stateless operations on tensors of this device; device scalars are addresses in its memory. */
   gsc_status unscale_check_(const gsc_tensor_array *tensors, void *found_inf, void *inv_scale, gsc_stream stream) {
     return gsc_ops_unscale_check($self, gsc_tensor_items(tensors), gsc_tensor_items_count(tensors), (float *)found_inf,
@@ -159,6 +169,11 @@
   gsc_status clip_grad_norm(gsc_tensor_list *grads, double max_norm, int32_t norm_type, gsc_stream stream);
   gsc_status clip_grad_value(gsc_tensor_list *grads, double clip_value, gsc_stream stream);
   gsc_status step(gsc_optimizer *optimizer, gsc_stream stream);
+  int64_t step_slice_(gsc_optimizer *optimizer, int64_t max_bytes, gsc_stream stream) {
+    int64_t left = 0;
+    gsc_record(gsc_scaler_step_slice($self, optimizer, max_bytes, &left, stream));
+    return left;
+  }
   int32_t should_step_(gsc_tensor_list *grads, gsc_stream stream) {
     int32_t apply = 0;
     gsc_record(gsc_scaler_should_step_sync($self, grads, &apply, stream));

@@ -87,6 +87,7 @@ static void gsc_raise(gsc_status status, const char *message, const gsc_error *d
 %thread gsc_scaler::clip_grad_norm;
 %thread gsc_scaler::clip_grad_value;
 %thread gsc_scaler::step;
+%thread gsc_scaler::step_slice_;
 %thread gsc_scaler::should_step_;
 %thread gsc_scaler::step_and_update;
 %thread gsc_scaler::get_scale_;

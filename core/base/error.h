@@ -85,6 +85,8 @@ class Argument {
 
 /// For failures of a whole call.
 inline constexpr Argument kNoArgument{""};
+/// Most structs of options are called this.
+inline constexpr Argument kOptions{"options"};
 
 class Error final : public std::exception {
  public:

@@ -2,6 +2,7 @@
 // Host memory: everything that the library keeps comes from a Resource, the caller's allocator or operator new.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
@@ -35,9 +36,20 @@ class Resource final : public std::pmr::memory_resource {
  public:
   Resource(gsc_allocate_fn allocate, gsc_release_fn release, void *user)
       : allocate_(allocate), release_(release), user_(user) {}
+  /// The same source; what this one holds is counted apart.
+  Resource(const Resource &other) : Resource(other.allocate_, other.release_, other.user_) {}
+  Resource &operator=(const Resource &) = delete;
+  ~Resource() override = default;
+  /// Bytes that are allocated now.
+  [[nodiscard]] int64_t held() const { return held_.load(std::memory_order_relaxed); }
 
  private:
   void *do_allocate(std::size_t bytes, std::size_t alignment) override {
+    void *memory = obtain(bytes, alignment);
+    held_.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+    return memory;
+  }
+  void *obtain(std::size_t bytes, std::size_t alignment) {
     if (allocate_ == nullptr) {
       void *memory = ::operator new(bytes, own_alignment(bytes, alignment));
       want_huge_pages(memory, bytes);
@@ -58,6 +70,7 @@ class Resource final : public std::pmr::memory_resource {
     return memory;
   }
   void do_deallocate(void *memory, std::size_t bytes, std::size_t alignment) override {
+    held_.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
     if (release_ == nullptr) {
       ::operator delete(memory, bytes, own_alignment(bytes, alignment));
     } else {
@@ -77,6 +90,7 @@ class Resource final : public std::pmr::memory_resource {
   gsc_allocate_fn allocate_;
   gsc_release_fn release_;
   void *user_;
+  std::atomic<int64_t> held_{0};
 };
 
 template <typename T>

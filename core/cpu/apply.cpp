@@ -23,7 +23,7 @@ class TensorCoefficients {
     if (job_.step.averages) return &job_.step.coefficients[tensor];
     const int32_t group = job_.step.group_of[tensor];
     if (job_.step.lags == nullptr) return &job_.step.coefficients[group];
-    const int64_t step = job_.step.record->applied - job_.step.lags[tensor];
+    const int64_t step = step_number(job_.step) - job_.step.lags[tensor];
     Known &known = known_[(step + group) % kKnown];
     if (known.step != step || known.group != group) {
       known = {step, group, coefficients_of(job_, group, step)};
@@ -95,8 +95,20 @@ void prepare_averages(const ApplyJob &job) {
     known = t;
     before = average;
     job.step.coefficients[t] =
-        average_coefficients(job.step, job.step.groups[job.step.group_of[t]], job.step.record->applied - lag, average);
+        average_coefficients(job.step, job.step.groups[job.step.group_of[t]], step_number(job.step) - lag, average);
   }
+}
+
+/// What a step needs before its sweeps.
+void prepare_coefficients(const ApplyJob &job) {
+  if (!has_tensor_coefficients(job.step)) {
+    for (int32_t g = 0; g < job.step.group_count; ++g) {
+      job.step.coefficients[g] = TensorCoefficients::coefficients_of(job, g, step_number(job.step));
+    }
+  } else if (job.step.lags != nullptr && job.grads->has_absent()) {
+    for (int64_t t = 0; t < job.grads->size(); ++t) job.step.lags[t] += job.grads->is_absent(t) ? 1 : 0;
+  }
+  if (job.step.averages) prepare_averages(job);
 }
 
 /// Each tensor's ratio, from the norms in the plan's partials. Not inlined: its table of coefficients would take as much
@@ -120,25 +132,32 @@ void prepare_averages(const ApplyJob &job) {
 }  // namespace
 
 void CpuBackend::apply(const ApplyJob &job, gsc_stream stream) {
-  run_apply(job, stream);
+  const StepPart &part = job.part;
+  const bool skip = job.step.found_inf != nullptr && *job.step.found_inf != 0.0F;
+  if (!skip) {
+    if (part.prepare) prepare_coefficients(job);
+    run_apply(job);
+  } else if (part.apply && job.step.zero_grads) {
+    zero_chunks(*job.grads, part.first_chunk, part.last_chunk);
+  }
+  if (!part.finish) return;
+  count_step(job.step, skip);
   if (job.step.update != nullptr) record(RecordJob::update(job.step.update, &job.step.checked, 1), stream);
 }
 
-void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
-  if (job.step.found_inf != nullptr && *job.step.found_inf != 0.0F) {
-    job.step.record->skipped += 1;
-    if (job.step.zero_grads) elementwise({Elementwise::kFill, nullptr, job.grads, 0.0, 0.0, nullptr}, stream);
-    return;
-  }
-  if (job.step.phase == Phase::kStep) job.step.record->applied += 1;
-  if (!has_tensor_coefficients(job.step)) {
-    for (int32_t g = 0; g < job.step.group_count; ++g) {
-      job.step.coefficients[g] = TensorCoefficients::coefficients_of(job, g, job.step.record->applied);
-    }
-  } else if (job.step.lags != nullptr && job.grads->has_absent()) {
-    for (int64_t t = 0; t < job.grads->size(); ++t) job.step.lags[t] += job.grads->is_absent(t) ? 1 : 0;
-  }
-  if (job.step.averages) prepare_averages(job);
+void CpuBackend::zero_chunks(const Plan &plan, int64_t begin, int64_t end) {
+  for_tasks(plan, begin, end, [&](int64_t first, int64_t last) {
+    const auto run_end = [&](int64_t t, int64_t limit) { return std::min(limit, plan.run_end(t)); };
+    plan.for_runs(first, last, run_end, [&](int64_t tensor, int64_t offset, int64_t n) {
+      const Tensor &t = plan.tensor(tensor);
+      kernels_->elementwise({nullptr, element(t, offset), n, t.dtype, t.dtype, Elementwise::kFill, 0.0, 0.0,
+                             plan.total_bytes() > kStreamingBytes});
+    });
+  });
+}
+
+void CpuBackend::run_apply(const ApplyJob &job) {
+  const StepPart &part = job.part;
   ApplySpan base{};
   base.inv_scale = job.step.inv_scale != nullptr ? *job.step.inv_scale : 1.0F;
   base.clip = job.step.clip != nullptr ? *job.step.clip : 1.0F;
@@ -152,7 +171,7 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   base.coded = job.step.coded;
   base.master = job.step.master;
   base.seed = job.step.seed;
-  base.step = job.step.record->applied;
+  base.step = step_number(job.step);
   // Tasks count apart.
   const auto add_unchanged = [&job](const ApplySpan &s) {
     if (s.count_unchanged)
@@ -187,14 +206,12 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   };
   // f(span, coefficients, tensor, offset, n, chunk) for every chunk of the tensors that are present.
   const auto for_spans = [&](const ApplySpan &first, const auto &f) {
-    const Plan &plan = *job.grads;
-    parallel_.run(plan.task_count(), [&](int32_t task) {
+    for_tasks(*job.grads, part.first_chunk, part.last_chunk, [&](int64_t begin, int64_t end) {
       ApplySpan s = first;
       TensorCoefficients coefficients(job);
-      plan.for_chunks(plan.split(task), plan.split(task + 1),
-                      [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
-                        if (n > 0) f(s, coefficients, tensor, offset, n, chunk);
-                      });
+      job.grads->for_chunks(begin, end, [&](int64_t tensor, int64_t offset, int64_t n, int64_t chunk) {
+        if (n > 0) f(s, coefficients, tensor, offset, n, chunk);
+      });
       add_unchanged(s);
     });
   };
@@ -202,11 +219,12 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   Plan &plan = *job.grads;
   const auto moments = kernels_->moments[static_cast<int>(job.step.variant)];
   if (moments == nullptr) {
-    parallel_.run(plan.task_count(), [&](int32_t task) {
+    if (!part.apply) return;
+    for_tasks(plan, part.first_chunk, part.last_chunk, [&](int64_t begin, int64_t end) {
       ApplySpan s = base;
       TensorCoefficients coefficients(job);
       plan.for_runs(
-          plan.split(task), plan.split(task + 1), [&](int64_t t, int64_t limit) { return end_of_run(job, t, limit); },
+          begin, end, [&](int64_t t, int64_t limit) { return end_of_run(job, t, limit); },
           [&](int64_t tensor, int64_t offset, int64_t n) { step(s, coefficients, tensor, offset, n); });
       add_unchanged(s);
     });
@@ -218,13 +236,16 @@ void CpuBackend::run_apply(const ApplyJob &job, gsc_stream stream) {
   ChunkPartial *partials = plan.partials();
   ApplySpan reading = base;
   if (gradients_last(job.step.variant)) reading.zero_grads = reading.write_grads = false;
-  for_spans(reading, [&](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n,
-                         int64_t chunk) {
-    aim(s, coefficients, tensor, offset, n);
-    moments(&s);
-    partials[chunk].norms = s.norms;
-  });
-  make_ratios(job);
+  if (part.moments) {
+    for_spans(reading, [&](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n,
+                           int64_t chunk) {
+      aim(s, coefficients, tensor, offset, n);
+      moments(&s);
+      partials[chunk].norms = s.norms;
+    });
+  }
+  if (part.ratios) make_ratios(job);
+  if (!part.apply) return;
   for_spans(base, [&](ApplySpan &s, TensorCoefficients &coefficients, int64_t tensor, int64_t offset, int64_t n,
                       int64_t /*chunk*/) {
     s.ratio = job.step.ratios[tensor];

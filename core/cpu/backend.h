@@ -61,13 +61,24 @@ class CpuBackend final : public Backend {
  private:
   /// A check without a record, for plans that keep no partial results.
   void check_alone(const CheckJob &job);
-  void run_apply(const ApplyJob &job, gsc_stream stream);
-  /// Plan::for_chunks over chunks [begin, end), as the plan's tasks.
+  void run_apply(const ApplyJob &job);
+  void zero_chunks(const Plan &plan, int64_t begin, int64_t end);
+  /// f(first, last) for chunks [begin, end): as the plan's tasks, or if it is a part of the plan as equal ones.
+  template <typename F>
+  void for_tasks(const Plan &plan, int64_t begin, int64_t end, const F &f) {
+    const int64_t chunks = end - begin;
+    if (chunks == plan.chunk_count()) {
+      parallel_.run(plan.task_count(), [&](int32_t task) { f(plan.split(task), plan.split(task + 1)); });
+    } else if (chunks > 0) {
+      const int32_t tasks = plan.task_count(chunks);
+      parallel_.run(tasks,
+                    [&](int32_t task) { f(begin + chunks * task / tasks, begin + chunks * (task + 1) / tasks); });
+    }
+  }
+  /// Plan::for_chunks over chunks [begin, end), in parallel.
   template <typename... F>
   void for_chunks(const Plan &plan, int64_t begin, int64_t end, const F &...f) {
-    parallel_.run(plan.task_count(), [&](int32_t task) {
-      plan.for_chunks(std::max(begin, plan.split(task)), std::min(end, plan.split(task + 1)), f...);
-    });
+    for_tasks(plan, begin, end, [&](int64_t first, int64_t last) { plan.for_chunks(first, last, f...); });
   }
 
   std::pmr::memory_resource *memory_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block conversions for the rules of core/rules/convert.h: F16C and the branch-free integer code give the same bits.
-// Everything here is static or always inlined, because kernels.cpp compiles it for several instruction sets.
+// Block conversions for the rules of core/rules/convert.h: instructions and the branch-free integer code give the same
+// bits. Everything here is static or always inlined, because kernels.cpp compiles it for several instruction sets.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +31,9 @@ static inline void load_fp16(const uint16_t *__restrict src, float *__restrict d
     _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(src + i))));
   }
   for (; i < n; ++i) dst[i] = _cvtsh_ss(src[i]);
+#elif defined(__aarch64__)
+  for (; i + 4 <= n; i += 4) store_vector(dst + i, widen_halves(src + i));
+  for (; i < n; ++i) dst[i] = fp16_to_fp32(src[i]);
 #else
   for (; i < n; ++i) dst[i] = fp16_to_fp32(src[i]);
 #endif
@@ -55,6 +58,9 @@ static inline void store_fp16(uint16_t *__restrict dst, const float *__restrict 
     const __m128i half = _mm_cvtps_ph(_mm_set_ss(src[i]), _MM_FROUND_TO_NEAREST_INT);
     dst[i] = static_cast<uint16_t>(_mm_extract_epi16(half, 0));
   }
+#elif defined(__aarch64__)
+  for (; i + 4 <= n; i += 4) store_vector(dst + i, narrow_to_halves(load_vector<FloatVector>(src + i)));
+  for (; i < n; ++i) dst[i] = fp32_to_fp16(src[i]);
 #else
   for (; i < n; ++i) dst[i] = fp32_to_fp16(src[i]);
 #endif

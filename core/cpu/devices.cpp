@@ -47,6 +47,10 @@ OpenBackend open(std::pmr::memory_resource *memory, const gsc_context_options &o
     fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("flags"),
          "has GSC_CONTEXT_USE_CURRENT, which is for CUDA devices");
   }
+  if (options.device_pool != nullptr) {
+    fail(GSC_ERROR_INVALID_ARGUMENT, Argument("options").field("device_pool"),
+         "is not NULL, but the CPU has no memory pools; pass allocate and release");
+  }
   const Kernels *kernels = find_kernels(options.cpu_target);
   if (kernels == nullptr) {
     fail(GSC_ERROR_UNAVAILABLE, Argument("options").field("cpu_target"),

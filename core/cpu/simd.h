@@ -12,6 +12,8 @@
 
 #if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace gsc::cpu {
@@ -50,7 +52,14 @@ GSC_HD __m512 widen_halves(__m256i halves) { return _mm512_maskz_cvtph_ps(kAllLa
 GSC_HD __m256i narrow_to_halves(__m512 values) {
   return _mm512_maskz_cvtps_ph(kAllLanes, values, _MM_FROUND_TO_NEAREST_INT);
 }
-
+#elif defined(__aarch64__)
+// Every AArch64 processor converts fp16; only later ones convert to bf16.
+GSC_HD FloatVector widen_halves(const uint16_t *p) {
+  return reinterpret_cast<FloatVector>(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))));
+}
+GSC_HD HalfVector narrow_to_halves(FloatVector v) {
+  return reinterpret_cast<HalfVector>(vcvt_f16_f32(reinterpret_cast<float32x4_t>(v)));
+}
 #endif
 
 /// Half 0 or 1 of a vector, widened to double. Intrinsics, because GCC 12 takes the way through memory.
@@ -363,6 +372,8 @@ struct Magnitudes<Fp16> {
 #elif defined(__F16C__)
     const __m256 value = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
     return reinterpret_cast<Vector>(reinterpret_cast<Int32Vector>(value) & 0x7fffffff);
+#elif defined(__aarch64__)
+    return reinterpret_cast<Vector>(reinterpret_cast<Int32Vector>(widen_halves(p)) & 0x7fffffff);
 #else
     // As fp16_to_fp32, but without the sign and without quieting NaN.
     const Int32Vector bits = widen_bits(p) & 0x7fff;

@@ -69,6 +69,13 @@ struct Values<Fp16, float> {
   }
   GSC_HD static __m128i narrow(FloatVector v) { return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT); }
 };
+#elif defined(__aarch64__)
+template <>
+struct Values<Fp16, float> {
+  static constexpr bool kInVectors = true;
+  GSC_HD static FloatVector load(const uint16_t *p) { return widen_halves(p); }
+  GSC_HD static HalfVector narrow(FloatVector v) { return narrow_to_halves(v); }
+};
 #endif
 
 /// The bf16 of each lane in its upper half; ignore the lower half.

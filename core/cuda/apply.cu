@@ -25,7 +25,7 @@ static __global__ void prepare_kernel(const __grid_constant__ ApplyParams p) {
   if (!p.step.averages) {
     p.step.coefficients[row] = coefficients_of(p, group, lag);
   } else if (t.count > 0) {
-    p.step.coefficients[row] = average_coefficients(p.step, p.step.groups[group], step_number(p) - lag,
+    p.step.coefficients[row] = average_coefficients(p.step, p.step.groups[group], step_number(p.step) - lag,
                                                     *static_cast<Average *>(p.numbers[row].data));
   }
 }

@@ -39,11 +39,6 @@ GSC_DEVICE StepInput read_scalars(const ApplyParams &p) {
   return r;
 }
 
-/// The applied step, this one included.
-GSC_DEVICE int64_t step_number(const ApplyParams &p) {
-  return p.step.record->applied + (p.step.phase == Phase::kStep ? 1 : 0);
-}
-
 /// Of a tensor that was absent from `lag` of the steps so far.
 GSC_DEVICE Coefficients<double> coefficients_of(const ApplyParams &p, int32_t group, int64_t lag) {
   const GroupRecord &g = p.step.groups[group];
@@ -300,12 +295,8 @@ GSC_DEVICE void zero_chunk(const ApplyParams &p, const Place &place, const Team 
 /// Counts the step and updates the scaler, in the last block.
 GSC_DEVICE void finish_step(const ApplyParams &p, bool skip) {
   if (!p.finish || !is_last_block(&p.counters->apply_ticket)) return;
-  if (threadIdx.x != 0 || p.step.phase != Phase::kStep) return;
-  if (skip) {
-    p.step.record->skipped += 1;
-  } else {
-    p.step.record->applied += 1;
-  }
+  if (threadIdx.x != 0) return;
+  count_step(p.step, skip);
   if (p.step.update == nullptr) return;
   UpdateSummary summary = empty_summary();
   add_to_summary(summary, *p.step.checked);
@@ -314,11 +305,13 @@ GSC_DEVICE void finish_step(const ApplyParams &p, bool skip) {
 
 /// Calls f(place, team) for every part of a chunk of this thread's team, last part first.
 template <typename F>
-GSC_DEVICE void for_parts_backwards(const PlanView &plan, const F &f) {
-  const Team team = make_team(plan.warps_per_chunk);
+GSC_DEVICE void for_parts_backwards(const ApplyParams &p, const F &f) {
+  const Team team = make_team(p.grads.warps_per_chunk);
   const int64_t step = static_cast<int64_t>(gridDim.x) * team.count;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * team.count + team.index; i < plan.part_count(); i += step) {
-    f(place_of_part(plan, plan.part_count() - 1 - i), team);
+  const int64_t first = p.first_chunk << p.grads.split;
+  int64_t part = (p.last_chunk << p.grads.split) - 1 - (static_cast<int64_t>(blockIdx.x) * team.count + team.index);
+  for (; part >= first; part -= step) {
+    f(place_of_part(p.grads, part), team);
   }
 }
 
@@ -329,11 +322,11 @@ GSC_DEVICE void sweep_params(const ApplyParams &p, Coefficients<T> *table, const
   const StepInput in = read_scalars(p);
   if (in.skip) {
     if (p.step.zero_grads) {
-      for_parts_backwards(p.grads, [&](const Place &place, const Team &team) { zero_chunk<T>(p, place, team); });
+      for_parts_backwards(p, [&](const Place &place, const Team &team) { zero_chunk<T>(p, place, team); });
     }
   } else {
     fill_group_table<F>(p, table);
-    for_parts_backwards(p.grads, [&](const Place &place, const Team &team) { chunk(in, place, team); });
+    for_parts_backwards(p, [&](const Place &place, const Team &team) { chunk(in, place, team); });
   }
   finish_step(p, in.skip);
 }
@@ -414,11 +407,11 @@ GSC_DEVICE void sweep_moments(const ApplyParams &p, const Find &find, const Tile
   fill_group_table<F>(p, table);
   const Team team = make_team(p.grads.warps_per_chunk);
   int half = 0;
-  for (int64_t base = static_cast<int64_t>(blockIdx.x) * team.count; base < p.grads.chunk_count;
-       base += static_cast<int64_t>(gridDim.x) * team.count, half ^= 1) {
-    const int64_t chunk = p.grads.chunk_count - 1 - (base + team.index);
+  for (int64_t base = p.last_chunk - 1 - static_cast<int64_t>(blockIdx.x) * team.count; base >= p.first_chunk;
+       base -= static_cast<int64_t>(gridDim.x) * team.count, half ^= 1) {
+    const int64_t chunk = base - team.index;
     A &arrays = all_arrays[warp_index()];
-    const Place place = chunk >= 0 ? place_of(p.grads, chunk) : Place{};
+    const Place place = chunk >= p.first_chunk ? place_of(p.grads, chunk) : Place{};
     const bool active = place.n > 0 && find(place, arrays);
     const volatile auto &a = arrays;
     if (active) {
@@ -511,7 +504,8 @@ struct ApplyLauncher {
   }
 
   static int64_t blocks(const ApplyParams &p, int units, int per_unit) {
-    return blocks_for(p.grads.part_count(), p.grads.warps_per_chunk, int64_t{units} * per_unit);
+    const int64_t parts = (p.last_chunk - p.first_chunk) << p.grads.split;
+    return blocks_for(parts, p.grads.warps_per_chunk, int64_t{units} * per_unit);
   }
 
   static cudaError_t launch(const ApplyParams &p, int units, cudaStream_t stream) {

@@ -20,6 +20,8 @@ struct ApplyParams {
   ChunkPartial *partials;
   CheckCounters *counters;
   StepParams step;
+  int64_t first_chunk;  ///< chunks [first_chunk, last_chunk) of the gradients
+  int64_t last_chunk;
   bool finish;                             ///< count the step and update the scaler: the last launch of the job
   const DeviceTensor *scales[kMaxStates];  ///< NULL: no tensor of the slot has any
   const DeviceTensor *remainder;           ///< NULL: none

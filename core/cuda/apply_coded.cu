@@ -119,7 +119,7 @@ template <int States>
 GSC_DEVICE bool find_coded_arrays(const ApplyParams &p, const Place &place, CodedArrays<States> &a) {
   if (!find_arrays<false>(p, place, a)) return false;
   if (lane_index() == 0) {
-    a.step = step_number(p);
+    a.step = step_number(p.step);
     a.first = p.step.offsets[place.tensor] + place.offset;
     a.remainder = p.remainder != nullptr ? address(p.remainder[place.tensor], place.offset) : nullptr;
 #pragma unroll

@@ -47,8 +47,13 @@ void load_kernels(int device) {
 
 }  // namespace
 
-CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool use_current)
-    : memory_(memory), context_(device, use_current), released_(memory), graph_memory_(memory) {
+CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool use_current, void *pool)
+    : memory_(memory),
+      context_(device, use_current),
+      is_pool_given_(pool != nullptr),
+      pool_(static_cast<cudaMemPool_t>(pool)),
+      released_(memory),
+      graph_memory_(memory) {
   released_.reserve(64);
   const DeviceGuard guard(context_);
   const RelaxedCapture relaxed;
@@ -74,7 +79,7 @@ CudaBackend::CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool
   GSC_CUDA_CALL(what, cudaDeviceGetAttribute, &has_pools, cudaDevAttrMemoryPoolsSupported, device);
   GSC_CUDA_CALL("creating a stream", cudaStreamCreateWithFlags, &setup_stream_, cudaStreamNonBlocking);
   try {
-    if (has_pools != 0) create_pool();
+    if (has_pools != 0 && !is_pool_given_) create_pool();
   } catch (...) {
     cudaStreamDestroy(setup_stream_);
     throw;
@@ -103,7 +108,7 @@ CudaBackend::~CudaBackend() {
   tidy_up([&] {
     for (void *memory : graph_memory_) cudaFree(memory);
     cudaStreamDestroy(setup_stream_);
-    if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
+    if (pool_ != nullptr && !is_pool_given_) cudaMemPoolDestroy(pool_);
   });
 }
 
@@ -116,7 +121,11 @@ void *CudaBackend::allocate(int64_t bytes) {
   char what[80];
   std::snprintf(what, sizeof what, "allocation of %lld bytes on CUDA device %d", static_cast<long long>(bytes),
                 context_.device());
-  GSC_CUDA_CALL(what, cudaMalloc, &memory, size);
+  if (is_pool_given_) {
+    GSC_CUDA_CALL(what, cudaMallocFromPoolAsync, &memory, size, pool_, setup_stream_);
+  } else {
+    GSC_CUDA_CALL(what, cudaMalloc, &memory, size);
+  }
   try {
     GSC_CUDA_CALL("clearing new memory", cudaMemsetAsync, memory, 0, size, setup_stream_);
     GSC_CUDA_CALL("clearing new memory", cudaStreamSynchronize, setup_stream_);
@@ -124,10 +133,12 @@ void *CudaBackend::allocate(int64_t bytes) {
     cudaFree(memory);
     throw;
   }
+  held_.fetch_add(bytes, std::memory_order_relaxed);
   return memory;
 }
 
 void CudaBackend::release(void *memory, int64_t bytes) noexcept {
+  held_.fetch_sub(bytes, std::memory_order_relaxed);
   // cudaFree waits for all work of the device, replays of graphs among them, and holds up other threads' calls
   // meanwhile. A finalizer must not: the next creation frees the memory, unless it is worth having at once.
   constexpr int64_t kMostBytes = int64_t{64} << 20;
@@ -164,8 +175,15 @@ void *CudaBackend::keep_for_graph(int64_t bytes) {
   const RelaxedCapture relaxed;
   const std::lock_guard<std::mutex> lock(memory_mutex_);
   graph_memory_.push_back(nullptr);
-  const cudaError_t error = cudaMalloc(&graph_memory_.back(), static_cast<std::size_t>(bytes));
-  if (error == cudaSuccess) return graph_memory_.back();
+  void *&memory = graph_memory_.back();
+  const auto size = static_cast<std::size_t>(bytes);
+  cudaError_t error = is_pool_given_ ? cudaMallocFromPoolAsync(&memory, size, pool_, setup_stream_)
+                                     : cudaMalloc(&memory, size);
+  if (error == cudaSuccess && is_pool_given_) error = cudaStreamSynchronize(setup_stream_);
+  if (error == cudaSuccess) {
+    held_.fetch_add(bytes, std::memory_order_relaxed);
+    return memory;
+  }
   graph_memory_.pop_back();
   cuda::check(error, "allocating scratch memory", "cudaMalloc");
   return nullptr;
@@ -271,35 +289,37 @@ void CudaBackend::check(const CheckJob &job, gsc_stream stream) {
   check_launch(launch_check(p, job.unscale, check_slots_, to_stream(stream)), "the check");
 }
 
-void CudaBackend::launch_apply(const ApplyParams &p, const Mirror &params, bool *half_done, cudaStream_t stream) {
+void CudaBackend::launch_apply(const ApplyParams &p, const StepPart &part, const Mirror &params, bool *half_done,
+                               cudaStream_t stream) {
   bool has_begun = false;
   const auto launched = [&](cudaError_t error) {
     if (error != cudaSuccess) *half_done = has_begun;
     check_launch(error, has_begun ? "the rest of the step, of which a part has been done," : "the step");
     has_begun = true;
   };
-  if (has_tensor_coefficients(p.step)) {
+  if (part.prepare && has_tensor_coefficients(p.step)) {
     launched(launch_prepare(p, stream));
-  } else if (!shares_groups(p)) {
+  } else if (part.prepare && !shares_groups(p)) {
     check_launch(launch_prepare(p, stream), "the step");
   }
   const auto launch_apply_others = p.step.coded ? launch_apply_coded : launch_apply_fp32;
-  if (needs_norms(p.step.variant)) {
+  if (needs_norms(p.step.variant) && part.moments) {
     const auto launch_moments_others = p.step.coded ? launch_moments_coded : launch_moments_fp32;
     ApplyParams first = p;
     if (gradients_last(p.step.variant)) first.step.zero_grads = first.step.write_grads = false;
     if (params.has_others) launched(launch_moments_others(first, units_, stream));
     if (params.has_fp64) launched(launch_moments_fp64(first, units_, stream));
-    launched(launch_ratios(p, stream));
   }
+  if (needs_norms(p.step.variant) && part.ratios) launched(launch_ratios(p, stream));
+  if (!part.apply) return;
   ApplyParams last = p;
   if (params.has_others && params.has_fp64) {
     launched(launch_apply_others(p, units_, stream));
-    last.finish = true;
+    last.finish = part.finish;
     launched(launch_apply_fp64(last, units_, stream));
     return;
   }
-  last.finish = true;
+  last.finish = part.finish;
   launched((params.has_fp64 ? launch_apply_fp64 : launch_apply_others)(last, units_, stream));
 }
 
@@ -321,7 +341,9 @@ void CudaBackend::apply(const ApplyJob &job, gsc_stream stream) {
   p.partials = grads.partials;
   p.counters = grads.counters;
   p.step = job.step;
-  launch_apply(p, params, job.half_done, to_stream(stream));
+  p.first_chunk = job.part.first_chunk;
+  p.last_chunk = job.part.last_chunk;
+  launch_apply(p, job.part, params, job.half_done, to_stream(stream));
 }
 
 void CudaBackend::update(const RecordJob &job, cudaStream_t stream) {

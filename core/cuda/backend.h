@@ -32,7 +32,8 @@ struct Mirror {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool use_current);
+  /// `pool`: the caller's cudaMemPool_t for all memory, or NULL.
+  CudaBackend(std::pmr::memory_resource *memory, int32_t device, bool use_current, void *pool);
   ~CudaBackend() override;
 
   /// Number of backends in this process.
@@ -40,6 +41,7 @@ class CudaBackend final : public Backend {
 
   void *allocate(int64_t bytes) override;
   void release(void *memory, int64_t bytes) noexcept override;
+  [[nodiscard]] int64_t device_bytes() const override { return held_.load(std::memory_order_relaxed); }
   void write(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
   void write_sync(void *device, const void *host, int64_t bytes, gsc_stream stream) override;
   void read_sync(void *host, const void *device, int64_t bytes, gsc_stream stream) override;
@@ -98,7 +100,8 @@ class CudaBackend final : public Backend {
   /// How many warps of a block share a chunk of the plan in a check, and how a step is cut. `shares` is scratch memory.
   [[nodiscard]] int32_t check_warps(const Plan &plan, Vec<int64_t> &shares) const;
   [[nodiscard]] Cut step_cut(const Plan &plan, Vec<int64_t> &shares) const;
-  void launch_apply(const ApplyParams &p, const Mirror &params, bool *half_done, cudaStream_t stream);
+  void launch_apply(const ApplyParams &p, const StepPart &part, const Mirror &params, bool *half_done,
+                    cudaStream_t stream);
 
   static std::atomic<int32_t> live_;
   std::pmr::memory_resource *memory_;
@@ -107,13 +110,15 @@ class CudaBackend final : public Backend {
   int64_t check_slots_ = 1;    ///< resident blocks of a check on the whole device
   double bytes_per_us_ = 1.0;  ///< that the memory bus moves
   cudaStream_t setup_stream_ = nullptr;
-  cudaMemPool_t pool_ = nullptr;  ///< NULL: the device has none
+  const bool is_pool_given_;
+  cudaMemPool_t pool_ = nullptr;  ///< for scratch, or given and for all memory; NULL: the device has none
   bool reads_pageable_ = false;   ///< kernels reach all host memory, by the host's page tables
 
   std::mutex memory_mutex_;
   std::pmr::vector<void *> released_;  ///< and not freed yet
   int64_t released_bytes_ = 0;
   std::pmr::vector<void *> graph_memory_;
+  std::atomic<int64_t> held_{0};  ///< bytes of allocate and keep_for_graph
 };
 
 }  // namespace gsc::cuda

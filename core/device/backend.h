@@ -32,6 +32,8 @@ class Backend {
   /// Zeroed device memory, aligned to 64 bytes; throws std::bad_alloc.
   virtual void *allocate(int64_t bytes) = 0;
   virtual void release(void *memory, int64_t bytes) noexcept = 0;
+  /// That allocate has given out, unless it is host memory.
+  [[nodiscard]] virtual int64_t device_bytes() const { return 0; }
   /// For records and tables: `host` has been read on return.
   virtual void write(void *device, const void *host, int64_t bytes, gsc_stream stream) = 0;
   /// For whole tensors.

@@ -26,6 +26,17 @@ struct CheckJob {
   ClipRule rule;
 };
 
+/// What a job does of a step, in this order. Jobs of one step may run at once if they differ in their chunks alone.
+struct StepPart {
+  int64_t first_chunk = 0;  ///< chunks [first_chunk, last_chunk) of the gradients
+  int64_t last_chunk = 0;
+  bool prepare = true;  ///< coefficients, and what a step changes for each tensor
+  bool moments = true;  ///< the first sweep of a formula that needs norms
+  bool ratios = true;   ///< of all tensors, once the first sweep is done
+  bool apply = true;    ///< the sweep that moves the parameters
+  bool finish = true;   ///< count the step, and the scaler's update
+};
+
 /// One optimizer step.
 struct ApplyJob {
   Plan *grads;
@@ -37,6 +48,7 @@ struct ApplyJob {
   const Plan *numbers;             ///< the slot with numbers per tensor; NULL: none
   const Plan *ema;                 ///< the average of the weights; NULL: none
   StepParams step;
+  StepPart part;
   bool *half_done;  ///< becomes true if the job fails after a part of it that must not be done twice
 };
 

@@ -58,6 +58,11 @@ void Plan::build(const gsc_tensor *tensors, int64_t count, int32_t pieces) {
   });
 }
 
+int32_t Plan::task_count(int64_t chunks) const {
+  const int64_t mean = kChunkOverhead + total_elements_ / std::max<int64_t>(chunk_count(), 1);
+  return static_cast<int32_t>(std::clamp<int64_t>(chunks * mean / kMinTaskCost, 1, task_count()));
+}
+
 void Plan::rebind(void *const *data) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if (can_be_absent()) bound_[i].data = data[i];

@@ -55,6 +55,8 @@ class Plan {
   /// Parallel tasks of about equal cost; task t covers chunks [split(t), split(t + 1)).
   [[nodiscard]] int32_t task_count() const { return static_cast<int32_t>(splits_.size()) - 1; }
   [[nodiscard]] int64_t split(int32_t t) const { return splits_[static_cast<std::size_t>(t)]; }
+  /// Into how many tasks a part of this many chunks is worth being cut.
+  [[nodiscard]] int32_t task_count(int64_t chunks) const;
   /// Of all tensors, absent or not.
   [[nodiscard]] int64_t total_elements() const { return total_elements_; }
   [[nodiscard]] int64_t total_bytes() const { return total_bytes_; }

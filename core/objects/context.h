@@ -30,6 +30,8 @@ class Context final : public Object {
   /// Its kind, such as "CPU".
   [[nodiscard]] const char *device_name() const { return row_.name; }
   [[nodiscard]] int32_t device_index() const { return device_index_; }
+  [[nodiscard]] int64_t host_bytes() const { return static_cast<int64_t>(sizeof(Context)) + memory_.held(); }
+  [[nodiscard]] int64_t device_bytes() const { return backend_->device_bytes(); }
   [[nodiscard]] int32_t cpu_target() const { return cpu_target_; }
   [[nodiscard]] int32_t num_threads() const { return num_threads_; }
 

@@ -18,6 +18,7 @@ enum class Stage : int32_t { kReady, kChecked, kUnscaled, kStepped };
 class Iteration {
   struct State {
     uint64_t scaler = 0;
+    uint64_t slices = 0;
     Stage stage = Stage::kReady;
     bool unscaled = false;
     bool concluded = false;
@@ -65,6 +66,11 @@ class Iteration {
   [[nodiscard]] bool is_clip_pending() const { return is_norm_pending() || is_value_pending(); }
   [[nodiscard]] bool is_value_applied() const { return now_.value_applied; }
 
+  /// Id of the step that was taken, or is being taken, in slices; 0: none.
+  [[nodiscard]] uint64_t slices() const { return now_.slices; }
+  [[nodiscard]] bool is_between_slices() const { return now_.slices != 0 && now_.stage != Stage::kStepped; }
+  void begin_slices(uint64_t id) { now_.slices = id; }
+
   void begin(uint64_t scaler) { now_.scaler = scaler; }
   /// READY, in no scaler's iteration.
   void end() {
@@ -109,6 +115,7 @@ class Iteration {
   /// READY, with the rule.
   void forget_check() {
     forget_ranges();
+    now_.slices = 0;
     now_.stage = Stage::kReady;
     now_.concluded = false;
     now_.lost = false;

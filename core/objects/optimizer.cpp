@@ -171,7 +171,7 @@ Optimizer::Optimizer(Ref<Context> context, const gsc_optimizer_options &options,
   Backend &backend = context_->backend();
   const int64_t tensors = lists_.params->plan().size();
   if (slot_count_ > 0 && !lists_.state[0]) make_state();
-  if (needs_norms(variant_)) ratios_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(double)));
+  if (needs_norms()) ratios_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(double)));
   device_group_of_ = DeviceMemory(backend, tensors * static_cast<int64_t>(sizeof(int32_t)));
   groups_ = DeviceMemory(backend, sizeof(GroupRecord));
   coefficients_ = make_coefficients(1);

@@ -7,6 +7,7 @@
 
 #include "core/objects/context.h"
 #include "core/objects/optimizer_table.h"
+#include "core/objects/step_slices.h"
 #include "core/objects/tensor_list.h"
 #include "core/rules/step.h"
 
@@ -43,6 +44,7 @@ class Optimizer final : public Object {
   [[nodiscard]] bool writes_grads() const {
     return (options_[0].flags & (GSC_OPTIMIZER_WRITE_GRADS | GSC_OPTIMIZER_ZERO_GRADS)) != 0;
   }
+  [[nodiscard]] bool zeroes_grads() const { return (options_[0].flags & GSC_OPTIMIZER_ZERO_GRADS) != 0; }
   [[nodiscard]] int32_t slot_count() const { return slot_count_; }
   /// NULL for a slot that does not exist.
   [[nodiscard]] TensorList *state(int32_t slot) const { return lists_.state[slot].get(); }
@@ -61,6 +63,18 @@ class Optimizer final : public Object {
 
   /// The caller marks the gradients with `call` afterwards: their order is that of the optimizer.
   void step(const StepScalars &scalars, const CallStream &call);
+  /// Refuses a step that cannot be taken now. Allocates the first time that a gradient may be absent.
+  void prepare_step();
+  /// A part of a step that was prepared.
+  void run(const StepScalars &scalars, const StepPart &part, const CallStream &call);
+  /// Bytes that a step reads and writes for each element of a tensor.
+  [[nodiscard]] int64_t step_bytes(int64_t tensor) const;
+  [[nodiscard]] bool needs_norms() const { return gsc::needs_norms(variant_); }
+  /// Refuses an inverse scale in memory that the host can read, unless the step is skipped.
+  void require_inverse_scale(const StepScalars &scalars) const;
+  /// A step in slices was begun, and neither finished nor discarded.
+  [[nodiscard]] bool is_between_slices() const;
+  void require_no_slices() const;
   /// A step that no scaler takes.
   void step_alone(const StepScalars &scalars, gsc_stream stream);
   /// Refuses an invalid learning rate in memory that the host can read; a device skips the step instead.
@@ -84,6 +98,8 @@ class Optimizer final : public Object {
   [[nodiscard]] int64_t save_size() const;
   void save_sync(void *buffer, int64_t size, gsc_stream stream) const;
   void load_sync(const void *buffer, int64_t size, gsc_stream stream);
+
+  StepSlices slices;  ///< the scaler's
 
  private:
   ~Optimizer() override;
@@ -134,7 +150,6 @@ class Optimizer final : public Object {
   void change_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
   /// Writes a group to the device and leaves options_ and device_lrs_ as they are.
   void write_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
-  void require_inverse_scale(const StepScalars &scalars) const;
   /// No scaler is in the middle of what only its own step would finish.
   void require_no_scaler_at_work(const StepScalars &scalars) const;
   /// Device arrays for `groups` groups, filled from options_ and device_lrs_.

@@ -266,6 +266,7 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   }
   half_loaded_ = false;
   half_stepped_ = false;
+  slices.is_begun = false;
   evaluating_ = (header.flags & kEvaluating) != 0;
 }
 

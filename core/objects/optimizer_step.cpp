@@ -31,6 +31,11 @@ void Optimizer::require_inverse_scale(const StepScalars &scalars) const {
 void Optimizer::require_no_scaler_at_work(const StepScalars &scalars) const {
   if (lists_.grads->owner() == 0) return;
   const Iteration &it = lists_.grads->iteration;
+  if (it.is_between_slices()) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has gradients that are between the slices of a step; call gsc_scaler_step_slice until nothing is left, or "
+         "discard them");
+  }
   // Its sums are where a step puts its own.
   if (it.is_checked_in_part()) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
@@ -62,6 +67,21 @@ void Optimizer::require_whole_state() const {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
          "has taken part of a step, because the device failed during it; restore the parameters and load its state");
   }
+  if (slices.is_begun && !is_between_slices()) {
+    fail(GSC_ERROR_BAD_STATE, "optimizer",
+         "has taken part of a step in slices, which was discarded; restore the parameters and load its state");
+  }
+}
+
+bool Optimizer::is_between_slices() const {
+  if (slices.id == 0 || grads().owner() == 0) return false;
+  return grads().iteration.is_between_slices() && grads().iteration.slices() == slices.id;
+}
+
+void Optimizer::require_no_slices() const {
+  if (!is_between_slices()) return;
+  fail(GSC_ERROR_BAD_STATE, "optimizer",
+       "is between the slices of a step; call gsc_scaler_step_slice until nothing is left, or discard its gradients");
 }
 
 void Optimizer::step_alone(const StepScalars &scalars, gsc_stream stream) {
@@ -88,9 +108,8 @@ void Optimizer::count_each_tensor() {
   lags_ = std::move(lags);
 }
 
-void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
+void Optimizer::prepare_step() {
   require_learning_rates();
-  require_inverse_scale(scalars);
   require_whole_state();
   if (evaluating_) {
     fail(GSC_ERROR_BAD_STATE, "optimizer",
@@ -98,10 +117,32 @@ void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
   }
   if (lists_.grads->plan().can_be_absent()) count_each_tensor();
   used_state_ = true;
+}
+
+void Optimizer::step(const StepScalars &scalars, const CallStream &call) {
+  require_inverse_scale(scalars);
+  prepare_step();
+  StepPart whole;
+  whole.last_chunk = grads().plan().chunk_count();
+  run(scalars, whole, call);
+}
+
+void Optimizer::run(const StepScalars &scalars, const StepPart &part, const CallStream &call) {
   ApplyJob job = make_job();
   static_cast<StepScalars &>(job.step) = scalars;
+  job.part = part;
   for_each_list([&](const TensorList &list, const Argument &) { list.precede(call); });
   call.backend.apply(job, call.stream);
+}
+
+int64_t Optimizer::step_bytes(int64_t tensor) const {
+  const auto bytes = [&](const TensorList &list) { return int64_t{dtype_bytes(list.plan().tensor(tensor).dtype)}; };
+  int64_t sum = bytes(*lists_.params) * 2 + bytes(*lists_.grads) * (writes_grads() ? 2 : 1);
+  if (lists_.model_copy) sum += bytes(*lists_.model_copy);
+  for (int32_t slot = 0; slot < slot_count_; ++slot) {
+    if (numbers_of(slot_holds(slot)) == 0) sum += bytes(*lists_.state[slot]) * 2;
+  }
+  return sum;
 }
 
 void Optimizer::set_evaluating(int32_t evaluating, gsc_stream stream) {
@@ -133,6 +174,7 @@ ApplyJob Optimizer::make_job() {
   ApplyJob job{};
   job.grads = &lists_.grads->plan();
   job.params = &lists_.params->plan();
+  job.part.last_chunk = job.grads->chunk_count();
   job.model_copy = lists_.model_copy ? &lists_.model_copy->plan() : nullptr;
   const int32_t states = gsc::state_count(variant_);
   for (int32_t s = 0; s < states; ++s) {
@@ -167,6 +209,7 @@ ApplyJob Optimizer::make_job() {
 }
 
 void Optimizer::zero_grads(gsc_stream stream) {
+  require_no_slices();
   const CallStream call = begin(stream);
   call.backend.elementwise({Elementwise::kFill, nullptr, &grads().plan(), 0.0, 0.0, nullptr}, stream);
   grads().mark(call);

@@ -50,8 +50,6 @@ constexpr OptimizerInfo kTable[] = {
 #undef GSC_ROW
 };
 
-constexpr Argument kOptions{"options"};
-
 /// Parameters other than fp64 are computed in fp32, where more than this is inf.
 void require_fp32(const Argument &name, double value) {
   if (std::isfinite(static_cast<float>(value))) return;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "core/base/decimal.h"
@@ -18,12 +19,12 @@ namespace {
 // Lists of an iteration before its vectors grow: programs have few optimizers.
 constexpr std::size_t kUsualLists = 16;
 
-uint64_t next_id() {
+}  // namespace
+
+uint64_t Scaler::new_id() {
   static std::atomic<uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
-
-}  // namespace
 
 Ref<Scaler> Scaler::create(const Ref<Context> &context, const gsc_scaler_options &options) {
   validate(options);
@@ -35,7 +36,7 @@ Scaler::Scaler(Ref<Context> context, const gsc_scaler_options &options)
     : Object(kTag),
       context_(std::move(context)),
       options_(options),
-      id_(next_id()),
+      id_(new_id()),
       record_(context_->backend(), sizeof(ScalerRecord)),
       history_(context_->backend(), options.history_capacity * static_cast<int64_t>(sizeof(HistoryEntry))),
       lists_(context_->memory()),
@@ -175,6 +176,11 @@ StepScalars Scaler::step_scalars(const TensorList &grads) const {
 void Scaler::step(Optimizer &optimizer, gsc_stream stream) {
   TensorList &grads = optimizer.grads();
   const CallStream call(grads.context()->backend(), stream);
+  if (optimizer.is_between_slices() && grads.owner() == id_) {
+    SliceLock lock(slicing_);
+    lock.lock();
+    return run_slices(optimizer, std::numeric_limits<int64_t>::max(), call, lock);
+  }
   begin_step(optimizer, call);
   if (!enabled()) {
     step_disabled(optimizer, call);
@@ -212,17 +218,19 @@ void Scaler::step_and_update(Optimizer &optimizer, gsc_stream stream) {
   finish_update(call);
 }
 
+StepScalars Scaler::disabled_scalars(const TensorList &grads) {
+  const Iteration &it = grads.iteration;
+  StepScalars scalars;
+  if (it.is_norm_pending()) scalars.clip = &grads.record()->clip;
+  if (it.is_value_pending()) scalars.clip_value = it.rule().value;
+  return scalars;
+}
+
 /// Checks nothing. Only a pending clip needs the norm, at scale 1.
 void Scaler::step_disabled(Optimizer &optimizer, const CallStream &call) {
   TensorList &grads = optimizer.grads();
-  Iteration &it = grads.iteration;
-  StepScalars scalars;
-  if (it.is_norm_pending()) {
-    complete(grads, call);
-    scalars.clip = &grads.record()->clip;
-  }
-  if (it.is_value_pending()) scalars.clip_value = it.rule().value;
-  optimizer.step(scalars, call);
+  if (grads.iteration.is_norm_pending()) complete(grads, call);
+  optimizer.step(disabled_scalars(grads), call);
   leave(grads, call);
   discard(grads);
 }
@@ -259,13 +267,13 @@ bool Scaler::should_step_sync(TensorList &grads, gsc_stream stream) {
 }
 
 void Scaler::update(gsc_stream stream) {
+  require_whole_checks(nullptr);
   const CallStream call(context_->backend(), stream);
   if (!enabled()) {
     discard_all();
     wait_for_lists(call);  // and releases them
     return;
   }
-  require_whole_checks(nullptr);
   const auto was_checked = [](const auto &list) { return list->iteration.stage() != Stage::kReady; };
   if (std::none_of(lists_.begin(), lists_.end(), was_checked)) {
     fail(GSC_ERROR_BAD_STATE, kNoArgument, "no list was checked, unscaled or stepped since the last update");

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scaler: its record in device memory, and the stage machine that takes lists of gradients through an iteration
 //     READY -> CHECKED or UNSCALED -> STEPPED -> (update) READY.
-// scaler.cpp has the iteration, scaler_check.cpp its checks, scaler_devices.cpp lists of other devices,
+// scaler.cpp has the iteration, scaler_check.cpp its checks, scaler_slices.cpp steps in slices, scaler_devices.cpp lists of other devices,
 // scaler_state.cpp the reports, options and checkpoints.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "core/objects/context.h"
@@ -31,6 +32,8 @@ class Scaler final : public Object {
   void clip_grad_norm(TensorList &grads, double max_norm, int32_t norm_type, gsc_stream stream);
   void clip_grad_value(TensorList &grads, double clip_value, gsc_stream stream);
   void step(Optimizer &optimizer, gsc_stream stream);
+  /// Returns the bytes that are left. From any number of threads at once for one optimizer.
+  int64_t step_slice(Optimizer &optimizer, int64_t max_bytes, gsc_stream stream);
   void step_and_update(Optimizer &optimizer, gsc_stream stream);
   bool should_step_sync(TensorList &grads, gsc_stream stream);
   void update(gsc_stream stream);
@@ -61,6 +64,10 @@ class Scaler final : public Object {
   /// iteration. Errors name the list, or its optimizer.
   enum class From { kCaller, kOptimizer };
   void enter(TensorList &grads, const CallStream &call, From from = From::kCaller);
+  /// Orders `call` after earlier work on the list, and on the scaler if it is of this device.
+  void precede(const TensorList &grads, const CallStream &call);
+  /// A check of no chunks.
+  [[nodiscard]] CheckJob check_job(TensorList &grads) const;
   /// Checks tensors [first, last) of a list, and concludes the check if they were the last.
   void run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, const CallStream &call);
   /// Concludes a check of all tensors: joins ranks if there is a reducer, and sets the stage.
@@ -86,12 +93,25 @@ class Scaler final : public Object {
   void require_whole_checks(const TensorList *except) const;
   void begin_step(Optimizer &optimizer, const CallStream &call);
   [[nodiscard]] StepScalars step_scalars(const TensorList &grads) const;
+  [[nodiscard]] static StepScalars disabled_scalars(const TensorList &grads);
   void step_disabled(Optimizer &optimizer, const CallStream &call);
   void require_checked(const TensorList *grads) const;
   /// A record with these options, no state and an empty history.
   [[nodiscard]] ScalerRecord new_record(const gsc_scaler_options &options) const;
   [[nodiscard]] ScalerRecord read_record(const CallStream &call) const;
   void log_floor(const gsc_report &report) const;
+
+  // Steps in slices: scaler_slices.cpp.
+  /// Never 0, never reused.
+  static uint64_t new_id();
+  void run_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock);
+  void begin_slices(Optimizer &optimizer, const CallStream &call);
+  /// Runs chunks [first, last) of the phase; on the CPU without the lock.
+  void run_range(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call, SliceLock &lock);
+  void run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call);
+  /// All chunks of the phase have run: begins the next.
+  void end_phase(Optimizer &optimizer, const CallStream &call);
+  void begin_sweeps(Optimizer &optimizer, const CallStream &call);
 
   // Lists of other streams and devices: scaler_devices.cpp.
   [[nodiscard]] bool is_of_other_context(const TensorList &grads) const {
@@ -123,6 +143,8 @@ class Scaler final : public Object {
   Vec<Ref<TensorList>> lists_;            ///< in this iteration
   Vec<Ref<TensorList>> discarded_;        ///< their work may still read the scaler's state
   Vec<const ListRecord *> list_records_;  ///< scratch for update
+  std::atomic<bool> slicing_{false};      ///< see SliceLock
+  int32_t slicers_ = 0;                   ///< calls that take slices now
   mutable StreamOrder order_;             ///< of changes of the state, and of reads of it without a list
 };
 

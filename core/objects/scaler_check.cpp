@@ -22,8 +22,12 @@ void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
     fail(GSC_ERROR_BAD_STATE, name, "%s in the iteration of another scaler, which has not been updated yet",
          is_given ? "is" : "has gradients that are");
   }
-  grads.precede(call);
-  if (!is_of_other_context(grads)) order_.precede(call);
+  if (owner == id_ && grads.iteration.is_between_slices()) {
+    fail(GSC_ERROR_BAD_STATE, name,
+         "%s between the slices of a step; call gsc_scaler_step_slice until nothing is left, or discard %s",
+         is_given ? "is" : "has gradients that are", is_given ? "it" : "them");
+  }
+  precede(grads, call);
   if (owner == id_) return;
   // Reserve for the whole iteration and for discard, so that neither can run out of memory in the middle.
   list_records_.reserve(lists_.size() + 1);
@@ -34,22 +38,32 @@ void Scaler::enter(TensorList &grads, const CallStream &call, From from) {
   grads.iteration.begin(id_);
 }
 
+void Scaler::precede(const TensorList &grads, const CallStream &call) {
+  grads.precede(call);
+  if (!is_of_other_context(grads)) order_.precede(call);
+}
+
+CheckJob Scaler::check_job(TensorList &grads) const {
+  CheckJob job{};
+  job.plan = &grads.plan();
+  job.record = grads.record();
+  // Without elements there is no product: 0 times an inverse scale of inf would be NaN.
+  if (job.plan->total_elements() > 0) job.inv_scale = &state_on(grads)->inv_scale;
+  job.conclude = reducer_.all_reduce == nullptr;
+  job.rule = grads.iteration.rule();
+  return job;
+}
+
 void Scaler::run_check(TensorList &grads, int64_t first, int64_t last, bool unscale, const CallStream &call) {
   Plan &plan = grads.plan();
   Iteration &it = grads.iteration;
   const double fp64_limit = plan.fp64_limit();
-  CheckJob job{};
-  job.plan = &plan;
-  job.record = grads.record();
-  // Without elements there is no product: 0 times an inverse scale of inf would be NaN.
-  if (plan.total_elements() > 0) job.inv_scale = &state_on(grads)->inv_scale;
+  CheckJob job = check_job(grads);
   job.first_chunk = plan.first_chunk(first);
   job.last_chunk = plan.first_chunk(last);
   job.unscale = unscale;
   job.begin = it.tensors_checked() == 0;
   job.finish = it.tensors_checked() + (last - first) == plan.size();
-  job.conclude = reducer_.all_reduce == nullptr;
-  job.rule = it.rule();
   grads.other_context.read.precede(call);
   call.backend.check(job, call.stream);
   it.ranges_were_checked(first, last, fp64_limit, !job.finish);
@@ -195,6 +209,11 @@ void Scaler::complete(TensorList &grads, const CallStream &call) {
 void Scaler::require_whole_checks(const TensorList *except) const {
   for (const Ref<TensorList> &list : lists_) {
     const Iteration &it = list->iteration;
+    if (it.is_between_slices()) {
+      fail(GSC_ERROR_BAD_STATE, kNoArgument,
+           "an optimizer is between the slices of a step; call gsc_scaler_step_slice until nothing is left, or discard "
+           "its gradients");
+    }
     if (it.is_lost()) {
       fail(GSC_ERROR_BAD_STATE, kNoArgument, "a list was left half done by a call that failed; discard it");
     }

@@ -14,7 +14,6 @@ namespace {
 constexpr uint32_t kAllFlags =
     GSC_SCALER_GROW_ON_EQUAL | GSC_SCALER_NO_FINITE_GUARD | GSC_SCALER_FLOOR_EXCLUSIVE | GSC_SCALER_FP32_PRODUCTS;
 constexpr int32_t kMaxHistory = 1 << 20;
-constexpr Argument kOptions{"options"};
 
 [[noreturn]] void reject(const Argument &name, double value, const char *rule) {
   fail(GSC_ERROR_INVALID_ARGUMENT, name, "is %s; it must be %s", Decimal(value).c_str(), rule);

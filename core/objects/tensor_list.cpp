@@ -139,6 +139,9 @@ void TensorList::move(const P &is_present, void *const *data, gsc_stream stream,
   const std::lock_guard lock(context_->uses_mutex());
   for (const ListUse *use = first_use(); use != nullptr; use = use->next) {
     if (use->user->is_in_call()) fail(GSC_ERROR_BAD_STATE, "list", "is in use by a step that has not returned");
+    if (use->user->is_between_slices()) {
+      fail(GSC_ERROR_BAD_STATE, "list", "is in use by a step in slices; finish the step or discard its gradients");
+    }
     if (data != nullptr) use->user->require_no_overlap(overlap_, *this);
     use->user->grads().precede(call);
   }

@@ -45,6 +45,19 @@ struct StepParams : StepScalars {
   bool device_lrs = false;       ///< some group's learning rate is read from device memory
 };
 
+/// The applied step, this one included.
+GSC_HD int64_t step_number(const StepParams &p) { return p.record->applied + (p.phase == Phase::kStep ? 1 : 0); }
+
+/// Counts a step that is done, or was skipped.
+GSC_HD void count_step(const StepParams &p, bool skip) {
+  if (p.phase != Phase::kStep) return;
+  if (skip) {
+    p.record->skipped += 1;
+  } else {
+    p.record->applied += 1;
+  }
+}
+
 /// Whether coefficients are one per tensor, not one per group.
 GSC_HD bool has_tensor_coefficients(const StepParams &p) { return p.lags != nullptr || p.averages; }
 

@@ -136,6 +136,9 @@ struct gsc_api {
   gsc_status (*optimizer_get_unchanged_sync)(const gsc_optimizer *optimizer, int64_t *out_unchanged, gsc_stream stream);
   gsc_status (*optimizer_set_evaluating)(gsc_optimizer *optimizer, int32_t evaluating, gsc_stream stream);
   gsc_status (*optimizer_get_evaluating)(const gsc_optimizer *optimizer, int32_t *out_evaluating);
+  gsc_status (*scaler_step_slice)(gsc_scaler *scaler, gsc_optimizer *optimizer, int64_t max_bytes, int64_t *out_left,
+                                  gsc_stream stream);
+  gsc_status (*context_get_memory)(const gsc_context *context, int64_t *out_host_bytes, int64_t *out_device_bytes);
 };
 
 /** 1 if the table `api` of a loaded library has `field`, which a release after the first may have appended; else 0. */

@@ -76,7 +76,7 @@
  *     destroy objects. These may wait for the device: call them during setup.
  *   - "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a single
  *     number in device memory, passed by its address.
- *   - Objects are not locked: use one object from one thread at a time. Different objects may be used at once, also
+ *   - Objects are not locked: use one object from one thread at a time, but for gsc_scaler_step_slice. Different objects may be used at once, also
  *     when they share a context. Any number of threads may use one context. A list that a scaler has checked belongs to
  *     that scaler's iteration until update, discard, set_scale or set_state, or until the scaler is destroyed.
  *   - A callback may read the objects of the call it runs in, use other objects, and destroy any object. Destruction
@@ -917,6 +917,25 @@ GSC_API gsc_status gsc_scaler_check_range(gsc_scaler *scaler, gsc_tensor_list *g
  * all lists. The scale, the trackers and the gradients stay as they are.
  */
 GSC_API gsc_status gsc_scaler_discard(gsc_scaler *scaler, gsc_tensor_list *grads);
+/**
+ * Takes the next slice of gsc_scaler_step, check included: reads and writes at most `max_bytes` of the lists, but at
+ * least one chunk, which has up to 65536 elements of one tensor. *out_left receives the bytes that are left. At 0 the
+ * step is done: the same bits as in one call, STEPPED, and further calls do nothing until gsc_scaler_update. Call it
+ * once in every frame, with what the frame can afford, or from the jobs of your own scheduler.
+ *
+ * On the CPU any number of threads may take slices of one optimizer at the same time, each with the context's threads
+ * that are free. A call that finds nothing to take, since others work on the rest, returns at once with *out_left > 0.
+ * On a CUDA device the slices run in the order of the calls, and a step that will be skipped takes as many.
+ *
+ * In between, leave the buffers and device scalars of the step alone. gsc_scaler_step takes the rest in one call.
+ * gsc_scaler_discard, set_scale and set_state cancel: a step of which slices moved parameters then leaves an optimizer
+ * that refuses to step and save until gsc_optimizer_load_sync. Everything else that uses the step's objects fails
+ * with BAD_STATE, but for getters. Disabled scaler: as gsc_scaler_step, but call gsc_scaler_update before the next step.
+ *
+ * Errors: as gsc_scaler_step; INVALID_ARGUMENT if max_bytes < 1.
+ */
+GSC_API gsc_status gsc_scaler_step_slice(gsc_scaler *scaler, gsc_optimizer *optimizer, int64_t max_bytes,
+                                         int64_t *out_left, gsc_stream stream);
 
 /* ---------------------------------------------------------------------------------------------------------------
  * 7. Saving and restoring
@@ -1322,11 +1341,16 @@ struct gsc_context_options {
   /** NULL: silent. */
   gsc_log_fn log;
   void *log_user;
+  /**
+   * CUDA: a cudaMemPool_t of the device for all device memory, that is state, tables of lists, records and scratch. It
+   * must outlive the context and its objects. NULL: cudaMalloc, and a pool of the library's for scratch.
+   */
+  void *device_pool;
 };
 
 /** The CPU with all its threads. Equals what gsc_context_options_init writes. */
 #define GSC_CONTEXT_OPTIONS_INIT \
-  { (uint32_t)sizeof(gsc_context_options), 0, GSC_DEVICE_CPU, 0, 0, GSC_CPU_BEST, 0, 0, 0, 0, 0, 0, 0 }
+  { (uint32_t)sizeof(gsc_context_options), 0, GSC_DEVICE_CPU, 0, 0, GSC_CPU_BEST, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** Writes the defaults. Same contract as gsc_optimizer_options_init. */
 GSC_API gsc_status gsc_context_options_init(gsc_context_options *options, uint32_t struct_size);
@@ -1335,6 +1359,12 @@ GSC_API gsc_status gsc_context_get_device(const gsc_context *context, int32_t *o
                                           int32_t *out_device_index);
 /** The instruction set (GSC_CPU_*) and thread count in use on the CPU. Either output may be NULL. */
 GSC_API gsc_status gsc_context_get_cpu(const gsc_context *context, int32_t *out_cpu_target, int32_t *out_num_threads);
+/**
+ * Bytes that a context and its objects hold now, without scratch of a CUDA device and without threads. What one object
+ * holds is the difference that its creation makes. On the CPU all memory is host memory. Either output may be NULL.
+ */
+GSC_API gsc_status gsc_context_get_memory(const gsc_context *context, int64_t *out_host_bytes,
+                                          int64_t *out_device_bytes);
 /** Replaces the log callback; NULL turns logging off. No other thread may be using the context. */
 GSC_API gsc_status gsc_context_set_log(gsc_context *context, gsc_log_fn log, void *user);
 

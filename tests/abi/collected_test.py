@@ -38,6 +38,7 @@ class ContextOptions(ctypes.Structure):
         ("allocator_user", ctypes.c_void_p),
         ("log", ctypes.c_void_p),
         ("log_user", ctypes.c_void_p),
+        ("device_pool", ctypes.c_void_p),
     ]
 
 

@@ -65,6 +65,13 @@ TEST(BadInputContext, NullHandles) {
   EXPECT_EQ(type, -7);
   EXPECT_GSC_ERROR(gsc_context_get_cpu(nullptr, &type, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
   EXPECT_EQ(type, -7);
+  int64_t bytes = -7;
+  EXPECT_GSC_ERROR(gsc_context_get_memory(nullptr, &bytes, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
+  EXPECT_EQ(bytes, -7);
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.device_pool = &bytes;
+  gsc_context *context = nullptr;
+  EXPECT_GSC_ERROR(gsc_context_create(&options, &context), GSC_ERROR_INVALID_ARGUMENT, "options.device_pool", "CPU");
   EXPECT_GSC_ERROR(gsc_context_set_log(nullptr, nullptr, nullptr), GSC_ERROR_INVALID_ARGUMENT, "context");
   gsc_context_destroy(nullptr);
 }

@@ -238,6 +238,7 @@ TEST(Allocations, NoneAfterTheFirstIteration) {
     const auto run = [&](std::initializer_list<gsc_status> results) {
       for (const gsc_status status : results) worst = std::max(worst, status);
     };
+    int64_t left = 0;
     const std::function<void()> iteration = [&] {
       run({gsc_scaler_clip_grad_norm(s, g, 1.0, GSC_NORM_L2, nullptr), gsc_scaler_clip_grad_value(s, g, 0.5, nullptr),
            gsc_scaler_step(s, optimizer.get(), nullptr), gsc_scaler_update(s, nullptr)});
@@ -245,6 +246,8 @@ TEST(Allocations, NoneAfterTheFirstIteration) {
            gsc_scaler_clip_grad_value(s, g, 0.5, nullptr), gsc_scaler_step_and_update(s, optimizer.get(), nullptr)});
       run({gsc_scaler_check_range(s, g, 2, 2, nullptr), gsc_scaler_check_range(s, g, 0, 2, nullptr),
            gsc_scaler_should_step_sync(s, g, &apply, nullptr), gsc_scaler_update(s, nullptr)});
+      run({gsc_scaler_step_slice(s, optimizer.get(), 300000, &left, nullptr),
+           gsc_scaler_step(s, optimizer.get(), nullptr), gsc_scaler_update(s, nullptr)});
       run({gsc_scaler_check(s, g, nullptr), gsc_scaler_discard(s, nullptr), gsc_scaler_set_scale(s, 8.0f, nullptr),
            gsc_optimizer_step(optimizer.get(), nullptr),
            gsc_optimizer_step_scaled(optimizer.get(), &word, &found_inf, nullptr),
@@ -371,6 +374,11 @@ TEST(CustomAllocator, HoldsWhatTheLibraryKeeps) {
     const Optimizer optimizer = make_optimizer(context, optimizer_options(GSC_ADAMW), params, grads);
     // Two fp32 slots of 75003 elements.
     EXPECT_GE(allocator.bytes - before, 2 * 4 * 75003);
+    int64_t host = 0, device = -1;
+    ASSERT_GSC_OK(gsc_context_get_memory(context.get(), &host, &device));
+    // The backend and the context are among them.
+    EXPECT_EQ(host, allocator.bytes);
+    EXPECT_EQ(device, 0);
   }
   EXPECT_EQ(allocator.live, 0);
   EXPECT_EQ(allocator.bytes, 0);

@@ -261,6 +261,7 @@ const Call kCalls[] = {
      }},
     CALL(gsc_context_get_device, reinterpret_cast<gsc_context *>(S), &OUT.i32[0], &OUT.i32[1]),
     CALL(gsc_context_get_cpu, nullptr, &OUT.i32[0], &OUT.i32[1]),
+    CALL(gsc_context_get_memory, nullptr, &OUT.i64[0], &OUT.i64[1]),
     CALL(gsc_context_set_log, nullptr, nullptr, nullptr),
     {"gsc_tensor_list_create",
      [](World &w) {
@@ -302,6 +303,11 @@ const Call kCalls[] = {
     CALL(gsc_scaler_check_range, S, G, 0, 1, nullptr),
     CALL(gsc_scaler_check_range, S, G, 1, 1, nullptr),
     CALL(gsc_scaler_check_range, S, G, 1, 2, nullptr),
+    {"gsc_scaler_step_slice",
+     [](World &w) {
+       int64_t left = 0;
+       return gsc_scaler_step_slice(S, O, 1, &left, nullptr);
+     }},
     CALL(gsc_scaler_clip_grad_norm, S, G, 0.25, GSC_NORM_L2, nullptr),
     CALL(gsc_scaler_clip_grad_norm, S, G, 0.25, GSC_NORM_INF, nullptr),
     CALL(gsc_scaler_clip_grad_norm, S, G, -1.0, GSC_NORM_L2, nullptr),

@@ -94,6 +94,8 @@ TEST(Context, KnowsItsDevice) {
   EXPECT_EQ(context.get_device().index, 0);
   EXPECT_EQ(context.get_cpu().target, CpuTarget::baseline);
   EXPECT_EQ(context.get_cpu().num_threads, 2);
+  EXPECT_GT(context.get_memory().host, 0);
+  EXPECT_EQ(context.get_memory().device, 0);
 }
 
 TEST(Context, LogCanBeReplaced) {

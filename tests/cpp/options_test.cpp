@@ -27,7 +27,7 @@ TEST(ContextOptions, DefaultsAreTheLibrarys) {
 }
 
 TEST(ContextOptions, EveryFieldArrives) {
-  int users[3];
+  int users[4];
   const ContextOptions options = {.flags = 1,
                                   .device_type = DeviceType::cuda,
                                   .device_index = 2,
@@ -39,7 +39,8 @@ TEST(ContextOptions, EveryFieldArrives) {
                                   .release = release,
                                   .allocator_user = &users[1],
                                   .log = log,
-                                  .log_user = &users[2]};
+                                  .log_user = &users[2],
+                                  .device_pool = &users[3]};
   const gsc_context_options expected = {sizeof(gsc_context_options),
                                         1,
                                         GSC_DEVICE_CUDA,
@@ -52,7 +53,8 @@ TEST(ContextOptions, EveryFieldArrives) {
                                         release,
                                         &users[1],
                                         log,
-                                        &users[2]};
+                                        &users[2],
+                                        &users[3]};
   EXPECT_TRUE(same_bytes(options.to_c(), expected));
 }
 

@@ -71,6 +71,14 @@ TEST_F(GradScalerTest, CheckAndCheckRangeLeaveTheGradients) {
   scaler_.check(grads_);
 }
 
+TEST_F(GradScalerTest, StepsInSlices) {
+  EXPECT_GT(scaler_.step_slice(sgd_, 1), 0);
+  EXPECT_EQ(status_of([&] { scaler_.update(); }), GSC_ERROR_BAD_STATE);
+  EXPECT_EQ(scaler_.step_slice(sgd_, 1000), 0);
+  EXPECT_EQ(weights_, (std::vector<float>{0.0f, 0.0f}));
+  scaler_.update();
+}
+
 TEST_F(GradScalerTest, ClipsByNormAndByValue) {
   scaler_.unscale(grads_);
   scaler_.clip_grad_norm(grads_, 1.0, Norm::inf);

@@ -93,6 +93,10 @@ namespace Gradscaler.Tests
         w.Scaler.CheckRange(w.Grads, 0, 1);
         w.Scaler.Discard();
         Assert.That(w.Gradients[0], Is.EqualTo(3072f));
+        Assert.That(w.Scaler.StepSlice(w.Optimizer, 1), Is.GreaterThan(0));
+        Assert.That(w.Scaler.StepSlice(w.Optimizer, 1 << 20), Is.EqualTo(0));
+        Assert.That(w.Context.HostBytes, Is.GreaterThan(0));
+        Assert.That(w.Context.DeviceBytes, Is.EqualTo(0));
       }
     }
 

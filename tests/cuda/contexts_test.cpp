@@ -195,6 +195,38 @@ TEST(CurrentContext, MemoryOfAnotherContextOfTheDeviceIsRefused) {
   cudaMemPoolDestroy(pool);
 }
 
+TEST(DevicePool, AllDeviceMemoryComesFromTheCallersPool) {
+  const Contexts contexts;
+  cudaMemPool_t pool = nullptr;
+  const cudaMemPoolProps properties{};
+  ASSERT_EQ(cudaMemPoolCreate(&pool, &properties), cudaSuccess);
+  Twin p(GSC_FP32, 1000), g(GSC_FP32, 1000);
+  const std::vector<gsc_tensor> params = {p.device_tensor()}, grads = {g.device_tensor()};
+  const int64_t allocations = emulation::allocation_count();
+  {
+    gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+    options.device_type = GSC_DEVICE_CUDA;
+    options.device_pool = pool;
+    const Context context = make_context(options);
+    int64_t before = -1, host = -1, device = -1;
+    ASSERT_GSC_OK(gsc_context_get_memory(context.get(), &host, &before));
+    EXPECT_GT(host, 0);
+    EXPECT_EQ(before, 0);
+    {
+      const List p_list = make_list(context, params), g_list = make_list(context, grads);
+      const Optimizer adamw = make_optimizer(context, optimizer_options(GSC_ADAMW), p_list, g_list);
+      EXPECT_GSC_OK(gsc_optimizer_step(adamw.get(), nullptr));
+      EXPECT_GSC_OK(gsc_ops_axpby(context.get(), 1.0, params.data(), 1.0, grads.data(), 1, nullptr));
+      ASSERT_GSC_OK(gsc_context_get_memory(context.get(), nullptr, &device));
+      EXPECT_GT(device, 2 * 4000) << "the state and more";
+    }
+    ASSERT_GSC_OK(gsc_context_get_memory(context.get(), nullptr, &device));
+    EXPECT_EQ(device, 0);
+    EXPECT_EQ(emulation::allocation_count(), allocations);
+  }
+  EXPECT_EQ(cudaMemPoolDestroy(pool), cudaSuccess) << "it is the caller's";
+}
+
 TEST(CurrentContext, ThePrimaryOneIsKeptWithoutTheFlag) {
   const OwnContext own(0);
   const int before = emulation::reference_count(emulation::primary_context(0));

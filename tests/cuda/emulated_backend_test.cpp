@@ -212,6 +212,8 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
                                        scalars + 1, 2.0, 0.5, 10, nullptr));
     EXPECT_GSC_OK(gsc_scaler_unscale(scaler, grads, nullptr));
     EXPECT_GSC_OK(gsc_scaler_clip_grad_norm(scaler, grads, 1.0, GSC_NORM_L2, nullptr));
+    int64_t left = 0;
+    EXPECT_GSC_OK(gsc_scaler_step_slice(scaler, training.optimizer.get(), 1, &left, nullptr));
     EXPECT_GSC_OK(gsc_scaler_step(scaler, training.optimizer.get(), nullptr));
     EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
     EXPECT_GSC_OK(training.step());

@@ -135,6 +135,11 @@ const Operation kOperations[] = {
     {"clip_grad_value", [](World &w) { return gsc_scaler_clip_grad_value(w.scaler(), w.grads(), 1e-4, nullptr); },
      unscale},
     {"step", [](World &w) { return gsc_scaler_step(w.scaler(), w.optimizer(), nullptr); }},
+    {"step_slice",
+     [](World &w) {
+       int64_t left = 0;
+       return gsc_scaler_step_slice(w.scaler(), w.optimizer(), INT64_MAX, &left, nullptr);
+     }},
     {"step_and_update", [](World &w) { return w.training.step(); }},
     {"step_with_overflow", [](World &w) { return w.training.step(); }, overflow},
     {"update", [](World &w) { return gsc_scaler_update(w.scaler(), nullptr); }, step},

@@ -172,7 +172,8 @@ def test_a_learning_rate_in_the_place_of_gradients():
 
 #: What only lists of gradients have: calls on them, the native object, and its stream.
 OF_ARRAYS = {"check", "check_range", "clip_grad_norm_", "clip_grad_value_", "close", "closed", "context",
-             "device_words", "discard", "set_options", "set_reducer", "should_step", "step_and_update", "stream"}
+             "device_words", "discard", "set_options", "set_reducer", "should_step", "step_and_update",
+             "step_slice", "stream"}
 
 
 def test_both_families_offer_the_same():

@@ -116,6 +116,18 @@ namespace Gradscaler
       get { return Handle.NumThreads(); }
     }
 
+    /// <summary>Host memory that the library holds for this context and its objects; on the CPU all of it.</summary>
+    public long HostBytes
+    {
+      get { return Handle.HostBytes(); }
+    }
+
+    /// <summary>Memory of a CUDA device that it holds for them, without scratch.</summary>
+    public long DeviceBytes
+    {
+      get { return Handle.DeviceBytes(); }
+    }
+
     /// <summary>
     /// Sets the receiver of the library's messages; with null the library is silent. receiver is called on the thread
     /// whose call caused the message; it must not use that call's objects, and what it throws is dropped. Not while

@@ -127,6 +127,15 @@ namespace Gradscaler
       Handle.Step(Check.NotNull(optimizer, "optimizer").Handle, stream);
     }
 
+    /// <summary>
+    /// The next slice of Step, for programs with a frame rate: reads and writes at most maxBytes, but at least one chunk
+    /// of up to 65536 elements. Returns the bytes that are left, 0 when the step is done.
+    /// </summary>
+    public long StepSlice(Optimizer optimizer, long maxBytes, IntPtr stream = default(IntPtr))
+    {
+      return Handle.StepSlice(Check.NotNull(optimizer, "optimizer").Handle, maxBytes, stream);
+    }
+
     /// <summary>For your own optimizer: whether to apply the step. Blocks.</summary>
     public bool ShouldStep(TensorList grads, IntPtr stream = default(IntPtr))
     {

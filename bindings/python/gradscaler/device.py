@@ -117,6 +117,16 @@ class Context(Closeable):
         """The instruction set in use."""
         return CPU_TARGET.word(self._handle.cpu_target())
 
+    @property
+    def host_bytes(self) -> int:
+        """Host memory that the library holds for this context and its objects; on the CPU all of it."""
+        return int(self._handle.host_bytes())
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory of a CUDA device that it holds for them, without scratch."""
+        return int(self._handle.device_bytes())
+
     def __reduce__(self) -> Any:
         raise TypeError("a Context cannot be copied or pickled; make one of its device")
 

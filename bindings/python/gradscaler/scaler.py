@@ -190,6 +190,17 @@ class GradScaler(Closeable):
         self._handle.step(optimizer._handle, stream)
         optimizer._stepped()
 
+    def step_slice(self, optimizer: Optimizer, max_bytes: int) -> int:
+        """The next slice of :meth:`step`, for programs with a frame rate; the bytes that are left, 0 when it is done.
+
+        A slice reads and writes at most `max_bytes`, but at least one chunk of up to 65536 elements. In between, leave
+        the arrays alone; other calls with the optimizer raise BadStateError, but :meth:`step` takes the rest at once.
+        """
+        stream = self._ready(optimizer)
+        left = self._handle.step_slice(optimizer._handle, integer("max_bytes", max_bytes, 1, (1 << 63) - 1), stream)
+        optimizer._stepped()
+        return int(left)
+
     def should_step(self, grads: TensorList) -> bool:
         """For your own optimizer: whether to step, that is, whether `grads` have no inf or NaN. Blocks.
 

@@ -85,6 +85,7 @@ bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &j
   FrameTimes reload_times("save, unload, load, restore", room);
   int64_t settled = 1;  // steps; the library has made its plans once one whole step is done
   while (training.steps() < arguments.steps) {
+    if (totals.first_loss == 0.0) totals.first_loss = training.loss();
     const int64_t requests = arena.requests(), mallocs = engine::malloc_count(), before = training.steps();
     const Clock::time_point start = Clock::now();
     scene.update(jobs);
@@ -99,7 +100,6 @@ bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &j
     scene_times.add(scene_ms);
     training_times.add(frame_ms - scene_ms);
     frame_times.add(frame_ms);
-    if (before == 0 && training.steps() > 0) totals.first_loss = training.loss();
 
     if (++totals.frames % std::max(arguments.reload_every, 1) != 0 || arguments.reload_every <= 0) continue;
     const Clock::time_point reload = Clock::now();
@@ -163,7 +163,8 @@ bool run(const Arguments &arguments) {
                 static_cast<long long>(training.steps()), static_cast<long long>(totals.frames),
                 arguments.budget_us / 1000.0, static_cast<long long>(training.skipped()),
                 static_cast<long long>(totals.reloads), double{training.scale()});
-    std::printf("loss %.4f to %.4f\n", totals.first_loss, training.loss());
+    std::printf("loss %.4f to %.4f; the longest slice of an optimizer's step took %.3f ms\n", totals.first_loss,
+                training.loss(), training.worst_step_ms());
     std::printf("arena: %lld of %lld KiB at most; %lld requests and %lld mallocs in %lld settled frames\n",
                 static_cast<long long>(arena.peak() / 1024), static_cast<long long>(arena.limit() / 1024),
                 static_cast<long long>(totals.arena_requests), static_cast<long long>(totals.mallocs),

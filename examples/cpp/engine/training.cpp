@@ -5,16 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <string>
 
 namespace engine {
 
 Training::~Training() {
   close();
-  for (int layer = 0; layer < kLayers; ++layer) {
-    if (optimizer_states_[layer] == nullptr) continue;
-    memory_.release(memory_.user, optimizer_states_[layer], state_bytes_[layer], 64);
-  }
+  if (optimizer_state_ != nullptr) memory_.release(memory_.user, optimizer_state_, state_bytes_, 64);
 }
 
 bool Training::fail(const char *sentence) {
@@ -40,29 +36,30 @@ bool Training::make_objects(gsc_context_options options) {
   options.allocator_user = memory_.user;
   if (!ok(gsc.context_create(&options, &library_.context))) return false;
 
-  gsc_optimizer_options adamw;
-  if (!ok(gsc.optimizer_options_init(&adamw, sizeof adamw, GSC_ADAMW))) return false;
+  gsc_tensor master[kLayers], grads[kLayers], halfs[kLayers];
+  static const char *const kNames[kLayers] = {"layer0", "layer1", "layer2"};
   for (int layer = 0; layer < kLayers; ++layer) {
-    const gsc_tensor master = policy_.master(layer), grads = policy_.grads(layer), halfs = policy_.halfs(layer);
-    const std::string text = "layer" + std::to_string(layer);
-    const char *name = text.c_str();
-    if (!ok(gsc.tensor_list_create(library_.context, &master, 1, &name, &params_[layer])) ||
-        !ok(gsc.tensor_list_create(library_.context, &grads, 1, &name, &grads_[layer])) ||
-        !ok(gsc.tensor_list_create(library_.context, &halfs, 1, &name, &halfs_[layer])) ||
-        !ok(gsc.optimizer_create(library_.context, &adamw, params_[layer], grads_[layer], halfs_[layer], nullptr, 0,
-                                 &optimizers_[layer]))) {
-      return false;
-    }
-    if (steps_ == 0 && !saved_ && !ok(gsc.ops_cast(library_.context, &master, &halfs, 1, nullptr))) return false;
-    int64_t bytes = 0;
-    if (!ok(gsc.optimizer_get_save_size(optimizers_[layer], &bytes))) return false;
-    if (optimizer_states_[layer] == nullptr) {
-      optimizer_states_[layer] = memory_.allocate(memory_.user, bytes, 64);
-      if (optimizer_states_[layer] == nullptr) return fail("no memory for what a reload carries over");
-      state_bytes_[layer] = bytes;
-    }
-    if (bytes != state_bytes_[layer]) return fail("the reloaded library saves another number of bytes");
+    master[layer] = policy_.master(layer);
+    grads[layer] = policy_.grads(layer);
+    halfs[layer] = policy_.halfs(layer);
   }
+  gsc_optimizer_options adamw;
+  if (!ok(gsc.optimizer_options_init(&adamw, sizeof adamw, GSC_ADAMW)) ||
+      !ok(gsc.tensor_list_create(library_.context, master, kLayers, kNames, &params_)) ||
+      !ok(gsc.tensor_list_create(library_.context, grads, kLayers, kNames, &grads_)) ||
+      !ok(gsc.tensor_list_create(library_.context, halfs, kLayers, kNames, &halfs_)) ||
+      !ok(gsc.optimizer_create(library_.context, &adamw, params_, grads_, halfs_, nullptr, 0, &optimizer_))) {
+    return false;
+  }
+  if (steps_ == 0 && !saved_ && !ok(gsc.ops_cast(library_.context, master, halfs, kLayers, nullptr))) return false;
+  int64_t bytes = 0;
+  if (!ok(gsc.optimizer_get_save_size(optimizer_, &bytes))) return false;
+  if (optimizer_state_ == nullptr) {
+    optimizer_state_ = memory_.allocate(memory_.user, bytes, 64);
+    if (optimizer_state_ == nullptr) return fail("no memory for what a reload carries over");
+    state_bytes_ = bytes;
+  }
+  if (bytes != state_bytes_) return fail("the reloaded library saves another number of bytes");
   gsc_scaler_options policy = GSC_SCALER_OPTIONS_INIT;
   policy.init_scale = 0x1p24F;  // too high for these gradients, so that the first steps show how it comes down
   policy.growth_interval = 25;
@@ -71,49 +68,32 @@ bool Training::make_objects(gsc_context_options options) {
 
 bool Training::restore() {
   if (!saved_) return true;
-  if (!ok(library_.api->scaler_set_state(scaler_, &scaler_state_, nullptr))) return false;
-  for (int layer = 0; layer < kLayers; ++layer) {
-    if (!ok(library_.api->optimizer_load_sync(optimizers_[layer], optimizer_states_[layer], state_bytes_[layer],
-                                              nullptr))) {
-      return false;
-    }
-  }
-  // Which lists were checked is not saved. A check changes nothing and is repeated. Where layers have been stepped all
-  // were clean, and the next step checks its own list.
-  for (int layer = 0; stage_ == Stage::kCheck && layer < index_; ++layer) {
-    if (!ok(library_.api->scaler_check(scaler_, grads_[layer], nullptr))) return false;
+  if (!ok(library_.api->scaler_set_state(scaler_, &scaler_state_, nullptr)) ||
+      !ok(library_.api->optimizer_load_sync(optimizer_, optimizer_state_, state_bytes_, nullptr))) {
+    return false;
   }
   saved_ = false;
   return true;
 }
 
 bool Training::save() {
+  if (stage_ == Stage::kStep && !step_slice(INT64_MAX)) return false;
   scaler_state_.struct_size = sizeof scaler_state_;
-  if (!ok(library_.api->scaler_get_state_sync(scaler_, &scaler_state_, nullptr))) return false;
-  for (int layer = 0; layer < kLayers; ++layer) {
-    if (!ok(library_.api->optimizer_save_sync(optimizers_[layer], optimizer_states_[layer], state_bytes_[layer],
-                                              nullptr))) {
-      return false;
-    }
-  }
-  saved_ = true;
-  return true;
+  saved_ = ok(library_.api->scaler_get_state_sync(scaler_, &scaler_state_, nullptr)) &&
+           ok(library_.api->optimizer_save_sync(optimizer_, optimizer_state_, state_bytes_, nullptr));
+  return saved_;
 }
 
 void Training::close() {
   if (library_.context == nullptr) return;
   const gsc_api &gsc = *library_.api;
   gsc.scaler_destroy(scaler_);
-  scaler_ = nullptr;
-  for (int layer = 0; layer < kLayers; ++layer) {
-    gsc.optimizer_destroy(optimizers_[layer]);
-    optimizers_[layer] = nullptr;
-    for (gsc_tensor_list **list : {&params_[layer], &grads_[layer], &halfs_[layer]}) {
-      gsc.tensor_list_destroy(*list);
-      *list = nullptr;
-    }
-  }
+  gsc.optimizer_destroy(optimizer_);
+  for (gsc_tensor_list *list : {params_, grads_, halfs_}) gsc.tensor_list_destroy(list);
   gsc.context_destroy(library_.context);
+  scaler_ = nullptr;
+  optimizer_ = nullptr;
+  params_ = grads_ = halfs_ = nullptr;
   library_ = {};
 }
 
@@ -128,48 +108,25 @@ bool Training::run_slice() {
     case Stage::kGradients:
       if (!ok(policy_.add_gradients(library_, scaler_, random_, &batch_loss_))) return false;
       if (++index_ < kSlices) return true;
-      stage_ = Stage::kCheck;
+      stage_ = Stage::kStep;
       break;
-    case Stage::kCheck:
-      return check_layer();
     case Stage::kStep:
-      return step_layer();
+      return step_slice(step_bytes_);
   }
   index_ = 0;
   return true;
 }
 
-/// After the last layer's check it is known whether the step is skipped: then update lowers the scale and no layer is
-/// stepped.
-bool Training::check_layer() {
-  if (!ok(library_.api->scaler_check(scaler_, grads_[index_], nullptr))) return false;
-  if (++index_ < kLayers) return true;
-  index_ = 0;
-  bool overflow = false;
-  for (gsc_tensor_list *list : grads_) {
-    gsc_report report;
-    report.struct_size = sizeof report;
-    if (!ok(library_.api->scaler_get_report_sync(scaler_, list, &report, nullptr))) return false;
-    overflow |= (report.flags & GSC_REPORT_OVERFLOW) != 0;
+/// After the last slice the scale moves, and the step is done.
+bool Training::step_slice(int64_t bytes) {
+  const gsc_api &gsc = *library_.api;
+  int64_t left = 0;
+  if (!ok(gsc.scaler_step_slice(scaler_, optimizer_, bytes, &left, nullptr))) return false;
+  if (left > 0) return true;
+  if (!ok(gsc.scaler_update(scaler_, nullptr)) || !ok(gsc.scaler_get_scale_sync(scaler_, &scale_, nullptr)) ||
+      !ok(gsc.optimizer_get_steps_sync(optimizer_, nullptr, &skipped_, nullptr))) {
+    return false;
   }
-  if (!overflow) {
-    stage_ = Stage::kStep;
-    return true;
-  }
-  ++skipped_;
-  return end_step();
-}
-
-bool Training::step_layer() {
-  if (!ok(library_.api->scaler_step(scaler_, optimizers_[index_], nullptr))) return false;
-  if (++index_ < kLayers) return true;
-  return end_step();
-}
-
-/// In the slice of the last step or check, so that a reload never finds lists that wait for an update alone.
-bool Training::end_step() {
-  if (!ok(library_.api->scaler_update(scaler_, nullptr))) return false;
-  if (!ok(library_.api->scaler_get_scale_sync(scaler_, &scale_, nullptr))) return false;
   loss_ = batch_loss_;
   ++steps_;
   stage_ = Stage::kBegin;
@@ -182,9 +139,11 @@ bool Training::run_within(double microseconds) {
   const Clock::time_point start = Clock::now();
   double elapsed = 0.0;
   do {
-    double &longest = longest_[static_cast<int>(stage_)];
+    const Stage stage = stage_;
+    double &longest = longest_[static_cast<int>(stage)];
     if (!run_slice()) return false;
     const double now = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+    if (stage == Stage::kStep) worst_step_ms_ = std::max(worst_step_ms_, (now - elapsed) / 1000.0);
     // One late slice, on a machine that is busy, is forgotten after a while.
     longest = std::max(now - elapsed, 0.95 * longest);
     elapsed = now;

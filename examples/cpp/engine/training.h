@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A training step of the policy in slices of a fraction of a millisecond, for a host whose frames must not wait: some
-// gradients, the check of one layer, the optimizer of one layer. Each layer has a list and an optimizer. One
-// scaler decides for all of them: no layer is stepped before all have been checked.
+// gradients, then the library's step, a number of bytes at a time.
 //
 // save() and close() put everything that the library holds into the host's memory. So the library can be unloaded
 // between two frames, and training continues with the next one, bit for bit.
@@ -18,8 +17,10 @@ namespace engine {
 
 class Training {
  public:
-  /// `memory` is used for the policy and for the library.
-  explicit Training(const HostMemory &memory) : memory_(memory), policy_(memory) {}
+  /// `memory` is used for the policy and for the library. A slice of the optimizer's step reads and writes at most
+  /// `step_bytes`, or one chunk.
+  explicit Training(const HostMemory &memory, int64_t step_bytes = int64_t{2} << 20)
+      : memory_(memory), policy_(memory), step_bytes_(step_bytes) {}
   Training(const Training &) = delete;
   Training &operator=(const Training &) = delete;
   ~Training();
@@ -27,7 +28,7 @@ class Training {
   /// Makes the library's objects; the first time the policy too, afterwards what was saved is restored. `options` say
   /// which threads to use. On failure error() has a sentence and nothing is left behind but the policy.
   bool open(const gsc_api *api, gsc_context_options options);
-  /// Takes out what the library knows. Allocates nothing.
+  /// Takes out what the library knows. A step that is under way is finished first. Allocates nothing.
   bool save();
   /// Destroys the library's objects.
   void close();
@@ -44,39 +45,41 @@ class Training {
   double loss() const { return loss_; }
   float scale() const { return scale_; }
   const Policy &policy() const { return policy_; }
+  /// Milliseconds of the longest slice of the optimizer's step.
+  double worst_step_ms() const { return worst_step_ms_; }
   const char *error() const { return error_; }
 
  private:
   /// What a slice does; the layer or the part of the batch is in index_.
-  enum class Stage { kBegin, kGradients, kCheck, kStep };
-  static constexpr int kStages = 4;
+  enum class Stage { kBegin, kGradients, kStep };
+  static constexpr int kStages = 3;
 
   bool make_objects(gsc_context_options options);
   bool restore();
-  bool check_layer();
-  bool step_layer();
-  bool end_step();
+  bool step_slice(int64_t bytes);
   bool ok(gsc_status status);
   bool fail(const char *sentence);
 
   HostMemory memory_;
   Policy policy_;
+  int64_t step_bytes_;
   bool created_ = false;
 
   Library library_;
-  gsc_tensor_list *params_[kLayers] = {}, *grads_[kLayers] = {}, *halfs_[kLayers] = {};
-  gsc_optimizer *optimizers_[kLayers] = {};
+  gsc_tensor_list *params_ = nullptr, *grads_ = nullptr, *halfs_ = nullptr;
+  gsc_optimizer *optimizer_ = nullptr;
   gsc_scaler *scaler_ = nullptr;
 
   bool saved_ = false;
   gsc_scaler_state scaler_state_ = {};
-  void *optimizer_states_[kLayers] = {};
-  int64_t state_bytes_[kLayers] = {};
+  void *optimizer_state_ = nullptr;
+  int64_t state_bytes_ = 0;
 
   Stage stage_ = Stage::kBegin;
   int index_ = 0;
   RandomSource random_{1};
   double batch_loss_ = 0.0;
+  double worst_step_ms_ = 0.0;
   double longest_[kStages] = {};  ///< microseconds, of slices of a stage lately
 
   int64_t steps_ = 0, skipped_ = 0;

@@ -44,6 +44,7 @@ struct ContextOptions {
   void *allocator_user = nullptr;
   gsc_log_fn log = nullptr;
   void *log_user = nullptr;
+  void *device_pool = nullptr;
 
   gsc_context_options to_c() const {
     gsc_context_options c{};
@@ -60,6 +61,7 @@ struct ContextOptions {
     c.allocator_user = allocator_user;
     c.log = log;
     c.log_user = log_user;
+    c.device_pool = device_pool;
     return c;
   }
 };
@@ -93,6 +95,15 @@ class Context : public detail::Handle<gsc_context> {
     int32_t target = 0, num_threads = 0;
     detail::check(gsc_context_get_cpu(get(), &target, &num_threads));
     return {static_cast<CpuTarget>(target), num_threads};
+  }
+  /// Bytes that the context and its objects hold.
+  struct Memory {
+    int64_t host, device;
+  };
+  Memory get_memory() const {
+    Memory memory{};
+    detail::check(gsc_context_get_memory(get(), &memory.host, &memory.device));
+    return memory;
   }
   void set_log(gsc_log_fn log, void *user = nullptr) { detail::check(gsc_context_set_log(get(), log, user)); }
 

@@ -146,6 +146,12 @@ class GradScaler : public detail::Handle<gsc_scaler> {
   void step(Optimizer &optimizer, gsc_stream stream = nullptr) {
     detail::check(gsc_scaler_step(get(), optimizer.get(), stream));
   }
+  /// The next slice of a step; the bytes that are left, 0 when it is done. See gsc_scaler_step_slice.
+  int64_t step_slice(Optimizer &optimizer, int64_t max_bytes, gsc_stream stream = nullptr) {
+    int64_t left = 0;
+    detail::check(gsc_scaler_step_slice(get(), optimizer.get(), max_bytes, &left, stream));
+    return left;
+  }
   /// For your own optimizer: true if you must apply the step.
   [[nodiscard]] bool should_step_sync(TensorListRef grads, gsc_stream stream = nullptr) {
     int32_t apply = 0;

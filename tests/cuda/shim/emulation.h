@@ -76,9 +76,12 @@ void note_walk(PlanView &plan, int64_t chunks, int64_t warps);
 template <typename P>
 P with_team(P parameter, int64_t warps) {
   if constexpr (requires { parameter.first_chunk; }) {
-    note_walk(parameter.plan, parameter.last_chunk - parameter.first_chunk, warps);
-  } else if constexpr (requires { parameter.grads.warps_per_chunk; }) {
-    note_walk(parameter.grads, parameter.grads.part_count(), warps);
+    const int64_t chunks = parameter.last_chunk - parameter.first_chunk;
+    if constexpr (requires { parameter.grads; }) {
+      note_walk(parameter.grads, chunks << parameter.grads.split, warps);
+    } else {
+      note_walk(parameter.plan, chunks, warps);
+    }
   }
   return parameter;
 }

@@ -396,6 +396,7 @@ pub struct gsc_context_options {
     pub allocator_user: *mut c_void,
     pub log: Option<gsc_log_fn>,
     pub log_user: *mut c_void,
+    pub device_pool: *mut c_void,
 }
 
 /// Statistics of one tensor.
@@ -602,6 +603,10 @@ functions! {
         evaluating: i32, stream: gsc_stream) -> gsc_status;
     optimizer_get_evaluating gsc_optimizer_get_evaluating(optimizer: *const gsc_optimizer,
         out_evaluating: *mut i32) -> gsc_status;
+    scaler_step_slice gsc_scaler_step_slice(scaler: *mut gsc_scaler, optimizer: *mut gsc_optimizer,
+        max_bytes: i64, out_left: *mut i64, stream: gsc_stream) -> gsc_status;
+    context_get_memory gsc_context_get_memory(context: *const gsc_context, out_host_bytes: *mut i64,
+        out_device_bytes: *mut i64) -> gsc_status;
 }
 
 #[cfg(feature = "link")]
@@ -637,7 +642,7 @@ pub(crate) fn layout() -> Vec<(&'static str, &'static str, usize, usize)> {
         memory_bytes, name);
     fields!(all, gsc_context_options, struct_size, flags, device_type, device_index, num_threads,
         cpu_target, parallel_for, parallel_for_user, allocate, release, allocator_user, log,
-        log_user);
+        log_user, device_pool);
     fields!(all, gsc_tensor_diagnosis, count, inf_count, nan_count, zero_count, subnormal_count,
         first_nonfinite, amax, amin, l2_norm);
     layout_of_table(&mut all);

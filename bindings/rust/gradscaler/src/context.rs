@@ -222,6 +222,15 @@ impl Context {
         Ok(count as usize)
     }
 
+    /// Bytes of host and of device memory that the library holds for this context and its objects, without scratch of
+    /// a CUDA device. On the CPU all memory is host memory.
+    pub fn memory(&self) -> Result<(i64, i64)> {
+        let (mut host, mut device) = (0, 0);
+        let call = self.api().context_get_memory;
+        self.check(unsafe { call(self.as_ptr(), &mut host, &mut device) })?;
+        Ok((host, device))
+    }
+
     /// Replaces the log; `None` silences.
     pub fn set_log(&self, log: Option<impl Fn(crate::LogLevel, &str) + Send + Sync + 'static>) {
         self.inner

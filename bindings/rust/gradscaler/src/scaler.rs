@@ -134,6 +134,18 @@ impl GradScaler {
         })
     }
 
+    /// The next slice of [`GradScaler::step`], for programs with a frame rate: reads and writes at most `max_bytes`, but
+    /// at least one chunk of up to 65536 elements. Returns the bytes that are left, 0 when the step is done. Errors: as
+    /// `step`; `InvalidArgument` if `max_bytes` is less than 1.
+    pub fn step_slice(&mut self, optimizer: &mut Optimizer<'_>, max_bytes: i64) -> Result<i64> {
+        let (call, pointer) = (self.api().scaler_step_slice, optimizer.as_ptr());
+        let mut left = 0;
+        self.with_grads(optimizer, |scaler, _, stream| unsafe {
+            call(scaler, pointer, max_bytes, &mut left, stream)
+        })?;
+        Ok(left)
+    }
+
     /// Ends the iteration: backs the scale off if any list checked since the last update had an inf or NaN, else counts
     /// a clean step and perhaps grows. Errors: `BadState` if no list was checked, unscaled or stepped since the last
     /// update, or if [`GradScaler::check_range`] has covered one only in part. Disabled: does nothing.

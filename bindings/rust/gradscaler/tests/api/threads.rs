@@ -112,6 +112,19 @@ fn a_step_of_its_own_beside_the_update_of_its_gradients() {
 }
 
 #[test]
+fn steps_in_slices() {
+    let context = Context::cpu().unwrap();
+    let mut scaler = scaler(&context);
+    let mut optimizer = sgd(&context, 8);
+    assert!(scaler.step_slice(&mut optimizer, 1).unwrap() > 0);
+    refused(scaler.update(), Status::BadState, "slices");
+    assert_eq!(scaler.step_slice(&mut optimizer, 1 << 20).unwrap(), 0);
+    scaler.update().unwrap();
+    let (host, device) = context.memory().unwrap();
+    assert!(host > 0 && device == 0);
+}
+
+#[test]
 fn buffers_may_go_in_the_middle_of_an_iteration() {
     let context = Context::cpu().unwrap();
     let mut scaler = scaler(&context);

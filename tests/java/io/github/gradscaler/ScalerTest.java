@@ -95,6 +95,10 @@ class ScalerTest {
       w.scaler.checkRange(w.grads, 0, 1);
       w.scaler.discardAll();
       assertEquals(3072f, w.gradients.floats().get(0));
+      assertTrue(w.scaler.stepSlice(w.optimizer, 1) > 0);
+      assertEquals(0, w.scaler.stepSlice(w.optimizer, 1 << 20));
+      assertTrue(w.context.hostBytes() > 0);
+      assertEquals(0, w.context.deviceBytes());
     }
   }
 

@@ -177,6 +177,24 @@ public final class Context implements AutoCloseable {
   }
 
   /**
+   * Host memory that the library holds for this context and its objects; on the CPU all of it.
+   *
+   * @return bytes
+   */
+  public long hostBytes() {
+    return handle().hostBytes();
+  }
+
+  /**
+   * Memory of a CUDA device that the library holds for this context and its objects, without scratch.
+   *
+   * @return bytes
+   */
+  public long deviceBytes() {
+    return handle().deviceBytes();
+  }
+
+  /**
    * Sets the receiver of the library's messages; without one the library is silent. Not while another thread uses the
    * context.
    *

@@ -173,6 +173,21 @@ public final class GradScaler implements AutoCloseable {
 
   // gen-api: overload
   /**
+   * The next slice of step, for programs with a frame rate. It reads and writes at most maxBytes, but at least one
+   * chunk of up to 65536 elements.
+   *
+   * @param optimizer whose gradients and parameters
+   * @param maxBytes at least 1
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   * @return the bytes that are left, 0 when the step is done
+   * @throws BadStateException if stepped by other calls since the last update
+   */
+  public long stepSlice(Optimizer optimizer, long maxBytes, long stream) {
+    return handle().stepSlice(Check.notNull(optimizer, "optimizer").handle(), maxBytes, stream);
+  }
+
+  // gen-api: overload
+  /**
    * For your own optimizer: whether to apply the step. Blocks.
    *
    * @param grads list of gradients

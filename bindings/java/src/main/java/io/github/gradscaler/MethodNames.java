@@ -19,6 +19,7 @@ final class MethodNames {
         {"gsc_context_options_init", "Context"},
         {"gsc_context_get_device", "Context.deviceType"},
         {"gsc_context_get_cpu", "Context.cpuTarget"},
+        {"gsc_context_get_memory", "Context.hostBytes"},
         {"gsc_device_get_count", "Context.deviceCount"},
         {"gsc_device_get_info", "Context.deviceInfo"},
         {"gsc_tensor_list_get_tensor", "TensorList.get"},

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Steps in slices: the bits, counts and gradients of one call for any budget, also from several threads at once, over
+// skipped steps; which calls are refused in between; and what a cancelled step leaves. ThreadSanitizer runs this too.
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "tests/support/trainer.h"
+
+namespace gsc_test {
+namespace {
+
+struct Case {
+  const char *name;
+  int32_t kind;
+  uint32_t flags = 0;
+  int32_t param_dtype = GSC_FP32;
+  std::vector<int32_t> grad_dtypes = {GSC_FP16, GSC_FP32};
+  int32_t copy_dtype = GSC_BF16;
+  int32_t state_format = GSC_STATE_FULL;
+  int32_t master_format = GSC_MASTER_NONE;
+  bool absent = false;
+  bool enabled = true;
+};
+void PrintTo(const Case &c, std::ostream *stream) { *stream << c.name; }
+
+/// Several chunks in two tensors, one without elements, and a row of small ones.
+const std::vector<int64_t> kCounts = {70000, 3, 0, 40000, 64, 64, 64, 1000};
+
+struct Training {
+  Training(const Context &context, const Case &c)
+      : trainer(context, {.options = options_of(c),
+                          .counts = kCounts,
+                          .param_dtype = c.param_dtype,
+                          .grad_dtypes = c.grad_dtypes,
+                          .copy_dtype = c.copy_dtype}) {
+    gsc_scaler_options policy = scaler_options(64.0F, 2);
+    policy.enabled = c.enabled ? 1 : 0;
+    scaler = make_scaler(context, policy);
+    gsc_optimizer_options group = options_of(c);
+    group.lr = 0.03;
+    trainer.add_group(3, 2, group);
+  }
+  static gsc_optimizer_options options_of(const Case &c) {
+    gsc_optimizer_options options = optimizer_options(c.kind);
+    options.flags = c.flags;
+    options.lr = 0.01;
+    options.weight_decay = 0.1;
+    options.state_format = c.state_format;
+    options.master_format = c.master_format;
+    options.seed = 7;
+    if (c.flags != 0) options.ema_decay = 0.9;
+    return options;
+  }
+  gsc_status slice(int64_t max_bytes, int64_t *left) const {
+    return gsc_scaler_step_slice(scaler.get(), trainer.get(), max_bytes, left, nullptr);
+  }
+  void expect_same(Training &other) {
+    for (size_t i = 0; i < kCounts.size(); ++i) {
+      ASSERT_EQ(trainer.params()[i].image(), other.trainer.params()[i].image()) << i;
+      ASSERT_EQ(trainer.grads()[i].image(), other.trainer.grads()[i].image()) << i;
+      if (!trainer.copies().empty()) {
+        ASSERT_EQ(trainer.copies()[i].image(), other.trainer.copies()[i].image()) << i;
+      }
+    }
+    ASSERT_EQ(saved(trainer.get()), saved(other.trainer.get()));
+    ASSERT_EQ(scale_of(scaler), scale_of(other.scaler));
+    ASSERT_TRUE(trainer.guards_intact());
+  }
+  Trainer trainer;
+  Scaler scaler;
+};
+
+/// Trains twins for a few steps, the one in single calls and the other by `step`, and expects the same.
+void train(const Context &context, const Case &c, const std::function<void(const Training &)> &step) {
+  Training whole(context, c), sliced(context, c);
+  Random random(3), same(3);
+  std::vector<uint8_t> present(kCounts.size(), 1);
+  for (int i = 0; i < 5; ++i) {
+    SCOPED_TRACE(i);
+    whole.trainer.fill_grads(random, 1.0, 8.0);
+    sliced.trainer.fill_grads(same, 1.0, 8.0);
+    present[3] = i % 2 == 0 ? 1 : 0;
+    for (Training *training : {&whole, &sliced}) {
+      gsc_tensor_list *grads = training->trainer.grad_list();
+      if (i == 2) training->trainer.grads()[0].set(69999, kNan);
+      if (c.absent) {
+        ASSERT_GSC_OK(gsc_tensor_list_set_present(grads, present.data(), nullptr, 8, nullptr));
+      }
+      if (i % 2 == 1) {
+        ASSERT_GSC_OK(gsc_scaler_clip_grad_norm(training->scaler.get(), grads, 0.5, GSC_NORM_L2, nullptr));
+      }
+      if (i == 3) {
+        ASSERT_GSC_OK(gsc_scaler_check_range(training->scaler.get(), grads, 1, 1, nullptr));
+        ASSERT_GSC_OK(gsc_scaler_check_range(training->scaler.get(), grads, 3, 3, nullptr));
+      }
+    }
+    ASSERT_GSC_OK(gsc_scaler_step(whole.scaler.get(), whole.trainer.get(), nullptr));
+    step(sliced);
+    for (Training *training : {&whole, &sliced}) {
+      ASSERT_GSC_OK(gsc_scaler_update(training->scaler.get(), nullptr));
+    }
+    whole.expect_same(sliced);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+class Slices : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Slices, SameBitsForAnyBudget) {
+  for (const int64_t budget : {int64_t{1}, int64_t{300000}, INT64_MAX}) {
+    SCOPED_TRACE(budget);
+    int most = 0;
+    train(make_context(budget == 1 ? 1 : 3), GetParam(), [&](const Training &sliced) {
+      int64_t left = INT64_MAX;
+      int slices = 0;
+      for (int64_t before = left; left > 0; ++slices, before = left) {
+        ASSERT_GSC_OK(sliced.slice(budget, &left));
+        ASSERT_TRUE(left < before || budget == 1);  // a chunk of an absent tensor has no bytes
+        ASSERT_LT(slices, 100);
+      }
+      most = std::max(most, slices);
+      ASSERT_GSC_OK(sliced.slice(budget, &left));
+      EXPECT_EQ(left, 0) << "nothing until update";
+    });
+    // Chunks of 16384 elements and of small tensors, once in the check and once in each sweep.
+    const int32_t kind = GetParam().kind;
+    const int sweeps = kind == GSC_LAMB || kind == GSC_LARS || kind == GSC_NOVOGRAD ? 2 : 1;
+    if (budget == 1) {
+      EXPECT_EQ(most, 13 * (1 + sweeps));
+    } else if (budget == INT64_MAX) {
+      EXPECT_EQ(most, 1);
+    }
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(Slices, SameBitsFromSeveralThreads) {
+  for (const int32_t pool : {1, 3}) {
+    const Context context = make_context(pool);
+    train(context, GetParam(), [&](const Training &sliced) {
+      std::vector<std::thread> threads;
+      std::atomic<int> failures{0};
+      for (int i = 0; i < 4; ++i) {
+        threads.emplace_back([&] {
+          for (int64_t left = 1; left > 0;) {
+            if (sliced.slice(100000, &left) != GSC_OK) {
+              ++failures;
+              return;
+            }
+          }
+        });
+      }
+      for (std::thread &thread : threads) thread.join();
+      ASSERT_EQ(failures, 0);
+    });
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(Slices, AStepTakesTheRest) {
+  const Context context = make_context(2);
+  Random random(4);
+  train(context, GetParam(), [&](const Training &sliced) {
+    int64_t left = 1;
+    for (int64_t i = random.below(30); i > 0 && left > 0; --i) ASSERT_GSC_OK(sliced.slice(1, &left));
+    if (left > 0) {
+      ASSERT_GSC_OK(gsc_scaler_step(sliced.scaler.get(), sliced.trainer.get(), nullptr));
+    }
+    EXPECT_GSC_ERROR(gsc_scaler_step(sliced.scaler.get(), sliced.trainer.get(), nullptr), GSC_ERROR_BAD_STATE,
+                     "stepped");
+  });
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> result = {
+      {"zero_grads", GSC_ADAMW, GSC_OPTIMIZER_ZERO_GRADS},
+      {"write_grads", GSC_LAMB, GSC_OPTIMIZER_WRITE_GRADS},
+      {"fp64", GSC_LAMB, 0, GSC_FP64, {GSC_FP32, GSC_FP64}},
+      {"bits16_stochastic", GSC_ADAMW, 0, GSC_BF16, {GSC_BF16}, 0, GSC_STATE_BITS16, GSC_MASTER_STOCHASTIC},
+      {"bits8_split", GSC_LAMB, 0, GSC_BF16, {GSC_BF16}, 0, GSC_STATE_BITS8, GSC_MASTER_SPLIT16},
+      {"absent",
+       GSC_ADAMW,
+       GSC_OPTIMIZER_COUNT_UNCHANGED,
+       GSC_FP32,
+       {GSC_FP16},
+       0,
+       GSC_STATE_FULL,
+       GSC_MASTER_NONE,
+       true},
+      {"absent_lamb", GSC_LAMB, 0, GSC_FP32, {GSC_FP16}, 0, GSC_STATE_FULL, GSC_MASTER_NONE, true},
+      {"disabled", GSC_ADAMW, 0, GSC_FP32, {GSC_FP32}, 0, GSC_STATE_FULL, GSC_MASTER_NONE, false, false}};
+  for (const int32_t kind : optimizer_kinds()) result.push_back({"kind", kind});
+  return result;
+}
+INSTANTIATE_TEST_SUITE_P(All, Slices, ::testing::ValuesIn(cases()),
+                         [](const auto &info) { return text(info.param.name, info.param.kind, '_', info.index); });
+
+const Case kAdamw = {"adamw", GSC_ADAMW};
+
+/// Between two slices, with the parameters moved in part.
+struct Between : Training {
+  explicit Between(const Context &context) : Training(context, kAdamw) {
+    Random random(3);
+    trainer.fill_grads(random, 1.0, 8.0);
+    int64_t left = 0;
+    while (left == 0 || left > 1400000) EXPECT_GSC_OK(slice(100000, &left));
+  }
+};
+
+TEST(SlicesMisuse, EverythingElseWaitsForTheLastSlice) {
+  const Context context = make_context();
+  Between b(context);
+  Trainer &t = b.trainer;
+  gsc_scaler *scaler = b.scaler.get();
+  gsc_tensor_list *grads = t.grad_list();
+  gsc_optimizer *optimizer = t.get();
+  const gsc_optimizer_options options = Training::options_of(kAdamw);
+  std::vector<char> image(4 << 20);
+  int64_t bytes = 0, numbers[8] = {};
+  int32_t apply = 0;
+  float one = 1.0F;
+  gsc_tensor_list *state = nullptr;
+  EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &bytes));
+  EXPECT_GSC_OK(gsc_optimizer_get_state(optimizer, 0, &state, nullptr));
+  std::vector<void *> moved, moved_state;
+  for (size_t i = 0; i < kCounts.size(); ++i) {
+    moved.push_back(t.grads()[i].tensor().data);
+    moved_state.push_back(t.state_tensor(0, i).data);
+  }
+  const std::function<gsc_status()> calls[] = {
+      [&] { return gsc_scaler_check(scaler, grads, nullptr); },
+      [&] { return gsc_scaler_check_range(scaler, grads, 0, 1, nullptr); },
+      [&] { return gsc_scaler_unscale(scaler, grads, nullptr); },
+      [&] { return gsc_scaler_clip_grad_norm(scaler, grads, 1.0, GSC_NORM_L2, nullptr); },
+      [&] { return gsc_scaler_clip_grad_value(scaler, grads, 1.0, nullptr); },
+      [&] { return gsc_scaler_should_step_sync(scaler, grads, &apply, nullptr); },
+      [&] { return gsc_scaler_step_and_update(scaler, optimizer, nullptr); },
+      [&] { return gsc_scaler_update(scaler, nullptr); },
+      [&] { return gsc_optimizer_step(optimizer, nullptr); },
+      [&] { return gsc_optimizer_step_scaled(optimizer, &one, nullptr, nullptr); },
+      [&] { return gsc_optimizer_zero_grads(optimizer, nullptr); },
+      [&] { return gsc_optimizer_add_group(optimizer, 0, 1, &options, nullptr); },
+      [&] { return gsc_optimizer_set_options(optimizer, 0, &options, nullptr); },
+      [&] { return gsc_optimizer_set_lr(optimizer, 0, 0.1, nullptr); },
+      [&] { return gsc_optimizer_set_device_lr(optimizer, 0, &one, nullptr); },
+      [&] { return gsc_optimizer_set_steps(optimizer, 1, 0, nullptr); },
+      [&] { return gsc_optimizer_set_tensor_steps(optimizer, numbers, 8, nullptr); },
+      [&] { return gsc_optimizer_set_offsets(optimizer, numbers, 8, nullptr); },
+      [&] { return gsc_optimizer_save_sync(optimizer, image.data(), bytes, nullptr); },
+      [&] { return gsc_optimizer_load_sync(optimizer, image.data(), bytes, nullptr); }};
+  const Snapshot before = t.snapshot();
+  for (const auto &call : calls) EXPECT_GSC_ERROR(call(), GSC_ERROR_BAD_STATE, "between the slices of a step");
+  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(grads, moved.data(), 8, nullptr), GSC_ERROR_BAD_STATE, "scaler");
+  EXPECT_GSC_ERROR(gsc_tensor_list_set_pointers(state, moved_state.data(), 8, nullptr), GSC_ERROR_BAD_STATE, "slices");
+  int64_t left = -1;
+  EXPECT_GSC_ERROR(b.slice(0, &left), GSC_ERROR_INVALID_ARGUMENT, "max_bytes", "is 0");
+  const Scaler other = make_scaler(context, 1.0F);
+  EXPECT_GSC_ERROR(gsc_scaler_step_slice(other.get(), optimizer, 1, &left, nullptr), GSC_ERROR_BAD_STATE,
+                   "another scaler");
+  EXPECT_EQ(left, -1);
+  EXPECT_TRUE(t.snapshot().same_with_grads(before)) << "a refused call changes nothing";
+  EXPECT_EQ(applied_steps(t.optimizer()), 0) << "the step counts when it is done";
+  ASSERT_GSC_OK(b.slice(INT64_MAX, &left));
+  EXPECT_EQ(left, 0);
+  EXPECT_EQ(applied_steps(t.optimizer()), 1);
+  EXPECT_GSC_OK(gsc_optimizer_set_lr(optimizer, 0, 0.1, nullptr));
+  EXPECT_GSC_OK(gsc_scaler_update(scaler, nullptr));
+}
+
+TEST(SlicesMisuse, ACancelledStepNeedsItsStateLoaded) {
+  const Context context = make_context();
+  const std::function<void(Between &)> cancels[] = {
+      [](Between &b) { EXPECT_GSC_OK(gsc_scaler_discard(b.scaler.get(), b.trainer.grad_list())); },
+      [](Between &b) { EXPECT_GSC_OK(gsc_scaler_discard(b.scaler.get(), nullptr)); },
+      [](Between &b) { EXPECT_GSC_OK(gsc_scaler_set_scale(b.scaler.get(), 64.0F, nullptr)); },
+      [&](Between &b) { b.scaler = make_scaler(context, 64.0F); }};
+  for (const auto &cancel : cancels) {
+    Between b(context);
+    gsc_optimizer *optimizer = b.trainer.get();
+    cancel(b);
+    int64_t left = -1, bytes = 0;
+    EXPECT_GSC_ERROR(b.slice(1, &left), GSC_ERROR_BAD_STATE, "optimizer has taken part of a step", "load its state");
+    EXPECT_GSC_ERROR(gsc_optimizer_step(optimizer, nullptr), GSC_ERROR_BAD_STATE, "load its state");
+    EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &bytes));
+    std::vector<char> image(static_cast<size_t>(bytes));
+    EXPECT_GSC_ERROR(gsc_optimizer_save_sync(optimizer, image.data(), bytes, nullptr), GSC_ERROR_BAD_STATE, "load");
+    const Training fresh(context, kAdamw);
+    ASSERT_GSC_OK(gsc_optimizer_save_sync(fresh.trainer.get(), image.data(), bytes, nullptr));
+    ASSERT_GSC_OK(gsc_optimizer_load_sync(optimizer, image.data(), bytes, nullptr));
+    EXPECT_GSC_OK(b.slice(INT64_MAX, &left));
+    EXPECT_EQ(left, 0);
+  }
+  // In the check nothing has moved.
+  Training b(context, kAdamw);
+  int64_t left = -1;
+  ASSERT_GSC_OK(b.slice(1, &left));
+  ASSERT_GSC_OK(gsc_scaler_discard(b.scaler.get(), b.trainer.grad_list()));
+  EXPECT_GSC_OK(gsc_scaler_step(b.scaler.get(), b.trainer.get(), nullptr));
+}
+
+/// The host's job system, in which a job of the slice's own region looks at the step.
+struct Jobs {
+  const Training *training = nullptr;
+  static void run(void *user, int32_t count, gsc_task_fn body, void *argument) {
+    auto *jobs = static_cast<Jobs *>(user);
+    if (const Training *t = jobs->training) {
+      EXPECT_GSC_ERROR(gsc_scaler_discard(t->scaler.get(), nullptr), GSC_ERROR_BAD_STATE, "in use by a call");
+      EXPECT_GSC_ERROR(gsc_scaler_step(t->scaler.get(), t->trainer.get(), nullptr), GSC_ERROR_BAD_STATE, "in use");
+      EXPECT_GSC_ERROR(gsc_optimizer_set_lr(t->trainer.get(), 0, 1.0, nullptr), GSC_ERROR_BAD_STATE, "in use");
+      // A nested slice takes a share of the work.
+      int64_t left = 0;
+      jobs->training = nullptr;
+      EXPECT_GSC_OK(t->slice(1, &left));
+      EXPECT_GT(left, 0);
+      jobs->training = t;
+    }
+    for (int32_t i = 0; i < count; ++i) body(argument, i);
+  }
+};
+
+TEST(SlicesMisuse, ACallbackCannotPullTheStepAway) {
+  Jobs jobs;
+  gsc_context_options options = GSC_CONTEXT_OPTIONS_INIT;
+  options.num_threads = 3;
+  options.parallel_for = &Jobs::run;
+  options.parallel_for_user = &jobs;
+  const Context context = make_context(options);
+  train(context, kAdamw, [&](const Training &sliced) {
+    jobs.training = &sliced;
+    for (int64_t left = 1; left > 0;) ASSERT_GSC_OK(sliced.slice(1000000, &left));
+    jobs.training = nullptr;
+  });
+}
+
+}  // namespace
+}  // namespace gsc_test
