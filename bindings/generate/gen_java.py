@@ -27,7 +27,7 @@ def make_java(enum, enums):
     lines += ["", f"  {enum.name}(int code{', int size' if sized else ''}) {{", "    this.code = code;"]
     lines += (["    this.size = size;"] if sized else []) + ["  }", ""]
     if sized:
-        lines += ["  /**", "   * Bytes of one element.", "   *", "   * @return 2, 4 or 8", "   */",
+        lines += ["  /**", "   * Bytes of one element.", "   *", "   * @return 1, 2, 4 or 8", "   */",
                   "  public int size() {", "    return size;", "  }", ""]
     lines += ["  int code() {", "    return code;", "  }", "", f"  static {enum.name} of(int code) {{",
               f"    for ({enum.name} value : values()) {{", "      if (value.code == code) {", "        return value;",
@@ -169,10 +169,12 @@ STREAM = "   * @param stream CUDA stream to enqueue on; ignored on the CPU\n"
 
 
 def overload(match):
-    """A method whose last parameter is a stream, after one without, which takes the default stream."""
+    """A method whose last parameter is a stream, after one without, which takes the default stream. Numbers of an array
+    that is then last may be given one by one."""
     text, head = match["doc"], match["head"]
     short = re.sub(r"(,\s+)?long stream\)$", ")", head)
     words = re.fullmatch(r"public (?:static )?(\S+) (\w+)\((.*)\)", " ".join(short.split()))
+    short = re.sub(r"\b(long|boolean)\[\] (\w+)\)$", r"\1... \2)", short)
     if STREAM not in text or short == head or not words:
         raise SystemExit(f"gen-api: no overload of {head.strip()}")
     result, name, parameters = words.groups()
