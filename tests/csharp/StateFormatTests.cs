@@ -16,36 +16,28 @@ namespace Gradscaler.Tests
     {
       internal readonly Context Context = Context.Cpu(1);
       internal readonly ushort[] Weights = new ushort[Count];
+      internal readonly float[] Gradients = new float[Count];
+      internal readonly TensorList Params, Grads;
       internal readonly Optimizer Optimizer;
-      private readonly float[] gradients = new float[Count];
-      private readonly TensorList parameters;
-      private readonly TensorList grads;
 
       internal Training(StateFormat state, MasterFormat master)
       {
-        parameters = new TensorList(Context, Tensor.Of(Weights, DType.Bf16));
-        grads = new TensorList(Context, Tensor.Of(gradients));
-        Optimizer = new Optimizer(Context, new OptimizerOptions(OptimizerKind.AdamW)
-                                  {
-                                    Lr = 0.02, WeightDecay = 0, StateFormat = state, MasterFormat = master, Seed = 3
-                                  }, parameters, grads);
-      }
-
-      internal float[] Values()
-      {
-        var values = new float[Count];
-        Ops.Cast(Context, Weights, DType.Bf16, values);
-        return values;
+        Params = new TensorList(Context, Tensor.Of(Weights, DType.Bf16));
+        Grads = new TensorList(Context, Tensor.Of(Gradients));
+        var options = new OptimizerOptions(OptimizerKind.AdamW) { Lr = 0.02, WeightDecay = 0, Seed = 3 };
+        options.StateFormat = state;
+        options.MasterFormat = master;
+        Optimizer = new Optimizer(Context, options, Params, Grads);
       }
 
       internal void Steps(int count)
       {
         for (int step = 0; step < count; step++)
         {
-          float[] now = Values();
+          Ops.Cast(Context, Weights, DType.Bf16, Gradients);
           for (int i = 0; i < Count; i++)
           {
-            gradients[i] = now[i] - Target(i);
+            Gradients[i] -= Target(i);
           }
           Optimizer.Step();
         }
@@ -58,20 +50,25 @@ namespace Gradscaler.Tests
         return saved;
       }
 
-      /// <summary>A slot as fp32, by Ops.ConvertState.</summary>
-      internal float[] Decoded(int slot)
+      /// <summary>As fp32: a slot, or remainders with the weights.</summary>
+      internal float[] Decoded(Tensor state)
       {
         var full = new float[Count];
-        Ops.ConvertState(Context, new[] { Optimizer.StateTensor(slot, 0) },
-                         slot == 2 ? new[] { Tensor.Of(Weights, DType.Bf16) } : null, new[] { Tensor.Of(full) });
+        Convert(state, Tensor.Of(full));
         return full;
+      }
+
+      internal Tensor Convert(Tensor from, Tensor to)
+      {
+        Ops.ConvertState(Context, new[] { from }, new[] { Tensor.Of(Weights, DType.Bf16) }, new[] { to });
+        return to;
       }
 
       public void Dispose()
       {
         Optimizer.Dispose();
-        grads.Dispose();
-        parameters.Dispose();
+        Grads.Dispose();
+        Params.Dispose();
         Context.Dispose();
       }
     }
@@ -79,6 +76,11 @@ namespace Gradscaler.Tests
     private static float Target(int i)
     {
       return (i - 50) / 64f;
+    }
+
+    private static Tensor Codes()
+    {
+      return Tensor.Allocate(DType.Fp8E4m3, Count).WithScales(Tensor.Allocate(DType.Fp8E8m0, 4));
     }
 
     [Test]
@@ -91,7 +93,8 @@ namespace Gradscaler.Tests
       using (var same = new Training(state, master))
       {
         from.Steps(200);
-        float[] reached = from.Values();
+        var reached = new float[Count];
+        Ops.Cast(from.Context, from.Weights, DType.Bf16, reached);
         for (int i = 0; i < Count; i++)
         {
           // bf16 near 0.8 has steps of 2^-8; without masters smaller updates are lost.
@@ -100,51 +103,27 @@ namespace Gradscaler.Tests
         Assert.That(Tensor.SizeOf(from.Optimizer.StateTensor(1, 0).DType),
                     Is.EqualTo(state == StateFormat.Full ? 4 : state == StateFormat.Bits16 ? 2 : 1));
         // Loaded into fp32 state, every moment has the value that ConvertState gives it.
+        from.Weights.CopyTo(full.Weights, 0);
         full.Optimizer.Load(from.Saved());
         Assert.That(full.Optimizer.GetStepsApplied(), Is.EqualTo(200));
-        for (int slot = 0; slot < 2; slot++)
+        for (int slot = 0; slot < from.Optimizer.StateCount; slot++)
         {
-          Assert.That(full.Decoded(slot), Is.EqualTo(from.Decoded(slot)));
-          Assert.That(full.Decoded(slot).Any(value => value != 0), Is.True);
+          Tensor codes = from.Optimizer.StateTensor(slot, 0);
+          float[] values = from.Decoded(codes);
+          Assert.That(full.Decoded(full.Optimizer.StateTensor(slot, 0)), Is.EqualTo(values));
+          Assert.That(values[0], Is.Not.EqualTo(0));
+          // And back.
+          Tensor made = Tensor.Allocate(codes.DType, Count).WithScales(
+              codes.Scales == null ? null : Tensor.Allocate(DType.Fp8E8m0, (int)codes.Scales.Count));
+          Assert.That(from.Decoded(from.Convert(Tensor.Of(values), made)), Is.EqualTo(values));
         }
-        // And back: the codes of values that are codes are these codes, so that training goes on with the same bits.
+        // Training goes on with the same bits.
         from.Weights.CopyTo(same.Weights, 0);
         same.Optimizer.Load(from.Saved());
-        Assert.That(same.Saved(), Is.EqualTo(from.Saved()));
-        Tensor stored = from.Optimizer.StateTensor(0, 0);
-        Tensor codes = Tensor.Allocate(stored.DType, Count).WithScales(
-            stored.Scales == null ? null : Tensor.Allocate(DType.Fp8E8m0, (int)stored.Scales.Count));
-        float[] values = full.Decoded(0), again = new float[Count];
-        Ops.ConvertState(from.Context, new[] { Tensor.Of(values) }, null, new[] { codes });
-        Ops.ConvertState(from.Context, new[] { codes }, null, new[] { Tensor.Of(again) });
-        Assert.That(again, Is.EqualTo(values));
         from.Steps(3);
         same.Steps(3);
         Assert.That(same.Weights, Is.EqualTo(from.Weights));
         Assert.That(same.Saved(), Is.EqualTo(from.Saved()));
-      }
-    }
-
-    [Test]
-    public void MastersAreSplitAndJoined()
-    {
-      using (var training = new Training(StateFormat.Bits8, MasterFormat.Split16))
-      {
-        training.Steps(20);
-        Assert.That(training.Optimizer.StateName(2), Is.EqualTo("remainder"));
-        float[] masters = training.Decoded(2), again = new float[Count];
-        Assert.That(masters, Is.Not.EqualTo(training.Values()));
-        var rounded = new ushort[Count];
-        Ops.Cast(training.Context, masters, rounded, DType.Bf16);
-        Assert.That(rounded, Is.EqualTo(training.Weights));
-        Tensor remainders = Tensor.Allocate(DType.Int16, Count);
-        Tensor[] weights = { Tensor.Of(training.Weights, DType.Bf16) };
-        Ops.ConvertState(training.Context, new[] { Tensor.Of(masters) }, weights, new[] { remainders });
-        Ops.ConvertState(training.Context, new[] { remainders }, weights, new[] { Tensor.Of(again) });
-        Assert.That(again, Is.EqualTo(masters));
-        var e = Assert.Throws<InvalidArgumentException>(
-            () => Ops.ConvertState(training.Context, new[] { Tensor.Of(masters) }, null, new[] { remainders }));
-        Assert.That(e.Argument, Is.EqualTo("weights"));
       }
     }
 
@@ -154,7 +133,7 @@ namespace Gradscaler.Tests
     {
       var options = new OptimizerOptions(OptimizerKind.AdamW)
       {
-        Lr = 0.01, StateFormat = StateFormat.Bits8, MasterFormat = MasterFormat.Stochastic, Seed = 5
+        StateFormat = StateFormat.Bits8, MasterFormat = MasterFormat.Stochastic, Seed = 5
       };
       var results = new ushort[3][];
       for (int run = 0; run < 3; run++)
@@ -184,50 +163,35 @@ namespace Gradscaler.Tests
       Assert.That(results[2], Is.Not.EqualTo(results[0]));
     }
 
-    /// <summary>Lists of codes that the caller makes: one tensor in 8 bits, one in fp32.</summary>
+    /// <summary>Codes that the caller makes, and their scales, which are refused as the codes are.</summary>
     [Test]
-    public void FormatsByTensor()
+    public void Scales()
     {
-      byte[] bytes = new byte[40], scales = new byte[2];
-      Tensor codes = Tensor.Of(bytes, DType.Fp8E4m3).WithScales(Tensor.Of(scales, DType.Fp8E8m0));
-      var gradients = new float[40];
-      gradients[39] = 1;
-      using (Context context = Context.Cpu(1))
-      using (var parameters = new TensorList(context, Tensor.Of(new float[40]), Tensor.Of(new float[40])))
-      using (var grads = new TensorList(context, Tensor.Of(gradients), Tensor.Of(new float[40])))
-      using (var state = new TensorList(context, codes, Tensor.Of(new float[40])))
-      using (var optimizer = new Optimizer(context, new OptimizerOptions(OptimizerKind.Lion), parameters, grads, null,
-                                           state))
-      {
-        optimizer.Step();
-        Assert.That(bytes[0], Is.EqualTo(0));
-        Assert.That(bytes[39], Is.Not.EqualTo(0));
-        Assert.That(scales[1], Is.Not.EqualTo(0));
-        Assert.That(state[0].Scales.Address, Is.EqualTo(codes.Scales.Address));
-      }
+      Tensor codes = Codes();
       Assert.That(codes.Slice(32, 8).Scales.Address.ToInt64(), Is.EqualTo(codes.Scales.Address.ToInt64() + 1));
-      using (Context context = Context.Cpu(1))
-      using (var state = new TensorList(context, codes))
-      {
-        Tensor other = codes.WithScales(Tensor.Allocate(DType.Fp8E8m0, 2));
-        Assert.Throws<InvalidArgumentException>(() => state.SetTensors(new[] { other }));
-        state.SetTensors(new[] { Tensor.Allocate(DType.Fp8E4m3, 40).WithScales(codes.Scales) });
-      }
       Assert.Throws<InvalidArgumentException>(() => codes.Slice(16, 8));
       Assert.Throws<InvalidArgumentException>(() => codes.WithScales(codes));
       Assert.Throws<InvalidArgumentException>(() => codes.WithScales(Tensor.Allocate(DType.Fp8E8m0, 3)));
-    }
-
-    /// <summary>The memory of scales is kept and refused as that of the codes is.</summary>
-    [Test]
-    public void ScalesLiveAndDieAsCodesDo()
-    {
+      byte[] bytes = new byte[Count], scales = new byte[4];
+      codes = Tensor.Of(bytes, DType.Fp8E4m3).WithScales(Tensor.Of(scales, DType.Fp8E8m0));
       using (var training = new Training(StateFormat.Bits8, MasterFormat.None))
       {
-        Tensor scales = training.Optimizer.StateTensor(0, 0).Scales;
-        using (var list = new TensorList(training.Context, Tensor.Allocate(DType.Fp8E4m3, Count).WithScales(scales)))
+        using (var state = new TensorList(training.Context, codes))
+        using (var lion = new Optimizer(training.Context, new OptimizerOptions(OptimizerKind.Lion), training.Params,
+                                        training.Grads, null, state))
         {
-          Assert.That(list[0].Scales.Address, Is.EqualTo(scales.Address));
+          training.Gradients[99] = 1;
+          lion.Step();
+          Assert.That(bytes[0], Is.EqualTo(0));
+          Assert.That(bytes[99], Is.Not.EqualTo(0));
+          Assert.That(scales[3], Is.Not.EqualTo(0));
+          Assert.Throws<InvalidArgumentException>(() => state.SetTensors(new[] { Codes() }));
+          state.SetTensors(new[] { Codes().WithScales(codes.Scales) });
+        }
+        Tensor held = training.Optimizer.StateTensor(0, 0).Scales;
+        using (var list = new TensorList(training.Context, codes.WithScales(held)))
+        {
+          Assert.That(list[0].Scales.Address, Is.EqualTo(held.Address));
           training.Optimizer.Dispose();
           Assert.Throws<ObjectDisposedException>(() => list[0].ToString());
         }

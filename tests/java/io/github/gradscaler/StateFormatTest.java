@@ -7,14 +7,10 @@ import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
-import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
-import java.nio.FloatBuffer;
-import java.util.ArrayList;
-import java.util.List;
-import java.util.stream.IntStream;
+import java.util.Arrays;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.Test;
@@ -34,20 +30,16 @@ class StateFormatTest {
     final Optimizer optimizer;
 
     Training(StateFormat state, MasterFormat master) {
-      optimizer = new Optimizer(context,
-          OptimizerOptions.adamW().lr(0.02).weightDecay(0).stateFormat(state).masterFormat(master).seed(3), params, grads);
-    }
-
-    FloatBuffer values() {
-      final Tensor values = Tensor.allocate(DType.FP32, COUNT);
-      Ops.cast(context, weights, values);
-      return values.floats();
+      optimizer = new Optimizer(context, OptimizerOptions.adamW().lr(0.02).weightDecay(0).stateFormat(state)
+          .masterFormat(master).seed(3), params, grads);
     }
 
     void steps(int count) {
       for (int step = 0; step < count; step++) {
-        final FloatBuffer now = values();
-        IntStream.range(0, COUNT).forEach(i -> gradients.floats().put(i, now.get(i) - target(i)));
+        Ops.cast(context, weights, gradients);
+        for (int i = 0; i < COUNT; i++) {
+          gradients.floats().put(i, gradients.floats().get(i) - target(i));
+        }
         optimizer.step();
       }
     }
@@ -58,12 +50,14 @@ class StateFormatTest {
       return saved;
     }
 
-    /** A slot as fp32, by {@link Ops#convertState}. */
-    float[] decoded(int slot) {
-      final Tensor state = optimizer.stateTensor(slot, 0);
-      final Tensor full = Tensor.allocate(DType.FP32, COUNT);
-      Ops.convertState(context, array(state), slot == 2 ? array(weights) : null, array(full));
-      return floats(full);
+    /** As fp32: a slot, or remainders with the weights. */
+    float[] decoded(Tensor state) {
+      return floats(converted(state, Tensor.allocate(DType.FP32, COUNT)));
+    }
+
+    Tensor converted(Tensor from, Tensor to) {
+      Ops.convertState(context, new Tensor[] {from}, new Tensor[] {weights}, new Tensor[] {to});
+      return to;
     }
 
     @Override
@@ -79,25 +73,20 @@ class StateFormatTest {
     return (i - 50) / 64f;
   }
 
-  private static Tensor[] array(Tensor tensor) {
-    return new Tensor[] {tensor};
-  }
-
   private static float[] floats(Tensor tensor) {
     final float[] values = new float[COUNT];
     tensor.floats().get(values);
     return values;
   }
 
+  private static Tensor codes() {
+    return Tensor.allocate(DType.FP8_E4M3, COUNT).withScales(Tensor.allocate(DType.FP8_E8M0, 4));
+  }
+
   @TestFactory
   Stream<DynamicTest> trainSaveLoadConvert() {
-    final List<DynamicTest> tests = new ArrayList<>();
-    for (StateFormat state : StateFormat.values()) {
-      for (MasterFormat master : MasterFormat.values()) {
-        tests.add(DynamicTest.dynamicTest(state + " " + master, () -> trainSaveLoadConvert(state, master)));
-      }
-    }
-    return tests.stream();
+    return Arrays.stream(StateFormat.values()).flatMap(state -> Arrays.stream(MasterFormat.values()).map(
+        master -> DynamicTest.dynamicTest(state + " " + master, () -> trainSaveLoadConvert(state, master))));
   }
 
   private static void trainSaveLoadConvert(StateFormat state, MasterFormat master) {
@@ -105,33 +94,33 @@ class StateFormatTest {
         Training full = new Training(StateFormat.FULL, master);
         Training same = new Training(state, master)) {
       from.steps(200);
-      final FloatBuffer reached = from.values();
+      final Tensor reached = Tensor.allocate(DType.FP32, COUNT);
+      Ops.cast(from.context, from.weights, reached);
       for (int i = 0; i < COUNT; i++) {
         // bf16 near 0.8 has steps of 2^-8; without masters smaller updates are lost.
-        assertEquals(target(i), reached.get(i), master == MasterFormat.NONE ? 0.05 : 0.02, "element " + i);
+        assertEquals(target(i), reached.floats().get(i), master == MasterFormat.NONE ? 0.05 : 0.02, "element " + i);
       }
       assertEquals(state == StateFormat.FULL ? 4 : state == StateFormat.BITS16 ? 2 : 1,
           from.optimizer.stateTensor(1, 0).dtype().size());
       // Loaded into fp32 state, every moment has the value that convertState gives it.
+      full.weights.bytes().put(from.weights.bytes());
       full.optimizer.load(from.saved());
       assertEquals(200, full.optimizer.stepsApplied());
-      for (int slot = 0; slot < 2; slot++) {
-        final float[] values = full.decoded(slot);
-        assertArrayEquals(from.decoded(slot), values);
-        assertTrue(IntStream.range(0, COUNT).anyMatch(i -> values[i] != 0));
+      for (int slot = 0; slot < from.optimizer.stateCount(); slot++) {
+        final Tensor codes = from.optimizer.stateTensor(slot, 0);
+        final float[] values = from.decoded(codes);
+        assertArrayEquals(values, full.decoded(full.optimizer.stateTensor(slot, 0)));
+        assertNotEquals(0f, values[0]);
+        // And back.
+        final Tensor made = Tensor.allocate(codes.dtype(), COUNT).withScales(
+            codes.scales() == null ? null : Tensor.allocate(DType.FP8_E8M0, (int) codes.scales().count()));
+        final Tensor source = Tensor.allocate(DType.FP32, COUNT);
+        source.floats().put(values);
+        assertArrayEquals(values, from.decoded(from.converted(source, made)));
       }
-      // And back: the codes of values that are codes are these codes, so that training goes on with the same bits.
+      // Training goes on with the same bits.
       same.weights.bytes().put(from.weights.bytes());
       same.optimizer.load(from.saved());
-      assertEquals(from.saved(), same.saved());
-      final Tensor slot = from.optimizer.stateTensor(0, 0);
-      final Tensor codes = Tensor.allocate(slot.dtype(), COUNT)
-          .withScales(slot.scales() == null ? null : Tensor.allocate(DType.FP8_E8M0, (int) slot.scales().count()));
-      final Tensor values = full.optimizer.stateTensor(0, 0);
-      Ops.convertState(from.context, array(values), null, array(codes));
-      final Tensor again = Tensor.allocate(DType.FP32, COUNT);
-      Ops.convertState(from.context, array(codes), null, array(again));
-      assertArrayEquals(full.decoded(0), floats(again));
       from.steps(3);
       same.steps(3);
       assertEquals(from.weights.bytes(), same.weights.bytes());
@@ -139,122 +128,79 @@ class StateFormatTest {
     }
   }
 
-  @Test
-  void mastersAreSplitAndJoined() {
-    try (Training training = new Training(StateFormat.BITS8, MasterFormat.SPLIT16)) {
-      training.steps(20);
-      assertEquals("remainder", training.optimizer.stateName(2));
-      final float[] masters = training.decoded(2);
-      final FloatBuffer weights = training.values();
-      assertTrue(IntStream.range(0, COUNT).anyMatch(i -> masters[i] != weights.get(i)));
-      final Tensor joined = Tensor.allocate(DType.FP32, COUNT);
-      joined.floats().put(masters);
-      final Tensor rounded = Tensor.allocate(DType.BF16, COUNT);
-      Ops.cast(training.context, joined, rounded);
-      assertEquals(training.weights.bytes(), rounded.bytes());
-      final Tensor remainders = Tensor.allocate(DType.INT16, COUNT);
-      Ops.convertState(training.context, array(joined), array(training.weights), array(remainders));
-      final Tensor again = Tensor.allocate(DType.FP32, COUNT);
-      Ops.convertState(training.context, array(remainders), array(training.weights), array(again));
-      assertArrayEquals(masters, floats(again));
-      final InvalidArgumentException e = assertThrows(InvalidArgumentException.class,
-          () -> Ops.convertState(training.context, array(joined), null, array(remainders)));
-      assertTrue(e.getMessage().startsWith("Ops.convertState: weights"), e.getMessage());
-    }
-  }
-
   /** The second half of a tensor draws the bits of the whole where its offset says that it is the second half. */
   @Test
   void shardsHaveTheBitsOfTheWhole() {
-    final OptimizerOptions options = OptimizerOptions.adamW().lr(0.01).stateFormat(StateFormat.BITS8)
-        .masterFormat(MasterFormat.STOCHASTIC).seed(5);
     final ByteBuffer[] results = new ByteBuffer[3];
     for (int run = 0; run < 3; run++) {
-      try (Context context = Context.cpu(1)) {
-        final int first = run == 0 ? 0 : 64;
-        final Tensor weights = Tensor.allocate(DType.BF16, 128 - first);
-        final Tensor gradients = Tensor.allocate(DType.FP32, 128 - first);
-        for (int i = first; i < 128; i++) {
-          gradients.floats().put(i - first, (i % 7 - 3) / 5f);
-        }
-        try (TensorList params = new TensorList(context, weights);
-            TensorList grads = new TensorList(context, gradients);
-            Optimizer optimizer = new Optimizer(context, options, params, grads)) {
-          if (run == 1) {
-            optimizer.setOffsets(64);
-          }
-          for (int step = 0; step < 20; step++) {
-            optimizer.step();
-          }
-          assertThrows(InvalidArgumentException.class, () -> optimizer.setOffsets(33));
-          assertThrows(InvalidArgumentException.class, () -> optimizer.setOffsets(0, 32));
-        }
-        results[run] = weights.slice(64 - first, 64).bytes();
+      final int first = run == 0 ? 0 : 64;
+      final Tensor weights = Tensor.allocate(DType.BF16, 128 - first);
+      final Tensor gradients = Tensor.allocate(DType.FP32, 128 - first);
+      for (int i = first; i < 128; i++) {
+        gradients.floats().put(i - first, (i % 7 - 3) / 5f);
       }
+      try (Context context = Context.cpu(1);
+          TensorList params = new TensorList(context, weights);
+          TensorList grads = new TensorList(context, gradients);
+          Optimizer optimizer = new Optimizer(context, OptimizerOptions.adamW().stateFormat(StateFormat.BITS8)
+              .masterFormat(MasterFormat.STOCHASTIC).seed(5), params, grads)) {
+        if (run == 1) {
+          optimizer.setOffsets(64);
+        }
+        for (int step = 0; step < 20; step++) {
+          optimizer.step();
+        }
+        assertThrows(InvalidArgumentException.class, () -> optimizer.setOffsets(33));
+        assertThrows(InvalidArgumentException.class, () -> optimizer.setOffsets(0, 32));
+      }
+      results[run] = weights.slice(64 - first, 64).bytes();
     }
     assertEquals(results[0], results[1]);
     assertNotEquals(results[0], results[2]);
   }
 
-  /** Lists of codes that the caller makes: one tensor in 8 bits, one in fp32. */
+  /** Codes that the caller makes, and their scales, whose memory is kept and refused as that of the codes is. */
   @Test
-  void formatsByTensor() {
-    try (World w = new World(4)) {
-      final Tensor codes = Tensor.allocate(DType.FP8_E4M3, 40).withScales(Tensor.allocate(DType.FP8_E8M0, 2));
-      final Tensor moments = Tensor.allocate(DType.FP32, 40);
-      final Tensor gradients = Tensor.allocate(DType.FP32, 40);
-      gradients.floats().put(39, 1f);
-      try (TensorList params = new TensorList(w.context, Tensor.allocate(DType.FP32, 40), Tensor.allocate(DType.FP32, 40));
-          TensorList grads = new TensorList(w.context, gradients, Tensor.allocate(DType.FP32, 40));
-          TensorList state = new TensorList(w.context, codes, moments);
-          Optimizer optimizer = new Optimizer(w.context, OptimizerOptions.lion(), params, grads, null, state)) {
-        optimizer.step();
-        assertEquals(0, codes.bytes().get(0));
-        assertNotEquals(0, codes.bytes().get(39));
-        assertNotEquals(0, codes.scales().bytes().get(1));
-        assertEquals(codes.scales().address(), state.get(0).scales().address());
-        assertEquals(8, codes.slice(32, 8).count());
-        assertEquals(codes.scales().address() + 1, codes.slice(32, 8).scales().address());
-      }
-      final Tensor other = Tensor.allocate(DType.FP8_E4M3, 40).withScales(Tensor.allocate(DType.FP8_E8M0, 2));
-      try (TensorList state = new TensorList(w.context, codes)) {
-        assertThrows(InvalidArgumentException.class, () -> state.setTensors(other));
-        state.setTensors(Tensor.allocate(DType.FP8_E4M3, 40).withScales(codes.scales()));
-      }
-      assertThrows(InvalidArgumentException.class, () -> codes.slice(16, 8));
-      assertThrows(InvalidArgumentException.class, () -> codes.withScales(codes));
-      assertThrows(InvalidArgumentException.class, () -> codes.withScales(Tensor.allocate(DType.FP8_E8M0, 3)));
-    }
-  }
-
-  /** The memory of scales is kept and refused as that of the codes is. */
-  @Test
-  void scalesLiveAndDieAsCodesDo() throws InterruptedException {
+  void scales() throws InterruptedException {
+    final Tensor codes = codes();
+    assertEquals(codes.scales().address() + 1, codes.slice(32, 8).scales().address());
+    assertThrows(InvalidArgumentException.class, () -> codes.slice(16, 8));
+    assertThrows(InvalidArgumentException.class, () -> codes.withScales(codes));
+    assertThrows(InvalidArgumentException.class, () -> codes.withScales(Tensor.allocate(DType.FP8_E8M0, 3)));
     try (Training training = new Training(StateFormat.BITS8, MasterFormat.NONE)) {
+      try (TensorList state = new TensorList(training.context, codes);
+          Optimizer lion = new Optimizer(training.context, OptimizerOptions.lion(), training.params, training.grads, null,
+              state)) {
+        training.gradients.floats().put(99, 1f);
+        lion.step();
+        assertEquals(0, codes.bytes().get(0));
+        assertNotEquals(0, codes.bytes().get(99));
+        assertNotEquals(0, codes.scales().bytes().get(3));
+        assertThrows(InvalidArgumentException.class, () -> state.setTensors(codes()));
+        state.setTensors(codes().withScales(codes.scales()));
+      }
       final Tensor scales = training.optimizer.stateTensor(0, 0).scales();
-      final TensorList list =
-          new TensorList(training.context, Tensor.allocate(DType.FP8_E4M3, COUNT).withScales(scales));
+      final TensorList list = new TensorList(training.context, codes.withScales(scales));
       assertEquals(scales.address(), list.get(0).scales().address());
       training.optimizer.close();
       assertThrows(BadStateException.class, () -> list.get(0));
-      final List<WeakReference<Object>> buffers = new ArrayList<>();
-      final TensorList[] owns = {listOfCodes(training.context, buffers)};
+      final TensorList[] lists = new TensorList[1];
+      final WeakReference<Object> buffer = forgottenScales(training.context, lists);
       System.gc();
-      assertNotNull(buffers.get(0).get());
-      owns[0].close();
-      owns[0] = null;
-      for (int i = 0; i < 200 && buffers.get(0).get() != null; i++) {
+      assertNotNull(buffer.get());
+      lists[0].close();
+      lists[0] = null;
+      for (int i = 0; i < 200 && buffer.get() != null; i++) {
         System.gc();
         Thread.sleep(10);
       }
-      assertNull(buffers.get(0).get());
+      assertNull(buffer.get());
     }
   }
 
-  private static TensorList listOfCodes(Context context, List<WeakReference<Object>> buffers) {
+  private static WeakReference<Object> forgottenScales(Context context, TensorList[] list) {
     final ByteBuffer scales = World.direct(4);
-    buffers.add(new WeakReference<>(scales));
-    return new TensorList(context,
-        Tensor.allocate(DType.FP8_E4M3, COUNT).withScales(Tensor.of(scales, DType.FP8_E8M0)));
+    list[0] = new TensorList(context, codes().withScales(Tensor.of(scales, DType.FP8_E8M0)));
+    return new WeakReference<>(scales);
   }
 }
