@@ -4,7 +4,7 @@ programs that link the library, the functions. For the crate gradscaler: the enu
 import re
 import textwrap
 
-from header import CLASSES, NOTE, bytes_of, enum_pascal, enums_of, kinds_of, method, regions, text_of, translate, words
+from header import NOTE, bytes_of, enum_pascal, enums_of, kinds_of, method, regions, text_of, translate, words
 
 BINDINGS = "bindings/rust/gradscaler-sys/src/bindings.rs"
 FOLDER = "bindings/rust/gradscaler/src"

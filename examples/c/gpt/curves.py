@@ -67,8 +67,8 @@ def plot(runs, others, steps):
         parts.append(f'<text x="{WIDTH - RIGHT + 10}" y="{TOP + 16 * i + 10}" fill="{colour}">{name}</text>')
     parts += [f'<text x="{LEFT + part / 4 * (WIDTH - LEFT - RIGHT):.0f}" y="{lower + LOWER + 16}"'
               f' text-anchor="middle">{steps * part // 4}</text>' for part in range(5)]
-    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{height - 8}" text-anchor="middle">update</text></svg>')
-    return "\n".join(parts) + "\n"
+    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{height - 8}" text-anchor="middle">update</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def main():

@@ -344,8 +344,8 @@ TEST(TorchOptimizers, RmspropFollowsAlpha) {
   gt::RMSprop ours(a, torch::optim::RMSpropOptions(1e-3));
   torch::optim::RMSprop theirs(b, torch::optim::RMSpropOptions(1e-3));
   for (uint64_t step = 0; step < 4; ++step) {
-    for (torch::optim::Optimizer *optimizer : {static_cast<torch::optim::Optimizer *>(&ours),
-                                               static_cast<torch::optim::Optimizer *>(&theirs)}) {
+    for (torch::optim::Optimizer *optimizer :
+         {static_cast<torch::optim::Optimizer *>(&ours), static_cast<torch::optim::Optimizer *>(&theirs)}) {
       auto &options = static_cast<torch::optim::RMSpropOptions &>(optimizer->param_groups()[0].options());
       options.alpha(step < 2 ? 0.99 : 0.5);
     }
@@ -793,8 +793,7 @@ TEST(TorchFormats, GroupsHaveTheirOwn) {
   EXPECT_EQ(now.step(), 3);
   std::vector<at::Tensor> doubles = {at::ones({4}, at::kDouble).set_requires_grad(true)};
   doubles[0].mutable_grad() = at::ones({4}, at::kDouble);
-  gt::SGD sgd(doubles, SGDOptions(0.1).momentum(0.9),
-              gt::StateOptions().state_format(gradscaler::StateFormat::bits8));
+  gt::SGD sgd(doubles, SGDOptions(0.1).momentum(0.9), gt::StateOptions().state_format(gradscaler::StateFormat::bits8));
   EXPECT_REFUSED(sgd.step(), "value of parameter 0 in group 0 is Double");
 }
 

@@ -260,7 +260,8 @@ class FusedOptimizer : public Base, public detail::Fused {
         const at::Tensor &scales = own.added[scale_name(layout, i)];
         const detail::Place place{"state", member.place.group, member.place.index};
         member.slots.push_back(detail::slot_for(detail::held_slot(*slots[i], scales, layout, i, place), member.param,
-                                                dtypes[i], is_remainder(layout, i) ? 0.0 : Traits::first_value(options)));
+                                                dtypes[i],
+                                                is_remainder(layout, i) ? 0.0 : Traits::first_value(options)));
       }
     }
     const std::vector<detail::Member> members = now;
