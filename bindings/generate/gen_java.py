@@ -162,6 +162,55 @@ def make_class(struct):
         header.indented(lines, "")
 
 
+# Statuses whose exception has nothing by hand, and Java's own class for the case.
+EXCEPTIONS = {"OUT_OF_MEMORY": ("AllocationException", None), "UNAVAILABLE": ("UnavailableException", None),
+              "DEVICE": ("DeviceException", None), "BAD_STATE": ("BadStateException", "IllegalStateException"),
+              "INVALID_ARGUMENT": ("InvalidArgumentException", "IllegalArgumentException"),
+              "UNSUPPORTED": ("UnsupportedException", "UnsupportedOperationException")}
+OF_JAVA = """
+  /** Null if the failure is not about one. */
+  private final FailedArgument argument;
+
+  {name}(String message) {{
+    this(message, null);
+  }}
+
+  {name}(String message, FailedArgument argument) {{
+    super(message);
+    this.argument = argument;
+  }}
+
+  @Override
+  public @Nullable FailedArgument argument() {{
+    return argument;
+  }}
+
+  @Override
+  public Status status() {{
+    return Status.{status};
+  }}
+}}
+"""
+OWN = """
+  {name}(String message, FailedArgument argument) {{
+    super(Status.{status}, message, argument);
+  }}
+}}
+"""
+
+
+def exceptions(enums):
+    texts = {name: text for enum in enums if enum.name == "Status" for _, name, text in enum.items}
+    found = {}
+    for status, (name, base) in EXCEPTIONS.items():
+        heads = f"{base} implements GradScalerFailure" if base else "GradScalerException"
+        lines = ["// SPDX-License-Identifier: Apache-2.0", f"// {header.NOTE}", "package io.github.gradscaler;", "",
+                 *doc(texts[status], ""), f"public final class {name} extends {heads} {{",
+                 "  private static final long serialVersionUID = 1;"]
+        found[f"{name}.java"] = "\n".join(lines) + "\n" + (OF_JAVA if base else OWN).format(name=name, status=status)
+    return found
+
+
 EMITTERS = {"getters": getters, "getter_names": getter_names, "accessors": accessors, "kinds": kinds, "values": values}
 MARKED = re.compile(header.MARK, re.M)
 OVERLOAD = re.compile(r"^  // gen-api: overload\n(?P<doc>  /\*\*\n.*?   \*/\n)(?P<head>  public .*?) \{\n", re.S | re.M)
@@ -192,7 +241,7 @@ def sources(text, root):
     METHODS.update({function: (kind, name)
                     for function, kind, name in re.findall(r'"(gsc_\w+)", "(\w+)\.(\w+)"', names)})
     enums = header.enums_of(text)
-    found = {f"{enum.name}.java": make_java(enum, enums) for enum in enums}
+    found = {f"{enum.name}.java": make_java(enum, enums) for enum in enums} | exceptions(enums)
     found |= {f"{header.CLASSES[name]}.java": make_class(header.Struct(name, text, enums)) for name in WHOLE}
     for path in (root / FOLDER).glob("*.java"):
         if path.name in found:

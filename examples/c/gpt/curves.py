@@ -13,7 +13,7 @@ import subprocess
 
 FORMATS = [("fp32", "full", "#000000"), ("split16", "full", "#1f77b4"), ("split16", "16bit", "#2ca02c"),
            ("split16", "8bit", "#d62728"), ("split8", "8bit", "#9467bd"), ("stochastic", "8bit", "#ff7f0e")]
-GREY, LINES = "#bbbbbb", 50
+GREY, LINES, SPREAD = "#bbbbbb", 30, 0.2
 WIDTH, LEFT, RIGHT, TOP, UPPER, GAP, LOWER = 760, 60, 200, 34, 220, 34, 170
 
 
@@ -50,18 +50,18 @@ def plot(runs, others, steps):
         return [(step, loss - reference[step]) for step, loss in points]
 
     losses = [loss for points in runs.values() for _, loss in points]
-    low, high = int(min(losses) * 2) / 2, int(max(losses) * 2 + 1) / 2
+    low, high = int(min(losses)), int(max(losses)) + 1
     lower = TOP + UPPER + GAP
     height = lower + LOWER + 40
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" font-family="sans-serif"'
              ' font-size="12">', '<rect width="100%" height="100%" fill="white"/>',
              f'<text x="{LEFT}" y="20" font-size="15">Loss of the GPT by masters and state, nats a byte</text>']
     curves = [(runs[master, state], colour, 1.5) for master, state, colour in FORMATS]
-    parts += panel(curves, TOP, UPPER, low, high, steps, [low + i / 2 for i in range(int(2 * (high - low)) + 1)])
+    parts += panel(curves, TOP, UPPER, low, high, steps, range(low, high + 1))
     parts.append(f'<text x="{LEFT}" y="{lower - 8}">minus the loss with fp32 masters and state</text>')
     parts += panel([(differences(points), GREY, 1) for points in others]
                    + [(differences(points), colour, 1.5) for points, colour, _ in curves],
-                   lower, LOWER, -0.1, 0.1, steps, [-0.1, -0.05, 0, 0.05, 0.1])
+                   lower, LOWER, -SPREAD, SPREAD, steps, [-SPREAD, -SPREAD / 2, 0, SPREAD / 2, SPREAD])
     names = [(f"masters {master}, state {state}", colour) for master, state, colour in FORMATS]
     for i, (name, colour) in enumerate([*names, (f"fp32, {len(others)} other seeds", GREY)]):
         parts.append(f'<text x="{WIDTH - RIGHT + 10}" y="{TOP + 16 * i + 10}" fill="{colour}">{name}</text>')
