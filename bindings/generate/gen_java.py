@@ -162,11 +162,9 @@ def make_class(struct):
         header.indented(lines, "")
 
 
-# Statuses whose exception has nothing by hand, and Java's own class for the case.
-EXCEPTIONS = {"OUT_OF_MEMORY": ("AllocationException", None), "UNAVAILABLE": ("UnavailableException", None),
-              "DEVICE": ("DeviceException", None), "BAD_STATE": ("BadStateException", "IllegalStateException"),
-              "INVALID_ARGUMENT": ("InvalidArgumentException", "IllegalArgumentException"),
-              "UNSUPPORTED": ("UnsupportedException", "UnsupportedOperationException")}
+# Java's own class for the case.
+JAVAS = {"BAD_STATE": "IllegalStateException", "INVALID_ARGUMENT": "IllegalArgumentException",
+         "UNSUPPORTED": "UnsupportedOperationException"}
 OF_JAVA = """
   /** Null if the failure is not about one. */
   private final FailedArgument argument;
@@ -199,16 +197,13 @@ OWN = """
 """
 
 
-def exceptions(enums):
-    texts = {name: text for enum in enums if enum.name == "Status" for _, name, text in enum.items}
-    found = {}
-    for status, (name, base) in EXCEPTIONS.items():
-        heads = f"{base} implements GradScalerFailure" if base else "GradScalerException"
-        lines = ["// SPDX-License-Identifier: Apache-2.0", f"// {header.NOTE}", "package io.github.gradscaler;", "",
-                 *doc(texts[status], ""), f"public final class {name} extends {heads} {{",
-                 "  private static final long serialVersionUID = 1;"]
-        found[f"{name}.java"] = "\n".join(lines) + "\n" + (OF_JAVA if base else OWN).format(name=name, status=status)
-    return found
+def make_exception(name, status, text):
+    base = JAVAS.get(status)
+    parent = f"{base} implements GradScalerFailure" if base else "GradScalerException"
+    lines = ["// SPDX-License-Identifier: Apache-2.0", f"// {header.NOTE}", "package io.github.gradscaler;", "",
+             *doc(text, ""), f"public final class {name} extends {parent} {{",
+             "  private static final long serialVersionUID = 1;", ""]
+    return "\n".join(lines) + (OF_JAVA if base else OWN).format(name=name, status=status)
 
 
 EMITTERS = {"getters": getters, "getter_names": getter_names, "accessors": accessors, "kinds": kinds, "values": values}
@@ -241,7 +236,8 @@ def sources(text, root):
     METHODS.update({function: (kind, name)
                     for function, kind, name in re.findall(r'"(gsc_\w+)", "(\w+)\.(\w+)"', names)})
     enums = header.enums_of(text)
-    found = {f"{enum.name}.java": make_java(enum, enums) for enum in enums} | exceptions(enums)
+    found = {f"{enum.name}.java": make_java(enum, enums) for enum in enums}
+    found |= {f"{row[0]}.java": make_exception(*row) for row in header.exceptions_of(enums)}
     found |= {f"{header.CLASSES[name]}.java": make_class(header.Struct(name, text, enums)) for name in WHOLE}
     for path in (root / FOLDER).glob("*.java"):
         if path.name in found:

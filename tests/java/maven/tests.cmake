@@ -41,8 +41,6 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_
     cmake_path(GET GSC_NEW_JDK PARENT_PATH home)
     add_project(consumer_new_jdk consumer ${runs} -DMAVEN_ENVIRONMENT=JAVA_HOME=${home})
   endif()
-  # Compiled against the real jars; there is no GPU to run them on.
-  add_project(cuda_samples cuda)
 else()
   message(STATUS "Java tests: the projects of Maven are left out, their natives are for Linux on x86_64")
 endif()
