@@ -100,7 +100,7 @@ constexpr gsc_api table = {
     gsc_optimizer_get_tensor_steps_sync,
     gsc_optimizer_set_tensor_steps,
     gsc_optimizer_set_offsets,
-    gsc_ops_convert_state_sync,
+    gsc_ops_convert_state,
     gsc_optimizer_get_unchanged_sync,
     gsc_optimizer_set_evaluating,
     gsc_optimizer_get_evaluating,

@@ -46,9 +46,9 @@ gsc_status gsc_ops_cast(gsc_context *context, const gsc_tensor *src, const gsc_t
   return guard(__func__, [&] { ops::cast(*context_of(context), src, dst, count, stream); });
 }
 
-gsc_status gsc_ops_convert_state_sync(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
-                                      const gsc_tensor *dst, int64_t count, gsc_stream stream) {
-  return guard(__func__, [&] { ops::convert_state_sync(*context_of(context), src, weights, dst, count, stream); });
+gsc_status gsc_ops_convert_state(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
+                                 const gsc_tensor *dst, int64_t count, gsc_stream stream) {
+  return guard(__func__, [&] { ops::convert_state(*context_of(context), src, weights, dst, count, stream); });
 }
 
 gsc_status gsc_ops_norm(gsc_context *context, const gsc_tensor *tensors, int64_t count, int32_t norm_type,

@@ -73,8 +73,8 @@ TRIALS = {
          '  static constexpr const char *kName = "trial16";\n'
          "  GSC_HD static Value widen(Stored x) { return trial_to_fp32(x); }\n};\n\nstruct Fp32 {"),
         ("core/rules/dtypes.h", "X(Fp16) ", "X(Fp16) X(Trial16) "),
-        (HEADER, "  GSC_FP8_E8M0 = 11\n", "  GSC_FP8_E8M0 = 11,\n  /** A trial: bfloat16 under another name. */\n"
-         "  GSC_TRIAL16 = 12\n"),
+        (HEADER, "  GSC_UINT8_SQRT = 13\n", "  GSC_UINT8_SQRT = 13,\n  /** A trial: bfloat16 under another name. */\n"
+         "  GSC_TRIAL16 = 14\n"),
     ], f"abi.(header|layout)|capi_elementwise|capi_fused|{LANGUAGES}"),
 }
 

@@ -60,7 +60,7 @@
                             gsc_stream stream) {
     if (gsc_tensor_items_count(src) != gsc_tensor_items_count(dst)) return gsc_lengths_differ();
     if (weights && weights->count != src->count) return gsc_lengths_differ();
-    return gsc_ops_convert_state_sync($self, gsc_tensor_items(src), gsc_tensor_items(weights), gsc_tensor_items(dst),
+    return gsc_ops_convert_state($self, gsc_tensor_items(src), gsc_tensor_items(weights), gsc_tensor_items(dst),
                                       gsc_tensor_items_count(src), stream);
   }
   gsc_status norm_(const gsc_tensor_array *tensors, int32_t norm_type, void *out_norm, void *out_tensor_norms,

@@ -106,7 +106,7 @@ static void gsc_tensor_array_add(gsc_tensor_array *array, void *data, int64_t co
 
 static void gsc_tensor_array_set_scales(gsc_tensor_array *array, void *scales) {
   gsc_tensor *last = &array->items[array->count - 1];
-  last->scale_dtype = GSC_FP8_E8M0;
+  last->scale_dtype = last->dtype == GSC_INT8_SOFTSIGN || last->dtype == GSC_UINT8_SQRT ? GSC_FP16 : GSC_FP8_E8M0;
   last->scale = last->count > 0 ? scales : NULL;
   last->scale_block_rows = 1;
   last->scale_block_columns = 32;

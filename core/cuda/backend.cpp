@@ -10,6 +10,7 @@
 
 #include "core/cuda/apply.h"
 #include "core/cuda/check.h"
+#include "core/cuda/conversion.h"
 #include "core/cuda/diagnose.h"
 #include "core/cuda/elementwise.h"
 #include "core/cuda/memory.h"
@@ -29,7 +30,7 @@ namespace {
 void load_kernels(int device) {
   for (const auto preload :
        {preload_check, preload_norm, preload_apply, preload_apply_fp32, preload_apply_fp64, preload_apply_coded,
-        preload_elementwise, preload_diagnose, preload_records, preload_plan, preload_memory}) {
+        preload_elementwise, preload_conversion, preload_diagnose, preload_records, preload_plan, preload_memory}) {
     const cudaError_t error = preload();
     if (error == cudaSuccess) continue;
     int major = 0, minor = 0, driver = 0;
@@ -325,6 +326,11 @@ void CudaBackend::elementwise(const ElementwiseJob &job, gsc_stream stream) {
   const PlanOnDevice src(*this, *job.src, PlanOnDevice::Use::kElementwise, to_stream(stream));
   p.src = src.view().tensors;
   check_launch(launch_elementwise(p, units_, to_stream(stream)), what);
+}
+
+void CudaBackend::convert(const StateConversion &job, gsc_stream stream) {
+  const DeviceGuard guard(context_);
+  if (job.count > 0) check_launch(launch_conversion(job, units_, to_stream(stream)), "the conversion");
 }
 
 void CudaBackend::norm(const NormJob &job, gsc_stream stream) {

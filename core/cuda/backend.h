@@ -62,6 +62,7 @@ class CudaBackend final : public Backend {
   void elementwise(const ElementwiseJob &job, gsc_stream stream) override;
   void norm(const NormJob &job, gsc_stream stream) override;
   void record(const RecordJob &job, gsc_stream stream) override;
+  void convert(const StateConversion &job, gsc_stream stream) override;
   void diagnose_sync(const DiagnoseJob &job, gsc_stream stream) override;
 
  private:

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/device/jobs.h"
+#include "core/rules/state_conversion.h"
 
 namespace gsc {
 
@@ -72,6 +73,8 @@ class Backend {
   virtual void elementwise(const ElementwiseJob &job, gsc_stream stream) = 0;
   virtual void norm(const NormJob &job, gsc_stream stream) = 0;
   virtual void record(const RecordJob &job, gsc_stream stream) = 0;
+  /// Not for src and dst of one dtype. The caller has checked the dtypes.
+  virtual void convert(const StateConversion &job, gsc_stream stream) = 0;
   virtual void diagnose_sync(const DiagnoseJob &job, gsc_stream stream) = 0;
 };
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "core/rules/dtypes.h"
-#include "core/rules/state_codes.h"
+#include "core/rules/state_conversion.h"
 
 namespace gsc {
 namespace {
@@ -19,9 +19,13 @@ constexpr int64_t kMaxTensors = int64_t{1} << 24;
 
 /// The first field that does not describe the scales of this dtype, or is for later versions; none if all are right.
 std::optional<Literal> wrong_field(const gsc_tensor &t) {
-  const bool grouped = is_grouped(t.dtype);
-  if (t.scale_dtype != (grouped ? GSC_FP8_E8M0 : 0)) return Literal("scale_dtype");
+  const int32_t scale_dtype = scale_dtype_of(t.dtype);
+  const bool grouped = scale_dtype != 0;
+  if (t.scale_dtype != scale_dtype) return Literal("scale_dtype");
   if ((t.scale != nullptr) != (grouped && t.count != 0)) return Literal("scale");
+  if (grouped && reinterpret_cast<uintptr_t>(t.scale) % static_cast<uintptr_t>(dtype_bytes(scale_dtype)) != 0) {
+    return Literal("scale");
+  }
   if (t.scale_block_rows != (grouped ? 1 : 0)) return Literal("scale_block_rows");
   if (t.scale_block_columns != (grouped ? kStateGroup : 0)) return Literal("scale_block_columns");
   if (t.columns != 0) return Literal("columns");
@@ -70,13 +74,18 @@ void validate_tensors(const gsc_tensor *tensors, int64_t count, const Argument &
     const gsc_tensor &t = tensors[i];
     const int64_t size = dtype_bytes(t.dtype);
     const bool is_state = size > 0 && !is_element_dtype(t.dtype) && t.dtype != GSC_FP8_E8M0;
-    if (!is_element_dtype(t.dtype) && !(is_state && state_dtypes == StateDtypes::kAccepted)) {
+    const StateDtypes needed = is_flash_code(t.dtype) ? StateDtypes::kConverted : StateDtypes::kAccepted;
+    if (!is_element_dtype(t.dtype) && !(is_state && state_dtypes >= needed)) {
+      const char *who = needed == StateDtypes::kConverted ? "; only gsc_ops_convert_state takes it"
+                                                          : "; only optimizer state may have it";
       fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field("dtype"), "is %d; it must be %s%s%s", t.dtype,
-           DtypeChoices().c_str(), is_state ? "; only optimizer state may have it" : "", NameSuffix(names, i).c_str());
+           DtypeChoices().c_str(), is_state ? who : "", NameSuffix(names, i).c_str());
     }
     if (const auto field = wrong_field(t)) {
       fail(GSC_ERROR_INVALID_ARGUMENT, what.tensor(i).field(*field), "%s%s",
-           is_grouped(t.dtype)
+           is_flash_code(t.dtype)
+               ? "is wrong; this dtype has an aligned scale of dtype GSC_FP16 for each block of 1 x 32 elements"
+           : is_grouped(t.dtype)
                ? "is wrong; this dtype has a scale of dtype GSC_FP8_E8M0 for each block of 1 x 32 elements"
                : "is not 0; this version does not support it",
            NameSuffix(names, i).c_str());

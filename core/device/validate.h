@@ -23,8 +23,8 @@ class DtypeChoices {
 /// Checks a number of tensors before anything of that number is read or allocated.
 void validate_tensor_count(int64_t count);
 
-/// Whether tensors may have the dtypes and scales of optimizer state.
-enum class StateDtypes : uint8_t { kRefused, kAccepted };
+/// Whether tensors may have the dtypes and scales of optimizer state, or also those that state is only converted to.
+enum class StateDtypes : uint8_t { kRefused, kAccepted, kConverted };
 
 /// Checks the fields of tensors[0..count) and the alignment of their data. `what` is the argument's name, `names`
 /// (may be NULL) what the tensors are called.

@@ -10,8 +10,7 @@
 #include "core/base/error.h"
 #include "core/device/validate.h"
 #include "core/objects/scaler_options.h"
-#include "core/objects/state_conversion.h"
-#include "core/rules/state_codes.h"
+#include "core/objects/stored_state.h"
 
 namespace gsc::ops {
 namespace {
@@ -143,25 +142,20 @@ namespace {
 
 /// A list of optimizer state, its scales included.
 void validate_state(Context &context, const gsc_tensor *tensors, int64_t count, const Argument &what) {
-  validate_tensors(tensors, count, what, StateDtypes::kAccepted);
+  validate_tensors(tensors, count, what, StateDtypes::kConverted);
   context.backend().validate_memory(tensors, count, what);
   for (int64_t i = 0; i < count; ++i) {
-    if (!is_grouped(tensors[i].dtype)) continue;
-    const gsc_tensor scales =
-        GSC_TENSOR_INIT(const_cast<void *>(tensors[i].scale), state_groups(tensors[i].count), GSC_FP8_E8M0);
+    const gsc_tensor scales = scales_of(tensors[i]);
     context.backend().validate_memory(&scales, 1, what);
   }
 }
 
-bool is_remainder(int32_t dtype) { return dtype == GSC_INT16 || dtype == GSC_INT8; }
-
 bool is_convertible(int32_t from, int32_t to) {
-  const auto holds = [](int32_t dtype, Slot slot) { return dtype == GSC_FP32 || is_code_of(dtype, slot); };
   if (is_remainder(from) || is_remainder(to)) {
     return (is_remainder(from) || from == GSC_FP32) && (is_remainder(to) || to == GSC_FP32);
   }
-  return (holds(from, Slot::kMoment) && holds(to, Slot::kMoment)) ||
-         (holds(from, Slot::kSecondMoment) && holds(to, Slot::kSecondMoment));
+  const auto is_in = [&](Slot holds) { return is_convertible_slot(from, holds) && is_convertible_slot(to, holds); };
+  return is_in(Slot::kMoment) || is_in(Slot::kSecondMoment);
 }
 
 void validate_conversion(const gsc_tensor &src, const gsc_tensor *weights, const gsc_tensor &dst, int64_t i) {
@@ -188,38 +182,23 @@ void validate_conversion(const gsc_tensor &src, const gsc_tensor *weights, const
 
 }  // namespace
 
-void convert_state_sync(Context &context, const gsc_tensor *src, const gsc_tensor *weights, const gsc_tensor *dst,
-                        int64_t count, gsc_stream stream) {
+void convert_state(Context &context, const gsc_tensor *src, const gsc_tensor *weights, const gsc_tensor *dst,
+                   int64_t count, gsc_stream stream) {
   validate_state(context, src, count, "src");
   validate_state(context, dst, count, "dst");
   if (weights != nullptr) validate_one(context, weights, count, "weights");
-  int64_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) validate_conversion(src[i], weights, dst[i], i);
+  Backend &backend = context.backend();
   for (int64_t i = 0; i < count; ++i) {
-    validate_conversion(src[i], weights, dst[i], i);
-    largest = std::max(largest, src[i].count);
-  }
-  constexpr int64_t kPart = int64_t{1} << 20;  // elements, whole groups
-  const int64_t part = std::min(kPart, largest);
-  const auto room = [&](int64_t size) { return Vec<char>(static_cast<std::size_t>(part * size), 0, context.memory()); };
-  Vec<char> from = room(5), to = room(5), weight = room(weights != nullptr ? 2 : 0);
-  for (int64_t i = 0; i < count; ++i) {
-    const gsc_tensor &source = src[i], &target = dst[i];
-    const bool is_split = is_remainder(target.dtype);
-    const bool is_master = is_split != is_remainder(source.dtype);
-    for (int64_t first = 0; first < source.count; first += part) {
-      const int64_t n = std::min(part, source.count - first);
-      read_stored(context.backend(), source, first, n, from.data(), stream);
-      if (source.dtype == target.dtype) {
-        std::swap(from, to);
-      } else if (is_master) {
-        read_stored(context.backend(), weights[i], first, n, weight.data(), stream);
-        Vec<char> &remainders = is_split ? to : from, &masters = is_split ? from : to;
-        convert_masters(weights[i].dtype, weight.data(), (is_split ? target : source).dtype, remainders.data(),
-                        reinterpret_cast<float *>(masters.data()), n, is_split);
-      } else {
-        convert_state(source.dtype, from.data(), target.dtype, to.data(), n);
-      }
-      write_stored(context.backend(), target, first, n, to.data(), stream);
+    const gsc_tensor &from = src[i], &to = dst[i];
+    if (from.dtype != to.dtype) {
+      backend.convert(
+          {array_of(from), weights != nullptr ? array_of(weights[i]) : StateArray{}, array_of(to), to.count}, stream);
+    } else if (to.count > 0) {
+      backend.copy_from(to.data, backend, from.data, to.count * dtype_bytes(to.dtype), stream);
+      const gsc_tensor from_scales = scales_of(from), to_scales = scales_of(to);
+      const int64_t bytes = to_scales.count * dtype_bytes(to_scales.dtype);
+      if (bytes > 0) backend.copy_from(to_scales.data, backend, from_scales.data, bytes, stream);
     }
   }
 }

@@ -17,8 +17,8 @@ void scale(Context &context, const gsc_tensor *src, const gsc_tensor *dst, int64
 void axpby(Context &context, double a, const gsc_tensor *x, double b, const gsc_tensor *y, int64_t count,
            gsc_stream stream);
 void cast(Context &context, const gsc_tensor *src, const gsc_tensor *dst, int64_t count, gsc_stream stream);
-void convert_state_sync(Context &context, const gsc_tensor *src, const gsc_tensor *weights, const gsc_tensor *dst,
-                        int64_t count, gsc_stream stream);
+void convert_state(Context &context, const gsc_tensor *src, const gsc_tensor *weights, const gsc_tensor *dst,
+                   int64_t count, gsc_stream stream);
 void norm(Context &context, const gsc_tensor *tensors, int64_t count, int32_t norm_type, double *out_norm,
           double *out_tensor_norms, gsc_stream stream);
 

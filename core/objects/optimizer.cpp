@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/objects/state_conversion.h"
+#include "core/objects/stored_state.h"
 #include "core/rules/state_codes.h"
 
 namespace gsc {
@@ -286,10 +286,7 @@ Ref<TensorList> Optimizer::make_slot(Slot holds, const F &dtype_of) const {
     gsc_tensor &t = tensors[i];
     t.data = memory.as<char>() + begins[i];
     if (!is_grouped(t.dtype)) continue;
-    t.scale_dtype = GSC_FP8_E8M0;
-    t.scale_block_rows = 1;
-    t.scale_block_columns = kStateGroup;
-    t.scale = t.count > 0 ? scale : nullptr;
+    set_scales(t, t.count > 0 ? scale : nullptr);
     scale += state_groups(t.count);
   }
   // The list owns it, since another optimizer may take the list up and outlive this one.
@@ -300,27 +297,23 @@ Ref<TensorList> Optimizer::make_slot(Slot holds, const F &dtype_of) const {
 
 void Optimizer::fill_first_state(int64_t first, int64_t count, const gsc_optimizer_options &options) {
   if (variant_ != Variant::kAdagrad) return;
-  if (options.state_format != GSC_STATE_FULL) return fill_first_codes(first, count, options);
+  Backend &backend = context_->backend();
   Vec<gsc_tensor> sums(context_->memory());
   sums.reserve(static_cast<std::size_t>(count));
-  for (int64_t i = first; i < first + count; ++i) sums.push_back(lists_.state[0]->at(i));
-  Backend &backend = context_->backend();
-  Plan plan(context_->memory());
-  plan.build(sums.data(), count, backend.wanted_tasks());
-  backend.elementwise({Elementwise::kFill, nullptr, &plan, options.initial_accumulator_value, 0.0, nullptr},
-                      backend.setup_stream());
-  backend.finish_setup();
-}
-
-void Optimizer::fill_first_codes(int64_t first, int64_t count, const gsc_optimizer_options &options) {
-  Backend &backend = context_->backend();
-  const auto value = static_cast<float>(options.initial_accumulator_value);
+  int64_t largest = 0;
   for (int64_t i = first; i < first + count; ++i) {
-    const gsc_tensor t = lists_.state[0]->at(i);
-    const Vec<float> values(static_cast<std::size_t>(t.count), value, context_->memory());
-    Vec<char> stored(static_cast<std::size_t>(stored_bytes(t.dtype, t.count)), 0, context_->memory());
-    convert_state(GSC_FP32, values.data(), t.dtype, stored.data(), t.count);
-    write_stored(backend, t, 0, t.count, stored.data(), backend.setup_stream());
+    sums.push_back(lists_.state[0]->at(i));
+    largest = std::max(largest, sums.back().count);
+  }
+  const bool is_coded = options.state_format != GSC_STATE_FULL;
+  const DeviceMemory full(backend, is_coded ? largest * static_cast<int64_t>(sizeof(float)) : 0);
+  const gsc_tensor values = GSC_TENSOR_INIT(full.as<float>(), largest, GSC_FP32);
+  Plan plan(context_->memory());
+  plan.build(is_coded ? &values : sums.data(), is_coded ? 1 : count, backend.wanted_tasks());
+  const gsc_stream stream = backend.setup_stream();
+  backend.elementwise({Elementwise::kFill, nullptr, &plan, options.initial_accumulator_value, 0.0, nullptr}, stream);
+  for (std::size_t i = 0; is_coded && i < sums.size(); ++i) {
+    backend.convert({array_of(values), {}, array_of(sums[i]), sums[i].count}, stream);
   }
   backend.finish_setup();
 }

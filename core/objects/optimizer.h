@@ -127,7 +127,6 @@ class Optimizer final : public Object {
   [[nodiscard]] bool is_coded() const;
   /// What the state of tensors [first, first + count) begins with, if that is not 0.
   void fill_first_state(int64_t first, int64_t count, const gsc_optimizer_options &options);
-  void fill_first_codes(int64_t first, int64_t count, const gsc_optimizer_options &options);
   void upload_offsets();
   void change_group(int32_t group, const gsc_optimizer_options &options, const float *lr, gsc_stream stream);
   /// Writes a group to the device and leaves options_ and device_lrs_ as they are.

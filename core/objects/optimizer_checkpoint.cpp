@@ -8,7 +8,7 @@
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/objects/optimizer.h"
-#include "core/objects/state_conversion.h"
+#include "core/objects/stored_state.h"
 #include "core/rules/state_codes.h"
 
 namespace gsc {
@@ -105,7 +105,7 @@ void Optimizer::save_sync(void *buffer, int64_t size, gsc_stream stream) const {
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
     for (int64_t i = 0; i < params.size(); ++i) {
       const gsc_tensor t = lists_.state[slot]->at(i);
-      read_stored(backend, t, 0, t.count, out + end, stream);
+      read_stored(backend, t, out + end, stream);
       end += stored_bytes(t.dtype, t.count);
     }
   }
@@ -167,7 +167,8 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
   Vec<Shape> shapes(static_cast<std::size_t>(params.size()), Shape{}, context_->memory());
   if (!shapes.empty()) std::memcpy(shapes.data(), in + sizeof header, shapes.size() * sizeof(Shape));
   int64_t needed = state_begin(params.size()) + static_cast<int64_t>(sizeof(Checksum));
-  int64_t largest = 0;
+  int64_t largest = 0;  // state that is converted, and remainders that are 0
+  int64_t zeros = 0;
   for (int64_t i = 0; i < params.size(); ++i) {
     const Shape &shape = shapes[static_cast<std::size_t>(i)];
     const Tensor &param = params.tensor(i);
@@ -180,8 +181,9 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
     }
     for (int32_t slot = 0; slot < slot_count_; ++slot) {
       const Tensor &t = lists_.state[slot]->plan().tensor(i);
-      const bool is_converted = slot >= header.slots || unpacked_dtype(shape, slot) != t.dtype;
-      if (is_converted) largest = std::max(largest, stored_bytes(t.dtype, t.count));
+      const int32_t dtype = slot < header.slots ? unpacked_dtype(shape, slot) : t.dtype;
+      if (slot >= header.slots) zeros = std::max(zeros, stored_bytes(dtype, t.count));
+      if (dtype != t.dtype) largest = std::max(largest, stored_bytes(dtype, t.count));
     }
     if (header.slots == 0) fits = fits && shape.dtypes == state_dtype(param.dtype);
     if (fits) continue;
@@ -222,35 +224,36 @@ void Optimizer::load_sync(const void *buffer, int64_t size, gsc_stream stream) {
          static_cast<long long>(lag), static_cast<long long>(header.applied));
   }
   if (has_lags) count_each_tensor();
-  Vec<char> converted(static_cast<std::size_t>(largest), 0, context_->memory());
+  const DeviceMemory staged(backend, largest);
+  const Vec<char> no_remainder(static_cast<std::size_t>(zeros), 0, context_->memory());
   const OptimizerRecord steps{header.applied, header.skipped};
   // There is no memory for a second copy of the state: if the device fails in between, nothing but another load is
   // allowed.
   grads().precede(CallStream(backend, stream));
   half_loaded_ = true;
   used_state_ = true;
-  backend.write_sync(record_.as<OptimizerRecord>(), &steps, sizeof steps, stream);
   int64_t position = state_begin(params.size());
   for (int32_t slot = 0; slot < slot_count_; ++slot) {
     const TensorList &list = *lists_.state[slot];
     for (int64_t i = 0; i < params.size(); ++i) {
       const Tensor &t = list.plan().tensor(i);
       if (t.count == 0) continue;
-      const char *stored = converted.data();
       if (slot >= header.slots) {  // masters that are the weights themselves
-        std::fill(converted.begin(), converted.end(), char{0});
-      } else {
-        const int32_t from = unpacked_dtype(shapes[static_cast<std::size_t>(i)], slot);
-        if (from == t.dtype) {
-          stored = in + position;
-        } else {
-          convert_state(from, in + position, t.dtype, converted.data(), t.count);
-        }
-        position += stored_bytes(from, t.count);
+        write_stored(backend, list.at(i), no_remainder.data(), stream);
+        continue;
       }
-      write_stored(backend, list.at(i), 0, t.count, stored, stream);
+      const int32_t from = unpacked_dtype(shapes[static_cast<std::size_t>(i)], slot);
+      if (from == t.dtype) {
+        write_stored(backend, list.at(i), in + position, stream);
+      } else {
+        backend.write_sync(staged.as<char>(), in + position, stored_bytes(from, t.count), stream);
+        backend.convert({array_of_stored(from, staged.as<char>(), t.count), {}, array_of(list.at(i)), t.count}, stream);
+      }
+      position += stored_bytes(from, t.count);
     }
   }
+  // Last: it waits for the conversions, which read the staged state.
+  backend.write_sync(record_.as<OptimizerRecord>(), &steps, sizeof steps, stream);
   if (has_lags) {
     backend.write_sync(lags_.as<int64_t>(), in + end - lag_bytes, lag_bytes, stream);
   } else if (counts_each_tensor()) {

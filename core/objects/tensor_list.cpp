@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/device/validate.h"
 #include "core/objects/optimizer.h"
-#include "core/rules/state_codes.h"
+#include "core/objects/stored_state.h"
 
 namespace gsc {
 
@@ -17,11 +17,7 @@ Vec<gsc_tensor> TensorList::scales_of(const gsc_tensor *tensors, int64_t count, 
   const auto has_scales = [](const gsc_tensor &t) { return t.scale != nullptr; };
   if (std::none_of(tensors, tensors + count, has_scales)) return scales;
   scales.reserve(static_cast<std::size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    const gsc_tensor &t = tensors[i];
-    scales.push_back(
-        GSC_TENSOR_INIT(const_cast<void *>(t.scale), has_scales(t) ? state_groups(t.count) : 0, GSC_FP8_E8M0));
-  }
+  for (int64_t i = 0; i < count; ++i) scales.push_back(gsc::scales_of(tensors[i]));
   return scales;
 }
 
@@ -168,12 +164,7 @@ gsc_tensor TensorList::at(int64_t index) const {
   require_index(index);
   const Tensor &t = plan_.bound(index);
   gsc_tensor tensor = GSC_TENSOR_INIT(t.data, t.count, t.dtype);
-  if (is_grouped(t.dtype)) {
-    tensor.scale_dtype = GSC_FP8_E8M0;
-    tensor.scale = scales_ ? scales()->tensor(index).data : nullptr;
-    tensor.scale_block_rows = 1;
-    tensor.scale_block_columns = kStateGroup;
-  }
+  set_scales(tensor, scales_ ? scales()->tensor(index).data : nullptr);
   return tensor;
 }
 

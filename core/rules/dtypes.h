@@ -76,14 +76,16 @@ struct Fp64 {
 };
 
 /// X(code, name, bytes) for the dtypes that only optimizer state has: codes, remainders and scales. Nothing but an
-/// optimizer reads or writes them (core/rules/state_codes.h, split.h).
-#define GSC_FOR_EACH_STATE_DTYPE(X)    \
-  X(GSC_FP8_E4M3, "fp8_e4m3", 1)       \
-  X(GSC_UFP8_E4M4, "ufp8_e4m4", 1)     \
-  X(GSC_UFP16_E5M11, "ufp16_e5m11", 2) \
-  X(GSC_INT8, "int8", 1)               \
-  X(GSC_INT16, "int16", 2)             \
-  X(GSC_FP8_E8M0, "fp8_e8m0", 1)
+/// optimizer and a conversion reads or writes them (core/rules/state_codes.h, split.h, flash_codes.h).
+#define GSC_FOR_EACH_STATE_DTYPE(X)        \
+  X(GSC_FP8_E4M3, "fp8_e4m3", 1)           \
+  X(GSC_UFP8_E4M4, "ufp8_e4m4", 1)         \
+  X(GSC_UFP16_E5M11, "ufp16_e5m11", 2)     \
+  X(GSC_INT8, "int8", 1)                   \
+  X(GSC_INT16, "int16", 2)                 \
+  X(GSC_FP8_E8M0, "fp8_e8m0", 1)           \
+  X(GSC_INT8_SOFTSIGN, "int8_softsign", 1) \
+  X(GSC_UINT8_SQRT, "uint8_sqrt", 1)
 
 /// Bytes of an element; 0 for an unsupported dtype. One number has them all, four bits a code: a chain of comparisons
 /// would take registers that CUDA kernels do not have.

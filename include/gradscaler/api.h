@@ -131,8 +131,8 @@ struct gsc_api {
                                            gsc_stream stream);
   gsc_status (*optimizer_set_offsets)(gsc_optimizer *optimizer, const int64_t *offsets, int64_t count,
                                       gsc_stream stream);
-  gsc_status (*ops_convert_state_sync)(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
-                                       const gsc_tensor *dst, int64_t count, gsc_stream stream);
+  gsc_status (*ops_convert_state)(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
+                                  const gsc_tensor *dst, int64_t count, gsc_stream stream);
   gsc_status (*optimizer_get_unchanged_sync)(const gsc_optimizer *optimizer, int64_t *out_unchanged, gsc_stream stream);
   gsc_status (*optimizer_set_evaluating)(gsc_optimizer *optimizer, int32_t evaluating, gsc_stream stream);
   gsc_status (*optimizer_get_evaluating)(const gsc_optimizer *optimizer, int32_t *out_evaluating);

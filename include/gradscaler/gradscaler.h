@@ -248,14 +248,18 @@ enum {
   /** A remainder of 16 bits. */
   GSC_INT16 = 10,
   /** A power of two, 2^(byte - 127). For scales only. */
-  GSC_FP8_E8M0 = 11
+  GSC_FP8_E8M0 = 11,
+  /** FlashOptim's 8 bits for means of gradients. For gsc_ops_convert_state only, as the next. */
+  GSC_INT8_SOFTSIGN = 12,
+  /** FlashOptim's 8 bits for means of squares. */
+  GSC_UINT8_SQRT = 13
 };
 
 /**
  * A contiguous buffer in device memory. The library copies this struct, whose size never changes. The fields after
  * `dtype` are 0, but for the scales of optimizer state in GSC_FP8_E4M3, GSC_UFP8_E4M4 or GSC_UFP16_E5M11: scale_dtype
- * GSC_FP8_E8M0 with one byte for each 32 elements, scale_block_rows 1 and scale_block_columns 32. This version refuses
- * anything else.
+ * GSC_FP8_E8M0 with one byte for each 32 elements, scale_block_rows 1 and scale_block_columns 32. FlashOptim's codes
+ * have scales of GSC_FP16. This version refuses anything else.
  */
 typedef struct gsc_tensor {
   /** First element, aligned to its dtype's size. May be NULL if count is 0. */
@@ -1411,10 +1415,10 @@ GSC_API gsc_status gsc_ops_cast(gsc_context *context, const gsc_tensor *src, con
  * Both are fp32 or codes of one kind of slot, or both are remainders; equal dtypes keep their bits. If one is fp32 and
  * the other a remainder, the fp32 tensor holds masters, and weights[i] their fp16 or bf16 weights, which are only read;
  * a master that does not round to its weight has the remainder of the weight it rounds to. Else `weights` may be NULL.
- * src[i] and dst[i] do not overlap. Works in host memory of a few MB.
+ * Takes FlashOptim's GSC_INT8_SOFTSIGN and GSC_UINT8_SQRT as codes, too. src[i] and dst[i] must not overlap.
  */
-GSC_API gsc_status gsc_ops_convert_state_sync(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
-                                              const gsc_tensor *dst, int64_t count, gsc_stream stream);
+GSC_API gsc_status gsc_ops_convert_state(gsc_context *context, const gsc_tensor *src, const gsc_tensor *weights,
+                                         const gsc_tensor *dst, int64_t count, gsc_stream stream);
 /**
  * Writes the norm over all tensors to the device scalar *out_norm. Writes the norm of each tensor to
  * out_tensor_norms[0..count) in device memory, unless that is NULL. NaN and inf propagate. The sums of tiles of a few

@@ -70,7 +70,7 @@ TEST_F(BadInputList, CountBeyondTheAddressSpace) {
 }
 
 TEST_F(BadInputList, Dtype) {
-  for (const int32_t dtype : std::vector<int32_t>{0, -1, GSC_FP8_E8M0, 12, 1000}) {
+  for (const int32_t dtype : std::vector<int32_t>{0, -1, GSC_FP8_E8M0, GSC_INT8_SOFTSIGN, GSC_UINT8_SQRT, 14, 1000}) {
     expect_refused_at_each_index([dtype](gsc_tensor &t) { t.dtype = dtype; });
   }
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <thread>
 
+#include "tests/support/state_slots.h"
 #include "tests/support/trainer.h"
 
 namespace gsc_test {
@@ -69,6 +70,11 @@ class Script {
     }
     for (const int32_t kind : optimizer_kinds()) {
       for (const int32_t dtype : {GSC_FP32, GSC_FP64, GSC_FP16, GSC_BF16}) training(kind, dtype);
+      const int32_t dtype = kind % 2 == 0 ? GSC_FP16 : GSC_BF16, other = kind % 2 == 0 ? GSC_BF16 : GSC_FP16;
+      training(kind, dtype, GSC_STATE_BITS16, GSC_MASTER_SPLIT16);
+      training(kind, other, GSC_STATE_BITS8, GSC_MASTER_SPLIT16);
+      training(kind, dtype, GSC_STATE_BITS8, GSC_MASTER_SPLIT8);
+      training(kind, other, GSC_STATE_BITS8, GSC_MASTER_STOCHASTIC);
     }
     return std::move(transcript_);
   }
@@ -142,16 +148,20 @@ class Script {
     record("clip", grads);
   }
 
-  void training(int32_t kind, int32_t param_dtype) {
+  void training(int32_t kind, int32_t param_dtype, int32_t state_format = GSC_STATE_FULL,
+                int32_t master_format = GSC_MASTER_NONE) {
     gsc_optimizer_options options = optimizer_options(kind);
     options.weight_decay = 0.01;
     options.flags = GSC_OPTIMIZER_WRITE_GRADS;
+    options.state_format = state_format;
+    options.master_format = master_format;
+    options.seed = 5;
     if (kind == GSC_SGD) options.momentum = 0.9;
     Trainer trainer(context_, {.options = options,
                                .counts = kCounts,
                                .param_dtype = param_dtype,
                                .grad_dtypes = kGradDtypes,
-                               .copy_dtype = GSC_BF16,
+                               .copy_dtype = master_format == GSC_MASTER_NONE ? GSC_BF16 : 0,
                                .offset = 1});
     const Scaler scaler = make_scaler(context_, 300.0f);
     for (uint64_t step = 0; step < 3; ++step) {
@@ -162,9 +172,11 @@ class Script {
       EXPECT_GSC_OK(gsc_scaler_step_and_update(scaler.get(), trainer.get(), nullptr));
     }
     const Snapshot snapshot = trainer.snapshot();
-    const std::string name = text("kind ", kind, " ", dtype_name(param_dtype));
+    const std::string name =
+        text("kind ", kind, " ", dtype_name(param_dtype), " state ", state_format, " master ", master_format);
     record(text(name, " params"), snapshot.params);
-    record(text(name, " state"), snapshot.state);
+    const std::vector<unsigned char> state = Slots(trainer.optimizer()).image();
+    record(text(name, " state"), state.data(), static_cast<int64_t>(state.size()));
     record(text(name, " model copy"), snapshot.copies);
     record(text(name, " grads"), snapshot.grads);
     const gsc_report report = report_of(scaler, trainer.grad_list());

@@ -436,10 +436,10 @@ const Call kCalls[] = {
             w) { return gsc_ops_axpby(C, 1.0, tensors_of(w.extra.grads()).data(), 1.0, w.spares().data(), 2, nullptr); }},
     {"gsc_ops_cast",
      [](World &w) { return gsc_ops_cast(C, tensors_of(w.extra.grads()).data(), w.spares().data(), 2, nullptr); }},
-    {"gsc_ops_convert_state_sync",
+    {"gsc_ops_convert_state",
      [](World &w) {
        const std::vector<gsc_tensor> grads = tensors_of(w.extra.grads());
-       return gsc_ops_convert_state_sync(C, grads.data(), nullptr, w.spares().data(), 2, nullptr);
+       return gsc_ops_convert_state(C, grads.data(), nullptr, w.spares().data(), 2, nullptr);
      }},
     {"gsc_ops_norm",
      [](World &w) { return gsc_ops_norm(C, w.spares().data(), 2, 1, &w.norms[0], &w.norms[1], nullptr); }},

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// State of frameworks that keep it themselves: gsc_ops_convert_state_sync against the rules of core/rules, and shards of
+// State of frameworks that keep it themselves: gsc_ops_convert_state against the rules of core/rules, and shards of
 // an optimizer, which draw the random bits of the whole by gsc_optimizer_set_offsets.
+#include "core/rules/state_conversion.h"
+
 #include <cmath>
 #include <cstring>
 #include <numeric>
 
 #include "core/rules/split.h"
-#include "core/rules/state_codes.h"
 #include "tests/support/objects.h"
 #include "tests/support/oracle.h"
 
@@ -18,11 +19,10 @@ struct Stored {
   std::vector<unsigned char> data, scales;
   gsc_tensor tensor;
   Stored(int32_t dtype, int64_t count)
-      : data(static_cast<size_t>(count * gsc::dtype_bytes(dtype))),
-        scales(gsc::is_grouped(dtype) ? static_cast<size_t>(gsc::state_groups(count)) : 0),
-        tensor(GSC_TENSOR_INIT(data.data(), count, dtype)) {
-    if (!gsc::is_grouped(dtype)) return;
-    tensor.scale_dtype = GSC_FP8_E8M0;
+      : data(static_cast<size_t>(count * gsc::dtype_bytes(dtype))), tensor(GSC_TENSOR_INIT(data.data(), count, dtype)) {
+    tensor.scale_dtype = gsc::scale_dtype_of(dtype);
+    if (tensor.scale_dtype == 0) return;
+    scales.resize(static_cast<size_t>(gsc::state_groups(count) * gsc::dtype_bytes(tensor.scale_dtype)));
     tensor.scale = count > 0 ? scales.data() : nullptr;
     tensor.scale_block_rows = 1;
     tensor.scale_block_columns = 32;
@@ -64,7 +64,7 @@ void expect_nearest(Stored &s, const std::vector<float> &x) {
 }
 
 gsc_status convert(const Context &context, const Stored &from, const gsc_tensor *weights, const Stored &to) {
-  return gsc_ops_convert_state_sync(context.get(), &from.tensor, weights, &to.tensor, 1, nullptr);
+  return gsc_ops_convert_state(context.get(), &from.tensor, weights, &to.tensor, 1, nullptr);
 }
 
 std::vector<float> magnitudes(int64_t count) {
@@ -77,7 +77,6 @@ std::vector<float> magnitudes(int64_t count) {
 
 TEST(StateConversion, EveryCodeFromFp32AndBack) {
   const Context context = make_context();
-  // The last is longer than a part that is converted at once.
   for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{33}, int64_t{1000}, (int64_t{1} << 20) + 40}) {
     const std::vector<float> x = magnitudes(count);
     Stored full(GSC_FP32, count), back(GSC_FP32, count);
@@ -96,13 +95,115 @@ TEST(StateConversion, EveryCodeFromFp32AndBack) {
 TEST(StateConversion, CodesOfOneSlotIntoEachOther) {
   const Context context = make_context();
   const std::vector<float> x = magnitudes(100);
-  for (const auto &[wide, narrow] : {std::pair(GSC_BF16, GSC_FP8_E4M3), std::pair(GSC_UFP16_E5M11, GSC_UFP8_E4M4)}) {
-    Stored full(GSC_FP32, 100), from(wide, 100), to(narrow, 100);
+  for (const auto &[first, second] :
+       {std::pair(GSC_BF16, GSC_FP8_E4M3), std::pair(GSC_UFP16_E5M11, GSC_UFP8_E4M4),
+        std::pair(GSC_INT8_SOFTSIGN, GSC_BF16), std::pair(GSC_UINT8_SQRT, GSC_UFP8_E4M4)}) {
+    Stored full(GSC_FP32, 100), from(first, 100), to(second, 100);
     std::memcpy(full.data.data(), x.data(), full.data.size());
     ASSERT_GSC_OK(convert(context, full, nullptr, from));
+    ASSERT_GSC_OK(convert(context, from, nullptr, full));
     ASSERT_GSC_OK(convert(context, from, nullptr, to));
-    expect_nearest(to, decoded(from));
+    expect_nearest(to, {full.as<float>(), full.as<float>() + 100});
   }
+}
+
+constexpr uint16_t kFp16Nan = 0x7e00;
+
+/// A group of FlashOptim's codes from values, with its scale and what it decodes to.
+struct FlashGroup {
+  Stored codes, full, back;
+  uint16_t scale = 0;
+  FlashGroup(const Context &context, int32_t dtype, const std::vector<float> &x)
+      : codes(dtype, 32), full(GSC_FP32, 32), back(GSC_FP32, 32) {
+    for (size_t i = 0; i < x.size(); ++i) full.as<float>()[i] = x[i];
+    EXPECT_GSC_OK(convert(context, full, nullptr, codes));
+    EXPECT_GSC_OK(convert(context, codes, nullptr, back));
+    std::memcpy(&scale, codes.scales.data(), sizeof scale);
+  }
+};
+
+// FlashOptim, quantize and dequantize: y = 2x / (1 + |x|) of x = m / scale, code = floor(127 y + 0.5); back y / (2 - |y|)
+// times the scale. Of v the root, code = floor(255 x + 0.5), and the square.
+TEST(FlashCodes, AreFlashOptims) {
+  const Context context = make_context();
+  for (const float scale : {1.0f, 0.37109375f, 65504.0f, 0x1p-14f, 0x1.8p-20f}) {
+    for (const int32_t dtype : {GSC_INT8_SOFTSIGN, GSC_UINT8_SQRT}) {
+      const bool is_moment = dtype == GSC_INT8_SOFTSIGN;
+      const int smallest = is_moment ? -127 : 0, largest = is_moment ? 127 : 255;
+      Stored codes(dtype, 256), back(GSC_FP32, 256);
+      const auto code_of = [&](int i) { return i % 32 == 0 ? largest : std::min(smallest + i, largest); };
+      for (int i = 0; i < 256; ++i) codes.data[static_cast<size_t>(i)] = static_cast<unsigned char>(code_of(i));
+      for (int g = 0; g < 8; ++g) {
+        const uint16_t stored = gsc::fp32_to_fp16(scale);
+        std::memcpy(codes.scales.data() + 2 * g, &stored, sizeof stored);
+      }
+      ASSERT_GSC_OK(convert(context, codes, nullptr, back));
+      for (int i = 0; i < 256; ++i) {
+        const double y = code_of(i) / (is_moment ? 127.0 : 255.0);
+        const double value = is_moment ? y / (2.0 - std::fabs(y)) * scale : y * scale * (y * scale);
+        ASSERT_NEAR(back.as<float>()[i], value, std::fabs(value) * 0x1p-21) << i << " " << scale;
+      }
+    }
+  }
+}
+
+TEST(FlashCodes, AreTheNearestOfTheStoredScale) {
+  const Context context = make_context();
+  Random random(3);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<float> x(32);
+    const int exponent = static_cast<int>(random.below(24)) - 20;
+    for (float &v : x) v = static_cast<float>(std::ldexp(random.uniform(-1.0, 1.0), exponent));
+    FlashGroup moments(context, GSC_INT8_SOFTSIGN, x);
+    for (float &v : x) v = v * v;
+    const FlashGroup squares(context, GSC_UINT8_SQRT, x);
+    const double m_scale = gsc::fp16_to_fp32(moments.scale), v_scale = gsc::fp16_to_fp32(squares.scale);
+    for (size_t i = 0; i < 32; ++i) {
+      const double m = moments.full.as<float>()[i];
+      const double share = std::min(std::fabs(m) / m_scale, 1.0);
+      const auto code = static_cast<int8_t>(moments.codes.data[i]);
+      ASSERT_LE(std::fabs(254.0 * share / (1.0 + share) - std::abs(int{code})), 0.5 + 1e-4) << m;
+      ASSERT_TRUE(code == 0 || std::signbit(m) == (code < 0));
+      const double root = 255.0 * std::min(std::sqrt(double{x[i]}) / v_scale, 1.0);
+      ASSERT_LE(std::fabs(root - squares.codes.data[i]), root < 0.5 ? 1.0 : 0.5 + 1e-4);
+      ASSERT_TRUE(x[i] == 0.0f || squares.codes.data[i] > 0);
+    }
+  }
+}
+
+TEST(FlashCodes, OfGroupsWithoutAnOrdinaryScale) {
+  const Context context = make_context();
+  for (const int32_t dtype : {GSC_INT8_SOFTSIGN, GSC_UINT8_SQRT}) {
+    const bool is_moment = dtype == GSC_INT8_SOFTSIGN;
+    FlashGroup zero(context, dtype, {0.0f, -0.0f});
+    EXPECT_EQ(zero.scale, 0);
+    FlashGroup tiny(context, dtype, {is_moment ? 0x1p-26f : 0x1p-52f});  // the scale is half of fp16's smallest
+    EXPECT_EQ(tiny.scale, 0);
+    for (int i = 0; i < 32; ++i) EXPECT_EQ(zero.back.as<float>()[i], 0.0f);
+    for (int i = 0; i < 32; ++i) EXPECT_EQ(tiny.back.as<float>()[i], 0.0f);
+    FlashGroup huge(context, dtype, {1e30f, 1.0f});
+    EXPECT_EQ(huge.back.as<float>()[0], is_moment ? 65504.0f : 65504.0f * 65504.0f);
+    for (const float bad : {NAN, INFINITY}) {
+      FlashGroup lost(context, dtype, {1.0f, bad, 2.0f});
+      EXPECT_EQ(lost.scale, kFp16Nan);
+      for (int i = 0; i < 32; ++i) EXPECT_TRUE(std::isnan(lost.back.as<float>()[i])) << i;
+    }
+  }
+}
+
+TEST(FlashCodes, AreForConversionAlone) {
+  const Context context = make_context();
+  const Stored full(GSC_FP32, 64), moments(GSC_INT8_SOFTSIGN, 64), squares(GSC_UINT8_SQRT, 64);
+  gsc_tensor_list *list = nullptr;
+  EXPECT_GSC_ERROR(gsc_tensor_list_create(context.get(), &moments.tensor, 1, nullptr, &list),
+                   GSC_ERROR_INVALID_ARGUMENT, "tensors[0].dtype", "gsc_ops_convert_state");
+  EXPECT_GSC_ERROR(convert(context, moments, nullptr, squares), GSC_ERROR_INVALID_ARGUMENT, "dst[0]");
+  Stored wrong(GSC_INT8_SOFTSIGN, 64);
+  wrong.tensor.scale_dtype = GSC_FP8_E8M0;
+  EXPECT_GSC_ERROR(convert(context, full, nullptr, wrong), GSC_ERROR_INVALID_ARGUMENT, "dst[0].scale_dtype");
+  wrong = Stored(GSC_INT8_SOFTSIGN, 64);
+  wrong.tensor.scale = wrong.scales.data() + 1;
+  EXPECT_GSC_ERROR(convert(context, full, nullptr, wrong), GSC_ERROR_INVALID_ARGUMENT, "dst[0].scale", "aligned");
 }
 
 TEST(StateConversion, MastersIntoRemaindersOfTheirWeightsAndBack) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/rules/split.h"
+#include "tests/support/optimizer_oracle.h"
 #include "tests/support/oracle.h"
 #include "tests/support/state_slots.h"
 
@@ -94,7 +95,8 @@ class Pair {
   }
 
  private:
-  /// Every 97th element of a tensor. All are positive: which sign a NaN of two has is the compiler's choice.
+  /// Every 97th element of a tensor is NaN, all of them positive: which sign a NaN of two has is the compiler's choice.
+  /// The second group has codes and a scale of 0.
   void make_special() {
     const Slots coded(coded_);
     for (size_t t = 0; t < params_.size(); ++t) {
@@ -109,6 +111,13 @@ class Pair {
         if (codes.dtype == GSC_UFP8_E4M4) static_cast<uint8_t *>(codes.data)[i] = 0xff;
         if (codes.dtype == GSC_BF16) static_cast<uint16_t *>(codes.data)[i] = 0x7fc0;
         if (codes.dtype == GSC_UFP16_E5M11) static_cast<uint16_t *>(codes.data)[i] = 0xffff;
+      }
+      for (int slot = 0; slot < states(coded) && params_[t].count() > 64; ++slot) {
+        const gsc_tensor &codes = coded.slots[static_cast<size_t>(slot)][t];
+        if (codes.scale == nullptr) continue;
+        static_cast<uint8_t *>(const_cast<void *>(codes.scale))[1] = 0;
+        std::memset(static_cast<char *>(codes.data) + 32 * gsc::dtype_bytes(codes.dtype), 0x35,
+                    static_cast<size_t>(32 * gsc::dtype_bytes(codes.dtype)));
       }
     }
   }
@@ -260,8 +269,89 @@ TEST(StateFormats, SoIsAStepInRegisters) {
   }
 }
 
-/// sqrt(v) stays near the exact value over 2500 steps, and after gradients have become ten times smaller; no update is
-/// much larger than the exact one.
+/// What a code may add to the error of a value, in a group with this largest magnitude.
+double code_error(int32_t dtype, bool is_random, double x, double largest) {
+  const int top = largest > 0.0 ? std::ilogb(largest * (1.0 + 1e-5)) : -126;
+  const double units = is_random ? 1.0 : 0.5;
+  switch (dtype) {
+    case GSC_BF16:
+      return units * std::ldexp(std::fabs(x), -7);
+    case GSC_FP8_E4M3:
+      return units * std::max(std::ldexp(std::fabs(x), -3), std::ldexp(1.0, top - 16));
+    case GSC_UFP16_E5M11:
+      return units * std::ldexp(x, -11) + std::ldexp(1.0, top - 29);  // smaller than code 1 becomes code 1
+    default:
+      return units * std::ldexp(x, -4) + std::ldexp(1.0, top - 13);
+  }
+}
+
+/// A step by the oracle in double, from decoded state: the codes and masters are within what each of them may add.
+TEST(StateFormats, AStepIsWithinTheErrorOfItsFormat) {
+  const Context context = make_context();
+  for (const int32_t kind : {GSC_SGD, GSC_ADAMW, GSC_ADAGRAD, GSC_LION, GSC_RMSPROP}) {
+    for (const int32_t state : {GSC_STATE_BITS16, GSC_STATE_BITS8}) {
+      for (const int32_t master : {GSC_MASTER_SPLIT16, GSC_MASTER_SPLIT8, GSC_MASTER_STOCHASTIC}) {
+        const Case c{kind, state, master, (kind + state) % 2 == 0 ? GSC_FP16 : GSC_BF16, GSC_FP32, 0, 0};
+        SCOPED_TRACE(text("kind ", kind, " state ", state, " master ", master));
+        const gsc_optimizer_options o = options_of(c);
+        Small small(context, o, c.param_dtype, {1000});
+        const Slots slots(small.optimizer);
+        const size_t states = slots.slots.size() - (master == GSC_MASTER_STOCHASTIC ? 0 : 1);
+        const auto master_of = [&](int64_t i) {
+          if (master == GSC_MASTER_STOCHASTIC) return small.params[0].get(i);
+          const auto weight = small.params[0].as<uint16_t>()[i];
+          const void *rest = slots.slots.back()[0].data;
+          const auto join = [&](auto dtype) {
+            using D = decltype(dtype);
+            return static_cast<double>(master == GSC_MASTER_SPLIT16
+                                           ? gsc::Split<D, int16_t>::join(weight, static_cast<const int16_t *>(rest)[i])
+                                           : gsc::Split<D, int8_t>::join(weight, static_cast<const int8_t *>(rest)[i]));
+          };
+          return c.param_dtype == GSC_FP16 ? join(gsc::Fp16{}) : join(gsc::Bf16{});
+        };
+        Random random(4);
+        for (int step = 1; step <= 4; ++step) {
+          std::vector<Element> elements(1000);
+          for (size_t i = 0; i < 1000; ++i) elements[i].param.v = master_of(static_cast<int64_t>(i));
+          for (size_t slot = 0; slot < states; ++slot) {
+            const std::vector<float> values = decode(slots.slots[slot][0]);
+            for (size_t i = 0; i < 1000; ++i) elements[i].state[slot].v = static_cast<double>(values[i]);
+          }
+          small.step(random);
+          std::vector<Real> grads(1000);
+          for (size_t i = 0; i < 1000; ++i) grads[i].v = small.grads[0].get(static_cast<int64_t>(i));
+          OptimizerOracle(o, GSC_FP32, step).step(elements, grads);
+          for (size_t slot = 0; slot < states; ++slot) {
+            const gsc_tensor &t = slots.slots[slot][0];
+            const std::vector<float> values = decode(t);
+            const bool is_random = gsc::rounds_stochastically(t.dtype, rate_of(o, static_cast<int>(slot)));
+            for (size_t i = 0; i < 1000; ++i) {
+              double largest = 0.0;
+              for (size_t k = i / 32 * 32; k < std::min<size_t>(i / 32 * 32 + 32, 1000); ++k) {
+                largest = std::max(largest, std::fabs(elements[k].state[slot].v));
+              }
+              const Real &x = elements[i].state[slot];
+              ASSERT_NEAR(static_cast<double>(values[i]), x.v,
+                          2.0 * x.e + code_error(t.dtype, is_random, std::fabs(x.v) + 2.0 * x.e, largest))
+                  << "slot " << slot << " element " << i << " step " << step;
+            }
+          }
+          for (size_t i = 0; i < 1000; ++i) {
+            const Real &x = elements[i].param;
+            const double spacing = ulp(std::fabs(x.v) + 2.0 * x.e, c.param_dtype);
+            const double kept = master == GSC_MASTER_STOCHASTIC ? spacing
+                                : master == GSC_MASTER_SPLIT8   ? std::ldexp(spacing, -9) + 0x1p-41
+                                                                : 0x1p-41;
+            ASSERT_NEAR(master_of(static_cast<int64_t>(i)), x.v, 2.0 * x.e + kept) << i << " step " << step;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// sqrt(v) stays near the exact value over 2500 steps, and after gradients have become ten times smaller; no update of
+/// any step is much larger than the exact one.
 TEST(StateFormats, SecondMomentsDoNotFreeze) {
   const Context context = make_context();
   constexpr int64_t kElements = 1024;
@@ -284,7 +374,6 @@ TEST(StateFormats, SecondMomentsDoNotFreeze) {
           v[i] = beta2 * v[i] + (1.0 - beta2) * g * g;
         }
         ASSERT_GSC_OK(gsc_optimizer_step(small.optimizer.get(), nullptr));
-        if (step % 500 != 0) continue;
         const Slots now(small.optimizer);
         const std::vector<float> got_m = decode(now.slots[0][0]), got_v = decode(now.slots[1][0]);
         std::vector<double> ratios;
@@ -294,6 +383,7 @@ TEST(StateFormats, SecondMomentsDoNotFreeze) {
               std::max(largest, std::fabs(static_cast<double>(got_m[i])) / std::sqrt(static_cast<double>(got_v[i])));
           largest_exact = std::max(largest_exact, std::fabs(m[i]) / std::sqrt(v[i]));
         }
+        if (step % 500 != 0) continue;
         std::nth_element(ratios.begin(), ratios.begin() + kElements / 2, ratios.end());
         const double median = ratios[kElements / 2];
         EXPECT_NEAR(median, 1.0, step <= 2500 ? 0.05 : 0.25) << format << ' ' << beta2 << " step " << step;

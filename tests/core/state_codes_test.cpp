@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/cpu/lanes.h"
+#include "core/rules/flash_codes.h"
 #include "core/rules/random.h"
 #include "core/rules/split.h"
 
@@ -414,6 +415,20 @@ TEST(Philox, HasTheKnownAnswersOfRandom123) {
   expect(~0ULL, ~0ULL, ~0U, ~0U, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
   expect(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x13198a2e, 0x03707344,
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+/// Every code of FlashOptim with every scale; it does not use 0x80.
+TEST(FlashCodes, AreEncodedAsTheyWereDecoded) {
+  for (uint32_t scale = 1; scale < 0x7c00U; ++scale) {
+    for (uint32_t code = 0; code < 256; ++code) {
+      const bool is_used = code != 0x80U;
+      ASSERT_TRUE(!is_used || FlashMoment::encode(FlashMoment::decode(code, scale), scale) == code)
+          << code << ' ' << scale;
+      ASSERT_EQ(FlashSquare::encode(FlashSquare::decode(code, scale), scale), code) << scale;
+    }
+    ASSERT_EQ(FlashMoment::scale_for(to_bits(FlashMoment::decode(0x7f, scale))), scale);
+    ASSERT_EQ(FlashSquare::scale_for(to_bits(FlashSquare::decode(0xff, scale))), scale);
+  }
 }
 
 }  // namespace

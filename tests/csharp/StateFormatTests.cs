@@ -195,6 +195,10 @@ namespace Gradscaler.Tests
           Assert.That(bytes[0], Is.EqualTo(0));
           Assert.That(bytes[99], Is.Not.EqualTo(0));
           Assert.That(scales[3], Is.Not.EqualTo(0));
+          Tensor flash = Tensor.Allocate(DType.Int8Softsign, Count).WithScales(Tensor.Allocate(DType.Fp16, 4));
+          training.Convert(Tensor.Of(training.Gradients), flash);
+          Assert.That(training.Decoded(flash)[99], Is.EqualTo(1).Within(0.01));
+          Assert.Throws<InvalidArgumentException>(() => flash.WithScales(codes.Scales));
           Assert.Throws<InvalidArgumentException>(() => state.SetTensors(new[] { Codes() }));
           state.SetTensors(new[] { Codes().WithScales(codes.Scales) });
         }

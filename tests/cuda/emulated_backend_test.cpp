@@ -153,6 +153,7 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
   Twin words(GSC_FP32, 4);
   Twin elements(GSC_FP32, 4);
   Twin sums(GSC_FP64, 4);
+  Twin moments(GSC_BF16, 4);
   auto *report = static_cast<gsc_report *>(emulation::allocate_pinned(sizeof(gsc_report)));
   *report = {};
   report->struct_size = sizeof *report;
@@ -205,6 +206,8 @@ TEST(EmulatedBackend, EverythingOfAStepCanBeCaptured) {
     EXPECT_GSC_OK(gsc_ops_unscale_check(contexts.cuda.get(), &x, 1, scalars, scalars + 1, nullptr));
     EXPECT_GSC_OK(gsc_ops_scale(contexts.cuda.get(), &x, &x, 1, scalars, nullptr));
     EXPECT_GSC_OK(gsc_ops_axpby(contexts.cuda.get(), 1.0, &x, 1.0, &x, 1, nullptr));
+    const gsc_tensor bf16 = moments.device_tensor();
+    EXPECT_GSC_OK(gsc_ops_convert_state(contexts.cuda.get(), &x, nullptr, &bf16, 1, nullptr));
     EXPECT_GSC_OK(gsc_ops_update_scale(contexts.cuda.get(), scalars, reinterpret_cast<int32_t *>(scalars + 2),
                                        scalars + 1, 2.0, 0.5, 10, nullptr));
     EXPECT_GSC_OK(gsc_scaler_unscale(scaler, grads, nullptr));

@@ -2,6 +2,7 @@
 //
 // The stateless operations, diagnose, check and unscale: kernels give the CPU backend's results, bit for bit, for every
 // dtype, lengths around every boundary, misalignments and kinds of values, in any order of blocks and threads.
+#include "core/rules/state_conversion.h"
 #include "tests/cuda/twin.h"
 
 namespace gsc_test {
@@ -213,6 +214,106 @@ TEST(CudaNorm, ManyRounds) {
     ASSERT_GSC_OK(gsc_ops_norm(contexts.cuda.get(), device_tensors(twins).data(), 40, GSC_NORM_L2,
                                reinterpret_cast<double *>(out.data()), nullptr, nullptr));
     EXPECT_TRUE(same_value(read_device(reinterpret_cast<double *>(out.data())), norm)) << "order " << order;
+  }
+  set_order(0);
+}
+
+/// A tensor of state twice. Its bytes are random, so that all codes and scales occur.
+class StateTwin {
+ public:
+  StateTwin(int32_t dtype, int64_t count, Random &random)
+      : dtype_(dtype),
+        count_(count),
+        scales_at_((count * gsc::dtype_bytes(dtype) + 63) & ~int64_t{63}),
+        bytes_(static_cast<size_t>(scales_at_ + 2 * gsc::state_groups(count))),
+        memory_(static_cast<int64_t>(bytes_.size())) {
+    for (unsigned char &b : bytes_) b = static_cast<unsigned char>(random.below(256));
+    // Of fp32, half of the groups with magnitudes that share a scale.
+    for (int64_t i = 0; dtype == GSC_FP32 && i < count; ++i) {
+      if (i / 32 % 2 == 0) bytes_[static_cast<size_t>(4 * i + 3)] = static_cast<unsigned char>(0x3d + random.below(3));
+    }
+    copy_to_device(memory_.data(), bytes_.data(), static_cast<int64_t>(bytes_.size()));
+  }
+  gsc_tensor host() { return at(reinterpret_cast<char *>(bytes_.data())); }
+  gsc_tensor device() const { return at(memory_.data()); }
+
+  /// Whether both have the same bytes, or NaN where they do not.
+  ::testing::AssertionResult same(const Context &cpu) {
+    StateTwin copy = *this;
+    copy_to_host(copy.bytes_.data(), memory_.data(), static_cast<int64_t>(bytes_.size()));
+    if (copy.bytes_ == bytes_) return ::testing::AssertionSuccess();
+    if (gsc::is_remainder(dtype_)) return ::testing::AssertionFailure() << "remainders differ";
+    std::vector<float> values[2];
+    for (StateTwin *twin : {this, &copy}) {
+      std::vector<float> &x = values[twin == this ? 0 : 1];
+      x.resize(static_cast<size_t>(count_));
+      const gsc_tensor from = twin->host(), to = GSC_TENSOR_INIT(x.data(), count_, GSC_FP32);
+      EXPECT_GSC_OK(gsc_ops_convert_state(cpu.get(), &from, nullptr, &to, 1, nullptr));
+    }
+    const size_t size = static_cast<size_t>(gsc::dtype_bytes(dtype_));
+    for (size_t i = 0; i < static_cast<size_t>(count_); ++i) {
+      const bool alike = std::memcmp(&bytes_[i * size], &copy.bytes_[i * size], size) == 0;
+      if (alike || (std::isnan(values[0][i]) && std::isnan(values[1][i]))) continue;
+      return ::testing::AssertionFailure()
+             << "element " << i << ": host " << values[0][i] << ", device " << values[1][i];
+    }
+    if (!std::equal(bytes_.begin() + scales_at_, bytes_.end(), copy.bytes_.begin() + scales_at_)) {
+      return ::testing::AssertionFailure() << "scales differ";
+    }
+    return ::testing::AssertionSuccess();
+  }
+
+ private:
+  StateTwin(const StateTwin &other)
+      : dtype_(other.dtype_), count_(other.count_), scales_at_(other.scales_at_), bytes_(other.bytes_), memory_(0) {}
+  gsc_tensor at(char *base) const {
+    gsc_tensor t = GSC_TENSOR_INIT(base, count_, dtype_);
+    t.scale_dtype = gsc::scale_dtype_of(dtype_);
+    if (t.scale_dtype == 0) return t;
+    t.scale = count_ > 0 ? base + scales_at_ : nullptr;
+    t.scale_block_rows = 1;
+    t.scale_block_columns = 32;
+    return t;
+  }
+  int32_t dtype_;
+  int64_t count_, scales_at_;
+  std::vector<unsigned char> bytes_;
+  DeviceBytes memory_;
+};
+
+TEST(CudaConversion, IsTheCpus) {
+  SKIP_WITHOUT_DEVICE();
+  const Contexts contexts;
+  Random random(19);
+  const auto expect_same = [&](int32_t from, int32_t weight, int32_t to) {
+    for (const int64_t count : {0, 1, 31, 32, 33, 1000, 20000}) {
+      SCOPED_TRACE(text("dtypes ", from, " to ", to, ", ", count, " elements"));
+      set_order(static_cast<unsigned>(count % 3));
+      StateTwin src(from, count, random), weights(weight != 0 ? weight : GSC_FP16, count, random),
+          dst(to, count, random);
+      gsc_tensor t[3] = {src.host(), weights.host(), dst.host()};
+      ASSERT_GSC_OK(gsc_ops_convert_state(contexts.cpu.get(), &t[0], weight != 0 ? &t[1] : nullptr, &t[2], 1, nullptr));
+      t[0] = src.device(), t[1] = weights.device(), t[2] = dst.device();
+      ASSERT_GSC_OK(
+          gsc_ops_convert_state(contexts.cuda.get(), &t[0], weight != 0 ? &t[1] : nullptr, &t[2], 1, nullptr));
+      EXPECT_TRUE(dst.same(contexts.cpu));
+    }
+  };
+  const int32_t moments[] = {GSC_FP32, GSC_BF16, GSC_FP8_E4M3, GSC_INT8_SOFTSIGN};
+  const int32_t squares[] = {GSC_FP32, GSC_UFP16_E5M11, GSC_UFP8_E4M4, GSC_UINT8_SQRT};
+  for (int from = 0; from < 4; ++from) {
+    for (int to = 0; to < 4; ++to) {
+      expect_same(moments[from], 0, moments[to]);
+      expect_same(squares[from], 0, squares[to]);
+    }
+  }
+  for (const int32_t remainder : {GSC_INT16, GSC_INT8}) {
+    for (const int32_t weight : {GSC_FP16, GSC_BF16}) {
+      expect_same(GSC_FP32, weight, remainder);
+      expect_same(remainder, weight, GSC_FP32);
+    }
+    expect_same(remainder, 0, GSC_INT16);
+    expect_same(remainder, 0, GSC_INT8);
   }
   set_order(0);
 }

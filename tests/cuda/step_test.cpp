@@ -310,6 +310,33 @@ TEST(CudaStep, EvaluatesAsTheCpuDoes) {
   }
 }
 
+TEST(CudaFormats, CheckpointsLoadAsOnTheCpu) {
+  SKIP_WITHOUT_DEVICE();
+  const auto pair_of = [](int32_t state, int32_t master) {
+    return std::make_unique<Pair>(StepCase{.name = "",
+                                           .kind = GSC_ADAMW,
+                                           .param_dtype = GSC_BF16,
+                                           .offset = 1,
+                                           .state_format = state,
+                                           .master_format = master});
+  };
+  for (const int32_t from : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
+    const auto source = pair_of(from, GSC_MASTER_SPLIT16);
+    source->fill_grads();
+    source->step_and_compare();
+    const std::vector<unsigned char> image = source->device->checkpoint();
+    for (const int32_t to : {GSC_STATE_FULL, GSC_STATE_BITS16, GSC_STATE_BITS8}) {
+      SCOPED_TRACE(text("state ", from, " into ", to));
+      const auto target = pair_of(to, GSC_MASTER_SPLIT8);
+      for (const auto *side : {&target->host, &target->device}) {
+        ASSERT_GSC_OK(gsc_optimizer_load_sync((*side)->optimizer.get(), image.data(),
+                                              static_cast<int64_t>(image.size()), nullptr));
+      }
+      ASSERT_EQ(target->device->checkpoint(), target->host->checkpoint());
+    }
+  }
+}
+
 TEST(CudaFormats, EveryKindWithEveryFormatOfStateAndMasters) {
   SKIP_WITHOUT_DEVICE();
   int number = 0;

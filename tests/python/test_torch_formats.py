@@ -162,6 +162,46 @@ def test_torchs_state_goes_in_and_comes_out(state, master):
     assert all(ours.state[p]["step"] == 4.0 for p in params)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("master_bytes", [3, 4])
+def test_flashoptims_state_loads(master_bytes, dtype):
+    """Its compressed state dict, as FlashOptim 0.1 decodes it: dequantize and _apply_error_correction."""
+    optimizer, params = made(dtype=dtype, steps=0, state="fp32", master="split")
+    most, saved, expected, masters = {3: 127, 4: 32767}[master_bytes], {}, {}, {}
+    for key, p in enumerate(params):
+        draws = torch.Generator().manual_seed(key)
+        groups = -(-p.numel() // 32)
+        scales = torch.rand(groups, generator=draws).half()
+        each = scales.float().repeat_interleave(32)[:p.numel()].reshape(p.shape)
+        m = torch.randint(-127, 128, p.shape, generator=draws).to(torch.int8)
+        v = torch.randint(0, 256, p.shape, generator=draws).to(torch.uint8)
+        errors = torch.randint(1 - most, most, p.shape, generator=draws)
+        # Below a power of two the spacing is half of it, and errors are smaller.
+        errors[torch.frexp(p.detach().abs().float()).mantissa == 0.5] //= 2
+        kept = errors.to(torch.int16).view(dtype) if master_bytes == 4 else errors.to(dtype)
+        saved[key] = {"step": torch.tensor(7.0), "error_bits": kept, "exp_avg::quantized": m, "exp_avg::scales": scales,
+                      "exp_avg_sq::quantized": v, "exp_avg_sq::scales": scales}
+        y = m.float() / 127
+        expected[key] = (y / (2 - y.abs()) * each, (v.float() / 255 * each)**2)
+        weight = p.detach().double()
+        spacing = 2.0**torch.floor(torch.log2(weight.abs().clamp_min(1e-30))) * torch.finfo(dtype).eps
+        masters[key] = weight + errors.double() / most * spacing / 2
+    dump = optimizer.state_dict()
+    dump["state"] = saved
+    for group in dump["param_groups"]:
+        group["master_bytewidth"] = master_bytes
+    optimizer.load_state_dict(dump)
+    for key, entry in optimizer.fp32_state_dict()["state"].items():
+        for name, value in zip(("exp_avg", "exp_avg_sq"), expected[key], strict=True):
+            assert torch.equal(entry[name].cpu(), value), (key, name)
+        assert torch.allclose(entry["master_param"].cpu().double(), masters[key], rtol=2**-22, atol=0), key
+        assert int(entry["step"]) == 7
+    broken = copy.deepcopy(dump)
+    broken["state"][0]["exp_avg::scales"] = broken["state"][0]["exp_avg::scales"][:-1]
+    with pytest.raises(ValueError, match="exp_avg::quantized.*scales"):
+        optimizer.load_state_dict(broken)
+
+
 @pytest.mark.parametrize("master", ["split", "split24"])
 def test_masters_become_remainders_and_remainders_masters(master):
     wide, params = made(master_weights=True)

@@ -121,7 +121,7 @@ namespace Gradscaler
     /// <summary>
     /// Converts optimizer state between its formats, rounded to nearest: dst[i] = src[i]. Both are Fp32 or codes of one
     /// kind of slot, with their scales (Tensor.WithScales), or both are remainders. If one has fp32 masters and the other
-    /// remainders, weights has the 16-bit weights; else it may be null. src and dst must not overlap. Blocks.
+    /// remainders, weights has the 16-bit weights; else it may be null. src and dst must not overlap.
     /// </summary>
     public static void ConvertState(Context context, Tensor[] src, Tensor[] weights, Tensor[] dst,
                                     IntPtr stream = default(IntPtr))

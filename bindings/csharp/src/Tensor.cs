@@ -159,15 +159,16 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// The same memory as codes of optimizer state that their scales multiply: one of Fp8E8m0 for each 32 elements; null
-    /// for none.
+    /// The same memory as codes of optimizer state that their scales multiply: one for each 32 elements, of Fp8E8m0, of
+    /// FlashOptim's codes Fp16; null for none.
     /// </summary>
     public Tensor WithScales(Tensor scales)
     {
-      if (scales != null && (scales.DType != DType.Fp8E8m0 || scales.Count != ScaleCount(Count)))
+      DType wanted = DType == DType.Int8Softsign || DType == DType.Uint8Sqrt ? DType.Fp16 : DType.Fp8E8m0;
+      if (scales != null && (scales.DType != wanted || scales.Count != ScaleCount(Count)))
       {
         throw new InvalidArgumentException("scales has " + scales.Count + " elements of " + scales.DType + "; " + Count
-                                           + " codes have " + ScaleCount(Count) + " of Fp8E8m0");
+                                           + " codes have " + ScaleCount(Count) + " of " + wanted);
       }
       return new Tensor(Address, Count, DType, Name, Owner, scales);
     }

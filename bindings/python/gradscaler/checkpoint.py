@@ -193,6 +193,7 @@ def _encoded(value: Any, scales: Any, name: str, target: Tensor, argument: str, 
         _native(source, code, looked), None,
         _native(_look(found[name], argument), codes[slot], None if into is None else _look(into, argument)),
         optimizer.stream)
+    _wait(optimizer)
     return found
 
 

@@ -15,10 +15,10 @@ from .device import default_context
 REMAINDER, SCALE = "remainder", "_scale"
 #: Elements that share a scale, and the dtypes that have scales.
 GROUP = 32
-GROUPED = (native.FP8_E4M3, native.UFP8_E4M4, native.UFP16_E5M11)
+GROUPED = (native.FP8_E4M3, native.UFP8_E4M4, native.UFP16_E5M11, native.INT8_SOFTSIGN, native.UINT8_SQRT)
 #: What elements are stored as, where arrays have no such dtype.
 STORED = {native.FP8_E4M3: "uint8", native.UFP8_E4M4: "uint8", native.UFP16_E5M11: "int16", native.INT8: "int8",
-          native.INT16: "int16"}
+          native.INT16: "int16", native.INT8_SOFTSIGN: "int8", native.UINT8_SQRT: "uint8"}
 
 
 def groups_of(elements: int) -> int:

@@ -24,6 +24,8 @@ typedef struct cell {
 } cell;
 
 typedef struct experiment {
+  /** See run_settings. */
+  int32_t state_format, master_format;
   int steps;
   int seeds;
   int magnitude_count;

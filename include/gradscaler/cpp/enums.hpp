@@ -32,7 +32,11 @@ enum class DType : int32_t {
   /// A remainder of 16 bits.
   int16 = GSC_INT16,
   /// A power of two, 2^(byte - 127). For scales only.
-  fp8_e8m0 = GSC_FP8_E8M0
+  fp8_e8m0 = GSC_FP8_E8M0,
+  /// FlashOptim's 8 bits for means of gradients. For gsc_ops_convert_state only, as the next.
+  int8_softsign = GSC_INT8_SOFTSIGN,
+  /// FlashOptim's 8 bits for means of squares.
+  uint8_sqrt = GSC_UINT8_SQRT
 };
 
 /// Kinds of optimizer.

@@ -36,12 +36,12 @@ inline void cast(const Context &context, Tensors src, Tensors dst, gsc_stream st
   detail::check(gsc_ops_cast(context.get(), src.data(), dst.data(), count, stream));
 }
 /// `weights`: empty unless masters are converted to remainders or back.
-inline void convert_state_sync(const Context &context, Tensors src, Tensors weights, Tensors dst,
-                               gsc_stream stream = nullptr) {
+inline void convert_state(const Context &context, Tensors src, Tensors weights, Tensors dst,
+                          gsc_stream stream = nullptr) {
   const int64_t count = detail::same_count("src", src, "dst", dst);
   if (weights.count() > 0) detail::same_count("src", src, "weights", weights);
-  detail::check(gsc_ops_convert_state_sync(context.get(), src.data(), weights.count() > 0 ? weights.data() : nullptr,
-                                           dst.data(), count, stream));
+  detail::check(gsc_ops_convert_state(context.get(), src.data(), weights.count() > 0 ? weights.data() : nullptr,
+                                      dst.data(), count, stream));
 }
 /// `tensor_norms`: one number per tensor, in device memory, or nullptr.
 inline void norm(const Context &context, Tensors tensors, Norm norm_type, double *out_norm,

@@ -279,8 +279,39 @@ def require_loadable(kind: int, p: Any, saved: Mapping[str, Any], label: str) ->
             raise ValueError(f"{own} has shape {tuple(value.shape)}, but the parameter has {tuple(p.shape)}")
 
 
-def loaded(kind: int, p: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
+def _from_flashoptim(p: Any, saved: Mapping[str, Any], master_bytes: int | None, label: str) -> dict[str, Any]:
+    """Saved state whose codes and errors of FlashOptim (arXiv 2602.23349) became fp32 and masters."""
+    found: dict[str, Any] = {}
+    for name, value in saved.items():
+        slot, _, part = name.partition("::")
+        if part == "quantized":
+            scales = saved.get(f"{slot}::scales")
+            groups = groups_of(p.numel())
+            if is_dtensor(p) or value.shape != p.shape or scales is None or scales.numel() != groups:
+                raise ValueError(f"{label}[{name!r}] must have the shape of the parameter, {tuple(p.shape)}, and"
+                                 f" {groups} scales; shards are not converted")
+            code = native.INT8_SOFTSIGN if value.dtype == torch.int8 else native.UINT8_SQRT
+            found[slot] = torch.empty(p.shape, dtype=torch.float32, device=value.device)
+            _convert(value.contiguous(), code, scales.to(torch.float16).contiguous(), found[slot], native.FP32, None)
+        elif name == "error_bits" and master_bytes is not None:
+            # In parts of half a unit of the weight.
+            if master_bytes == 4 and value.dtype in NARROW:
+                value = value.view(torch.int16)
+            weight = p.detach().float()
+            info = torch.finfo(p.dtype)
+            exponent = torch.frexp(weight.abs().clamp_min(info.smallest_normal)).exponent - 1
+            half = exponent + int(math.log2(info.eps)) - 1
+            most = 127 if master_bytes == 3 else 32767
+            found[MASTER] = weight + torch.ldexp(value.to(p.device).float() / most, half)
+        elif part != "scales":
+            found[name] = value
+    return found
+
+
+def loaded(kind: int, p: Any, saved: Mapping[str, Any], master_bytes: int | None, label: str) -> dict[str, Any]:
     """A copy of saved state of a parameter, where it is: PyTorch's would have the dtype of 16-bit parameters."""
+    if "error_bits" in saved or any(name.endswith("::quantized") for name in saved):
+        saved = _from_flashoptim(p, saved, master_bytes, label)
     found: dict[str, Any] = {}
     floats = all_names(kind) - set(numbers_of(kind))
     for slot, value in saved.items():

@@ -179,7 +179,8 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         self._step_supports_amp_scaling = self.defaults.get("fused") is not False
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads `state_dict`, of :meth:`state_dict` here or of the optimizer of this name in ``torch.optim``.
+        """Loads `state_dict`, of :meth:`state_dict` here or of the optimizer of this name in ``torch.optim``, or in
+        FlashOptim, after the model's weights.
 
         Tensors are copied, and converted to the format that the parameter's group has here. Masters that were saved
         are dropped where there are none. ValueError, before anything changes, for state of other shapes.
@@ -222,9 +223,12 @@ class FusedOptimizer(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore
         entries.update({key: value for key, value in state_dict["state"].items()
                         if key not in {saved for _, saved in pairs}})
         labels = {p: (group, label) for p, group, label in self._labelled()}
+        # Of FlashOptim's masters.
+        widths = {key: group.get("master_bytewidth") for group in state_dict["param_groups"] for key in group["params"]}
         for p, key in pairs:
             if key in state_dict["state"]:
-                entries[p] = loaded(self._KIND, p, state_dict["state"][key])
+                entries[p] = loaded(self._KIND, p, state_dict["state"][key], widths.get(key),
+                                    f"state_dict['state'][{key}]")
                 self._fit(entries[p], p, *labels[p])
         return entries
 

@@ -37,6 +37,8 @@ pub const GSC_UFP16_E5M11: i32 = 8;
 pub const GSC_INT8: i32 = 9;
 pub const GSC_INT16: i32 = 10;
 pub const GSC_FP8_E8M0: i32 = 11;
+pub const GSC_INT8_SOFTSIGN: i32 = 12;
+pub const GSC_UINT8_SQRT: i32 = 13;
 pub const GSC_SGD: i32 = 0;
 pub const GSC_ADAM: i32 = 1;
 pub const GSC_ADAMW: i32 = 2;
@@ -207,7 +209,8 @@ pub struct gsc_error {
 /// A contiguous buffer in device memory. The library copies this struct, whose size never changes.
 /// The fields after `dtype` are 0, but for the scales of optimizer state in GSC_FP8_E4M3,
 /// GSC_UFP8_E4M4 or GSC_UFP16_E5M11: scale_dtype GSC_FP8_E8M0 with one byte for each 32 elements,
-/// scale_block_rows 1 and scale_block_columns 32. This version refuses anything else.
+/// scale_block_rows 1 and scale_block_columns 32. FlashOptim's codes have scales of GSC_FP16. This
+/// version refuses anything else.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct gsc_tensor {
@@ -588,9 +591,9 @@ functions! {
         steps: *const i64, count: i64, stream: gsc_stream) -> gsc_status;
     optimizer_set_offsets gsc_optimizer_set_offsets(optimizer: *mut gsc_optimizer,
         offsets: *const i64, count: i64, stream: gsc_stream) -> gsc_status;
-    ops_convert_state_sync gsc_ops_convert_state_sync(context: *mut gsc_context,
-        src: *const gsc_tensor, weights: *const gsc_tensor, dst: *const gsc_tensor, count: i64,
-        stream: gsc_stream) -> gsc_status;
+    ops_convert_state gsc_ops_convert_state(context: *mut gsc_context, src: *const gsc_tensor,
+        weights: *const gsc_tensor, dst: *const gsc_tensor, count: i64, stream: gsc_stream) ->
+        gsc_status;
     optimizer_get_unchanged_sync gsc_optimizer_get_unchanged_sync(optimizer: *const gsc_optimizer,
         out_unchanged: *mut i64, stream: gsc_stream) -> gsc_status;
     optimizer_set_evaluating gsc_optimizer_set_evaluating(optimizer: *mut gsc_optimizer,

@@ -87,6 +87,10 @@ enumerations! {
         Int16 = GSC_INT16,
         /// A power of two, 2^(byte - 127). For scales only.
         Fp8E8m0 = GSC_FP8_E8M0,
+        /// FlashOptim's 8 bits for means of gradients. For gsc_ops_convert_state only, as the next.
+        Int8Softsign = GSC_INT8_SOFTSIGN,
+        /// FlashOptim's 8 bits for means of squares.
+        Uint8Sqrt = GSC_UINT8_SQRT,
     }
 
     /// Kinds of optimizer.
@@ -297,6 +301,8 @@ impl DType {
             Self::Int8 => 1,
             Self::Int16 => 2,
             Self::Fp8E8m0 => 1,
+            Self::Int8Softsign => 1,
+            Self::Uint8Sqrt => 1,
         }
     }
 }

@@ -145,7 +145,7 @@ pub unsafe fn convert_state(
     weights: Option<&sys::gsc_tensor>,
     dst: &sys::gsc_tensor,
 ) -> Result<()> {
-    let call = context.api().ops_convert_state_sync;
+    let call = context.api().ops_convert_state;
     let weights = weights.map_or(std::ptr::null(), |weights| weights as *const _);
     context.check(call(
         context.as_ptr(),

@@ -129,7 +129,7 @@ inline Slot zeros(const at::Tensor &param, DType dtype) {
 inline void convert(const Slot &from, const Slot &to) {
   const at::Device device = resolve(to.values.device());
   const Tensor source = buffer_of(from), target = buffer_of(to);
-  ops::convert_state_sync(context_of(device), source, {}, target, current_stream(device));
+  ops::convert_state(context_of(device), source, {}, target, current_stream(device));
 }
 
 /// What a slot of a parameter holds, whose tensors may come from an archive: codes are told by their dtype and by what

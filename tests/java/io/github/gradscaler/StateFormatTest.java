@@ -176,6 +176,9 @@ class StateFormatTest {
         assertEquals(0, codes.bytes().get(0));
         assertNotEquals(0, codes.bytes().get(99));
         assertNotEquals(0, codes.scales().bytes().get(3));
+        final Tensor flash = Tensor.allocate(DType.INT8_SOFTSIGN, COUNT).withScales(Tensor.allocate(DType.FP16, 4));
+        assertEquals(1f, training.decoded(training.converted(training.gradients, flash))[99], 0.01f);
+        assertThrows(InvalidArgumentException.class, () -> flash.withScales(codes.scales()));
         assertThrows(InvalidArgumentException.class, () -> state.setTensors(codes()));
         state.setTensors(codes().withScales(codes.scales()));
       }

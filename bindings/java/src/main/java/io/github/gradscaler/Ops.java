@@ -122,7 +122,7 @@ public final class Ops {
   // gen-api: overload
   /**
    * Converts optimizer state between its formats, rounded to nearest: dst[i] = src[i]. Both are fp32 or codes of one kind
-   * of slot, with their scales ({@link Tensor#withScales}), or both are remainders. Blocks.
+   * of slot, with their scales ({@link Tensor#withScales}), or both are remainders.
    *
    * @param context the device of all memory
    * @param src what to read

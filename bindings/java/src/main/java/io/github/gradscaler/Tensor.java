@@ -166,13 +166,16 @@ public final class Tensor extends SegmentTensors {
   /**
    * The same memory as codes of optimizer state that their scales multiply.
    *
-   * @param newScales of {@link DType#FP8_E8M0}, one for each 32 elements; null for none
+   * @param newScales one for each 32 elements, of {@link DType#FP8_E8M0}, of FlashOptim's codes {@link DType#FP16}; null
+   *     for none
    * @return a new tensor
    */
   public Tensor withScales(@Nullable Tensor newScales) {
-    if (newScales != null && (newScales.dtype != DType.FP8_E8M0 || newScales.count != scaleCount(count))) {
+    final DType wanted =
+        dtype == DType.INT8_SOFTSIGN || dtype == DType.UINT8_SQRT ? DType.FP16 : DType.FP8_E8M0;
+    if (newScales != null && (newScales.dtype != wanted || newScales.count != scaleCount(count))) {
       throw new InvalidArgumentException("scales are " + newScales + ", " + count + " elements have "
-          + scaleCount(count) + " of " + DType.FP8_E8M0);
+          + scaleCount(count) + " of " + wanted);
     }
     return new Tensor(address, count, dtype, name, owner, lifetime, newScales);
   }
