@@ -34,9 +34,7 @@ LEFT_OUT = {
         "gsc_optimizer_load_sync": "load_state_dict", "gsc_status_get_name": "errors are classes",
     },
     "C#": {"gsc_status_get_name": "Status is an enumeration",
-           "gsc_library_get_abi_version": "the package has its library",
-           "gsc_ops_convert_state": "an optimizer has its state, and load_sync converts it",
-           "gsc_optimizer_set_offsets": "no shards"},
+           "gsc_library_get_abi_version": "the package has its library"},
 }
 # Options that are not the caller's, and words of another name.
 NOT_OPTIONS = {"struct_size", "flags", "reserved"}

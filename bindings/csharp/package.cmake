@@ -28,6 +28,7 @@ file(WRITE "${FOLDER}/[Content_Types].xml" "${xml}<Types xmlns=\"${types}\">
   <Default Extension=\"dll\" ContentType=\"application/octet\" />
   <Default Extension=\"xml\" ContentType=\"application/octet\" />
   <Default Extension=\"so\" ContentType=\"application/octet\" />
+  <Default Extension=\"dylib\" ContentType=\"application/octet\" />
   <Override PartName=\"/LICENSE\" ContentType=\"application/octet\" />
 </Types>
 ")

@@ -36,6 +36,12 @@ def make_enum(enum, enums):
     return [*lines, "}"]
 
 
+def make_exception(name, status, text):
+    return ["", *summary(text), f"public sealed class {name} : GradScalerException", "{",
+            f"  internal {name}(string message)", f"      : base(Status.{header.enum_pascal(status)}, message)", "  {",
+            "  }", "}"]
+
+
 def make_sizes(enum):
     lines = ["", "internal static class DTypes", "{", "  internal static int SizeOf(DType dtype)",
              "  {", "    switch (dtype)", "    {"]
@@ -120,6 +126,7 @@ def sources(text, _):
     enums = header.enums_of(text)
     lines = ["using System;", "", "namespace Gradscaler", "{"]
     body = [line for enum in enums for line in make_enum(enum, enums)]
+    body += [line for row in header.exceptions_of(enums) for line in make_exception(*row)]
     body += make_sizes(next(enum for enum in enums if enum.name == "DType"))
     for name, emitter in CLASSES.items():
         body += make_class(text, name, emitter)

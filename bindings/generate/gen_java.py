@@ -27,7 +27,7 @@ def make_java(enum, enums):
     lines += ["", f"  {enum.name}(int code{', int size' if sized else ''}) {{", "    this.code = code;"]
     lines += (["    this.size = size;"] if sized else []) + ["  }", ""]
     if sized:
-        lines += ["  /**", "   * Bytes of one element.", "   *", "   * @return 2, 4 or 8", "   */",
+        lines += ["  /**", "   * Bytes of one element.", "   *", "   * @return 1, 2, 4 or 8", "   */",
                   "  public int size() {", "    return size;", "  }", ""]
     lines += ["  int code() {", "    return code;", "  }", "", f"  static {enum.name} of(int code) {{",
               f"    for ({enum.name} value : values()) {{", "      if (value.code == code) {", "        return value;",
@@ -162,6 +162,50 @@ def make_class(struct):
         header.indented(lines, "")
 
 
+# Java's own class for the case.
+JAVAS = {"BAD_STATE": "IllegalStateException", "INVALID_ARGUMENT": "IllegalArgumentException",
+         "UNSUPPORTED": "UnsupportedOperationException"}
+OF_JAVA = """
+  /** Null if the failure is not about one. */
+  private final FailedArgument argument;
+
+  {name}(String message) {{
+    this(message, null);
+  }}
+
+  {name}(String message, FailedArgument argument) {{
+    super(message);
+    this.argument = argument;
+  }}
+
+  @Override
+  public @Nullable FailedArgument argument() {{
+    return argument;
+  }}
+
+  @Override
+  public Status status() {{
+    return Status.{status};
+  }}
+}}
+"""
+OWN = """
+  {name}(String message, FailedArgument argument) {{
+    super(Status.{status}, message, argument);
+  }}
+}}
+"""
+
+
+def make_exception(name, status, text):
+    base = JAVAS.get(status)
+    parent = f"{base} implements GradScalerFailure" if base else "GradScalerException"
+    lines = ["// SPDX-License-Identifier: Apache-2.0", f"// {header.NOTE}", "package io.github.gradscaler;", "",
+             *doc(text, ""), f"public final class {name} extends {parent} {{",
+             "  private static final long serialVersionUID = 1;", ""]
+    return "\n".join(lines) + (OF_JAVA if base else OWN).format(name=name, status=status)
+
+
 EMITTERS = {"getters": getters, "getter_names": getter_names, "accessors": accessors, "kinds": kinds, "values": values}
 MARKED = re.compile(header.MARK, re.M)
 OVERLOAD = re.compile(r"^  // gen-api: overload\n(?P<doc>  /\*\*\n.*?   \*/\n)(?P<head>  public .*?) \{\n", re.S | re.M)
@@ -169,10 +213,12 @@ STREAM = "   * @param stream CUDA stream to enqueue on; ignored on the CPU\n"
 
 
 def overload(match):
-    """A method whose last parameter is a stream, after one without, which takes the default stream."""
+    """A method whose last parameter is a stream, after one without, which takes the default stream. Numbers of an array
+    that is then last may be given one by one."""
     text, head = match["doc"], match["head"]
     short = re.sub(r"(,\s+)?long stream\)$", ")", head)
     words = re.fullmatch(r"public (?:static )?(\S+) (\w+)\((.*)\)", " ".join(short.split()))
+    short = re.sub(r"\b(long|boolean)\[\] (\w+)\)$", r"\1... \2)", short)
     if STREAM not in text or short == head or not words:
         raise SystemExit(f"gen-api: no overload of {head.strip()}")
     result, name, parameters = words.groups()
@@ -191,6 +237,7 @@ def sources(text, root):
                     for function, kind, name in re.findall(r'"(gsc_\w+)", "(\w+)\.(\w+)"', names)})
     enums = header.enums_of(text)
     found = {f"{enum.name}.java": make_java(enum, enums) for enum in enums}
+    found |= {f"{row[0]}.java": make_exception(*row) for row in header.exceptions_of(enums)}
     found |= {f"{header.CLASSES[name]}.java": make_class(header.Struct(name, text, enums)) for name in WHOLE}
     for path in (root / FOLDER).glob("*.java"):
         if path.name in found:

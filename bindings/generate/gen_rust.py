@@ -4,7 +4,7 @@ programs that link the library, the functions. For the crate gradscaler: the enu
 import re
 import textwrap
 
-from header import CLASSES, NOTE, bytes_of, enum_pascal, enums_of, kinds_of, method, regions, text_of, translate, words
+from header import NOTE, bytes_of, enum_pascal, enums_of, kinds_of, method, regions, text_of, translate, words
 
 BINDINGS = "bindings/rust/gradscaler-sys/src/bindings.rs"
 FOLDER = "bindings/rust/gradscaler/src"
@@ -206,6 +206,7 @@ def layout(header):
 ENUMS = """\
 // SPDX-License-Identifier: Apache-2.0
 // The constants of the library as enumerations. {note}
+use crate::options::Value;
 use gradscaler_sys as sys;
 
 macro_rules! enumerations {{
@@ -227,6 +228,18 @@ macro_rules! enumerations {{
                     $(sys::$constant => Ok(Self::$variant),)*
                     _ => Err(code),
                 }}
+            }}
+        }}
+
+        impl Value for $name {{
+            type Raw = i32;
+
+            fn into_raw(self) -> i32 {{
+                self as i32
+            }}
+
+            fn from_raw(raw: i32) -> Option<Self> {{
+                raw.try_into().ok()
             }}
         }}
     )*}};
@@ -269,7 +282,7 @@ def getter(name):
     return name.removeprefix("get_")
 
 
-def field_doc(struct, text, optional=False):
+def field_doc(struct, text, optional=False, indent=4):
     text = words(text, struct, lambda name: f"`{name}`",
                  lambda kind, name: f"[`{kind}::{getter(method(name))}`](crate::{kind}::{getter(method(name))})",
                  lambda kind, name: f"[`{kind}::{enum_pascal(name)}`](crate::{kind}::{enum_pascal(name)})", "NULL")
@@ -279,7 +292,7 @@ def field_doc(struct, text, optional=False):
         text = re.sub("; -1 if (there is )?none", "", text)
     pieces = re.split(r"(\[?`[^`]*`(?:\](?:\([\w:]*\))?)?)", text)
     pieces[::2] = [re.sub(r"([\[\]<*])", r"\\\1", piece) for piece in pieces[::2]]
-    return textwrap.wrap("".join(pieces), WIDTH - 4, initial_indent="/// ", subsequent_indent="/// ",
+    return textwrap.wrap("".join(pieces), WIDTH - indent, initial_indent="/// ", subsequent_indent="/// ",
                          break_on_hyphens=False, break_long_words=False)
 
 
@@ -302,12 +315,6 @@ def fields(struct):
             for line in (*field_doc(struct, field.text), f"pub {field.name}: {type_of(field)},")]
 
 
-def optional_fields(struct):
-    return [line for field in struct.all
-            for line in (*field_doc(struct, field.text),
-                         f"pub {field.name}: {type_of(field) if field.constant else f'Option<{type_of(field)}>'},")]
-
-
 def counted_fields(struct):
     """Counts are unsigned, and an index that may be missing is an Option."""
     return [line for field in struct.flags + struct.fields
@@ -315,30 +322,33 @@ def counted_fields(struct):
                          f"pub {field.name}: {type_of(field, True)},")]
 
 
-def none(struct):
-    return [f"{field.name}: {'false' if field.constant else 'None'}," for field in struct.all]
+def default_rows(struct):
+    """For the macro options!: fields with their defaults."""
+    lines = []
+    for field, value in struct.defaults():
+        if field.enum:
+            value = f"{field.enum.name}::{enum_pascal(value)}"
+        lines += [*field_doc(struct, field.text, indent=8),
+                  f"{field.name}: {type_of(field)} = {value.rstrip('f') if field.ctype == 'float' else value},"]
+    return lines
 
 
-def setters(struct):
-    """For the macro setters!."""
-    text = ", ".join(f"{field.name}: {type_of(field)}" for field in struct.all) + ");"
-    return [f"setters!({CLASSES[struct.name]}:",
-            *textwrap.wrap(text, WIDTH - 4, initial_indent="    ", subsequent_indent="    ")]
+def rows(struct):
+    """For the macro optional!."""
+    return [line for field in struct.fields
+            for line in (*field_doc(struct, field.text, indent=8), f"{field.name}: {type_of(field)},")]
 
 
-def flags(struct):
-    rows = ((f"self.{flag.name}", f"sys::GSC_{flag.constant}") for flag in struct.flags)
-    # rustfmt breaks longer tuples.
-    return ["flags: flags(&[", *(line for row in rows for line in (
-        [f"    ({', '.join(row)}),"] if len(", ".join(row)) <= 60
-        else ["    (", *(f"        {part}," for part in row), "    ),"])), "]),"]
+def flag_rows(struct):
+    return [line for flag in struct.flags
+            for line in (*field_doc(struct, flag.text, indent=8), f"{flag.name} = GSC_{flag.constant},")]
 
 
 def to_raw(struct):
     def value(field):
         return f"self.{field.name} as i32" if field.enum or field.boolean else f"self.{field.name}"
 
-    return (flags(struct) if struct.flags else []) + [f"{field.name}: {value(field)}," for field in struct.fields]
+    return [f"{field.name}: {value(field)}," for field in struct.fields]
 
 
 def assignment(field, *chain):
@@ -346,23 +356,6 @@ def assignment(field, *chain):
     if len(".".join(chain)) <= 60:
         return [f"{field.name}: {'.'.join(chain)},"]
     return [f"{field.name}: {chain[0]}", *(f"    .{part}" for part in chain[1:-1]), f"    .{chain[-1]},"]
-
-
-def optional_to_raw(struct):
-    def chain(field):
-        as_code = ["map(|value| value as i32)"] if field.enum else []
-        return ["self", field.name, *as_code, f"unwrap_or(raw.{field.name})"]
-
-    return flags(struct) + [line for field in struct.fields for line in assignment(field, *chain(field))]
-
-
-def defaults(struct):
-    lines = []
-    for field, value in struct.defaults():
-        if field.enum:
-            value = f"{field.enum.name}::{enum_pascal(value)}"
-        lines.append(f"{field.name}: {value.rstrip('f') if field.ctype == 'float' else value},")
-    return lines + [f"{flag.name}: false," for flag in struct.flags]
 
 
 def get(field, counts):
@@ -385,15 +378,6 @@ def from_raw(struct):
     return lines
 
 
-def optional_from_raw(struct):
-    def value(field):
-        if field.constant:
-            return get(field, False)
-        return f"raw.{field.name}.try_into().ok()" if field.enum else f"Some(raw.{field.name})"
-
-    return [f"{field.name}: {value(field)}," for field in struct.all]
-
-
 def counted_from_raw(struct):
     return [f"{field.name}: {get(field, True)}," for field in struct.flags + struct.fields]
 
@@ -411,17 +395,15 @@ def getters(handle):
 
 
 def kinds(struct):
-    """A constructor for each kind of optimizer."""
-    lines = []
-    for kind in kinds_of(struct.enums):
-        lines += ["", *field_doc(struct, kind.text), f"pub const fn {kind.constant.lower()}() -> Self {{",
-                  f"    Self::new(OptimizerKind::{enum_pascal(kind.constant)})", "}"]
-    return lines[1:]
+    """For the macro kinds!: a constructor for each kind of optimizer."""
+    return [line for kind in kinds_of(struct.enums)
+            for line in (*field_doc(struct, kind.text),
+                         f"{kind.constant.lower()} = {enum_pascal(kind.constant)},")]
 
 
 EMITTERS = {function.__name__: function
-            for function in (getters, kinds, fields, optional_fields, counted_fields, none, setters, defaults, to_raw,
-                             optional_to_raw, from_raw, optional_from_raw, counted_from_raw)}
+            for function in (getters, kinds, fields, counted_fields, default_rows, rows, flag_rows, to_raw, from_raw,
+                             counted_from_raw)}
 
 
 def files(header, root, functions, in_table):

@@ -221,6 +221,18 @@ def pascal(name):
     return "".join(part.capitalize() for part in name.split("_"))
 
 
+# Statuses whose exception has nothing by hand.
+EXCEPTIONS = {"INVALID_ARGUMENT": "InvalidArgumentException", "BAD_STATE": "BadStateException",
+              "OUT_OF_MEMORY": "AllocationException", "UNAVAILABLE": "UnavailableException",
+              "UNSUPPORTED": "UnsupportedException", "DEVICE": "DeviceException"}
+
+
+def exceptions_of(enums):
+    """[(class, name of its status, text)]"""
+    texts = {name: text for enum in enums if enum.name == "Status" for _, name, text in enum.items}
+    return [(kind, status, texts[status]) for status, kind in EXCEPTIONS.items()]
+
+
 def bytes_of(name):
     """Bytes of an element, from the number in a dtype's name."""
     return int(re.search("[0-9]+", name)[0]) // 8

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Steps of run_outside.cmake: the digits example in C# on the packed nupkg. Arguments: MCS, RID, MONO, or DOTNET (the
-# host of a .NET runtime) and RETARGET (what makes an assembly of mcs fit for it). An SDK would copy
-# the package's files next to the program; this does so without one.
+# host of a .NET runtime) and RETARGET (what makes an assembly of mcs fit for it); STATE: the formats of state and
+# masters, or nothing. An SDK would copy the package's files next to the program; this does so without one.
+separate_arguments(STATE)
 file(GLOB sources ${folder}/*.cs)
 file(GLOB package ${folder}/*.nupkg)
 file(ARCHIVE_EXTRACT INPUT ${package} DESTINATION ${folder}/package)
@@ -16,7 +17,7 @@ if(DOTNET)
   file(WRITE ${folder}/Digits.runtimeconfig.json
        "{\"runtimeOptions\": {\"framework\": {\"name\": \"Microsoft.NETCore.App\", \"version\": \"2.1.0\"},
         \"rollForward\": \"LatestMajor\"}}")
-  run(${DOTNET} exec Digits.exe digits.csv)
+  run(${DOTNET} exec Digits.exe digits.csv ${STATE})
 else()
-  run(${MONO} Digits.exe digits.csv)
+  run(${MONO} Digits.exe digits.csv ${STATE})
 endif()

@@ -94,24 +94,9 @@ namespace Gradscaler.Tests
     {
       var o = new OptimizerOptions(with.ContainsKey("kind") ? Conformance.DeviceScalar<OptimizerKind>(with["kind"])
                                                             : OptimizerKind.Sgd);
-      foreach (string key in with.Keys)
+      foreach (string key in with.Keys.Except(new[] { "kind", "grads", "model_copy", "state" }))
       {
-        switch (key)
-        {
-          case "kind":
-          case "grads":
-          case "model_copy":
-          case "state": break;
-          case "lr": o.Lr = Number(with, key); break;
-          case "momentum": o.Momentum = Number(with, key); break;
-          case "nesterov": o.Nesterov = Number(with, key) != 0; break;
-          case "beta1": o.Beta1 = Number(with, key); break;
-          case "beta2": o.Beta2 = Number(with, key); break;
-          case "eps": o.Eps = Number(with, key); break;
-          case "weight_decay": o.WeightDecay = Number(with, key); break;
-          case "lr_decay": o.LrDecay = Number(with, key); break;
-          default: throw new ArgumentException("unknown option " + key);
-        }
+        Conformance.Set(o, key, with[key]);
       }
       return o;
     }
@@ -120,16 +105,7 @@ namespace Gradscaler.Tests
     {
       foreach (string key in with.Keys)
       {
-        switch (key)
-        {
-          case "scale": state.Scale = (float)Number(with, key); break;
-          case "growth_factor": state.GrowthFactor = Number(with, key); break;
-          case "backoff_factor": state.BackoffFactor = Number(with, key); break;
-          case "growth_interval": state.GrowthInterval = Integer(with, key); break;
-          case "growth_tracker": state.GrowthTracker = Integer(with, key); break;
-          case "skipped": state.Skipped = Integer(with, key); break;
-          default: throw new ArgumentException("unknown field " + key);
-        }
+        Conformance.Set(state, key, with[key]);
       }
       return state;
     }

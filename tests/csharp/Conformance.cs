@@ -5,6 +5,7 @@ using System;
 using System.Collections.Generic;
 using System.IO;
 using System.Linq;
+using System.Reflection;
 
 namespace Gradscaler.Tests
 {
@@ -12,6 +13,11 @@ namespace Gradscaler.Tests
 
   internal static class Conformance
   {
+    private static readonly string[] Flags =
+    {
+      "grow_on_equal", "no_finite_guard", "floor_exclusive", "fp32_products"
+    };
+
     internal static string PathOf(string name)
     {
       return Path.Combine(Environment.GetEnvironmentVariable("GRADSCALER_CONFORMANCE"), name);
@@ -56,40 +62,49 @@ namespace Gradscaler.Tests
       }
       foreach (KeyValuePair<string, object> pair in values.Where(p => p.Key != "preset"))
       {
-        ReadOption(o, pair.Key, pair.Value);
+        if (pair.Key == "flags")
+        {
+          foreach (string flag in Flags)
+          {
+            Set(o, flag, ((object[])pair.Value).Contains(flag) ? 1.0 : 0.0);
+          }
+        }
+        else
+        {
+          Set(o, pair.Key, pair.Value);
+        }
       }
       return o;
     }
 
-    private static void ReadOption(ScalerOptions o, string key, object value)
+    /// <summary>Sets the property GrowthInterval for "growth_interval".</summary>
+    internal static void Set(object target, string key, object value)
     {
-      switch (key)
+      string name = string.Concat(key.Split('_').Select(word => char.ToUpperInvariant(word[0]) + word.Substring(1)));
+      PropertyInfo property = target.GetType().GetProperty(name);
+      if (property == null)
       {
-        case "init_scale": o.InitScale = (float)Number(value); break;
-        case "min_scale": o.MinScale = (float)Number(value); break;
-        case "max_scale": o.MaxScale = (float)Number(value); break;
-        case "growth_interval": o.GrowthInterval = Integer(value); break;
-        case "growth_factor": o.GrowthFactor = Number(value); break;
-        case "backoff_factor": o.BackoffFactor = Number(value); break;
-        case "enabled": o.Enabled = Number(value) != 0; break;
-        case "hysteresis": o.Hysteresis = Integer(value); break;
-        case "hysteresis_refill": o.HysteresisRefill = DeviceScalar<HysteresisRefill>(value); break;
-        case "growth_timing": o.GrowthTiming = DeviceScalar<GrowthTiming>(value); break;
-        case "overflow_tolerance": o.OverflowTolerance = Number(value); break;
-        case "recovery_threshold": o.RecoveryThreshold = (float)Number(value); break;
-        case "recovery_interval": o.RecoveryInterval = Integer(value); break;
-        case "floor_action": o.FloorAction = DeviceScalar<FloorAction>(value); break;
-        case "floor_patience": o.FloorPatience = Integer(value); break;
-        case "history_capacity": o.HistoryCapacity = Integer(value); break;
-        case "flags":
-          var words = (object[])value;
-          o.GrowOnEqual = words.Contains("grow_on_equal");
-          o.NoFiniteGuard = words.Contains("no_finite_guard");
-          o.FloorExclusive = words.Contains("floor_exclusive");
-          o.Fp32Products = words.Contains("fp32_products");
-          break;
-        default: throw new ArgumentException("unknown option " + key);
+        throw new ArgumentException("unknown option " + key);
       }
+      try
+      {
+        property.SetValue(target, As(property.PropertyType, value), null);
+      }
+      catch (TargetInvocationException e)
+      {
+        throw e.InnerException;
+      }
+    }
+
+    private static object As(Type type, object value)
+    {
+      if (type.IsEnum)
+      {
+        return Enum.Parse(type, ((string)value).Replace("_", ""), true);
+      }
+      double number = Number(value);
+      return type == typeof(bool) ? (object)(number != 0) : type == typeof(float) ? (object)(float)number
+             : type == typeof(int) ? (object)(int)number : type == typeof(long) ? (object)(long)number : number;
     }
   }
 }

@@ -68,60 +68,6 @@ namespace Gradscaler
     }
   }
 
-  /// <summary>An argument is out of range, inconsistent or of an unknown kind; the message names it.</summary>
-  public sealed class InvalidArgumentException : GradScalerException
-  {
-    internal InvalidArgumentException(string message)
-        : base(Status.InvalidArgument, message)
-    {
-    }
-  }
-
-  /// <summary>The call is not allowed now, such as unscale twice between two updates.</summary>
-  public sealed class BadStateException : GradScalerException
-  {
-    internal BadStateException(string message)
-        : base(Status.BadState, message)
-    {
-    }
-  }
-
-  /// <summary>Allocation of host or device memory failed.</summary>
-  public sealed class AllocationException : GradScalerException
-  {
-    internal AllocationException(string message)
-        : base(Status.OutOfMemory, message)
-    {
-    }
-  }
-
-  /// <summary>The device or backend is not there: no driver, no such device, built without it.</summary>
-  public sealed class UnavailableException : GradScalerException
-  {
-    internal UnavailableException(string message)
-        : base(Status.Unavailable, message)
-    {
-    }
-  }
-
-  /// <summary>A combination that this version does not do.</summary>
-  public sealed class UnsupportedException : GradScalerException
-  {
-    internal UnsupportedException(string message)
-        : base(Status.Unsupported, message)
-    {
-    }
-  }
-
-  /// <summary>The device runtime reported an error; the message carries its text.</summary>
-  public sealed class DeviceException : GradScalerException
-  {
-    internal DeviceException(string message)
-        : base(Status.Device, message)
-    {
-    }
-  }
-
   /// <summary>The scale could not be lowered any further. Only with FloorAction.Error, from reading a report.</summary>
   public sealed class ScaleFloorException : GradScalerException
   {

@@ -118,6 +118,23 @@ namespace Gradscaler
     }
 #endif
 
+    /// <summary>
+    /// Converts optimizer state between its formats, rounded to nearest: dst[i] = src[i]. Both are Fp32 or codes of one
+    /// kind of slot, with their scales (Tensor.WithScales), or both are remainders. If one has fp32 masters and the other
+    /// remainders, weights has the 16-bit weights; else it may be null. src and dst must not overlap.
+    /// </summary>
+    public static void ConvertState(Context context, Tensor[] src, Tensor[] weights, Tensor[] dst,
+                                    IntPtr stream = default(IntPtr))
+    {
+      NativeContext device = Context.HandleOf(context);
+      using (NativeTensorArray from = Tensor.Array(src, "src"))
+      using (NativeTensorArray halves = weights == null ? null : Tensor.Array(weights, "weights"))
+      using (NativeTensorArray to = Tensor.Array(dst, "dst"))
+      {
+        device.ConvertState(from, halves, to, stream);
+      }
+    }
+
     /// <summary>The norm over all tensors, a double, and of each tensor, doubles. NaN and inf propagate.</summary>
     public static void Norm(Context context, Tensor[] tensors, Norm norm, DeviceScalar total, DeviceScalar each = null,
                             IntPtr stream = default(IntPtr))

@@ -141,7 +141,7 @@ namespace Gradscaler
     }
 
     /// <summary>
-    /// A tensor of a state slot. Once the optimizer is disposed, every call that would touch the memory throws an
+    /// A tensor of a state slot, with its scales if it has codes. Once the optimizer is disposed, every call that would touch the memory throws an
     /// ObjectDisposedException; a forgotten one lives as long as the tensor.
     /// </summary>
     public Tensor StateTensor(int slot, long index)
@@ -150,7 +150,10 @@ namespace Gradscaler
       using (var tensor = new NativeTensor())
       {
         optimizer.StateTensor(slot, index, tensor);
-        return Tensor.Borrowed(tensor, optimizer, null);
+        Tensor state = Tensor.Borrowed(tensor, optimizer);
+        long scales = optimizer.StateScales(slot, index);
+        return scales == 0 ? state : state.WithScales(
+            Tensor.At((IntPtr)scales, Tensor.ScaleCount(state.Count), DType.Fp8E8m0, optimizer));
       }
     }
 
@@ -197,14 +200,33 @@ namespace Gradscaler
     /// largest.</summary>
     public void SetTensorSteps(long[] steps, IntPtr stream = default(IntPtr))
     {
-      using (var numbers = new NativeNumbers(steps.Length))
+      using (NativeNumbers numbers = Numbers(steps))
       {
-        for (int i = 0; i < steps.Length; i++)
-        {
-          numbers.Set(i, steps[i]);
-        }
         Handle.SetTensorSteps(numbers, stream);
       }
+    }
+
+    /// <summary>
+    /// Sets where each tensor begins in the whole that this optimizer has a shard of, for stochastic rounding, from the
+    /// next step on: a shard then draws the random bits that the same elements of the whole draw. One number per tensor,
+    /// multiples of 32; they are not saved.
+    /// </summary>
+    public void SetOffsets(long[] offsets, IntPtr stream = default(IntPtr))
+    {
+      using (NativeNumbers numbers = Numbers(offsets))
+      {
+        Handle.SetOffsets(numbers, stream);
+      }
+    }
+
+    private static NativeNumbers Numbers(long[] values)
+    {
+      var numbers = new NativeNumbers(values.Length);
+      for (int i = 0; i < values.Length; i++)
+      {
+        numbers.Set(i, values[i]);
+      }
+      return numbers;
     }
 
     /// <summary>Writes the step counts and all state tensors to host memory of SaveSize bytes. Blocks.</summary>
@@ -213,7 +235,7 @@ namespace Gradscaler
       Handle.Save(buffer, size, stream);
     }
 
-    /// <summary>Restores what Save wrote. On error nothing changes. Blocks.</summary>
+    /// <summary>Restores what Save wrote, converted from the formats that it had. On error nothing changes. Blocks.</summary>
     public void Load(IntPtr buffer, long size, IntPtr stream = default(IntPtr))
     {
       Handle.Load(buffer, size, stream);
@@ -228,7 +250,7 @@ namespace Gradscaler
       }
     }
 
-    /// <summary>Restores what Save wrote. On error nothing changes. Blocks.</summary>
+    /// <summary>Restores what Save wrote, converted from the formats that it had. On error nothing changes. Blocks.</summary>
     public unsafe void Load(ReadOnlySpan<byte> buffer)
     {
       fixed (byte* data = &MemoryMarshal.GetReference(buffer))

@@ -4,7 +4,7 @@ using System;
 namespace Gradscaler
 {
   /// <summary>
-  /// The owners of the memory of a list's tensors. The list and the optimizers made of it share this object, so that it
+  /// The tensors of a list, and with them the owners of their memory. The list and the optimizers made of it share this object, so that it
   /// changes for all when the list gets other memory. Optimizers whose state is among the memory are not destroyed
   /// before all holders have released it: a call in progress may go on with the state of an optimizer that was
   /// disposed.
@@ -12,7 +12,7 @@ namespace Gradscaler
   internal sealed class Owners
   {
     private static readonly Uses[] None = new Uses[0];
-    private readonly object[] owners;
+    private readonly Tensor[] tensors;
 
     /// <summary>Of the optimizers among the owners, which are rare.</summary>
     private Uses[] states = None;
@@ -21,27 +21,24 @@ namespace Gradscaler
 
     internal Owners(Tensor[] tensors)
     {
-      owners = new object[tensors.Length];
+      this.tensors = new Tensor[tensors.Length];
       Set(tensors);
     }
 
-    internal void Set(Tensor[] tensors)
+    internal void Set(Tensor[] others)
     {
-      lock (owners)
+      lock (tensors)
       {
         Uses[] before = states;
-        states = Begin(tensors);
+        states = Begin(others);
         End(before);
-        for (int i = 0; i < tensors.Length; i++)
-        {
-          owners[i] = tensors[i].Owner;
-        }
+        others.CopyTo(tensors, 0);
       }
     }
 
     internal void Hold()
     {
-      lock (owners)
+      lock (tensors)
       {
         holders++;
       }
@@ -49,7 +46,7 @@ namespace Gradscaler
 
     internal void Release()
     {
-      lock (owners)
+      lock (tensors)
       {
         if (--holders == 0)
         {
@@ -66,12 +63,15 @@ namespace Gradscaler
       {
         foreach (Tensor tensor in tensors)
         {
-          var optimizer = tensor.Owner as NativeOptimizer;
-          if (optimizer != null)
+          for (Tensor part = tensor; part != null; part = part.Scales)
           {
-            optimizer.Uses.Begin(optimizer);
-            System.Array.Resize(ref all, all.Length + 1);
-            all[all.Length - 1] = optimizer.Uses;
+            var optimizer = part.Owner as NativeOptimizer;
+            if (optimizer != null)
+            {
+              optimizer.Uses.Begin(optimizer);
+              System.Array.Resize(ref all, all.Length + 1);
+              all[all.Length - 1] = optimizer.Uses;
+            }
           }
         }
       }
@@ -93,30 +93,33 @@ namespace Gradscaler
 
     internal int Count
     {
-      get { return owners.Length; }
+      get { return tensors.Length; }
     }
 
-    internal object this[long index]
+    internal Tensor this[long index]
     {
-      get { return owners[index]; }
+      get { return tensors[index]; }
     }
 
     internal void RequireUsable()
     {
-      for (int i = 0; states.Length > 0 && i < owners.Length; i++)
+      for (int i = 0; states.Length > 0 && i < tensors.Length; i++)
       {
-        RequireUsable(owners[i], "tensors", i);
+        RequireUsable(tensors[i], "tensors", i);
       }
     }
 
     /// <summary>Refuses the state of an optimizer that was disposed.</summary>
-    internal static void RequireUsable(object owner, string what, int index)
+    internal static void RequireUsable(Tensor tensor, string what, int index)
     {
-      var optimizer = owner as NativeOptimizer;
-      if (optimizer != null && optimizer.Uses.IsClosed)
+      for (; tensor != null; tensor = tensor.Scales)
       {
-        throw new ObjectDisposedException("Optimizer",
-                                          what + "[" + index + "] is state of an optimizer that was disposed");
+        var optimizer = tensor.Owner as NativeOptimizer;
+        if (optimizer != null && optimizer.Uses.IsClosed)
+        {
+          throw new ObjectDisposedException("Optimizer",
+                                            what + "[" + index + "] is state of an optimizer that was disposed");
+        }
       }
     }
   }

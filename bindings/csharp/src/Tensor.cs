@@ -33,15 +33,18 @@ namespace Gradscaler
   /// </summary>
   public sealed class Tensor
   {
+    private const int ScaleBlock = 32;
+
     internal readonly object Owner;
 
-    private Tensor(IntPtr address, long count, DType dtype, string name, object owner)
+    private Tensor(IntPtr address, long count, DType dtype, string name, object owner, Tensor scales = null)
     {
       Address = address;
       Count = count;
       DType = dtype;
       Name = name;
       Owner = owner;
+      Scales = scales;
     }
 
     /// <summary>Address of the first element, in memory of the device.</summary>
@@ -55,6 +58,9 @@ namespace Gradscaler
 
     /// <summary>The name for messages and reports; null if it has none.</summary>
     public string Name { get; private set; }
+
+    /// <summary>The scales of codes of optimizer state; null if there are none.</summary>
+    public Tensor Scales { get; private set; }
 
     /// <summary>Bytes of one element.</summary>
     public static int SizeOf(DType dtype)
@@ -136,25 +142,56 @@ namespace Gradscaler
       return new Tensor(pin.Address, count, dtype, null, pin);
     }
 
-    internal static Tensor Borrowed(NativeTensor from, object owner, string name)
+    internal static Tensor Borrowed(NativeTensor from, object owner)
     {
-      return new Tensor(from.Data, from.Count, (DType)from.Dtype, name, owner);
+      return new Tensor(from.Data, from.Count, (DType)from.Dtype, null, owner);
+    }
+
+    internal IntPtr ScaleAddress
+    {
+      get { return Scales == null ? IntPtr.Zero : Scales.Address; }
     }
 
     /// <summary>The same memory with a name for messages and reports; null for none.</summary>
     public Tensor Named(string name)
     {
-      return new Tensor(Address, Count, DType, name, Owner);
+      return new Tensor(Address, Count, DType, name, Owner, Scales);
     }
 
-    /// <summary>Some of the elements.</summary>
+    /// <summary>
+    /// The same memory as codes of optimizer state that their scales multiply: one for each 32 elements, of Fp8E8m0, of
+    /// FlashOptim's codes Fp16; null for none.
+    /// </summary>
+    public Tensor WithScales(Tensor scales)
+    {
+      DType wanted = DType == DType.Int8Softsign || DType == DType.Uint8Sqrt ? DType.Fp16 : DType.Fp8E8m0;
+      if (scales != null && (scales.DType != wanted || scales.Count != ScaleCount(Count)))
+      {
+        throw new InvalidArgumentException("scales has " + scales.Count + " elements of " + scales.DType + "; " + Count
+                                           + " codes have " + ScaleCount(Count) + " of " + wanted);
+      }
+      return new Tensor(Address, Count, DType, Name, Owner, scales);
+    }
+
+    /// <summary>How many scales codes have: one for each 32 of them, also of less than 32.</summary>
+    public static long ScaleCount(long count)
+    {
+      return count / ScaleBlock + (count % ScaleBlock == 0 ? 0 : 1);
+    }
+
+    /// <summary>Some of the elements; with scales, first is a multiple of 32.</summary>
     public Tensor Slice(long first, long count)
     {
       if (first < 0 || count < 0 || first > Count - count)
       {
         throw new InvalidArgumentException("elements " + first + " + " + count + " are outside of the " + Count);
       }
-      return new Tensor(new IntPtr(Address.ToInt64() + first * SizeOf(DType)), count, DType, Name, Owner);
+      if (Scales != null && first % ScaleBlock != 0)
+      {
+        throw new InvalidArgumentException("element " + first + " is within a group of 32 with one scale");
+      }
+      return new Tensor(new IntPtr(Address.ToInt64() + first * SizeOf(DType)), count, DType, Name, Owner,
+                        Scales == null ? null : Scales.Slice(first / ScaleBlock, ScaleCount(count)));
     }
 
     /// <summary>The elements of a tensor that was made of an array or allocated.</summary>
@@ -236,8 +273,12 @@ namespace Gradscaler
       for (int i = 0; i < tensors.Length; i++)
       {
         Tensor tensor = Check.NotNull(tensors[i], what + "[" + i + "]");
-        Owners.RequireUsable(tensor.Owner, what, i);
+        Owners.RequireUsable(tensor, what, i);
         array.Add(tensor.Address, tensor.Count, (int)tensor.DType, tensor.Name);
+        if (tensor.Scales != null)
+        {
+          array.SetScales(tensor.ScaleAddress);
+        }
       }
       var owners = new Owners(tensors);
       owners.Hold();

@@ -57,13 +57,8 @@ namespace Gradscaler
     {
       get
       {
-        NativeTensorList list = Handle;
-        using (var tensor = new NativeTensor())
-        {
-          list.Get(index, tensor);
-          string name = list.GetName(index);
-          return Tensor.Borrowed(tensor, Owners[index], name.Length == 0 ? null : name);
-        }
+        string name = Handle.GetName(index);
+        return Owners[index].Named(name.Length == 0 ? null : name);
       }
     }
 
@@ -98,7 +93,7 @@ namespace Gradscaler
     }
 
     /// <summary>The library takes addresses only, so that it cannot see a shorter array.</summary>
-    private static void RequireSameShape(NativeTensorList list, int index, Tensor tensor)
+    private void RequireSameShape(NativeTensorList list, int index, Tensor tensor)
     {
       using (var old = new NativeTensor())
       {
@@ -108,6 +103,10 @@ namespace Gradscaler
           throw new InvalidArgumentException("tensors[" + index + "] has count " + tensor.Count + " and dtype "
                                              + tensor.DType + ", the list has " + old.Count + " and "
                                              + (DType)old.Dtype);
+        }
+        if (Owners[index].ScaleAddress != tensor.ScaleAddress)
+        {
+          throw new InvalidArgumentException("tensors[" + index + "] has other scales than the list: make a new list");
         }
       }
     }

@@ -20,9 +20,12 @@ static int64_t skipped_of(trainer *t) {
   return skipped;
 }
 
-void run_training(trainer *t, const text *source, int until, int verbose, run_result *out) {
+void run_training(trainer *t, const text *source, int until, int lines, run_result *out) {
   const recipe *r = &t->recipe;
   const int first = t->step, every = r->steps >= 10 ? r->steps / 10 : 1;
+  const int apart = lines > 0 && r->steps > lines ? r->steps / lines : 1;
+  double sum = 0.0;
+  int summed = 0;
   const double tokens = (double)r->batch * r->shape.context * r->accumulate;
   const clock_t start = clock();
   memset(out, 0, sizeof *out);
@@ -35,10 +38,14 @@ void run_training(trainer *t, const text *source, int until, int verbose, run_re
     out->skipped = skipped_of(t);
     /* Time of the processor: the library and the model run in this thread. */
     out->tokens_per_second = tokens * (step + 1 - first) * CLOCKS_PER_SEC / (double)(clock() - start);
-    if (!verbose || ((step + 1) % every != 0 && step + 1 != until)) continue;
-    printf("step %4d  loss %6.3f  %6.0f tokens/s  scale %-8g  skipped %lld\n", step + 1, loss, out->tokens_per_second,
-           (double)out->scale, (long long)out->skipped);
+    sum += loss;
+    summed++;
+    if (lines == 0 || ((step + 1) % apart != 0 && step + 1 != until)) continue;
+    printf("step %4d  loss %6.3f  %6.0f tokens/s  scale %-8g  skipped %lld\n", step + 1, sum / summed,
+           out->tokens_per_second, (double)out->scale, (long long)out->skipped);
     fflush(stdout);
+    sum = 0.0;
+    summed = 0;
   }
   out->held_out = trainer_evaluate(t, source);
 }

@@ -16,7 +16,8 @@ typedef struct run_result {
   double tokens_per_second;
 } run_result;
 
-/** From the trainer's current step to step `until`. `verbose`: a line for every tenth of the steps, on stdout. */
-void run_training(trainer *t, const text *source, int until, int verbose, run_result *out);
+/** From the trainer's current step to step `until`. `lines`: how many to print, with
+ * the mean loss since the line before; 0: none. */
+void run_training(trainer *t, const text *source, int until, int lines, run_result *out);
 
 #endif

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mixed-precision training loop: fp32 master weights, a network in fp16, AdamW, and a scaler that may be disabled.
+// A mixed-precision training loop: a network in fp16, AdamW, and a scaler that may be disabled. AdamW updates fp32
+// master weights and writes the fp16 ones in the same pass; with split masters it updates the fp16 weights.
+using System.Linq;
 using Gradscaler;
 
 namespace Digits
@@ -11,6 +13,7 @@ namespace Digits
     internal long Skipped;
     internal float Scale;
     internal int Updates;
+    internal double StateBytes;
   }
 
   internal static class Training
@@ -18,24 +21,23 @@ namespace Digits
     private const int TrainImages = 1437;
     private const int Batch = 64;
 
-    internal static Result Run(Context context, Dataset all, bool scaled, float initialScale, float magnitude,
-                               int steps)
+    internal static Result Run(Context context, Dataset all, OptimizerOptions adamw, bool scaled, float initialScale,
+                               float magnitude, int steps)
     {
       Dataset train, test;
       all.Split(TrainImages, 0, out train, out test);
       var network = new Network(context, Batch);
       Tensor[] master = network.MasterWeights(0);
       Ops.Cast(context, master, network.Weights);
-      var adamw = new OptimizerOptions(OptimizerKind.AdamW) { Lr = 2e-3 };
+      bool splits = adamw.MasterFormat != MasterFormat.None;
       var policy = new ScalerOptions
       {
         Enabled = scaled, InitScale = initialScale, GrowthInterval = 50, HistoryCapacity = steps
       };
 
-      using (var parameters = new TensorList(context, master))
+      using (var parameters = new TensorList(context, splits ? network.Weights : master))
       using (var grads = new TensorList(context, network.Grads))
-      // Written in the same pass that updates the master weights: the weights of the next forward pass.
-      using (var copy = new TensorList(context, network.Weights))
+      using (var copy = splits ? null : new TensorList(context, network.Weights))
       using (var optimizer = new Optimizer(context, adamw, parameters, grads, copy))
       using (var scaler = new GradScaler(context, policy))
       {
@@ -59,7 +61,8 @@ namespace Digits
           Accuracy = network.Accuracy(test),
           Skipped = optimizer.GetStepsSkipped(),
           Scale = scaler.GetScale(),
-          Updates = scaler.GetHistory().Count
+          Updates = scaler.GetHistory().Count,
+          StateBytes = (double)optimizer.SaveSize / network.Weights.Sum(tensor => tensor.Count)
         };
       }
     }

@@ -3,27 +3,35 @@ package digits;
 
 import data.Dataset;
 import io.github.gradscaler.Context;
+import io.github.gradscaler.MasterFormat;
+import io.github.gradscaler.OptimizerOptions;
+import io.github.gradscaler.StateFormat;
 import java.io.IOException;
 import java.nio.file.Path;
 
 /**
  * Trains a small network on handwritten digits in fp16, with a loss so small that most of its gradients are lost
  * without loss scaling: once without, once with a GradScaler. A third run has a first scale that is far too large.
- * Fails if scaling does not do what it should. How the library is used is in Training; the twin in C is
+ * Fails if scaling does not do what it should. AdamW's state may be small: moments in 16 or 8 bits, and fp32 masters
+ * split into the fp16 weights and what those leave out. How the library is used is in Training; the twin in C is
  * examples/c/digits.
  *
- * <pre>java -cp classes:gradscaler.jar:gradscaler-natives.jar digits.Digits digits.csv</pre>
+ * <pre>java -cp classes:gradscaler.jar:gradscaler-natives.jar digits.Digits digits.csv BITS8 SPLIT16</pre>
  */
 public final class Digits {
   private static final float SMALL = 1e-5f;
   private static final int STEPS = 200;
+  private static final OptimizerOptions ADAMW = OptimizerOptions.adamW().lr(2e-3);
 
   private Digits() {}
 
   public static void main(String[] args) throws IOException {
-    if (args.length != 1) {
-      System.err.println("usage: Digits digits.csv");
+    if (args.length != 1 && args.length != 3) {
+      System.err.println("usage: Digits digits.csv [FULL|BITS16|BITS8 NONE|SPLIT16|SPLIT8|STOCHASTIC]");
       System.exit(2);
+    }
+    if (args.length == 3) {
+      ADAMW.stateFormat(StateFormat.valueOf(args[1])).masterFormat(MasterFormat.valueOf(args[2]));
     }
     System.out.println(Context.buildInfo());
     final Dataset all = Dataset.read(Path.of(args[0]));
@@ -41,9 +49,9 @@ public final class Digits {
 
   private static Training.Result run(String name, Context context, Dataset all, boolean scaled, float initialScale,
       float magnitude) {
-    final Training.Result result = Training.run(context, all, scaled, initialScale, magnitude, STEPS);
-    System.out.printf("%-20s accuracy %5.1f %%, %2d steps skipped, scale %g%n", name, 100 * result.accuracy,
-        result.skipped, result.scale);
+    final Training.Result result = Training.run(context, all, ADAMW, scaled, initialScale, magnitude, STEPS);
+    System.out.printf("%-20s accuracy %5.1f %%, %2d steps skipped, scale %g, %.1f bytes of state a weight%n", name,
+        100 * result.accuracy, result.skipped, result.scale, result.stateBytes);
     return result;
   }
 

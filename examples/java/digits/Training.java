@@ -6,15 +6,18 @@ import data.RandomSource;
 import io.github.gradscaler.Context;
 import io.github.gradscaler.DType;
 import io.github.gradscaler.GradScaler;
+import io.github.gradscaler.MasterFormat;
 import io.github.gradscaler.Ops;
 import io.github.gradscaler.Optimizer;
 import io.github.gradscaler.OptimizerOptions;
 import io.github.gradscaler.ScalerOptions;
 import io.github.gradscaler.Tensor;
 import io.github.gradscaler.TensorList;
+import java.util.Arrays;
 
 /**
- * A mixed-precision training loop: fp32 master weights, a network in fp16, AdamW, and a scaler that may be disabled.
+ * A mixed-precision training loop: a network in fp16, AdamW, and a scaler that may be disabled. AdamW updates fp32
+ * master weights and writes the fp16 ones in the same pass; with split masters it updates the fp16 weights.
  */
 final class Training {
   private static final int TRAIN_IMAGES = 1437;
@@ -26,11 +29,13 @@ final class Training {
     long skipped;
     float scale;
     int updates;
+    double stateBytes;
   }
 
   private Training() {}
 
-  static Result run(Context context, Dataset all, boolean scaled, float initialScale, float magnitude, int steps) {
+  static Result run(Context context, Dataset all, OptimizerOptions adamw, boolean scaled, float initialScale,
+      float magnitude, int steps) {
     final Dataset[] split = all.split(TRAIN_IMAGES, 0);
     final Network network = new Network(context, BATCH);
     final Tensor[] master = network.masterWeights(0);
@@ -38,11 +43,11 @@ final class Training {
     final ScalerOptions policy =
         new ScalerOptions().enabled(scaled).initScale(initialScale).growthInterval(50).historyCapacity(steps);
 
-    try (TensorList params = new TensorList(context, master);
+    final boolean splits = adamw.masterFormat() != MasterFormat.NONE;
+    try (TensorList params = new TensorList(context, splits ? network.weights : master);
         TensorList grads = new TensorList(context, network.grads);
-        // Written in the same pass that updates the master weights: the weights of the next forward pass.
-        TensorList copy = new TensorList(context, network.weights);
-        Optimizer optimizer = new Optimizer(context, OptimizerOptions.adamW().lr(2e-3), params, grads, copy);
+        TensorList copy = splits ? null : new TensorList(context, network.weights);
+        Optimizer optimizer = new Optimizer(context, adamw, params, grads, copy);
         GradScaler scaler = new GradScaler(context, policy)) {
       final RandomSource batches = new RandomSource(0, 2);
       final Tensor gradient = Tensor.allocate(DType.FP32, BATCH * Dataset.CLASSES);
@@ -64,6 +69,8 @@ final class Training {
       result.skipped = optimizer.stepsSkipped();
       result.scale = scaler.getScale();
       result.updates = scaler.history().size();
+      result.stateBytes =
+          (double) optimizer.saveSize() / Arrays.stream(network.weights).mapToLong(Tensor::count).sum();
       return result;
     }
   }

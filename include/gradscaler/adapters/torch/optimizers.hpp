@@ -7,15 +7,19 @@
 // other. Parameters without a gradient are left out, as there, and so are their step counts.
 //
 // The formulas are those of PyTorch's optimizers in Python; libtorch's own differ from them by rounding. State of fp16
-// and bf16 parameters is fp32. Gradients must lie in memory as their parameters do.
+// and bf16 parameters is fp32, or in the formats that StateOptions names. Gradients must lie in memory as their
+// parameters do.
 //
 // Steps are counted where the tensors are, so that nothing waits: step() of the states in state() is brought up to date
 // by save(). Include <gradscaler/adapters/torch.hpp>.
 //
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <gradscaler/adapters/torch/plan.hpp>
+#include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -74,8 +78,10 @@ struct Traits<::torch::optim::SGD> {
   }
   static double first_value(const Options &) { return 0.0; }
   /// libtorch has no count here: a buffer is there from the first step on, which treats dampening differently.
-  static int64_t steps(const State &state) { return state.momentum_buffer().defined() ? 1 : 0; }
-  static void set_steps(State &, int64_t) {}
+  static int64_t steps(const FormatState<State> &state) {
+    return state.momentum_buffer().defined() ? std::max<int64_t>(state.steps, 1) : state.steps;
+  }
+  static void set_steps(FormatState<State> &state, int64_t steps) { state.steps = steps; }
 };
 
 template <>
@@ -123,13 +129,17 @@ struct Traits<::torch::optim::RMSprop> {
 /// The parameters of an optimizer that have a gradient, each checked. Nothing is changed.
 inline std::vector<Member> members_with_grads(::torch::optim::Optimizer &optimizer) {
   std::vector<Member> found;
+  int64_t offset = 0;
   const auto &groups = optimizer.param_groups();
   for (std::size_t group = 0; group < groups.size(); ++group) {
     const std::vector<at::Tensor> &params = groups[group].params();
     for (std::size_t index = 0; index < params.size(); ++index) {
+      const int64_t first = offset;
+      offset += (params[index].numel() + kScaleBlock - 1) / kScaleBlock * kScaleBlock;
       const at::Tensor &grad = params[index].grad();
       if (!grad.defined()) continue;
       Member member;
+      member.offset = first;
       member.param = params[index];
       member.grad = grad;
       member.place = {"gradient", group, index};
@@ -171,15 +181,17 @@ inline void require_steppable(const std::vector<Member> &members) {
   }
 }
 
-/// `slot` as state of `param`: another tensor if it is not there, not in fp32 or fp64, or not laid out like it.
-inline at::Tensor slot_for(const at::Tensor &slot, const at::Tensor &param, double first_value) {
-  const at::ScalarType dtype = param.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  if (slot.defined() && slot.scalar_type() == dtype && slot.device() == param.device() && same_layout(slot, param)) {
-    return slot;
+/// What a format asks of a parameter.
+inline void require_format(const StateOptions &state, const Member &member) {
+  const at::ScalarType dtype = member.param.scalar_type();
+  const Place place{"value", member.place.group, member.place.index};
+  if (state.state_format() != StateFormat::full && dtype == at::kDouble) {
+    bad_argument(place.str() + " is Double, whose state is Double; put it into a group with StateFormat::full");
   }
-  at::Tensor made = at::full_like(param.detach(), first_value, param.options().dtype(dtype).requires_grad(false));
-  if (slot.defined()) made.copy_(slot);
-  return made;
+  if (state.master_format() != MasterFormat::none && dtype != at::kHalf && dtype != at::kBFloat16) {
+    bad_argument(place.str() + " is " + c10::toString(dtype) +
+                 ", but masters are those of Half and BFloat16; put it into a group with MasterFormat::none");
+  }
 }
 
 }  // namespace detail
@@ -187,8 +199,27 @@ inline at::Tensor slot_for(const at::Tensor &slot, const at::Tensor &param, doub
 /// An optimizer of torch::optim, stepping through this library.
 template <class Base>
 class FusedOptimizer : public Base, public detail::Fused {
+  using Options = typename detail::Traits<Base>::Options;
+
  public:
   using Base::Base;
+  /// The same with state in other formats than fp32.
+  FusedOptimizer(std::vector<::torch::optim::OptimizerParamGroup> groups, const Options &options, StateOptions state)
+      : Base(std::move(groups), options), state_options_{std::move(state)} {}
+  FusedOptimizer(std::vector<at::Tensor> params, const Options &options, StateOptions state)
+      : Base(std::move(params), options), state_options_{std::move(state)} {}
+
+  /// Of a group. Those that were not set have the options of group 0, as given to the constructor.
+  const StateOptions &state_options(std::size_t group) const {
+    const auto found = groups_.find(group);
+    return found != groups_.end() ? found->second : state_options_;
+  }
+  /// From the next step on: state that there is will be converted. Blocks on a CUDA device.
+  void state_options(std::size_t group, StateOptions options) {
+    for (void *key : note_steps()) this->state().erase(key);
+    groups_[group] = std::move(options);
+    plan_ = std::make_shared<detail::Plan>();
+  }
 
   /// As libtorch's, without a scaler: no check, no unscaling.
   at::Tensor step(::torch::optim::Optimizer::LossClosure closure = nullptr) override {
@@ -211,12 +242,26 @@ class FusedOptimizer : public Base, public detail::Fused {
     detail::require_steppable(now);
     for (detail::Member &member : now) {
       const auto &options = static_cast<const Options &>(this->param_groups()[member.place.group].options());
-      const auto found = this->state().find(member.param.unsafeGetTensorImpl());
-      State own = found != this->state().end() ? static_cast<const State &>(*found->second) : State();
+      const StateOptions &state = state_options(member.place.group);
+      detail::require_format(state, member);
+      State none;
+      State *const found = state_of(member);
+      State &own = found ? *found : none;
       member.options = Traits::options(options);
+      member.options.state_format = state.state_format();
+      member.options.master_format = state.master_format();
+      member.options.seed = state.seed();
       member.steps = Traits::steps(own);
-      for (const at::Tensor *slot : Traits::slots(own, options)) {
-        member.slots.push_back(detail::slot_for(*slot, member.param, Traits::first_value(options)));
+      const auto dtype = static_cast<DType>(detail::buffer_of(member.param, member.place).dtype);
+      const detail::SlotLayout &layout = *(member.layout = &detail::slot_layout(member.options, dtype));
+      const std::vector<at::Tensor *> slots = tensors_of(own, options, layout);
+      const auto &dtypes = layout.dtypes[static_cast<std::size_t>(state.state_format())];
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        const at::Tensor &scales = own.added[scale_name(layout, i)];
+        const detail::Place place{"state", member.place.group, member.place.index};
+        member.slots.push_back(detail::slot_for(detail::held_slot(*slots[i], scales, layout, i, place), member.param,
+                                                dtypes[i],
+                                                is_remainder(layout, i) ? 0.0 : Traits::first_value(options)));
       }
     }
     const std::vector<detail::Member> members = now;
@@ -227,39 +272,92 @@ class FusedOptimizer : public Base, public detail::Fused {
 
   /// Blocks on a CUDA device.
   void save(::torch::serialize::OutputArchive &archive) const override {
-    // A scaler skips steps without the host's knowledge: what is saved needs their counts. Where libtorch has none, a
-    // state that no step has used is left out.
+    // Where libtorch has no count of steps, a state that no step has used is left out.
     auto &states = const_cast<FusedOptimizer *>(this)->state();
     std::vector<std::pair<void *, std::unique_ptr<::torch::optim::OptimizerParamState>>> unused;
-    plan_->for_each([&](const detail::Member &member, int64_t applied) {
-      const auto found = states.find(member.param.unsafeGetTensorImpl());
-      if (found == states.end()) return;
-      Traits::set_steps(static_cast<State &>(*found->second), applied);
-      if (applied != 0 || Traits::steps(static_cast<State &>(*found->second)) == 0) return;
-      unused.emplace_back(found->first, std::move(found->second));
+    for (void *key : const_cast<FusedOptimizer *>(this)->note_steps()) {
+      const auto found = states.find(key);
+      unused.emplace_back(key, std::move(found->second));
       states.erase(found);
-    });
+    }
     Base::save(archive);
     for (auto &[key, state] : unused) states[key] = std::move(state);
   }
 
+  /// Of any format; the state is converted to that of its group at the next step.
   void load(::torch::serialize::InputArchive &archive) override {
-    Base::load(archive);
+    c10::IValue version;
+    if (archive.try_read("pytorch_version", version)) {
+      ::torch::optim::serialize<State, Options>(archive, *this);
+    } else {
+      Base::load(archive);
+    }
     plan_ = std::make_shared<detail::Plan>();
   }
 
  private:
   using Traits = detail::Traits<Base>;
-  using Options = typename Traits::Options;
-  using State = typename Traits::State;
+  using State = detail::FormatState<typename Traits::State>;
+
+  /// Null if there is none. State of libtorch's class becomes one of ours.
+  State *state_of(const detail::Member &member) {
+    const auto found = this->state().find(member.param.unsafeGetTensorImpl());
+    if (found == this->state().end()) return nullptr;
+    if (dynamic_cast<State *>(found->second.get()) == nullptr) {
+      found->second = std::make_unique<State>(static_cast<const typename Traits::State &>(*found->second));
+    }
+    return static_cast<State *>(found->second.get());
+  }
+
+  static std::string scale_name(const detail::SlotLayout &layout, std::size_t slot) {
+    return layout.names[slot] + "_scale";
+  }
+
+  static bool is_remainder(const detail::SlotLayout &layout, std::size_t slot) {
+    return layout.names[slot] == detail::SlotLayout::kRemainder;
+  }
+
+  /// Tensors of the slots, in the library's order: libtorch's, and the remainder.
+  static std::vector<at::Tensor *> tensors_of(State &state, const Options &options, const detail::SlotLayout &layout) {
+    std::vector<at::Tensor *> found = Traits::slots(state, options);
+    if (found.size() < layout.names.size()) found.push_back(&state.added[detail::SlotLayout::kRemainder]);
+    return found;
+  }
 
   void keep_state(const detail::Member &member) {
-    auto &state = this->state()[member.param.unsafeGetTensorImpl()];
-    if (!state) state = std::make_unique<State>();
+    State *own = state_of(member);
+    if (own == nullptr) {
+      auto &state = this->state()[member.param.unsafeGetTensorImpl()];
+      state = std::make_unique<State>();
+      own = static_cast<State *>(state.get());
+    }
     const auto &options = static_cast<const Options &>(this->param_groups()[member.place.group].options());
-    const std::vector<at::Tensor *> slots = Traits::slots(static_cast<State &>(*state), options);
-    for (std::size_t i = 0; i < slots.size(); ++i) *slots[i] = member.slots[i];
+    const std::vector<at::Tensor *> slots = tensors_of(*own, options, *member.layout);
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      *slots[i] = member.slots[i].values;
+      own->added[scale_name(*member.layout, i)] = member.slots[i].scales;
+    }
+    if (slots.empty() || !is_remainder(*member.layout, slots.size() - 1)) {
+      own->added.erase(detail::SlotLayout::kRemainder);
+    }
   }
+
+  /// A scaler skips steps without the host's knowledge: brings the counts of the states up to date. Returns those that
+  /// pass for stepped on, but are not.
+  std::vector<void *> note_steps() {
+    std::vector<void *> unused;
+    plan_->for_each([&](const detail::Member &member, int64_t applied) {
+      const auto found = this->state().find(member.param.unsafeGetTensorImpl());
+      if (found == this->state().end()) return;
+      State &state = static_cast<State &>(*found->second);
+      Traits::set_steps(state, applied);
+      if (applied == 0 && Traits::steps(state) != 0) unused.push_back(found->first);
+    });
+    return unused;
+  }
+
+  StateOptions state_options_;
+  std::map<std::size_t, StateOptions> groups_;
 };
 
 using AdamW = FusedOptimizer<::torch::optim::AdamW>;

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <gradscaler/adapters/torch/tensors.hpp>
+#include <gradscaler/adapters/torch/formats.hpp>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,18 +25,25 @@ namespace gradscaler::torch::detail {
 struct Member {
   at::Tensor param;
   at::Tensor grad;
-  /// State of libtorch's optimizer, slot by slot.
-  std::vector<at::Tensor> slots;
+  /// State of libtorch's optimizer, and remainders last.
+  std::vector<Slot> slots;
+  const SlotLayout *layout = nullptr;
   OptimizerOptions options;
   /// Steps that the state has behind it; of a member that is in no cohort yet.
   int64_t steps = 0;
   Place place;
+  /// Where it begins among all parameters of the optimizer, by which stochastic rounding draws.
+  int64_t offset = 0;
   const void *key() const { return param.unsafeGetTensorImpl(); }
 };
 
 inline auto values_of(const OptimizerOptions &o) {
   return std::tie(o.kind, o.flags, o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.momentum, o.dampening, o.lr_decay,
-                  o.initial_accumulator_value);
+                  o.initial_accumulator_value, o.alpha);
+}
+/// What all members of a cohort have in common, besides their number of steps and of slots.
+inline auto common_values_of(const OptimizerOptions &o) {
+  return std::make_tuple(o.flags, o.state_format, o.master_format, o.seed);
 }
 
 /// Parameters with the same number of steps behind them, and the optimizer over them.
@@ -53,7 +60,7 @@ class Cohort {
     for (std::size_t i = 0; i < now.size(); ++i) {
       params.push_back(buffer_of(now[i].param, now[i].place));
       grads.push_back(buffer_of(now[i].grad, now[i].place));
-      const auto is_same = [](const at::Tensor &a, const at::Tensor &b) { return a.is_same(b); };
+      const auto is_same = [](const Slot &a, const Slot &b) { return a.is_same(b); };
       if (!std::equal(now[i].slots.begin(), now[i].slots.end(), members_[i].slots.begin(), members_[i].slots.end(),
                       is_same)) {
         const Place place{"state", now[i].place.group, now[i].place.index};
@@ -87,7 +94,7 @@ class Cohort {
     std::vector<TensorList> state;
     for (std::size_t slot = 0; slot < now[0].slots.size(); ++slot) {
       std::vector<Tensor> buffers;
-      for (const Member &member : now) buffers.push_back(buffer_of(member.slots[slot], member.place));
+      for (const Member &member : now) buffers.push_back(buffer_of(member.slots[slot]));
       state.emplace_back(context(), buffers);
     }
     const std::vector<TensorListRef> slots(state.begin(), state.end());
@@ -102,6 +109,9 @@ class Cohort {
                      now[firsts[group]].options);
     }
     made.set_steps({steps_, 0}, stream);
+    std::vector<int64_t> offsets;
+    for (const Member &member : now) offsets.push_back(member.offset);
+    made.set_offsets(offsets, stream);
     optimizer_ = std::move(made);
     firsts_ = std::move(firsts);
     for (const std::size_t first : firsts_) options_.push_back(now[first].options);
@@ -207,10 +217,11 @@ class Plan {
 
   /// Parameters of no cohort make new ones, by what all members of one have in common.
   void gather_new(const std::vector<Member> &now) {
-    std::map<std::tuple<int64_t, uint32_t, std::size_t>, std::vector<Member>> fresh;
+    using Common = decltype(common_values_of(OptimizerOptions()));
+    std::map<std::tuple<int64_t, std::size_t, Common>, std::vector<Member>> fresh;
     for (const Member &member : now) {
       if (cohort_of_.find(member.key()) == cohort_of_.end()) {
-        fresh[{member.steps, member.options.flags, member.slots.size()}].push_back(member);
+        fresh[{member.steps, member.slots.size(), common_values_of(member.options)}].push_back(member);
       }
     }
     for (auto &[common, members] : fresh) add(std::move(members), std::get<0>(common));

@@ -147,68 +147,15 @@ final class BadCalls implements AutoCloseable {
     final Object kind = with.getOrDefault("kind", "sgd");
     final OptimizerOptions o = new OptimizerOptions(OptionReader.word(OptimizerKind.class, kind));
     with.forEach((key, value) -> {
-      switch (key) {
-        case "kind":
-        case "grads":
-        case "model_copy":
-        case "state":
-          break;
-        case "lr":
-          o.lr(Json.number(value));
-          break;
-        case "momentum":
-          o.momentum(Json.number(value));
-          break;
-        case "nesterov":
-          o.nesterov(Json.number(value) != 0);
-          break;
-        case "beta1":
-          o.beta1(Json.number(value));
-          break;
-        case "beta2":
-          o.beta2(Json.number(value));
-          break;
-        case "eps":
-          o.eps(Json.number(value));
-          break;
-        case "weight_decay":
-          o.weightDecay(Json.number(value));
-          break;
-        case "lr_decay":
-          o.lrDecay(Json.number(value));
-          break;
-        default:
-          throw new IllegalArgumentException("unknown option " + key);
+      if (!List.of("kind", "grads", "model_copy", "state").contains(key)) {
+        OptionReader.set(o, key, value);
       }
     });
     return o;
   }
 
   private static ScalerState state(ScalerState state, Map<String, Object> with) {
-    with.forEach((key, value) -> {
-      switch (key) {
-        case "scale":
-          state.scale((float) Json.number(value));
-          break;
-        case "growth_factor":
-          state.growthFactor(Json.number(value));
-          break;
-        case "backoff_factor":
-          state.backoffFactor(Json.number(value));
-          break;
-        case "growth_interval":
-          state.growthInterval((int) Json.number(value));
-          break;
-        case "growth_tracker":
-          state.growthTracker((int) Json.number(value));
-          break;
-        case "skipped":
-          state.skipped((long) Json.number(value));
-          break;
-        default:
-          throw new IllegalArgumentException("unknown field " + key);
-      }
-    });
+    with.forEach((key, value) -> OptionReader.set(state, key, value));
     return state;
   }
 

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.github.gradscaler;
 
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 
 /**
- * Scaler options and enumerations as the files under tests/conformance write them. Unknown names are errors, so that a
- * misspelt one cannot pass unnoticed.
+ * Options, states and enumerations as the files under tests/conformance write them: a field is set by the method of its
+ * name. Unknown names are errors, so that a misspelt one cannot pass unnoticed.
  */
 final class OptionReader {
+  private static final List<String> FLAGS =
+      List.of("grow_on_equal", "no_finite_guard", "floor_exclusive", "fp32_products");
+
   private OptionReader() {}
 
   /** The value of an enumeration by its name in lower case. */
@@ -22,77 +28,43 @@ final class OptionReader {
     final ScalerOptions o =
         object.containsKey("preset") ? new ScalerOptions(word(Preset.class, object.get("preset"))) : base;
     object.forEach((key, value) -> {
-      if (!key.equals("preset")) {
-        readOption(o, key, value);
+      if (key.equals("flags")) {
+        FLAGS.forEach(flag -> set(o, flag, Json.list(value).contains(flag) ? 1.0 : 0.0));
+      } else if (!key.equals("preset")) {
+        set(o, key, value);
       }
     });
     return o;
   }
 
-  private static void readOption(ScalerOptions o, String key, Object value) {
-    switch (key) {
-      case "hysteresis_refill":
-        o.hysteresisRefill(word(HysteresisRefill.class, value));
-        return;
-      case "growth_timing":
-        o.growthTiming(word(GrowthTiming.class, value));
-        return;
-      case "floor_action":
-        o.floorAction(word(FloorAction.class, value));
-        return;
-      case "flags":
-        final List<Object> words = Json.list(value);
-        o.growOnEqual(words.contains("grow_on_equal")).noFiniteGuard(words.contains("no_finite_guard"));
-        o.floorExclusive(words.contains("floor_exclusive")).fp32Products(words.contains("fp32_products"));
-        return;
-      default:
-        readNumber(o, key, Json.number(value));
+  /** Calls {@code target.growthInterval(value)} for "growth_interval". */
+  static void set(Object target, String key, Object value) {
+    final StringBuilder name = new StringBuilder();
+    for (String word : key.split("_")) {
+      name.append(name.length() == 0 ? word : word.substring(0, 1).toUpperCase(Locale.ROOT) + word.substring(1));
+    }
+    final Method method = Arrays.stream(target.getClass().getMethods())
+        .filter(m -> m.getName().contentEquals(name) && m.getParameterCount() == 1).findAny()
+        .orElseThrow(() -> new IllegalArgumentException("unknown option " + key));
+    try {
+      method.invoke(target, as(method.getParameterTypes()[0], value));
+    } catch (InvocationTargetException e) {
+      throw (RuntimeException) e.getCause();
+    } catch (IllegalAccessException e) {
+      throw new IllegalStateException(e);
     }
   }
 
-  private static void readNumber(ScalerOptions o, String key, double value) {
-    switch (key) {
-      case "init_scale":
-        o.initScale((float) value);
-        break;
-      case "min_scale":
-        o.minScale((float) value);
-        break;
-      case "max_scale":
-        o.maxScale((float) value);
-        break;
-      case "growth_interval":
-        o.growthInterval((int) value);
-        break;
-      case "growth_factor":
-        o.growthFactor(value);
-        break;
-      case "backoff_factor":
-        o.backoffFactor(value);
-        break;
-      case "enabled":
-        o.enabled(value != 0);
-        break;
-      case "hysteresis":
-        o.hysteresis((int) value);
-        break;
-      case "overflow_tolerance":
-        o.overflowTolerance(value);
-        break;
-      case "recovery_threshold":
-        o.recoveryThreshold((float) value);
-        break;
-      case "recovery_interval":
-        o.recoveryInterval((int) value);
-        break;
-      case "floor_patience":
-        o.floorPatience((int) value);
-        break;
-      case "history_capacity":
-        o.historyCapacity((int) value);
-        break;
-      default:
-        throw new IllegalArgumentException("unknown option " + key);
+  private static Object as(Class<?> type, Object value) {
+    if (type.isEnum()) {
+      return Arrays.stream(type.getEnumConstants()).filter(e -> e.toString().equalsIgnoreCase((String) value)).findAny()
+          .orElseThrow(() -> new IllegalArgumentException("unknown word " + value));
     }
+    final Double number = Json.number(value);
+    if (type == boolean.class) {
+      return number != 0;
+    }
+    return type == float.class ? (Object) number.floatValue() : type == int.class ? (Object) number.intValue()
+        : type == long.class ? (Object) number.longValue() : number;
   }
 }

@@ -121,6 +121,26 @@ public final class Ops {
 
   // gen-api: overload
   /**
+   * Converts optimizer state between its formats, rounded to nearest: dst[i] = src[i]. Both are fp32 or codes of one kind
+   * of slot, with their scales ({@link Tensor#withScales}), or both are remainders.
+   *
+   * @param context the device of all memory
+   * @param src what to read
+   * @param weights the 16-bit weights if one side has fp32 masters and the other remainders; else may be null
+   * @param dst where to write, of equal counts; must not overlap src
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public static void convertState(Context context, Tensor[] src, @Nullable Tensor[] weights, Tensor[] dst, long stream) {
+    final NativeContext device = Context.handleOf(context);
+    try (NativeTensorArray from = Tensor.array(src, "src");
+        NativeTensorArray halves = weights == null ? null : Tensor.array(weights, "weights");
+        NativeTensorArray to = Tensor.array(dst, "dst")) {
+      device.convertState(from, halves, to, stream);
+    }
+  }
+
+  // gen-api: overload
+  /**
    * Norms. NaN and inf propagate.
    *
    * @param context the device of all memory

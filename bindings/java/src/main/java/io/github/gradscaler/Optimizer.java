@@ -132,15 +132,7 @@ public final class Optimizer implements AutoCloseable {
     deviceLrs.remove(group);
   }
 
-  /**
-   * Takes the parameters of a Schedule-Free optimizer to the averaged weights, or back.
-   *
-   * @param evaluating whether to evaluate; steps fail meanwhile
-   */
-  public void setEvaluating(boolean evaluating) {
-    setEvaluating(evaluating, 0);
-  }
-
+  // gen-api: overload
   /**
    * Takes the parameters of a Schedule-Free optimizer to the averaged weights, or back.
    *
@@ -151,16 +143,7 @@ public final class Optimizer implements AutoCloseable {
     handle().setEvaluating(evaluating ? 1 : 0, stream);
   }
 
-  /**
-   * Reads a group's learning rate from device memory at every step.
-   *
-   * @param group which group
-   * @param lr a float in device memory; null returns to the host value
-   */
-  public void setDeviceLr(int group, @Nullable DeviceScalar lr) {
-    setDeviceLr(group, lr, 0);
-  }
-
+  // gen-api: overload
   /**
    * Reads a group's learning rate from device memory at every step.
    *
@@ -202,13 +185,7 @@ public final class Optimizer implements AutoCloseable {
     Reference.reachabilityFence(foundInf);
   }
 
-  /**
-   * Zeroes the gradients.
-   */
-  public void zeroGrads() {
-    zeroGrads(0);
-  }
-
+  // gen-api: overload
   /**
    * Zeroes the gradients.
    *
@@ -234,13 +211,16 @@ public final class Optimizer implements AutoCloseable {
    *
    * @param slot which slot
    * @param index which tensor
-   * @return a new tensor
+   * @return a new tensor, with its scales if it has codes
    */
   public Tensor stateTensor(int slot, long index) {
     final NativeOptimizer optimizer = handle();
     try (NativeTensor tensor = new NativeTensor()) {
       optimizer.stateTensor(slot, index, tensor);
-      return Tensor.borrowed(tensor, optimizer, null);
+      final Tensor state = Tensor.borrowed(tensor, optimizer);
+      final long scales = optimizer.stateScales(slot, index);
+      return scales == 0 ? state : state.withScales(
+          Tensor.at(scales, Tensor.scaleCount(state.count()), DType.FP8_E8M0, optimizer));
     }
   }
 
@@ -307,15 +287,7 @@ public final class Optimizer implements AutoCloseable {
     }
   }
 
-  /**
-   * Sets the applied steps of each tensor, for a restored checkpoint. The number of applied steps becomes the largest.
-   *
-   * @param steps one per tensor, at least 0
-   */
-  public void setTensorSteps(long... steps) {
-    setTensorSteps(steps, 0);
-  }
-
+  // gen-api: overload
   /**
    * Sets the applied steps of each tensor, for a restored checkpoint. The number of applied steps becomes the largest.
    *
@@ -323,12 +295,31 @@ public final class Optimizer implements AutoCloseable {
    * @param stream CUDA stream to enqueue on; ignored on the CPU
    */
   public void setTensorSteps(long[] steps, long stream) {
-    try (NativeNumbers numbers = new NativeNumbers(steps.length)) {
-      for (int i = 0; i < steps.length; i++) {
-        numbers.set(i, steps[i]);
-      }
+    try (NativeNumbers numbers = numbers(steps)) {
       handle().setTensorSteps(numbers, stream);
     }
+  }
+
+  // gen-api: overload
+  /**
+   * Sets where each tensor begins in the whole that this optimizer has a shard of, for stochastic rounding, from the
+   * next step on: a shard then draws the random bits that the same elements of the whole draw. They are not saved.
+   *
+   * @param offsets one per tensor, multiples of 32
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
+   */
+  public void setOffsets(long[] offsets, long stream) {
+    try (NativeNumbers numbers = numbers(offsets)) {
+      handle().setOffsets(numbers, stream);
+    }
+  }
+
+  private static NativeNumbers numbers(long[] values) {
+    final NativeNumbers numbers = new NativeNumbers(values.length);
+    for (int i = 0; i < values.length; i++) {
+      numbers.set(i, values[i]);
+    }
+    return numbers;
   }
 
   // gen-api: overload
@@ -344,7 +335,8 @@ public final class Optimizer implements AutoCloseable {
 
   // gen-api: overload
   /**
-   * Restores what save wrote. On error nothing changes. Blocks.
+   * Restores what save wrote, converted from the state format and the masters of the optimizer that wrote it. On error
+   * nothing changes. Blocks.
    *
    * @param buffer direct, with exactly what save wrote remaining; its position stays
    * @param stream CUDA stream to enqueue on; ignored on the CPU

@@ -2,39 +2,32 @@
 package io.github.gradscaler;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 
 /**
- * The owners of the memory of a list's tensors. The list and the optimizers made of it share this object, so that it
+ * The tensors of a list, and with them the owners of their memory. The list and the optimizers made of it share this object, so that it
  * changes for all when the list gets other memory.
  */
 final class Owners {
-  private final Object[] owners;
   private final States states;
-  /** Those of memory that can go although its owner is kept; null if there are none, which is the rule. */
-  private Lifetime[] lifetimes;
+  private Tensor[] tensors;
+  /** Whether there is memory that can go although its owner is kept, which is rare. */
+  private boolean canGo;
 
   Owners(Tensor[] tensors) {
-    owners = new Object[tensors.length];
     states = new States(tensors);
     copy(tensors);
   }
 
-  void set(Tensor[] tensors) {
-    states.set(tensors);
-    copy(tensors);
+  void set(Tensor[] others) {
+    states.set(others);
+    copy(others);
   }
 
-  private void copy(Tensor[] tensors) {
-    Lifetime[] found = null;
-    for (int i = 0; i < tensors.length; i++) {
-      owners[i] = tensors[i].owner();
-      if (tensors[i].lifetime() != null) {
-        found = found == null ? new Lifetime[tensors.length] : found;
-        found[i] = tensors[i].lifetime();
-      }
-    }
-    lifetimes = found;
+  private void copy(Tensor[] others) {
+    tensors = others.clone();
+    canGo = Arrays.stream(tensors).anyMatch(Tensor::canGo);
   }
 
   States states() {
@@ -42,18 +35,16 @@ final class Owners {
   }
 
   int count() {
-    return owners.length;
+    return tensors.length;
   }
 
-  Object get(int index) {
-    return owners[index];
+  Tensor get(int index) {
+    return tensors[index];
   }
 
   void requireUsable() {
-    if (lifetimes != null) {
-      for (int i = 0; i < lifetimes.length; i++) {
-        Lifetime.requireUsable(lifetimes[i], "tensors[" + i + "]");
-      }
+    for (int i = 0; canGo && i < tensors.length; i++) {
+      tensors[i].requireUsable("tensors[" + i + "]");
     }
   }
 
@@ -92,11 +83,13 @@ final class Owners {
       List<Uses> all = null;
       try {
         for (Tensor tensor : tensors) {
-          if (tensor.owner() instanceof NativeOptimizer) {
-            all = all == null ? new ArrayList<>() : all;
-            final Uses uses = ((NativeOptimizer) tensor.owner()).uses();
-            uses.begin();
-            all.add(uses);
+          for (Tensor part = tensor; part != null; part = part.scales()) {
+            if (part.owner() instanceof NativeOptimizer) {
+              all = all == null ? new ArrayList<>() : all;
+              final Uses uses = ((NativeOptimizer) part.owner()).uses();
+              uses.begin();
+              all.add(uses);
+            }
           }
         }
       } catch (BadStateException e) {

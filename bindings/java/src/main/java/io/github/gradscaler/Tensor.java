@@ -14,6 +14,7 @@ import java.nio.ShortBuffer;
  * MemorySegment: {@code Tensor.of(segment, dtype)}. Immutable.
  */
 public final class Tensor extends SegmentTensors {
+  private static final int SCALE_BLOCK = 32;
   private final long address;
   private final long count;
   private final DType dtype;
@@ -21,14 +22,16 @@ public final class Tensor extends SegmentTensors {
   private final Object owner;
   /** Null if the memory stays as long as its owner. */
   private final Lifetime lifetime;
+  private final Tensor scales;
 
-  private Tensor(long address, long count, DType dtype, String name, Object owner, Lifetime lifetime) {
+  private Tensor(long address, long count, DType dtype, String name, Object owner, Lifetime lifetime, Tensor scales) {
     this.address = address;
     this.count = count;
     this.dtype = dtype;
     this.name = name;
     this.owner = owner;
     this.lifetime = lifetime;
+    this.scales = scales;
   }
 
   /**
@@ -95,7 +98,7 @@ public final class Tensor extends SegmentTensors {
    * @return a new tensor; the library checks it when it is used
    */
   public static Tensor at(long address, long count, DType dtype) {
-    return new Tensor(address, count, Check.notNull(dtype, "dtype"), null, null, null);
+    return new Tensor(address, count, Check.notNull(dtype, "dtype"), null, null, null, null);
   }
 
   /**
@@ -133,11 +136,11 @@ public final class Tensor extends SegmentTensors {
   }
 
   private static Tensor of(long address, long count, DType dtype, String name, Object owner) {
-    return new Tensor(address, count, dtype, name, owner, Lifetime.of(owner));
+    return new Tensor(address, count, dtype, name, owner, Lifetime.of(owner), null);
   }
 
-  static Tensor borrowed(NativeTensor from, Object owner, String name) {
-    return of(from.getData(), from.getCount(), DType.of(from.getDtype()), name, owner);
+  static Tensor borrowed(NativeTensor from, Object owner) {
+    return of(from.getData(), from.getCount(), DType.of(from.getDtype()), null, owner);
   }
 
   private static Tensor make(Buffer buffer, ByteOrder order, int elementBytes, long count, DType dtype) {
@@ -157,13 +160,40 @@ public final class Tensor extends SegmentTensors {
    * @return a new tensor
    */
   public Tensor named(@Nullable String newName) {
-    return new Tensor(address, count, dtype, newName, owner, lifetime);
+    return new Tensor(address, count, dtype, newName, owner, lifetime, scales);
+  }
+
+  /**
+   * The same memory as codes of optimizer state that their scales multiply.
+   *
+   * @param newScales one for each 32 elements, of {@link DType#FP8_E8M0}, of FlashOptim's codes {@link DType#FP16}; null
+   *     for none
+   * @return a new tensor
+   */
+  public Tensor withScales(@Nullable Tensor newScales) {
+    final DType wanted =
+        dtype == DType.INT8_SOFTSIGN || dtype == DType.UINT8_SQRT ? DType.FP16 : DType.FP8_E8M0;
+    if (newScales != null && (newScales.dtype != wanted || newScales.count != scaleCount(count))) {
+      throw new InvalidArgumentException("scales are " + newScales + ", " + count + " elements have "
+          + scaleCount(count) + " of " + wanted);
+    }
+    return new Tensor(address, count, dtype, name, owner, lifetime, newScales);
+  }
+
+  /**
+   * How many scales codes have.
+   *
+   * @param count the number of codes
+   * @return one for each 32 of them, also of less than 32
+   */
+  public static long scaleCount(long count) {
+    return count / SCALE_BLOCK + (count % SCALE_BLOCK == 0 ? 0 : 1);
   }
 
   /**
    * Some of the elements.
    *
-   * @param first index of the first one
+   * @param first index of the first one; a multiple of 32 if there are scales
    * @param length how many
    * @return a new tensor over the same memory
    */
@@ -171,7 +201,11 @@ public final class Tensor extends SegmentTensors {
     if (first < 0 || length < 0 || first > count - length) {
       throw new InvalidArgumentException("elements " + first + " + " + length + " are outside of the " + count);
     }
-    return new Tensor(address + first * dtype.size(), length, dtype, name, owner, lifetime);
+    if (scales != null && first % SCALE_BLOCK != 0) {
+      throw new InvalidArgumentException("element " + first + " is within a group of 32 with one scale");
+    }
+    return new Tensor(address + first * dtype.size(), length, dtype, name, owner, lifetime,
+        scales == null ? null : scales.slice(first / SCALE_BLOCK, scaleCount(length)));
   }
 
   /**
@@ -199,6 +233,15 @@ public final class Tensor extends SegmentTensors {
    */
   public DType dtype() {
     return dtype;
+  }
+
+  /**
+   * The scales of codes.
+   *
+   * @return null if there are none
+   */
+  public @Nullable Tensor scales() {
+    return scales;
   }
 
   /**
@@ -258,8 +301,20 @@ public final class Tensor extends SegmentTensors {
     return owner;
   }
 
-  Lifetime lifetime() {
-    return lifetime;
+  long scaleAddress() {
+    return scales == null ? 0 : scales.address;
+  }
+
+  /** Whether its memory or that of its scales can go although this is referred to. */
+  boolean canGo() {
+    return lifetime != null || scales != null && scales.canGo();
+  }
+
+  void requireUsable(String what) {
+    Lifetime.requireUsable(lifetime, what);
+    if (scales != null) {
+      scales.requireUsable(what);
+    }
   }
 
   /**
@@ -278,14 +333,15 @@ public final class Tensor extends SegmentTensors {
     Check.notNull(tensors, what);
     final NativeTensorArray array = new NativeTensorArray(tensors.length);
     try {
-      final Object[] owners = new Object[tensors.length];
       for (int i = 0; i < tensors.length; i++) {
         final Tensor tensor = Check.notNull(tensors[i], what + "[" + i + "]");
-        owners[i] = tensor.owner;
-        Lifetime.requireUsable(tensor.lifetime, what + "[" + i + "]");
+        tensor.requireUsable(what + "[" + i + "]");
         array.add(tensor.address, tensor.count, tensor.dtype.code(), tensor.name);
+        if (tensor.scales != null) {
+          array.setScales(tensor.scaleAddress());
+        }
       }
-      array.keep(owners);
+      array.keep((Object[]) tensors.clone());
       array.hold(new Owners.States(tensors));
       return array;
     } catch (RuntimeException e) {

@@ -71,12 +71,8 @@ public final class TensorList implements AutoCloseable {
    * @return a new tensor, which keeps the memory alive as the list does
    */
   public Tensor get(long index) {
-    final NativeTensorList list = handle();
-    try (NativeTensor tensor = new NativeTensor()) {
-      list.get(index, tensor);
-      final String name = list.getName(index);
-      return Tensor.borrowed(tensor, owners.get((int) index), name.isEmpty() ? null : name);
-    }
+    final String name = handle().getName(index);
+    return owners.get((int) index).named(name.isEmpty() ? null : name);
   }
 
   /**
@@ -107,22 +103,14 @@ public final class TensorList implements AutoCloseable {
     owners.set(tensors);
   }
 
+  // gen-api: overload
   /**
    * Sets which tensors of a list of gradients take part from now on. An absent one counts as empty: it is neither read
    * nor written, and its parameter, state and step count stay as they are.
    *
    * @param present one per tensor
+   * @param stream CUDA stream to enqueue on; ignored on the CPU
    * @throws BadStateException if the list was checked or unscaled since the last update, or has no gradients
-   */
-  public void setPresent(boolean... present) {
-    setPresent(present, 0);
-  }
-
-  /**
-   * As {@link #setPresent(boolean...)}, ordered after the work on a stream.
-   *
-   * @param present one per tensor
-   * @param stream a CUDA stream
    */
   public void setPresent(boolean[] present, long stream) {
     try (NativeNumbers numbers = new NativeNumbers(present.length)) {
@@ -134,12 +122,15 @@ public final class TensorList implements AutoCloseable {
   }
 
   /** The library takes addresses only, so that it cannot see a shorter buffer. */
-  private static void requireSameShape(NativeTensorList list, int index, Tensor tensor) {
+  private void requireSameShape(NativeTensorList list, int index, Tensor tensor) {
     try (NativeTensor old = new NativeTensor()) {
       list.get(index, old);
       if (old.getCount() != tensor.count() || old.getDtype() != tensor.dtype().code()) {
         throw new InvalidArgumentException("tensors[" + index + "] has count " + tensor.count() + " and dtype "
             + tensor.dtype() + ", the list has " + old.getCount() + " and " + DType.of(old.getDtype()));
+      }
+      if (owners.get(index).scaleAddress() != tensor.scaleAddress()) {
+        throw new InvalidArgumentException("tensors[" + index + "] has other scales than the list: make a new list");
       }
     }
   }
