@@ -177,8 +177,8 @@ void *CudaBackend::keep_for_graph(int64_t bytes) {
   graph_memory_.push_back(nullptr);
   void *&memory = graph_memory_.back();
   const auto size = static_cast<std::size_t>(bytes);
-  cudaError_t error = is_pool_given_ ? cudaMallocFromPoolAsync(&memory, size, pool_, setup_stream_)
-                                     : cudaMalloc(&memory, size);
+  cudaError_t error =
+      is_pool_given_ ? cudaMallocFromPoolAsync(&memory, size, pool_, setup_stream_) : cudaMalloc(&memory, size);
   if (error == cudaSuccess && is_pool_given_) error = cudaStreamSynchronize(setup_stream_);
   if (error == cudaSuccess) {
     held_.fetch_add(bytes, std::memory_order_relaxed);
