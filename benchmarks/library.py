@@ -18,14 +18,14 @@ class Tensor(ctypes.Structure):
 class ContextOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("device_type", ctypes.c_int32),
                 ("device_index", ctypes.c_int32), ("num_threads", ctypes.c_int32), ("cpu_target", ctypes.c_int32),
-                ("callbacks", ctypes.c_void_p * 7)]
+                ("pointers", ctypes.c_void_p * 8)]
 
 
 class OptimizerOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("kind", ctypes.c_int32),
                 ("state_format", ctypes.c_int32), ("values", ctypes.c_double * 9), ("seed", ctypes.c_int64),
                 ("master_format", ctypes.c_int32), ("reserved", ctypes.c_int32), ("more", ctypes.c_double * 5),
-                ("warmups", ctypes.c_int64 * 2), ("last", ctypes.c_double * 3)]
+                ("warmups", ctypes.c_int64 * 2), ("last", ctypes.c_double * 4)]
 
 
 class Library:

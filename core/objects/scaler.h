@@ -106,6 +106,9 @@ class Scaler final : public Object {
   static uint64_t new_id();
   void run_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock);
   void begin_slices(Optimizer &optimizer, const CallStream &call);
+  void continue_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock);
+  template <typename F>
+  void take_back(Optimizer &optimizer, const F &forget_check);
   /// Runs chunks [first, last) of the phase; on the CPU without the lock.
   void run_range(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call, SliceLock &lock);
   void run_chunks(Optimizer &optimizer, int64_t first, int64_t last, const CallStream &call);

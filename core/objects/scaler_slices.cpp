@@ -98,13 +98,43 @@ int64_t Scaler::step_slice(Optimizer &optimizer, int64_t max_bytes, gsc_stream s
 void Scaler::run_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock) {
   StepSlices &s = optimizer.slices;
   TensorList &grads = optimizer.grads();
-  const int64_t chunks = grads.plan().chunk_count();
-  if (grads.owner() != id_ || s.id == 0 || grads.iteration.slices() != s.id) {
-    begin_slices(optimizer, call);
-  } else {
+  if (grads.owner() == id_ && s.id != 0 && grads.iteration.slices() == s.id) {
     optimizer.require_whole_state();
     precede(grads, call);
+    return continue_slices(optimizer, max_bytes, call, lock);
   }
+  const auto before = grads.iteration.save();
+  begin_slices(optimizer, call);
+  try {
+    continue_slices(optimizer, max_bytes, call, lock);
+  } catch (...) {
+    take_back(optimizer, [&] { grads.iteration.restore(before); });
+    throw;
+  }
+}
+
+/// After a failure in the call that began a step: forgets the step, if no range has run. A check that has ended stays.
+template <typename F>
+void Scaler::take_back(Optimizer &optimizer, const F &forget_check) {
+  StepSlices &s = optimizer.slices;
+  const Part first_sweep = optimizer.needs_norms() ? Part::kMoments : Part::kApply;
+  if (s.running > 0) return;
+  if (s.phase == Part::kCheck && s.next == 0) {
+    forget_check();
+  } else if (s.phase == Part::kPrepare || (s.phase == first_sweep && s.next == 0)) {
+    optimizer.grads().iteration.begin_slices(0);
+  } else {
+    return;
+  }
+  s.phase = Part::kNone;
+  s.is_begun = false;
+  s.id = 0;
+  s.left = 0;
+}
+
+void Scaler::continue_slices(Optimizer &optimizer, int64_t max_bytes, const CallStream &call, SliceLock &lock) {
+  StepSlices &s = optimizer.slices;
+  const int64_t chunks = optimizer.grads().plan().chunk_count();
   for (int64_t budget = max_bytes; s.phase != Part::kNone;) {
     const Range range = next_range(optimizer, budget, budget == max_bytes);
     if (range.first < range.last) {
@@ -156,7 +186,13 @@ void Scaler::run_range(Optimizer &optimizer, int64_t first, int64_t last, const 
   s.next = last;
   ++s.running;
   lock.unlock();
-  run_chunks(optimizer, first, last, call);
+  try {
+    run_chunks(optimizer, first, last, call);
+  } catch (...) {  // of a parallel-for that broke its contract; the range is done all the same
+    lock.lock();
+    --s.running;
+    throw;
+  }
   lock.lock();
   --s.running;
 }

@@ -76,9 +76,10 @@
  *     destroy objects. These may wait for the device: call them during setup.
  *   - "Device memory" is memory of the context's device: plain host memory on the CPU. A "device scalar" is a single
  *     number in device memory, passed by its address.
- *   - Objects are not locked: use one object from one thread at a time, but for gsc_scaler_step_slice. Different objects may be used at once, also
- *     when they share a context. Any number of threads may use one context. A list that a scaler has checked belongs to
- *     that scaler's iteration until update, discard, set_scale or set_state, or until the scaler is destroyed.
+ *   - Objects are not locked: use one object from one thread at a time, but for gsc_scaler_step_slice. Different objects
+ *     may be used at once, also when they share a context. Any number of threads may use one context. A list that a
+ *     scaler has checked belongs to that scaler's iteration until update, discard, set_scale or set_state, or until the
+ *     scaler is destroyed.
  *   - A callback may read the objects of the call it runs in, use other objects, and destroy any object. Destruction
  *     takes effect when the call returns. Changing an object of that call, or saving an optimizer, fails with
  *     BAD_STATE.

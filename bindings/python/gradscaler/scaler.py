@@ -191,7 +191,7 @@ class GradScaler(Closeable):
         optimizer._stepped()
 
     def step_slice(self, optimizer: Optimizer, max_bytes: int) -> int:
-        """The next slice of :meth:`step`, for programs with a frame rate; the bytes that are left, 0 when it is done.
+        """The next slice of :meth:`step` of `optimizer`, for programs with a frame rate: the bytes that are left, or 0.
 
         A slice reads and writes at most `max_bytes`, but at least one chunk of up to 65536 elements. In between, leave
         the arrays alone; other calls with the optimizer raise BadStateError, but :meth:`step` takes the rest at once.
