@@ -228,6 +228,8 @@ struct NoScales {
   [[nodiscard]] GSC_HD Uint32Vector number(int /*k*/) const {
     return Uint32Vector{};
   }
+  template <int Slot>
+  GSC_HD void store(uint8_t * /*to*/) const {}
 };
 
 template <typename D>

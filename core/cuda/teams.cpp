@@ -52,12 +52,12 @@ double estimate(const Plan &plan, const Pass &pass, const Cut &cut, Vec<int64_t>
   const int64_t parts = plan.chunk_count() << cut.split;
   shares.resize(static_cast<std::size_t>(std::min(pass.slots * kWarps / cut.warps, parts)));
   fill_shares(plan, cut.split, shares);
-  const auto rounds = static_cast<double>((parts - 1) / static_cast<int64_t>(shares.size()) + 1);
+  const int64_t rounds = (parts - 1) / static_cast<int64_t>(shares.size()) + 1;
   const double longest = static_cast<double>(*std::max_element(shares.begin(), shares.end())) / cut.warps;
   const double half = pass.bytes_per_us / kHalfBytesPerUs;
   const double most = pass.bytes_per_us * (1.0 + half / static_cast<double>(pass.slots * kWarps));
   const double shared = (static_cast<double>(plan.total_elements()) + half * longest) / most;
-  return std::max(shared, longest / kWarpBytesPerUs) * pass.element_bytes + kOverhead * rounds;
+  return std::max(shared, longest / kWarpBytesPerUs) * pass.element_bytes + kOverhead * static_cast<double>(rounds);
 }
 
 }  // namespace
