@@ -112,20 +112,25 @@ CudaBackend::~CudaBackend() {
   });
 }
 
-void *CudaBackend::allocate(int64_t bytes) {
-  free_released();
-  const DeviceGuard guard(context_);
-  const RelaxedCapture relaxed;
+void *CudaBackend::take(std::size_t size, const char *what) {
   void *memory = nullptr;
-  const auto size = static_cast<std::size_t>(bytes);
-  char what[80];
-  std::snprintf(what, sizeof what, "allocation of %lld bytes on CUDA device %d", static_cast<long long>(bytes),
-                context_.device());
   if (is_pool_given_) {
     GSC_CUDA_CALL(what, cudaMallocFromPoolAsync, &memory, size, pool_, setup_stream_);
   } else {
     GSC_CUDA_CALL(what, cudaMalloc, &memory, size);
   }
+  return memory;
+}
+
+void *CudaBackend::allocate(int64_t bytes) {
+  free_released();
+  const DeviceGuard guard(context_);
+  const RelaxedCapture relaxed;
+  const auto size = static_cast<std::size_t>(bytes);
+  char what[80];
+  std::snprintf(what, sizeof what, "allocation of %lld bytes on CUDA device %d", static_cast<long long>(bytes),
+                context_.device());
+  void *memory = take(size, what);
   try {
     GSC_CUDA_CALL("clearing new memory", cudaMemsetAsync, memory, 0, size, setup_stream_);
     GSC_CUDA_CALL("clearing new memory", cudaStreamSynchronize, setup_stream_);
@@ -174,19 +179,12 @@ void CudaBackend::free_released() noexcept {
 void *CudaBackend::keep_for_graph(int64_t bytes) {
   const RelaxedCapture relaxed;
   const std::lock_guard<std::mutex> lock(memory_mutex_);
+  const char *what = "allocating scratch memory";
   graph_memory_.push_back(nullptr);
-  void *&memory = graph_memory_.back();
-  const auto size = static_cast<std::size_t>(bytes);
-  cudaError_t error =
-      is_pool_given_ ? cudaMallocFromPoolAsync(&memory, size, pool_, setup_stream_) : cudaMalloc(&memory, size);
-  if (error == cudaSuccess && is_pool_given_) error = cudaStreamSynchronize(setup_stream_);
-  if (error == cudaSuccess) {
-    held_.fetch_add(bytes, std::memory_order_relaxed);
-    return memory;
-  }
-  graph_memory_.pop_back();
-  cuda::check(error, "allocating scratch memory", "cudaMalloc");
-  return nullptr;
+  graph_memory_.back() = take(static_cast<std::size_t>(bytes), what);
+  held_.fetch_add(bytes, std::memory_order_relaxed);
+  if (is_pool_given_) GSC_CUDA_CALL(what, cudaStreamSynchronize, setup_stream_);
+  return graph_memory_.back();
 }
 
 void CudaBackend::require_not_capturing(gsc_stream stream, const char *what) const {

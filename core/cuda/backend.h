@@ -95,6 +95,8 @@ class CudaBackend final : public Backend {
   void require_not_capturing(gsc_stream stream, const char *what) const;
   /// A check without a record, for plans without a mirror.
   void check_alone(const CheckJob &job, gsc_stream stream);
+  /// Memory of the pool that was given, in the order of the setup stream, or else of the device.
+  void *take(std::size_t size, const char *what);
   void update(const RecordJob &job, cudaStream_t stream);
   void report(RecordJob job, cudaStream_t stream);
   /// How many warps of a block share a chunk of the plan in a check, and how a step is cut. `shares` is scratch memory.

@@ -64,7 +64,7 @@ struct Training {
         ASSERT_EQ(trainer.copies()[i].image(), other.trainer.copies()[i].image()) << i;
       }
     }
-    ASSERT_EQ(saved(trainer.get()), saved(other.trainer.get()));
+    ASSERT_EQ(saved_image(trainer.get()), saved_image(other.trainer.get()));
     ASSERT_EQ(scale_of(scaler), scale_of(other.scaler));
     ASSERT_TRUE(trainer.guards_intact());
   }

@@ -72,7 +72,7 @@ struct Side {
     }
     EXPECT_GSC_OK(gsc_scaler_update(scaler.get(), nullptr));
   }
-  std::vector<unsigned char> checkpoint() const { return saved(optimizer.get()); }
+  std::vector<unsigned char> checkpoint() const { return saved_image(optimizer.get()); }
   int64_t unchanged() const {
     int64_t count = -1;
     EXPECT_GSC_OK(gsc_optimizer_get_unchanged_sync(optimizer.get(), &count, nullptr));

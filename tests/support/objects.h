@@ -218,15 +218,6 @@ inline Optimizer make_optimizer(const Context &context, const gsc_optimizer_opti
   return Optimizer(optimizer);
 }
 
-/// A checkpoint: all state and counts.
-inline std::vector<unsigned char> saved(const gsc_optimizer *optimizer) {
-  int64_t bytes = 0;
-  EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &bytes));
-  std::vector<unsigned char> result(static_cast<size_t>(bytes));
-  EXPECT_GSC_OK(gsc_optimizer_save_sync(const_cast<gsc_optimizer *>(optimizer), result.data(), bytes, nullptr));
-  return result;
-}
-
 inline float scale_of(const Scaler &scaler) {
   float scale = -1.0f;
   EXPECT_GSC_OK(gsc_scaler_get_scale_sync(scaler.get(), &scale, nullptr));
@@ -258,7 +249,7 @@ inline int64_t skipped_steps(const Optimizer &optimizer) {
   return skipped;
 }
 
-/// The saved state of an optimizer.
+/// A checkpoint: all state and counts.
 inline std::vector<unsigned char> saved_image(const gsc_optimizer *optimizer) {
   int64_t size = 0;
   EXPECT_GSC_OK(gsc_optimizer_get_save_size(optimizer, &size));
