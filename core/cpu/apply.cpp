@@ -10,8 +10,8 @@
 namespace gsc::cpu {
 namespace {
 
-/// Elements of a step whose parameters are still in a cache when their average reads them. With fewer, memory streams
-/// start anew so often that a pass of its own would be as fast.
+/// Elements of a step whose parameters are still in a cache when their average reads them. With fewer,
+/// memory streams restart so often that a separate pass would be as fast.
 constexpr int64_t kEmaSlice = 65536;
 
 /// The coefficients of each tensor, for one task. Tensors of a group mostly have taken as many steps as some before.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scaler: its record in device memory, and the stage machine that takes lists of gradients through an iteration
 //     READY -> CHECKED or UNSCALED -> STEPPED -> (update) READY.
-// scaler.cpp has the iteration, scaler_check.cpp its checks, scaler_slices.cpp steps in slices, scaler_devices.cpp lists of other devices,
-// scaler_state.cpp the reports, options and checkpoints.
+// scaler.cpp has the iteration, scaler_check.cpp its checks, scaler_slices.cpp steps in slices, scaler_devices.cpp lists
+// of other devices, scaler_state.cpp the reports, options and checkpoints.
 #pragma once
 
 #include <atomic>

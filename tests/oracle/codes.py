@@ -114,7 +114,7 @@ def fixed(dtype, x):
 
 
 def weight(dtype, x, codes):
-    """Codes of finite magnitudes with the sign of x; of its own code where x is not finite."""
+    """`codes`, the magnitudes, with the sign of x; the codes of inf and NaN where x is not finite."""
     return np.where(np.isnan(x), NAN[dtype], np.where(np.isinf(x), INF[dtype], codes) | sign(x) << 15).astype(np.uint16)
 
 
