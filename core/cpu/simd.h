@@ -36,7 +36,7 @@ using HalfVector [[gnu::vector_size(kVectorBytes / 2)]] = uint16_t;
 using ByteVector [[gnu::vector_size(kVectorBytes / 4)]] = uint8_t;
 
 /// Keeps a load apart from the instruction that uses it: Zen 4 converts faster from memory that way
-/// (docs/dev/notebook/cpu.md).
+/// (docs/dev/notebook.md).
 template <typename V>
 GSC_HD V loaded(V v) {
 #if defined(__AVX512F__)
