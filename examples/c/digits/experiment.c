@@ -42,14 +42,13 @@ void experiment_run(experiment *e, const device *d, const dataset *all) {
     for (int a = 0; a < ARM_COUNT; a++) {
       cell *c = &e->cells[m][a];
       for (int seed = 0; seed < e->seeds; seed++) {
-        const run_settings s = {(arm)a,      e->magnitudes[m], (uint64_t)seed,  e->steps,
-                                USUAL_SCALE, e->state_format,  e->master_format};
+        const run_settings s = {(arm)a, e->magnitudes[m], (uint64_t)seed, e->steps, USUAL_SCALE};
         run_training(d, all, &s, &c->runs[seed]);
       }
       summarise(c, e->seeds);
     }
   }
-  const run_settings excessive = {ARM_SCALED, 1.0f, 0, e->steps, EXCESSIVE_SCALE, e->state_format, e->master_format};
+  const run_settings excessive = {ARM_SCALED, 1.0f, 0, e->steps, EXCESSIVE_SCALE};
   run_training(d, all, &excessive, &e->settling);
 }
 

@@ -25,8 +25,6 @@ typedef struct run_settings {
   int steps;
   /** Used by ARM_SCALED only. */
   float initial_scale;
-  /** GSC_STATE_* and GSC_MASTER_*, for the fp16 arms. */
-  int32_t state_format, master_format;
 } run_settings;
 
 typedef struct run_result {

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats.h"
 #include "run.h"
 
 /* What a batch of images, or a large batch of text, averages over. */
@@ -115,9 +114,20 @@ static int parse(int argc, char **argv, options *o) {
 
 static double tokens_of(const recipe *r) { return (double)r->batch * r->accumulate * r->shape.context; }
 
+/* The number of a name among `count`; -1 if it is none of them, 0 if there is no name. */
+static int32_t number_of(const char *name, const char *const *names, int32_t count) {
+  for (int32_t i = 0; name != NULL && i < count; i++) {
+    if (strcmp(name, names[i]) == 0) return i;
+  }
+  return name == NULL ? 0 : -1;
+}
+
 static int formats(const options *o, recipe *r) {
-  return formats_of(o->state, o->master, &r->state_format, &r->master_format) &&
-         (r->arm != ARM_FP32 || r->master_format == GSC_MASTER_NONE);
+  static const char *const states[] = {"full", "16bit", "8bit"};
+  static const char *const masters[] = {"fp32", "split16", "split8", "stochastic"};
+  r->state_format = number_of(o->state, states, 3);
+  r->master_format = number_of(o->master, masters, 4);
+  return r->state_format >= 0 && r->master_format >= 0 && (r->arm != ARM_FP32 || r->master_format == GSC_MASTER_NONE);
 }
 
 static int single_run(const device *d, const text *source, const options *o) {
