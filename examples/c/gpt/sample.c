@@ -11,7 +11,7 @@
 #include "trainer.h"
 
 /* A byte drawn from a row of logits, sharpened a little. */
-static unsigned char draw(const real *logits, random_source *random) {
+static unsigned char draw(const float *logits, random_source *random) {
   double weights[BYTES], largest = logits[0], sum = 0.0;
   for (int j = 1; j < BYTES; j++) largest = logits[j] > largest ? logits[j] : largest;
   for (int j = 0; j < BYTES; j++) sum += weights[j] = exp((logits[j] - largest) / 0.7);
@@ -25,7 +25,7 @@ void trainer_sample(trainer *t, int count) {
   const int context = t->recipe.shape.context;
   random_source random = random_make(t->recipe.seed, 3);
   unsigned char *tokens = allocate((size_t)context, 1);
-  real *logits = allocate((size_t)context * BYTES, sizeof *logits);
+  float *logits = allocate((size_t)context * BYTES, sizeof *logits);
   gpt one;
   gpt_create(&one, t->device, &t->recipe.shape, t->model.dtype, 1);
   for (int i = 0; i < one.tensors; i++) tensor_cast(t->device, t->model.weights[i], one.weights[i]);

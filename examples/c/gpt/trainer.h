@@ -55,7 +55,7 @@ typedef struct trainer {
   /** Pass of the current update. */
   int pass;
   unsigned char *tokens, *targets;
-  real *logits;
+  float *logits;
 } trainer;
 
 void trainer_create(trainer *t, const device *d, const recipe *r);

@@ -54,7 +54,8 @@ struct ScalerOptions {
   static ScalerOptions from_c(const gsc_scaler_options &c) {
     ScalerOptions options;
     options.flags = c.flags;
-    visit_fields(options, c, []<typename Field>(Field &field, const auto &value) { field = static_cast<Field>(value); });
+    visit_fields(options, c,
+                 []<typename Field>(Field &field, const auto &value) { field = static_cast<Field>(value); });
     return options;
   }
 
