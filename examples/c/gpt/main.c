@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Trains a small GPT on text, in plain C. By default all three arms, at a loss averaged over the tokens of an update and
- * over a million elements, with a table and a sample; with --arm a single run, which can be saved and resumed.
+ * over a million elements, with a table; with --arm a single run, which can be saved and resumed.
  *
  *     gpt [options] FILE...                            see usage() below
  *
@@ -146,7 +146,6 @@ static int single_run(const device *d, const text *source, const options *o) {
     run_training(&t, source, o->stop_after > 0 && o->stop_after < r.steps ? o->stop_after : r.steps, o->lines, &result);
     printf("held out: %.3f\n", result.held_out);
     good = o->save == NULL || trainer_save(&t, o->save);
-    if (t.step == r.steps) trainer_sample(&t, 320);
   }
   trainer_destroy(&t);
   return good;
@@ -195,10 +194,6 @@ static int experiment(const device *d, const text *source, const options *o) {
       trainer_create(&t, d, &r);
       run_training(&t, source, r.steps, 0, &runs[k][i]);
       print_row(&runs[k][i]);
-      if (k == 1 && i == ARM_SCALED) {
-        printf("\nWhat the last of them writes:\n");
-        trainer_sample(&t, 320);
-      }
       trainer_destroy(&t);
     }
   }

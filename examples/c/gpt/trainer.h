@@ -70,7 +70,4 @@ int trainer_save(trainer *t, const char *path);
 /** Restores it into a trainer of the same recipe. The run goes on as if it had not stopped, bit for bit. */
 int trainer_load(trainer *t, const char *path);
 
-/** Writes `count` bytes that the model makes up to stdout. */
-void trainer_sample(trainer *t, int count);
-
 #endif
