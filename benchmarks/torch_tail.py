@@ -179,8 +179,8 @@ def main():
         return
     result = {"torch": torch.__version__, "numpy": numpy.__version__, "numpy_block": NUMPY_BLOCK,
               "gradscaler": library.Library(arguments.library).build_info(), "cases": []}
-    for model, shapes in MODELS.items():
-        arrays = Arrays(shapes)
+    for model, counts in MODELS.items():
+        arrays = Arrays(counts)
         for threads in (1, 2):
             torch.set_num_threads(threads)
             contenders = {"gradscaler": Ours(arguments.library, arrays, threads), "torch": Torch(arrays)}
@@ -191,7 +191,7 @@ def main():
             seconds = compare(contenders, 3 if arguments.quick else 7, 0.01)
             ratios = {name: s / seconds["gradscaler"] for name, s in seconds.items() if name != "gradscaler"}
             contenders["gradscaler"].close()
-            case = {"model": model, "tensors": len(shapes), "parameters": sum(shapes), "threads": threads}
+            case = {"model": model, "tensors": len(counts), "parameters": sum(counts), "threads": threads}
             case.update({f"{name}_us": s * 1e6 for name, s in seconds.items()})
             case.update({f"vs_{name}": ratio for name, ratio in ratios.items()})
             result["cases"].append(case)

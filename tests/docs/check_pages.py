@@ -50,7 +50,9 @@ def broken_links(page):
 
 def unknown_names(documentation):
     sources = [ROOT / "CMakeLists.txt", *(p for name in SOURCES for p in (ROOT / name).rglob("*") if p.is_file())]
-    known = {word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8", errors="replace"))}
+    known = set()
+    for path in sources:
+        known.update(re.findall(r"\w+", path.read_text(encoding="utf-8", errors="replace")))
     for page in documentation:
         text = page.read_text(encoding="utf-8")
         names = set(re.findall(r"\b(?:gsc|GSC)_\w*[A-Za-z0-9]\b(?![*_])", text))
