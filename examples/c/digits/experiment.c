@@ -76,12 +76,3 @@ int experiment_check(const experiment *e) {
   complaints += complain_unless(e->settling.history_count == e->steps, "the history has every update");
   return complaints;
 }
-
-void experiment_free(experiment *e) {
-  for (int m = 0; m < e->magnitude_count; m++) {
-    for (int a = 0; a < ARM_COUNT; a++) {
-      for (int seed = 0; seed < e->seeds; seed++) run_result_free(&e->cells[m][a].runs[seed]);
-    }
-  }
-  run_result_free(&e->settling);
-}

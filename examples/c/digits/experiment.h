@@ -29,7 +29,7 @@ typedef struct experiment {
   int magnitude_count;
   float magnitudes[MOST_MAGNITUDES];
   cell cells[MOST_MAGNITUDES][ARM_COUNT];
-  /** The run from EXCESSIVE_SCALE at magnitude 1, with its history. */
+  /** The run from EXCESSIVE_SCALE at magnitude 1. */
   run_result settling;
 } experiment;
 
@@ -44,6 +44,5 @@ void experiment_print(const experiment *e);
  * the run from an excessive scale skips, settles and learns. Prints what fails to stderr and returns the count.
  */
 int experiment_check(const experiment *e);
-void experiment_free(experiment *e);
 
 #endif

@@ -60,7 +60,6 @@ static int run(const gsc_api *api, const dataset *all, const options *o) {
   experiment_run(&e, &d, all);
   experiment_print(&e);
   const int good = !o->check || experiment_check(&e) == 0;
-  experiment_free(&e);
   device_close(&d);
   return good;
 }

@@ -30,12 +30,10 @@ static void print_row(const experiment *e, int m, int a) {
 
 static void print_settling(const experiment *e) {
   const run_result *r = &e->settling;
-  int64_t first = 0;
-  while (first < r->history_count && r->history[first].overflow) first++;
   printf(
       "\nStarting at scale 2^30 (loss x 1): %lld of %d steps skipped, the first %lld in a row; final scale 2^%g; "
       "accuracy %.1f %%.\n",
-      (long long)r->skipped, e->steps, (long long)first, log2((double)r->final_scale), 100.0 * r->accuracy);
+      (long long)r->skipped, e->steps, (long long)r->skipped_first, log2((double)r->final_scale), 100.0 * r->accuracy);
 }
 
 /* Where scaling makes no difference is a result, too. */

@@ -105,11 +105,13 @@ static void read_scaler(trainer *t, run_result *out) {
   require(t->device, gsc->scaler_get_scale_sync(t->scaler, &out->final_scale, NULL), "scale");
   require(t->device, gsc->optimizer_get_steps_sync(t->optimizer, NULL, &out->skipped, NULL), "steps");
   require(t->device, gsc->scaler_get_history_sync(t->scaler, NULL, 0, &out->history_count, NULL), "history");
-  out->history = allocate((size_t)out->history_count, sizeof *out->history);
-  if (out->history_count == 0) return;
-  require(t->device,
-          gsc->scaler_get_history_sync(t->scaler, out->history, out->history_count, &out->history_count, NULL),
-          "history");
+  gsc_history_entry *history = allocate((size_t)out->history_count, sizeof *history);
+  if (out->history_count > 0) {
+    require(t->device, gsc->scaler_get_history_sync(t->scaler, history, out->history_count, &out->history_count, NULL),
+            "history");
+  }
+  while (out->skipped_first < out->history_count && history[out->skipped_first].overflow) out->skipped_first++;
+  free(history);
 }
 
 void run_training(const device *d, const dataset *all, const run_settings *settings, run_result *out) {
@@ -142,9 +144,4 @@ void run_training(const device *d, const dataset *all, const run_settings *setti
   trainer_destroy(&t);
   dataset_free(&train);
   dataset_free(&test);
-}
-
-void run_result_free(run_result *result) {
-  free(result->history);
-  memset(result, 0, sizeof *result);
 }
