@@ -1153,9 +1153,7 @@ enum {
   GSC_PRESET_COLOSSALAI = 13
 };
 
-/**
- * Writes the options of GSC_PRESET_*. Same contract as gsc_optimizer_options_init; an unknown preset is an error.
- */
+/** Writes the options of GSC_PRESET_*. Same contract as gsc_optimizer_options_init; an unknown preset is an error. */
 GSC_API gsc_status gsc_scaler_options_init(gsc_scaler_options *options, uint32_t struct_size, int32_t preset);
 /** Copies the current options. init_scale is the one given at creation. */
 GSC_API gsc_status gsc_scaler_get_options(const gsc_scaler *scaler, gsc_scaler_options *out_options);

@@ -166,8 +166,8 @@ bool run(const Arguments &arguments) {
     std::printf("arena: %lld of %lld KiB at most; %lld requests in %lld settled frames\n",
                 static_cast<long long>(arena.peak() / 1024), static_cast<long long>(arena.limit() / 1024),
                 static_cast<long long>(totals.requests), static_cast<long long>(totals.counted));
-    std::printf("jobs: %d threads, %lld parallel regions, %lld ranges stolen\n", jobs.threads(),
-                static_cast<long long>(jobs.parallel_fors()), static_cast<long long>(jobs.stolen()));
+    std::printf("jobs: %d threads, %lld parallel regions\n", jobs.threads(),
+                static_cast<long long>(jobs.parallel_fors()));
     if (arguments.check) ok = check(arguments, plugin, jobs, arena, training, totals);
   }
   training.close();
