@@ -12,9 +12,9 @@ fn near(found: &[f32], expected: &[f32]) {
 fn gradients_for_an_optimizer_of_ones_own() {
     let context = Context::cpu().unwrap();
     let mut scaler = scaler(&context);
-    let mut grads = TensorList::new(&context, [vec![-3072f32, 0.0], vec![4096f32]]).unwrap();
-    scaler.check_range(&mut grads, 1..2).unwrap();
-    refused(scaler.check_range(&mut grads, 1..2), Status::BadState, "grads[1]");
+    let mut grads = TensorList::new(&context, [vec![-3072f32, 0.0], vec![4096f32], vec![0f32]]).unwrap();
+    scaler.check_range(&mut grads, 1..3).unwrap();
+    refused(scaler.check_range(&mut grads, 2..3), Status::BadState, "grads[2]");
     refused(scaler.update(), Status::BadState, "gsc_scaler_update");
     scaler.check_range(&mut grads, 0..1).unwrap();
     refused(scaler.check(&mut grads), Status::BadState, "gsc_scaler_check");

@@ -102,10 +102,11 @@ fn state_of_ones_own_is_used() {
     let state = vec![TensorList::new(&context, [vec![10f32; 2]]).unwrap()];
     let lists = Lists { params, grads, model_copy: None, state };
     let mut optimizer = Optimizer::new(OptimizerOptions::sgd().lr(1.0).momentum(0.5), lists).unwrap();
-    optimizer.set_steps(Steps { applied: 1, skipped: 0 }).unwrap();
+    optimizer.set_steps(Steps { applied: 1, skipped: 2 }).unwrap();
     optimizer.step().unwrap();
     assert_eq!(optimizer.state(0).unwrap().get::<f32>(0).unwrap(), [6.0; 2]);
     assert_eq!(optimizer.params().get::<f32>(0).unwrap(), [-6.0; 2]);
+    assert_eq!(optimizer.steps().unwrap(), Steps { applied: 2, skipped: 2 });
 }
 
 /// The averages of the iterates, between steps, and of the weights, in each step.
@@ -178,7 +179,11 @@ fn a_scalers_state_is_the_librarys_struct() {
     second.set_state(&ScalerState::from_bytes(&bytes).unwrap()).unwrap();
     assert_eq!((second.scale().unwrap(), second.state().unwrap().skipped), (512.0, 1));
     refused(ScalerState::from_bytes(&bytes[1..]), Status::InvalidArgument, "72");
-    refused(ScalerState::from_bytes(&[0; 72]), Status::InvalidArgument, "not the state");
+    for foreign in [0, 4] {
+        let mut bytes = bytes.clone(); // of another size, of another format
+        bytes[foreign] ^= 1;
+        refused(ScalerState::from_bytes(&bytes), Status::InvalidArgument, "not the state");
+    }
 }
 
 #[test]
