@@ -8,8 +8,23 @@ import textwrap
 
 import gen_layout
 import gen_table
-from header import (CLASSES, COMMENT, NOTE, Handle, Struct, bytes_of, enum_pascal, enums_of, functions_of, indented,
-                    kinds_of, method, structs_of, text_of, words)
+from header import (
+    CLASSES,
+    COMMENT,
+    NOTE,
+    Handle,
+    Struct,
+    bytes_of,
+    enum_pascal,
+    enums_of,
+    functions_of,
+    indented,
+    kinds_of,
+    method,
+    structs_of,
+    text_of,
+    words,
+)
 
 WIDTH = 100
 TYPES = {"void": "c_void", "char": "c_char", "int32_t": "i32", "int64_t": "i64", "uint8_t": "u8", "uint32_t": "u32",
@@ -128,8 +143,8 @@ def enumerations(owner):
         lines.append("}")
     sizes = [f"            Self::{enum_pascal(name)} => {bytes_of(name)},"
              for _, name, _ in next(enum for enum in owner.enums if enum.name == "DType").items]
-    return [*lines, "}", "impl DType {", "    /// Bytes of an element.", "    pub(crate) const fn bytes(self) -> usize {",
-            "        match self {", *sizes, "        }", "    }", "}"]
+    return [*lines, "}", "impl DType {", "    /// Bytes of an element.",
+            "    pub(crate) const fn bytes(self) -> usize {", "        match self {", *sizes, "        }", "    }", "}"]
 
 
 def type_of(field):
@@ -164,7 +179,7 @@ def scaler_options(struct):
 
 
 def optimizer_options(struct):
-    about = "Hyper-parameters of an optimizer, or of a group of its tensors. What is `None` has the default of the kind."
+    about = "Hyper-parameters of an optimizer or of a group of its tensors. `None` is the default of the kind."
     rows = [(field.text, f"{field.name}: Option<{type_of(field)}> as {type_of(field)} = None")
             for field in struct.fields]
     lines = options(struct, about, [("The update formula.", "kind: OptimizerKind = OptimizerKind::AdamW"), *rows])
