@@ -18,6 +18,9 @@ import java.util.Map;
  * gradscaler as an optimizer of a DJL Trainer on one device. Trainer.step() calls update() for every parameter; with the
  * last one all are stepped on at once, in place, or none if a gradient is inf or NaN. Parameters of 16 bits get master
  * weights in fp32. Multiply the loss by {@link #scale} before the backward pass. Close it when training is over.
+ *
+ * <p>With a network in fp16 the loss is still computed in fp32: cast by type promotion, {@code scores.mul(ones)} with
+ * ones in fp32, since toType() leaves the graph of autograd in this engine.
  */
 public final class ScaledOptimizer extends ai.djl.training.optimizer.Optimizer implements AutoCloseable {
   private final Context context;
