@@ -92,7 +92,8 @@ def accessors(struct):
                 value = "value ? 1 : 0"
             body = f"handle.set{header.pascal(field.name)}({value});"
         lines += [*doc(comment(struct, field.text), ""), f"public {type_of(field)} {name}() {{",
-                  f"  return {get(struct, field, 'handle')};", "}", "", f"/** Sets {{@link #{name}()}}; returns this. */",
+                  f"  return {get(struct, field, 'handle')};", "}", "",
+                  f"/** Sets {{@link #{name}()}}; returns this. */",
                   f"public {kind} {name}({type_of(field)} value) {{", f"  {body}", "  return this;", "}", ""]
     if struct.flags:
         lines += ["private void set(int bit, boolean value) {",
@@ -141,7 +142,8 @@ def getters(handle):
     lines = []
     for getter in handle.getters:
         name = header.camel(getter.name)
-        lines += ["", *doc(comment(handle, getter.text), ""), f"public {TYPES[getter.ctype]} {name}() {{", f"  return handle().{name}();", "}"]
+        lines += ["", *doc(comment(handle, getter.text), ""), f"public {TYPES[getter.ctype]} {name}() {{",
+                  f"  return handle().{name}();", "}"]
     return lines[1:]
 
 
@@ -177,7 +179,8 @@ def calls(owner):
         body = [f"final {'NativeContext' if static else f'Native{owner.name[4:].capitalize()}'} self = "
                 + ("Context.handleOf(context);" if static else "handle();")]
         body += [f"try ({'; '.join(arrays)}) {{", f"  {call}", "}"] if arrays else [call]
-        body += [f"java.lang.ref.Reference.reachabilityFence({header.camel(argument.name)});" for argument in method.scalars]
+        body += [f"java.lang.ref.Reference.reachabilityFence({header.camel(argument.name)});"
+                 for argument in method.scalars]
         text = comment(owner, method.words(method.text, header.camel, header.camel))
         lines += ["", "// gen-api: overload", *doc(text, ""),
                   f"public {'static ' * static}void {header.camel(method.name)}("
@@ -243,7 +246,8 @@ def make_exception(name, status, text):
     return "\n".join(lines) + (OF_JAVA if base else OWN).format(name=name, status=status)
 
 
-EMITTERS = {"calls": calls, "getters": getters, "getter_names": getter_names, "accessors": accessors, "kinds": kinds, "values": values}
+EMITTERS = {"calls": calls, "getters": getters, "getter_names": getter_names, "accessors": accessors, "kinds": kinds,
+            "values": values}
 MARKED = re.compile(header.MARK, re.M)
 OVERLOAD = re.compile(r"^  // gen-api: overload\n(?P<doc>  /\*\*.*?\*/\n)(?P<head>  public .*?) \{\n", re.S | re.M)
 PUBLIC = re.compile(r"^(.*)\n *public ", re.M)

@@ -55,8 +55,13 @@ class Method:
     def words(self, text, of_argument, of_member):
         """A contract with the language's names for arguments, and for fields and functions that it names shortly."""
         names = {argument.name for argument in self.arguments}
-        return re.sub(r"(?<![\w(.])[a-z0-9]+(?:_[a-z0-9]+)+\b",
-                      lambda m: m[0] if m[0][:4] == "gsc_" else (of_argument if m[0] in names else of_member)(m[0]), text)
+
+        def spell(match):
+            if match[0].startswith("gsc_"):
+                return match[0]
+            return (of_argument if match[0] in names else of_member)(match[0])
+
+        return re.sub(r"(?<![\w(.])[a-z0-9]+(?:_[a-z0-9]+)+\b", spell, text)
 
 
 def methods_of(owner, text):
