@@ -84,6 +84,8 @@ SMALL = ("model/10000x64/fp32", "model/10000x64/fp16_master")
 PERFORMANCE, README, GOALS, STATE = "docs/performance.md", "README.md", "docs/dev/goals.md", "docs/state.md"
 with records.opened(RESULTS / ZEN5 / "quality.json.xz") as quality:
     QUALITY = json.load(quality)
+with records.opened(RESULTS / ZEN5 / "state.json.xz") as state:
+    FORMATS = json.load(state)["models"]["gpt2_124m"]
 
 
 def demo(factor):
@@ -93,14 +95,20 @@ def demo(factor):
 
 
 def trained(row):
-    """A row of docs/state.md: the losses of all seeds, their mean, and two ratios of second moments."""
+    """A row of docs/state.md: mean, least and greatest loss of all seeds, and two ratios of second moments."""
     found = QUALITY["loss"][row].values()
-    return [*(f"{loss:.3f}" for loss in (*found, statistics.fmean(found))),
+    return [*(f"{loss:.3f}" for loss in (statistics.fmean(found), min(found), max(found))),
             *(f"{ratio:.2f}" for ratio in QUALITY["freeze"][row])]
 
 
+def by_format(row):
+    """A row of docs/state.md: bytes a parameter, and nanoseconds of a step and of a tail."""
+    return [f"{statistics.median(run[key] for run in FORMATS[row]):.2f}" for key in ("memory", "step", "tail")]
+
+
 FIGURES = [
-    *[(STATE, f"| {row} | {' | '.join(['{}'] * 8)} |", trained(row)) for row in QUALITY["loss"]],
+    *[(STATE, f"| {row} | {{}} B | {{}} | {{}} |", by_format(row)) for row in FORMATS],
+    *[(STATE, f"| {row} | {{}} ({{}} to {{}}) | {{}} | {{}} |", trained(row)) for row in QUALITY["loss"]],
     (README, "{} to {} times PyTorch's step tail on an H200, {} to {} times on one or two cores of a CPU.",
      [*spread(ALL_TAILS, 1), *spread(GPT2, 1)]),
     *[(README, f"| {factor} | {{}} % | {{}} % | {{}} % |", demo(factor)) for factor in ("1", "3e-5", "1e-5", "1e-6")],
