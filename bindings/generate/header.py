@@ -73,6 +73,11 @@ def functions_of(text):
     if declared != len(functions) or not functions:
         raise SystemExit(f"gen-api: gradscaler.h has {declared} lines that start with GSC_API, {len(functions)} could "
                          "be read")
+    # Not every language can pass structs by value.
+    code = "".join(f"{f.result};" for f in functions) + re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    struct = re.search(r"[(,;]\s*(?:const )?(gsc_(?!status\b|stream\b|\w+_fn\b)\w+) (?:\w+\s*[,)]|;)", code)
+    if struct:
+        raise SystemExit(f"gen-api: {struct[1]} is passed by value")
     names = [f.name for f in functions]
     if len(set(names)) != len(names):
         raise SystemExit("gen-api: gradscaler.h declares a function twice")

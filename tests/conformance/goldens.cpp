@@ -71,7 +71,7 @@ void replay(const Json &run, const gsc_scaler_options &base) {
 }
 
 std::vector<std::filesystem::path> golden_files() {
-  const std::filesystem::directory_iterator folder(GSC_CONFORMANCE_FILES "/goldens");
+  const std::filesystem::directory_iterator folder(GSC_GOLDENS);
   std::vector<std::filesystem::path> files(begin(folder), end(folder));
   std::sort(files.begin(), files.end());
   return files;
