@@ -131,20 +131,6 @@ def test_replaced_gradients_and_parameters_are_seen(kind):
     assert all(torch.equal(p, q) for p, q in zip(found, reference, strict=True))
 
 
-@pytest.mark.parametrize("index", EDGES)
-def test_gradients_that_become_sparse_are_refused_wherever_they_are(index):
-    params = params_of([(3, 4)] * MANY, dtype=torch.float32)
-    optimizer = gst.AdamW(params, lr=0.1)
-    for step in range(2):
-        set_grads(params, step)
-        optimizer.step()
-    before = [p.detach().clone() for p in params]
-    params[index].grad = torch.ones(3, 4).to_sparse()
-    with pytest.raises(ValueError, match=rf"\['params'\]\[{index}\]\.grad is sparse; make it dense"):
-        optimizer.step()
-    assert all(torch.equal(p, q) for p, q in zip(params, before, strict=True))
-
-
 #: Of shape (3, 4); each call has other values.
 ORDERS = {"transposed": lambda made: made(4, 3).t(), "expanded": lambda made: made(3, 1).expand(3, 4),
           "slice": lambda made: made(3, 8)[:, ::2], "negated": lambda made: torch._neg_view(made(3, 4)),
@@ -185,26 +171,6 @@ def test_gradients_in_another_order_than_their_parameter(order, index, scaler_of
                 scaler.update()
         found.append(params)
     close(*found)
-
-
-def test_compiled_code_around_a_step():
-    """Nothing of the step is compiled, which would take minutes."""
-    graphs = []
-
-    def backend(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    found = []
-    for wrap in (lambda function: function, torch.compile(backend=backend)):
-        params = params_of()
-        optimizer = gst.AdamW(params, lr=0.1, max_grad_norm=1.0)
-        step = wrap(lambda optimizer=optimizer: optimizer.step())
-        for seed in range(3):
-            set_grads(params, seed)
-            step()
-        found.append(params)
-    assert not graphs and all(torch.equal(p, q) for p, q in zip(*found, strict=True))
 
 
 def test_copies_of_gradients_are_not_held():

@@ -288,21 +288,6 @@ def test_amsgrad_with_masters_has_four_slots():
                                                              "master_param"]
 
 
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_distributed_checkpoint_without_ranks(tmp_path):
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
-    model, again = (torch.nn.Linear(64, 32, dtype=torch.bfloat16) for _ in range(2))
-    optimizers = [gst.AdamW(each.parameters(), lr=0.01, state="8bit", master="split") for each in (model, again)]
-    step(optimizers[0], list(model.parameters()), range(3))
-    saved = {"optimizer": get_optimizer_state_dict(model, optimizers[0])}
-    dcp.save(saved, checkpoint_id=tmp_path)
-    loaded = {"optimizer": get_optimizer_state_dict(again, optimizers[1])}
-    dcp.load(loaded, checkpoint_id=tmp_path)
-    set_optimizer_state_dict(again, optimizers[1], loaded["optimizer"])
-    same(tensors(optimizers[1]), tensors(optimizers[0]))
-
-
 @pytest.mark.parametrize("options, dtype, message", [
     (dict(state="4bit"), torch.float32, "state is '4bit'; it must be one of 'fp32', '16bit', '8bit'"),
     (dict(state=None), torch.float32, "state is None; it must be one of"),
