@@ -30,14 +30,6 @@ def test_unscale_check(dtype, jit):
     assert call(grads, 0.25, 1.0)[1] == 1.0
 
 
-def test_update_scale():
-    call = jax.jit(functools.partial(gj.update_scale, backoff_factor=0.25, growth_interval=2))
-    scale, tracker = jnp.float32(4.0), jnp.int32(0)
-    for found, expected in ((0.0, (1, 4.0)), (0.0, (0, 8.0)), (1.0, (0, 2.0))):
-        scale, tracker = call(scale, tracker, found)
-        assert (tracker, scale) == expected
-
-
 def test_adamw_equals_the_object_interface():
     rng = np.random.default_rng(4)
     start = {"w": rng.normal(size=(5, 7)).astype(np.float32), "b": rng.normal(size=3).astype(np.float32)}

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of CuPy: training against NumPy's, bit for bit; checkpoints, streams, DLPack, raw pointers and the example.
+"""Arrays of CuPy: training against NumPy's, bit for bit; checkpoints, streams, DLPack and raw pointers.
 What does not depend on whose arrays they are is in test_torch_gpu.py."""
 
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from on_device import DEVICE, ON_GPU, needs_gpu, on_host, require_device, same_bits
 
 import gradscaler as gs
-from conftest import ROOT, library
+from conftest import library
 
 cupy = library("cupy") if ON_GPU else np
 
@@ -102,15 +99,6 @@ def test_checkpoints_go_to_numpy_and_back():
         reference.step_and_update(other)
     same_bits(ours, theirs, "params")
     assert one.steps == other.steps == 5 and scaler.state_dict() == reference.state_dict()
-
-
-def test_the_example_runs():
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    arguments = [] if ON_GPU else ["--numpy"]
-    done = subprocess.run([sys.executable, str(ROOT / "examples" / "python" / "cupy_training.py"), *arguments],
-                          capture_output=True, text=True, env=environment, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "skipped" in done.stdout
 
 
 # Streams.

@@ -198,37 +198,6 @@ def test_work_in_a_side_stream_is_ordered(kind):
 
 
 @needs_gpu
-@pytest.mark.parametrize("kind", ["AdamW", "torch"])
-def test_gradients_in_another_order_are_copied_in_the_stream(kind):
-    """The copies are freed at once, and their memory is taken while the step has not run yet."""
-    found = []
-    for device, stream in ((DEVICE, torch.cuda.Stream()), ("cpu", None)):
-        params = params_of([(64, 129), (33, 65)], device=device)
-        grads = [p.detach().t().contiguous().t() for p in params_of([(64, 129), (33, 65)], 5, device)]
-        optimizer = (gst.AdamW(params, lr=0.01) if kind == "AdamW" else
-                     torch.optim.SGD(params, lr=0.01, foreach=False))
-        scaler = gst.GradScaler(device, init_scale=4.0)
-        scaler.scale(torch.ones((), device=device))
-        if stream:
-            torch.cuda.synchronize()
-        with torch.cuda.stream(stream) if stream else contextlib.nullcontext():
-            for _ in range(3):
-                if stream:
-                    torch.cuda._sleep(20_000_000)
-                for p, grad in zip(params, grads, strict=True):
-                    p.grad = grad * 4.0
-                scaler.step(optimizer)
-                optimizer.zero_grad()
-                filled = [torch.full(p.shape, float("nan"), device=device) for p in params for _ in range(3)]
-                scaler.update()
-                del filled
-        if stream:
-            torch.cuda.synchronize()
-        found.append(params)
-    same_bits(*found, f"{kind}: param")
-
-
-@needs_gpu
 @pytest.mark.parametrize("kind", [gst.AdamW, torch.optim.AdamW])
 def test_a_loss_on_the_cpu_of_parameters_on_the_device(kind):
     """The scale is then on the CPU too, and a flag that is copied there must not be read before it has arrived."""

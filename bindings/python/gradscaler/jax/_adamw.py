@@ -126,13 +126,13 @@ def adamw(params: Any, grads: Any, state: Any, *, lr: Any = 1e-3, betas: tuple[f
 
     if not isinstance(state, SmallAdamWState):
         slots = [paired(f"state.{slot}", getattr(state, slot), params) for slot in _SLOTS]
-        new, slots = _handlers.step("ADAMW", gradients, leaves, slots, **options)
+        new, slots, _ = _handlers.step("ADAMW", gradients, leaves, slots, **options)
         return whole(new), AdamWState(applied, *map(whole, slots))
     _require_narrow(params, state.master)
     codes, columns, scales = _columns(state, params)
     form = _handlers.Format(hyper.STATE[state.state], hyper.MASTER[state.master], state.seed, tuple(codes.values()))
-    new, slots, after = _handlers.coded_step("ADAMW", form, gradients, leaves, list(columns.values()),
-                                             list(scales.values()), **options)
+    new, slots, after = _handlers.step("ADAMW", gradients, leaves, list(columns.values()), list(scales.values()), form,
+                                       **options)
     changed = {**dict(zip(columns, slots, strict=True)), **dict(zip(scales, after, strict=True))}
     return whole(new), dataclasses.replace(state, step=applied,
                                            **{name: whole(column) for name, column in changed.items()})

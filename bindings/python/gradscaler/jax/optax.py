@@ -273,6 +273,5 @@ def _wide(array: Any) -> Any:
 
 
 def _fixed(**named: tuple[str, Any]) -> Any:
-    """Numbers that the handlers are compiled with."""
     return {option: _handlers.fixed(name, value, "; with optax.inject_hyperparams name it in static_args")
             for option, (name, value) in named.items()}
