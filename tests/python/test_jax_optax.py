@@ -21,6 +21,8 @@ import gradscaler as gs  # noqa: E402
 import gradscaler.jax.optax as go  # noqa: E402
 
 U = 2.0**-24
+# Without two bias corrections, which in optax's float32 are off by 3e-5 at the first step.
+CLOSE = ("sgd", "momentum", "nesterov", "adagrad", "lion", "rmsprop", "adadelta", "adamax")
 SHAPES = {"b": (7,), "w": (6, 9)}
 LR, DECAY = 0.05, 0.1
 #: Transformations that optax and gradscaler.jax.optax both have, made of either module by the same arguments. Each is
@@ -76,8 +78,7 @@ def test_one_step_is_optaxs_but_for_rounding(name, steps):
     state, params = after(ours, steps)
     found, other = (leaves(jax.jit(tx.update)(tree(1), state, params)[0]) for tx in (ours, theirs))
     for one, reference in zip(found, other, strict=True):
-        print(name, steps, (abs(one - reference) / (abs(reference) + 2.0**-8 * LR)).max() / U)
-        assert (abs(one - reference) <= ROUNDING * U * (abs(reference) + 2.0**-8 * LR)).all()
+        assert (abs(one - reference) <= (16 if name in CLOSE else 600) * U * (abs(reference) + LR / 16)).all()
 
 
 @pytest.mark.parametrize("steps", [0, 5])

@@ -88,49 +88,6 @@ def test_state_is_looked_at_only_while_somebody_holds_it():
     assert optimizer._active == plans and not optimizer._lent
 
 
-def replace(kind, p):
-    p.grad = {"float16": lambda: torch.full_like(p, 0.5, dtype=torch.float16, requires_grad=False),
-              "view": lambda: torch.arange(24.0)[5:17].view(3, 4), "graph": lambda: p.detach().clone().requires_grad_(),
-              "None": lambda: None, "itself": lambda: p.grad, "same address": lambda: p.grad.view(3, 4),
-              "inference": lambda: inference(), "of another": lambda: torch.ones(3, 4)}[kind]()
-
-
-def inference():
-    with torch.inference_mode():
-        return torch.full((3, 4), 2.0)
-
-
-def steps(changes, anew):
-    """Parameters after steps with a change before the third."""
-    params = params_of([(3, 4)] * MANY, dtype=torch.float32)
-    optimizer = gst.AdamW([{"params": params[:70]}, {"params": params[70:], "lr": 0.02}], lr=0.1)
-    for step in range(5):
-        set_grads(params, step)
-        if step == 2:
-            for p in (params[i] for i in EDGES):
-                p.grad_dtype = None
-                changes(p)
-        if anew:
-            optimizer.load_state_dict(optimizer.state_dict())
-        optimizer.step()
-    return params
-
-
-@pytest.mark.parametrize("kind", ["float16", "view", "graph", "None", "itself", "same address", "inference",
-                                  "of another", "data", "frozen"])
-def test_replaced_gradients_and_parameters_are_seen(kind):
-    def change(p):
-        if kind == "data":
-            p.data = torch.full((3, 4), 3.0)
-        elif kind == "frozen":
-            p.requires_grad_(False)
-        else:
-            replace(kind, p)
-
-    found, reference = steps(change, False), steps(change, True)
-    assert all(torch.equal(p, q) for p, q in zip(found, reference, strict=True))
-
-
 #: Of shape (3, 4); each call has other values.
 ORDERS = {"transposed": lambda made: made(4, 3).t(), "expanded": lambda made: made(3, 1).expand(3, 4),
           "slice": lambda made: made(3, 8)[:, ::2], "negated": lambda made: torch._neg_view(made(3, 4)),

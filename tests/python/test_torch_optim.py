@@ -68,12 +68,14 @@ def test_every_step_is_torchs(ours_of, theirs_of, options):
 
 
 @pytest.mark.parametrize("kind", KINDS, **ids)
-def test_steps_are_those_of_the_arrays(kind):
+@pytest.mark.parametrize("options", [{}, *({"state": state, "master": master, "seed": 7} for state, master in (
+    ("fp32", "split"), ("16bit", "stochastic"), ("8bit", "split24")))], ids=str)
+def test_steps_are_those_of_the_arrays(kind, options):
     """The same kernels as gradscaler's own optimizers, so the same bits; Lion and LAMB have no other reference."""
-    params = params_of(dtype=torch.float32)
+    params = params_of(((3, 40), (5,), (2, 3, 2)), dtype=torch.bfloat16 if options else torch.float32)
     others = [p.detach().clone() for p in params]
     grads = [torch.zeros_like(p) for p in others]
-    ours, raw = kind(params, lr=0.05), getattr(gs, kind.__name__)(others, grads, lr=0.05)
+    ours, raw = kind(params, lr=0.05, **options), getattr(gs, kind.__name__)(others, grads, lr=0.05, **options)
     for step in range(4):
         set_grads(params, step)
         for grad, p in zip(grads, params, strict=True):

@@ -1,16 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loss scaler, with the constructor, methods and state_dict of ``torch.amp.GradScaler``.
-
-A training step::
-
-    scaler = gs.GradScaler()
-    optimizer = gs.AdamW(params, grads, lr=1e-3)
-    for batch in data:
-        backward(scaler.scale(loss))                # yours: fills the gradients
-        scaler.clip_grad_norm_(optimizer, 1.0)
-        scaler.step(optimizer)                      # skipped if a gradient is inf or NaN
-        scaler.update()
-"""
+"""The loss scaler, with the constructor, methods and state_dict of ``torch.amp.GradScaler``."""
 
 from __future__ import annotations
 
@@ -59,8 +48,8 @@ class GradScaler(Closeable):
     UnavailableError for a device that is not there.
 
     Where a method takes `optimizer`, it is one of this package, or a :class:`gradscaler.TensorList` of gradients. On
-    CUDA work is enqueued in the stream of the gradients; calls that block are marked. Arrays stay yours. Use a scaler
-    from one thread at a time.
+    CUDA work is enqueued in the stream of the gradients; calls that block are marked. Use a scaler from one thread at a
+    time.
     """
 
     __slots__ = ("context", "_stream", "_adopted", "_iteration", "_reduce")

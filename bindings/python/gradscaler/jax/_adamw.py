@@ -113,8 +113,9 @@ def adamw(params: Any, grads: Any, state: Any, *, lr: Any = 1e-3, betas: tuple[f
     """
     if not isinstance(betas, (tuple, list)) or len(betas) != 2:
         raise TypeError(f"betas is {betas!r}; it must be two numbers")
-    options = {"beta1": _handlers.fixed("betas[0]", betas[0]), "beta2": _handlers.fixed("betas[1]", betas[1]),
-               "eps": _handlers.fixed("eps", eps), "weight_decay": _handlers.fixed("weight_decay", weight_decay)}
+    options: dict[str, Any] = {
+        "beta1": _handlers.fixed("betas[0]", betas[0]), "beta2": _handlers.fixed("betas[1]", betas[1]),
+        "eps": _handlers.fixed("eps", eps), "weight_decay": _handlers.fixed("weight_decay", weight_decay)}
     require_floating("params", params)
     leaves, tree = jax.tree_util.tree_flatten(jax.tree_util.tree_map(jnp.asarray, params))
     gradients, found = paired("grads", grads, params), _handlers.word("found_inf", found_inf)
