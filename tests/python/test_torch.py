@@ -36,81 +36,28 @@ def case(optimizer_class=torch.optim.SGD, **arguments):
     return models, optimizers, data, torch.nn.functional.mse_loss
 
 
-def run(train, make, atol=1e-7, **arguments):
-    models, optimizers, data, loss = case(**arguments)
-    scaler = make(init_scale=128.0, growth_factor=2.0, growth_interval=1)
-    train(data, models[0], optimizers[0], scaler, loss, 2)
-    train(data, models[1], optimizers[1], make(enabled=False), loss, 2)
-    assert scaler.get_scale() == 128.0 * 2.0**3 * 0.5
-    for ours, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=atol, rtol=1e-5)
-        torch.testing.assert_close(ours.grad, theirs.grad, atol=atol, rtol=1e-5)
-    return scaler
-
-
 def plant(model, index, bad):
     if index == bad:
         model[1].weight.grad.fill_(float("inf"))
 
 
-def plain(data, model, optimizer, scaler, loss, bad):
-    for i, (x, y) in enumerate(data):
-        optimizer.zero_grad()
-        scaler.scale(loss(model(x), y)).backward()
-        plant(model, i, bad) if scaler.is_enabled() else None
-        if scaler.is_enabled() or i != bad:
-            scaler.step(optimizer)
-        scaler.update()
-
-
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
 @pytest.mark.parametrize("mode", [dict(foreach=False), dict(foreach=True), dict(fused=True)], ids=str)
 def test_standard_case(make, optimizer, mode):
-    run(plain, make, optimizer_class=optimizer, lr=0.01, atol=1e-6, **mode)
-
-
-@pytest.mark.parametrize("unscale_first", [True, False])
-def test_clipping(make, unscale_first):
-    def train(data, model, optimizer, scaler, loss, bad):
+    """As without a scaler and the step that overflows."""
+    models, optimizers, data, loss = case(optimizer_class=optimizer, lr=0.01, **mode)
+    scalers = [make(init_scale=128.0, growth_factor=2.0, growth_interval=1), make(enabled=False)]
+    for model, own, scaler in zip(models, optimizers, scalers, strict=True):
         for i, (x, y) in enumerate(data):
-            optimizer.zero_grad()
+            own.zero_grad()
             scaler.scale(loss(model(x), y)).backward()
-            limit = 0.2
-            if unscale_first and scaler.is_enabled():
-                scaler.unscale_(optimizer)
-            elif scaler.is_enabled():
-                limit *= scaler.get_scale()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
-            # After unscale_ only a gradient found before it counts.
-            if scaler.is_enabled() and i == bad and not unscale_first:
-                model[1].weight.grad.fill_(float("inf"))
-            if unscale_first and i == bad:
-                continue_bad(scaler, optimizer)
-            elif scaler.is_enabled() or i != bad:
-                scaler.step(optimizer)
+            plant(model, i, 2) if scaler.is_enabled() else None
+            if scaler.is_enabled() or i != 2:
+                scaler.step(own)
             scaler.update()
-
-    def continue_bad(scaler, optimizer):
-        if scaler.is_enabled():
-            for value in scaler._found_inf_per_device(optimizer).values():
-                value.fill_(1.0)
-            scaler.step(optimizer)
-
-    run(train, make, atol=1e-5)
-
-
-def test_accumulation(make):
-    def train(data, model, optimizer, scaler, loss, bad):
-        for i, (x, y) in enumerate(data):
-            optimizer.zero_grad()
-            for half in (slice(0, 4), slice(4, 8)):
-                scaler.scale(loss(model(x[half]), y[half]) / 2).backward()
-            plant(model, i, bad) if scaler.is_enabled() else None
-            if scaler.is_enabled() or i != bad:
-                scaler.step(optimizer)
-            scaler.update()
-
-    run(train, make, atol=1e-6)
+    assert scalers[0].get_scale() == 128.0 * 2.0**3 * 0.5
+    for ours, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
 
 
 def test_two_models_with_the_overflow_in_one(make):
