@@ -86,7 +86,7 @@ int32_t best_target() {
   return GSC_CPU_BASELINE;
 }
 
-// The measurements are in docs/dev/notebook/cpu.md.
+// The measurements are in docs/dev/notebook.md.
 ReadAhead best_read_ahead() {
 #if defined(GSC_HAVE_AVX2)
   if (is_made_by(signature_INTEL_ebx)) return ReadAhead::kEightPages;

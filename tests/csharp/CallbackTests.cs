@@ -234,27 +234,6 @@ namespace Gradscaler.Tests
       }
     }
 
-    /// <summary>While another thread collects garbage, with callbacks that only native code will call again.</summary>
-    [Test]
-    public void CallbacksUnderGarbageCollection()
-    {
-      World.WhileCollecting(() =>
-      {
-        using (var w = new World(2, AtFloor()))
-        {
-          int sums = 0, messages = 0;
-          w.Scaler.SetReducer(values => sums++);
-          w.Context.SetLog((level, message) => messages++);
-          for (int i = 0; i < 300; i++)
-          {
-            Overflow(w);
-          }
-          Assert.That(sums, Is.EqualTo(300));
-          Assert.That(messages, Is.EqualTo(300));
-        }
-      });
-    }
-
     [Test]
     public void ReportWithoutWaiting()
     {

@@ -80,8 +80,12 @@ namespace Gradscaler.Tests
           from.Optimizer.Save(saved);
           from.Weights.CopyTo(full.Weights, 0);
           full.Optimizer.Load(saved);
+          Assert.Throws<InvalidArgumentException>(
+              () => full.Optimizer.Load(new ReadOnlySpan<byte>(saved, 0, saved.Length - 1)));
           Assert.That(full.Optimizer.GetStepsApplied(), Is.EqualTo(3));
           Assert.That(from.Optimizer.StateCount, Is.EqualTo(3));
+          Assert.That(from.Optimizer.StateName(0), Is.EqualTo("exp_avg"));
+          Assert.That(from.Optimizer.StateTensor(0, 0).Count, Is.EqualTo(Count));
           for (int slot = 0; slot < 3; slot++)
           {
             float[] values = from.Decoded(from.Optimizer.StateTensor(slot, 0));

@@ -11,7 +11,7 @@ set(maven_properties LABELS java RESOURCE_LOCK maven SKIP_REGULAR_EXPRESSION "le
 
 add_test(NAME java.maven
          COMMAND ${CMAKE_COMMAND} ${maven_arguments} -DNAME=java.maven -DPROJECT=${folder}/project
-                 -DJAVA_FOLDER=${folder} -DVERSION=${PROJECT_VERSION} -DPYTHON=${GSC_PYTHON3}
+                 -DJAVA_FOLDER=${folder} -DVERSION=${PROJECT_VERSION}
                  -DWORK=${CMAKE_CURRENT_BINARY_DIR}/maven -P ${CMAKE_CURRENT_SOURCE_DIR}/maven/package.cmake)
 set_tests_properties(java.maven PROPERTIES ${maven_properties} FIXTURES_SETUP java_artifacts TIMEOUT 600 COST 150)
 

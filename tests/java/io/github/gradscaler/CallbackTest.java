@@ -198,23 +198,6 @@ class CallbackTest {
     }
   }
 
-  /** While another thread collects garbage, with callbacks that only native code will call again. */
-  @Test
-  void callbacksUnderGarbageCollection() throws Exception {
-    World.whileCollecting(() -> {
-      try (World w = new World(2, atFloor())) {
-        final int[] calls = {0, 0};
-        w.scaler.setReducer(values -> calls[0]++);
-        w.context.setLog((level, message) -> calls[1]++);
-        for (int i = 0; i < 300; i++) {
-          overflow(w);
-        }
-        assertEquals(300, calls[0]);
-        assertEquals(300, calls[1]);
-      }
-    });
-  }
-
   @Test
   void reportWithoutWaiting() {
     try (World w = new World(2, atFloor().floorAction(FloorAction.ERROR))) {

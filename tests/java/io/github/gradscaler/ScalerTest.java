@@ -191,34 +191,6 @@ class ScalerTest {
   }
 
   @Test
-  void optimizerStateIsSavedAndRestored() {
-    try (Context context = Context.cpu(1)) {
-      final Tensor p = Tensor.allocate(DType.FP32, 9);
-      final Tensor g = Tensor.allocate(DType.FP32, 9);
-      try (TensorList params = new TensorList(context, p);
-          TensorList grads = new TensorList(context, g);
-          Optimizer one = new Optimizer(context, OptimizerOptions.adamW().lr(0.1), params, grads);
-          Optimizer other = new Optimizer(context, OptimizerOptions.adamW().lr(0.1), params, grads)) {
-        g.floats().put(0, 2f);
-        one.step();
-        assertEquals(2, one.stateCount());
-        assertEquals("exp_avg", one.stateName(0));
-        final Tensor state = one.stateTensor(0, 0);
-        assertEquals(9, state.count());
-        final ByteBuffer saved = World.direct((int) one.saveSize());
-        one.save(saved);
-        other.load(saved);
-        assertEquals(1, other.stepsApplied());
-        final ByteBuffer again = World.direct((int) other.saveSize());
-        other.save(again);
-        assertEquals(saved, again);
-        saved.limit(saved.limit() - 1);
-        assertThrows(InvalidArgumentException.class, () -> other.load(saved));
-      }
-    }
-  }
-
-  @Test
   void groupsAndLearningRates() {
     try (Context context = Context.cpu(1)) {
       final Tensor p = Tensor.allocate(DType.FP32, 2);

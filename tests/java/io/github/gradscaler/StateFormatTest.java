@@ -80,8 +80,12 @@ class StateFormatTest {
       from.optimizer.save(saved);
       full.weights.bytes().put(from.weights.bytes());
       full.optimizer.load(saved);
+      saved.limit(saved.limit() - 1);
+      assertThrows(InvalidArgumentException.class, () -> full.optimizer.load(saved));
       assertEquals(3, full.optimizer.stepsApplied());
       assertEquals(3, from.optimizer.stateCount());
+      assertEquals("exp_avg", from.optimizer.stateName(0));
+      assertEquals(COUNT, from.optimizer.stateTensor(0, 0).count());
       for (int slot = 0; slot < 3; slot++) {
         final float[] values = from.decoded(from.optimizer.stateTensor(slot, 0));
         assertArrayEquals(values, full.decoded(full.optimizer.stateTensor(slot, 0)));
