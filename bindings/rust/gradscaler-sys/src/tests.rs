@@ -6,25 +6,29 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// The lines of tests/abi/layout.inc as (macro, arguments).
+/// The lines of tests/abi/layout.inc as (macro, arguments), of sizes and offsets after the name of their struct.
 fn recorded() -> Vec<(String, Vec<String>)> {
     let root = env::var_os("GRADSCALER_SOURCE").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.."),
         PathBuf::from,
     );
     let text = fs::read_to_string(root.join("tests/abi/layout.inc")).expect("tests/abi/layout.inc");
-    let lines = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("GSC_LAYOUT_")?.strip_suffix(')'));
-    let lines = lines.map(|line| line.split_once('(').expect("a macro with arguments"));
-    lines
-        .map(|(name, rest)| {
-            (
-                name.to_owned(),
-                rest.split(", ").map(str::to_owned).collect(),
-            )
-        })
-        .collect()
+    let mut structure = "";
+    let mut found = Vec::new();
+    for line in text.lines() {
+        structure = line
+            .strip_prefix("#define GSC_STRUCT ")
+            .unwrap_or(structure);
+        let entry = line
+            .strip_prefix("GSC_LAYOUT_")
+            .and_then(|line| line.strip_suffix(')')?.split_once('('));
+        if let Some((name, rest)) = entry {
+            let of_struct = (name != "VALUE").then_some(structure);
+            let arguments = of_struct.into_iter().chain(rest.split(", "));
+            found.push((name.to_owned(), arguments.map(str::to_owned).collect()));
+        }
+    }
+    found
 }
 
 fn number(text: &str) -> i64 {
