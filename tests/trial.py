@@ -29,7 +29,7 @@ def after_the_last_kind(last):
 # By name: the most files by hand; edits (file, anchor, what replaces it; without an anchor the whole file); tests.
 TRIALS = {
     "field": (4, [
-        (HEADER, "  /** 0. */\n  int32_t reserved;\n};", "  /** A trial, >= 0. Default 0. */\n  int32_t trial;\n};"),
+        (HEADER, "  int32_t reserved;\n};", "  /** A trial, >= 0. Default 0. */\n  int32_t trial;\n};"),
         (LAYOUT, "(reserved, 84)", "(trial, 84)"),
         ("core/objects/scaler_options.cpp", 'if (o.reserved != 0) reject(kOptions.field("reserved"), o.reserved, "0");',
          'if (o.trial < 0) reject(kOptions.field("trial"), o.trial, ">= 0");'),

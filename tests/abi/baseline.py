@@ -14,8 +14,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bindings/generate"))
-from gen_layout import structs_of  # noqa: E402
-from header import functions_of  # noqa: E402
+from header import functions_of, structs_of  # noqa: E402
 
 RECORD = ROOT / "tests/abi/baseline.txt"
 # Edits of the header, and whether they break compiled callers.
@@ -42,8 +41,8 @@ def declarations(header):
     found = {f.name: f"{f.result.strip()} ({types_of(f.parameters)})" for f in functions_of(header)[0]}
     for result, name, parameters in re.findall(r"^typedef ([^;{]*?)\(\*(gsc_\w+)\)\(([^;]*)\);", header, re.M):
         found[name] = f"{result.strip()} (*)({types_of(parameters.split(','))})"
-    for name, fields in structs_of(header).items():
-        found[name] = "; ".join(f"{kind} {field}[{count}]" for kind, field, count in fields)
+    for name, (_, fields) in structs_of(header).items():
+        found[name] = "; ".join(f"{kind} {field}[{elements}]" for kind, field, elements, _ in fields)
     return found
 
 

@@ -48,7 +48,4 @@ class Arena {
 /// The C++ runtime's memory as hooks, for comparison.
 HostMemory system_memory();
 
-/// Allocations of this process so far; always 0 where they cannot be counted. In count_malloc.cpp.
-int64_t malloc_count();
-
 }  // namespace engine

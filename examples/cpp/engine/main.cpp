@@ -28,7 +28,6 @@ struct Arguments {
   double budget_us = 2000.0;  ///< of a frame's 16.7 ms
   int reload_every = 100;     ///< frames; 0: never
   int64_t arena_kib = 16384;
-  int threads = 3;
   bool check = false;
 };
 
@@ -71,7 +70,7 @@ gsc_context_options options_for(engine::JobSystem &jobs) {
 }
 
 struct Totals {
-  int64_t frames = 0, reloads = 0, counted = 0, arena_requests = 0, mallocs = 0;
+  int64_t frames = 0, reloads = 0, counted = 0, requests = 0;
   double first_loss = 0.0;
 };
 
@@ -86,7 +85,7 @@ bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &j
   int64_t settled = 1;  // steps; the library has made its plans once one whole step is done
   while (training.steps() < arguments.steps) {
     if (totals.first_loss == 0.0) totals.first_loss = training.loss();
-    const int64_t requests = arena.requests(), mallocs = engine::malloc_count(), before = training.steps();
+    const int64_t requests = arena.requests(), before = training.steps();
     const Clock::time_point start = Clock::now();
     scene.update(jobs);
     const double scene_ms = ms_since(start);
@@ -94,8 +93,7 @@ bool run_frames(const Arguments &arguments, Plugin &plugin, engine::JobSystem &j
     const double frame_ms = ms_since(start);
     if (before > settled) {
       ++totals.counted;
-      totals.arena_requests += arena.requests() - requests;
-      totals.mallocs += engine::malloc_count() - mallocs;
+      totals.requests += arena.requests() - requests;
     }
     scene_times.add(scene_ms);
     training_times.add(frame_ms - scene_ms);
@@ -139,7 +137,7 @@ bool limit_is_an_error(Plugin &plugin, engine::JobSystem &jobs, int64_t enough) 
 bool check(const Arguments &arguments, Plugin &plugin, engine::JobSystem &jobs, const engine::Arena &arena,
            const Training &training, const Totals &totals) {
   if (totals.counted == 0 && arguments.reload_every != 1) return say("no frame was looked at for allocations");
-  if (totals.arena_requests != 0 || totals.mallocs != 0) return say("a frame has allocated");
+  if (totals.requests != 0) return say("a frame has allocated");
   if (jobs.parallel_fors() <= totals.frames) return say("the library has not used the job system");
   if (arguments.reload_every > 0 && totals.reloads == 0) return say("there was no reload");
   if (training.skipped() == 0) return say("no step was skipped, although the scale began too high");
@@ -150,7 +148,7 @@ bool check(const Arguments &arguments, Plugin &plugin, engine::JobSystem &jobs, 
 }
 
 bool run(const Arguments &arguments) {
-  engine::JobSystem jobs(arguments.threads);
+  engine::JobSystem jobs(3);
   engine::Arena arena(arguments.arena_kib * 1024);
   Plugin plugin{arguments.library};
   Totals totals;
@@ -165,12 +163,11 @@ bool run(const Arguments &arguments) {
                 static_cast<long long>(totals.reloads), double{training.scale()});
     std::printf("loss %.4f to %.4f; the longest slice of an optimizer's step took %.3f ms\n", totals.first_loss,
                 training.loss(), training.worst_step_ms());
-    std::printf("arena: %lld of %lld KiB at most; %lld requests and %lld mallocs in %lld settled frames\n",
+    std::printf("arena: %lld of %lld KiB at most; %lld requests in %lld settled frames\n",
                 static_cast<long long>(arena.peak() / 1024), static_cast<long long>(arena.limit() / 1024),
-                static_cast<long long>(totals.arena_requests), static_cast<long long>(totals.mallocs),
-                static_cast<long long>(totals.counted));
-    std::printf("jobs: %d threads, %lld parallel regions, %lld ranges stolen\n", jobs.threads(),
-                static_cast<long long>(jobs.parallel_fors()), static_cast<long long>(jobs.stolen()));
+                static_cast<long long>(totals.requests), static_cast<long long>(totals.counted));
+    std::printf("jobs: %d threads, %lld parallel regions\n", jobs.threads(),
+                static_cast<long long>(jobs.parallel_fors()));
     if (arguments.check) ok = check(arguments, plugin, jobs, arena, training, totals);
   }
   training.close();
@@ -199,12 +196,10 @@ int main(int argc, char **argv) {
       arguments.reload_every = std::atoi(value);
     } else if (value != nullptr && name == "--arena-kib") {
       arguments.arena_kib = std::atoll(value);
-    } else if (value != nullptr && name == "--threads") {
-      arguments.threads = std::max(std::atoi(value), 1);
     } else {
       std::fprintf(stderr,
                    "usage: engine [--library FILE] [--steps N] [--budget-us N] [--reload-every FRAMES] "
-                   "[--arena-kib N] [--threads N] [--check]\n");
+                   "[--arena-kib N] [--check]\n");
       return 2;
     }
   }

@@ -112,9 +112,7 @@ mod system {
         if text.is_null() {
             return "unknown reason".to_owned();
         }
-        unsafe { CStr::from_ptr(text) }
-            .to_string_lossy()
-            .into_owned()
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
     /// `symbol` ends with a zero.
