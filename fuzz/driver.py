@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a fuzz target written in Python: under atheris, or, with --replay [FILE...], over these files, or else over random
+"""Runs a fuzz target written in Python: under atheris, or, with --replay [FILE...], over these files, else over random
 inputs that are always the same.
 
 Inputs are taken apart here and not by atheris, so that a replay needs nothing else.

@@ -17,7 +17,8 @@ def numbers_of(text):
     """({struct: size}, {struct: {field: offset}}, {constant: value as written})."""
     sizes, offsets = {}, {}
     for name, body in re.findall(r"^#define GSC_STRUCT (\w+)\n(.*?)^#undef", text, re.M | re.S):
-        sizes |= {name: int(size) for size in re.findall(r"^GSC_LAYOUT_SIZE\((\d+)\)", body, re.M)}
+        if size := re.search(r"^GSC_LAYOUT_SIZE\((\d+)\)", body, re.M):
+            sizes[name] = int(size[1])
         offsets[name] = {field: int(offset)
                          for field, offset in re.findall(r"^GSC_LAYOUT_FIELD\((\w+), (\d+)\)", body, re.M)}
     values = dict(re.findall(r"^GSC_LAYOUT_VALUE\((\w+), (-?\w+)\)", text, re.M))
