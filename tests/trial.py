@@ -30,7 +30,7 @@ def after_the_last_kind(last):
 TRIALS = {
     "field": (4, [
         (HEADER, "  int32_t reserved;\n};", "  /** A trial, >= 0. Default 0. */\n  int32_t trial;\n};"),
-        (LAYOUT, "(gsc_scaler_options, reserved", "(gsc_scaler_options, trial"),
+        (LAYOUT, "(reserved, 84)", "(trial, 84)"),
         ("core/objects/scaler_options.cpp", 'if (o.reserved != 0) reject(kOptions.field("reserved"), o.reserved, "0");',
          'if (o.trial < 0) reject(kOptions.field("trial"), o.trial, ">= 0");'),
         ("tests/capi/option_limits_test.cpp", "{GSC_FIELD(O, reserved), {0}, {-1, 1}},\n  };\n  // The first",
