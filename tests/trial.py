@@ -31,8 +31,8 @@ TRIALS = {
     "field": (4, [
         (HEADER, "  int32_t reserved;\n};", "  /** A trial, >= 0. Default 0. */\n  int32_t trial;\n};"),
         (LAYOUT, "(gsc_scaler_options, reserved", "(gsc_scaler_options, trial"),
-        ("core/objects/scaler_options.cpp", 'if (o.reserved != 0) reject(kOptions.field("reserved"), o.reserved, "0");',
-         'if (o.trial < 0) reject(kOptions.field("trial"), o.trial, ">= 0");'),
+        ("core/objects/scaler_options.cpp", 'if (o.reserved != 0) refuse_value(kOptions.field("reserved"), o.reserved, "0");',
+         'if (o.trial < 0) refuse_value(kOptions.field("trial"), o.trial, ">= 0");'),
         ("tests/capi/option_limits_test.cpp", "{GSC_FIELD(O, reserved), {0}, {-1, 1}},\n  };\n  // The first",
          "{GSC_FIELD(O, trial), {0, kMaxInt}, {-1}},\n  };\n  // The first"),
     ], f"abi|capi_bad_input|cpp_|{LANGUAGES}"),
