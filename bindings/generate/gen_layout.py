@@ -3,14 +3,10 @@
 structs and constants must all be there, without gaps; new enumerators are appended. Part of scripts/gen-api."""
 import re
 
-from header import structs_of
+from header import fail, structs_of
 
 NUMBERS = "tests/abi/layout.inc"
 SIZES = {"char": 1, "int32_t": 4, "uint32_t": 4, "float": 4, "gsc_status": 4, "int64_t": 8, "double": 8}
-
-
-def fail(message):
-    raise SystemExit(f"gen-api: {message}")
 
 
 def numbers_of(text):

@@ -17,6 +17,7 @@ from header import (
     bytes_of,
     enum_pascal,
     enums_of,
+    fail,
     functions_of,
     indented,
     kinds_of,
@@ -57,7 +58,7 @@ class Declarations:
         words = re.findall(r"\w+|\*", text)
         base = [word for word in words if word not in ("const", "*", "struct")]
         if len(base) != 1 or base[0] not in TYPES and base[0] not in self.names:
-            raise SystemExit(f"gen-api: no Rust for the C type `{text}`")
+            fail(f"no Rust for the C type `{text}`")
         result, const = TYPES.get(base[0], base[0]), words[0] == "const"
         for i, word in enumerate(words):
             if word == "*":

@@ -4,7 +4,7 @@ scripts/gen-api."""
 
 import re
 
-from header import functions_of
+from header import fail, functions_of
 
 WIDTH = 120
 FUNCTIONS = "capi/functions.txt"
@@ -18,10 +18,6 @@ FUNCTIONS_HEAD = """\
 # Append-only: never remove, rename or reorder a line of a published release. scripts/gen-api appends new functions
 # of gradscaler.h at the end, under a `release` line of the header's version.
 """
-
-
-def fail(message):
-    raise SystemExit(f"gen-api: {message}")
 
 
 def releases_of(root):

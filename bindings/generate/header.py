@@ -39,6 +39,10 @@ CLASSES = {"gsc_scaler_options": "ScalerOptions", "gsc_optimizer_options": "Opti
            "gsc_tensor_diagnosis": "TensorDiagnosis"}
 
 
+def fail(message):
+    raise SystemExit(f"gen-api: {message}")
+
+
 def text_of(comment):
     """The text of a comment on one line."""
     return " ".join(re.sub(r"^\s*\* ?", "", line).strip() for line in comment.splitlines()).strip()
@@ -66,21 +70,20 @@ def functions_of(text):
         declaration = " ".join(declaration.split())
         parts = re.fullmatch(r"(?P<result>.*?[\s*])(?P<name>gsc_\w+)\((?P<parameters>.*)\)", declaration)
         if not parts:
-            raise SystemExit(f"gen-api: cannot read the declaration `{declaration}`")
+            fail(f"cannot read the declaration `{declaration}`")
         parameters = [p.strip() for p in parts["parameters"].split(",")]
         functions.append(Function(parts["result"], parts["name"], parameters, text_of(comment)))
     declared = len(re.findall(r"^GSC_API\b", text, re.M))
     if declared != len(functions) or not functions:
-        raise SystemExit(f"gen-api: gradscaler.h has {declared} lines that start with GSC_API, {len(functions)} could "
-                         "be read")
+        fail(f"gradscaler.h has {declared} lines that start with GSC_API, {len(functions)} could be read")
     # Not every language can pass structs by value.
     code = "".join(f"{f.result};" for f in functions) + re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     struct = re.search(r"[(,;]\s*(?:const )?(gsc_(?!status\b|stream\b|\w+_fn\b)\w+) (?:\w+\s*[,)]|;)", code)
     if struct:
-        raise SystemExit(f"gen-api: {struct[1]} is passed by value")
+        fail(f"{struct[1]} is passed by value")
     names = [f.name for f in functions]
     if len(set(names)) != len(names):
-        raise SystemExit("gen-api: gradscaler.h declares a function twice")
+        fail("gradscaler.h declares a function twice")
     major = re.search(r"#define GSC_VERSION_MAJOR (\d+)", text).group(1)
     minor = re.search(r"#define GSC_VERSION_MINOR (\d+)", text).group(1)
     return functions, f"{major}.{minor}"
@@ -103,14 +106,14 @@ def enums_of(header):
         first = items[0][1]
         if first not in TYPES:
             if "Bits of" not in comment:
-                raise SystemExit(f"gen-api: the enumeration that begins with {first} is not in header.py")
+                fail(f"the enumeration that begins with {first} is not in header.py")
             continue
         name, prefix = TYPES[first]
         members = [(item, text_of(text)) for text, item in items]
         enums.append(Enum(name, prefix, first_sentence(text_of(comment)), members))
     missing = {name for name, _ in TYPES.values()} - {e.name for e in enums}
     if missing:
-        raise SystemExit(f"gen-api: gradscaler.h has no {', '.join(sorted(missing))}")
+        fail(f"gradscaler.h has no {', '.join(sorted(missing))}")
     return enums
 
 
@@ -149,7 +152,7 @@ def structs_of(header):
     for comment, name, body in re.findall(COMMENT + r"^(?:typedef )?struct (gsc_\w+) \{(.*?)^\}", header, re.S | re.M):
         fields = re.findall(COMMENT + r"(\w[^;*]*?[ *]+)(\w+)(?:\[(\d+)\])?;", body, re.S)
         if len(fields) != re.sub(r"/\*.*?\*/", "", body, flags=re.S).count(";"):
-            raise SystemExit(f"gen-api: cannot read the fields of {name}")
+            fail(f"cannot read the fields of {name}")
         structs[name] = text_of(comment), [(ctype.strip(), field, elements, text_of(text))
                                            for text, ctype, field, elements in fields]
     return structs
@@ -167,7 +170,7 @@ class Struct:
             if field in LEFT_OUT:
                 continue
             if not text:
-                raise SystemExit(f"gen-api: {name}.{field} has no comment")
+                fail(f"{name}.{field} has no comment")
             prefix = re.search(r"\b(GSC_[A-Z]+_)\*", text)
             enum = next((e for e in enums if prefix and e.prefix == prefix[1]), None)
             self.fields.append(Field(field, ctype, text, enum))
@@ -309,7 +312,7 @@ def type_of(header, name):
 
 def lines_of(header, emitters, emitter, name):
     if emitter not in emitters:
-        raise SystemExit(f"gen-api: no emitter {emitter} for this language")
+        fail(f"no emitter {emitter} for this language")
     return emitters[emitter](type_of(header, name))
 
 

@@ -203,8 +203,8 @@ typedef struct gsc_history {
 static gsc_history *gsc_history_read(gsc_scaler *scaler, gsc_stream stream) {
   int64_t available = 0;
   if (!gsc_record(gsc_scaler_get_history_sync(scaler, NULL, 0, &available, stream))) return NULL;
-  gsc_history *history = (gsc_history *)gsc_swig_allocate(
-      1, (int64_t)sizeof *history + available * (int64_t)sizeof *history->entries);
+  gsc_history *history =
+      (gsc_history *)gsc_swig_allocate(1, (int64_t)sizeof *history + available * (int64_t)sizeof *history->entries);
   if (!history) return NULL;
   if (gsc_record(gsc_scaler_get_history_sync(scaler, history->entries, available, &history->count, stream))) {
     return history;

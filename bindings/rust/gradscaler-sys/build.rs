@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the code that both crates take from gradscaler.h, by scripts/gen-api; a published crate has it in generated/.
-// With the feature `link`: where the library is. GRADSCALER_LIB_DIR names its folder; otherwise pkg-config is asked. The
-// folder is not written into the program: the system's loader has to find the library, as any other.
+// With the feature `link`: where the library is. GRADSCALER_LIB_DIR names its folder; otherwise pkg-config is asked.
+// The folder is not written into the program: the system's loader has to find the library, as any other.
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -43,7 +43,7 @@ fn generated() -> PathBuf {
         }
     }
     panic!(
-        "a build from the repository takes Python 3: {} makes a part of the crates, and python3 was not found",
+        "a build from the repository takes Python 3.10: {} makes a part of the crates, and python3 was not found",
         script.display()
     );
 }

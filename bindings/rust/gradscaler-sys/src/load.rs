@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the library at run time by the rules of <gradscaler/loader.h>. A library that was opened stays: everything in the
-// table is valid until the process ends, so that nothing can outlive it.
+// Opens the library at run time by the rules of <gradscaler/loader.h>. A library that was opened stays: everything in
+// the table is valid until the process ends, so that nothing can outlive it.
 use super::{complete, gsc_api, GSC_ABI_VERSION};
 use std::env;
 use std::ffi::OsString;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of the declarations, in tests that are made of tests/abi/layout.inc; and what is said of a library that cannot
-// be loaded.
+// The layout of the declarations, in tests that are made of tests/abi/layout.inc; and what is said of a library that
+// cannot be loaded.
 use super::*;
 use std::path::Path;
 

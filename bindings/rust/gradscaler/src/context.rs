@@ -102,8 +102,8 @@ impl ContextOptions {
     }
 }
 
-/// A device: the CPU, or a CUDA device. Clones are the same context. It may be shared by any number of threads and lives
-/// until the last object made with it is gone.
+/// A device: the CPU, or a CUDA device. Clones are the same context. It may be shared by any number of threads and
+/// lives until the last object made with it is gone.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,

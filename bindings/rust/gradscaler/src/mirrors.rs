@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The enumerations and structs of gradscaler.h as types of Rust. Their rows, and the getters of numbers, are made from the
-// header when gradscaler-sys is built (bindings/generate/gen_rust.py).
+// The enumerations and structs of gradscaler.h as types of Rust. Their rows, and the getters of numbers, are made from
+// the header when gradscaler-sys is built (bindings/generate/gen_rust.py).
 use crate::{Optimizer, Result};
 use gradscaler_sys as sys;
 

@@ -52,7 +52,8 @@ pub fn scale<'s, 'd>(
     call!(context.ops_scale(src.raw(), dst.raw(), 1, &factor, context.stream()))
 }
 
-/// `y[i] = a * x[i] + b * y[i]` in fp32 (fp64 if either is fp64): gradient accumulation. With `b` 0 `y` is only written.
+/// `y[i] = a * x[i] + b * y[i]` in fp32 (fp64 if either is fp64): gradient accumulation. With `b` 0 `y` is only
+/// written.
 pub fn axpby<'x, 'y>(
     context: &Context,
     a: f64,
@@ -82,8 +83,8 @@ pub fn cast<'s, 'd>(context: &Context, src: impl Into<TensorRef<'s>>, dst: impl 
 }
 
 /// Converts optimizer state between its formats, rounded to nearest: `dst = src`. Both are fp32 or codes of one kind of
-/// slot, or remainders. If one is fp32 and the other a remainder, the fp32 tensor has masters and `weights` their 16-bit
-/// weights.
+/// slot, or remainders. If one is fp32 and the other a remainder, the fp32 tensor has masters and `weights` their
+/// 16-bit weights.
 ///
 /// # Safety
 /// The tensors and their scales are valid memory of the context's device, and `src` and `dst` do not overlap.

@@ -103,8 +103,8 @@ impl Drop for Handle {
 }
 
 impl<'a> Optimizer<'a> {
-    /// Makes an optimizer. Errors: `InvalidArgument` naming list and index: different lengths, counts or contexts, state
-    /// of a wrong dtype, buffers that overlap, an option out of range; `OutOfMemory`.
+    /// Makes an optimizer. Errors: `InvalidArgument` naming list and index: different lengths, counts or contexts,
+    /// state of a wrong dtype, buffers that overlap, an option out of range; `OutOfMemory`.
     pub fn new(options: OptimizerOptions, lists: impl Into<Lists<'a>>) -> Result<Self> {
         let lists = lists.into();
         let context = lists.params.context().clone();
@@ -213,7 +213,8 @@ impl<'a> Optimizer<'a> {
     /// Reads the learning rate of a group from device memory at every step; NULL returns to the last one that was set.
     ///
     /// # Safety
-    /// The number is in memory of the context's device, outlives its use here, and is not written while a step reads it.
+    /// The number is in memory of the context's device, outlives its use here, and is not written while a step reads
+    /// it.
     pub unsafe fn set_device_lr(&mut self, group: usize, device_lr: *const f32) -> Result<()> {
         call!(self.optimizer_set_device_lr(number(group), device_lr, self.stream()))
     }
@@ -237,7 +238,8 @@ impl<'a> Optimizer<'a> {
         Ok(Steps { applied: applied as u64, skipped: skipped as u64 })
     }
 
-    /// Elements whose parameter an applied step left as it was, summed over the steps; 0 unless `count_unchanged` is set.
+    /// Elements whose parameter an applied step left as it was, summed over the steps; 0 unless `count_unchanged` is
+    /// set.
     pub fn unchanged(&self) -> Result<u64> {
         let mut unchanged = 0;
         call!(self.optimizer_get_unchanged_sync(&mut unchanged, self.stream()))?;
@@ -262,9 +264,9 @@ impl<'a> Optimizer<'a> {
         call!(self.optimizer_set_tensor_steps(steps.as_ptr(), steps.len() as i64, self.stream()))
     }
 
-    /// Where each tensor begins in the whole that this optimizer has a shard of: multiples of 32, one per tensor, by which
-    /// a shard draws the random bits of stochastic rounding that the whole draws. They are not saved. Default: the number
-    /// of elements in the tensors before it, each rounded up to a multiple of 32.
+    /// Where each tensor begins in the whole that this optimizer has a shard of: multiples of 32, one per tensor, by
+    /// which a shard draws the random bits of stochastic rounding that the whole draws. They are not saved. Default:
+    /// the number of elements in the tensors before it, each rounded up to a multiple of 32.
     pub fn set_offsets(&mut self, offsets: &[i64]) -> Result<()> {
         call!(self.optimizer_set_offsets(offsets.as_ptr(), offsets.len() as i64, self.stream()))
     }

@@ -116,9 +116,9 @@ impl GradScaler {
         call!(self.scaler_step(optimizer.as_ptr(), optimizer.stream()))
     }
 
-    /// The next slice of [`GradScaler::step`], for programs with a frame rate: reads and writes at most `max_bytes`, but
-    /// at least one chunk of up to 65536 elements. Returns the bytes that are left, 0 when the step is done. Errors: as
-    /// `step`; `InvalidArgument` if `max_bytes` is less than 1.
+    /// The next slice of [`GradScaler::step`], for programs with a frame rate: reads and writes at most `max_bytes`,
+    /// but at least one chunk of up to 65536 elements. Returns the bytes that are left, 0 when the step is done.
+    /// Errors: as `step`; `InvalidArgument` if `max_bytes` is less than 1.
     pub fn step_slice(&mut self, optimizer: &mut Optimizer<'_>, max_bytes: i64) -> Result<i64> {
         let mut left = 0;
         let _entered = self.enter(optimizer)?;
@@ -269,8 +269,8 @@ impl GradScaler {
         Ok(ScalerOptions::from(&raw))
     }
 
-    /// Replaces the options; scale, trackers and history stay. `init_scale`, `enabled` and `history_capacity` must be as
-    /// at creation.
+    /// Replaces the options; scale, trackers and history stay. `init_scale`, `enabled` and `history_capacity` must be
+    /// as at creation.
     pub fn set_options(&mut self, options: &ScalerOptions) -> Result<()> {
         call!(self.scaler_set_options(&options.to_raw()?, self.stream()))
     }
@@ -282,16 +282,16 @@ impl GradScaler {
         Ok(ScalerState::from(&raw))
     }
 
-    /// Restores a state, its factors and interval included; the iteration and the history start again. It is validated as
-    /// a whole first. Errors: `InvalidArgument` for a value out of range. Disabled: does nothing.
+    /// Restores a state, its factors and interval included; the iteration and the history start again. It is validated
+    /// as a whole first. Errors: `InvalidArgument` for a value out of range. Disabled: does nothing.
     pub fn set_state(&mut self, state: &ScalerState) -> Result<()> {
         let state = state.to_raw();
         self.end_iteration(|scaler| call!(scaler.scaler_set_state(&state, scaler.stream())))
     }
 
-    /// Joins the checks over the ranks of a job: `reduce` replaces the numbers by their sums over all ranks. If one rank
-    /// overflows all skip, and clipping uses the norm over all ranks. Every rank checks the same gradients in the same
-    /// order. A check or step whose reduction fails gives `Callback`, with what `reduce` returned as its source.
+    /// Joins the checks over the ranks of a job: `reduce` replaces the numbers by their sums over all ranks. If one
+    /// rank overflows all skip, and clipping uses the norm over all ranks. Every rank checks the same gradients in the
+    /// same order. A check or step whose reduction fails gives `Callback`, with what `reduce` returned as its source.
     /// Errors: `BadState` if gradients were checked since the last update; `Unsupported` on a CUDA device, where
     /// `gsc_scaler_set_reducer` takes a function that enqueues.
     pub fn set_reducer(

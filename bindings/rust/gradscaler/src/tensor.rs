@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers: memory of the caller's, borrowed or handed over, as contiguous elements of one dtype. What is made of buffers,
-// a list, is in tensor_list.rs.
+// Buffers: memory of the caller's, borrowed or handed over, as contiguous elements of one dtype. What is made of
+// buffers, a list, is in tensor_list.rs.
 use crate::{DType, Error, Result, Status};
 use gradscaler_sys as sys;
 use std::ffi::c_void;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of an iteration: each hands its arguments to the library, and what the library refuses is an error that names
-// the argument.
+// The calls of an iteration: each hands its arguments to the library, and what the library refuses is an error that
+// names the argument.
 use super::*;
 
 fn near(found: &[f32], expected: &[f32]) {
