@@ -4,6 +4,7 @@
 #include <tbb/global_control.h>
 #include <tbb/task_group.h>
 
+#include <functional>
 #include <gradscaler/adapters/tbb.hpp>
 #include <gradscaler/gradscaler.hpp>
 
@@ -41,6 +42,26 @@ TEST_F(Tbb, OptionsOfTheCppLayer) {
   gradscaler::ContextOptions options;
   gradscaler::use_tbb(options);
   EXPECT_EQ(gradscaler::Context(options).get_cpu().num_threads, options.num_threads);
+}
+
+/// As on the page for hosts. capi_threads compares the bits of sliced steps.
+TEST_F(Tbb, AStepAsTasks) {
+  std::vector<float> weights(200000, 1.0F), gradients(weights.size(), 4.0F);
+  const gradscaler::Context context({.num_threads = 1});
+  const gradscaler::TensorList params(context, gradscaler::tensor(weights));
+  const gradscaler::TensorList grads(context, gradscaler::tensor(gradients));
+  gradscaler::Optimizer optimizer(context, {.kind = gradscaler::OptimizerKind::sgd, .lr = 0.5}, params, grads);
+  gradscaler::GradScaler scaler(context, {.init_scale = 8.0F});
+  for (int step = 0; step < 2; ++step) {
+    tbb::task_group group;
+    std::function<void()> slice = [&] {
+      if (scaler.step_slice(optimizer, 1 << 18) > 0) group.run(slice);
+    };
+    for (int i = 0; i < 4; ++i) group.run(slice);
+    group.wait();  // or a continuation of yours
+    scaler.update();
+  }
+  EXPECT_EQ(weights, std::vector<float>(weights.size(), 0.5F));
 }
 
 /// A thread that waits inside a call must not begin another of the program's tasks: it could use the objects of that
