@@ -41,16 +41,10 @@ namespace Gradscaler
       }
     }
 
-    internal static NativeTensorList HandleOf(TensorList list, string name)
-    {
-      return Check.NotNull(list, name).Handle;
-    }
+    internal static NativeTensorList HandleOf(TensorList list, string name) => Check.NotNull(list, name).Handle;
 
     /// <summary>Number of tensors.</summary>
-    public long Count
-    {
-      get { return Handle.Count(); }
-    }
+    public long Count => Handle.Count();
 
     /// <summary>A tensor as the list knows it now, which keeps the memory alive as the list does.</summary>
     public Tensor this[long index]
@@ -112,10 +106,7 @@ namespace Gradscaler
     }
 
     /// <summary>Looks at every element of every tensor. Blocks.</summary>
-    public Diagnosis Diagnose(IntPtr stream = default(IntPtr))
-    {
-      return new Diagnosis(Handle.Diagnose(stream));
-    }
+    public Diagnosis Diagnose(IntPtr stream = default(IntPtr)) => new Diagnosis(Handle.Diagnose(stream));
 
     /// <summary>
     /// Disposes the list after the calls that other threads have in progress. Does nothing the second time.
@@ -124,10 +115,7 @@ namespace Gradscaler
     {
       NativeTensorList was = handle;
       handle = null;
-      if (was != null)
-      {
-        was.Dispose();
-      }
+      was?.Dispose();
     }
   }
 
@@ -148,10 +136,7 @@ namespace Gradscaler
     }
 
     /// <summary>Number of tensors.</summary>
-    public long Count
-    {
-      get { return diagnoses.Count(); }
-    }
+    public long Count => diagnoses.Count();
 
     /// <summary>Statistics of one tensor.</summary>
     public TensorDiagnosis this[long index]
